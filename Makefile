@@ -1,0 +1,50 @@
+# make prints this list; each target is one line to read.
+
+GO      ?= go
+BENCH   ?= .
+COUNT   ?= 6
+FUZZ    ?= 10s
+TIMEOUT ?= 8m
+
+# The race detector needs cgo and a C compiler.
+CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
+RACE     := $(if $(CC_FOUND),-race)
+
+# Every module of the repository: the root first.
+MODULES := . $(patsubst %/go.mod,%,$(filter-out tools/go.mod,$(wildcard */go.mod */*/go.mod)))
+
+.PHONY: help demo test lint bench fuzz examples ci
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: ## the same faults, with a plain client and with ours
+	@$(GO) run ./examples/quickstart
+
+test: ## all tests, with the race detector and in random order
+	@$(if $(RACE),,echo "no C compiler found: testing without the race detector")
+	@for m in $(MODULES); do CGO_ENABLED=$(if $(RACE),1,0) $(GO) -C $$m test $(RACE) -shuffle=on -timeout $(TIMEOUT) ./... || exit 1; done
+
+lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go mod tidy
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:" $$out; exit 1; }
+	@for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/errcheck -exclude $(CURDIR)/tools/errcheck.txt ./... && $(GO) mod tidy -diff) || exit 1; done
+
+bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
+	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee bin/bench.txt | grep -v '^ok\|no test files' && bin/benchstat bin/bench.txt
+
+fuzz: ## every fuzz target for a short time (FUZZ)
+	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done
+
+examples: ## run every example program
+	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/...); do echo "== examples/$${d##*/}"; timeout 60 $(GO) run $$d || exit 1; done
+
+ci: lint test examples ## what a submission must pass
+
+bin/staticcheck: tools/go.mod
+	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck
+
+bin/errcheck: tools/go.mod
+	@$(GO) -C tools build -o ../$@ github.com/kisielk/errcheck
+
+bin/benchstat: tools/go.mod
+	@$(GO) -C tools build -o ../$@ golang.org/x/perf/cmd/benchstat

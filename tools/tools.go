@@ -1,0 +1,2 @@
+// Package tools holds nothing: its go.mod pins the tools that make runs.
+package tools
