@@ -1,0 +1,553 @@
+// Does a plain http.Client meet each fault as the fault says?
+
+package testserver_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds every wait over TCP; no test takes that long.
+const patience = 20 * time.Second
+
+// A place is a transport protocol and an HTTP version.
+type place struct {
+	name string
+	cfg  ts.Config
+}
+
+var (
+	http1 = []place{{"h1", ts.Config{}}, {"h1-tls", ts.Config{TLS: ts.Trusted}}}
+	http2 = []place{{"h2c", ts.Config{HTTP2: true}}, {"h2-tls", ts.Config{HTTP2: true, TLS: ts.Trusted}}}
+	both  = append(append([]place{}, http1...), http2...)
+)
+
+// at runs a test at each place, over TCP and in memory.
+func at(t *testing.T, places []place, test func(*testing.T, ts.Config)) {
+	t.Helper()
+	for _, p := range places {
+		t.Run(p.name+"/tcp", func(t *testing.T) { test(t, p.cfg) })
+		t.Run(p.name+"/memory", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := p.cfg
+				cfg.Net = ts.NewNet()
+				test(t, cfg)
+			})
+		})
+	}
+}
+
+// ctx is bounded and ends with the test.
+func ctx(t *testing.T) context.Context {
+	c, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return c
+}
+
+func request(t *testing.T, method, url string, body io.Reader) *http.Request {
+	r, err := http.NewRequestWithContext(ctx(t), method, url, body)
+	require.NoError(t, err)
+	return r
+}
+
+// An outcome is what a client got.
+type outcome struct {
+	resp *http.Response // nil: err is RoundTrip's; else err is the body's
+	body string
+	err  error
+	mem  bool // the connection was in memory
+}
+
+func do(s *ts.Server, r *http.Request) outcome {
+	mem := !strings.HasPrefix(s.Addr, "127.")
+	resp, err := s.Client().Do(r)
+	if err != nil {
+		return outcome{err: err, mem: mem}
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return outcome{resp, string(b), err, mem}
+}
+
+// post sends a request that net/http never sends again by itself.
+func post(t *testing.T, s *ts.Server) outcome {
+	return do(s, request(t, "POST", s.URL+"/x", strings.NewReader("body")))
+}
+
+// oneConn expects that one connection served everything. net/http offers an
+// HTTP/2 connection to others just after it gave it to the first request, so a
+// second request may come too early for it.
+func oneConn(t *testing.T, cfg ts.Config, s *ts.Server) {
+	most := 1
+	if cfg.HTTP2 {
+		most = 2
+	}
+	assert.LessOrEqual(t, s.Conns(), most)
+}
+
+func answered(status int, body string) func(*testing.T, outcome) {
+	return func(t *testing.T, o outcome) {
+		require.NoError(t, o.err)
+		assert.Equal(t, status, o.resp.StatusCode)
+		assert.Equal(t, body, o.body)
+	}
+}
+
+// failed expects an error before the headers.
+func failed(target error) func(*testing.T, outcome) {
+	return func(t *testing.T, o outcome) {
+		require.Error(t, o.err)
+		assert.Nil(t, o.resp)
+		if target != nil {
+			assert.ErrorIs(t, o.err, target)
+		}
+	}
+}
+
+// broken expects the start of a body, then an error.
+func broken(body string, target error) func(*testing.T, outcome) {
+	return func(t *testing.T, o outcome) {
+		require.Error(t, o.err)
+		require.NotNil(t, o.resp)
+		assert.Equal(t, body, o.body)
+		if target != nil {
+			assert.ErrorIs(t, o.err, target)
+		}
+	}
+}
+
+// wasReset expects ECONNRESET. Linux says so once per connection: whoever of
+// net/http's goroutines and buffers hears it may keep it, and the next one hears
+// EOF or EPIPE. In memory everybody hears it.
+func wasReset(t *testing.T, o outcome) {
+	require.Error(t, o.err)
+	if o.mem {
+		assert.ErrorIs(t, o.err, syscall.ECONNRESET)
+		return
+	}
+	lost := false
+	for _, e := range []error{syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
+		lost = lost || errors.Is(o.err, e)
+	}
+	assert.True(t, lost, "%v", o.err)
+}
+
+// garbled expects an error that is neither a reset nor an end.
+func garbled(t *testing.T, o outcome) {
+	require.Error(t, o.err)
+	for _, e := range []error{syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded} {
+		assert.NotErrorIs(t, o.err, e)
+	}
+}
+
+func TestFaultsOverBoth(t *testing.T) {
+	hello := ts.OK("hello")
+	for _, f := range []struct {
+		name string
+		step ts.Step
+		want func(*testing.T, outcome)
+	}{
+		{"zero", ts.Step{}, answered(200, "")},
+		{"status", ts.Status(503).Body("busy"), answered(503, "busy")},
+		{"no content", ts.Status(204), answered(204, "")},
+		{"not modified", ts.Status(304), answered(304, "")},
+		{"chunked", hello.Chunked(), answered(200, "hello")},
+		{"until close", hello.UntilClose(), answered(200, "hello")},
+		{"gzip", hello.Gzip(), answered(200, "hello")},
+		{"delay", hello.Delay(time.Millisecond), answered(200, "hello")},
+		{"drip", hello.Drip(2, time.Millisecond), answered(200, "hello")},
+		{"bytes", ts.Bytes(300_000), answered(200, string(ts.Pattern(300_000)))},
+		{"then close", hello.Then(ts.Close), answered(200, "hello")},
+		{"then half close", hello.Then(ts.HalfClose), answered(200, "hello")},
+		{"reset before headers", ts.ResetBeforeHeaders(), wasReset},
+		{"reset in headers", ts.ResetInHeaders(), wasReset},
+		{"close before headers", ts.CloseBeforeHeaders(), failed(nil)},
+		{"close in headers", ts.CloseInHeaders(), failed(io.ErrUnexpectedEOF)},
+		{"reset in body", hello.CutAt(2, ts.Reset), wasReset},
+		{"close in body", hello.CutAt(2, ts.Close), broken("he", io.ErrUnexpectedEOF)},
+		{"cut keeps nothing", hello.CutAt(2, ts.Keep), broken("he", io.ErrUnexpectedEOF)},
+		{"half close in body", hello.CutAt(2, ts.HalfClose), broken("he", io.ErrUnexpectedEOF)},
+		{"close in chunks", hello.Chunked().CutAt(5, ts.Close), broken("hello", io.ErrUnexpectedEOF)},
+		{"length too long", hello.Length(7), broken("hello", io.ErrUnexpectedEOF)},
+		{"raw garbage", ts.Raw("\x00\x00\x04\x01\x04\x00\x00\x00\x01abcd"), garbled},
+		{"bad status line", ts.BadStatusLine(), garbled},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			at(t, both, func(t *testing.T, cfg ts.Config) {
+				f.want(t, post(t, ts.Start(t, cfg, f.step)))
+			})
+		})
+	}
+}
+
+func TestFaultsOverHTTP1(t *testing.T) {
+	for _, f := range []struct {
+		name string
+		step ts.Step
+		want func(*testing.T, outcome)
+	}{
+		{"close before headers", ts.CloseBeforeHeaders(), failed(io.EOF)},
+		{"bad chunk", ts.BadChunk(), broken("hello", nil)},
+		{"raw", ts.Raw("HTTP/1.1 299 Fine\r\nContent-Length: 2\r\n\r\nok"), answered(299, "ok")},
+		{"length too short", ts.OK("hello").Length(2), answered(200, "he")},
+		{"reset before headers", ts.ResetBeforeHeaders(), failed(syscall.ECONNRESET)},
+		{"reset in body", ts.OK("hello").CutAt(2, ts.Reset), broken("he", syscall.ECONNRESET)},
+		{"http2 only", ts.RefuseStream(), answered(500, "testserver: this step needs HTTP/2")},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			at(t, http1, func(t *testing.T, cfg ts.Config) {
+				f.want(t, post(t, ts.Start(t, cfg, f.step)))
+			})
+		})
+	}
+}
+
+func TestStatusIsSentAsScripted(t *testing.T) {
+	at(t, both, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.Status(429).Header("Retry-After", "1").Header("Retry-After", "2").Header("Date", ""))
+		o := post(t, s)
+		require.NoError(t, o.err)
+		assert.Equal(t, []string{"1", "2"}, o.resp.Header["Retry-After"])
+		assert.NotContains(t, o.resp.Header, "Date")
+
+		o = do(s, request(t, "HEAD", s.URL, nil))
+		require.NoError(t, o.err)
+		assert.Equal(t, 429, o.resp.StatusCode)
+	})
+}
+
+func TestHeadHasNoBody(t *testing.T) {
+	at(t, both, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("hello"))
+		for range 2 {
+			o := do(s, request(t, "HEAD", s.URL, nil))
+			require.NoError(t, o.err)
+			assert.EqualValues(t, 5, o.resp.ContentLength)
+		}
+		oneConn(t, cfg, s)
+	})
+}
+
+// What never ends by itself ends when the client leaves, and the server sees it.
+func TestClientLeaves(t *testing.T) {
+	for _, f := range []struct {
+		name string
+		step ts.Step
+		head bool // an answer begins
+	}{
+		{"hang", ts.Hang(), false},
+		{"delay", ts.OK("").Delay(time.Hour), false},
+		{"stalled body", ts.OK("hello").CutAt(2, ts.Stall), true},
+		{"stalled at once", ts.OK("hello").CutAt(0, ts.Stall), true},
+		{"stalled in headers", ts.Status(200).CutHeaders(ts.Stall), false},
+		{"drip", ts.Endless().Drip(1, time.Hour), true},
+		{"endless", ts.Endless(), true},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			at(t, both, func(t *testing.T, cfg ts.Config) {
+				s := ts.Start(t, cfg, f.step)
+				c, leave := context.WithCancel(ctx(t))
+				r := request(t, "GET", s.URL, nil).WithContext(c)
+				if f.head {
+					resp, err := s.Client().Do(r)
+					require.NoError(t, err)
+					defer resp.Body.Close()
+				} else {
+					go func() {
+						if s.Wait(c, 1) == nil {
+							leave()
+						}
+					}()
+					_, err := s.Client().Do(r)
+					require.ErrorIs(t, err, context.Canceled)
+				}
+				leave()
+				require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Log()[0].Left }))
+				if !cfg.HTTP2 { // there the connection outlives its streams
+					require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
+				}
+			})
+		})
+	}
+}
+
+func TestEndlessIsThePattern(t *testing.T) {
+	at(t, both, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.Endless())
+		resp, err := s.Client().Do(request(t, "GET", s.URL, nil))
+		require.NoError(t, err)
+		b := make([]byte, 1<<20)
+		_, err = io.ReadFull(resp.Body, b)
+		require.NoError(t, err)
+		assert.Equal(t, ts.Hash(ts.Pattern(1<<20)), ts.Hash(b))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+func TestTimesAreKept(t *testing.T) {
+	for _, p := range both {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := p.cfg
+			cfg.Net = ts.NewNet()
+			s := ts.Start(t, cfg, ts.OK("hello").Delay(time.Minute).Drip(2, time.Hour))
+			begin := time.Now()
+			r := request(t, "GET", s.URL, nil).WithContext(context.Background())
+			resp, err := s.Client().Do(r)
+			require.NoError(t, err)
+			assert.Equal(t, time.Minute, time.Since(begin))
+			b, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, "hello", string(b))
+			assert.Equal(t, time.Minute+3*time.Hour, time.Since(begin))
+			synctest.Wait()
+			a := s.Log()[0]
+			assert.Equal(t, begin, a.Time)
+			assert.Equal(t, time.Now(), a.Done)
+		})
+	}
+}
+
+func TestConnectionsAreKeptAlive(t *testing.T) {
+	at(t, both, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("hello"), ts.OK("hello").Chunked(), ts.Status(204), ts.Status(503))
+		for range 5 {
+			require.NoError(t, post(t, s).err)
+		}
+		oneConn(t, cfg, s)
+		assert.Equal(t, s.Conns(), s.Open())
+		log := s.Log()
+		assert.Equal(t, log[3].Conn, log[4].Conn)
+	})
+}
+
+// The second request reaches a connection that the server closes meanwhile:
+// net/http sends a GET again by itself, and no POST.
+func TestStaleConnection(t *testing.T) {
+	at(t, http1, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("1"), ts.CloseBeforeHeaders(), ts.OK("3"), ts.CloseBeforeHeaders())
+		require.NoError(t, post(t, s).err)
+		o := do(s, request(t, "GET", s.URL, nil))
+		require.NoError(t, o.err)
+		assert.Equal(t, "3", o.body)
+		assert.Equal(t, 2, s.Conns())
+		assert.ErrorIs(t, post(t, s).err, io.EOF)
+	})
+}
+
+func TestThenCloseIsNotAnnounced(t *testing.T) {
+	at(t, both, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("hello").Then(ts.Close))
+		o := do(s, request(t, "GET", s.URL, nil))
+		require.NoError(t, o.err)
+		assert.False(t, o.resp.Close)
+		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
+		require.NoError(t, do(s, request(t, "GET", s.URL, nil)).err)
+		assert.Equal(t, 2, s.Conns())
+	})
+}
+
+func TestInformational(t *testing.T) {
+	at(t, both, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("hello").Info(103, "Link", "</a>").Info(102))
+		var got []string
+		r := request(t, "GET", s.URL, nil)
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+			Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+				got = append(got, http.StatusText(code)+h.Get("Link"))
+				return nil
+			},
+		}))
+		answered(200, "hello")(t, do(s, r))
+		assert.Equal(t, []string{"Early Hints</a>", "Processing"}, got)
+	})
+}
+
+func TestSwitchProtocolsEchoes(t *testing.T) {
+	at(t, http1, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.SwitchProtocols("echo"))
+		r := request(t, "GET", s.URL, nil)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "echo")
+		resp, err := s.Client().Do(r)
+		require.NoError(t, err)
+		require.Equal(t, 101, resp.StatusCode)
+		assert.Equal(t, "echo", resp.Header.Get("Upgrade"))
+		rw := resp.Body.(io.ReadWriteCloser)
+		for range 2 {
+			_, err = io.WriteString(rw, "ping\n")
+			require.NoError(t, err)
+			b := make([]byte, 5)
+			_, err = io.ReadFull(rw, b)
+			require.NoError(t, err)
+			assert.Equal(t, "ping\n", string(b))
+		}
+		require.NoError(t, rw.Close())
+		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
+	})
+}
+
+func TestTunnelEchoes(t *testing.T) {
+	at(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.Tunnel())
+		pr, pw := io.Pipe()
+		r := request(t, "CONNECT", s.URL, pr)
+		resp, err := s.Client().Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		_, err = io.WriteString(pw, "ping\n")
+		require.NoError(t, err)
+		line, err := bufio.NewReader(resp.Body).ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, "ping\n", line)
+		require.NoError(t, pw.Close())
+		_, err = resp.Body.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err)
+	})
+	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.Tunnel())
+		c := dial(t, cfg, s)
+		_, err := io.WriteString(c, "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\nping\n")
+		require.NoError(t, err)
+		br := bufio.NewReader(c)
+		resp, err := http.ReadResponse(br, &http.Request{Method: "CONNECT"})
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		line, err := br.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, "ping\n", line)
+		assert.Equal(t, "a.test:443", s.Log()[0].Target)
+	})
+}
+
+// dial opens a plain connection to the server.
+func dial(t *testing.T, cfg ts.Config, s *ts.Server) net.Conn {
+	var c net.Conn
+	var err error
+	if cfg.Net != nil {
+		c, err = cfg.Net.DialContext(ctx(t), "tcp", s.Addr)
+	} else {
+		c, err = net.DialTimeout("tcp", s.Addr, patience)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	return c
+}
+
+// A cancel over HTTP/2 resets the stream and leaves the connection.
+func TestHTTP2CancelKeepsConnection(t *testing.T) {
+	at(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.Hang(), ts.OK("hello"))
+		c, leave := context.WithCancel(ctx(t))
+		go func() {
+			if s.Wait(c, 1) == nil {
+				leave()
+			}
+		}()
+		_, err := s.Client().Do(request(t, "GET", s.URL, nil).WithContext(c))
+		require.ErrorIs(t, err, context.Canceled)
+		answered(200, "hello")(t, post(t, s))
+		oneConn(t, cfg, s)
+	})
+}
+
+// streamError reports the code of an RST_STREAM that a client met. net/http has
+// no exported type for it; errors.As accepts one of the same shape.
+type streamError struct {
+	StreamID uint32
+	Code     h2ErrCode
+	Cause    error
+}
+type h2ErrCode uint32
+
+func (e streamError) Error() string { return "stream error" }
+
+func streamCode(err error) (ts.H2Code, bool) {
+	var e streamError
+	ok := errors.As(err, &e)
+	return ts.H2Code(e.Code), ok
+}
+
+func TestRSTStream(t *testing.T) {
+	for _, code := range []ts.H2Code{ts.InternalError, ts.EnhanceYourCalm, ts.Cancel, ts.HTTP11Required} {
+		at(t, http2, func(t *testing.T, cfg ts.Config) {
+			s := ts.Start(t, cfg, ts.RSTStream(code), ts.OK("hello").RSTAt(2, code), ts.OK("hello"))
+			o := post(t, s)
+			failed(nil)(t, o)
+			got, ok := streamCode(o.err)
+			assert.True(t, ok, "%v", o.err)
+			assert.Equal(t, code, got)
+			o = post(t, s)
+			broken("he", nil)(t, o)
+			got, _ = streamCode(o.err)
+			assert.Equal(t, code, got)
+			answered(200, "hello")(t, post(t, s))
+			oneConn(t, cfg, s)
+			assert.NotZero(t, s.Log()[2].Stream)
+		})
+	}
+}
+
+// net/http sends a refused stream again by itself, after a wait of its own.
+func TestRefuseStream(t *testing.T) {
+	at(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.RefuseStream(), ts.OK("hello"))
+		answered(200, "hello")(t, post(t, s))
+		assert.Equal(t, 2, s.Arrivals())
+
+		s = ts.Start(t, otherHost(cfg), ts.RefuseStream())
+		o := do(s, request(t, "POST", s.URL, io.MultiReader(strings.NewReader("x")))) // no GetBody
+		require.Error(t, o.err)
+	})
+}
+
+func otherHost(cfg ts.Config) ts.Config {
+	cfg.Host = "other.test"
+	return cfg
+}
+
+func TestGoAway(t *testing.T) {
+	at(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("1"), ts.GoAway(ts.NoError), ts.OK("3"))
+		answered(200, "1")(t, post(t, s))
+		answered(200, "3")(t, post(t, s)) // not processed, so sent again by net/http
+		assert.Equal(t, 3, s.Arrivals())
+		assert.GreaterOrEqual(t, s.Conns(), 2)
+		s.Client().CloseIdleConnections()
+		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
+	})
+}
+
+func TestGoAwayProcessed(t *testing.T) {
+	at(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.GoAwayProcessed(ts.EnhanceYourCalm), ts.OK("2"))
+		failed(nil)(t, post(t, s))
+		assert.Equal(t, 1, s.Arrivals())
+		answered(200, "2")(t, post(t, s))
+	})
+}
+
+func TestAnnounceGoAway(t *testing.T) {
+	at(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("1").AnnounceGoAway(), ts.OK("2"))
+		answered(200, "1")(t, post(t, s))
+		answered(200, "2")(t, post(t, s))
+		assert.GreaterOrEqual(t, s.Conns(), 2)
+		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() < s.Conns() }))
+	})
+}

@@ -1,0 +1,150 @@
+// How are requests read and steps written over HTTP/1.1? By hand, because
+// net/http's server will not reset, garble or answer early.
+
+package testserver
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// An h1 is the wire of one HTTP/1.1 exchange.
+type h1 struct {
+	c       *conn
+	body    *body
+	chunked bool
+}
+
+// serveH1 serves one request after the other.
+func serveH1(c *conn) End {
+	for {
+		req, err := http.ReadRequest(c.br)
+		if err != nil {
+			return Close
+		}
+		end, _ := c.s.begin(c.received(req)).handle(&h1{c: c}, req.Body)
+		if end == Keep && (req.Close || !req.ProtoAtLeast(1, 1)) {
+			end = Close
+		}
+		if end != Keep {
+			return end
+		}
+	}
+}
+
+func (w *h1) bind(b *body) { w.body = b }
+
+func (w *h1) inform(code int, h http.Header) error { return w.write(headSection(code, h)) }
+
+func (w *h1) head(code int, h http.Header, f framing, bare bool) error {
+	w.chunked = f == byChunks && !bare
+	switch {
+	case f == byChunks:
+		h.Set("Transfer-Encoding", "chunked")
+	case f == byClose && !bare:
+		h.Set("Connection", "close")
+	}
+	return w.write(headSection(code, h))
+}
+
+func (w *h1) halfHead(code int, h http.Header) error {
+	h.Set("X-Cut", "here")
+	p := headSection(code, h)
+	return w.write(p[:len(p)-len("re\r\n\r\n")])
+}
+
+func (w *h1) data(p []byte) error {
+	if w.chunked {
+		p = fmt.Appendf(nil, "%x\r\n%s\r\n", len(p), p)
+	}
+	return w.write(p)
+}
+
+func (w *h1) finish() error {
+	if w.chunked {
+		return w.write([]byte("0\r\n\r\n"))
+	}
+	return nil
+}
+
+func (w *h1) literal(p []byte) error { return w.write(p) }
+func (w *h1) reply(p []byte) error   { return w.write(p) }
+func (w *h1) rest() io.Reader        { return w.c.br }
+func (w *h1) h2() *h2stream          { return nil }
+
+func (w *h1) write(p []byte) error {
+	if _, err := w.c.c.Write(p); err != nil {
+		return errLeft
+	}
+	return nil
+}
+
+// headSection is a status line and headers, up to the empty line.
+func headSection(code int, h http.Header) []byte {
+	var b bytes.Buffer
+	text := http.StatusText(code)
+	if text == "" {
+		text = "Status " + fmt.Sprint(code)
+	}
+	fmt.Fprintf(&b, "HTTP/1.1 %03d %s\r\n", code, text)
+	_ = h.Write(&b) // a buffer does not fail
+	b.WriteString("\r\n")
+	return b.Bytes()
+}
+
+func (w *h1) idle() error {
+	<-w.c.s.ctx.Done()
+	return errLeft
+}
+
+// pause waits, and notices that the client leaves unless a part of the request
+// is still to be read: there is no way to look behind it.
+func (w *h1) pause(d time.Duration) error {
+	var timer <-chan time.Time
+	if d >= 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		timer = t.C
+	}
+	var gone chan struct{}
+	if w.body.ended {
+		gone = make(chan struct{})
+		defer w.watch(gone)()
+	}
+	select {
+	case <-timer:
+		return nil
+	case <-gone:
+		return errLeft
+	case <-w.c.s.ctx.Done():
+		return errLeft
+	}
+}
+
+// watch closes gone when the client's side ends, and returns a function that
+// stops watching. Bytes that come meanwhile stay in the buffer, and end the
+// watch: they are the next request.
+func (w *h1) watch(gone chan<- struct{}) func() {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_, err := w.c.br.Peek(1)
+		if err != nil && !isTimeout(err) {
+			close(gone)
+		}
+	}()
+	return func() {
+		_ = w.c.c.SetReadDeadline(time.Unix(1, 0))
+		<-stopped
+		_ = w.c.c.SetReadDeadline(time.Time{})
+	}
+}
+
+// isTimeout tells our own interruption from the client's leaving.
+func isTimeout(err error) bool {
+	t, ok := err.(interface{ Timeout() bool })
+	return ok && t.Timeout()
+}
