@@ -1,0 +1,86 @@
+package classify
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+var discardLog = log.New(io.Discard, "", 0)
+
+func answer(code int, header ...string) Outcome {
+	h := http.Header{}
+	for i := 0; i < len(header); i += 2 {
+		h.Add(header[i], header[i+1])
+	}
+	return Outcome{Response: &http.Response{StatusCode: code, Header: h}}
+}
+
+// TestDefaultStatuses is the table of Default for answers.
+func TestDefaultStatuses(t *testing.T) {
+	want := map[int]Verdict{408: Ambiguous, 421: Refused, 425: Refused, 429: Ambiguous}
+	for code := 500; code < 600; code++ {
+		want[code] = Ambiguous
+	}
+	// Pitfall 25: what the next attempt would meet again.
+	want[501], want[505], want[511] = Final, Final, Final
+	for code := -1; code < 1000; code++ {
+		v, ok := want[code]
+		if !ok {
+			v = Final
+		}
+		assert.Equal(t, v, Default(answer(code)), "status %d", code)
+	}
+}
+
+func TestDefaultOfNothing(t *testing.T) {
+	assert.Equal(t, Final, Default(Outcome{}))
+	assert.Equal(t, Final, Default(Outcome{Err: errors.New("surprise")}))
+	assert.Equal(t, Ambiguous, Default(Outcome{Err: io.EOF}))
+	assert.Equal(t, Final, Default(Outcome{Response: &http.Response{}}))
+	assert.Equal(t, Ambiguous, First(Error(Ambiguous, Other), Default)(Outcome{Err: errors.New("surprise")}))
+}
+
+func TestRefusals(t *testing.T) {
+	for name, tt := range map[string]struct {
+		o    Outcome
+		want Verdict
+	}{
+		"429":                         {answer(429), Refused},
+		"503 with a wait":             {answer(503, "Retry-After", "1"), Refused},
+		"503 with a wait of nothing":  {answer(503, "Retry-After", "0"), Refused},
+		"503 with milliseconds":       {answer(503, "Retry-After-Ms", "5"), Refused},
+		"503 with a malformed wait":   {answer(503, "Retry-After", "soon"), Unknown},
+		"503":                         {answer(503), Unknown},
+		"500 with a wait":             {answer(500, "Retry-After", "1"), Unknown},
+		"pitfall 8: 202 with a wait":  {answer(202, "Retry-After", "1"), Unknown},
+		"a lost answer":               {Outcome{Err: io.EOF}, Unknown},
+		"neither an answer nor error": {Outcome{}, Unknown},
+	} {
+		assert.Equal(t, tt.want, Refusals(tt.o), name)
+	}
+}
+
+func TestDefaultAllocatesNothing(t *testing.T) {
+	r := request(t, "GET", "http://127.0.0.1/", nil)
+	for _, code := range []int{200, 404, 503} {
+		o := Outcome{Request: r, Response: &http.Response{StatusCode: code, Header: http.Header{}}}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { Default(o) }), "status %d", code)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { DefaultHint(o) }), "status %d", code)
+	}
+	f := First(Refusals, Signals, Status(Final, 503), Error(Final, Reset), BodyContains(Refused, "x"), Default)
+	o := Outcome{Request: r, Response: &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}}}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { f(o) }))
+}
+
+func BenchmarkDefaultOnSuccess(b *testing.B) {
+	r, _ := http.NewRequestWithContext(b.Context(), "GET", "http://127.0.0.1/", nil)
+	o := Outcome{Request: r, Response: &http.Response{StatusCode: 200}}
+	for b.Loop() {
+		Default(o)
+	}
+}

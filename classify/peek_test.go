@@ -1,0 +1,311 @@
+package classify
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A source is a body that checks that it is read by one reader at a time.
+type source struct {
+	io.Reader
+	reading atomic.Bool
+	reads   atomic.Int32
+	closes  atomic.Int32
+	onClose func() error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	if !s.reading.CompareAndSwap(false, true) {
+		panic("two Reads at a time")
+	}
+	defer s.reading.Store(false)
+	s.reads.Add(1)
+	return s.Reader.Read(p)
+}
+
+func (s *source) Close() error {
+	s.closes.Add(1)
+	if s.onClose != nil {
+		return s.onClose()
+	}
+	return nil
+}
+
+func outcomeOf(body io.ReadCloser) Outcome {
+	return Outcome{Response: &http.Response{StatusCode: 503, Body: body}}
+}
+
+func TestPeekKeepsTheBody(t *testing.T) {
+	const text = "queue capacity reached"
+	for name, wrap := range map[string]func(io.Reader) io.Reader{
+		"in one piece":       func(r io.Reader) io.Reader { return r },
+		"byte by byte":       iotest.OneByteReader,
+		"in halves":          iotest.HalfReader,
+		"data with the end":  iotest.DataErrReader,
+		"with empty answers": func(r io.Reader) io.Reader { return &stutter{r: r} },
+	} {
+		for _, n := range []int{1, 5, len(text), len(text) + 1, 1 << 20} {
+			src := &source{Reader: wrap(strings.NewReader(text))}
+			o := outcomeOf(src)
+			want := text[:min(n, len(text))]
+			assert.Equal(t, want, string(o.Peek(n)), name)
+			assert.Equal(t, want[:1], string(o.Peek(1)), name)
+			assert.Equal(t, text, string(o.Peek(100)), "%s: a longer look goes on", name)
+
+			whole, err := io.ReadAll(o.Response.Body)
+			require.NoError(t, err, name)
+			assert.Equal(t, text, string(whole), name)
+			require.NoError(t, o.Response.Body.Close())
+			require.NoError(t, o.Response.Body.Close())
+			assert.EqualValues(t, 1, src.closes.Load(), name)
+			assert.Nil(t, o.Peek(1), "closed")
+		}
+	}
+}
+
+func TestPeekPassesTheReaderTest(t *testing.T) {
+	text := strings.Repeat("0123456789", 2000)
+	o := outcomeOf(&source{Reader: strings.NewReader(text)})
+	o.Peek(7777)
+	require.NoError(t, iotest.TestReader(o.Response.Body, []byte(text)))
+}
+
+// stutter answers every other Read with nothing.
+type stutter struct {
+	r    io.Reader
+	odd  bool
+	only bool
+}
+
+func (s *stutter) Read(p []byte) (int, error) {
+	if s.odd = !s.odd; s.odd || s.only {
+		return 0, nil
+	}
+	return s.r.Read(p)
+}
+
+func TestPeekOfNothing(t *testing.T) {
+	body := func() io.ReadCloser { return &source{Reader: strings.NewReader("text")} }
+	req := func(method string) *http.Request { return &http.Request{Method: method} }
+	for name, o := range map[string]Outcome{
+		"no response":     {},
+		"no body":         {Response: &http.Response{StatusCode: 503}},
+		"101":             {Response: &http.Response{StatusCode: 101, Body: body()}},
+		"HEAD":            {Request: req("HEAD"), Response: &http.Response{StatusCode: 503, Body: body()}},
+		"CONNECT":         {Request: req("CONNECT"), Response: &http.Response{StatusCode: 503, Body: body()}},
+		"an answer alone": {Response: &http.Response{StatusCode: 503, Body: body(), Request: req("HEAD")}},
+		"turned off":      {Response: &http.Response{StatusCode: 503, Body: body()}, PeekWait: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Nil(t, o.Peek(10))
+			if o.Response == nil || o.Response.Body == nil {
+				return
+			}
+			src, ok := o.Response.Body.(*source)
+			require.True(t, ok, "pitfall 16: the body is not wrapped")
+			assert.Zero(t, src.reads.Load())
+		})
+	}
+	o := outcomeOf(body())
+	assert.Nil(t, o.Peek(0))
+	assert.Nil(t, o.Peek(-1))
+	assert.IsType(t, &source{}, o.Response.Body)
+
+	o = outcomeOf(http.NoBody)
+	assert.Equal(t, []byte{}, o.Peek(10))
+	assert.Equal(t, http.NoBody, o.Response.Body)
+}
+
+func TestPeekReportsAnErrorInItsPlace(t *testing.T) {
+	broken := errors.New("broken")
+	for name, r := range map[string]io.Reader{
+		"after the bytes": io.MultiReader(strings.NewReader("some"), iotest.ErrReader(broken)),
+		"with the bytes":  iotest.DataErrReader(io.MultiReader(strings.NewReader("some"), iotest.ErrReader(broken))),
+	} {
+		o := outcomeOf(&source{Reader: r})
+		assert.Equal(t, "some", string(o.Peek(100)), name)
+		assert.Equal(t, "some", string(o.Peek(100)), name)
+		got, err := io.ReadAll(o.Response.Body)
+		assert.Equal(t, "some", string(got), name)
+		require.ErrorIs(t, err, broken, name)
+		_, err = o.Response.Body.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, broken, name)
+	}
+}
+
+func TestPeekGivesUpOnEmptyReads(t *testing.T) {
+	o := outcomeOf(&source{Reader: &stutter{only: true}})
+	assert.Equal(t, []byte{}, o.Peek(10))
+}
+
+// TestPeekIsBoundedInTime: a stalled body holds the answer up for PeekWait,
+// once, and what arrives later is not lost.
+func TestPeekIsBoundedInTime(t *testing.T) {
+	for name, tt := range map[string]struct{ wait, want time.Duration }{
+		"by default": {0, time.Second},
+		"as set":     {time.Minute, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, w := io.Pipe()
+				src := &source{Reader: r, onClose: r.Close}
+				o := outcomeOf(src)
+				o.PeekWait = tt.wait
+				go func() { _, _ = io.WriteString(w, "some") }()
+
+				start := time.Now()
+				assert.Equal(t, "some", string(o.Peek(10)))
+				assert.Equal(t, tt.want, time.Since(start))
+				assert.Equal(t, "some", string(o.Peek(10)))
+				f := First(BodyContains(Final, "a"), BodyContains(Final, "b"), BodyContains(Final, "more"))
+				assert.Equal(t, Unknown, f(o))
+				assert.Equal(t, tt.want, time.Since(start), "one bound for all looks")
+
+				go func() {
+					time.Sleep(time.Hour)
+					_, _ = io.WriteString(w, " more")
+					_ = w.Close()
+				}()
+				synctest.Wait()
+				assert.EqualValues(t, 2, src.reads.Load(), "one Read is waiting")
+				whole, err := io.ReadAll(o.Response.Body)
+				require.NoError(t, err)
+				assert.Equal(t, "some more", string(whole))
+				assert.Equal(t, tt.want+time.Hour, time.Since(start))
+			})
+		})
+	}
+}
+
+// TestPeekLateTakesWhatIsThere: when time is over no further Read is started,
+// but what one brought meanwhile is seen.
+func TestPeekLateTakesWhatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		src := &source{Reader: r, onClose: r.Close}
+		o := outcomeOf(src)
+		assert.Empty(t, o.Peek(10))
+		_, _ = io.WriteString(w, "late")
+		synctest.Wait()
+		assert.Equal(t, "late", string(o.Peek(10)))
+		assert.EqualValues(t, 1, src.reads.Load())
+		require.NoError(t, o.Response.Body.Close())
+	})
+}
+
+func TestPeekEndsWithTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		r, _ := io.Pipe()
+		src := &source{Reader: r, onClose: r.Close}
+		o := outcomeOf(src)
+		o.Request = (&http.Request{Method: "GET"}).WithContext(ctx)
+		start := time.Now()
+		assert.Empty(t, o.Peek(10))
+		assert.Equal(t, 10*time.Millisecond, time.Since(start))
+		require.NoError(t, o.Response.Body.Close())
+
+		src = &source{Reader: strings.NewReader("text")}
+		o.Response.Body = src
+		assert.Empty(t, o.Peek(10))
+		assert.Zero(t, src.reads.Load(), "no Read for a caller who has gone")
+	})
+}
+
+// TestCloseDoesNotWaitForARead: for net/http's bodies, whose Close ends their
+// Read, and for those whose Close waits for it.
+func TestCloseDoesNotWaitForARead(t *testing.T) {
+	t.Run("a Close that ends the Read", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := io.Pipe()
+			failed := errors.New("close failed")
+			src := &source{Reader: r, onClose: func() error { _ = r.Close(); return failed }}
+			o := outcomeOf(src)
+			o.Peek(1)
+			start := time.Now()
+			require.ErrorIs(t, o.Response.Body.Close(), failed, "its error is passed on")
+			assert.Zero(t, time.Since(start))
+			_, err := o.Response.Body.Read(make([]byte, 1))
+			require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+		})
+	})
+	t.Run("a Close that waits for the Read", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			answer := make(chan struct{})
+			var read sync.WaitGroup
+			read.Add(1)
+			src := &source{
+				Reader: readFunc(func([]byte) (int, error) {
+					defer read.Done()
+					<-answer
+					return 0, io.EOF
+				}),
+				onClose: func() error { read.Wait(); return nil },
+			}
+			o := outcomeOf(src)
+			o.Peek(1)
+			start := time.Now()
+			require.NoError(t, o.Response.Body.Close())
+			require.NoError(t, o.Response.Body.Close())
+			assert.Equal(t, closeGrace, time.Since(start))
+			close(answer)
+			synctest.Wait() // and the bubble ends only when all goroutines have
+			assert.EqualValues(t, 1, src.closes.Load())
+		})
+	})
+	t.Run("a Read of the caller's that waits", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := io.Pipe()
+			o := outcomeOf(&source{Reader: r, onClose: r.Close})
+			o.Peek(1)
+			got := make(chan error)
+			go func() {
+				_, err := o.Response.Body.Read(make([]byte, 1))
+				got <- err
+			}()
+			synctest.Wait()
+			require.NoError(t, o.Response.Body.Close())
+			require.Error(t, <-got)
+		})
+	})
+	t.Run("a Read that has answered", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, w := io.Pipe()
+			o := outcomeOf(&source{Reader: r, onClose: r.Close})
+			o.Peek(1)
+			_ = w.Close()
+			synctest.Wait()
+			require.NoError(t, o.Response.Body.Close())
+		})
+	})
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestPeekOfARealBody: an answer that stalls, from net/http.
+func TestPeekOfARealBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := pipeTransport(says11("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 100\r\n\r\nsome"))
+		resp, err := tr.RoundTrip(request(t, "GET", "http://host.invalid/", nil))
+		require.NoError(t, err)
+		assert.Equal(t, "some", string(Outcome{Response: resp}.Peek(100)))
+		start := time.Now()
+		require.NoError(t, resp.Body.Close())
+		assert.Zero(t, time.Since(start))
+	})
+}

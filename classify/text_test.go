@@ -1,0 +1,648 @@
+package classify
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPhrases provokes every error that text.go knows by its text, from the
+// standard library itself. It fails when a release of Go changes the words, and
+// when a phrase is added without a way to provoke it.
+func TestPhrases(t *testing.T) {
+	provoked := map[string]bool{}
+	for _, tt := range phraseTests {
+		t.Run(tt.phrase, func(t *testing.T) {
+			err := tt.provoke(t)
+			require.Error(t, err)
+			var found *phrase
+			for i := range phrases {
+				if phrases[i].text == tt.phrase {
+					found = &phrases[i]
+				}
+			}
+			require.NotNil(t, found, "not in the table")
+			assert.ErrorContains(t, err, found.text)
+
+			kind, v := judge(err)
+			assert.Equal(t, found.kind, kind, "%T %v", err, err)
+			assert.Equal(t, found.is, v, "%T %v", err, err)
+		})
+		provoked[tt.phrase] = true
+	}
+	for _, p := range phrases {
+		assert.True(t, provoked[p.text], "nothing provokes %q", p.text)
+	}
+}
+
+var phraseTests = []struct {
+	phrase  string
+	provoke func(*testing.T) error
+}{
+	{"http: nil Request.URL", func(*testing.T) error { return send(&http.Transport{}, &http.Request{}) }},
+	{"http: nil Request.Header", func(t *testing.T) error {
+		return send(&http.Transport{}, &http.Request{URL: request(t, "GET", "http://127.0.0.1/", nil).URL})
+	}},
+	{"net/http: invalid header ", func(t *testing.T) error { return send(&http.Transport{}, badHeader(t)) }},
+	{"net/http: invalid trailer ", func(t *testing.T) error { return send(&http.Transport{}, badTrailer(t)) }},
+	{"net/http: invalid method ", func(t *testing.T) error { return send(&http.Transport{}, badMethod(t)) }},
+	{"unsupported protocol scheme ", func(t *testing.T) error {
+		return send(&http.Transport{}, request(t, "GET", "gopher://127.0.0.1/", nil))
+	}},
+	{"http: no Host in request URL", func(t *testing.T) error {
+		return send(&http.Transport{}, request(t, "GET", "http:///path", nil))
+	}},
+	{"http: invalid header ", func(t *testing.T) error { return send(clientConn(t), badHeader(t)) }},
+	{"http: invalid trailer ", func(t *testing.T) error { return send(clientConn(t), badTrailer(t)) }},
+	{"http: invalid method ", func(t *testing.T) error { return send(clientConn(t), badMethod(t)) }},
+
+	{"http: Request.Write on Request with no Host or URL set", func(*testing.T) error {
+		return (&http.Request{}).Write(io.Discard)
+	}},
+	{"http: invalid Host header", func(t *testing.T) error {
+		r := request(t, "GET", "http://127.0.0.1/", nil)
+		r.Host = "two words"
+		return r.WriteProxy(io.Discard)
+	}},
+	{"net/http: can't write control character in Request.URL", func(t *testing.T) error {
+		r := request(t, "GET", listen(t, discard), nil)
+		r.URL.Opaque = "/\x00"
+		return send(transport(t), r)
+	}},
+	{"http: Request.ContentLength=", func(t *testing.T) error {
+		r := request(t, "POST", listen(t, discard), nil)
+		r.ContentLength = 5
+		return send(transport(t), r)
+	}},
+	{"http: ContentLength=", func(t *testing.T) error {
+		r := request(t, "POST", listen(t, discard), unknownLength("abc"))
+		r.ContentLength = 5
+		return send(transport(t), r)
+	}},
+	{"request header list larger than peer's advertised limit", func(t *testing.T) error {
+		target := listen(t, func(c net.Conn) {
+			h2 := serveHTTP2(c, 0, 6, 0, 0, 0, 10) // SETTINGS_MAX_HEADER_LIST_SIZE = 10
+			for h2.headers() {
+				h2.write(frameHeaders, flagEndHeaders|flagEndStream, h2.stream, 0x88) // :status: 200
+			}
+		})
+		tr := transportHTTP2(t)
+		require.NoError(t, send(tr, request(t, "GET", target, nil)))
+		return send(tr, request(t, "GET", target, nil)) // by now the setting has arrived
+	}},
+	{"stopped after 10 redirects", func(t *testing.T) error {
+		c := http.Client{Transport: answers(302, "Location", "/again")}
+		return do(&c, request(t, "GET", "http://127.0.0.1/", nil))
+	}},
+	{"failed to parse Location header ", func(t *testing.T) error {
+		c := http.Client{Transport: answers(302, "Location", ":")}
+		return do(&c, request(t, "GET", "http://127.0.0.1/", nil))
+	}},
+
+	{"malformed HTTP response ", raw("ICY\r\n\r\n")},
+	{"malformed HTTP status code ", raw("HTTP/1.1 2xx OK\r\n\r\n")},
+	{"malformed HTTP version ", raw("HTTP/one 200 OK\r\n\r\n")},
+	{"unsupported transfer encoding: ", raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n")},
+	{"too many transfer encodings: ", raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n")},
+	{"http: message cannot contain multiple Content-Length headers; ", raw("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n")},
+	{"invalid empty Content-Length ", raw("HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n")},
+	{"bad Content-Length ", raw("HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n")},
+	{"net/http: server response headers exceeded ", func(t *testing.T) error {
+		tr := transport(t)
+		tr.MaxResponseHeaderBytes = 100
+		target := listen(t, says11("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 10_000)+"\r\n\r\n"))
+		return send(tr, request(t, "GET", target, nil))
+	}},
+	{"connection error: ", func(t *testing.T) error {
+		return http2Error(t, "GET", nil, func(h2 *http2Server) { h2.write(frameSettings, 0, h2.stream) })
+	}},
+	{"http2: frame too large", func(t *testing.T) error {
+		return http2Error(t, "GET", nil, func(h2 *http2Server) {
+			_, _ = h2.conn.Write([]byte{0xff, 0xff, 0xff, frameHeaders, 0, 0, 0, 0, 1})
+		})
+	}},
+
+	{"net/http: request canceled while waiting for connection", func(t *testing.T) error {
+		tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		r := request(t, "GET", "http://127.0.0.1/", nil)
+		cancel := make(chan struct{})
+		r.Cancel = cancel //nolint:staticcheck // the deprecated field is what leads to this error
+		close(cancel)
+		return send(tr, r)
+	}},
+	{"net/http: request canceled", func(t *testing.T) error {
+		cancel := make(chan struct{})
+		r := request(t, "GET", listen(t, func(c net.Conn) {
+			_, _ = http.ReadRequest(bufio.NewReader(c))
+			close(cancel)
+			discard(c)
+		}), nil)
+		r.Cancel = cancel //nolint:staticcheck // see above
+		return send(transport(t), r)
+	}},
+
+	{"net/http: TLS handshake timeout", func(t *testing.T) (err error) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := pipeTransport(discard)
+			tr.TLSHandshakeTimeout = time.Minute
+			err = send(tr, request(t, "GET", "https://host.invalid/", nil))
+		})
+		return err
+	}},
+	{"tls: ", func(t *testing.T) error {
+		c, _ := net.Pipe()
+		return tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS12}).HandshakeContext(t.Context())
+	}},
+	{"x509: ", func(*testing.T) error {
+		_, err := x509.ParseCertificate([]byte("nonsense"))
+		return err
+	}},
+
+	{"no acceptable authentication methods", func(t *testing.T) error {
+		return throughSOCKS(t, nil, "\x05\xff")
+	}},
+	{"invalid username/password", func(t *testing.T) error {
+		return throughSOCKS(t, url.UserPassword("", "secret"), "\x05\x02")
+	}},
+	{"username/password authentication failed", func(t *testing.T) error {
+		return throughSOCKS(t, url.UserPassword("me", "secret"), "\x05\x02", "\x01\x01")
+	}},
+	{"unknown error connection not allowed by ruleset", func(t *testing.T) error {
+		return throughSOCKS(t, nil, "\x05\x00", "\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00")
+	}},
+
+	{"http: server closed idle connection", closedIdle},
+	{"net/http: cannot rewind body after connection loss", func(t *testing.T) error {
+		tr := &http.Transport{}
+		tr.RegisterProtocol("http", roundTripper(func(r *http.Request) (*http.Response, error) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return nil, http.ErrSkipAltProtocol
+		}))
+		return send(tr, request(t, "POST", "http://127.0.0.1/", unknownLength("abc")))
+	}},
+	{"http2: client connection lost", func(t *testing.T) (err error) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := pipeTransport(discard)
+			tr.Protocols = onlyHTTP2()
+			tr.HTTP2 = &http.HTTP2Config{SendPingTimeout: time.Minute, PingTimeout: time.Minute}
+			err = send(tr, request(t, "GET", "http://host.invalid/", nil))
+		})
+		return err
+	}},
+	{"http2: client connection force closed via ClientConn.Close", func(t *testing.T) error {
+		ready := make(chan struct{})
+		cc := clientConnHTTP2(t, func(c net.Conn) {
+			serveHTTP2(c).headers()
+			close(ready)
+			discard(c)
+		})
+		go func() {
+			<-ready
+			_ = cc.Close()
+		}()
+		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
+	}},
+	{"http2: server sent GOAWAY and closed the connection; ", func(t *testing.T) error {
+		return http2Error(t, "GET", nil, func(h2 *http2Server) { h2.goAway(h2.stream, 0) })
+	}},
+	{"http2: Transport received Server's graceful shutdown GOAWAY", func(t *testing.T) error {
+		cc := clientConnHTTP2(t, func(c net.Conn) {
+			h2 := serveHTTP2(c)
+			h2.headers()
+			h2.goAway(0, 0)
+			discard(c)
+		})
+		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
+	}},
+	{"http2: Transport received GOAWAY from server ErrCode:", func(t *testing.T) error {
+		return http2Error(t, "GET", nil, func(h2 *http2Server) {
+			h2.goAway(0, 11) // ENHANCE_YOUR_CALM
+			discard(h2.conn)
+		})
+	}},
+	{"http2: client conn not usable", func(t *testing.T) error {
+		cc := clientConnHTTP2(t, func(c net.Conn) {
+			h2 := serveHTTP2(c)
+			h2.headers()
+			h2.goAway(h2.stream, 0)
+			h2.write(frameHeaders, flagEndHeaders|flagEndStream, h2.stream, 0x88)
+			discard(c)
+		})
+		require.NoError(t, send(cc, request(t, "GET", "http://127.0.0.1/", nil)))
+		return send(cc, request(t, "GET", "http://127.0.0.1/", nil))
+	}},
+	{"http2: client conn could not be established", func(t *testing.T) error {
+		closed := make(chan struct{})
+		tr := &http.Transport{Protocols: onlyHTTP2()}
+		tr.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			c, server := net.Pipe()
+			go func() {
+				_, _ = server.Read(make([]byte, 1<<10)) // the preface and all that comes with it
+				_ = server.Close()
+			}()
+			return &watchedConn{Conn: c, onClose: sync.OnceFunc(func() { close(closed) })}, nil
+		}
+		cc, err := tr.NewClientConn(t.Context(), "http", "host.invalid:80")
+		if err != nil {
+			return err
+		}
+		<-closed // the read loop has found out
+		return send(cc, request(t, "GET", "http://host.invalid/", nil))
+	}},
+}
+
+// TestPhrasesAreNotSoughtInWrappers: the text of a URL or of a message around
+// the error is the caller's.
+func TestPhrasesAreNotSoughtInWrappers(t *testing.T) {
+	err := &url.Error{Op: "Get", URL: "http: no Host in request URL", Err: io.EOF}
+	assert.Equal(t, Reset, KindOf(err))
+	assert.Equal(t, Other, KindOf(errors.New("mine: http: no Host in request URL")))
+}
+
+// TestHTTP2Streams: what a reset of one stream proves, by type and, where
+// net/http leaves only text, by text.
+func TestHTTP2Streams(t *testing.T) {
+	reset := func(code byte) func(*http2Server) {
+		return func(h2 *http2Server) {
+			h2.write(frameReset, 0, h2.stream, 0, 0, 0, code)
+			discard(h2.conn)
+		}
+	}
+	for name, tt := range map[string]struct {
+		code byte
+		want Verdict
+	}{
+		"PROTOCOL_ERROR":    {1, Ambiguous},
+		"INTERNAL_ERROR":    {2, Ambiguous},
+		"REFUSED_STREAM":    {7, Refused},
+		"CANCEL":            {8, Ambiguous},
+		"ENHANCE_YOUR_CALM": {11, Ambiguous},
+		"HTTP_1_1_REQUIRED": {13, Ambiguous},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cc := clientConnHTTP2(t, func(c net.Conn) {
+				h2 := serveHTTP2(c)
+				h2.headers()
+				reset(tt.code)(h2)
+			})
+			err := send(cc, request(t, "GET", "http://127.0.0.1/", nil))
+			require.ErrorContains(t, err, name)
+			stream, ok := errors.AsType[streamError](err)
+			require.True(t, ok, "%T", err)
+			assert.EqualValues(t, tt.code, stream.Code)
+			assertJudged(t, err, Reset, tt.want)
+		})
+		t.Run(name+" after the body", func(t *testing.T) {
+			err := http2Error(t, "POST", unknownLength("abc"), reset(tt.code))
+			require.ErrorContains(t, err, name)
+			assertJudged(t, err, Reset, tt.want)
+		})
+		t.Run(name+" without the As method", func(t *testing.T) {
+			assertJudged(t, errors.New("stream error: stream ID 5; "+name+"; received from peer"), Reset, tt.want)
+		})
+	}
+	t.Run("graceful GOAWAY after the body", func(t *testing.T) {
+		err := http2Error(t, "POST", unknownLength("abc"), func(h2 *http2Server) {
+			h2.goAway(0, 0)
+			discard(h2.conn)
+		})
+		require.ErrorContains(t, err, "cannot retry err [http2: Transport received Server's graceful shutdown GOAWAY]")
+		assertJudged(t, err, Reset, Refused)
+	})
+	t.Run("a cause that nobody knows", func(t *testing.T) {
+		assertJudged(t, errors.New("http2: Transport: cannot retry err [surprise] after Request.Body was written;"+
+			" define Request.GetBody to avoid this error"), Reset, Ambiguous)
+	})
+}
+
+// TestNothingWritten: a connection on which the first Write fails.
+func TestNothingWritten(t *testing.T) {
+	tr := transport(t)
+	tr.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		c, server := net.Pipe()
+		t.Cleanup(func() { _ = server.Close() })
+		return &watchedConn{Conn: c, writeErr: &net.OpError{Op: "write", Net: "tcp", Err: errors.New("gone")}}, nil
+	}
+	err := send(tr, request(t, "POST", "http://127.0.0.1/", nil))
+	require.True(t, wraps(err, isNothingWritten), "%T %v", err, err)
+	assertJudged(t, err, Reset, Refused)
+}
+
+func assertJudged(t *testing.T, err error, kind Kind, v Verdict) {
+	t.Helper()
+	gotKind, got := judge(err)
+	assert.Equal(t, kind.String(), gotKind.String(), "%T %v", err, err)
+	assert.Equal(t, v.String(), got.String(), "%T %v", err, err)
+}
+
+// closedIdle has the server close an idle connection between the moment at
+// which the transport picks it for a request and that at which it uses it.
+func closedIdle(t *testing.T) error {
+	for range 1000 {
+		var server net.Conn
+		closed := make(chan struct{})
+		tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			var c net.Conn
+			c, server = net.Pipe()
+			go func() {
+				_, _ = http.ReadRequest(bufio.NewReader(server))
+				_, _ = io.WriteString(server, "HTTP/1.1 204 No Content\r\n\r\n")
+			}()
+			return &watchedConn{Conn: c, onClose: sync.OnceFunc(func() { close(closed) })}, nil
+		}}
+		require.NoError(t, send(tr, request(t, "GET", "http://127.0.0.1/", nil)))
+		r := request(t, "POST", "http://127.0.0.1/", unknownLength("abc"))
+		err := send(tr, r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+			GotConn: func(httptrace.GotConnInfo) {
+				_ = server.Close()
+				<-closed // by the read loop, which has met the end
+			},
+		})))
+		// The connection's two loops learn of the end in either order; the other
+		// order leads to a failed Write.
+		if err != nil && err.Error() == "http: server closed idle connection" {
+			return err
+		}
+		tr.CloseIdleConnections()
+	}
+	return nil
+}
+
+// --- provoking
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answers(code int, key, value string) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: http.Header{key: {value}}, Body: http.NoBody, Request: r}, nil
+	})
+}
+
+func request(t *testing.T, method, target string, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, target, body)
+	require.NoError(t, err)
+	return r
+}
+
+// unknownLength is a body for which net/http makes neither length nor GetBody.
+func unknownLength(s string) io.Reader { return io.NopCloser(strings.NewReader(s)) }
+
+func badHeader(t *testing.T) *http.Request {
+	r := request(t, "GET", "http://127.0.0.1/", nil)
+	r.Header["X"] = []string{"a\nb"}
+	return r
+}
+
+func badTrailer(t *testing.T) *http.Request {
+	r := request(t, "GET", "http://127.0.0.1/", nil)
+	r.Trailer = http.Header{"X": {"a\nb"}}
+	return r
+}
+
+func badMethod(t *testing.T) *http.Request {
+	r := request(t, "GET", "http://127.0.0.1/", nil)
+	r.Method = "TWO WORDS"
+	return r
+}
+
+func send(rt http.RoundTripper, r *http.Request) error {
+	resp, err := rt.RoundTrip(r)
+	if err == nil {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	return err
+}
+
+func do(c *http.Client, r *http.Request) error {
+	resp, err := c.Do(r)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return err
+}
+
+func transport(t *testing.T) *http.Transport {
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+func onlyHTTP2() *http.Protocols {
+	p := &http.Protocols{}
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+func transportHTTP2(t *testing.T) *http.Transport {
+	tr := transport(t)
+	tr.Protocols = onlyHTTP2()
+	return tr
+}
+
+// listen serves every connection with f, and closes it afterwards; the result
+// is the server's URL.
+func listen(t *testing.T, f func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var (
+		mu    sync.Mutex
+		conns []net.Conn
+		wg    sync.WaitGroup
+	)
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			wg.Go(func() {
+				f(c)
+				_ = c.Close()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return "http://" + l.Addr().String()
+}
+
+func discard(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+
+// says11 answers the first request with the given bytes.
+func says11(answer string) func(net.Conn) {
+	return func(c net.Conn) {
+		_, _ = http.ReadRequest(bufio.NewReader(c))
+		_, _ = io.WriteString(c, answer)
+		discard(c)
+	}
+}
+
+func raw(answer string) func(*testing.T) error {
+	return func(t *testing.T) error {
+		return send(transport(t), request(t, "GET", listen(t, says11(answer)), nil))
+	}
+}
+
+func clientConn(t *testing.T) *http.ClientConn {
+	target := strings.TrimPrefix(listen(t, discard), "http://")
+	cc, err := transport(t).NewClientConn(t.Context(), "http", target)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+func clientConnHTTP2(t *testing.T, f func(net.Conn)) *http.ClientConn {
+	target := strings.TrimPrefix(listen(t, f), "http://")
+	cc, err := transportHTTP2(t).NewClientConn(t.Context(), "http", target)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+// pipeTransport connects to f in memory.
+func pipeTransport(f func(net.Conn)) *http.Transport {
+	return &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		c, server := net.Pipe()
+		go f(server)
+		return c, nil
+	}}
+}
+
+// throughSOCKS sends through a SOCKS proxy that answers each message with the
+// next of the given ones.
+func throughSOCKS(t *testing.T, user *url.Userinfo, replies ...string) error {
+	proxy := listen(t, func(c net.Conn) {
+		buf := make([]byte, 1<<10)
+		for _, reply := range replies {
+			if _, err := c.Read(buf); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, reply)
+		}
+		discard(c)
+	})
+	u, err := url.Parse(proxy)
+	require.NoError(t, err)
+	u.Scheme, u.User = "socks5", user
+	tr := transport(t)
+	tr.Proxy = http.ProxyURL(u)
+	return send(tr, request(t, "GET", "http://host.invalid/", nil))
+}
+
+// A watchedConn tells when it is closed, and can fail to write.
+type watchedConn struct {
+	net.Conn
+	onClose  func()
+	writeErr error
+}
+
+func (c *watchedConn) Write(p []byte) (int, error) {
+	if c.writeErr != nil {
+		return 0, c.writeErr
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *watchedConn) Close() error {
+	err := c.Conn.Close()
+	if c.onClose != nil {
+		c.onClose()
+	}
+	return err
+}
+
+// --- HTTP/2, as far as a server needs it to fail
+
+const (
+	frameHeaders  = 1
+	frameReset    = 3
+	frameSettings = 4
+	frameGoAway   = 7
+
+	flagEndStream  = 1
+	flagEndHeaders = 4
+)
+
+type http2Server struct {
+	conn   net.Conn
+	stream byte // of the last HEADERS
+}
+
+// serveHTTP2 reads the preface and sends settings.
+func serveHTTP2(c net.Conn, settings ...byte) *http2Server {
+	h2 := &http2Server{conn: c}
+	_, _ = io.ReadFull(c, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
+	h2.write(frameSettings, 0, 0, settings...)
+	return h2
+}
+
+func (h2 *http2Server) write(kind, flags, stream byte, payload ...byte) {
+	frame := []byte{0, 0, byte(len(payload)), kind, flags, 0, 0, 0, stream}
+	_, _ = h2.conn.Write(append(frame, payload...))
+}
+
+func (h2 *http2Server) goAway(last, code byte) {
+	h2.write(frameGoAway, 0, 0, 0, 0, 0, last, 0, 0, 0, code)
+}
+
+// headers waits for the next request.
+func (h2 *http2Server) headers() bool {
+	var head [9]byte
+	for {
+		if _, err := io.ReadFull(h2.conn, head[:]); err != nil {
+			return false
+		}
+		size := int64(binary.BigEndian.Uint32(append([]byte{0}, head[:3]...)))
+		if _, err := io.CopyN(io.Discard, h2.conn, size); err != nil {
+			return false
+		}
+		if head[3] == frameHeaders {
+			h2.stream = head[8]
+			return true
+		}
+	}
+}
+
+// http2Error sends a request that the server meets with f.
+func http2Error(t *testing.T, method string, body io.Reader, f func(*http2Server)) error {
+	target := listen(t, func(c net.Conn) {
+		if h2 := serveHTTP2(c); h2.headers() {
+			f(h2)
+		}
+	})
+	return send(transportHTTP2(t), request(t, method, target, body))
+}

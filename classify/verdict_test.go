@@ -1,0 +1,122 @@
+package classify
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func withBody(code int, text string, header ...string) Outcome {
+	o := answer(code, header...)
+	o.Response.Body = io.NopCloser(strings.NewReader(text))
+	return o
+}
+
+func TestVerdictText(t *testing.T) {
+	for v := Unknown; v <= Ambiguous; v++ {
+		got, err := ParseVerdict(v.String())
+		require.NoError(t, err)
+		assert.Equal(t, v, got)
+	}
+	for _, s := range []string{"", "Final", "final ", "retry", "Verdict(9)"} {
+		_, err := ParseVerdict(s)
+		assert.Error(t, err, "%q", s)
+	}
+	assert.Equal(t, "Verdict(9)", Verdict(9).String())
+	var zero Verdict
+	assert.Equal(t, Unknown, zero)
+}
+
+func TestFirst(t *testing.T) {
+	is := func(v Verdict) Func { return func(Outcome) Verdict { return v } }
+	for name, tt := range map[string]struct {
+		f    Func
+		want Verdict
+	}{
+		"nobody":             {First(), Unknown},
+		"nil":                {First(nil, nil), Unknown},
+		"no opinion":         {First(None, nil, None), Unknown},
+		"the first opinion":  {First(None, nil, is(Refused), is(Final)), Refused},
+		"one within another": {First(First(nil), First(is(Ambiguous))), Ambiguous},
+	} {
+		assert.Equal(t, tt.want, tt.f(Outcome{}), name)
+	}
+
+	funcs := []Func{is(Final)}
+	f := First(funcs...)
+	funcs[0] = is(Refused)
+	assert.Equal(t, Final, f(Outcome{}), "the caller's slice is the caller's")
+}
+
+func TestStatus(t *testing.T) {
+	codes := []int{409, 503}
+	f := Status(Refused, codes...)
+	codes[0] = 200
+	assert.Equal(t, Refused, f(answer(409)))
+	assert.Equal(t, Refused, f(answer(503)))
+	assert.Equal(t, Unknown, f(answer(200)))
+	assert.Equal(t, Unknown, f(Outcome{}))
+	assert.Equal(t, Unknown, f(Outcome{Err: io.EOF}))
+	assert.Equal(t, Unknown, Status(Final)(answer(200)))
+}
+
+func TestError(t *testing.T) {
+	f := Error(Final, Reset, Dial)
+	assert.Equal(t, Final, f(Outcome{Err: io.EOF}))
+	assert.Equal(t, Unknown, f(Outcome{Err: http.ErrSchemeMismatch}))
+	assert.Equal(t, Unknown, f(answer(500)))
+	assert.Equal(t, Unknown, f(Outcome{}))
+	assert.Equal(t, Unknown, Error(Final, NoError)(answer(200)), "no error is of no kind")
+	assert.Equal(t, Unknown, Error(Final)(Outcome{Err: io.EOF}))
+}
+
+func TestBody(t *testing.T) {
+	const text = `{"reason":"queue capacity reached"}`
+	for name, tt := range map[string]struct {
+		f    Func
+		o    Outcome
+		want Verdict
+	}{
+		"found":                     {BodyContains(Refused, "queue capacity"), withBody(500, text), Refused},
+		"found at 400":              {BodyContains(Refused, "queue capacity"), withBody(400, text), Refused},
+		"not found":                 {BodyContains(Refused, "Queue Capacity"), withBody(500, text), Unknown},
+		"success is not looked at":  {BodyContains(Refused, "queue capacity"), withBody(200, text), Unknown},
+		"unless asked for":          {BodyContains(Refused, "queue capacity", 200), withBody(200, text), Refused},
+		"other codes than asked":    {BodyContains(Refused, "queue capacity", 200), withBody(500, text), Unknown},
+		"an empty text":             {BodyContains(Refused, ""), withBody(500, text), Unknown},
+		"beyond 64 KiB":             {BodyContains(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10)+"END"), Unknown},
+		"just within 64 KiB":        {BodyContains(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10-3)+"END"), Refused},
+		"beyond a limit":            {Body(Refused, 10, contains("queue")), withBody(500, text+text), Unknown},
+		"within a limit":            {Body(Refused, 17, contains("queue")), withBody(500, text), Refused},
+		"no limit means 64 KiB":     {Body(Refused, 0, contains("queue")), withBody(500, text), Refused},
+		"no match function":         {Body(Refused, 10, nil), withBody(500, text), Unknown},
+		"an empty body is a body":   {Body(Refused, 10, func(b []byte) bool { return len(b) == 0 }), withBody(500, ""), Refused},
+		"no body is not":            {Body(Refused, 10, func(b []byte) bool { return len(b) == 0 }), answer(500), Unknown},
+		"an error":                  {BodyContains(Refused, "EOF"), Outcome{Err: io.EOF}, Unknown},
+		"neither answer nor error":  {BodyContains(Refused, "EOF"), Outcome{}, Unknown},
+		"a body that was looked at": {First(BodyContains(Final, "nothing"), BodyContains(Refused, "queue")), withBody(500, text), Refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var whole []byte
+			if tt.o.Response != nil && tt.o.Response.Body != nil {
+				whole, _ = io.ReadAll(tt.o.Response.Body)
+				tt.o.Response.Body = io.NopCloser(bytes.NewReader(whole))
+			}
+			assert.Equal(t, tt.want, tt.f(tt.o))
+			if whole != nil {
+				after, err := io.ReadAll(tt.o.Response.Body)
+				require.NoError(t, err)
+				assert.Equal(t, whole, after, "pitfall 32: the body is there for the caller")
+			}
+		})
+	}
+}
+
+func contains(s string) func([]byte) bool {
+	return func(b []byte) bool { return bytes.Contains(b, []byte(s)) }
+}
