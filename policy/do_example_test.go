@@ -1,0 +1,80 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A database that is still starting: keep trying to connect, but only while
+// that is what it says.
+func ExampleDo() {
+	calls := 0
+	connect := func(context.Context) error {
+		if calls++; calls < 3 {
+			return errors.New("the database system is starting up")
+		}
+		return nil
+	}
+	starting := func(err error) bool { return strings.Contains(err.Error(), "starting up") }
+
+	rule := policy.Rule{Attempts: 5, Backoff: policy.FullJitter{Base: time.Millisecond}}
+	err := policy.Do(context.Background(), rule, starting, connect)
+	fmt.Println("calls:", calls, "error:", err)
+	// Output: calls: 3 error: <nil>
+}
+
+// A conditional write: read, change, write only if nobody else has written.
+func ExampleDoValue() {
+	conflict := errors.New("the condition failed")
+	stored, version := 40, 7
+	reads := 0
+	increment := func(context.Context) (int, error) {
+		value, seen := stored, version
+		if reads++; reads == 1 { // somebody else is faster
+			stored, version = stored+1, version+1
+		}
+		if version != seen {
+			return 0, conflict
+		}
+		stored, version = value+1, version+1
+		return stored, nil
+	}
+
+	value, err := policy.DoValue(context.Background(), policy.For30ms(),
+		func(err error) bool { return errors.Is(err, conflict) }, increment)
+	fmt.Println(value, err)
+	// Output: 42 <nil>
+}
+
+// What another attempt cannot change is marked, and comes back without the mark.
+func ExamplePermanent() {
+	calls := 0
+	err := policy.Do(context.Background(), policy.Rule{}, nil, func(context.Context) error {
+		calls++
+		return policy.Permanent(fs.ErrNotExist)
+	})
+	fmt.Println("calls:", calls, "error:", err, err == fs.ErrNotExist)
+	// Output: calls: 1 error: file does not exist true
+}
+
+func ExampleGaveUp() {
+	busy := errors.New("busy")
+	rule := policy.Rule{Attempts: 3, Backoff: policy.Constant(0)}
+	err := policy.Do(context.Background(), rule, nil, func(context.Context) error { return busy })
+
+	fmt.Println(err)
+	if gaveUp, ok := errors.AsType[*policy.GaveUp](err); ok {
+		fmt.Println(gaveUp.Attempts, gaveUp.Reason)
+	}
+	fmt.Println(errors.Is(err, busy))
+	// Output:
+	// policy: gave up after attempt 3: no attempts left: busy
+	// 3 no attempts left
+	// true
+}

@@ -1,0 +1,449 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var errBusy = errors.New("busy")
+
+// A diary remembers when, after its making, a function was called.
+type diary struct {
+	start time.Time
+	at    []time.Duration
+}
+
+func newDiary() *diary { return &diary{start: time.Now()} }
+
+func (d *diary) note() { d.at = append(d.at, time.Since(d.start)) }
+
+// busy returns a function that always fails at once.
+func (d *diary) busy(context.Context) error {
+	d.note()
+	return errBusy
+}
+
+// waits are the times between calls.
+func (d *diary) waits() []time.Duration {
+	var waits []time.Duration
+	for i := 1; i < len(d.at); i++ {
+		waits = append(waits, d.at[i]-d.at[i-1])
+	}
+	return waits
+}
+
+// "Implementing Exponential Back-Off": waits of 1 to 16 s, each with its own
+// random milliseconds, then "stop and log the error". The zero rule does it.
+func TestDoOlderGoogleStory(t *testing.T) {
+	for _, rule := range []Rule{{Backoff: Google{Literal: true}}, {}} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDiary()
+			err := Do(t.Context(), rule, nil, d.busy)
+			assert.ErrorIs(t, err, errBusy)
+			assert.EqualError(t, err, "policy: gave up after attempt 6: no attempts left: busy")
+			require.Len(t, d.waits(), 5)
+			for n, wait := range d.waits() {
+				assert.True(t, (1<<n)*sec <= wait && wait <= (1<<n)*sec+sec, "wait %d is %v", n, wait)
+				if rule.Backoff != nil {
+					assert.Zero(t, wait%ms)
+				}
+			}
+			assert.Equal(t, d.at[5], time.Since(d.start), "no wait after the last attempt")
+		})
+	}
+}
+
+// Google Cloud's "Exponential backoff": retries go on at maximum_backoff up to
+// some maximum number.
+func TestDoNewerGoogleStory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDiary()
+		err := Do(t.Context(), Rule{Attempts: 40, Backoff: Google{Literal: true}}, nil, d.busy)
+		assert.Error(t, err)
+		require.Len(t, d.waits(), 39)
+		for _, wait := range d.waits()[5:] {
+			assert.Equal(t, 32*sec, wait)
+		}
+	})
+}
+
+// LispCast's "Exponential Backoff": the predicate sees what the server said, and
+// the call at 15 s is the last.
+func TestDoMacroStory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDiary()
+		answer := errors.New(`{"error": "queue capacity"}`)
+		full := func(err error) bool { return strings.Contains(err.Error(), "queue capacity") }
+		rule := Rule{Attempts: 100, Backoff: Exponential{Literal: true}}
+		call := func(context.Context) error { d.note(); return answer }
+
+		err := Do(t.Context(), rule, full, call)
+		assert.EqualError(t, err, `policy: gave up after attempt 5: the back-off stopped: {"error": "queue capacity"}`)
+		assert.Equal(t, []time.Duration{0, sec, 3 * sec, 7 * sec, 15 * sec}, d.at)
+
+		answer = io.ErrUnexpectedEOF
+		assert.Equal(t, io.ErrUnexpectedEOF, Do(t.Context(), rule, full, call))
+		assert.Len(t, d.at, 6)
+	})
+}
+
+func TestDoSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for tries := 1; tries <= 4; tries++ {
+			d := newDiary()
+			got, err := DoValue(t.Context(), Rule{Attempts: 4, Backoff: Constant(3 * sec)}, nil, func(context.Context) (int, error) {
+				if d.note(); len(d.at) < tries {
+					return 0, errBusy
+				}
+				return len(d.at), nil
+			})
+			assert.NoError(t, err)
+			assert.Equal(t, tries, got)
+			assert.Equal(t, time.Duration(tries-1)*3*sec, time.Since(d.start))
+		}
+	})
+}
+
+func TestDoReturnsTheLastValueBesideAnError(t *testing.T) {
+	calls := 0
+	got, err := DoValue(t.Context(), Rule{Attempts: 3, Backoff: Constant(0)}, nil, func(context.Context) (string, error) {
+		calls++
+		return fmt.Sprint("answer ", calls), errBusy
+	})
+	assert.ErrorIs(t, err, errBusy)
+	assert.Equal(t, "answer 3", got)
+}
+
+func TestDoPassesTheBackoffItsOwnLastWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked [][2]time.Duration
+		_ = Do(t.Context(), Rule{Attempts: 4, Backoff: recorder{&asked}}, nil, newDiary().busy)
+		assert.Equal(t, [][2]time.Duration{{0, 0}, {1, sec}, {2, 2 * sec}}, asked)
+	})
+}
+
+// Every error that is not to be retried comes back as it is.
+func TestDoReturnsErrorsUntouched(t *testing.T) {
+	wrapped := fmt.Errorf("reading: %w", Permanent(errBusy))
+	nested := &GaveUp{Attempts: 3, Reason: "no attempts left", Last: errBusy}
+	yes, no := func(error) bool { return true }, func(error) bool { return false }
+	for name, test := range map[string]struct {
+		rule         Rule
+		retryable    func(error) bool
+		failed, want error
+	}{
+		"predicate says no":              {Rule{}, no, errBusy, errBusy},
+		"permanent":                      {Rule{}, nil, Permanent(errBusy), errBusy},
+		"permanent, predicate says yes":  {Rule{}, yes, Permanent(errBusy), errBusy},
+		"permanent inside another error": {Rule{}, yes, wrapped, wrapped},
+		"permanent twice":                {Rule{}, nil, Permanent(Permanent(errBusy)), Permanent(errBusy)},
+		"retries off by 1":               {Rule{Attempts: 1}, yes, errBusy, errBusy},
+		"retries off by -1":              {Rule{Attempts: -1}, yes, errBusy, errBusy},
+		"retried by a layer below":       {Rule{}, nil, nested, nested},
+	} {
+		calls := 0
+		err := Do(t.Context(), test.rule, test.retryable, func(context.Context) error { calls++; return test.failed })
+		assert.Equal(t, test.want, err, name)
+		assert.Equal(t, 1, calls, name)
+	}
+}
+
+func TestDoLayersMultiplyOnlyWhenTold(t *testing.T) {
+	calls := 0
+	inner := func(ctx context.Context) error {
+		return Do(ctx, Rule{Attempts: 3, Backoff: Constant(0)}, nil, func(context.Context) error { calls++; return errBusy })
+	}
+	outer := Rule{Attempts: 2, Backoff: Constant(0)}
+	assert.ErrorIs(t, Do(t.Context(), outer, nil, inner), errBusy)
+	assert.Equal(t, 3, calls)
+	assert.ErrorIs(t, Do(t.Context(), outer, func(error) bool { return true }, inner), errBusy)
+	assert.Equal(t, 9, calls)
+}
+
+func TestPermanent(t *testing.T) {
+	assert.NoError(t, Permanent(nil))
+	err := Permanent(&net.OpError{Op: "dial", Err: errBusy})
+	assert.ErrorIs(t, err, errBusy)
+	var op *net.OpError
+	assert.ErrorAs(t, err, &op)
+	assert.EqualError(t, err, "dial: busy")
+}
+
+func TestDoDoesNotWaitPastElapsed(t *testing.T) {
+	for name, test := range map[string]struct {
+		wait, answer, elapsed time.Duration
+		calls                 int
+		end                   time.Duration
+	}{
+		"one ns too long":           {sec, 0, 3*sec - 1, 3, 2 * sec},
+		"just in time":              {sec, 0, 3 * sec, 4, 3 * sec},
+		"the answers count":         {sec, 500 * ms, 3 * sec, 3, 3500 * ms},
+		"the first answer outlasts": {sec, time.Minute, 3 * sec, 1, time.Minute},
+		"a wait without end":        {forever, 0, sec, 1, 0},
+		"no wait":                   {0, sec, 3 * sec, 4, 4 * sec},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDiary()
+			err := Do(t.Context(), Rule{Attempts: 50, Backoff: Constant(test.wait), Elapsed: test.elapsed}, nil, func(context.Context) error {
+				d.note()
+				time.Sleep(test.answer)
+				return errBusy
+			})
+			assert.ErrorIs(t, err, errBusy, name)
+			assert.ErrorContains(t, err, "past Elapsed ("+test.elapsed.String()+"): busy", name)
+			assert.Len(t, d.at, test.calls, name)
+			assert.Equal(t, test.end, time.Since(d.start), name)
+			assert.False(t, os.IsTimeout(err), name)
+		})
+	}
+}
+
+func TestDoDoesNotWaitPastTheDeadline(t *testing.T) {
+	for _, test := range []struct {
+		limit time.Duration
+		calls int
+	}{{3 * sec, 3}, {3*sec + 1, 4}, {1, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDiary()
+			ctx, cancel := context.WithTimeout(t.Context(), test.limit)
+			defer cancel()
+			err := Do(ctx, Rule{Backoff: Constant(sec), Elapsed: -1}, nil, d.busy)
+			assert.Len(t, d.at, test.calls)
+			assert.Equal(t, d.at[len(d.at)-1], time.Since(d.start), "no wait in vain")
+			assert.NoError(t, ctx.Err())
+			assert.ErrorIs(t, err, errBusy)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.True(t, os.IsTimeout(err))
+			assert.ErrorContains(t, err, "before the context's deadline: busy")
+		})
+	}
+}
+
+func TestDoWaitEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDiary()
+		reason := errors.New("shutting down")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(1500*ms, func() { cancel(reason) })
+		err := Do(ctx, Rule{Backoff: Constant(sec)}, nil, d.busy)
+		assert.Equal(t, 1500*ms, time.Since(d.start))
+		assert.Len(t, d.at, 2)
+		for _, want := range []error{errBusy, context.Canceled, reason} {
+			assert.ErrorIs(t, err, want)
+		}
+		assert.EqualError(t, err, "policy: gave up after attempt 2: the context ended: shutting down: busy")
+		assert.False(t, os.IsTimeout(err))
+	})
+}
+
+// Where the wait and the context end together, select would choose either.
+func TestSleepPrefersTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, wait := range []time.Duration{0, 1, time.Hour} {
+		for range 100 {
+			assert.Equal(t, context.Canceled, sleep(ctx, wait))
+		}
+	}
+}
+
+func TestDoAfterTheContext(t *testing.T) {
+	reason := errors.New("shutting down")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(reason)
+	d := newDiary()
+	err := Do(ctx, Rule{}, nil, d.busy)
+	assert.Empty(t, d.at)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.ErrorIs(t, err, reason)
+	assert.EqualError(t, err, "policy: gave up before the first attempt: the context ended: shutting down")
+
+	late, cancelLate := context.WithTimeout(t.Context(), -1)
+	defer cancelLate()
+	assert.True(t, os.IsTimeout(Do(late, Rule{}, nil, d.busy)))
+	assert.Empty(t, d.at)
+}
+
+func TestDoContextEndsDuringAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), sec)
+		defer cancel()
+		query := func(failed error) error {
+			return Do(ctx, Rule{}, func(error) bool { return true }, func(ctx context.Context) error {
+				<-ctx.Done()
+				return failed
+			})
+		}
+		own := fmt.Errorf("query: %w", context.DeadlineExceeded)
+		assert.Equal(t, own, query(own), "the caller's own deadline, and f says so")
+
+		ctx, cancel = context.WithTimeout(t.Context(), sec)
+		defer cancel()
+		err := query(net.ErrClosed)
+		assert.ErrorIs(t, err, net.ErrClosed)
+		assert.ErrorIs(t, err, context.DeadlineExceeded, "f has not said so")
+		assert.True(t, os.IsTimeout(err))
+	})
+}
+
+// A cancellation inside f that is not the caller's is an error like any other.
+func TestDoRetriesACancellationThatIsNotTheCallers(t *testing.T) {
+	calls := 0
+	err := Do(t.Context(), Rule{Attempts: 3, Backoff: Constant(0)}, nil, func(context.Context) error {
+		calls++
+		return context.Canceled
+	})
+	assert.Equal(t, 3, calls)
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func TestDoAttemptTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := Rule{Attempts: 3, Backoff: Constant(sec), AttemptTimeout: 100 * ms}
+		d := newDiary()
+		var last context.Context
+		var predicate []error
+		err := Do(t.Context(), rule, func(err error) bool { predicate = append(predicate, err); return true },
+			func(ctx context.Context) error {
+				d.note()
+				last = ctx
+				<-ctx.Done()
+				assert.Equal(t, ErrAttemptTimeout, context.Cause(ctx))
+				return ctx.Err()
+			})
+		assert.Equal(t, []time.Duration{0, 1100 * ms, 2200 * ms}, d.at)
+		assert.Equal(t, 2300*ms, time.Since(d.start))
+		assert.ErrorIs(t, err, ErrAttemptTimeout)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.True(t, os.IsTimeout(err))
+		assert.Equal(t, []error{context.DeadlineExceeded, context.DeadlineExceeded, context.DeadlineExceeded}, predicate)
+		assert.NoError(t, t.Context().Err())
+		assert.Error(t, last.Err())
+	})
+}
+
+func TestDoAttemptThatEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := Rule{Attempts: 2, Backoff: Constant(0), AttemptTimeout: sec}
+		var last context.Context
+		err := Do(t.Context(), rule, nil, func(ctx context.Context) error { last = ctx; return errBusy })
+		assert.ErrorIs(t, err, errBusy)
+		assert.NotErrorIs(t, err, ErrAttemptTimeout)
+		assert.Equal(t, context.Canceled, last.Err(), "its context ends with it")
+
+		rule.AttemptTimeout = -1
+		err = Do(t.Context(), rule, nil, func(ctx context.Context) error { last = ctx; return nil })
+		assert.NoError(t, err)
+		assert.Equal(t, t.Context(), last, "off: the caller's own context")
+	})
+}
+
+// Inside a longer attempt timeout, the caller's deadline is the caller's.
+func TestDoDeadlineWithinAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), sec)
+		defer cancel()
+		calls := 0
+		err := Do(ctx, Rule{AttemptTimeout: time.Minute}, nil, func(ctx context.Context) error {
+			calls++
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		assert.Equal(t, 1, calls)
+		assert.Equal(t, context.DeadlineExceeded, err)
+	})
+}
+
+func TestDoRefuses(t *testing.T) {
+	f := func(context.Context) error { t.Error("called"); return nil }
+	assert.EqualError(t, Do(t.Context(), Rule{}, nil, nil), "policy: Do: the function is nil")
+	var none context.Context
+	assert.EqualError(t, Do(none, Rule{}, nil, f), "policy: Do: the context is nil")
+
+	err := Do(t.Context(), Rule{Hint: classify.DefaultHint, Backoff: Google{Base: -1}, BufferBody: -1}, nil, f)
+	assert.EqualError(t, err, "policy: Do: "+
+		"Hint: is for requests to HTTP hosts; Do knows Attempts, Backoff, Elapsed and AttemptTimeout\n"+
+		"BufferBody: is for requests to HTTP hosts; Do knows Attempts, Backoff, Elapsed and AttemptTimeout\n"+
+		"Backoff.Base: -1ns is negative")
+	_, isErrors := errors.AsType[Errors](err)
+	assert.True(t, isErrors)
+}
+
+// A field that is new in Rule is refused until somebody allows it here and in do.go.
+func TestDoRefusesEveryOtherField(t *testing.T) {
+	allowed := map[string]bool{"Attempts": true, "Backoff": true, "Elapsed": true, "AttemptTimeout": true}
+	fields := reflect.TypeFor[Rule]()
+	for i := range fields.NumField() {
+		var rule Rule
+		name, field := fields.Field(i).Name, reflect.ValueOf(&rule).Elem().Field(i)
+		set(t, name, field)
+		_, err := forDo(rule)
+		if allowed[name] {
+			assert.NoError(t, err, name)
+			continue
+		}
+		faults, _ := errors.AsType[Errors](err)
+		if assert.Len(t, faults, 1, name) {
+			assert.Equal(t, name, faults[0].Field)
+		}
+	}
+}
+
+// set gives a field some value that is not zero.
+func set(t *testing.T, name string, field reflect.Value) {
+	switch {
+	case name == "Backoff":
+		field.Set(reflect.ValueOf(Constant(1)))
+	case field.CanInt():
+		field.SetInt(1)
+	case field.CanUint():
+		field.SetUint(1)
+	case field.CanFloat():
+		field.SetFloat(1)
+	case field.Kind() == reflect.String:
+		field.SetString("X")
+	case field.Kind() == reflect.Func:
+		field.Set(reflect.MakeFunc(field.Type(), nil))
+	case field.Kind() == reflect.Pointer:
+		field.Set(reflect.New(field.Type().Elem()))
+	case field.Kind() == reflect.Struct:
+		set(t, name, field.Field(0))
+	case field.Kind() == reflect.Slice:
+		field.Set(reflect.MakeSlice(field.Type(), 1, 1))
+	default:
+		t.Fatalf("teach this test to set %s, a %v", name, field.Type())
+	}
+}
+
+// What Do takes for HTTP must be so for the defaults, too.
+func TestDoRefusesTheFullDefaults(t *testing.T) {
+	_, err := forDo(Defaults())
+	assert.Error(t, err)
+	_, err = forDo(Rule{Idempotent: func(*http.Request) bool { return true }})
+	assert.Error(t, err)
+}
+
+func TestDoLetsPanicsPass(t *testing.T) {
+	var attempt context.Context
+	assert.PanicsWithValue(t, "broken", func() {
+		_ = Do(t.Context(), Rule{AttemptTimeout: time.Hour}, nil, func(ctx context.Context) error {
+			attempt = ctx
+			panic("broken")
+		})
+	})
+	assert.Error(t, attempt.Err(), "its timer is released")
+}

@@ -1,0 +1,80 @@
+// How long does "time × rate, up to max" wait?
+
+package policy
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Exponential multiplies the wait by a rate up to a maximum, with the parameters
+// and the defaults of the Clojure macro in LispCast's "Exponential Backoff":
+//
+//	wait time, then time·rate, then time·rate², … while that is less than max
+//
+// The macro has no jitter, and calls for the last time after the last wait
+// below max: with its defaults it waits 1, 2, 4 and 8 s. Here retries go on at
+// the cap for as long as the [Rule] allows, and a random part of Jitter is taken
+// off each wait: off, since Max is a bound, and a little, since who chooses this
+// formula wants waits that are nearly known. The zero value waits
+//
+//	retry  lowest  mean   highest
+//	1      800ms   900ms  1s
+//	2      1.6s    1.8s   2s
+//	3      3.2s    3.6s   4s
+//	4      6.4s    7.2s   8s
+//	5      8s      9s     10s
+//	6      8s      9s     10s
+type Exponential struct {
+	// Time is the first wait. Default 1 s.
+	Time time.Duration
+	// Rate is what each wait is multiplied by, at least 1. Default 2.
+	Rate float64
+	// Max is the longest wait. Default 10 s.
+	Max time.Duration
+	// Jitter is the largest share of a wait that is taken off it at random, at
+	// most 1. Default 0.2. Negative: none. It may not be set with Literal.
+	Jitter float64
+	// Literal does what the macro does: no jitter, and it stops (a negative
+	// wait) as soon as the wait would reach Max. Attempts still holds, too.
+	Literal bool
+}
+
+// Delay returns the wait before retry n. prev has no influence.
+func (e Exponential) Delay(n int, prev time.Duration) time.Duration {
+	return e.at(n, prev, rand.Float64())
+}
+
+// Validate names every field with a value that means nothing.
+func (e Exponential) Validate() error {
+	first, _, top, _ := e.fields()
+	var unused *FieldError
+	if e.Literal && e.Jitter > 0 {
+		unused = &FieldError{Field: "Jitter", Value: e.Jitter, Reason: "has no effect with Literal"}
+	}
+	return faults(
+		checkDuration("Time", e.Time),
+		checkGrowth("Rate", e.Rate),
+		checkDuration("Max", e.Max),
+		checkShare("Jitter", e.Jitter, 1),
+		checkOrder("Time", first, "Max", top),
+		unused)
+}
+
+func (e Exponential) fields() (first time.Duration, factor float64, top time.Duration, jitter float64) {
+	return positive(e.Time, time.Second), growth(e.Rate, 2),
+		positive(e.Max, 10*time.Second), share(e.Jitter, 1, 0.2)
+}
+
+func (e Exponential) at(n int, _ time.Duration, u float64) time.Duration {
+	first, factor, top, jitter := e.fields()
+	wait := grow(first, factor, n, top)
+	switch {
+	case !e.Literal:
+		return between(times(wait, 1-jitter, top), wait, u)
+	case wait < top:
+		return wait
+	default:
+		return stop
+	}
+}

@@ -1,0 +1,216 @@
+// What does a file of rules say? JSON in, rules out, with every fault at its
+// line and column.
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/classify"
+)
+
+// Names are the things that a file cannot hold, by the names under which it
+// refers to them. All tables may be nil. A name of the caller's wins over a
+// built-in one; the built-in ones are listed at [Load].
+type Names struct {
+	Classify   map[string]classify.Func
+	Hints      map[string]classify.Hint
+	Idempotent map[string]func(*http.Request) bool
+	Backoffs   map[string]Backoff
+}
+
+// Load reads a default rule and the rules of hosts:
+//
+//	{
+//	  "rule": {
+//	    "attempts": 4,
+//	    "backoff": {"type": "google", "max": "32s"},
+//	    "classify": ["refusals", {"status": [500, 502], "verdict": "final"}],
+//	    "max_retry_after": "2m",
+//	    "excess": "cap"
+//	  },
+//	  "hosts": {
+//	    "*.example.com": {"attempt_timeout": "5s", "rate": 10, "burst": 5}
+//	  }
+//	}
+//
+// Both keys may be missing; {} gives a zero Rule and no hosts. The host
+// patterns are given back as they are; whoever uses them checks them.
+//
+// A field of [Rule] has its name in snake case as its key: attempt_timeout for
+// AttemptTimeout. A missing key inherits, as a zero field does.
+//
+//   - Durations are strings with units, "250ms" or "1m30s".
+//   - Sizes are a number of bytes or a string such as "64KiB" or "1MiB".
+//   - "off" turns off what a negative number, or "-", turns off in a Rule.
+//     Zero and negative numbers are refused, since the one would inherit.
+//   - excess is "stop", "cap" or "wait".
+//   - backoff has a "type" (google, full_jitter, equal_jitter, decorrelated,
+//     randomized, normal, exponential, constant) and that type's fields in
+//     snake case; constant has "delay". Or it is a name.
+//   - classify is a list, of which the first item with an opinion decides. An
+//     item has a "verdict" (final, refused, ambiguous) and says what it is
+//     about: "status", codes; "body", a text in the body of an answer with
+//     status 400 or above, or with one of the codes in "status"; or "error",
+//     kinds of error (canceled, timeout, dns, dial, tls, reset, protocol,
+//     other). Or it is a name, without a verdict.
+//   - hint is a name, or a list of them, of which the first with an answer
+//     counts. idempotent is a name.
+//   - A name is written "refusals" or {"name": "refusals"}; a list of one needs
+//     no brackets.
+//
+// These names are built in. For classify: default, none, refusals, signals. For
+// hint: default, none, retry_after, retry_after_millis, rate_limit_reset,
+// retry_info, reset_after, body_retry_after, reset_durations, reset_times,
+// pushback, secondary_limit. For idempotent: default and none (no request is).
+// For backoff: none (no wait), and each type but constant for its zero value.
+//
+// Unknown keys, keys that are there twice, values of the wrong type, unknown
+// names and whatever [Rule.Validate] finds wrong are errors: [LoadErrors], all
+// faults at once, with line, column and path. Where the input is not JSON, that
+// is the only one. Input over 1 MiB, and an error from r, are errors of another
+// type. With an error, there are no rules.
+func Load(r io.Reader, names Names) (Rule, map[string]Rule, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxInput+1))
+	switch {
+	case err != nil:
+		return Rule{}, nil, fmt.Errorf("policy: reading rules: %w", err)
+	case len(data) > maxInput:
+		return Rule{}, nil, errors.New("policy: rules are longer than 1 MiB")
+	}
+	l := &loader{document: document{data: data}, names: names}
+	var all file
+	if root := l.parse(); root != nil {
+		object(l, root, &all, fileKeys)
+	}
+	if err := l.err(); err != nil {
+		return Rule{}, nil, err
+	}
+	return all.rule, all.hosts, nil
+}
+
+// A file is all that Load reads.
+type file struct {
+	rule  Rule
+	hosts map[string]Rule
+}
+
+var fileKeys = []key[file]{
+	{"rule", func(l *loader, n *node, f *file) { f.rule = l.rule(n) }},
+	{"hosts", func(l *loader, n *node, f *file) { f.hosts = l.hosts(n) }},
+}
+
+// ruleKeys has a line for every field of Rule.
+var ruleKeys = []key[Rule]{
+	{"attempts", func(l *loader, n *node, r *Rule) { l.count(n, &r.Attempts, orOff) }},
+	{"backoff", func(l *loader, n *node, r *Rule) { r.Backoff = l.backoff(n) }},
+	{"classify", func(l *loader, n *node, r *Rule) { r.Classify = l.classify(n) }},
+	{"hint", func(l *loader, n *node, r *Rule) { r.Hint = l.hint(n) }},
+	{"idempotent", func(l *loader, n *node, r *Rule) {
+		r.Idempotent = named(l, n, "a test for idempotent requests", l.names.Idempotent, builtinIdempotent)
+	}},
+	{"attempt_timeout", func(l *loader, n *node, r *Rule) { l.duration(n, &r.AttemptTimeout, orOff) }},
+	{"elapsed", func(l *loader, n *node, r *Rule) { l.duration(n, &r.Elapsed, orOff) }},
+	{"max_retry_after", func(l *loader, n *node, r *Rule) { l.duration(n, &r.MaxRetryAfter, orOff) }},
+	{"excess", func(l *loader, n *node, r *Rule) { l.excess(n, &r.Excess) }},
+	{"rate", func(l *loader, n *node, r *Rule) { l.number(n, &r.Rate, orOff) }},
+	{"burst", func(l *loader, n *node, r *Rule) { l.count(n, &r.Burst, nothing) }},
+	{"buffer_body", func(l *loader, n *node, r *Rule) { l.size(n, &r.BufferBody, orOff) }},
+	{"attempt_header", func(l *loader, n *node, r *Rule) { l.header(n, &r.AttemptHeader) }},
+}
+
+var builtinHints = map[string]classify.Hint{
+	"default":            classify.DefaultHint,
+	"none":               classify.NoHint,
+	"retry_after":        classify.RetryAfter,
+	"retry_after_millis": classify.RetryAfterMillis,
+	"rate_limit_reset":   classify.RateLimitReset,
+	"retry_info":         classify.RetryInfo,
+	"reset_after":        classify.ResetAfter,
+	"body_retry_after":   classify.BodyRetryAfter,
+	"reset_durations":    classify.ResetDurations,
+	"reset_times":        classify.ResetTimes,
+	"pushback":           classify.Pushback,
+	"secondary_limit":    classify.SecondaryLimit,
+}
+
+var builtinIdempotent = map[string]func(*http.Request) bool{
+	"default": classify.Idempotent,
+	"none":    func(*http.Request) bool { return false },
+}
+
+// rule reads one rule and checks it.
+func (l *loader) rule(n *node) Rule {
+	var r Rule
+	object(l, n, &r, ruleKeys)
+	if bad, ok := errors.AsType[Errors](r.Validate()); ok {
+		for _, fault := range bad {
+			l.invalid(n, fault)
+		}
+	}
+	return r
+}
+
+// invalid notes what Validate said about a field of the rule at n, as near to
+// the field as the tree knows it: a back-off given by name has no members here.
+func (l *loader) invalid(n *node, bad *FieldError) {
+	rest := strings.Split(bad.Field, ".")
+	for len(rest) > 0 {
+		member := n.field(rest[0])
+		if member == nil {
+			break
+		}
+		n, rest = member, rest[1:]
+	}
+	here := *bad
+	here.Field = strings.Join(rest, ".")
+	l.fault(n, "%s", strings.TrimPrefix(here.Error(), ": "))
+	l.faults[len(l.faults)-1].err = bad
+}
+
+// hosts reads the rules of hosts by their patterns.
+func (l *loader) hosts(n *node) map[string]Rule {
+	if !n.isObject() {
+		l.want(n, "an object of hosts and their rules")
+		return nil
+	}
+	n.named = true
+	hosts := make(map[string]Rule, len(n.kids))
+	for _, kid := range l.members(n) {
+		hosts[kid.key] = l.rule(kid)
+	}
+	return hosts
+}
+
+// hint reads a name or a list of names.
+func (l *loader) hint(n *node) classify.Hint {
+	var list []classify.Hint
+	for _, item := range l.items(n) {
+		list = append(list, named(l, item, "a hint", l.names.Hints, builtinHints))
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return classify.FirstHint(list...)
+}
+
+// excess reads a mode.
+func (l *loader) excess(n *node, to *Excess) {
+	modes := excessNames[ExcessStop:]
+	if i, ok := l.word(n, "a mode", modes); ok {
+		*to = ExcessStop + Excess(i)
+	}
+}
+
+// header reads a header's name, or "off" for none, which no header is called.
+func (l *loader) header(n *node, to *string) {
+	name, _ := l.text(n, "the name of a header")
+	if name == "off" {
+		name = "-"
+	}
+	*to = name
+}

@@ -1,0 +1,547 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	goparser "go/parser"
+	"go/token"
+	"io"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+)
+
+// snake is how a field's name becomes a key.
+func snake(field string) string {
+	var b strings.Builder
+	for i, r := range field {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// fieldKeys lists the keys that a struct's fields should have.
+func fieldKeys(typ reflect.Type) []string {
+	var list []string
+	for _, field := range reflect.VisibleFields(typ) {
+		list = append(list, snake(field.Name))
+	}
+	return list
+}
+
+// samples has a value for every key of a rule, and what it becomes; a function
+// for nil, which cannot be compared.
+var samples = map[string]struct {
+	json string
+	want any
+}{
+	"attempts":        {`4`, 4},
+	"backoff":         {`{"type": "google", "max": "64s"}`, Google{Max: 64 * time.Second}},
+	"classify":        {`["refusals"]`, nil},
+	"hint":            {`"default"`, nil},
+	"idempotent":      {`{"name": "default"}`, nil},
+	"attempt_timeout": {`"5s"`, 5 * time.Second},
+	"elapsed":         {`"1m30s"`, 90 * time.Second},
+	"max_retry_after": {`"2m"`, 2 * time.Minute},
+	"excess":          {`"cap"`, ExcessCap},
+	"rate":            {`2.5`, 2.5},
+	"burst":           {`5`, 5},
+	"buffer_body":     {`"2MiB"`, int64(2 << 20)},
+	"attempt_header":  {`"X-Retry"`, "X-Retry"},
+}
+
+func TestLoadHasAKeyForEveryField(t *testing.T) {
+	typ := reflect.TypeFor[Rule]()
+	assert.ElementsMatch(t, fieldKeys(typ), keyNames(ruleKeys))
+	for i := range typ.NumField() {
+		key := snake(typ.Field(i).Name)
+		t.Run(key, func(t *testing.T) {
+			require.Contains(t, samples, key, "the test needs a sample")
+			rule, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: %s}}`, key, samples[key].json)), Names{})
+			require.NoError(t, err)
+			got := reflect.ValueOf(rule)
+			for j := range typ.NumField() {
+				assert.Equal(t, i != j, got.Field(j).IsZero(), "%s is set", typ.Field(j).Name)
+			}
+			if want := samples[key].want; want != nil {
+				assert.Equal(t, want, got.Field(i).Interface())
+			}
+		})
+	}
+}
+
+func TestLoad(t *testing.T) {
+	rule, hosts, err := Load(strings.NewReader(`{
+	  "rule": {"attempts": 4, "backoff": "exponential", "elapsed": "1m", "max_retry_after": "off"},
+	  "hosts": {
+	    "api.example.com": {"attempts": "off", "attempt_timeout": "off", "elapsed": "off", "rate": "off",
+	                        "buffer_body": "off", "attempt_header": "off", "backoff": "none"},
+	    "*.example.com": {"rate": 10, "burst": 5, "buffer_body": 1048576, "excess": "wait"},
+	    "localhost:8080": {}
+	  }
+	}`), Names{})
+	require.NoError(t, err)
+	assert.Equal(t, Rule{Attempts: 4, Backoff: Exponential{}, Elapsed: time.Minute, MaxRetryAfter: -1}, rule)
+	assert.Equal(t, map[string]Rule{
+		"api.example.com": {Attempts: -1, AttemptTimeout: -1, Elapsed: -1, Rate: -1, BufferBody: -1, AttemptHeader: "-", Backoff: Constant(0)},
+		"*.example.com":   {Rate: 10, Burst: 5, BufferBody: 1 << 20, Excess: ExcessWait},
+		"localhost:8080":  {},
+	}, hosts)
+}
+
+func TestLoadLittle(t *testing.T) {
+	for _, input := range []string{`{}`, "\ufeff {\r\n}\n", `{"rule": {}}`, `{"hosts": {}}`} {
+		rule, hosts, err := Load(strings.NewReader(input), Names{})
+		require.NoError(t, err, input)
+		assert.Zero(t, rule, input)
+		assert.Empty(t, hosts, input)
+	}
+}
+
+// One back-off of each type with no field left at zero.
+var backoffs = map[string]Backoff{
+	"google":       Google{Base: 2 * time.Second, Spread: -1, Max: 64 * time.Second, Literal: true},
+	"full_jitter":  FullJitter{Base: 250 * time.Millisecond, Max: time.Minute},
+	"equal_jitter": EqualJitter{Base: 1500 * time.Microsecond, Max: 90 * time.Second},
+	"decorrelated": Decorrelated{Base: time.Second, Max: 20 * time.Second, Literal: true},
+	"randomized":   Randomized{Interval: time.Second, Multiplier: 1.25, MaxInterval: time.Hour, RandomizationFactor: -1, Literal: true},
+	"normal":       Normal{MinDelay: time.Nanosecond, Factor: 3, MaxDelay: time.Minute, Jitter: 0.25, Literal: true},
+	"exponential":  Exponential{Time: time.Second, Rate: 1.5, Max: 10 * time.Second, Jitter: -1, Literal: true},
+	"constant":     Constant(5 * time.Second),
+}
+
+// written gives a back-off as one would write it in a file.
+func written(t *testing.T, name string, b Backoff) string {
+	object := map[string]any{"type": name}
+	if c, ok := b.(Constant); ok {
+		object["delay"] = time.Duration(c).String()
+	} else {
+		v := reflect.ValueOf(b)
+		for i := range v.NumField() {
+			require.False(t, v.Field(i).IsZero(), "%s.%s has no sample", name, v.Type().Field(i).Name)
+			value := v.Field(i).Interface()
+			if isOff(v.Field(i)) {
+				value = "off"
+			} else if d, ok := value.(time.Duration); ok {
+				value = d.String()
+			}
+			object[snake(v.Type().Field(i).Name)] = value
+		}
+	}
+	text, err := json.Marshal(map[string]any{"rule": map[string]any{"backoff": object}})
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestLoadEveryBackoff(t *testing.T) {
+	for name := range backoffTypes {
+		require.Contains(t, backoffs, name, "the test needs a sample")
+	}
+	for name, b := range backoffs {
+		t.Run(name, func(t *testing.T) {
+			rule, _, err := Load(strings.NewReader(written(t, name, b)), Names{})
+			require.NoError(t, err)
+			assert.Equal(t, b, rule.Backoff)
+			if name == "constant" {
+				return
+			}
+			for _, short := range []string{`"` + name + `"`, `{"name": "` + name + `"}`, `{"type": "` + name + `"}`} {
+				rule, _, err := Load(strings.NewReader(`{"rule": {"backoff": `+short+`}}`), Names{})
+				require.NoError(t, err, short)
+				assert.Equal(t, reflect.Zero(reflect.TypeOf(b)).Interface(), rule.Backoff, short)
+			}
+		})
+	}
+	rule, _, err := Load(strings.NewReader(`{"rule": {"backoff": {"type": "constant", "delay": "0s"}}}`), Names{})
+	require.NoError(t, err)
+	assert.Equal(t, Constant(0), rule.Backoff)
+}
+
+// kernelOf names the back-offs of this package; each has to be loadable.
+func TestEveryBackoffHasAType(t *testing.T) {
+	known := map[reflect.Type]bool{}
+	for _, b := range backoffs {
+		_, ours := kernelOf(b)
+		assert.True(t, ours, "%T", b)
+		known[reflect.TypeOf(b)] = true
+	}
+	assert.Len(t, known, len(backoffTypes))
+}
+
+func TestLoadFaults(t *testing.T) {
+	for _, tt := range []struct{ name, input, want string }{
+		// The input as a whole.
+		{"empty", "", "line 1, column 1: the input is empty; {} is the least there can be"},
+		{"blank", " \n ", "line 1, column 1: the input is empty; {} is the least there can be"},
+		{"not an object", `[]`, "line 1, column 1: a list where an object is wanted"},
+		{"cut off", "{\n\"rule\": {", "line 2, column 9: not JSON: unexpected end of JSON input"},
+		{"comma", "{\"rule\": {\n  \"attempts\": 4,\n}}", "line 3, column 1: not JSON: invalid character '}' looking for beginning of object key string"},
+		{"more", "{}\n{}", "line 2, column 1: not JSON: invalid character '{' after top-level value"},
+		{"encoding", "{\"r\xffle\": {}}", "line 1, column 4: this byte is not UTF-8"},
+		{"deep", `{"rule": ` + strings.Repeat(`[`, 16) + strings.Repeat(`]`, 16) + `}`,
+			"line 1, column 25: rule[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]: nested more than 16 levels deep"},
+
+		// Keys.
+		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
+			`line 3, column 23: hosts["*.example.com"].attemps: unknown field; did you mean "attempts"?`},
+		{"column counts characters", `{"hosts": {"bücher.example": {"räte": 1}}}`,
+			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown field; did you mean "rate"?`},
+		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown field; did you mean "attempt_timeout"?`},
+		{"one level too high", `{"attempts": 3}`, `line 1, column 2: attempts: unknown field; it belongs inside "rule" or inside a host of "hosts"`},
+		{"nothing like it", `{"rule": {"backoff": {"type": "full_jitter", "colour": "red"}}}`,
+			`line 1, column 46: rule.backoff.colour: unknown field; known are type, base, max`},
+		{"twice", `{"rule": {"rate": 1, "rate": 2}}`, "line 1, column 22: rule.rate: is there twice, first at line 1, column 11"},
+		{"twice in disguise", `{"rule": {"rate": 1, "r\u0061te": 2}}`, "line 1, column 22: rule.rate: is there twice, first at line 1, column 11"},
+		{"host twice", `{"hosts": {"a": {}, "a": {}}}`, `line 1, column 21: hosts["a"]: is there twice, first at line 1, column 12`},
+		{"rules twice", `{"rule": {}, "rule": {}}`, `line 1, column 14: rule: is there twice, first at line 1, column 2`},
+		{"long key", `{"` + strings.Repeat("x", 100) + `": 1}`,
+			`line 1, column 2: ["` + strings.Repeat("x", 60) + `…"]: unknown field; known are rule, hosts`},
+
+		// Values.
+		{"rule of the wrong type", `{"rule": "fast"}`, `line 1, column 10: rule: the string "fast" where an object is wanted`},
+		{"hosts of the wrong type", `{"hosts": ["a"]}`, `line 1, column 11: hosts: a list where an object of hosts and their rules is wanted`},
+		{"host of the wrong type", `{"hosts": {"a": null}}`, `line 1, column 17: hosts["a"]: null where an object is wanted`},
+		{"count as a string", `{"rule": {"attempts": "4"}}`, `line 1, column 23: rule.attempts: the string "4" where a whole number is wanted`},
+		{"count with a fraction", `{"rule": {"attempts": 4.0}}`, `line 1, column 23: rule.attempts: the number 4.0 is not a whole number; write it in digits only`},
+		{"count out of range", `{"rule": {"attempts": 99999999999999999999}}`, `line 1, column 23: rule.attempts: the number 99999999999999999999 is out of range`},
+		{"zero", `{"rule": {"attempts": 0}}`, `line 1, column 23: rule.attempts: zero stands for the default; leave the key out; write "off" to turn it off`},
+		{"negative", `{"rule": {"rate": -1}}`, `line 1, column 19: rule.rate: the number -1 is negative; write "off" to turn it off`},
+		{"nothing to turn off", `{"rule": {"burst": "off"}}`, `line 1, column 20: rule.burst: the string "off" where a whole number is wanted`},
+		{"number as a boolean", `{"rule": {"rate": true}}`, `line 1, column 19: rule.rate: true where a number is wanted`},
+		{"number out of range", `{"rule": {"rate": 1e999}}`, `line 1, column 19: rule.rate: the number 1e999 is out of range`},
+		{"duration as a number", `{"rule": {"elapsed": 5}}`, `line 1, column 22: rule.elapsed: the number 5 has no unit; write "5s" for seconds or "5ms" for milliseconds`},
+		{"duration without a unit", `{"rule": {"elapsed": "5"}}`, `line 1, column 22: rule.elapsed: "5" is not a duration; write it like "250ms", "5s" or "1m30s"`},
+		{"duration too long", `{"rule": {"elapsed": "9999999h"}}`, `line 1, column 22: rule.elapsed: "9999999h" is not a duration; write it like "250ms", "5s" or "1m30s"`},
+		{"duration of zero", `{"rule": {"elapsed": "0s"}}`, `line 1, column 22: rule.elapsed: zero stands for the default; leave the key out; write "off" to turn it off`},
+		{"duration as an object", `{"rule": {"elapsed": {}}}`, `line 1, column 22: rule.elapsed: an object where a duration such as "250ms" is wanted`},
+		{"size", `{"rule": {"buffer_body": "1 MeB"}}`, `line 1, column 26: rule.buffer_body: "1 MeB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
+		{"size too large for a number", `{"rule": {"buffer_body": "9999999999GiB"}}`, `line 1, column 26: rule.buffer_body: "9999999999GiB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
+		{"mode", `{"rule": {"excess": "Stop"}}`, `line 1, column 21: rule.excess: "Stop" is not a mode; did you mean "stop"?`},
+		{"empty string", `{"rule": {"attempt_header": ""}}`, `line 1, column 29: rule.attempt_header: the string is empty`},
+		{"flag", `{"rule": {"backoff": {"type": "google", "literal": "yes"}}}`, `line 1, column 52: rule.backoff.literal: the string "yes" where true or false is wanted`},
+
+		// What Validate finds, at the field.
+		{"invalid", "{\"rule\": {\n\"attempts\": 1001}}", `line 2, column 13: rule.attempts: 1001 is more than 1000 sends`},
+		{"invalid in a host", `{"hosts": {"a": {"buffer_body": "65MiB"}}}`, `line 1, column 33: hosts["a"].buffer_body: 68157440 is more than 64 MiB (67108864 bytes)`},
+		{"invalid header", `{"rule": {"attempt_header": "host"}}`, `line 1, column 29: rule.attempt_header: "host" has a meaning of its own; a resend's number must not replace it`},
+		{"invalid back-off", `{"rule": {"backoff": {"type": "normal", "factor": 0.5}}}`,
+			`line 1, column 51: rule.backoff.factor: 0.5 is not a finite number of at least 1`},
+		{"invalid back-off by name", `{"rule": {"backoff": "broken"}}`, `line 1, column 22: rule.backoff: Base: -1ns is negative`},
+		{"nil back-off by name", `{"rule": {"backoff": "typed nil"}}`,
+			`line 1, column 22: rule.backoff: (*policy.Google)(nil) is nil behind an interface that is not; leave the field nil to inherit`},
+
+		// Back-offs, classifiers and names.
+		{"back-off without a type", `{"rule": {"backoff": {"max": "5s"}}}`, `line 1, column 22: rule.backoff: there is neither a "type" nor a "name" here`},
+		{"back-off of no type", `{"rule": {"backoff": {"type": "gogle"}}}`, `line 1, column 31: rule.backoff.type: "gogle" is not a type of back-off; did you mean "google"?`},
+		{"back-off by type and name", `{"rule": {"backoff": {"type": "google", "name": "google"}}}`,
+			`line 1, column 41: rule.backoff.name: unknown field; known are type, base, spread, max, literal`},
+		{"constant without delay", `{"rule": {"backoff": {"type": "constant"}}}`, `line 1, column 22: rule.backoff: there is no "delay" here`},
+		{"constant that stops", `{"rule": {"backoff": {"type": "constant", "delay": "-1s"}}}`, `line 1, column 52: rule.backoff.delay: the string "-1s" is negative`},
+		{"no classifiers", `{"rule": {"classify": []}}`, `line 1, column 23: rule.classify: the list is empty; leave the key out`},
+		{"classifier about nothing", `{"rule": {"classify": [{"verdict": "final"}]}}`, `line 1, column 24: rule.classify[0]: the item says nothing about status, body, error or name`},
+		{"classifier about too much", `{"rule": {"classify": [{"status": 500, "error": "reset", "verdict": "final"}]}}`,
+			`line 1, column 24: rule.classify[0]: the item is about several things; give each an item of its own (only body and status go together)`},
+		{"no verdict", `{"rule": {"classify": [{"status": 500}]}}`, `line 1, column 24: rule.classify[0]: there is no "verdict" here; it is one of final, refused, ambiguous`},
+		{"verdict too many", `{"rule": {"classify": [{"name": "refusals", "verdict": "final"}]}}`, `line 1, column 56: rule.classify[0].verdict: a classifier by name has verdicts of its own`},
+		{"bad verdict", `{"rule": {"classify": {"status": 500, "verdict": "unknown"}}}`, `line 1, column 50: rule.classify.verdict: "unknown" is not a verdict; known are final, refused, ambiguous`},
+		{"bad status", `{"rule": {"classify": {"status": [500, 5000], "verdict": "final"}}}`, `line 1, column 40: rule.classify.status[1]: the number 5000 is not a status code`},
+		{"bad kind", `{"rule": {"classify": {"error": "rest", "verdict": "final"}}}`, `line 1, column 33: rule.classify.error: "rest" is not a kind of error; did you mean "reset"?`},
+		{"empty text", `{"rule": {"classify": {"body": "", "verdict": "final"}}}`, `line 1, column 32: rule.classify.body: the string is empty`},
+		{"unknown name", `{"rule": {"classify": ["refusal"]}}`, `line 1, column 24: rule.classify[0]: "refusal" is not the name of a classifier; did you mean "refusals"?`},
+		{"name of the wrong type", `{"rule": {"hint": 5}}`, `line 1, column 19: rule.hint: the number 5 where the name of a hint is wanted`},
+		{"name misspelt", `{"rule": {"idempotent": {"nam": "x"}}}`, `line 1, column 26: rule.idempotent.nam: unknown field; did you mean "name"?`},
+		{"name missing", `{"rule": {"idempotent": {}}}`, `line 1, column 25: rule.idempotent: there is no "name" here`},
+		{"nil in the table", `{"rule": {"hint": "gone"}}`, `line 1, column 19: rule.hint: "gone" is nil in the table of names`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rule, hosts, err := Load(strings.NewReader(tt.input), Names{
+				Hints:    map[string]classify.Hint{"gone": nil},
+				Backoffs: map[string]Backoff{"broken": Google{Base: -1}, "typed nil": (*Google)(nil)},
+			})
+			require.EqualError(t, err, tt.want)
+			assert.Zero(t, rule)
+			assert.Nil(t, hosts)
+			_, ok := errors.AsType[LoadErrors](err)
+			assert.True(t, ok, "the error is LoadErrors")
+		})
+	}
+}
+
+func TestLoadReportsAllFaultsInOrder(t *testing.T) {
+	_, _, err := Load(strings.NewReader(`{
+  "hosts": {
+    "a": {"attempts": 1001, "burst": 0},
+    "b": {"atempts": 3, "backoff": {"type": "google", "base": 1, "max": "x"}}
+  },
+  "rule": {"buffer_body": "65MiB", "classify": ["x1y2", {"status": "all", "verdict": "never"}]}
+}`), Names{})
+	require.EqualError(t, err, `line 3, column 23: hosts["a"].attempts: 1001 is more than 1000 sends
+line 3, column 38: hosts["a"].burst: zero stands for the default; leave the key out
+line 4, column 11: hosts["b"].atempts: unknown field; did you mean "attempts"?
+line 4, column 63: hosts["b"].backoff.base: the number 1 has no unit; write "1s" for seconds or "1ms" for milliseconds
+line 4, column 73: hosts["b"].backoff.max: "x" is not a duration; write it like "250ms", "5s" or "1m30s"
+line 6, column 27: rule.buffer_body: 68157440 is more than 64 MiB (67108864 bytes)
+line 6, column 49: rule.classify[0]: "x1y2" is not the name of a classifier; known are `+join(sortedNames(builtinClassify))+`
+line 6, column 68: rule.classify[1].status: the string "all" where a whole number is wanted
+line 6, column 86: rule.classify[1].verdict: "never" is not a verdict; known are final, refused, ambiguous`)
+
+	fault, ok := errors.AsType[*LoadError](err)
+	require.True(t, ok)
+	assert.Equal(t, `hosts["a"].attempts`, fault.Path)
+	assert.Equal(t, [2]int{3, 23}, [2]int{fault.Line, fault.Column})
+	field, ok := errors.AsType[*FieldError](err)
+	require.True(t, ok, "what Validate found is still there")
+	assert.Equal(t, "Attempts", field.Field)
+	assert.Equal(t, 1001, field.Value)
+}
+
+func TestLoadCountsFaultsBeyondAHundred(t *testing.T) {
+	var input strings.Builder
+	for i := range 150 {
+		fmt.Fprintf(&input, "%q: {\"rate\": 0},\n", fmt.Sprint("host", i))
+	}
+	_, _, err := Load(strings.NewReader(`{"hosts": {`+input.String()+`"last": {}}}`), Names{})
+	all, ok := errors.AsType[LoadErrors](err)
+	require.True(t, ok)
+	require.Len(t, all, 101)
+	assert.EqualError(t, all[100], "line 101, column 21: 50 more faults from here on")
+}
+
+func TestLoadIsBounded(t *testing.T) {
+	_, _, err := Load(strings.NewReader("{}"+strings.Repeat(" ", maxInput-2)), Names{})
+	require.NoError(t, err, "1 MiB exactly")
+	_, _, err = Load(strings.NewReader("{}"+strings.Repeat(" ", maxInput-1)), Names{})
+	require.EqualError(t, err, "policy: rules are longer than 1 MiB")
+	_, _, err = Load(strings.NewReader(strings.Repeat("[", maxInput)), Names{})
+	require.Error(t, err)
+	for _, line := range []string{`"rate": 1,`, `"x": 1,`, `"classify": [{}, {}, {}],`, "\n"} { // each takes work per fault
+		_, _, err = Load(strings.NewReader(`{"rule": {`+strings.Repeat(line, (maxInput-40)/len(line))+`"burst": 0}}`), Names{})
+		all, ok := errors.AsType[LoadErrors](err)
+		require.True(t, ok, line)
+		assert.LessOrEqual(t, len(all), maxFaults+1, line)
+	}
+	_, _, err = Load(iotest.ErrReader(io.ErrClosedPipe), Names{})
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.EqualError(t, err, "policy: reading rules: io: read/write on closed pipe")
+}
+
+func TestLoadListsAFewNamesOnly(t *testing.T) {
+	names := Names{Backoffs: map[string]Backoff{}}
+	for i := range 50 {
+		names.Backoffs[fmt.Sprintf("a%02d", i)] = Google{}
+	}
+	_, _, err := Load(strings.NewReader(`{"rule": {"backoff": "zzzzzz"}}`), names)
+	require.ErrorContains(t, err, "known are a00, a01, a02")
+	require.ErrorContains(t, err, fmt.Sprintf("a23 and %d more", 26+len(builtinBackoffs)))
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0B": 0, "512B": 512, "64KiB": 64 << 10, "64 KiB": 64 << 10, "1MiB": 1 << 20, "2GiB": 2 << 30,
+		"3kB": 3000, "3KB": 3000, "5MB": 5e6, "1GB": 1e9, "9223372036854775807B": 1<<63 - 1,
+	} {
+		got, ok := parseSize(text)
+		assert.True(t, ok, text)
+		assert.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "B", "MiB", "1", "1.5MiB", "-1B", "+1B", "1mib", "0x1B", "9223372036854775808B", "8589934592GiB"} {
+		_, ok := parseSize(text)
+		assert.False(t, ok, text)
+	}
+}
+
+// answer makes an outcome with a response, for asking what was loaded.
+func answer(status int, body string) classify.Outcome {
+	request, _ := http.NewRequest(http.MethodPost, "http://a.test/", nil)
+	return classify.Outcome{Request: request, Response: &http.Response{
+		StatusCode: status, Header: http.Header{}, Request: request, Body: io.NopCloser(strings.NewReader(body)),
+	}}
+}
+
+func broken(err error) classify.Outcome {
+	request, _ := http.NewRequest(http.MethodPost, "http://a.test/", nil)
+	return classify.Outcome{Request: request, Err: err}
+}
+
+func TestLoadClassify(t *testing.T) {
+	const full = "the queue capacity is exhausted"
+	names := Names{Classify: map[string]classify.Func{
+		"teapots": classify.Status(classify.Refused, http.StatusTeapot),
+		"default": classify.Status(classify.Ambiguous, http.StatusOK),
+	}}
+	for _, tt := range []struct {
+		json    string
+		outcome classify.Outcome
+		want    classify.Verdict
+	}{
+		{`[{"status": [500, 502], "verdict": "final"}]`, answer(502, ""), classify.Final},
+		{`[{"status": [500, 502], "verdict": "final"}]`, answer(503, ""), classify.Unknown},
+		{`{"status": 500, "verdict": "refused"}`, answer(500, ""), classify.Refused},
+		{`{"body": "queue capacity", "verdict": "ambiguous"}`, answer(400, full), classify.Ambiguous},
+		{`{"body": "queue capacity", "verdict": "ambiguous"}`, answer(200, full), classify.Unknown},
+		{`{"body": "queue capacity", "status": 200, "verdict": "ambiguous"}`, answer(200, full), classify.Ambiguous},
+		{`{"body": "queue capacity", "status": [400], "verdict": "ambiguous"}`, answer(500, full), classify.Unknown},
+		{`{"error": ["reset", "timeout"], "verdict": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Refused},
+		{`{"error": "dial", "verdict": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Unknown},
+		{`["none", {"name": "refusals"}]`, answer(429, ""), classify.Refused},
+		{`"refusals"`, answer(429, ""), classify.Refused},
+		{`["teapots"]`, answer(418, ""), classify.Refused},
+		{`"default"`, answer(200, ""), classify.Ambiguous}, // the caller's, not the built-in one
+		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, answer(500, ""), classify.Final},
+		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, answer(501, ""), classify.Refused},
+	} {
+		rule, _, err := Load(strings.NewReader(`{"rule": {"classify": `+tt.json+`}}`), names)
+		require.NoError(t, err, tt.json)
+		assert.Equal(t, tt.want, rule.Classify(tt.outcome), "%s", tt.json)
+	}
+}
+
+func TestLoadNames(t *testing.T) {
+	rule, _, err := Load(strings.NewReader(`{"rule": {"hint": "mine", "idempotent": "all", "backoff": "slow"}}`), Names{
+		Hints:      map[string]classify.Hint{"mine": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }},
+		Idempotent: map[string]func(*http.Request) bool{"all": func(*http.Request) bool { return true }},
+		Backoffs:   map[string]Backoff{"slow": Constant(time.Minute)},
+	})
+	require.NoError(t, err)
+	wait, _ := rule.Hint(answer(503, ""))
+	assert.Equal(t, time.Hour, wait)
+	assert.True(t, rule.Idempotent(answer(503, "").Request))
+	assert.Equal(t, Constant(time.Minute), rule.Backoff)
+
+	rule, _, err = Load(strings.NewReader(`{"rule": {"hint": "none", "idempotent": "none"}}`), Names{})
+	require.NoError(t, err)
+	_, ok := rule.Hint(answer(503, ""))
+	assert.False(t, ok)
+	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
+	assert.False(t, rule.Idempotent(get))
+}
+
+func TestLoadHints(t *testing.T) {
+	late := answer(503, "")
+	late.Response.Header.Set("Retry-After", "7")
+	names := Names{Hints: map[string]classify.Hint{"hour": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }}}
+	for text, want := range map[string]time.Duration{
+		`"retry_after"`:                     7 * time.Second,
+		`["none", {"name": "retry_after"}]`: 7 * time.Second,
+		`["retry_after", "hour"]`:           7 * time.Second,
+		`["pushback", "hour"]`:              time.Hour,
+	} {
+		rule, _, err := Load(strings.NewReader(`{"rule": {"hint": `+text+`}}`), names)
+		require.NoError(t, err, text)
+		wait, ok := rule.Hint(late)
+		assert.True(t, ok, text)
+		assert.Equal(t, want, wait, text)
+	}
+}
+
+// What package classify offers ready for use has to have a name in files.
+func TestBuiltinNamesForgetNothing(t *testing.T) {
+	files, err := filepath.Glob("../classify/*.go")
+	require.NoError(t, err)
+	var funcs, hints []string
+	for _, file := range files {
+		parsed, err := goparser.ParseFile(token.NewFileSet(), file, nil, goparser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range parsed.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !f.Name.IsExported() || strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			name := strings.TrimSuffix(strings.Replace(snake(f.Name.Name), "no_hint", "none", 1), "_hint")
+			switch signature(f.Type) {
+			case "Outcome → Verdict":
+				funcs = append(funcs, name)
+			case "Outcome → Duration bool":
+				hints = append(hints, name)
+			}
+		}
+	}
+	assert.ElementsMatch(t, funcs, sortedNames(builtinClassify))
+	assert.ElementsMatch(t, hints, sortedNames(builtinHints))
+}
+
+// signature writes a function's type down without packages and names.
+func signature(f *ast.FuncType) string {
+	var words []string
+	add := func(list *ast.FieldList) {
+		for _, field := range list.List {
+			switch typ := field.Type.(type) {
+			case *ast.Ident:
+				words = append(words, typ.Name)
+			case *ast.SelectorExpr:
+				words = append(words, typ.Sel.Name)
+			default:
+				words = append(words, "?")
+			}
+		}
+	}
+	add(f.Params)
+	words = append(words, "→")
+	if f.Results != nil {
+		add(f.Results)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestBuiltinNamesStandForSomething(t *testing.T) {
+	for name, f := range builtinClassify {
+		assert.NotNil(t, f, name)
+	}
+	for name, f := range builtinHints {
+		assert.NotNil(t, f, name)
+	}
+	for name, f := range builtinIdempotent {
+		assert.NotNil(t, f, name)
+	}
+	for name, b := range builtinBackoffs {
+		assert.NoError(t, Rule{Backoff: b}.Validate(), name)
+	}
+}
+
+// FuzzLoad: whatever the input, there is no panic; what loads is valid and has
+// a sound position for every fault when it does not.
+func FuzzLoad(f *testing.F) {
+	for key, sample := range samples {
+		f.Add([]byte(fmt.Sprintf(`{"rule": {%q: %s}, "hosts": {"a": {%q: "off"}}}`, key, sample.json, key)))
+	}
+	f.Add([]byte("\ufeff{\r\n\"rule\": {\"rate\": 1e999, \"rate\": -0}}"))
+	f.Add([]byte(`{"rule": {"classify": [{"body": "x", "status": [400], "verdict": "final"}, {"error": ["dns"]}, "none", [[]]]}}`))
+	f.Add([]byte(`{"hosts": {"": {"backoff": {"type": "normal", "jitter": 0.3, "factor": 1e308}}, "\u0000\ud800": null}}`))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		rule, hosts, err := Load(strings.NewReader(string(input)), Names{})
+		if err == nil {
+			for host, r := range hosts {
+				require.NoError(t, r.Validate(), host)
+				_ = r.Or(rule).String()
+			}
+			require.NoError(t, rule.Validate())
+			return
+		}
+		require.Zero(t, rule)
+		require.Nil(t, hosts)
+		require.NotEmpty(t, err.Error())
+		all, _ := errors.AsType[LoadErrors](err)
+		for i, fault := range all {
+			require.Positive(t, fault.Line)
+			require.Positive(t, fault.Column)
+			require.NotEmpty(t, fault.Reason)
+			require.NotContains(t, fault.Error(), "\n", "one line per fault")
+			require.True(t, i == 0 || all[i-1].Line <= fault.Line, "in order")
+		}
+	})
+}

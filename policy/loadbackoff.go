@@ -1,0 +1,111 @@
+// How is a back-off read from a file? One table for each type.
+
+package policy
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// backoffTypes reads back-offs by type. Each type's table has a line for each
+// of its fields.
+var backoffTypes = map[string]func(*loader, *node) Backoff{
+	"google": backoffType([]key[Google]{
+		{"base", func(l *loader, n *node, b *Google) { l.duration(n, &b.Base, nothing) }},
+		{"spread", func(l *loader, n *node, b *Google) { l.duration(n, &b.Spread, orOff) }},
+		{"max", func(l *loader, n *node, b *Google) { l.duration(n, &b.Max, nothing) }},
+		{"literal", func(l *loader, n *node, b *Google) { l.flag(n, &b.Literal) }},
+	}),
+	"full_jitter": backoffType([]key[FullJitter]{
+		{"base", func(l *loader, n *node, b *FullJitter) { l.duration(n, &b.Base, nothing) }},
+		{"max", func(l *loader, n *node, b *FullJitter) { l.duration(n, &b.Max, nothing) }},
+	}),
+	"equal_jitter": backoffType([]key[EqualJitter]{
+		{"base", func(l *loader, n *node, b *EqualJitter) { l.duration(n, &b.Base, nothing) }},
+		{"max", func(l *loader, n *node, b *EqualJitter) { l.duration(n, &b.Max, nothing) }},
+	}),
+	"decorrelated": backoffType([]key[Decorrelated]{
+		{"base", func(l *loader, n *node, b *Decorrelated) { l.duration(n, &b.Base, nothing) }},
+		{"max", func(l *loader, n *node, b *Decorrelated) { l.duration(n, &b.Max, nothing) }},
+		{"literal", func(l *loader, n *node, b *Decorrelated) { l.flag(n, &b.Literal) }},
+	}),
+	"randomized": backoffType([]key[Randomized]{
+		{"interval", func(l *loader, n *node, b *Randomized) { l.duration(n, &b.Interval, nothing) }},
+		{"multiplier", func(l *loader, n *node, b *Randomized) { l.number(n, &b.Multiplier, nothing) }},
+		{"max_interval", func(l *loader, n *node, b *Randomized) { l.duration(n, &b.MaxInterval, nothing) }},
+		{"randomization_factor", func(l *loader, n *node, b *Randomized) { l.number(n, &b.RandomizationFactor, orOff) }},
+		{"literal", func(l *loader, n *node, b *Randomized) { l.flag(n, &b.Literal) }},
+	}),
+	"normal": backoffType([]key[Normal]{
+		{"min_delay", func(l *loader, n *node, b *Normal) { l.duration(n, &b.MinDelay, nothing) }},
+		{"factor", func(l *loader, n *node, b *Normal) { l.number(n, &b.Factor, nothing) }},
+		{"max_delay", func(l *loader, n *node, b *Normal) { l.duration(n, &b.MaxDelay, nothing) }},
+		{"jitter", func(l *loader, n *node, b *Normal) { l.number(n, &b.Jitter, orOff) }},
+		{"literal", func(l *loader, n *node, b *Normal) { l.flag(n, &b.Literal) }},
+	}),
+	"exponential": backoffType([]key[Exponential]{
+		{"time", func(l *loader, n *node, b *Exponential) { l.duration(n, &b.Time, nothing) }},
+		{"rate", func(l *loader, n *node, b *Exponential) { l.number(n, &b.Rate, nothing) }},
+		{"max", func(l *loader, n *node, b *Exponential) { l.duration(n, &b.Max, nothing) }},
+		{"jitter", func(l *loader, n *node, b *Exponential) { l.number(n, &b.Jitter, orOff) }},
+		{"literal", func(l *loader, n *node, b *Exponential) { l.flag(n, &b.Literal) }},
+	}),
+	"constant": func(l *loader, n *node) Backoff {
+		if n.member("delay") == nil { // zero means no wait: nobody's default
+			l.fault(n, `there is no "delay" here`)
+		}
+		return backoffType([]key[Constant]{
+			{"delay", func(l *loader, n *node, b *Constant) { l.duration(n, (*time.Duration)(b), orZero) }},
+		})(l, n)
+	},
+}
+
+// backoffType returns what reads the fields of a type from its object.
+func backoffType[B Backoff](keys []key[B]) func(*loader, *node) Backoff {
+	read := key[B]{"type", func(*loader, *node, *B) {}}
+	keys = slices.Insert(keys, 0, read)
+	return func(l *loader, n *node) Backoff {
+		var b B
+		object(l, n, &b, keys)
+		return b
+	}
+}
+
+// backoffTypeNames lists the types in a fixed order, for faults.
+var backoffTypeNames = slices.Sorted(maps.Keys(backoffTypes))
+
+// builtinBackoffs are the back-offs without a word about their fields.
+var builtinBackoffs = map[string]Backoff{
+	"none":         Constant(0),
+	"google":       Google{},
+	"full_jitter":  FullJitter{},
+	"equal_jitter": EqualJitter{},
+	"decorrelated": Decorrelated{},
+	"randomized":   Randomized{},
+	"normal":       Normal{},
+	"exponential":  Exponential{},
+}
+
+// backoff reads a back-off. One with a fault is given up as a whole: what
+// remains of it could have other faults that are not the writer's.
+func (l *loader) backoff(n *node) Backoff {
+	kind := n.member("type")
+	switch {
+	case kind == nil && n.isObject() && n.member("name") == nil:
+		l.fault(n, `there is neither a "type" nor a "name" here`)
+		return nil
+	case kind == nil:
+		return named(l, n, "a back-off", l.names.Backoffs, builtinBackoffs)
+	}
+	before := len(l.faults)
+	i, ok := l.word(kind, "a type of back-off", backoffTypeNames)
+	if !ok {
+		return nil
+	}
+	b := backoffTypes[backoffTypeNames[i]](l, n)
+	if len(l.faults) > before {
+		return nil
+	}
+	return b
+}
