@@ -1,0 +1,84 @@
+// Which host is this request for?
+
+package host
+
+import (
+	"net/url"
+	"strings"
+)
+
+// A Key names a host: a scheme and a canonical host, lower-cased, without the
+// scheme's default port and without a trailing dot. It comes from the URL, not
+// from the Host header: what fails or limits is what the connection goes to.
+type Key struct {
+	Scheme string
+	Host   string
+}
+
+// KeyOf returns the key of a request's URL. It allocates only where the URL
+// is not written in canonical form.
+func KeyOf(u *url.URL) Key {
+	return Key{Scheme: u.Scheme, Host: Canonical(u.Scheme, u.Host)}
+}
+
+// String returns scheme://host.
+func (k Key) String() string { return k.Scheme + "://" + k.Host }
+
+// Canonical returns host (as in url.URL.Host, with or without a port) in
+// canonical form for scheme; the string itself where it is in that form, as
+// nearly every one is.
+func Canonical(scheme, host string) string {
+	if isCanonical(host) {
+		return host
+	}
+	host = strings.ToLower(host)
+	name, port := SplitPort(host)
+	name = strings.TrimSuffix(name, ".")
+	if port == "" || port == DefaultPort(scheme) {
+		return name
+	}
+	return name + ":" + port
+}
+
+// isCanonical reports whether there is surely nothing to do: no upper-case
+// letter, nothing that could be a default port, no trailing dot. Letters beyond
+// ASCII take the slow way.
+func isCanonical(host string) bool {
+	n := len(host)
+	if n == 0 || host[n-1] == '.' || host[n-1] == ':' {
+		return n == 0
+	}
+	for i := range n {
+		switch c := host[i]; {
+		case 'A' <= c && c <= 'Z', c >= 0x80:
+			return false
+		case c == ':' && host[0] != '[':
+			// A port: the default one goes, and a dot may stand before it.
+			return i > 0 && host[i-1] != '.' && host[i:] != ":80" && host[i:] != ":443"
+		case c == ']':
+			return host[i+1:] != ":80" && host[i+1:] != ":443"
+		}
+	}
+	return true
+}
+
+// SplitPort splits "name:port" and "[v6]:port"; port is "" where there is
+// none. The brackets stay with the name.
+func SplitPort(host string) (name, port string) {
+	i := strings.LastIndexByte(host, ':')
+	if i < 0 || strings.IndexByte(host[i:], ']') >= 0 {
+		return host, ""
+	}
+	return host[:i], host[i+1:]
+}
+
+// DefaultPort returns the port that scheme implies, "" where it is unknown.
+func DefaultPort(scheme string) string {
+	switch scheme {
+	case "http":
+		return "80"
+	case "https":
+		return "443"
+	}
+	return ""
+}

@@ -1,0 +1,62 @@
+package host
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestCanonical(t *testing.T) {
+	for _, row := range []struct{ scheme, host, want string }{
+		{"https", "example.com", "example.com"},
+		{"https", "EXAMPLE.com", "example.com"},
+		{"https", "example.com.", "example.com"},
+		{"https", "example.com:443", "example.com"},
+		{"https", "Example.COM.:443", "example.com"},
+		{"https", "example.com:80", "example.com:80"},
+		{"http", "example.com:80", "example.com"},
+		{"http", "example.com:443", "example.com:443"},
+		{"http", "example.com:8080", "example.com:8080"},
+		{"http", "example.com.:8080", "example.com:8080"},
+		{"http", "example.com:", "example.com"},
+		{"http", "127.0.0.1:80", "127.0.0.1"},
+		{"http", "[::1]", "[::1]"},
+		{"http", "[::1]:80", "[::1]"},
+		{"http", "[::1]:8080", "[::1]:8080"},
+		{"http", "[FE80::1%25en0]:8080", "[fe80::1%25en0]:8080"},
+		{"http", "[::1]:", "[::1]"},
+		{"ftp", "example.com:21", "example.com:21"},
+		{"http", "BÜCHER.example", "bücher.example"},
+		{"http", "", ""},
+		{"http", ".", ""},
+		{"http", ":80", ""},
+		{"http", "[", "["},
+		{"http", "a]", "a]"},
+	} {
+		assert.Equal(t, row.want, Canonical(row.scheme, row.host), "%s %q", row.scheme, row.host)
+	}
+}
+
+func FuzzCanonical(f *testing.F) {
+	f.Add("https", "Example.com.:443")
+	f.Add("http", "[::1]:80")
+	f.Fuzz(func(t *testing.T, scheme, host string) {
+		once := Canonical(scheme, host)
+		if isCanonical(host) {
+			assert.Equal(t, host, once)
+			// The fast path must not leave what the slow one would change.
+			name, port := SplitPort(host)
+			if port == DefaultPort(scheme) && port != "" {
+				assert.Empty(t, port, "a default port is left in %q", host)
+			}
+			assert.NotEqual(t, ".", name[max(0, len(name)-1):], "a trailing dot is left in %q", host)
+		}
+	})
+}
+
+func TestKeyAllocatesNothing(t *testing.T) {
+	u, err := url.Parse("https://api.example.com:8443/path")
+	assert.NoError(t, err)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { KeyOf(u) }))
+}

@@ -1,0 +1,180 @@
+package host
+
+import (
+	"fmt"
+	"net/url"
+	"runtime"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type testTable = Table[int]
+
+func urlOf(s string) *url.URL {
+	u, err := url.Parse(s)
+	if err != nil {
+		panic(err)
+	}
+	return u
+}
+
+func touch(t *testTable, name string) { t.Acquire(urlOf("http://" + name)).Release() }
+
+func TestTableFindsOneStatePerHost(t *testing.T) {
+	table := NewTable[int](0)
+	first := table.Acquire(urlOf("http://example.com/a"))
+	for _, same := range []string{"http://EXAMPLE.com/b", "http://example.com:80", "http://example.com.:80/c"} {
+		assert.Same(t, first, table.Acquire(urlOf(same)), same)
+	}
+	for _, other := range []string{"https://example.com", "http://example.com:8080", "http://www.example.com", "ftp://example.com"} {
+		assert.NotSame(t, first, table.Acquire(urlOf(other)), other)
+	}
+	assert.Equal(t, 4, first.InFlight())
+	assert.EqualValues(t, 4, first.Requests())
+	first.Release()
+	assert.Equal(t, 3, first.InFlight())
+	assert.Equal(t, 5, table.Len())
+	assert.Nil(t, table.Peek(urlOf("http://unknown")))
+	assert.Same(t, first, table.Peek(urlOf("http://example.com")))
+	n := 0
+	table.All(func(*State[int]) { n++ })
+	assert.Equal(t, 5, n)
+}
+
+func TestTableIsBounded(t *testing.T) {
+	table := NewTable[int](100)
+	for i := range 10_000 {
+		touch(table, fmt.Sprintf("host-%d", i))
+	}
+	assert.Equal(t, 100, table.Len())
+	n := 0
+	for i := range *table.buckets.Load() {
+		for s := (*table.buckets.Load())[i].first.Load(); s != nil; s = s.next.Load() {
+			n++
+		}
+	}
+	assert.Equal(t, 100, n, "evicted hosts are out of the chains")
+}
+
+func TestTableKeepsBusyAndRecentHosts(t *testing.T) {
+	table := NewTable[int](100)
+	busy := table.Acquire(urlOf("http://busy"))
+	for i := range 1000 {
+		touch(table, fmt.Sprintf("host-%d", i))
+		touch(table, "popular")
+	}
+	assert.Same(t, busy, table.Peek(urlOf("http://busy")), "in flight")
+	assert.NotNil(t, table.Peek(urlOf("http://popular")), "asked for all the time")
+	assert.EqualValues(t, 1000, table.Peek(urlOf("http://popular")).Requests(), "and never evicted in between")
+	busy.Release()
+	for i := range 300 {
+		touch(table, fmt.Sprintf("later-%d", i))
+	}
+	assert.Nil(t, table.Peek(urlOf("http://busy")), "idle at last")
+}
+
+func TestTableIsBoundedEvenWhenAllAreBusy(t *testing.T) {
+	table := NewTable[int](10)
+	for i := range 50 {
+		table.Acquire(urlOf(fmt.Sprintf("http://host-%d", i)))
+	}
+	assert.Equal(t, 10, table.Len())
+}
+
+func TestEvictedStateIsNotBegun(t *testing.T) {
+	table := NewTable[int](1)
+	a := table.Acquire(urlOf("http://a"))
+	a.Release()
+	touch(table, "b")
+	assert.False(t, a.begin())
+	again := table.Acquire(urlOf("http://a"))
+	assert.NotSame(t, a, again)
+}
+
+func TestTableUnderConcurrency(t *testing.T) {
+	table := NewTable[int](64)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 2000 {
+				s := table.Acquire(urlOf(fmt.Sprintf("http://host-%d", (i*7+g)%200)))
+				if s.InFlight() < 1 {
+					t.Error("a state in use counts no request")
+				}
+				s.Release()
+			}
+		})
+	}
+	wg.Wait()
+	assert.LessOrEqual(t, table.Len(), 64)
+	table.All(func(s *State[int]) { assert.Zero(t, s.InFlight(), s.Key) })
+}
+
+func TestAcquireAllocatesNothing(t *testing.T) {
+	table := NewTable[int](0)
+	urls := []*url.URL{urlOf("https://one.example.com/"), urlOf("http://two.example.com:8080/")}
+	for _, u := range urls {
+		table.Acquire(u).Release()
+	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		for _, u := range urls {
+			table.Acquire(u).Release()
+		}
+	}))
+}
+
+// TestIdleHostIsSmall measures what a host costs that nobody talks to.
+func TestIdleHostIsSmall(t *testing.T) {
+	const n = 50_000
+	table := NewTable[int](0)
+	urls := make([]*url.URL, n)
+	for i := range urls {
+		urls[i] = &url.URL{Scheme: "https", Host: fmt.Sprintf("bucket-%d.storage.example.com", i)}
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for _, u := range urls {
+		table.Acquire(u).Release()
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	perHost := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / n
+	t.Logf("%d B per idle host, State %d B", perHost, unsafe.Sizeof(State[int]{}))
+	// The host's name belongs to the URL, which the caller has: add its bytes.
+	require.LessOrEqual(t, perHost+int64(len(urls[n-1].Host)), int64(512))
+	runtime.KeepAlive(table)
+	runtime.KeepAlive(urls)
+}
+
+// BenchmarkLookup compares with a bare sync.Map of the same keys, asked in the
+// same order.
+func BenchmarkLookup(b *testing.B) {
+	for _, n := range []int{1, 100_000} {
+		urls := make([]*url.URL, n)
+		var bare sync.Map
+		table := NewTable[int](0)
+		for i := range urls {
+			urls[i] = &url.URL{Scheme: "https", Host: fmt.Sprintf("host-%d.example.com", i)}
+			bare.Store(urls[i].Host, new(int))
+			table.Acquire(urls[i]).Release()
+		}
+		b.Run(fmt.Sprintf("hosts=%d/syncmap", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				v, _ := bare.Load(urls[i%n].Host)
+				_ = v.(*int)
+			}
+		})
+		b.Run(fmt.Sprintf("hosts=%d/table", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				table.Acquire(urls[i%n]).Release()
+			}
+		})
+	}
+}

@@ -1,0 +1,253 @@
+// One send: the caller's own request at the first, a copy at any other.
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// send sends the request once more. The first attempt is the caller's own
+// request, untouched, unless its body is lent or the attempt is timed.
+func (x *exchange) send() (*http.Response, error) {
+	x.sent++
+	body := x.payload.take()
+	if x.sent == 1 && body == nil && x.rule.rule.AttemptTimeout <= 0 {
+		return checkAnswer(x.t.base.RoundTrip(x.req))
+	}
+	return x.sendCopy(body)
+}
+
+// sendCopy sends a copy of the request with its own context, header and body.
+func (x *exchange) sendCopy(body io.ReadCloser) (*http.Response, error) {
+	ctx := x.ctx
+	if x.sent > 1 {
+		ctx = context.WithValue(ctx, attemptKey{}, x.sent)
+	}
+	var timer *attemptTimer
+	if d := x.rule.rule.AttemptTimeout; d > 0 {
+		ctx, timer = startAttempt(ctx, d, upgrades(x.req))
+	}
+	req := x.req.WithContext(ctx)
+	if x.sent > 1 {
+		// The old attempt may still be writing its header while a base
+		// transport changes this one's.
+		req.Header = x.req.Header.Clone()
+		if name := x.rule.rule.AttemptHeader; name != "" && name != "-" {
+			req.Header.Set(name, strconv.Itoa(x.sent-1))
+		}
+	}
+	if body != nil {
+		req.Body = body
+	}
+	timer.watch(req)
+	resp, err := checkAnswer(x.t.base.RoundTrip(req))
+	if resp != nil && resp.Request == req {
+		resp.Request = x.req // as a plain transport would
+	}
+	return timer.end(x.ctx, resp, err)
+}
+
+// checkAnswer turns what a base transport must not return into an error: a
+// response and an error, or neither.
+func checkAnswer(resp *http.Response, err error) (*http.Response, error) {
+	switch {
+	case err != nil && resp != nil:
+		if resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		return nil, err
+	case err == nil && resp == nil:
+		return nil, errors.New("transport: the base transport returned neither a response nor an error")
+	}
+	return resp, err
+}
+
+// upgrades reports whether the answer to a request may hand its connection
+// over to the caller.
+func upgrades(req *http.Request) bool {
+	return req.Method == http.MethodConnect || req.Header.Get("Upgrade") != ""
+}
+
+// An attemptTimer bounds an attempt from its start to the first read of the
+// request's body and from the body's end to the response's headers. A nil
+// timer does nothing.
+type attemptTimer struct {
+	after  time.Duration
+	cancel context.CancelCauseFunc
+	unlink func() bool // not nil: the attempt does not inherit the caller's end, but is told
+
+	mu     sync.Mutex // guards all below
+	timer  *time.Timer
+	due    time.Time
+	paused bool // the body is being sent
+	ended  bool // there was an answer or an error
+	fired  bool
+}
+
+// startAttempt returns the attempt's context. A context made by WithCancel
+// must be cancelled, or its parent keeps it; one whose connection goes over to
+// the caller (101, CONNECT) must not be. So for requests that ask for that, it
+// is made apart from its parent and linked to it, until the answer.
+func startAttempt(parent context.Context, d time.Duration, detached bool) (context.Context, *attemptTimer) {
+	a := &attemptTimer{after: d, due: time.Now().Add(d)}
+	from := parent
+	if detached {
+		from = context.WithoutCancel(parent)
+	}
+	ctx, cancel := context.WithCancelCause(from)
+	a.cancel = cancel
+	if detached {
+		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
+	}
+	a.mu.Lock()
+	a.timer = time.AfterFunc(d, a.fire)
+	a.mu.Unlock()
+	return ctx, a
+}
+
+func (a *attemptTimer) fire() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// The timer may have been set anew while this call waited for the lock.
+	if a.ended || a.paused || time.Until(a.due) > 0 {
+		return
+	}
+	a.fired = true
+	a.cancel(&attemptTimeout{after: a.after})
+}
+
+func (a *attemptTimer) pause() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ended {
+		a.paused = true
+		a.timer.Stop()
+	}
+}
+
+func (a *attemptTimer) resume() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.paused && !a.ended {
+		a.paused = false
+		a.due = time.Now().Add(a.after)
+		a.timer.Reset(a.after)
+	}
+}
+
+// watch makes the timer see when req's body begins and ends, also that of a
+// resend by net/http itself.
+func (a *attemptTimer) watch(req *http.Request) {
+	if a == nil || req.Body == nil || req.Body == http.NoBody {
+		return
+	}
+	req.Body = &timedBody{ReadCloser: req.Body, timer: a}
+	if getBody := req.GetBody; getBody != nil {
+		req.GetBody = func() (io.ReadCloser, error) {
+			body, err := getBody()
+			if err != nil {
+				return nil, err
+			}
+			return &timedBody{ReadCloser: body, timer: a}, nil
+		}
+	}
+}
+
+// timedBody is a request's body that tells the attempt's timer of its sending.
+// Close may come during a Read.
+type timedBody struct {
+	io.ReadCloser
+	timer *attemptTimer
+	begun bool // used by Read alone
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	if !b.begun {
+		b.begun = true
+		b.timer.pause()
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.timer.resume()
+	}
+	return n, err
+}
+
+func (b *timedBody) Close() error {
+	b.timer.resume()
+	return b.ReadCloser.Close()
+}
+
+// end stops the timer at the answer or error, and tells a timeout from what
+// the caller's context did. The context is cancelled when the answer's body
+// has ended, and not before.
+func (a *attemptTimer) end(caller context.Context, resp *http.Response, err error) (*http.Response, error) {
+	if a == nil {
+		return resp, err
+	}
+	a.mu.Lock()
+	a.ended = true
+	a.timer.Stop()
+	fired := a.fired
+	a.mu.Unlock()
+	switch {
+	case fired && resp != nil && resp.Body != nil: // it came too late: its body is cut off
+		_ = resp.Body.Close()
+		fallthrough
+	case fired:
+		resp, err = nil, &attemptTimeout{after: a.after}
+		if caller.Err() != nil {
+			err = contextErr(caller)
+		}
+		fallthrough
+	case err != nil || resp.Body == nil || resp.Body == http.NoBody:
+		a.release()
+	case handsOver(resp):
+		if a.unlink != nil {
+			a.unlink()
+		}
+	default:
+		resp.Body = &releasingBody{ReadCloser: resp.Body, release: a.release}
+	}
+	return resp, err
+}
+
+func (a *attemptTimer) release() {
+	if a.unlink != nil {
+		a.unlink()
+	}
+	a.cancel(nil)
+}
+
+// handsOver reports whether the response's body is the connection itself,
+// which is the caller's from here on and is never wrapped.
+func handsOver(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusSwitchingProtocols ||
+		resp.Request != nil && resp.Request.Method == http.MethodConnect && resp.StatusCode/100 == 2
+}
+
+// releasingBody frees the attempt's context at the body's end.
+type releasingBody struct {
+	io.ReadCloser
+	release func()
+}
+
+func (b *releasingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.release()
+	}
+	return n, err
+}
+
+func (b *releasingBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.release()
+	return err
+}

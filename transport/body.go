@@ -1,0 +1,410 @@
+// Can this request's body be produced again, and how?
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A payload is a request's body as the loop sees it.
+//
+//   - no body: nothing to do.
+//   - GetBody: every attempt has a body of its own; nothing is wrapped, awaited
+//     or kept.
+//   - otherwise a source owns the caller's body and lends views of it, one
+//     attempt at a time.
+type payload struct {
+	getBody func() (io.ReadCloser, error)
+	next    io.ReadCloser // made by getBody for the next attempt, not sent yet
+	source  *source
+}
+
+// errBodyLent is what a base transport gets that reads a body which it was told
+// to leave, or has closed itself.
+var errBodyLent = errors.New("transport: read of a request body that is closed or lent to another attempt")
+
+// newPayload looks at the body of a request that may be sent again.
+func newPayload(req *http.Request, limit int64, pool *bufferPool) payload {
+	switch {
+	case req.Body == nil || req.Body == http.NoBody:
+		return payload{}
+	case req.GetBody != nil:
+		return payload{getBody: req.GetBody}
+	}
+	s := &source{body: req.Body, limit: limit, pool: pool}
+	if seeker, ok := req.Body.(io.Seeker); ok {
+		// Standard input, a pipe and a terminal have a Seek method that fails.
+		if at, err := seeker.Seek(0, io.SeekCurrent); err == nil {
+			s.seeker, s.start = seeker, at
+		}
+	}
+	return payload{source: s}
+}
+
+// replayable reports whether the body can be produced again as far as is known
+// now; rewind has the last word.
+func (p *payload) replayable() bool {
+	return p.source == nil || p.source.replayable()
+}
+
+// rewind makes the body ready for another attempt, or says why it cannot. It
+// comes before the response at hand is given up, so that a body which cannot
+// be produced again costs nobody the answer.
+func (p *payload) rewind(ctx context.Context) Reason {
+	switch {
+	case p.getBody != nil:
+		body, err := p.getBody()
+		if err != nil || body == nil || isTypedNil(body) {
+			return NotReplayable
+		}
+		p.next = body
+	case p.source != nil:
+		return p.source.rewind(ctx)
+	}
+	return Retry
+}
+
+// take returns the body for the attempt that is about to be sent, nil where
+// the request has none, and where the caller's own is to be sent as it is.
+func (p *payload) take() io.ReadCloser {
+	if p.source != nil {
+		return p.source.view()
+	}
+	body := p.next
+	p.next = nil
+	return body
+}
+
+// finish ends the attempts: no further rewind. The caller's body is closed as
+// soon as no attempt holds it; one that was made for an attempt that did not
+// come is closed here.
+func (p *payload) finish() {
+	if p.next != nil {
+		_ = p.next.Close()
+		p.next = nil
+	}
+	if p.source != nil {
+		p.source.finish()
+	}
+}
+
+// maxBusy is how long rewind waits for a Read of the old attempt to return.
+const maxBusy = time.Second
+
+// A source owns a body that cannot be made anew, and lends it to one view at a
+// time. A seekable body is sought back to where it was handed over; of any
+// other, what is read is kept, up to a limit.
+//
+// The base transport's habits make the rules. HTTP/1 may sit in a Read for
+// ever after an early answer, and HTTP/2 closes from another goroutine during a
+// Read. So there is at most one Read of the body at any time, whatever a late
+// Read returns goes to the buffer, closing a view never waits for a Read, and a
+// rewind waits for a running one.
+type source struct {
+	body   io.ReadCloser
+	seeker io.Seeker // nil: what is read is kept
+	start  int64     // where a seekable body was handed over
+	limit  int64     // how many bytes may be kept
+	pool   *bufferPool
+
+	mu       sync.Mutex    // guards all below; not held during a Read of body
+	kept     buffer        // what was read, while it can all be kept
+	end      error         // how the body ended, once it did
+	lent     *view         // the attempt that may read
+	reading  chan struct{} // not nil during a Read of body; closed when it ends
+	touched  bool          // a Read of body has begun
+	wanted   bool          // rewind waits for the Read to end: no other begins
+	lost     bool          // it can't be produced again whole
+	finished bool          // there will be no further attempt
+	closed   bool          // body is closed
+}
+
+// A view is one attempt's hold on a source.
+type view struct {
+	s      *source
+	at     int64 // how much of the body it has delivered
+	closed bool  // guarded by s.mu
+}
+
+// view lends the body. Only rewind takes it back.
+func (s *source) view() *view {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lent = &view{s: s}
+	return s.lent
+}
+
+// Read delivers what was kept from earlier attempts, then the body itself.
+func (v *view) Read(p []byte) (int, error) {
+	s := v.s
+	for {
+		s.mu.Lock()
+		n, running, ready, err := v.readKept(p)
+		if ready {
+			s.mu.Unlock()
+			return n, err
+		}
+		if running == nil {
+			break
+		}
+		s.mu.Unlock()
+		<-running
+	}
+	done := make(chan struct{})
+	s.reading, s.touched = done, true
+	s.mu.Unlock()
+
+	n, err := 0, error(nil)
+	defer func() { // also when the caller's Read panics
+		s.mu.Lock()
+		s.note(v, p[:n], err)
+		s.mu.Unlock()
+		close(done)
+	}()
+	n, err = s.body.Read(p)
+	if n < 0 || n > len(p) {
+		n, err = 0, errors.New("transport: the request body's Read returned an invalid count")
+	}
+	return n, err
+}
+
+// readKept reads without touching the body, where that is possible; running is
+// the Read of the body that must end first. Called with s.mu held.
+func (v *view) readKept(p []byte) (n int, running chan struct{}, ready bool, err error) {
+	s := v.s
+	switch {
+	case v.closed || s.lent != v:
+		return 0, nil, true, errBodyLent
+	case len(p) == 0:
+		return 0, nil, true, nil
+	case v.at < s.kept.size:
+		n = s.kept.readAt(p, v.at)
+		v.at += int64(n)
+		s.settle(v)
+		return n, nil, true, nil
+	case s.end != nil:
+		return 0, nil, true, s.end
+	case s.reading == nil && s.wanted:
+		return 0, nil, true, errBodyLent // rewind is about to take it back
+	}
+	return 0, s.reading, false, nil
+}
+
+// note takes in what a Read of the body returned. Called with s.mu held.
+func (s *source) note(v *view, p []byte, err error) {
+	s.reading = nil
+	if err != nil && s.end == nil {
+		s.end = err
+		s.lost = s.lost || !errors.Is(err, io.EOF)
+	}
+	v.at += int64(len(p))
+	switch {
+	case s.seeker != nil || s.lost || s.finished || len(p) == 0:
+	case s.kept.size+int64(len(p)) > s.limit || !s.kept.append(p, s.limit, s.pool):
+		s.lost = true
+	}
+	if s.lost {
+		s.kept.drop(s.pool) // a view reads the body only past all that is kept
+	}
+	s.settle(v)
+}
+
+// settle gives the memory back once nobody can need it. Called with s.mu held.
+func (s *source) settle(v *view) {
+	if s.finished && (v == nil || v.closed || v.at >= s.kept.size) {
+		s.kept.drop(s.pool)
+	}
+}
+
+// Close ends the attempt's hold. The body itself is closed when no attempt is
+// to follow, at once, even during a Read: that is how a blocked Read ends.
+func (v *view) Close() error {
+	s := v.s
+	s.mu.Lock()
+	if v.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	v.closed = true
+	last := s.finished && s.lent == v && !s.closed
+	s.closed = s.closed || last
+	s.settle(v)
+	s.mu.Unlock()
+	if last {
+		return s.body.Close()
+	}
+	return nil
+}
+
+func (s *source) replayable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.lost
+}
+
+// rewind takes the body back from the attempt that has it. It waits for a Read
+// under way, since two readers of one body would each get a part of it; only
+// then is the view cut off, so that after BodyBusy the attempt is unharmed.
+func (s *source) rewind(ctx context.Context) Reason {
+	var timeout <-chan time.Time
+	for late := Retry; ; {
+		running, reason := s.takeBack(late == Retry)
+		switch {
+		case running == nil:
+			return reason
+		case late != Retry:
+			return late
+		case timeout == nil:
+			timer := time.NewTimer(maxBusy)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		select {
+		case <-running:
+		case <-timeout:
+			late = BodyBusy
+		case <-ctx.Done():
+			late = Canceled
+		}
+	}
+}
+
+// takeBack is one try of rewind; running is the Read that must end first.
+// While patient, no further Read begins in the meantime: a busy upload would
+// else never let go.
+func (s *source) takeBack(patient bool) (running chan struct{}, reason Reason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wanted = patient && s.reading != nil
+	switch {
+	case s.reading != nil:
+		return s.reading, 0
+	case s.lost:
+		return nil, NotReplayable
+	case s.seeker != nil && s.touched:
+		if at, err := s.seeker.Seek(s.start, io.SeekStart); err != nil || at != s.start {
+			s.lost = true
+			return nil, NotReplayable
+		}
+		s.end, s.touched = nil, false
+	}
+	if s.lent != nil {
+		s.lent.closed = true
+		s.lent = nil
+	}
+	return nil, Retry
+}
+
+func (s *source) finish() {
+	s.mu.Lock()
+	s.finished = true
+	last := (s.lent == nil || s.lent.closed) && !s.closed
+	s.closed = s.closed || last
+	s.settle(s.lent)
+	s.mu.Unlock()
+	if last {
+		_ = s.body.Close()
+	}
+}
+
+// A bufferPool counts the bytes that all bodies of a Transport keep.
+type bufferPool struct{ used atomic.Int64 }
+
+// maxKept is the bound for all kept bodies of a Transport together.
+const maxKept = 64 << 20
+
+func (p *bufferPool) take(n int64) bool {
+	if p.used.Add(n) <= maxKept {
+		return true
+	}
+	p.used.Add(-n)
+	return false
+}
+
+// A buffer keeps what was read of a body, in chunks that grow from 1 KiB to
+// 64 KiB: nothing is copied twice, and a small body takes little.
+type buffer struct {
+	chunks [][]byte
+	size   int64
+	held   int64 // capacity of the chunks, counted in the pool
+}
+
+const minChunk, maxChunk = 1 << 10, 64 << 10
+
+// append keeps p. It reports false, with nothing lost but room, where the
+// pool has none.
+func (b *buffer) append(p []byte, limit int64, pool *bufferPool) bool {
+	for len(p) > 0 {
+		last := len(b.chunks) - 1
+		if last < 0 || len(b.chunks[last]) == cap(b.chunks[last]) {
+			n := min(max(minChunk, b.size), maxChunk, limit-b.held)
+			if n <= 0 || !pool.take(n) {
+				return false
+			}
+			b.held += n
+			b.chunks = append(b.chunks, make([]byte, 0, n))
+			last++
+		}
+		c := b.chunks[last]
+		n := min(len(p), cap(c)-len(c))
+		b.chunks[last] = append(c, p[:n]...)
+		b.size += int64(n)
+		p = p[n:]
+	}
+	return true
+}
+
+// readAt copies from offset at, which is below size, within one chunk.
+func (b *buffer) readAt(p []byte, at int64) int {
+	for _, c := range b.chunks {
+		if at < int64(len(c)) {
+			return copy(p, c[at:])
+		}
+		at -= int64(len(c))
+	}
+	return 0
+}
+
+func (b *buffer) drop(pool *bufferPool) {
+	if b.held > 0 {
+		pool.used.Add(-b.held)
+	}
+	*b = buffer{}
+}
+
+// isTypedNil reports whether an interface holds a nil pointer, map, slice,
+// function or channel: what a caller means by it nobody can know, and most
+// methods panic on it.
+func isTypedNil(v any) bool {
+	if v == nil {
+		return false
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan:
+		return r.IsNil()
+	}
+	return false
+}
+
+// checkRequest returns why nobody could send this request.
+func checkRequest(req *http.Request) error {
+	switch {
+	case req == nil:
+		return errors.New("transport: nil request")
+	case req.Body != nil && isTypedNil(req.Body):
+		return fmt.Errorf("transport: Request.Body is a nil %T; leave Body nil for a request without a body", req.Body)
+	case req.URL == nil:
+		return errors.New("transport: nil Request.URL")
+	case req.Header == nil:
+		return errors.New("transport: nil Request.Header")
+	}
+	return nil
+}

@@ -1,0 +1,439 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+func put(t testing.TB, tr *Transport, b io.ReadCloser) (*http.Response, error) {
+	t.Helper()
+	req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+	req.Body = b
+	return tr.RoundTrip(req)
+}
+
+// Every resend carries the same bytes, whatever the body is and however much of
+// it the failed attempts read.
+func TestResendsAreWhole(t *testing.T) {
+	text := strings.Repeat("0123456789abcdef", 20_000) // beyond several chunks
+	file := filepath.Join(t.TempDir(), "body")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	bodies := map[string]func() io.Reader{
+		"GetBody":  func() io.Reader { return strings.NewReader(text) },
+		"seekable": func() io.Reader { return seekable(text) },
+		"file": func() io.Reader {
+			f, err := os.Open(file)
+			require.NoError(t, err)
+			return f
+		},
+		"one shot":         func() io.Reader { return oneShot(text) },
+		"a byte at a time": func() io.Reader { return &body{Reader: iotestOneByte{strings.NewReader(text)}} },
+	}
+	for name, made := range bodies {
+		for _, part := range []int{0, 1, 1000, len(text) - 1, len(text)} {
+			t.Run(fmt.Sprint(name, "/", part), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					var got []string
+					tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+						defer func() { _ = req.Body.Close() }()
+						n := AttemptNumber(req.Context())
+						if n < 4 { // reads a part, more at each attempt, and fails
+							_, err := io.CopyN(io.Discard, req.Body, int64(min(part*n, len(text))))
+							assert.NoError(t, err)
+							return status(503)(req)
+						}
+						all, err := io.ReadAll(req.Body)
+						assert.NoError(t, err)
+						got = append(got, string(all))
+						return status(200)(req)
+					}))
+					resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", made()))
+					require.NoError(t, err)
+					assert.Equal(t, 200, resp.StatusCode)
+					require.Len(t, got, 1)
+					assert.True(t, text == got[0], "%d of %d bytes", len(got[0]), len(text))
+					assert.Zero(t, tr.kept.used.Load(), "the memory is given back")
+				})
+			})
+		}
+	}
+}
+
+// A seekable body is replayed from where it was handed over, not from its
+// beginning.
+func TestSeekableFromTheMiddle(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := seekable("0123456789")
+		_, err := b.Seek(4, io.SeekStart)
+		require.NoError(t, err)
+		base := script(status(503), status(200))
+		_, err = put(t, over(t, Config{Rule: quick}, base), b)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"456789", "456789"}, base.bodies)
+		assert.Equal(t, 1, b.closed())
+	})
+}
+
+// The end of a pipe has a Seek method that fails.
+func TestPipesAreNotSeekable(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	go func() {
+		_, _ = w.WriteString("from a pipe")
+		_ = w.Close()
+	}()
+	base := script(status(503), status(200))
+	_, err = put(t, over(t, Config{Rule: quick}, base), r)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"from a pipe", "from a pipe"}, base.bodies)
+}
+
+func TestWhatCannotBeReplayed(t *testing.T) {
+	broken := errors.New("disk on fire")
+	for _, row := range []struct {
+		name   string
+		rule   policy.Rule
+		body   io.ReadCloser
+		getErr error
+		reason Reason
+	}{
+		{"more than the buffer", policy.Rule{BufferBody: 3}, oneShot("1234"), nil, NotReplayable},
+		{"exactly the buffer", policy.Rule{BufferBody: 4}, oneShot("1234"), nil, Retry},
+		{"no buffer", policy.Rule{BufferBody: -1}, oneShot("1"), nil, NotReplayable},
+		{"no buffer, nothing in it", policy.Rule{BufferBody: -1}, oneShot(""), nil, Retry},
+		{"no buffer, but seekable", policy.Rule{BufferBody: -1}, seekable("1234"), nil, Retry},
+		{"GetBody fails", policy.Rule{}, oneShot("1"), broken, NotReplayable},
+		{"Seek fails", policy.Rule{}, func() io.ReadCloser { b := seekable("1"); b.seekErr = broken; return b }(), nil, NotReplayable},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var seen events
+				base := script(status(503), status(200))
+				req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+				req.Body = row.body
+				if row.getErr != nil {
+					req.GetBody = func() (io.ReadCloser, error) { return nil, row.getErr }
+				}
+				resp, err := over(t, Config{Rule: row.rule.Or(quick)}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
+				require.NoError(t, err)
+				assert.Equal(t, row.reason, seen.reasons()[0])
+				if row.reason == NotReplayable {
+					assert.Equal(t, 1, base.sends())
+					text, err := io.ReadAll(resp.Body)
+					assert.NoError(t, err)
+					assert.Equal(t, "body of Service Unavailable", string(text), "the answer is whole")
+					_, _, marked := GaveUp(resp)
+					assert.False(t, marked, "an outer rule may know better")
+				}
+			})
+		})
+	}
+	t.Run("a body that was never read needs nothing", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			n := 0
+			tr := over(t, Config{Rule: policy.Rule{BufferBody: -1}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+				defer func() { _ = req.Body.Close() }()
+				if n++; n == 1 {
+					return status(503)(req)
+				}
+				text, err := io.ReadAll(req.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, "text", string(text))
+				return status(200)(req)
+			}))
+			b := oneShot("text")
+			resp, err := put(t, tr, b)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, 1, b.closed())
+		})
+	})
+	t.Run("a body that breaks", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			base := script(status(200))
+			b := &body{Reader: io.MultiReader(strings.NewReader("12"), readerFunc(func([]byte) (int, error) { return 0, broken }))}
+			_, err := put(t, over(t, Config{Rule: quick}, base), b)
+			assert.Equal(t, broken, err)
+			assert.Equal(t, 1, b.closed())
+		})
+	})
+}
+
+// Everything the buffers hold is counted, and bounded for a whole Transport.
+func TestKeptBytesAreBounded(t *testing.T) {
+	tr := over(t, Config{Rule: quick}, script(status(200)))
+	tr.kept.used.Store(maxKept - 10)
+	var seen events
+	base := script(status(503), status(200))
+	tr.base = base
+	req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+	req.Body = oneShot("0123456789ABC")
+	resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
+	require.NoError(t, err)
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Equal(t, NotReplayable, seen.last())
+	assert.EqualValues(t, maxKept-10, tr.kept.used.Load())
+}
+
+// The base transport reads on after an early answer. A rewind waits for its
+// Read, takes the body back, and loses no byte of it.
+func TestEarlyAnswerWhileReading(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const text = "0123456789"
+		late := make(chan string, 1)
+		tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+			if AttemptNumber(req.Context()) > 1 {
+				all, err := io.ReadAll(req.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, text, string(all))
+				_ = req.Body.Close()
+				return status(200)(req)
+			}
+			go func() { // goes on uploading long after the answer
+				all, err := io.ReadAll(req.Body)
+				assert.Error(t, err, "the body was taken back")
+				_ = req.Body.Close()
+				late <- string(all)
+			}()
+			time.Sleep(250 * time.Millisecond)
+			return status(503)(req)
+		}))
+		src := &body{Reader: iotestOneByte{strings.NewReader(text)}, onRead: func() { time.Sleep(100 * time.Millisecond) }}
+		resp, err := put(t, tr, src)
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, "012", <-late, "the Read under way when the body was taken back is the last")
+		assert.Equal(t, 1, src.closed())
+	})
+}
+
+// A Read that does not end ends the retries, not the request.
+func TestBodyBusy(t *testing.T) {
+	for _, seek := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			release := make(chan struct{})
+			base := rt(func(req *http.Request) (*http.Response, error) {
+				go func() {
+					_, _ = io.ReadAll(req.Body)
+					_ = req.Body.Close()
+				}()
+				synctest.Wait()
+				return status(503)(req)
+			})
+			stuck := readerFunc(func(p []byte) (int, error) { <-release; return 0, io.EOF })
+			b := &seekBody{body: body{Reader: stuck}, Seeker: strings.NewReader("")}
+			var src io.ReadCloser = b
+			if !seek {
+				src = &b.body
+			}
+			var seen events
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			req.Body = src
+			start := time.Now()
+			resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
+			require.NoError(t, err)
+			assert.Equal(t, maxBusy, time.Since(start))
+			assert.Equal(t, []Reason{BodyBusy}, seen.reasons())
+			text, err := io.ReadAll(resp.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, "body of Service Unavailable", string(text))
+			close(release)
+			synctest.Wait()
+			assert.Equal(t, 1, b.closed())
+		})
+	}
+}
+
+// Waiting for a busy body ends with the caller's context.
+func TestBodyBusyAndCanceled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		pr, pw := io.Pipe()
+		defer func() { _ = pw.Close() }()
+		time.AfterFunc(10*time.Millisecond, cancel)
+		start := time.Now()
+		req := newRequest(t, http.MethodPut, "http://h.test/", nil).WithContext(ctx)
+		req.Body = pr
+		_, err := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+			go func() {
+				_, _ = io.ReadAll(req.Body)
+				_ = req.Body.Close()
+			}()
+			synctest.Wait()
+			return nil, io.ErrUnexpectedEOF
+		})).RoundTrip(req)
+		assert.Error(t, err)
+		assert.Equal(t, 10*time.Millisecond, time.Since(start))
+		_ = pr.Close()
+	})
+}
+
+// Close never waits for a Read, and the last Close of a view, during a Read,
+// closes the body itself, which is what ends the Read.
+func TestCloseDuringRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		pr, pw := io.Pipe()
+		var pool bufferPool
+		s := &source{body: pr, limit: 100, pool: &pool}
+		v := s.view()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := v.Read(make([]byte, 10))
+			ended <- err
+		}()
+		synctest.Wait()
+		assert.NoError(t, v.Close(), "another attempt may follow")
+		select {
+		case <-ended:
+			t.Error("the body was closed although an attempt may follow")
+		default:
+		}
+		s.finish()
+		assert.ErrorIs(t, <-ended, io.ErrClosedPipe)
+		_, err := pw.Write([]byte("x"))
+		assert.ErrorIs(t, err, io.ErrClosedPipe)
+		_, err = v.Read(make([]byte, 1))
+		assert.Equal(t, errBodyLent, err)
+		assert.NoError(t, v.Close())
+	})
+}
+
+// An upload that cannot be rewound costs no more memory than the buffer.
+func TestUploadMemoryIsBounded(t *testing.T) {
+	const size = 64 << 20
+	var before, after runtime.MemStats
+	tr := over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
+		n, err := io.Copy(io.Discard, req.Body)
+		assert.NoError(t, err)
+		assert.EqualValues(t, size, n)
+		_ = req.Body.Close()
+		return status(200)(req)
+	}))
+	runtime.ReadMemStats(&before)
+	_, err := put(t, tr, io.NopCloser(io.LimitReader(readerFunc(func(p []byte) (int, error) { return len(p), nil }), size)))
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(3<<20), "all that was ever allocated")
+	assert.Zero(t, tr.kept.used.Load())
+}
+
+// FuzzSource drives a source the way base transports do: attempts that read
+// some and stop, in pieces of any size, with errors alongside data. What an
+// attempt reads is always the beginning of the one true body.
+func FuzzSource(f *testing.F) {
+	f.Add(uint64(1), uint16(5000), uint16(3000), false)
+	f.Add(uint64(2), uint16(5000), uint16(6000), false)
+	f.Add(uint64(3), uint16(100), uint16(0), true)
+	f.Fuzz(func(t *testing.T, seed uint64, size, limit uint16, seek bool) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		truth := make([]byte, size)
+		for i := range truth {
+			truth[i] = byte(r.Uint32())
+		}
+		reader := bytes.NewReader(truth)
+		src := &body{Reader: readerFunc(func(p []byte) (int, error) {
+			n, err := reader.Read(p[:min(len(p), 1+r.IntN(700))])
+			if reader.Len() == 0 && r.IntN(2) == 0 {
+				err = io.EOF
+			}
+			return n, err
+		})}
+		var pool bufferPool
+		s := &source{body: src, limit: int64(limit), pool: &pool}
+		if seek {
+			s.seeker = reader
+		}
+		for range 5 {
+			v := s.view()
+			want := r.IntN(int(size) + 2)
+			got, err := io.ReadAll(io.LimitReader(v, int64(want)))
+			if err != nil || !bytes.Equal(got, truth[:min(want, len(truth))]) {
+				t.Fatalf("an attempt read %d bytes of %d, %v", len(got), size, err)
+			}
+			if r.IntN(2) == 0 {
+				_ = v.Close()
+			}
+			switch reason := s.rewind(context.Background()); {
+			case reason == NotReplayable:
+				if seek || want <= int(limit) {
+					t.Fatalf("given up after %d bytes with room for %d", want, limit)
+				}
+				s.finish()
+				_ = v.Close()
+				return
+			case reason != Retry:
+				t.Fatal(reason)
+			}
+			if pool.used.Load() > int64(limit) {
+				t.Fatalf("%d bytes kept, %d allowed", pool.used.Load(), limit)
+			}
+		}
+		v := s.view()
+		s.finish()
+		got, err := io.ReadAll(v)
+		if err != nil || sha256.Sum256(got) != sha256.Sum256(truth) {
+			t.Fatalf("the last attempt read %d bytes of %d, %v", len(got), size, err)
+		}
+		_ = v.Close()
+		if src.closed() != 1 || pool.used.Load() != 0 {
+			t.Fatalf("closed %d times, %d bytes kept at the end", src.closed(), pool.used.Load())
+		}
+	})
+}
+
+// Two attempts never read at once, and all bytes arrive, with bases that read
+// and close from goroutines of their own.
+func TestSourceUnderConcurrency(t *testing.T) {
+	text := strings.Repeat("x", 5000)
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			var reading sync.Mutex
+			src := oneShot(text)
+			src.onRead = func() {
+				if !reading.TryLock() {
+					t.Error("two Reads at once")
+					return
+				}
+				runtime.Gosched()
+				reading.Unlock()
+			}
+			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+				if AttemptNumber(req.Context()) < 4 {
+					go func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) }()
+					go func() { _ = req.Body.Close() }()
+					return status(503)(req)
+				}
+				all, err := io.ReadAll(req.Body)
+				assert.NoError(t, err)
+				assert.Len(t, all, len(text))
+				_ = req.Body.Close()
+				return status(200)(req)
+			}))
+			resp, err := put(t, tr, src)
+			if assert.NoError(t, err) {
+				assert.Equal(t, 200, resp.StatusCode)
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,118 @@
+// What a caller says about one request, through its context.
+
+package transport
+
+import (
+	"context"
+	"net/http"
+)
+
+type (
+	optionsKey struct{}
+	attemptKey struct{}
+	gaveUpKey  struct{}
+)
+
+// options is what the context of a request says. It is never changed once it
+// is in a context.
+type options struct {
+	sending sending
+	trace   *Trace
+}
+
+// sending says how often a request may be sent, whatever its method.
+type sending uint8
+
+const (
+	byMethod sending = iota
+	repeatable
+	once
+)
+
+// Repeatable returns a context whose requests may be sent again whatever their
+// method: the caller knows that acting on them twice does no harm. It replaces
+// an earlier [Once].
+func Repeatable(ctx context.Context) context.Context {
+	return withOptions(ctx, func(o *options) { o.sending = repeatable })
+}
+
+// Once returns a context whose requests this package sends at most once,
+// whatever happens. It replaces an earlier [Repeatable]. Below this package
+// net/http itself still resends a request of which it wrote nothing, and an
+// idempotent one on a kept connection that turned out to be closed.
+func Once(ctx context.Context) context.Context {
+	return withOptions(ctx, func(o *options) { o.sending = once })
+}
+
+// WithTrace returns a context whose requests are reported to trace, in the
+// manner of net/http/httptrace: a trace that is in ctx already is called
+// after it. Config.Trace is called first of all.
+func WithTrace(ctx context.Context, trace *Trace) context.Context {
+	if trace == nil {
+		return ctx
+	}
+	return withOptions(ctx, func(o *options) { o.trace = trace.before(o.trace) })
+}
+
+// AttemptNumber returns which send of its request an attempt is: 1 for the
+// first and for a context that is not an attempt's, 2 for the first resend. It
+// is for base transports that label or sign what they send.
+func AttemptNumber(ctx context.Context) int {
+	if n, ok := ctx.Value(attemptKey{}).(int); ok {
+		return n
+	}
+	return 1
+}
+
+func withOptions(ctx context.Context, change func(*options)) context.Context {
+	var o options
+	if old := optionsOf(ctx); old != nil {
+		o = *old
+	}
+	change(&o)
+	return context.WithValue(ctx, optionsKey{}, &o)
+}
+
+func optionsOf(ctx context.Context) *options {
+	o, _ := ctx.Value(optionsKey{}).(*options)
+	return o
+}
+
+// gaveUp is the mark on a response that a Transport returned because a limit
+// withheld a retry.
+type gaveUp struct {
+	reason   Reason
+	attempts []Attempt
+}
+
+func gaveUpOf(ctx context.Context) *gaveUp {
+	g, _ := ctx.Value(gaveUpKey{}).(*gaveUp)
+	return g
+}
+
+// marked returns resp with the reason why it was not retried: its Request
+// becomes a copy whose context carries the mark, so that a Transport around
+// this one does not start again, and [GaveUp] can tell the caller.
+func marked(resp *http.Response, req *http.Request, reason Reason, attempts []Attempt) *http.Response {
+	if resp.Request != nil {
+		req = resp.Request
+	}
+	mark := &gaveUp{reason: reason, attempts: attempts}
+	resp.Request = req.WithContext(context.WithValue(req.Context(), gaveUpKey{}, mark))
+	return resp
+}
+
+// GaveUp reports why a response is one that would have been retried, had a
+// limit (attempts, elapsed time, the deadline, the longest wait allowed …) not
+// withheld it, and what was sent. ok is false for every other response: a
+// success, an answer that is not retryable, or one from another transport.
+func GaveUp(resp *http.Response) (reason Reason, attempts []Attempt, ok bool) {
+	if resp == nil || resp.Request == nil {
+		return 0, nil, false
+	}
+	g := gaveUpOf(resp.Request.Context())
+	if g == nil {
+		return 0, nil, false
+	}
+	return g.reason, g.attempts, true
+}

@@ -1,0 +1,184 @@
+// Why is there a retry, or none? The decision, pure and in one place.
+
+package transport
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A Reason says what was done about an attempt and why. Its String is short
+// and stable, fit for logs and as a metric's label.
+type Reason uint8
+
+const (
+	// Final: the outcome is for the caller: a success, an answer or an error
+	// that another try would not change.
+	Final Reason = iota
+	// Retry: the request is sent again after Wait.
+	Retry
+	// NotIdempotent: the server may have acted on the request, and acting
+	// twice could do harm.
+	NotIdempotent
+	// NotReplayable: the request's body cannot be produced again whole.
+	NotReplayable
+	// BodyBusy: the base transport is still reading the request's body.
+	BodyBusy
+	// SentOnce: the caller asked for one send only ([Once]), or the rule does.
+	SentOnce
+	// Nested: a Transport below gave up on the request; retries are not
+	// multiplied.
+	Nested
+	// Canceled: the caller's context ended.
+	Canceled
+	// Attempts: Rule.Attempts sends are spent.
+	Attempts
+	// Elapsed: the next attempt would start later than Rule.Elapsed allows.
+	Elapsed
+	// Deadline: the wait before the next attempt would pass the deadline of
+	// the caller's context.
+	Deadline
+	// MaxRetryAfter: the server asked for a longer wait than
+	// Rule.MaxRetryAfter allows.
+	MaxRetryAfter
+	// BackoffStop: the rule's Backoff ended the retries.
+	BackoffStop
+)
+
+var reasonNames = [...]string{
+	Final:         "final",
+	Retry:         "retry",
+	NotIdempotent: "not idempotent",
+	NotReplayable: "body not replayable",
+	BodyBusy:      "body busy",
+	SentOnce:      "sent once",
+	Nested:        "nested",
+	Canceled:      "canceled",
+	Attempts:      "attempts",
+	Elapsed:       "elapsed",
+	Deadline:      "deadline",
+	MaxRetryAfter: "max retry after",
+	BackoffStop:   "back-off stop",
+}
+
+// String returns the reason in a few words.
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) {
+		return reasonNames[r]
+	}
+	return "Reason(" + strconv.Itoa(int(r)) + ")"
+}
+
+// limit reports whether the reason is a limit that withheld a retry which was
+// otherwise due. Such an outcome is marked: the failure was tried enough, and
+// a Transport around this one must not start again. The other reasons do not
+// mark, since the outer rule may know better what is idempotent or replayable.
+func (r Reason) limit() bool {
+	switch r {
+	case Attempts, Elapsed, Deadline, MaxRetryAfter, BackoffStop:
+		return true
+	}
+	return false
+}
+
+// facts is all that the decision depends on.
+type facts struct {
+	verdict    classify.Verdict
+	canceled   bool // the caller's context has ended, and there is no answer for it
+	nested     bool // a Transport below gave up
+	single     bool // one send only, by the caller's word or the rule's
+	idempotent bool // asked only where the verdict is Ambiguous
+	replayable bool // the body can be produced again, as far as is known
+
+	sent, attempts int // sends so far, and allowed
+
+	backoff       time.Duration // negative: stop
+	hint          time.Duration // how long the server asked to wait
+	hinted        bool
+	maxRetryAfter time.Duration // negative: no bound
+	excess        policy.Excess
+	u             float64 // random, in [0,1)
+
+	elapsed, elapsedMax time.Duration // elapsedMax not positive: no bound
+	room                time.Duration // to the deadline
+	deadline            bool
+	turn                time.Duration // how long until the rate limit lets another send go
+}
+
+// spread bounds the jitter on top of a wait that a server asked for. Everybody
+// who was told "in 10 s" would else return in the same instant.
+const spread = time.Second
+
+// decide says what to do, and how long to wait before the next send. The
+// guards stand in the order of their weight: what must not be sent again for
+// safety's sake first, then what is not worth it, then what a limit forbids.
+// The verdict Final ends the list early; whoever adds a guard adds a Reason.
+func decide(f facts) (Reason, time.Duration) {
+	switch {
+	case f.canceled:
+		return Canceled, 0 // nobody waits for it any more
+	case f.verdict != classify.Refused && f.verdict != classify.Ambiguous:
+		return Final, 0 // nothing says that another try would help
+	case f.nested:
+		return Nested, 0 // RFC 9110 §9.2.2: a failed retry is no excuse for another layer's
+	case f.single:
+		return SentOnce, 0
+	case f.verdict == classify.Ambiguous && !f.idempotent:
+		return NotIdempotent, 0 // RFC 9110 §9.2.2
+	case !f.replayable:
+		return NotReplayable, 0
+	case f.sent >= f.attempts:
+		return Attempts, 0
+	case f.backoff < 0:
+		return BackoffStop, 0
+	}
+	asked := f.asked()
+	if asked < 0 {
+		return MaxRetryAfter, 0
+	}
+	wait := max(f.backoff, asked)
+	start := max(wait, f.turn)
+	switch {
+	case f.deadline && start >= f.room:
+		return Deadline, 0 // a sleep that cannot end in an attempt
+	case f.elapsedMax > 0 && start > f.elapsedMax-f.elapsed:
+		return Elapsed, 0
+	}
+	return Retry, wait + f.jitter(wait, asked)
+}
+
+// asked returns the server's wait as the rule takes it, negative where the
+// rule does not wait that long.
+func (f facts) asked() time.Duration {
+	switch {
+	case !f.hinted || f.hint <= 0:
+		return 0
+	case f.maxRetryAfter < 0 || f.hint <= f.maxRetryAfter:
+		return f.hint
+	case f.excess == policy.ExcessCap:
+		return f.maxRetryAfter
+	case f.excess == policy.ExcessWait:
+		return f.hint
+	}
+	return -1
+}
+
+// jitter returns what is added to a wait that the server determined: upward
+// only, no more than the wait itself, and not past a limit that the wait alone
+// keeps. A wait that the back-off determined has its jitter already.
+func (f facts) jitter(wait, asked time.Duration) time.Duration {
+	if wait != asked || asked == 0 {
+		return 0
+	}
+	most := min(asked, spread)
+	if f.deadline {
+		most = min(most, f.room-wait-1)
+	}
+	if f.elapsedMax > 0 {
+		most = min(most, f.elapsedMax-f.elapsed-wait)
+	}
+	return time.Duration(f.u * float64(max(most, 0)))
+}

@@ -1,0 +1,67 @@
+// Package transport is an http.RoundTripper that sends a request again when,
+// and only when, that is safe and makes sense. It waits as long as the server
+// asked or as long as the back-off says, never longer than the caller has
+// time, and gives up with exactly what a plain transport would have returned,
+// plus the reason.
+//
+//	client := &http.Client{Transport: transport.Default()}
+//
+// # The way of a request
+//
+//	RoundTrip
+//	  host      which rule applies, what is known of the host
+//	  loop      for attempt 1, 2, …
+//	    admit     the host's rate limit: wait, or refuse at once
+//	    send      the caller's own request at the first attempt, a copy later
+//	    judge     classify the outcome; decide: final, retry after a wait, or give up
+//	    commit    make the body ready to be sent again
+//	    observe   one event: outcome, verdict, reason, wait
+//	    discard   read the old answer's rest, within bounds; sleep
+//	  deliver   the last response as it is, or the error
+//
+// The files, in the order in which a request meets them:
+//
+//	transport.go  Config, New, Update
+//	rules.go      which rule applies to this host?
+//	context.go    what a caller says about one request
+//	loop.go       RoundTrip and the loop
+//	admit.go      may this attempt go now?
+//	body.go       can the request's body be produced again, and how?
+//	attempt.go    one send, and its timeout
+//	decide.go     why is there a retry, or none? every Reason
+//	observe.go    who is told?
+//	trace.go      what they are told
+//	drain.go      how a response is given up
+//	error.go      what the caller gets
+//
+// # What is sent again
+//
+// By default a request is sent again when the server surely did not act on it
+// (the connection could not be made, HTTP/2 refused the stream, 421, 425), or
+// when it may have acted (408, 429, most 5xx, a connection that was reset, an
+// attempt that timed out) and the request is idempotent: GET, HEAD, OPTIONS,
+// TRACE, PUT, DELETE (RFC 9110 §9.2.2), or any with an Idempotency-Key.
+// A POST is thus not sent twice unless that is harmless. classify.Refusals, as
+// the rule's Classify, adds the server's own word: a 429, or a 503 that names
+// a wait, was not acted on.
+//
+// # Request bodies
+//
+// A body with GetBody (net/http sets it for bytes.Reader, bytes.Buffer and
+// strings.Reader) is made anew for each attempt. One that can seek, such as an
+// *os.File, is replayed from the offset at which it was handed over; it must
+// itself be the request's Body, since io.NopCloser hides Seek. Of any other
+// what is sent is kept, up to Rule.BufferBody; past that the request is
+// committed to the attempt under way. Nothing is read ahead. Uploaders that
+// send large parts without GetBody want a BufferBody of a part's size.
+//
+// # What is not counted here
+//
+// net/http resends by itself: an idempotent request on a kept connection that
+// turned out to be closed, anything of which no byte was written, and over
+// HTTP/2 up to seven times what the server refused. The attempts counted here
+// are calls of the base transport, not what was on the wire.
+//
+// When http.Client.Timeout fires, net/http replaces the error by a text of its
+// own; use a [Trace] for the history then.
+package transport

@@ -1,0 +1,175 @@
+// What the caller gets when the outcome is an error, and why.
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+var (
+	// ErrOverDeadline is in the error of a request that was refused, or not
+	// sent again, because its turn under a limit would come after the
+	// deadline of its context. errors.Is(err, context.DeadlineExceeded) and
+	// Timeout() hold, too, although the deadline has not passed yet.
+	ErrOverDeadline error = &overDeadline{}
+
+	// ErrAttemptTimeout is in the error of an attempt that Rule.AttemptTimeout
+	// ended. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as
+	// for the timeouts of net/http. It is the same value as in package policy.
+	ErrAttemptTimeout = policy.ErrAttemptTimeout
+
+	errRequestCanceled = errors.New("transport: request canceled")
+)
+
+type overDeadline struct{}
+
+func (*overDeadline) Error() string        { return "transport: its turn would come after the deadline" }
+func (*overDeadline) Timeout() bool        { return true }
+func (*overDeadline) Temporary() bool      { return true }
+func (*overDeadline) Is(target error) bool { return target == context.DeadlineExceeded }
+
+type attemptTimeout struct{ after time.Duration }
+
+func (e *attemptTimeout) Error() string {
+	return "transport: no answer within the attempt's " + e.after.String()
+}
+func (*attemptTimeout) Timeout() bool   { return true }
+func (*attemptTimeout) Temporary() bool { return true }
+func (*attemptTimeout) Is(target error) bool {
+	return target == ErrAttemptTimeout || target == context.DeadlineExceeded
+}
+
+// An Error is what a Transport returns where it has more to say than the base
+// transport: after several sends, when a limit withheld a retry, and for a
+// request that it refused to send. errors.Is and errors.As see the last error
+// through it, and Timeout answers as that error does. The error of a single
+// send that no limit kept from a retry is returned as it is.
+//
+// When http.Client.Timeout fires, net/http puts a text of its own in the place
+// of this error; the history is then to be had from a [Trace] only.
+type Error struct {
+	// Reason says why there was no further attempt.
+	Reason Reason
+	// Attempts are the sends, oldest first; empty where the request was
+	// refused without being sent.
+	Attempts []Attempt
+	// Until is when a new request makes sense, the zero Time where that is
+	// not known.
+	Until time.Time
+	// Err is the last send's error, or what refused the request.
+	Err error
+
+	request string // method and URL, without secrets
+}
+
+// Error names the request, without passwords and query values, the reason and
+// the last error.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("transport: ")
+	if e.request != "" {
+		b.WriteString(e.request)
+		b.WriteString(": ")
+	}
+	switch n := len(e.Attempts); n {
+	case 0:
+		fmt.Fprintf(&b, "not sent (%v)", e.Reason)
+	case 1:
+		fmt.Fprintf(&b, "gave up after 1 attempt (%v)", e.Reason)
+	default:
+		fmt.Fprintf(&b, "gave up after %d attempts (%v)", n, e.Reason)
+	}
+	if !e.Until.IsZero() {
+		b.WriteString(", try again at " + e.Until.UTC().Format(time.RFC3339))
+	}
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(strings.TrimPrefix(safeText(e.Err), "transport: "))
+	}
+	return b.String()
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Timeout reports whether Err is a timeout.
+func (e *Error) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.Err, &t) && t.Timeout()
+}
+
+// GaveUp reports whether a limit withheld a retry that was otherwise due. Who
+// sends requests through this package and retries around it, policy.Do among
+// them, leaves such an error alone: retries are not multiplied.
+func (e *Error) GaveUp() bool { return e.Reason.limit() || e.Reason == Nested }
+
+// Temporary reports what Err says of itself. It is there for callers that ask
+// net.Error.
+func (e *Error) Temporary() bool {
+	var t interface{ Temporary() bool }
+	return errors.As(e.Err, &t) && t.Temporary()
+}
+
+// contextError is the end of the caller's context during a wait: both the
+// context's error and its cause are to be found in it.
+type contextError struct {
+	err, cause error
+}
+
+// contextErr returns the error of a context that has ended.
+func contextErr(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || cause == err {
+		return err
+	}
+	return &contextError{err, cause}
+}
+
+func (e *contextError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
+func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
+func (e *contextError) Timeout() bool   { return errors.Is(e.err, context.DeadlineExceeded) }
+
+// safeText returns an error's text without the password and the query values
+// of a URL that it names.
+func safeText(err error) string {
+	text := err.Error()
+	var u *url.Error
+	if errors.As(err, &u) {
+		if parsed, perr := url.Parse(u.URL); perr == nil {
+			text = strings.ReplaceAll(text, u.URL, safeURL(parsed))
+		}
+	}
+	return text
+}
+
+// safeURL returns a URL for logs and errors: without password, with the names
+// but not the values of its query, without fragment.
+func safeURL(u *url.URL) string {
+	if u == nil {
+		return "<nil>"
+	}
+	safe := *u
+	safe.Fragment, safe.RawFragment = "", ""
+	if u.User != nil {
+		safe.User = url.User("xxxxx")
+	}
+	if u.RawQuery != "" {
+		var names []string
+		for part := range strings.SplitSeq(u.RawQuery, "&") {
+			name, _, ok := strings.Cut(part, "=")
+			if ok {
+				name += "=xxxxx"
+			}
+			names = append(names, name)
+		}
+		safe.RawQuery = strings.Join(names, "&")
+	}
+	return safe.String()
+}

@@ -1,0 +1,179 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// rt is a base transport made of a function. It does not close bodies; play
+// does.
+type rt func(*http.Request) (*http.Response, error)
+
+func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// answer is one thing that a played base does.
+type answer func(*http.Request) (*http.Response, error)
+
+// play is a base that reads and closes each body, as a transport must, and
+// then gives the next answer; the last one for ever.
+type play struct {
+	mu      sync.Mutex
+	answers []answer
+	reqs    []*http.Request
+	bodies  []string
+}
+
+func script(answers ...answer) *play { return &play{answers: answers} }
+
+func (p *play) RoundTrip(req *http.Request) (*http.Response, error) {
+	var body []byte
+	if req.Body != nil {
+		var err error
+		body, err = io.ReadAll(req.Body)
+		_ = req.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	p.mu.Lock()
+	next := p.answers[min(len(p.reqs), len(p.answers)-1)]
+	p.reqs = append(p.reqs, req)
+	p.bodies = append(p.bodies, string(body))
+	p.mu.Unlock()
+	return next(req)
+}
+
+func (p *play) sends() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.reqs)
+}
+
+// status answers with a status, headers as "Name: value", and a small body.
+func status(code int, header ...string) answer {
+	return func(req *http.Request) (*http.Response, error) {
+		return response(req, code, io.NopCloser(strings.NewReader("body of "+http.StatusText(code))), header...), nil
+	}
+}
+
+func response(req *http.Request, code int, body io.ReadCloser, header ...string) *http.Response {
+	resp := &http.Response{
+		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Body: body, ContentLength: -1, Request: req,
+	}
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		resp.Header.Add(name, value)
+	}
+	return resp
+}
+
+func fails(err error) answer {
+	return func(*http.Request) (*http.Response, error) { return nil, err }
+}
+
+// quick is a rule for tests in which time does not matter.
+var quick = policy.Rule{Backoff: policy.Constant(0)}
+
+func mustNew(t testing.TB, c Config) *Transport {
+	t.Helper()
+	tr, err := New(c)
+	require.NoError(t, err)
+	return tr
+}
+
+func newRequest(t testing.TB, method, url string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	require.NoError(t, err)
+	return req
+}
+
+// body is a request body that knows whether it was closed, and how often.
+type body struct {
+	io.Reader
+	mu     sync.Mutex
+	closes int
+	onRead func()
+}
+
+func oneShot(text string) *body { return &body{Reader: bytes.NewBufferString(text)} }
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.onRead != nil {
+		b.onRead()
+	}
+	return b.Reader.Read(p)
+}
+
+func (b *body) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closes++
+	return nil
+}
+
+func (b *body) closed() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closes
+}
+
+// seekBody is one that can be sought.
+type seekBody struct {
+	body
+	io.Seeker
+	seekErr error
+}
+
+func seekable(text string) *seekBody {
+	r := strings.NewReader(text)
+	return &seekBody{body: body{Reader: r}, Seeker: r}
+}
+
+func (b *seekBody) Seek(offset int64, whence int) (int64, error) {
+	if b.seekErr != nil && whence == io.SeekStart {
+		return 0, b.seekErr
+	}
+	return b.Seeker.Seek(offset, whence)
+}
+
+// events collects a request's events.
+type events struct {
+	mu  sync.Mutex
+	all []Event
+}
+
+func (e *events) trace() *Trace {
+	return &Trace{Event: func(ev Event) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.all = append(e.all, ev)
+	}}
+}
+
+func (e *events) reasons() []Reason {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var all []Reason
+	for _, ev := range e.all {
+		all = append(all, ev.Reason)
+	}
+	return all
+}
+
+func (e *events) last() Reason {
+	r := e.reasons()
+	return r[len(r)-1]
+}
+
+func (e *events) on(ctx context.Context) context.Context { return WithTrace(ctx, e.trace()) }

@@ -1,0 +1,263 @@
+// The way of one request.
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+)
+
+// RoundTrip sends a request, and sends it again when that is safe and makes
+// sense. It keeps to the contract of http.RoundTripper: the request is not
+// changed, its body is closed, and a response, whatever its status, comes with
+// a nil error. After the last attempt the caller gets the last real response
+// with its body unread ([GaveUp] tells why there was no further try), or an
+// error through which errors.Is and errors.As see the last one (see [Error]).
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := checkRequest(req); err != nil {
+		if req != nil && req.Body != nil && !isTypedNil(req.Body) {
+			_ = req.Body.Close()
+		}
+		return nil, err
+	}
+	set := t.rules.Load()
+	if set == nil {
+		closeBody(req)
+		return nil, errors.New("transport: a Transport that New did not make")
+	}
+	h := t.hosts.Acquire(req.URL)
+	defer h.Release()
+	x := exchange{
+		t:    t,
+		req:  req,
+		ctx:  req.Context(),
+		host: h,
+		rule: t.ruleFor(h, set),
+	}
+	x.options = optionsOf(x.ctx)
+	defer x.end()
+	return x.run()
+}
+
+// An exchange is one call of RoundTrip.
+type exchange struct {
+	t       *Transport
+	req     *http.Request // the caller's
+	ctx     context.Context
+	host    *host.State[resolved]
+	rule    *resolved
+	options *options // nil: none
+	payload payload
+
+	sent    int           // sends so far
+	prev    time.Duration // the last back-off value
+	start   time.Time     // read only where the rule bounds the elapsed time
+	history []Attempt     // empty at a success on the first try
+}
+
+// A decision is what was made of one attempt.
+type decision struct {
+	Attempt
+	reason Reason
+}
+
+// run is the loop: admit, send, judge, and either deliver or wait.
+func (x *exchange) run() (*http.Response, error) {
+	x.begin()
+	for {
+		if err := x.admit(); err != nil {
+			return nil, err
+		}
+		resp, err := x.send()
+		verdict := x.classify(resp, err)
+		if x.plain(err, verdict) {
+			return resp, nil
+		}
+		d := x.judge(resp, err, verdict)
+		x.observe(resp, &d)
+		if d.reason != Retry {
+			return x.deliver(resp, err, d.reason)
+		}
+		discard(x.ctx, resp)
+		if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
+			return nil, x.refuse(Canceled, err)
+		}
+	}
+}
+
+// begin prepares what later attempts would need, and no more.
+func (x *exchange) begin() {
+	if x.req.Body != nil && !x.single() {
+		x.payload = newPayload(x.req, x.rule.rule.BufferBody, &x.t.kept)
+	}
+	if x.rule.rule.Elapsed > 0 {
+		x.start = time.Now()
+	}
+}
+
+// end closes what no attempt took over.
+func (x *exchange) end() {
+	if x.sent == 0 && x.payload.source == nil {
+		closeBody(x.req)
+	}
+	x.payload.finish()
+}
+
+// single reports whether there is to be one send only.
+func (x *exchange) single() bool {
+	return x.rule.rule.Attempts <= 1 || x.options != nil && x.options.sending == once
+}
+
+func (x *exchange) classify(resp *http.Response, err error) classify.Verdict {
+	o := classify.Outcome{Request: x.req, Response: resp, Err: err}
+	if d := x.rule.rule.AttemptTimeout; d > 0 {
+		o.PeekWait = min(d, time.Second)
+	}
+	return x.rule.classify(o)
+}
+
+// plain reports whether this is a success on the first try that nobody
+// watches: it needs no facts, no clock and no record.
+func (x *exchange) plain(err error, v classify.Verdict) bool {
+	return err == nil && x.sent == 1 && !retryable(v) && !x.observed()
+}
+
+func retryable(v classify.Verdict) bool {
+	return v == classify.Refused || v == classify.Ambiguous
+}
+
+// judge decides what is done about an outcome, and takes what a retry needs.
+func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) decision {
+	d := decision{Attempt: Attempt{Number: x.sent, Err: err, Verdict: v, Time: time.Now()}}
+	if resp != nil {
+		d.Status = resp.StatusCode
+	}
+	f := x.facts(resp, &d)
+	d.Hint = max(f.hint, 0)
+	d.reason, d.Wait = decide(f)
+	if d.reason == Retry {
+		x.commit(&d, f.backoff)
+	}
+	return d
+}
+
+// facts gathers what the decision depends on.
+func (x *exchange) facts(resp *http.Response, d *decision) facts {
+	rule := &x.rule.rule
+	f := facts{
+		verdict:       d.Verdict,
+		canceled:      x.ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
+		nested:        nested(x.req, resp, d.Err),
+		single:        x.single(),
+		replayable:    x.payload.replayable(),
+		sent:          x.sent,
+		attempts:      rule.Attempts,
+		maxRetryAfter: rule.MaxRetryAfter,
+		excess:        rule.Excess,
+		u:             rand.Float64(),
+		elapsedMax:    rule.Elapsed,
+	}
+	if !retryable(f.verdict) || f.single {
+		return f // nothing below is asked
+	}
+	f.idempotent = f.verdict == classify.Refused || x.idempotent()
+	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
+	f.hint, f.hinted = rule.Hint(classify.Outcome{Request: x.req, Response: resp, Err: d.Err})
+	if f.elapsedMax > 0 {
+		f.elapsed = d.Time.Sub(x.start)
+	}
+	if until, ok := x.ctx.Deadline(); ok {
+		f.room, f.deadline = until.Sub(d.Time), true
+	}
+	if x.rule.limiter != nil {
+		f.turn = turn(x.rule.limiter, d.Time)
+	}
+	return f
+}
+
+func (x *exchange) idempotent() bool {
+	return x.options != nil && x.options.sending == repeatable || x.rule.rule.Idempotent(x.req)
+}
+
+// nested reports whether a Transport below gave up on this outcome.
+func nested(req *http.Request, resp *http.Response, err error) bool {
+	if resp != nil {
+		// A caller who reuses the context of a marked response hands the old
+		// mark down again; it says nothing about this outcome.
+		mark := (*gaveUp)(nil)
+		if resp.Request != nil {
+			mark = gaveUpOf(resp.Request.Context())
+		}
+		return mark != nil && mark != gaveUpOf(req.Context())
+	}
+	e, ok := errors.AsType[interface {
+		error
+		GaveUp() bool
+	}](err)
+	return ok && e.GaveUp()
+}
+
+// commit takes what a retry needs and may be refused. Until here nothing was
+// taken from the attempt at hand, so whatever is refused, the caller still has
+// the answer whole.
+func (x *exchange) commit(d *decision, backoff time.Duration) {
+	if reason := x.payload.rewind(x.ctx); reason != Retry {
+		d.reason, d.Wait = reason, 0
+		return
+	}
+	x.prev = backoff
+}
+
+// deliver gives the last outcome to the caller.
+func (x *exchange) deliver(resp *http.Response, err error, reason Reason) (*http.Response, error) {
+	switch {
+	case err == nil && reason.limit():
+		return marked(resp, x.req, reason, x.history), nil
+	case err == nil:
+		return resp, nil
+	case x.sent == 1 && !reason.limit():
+		return nil, err
+	}
+	return nil, x.newError(reason, err)
+}
+
+func (x *exchange) newError(reason Reason, err error) *Error {
+	return &Error{
+		Reason:   reason,
+		Attempts: x.history,
+		Err:      err,
+		request:  x.req.Method + " " + safeURL(x.req.URL),
+	}
+}
+
+// sleep waits, and ends at once when the caller's context does.
+func (x *exchange) sleep(d time.Duration) error {
+	if d <= 0 {
+		if x.ctx.Err() != nil {
+			return contextErr(x.ctx)
+		}
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-x.ctx.Done():
+		return contextErr(x.ctx)
+	case <-x.req.Cancel: //nolint:staticcheck // old callers, and http.Client.Timeout with old transports, still set it
+		return errRequestCanceled
+	}
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}

@@ -1,0 +1,742 @@
+package transport
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// exact is a rule whose waits are known: 1 s, 2 s, 4 s … without jitter.
+var exact = policy.Rule{Backoff: policy.Google{Spread: -1}}
+
+// bubble runs f in virtual time.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+func get(t testing.TB, tr http.RoundTripper, ctx context.Context) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", nil)
+	require.NoError(t, err)
+	return tr.RoundTrip(req)
+}
+
+func TestRetriesWithTheFormulasWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		var at []time.Duration
+		base := script(status(503), fails(syscall.ECONNRESET), status(429), status(500), status(200))
+		tr := over(t, Config{Rule: exact}, rt(func(req *http.Request) (*http.Response, error) {
+			at = append(at, time.Since(start))
+			return base.RoundTrip(req)
+		}))
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, at)
+	})
+}
+
+func TestGivesUpWithTheLastResponse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := 0
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			n++
+			return response(req, 503, io.NopCloser(strings.NewReader(fmt.Sprint("answer ", n)))), nil
+		})
+		resp, err := get(t, over(t, Config{Rule: exact}, base), t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "answer 6", string(text))
+		reason, attempts, ok := GaveUp(resp)
+		require.True(t, ok)
+		assert.Equal(t, Attempts, reason)
+		assert.Len(t, attempts, 6)
+		assert.Equal(t, 1, attempts[0].Number)
+		assert.Equal(t, 503, attempts[0].Status)
+		assert.Equal(t, time.Second, attempts[0].Wait)
+		assert.Zero(t, attempts[5].Wait)
+		assert.Equal(t, 31*time.Second, attempts[5].Time.Sub(attempts[0].Time))
+	})
+}
+
+func TestGivesUpWithTheLastError(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		last := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+		base := script(status(503), fails(io.ErrUnexpectedEOF), fails(last))
+		tr := over(t, Config{Rule: policy.Rule{Attempts: 3}.Or(exact)}, base)
+		_, err := get(t, tr, t.Context())
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, Attempts, e.Reason)
+		assert.Len(t, e.Attempts, 3)
+		assert.Equal(t, 503, e.Attempts[0].Status)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+		assert.NotErrorIs(t, err, io.ErrUnexpectedEOF)
+		var op *net.OpError
+		require.ErrorAs(t, err, &op)
+		assert.Same(t, last, op)
+		assert.Equal(t, "transport: GET http://h.test/: gave up after 3 attempts (attempts): read tcp: connection reset by peer", err.Error())
+	})
+}
+
+// A single send's error is returned untouched, unless a limit withheld retries.
+func TestSingleErrorsAreUntouched(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		final := x509.UnknownAuthorityError{}
+		_, err := get(t, over(t, Config{}, script(fails(final))), t.Context())
+		assert.Equal(t, error(final), err)
+
+		reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+		req := newRequest(t, http.MethodPost, "http://h.test/", nil)
+		_, err = over(t, Config{}, script(fails(reset))).RoundTrip(req)
+		assert.Equal(t, error(reset), err, "not idempotent")
+
+		_, err = get(t, over(t, Config{Rule: policy.Rule{Attempts: -1}}, script(fails(reset))), t.Context())
+		assert.Equal(t, error(reset), err, "retries are off")
+
+		_, err = get(t, over(t, Config{}, script(fails(reset))), Once(t.Context()))
+		assert.Equal(t, error(reset), err, "once")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err = get(t, over(t, Config{}, script(fails(reset))), ctx)
+		var e *Error
+		require.ErrorAs(t, err, &e, "the deadline withheld a retry")
+		assert.Equal(t, Deadline, e.Reason)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded, "as a plain transport would answer")
+	})
+}
+
+// Timeout() answers as it would without us, also through http.Client.
+func TestTimeoutShowsThrough(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		slow := &net.OpError{Op: "dial", Net: "tcp", Err: &timeoutError{}}
+		client := &http.Client{Transport: over(t, Config{Rule: quick}, script(fails(slow)))}
+		_, err := client.Get("http://h.test/")
+		var ue *url.Error
+		require.ErrorAs(t, err, &ue)
+		assert.True(t, ue.Timeout())
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		assert.True(t, e.Timeout())
+		assert.True(t, e.Temporary())
+		assert.False(t, (&Error{Err: errors.New("x")}).Timeout())
+	})
+}
+
+type timeoutError struct{}
+
+func (*timeoutError) Error() string   { return "i/o timeout" }
+func (*timeoutError) Timeout() bool   { return true }
+func (*timeoutError) Temporary() bool { return true }
+
+func TestPOST(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		rule   policy.Rule
+		on     func(context.Context) context.Context
+		header string
+		first  answer
+		sends  int
+	}{
+		{"503 may have been acted on", policy.Rule{}, nil, "", status(503), 1},
+		{"429 too", policy.Rule{}, nil, "", status(429, "Retry-After: 1"), 1},
+		{"a reset too", policy.Rule{}, nil, "", fails(syscall.ECONNRESET), 1},
+		{"a dial that failed never left", policy.Rule{}, nil, "", fails(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), 2},
+		{"421", policy.Rule{}, nil, "", status(421), 2},
+		{"425", policy.Rule{}, nil, "", status(425), 2},
+		{"Idempotency-Key", policy.Rule{}, nil, "Idempotency-Key", status(503), 2},
+		{"the caller says so", policy.Rule{}, Repeatable, "", status(503), 2},
+		{"the rule says so", policy.Rule{Idempotent: func(*http.Request) bool { return true }}, nil, "", status(503), 2},
+		{"Refusals: 429", policy.Rule{Classify: classify.Refusals}, nil, "", status(429), 2},
+		{"Refusals: 503 with a wait", policy.Rule{Classify: classify.Refusals}, nil, "", status(503, "Retry-After: 1"), 2},
+		{"Refusals: 503 without", policy.Rule{Classify: classify.Refusals}, nil, "", status(503), 1},
+		{"Refusals: a reset", policy.Rule{Classify: classify.Refusals}, nil, "", fails(syscall.ECONNRESET), 1},
+		{"202 with Retry-After is polling", policy.Rule{}, nil, "", status(202, "Retry-After: 1"), 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				base := script(row.first, status(200))
+				req := newRequest(t, http.MethodPost, "http://h.test/", strings.NewReader("text"))
+				if row.on != nil {
+					req = req.WithContext(row.on(req.Context()))
+				}
+				if row.header != "" {
+					req.Header.Set(row.header, "1")
+				}
+				resp, _ := over(t, Config{Rule: row.rule}, base).RoundTrip(req)
+				if resp != nil {
+					_ = resp.Body.Close()
+				}
+				assert.Equal(t, row.sends, base.sends())
+				for _, b := range base.bodies {
+					assert.Equal(t, "text", b)
+				}
+			})
+		})
+	}
+}
+
+func TestServersWait(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		rule   policy.Rule
+		after  string
+		reason Reason
+		least  time.Duration
+		most   time.Duration
+	}{
+		{"longer than the back-off", exact, "10", Retry, 10 * time.Second, 11 * time.Second},
+		{"shorter", exact, "0", Retry, time.Second, time.Second},
+		{"too long: stop at once", exact, "61", MaxRetryAfter, 0, 0},
+		{"too long: cap", policy.Rule{Excess: policy.ExcessCap}.Or(exact), "3600", Retry, time.Minute, time.Minute + time.Second},
+		{"too long: wait", policy.Rule{Excess: policy.ExcessWait}.Or(exact), "3600", Retry, time.Hour, time.Hour + time.Second},
+		{"another bound", policy.Rule{MaxRetryAfter: 5 * time.Second}.Or(exact), "6", MaxRetryAfter, 0, 0},
+		{"no bound", policy.Rule{MaxRetryAfter: -1}.Or(exact), "3600", Retry, time.Hour, time.Hour + time.Second},
+		{"hints are off", policy.Rule{Hint: classify.NoHint}.Or(exact), "3600", Retry, time.Second, time.Second},
+		{"nonsense", exact, "10000000000", MaxRetryAfter, 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var seen events
+				start := time.Now()
+				tr := over(t, Config{Rule: row.rule}, script(status(503, "Retry-After: "+row.after), status(200)))
+				resp, err := get(t, tr, seen.on(t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, row.reason, seen.reasons()[0])
+				assert.GreaterOrEqual(t, time.Since(start), row.least)
+				assert.LessOrEqual(t, time.Since(start), row.most)
+				if row.reason == Retry {
+					assert.Equal(t, 200, resp.StatusCode)
+				} else {
+					assert.Equal(t, 503, resp.StatusCode)
+					reason, _, ok := GaveUp(resp)
+					assert.True(t, ok)
+					assert.Equal(t, row.reason, reason)
+				}
+			})
+		})
+	}
+}
+
+// Never a sleep that cannot end in an attempt.
+func TestDeadlineIsSeenBeforeTheSleep(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		base := script(status(503))
+		resp, err := get(t, over(t, Config{Rule: exact}, base), ctx)
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, 2, base.sends(), "after 1 s; another 2 s would pass the deadline")
+		assert.Equal(t, time.Second, time.Since(start))
+		reason, _, _ := GaveUp(resp)
+		assert.Equal(t, Deadline, reason)
+	})
+}
+
+func TestElapsed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		base := script(status(503))
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{Elapsed: 7 * time.Second}.Or(exact)}, base), t.Context())
+		require.NoError(t, err)
+		reason, _, _ := GaveUp(resp)
+		assert.Equal(t, Elapsed, reason)
+		assert.Equal(t, 4, base.sends(), "at 0, 1, 3 and 7 s")
+		assert.Equal(t, 7*time.Second, time.Since(start))
+	})
+}
+
+func TestBackoffStops(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(503))
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{Backoff: policy.Constant(-1)}}, base), t.Context())
+		require.NoError(t, err)
+		reason, _, _ := GaveUp(resp)
+		assert.Equal(t, BackoffStop, reason)
+		assert.Equal(t, 1, base.sends())
+	})
+}
+
+// Every wait ends at once when the context does, with its error and cause.
+func TestCancelDuringTheWait(t *testing.T) {
+	cause := errors.New("the user went home")
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		start := time.Now()
+		time.AfterFunc(1500*time.Millisecond, func() { cancel(cause) })
+		var seen events
+		_, err := get(t, over(t, Config{Rule: exact}, script(status(503))), seen.on(ctx))
+		assert.Equal(t, 1500*time.Millisecond, time.Since(start))
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, cause)
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, Canceled, e.Reason)
+		assert.Len(t, e.Attempts, 2)
+		assert.Equal(t, []Reason{Retry, Retry, Canceled}, seen.reasons())
+		assert.False(t, e.Timeout())
+	})
+	bubble(t, func(t *testing.T) { // the rate limit's wait, before the first send
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
+		tr := over(t, Config{Rule: policy.Rule{Rate: 1}}, script(status(200)))
+		_, err := get(t, tr, ctx)
+		require.NoError(t, err)
+		start := time.Now()
+		_, err = get(t, tr, ctx)
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+		assert.ErrorIs(t, err, cause)
+	})
+	bubble(t, func(t *testing.T) { // Request.Cancel, as old callers use it
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+		cancel := make(chan struct{})
+		req.Cancel = cancel //lint:ignore SA1019 still honoured
+		time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
+		start := time.Now()
+		_, err := over(t, Config{Rule: exact}, script(status(503))).RoundTrip(req)
+		assert.ErrorContains(t, err, "request canceled")
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+	})
+}
+
+// A cancellation under way is the caller's, and is not retried.
+func TestCancelDuringTheAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		n := 0
+		var seen events
+		_, err := get(t, over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
+			n++
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		})), seen.on(ctx))
+		assert.Equal(t, context.Canceled, err)
+		assert.Equal(t, 1, n)
+		assert.Equal(t, []Reason{Canceled}, seen.reasons())
+	})
+}
+
+func TestAttemptTimeout(t *testing.T) {
+	rule := policy.Rule{AttemptTimeout: time.Second, Backoff: policy.Constant(time.Second), Attempts: 3}
+	hang := func(req *http.Request) (*http.Response, error) {
+		<-req.Context().Done()
+		return nil, context.Cause(req.Context())
+	}
+	t.Run("is not the caller's cancellation, and is retried", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			start := time.Now()
+			base := script(hang, status(200))
+			resp, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, 2*time.Second, time.Since(start))
+			_, err = io.ReadAll(resp.Body)
+			assert.NoError(t, err)
+		})
+	})
+	t.Run("is named in the error", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			_, err := get(t, over(t, Config{Rule: rule}, script(hang)), t.Context())
+			assert.ErrorIs(t, err, ErrAttemptTimeout)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.NotErrorIs(t, err, context.Canceled)
+			assert.ErrorContains(t, err, "no answer within the attempt's 1s")
+			var e *Error
+			require.ErrorAs(t, err, &e)
+			assert.True(t, e.Timeout())
+		})
+	})
+	t.Run("does not cut the body being read", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			var ctx context.Context
+			tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				return response(req, 200, slowBody{strings.NewReader("abc"), ctx}), nil
+			}))
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			text, err := io.ReadAll(resp.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, "abc", string(text))
+			assert.Error(t, ctx.Err(), "but the attempt's context ends with the body")
+		})
+	})
+	t.Run("frees its context when the body is closed unread", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			var ctx context.Context
+			resp, err := get(t, over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				return status(200)(req)
+			})), t.Context())
+			require.NoError(t, err)
+			assert.NoError(t, ctx.Err())
+			assert.NoError(t, resp.Body.Close())
+			assert.Error(t, ctx.Err())
+		})
+	})
+	t.Run("the caller's deadline is the caller's", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			base := script(hang)
+			_, err := get(t, over(t, Config{Rule: rule}, base), ctx)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.NotErrorIs(t, err, ErrAttemptTimeout)
+			assert.Equal(t, 1, base.sends())
+		})
+	})
+	t.Run("does not run while the request's body is sent", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			var seen events
+			start := time.Now()
+			tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+				for { // an upload of 10 s, then an answer that takes too long once
+					if _, err := req.Body.Read(make([]byte, 1)); err != nil {
+						break
+					}
+					select {
+					case <-time.After(2 * time.Second):
+					case <-req.Context().Done():
+						t.Error("timed out while sending")
+					}
+				}
+				_ = req.Body.Close()
+				if AttemptNumber(req.Context()) == 1 {
+					return hang(req)
+				}
+				return status(200)(req)
+			}))
+			req := newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("12345"))
+			resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, []Reason{Retry, Final}, seen.reasons())
+			assert.Equal(t, 22*time.Second, time.Since(start))
+		})
+	})
+	t.Run("runs before the body is asked for", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			start := time.Now()
+			tr := over(t, Config{Rule: policy.Rule{Attempts: 1}.Or(rule)}, rt(func(req *http.Request) (*http.Response, error) {
+				defer func() { _ = req.Body.Close() }()
+				return hang(req) // as in a dial that does not end
+			}))
+			_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("12345")))
+			assert.ErrorIs(t, err, ErrAttemptTimeout)
+			assert.Equal(t, time.Second, time.Since(start))
+		})
+	})
+	t.Run("a late answer is a timeout", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			late := oneShot("late")
+			base := script(func(req *http.Request) (*http.Response, error) {
+				<-req.Context().Done()
+				return response(req, 200, late), nil
+			}, status(200))
+			resp, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 2, base.sends())
+			assert.Equal(t, 1, late.closed())
+			_ = resp.Body.Close()
+		})
+	})
+}
+
+// slowBody takes two seconds a byte and ends with its context.
+type slowBody struct {
+	r   *strings.Reader
+	ctx context.Context
+}
+
+func (s slowBody) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(2 * time.Second):
+		return s.r.Read(p[:1])
+	case <-s.ctx.Done():
+		return 0, s.ctx.Err()
+	}
+}
+func (s slowBody) Close() error { return nil }
+
+// An upgraded connection belongs to the caller: its body keeps io.Writer and
+// is not cut when the attempt's context would end.
+func TestUpgradesAreUntouched(t *testing.T) {
+	for _, rule := range []policy.Rule{{}, {AttemptTimeout: time.Second}, {Classify: classify.BodyContains(classify.Ambiguous, "x", 101, 200)}} {
+		bubble(t, func(t *testing.T) {
+			var ctx context.Context
+			conn := &rwc{}
+			tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				if req.Method == http.MethodConnect {
+					return response(req, 200, conn), nil
+				}
+				return response(req, 101, conn), nil
+			}))
+			for _, method := range []string{http.MethodGet, http.MethodConnect} {
+				caller, cancel := context.WithCancel(t.Context())
+				req := newRequest(t, method, "http://h.test/", nil).WithContext(caller)
+				req.Header.Set("Upgrade", "websocket")
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				assert.Same(t, conn, resp.Body, method)
+				time.Sleep(time.Minute)
+				assert.NoError(t, ctx.Err())
+				cancel()
+			}
+		})
+	}
+}
+
+type rwc struct{ io.ReadWriter }
+
+func (*rwc) Close() error { return nil }
+
+func TestPlainBodiesAreNotWrapped(t *testing.T) {
+	own := oneShot("text")
+	resp, err := get(t, over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
+		return response(req, 200, own), nil
+	})), t.Context())
+	require.NoError(t, err)
+	assert.Same(t, own, resp.Body)
+}
+
+func TestAttemptNumberAndHeader(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(503), status(503), status(200))
+		rule := policy.Rule{AttemptHeader: "X-Resend"}.Or(quick)
+		_, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
+		require.NoError(t, err)
+		for i, want := range []string{"", "1", "2"} {
+			assert.Equal(t, want, base.reqs[i].Header.Get("X-Resend"))
+			assert.Equal(t, i+1, AttemptNumber(base.reqs[i].Context()))
+		}
+	})
+	bubble(t, func(t *testing.T) {
+		base := script(status(503), status(200))
+		tr := over(t, Config{Rule: policy.Rule{AttemptHeader: "X-Resend"}.Or(quick), Hosts: map[string]policy.Rule{"h.test": {AttemptHeader: "-"}}}, base)
+		_, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, base.reqs[1].Header.Get("X-Resend"))
+	})
+}
+
+// Retries are not multiplied, whichever way the inner outcome comes.
+func TestNestedTransports(t *testing.T) {
+	for name, first := range map[string]answer{"response": status(503), "error": fails(syscall.ECONNRESET)} {
+		for _, depth := range []int{2, 3} {
+			t.Run(fmt.Sprint(name, depth), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					base := script(first)
+					var tr http.RoundTripper = base
+					for range depth {
+						tr = over(t, Config{Rule: quick}, tr)
+					}
+					var seen events
+					resp, err := get(t, tr, seen.on(t.Context()))
+					assert.Equal(t, 6, base.sends())
+					assert.Equal(t, Nested, seen.last())
+					if err == nil {
+						reason, attempts, ok := GaveUp(resp)
+						assert.True(t, ok)
+						assert.Equal(t, Attempts, reason)
+						assert.Len(t, attempts, 6)
+					}
+				})
+			})
+		}
+	}
+	t.Run("what is not idempotent inside may be outside", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			base := script(status(503), status(200))
+			inner := over(t, Config{Rule: quick}, base)
+			outer := over(t, Config{Rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }}.Or(quick)}, inner)
+			resp, err := outer.RoundTrip(newRequest(t, http.MethodPost, "http://h.test", nil))
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+		})
+	})
+	t.Run("an inner one without retries has not given up", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			base := script(status(503), status(200))
+			inner := over(t, Config{Rule: policy.Rule{Attempts: -1}}, base)
+			resp, err := get(t, over(t, Config{Rule: quick}, inner), t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+		})
+	})
+	t.Run("the context of a marked response may be used again", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			tr := over(t, Config{Rule: quick}, script(status(503)))
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			base := script(status(503), status(200))
+			resp, err = get(t, over(t, Config{Rule: quick}, base), resp.Request.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+		})
+	})
+}
+
+func TestRateLimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		var at []time.Duration
+		tr := over(t, Config{Rule: policy.Rule{Rate: 2, Burst: 3}}, rt(func(req *http.Request) (*http.Response, error) {
+			at = append(at, time.Since(start))
+			return status(200)(req)
+		}))
+		for range 5 {
+			_, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []time.Duration{0, 0, 0, 500 * time.Millisecond, time.Second}, at)
+	})
+	bubble(t, func(t *testing.T) { // refused at once, with all that a deadline's end would say
+		tr := over(t, Config{Rule: policy.Rule{Rate: 0.1}}, script(status(200)))
+		_, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		start := time.Now()
+		b := oneShot("text")
+		req := newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx)
+		var seen events
+		_, err = tr.RoundTrip(req.WithContext(seen.on(ctx)))
+		assert.Zero(t, time.Since(start))
+		assert.ErrorIs(t, err, ErrOverDeadline)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		assert.True(t, e.Timeout())
+		assert.Empty(t, e.Attempts)
+		assert.Equal(t, start.Add(10*time.Second), e.Until)
+		assert.Equal(t, 1, b.closed())
+		assert.Equal(t, []Reason{Deadline}, seen.reasons())
+		time.Sleep(10 * time.Second) // the turn that was not used is free
+		_, err = get(t, tr, t.Context())
+		assert.NoError(t, err)
+		assert.Equal(t, start.Add(10*time.Second), time.Now())
+	})
+	bubble(t, func(t *testing.T) { // retries take turns too, and hosts do not share them
+		start := time.Now()
+		tr := over(t, Config{Rule: policy.Rule{Rate: 1}.Or(quick)}, script(status(503), status(503), status(200)))
+		_, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 2*time.Second, time.Since(start))
+		_, err = tr.RoundTrip(newRequest(t, http.MethodGet, "http://other.test/", nil))
+		require.NoError(t, err)
+		assert.Equal(t, 2*time.Second, time.Since(start))
+	})
+}
+
+// A discarded response is read on within bounds, and closed.
+func TestDiscard(t *testing.T) {
+	endless := func(read *int) io.Reader {
+		return readerFunc(func(p []byte) (int, error) { *read += len(p); return len(p), nil })
+	}
+	for _, row := range []struct {
+		name  string
+		body  func(read *int) io.Reader
+		bytes int
+		took  time.Duration
+	}{
+		{"short", func(read *int) io.Reader { return strings.NewReader("short") }, 0, 0},
+		{"endless", endless, drainBytes + 1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				read := 0
+				b := &body{Reader: row.body(&read)}
+				start := time.Now()
+				resp, err := get(t, over(t, Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
+					return response(req, 503, b), nil
+				}, status(200))), t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Equal(t, 1, b.closed())
+				assert.Equal(t, row.bytes, read)
+				assert.Equal(t, row.took, time.Since(start))
+			})
+		})
+	}
+	t.Run("stalled", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			pr, pw := io.Pipe() // blocks until it is closed
+			defer func() { _ = pw.Close() }()
+			start := time.Now()
+			resp, err := get(t, over(t, Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
+				return response(req, 503, pr), nil
+			}, status(200))), t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, drainTime, time.Since(start))
+		})
+	})
+	t.Run("known to be long", func(t *testing.T) {
+		read := 0
+		b := &body{Reader: endless(&read)}
+		discard(t.Context(), &http.Response{Body: b, ContentLength: drainBytes + 1})
+		assert.Equal(t, 1, b.closed())
+		assert.Zero(t, read)
+	})
+	t.Run("the caller leaves", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			pr, pw := io.Pipe()
+			defer func() { _ = pw.Close() }()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel)
+			start := time.Now()
+			discard(ctx, &http.Response{Body: pr, ContentLength: -1})
+			assert.Equal(t, time.Millisecond, time.Since(start))
+		})
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestUpdateKeepsHostState(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{Rule: policy.Rule{Rate: 1}}, script(status(200)))
+		_, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		require.NoError(t, tr.Update(policy.Rule{Rate: 2}, nil))
+		start := time.Now()
+		_, err = get(t, tr, t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 500*time.Millisecond, time.Since(start), "the new rate, the old tokens")
+		require.NoError(t, tr.Update(policy.Rule{}, map[string]policy.Rule{"h.test": {Attempts: 2}}))
+		assert.Error(t, tr.Update(policy.Rule{Rate: -1, Attempts: 1 << 40}, nil))
+		base := script(status(503))
+		tr.base = base
+		_, err = get(t, tr, t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 2, base.sends(), "a bad Update changes nothing")
+	})
+}

@@ -1,0 +1,87 @@
+// Who is told what came of an attempt?
+
+package transport
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// observed reports whether anybody listens.
+func (x *exchange) observed() bool {
+	return x.t.trace != nil || x.t.logger != nil || x.options != nil && x.options.trace != nil
+}
+
+// observe records an attempt and tells the traces and the log.
+func (x *exchange) observe(resp *http.Response, d *decision) {
+	x.history = append(x.history, d.Attempt)
+	x.tell(resp, d)
+}
+
+// tell reports to the traces and the log.
+func (x *exchange) tell(resp *http.Response, d *decision) {
+	if x.observed() {
+		x.trace(resp, d)
+		x.log(d)
+	}
+}
+
+func (x *exchange) trace(resp *http.Response, d *decision) {
+	own := x.t.trace
+	var asked *Trace
+	if x.options != nil {
+		asked = x.options.trace
+	}
+	if (own == nil || own.Event == nil) && (asked == nil || asked.Event == nil) {
+		return
+	}
+	e := Event{
+		Attempt:  d.Attempt,
+		Request:  x.req,
+		Host:     x.host.Key.String(),
+		Response: resp,
+		Reason:   d.reason,
+	}
+	for _, t := range [...]*Trace{own, asked} {
+		if t != nil && t.Event != nil {
+			t.Event(e)
+		}
+	}
+}
+
+func (x *exchange) log(d *decision) {
+	if x.t.logger == nil {
+		return
+	}
+	level, msg := slog.LevelWarn, "gave up"
+	switch {
+	case d.reason == Retry:
+		level, msg = slog.LevelInfo, "retry"
+	case d.reason == Final && d.Err == nil && x.sent > 1:
+		level, msg = slog.LevelInfo, "answered after retries"
+	case d.reason == Final && d.Err == nil:
+		return
+	case d.reason == Final, d.reason == Canceled:
+		level, msg = slog.LevelInfo, "failed"
+	}
+	if !x.t.logger.Enabled(x.ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("method", x.req.Method),
+		slog.String("url", safeURL(x.req.URL)),
+		slog.Int("attempt", d.Number),
+		slog.String("reason", d.reason.String()),
+	}
+	if d.Status != 0 {
+		attrs = append(attrs, slog.Int("status", d.Status))
+	}
+	if d.Err != nil {
+		attrs = append(attrs, slog.String("error", safeText(d.Err)))
+	}
+	if d.reason == Retry {
+		attrs = append(attrs, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
+	}
+	x.t.logger.LogAttrs(x.ctx, level, msg, attrs...)
+}

@@ -1,0 +1,121 @@
+// What a Transport is made of, and how it is made.
+
+package transport
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-cleanhttp"
+
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// Config says how a Transport sends. The zero Config is complete: the default
+// rule for every host over a pooled transport of its own.
+type Config struct {
+	// Base sends each attempt. Default: cleanhttp.DefaultPooledTransport(), a
+	// pool of this Transport's own with keep-alive, HTTP/2 and dial and TLS
+	// handshake timeouts. Authentication, tracing and caches go here, below
+	// the retries, or around the Transport, above them.
+	Base http.RoundTripper
+
+	// Rule applies to every host. Its zero fields take policy.Defaults.
+	Rule policy.Rule
+
+	// Hosts holds rules for hosts by pattern; their zero fields take Rule's. A
+	// pattern is a host name or address ("api.example.com", "[::1]"), one with
+	// a port ("api.example.com:8443"), or either behind "*." for all names
+	// below it ("*.example.com", which is not example.com itself). A pattern
+	// without a port means every port. The most specific pattern wins and is
+	// alone merged over Rule: a name before a wildcard, a longer wildcard
+	// before a shorter one, with a port before without. Case and a trailing
+	// dot make no difference; two patterns that mean the same are an error.
+	Hosts map[string]policy.Rule
+
+	// Trace is told what happens to every request. Default: nobody.
+	Trace *Trace
+
+	// Logger gets a line for each retry (Info), each time that retries end
+	// without success (Warn), and each success that took retries (Info). URLs
+	// in it carry no passwords and no query values. Default: no log.
+	Logger *slog.Logger
+}
+
+// A Transport is an http.RoundTripper that sends requests again when, and only
+// when, that is safe. It is safe for concurrent use; make it once and share
+// it, since what it learns about a host helps only those who share it. It
+// holds no goroutine and needs no closing; see [Transport.CloseIdleConnections]
+// for its base's connections.
+type Transport struct {
+	base   http.RoundTripper
+	rules  atomic.Pointer[ruleset]
+	hosts  *host.Table[resolved]
+	kept   bufferPool
+	trace  *Trace
+	logger *slog.Logger
+}
+
+// New returns a Transport. It copies what it is given, reports every fault of
+// the configuration at once (as [policy.Errors], each with its path), and
+// returns a nil Transport with an error.
+func New(c Config) (*Transport, error) {
+	t := &Transport{
+		base:   c.Base,
+		hosts:  host.NewTable[resolved](host.MaxHosts),
+		logger: c.Logger,
+	}
+	var faults policy.Errors
+	switch {
+	case t.base == nil:
+		t.base = cleanhttp.DefaultPooledTransport()
+	case isTypedNil(t.base):
+		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
+	}
+	if c.Trace != nil {
+		trace := *c.Trace
+		t.trace = &trace
+	}
+	set, err := newRuleset(c.Rule, c.Hosts)
+	if more := (policy.Errors)(nil); errors.As(err, &more) {
+		faults = append(faults, more...)
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	t.rules.Store(set)
+	return t, nil
+}
+
+// Default returns a Transport with the zero Config.
+func Default() *Transport {
+	t, err := New(Config{})
+	if err != nil {
+		panic("transport: the default configuration is invalid: " + err.Error()) // a defect of ours; a test pins it
+	}
+	return t
+}
+
+// Update puts new rules in the place of Config.Rule and Config.Hosts, for all
+// requests that begin after it; those under way keep theirs. What is known of
+// each host is kept. With an error, nothing changes.
+func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error {
+	set, err := newRuleset(rule, maps.Clone(hosts))
+	if err != nil {
+		return err
+	}
+	t.rules.Store(set)
+	return nil
+}
+
+// CloseIdleConnections closes the base transport's idle connections, where it
+// can. The Transport itself never does so: other requests own them.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
