@@ -287,7 +287,7 @@ func TestTablesInComments(t *testing.T) {
 func waitsTable(b Backoff, n int) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) { w.Write([]byte("|" + strings.Join(cells, "\t") + "\n")) }
+	row := func(cells ...string) { _, _ = w.Write([]byte("|" + strings.Join(cells, "\t") + "\n")) }
 	row("retry", "lowest", "mean", "highest")
 	for i, wait := range Bounds(b, n) {
 		row(strconv.Itoa(i+1), seconds(wait.Lowest), seconds(wait.Mean), seconds(wait.Highest))

@@ -246,12 +246,14 @@ func (x *exchange) sleep(d time.Duration) error {
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	canceled := x.req.Cancel
 	select {
 	case <-timer.C:
 		return nil
 	case <-x.ctx.Done():
 		return contextErr(x.ctx)
-	case <-x.req.Cancel: //nolint:staticcheck // old callers, and http.Client.Timeout with old transports, still set it
+	case <-canceled:
 		return errRequestCanceled
 	}
 }

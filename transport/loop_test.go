@@ -314,7 +314,8 @@ func TestCancelDuringTheWait(t *testing.T) {
 	bubble(t, func(t *testing.T) { // Request.Cancel, as old callers use it
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		cancel := make(chan struct{})
-		req.Cancel = cancel //lint:ignore SA1019 still honoured
+		//lint:ignore SA1019 still honoured
+		req.Cancel = cancel
 		time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
 		start := time.Now()
 		_, err := over(t, Config{Rule: exact}, script(status(503))).RoundTrip(req)

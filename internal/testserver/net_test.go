@@ -286,8 +286,8 @@ func TestNetCarriesHTTPServer(t *testing.T) {
 		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(w, r.Body)
 		})}
-		go srv.Serve(l)
-		defer srv.Close()
+		go func() { _ = srv.Serve(l) }()
+		defer func() { _ = srv.Close() }()
 		tr := &http.Transport{DialContext: n.DialContext}
 		defer tr.CloseIdleConnections()
 		resp, err := (&http.Client{Transport: tr}).Get("http://api.test/")

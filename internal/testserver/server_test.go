@@ -317,7 +317,7 @@ func TestClientCertificateAlert(t *testing.T) {
 	raw, err := n.DialContext(ctx(t), "tcp", s.Addr)
 	require.NoError(t, err)
 	c := tls.Client(raw, &tls.Config{RootCAs: s.Transport().TLSClientConfig.RootCAs, ServerName: "fault.test"})
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	require.NoError(t, c.Handshake())
 	_, err = c.Read(make([]byte, 1))
 	var op *net.OpError
