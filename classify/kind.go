@@ -63,7 +63,7 @@ func (k Kind) String() string {
 // Anything else is an error, other spellings included.
 func ParseKind(s string) (Kind, error) {
 	if i := slices.Index(kinds[:], s); i > 0 {
-		return Kind(i), nil //nolint:gosec // an index of a table of nine
+		return Kind(i), nil
 	}
 	return NoError, fmt.Errorf(
 		"classify: %q is not a kind of error: want canceled, timeout, dns, dial, tls, reset, protocol or other", s)

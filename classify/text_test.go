@@ -103,8 +103,10 @@ var phraseTests = []struct {
 			}
 		})
 		tr := transportHTTP2(t)
-		require.NoError(t, send(tr, request(t, "GET", target, nil)))
-		return send(tr, request(t, "GET", target, nil)) // by now the setting has arrived
+		if err := send(tr, request(t, "GET", target, nil)); err != nil {
+			return err
+		}
+		return send(tr, request(t, "GET", target, nil)) // the setting came before the answer
 	}},
 	{"stopped after 10 redirects", func(t *testing.T) error {
 		c := http.Client{Transport: answers(302, "Location", "/again")}
@@ -139,14 +141,14 @@ var phraseTests = []struct {
 	}},
 
 	{"net/http: request canceled while waiting for connection", func(t *testing.T) error {
+		cancel := make(chan struct{})
 		tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			close(cancel)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
 		r := request(t, "GET", "http://127.0.0.1/", nil)
-		cancel := make(chan struct{})
 		cancelWith(r, cancel)
-		close(cancel)
 		return send(tr, r)
 	}},
 	{"net/http: request canceled", func(t *testing.T) error {
@@ -334,17 +336,25 @@ func TestHTTP2Streams(t *testing.T) {
 	})
 }
 
-// TestNothingWritten: a connection on which the first Write fails.
+// TestNothingWritten: a connection on which the first Write fails. Its two loops
+// learn of the end in either order, and one of them hides that nothing was
+// written.
 func TestNothingWritten(t *testing.T) {
-	tr := transport(t)
-	tr.DialContext = func(context.Context, string, string) (net.Conn, error) {
-		c, server := net.Pipe()
-		t.Cleanup(func() { _ = server.Close() })
-		return &watchedConn{Conn: c, writeErr: &net.OpError{Op: "write", Net: "tcp", Err: errors.New("gone")}}, nil
+	for range 1000 {
+		tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			c, server := net.Pipe()
+			t.Cleanup(func() { _ = server.Close() })
+			return &watchedConn{Conn: c, writeErr: &net.OpError{Op: "write", Net: "tcp", Err: errors.New("gone")}}, nil
+		}}
+		err := send(tr, request(t, "POST", "http://127.0.0.1/", nil))
+		require.Error(t, err)
+		if wraps(err, isNothingWritten) {
+			assertJudged(t, err, Reset, Refused)
+			return
+		}
+		assertJudged(t, err, Reset, Ambiguous)
 	}
-	err := send(tr, request(t, "POST", "http://127.0.0.1/", nil))
-	require.True(t, wraps(err, isNothingWritten), "%T %v", err, err)
-	assertJudged(t, err, Reset, Refused)
+	t.Fatal("net/http never said that nothing was written")
 }
 
 func assertJudged(t *testing.T, err error, kind Kind, v Verdict) {
@@ -431,7 +441,7 @@ func badMethod(t *testing.T) *http.Request {
 // words.
 func cancelWith(r *http.Request, cancel <-chan struct{}) {
 	//lint:ignore SA1019 the deprecated field is what leads to the error
-	r.Cancel = cancel //nolint:staticcheck // the deprecated field is what leads to the error
+	r.Cancel = cancel
 }
 
 func send(rt http.RoundTripper, r *http.Request) error {

@@ -42,7 +42,7 @@ func (v Verdict) String() string {
 // other spellings included.
 func ParseVerdict(s string) (Verdict, error) {
 	if i := slices.Index(verdicts[:], s); i >= 0 {
-		return Verdict(i), nil //nolint:gosec // an index of a table of four
+		return Verdict(i), nil
 	}
 	return Unknown, fmt.Errorf("classify: %q is not a verdict: want unknown, final, refused or ambiguous", s)
 }

@@ -1,0 +1,205 @@
+package classify
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRateLimitReset is the table of the fields that name a used-up quota.
+func TestRateLimitReset(t *testing.T) {
+	epoch := strconv.FormatInt(sent.Add(90*time.Second).Unix(), 10)
+	for _, tt := range []struct {
+		name   string
+		code   int
+		header []string
+		want   time.Duration
+		ok     bool
+	}{
+		{"the draft", 429, []string{"RateLimit", `"default";r=0;t=30`}, 30 * time.Second, true},
+		{"parameters in any order, others beside", 429, []string{"RateLimit", `"a";pk=:Zm9v:;t=30;x;r=0`}, 30 * time.Second, true},
+		{"the last of equal parameters", 429, []string{"RateLimit", `"a";r=5;r=0;t=1;t=30`}, 30 * time.Second, true},
+		{"a token for a name", 429, []string{"RateLimit", `default;r=0;t=30`}, 30 * time.Second, true},
+		{"the longest of several that are used up", 429, []string{"RateLimit", `"a";r=0;t=1, "b";r=0;t=60,"c";r=9;t=3600`}, time.Minute, true},
+		{"several lines", 429, []string{"RateLimit", `"a";r=0;t=1`, "RateLimit", `"b";r=0;t=60`}, time.Minute, true},
+		{"none used up", 429, []string{"RateLimit", `"a";r=1;t=30`}, 0, false},
+		{"no reset", 429, []string{"RateLimit", `"a";r=0`}, 0, false},
+		{"reset now", 429, []string{"RateLimit", `"a";r=0;t=0`}, 0, true},
+		{"the largest number", 429, []string{"RateLimit", `"a";r=0;t=999999999999999`}, longestWait, true},
+		{"403", 403, []string{"RateLimit", `"a";r=0;t=30`}, 30 * time.Second, true},
+		{"other statuses", 503, []string{"RateLimit", `"a";r=0;t=30`}, 0, false},
+
+		{"malformed: a decimal", 429, []string{"RateLimit", `"a";r=0;t=1.5`}, 0, false},
+		{"malformed: negative", 429, []string{"RateLimit", `"a";r=0;t=-1`}, 0, false},
+		{"malformed: too many digits", 429, []string{"RateLimit", `"a";r=0;t=9999999999999999`}, 0, false},
+		{"malformed: nothing remains to be read", 429, []string{"RateLimit", `"a";t=30`}, 0, false},
+		{"malformed: a comma at the end", 429, []string{"RateLimit", `"a";r=0;t=30,`}, 0, false},
+		{"malformed: one item of two", 429, []string{"RateLimit", `"a";r=0;t=30, "b";r=x;t=30`}, 0, false},
+		{"malformed: an open string", 429, []string{"RateLimit", `"a;r=0;t=30`}, 0, false},
+		{"malformed: an upper-case key", 429, []string{"RateLimit", `"a";R=0;t=30`}, 0, false},
+		{"malformed: a number for a name", 429, []string{"RateLimit", `5;r=0;t=30`}, 0, false},
+		{"malformed: a list within", 429, []string{"RateLimit", `("a");r=0;t=30`}, 0, false},
+		{"malformed: too long", 429, []string{"RateLimit", `"` + strings.Repeat("a", fieldLimit) + `";r=0;t=30`}, 0, false},
+		{"malformed: too many", 429, []string{"RateLimit", strings.Repeat(`a;r=0;t=1,`, memberLimit) + `a;r=0;t=1`}, 0, false},
+		{"malformed, but an older field is not", 429, []string{"RateLimit", `"a`, "RateLimit-Remaining", "0", "RateLimit-Reset", "5"}, 5 * time.Second, true},
+
+		{"the seventh draft", 429, []string{"RateLimit", `limit=100, remaining=0, reset=5`}, 5 * time.Second, true},
+		{"the seventh draft, some left", 429, []string{"RateLimit", `limit=100, remaining=1, reset=5`}, 0, false},
+		{"the seventh draft, malformed", 429, []string{"RateLimit", `limit=100, remaining=0, reset=5, `}, 0, false},
+
+		{"the older drafts", 429, []string{"RateLimit-Remaining", "0", "RateLimit-Reset", "50"}, 50 * time.Second, true},
+		{"the older drafts, some left", 429, []string{"RateLimit-Remaining", "3", "RateLimit-Reset", "50"}, 0, false},
+		{"the older drafts, nothing about what is left", 429, []string{"RateLimit-Reset", "50"}, 0, false},
+		{"the older drafts, malformed", 429, []string{"RateLimit-Remaining", "-0", "RateLimit-Reset", "50"}, 0, false},
+		{"the least of several remains", 429, []string{"RateLimit-Remaining", "3", "RateLimit-Remaining", "0", "RateLimit-Reset", "50"}, 50 * time.Second, true},
+
+		{"GitHub: epoch seconds", 403, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", epoch}, 90 * time.Second, true},
+		{"epoch seconds with a fraction", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", epoch + ".5"}, 90*time.Second + 500*time.Millisecond, true},
+		{"seconds in the same field", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "50"}, 50 * time.Second, true},
+		{"some left", 403, []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", epoch}, 0, false},
+		{"pitfall 2: not a number", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "NaN"}, 0, false},
+
+		{"from a cache", 429, []string{"Age", "5", "RateLimit", `"a";r=0;t=30`}, 0, false},
+		{"through a cache", 429, []string{"Age", "00", "RateLimit", `"a";r=0;t=30`}, 30 * time.Second, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			wait, ok := RateLimitReset(dated(tt.code, tt.header...))
+			assert.Equal(t, tt.ok, ok)
+			assert.Equal(t, tt.want, wait)
+		})
+	}
+}
+
+func TestQuotaOf(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		header []string
+		want   Quota
+		ok     bool
+	}{
+		{"nothing", nil, Quota{}, false},
+		{
+			"the draft with its policy",
+			[]string{"RateLimit", `"hour";r=50;t=1800`, "RateLimit-Policy", `"minute";q=10;w=60,"hour";q=100;w=3600`},
+			Quota{Remaining: 50, Reset: 30 * time.Minute, Window: time.Hour, Limit: 100}, true,
+		},
+		{
+			"a malformed policy",
+			[]string{"RateLimit", `"hour";r=50;t=1800`, "RateLimit-Policy", `"hour";q=`},
+			Quota{Remaining: 50, Reset: 30 * time.Minute}, true,
+		},
+		{
+			"the slowest pace of several",
+			[]string{"RateLimit", `"day";r=1000;t=3600, "minute";r=2;t=30, "second";r=1;t=1`},
+			Quota{Remaining: 2, Reset: 30 * time.Second}, true,
+		},
+		{
+			"a used-up one is the slowest",
+			[]string{"RateLimit", `"a";r=1;t=9999, "b";r=0;t=5, "c";r=0;t=7, "d";r=0;t=0`},
+			Quota{Remaining: 0, Reset: 7 * time.Second}, true,
+		},
+		{"no reset", []string{"RateLimit", `"a";r=5`}, Quota{}, false},
+		{
+			"the seventh draft",
+			[]string{"RateLimit", `limit=100, remaining=50, reset=5`},
+			Quota{Remaining: 50, Reset: 5 * time.Second, Limit: 100}, true,
+		},
+		{
+			"the older drafts",
+			[]string{"RateLimit-Limit", "10, 10;w=1, 50;w=60", "RateLimit-Remaining", "9", "RateLimit-Reset", "1"},
+			Quota{Remaining: 9, Reset: time.Second, Window: time.Second, Limit: 10}, true,
+		},
+		{
+			"with X- in front",
+			[]string{"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "60"},
+			Quota{Remaining: 4999, Reset: time.Minute, Limit: 5000}, true,
+		},
+		{"a malformed limit", []string{"X-RateLimit-Limit", "-5", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "60"}, Quota{Remaining: 1, Reset: time.Minute}, true},
+		{"no reset of the older kind", []string{"X-RateLimit-Remaining", "1"}, Quota{}, false},
+		{"from a cache", []string{"Age", "1", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "60"}, Quota{}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, code := range []int{200, 429, 503} {
+				q, ok := QuotaOf(dated(code, tt.header...))
+				assert.Equal(t, tt.ok, ok)
+				assert.Equal(t, tt.want, q)
+			}
+		})
+	}
+	_, ok := QuotaOf(Outcome{})
+	assert.False(t, ok)
+}
+
+// TestStructuredItems: the grammar of items is checked even where the value is
+// of no interest.
+func TestStructuredItems(t *testing.T) {
+	for _, s := range []string{
+		``, `a`, `*a`, `a/b:c`, `"a\"b\\"`, `""`, `1`, `-1`, `1.5`, `-0.001`, `?0`, `?1`, `@1659578233`,
+		`::`, `:Zm9v:`, `%"f%c3%bc"`, `a;b`, `a;b=?1;  c=1`, `a,b`, "a \t,\t b", `a;*x-y_z.1=2`,
+	} {
+		_, ok := parseList([]string{s})
+		assert.True(t, ok, "%q", s)
+	}
+	for _, s := range []string{
+		`,`, `a,`, `,a`, `a b`, `a;`, `a;=1`, `a; B`, `a;b=`, `"a`, `"\a"`, "\"\x7f\"", `"\`, `1.`, `1.2345`, `1234567890123.1`,
+		`-`, `--1`, `?`, `?2`, `@`, `@1.5`, `:a`, `:*:`, `%`, `%"`, `%"%C3"`, `%"%c"`, `(a)`, `{`, "\t", "a\x00", `é`,
+	} {
+		_, ok := parseList([]string{s})
+		assert.False(t, ok, "%q", s)
+	}
+	_, ok := parseList([]string{"a" + strings.Repeat(";b", memberLimit+1)})
+	assert.False(t, ok, "too many parameters")
+	_, ok = parseDictionary([]string{strings.Repeat("a,", memberLimit) + "a"})
+	assert.False(t, ok, "too many entries")
+}
+
+// FuzzRateLimit: whatever the fields hold, no panic, nothing negative, and a
+// hint only where the quota says the same.
+func FuzzRateLimit(f *testing.F) {
+	f.Add(`"a";r=0;t=30, "b";r=5;t=9`, `"a";q=5;w=60`, "0", "1935823777")
+	f.Add(`limit=100, remaining=0, reset=5`, `100;w=60`, "0", "5")
+	f.Add(`"\"";pk=:Zm9v:;r=0;t=999999999999999`, `%"%c3";q=@1`, "00", "1.5")
+	f.Fuzz(func(t *testing.T, limit, policy, remaining, reset string) {
+		o := dated(429)
+		h := o.Response.Header
+		h["Ratelimit"] = []string{limit}
+		h["Ratelimit-Policy"] = []string{policy}
+		h["X-Ratelimit-Remaining"] = []string{remaining}
+		h["X-Ratelimit-Reset"] = []string{reset}
+		h["X-Ratelimit-Limit"] = []string{policy}
+		wait, ok := RateLimitReset(o)
+		q, known := QuotaOf(o)
+		require.GreaterOrEqual(t, wait, time.Duration(0))
+		require.GreaterOrEqual(t, q.Reset, time.Duration(0))
+		require.GreaterOrEqual(t, q.Window, time.Duration(0))
+		require.GreaterOrEqual(t, q.Remaining, int64(0))
+		require.GreaterOrEqual(t, q.Limit, int64(0))
+		if ok {
+			require.True(t, known)
+		}
+		if ok && wait > 0 {
+			require.Zero(t, q.Remaining)
+			require.Equal(t, wait, q.Reset)
+		}
+	})
+}
+
+// FuzzStructuredList: a list of two is read as its two halves are.
+func FuzzStructuredList(f *testing.F) {
+	f.Add(`"a";r=0`, `b;t=1.5`)
+	f.Add(`1`, `:Zm9v:`)
+	f.Fuzz(func(t *testing.T, a, b string) {
+		first, okA := parseList([]string{a})
+		second, okB := parseList([]string{b})
+		both, ok := parseList([]string{a, b})
+		if !okA || !okB || len(first) == 0 || len(second) == 0 || len(first)+len(second) > memberLimit || len(a)+len(b) > fieldLimit-4 {
+			return
+		}
+		require.True(t, ok, "%q and %q", a, b)
+		require.Equal(t, append(first, second...), both)
+	})
+}
