@@ -1,0 +1,233 @@
+// What goes wrong, and what is promised to come of it?
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const (
+	done   = "done"    // the body of every success
+	sorry  = "not now" // and of every failure
+	upload = 512 << 10 // bytes of the PUT
+)
+
+// A fault is a request, what the server does with it, and what is promised.
+type fault struct {
+	name   string
+	method string
+	body   func() io.Reader           // nil: none
+	limit  time.Duration              // of the request's context; 0: none
+	late   time.Duration              // the server listens only from then on
+	steps  []testserver.Step          // what it does, request by request
+	plain  promise                    // of the plain client
+	aplomb promise                    // of ours
+	also   func(result) (note, error) // what else is promised of ours, and what to say of it
+}
+
+// A promise is an answer or an error, and how many requests arrive.
+type promise struct {
+	status   int           // 0: an error
+	kind     classify.Kind // of the error
+	arrivals int
+}
+
+type note = string
+
+var faults = []fault{
+	{
+		name:   "503 twice, then 200",
+		method: http.MethodGet,
+		steps:  []testserver.Step{fail(503), fail(503), testserver.OK(done)},
+		plain:  promise{status: 503, arrivals: 1},
+		aplomb: promise{status: 200, arrivals: 3},
+		also:   attempts,
+	},
+	{
+		name:   "429, Retry-After 1",
+		method: http.MethodGet,
+		steps:  []testserver.Step{fail(429).Header("Retry-After", "1"), testserver.OK(done)},
+		plain:  promise{status: 429, arrivals: 1},
+		aplomb: promise{status: 200, arrivals: 2},
+		also:   notBefore(time.Second),
+	},
+	{
+		name:   "connection reset",
+		method: http.MethodGet,
+		steps:  []testserver.Step{testserver.ResetBeforeHeaders(), testserver.OK(done)},
+		plain:  promise{kind: classify.Reset, arrivals: 1},
+		aplomb: promise{status: 200, arrivals: 2},
+		also:   attempts,
+	},
+	{
+		name:   "refused for 0.8 s",
+		method: http.MethodGet,
+		late:   800 * time.Millisecond,
+		steps:  []testserver.Step{testserver.OK(done)},
+		plain:  promise{kind: classify.Dial, arrivals: 0},
+		aplomb: promise{status: 200, arrivals: 1},
+		also:   attempts,
+	},
+	{
+		name:   "PUT 512 KiB stream, 502",
+		method: http.MethodPut,
+		body:   stream,
+		steps:  []testserver.Step{fail(502), testserver.OK(done)},
+		plain:  promise{status: 502, arrivals: 1},
+		aplomb: promise{status: 200, arrivals: 2},
+		also:   sameBodies,
+	},
+	{
+		name:   "POST, 503",
+		method: http.MethodPost,
+		body:   func() io.Reader { return bytes.NewReader([]byte("pay 10")) },
+		steps:  []testserver.Step{fail(503), testserver.OK(done)},
+		plain:  promise{status: 503, arrivals: 1},
+		aplomb: promise{status: 503, arrivals: 1},
+		also:   because(transport.NotIdempotent),
+	},
+	{
+		name:   "Retry-After 30, 2 s left",
+		method: http.MethodGet,
+		limit:  2 * time.Second,
+		steps:  []testserver.Step{fail(503).Header("Retry-After", "30"), testserver.OK(done)},
+		plain:  promise{status: 503, arrivals: 1},
+		aplomb: promise{status: 503, arrivals: 1},
+		also:   because(transport.Deadline),
+	},
+}
+
+func fail(status int) testserver.Step { return testserver.Status(status).Body(sorry) }
+
+// stream is a body that can be read once only: it is neither a type that
+// net/http knows how to make anew, nor can it seek. Its bytes are random and
+// always the same.
+func stream() io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{}), upload) }
+
+// attempts says which attempt succeeded.
+func attempts(r result) (note, error) {
+	return fmt.Sprintf("attempt %d", len(r.events)), nil
+}
+
+// notBefore checks, at the server, that nobody came back earlier than told.
+func notBefore(wait time.Duration) func(result) (note, error) {
+	return func(r result) (note, error) {
+		gap := r.arrivals[1].Time.Sub(r.arrivals[0].Time)
+		if gap < wait {
+			return "", fmt.Errorf("came back after %v, told to wait %v", gap, wait)
+		}
+		return "came back after " + seconds(gap), nil
+	}
+}
+
+// sameBodies compares the hash of what arrived with that of what was sent.
+func sameBodies(r result) (note, error) {
+	sent, err := io.ReadAll(stream())
+	if err != nil {
+		return "", err
+	}
+	for _, a := range r.arrivals {
+		if !a.BodyWhole || a.BodySHA256 != testserver.Hash(sent) {
+			return "", fmt.Errorf("request %d arrived with %d bytes of another hash", a.N, a.BodyLength)
+		}
+	}
+	return "same SHA-256 both times", nil
+}
+
+// because checks why there was no retry, and that this took no time.
+func because(reason transport.Reason) func(result) (note, error) {
+	return func(r result) (note, error) {
+		switch {
+		case len(r.events) == 0:
+			return "", errors.New("the transport reported nothing")
+		case r.events[0].Reason != reason:
+			return "", fmt.Errorf("the reason is %q, promised %q", r.events[0].Reason, reason)
+		case r.took > time.Second:
+			return "", fmt.Errorf("took %v instead of returning at once", r.took)
+		}
+		return "no retry: " + reason.String(), nil
+	}
+}
+
+// A result is what came of a request.
+type result struct {
+	status   int
+	err      error
+	body     string
+	took     time.Duration
+	events   []transport.Event // none from the plain client
+	arrivals []testserver.Arrival
+}
+
+// meet starts a server with the fault and sends the request to it.
+func (f *fault) meet(ctx context.Context, client *http.Client, tell func(transport.Event)) (r result) {
+	server, err := testserver.New(testserver.Config{ListenAfter: f.late}, f.steps...)
+	if err != nil {
+		return result{err: err}
+	}
+	defer server.Close()
+
+	// Events come in the request's own goroutine, so r needs no lock.
+	ctx = transport.WithTrace(ctx, &transport.Trace{Event: func(e transport.Event) {
+		r.events = append(r.events, e)
+		tell(e)
+	}})
+	if f.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.limit)
+		defer cancel()
+	}
+	start := time.Now()
+	r.status, r.body, r.err = f.send(ctx, client, server.URL)
+	r.took = time.Since(start)
+	r.arrivals = server.Log()
+	return r
+}
+
+func (f *fault) send(ctx context.Context, client *http.Client, url string) (int, string, error) {
+	var body io.Reader
+	if f.body != nil {
+		body = f.body()
+	}
+	req, err := http.NewRequestWithContext(ctx, f.method, url, body)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
+}
+
+// check compares a result with what was promised.
+func (p promise) check(r result) error {
+	want := sorry
+	if p.status == http.StatusOK {
+		want = done
+	}
+	switch {
+	case p.status == 0 && (r.err == nil || classify.KindOf(r.err) != p.kind):
+		return fmt.Errorf("got %s, promised an error of the kind %q", r, p.kind)
+	case p.status != 0 && (r.err != nil || r.status != p.status):
+		return fmt.Errorf("got %s, promised %d", r, p.status)
+	case p.status != 0 && r.body != want:
+		return fmt.Errorf("got the body %q, promised %q", r.body, want)
+	case len(r.arrivals) != p.arrivals:
+		return fmt.Errorf("%d requests arrived, promised %d", len(r.arrivals), p.arrivals)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+// Sdk puts retries above an SDK's own transport, so that each attempt is signed anew:
+//
+//	go run ./examples/sdk
+package main
+
+import (
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+func main() {
+	sdk := &http.Client{Transport: signer{http.DefaultTransport}} // as the SDK made it
+
+	// The SDK's transport becomes the base, and ours takes its place. The other
+	// way round, all attempts would carry the first one's signature.
+	retrying, err := transport.New(transport.Config{Base: sdk.Transport, Rule: policy.For100ms()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sdk.Transport = retrying
+
+	last, requests := "", 0 // one request at a time here
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		fmt.Println("server got:", r.Header.Get("Authorization"))
+		switch {
+		case r.Header.Get("Authorization") == last:
+			w.WriteHeader(http.StatusUnauthorized) // a replay of an old request
+		case requests < 3:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		last = r.Header.Get("Authorization")
+	}))
+	resp, err := sdk.Get(server.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp.Body.Close()
+	fmt.Println("client got:", resp.Status)
+	if resp.StatusCode != http.StatusOK {
+		log.Fatal("an attempt was not signed anew")
+	}
+}
+
+type signer struct{ base http.RoundTripper } // stands for the SDK's own
+
+func (s signer) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context()) // a RoundTripper must not change its request
+	req.Header.Set("Authorization", fmt.Sprintf("signature of attempt %d at %s",
+		transport.AttemptNumber(req.Context()), time.Now().Format("15:04:05.000000")))
+	return s.base.RoundTrip(req)
+}
