@@ -1,0 +1,165 @@
+// What becomes of one request?
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+)
+
+// shortDelay is the wait between tries wherever a fact is not about waits.
+const shortDelay = 10 * time.Millisecond
+
+// An exchange is a request and the server's part in it.
+type exchange struct {
+	method string // GET if empty
+	body   string
+	header http.Header
+	steps  []testserver.Step
+	delay  time.Duration // shortDelay if zero
+
+	deadline time.Duration // the caller's, 0 for none
+	cancel   time.Duration // when the caller cancels, 0 for never
+	limit    time.Duration // how long to watch; 5 s if zero
+
+	// recode is put in the place of every answer's status, below the library.
+	recode int
+}
+
+// An outcome is what was seen until the caller had its answer and had read it,
+// or until the limit.
+type outcome struct {
+	answered bool
+	took     time.Duration // until the answer, without its body
+	resp     *http.Response
+	err      error
+	read     int64 // bytes of body, at most readMost
+	readErr  error
+
+	sends, conns int
+	log          []testserver.Arrival
+}
+
+const readMost = 4 << 20
+
+// run lets lib send the request to a server of its own.
+func (e exchange) run(lib *library) (outcome, error) {
+	srv, err := testserver.New(testserver.Config{}, e.steps...)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	limit := time.NewTimer(orElse(e.limit, 5*time.Second))
+	defer limit.Stop()
+
+	client := lib.newClient(e.base(srv), orElse(e.delay, shortDelay))
+	done := make(chan outcome, 1)
+	go func() { done <- e.ask(ctx, client, srv.URL) }()
+	var o outcome
+	select {
+	case o = <-done:
+	case <-limit.C:
+	}
+	o.sends, o.conns, o.log = srv.Arrivals(), srv.Conns(), srv.Log()
+	return o, nil
+}
+
+// ask sends the request and reads the answer.
+func (e exchange) ask(ctx context.Context, client doer, url string) outcome {
+	if e.deadline > 0 {
+		limited, cancel := context.WithTimeout(ctx, e.deadline)
+		defer cancel()
+		ctx = limited
+	}
+	if e.cancel > 0 {
+		canceled, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer time.AfterFunc(e.cancel, cancel).Stop()
+		ctx = canceled
+	}
+	req, err := e.request(ctx, url)
+	if err != nil {
+		return outcome{answered: true, err: err}
+	}
+	start := time.Now()
+	resp, err := client.Do(req)
+	o := outcome{answered: true, took: time.Since(start), resp: resp, err: err}
+	if resp == nil {
+		return o
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		o.read, o.readErr = io.Copy(io.Discard, io.LimitReader(resp.Body, readMost))
+	}
+	return o
+}
+
+func (e exchange) request(ctx context.Context, url string) (*http.Request, error) {
+	method := orElse(e.method, http.MethodGet)
+	var body io.Reader
+	if e.body != "" {
+		body = strings.NewReader(e.body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range e.header {
+		req.Header[name] = values
+	}
+	return req, nil
+}
+
+// base is a connection pool of the exchange's own.
+func (e exchange) base(srv *testserver.Server) http.RoundTripper {
+	if e.recode == 0 {
+		return srv.Transport()
+	}
+	return recoder{srv.Transport(), e.recode}
+}
+
+type recoder struct {
+	base http.RoundTripper
+	code int
+}
+
+func (r recoder) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.base.RoundTrip(req)
+	if resp != nil {
+		resp.StatusCode = r.code
+		resp.Status = fmt.Sprintf("%d %s", r.code, http.StatusText(r.code))
+	}
+	return resp, err
+}
+
+// answer says what the caller got.
+func (o outcome) answer() string {
+	switch {
+	case !o.answered:
+		return "no answer"
+	case o.err == nil:
+		return fmt.Sprint(o.resp.StatusCode)
+	case errors.Is(o.err, context.Canceled):
+		return "error, Is Canceled"
+	case errors.Is(o.err, context.DeadlineExceeded):
+		return "error, Is DeadlineExceeded"
+	}
+	return "error"
+}
+
+func orElse[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}

@@ -1,0 +1,189 @@
+// What is measured?
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+)
+
+// A fact is a row of the table.
+type fact struct {
+	name    string
+	measure func(*library) (string, error)
+	alone   bool // measured for one library after the other
+}
+
+var facts = []fact{
+	{name: "GET answered 503: sends", measure: sends(exchange{
+		steps: script(testserver.Status(503)),
+	})},
+	{name: "POST answered 503: sends", measure: sends(exchange{
+		method: http.MethodPost, body: "order", steps: script(testserver.Status(503)),
+	})},
+	{name: "POST, connection reset: sends", measure: sends(exchange{
+		method: http.MethodPost, body: "order", steps: script(testserver.ResetBeforeHeaders()),
+	})},
+	{name: "POST answered 202 with Retry-After: 1: sends", measure: sends(exchange{
+		method: http.MethodPost, body: "order", limit: 4 * time.Second,
+		steps: script(testserver.Status(202).Header("Retry-After", "1")),
+	})},
+	{name: "503 with Retry-After: 1: earliest resend of 6", measure: earliestResend},
+	{name: "503 with Retry-After: 10000000000: sends within 2 s", measure: sends(exchange{
+		steps: script(testserver.Status(503).Header("Retry-After", "10000000000")), limit: 2 * time.Second,
+	})},
+	{name: "503 with Retry-After: 30, deadline 1 s: answer; after; sends", measure: answerAfter(exchange{
+		steps: script(testserver.Status(503).Header("Retry-After", "30")), deadline: time.Second,
+	})},
+	{name: "cancelled after 0.1 s of a wait of 0.5 s: answer; after; sends", measure: answerAfter(exchange{
+		steps: script(testserver.Status(503)), delay: 500 * time.Millisecond, cancel: 100 * time.Millisecond,
+	})},
+	{name: "503 to the end, body of 9 bytes: what the caller has", measure: lastResponse},
+	{name: "40 GETs answered 503 with 32 KiB: sends; connections", measure: connections},
+	{name: "503 with an endless body: sends within 3 s", measure: sends(exchange{
+		steps: script(testserver.Endless().Drip(16<<10, 2*time.Millisecond)), recode: 503, limit: 3 * time.Second,
+	})},
+	{name: "503 with a body that stalls: sends within 3 s", measure: sends(exchange{
+		steps: script(testserver.Status(503).Body(strings.Repeat("x", 2048)).CutAt(1024, testserver.Stall)),
+		limit: 3 * time.Second,
+	})},
+	{name: "200 of 1 MiB cut after 256 KiB, strong ETag, ranges served: bytes read; sends", measure: cutBody},
+	{name: "101: the body is an io.Writer", measure: upgrade},
+	{name: "64 MiB from a pipe: bytes read before the first was written to the connection; peak of the heap (client and server)",
+		alone: true, measure: uploadCost},
+}
+
+func script(steps ...testserver.Step) []testserver.Step { return steps }
+
+// sends counts the requests that arrived.
+func sends(e exchange) func(*library) (string, error) {
+	return func(l *library) (string, error) {
+		o, err := e.run(l)
+		return fmt.Sprint(o.sends), err
+	}
+}
+
+// answerAfter says what the caller got, and when.
+func answerAfter(e exchange) func(*library) (string, error) {
+	return func(l *library) (string, error) {
+		o, err := e.run(l)
+		if !o.answered {
+			return "no answer within 5 s", err
+		}
+		return fmt.Sprintf("%s; %.2f s; %d", o.answer(), o.took.Seconds(), o.sends), err
+	}
+}
+
+// earliestResend is the shortest time between the first and the second send of
+// six requests, each with a client and a server of its own.
+func earliestResend(l *library) (string, error) {
+	e := exchange{
+		steps: script(testserver.Status(503).Header("Retry-After", "1"), testserver.OK("")),
+		limit: 4 * time.Second,
+	}
+	var (
+		mu       sync.Mutex // guards what follows
+		failed   error
+		earliest = time.Duration(math.MaxInt64)
+		all      sync.WaitGroup
+	)
+	for range 6 {
+		all.Go(func() {
+			o, err := e.run(l)
+			mu.Lock()
+			defer mu.Unlock()
+			failed = errors.Join(failed, err)
+			if len(o.log) > 1 {
+				earliest = min(earliest, o.log[1].Time.Sub(o.log[0].Time))
+			}
+		})
+	}
+	all.Wait()
+	if earliest == math.MaxInt64 {
+		return "none", failed
+	}
+	return fmt.Sprintf("%d ms", earliest.Milliseconds()), failed
+}
+
+// lastResponse says what of the last answer is left to the caller.
+func lastResponse(l *library) (string, error) {
+	const page = "try later"
+	o, err := exchange{steps: script(testserver.Status(503).Body(page))}.run(l)
+	if err != nil || !o.answered {
+		return o.answer(), err
+	}
+	if o.err == nil {
+		return fmt.Sprintf("%s, %d bytes", o.answer(), o.read), nil
+	}
+	resp := l.carriedBy(o.err)
+	if resp == nil {
+		return o.answer(), nil
+	}
+	defer resp.Body.Close()
+	n, _ := io.Copy(io.Discard, io.LimitReader(resp.Body, readMost))
+	return fmt.Sprintf("error with a %d, %d bytes", resp.StatusCode, n), nil
+}
+
+// connections sends 40 requests, one after the other, through one client. Each
+// answer that the caller gets is read to its end and closed.
+func connections(l *library) (string, error) {
+	srv, err := testserver.New(testserver.Config{}, testserver.Status(503).Body(strings.Repeat("x", 32<<10)))
+	if err != nil {
+		return "", err
+	}
+	defer srv.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	client := l.newClient(srv.Transport(), shortDelay)
+	for range 40 {
+		o := exchange{}.ask(ctx, client, srv.URL)
+		if resp := l.carriedBy(o.err); resp != nil {
+			_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, readMost))
+			resp.Body.Close()
+		}
+	}
+	return fmt.Sprintf("%d; %d", srv.Arrivals(), srv.Conns()), ctx.Err()
+}
+
+// cutBody says how much of a cut body the caller can read, and how it ends.
+func cutBody(l *library) (string, error) {
+	whole := testserver.Content(testserver.Pattern(1<<20), `"v1"`)
+	o, err := exchange{steps: script(whole.CutAt(256<<10, testserver.Close), whole)}.run(l)
+	switch {
+	case err != nil || o.err != nil || !o.answered:
+		return o.answer(), err
+	case o.readErr != nil:
+		return fmt.Sprintf("%d, then an error; %d", o.read, o.sends), nil
+	}
+	return fmt.Sprintf("%d; %d", o.read, o.sends), nil
+}
+
+// upgrade says whether a switched connection can be written to.
+func upgrade(l *library) (string, error) {
+	o, err := exchange{
+		header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}},
+		steps:  script(testserver.SwitchProtocols("echo")),
+	}.run(l)
+	if err != nil || o.err != nil || !o.answered {
+		return o.answer(), err
+	}
+	if _, ok := o.resp.Body.(io.Writer); ok {
+		return "yes", nil
+	}
+	return "no", nil
+}
+
+// uploadCost says what an upload costs in memory.
+func uploadCost(l *library) (string, error) {
+	u, err := upload(l, uploadSize)
+	return fmt.Sprintf("%d; %.1f MiB", u.before, mebi(u.peak)), err
+}

@@ -1,0 +1,142 @@
+// What does a large upload that cannot be rewound cost?
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+)
+
+const uploadSize = 64 << 20
+
+// An uploaded is what an upload was seen to cost.
+type uploaded struct {
+	before int64 // bytes read from the source before the first byte of the request was written
+	peak   int64 // the most that the heap grew, client and server, garbage included
+}
+
+// upload posts size bytes from a pipe to a server of its own.
+func upload(l *library, size int64) (uploaded, error) {
+	srv, err := testserver.New(testserver.Config{}, testserver.OK(""))
+	if err != nil {
+		return uploaded{}, err
+	}
+	defer srv.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+
+	body := newSource(size)
+	var before atomic.Int64
+	base := srv.Transport()
+	base.DialContext = onFirstWrite(func() { before.Store(body.read.Load()) })
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, body)
+	if err != nil {
+		return uploaded{}, err
+	}
+	client := l.newClient(base, shortDelay)
+	peak := watchHeap()
+	resp, err := client.Do(req)
+	grown := peak()
+	if err != nil {
+		return uploaded{}, err
+	}
+	defer resp.Body.Close()
+	if log := srv.Log(); len(log) != 1 || log[0].BodyLength != size {
+		return uploaded{}, fmt.Errorf("%s: the upload did not arrive whole and once", l.name)
+	}
+	return uploaded{before: before.Load(), peak: grown}, nil
+}
+
+// A source is the reading end of a pipe that counts what is read.
+type source struct {
+	*io.PipeReader
+	read atomic.Int64
+}
+
+// newSource gives size bytes in pieces of 32 KiB.
+func newSource(size int64) *source {
+	r, w := io.Pipe()
+	go func() {
+		piece := make([]byte, 32<<10)
+		for left := size; left > 0; left -= int64(len(piece)) {
+			if _, err := w.Write(piece[:min(left, int64(len(piece)))]); err != nil {
+				return
+			}
+		}
+		_ = w.Close()
+	}()
+	return &source{PipeReader: r}
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.PipeReader.Read(p)
+	s.read.Add(int64(n))
+	return n, err
+}
+
+// onFirstWrite dials connections of which the first write calls f, once.
+func onFirstWrite(f func()) func(context.Context, string, string) (net.Conn, error) {
+	once := sync.OnceFunc(f)
+	var d net.Dialer
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &writeConn{conn, once}, nil
+	}
+}
+
+type writeConn struct {
+	net.Conn
+	first func()
+}
+
+func (c *writeConn) Write(p []byte) (int, error) {
+	c.first()
+	return c.Conn.Write(p)
+}
+
+// watchHeap looks at the heap every millisecond until the function it returns
+// is called, which reports by how many bytes it grew at most.
+func watchHeap() func() int64 {
+	runtime.GC()
+	start := heap()
+	stop, most := make(chan struct{}), make(chan int64)
+	go func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		peak := start
+		for {
+			select {
+			case <-tick.C:
+				peak = max(peak, heap())
+			case <-stop:
+				most <- max(peak, heap()) - start
+				return
+			}
+		}
+	}()
+	return func() int64 {
+		close(stop)
+		return <-most
+	}
+}
+
+func heap() int64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
+}
+
+func mebi(n int64) float64 { return float64(n) / (1 << 20) }
