@@ -8,8 +8,15 @@
 //
 // The files:
 //
-//	key.go    which host is this request for?
-//	table.go  the state of that host, found without a lock; eviction
-//	state.go  what is kept per host
-//	rate.go   client-side rate limit
+//	key.go       which host is this request for?
+//	table.go     the state of that host, found without a lock; eviction
+//	state.go     what is kept per host
+//	wait.go      how a request waits its turn when no machine sleeps
+//	scope.go     whose requests are these? the credentials, as a hash
+//	cooldown.go  the server said "try later": who waits, and how do they return?
+//	pacing.go    the server's own quota, spread over its window
+//	rate.go      how many requests per second may this client send?
+//	gate.go      how many may be in flight?
+//	latency.go   how long do answers take, lately?
+//	budget.go    may one more retry be sent?
 package host

@@ -98,8 +98,9 @@ func (t *Table[R]) hash(key Key) uint64 { return maphash.String(t.seed, key.Host
 // find walks the chain without a lock.
 func (t *Table[R]) find(key Key, hash uint64) *State[R] {
 	buckets := *t.buckets.Load()
+	scheme, name := key.coded()
 	for s := buckets[hash&uint64(len(buckets)-1)].first.Load(); s != nil; s = s.next.Load() {
-		if s.hash == hash && s.Key == key {
+		if s.hash == hash && s.scheme == scheme && s.name == name {
 			return s
 		}
 	}
@@ -149,7 +150,7 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
 		t.ring[t.victim()] = new
 	}
 	t.link(*t.buckets.Load(), s)
-	t.last.Store(&spelled[R]{scheme: s.Key.Scheme, host: spelling(s.Key, u), state: s})
+	t.last.Store(&spelled[R]{scheme: s.Key().Scheme, host: spelling(s.Key(), u), state: s})
 	return s
 }
 

@@ -45,6 +45,17 @@ func TestTableFindsOneStatePerHost(t *testing.T) {
 	assert.Equal(t, 5, n)
 }
 
+func TestStateFillsOneCacheLine(t *testing.T) {
+	assert.EqualValues(t, 64, unsafe.Sizeof(State[int]{}))
+}
+
+func TestStateKnowsItsKey(t *testing.T) {
+	table := NewTable[int](0)
+	for _, u := range []string{"http://a.test:81", "https://a.test", "ftp://a.test", "x://[::1]:5"} {
+		assert.Equal(t, u, table.Acquire(urlOf(u)).Key().String())
+	}
+}
+
 func TestTableIsBounded(t *testing.T) {
 	table := NewTable[int](100)
 	for i := range 10_000 {
@@ -111,7 +122,7 @@ func TestTableUnderConcurrency(t *testing.T) {
 	}
 	wg.Wait()
 	assert.LessOrEqual(t, table.Len(), 64)
-	table.All(func(s *State[int]) { assert.Zero(t, s.InFlight(), s.Key) })
+	table.All(func(s *State[int]) { assert.Zero(t, s.InFlight(), s.Key()) })
 }
 
 func TestAcquireAllocatesNothing(t *testing.T) {

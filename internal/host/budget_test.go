@@ -1,0 +1,323 @@
+package host
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+func TestBudget(t *testing.T) {
+	const never = -1
+	type step struct {
+		at       time.Duration
+		requests int
+		take     int // how many are asked for
+		want     int // how many are granted
+		refund   int
+	}
+	tests := []struct {
+		name  string
+		conf  BudgetConfig
+		steps []step
+	}{
+		{"a burst of 30 without any request", BudgetConfig{}, []step{
+			{take: 40, want: 30},
+		}},
+		{"3 per second come back, 30 at most", BudgetConfig{}, []step{
+			{take: 40, want: 30},
+			{at: 999 * time.Millisecond, take: 9, want: 2},
+			{at: 1001 * time.Millisecond, take: 9, want: 1},
+			{at: time.Hour, take: 40, want: 30},
+		}},
+		{"five requests earn a retry", BudgetConfig{}, []step{
+			{take: 30, want: 30},
+			{requests: 4, take: 1, want: 0},
+			{requests: 1, take: 2, want: 1},
+			{requests: 5000, take: 2000, want: 30}, // saved up to the burst only
+		}},
+		{"fractions add up exactly", BudgetConfig{Ratio: 0.1, PerSecond: never}, []step{
+			{take: 10, want: 10},
+			{requests: 9, take: 1, want: 0},
+			{requests: 1, take: 2, want: 1},
+			{requests: 7, take: 1, want: 0},
+			{requests: 3, take: 2, want: 1},
+		}},
+		{"a request a minute keeps its five retries", BudgetConfig{}, []step{
+			{requests: 1, take: 5, want: 5},
+			{at: 1 * time.Minute, requests: 1, take: 5, want: 5},
+			{at: 2 * time.Minute, requests: 1, take: 5, want: 5},
+			{at: 3 * time.Minute, requests: 1, take: 5, want: 5},
+		}},
+		{"after an outage a single failure is retried again", BudgetConfig{}, []step{
+			{requests: 1000, take: 5000, want: 30},
+			{at: 10 * time.Second, requests: 1000, take: 5000, want: 30},
+			{at: 10*time.Second + 334*time.Millisecond, take: 1, want: 1},
+		}},
+		{"a refund can be taken again", BudgetConfig{}, []step{
+			{take: 31, want: 30, refund: 3},
+			{take: 9, want: 3, refund: 3},
+			{at: time.Hour, take: 40, want: 30, refund: 1},
+		}},
+		{"a refund does not overfill", BudgetConfig{}, []step{
+			{take: 1, want: 1},
+			{at: time.Second, refund: 1},
+			{at: time.Second, take: 40, want: 30},
+		}},
+		{"floor off", BudgetConfig{PerSecond: never}, []step{
+			{take: 99, want: 10},
+			{at: time.Hour, take: 1, want: 0},
+			{at: time.Hour, requests: 10, take: 9, want: 2},
+		}},
+		{"ratio off", BudgetConfig{Ratio: never}, []step{
+			{requests: 1000, take: 99, want: 30},
+			{requests: 1000, at: time.Second, take: 99, want: 3},
+		}},
+		{"both off: no budget", BudgetConfig{Ratio: never, PerSecond: never}, []step{
+			{take: 9999, want: 9999},
+		}},
+		{"never less than one", BudgetConfig{PerSecond: 0.01}, []step{
+			{take: 2, want: 1},
+			{at: 99 * time.Second, take: 1, want: 0},
+			{at: 100 * time.Second, take: 2, want: 1},
+		}},
+		{"time that runs backwards earns nothing", BudgetConfig{}, []step{
+			{at: time.Hour, take: 40, want: 30},
+			{at: 0, take: 1, want: 0},
+			{at: time.Hour + 334*time.Millisecond, take: 9, want: 1},
+		}},
+		{"the end of time", BudgetConfig{}, []step{
+			{take: 40, want: 30},
+			{at: math.MaxInt64, take: 40, want: 30},
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var b Budget
+			for i, s := range tt.steps {
+				for range s.requests {
+					b.Request()
+				}
+				got := 0
+				for range s.take {
+					if b.Take(s.at, tt.conf) {
+						got++
+					}
+				}
+				if got != s.want {
+					t.Errorf("step %d: %d granted, want %d", i, got, s.want)
+				}
+				for range s.refund {
+					b.Refund()
+				}
+			}
+		})
+	}
+}
+
+func TestBudgetLeft(t *testing.T) {
+	var b Budget
+	if got := b.Left(0, BudgetConfig{}); got != 30 {
+		t.Errorf("new: %v", got)
+	}
+	b.Take(0, BudgetConfig{})
+	b.Request()
+	if got := b.Left(0, BudgetConfig{}); got != 29.2 {
+		t.Errorf("after one retry and one request: %v", got)
+	}
+	if got := b.Left(0, BudgetConfig{Ratio: -1, PerSecond: -1}); !math.IsInf(got, 1) {
+		t.Errorf("off: %v", got)
+	}
+}
+
+func TestBudgetCountTo(t *testing.T) {
+	var b Budget
+	b.requests.Store(1<<40 - 2)
+	for _, tt := range []struct{ total, want uint64 }{
+		{1<<40 - 1, 1<<40 - 1},
+		{1<<40 - 3, 1<<40 - 1}, // overtaken
+		{1, 1<<40 + 1},         // the owner's count wrapped
+		{1, 1<<40 + 1},
+		{11, 1<<40 + 11},
+	} {
+		b.CountTo(tt.total)
+		if got := b.requests.Load(); got != tt.want {
+			t.Errorf("after %#x: %#x, want %#x", tt.total, got, tt.want)
+		}
+	}
+}
+
+// An entry of a trace: what happened and when.
+type budgetEntry struct {
+	at       time.Duration
+	requests int
+	retries  int // taken, less what was refunded
+}
+
+// checkBudget looks at all windows that begin and end with an entry, which
+// include the worst ones.
+func checkBudget(t *testing.T, trace []budgetEntry) {
+	t.Helper()
+	for i := range trace {
+		requests, retries := 0, 0
+		for _, e := range trace[i:] {
+			requests += e.requests
+			retries += e.retries
+			bound := 0.2*float64(requests) + 30 + 3*(e.at-trace[i].at).Seconds()
+			if float64(retries) > bound+1e-6 {
+				t.Fatalf("window %v to %v: %d retries, %d requests, bound %v", trace[i].at, e.at, retries, requests, bound)
+			}
+		}
+	}
+}
+
+// runBudget replays a trace, one byte per step, and returns what happened. It
+// compares each answer with a bucket that is filled eagerly.
+func runBudget(t *testing.T, steps []byte) []budgetEntry {
+	var (
+		b     Budget
+		now   time.Duration
+		trace []budgetEntry
+		taken int
+		level = 30.0 // of the eager bucket
+	)
+	earn := func(n float64) { level = min(30, level+n) }
+	for _, s := range steps {
+		e := budgetEntry{}
+		switch n := int(s >> 3); s & 7 {
+		case 0, 1:
+			for range n {
+				b.Request()
+				earn(0.2)
+			}
+			e.requests = n
+		case 2, 3, 4:
+			for range n {
+				got := b.Take(now, BudgetConfig{})
+				if math.Abs(level-1) > 1e-6 && got != (level >= 1) {
+					t.Fatalf("at %v: granted %v with %v in the bucket", now, got, level)
+				}
+				if got {
+					level--
+					taken++
+					e.retries++
+				}
+			}
+		case 5:
+			for range min(n, taken) {
+				b.Refund()
+				earn(1)
+				taken--
+				e.retries--
+			}
+		case 6:
+			d := time.Duration(n) * 7 * time.Millisecond
+			now += d
+			earn(3 * d.Seconds())
+		case 7:
+			d := time.Duration(n*n) * 11 * time.Millisecond
+			now += d
+			earn(3 * d.Seconds())
+		}
+		e.at = now
+		trace = append(trace, e)
+	}
+	return trace
+}
+
+func TestBudgetHoldsInEveryWindow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		steps := make([]byte, 400)
+		for i := range steps {
+			steps[i] = byte(rng.Uint32())
+		}
+		checkBudget(t, runBudget(t, steps))
+	}
+}
+
+func FuzzBudget(f *testing.F) {
+	f.Add([]byte{0xf8, 0xfa, 0xff, 0xfa, 0x10, 0xfd, 0xfa})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		checkBudget(t, runBudget(t, steps[:min(len(steps), 1000)]))
+	})
+}
+
+// A host that fails always, with a 1 ms back-off and four retries each: in
+// sequence and in parallel the sends stay within the bound.
+func TestBudgetInAnOutage(t *testing.T) {
+	for _, parallel := range []bool{false, true} {
+		var b Budget
+		var now time.Duration
+		sends := 1000
+		retries := func() {
+			for range 4 {
+				if !b.Take(now, BudgetConfig{}) {
+					return
+				}
+				sends++
+				if !parallel {
+					now += time.Millisecond
+				}
+			}
+		}
+		if parallel {
+			for range 1000 {
+				b.Request()
+			}
+		}
+		for range 1000 {
+			if !parallel {
+				b.Request()
+			}
+			retries()
+		}
+		if bound := 1.2*1000 + 30 + 3*now.Seconds(); float64(sends) > bound {
+			t.Errorf("parallel %v: %d sends, bound %v", parallel, sends, bound)
+		}
+	}
+}
+
+func TestBudgetConcurrently(t *testing.T) {
+	var b Budget
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	taken := 0
+	for i := range 1000 {
+		wg.Go(func() {
+			n := 0
+			for j := range 10 {
+				b.Request()
+				if b.Take(time.Duration(i*j)*time.Microsecond, BudgetConfig{}) {
+					n++
+				}
+			}
+			mu.Lock()
+			taken += n
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if most := 0.2*10_000 + 30 + 3*0.009; float64(taken) > most || taken < 500 {
+		t.Errorf("%d retries, want at most %v, and not few", taken, most)
+	}
+}
+
+func TestBudgetCosts(t *testing.T) {
+	var b Budget
+	if n := testing.AllocsPerRun(100, func() { b.Request(); b.Take(0, BudgetConfig{}) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if n := unsafe.Sizeof(b); n > 48 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+func BenchmarkBudgetRequest(b *testing.B) {
+	var budget Budget
+	for b.Loop() {
+		budget.Request()
+	}
+}

@@ -1,0 +1,190 @@
+package host
+
+import (
+	"context"
+	"hash/maphash"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// waitAt is the loop's part: it asks until it may go, is refused or gives up.
+func waitAt(ctx context.Context, start time.Time, w *Waiter, ask func(now time.Duration) Answer, leave func()) Verb {
+	for {
+		now := time.Since(start)
+		a := ask(now)
+		if a.Verb != Wait {
+			return a.Verb
+		}
+		var alarm <-chan time.Time
+		if a.Ask != Never {
+			timer := time.NewTimer(a.Ask - now)
+			defer timer.Stop()
+			alarm = timer.C
+		}
+		select {
+		case <-w.Ready:
+		case <-alarm:
+		case <-ctx.Done():
+			leave()
+			return Refuse
+		}
+	}
+}
+
+// A thousand goroutines go through all machines at once, in virtual time, some
+// of them giving up on the way. Everybody comes to an end, and nothing is left
+// over.
+func TestThousandGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			start    = time.Now()
+			cooldown Cooldown
+			gate     Gate
+			budget   Budget
+			latency  Latency
+			pacing   Pacing
+			rate     = NewRate(RateConfig{PerSecond: 200, Burst: 10, Adaptive: true})
+			sent     atomic.Int64
+			most     atomic.Int64
+			inside   atomic.Int64
+			gaveUp   atomic.Int64
+			wg       sync.WaitGroup
+		)
+		one := func(rng *rand.Rand, key uint64) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+rng.IntN(60_000))*ms)
+			defer cancel()
+			w := NewWaiter()
+			budget.Request()
+			var pass Pass
+			for n := range 4 {
+				in := waitAt(ctx, start, w, func(now time.Duration) Answer { return cooldown.Enter(now, key, w) }, func() { cooldown.Leave(key, w) }) == Go &&
+					waitAt(ctx, start, w, func(now time.Duration) Answer { return pacing.Enter(now, key, w, PacingConfig{}) }, func() { pacing.Leave(key, w) }) == Go &&
+					waitAt(ctx, start, w, func(now time.Duration) Answer {
+						a := gate.Enter(now, &pass, w, GateConfig{})
+						if a.Verb == Go && !rate.Take(start.Add(now)) {
+							gate.Return(&pass, w)
+							return Answer{Verb: Wait, Ask: now + rate.Peek(start.Add(now))}
+						}
+						return a
+					}, func() { gate.Leave(w) }) == Go
+				if !in {
+					gaveUp.Add(1)
+					return
+				}
+				at := time.Since(start)
+				sent.Add(1)
+				if n := inside.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				time.Sleep(time.Duration(1+rng.IntN(50)) * ms)
+				inside.Add(-1)
+				now := time.Since(start)
+				latency.Record(now - at)
+				latency.Quantile(0.98)
+				pacing.Note(now, key, int64(rng.IntN(100)), 100, time.Duration(rng.IntN(5))*sec, PacingConfig{})
+				result := Success
+				if rng.IntN(8) == 0 {
+					result = Result(rng.IntN(4))
+				}
+				gate.Result(now, &pass, result)
+				gate.Done(now, &pass)
+				switch result {
+				case Success, Neutral:
+					cooldown.Answered(now, key, at, true)
+					rate.Succeeded(start.Add(now))
+					return
+				case Failed:
+					cooldown.Hold(now, key, Code(rng.IntN(2)), time.Duration(rng.IntN(2000))*ms, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					rate.Throttled(start.Add(now), start.Add(at))
+				}
+				if n == 3 || !budget.Take(now, BudgetConfig{}) {
+					return
+				}
+				if rng.IntN(10) == 0 {
+					budget.Refund()
+					return
+				}
+				time.Sleep(time.Duration(rng.IntN(100)) * ms)
+			}
+		}
+		for i := range uint64(1000) {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(i, 1))
+				for range 5 {
+					one(rng, i%7)
+					cooldown.Holds(time.Since(start))
+					gate.State()
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("%d sends, at most %d at once, %d gave up, after %v", sent.Load(), most.Load(), gaveUp.Load(), time.Since(start))
+		if got := gate.State(); got.InFlight != 0 || got.Waiting != 0 {
+			t.Errorf("%+v", got)
+		}
+		if sent.Load() < 100 {
+			t.Errorf("%d sends", sent.Load())
+		}
+		time.Sleep(time.Hour)
+		cooldown.Enter(time.Since(start), 99, nil)
+		if !cooldown.Quiet() {
+			t.Error("not quiet at the end")
+		}
+	})
+}
+
+// One request is told 429 with a wait of 1 s; then 49 others start, as
+// goroutines on channels.
+func TestCooldownWithGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			start = time.Now()
+			c     Cooldown
+			mu    sync.Mutex
+			at    []time.Duration
+			wg    sync.WaitGroup
+		)
+		open := c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.5)
+		for range 50 {
+			wg.Go(func() {
+				w := NewWaiter()
+				waitAt(t.Context(), start, w, func(now time.Duration) Answer { return c.Enter(now, 1, w) }, nil)
+				now := time.Since(start)
+				mu.Lock()
+				at = append(at, now)
+				mu.Unlock()
+				time.Sleep(20 * ms)
+				c.Answered(time.Since(start), 1, now, true)
+			})
+		}
+		wg.Wait()
+		if len(at) != 50 || at[0] != open || at[1] == open || at[49] > open+300*ms {
+			t.Errorf("held until %v, arrivals at %v", open, at)
+		}
+	})
+}
+
+// An idle host: what is always there, and what comes with the first hold.
+func TestFirstTryCosts(t *testing.T) {
+	var (
+		b    Budget
+		c    Cooldown
+		p    Pacing
+		seed = maphash.MakeSeed()
+		h    = http.Header{"Authorization": {"Bearer abc"}}
+	)
+	if n := testing.AllocsPerRun(100, func() {
+		b.Request()
+		if !c.Quiet() || !p.Quiet() {
+			t.Error("not quiet")
+		}
+		Scope(seed, h)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

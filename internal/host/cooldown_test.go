@@ -1,0 +1,504 @@
+package host
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
+
+// exact has no jitter.
+var exact = CooldownConfig{Spread: -1}
+
+func mustPass(t *testing.T, c *Cooldown, now time.Duration, key uint64, w *Waiter) {
+	t.Helper()
+	if a := c.Enter(now, key, w); a.Verb != Go {
+		t.Fatalf("at %v: %+v, want Go", now, a)
+	}
+}
+
+func mustHold(t *testing.T, c *Cooldown, now time.Duration, key uint64, w *Waiter, until time.Duration) {
+	t.Helper()
+	if a := c.Enter(now, key, w); a.Verb != Wait || a.Until != until {
+		t.Fatalf("at %v: %+v, want Wait until %v", now, a, until)
+	}
+}
+
+func TestCooldownHoldsAScope(t *testing.T) {
+	var c Cooldown
+	if !c.Quiet() {
+		t.Error("new and not quiet")
+	}
+	mustPass(t, &c, 0, 1, nil)
+	if got := c.Hold(0, 1, TooMany, sec, exact, 0); got != sec {
+		t.Errorf("held until %v", got)
+	}
+	if c.Quiet() {
+		t.Error("quiet with a hold")
+	}
+	mustHold(t, &c, 1, 1, nil, sec)
+	mustHold(t, &c, sec-1, 1, nil, sec)
+	mustPass(t, &c, sec-1, 2, nil) // another scope
+	mustPass(t, &c, sec, 1, nil)
+	if until, refused := c.Held(sec/2, 1); until != sec || refused {
+		t.Errorf("held until %v, refused %v", until, refused)
+	}
+	if until, _ := c.Held(sec, 1); until != 0 {
+		t.Errorf("held until %v", until)
+	}
+	if n, until := c.Holds(0); n != 1 || until != sec {
+		t.Errorf("%d holds until %v", n, until)
+	}
+	// The ramp is gone after 10 s, and with it all that was known.
+	mustPass(t, &c, 11*sec, 3, nil)
+	if !c.Quiet() {
+		t.Error("not quiet after the ramp")
+	}
+}
+
+func TestCooldownExtends(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		hold func(c *Cooldown)
+		want time.Duration // the hold's end
+	}{
+		{"a wait of nothing holds nothing", func(c *Cooldown) {
+			c.Hold(0, 1, TooMany, 0, exact, 0)
+			c.Hold(0, 1, TooMany, -sec, exact, 0)
+		}, 0},
+		{"a longer wait extends", func(c *Cooldown) {
+			c.Hold(0, 1, TooMany, sec, exact, 0)
+			c.Hold(0, 1, TooMany, 3*sec, exact, 0)
+		}, 3 * sec},
+		{"a shorter wait does not shorten", func(c *Cooldown) {
+			c.Hold(0, 1, TooMany, 3*sec, exact, 0)
+			c.Hold(sec, 1, TooMany, sec, exact, 0)
+		}, 3 * sec},
+		{"nor does one of the other code", func(c *Cooldown) {
+			c.Hold(0, 1, Unavailable, 3*sec, exact, 0)
+			c.Hold(0, 1, TooMany, sec, exact, 0)
+		}, 3 * sec},
+		{"never longer than Max", func(c *Cooldown) {
+			c.Hold(0, 1, TooMany, 365*24*time.Hour, exact, 0)
+		}, time.Minute},
+		{"without Max as long as asked", func(c *Cooldown) {
+			c.Hold(0, 1, TooMany, time.Hour, CooldownConfig{Max: -1, Spread: -1}, 0)
+		}, time.Hour},
+		{"no overflow", func(c *Cooldown) {
+			c.Hold(sec, 1, TooMany, Never, CooldownConfig{Max: -1, Spread: -1}, 0)
+		}, Never},
+		{"jitter goes upward, by half the wait", func(c *Cooldown) {
+			c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.5)
+		}, 1250 * ms},
+		{"and by a second at most", func(c *Cooldown) {
+			c.Hold(0, 1, TooMany, 30*sec, CooldownConfig{}, 0.5)
+		}, 30*sec + 500*ms},
+		{"one jitter per run of holds", func(c *Cooldown) {
+			c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.5)
+			c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.9)
+			c.Hold(sec, 1, TooMany, sec, CooldownConfig{}, 0.9)
+		}, 2250 * ms},
+		{"a spread of one's own", func(c *Cooldown) {
+			c.Hold(0, 1, TooMany, sec, CooldownConfig{Spread: 10 * sec}, 0.5)
+		}, 6 * sec},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c Cooldown
+			tt.hold(&c)
+			if until, _ := c.Held(0, 1); until != tt.want {
+				t.Errorf("held until %v, want %v", until, tt.want)
+			}
+		})
+	}
+}
+
+func TestCooldownRefuses(t *testing.T) {
+	conf := CooldownConfig{Max: time.Minute, Stop: true, Spread: -1}
+	const year = 365 * 24 * time.Hour
+	var c Cooldown
+	w, v := NewWaiter(), NewWaiter()
+	c.Hold(0, 1, TooMany, sec, conf, 0)
+	mustHold(t, &c, 0, 1, w, sec)
+	mustHold(t, &c, 0, 1, v, sec)
+
+	c.Hold(ms, 1, TooMany, year, conf, 0)
+	for _, x := range []*Waiter{w, v} { // they hear of it at once, one after the other
+		select {
+		case <-x.Ready:
+		default:
+			t.Fatal("not woken")
+		}
+		if a := c.Enter(ms, 1, x); a.Verb != Refuse || a.Until != ms+year {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if until, refused := c.Held(sec, 1); !refused || until != ms+year {
+		t.Errorf("%v, %v", until, refused)
+	}
+	if a := c.Enter(time.Minute, 1, w); a.Verb != Refuse {
+		t.Errorf("%+v", a)
+	}
+	mustPass(t, &c, time.Minute+ms, 1, w) // then one is let through
+	mustHold(t, &c, time.Minute+ms, 1, w, time.Minute+ms+rampStep)
+	c.Leave(1, w)
+
+	// What was named by an earlier hold is not repeated.
+	c.Hold(2*time.Minute, 1, TooMany, 2*time.Minute, conf, 0)
+	if a := c.Enter(2*time.Minute, 1, w); a.Verb != Refuse || a.Until != 4*time.Minute {
+		t.Errorf("%+v", a)
+	}
+	// A wait that is not too long is waited for, in stop mode as well.
+	c.Hold(0, 2, TooMany, time.Minute, conf, 0)
+	mustHold(t, &c, 0, 2, nil, time.Minute)
+}
+
+func TestCooldownEndsEarly(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		code    Code
+		sent    time.Duration
+		success bool
+		want    time.Duration // the hold's end as seen at 2 s
+	}{
+		{"a success of one that was sent after the 503", Unavailable, 1500 * ms, true, 0},
+		{"of one that was sent before it", Unavailable, 500 * ms, true, 11 * sec},
+		{"of one that was sent in the same instant", Unavailable, sec, true, 11 * sec},
+		{"of one whose time is not known", Unavailable, 0, true, 11 * sec},
+		{"a 404 is no success here", Unavailable, 1500 * ms, false, 11 * sec},
+		{"a 429 stands", TooMany, 1500 * ms, true, 11 * sec},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c Cooldown
+			c.Hold(sec, 1, tt.code, 10*sec, exact, 0)
+			w := NewWaiter()
+			mustHold(t, &c, sec, 1, w, 11*sec)
+			c.Answered(2*sec, 1, tt.sent, tt.success)
+			if until, _ := c.Held(2*sec, 1); until != tt.want {
+				t.Errorf("held until %v, want %v", until, tt.want)
+			}
+			if tt.want == 0 {
+				<-w.Ready
+				mustPass(t, &c, 2*sec, 1, w)
+			}
+		})
+	}
+
+	t.Run("what a 429 asked stays", func(t *testing.T) {
+		var c Cooldown
+		c.Hold(0, 1, Unavailable, 10*sec, exact, 0)
+		c.Hold(0, 1, TooMany, 5*sec, exact, 0)
+		c.Answered(2*sec, 1, sec, true)
+		if until, _ := c.Held(2*sec, 1); until != 5*sec {
+			t.Errorf("held until %v", until)
+		}
+	})
+}
+
+// A cooldownRequest goes through a cooldown in virtual time.
+type cooldownRequest struct {
+	clock *clock
+	c     *Cooldown
+	key   uint64
+	onGo  func()
+	onNo  func(Answer)
+
+	w    *Waiter
+	gone bool
+}
+
+func (r *cooldownRequest) start() {
+	r.w = &Waiter{Wake: func(*Waiter) { r.clock.at(r.clock.now, r.ask) }}
+	r.ask()
+}
+
+func (r *cooldownRequest) leave() {
+	r.gone = true
+	r.c.Leave(r.key, r.w)
+}
+
+func (r *cooldownRequest) ask() {
+	if r.gone {
+		return
+	}
+	switch a := r.c.Enter(r.clock.now, r.key, r.w); a.Verb {
+	case Go:
+		r.gone = true
+		r.onGo()
+	case Refuse:
+		r.gone = true
+		r.onNo(a)
+	case Wait:
+		r.clock.at(a.Ask, r.ask)
+	}
+}
+
+// One request is told 429 with a wait of 1 s, then 49 others start. They come
+// after that second, in a ramp that their answers make steeper.
+func TestCooldownRamp(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		answer time.Duration // how long one takes; zero: none is answered
+		want   []int         // arrivals by the end of each 100 ms after the hold
+	}{
+		{"answers after 30 ms", 30 * ms, []int{15, 50}},
+		{"answers after 150 ms", 150 * ms, []int{1, 4, 7, 14, 29, 44, 50}},
+		{"no answer", 0, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var (
+				c        Cooldown
+				cl       = &clock{}
+				arrivals []time.Duration
+				order    []int
+			)
+			open := c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.3)
+			for i := range 50 {
+				r := &cooldownRequest{clock: cl, c: &c, key: 1}
+				r.onGo = func() {
+					arrivals, order = append(arrivals, cl.now), append(order, i)
+					sent := cl.now
+					if tt.answer > 0 {
+						cl.at(cl.now+tt.answer, func() { c.Answered(cl.now, 1, sent, true) })
+					}
+				}
+				cl.at(time.Duration(i)*10*ms, r.start)
+			}
+			for i, want := range tt.want {
+				cl.runTo(open + time.Duration(i+1)*100*ms - 1)
+				if got := len(arrivals); got != want {
+					t.Errorf("%d arrivals %d ms after the hold, want %d", got, (i+1)*100, want)
+				}
+			}
+			cl.runTo(open + rampTime)
+			if len(arrivals) != 50 || arrivals[0] < sec || !slices.IsSorted(order) {
+				t.Errorf("%d arrivals, the first at %v, in the order %v", len(arrivals), arrivals[0], order)
+			}
+			c.Enter(open+rampTime+sec, 9, nil)
+			if !c.Quiet() {
+				t.Error("not quiet at the end")
+			}
+		})
+	}
+}
+
+// Who waits hears of a hold that was made longer at once, and those with a
+// nearer deadline leave; the rest keep their order.
+func TestCooldownLengthened(t *testing.T) {
+	var c Cooldown
+	cl := &clock{}
+	heard := 0
+	c.Hold(0, 1, TooMany, sec, exact, 0)
+	ws := make([]*Waiter, 20)
+	for i := range ws {
+		ws[i] = &Waiter{}
+		ws[i].Wake = func(w *Waiter) {
+			cl.at(cl.now, func() {
+				if a := c.Enter(cl.now, 1, w); a.Verb == Wait && a.Until == 5*sec {
+					heard++
+				}
+			})
+		}
+		mustHold(t, &c, 0, 1, ws[i], sec)
+	}
+	cl.at(500*ms, func() { c.Hold(cl.now, 1, TooMany, 4500*ms, exact, 0) })
+	cl.runTo(500 * ms)
+	if heard != 20 {
+		t.Errorf("%d of 20 heard of it", heard)
+	}
+	mustHold(t, &c, sec, 1, ws[0], 5*sec)
+}
+
+func TestCooldownUnusedSlotsAreNotSaved(t *testing.T) {
+	var c Cooldown
+	c.Hold(0, 1, TooMany, sec, exact, 0)
+	mustPass(t, &c, 4*sec, 1, nil)
+	mustHold(t, &c, 4*sec, 1, nil, 4*sec+rampStep)
+	mustPass(t, &c, 4*sec+rampStep+30*ms, 1, nil) // a little late
+	mustHold(t, &c, 4*sec+rampStep+30*ms, 1, nil, 4*sec+2*rampStep)
+}
+
+// Answers to requests from before the hold do not make the ramp steeper, and
+// failures neither, since they are not reported.
+func TestCooldownOldAnswers(t *testing.T) {
+	var c Cooldown
+	c.Hold(sec, 1, TooMany, sec, exact, 0)
+	mustPass(t, &c, 2*sec, 1, nil)
+	for range 10 {
+		c.Answered(2*sec+ms, 1, 0, true)
+		c.Answered(2*sec+ms, 1, sec, true)
+	}
+	mustHold(t, &c, 2*sec+ms, 1, nil, 2*sec+rampStep)
+	c.Answered(2*sec+ms, 1, 2*sec, false)
+	mustPass(t, &c, 2*sec+ms, 1, nil)
+	mustPass(t, &c, 2*sec+ms, 1, nil)
+	mustHold(t, &c, 2*sec+ms, 1, nil, 2*sec+rampStep)
+}
+
+// With credentials that change with every request memory stays bounded, and
+// running holds are the last to go.
+func TestCooldownIsBounded(t *testing.T) {
+	var c Cooldown
+	for i := range uint64(10) {
+		c.Hold(0, i, TooMany, time.Hour, CooldownConfig{Max: -1, Spread: -1}, 0)
+	}
+	w := NewWaiter()
+	mustHold(t, &c, 0, 3, w, time.Hour)
+	for i := range uint64(20_000) {
+		now := time.Duration(i) * ms
+		c.Hold(now, 100+i, TooMany, 50*ms, exact, 0)
+		if n := len(c.scopes); n > maxScopes {
+			t.Fatalf("%d scopes", n)
+		}
+	}
+	for i := range uint64(10) {
+		if until, _ := c.Held(20*sec, i); until != time.Hour {
+			t.Errorf("scope %d: held until %v", i, until)
+		}
+	}
+	// Holds only: the one that ends first goes, and who waits for it hears.
+	for i := range uint64(maxScopes) {
+		c.Hold(200*sec, 1_000_000+i, TooMany, 2*time.Hour, CooldownConfig{Max: -1, Spread: -1}, 0)
+	}
+	select {
+	case <-w.Ready:
+	default:
+		t.Error("the evicted scope's waiter was not woken")
+	}
+	mustPass(t, &c, 200*sec, 3, w)
+	if n := len(c.scopes); n != maxScopes {
+		t.Errorf("%d scopes", n)
+	}
+	// One that ends sooner than all of them is not taken up.
+	c.Hold(200*sec, 5, TooMany, sec, exact, 0)
+	mustPass(t, &c, 200*sec, 5, nil)
+	// When all is over nothing is kept.
+	c.Enter(4*time.Hour, 5, nil)
+	if !c.Quiet() || c.scopes != nil {
+		t.Errorf("%d scopes at the end", len(c.scopes))
+	}
+}
+
+// Whatever happens: nobody passes during a hold, those who wait pass in order,
+// at most as many as the ramp allows, and everybody in the end.
+func runCooldown(t *testing.T, seed uint64, n int) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	var (
+		c        Cooldown
+		cl       = &clock{}
+		closed   time.Duration // an oracle without 503s: no request before this
+		waiting  []int
+		passed   int
+		left     int
+		since    time.Duration // the hold's end
+		allowed  float64       // by answers since then
+		through  int           // since then
+		lastHold time.Duration
+	)
+	for range 1 + rng.IntN(5) {
+		cl.at(time.Duration(rng.IntN(8000))*ms, func() {
+			wait := time.Duration(1+rng.IntN(3000)) * ms
+			closed = max(closed, cl.now+wait)
+			since, allowed, through = closed, 0, 0
+			lastHold = cl.now
+			c.Hold(cl.now, 1, TooMany, wait, exact, 0)
+		})
+	}
+	for i := range n {
+		cl.at(time.Duration(rng.IntN(10_000))*ms, func() {
+			r := &cooldownRequest{clock: cl, c: &c, key: 1}
+			waiting = append(waiting, i)
+			remove := func() int {
+				at := slices.Index(waiting, i)
+				waiting = slices.Delete(waiting, at, at+1)
+				return at
+			}
+			r.onGo = func() {
+				at := remove()
+				passed++
+				if cl.now < closed {
+					t.Fatalf("seed %d: %d passed at %v, held until %v", seed, i, cl.now, closed)
+				}
+				if lastHold == 0 || cl.now >= since+rampTime {
+					return
+				}
+				if at != 0 {
+					t.Fatalf("seed %d: %d passed before its turn", seed, i)
+				}
+				through++
+				if most := 1 + (cl.now-since).Seconds()*10 + allowed; float64(through) > most+1e-9 {
+					t.Fatalf("seed %d: %d passed %v after the hold, at most %v", seed, through, cl.now-since, most)
+				}
+				sent := cl.now
+				cl.at(cl.now+time.Duration(rng.IntN(400))*ms, func() {
+					if sent >= since {
+						allowed += rampGrowth
+					}
+					c.Answered(cl.now, 1, sent, true)
+				})
+			}
+			r.start()
+			if rng.IntN(3) == 0 {
+				cl.at(cl.now+time.Duration(rng.IntN(3000))*ms, func() {
+					if !r.gone {
+						remove()
+						left++
+						r.leave()
+					}
+				})
+			}
+		})
+	}
+	cl.runTo(time.Minute)
+	if passed+left != n {
+		t.Fatalf("seed %d: %d passed and %d left of %d", seed, passed, left, n)
+	}
+}
+
+func TestCooldownLetsEverybodyPass(t *testing.T) {
+	for seed := range uint64(300) {
+		runCooldown(t, seed, 100)
+	}
+}
+
+func FuzzCooldown(f *testing.F) {
+	f.Add(uint64(1), uint8(50))
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8) { runCooldown(t, seed, int(n)) })
+}
+
+func TestCooldownCosts(t *testing.T) {
+	var c Cooldown
+	if n := testing.AllocsPerRun(100, func() {
+		if !c.Quiet() {
+			t.Error("not quiet")
+		}
+		c.Held(0, 1)
+		c.Enter(0, 1, nil)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	c.Hold(0, 1, TooMany, sec, exact, 0)
+	if n := testing.AllocsPerRun(100, func() { c.Enter(0, 1, nil) }); n != 0 {
+		t.Errorf("%v allocations while held", n)
+	}
+	if n := unsafe.Sizeof(c); n > 40 {
+		t.Errorf("%d bytes", n)
+	}
+	if n := unsafe.Sizeof(scope{}); n > 128 {
+		t.Errorf("a scope has %d bytes", n)
+	}
+}
+
+func BenchmarkCooldownQuiet(b *testing.B) {
+	var c Cooldown
+	for b.Loop() {
+		if !c.Quiet() {
+			b.Fatal()
+		}
+	}
+}

@@ -1,0 +1,451 @@
+// How many requests may be in flight to a host at the same time?
+
+package host
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// The gate's constants were chosen by the storm simulation in this package's
+// tests: a server with a limit of 30 that is frozen for 20 s under 1000
+// clients.
+const (
+	gateStart = 10
+
+	// gateRoom is how many times the start the slow start of a new gate may
+	// reach, and gateDouble how many times the present limit that of a gate
+	// which has been open for a window. Without such a bound, the queue that
+	// forms while a server hangs would double the limit until the server falls
+	// over when it wakes.
+	gateRoom   = 10
+	gateDouble = 2
+
+	// gateFlights is how many whole flights must succeed for the limit to grow
+	// by one beyond the threshold. With one, as in TCP, a queue that formed
+	// during an outage drives the limit past what the server can take before
+	// the queue is worked off.
+	gateFlights = 2
+
+	// probeGap is the time from the end of one failed probe to the next.
+	probeGap = 500 * time.Millisecond
+
+	// A host fails wholesale after failRun failures in a row that took failGaps
+	// times as long as successes usually are apart, and failTime: were it only
+	// bad luck, then at random times one success in e^20 would be so late,
+	// whatever the share of requests that fail. The time keeps one event apart
+	// from an outage: when an HTTP/2 connection breaks, a whole flight fails at
+	// once and the next succeeds; failMany that are failFlights times the limit
+	// are no such event.
+	failRun     = 10
+	failGaps    = 20
+	failTime    = time.Second
+	failMany    = 100
+	failFlights = 4
+
+	// longestGap is what a longer time between two successes counts as: that
+	// may have been a pause.
+	longestGap = 5 * time.Second
+
+	// Of the places that are kept for lost requests one is given to another
+	// four times per usual gap between successes, within these bounds. Without
+	// it a few requests that hang for ever and a few that were lost could fill
+	// the limit, or a bad route keep out the good ones that would show that the
+	// host works.
+	placesPerGap = 4
+	soonestPlace = 200 * time.Millisecond
+	latestPlace  = time.Second
+
+	// useWindow is the time over which a limit that nobody uses up goes back.
+	useWindow = 10 * time.Second
+)
+
+// A GateConfig bounds a gate. Zero fields take the defaults.
+type GateConfig struct {
+	// Start is the limit at first, and where it goes back to when it is not
+	// used up. Default 10.
+	Start int
+	// Max is the highest limit. Default none.
+	Max int
+}
+
+// A Result is what a request that passed the gate says about the host.
+type Result uint8
+
+const (
+	// Neutral says nothing: the caller cancelled, a hedge lost, or the server
+	// answered that this client sends too much (429), which is not for the
+	// gate.
+	Neutral Result = iota
+	// Success is any answer of a server that works, 404 included.
+	Success
+	// Failed is an answer or error that says that the host does not work and
+	// that the request is over for it: 5xx, refused or reset connections.
+	Failed
+	// Lost is a request that was given up without an answer, by a timeout: the
+	// server may be busy with it still, or find it in its socket later.
+	Lost
+)
+
+// A Gate limits the requests in flight to a host, from the send to the end of
+// the answer's body. It is circuit breaker, bulkhead and slow start in one. The
+// rules:
+//
+//   - The limit always holds. It starts at 10 and grows only while it is used
+//     up (RFC 7661): in a slow start, by one per success, up to a threshold;
+//     beyond it by one per two flights (as in RFC 5681). The threshold is 100
+//     at first. After every 10 s without a cut the limit goes halfway back to
+//     what was used of it, not below where it started, and the threshold is
+//     twice the limit. So in health the limit stays near the real concurrency,
+//     and when a host freezes no more than that is in its queue.
+//   - When the host fails wholesale the gate closes: the limit is 1, the
+//     threshold half of what the limit was. Only what was sent since counts
+//     from then on, so there is one cut per flight at most. While the gate is
+//     closed one probe at a time is under way, the next 0.5 s after the end of
+//     one that failed. The first success opens it.
+//   - Wholesale means at least 10 failures in a row, for 20 times as long as
+//     successes usually are apart, and for a second unless they are 100. A bad
+//     route among good ones has successes in between.
+//   - A request that was Lost and has seen no success since its first round
+//     trip keeps its place until a success shows that the server works off its
+//     queue, or the gate closes. Giving the places away would send a frozen
+//     server one flight per timeout.
+//
+// Those who wait pass in the order in which they came. The zero Gate is ready.
+// All methods are safe for concurrent use.
+type Gate struct {
+	mu   sync.Mutex // guards what follows and every waiter in the line
+	line line
+
+	conf      GateConfig
+	limit     int
+	threshold int // slow start below, linear growth from here on
+	grown     int // successes towards the next step of the linear growth
+
+	// A cut begins a new epoch. Requests of older ones are no longer counted,
+	// or a few streams left over from before could keep the probes out.
+	epoch    uint32
+	inFlight int           // of this epoch
+	answered int           // in flight, and their body is being read
+	full     bool          // the limit is used up: reached, and every place since taken again
+	lost     int           // places that are kept for requests that were Lost
+	lostAt   time.Duration // when the last of them was
+	old      int           // in flight from older epochs, for the snapshot only
+
+	closed  bool
+	probe   time.Duration // while closed, no probe before this time
+	run     int           // failures since the last success
+	since   time.Duration // when the run began
+	success time.Duration // the last one
+	gap     time.Duration // from one success to the next, smoothed
+	trip    time.Duration // from a send to its success, smoothed
+
+	peak   int           // the most in flight in this window
+	window time.Duration // when it began
+	cut    bool          // whether the gate closed in it
+}
+
+// A Pass is one request's place in flight. It is filled by Enter; the zero Pass
+// is none, for which Result and Done do nothing. The gate's lock guards it.
+type Pass struct {
+	sent     time.Duration
+	epoch    uint32
+	held     bool
+	answered bool
+}
+
+// A GateState is a snapshot of a gate.
+type GateState struct {
+	Limit, InFlight, Waiting int
+	Closed                   bool
+}
+
+// Enter asks for a request to pass, and fills p when it may go. A nil w is for
+// a request that will not wait its turn: it takes no place in the line. One that
+// has to wait asks again with the same w, or leaves. The answer is never
+// Refuse.
+func (g *Gate) Enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) Answer {
+	g.mu.Lock()
+	a, next := g.enter(now, p, w, c)
+	g.mu.Unlock()
+	next.wake()
+	return a
+}
+
+// Leave gives up the place of w in the line.
+func (g *Gate) Leave(w *Waiter) {
+	g.mu.Lock()
+	var next *Waiter
+	if g.line.leave(w) {
+		next = g.line.first
+	}
+	g.mu.Unlock()
+	next.wake()
+}
+
+// Return undoes an Enter that let w go, for a request that has to wait for
+// something else first: w stands first in the line again.
+func (g *Gate) Return(p *Pass, w *Waiter) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !p.held {
+		return
+	}
+	g.release(p)
+	g.full = false
+	g.line.rejoin(w)
+}
+
+// Result says what became of a request, as soon as it is known; at most once.
+func (g *Gate) Result(now time.Duration, p *Pass, r Result) {
+	if r == Neutral {
+		return
+	}
+	g.mu.Lock()
+	switch {
+	case !p.held:
+	case r == Success:
+		g.succeed(now, p)
+	default:
+		g.fail(now, p, r)
+	}
+	next := g.head(now)
+	g.mu.Unlock()
+	next.wake()
+}
+
+// Done says that a request is no longer in flight. It may be called more than
+// once, and from several goroutines: only the first call counts.
+func (g *Gate) Done(now time.Duration, p *Pass) {
+	g.mu.Lock()
+	var next *Waiter
+	if p.held {
+		if g.closed && p.epoch == g.epoch {
+			g.probe = after(now, probeGap)
+		}
+		g.release(p)
+		next = g.head(now)
+	}
+	g.mu.Unlock()
+	next.wake()
+}
+
+// State returns a snapshot.
+func (g *Gate) State() GateState {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return GateState{
+		Limit:    g.limit,
+		InFlight: g.inFlight + g.old,
+		Waiting:  g.line.n,
+		Closed:   g.closed,
+	}
+}
+
+// enter answers w and returns who has to be woken; g.mu is held.
+func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
+	g.configure(now, c)
+	g.review(now)
+	if g.wholesale(now) {
+		g.close(now)
+		next = g.line.first // knows of no probe yet
+	}
+	if g.line.turn(w) && g.admits(now) {
+		g.line.leave(w)
+		g.inFlight++
+		g.peak = max(g.peak, g.inFlight)
+		g.full = g.full || g.inFlight+g.lost >= g.limit
+		*p = Pass{sent: now, epoch: g.epoch, held: true}
+		return Answer{}, g.head(now)
+	}
+	if w != nil {
+		g.line.join(w)
+	}
+	return g.wait(w), next
+}
+
+// wait tells w when to ask again; g.mu is held.
+func (g *Gate) wait(w *Waiter) Answer {
+	a := Answer{Verb: Wait, Ask: Never}
+	switch {
+	case g.closed && g.inFlight == 0:
+		a.Until, a.Ask = g.probe, g.probe
+	case g.lost > 0:
+		a.Ask = g.nextPlace()
+	}
+	if !g.line.turn(w) {
+		a.Ask = Never
+	}
+	return a
+}
+
+// admits reports whether one more may go, and makes room where streams take up
+// the whole limit; g.mu is held.
+func (g *Gate) admits(now time.Duration) bool {
+	if g.closed {
+		return g.inFlight == 0 && now >= g.probe
+	}
+	if g.lost > 0 && now >= g.nextPlace() {
+		g.lost--
+		g.lostAt = now
+	}
+	if g.inFlight+g.lost < g.limit {
+		return true
+	}
+	// Nobody waits for the server: all it has to do is answered and being
+	// read. No further success will come for the limit to grow by, and streams
+	// may last for ever.
+	if g.streaming() && g.limit < g.conf.Max {
+		g.limit++
+		return true
+	}
+	return false
+}
+
+func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == g.answered }
+
+// nextPlace returns when a place that is kept for a lost request is given away.
+func (g *Gate) nextPlace() time.Duration {
+	return after(g.lostAt, min(max(g.gap/placesPerGap, soonestPlace), latestPlace))
+}
+
+// head returns the first in line where there is something for it to hear.
+func (g *Gate) head(now time.Duration) *Waiter {
+	switch {
+	case g.closed && g.inFlight == 0: // may probe, or learns when
+	case !g.closed && g.lost > 0: // learns when a place comes back
+	case !g.closed && g.inFlight+g.lost < g.limit:
+	case !g.closed && g.streaming() && g.limit < g.conf.Max:
+	default:
+		return nil
+	}
+	return g.line.first
+}
+
+// succeed takes note of a success; g.mu is held.
+func (g *Gate) succeed(now time.Duration, p *Pass) {
+	g.gap += (min(max(0, now-g.success), longestGap) - g.gap) / 8
+	g.trip += (max(0, now-p.sent) - g.trip) / 8
+	g.success, g.run, g.lost = now, 0, 0
+	if p.epoch != g.epoch {
+		// Sent before the cut: the server answers again, but that is no reason
+		// to send it more than the next probe.
+		g.probe = min(g.probe, now)
+		return
+	}
+	if !p.answered {
+		p.answered = true
+		g.answered++
+	}
+	g.closed = false
+	if g.full {
+		g.grow()
+	}
+}
+
+// grow raises the limit for one success; g.mu is held.
+func (g *Gate) grow() {
+	if g.limit >= g.threshold {
+		if g.grown++; g.grown < gateFlights*g.limit {
+			return
+		}
+		g.grown = 0
+	}
+	g.limit = min(g.limit+1, g.conf.Max)
+}
+
+// fail takes note of a failure and closes the gate where it was one too many;
+// g.mu is held. What was sent before the last cut is part of what it was for.
+func (g *Gate) fail(now time.Duration, p *Pass, r Result) {
+	if p.epoch != g.epoch || g.closed {
+		return
+	}
+	if r == Lost && g.success > after(p.sent, 2*g.trip) {
+		// A success came later than its own could have been expected: the host
+		// works and the request's route does not. Those in flight when a host
+		// freezes have only seen the last successes before it.
+		return
+	}
+	began := now
+	if r == Lost { // the host has been silent for as long as it was given
+		began = p.sent
+		g.lost++
+		g.lostAt = now
+	}
+	if g.run++; g.run == 1 {
+		g.since = began
+	}
+	if g.wholesale(now) {
+		g.close(now)
+	}
+}
+
+// wholesale reports whether the failures since the last success are an outage;
+// g.mu is held.
+func (g *Gate) wholesale(now time.Duration) bool {
+	least := failTime
+	if g.run >= failMany && g.run >= failFlights*g.limit {
+		least = 0
+	}
+	return !g.closed && g.run >= failRun && now-g.since >= max(least, failGaps*g.gap)
+}
+
+func (g *Gate) close(now time.Duration) {
+	g.threshold = max(g.limit/2, 2)
+	g.limit = 1
+	g.epoch++
+	g.old += g.inFlight
+	g.inFlight, g.answered, g.lost, g.grown, g.run = 0, 0, 0, 0, 0
+	g.closed, g.cut, g.full = true, true, false
+	g.probe = after(now, probeGap)
+}
+
+// release takes p out of what is in flight; g.mu is held.
+func (g *Gate) release(p *Pass) {
+	switch {
+	case p.epoch != g.epoch:
+		g.old--
+	case p.answered:
+		g.answered--
+		fallthrough
+	default:
+		g.inFlight--
+		g.full = g.full && g.line.n > 0
+	}
+	p.held = false
+}
+
+func (g *Gate) configure(now time.Duration, c GateConfig) {
+	if c.Start <= 0 {
+		c.Start = gateStart
+	}
+	if c.Max <= 0 {
+		c.Max = math.MaxInt32
+	}
+	c.Start = min(c.Start, c.Max)
+	g.conf = c
+	if g.limit == 0 {
+		g.limit, g.threshold, g.window = c.Start, gateRoom*c.Start, now
+	}
+	g.limit = min(g.limit, c.Max)
+}
+
+// review moves the limit, once per window, halfway to what was used of it; g.mu
+// is held. A gate that was left open at a low limit because nobody pressed goes
+// back to where it started. After a pause the limit takes one step only: a host
+// that served many once may be asked to again.
+func (g *Gate) review(now time.Duration) {
+	passed := now - g.window
+	if passed < useWindow {
+		return
+	}
+	if !g.closed {
+		g.limit = min(g.limit, max(g.conf.Start, (g.limit+g.peak+1)/2))
+	}
+	if !g.closed && !g.cut {
+		g.limit = max(g.limit, g.conf.Start)
+		g.threshold = gateDouble * g.limit
+	}
+	g.peak, g.window, g.cut = g.inFlight, now, g.closed
+}

@@ -1,0 +1,670 @@
+package host
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// A visitor drives one request through a gate by hand.
+type visitor struct {
+	t    *testing.T
+	gate *Gate
+	conf GateConfig
+	pass Pass
+	w    *Waiter
+}
+
+func visit(t *testing.T, g *Gate) *visitor {
+	return &visitor{t: t, gate: g, w: NewWaiter()}
+}
+
+func (v *visitor) enter(now time.Duration) Answer { return v.gate.Enter(now, &v.pass, v.w, v.conf) }
+
+func (v *visitor) end(now time.Duration, r Result) {
+	v.gate.Result(now, &v.pass, r)
+	v.gate.Done(now, &v.pass)
+}
+
+func (v *visitor) woken() bool {
+	select {
+	case <-v.w.Ready:
+		return true
+	default:
+		return false
+	}
+}
+
+func (v *visitor) mustGo(now time.Duration) {
+	v.t.Helper()
+	if a := v.enter(now); a.Verb != Go {
+		v.t.Fatalf("at %v: %+v, want Go", now, a)
+	}
+}
+
+func (v *visitor) mustWait(now, ask time.Duration) {
+	v.t.Helper()
+	if a := v.enter(now); a.Verb != Wait || a.Ask != ask {
+		v.t.Fatalf("at %v: %+v, want Wait until %v", now, a, ask)
+	}
+}
+
+// fill sends n requests.
+func fill(t *testing.T, g *Gate, now time.Duration, n int) []*visitor {
+	t.Helper()
+	vs := make([]*visitor, n)
+	for i := range vs {
+		vs[i] = visit(t, g)
+		vs[i].mustGo(now)
+	}
+	return vs
+}
+
+// closeGate makes a gate with the start limit fail wholesale; it is closed at
+// that time.
+func closeGate(t *testing.T, g *Gate, at time.Duration) {
+	t.Helper()
+	g.gap = 0 // as if there had been much traffic before
+	for _, v := range fill(t, g, at-2*time.Second, 10) {
+		v.end(at, Lost)
+	}
+	if !g.State().Closed {
+		t.Fatalf("not closed: %+v", g.State())
+	}
+}
+
+func wantLimit(t *testing.T, g *Gate, want int) {
+	t.Helper()
+	if got := g.State().Limit; got != want {
+		t.Fatalf("limit %d, want %d", got, want)
+	}
+}
+
+func TestGateStartsAtTenAndHolds(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	waiting := make([]*visitor, 5)
+	for i := range waiting {
+		waiting[i] = visit(t, &g)
+		waiting[i].mustWait(0, Never)
+	}
+	if a := g.Enter(0, new(Pass), nil, GateConfig{}); a.Verb != Wait || g.State().Waiting != 5 {
+		t.Errorf("one that does not wait: %+v, %+v", a, g.State())
+	}
+	in[0].end(1, Neutral)
+	if !waiting[0].woken() || waiting[1].woken() {
+		t.Error("not the first was woken, or not alone")
+	}
+	newcomer := visit(t, &g)
+	newcomer.mustWait(1, Never) // though a place is free: it is the first one's
+	waiting[0].mustGo(1)
+	if waiting[1].woken() {
+		t.Error("the second was woken without a place")
+	}
+	g.Leave(waiting[1].w) // gave up
+	in[1].end(2, Neutral)
+	waiting[2].mustGo(2)
+	if got := g.State(); got != (GateState{Limit: 10, InFlight: 10, Waiting: 3}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestGateLeaveHandsTheTurnOn(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	a, b := visit(t, &g), visit(t, &g)
+	a.mustWait(0, Never)
+	b.mustWait(0, Never)
+	in[0].end(1, Neutral) // wakes a, which is just giving up
+	g.Leave(a.w)
+	if !b.woken() {
+		t.Fatal("b was not woken")
+	}
+	b.mustGo(1)
+	g.Leave(a.w) // harmless
+	g.Leave(b.w)
+}
+
+func TestGateGrowsOnlyInFullUse(t *testing.T) {
+	var g Gate
+	for i := range 1000 {
+		v := fill(t, &g, time.Duration(i), 1)[0]
+		v.end(time.Duration(i), Success)
+	}
+	wantLimit(t, &g, 10)
+
+	in := fill(t, &g, 1000, 9)
+	for _, v := range in {
+		v.end(1000, Success)
+	}
+	wantLimit(t, &g, 10)
+
+	in = fill(t, &g, 1000, 10)
+	waiting := visit(t, &g)
+	waiting.mustWait(1000, Never)
+	in[0].end(1001, Success)
+	wantLimit(t, &g, 11)
+}
+
+// flight lets the limit be used up by successes once and returns the limit
+// after it.
+func flight(t *testing.T, g *Gate, now time.Duration) int {
+	t.Helper()
+	in := fill(t, g, now, g.State().Limit)
+	next := visit(t, g) // somebody always waits: it is in full use
+	next.mustWait(now, Never)
+	for _, v := range in {
+		v.end(now, Success)
+	}
+	g.Leave(next.w)
+	return g.State().Limit
+}
+
+func TestGateSlowStartThenLinear(t *testing.T) {
+	var g Gate
+	fill(t, &g, 0, 1)[0].end(0, Success)
+	g.limit = 40
+	for _, v := range fill(t, &g, time.Second, 40) {
+		v.end(3*time.Second, Lost)
+	}
+	wantLimit(t, &g, 1)
+	var limits []int
+	now := 3*time.Second + probeGap
+	for range 14 {
+		limits = append(limits, flight(t, &g, now))
+		now += 100 * time.Millisecond
+	}
+	want := []int{2, 4, 8, 16, 20, 20, 21, 21, 22, 22, 23, 23, 24, 24}
+	if !slices.Equal(limits, want) {
+		t.Errorf("limits %v, want %v", limits, want)
+	}
+}
+
+func TestGateProbes(t *testing.T) {
+	var g Gate
+	const cut = 10 * time.Second
+	closeGate(t, &g, cut)
+	a, b, c := visit(t, &g), visit(t, &g), visit(t, &g)
+	a.mustWait(cut, cut+probeGap)
+	b.mustWait(cut, Never) // a is asked first
+	a.mustGo(cut + probeGap)
+	b.mustWait(cut+probeGap, Never)
+	c.mustWait(cut+probeGap, Never)
+
+	end := cut + probeGap + 2*time.Second
+	a.end(end, Lost)
+	if !b.woken() || c.woken() {
+		t.Error("the next probe was not woken, or not alone")
+	}
+	b.mustWait(end, end+probeGap)
+	b.mustGo(end + probeGap)
+	end += probeGap + time.Millisecond
+	b.end(end, Failed)
+	if !c.woken() {
+		t.Error("c was not woken")
+	}
+	c.mustWait(end, end+probeGap)
+	c.mustGo(end + probeGap)
+	c.end(end+probeGap, Success)
+	if got := g.State(); got.Closed || got.Limit != 2 {
+		t.Errorf("after a success: %+v", got)
+	}
+}
+
+// The gap between probes is well below the second that is allowed.
+func TestGateProbeGap(t *testing.T) {
+	if probeGap > time.Second {
+		t.Error(probeGap)
+	}
+}
+
+func TestGateCutsOncePerFlight(t *testing.T) {
+	var g Gate
+	fill(t, &g, 0, 1)[0].end(0, Success)
+	g.limit = 40
+	in := fill(t, &g, 0, 40)
+	for _, v := range in[:36] {
+		v.end(2*time.Second, Lost)
+	}
+	wantLimit(t, &g, 1)
+	if g.threshold != 20 {
+		t.Errorf("threshold %d", g.threshold)
+	}
+	probe := visit(t, &g)
+	probe.mustGo(3 * time.Second)
+	probe.end(3*time.Second, Success)
+	wantLimit(t, &g, 2)
+	for _, v := range in[36:38] { // they were sent before the cut
+		v.end(3*time.Second, Lost)
+	}
+	wantLimit(t, &g, 2)
+	if g.threshold != 20 {
+		t.Errorf("threshold %d", g.threshold)
+	}
+	for _, v := range in[38:] {
+		v.end(3*time.Second, Success)
+	}
+	wantLimit(t, &g, 2) // nor do they make it grow
+	if got := g.State().InFlight; got != 0 {
+		t.Errorf("%d in flight", got)
+	}
+}
+
+// Streams that were open before the cut neither count as probes nor keep them
+// out; an answer to one that was sent before lets the next probe go at once.
+func TestGateOldRequests(t *testing.T) {
+	var g Gate
+	streams := fill(t, &g, 0, 3)
+	for _, v := range streams {
+		g.Result(0, &v.pass, Success)
+	}
+	slow := visit(t, &g)
+	slow.mustGo(time.Millisecond)
+	for _, v := range fill(t, &g, time.Second, 6) {
+		v.end(10*time.Second, Lost)
+	}
+	now := 10 * time.Second
+	for range 4 { // a place after the other comes back
+		v := visit(t, &g)
+		v.mustWait(now, now+soonestPlace)
+		v.mustGo(now + soonestPlace)
+		now += 2 * time.Second
+		v.end(now, Lost)
+	}
+	if got := g.State(); !got.Closed || got.InFlight != 4 {
+		t.Fatalf("%+v", got)
+	}
+	probe := visit(t, &g)
+	probe.mustWait(now, now+probeGap)
+	slow.end(now+1, Success)
+	if got := g.State(); !got.Closed {
+		t.Errorf("opened by an old request: %+v", got)
+	}
+	if !probe.woken() {
+		t.Error("the probe was not woken")
+	}
+	probe.mustGo(now + 1)
+}
+
+func TestGateLostRequestsKeepTheirPlace(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	waiting := visit(t, &g)
+	waiting.mustWait(0, Never)
+	for _, v := range in[:4] {
+		v.end(2*time.Second, Lost)
+	}
+	waiting.mustWait(2*time.Second, 2*time.Second+soonestPlace)
+	waiting.woken()
+	in[4].end(2*time.Second, Success) // the server works off its queue
+	if !waiting.woken() {
+		t.Fatal("no place after a success")
+	}
+	in[5].end(2*time.Second, Success)
+	for _, v := range fill0(t, &g, waiting, 2*time.Second, 6) {
+		v.end(2*time.Second, Neutral)
+	}
+}
+
+// fill0 lets the first in line go, and then n−1 more.
+func fill0(t *testing.T, g *Gate, first *visitor, now time.Duration, n int) []*visitor {
+	t.Helper()
+	first.mustGo(now)
+	return append([]*visitor{first}, fill(t, g, now, n-1)...)
+}
+
+// A route that fails among others that work does not close the gate, whatever
+// its share and however it fails; nearly so where four fifths of all requests
+// hang and thereby keep the others out.
+func TestGateBadRoute(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		share float64       // of the bad route
+		rate  float64       // requests per second
+		takes time.Duration // for the bad route to fail
+		how   Result
+		most  float64 // the share of arrivals that may find it closed
+	}{
+		{"half of 100/s answered 503", 0.5, 100, 5 * time.Millisecond, Failed, 0},
+		{"80 % of 100/s answered 503", 0.8, 100, 5 * time.Millisecond, Failed, 0},
+		{"half of 1000/s answered 503", 0.5, 1000, 5 * time.Millisecond, Failed, 0},
+		{"half of 10/s answered 503", 0.5, 10, 5 * time.Millisecond, Failed, 0},
+		{"half of 1/s answered 503", 0.5, 1, 5 * time.Millisecond, Failed, 0},
+		{"a tenth of 50/s hangs for 2 s", 0.1, 50, 2 * time.Second, Lost, 0},
+		{"half of 10/s hangs for 2 s", 0.5, 10, 2 * time.Second, Lost, 0},
+		{"80 % of 2/s hang for 2 s", 0.8, 2, 2 * time.Second, Lost, 0.02},
+		{"80 % of 5/s hang for 2 s", 0.8, 5, 2 * time.Second, Lost, 0.02},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var g Gate
+			rng := rand.New(rand.NewPCG(1, 1))
+			c := &clock{}
+			arrived, closed := 0, 0
+			var arrive func()
+			arrive = func() {
+				v := &gateRequest{clock: c, gate: &g, result: Success, takes: 20 * time.Millisecond}
+				if rng.Float64() < tt.share {
+					v.result, v.takes = tt.how, tt.takes
+				}
+				v.start()
+				arrived++
+				if g.State().Closed {
+					closed++
+				}
+				c.at(c.now+time.Duration(rng.ExpFloat64()/tt.rate*float64(time.Second)), arrive)
+			}
+			c.at(0, arrive)
+			c.runTo(min(20*time.Minute, time.Duration(20_000/tt.rate*float64(time.Second))))
+			if float64(closed) > tt.most*float64(arrived) {
+				t.Errorf("closed at %d of %d arrivals", closed, arrived)
+			}
+		})
+	}
+}
+
+// A connection breaks with everything that was on it: one event, no outage.
+func TestGateBrokenConnection(t *testing.T) {
+	for _, n := range []int{10, 50, 200} {
+		g := Gate{}
+		conf := GateConfig{Start: n}
+		vs := make([]*visitor, n)
+		for i := range vs {
+			vs[i] = visit(t, &g)
+			vs[i].conf = conf
+			vs[i].mustGo(0)
+		}
+		for _, v := range vs {
+			v.end(time.Second, Failed)
+		}
+		if g.State().Closed {
+			t.Errorf("closed after %d at once", n)
+		}
+	}
+}
+
+func TestGateClosesOnFailures(t *testing.T) {
+	var g Gate
+	fails := 0
+	var now time.Duration
+	for ; !g.State().Closed; now += 10 * time.Millisecond {
+		fill(t, &g, now, 1)[0].end(now, Failed)
+		fails++
+	}
+	if fails != 100 && now < time.Second {
+		t.Errorf("closed after %d failures and %v", fails, now)
+	}
+	// At a high rate it does not take the second.
+	g = Gate{}
+	for fails = 0; !g.State().Closed; fails++ {
+		fill(t, &g, 0, 1)[0].end(0, Failed)
+	}
+	if fails != 100 {
+		t.Errorf("closed after %d failures at once", fails)
+	}
+}
+
+// Answers that are read for long take places, but a line of streams goes on.
+func TestGateStreams(t *testing.T) {
+	var g Gate
+	closeGate(t, &g, 10*time.Second)
+	now := 20 * time.Second
+	streams := 0
+	for range 50 {
+		v := visit(t, &g)
+		if a := v.enter(now); a.Verb != Go {
+			t.Fatalf("after %d streams: %+v, %+v", streams, a, g.State())
+		}
+		g.Result(now, &v.pass, Success) // and never Done
+		streams++
+	}
+	v := visit(t, &g)
+	v.mustGo(now) // not answered yet: the next waits for this one's answer
+	w := visit(t, &g)
+	w.mustWait(now, Never)
+	g.Result(now, &v.pass, Success)
+	if !w.woken() {
+		t.Error("not woken")
+	}
+	w.mustGo(now)
+
+	g2 := Gate{}
+	conf := GateConfig{Max: 12}
+	for i := range 12 {
+		v := visit(t, &g2)
+		v.conf = conf
+		v.mustGo(time.Duration(i))
+		g2.Result(time.Duration(i), &v.pass, Success)
+	}
+	v = visit(t, &g2)
+	v.conf = conf
+	v.mustWait(20, Never) // Max holds for streams as well
+}
+
+func TestGateLimitGoesBack(t *testing.T) {
+	var g Gate
+	fill(t, &g, 0, 1)[0].end(0, Success)
+	for range 8 {
+		flight(t, &g, 0)
+	}
+	high := g.State().Limit
+	if high < 100 {
+		t.Fatalf("limit %d", high)
+	}
+	now := time.Duration(0)
+	var limits []int
+	for range 7 {
+		now += useWindow
+		fill(t, &g, now, 1)[0].end(now, Success)
+		limits = append(limits, g.State().Limit)
+	}
+	if !slices.IsSortedFunc(limits, func(a, b int) int { return b - a }) || limits[6] != 10 {
+		t.Errorf("from %d: %v, want down to 10", high, limits)
+	}
+
+	// And up again to the start where nobody pressed after a cut.
+	closeGate(t, &g, now+2*time.Second)
+	now += 3 * time.Second
+	fill(t, &g, now, 1)[0].end(now, Success)
+	wantLimit(t, &g, 2)
+	for range 3 {
+		now += useWindow
+		fill(t, &g, now, 1)[0].end(now, Success)
+	}
+	wantLimit(t, &g, 10)
+}
+
+func TestGateReturn(t *testing.T) {
+	var g Gate
+	fill(t, &g, 0, 9)
+	a, b := visit(t, &g), visit(t, &g)
+	a.mustGo(0)
+	b.mustWait(0, Never)
+	g.Return(&a.pass, a.w) // has to wait for a rate, say
+	if got := g.State(); got.InFlight != 9 || got.Waiting != 2 {
+		t.Errorf("%+v", got)
+	}
+	b.mustWait(0, Never) // a is first still
+	a.mustGo(1)
+	g.Return(&a.pass, a.w)
+	g.Leave(a.w)
+	if !b.woken() {
+		t.Error("b was not woken")
+	}
+	b.mustGo(1)
+}
+
+func TestGateDoneTwice(t *testing.T) {
+	var g Gate
+	v := fill(t, &g, 0, 1)[0]
+	v.end(0, Success)
+	v.end(0, Success)
+	g.Done(0, &Pass{})
+	g.Result(0, &Pass{}, Failed)
+	if got := g.State(); got.InFlight != 0 || got.Limit != 10 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A gateRequest goes through a gate in virtual time.
+type gateRequest struct {
+	clock  *clock
+	gate   *Gate
+	result Result
+	takes  time.Duration
+	reads  time.Duration // the answer's body
+	gives  time.Duration // up waiting after this; zero: never
+
+	pass    Pass
+	w       *Waiter
+	state   int // 0 waiting, 1 sent, 2 left
+	onGo    func()
+	onLeave func()
+	woken   int
+}
+
+func (v *gateRequest) start() {
+	v.w = &Waiter{Wake: func(*Waiter) {
+		v.woken++
+		v.clock.at(v.clock.now, v.ask)
+	}}
+	if v.gives > 0 {
+		v.clock.at(v.clock.now+v.gives, func() {
+			if v.state == 0 {
+				v.state = 2
+				v.gate.Leave(v.w)
+				if v.onLeave != nil {
+					v.onLeave()
+				}
+			}
+		})
+	}
+	v.ask()
+}
+
+func (v *gateRequest) ask() {
+	if v.state != 0 {
+		return
+	}
+	a := v.gate.Enter(v.clock.now, &v.pass, v.w, GateConfig{})
+	if a.Verb == Wait {
+		if a.Ask != Never {
+			v.clock.at(a.Ask, v.ask)
+		}
+		return
+	}
+	v.state = 1
+	if v.onGo != nil {
+		v.onGo()
+	}
+	v.clock.at(v.clock.now+v.takes, func() {
+		v.gate.Result(v.clock.now, &v.pass, v.result)
+		v.clock.at(v.clock.now+v.reads, func() { v.gate.Done(v.clock.now, &v.pass) })
+	})
+}
+
+// Whatever happens: everybody who waits is served in the order of arrival, the
+// limit holds, a closed gate has one probe at most, and at the end nothing is
+// left over.
+func runGate(t *testing.T, seed uint64, n int) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	var g Gate
+	c := &clock{}
+	var waiting []int // in the order of arrival
+	served, left := 0, 0
+	mood := Success
+	idle := time.Duration(0) // for how long nobody probed though somebody waits
+	for i := range n {
+		c.at(time.Duration(rng.IntN(20_000))*time.Millisecond, func() {
+			v := &gateRequest{clock: c, gate: &g, result: mood, takes: time.Duration(1+rng.IntN(1500)) * time.Millisecond}
+			if rng.IntN(10) == 0 {
+				v.result = Result(rng.IntN(4))
+			}
+			if rng.IntN(4) == 0 {
+				v.reads = time.Duration(rng.IntN(3000)) * time.Millisecond
+			}
+			if rng.IntN(3) == 0 {
+				v.gives = time.Duration(1+rng.IntN(4000)) * time.Millisecond
+			}
+			waiting = append(waiting, i)
+			remove := func() int {
+				at := slices.Index(waiting, i)
+				waiting = slices.Delete(waiting, at, at+1)
+				return at
+			}
+			v.onGo = func() {
+				if remove() != 0 {
+					t.Fatalf("seed %d: %d went before its turn", seed, i)
+				}
+				if g.closed && g.inFlight != 1 || !g.closed && g.inFlight+g.lost > g.limit {
+					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.closed, g.limit, g.inFlight, g.lost)
+				}
+				served++
+				idle = 0
+			}
+			v.onLeave = func() { remove(); left++ }
+			v.start()
+		})
+	}
+	for at := range 20 {
+		c.at(time.Duration(at)*time.Second, func() { mood = Result(rng.IntN(4)) })
+	}
+	c.at(20*time.Second, func() { mood = Success })
+	for at := time.Duration(0); at < time.Minute; at += 50 * time.Millisecond {
+		c.at(at, func() {
+			if idle += 50 * time.Millisecond; !g.closed || g.line.n == 0 || g.inFlight > 0 {
+				idle = 0
+			}
+			if idle > time.Second {
+				t.Fatalf("seed %d: no probe for %v", seed, idle)
+			}
+		})
+	}
+	c.runTo(time.Hour)
+	if served+left != n || len(waiting) != 0 {
+		t.Fatalf("seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
+	}
+	if g.inFlight != 0 || g.answered != 0 || g.old != 0 || g.line.n != 0 || g.line.first != nil || g.line.last != nil {
+		t.Fatalf("seed %d: left over: %+v", seed, g.State())
+	}
+}
+
+func TestGateServesEverybody(t *testing.T) {
+	for seed := range uint64(100) {
+		runGate(t, seed, 300)
+	}
+}
+
+func FuzzGate(f *testing.F) {
+	f.Add(uint64(1), uint8(200))
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8) { runGate(t, seed, int(n)) })
+}
+
+func TestGateCosts(t *testing.T) {
+	var g Gate
+	var p Pass
+	if n := testing.AllocsPerRun(100, func() {
+		g.Enter(0, &p, nil, GateConfig{})
+		g.Result(0, &p, Success)
+		g.Done(0, &p)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if n := unsafe.Sizeof(g); n > 256 {
+		t.Errorf("%d bytes", n)
+	}
+	if n := unsafe.Sizeof(Waiter{}); n > 96 {
+		t.Errorf("a waiter has %d bytes", n)
+	}
+}
+
+func BenchmarkGate(b *testing.B) {
+	var g Gate
+	var p Pass
+	for b.Loop() {
+		g.Enter(0, &p, nil, GateConfig{})
+		g.Result(0, &p, Success)
+		g.Done(0, &p)
+	}
+}

@@ -1,0 +1,193 @@
+package host
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+func TestLatencyBounds(t *testing.T) {
+	if first, last := latencyBounds[0], latencyBounds[latencyBuckets-1]; first != latencyFloor || last < latencyTop || last > latencyTop*11/10 {
+		t.Errorf("from %v to %v", first, last)
+	}
+	for i := 1; i < latencyBuckets; i++ {
+		if r := float64(latencyBounds[i]) / float64(latencyBounds[i-1]); r > 1.05 || r < 1.049 {
+			t.Errorf("bucket %d: factor %v", i, r)
+		}
+	}
+}
+
+func TestLatencyNeedsSamples(t *testing.T) {
+	for _, tt := range []struct {
+		q    float64
+		need int // 0: never
+	}{
+		{0.01, 20}, {0.5, 20}, {0.9, 20}, {0.95, 40}, {0.98, 100}, {0.99, 200}, {0.999, 2000},
+		{0.9999, 0}, {1, 0}, {0, 0}, {-0.1, 0}, {math.NaN(), 0},
+	} {
+		var l Latency
+		got := 0
+		for i := 1; i <= 10_000 && got == 0; i++ {
+			l.Record(time.Millisecond)
+			if _, ok := l.Quantile(tt.q); ok {
+				got = i
+			}
+		}
+		if got != tt.need {
+			t.Errorf("q %v: after %d samples, want %d", tt.q, got, tt.need)
+		}
+	}
+}
+
+// exactQuantile returns the smallest sample that at most (1−q)·n exceed.
+func exactQuantile(samples []time.Duration, q float64) time.Duration {
+	s := slices.Clone(samples)
+	slices.Sort(s)
+	return s[len(s)-1-int((1-q)*float64(len(s))+1e-9)]
+}
+
+// Compared with the exact quantile of the same samples: never less, at most 5 %
+// more.
+func checkLatency(t *testing.T, samples []time.Duration) {
+	t.Helper()
+	var l Latency
+	for _, d := range samples {
+		l.Record(d)
+	}
+	for _, q := range []float64{0.01, 0.1, 0.5, 0.9, 0.95, 0.98, 0.99, 0.999} {
+		got, ok := l.Quantile(q)
+		if !ok {
+			continue
+		}
+		want := exactQuantile(samples, q)
+		if want > latencyBounds[latencyBuckets-1] {
+			continue // all that is beyond the last bound is one
+		}
+		if got < want || float64(got) > max(float64(want)*1.05, float64(latencyFloor)) {
+			t.Fatalf("q %v of %d samples: %v, exact %v", q, len(samples), got, want)
+		}
+	}
+}
+
+func TestLatencyQuantiles(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		samples := make([]time.Duration, rng.IntN(latencyForget-1))
+		spread := rng.Float64() * 6
+		for i := range samples {
+			samples[i] = time.Duration(1e5 * math.Exp(rng.NormFloat64()*spread+3))
+		}
+		checkLatency(t, samples)
+	}
+}
+
+func FuzzLatency(f *testing.F) {
+	f.Add([]byte("some samples are enough for a median, I hope"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		samples := make([]time.Duration, 0, len(data))
+		for _, b := range data[:min(len(data), latencyForget-1)] {
+			samples = append(samples, time.Duration(1)<<(b%64)+time.Duration(b))
+		}
+		checkLatency(t, samples)
+	})
+}
+
+// Halving keeps every quantile where it is, also when the tail is so thin that
+// its buckets hold one sample each.
+func TestLatencyForgetsEvenly(t *testing.T) {
+	var l Latency
+	for i := range latencyForget - 1 {
+		d := 10 * time.Millisecond
+		if i%100 == 0 {
+			d = time.Duration(100+i) * time.Millisecond // a bucket of its own for most
+		}
+		l.Record(d)
+	}
+	before, _ := l.Quantile(0.995)
+	l.Record(10 * time.Millisecond)
+	if n := l.Samples(); n != latencyForget/2 {
+		t.Errorf("%d samples left", n)
+	}
+	after, _ := l.Quantile(0.995)
+	if r := float64(after) / float64(before); r < 0.9 || r > 1.1 {
+		t.Errorf("from %v to %v", before, after)
+	}
+	if got, _ := l.Quantile(0.98); got > 11*time.Millisecond {
+		t.Errorf("0.98: %v", got)
+	}
+	// And the old is forgotten in the end.
+	for range 6 * latencyForget {
+		l.Record(time.Millisecond)
+	}
+	if got, _ := l.Quantile(0.99); got > 2*time.Millisecond {
+		t.Errorf("after a change: %v", got)
+	}
+}
+
+// A server that answers within 8 to 12 ms, and one request in a hundred after
+// 1 s: hedging at the 98th percentile, with the recording as the type's comment
+// asks for.
+func TestLatencyForHedging(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	serve := func() time.Duration {
+		if rng.IntN(100) == 0 {
+			return time.Second
+		}
+		return 8*time.Millisecond + time.Duration(rng.Int64N(int64(4*time.Millisecond)))
+	}
+	var l Latency
+	for range 500 {
+		l.Record(serve())
+	}
+	const n = 20_000
+	hedges := 0
+	total := make([]time.Duration, 0, n)
+	for range n {
+		first := serve()
+		after, ok := l.Quantile(0.98)
+		if !ok || first <= after {
+			l.Record(first)
+			total = append(total, first)
+			continue
+		}
+		hedges++
+		second := after + serve()
+		l.Record(min(first, second))
+		total = append(total, min(first, second))
+	}
+	p99 := exactQuantile(total, 0.99)
+	t.Logf("p99 %v, %.2f %% more sends", p99, 100*float64(hedges)/n)
+	if p99 >= 60*time.Millisecond || hedges > n*3/100 {
+		t.Errorf("p99 %v, %d hedges of %d", p99, hedges, n)
+	}
+}
+
+func TestLatencyCosts(t *testing.T) {
+	var l Latency
+	if n := testing.AllocsPerRun(100, func() { l.Record(time.Millisecond); l.Quantile(0.98) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if n := unsafe.Sizeof(l); n > 700 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+func BenchmarkLatency(b *testing.B) {
+	var l Latency
+	for i := range 1000 {
+		l.Record(time.Duration(i) * time.Microsecond)
+	}
+	b.Run("Record", func(b *testing.B) {
+		for b.Loop() {
+			l.Record(10 * time.Millisecond)
+		}
+	})
+	b.Run("Quantile", func(b *testing.B) {
+		for b.Loop() {
+			l.Quantile(0.98)
+		}
+	})
+}

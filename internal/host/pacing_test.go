@@ -1,0 +1,276 @@
+package host
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+func pass(t *testing.T, p *Pacing, now time.Duration, n int) {
+	t.Helper()
+	for i := range n {
+		if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != Go {
+			t.Fatalf("at %v, request %d: %+v, want Go", now, i+1, a)
+		}
+	}
+}
+
+func paced(t *testing.T, p *Pacing, now, until time.Duration) {
+	t.Helper()
+	if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != Wait || a.Until != until {
+		t.Fatalf("at %v: %+v, want Wait until %v", now, a, until)
+	}
+}
+
+func TestPacingSpreadsTheRest(t *testing.T) {
+	var p Pacing
+	if !p.Quiet() {
+		t.Error("new and not quiet")
+	}
+	pass(t, &p, 0, 1000) // nothing is known
+	p.Note(0, 1, 24, 100, 10*sec, PacingConfig{})
+	pass(t, &p, 0, 4) // more than a fifth is left
+	for i := range 20 {
+		at := time.Duration(i) * 10 * sec / 20
+		pass(t, &p, at, 1)
+		paced(t, &p, at, at+10*sec/20)
+	}
+	paced(t, &p, 9600*ms, 10*sec) // used up: the window's end
+	pass(t, &p, 10*sec, 80)       // a window like the last
+	if left, end, ok := p.Left(10*sec, 1); left != 20 || end != 20*sec || !ok {
+		t.Errorf("%d left until %v, %v", left, end, ok)
+	}
+	pass(t, &p, 31*sec, 1000) // two windows without an answer: nothing is known
+	if !p.Quiet() {
+		t.Error("not quiet")
+	}
+}
+
+func TestPacingRestOnlyGoesDown(t *testing.T) {
+	type note struct {
+		at, reset        time.Duration
+		remaining, limit int64
+	}
+	for _, tt := range []struct {
+		name  string
+		notes []note
+		at    time.Duration
+		want  int64
+		end   time.Duration
+	}{
+		{"the least of one window counts", []note{{0, 10 * sec, 50, 100}, {0, 10 * sec, 70, 100}, {0, 10 * sec, 49, 100}, {0, 10 * sec, 52, 100}}, 0, 49, 10 * sec},
+		{"whole seconds round", []note{{0, 10 * sec, 50, 100}, {900 * ms, 10 * sec, 60, 100}, {ms, 9 * sec, 60, 100}}, sec, 50, 10 * sec},
+		{"the next window", []note{{0, 2 * sec, 0, 100}, {2 * sec, 60 * sec, 99, 100}}, 2 * sec, 99, 62 * sec},
+		{"the next window, early", []note{{0, 2 * sec, 0, 100}, {1900 * ms, 60 * sec, 99, 100}}, 2 * sec, 99, 61900 * ms},
+		{"a late answer of the window before", []note{{0, 2 * sec, 0, 100}, {2 * sec, 60 * sec, 99, 100}, {2100 * ms, sec, 0, 100}}, 2200 * ms, 99, 62 * sec},
+		{"no reset says nothing", []note{{0, 0, 5, 100}, {0, -sec, 5, 100}}, 0, 0, 0},
+		{"a negative rest is none", []note{{0, sec, -5, 100}}, 0, 0, sec},
+		{"a reset in a year is cut", []note{{0, 365 * 24 * time.Hour, 5, 100}}, 0, 5, maxReset},
+		{"a huge rest is cut", []note{{0, sec, 1 << 62, 1 << 62}}, 0, maxQuota, sec},
+		{"the limit is not named", []note{{0, sec, 5, 0}}, 0, 5, sec},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var p Pacing
+			for _, n := range tt.notes {
+				p.Note(n.at, 1, n.remaining, n.limit, n.reset, PacingConfig{})
+			}
+			left, end, _ := p.Left(tt.at, 1)
+			if left != tt.want || end != tt.end {
+				t.Errorf("%d left until %v, want %d until %v", left, end, tt.want, tt.end)
+			}
+		})
+	}
+}
+
+func TestPacingRequestsInFlightCount(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, 50, 100, 10*sec, PacingConfig{})
+	pass(t, &p, 0, 20)
+	p.Note(ms, 1, 49, 100, 10*sec, PacingConfig{}) // the first one's answer
+	if left, _, _ := p.Left(ms, 1); left != 30 {
+		t.Errorf("%d left", left)
+	}
+}
+
+// A wrong or hostile header stops a host no longer than MaxWait at a time.
+func TestPacingMaxWait(t *testing.T) {
+	for _, conf := range []PacingConfig{{}, {MaxWait: 5 * sec}} {
+		var p Pacing
+		most := conf.maxWait()
+		p.Note(0, 1, 0, 100, 24*time.Hour, conf)
+		var now time.Duration
+		for range 10 {
+			a := p.Enter(now, 1, nil, conf)
+			if a.Verb != Wait || a.Ask-now > most {
+				t.Fatalf("at %v: %+v", now, a)
+			}
+			now = a.Ask
+			if a := p.Enter(now, 1, nil, conf); a.Verb != Go {
+				t.Fatalf("at %v: %+v", now, a)
+			}
+			p.Note(now, 1, 0, 100, 24*time.Hour, conf) // and again
+		}
+	}
+	var p Pacing
+	p.Note(0, 1, 0, 100, time.Hour, PacingConfig{MaxWait: -1})
+	paced(t, &p, 0, time.Hour)
+}
+
+func TestPacingWaitersPassInOrder(t *testing.T) {
+	var p Pacing
+	cl := &clock{}
+	p.Note(0, 1, 10, 100, 10*sec, PacingConfig{})
+	var times []time.Duration
+	var order []int
+	woken := 0
+	for i := range 30 {
+		w := &Waiter{ID: i}
+		var ask func()
+		done := false
+		ask = func() {
+			if done {
+				return
+			}
+			switch a := p.Enter(cl.now, 1, w, PacingConfig{}); {
+			case a.Verb == Go:
+				done = true
+				times, order = append(times, cl.now), append(order, i)
+			case a.Ask != Never:
+				cl.at(a.Ask, ask)
+			}
+		}
+		w.Wake = func(*Waiter) { woken++; cl.at(cl.now, ask) }
+		cl.at(0, ask)
+		if i == 5 {
+			cl.at(500*ms, func() { done = true; p.Leave(1, w) })
+		}
+	}
+	cl.runTo(10*sec - 1)
+	if len(times) != 10 || !slices.IsSorted(order) || slices.Contains(order, 5) {
+		t.Errorf("passed %v at %v", order, times)
+	}
+	for i, at := range times {
+		if want := time.Duration(i) * sec; at < want-sec/10 || at > want+sec/10 {
+			t.Errorf("request %d at %v, want about %v", i, at, want)
+		}
+	}
+	if woken > 40 {
+		t.Errorf("%d wake-ups", woken)
+	}
+	cl.runTo(10 * sec)
+	if len(times) != 29 {
+		t.Errorf("%d passed by the window's end", len(times))
+	}
+}
+
+// A server with a quota of 100 per 10 s and a client that wants 20 per second.
+func TestPacingAvoidsThe429(t *testing.T) {
+	run := func(pace bool) (ok, refused int) {
+		rng := rand.New(rand.NewPCG(1, 1))
+		var p Pacing
+		cl := &clock{}
+		used, window := 0, time.Duration(0)
+		serve := func() {
+			if now := cl.now / (10 * sec); now != window {
+				window, used = now, 0
+			}
+			used++
+			if used > 100 {
+				refused++
+			} else {
+				ok++
+			}
+			left, reset := max(0, 100-used), (window+1)*10*sec-cl.now
+			reset = (reset + sec - 1) / sec * sec // whole seconds
+			cl.at(cl.now+time.Duration(rng.IntN(200))*ms, func() {
+				p.Note(cl.now, 1, int64(left), 100, reset, PacingConfig{})
+			})
+		}
+		for at := time.Duration(0); at < 5*time.Minute; at += 50 * ms {
+			w := &Waiter{}
+			done := false
+			var ask func()
+			ask = func() {
+				if done {
+					return
+				}
+				a := Answer{}
+				if pace {
+					a = p.Enter(cl.now, 1, w, PacingConfig{})
+				}
+				switch {
+				case a.Verb == Go:
+					done = true
+					cl.at(cl.now+20*ms, serve)
+				case a.Ask != Never:
+					cl.at(a.Ask, ask)
+				}
+			}
+			w.Wake = func(*Waiter) { cl.at(cl.now, ask) }
+			cl.at(at, ask)
+		}
+		cl.runTo(5 * time.Minute)
+		return ok, refused
+	}
+	ok, refused := run(false)
+	pok, prefused := run(true)
+	t.Logf("as they come: %d answered, %d refused; paced: %d answered, %d refused", ok, refused, pok, prefused)
+	if prefused*20 > refused || pok < ok*9/10 {
+		t.Errorf("as they come: %d answered, %d refused; paced: %d answered, %d refused", ok, refused, pok, prefused)
+	}
+}
+
+func TestPacingIsBounded(t *testing.T) {
+	var p Pacing
+	for i := range uint64(20_000) {
+		p.Note(time.Duration(i), i, 5, 100, time.Hour, PacingConfig{})
+		if len(p.quotas) > maxScopes {
+			t.Fatalf("%d quotas", len(p.quotas))
+		}
+	}
+}
+
+// Whatever is noted, within a window nothing raises the rest, and the wait for
+// the next request is bounded.
+func FuzzPacing(f *testing.F) {
+	f.Add([]byte{1, 200, 10, 3, 0, 40, 7, 1, 90})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var p Pacing
+		var now time.Duration
+		for len(data) >= 3 {
+			kind, a, b := data[0]%4, int64(data[1]), time.Duration(data[2])
+			data = data[3:]
+			left, end, known := p.Left(now, 1)
+			switch kind {
+			case 0:
+				now += time.Duration(a) * b * ms
+				continue
+			case 1:
+				p.Note(now, 1, a-10, 200, (b-5)*100*ms, PacingConfig{})
+			default:
+				if ans := p.Enter(now, 1, nil, PacingConfig{}); ans.Verb == Wait && ans.Ask-now > time.Minute {
+					t.Fatalf("at %v: %+v", now, ans)
+				}
+			}
+			if l, e, ok := p.Left(now, 1); known && ok && e <= end+pacingSlack && l > left {
+				t.Fatalf("at %v: from %d to %d left in the window until %v", now, left, l, end)
+			}
+		}
+	})
+}
+
+func TestPacingCosts(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, 1<<30, 1<<30, time.Hour, PacingConfig{})
+	if n := testing.AllocsPerRun(100, func() {
+		p.Enter(0, 1, nil, PacingConfig{})
+		p.Note(0, 1, 1<<30, 1<<30, time.Hour, PacingConfig{})
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if n := unsafe.Sizeof(p); n > 32 {
+		t.Errorf("%d bytes", n)
+	}
+}

@@ -1,0 +1,80 @@
+package host
+
+import (
+	"hash/maphash"
+	"net/http"
+	"testing"
+)
+
+func TestScope(t *testing.T) {
+	const (
+		aws1    = "AWS4-HMAC-SHA256 Credential=AKIDONE/20250101/eu-west-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=aa"
+		aws2    = "AWS4-HMAC-SHA256 Credential=AKIDONE/20250102/us-east-1/sqs/aws4_request,SignedHeaders=host,Signature=bb"
+		aws3    = "AWS4-HMAC-SHA256 Credential=AKIDTWO/20250101/eu-west-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=aa"
+		digest1 = `Digest username="ann", realm="r, username=\"bob\"", nonce="1", response="x"`
+		digest2 = `digest realm="other", nonce="2", username="ann", response="y"`
+		digest3 = `Digest username="bob", realm="r", nonce="1", response="x"`
+	)
+	header := func(pairs ...string) http.Header {
+		h := http.Header{}
+		for i := 0; i < len(pairs); i += 2 {
+			h.Add(pairs[i], pairs[i+1])
+		}
+		return h
+	}
+	auth := func(v string) http.Header { return header("Authorization", v) }
+	tests := []struct {
+		name string
+		a, b http.Header
+		same bool
+	}{
+		{"none", nil, header("Accept", "x"), true},
+		{"none and some", nil, auth("Basic eDp5"), false},
+		{"basic, the same", auth("Basic eDp5"), auth("basic eDp5"), true},
+		{"basic, another", auth("Basic eDp5"), auth("Basic eDp6"), false},
+		{"bearer, another", auth("Bearer a.b.c"), auth("Bearer a.b.d"), false},
+		{"basic and bearer", auth("Basic x"), auth("Bearer x"), false},
+		{"aws, same key, other date and signature", auth(aws1), auth(aws2), true},
+		{"aws, another key", auth(aws1), auth(aws3), false},
+		{"digest, same user", auth(digest1), auth(digest2), true},
+		{"digest, another user", auth(digest1), auth(digest3), false},
+		{"digest, malformed", auth("Digest"), auth(`Digest username="`), true},
+		{"another scheme: its name only", auth("Signature keyId=1"), auth("signature keyId=2"), true},
+		{"two other schemes", auth("Signature x"), auth("Hawk x"), false},
+		{"api key", header("x-api-key", "1"), header("x-api-key", "2"), false},
+		{"api-key", header("api-key", "1"), header("api-key", "1"), true},
+		{"the two headers are not the same", header("api-key", "1"), header("x-api-key", "1"), false},
+		{"authorization comes first", header("Authorization", "Basic x", "x-api-key", "1"), auth("Basic x"), true},
+		{"x-api-key comes before api-key", header("x-api-key", "1", "api-key", "2"), header("x-api-key", "1"), true},
+		{"an empty header is none", auth(""), nil, true},
+	}
+	seed := maphash.MakeSeed()
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Scope(seed, tt.a) == Scope(seed, tt.b); got != tt.same {
+				t.Errorf("the same scope: %v, want %v", got, tt.same)
+			}
+		})
+	}
+	for _, v := range []string{aws1, digest1, "Bearer a.b.c", "Hawk x"} {
+		h := auth(v)
+		if n := testing.AllocsPerRun(100, func() { Scope(seed, h) }); n != 0 {
+			t.Errorf("%s: %v allocations", v, n)
+		}
+	}
+}
+
+// Whatever a header holds, the same header is the same scope, and nothing
+// panics.
+func FuzzScope(f *testing.F) {
+	f.Add(`Digest username="a\"b", x=y`)
+	f.Add("AWS4-HMAC-SHA256 Credential=")
+	f.Add("=,=\"\\")
+	seed := maphash.MakeSeed()
+	f.Fuzz(func(t *testing.T, v string) {
+		h := http.Header{"Authorization": {v}}
+		if a, b := Scope(seed, h), Scope(seed, h.Clone()); a != b {
+			t.Error("two scopes")
+		}
+	})
+}

@@ -1,0 +1,362 @@
+// Does a host that failed under load come back? A simulation in virtual time.
+
+package host
+
+import (
+	"math"
+	"math/rand/v2"
+	"sort"
+	"testing"
+
+	"time"
+)
+
+// A storm is a server that is frozen for a while, and its clients, which share
+// one host's machines. The server's model: an answer takes 100 ms while at most
+// 30 requests are worked on, beyond that × 1.05^((concurrency − limit)/15),
+// looked at anew every 50 ms. It works on for clients that have left, and what
+// reached its socket while it was frozen it serves afterwards.
+type storm struct {
+	clients  int
+	think    time.Duration // mean, exponential; zero: open arrivals instead
+	arrivals float64       // per second, for open arrivals
+	timeout  time.Duration // of an attempt; zero: none
+	gated    bool
+	fixed    bool // retry after 100 ms without end, instead of backing off
+	refuses  bool // instead of freezing, the server answers 503 after 5 ms
+	freeze   time.Duration
+	resume   time.Duration
+	end      time.Duration
+	seed     uint64
+
+	clock
+	rng    *rand.Rand
+	frozen bool
+	socket []*simSend // arrived while frozen
+	busy   int        // what the server works on
+
+	gate    Gate
+	budget  Budget
+	waiting []*simRequest // by Waiter.ID
+	unused  []int
+
+	sent      int // during the freeze
+	peak      int // worked on after the resume
+	peakLimit int // of the gate before the freeze
+	atWake    int // requests that the server found when it woke
+	lost      int
+	done      []time.Duration // when requests succeeded
+}
+
+type simRequest struct {
+	pass    Pass
+	waiter  *Waiter
+	attempt int
+	client  bool // a client thinks after it
+}
+
+type simSend struct {
+	req     *simRequest
+	pass    Pass
+	started time.Duration
+	over    bool // for the client: answered or given up
+}
+
+func (s *storm) run() {
+	s.rng = rand.New(rand.NewPCG(s.seed, 1))
+	for range s.clients {
+		s.at(s.exp(s.think), func() { s.begin(true) })
+	}
+	if s.arrivals > 0 {
+		s.arrive()
+	}
+	s.at(s.freeze, func() {
+		s.frozen = true
+		s.peakLimit = s.gate.State().Limit
+	})
+	s.at(s.resume, s.wake)
+	s.runTo(s.end)
+}
+
+func (s *storm) exp(mean time.Duration) time.Duration {
+	return time.Duration(s.rng.ExpFloat64() * float64(mean))
+}
+
+func (s *storm) arrive() {
+	s.begin(false)
+	s.at(s.now+s.exp(time.Duration(float64(time.Second)/s.arrivals)), s.arrive)
+}
+
+// begin starts a request.
+func (s *storm) begin(client bool) {
+	s.budget.Request()
+	r := &simRequest{client: client}
+	s.enter(r)
+}
+
+// enter asks the gate, and sends or waits.
+func (s *storm) enter(r *simRequest) {
+	if !s.gated {
+		s.send(r)
+		return
+	}
+	if r.waiter == nil {
+		r.waiter = &Waiter{ID: s.id(r), Wake: func(w *Waiter) {
+			s.at(s.now, func() { s.ask(w) })
+		}}
+	}
+	a := s.gate.Enter(s.now, &r.pass, r.waiter, GateConfig{})
+	if a.Verb == Go {
+		s.waiting[r.waiter.ID] = nil
+		s.unused = append(s.unused, r.waiter.ID)
+		r.waiter = nil
+		s.send(r)
+	} else if a.Ask != Never {
+		w := r.waiter
+		s.at(a.Ask, func() { s.ask(w) })
+	}
+}
+
+func (s *storm) ask(w *Waiter) {
+	if r := s.waiting[w.ID]; r != nil && r.waiter == w {
+		s.enter(r)
+	}
+}
+
+func (s *storm) id(r *simRequest) int {
+	if n := len(s.unused); n > 0 {
+		id := s.unused[n-1]
+		s.unused = s.unused[:n-1]
+		s.waiting[id] = r
+		return id
+	}
+	s.waiting = append(s.waiting, r)
+	return len(s.waiting) - 1
+}
+
+func (s *storm) send(r *simRequest) {
+	if s.frozen {
+		s.sent++
+	}
+	x := &simSend{req: r, pass: r.pass}
+	if s.frozen && s.refuses {
+		s.at(s.now+5*time.Millisecond, func() { s.giveUp(x, Failed) })
+		return
+	}
+	if s.timeout > 0 {
+		s.at(s.now+s.timeout, func() { s.giveUp(x, Lost) })
+	}
+	if s.frozen {
+		s.socket = append(s.socket, x)
+		return
+	}
+	s.accept(x)
+}
+
+// The server.
+
+func (s *storm) accept(x *simSend) {
+	s.busy++
+	if s.now >= s.resume {
+		s.peak = max(s.peak, s.busy)
+	}
+	x.started = s.now
+	s.at(s.now+50*time.Millisecond, func() { s.step(x) })
+}
+
+func (s *storm) step(x *simSend) {
+	if s.frozen {
+		s.socket = append(s.socket, x)
+		return
+	}
+	over := max(0, float64(s.busy-30))
+	delay := time.Duration(float64(100*time.Millisecond) * math.Pow(1.05, over/15))
+	if s.now-x.started < delay {
+		s.at(s.now+50*time.Millisecond, func() { s.step(x) })
+		return
+	}
+	s.busy--
+	s.answer(x)
+}
+
+func (s *storm) wake() {
+	s.frozen = false
+	s.atWake = len(s.socket)
+	for _, x := range s.socket {
+		if x.started == 0 {
+			s.accept(x)
+		} else {
+			s.step(x)
+		}
+	}
+	s.socket = nil
+}
+
+// The client.
+
+func (s *storm) answer(x *simSend) {
+	if x.over {
+		return
+	}
+	x.over = true
+	s.gate.Result(s.now, &x.pass, Success)
+	s.gate.Done(s.now, &x.pass)
+	s.done = append(s.done, s.now)
+	s.rest(x.req)
+}
+
+func (s *storm) giveUp(x *simSend, why Result) {
+	if x.over {
+		return
+	}
+	x.over = true
+	s.gate.Result(s.now, &x.pass, why)
+	s.gate.Done(s.now, &x.pass)
+	r := x.req
+	r.attempt++
+	switch {
+	case s.fixed:
+		s.at(s.now+100*time.Millisecond, func() { s.enter(r) })
+	case r.attempt < 6 && s.budget.Take(s.now, BudgetConfig{}):
+		wait := time.Duration(min(math.Pow(2, float64(r.attempt-1)), 31)*1e9 + s.rng.Float64()*1e9)
+		s.at(s.now+wait, func() { s.enter(r) })
+	default:
+		s.lost++
+		s.rest(r)
+	}
+}
+
+func (s *storm) rest(r *simRequest) {
+	if r.client {
+		s.at(s.now+s.exp(s.think), func() { s.begin(true) })
+	}
+}
+
+// recovered returns the time from the resume to the first 2 s at 95 % of rate
+// that stay so for 5 s, measured every 0.1 s; -1 where there are none.
+func (s *storm) recovered(perSecond float64) time.Duration {
+	within := func(from, to time.Duration) int {
+		i := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= from })
+		j := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= to })
+		return j - i
+	}
+	for t := s.resume; t < s.end-7*time.Second; t += 100 * time.Millisecond {
+		good := true
+		for u := t; good && u <= t+5*time.Second; u += time.Second {
+			good = float64(within(u, u+2*time.Second)) >= 0.95*2*perSecond
+		}
+		if good {
+			return t - s.resume
+		}
+	}
+	return -1
+}
+
+func (s *storm) steady() float64 {
+	i := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= s.freeze-15*time.Second })
+	j := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= s.freeze })
+	return float64(j-i) / 15
+}
+
+func newStorm(seed uint64) *storm {
+	return &storm{
+		clients: 1000, think: 10 * time.Second, timeout: 2 * time.Second,
+		freeze: 20 * time.Second, resume: 40 * time.Second, end: 80 * time.Second,
+		seed: seed,
+	}
+}
+
+func TestStorm(t *testing.T) {
+	seeds := uint64(9)
+	if testing.Short() {
+		seeds = 3
+	}
+	var peaks, recovered []int
+	for seed := range seeds {
+		s := newStorm(seed)
+		s.gated = true
+		s.run()
+		steady := s.steady()
+		back := s.recovered(steady)
+		t.Logf("seed %d: steady %.0f/s, limit %d; sent while frozen %d, found at the wake %d, peak %d, back after %v, lost %d",
+			seed, steady, s.peakLimit, s.sent, s.atWake, s.peak, back, s.lost)
+		if back < 0 || back > 5*time.Second {
+			t.Errorf("seed %d: back to 95 %% after %v", seed, back)
+		}
+		if s.peak > 52 {
+			t.Errorf("seed %d: peak %d", seed, s.peak)
+		}
+		peaks = append(peaks, s.peak)
+		recovered = append(recovered, int(back/time.Millisecond))
+		if s.sent > 5900/20 {
+			t.Errorf("seed %d: %d sends while frozen", seed, s.sent)
+		}
+	}
+	sort.Ints(peaks)
+	sort.Ints(recovered)
+	t.Logf("median peak %d, back after %d ms", peaks[len(peaks)/2], recovered[len(recovered)/2])
+	if m := peaks[len(peaks)/2]; m > 45 {
+		t.Errorf("median peak %d", m)
+	}
+}
+
+// The yardstick: with fixed delays the same server never comes back.
+func TestStormFixed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	s := newStorm(1)
+	s.end = s.resume + 10*time.Second
+	s.fixed = true
+	s.run()
+	t.Logf("sent while frozen %d, peak %d", s.sent, s.peak)
+	if back := s.recovered(s.steady()); back >= 0 {
+		t.Errorf("back after %v", back)
+	}
+	if s.sent < 5000 {
+		t.Errorf("%d sends while frozen", s.sent)
+	}
+}
+
+// A server that answers 503 at once instead of freezing.
+func TestStormRefusing(t *testing.T) {
+	for seed := range uint64(3) {
+		s := newStorm(seed)
+		s.gated, s.refuses = true, true
+		s.run()
+		back := s.recovered(s.steady())
+		t.Logf("seed %d: sent meanwhile %d, peak %d, back after %v, lost %d", seed, s.sent, s.peak, back, s.lost)
+		if s.sent > 250 || s.peak > 45 || back < 0 || back > 5*time.Second {
+			t.Errorf("seed %d: sent %d, peak %d, back after %v", seed, s.sent, s.peak, back)
+		}
+	}
+}
+
+// 100 requests per second arrive whether or not they are answered, while the
+// server hangs for 20 s.
+func TestGateAgainstAHang(t *testing.T) {
+	for _, timeout := range []time.Duration{0, 2 * time.Second} {
+		s := newStorm(1)
+		s.clients, s.arrivals, s.gated, s.timeout = 0, 100, true, timeout
+		s.run()
+		served := func(from time.Duration) int {
+			i := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= s.resume+from })
+			j := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= s.resume+from+time.Second })
+			return j - i
+		}
+		t.Logf("timeout %v: limit %d, found at the wake %d, served in the seconds after it: %d %d %d %d",
+			timeout, s.peakLimit, s.atWake, served(0), served(time.Second), served(2*time.Second), served(3*time.Second))
+		most := s.peakLimit
+		if timeout > 0 {
+			// What was given up is in the server's socket still, and one probe
+			// per 2.5 s is.
+			most += 8
+		}
+		if s.atWake > most {
+			t.Errorf("timeout %v: the server found %d requests, the limit was %d", timeout, s.atWake, s.peakLimit)
+		}
+		if n := served(2 * time.Second); n < 100 {
+			t.Errorf("timeout %v: %d requests served in the third second", timeout, n)
+		}
+	}
+}

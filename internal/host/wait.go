@@ -1,0 +1,164 @@
+// How does a request wait its turn when the machines neither sleep nor start
+// anything?
+
+package host
+
+import (
+	"math"
+	"time"
+)
+
+// Never is a time that does not come: who is told to ask again then waits for
+// a wake-up only.
+const Never = time.Duration(math.MaxInt64)
+
+// A Verb is what a machine tells a request to do.
+type Verb uint8
+
+const (
+	// Go lets the request pass; what it takes up is counted from now on.
+	Go Verb = iota
+	// Wait makes it ask again later, with the same Waiter: at Answer.Ask, or
+	// when it is woken, whichever comes first.
+	Wait
+	// Refuse turns it away; Answer.Until says until when that is so.
+	Refuse
+)
+
+// An Answer is what a machine says to a request. Times are since the owner's
+// epoch.
+type Answer struct {
+	Verb Verb
+	// Ask is, with Wait, when to ask again unless woken before.
+	Ask time.Duration
+	// Until is, with Wait, the earliest time at which the request can pass as
+	// far as is known, so that one with a nearer deadline can give up at once;
+	// with Refuse the time that the server named. Zero where nothing is known.
+	Until time.Duration
+}
+
+// A Waiter is a place in a line. It belongs to one request, which stands in one
+// line at a time and asks again when it is told or woken; a wake-up promises
+// nothing, so a spare one is harmless. Whoever stops waiting calls Leave on the
+// machine that it waits at: a place that is neither used nor left makes those
+// behind it wait.
+//
+// Exactly one of Ready and Wake is set, before the first use and not changed
+// afterwards. No machine holds a lock while it wakes.
+type Waiter struct {
+	// Ready, of capacity one, receives when it is time to ask again.
+	Ready chan struct{}
+	// Wake is called instead, for drivers with an event queue of their own: it
+	// notes that this waiter has to ask, and does not itself ask. It may be one
+	// function for all waiters, which are told apart by ID.
+	Wake func(*Waiter)
+	// ID is for the use of Wake.
+	ID int
+
+	// What follows is guarded by the lock of the machine that owns the line.
+	in         *line
+	prev, next *Waiter
+	told       time.Duration // the hold's end that w knows of
+}
+
+// NewWaiter returns a waiter that is woken through Ready.
+func NewWaiter() *Waiter { return &Waiter{Ready: make(chan struct{}, 1)} }
+
+// wake tells w to ask again. A nil w is nobody.
+func (w *Waiter) wake() {
+	switch {
+	case w == nil:
+	case w.Wake != nil:
+		w.Wake(w)
+	default:
+		select {
+		case w.Ready <- struct{}{}:
+		default: // a wake-up is pending already
+		}
+	}
+}
+
+// A line is a queue of waiters in the order of their arrival, from the middle
+// of which one can step out in constant time. Only its first waiter is ever
+// told a time or woken, and who passes wakes the next: so a hundred waiters
+// cost one timer, and nobody is let go twice for one place.
+type line struct {
+	first, last *Waiter
+	n           int
+}
+
+// join puts w at the end, unless it stands in the line already.
+func (l *line) join(w *Waiter) {
+	if w.in == l {
+		return
+	}
+	w.in, w.prev, w.next = l, l.last, nil
+	if l.last == nil {
+		l.first = w
+	} else {
+		l.last.next = w
+	}
+	l.last = w
+	l.n++
+}
+
+// rejoin puts w, which has just passed, back at the front.
+func (l *line) rejoin(w *Waiter) {
+	if w.in == l {
+		return
+	}
+	w.in, w.prev, w.next = l, nil, l.first
+	if l.first == nil {
+		l.last = w
+	} else {
+		l.first.prev = w
+	}
+	l.first = w
+	l.n++
+}
+
+// leave takes w out and reports whether it stood first.
+func (l *line) leave(w *Waiter) (wasFirst bool) {
+	if w == nil || w.in != l {
+		return false
+	}
+	wasFirst = l.first == w
+	if w.prev == nil {
+		l.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.in, w.prev, w.next = nil, nil, nil
+	l.n--
+	return wasFirst
+}
+
+// turn reports whether it is the turn of w, which may be nil or a newcomer:
+// whether nobody stands before it.
+func (l *line) turn(w *Waiter) bool { return l.first == nil || l.first == w }
+
+// after returns now + d, or [Never] where that overflows. A negative d is zero.
+func after(now, d time.Duration) time.Duration {
+	if d <= 0 {
+		return now
+	}
+	if now > Never-d {
+		return Never
+	}
+	return now + d
+}
+
+// disband empties a line and returns those who stood in it, to be woken when
+// the lock is released.
+func (l *line) disband() (all []*Waiter) {
+	for l.first != nil {
+		all = append(all, l.first)
+		l.leave(l.first)
+	}
+	return all
+}
