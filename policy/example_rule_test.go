@@ -17,10 +17,9 @@ func ExampleRule_Or() {
 	house := policy.Rule{Attempts: 4, AttemptTimeout: 10 * time.Second}
 	uploads := policy.Rule{AttemptTimeout: -1} // off: uploads take as long as they take
 
-	merged := uploads.Or(house).Or(policy.Defaults())
-	fmt.Println(merged)
+	fmt.Println(uploads.Or(house))
 	// Output:
-	// {Attempts: 4, Backoff: Google{}, Classify: func, Hint: func, Idempotent: func, AttemptTimeout: off, MaxRetryAfter: 1m0s, Excess: stop, BufferBody: 1048576}
+	// {Attempts: 4, AttemptTimeout: off}
 }
 
 // All faults are reported at once.

@@ -21,6 +21,7 @@ type Names struct {
 	Hints      map[string]classify.Hint
 	Idempotent map[string]func(*http.Request) bool
 	Backoffs   map[string]Backoff
+	Scopes     map[string]func(*http.Request) string
 }
 
 // Load reads a default rule and the rules of hosts:
@@ -68,6 +69,10 @@ type Names struct {
 // retry_info, reset_after, body_retry_after, reset_durations, reset_times,
 // pushback, secondary_limit. For idempotent: default and none (no request is).
 // For backoff: none (no wait), and each type but constant for its zero value.
+// For scope: host (nothing is told apart).
+//
+// budget, gate and hedge are objects of their fields, or "off"; cooldown and
+// pacing are "on" or "off".
 //
 // Unknown keys, keys that are there twice, values of the wrong type, unknown
 // names and whatever [Rule.Validate] finds wrong are errors: [LoadErrors], all
@@ -116,9 +121,16 @@ var ruleKeys = []key[Rule]{
 	{"attempt_timeout", func(l *loader, n *node, r *Rule) { l.duration(n, &r.AttemptTimeout, orOff) }},
 	{"elapsed", func(l *loader, n *node, r *Rule) { l.duration(n, &r.Elapsed, orOff) }},
 	{"max_retry_after", func(l *loader, n *node, r *Rule) { l.duration(n, &r.MaxRetryAfter, orOff) }},
-	{"excess", func(l *loader, n *node, r *Rule) { l.excess(n, &r.Excess) }},
+	{"excess", func(l *loader, n *node, r *Rule) { enum(l, n, "a mode", excessNames, &r.Excess) }},
 	{"rate", func(l *loader, n *node, r *Rule) { l.number(n, &r.Rate, orOff) }},
 	{"burst", func(l *loader, n *node, r *Rule) { l.count(n, &r.Burst, nothing) }},
+	{"rate_mode", func(l *loader, n *node, r *Rule) { enum(l, n, "a rate mode", rateModeNames, &r.RateMode) }},
+	{"budget", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Budget, NoBudget(), budgetKeys) }},
+	{"cooldown", func(l *loader, n *node, r *Rule) { enum(l, n, "a switch", switchNames, &r.Cooldown) }},
+	{"scope", func(l *loader, n *node, r *Rule) { r.Scope = named(l, n, "a scope", l.names.Scopes, builtinScopes) }},
+	{"pacing", func(l *loader, n *node, r *Rule) { enum(l, n, "a switch", switchNames, &r.Pacing) }},
+	{"gate", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Gate, Gate{Mode: GateOff}, gateKeys) }},
+	{"hedge", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Hedge, NoHedge(), hedgeKeys) }},
 	{"buffer_body", func(l *loader, n *node, r *Rule) { l.size(n, &r.BufferBody, orOff) }},
 	{"attempt_header", func(l *loader, n *node, r *Rule) { l.header(n, &r.AttemptHeader) }},
 }
@@ -186,6 +198,50 @@ func (l *loader) hosts(n *node) map[string]Rule {
 	return hosts
 }
 
+var budgetKeys = []key[Budget]{
+	{"ratio", func(l *loader, n *node, b *Budget) { l.number(n, &b.Ratio, orOff) }},
+	{"per_second", func(l *loader, n *node, b *Budget) { l.number(n, &b.PerSecond, orOff) }},
+	{"window", func(l *loader, n *node, b *Budget) { l.duration(n, &b.Window, nothing) }},
+	{"burst", func(l *loader, n *node, b *Budget) { l.number(n, &b.Burst, nothing) }},
+}
+
+var gateKeys = []key[Gate]{
+	{"mode", func(l *loader, n *node, g *Gate) { enum(l, n, "a mode", gateModeNames, &g.Mode) }},
+	{"start", func(l *loader, n *node, g *Gate) { l.count(n, &g.Start, nothing) }},
+	{"max", func(l *loader, n *node, g *Gate) { l.count(n, &g.Max, nothing) }},
+}
+
+var hedgeKeys = []key[Hedge]{
+	{"after", func(l *loader, n *node, h *Hedge) { l.duration(n, &h.After, nothing) }},
+	{"percentile", func(l *loader, n *node, h *Hedge) { l.number(n, &h.Percentile, nothing) }},
+}
+
+// builtinScopes holds the scope that does not tell requests apart.
+var builtinScopes = map[string]func(*http.Request) string{
+	"host": func(*http.Request) string { return "" },
+}
+
+// orElse reads an object, or the word "off" for the value that turns it off. An
+// empty object would silently inherit, and is refused.
+func orElse[T any](l *loader, n *node, to *T, off T, keys []key[T]) {
+	switch {
+	case n.value == "off":
+		*to = off
+	case n.isObject() && len(n.kids) == 0:
+		l.fault(n, `there is nothing in it; leave the key out, or write "off"`)
+	default:
+		object(l, n, to, keys)
+	}
+}
+
+// enum reads one of the words of an enumeration whose first value inherits,
+// which nobody has to write.
+func enum[T ~uint8](l *loader, n *node, wanted string, words []string, to *T) {
+	if i, ok := l.word(n, wanted, words[1:]); ok {
+		*to = T(i + 1)
+	}
+}
+
 // hint reads a name or a list of names.
 func (l *loader) hint(n *node) classify.Hint {
 	var list []classify.Hint
@@ -196,14 +252,6 @@ func (l *loader) hint(n *node) classify.Hint {
 		return list[0]
 	}
 	return classify.FirstHint(list...)
-}
-
-// excess reads a mode.
-func (l *loader) excess(n *node, to *Excess) {
-	modes := excessNames[ExcessStop:]
-	if i, ok := l.word(n, "a mode", modes); ok {
-		*to = ExcessStop + Excess(i)
-	}
 }
 
 // header reads a header's name, or "off" for none, which no header is called.

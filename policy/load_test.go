@@ -61,6 +61,13 @@ var samples = map[string]struct {
 	"excess":          {`"cap"`, ExcessCap},
 	"rate":            {`2.5`, 2.5},
 	"burst":           {`5`, 5},
+	"rate_mode":       {`"adaptive"`, RateAdaptive},
+	"budget":          {`{"ratio": 0.1, "per_second": "off", "window": "1m", "burst": 5}`, Budget{0.1, -1, time.Minute, 5}},
+	"cooldown":        {`"off"`, Off},
+	"scope":           {`"host"`, nil},
+	"pacing":          {`"on"`, On},
+	"gate":            {`{"mode": "refuse", "start": 5, "max": 50}`, Gate{GateRefuse, 5, 50}},
+	"hedge":           {`{"after": "50ms", "percentile": 98}`, Hedge{50 * time.Millisecond, 98}},
 	"buffer_body":     {`"2MiB"`, int64(2 << 20)},
 	"attempt_header":  {`"X-Retry"`, "X-Retry"},
 }

@@ -80,6 +80,37 @@ type Rule struct {
 	// rounded up. It has no effect without Rate.
 	Burst int
 
+	// RateMode says whether Rate is fixed or adapts to the server's 429s.
+	// Default RateFixed.
+	RateMode RateMode
+
+	// Budget bounds retries and hedges to one host over time. Default on: a
+	// fifth of the requests plus 3 per second; see [Budget].
+	Budget Budget
+
+	// Cooldown shares what a server asked: after a 429 or 503 that names a wait
+	// all requests of the same Scope wait, not only the one that was told, at
+	// most MaxRetryAfter for one answer, and then come back in a ramp. Default
+	// On.
+	Cooldown Switch
+
+	// Scope names what a hold and a quota are about, within a host, such as a
+	// route. Default: the credentials in Authorization, x-api-key or api-key,
+	// of which only a hash is kept. Credentials that a transport below adds
+	// are not seen. It is asked only while something is held or known.
+	Scope func(*http.Request) string
+
+	// Pacing spreads requests over the rest of a quota's window when the
+	// server's own RateLimit fields (or x-ratelimit-remaining and -reset) say
+	// that less than a fifth is left. Default Off.
+	Pacing Switch
+
+	// Gate bounds the requests in flight to one host, and adapts. Default off.
+	Gate Gate
+
+	// Hedge sends slow requests a second time. Default off.
+	Hedge Hedge
+
 	// BufferBody is how many bytes of a request's body are kept for a resend
 	// when the body can neither be made anew (GetBody) nor sought. Default
 	// 1 MiB, at most 64 MiB, which is also the bound for all such bodies of a
@@ -94,7 +125,7 @@ type Rule struct {
 
 // Defaults returns the full default rule, which every other is merged over at
 // last. Its zero fields (AttemptTimeout, Elapsed, Rate, Burst, AttemptHeader)
-// are off.
+// are off; Scope is the transport's own.
 func Defaults() Rule {
 	return Rule{
 		Attempts:      6,
@@ -104,6 +135,12 @@ func Defaults() Rule {
 		Idempotent:    classify.Idempotent,
 		MaxRetryAfter: time.Minute,
 		Excess:        ExcessStop,
+		RateMode:      RateFixed,
+		Budget:        Budget{Ratio: 0.2, PerSecond: 3, Window: 10 * time.Second, Burst: 30},
+		Cooldown:      On,
+		Pacing:        Off,
+		Gate:          Gate{Mode: GateOff},
+		Hedge:         NoHedge(),
 		BufferBody:    1 << 20,
 	}
 }
@@ -144,6 +181,18 @@ func (r Rule) Validate() error {
 	case r.Rate > 0 && r.Burst < 0:
 		bad.add("Burst", r.Burst, "would let nothing through; turn Rate off, or leave Burst at 0 for Rate rounded up")
 	}
+	if r.RateMode > RateAdaptive {
+		bad.add("RateMode", r.RateMode, "is none of fixed and adaptive")
+	}
+	r.Budget.check(&bad)
+	if r.Cooldown > On {
+		bad.add("Cooldown", r.Cooldown, "is none of on and off")
+	}
+	if r.Pacing > On {
+		bad.add("Pacing", r.Pacing, "is none of on and off")
+	}
+	r.Gate.check(&bad)
+	r.Hedge.check(&bad)
 	if r.BufferBody > maxBufferBody {
 		bad.add("BufferBody", r.BufferBody, "is more than 64 MiB (%d bytes)", maxBufferBody)
 	}
@@ -323,7 +372,7 @@ const (
 )
 
 // excessNames are the modes as they are written, by value.
-var excessNames = [...]string{
+var excessNames = []string{
 	ExcessInherit: "inherit",
 	ExcessStop:    "stop",
 	ExcessCap:     "cap",
@@ -331,32 +380,7 @@ var excessNames = [...]string{
 }
 
 // String returns "stop", "cap", "wait", or "inherit" for the zero value.
-func (e Excess) String() string {
-	if int(e) < len(excessNames) {
-		return excessNames[e]
-	}
-	return "Excess(" + strconv.Itoa(int(e)) + ")"
-}
-
-// MarshalText writes the mode as String does; an unknown one is an error.
-func (e Excess) MarshalText() ([]byte, error) {
-	if int(e) < len(excessNames) {
-		return []byte(excessNames[e]), nil
-	}
-	return nil, fmt.Errorf("policy: %v is none of stop, cap and wait", e)
-}
-
-// UnmarshalText reads what MarshalText writes; anything else is an error and
-// leaves e as it is.
-func (e *Excess) UnmarshalText(text []byte) error {
-	for i, name := range excessNames {
-		if string(text) == name {
-			*e = Excess(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("policy: %q is none of stop, cap and wait", text)
-}
+func (e Excess) String() string { return nameOf("Excess", int(e), excessNames) }
 
 // A FieldError says what is wrong with one field of a [Rule] or a [Backoff].
 type FieldError struct {
