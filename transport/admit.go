@@ -3,53 +3,207 @@
 package transport
 
 import (
-	"math"
+	"hash/maphash"
 	"time"
 
-	"golang.org/x/time/rate"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
-// admit waits until the host's limits let an attempt go. It refuses at once,
-// without sending, where its turn would come after the deadline.
-func (x *exchange) admit() error {
-	if x.rule.limiter == nil {
+// admit waits until the host's limits let an attempt go: first what the server
+// asked for, then what the rule allows, last a place in flight, so that nobody
+// holds a place while it waits for something else. It refuses at once, without
+// sending, where the turn would come too late.
+func (x *exchange) admit() *Error {
+	if !x.rule.limited && x.state.Quiet() {
 		return nil
 	}
+	for {
+		if err := x.admitByServer(); err != nil {
+			return err
+		}
+		if err := x.admitByRate(); err != nil {
+			return err
+		}
+		if !x.rule.gate {
+			return nil
+		}
+		x.flight = &flight{t: x.t, gate: x.state.Machines().Gate()}
+		waited, err := x.stand(gatePlace{x.flight, x.rule.gateConfig()})
+		if err != nil {
+			x.flight = nil
+			return err
+		}
+		if !waited || !x.held() {
+			return nil
+		}
+		// The server asked for a wait while this request stood in line.
+		x.flight.done()
+		x.flight = nil
+	}
+}
+
+// admitByServer waits for what the server asked for: a hold of the scope, and
+// the rest of its quota.
+func (x *exchange) admitByServer() *Error {
+	x.entered = 0
+	if x.rule.rule.Cooldown == policy.On && !x.state.Quiet() {
+		if _, err := x.stand(cooldownPlace{&x.state.Machines().Cooldown, x.scope()}); err != nil {
+			return err
+		}
+		x.entered = x.t.now()
+	}
+	if x.rule.pacing {
+		if p := x.state.Machines().Pacing(); !p.Quiet() {
+			if _, err := x.stand(pacingPlace{p, x.scope(), x.rule.pacingConfig()}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// held reports whether the scope is held now.
+func (x *exchange) held() bool {
+	if x.rule.rule.Cooldown != policy.On || x.state.Quiet() {
+		return false
+	}
+	until, _ := x.state.Machines().Cooldown.Held(x.t.now(), x.scope())
+	return until != 0
+}
+
+// admitByRate takes a place in the client's own rate.
+func (x *exchange) admitByRate() *Error {
+	if !x.rule.rate {
+		return nil
+	}
+	r := x.state.Machines().Rate(x.rule.rateConfig())
 	now := time.Now()
-	r := x.rule.limiter.ReserveN(now, 1)
-	wait := r.DelayFrom(now)
+	wait, ticket := r.Reserve(now)
 	if wait <= 0 {
 		return nil
 	}
-	if until, ok := x.ctx.Deadline(); ok && now.Add(wait).After(until) {
-		r.CancelAt(now)
-		err := x.refuse(Deadline, ErrOverDeadline)
-		err.Until = now.Add(wait)
+	if err := x.tooLate(now, now.Add(wait)); err != nil {
+		r.Cancel(now, ticket)
 		return err
 	}
 	if err := x.sleep(wait); err != nil {
-		r.CancelAt(time.Now()) // the turn goes to the next in line
+		r.Cancel(time.Now(), ticket) // the turn goes to the next in line
 		return x.refuse(Canceled, err)
 	}
 	return nil
 }
 
+// A place is where a request stands in line at one machine.
+type place interface {
+	enter(now time.Duration, w *host.Waiter) host.Answer
+	leave(w *host.Waiter)
+	// mayWait reports whether a request that cannot go at once waits.
+	mayWait(r *policy.Rule) bool
+}
+
+type cooldownPlace struct {
+	c     *host.Cooldown
+	scope uint64
+}
+
+func (p cooldownPlace) enter(now time.Duration, w *host.Waiter) host.Answer {
+	return p.c.Enter(now, p.scope, w)
+}
+func (p cooldownPlace) leave(w *host.Waiter)      { p.c.Leave(p.scope, w) }
+func (p cooldownPlace) mayWait(*policy.Rule) bool { return true }
+
+type pacingPlace struct {
+	p     *host.Pacing
+	scope uint64
+	conf  host.PacingConfig
+}
+
+func (p pacingPlace) enter(now time.Duration, w *host.Waiter) host.Answer {
+	return p.p.Enter(now, p.scope, w, p.conf)
+}
+func (p pacingPlace) leave(w *host.Waiter)      { p.p.Leave(p.scope, w) }
+func (p pacingPlace) mayWait(*policy.Rule) bool { return true }
+
+type gatePlace struct {
+	f    *flight
+	conf host.GateConfig
+}
+
+func (p gatePlace) enter(now time.Duration, w *host.Waiter) host.Answer {
+	return p.f.gate.Enter(now, &p.f.pass, w, p.conf)
+}
+func (p gatePlace) leave(w *host.Waiter)        { p.f.gate.Leave(w) }
+func (p gatePlace) mayWait(r *policy.Rule) bool { return r.Gate.Mode != policy.GateRefuse }
+
+// stand waits in the line of one machine until it lets the request go.
+func (x *exchange) stand(p place) (waited bool, err *Error) {
+	var w *host.Waiter // made only for a request that has to wait
+	for {
+		now := x.t.now()
+		a := p.enter(now, w)
+		switch {
+		case a.Verb == host.Go:
+			return w != nil, nil
+		case a.Verb == host.Refuse:
+			p.leave(w)
+			return true, x.refuseUntil(Cooldown, ErrCooldown, x.t.epoch.Add(a.Until))
+		case !p.mayWait(&x.rule.rule):
+			return true, x.refuse(GateFull, ErrGateFull)
+		}
+		if err := x.tooLate(x.t.epoch.Add(now), x.t.epoch.Add(a.Until)); err != nil {
+			p.leave(w)
+			return true, err
+		}
+		if w == nil {
+			w = host.NewWaiter()
+			continue // takes its place in line
+		}
+		if err := x.sleepOr(a.Ask-now, w.Ready); err != nil {
+			p.leave(w)
+			return true, x.refuse(Canceled, err)
+		}
+	}
+}
+
+// tooLate returns the refusal of a request whose turn comes after the caller's
+// deadline, or whose retry would start later than the rule allows.
+func (x *exchange) tooLate(now, turn time.Time) *Error {
+	if until, ok := x.ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
+		return x.refuseUntil(Deadline, ErrOverDeadline, turn)
+	}
+	if limit := x.rule.rule.Elapsed; x.sent > 0 && limit > 0 && turn.Sub(x.start) > limit {
+		return x.refuseUntil(Elapsed, errOverElapsed, turn)
+	}
+	return nil
+}
+
+// scope returns the number of the request's scope, computed once and only when
+// something is held or known of the host.
+func (x *exchange) scope() uint64 {
+	if !x.scoped {
+		x.scoped = true
+		if own := x.rule.rule.Scope; own != nil {
+			x.scopeKey = maphash.String(x.t.seed, own(x.req))
+		} else {
+			x.scopeKey = host.Scope(x.t.seed, x.req.Header)
+		}
+	}
+	return x.scopeKey
+}
+
 // refuse ends the request without a further send, and tells the observers.
 func (x *exchange) refuse(reason Reason, err error) *Error {
+	return x.refuseUntil(reason, err, time.Time{})
+}
+
+func (x *exchange) refuseUntil(reason Reason, err error, until time.Time) *Error {
+	x.refund()
 	x.tell(nil, &decision{
 		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now()},
 		reason:  reason,
 	})
-	return x.newError(reason, err)
-}
-
-// turn returns how long it is until the limiter lets another send go, without
-// taking that turn.
-func turn(l *rate.Limiter, now time.Time) time.Duration {
-	missing := 1 - l.TokensAt(now)
-	if missing <= 0 {
-		return 0
-	}
-	seconds := missing / float64(l.Limit())
-	return time.Duration(min(seconds*float64(time.Second), math.MaxInt64/2))
+	e := x.newError(reason, err)
+	e.Until = until
+	return e
 }

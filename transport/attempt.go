@@ -10,47 +10,80 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
 )
 
-// send sends the request once more. The first attempt is the caller's own
-// request, untouched, unless its body is lent or the attempt is timed.
+// A leg is one send: all that it needs, so that it can run beside another one.
+type leg struct {
+	base   http.RoundTripper
+	rule   *policy.Rule
+	req    *http.Request // the caller's
+	ctx    context.Context
+	number int           // which send, from 1
+	body   io.ReadCloser // nil: the caller's own, as it is
+	flight *flight       // nil: no gate
+}
+
+// send sends the request once more.
 func (x *exchange) send() (*http.Response, error) {
-	x.sent++
-	body := x.payload.take()
-	if x.sent == 1 && body == nil && x.rule.rule.AttemptTimeout <= 0 {
-		return checkAnswer(x.t.base.RoundTrip(x.req))
+	if x.rule.hedge && x.hedgeable() {
+		return x.race()
 	}
-	return x.sendCopy(body)
+	l := x.leg(x.payload.take())
+	return l.send()
+}
+
+// leg prepares the next send.
+func (x *exchange) leg(body io.ReadCloser) leg {
+	x.sent++
+	x.reserved = false // what the budget gave is used
+	if x.rule.limited {
+		x.sentAt = time.Now()
+	}
+	return leg{x.t.base, &x.rule.rule, x.req, x.ctx, x.sent, body, x.flight}
+}
+
+// send sends the caller's own request, untouched, at the first attempt, unless
+// its body is lent or the attempt is timed.
+func (l *leg) send() (*http.Response, error) {
+	if l.number == 1 && l.body == nil && l.rule.AttemptTimeout <= 0 {
+		resp, err := checkAnswer(l.base.RoundTrip(l.req))
+		l.flight.landed(resp)
+		return resp, err
+	}
+	ctx, timer := l.ctx, (*attemptTimer)(nil)
+	if d := l.rule.AttemptTimeout; d > 0 {
+		ctx, timer = startAttempt(ctx, d, upgrades(l.req))
+	}
+	return l.sendCopy(ctx, timer)
 }
 
 // sendCopy sends a copy of the request with its own context, header and body.
-func (x *exchange) sendCopy(body io.ReadCloser) (*http.Response, error) {
-	ctx := x.ctx
-	if x.sent > 1 {
-		ctx = context.WithValue(ctx, attemptKey{}, x.sent)
+func (l *leg) sendCopy(ctx context.Context, timer *attemptTimer) (*http.Response, error) {
+	if l.number > 1 {
+		ctx = context.WithValue(ctx, attemptKey{}, l.number)
 	}
-	var timer *attemptTimer
-	if d := x.rule.rule.AttemptTimeout; d > 0 {
-		ctx, timer = startAttempt(ctx, d, upgrades(x.req))
-	}
-	req := x.req.WithContext(ctx)
-	if x.sent > 1 {
+	req := l.req.WithContext(ctx)
+	if l.number > 1 {
 		// The old attempt may still be writing its header while a base
 		// transport changes this one's.
-		req.Header = x.req.Header.Clone()
-		if name := x.rule.rule.AttemptHeader; name != "" && name != "-" {
-			req.Header.Set(name, strconv.Itoa(x.sent-1))
+		req.Header = l.req.Header.Clone()
+		if name := l.rule.AttemptHeader; name != "" && name != "-" {
+			req.Header.Set(name, strconv.Itoa(l.number-1))
 		}
 	}
-	if body != nil {
-		req.Body = body
+	if l.body != nil {
+		req.Body = l.body
 	}
 	timer.watch(req)
-	resp, err := checkAnswer(x.t.base.RoundTrip(req))
+	resp, err := checkAnswer(l.base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
-		resp.Request = x.req // as a plain transport would
+		resp.Request = l.req // as a plain transport would
 	}
-	return timer.end(x.ctx, resp, err)
+	resp, err = timer.end(l.ctx, resp, err)
+	l.flight.landed(resp)
+	return resp, err
 }
 
 // checkAnswer turns what a base transport must not return into an error: a
@@ -90,7 +123,8 @@ type attemptTimer struct {
 	fired  bool
 }
 
-// startAttempt returns the attempt's context. A context made by WithCancel
+// startAttempt returns the attempt's context; d not positive is no timeout, only
+// a context of its own. A context made by WithCancel
 // must be cancelled, or its parent keeps it; one whose connection goes over to
 // the caller (101, CONNECT) must not be. So for requests that ask for that, it
 // is made apart from its parent and linked to it, until the answer.
@@ -105,11 +139,16 @@ func startAttempt(parent context.Context, d time.Duration, detached bool) (conte
 	if detached {
 		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	}
-	a.mu.Lock()
-	a.timer = time.AfterFunc(d, a.fire)
-	a.mu.Unlock()
+	if d > 0 {
+		a.mu.Lock()
+		a.timer = time.AfterFunc(d, a.fire)
+		a.mu.Unlock()
+	}
 	return ctx, a
 }
+
+// abandon ends the attempt because nobody needs its answer any more.
+func (a *attemptTimer) abandon() { a.cancel(errOutrun) }
 
 func (a *attemptTimer) fire() {
 	a.mu.Lock()
@@ -125,7 +164,7 @@ func (a *attemptTimer) fire() {
 func (a *attemptTimer) pause() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.ended {
+	if !a.ended && a.timer != nil {
 		a.paused = true
 		a.timer.Stop()
 	}
@@ -193,7 +232,9 @@ func (a *attemptTimer) end(caller context.Context, resp *http.Response, err erro
 	}
 	a.mu.Lock()
 	a.ended = true
-	a.timer.Stop()
+	if a.timer != nil {
+		a.timer.Stop()
+	}
 	fired := a.fired
 	a.mu.Unlock()
 	switch {
@@ -213,7 +254,7 @@ func (a *attemptTimer) end(caller context.Context, resp *http.Response, err erro
 			a.unlink()
 		}
 	default:
-		resp.Body = &releasingBody{ReadCloser: resp.Body, release: a.release}
+		resp.Body = &endingBody{ReadCloser: resp.Body, end: a.release}
 	}
 	return resp, err
 }
@@ -230,24 +271,4 @@ func (a *attemptTimer) release() {
 func handsOver(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusSwitchingProtocols ||
 		resp.Request != nil && resp.Request.Method == http.MethodConnect && resp.StatusCode/100 == 2
-}
-
-// releasingBody frees the attempt's context at the body's end.
-type releasingBody struct {
-	io.ReadCloser
-	release func()
-}
-
-func (b *releasingBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.release()
-	}
-	return n, err
-}
-
-func (b *releasingBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.release()
-	return err
 }

@@ -46,6 +46,17 @@ const (
 	MaxRetryAfter
 	// BackoffStop: the rule's Backoff ended the retries.
 	BackoffStop
+	// Cooldown: the host asked everybody for a longer wait than
+	// Rule.MaxRetryAfter allows; nothing is sent to it meanwhile.
+	Cooldown
+	// Budget: the host's retry budget is spent.
+	Budget
+	// GateFull: the gate refuses what cannot go at once, and it was full.
+	GateFull
+	// Hedged: the answer took so long that the request was sent a second time.
+	Hedged
+	// Outrun: another send of the same request was answered first.
+	Outrun
 )
 
 var reasonNames = [...]string{
@@ -62,6 +73,11 @@ var reasonNames = [...]string{
 	Deadline:      "deadline",
 	MaxRetryAfter: "max retry after",
 	BackoffStop:   "back-off stop",
+	Cooldown:      "cooldown",
+	Budget:        "budget",
+	GateFull:      "gate full",
+	Hedged:        "hedged",
+	Outrun:        "outrun",
 }
 
 // String returns the reason in a few words.
@@ -78,7 +94,7 @@ func (r Reason) String() string {
 // mark, since the outer rule may know better what is idempotent or replayable.
 func (r Reason) limit() bool {
 	switch r {
-	case Attempts, Elapsed, Deadline, MaxRetryAfter, BackoffStop:
+	case Attempts, Elapsed, Deadline, MaxRetryAfter, BackoffStop, Cooldown, Budget, GateFull:
 		return true
 	}
 	return false
@@ -105,7 +121,8 @@ type facts struct {
 	elapsed, elapsedMax time.Duration // elapsedMax not positive: no bound
 	room                time.Duration // to the deadline
 	deadline            bool
-	turn                time.Duration // how long until the rate limit lets another send go
+	turn                time.Duration // how long until the host's limits let another send go, as far as is known
+	refused             bool          // the host's cooldown refuses requests, and does not let them wait
 }
 
 // spread bounds the jitter on top of a wait that a server asked for. Everybody
@@ -142,6 +159,8 @@ func decide(f facts) (Reason, time.Duration) {
 	wait := max(f.backoff, asked)
 	start := max(wait, f.turn)
 	switch {
+	case f.refused:
+		return Cooldown, 0 // it would be refused when its wait is over
 	case f.deadline && start >= f.room:
 		return Deadline, 0 // a sleep that cannot end in an attempt
 	case f.elapsedMax > 0 && start > f.elapsedMax-f.elapsed:

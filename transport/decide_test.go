@@ -70,6 +70,7 @@ func TestDecide(t *testing.T) {
 		{"jitter does not pass it", func(f *facts) {
 			f.elapsed, f.elapsedMax, f.hint, f.hinted, f.u = time.Second, 11*time.Second, 10*time.Second, true, 0.9
 		}, Retry, 10 * time.Second},
+		{"the cooldown refuses", func(f *facts) { f.refused = true }, Cooldown, 0},
 		{"absurd values overflow nothing", func(f *facts) {
 			f.backoff, f.hint, f.hinted, f.maxRetryAfter = 1<<63-1, 1<<63-1, true, -1
 			f.deadline, f.room, f.turn, f.elapsed, f.elapsedMax = true, time.Hour, 1<<62, 1<<62, 1<<63-1
@@ -124,7 +125,7 @@ func FuzzDecide(f *testing.F) {
 
 func TestReasonsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
-	for r := Final; r <= BackoffStop; r++ {
+	for r := Final; r <= Outrun; r++ {
 		assert.NotEmpty(t, r.String())
 		assert.False(t, seen[r.String()], r.String())
 		seen[r.String()] = true

@@ -20,12 +20,23 @@ var (
 	// Timeout() hold, too, although the deadline has not passed yet.
 	ErrOverDeadline error = &overDeadline{}
 
+	// ErrCooldown is in the error of a request that was refused because the
+	// host asked for a wait longer than Rule.MaxRetryAfter; Error.Until is the
+	// time that it named.
+	ErrCooldown = errors.New("transport: the host asked for no requests until later")
+
+	// ErrGateFull is in the error of a request that was refused because the
+	// host's gate was full and its mode is policy.GateRefuse.
+	ErrGateFull = errors.New("transport: too many requests in flight to the host")
+
 	// ErrAttemptTimeout is in the error of an attempt that Rule.AttemptTimeout
 	// ended. errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as
 	// for the timeouts of net/http. It is the same value as in package policy.
 	ErrAttemptTimeout = policy.ErrAttemptTimeout
 
 	errRequestCanceled = errors.New("transport: request canceled")
+	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
+	errOutrun          = errors.New("transport: another send of the request was answered first")
 )
 
 type overDeadline struct{}

@@ -82,7 +82,7 @@ func fails(err error) answer {
 }
 
 // quick is a rule for tests in which time does not matter.
-var quick = policy.Rule{Backoff: policy.Constant(0)}
+var quick = policy.Rule{Backoff: policy.Constant(0), Budget: policy.NoBudget()}
 
 func mustNew(t testing.TB, c Config) *Transport {
 	t.Helper()

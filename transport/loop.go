@@ -11,6 +11,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // RoundTrip sends a request, and sends it again when that is safe and makes
@@ -33,16 +34,27 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	h := t.hosts.Acquire(req.URL)
 	defer h.Release()
-	x := exchange{
-		t:    t,
-		req:  req,
-		ctx:  req.Context(),
-		host: h,
-		rule: t.ruleFor(h, set),
+	rule, options := t.ruleFor(h, set), optionsOf(req.Context())
+	if !t.light(req, h, rule, options) {
+		x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: rule, options: options}
+		return x.run()
 	}
-	x.options = optionsOf(x.ctx)
-	defer x.end()
-	return x.run()
+	resp, err := checkAnswer(t.base.RoundTrip(req))
+	verdict := rule.classify(classify.Outcome{Request: req, Response: resp, Err: err})
+	if err == nil && !retryable(verdict) && h.Quiet() {
+		return resp, nil
+	}
+	x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: rule}
+	return x.runAfter(resp, err, verdict)
+}
+
+// light reports whether the first attempt needs nothing of us: no limit to
+// ask, no body to keep, no clock to read, nobody to tell. It is how nearly
+// every request goes. Its answer, unless it is a success, meets the same loop
+// as any other.
+func (t *Transport) light(req *http.Request, h *host.State[resolved], r *resolved, o *options) bool {
+	return r.light && o == nil && t.trace == nil && t.logger == nil &&
+		(req.Body == nil || req.GetBody != nil || req.Body == http.NoBody) && h.Quiet()
 }
 
 // An exchange is one call of RoundTrip.
@@ -50,15 +62,22 @@ type exchange struct {
 	t       *Transport
 	req     *http.Request // the caller's
 	ctx     context.Context
-	host    *host.State[resolved]
+	state   *host.State[resolved]
 	rule    *resolved
 	options *options // nil: none
 	payload payload
 
-	sent    int           // sends so far
-	prev    time.Duration // the last back-off value
-	start   time.Time     // read only where the rule bounds the elapsed time
-	history []Attempt     // empty at a success on the first try
+	sent     int           // sends so far
+	prev     time.Duration // the last back-off value
+	start    time.Time     // read only where the rule bounds the elapsed time
+	history  []Attempt     // empty at a success on the first try
+	reserved bool          // the budget gave a retry that is not sent yet
+
+	flight   *flight       // the attempt's place at the gate, nil without one
+	entered  time.Duration // when the cooldown let the attempt go, 0 where nothing was held
+	sentAt   time.Time     // when it was sent; read only where the rule limits something
+	scopeKey uint64        // of the credentials, once scoped
+	scoped   bool
 }
 
 // A decision is what was made of one attempt.
@@ -67,18 +86,30 @@ type decision struct {
 	reason Reason
 }
 
-// run is the loop: admit, send, judge, and either deliver or wait.
+// run is the way of a request that needs more than the base transport from the
+// first attempt on.
 func (x *exchange) run() (*http.Response, error) {
+	defer x.end()
 	x.begin()
+	if err := x.admit(); err != nil {
+		return nil, err
+	}
+	resp, err := x.send()
+	return x.goOn(resp, err, x.classify(resp, err))
+}
+
+// runAfter goes on after a light first attempt.
+func (x *exchange) runAfter(resp *http.Response, err error, verdict classify.Verdict) (*http.Response, error) {
+	defer x.end()
+	x.begin()
+	x.sent = 1
+	return x.goOn(resp, err, verdict)
+}
+
+// goOn is the loop: judge an attempt, and either deliver it, or give it up,
+// wait, and send again.
+func (x *exchange) goOn(resp *http.Response, err error, verdict classify.Verdict) (*http.Response, error) {
 	for {
-		if err := x.admit(); err != nil {
-			return nil, err
-		}
-		resp, err := x.send()
-		verdict := x.classify(resp, err)
-		if x.plain(err, verdict) {
-			return resp, nil
-		}
 		d := x.judge(resp, err, verdict)
 		x.observe(resp, &d)
 		if d.reason != Retry {
@@ -88,6 +119,11 @@ func (x *exchange) run() (*http.Response, error) {
 		if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
 			return nil, x.refuse(Canceled, err)
 		}
+		if err := x.admit(); err != nil {
+			return nil, err
+		}
+		resp, err = x.send()
+		verdict = x.classify(resp, err)
 	}
 }
 
@@ -103,6 +139,7 @@ func (x *exchange) begin() {
 
 // end closes what no attempt took over.
 func (x *exchange) end() {
+	x.refund()
 	if x.sent == 0 && x.payload.source == nil {
 		closeBody(x.req)
 	}
@@ -122,12 +159,6 @@ func (x *exchange) classify(resp *http.Response, err error) classify.Verdict {
 	return x.rule.classify(o)
 }
 
-// plain reports whether this is a success on the first try that nobody
-// watches: it needs no facts, no clock and no record.
-func (x *exchange) plain(err error, v classify.Verdict) bool {
-	return err == nil && x.sent == 1 && !retryable(v) && !x.observed()
-}
-
 func retryable(v classify.Verdict) bool {
 	return v == classify.Refused || v == classify.Ambiguous
 }
@@ -138,8 +169,10 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 	if resp != nil {
 		d.Status = resp.StatusCode
 	}
+	hint, hinted := x.note(resp, &d)
+	d.Hint = max(hint, 0)
 	f := x.facts(resp, &d)
-	d.Hint = max(f.hint, 0)
+	f.hint, f.hinted = hint, hinted
 	d.reason, d.Wait = decide(f)
 	if d.reason == Retry {
 		x.commit(&d, f.backoff)
@@ -168,17 +201,33 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 	}
 	f.idempotent = f.verdict == classify.Refused || x.idempotent()
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
-	f.hint, f.hinted = rule.Hint(classify.Outcome{Request: x.req, Response: resp, Err: d.Err})
 	if f.elapsedMax > 0 {
 		f.elapsed = d.Time.Sub(x.start)
 	}
 	if until, ok := x.ctx.Deadline(); ok {
 		f.room, f.deadline = until.Sub(d.Time), true
 	}
-	if x.rule.limiter != nil {
-		f.turn = turn(x.rule.limiter, d.Time)
-	}
+	x.limits(&f, d)
 	return f
+}
+
+// limits adds what the host's limits say of the next send.
+func (x *exchange) limits(f *facts, d *decision) {
+	if x.rule.rate {
+		f.turn = x.state.Machines().Rate(x.rule.rateConfig()).Peek(d.Time)
+	}
+	if x.rule.rule.Cooldown != policy.On || x.state.Quiet() {
+		return
+	}
+	now := x.t.now()
+	until, refused := x.state.Machines().Cooldown.Held(now, x.scope())
+	switch {
+	case refused:
+		f.refused = true
+	case until > now:
+		f.turn = max(f.turn, until-now)
+		f.u = 0 // the hold has its jitter, and a ramp behind it
+	}
 }
 
 func (x *exchange) idempotent() bool {
@@ -203,15 +252,31 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 	return ok && e.GaveUp()
 }
 
-// commit takes what a retry needs and may be refused. Until here nothing was
-// taken from the attempt at hand, so whatever is refused, the caller still has
-// the answer whole.
+// commit takes what a retry needs and may be refused: one retry of the host's
+// budget, asked last, and the request's body. Until here nothing was taken from
+// the attempt at hand, so whatever is refused, the caller still has the answer
+// whole.
 func (x *exchange) commit(d *decision, backoff time.Duration) {
-	if reason := x.payload.rewind(x.ctx); reason != Retry {
+	reason := Retry
+	x.state.Machines().Budget.CountTo(x.state.Requests())
+	if x.reserved = x.state.Machines().Budget.Take(x.t.now(), x.rule.budgetConfig()); !x.reserved {
+		reason = Budget
+	} else if reason = x.payload.rewind(x.ctx); reason != Retry {
+		x.refund()
+	}
+	if reason != Retry {
 		d.reason, d.Wait = reason, 0
 		return
 	}
 	x.prev = backoff
+}
+
+// refund gives back a retry that the budget gave and that is not sent.
+func (x *exchange) refund() {
+	if x.reserved {
+		x.reserved = false
+		x.state.Machines().Budget.Refund()
+	}
 }
 
 // deliver gives the last outcome to the caller.
@@ -237,7 +302,10 @@ func (x *exchange) newError(reason Reason, err error) *Error {
 }
 
 // sleep waits, and ends at once when the caller's context does.
-func (x *exchange) sleep(d time.Duration) error {
+func (x *exchange) sleep(d time.Duration) error { return x.sleepOr(d, nil) }
+
+// sleepOr waits until d is over or something is received.
+func (x *exchange) sleepOr(d time.Duration, ready <-chan struct{}) error {
 	if d <= 0 {
 		if x.ctx.Err() != nil {
 			return contextErr(x.ctx)
@@ -250,6 +318,8 @@ func (x *exchange) sleep(d time.Duration) error {
 	canceled := x.req.Cancel
 	select {
 	case <-timer.C:
+		return nil
+	case <-ready:
 		return nil
 	case <-x.ctx.Done():
 		return contextErr(x.ctx)

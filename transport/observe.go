@@ -13,10 +13,17 @@ func (x *exchange) observed() bool {
 	return x.t.trace != nil || x.t.logger != nil || x.options != nil && x.options.trace != nil
 }
 
-// observe records an attempt and tells the traces and the log.
+// observe records an attempt and tells the traces and the log. A success on
+// the first try is not recorded: nobody will ask how it came.
 func (x *exchange) observe(resp *http.Response, d *decision) {
-	x.history = append(x.history, d.Attempt)
+	if x.sent > 1 || d.Err != nil || d.reason != Final {
+		x.record(d)
+	}
 	x.tell(resp, d)
+}
+
+func (x *exchange) record(d *decision) {
+	x.history = append(x.history, d.Attempt)
 }
 
 // tell reports to the traces and the log.
@@ -39,7 +46,7 @@ func (x *exchange) trace(resp *http.Response, d *decision) {
 	e := Event{
 		Attempt:  d.Attempt,
 		Request:  x.req,
-		Host:     x.host.Key.String(),
+		Host:     x.state.Key().String(),
 		Response: resp,
 		Reason:   d.reason,
 	}

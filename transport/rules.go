@@ -5,14 +5,11 @@ package transport
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -22,31 +19,38 @@ import (
 // A ruleset is one configuration: New and Update each make one, and it never
 // changes.
 type ruleset struct {
-	rule  policy.Rule // complete
-	hosts []hostRule  // most specific first
-	// standard is what every host shares that no pattern matches and whose
-	// rule needs no state of its own.
-	standard *resolved
+	standard *resolved  // for every host that no pattern matches
+	hosts    []hostRule // most specific first
 }
 
 type hostRule struct {
 	pattern pattern
-	rule    policy.Rule // complete
+	rule    *resolved
 }
 
-// resolved is a rule made ready for one host.
+// resolved is a complete rule made ready. It holds no state: every host of one
+// pattern shares it.
 type resolved struct {
 	set      *ruleset
 	rule     policy.Rule
 	classify classify.Func // asks rule.Classify, then classify.Default
-	custom   bool          // classify is more than classify.Default
-	limiter  *rate.Limiter // nil: no limit
+
+	// What the rule turns on. A host whose rule turns nothing on pays for one
+	// look at the cooldown.
+	rate    bool
+	pacing  bool
+	gate    bool
+	hedge   bool
+	limited bool // any of them
+	light   bool // none of them, and no clock to read before the first send
 }
 
 func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error) {
 	var faults policy.Errors
 	faults = append(faults, faultsOf(rule, "Rule.")...)
-	set := &ruleset{rule: rule.Or(policy.Defaults())}
+	rule = rule.Or(policy.Defaults())
+	set := &ruleset{}
+	set.standard = set.resolve(rule)
 	names := map[pattern]string{}
 	for _, name := range slices.Sorted(keys(hosts)) {
 		path := "Hosts[" + strconv.Quote(name) + "]"
@@ -60,13 +64,12 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error
 			continue
 		}
 		names[p] = name
-		set.hosts = append(set.hosts, hostRule{p, hosts[name].Or(set.rule)})
+		set.hosts = append(set.hosts, hostRule{p, set.resolve(hosts[name].Or(rule))})
 	}
 	if len(faults) > 0 {
 		return nil, faults
 	}
 	slices.SortFunc(set.hosts, func(a, b hostRule) int { return a.pattern.compare(b.pattern) })
-	set.standard = set.resolve(set.rule, nil)
 	return set, nil
 }
 
@@ -89,70 +92,77 @@ func faultsOf(r policy.Rule, path string) policy.Errors {
 	return err.(policy.Errors).At(path)
 }
 
-// ruleFor returns the rule for a host: resolved at its first request and at
-// the first one after an Update, one atomic load otherwise.
+// ruleFor returns the rule for a host: found at its first request and at the
+// first one after an Update, one atomic load otherwise.
 func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
-	old := s.Resolved.Load()
-	if old != nil && old.set == set {
-		return old
-	}
-	r := set.forHost(s.Key, old)
-	if s.Resolved.CompareAndSwap(old, r) {
+	if r := s.Resolved.Load(); r != nil && r.set == set {
 		return r
 	}
-	// Another request was first; its limiter is the host's.
-	if now := s.Resolved.Load(); now.set == set {
-		return now
+	r := set.forHost(s.Key())
+	if r.rate {
+		// What the host has spent of its rate stays spent: an Update is no
+		// fresh burst.
+		s.Machines().Rate(r.rateConfig()).Set(time.Now(), r.rateConfig())
 	}
-	return r // an Update in between: this request keeps the rules it began with
+	s.Resolved.Store(r)
+	return r
 }
 
-// forHost finds the most specific rule and makes it ready; old is what the
-// host had before, whose state it keeps.
-func (set *ruleset) forHost(k host.Key, old *resolved) *resolved {
-	rule := set.rule
-	found := false
+// forHost finds the most specific rule.
+func (set *ruleset) forHost(k host.Key) *resolved {
 	name, port := host.SplitPort(k.Host)
 	if port == "" {
 		port = host.DefaultPort(k.Scheme)
 	}
 	for i := range set.hosts {
 		if set.hosts[i].pattern.matches(name, port) {
-			rule, found = set.hosts[i].rule, true
-			break
+			return set.hosts[i].rule
 		}
 	}
-	if !found && !(rule.Rate > 0) {
-		return set.standard
-	}
-	return set.resolve(rule, old)
+	return set.standard
 }
 
-func (set *ruleset) resolve(rule policy.Rule, old *resolved) *resolved {
-	r := &resolved{set: set, rule: rule, classify: classify.Default}
-	if own := rule.Classify; own != nil && !sameFunc(own, classify.Default) {
-		r.classify, r.custom = classify.First(own, classify.Default), true
+func (set *ruleset) resolve(rule policy.Rule) *resolved {
+	r := &resolved{
+		set:      set,
+		rule:     rule,
+		classify: classify.Default,
+		rate:     rule.Rate > 0,
+		pacing:   rule.Pacing == policy.On,
+		gate:     rule.Gate.Enabled(),
+		hedge:    rule.Hedge.Enabled(),
 	}
-	if rule.Rate > 0 {
-		r.limiter = limiterFor(rule, old)
+	r.limited = r.rate || r.pacing || r.gate || r.hedge
+	r.light = !r.limited && rule.AttemptTimeout <= 0 && rule.Elapsed <= 0
+	if own := rule.Classify; !sameFunc(own, classify.Default) {
+		r.classify = classify.First(own, classify.Default)
 	}
 	return r
 }
 
-// limiterFor keeps the host's old limiter, with its tokens spent, under a
-// possibly new rate: an Update is no fresh burst.
-func limiterFor(rule policy.Rule, old *resolved) *rate.Limiter {
-	burst := rule.Burst
-	if burst <= 0 {
-		burst = int(min(max(math.Ceil(rule.Rate), 1), math.MaxInt32))
+func (r *resolved) rateConfig() host.RateConfig {
+	return host.RateConfig{
+		PerSecond: r.rule.Rate,
+		Burst:     r.rule.Burst,
+		Adaptive:  r.rule.RateMode == policy.RateAdaptive,
 	}
-	if old == nil || old.limiter == nil {
-		return rate.NewLimiter(rate.Limit(rule.Rate), burst)
-	}
-	now := time.Now()
-	old.limiter.SetLimitAt(now, rate.Limit(rule.Rate))
-	old.limiter.SetBurstAt(now, burst)
-	return old.limiter
+}
+
+func (r *resolved) budgetConfig() host.BudgetConfig {
+	b := r.rule.Budget
+	return host.BudgetConfig{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}
+}
+
+func (r *resolved) cooldownConfig() host.CooldownConfig {
+	return host.CooldownConfig{Max: r.rule.MaxRetryAfter, Stop: r.rule.Excess == policy.ExcessStop}
+}
+
+func (r *resolved) pacingConfig() host.PacingConfig {
+	return host.PacingConfig{MaxWait: r.rule.MaxRetryAfter}
+}
+
+func (r *resolved) gateConfig() host.GateConfig {
+	return host.GateConfig{Start: r.rule.Gate.Start, Max: r.rule.Gate.Max}
 }
 
 // sameFunc reports whether two functions without captured variables are the

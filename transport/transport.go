@@ -4,10 +4,11 @@ package transport
 
 import (
 	"errors"
+	"hash/maphash"
 	"log/slog"
-	"maps"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-cleanhttp"
 
@@ -58,7 +59,13 @@ type Transport struct {
 	kept   bufferPool
 	trace  *Trace
 	logger *slog.Logger
+
+	epoch time.Time    // the machines' time counts from here
+	seed  maphash.Seed // of the hashes of credentials
 }
+
+// now returns the time as the hosts' machines count it.
+func (t *Transport) now() time.Duration { return time.Since(t.epoch) }
 
 // New returns a Transport. It copies what it is given, reports every fault of
 // the configuration at once (as [policy.Errors], each with its path), and
@@ -68,6 +75,8 @@ func New(c Config) (*Transport, error) {
 		base:   c.Base,
 		hosts:  host.NewTable[resolved](host.MaxHosts),
 		logger: c.Logger,
+		epoch:  time.Now(),
+		seed:   maphash.MakeSeed(),
 	}
 	var faults policy.Errors
 	switch {
@@ -104,7 +113,7 @@ func Default() *Transport {
 // requests that begin after it; those under way keep theirs. What is known of
 // each host is kept. With an error, nothing changes.
 func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error {
-	set, err := newRuleset(rule, maps.Clone(hosts))
+	set, err := newRuleset(rule, hosts)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,147 @@
+// What is a request's place in flight, and when does it end?
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A flight is an attempt's place at the gate, from its send to the end of the
+// answer's body. A nil flight is one without a gate.
+type flight struct {
+	t    *Transport
+	gate *host.Gate
+	pass host.Pass // guarded by the gate's lock
+}
+
+// result tells the gate what became of the attempt.
+func (f *flight) result(r host.Result) {
+	if f != nil {
+		f.gate.Result(f.t.now(), &f.pass, r)
+	}
+}
+
+// done ends the place; only the first call counts.
+func (f *flight) done() {
+	if f != nil {
+		f.gate.Done(f.t.now(), &f.pass)
+	}
+}
+
+// landed ties the place to the answer's body. An answer without a body, an
+// error and a connection that is handed over end it at once.
+func (f *flight) landed(resp *http.Response) {
+	switch {
+	case f == nil:
+	case resp == nil || resp.Body == nil || resp.Body == http.NoBody || handsOver(resp):
+		f.done()
+	default:
+		resp.Body = &endingBody{ReadCloser: resp.Body, end: f.done}
+	}
+}
+
+// endingBody calls end when the body has ended or is closed, more than once if
+// need be.
+type endingBody struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b *endingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+func (b *endingBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+// resultOf says what an outcome tells about the host as a whole.
+func resultOf(ctx context.Context, resp *http.Response, err error) host.Result {
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.Canceled):
+		return host.Neutral // the caller left
+	case err != nil:
+		return resultOfError(err)
+	case resp.StatusCode == http.StatusTooManyRequests:
+		return host.Neutral // this client sends too much; the cooldown sees to it
+	case resp.StatusCode == http.StatusNotImplemented, resp.StatusCode == http.StatusHTTPVersionNotSupported,
+		resp.StatusCode < 500:
+		return host.Success
+	}
+	return host.Failed
+}
+
+func resultOfError(err error) host.Result {
+	switch classify.KindOf(err) {
+	case classify.Timeout:
+		return host.Lost // the host may be busy with it still
+	case classify.DNS, classify.Dial, classify.TLS, classify.Reset:
+		return host.Failed
+	}
+	return host.Neutral // the request's own fault, or nobody's
+}
+
+// note tells the host's machines what came of an attempt, and returns how long
+// the server asked to wait. It is asked for every outcome once, retried or not:
+// a POST that is told to wait speaks for all requests of its scope.
+func (x *exchange) note(resp *http.Response, d *decision) (hint time.Duration, hinted bool) {
+	x.flight.result(resultOf(x.ctx, resp, d.Err))
+	o := classify.Outcome{Request: x.req, Response: resp, Err: d.Err}
+	told := d.Status == http.StatusTooManyRequests || d.Status == http.StatusServiceUnavailable
+	if told || retryable(d.Verdict) {
+		hint, hinted = x.rule.rule.Hint(o)
+	}
+	told = told || retryable(d.Verdict) && d.Status >= 400 && d.Status < 500
+	x.noteCooldown(d, told && hinted, hint)
+	if x.rule.rate {
+		x.noteRate(d)
+	}
+	if x.rule.pacing && resp != nil {
+		if q, ok := classify.QuotaOf(o); ok {
+			x.state.Machines().Pacing().Note(x.t.now(), x.scope(), q.Remaining, q.Limit, q.Reset, x.rule.pacingConfig())
+		}
+	}
+	return hint, hinted
+}
+
+// noteCooldown begins or lengthens a hold, or tells of an answer during one.
+func (x *exchange) noteCooldown(d *decision, told bool, hint time.Duration) {
+	c := &x.state.Machines().Cooldown
+	switch {
+	case x.rule.rule.Cooldown != policy.On:
+	case told && hint > 0:
+		code := host.TooMany
+		if d.Status == http.StatusServiceUnavailable {
+			code = host.Unavailable
+		}
+		c.Hold(x.t.now(), x.scope(), code, hint, x.rule.cooldownConfig(), rand.Float64())
+	case d.Err == nil && !retryable(d.Verdict) && !c.Quiet():
+		c.Answered(x.t.now(), x.scope(), x.entered, d.Status < 500)
+	}
+}
+
+// noteRate lowers an adaptive rate on a 429 and raises it on a success.
+func (x *exchange) noteRate(d *decision) {
+	r := x.state.Machines().Rate(x.rule.rateConfig())
+	switch {
+	case d.Status == http.StatusTooManyRequests:
+		r.Throttled(d.Time, x.sentAt)
+	case d.Err == nil && d.Status < 500:
+		r.Succeeded(d.Time)
+	}
+}

@@ -1,0 +1,192 @@
+// When is a request sent a second time, and whose answer counts?
+
+package transport
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+)
+
+// hedgeable reports whether the next send may be hedged: the first one of an
+// idempotent request whose body, if it has one, can be made a second time
+// without touching the first.
+func (x *exchange) hedgeable() bool {
+	return x.sent == 0 && x.payload.source == nil && !x.single() && x.idempotent()
+}
+
+// A runner is a leg that runs in a goroutine of its own. Whoever is first, the
+// leg with its answer or the race that no longer needs it, takes the state away
+// from running; so an answer that comes as the race ends is closed by exactly
+// one of the two.
+type runner struct {
+	leg
+	timer *attemptTimer
+	state atomic.Uint32 // running, answered or abandoned
+
+	resp *http.Response // set before the state is answered
+	err  error
+}
+
+const (
+	running uint32 = iota
+	answered
+	abandoned
+)
+
+// start sends the leg. Each has a context of its own, so that ending the loser
+// does not touch the winner, whose context ends with its body.
+func (l leg) start(done chan<- *runner) *runner {
+	r := &runner{leg: l}
+	ctx, timer := startAttempt(l.ctx, l.rule.AttemptTimeout, upgrades(l.req))
+	r.timer = timer
+	go func() {
+		r.resp, r.err = r.sendCopy(ctx, timer)
+		if !r.state.CompareAndSwap(running, answered) {
+			r.close()
+			return
+		}
+		done <- r // has room for every runner
+	}()
+	return r
+}
+
+// abandon ends a leg that nobody needs any more; its goroutine, which a base
+// transport leaves as soon as the context has ended, closes what comes.
+func (r *runner) abandon() {
+	late := !r.state.CompareAndSwap(running, abandoned)
+	r.timer.abandon()
+	if late {
+		r.close()
+	}
+}
+
+// close gives up an answer. It is not drained: its context has ended.
+func (r *runner) close() {
+	if r.resp != nil && r.resp.Body != nil {
+		_ = r.resp.Body.Close()
+	}
+}
+
+// race sends the request and, when the answer takes long, sends it again. The
+// first answer that is worth having wins.
+func (x *exchange) race() (*http.Response, error) {
+	start := time.Now()
+	done := make(chan *runner, 2)
+	first := x.leg(x.payload.take()).start(done)
+	second := x.hedge(first, done)
+	winner := <-done
+	if second != nil {
+		winner = x.pick(winner, first, second, done)
+	}
+	x.flight = winner.flight
+	if x.rule.rule.Hedge.Percentile > 0 && (winner.err == nil || x.ctx.Err() == nil) {
+		// The first send's time, or what it had taken when the second won:
+		// without those each hedge would make the next come sooner.
+		x.state.Machines().Latency().Record(time.Since(start))
+	}
+	return winner.resp, winner.err
+}
+
+// hedge waits for the first send's answer for as long as the rule says, and
+// then sends the request a second time if the host's limits have room for it.
+// It returns nil where there is no second send.
+func (x *exchange) hedge(first *runner, done chan *runner) *runner {
+	delay, ok := x.hedgeDelay()
+	if !ok {
+		return nil
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case r := <-done:
+		done <- r // has room: it has just been taken out
+		return nil
+	case <-timer.C:
+	}
+	l, ok := x.secondLeg()
+	if !ok {
+		return nil
+	}
+	x.tell(nil, &decision{Attempt: Attempt{Number: first.number, Time: time.Now()}, reason: Hedged})
+	return l.start(done)
+}
+
+// hedgeDelay returns when a second send is due.
+func (x *exchange) hedgeDelay() (time.Duration, bool) {
+	h := x.rule.rule.Hedge
+	if h.Percentile > 0 {
+		if d, ok := x.state.Machines().Latency().Quantile(h.Percentile / 100); ok {
+			// Strictly after: what takes just as long as the percentile is not
+			// beyond it.
+			return d + 1, true
+		}
+	}
+	return h.After, h.After > 0
+}
+
+// secondLeg takes what a second send needs, without waiting for any of it: the
+// host's limits, the budget, and the request's body.
+func (x *exchange) secondLeg() (l leg, ok bool) {
+	if x.ctx.Err() != nil || x.held() {
+		return l, false
+	}
+	x.state.Machines().Budget.CountTo(x.state.Requests())
+	if x.reserved = x.state.Machines().Budget.Take(x.t.now(), x.rule.budgetConfig()); !x.reserved {
+		return l, false
+	}
+	defer func() {
+		if !ok {
+			x.refund()
+		}
+	}()
+	if x.payload.rewind(x.ctx) != Retry {
+		return l, false
+	}
+	var place *flight
+	if x.rule.gate {
+		place = &flight{t: x.t, gate: x.state.Machines().Gate()}
+		if a := place.gate.Enter(x.t.now(), &place.pass, nil, x.rule.gateConfig()); a.Verb != host.Go {
+			return l, false
+		}
+	}
+	if x.rule.rate && !x.state.Machines().Rate(x.rule.rateConfig()).Take(time.Now()) {
+		place.done()
+		return l, false
+	}
+	x.flight = place
+	return x.leg(x.payload.take()), true
+}
+
+// pick returns the runner whose answer counts, and ends the other. An answer
+// that would be retried waits for the other one.
+func (x *exchange) pick(came, first, second *runner, done <-chan *runner) *runner {
+	other := first
+	if came == first {
+		other = second
+	}
+	if !retryable(x.classify(came.resp, came.err)) {
+		other.abandon()
+		x.outrun(other, errOutrun, classify.Unknown)
+		return came
+	}
+	last := <-done
+	x.outrun(came, came.err, classify.Ambiguous)
+	discard(x.ctx, came.resp)
+	return last
+}
+
+// outrun records the send whose answer does not count.
+func (x *exchange) outrun(r *runner, err error, v classify.Verdict) {
+	d := decision{Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()}, reason: Outrun}
+	if v == classify.Ambiguous { // its answer came, and is not worth having
+		r.flight.result(resultOf(x.ctx, r.resp, r.err))
+		if r.resp != nil {
+			d.Status = r.resp.StatusCode
+		}
+	}
+	x.observe(nil, &d)
+}
