@@ -22,45 +22,60 @@ func (x *exchange) admit() *Error {
 		if err := x.admitByServer(); err != nil {
 			return err
 		}
-		if err := x.admitByRate(); err != nil {
-			return err
-		}
-		if !x.rule.gate {
-			return nil
-		}
-		x.flight = &flight{t: x.t, gate: x.state.Machines().Gate()}
-		waited, err := x.stand(gatePlace{x.flight, x.rule.gateConfig()})
+		waited, err := x.admitByRule()
 		if err != nil {
-			x.flight = nil
 			return err
 		}
 		if !waited || !x.held() {
 			return nil
 		}
-		// The server asked for a wait while this request stood in line.
-		x.flight.done()
+		// The server asked for a wait while this request waited for its turn.
+		x.flight.giveBack()
 		x.flight = nil
 	}
 }
 
-// admitByServer waits for what the server asked for: a hold of the scope, and
-// the rest of its quota.
+// admitByServer waits for what the server asked for: the end of a hold of the
+// scope.
 func (x *exchange) admitByServer() *Error {
 	x.entered = 0
-	if x.rule.rule.Cooldown == policy.On && !x.state.Quiet() {
-		if _, err := x.stand(cooldownPlace{&x.state.Machines().Cooldown, x.scope()}); err != nil {
-			return err
-		}
-		x.entered = x.t.now()
+	if x.rule.rule.Cooldown != policy.On || x.state.Quiet() {
+		return nil
 	}
-	if x.rule.pacing {
-		if p := x.state.Machines().Pacing(); !p.Quiet() {
-			if _, err := x.stand(pacingPlace{p, x.scope(), x.rule.pacingConfig()}); err != nil {
-				return err
-			}
+	_, err := x.stand(cooldownPlace{&x.state.Machines().Cooldown, x.scope()})
+	x.entered = x.t.now()
+	return err
+}
+
+// admitByRule waits for what the rule turns on: a share of the server's quota,
+// the client's own rate, and a place in flight.
+func (x *exchange) admitByRule() (waited bool, err *Error) {
+	m := x.state.Machines()
+	if x.rule.pacing && !m.Pacing().Quiet() {
+		if waited, err = x.stand(pacingPlace{m.Pacing(), x.scope(), x.rule.pacingConfig()}); err != nil {
+			return waited, err
 		}
 	}
-	return nil
+	var more bool
+	switch {
+	case x.rule.gate:
+		x.flight = &flight{t: x.t, gate: m.Gate()}
+		if more, err = x.stand(x.gatePlace()); err != nil {
+			x.flight = nil
+		}
+	case x.rule.rate:
+		more, err = x.admitByRate()
+	}
+	return waited || more, err
+}
+
+// gatePlace is the line at the gate, and behind it the client's own rate.
+func (x *exchange) gatePlace() gatePlace {
+	p := gatePlace{f: x.flight, conf: x.rule.gateConfig(), refuse: x.rule.rule.Gate.Mode == policy.GateRefuse}
+	if x.rule.rate {
+		p.rate = x.state.Machines().Rate(x.rule.rateConfig())
+	}
+	return p
 }
 
 // held reports whether the scope is held now.
@@ -73,33 +88,30 @@ func (x *exchange) held() bool {
 }
 
 // admitByRate takes a place in the client's own rate.
-func (x *exchange) admitByRate() *Error {
-	if !x.rule.rate {
-		return nil
-	}
+func (x *exchange) admitByRate() (waited bool, err *Error) {
 	r := x.state.Machines().Rate(x.rule.rateConfig())
 	now := time.Now()
 	wait, ticket := r.Reserve(now)
 	if wait <= 0 {
-		return nil
+		return false, nil
 	}
 	if err := x.tooLate(now, now.Add(wait)); err != nil {
 		r.Cancel(now, ticket)
-		return err
+		return true, err
 	}
 	if err := x.sleep(wait); err != nil {
 		r.Cancel(time.Now(), ticket) // the turn goes to the next in line
-		return x.refuse(Canceled, err)
+		return true, x.refuse(Canceled, err)
 	}
-	return nil
+	return true, nil
 }
 
 // A place is where a request stands in line at one machine.
 type place interface {
 	enter(now time.Duration, w *host.Waiter) host.Answer
 	leave(w *host.Waiter)
-	// mayWait reports whether a request that cannot go at once waits.
-	mayWait(r *policy.Rule) bool
+	// mayWait reports whether a request that cannot go at once may wait.
+	mayWait() bool
 }
 
 type cooldownPlace struct {
@@ -110,8 +122,8 @@ type cooldownPlace struct {
 func (p cooldownPlace) enter(now time.Duration, w *host.Waiter) host.Answer {
 	return p.c.Enter(now, p.scope, w)
 }
-func (p cooldownPlace) leave(w *host.Waiter)      { p.c.Leave(p.scope, w) }
-func (p cooldownPlace) mayWait(*policy.Rule) bool { return true }
+func (p cooldownPlace) leave(w *host.Waiter) { p.c.Leave(p.scope, w) }
+func (p cooldownPlace) mayWait() bool        { return true }
 
 type pacingPlace struct {
 	p     *host.Pacing
@@ -122,19 +134,34 @@ type pacingPlace struct {
 func (p pacingPlace) enter(now time.Duration, w *host.Waiter) host.Answer {
 	return p.p.Enter(now, p.scope, w, p.conf)
 }
-func (p pacingPlace) leave(w *host.Waiter)      { p.p.Leave(p.scope, w) }
-func (p pacingPlace) mayWait(*policy.Rule) bool { return true }
+func (p pacingPlace) leave(w *host.Waiter) { p.p.Leave(p.scope, w) }
+func (p pacingPlace) mayWait() bool        { return true }
 
 type gatePlace struct {
-	f    *flight
-	conf host.GateConfig
+	f      *flight
+	conf   host.GateConfig
+	rate   *host.Rate // nil: no limit
+	refuse bool
 }
 
+// enter takes a place in flight, and then a token of the rate: taken before the
+// gate, tokens would pile up behind a closed one, and all be used when it
+// opens. Who finds no token gives the place back meanwhile.
 func (p gatePlace) enter(now time.Duration, w *host.Waiter) host.Answer {
-	return p.f.gate.Enter(now, &p.f.pass, w, p.conf)
+	a := p.f.gate.Enter(now, &p.f.pass, w, p.conf)
+	if a.Verb != host.Go || p.rate == nil {
+		return a
+	}
+	at := time.Now()
+	if p.rate.Take(at) {
+		return a
+	}
+	p.f.gate.Return(now, &p.f.pass, w)
+	turn := now + p.rate.Peek(at)
+	return host.Answer{Verb: host.Wait, Ask: turn, Until: turn}
 }
-func (p gatePlace) leave(w *host.Waiter)        { p.f.gate.Leave(w) }
-func (p gatePlace) mayWait(r *policy.Rule) bool { return r.Gate.Mode != policy.GateRefuse }
+func (p gatePlace) leave(w *host.Waiter) { p.f.gate.Leave(w) }
+func (p gatePlace) mayWait() bool        { return !p.refuse }
 
 // stand waits in the line of one machine until it lets the request go.
 func (x *exchange) stand(p place) (waited bool, err *Error) {
@@ -148,7 +175,7 @@ func (x *exchange) stand(p place) (waited bool, err *Error) {
 		case a.Verb == host.Refuse:
 			p.leave(w)
 			return true, x.refuseUntil(Cooldown, ErrCooldown, x.t.epoch.Add(a.Until))
-		case !p.mayWait(&x.rule.rule):
+		case !p.mayWait():
 			return true, x.refuse(GateFull, ErrGateFull)
 		}
 		if err := x.tooLate(x.t.epoch.Add(now), x.t.epoch.Add(a.Until)); err != nil {

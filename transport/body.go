@@ -60,6 +60,8 @@ func (p *payload) replayable() bool {
 // be produced again costs nobody the answer.
 func (p *payload) rewind(ctx context.Context) Reason {
 	switch {
+	case p.next != nil:
+		return Retry // made for an attempt that was not sent
 	case p.getBody != nil:
 		body, err := p.getBody()
 		if err != nil || body == nil || isTypedNil(body) {

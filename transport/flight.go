@@ -37,6 +37,13 @@ func (f *flight) done() {
 	}
 }
 
+// giveBack ends the place of an attempt that was not sent.
+func (f *flight) giveBack() {
+	if f != nil {
+		f.gate.Return(f.t.now(), &f.pass, nil)
+	}
+}
+
 // landed ties the place to the answer's body. An answer without a body, an
 // error and a connection that is handed over end it at once.
 func (f *flight) landed(resp *http.Response) {
@@ -77,13 +84,17 @@ func resultOf(ctx context.Context, resp *http.Response, err error) host.Result {
 		return host.Neutral // the caller left
 	case err != nil:
 		return resultOfError(err)
-	case resp.StatusCode == http.StatusTooManyRequests:
-		return host.Neutral // this client sends too much; the cooldown sees to it
-	case resp.StatusCode == http.StatusNotImplemented, resp.StatusCode == http.StatusHTTPVersionNotSupported,
-		resp.StatusCode < 500:
-		return host.Success
 	}
-	return host.Failed
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return host.Neutral // this client sends too much, or too slowly
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusNetworkAuthenticationRequired:
+		return host.Success // an answer for this request alone
+	}
+	if resp.StatusCode >= 500 {
+		return host.Failed
+	}
+	return host.Success
 }
 
 func resultOfError(err error) host.Result {

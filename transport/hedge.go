@@ -134,31 +134,38 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 	if x.ctx.Err() != nil || x.held() {
 		return l, false
 	}
+	first := x.flight
+	if !x.admitHedge() {
+		x.flight.giveBack()
+		x.flight = first
+		return l, false
+	}
 	x.state.Machines().Budget.CountTo(x.state.Requests())
-	if x.reserved = x.state.Machines().Budget.Take(x.t.now(), x.rule.budgetConfig()); !x.reserved {
+	x.reserved = x.state.Machines().Budget.Take(x.t.now(), x.rule.budgetConfig())
+	if !x.reserved || x.payload.rewind(x.ctx) != Retry {
+		x.refund()
+		x.flight.giveBack()
+		x.flight = first
 		return l, false
 	}
-	defer func() {
-		if !ok {
-			x.refund()
-		}
-	}()
-	if x.payload.rewind(x.ctx) != Retry {
-		return l, false
-	}
-	var place *flight
-	if x.rule.gate {
-		place = &flight{t: x.t, gate: x.state.Machines().Gate()}
-		if a := place.gate.Enter(x.t.now(), &place.pass, nil, x.rule.gateConfig()); a.Verb != host.Go {
-			return l, false
-		}
-	}
-	if x.rule.rate && !x.state.Machines().Rate(x.rule.rateConfig()).Take(time.Now()) {
-		place.done()
-		return l, false
-	}
-	x.flight = place
 	return x.leg(x.payload.take()), true
+}
+
+// admitHedge asks the rule's limits without taking a place in any line.
+func (x *exchange) admitHedge() bool {
+	m, now := x.state.Machines(), x.t.now()
+	x.flight = nil
+	if x.rule.pacing && m.Pacing().Enter(now, x.scope(), nil, x.rule.pacingConfig()).Verb != host.Go {
+		return false
+	}
+	switch {
+	case x.rule.gate:
+		x.flight = &flight{t: x.t, gate: m.Gate()}
+		return x.gatePlace().enter(now, nil).Verb == host.Go
+	case x.rule.rate:
+		return m.Rate(x.rule.rateConfig()).Take(time.Now())
+	}
+	return true
 }
 
 // pick returns the runner whose answer counts, and ends the other. An answer

@@ -67,7 +67,7 @@ func TestThousandGoroutines(t *testing.T) {
 					waitAt(ctx, start, w, func(now time.Duration) Answer {
 						a := gate.Enter(now, &pass, w, GateConfig{})
 						if a.Verb == Go && !rate.Take(start.Add(now)) {
-							gate.Return(&pass, w)
+							gate.Return(now, &pass, w)
 							return Answer{Verb: Wait, Ask: now + rate.Peek(start.Add(now))}
 						}
 						return a

@@ -184,17 +184,22 @@ func (g *Gate) Leave(w *Waiter) {
 	next.wake()
 }
 
-// Return undoes an Enter that let w go, for a request that has to wait for
-// something else first: w stands first in the line again.
-func (g *Gate) Return(p *Pass, w *Waiter) {
+// Return undoes an Enter that let a request go which has to wait for something
+// else first: w stands first in the line again, a nil w gives its place up.
+func (g *Gate) Return(now time.Duration, p *Pass, w *Waiter) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !p.held {
-		return
+	var next *Waiter
+	if p.held {
+		g.release(p)
+		g.full = false
+		if w != nil {
+			g.line.rejoin(w)
+		} else {
+			next = g.head(now)
+		}
 	}
-	g.release(p)
-	g.full = false
-	g.line.rejoin(w)
+	g.mu.Unlock()
+	next.wake()
 }
 
 // Result says what became of a request, as soon as it is known; at most once.

@@ -481,13 +481,13 @@ func TestGateReturn(t *testing.T) {
 	a, b := visit(t, &g), visit(t, &g)
 	a.mustGo(0)
 	b.mustWait(0, Never)
-	g.Return(&a.pass, a.w) // has to wait for a rate, say
+	g.Return(0, &a.pass, a.w) // has to wait for a rate, say
 	if got := g.State(); got.InFlight != 9 || got.Waiting != 2 {
 		t.Errorf("%+v", got)
 	}
 	b.mustWait(0, Never) // a is first still
 	a.mustGo(1)
-	g.Return(&a.pass, a.w)
+	g.Return(1, &a.pass, a.w)
 	g.Leave(a.w)
 	if !b.woken() {
 		t.Error("b was not woken")
