@@ -46,11 +46,10 @@ func (x *exchange) leg(body io.ReadCloser) leg {
 
 // send sends the caller's own request, untouched, at the first attempt, unless
 // its body is lent or the attempt is timed.
-func (l *leg) send() (*http.Response, error) {
+func (l *leg) send() (resp *http.Response, err error) {
 	if l.number == 1 && l.body == nil && l.rule.AttemptTimeout <= 0 {
-		resp, err := checkAnswer(l.base.RoundTrip(l.req))
-		l.flight.landed(resp)
-		return resp, err
+		defer func() { l.flight.landed(l.ctx, resp, err) }() // also when the base panics
+		return checkAnswer(l.base.RoundTrip(l.req))
 	}
 	ctx, timer := l.ctx, (*attemptTimer)(nil)
 	if d := l.rule.AttemptTimeout; d > 0 {
@@ -60,7 +59,8 @@ func (l *leg) send() (*http.Response, error) {
 }
 
 // sendCopy sends a copy of the request with its own context, header and body.
-func (l *leg) sendCopy(ctx context.Context, timer *attemptTimer) (*http.Response, error) {
+func (l *leg) sendCopy(ctx context.Context, timer *attemptTimer) (resp *http.Response, err error) {
+	defer func() { l.flight.landed(l.ctx, resp, err) }() // also when the base panics
 	if l.number > 1 {
 		ctx = context.WithValue(ctx, attemptKey{}, l.number)
 	}
@@ -77,13 +77,11 @@ func (l *leg) sendCopy(ctx context.Context, timer *attemptTimer) (*http.Response
 		req.Body = l.body
 	}
 	timer.watch(req)
-	resp, err := checkAnswer(l.base.RoundTrip(req))
+	resp, err = checkAnswer(l.base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
 		resp.Request = l.req // as a plain transport would
 	}
-	resp, err = timer.end(l.ctx, resp, err)
-	l.flight.landed(resp)
-	return resp, err
+	return timer.end(l.ctx, resp, err)
 }
 
 // checkAnswer turns what a base transport must not return into an error: a

@@ -141,8 +141,9 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 					text, err := io.ReadAll(resp.Body)
 					assert.NoError(t, err)
 					assert.Equal(t, "body of Service Unavailable", string(text), "the answer is whole")
-					_, _, marked := GaveUp(resp)
-					assert.False(t, marked, "an outer rule may know better")
+					reason, _, _ := GaveUp(resp)
+					assert.Equal(t, NotReplayable, reason)
+					assert.False(t, nested(req, resp, nil), "an outer rule may know better")
 				}
 			})
 		})

@@ -78,8 +78,7 @@ func optionsOf(ctx context.Context) *options {
 	return o
 }
 
-// gaveUp is the mark on a response that a Transport returned because a limit
-// withheld a retry.
+// gaveUp is the mark on a response that would have been retried and was not.
 type gaveUp struct {
 	reason   Reason
 	attempts []Attempt
@@ -91,8 +90,8 @@ func gaveUpOf(ctx context.Context) *gaveUp {
 }
 
 // marked returns resp with the reason why it was not retried: its Request
-// becomes a copy whose context carries the mark, so that a Transport around
-// this one does not start again, and [GaveUp] can tell the caller.
+// becomes a copy whose context carries the mark, for [GaveUp]. Where the reason is
+// a limit, a Transport around this one that sees the mark does not start again.
 func marked(resp *http.Response, req *http.Request, reason Reason, attempts []Attempt) *http.Response {
 	if resp.Request != nil {
 		req = resp.Request
@@ -102,10 +101,12 @@ func marked(resp *http.Response, req *http.Request, reason Reason, attempts []At
 	return resp
 }
 
-// GaveUp reports why a response is one that would have been retried, had a
-// limit (attempts, elapsed time, the deadline, the longest wait allowed …) not
-// withheld it, and what was sent. ok is false for every other response: a
-// success, an answer that is not retryable, or one from another transport.
+// GaveUp reports why a response that called for a retry was not retried, and
+// what was sent: it was not safe ([NotIdempotent], [NotReplayable], [BodyBusy]),
+// or a limit withheld it (attempts, time, the deadline, the longest wait allowed,
+// the budget …). ok is false for every other response: a success, an answer that
+// another try would not change, one of a request that was to be sent once, or
+// one from another transport.
 func GaveUp(resp *http.Response) (reason Reason, attempts []Attempt, ok bool) {
 	if resp == nil || resp.Request == nil {
 		return 0, nil, false

@@ -27,8 +27,10 @@ const (
 	NotReplayable
 	// BodyBusy: the base transport is still reading the request's body.
 	BodyBusy
-	// SentOnce: the caller asked for one send only ([Once]), or the rule does.
+	// SentOnce: the caller asked for one send only ([Once]).
 	SentOnce
+	// RetriesOff: the rule allows one attempt only.
+	RetriesOff
 	// Nested: a Transport below gave up on the request; retries are not
 	// multiplied.
 	Nested
@@ -66,6 +68,7 @@ var reasonNames = [...]string{
 	NotReplayable: "body not replayable",
 	BodyBusy:      "body busy",
 	SentOnce:      "sent once",
+	RetriesOff:    "retries off",
 	Nested:        "nested",
 	Canceled:      "canceled",
 	Attempts:      "attempts",
@@ -100,12 +103,22 @@ func (r Reason) limit() bool {
 	return false
 }
 
+// told reports whether a response carries the reason: a limit withheld the
+// retry, or it was not safe. What the caller asked for itself needs no telling.
+func (r Reason) told() bool {
+	switch r {
+	case NotIdempotent, NotReplayable, BodyBusy:
+		return true
+	}
+	return r.limit()
+}
+
 // facts is all that the decision depends on.
 type facts struct {
 	verdict    classify.Verdict
 	canceled   bool // the caller's context has ended, and there is no answer for it
 	nested     bool // a Transport below gave up
-	single     bool // one send only, by the caller's word or the rule's
+	once       bool // one send only, by the caller's word
 	idempotent bool // asked only where the verdict is Ambiguous
 	replayable bool // the body can be produced again, as far as is known
 
@@ -141,8 +154,10 @@ func decide(f facts) (Reason, time.Duration) {
 		return Final, 0 // nothing says that another try would help
 	case f.nested:
 		return Nested, 0 // RFC 9110 §9.2.2: a failed retry is no excuse for another layer's
-	case f.single:
+	case f.once:
 		return SentOnce, 0
+	case f.attempts <= 1:
+		return RetriesOff, 0 // nobody gave up: a Transport around this one may retry
 	case f.verdict == classify.Ambiguous && !f.idempotent:
 		return NotIdempotent, 0 // RFC 9110 §9.2.2
 	case !f.replayable:

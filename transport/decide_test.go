@@ -32,7 +32,8 @@ func TestDecide(t *testing.T) {
 		{"the caller has left", func(f *facts) { f.canceled = true }, Canceled, 0},
 		{"the caller has left with a final error", func(f *facts) { f.canceled, f.verdict = true, classify.Final }, Canceled, 0},
 		{"a transport below gave up", func(f *facts) { f.nested = true }, Nested, 0},
-		{"one send only", func(f *facts) { f.single = true }, SentOnce, 0},
+		{"one send only, says the caller", func(f *facts) { f.once = true }, SentOnce, 0},
+		{"one send only, says the rule", func(f *facts) { f.attempts = -1 }, RetriesOff, 0},
 		{"the body is gone", func(f *facts) { f.replayable = false }, NotReplayable, 0},
 		{"safety is named before limits", func(f *facts) { f.idempotent, f.sent = false, 6 }, NotIdempotent, 0},
 		{"the last attempt but one", func(f *facts) { f.sent = 5 }, Retry, 2 * time.Second},
@@ -95,7 +96,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		in := facts{
 			verdict:  classify.Verdict(verdict % 5),
-			canceled: bits&1 != 0, nested: bits&2 != 0, single: bits&4 != 0, idempotent: bits&8 != 0,
+			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
 			replayable: bits&16 != 0, hinted: bits&32 != 0, deadline: bits&64 != 0,
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),
 			maxRetryAfter: time.Duration(longest), excess: policy.Excess(excess % 5), u: u,
@@ -108,7 +109,7 @@ func FuzzDecide(f *testing.F) {
 			return
 		}
 		assert.True(t, in.verdict == classify.Refused || in.verdict == classify.Ambiguous && in.idempotent)
-		assert.True(t, in.replayable && !in.canceled && !in.nested && !in.single && in.sent < in.attempts)
+		assert.True(t, in.replayable && !in.canceled && !in.nested && !in.once && in.sent < in.attempts)
 		assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
 		assert.GreaterOrEqual(t, wait, time.Duration(0))
 		if in.hinted && in.excess != policy.ExcessCap {

@@ -23,13 +23,6 @@ type flight struct {
 	pass host.Pass // guarded by the gate's lock
 }
 
-// result tells the gate what became of the attempt.
-func (f *flight) result(r host.Result) {
-	if f != nil {
-		f.gate.Result(f.t.now(), &f.pass, r)
-	}
-}
-
 // done ends the place; only the first call counts.
 func (f *flight) done() {
 	if f != nil {
@@ -44,11 +37,18 @@ func (f *flight) giveBack() {
 	}
 }
 
-// landed ties the place to the answer's body. An answer without a body, an
-// error and a connection that is handed over end it at once.
-func (f *flight) landed(resp *http.Response) {
+// landed tells the gate what became of the attempt, and ties the place to the
+// answer's body. An answer without a body, an error and a connection that is
+// handed over end it at once, and so does a base transport that panics. The
+// result comes first: of a place that has ended the gate takes none.
+func (f *flight) landed(ctx context.Context, resp *http.Response, err error) {
+	if f == nil {
+		return
+	}
+	if resp != nil || err != nil {
+		f.gate.Result(f.t.now(), &f.pass, resultOf(ctx, resp, err))
+	}
 	switch {
-	case f == nil:
 	case resp == nil || resp.Body == nil || resp.Body == http.NoBody || handsOver(resp):
 		f.done()
 	default:
@@ -111,7 +111,6 @@ func resultOfError(err error) host.Result {
 // the server asked to wait. It is asked for every outcome once, retried or not:
 // a POST that is told to wait speaks for all requests of its scope.
 func (x *exchange) note(resp *http.Response, d *decision) (hint time.Duration, hinted bool) {
-	x.flight.result(resultOf(x.ctx, resp, d.Err))
 	o := classify.Outcome{Request: x.req, Response: resp, Err: d.Err}
 	told := d.Status == http.StatusTooManyRequests || d.Status == http.StatusServiceUnavailable
 	if told || retryable(d.Verdict) {

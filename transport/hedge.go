@@ -189,11 +189,8 @@ func (x *exchange) pick(came, first, second *runner, done <-chan *runner) *runne
 // outrun records the send whose answer does not count.
 func (x *exchange) outrun(r *runner, err error, v classify.Verdict) {
 	d := decision{Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()}, reason: Outrun}
-	if v == classify.Ambiguous { // its answer came, and is not worth having
-		r.flight.result(resultOf(x.ctx, r.resp, r.err))
-		if r.resp != nil {
-			d.Status = r.resp.StatusCode
-		}
+	if v == classify.Ambiguous && r.resp != nil { // its answer came, and is not worth having
+		d.Status = r.resp.StatusCode
 	}
 	x.observe(nil, &d)
 }

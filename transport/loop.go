@@ -187,7 +187,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		verdict:       d.Verdict,
 		canceled:      x.ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
 		nested:        nested(x.req, resp, d.Err),
-		single:        x.single(),
+		once:          x.options != nil && x.options.sending == once,
 		replayable:    x.payload.replayable(),
 		sent:          x.sent,
 		attempts:      rule.Attempts,
@@ -196,7 +196,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		u:             rand.Float64(),
 		elapsedMax:    rule.Elapsed,
 	}
-	if !retryable(f.verdict) || f.single {
+	if !retryable(f.verdict) || x.single() {
 		return f // nothing below is asked
 	}
 	f.idempotent = f.verdict == classify.Refused || x.idempotent()
@@ -243,7 +243,7 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 		if resp.Request != nil {
 			mark = gaveUpOf(resp.Request.Context())
 		}
-		return mark != nil && mark != gaveUpOf(req.Context())
+		return mark != nil && mark.reason.limit() && mark != gaveUpOf(req.Context())
 	}
 	e, ok := errors.AsType[interface {
 		error
@@ -282,10 +282,10 @@ func (x *exchange) refund() {
 // deliver gives the last outcome to the caller.
 func (x *exchange) deliver(resp *http.Response, err error, reason Reason) (*http.Response, error) {
 	switch {
-	case err == nil && reason.limit():
+	case err == nil && reason.told():
 		return marked(resp, x.req, reason, x.history), nil
 	case err == nil:
-		return resp, nil
+		return resp, nil // what a Transport below marked keeps its mark
 	case x.sent == 1 && !reason.limit():
 		return nil, err
 	}
