@@ -6,6 +6,8 @@
 // The files, in the order in which a reader wants them:
 //
 //	rule.go        Rule, the unit of configuration; Or and Validate
+//	limits.go      Budget, Gate, Hedge and the switches of a Rule
+//	enum.go        the modes as text
 //	backoff.go     the Backoff interface and what all formulas share
 //	google.go      min(2^n s + random_ms, maximum_backoff)
 //	jitter.go      full, equal and decorrelated jitter

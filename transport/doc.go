@@ -11,10 +11,12 @@
 //	RoundTrip
 //	  host      which rule applies, what is known of the host
 //	  loop      for attempt 1, 2, …
-//	    admit     the host's rate limit: wait, or refuse at once
-//	    send      the caller's own request at the first attempt, a copy later
-//	    judge     classify the outcome; decide: final, retry after a wait, or give up
-//	    commit    make the body ready to be sent again
+//	    admit     the host's limits: wait, or refuse at once
+//	    send      the caller's own request at the first attempt, a copy later;
+//	              perhaps a second time, as a hedge
+//	    judge     classify the outcome, tell the host's machines, and decide:
+//	              final, retry after a wait, or give up
+//	    commit    take a retry from the budget, make the body ready again
 //	    observe   one event: outcome, verdict, reason, wait
 //	    discard   read the old answer's rest, within bounds; sleep
 //	  deliver   the last response as it is, or the error
@@ -28,11 +30,32 @@
 //	admit.go      may this attempt go now?
 //	body.go       can the request's body be produced again, and how?
 //	attempt.go    one send, and its timeout
+//	hedge.go      when is a request sent a second time, and whose answer counts?
+//	flight.go     a place in flight; what an outcome says about the host
 //	decide.go     why is there a retry, or none? every Reason
 //	observe.go    who is told?
 //	trace.go      what they are told
 //	drain.go      how a response is given up
 //	error.go      what the caller gets
+//	snapshot.go   what is known of the hosts?
+//
+// # How the limits of a host act together
+//
+// An attempt passes, in this order: the cooldown (did the host ask for a wait?),
+// pacing (is the server's quota nearly used up?), the gate (are too many in
+// flight?), and the rate. A request waits in one line at a time, in the order of
+// arrival, until its context ends; one whose turn would come after its deadline
+// is refused at once. When a hold begins while a request waits for something
+// else, it goes back to the cooldown. The budget is asked last, for a retry or a
+// hedge that would otherwise happen, before the sleep, and gets back what is not
+// sent. A hedge waits for nothing: it goes if all of them let it go at once.
+//
+//	request ─▶ cooldown ─▶ pacing ─▶ gate ─▶ rate ─▶ send ─▶ answer ─▶ caller
+//	              ▲                                    │ slow?   │ to be retried
+//	              │                                    └▶ hedge  ▼
+//	              └──────────── sleep ◀──────────────────────  budget
+//
+// By default cooldown and budget are on, the others off.
 //
 // # What is sent again
 //

@@ -83,9 +83,10 @@ func (x *exchange) race() (*http.Response, error) {
 		winner = x.pick(winner, first, second, done)
 	}
 	x.flight = winner.flight
-	if x.rule.rule.Hedge.Percentile > 0 && (winner.err == nil || x.ctx.Err() == nil) {
+	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, winner.resp, winner.err) == host.Success {
 		// The first send's time, or what it had taken when the second won:
-		// without those each hedge would make the next come sooner.
+		// without those each hedge would make the next come sooner. A failure
+		// says nothing about how long answers take.
 		x.state.Machines().Latency().Record(time.Since(start))
 	}
 	return winner.resp, winner.err

@@ -57,20 +57,33 @@ func (x *exchange) trace(resp *http.Response, d *decision) {
 	}
 }
 
+// line returns what the log calls an event; an empty message is not logged. A
+// success on the first try is what everybody expects.
+func (x *exchange) line(d *decision) (slog.Level, string) {
+	switch {
+	case d.reason == Retry:
+		return slog.LevelInfo, "retry"
+	case d.reason == Hedged:
+		return slog.LevelInfo, "hedged"
+	case d.reason == Outrun:
+		return slog.LevelDebug, "outrun"
+	case d.reason == Final && d.Err == nil && x.sent > 1:
+		return slog.LevelInfo, "answered after retries"
+	case d.reason == Final && d.Err == nil:
+		return 0, ""
+	case d.reason == Final, d.reason == Canceled:
+		return slog.LevelInfo, "failed"
+	}
+	return slog.LevelWarn, "gave up"
+}
+
 func (x *exchange) log(d *decision) {
 	if x.t.logger == nil {
 		return
 	}
-	level, msg := slog.LevelWarn, "gave up"
-	switch {
-	case d.reason == Retry:
-		level, msg = slog.LevelInfo, "retry"
-	case d.reason == Final && d.Err == nil && x.sent > 1:
-		level, msg = slog.LevelInfo, "answered after retries"
-	case d.reason == Final && d.Err == nil:
+	level, msg := x.line(d)
+	if msg == "" {
 		return
-	case d.reason == Final, d.reason == Canceled:
-		level, msg = slog.LevelInfo, "failed"
 	}
 	if !x.t.logger.Enabled(x.ctx, level) {
 		return

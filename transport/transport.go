@@ -41,8 +41,9 @@ type Config struct {
 	// Trace is told what happens to every request. Default: nobody.
 	Trace *Trace
 
-	// Logger gets a line for each retry (Info), each time that retries end
-	// without success (Warn), and each success that took retries (Info). URLs
+	// Logger gets a line for each retry and hedge (Info), each time that retries
+	// end without success (Warn), each success that took more than one send
+	// (Info), and each send that another one outran (Debug). URLs
 	// in it carry no passwords and no query values. Default: no log.
 	Logger *slog.Logger
 }
