@@ -55,8 +55,12 @@ const (
 // answer that names a wait (RFC 9110 §10.2.3, RFC 6585 §4) holds every request
 // of its scope, not only its own. The rules:
 //
-//   - A hold is only ever made longer. The exception: when a request that was
-//     sent after a 503 arrived succeeds, the hold of the 503 ends.
+//   - A hold is only ever made longer. The exception: a success that arrives
+//     after a 503 ends the hold of the 503, whenever it was sent. A server that
+//     sheds load answers many and refuses some; were it only what is sent later
+//     that counts, each refusal would hold everybody (nothing is sent during a
+//     hold), and the storm experiment ends at a tenth of the load. Whoever was
+//     told to wait itself still waits as long as it was told.
 //   - An answer holds for Max at most. In stop mode requests are refused while
 //     such an answer's hold lasts, with the time that the server named.
 //   - After a hold requests come back in a ramp: one, then two more for each
@@ -156,7 +160,7 @@ func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, s
 	c.mu.Lock()
 	var next *Waiter
 	if s := c.scopes[key]; s != nil {
-		if success && s.recovers(now, sent) || now >= s.open && sent >= s.open {
+		if success && s.recovers(now) || now >= s.open && sent >= s.open {
 			s.credits += rampGrowth
 		}
 		if now >= s.open {
@@ -319,13 +323,11 @@ func (s *scope) extend(now time.Duration, code Code, wait time.Duration, conf Co
 	s.reopen()
 }
 
-// recovers ends the hold of a 503 for a request that was sent after it and
-// succeeded, and reports whether the scope is open by that; c.mu is held. A
-// request that was in flight when the 503 came says nothing about the time
-// after it.
-func (s *scope) recovers(now, sent time.Duration) bool {
+// recovers ends the hold of a 503 where a success arrives after it, and reports
+// whether the scope is open by that; c.mu is held.
+func (s *scope) recovers(now time.Duration) bool {
 	h := &s.holds[Unavailable]
-	if now >= h.end || sent <= h.at {
+	if now >= h.end || now <= h.at {
 		return false
 	}
 	*h = hold{}

@@ -28,6 +28,11 @@ const (
 	// the queue is worked off.
 	gateFlights = 2
 
+	// gateShare is the part of the limit, one in so many, by which it grows
+	// where that is more than one: with steps of one a host that takes
+	// thousands of requests at a time would be minutes on its way back.
+	gateShare = 32
+
 	// probeGap is the time from the end of one failed probe to the next.
 	probeGap = 500 * time.Millisecond
 
@@ -94,7 +99,7 @@ const (
 //
 //   - The limit always holds. It starts at 10 and grows only while it is used
 //     up (RFC 7661): in a slow start, by one per success, up to a threshold;
-//     beyond it by one per two flights (as in RFC 5681). The threshold is 100
+//     beyond it by one, or a 32nd, per two flights (as in RFC 5681). The threshold is 100
 //     at first. After every 10 s without a cut the limit goes halfway back to
 //     what was used of it, not below where it started, and the threshold is
 //     twice the limit. So in health the limit stays near the real concurrency,
@@ -357,7 +362,11 @@ func (g *Gate) grow() {
 		}
 		g.grown = 0
 	}
-	g.limit = min(g.limit+1, g.conf.Max)
+	step := 1
+	if g.limit >= g.threshold {
+		step = max(1, g.limit/gateShare)
+	}
+	g.limit = min(g.limit+step, g.conf.Max)
 }
 
 // fail takes note of a failure and closes the gate where it was one too many;
