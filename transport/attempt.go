@@ -23,6 +23,7 @@ type leg struct {
 	number int           // which send, from 1
 	body   io.ReadCloser // nil: the caller's own, as it is
 	flight *flight       // nil: no gate
+	inside bool          // the caller's context is that of another Transport's attempt
 }
 
 // send sends the request once more.
@@ -37,18 +38,20 @@ func (x *exchange) send() (*http.Response, error) {
 // leg prepares the next send.
 func (x *exchange) leg(body io.ReadCloser) leg {
 	x.sent++
+	x.number = x.sent
 	x.reserved = false // what the budget gave is used
 	if x.rule.limited {
 		x.sentAt = time.Now()
 	}
-	return leg{x.t.base, &x.rule.rule, x.req, x.ctx, x.sent, body, x.flight}
+	inside := x.options != nil && x.options.attempt > 0
+	return leg{x.t.base, &x.rule.rule, x.req, x.ctx, x.sent, body, x.flight, inside}
 }
 
 // send sends the caller's own request, untouched, at the first attempt, unless
 // its body is lent or the attempt is timed.
 func (l *leg) send() (resp *http.Response, err error) {
-	if l.number == 1 && l.body == nil && l.rule.AttemptTimeout <= 0 {
-		defer func() { l.flight.landed(l.ctx, resp, err) }() // also when the base panics
+	if l.number == 1 && l.body == nil && l.rule.AttemptTimeout <= 0 && !l.inside {
+		defer func() { l.flight.landed(l.ctx, l.req, resp, err) }() // also when the base panics
 		return checkAnswer(l.base.RoundTrip(l.req))
 	}
 	ctx, timer := l.ctx, (*attemptTimer)(nil)
@@ -60,9 +63,9 @@ func (l *leg) send() (resp *http.Response, err error) {
 
 // sendCopy sends a copy of the request with its own context, header and body.
 func (l *leg) sendCopy(ctx context.Context, timer *attemptTimer) (resp *http.Response, err error) {
-	defer func() { l.flight.landed(l.ctx, resp, err) }() // also when the base panics
-	if l.number > 1 {
-		ctx = context.WithValue(ctx, attemptKey{}, l.number)
+	defer func() { l.flight.landed(l.ctx, l.req, resp, err) }() // also when the base panics
+	if l.number > 1 || l.inside {
+		ctx = withAttempt(ctx, l.number)
 	}
 	req := l.req.WithContext(ctx)
 	if l.number > 1 {
@@ -81,7 +84,7 @@ func (l *leg) sendCopy(ctx context.Context, timer *attemptTimer) (resp *http.Res
 	if resp != nil && resp.Request == req {
 		resp.Request = l.req // as a plain transport would
 	}
-	return timer.end(l.ctx, resp, err)
+	return timer.end(l.ctx, l.req, resp, err)
 }
 
 // checkAnswer turns what a base transport must not return into an error: a
@@ -113,12 +116,13 @@ type attemptTimer struct {
 	cancel context.CancelCauseFunc
 	unlink func() bool // not nil: the attempt does not inherit the caller's end, but is told
 
-	mu     sync.Mutex // guards all below
-	timer  *time.Timer
-	due    time.Time
-	paused bool // the body is being sent
-	ended  bool // there was an answer or an error
-	fired  bool
+	mu      sync.Mutex // guards all below
+	timer   *time.Timer
+	due     time.Time
+	sending bool // the request's body is being sent
+	ended   bool // there was an answer or an error
+	over    bool // the answer's body has ended
+	fired   bool
 }
 
 // startAttempt returns the attempt's context; d not positive is no timeout, only
@@ -152,29 +156,47 @@ func (a *attemptTimer) fire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// The timer may have been set anew while this call waited for the lock.
-	if a.ended || a.paused || time.Until(a.due) > 0 {
+	if a.ended || a.sending || time.Until(a.due) > 0 {
 		return
 	}
 	a.fired = true
 	a.cancel(&attemptTimeout{after: a.after})
 }
 
+// pause is told that the request's body is being sent.
 func (a *attemptTimer) pause() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.sending = true
 	if !a.ended && a.timer != nil {
-		a.paused = true
 		a.timer.Stop()
 	}
 }
 
+// resume is told that the request's body has ended.
 func (a *attemptTimer) resume() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.paused && !a.ended {
-		a.paused = false
+	switch {
+	case !a.sending:
+		return
+	case a.over:
+		a.release()
+	case !a.ended && a.timer != nil:
 		a.due = time.Now().Add(a.after)
 		a.timer.Reset(a.after)
+	}
+	a.sending = false
+}
+
+// finish is told that the answer's body has ended. Over HTTP/2 the request's
+// body may still be on its way, which goes on as it would without us.
+func (a *attemptTimer) finish() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
+	if !a.sending {
+		a.release()
 	}
 }
 
@@ -224,7 +246,7 @@ func (b *timedBody) Close() error {
 // end stops the timer at the answer or error, and tells a timeout from what
 // the caller's context did. The context is cancelled when the answer's body
 // has ended, and not before.
-func (a *attemptTimer) end(caller context.Context, resp *http.Response, err error) (*http.Response, error) {
+func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	if a == nil {
 		return resp, err
 	}
@@ -245,14 +267,16 @@ func (a *attemptTimer) end(caller context.Context, resp *http.Response, err erro
 			err = contextErr(caller)
 		}
 		fallthrough
-	case err != nil || resp.Body == nil || resp.Body == http.NoBody:
+	case err != nil:
 		a.release()
-	case handsOver(resp):
+	case resp.Body == nil || resp.Body == http.NoBody:
+		a.finish()
+	case handsOver(req, resp):
 		if a.unlink != nil {
 			a.unlink()
 		}
 	default:
-		resp.Body = &endingBody{ReadCloser: resp.Body, end: a.release}
+		resp.Body = &attemptBody{ReadCloser: resp.Body, timer: a}
 	}
 	return resp, err
 }
@@ -266,7 +290,27 @@ func (a *attemptTimer) release() {
 
 // handsOver reports whether the response's body is the connection itself,
 // which is the caller's from here on and is never wrapped.
-func handsOver(resp *http.Response) bool {
+func handsOver(req *http.Request, resp *http.Response) bool {
 	return resp.StatusCode == http.StatusSwitchingProtocols ||
-		resp.Request != nil && resp.Request.Method == http.MethodConnect && resp.StatusCode/100 == 2
+		req.Method == http.MethodConnect && resp.StatusCode/100 == 2
+}
+
+// attemptBody frees the attempt's context when the answer's body is done with.
+type attemptBody struct {
+	io.ReadCloser
+	timer *attemptTimer
+}
+
+func (b *attemptBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.timer.finish()
+	}
+	return n, err
+}
+
+func (b *attemptBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.timer.release()
+	return err
 }

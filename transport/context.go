@@ -9,7 +9,6 @@ import (
 
 type (
 	optionsKey struct{}
-	attemptKey struct{}
 	gaveUpKey  struct{}
 )
 
@@ -18,6 +17,7 @@ type (
 type options struct {
 	sending sending
 	trace   *Trace
+	attempt int // 0 in what a caller hands over: the number of a send
 }
 
 // sending says how often a request may be sent, whatever its method.
@@ -58,10 +58,15 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 // first and for a context that is not an attempt's, 2 for the first resend. It
 // is for base transports that label or sign what they send.
 func AttemptNumber(ctx context.Context) int {
-	if n, ok := ctx.Value(attemptKey{}).(int); ok {
-		return n
+	if o := optionsOf(ctx); o != nil && o.attempt > 0 {
+		return o.attempt
 	}
 	return 1
+}
+
+// withAttempt returns the context of the n-th send.
+func withAttempt(ctx context.Context, n int) context.Context {
+	return withOptions(ctx, func(o *options) { o.attempt = n })
 }
 
 func withOptions(ctx context.Context, change func(*options)) context.Context {

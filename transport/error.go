@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -147,17 +149,43 @@ func (e *contextError) Error() string   { return e.err.Error() + ": " + e.cause.
 func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
 func (e *contextError) Timeout() bool   { return errors.Is(e.err, context.DeadlineExceeded) }
 
-// safeText returns an error's text without the password and the query values
-// of a URL that it names.
+// safeText returns an error's text without the passwords and the query values
+// of the URLs that it names.
 func safeText(err error) string {
 	text := err.Error()
-	var u *url.Error
-	if errors.As(err, &u) {
-		if parsed, perr := url.Parse(u.URL); perr == nil {
-			text = strings.ReplaceAll(text, u.URL, safeURL(parsed))
+	urls := urlsIn(err)
+	// The longest first: one may be the beginning of another.
+	slices.SortFunc(urls, func(a, b string) int { return len(b) - len(a) })
+	for _, u := range urls {
+		safe := "xxxxx" // what cannot be parsed may hold anything
+		if parsed, perr := url.Parse(u); perr == nil {
+			safe = safeURL(parsed)
 		}
+		// *url.Error prints its URL quoted.
+		text = strings.ReplaceAll(text, strconv.Quote(u), strconv.Quote(safe))
+		text = strings.ReplaceAll(text, u, safe)
 	}
 	return text
+}
+
+// urlsIn returns the URLs of all errors of net/url in the tree of err.
+func urlsIn(err error) (all []string) {
+	if u, ok := err.(*url.Error); ok && u.URL != "" {
+		all = append(all, u.URL)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			all = append(all, urlsIn(inner)...)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			if inner != nil {
+				all = append(all, urlsIn(inner)...)
+			}
+		}
+	}
+	return all
 }
 
 // safeURL returns a URL for logs and errors: without password, with the names

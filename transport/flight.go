@@ -41,7 +41,7 @@ func (f *flight) giveBack() {
 // answer's body. An answer without a body, an error and a connection that is
 // handed over end it at once, and so does a base transport that panics. The
 // result comes first: of a place that has ended the gate takes none.
-func (f *flight) landed(ctx context.Context, resp *http.Response, err error) {
+func (f *flight) landed(ctx context.Context, req *http.Request, resp *http.Response, err error) {
 	if f == nil {
 		return
 	}
@@ -49,7 +49,7 @@ func (f *flight) landed(ctx context.Context, resp *http.Response, err error) {
 		f.gate.Result(f.t.now(), &f.pass, resultOf(ctx, resp, err))
 	}
 	switch {
-	case resp == nil || resp.Body == nil || resp.Body == http.NoBody || handsOver(resp):
+	case resp == nil || resp.Body == nil || resp.Body == http.NoBody || handsOver(req, resp):
 		f.done()
 	default:
 		resp.Body = &endingBody{ReadCloser: resp.Body, end: f.done}

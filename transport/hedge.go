@@ -82,7 +82,7 @@ func (x *exchange) race() (*http.Response, error) {
 	if second != nil {
 		winner = x.pick(winner, first, second, done)
 	}
-	x.flight = winner.flight
+	x.flight, x.number = winner.flight, winner.number
 	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, winner.resp, winner.err) == host.Success {
 		// The first send's time, or what it had taken when the second won:
 		// without those each hedge would make the next come sooner. A failure
@@ -190,8 +190,13 @@ func (x *exchange) pick(came, first, second *runner, done <-chan *runner) *runne
 // outrun records the send whose answer does not count.
 func (x *exchange) outrun(r *runner, err error, v classify.Verdict) {
 	d := decision{Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()}, reason: Outrun}
-	if v == classify.Ambiguous && r.resp != nil { // its answer came, and is not worth having
-		d.Status = r.resp.StatusCode
+	if v == classify.Ambiguous { // its answer came, and is not worth having, but may ask to wait
+		if r.resp != nil {
+			d.Status = r.resp.StatusCode
+		}
+		hint, _ := x.note(r.resp, &d)
+		d.Hint = max(hint, 0)
+		x.notBefore = d.Time.Add(d.Hint)
 	}
 	x.observe(nil, &d)
 }

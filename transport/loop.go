@@ -68,22 +68,25 @@ type exchange struct {
 	payload payload
 
 	sent     int           // sends so far
+	number   int           // the send whose outcome is at hand; less than sent where a hedge lost
 	prev     time.Duration // the last back-off value
 	start    time.Time     // read only where the rule bounds the elapsed time
 	history  []Attempt     // empty at a success on the first try
 	reserved bool          // the budget gave a retry that is not sent yet
 
-	flight   *flight       // the attempt's place at the gate, nil without one
-	entered  time.Duration // when the cooldown let the attempt go, 0 where nothing was held
-	sentAt   time.Time     // when it was sent; read only where the rule limits something
-	scopeKey uint64        // of the credentials, once scoped
-	scoped   bool
+	flight    *flight       // the attempt's place at the gate, nil without one
+	entered   time.Duration // when the cooldown let the attempt go, 0 where nothing was held
+	sentAt    time.Time     // when it was sent; read only where the rule limits something
+	notBefore time.Time     // what an answer that lost a race asked for
+	scopeKey  uint64        // of the credentials, once scoped
+	scoped    bool
 }
 
 // A decision is what was made of one attempt.
 type decision struct {
 	Attempt
 	reason Reason
+	ended  error // the end of the caller's context, where it ended a wait for the body
 }
 
 // run is the way of a request that needs more than the base transport from the
@@ -102,7 +105,7 @@ func (x *exchange) run() (*http.Response, error) {
 func (x *exchange) runAfter(resp *http.Response, err error, verdict classify.Verdict) (*http.Response, error) {
 	defer x.end()
 	x.begin()
-	x.sent = 1
+	x.sent, x.number = 1, 1
 	return x.goOn(resp, err, verdict)
 }
 
@@ -113,7 +116,7 @@ func (x *exchange) goOn(resp *http.Response, err error, verdict classify.Verdict
 		d := x.judge(resp, err, verdict)
 		x.observe(resp, &d)
 		if d.reason != Retry {
-			return x.deliver(resp, err, d.reason)
+			return x.deliver(resp, err, &d)
 		}
 		discard(x.ctx, resp)
 		if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
@@ -165,11 +168,14 @@ func retryable(v classify.Verdict) bool {
 
 // judge decides what is done about an outcome, and takes what a retry needs.
 func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) decision {
-	d := decision{Attempt: Attempt{Number: x.sent, Err: err, Verdict: v, Time: time.Now()}}
+	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}}
 	if resp != nil {
 		d.Status = resp.StatusCode
 	}
 	hint, hinted := x.note(resp, &d)
+	if left := x.notBefore.Sub(d.Time); left > hint { // said to the send that lost the race
+		hint, hinted = left, true
+	}
 	d.Hint = max(hint, 0)
 	f := x.facts(resp, &d)
 	f.hint, f.hinted = hint, hinted
@@ -266,6 +272,9 @@ func (x *exchange) commit(d *decision, backoff time.Duration) {
 	}
 	if reason != Retry {
 		d.reason, d.Wait = reason, 0
+		if reason == Canceled {
+			d.ended = contextErr(x.ctx)
+		}
 		return
 	}
 	x.prev = backoff
@@ -280,16 +289,18 @@ func (x *exchange) refund() {
 }
 
 // deliver gives the last outcome to the caller.
-func (x *exchange) deliver(resp *http.Response, err error, reason Reason) (*http.Response, error) {
+func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.Response, error) {
 	switch {
-	case err == nil && reason.told():
-		return marked(resp, x.req, reason, x.history), nil
+	case err == nil && d.reason.told():
+		return marked(resp, x.req, d.reason, x.history), nil
 	case err == nil:
 		return resp, nil // what a Transport below marked keeps its mark
-	case x.sent == 1 && !reason.limit():
+	case d.ended != nil:
+		return nil, x.newError(d.reason, d.ended)
+	case x.sent == 1 && !d.reason.limit():
 		return nil, err
 	}
-	return nil, x.newError(reason, err)
+	return nil, x.newError(d.reason, err)
 }
 
 func (x *exchange) newError(reason Reason, err error) *Error {

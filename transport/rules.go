@@ -46,15 +46,20 @@ type resolved struct {
 }
 
 func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error) {
-	var faults policy.Errors
-	faults = append(faults, faultsOf(rule, "Rule.")...)
+	faults := faultsOf(rule, "Rule.")
+	sound := len(faults) == 0
 	rule = rule.Or(policy.Defaults())
 	set := &ruleset{}
 	set.standard = set.resolve(rule)
 	names := map[pattern]string{}
 	for _, name := range slices.Sorted(keys(hosts)) {
 		path := "Hosts[" + strconv.Quote(name) + "]"
-		faults = append(faults, faultsOf(hosts[name], path+".")...)
+		merged := hosts[name].Or(rule)
+		own := faultsOf(hosts[name], path+".")
+		if len(own) == 0 && sound {
+			own = faultsOf(merged, path+".") // two rules that are right can be wrong together
+		}
+		faults = append(faults, own...)
 		p, why := parsePattern(name)
 		if why == "" && names[p] != "" {
 			why = fmt.Sprintf("means the same hosts as %q", names[p])
@@ -64,7 +69,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error
 			continue
 		}
 		names[p] = name
-		set.hosts = append(set.hosts, hostRule{p, set.resolve(hosts[name].Or(rule))})
+		set.hosts = append(set.hosts, hostRule{p, set.resolve(merged)})
 	}
 	if len(faults) > 0 {
 		return nil, faults

@@ -1,0 +1,367 @@
+// What does New refuse, and which rule meets which host?
+
+package transport_test
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// TestEveryFaultAtOnce: each bad field of each host, with its path, from New
+// and from Update.
+func TestEveryFaultAtOnce(t *testing.T) {
+	rule := policy.Rule{Attempts: 1 << 20, Rate: math.NaN(), AttemptHeader: "not a name"}
+	hosts := map[string]policy.Rule{
+		"api.example.com":  {BufferBody: 1 << 40, Excess: 99},
+		"*.x":              {Attempts: 1001},
+		"https://h.test":   {},
+		"good.example.com": {Attempts: 3},
+		"slow.example.com": {Backoff: policy.Google{Max: -time.Second}},
+	}
+	want := []string{
+		"Rule.Attempts", "Rule.Rate", "Rule.AttemptHeader",
+		`Hosts["*.x"].Attempts`,
+		`Hosts["api.example.com"].Excess`, `Hosts["api.example.com"].BufferBody`,
+		`Hosts["https://h.test"]`,
+		`Hosts["slow.example.com"].Backoff.Max`,
+	}
+	fields := func(err error) (all []string) {
+		t.Helper()
+		var faults policy.Errors
+		require.ErrorAs(t, err, &faults)
+		for _, f := range faults {
+			all = append(all, f.Field)
+			assert.Contains(t, err.Error(), f.Field+": ")
+		}
+		return all
+	}
+	tr, err := transport.New(transport.Config{Base: (*http.Transport)(nil), Rule: rule, Hosts: hosts})
+	assert.Nil(t, tr)
+	assert.Equal(t, append([]string{"Base"}, want...), fields(err))
+	assert.Len(t, strings.Split(err.Error(), "\n"), 1+len(want), "a line for each")
+
+	good := transport.Default()
+	assert.Equal(t, want, fields(good.Update(rule, hosts)))
+}
+
+// Two rules that are right and make a wrong one together.
+func TestFaultsOfTheMergedRule(t *testing.T) {
+	_, err := transport.New(transport.Config{
+		Rule:  policy.Rule{Rate: 5},
+		Hosts: map[string]policy.Rule{"h.test": {Burst: -1}},
+	})
+	assert.ErrorContains(t, err, `Hosts["h.test"].Burst: -1 would let nothing through`)
+}
+
+// TestBadPatterns: each says what is wrong with it.
+func TestBadPatterns(t *testing.T) {
+	for pattern, why := range map[string]string{
+		"":                        "is empty",
+		"*":                       "would match every host",
+		"https://api.example.com": "has a scheme",
+		"api.example.com/v1":      "is not a host",
+		"user@api.example.com":    "is not a host",
+		"api.example.com?x":       "is not a host",
+		"api.example.com#x":       "is not a host",
+		"api example.com":         "is not a host",
+		"bücher.example":          "is not ASCII",
+		"api.*.example.com":       `has a "*" elsewhere`,
+		"*api.example.com":        `has a "*" elsewhere`,
+		"*.*.example.com":         `has a "*" elsewhere`,
+		"::1":                     "write [::1]",
+		"2001:db8::1":             "without brackets",
+		"[::1":                    "unpaired bracket",
+		"::1]":                    "without brackets",
+		".example.com":            "empty name",
+		"api..example.com":        "empty name",
+		"*.":                      "empty name",
+		".":                       "empty name",
+		":8443":                   "empty name",
+		"api.example.com:":        "has a port that is not",
+		"api.example.com:http":    "has a port that is not",
+		"api.example.com:0":       "has a port that is not",
+		"api.example.com:65536":   "has a port that is not",
+		"api.example.com:-1":      "has a port that is not",
+	} {
+		_, err := transport.New(transport.Config{Hosts: map[string]policy.Rule{pattern: {}}})
+		if assert.Error(t, err, "%q", pattern) {
+			assert.ErrorContains(t, err, why, "%q", pattern)
+			assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", pattern))
+		}
+	}
+}
+
+// TestPatternsThatMeanTheSame: case and a trailing dot make no difference; a
+// port does.
+func TestPatternsThatMeanTheSame(t *testing.T) {
+	for _, row := range []struct {
+		a, b string
+		same bool
+	}{
+		{"api.example.com", "API.example.COM", true},
+		{"api.example.com", "api.example.com.", true},
+		{"*.example.com", "*.Example.com.", true},
+		{"api.example.com:8443", "api.example.com.:8443", true},
+		{"[::1]", "[::1]:8080", false},
+		{"[2001:DB8::1]", "[2001:db8::1]", true},
+		{"api.example.com", "api.example.com:443", false},
+		{"api.example.com:80", "api.example.com:443", false},
+		{"*.example.com", "example.com", false},
+	} {
+		hosts := map[string]policy.Rule{row.a: {}, row.b: {}}
+		_, err := transport.New(transport.Config{Hosts: hosts})
+		assert.Equal(t, row.same, err != nil, "%s and %s", row.a, row.b)
+		if row.same && err != nil {
+			assert.ErrorContains(t, err, "means the same hosts as")
+		}
+	}
+}
+
+// attemptsAt returns how often a request to url is sent, which is how the tests
+// below tell which rule met it.
+func attemptsAt(t *testing.T, tr *transport.Transport, sends *int, url string) int {
+	t.Helper()
+	*sends = 0
+	_, err := get(t, tr, t.Context(), url)
+	require.NoError(t, err)
+	return *sends
+}
+
+// counted is a base that always answers 503.
+func counted(sends *int) base {
+	return func(req *http.Request) (*http.Response, error) {
+		*sends++
+		return says(503)(req)
+	}
+}
+
+// TestMostSpecificRule: each rule has another number of attempts.
+func TestMostSpecificRule(t *testing.T) {
+	sends := 0
+	rules := map[string]int{
+		"example.com":            11,
+		"api.example.com":        12,
+		"api.example.com:8443":   13,
+		"*.example.com":          14,
+		"*.example.com:8443":     15,
+		"*.deep.example.com":     16,
+		"10.0.0.1":               17,
+		"[2001:db8::1]":          18,
+		"[2001:db8::1]:8443":     19,
+		"*.deep.example.com:443": 20,
+		"localhost":              21,
+	}
+	hosts := map[string]policy.Rule{}
+	for pattern, attempts := range rules {
+		hosts[pattern] = policy.Rule{Attempts: attempts}
+	}
+	tr := mustNew(t, transport.Config{Base: counted(&sends), Rule: now, Hosts: hosts})
+	for url, want := range map[string]int{
+		"http://example.com/":              11,
+		"https://example.com:8443/":        11,
+		"https://api.example.com/":         12,
+		"https://API.Example.COM./":        12,
+		"https://api.example.com:443/":     12,
+		"https://api.example.com:8443/":    13,
+		"https://api.example.com.:8443/":   13,
+		"https://other.example.com/":       14,
+		"https://a.b.example.com/":         14,
+		"https://other.example.com:8443/":  15,
+		"http://x.deep.example.com/":       16,
+		"https://x.deep.example.com:8443/": 16,
+		"https://x.deep.example.com/":      20,
+		"https://deep.example.com/":        14,
+		"http://10.0.0.1:9999/":            17,
+		"http://[2001:db8::1]/":            18,
+		"http://[2001:DB8::1]/":            18,
+		"http://[2001:db8::1]:8443/":       19,
+		"http://[2001:db8::2]/":            6,
+		"http://localhost:1234/":           21,
+		"https://notexample.com/":          6,
+		"https://example.com.evil.test/":   6,
+		"https://10.0.0.11/":               6,
+	} {
+		assert.Equal(t, want, attemptsAt(t, tr, &sends, url), url)
+	}
+}
+
+// The rule of a host comes from the URL, not from the Host header.
+func TestRuleIsOfTheURL(t *testing.T) {
+	sends := 0
+	tr := mustNew(t, transport.Config{Base: counted(&sends), Rule: now, Hosts: map[string]policy.Rule{"front.test": {Attempts: 2}}})
+	req := request(t, http.MethodGet, "http://10.0.0.1/", nil)
+	req.Host = "front.test"
+	_, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, 6, sends)
+}
+
+// TestHostsInherit: zero fields take Config.Rule's, and that one's take the
+// defaults; of several patterns only the most specific is merged.
+func TestHostsInherit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		sends := 0
+		tr := mustNew(t, transport.Config{
+			Base: counted(&sends),
+			Rule: policy.Rule{Attempts: 3, Backoff: policy.Constant(time.Second)},
+			Hosts: map[string]policy.Rule{
+				"*.test":      {Attempts: 9},
+				"waits.test":  {Backoff: policy.Constant(time.Minute)},
+				"single.test": {Attempts: -1},
+			},
+		})
+		for url, want := range map[string]struct {
+			sends int
+			took  time.Duration
+		}{
+			"http://elsewhere.example/": {3, 2 * time.Second},
+			"http://any.test/":          {9, 8 * time.Second},
+			"http://waits.test/":        {3, 2 * time.Minute},
+			"http://single.test/":       {1, 0},
+		} {
+			start := time.Now()
+			assert.Equal(t, want.sends, attemptsAt(t, tr, &sends, url), url)
+			assert.Equal(t, want.took, time.Since(start), url)
+		}
+	})
+}
+
+// TestConfigIsCopied: what the caller does to it afterwards has no effect.
+func TestConfigIsCopied(t *testing.T) {
+	sends, told := 0, 0
+	hosts := map[string]policy.Rule{"h.test": {Attempts: 2}}
+	trace := &transport.Trace{Event: func(transport.Event) { told++ }}
+	tr := mustNew(t, transport.Config{Base: counted(&sends), Rule: now, Hosts: hosts, Trace: trace})
+	hosts["h.test"] = policy.Rule{Attempts: 7}
+	hosts["other.test"] = policy.Rule{Attempts: 7}
+	trace.Event = nil
+	assert.Equal(t, 2, attemptsAt(t, tr, &sends, "http://h.test/"))
+	assert.Equal(t, 2, told)
+	assert.Equal(t, 6, attemptsAt(t, tr, &sends, "http://other.test/"))
+
+	require.NoError(t, tr.Update(now, hosts))
+	clear(hosts)
+	assert.Equal(t, 7, attemptsAt(t, tr, &sends, "http://h.test/"), "Update copies, too")
+}
+
+// TestTypedNilBase: a mistake that would else be a panic at the first request.
+func TestTypedNilBase(t *testing.T) {
+	for _, b := range []http.RoundTripper{(*http.Transport)(nil), (*transport.Transport)(nil), base(nil)} {
+		_, err := transport.New(transport.Config{Base: b})
+		var faults policy.Errors
+		require.ErrorAs(t, err, &faults, "%T", b)
+		assert.Equal(t, "Base", faults[0].Field)
+	}
+}
+
+// TestUpdateUnderWay: a request keeps the rules it began with; the next one has
+// the new ones.
+func TestUpdateUnderWay(t *testing.T) {
+	sends := 0
+	var tr *transport.Transport
+	tr = mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 4}.Or(now), Base: base(func(req *http.Request) (*http.Response, error) {
+		sends++
+		assert.NoError(t, tr.Update(policy.Rule{Attempts: 2}.Or(now), nil))
+		return says(503)(req)
+	})})
+	assert.Equal(t, 4, attemptsAt(t, tr, &sends, "http://h.test/"))
+	assert.Equal(t, 2, attemptsAt(t, tr, &sends, "http://h.test/"))
+	assert.Error(t, tr.Update(policy.Rule{Attempts: 1 << 20}, nil))
+	assert.Equal(t, 2, attemptsAt(t, tr, &sends, "http://h.test/"), "a bad Update changes nothing")
+}
+
+// TestUpdateConcurrently: rules change under many requests, and each request
+// has one rule from its beginning to its end.
+func TestUpdateConcurrently(t *testing.T) {
+	rules := map[int]policy.Rule{}
+	for _, n := range []int{2, 3, 4} {
+		rules[n] = policy.Rule{Attempts: n, Rate: 1e6 * float64(n)}.Or(now)
+	}
+	tr := mustNew(t, transport.Config{Base: says(503), Rule: rules[2]})
+	var requests, updates sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range 2 {
+		updates.Go(func() {
+			for n := i; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				assert.NoError(t, tr.Update(rules[2+n%3], map[string]policy.Rule{"h1.test": {Attempts: 2 + n%3}}))
+			}
+		})
+	}
+	for range 4 {
+		requests.Go(func() {
+			for i := range 200 {
+				resp, err := get(t, tr, t.Context(), fmt.Sprintf("http://h%d.test/", i%3))
+				if !assert.NoError(t, err) {
+					return
+				}
+				reason, attempts, ok := transport.GaveUp(resp)
+				assert.True(t, ok)
+				assert.Equal(t, transport.Attempts, reason)
+				assert.Contains(t, []int{2, 3, 4}, len(attempts))
+			}
+		})
+	}
+	requests.Wait()
+	close(stop)
+	updates.Wait()
+}
+
+// TestUpdateKeepsTheRateLimitersState: a limit that is lifted for a moment is
+// no fresh burst.
+func TestUpdateKeepsTheRateLimitersState(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		limited := policy.Rule{Rate: 1, Burst: 1}
+		tr := mustNew(t, transport.Config{Base: says(200), Rule: limited})
+		start := time.Now()
+		for _, rule := range []policy.Rule{limited, {}, limited} {
+			require.NoError(t, tr.Update(rule, nil))
+			_, err := get(t, tr, t.Context(), "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.GreaterOrEqual(t, time.Since(start), time.Second)
+	})
+}
+
+// idler is a base with connections to close.
+type idler struct {
+	base
+	closed int
+}
+
+func (i *idler) CloseIdleConnections() { i.closed++ }
+
+// TestCloseIdleConnections: passed on, also by http.Client, and never called by
+// a Transport itself; a base without it is no fault.
+func TestCloseIdleConnections(t *testing.T) {
+	below := &idler{base: says(503)}
+	tr := mustNew(t, transport.Config{Base: below, Rule: now})
+	_, err := get(t, tr, t.Context(), "http://h.test/")
+	require.NoError(t, err)
+	assert.Zero(t, below.closed)
+	tr.CloseIdleConnections()
+	(&http.Client{Transport: tr}).CloseIdleConnections()
+	assert.Equal(t, 2, below.closed)
+	mustNew(t, transport.Config{Base: says(200)}).CloseIdleConnections()
+}
+
+// TestDefault: the zero Config works.
+func TestDefault(t *testing.T) {
+	assert.NotPanics(t, func() { transport.Default().CloseIdleConnections() })
+	assert.NotSame(t, transport.Default(), transport.Default(), "each has a pool of its own")
+}

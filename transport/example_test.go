@@ -1,0 +1,312 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// server is a base transport in memory that answers with these statuses, the
+// last one for ever, and prints what it is asked. 0 is a reset.
+func server(codes ...int) http.RoundTripper {
+	answers := make([]base, len(codes))
+	for i, code := range codes {
+		if answers[i] = says(code); code == 0 {
+			answers[i] = fails(syscall.ECONNRESET)
+		}
+	}
+	next := plays(answers...)
+	return base(func(req *http.Request) (*http.Response, error) {
+		fmt.Println("->", req.Method, req.URL)
+		return next(req)
+	})
+}
+
+// atOnce is a back-off for examples, which have no time.
+var atOnce = policy.Constant(0)
+
+func Example() {
+	tr, err := transport.New(transport.Config{
+		Base: server(503, 503, 200),
+		Rule: policy.Rule{Backoff: atOnce}, // the default waits 1 s, 2 s, 4 s … and a random part
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: tr}
+	resp, err := client.Get("https://api.example.com/things")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.StatusCode)
+	// Output:
+	// -> GET https://api.example.com/things
+	// -> GET https://api.example.com/things
+	// -> GET https://api.example.com/things
+	// 200
+}
+
+// A program that uses http.Get and its like needs one line.
+func ExampleDefault() {
+	http.DefaultClient.Transport = transport.Default()
+	defer func() { http.DefaultClient.Transport = nil }()
+
+	s, err := testserver.New(testserver.Config{}, testserver.OK("hello"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	resp, err := http.Get(s.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	fmt.Println(string(text), err)
+	// Output:
+	// hello <nil>
+}
+
+// Every fault of a configuration is reported at once, with its place.
+func ExampleNew() {
+	_, err := transport.New(transport.Config{
+		Rule: policy.Rule{Attempts: 5000},
+		Hosts: map[string]policy.Rule{
+			"*.example.com":   {Rate: 1e12},
+			"https://x.test/": {},
+		},
+	})
+	fmt.Println(err)
+	var faults policy.Errors
+	fmt.Println(errors.As(err, &faults), len(faults))
+	// Output:
+	// Rule.Attempts: 5000 is more than 1000 sends
+	// Hosts["*.example.com"].Rate: 1e+12 is more than 1e+09 requests per second
+	// Hosts["https://x.test/"]: "https://x.test/" has a scheme; write the host alone
+	// true 3
+}
+
+// Rules per host: the most specific pattern wins, and what it leaves open is
+// taken from Rule.
+func ExampleConfig_hosts() {
+	tr, err := transport.New(transport.Config{
+		Base: server(429),
+		Rule: policy.Rule{Attempts: 2, Backoff: atOnce},
+		Hosts: map[string]policy.Rule{
+			"*.example.com":         {Attempts: 3},
+			"billing.example.com":   {Attempts: -1},                // never again
+			"search.example.com":    {Classify: classify.Refusals}, // a 429 was surely not acted on
+			"internal.test:8443":    {AttemptTimeout: 2 * time.Second},
+			"[2001:db8::1]:8080":    {MaxRetryAfter: 5 * time.Minute},
+			"throttled.example.net": {Rate: 10, Burst: 5},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: tr}
+	for _, host := range []string{"elsewhere.test", "api.example.com", "billing.example.com"} {
+		resp, err := client.Get("https://" + host)
+		if err != nil {
+			log.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	resp, err := client.Post("https://search.example.com", "text/plain", strings.NewReader("words"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp.Body.Close()
+	// Output:
+	// -> GET https://elsewhere.test
+	// -> GET https://elsewhere.test
+	// -> GET https://api.example.com
+	// -> GET https://api.example.com
+	// -> GET https://api.example.com
+	// -> GET https://billing.example.com
+	// -> POST https://search.example.com
+	// -> POST https://search.example.com
+}
+
+// New rules while requests are under way, as after a change of a file.
+func ExampleTransport_Update() {
+	tr, err := transport.New(transport.Config{Base: server(503), Rule: policy.Rule{Backoff: atOnce, Attempts: 3}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	rule, hosts, err := policy.Load(strings.NewReader(`{
+		"rule":  {"backoff": {"type": "constant", "delay": "0s"}, "attempts": 2},
+		"hosts": {"billing.example.com": {"attempts": "off"}}
+	}`), policy.Names{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := tr.Update(rule, hosts); err != nil {
+		log.Fatal(err) // and the old rules still hold
+	}
+	client := &http.Client{Transport: tr}
+	for _, url := range []string{"https://api.example.com", "https://billing.example.com"} {
+		resp, err := client.Get(url)
+		if err != nil {
+			log.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	// Output:
+	// -> GET https://api.example.com
+	// -> GET https://api.example.com
+	// -> GET https://billing.example.com
+}
+
+// A POST whose repetition does no harm, as its author knows.
+func ExampleRepeatable() {
+	tr, err := transport.New(transport.Config{Base: server(0, 200), Rule: policy.Rule{Backoff: atOnce}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := transport.Repeatable(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://api.example.com/search", strings.NewReader("words"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.StatusCode)
+	// Output:
+	// -> POST https://api.example.com/search
+	// -> POST https://api.example.com/search
+	// 200
+}
+
+// A GET that counts, on a server that does not keep to the rules.
+func ExampleOnce() {
+	tr, err := transport.New(transport.Config{Base: server(0, 200), Rule: policy.Rule{Backoff: atOnce}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := transport.Once(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/next-number", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = tr.RoundTrip(req)
+	fmt.Println(err)
+	// Output:
+	// -> GET https://api.example.com/next-number
+	// connection reset by peer
+}
+
+// What happens to one request.
+func ExampleWithTrace() {
+	tr, err := transport.New(transport.Config{Base: server(0, 503, 200), Rule: policy.Rule{Backoff: atOnce}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := transport.WithTrace(context.Background(), &transport.Trace{Event: func(e transport.Event) {
+		fmt.Printf("%d: status %d, error %v, %v: %v\n", e.Number, e.Status, e.Err, e.Verdict, e.Reason)
+	}})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	// Output:
+	// -> GET https://api.example.com
+	// 1: status 0, error connection reset by peer, ambiguous: retry
+	// -> GET https://api.example.com
+	// 2: status 503, error <nil>, ambiguous: retry
+	// -> GET https://api.example.com
+	// 3: status 200, error <nil>, final: final
+}
+
+// A response that would have been retried, had there been a limit less.
+func ExampleGaveUp() {
+	tr, err := transport.New(transport.Config{Base: server(503), Rule: policy.Rule{Attempts: 2, Backoff: atOnce}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: tr}).Get("https://api.example.com")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	reason, attempts, ok := transport.GaveUp(resp)
+	fmt.Println(resp.StatusCode, ok, reason, len(attempts))
+	// Output:
+	// -> GET https://api.example.com
+	// -> GET https://api.example.com
+	// 503 true attempts 2
+}
+
+// What was tried before the error.
+func ExampleError() {
+	tr, err := transport.New(transport.Config{Base: server(503, 0), Rule: policy.Rule{Attempts: 2, Backoff: atOnce}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = (&http.Client{Transport: tr}).Get("https://api.example.com?key=secret")
+	var e *transport.Error
+	if errors.As(err, &e) {
+		fmt.Println(e)
+		for _, a := range e.Attempts {
+			fmt.Println(a.Number, a.Status, a.Err)
+		}
+	}
+	fmt.Println(errors.Is(err, syscall.ECONNRESET))
+	// Output:
+	// -> GET https://api.example.com?key=secret
+	// -> GET https://api.example.com?key=secret
+	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts (attempts): connection reset by peer
+	// 1 503 <nil>
+	// 2 0 connection reset by peer
+	// true
+}
+
+// A base transport that tells the server which attempt this is. Request headers
+// belong to the caller, so they are changed in a copy.
+func ExampleAttemptNumber() {
+	next := server(503, 200)
+	labels := base(func(req *http.Request) (*http.Response, error) {
+		req = req.Clone(req.Context())
+		req.Header.Set("X-Attempt", fmt.Sprint(transport.AttemptNumber(req.Context())))
+		fmt.Println(req.Header)
+		return next.RoundTrip(req)
+	})
+	tr, err := transport.New(transport.Config{Base: labels, Rule: policy.Rule{Backoff: atOnce}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	req, err := http.NewRequest(http.MethodGet, "https://api.example.com", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	// Output:
+	// map[X-Attempt:[1]]
+	// -> GET https://api.example.com
+	// map[X-Attempt:[2]]
+	// -> GET https://api.example.com
+}

@@ -1,0 +1,914 @@
+// What becomes of each fault of a real server, over a real http.Transport?
+
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+var (
+	// now retries without a wait: for tests in which time does not matter, and
+	// for those over TCP, where it is real.
+	now = policy.Rule{Backoff: policy.Constant(0), Budget: policy.NoBudget()}
+	// exactly waits 1 s, 2 s, 4 s … without jitter.
+	exactly = policy.Rule{Backoff: policy.Google{Spread: -1}}
+)
+
+// A place is where a server stands and what it speaks.
+type place struct {
+	name string
+	cfg  ts.Config
+}
+
+var (
+	http1 = []place{{"http1", ts.Config{}}, {"http1+tls", ts.Config{TLS: ts.Trusted}}}
+	http2 = []place{{"h2c", ts.Config{HTTP2: true}}, {"http2", ts.Config{HTTP2: true, TLS: ts.Trusted}}}
+)
+
+// at runs a test over TCP and in memory, there in virtual time.
+func at(t *testing.T, places []place, test func(*testing.T, ts.Config)) {
+	t.Helper()
+	for _, p := range places {
+		t.Run(p.name+"/tcp", func(t *testing.T) { test(t, p.cfg) })
+	}
+	inMemory(t, places, test)
+}
+
+// inMemory runs a test in memory only: one in which time matters.
+func inMemory(t *testing.T, places []place, test func(*testing.T, ts.Config)) {
+	t.Helper()
+	for _, p := range places {
+		t.Run(p.name+"/memory", func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				cfg := p.cfg
+				cfg.Net = ts.NewNet()
+				test(t, cfg)
+			})
+		})
+	}
+}
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, test func(*testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
+// A stage is a server that plays a script, and a Transport of ours before it.
+type stage struct {
+	*ts.Server
+	t    *testing.T
+	base *http.Transport // may be changed before the first request
+	tr   *transport.Transport
+	seen *recorder // of all requests
+}
+
+func set(t *testing.T, cfg ts.Config, rule policy.Rule, steps ...ts.Step) *stage {
+	t.Helper()
+	s := &stage{Server: ts.Start(t, cfg, steps...), t: t, seen: &recorder{}}
+	s.base = s.Transport()
+	s.tr = mustNew(t, transport.Config{Base: s.base, Rule: rule, Trace: s.seen.trace()})
+	return s
+}
+
+func mustNew(t testing.TB, c transport.Config) *transport.Transport {
+	t.Helper()
+	tr, err := transport.New(c)
+	require.NoError(t, err)
+	return tr
+}
+
+// A result is what a caller got.
+type result struct {
+	status  int    // 0: err is RoundTrip's
+	body    string // read to its end
+	err     error  // of RoundTrip or of reading the body
+	reason  transport.Reason
+	elapsed time.Duration // until RoundTrip returned
+}
+
+func (s *stage) request(method string, body io.Reader) *http.Request {
+	s.t.Helper()
+	return request(s.t, method, s.URL+"/", body)
+}
+
+func request(t testing.TB, method, url string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	require.NoError(t, err)
+	return req
+}
+
+func (s *stage) send(method string, body io.Reader) result {
+	s.t.Helper()
+	return s.do(s.request(method, body))
+}
+
+func (s *stage) do(req *http.Request) result { return do(s.tr, req) }
+
+func do(tr http.RoundTripper, req *http.Request) (r result) {
+	start := time.Now()
+	resp, err := tr.RoundTrip(req)
+	r.elapsed = time.Since(start)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	r.status = resp.StatusCode
+	r.reason, _, _ = transport.GaveUp(resp)
+	var text []byte
+	text, r.err = io.ReadAll(resp.Body)
+	r.body = string(text)
+	_ = resp.Body.Close()
+	return r
+}
+
+// A recorder keeps events.
+type recorder struct {
+	mu  sync.Mutex
+	all []transport.Event
+}
+
+func (r *recorder) trace() *transport.Trace {
+	return &transport.Trace{Event: func(e transport.Event) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.all = append(r.all, e)
+	}}
+}
+
+func (r *recorder) events() []transport.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]transport.Event(nil), r.all...)
+}
+
+func (r *recorder) reasons() (all []transport.Reason) {
+	for _, e := range r.events() {
+		all = append(all, e.Reason)
+	}
+	return all
+}
+
+// reader makes a one-shot body of a reader: without GetBody, Seek and WriterTo.
+func reader(r io.Reader) io.ReadCloser { return io.NopCloser(struct{ io.Reader }{r}) }
+
+// bodies are the kinds of request bodies, each with the same text.
+func bodies(t *testing.T, text string) map[string]func() io.Reader {
+	file := filepath.Join(t.TempDir(), "body")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return map[string]func() io.Reader{
+		"GetBody":  func() io.Reader { return strings.NewReader(text) },
+		"one-shot": func() io.Reader { return reader(strings.NewReader(text)) },
+		"file": func() io.Reader {
+			f, err := os.Open(file)
+			require.NoError(t, err)
+			return f
+		},
+	}
+}
+
+// A sum is the hash and the length of what is written to it.
+type sum struct {
+	hash.Hash
+	n int64
+}
+
+func newSum() *sum { return &sum{Hash: sha256.New()} }
+
+func (s *sum) Write(p []byte) (int, error) {
+	s.n += int64(len(p))
+	return s.Hash.Write(p)
+}
+
+func (s *sum) hex() string { return hex.EncodeToString(s.Sum(nil)) }
+
+// lastBody asserts that the last request brought its body whole.
+func (s *stage) lastBody(text string) {
+	s.t.Helper()
+	log := s.Log()
+	last := log[len(log)-1]
+	assert.True(s.t, last.BodyWhole, "the last body is whole")
+	assert.EqualValues(s.t, len(text), last.BodyLength)
+	assert.Equal(s.t, ts.Hash([]byte(text)), last.BodySHA256)
+}
+
+// TestFaultsThenAnAnswer: each row is what a server does to the first requests;
+// then it answers. A GET gets the answer. A POST, which the server may have
+// acted on, meets the first fault and no more.
+func TestFaultsThenAnAnswer(t *testing.T) {
+	const chunked = "HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for _, row := range []struct {
+		name  string
+		steps []ts.Step
+		kind  classify.Kind // of the first fault
+	}{
+		{"503 twice", []ts.Step{ts.Status(503), ts.Status(503)}, classify.NoError},
+		{"429, 500, 502, 504, 408", []ts.Step{ts.Status(429), ts.Status(500), ts.Status(502), ts.Status(504), ts.Status(408)}, classify.NoError},
+		{"103 before a 503", []ts.Step{ts.Status(503).Info(103)}, classify.NoError},
+		{"a reset before the headers", []ts.Step{ts.ResetBeforeHeaders()}, classify.Reset},
+		{"a reset in the headers", []ts.Step{ts.ResetInHeaders()}, classify.Reset},
+		{"FIN before the headers", []ts.Step{ts.CloseBeforeHeaders()}, classify.Reset},
+		{"FIN in the headers", []ts.Step{ts.CloseInHeaders()}, classify.Reset},
+		{"a malformed status line", []ts.Step{ts.BadStatusLine()}, classify.Protocol},
+		{"no HTTP at all", []ts.Step{ts.Raw("220 mail.fault.test ESMTP\r\n")}, classify.Protocol},
+		{"a 503 with a malformed chunk", []ts.Step{ts.Raw(chunked + "no size\r\n")}, classify.NoError},
+		{"a 503 reset in its body", []ts.Step{ts.Status(503).Body("busy").CutAt(2, ts.Reset)}, classify.NoError},
+		{"a 503 cut off in its body", []ts.Step{ts.Status(503).Body("busy").CutAt(2, ts.Close)}, classify.NoError},
+		{"a 503 that ends with the connection", []ts.Step{ts.Status(503).Body("busy").UntilClose()}, classify.NoError},
+		{"a 503 half closed", []ts.Step{ts.Status(503).Body("busy").Then(ts.HalfClose)}, classify.NoError},
+		// Resets come on fresh connections: on kept ones net/http itself repeats a GET.
+		{"everything in turn", []ts.Step{ts.ResetBeforeHeaders(), ts.Status(503), ts.BadStatusLine(), ts.CloseInHeaders(), ts.Status(429)}, classify.Reset},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			at(t, http1, func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, now, append(row.steps, ts.OK("hello"))...)
+				got := s.send(http.MethodGet, nil)
+				require.NoError(t, got.err)
+				assert.Equal(t, 200, got.status)
+				assert.Equal(t, "hello", got.body)
+				assert.Len(t, s.seen.events(), len(row.steps)+1)
+				assert.Equal(t, row.kind, classify.KindOf(s.seen.events()[0].Err))
+			})
+			at(t, http1, func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, now, append(row.steps, ts.OK("hello"))...)
+				got := s.send(http.MethodPost, strings.NewReader("an order"))
+				assert.Equal(t, 1, s.Arrivals())
+				assert.Equal(t, []transport.Reason{transport.NotIdempotent}, s.seen.reasons())
+				if row.kind != classify.NoError {
+					assert.Error(t, got.err)
+					assert.Zero(t, got.status)
+				}
+				s.lastBody("an order")
+			})
+		})
+	}
+}
+
+// An answer that breaks off after its headers is the caller's: what was read of
+// it may have been used already.
+func TestFaultsInASuccessfulBody(t *testing.T) {
+	for name, step := range map[string]ts.Step{
+		"a malformed chunk": ts.BadChunk(),
+		"a reset":           ts.OK("hello, world").CutAt(5, ts.Reset),
+		"a FIN":             ts.OK("hello, world").CutAt(5, ts.Close),
+	} {
+		t.Run(name, func(t *testing.T) {
+			at(t, http1, func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, now, step, ts.OK("hello, world"))
+				got := s.send(http.MethodGet, nil)
+				assert.Equal(t, 200, got.status)
+				assert.Equal(t, "hello", got.body)
+				assert.Error(t, got.err)
+				assert.Equal(t, 1, s.Arrivals())
+			})
+		})
+	}
+}
+
+// TestRetryAfterOfASkewedServer: the wait is told by a server whose clock is
+// three hours ahead, in seconds and in each form of a date.
+func TestRetryAfterOfASkewedServer(t *testing.T) {
+	for name, form := range map[string]string{
+		"seconds":     "",
+		"IMF-fixdate": http.TimeFormat,
+		"RFC 850":     "Monday, 02-Jan-06 15:04:05 GMT",
+		"asctime":     time.ANSIC,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+				theirs := time.Now().UTC().Add(3 * time.Hour)
+				after := "10"
+				if form != "" {
+					after = theirs.Add(10 * time.Second).Format(form)
+				}
+				s := set(t, cfg, exactly,
+					ts.Status(429).Header("Date", theirs.Format(http.TimeFormat)).Header("Retry-After", after),
+					ts.OK("hello"))
+				got := s.send(http.MethodGet, nil)
+				require.NoError(t, got.err)
+				assert.Equal(t, 200, got.status)
+				assert.GreaterOrEqual(t, got.elapsed, 10*time.Second, "never earlier than told")
+				assert.LessOrEqual(t, got.elapsed, 11*time.Second)
+				assert.Equal(t, 10*time.Second, s.seen.events()[0].Hint)
+			})
+		})
+	}
+}
+
+// TestStaleConnection: a kept connection is found closed.
+func TestStaleConnection(t *testing.T) {
+	const text = "a body that is sent again"
+	for name, body := range bodies(t, text) {
+		for _, method := range []string{http.MethodPut, http.MethodPost} {
+			t.Run(name+"/"+method, func(t *testing.T) {
+				// The server's FIN is there before the request is sent.
+				at(t, http1, func(t *testing.T, cfg ts.Config) {
+					s := set(t, cfg, now, ts.OK("first").Then(ts.Close), ts.OK("second"))
+					require.NoError(t, s.send(http.MethodGet, nil).err)
+					require.NoError(t, s.WaitUntil(t.Context(), func() bool { return s.Open() == 0 }))
+					if cfg.Net != nil {
+						synctest.Wait() // over TCP net/http may not have read the FIN yet
+					}
+					got := s.send(method, body())
+					assert.LessOrEqual(t, s.Arrivals(), 2)
+					if method == http.MethodPut || cfg.Net != nil {
+						require.NoError(t, got.err)
+						assert.Equal(t, "second", got.body)
+						s.lastBody(text)
+					}
+				})
+				// It crosses the request: only the server knows what was done.
+				at(t, http1, func(t *testing.T, cfg ts.Config) {
+					s := set(t, cfg, now, ts.OK("first"), ts.CloseBeforeHeaders(), ts.OK("second"))
+					require.NoError(t, s.send(http.MethodGet, nil).err)
+					got := s.send(method, body())
+					s.lastBody(text)
+					if method == http.MethodPost {
+						assert.Error(t, got.err)
+						assert.Equal(t, 2, s.Arrivals())
+						return
+					}
+					require.NoError(t, got.err)
+					assert.Equal(t, "second", got.body)
+					assert.Equal(t, 3, s.Arrivals())
+				})
+			})
+		}
+	}
+}
+
+// TestHangs: a server that says nothing costs an attempt's timeout, no more.
+func TestHangs(t *testing.T) {
+	rule := policy.Rule{AttemptTimeout: 3 * time.Second, Attempts: 3}.Or(exactly)
+	inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, rule, ts.Hang(), ts.OK("hello").CutHeaders(ts.Stall), ts.OK("hello"))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.Equal(t, "hello", got.body)
+		assert.Equal(t, 3*time.Second+time.Second+3*time.Second+2*time.Second, got.elapsed)
+		synctest.Wait()
+		assert.True(t, s.Log()[0].Left, "the attempt was cut off, not left behind")
+	})
+	inMemory(t, http1, func(t *testing.T, cfg ts.Config) { // for ever
+		s := set(t, cfg, rule, ts.Hang())
+		got := s.send(http.MethodGet, nil)
+		assert.ErrorIs(t, got.err, transport.ErrAttemptTimeout)
+		assert.Equal(t, 3, s.Arrivals())
+		synctest.Wait()
+		assert.Zero(t, s.Open(), "no connection is left behind")
+	})
+	inMemory(t, http1, func(t *testing.T, cfg ts.Config) { // a POST may have been acted on
+		s := set(t, cfg, rule, ts.Hang())
+		got := s.send(http.MethodPost, strings.NewReader("an order"))
+		assert.ErrorIs(t, got.err, transport.ErrAttemptTimeout)
+		assert.Equal(t, 3*time.Second, got.elapsed)
+		assert.Equal(t, 1, s.Arrivals())
+	})
+	inMemory(t, http1, func(t *testing.T, cfg ts.Config) { // an answer in time that takes long to read
+		s := set(t, cfg, rule, ts.OK(strings.Repeat("x", 10)).Drip(1, time.Minute).Delay(2*time.Second))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.Len(t, got.body, 10)
+		assert.Equal(t, 1, s.Arrivals())
+	})
+}
+
+// TestTLSFaultsAreFinal: trying again would meet them again.
+func TestTLSFaultsAreFinal(t *testing.T) {
+	for name, fault := range map[string]ts.TLS{
+		"untrusted issuer":           ts.Untrusted,
+		"expired":                    ts.Expired,
+		"another host's certificate": ts.WrongHost,
+		"plain HTTP on a TLS port":   ts.PlainAnswer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			at(t, []place{{"http1", ts.Config{TLS: fault}}, {"http2", ts.Config{TLS: fault, HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, now, ts.OK("hello"))
+				got := s.send(http.MethodGet, nil)
+				assert.Error(t, got.err)
+				assert.Equal(t, classify.TLS, classify.KindOf(got.err))
+				assert.Equal(t, []transport.Reason{transport.Final}, s.seen.reasons())
+				assert.Equal(t, 1, s.Conns())
+				var e *transport.Error
+				assert.False(t, errors.As(got.err, &e), "the error is untouched")
+			})
+		})
+	}
+	t.Run("a client certificate is missing", func(t *testing.T) {
+		inMemory(t, []place{{"http1", ts.Config{TLS: ts.ClientCertificate}}}, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, now, ts.OK("hello"))
+			got := s.send(http.MethodGet, nil)
+			assert.Equal(t, classify.TLS, classify.KindOf(got.err), "%v", got.err)
+			assert.Equal(t, 1, s.Conns())
+		})
+	})
+}
+
+// TestTLSHandshakeThatHangs: nothing was sent, so a POST is sent again as well.
+func TestTLSHandshakeThatHangs(t *testing.T) {
+	inMemory(t, []place{{"http1", ts.Config{TLS: ts.HangingHandshake}}}, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, policy.Rule{Attempts: 3}.Or(exactly))
+		s.base.TLSHandshakeTimeout = 5 * time.Second
+		got := s.send(http.MethodPost, reader(strings.NewReader("an order")))
+		assert.Equal(t, classify.TLS, classify.KindOf(got.err))
+		assert.Equal(t, 3, s.Conns())
+		assert.Equal(t, 18*time.Second, got.elapsed)
+		var timeout net.Error
+		require.ErrorAs(t, got.err, &timeout)
+		assert.True(t, timeout.Timeout())
+		var e *transport.Error
+		require.ErrorAs(t, got.err, &e)
+		assert.Equal(t, transport.Attempts, e.Reason)
+	})
+}
+
+// whenRetried makes f run while the request is between two attempts.
+func (s *stage) whenRetried(attempt int, f func()) *http.Request {
+	return s.request(http.MethodPost, reader(strings.NewReader("an order"))).WithContext(
+		transport.WithTrace(s.t.Context(), &transport.Trace{Event: func(e transport.Event) {
+			if e.Number == attempt {
+				assert.Equal(s.t, transport.Retry, e.Reason)
+				f()
+			}
+		}}))
+}
+
+// TestRefusedAtFirst: a server that restarts. The request never left, so that a
+// POST is sent again as well.
+func TestRefusedAtFirst(t *testing.T) {
+	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
+		cfg.Refusing = true
+		s := set(t, cfg, now, ts.OK("done"))
+		got := s.do(s.whenRetried(2, func() { assert.NoError(t, s.Listen()) }))
+		require.NoError(t, got.err)
+		assert.Equal(t, "done", got.body)
+		assert.Equal(t, 1, s.Arrivals())
+		s.lastBody("an order")
+		assert.ErrorIs(t, s.seen.events()[0].Err, syscall.ECONNREFUSED)
+		assert.Equal(t, []transport.Reason{transport.Retry, transport.Retry, transport.Final}, s.seen.reasons())
+	})
+}
+
+// TestNamesAndRoutes: a name that does not exist is final; a name server that
+// failed, and a network that cannot be reached, are for the moment.
+func TestNamesAndRoutes(t *testing.T) {
+	inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, now, ts.OK("done"))
+		got := s.do(request(t, http.MethodGet, "http://nowhere.test/", nil))
+		var dns *net.DNSError
+		require.ErrorAs(t, got.err, &dns)
+		assert.True(t, dns.IsNotFound)
+		assert.Equal(t, 1, cfg.Net.Dials())
+	})
+	for name, fault := range map[string]error{
+		"temporary":    &net.DNSError{Err: "server misbehaving", Name: "fault.test", IsTemporary: true},
+		"slow":         &net.DNSError{Err: "i/o timeout", Name: "fault.test", IsTimeout: true},
+		"no route":     syscall.EHOSTUNREACH,
+		"network down": syscall.ENETUNREACH,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, exactly, ts.OK("done"))
+				cfg.Net.Fail("fault.test", fault)
+				got := s.do(s.whenRetried(3, func() { cfg.Net.Fail("fault.test", nil) }))
+				require.NoError(t, got.err)
+				assert.Equal(t, "done", got.body)
+				assert.Equal(t, 1, s.Arrivals())
+				s.lastBody("an order")
+			})
+		})
+	}
+}
+
+// TestEarlyAnswers: the server answers before the upload ends, and does
+// something to the rest of it. The resend is whole, whatever the body is.
+func TestEarlyAnswers(t *testing.T) {
+	text := strings.Repeat("0123456789abcdef", 20_000) // more than every buffer on the way
+	for _, row := range []struct {
+		name string
+		end  ts.End
+	}{
+		{"reads the rest", ts.Keep}, {"closes", ts.Close}, {"resets", ts.Reset}, {"stalls", ts.Stall}, {"half closes", ts.HalfClose},
+	} {
+		for _, after := range []int64{0, 1000, 200_000} {
+			for name, body := range bodies(t, text) {
+				t.Run(row.name+"/"+name, func(t *testing.T) {
+					at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+						busy := ts.Status(503).Body("busy").Early(after).Then(row.end)
+						if row.end == ts.Stall { // or the kernel may take the rest, and net/http the connection for sound
+							busy = busy.Header("Connection", "close")
+						}
+						s := set(t, cfg, now, busy, ts.OK("done"))
+						got := s.send(http.MethodPut, body())
+						require.NoError(t, got.err)
+						assert.Equal(t, "done", got.body)
+						s.lastBody(text)
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestEarlyAnswerWhileTheBodyWaits: the upload waits for its source when the
+// answer comes. A source that goes on in time costs nothing; one that does not
+// costs the retry, not the answer.
+func TestEarlyAnswerWhileTheBodyWaits(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		pause time.Duration
+		want  string
+	}{
+		{"half a second", 500 * time.Millisecond, "done"},
+		{"for long", time.Hour, "busy"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, now, ts.Status(503).Body("busy").Early(1), ts.OK("done"))
+				pr, pw := io.Pipe()
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					_, _ = pw.Write([]byte("first "))
+					time.Sleep(row.pause)
+					_, _ = pw.Write([]byte("second"))
+					_ = pw.Close()
+				})
+				got := s.send(http.MethodPut, pr)
+				require.NoError(t, got.err)
+				assert.Equal(t, row.want, got.body)
+				assert.LessOrEqual(t, got.elapsed, time.Second)
+				if row.want == "done" {
+					s.lastBody("first second")
+				} else {
+					assert.Equal(t, []transport.Reason{transport.BodyBusy}, s.seen.reasons())
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// TestConnectionsAreReused: an error page of up to 64 KiB costs no connection.
+func TestConnectionsAreReused(t *testing.T) {
+	const retries = 100
+	rule := policy.Rule{Attempts: retries + 1}.Or(now)
+	for _, row := range []struct {
+		name  string
+		step  ts.Step
+		conns int
+	}{
+		{"no body", ts.Status(503), 1},
+		{"a short one", ts.Status(503).Body("busy"), 1},
+		{"64 KiB", ts.Status(503).Body(strings.Repeat("x", 64<<10)), 1},
+		{"64 KiB in chunks", ts.Status(503).Body(strings.Repeat("x", 64<<10)).Chunked(), 1},
+		{"compressed", ts.Status(503).Body(strings.Repeat("x", 60<<10)).Gzip(), 1},
+		{"more", ts.Status(503).Body(strings.Repeat("x", 64<<10+1)), retries + 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, rule, row.step)
+				got := s.send(http.MethodGet, nil)
+				assert.Equal(t, 503, got.status)
+				assert.Equal(t, transport.Attempts, got.reason)
+				assert.Equal(t, retries+1, s.Arrivals())
+				assert.Equal(t, row.conns, s.Conns())
+			})
+		})
+	}
+}
+
+// TestErrorBodiesDoNotHoldTheRetryUp: one that has no end, and one that stalls.
+func TestErrorBodiesDoNotHoldTheRetryUp(t *testing.T) {
+	const slow = 250 * time.Millisecond // the most that a discarded answer costs
+	page := strings.Repeat("x", 1000)
+	// testserver's endless answer is a 200; here it is a failure.
+	rule := policy.Rule{Classify: classify.Status(classify.Ambiguous, 200)}.Or(now)
+	peeking := policy.Rule{Classify: classify.BodyContains(classify.Refused, "no such words")}.Or(now)
+	for _, row := range []struct {
+		name string
+		rule policy.Rule
+		step ts.Step
+		most time.Duration
+	}{
+		{"endless", rule, ts.Endless(), 0},
+		{"endless and slow", rule, ts.Endless().Drip(100, 100*time.Millisecond), slow},
+		{"stalled", now, ts.Status(503).Body(page).CutAt(10, ts.Stall), slow},
+		{"stalled at once", now, ts.Status(503).Body(page).CutAt(0, ts.Stall), slow},
+		{"stalled and compressed", now, ts.Status(503).Body(page).Gzip().CutAt(15, ts.Stall), slow},
+		{"stalled before a body classifier", peeking, ts.Status(503).Body(page).CutAt(10, ts.Stall), time.Second + slow},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inMemory(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, row.rule, row.step, ts.Status(204))
+				s.base.MaxConnsPerHost = 1
+				got := s.send(http.MethodGet, nil)
+				require.NoError(t, got.err)
+				assert.Equal(t, 204, got.status)
+				assert.LessOrEqual(t, got.elapsed, row.most)
+			})
+		})
+	}
+}
+
+// TestOneConnectionIsEnough: with a single connection allowed, an attempt must
+// have given its own back before the next one can be sent.
+func TestOneConnectionIsEnough(t *testing.T) {
+	text := strings.Repeat("0123456789abcdef", 20_000)
+	for name, step := range map[string]ts.Step{
+		"503":                ts.Status(503).Body("busy"),
+		"a long 503":         ts.Status(503).Body(strings.Repeat("x", 1<<20)),
+		"a reset":            ts.ResetBeforeHeaders(),
+		"a reset in a 503":   ts.Status(503).Body("busy").CutAt(2, ts.Reset),
+		"an early 503":       ts.Status(503).Early(1000).Then(ts.Close),
+		"a 503 that stalls":  ts.Status(503).Body("busy").CutAt(2, ts.Stall),
+		"an early one too":   ts.Status(503).Early(1000).Then(ts.Stall),
+		"an answer too late": ts.Hang(),
+	} {
+		for kind, body := range bodies(t, text) {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+					rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(now)
+					s := set(t, cfg, rule, step, step, ts.OK("done"))
+					s.base.MaxConnsPerHost = 1
+					got := s.send(http.MethodPut, body())
+					require.NoError(t, got.err)
+					assert.Equal(t, "done", got.body)
+					s.lastBody(text)
+				})
+			})
+		}
+	}
+}
+
+// TestTwentyMinuteStory: a deployment goes wrong and is undone. In virtual time
+// it takes some milliseconds.
+func TestTwentyMinuteStory(t *testing.T) {
+	inMemory(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
+		start := time.Now()
+		var n atomic.Int64
+		cfg.Handler = func(*ts.Received) ts.Step {
+			if time.Since(start) >= 20*time.Minute {
+				return ts.OK("back again")
+			}
+			switch n.Add(1) % 4 {
+			case 0:
+				return ts.Status(503).Header("Retry-After", "45")
+			case 1:
+				return ts.ResetBeforeHeaders()
+			case 2:
+				return ts.Hang()
+			}
+			return ts.Status(502).Body("bad gateway")
+		}
+		s := set(t, cfg, policy.Rule{Attempts: 1000, AttemptTimeout: 10 * time.Second})
+		got := s.send(http.MethodPut, reader(strings.NewReader("a report")))
+		require.NoError(t, got.err)
+		assert.Equal(t, "back again", got.body)
+		assert.GreaterOrEqual(t, got.elapsed, 20*time.Minute)
+		assert.LessOrEqual(t, got.elapsed, 21*time.Minute)
+		s.lastBody("a report")
+		events := s.seen.events()
+		for i, e := range events[1:] {
+			before := events[i]
+			assert.GreaterOrEqual(t, e.Time.Sub(before.Time), before.Wait)
+			assert.GreaterOrEqual(t, before.Wait, before.Hint, "never earlier than told")
+		}
+	})
+}
+
+// TestUploadFromAPipe: 64 MiB over TCP from a reader that can't be rewound. Its
+// first byte is with the server before the second is read, and of the rest no
+// more is kept than Rule.BufferBody allows.
+func TestUploadFromAPipe(t *testing.T) {
+	const size = 64 << 20
+	first := make(chan struct{})
+	var got atomic.Value
+	var length atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sum := newSum()
+		if _, err := io.CopyN(sum, r.Body, 1); err != nil {
+			t.Error(err)
+			return
+		}
+		close(first)
+		_, err := io.Copy(sum, r.Body)
+		assert.NoError(t, err)
+		got.Store(sum.hex())
+		length.Store(sum.n)
+	}))
+	defer server.Close()
+
+	pr, pw, err := os.Pipe()
+	require.NoError(t, err)
+	want := newSum()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer func() { _ = pw.Close() }()
+		w := io.MultiWriter(pw, want)
+		piece := ts.Pattern(32 << 10)
+		_, _ = w.Write(piece[:1])
+		<-first
+		_, _ = w.Write(piece[1:])
+		for range size/len(piece) - 1 {
+			_, _ = w.Write(piece)
+		}
+	})
+
+	tr := mustNew(t, transport.Config{})
+	defer tr.CloseIdleConnections()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	resp, err := tr.RoundTrip(request(t, http.MethodPut, server.URL, pr))
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	_ = resp.Body.Close()
+	wg.Wait()
+	assert.EqualValues(t, size, length.Load())
+	assert.Equal(t, want.hex(), got.Load())
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), "all that was ever allocated, the server's part included")
+}
+
+// TestFilesAreSentAgainWithoutBuffering: a large file goes out a second time
+// and costs no memory.
+func TestFilesAreSentAgainWithoutBuffering(t *testing.T) {
+	const size = 32 << 20
+	file := filepath.Join(t.TempDir(), "large")
+	require.NoError(t, os.WriteFile(file, bytes.Repeat(ts.Pattern(1<<20), size>>20), 0o600))
+	want := newSum()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	_, err = io.Copy(want, f)
+	require.NoError(t, err)
+	_, err = f.Seek(0, io.SeekStart)
+	require.NoError(t, err)
+
+	s := set(t, ts.Config{}, now, ts.Status(503), ts.OK("done"))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	req := s.request(http.MethodPut, f)
+	req.ContentLength = size
+	got := s.do(req)
+	runtime.ReadMemStats(&after)
+	require.NoError(t, got.err)
+	assert.Equal(t, "done", got.body)
+	for _, a := range s.Log() {
+		assert.EqualValues(t, size, a.BodyLength)
+		assert.Equal(t, want.hex(), a.BodySHA256)
+	}
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), "all that was ever allocated, the server's part included")
+	_, err = f.Stat()
+	assert.ErrorIs(t, err, os.ErrClosed, "the file is closed at the end")
+}
+
+// TestUpgradesOverTheWire: a connection that the server hands over stays the
+// caller's, beyond every timeout of an attempt, and retries come before it.
+func TestUpgradesOverTheWire(t *testing.T) {
+	rule := policy.Rule{AttemptTimeout: time.Minute}.Or(now)
+	at(t, http1, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, rule, ts.Status(503), ts.SwitchProtocols("echo"))
+		req := s.request(http.MethodGet, nil)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "echo")
+		resp, err := s.tr.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+		conn, ok := resp.Body.(io.ReadWriteCloser)
+		require.True(t, ok, "a %T cannot be written to", resp.Body)
+		defer func() { _ = conn.Close() }()
+		if cfg.Net != nil {
+			time.Sleep(time.Hour) // virtual
+		}
+		_, err = conn.Write([]byte("echo"))
+		require.NoError(t, err)
+		answer := make([]byte, 4)
+		_, err = io.ReadFull(conn, answer)
+		require.NoError(t, err)
+		assert.Equal(t, "echo", string(answer))
+	})
+}
+
+// TestCancelWhileAnAttemptRuns: the caller's end is the attempt's end, at once,
+// and nothing is sent after it.
+func TestCancelWhileAnAttemptRuns(t *testing.T) {
+	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, now, ts.Hang())
+		gone := errors.New("the user went home")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			assert.NoError(t, s.Wait(t.Context(), 1))
+			cancel(gone)
+		})
+		got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
+		wg.Wait()
+		assert.True(t, errors.Is(got.err, gone) || errors.Is(got.err, context.Canceled), "%v", got.err)
+		assert.Equal(t, []transport.Reason{transport.Canceled}, s.seen.reasons())
+		assert.Equal(t, 1, s.Arrivals())
+	})
+}
+
+// TestCancelAfterAnAttemptsTimeout: a base that is slow to end leaves time for
+// the caller to leave, too. Then it is the caller's end.
+func TestCancelAfterAnAttemptsTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		gone := errors.New("the user went home")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(1500*time.Millisecond, func() { cancel(gone) })
+		var seen recorder
+		tr := mustNew(t, transport.Config{
+			Rule: policy.Rule{AttemptTimeout: time.Second}.Or(now), Trace: seen.trace(),
+			Base: base(func(req *http.Request) (*http.Response, error) {
+				<-req.Context().Done()
+				time.Sleep(time.Second)
+				return nil, req.Context().Err()
+			}),
+		})
+		_, err := get(t, tr, ctx, "http://h.test/")
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, gone)
+		assert.NotErrorIs(t, err, transport.ErrAttemptTimeout)
+		assert.Equal(t, []transport.Reason{transport.Canceled}, seen.reasons())
+	})
+}
+
+// TestGivingUpAnAnswerIsPartOfTheWait: what it takes to read the old answer's
+// rest is not added to what is waited anyway.
+func TestGivingUpAnAnswerIsPartOfTheWait(t *testing.T) {
+	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, exactly, ts.Status(503).Body("busy").CutAt(2, ts.Stall), ts.OK("hello"))
+		got := s.send(http.MethodGet, nil)
+		assert.Equal(t, "hello", got.body)
+		assert.Equal(t, time.Second, got.elapsed)
+	})
+}
+
+// TestBodyClassifierKeepsToTheAttemptsTimeout: a look at a stalled body takes
+// no longer than the attempt might have.
+func TestBodyClassifierKeepsToTheAttemptsTimeout(t *testing.T) {
+	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+		rule := policy.Rule{AttemptTimeout: 100 * time.Millisecond, Classify: classify.BodyContains(classify.Refused, "no such words")}.Or(now)
+		s := set(t, cfg, rule, ts.Status(404).Body("nothing here").CutAt(2, ts.Stall))
+		resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
+		require.NoError(t, err)
+		assert.Equal(t, 404, resp.StatusCode)
+		assert.Equal(t, 100*time.Millisecond, time.Since(s.Log()[0].Time))
+		_ = resp.Body.Close()
+	})
+}
+
+// TestRateLimitIsForeseen: a retry whose turn would come after the deadline is
+// not begun, so that the caller still gets the answer.
+func TestRateLimitIsForeseen(t *testing.T) {
+	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, policy.Rule{Rate: 0.1}.Or(now), ts.Status(503).Body("busy"))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
+		require.NoError(t, got.err)
+		assert.Equal(t, "busy", got.body)
+		assert.Equal(t, transport.Deadline, got.reason)
+		assert.Zero(t, got.elapsed)
+	})
+}
+
+// TestTurnsOfThoseWhoLeave: the next in line has them.
+func TestTurnsOfThoseWhoLeave(t *testing.T) {
+	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, policy.Rule{Rate: 1, Burst: 1}.Or(now), ts.OK("hello"))
+		start := time.Now()
+		require.NoError(t, s.send(http.MethodGet, nil).err)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(500*time.Millisecond, cancel)
+		assert.ErrorIs(t, s.do(s.request(http.MethodGet, nil).WithContext(ctx)).err, context.Canceled)
+		require.NoError(t, s.send(http.MethodGet, nil).err)
+		assert.Equal(t, time.Second, time.Since(start))
+	})
+}

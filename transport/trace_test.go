@@ -1,0 +1,390 @@
+// Who is told what of each attempt, and what must nobody be told?
+
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// base is a base transport made of a function.
+type base func(*http.Request) (*http.Response, error)
+
+func (f base) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// plays makes a base that gives the answers in turn, the last one for ever. Not
+// for concurrent use.
+func plays(answers ...base) base {
+	n := 0
+	return func(req *http.Request) (*http.Response, error) {
+		if req.Body != nil {
+			_, _ = io.Copy(io.Discard, req.Body)
+			_ = req.Body.Close()
+		}
+		n++
+		return answers[min(n, len(answers))-1](req)
+	}
+}
+
+// says answers with a status and headers as "Name: value".
+func says(code int, header ...string) base {
+	return func(req *http.Request) (*http.Response, error) {
+		resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody, Request: req}
+		for _, h := range header {
+			name, value, _ := strings.Cut(h, ": ")
+			resp.Header.Add(name, value)
+		}
+		return resp, nil
+	}
+}
+
+func fails(err error) base {
+	return func(*http.Request) (*http.Response, error) { return nil, err }
+}
+
+// get sends a GET, closes the answer, and returns what RoundTrip returned.
+func get(t testing.TB, tr http.RoundTripper, ctx context.Context, url string) (*http.Response, error) {
+	t.Helper()
+	resp, err := tr.RoundTrip(request(t, http.MethodGet, url, nil).WithContext(ctx))
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return resp, err
+}
+
+// TestEvents: one for each attempt, with all that is known of it.
+func TestEvents(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		var seen recorder
+		answers := plays(says(503, "X-Try: 1"), fails(syscall.ECONNRESET), says(429, "Retry-After: 10"), says(200))
+		slow := base(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(100 * time.Millisecond)
+			return answers(req)
+		})
+		tr := mustNew(t, transport.Config{Base: slow, Rule: exactly, Trace: seen.trace()})
+		req := request(t, http.MethodGet, "https://API.example.com:443/things", nil)
+		_, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+
+		type row struct {
+			number  int
+			status  int
+			err     error
+			verdict classify.Verdict
+			reason  transport.Reason
+			hint    time.Duration
+			wait    time.Duration // at least
+			at      time.Duration // at least, after the start
+		}
+		const s, ms = time.Second, time.Millisecond
+		rows := []row{
+			{1, 503, nil, classify.Ambiguous, transport.Retry, 0, s, 100 * ms},
+			{2, 0, syscall.ECONNRESET, classify.Ambiguous, transport.Retry, 0, 2 * s, 1200 * ms},
+			{3, 429, nil, classify.Ambiguous, transport.Retry, 10 * s, 10 * s, 3300 * ms},
+			{4, 200, nil, classify.Final, transport.Final, 0, 0, 13400 * ms},
+		}
+		events := seen.events()
+		require.Len(t, events, len(rows))
+		for i, want := range rows {
+			e := events[i]
+			assert.Equal(t, want.number, e.Number)
+			assert.Equal(t, want.status, e.Status)
+			assert.Equal(t, want.err, e.Err, "the base's own error, as it was")
+			assert.Equal(t, want.verdict, e.Verdict)
+			assert.Equal(t, want.reason, e.Reason)
+			assert.Equal(t, want.hint, e.Hint)
+			assert.GreaterOrEqual(t, e.Wait, want.wait)
+			assert.LessOrEqual(t, e.Wait, want.wait+s)
+			assert.GreaterOrEqual(t, e.Time.Sub(start), want.at)
+			assert.LessOrEqual(t, e.Time.Sub(start), want.at+s)
+			assert.Same(t, req, e.Request, "the caller's")
+			assert.Equal(t, "https://api.example.com", e.Host)
+			assert.Equal(t, want.status != 0, e.Response != nil)
+		}
+		assert.Equal(t, "1", events[0].Response.Header.Get("X-Try"))
+	})
+}
+
+// TestEventOfARefusal: a request that is not sent has an event, too.
+func TestEventOfARefusal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen recorder
+		tr := mustNew(t, transport.Config{Base: says(200), Rule: policy.Rule{Rate: 0.1}, Trace: seen.trace()})
+		_, err := get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = get(t, tr, ctx, "http://h.test/")
+		assert.ErrorIs(t, err, transport.ErrOverDeadline)
+		last := seen.events()[1]
+		assert.Zero(t, last.Number)
+		assert.Equal(t, transport.Deadline, last.Reason)
+		assert.ErrorIs(t, last.Err, transport.ErrOverDeadline)
+		assert.Nil(t, last.Response)
+		assert.False(t, last.Time.IsZero())
+	})
+}
+
+// An attempt's timeout is an attempt's error, with its own name.
+func TestEventOfAnAttemptTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen recorder
+		hangs := base(func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		})
+		tr := mustNew(t, transport.Config{Base: plays(hangs, says(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exactly), Trace: seen.trace()})
+		_, err := get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		assert.ErrorIs(t, seen.events()[0].Err, transport.ErrAttemptTimeout)
+		assert.Equal(t, classify.Ambiguous, seen.events()[0].Verdict)
+	})
+}
+
+// TestTraceOrder: Config.Trace first, then the contexts' from the newest to the
+// oldest, each as it was when it was given.
+func TestTraceOrder(t *testing.T) {
+	var calls []string
+	named := func(name string) *transport.Trace {
+		return &transport.Trace{Event: func(transport.Event) { calls = append(calls, name) }}
+	}
+	own := named("config")
+	tr := mustNew(t, transport.Config{Base: says(200), Trace: own})
+	own.Event = nil // copied: no effect
+
+	older := named("older")
+	ctx := transport.WithTrace(t.Context(), older)
+	ctx = transport.WithTrace(ctx, &transport.Trace{})
+	ctx = transport.WithTrace(ctx, nil)
+	ctx = transport.WithTrace(ctx, (*transport.Trace)(nil))
+	middle := transport.WithTrace(ctx, named("middle"))
+	newest := transport.WithTrace(transport.Repeatable(middle), named("newest"))
+	older.Event = nil
+
+	for _, row := range []struct {
+		ctx  context.Context
+		want string
+	}{
+		{t.Context(), "config"},
+		{ctx, "config older"},
+		{middle, "config middle older"},
+		{newest, "config newest middle older"},
+		{transport.Once(newest), "config newest middle older"},
+	} {
+		calls = nil
+		_, err := get(t, tr, row.ctx, "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, row.want, strings.Join(calls, " "))
+	}
+}
+
+// An empty trace is no trace, wherever it stands.
+func TestTraceWithoutFunctions(t *testing.T) {
+	tr := mustNew(t, transport.Config{Base: plays(says(503), says(200)), Rule: now, Trace: &transport.Trace{}})
+	resp, err := get(t, tr, transport.WithTrace(t.Context(), &transport.Trace{}), "http://h.test/")
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+}
+
+// A line is one of the log's, without its time.
+type line map[string]any
+
+// logTo makes a logger and a function that returns its lines.
+func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []line) {
+	var b bytes.Buffer
+	logger := slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	return logger, func() (lines []line) {
+		for d := json.NewDecoder(&b); d.More(); {
+			var l line
+			require.NoError(t, d.Decode(&l))
+			lines = append(lines, l)
+		}
+		return lines
+	}
+}
+
+// TestLog: nothing for what went well at once, a line for everything else.
+func TestLog(t *testing.T) {
+	const second = float64(time.Second)
+	common := func(l line) line {
+		l["method"], l["url"] = "GET", "http://h.test/things?page=xxxxx"
+		return l
+	}
+	for _, row := range []struct {
+		name  string
+		rule  policy.Rule
+		base  base
+		lines []line
+	}{
+		{"a success on the first try", exactly, says(200), nil},
+		{"so is a final answer", exactly, says(404), nil},
+		{"a retry and its answer", exactly, plays(says(503), says(200)), []line{
+			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
+			{"level": "INFO", "msg": "answered after retries", "attempt": 2., "reason": "final", "status": 200.},
+		}},
+		{"giving up on an answer", policy.Rule{Attempts: 2}.Or(exactly), says(503), []line{
+			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
+			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "status": 503.},
+		}},
+		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exactly), fails(io.ErrUnexpectedEOF), []line{
+			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "error": "unexpected EOF", "wait": second},
+			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "error": "unexpected EOF"},
+		}},
+		{"a wait that is too long", exactly, says(503, "Retry-After: 3600"), []line{
+			{"level": "WARN", "msg": "gave up", "attempt": 1., "reason": "max retry after", "status": 503.},
+		}},
+		{"a final error", exactly, fails(errors.New("no idea")), []line{
+			{"level": "INFO", "msg": "failed", "attempt": 1., "reason": "final", "error": "no idea"},
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				logger, lines := logTo(t, slog.LevelInfo)
+				tr := mustNew(t, transport.Config{Base: row.base, Rule: row.rule, Logger: logger})
+				_, _ = get(t, tr, t.Context(), "http://h.test/things?page=2")
+				var want []line
+				for _, l := range row.lines {
+					want = append(want, common(l))
+				}
+				assert.Equal(t, want, lines())
+			})
+		})
+	}
+	t.Run("the level is the handler's", func(t *testing.T) {
+		logger, lines := logTo(t, slog.LevelWarn)
+		tr := mustNew(t, transport.Config{Base: plays(says(503), says(200)), Rule: now, Logger: logger})
+		_, err := get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		assert.Empty(t, lines())
+	})
+}
+
+// TestNoSecretsInLogsAndErrors: URLs in both are without passwords and without
+// the values of queries, also where the base's error names the whole URL.
+func TestNoSecretsInLogsAndErrors(t *testing.T) {
+	reset := fmt.Errorf("read tcp: %w", syscall.ECONNRESET)
+	for _, row := range []struct {
+		name   string
+		url    string
+		err    func(whole string) error
+		defect string
+	}{
+		{"a plain error", "http://someone:SECRET@h.test/p?token=SECRET&page=SECRET#SECRET", func(string) error { return reset }, ""},
+		{"keys without values and without names", "http://h.test/?a&=SECRET&b=SECRET", func(string) error { return reset }, ""},
+		{"a value with an equals sign", "http://h.test/?sig=SECRET==&b=1", func(string) error { return reset }, ""},
+		{"semicolons", "http://h.test/?a=SECRET;b=SECRET", func(string) error { return reset }, ""},
+		{"a *url.Error with the whole URL", "http://someone:SECRET@h.test/p?token=SECRET", func(u string) error {
+			return &url.Error{Op: "Get", URL: u, Err: reset}
+		}, ""},
+		{"wrapped in another error", "http://h.test/p?token=SECRET", func(u string) error {
+			return fmt.Errorf("the SDK says: %w", &url.Error{Op: "Get", URL: u, Err: reset})
+		}, ""},
+		{"as http.Client writes it", "http://someone:SECRET@h.test/p?token=SECRET", func(u string) error {
+			parsed, err := url.Parse(u)
+			if err != nil {
+				return err
+			}
+			return &url.Error{Op: "Get", URL: parsed.Redacted(), Err: reset}
+		}, ""},
+		{"a URL that is quoted with escapes", `http://h.test/p?token=a"SECRET`, func(u string) error {
+			return &url.Error{Op: "Get", URL: u, Err: reset}
+		}, "the text of a *url.Error has its URL quoted, so that the replacement does not find it"},
+		{"a *url.Error within another", "http://h.test/p?token=SECRET", func(u string) error {
+			return &url.Error{Op: "Get", URL: u, Err: &url.Error{Op: "Get", URL: "http://elsewhere.test/?code=SECRET", Err: reset}}
+		}, "only the outermost *url.Error is looked at"},
+		{"joined errors", "http://h.test/p?token=SECRET", func(u string) error {
+			return errors.Join(&url.Error{Op: "Get", URL: u, Err: reset}, &url.Error{Op: "Get", URL: u + "&again=SECRET2", Err: reset})
+		}, "only the first of several *url.Errors is looked at"},
+		{"a URL that cannot be parsed", "http://h.test/p?token=SECRET", func(string) error {
+			return &url.Error{Op: "Get", URL: "http://someone:SECRET@h.test:port/?token=SECRET", Err: reset}
+		}, "a URL that url.Parse refuses stays as it is"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				logger, lines := logTo(t, slog.LevelDebug)
+				tr := mustNew(t, transport.Config{Base: fails(row.err(row.url)), Rule: policy.Rule{Attempts: 2}.Or(now), Logger: logger})
+				_, err := get(t, tr, t.Context(), row.url)
+				require.Error(t, err)
+				var e *transport.Error
+				require.ErrorAs(t, err, &e)
+				assert.NotContains(t, err.Error(), "SECRET")
+				assert.Contains(t, err.Error(), "h.test", "but it says where")
+				assert.Contains(t, err.Error(), syscall.ECONNRESET.Error(), "and what")
+				all := fmt.Sprint(lines())
+				assert.NotContains(t, all, "SECRET")
+				assert.Contains(t, all, "h.test")
+			})
+		})
+	}
+	t.Run("a refusal", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			logger, lines := logTo(t, slog.LevelDebug)
+			tr := mustNew(t, transport.Config{Base: says(200), Rule: policy.Rule{Rate: 0.1}, Logger: logger})
+			const secret = "http://someone:SECRET@h.test/?token=SECRET"
+			_, err := get(t, tr, t.Context(), secret)
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err = get(t, tr, ctx, secret)
+			require.Error(t, err)
+			assert.NotContains(t, err.Error(), "SECRET")
+			all := lines()
+			require.Len(t, all, 1)
+			assert.Equal(t, "WARN", all[0]["level"])
+			assert.NotContains(t, fmt.Sprint(all), "SECRET")
+		})
+	})
+}
+
+// TestErrorsSeeThrough: what an error hides is its text only.
+func TestErrorsSeeThrough(t *testing.T) {
+	whole := &url.Error{Op: "Get", URL: "http://h.test/?token=1", Err: syscall.ECONNRESET}
+	tr := mustNew(t, transport.Config{Base: fails(whole), Rule: now})
+	_, err := get(t, tr, t.Context(), "http://h.test/?token=1")
+	var u *url.Error
+	require.ErrorAs(t, err, &u)
+	assert.Same(t, whole, u)
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// A hook that panics is the caller's; the request's body is closed all the same.
+func TestHookThatPanics(t *testing.T) {
+	closed := false
+	req := request(t, http.MethodPut, "http://h.test/", nil)
+	req.Body = closer{strings.NewReader("text"), func() { closed = true }}
+	tr := mustNew(t, transport.Config{Base: plays(says(503)), Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }}})
+	assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(req) })
+	assert.True(t, closed)
+}
+
+// closer is a body that tells of its Close.
+type closer struct {
+	io.Reader
+	onClose func()
+}
+
+func (c closer) Close() error { c.onClose(); return nil }
