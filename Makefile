@@ -13,7 +13,7 @@ RACE     := $(if $(CC_FOUND),-race)
 # Every module of the repository: the root first.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out tools/go.mod,$(wildcard */go.mod */*/go.mod)))
 
-.PHONY: help demo test lint bench fuzz examples ci
+.PHONY: help demo test lint bench fuzz examples storm ci
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +37,10 @@ fuzz: ## every fuzz target for a short time (FUZZ)
 
 examples: ## run every example program
 	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/...); do echo "== examples/$${d##*/}"; timeout 60 $(GO) run $$d || exit 1; done
+	@echo "== examples/schedule"; timeout 120 $(GO) -C examples/schedule run .
+
+storm: ## the retry-storm experiment, 90 s, with a report in pictures
+	@$(GO) -C examples/storm run .
 
 ci: lint test examples ## what a submission must pass
 

@@ -1,0 +1,120 @@
+// How panels become a file: title and legend above, the panels side by side,
+// once as SVG and once as PNG.
+
+package main
+
+import (
+	"bytes"
+	"image/color"
+	"os"
+	"path/filepath"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+func init() { plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"} }
+
+// A picture is a row of panels under a common title and legend. A panel's title
+// is what its vertical axis shows.
+type picture struct {
+	title  string
+	keys   []key
+	panels []*plot.Plot
+}
+
+// A key is one entry of the legend.
+type key struct {
+	name   string
+	thumbs []plot.Thumbnailer
+}
+
+func (p *picture) key(name string, thumbs ...plot.Thumbnailer) {
+	p.keys = append(p.keys, key{name, thumbs})
+}
+
+const (
+	margin     = 12
+	panelWide  = 250
+	panelHigh  = 210
+	titleHigh  = 22
+	legendHigh = 16
+	thumbWide  = 22
+)
+
+// save writes name.svg and name.png.
+func (p *picture) save(dir, name string) error {
+	wide := vg.Length(len(p.panels)*panelWide + 2*margin)
+	high := panelHigh + titleHigh + legendHigh*vg.Length(p.legend(nil, wide)) + 2*margin + 6
+	svg := vgsvg.New(wide, high)
+	p.draw(draw.New(svg))
+	png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(wide, high), vgimg.UseDPI(144))}
+	p.draw(draw.New(png))
+	var b bytes.Buffer
+	if _, err := svg.WriteTo(&b); err != nil {
+		return err
+	}
+	// Who has not got the font takes the next of the same kind.
+	text := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif"))
+	if err := os.WriteFile(filepath.Join(dir, name+".svg"), text, 0o666); err != nil {
+		return err
+	}
+	b.Reset()
+	if _, err := png.WriteTo(&b); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name+".png"), b.Bytes(), 0o666)
+}
+
+func (p *picture) draw(c draw.Canvas) {
+	c.FillPolygon(color.White, corners(c.Rectangle))
+	c = draw.Crop(c, margin, -margin, margin, -margin)
+	style := label(12)
+	style.Font.Weight = 3 // bold
+	c.FillText(style, vg.Point{X: c.Min.X, Y: c.Max.Y}, p.title)
+	c = draw.Crop(c, 0, 0, 0, -titleHigh)
+	rows := p.legend(&c, c.Size().X)
+	c = draw.Crop(c, 0, 0, 0, -legendHigh*vg.Length(rows)-6)
+	tiles := draw.Tiles{Rows: 1, Cols: len(p.panels), PadX: 16}
+	for i, panel := range p.panels {
+		tile := tiles.At(c, i, 0)
+		c.FillText(label(10), vg.Point{X: tile.Min.X, Y: tile.Max.Y}, panel.Title.Text)
+		bare := *panel
+		bare.Title.Text = ""
+		bare.Draw(draw.Crop(tile, 0, 0, 0, -18))
+	}
+}
+
+// legend writes the keys in lines from the top of c, which may be nil, and
+// returns how many lines it takes.
+func (p *picture) legend(c *draw.Canvas, wide vg.Length) (rows int) {
+	style := label(9.5)
+	var x vg.Length
+	rows = 1
+	for _, k := range p.keys {
+		need := thumbWide + 5 + style.Width(k.name) + 16
+		if x > 0 && x+need > wide-2*margin {
+			x, rows = 0, rows+1
+		}
+		if c != nil {
+			at := vg.Point{X: c.Min.X + x, Y: c.Max.Y - vg.Length(rows-1)*legendHigh}
+			box := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
+				Min: vg.Point{X: at.X, Y: at.Y - 11}, Max: vg.Point{X: at.X + thumbWide, Y: at.Y}}}
+			for _, t := range k.thumbs {
+				t.Thumbnail(&box)
+			}
+			c.FillText(style, vg.Point{X: at.X + thumbWide + 5, Y: at.Y}, k.name)
+		}
+		x += need
+	}
+	return rows
+}
+
+func label(size vg.Length) text.Style {
+	return text.Style{Color: ink, Font: font.From(plot.DefaultFont, size), XAlign: draw.XLeft, YAlign: draw.YTop, Handler: plot.DefaultTextHandler}
+}

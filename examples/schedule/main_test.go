@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	var out bytes.Buffer
+	if err := run([]string{"-n", "4", "-dir", dir}, &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range curves {
+		if !strings.Contains(out.String(), c.name+"\n"+c.about) {
+			t.Errorf("no table of %s", c.name)
+		}
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 2 * (len(curves) + 2); len(files) != want {
+		t.Errorf("%d pictures, want %d", len(files), want)
+	}
+}
+
+// The library's table is computed from rounded rows; it is right to half a
+// percent of ours.
+func TestPrintedTable(t *testing.T) {
+	for i, b := range policy.Bounds(policy.Randomized{Literal: true}, len(printed)) {
+		ours := [3]float64{b.Mean.Seconds(), b.Lowest.Seconds(), b.Highest.Seconds()}
+		for j, want := range printed[i] {
+			if got := ours[j]; got < want*0.995 || got > want*1.005 {
+				t.Errorf("retry %d: %.4f, printed %.4f", i+1, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,204 @@
+// The waits as pictures: a band from the lowest to the highest wait, the mean
+// in it, and in a panel of their own the cumulated means.
+
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"io"
+	"math"
+	"os"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// The colours of Okabe and Ito, which most colour-blind readers tell apart;
+// each line has a marker of its own besides.
+var (
+	ink       = color.NRGBA{0x33, 0x33, 0x33, 0xff}
+	gridColor = color.NRGBA{0xdd, 0xdd, 0xdd, 0xff}
+
+	colors = []color.NRGBA{
+		{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
+		{0x56, 0xb4, 0xe9, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x00, 0x00, 0x00, 0xff}, {0x80, 0x80, 0x80, 0xff},
+	}
+	shapes = []draw.GlyphDrawer{
+		draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.RingGlyph{},
+		draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{},
+	}
+)
+
+// logFloor is what a wait of zero is drawn as on a logarithmic axis, in seconds.
+const logFloor = 0.01
+
+func pictures(dir string, n int, stdout io.Writer) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	for _, c := range curves {
+		if err := waitsOf(c.name+": "+c.about, []curve{c}, n).save(dir, "waits-"+c.file); err != nil {
+			return err
+		}
+	}
+	if err := waitsOf("The two curves of the article, jitter 0.1", article, max(n, 16)).save(dir, "waits-article"); err != nil {
+		return err
+	}
+	if err := overview(n).save(dir, "waits-all"); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(stdout, "\npictures written to %s\n", dir)
+	return err
+}
+
+// waitsOf draws waits on a linear scale, on a logarithmic one, and cumulated.
+func waitsOf(title string, list []curve, n int) *picture {
+	linear := panel("wait before the retry", n, linearTime{})
+	logarithmic := panel("wait, logarithmic scale", n, logTime{})
+	sum := panel("time since the first failure", n, linearTime{})
+	out := &picture{title: title, panels: []*plot.Plot{linear, logarithmic, sum}}
+	low, high := math.Inf(1), 0.0
+	for i, c := range list {
+		bounds := policy.Bounds(c.backoff, n)
+		for _, b := range bounds {
+			low, high = min(low, max(b.Lowest.Seconds(), logFloor)), max(high, b.Highest.Seconds())
+		}
+		mean := line(bounds, i, func(b policy.Bound) float64 { return b.Mean.Seconds() })
+		linear.Add(band(bounds, i, 0), mean)
+		logarithmic.Add(band(bounds, i, logFloor), mean)
+		sum.Add(line(bounds, i, func(b policy.Bound) float64 { return b.Cumulated.Seconds() }))
+		if len(list) > 1 {
+			out.key(c.name, swatch(i), mean)
+			continue
+		}
+		out.key("lowest to highest", swatch(i))
+		out.key("mean; cumulated on the right", mean)
+	}
+	linear.Y.Min, sum.Y.Min = 0, 0
+	decades(logarithmic, low, high)
+	return out
+}
+
+// overview puts the means of all back-offs beside each other.
+func overview(n int) *picture {
+	means := panel("mean wait before the retry", n, logTime{})
+	sum := panel("time since the first failure", n, logTime{})
+	out := &picture{title: "All back-offs with their defaults", panels: []*plot.Plot{means, sum}}
+	low, high, total := math.Inf(1), 0.0, 0.0
+	for _, c := range curves {
+		if g, ok := c.backoff.(policy.Google); ok && g.Literal {
+			continue // its means are those of the other within a few percent
+		}
+		i := len(out.keys)
+		bounds := policy.Bounds(c.backoff, n)
+		mean := line(bounds, i, func(b policy.Bound) float64 { return b.Mean.Seconds() })
+		means.Add(mean)
+		sum.Add(line(bounds, i, func(b policy.Bound) float64 { return b.Cumulated.Seconds() }))
+		out.key(c.name, mean)
+		for _, b := range bounds {
+			low, high, total = min(low, b.Mean.Seconds()), max(high, b.Mean.Seconds()), max(total, b.Cumulated.Seconds())
+		}
+	}
+	decades(means, low, high)
+	decades(sum, low, total)
+	return out
+}
+
+// decades gives a panel a logarithmic axis of whole decades around the data, so
+// that there are marks to read it by.
+func decades(p *plot.Plot, low, high float64) {
+	p.Y.Scale = plot.LogScale{}
+	p.Y.Min = math.Pow(10, math.Floor(math.Log10(low*1.0001)))
+	p.Y.Max = max(high, p.Y.Min*10)
+}
+
+func panel(y string, n int, ticks plot.Ticker) *plot.Plot {
+	p := plot.New()
+	p.X.Label.Text = "retry"
+	// The label stands over the panel, where it is read without turning the
+	// head. (Beside a logarithmic axis the library would leave room for it at
+	// the wrong place.)
+	p.Title.Text = y
+	p.X.Tick.Marker, p.Y.Tick.Marker = count{}, ticks
+	p.X.Min, p.X.Max = 1, float64(max(n, 2))
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Label.TextStyle.Font.Size, a.Tick.Label.Font.Size = 10, 9
+		a.Label.TextStyle.Color, a.Tick.Label.Color, a.Color, a.Tick.Color = ink, ink, ink, ink
+		a.Label.Padding, a.Padding = 4, 4
+	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Color = nil
+	grid.Horizontal.Color, grid.Horizontal.Width = gridColor, 0.5
+	p.Add(grid)
+	return p
+}
+
+// band fills the range from the lowest to the highest wait.
+func band(bounds []policy.Bound, hue int, floor float64) *plotter.Polygon {
+	var outline plotter.XYs
+	for i, b := range bounds {
+		outline = append(outline, plotter.XY{X: float64(i + 1), Y: max(b.Highest.Seconds(), floor)})
+	}
+	for i := len(bounds) - 1; i >= 0; i-- {
+		outline = append(outline, plotter.XY{X: float64(i + 1), Y: max(bounds[i].Lowest.Seconds(), floor)})
+	}
+	p, err := plotter.NewPolygon(outline)
+	if err != nil {
+		panic(err) // no points, or not numbers: every curve has one wait at least
+	}
+	p.Color, p.Width = translucent(colors[hue]), 0
+	return p
+}
+
+func translucent(hue color.NRGBA) color.NRGBA {
+	hue.A = 0x40
+	return hue
+}
+
+// A marked is a line with a marker at each retry.
+type marked struct {
+	*plotter.Line
+	marks *plotter.Scatter
+}
+
+func line(bounds []policy.Bound, hue int, y func(policy.Bound) float64) marked {
+	var points plotter.XYs
+	for i, b := range bounds {
+		points = append(points, plotter.XY{X: float64(i + 1), Y: y(b)})
+	}
+	l, s, err := plotter.NewLinePoints(points)
+	if err != nil {
+		panic(err) // as above
+	}
+	l.Color, l.Width = colors[hue], 1.5
+	s.Color, s.Radius, s.Shape = colors[hue], 2.4, shapes[hue]
+	return marked{l, s}
+}
+
+func (m marked) Plot(c draw.Canvas, p *plot.Plot) {
+	m.Line.Plot(c, p)
+	m.marks.Plot(c, p)
+}
+
+func (m marked) GlyphBoxes(p *plot.Plot) []plot.GlyphBox { return m.marks.GlyphBoxes(p) }
+
+func (m marked) Thumbnail(c *draw.Canvas) {
+	m.Line.Thumbnail(c)
+	m.marks.Thumbnail(c)
+}
+
+// A swatch is a legend's sample of a band of this colour.
+type swatch int
+
+func (s swatch) Thumbnail(c *draw.Canvas) {
+	c.FillPolygon(translucent(colors[s]), corners(c.Rectangle))
+}
+
+func corners(r vg.Rectangle) []vg.Point {
+	return []vg.Point{r.Min, {X: r.Max.X, Y: r.Min.Y}, r.Max, {X: r.Min.X, Y: r.Max.Y}}
+}
