@@ -115,7 +115,7 @@ type Hedge struct {
 	// counts until enough answers were seen; zero then means that nothing is
 	// hedged until then.
 	After time.Duration
-	// Percentile, above 0 and below 100, hedges what takes longer than so many
+	// Percentile, above 0 and at most 99.9, hedges what takes longer than so many
 	// percent of the host's own recent answers: 98 sends about 2 % more.
 	Percentile float64
 }
@@ -163,7 +163,7 @@ func (g Gate) check(bad *Errors) {
 }
 
 func (h Hedge) check(bad *Errors) {
-	if h.Percentile != 0 && !(h.Percentile > 0 && h.Percentile < 100) {
-		bad.add("Hedge.Percentile", h.Percentile, "is not above 0 and below 100")
+	if h.Percentile != 0 && !(h.Percentile > 0 && h.Percentile <= 99.9) {
+		bad.add("Hedge.Percentile", h.Percentile, "is not above 0 and at most 99.9")
 	}
 }

@@ -26,8 +26,8 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{Gate: Gate{Start: -1}}, "Gate.Start: -1 is negative; GateOff turns the gate off"},
 		{Rule{Gate: Gate{Max: -1}}, "Gate.Max: -1 is negative; GateOff turns the gate off"},
 		{Rule{Gate: Gate{Start: 6, Max: 5}}, "Gate.Start: 6 is more than Max (5)"},
-		{Rule{Hedge: Hedge{Percentile: 100}}, "Hedge.Percentile: 100 is not above 0 and below 100"},
-		{Rule{Hedge: Hedge{Percentile: math.NaN()}}, "Hedge.Percentile: NaN is not above 0 and below 100"},
+		{Rule{Hedge: Hedge{Percentile: 100}}, "Hedge.Percentile: 100 is not above 0 and at most 99.9"},
+		{Rule{Hedge: Hedge{Percentile: math.NaN()}}, "Hedge.Percentile: NaN is not above 0 and at most 99.9"},
 	} {
 		assert.EqualError(t, row.rule.Validate(), row.want)
 	}

@@ -108,10 +108,10 @@ func (x *exchange) admitByRate() (waited bool, err *Error) {
 
 // A place is where a request stands in line at one machine.
 type place interface {
-	enter(now time.Duration, w *host.Waiter) host.Answer
+	// enter asks the machine; mayWait is false where a request that cannot go
+	// at once is not to wait.
+	enter(now time.Duration, w *host.Waiter) (a host.Answer, mayWait bool)
 	leave(w *host.Waiter)
-	// mayWait reports whether a request that cannot go at once may wait.
-	mayWait() bool
 }
 
 type cooldownPlace struct {
@@ -119,11 +119,10 @@ type cooldownPlace struct {
 	scope uint64
 }
 
-func (p cooldownPlace) enter(now time.Duration, w *host.Waiter) host.Answer {
-	return p.c.Enter(now, p.scope, w)
+func (p cooldownPlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
+	return p.c.Enter(now, p.scope, w), true
 }
 func (p cooldownPlace) leave(w *host.Waiter) { p.c.Leave(p.scope, w) }
-func (p cooldownPlace) mayWait() bool        { return true }
 
 type pacingPlace struct {
 	p     *host.Pacing
@@ -131,11 +130,10 @@ type pacingPlace struct {
 	conf  host.PacingConfig
 }
 
-func (p pacingPlace) enter(now time.Duration, w *host.Waiter) host.Answer {
-	return p.p.Enter(now, p.scope, w, p.conf)
+func (p pacingPlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
+	return p.p.Enter(now, p.scope, w, p.conf), true
 }
 func (p pacingPlace) leave(w *host.Waiter) { p.p.Leave(p.scope, w) }
-func (p pacingPlace) mayWait() bool        { return true }
 
 type gatePlace struct {
 	f      *flight
@@ -147,35 +145,42 @@ type gatePlace struct {
 // enter takes a place in flight, and then a token of the rate: taken before the
 // gate, tokens would pile up behind a closed one, and all be used when it
 // opens. Who finds no token gives the place back meanwhile.
-func (p gatePlace) enter(now time.Duration, w *host.Waiter) host.Answer {
+func (p gatePlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
 	a := p.f.gate.Enter(now, &p.f.pass, w, p.conf)
-	if a.Verb != host.Go || p.rate == nil {
-		return a
+	if p.rate == nil {
+		return a, !p.refuse
 	}
 	at := time.Now()
+	if a.Verb != host.Go {
+		if w == nil { // how long those in line before it take, at the least
+			ahead := time.Duration(float64(p.f.gate.State().Waiting) / p.rate.PerSecond() * float64(time.Second))
+			a.Until = max(a.Until, now+p.rate.Peek(at)+ahead)
+		}
+		return a, !p.refuse
+	}
 	if p.rate.Take(at) {
-		return a
+		return a, true
 	}
 	p.f.gate.Return(now, &p.f.pass, w)
 	turn := now + p.rate.Peek(at)
-	return host.Answer{Verb: host.Wait, Ask: turn, Until: turn}
+	return host.Answer{Verb: host.Wait, Ask: turn, Until: turn}, true
 }
 func (p gatePlace) leave(w *host.Waiter) { p.f.gate.Leave(w) }
-func (p gatePlace) mayWait() bool        { return !p.refuse }
 
 // stand waits in the line of one machine until it lets the request go.
 func (x *exchange) stand(p place) (waited bool, err *Error) {
 	var w *host.Waiter // made only for a request that has to wait
 	for {
 		now := x.t.now()
-		a := p.enter(now, w)
+		a, mayWait := p.enter(now, w)
 		switch {
 		case a.Verb == host.Go:
 			return w != nil, nil
 		case a.Verb == host.Refuse:
 			p.leave(w)
 			return true, x.refuseUntil(Cooldown, ErrCooldown, x.t.epoch.Add(a.Until))
-		case !p.mayWait():
+		case !mayWait:
+			p.leave(w)
 			return true, x.refuse(GateFull, ErrGateFull)
 		}
 		if err := x.tooLate(x.t.epoch.Add(now), x.t.epoch.Add(a.Until)); err != nil {
@@ -186,18 +191,31 @@ func (x *exchange) stand(p place) (waited bool, err *Error) {
 			w = host.NewWaiter()
 			continue // takes its place in line
 		}
-		if err := x.sleepOr(a.Ask-now, w.Ready); err != nil {
+		if err := x.sleepOr(min(a.Ask-now, x.patience()), w.Ready); err != nil {
 			p.leave(w)
 			return true, x.refuse(Canceled, err)
 		}
 	}
 }
 
+// patience returns for how long a request may wait for its turn: a retry starts
+// no later than the rule's Elapsed allows.
+func (x *exchange) patience() time.Duration {
+	if x.sent == 0 || x.rule.rule.Elapsed <= 0 {
+		return host.Never
+	}
+	return time.Until(x.start.Add(x.rule.rule.Elapsed)) + 1
+}
+
 // tooLate returns the refusal of a request whose turn comes after the caller's
-// deadline, or whose retry would start later than the rule allows.
+// deadline, or whose retry would start later than the rule allows. A turn that
+// is not known is one now.
 func (x *exchange) tooLate(now, turn time.Time) *Error {
 	if until, ok := x.ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
 		return x.refuseUntil(Deadline, ErrOverDeadline, turn)
+	}
+	if turn.Before(now) {
+		turn = now
 	}
 	if limit := x.rule.rule.Elapsed; x.sent > 0 && limit > 0 && turn.Sub(x.start) > limit {
 		return x.refuseUntil(Elapsed, errOverElapsed, turn)

@@ -24,6 +24,7 @@ type leg struct {
 	body   io.ReadCloser // nil: the caller's own, as it is
 	flight *flight       // nil: no gate
 	inside bool          // the caller's context is that of another Transport's attempt
+	beside bool          // it runs beside another leg, and may outlive the call
 }
 
 // send sends the request once more.
@@ -43,8 +44,14 @@ func (x *exchange) leg(body io.ReadCloser) leg {
 	if x.rule.limited {
 		x.sentAt = time.Now()
 	}
+	if x.sent == 1 && x.rule.rule.Elapsed > 0 {
+		x.start = time.Now()
+	}
 	inside := x.options != nil && x.options.attempt > 0
-	return leg{x.t.base, &x.rule.rule, x.req, x.ctx, x.sent, body, x.flight, inside}
+	return leg{
+		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.ctx,
+		number: x.sent, body: body, flight: x.flight, inside: inside,
+	}
 }
 
 // send sends the caller's own request, untouched, at the first attempt, unless
@@ -63,19 +70,16 @@ func (l *leg) send() (resp *http.Response, err error) {
 
 // sendCopy sends a copy of the request with its own context, header and body.
 func (l *leg) sendCopy(ctx context.Context, timer *attemptTimer) (resp *http.Response, err error) {
-	defer func() { l.flight.landed(l.ctx, l.req, resp, err) }() // also when the base panics
+	defer func() { // also when the base panics
+		if resp == nil && err == nil && l.body != nil {
+			_ = l.body.Close()
+		}
+		l.flight.landed(l.ctx, l.req, resp, err)
+	}()
 	if l.number > 1 || l.inside {
 		ctx = withAttempt(ctx, l.number)
 	}
-	req := l.req.WithContext(ctx)
-	if l.number > 1 {
-		// The old attempt may still be writing its header while a base
-		// transport changes this one's.
-		req.Header = l.req.Header.Clone()
-		if name := l.rule.AttemptHeader; name != "" && name != "-" {
-			req.Header.Set(name, strconv.Itoa(l.number-1))
-		}
-	}
+	req := l.copy(ctx)
 	if l.body != nil {
 		req.Body = l.body
 	}
@@ -85,6 +89,27 @@ func (l *leg) sendCopy(ctx context.Context, timer *attemptTimer) (resp *http.Res
 		resp.Request = l.req // as a plain transport would
 	}
 	return timer.end(l.ctx, l.req, resp, err)
+}
+
+// copy returns a copy of the request to send. A resend has a header of its own:
+// the old attempt may still be writing its one while a base transport changes
+// this one's. A leg beside another one may still run when the caller has its
+// answer and changes the request; it shares nothing.
+func (l *leg) copy(ctx context.Context) *http.Request {
+	var req *http.Request
+	switch {
+	case l.beside:
+		req = l.req.Clone(ctx)
+	case l.number > 1:
+		req = l.req.WithContext(ctx)
+		req.Header = l.req.Header.Clone()
+	default:
+		return l.req.WithContext(ctx)
+	}
+	if name := l.rule.AttemptHeader; l.number > 1 && name != "" && name != "-" {
+		req.Header.Set(name, strconv.Itoa(l.number-1))
+	}
+	return req
 }
 
 // checkAnswer turns what a base transport must not return into an error: a
@@ -269,6 +294,9 @@ func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http
 		fallthrough
 	case err != nil:
 		a.release()
+		if a.unlink != nil && caller.Err() != nil && !errors.Is(err, caller.Err()) {
+			err = contextErr(caller) // the attempt's context did not inherit it
+		}
 	case resp.Body == nil || resp.Body == http.NoBody:
 		a.finish()
 	case handsOver(req, resp):

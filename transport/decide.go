@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -207,7 +208,7 @@ func (f facts) jitter(wait, asked time.Duration) time.Duration {
 	if wait != asked || asked == 0 {
 		return 0
 	}
-	most := min(asked, spread)
+	most := min(asked, spread, math.MaxInt64-wait)
 	if f.deadline {
 		most = min(most, f.room-wait-1)
 	}

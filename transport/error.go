@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	// ErrOverDeadline is in the error of a request that was refused, or not
-	// sent again, because its turn under a limit would come after the
-	// deadline of its context. errors.Is(err, context.DeadlineExceeded) and
+	// ErrOverDeadline is in the error of a request that was refused because its
+	// turn under a limit of the host would come after the deadline of its
+	// context. errors.Is(err, context.DeadlineExceeded) and
 	// Timeout() hold, too, although the deadline has not passed yet.
 	ErrOverDeadline error = &overDeadline{}
 
@@ -36,6 +36,7 @@ var (
 	// for the timeouts of net/http. It is the same value as in package policy.
 	ErrAttemptTimeout = policy.ErrAttemptTimeout
 
+	errNotMade         = errors.New("transport: a Transport that New did not make")
 	errRequestCanceled = errors.New("transport: request canceled")
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
 	errOutrun          = errors.New("transport: another send of the request was answered first")

@@ -140,6 +140,8 @@ func (x *exchange) noteCooldown(d *decision, told bool, hint time.Duration) {
 			code = host.Unavailable
 		}
 		c.Hold(x.t.now(), x.scope(), code, hint, x.rule.cooldownConfig(), rand.Float64())
+	case d.Status == http.StatusTooManyRequests || d.Status == http.StatusServiceUnavailable:
+		// Even where it is final it is no sign that the host takes more.
 	case d.Err == nil && !retryable(d.Verdict) && !c.Quiet():
 		c.Answered(x.t.now(), x.scope(), x.entered, d.Status < 500)
 	}

@@ -9,13 +9,14 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // hedgeable reports whether the next send may be hedged: the first one of an
 // idempotent request whose body, if it has one, can be made a second time
 // without touching the first.
 func (x *exchange) hedgeable() bool {
-	return x.sent == 0 && x.payload.source == nil && !x.single() && x.idempotent()
+	return x.sent == 0 && x.payload.source == nil && !x.single() && x.idempotent() && !upgrades(x.req)
 }
 
 // A runner is a leg that runs in a goroutine of its own. Whoever is first, the
@@ -27,8 +28,10 @@ type runner struct {
 	timer *attemptTimer
 	state atomic.Uint32 // running, answered or abandoned
 
-	resp *http.Response // set before the state is answered
-	err  error
+	// set before the state is answered
+	resp     *http.Response
+	err      error
+	panicked any
 }
 
 const (
@@ -40,26 +43,33 @@ const (
 // start sends the leg. Each has a context of its own, so that ending the loser
 // does not touch the winner, whose context ends with its body.
 func (l leg) start(done chan<- *runner) *runner {
+	l.beside = true
 	r := &runner{leg: l}
 	ctx, timer := startAttempt(l.ctx, l.rule.AttemptTimeout, upgrades(l.req))
 	r.timer = timer
 	go func() {
+		defer func() {
+			r.panicked = recover() // is the caller's, see race
+			if !r.state.CompareAndSwap(running, answered) {
+				r.close()
+				return
+			}
+			done <- r // has room for every runner
+		}()
 		r.resp, r.err = r.sendCopy(ctx, timer)
-		if !r.state.CompareAndSwap(running, answered) {
-			r.close()
-			return
-		}
-		done <- r // has room for every runner
 	}()
 	return r
 }
 
 // abandon ends a leg that nobody needs any more; its goroutine, which a base
-// transport leaves as soon as the context has ended, closes what comes.
+// transport leaves as soon as the context has ended, closes what comes. It may
+// be called again.
 func (r *runner) abandon() {
-	late := !r.state.CompareAndSwap(running, abandoned)
-	r.timer.abandon()
-	if late {
+	switch {
+	case r.state.CompareAndSwap(running, abandoned):
+		r.timer.abandon()
+	case r.state.CompareAndSwap(answered, abandoned):
+		r.timer.abandon()
 		r.close()
 	}
 }
@@ -71,49 +81,75 @@ func (r *runner) close() {
 	}
 }
 
+// runners are the legs of one race.
+type runners struct {
+	first, second, winner *runner
+	done                  chan *runner // has room for all
+}
+
+// end abandons all but the winner, also when a hook or a classifier panics.
+func (r *runners) end() {
+	for _, other := range [...]*runner{r.first, r.second} {
+		if other != nil && other != r.winner {
+			other.abandon()
+		}
+	}
+}
+
+// next returns the next leg that has ended. A panic of the base transport is
+// the caller's, as it would be without a hedge.
+func (r *runners) next() *runner {
+	came := <-r.done
+	if came.panicked != nil {
+		panic(came.panicked)
+	}
+	return came
+}
+
 // race sends the request and, when the answer takes long, sends it again. The
 // first answer that is worth having wins.
 func (x *exchange) race() (*http.Response, error) {
 	start := time.Now()
-	done := make(chan *runner, 2)
-	first := x.leg(x.payload.take()).start(done)
-	second := x.hedge(first, done)
-	winner := <-done
-	if second != nil {
-		winner = x.pick(winner, first, second, done)
+	r := runners{done: make(chan *runner, 2)}
+	defer r.end()
+	r.first = x.leg(x.payload.take()).start(r.done)
+	x.hedge(&r)
+	came := r.next()
+	if r.second != nil {
+		came = x.pick(&r, came)
 	}
-	x.flight, x.number = winner.flight, winner.number
-	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, winner.resp, winner.err) == host.Success {
+	r.winner = came
+	x.flight, x.number = came.flight, came.number
+	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == host.Success {
 		// The first send's time, or what it had taken when the second won:
 		// without those each hedge would make the next come sooner. A failure
 		// says nothing about how long answers take.
 		x.state.Machines().Latency().Record(time.Since(start))
 	}
-	return winner.resp, winner.err
+	return came.resp, came.err
 }
 
 // hedge waits for the first send's answer for as long as the rule says, and
 // then sends the request a second time if the host's limits have room for it.
-// It returns nil where there is no second send.
-func (x *exchange) hedge(first *runner, done chan *runner) *runner {
+func (x *exchange) hedge(r *runners) {
 	delay, ok := x.hedgeDelay()
 	if !ok {
-		return nil
+		return
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
-	case r := <-done:
-		done <- r // has room: it has just been taken out
-		return nil
+	case came := <-r.done:
+		r.done <- came // has room: it has just been taken out
+		return
 	case <-timer.C:
 	}
 	l, ok := x.secondLeg()
 	if !ok {
-		return nil
+		return
 	}
-	x.tell(nil, &decision{Attempt: Attempt{Number: first.number, Time: time.Now()}, reason: Hedged})
-	return l.start(done)
+	r.second = l.start(r.done)
+	x.tell(nil, &decision{Attempt: Attempt{Number: r.first.number, Time: time.Now()}, reason: Hedged})
 }
 
 // hedgeDelay returns when a second send is due.
@@ -132,7 +168,7 @@ func (x *exchange) hedgeDelay() (time.Duration, bool) {
 // secondLeg takes what a second send needs, without waiting for any of it: the
 // host's limits, the budget, and the request's body.
 func (x *exchange) secondLeg() (l leg, ok bool) {
-	if x.ctx.Err() != nil || x.held() {
+	if x.ctx.Err() != nil {
 		return l, false
 	}
 	first := x.flight
@@ -156,35 +192,40 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 func (x *exchange) admitHedge() bool {
 	m, now := x.state.Machines(), x.t.now()
 	x.flight = nil
+	if x.rule.rule.Cooldown == policy.On && !x.state.Quiet() && m.Cooldown.Enter(now, x.scope(), nil).Verb != host.Go {
+		return false
+	}
 	if x.rule.pacing && m.Pacing().Enter(now, x.scope(), nil, x.rule.pacingConfig()).Verb != host.Go {
 		return false
 	}
 	switch {
 	case x.rule.gate:
 		x.flight = &flight{t: x.t, gate: m.Gate()}
-		return x.gatePlace().enter(now, nil).Verb == host.Go
+		a, _ := x.gatePlace().enter(now, nil)
+		return a.Verb == host.Go
 	case x.rule.rate:
 		return m.Rate(x.rule.rateConfig()).Take(time.Now())
 	}
 	return true
 }
 
-// pick returns the runner whose answer counts, and ends the other. An answer
-// that would be retried waits for the other one.
-func (x *exchange) pick(came, first, second *runner, done <-chan *runner) *runner {
-	other := first
-	if came == first {
-		other = second
+// pick returns the leg whose answer counts. One that would be retried makes way
+// for the other: the host's machines hear of it at once, and its connection is
+// free, however long the other takes.
+func (x *exchange) pick(r *runners, came *runner) *runner {
+	other := r.first
+	if came == r.first {
+		other = r.second
 	}
 	if !retryable(x.classify(came.resp, came.err)) {
 		other.abandon()
 		x.outrun(other, errOutrun, classify.Unknown)
 		return came
 	}
-	last := <-done
 	x.outrun(came, came.err, classify.Ambiguous)
 	discard(x.ctx, came.resp)
-	return last
+	came.resp = nil
+	return r.next()
 }
 
 // outrun records the send whose answer does not count.

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -30,7 +31,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	set := t.rules.Load()
 	if set == nil {
 		closeBody(req)
-		return nil, errors.New("transport: a Transport that New did not make")
+		return nil, errNotMade
 	}
 	h := t.hosts.Acquire(req.URL)
 	defer h.Release()
@@ -45,7 +46,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: rule}
-	return x.runAfter(resp, err, verdict)
+	return x.runAfter(resp, err)
 }
 
 // light reports whether the first attempt needs nothing of us: no limit to
@@ -98,27 +99,35 @@ func (x *exchange) run() (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := x.send()
-	return x.goOn(resp, err, x.classify(resp, err))
+	return x.goOn(resp, err)
 }
 
 // runAfter goes on after a light first attempt.
-func (x *exchange) runAfter(resp *http.Response, err error, verdict classify.Verdict) (*http.Response, error) {
+func (x *exchange) runAfter(resp *http.Response, err error) (*http.Response, error) {
 	defer x.end()
 	x.begin()
 	x.sent, x.number = 1, 1
-	return x.goOn(resp, err, verdict)
+	return x.goOn(resp, err)
 }
 
 // goOn is the loop: judge an attempt, and either deliver it, or give it up,
 // wait, and send again.
-func (x *exchange) goOn(resp *http.Response, err error, verdict classify.Verdict) (*http.Response, error) {
+func (x *exchange) goOn(resp *http.Response, err error) (*http.Response, error) {
+	delivered := false
+	defer func() { // for a classifier, hint or trace that panics
+		if !delivered && resp != nil && resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+	}()
 	for {
-		d := x.judge(resp, err, verdict)
+		d := x.judge(resp, err, x.classify(resp, err))
 		x.observe(resp, &d)
 		if d.reason != Retry {
+			delivered = true
 			return x.deliver(resp, err, &d)
 		}
 		discard(x.ctx, resp)
+		resp = nil
 		if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
 			return nil, x.refuse(Canceled, err)
 		}
@@ -126,7 +135,6 @@ func (x *exchange) goOn(resp *http.Response, err error, verdict classify.Verdict
 			return nil, err
 		}
 		resp, err = x.send()
-		verdict = x.classify(resp, err)
 	}
 }
 
@@ -134,9 +142,6 @@ func (x *exchange) goOn(resp *http.Response, err error, verdict classify.Verdict
 func (x *exchange) begin() {
 	if x.req.Body != nil && !x.single() {
 		x.payload = newPayload(x.req, x.rule.rule.BufferBody, &x.t.kept)
-	}
-	if x.rule.rule.Elapsed > 0 {
-		x.start = time.Now()
 	}
 }
 
@@ -308,7 +313,7 @@ func (x *exchange) newError(reason Reason, err error) *Error {
 		Reason:   reason,
 		Attempts: x.history,
 		Err:      err,
-		request:  x.req.Method + " " + safeURL(x.req.URL),
+		request:  method(x.req) + " " + safeURL(x.req.URL),
 	}
 }
 
@@ -338,6 +343,9 @@ func (x *exchange) sleepOr(d time.Duration, ready <-chan struct{}) error {
 		return errRequestCanceled
 	}
 }
+
+// method returns the request's method; an empty one means GET.
+func method(req *http.Request) string { return cmp.Or(req.Method, http.MethodGet) }
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {

@@ -71,7 +71,7 @@ func (x *exchange) line(d *decision) (slog.Level, string) {
 		return slog.LevelInfo, "answered after retries"
 	case d.reason == Final && d.Err == nil:
 		return 0, ""
-	case d.reason == Final, d.reason == Canceled:
+	case d.reason == Final, d.reason == Canceled, d.reason == SentOnce, d.reason == RetriesOff:
 		return slog.LevelInfo, "failed"
 	}
 	return slog.LevelWarn, "gave up"
@@ -89,7 +89,7 @@ func (x *exchange) log(d *decision) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("method", x.req.Method),
+		slog.String("method", method(x.req)),
 		slog.String("url", safeURL(x.req.URL)),
 		slog.Int("attempt", d.Number),
 		slog.String("reason", d.reason.String()),

@@ -42,7 +42,7 @@ type resolved struct {
 	gate    bool
 	hedge   bool
 	limited bool // any of them
-	light   bool // none of them, and no clock to read before the first send
+	light   bool // none of them, no function of the user's, no clock to read before the first send
 }
 
 func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error) {
@@ -138,9 +138,10 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 		hedge:    rule.Hedge.Enabled(),
 	}
 	r.limited = r.rate || r.pacing || r.gate || r.hedge
-	r.light = !r.limited && rule.AttemptTimeout <= 0 && rule.Elapsed <= 0
-	if own := rule.Classify; !sameFunc(own, classify.Default) {
-		r.classify = classify.First(own, classify.Default)
+	own := !sameFunc(rule.Classify, classify.Default)
+	r.light = !own && !r.limited && rule.AttemptTimeout <= 0 && rule.Elapsed <= 0
+	if own {
+		r.classify = classify.First(rule.Classify, classify.Default)
 	}
 	return r
 }

@@ -100,7 +100,8 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
 	}
-	if r := s.Resolved.Load(); r != nil {
+	r := s.Resolved.Load()
+	if r != nil {
 		m.Budget.CountTo(s.Requests())
 		if h.BudgetLeft = m.Budget.Left(now, r.budgetConfig()); math.IsInf(h.BudgetLeft, 1) {
 			h.BudgetLeft = -1
@@ -110,11 +111,11 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 		h.HeldScopes, h.HeldUntil = n, t.epoch.Add(until)
 	}
 	gate, rate := m.Made()
-	if gate != nil {
+	if gate != nil && r != nil && r.gate {
 		g := gate.State()
 		h.Gate, h.Flying, h.Waiting, h.Closed = g.Limit, g.InFlight, g.Waiting, g.Closed
 	}
-	if rate != nil {
+	if rate != nil && r != nil && r.rate {
 		h.Rate = rate.PerSecond()
 	}
 	return h

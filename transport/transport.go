@@ -114,6 +114,9 @@ func Default() *Transport {
 // requests that begin after it; those under way keep theirs. What is known of
 // each host is kept. With an error, nothing changes.
 func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error {
+	if t.rules.Load() == nil {
+		return errNotMade
+	}
 	set, err := newRuleset(rule, hosts)
 	if err != nil {
 		return err

@@ -66,7 +66,7 @@ func (l *Latency) Record(d time.Duration) {
 // strictly beyond the quantile. ok is false while there are fewer than
 // 2/(1−q) samples, at least 20, as always for q above 0.999.
 func (l *Latency) Quantile(q float64) (d time.Duration, ok bool) {
-	if !(q > 0 && q <= 0.999) { // beyond that there can never be enough samples
+	if !(q > 0 && q <= 0.999+1e-9) { // beyond that there can never be enough samples
 		return 0, false
 	}
 	l.mu.Lock()

@@ -43,7 +43,7 @@ type RateConfig struct {
 // A Rate is a limit of sends per second, retries included: a token bucket,
 // golang.org/x/time/rate without its sleeps. In adaptive mode a 429 sets the
 // rate to 0.7 of what it was, or of what was really sent if that is less, at
-// most once per flight; successes raise it evenly, from nothing to the
+// most once per flight and half a second, and what was saved up is gone; successes raise it evenly, from nothing to the
 // configured rate in 30 s.
 //
 // Times are time.Time here, since x/time has it so. All methods are safe for
@@ -138,8 +138,13 @@ func (r *Rate) Peek(at time.Time) time.Duration {
 func (r *Rate) Throttled(now, sent time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.conf.Adaptive || !r.cut.IsZero() && !sent.After(r.cut) {
+	if !r.conf.Adaptive || !r.cut.IsZero() && (!sent.After(r.cut) || now.Sub(r.cut) < rateSample) {
 		return
+	}
+	// What was saved up is what the server refuses: left there, the burst
+	// would go on after the cut, and bring the next.
+	if saved := int(r.lim.TokensAt(now)); saved > 0 {
+		r.lim.AllowN(now, saved)
 	}
 	base := r.current
 	if r.measured > 0 {
