@@ -60,13 +60,30 @@ func (x *exchange) admitByRule() (waited bool, err *Error) {
 	switch {
 	case x.rule.gate:
 		x.flight = &flight{t: x.t, gate: m.Gate()}
-		if more, err = x.stand(x.gatePlace()); err != nil {
+		if more, err = x.stand(x.gatePlace()); err == nil && more {
+			err = x.hopeless()
+		}
+		if err != nil {
 			x.flight = nil
 		}
 	case x.rule.rate:
 		more, err = x.admitByRate()
 	}
 	return waited || more, err
+}
+
+// hopeless gives back the place of a request that waited until its deadline
+// leaves less time than an answer takes. Those who wait are served in order, so
+// behind a closed gate each probe would else be one that is about to leave, and
+// none would ever succeed.
+func (x *exchange) hopeless() *Error {
+	until, ok := x.ctx.Deadline()
+	due := x.t.epoch.Add(x.flight.due)
+	if !ok || due.Before(until) {
+		return nil
+	}
+	x.flight.giveBack()
+	return x.refuseUntil(Deadline, ErrOverDeadline, due)
 }
 
 // gatePlace is the line at the gate, and behind it the client's own rate.
@@ -147,6 +164,7 @@ type gatePlace struct {
 // opens. Who finds no token gives the place back meanwhile.
 func (p gatePlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
 	a := p.f.gate.Enter(now, &p.f.pass, w, p.conf)
+	p.f.due = a.Until
 	if p.rate == nil {
 		return a, !p.refuse
 	}

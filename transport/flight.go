@@ -21,6 +21,8 @@ type flight struct {
 	t    *Transport
 	gate *host.Gate
 	pass host.Pass // guarded by the gate's lock
+
+	due time.Duration // when an answer is to be expected, as the gate let it go
 }
 
 // done ends the place; only the first call counts.

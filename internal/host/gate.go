@@ -169,7 +169,7 @@ type GateState struct {
 // Enter asks for a request to pass, and fills p when it may go. A nil w is for
 // a request that will not wait its turn: it takes no place in the line. One that
 // has to wait asks again with the same w, or leaves. The answer is never
-// Refuse.
+// Refuse; with Go, Until is when the host's answer is to be expected.
 func (g *Gate) Enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) Answer {
 	g.mu.Lock()
 	a, next := g.enter(now, p, w, c)
@@ -267,7 +267,7 @@ func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Ans
 		g.peak = max(g.peak, g.inFlight)
 		g.full = g.full || g.inFlight+g.lost >= g.limit
 		*p = Pass{sent: now, epoch: g.epoch, held: true}
-		return Answer{}, g.head(now)
+		return Answer{Until: after(now, g.trip)}, g.head(now)
 	}
 	if w != nil {
 		g.line.join(w)

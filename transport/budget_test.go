@@ -1,0 +1,285 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// one is a budget with one retry in it, which does not come back.
+var one = policy.Budget{Ratio: -1, PerSecond: 1e-6, Burst: 1}
+
+// TestBudgetBoundsAnOutage: a host that answers 503 to everything gets a fifth
+// more than was asked of it, and without a budget five times as much.
+func TestBudgetBoundsAnOutage(t *testing.T) {
+	const requests = 1000
+	for name, run := range map[string]func(f func(int)){
+		"sequentially": func(f func(int)) {
+			for i := range requests {
+				f(i)
+			}
+		},
+		"in parallel": func(f func(int)) { together(requests, f) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				outage := func(b policy.Budget) (sends int, elapsed float64, reasons map[Reason]int) {
+					base := newOrigin(status(503))
+					tr := mustNew(t, Config{Base: base, Rule: policy.Rule{
+						Attempts: 5, Backoff: policy.Constant(time.Millisecond), Budget: b,
+					}})
+					reasons = map[Reason]int{}
+					results := make([]Reason, requests)
+					run(func(i int) {
+						resp, err := get(t, tr, t.Context())
+						if assert.NoError(t, err) {
+							results[i], _, _ = GaveUp(resp)
+							_ = resp.Body.Close()
+						}
+					})
+					for _, r := range results {
+						reasons[r]++
+					}
+					return base.sends(), time.Since(base.start).Seconds(), reasons
+				}
+				sends, elapsed, reasons := outage(policy.Budget{})
+				bound := 1.2*requests + 30 + 3*elapsed
+				t.Logf("with the budget %d sends in %.3f s, at most %.0f: %v", sends, elapsed, bound, reasons)
+				assert.LessOrEqual(t, float64(sends), bound)
+				assert.Greater(t, sends, requests+30, "the budget is used")
+				assert.Equal(t, requests, reasons[Budget]+reasons[Attempts])
+				assert.NotZero(t, reasons[Budget])
+
+				sends, elapsed, reasons = outage(policy.NoBudget())
+				t.Logf("without %d sends in %.3f s: %v", sends, elapsed, reasons)
+				assert.Equal(t, 5*requests, sends)
+			})
+		})
+	}
+}
+
+// TestBudgetInEveryWindow: invariant 11, for an outage that lasts.
+func TestBudgetInEveryWindow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := newOrigin(status(503))
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Backoff: policy.Constant(time.Millisecond)}})
+		begun := 0
+		for range 600 { // a minute with 50 requests per second
+			together(5, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
+			begun += 5
+			time.Sleep(100 * time.Millisecond)
+		}
+		elapsed := time.Since(base.start)
+		for from := time.Duration(0); from < elapsed; from += 250 * time.Millisecond {
+			for _, length := range []time.Duration{time.Second, 10 * time.Second} {
+				sends := base.between(from, from+length)
+				firsts := 50*length.Seconds() + 5
+				assert.LessOrEqual(t, float64(sends), 1.2*firsts+3*length.Seconds()+30, "from %v for %v", from, length)
+			}
+		}
+		t.Logf("%d requests, %d sends in %v", begun, base.sends(), elapsed)
+	})
+}
+
+func TestQuietClientKeepsItsRetries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := newOrigin(status(503))
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: policy.Constant(time.Millisecond)}})
+		for range 60 {
+			before := base.sends()
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			reason, attempts, ok := GaveUp(resp)
+			assert.True(t, ok)
+			assert.Equal(t, Attempts, reason)
+			assert.Len(t, attempts, 5)
+			assert.Equal(t, before+5, base.sends())
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+func TestBudgetIsPerHostAndComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		down := true
+		fails := map[string]int{}
+		base := newOrigin(func(req *http.Request) (*http.Response, error) {
+			if fails[req.URL.Host]++; down && req.URL.Host == "a.test" || fails[req.URL.Host] <= 4 {
+				return status(503)(req)
+			}
+			return status(200)(req)
+		})
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: policy.Constant(time.Millisecond)}})
+		for range 1000 {
+			_, err := send(t, tr, http.MethodGet, "http://a.test/")
+			require.NoError(t, err)
+		}
+		code, err := send(t, tr, http.MethodGet, "http://b.test/")
+		require.NoError(t, err)
+		assert.Equal(t, 200, code, "the outage of A is nothing to B")
+		assert.Equal(t, 5, fails["b.test"])
+
+		// The outage is over: one second earns three retries.
+		down = false
+		time.Sleep(time.Second)
+		fails["a.test"] = 3
+		code, err = send(t, tr, http.MethodGet, "http://a.test/")
+		require.NoError(t, err)
+		assert.Equal(t, 200, code, "a single 503 is retried again")
+		assert.Equal(t, 5, fails["a.test"])
+	})
+}
+
+// TestBudgetStopIsReal: what the caller gets is the answer or the error itself,
+// marked, and a Transport around this one leaves it alone.
+func TestBudgetStopIsReal(t *testing.T) {
+	const requests = 3
+	for name, answer := range map[string]answer{"response": status(503), "error": fails(syscall.ECONNRESET)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				base := newOrigin(answer)
+				ev := &events{}
+				inner := mustNew(t, Config{Base: base, Rule: policy.Rule{Backoff: policy.Constant(time.Millisecond), Budget: one}})
+				tr := mustNew(t, Config{Base: inner, Rule: policy.Rule{Backoff: policy.Constant(time.Millisecond)}})
+				for i := range requests {
+					resp, err := get(t, tr, ev.on(t.Context()))
+					want := 1
+					if i == 0 {
+						want = 2 // the one retry
+					}
+					if name == "response" {
+						require.NoError(t, err)
+						text, err := io.ReadAll(resp.Body)
+						require.NoError(t, err)
+						assert.Equal(t, "body of Service Unavailable", string(text))
+						_ = resp.Body.Close()
+						reason, attempts, ok := GaveUp(resp)
+						assert.True(t, ok)
+						assert.Equal(t, Budget, reason)
+						assert.Len(t, attempts, want)
+						continue
+					}
+					assert.Nil(t, resp)
+					assert.ErrorIs(t, err, syscall.ECONNRESET)
+					e, ok := errors.AsType[*Error](err)
+					require.True(t, ok)
+					assert.Equal(t, Budget, e.Reason)
+					assert.True(t, e.GaveUp())
+					assert.Len(t, e.Attempts, want)
+				}
+				assert.Equal(t, requests+1, base.sends(), "the outer one sent nothing again")
+				assert.Contains(t, ev.reasons(), Budget)
+				assert.Contains(t, ev.reasons(), Nested)
+			})
+		})
+	}
+}
+
+// TestBudgetIsRefunded: a retry that is not sent does not count.
+func TestBudgetIsRefunded(t *testing.T) {
+	told := status(429, "Retry-After: 31536000")
+	rows := map[string]struct {
+		rule policy.Rule
+		run  func(t *testing.T, tr *Transport)
+		ends Reason
+	}{
+		"the sleep is cancelled": {ends: Canceled, run: func(t *testing.T, tr *Transport) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			time.AfterFunc(time.Second, cancel)
+			_, err := get(t, tr, ctx)
+			assert.ErrorIs(t, err, context.Canceled)
+		}},
+		"the cooldown refuses": {ends: Cooldown, run: func(t *testing.T, tr *Transport) {
+			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
+			_, err := get(t, tr, t.Context())
+			assert.ErrorIs(t, err, ErrCooldown)
+		}},
+		"its turn is past the deadline": {ends: Deadline, run: func(t *testing.T, tr *Transport) {
+			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/minute") })
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			_, err := get(t, tr, ctx)
+			assert.ErrorIs(t, err, ErrOverDeadline)
+		}},
+		"the gate is full": {
+			ends: GateFull,
+			rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}},
+			run: func(t *testing.T, tr *Transport) {
+				time.AfterFunc(5*time.Second, func() {
+					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/stream", nil))
+					if assert.NoError(t, err) {
+						time.AfterFunc(time.Minute, func() { _ = resp.Body.Close() })
+					}
+				})
+				_, err := get(t, tr, t.Context())
+				assert.ErrorIs(t, err, ErrGateFull)
+				time.Sleep(time.Minute)
+			},
+		},
+		"the body cannot be made again": {ends: NotReplayable, run: func(t *testing.T, tr *Transport) {
+			req := newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text"))
+			req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 503, resp.StatusCode)
+			_ = resp.Body.Close()
+		}},
+		"the hedge's body cannot be made": {
+			ends: NotReplayable,
+			rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}},
+			run: func(t *testing.T, tr *Transport) {
+				req := newRequest(t, http.MethodPut, "http://h.test/slow", strings.NewReader("text"))
+				req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+			},
+		},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				base := newOrigin(func(req *http.Request) (*http.Response, error) {
+					switch req.URL.Path {
+					case "/told":
+						return told(req)
+					case "/minute":
+						return status(429, "Retry-After: 60")(req)
+					case "/stream":
+						return status(200)(req)
+					case "/slow":
+						time.Sleep(time.Second)
+					}
+					return status(503)(req)
+				})
+				ev := &events{}
+				rule := row.rule
+				rule.Backoff, rule.Budget = policy.Constant(10*time.Second), one
+				tr := mustNew(t, Config{Base: base, Rule: rule, Trace: ev.trace()})
+				row.run(t, tr)
+				assert.Contains(t, ev.reasons(), row.ends)
+				assert.InDelta(t, 1, stateOf(t, tr).BudgetLeft, 1e-3)
+			})
+		})
+	}
+}
+
+func TestBudgetsRetriesAreSpent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: policy.Constant(0), Budget: one}})
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Less(t, stateOf(t, tr).BudgetLeft, 0.5, "a retry that was sent is not given back")
+	})
+}

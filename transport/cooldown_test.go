@@ -1,0 +1,455 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A strict server answers a code and a wait until a time, and 200 from then on.
+type strict struct {
+	*origin
+	takes time.Duration // each answer
+}
+
+func newStrict(code int, until, takes time.Duration) *strict {
+	s := &strict{takes: takes}
+	begun := time.Now()
+	s.origin = newOrigin(func(req *http.Request) (*http.Response, error) {
+		left := until - time.Since(begun)
+		if err := pause(req, takes); err != nil {
+			return nil, err
+		}
+		if left > 0 {
+			seconds := int((left + time.Second - 1) / time.Second)
+			return status(code, fmt.Sprintf("Retry-After: %d", seconds), "Date: ")(req)
+		}
+		return status(200)(req)
+	})
+	return s
+}
+
+// followRamp fails where the arrivals are ahead of the documented ramp: one when
+// the hold opens, one more each 100 ms whatever is answered, and two for each
+// answer. 10 s after the hold the ramp is gone.
+func followRamp(t *testing.T, arrivals []time.Duration, opens, takes time.Duration) {
+	t.Helper()
+	slices.Sort(arrivals)
+	for k, at := range arrivals {
+		if at >= opens+10*time.Second {
+			return
+		}
+		answered := 0
+		for _, a := range arrivals[:k] {
+			if a+takes <= at {
+				answered++
+			}
+		}
+		most := 1 + int((at-opens)/(100*time.Millisecond)) + 2*answered
+		if k+1 > most {
+			t.Errorf("arrival %d at %v, %d answers after the hold's end at %v: at most %d", k+1, at, answered, opens, most)
+		}
+	}
+}
+
+// TestOneIsToldAndAllWait: the Must of the shared cooldown, and the fault
+// without it.
+func TestOneIsToldAndAllWait(t *testing.T) {
+	const others = 49
+	for _, code := range []int{429, 503} {
+		for _, mode := range []policy.Switch{policy.On, policy.Off} {
+			t.Run(fmt.Sprintf("%d with the cooldown %v", code, mode), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					server := newStrict(code, time.Second, 20*time.Millisecond)
+					tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+						Cooldown: mode, Backoff: policy.Constant(10 * time.Millisecond), Budget: policy.NoBudget(),
+					}})
+					opened := make(chan time.Duration, 1)
+					time.AfterFunc(500*time.Millisecond, func() {
+						var at time.Duration
+						if s := stateOf(t, tr); s.HeldScopes > 0 {
+							at = s.HeldUntil.Sub(server.start)
+						}
+						opened <- at
+					})
+					together(others+1, func(i int) {
+						if i > 0 { // when the first has its answer
+							time.Sleep(25*time.Millisecond + time.Duration(i)*10*time.Millisecond)
+						}
+						code, err := send(t, tr, http.MethodGet, "http://h.test/")
+						assert.NoError(t, err)
+						assert.Equal(t, 200, code)
+					})
+					all := server.arrivals()
+					inTheSecond := server.between(25*time.Millisecond, time.Second+20*time.Millisecond)
+					t.Logf("%d further arrivals within the second, %d sends in all, the last at %v", inTheSecond, len(all), slices.Max(all))
+					if mode == policy.Off {
+						assert.GreaterOrEqual(t, inTheSecond, others)
+						assert.Zero(t, <-opened, "nothing is held")
+						return
+					}
+					opens := <-opened
+					assert.LessOrEqual(t, inTheSecond, 2)
+					assert.Len(t, all, others+2)
+					// Told at 20 ms, for one second.
+					assert.GreaterOrEqual(t, opens, 1020*time.Millisecond)
+					assert.GreaterOrEqual(t, all[1], opens)
+					assert.LessOrEqual(t, opens, 1520*time.Millisecond, "jitter is at most half the wait")
+					followRamp(t, all[1:], opens, 20*time.Millisecond)
+					assert.Less(t, slices.Max(all), opens+time.Second)
+				})
+			})
+		}
+	}
+}
+
+// TestRampWithoutAnswers: a server that hangs after the hold does not stop
+// those who come behind, and does not get them all at once.
+func TestRampWithoutAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told time.Time
+		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+			if told.IsZero() {
+				told = time.Now()
+				return status(429, "Retry-After: 1")(req)
+			}
+			return nil, pause(req, time.Hour)
+		})
+		tr := mustNew(t, Config{Base: server})
+		_, err := send(t, tr, http.MethodPost, "http://h.test/")
+		require.NoError(t, err)
+		opens := stateOf(t, tr).HeldUntil.Sub(server.start)
+		ctx, cancel := context.WithTimeout(t.Context(), opens+30*time.Second)
+		defer cancel()
+		together(200, func(int) { _, _ = get(t, tr, ctx) })
+		all := server.arrivals()[1:]
+		assert.Len(t, all, 200)
+		followRamp(t, all, opens, time.Hour*2)
+		// One per 100 ms for 10 s; then the ramp is gone.
+		assert.Equal(t, 100, server.between(opens, opens+10*time.Second))
+		assert.Equal(t, 100, server.between(opens+10*time.Second, opens+10*time.Second+1))
+	})
+}
+
+// TestInFlightJoinTheCooldown: requests that were under way when the first 429
+// came wait in the same line with their retries.
+func TestInFlightJoinTheCooldown(t *testing.T) {
+	const n = 50
+	bubble(t, func(t *testing.T) {
+		takes := 100 * time.Millisecond
+		server := newStrict(429, 2*time.Second, takes)
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+			Backoff: policy.Constant(time.Millisecond), Budget: policy.NoBudget(),
+		}})
+		var told, again [n]time.Duration
+		opened := make(chan time.Duration, 1)
+		time.AfterFunc(500*time.Millisecond, func() { opened <- stateOf(t, tr).HeldUntil.Sub(server.start) })
+		together(n, func(i int) {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			ctx := WithTrace(t.Context(), &Trace{Event: func(e Event) {
+				if e.Reason == Retry {
+					told[i] = time.Since(server.start) + e.Hint
+				}
+			}})
+			resp, err := get(t, tr, ctx)
+			if assert.NoError(t, err) {
+				assert.Equal(t, 200, resp.StatusCode)
+				again[i] = time.Since(server.start) - takes
+				_ = resp.Body.Close()
+			}
+		})
+		for i := range n {
+			assert.GreaterOrEqual(t, again[i], told[i], "earlier than asked")
+		}
+		all, opens := server.arrivals(), <-opened
+		require.Len(t, all, 2*n)
+		assert.GreaterOrEqual(t, all[n], opens)
+		followRamp(t, all[n:], opens, takes)
+		t.Logf("opens at %v, the last arrival at %v", opens, slices.Max(all))
+	})
+}
+
+// TestHoldBehindTheOtherLimits: a hold that begins while a request waits for
+// the rate, the gate or a quota holds that request, too.
+func TestHoldBehindTheOtherLimits(t *testing.T) {
+	rows := map[string]struct {
+		rule    policy.Rule
+		release time.Duration
+	}{
+		"rate":          {rule: policy.Rule{Rate: 0.5, Burst: 2}},
+		"gate":          {rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}, release: 2 * time.Second},
+		"gate and rate": {rule: policy.Rule{Rate: 0.5, Burst: 2, Gate: policy.Gate{Start: 5}}},
+		"pacing":        {rule: policy.Rule{Pacing: policy.On}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newOrigin(func(req *http.Request) (*http.Response, error) {
+					if req.Method == http.MethodPost {
+						time.Sleep(time.Second)
+						return status(429, "Retry-After: 20")(req)
+					}
+					return status(200, "X-RateLimit-Remaining: 1", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 9")(req)
+				})
+				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					_, _ = send(t, tr, http.MethodPost, "http://h.test/")
+				}()
+				time.Sleep(100 * time.Millisecond)
+				resp, err := get(t, tr, t.Context()) // fills the gate, or uses the rate
+				require.NoError(t, err)
+				time.AfterFunc(row.release, func() { _ = resp.Body.Close() })
+				if name == "pacing" {
+					_, err := send(t, tr, http.MethodGet, "http://h.test/")
+					require.NoError(t, err)
+				}
+				before := server.sends()
+				code, err := send(t, tr, http.MethodGet, "http://h.test/") // waits for its turn, and then for the hold
+				require.NoError(t, err)
+				assert.Equal(t, 200, code)
+				<-done
+				require.Equal(t, before+1, server.sends())
+				assert.GreaterOrEqual(t, server.arrivals()[before], 21*time.Second)
+				s := stateOf(t, tr)
+				assert.Zero(t, s.Flying)
+				assert.Zero(t, s.Waiting)
+			})
+		})
+	}
+}
+
+// TestRetryAfterOfAYear: one bad answer stops a host for MaxRetryAfter and no
+// longer.
+func TestRetryAfterOfAYear(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, code := range []int{429, 503} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newOrigin(nil)
+				bad := status(code, fmt.Sprintf("Retry-After: %d", year/time.Second))
+				server.serve = bad
+				tr := mustNew(t, Config{Base: server})
+				resp, err := get(t, tr, t.Context())
+				require.NoError(t, err)
+				reason, _, ok := GaveUp(resp)
+				assert.True(t, ok)
+				assert.Equal(t, MaxRetryAfter, reason)
+				named := server.start.Add(year)
+
+				for range 60 { // for the first minute everything is refused at once
+					before := time.Now()
+					_, err := get(t, tr, t.Context())
+					assert.Equal(t, before, time.Now(), "at once")
+					require.ErrorIs(t, err, ErrCooldown)
+					e, ok := errors.AsType[*Error](err)
+					require.True(t, ok)
+					assert.Equal(t, Cooldown, e.Reason)
+					assert.True(t, e.GaveUp())
+					assert.Equal(t, named, e.Until)
+					assert.Empty(t, e.Attempts)
+					time.Sleep(time.Second)
+				}
+				assert.Equal(t, 1, server.sends())
+
+				// Then one is let through; what it is told counts anew.
+				first := time.Now()
+				resp, err = get(t, tr, t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, code, resp.StatusCode)
+				assert.LessOrEqual(t, time.Since(first), time.Second, "jitter")
+				_, err = get(t, tr, t.Context())
+				assert.ErrorIs(t, err, ErrCooldown)
+				assert.Equal(t, 2, server.sends())
+
+				server.serve = status(200)
+				time.Sleep(time.Minute)
+				for range 100 {
+					code, err := send(t, tr, http.MethodGet, "http://h.test/")
+					require.NoError(t, err)
+					assert.Equal(t, 200, code)
+				}
+				assert.LessOrEqual(t, time.Since(first), 63*time.Second)
+			})
+		})
+	}
+}
+
+// TestRetryAfterOfAYearCapped: in cap mode requests wait instead.
+func TestRetryAfterOfAYearCapped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(script(status(429, "Retry-After: 31536000"), status(200)).RoundTrip)
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Excess: policy.ExcessCap, MaxRetryAfter: 30 * time.Second}})
+		together(10, func(i int) {
+			time.Sleep(time.Duration(i) * time.Second)
+			code, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+			assert.Equal(t, 200, code)
+		})
+		all := server.arrivals()
+		require.Len(t, all, 11)
+		assert.GreaterOrEqual(t, all[1], 30*time.Second)
+		assert.LessOrEqual(t, all[10], 33*time.Second)
+	})
+}
+
+// TestPOSTSpeaksForAll: it is not retried, but what it was told holds others.
+func TestPOSTSpeaksForAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(script(status(429, "Retry-After: 2"), status(200)).RoundTrip)
+		tr := mustNew(t, Config{Base: server})
+		code, err := send(t, tr, http.MethodPost, "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, 429, code)
+		_, err = send(t, tr, http.MethodPost, "http://h.test/")
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, server.arrivals()[1], 2*time.Second)
+	})
+}
+
+func TestScopes(t *testing.T) {
+	byPath := func(req *http.Request) string { return req.URL.Path }
+	rows := map[string]struct {
+		rule        policy.Rule
+		told, other string // headers, or paths
+		held        bool
+	}{
+		"two tokens":                   {told: "Authorization: Bearer a", other: "Authorization: Bearer b"},
+		"one token":                    {told: "Authorization: Bearer a", other: "Authorization: Bearer a", held: true},
+		"a token and none":             {told: "Authorization: Bearer a", other: "X-Other: 1"},
+		"two keys":                     {told: "X-Api-Key: a", other: "X-Api-Key: b"},
+		"a user, another password":     {told: "Authorization: Basic YTpi", other: "Authorization: Basic YTpj"},
+		"one access key, two requests": {told: aws("AKIA1", "s1"), other: aws("AKIA1", "s2"), held: true},
+		"two access keys":              {told: aws("AKIA1", "s1"), other: aws("AKIA2", "s2")},
+		"two routes":                   {rule: policy.Rule{Scope: byPath}, told: "/a", other: "/b"},
+		"one route, two tokens":        {rule: policy.Rule{Scope: byPath}, told: "Authorization: Bearer a", other: "Authorization: Bearer b", held: true},
+		"two routes without a Scope":   {told: "/a", other: "/b", held: true},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newOrigin(script(status(429, "Retry-After: 10"), status(200)).RoundTrip)
+				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				for _, what := range []string{row.told, row.other} {
+					url, header := "http://h.test/", what
+					if what[0] == '/' {
+						url, header = "http://h.test"+what, "X-None: 1"
+					}
+					_, err := send(t, tr, http.MethodPost, url, header)
+					require.NoError(t, err)
+				}
+				if row.held {
+					assert.GreaterOrEqual(t, server.arrivals()[1], 10*time.Second)
+				} else {
+					assert.Zero(t, server.arrivals()[1])
+				}
+			})
+		})
+	}
+}
+
+func aws(id, signature string) string {
+	return "Authorization: AWS4-HMAC-SHA256 Credential=" + id + "/20260101/eu/s3/aws4_request, SignedHeaders=host, Signature=" + signature
+}
+
+// TestCredentialsOfEveryRequest: tokens and signatures that change with every
+// request cost no more than a bounded number of scopes.
+func TestCredentialsOfEveryRequest(t *testing.T) {
+	rows := map[string]struct {
+		header func(i int) string
+		scopes int
+	}{
+		"JWT":   {func(i int) string { return fmt.Sprintf("Authorization: Bearer eyJhbGciOi.%050d.sig", i) }, 256},
+		"SigV4": {func(i int) string { return aws("AKIA1", fmt.Sprint(i)) }, 1},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := rt(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
+				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
+				before := heap()
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // who is held is refused at once
+				defer cancel()
+				for i := range 10_000 {
+					resp, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", row.header(i)).WithContext(ctx))
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+				}
+				grown := heap() - before
+				t.Logf("%d scopes, %d B", stateOf(t, tr).HeldScopes, grown)
+				assert.Equal(t, row.scopes, stateOf(t, tr).HeldScopes)
+				assert.Less(t, grown, int64(512<<10))
+			})
+		})
+	}
+}
+
+// TestHeldRequestsLeaveNothingBehind: half of those who wait leave, and the
+// rest and the next one pass.
+func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(script(status(429, "Retry-After: 5"), status(200)).RoundTrip)
+		tr := mustNew(t, Config{Base: server})
+		_, err := send(t, tr, http.MethodPost, "http://h.test/")
+		require.NoError(t, err)
+		together(100, func(i int) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if i%2 == 0 {
+				time.AfterFunc(time.Duration(i)*60*time.Millisecond, cancel) // some in the ramp
+			}
+			resp, err := get(t, tr, ctx)
+			if err == nil {
+				_ = resp.Body.Close()
+				return
+			}
+			assert.Zero(t, i%2)
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+		assert.GreaterOrEqual(t, server.sends(), 51)
+		assert.Zero(t, stateOf(t, tr).InFlight)
+		code, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, 200, code)
+		time.Sleep(11 * time.Second)
+		_, err = send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		_, err = send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Zero(t, stateOf(t, tr).HeldScopes)
+	})
+}
+
+// TestUnavailableEndsEarly: the host is back when a request that was sent after
+// the 503 succeeds; a 429 stands until its time is over. Under a hold nothing
+// is sent, so such a request is one that the machine let go at the very moment
+// at which the 503 came: here it is told of directly.
+func TestUnavailableEndsEarly(t *testing.T) {
+	for code, early := range map[int]bool{503: true, 429: false} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newOrigin(script(status(code, "Retry-After: 30"), status(200)).RoundTrip)
+				tr := mustNew(t, Config{Base: server})
+				_, err := send(t, tr, http.MethodPost, "http://h.test/")
+				require.NoError(t, err)
+				time.Sleep(2 * time.Second)
+				state := tr.hosts.Peek(newRequest(t, http.MethodGet, "http://h.test/", nil).URL)
+				state.Machines().Cooldown.Answered(tr.now(), 0, tr.now()-time.Second, true)
+				_, err = send(t, tr, http.MethodGet, "http://h.test/")
+				require.NoError(t, err)
+				assert.Equal(t, early, server.arrivals()[1] < 30*time.Second)
+			})
+		})
+	}
+}

@@ -1,0 +1,470 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A freezer is a server that works on 30 requests at a time, 100 ms each, and
+// freezes for a while. It works on for clients that have left, and finds in its
+// socket, when it wakes, all that came meanwhile.
+type freezer struct {
+	freeze, wake time.Duration
+
+	begun  time.Time
+	slots  chan struct{}
+	awake  chan struct{}
+	mu     sync.Mutex
+	queued int // found when it woke
+	served []time.Duration
+}
+
+func newFreezer(freeze, wake time.Duration) *freezer {
+	f := &freezer{freeze: freeze, wake: wake, begun: time.Now(), slots: make(chan struct{}, 30), awake: make(chan struct{})}
+	time.AfterFunc(wake, func() { close(f.awake) })
+	return f
+}
+
+func (f *freezer) RoundTrip(req *http.Request) (*http.Response, error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		stuck := f.stuck(false)
+		f.slots <- struct{}{}
+		time.Sleep(100 * time.Millisecond)
+		f.stuck(stuck)
+		<-f.slots
+	}()
+	select {
+	case <-done:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.served = append(f.served, time.Since(f.begun))
+		return status(200)(req)
+	case <-req.Context().Done():
+		return nil, context.Cause(req.Context())
+	}
+}
+
+// stuck waits where the server is frozen, and counts the request unless it was
+// counted before.
+func (f *freezer) stuck(before bool) bool {
+	if at := time.Since(f.begun); at < f.freeze || at >= f.wake {
+		return before
+	}
+	f.mu.Lock()
+	if !before {
+		f.queued++
+	}
+	f.mu.Unlock()
+	<-f.awake
+	return true
+}
+
+func (f *freezer) between(from, to time.Duration) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, at := range f.served {
+		if from <= at && at < to {
+			n++
+		}
+	}
+	return n
+}
+
+// TestGateAgainstAHangingServer: the Must of the gate, at 100 requests per
+// second that come whether or not others are answered.
+func TestGateAgainstAHangingServer(t *testing.T) {
+	const freeze, wake, end = 20 * time.Second, 40 * time.Second, 50 * time.Second
+	rows := map[string]struct {
+		rule     policy.Rule
+		deadline time.Duration // of each caller
+		more     int           // beyond the limit: what was given up is in the server's socket still, and one probe per 2.5 s
+	}{
+		"no attempt timeout":       {rule: policy.Rule{Gate: policy.Gate{Start: 10}}},
+		"attempt timeout":          {rule: policy.Rule{Gate: policy.Gate{Start: 10}, AttemptTimeout: 2 * time.Second}, more: 8},
+		"deadlines":                {rule: policy.Rule{Gate: policy.Gate{Start: 10}}, deadline: 5 * time.Second, more: 40},
+		"attempt timeout, no gate": {rule: policy.Rule{AttemptTimeout: 2 * time.Second}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newFreezer(freeze, wake)
+				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				var limit, left int
+				time.AfterFunc(freeze-1, func() { limit = stateOf(t, tr).Gate })
+				var wg sync.WaitGroup
+				for at := time.Duration(0); at < end; {
+					gap := time.Duration(rand.ExpFloat64() * float64(10*time.Millisecond))
+					time.Sleep(gap)
+					at += gap
+					wg.Go(func() {
+						ctx := t.Context()
+						if row.deadline > 0 {
+							with, cancel := context.WithTimeout(ctx, row.deadline)
+							defer cancel()
+							ctx = with
+						}
+						if resp, err := get(t, tr, ctx); err == nil {
+							_ = resp.Body.Close()
+						} else {
+							server.mu.Lock()
+							left++
+							server.mu.Unlock()
+						}
+					})
+				}
+				third := server.between(wake+2*time.Second, wake+3*time.Second)
+				wg.Wait()
+				t.Logf("limit %d, found at the wake %d, served in the seconds after it %d %d %d, without an answer %d", limit, server.queued,
+					server.between(wake, wake+time.Second), server.between(wake+time.Second, wake+2*time.Second), third, left)
+				time.Sleep(time.Minute) // the server works on
+				s := stateOf(t, tr)
+				assert.Zero(t, s.Flying)
+				assert.Zero(t, s.Waiting)
+				if !row.rule.Gate.Enabled() {
+					assert.Greater(t, server.queued, 1000)
+					return
+				}
+				assert.LessOrEqual(t, server.queued, limit+row.more)
+				assert.Greater(t, third, 75, "full throughput, give or take")
+			})
+		})
+	}
+}
+
+// TestGateClosesWhateverTheFailure: errors, answers without a body and answers
+// whose body a classifier has read to its end all tell the gate.
+func TestGateClosesWhateverTheFailure(t *testing.T) {
+	rows := map[string]struct {
+		answer answer
+		rule   policy.Rule
+		closes bool
+	}{
+		"refused":          {answer: fails(syscall.ECONNREFUSED), closes: true},
+		"reset":            {answer: fails(syscall.ECONNRESET), closes: true},
+		"attempt timeouts": {answer: func(r *http.Request) (*http.Response, error) { return nil, pause(r, time.Hour) }, rule: policy.Rule{AttemptTimeout: time.Second}, closes: true},
+		"an empty 503":     {answer: empty(503), closes: true},
+		"a 503":            {answer: status(503), closes: true},
+		"a body classifier": {answer: status(503), closes: true, rule: policy.Rule{
+			Classify: classify.BodyContains(classify.Refused, "no such text"),
+		}},
+		"404":             {answer: empty(404)},
+		"429":             {answer: empty(429)},
+		"501":             {answer: empty(501)},
+		"own faults":      {answer: fails(errors.New("bad request of the caller's"))},
+		"cancelled below": {answer: func(r *http.Request) (*http.Response, error) { return nil, context.Canceled }},
+	}
+	for name, row := range rows {
+		for _, hedge := range []time.Duration{0, 10 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s, hedged after %v", name, hedge), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					rule := row.rule
+					rule.Gate, rule.Attempts = policy.Gate{Start: 10}, 2
+					rule.Backoff, rule.Hedge = policy.Constant(10*time.Millisecond), policy.Hedge{After: hedge}
+					tr := mustNew(t, Config{Base: rt(row.answer), Rule: rule})
+					closed := false
+					for range 200 {
+						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+						if resp, err := get(t, tr, ctx); err == nil {
+							_ = resp.Body.Close()
+						}
+						cancel()
+						closed = closed || stateOf(t, tr).Closed
+						time.Sleep(20 * time.Millisecond)
+					}
+					assert.Equal(t, row.closes, closed)
+					assert.Zero(t, stateOf(t, tr).Flying)
+				})
+			})
+		}
+	}
+}
+
+func empty(code int) answer {
+	return func(req *http.Request) (*http.Response, error) { return response(req, code, http.NoBody), nil }
+}
+
+// TestGateProbes: to a host that is down one probe goes at a time, and one at
+// least begins within a second of the last one's end; the first success opens.
+func TestGateProbes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+			if down.Load() {
+				return nil, syscall.ECONNREFUSED
+			}
+			return status(200)(req)
+		})
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 10}}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					if resp, err := get(t, tr, ctx); err == nil {
+						_ = resp.Body.Close()
+					}
+					_ = pause(newRequest(t, http.MethodGet, "/", nil).WithContext(ctx), 100*time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(20 * time.Second)
+		require.True(t, stateOf(t, tr).Closed)
+		for from := 10 * time.Second; from <= 19*time.Second; from += 100 * time.Millisecond {
+			n := server.between(from, from+time.Second)
+			assert.True(t, n == 1 || n == 2, "%d probes within a second", n)
+		}
+		down.Store(false)
+		time.Sleep(2 * time.Second)
+		s := stateOf(t, tr)
+		assert.False(t, s.Closed)
+		assert.GreaterOrEqual(t, s.Gate, 5)
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestGateRefuse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ev := &events{}
+		tr := mustNew(t, Config{Base: script(status(200)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}}})
+		first, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		start := time.Now()
+		b := oneShot("text")
+		_, err = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ev.on(t.Context())))
+		assert.Equal(t, start, time.Now())
+		assert.ErrorIs(t, err, ErrGateFull)
+		e, ok := errors.AsType[*Error](err)
+		require.True(t, ok)
+		assert.Equal(t, GateFull, e.Reason)
+		assert.True(t, e.GaveUp())
+		assert.False(t, e.Timeout())
+		assert.Equal(t, 1, b.closed())
+		assert.Equal(t, []Reason{GateFull}, ev.reasons())
+		_ = first.Body.Close()
+		code, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, 200, code)
+	})
+}
+
+// TestGateRefuseAndRate: what refuses is the gate; the rate makes wait.
+func TestGateRefuseAndRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, Config{Base: script(status(200)), Rule: policy.Rule{
+			Rate: 1, Burst: 1, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 10},
+		}})
+		for range 2 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		}
+	})
+}
+
+// TestPlaceInFlight: from the send to the end of the answer's body.
+func TestPlaceInFlight(t *testing.T) {
+	const flying, landed = 1, 0
+	upgrade := func(req *http.Request) (*http.Response, error) {
+		return response(req, 101, rwcBody{}, "Upgrade: x"), nil
+	}
+	type step struct {
+		do   func(*http.Response)
+		want int
+	}
+	readAll := func(r *http.Response) { _, _ = io.ReadAll(r.Body) }
+	readOne := func(r *http.Response) { _, _ = r.Body.Read(make([]byte, 1)) }
+	closeIt := func(r *http.Response) { _ = r.Body.Close() }
+	nothing := func(*http.Response) {}
+	rows := map[string]struct {
+		answers []answer
+		rule    policy.Rule
+		method  string
+		header  string
+		steps   []step
+		panics  bool
+	}{
+		"read to the end, then closed":  {answers: []answer{status(200)}, steps: []step{{nothing, flying}, {readOne, flying}, {readAll, landed}, {closeIt, landed}}},
+		"closed, then read":             {answers: []answer{status(200)}, steps: []step{{closeIt, landed}, {readAll, landed}, {closeIt, landed}}},
+		"not closed":                    {answers: []answer{status(200)}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
+		"no body":                       {answers: []answer{empty(204)}, steps: []step{{nothing, landed}}},
+		"101":                           {answers: []answer{upgrade}, header: "Upgrade: x", steps: []step{{nothing, landed}}},
+		"a tunnel":                      {answers: []answer{status(200)}, method: http.MethodConnect, steps: []step{{nothing, landed}}},
+		"a refused tunnel":              {answers: []answer{status(407)}, method: http.MethodConnect, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"an error":                      {answers: []answer{fails(errors.New("odd"))}, steps: []step{{nothing, landed}}},
+		"errors, then an answer":        {answers: []answer{fails(syscall.ECONNRESET), fails(syscall.ECONNREFUSED), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"answers, then an answer":       {answers: []answer{status(503), status(500), empty(503), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"given up":                      {answers: []answer{status(503)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a loser that never answers":    {answers: []answer{hangs, status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a loser that answers late":     {answers: []answer{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
+		"a hedge that loses":            {answers: []answer{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
+		"both fail":                     {answers: []answer{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"an attempt timeout":            {answers: []answer{hangs, status(200)}, rule: policy.Rule{AttemptTimeout: time.Second}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a base that panics":            {answers: []answer{func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
+		"a base that panics at a retry": {answers: []answer{status(503), func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
+		"neither answer nor error":      {answers: []answer{func(*http.Request) (*http.Response, error) { return nil, nil }}, steps: []step{{nothing, landed}}},
+		"answer and error": {answers: []answer{func(r *http.Request) (*http.Response, error) {
+			return response(r, 200, http.NoBody), errors.New("both")
+		}}, steps: []step{{nothing, landed}}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				rule := row.rule
+				rule.Gate, rule.Attempts = policy.Gate{Start: 2, Max: 2}, 5
+				tr := mustNew(t, Config{Base: script(row.answers...), Rule: rule})
+				method := row.method
+				if method == "" {
+					method = http.MethodGet
+				}
+				req := headed(t, method, "http://h.test/", row.header)
+				resp, err := func() (resp *http.Response, err error) {
+					defer func() { assert.Equal(t, row.panics, recover() != nil) }()
+					return tr.RoundTrip(req)
+				}()
+				if err != nil {
+					assert.Nil(t, resp)
+				}
+				for i, s := range row.steps {
+					s.do(resp)
+					synctest.Wait()
+					got := stateOf(t, tr)
+					assert.Equal(t, s.want, got.Flying, "step %d", i)
+					assert.Zero(t, got.InFlight)
+				}
+				time.Sleep(2 * time.Minute)
+			})
+		})
+	}
+}
+
+// hangs until the client leaves; deaf answers after a time and does not hear
+// the client leave.
+func hangs(req *http.Request) (*http.Response, error) { return nil, pause(req, time.Hour) }
+
+func deaf(d time.Duration) answer { return deafly(d, status(200)) }
+
+func deafly(d time.Duration, a answer) answer {
+	return func(req *http.Request) (*http.Response, error) {
+		time.Sleep(d)
+		return a(req)
+	}
+}
+
+type rwcBody struct{ io.ReadWriter }
+
+func (rwcBody) Close() error { return nil }
+
+// TestGateServesInOrder: those who wait pass in the order in which they came,
+// also when some of them leave.
+func TestGateServesInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var order []string
+		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			order = append(order, req.URL.Path)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			return status(200)(req)
+		})
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
+		var wg sync.WaitGroup
+		var want []string
+		for i := range 30 {
+			path := "/" + strings.Repeat("i", i+1)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if i%3 == 1 { // its deadline is nearer than its turn
+				ctx, cancel = context.WithTimeout(ctx, 900*time.Millisecond)
+				defer cancel()
+			} else {
+				want = append(want, path)
+			}
+			wg.Go(func() {
+				start := time.Now()
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test"+path, nil).WithContext(ctx))
+				if i%3 == 1 {
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.Equal(t, 900*time.Millisecond, time.Since(start), "waits as long as it can")
+					e, ok := errors.AsType[*Error](err)
+					assert.True(t, ok && e.Timeout() && e.Reason == Canceled)
+					return
+				}
+				if assert.NoError(t, err) {
+					_ = resp.Body.Close()
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		assert.Equal(t, want, order)
+		assert.Zero(t, stateOf(t, tr).Waiting)
+	})
+}
+
+// TestBadRouteAmongGoodOnes does not close the gate, whether it fails or hangs.
+func TestBadRouteAmongGoodOnes(t *testing.T) {
+	for name, bad := range map[string]answer{"fails": status(503), "hangs": hangs} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var took []time.Duration
+				var mu sync.Mutex
+				server := rt(func(req *http.Request) (*http.Response, error) {
+					if req.URL.Path == "/bad" {
+						return bad(req)
+					}
+					time.Sleep(20 * time.Millisecond)
+					return status(200)(req)
+				})
+				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+					Gate: policy.Gate{Start: 10}, AttemptTimeout: time.Second, Attempts: 2,
+				}})
+				var wg sync.WaitGroup
+				for range 3000 { // 50 per second for a minute, a third of them bad
+					path := "/good"
+					if rand.IntN(3) == 0 {
+						path = "/bad"
+					}
+					wg.Go(func() {
+						start := time.Now()
+						_, err := send(t, tr, http.MethodGet, "http://h.test"+path)
+						if path == "/good" && assert.NoError(t, err) {
+							mu.Lock()
+							took = append(took, time.Since(start))
+							mu.Unlock()
+						}
+					})
+					time.Sleep(20 * time.Millisecond)
+					if stateOf(t, tr).Closed {
+						t.Fatal("closed")
+					}
+				}
+				wg.Wait()
+				slices.Sort(took)
+				t.Logf("good ones: median %v, p99 %v; %v", took[len(took)/2], took[len(took)*99/100], stateOf(t, tr))
+				assert.Less(t, took[len(took)/2], 2*time.Second)
+			})
+		})
+	}
+}

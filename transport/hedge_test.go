@@ -1,0 +1,480 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// TestHedgeCutsTheTail: the Must of hedging. Answers take 8 to 12 ms, and one
+// in a hundred takes a second.
+func TestHedgeCutsTheTail(t *testing.T) {
+	const warmUp, measured = 500, 3000
+	tail := func(t *testing.T, h policy.Hedge, seed uint64) (p99, p995 time.Duration, more float64) {
+		bubble(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			server := newOrigin(nil)
+			server.serve = func(req *http.Request) (*http.Response, error) {
+				server.mu.Lock()
+				takes := 8*time.Millisecond + time.Duration(rng.Int64N(int64(4*time.Millisecond)))
+				if rng.IntN(100) == 0 {
+					takes = time.Second
+				}
+				server.mu.Unlock()
+				if err := pause(req, takes); err != nil {
+					return nil, err
+				}
+				return status(200)(req)
+			}
+			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: h}})
+			var took []time.Duration
+			warm := 0
+			for i := range warmUp + measured {
+				if i == warmUp {
+					warm = server.sends()
+				}
+				start := time.Now()
+				code, err := send(t, tr, http.MethodGet, "http://h.test/")
+				require.NoError(t, err)
+				require.Equal(t, 200, code)
+				if i >= warmUp {
+					took = append(took, time.Since(start))
+				}
+			}
+			slices.Sort(took)
+			p99, p995 = took[measured*99/100], took[measured*995/1000]
+			more = float64(server.sends()-warm)/measured - 1
+		})
+		return p99, p995, more
+	}
+	for seed := range uint64(5) {
+		p99, p995, more := tail(t, policy.Hedge{Percentile: 98}, seed)
+		_, without, _ := tail(t, policy.NoHedge(), seed)
+		t.Logf("seed %d: p99 %v, p99.5 %v (%v without) for %.2f %% more sends", seed, p99, p995, without, 100*more)
+		assert.Less(t, p99, 60*time.Millisecond)
+		assert.LessOrEqual(t, more, 0.03)
+		assert.Equal(t, time.Second, without, "the tail is there")
+	}
+}
+
+// TestHedge: a second send after the delay; the answer that comes first counts,
+// the other send is cancelled and its answer closed, and the winner's body is
+// whole however slowly it is read.
+func TestHedge(t *testing.T) {
+	const after = 50 * time.Millisecond
+	rows := map[string]struct {
+		takes [2]time.Duration // each send
+		deaf  bool             // the server does not hear the client leave
+		total time.Duration
+		wins  int
+	}{
+		"the second wins":                       {takes: [2]time.Duration{time.Hour, 10 * time.Millisecond}, total: 60 * time.Millisecond, wins: 2},
+		"the second wins, the first comes late": {takes: [2]time.Duration{time.Second, 10 * time.Millisecond}, deaf: true, total: 60 * time.Millisecond, wins: 2},
+		"the first wins":                        {takes: [2]time.Duration{80 * time.Millisecond, time.Hour}, total: 80 * time.Millisecond, wins: 1},
+		"the first wins, the second comes late": {takes: [2]time.Duration{80 * time.Millisecond, time.Second}, deaf: true, total: 80 * time.Millisecond, wins: 1},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var l ledger
+				var contexts [2]context.Context
+				server := newOrigin(nil)
+				server.serve = func(req *http.Request) (*http.Response, error) {
+					n := AttemptNumber(req.Context())
+					contexts[n-1] = req.Context()
+					if row.deaf {
+						time.Sleep(row.takes[n-1])
+					} else if err := pause(req, row.takes[n-1]); err != nil {
+						return nil, err
+					}
+					return response(req, 200, l.body(req.Context(), strings.Repeat("x", n*1000))), nil
+				}
+				ev := &events{}
+				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: after}}})
+				resp, err := get(t, tr, ev.on(t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, row.total, time.Since(server.start))
+				assert.Equal(t, []time.Duration{0, after}, server.arrivals())
+
+				synctest.Wait()
+				winner, loser := contexts[row.wins-1], contexts[2-row.wins]
+				assert.NoError(t, winner.Err())
+				assert.ErrorIs(t, loser.Err(), context.Canceled)
+				// Slowly, and long after the loser has gone.
+				n := 0
+				for p := make([]byte, 100); ; time.Sleep(time.Second) {
+					m, err := resp.Body.Read(p)
+					n += m
+					if err != nil {
+						assert.ErrorIs(t, err, io.EOF)
+						break
+					}
+				}
+				assert.Equal(t, row.wins*1000, n)
+				_ = resp.Body.Close()
+				time.Sleep(time.Minute)
+				assert.Error(t, winner.Err(), "ends with its body")
+				assert.Zero(t, l.open.Load())
+				assert.Equal(t, []Reason{Hedged, Outrun, Final}, ev.reasons())
+				assert.ErrorIs(t, ev.all[1].Err, errOutrun)
+				assert.Equal(t, 3-row.wins, ev.all[1].Number, "the loser's number")
+				assert.Equal(t, row.wins, ev.all[2].Number, "the winner's number")
+				s := stateOf(t, tr)
+				assert.Zero(t, s.InFlight)
+			})
+		})
+	}
+}
+
+// TestQuickAnswersAreNotHedged: the first answers, or fails, before the delay.
+func TestQuickAnswersAreNotHedged(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200)).RoundTrip)
+		ev := &events{}
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+			Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: policy.Constant(time.Second),
+		}})
+		for range 2 {
+			resp, err := get(t, tr, ev.on(t.Context()))
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			_ = resp.Body.Close()
+		}
+		assert.Equal(t, []time.Duration{0, 40 * time.Millisecond, 1070 * time.Millisecond}, server.arrivals())
+		assert.Equal(t, []Reason{Final, Retry, Final}, ev.reasons())
+	})
+}
+
+// TestWhatIsNotHedged: what must not be sent twice, and what a limit forbids.
+func TestWhatIsNotHedged(t *testing.T) {
+	withGetBody := func(t *testing.T, method string) *http.Request {
+		return newRequest(t, method, "http://h.test/", strings.NewReader("text"))
+	}
+	get := func(t *testing.T) *http.Request { return newRequest(t, http.MethodGet, "http://h.test/", nil) }
+	limits := func(set func(*policy.Rule)) policy.Rule {
+		var r policy.Rule
+		set(&r)
+		return r
+	}
+	rows := map[string]struct {
+		req     func(t *testing.T) *http.Request
+		rule    policy.Rule
+		prepare func(t *testing.T, tr *Transport)
+		hedged  bool
+	}{
+		"GET":               {req: get, hedged: true},
+		"PUT with GetBody":  {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }, hedged: true},
+		"POST":              {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodPost, "http://h.test/", nil) }},
+		"POST with GetBody": {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPost) }},
+		"POST with a key": {hedged: true, req: func(t *testing.T) *http.Request {
+			req := withGetBody(t, http.MethodPost)
+			req.Header.Set("Idempotency-Key", "k")
+			return req
+		}},
+		"repeatable POST": {hedged: true, req: func(t *testing.T) *http.Request {
+			req := withGetBody(t, http.MethodPost)
+			return req.WithContext(Repeatable(req.Context()))
+		}},
+		"PUT that is read once": {req: func(t *testing.T) *http.Request {
+			return newRequest(t, http.MethodPut, "http://h.test/", oneShot("text"))
+		}},
+		"PUT that can be sought": {req: func(t *testing.T) *http.Request {
+			return newRequest(t, http.MethodPut, "http://h.test/", seekable("text"))
+		}},
+		"once": {req: func(t *testing.T) *http.Request {
+			req := get(t)
+			return req.WithContext(Once(req.Context()))
+		}},
+		"one attempt": {req: get, rule: policy.Rule{Attempts: 1}},
+		"budget spent": {req: get, rule: policy.Rule{Budget: one}, prepare: func(t *testing.T, tr *Transport) {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/fails")
+			require.NoError(t, err)
+		}},
+		"budget spent, behind a gate": {req: get, rule: policy.Rule{Budget: one, Gate: policy.Gate{Start: 5}}, prepare: func(t *testing.T, tr *Transport) {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/fails")
+			require.NoError(t, err)
+		}},
+		"gate full":      {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}},
+		"gate with room": {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}, hedged: true},
+		"rate used":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate, r.Burst = 0.1, 1 })},
+		"rate left":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate, r.Burst = 0.1, 2 }), hedged: true},
+		"during a hold": {req: get, prepare: func(t *testing.T, tr *Transport) {
+			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
+		}},
+		"during another scope's hold": {req: get, hedged: true, prepare: func(t *testing.T, tr *Transport) {
+			time.AfterFunc(20*time.Millisecond, func() {
+				_, _ = send(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
+			})
+		}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var slow atomic.Int64
+				var bodies []string
+				server := newOrigin(nil)
+				base := rt(func(req *http.Request) (*http.Response, error) {
+					switch req.URL.Path {
+					case "/told":
+						return status(429, "Retry-After: 1")(req)
+					case "/fails":
+						return status(503)(req)
+					}
+					slow.Add(1)
+					if req.Body != nil {
+						text, _ := io.ReadAll(req.Body)
+						_ = req.Body.Close()
+						server.mu.Lock()
+						bodies = append(bodies, string(text))
+						server.mu.Unlock()
+					}
+					if err := pause(req, time.Second); err != nil {
+						return nil, err
+					}
+					return status(200)(req)
+				})
+				rule := row.rule
+				rule.Hedge, rule.Backoff = policy.Hedge{After: 50 * time.Millisecond}, policy.Constant(time.Millisecond)
+				tr := mustNew(t, Config{Base: base, Rule: rule})
+				if row.prepare != nil {
+					row.prepare(t, tr)
+				}
+				before := slow.Load()
+				resp, err := tr.RoundTrip(row.req(t))
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				if row.hedged {
+					assert.EqualValues(t, 2, slow.Load()-before)
+				} else {
+					assert.EqualValues(t, 1, slow.Load()-before)
+				}
+				for _, text := range bodies {
+					assert.Equal(t, "text", text)
+				}
+				synctest.Wait()
+				assert.Zero(t, stateOf(t, tr).Flying)
+			})
+		})
+	}
+}
+
+// TestHedgesAreRetriesForTheBudget: each takes one.
+func TestHedgesAreRetriesForTheBudget(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+			if err := pause(req, time.Second); err != nil {
+				return nil, err
+			}
+			return status(200)(req)
+		})
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
+		const requests = 1000
+		together(requests, func(int) {
+			code, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+			assert.Equal(t, 200, code)
+		})
+		elapsed := time.Since(server.start).Seconds()
+		t.Logf("%d requests, %d sends in %.2f s", requests, server.sends(), elapsed)
+		assert.LessOrEqual(t, float64(server.sends()), 1.2*requests+30+3*elapsed)
+		assert.Greater(t, server.sends(), requests+20)
+	})
+}
+
+// TestHedgeAndRetry: an answer that would be retried waits for the other one;
+// when both are such, the loop goes on.
+func TestHedgeAndRetry(t *testing.T) {
+	rows := map[string]struct {
+		answers []answer
+		want    int
+		at      []time.Duration
+		reasons []Reason
+		numbers []int
+	}{
+		"the second fails, the first comes": {
+			answers: []answer{deaf(300 * time.Millisecond), status(503)}, want: 200,
+			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Final},
+		},
+		"the first fails, the second comes": {
+			answers: []answer{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deaf(300 * time.Millisecond)}, want: 200,
+			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Final},
+		},
+		"both fail": {
+			answers: []answer{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deafly(100*time.Millisecond, status(503)), status(200)}, want: 200,
+			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Retry, Final},
+		},
+		"both fail, and the attempts are spent": {
+			answers: []answer{deafly(100*time.Millisecond, status(503)), deafly(100*time.Millisecond, status(503)), status(503)}, want: 503,
+			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Retry, Attempts},
+		},
+		"the second is told to wait, and so is the retry": {
+			answers: []answer{deafly(200*time.Millisecond, fails(syscall.ECONNRESET)), status(429, "Retry-After: 3"), status(200)}, want: 200,
+			at: []time.Duration{0, 50 * time.Millisecond, 3050 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Retry, Final},
+		},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newOrigin(script(row.answers...).RoundTrip)
+				ev := &events{}
+				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+					Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: policy.Constant(time.Second),
+				}})
+				resp, err := get(t, tr, ev.on(t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, row.want, resp.StatusCode)
+				text, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.NotEmpty(t, text)
+				_ = resp.Body.Close()
+				all := server.arrivals()
+				if assert.Len(t, all, len(row.at)) {
+					for i := range all {
+						assert.GreaterOrEqual(t, all[i], row.at[i])
+					}
+				}
+				assert.Equal(t, row.reasons, ev.reasons())
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// TestCancelDuringTheRace ends both sends, and the caller sees its own reason
+// as it would with a plain transport.
+func TestCancelDuringTheRace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(hangs)
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+		reason := errors.New("the caller's reason")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(reason) })
+		_, err := get(t, tr, ctx)
+		assert.ErrorIs(t, err, reason)
+		assert.Equal(t, time.Second, time.Since(server.start))
+		assert.Equal(t, 2, server.sends())
+		synctest.Wait()
+		s := stateOf(t, tr)
+		assert.Zero(t, s.Flying)
+		assert.False(t, s.Closed)
+	})
+}
+
+// TestBothAnswerAtOnce: exactly one answer is delivered, the other is closed.
+func TestBothAnswerAtOnce(t *testing.T) {
+	for range 200 {
+		bubble(t, func(t *testing.T) {
+			var l ledger
+			server := newOrigin(nil)
+			server.serve = func(req *http.Request) (*http.Response, error) {
+				time.Sleep(100*time.Millisecond - time.Duration(AttemptNumber(req.Context())-1)*50*time.Millisecond)
+				return response(req, 200, l.body(req.Context(), "text")), nil
+			}
+			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			synctest.Wait()
+			assert.EqualValues(t, 2, l.made.Load())
+			assert.EqualValues(t, 1, l.open.Load())
+			assert.Equal(t, 1, stateOf(t, tr).Flying)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, "text", string(text))
+			_ = resp.Body.Close()
+			assert.Zero(t, l.open.Load())
+			assert.Zero(t, stateOf(t, tr).Flying)
+		})
+	}
+}
+
+// TestHedgeAtTheAnswersInstant: the delay ends as the first answer comes.
+func TestHedgeAtTheAnswersInstant(t *testing.T) {
+	for range 200 {
+		bubble(t, func(t *testing.T) {
+			var l ledger
+			server := newOrigin(nil)
+			server.serve = func(req *http.Request) (*http.Response, error) {
+				if err := pause(req, 50*time.Millisecond); err != nil {
+					return nil, err
+				}
+				return response(req, 200, l.body(req.Context(), "text")), nil
+			}
+			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, "text", string(text))
+			_ = resp.Body.Close()
+			synctest.Wait()
+			assert.Zero(t, l.open.Load())
+			assert.Zero(t, stateOf(t, tr).Flying)
+		})
+	}
+}
+
+// TestHedgeUnderAnAttemptTimeout: each send has a timeout of its own.
+func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(script(hangs, hangs, status(200)).RoundTrip)
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+			Hedge: policy.Hedge{After: 500 * time.Millisecond}, AttemptTimeout: time.Second, Backoff: policy.Constant(time.Second),
+		}})
+		code, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, 200, code)
+		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 2500 * time.Millisecond}, server.arrivals())
+	})
+}
+
+// TestHedgePercentileNeedsSamples: nothing is hedged until enough was seen.
+func TestHedgePercentileNeedsSamples(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var slow atomic.Bool
+		server := newOrigin(nil)
+		server.serve = func(req *http.Request) (*http.Response, error) {
+			takes := 10 * time.Millisecond
+			if slow.Load() {
+				takes = time.Second
+			}
+			if err := pause(req, takes); err != nil {
+				return nil, err
+			}
+			return status(200)(req)
+		}
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 90}}})
+		slow.Store(true)
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, 1, server.sends())
+		slow.Store(false)
+		for range 40 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.Equal(t, 41, server.sends())
+		slow.Store(true)
+		start := time.Since(server.start)
+		_, err = send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		all := server.arrivals()
+		require.Len(t, all, 43)
+		after := all[42] - start
+		assert.Greater(t, after, 10*time.Millisecond)
+		assert.LessOrEqual(t, after, 10*time.Millisecond*105/100+1)
+	})
+}

@@ -1,0 +1,446 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// An origin is a base transport that remembers when each send arrived.
+type origin struct {
+	serve func(req *http.Request) (*http.Response, error)
+	start time.Time
+
+	mu sync.Mutex
+	at []time.Duration
+}
+
+func newOrigin(serve func(*http.Request) (*http.Response, error)) *origin {
+	return &origin{serve: serve, start: time.Now()}
+}
+
+func (o *origin) RoundTrip(req *http.Request) (*http.Response, error) {
+	o.mu.Lock()
+	o.at = append(o.at, time.Since(o.start))
+	o.mu.Unlock()
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+	}
+	return o.serve(req)
+}
+
+func (o *origin) arrivals() []time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]time.Duration(nil), o.at...)
+}
+
+// between counts the arrivals from one time on and before another.
+func (o *origin) between(from, to time.Duration) (n int) {
+	for _, at := range o.arrivals() {
+		if from <= at && at < to {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *origin) sends() int { return len(o.arrivals()) }
+
+// together runs f n times at once and waits for all.
+func together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// send sends a request and reads and closes what comes.
+func send(t testing.TB, tr http.RoundTripper, method, url string, header ...string) (int, error) {
+	resp, err := tr.RoundTrip(headed(t, method, url, header...))
+	if err != nil {
+		return 0, err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
+}
+
+func headed(t testing.TB, method, url string, header ...string) *http.Request {
+	req := newRequest(t, method, url, nil)
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	return req
+}
+
+// pause waits as a server does that stops working when the client leaves.
+func pause(req *http.Request, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-req.Context().Done():
+		return context.Cause(req.Context())
+	}
+}
+
+// stateOf is the snapshot of http://h.test.
+func stateOf(t testing.TB, tr *Transport) HostState {
+	t.Helper()
+	s, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
+	require.True(t, ok)
+	return s
+}
+
+// A ledger counts the bodies that are open.
+type ledger struct {
+	made, open, twice atomic.Int64
+}
+
+// entry is a body that the ledger counts. Its reads fail when ctx ends, as
+// those of net/http do.
+type entry struct {
+	io.Reader
+	l      *ledger
+	ctx    context.Context
+	closes atomic.Int64
+}
+
+func (l *ledger) body(ctx context.Context, text string) *entry {
+	l.made.Add(1)
+	l.open.Add(1)
+	return &entry{Reader: strings.NewReader(text), l: l, ctx: ctx}
+}
+
+func (e *entry) Read(p []byte) (int, error) {
+	if e.ctx.Err() != nil {
+		return 0, context.Cause(e.ctx)
+	}
+	return e.Reader.Read(p)
+}
+
+func (e *entry) Close() error {
+	if e.closes.Add(1) == 1 {
+		e.l.open.Add(-1)
+	} else {
+		e.l.twice.Add(1)
+	}
+	return nil
+}
+
+// everything turns every limit on.
+var everything = policy.Rule{
+	Attempts: 4, Backoff: policy.Google{}, AttemptTimeout: 2 * time.Second,
+	Rate: 2000, Burst: 200, RateMode: policy.RateAdaptive,
+	Pacing: policy.On, Cooldown: policy.On,
+	Gate:  policy.Gate{Start: 20},
+	Hedge: policy.Hedge{After: 300 * time.Millisecond, Percentile: 95},
+}
+
+// A chaos is a server that does anything, at random.
+type chaos struct {
+	answers, requests ledger
+	sends             atomic.Int64
+}
+
+func (c *chaos) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.sends.Add(1)
+	if req.Body != nil {
+		defer func() { _ = req.Body.Close() }()
+		if rand.IntN(4) > 0 {
+			_, _ = io.Copy(io.Discard, req.Body)
+		}
+	}
+	wait := time.Duration(rand.IntN(40)) * time.Millisecond
+	if rand.IntN(50) == 0 {
+		wait = time.Duration(rand.IntN(5000)) * time.Millisecond
+	}
+	if err := pause(req, wait); err != nil {
+		return nil, err
+	}
+	var header []string
+	if rand.IntN(3) == 0 {
+		header = append(header, "X-RateLimit-Limit: 5000", fmt.Sprintf("X-RateLimit-Remaining: %d", rand.IntN(5000)), "X-RateLimit-Reset: 1")
+	}
+	code := 200
+	switch rand.IntN(20) {
+	case 0:
+		return nil, syscall.ECONNRESET
+	case 1:
+		return nil, syscall.ECONNREFUSED
+	case 2, 3:
+		code = 503
+	case 4:
+		code, header = 429, append(header, "Retry-After: 1")
+	case 5:
+		code = 500
+	case 6:
+		code = 404
+	}
+	if rand.IntN(5) == 0 {
+		return response(req, code, http.NoBody, header...), nil
+	}
+	return response(req, code, c.answers.body(req.Context(), "an answer"), header...), nil
+}
+
+// TestEverythingAtOnce: 1,000 callers with all limits on, over a base that does
+// anything at random; some leave early, some read half.
+func TestEverythingAtOnce(t *testing.T) {
+	const callers, each = 1000, 10
+	bubble(t, func(t *testing.T) {
+		base := &chaos{}
+		tr := mustNew(t, Config{Base: base, Rule: everything})
+		start := time.Now()
+		var requests, succeeded atomic.Int64
+		var mu sync.Mutex
+		reasons := map[Reason]int{}
+		trace := &Trace{Event: func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			reasons[e.Reason]++
+		}}
+		together(callers, func(i int) {
+			host := fmt.Sprintf("http://h%d.test/", i%3)
+			for range each {
+				time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
+				ctx, cancel := context.WithTimeout(WithTrace(t.Context(), trace), time.Minute)
+				switch rand.IntN(10) {
+				case 0:
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(3000))*time.Millisecond)
+				case 1:
+					time.AfterFunc(time.Duration(rand.IntN(3000))*time.Millisecond, cancel)
+				}
+				req := randomRequest(ctx, &base.requests, host)
+				requests.Add(1)
+				resp, err := tr.RoundTrip(req)
+				if err == nil {
+					if resp.StatusCode == 200 {
+						succeeded.Add(1)
+					}
+					if rand.IntN(3) > 0 {
+						time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+						if _, err := io.Copy(io.Discard, resp.Body); err != nil && ctx.Err() == nil {
+							t.Errorf("an answer is cut: %v", err)
+						}
+					}
+					_ = resp.Body.Close()
+				}
+				cancel()
+			}
+		})
+		synctest.Wait() // what is left of losers
+		var sum HostState
+		for _, s := range tr.Snapshot() {
+			t.Log(s)
+			sum.InFlight += s.InFlight
+			sum.Flying += s.Flying
+			sum.Waiting += s.Waiting
+		}
+		elapsed := time.Since(start).Seconds()
+		t.Logf("%d requests, %d sends in %.0f s, %d succeeded; %v", requests.Load(), base.sends.Load(), elapsed, succeeded.Load(), reasons)
+		assert.Zero(t, sum.InFlight)
+		assert.Zero(t, sum.Flying)
+		assert.Zero(t, sum.Waiting)
+		assert.Zero(t, base.answers.open.Load(), "answers left open, of %d", base.answers.made.Load())
+		assert.Zero(t, base.requests.open.Load(), "request bodies left open, of %d", base.requests.made.Load())
+		assert.Zero(t, base.requests.twice.Load(), "request bodies closed twice")
+		assert.LessOrEqual(t, float64(base.sends.Load()), 1.2*float64(requests.Load())+3*(30+3*elapsed), "three hosts")
+		assert.Greater(t, succeeded.Load(), int64(callers*each/2))
+		for _, r := range []Reason{Retry, Hedged, Outrun, Canceled, Budget} {
+			assert.NotZero(t, reasons[r], "%v", r)
+		}
+	})
+}
+
+// randomRequest has no body, one with GetBody, or one that is read once.
+func randomRequest(ctx context.Context, l *ledger, url string) *http.Request {
+	method := []string{http.MethodGet, http.MethodPut, http.MethodPut, http.MethodPost}[rand.IntN(4)]
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		panic(err)
+	}
+	req.Header.Set("Authorization", fmt.Sprintf("Bearer %d", rand.IntN(3)))
+	if method == http.MethodGet {
+		return req
+	}
+	req.Body = l.body(context.Background(), "a request's body")
+	if rand.IntN(2) == 0 {
+		req.GetBody = func() (io.ReadCloser, error) { return l.body(context.Background(), "a request's body"), nil }
+	}
+	return req
+}
+
+// TestManyHostsWithEverythingOn: what is kept is bounded in number and size.
+func TestManyHostsWithEverythingOn(t *testing.T) {
+	for name, row := range map[string]struct {
+		hosts  int
+		answer answer
+	}{
+		"healthy": {135_000, status(200, "X-RateLimit-Limit: 50", "X-RateLimit-Remaining: 40", "X-RateLimit-Reset: 10")},
+		"held":    {20_000, status(429, "Retry-After: 30")}, // eviction among held hosts is tested with the table
+	} {
+		t.Run(name, func(t *testing.T) {
+			hosts := row.hosts
+			if testing.Short() {
+				hosts = min(hosts, 10_000)
+			}
+			rule := everything
+			rule.Attempts, rule.AttemptTimeout = 1, 0
+			tr := mustNew(t, Config{Base: rt(row.answer), Rule: rule})
+			before := heap()
+			for i := range hosts {
+				resp, err := tr.RoundTrip(&http.Request{
+					Method: http.MethodGet, Header: http.Header{},
+					URL: &url.URL{Scheme: "https", Host: fmt.Sprintf("host-%d.example.com", i)},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+			kept := tr.hosts.Len()
+			perHost := float64(heap()-before) / float64(kept)
+			t.Logf("%d hosts asked, %d kept, %.0f B each", hosts, kept, perHost)
+			assert.LessOrEqual(t, kept, 1<<17)
+			assert.Less(t, perHost, 3000.)
+			assert.Len(t, tr.Snapshot(), kept)
+		})
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestLimitsReturnTheContextsCause: whatever a request waits for, it ends with
+// its context, at once and with its cause, and leaves nothing behind.
+func TestLimitsReturnTheContextsCause(t *testing.T) {
+	slow := func(req *http.Request) (*http.Response, error) { return status(200)(req) }
+	rules := map[string]struct {
+		rule    policy.Rule
+		prepare func(t *testing.T, tr *Transport) (release func())
+	}{
+		"cooldown": {policy.Rule{}, func(t *testing.T, tr *Transport) func() {
+			code, err := send(t, tr, http.MethodPost, "http://h.test/told")
+			require.NoError(t, err)
+			require.Equal(t, 429, code)
+			return func() { time.Sleep(time.Minute) }
+		}},
+		"gate": {policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, func(t *testing.T, tr *Transport) func() {
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			return func() { _ = resp.Body.Close() }
+		}},
+		"rate": {policy.Rule{Rate: 0.01, Burst: 1}, func(t *testing.T, tr *Transport) func() {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+			return func() { time.Sleep(200 * time.Second) }
+		}},
+		"rate behind a gate": {policy.Rule{Rate: 0.01, Burst: 1, Gate: policy.Gate{Start: 5}}, func(t *testing.T, tr *Transport) func() {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+			return func() { time.Sleep(200 * time.Second) }
+		}},
+		"pacing": {policy.Rule{Pacing: policy.On}, func(t *testing.T, tr *Transport) func() {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/quota")
+			require.NoError(t, err)
+			return func() { time.Sleep(time.Minute) }
+		}},
+	}
+	for name, row := range rules {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				base := newOrigin(func(req *http.Request) (*http.Response, error) {
+					switch req.URL.Path {
+					case "/told":
+						return status(429, "Retry-After: 30")(req)
+					case "/quota":
+						return status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30")(req)
+					}
+					return slow(req)
+				})
+				tr := mustNew(t, Config{Base: base, Rule: row.rule})
+				release := row.prepare(t, tr)
+				sends := base.sends()
+
+				reason := errors.New("the caller's reason")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				start := time.Now()
+				time.AfterFunc(time.Second, func() { cancel(reason) })
+				together(20, func(int) {
+					b := oneShot("text")
+					req := newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx)
+					resp, err := tr.RoundTrip(req)
+					assert.Nil(t, resp)
+					assert.ErrorIs(t, err, context.Canceled)
+					assert.ErrorIs(t, err, reason)
+					assert.Equal(t, 1, b.closed())
+				})
+				assert.Equal(t, time.Second, time.Since(start))
+				assert.Equal(t, sends, base.sends())
+				s := stateOf(t, tr)
+				assert.Zero(t, s.InFlight)
+				assert.Zero(t, s.Waiting)
+
+				release()
+				code, err := send(t, tr, http.MethodGet, "http://h.test/")
+				require.NoError(t, err, "the next one passes")
+				assert.Equal(t, 200, code)
+			})
+		})
+	}
+}
+
+// TestRefusedForTheDeadline: a wait that cannot end before the deadline does
+// not begin.
+func TestRefusedForTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(429, "Retry-After: 10"), status(200))
+		tr := mustNew(t, Config{Base: base})
+		_, err := send(t, tr, http.MethodPost, "http://h.test/")
+		require.NoError(t, err)
+		until := stateOf(t, tr).HeldUntil
+
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		b := oneShot("text")
+		_, err = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx))
+		assert.Equal(t, start, time.Now(), "at once")
+		assert.ErrorIs(t, err, ErrOverDeadline)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		e, ok := errors.AsType[*Error](err)
+		require.True(t, ok)
+		assert.Equal(t, Deadline, e.Reason)
+		assert.True(t, e.Timeout())
+		assert.True(t, e.GaveUp())
+		assert.Equal(t, until, e.Until)
+		assert.Equal(t, 1, b.closed())
+		assert.Equal(t, 1, base.sends())
+	})
+}

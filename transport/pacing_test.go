@@ -1,0 +1,216 @@
+package transport
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A quotaServer allows so many requests per window and says in every answer
+// what is left; beyond that it answers 429.
+type quotaServer struct {
+	*origin
+	limit  int
+	window time.Duration
+
+	mu      sync.Mutex
+	used    map[int]int // by window
+	refused int
+}
+
+func newQuotaServer(limit int, window time.Duration, header func(left, limit, reset int) []string) *quotaServer {
+	q := &quotaServer{limit: limit, window: window, used: map[int]int{}}
+	q.origin = newOrigin(nil)
+	q.serve = func(req *http.Request) (*http.Response, error) {
+		q.mu.Lock()
+		at := time.Since(q.start)
+		n := int(at / window)
+		code := 200
+		if q.used[n] >= limit {
+			code = 429
+			q.refused++
+		} else {
+			q.used[n]++
+		}
+		left := limit - q.used[n]
+		reset := time.Duration(n+1)*window - at
+		q.mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+		return status(code, header(left, limit, int((reset+time.Second-1)/time.Second))...)(req)
+	}
+	return q
+}
+
+func xRateLimit(left, limit, reset int) []string {
+	return []string{fmt.Sprintf("X-RateLimit-Limit: %d", limit), fmt.Sprintf("X-RateLimit-Remaining: %d", left), fmt.Sprintf("X-RateLimit-Reset: %d", reset)}
+}
+
+func rateLimit(left, limit, reset int) []string {
+	return []string{fmt.Sprintf(`RateLimit-Policy: "default";q=%d;w=10`, limit), fmt.Sprintf(`RateLimit: "default";r=%d;t=%d`, left, reset)}
+}
+
+// TestPacing: with it the quota is never exceeded, and without it is.
+func TestPacing(t *testing.T) {
+	for name, header := range map[string]func(int, int, int) []string{"X-RateLimit": xRateLimit, "RateLimit": rateLimit} {
+		for _, workers := range []int{1, 5} {
+			t.Run(fmt.Sprintf("%s with %d workers", name, workers), func(t *testing.T) {
+				run := func(t *testing.T, pacing policy.Switch, hedge time.Duration) (q *quotaServer, took time.Duration) {
+					bubble(t, func(t *testing.T) {
+						q = newQuotaServer(20, 10*time.Second, header)
+						tr := mustNew(t, Config{Base: q, Rule: policy.Rule{Pacing: pacing, Hedge: policy.Hedge{After: hedge}}})
+						together(workers, func(int) {
+							for range 100 / workers {
+								_, err := send(t, tr, http.MethodPost, "http://h.test/")
+								assert.NoError(t, err)
+							}
+						})
+						took = time.Since(q.start)
+					})
+					return q, took
+				}
+				q, took := run(t, policy.On, 0)
+				t.Logf("paced: %d of %d refused, in %v; per window %v", q.refused, q.sends(), took, q.used)
+				assert.Zero(t, q.refused)
+				assert.Equal(t, 100, q.sends())
+				// The last fifth of the quota is spread over the rest of the window.
+				assert.LessOrEqual(t, took, 50*time.Second)
+				// In the first window those that were sent before the first answer
+				// are not known.
+				assert.Equal(t, 3, q.between(11*time.Second, 20*time.Second), "the rest of the second window's quota is spread")
+
+				q, took = run(t, policy.Inherit, 0)
+				t.Logf("not paced: %d of %d refused, in %v", q.refused, q.sends(), took)
+				assert.NotZero(t, q.refused)
+			})
+		}
+	}
+}
+
+// TestPacingCountsRetriesAndHedges: they use up the quota, too.
+func TestPacingCountsRetriesAndHedges(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := newQuotaServer(20, 10*time.Second, xRateLimit)
+		tr := mustNew(t, Config{Base: q, Rule: policy.Rule{
+			Pacing: policy.On, Hedge: policy.Hedge{After: 2 * time.Millisecond}, Backoff: policy.Constant(time.Millisecond),
+		}})
+		for range 100 {
+			code, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+			assert.Equal(t, 200, code)
+		}
+		time.Sleep(time.Second) // for the losers, which do not hear
+		synctest.Wait()
+		t.Logf("%d sends, %d refused, per window %v, in %v", q.sends(), q.refused, q.used, time.Since(q.start))
+		assert.Greater(t, q.sends(), 110)
+		assert.Zero(t, q.refused)
+	})
+}
+
+// TestPacingDoesNotBelieveEverything: a window that ends in a day stops a host
+// for no longer than MaxRetryAfter.
+func TestPacingDoesNotBelieveEverything(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 86400"))
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
+		for range 3 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute}, server.arrivals())
+	})
+}
+
+// TestPacingIsPerScope: one token's quota is not another's.
+func TestPacingIsPerScope(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
+		for _, token := range []string{"a", "b", "a"} {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/", "Authorization: Bearer "+token)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []time.Duration{0, 0, 30 * time.Second}, server.arrivals())
+	})
+}
+
+// TestAdaptiveRate: a 429 lowers the rate, once per flight; successes bring it
+// back within 30 s.
+func TestAdaptiveRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		told := false
+		var mu sync.Mutex
+		server := newOrigin(nil)
+		server.serve = func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			code := 200
+			if told {
+				code = 429
+			}
+			mu.Unlock()
+			time.Sleep(50 * time.Millisecond)
+			return status(code)(req)
+		}
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Rate: 100, Burst: 10, RateMode: policy.RateAdaptive, Attempts: 1}})
+		run := func(d time.Duration) {
+			end := time.Now().Add(d)
+			together(20, func(int) {
+				for time.Now().Before(end) {
+					_, err := send(t, tr, http.MethodGet, "http://h.test/")
+					assert.NoError(t, err)
+				}
+			})
+		}
+		set := func(v bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = v
+		}
+		run(5 * time.Second)
+		assert.Equal(t, 100., stateOf(t, tr).Rate)
+		assert.LessOrEqual(t, server.between(time.Second, 2*time.Second), 101)
+		assert.GreaterOrEqual(t, server.between(time.Second, 2*time.Second), 99)
+
+		set(true)
+		together(10, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
+		first := stateOf(t, tr).Rate
+		// The last of the ten were sent after the first of them was told.
+		assert.Less(t, first, 75.)
+		assert.GreaterOrEqual(t, first, 40., "cut once or twice")
+		run(5 * time.Second)
+		low := stateOf(t, tr).Rate
+		assert.Less(t, low, 15.)
+		t.Logf("after one flight of 429 %.1f/s, after 5 s of them %.1f/s", first, low)
+
+		set(false)
+		last, from := low, time.Now()
+		for last < 100 {
+			run(time.Second)
+			now, passed := stateOf(t, tr).Rate, time.Since(from)
+			assert.GreaterOrEqual(t, now, last)
+			assert.LessOrEqual(t, now, low+100*passed.Seconds()/30+1e-6, "no faster than in 30 s")
+			last = now
+			require.Less(t, passed, 2*time.Minute)
+		}
+		t.Logf("back after %v", time.Since(from))
+	})
+}
+
+// TestFixedRate is not lowered.
+func TestFixedRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, Config{Base: script(status(429)), Rule: policy.Rule{Rate: 100, Attempts: 1}})
+		for range 50 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.Equal(t, 100., stateOf(t, tr).Rate)
+	})
+}

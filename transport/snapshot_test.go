@@ -1,0 +1,110 @@
+package transport
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+func TestSnapshot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+			switch req.URL.Path {
+			case "/told":
+				return status(429, "Retry-After: 30")(req)
+			case "/fails":
+				return status(503)(req)
+			}
+			return status(200)(req)
+		})
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+			Backoff: policy.Constant(0), Attempts: 3, Rate: 50, Gate: policy.Gate{Start: 2, Max: 2},
+		}, Hosts: map[string]policy.Rule{
+			"plain.test": {Budget: policy.NoBudget(), Rate: -1, Gate: policy.Gate{Mode: policy.GateOff}},
+		}})
+		assert.Empty(t, tr.Snapshot())
+
+		_, err := send(t, tr, http.MethodGet, "http://plain.test/")
+		require.NoError(t, err)
+		plain, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "PLAIN.test:80"})
+		require.True(t, ok)
+		assert.Equal(t, HostState{Host: "http://plain.test", Requests: 1, BudgetLeft: -1}, plain)
+		assert.Equal(t, "http://plain.test: 1 requests, 0 in flight", plain.String())
+
+		_, err = send(t, tr, http.MethodGet, "http://h.test/fails") // two retries
+		require.NoError(t, err)
+		resp, err := get(t, tr, t.Context()) // its body holds a place
+		require.NoError(t, err)
+		_, err = send(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
+		require.NoError(t, err)
+		other, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
+		}()
+		time.Sleep(time.Millisecond)
+		s := stateOf(t, tr)
+		assert.InDelta(t, 28+3*0.2, s.BudgetLeft, 0.5)
+		assert.WithinRange(t, s.HeldUntil, time.Now().Add(29*time.Second), time.Now().Add(31*time.Second))
+		s.BudgetLeft, s.HeldUntil = 0, time.Time{}
+		assert.Equal(t, HostState{
+			Host: "http://h.test", Requests: 5, InFlight: 1, HeldScopes: 1, Gate: 2, Flying: 2, Waiting: 1, Rate: 50,
+		}, s)
+		_ = resp.Body.Close()
+		_ = other.Body.Close()
+		<-done
+
+		all := tr.Snapshot()
+		require.Len(t, all, 2)
+		assert.Equal(t, "http://h.test", all[0].Host)
+		assert.Equal(t, "http://plain.test", all[1].Host)
+	})
+}
+
+func TestSnapshotOfNothing(t *testing.T) {
+	tr := mustNew(t, Config{Base: script(status(200))})
+	for _, u := range []*url.URL{nil, {}, {Scheme: "http", Host: "unknown.test"}} {
+		s, ok := tr.SnapshotOf(u)
+		assert.False(t, ok)
+		assert.Zero(t, s)
+	}
+	assert.Empty(t, tr.Snapshot(), "asking makes no host")
+	zero := &Transport{}
+	assert.Nil(t, zero.Snapshot())
+	_, ok := zero.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
+	assert.False(t, ok)
+}
+
+func TestSnapshotPrints(t *testing.T) {
+	until := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	full := HostState{
+		Host: "https://api.example.com", Requests: 7, InFlight: 2, BudgetLeft: 12.34, HeldScopes: 1, HeldUntil: until,
+		Gate: 10, Flying: 1, Waiting: 3, Closed: true, Rate: 12.5,
+	}
+	assert.Equal(t, "https://api.example.com: 7 requests, 2 in flight, 12.3 retries left, 1 held until 2026-05-01T12:00:00Z, "+
+		"gate closed at 10 with 1 flying and 3 waiting, 12.5 sends/s", full.String())
+	assert.Equal(t, full.String(), fmt.Sprint(full))
+	full.Closed = false
+	assert.Contains(t, full.String(), "gate open at 10")
+
+	text, err := json.Marshal(full)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"host":"https://api.example.com","requests":7,"in_flight":2,"budget_left":12.34,"held_scopes":1,
+		"held_until":"2026-05-01T12:00:00Z","gate":10,"flying":1,"waiting":3,"closed":false,"rate":12.5}`, string(text))
+	var back HostState
+	require.NoError(t, json.Unmarshal(text, &back))
+	assert.Equal(t, full, back)
+	text, err = json.Marshal(HostState{})
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), "held_until")
+}
