@@ -5,6 +5,7 @@ BENCH   ?= .
 COUNT   ?= 6
 FUZZ    ?= 10s
 TIMEOUT ?= 8m
+SOAK    ?= 100
 
 # The race detector needs cgo and a C compiler.
 CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
@@ -13,7 +14,7 @@ RACE     := $(if $(CC_FOUND),-race)
 # Every module of the repository: the root first.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out tools/go.mod,$(wildcard */go.mod */*/go.mod)))
 
-.PHONY: help demo test lint bench fuzz examples storm ci
+.PHONY: help demo test lint bench fuzz soak examples storm ci
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -34,6 +35,9 @@ bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
 
 fuzz: ## every fuzz target for a short time (FUZZ)
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done
+
+soak: ## 256 MiB over connections that are reset all the time, SOAK times per protocol
+	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_SOAK=$(SOAK) $(GO) test $(RACE) -run '^TestResumeSoak$$' -v -timeout 3h ./transport
 
 examples: ## run every example program
 	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/...); do echo "== examples/$${d##*/}"; timeout 60 $(GO) run $$d || exit 1; done

@@ -119,6 +119,8 @@ var ruleKeys = []key[Rule]{
 		r.Idempotent = named(l, n, "a test for idempotent requests", l.names.Idempotent, builtinIdempotent)
 	}},
 	{"attempt_timeout", func(l *loader, n *node, r *Rule) { l.duration(n, &r.AttemptTimeout, orOff) }},
+	{"stall_timeout", func(l *loader, n *node, r *Rule) { l.duration(n, &r.StallTimeout, orOff) }},
+	{"min_throughput", func(l *loader, n *node, r *Rule) { l.size(n, &r.MinThroughput, orOff) }},
 	{"elapsed", func(l *loader, n *node, r *Rule) { l.duration(n, &r.Elapsed, orOff) }},
 	{"max_retry_after", func(l *loader, n *node, r *Rule) { l.duration(n, &r.MaxRetryAfter, orOff) }},
 	{"excess", func(l *loader, n *node, r *Rule) { enum(l, n, "a mode", excessNames, &r.Excess) }},
@@ -132,6 +134,9 @@ var ruleKeys = []key[Rule]{
 	{"gate", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Gate, Gate{Mode: GateOff}, gateKeys) }},
 	{"hedge", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Hedge, NoHedge(), hedgeKeys) }},
 	{"buffer_body", func(l *loader, n *node, r *Rule) { l.size(n, &r.BufferBody, orOff) }},
+	{"spool_body", func(l *loader, n *node, r *Rule) { l.size(n, &r.SpoolBody, orOff) }},
+	{"resumes", func(l *loader, n *node, r *Rule) { l.count(n, &r.Resumes, orOff) }},
+	{"resume_skip", func(l *loader, n *node, r *Rule) { l.size(n, &r.ResumeSkip, orOff) }},
 	{"attempt_header", func(l *loader, n *node, r *Rule) { l.header(n, &r.AttemptHeader) }},
 }
 

@@ -69,6 +69,11 @@ var samples = map[string]struct {
 	"gate":            {`{"mode": "refuse", "start": 5, "max": 50}`, Gate{GateRefuse, 5, 50}},
 	"hedge":           {`{"after": "50ms", "percentile": 98}`, Hedge{50 * time.Millisecond, 98}},
 	"buffer_body":     {`"2MiB"`, int64(2 << 20)},
+	"stall_timeout":   {`"20s"`, 20 * time.Second},
+	"min_throughput":  {`"64KiB"`, int64(64 << 10)},
+	"spool_body":      {`"1GiB"`, int64(1 << 30)},
+	"resumes":         {`3`, 3},
+	"resume_skip":     {`"16MiB"`, int64(16 << 20)},
 	"attempt_header":  {`"X-Retry"`, "X-Retry"},
 }
 

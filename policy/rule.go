@@ -23,6 +23,8 @@ const (
 	maxAttempts   = 1000
 	maxRate       = 1e9 // one send per nanosecond; keeps intervals and bursts in range
 	maxBufferBody = 64 << 20
+	maxSpoolBody  = 1 << 40
+	maxResumes    = 1000
 )
 
 // A Rule says how requests to a host are sent and sent again.
@@ -59,6 +61,19 @@ type Rule struct {
 	// headers. It does not run while the body is sent, and never cuts a
 	// response's body. Default off.
 	AttemptTimeout time.Duration
+
+	// StallTimeout bounds the time without progress while somebody waits for the
+	// server: for the response's headers, for the server to take more of the
+	// request's body, and in a Read of the response's body, whatever its method
+	// and status. What stalls counts as a lost connection: it is sent again, or
+	// resumed, where that is possible, and fails with a timeout error where
+	// not. Default off.
+	StallTimeout time.Duration
+
+	// MinThroughput is the least bytes per second that a response's body has to
+	// bring while it is being read, averaged over StallTimeout, or over 30 s
+	// where that is off; less is a stall. Default off.
+	MinThroughput int64
 
 	// Elapsed bounds the time from the first send to the start of the last
 	// retry: no retry starts later. Default off.
@@ -117,6 +132,30 @@ type Rule struct {
 	// Transport together. Negative turns buffering off.
 	BufferBody int64
 
+	// SpoolBody is how many bytes of such a body may go to a temporary file once
+	// BufferBody is full, so that uploads from a pipe can be sent again. The
+	// file, in plain, goes when the request is over. Where the disk has no
+	// room, the request is committed to the attempt under way. Default off; at
+	// most 1 TiB.
+	SpoolBody int64
+
+	// Resumes is how often in a row, without 64 KiB of progress in between, a
+	// response's body that is cut is continued by a further request. That is
+	// done for a GET without a body of its own whose answer has a strong ETag
+	// or, without any ETag, a Last-Modified a minute or more before its Date
+	// (RFC 9110 §8.8.2.2, §13.1.5, §14.2), and not where Attempts is 1 or off.
+	// A reconnect after progress is a new request; one without is a retry, for
+	// which everything here applies. Default 5. Negative turns resuming off. A
+	// base transport that delivers other bytes than the server's, decrypted
+	// ones for instance, has to set Response.Uncompressed or remove the
+	// validator.
+	Resumes int
+
+	// ResumeSkip allows a server that answers a reconnect with everything again,
+	// under the same validator, and is how many bytes may be read and thrown
+	// away to get to where the body was cut. Default off.
+	ResumeSkip int64
+
 	// AttemptHeader names a request header that tells the server which resend
 	// this is: "1" on the second send, absent on the first. Default none; "-"
 	// turns an inherited one off.
@@ -124,8 +163,8 @@ type Rule struct {
 }
 
 // Defaults returns the full default rule, which every other is merged over at
-// last. Its zero fields (AttemptTimeout, Elapsed, Rate, Burst, AttemptHeader)
-// are off; Scope is the transport's own.
+// last. Its zero fields (AttemptTimeout, StallTimeout, MinThroughput, Elapsed,
+// Rate, Burst, SpoolBody, ResumeSkip, AttemptHeader) are off; Scope is the transport's own.
 func Defaults() Rule {
 	return Rule{
 		Attempts:      6,
@@ -142,6 +181,7 @@ func Defaults() Rule {
 		Gate:          Gate{Mode: GateOff},
 		Hedge:         NoHedge(),
 		BufferBody:    1 << 20,
+		Resumes:       5,
 	}
 }
 
@@ -195,6 +235,12 @@ func (r Rule) Validate() error {
 	r.Hedge.check(&bad)
 	if r.BufferBody > maxBufferBody {
 		bad.add("BufferBody", r.BufferBody, "is more than 64 MiB (%d bytes)", maxBufferBody)
+	}
+	if r.SpoolBody > maxSpoolBody {
+		bad.add("SpoolBody", r.SpoolBody, "is more than 1 TiB (%d bytes)", int64(maxSpoolBody))
+	}
+	if r.Resumes > maxResumes {
+		bad.add("Resumes", r.Resumes, "is more than %d reconnects", maxResumes)
 	}
 	if reason := badAttemptHeader(r.AttemptHeader); reason != "" {
 		bad.add("AttemptHeader", r.AttemptHeader, "%s", reason)

@@ -124,7 +124,7 @@ func TestDefaults(t *testing.T) {
 		"{Attempts: 6, Backoff: Google{}, Classify: func, Hint: func, Idempotent: func, "+
 			"MaxRetryAfter: 1m0s, Excess: stop, RateMode: fixed, "+
 			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s, Burst: 30}, Cooldown: on, Pacing: off, "+
-			"Gate: Gate{Mode: off}, Hedge: Hedge{After: off}, BufferBody: 1048576}",
+			"Gate: Gate{Mode: off}, Hedge: Hedge{After: off}, BufferBody: 1048576, Resumes: 5}",
 		d.String())
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
 	post, _ := http.NewRequest(http.MethodPost, "http://a.test/", strings.NewReader("x"))

@@ -57,13 +57,13 @@ func (x *exchange) leg(body io.ReadCloser) leg {
 // send sends the caller's own request, untouched, at the first attempt, unless
 // its body is lent or the attempt is timed.
 func (l *leg) send() (resp *http.Response, err error) {
-	if l.number == 1 && l.body == nil && l.rule.AttemptTimeout <= 0 && !l.inside {
+	if l.number == 1 && l.body == nil && !timed(l.rule) && !l.inside {
 		defer func() { l.flight.landed(l.ctx, l.req, resp, err) }() // also when the base panics
 		return checkAnswer(l.base.RoundTrip(l.req))
 	}
 	ctx, timer := l.ctx, (*attemptTimer)(nil)
-	if d := l.rule.AttemptTimeout; d > 0 {
-		ctx, timer = startAttempt(ctx, d, upgrades(l.req))
+	if timed(l.rule) {
+		ctx, timer = startAttempt(ctx, l.rule, upgrades(l.req))
 	}
 	return l.sendCopy(ctx, timer)
 }
@@ -133,30 +133,39 @@ func upgrades(req *http.Request) bool {
 	return req.Method == http.MethodConnect || req.Header.Get("Upgrade") != ""
 }
 
+func stallLimitsOf(r *policy.Rule) stallLimits {
+	return stallLimits{quiet: r.StallTimeout, rate: r.MinThroughput}
+}
+
+// timed reports whether attempts need a context of their own.
+func timed(r *policy.Rule) bool { return r.AttemptTimeout > 0 || stallLimitsOf(r).on() }
+
 // An attemptTimer bounds an attempt from its start to the first read of the
-// request's body and from the body's end to the response's headers. A nil
-// timer does nothing.
+// request's body and from the body's end to the response's headers; for stalls
+// also the time between two Reads of the body. A nil timer does nothing.
 type attemptTimer struct {
-	after  time.Duration
+	after  time.Duration // not positive: off
+	stall  stallLimits
 	cancel context.CancelCauseFunc
 	unlink func() bool // not nil: the attempt does not inherit the caller's end, but is told
 
 	mu      sync.Mutex // guards all below
 	timer   *time.Timer
 	due     time.Time
-	sending bool // the request's body is being sent
-	ended   bool // there was an answer or an error
-	over    bool // the answer's body has ended
+	cause   error // what fire says
+	sending bool  // the request's body is being sent
+	between bool  // between two Reads of it, where stalls count
+	ended   bool  // there was an answer or an error
+	over    bool  // the answer's body has ended
 	fired   bool
 }
 
-// startAttempt returns the attempt's context; d not positive is no timeout, only
-// a context of its own. A context made by WithCancel
-// must be cancelled, or its parent keeps it; one whose connection goes over to
+// startAttempt returns the attempt's context; without a timeout in the rule it is
+// only a context of its own. A context made by WithCancel must be cancelled, or its parent keeps it; one whose connection goes over to
 // the caller (101, CONNECT) must not be. So for requests that ask for that, it
 // is made apart from its parent and linked to it, until the answer.
-func startAttempt(parent context.Context, d time.Duration, detached bool) (context.Context, *attemptTimer) {
-	a := &attemptTimer{after: d, due: time.Now().Add(d)}
+func startAttempt(parent context.Context, r *policy.Rule, detached bool) (context.Context, *attemptTimer) {
+	a := &attemptTimer{after: r.AttemptTimeout, stall: stallLimitsOf(r)}
 	from := parent
 	if detached {
 		from = context.WithoutCancel(parent)
@@ -166,12 +175,27 @@ func startAttempt(parent context.Context, d time.Duration, detached bool) (conte
 	if detached {
 		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	}
-	if d > 0 {
-		a.mu.Lock()
-		a.timer = time.AfterFunc(d, a.fire)
-		a.mu.Unlock()
-	}
+	a.mu.Lock()
+	a.arm()
+	a.mu.Unlock()
 	return ctx, a
+}
+
+// arm sets the timer for what comes next. Called with mu held.
+func (a *attemptTimer) arm() {
+	d, cause := a.after, error(&attemptTimeout{after: a.after})
+	if q := a.stall.quiet; q > 0 && (a.between || d <= 0 || q < d) {
+		d, cause = q, &stallError{after: q}
+	}
+	if d <= 0 {
+		return
+	}
+	a.due, a.cause = time.Now().Add(d), cause
+	if a.timer == nil {
+		a.timer = time.AfterFunc(d, a.fire)
+	} else {
+		a.timer.Reset(d)
+	}
 }
 
 // abandon ends the attempt because nobody needs its answer any more.
@@ -181,20 +205,31 @@ func (a *attemptTimer) fire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// The timer may have been set anew while this call waited for the lock.
-	if a.ended || a.sending || time.Until(a.due) > 0 {
+	if a.ended || a.sending && !a.between || time.Until(a.due) > 0 {
 		return
 	}
 	a.fired = true
-	a.cancel(&attemptTimeout{after: a.after})
+	a.cancel(a.cause)
 }
 
 // pause is told that the request's body is being sent.
 func (a *attemptTimer) pause() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.sending = true
+	a.sending, a.between = true, false
 	if !a.ended && a.timer != nil {
 		a.timer.Stop()
+	}
+}
+
+// sent is told, where stalls count, that the base transport has a piece of the
+// body and is to come back for the next one.
+func (a *attemptTimer) sent() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sending && !a.ended {
+		a.between = true
+		a.arm()
 	}
 }
 
@@ -207,9 +242,9 @@ func (a *attemptTimer) resume() {
 		return
 	case a.over:
 		a.release()
-	case !a.ended && a.timer != nil:
-		a.due = time.Now().Add(a.after)
-		a.timer.Reset(a.after)
+	case !a.ended:
+		a.between = false
+		a.arm()
 	}
 	a.sending = false
 }
@@ -252,13 +287,17 @@ type timedBody struct {
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
-	if !b.begun {
+	stall := b.timer.stall.quiet > 0
+	if !b.begun || stall {
 		b.begun = true
-		b.timer.pause()
+		b.timer.pause() // what the caller's reader takes is not the server's fault
 	}
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	switch {
+	case err != nil:
 		b.timer.resume()
+	case stall:
+		b.timer.sent()
 	}
 	return n, err
 }
@@ -280,14 +319,14 @@ func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http
 	if a.timer != nil {
 		a.timer.Stop()
 	}
-	fired := a.fired
+	fired, cause := a.fired, a.cause
 	a.mu.Unlock()
 	switch {
 	case fired && resp != nil && resp.Body != nil: // it came too late: its body is cut off
 		_ = resp.Body.Close()
 		fallthrough
 	case fired:
-		resp, err = nil, &attemptTimeout{after: a.after}
+		resp, err = nil, cause
 		if caller.Err() != nil {
 			err = contextErr(caller)
 		}
@@ -305,6 +344,9 @@ func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http
 		}
 	default:
 		resp.Body = &attemptBody{ReadCloser: resp.Body, timer: a}
+		if a.stall.on() {
+			resp.Body = watched(resp.Body, a.stall, caller, a.cancel)
+		}
 	}
 	return resp, err
 }

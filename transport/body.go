@@ -49,6 +49,14 @@ func newPayload(req *http.Request, limit int64, pool *bufferPool) payload {
 	return payload{source: s}
 }
 
+// spool lets what goes beyond the limit of a kept body go to a file in dir, up
+// to limit bytes; not positive is off.
+func (p *payload) spool(limit int64, dir string) {
+	if p.source != nil && p.source.seeker == nil && limit > 0 {
+		p.source.spool = &spool{dir: dir, limit: limit}
+	}
+}
+
 // replayable reports whether the body can be produced again as far as is known
 // now; rewind has the last word.
 func (p *payload) replayable() bool {
@@ -103,7 +111,8 @@ const maxBusy = time.Second
 
 // A source owns a body that cannot be made anew, and lends it to one view at a
 // time. A seekable body is sought back to where it was handed over; of any
-// other, what is read is kept, up to a limit.
+// other, what is read is kept, up to a limit: first in memory, then, where the
+// rule allows it, in a file.
 //
 // The base transport's habits make the rules. HTTP/1 may sit in a Read for
 // ever after an early answer, and HTTP/2 closes from another goroutine during a
@@ -114,11 +123,13 @@ type source struct {
 	body   io.ReadCloser
 	seeker io.Seeker // nil: what is read is kept
 	start  int64     // where a seekable body was handed over
-	limit  int64     // how many bytes may be kept
+	limit  int64     // how many bytes may be kept in memory
 	pool   *bufferPool
+	spool  *spool // takes what memory does not; nil: nothing does
 
-	mu       sync.Mutex    // guards all below; not held during a Read of body
+	mu       sync.Mutex    // guards all below; not held during a Read of body or while the disk is at work
 	kept     buffer        // what was read, while it can all be kept
+	spooled  int64         // how much of it, after kept, is in the spool
 	end      error         // how the body ended, once it did
 	lent     *view         // the attempt that may read
 	reading  chan struct{} // not nil during a Read of body; closed when it ends
@@ -149,27 +160,39 @@ func (v *view) Read(p []byte) (int, error) {
 	s := v.s
 	for {
 		s.mu.Lock()
-		n, running, ready, err := v.readKept(p)
-		if ready {
+		n, next, err := v.readKept(p)
+		switch next {
+		case stepDone:
 			s.mu.Unlock()
 			return n, err
+		case stepWait:
+			running := s.reading
+			s.mu.Unlock()
+			<-running
+		case stepSpool:
+			p, at := p[:n], v.at-s.kept.size
+			s.mu.Unlock()
+			return v.readSpool(p, at)
+		case stepBody:
+			over := make(chan struct{})
+			s.reading, s.touched = over, true
+			s.mu.Unlock()
+			return v.readBody(p, over)
 		}
-		if running == nil {
-			break
-		}
-		s.mu.Unlock()
-		<-running
 	}
-	done := make(chan struct{})
-	s.reading, s.touched = done, true
-	s.mu.Unlock()
+}
 
-	n, err := 0, error(nil)
+// readBody reads the body itself. Until over is closed nobody else does, and so
+// nobody else adds to what is kept.
+func (v *view) readBody(p []byte, over chan struct{}) (n int, err error) {
+	s := v.s
 	defer func() { // also when the caller's Read panics
+		rest := s.keep(p[:n])
+		spooled := len(rest) == 0 || s.spool.add(rest)
 		s.mu.Lock()
-		s.note(v, p[:n], err)
+		s.note(v, n, len(rest), spooled, err)
 		s.mu.Unlock()
-		close(done)
+		close(over)
 	}()
 	n, err = s.body.Read(p)
 	if n < 0 || n > len(p) {
@@ -178,51 +201,114 @@ func (v *view) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readKept reads without touching the body, where that is possible; running is
-// the Read of the body that must end first. Called with s.mu held.
-func (v *view) readKept(p []byte) (n int, running chan struct{}, ready bool, err error) {
+// readSpool reads a part that is in the file.
+func (v *view) readSpool(p []byte, at int64) (int, error) {
 	s := v.s
-	switch {
+	n, err := s.spool.readAt(p, at)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		// What comes next in the body does not belong here: this is the end,
+		// and not a clean one, for this attempt and any other.
+		err = fmt.Errorf("transport: the spooled request body: %w", err)
+		s.lost, s.end = true, err
+		s.dropKept()
+		return 0, err
+	}
+	v.at += int64(n)
+	if s.lent == v { // an old view's late Read says nothing of the one at work
+		s.settle(v)
+	}
+	return n, nil
+}
+
+// A step is what a Read of a view has to do.
+type step uint8
+
+const (
+	stepDone  step = iota // n and err are the result
+	stepWait              // a Read of the body must end first
+	stepSpool             // read n bytes of the spool
+	stepBody
+)
+
+// readKept reads without touching the body or the disk, where that is possible,
+// and else says what to do. Called with s.mu held.
+func (v *view) readKept(p []byte) (n int, next step, err error) {
+	s := v.s
+	switch size := s.kept.size + s.spooled; {
 	case v.closed || s.lent != v:
-		return 0, nil, true, errBodyLent
+		return 0, stepDone, errBodyLent
 	case len(p) == 0:
-		return 0, nil, true, nil
+		return 0, stepDone, nil
 	case v.at < s.kept.size:
 		n = s.kept.readAt(p, v.at)
 		v.at += int64(n)
 		s.settle(v)
-		return n, nil, true, nil
+		return n, stepDone, nil
+	case v.at < size:
+		return int(min(int64(len(p)), size-v.at)), stepSpool, nil
 	case s.end != nil:
-		return 0, nil, true, s.end
-	case s.reading == nil && s.wanted:
-		return 0, nil, true, errBodyLent // rewind is about to take it back
+		return 0, stepDone, s.end
+	case s.reading != nil:
+		return 0, stepWait, nil
+	case s.wanted:
+		return 0, stepDone, errBodyLent // rewind is about to take it back
 	}
-	return 0, s.reading, false, nil
+	return 0, stepBody, nil
 }
 
-// note takes in what a Read of the body returned. Called with s.mu held.
-func (s *source) note(v *view, p []byte, err error) {
+// keep keeps in memory what it can of what was read, and returns what is left
+// for the spool. Where there is no spool, that is lost.
+func (s *source) keep(p []byte) (rest []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seeker != nil || s.lost || s.finished || len(p) == 0 {
+		return nil
+	}
+	before := s.kept.size
+	if s.spooled == 0 {
+		room := min(max(s.limit-before, 0), int64(len(p)))
+		s.kept.append(p[:room], s.limit, s.pool) // of which the pool may refuse a part
+	}
+	rest = p[s.kept.size-before:]
+	if len(rest) > 0 && s.spool == nil {
+		s.lost = true
+		return nil
+	}
+	return rest
+}
+
+// note takes in what a Read of the body returned, after keep; rest bytes of it
+// went to the spool, if spooled. Called with s.mu held.
+func (s *source) note(v *view, n, rest int, spooled bool, err error) {
 	s.reading = nil
 	if err != nil && s.end == nil {
 		s.end = err
 		s.lost = s.lost || !errors.Is(err, io.EOF)
 	}
-	v.at += int64(len(p))
-	switch {
-	case s.seeker != nil || s.lost || s.finished || len(p) == 0:
-	case s.kept.size+int64(len(p)) > s.limit || !s.kept.append(p, s.limit, s.pool):
+	v.at += int64(n)
+	if spooled {
+		s.spooled += int64(rest)
+	} else {
 		s.lost = true
 	}
 	if s.lost {
-		s.kept.drop(s.pool) // a view reads the body only past all that is kept
+		s.dropKept() // a view reads the body only past all that is kept
 	}
 	s.settle(v)
 }
 
-// settle gives the memory back once nobody can need it. Called with s.mu held.
+func (s *source) dropKept() {
+	s.kept.drop(s.pool)
+	s.spool.drop()
+	s.spooled = 0
+}
+
+// settle gives memory and file back once nobody can need them. Called with s.mu held.
 func (s *source) settle(v *view) {
-	if s.finished && (v == nil || v.closed || v.at >= s.kept.size) {
-		s.kept.drop(s.pool)
+	if s.finished && (v == nil || v.closed || v.at >= s.kept.size+s.spooled) {
+		s.dropKept()
 	}
 }
 

@@ -60,6 +60,15 @@ const (
 	Hedged
 	// Outrun: another send of the same request was answered first.
 	Outrun
+	// Resume: the response's body was cut after Event.Offset bytes, and is
+	// continued from there by a further request after Wait.
+	Resume
+	// Resumes: the body was cut more than Rule.Resumes times in a row without
+	// progress.
+	Resumes
+	// Mismatch: what a reconnect brought is not the rest of the same
+	// representation, so the body ends where it was cut.
+	Mismatch
 )
 
 var reasonNames = [...]string{
@@ -82,6 +91,9 @@ var reasonNames = [...]string{
 	GateFull:      "gate full",
 	Hedged:        "hedged",
 	Outrun:        "outrun",
+	Resume:        "resume",
+	Resumes:       "resumes",
+	Mismatch:      "mismatch",
 }
 
 // String returns the reason in a few words.
@@ -98,7 +110,7 @@ func (r Reason) String() string {
 // mark, since the outer rule may know better what is idempotent or replayable.
 func (r Reason) limit() bool {
 	switch r {
-	case Attempts, Elapsed, Deadline, MaxRetryAfter, BackoffStop, Cooldown, Budget, GateFull:
+	case Attempts, Elapsed, Deadline, MaxRetryAfter, BackoffStop, Cooldown, Budget, GateFull, Resumes:
 		return true
 	}
 	return false

@@ -29,6 +29,7 @@
 //	loop.go       RoundTrip and the loop
 //	admit.go      may this attempt go now?
 //	body.go       can the request's body be produced again, and how?
+//	spool.go      where is it kept when it is too large for memory?
 //	attempt.go    one send, and its timeout
 //	hedge.go      when is a request sent a second time, and whose answer counts?
 //	flight.go     a place in flight; what an outcome says about the host
@@ -37,6 +38,11 @@
 //	trace.go      what they are told
 //	drain.go      how a response is given up
 //	error.go      what the caller gets
+//	resume.go     what becomes of a response's body that is cut?
+//	resume_check.go  is an answer the rest of it? With contentrange.go and digest.go
+//	resume_loop.go   how the rest is sent for
+//	resume_error.go  what the reader of a cut body gets
+//	stall.go      when is a silent connection taken for a lost one?
 //	snapshot.go   what is known of the hosts?
 //
 // # How the limits of a host act together
@@ -77,6 +83,16 @@
 // what is sent is kept, up to Rule.BufferBody; past that the request is
 // committed to the attempt under way. Nothing is read ahead. Uploaders that
 // send large parts without GetBody want a BufferBody of a part's size.
+//
+// # Response bodies
+//
+// A GET whose answer has a strong ETag, or else a strong Last-Modified, is not
+// over with the headers: when its body is cut, the rest is asked for by Range
+// and If-Range, and the reader notices nothing. Only an answer that provably is
+// the rest of the same representation is used; with any other the body ends
+// with the error of the cut, in a [ResumeError]. Length and digest (RFC 9530)
+// are checked on the way ([IntegrityError]). Rule.StallTimeout takes a silent
+// connection for a cut one.
 //
 // # What is not counted here
 //

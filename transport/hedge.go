@@ -45,7 +45,7 @@ const (
 func (l leg) start(done chan<- *runner) *runner {
 	l.beside = true
 	r := &runner{leg: l}
-	ctx, timer := startAttempt(l.ctx, l.rule.AttemptTimeout, upgrades(l.req))
+	ctx, timer := startAttempt(l.ctx, l.rule, upgrades(l.req))
 	r.timer = timer
 	go func() {
 		defer func() {

@@ -43,7 +43,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := checkAnswer(t.base.RoundTrip(req))
 	verdict := rule.classify(classify.Outcome{Request: req, Response: resp, Err: err})
 	if err == nil && !retryable(verdict) && h.Quiet() {
-		return resp, nil
+		return t.resuming(req, rule, series{sent: 1}, resp), nil
 	}
 	x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: rule}
 	return x.runAfter(resp, err)
@@ -73,6 +73,8 @@ type exchange struct {
 	prev     time.Duration // the last back-off value
 	start    time.Time     // read only where the rule bounds the elapsed time
 	history  []Attempt     // empty at a success on the first try
+	part     bool          // this goes on with a response's body that was cut
+	offset   int64         // from here
 	reserved bool          // the budget gave a retry that is not sent yet
 
 	flight    *flight       // the attempt's place at the gate, nil without one
@@ -142,6 +144,7 @@ func (x *exchange) goOn(resp *http.Response, err error) (*http.Response, error) 
 func (x *exchange) begin() {
 	if x.req.Body != nil && !x.single() {
 		x.payload = newPayload(x.req, x.rule.rule.BufferBody, &x.t.kept)
+		x.payload.spool(x.rule.rule.SpoolBody, x.t.spool)
 	}
 }
 
@@ -299,7 +302,7 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 	case err == nil && d.reason.told():
 		return marked(resp, x.req, d.reason, x.history), nil
 	case err == nil:
-		return resp, nil // what a Transport below marked keeps its mark
+		return x.resuming(resp), nil // what a Transport below marked keeps its mark
 	case d.ended != nil:
 		return nil, x.newError(d.reason, d.ended)
 	case x.sent == 1 && !d.reason.limit():

@@ -48,6 +48,7 @@ func (x *exchange) trace(resp *http.Response, d *decision) {
 		Request:  x.req,
 		Host:     x.state.Key().String(),
 		Response: resp,
+		Offset:   x.offset,
 		Reason:   d.reason,
 	}
 	for _, t := range [...]*Trace{own, asked} {
@@ -63,6 +64,10 @@ func (x *exchange) line(d *decision) (slog.Level, string) {
 	switch {
 	case d.reason == Retry:
 		return slog.LevelInfo, "retry"
+	case d.reason == Resume:
+		return slog.LevelInfo, "resume"
+	case d.reason == Resumes, d.reason == Mismatch:
+		return slog.LevelWarn, "not resumed"
 	case d.reason == Hedged:
 		return slog.LevelInfo, "hedged"
 	case d.reason == Outrun:
@@ -100,7 +105,10 @@ func (x *exchange) log(d *decision) {
 	if d.Err != nil {
 		attrs = append(attrs, slog.String("error", safeText(d.Err)))
 	}
-	if d.reason == Retry {
+	if x.offset > 0 {
+		attrs = append(attrs, slog.Int64("offset", x.offset))
+	}
+	if d.reason == Retry || d.reason == Resume {
 		attrs = append(attrs, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
 	}
 	x.t.logger.LogAttrs(x.ctx, level, msg, attrs...)

@@ -139,7 +139,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	}
 	r.limited = r.rate || r.pacing || r.gate || r.hedge
 	own := !sameFunc(rule.Classify, classify.Default)
-	r.light = !own && !r.limited && rule.AttemptTimeout <= 0 && rule.Elapsed <= 0
+	r.light = !own && !r.limited && !timed(&rule) && rule.Elapsed <= 0
 	if own {
 		r.classify = classify.First(rule.Classify, classify.Default)
 	}

@@ -16,7 +16,9 @@ import (
 type Trace struct {
 	// Event is called once after each attempt, when it is decided what comes
 	// next and before a wait begins, and once for a request that is refused
-	// without being sent.
+	// without being sent. When a response's body is cut and resumed, it is
+	// called for the cut ([Resume]) and for each attempt to continue, from the
+	// goroutine that reads the body.
 	Event func(Event)
 }
 
@@ -32,6 +34,10 @@ type Event struct {
 	// Response is the answer, nil where Err is set. Its header may be read,
 	// its body not.
 	Response *http.Response
+	// Offset is, where a response's body was cut, how far the reader was, in
+	// bytes of the representation; and in the events of the attempts to
+	// continue it, from where. 0 everywhere else.
+	Offset int64
 	// Reason says what is done and why: [Retry], or why there is no further
 	// attempt.
 	Reason Reason

@@ -38,6 +38,11 @@ type Config struct {
 	// dot make no difference; two patterns that mean the same are an error.
 	Hosts map[string]policy.Rule
 
+	// SpoolDir is the directory of the temporary files of Rule.SpoolBody.
+	// Default: os.TempDir(). A disk, not memory, should be behind it. Where no
+	// file can be made in it, bodies are kept in memory only.
+	SpoolDir string
+
 	// Trace is told what happens to every request. Default: nobody.
 	Trace *Trace
 
@@ -58,6 +63,7 @@ type Transport struct {
 	rules  atomic.Pointer[ruleset]
 	hosts  *host.Table[resolved]
 	kept   bufferPool
+	spool  string
 	trace  *Trace
 	logger *slog.Logger
 
@@ -75,6 +81,7 @@ func New(c Config) (*Transport, error) {
 	t := &Transport{
 		base:   c.Base,
 		hosts:  host.NewTable[resolved](host.MaxHosts),
+		spool:  c.SpoolDir,
 		logger: c.Logger,
 		epoch:  time.Now(),
 		seed:   maphash.MakeSeed(),

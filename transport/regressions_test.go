@@ -1,0 +1,568 @@
+// What holds where one limit meets another, a hedge meets a limit, or a
+// function of the caller's panics?
+
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// takes is a server that answers 200 after a time, and stops working when the
+// client leaves.
+func takes(d time.Duration) answer {
+	return func(req *http.Request) (*http.Response, error) {
+		if err := pause(req, d); err != nil {
+			return nil, err
+		}
+		return status(200)(req)
+	}
+}
+
+// An answer without a body makes the gate grow as one with a body does.
+func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
+	for name, a := range map[string]answer{"without": empty(200), "with": status(200)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1}},
+					newOrigin(deafly(10*time.Millisecond, a)))
+				together(50, func(int) {
+					for range 20 {
+						_, err := send(t, tr, http.MethodGet, "http://h.test/")
+						assert.NoError(t, err)
+					}
+				})
+				assert.Greater(t, stateOf(t, tr).Gate, 20)
+			})
+		})
+	}
+}
+
+// When a function of the caller's panics, the answer at hand is closed and its place is free.
+func TestFunctionThatPanicsClosesTheAnswer(t *testing.T) {
+	gate := policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}
+	rows := map[string]Config{
+		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Verdict { panic("own") }}},
+		"hint":       {Rule: policy.Rule{Hint: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
+		"idempotent": {Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}},
+		"trace":      {Trace: &Trace{Event: func(Event) { panic("own") }}},
+	}
+	for name, c := range rows {
+		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Gate: gate}} {
+			t.Run(name+", "+limits, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					own, b := c, oneShot("answer")
+					own.Rule = rule.Or(c.Rule)
+					tr := over(t, own, rt(func(req *http.Request) (*http.Response, error) {
+						return response(req, 503, b), nil
+					}))
+					assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
+					assert.Equal(t, 1, b.closed())
+					s := stateOf(t, tr)
+					assert.Zero(t, s.Flying)
+					assert.Zero(t, s.InFlight)
+				})
+			})
+		}
+	}
+}
+
+// A panic of the base transport in a hedged request is the caller's, as it would be without a hedge.
+func TestBaseThatPanicsInARace(t *testing.T) {
+	panics := func(*http.Request) (*http.Response, error) { panic("base") }
+	rows := map[string][]answer{
+		"the first, alone":            {panics},
+		"the first, beside a second":  {deafly(2*time.Second, panics), hangs},
+		"the second":                  {hangs, panics},
+		"the second, after a failure": {deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)},
+	}
+	for name, answers := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := over(t, Config{Rule: policy.Rule{
+					Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
+				}}, script(answers...))
+				assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
+				synctest.Wait()
+				assert.Zero(t, stateOf(t, tr).Flying)
+			})
+		})
+	}
+}
+
+// A trace that panics when a request is hedged ends both sends, and no place is held.
+func TestTraceThatPanicsAtAHedgeEndsBothSends(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var contexts []context.Context
+		tr := over(t, Config{
+			Rule:  policy.Rule{Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5}},
+			Trace: &Trace{Event: func(Event) { panic("hook") }},
+		}, rt(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			contexts = append(contexts, req.Context())
+			mu.Unlock()
+			return takes(10 * time.Second)(req)
+		}))
+		assert.PanicsWithValue(t, "hook", func() { _, _ = get(t, tr, t.Context()) })
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Len(t, contexts, 2)
+		for _, ctx := range contexts {
+			assert.ErrorIs(t, ctx.Err(), context.Canceled)
+		}
+		s := stateOf(t, tr)
+		assert.Zero(t, s.Flying)
+		assert.Zero(t, s.InFlight)
+	})
+}
+
+// A base transport that panics before it has closed a body that is kept for resends leaves none open.
+func TestBaseThatPanicsWithALentBody(t *testing.T) {
+	b := oneShot("text")
+	tr := over(t, Config{Rule: quick}, rt(func(*http.Request) (*http.Response, error) { panic("base") }))
+	req := newRequest(t, http.MethodPut, "http://h.test/", b)
+	assert.PanicsWithValue(t, "base", func() { _, _ = tr.RoundTrip(req) })
+	assert.Equal(t, 1, b.closed())
+}
+
+// A 429 to a hedge whose answer does not count holds the scope all the same.
+func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
+			script(takes(3*time.Second), status(429, "Retry-After: 30")))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			code, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+			assert.Equal(t, 200, code)
+		}()
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 1, stateOf(t, tr).HeldScopes)
+		<-done
+	})
+}
+
+// A send that another one outran is not logged as giving up.
+func TestLogOfAHedge(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var out bytes.Buffer
+		tr := over(t, Config{
+			Rule:   policy.Rule{Hedge: policy.Hedge{After: time.Second}},
+			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		}, script(hangs, status(200)))
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Contains(t, out.String(), "msg=hedged")
+		assert.Contains(t, out.String(), "msg=outrun")
+		assert.NotContains(t, out.String(), "level=WARN")
+	})
+}
+
+// The longest wait that can be asked for is waited for: jitter does not make it overflow.
+func TestEndlessHint(t *testing.T) {
+	for _, u := range []float64{0, 0.5, 0.999} {
+		reason, wait := decide(facts{
+			verdict: classify.Refused, replayable: true, sent: 1, attempts: 6,
+			hint: math.MaxInt64, hinted: true, maxRetryAfter: -1, u: u,
+		})
+		assert.Equal(t, Retry, reason)
+		assert.EqualValues(t, math.MaxInt64, wait)
+	}
+	bubble(t, func(t *testing.T) {
+		base := script(status(429))
+		tr := over(t, Config{Rule: policy.Rule{
+			Excess: policy.ExcessWait, Cooldown: policy.Off,
+			Hint: func(classify.Outcome) (time.Duration, bool) { return math.MaxInt64, true },
+		}}, base)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Hour, cancel)
+		start := time.Now()
+		_, err := get(t, tr, ctx)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, time.Hour, time.Since(start))
+		assert.Equal(t, 1, base.sends())
+	})
+}
+
+// Elapsed counts from the first send, and not from a wait before it.
+func TestElapsedCountsFromTheFirstSend(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(429, "Retry-After: 10"), status(503), status(200))
+		tr := over(t, Config{Rule: policy.Rule{Elapsed: 5 * time.Second}.Or(exact)}, base)
+		resp, err := get(t, tr, Once(t.Context())) // begins a hold
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		start := time.Now()
+		code, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, 200, code)
+		assert.Greater(t, time.Since(start), 10*time.Second)
+		assert.Equal(t, 3, base.sends())
+	})
+}
+
+// Elapsed bounds a retry's wait at the gate, too.
+func TestElapsedAtTheGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := newOrigin(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Path == "/long" {
+				return takes(time.Minute)(req)
+			}
+			return status(503)(req)
+		})
+		rule := policy.Rule{Elapsed: 5 * time.Second, Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}
+		tr := over(t, Config{Rule: rule.Or(exact)}, base)
+		done := make(chan struct{})
+		time.AfterFunc(500*time.Millisecond, func() { // takes the place during the back-off
+			defer close(done)
+			_, err := send(t, tr, http.MethodGet, "http://h.test/long")
+			assert.NoError(t, err)
+		})
+		_, err := get(t, tr, t.Context())
+		assert.LessOrEqual(t, time.Since(base.start), 5*time.Second+time.Millisecond)
+		e, ok := errors.AsType[*Error](err)
+		require.True(t, ok)
+		assert.Equal(t, Elapsed, e.Reason)
+		<-done
+		time.Sleep(time.Minute)
+		assert.Equal(t, 2, base.sends())
+		assert.Zero(t, stateOf(t, tr).Waiting)
+	})
+}
+
+// Every body that GetBody made is closed, also where the hedge it was for is not sent.
+func TestBodiesOfHedgesAreClosed(t *testing.T) {
+	rows := map[string]struct {
+		rule   policy.Rule
+		hedged bool
+	}{
+		"sent":      {hedged: true},
+		"gate full": {rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}},
+		"rate used": {rule: policy.Rule{Rate: 0.1, Burst: 1}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(row.rule).Or(exact)},
+					script(deafly(3*time.Second, status(503)), status(200)))
+				first, made := oneShot("text"), []*body(nil)
+				req := newRequest(t, http.MethodPut, "http://h.test/", first)
+				req.GetBody = func() (io.ReadCloser, error) {
+					b := oneShot("text")
+					made = append(made, b)
+					return b, nil
+				}
+				ev := &events{}
+				resp, err := tr.RoundTrip(req.WithContext(ev.on(t.Context())))
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				time.Sleep(time.Minute) // the first send, where it was outrun, does not hear that
+				assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), Hedged))
+				assert.Equal(t, 1, first.closed())
+				for i, b := range made {
+					assert.Equal(t, 1, b.closed(), "body %d of %d", i+1, len(made))
+				}
+			})
+		})
+	}
+}
+
+// A send that was outrun shares nothing with the caller's request, which may change once the answer is closed.
+func TestOutrunSendSharesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		gone := make(chan struct{})
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
+			rt(func(req *http.Request) (*http.Response, error) {
+				if AttemptNumber(req.Context()) > 1 {
+					return status(200)(req)
+				}
+				defer close(gone)
+				<-req.Context().Done()
+				for range 1000 {
+					_, _ = req.Header.Get("X-Test"), req.URL.Path
+				}
+				return nil, req.Context().Err()
+			}))
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		_, _ = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		for range 1000 {
+			req.Header.Set("X-Test", "next")
+			req.URL.Path = "/next"
+		}
+		<-gone
+	})
+}
+
+// The caller's deadline shows as such also where the request asks for an upgrade.
+func TestDeadlineOfAnUpgrade(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{
+		"plain":           {},
+		"attempt timeout": {AttemptTimeout: time.Hour},
+		"hedge":           {Hedge: policy.Hedge{After: time.Hour}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				}))
+				_, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Upgrade: websocket").WithContext(ctx))
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		})
+	}
+}
+
+// Failures say nothing about how long answers take: after an outage of quick ones few requests are hedged.
+func TestFailuresAreNoLatencies(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var up atomic.Bool
+		base := newOrigin(func(req *http.Request) (*http.Response, error) {
+			if up.Load() {
+				return takes(10 * time.Millisecond)(req)
+			}
+			return nil, syscall.ECONNREFUSED
+		})
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 95}, Attempts: 2}.Or(quick)}, base)
+		for range 1000 {
+			_, err := get(t, tr, t.Context())
+			require.Error(t, err)
+		}
+		up.Store(true)
+		before := base.sends()
+		for range 50 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.Less(t, base.sends()-before, 60)
+	})
+}
+
+// A percentile as high as 99.9 is reached once enough answers were seen.
+func TestHedgeAfterAHighPercentile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var slow atomic.Bool
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 99.9}}},
+			rt(func(req *http.Request) (*http.Response, error) {
+				if slow.Swap(false) {
+					return takes(10 * time.Second)(req)
+				}
+				return takes(10 * time.Millisecond)(req)
+			}))
+		for range 3000 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+		}
+		slow.Store(true)
+		start := time.Now()
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Less(t, time.Since(start), time.Second)
+	})
+}
+
+// What the gate refuses takes no token of the rate, and is refused at once.
+func TestRefusedByTheGateTakesNoTokens(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		block := make(chan struct{})
+		tr := over(t, Config{Rule: policy.Rule{
+			Rate: 0.01, Burst: 5, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
+		}}, script(func(req *http.Request) (*http.Response, error) {
+			<-block
+			return empty(200)(req)
+		}, empty(200)))
+		go func() {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		}()
+		synctest.Wait()
+		start := time.Now()
+		for range 10 {
+			_, err := get(t, tr, t.Context())
+			assert.ErrorIs(t, err, ErrGateFull)
+		}
+		close(block)
+		synctest.Wait()
+		for range 4 { // the tokens that the first left
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.Equal(t, start, time.Now())
+	})
+}
+
+// Whose turn by the rate comes after its deadline is refused at once, with a gate as without.
+func TestLateTurnsAreRefusedAtOnce(t *testing.T) {
+	for name, mode := range map[string]policy.GateMode{"rate": policy.GateOff, "rate and gate": policy.GateWait} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				base := newOrigin(empty(200))
+				tr := over(t, Config{Rule: policy.Rule{Rate: 1, Burst: 1, Gate: policy.Gate{Mode: mode}}}, base)
+				ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+				defer cancel()
+				var wg sync.WaitGroup
+				for range 20 {
+					wg.Go(func() {
+						if _, err := get(t, tr, ctx); err != nil {
+							assert.ErrorIs(t, err, ErrOverDeadline)
+							assert.Zero(t, time.Since(base.start))
+						}
+					})
+					synctest.Wait() // each finds the one before it in line
+				}
+				wg.Wait()
+				assert.Equal(t, 6, base.sends(), "one per second")
+			})
+		})
+	}
+}
+
+// Update turns off in a Snapshot what it turns off for requests.
+func TestSnapshotAfterUpdate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: 10}}, script(empty(200)))
+		_, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		s := stateOf(t, tr)
+		assert.NotZero(t, s.Gate)
+		assert.Equal(t, 10., s.Rate)
+		require.NoError(t, tr.Update(policy.Rule{}, nil))
+		_, err = get(t, tr, t.Context())
+		require.NoError(t, err)
+		s = stateOf(t, tr)
+		assert.Zero(t, s.Gate)
+		assert.Zero(t, s.Rate)
+	})
+}
+
+// Update does not make a Transport that New did not make.
+func TestUpdateOfTheZeroTransport(t *testing.T) {
+	var tr Transport
+	assert.ErrorContains(t, tr.Update(policy.Rule{}, nil), "New did not make")
+	_, err := get(t, &tr, t.Context())
+	assert.ErrorContains(t, err, "New did not make")
+}
+
+// An empty method means GET, in errors and for what is sent again.
+func TestEmptyMethodIsGET(t *testing.T) {
+	base := script(fails(syscall.ECONNRESET))
+	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+	req.Method = ""
+	_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+	assert.ErrorContains(t, err, "GET http://h.test/")
+	assert.Greater(t, base.sends(), 1)
+}
+
+// An adaptive rate that is set too high finds the server's, and its burst does not bring it to the floor.
+func TestAdaptiveRateFindsTheServers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const burst, perSecond = 5., 50.
+		served, refused := 0, 0
+		tokens, last := burst, time.Now()
+		tr := over(t, Config{Rule: policy.Rule{Rate: 200, RateMode: policy.RateAdaptive, Attempts: 1}},
+			rt(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(time.Millisecond)
+				tokens = min(burst, tokens+perSecond*time.Since(last).Seconds())
+				last = time.Now()
+				if tokens < 1 {
+					refused++
+					return empty(429)(req)
+				}
+				tokens--
+				served++
+				return empty(200)(req)
+			}))
+		for start := time.Now(); time.Since(start) < 3*time.Second; {
+			_, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+		}
+		t.Logf("served %d, refused %d, the rate is %.1f/s", served, refused, stateOf(t, tr).Rate)
+		assert.Greater(t, served, 100, "of the 150 that the server would take")
+		assert.Less(t, refused, served)
+	})
+}
+
+// Hedges keep to the ramp after a hold as other sends do.
+func TestHedgesKeepToTheRamp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const each = time.Second
+		base := newOrigin(script(status(429, "Retry-After: 10"), takes(each)).RoundTrip)
+		tr := over(t, Config{Rule: policy.Rule{
+			Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.NoBudget(),
+		}}, base)
+		_, err := send(t, tr, http.MethodPost, "http://h.test/")
+		require.NoError(t, err)
+		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
+		together(20, func(int) {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		})
+		assert.GreaterOrEqual(t, base.sends(), 21)
+		followRamp(t, base.arrivals()[1:], opens, each)
+	})
+}
+
+// A 429 that the rule calls final is no sign that the host takes more: the ramp grows with time alone.
+func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := newOrigin(script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429))).RoundTrip)
+		tr := over(t, Config{Rule: policy.Rule{Classify: classify.Status(classify.Final, 429)}}, base)
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
+		together(50, func(int) {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		})
+		assert.Equal(t, 51, base.sends())
+		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if none were answered
+	})
+}
+
+// An answer of a race that would be retried is closed and gives its place back at once, however long the other send takes.
+func TestAnswerGivenUpInARaceIsClosedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := oneShot("x")
+		tr := over(t, Config{Rule: policy.Rule{
+			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
+		}}, script(deaf(time.Hour), func(req *http.Request) (*http.Response, error) { return response(req, 503, b), nil }))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			code, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+			assert.Equal(t, 200, code)
+		}()
+		time.Sleep(time.Minute)
+		assert.Equal(t, 1, b.closed())
+		assert.Equal(t, 1, stateOf(t, tr).Flying)
+		<-done
+		assert.Zero(t, stateOf(t, tr).Flying)
+	})
+}

@@ -1,0 +1,360 @@
+package transport
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var errCut = errors.New("cut")
+
+// cutBody delivers data in pieces of random length, and then err, at times with
+// the last piece.
+type cutBody struct {
+	data []byte
+	err  error
+	rand *rand.Rand
+}
+
+func (b *cutBody) Read(p []byte) (int, error) {
+	n := min(len(p), len(b.data))
+	if n > 1 {
+		n = 1 + b.rand.IntN(n)
+	}
+	n = copy(p, b.data[:n])
+	b.data = b.data[n:]
+	if len(b.data) == 0 && (n == 0 || b.rand.IntN(2) == 0) {
+		return n, b.err
+	}
+	return n, nil
+}
+
+func (b *cutBody) Close() error { return nil }
+
+// copyingBody has WriteTo, as some bases' bodies have.
+type copyingBody struct{ cutBody }
+
+func (b *copyingBody) WriteTo(w io.Writer) (int64, error) {
+	n, err := io.Copy(w, onlyReader{&b.cutBody})
+	return n, err
+}
+
+// A world is a server that holds one representation, and mixes honest answers
+// with every kind of dishonest one. It takes the place of the loop.
+type world struct {
+	truth []byte // the representation
+	other []byte // what the resource becomes
+	rand  *rand.Rand
+	from  *http.Request // the caller's
+	skips bool
+}
+
+func (w *world) lost(_ *download, err error) bool {
+	return errors.Is(err, errCut) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+func (w *world) stopped(*download, *ResumeError) {}
+
+func (w *world) again(_ *download, req *http.Request, offset int64, _ error, _ bool) (*http.Response, error) {
+	var first, last int
+	last = len(w.truth) - 1
+	_, _ = fmt.Sscanf(req.Header.Get("Range"), "bytes=%d-%d", &first, &last)
+	if req.Header.Get("If-Range") != `"v1"` || int64(first) != offset {
+		return nil, fmt.Errorf("a wrong request: %v", req.Header)
+	}
+	if first >= len(w.truth) {
+		return response(w.from, 416, w.cut(nil), fmt.Sprintf("Content-Range: bytes */%d", len(w.truth))), nil
+	}
+	return w.answer(first, last)
+}
+
+// answer answers in one of many ways.
+func (w *world) answer(first, last int) (*http.Response, error) {
+	total, data, tag, code := len(w.truth), w.truth, `"v1"`, http.StatusPartialContent
+	size := fmt.Sprint(total)
+	var header []string
+	length := int64(-2)
+	from, to := first, last+1
+	switch w.rand.IntN(24) {
+	default: // honest
+	case 0: // a part of the part
+		to = from + w.rand.IntN(to-from) + 1
+		last = to - 1
+	case 1: // everything again
+		code, from, to = 200, 0, total
+	case 2: // everything of the next version
+		code, from, to, data, tag = 200, 0, len(w.other), w.other, `"v2"`
+	case 3: // the next version
+		data, tag, to = w.other, `"v2"`, min(to, len(w.other))
+	case 4: // another start
+		first = w.rand.IntN(total)
+		from, last = first, max(last, first)
+		to = last + 1
+	case 5: // another total
+		size = fmt.Sprint(total + w.rand.IntN(3) - 1)
+	case 6:
+		size = "*"
+	case 7:
+		code = 416
+	case 8:
+		header = append(header, "Content-Type: multipart/byteranges; boundary=x")
+	case 9:
+		data, tag = w.other, `W/"v1"`
+	case 10:
+		data = w.other
+		header = append(header, "Content-Encoding: gzip")
+	case 11: // longer than promised
+		data = append(bytes.Clone(data[:to]), w.other...)
+		to = min(len(data), to+100)
+		length = -1
+	case 12:
+		return nil, errors.New("no answer")
+	case 13:
+		data, tag = w.other, ""
+	case 14:
+		length = int64(w.rand.IntN(total))
+	}
+	from, to = min(from, len(data)), min(to, len(data))
+	body := w.cut(data[min(from, to):to])
+	if code == http.StatusPartialContent {
+		header = append(header, fmt.Sprintf("Content-Range: bytes %d-%d/%s", first, last, size))
+	}
+	if tag != "" {
+		header = append(header, "ETag: "+tag)
+	}
+	resp := response(w.from, code, body, header...)
+	switch {
+	case length > -2:
+		resp.ContentLength = length
+	case w.rand.IntN(2) == 0:
+		resp.ContentLength = int64(to - min(from, to))
+	}
+	if b := inner(body); code == 200 && resp.ContentLength < 0 && b.err == io.EOF && len(b.data) < to-from {
+		b.err = errCut // an early clean end of what has no length would be the server's own word
+	}
+	return resp, nil
+}
+
+// cut makes a body that ends early or not.
+func (w *world) cut(data []byte) io.ReadCloser {
+	b := cutBody{data, io.EOF, w.rand}
+	if w.rand.IntN(3) > 0 {
+		b.data = data[:w.rand.IntN(len(data)+1)]
+		b.err = []error{errCut, io.ErrUnexpectedEOF, io.EOF}[w.rand.IntN(3)]
+	}
+	if b.err == io.EOF && len(b.data) < len(data) && w.rand.IntN(2) == 0 {
+		b.err = errCut
+	}
+	if w.rand.IntN(4) == 0 {
+		return &copyingBody{b}
+	}
+	return &b
+}
+
+// FuzzResume drives a resuming body against a world. What is read is a prefix of
+// the one true representation, or all of it; and only then it ends cleanly.
+func FuzzResume(f *testing.F) {
+	f.Add(uint64(1), uint32(1000), uint8(0))
+	f.Add(uint64(2), uint32(300_000), uint8(1))
+	f.Add(uint64(3), uint32(1), uint8(2))
+	f.Add(uint64(4), uint32(200_000), uint8(3))
+	f.Add(uint64(5), uint32(150_000), uint8(0xff))
+	f.Fuzz(drive)
+}
+
+// TestResumeRandomly is the fuzz target over many seeds, for the normal test.
+func TestResumeRandomly(t *testing.T) {
+	whole, cut := 0, 0
+	for seed := range uint64(6_000) {
+		size := uint32(rand.IntN(500) + 1)
+		if seed%50 == 0 {
+			size = 300_000
+		}
+		if finished := drive2(t, seed, size, uint8(rand.Uint32())); finished {
+			whole++
+		} else {
+			cut++
+		}
+	}
+	require.Greater(t, whole, 1500)
+	require.Greater(t, cut, 600)
+}
+
+func drive(t *testing.T, seed uint64, size uint32, flags uint8) { drive2(t, seed, size, flags) }
+
+func drive2(t *testing.T, seed uint64, size uint32, flags uint8) (finished bool) {
+	r := rand.New(rand.NewPCG(seed, uint64(size)))
+	n := int(size%400_000) + 1
+	req := getRequest(t, "http://h.test/")
+	w := &world{truth: noise(r, n), other: noise(r, n), rand: r, from: req, skips: flags&1 != 0}
+	want, code := w.truth, 200
+	header := []string{`ETag: "v1"`}
+	if flags&2 != 0 { // the caller's own range
+		first := r.IntN(n)
+		last := first + r.IntN(n-first)
+		want, code = w.truth[first:last+1], 206
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", first, last))
+		size := fmt.Sprint(n)
+		if flags&32 != 0 {
+			size = "*"
+		}
+		header = append(header, fmt.Sprintf("Content-Range: bytes %d-%d/%s", first, last, size))
+	}
+	if flags&4 != 0 && code == 200 {
+		header = append(header, "Repr-Digest: "+field256(string(w.truth)))
+	}
+	first := w.cut(want)
+	resp := response(req, code, first, header...)
+	if flags&8 != 0 {
+		resp.ContentLength = int64(len(want))
+	} else if code == 200 && clean(first) {
+		// Without a length a clean end is the end: the server's own word.
+		want = remaining(first)
+		if flags&4 != 0 {
+			resp.Header.Set("Repr-Digest", field256(string(want)))
+		}
+	}
+	limits := resumeLimits{resumes: int(flags >> 6 * 3)}
+	if w.skips {
+		limits.skip = 100_000
+	}
+	resp = resuming(w, download{req: req}, limits, resp)
+	var got bytes.Buffer
+	var err error
+	if wt, ok := resp.Body.(io.WriterTo); ok && flags&16 != 0 {
+		_, err = wt.WriteTo(&got)
+	} else {
+		_, err = got.ReadFrom(onlyReader{resp.Body})
+	}
+	require.True(t, bytes.HasPrefix(want, got.Bytes()), "seed %d: bytes that are not the representation's: %d of %d", seed, got.Len(), len(want))
+	if err == nil {
+		require.Len(t, got.Bytes(), len(want), "seed %d: a clean end too early", seed)
+	}
+	var again [1]byte
+	k, err2 := resp.Body.Read(again[:])
+	require.Zero(t, k, "bytes after the end")
+	require.Error(t, err2)
+	return err == nil
+}
+
+func noise(r *rand.Rand, n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(r.Uint32())
+	}
+	return p
+}
+
+func clean(b io.ReadCloser) bool { return inner(b).err == io.EOF }
+
+func remaining(b io.ReadCloser) []byte { return inner(b).data }
+
+func inner(b io.ReadCloser) *cutBody {
+	switch b := b.(type) {
+	case *copyingBody:
+		return &b.cutBody
+	case *cutBody:
+		return b
+	}
+	panic("another body")
+}
+
+// forged is a table of single answers to a reconnect at byte 400 of 1000.
+func TestResumeForgedAnswers(t *testing.T) {
+	truth := strings.Repeat("0123456789", 100)
+	wrong := strings.Repeat("abcdefghij", 100)
+	const tag, date = `ETag: "v1"`, "Date: Mon, 06 Jan 2025 10:00:00 GMT"
+	part := func(r string) string { return "Content-Range: " + r }
+	for _, row := range []struct {
+		name   string
+		code   int
+		body   string
+		header []string
+		length int64
+		total  int64  // what the first answer says; 0: 1000
+		flaws  string // "": it is the rest
+		change func(*http.Response)
+	}{
+		{name: "the rest", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/1000")}, length: 600},
+		{name: "the rest, in chunks", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/1000")}},
+		{name: "wrong start", code: 206, body: truth[300:], header: []string{tag, part("bytes 300-999/1000")}, flaws: "begins at 300"},
+		{name: "start after the cut", code: 206, body: truth[401:], header: []string{tag, part("bytes 401-999/1000")}, flaws: "begins at 401"},
+		{name: "from the beginning", code: 206, body: truth, header: []string{tag, part("bytes 0-999/1000")}, flaws: "begins at 0"},
+		{name: "wrong total", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1001")}, flaws: "of 1001 bytes"},
+		{name: "unknown total", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/*")}, flaws: "of unknown bytes"},
+		{name: "no Content-Range", code: 206, body: wrong[400:], header: []string{tag}, flaws: "Content-Range"},
+		{name: "broken Content-Range", code: 206, body: wrong[400:], header: []string{tag, part("bytes=400-999/1000")}, flaws: "Content-Range"},
+		{name: "two of them", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1000"), part("bytes 400-999/1000")}, flaws: "Content-Range"},
+		{name: "unsatisfied range", code: 206, body: wrong[400:], header: []string{tag, part("bytes */1000")}, flaws: "Content-Range"},
+		{name: "beyond the end", code: 206, body: wrong[400:] + "x", header: []string{tag, part("bytes 400-1000/1000")}, flaws: "Content-Range"},
+		{name: "weak tag", code: 206, body: wrong[400:], header: []string{`ETag: W/"v1"`, part("bytes 400-999/1000")}, flaws: "validator"},
+		{name: "other tag", code: 206, body: wrong[400:], header: []string{`ETag: "v2"`, part("bytes 400-999/1000")}, flaws: "validator"},
+		{name: "no tag", code: 206, body: wrong[400:], header: []string{part("bytes 400-999/1000")}, flaws: "validator"},
+		{name: "two tags", code: 206, body: wrong[400:], header: []string{tag, `ETag: "v2"`, part("bytes 400-999/1000")}, flaws: "validator"},
+		{name: "200", code: 200, body: truth, header: []string{tag}, length: 1000, flaws: "status 200"},
+		{name: "200 of another version", code: 200, body: wrong, header: []string{`ETag: "v2"`}, flaws: "status 200"},
+		{name: "204", code: 204, header: []string{tag}, flaws: "status 204"},
+		{name: "404", code: 404, body: wrong, header: []string{tag}, flaws: "status 404"},
+		{name: "416", code: 416, header: []string{tag, part("bytes */1000")}, flaws: "status 416"},
+		{name: "multipart", code: 206, body: wrong, header: []string{tag, "Content-Type: multipart/byteranges; boundary=x"}, flaws: "several parts"},
+		{name: "multipart with a range", code: 206, body: wrong, header: []string{tag, "Content-Type: Multipart/ByteRanges", part("bytes 400-999/1000")}, flaws: "several parts"},
+		{name: "gzip", code: 206, body: wrong[400:], header: []string{tag, "Content-Encoding: gzip", part("bytes 400-999/1000")}, flaws: "Content-Encoding"},
+		{name: "decompressed", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1000")}, flaws: "decompressed",
+			change: func(r *http.Response) { r.Uncompressed = true }},
+		{name: "another length", code: 206, body: truth[400:999], header: []string{tag, part("bytes 400-999/1000")}, length: 599, flaws: "of 599 bytes"},
+		{name: "another digest", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1000"), "Repr-Digest: " + field256(wrong)}, flaws: "Repr-Digest"},
+		{name: "the rest of what had no length", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/1000")}, total: -1},
+		{name: "no total at all", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/*")}, total: -1, flaws: "where the whole ends"},
+		{name: "no body", code: 206, header: []string{tag, part("bytes 400-999/1000")}, flaws: "no body",
+			change: func(r *http.Response) { r.Body = nil }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			req := getRequest(t, "http://h.test/")
+			sends := 0
+			s := onceMore(func(*http.Request) (*http.Response, error) {
+				sends++
+				resp := response(req, row.code, io.NopCloser(strings.NewReader(row.body)), append(row.header, date)...)
+				if row.length > 0 {
+					resp.ContentLength = row.length
+				}
+				if row.change != nil {
+					row.change(resp)
+				}
+				return resp, nil
+			})
+			first := response(req, 200, &cutBody{[]byte(truth[:400]), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+				tag, "Repr-Digest: "+field256(truth))
+			first.ContentLength = cmp.Or(row.total, 1000)
+			got, err := io.ReadAll(resuming(s, download{req: req}, resumeLimits{resumes: 5}, first).Body)
+			require.Equal(t, 1, sends)
+			if row.flaws == "" {
+				require.NoError(t, err)
+				require.Equal(t, truth, string(got))
+				return
+			}
+			require.Equal(t, truth[:400], string(got))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			var e *ResumeError
+			require.ErrorAs(t, err, &e)
+			require.EqualValues(t, 400, e.Offset)
+			require.ErrorContains(t, e.Cause, row.flaws)
+			require.ErrorContains(t, err, "body cut at byte 400: unexpected EOF; not resumed: the answer is not the rest: ")
+		})
+	}
+}
+
+// onceMore is a sender that is a function.
+type onceMore func(*http.Request) (*http.Response, error)
+
+func (f onceMore) lost(o *download, err error) bool { return o.req.Context().Err() == nil }
+func (f onceMore) stopped(*download, *ResumeError)  {}
+func (f onceMore) again(_ *download, req *http.Request, _ int64, _ error, _ bool) (*http.Response, error) {
+	return f(req)
+}

@@ -1,0 +1,633 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// cutter serves one text under a strong tag, and cuts its answers after as many
+// bytes as the list says; past the list it does not. A status in its place, as
+// a negative number, is answered instead.
+func cutter(text string, cuts ...int) *play {
+	p := script()
+	n := 0
+	p.answers = []answer{func(req *http.Request) (*http.Response, error) {
+		end := len(text)
+		if n < len(cuts) {
+			end = cuts[n]
+		}
+		n++
+		if end < 0 {
+			return status(-end)(req)
+		}
+		first, code := 0, 200
+		header := []string{`ETag: "v1"`}
+		if r := req.Header.Get("Range"); r != "" {
+			first, _ = strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(r, "bytes="), "-"))
+			code = 206
+			header = append(header, "Content-Range: bytes "+strconv.Itoa(first)+"-"+strconv.Itoa(len(text)-1)+"/"+strconv.Itoa(len(text)))
+		}
+		err := error(syscall.ECONNRESET)
+		end = min(first+end, len(text))
+		if end == len(text) {
+			err = io.EOF
+		}
+		resp := response(req, code, &cutBody{[]byte(text[first:end]), err, rand.New(rand.NewPCG(1, 2))}, header...)
+		resp.ContentLength = int64(len(text) - first)
+		return resp, nil
+	}}
+	return p
+}
+
+func (p *play) ranges() (all []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, req := range p.reqs {
+		all = append(all, req.Header.Get("Range")+" "+req.Header.Get("If-Range"))
+	}
+	return all
+}
+
+func TestResumeWithoutProgressIsARetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		text := strings.Repeat("x", 1000)
+		base := cutter(text, 400, 0, -503, 100)
+		seen := &events{}
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+		req = req.WithContext(seen.on(t.Context()))
+		req.Header.Set("X-Own", "1")
+		resp, err := over(t, Config{Rule: exact}, base).RoundTrip(req)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, text, string(got))
+		assert.Equal(t, (1+2+4+8)*time.Second, time.Since(start))
+		assert.Equal(t, []string{" ", `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=500- "v1"`}, base.ranges())
+		assert.Equal(t, []Reason{Final, Resume, Final, Resume, Retry, Final, Resume, Final}, seen.reasons())
+		assert.EqualValues(t, 400, seen.all[1].Offset)
+		assert.ErrorIs(t, seen.all[1].Err, syscall.ECONNRESET)
+		assert.Equal(t, time.Second, seen.all[1].Wait)
+		assert.Equal(t, http.Header{"X-Own": {"1"}}, req.Header, "the caller's request is not changed")
+		assert.Equal(t, "1", base.reqs[1].Header.Get("X-Own"))
+		assert.EqualValues(t, 1000, resp.ContentLength)
+		assert.NoError(t, resp.Body.Close())
+	})
+}
+
+// After 64 KiB a reconnect is a request of its own, and the count starts anew:
+// many more cuts than attempts, at 100 ms at most each.
+func TestResumeAfterProgressIsARequest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		text := strings.Repeat("0123456789abcdef", 4<<20/16)
+		cuts := make([]int, 50)
+		for i := range cuts {
+			cuts[i] = minProgress
+		}
+		base := cutter(text, cuts...)
+		seen := &events{}
+		tr := over(t, Config{Rule: policy.Rule{Resumes: 1, Attempts: 2, Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
+		resp, err := get(t, tr, seen.on(t.Context()))
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, text, string(got))
+		assert.Equal(t, 51, base.sends())
+		assert.LessOrEqual(t, time.Since(start), 50*resumeJitter)
+		assert.Greater(t, time.Since(start), time.Second, "there is jitter")
+		assert.Equal(t, Resume, seen.reasons()[1])
+		for _, req := range base.reqs {
+			assert.Equal(t, 1, AttemptNumber(req.Context()))
+		}
+	})
+}
+
+// The reasons for which a body stays cut.
+func TestResumeGivesUp(t *testing.T) {
+	text := strings.Repeat("x", 1000)
+	for _, row := range []struct {
+		name   string
+		rule   policy.Rule
+		cuts   []int
+		reason Reason
+		sends  int
+		read   int
+	}{
+		{"too many in a row", policy.Rule{Resumes: 2, Attempts: 20}, []int{10, 10, 10, 10}, Resumes, 3, 30},
+		{"attempts", policy.Rule{Attempts: 3}, []int{10, 10, 10, 10}, Attempts, 3, 30},
+		{"attempts, others among them", policy.Rule{Attempts: 3}, []int{-503, 10, 10, 10}, Attempts, 3, 20},
+		{"answers that are none", policy.Rule{Attempts: 3}, []int{10, -503, -503, -503}, Attempts, 3, 10},
+		{"elapsed", policy.Rule{Elapsed: 4 * time.Second}, []int{10, 10, 10, 10}, Elapsed, 3, 30},
+		{"budget", policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, Budget, 2, 20},
+		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, BackoffStop, 1, 10},
+		{"final answer", policy.Rule{}, []int{10, -404}, Mismatch, 2, 10},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				seen := &events{}
+				base := cutter(text, row.cuts...)
+				resp, err := get(t, over(t, Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, text[:row.read], string(got))
+				var e *ResumeError
+				require.ErrorAs(t, err, &e)
+				assert.Equal(t, row.reason, e.Reason)
+				assert.Equal(t, row.reason, seen.last())
+				assert.Equal(t, row.reason != Mismatch, e.GaveUp())
+				assert.ErrorIs(t, err, syscall.ECONNRESET)
+				assert.EqualValues(t, row.read, e.Offset)
+				assert.Equal(t, row.sends, base.sends())
+				_, again := resp.Body.Read(make([]byte, 1))
+				assert.Same(t, err, again)
+			})
+		})
+	}
+}
+
+type stopping struct{}
+
+func (stopping) Delay(int, time.Duration) time.Duration { return -1 }
+
+// What is not resumed is not wrapped either.
+func TestNotResumable(t *testing.T) {
+	body := func() io.ReadCloser { return &cutBody{[]byte("x"), io.EOF, rand.New(rand.NewPCG(1, 1))} }
+	tag := []string{`ETag: "v1"`}
+	for _, row := range []struct {
+		name   string
+		rule   policy.Rule
+		method string
+		once   bool
+		code   int
+		header []string
+		send   http.Header
+		change func(*http.Response)
+	}{
+		{name: "resumes are off", rule: policy.Rule{Resumes: -1}, header: tag},
+		{name: "one attempt", rule: policy.Rule{Attempts: -1}, header: tag},
+		{name: "once", once: true, header: tag},
+		{name: "POST", method: "POST", header: tag},
+		{name: "HEAD", method: "HEAD", header: tag},
+		{name: "no validator"},
+		{name: "weak tag", header: []string{`ETag: W/"v1"`}},
+		{name: "404", code: 404, header: tag},
+		{name: "203", code: 203, header: tag},
+		{name: "101", code: 101, header: tag},
+		{name: "decompressed", header: tag, change: func(r *http.Response) { r.Uncompressed = true }},
+		{name: "empty", header: tag, change: func(r *http.Response) { r.ContentLength = 0 }},
+		{name: "no ranges", header: append(tag, "Accept-Ranges: none")},
+		{name: "206 unasked", code: 206, header: append(tag, "Content-Range: bytes 0-0/1")},
+		{name: "206 without range", code: 206, header: tag, send: http.Header{"Range": {"bytes=0-"}}},
+		{name: "multipart", code: 206, header: append(tag, "Content-Type: multipart/byteranges"), send: http.Header{"Range": {"bytes=0-1,3-4"}}},
+		{name: "206 of another length", code: 206, header: append(tag, "Content-Range: bytes 0-1/2"), send: http.Header{"Range": {"bytes=0-1"}},
+			change: func(r *http.Response) { r.ContentLength = 1 }},
+		{name: "two encodings", header: append(tag, "Content-Encoding: gzip", "Content-Encoding: br")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			own := body()
+			base := rt(func(req *http.Request) (*http.Response, error) {
+				code := row.code
+				if code == 0 {
+					code = 200
+				}
+				resp := response(req, code, own, row.header...)
+				if row.change != nil {
+					row.change(resp)
+				}
+				return resp, nil
+			})
+			ctx := t.Context()
+			if row.once {
+				ctx = Once(ctx)
+			}
+			method := row.method
+			if method == "" {
+				method = "GET"
+			}
+			req, err := http.NewRequestWithContext(ctx, method, "http://h.test/", nil)
+			require.NoError(t, err)
+			if row.send != nil {
+				req.Header = row.send
+			}
+			resp, err := over(t, Config{Rule: row.rule}, base).RoundTrip(req)
+			require.NoError(t, err)
+			assert.True(t, own == resp.Body, "wrapped in a %T", resp.Body)
+		})
+	}
+}
+
+// Errors that no reconnect would help against come as they are.
+func TestReadErrorsThatAreNoCut(t *testing.T) {
+	own := errors.New("limit of the base")
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		return response(req, 200, &cutBody{[]byte("x"), own, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`), nil
+	})
+	resp, err := get(t, over(t, Config{}, base), t.Context())
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	assert.Equal(t, own, err)
+}
+
+// After progress the count of reconnects starts anew, and only what is a request
+// of its own earns the host's budget anything.
+func TestResumeCounts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		text := strings.Repeat("x", 3*minProgress)
+		base := cutter(text, 10, minProgress, 10, 10)
+		var prevs []time.Duration
+		rule := policy.Rule{Resumes: 1, Backoff: recording(func(n int, prev time.Duration) time.Duration {
+			prevs = append(prevs, prev)
+			return time.Duration(n+1) * time.Second
+		})}
+		tr := over(t, Config{Rule: rule}, base)
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		assert.Len(t, got, 10+minProgress+10+10)
+		var e *ResumeError
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, Resumes, e.Reason, "two in a row without progress")
+		assert.Equal(t, []time.Duration{0, 0}, prevs)
+		assert.EqualValues(t, 2, tr.hosts.Peek(base.reqs[0].URL).Requests())
+		assert.Zero(t, tr.hosts.Peek(base.reqs[0].URL).InFlight())
+	})
+}
+
+// Without progress the back-off goes on from its last value.
+func TestResumeKeepsThePreviousWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var prevs []time.Duration
+		rule := policy.Rule{Backoff: recording(func(n int, prev time.Duration) time.Duration {
+			prevs = append(prevs, prev)
+			return time.Duration(n+1) * time.Second
+		})}
+		resp, err := get(t, over(t, Config{Rule: rule}, cutter("0123456789", -503, 1, 1, -503)), t.Context())
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "0123456789", string(got))
+		assert.Equal(t, []time.Duration{0, 1 * time.Second, 2 * time.Second, 3 * time.Second}, prevs)
+	})
+}
+
+// recording is a back-off that is a function.
+type recording func(int, time.Duration) time.Duration
+
+func (f recording) Delay(n int, prev time.Duration) time.Duration { return f(n, prev) }
+
+// An answer that goes on behind the caller's range is not what was asked for.
+func TestResumeBeyondARange(t *testing.T) {
+	first := func(req *http.Request) (*http.Response, error) {
+		return response(req, 206, &cutBody{[]byte("234"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+			`ETag: "v1"`, "Content-Range: bytes 2-7/10"), nil
+	}
+	second := func(req *http.Request) (*http.Response, error) {
+		return response(req, 206, io.NopCloser(strings.NewReader("56789")), `ETag: "v1"`, "Content-Range: bytes 5-9/10"), nil
+	}
+	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+	req.Header.Set("Range", "bytes=2-7")
+	resp, err := over(t, Config{Rule: quick}, script(first, second)).RoundTrip(req)
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	assert.Equal(t, "234", string(got))
+	assert.ErrorContains(t, err, "it goes to 9 instead of 7")
+}
+
+// A range of the caller's is continued to its own end.
+func TestResumeOfARange(t *testing.T) {
+	text := "0123456789"
+	n := 0
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		n++
+		if n == 1 {
+			assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
+			return response(req, 206, &cutBody{[]byte("234"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+				`ETag: "v1"`, "Content-Range: bytes 2-7/10", "Content-Digest: "+field256("234567")), nil
+		}
+		assert.Equal(t, "bytes=5-7", req.Header.Get("Range"))
+		return response(req, 206, io.NopCloser(strings.NewReader(text[5:8])),
+			`ETag: "v1"`, "Content-Range: bytes 5-7/10", "Content-Digest: "+field512("567")), nil
+	})
+	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+	req.Header.Set("Range", "bytes=2-7")
+	resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "234567", string(got))
+	assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
+}
+
+// The encoded bytes are the representation where the caller asked for them.
+func TestResumeOfAnEncodedBody(t *testing.T) {
+	n := 0
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		assert.Equal(t, "gzip", req.Header.Get("Accept-Encoding"))
+		if n++; n == 1 {
+			return response(req, 200, &cutBody{[]byte("gz"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+				`ETag: "v1-gzip"`, "Content-Encoding: gzip"), nil
+		}
+		return response(req, 206, io.NopCloser(strings.NewReader("ip")),
+			`ETag: "v1-gzip"`, "Content-Encoding: gzip", "Content-Range: bytes 2-3/4"), nil
+	})
+	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+	req.Header.Set("Accept-Encoding", "gzip")
+	resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "gzip", string(got))
+}
+
+func TestResumeUnderADate(t *testing.T) {
+	const modified = "Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT"
+	n := 0
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		if n++; n == 1 {
+			return response(req, 200, &cutBody{[]byte("da"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+				modified, "Date: Mon, 06 Jan 2025 10:05:00 GMT"), nil
+		}
+		assert.Equal(t, "Mon, 06 Jan 2025 10:00:00 GMT", req.Header.Get("If-Range"))
+		return response(req, 206, io.NopCloser(strings.NewReader("te")), modified, "Content-Range: bytes 2-3/4"), nil
+	})
+	resp, err := get(t, over(t, Config{Rule: quick}, base), t.Context())
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "date", string(got))
+}
+
+// Everything again, read over as far as the reader is, where the rule allows it.
+func TestResumeBySkipping(t *testing.T) {
+	whole := func(req *http.Request) (*http.Response, error) {
+		return response(req, 200, io.NopCloser(strings.NewReader("0123456789")), `ETag: "v1"`), nil
+	}
+	for _, row := range []struct {
+		name string
+		skip int64
+		next answer
+		ok   bool
+	}{
+		{"off", 0, whole, false},
+		{"too far", 3, whole, false},
+		{"allowed", 4, whole, true},
+		{"another tag", 4, func(req *http.Request) (*http.Response, error) {
+			return response(req, 200, io.NopCloser(strings.NewReader("abcdefghij")), `ETag: "v2"`), nil
+		}, false},
+		{"another length", 4, func(req *http.Request) (*http.Response, error) {
+			resp, _ := whole(req)
+			resp.ContentLength = 9
+			return resp, nil
+		}, false},
+		{"shorter", 4, func(req *http.Request) (*http.Response, error) {
+			return response(req, 200, io.NopCloser(strings.NewReader("012")), `ETag: "v1"`), nil
+		}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			first := func(req *http.Request) (*http.Response, error) {
+				resp := response(req, 200, &cutBody{[]byte("0123"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`)
+				resp.ContentLength = 10
+				return resp, nil
+			}
+			tr := over(t, Config{Rule: policy.Rule{ResumeSkip: row.skip}.Or(quick)}, script(first, row.next))
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			if row.ok {
+				require.NoError(t, err)
+				assert.Equal(t, "0123456789", string(got))
+				return
+			}
+			assert.Equal(t, "0123", string(got))
+			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			assert.ErrorAs(t, err, new(*ResumeError))
+		})
+	}
+}
+
+func TestDigestMismatch(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		first, second []string
+		got           string
+	}{
+		{"Repr-Digest of the whole", []string{"Repr-Digest: " + field256("right!")}, nil, "wrong!"},
+		{"Content-Digest of the whole", []string{"Content-Digest: " + field512("right!")}, nil, "wrong!"},
+		{"Content-Digest of the part", nil, []string{"Content-Digest: " + field256("ht!")}, "wrong!"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			first := func(req *http.Request) (*http.Response, error) {
+				return response(req, 200, &cutBody{[]byte("wro"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+					append(row.first, `ETag: "v1"`)...), nil
+			}
+			second := func(req *http.Request) (*http.Response, error) {
+				return response(req, 206, io.NopCloser(strings.NewReader("ng!")),
+					append(row.second, `ETag: "v1"`, "Content-Range: bytes 3-5/6")...), nil
+			}
+			resp, err := get(t, over(t, Config{Rule: quick}, script(first, second)), t.Context())
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, row.got, string(got))
+			var e *IntegrityError
+			require.ErrorAs(t, err, &e)
+			assert.Contains(t, e.Field, "sha-")
+		})
+	}
+}
+
+// Longer than announced: nothing of the surplus is delivered.
+func TestLongerThanAnnounced(t *testing.T) {
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		resp := response(req, 200, io.NopCloser(strings.NewReader("0123456789")), `ETag: "v1"`)
+		resp.ContentLength = 4
+		return resp, nil
+	})
+	resp, err := get(t, over(t, Config{}, base), t.Context())
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	assert.Equal(t, "0123", string(got))
+	assert.ErrorAs(t, err, new(*IntegrityError))
+}
+
+func TestTrailersOfTheLastPart(t *testing.T) {
+	first := func(req *http.Request) (*http.Response, error) {
+		resp := response(req, 200, &cutBody{[]byte("ab"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`)
+		resp.Trailer = http.Header{"X-T": nil}
+		return resp, nil
+	}
+	second := func(req *http.Request) (*http.Response, error) {
+		resp := response(req, 206, io.NopCloser(strings.NewReader("cd")), `ETag: "v1"`, "Content-Range: bytes 2-3/4")
+		resp.Trailer = http.Header{"X-T": {"1"}}
+		return resp, nil
+	}
+	resp, err := get(t, over(t, Config{Rule: quick}, script(first, second)), t.Context())
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, http.Header{"X-T": {"1"}}, resp.Trailer)
+}
+
+// One Transport around another: only the inner one reconnects.
+func TestResumesAreNotMultiplied(t *testing.T) {
+	for _, first := range []int{1, minProgress} {
+		bubble(t, func(t *testing.T) {
+			base := cutter(strings.Repeat("x", 2*minProgress), first, 1, 1, 1, 1, 1, 1, 1, 1)
+			inner := over(t, Config{Rule: policy.Rule{Resumes: 2}.Or(quick)}, base)
+			resp, err := get(t, over(t, Config{Rule: quick}, inner), t.Context())
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			var e *ResumeError
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, Resumes, e.Reason)
+			assert.Equal(t, len(got), first+base.sends()-1)
+			assert.LessOrEqual(t, base.sends(), 4)
+		})
+	}
+}
+
+// Close and the context's end interrupt a reconnect, wherever it is.
+func TestEndDuringReconnect(t *testing.T) {
+	hang := func(req *http.Request) (*http.Response, error) {
+		<-req.Context().Done()
+		return nil, context.Cause(req.Context())
+	}
+	stuck := func(req *http.Request) (*http.Response, error) {
+		return response(req, 200, struct {
+			io.Reader
+			io.Closer
+		}{readFunc(func([]byte) (int, error) { <-req.Context().Done(); return 0, req.Context().Err() }), io.NopCloser(nil)}, `ETag: "v1"`), nil
+	}
+	for name, second := range map[string]answer{
+		"during the wait":      fails(errors.New("not reached in time")),
+		"during the send":      hang,
+		"during the skipping":  stuck,
+		"during a later retry": status(503),
+	} {
+		for _, how := range []string{"close", "cancel"} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					first := func(req *http.Request) (*http.Response, error) {
+						return response(req, 200, &cutBody{[]byte("ab"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`), nil
+					}
+					rule := policy.Rule{Backoff: policy.Constant(time.Hour), ResumeSkip: 100}
+					if name != "during the wait" {
+						rule.Backoff = policy.Constant(time.Second)
+					}
+					resp, err := get(t, over(t, Config{Rule: rule}, script(first, second)), ctx)
+					require.NoError(t, err)
+					p := make([]byte, 10)
+					n, err := resp.Body.Read(p)
+					require.NoError(t, err)
+					result := make(chan error)
+					go func() {
+						for err == nil {
+							_, err = resp.Body.Read(p[n:])
+						}
+						result <- err
+					}()
+					time.Sleep(1500 * time.Millisecond)
+					synctest.Wait()
+					why, start := errors.New("why"), time.Now()
+					if how == "cancel" {
+						cancel(why)
+					} else {
+						assert.NoError(t, resp.Body.Close())
+					}
+					err = <-result
+					assert.Zero(t, time.Since(start))
+					if how == "cancel" {
+						assert.ErrorIs(t, err, context.Canceled)
+						assert.ErrorIs(t, err, why)
+						var e *ResumeError
+						if assert.ErrorAs(t, err, &e) {
+							assert.Equal(t, Canceled, e.Reason)
+						}
+					} else {
+						assert.Equal(t, http.ErrBodyReadAfterClose, err)
+					}
+					assert.NoError(t, resp.Body.Close())
+				})
+			})
+		}
+	}
+}
+
+// Close may come at any moment, and leaves nothing behind: what the bubble
+// cannot end would fail the test.
+func TestCloseAtAnyMoment(t *testing.T) {
+	for name, config := range protocols {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				text := testserver.Pattern(1 << 20)
+				config.Handler = func(*testserver.Received) testserver.Step {
+					return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
+				}
+				c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: time.Second}}, config)
+				for range 100 {
+					resp, err := c.Get(srv.URL)
+					require.NoError(t, err)
+					read := make(chan struct{})
+					go func() {
+						defer close(read)
+						got, err := io.ReadAll(resp.Body)
+						if assert.True(t, bytes.HasPrefix(text, got)) && err == nil {
+							assert.Len(t, got, len(text))
+						}
+					}()
+					time.Sleep(rand.N(2 * time.Second))
+					_ = resp.Body.Close()
+					<-read
+				}
+			})
+		})
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// One allocation where the answer is resumable, none where it is not.
+func TestResumableAllocatesOnce(t *testing.T) {
+	body := &cutBody{}
+	for _, row := range []struct {
+		header []string
+		want   float64
+	}{
+		{[]string{`ETag: "v1"`}, 1},
+		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:05:00 GMT"}, 1},
+		{[]string{`ETag: W/"v1"`}, 0},
+		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:00:05 GMT"}, 0},
+		{nil, 0},
+	} {
+		resp := response(nil, 200, body, row.header...)
+		resp.ContentLength = 1000
+		tr := mustNew(t, Config{Base: rt(func(*http.Request) (*http.Response, error) {
+			resp.Body = body
+			return resp, nil
+		})})
+		req := getRequest(t, "https://api.example.com/v1/things")
+		assert.Equal(t, row.want, testing.AllocsPerRun(1000, func() {
+			_, _ = tr.RoundTrip(req)
+		}), "%v", row.header)
+	}
+}

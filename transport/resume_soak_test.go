@@ -1,0 +1,206 @@
+package transport
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+)
+
+// large is 256 MiB in which no two places look alike, with its hash.
+var large = sync.OnceValues(func() ([]byte, string) {
+	p := make([]byte, 256<<20)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(p)
+	sum := sha256.Sum256(p)
+	return p, hex.EncodeToString(sum[:])
+})
+
+// soakRuns is how often the download is repeated: APLOMB_SOAK, or 3.
+func soakRuns(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("APLOMB_SOAK"))
+	if err != nil {
+		if testing.Short() {
+			t.Skip("256 MiB downloads")
+		}
+		return 3
+	}
+	return n
+}
+
+// resetting is a server that resets the connection every 1 to 8 MiB.
+func resetting(t *testing.T, config testserver.Config, body []byte) *testserver.Server {
+	config.Handler = func(*testserver.Received) testserver.Step {
+		return testserver.Content(body, `"v1"`).CutAt(1<<20+rand.Int64N(7<<20), testserver.Reset)
+	}
+	return testserver.Start(t, config)
+}
+
+var wires = map[string]testserver.Config{
+	"http1": {},
+	"http2": {HTTP2: true, TLS: testserver.Trusted},
+	"tls":   {TLS: testserver.Trusted},
+}
+
+// TestResumeSoak downloads 256 MiB over connections that are reset every 1 to
+// 8 MiB, three at a time, since most of the time goes into the jitter.
+func TestResumeSoak(t *testing.T) {
+	runs := soakRuns(t)
+	body, want := large()
+	for name, config := range wires {
+		t.Run(name, func(t *testing.T) {
+			srv := resetting(t, config, body)
+			tr := mustNew(t, Config{Base: srv.Transport()})
+			defer tr.CloseIdleConnections()
+			var all sync.WaitGroup
+			room := make(chan struct{}, 3)
+			for range runs {
+				room <- struct{}{}
+				all.Go(func() {
+					defer func() { <-room }()
+					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, srv.URL, nil))
+					if !assert.NoError(t, err) {
+						return
+					}
+					defer func() { _ = resp.Body.Close() }()
+					sum := sha256.New()
+					n, err := io.Copy(sum, resp.Body)
+					assert.NoError(t, err, "after %d bytes", n)
+					assert.Equal(t, want, hex.EncodeToString(sum.Sum(nil)), "%d bytes", n)
+				})
+			}
+			all.Wait()
+			assert.Greater(t, srv.Arrivals(), 30*runs)
+		})
+	}
+}
+
+// TestResumeMemory compares what is in memory during such a download with what
+// the bare base needs for one that is not cut.
+func TestResumeMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("large downloads")
+	}
+	body, _ := large()
+	for name, config := range wires {
+		t.Run(name, func(t *testing.T) {
+			whole := config
+			whole.Handler = func(*testserver.Received) testserver.Step { return testserver.Content(body, `"v1"`) }
+			srv := testserver.Start(t, whole)
+			bare := downloadMemory(t, srv.Transport(), srv.URL, 64<<20)
+			srv.Close()
+
+			srv = resetting(t, config, body)
+			tr := mustNew(t, Config{Base: srv.Transport()})
+			ours := downloadMemory(t, tr, srv.URL, 96<<20)
+			tr.CloseIdleConnections()
+			t.Logf("ours %d KiB, bare %d KiB", ours>>10, bare>>10)
+			assert.Less(t, ours-bare, int64(4<<20))
+		})
+	}
+}
+
+// downloadMemory returns how much more memory is in use during a download than
+// before it.
+func downloadMemory(t *testing.T, rt http.RoundTripper, url string, size int64) (most int64) {
+	before := live()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	for size > 0 {
+		n, err := io.CopyN(io.Discard, resp.Body, min(size, 8<<20))
+		require.NoError(t, err)
+		size -= n
+		most = max(most, live()-before)
+	}
+	return most
+}
+
+// live is how much memory is in use that is not garbage.
+func live() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkDownload compares a download of 1 GiB over loopback, resumable but
+// not cut, with the bare base: nine rounds, and the median of their quotients as
+// ours/bare (above 1: ours was faster). In a round both bodies are read by turns
+// in slices of 16 MiB, so that whatever else the machine does slows down both.
+func BenchmarkDownload(b *testing.B) {
+	const size, slice = int64(1 << 30), int64(16 << 20)
+	chunk := make([]byte, 1<<20)
+	srv := newLoopback(b, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"v1"`)
+		w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+		for n := size; n > 0; n -= int64(len(chunk)) {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	defer base.CloseIdleConnections()
+	sides := [2]http.RoundTripper{base, mustNew(b, Config{Base: base})}
+	buf := make([]byte, 64<<10)
+	round := func() float64 {
+		var bodies [2]io.ReadCloser
+		var took [2]time.Duration
+		for i, rt := range sides {
+			resp, err := rt.RoundTrip(getRequest(b, srv))
+			require.NoError(b, err)
+			bodies[i] = resp.Body
+			defer func() { _ = resp.Body.Close() }()
+		}
+		_, resumes := bodies[1].(*resumingBody)
+		require.True(b, resumes)
+		for n := int64(0); n < size; n += slice {
+			for i := range bodies {
+				i = (i + int(n/slice)) % 2 // neither side is always the second
+				start := time.Now()
+				k, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.LimitReader(bodies[i], slice), buf)
+				took[i] += time.Since(start)
+				require.NoError(b, err)
+				require.Equal(b, slice, k)
+			}
+		}
+		return took[0].Seconds() / took[1].Seconds()
+	}
+	round()
+	for b.Loop() {
+		var quotients []float64
+		for range 9 {
+			quotients = append(quotients, round())
+		}
+		slices.Sort(quotients)
+		b.ReportMetric(quotients[4], "ours/bare")
+		b.Logf("%.3f", quotients)
+	}
+}
+
+// newLoopback is a plain server of net/http.
+func newLoopback(b *testing.B, h http.HandlerFunc) string {
+	srv := httptest.NewServer(h)
+	b.Cleanup(srv.Close)
+	return srv.URL
+}

@@ -1,0 +1,250 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// spooling keeps a KiB in memory and a MiB on disk.
+var spooling = policy.Rule{BufferBody: 1 << 10, SpoolBody: 1 << 20}.Or(quick)
+
+func noisy(n int) []byte { return noise(rand.New(rand.NewPCG(7, uint64(n))), n) }
+
+// An upload from a pipe is sent again whole, and the file goes, whatever
+// becomes of the request.
+func TestSpooledUpload(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		rule  policy.Rule
+		size  int
+		sends int
+		dir   string
+		steps []answer
+	}{
+		{"answered at once", spooling, 100_000, 1, "", []answer{status(200)}},
+		{"answered later", spooling, 100_000, 3, "", []answer{status(503), fails(syscall.ECONNRESET), status(200)}},
+		{"never answered", spooling, 100_000, 6, "", []answer{fails(syscall.ECONNRESET)}},
+		{"nothing in memory", policy.Rule{BufferBody: -1}.Or(spooling), 100_000, 2, "", []answer{status(503), status(200)}},
+		{"just fits", spooling, 1<<20 + 1<<10, 2, "", []answer{status(503), status(200)}},
+		{"too large", spooling, 1<<20 + 1<<10 + 1, 1, "", []answer{status(503), status(200)}},
+		{"no such directory", spooling, 100_000, 1, "/nonexistent", []answer{status(503), status(200)}},
+		{"small enough for memory", spooling, 1 << 10, 2, "/nonexistent", []answer{status(503), status(200)}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if row.dir != "" {
+				dir = row.dir
+			}
+			want := noisy(row.size)
+			base := script(row.steps...)
+			src := oneShot(string(want))
+			tr := over(t, Config{Rule: row.rule, SpoolDir: dir}, base)
+			_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
+			require.Equal(t, row.sends, base.sends())
+			for i, got := range base.bodies {
+				require.True(t, got == string(want), "send %d: %d bytes", i+1, len(got))
+			}
+			assert.Equal(t, 1, src.closed())
+			assert.Zero(t, tr.kept.used.Load())
+			assert.Zero(t, files(t, dir))
+		})
+	}
+}
+
+// The paths on which a body is given up half-way.
+func TestSpoolIsRemoved(t *testing.T) {
+	half := func(req *http.Request) { _, _ = io.CopyN(io.Discard, req.Body, 50_000) }
+	for name, next := range map[string]answer{
+		"final answer after half of it": func(req *http.Request) (*http.Response, error) {
+			half(req)
+			_ = req.Body.Close()
+			return status(400)(req)
+		},
+		"final answer, body closed later": func(req *http.Request) (*http.Response, error) {
+			half(req)
+			go func() { _ = req.Body.Close() }()
+			return status(200)(req)
+		},
+		"panic in the base": func(req *http.Request) (*http.Response, error) {
+			half(req)
+			_ = req.Body.Close()
+			panic("base")
+		},
+		"canceled": func(req *http.Request) (*http.Response, error) {
+			half(req)
+			_ = req.Body.Close()
+			return nil, context.Canceled
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			tr := over(t, Config{Rule: spooling, SpoolDir: dir}, rt(next))
+			func() {
+				defer func() { _ = recover() }()
+				_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(100_000)))))
+			}()
+			require.Eventually(t, func() bool { return files(t, dir) == 0 && tr.kept.used.Load() == 0 }, waitFor, tick)
+		})
+	}
+}
+
+// A disk that fails while the body is kept commits the request; one that fails
+// while it is sent again ends it. What the server gets is never another body.
+func TestSpoolOnABrokenDisk(t *testing.T) {
+	want := string(noisy(100_000))
+	t.Run("write", func(t *testing.T) {
+		base := script(status(503), status(200))
+		tr := over(t, Config{Rule: spooling, SpoolDir: t.TempDir()}, nil)
+		src := &body{}
+		pos := 0
+		src.Reader = readFunc(func(p []byte) (int, error) {
+			if pos == len(want) {
+				return 0, io.EOF
+			}
+			n := copy(p, want[pos:min(len(want), pos+10_000)])
+			pos += n
+			return n, nil
+		})
+		tr.base = rt(func(req *http.Request) (*http.Response, error) {
+			v := req.Body.(*view)
+			src.onRead = func() {
+				if pos >= 50_000 {
+					_ = v.s.spool.file.Close()
+				}
+			}
+			return base.RoundTrip(req)
+		})
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, []string{want}, base.bodies)
+	})
+	t.Run("read", func(t *testing.T) {
+		sends := 0
+		tr := over(t, Config{Rule: spooling, SpoolDir: t.TempDir()}, rt(func(req *http.Request) (*http.Response, error) {
+			defer func() { _ = req.Body.Close() }()
+			if sends++; sends == 2 {
+				require.NoError(t, req.Body.(*view).s.spool.file.Truncate(50_000))
+			}
+			got, err := io.ReadAll(req.Body)
+			assert.True(t, bytes.HasPrefix([]byte(want), got))
+			if err != nil {
+				_, again := req.Body.Read(make([]byte, 1))
+				assert.Equal(t, err, again, "not a clean end")
+				return nil, err
+			}
+			assert.Len(t, got, len(want))
+			return status(503)(req)
+		}))
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(want)))
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.ErrorContains(t, err, "spooled request body")
+		assert.Equal(t, 2, sends)
+	})
+}
+
+// What is in the file comes after what is in memory, also when there is room in
+// memory again.
+func TestSpoolStaysInOrder(t *testing.T) {
+	want := string(noisy(300_000))
+	base := script(status(503), status(200))
+	tr := over(t, Config{Rule: policy.Rule{BufferBody: 1 << 20}.Or(spooling), SpoolDir: t.TempDir()}, base)
+	src := oneShot(want)
+	reads := 0
+	src.onRead = func() {
+		switch reads++; reads {
+		case 5:
+			tr.kept.used.Add(maxKept)
+		case 10:
+			tr.kept.used.Add(-maxKept)
+		}
+	}
+	resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.StatusCode)
+	assert.True(t, base.bodies[1] == want)
+	assert.Zero(t, tr.kept.used.Load())
+}
+
+// A late Read of the file by an attempt that is over takes nothing from the one
+// at work.
+func TestSpoolLateRead(t *testing.T) {
+	want := string(noisy(10_000))
+	p := newPayload(newRequest(t, http.MethodPut, "http://h.test/", oneShot(want)), 0, new(bufferPool))
+	p.spool(1<<20, t.TempDir())
+	first := p.take().(*view)
+	_, err := io.Copy(io.Discard, first)
+	require.NoError(t, err)
+	require.Equal(t, Retry, p.rewind(t.Context()))
+	second := p.take()
+	p.finish()
+	_, err = first.readSpool(make([]byte, 10), 0)
+	require.NoError(t, err)
+	got, err := io.ReadAll(second)
+	require.NoError(t, err)
+	assert.True(t, string(got) == want)
+	assert.NoError(t, second.Close())
+}
+
+// Under both protocols, with resets in the middle of the upload.
+func TestSpooledUploadOverTheWire(t *testing.T) {
+	for name, config := range map[string]testserver.Config{"http1": {}, "http2": {HTTP2: true, TLS: testserver.Trusted}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			srv := testserver.Start(t, config, testserver.Status(503), testserver.ResetBeforeHeaders(), testserver.Status(429).Early(10_000), testserver.OK("ok"))
+			tr := over(t, Config{Rule: policy.Rule{SpoolBody: 64 << 20}.Or(spooling), SpoolDir: dir}, srv.Transport())
+			t.Cleanup(tr.CloseIdleConnections)
+			want := noisy(5 << 20)
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, srv.URL, io.MultiReader(bytes.NewReader(want))))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			if resp.StatusCode == 200 { // else HTTP/1 sat in a Read of the body
+				log := srv.Log()
+				assert.Equal(t, testserver.Hash(want), log[len(log)-1].BodySHA256)
+			}
+			require.Eventually(t, func() bool { return files(t, dir) == 0 }, waitFor, tick)
+		})
+	}
+}
+
+// Reads, closes, rewinds and the end of the request, all at once.
+func TestSpoolConcurrently(t *testing.T) {
+	want := string(noisy(200_000))
+	dir := t.TempDir()
+	var late sync.WaitGroup
+	tr := over(t, Config{Rule: spooling, SpoolDir: dir}, rt(func(req *http.Request) (*http.Response, error) {
+		n := rand.IntN(2 * len(want))
+		got, err := io.ReadAll(io.LimitReader(req.Body, int64(n)))
+		assert.True(t, bytes.HasPrefix([]byte(want), got))
+		late.Go(func() { _, _ = io.Copy(io.Discard, req.Body) })
+		late.Go(func() { _ = req.Body.Close() })
+		if err != nil {
+			return nil, err
+		}
+		return status(503)(req)
+	}))
+	for range 200 {
+		src := oneShot(want)
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
+		require.NoError(t, err)
+		late.Wait()
+		assert.Equal(t, 1, src.closed())
+	}
+	assert.Zero(t, files(t, dir))
+	assert.Zero(t, tr.kept.used.Load())
+}
+
+const waitFor, tick = 5 * time.Second, time.Millisecond

@@ -1,0 +1,244 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// overServer is a Transport over a server in memory, in a bubble.
+func overServer(t *testing.T, c Config, s testserver.Config, steps ...testserver.Step) (*http.Client, *testserver.Server) {
+	t.Helper()
+	s.Net = testserver.NewNet()
+	srv := testserver.Start(t, s, steps...)
+	c.Base = srv.Transport()
+	tr := mustNew(t, c)
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}, srv
+}
+
+var protocols = map[string]testserver.Config{
+	"http1": {},
+	"http2": {HTTP2: true},
+	"tls":   {TLS: testserver.Trusted},
+}
+
+func TestStalledBodyIsResumed(t *testing.T) {
+	for name, config := range protocols {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				body := testserver.Pattern(100_000)
+				content := testserver.Content(body, `"v1"`)
+				c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}.Or(exact)}, config,
+					content.CutAt(10_000, testserver.Stall), content)
+				start := time.Now()
+				resp, err := c.Get(srv.URL)
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Equal(t, testserver.Hash(body), testserver.Hash(got))
+				assert.Equal(t, 21*time.Second, time.Since(start), "the stall, and a back-off")
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+// A body that cannot be resumed ends with a timeout.
+func TestStalledBodyTimesOut(t *testing.T) {
+	for name, config := range protocols {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}}, config,
+					testserver.OK("0123456789").CutAt(4, testserver.Stall))
+				start := time.Now()
+				resp, err := c.Get(srv.URL)
+				require.NoError(t, err)
+				time.Sleep(time.Hour) // the caller's own time does not count
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, "0123", string(got))
+				assert.ErrorIs(t, err, ErrStalled)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.True(t, isTimeout(err))
+				assert.Equal(t, classify.Timeout, classify.KindOf(err))
+				assert.Equal(t, "transport: no progress for 20s", err.Error())
+				assert.Equal(t, time.Hour+20*time.Second, time.Since(start))
+				_, again := resp.Body.Read(make([]byte, 1))
+				assert.ErrorIs(t, again, ErrStalled)
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+// Slow is not stalled, however long it takes.
+func TestSlowBodyIsNoStall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}}, testserver.Config{},
+			testserver.OK(strings.Repeat("x", 100)).Drip(1, 19*time.Second))
+		resp, err := c.Get(srv.URL)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Len(t, got, 100)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+func TestMinThroughput(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		rule  policy.Rule
+		every time.Duration // for each piece of 10 bytes
+		end   time.Duration // 0: the body arrives
+	}{
+		{"enough", policy.Rule{MinThroughput: 9}, time.Second, 0},
+		{"too little", policy.Rule{MinThroughput: 11}, time.Second, 30 * time.Second},
+		{"too little in a window of one's own", policy.Rule{MinThroughput: 11, StallTimeout: 5 * time.Second}, time.Second, 5 * time.Second},
+		{"nothing", policy.Rule{MinThroughput: 1}, time.Hour, 30 * time.Second},
+		{"pieces that are rare, but large enough", policy.Rule{MinThroughput: 1}, 9 * time.Second, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, srv := overServer(t, Config{Rule: row.rule}, testserver.Config{},
+					testserver.OK(strings.Repeat("x", 2000)).Drip(10, row.every))
+				start := time.Now()
+				resp, err := c.Get(srv.URL)
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, resp.Body)
+				if row.end == 0 {
+					require.NoError(t, err)
+				} else {
+					assert.ErrorIs(t, err, ErrStalled)
+					assert.Equal(t, row.end, time.Since(start))
+				}
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+func TestStalledHeadersAreRetried(t *testing.T) {
+	for name, config := range protocols {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}.Or(exact)}, config,
+					testserver.Hang(), testserver.OK("hello"))
+				start := time.Now()
+				resp, err := c.Get(srv.URL)
+				require.NoError(t, err)
+				assert.Equal(t, 21*time.Second, time.Since(start))
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+// The shorter of the two timeouts ends the wait for headers, and says so.
+func TestStallAndAttemptTimeout(t *testing.T) {
+	for _, row := range []struct {
+		stall, attempt time.Duration
+		want           error
+	}{
+		{time.Second, 2 * time.Second, ErrStalled},
+		{2 * time.Second, time.Second, ErrAttemptTimeout},
+	} {
+		bubble(t, func(t *testing.T) {
+			c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: row.stall, AttemptTimeout: row.attempt, Attempts: 1}},
+				testserver.Config{}, testserver.Hang())
+			start := time.Now()
+			_, err := c.Get(srv.URL)
+			assert.ErrorIs(t, err, row.want)
+			assert.Equal(t, time.Second, time.Since(start))
+		})
+	}
+}
+
+// A server that takes no more of the request's body stalls; a caller whose
+// reader is slow does not.
+func TestStalledUpload(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			defer func() { _ = req.Body.Close() }()
+			p := make([]byte, 1)
+			for range 3 {
+				_, err := req.Body.Read(p)
+				assert.NoError(t, err)
+			}
+			<-req.Context().Done() // the connection's buffers are full
+			return nil, context.Cause(req.Context())
+		})
+		src := oneShot("0123456789")
+		src.onRead = func() { time.Sleep(time.Minute) }
+		start := time.Now()
+		tr := over(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second, Attempts: 1}}, base)
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
+		assert.ErrorIs(t, err, ErrStalled)
+		assert.Equal(t, 3*time.Minute+20*time.Second, time.Since(start))
+	})
+}
+
+// AttemptTimeout does not run while the body is sent, however slowly.
+func TestAttemptTimeoutAndSlowUpload(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			defer func() { _ = req.Body.Close() }()
+			for {
+				if _, err := req.Body.Read(make([]byte, 1)); err == io.EOF {
+					return status(200)(req)
+				}
+				time.Sleep(5 * time.Second)
+				if req.Context().Err() != nil {
+					return nil, context.Cause(req.Context())
+				}
+			}
+		})
+		tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Second, StallTimeout: 20 * time.Second, Attempts: 1}}, base)
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("0123456789")))
+		assert.NoError(t, err)
+	})
+}
+
+func TestCallersContextRulesOverStalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}}, testserver.Config{},
+			testserver.Content([]byte("0123456789"), `"v1"`).CutAt(4, testserver.Stall))
+		why := errors.New("why")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, why)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+		require.NoError(t, err)
+		resp, err := c.Do(req)
+		require.NoError(t, err)
+		start := time.Now()
+		_, err = io.ReadAll(resp.Body)
+		assert.NotErrorIs(t, err, ErrStalled)
+		assert.Error(t, err)
+		assert.Equal(t, 5*time.Second, time.Since(start))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// A base that does not look at the context is ended by Close.
+func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		defer func() { _ = w.Close() }()
+		base := rt(func(req *http.Request) (*http.Response, error) { return response(req, 200, r), nil })
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{StallTimeout: time.Second}}, base), t.Context())
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		assert.ErrorIs(t, err, ErrStalled)
+	})
+}
