@@ -98,7 +98,14 @@ type scope struct {
 	jitter  time.Duration // part of open, drawn once per run of holds
 	slot    time.Duration // when the ramp lets one more go, whatever is answered
 	credits int           // how many more the answers let go
+	saved   ramp          // what this run of holds began in
 	line    line
+}
+
+// A ramp is how far a scope's return had come at a time.
+type ramp struct {
+	at, open, slot time.Duration
+	credits        int
 }
 
 // Quiet reports whether nothing is held on the host: then there is nothing to
@@ -247,7 +254,7 @@ func (c *Cooldown) scopeFor(now time.Duration, key uint64, end time.Duration) (s
 	if c.scopes == nil {
 		c.scopes = make(map[uint64]*scope)
 	}
-	s = &scope{}
+	s = &scope{open: -rampTime} // its ramp, had there been one, would be over
 	c.scopes[key] = s
 	c.n.Store(int32(len(c.scopes)))
 	return s, evicted
@@ -317,6 +324,7 @@ func (s *scope) extend(now time.Duration, code Code, wait time.Duration, conf Co
 	// kept, then every process with many requests in flight would end up at
 	// the jitter's upper end, and all of them together.
 	if now >= s.open {
+		s.saved = ramp{now, s.open, s.slot, s.credits}
 		s.jitter = time.Duration(u * float64(conf.spread(end-now)))
 	}
 	h.end = max(h.end, end)
@@ -331,13 +339,14 @@ func (s *scope) recovers(now time.Duration) bool {
 		return false
 	}
 	*h = hold{}
-	if now < s.holds[TooMany].end {
-		s.reopen()
-		return false
+	if s.holds[TooMany].end > s.saved.at {
+		s.reopen() // what a 429 asked in the same run stands
+		return now >= s.open
 	}
-	s.jitter = 0
-	s.holds[TooMany].end = now
-	s.reopen()
+	// The 503 was about one request and not about the host: the return goes on
+	// where it was. Begun anew, it would keep all but a few waiting after each
+	// refusal, and a large server that sheds a little load would lose most.
+	s.open, s.slot, s.credits = s.saved.open, s.saved.slot, s.saved.credits
 	return true
 }
 

@@ -488,7 +488,7 @@ func TestCooldownCosts(t *testing.T) {
 	if n := unsafe.Sizeof(c); n > 40 {
 		t.Errorf("%d bytes", n)
 	}
-	if n := unsafe.Sizeof(scope{}); n > 128 {
+	if n := unsafe.Sizeof(scope{}); n > 160 {
 		t.Errorf("a scope has %d bytes", n)
 	}
 }
