@@ -42,6 +42,8 @@ soak: ## 256 MiB over connections that are reset all the time, SOAK times per pr
 examples: ## run every example program
 	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/...); do echo "== examples/$${d##*/}"; timeout 60 $(GO) run $$d || exit 1; done
 	@echo "== examples/schedule"; timeout 120 $(GO) -C examples/schedule run .
+	@echo "== examples/fetch"; timeout 120 $(GO) -C examples/fetch run . -demo
+	@echo "== examples/storm"; timeout 120 $(GO) -C examples/storm run . -sim -out ''
 
 storm: ## the retry-storm experiment, 90 s, with a report in pictures
 	@$(GO) -C examples/storm run .

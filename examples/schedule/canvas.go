@@ -1,13 +1,13 @@
 // How panels become a file: title and legend above, the panels side by side,
-// once as SVG and once as PNG.
+// as SVG for light and for dark paper, and as PNG.
 
 package main
 
 import (
 	"bytes"
-	"image/color"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -47,7 +47,7 @@ const (
 	thumbWide  = 22
 )
 
-// save writes name.svg and name.png.
+// save writes name-light.svg, name-dark.svg and name.png.
 func (p *picture) save(dir, name string) error {
 	wide := vg.Length(len(p.panels)*panelWide + 2*margin)
 	high := panelHigh + titleHigh + legendHigh*vg.Length(p.legend(nil, wide)) + 2*margin + 6
@@ -55,24 +55,29 @@ func (p *picture) save(dir, name string) error {
 	p.draw(draw.New(svg))
 	png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(wide, high), vgimg.UseDPI(144))}
 	p.draw(draw.New(png))
-	var b bytes.Buffer
-	if _, err := svg.WriteTo(&b); err != nil {
+	var vector, pixels bytes.Buffer
+	if _, err := svg.WriteTo(&vector); err != nil {
+		return err
+	}
+	if _, err := png.WriteTo(&pixels); err != nil {
 		return err
 	}
 	// Who has not got the font takes the next of the same kind.
-	text := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif"))
-	if err := os.WriteFile(filepath.Join(dir, name+".svg"), text, 0o666); err != nil {
-		return err
+	light := strings.ReplaceAll(vector.String(), "font-family:Liberation Sans", "font-family:'Liberation Sans',Arial,Helvetica,sans-serif")
+	for file, data := range map[string][]byte{
+		name + "-light.svg": []byte(light),
+		name + "-dark.svg":  []byte(darkened.Replace(light)),
+		name + ".png":       pixels.Bytes(),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o666); err != nil {
+			return err
+		}
 	}
-	b.Reset()
-	if _, err := png.WriteTo(&b); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, name+".png"), b.Bytes(), 0o666)
+	return nil
 }
 
 func (p *picture) draw(c draw.Canvas) {
-	c.FillPolygon(color.White, corners(c.Rectangle))
+	c.FillPolygon(paper, corners(c.Rectangle))
 	c = draw.Crop(c, margin, -margin, margin, -margin)
 	style := label(12)
 	style.Font.Weight = 3 // bold
@@ -97,7 +102,8 @@ func (p *picture) legend(c *draw.Canvas, wide vg.Length) (rows int) {
 	var x vg.Length
 	rows = 1
 	for _, k := range p.keys {
-		need := thumbWide + 5 + style.Width(k.name) + 16
+		// Another font, where this is missing, may be a good deal wider.
+		need := thumbWide + 5 + style.Width(k.name)*1.15 + 14
 		if x > 0 && x+need > wide-2*margin {
 			x, rows = 0, rows+1
 		}

@@ -1,7 +1,7 @@
 // Schedule prints how long each back-off of package policy waits, and draws it.
 //
 //	go run .            tables only
-//	go run . -dir out   tables, and pictures as SVG and PNG in out
+//	go run . -dir out   tables, and pictures as SVG (light and dark) and PNG in out
 //
 // The files:
 //

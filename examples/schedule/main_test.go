@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"image/color"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,8 +27,18 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 2 * (len(curves) + 2); len(files) != want {
+	if want := 3 * (len(curves) + 2); len(files) != want {
 		t.Errorf("%d pictures, want %d", len(files), want)
+	}
+	// Every colour has one for dark paper.
+	dark, err := os.ReadFile(filepath.Join(dir, "waits-all-dark.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hue := range append([]color.NRGBA{paper, ink, gridColor}, colors...) {
+		if bytes.Contains(dark, fmt.Appendf(nil, "#%02X%02X%02X", hue.R, hue.G, hue.B)) {
+			t.Errorf("the dark picture has the colour %v", hue)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -21,17 +22,25 @@ import (
 // The colours of Okabe and Ito, which most colour-blind readers tell apart;
 // each line has a marker of its own besides.
 var (
+	paper     = color.NRGBA{0xff, 0xff, 0xfe, 0xff}
 	ink       = color.NRGBA{0x33, 0x33, 0x33, 0xff}
 	gridColor = color.NRGBA{0xdd, 0xdd, 0xdd, 0xff}
 
 	colors = []color.NRGBA{
 		{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
-		{0x56, 0xb4, 0xe9, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x00, 0x00, 0x00, 0xff}, {0x80, 0x80, 0x80, 0xff},
+		{0x56, 0xb4, 0xe9, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x10, 0x10, 0x10, 0xff}, {0x80, 0x80, 0x80, 0xff},
 	}
 	shapes = []draw.GlyphDrawer{
 		draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.RingGlyph{},
 		draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{},
 	}
+)
+
+// darkened puts those for dark paper in the place of the others: brighter ones.
+var darkened = strings.NewReplacer(
+	"#FFFFFE", "#15181C", "#333333", "#D6D6D6", "#DDDDDD", "#363B42",
+	"#0072B2", "#3D9BFF", "#D55E00", "#FF8336", "#009E73", "#2FC99C", "#CC79A7", "#E69CC6",
+	"#56B4E9", "#9AD8FF", "#E69F00", "#F0B840", "#101010", "#FFFFFF", "#808080", "#9A9A9A",
 )
 
 // logFloor is what a wait of zero is drawn as on a logarithmic axis, in seconds.
@@ -119,6 +128,7 @@ func decades(p *plot.Plot, low, high float64) {
 
 func panel(y string, n int, ticks plot.Ticker) *plot.Plot {
 	p := plot.New()
+	p.BackgroundColor = nil
 	p.X.Label.Text = "retry"
 	// The label stands over the panel, where it is read without turning the
 	// head. (Beside a logarithmic axis the library would leave room for it at
@@ -129,7 +139,7 @@ func panel(y string, n int, ticks plot.Ticker) *plot.Plot {
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Label.TextStyle.Font.Size, a.Tick.Label.Font.Size = 10, 9
 		a.Label.TextStyle.Color, a.Tick.Label.Color, a.Color, a.Tick.Color = ink, ink, ink, ink
-		a.Label.Padding, a.Padding = 4, 4
+		a.Label.Padding, a.Padding, a.Tick.Length = 4, 4, 4
 	}
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil

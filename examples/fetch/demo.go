@@ -1,0 +1,177 @@
+// A server that cuts everything off, and downloads from it: the -demo flag. It
+// checks what it shows.
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	demoSize = 16 << 20
+	demoCut  = 3 << 20 // bytes of each answer before its connection is reset
+	demoPace = 8 << 20 // bytes per second, so that there is something to see
+)
+
+func demo(ctx context.Context, w world, plain bool) int {
+	dir, err := os.MkdirTemp("", "fetch-demo")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		err = demonstrate(ctx, w, plain, dir, demoPace)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case err != nil:
+		fmt.Fprintf(w.stderr, "fetch: NOT AS PROMISED: %v\n", err)
+		return exitFailed
+	}
+	fmt.Fprintln(w.stdout, "\nAll of this is as promised.")
+	return exitFine
+}
+
+// demonstrate downloads one file in two runs, of which the first is interrupted,
+// and one that is not what its digest says.
+func demonstrate(ctx context.Context, w world, plain bool, dir string, pace int) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	good, bad := newDemoFile(1, pace), newDemoFile(2, 0)
+	bad.digest = good.digest
+	bad.cut = demoSize
+	mux := http.NewServeMux()
+	mux.Handle("/good.bin", good)
+	mux.Handle("/bad.bin", bad)
+	server := &http.Server{Handler: mux}
+	go func() { _ = server.Serve(l) }()
+	defer func() { _ = server.Close() }()
+
+	fetch := func(ctx context.Context, w world, name string) int {
+		args := []string{"-o", dir, fmt.Sprintf("-plain=%t", plain), "http://" + l.Addr().String() + "/" + name}
+		return run(ctx, args, w)
+	}
+	say := func(text string) { fmt.Fprintf(w.stdout, "\n%s\n\n", text) }
+
+	say(fmt.Sprintf("A server resets each connection after %s of an answer. The first run is interrupted:", size(demoCut)))
+	half, cancel := context.WithCancel(ctx)
+	defer cancel()
+	interrupted := w
+	interrupted.wrap = func(r reporter) reporter { return &interrupter{r, cancel} }
+	code := fetch(half, interrupted, "good.bin")
+	if err := demoCheck(ctx, code, exitInterrupted, dir, []string{"good.bin.part", "good.bin.part.json"}); err != nil {
+		return err
+	}
+
+	say("The same command again:")
+	code = fetch(ctx, w, "good.bin")
+	if err := demoCheck(ctx, code, exitFine, dir, []string{"good.bin"}); err != nil {
+		return err
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "good.bin"))
+	if err != nil || !bytes.Equal(got, good.body) {
+		return errors.Join(errors.New("good.bin is not what was served"), err)
+	}
+
+	say("A file that is not what the server's digest says:")
+	code = fetch(ctx, w, "bad.bin")
+	return demoCheck(ctx, code, exitAltered, dir, []string{"good.bin"})
+}
+
+// demoCheck compares an exit status and the files in a directory with what they
+// should be.
+func demoCheck(ctx context.Context, code, want int, dir string, names []string) error {
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	if code != want {
+		return fmt.Errorf("exit status %d instead of %d", code, want)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	for i := range files {
+		files[i] = filepath.Base(files[i])
+	}
+	if got, want := strings.Join(files, ", "), strings.Join(names, ", "); err != nil || got != want {
+		return fmt.Errorf("the directory holds %s instead of %s", got, want)
+	}
+	return nil
+}
+
+// An interrupter is the user who presses Ctrl-C when a part is here.
+type interrupter struct {
+	reporter
+	cancel func()
+}
+
+func (r *interrupter) track(name string) tracker {
+	return &interruptingTracker{tracker: r.reporter.track(name), cancel: r.cancel}
+}
+
+type interruptingTracker struct {
+	tracker
+	cancel func()
+	got    int
+}
+
+func (t *interruptingTracker) wrote(n int) {
+	t.tracker.wrote(n)
+	if t.got += n; t.got >= demoCut*2/3 {
+		t.cancel()
+	}
+}
+
+// A demoFile is served with a validator and a digest, in pieces.
+type demoFile struct {
+	body   []byte
+	digest string
+	cut    int
+	pace   int // bytes per second; 0: no limit
+}
+
+func newDemoFile(seed byte, pace int) *demoFile {
+	f := &demoFile{body: make([]byte, demoSize), cut: demoCut, pace: pace}
+	_, _ = rand.NewChaCha8([32]byte{seed}).Read(f.body)
+	sum := sha256.Sum256(f.body)
+	f.digest = "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
+	return f
+}
+
+func (f *demoFile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("ETag", `"1"`)
+	w.Header().Set("Repr-Digest", f.digest)
+	http.ServeContent(&cutWriter{w, f, time.Now(), 0}, r, "", time.Time{}, bytes.NewReader(f.body))
+}
+
+// A cutWriter keeps to the file's pace, and ends the connection at its cut.
+type cutWriter struct {
+	http.ResponseWriter
+	file  *demoFile
+	start time.Time
+	sent  int
+}
+
+func (w *cutWriter) Write(b []byte) (int, error) {
+	if w.sent+len(b) > w.file.cut {
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.sent += n
+	if w.file.pace > 0 {
+		due := time.Duration(float64(w.sent) / float64(w.file.pace) * float64(time.Second))
+		time.Sleep(time.Until(w.start.Add(due)))
+	}
+	return n, err
+}

@@ -1,0 +1,255 @@
+// What did an earlier run leave, and how does a file get its name?
+//
+// FILE.part holds the first bytes of a representation, FILE.part.json says of
+// which. The order of changes keeps them from ever disagreeing: the state goes
+// first and comes before the first byte.
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+// A state is what FILE.part.json holds.
+type state struct {
+	URL string `json:"url"` // as asked for, without a password
+	// From is where the answer came from after redirects, without its query:
+	// a validator is about one resource only (RFC 9110 §8.8.1).
+	From         string `json:"from"`
+	ETag         string `json:"etag,omitempty"`
+	LastModified string `json:"last_modified,omitempty"` // where there is no ETag
+	Encoding     string `json:"encoding,omitempty"`
+	Total        int64  `json:"total"` // -1: not known
+	Digest       string `json:"repr_digest,omitempty"`
+}
+
+// stateOf describes the representation that a 200 or 206 is about. It reports
+// false where the answer has no strong validator: then nothing that comes later
+// can be told to belong to it (RFC 9110 §13.1.5).
+func stateOf(asked *url.URL, resp *http.Response, total int64) (state, bool) {
+	s := state{
+		URL:      withoutUser(asked),
+		From:     whereFrom(resp),
+		Encoding: resp.Header.Get("Content-Encoding"),
+		Total:    total,
+		Digest:   reprDigest(resp.Header),
+	}
+	h := resp.Header
+	if tags := h.Values("ETag"); len(tags) > 0 {
+		s.ETag = tags[0]
+		return s, len(tags) == 1 && strongTag(s.ETag)
+	}
+	s.LastModified = h.Get("Last-Modified")
+	return s, strongDate(s.LastModified, h.Get("Date"))
+}
+
+// validator is what If-Range says.
+func (s state) validator() string {
+	if s.ETag != "" {
+		return s.ETag
+	}
+	return s.LastModified
+}
+
+// same reports whether two states are about the same bytes. A length or a
+// digest that one of them does not know is no difference.
+func (s state) same(t state) bool {
+	return s.URL == t.URL && s.From == t.From &&
+		s.ETag == t.ETag && s.LastModified == t.LastModified && s.Encoding == t.Encoding &&
+		(s.Total < 0 || t.Total < 0 || s.Total == t.Total) &&
+		(s.Digest == "" || t.Digest == "" || s.Digest == t.Digest)
+}
+
+// strongTag knows entity tags without W/ (RFC 9110 §8.8.3). Nothing else may
+// come out of a file into a header field.
+func strongTag(s string) bool {
+	if len(s) < 3 || s[0] != '"' || s[len(s)-1] != '"' {
+		return false
+	}
+	for _, c := range []byte(s[1 : len(s)-1]) {
+		if c == '"' || c <= ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// strongDate reports whether a file was last changed long enough before it was
+// sent for the date to mean one version (RFC 9110 §8.8.2.2). A minute covers
+// the clocks of servers that disagree.
+func strongDate(modified, sent string) bool {
+	m, err1 := http.ParseTime(modified)
+	d, err2 := http.ParseTime(sent)
+	return err1 == nil && err2 == nil && d.Sub(m) >= time.Minute
+}
+
+func withoutUser(u *url.URL) string {
+	c := *u
+	c.User = nil
+	return c.String()
+}
+
+func whereFrom(resp *http.Response) string {
+	c := *resp.Request.URL
+	c.User, c.RawQuery, c.ForceQuery, c.Fragment, c.RawFragment = nil, "", false, "", ""
+	return c.String()
+}
+
+// A part is FILE.part, open and locked against other runs.
+type part struct {
+	*target
+	file *os.File
+	gone bool // it has its name, or was thrown away
+	weak bool // no later run can go on from it
+}
+
+var errBusy = errors.New("another download is writing it")
+
+// openPart opens or makes FILE.part.
+func openPart(t *target) (*part, error) {
+	name := t.name + partSuffix
+	if info, err := t.dir.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", t.in(name))
+	}
+	f, err := t.dir.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	p := &part{target: t, file: f}
+	if err := p.lock(); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s: %w", t.in(name), err)
+	}
+	return p, nil
+}
+
+// lock takes the file for this run. Another run may have renamed or removed it
+// between our open and our lock; what is locked then is no part any more.
+func (p *part) lock() error {
+	if err := lockFile(p.file); err != nil {
+		return errBusy
+	}
+	mine, err1 := p.file.Stat()
+	there, err2 := p.dir.Lstat(p.name + partSuffix)
+	if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
+		return errBusy
+	}
+	return nil
+}
+
+func (t *target) in(name string) string { return filepath.Join(t.path, name) }
+
+// rest returns the state of what an earlier run left and the offset to go on
+// from. ok is false where there is nothing that could be continued. Of a part
+// that is whole already the last byte is asked for again, so that the server
+// confirms it.
+func (p *part) rest() (s state, offset int64, ok bool) {
+	text, err1 := p.dir.ReadFile(p.name + stateSuffix)
+	info, err2 := p.file.Stat()
+	if err1 != nil || err2 != nil || info.Size() == 0 || json.Unmarshal(text, &s) != nil {
+		return state{}, 0, false
+	}
+	_, err := http.ParseTime(s.LastModified)
+	strong := strongTag(s.ETag) || s.ETag == "" && err == nil
+	if !strong || s.URL != withoutUser(p.url) || s.Total >= 0 && info.Size() > s.Total {
+		return state{}, 0, false
+	}
+	offset = info.Size()
+	if offset == s.Total {
+		offset--
+	}
+	return s, offset, true
+}
+
+// restart empties the part and makes it one of s; a nil s is for what cannot be
+// continued.
+func (p *part) restart(s *state) error {
+	p.weak = s == nil
+	if err := remove(p.dir, p.name+stateSuffix); err != nil {
+		return err
+	}
+	if err := p.cutTo(0); err != nil || s == nil {
+		return err
+	}
+	text, err := json.MarshalIndent(s, "", "\t")
+	if err != nil {
+		return err
+	}
+	// A state that is written in halves does not parse, and so does no harm. It
+	// may hold a signed URL, and is nobody else's to read.
+	return p.dir.WriteFile(p.name+stateSuffix, append(text, '\n'), 0o600)
+}
+
+// cutTo makes n the end of the part, and the place to write to.
+func (p *part) cutTo(n int64) error {
+	if err := p.file.Truncate(n); err != nil {
+		return err
+	}
+	_, err := p.file.Seek(n, io.SeekStart)
+	return err
+}
+
+// finish gives the whole file its name. The bytes are on the disk before the
+// name is, so that no crash leaves the name on half of them.
+func (p *part) finish() error {
+	if err := p.file.Sync(); err != nil {
+		return err
+	}
+	p.letGo()
+	if err := p.dir.Rename(p.name+partSuffix, p.name); err != nil {
+		return err
+	}
+	p.gone = true
+	syncDir(p.dir)
+	return remove(p.dir, p.name+stateSuffix)
+}
+
+// discard throws the part away.
+func (p *part) discard() {
+	p.gone = true
+	p.letGo()
+	_ = remove(p.dir, p.name+stateSuffix)
+	_ = remove(p.dir, p.name+partSuffix)
+}
+
+// close keeps what there is for the next run, if that can go on from it.
+func (p *part) close() {
+	if info, err := p.file.Stat(); err == nil && !p.gone && (p.weak || info.Size() == 0) {
+		p.discard()
+	}
+	_ = p.file.Sync()
+	_ = p.file.Close()
+}
+
+// letGo closes the file early, and with it the lock, on the one system that
+// renames and removes no open file.
+func (p *part) letGo() {
+	if runtime.GOOS == "windows" {
+		_ = p.file.Close()
+	}
+}
+
+func remove(dir *os.Root, name string) error {
+	if err := dir.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// syncDir makes a rename last. Not every system can; the file is whole under
+// one of its two names in any case.
+func syncDir(dir *os.Root) {
+	if d, err := dir.Open("."); err == nil {
+		_ = d.Sync()
+		_ = d.Close()
+	}
+}

@@ -1,0 +1,103 @@
+// Package model says what the experiment is: the server, the clients, and how
+// they retry. The real run and the simulation share it.
+package model
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// A Server says how long requests take. Up to Limit of them take Base each.
+// Beyond, everybody's time grows exponentially with the number in progress, as
+// that of a database under too many queries does. A request looks every Tick
+// whether the time it has spent is enough by now.
+type Server struct {
+	Base   time.Duration
+	Limit  int
+	Factor float64
+	Spread float64 // that many requests more make it slower by Factor
+	Tick   time.Duration
+	// RetryAfter, where it is not zero, is the wait that the server asks for,
+	// with 503, of every request beyond Limit.
+	RetryAfter time.Duration
+}
+
+// DefaultServer is the server of the article.
+func DefaultServer() Server {
+	return Server{
+		Base: 100 * time.Millisecond, Limit: 30, Factor: 1.05, Spread: 15,
+		Tick: 50 * time.Millisecond,
+	}
+}
+
+// Delay returns how long a request takes while so many are in progress.
+func (s Server) Delay(concurrency int) time.Duration {
+	over := concurrency - s.Limit
+	if over <= 0 {
+		return s.Base
+	}
+	d := float64(s.Base) * math.Pow(s.Factor, float64(over)/s.Spread)
+	return time.Duration(min(d, math.MaxInt64/2))
+}
+
+// Sized returns a server for so many times the load.
+func (s Server) Sized(times float64) Server {
+	s.Limit = max(1, int(math.Round(float64(s.Limit)*times)))
+	s.Spread *= times
+	return s
+}
+
+// Slowed returns a server whose times are divided by speed.
+func (s Server) Slowed(speed float64) Server {
+	s.Base, s.Tick, s.RetryAfter = scale(s.Base, speed), scale(s.Tick, speed), scale(s.RetryAfter, speed)
+	return s
+}
+
+func scale(d time.Duration, speed float64) time.Duration { return time.Duration(float64(d) / speed) }
+
+// A Scenario is one run: the clients send in peace, then the server is frozen,
+// then it is resumed and watched.
+type Scenario struct {
+	Clients int
+	Think   time.Duration // mean time from an answer to the next request, exponential
+	Timeout time.Duration // of each attempt
+	Steady  time.Duration
+	Frozen  time.Duration
+	Watched time.Duration
+	Server  Server
+}
+
+// DefaultScenario is the experiment of the article.
+func DefaultScenario() Scenario {
+	return Scenario{
+		Clients: 1000, Think: 10 * time.Second, Timeout: 2 * time.Second,
+		Steady: 10 * time.Second, Frozen: 20 * time.Second, Watched: 60 * time.Second,
+		Server: DefaultServer(),
+	}
+}
+
+// Stop, Resume and End are times since the beginning.
+func (s Scenario) Stop() time.Duration   { return s.Steady }
+func (s Scenario) Resume() time.Duration { return s.Steady + s.Frozen }
+func (s Scenario) End() time.Duration    { return s.Steady + s.Frozen + s.Watched }
+
+// Rate is how many requests per second the clients make of a healthy server.
+func (s Scenario) Rate() float64 {
+	return float64(s.Clients) / (s.Think + s.Server.Base).Seconds()
+}
+
+// Check says what is wrong.
+func (s Scenario) Check() error {
+	switch {
+	case s.Clients < 1:
+		return fmt.Errorf("%d clients: there must be one at least", s.Clients)
+	case s.Think <= 0 || s.Timeout <= 0 || s.Steady <= 0 || s.Frozen <= 0 || s.Watched <= 0:
+		return fmt.Errorf("every time must be more than 0")
+	case s.Watched < 10*time.Second:
+		return fmt.Errorf("watched for %v: it takes 7 s to say that the server has recovered; 10 s at least", s.Watched)
+	case s.Server.Limit < 1:
+		return fmt.Errorf("a limit of %d: must be 1 or more", s.Server.Limit)
+	}
+	return nil
+}

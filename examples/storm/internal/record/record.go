@@ -1,0 +1,221 @@
+// Package record keeps what happened in a run and draws figures from it.
+package record
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Step is the width of a sample.
+const Step = 100 * time.Millisecond
+
+// A Sample is what happened in one Step.
+type Sample struct {
+	Sends   int // attempts begun by the clients
+	Good    int // requests that succeeded
+	Lost    int // requests that were given up
+	Busy    int // the most requests in progress at the server; negative: not told
+	Limit   int // of the gate; 0: none, or not known
+	Waiting int // requests that wait for the gate
+}
+
+// A Run is one strategy's course. Times are since the beginning; it is filled
+// by one goroutine.
+type Run struct {
+	Name, Key, Rule string
+	// Stop, Resume and End are when the server is frozen, resumed, and no
+	// longer watched; Rate is the rate of requests in health.
+	Stop, Resume, End time.Duration
+	Rate              float64
+	ServerLimit       int
+
+	Samples []Sample
+	// SentFrozen is how many attempts were begun while the server was frozen,
+	// Sent in all.
+	SentFrozen, Sent int
+	// Found is how many requests waited in the server's sockets when it was
+	// resumed, where that is known.
+	Found int
+	// Open is how many requests were neither answered nor given up at the end.
+	Open int
+
+	// Latency are the successes, from the call to the answer; every Keep-th of
+	// them.
+	Latency []Latency
+	Keep    int
+	good    int
+
+	// Others are the figures of further runs of the same; see Median.
+	Others []Figures
+}
+
+// A Latency is one request that succeeded.
+type Latency struct{ Began, Took uint32 } // in ms
+
+// NewRun returns an empty run.
+func NewRun(end time.Duration) *Run {
+	r := &Run{End: end, Keep: 1, Samples: make([]Sample, end/Step+1)}
+	for i := range r.Samples {
+		r.Samples[i].Busy = -1
+	}
+	return r
+}
+
+// At returns the sample of a time.
+func (r *Run) At(now time.Duration) *Sample {
+	return &r.Samples[max(0, min(int(now/Step), len(r.Samples)-1))]
+}
+
+// Send notes an attempt.
+func (r *Run) Send(now time.Duration) {
+	r.At(now).Sends++
+	r.Sent++
+	if now >= r.Stop && now < r.Resume {
+		r.SentFrozen++
+	}
+}
+
+// Success notes a request that was answered.
+func (r *Run) Success(began, now time.Duration) {
+	r.At(now).Good++
+	if r.good++; r.good%r.Keep == 0 {
+		r.Latency = append(r.Latency, Latency{ms(began), ms(now - began)})
+	}
+}
+
+func ms(d time.Duration) uint32 { return uint32(d / time.Millisecond) }
+
+// Busy notes how many requests are in progress at the server.
+func (r *Run) Busy(now time.Duration, n int) {
+	if s := r.At(now); n > s.Busy {
+		s.Busy = n
+	}
+}
+
+// Figures are what a run comes to.
+type Figures struct {
+	SentFrozen int
+	Found      int
+	Peak       int           // the most in progress at the server after the resume
+	Later      int           // the most after that peak had gone below the limit; 0: it never did
+	Recovered  time.Duration // after the resume; negative: not within the run
+	Lost, Open int
+	P50, P99   time.Duration // of requests begun after the recovery; 0: there were none
+	Sent       int
+	LastGood   float64 // successes per second in the last 10 s, as a share of the rate
+}
+
+const (
+	window  = 2 * time.Second // in which the rate is looked at
+	steady  = 5 * time.Second // for which it has to stay
+	healthy = 0.95
+)
+
+// Figures computes them.
+func (r *Run) Figures() Figures {
+	f := Figures{SentFrozen: r.SentFrozen, Found: r.Found, Open: r.Open, Sent: r.Sent, Recovered: -1}
+	f.Peak, f.Later = r.peaks()
+	for _, s := range r.Samples {
+		f.Lost += s.Lost
+	}
+	for at := r.Resume; at+steady+window <= r.End; at += Step {
+		if r.holds(at) {
+			f.Recovered = at - r.Resume
+			break
+		}
+	}
+	last := min(10*time.Second, r.End-r.Resume)
+	f.LastGood = float64(r.goodIn(r.End-last, r.End)) / (r.Rate * last.Seconds())
+	f.P50, f.P99 = r.latency(f.Recovered)
+	return f
+}
+
+// Median returns the figures' medians over this run and the others, each figure
+// by itself. A run that did not come back counts as one that took longest.
+func (r *Run) Median() Figures {
+	all := append([]Figures{r.Figures()}, r.Others...)
+	count := func(of func(Figures) int) int { return middle(all, of) }
+	m := Figures{
+		SentFrozen: count(func(f Figures) int { return f.SentFrozen }),
+		Found:      count(func(f Figures) int { return f.Found }),
+		Peak:       count(func(f Figures) int { return f.Peak }),
+		Later:      count(func(f Figures) int { return f.Later }),
+		Lost:       count(func(f Figures) int { return f.Lost }),
+		Open:       count(func(f Figures) int { return f.Open }),
+		Sent:       count(func(f Figures) int { return f.Sent }),
+		P50:        middle(all, func(f Figures) time.Duration { return f.P50 }),
+		P99:        middle(all, func(f Figures) time.Duration { return f.P99 }),
+		LastGood:   middle(all, func(f Figures) float64 { return f.LastGood }),
+	}
+	// Unsigned, the -1 of those that did not come back is the highest.
+	m.Recovered = time.Duration(middle(all, func(f Figures) uint64 { return uint64(f.Recovered) }))
+	return m
+}
+
+func middle[T cmp.Ordered](all []Figures, of func(Figures) T) T {
+	list := make([]T, len(all))
+	for i, f := range all {
+		list[i] = of(f)
+	}
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// holds reports whether the rate is healthy in the window from at on, and in
+// all that begin in the seconds after it.
+func (r *Run) holds(at time.Duration) bool {
+	for from := at; from <= at+steady; from += time.Second {
+		if float64(r.goodIn(from, from+window)) < healthy*r.Rate*window.Seconds() {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Run) goodIn(from, to time.Duration) (n int) {
+	for _, s := range r.Samples[from/Step : to/Step] {
+		n += s.Good
+	}
+	return n
+}
+
+// peaks returns the highest concurrency after the resume, and the highest after
+// the first return below the limit.
+func (r *Run) peaks() (peak, later int) {
+	back := false
+	for i := int(r.Resume / Step); i < len(r.Samples); i++ {
+		busy := r.Samples[i].Busy
+		if busy < 0 {
+			continue
+		}
+		peak = max(peak, busy)
+		if !back && peak > r.ServerLimit && busy <= r.ServerLimit {
+			back = true
+		} else if back {
+			later = max(later, busy)
+		}
+	}
+	return peak, later
+}
+
+func (r *Run) latency(recovered time.Duration) (p50, p99 time.Duration) {
+	if recovered < 0 {
+		return 0, 0
+	}
+	var took []uint32
+	for _, l := range r.Latency {
+		if l.Began >= ms(r.Resume+recovered) {
+			took = append(took, l.Took)
+		}
+	}
+	if len(took) == 0 {
+		return 0, 0
+	}
+	slices.Sort(took)
+	at := func(q float64) time.Duration {
+		return time.Duration(took[int(math.Ceil(q*float64(len(took))))-1]) * time.Millisecond
+	}
+	return at(0.5), at(0.99)
+}

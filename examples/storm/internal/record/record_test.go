@@ -1,0 +1,74 @@
+package record
+
+import (
+	"testing"
+	"time"
+)
+
+// made returns a run with a healthy rate of 100 per second that is back so long
+// after the resume.
+func made(back time.Duration) *Run {
+	r := NewRun(60 * time.Second)
+	r.Stop, r.Resume, r.Rate, r.ServerLimit = 10*time.Second, 20*time.Second, 100, 30
+	for i := range r.Samples {
+		at := time.Duration(i) * Step
+		r.Samples[i].Busy = 10
+		if at < r.Stop || at >= r.Resume+back {
+			for range 10 {
+				r.Success(at, at+10*time.Millisecond)
+			}
+		}
+	}
+	return r
+}
+
+func TestFigures(t *testing.T) {
+	for _, back := range []time.Duration{0, 3 * time.Second, 30 * time.Second} {
+		f := made(back).Figures()
+		// A window of 2 s that lacks a tenth of a second still has 95 %.
+		if diff := back - f.Recovered; diff < 0 || diff > Step {
+			t.Errorf("back after %v, want %v", f.Recovered, back)
+		}
+		if f.P50 != 10*time.Millisecond {
+			t.Errorf("p50 %v", f.P50)
+		}
+	}
+	if f := made(36 * time.Second).Figures(); f.Recovered >= 0 || f.P50 != 0 {
+		t.Errorf("back after %v, too late to say so", f.Recovered)
+	}
+}
+
+func TestDip(t *testing.T) {
+	r := made(0)
+	for i := int(24 * time.Second / Step); i < int(25*time.Second/Step); i++ {
+		r.Samples[i].Good = 0
+	}
+	if f := r.Figures(); f.Recovered < 4*time.Second {
+		t.Errorf("back after %v, although it fails once more", f.Recovered)
+	}
+}
+
+func TestPeaks(t *testing.T) {
+	r := made(0)
+	for at, busy := range map[int]int{200: 90, 201: 80, 202: -1, 203: 20, 300: 50} {
+		r.Samples[at].Busy = busy
+	}
+	if f := r.Figures(); f.Peak != 90 || f.Later != 50 {
+		t.Errorf("peaks %d and %d, want 90 and 50", f.Peak, f.Later)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	r := made(3 * time.Second)
+	if a, b := r.Figures(), r.Median(); a != b {
+		t.Errorf("of one run %+v, want %+v", b, a)
+	}
+	r.Others = []Figures{made(0).Figures(), made(36 * time.Second).Figures()}
+	if f, want := r.Median().Recovered, r.Figures().Recovered; f != want {
+		t.Errorf("back after %v, want %v", f, want)
+	}
+	r.Others = append(r.Others, r.Others[1], r.Others[1])
+	if f := r.Median(); f.Recovered >= 0 {
+		t.Errorf("back after %v, although most are not", f.Recovered)
+	}
+}

@@ -1,0 +1,215 @@
+// The way of one request: the mirror of transport's loop. It holds the order
+// in which that asks and tells the machines, nothing of what they decide.
+
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host"
+)
+
+// A client thinks, sends a request, waits for its answer, and thinks again.
+type client struct {
+	state   state
+	sent    uint16 // attempts of this request
+	attempt uint32 // counts all attempts, so that late answers are told apart
+	began   time.Duration
+	prev    time.Duration // the last back-off
+	entered time.Duration // when the cooldown let the attempt pass; 0: it was quiet
+	thought time.Duration // how long it thought before this request
+	pass    host.Pass
+	waiter  host.Waiter
+}
+
+type state uint8
+
+const (
+	thinking state = iota
+	held           // stands in the cooldown's line
+	queued         // stands in the gate's line
+	flying         // an attempt is under way
+	resting        // waits for its back-off
+)
+
+const scope = 0 // all clients have the same credentials: none
+
+func (w *world) think(i int32) {
+	c := &w.clients[i]
+	c.state = thinking
+	c.thought = w.exp(w.scenario.Think)
+	w.after(i, c.thought)
+}
+
+// due is called when the client's time has come.
+func (w *world) due(i int32) {
+	c := &w.clients[i]
+	switch c.state {
+	case thinking:
+		c.began, c.sent, c.prev = w.now, 0, 0
+		if w.strategy.FromThink {
+			c.prev = c.thought
+		}
+		w.host(i).budget.Request()
+		w.admit(i)
+	case held, queued, resting:
+		w.admit(i)
+	case flying: // the attempt's timeout
+		w.failed(i, host.Lost, 0)
+	}
+}
+
+// askAgain lets those ask who were woken meanwhile.
+func (w *world) askAgain() {
+	for len(w.woken) > 0 {
+		i := w.woken[0]
+		w.woken = w.woken[1:]
+		if s := w.clients[i].state; s == held || s == queued {
+			w.wheel.clear(i)
+			w.admit(i)
+		}
+	}
+	w.woken = w.woken[:0]
+}
+
+// admit asks the limits in the transport's order: what the server asked for,
+// then the gate; and who had to wait for the gate while a hold began goes back
+// to the first.
+func (w *world) admit(i int32) {
+	c, h := &w.clients[i], w.host(i)
+	waited := c.state == queued
+	for {
+		if !waited && !w.admitByServer(i) {
+			return
+		}
+		if !w.conf.gated {
+			break
+		}
+		if a := h.gate.Enter(w.now, &c.pass, &c.waiter, w.conf.gate); a.Verb != host.Go {
+			w.wait(i, queued, a)
+			return
+		}
+		if !waited || !w.conf.cools {
+			break
+		}
+		if until, _ := h.cooldown.Held(w.now, scope); until == 0 {
+			break
+		}
+		h.gate.Return(w.now, &c.pass, nil)
+		waited = false
+	}
+	w.send(i)
+}
+
+// admitByServer stands in the cooldown's line; it reports whether the request
+// may go on.
+func (w *world) admitByServer(i int32) bool {
+	c, h := &w.clients[i], w.host(i)
+	c.entered = 0
+	if !w.conf.cools || h.cooldown.Quiet() {
+		return true
+	}
+	if a := h.cooldown.Enter(w.now, scope, &c.waiter); a.Verb != host.Go {
+		w.wait(i, held, a)
+		return false
+	}
+	c.entered = w.now
+	return true
+}
+
+// wait makes the client ask again at the time it was told, or when woken.
+func (w *world) wait(i int32, s state, a host.Answer) {
+	if a.Verb == host.Refuse {
+		w.lose(i)
+		return
+	}
+	w.clients[i].state = s
+	w.until(i, a.Ask)
+}
+
+func (w *world) send(i int32) {
+	c := &w.clients[i]
+	c.state = flying
+	c.sent++
+	c.attempt++
+	w.run.Send(w.now)
+	w.after(i, w.rule.AttemptTimeout)
+	w.server.arrive(w.ms, send{i, c.attempt})
+}
+
+// answered is called when an answer reaches its client, if that is still there.
+func (w *world) answered(a answer) {
+	c := &w.clients[a.client]
+	if c.state != flying || c.attempt != a.attempt {
+		return
+	}
+	w.wheel.clear(a.client)
+	if a.hint > 0 {
+		w.failed(a.client, host.Failed, a.hint)
+		return
+	}
+	h := w.host(a.client)
+	w.result(a.client, host.Success)
+	if w.conf.cools && !h.cooldown.Quiet() {
+		h.cooldown.Answered(w.now, scope, c.entered, true)
+	}
+	w.landed(a.client)
+	w.run.Success(c.began, w.now)
+	w.think(a.client)
+}
+
+// result tells the gate what became of an attempt, landed that it is over.
+func (w *world) result(i int32, r host.Result) {
+	if w.conf.gated {
+		w.host(i).gate.Result(w.now, &w.clients[i].pass, r)
+	}
+}
+
+func (w *world) landed(i int32) {
+	if w.conf.gated {
+		w.host(i).gate.Done(w.now, &w.clients[i].pass)
+	}
+}
+
+// failed notes a failed attempt and decides: attempts left, back-off, the wait
+// that the server asked for, and the budget, asked last.
+func (w *world) failed(i int32, r host.Result, hint time.Duration) {
+	c, h := &w.clients[i], w.host(i)
+	w.result(i, r)
+	if hint > 0 && w.conf.cools {
+		h.cooldown.Hold(w.now, scope, host.Unavailable, hint, w.conf.cooldown, rand.Float64())
+	}
+	wait, ok := w.decide(c, hint)
+	ok = ok && h.budget.Take(w.now, w.conf.budget)
+	w.landed(i)
+	if !ok {
+		w.lose(i)
+		return
+	}
+	c.state = resting
+	w.after(i, wait)
+}
+
+// decide says how long to wait before the next attempt, if there is to be one.
+func (w *world) decide(c *client, hint time.Duration) (wait time.Duration, ok bool) {
+	if int(c.sent) >= w.conf.attempts {
+		return 0, false
+	}
+	backoff := w.rule.Backoff.Delay(int(c.sent)-1, c.prev)
+	if backoff < 0 || w.conf.asked > 0 && hint > w.conf.asked {
+		return 0, false
+	}
+	c.prev = backoff
+	wait = max(backoff, hint)
+	if hint >= backoff && !w.conf.cools { // a hold has its jitter, and a ramp behind it
+		wait += time.Duration(rand.Float64() * float64(min(hint, time.Second)))
+	}
+	return wait, true
+}
+
+// lose ends a request without an answer.
+func (w *world) lose(i int32) {
+	w.run.At(w.now).Lost++
+	w.think(i)
+}

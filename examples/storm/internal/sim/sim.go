@@ -1,0 +1,187 @@
+// Package sim runs the experiment in virtual time: the real back-offs of
+// package policy and the real machines of internal/host (budget, cooldown,
+// gate), against a model of the server, for up to millions of clients.
+//
+// Only the order of the transport's calls is mirrored here; it is in client.go
+// and nowhere else. The files:
+//
+//	sim.go     the course of a run
+//	client.go  the way of one request, as transport's loop has it
+//	server.go  the server
+//	wheel.go   the event queue
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/policy"
+
+	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
+	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+)
+
+// A world is one run.
+type world struct {
+	scenario model.Scenario
+	strategy model.Strategy
+	rule     policy.Rule // complete
+	conf     configs
+
+	rng     *rand.Rand
+	wheel   *wheel
+	server  *server
+	clients []client
+	hosts   []machines // one per client, or a single one
+	woken   []int32    // clients that have to ask again
+	answers []answer   // that arrive in the next millisecond
+
+	ms  int64
+	now time.Duration // the same
+	run *record.Run
+}
+
+// machines are what a Transport keeps per host.
+type machines struct {
+	budget   host.Budget
+	cooldown host.Cooldown
+	gate     host.Gate
+}
+
+// configs are the rule's values as the machines want them.
+type configs struct {
+	budget         host.BudgetConfig
+	cooldown       host.CooldownConfig
+	gate           host.GateConfig
+	cools, gated   bool
+	attempts       int
+	elapsed, asked time.Duration
+}
+
+type answer struct {
+	send
+	hint time.Duration
+}
+
+// Run runs one strategy. The seed makes the clients' thinking repeatable; the
+// back-offs draw from the global source and are not.
+func Run(ctx context.Context, sc model.Scenario, st model.Strategy, seed uint64) (*record.Run, error) {
+	w := newWorld(sc, st, seed)
+	end := int64(sc.End() / time.Millisecond)
+	stop, resume := int64(sc.Stop()/time.Millisecond), int64(sc.Resume()/time.Millisecond)
+	for w.ms = 0; w.ms < end; w.ms++ {
+		w.now = time.Duration(w.ms) * time.Millisecond
+		switch w.ms {
+		case stop:
+			w.server.frozen = true
+		case resume:
+			w.run.Found = len(w.server.socket)
+			w.server.wake(w.ms)
+		}
+		w.step()
+		if w.ms%100 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	for i := range w.clients {
+		if w.clients[i].state != thinking {
+			w.run.Open++
+		}
+	}
+	return w.run, nil
+}
+
+func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
+	w := &world{
+		scenario: sc, strategy: st, rule: st.Rule.Or(policy.Defaults()),
+		rng: rand.New(rand.NewPCG(seed, 0)),
+		run: record.NewRun(sc.End()),
+	}
+	w.conf = configsOf(w.rule)
+	w.run.Name, w.run.Key, w.run.Rule = st.Name, st.Key, st.Describe()
+	w.run.Stop, w.run.Resume = sc.Stop(), sc.Resume()
+	w.run.Rate, w.run.ServerLimit = sc.Rate(), sc.Server.Limit
+	w.run.Keep = 1 + int(sc.Rate()*sc.End().Seconds()/1e6)
+	end := int(sc.End() / time.Millisecond)
+	w.wheel = newWheel(sc.Clients, end)
+	w.server = newServer(sc.Server, end, sc.Timeout, func(x send, hint time.Duration) {
+		w.answers = append(w.answers, answer{x, hint})
+	})
+	w.clients = make([]client, sc.Clients)
+	w.hosts = make([]machines, 1)
+	if !st.Shared {
+		w.hosts = make([]machines, sc.Clients)
+	}
+	wake := func(waiter *host.Waiter) { w.woken = append(w.woken, int32(waiter.ID)) }
+	for i := range w.clients {
+		w.clients[i].waiter = host.Waiter{ID: i, Wake: wake}
+		w.think(int32(i))
+	}
+	return w
+}
+
+func configsOf(r policy.Rule) configs {
+	b := r.Budget
+	return configs{
+		budget:   host.BudgetConfig{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst},
+		cooldown: host.CooldownConfig{Max: r.MaxRetryAfter, Stop: r.Excess == policy.ExcessStop},
+		gate:     host.GateConfig{Start: r.Gate.Start, Max: r.Gate.Max},
+		cools:    r.Cooldown == policy.On,
+		gated:    r.Gate.Enabled(),
+		attempts: r.Attempts,
+		elapsed:  r.Elapsed,
+		asked:    r.MaxRetryAfter,
+	}
+}
+
+// step lets one millisecond pass: first what the server has answered, then
+// whose time has come.
+func (w *world) step() {
+	for len(w.answers) > 0 {
+		batch := w.answers
+		w.answers = nil
+		for _, a := range batch {
+			w.answered(a)
+			w.askAgain()
+		}
+	}
+	for {
+		i, ok := w.wheel.take(w.ms)
+		if !ok {
+			break
+		}
+		w.due(i)
+		w.askAgain()
+	}
+	w.server.run(w.ms)
+	w.run.Busy(w.now, w.server.busy)
+	if w.strategy.Shared && w.conf.gated && w.ms%100 == 0 {
+		s := w.run.At(w.now)
+		state := w.hosts[0].gate.State()
+		s.Limit, s.Waiting = state.Limit, state.Waiting
+	}
+}
+
+func (w *world) host(i int32) *machines {
+	if w.strategy.Shared {
+		return &w.hosts[0]
+	}
+	return &w.hosts[i]
+}
+
+// after plans the client's event, at the next millisecond at the soonest.
+func (w *world) after(i int32, d time.Duration) { w.until(i, w.now+d) }
+
+func (w *world) until(i int32, at time.Duration) {
+	ms := int64(at / time.Millisecond)
+	if at%time.Millisecond > 0 && ms < 1<<40 {
+		ms++
+	}
+	w.wheel.set(i, max(ms, w.ms+1))
+}
+
+func (w *world) exp(mean time.Duration) time.Duration {
+	return time.Duration(w.rng.ExpFloat64() * float64(mean))
+}

@@ -1,0 +1,197 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
+	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+)
+
+// never stands for a recovery that was not seen, so that it sorts last.
+const never = time.Duration(math.MaxInt64)
+
+// medians are the figures of five runs.
+type medians struct {
+	sends, peak, later, lost int
+	back                     time.Duration
+	worstPeak                int
+	last                     float64
+}
+
+func storm(t *testing.T, sc model.Scenario, st model.Strategy) medians {
+	t.Helper()
+	var list []record.Figures
+	for seed := range uint64(5) {
+		r, err := Run(t.Context(), sc, st, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := r.Figures()
+		if f.Recovered < 0 {
+			f.Recovered = never
+		}
+		list = append(list, f)
+	}
+	m := medians{
+		sends: median(list, func(f record.Figures) int { return f.SentFrozen }),
+		peak:  median(list, func(f record.Figures) int { return f.Peak }),
+		later: median(list, func(f record.Figures) int { return f.Later }),
+		lost:  median(list, func(f record.Figures) int { return f.Lost }),
+		back:  median(list, func(f record.Figures) time.Duration { return f.Recovered }),
+		last:  median(list, func(f record.Figures) float64 { return f.LastGood }),
+	}
+	for _, f := range list {
+		m.worstPeak = max(m.worstPeak, f.Peak)
+	}
+	t.Logf("%-26s frozen %v: %d sends meanwhile, peak %d (worst %d), then %d, back after %v, lost %d, %.0f %% at the end",
+		st.Name, sc.Frozen, m.sends, m.peak, m.worstPeak, m.later, m.back, m.lost, 100*m.last)
+	return m
+}
+
+func median[T int | float64 | time.Duration](list []record.Figures, of func(record.Figures) T) T {
+	var all []T
+	for _, f := range list {
+		all = append(all, of(f))
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func strategy(t *testing.T, key string) model.Strategy {
+	t.Helper()
+	timeout := model.DefaultScenario().Timeout
+	for _, st := range append(model.Strategies(timeout), model.Others(timeout)...) {
+		if st.Key == key {
+			return st
+		}
+	}
+	t.Fatalf("no strategy %q", key)
+	return model.Strategy{}
+}
+
+// The article's results: with a fixed delay the server never comes back, with
+// the exponential back-off of its program it does.
+func TestArticle(t *testing.T) {
+	sc := model.DefaultScenario()
+	sc.Watched = 120 * time.Second // it takes most of a minute
+	if m := storm(t, sc, strategy(t, "fixed")); m.back != never || m.last > 0.05 {
+		t.Errorf("with a fixed delay it was back after %v", m.back)
+	}
+	if m := storm(t, sc, strategy(t, "program")); m.back > 90*time.Second {
+		t.Errorf("with the program's back-off it was back after %v", m.back)
+	}
+}
+
+// One Transport for all clients, with the gate: next to nothing is sent to the
+// frozen server, and it is back at once.
+func TestShared(t *testing.T) {
+	sc := model.DefaultScenario()
+	fixed := storm(t, sc, strategy(t, "fixed"))
+	m := storm(t, sc, strategy(t, "shared"))
+	limit := float64(sc.Server.Limit)
+	switch {
+	case m.back > 5*time.Second:
+		t.Errorf("back after %v", m.back)
+	case m.sends > fixed.sends/20:
+		t.Errorf("%d sends while frozen, with a fixed delay %d", m.sends, fixed.sends)
+	case float64(m.peak) > 1.5*limit || float64(m.worstPeak) > 1.75*limit:
+		t.Errorf("peak %d, at worst %d", m.peak, m.worstPeak)
+	}
+}
+
+// Clients that know nothing of each other, in an outage that such clients can
+// survive (see TestWhatNobodyAloneSurvives).
+func TestSeparate(t *testing.T) {
+	sc := model.DefaultScenario()
+	sc.Frozen = 5 * time.Second
+	google, own := storm(t, sc, strategy(t, "google")), storm(t, sc, strategy(t, "own"))
+	slack := google.back/10 + time.Second // the figure is coarse: the waves of a second's requests
+	switch {
+	case own.back > google.back+slack:
+		t.Errorf("back after %v, Google's formula %v", own.back, google.back)
+	case own.sends > google.sends*105/100:
+		t.Errorf("%d sends while frozen, Google's formula %d", own.sends, google.sends)
+	case own.later > 2*sc.Server.Limit:
+		t.Errorf("a second peak of %d", own.later)
+	}
+	for _, key := range []string{"printed", "program", "fixed"} {
+		if m := storm(t, sc, strategy(t, key)); m.back <= own.back {
+			t.Errorf("%s: back after %v, ours %v", key, m.back, own.back)
+		}
+	}
+}
+
+// Why the separate clients' outage is shorter: this server does not survive 20 s
+// of its own normal load piling up, even if nobody ever sends again.
+func TestWhatNobodyAloneSurvives(t *testing.T) {
+	sc := model.DefaultScenario()
+	if m := storm(t, sc, strategy(t, "once")); m.back != never {
+		t.Errorf("back after %v", m.back)
+	}
+}
+
+// A server that sheds load with Retry-After: clients come back spread over the
+// jitter's window, and it stays in health.
+func TestRetryAfter(t *testing.T) {
+	sc := model.DefaultScenario()
+	sc.Server.RetryAfter = 5 * time.Second
+	if m := storm(t, sc, strategy(t, "own")); m.back > 10*time.Second || m.peak > sc.Server.Limit {
+		t.Errorf("back after %v, peak %d", m.back, m.peak)
+	}
+	r, err := Run(t.Context(), sc, strategy(t, "own"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Those who were told at the resume return within the second after the wait.
+	at := int((sc.Resume() + sc.Server.RetryAfter) / record.Step)
+	most, all := 0, 0
+	for _, s := range r.Samples[at : at+10] {
+		most, all = max(most, s.Sends), all+s.Sends
+	}
+	t.Logf("%d attempts in the second after the wait, at most %d in a tenth of it", all, most)
+	if all < 100 || most > all*3/10 {
+		t.Errorf("%d of %d attempts in the same tenth of a second", most, all)
+	}
+}
+
+// The same server and one Transport for all: each 503 comes beside thirty
+// requests that are worked on, and must not hold everybody although these
+// succeed. Whatever the server asks for, the load comes back.
+func TestRetryAfterShared(t *testing.T) {
+	sc := model.DefaultScenario()
+	for _, key := range []string{"shared", "ungated"} {
+		for _, sc.Server.RetryAfter = range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second} {
+			if m := storm(t, sc, strategy(t, key)); m.last < 0.95 || m.peak > sc.Server.Limit {
+				t.Errorf("%s, Retry-After %v: rate at the end %.2f, peak %d", key, sc.Server.RetryAfter, m.last, m.peak)
+			}
+		}
+	}
+}
+
+// At a hundred times the load the orders are the same.
+func TestLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	sc := model.DefaultScenario()
+	sc.Clients = 100_000
+	sc.Server = sc.Server.Sized(100)
+	sc.Watched = 30 * time.Second
+	fixed, err := Run(t.Context(), sc, strategy(t, "fixed"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := Run(t.Context(), sc, strategy(t, "shared"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fixed.Figures().Recovered >= 0 {
+		t.Error("with a fixed delay it was back")
+	}
+	if f := shared.Figures(); f.SentFrozen > fixed.SentFrozen/20 || f.Peak > 2*sc.Server.Limit {
+		t.Errorf("shared: %d sends while frozen, peak %d", f.SentFrozen, f.Peak)
+	}
+}

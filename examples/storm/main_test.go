@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+)
+
+// The experiment starts this program as its servers.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "server" {
+		if err := serve(os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestExperiment(t *testing.T) {
+	for _, how := range []string{"-by-hand=false", "-by-hand=true"} {
+		if how == "-by-hand=false" && howFrozen != "SIGSTOP" {
+			continue
+		}
+		o, err := parse([]string{how, "-clients", "30", "-think", "500ms", "-speed", "10", "-steady", "2s", "-frozen", "4s",
+			"-watched", "10s", "-strategies", "google,own,shared"}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs, err := experiment(t.Context(), o, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range runs {
+			// Loose bounds: what is tested is that all parts work together.
+			if f := r.Figures(); f.Peak == 0 || f.SentFrozen == 0 || f.LastGood < 0.3 {
+				t.Errorf("%s: %s: %+v", how, r.Name, f)
+			}
+			waited := slices.ContainsFunc(r.Samples, func(s record.Sample) bool { return s.Waiting > 0 })
+			if waited != (r.Key == "shared") {
+				t.Errorf("%s: %s: waited at a gate: %v", how, r.Name, waited)
+			}
+		}
+	}
+}
+
+// Whoever stops it gets his prompt back at once, while the server is frozen,
+// too.
+func TestStopped(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	defer cancel()
+	args := []string{"-clients", "5", "-steady", "300ms", "-strategies", "own", "-out", ""}
+	if err := run(ctx, args, io.Discard, io.Discard); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLongest(t *testing.T) {
+	var out strings.Builder
+	if err := run(t.Context(), []string{"-longest", "-frozen", "4s", "-watched", "20s", "-strategies", "fixed,google"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out.String(), "survives") != 2 {
+		t.Errorf("%s", &out)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, args := range []string{"x", "-speed 0", "-clients 0", "-strategies nope", "-watched 1s", "-sim -tick 1us"} {
+		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil {
+			t.Errorf("%s: no error", args)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// The server as its starter sees it.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
+)
+
+// A remote is a server process.
+type remote struct {
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	lines  *bufio.Scanner
+	addrs  []string
+	byHand bool // it freezes itself
+}
+
+// startServer starts this program as a server. Each line it tells goes to
+// hear, from another goroutine.
+func startServer(ctx context.Context, m model.Server, every time.Duration, byHand bool) (*remote, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "server",
+		"-base", m.Base.String(), "-limit", strconv.Itoa(m.Limit),
+		"-factor", fmt.Sprint(m.Factor), "-spread", fmt.Sprint(m.Spread),
+		"-tick", m.Tick.String(), "-retry-after", m.RetryAfter.String(), "-report", every.String())
+	detach(cmd)
+	cmd.Stderr = os.Stderr
+	r := &remote{cmd: cmd, byHand: byHand}
+	if r.stdin, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the server: %w", err)
+	}
+	r.lines = bufio.NewScanner(stdout)
+	if !r.lines.Scan() {
+		r.stop()
+		return nil, fmt.Errorf("the server ended at once: %w", r.lines.Err())
+	}
+	r.addrs = strings.Fields(r.lines.Text())
+	return r, nil
+}
+
+// listen hands on what the server tells until it ends.
+func (r *remote) listen(hear func(most, arrivals int)) {
+	for r.lines.Scan() {
+		var most, arrivals int
+		if _, err := fmt.Sscan(r.lines.Text(), &most, &arrivals); err == nil {
+			hear(most, arrivals)
+		}
+	}
+}
+
+func (r *remote) freeze() error { return r.order(freeze, "freeze") }
+
+func (r *remote) resume() error { return r.order(resume, "resume") }
+
+func (r *remote) order(signal func(*os.Process) error, word string) error {
+	if r.byHand {
+		_, err := fmt.Fprintln(r.stdin, word)
+		return err
+	}
+	return signal(r.cmd.Process)
+}
+
+// stop ends the server, frozen or not, and waits for it.
+func (r *remote) stop() {
+	_ = r.cmd.Process.Kill()
+	_ = r.cmd.Wait() // killed is what it is meant to be
+}

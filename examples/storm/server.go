@@ -1,0 +1,214 @@
+// The server: this program, started again. It answers as slowly as the model
+// says, and goes on working for clients that have left.
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
+)
+
+// doors is how many ports the server listens on. Connections from one address
+// to one port are told apart by the other port alone, of which there are some
+// 28,000; when most are in use the system spends its time looking for one.
+const doors = 8
+
+// serve is the server's main. It tells its addresses in the first line of
+// stdout and then what it does, a line every so often; it ends when stdin does,
+// and so with the program that started it, however that ends.
+func serve(args []string, stdin io.Reader, stdout io.Writer) error {
+	flags := flag.NewFlagSet("storm server", flag.ContinueOnError)
+	m := model.DefaultServer()
+	flags.DurationVar(&m.Base, "base", m.Base, "time that a request takes")
+	flags.IntVar(&m.Limit, "limit", m.Limit, "requests in progress beyond which it takes longer")
+	flags.Float64Var(&m.Factor, "factor", m.Factor, "how much longer, per spread requests more")
+	flags.Float64Var(&m.Spread, "spread", m.Spread, "see factor")
+	flags.DurationVar(&m.Tick, "tick", m.Tick, "how often a request looks whether it is done")
+	flags.DurationVar(&m.RetryAfter, "retry-after", 0, "answer 503 beyond the limit and ask to wait so long; 0: never")
+	report := flags.Duration("report", 100*time.Millisecond, "how often to tell what it does")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	raiseFiles(1 << 20)
+	w := &works{model: m, added: make(chan struct{}, 1)}
+	srv := &http.Server{Handler: w, ReadHeaderTimeout: time.Minute}
+	var addrs []string
+	for range doors {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		addrs = append(addrs, l.Addr().String())
+		go func() { _ = srv.Serve(&door{l, w}) }()
+	}
+	if _, err := fmt.Fprintln(stdout, strings.Join(addrs, " ")); err != nil {
+		return err
+	}
+	go w.run()
+	go w.tell(stdout, *report)
+	return w.obey(stdin)
+}
+
+// works are the requests in progress.
+type works struct {
+	model model.Server
+
+	// door is held for writing while the server is frozen by its own hand:
+	// nobody comes in and nobody is done.
+	door sync.RWMutex
+
+	mu       sync.Mutex // guards what follows
+	line     []*work    // in the order in which they look whether they are done
+	head     int
+	busy     int
+	most     int // since it was last told
+	arrivals int // since then
+	added    chan struct{}
+}
+
+type work struct {
+	began, look time.Time
+	done        chan struct{}
+}
+
+// ServeHTTP does not look at the request's context: the server does not notice
+// that somebody has left.
+func (w *works) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
+	w.door.RLock()
+	x := w.begin()
+	w.door.RUnlock()
+	if x == nil {
+		seconds := (w.model.RetryAfter + time.Second - 1) / time.Second
+		rw.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
+		http.Error(rw, "too busy", http.StatusServiceUnavailable)
+		return
+	}
+	<-x.done
+	_, _ = io.WriteString(rw, "ok\n") // who has left does not hear it
+}
+
+// begin puts a request in the line; nil where there is no room for it.
+func (w *works) begin() *work {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.arrivals++
+	if w.model.RetryAfter > 0 && w.busy >= w.model.Limit {
+		return nil
+	}
+	now := time.Now()
+	x := &work{began: now, look: now.Add(w.model.Tick), done: make(chan struct{})}
+	w.line = append(w.line, x)
+	w.busy++
+	w.most = max(w.most, w.busy)
+	select {
+	case w.added <- struct{}{}:
+	default:
+	}
+	return x
+}
+
+// run lets each request look, every tick, whether it has spent its time. One
+// goroutine does it for all: with tens of thousands of requests in progress a
+// timer for each would be the bottleneck, and not the model.
+func (w *works) run() {
+	for {
+		w.door.RLock()
+		next, ok := w.look(time.Now())
+		w.door.RUnlock()
+		if !ok {
+			<-w.added
+			continue
+		}
+		time.Sleep(max(time.Until(next), 200*time.Microsecond))
+	}
+}
+
+// look returns when the next request wants to look; ok is false where there is
+// none.
+func (w *works) look(now time.Time) (next time.Time, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.head < len(w.line) {
+		x := w.line[w.head]
+		if x.look.After(now) {
+			return x.look, true
+		}
+		w.line[w.head] = nil
+		w.head++
+		if now.Sub(x.began) >= w.model.Delay(w.busy) {
+			w.busy--
+			close(x.done)
+		} else {
+			x.look = now.Add(w.model.Tick)
+			w.line = append(w.line, x)
+		}
+		if w.head > 1000 && w.head > len(w.line)/2 {
+			w.line = append(w.line[:0], w.line[w.head:]...)
+			w.head = 0
+		}
+	}
+	return time.Time{}, false
+}
+
+// tell writes, again and again, the most requests in progress and how many
+// arrived since the last time.
+func (w *works) tell(to io.Writer, every time.Duration) {
+	for range time.Tick(every) {
+		w.mu.Lock()
+		most, arrivals := w.most, w.arrivals
+		w.most, w.arrivals = w.busy, 0
+		w.mu.Unlock()
+		if _, err := fmt.Fprintln(to, most, arrivals); err != nil {
+			os.Exit(1) // nobody reads
+		}
+	}
+}
+
+// obey freezes and resumes the server by the words on stdin, for systems that
+// cannot stop a process, until stdin ends.
+func (w *works) obey(stdin io.Reader) error {
+	lines := bufio.NewScanner(stdin)
+	for lines.Scan() {
+		switch lines.Text() {
+		case "freeze":
+			w.door.Lock()
+		case "resume":
+			w.door.Unlock()
+		default:
+			return fmt.Errorf("%q is neither freeze nor resume", lines.Text())
+		}
+	}
+	return lines.Err()
+}
+
+// A door is a listener that lets nobody in while the server is frozen by its
+// own hand; who comes waits in the system's queue.
+type door struct {
+	net.Listener
+	works *works
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		conn, err := d.Listener.Accept()
+		d.works.door.RLock()
+		d.works.door.RUnlock() //lint:ignore SA2001 passing through is the point
+		// Out of files is a matter of time: others are given back.
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

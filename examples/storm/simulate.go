@@ -1,0 +1,87 @@
+// The experiment in virtual time.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
+	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+	"github.com/aplomb-go/aplomb/examples/storm/internal/sim"
+)
+
+// simulate runs the strategies, as many at a time as there are processors, at
+// most two: each takes up to a gigabyte with a million clients.
+func simulate(ctx context.Context, o options, progress io.Writer) ([]*record.Run, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	runs := make([]*record.Run, len(o.strategies))
+	places := make(chan struct{}, min(2, runtime.GOMAXPROCS(0)))
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards progress
+	for i, st := range o.strategies {
+		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			began := time.Now()
+			r, err := repeated(ctx, o.scenario, st, o.seed, o.runs)
+			if err != nil {
+				cancel(err)
+				return
+			}
+			runs[i] = r
+			mu.Lock()
+			defer mu.Unlock()
+			_, _ = fmt.Fprintf(progress, "%s: %d × %v simulated in %v, %d attempts\n",
+				st.Name, o.runs, o.scenario.End(), time.Since(began).Round(time.Millisecond), r.Sent)
+		})
+	}
+	all.Wait()
+	return runs, context.Cause(ctx)
+}
+
+// repeated returns the run of a seed, and with it the figures of those with the
+// seeds after it.
+func repeated(ctx context.Context, sc model.Scenario, st model.Strategy, seed uint64, times int) (*record.Run, error) {
+	r, err := sim.Run(ctx, sc, st, seed)
+	for i := 1; i < times && err == nil; i++ {
+		var other *record.Run
+		if other, err = sim.Run(ctx, sc, st, seed+uint64(i)); err == nil {
+			r.Others = append(r.Others, other.Figures())
+		}
+	}
+	return r, err
+}
+
+// longest tells, for each strategy, the longest freeze from which the server
+// comes back while it is watched, in the median; a longer one is not tried
+// after the first that it does not survive.
+func longest(ctx context.Context, o options, out io.Writer) error {
+	const step = 500 * time.Millisecond
+	for _, st := range o.strategies {
+		var best time.Duration
+		var at record.Figures
+		sc := o.scenario
+		for sc.Frozen = 2 * time.Second; sc.Frozen <= o.scenario.Frozen; sc.Frozen += step {
+			r, err := repeated(ctx, sc, st, o.seed, o.runs)
+			if err != nil {
+				return err
+			}
+			f := r.Median()
+			if f.Recovered < 0 {
+				break
+			}
+			best, at = sc.Frozen, f
+		}
+		if _, err := fmt.Fprintf(out, "%-28s survives %5.1f s (with %d sends meanwhile, and back after %.1f s)\n",
+			st.Name, best.Seconds(), at.SentFrozen, at.Recovered.Seconds()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
