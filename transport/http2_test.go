@@ -200,8 +200,6 @@ func TestHTTP2CloseDuringRead(t *testing.T) {
 func TestHTTP2AnswerDuringUpload(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{"plain": {}, "attempt timeout": {AttemptTimeout: 10 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
-			if rule.AttemptTimeout > 0 {
-			}
 			inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
 				s := set(t, cfg, rule, ts.OK("going on").Early(1))
 				pr, pw := io.Pipe()
