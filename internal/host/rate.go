@@ -15,6 +15,10 @@ const (
 	// §4.6), which AWS's adaptive mode uses as well.
 	rateCut = 0.7
 
+	// rateCutGap is the least time from one cut to the next: with one request at
+	// a time each 429 would else be a flight of its own.
+	rateCutGap = 100 * time.Millisecond
+
 	// rateRecovery is the time that successes need to bring the rate from
 	// nothing back to what is configured.
 	rateRecovery = 30 * time.Second
@@ -43,7 +47,7 @@ type RateConfig struct {
 // A Rate is a limit of sends per second, retries included: a token bucket,
 // golang.org/x/time/rate without its sleeps. In adaptive mode a 429 sets the
 // rate to 0.7 of what it was, or of what was really sent if that is less, at
-// most once per flight and half a second, and what was saved up is gone; successes raise it evenly, from nothing to the
+// most once per flight and per 100 ms, and what was saved up is gone; successes raise it evenly, from nothing to the
 // configured rate in 30 s.
 //
 // Times are time.Time here, since x/time has it so. All methods are safe for
@@ -138,7 +142,7 @@ func (r *Rate) Peek(at time.Time) time.Duration {
 func (r *Rate) Throttled(now, sent time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.conf.Adaptive || !r.cut.IsZero() && (!sent.After(r.cut) || now.Sub(r.cut) < rateSample) {
+	if !r.conf.Adaptive || !r.cut.IsZero() && (!sent.After(r.cut) || now.Sub(r.cut) < rateCutGap) {
 		return
 	}
 	// What was saved up is what the server refuses: left there, the burst
