@@ -1,0 +1,78 @@
+package transport_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// cutting is a base transport in memory that cuts the first answer, and has
+// another version of the file when it is asked for the rest.
+func cutting() http.RoundTripper {
+	n := 0
+	return base(func(req *http.Request) (*http.Response, error) {
+		n++
+		resp := &http.Response{
+			StatusCode: http.StatusOK, Request: req, ContentLength: 100,
+			Header: http.Header{"Etag": {fmt.Sprintf(`"v%d"`, n)}},
+		}
+		start := strings.NewReader("the first 20 bytes, ")
+		resp.Body = io.NopCloser(io.MultiReader(start, cut{}))
+		return resp, nil
+	})
+}
+
+// cut is what is left of a connection.
+type cut struct{}
+
+func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// A body that was cut is continued, if the server still has the same file. If
+// not, what was read is good, and the error says how much it is.
+func ExampleResumeError() {
+	tr, err := transport.New(transport.Config{Base: cutting(), Rule: policy.Rule{Backoff: atOnce}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: tr}).Get("https://files.example.com/large")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	var stopped *transport.ResumeError
+	if errors.As(err, &stopped) {
+		fmt.Printf("%q\n%d bytes, %v\n", text, stopped.Offset, stopped.Reason)
+	}
+	// Output:
+	// "the first 20 bytes, "
+	// 20 bytes, mismatch
+}
+
+// Snapshot shows what is known of each host.
+func ExampleTransport_Snapshot() {
+	tr, err := transport.New(transport.Config{
+		Base: server(200),
+		Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: tr}).Get("https://api.example.com/things")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	for _, host := range tr.Snapshot() {
+		fmt.Println(host)
+	}
+	// Output:
+	// -> GET https://api.example.com/things
+	// https://api.example.com: 1 requests, 0 in flight, 30.0 retries left, gate open at 10 with 0 flying and 0 waiting
+}
