@@ -37,15 +37,29 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer h.Release()
 	rule, options := t.ruleFor(h, set), optionsOf(req.Context())
 	if !t.light(req, h, rule, options) {
-		x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: rule, options: options}
-		return x.run()
+		return t.exchange(req, h, rule, options)
 	}
 	resp, err := checkAnswer(t.base.RoundTrip(req))
 	verdict := rule.classify(classify.Outcome{Request: req, Response: resp, Err: err})
 	if err == nil && !retryable(verdict) && h.Quiet() {
+		if rule.rule.Resumes < 0 || !hasValidator(resp) {
+			return resp, nil
+		}
 		return t.resuming(req, rule, series{sent: 1}, resp), nil
 	}
-	x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: rule}
+	return t.exchangeAfter(req, h, rule, resp, err)
+}
+
+// exchange and exchangeAfter are functions of their own so that what an
+// exchange needs is not cleared for each light request.
+
+func (t *Transport) exchange(req *http.Request, h *host.State[resolved], r *resolved, o *options) (*http.Response, error) {
+	x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: r, options: o}
+	return x.run()
+}
+
+func (t *Transport) exchangeAfter(req *http.Request, h *host.State[resolved], r *resolved, resp *http.Response, err error) (*http.Response, error) {
+	x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: r}
 	return x.runAfter(resp, err)
 }
 

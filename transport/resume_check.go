@@ -9,6 +9,13 @@ import (
 	"net/http"
 )
 
+// hasValidator is the cheap look that most answers do not pass: a body, and a
+// header that names the version of what it carries.
+func hasValidator(resp *http.Response) bool {
+	return resp.Body != nil && resp.Body != http.NoBody &&
+		(len(resp.Header["Etag"]) > 0 || len(resp.Header["Last-Modified"]) > 0)
+}
+
 // resumable returns the span of the representation that a response carries
 // (last and total may be unknown) and its validator. It is a list of guards,
 // each with its reason.

@@ -57,6 +57,23 @@ func (c *campaign) note(f func(r *record.Run, now time.Duration)) {
 	f(c.run, c.now())
 }
 
+// heard notes what the server tells: the most requests in progress, and how many
+// arrived, since it told the last time. What it tells once it is frozen came
+// before, and what it tells once it is resumed came after.
+func (c *campaign) heard(most, arrivals int) {
+	c.note(func(r *record.Run, now time.Duration) {
+		r.Busy(now, most)
+		switch came := now - record.Step/2; {
+		case now >= r.Resume:
+			r.Arrive(max(came, r.Resume), arrivals)
+		case now >= r.Stop:
+			r.Arrive(min(came, r.Stop-1), arrivals)
+		default:
+			r.Arrive(came, arrivals)
+		}
+	})
+}
+
 // play runs all clients until the context ends.
 func (c *campaign) play(ctx context.Context) error {
 	var all sync.WaitGroup

@@ -43,6 +43,18 @@ func TestExperiment(t *testing.T) {
 			if f := r.Figures(); f.Peak == 0 || f.SentFrozen == 0 || f.LastGood < 0.3 {
 				t.Errorf("%s: %s: %+v", how, r.Name, f)
 			}
+			// While it is frozen it sees nobody, and then those who waited.
+			var total int
+			for i, s := range r.Samples {
+				total += s.Arrived
+				if at := time.Duration(i) * record.Step; at >= r.Stop && at < r.Resume && s.Arrived > 0 {
+					t.Errorf("%s: %s: %d arrived at %v, while the server was frozen", how, r.Name, s.Arrived, at)
+				}
+			}
+			then := r.Samples[r.Resume/record.Step:]
+			if !slices.ContainsFunc(then, func(s record.Sample) bool { return s.Arrived > 0 }) || total > r.Sent {
+				t.Errorf("%s: %s: %d arrived of %d that were sent, or none after the resume", how, r.Name, total, r.Sent)
+			}
 			waited := slices.ContainsFunc(r.Samples, func(s record.Sample) bool { return s.Waiting > 0 })
 			if waited != (r.Key == "shared") {
 				t.Errorf("%s: %s: waited at a gate: %v", how, r.Name, waited)

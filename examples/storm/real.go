@@ -47,9 +47,7 @@ func experiment(ctx context.Context, o options, progress io.Writer) ([]*record.R
 	for i, c := range campaigns {
 		c.began = began
 		listening.Go(func() {
-			servers[i].listen(func(most, _ int) {
-				c.note(func(r *record.Run, now time.Duration) { r.Busy(now, most) })
-			})
+			servers[i].listen(c.heard)
 		})
 	}
 	if err := play(ctx, o, campaigns, servers, progress); err != nil {

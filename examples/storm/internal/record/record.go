@@ -14,6 +14,7 @@ const Step = 100 * time.Millisecond
 // A Sample is what happened in one Step.
 type Sample struct {
 	Sends   int // attempts begun by the clients
+	Arrived int // requests that the server took up
 	Good    int // requests that succeeded
 	Lost    int // requests that were given up
 	Busy    int // the most requests in progress at the server; negative: not told
@@ -76,6 +77,9 @@ func (r *Run) Send(now time.Duration) {
 		r.SentFrozen++
 	}
 }
+
+// Arrive notes requests that the server took up.
+func (r *Run) Arrive(now time.Duration, n int) { r.At(now).Arrived += n }
 
 // Success notes a request that was answered.
 func (r *Run) Success(began, now time.Duration) {

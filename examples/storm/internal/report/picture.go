@@ -71,7 +71,10 @@ type panel struct {
 func panels(runs []*record.Run) []panel {
 	list := []panel{
 		goodput(runs),
-		rate("attempts that are sent to the server, per second (logarithmic)", runs, true, func(s record.Sample) int { return s.Sends }),
+		rate("arrivals: requests that the server takes up, per second (logarithmic); those that waited in its sockets, at the resume", runs, true,
+			func(s record.Sample) int { return s.Arrived }),
+		rate("attempts: requests that the clients send, per second (logarithmic), whether or not the server is there to take them up", runs, true,
+			func(s record.Sample) int { return s.Sends }),
 		progress(runs),
 	}
 	for i, r := range runs {

@@ -19,7 +19,7 @@ func runs() []*record.Run {
 		r.Name, r.Rule = name, "{a rule}"
 		r.Stop, r.Resume, r.Rate, r.ServerLimit = 5*time.Second, 10*time.Second, 10, 3
 		for i := range r.Samples {
-			r.Samples[i] = record.Sample{Sends: 1, Good: 1, Busy: i % 7, Limit: i % 5, Waiting: i}
+			r.Samples[i] = record.Sample{Sends: 1, Arrived: 1, Good: 1, Busy: i % 7, Limit: i % 5, Waiting: i}
 		}
 		all = append(all, r)
 	}
@@ -40,7 +40,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"prefers-color-scheme: dark", "&lt;two&gt;", "var(--c5)", "{a rule}"} {
+	for _, want := range []string{"prefers-color-scheme: dark", "&lt;two&gt;", "var(--c5)", "{a rule}", "arrivals:", "attempts:"} {
 		if !bytes.Contains(page, []byte(want)) {
 			t.Errorf("the page lacks %q", want)
 		}

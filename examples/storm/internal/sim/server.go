@@ -26,6 +26,7 @@ type server struct {
 	groups []group // by the millisecond of their beginning
 	oldest []int64 // by phase: no group before it has anybody left
 	busy   int
+	came   int   // arrivals that the server saw, until somebody asks
 	keep   int64 // ms after which no client waits any more
 	free   [][]send
 
@@ -55,9 +56,12 @@ func newServer(m model.Server, end int, timeout time.Duration, answer func(send,
 
 // arrive takes a request at that millisecond.
 func (s *server) arrive(now int64, x send) {
-	switch {
-	case s.frozen:
+	if s.frozen {
 		s.socket = append(s.socket, x)
+		return
+	}
+	s.came++
+	switch {
 	case s.model.RetryAfter > 0 && s.busy >= s.model.Limit:
 		s.answer(x, s.model.RetryAfter)
 	default:

@@ -157,6 +157,8 @@ func (w *world) step() {
 	}
 	w.server.run(w.ms)
 	w.run.Busy(w.now, w.server.busy)
+	w.run.Arrive(w.now, w.server.came)
+	w.server.came = 0
 	if w.strategy.Shared && w.conf.gated && w.ms%100 == 0 {
 		s := w.run.At(w.now)
 		state := w.hosts[0].gate.State()

@@ -72,6 +72,30 @@ func strategy(t *testing.T, key string) model.Strategy {
 	return model.Strategy{}
 }
 
+// The server sees nobody while it is frozen, and then all that waited.
+func TestArrivals(t *testing.T) {
+	r, err := Run(t.Context(), model.DefaultScenario(), strategy(t, "google"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, frozen, total int
+	for i, s := range r.Samples {
+		total += s.Arrived
+		switch at := time.Duration(i) * record.Step; {
+		case at < r.Stop:
+			before += s.Arrived
+		case at < r.Resume:
+			frozen += s.Arrived
+		}
+	}
+	if first := r.Samples[r.Resume/record.Step].Arrived; before == 0 || frozen > 0 || r.Found == 0 || first < r.Found {
+		t.Errorf("%d arrived before, %d while it was frozen, %d at the resume, where %d waited", before, frozen, first, r.Found)
+	}
+	if total != r.Sent {
+		t.Errorf("%d arrived of %d that were sent", total, r.Sent)
+	}
+}
+
 // The article's results: with a fixed delay the server never comes back, with
 // the exponential back-off of its program it does.
 func TestArticle(t *testing.T) {
