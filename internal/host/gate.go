@@ -99,11 +99,12 @@ const (
 //
 //   - The limit always holds. It starts at 10 and grows only while it is used
 //     up (RFC 7661): in a slow start, by one per success, up to a threshold;
-//     beyond it by one, or a 32nd, per two flights (as in RFC 5681). The threshold is 100
-//     at first. After every 10 s without a cut the limit goes halfway back to
-//     what was used of it, not below where it started, and the threshold is
-//     twice the limit. So in health the limit stays near the real concurrency,
-//     and when a host freezes no more than that is in its queue.
+//     beyond it by one, or a 32nd if that is more, per two flights (as in
+//     RFC 5681). The threshold is 100 at first. After every 10 s without a cut
+//     the limit goes halfway back to what was used of it, not below where it
+//     started, and the threshold is twice the limit. So in health the limit
+//     stays near the real concurrency, and when a host freezes no more than
+//     that is in its queue.
 //   - When the host fails wholesale the gate closes: the limit is 1, the
 //     threshold half of what the limit was. Only what was sent since counts
 //     from then on, so there is one cut per flight at most. While the gate is
