@@ -114,10 +114,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout reports whether Err is a timeout.
-func (e *Error) Timeout() bool {
-	var t interface{ Timeout() bool }
-	return errors.As(e.Err, &t) && t.Timeout()
-}
+func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 
 // GaveUp reports whether a limit withheld a retry that was otherwise due. Who
 // sends requests through this package and retries around it, policy.Do among

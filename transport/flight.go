@@ -114,7 +114,7 @@ func resultOfError(err error) host.Result {
 // a POST that is told to wait speaks for all requests of its scope.
 func (x *exchange) note(resp *http.Response, d *decision) (hint time.Duration, hinted bool) {
 	o := classify.Outcome{Request: x.req, Response: resp, Err: d.Err}
-	told := d.Status == http.StatusTooManyRequests || d.Status == http.StatusServiceUnavailable
+	told := tellsToWait(d.Status)
 	if told || retryable(d.Verdict) {
 		hint, hinted = x.rule.rule.Hint(o)
 	}
@@ -131,9 +131,13 @@ func (x *exchange) note(resp *http.Response, d *decision) (hint time.Duration, h
 	return hint, hinted
 }
 
+// tellsToWait reports whether a status is one of those that may hold a scope.
+func tellsToWait(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
 // noteCooldown begins or lengthens a hold, or tells of an answer during one.
 func (x *exchange) noteCooldown(d *decision, told bool, hint time.Duration) {
-	c := &x.state.Machines().Cooldown
 	switch {
 	case x.rule.rule.Cooldown != policy.On:
 	case told && hint > 0:
@@ -141,11 +145,11 @@ func (x *exchange) noteCooldown(d *decision, told bool, hint time.Duration) {
 		if d.Status == http.StatusServiceUnavailable {
 			code = host.Unavailable
 		}
-		c.Hold(x.t.now(), x.scope(), code, hint, x.rule.cooldownConfig(), rand.Float64())
-	case d.Status == http.StatusTooManyRequests || d.Status == http.StatusServiceUnavailable:
+		x.state.Machines().Cooldown.Hold(x.t.now(), x.scope(), code, hint, x.rule.cooldownConfig(), rand.Float64())
+	case tellsToWait(d.Status):
 		// Even where it is final it is no sign that the host takes more.
-	case d.Err == nil && !retryable(d.Verdict) && !c.Quiet():
-		c.Answered(x.t.now(), x.scope(), x.entered, d.Status < 500)
+	case d.Err == nil && !retryable(d.Verdict) && !x.state.Quiet():
+		x.state.Machines().Cooldown.Answered(x.t.now(), x.scope(), x.entered, d.Status < 500)
 	}
 }
 

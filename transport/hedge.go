@@ -177,9 +177,7 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 		x.flight = first
 		return l, false
 	}
-	x.state.Machines().Budget.CountTo(x.state.Requests())
-	x.reserved = x.state.Machines().Budget.Take(x.t.now(), x.rule.budgetConfig())
-	if !x.reserved || x.payload.rewind(x.ctx) != Retry {
+	if !x.reserve() || x.payload.rewind(x.ctx) != Retry {
 		x.refund()
 		x.flight.giveBack()
 		x.flight = first

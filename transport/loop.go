@@ -286,8 +286,7 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 // whole.
 func (x *exchange) commit(d *decision, backoff time.Duration) {
 	reason := Retry
-	x.state.Machines().Budget.CountTo(x.state.Requests())
-	if x.reserved = x.state.Machines().Budget.Take(x.t.now(), x.rule.budgetConfig()); !x.reserved {
+	if !x.reserve() {
 		reason = Budget
 	} else if reason = x.payload.rewind(x.ctx); reason != Retry {
 		x.refund()
@@ -300,6 +299,14 @@ func (x *exchange) commit(d *decision, backoff time.Duration) {
 		return
 	}
 	x.prev = backoff
+}
+
+// reserve takes one retry or hedge from the host's budget, if there is one left.
+func (x *exchange) reserve() bool {
+	budget := &x.state.Machines().Budget
+	budget.CountTo(x.state.Requests())
+	x.reserved = budget.Take(x.t.now(), x.rule.budgetConfig())
+	return x.reserved
 }
 
 // refund gives back a retry that the budget gave and that is not sent.

@@ -17,13 +17,9 @@ func (x *exchange) observed() bool {
 // the first try is not recorded: nobody will ask how it came.
 func (x *exchange) observe(resp *http.Response, d *decision) {
 	if x.sent > 1 || d.Err != nil || d.reason != Final {
-		x.record(d)
+		x.history = append(x.history, d.Attempt)
 	}
 	x.tell(resp, d)
-}
-
-func (x *exchange) record(d *decision) {
-	x.history = append(x.history, d.Attempt)
 }
 
 // tell reports to the traces and the log.

@@ -5,6 +5,7 @@ package transport
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -52,7 +53,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error
 	set := &ruleset{}
 	set.standard = set.resolve(rule)
 	names := map[pattern]string{}
-	for _, name := range slices.Sorted(keys(hosts)) {
+	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		path := "Hosts[" + strconv.Quote(name) + "]"
 		merged := hosts[name].Or(rule)
 		own := faultsOf(hosts[name], path+".")
@@ -76,16 +77,6 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error
 	}
 	slices.SortFunc(set.hosts, func(a, b hostRule) int { return a.pattern.compare(b.pattern) })
 	return set, nil
-}
-
-func keys(m map[string]policy.Rule) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 // faultsOf validates a rule and puts path before each fault's field.
