@@ -283,3 +283,26 @@ func TestBudgetsRetriesAreSpent(t *testing.T) {
 		assert.Less(t, stateOf(t, tr).BudgetLeft, 0.5, "a retry that was sent is not given back")
 	})
 }
+
+// TestRefusedCallsEarnNoRetries: a share of what is sent is a share of what the
+// host sees; callers that try again and again behind a full gate add nothing.
+func TestRefusedCallsEarnNoRetries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, Config{Base: script(status(503), status(200)), Rule: policy.Rule{
+			Backoff: policy.Constant(0),
+			Budget:  policy.Budget{Ratio: 0.01, PerSecond: -1, Burst: 1},
+			Gate:    policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
+		}})
+		stream, err := get(t, tr, t.Context()) // spends the one retry, and keeps its place
+		require.NoError(t, err)
+		left := stateOf(t, tr).BudgetLeft
+		require.Less(t, left, 0.1)
+		for range 1000 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.ErrorIs(t, err, ErrGateFull)
+		}
+		assert.InDelta(t, left, stateOf(t, tr).BudgetLeft, 1e-9)
+		assert.EqualValues(t, 1, stateOf(t, tr).Requests)
+		_ = stream.Body.Close()
+	})
+}

@@ -166,18 +166,18 @@ func (x *exchange) hedgeDelay() (time.Duration, bool) {
 }
 
 // secondLeg takes what a second send needs, without waiting for any of it: the
-// host's limits, the budget, and the request's body.
+// budget, the host's limits, and the request's body.
 func (x *exchange) secondLeg() (l leg, ok bool) {
 	if x.ctx.Err() != nil {
 		return l, false
 	}
 	first := x.flight
-	if !x.admitHedge() {
-		x.flight.giveBack()
-		x.flight = first
+	// The budget first: it can be given back exactly, a token of the rate or a
+	// slot of the server's quota cannot.
+	if !x.reserve() {
 		return l, false
 	}
-	if !x.reserve() || x.payload.rewind(x.ctx) != Retry {
+	if !x.admitHedge() || x.payload.rewind(x.ctx) != Retry {
 		x.refund()
 		x.flight.giveBack()
 		x.flight = first

@@ -295,6 +295,30 @@ func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 	})
 }
 
+// TestRefusedHedgeCostsNoTurn: what the budget refuses has not used up a token
+// of the rate.
+func TestRefusedHedgeCostsNoTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Path == "/fails" {
+				return status(503)(req)
+			}
+			if err := pause(req, time.Second); err != nil {
+				return nil, err
+			}
+			return status(200)(req)
+		})
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+			Rate: 0.01, Burst: 4, Budget: one, Backoff: policy.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
+		}})
+		for _, path := range []string{"fails", "slow", "slow"} { // 2 + 1 + 1 tokens
+			_, err := send(t, tr, http.MethodGet, "http://h.test/"+path)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []time.Duration{0, 0, 0, time.Second}, server.arrivals())
+	})
+}
+
 // TestHedgeAndRetry: an answer that would be retried waits for the other one;
 // when both are such, the loop goes on.
 func TestHedgeAndRetry(t *testing.T) {

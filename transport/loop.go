@@ -112,6 +112,9 @@ func (x *exchange) run() (*http.Response, error) {
 	defer x.end()
 	x.begin()
 	if err := x.admit(); err != nil {
+		if x.sent == 0 {
+			x.state.Uncount() // what is refused does not reach the host, and earns no retry
+		}
 		return nil, err
 	}
 	resp, err := x.send()

@@ -20,7 +20,8 @@ import (
 type HostState struct {
 	// Host is the scheme and host, as in https://api.example.com.
 	Host string `json:"host"`
-	// Requests is how many calls of RoundTrip began.
+	// Requests is how many calls of RoundTrip began, without those that were
+	// refused before anything was sent.
 	Requests uint64 `json:"requests"`
 	// InFlight is how many of them have not returned.
 	InFlight int `json:"in_flight"`

@@ -145,7 +145,7 @@ func (s *State[R]) begin() bool {
 func (s *State[R]) Release() { s.word.Add(^uint64(0)) }
 
 // Uncount takes back that Acquire counted a request, for one that only goes on
-// with an earlier one. It still has to be released.
+// with an earlier one, or that is refused. It still has to be released.
 func (s *State[R]) Uncount() { s.word.Add(^uint64(oneRequest - 1)) }
 
 // Requests returns how many requests began, modulo 2^40.

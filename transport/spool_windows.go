@@ -1,0 +1,33 @@
+package transport
+
+import (
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// deleteOnClose is FILE_FLAG_DELETE_ON_CLOSE, which os.OpenFile hands on.
+const deleteOnClose = 0x04000000
+
+// openSpool makes a file in dir ("": os.TempDir) that the system removes when it
+// is closed, or when the process ends, however that comes. os.CreateTemp cannot
+// ask for that.
+func openSpool(dir string) (file *os.File, err error) {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	for range 100 { // names that are taken
+		name := strings.Replace(spoolName, "*", strconv.FormatUint(rand.Uint64(), 36), 1)
+		file, err = os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL|deleteOnClose, 0o600)
+		if err == nil || !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return file, err
+}
+
+func closeSpool(file *os.File) { _ = file.Close() }
