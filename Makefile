@@ -45,7 +45,7 @@ examples: ## run every example program
 	@echo "== examples/fetch"; timeout 120 $(GO) -C examples/fetch run . -demo
 	@echo "== examples/storm"; timeout 120 $(GO) -C examples/storm run . -sim -out ''
 
-storm: ## the retry-storm experiment, 90 s, with a report in pictures
+storm: ## the retry-storm experiment, 110 s, with a report in pictures
 	@$(GO) -C examples/storm run .
 
 ci: lint test examples ## what a submission must pass

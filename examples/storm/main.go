@@ -4,7 +4,7 @@
 // progress: the server is frozen, requests pile up in its sockets, and it is
 // resumed.
 //
-//	go run .                      the experiment, on this machine, in 90 s
+//	go run .                      the experiment, on this machine, in 110 s
 //	go run . -sim                 the same in virtual time, in a second
 //	go run . -sim -runs 1 -clients 1000000 -think 60s -watched 9m30s
 //	go run . -longest -frozen 40s -strategies all

@@ -72,7 +72,7 @@ type Scenario struct {
 func DefaultScenario() Scenario {
 	return Scenario{
 		Clients: 1000, Think: 10 * time.Second, Timeout: 2 * time.Second,
-		Steady: 10 * time.Second, Frozen: 20 * time.Second, Watched: 60 * time.Second,
+		Steady: 10 * time.Second, Frozen: 20 * time.Second, Watched: 80 * time.Second,
 		Server: DefaultServer(),
 	}
 }

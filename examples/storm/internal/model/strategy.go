@@ -29,8 +29,9 @@ func (s Strategy) Describe() string {
 }
 
 // Strategies returns the strategies that are compared. An attempt ends after
-// the scenario's timeout and nobody gives up before the end of the run; the
-// first ones have no limits besides their back-off.
+// the scenario's timeout. The first ones have no limits besides their back-off,
+// and nobody gives up before the end of the run; those of aplomb are the default
+// rule, six attempts and all, and what is said beside it.
 //
 // The article's exponential back-off is there twice. As the article prints it,
 // it waits 0.1, 0.27, 0.74, 2.0, 5.5 s … The program that comes with the
@@ -44,9 +45,9 @@ func Strategies(timeout time.Duration) []Strategy {
 		{Key: "printed", Name: "exponential as printed", Rule: plain(DefaultArticle())},
 		{Key: "program", Name: "exponential as programmed", Rule: plain(DefaultArticle()), FromThink: true},
 		{Key: "google", Name: "Google's formula", Rule: plain(policy.Google{Literal: true})},
-		{Key: "own", Name: "aplomb, a Transport each", Rule: policy.Rule{Attempts: 1000, AttemptTimeout: timeout}},
+		{Key: "own", Name: "aplomb, a Transport each", Rule: policy.Rule{AttemptTimeout: timeout}},
 		{Key: "shared", Name: "aplomb, one Transport", Shared: true, Rule: policy.Rule{
-			Attempts: 1000, AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}}},
+			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}}},
 	}
 }
 
@@ -54,9 +55,11 @@ func Strategies(timeout time.Duration) []Strategy {
 func Others(timeout time.Duration) []Strategy {
 	list := []Strategy{
 		{Key: "once", Name: "no retries at all", Rule: policy.Rule{Attempts: 1, AttemptTimeout: timeout}},
-		{Key: "ungated", Name: "one Transport, no gate", Shared: true, Rule: policy.Rule{Attempts: 1000, AttemptTimeout: timeout}},
+		{Key: "thrifty", Name: "a Transport each, thrifty", Rule: policy.Rule{
+			AttemptTimeout: timeout, Budget: policy.Budget{PerSecond: 0.02, Burst: 5}}},
+		{Key: "ungated", Name: "one Transport, no gate", Shared: true, Rule: policy.Rule{AttemptTimeout: timeout}},
 		{Key: "uncooled", Name: "one Transport, no cooldown", Shared: true, Rule: policy.Rule{
-			Attempts: 1000, AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}, Cooldown: policy.Off}},
+			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}, Cooldown: policy.Off}},
 	}
 	for _, b := range []struct {
 		key, name string
