@@ -453,3 +453,47 @@ func TestUnavailableEndsEarly(t *testing.T) {
 		})
 	}
 }
+
+// TestWaitsStaySpread: many clients that are told the same wait come back spread
+// over the jitter's second, also where another request's success has ended the
+// hold of their 503 meanwhile.
+func TestWaitsStaySpread(t *testing.T) {
+	for name, success := range map[string]bool{"hold to its end": false, "hold ended by a success": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				const clients, asked = 30, 3 * time.Second
+				resent := make([]time.Duration, clients)
+				together(clients, func(i int) {
+					server := newOrigin(nil)
+					sends := 0
+					server.serve = func(req *http.Request) (*http.Response, error) {
+						if req.URL.Path == "/slow" {
+							if err := pause(req, time.Second); err != nil {
+								return nil, err
+							}
+							return status(200)(req)
+						}
+						if sends++; sends == 1 {
+							return status(503, "Retry-After: 3", "Date: ")(req)
+						}
+						resent[i] = time.Since(server.start)
+						return status(200)(req)
+					}
+					tr := mustNew(t, Config{Base: server})
+					both := 1
+					if success {
+						both = 2
+					}
+					together(both, func(which int) {
+						code, err := send(t, tr, http.MethodGet, "http://h.test/"+[]string{"", "slow"}[which])
+						assert.NoError(t, err)
+						assert.Equal(t, 200, code)
+					})
+				})
+				slices.Sort(resent)
+				assert.GreaterOrEqual(t, resent[0], asked)
+				assert.Greater(t, resent[clients-1]-resent[0], 500*time.Millisecond)
+			})
+		})
+	}
+}

@@ -256,8 +256,9 @@ func (x *exchange) limits(f *facts, d *decision) {
 	case refused:
 		f.refused = true
 	case until > now:
+		// The wait keeps its own jitter, although the hold has one: a success of
+		// another request may end the hold of a 503 before its time.
 		f.turn = max(f.turn, until-now)
-		f.u = 0 // the hold has its jitter, and a ramp behind it
 	}
 }
 

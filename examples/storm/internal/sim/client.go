@@ -202,7 +202,7 @@ func (w *world) decide(c *client, hint time.Duration) (wait time.Duration, ok bo
 	}
 	c.prev = backoff
 	wait = max(backoff, hint)
-	if hint >= backoff && !w.conf.cools { // a hold has its jitter, and a ramp behind it
+	if hint > 0 && hint >= backoff {
 		wait += time.Duration(rand.Float64() * float64(min(hint, time.Second)))
 	}
 	return wait, true
