@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -145,7 +144,7 @@ func (x *exchange) noteCooldown(d *decision, told bool, hint time.Duration) {
 		if d.Status == http.StatusServiceUnavailable {
 			code = host.Unavailable
 		}
-		x.state.Machines().Cooldown.Hold(x.t.now(), x.scope(), code, hint, x.rule.cooldownConfig(), rand.Float64())
+		x.state.Machines().Cooldown.Hold(x.t.now(), x.scope(), code, hint, x.rule.cooldownConfig(), d.u)
 	case tellsToWait(d.Status):
 		// Even where it is final it is no sign that the host takes more.
 	case d.Err == nil && !retryable(d.Verdict) && !x.state.Quiet():

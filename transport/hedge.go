@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -228,7 +229,7 @@ func (x *exchange) pick(r *runners, came *runner) *runner {
 
 // outrun records the send whose answer does not count.
 func (x *exchange) outrun(r *runner, err error, v classify.Verdict) {
-	d := decision{Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()}, reason: Outrun}
+	d := decision{Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()}, reason: Outrun, u: rand.Float64()}
 	if v == classify.Ambiguous { // its answer came, and is not worth having, but may ask to wait
 		if r.resp != nil {
 			d.Status = r.resp.StatusCode

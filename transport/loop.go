@@ -103,7 +103,8 @@ type exchange struct {
 type decision struct {
 	Attempt
 	reason Reason
-	ended  error // the end of the caller's context, where it ended a wait for the body
+	ended  error   // the end of the caller's context, where it ended a wait for the body
+	u      float64 // random, in [0,1): the jitter on a server's wait, of the request's own and of the hold's
 }
 
 // run is the way of a request that needs more than the base transport from the
@@ -193,7 +194,7 @@ func retryable(v classify.Verdict) bool {
 
 // judge decides what is done about an outcome, and takes what a retry needs.
 func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) decision {
-	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}}
+	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}, u: rand.Float64()}
 	if resp != nil {
 		d.Status = resp.StatusCode
 	}
@@ -224,7 +225,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		attempts:      rule.Attempts,
 		maxRetryAfter: rule.MaxRetryAfter,
 		excess:        rule.Excess,
-		u:             rand.Float64(),
+		u:             d.u,
 		elapsedMax:    rule.Elapsed,
 	}
 	if !retryable(f.verdict) || x.single() {
@@ -256,8 +257,8 @@ func (x *exchange) limits(f *facts, d *decision) {
 	case refused:
 		f.refused = true
 	case until > now:
-		// The wait keeps its own jitter, although the hold has one: a success of
-		// another request may end the hold of a 503 before its time.
+		// The wait keeps its own jitter, although the hold has one, and the same:
+		// a success of another request may end the hold of a 503 before its time.
 		f.turn = max(f.turn, until-now)
 	}
 }

@@ -177,10 +177,11 @@ func (w *world) landed(i int32) {
 func (w *world) failed(i int32, r host.Result, hint time.Duration) {
 	c, h := &w.clients[i], w.host(i)
 	w.result(i, r)
+	u := rand.Float64()
 	if hint > 0 && w.conf.cools {
-		h.cooldown.Hold(w.now, scope, host.Unavailable, hint, w.conf.cooldown, rand.Float64())
+		h.cooldown.Hold(w.now, scope, host.Unavailable, hint, w.conf.cooldown, u)
 	}
-	wait, ok := w.decide(c, hint)
+	wait, ok := w.decide(c, hint, u)
 	ok = ok && h.budget.Take(w.now, w.conf.budget)
 	w.landed(i)
 	if !ok {
@@ -192,7 +193,7 @@ func (w *world) failed(i int32, r host.Result, hint time.Duration) {
 }
 
 // decide says how long to wait before the next attempt, if there is to be one.
-func (w *world) decide(c *client, hint time.Duration) (wait time.Duration, ok bool) {
+func (w *world) decide(c *client, hint time.Duration, u float64) (wait time.Duration, ok bool) {
 	if int(c.sent) >= w.conf.attempts {
 		return 0, false
 	}
@@ -203,7 +204,7 @@ func (w *world) decide(c *client, hint time.Duration) (wait time.Duration, ok bo
 	c.prev = backoff
 	wait = max(backoff, hint)
 	if hint > 0 && hint >= backoff {
-		wait += time.Duration(rand.Float64() * float64(min(hint, time.Second)))
+		wait += time.Duration(u * float64(min(hint, time.Second)))
 	}
 	return wait, true
 }
