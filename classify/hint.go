@@ -65,11 +65,13 @@ func longest(values []string, parse func(string) (time.Duration, bool)) (wait ti
 
 // received is the time that instants in the response are measured from: its
 // Date field, so that the difference between the server's clock and ours
-// cancels; our own clock where there is none (RFC 9110 §6.6.1).
+// cancels, and what it has spent in caches since (RFC 9111 §5.1); our own clock
+// where there is no Date (RFC 9110 §6.6.1).
 func received(h http.Header) time.Time {
 	now := time.Now()
-	if date, ok := httpDate(h.Get("Date"), now); ok {
-		return date
+	date, ok := httpDate(h.Get("Date"), now)
+	if !ok {
+		return now
 	}
-	return now
+	return date.Add(age(h))
 }

@@ -145,6 +145,30 @@ func TestPeekReportsAnErrorInItsPlace(t *testing.T) {
 	}
 }
 
+// TestPeekKeepsAnErrorGivenOnce: a source that says only once what broke it.
+func TestPeekKeepsAnErrorGivenOnce(t *testing.T) {
+	reads := 0
+	o := outcomeOf(&source{Reader: readFunc(func(p []byte) (int, error) {
+		if reads++; reads > 1 {
+			return 0, io.EOF
+		}
+		return copy(p, "some"), io.ErrUnexpectedEOF
+	})})
+	assert.Equal(t, "some", string(o.Peek(10)))
+	_, err := io.ReadAll(o.Response.Body)
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// TestPeekedBytesStay: later Reads do not write over what Peek returned.
+func TestPeekedBytesStay(t *testing.T) {
+	o := outcomeOf(&source{Reader: strings.NewReader(strings.Repeat("a", 100) + strings.Repeat("b", 9000))})
+	head := o.Peek(200)
+	want := string(head)
+	_, err := io.ReadFull(o.Response.Body, make([]byte, 150))
+	require.NoError(t, err)
+	assert.Equal(t, want, string(head))
+}
+
 func TestPeekGivesUpOnEmptyReads(t *testing.T) {
 	o := outcomeOf(&source{Reader: &stutter{only: true}})
 	assert.Equal(t, []byte{}, o.Peek(10))
@@ -279,6 +303,22 @@ func TestCloseDoesNotWaitForARead(t *testing.T) {
 			synctest.Wait()
 			require.NoError(t, o.Response.Body.Close())
 			require.Error(t, <-got)
+		})
+	})
+	t.Run("a Read of the caller's, of a source whose Close ends nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			answer := make(chan struct{})
+			o := outcomeOf(&source{Reader: readFunc(func([]byte) (int, error) { <-answer; return 0, io.EOF })})
+			o.Peek(1)
+			got := make(chan error)
+			go func() {
+				_, err := o.Response.Body.Read(make([]byte, 1))
+				got <- err
+			}()
+			synctest.Wait()
+			require.NoError(t, o.Response.Body.Close())
+			require.ErrorIs(t, <-got, http.ErrBodyReadAfterClose)
+			close(answer)
 		})
 	})
 	t.Run("a Read that has answered", func(t *testing.T) {

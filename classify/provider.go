@@ -183,7 +183,8 @@ func Pushback(o Outcome) (time.Duration, bool) {
 // secondary rate limit is exceeded, when nothing in it names a wait
 // ([DefaultHint]): status 403 or 429, x-github-request-id, and "secondary rate
 // limit" in the first 64 KiB of the body. One minute is the least that GitHub
-// asks for.
+// asks for. A hint alone does not send a 403 again: put [Signals] before
+// [Default] as well.
 func SecondaryLimit(o Outcome) (time.Duration, bool) {
 	if !o.limited() || !has(o.Response.Header, "X-Github-Request-Id") {
 		return 0, false
@@ -191,8 +192,12 @@ func SecondaryLimit(o Outcome) (time.Duration, bool) {
 	if _, ok := DefaultHint(o); ok {
 		return 0, false
 	}
-	if !bytes.Contains(o.Peek(bodyLimit), []byte("secondary rate limit")) {
+	if !saysSecondaryLimit(o) {
 		return 0, false
 	}
 	return time.Minute, true
+}
+
+func saysSecondaryLimit(o Outcome) bool {
+	return bytes.Contains(o.Peek(bodyLimit), []byte("secondary rate limit"))
 }

@@ -80,6 +80,8 @@ func TestResetDurations(t *testing.T) {
 		{"requests used up", both("0", "5"), 20 * time.Millisecond, true},
 		{"tokens used up", both("5", "0"), 6 * time.Minute, true},
 		{"both used up", both("0", "0"), 6 * time.Minute, true},
+		{"both used up, the longer first", answer(429, "X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "6m0s",
+			"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "20ms"), 6 * time.Minute, true},
 		{"none used up", both("1", "1"), 0, false},
 		{"malformed", answer(429, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "6"), 0, false},
 		{"pitfall 2: negative", answer(429, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "-6s"), 0, false},

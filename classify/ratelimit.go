@@ -5,7 +5,6 @@ package classify
 import (
 	"math"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -25,7 +24,8 @@ type Quota struct {
 // QuotaOf reads what is left of the server's quota from any answer, successful
 // ones included: from RateLimit and RateLimit-Policy
 // (draft-ietf-httpapi-ratelimit-headers), else from RateLimit-Remaining and
-// RateLimit-Reset of its older versions, else from the same with X- in front. ok
+// RateLimit-Reset of its older versions, else from the same with X- or, as X
+// itself has it, X-Rate-Limit- in front. ok
 // is false where no complete and well-formed pair of remaining and reset is
 // there, and for an answer from a cache (Age above 0), which speaks of an
 // earlier request.
@@ -51,7 +51,12 @@ func QuotaOf(o Outcome) (Quota, bool) {
 // nothing left. The fields are those of [QuotaOf].
 //
 // X-RateLimit-Reset and RateLimit-Reset are a number of seconds or a Unix time,
-// depending on the server; the two are told apart as in [RetryAfter].
+// depending on the server; the two are told apart as in [RetryAfter]. With X- in
+// front the Unix time may be in milliseconds, and X-Rate-Limit-Reset has to be
+// one, since no two servers agree on anything else there.
+//
+// A 403 is Final by default: a classifier that knows the server has to say that
+// it may be sent again, as [Signals] does for GitHub.
 func RateLimitReset(o Outcome) (wait time.Duration, ok bool) {
 	if !o.limited() {
 		return 0, false
@@ -74,24 +79,61 @@ func (o Outcome) limited() bool {
 // quotas lists what the best of the three generations of fields says. All its
 // entries know both Remaining and Reset.
 func quotas(h http.Header) []Quota {
-	if aged(h) {
+	if age(h) > 0 {
 		return nil
 	}
 	if all := draftQuotas(h); len(all) > 0 {
 		return all
 	}
-	for _, prefix := range [...]string{"Ratelimit-", "X-Ratelimit-"} {
-		if q, ok := plainQuota(h, prefix); ok {
+	for _, g := range plainQuotas {
+		if q, ok := plainQuota(h, g.prefix, g.reset); ok {
 			return []Quota{q}
 		}
 	}
 	return nil
 }
 
-// aged reports whether the answer comes from a cache (RFC 9111 §5.1).
-func aged(h http.Header) bool {
-	age := trim(h.Get("Age"))
-	return digits(age) && strings.Trim(age, "0") != ""
+// plainQuotas are the fields that say one thing each, and how their reset is
+// read: X-Rate-Limit-Reset is seconds here and milliseconds there, so only an
+// instant is sure (X and Okta send one).
+var plainQuotas = [...]struct {
+	prefix string
+	reset  func(s string, ref time.Time) (time.Duration, bool)
+}{
+	{"Ratelimit-", secondsOrInstant},
+	{"X-Ratelimit-", reset},
+	{"X-Rate-Limit-", instant},
+}
+
+// reset reads seconds from now, or a Unix time in seconds or milliseconds.
+func reset(s string, ref time.Time) (time.Duration, bool) {
+	if wait, ok := instant(s, ref); ok {
+		return wait, true
+	}
+	return secondsOrInstant(s, ref)
+}
+
+// instant reads a Unix time in seconds or milliseconds.
+func instant(s string, ref time.Time) (time.Duration, bool) {
+	whole, nanos, ok := number(trim(s))
+	if !ok {
+		return 0, false
+	}
+	if whole >= oldestMilli && whole <= latestMilli {
+		whole, nanos = whole/1000, whole%1000*1_000_000+nanos/1000
+	}
+	return untilInstant(whole, nanos, ref)
+}
+
+// age is how long ago the answer was made, where it comes from a cache (RFC 9111
+// §5.1); 0 where it does not.
+func age(h http.Header) time.Duration {
+	s := trim(h.Get("Age"))
+	if !digits(s) {
+		return 0
+	}
+	age, _ := seconds(s)
+	return age
 }
 
 // tighter orders quotas by the pace that they ask for.
@@ -172,7 +214,7 @@ func seventhDraft(field []string) []Quota {
 
 // plainQuota reads one field each for what remains, the reset, and the limit.
 // Of several values the least remains and the last reset counts.
-func plainQuota(h http.Header, prefix string) (q Quota, ok bool) {
+func plainQuota(h http.Header, prefix string, reset func(string, time.Time) (time.Duration, bool)) (q Quota, ok bool) {
 	for _, v := range h[prefix+"Remaining"] {
 		n, _, valid := number(trim(v))
 		if !valid {
@@ -187,7 +229,7 @@ func plainQuota(h http.Header, prefix string) (q Quota, ok bool) {
 		return Quota{}, false
 	}
 	ref := received(h)
-	q.Reset, ok = longest(h[prefix+"Reset"], func(v string) (time.Duration, bool) { return secondsOrInstant(v, ref) })
+	q.Reset, ok = longest(h[prefix+"Reset"], func(v string) (time.Duration, bool) { return reset(v, ref) })
 	q.Limit, q.Window = plainLimit(h[prefix+"Limit"])
 	return q, ok
 }

@@ -13,6 +13,7 @@ import (
 // TestRateLimitReset is the table of the fields that name a used-up quota.
 func TestRateLimitReset(t *testing.T) {
 	epoch := strconv.FormatInt(sent.Add(90*time.Second).Unix(), 10)
+	milli := strconv.FormatInt(sent.Add(90*time.Second).UnixMilli(), 10)
 	for _, tt := range []struct {
 		name   string
 		code   int
@@ -60,6 +61,12 @@ func TestRateLimitReset(t *testing.T) {
 		{"GitHub: epoch seconds", 403, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", epoch}, 90 * time.Second, true},
 		{"epoch seconds with a fraction", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", epoch + ".5"}, 90*time.Second + 500*time.Millisecond, true},
 		{"seconds in the same field", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "50"}, 50 * time.Second, true},
+		{"epoch milliseconds", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", milli}, 90 * time.Second, true},
+		{"the least remains", 429, []string{"RateLimit-Remaining", "0", "RateLimit-Remaining", "3", "RateLimit-Reset", "50"}, 50 * time.Second, true},
+		{"X: epoch seconds", 429, []string{"X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Reset", epoch}, 90 * time.Second, true},
+		{"epoch milliseconds in X's fields", 429, []string{"X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Reset", milli}, 90 * time.Second, true},
+		{"seconds or milliseconds in X's fields", 429, []string{"X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Reset", "600000"}, 0, false},
+		{"X's fields beside the usual ones", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "50", "X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Reset", epoch}, 50 * time.Second, true},
 		{"some left", 403, []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", epoch}, 0, false},
 		{"pitfall 2: not a number", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "NaN"}, 0, false},
 

@@ -11,9 +11,12 @@ import (
 
 // RetryAfter reads the Retry-After field (RFC 9110 §10.2.3) of an answer of
 // status 400 or above: a number of seconds in plain decimal digits, or a date in
-// any of the three forms of §5.6.7, measured from the response's Date field
-// (without one, from the local clock). A date in the past means "at once". Of
-// several fields the longest wait counts.
+// any of the three forms of §5.6.7, measured from the response's Date field,
+// plus its Age if it comes from a cache (without a Date, from the local clock).
+// A date in the past means "at once". Of several fields the longest wait counts,
+// also where a gateway has joined numbers by commas. A fraction ("2.0", which
+// Shopify sends) is accepted, although the RFC has whole seconds only: to ignore
+// it would be to come back too early.
 //
 // Some servers send the time at which to come back as a Unix time. A number of
 // 500,000,000 or more, which would be a wait of sixteen years, is taken for
@@ -47,17 +50,22 @@ func RetryAfterMillis(o Outcome) (time.Duration, bool) {
 }
 
 func retryAfter(s string, ref time.Time) (time.Duration, bool) {
-	s = trim(s)
-	if !strings.Contains(s, ".") {
-		if wait, ok := secondsOrInstant(s, ref); ok {
-			return wait, true
+	if wait, ok := secondsOrInstant(s, ref); ok {
+		return wait, true
+	}
+	if at, ok := httpDate(s, ref); ok {
+		return max(at.Sub(ref), 0), true // Sub stops at the longest Duration
+	}
+	// Several fields joined to one. A date has a comma of its own.
+	var wait time.Duration
+	for part := range strings.SplitSeq(s, ",") {
+		d, ok := secondsOrInstant(part, ref)
+		if !ok {
+			return 0, false
 		}
+		wait = max(wait, d)
 	}
-	at, ok := httpDate(s, ref)
-	if !ok {
-		return 0, false
-	}
-	return max(at.Sub(ref), 0), true // Sub stops at the longest Duration
+	return wait, true
 }
 
 func millis(s string) (time.Duration, bool) { return decimal(trim(s), time.Millisecond) }
@@ -70,6 +78,10 @@ const (
 	oldestInstant = 500_000_000
 	// latestInstant is the end of the year 9999.
 	latestInstant = 253_402_300_799
+	// oldestMilli and latestMilli bound a Unix time in milliseconds: 2001 to
+	// 2286, far beyond latestInstant.
+	oldestMilli = 1_000_000_000_000
+	latestMilli = 9_999_999_999_999
 	// stale is how far in the past an instant may lie and still be one.
 	stale = 24 * time.Hour
 )
@@ -81,12 +93,19 @@ func secondsOrInstant(s string, ref time.Time) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	if whole >= oldestInstant && whole <= latestInstant {
-		if wait := time.Unix(whole, nanos).Sub(ref); wait >= -stale {
-			return max(wait, 0), true
-		}
+	if wait, ok := untilInstant(whole, nanos, ref); ok {
+		return wait, true
 	}
 	return scale(whole, nanos, time.Second), true
+}
+
+// untilInstant takes a number for a Unix time, if it can be one.
+func untilInstant(whole, nanos int64, ref time.Time) (time.Duration, bool) {
+	if whole < oldestInstant || whole > latestInstant {
+		return 0, false
+	}
+	wait := time.Unix(whole, nanos).Sub(ref)
+	return max(wait, 0), wait >= -stale
 }
 
 // decimal reads digits, with a fraction or without, as a number of units. Signs,

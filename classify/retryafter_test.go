@@ -43,7 +43,13 @@ func TestRetryAfter(t *testing.T) {
 		{"pitfall 2: NaN", "NaN", none},
 		{"pitfall 2: Inf", "Inf", none},
 		{"pitfall 2: an exponent", "1e300", none},
-		{"pitfall 2: a decimal", "1.5", none},
+		{"pitfall 2: a point and no digits", "1.", none},
+		{"pitfall 2: two points", "1.5.5", none},
+		{"a decimal: Shopify", "2.0", 2 * time.Second},
+		{"a fraction", "1.5", 1500 * time.Millisecond},
+		{"pitfall 44: fields joined by a gateway", "5, 30 ,7", 30 * time.Second},
+		{"joined with nonsense", "5, soon", none},
+		{"joined with nothing", "5,", none},
 		{"pitfall 2: hexadecimal", "0x10", none},
 		{"pitfall 2: an underscore", "1_000", none},
 		{"pitfall 2: digits of another script", "१२", none},
@@ -137,6 +143,10 @@ func TestClockSkew(t *testing.T) {
 			"pitfall 35: a server behind us":       {[]string{"Date", at(-time.Hour)}, at(time.Minute - time.Hour), time.Minute},
 			"pitfall 35: no Date":                  {nil, at(time.Minute), time.Minute},
 			"pitfall 35: a malformed Date":         {[]string{"Date", "now"}, at(time.Minute), time.Minute},
+			"pitfall 35: an answer from a cache":   {[]string{"Date", at(-100 * time.Second), "Age", "100"}, at(time.Minute), time.Minute},
+			"pitfall 35: a malformed Age":          {[]string{"Date", at(0), "Age", "-5"}, at(time.Minute), time.Minute},
+			"pitfall 35: an Age without end":       {[]string{"Date", at(0), "Age", "99999999999999999999"}, at(time.Minute), 0},
+			"pitfall 35: an Age without a Date":    {[]string{"Age", "100"}, at(time.Minute), time.Minute},
 			"pitfall 35: Date in an obsolete form": {[]string{"Date", time.Now().UTC().Add(time.Hour).Format(rfc850)}, at(time.Hour + time.Minute), time.Minute},
 		} {
 			wait, ok := RetryAfter(answer(503, append(tt.date, "Retry-After", tt.until)...))
@@ -214,10 +224,10 @@ func FuzzRetryAfter(f *testing.F) {
 		if !ok {
 			require.Zero(t, wait)
 		}
-		if digits(trim(value)) {
-			require.True(t, ok, "digits are a wait")
-		} else if ok {
-			require.Contains(t, value, ":", "all else is a date")
+		if _, _, isNumber := number(trim(value)); isNumber {
+			require.True(t, ok, "a number is a wait")
+		} else if ok && !strings.Contains(value, ":") {
+			require.Contains(t, value, ",", "all else is a date, or several numbers")
 		}
 		if n, isNumber := new(big.Int).SetString(value, 10); isNumber && digits(value) && n.Cmp(big.NewInt(oldestInstant)) < 0 {
 			require.Equal(t, n.Int64()*int64(time.Second), int64(wait))

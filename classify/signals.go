@@ -21,6 +21,10 @@ import (
 //   - status 429 with "insufficient_quota", in quotes, in the first 64 KiB of
 //     the body (OpenAI): a quota that waiting does not refill.
 //
+// [Refused], where GitHub says by a 403 that a limit is exceeded: with
+// x-github-request-id, and Retry-After, or x-ratelimit-remaining: 0, or
+// "secondary rate limit" in the first 64 KiB of the body.
+//
 // [Ambiguous], where it asks for one: x-should-retry or Stripe-Should-Retry:
 // true, whatever the status: a repetition helps, but not one that does harm. A
 // status by which the server says, or with [Refusals] is taken to say, that it
@@ -42,6 +46,8 @@ func Signals(o Outcome) Verdict {
 		return Final
 	case quotaUsedUp(o):
 		return Final
+	case githubLimit(o):
+		return Refused
 	case !says(h, "X-Should-Retry", "true") && !says(h, "Stripe-Should-Retry", "true"):
 		return Unknown
 	case byStatus(o.Response.StatusCode) == Refused, Refusals(o) == Refused:
@@ -69,6 +75,14 @@ func forbidsPushback(h http.Header) bool {
 		}
 	}
 	return false
+}
+
+// githubLimit reports whether GitHub limits by a 403, which means anything else
+// as well.
+func githubLimit(o Outcome) bool {
+	h := o.Response.Header
+	return o.Response.StatusCode == http.StatusForbidden && has(h, "X-Github-Request-Id") &&
+		(has(h, "Retry-After") || usedUp(h, "X-Ratelimit-Remaining") || saysSecondaryLimit(o))
 }
 
 func quotaUsedUp(o Outcome) bool {

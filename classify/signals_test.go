@@ -41,6 +41,15 @@ func TestSignals(t *testing.T) {
 		{"gRPC, beyond int32", answer(503, "Grpc-Retry-Pushback-Ms", "2147483648"), Final},
 		{"gRPC, a wait", answer(503, "Grpc-Retry-Pushback-Ms", "2147483647"), Unknown},
 
+		{"GitHub, with a wait", answer(403, "X-GitHub-Request-Id", "1", "Retry-After", "5"), Refused},
+		{"GitHub, nothing left", answer(403, "X-GitHub-Request-Id", "1", "X-RateLimit-Remaining", "0"), Refused},
+		{"GitHub, the secondary limit", withBody(403, `{"message":"You have exceeded a secondary rate limit."}`, "X-GitHub-Request-Id", "1"), Refused},
+		{"GitHub, something left", answer(403, "X-GitHub-Request-Id", "1", "X-RateLimit-Remaining", "7"), Unknown},
+		{"GitHub, not allowed", withBody(403, `{"message":"Resource not accessible"}`, "X-GitHub-Request-Id", "1"), Unknown},
+		{"another server's 403", answer(403, "Retry-After", "5"), Unknown},
+		{"GitHub, another status", answer(404, "X-GitHub-Request-Id", "1", "Retry-After", "5"), Unknown},
+		{"GitHub, forbidden", answer(403, "X-GitHub-Request-Id", "1", "Retry-After", "5", "X-Should-Retry", "false"), Final},
+
 		{"pitfall 39: a quota used up", withBody(429, quota), Final},
 		{"pitfall 39: whatever else it says", withBody(429, quota, "X-Should-Retry", "true", "Retry-After", "1"), Final},
 		{"the words in prose", withBody(429, "insufficient_quota"), Unknown},

@@ -90,6 +90,15 @@ var phrases = []phrase{
 	{"username/password authentication failed", false, Dial, Final},
 	{"unknown error connection not allowed by ruleset", false, Dial, Final},
 
+	// net/http/transport.go, Transport.dialConn: a proxy's answer to CONNECT, the
+	// words of its status line and nothing else. Ambiguous, since others make
+	// such errors of a server's answer.
+	{"Too Many Requests", false, Dial, Ambiguous},
+	{"Internal Server Error", false, Dial, Ambiguous},
+	{"Bad Gateway", false, Dial, Ambiguous},
+	{"Service Unavailable", false, Dial, Ambiguous},
+	{"Gateway Timeout", false, Dial, Ambiguous},
+
 	// net/http/transport.go, errServerClosedIdle: the server's FIN came before
 	// the request, which may yet have been written after it. net/http itself
 	// sends only what is replayable again.

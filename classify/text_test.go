@@ -7,12 +7,14 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"syscall"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -124,6 +126,12 @@ var phraseTests = []struct {
 		c := http.Client{Transport: answers(302, "Location", ":")}
 		return do(&c, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
+
+	{"Too Many Requests", byProxy(429)},
+	{"Internal Server Error", byProxy(500)},
+	{"Bad Gateway", byProxy(502)},
+	{"Service Unavailable", byProxy(503)},
+	{"Gateway Timeout", byProxy(504)},
 
 	{"malformed HTTP response ", raw("ICY\r\n\r\n")},
 	{"malformed HTTP status code ", raw("HTTP/1.1 2xx OK\r\n\r\n")},
@@ -281,11 +289,13 @@ var phraseTests = []struct {
 }
 
 // TestPhrasesAreNotSoughtInWrappers: the text of a URL or of a message around
-// the error is the caller's.
+// the error is the caller's, also where it begins like one of the phrases.
 func TestPhrasesAreNotSoughtInWrappers(t *testing.T) {
 	err := &url.Error{Op: "Get", URL: "http: no Host in request URL", Err: io.EOF}
 	assert.Equal(t, Reset, KindOf(err))
 	assert.Equal(t, Other, KindOf(errors.New("mine: http: no Host in request URL")))
+	assertJudged(t, fmt.Errorf("tls: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), Dial, Refused)
+	assertJudged(t, fmt.Errorf("connection error: %w", context.Canceled), Canceled, Final)
 }
 
 // TestHTTP2Streams: what a reset of one stream proves, by type and, where
@@ -565,6 +575,17 @@ func pipeTransport(f func(net.Conn)) *http.Transport {
 		go f(server)
 		return c, nil
 	}}
+}
+
+// byProxy sends through a proxy that answers CONNECT with the given status.
+func byProxy(code int) func(*testing.T) error {
+	return func(t *testing.T) error {
+		proxy, err := url.Parse(listen(t, says11(fmt.Sprintf("HTTP/1.1 %d %s\r\n\r\n", code, http.StatusText(code)))))
+		require.NoError(t, err)
+		tr := transport(t)
+		tr.Proxy = http.ProxyURL(proxy)
+		return send(tr, request(t, "GET", "https://host.invalid/", nil))
+	}
 }
 
 // throughSOCKS sends through a SOCKS proxy that answers each message with the

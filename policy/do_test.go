@@ -194,6 +194,7 @@ func TestDoDoesNotWaitPastElapsed(t *testing.T) {
 		"the answers count":         {sec, 500 * ms, 3 * sec, 3, 3500 * ms},
 		"the first answer outlasts": {sec, time.Minute, 3 * sec, 1, time.Minute},
 		"a wait without end":        {forever, 0, sec, 1, 0},
+		"a wait without end, later": {forever, sec, time.Minute, 1, sec},
 		"no wait":                   {0, sec, 3 * sec, 4, 4 * sec},
 	} {
 		synctest.Test(t, func(t *testing.T) {

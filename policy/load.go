@@ -58,7 +58,8 @@ type Names struct {
 //     about: "status", codes; "body", a text in the body of an answer with
 //     status 400 or above, or with one of the codes in "status"; or "error",
 //     kinds of error (canceled, timeout, dns, dial, tls, reset, protocol,
-//     other). Or it is a name, without a verdict.
+//     other). Or it is a name, without a verdict. "default" decides everything,
+//     so it comes last.
 //   - hint is a name, or a list of them, of which the first with an answer
 //     counts. idempotent is a name.
 //   - A name is written "refusals" or {"name": "refusals"}; a list of one needs

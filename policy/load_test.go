@@ -274,6 +274,10 @@ func TestLoadFaults(t *testing.T) {
 		{"bad status", `{"rule": {"classify": {"status": [500, 5000], "verdict": "final"}}}`, `line 1, column 40: rule.classify.status[1]: the number 5000 is not a status code`},
 		{"bad kind", `{"rule": {"classify": {"error": "rest", "verdict": "final"}}}`, `line 1, column 33: rule.classify.error: "rest" is not a kind of error; did you mean "reset"?`},
 		{"empty text", `{"rule": {"classify": {"body": "", "verdict": "final"}}}`, `line 1, column 32: rule.classify.body: the string is empty`},
+		{"nothing is left", `{"rule": {"classify": ["default", {"status": 409, "verdict": "ambiguous"}]}}`,
+			`line 1, column 35: rule.classify[1]: this is never asked: "default" before it decides everything; put that last`},
+		{"nothing is left by an object", `{"rule": {"classify": [{"name": "default"}, "refusals"]}}`,
+			`line 1, column 45: rule.classify[1]: this is never asked: "default" before it decides everything; put that last`},
 		{"unknown name", `{"rule": {"classify": ["refusal"]}}`, `line 1, column 24: rule.classify[0]: "refusal" is not the name of a classifier; did you mean "refusals"?`},
 		{"name of the wrong type", `{"rule": {"hint": 5}}`, `line 1, column 19: rule.hint: the number 5 where the name of a hint is wanted`},
 		{"name misspelt", `{"rule": {"idempotent": {"nam": "x"}}}`, `line 1, column 26: rule.idempotent.nam: unknown field; did you mean "name"?`},
@@ -364,7 +368,7 @@ func TestLoadListsAFewNamesOnly(t *testing.T) {
 
 func TestParseSize(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0B": 0, "512B": 512, "64KiB": 64 << 10, "64 KiB": 64 << 10, "1MiB": 1 << 20, "2GiB": 2 << 30,
+		"0B": 0, "512B": 512, "64KiB": 64 << 10, "64 KiB": 64 << 10, "1MiB": 1 << 20, "2GiB": 2 << 30, "1TiB": 1 << 40, "1TB": 1e12,
 		"3kB": 3000, "3KB": 3000, "5MB": 5e6, "1GB": 1e9, "9223372036854775807B": 1<<63 - 1,
 	} {
 		got, ok := parseSize(text)
@@ -414,6 +418,8 @@ func TestLoadClassify(t *testing.T) {
 		{`"refusals"`, answer(429, ""), classify.Refused},
 		{`["teapots"]`, answer(418, ""), classify.Refused},
 		{`"default"`, answer(200, ""), classify.Ambiguous}, // the caller's, not the built-in one
+		{`["default", "refusals"]`, answer(429, ""), classify.Refused},
+		{`["refusals", {"status": 418, "verdict": "ambiguous"}, "teapots"]`, answer(418, ""), classify.Ambiguous},
 		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, answer(500, ""), classify.Final},
 		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, answer(501, ""), classify.Refused},
 	} {
@@ -458,6 +464,22 @@ func TestLoadHints(t *testing.T) {
 		wait, ok := rule.Hint(late)
 		assert.True(t, ok, text)
 		assert.Equal(t, want, wait, text)
+	}
+}
+
+// What can be off says so by "off"; what would be everything at its default by
+// an empty object is refused, since it looks like a setting.
+func TestLoadOff(t *testing.T) {
+	for _, key := range []string{
+		"attempts", "attempt_timeout", "stall_timeout", "min_throughput", "elapsed", "max_retry_after", "rate", "budget", "cooldown",
+		"pacing", "gate", "hedge", "buffer_body", "spool_body", "resumes", "resume_skip", "attempt_header",
+	} {
+		_, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: "off"}}`, key)), Names{})
+		assert.NoError(t, err, key)
+	}
+	for _, key := range []string{"budget", "gate", "hedge"} {
+		_, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: {}}}`, key)), Names{})
+		assert.Error(t, err, key)
 	}
 }
 
@@ -514,8 +536,14 @@ func TestBuiltinNamesStandForSomething(t *testing.T) {
 	for name, f := range builtinClassify {
 		assert.NotNil(t, f, name)
 	}
-	for name, f := range builtinHints {
-		assert.NotNil(t, f, name)
+	for name, want := range map[string]classify.Hint{
+		"default": classify.DefaultHint, "none": classify.NoHint, "retry_after": classify.RetryAfter,
+		"retry_after_millis": classify.RetryAfterMillis, "rate_limit_reset": classify.RateLimitReset,
+		"retry_info": classify.RetryInfo, "reset_after": classify.ResetAfter, "body_retry_after": classify.BodyRetryAfter,
+		"reset_durations": classify.ResetDurations, "reset_times": classify.ResetTimes,
+		"pushback": classify.Pushback, "secondary_limit": classify.SecondaryLimit,
+	} {
+		assert.Equal(t, reflect.ValueOf(want).Pointer(), reflect.ValueOf(builtinHints[name]).Pointer(), name)
 	}
 	for name, f := range builtinIdempotent {
 		assert.NotNil(t, f, name)

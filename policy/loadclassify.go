@@ -64,13 +64,32 @@ var clauseKeys = []key[clause]{
 // classify reads a list of classifiers into one.
 func (l *loader) classify(n *node) classify.Func {
 	var list []classify.Func
+	var all *node // what leaves nothing to those behind it
 	for _, item := range l.items(n) {
+		if all != nil {
+			l.fault(item, `this is never asked: "default" before it decides everything; put that last`)
+			break
+		}
 		list = append(list, l.clause(item))
+		if l.decidesAll(item) {
+			all = item
+		}
 	}
 	if len(list) == 1 {
 		return list[0]
 	}
 	return classify.First(list...)
+}
+
+// decidesAll reports whether an item is the standard classifier, which leaves no
+// question open.
+func (l *loader) decidesAll(n *node) bool {
+	const name = "default"
+	if n.isObject() {
+		n = n.field("name")
+	}
+	_, own := l.names.Classify[name]
+	return n != nil && n.value == name && !own
 }
 
 // clause reads one item of the list.

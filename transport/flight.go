@@ -112,7 +112,7 @@ func resultOfError(err error) host.Result {
 // the server asked to wait. It is asked for every outcome once, retried or not:
 // a POST that is told to wait speaks for all requests of its scope.
 func (x *exchange) note(resp *http.Response, d *decision) (hint time.Duration, hinted bool) {
-	o := classify.Outcome{Request: x.req, Response: resp, Err: d.Err}
+	o := x.outcome(resp, d.Err)
 	told := tellsToWait(d.Status)
 	if told || retryable(d.Verdict) {
 		hint, hinted = x.rule.rule.Hint(o)

@@ -181,11 +181,16 @@ func (x *exchange) single() bool {
 }
 
 func (x *exchange) classify(resp *http.Response, err error) classify.Verdict {
+	return x.rule.classify(x.outcome(resp, err))
+}
+
+// outcome is what classifiers and hints are asked about.
+func (x *exchange) outcome(resp *http.Response, err error) classify.Outcome {
 	o := classify.Outcome{Request: x.req, Response: resp, Err: err}
 	if d := x.rule.rule.AttemptTimeout; d > 0 {
 		o.PeekWait = min(d, time.Second)
 	}
-	return x.rule.classify(o)
+	return o
 }
 
 func retryable(v classify.Verdict) bool {

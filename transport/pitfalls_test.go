@@ -139,10 +139,10 @@ func TestHostileWaits(t *testing.T) {
 		{"18446744073", stop}, // × 1e9 is a tenth of a second, modulo 2^64
 		{"3600", stop},
 		{"NaN", s}, {"Inf", s}, {"-Inf", s}, {"1e300", s}, {"1e1", s},
-		{"-1", s}, {"+30", s}, {"30.5", s}, {"0x1e", s}, {"1_0", s}, {"", s}, {"soon", s}, {"30 seconds", s},
+		{"-1", s}, {"+30", s}, {"30.5.5", s}, {"0x1e", s}, {"1_0", s}, {"", s}, {"soon", s}, {"30 seconds", s},
 		{"0", s}, {"00", s}, {"1", s},
 		{"10", 10 * s}, {"010", 10 * s}, {" 10 ", 10 * s}, {"60", time.Minute},
-		{"946684810", 10 * s}, // an instant in Unix seconds, 10 s from now
+		{"10.5", 10*s + s/2}, {"10, 20", 20 * s}, {"946684810", 10 * s}, // an instant in Unix seconds, 10 s from now
 		{"Sat, 01 Jan 2000 00:00:10 GMT", 10 * s},
 		{"Saturday, 01-Jan-00 00:00:10 GMT", 10 * s},
 		{"Sat Jan  1 00:00:10 2000", 10 * s},

@@ -3,15 +3,19 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"hash/maphash"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-cleanhttp"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -89,7 +93,7 @@ func New(c Config) (*Transport, error) {
 	var faults policy.Errors
 	switch {
 	case t.base == nil:
-		t.base = cleanhttp.DefaultPooledTransport()
+		t.base = defaultBase()
 	case isTypedNil(t.base):
 		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
 	}
@@ -106,6 +110,19 @@ func New(c Config) (*Transport, error) {
 	}
 	t.rules.Store(set)
 	return t, nil
+}
+
+// defaultBase is cleanhttp's pool; a proxy that answers CONNECT with a passing
+// failure is told apart from a server that does: nothing of the request has left.
+func defaultBase() http.RoundTripper {
+	base := cleanhttp.DefaultPooledTransport()
+	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
+		if retryable(classify.Default(classify.Outcome{Request: req, Response: resp})) {
+			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: errors.New(resp.Status)}
+		}
+		return nil // net/http says what it says
+	}
+	return base
 }
 
 // Default returns a Transport with the zero Config.
