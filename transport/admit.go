@@ -117,7 +117,7 @@ func (x *exchange) admitByRate() (waited bool, err *Error) {
 		return true, err
 	}
 	if err := x.sleep(wait); err != nil {
-		r.Cancel(time.Now(), ticket) // the turn goes to the next in line
+		r.Cancel(time.Now(), ticket) // for those to come; the others in line keep their turns
 		return true, x.refuse(Canceled, err)
 	}
 	return true, nil
@@ -174,7 +174,7 @@ func (p gatePlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) 
 			ahead := time.Duration(float64(p.f.gate.State().Waiting) / p.rate.PerSecond() * float64(time.Second))
 			a.Until = max(a.Until, now+p.rate.Peek(at)+ahead)
 		}
-		return a, !p.refuse
+		return a, !p.refuse || p.f.gate.Room() // with room it is the rate that those in line wait for
 	}
 	if p.rate.Take(at) {
 		return a, true

@@ -65,48 +65,50 @@ func (l *leg) send() (resp *http.Response, err error) {
 	if timed(l.rule) {
 		ctx, timer = startAttempt(ctx, l.rule, upgrades(l.req))
 	}
-	return l.sendCopy(ctx, timer)
+	return l.sendCopy(l.copy(ctx), timer)
 }
 
-// sendCopy sends a copy of the request with its own context, header and body.
-func (l *leg) sendCopy(ctx context.Context, timer *attemptTimer) (resp *http.Response, err error) {
+// sendCopy sends a copy of the request.
+func (l *leg) sendCopy(req *http.Request, timer *attemptTimer) (resp *http.Response, err error) {
 	defer func() { // also when the base panics
 		if resp == nil && err == nil && l.body != nil {
 			_ = l.body.Close()
 		}
-		l.flight.landed(l.ctx, l.req, resp, err)
+		l.flight.landed(l.ctx, req, resp, err)
 	}()
-	if l.number > 1 || l.inside {
-		ctx = withAttempt(ctx, l.number)
-	}
-	req := l.copy(ctx)
-	if l.body != nil {
-		req.Body = l.body
-	}
 	timer.watch(req)
 	resp, err = checkAnswer(l.base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
 		resp.Request = l.req // as a plain transport would
 	}
-	return timer.end(l.ctx, l.req, resp, err)
+	return timer.end(l.ctx, req, resp, err)
 }
 
-// copy returns a copy of the request to send. A resend has a header of its own:
+// copy returns a copy of the request to send, with a context and a body of its
+// own. A resend has a header of its own:
 // the old attempt may still be writing its one while a base transport changes
 // this one's. A leg beside another one may still run when the caller has its
 // answer and changes the request; it shares nothing.
 func (l *leg) copy(ctx context.Context) *http.Request {
-	var req *http.Request
-	switch {
-	case l.beside:
-		req = l.req.Clone(ctx)
-	case l.number > 1:
-		req = l.req.WithContext(ctx)
-		req.Header = l.req.Header.Clone()
-	default:
-		return l.req.WithContext(ctx)
+	if l.number > 1 || l.inside {
+		ctx = withAttempt(ctx, l.number)
 	}
-	if name := l.rule.AttemptHeader; l.number > 1 && name != "" && name != "-" {
+	var req *http.Request
+	if l.beside {
+		req = l.req.Clone(ctx)
+	} else {
+		req = l.req.WithContext(ctx)
+	}
+	if l.body != nil {
+		req.Body = l.body
+	}
+	if l.number == 1 {
+		return req
+	}
+	if !l.beside {
+		req.Header = l.req.Header.Clone()
+	}
+	if name := l.rule.AttemptHeader; name != "" && name != "-" {
 		req.Header.Set(name, strconv.Itoa(l.number-1))
 	}
 	return req
@@ -152,11 +154,11 @@ type attemptTimer struct {
 	mu      sync.Mutex // guards all below
 	timer   *time.Timer
 	due     time.Time
-	cause   error // what fire says
-	sending bool  // the request's body is being sent
-	between bool  // between two Reads of it, where stalls count
-	ended   bool  // there was an answer or an error
-	over    bool  // the answer's body has ended
+	cause   error      // what fire says
+	sending *timedBody // the request's body that is being sent
+	between bool       // between two Reads of it, where stalls count
+	ended   bool       // there was an answer or an error
+	over    bool       // the answer's body has ended
 	fired   bool
 }
 
@@ -205,18 +207,19 @@ func (a *attemptTimer) fire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// The timer may have been set anew while this call waited for the lock.
-	if a.ended || a.sending && !a.between || time.Until(a.due) > 0 {
+	if a.ended || a.sending != nil && !a.between || time.Until(a.due) > 0 {
 		return
 	}
 	a.fired = true
 	a.cancel(a.cause)
 }
 
-// pause is told that the request's body is being sent.
-func (a *attemptTimer) pause() {
+// pause is told that the request's body is being sent. When net/http sends again
+// by itself there is a second one, which counts from then on.
+func (a *attemptTimer) pause(body *timedBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.sending, a.between = true, false
+	a.sending, a.between = body, false
 	if !a.ended && a.timer != nil {
 		a.timer.Stop()
 	}
@@ -224,21 +227,21 @@ func (a *attemptTimer) pause() {
 
 // sent is told, where stalls count, that the base transport has a piece of the
 // body and is to come back for the next one.
-func (a *attemptTimer) sent() {
+func (a *attemptTimer) sent(body *timedBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.sending && !a.ended {
+	if a.sending == body && !a.ended {
 		a.between = true
 		a.arm()
 	}
 }
 
 // resume is told that the request's body has ended.
-func (a *attemptTimer) resume() {
+func (a *attemptTimer) resume(body *timedBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case !a.sending:
+	case a.sending != body:
 		return
 	case a.over:
 		a.release()
@@ -246,7 +249,7 @@ func (a *attemptTimer) resume() {
 		a.between = false
 		a.arm()
 	}
-	a.sending = false
+	a.sending = nil
 }
 
 // finish is told that the answer's body has ended. Over HTTP/2 the request's
@@ -255,7 +258,7 @@ func (a *attemptTimer) finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.over = true
-	if !a.sending {
+	if a.sending == nil {
 		a.release()
 	}
 }
@@ -290,20 +293,20 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	stall := b.timer.stall.quiet > 0
 	if !b.begun || stall {
 		b.begun = true
-		b.timer.pause() // what the caller's reader takes is not the server's fault
+		b.timer.pause(b) // what the caller's reader takes is not the server's fault
 	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case err != nil:
-		b.timer.resume()
+		b.timer.resume(b)
 	case stall:
-		b.timer.sent()
+		b.timer.sent(b)
 	}
 	return n, err
 }
 
 func (b *timedBody) Close() error {
-	b.timer.resume()
+	b.timer.resume(b)
 	return b.ReadCloser.Close()
 }
 
@@ -338,10 +341,12 @@ func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http
 		}
 	case resp.Body == nil || resp.Body == http.NoBody:
 		a.finish()
-	case handsOver(req, resp):
+	case resp.StatusCode == http.StatusSwitchingProtocols:
 		if a.unlink != nil {
 			a.unlink()
 		}
+	case handsOver(req, resp):
+		// A tunnel ends with the caller's context, as it does without us.
 	default:
 		resp.Body = &attemptBody{ReadCloser: resp.Body, timer: a}
 		if a.stall.on() {

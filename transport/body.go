@@ -3,12 +3,14 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,14 +19,81 @@ import (
 // A payload is a request's body as the loop sees it.
 //
 //   - no body: nothing to do.
-//   - GetBody: every attempt has a body of its own; nothing is wrapped, awaited
-//     or kept.
+//   - GetBody: every attempt has a body of its own; nothing is awaited or kept,
+//     and nothing wrapped but what a checkedBody is for.
 //   - otherwise a source owns the caller's body and lends views of it, one
 //     attempt at a time.
 type payload struct {
 	getBody func() (io.ReadCloser, error)
 	next    io.ReadCloser // made by getBody for the next attempt, not sent yet
 	source  *source
+	failed  *atomic.Bool // a Read of a checked body failed; nil where none is checked
+}
+
+// seemsInMemory asks what inMemory does, by the type alone: it is for the first
+// try, which looks no further into what nearly always is a strings.Reader.
+func seemsInMemory(body io.ReadCloser) bool { return reflect.TypeOf(body) == nopCloserWriterTo }
+
+// inMemory reports whether a body can fail in no way, as those cannot for which
+// net/http makes a GetBody.
+func inMemory(body io.Reader) bool {
+	switch body.(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
+		return true
+	}
+	if t := reflect.TypeOf(body); t == nopCloser || t == nopCloserWriterTo {
+		inside, _ := reflect.ValueOf(body).Field(0).Interface().(io.Reader)
+		return inside != nil && inMemory(inside)
+	}
+	return false
+}
+
+// The types that io.NopCloser returns, of a reader without and with WriteTo.
+var (
+	nopCloser         = reflect.TypeOf(io.NopCloser(nil))
+	nopCloserWriterTo = reflect.TypeOf(io.NopCloser((*strings.Reader)(nil)))
+)
+
+// A checkedBody notes that its Read failed. net/http returns the error as it is:
+// that of a body which comes from elsewhere and could not connect there looks
+// like one of a request that never left. Close may come during a Read, whose
+// error then says nothing.
+type checkedBody struct {
+	io.ReadCloser
+	failed *atomic.Bool
+	closed atomic.Bool
+}
+
+func (b *checkedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && !b.closed.Load() {
+		b.failed.Store(true)
+	}
+	return n, err
+}
+
+func (b *checkedBody) Close() error {
+	b.closed.Store(true)
+	return b.ReadCloser.Close()
+}
+
+// check makes the payload look at the bodies of a request that must not be sent
+// twice, the caller's own being the first. A body that failed is not replayable,
+// nor is one that was sent before anybody looked.
+func (p *payload) check(own io.ReadCloser, sent bool) {
+	p.failed = new(atomic.Bool)
+	if sent {
+		p.failed.Store(true)
+		return
+	}
+	p.next = p.checked(own)
+}
+
+func (p *payload) checked(body io.ReadCloser) io.ReadCloser {
+	if p.failed == nil {
+		return body
+	}
+	return &checkedBody{ReadCloser: body, failed: p.failed}
 }
 
 // errBodyLent is what a base transport gets that reads a body which it was told
@@ -60,6 +129,9 @@ func (p *payload) spool(limit int64, dir string) {
 // replayable reports whether the body can be produced again as far as is known
 // now; rewind has the last word.
 func (p *payload) replayable() bool {
+	if p.failed != nil && p.failed.Load() {
+		return false
+	}
 	return p.source == nil || p.source.replayable()
 }
 
@@ -75,7 +147,7 @@ func (p *payload) rewind(ctx context.Context) Reason {
 		if err != nil || body == nil || isTypedNil(body) {
 			return NotReplayable
 		}
-		p.next = body
+		p.next = p.checked(body)
 	case p.source != nil:
 		return p.source.rewind(ctx)
 	}

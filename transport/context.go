@@ -85,6 +85,7 @@ func optionsOf(ctx context.Context) *options {
 
 // gaveUp is the mark on a response that would have been retried and was not.
 type gaveUp struct {
+	resp     *http.Response // a caller who sends the response's request again hands the mark down with it
 	reason   Reason
 	attempts []Attempt
 }
@@ -101,7 +102,7 @@ func marked(resp *http.Response, req *http.Request, reason Reason, attempts []At
 	if resp.Request != nil {
 		req = resp.Request
 	}
-	mark := &gaveUp{reason: reason, attempts: attempts}
+	mark := &gaveUp{resp: resp, reason: reason, attempts: attempts}
 	resp.Request = req.WithContext(context.WithValue(req.Context(), gaveUpKey{}, mark))
 	return resp
 }
@@ -117,7 +118,7 @@ func GaveUp(resp *http.Response) (reason Reason, attempts []Attempt, ok bool) {
 		return 0, nil, false
 	}
 	g := gaveUpOf(resp.Request.Context())
-	if g == nil {
+	if g == nil || g.resp != resp {
 		return 0, nil, false
 	}
 	return g.reason, g.attempts, true

@@ -279,6 +279,10 @@ func TestGateRefuseAndRate(t *testing.T) {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
 		}
+		together(3, func(int) { // who waits for the rate stands in the gate's line
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		})
 	})
 }
 

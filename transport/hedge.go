@@ -15,9 +15,10 @@ import (
 
 // hedgeable reports whether the next send may be hedged: the first one of an
 // idempotent request whose body, if it has one, can be made a second time
-// without touching the first.
+// without touching the first. A trailer is filled in while the body is read, in
+// the caller's request, of which a leg has a copy.
 func (x *exchange) hedgeable() bool {
-	return x.sent == 0 && x.payload.source == nil && !x.single() && x.idempotent() && !upgrades(x.req)
+	return x.sent == 0 && x.payload.source == nil && !x.single() && len(x.req.Trailer) == 0 && x.idempotent() && !upgrades(x.req)
 }
 
 // A runner is a leg that runs in a goroutine of its own. Whoever is first, the
@@ -48,6 +49,7 @@ func (l leg) start(done chan<- *runner) *runner {
 	r := &runner{leg: l}
 	ctx, timer := startAttempt(l.ctx, l.rule, upgrades(l.req))
 	r.timer = timer
+	req := l.copy(ctx) // now: the caller may change its request as soon as it has an answer
 	go func() {
 		defer func() {
 			r.panicked = recover() // is the caller's, see race
@@ -57,7 +59,7 @@ func (l leg) start(done chan<- *runner) *runner {
 			}
 			done <- r // has room for every runner
 		}()
-		r.resp, r.err = r.sendCopy(ctx, timer)
+		r.resp, r.err = r.sendCopy(req, timer)
 	}()
 	return r
 }
@@ -178,10 +180,14 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 	if !x.reserve() {
 		return l, false
 	}
+	defer func() { // also when GetBody panics
+		if !ok {
+			x.refund()
+			x.flight.giveBack()
+			x.flight = first
+		}
+	}()
 	if !x.admitHedge() || x.payload.rewind(x.ctx) != Retry {
-		x.refund()
-		x.flight.giveBack()
-		x.flight = first
 		return l, false
 	}
 	return x.leg(x.payload.take()), true

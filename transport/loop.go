@@ -69,7 +69,7 @@ func (t *Transport) exchangeAfter(req *http.Request, h *host.State[resolved], r 
 // as any other.
 func (t *Transport) light(req *http.Request, h *host.State[resolved], r *resolved, o *options) bool {
 	return r.light && o == nil && t.trace == nil && t.logger == nil &&
-		(req.Body == nil || req.GetBody != nil || req.Body == http.NoBody) && h.Quiet()
+		(req.Body == nil || req.Body == http.NoBody || req.GetBody != nil && (seemsInMemory(req.Body) || r.idempotent(req, nil))) && h.Quiet()
 }
 
 // An exchange is one call of RoundTrip.
@@ -125,8 +125,8 @@ func (x *exchange) run() (*http.Response, error) {
 // runAfter goes on after a light first attempt.
 func (x *exchange) runAfter(resp *http.Response, err error) (*http.Response, error) {
 	defer x.end()
-	x.begin()
 	x.sent, x.number = 1, 1
+	x.begin()
 	return x.goOn(resp, err)
 }
 
@@ -163,13 +163,16 @@ func (x *exchange) begin() {
 	if x.req.Body != nil && !x.single() {
 		x.payload = newPayload(x.req, x.rule.rule.BufferBody, &x.t.kept)
 		x.payload.spool(x.rule.rule.SpoolBody, x.t.spool)
+		if x.payload.getBody != nil && !inMemory(x.req.Body) && !x.idempotent() {
+			x.payload.check(x.req.Body, x.sent > 0)
+		}
 	}
 }
 
 // end closes what no attempt took over.
 func (x *exchange) end() {
 	x.refund()
-	if x.sent == 0 && x.payload.source == nil {
+	if x.sent == 0 && x.payload.source == nil && x.payload.next == nil {
 		closeBody(x.req)
 	}
 	x.payload.finish()
@@ -268,8 +271,10 @@ func (x *exchange) limits(f *facts, d *decision) {
 	}
 }
 
-func (x *exchange) idempotent() bool {
-	return x.options != nil && x.options.sending == repeatable || x.rule.rule.Idempotent(x.req)
+func (x *exchange) idempotent() bool { return x.rule.idempotent(x.req, x.options) }
+
+func (r *resolved) idempotent(req *http.Request, o *options) bool {
+	return o != nil && o.sending == repeatable || r.rule.Idempotent(req)
 }
 
 // nested reports whether a Transport below gave up on this outcome.

@@ -4,18 +4,22 @@
 package transport
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -565,4 +569,266 @@ func TestAnswerGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 		<-done
 		assert.Zero(t, stateOf(t, tr).Flying)
 	})
+}
+
+// When a success ends the hold of a 503, and that of a 429 is left, those who
+// wait learn that it is shorter.
+func TestShorterHoldIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
+			switch req.URL.Path {
+			case "/429":
+				return deafly(10*time.Millisecond, status(429, "Retry-After: 2"))(req)
+			case "/503":
+				return deafly(20*time.Millisecond, status(503, "Retry-After: 50"))(req)
+			case "/slow":
+				return deaf(time.Second)(req)
+			}
+			return status(200)(req)
+		}))
+		start := time.Now()
+		for _, path := range []string{"slow", "429", "503"} {
+			go func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/"+path) }()
+		}
+		time.Sleep(100 * time.Millisecond)
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Less(t, time.Since(start), 5*time.Second)
+	})
+}
+
+// A hedge's leg that has not run yet has its copy of the request already: the
+// caller may use its own again as soon as it has an answer (seen with -race).
+func TestRequestIsTheCallersAfterTheAnswer(t *testing.T) {
+	tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+		if AttemptNumber(req.Context()) == 1 {
+			time.Sleep(3 * time.Millisecond)
+			return status(200)(req)
+		}
+		time.Sleep(6 * time.Millisecond)
+		return nil, errors.New("late")
+	}))
+	for range 20 {
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		req.Method = http.MethodHead
+		req.Header.Set("X-Reused", "1")
+	}
+}
+
+// A trailer is filled in by the caller's body, in the caller's request.
+func TestTrailerWhereHedgingIsOn(t *testing.T) {
+	for name, hedge := range map[string]policy.Hedge{"off": policy.NoHedge(), "on": {After: time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			var sum string
+			tr := over(t, Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				_ = req.Body.Close()
+				sum = req.Trailer.Get("X-Sum") // as net/http does, after the body
+				return status(200)(req)
+			}))
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			req.Trailer = http.Header{"X-Sum": nil}
+			req.ContentLength = -1
+			req.GetBody = func() (io.ReadCloser, error) {
+				text := strings.NewReader("text")
+				return io.NopCloser(readFunc(func(p []byte) (int, error) {
+					n, err := text.Read(p)
+					if err == io.EOF {
+						req.Trailer.Set("X-Sum", "42")
+					}
+					return n, err
+				})), nil
+			}
+			req.Body, _ = req.GetBody()
+			_, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, "42", sum)
+		})
+	}
+}
+
+// A POST whose own body could not connect to where it comes from has left, though
+// its error is one of a dial; and is not sent twice.
+func TestBodyThatCannotConnect(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	for name, row := range map[string]struct {
+		method string
+		wrap   func(io.Reader) io.ReadCloser
+		body   error // of the first body, nil: it ends well
+		sends  int
+		closed bool // the base closes the body before it fails
+	}{
+		"POST":                       {method: http.MethodPost, wrap: custom, body: refused, sends: 1},
+		"POST, in a NopCloser":       {method: http.MethodPost, wrap: io.NopCloser, body: refused, sends: 1},
+		"POST, with WriteTo":         {method: http.MethodPost, wrap: buffered, body: refused, sends: 1},
+		"PUT":                        {method: http.MethodPut, wrap: custom, body: refused, sends: 2},
+		"POST that never left":       {method: http.MethodPost, wrap: custom, sends: 2},
+		"POST, closed before a Read": {method: http.MethodPost, wrap: custom, body: refused, sends: 2, closed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sends := 0
+			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+				sends++
+				if sends > 1 {
+					_, _ = io.Copy(io.Discard, req.Body)
+					_ = req.Body.Close()
+					return status(200)(req)
+				}
+				if row.closed {
+					_ = req.Body.Close()
+				}
+				_, err := io.Copy(io.Discard, req.Body)
+				_ = req.Body.Close()
+				if err == nil {
+					err = refused
+				}
+				return nil, err // as net/http returns what the body returned
+			}))
+			req := newRequest(t, row.method, "http://h.test/", nil)
+			made := 0
+			req.GetBody = func() (io.ReadCloser, error) {
+				made++
+				if text := strings.NewReader("text"); made > 1 || row.body == nil {
+					return row.wrap(text), nil
+				}
+				return row.wrap(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(row.body))), nil
+			}
+			req.Body, _ = req.GetBody()
+			req.ContentLength = -1
+			resp, err := tr.RoundTrip(req)
+			assert.Equal(t, row.sends, sends)
+			if row.sends == 1 {
+				assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+		})
+	}
+}
+
+type customBody struct{ io.Reader }
+
+func (customBody) Close() error { return nil }
+
+func custom(r io.Reader) io.ReadCloser   { return customBody{r} }
+func buffered(r io.Reader) io.ReadCloser { return io.NopCloser(bufio.NewReader(r)) }
+
+// A caller who sends the request of a given-up response again hands its mark
+// down; it says nothing of the new answer.
+func TestMarkOfAnEarlierResponse(t *testing.T) {
+	const text = "0123456789"
+	tr := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503), status(503),
+		func(req *http.Request) (*http.Response, error) {
+			cut := io.MultiReader(strings.NewReader(text[:5]), iotest.ErrReader(io.ErrUnexpectedEOF))
+			return response(req, 200, io.NopCloser(cut), `Etag: "a"`), nil
+		},
+		func(req *http.Request) (*http.Response, error) {
+			return response(req, 206, io.NopCloser(strings.NewReader(text[5:])), `Etag: "a"`, "Content-Range: bytes 5-9/10"), nil
+		}))
+	failed, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+	require.NoError(t, err)
+	_, _, gaveUp := GaveUp(failed)
+	require.True(t, gaveUp)
+	resp, err := tr.RoundTrip(failed.Request.Clone(failed.Request.Context()))
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(got))
+	_, _, gaveUp = GaveUp(resp)
+	assert.False(t, gaveUp)
+}
+
+// A GetBody that panics during a race gives the hedge's place at the gate back.
+func TestGetBodyThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{Rule: policy.Rule{
+			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 2, Max: 2},
+		}}, rt(takes(time.Minute)))
+		req := newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text"))
+		req.GetBody = func() (io.ReadCloser, error) { panic("mine") }
+		assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req) })
+		synctest.Wait()
+		assert.Zero(t, stateOf(t, tr).Flying)
+	})
+}
+
+// What the send that lost a race was told binds the retry.
+func TestLosersWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(script(
+			deafly(2*time.Second, status(500, "Retry-After: 20")),
+			deafly(3*time.Second, fails(io.ErrUnexpectedEOF)),
+			status(200)).RoundTrip)
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, server)
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		require.Len(t, server.arrivals(), 3)
+		assert.GreaterOrEqual(t, server.arrivals()[2], 22*time.Second)
+	})
+}
+
+// Over HTTP/2 the answer may be over before the upload: the attempt's context
+// lives until that has ended, and no longer.
+func TestUploadOutlivesTheAnswer(t *testing.T) {
+	var ctx context.Context
+	var body io.ReadCloser
+	tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
+		ctx, body = req.Context(), req.Body
+		_, _ = body.Read(make([]byte, 1))
+		return empty(200)(req)
+	}))
+	_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text")))
+	require.NoError(t, err)
+	require.NoError(t, ctx.Err())
+	_, _ = io.Copy(io.Discard, body)
+	_ = body.Close()
+	assert.Error(t, ctx.Err())
+}
+
+// A tunnel ends with its request's context, whatever the rule bounds.
+func TestTunnelEndsWithItsContext(t *testing.T) {
+	for name, d := range map[string]time.Duration{"no timeout": -1, "a timeout": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer func() { _ = ln.Close() }()
+			go func() {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				defer func() { _ = c.Close() }()
+				in := bufio.NewReader(c)
+				if _, err := http.ReadRequest(in); err == nil {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nhello")
+					_, _ = io.Copy(io.Discard, in)
+				}
+			}()
+			base := &http.Transport{}
+			defer base.CloseIdleConnections()
+			tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: d}.Or(quick)}, base)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			in, out := io.Pipe()
+			defer func() { _ = out.Close() }()
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodConnect, "http://"+ln.Addr().String(), in).WithContext(ctx))
+			require.NoError(t, err)
+			defer func() { _ = resp.Body.Close() }()
+			_, err = io.ReadFull(resp.Body, make([]byte, 5))
+			require.NoError(t, err)
+			ended := make(chan error, 1)
+			go func() { _, err := resp.Body.Read(make([]byte, 1)); ended <- err }()
+			cancel()
+			select {
+			case err := <-ended:
+				assert.Error(t, err)
+			case <-time.After(30 * time.Second):
+				t.Error("the tunnel outlives its context")
+			}
+		})
+	}
 }

@@ -140,7 +140,7 @@ func (b *resumingBody) init(s sender, o download, limits resumeLimits, resp *htt
 // Read reads on, over as many connections as it takes.
 func (b *resumingBody) Read(p []byte) (int, error) {
 	for {
-		if b.cut != nil {
+		for b.cut != nil && b.err == nil {
 			b.resume()
 		}
 		if b.err != nil {
@@ -379,7 +379,7 @@ type resumingCopier struct{ resumingBody }
 func (b *resumingCopier) WriteTo(w io.Writer) (int64, error) {
 	t := &taker{b: &b.resumingBody, w: w}
 	for {
-		if b.cut != nil {
+		for b.cut != nil && b.err == nil {
 			b.resume()
 		}
 		if b.err == io.EOF {

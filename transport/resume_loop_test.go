@@ -631,3 +631,50 @@ func TestResumableAllocatesOnce(t *testing.T) {
 		}), "%v", row.header)
 	}
 }
+
+// An answer that is cut while what is known of it is skipped, from a base whose
+// error comes once only: what follows the error is no part of the body.
+func TestCutWhileSkipping(t *testing.T) {
+	const text = "The quick brown fox jumps over the lazy dog, and runs away."
+	cuts := []int{30, 10, len(text)}
+	sends := 0
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		at := cuts[sends]
+		sends++
+		body := io.MultiReader(strings.NewReader(text[:at]), errorOnce(), strings.NewReader(text[at:]))
+		resp := response(req, 200, io.NopCloser(body), `Etag: "a"`)
+		resp.ContentLength = int64(len(text))
+		return resp, nil
+	})
+	for name, read := range map[string]func(io.Reader) ([]byte, error){
+		"Read": io.ReadAll,
+		"WriteTo": func(r io.Reader) ([]byte, error) {
+			var b bytes.Buffer
+			_, err := io.Copy(&b, r)
+			return b.Bytes(), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sends = 0
+			tr := over(t, Config{Rule: policy.Rule{ResumeSkip: 1000}.Or(quick)}, base)
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			got, err := read(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, text, string(got))
+			assert.Equal(t, 3, sends)
+		})
+	}
+}
+
+// errorOnce fails, and is at its end then.
+func errorOnce() io.Reader {
+	failed := false
+	return readFunc(func([]byte) (int, error) {
+		if failed {
+			return 0, io.EOF
+		}
+		failed = true
+		return 0, io.ErrUnexpectedEOF
+	})
+}

@@ -69,6 +69,7 @@ type watchedBody struct {
 	limits stallLimits
 	caller context.Context
 	cancel context.CancelCauseFunc // ends the attempt
+	close  func() error            // once, be it for a stall or by the caller
 
 	mu      sync.Mutex // guards all below; not held during a Read
 	timer   *time.Timer
@@ -85,7 +86,7 @@ type watchedBody struct {
 }
 
 func watched(body io.ReadCloser, limits stallLimits, caller context.Context, cancel context.CancelCauseFunc) *watchedBody {
-	return &watchedBody{ReadCloser: body, limits: limits, caller: caller, cancel: cancel}
+	return &watchedBody{ReadCloser: body, limits: limits, caller: caller, cancel: cancel, close: sync.OnceValue(body.Close)}
 }
 
 // Read reads, and ends what stalls.
@@ -194,7 +195,7 @@ func (b *watchedBody) fire() {
 	b.fired = b.cause
 	b.mu.Unlock()
 	b.cancel(b.cause)
-	_ = b.ReadCloser.Close()
+	_ = b.close()
 }
 
 // Close closes the body.
@@ -205,5 +206,5 @@ func (b *watchedBody) Close() error {
 		b.timer.Stop()
 	}
 	b.mu.Unlock()
-	return b.ReadCloser.Close()
+	return b.close()
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -241,4 +243,35 @@ func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
 		_, err = io.ReadAll(resp.Body)
 		assert.ErrorIs(t, err, ErrStalled)
 	})
+}
+
+// A body that stalled is closed once, though its reader closes it as well: a
+// second Close is undefined (io.Closer).
+func TestStalledBodyIsClosedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		src := &stuckBody{closed: make(chan struct{})}
+		tr := over(t, Config{Rule: policy.Rule{StallTimeout: time.Second}}, rt(func(req *http.Request) (*http.Response, error) {
+			return response(req, 200, src), nil
+		}))
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		assert.ErrorIs(t, err, ErrStalled)
+		require.NoError(t, resp.Body.Close())
+		assert.EqualValues(t, 1, src.closes.Load())
+	})
+}
+
+// A stuckBody gives nothing until it is closed.
+type stuckBody struct {
+	closed chan struct{}
+	closes atomic.Int32
+}
+
+func (b *stuckBody) Read([]byte) (int, error) { <-b.closed; return 0, net.ErrClosed }
+func (b *stuckBody) Close() error {
+	if b.closes.Add(1) == 1 {
+		close(b.closed)
+	}
+	return nil
 }

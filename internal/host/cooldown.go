@@ -170,9 +170,7 @@ func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, s
 		if success && s.recovers(now) || now >= s.open && sent >= s.open {
 			s.credits += rampGrowth
 		}
-		if now >= s.open {
-			next = s.line.first
-		}
+		next = s.line.first // may go, or has less to wait for than it was told
 	}
 	c.mu.Unlock()
 	next.wake()

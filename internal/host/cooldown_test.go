@@ -501,3 +501,17 @@ func BenchmarkCooldownQuiet(b *testing.B) {
 		}
 	}
 }
+
+func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
+	var c Cooldown
+	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0)
+	first, second := NewWaiter(), NewWaiter()
+	c.Enter(0, 1, first)
+	c.Enter(0, 1, second)
+	c.Leave(1, first)
+	select {
+	case <-second.Ready:
+	default:
+		t.Error("the second in line was not woken")
+	}
+}

@@ -242,6 +242,14 @@ func (g *Gate) Done(now time.Duration, p *Pass) {
 	next.wake()
 }
 
+// Room reports whether there is a place in flight, so that those in line wait
+// for something else.
+func (g *Gate) Room() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.closed && g.inFlight+g.lost < g.limit
+}
+
 // State returns a snapshot.
 func (g *Gate) State() GateState {
 	g.mu.Lock()
@@ -257,7 +265,9 @@ func (g *Gate) State() GateState {
 // enter answers w and returns who has to be woken; g.mu is held.
 func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
 	g.configure(now, c)
-	g.review(now)
+	if before := g.limit; g.review(now) > before {
+		next = g.line.first // knows of no room yet
+	}
 	if g.wholesale(now) {
 		g.close(now)
 		next = g.line.first // knows of no probe yet
@@ -446,14 +456,14 @@ func (g *Gate) configure(now time.Duration, c GateConfig) {
 	g.limit = min(g.limit, c.Max)
 }
 
-// review moves the limit, once per window, halfway to what was used of it; g.mu
-// is held. A gate that was left open at a low limit because nobody pressed goes
+// review moves the limit, once per window, halfway to what was used of it, and
+// returns it; g.mu is held. A gate that was left open at a low limit because nobody pressed goes
 // back to where it started. After a pause the limit takes one step only: a host
 // that served many once may be asked to again.
-func (g *Gate) review(now time.Duration) {
+func (g *Gate) review(now time.Duration) (limit int) {
 	passed := now - g.window
 	if passed < useWindow {
-		return
+		return g.limit
 	}
 	if !g.closed {
 		g.limit = min(g.limit, max(g.conf.Start, (g.limit+g.peak+1)/2))
@@ -463,4 +473,5 @@ func (g *Gate) review(now time.Duration) {
 		g.threshold = gateDouble * g.limit
 	}
 	g.peak, g.window, g.cut = g.inFlight, now, g.closed
+	return g.limit
 }

@@ -475,6 +475,27 @@ func TestGateLimitGoesBack(t *testing.T) {
 	wantLimit(t, &g, 10)
 }
 
+// Where a newcomer's question makes room, the first in line hears of it.
+func TestGateTellsOfRoom(t *testing.T) {
+	var g Gate
+	closeGate(t, &g, 2*time.Second)
+	fill(t, &g, 3*time.Second, 1)[0].end(3*time.Second, Success)
+	wantLimit(t, &g, 2)
+	fill(t, &g, 3*time.Second, 2) // slow ones, which take it all
+	first := visit(t, &g)
+	first.mustWait(3*time.Second, Never)
+	first.woken()
+	for now := 4 * time.Second; g.State().Limit == 2; now += time.Second {
+		if now > time.Minute {
+			t.Fatal("the limit never went back")
+		}
+		visit(t, &g).enter(now)
+	}
+	if !first.woken() {
+		t.Errorf("not woken: %+v", g.State())
+	}
+}
+
 func TestGateReturn(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 9)

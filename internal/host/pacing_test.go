@@ -274,3 +274,20 @@ func TestPacingCosts(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 }
+
+func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, 1, 100, 10*sec, PacingConfig{})
+	pass(t, &p, 0, 1)
+	first, second := NewWaiter(), NewWaiter()
+	p.Enter(0, 1, first, PacingConfig{})
+	if a := p.Enter(0, 1, second, PacingConfig{}); a.Ask != Never {
+		t.Fatalf("%+v", a)
+	}
+	p.Leave(1, first)
+	select {
+	case <-second.Ready:
+	default:
+		t.Error("the second in line was not woken")
+	}
+}
