@@ -222,8 +222,11 @@ func TestEverythingAtOnce(t *testing.T) {
 			reasons[e.Reason]++
 		}}
 		together(callers, func(i int) {
-			host := fmt.Sprintf("http://h%d.test/", i%3)
 			for range each {
+				host := fmt.Sprintf("http://h%d.test/", i%3)
+				if rand.IntN(10) == 0 {
+					host = "http://calm.test/" // where there is room for hedges
+				}
 				time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
 				ctx, cancel := context.WithTimeout(WithTrace(t.Context(), trace), time.Minute)
 				switch rand.IntN(10) {
@@ -266,7 +269,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		assert.Zero(t, base.answers.open.Load(), "answers left open, of %d", base.answers.made.Load())
 		assert.Zero(t, base.requests.open.Load(), "request bodies left open, of %d", base.requests.made.Load())
 		assert.Zero(t, base.requests.twice.Load(), "request bodies closed twice")
-		assert.LessOrEqual(t, float64(base.sends.Load()), 1.2*float64(requests.Load())+3*(30+3*elapsed), "three hosts")
+		assert.LessOrEqual(t, float64(base.sends.Load()), 1.2*float64(requests.Load())+4*(30+3*elapsed), "four hosts")
 		assert.Greater(t, succeeded.Load(), int64(callers*each/2))
 		for _, r := range []Reason{Retry, Hedged, Outrun, Canceled, Budget} {
 			assert.NotZero(t, reasons[r], "%v", r)
