@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -493,6 +494,31 @@ func TestWaitsStaySpread(t *testing.T) {
 				slices.Sort(resent)
 				assert.GreaterOrEqual(t, resent[0], asked)
 				assert.Greater(t, resent[clients-1]-resent[0], 500*time.Millisecond)
+			})
+		})
+	}
+}
+
+// TestHoldByAnotherStatus: a 4xx that a classifier has sent again holds its scope
+// as well, if it names a wait; any other does not.
+func TestHoldByAnotherStatus(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		held bool
+	}{
+		"GitHub's 403":           {policy.Rule{Classify: classify.First(classify.Signals, classify.Default)}, true},
+		"a 403 that means a 403": {policy.Rule{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newOrigin(script(status(403, "X-Github-Request-Id: 1", "Retry-After: 10"), status(200)).RoundTrip)
+				row.rule.Attempts = 1
+				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				for range 2 {
+					_, err := send(t, tr, http.MethodGet, "http://h.test/")
+					require.NoError(t, err)
+				}
+				assert.Equal(t, row.held, server.arrivals()[1] >= 10*time.Second)
 			})
 		})
 	}

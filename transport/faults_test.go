@@ -870,18 +870,33 @@ func TestGivingUpAnAnswerIsPartOfTheWait(t *testing.T) {
 	})
 }
 
-// TestBodyClassifierKeepsToTheAttemptsTimeout: a look at a stalled body takes
-// no longer than the attempt might have.
-func TestBodyClassifierKeepsToTheAttemptsTimeout(t *testing.T) {
-	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		rule := policy.Rule{AttemptTimeout: 100 * time.Millisecond, Classify: classify.BodyContains(classify.Refused, "no such words")}.Or(now)
-		s := set(t, cfg, rule, ts.Status(404).Body("nothing here").CutAt(2, ts.Stall))
-		resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
-		require.NoError(t, err)
-		assert.Equal(t, 404, resp.StatusCode)
-		assert.Equal(t, 100*time.Millisecond, time.Since(s.Log()[0].Time))
-		_ = resp.Body.Close()
-	})
+// TestPeekKeepsToTheAttemptsTimeout: a look at a stalled body, by a classifier or
+// for a hint, takes no longer than the attempt might have, and at most a second.
+func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
+	classifier := policy.Rule{Classify: classify.BodyContains(classify.Refused, "no such words")}
+	hint := policy.Rule{Attempts: 1, Hint: classify.RetryInfo}
+	for name, row := range map[string]struct {
+		rule          policy.Rule
+		timeout, want time.Duration
+	}{
+		"a classifier":                     {classifier, 100 * time.Millisecond, 100 * time.Millisecond},
+		"a classifier, and a long attempt": {classifier, time.Minute, time.Second},
+		"a hint":                           {hint, 100 * time.Millisecond, 100 * time.Millisecond},
+		"a hint, and a long attempt":       {hint, time.Minute, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+				code := map[bool]int{true: 404, false: 503}[row.rule.Classify != nil]
+				rule := policy.Rule{AttemptTimeout: row.timeout}.Or(row.rule).Or(now)
+				s := set(t, cfg, rule, ts.Status(code).Body("nothing here").CutAt(2, ts.Stall))
+				resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
+				require.NoError(t, err)
+				assert.Equal(t, code, resp.StatusCode)
+				assert.Equal(t, row.want, time.Since(s.Log()[0].Time))
+				_ = resp.Body.Close()
+			})
+		})
+	}
 }
 
 // TestRateLimitIsForeseen: a retry whose turn would come after the deadline is

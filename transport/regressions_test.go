@@ -8,11 +8,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -829,6 +832,47 @@ func TestTunnelEndsWithItsContext(t *testing.T) {
 			case <-time.After(30 * time.Second):
 				t.Error("the tunnel outlives its context")
 			}
+		})
+	}
+}
+
+// TestProxyRefusesConnect: what a proxy answers instead of the server is no word
+// of the server's. Over the default base any method is sent again, since nothing
+// of the request left; over another one what is idempotent.
+func TestProxyRefusesConnect(t *testing.T) {
+	for _, row := range []struct {
+		code   int
+		method string
+		own    bool // the default base
+		sends  int
+	}{
+		{503, http.MethodGet, true, 3}, {503, http.MethodPost, true, 3},
+		{429, http.MethodPost, true, 3}, {502, http.MethodPost, true, 3},
+		{407, http.MethodGet, true, 1}, {403, http.MethodGet, true, 1}, {501, http.MethodGet, true, 1},
+		{503, http.MethodGet, false, 3}, {504, http.MethodGet, false, 3}, {503, http.MethodPost, false, 1},
+		{407, http.MethodGet, false, 1},
+	} {
+		t.Run(fmt.Sprint(row.code, " ", row.method, " own base: ", row.own), func(t *testing.T) {
+			var sends atomic.Int32
+			proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				sends.Add(1)
+				w.WriteHeader(row.code)
+			}))
+			defer proxy.Close()
+			u, err := url.Parse(proxy.URL)
+			require.NoError(t, err)
+			base := &http.Transport{}
+			if row.own {
+				base = defaultBase()
+			}
+			base.Proxy = http.ProxyURL(u)
+			tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 3, Backoff: policy.Constant(0)}})
+			req, err := http.NewRequestWithContext(t.Context(), row.method, "https://host.invalid/", nil)
+			require.NoError(t, err)
+			_, err = tr.RoundTrip(req)
+			require.Error(t, err)
+			assert.EqualValues(t, row.sends, sends.Load(), "%v", err)
+			assert.ErrorContains(t, err, http.StatusText(row.code))
 		})
 	}
 }

@@ -114,7 +114,7 @@ func New(c Config) (*Transport, error) {
 
 // defaultBase is cleanhttp's pool; a proxy that answers CONNECT with a passing
 // failure is told apart from a server that does: nothing of the request has left.
-func defaultBase() http.RoundTripper {
+func defaultBase() *http.Transport {
 	base := cleanhttp.DefaultPooledTransport()
 	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
 		if retryable(classify.Default(classify.Outcome{Request: req, Response: resp})) {
