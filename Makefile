@@ -48,7 +48,7 @@ examples: ## run every example program
 storm: ## the retry-storm experiment, 110 s, with a report in pictures
 	@$(GO) -C examples/storm run .
 
-ci: lint test examples ## what a submission must pass
+ci: lint test examples ## what a change must pass
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck

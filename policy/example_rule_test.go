@@ -48,7 +48,7 @@ func ExampleLoad() {
 	  },
 	  "hosts": {
 	    "api.example.com": {"attempt_timeout": "5s", "rate": 10, "burst": 5},
-	    "*.example.com": {"max_retry_after": "off", "excess": "cap"}
+	    "*.example.com": {"max_retry_after": "2m", "excess": "cap"}
 	  }
 	}`)
 	rule, hosts, err := policy.Load(file, policy.Names{
@@ -64,7 +64,7 @@ func ExampleLoad() {
 	// Output:
 	// {Attempts: 4, Backoff: Google{Max: 1m4s}, Classify: func}
 	// {AttemptTimeout: 5s, Rate: 10, Burst: 5}
-	// {MaxRetryAfter: off, Excess: cap}
+	// {MaxRetryAfter: 2m0s, Excess: cap}
 }
 
 // Each fault has its line, its column and, where it can be told, the remedy.

@@ -34,8 +34,9 @@ const (
 	RateInherit RateMode = iota
 	// RateFixed keeps the rate as it is.
 	RateFixed
-	// RateAdaptive lowers the rate on a 429 (to 0.7 of it, at most once per
-	// round trip) and raises it again with successes, back to Rate within 30 s.
+	// RateAdaptive lowers the rate on a 429 (to 0.7 of it, at most once per round
+	// trip and per 100 ms) and raises it again with successes, back to Rate within
+	// 30 s.
 	RateAdaptive
 )
 

@@ -105,8 +105,11 @@ type Rule struct {
 
 	// Cooldown shares what a server asked: after a 429 or 503 that names a wait
 	// all requests of the same Scope wait, not only the one that was told, at
-	// most MaxRetryAfter for one answer, and then come back in a ramp. Default
-	// On.
+	// most MaxRetryAfter for one answer, and then come back in a ramp. A success
+	// that arrives after a 503 ends its hold: the 503 was about one request.
+	// Where the wait is longer than MaxRetryAfter and Excess is ExcessStop,
+	// requests of the scope fail at once, with transport.ErrCooldown, for
+	// MaxRetryAfter. Default On.
 	Cooldown Switch
 
 	// Scope names what a hold and a quota are about, within a host, such as a

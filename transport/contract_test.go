@@ -285,6 +285,6 @@ func TestZeroTransportIsAnError(t *testing.T) {
 	b := oneShot("text")
 	req := newRequest(t, http.MethodPut, "http://h.test", b)
 	_, err := new(Transport).RoundTrip(req)
-	assert.ErrorContains(t, err, "New did not make")
+	assert.ErrorContains(t, err, "make one with New or Default")
 	assert.Equal(t, 1, b.closed())
 }

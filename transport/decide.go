@@ -50,7 +50,7 @@ const (
 	// BackoffStop: the rule's Backoff ended the retries.
 	BackoffStop
 	// Cooldown: the host asked everybody for a longer wait than
-	// Rule.MaxRetryAfter allows; nothing is sent to it meanwhile.
+	// Rule.MaxRetryAfter allows; for MaxRetryAfter requests are refused.
 	Cooldown
 	// Budget: the host's retry budget is spent.
 	Budget

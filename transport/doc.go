@@ -1,8 +1,9 @@
 // Package transport is an http.RoundTripper that sends a request again when,
 // and only when, that is safe and makes sense. It waits as long as the server
 // asked or as long as the back-off says, never longer than the caller has
-// time, and gives up with exactly what a plain transport would have returned,
-// plus the reason.
+// time. When it gives up on what it sent, it returns what a plain transport would
+// have returned, plus the reason; what a host asked not to get, or what cannot
+// have its turn before its deadline, it refuses without sending it ([Error]).
 //
 //	client := &http.Client{Transport: transport.Default()}
 //

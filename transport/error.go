@@ -24,7 +24,8 @@ var (
 
 	// ErrCooldown is in the error of a request that was refused because the
 	// host asked for a wait longer than Rule.MaxRetryAfter; Error.Until is the
-	// time that it named.
+	// time that it named. Requests are refused for MaxRetryAfter, and may be sent
+	// again then.
 	ErrCooldown = errors.New("transport: the host asked for no requests until later")
 
 	// ErrGateFull is in the error of a request that was refused because the
@@ -36,7 +37,7 @@ var (
 	// for the timeouts of net/http. It is the same value as in package policy.
 	ErrAttemptTimeout = policy.ErrAttemptTimeout
 
-	errNotMade         = errors.New("transport: a Transport that New did not make")
+	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
 	errRequestCanceled = errors.New("transport: request canceled")
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
 	errOutrun          = errors.New("transport: another send of the request was answered first")
@@ -67,7 +68,9 @@ func (*attemptTimeout) Is(target error) bool {
 // send that no limit kept from a retry is returned as it is.
 //
 // When http.Client.Timeout fires, net/http puts a text of its own in the place
-// of this error; the history is then to be had from a [Trace] only.
+// of this error; the history is then to be had from a [Trace] only. http.Client
+// puts any error into a *url.Error, with the whole URL: log this one, by
+// errors.As, where queries are secret.
 type Error struct {
 	// Reason says why there was no further attempt.
 	Reason Reason
@@ -84,7 +87,8 @@ type Error struct {
 }
 
 // Error names the request, without passwords and query values, the reason and
-// the last error.
+// the last error. In that one's text the URLs of a *url.Error are cleaned; what
+// else a base transport writes into its errors is not.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("transport: ")
@@ -94,7 +98,11 @@ func (e *Error) Error() string {
 	}
 	switch n := len(e.Attempts); n {
 	case 0:
-		fmt.Fprintf(&b, "not sent (%v)", e.Reason)
+		b.WriteString("not sent (" + e.Reason.String())
+		if e.Reason == Canceled {
+			b.WriteString(" while it waited for its turn")
+		}
+		b.WriteString(")")
 	case 1:
 		fmt.Fprintf(&b, "gave up after 1 attempt (%v)", e.Reason)
 	default:

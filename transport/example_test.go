@@ -9,9 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"syscall"
-	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -35,28 +33,6 @@ func server(codes ...int) http.RoundTripper {
 
 // atOnce is a back-off for examples, which have no time.
 var atOnce = policy.Constant(0)
-
-func Example() {
-	tr, err := transport.New(transport.Config{
-		Base: server(503, 503, 200),
-		Rule: policy.Rule{Backoff: atOnce}, // the default waits 1 s, 2 s, 4 s … and a random part
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	client := &http.Client{Transport: tr}
-	resp, err := client.Get("https://api.example.com/things")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.StatusCode)
-	// Output:
-	// -> GET https://api.example.com/things
-	// -> GET https://api.example.com/things
-	// -> GET https://api.example.com/things
-	// 200
-}
 
 // A program that uses http.Get and its like needs one line.
 func ExampleDefault() {
@@ -96,48 +72,6 @@ func ExampleNew() {
 	// Hosts["*.example.com"].Rate: 1e+12 is more than 1e+09 requests per second
 	// Hosts["https://x.test/"]: "https://x.test/" has a scheme; write the host alone
 	// true 3
-}
-
-// Rules per host: the most specific pattern wins, and what it leaves open is
-// taken from Rule.
-func ExampleConfig_hosts() {
-	tr, err := transport.New(transport.Config{
-		Base: server(429),
-		Rule: policy.Rule{Attempts: 2, Backoff: atOnce},
-		Hosts: map[string]policy.Rule{
-			"*.example.com":         {Attempts: 3},
-			"billing.example.com":   {Attempts: -1},                // never again
-			"search.example.com":    {Classify: classify.Refusals}, // a 429 was surely not acted on
-			"internal.test:8443":    {AttemptTimeout: 2 * time.Second},
-			"[2001:db8::1]:8080":    {MaxRetryAfter: 5 * time.Minute},
-			"throttled.example.net": {Rate: 10, Burst: 5},
-		},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	client := &http.Client{Transport: tr}
-	for _, host := range []string{"elsewhere.test", "api.example.com", "billing.example.com"} {
-		resp, err := client.Get("https://" + host)
-		if err != nil {
-			log.Fatal(err)
-		}
-		resp.Body.Close()
-	}
-	resp, err := client.Post("https://search.example.com", "text/plain", strings.NewReader("words"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	resp.Body.Close()
-	// Output:
-	// -> GET https://elsewhere.test
-	// -> GET https://elsewhere.test
-	// -> GET https://api.example.com
-	// -> GET https://api.example.com
-	// -> GET https://api.example.com
-	// -> GET https://billing.example.com
-	// -> POST https://search.example.com
-	// -> POST https://search.example.com
 }
 
 // New rules while requests are under way, as after a change of a file.
@@ -209,33 +143,6 @@ func ExampleOnce() {
 	// Output:
 	// -> GET https://api.example.com/next-number
 	// connection reset by peer
-}
-
-// What happens to one request.
-func ExampleWithTrace() {
-	tr, err := transport.New(transport.Config{Base: server(0, 503, 200), Rule: policy.Rule{Backoff: atOnce}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := transport.WithTrace(context.Background(), &transport.Trace{Event: func(e transport.Event) {
-		fmt.Printf("%d: status %d, error %v, %v: %v\n", e.Number, e.Status, e.Err, e.Verdict, e.Reason)
-	}})
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com", nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	resp, err := tr.RoundTrip(req)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	// Output:
-	// -> GET https://api.example.com
-	// 1: status 0, error connection reset by peer, ambiguous: retry
-	// -> GET https://api.example.com
-	// 2: status 503, error <nil>, ambiguous: retry
-	// -> GET https://api.example.com
-	// 3: status 200, error <nil>, final: final
 }
 
 // A response that would have been retried, had there been a limit less.

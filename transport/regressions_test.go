@@ -468,12 +468,12 @@ func TestSnapshotAfterUpdate(t *testing.T) {
 	})
 }
 
-// Update does not make a Transport that New did not make.
+// Update does not make a Transport that make one with New or Default.
 func TestUpdateOfTheZeroTransport(t *testing.T) {
 	var tr Transport
-	assert.ErrorContains(t, tr.Update(policy.Rule{}, nil), "New did not make")
+	assert.ErrorContains(t, tr.Update(policy.Rule{}, nil), "make one with New or Default")
 	_, err := get(t, &tr, t.Context())
-	assert.ErrorContains(t, err, "New did not make")
+	assert.ErrorContains(t, err, "make one with New or Default")
 }
 
 // An empty method means GET, in errors and for what is sent again.

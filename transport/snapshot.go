@@ -33,7 +33,8 @@ type HostState struct {
 	HeldScopes int       `json:"held_scopes"`
 	HeldUntil  time.Time `json:"held_until,omitzero"`
 	// Gate is the gate's limit, 0 without a gate; Flying how many sends have a
-	// place in flight, Waiting how many wait for one. Closed means that one
+	// place in flight, which lasts until the answer's body has been read or
+	// closed; Waiting how many wait for one. Closed means that one
 	// probe at a time looks whether the host is back.
 	Gate    int  `json:"gate"`
 	Flying  int  `json:"flying"`
@@ -46,7 +47,7 @@ type HostState struct {
 // String returns the state on one line, without what is zero.
 func (s HostState) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d requests, %d in flight", s.Host, s.Requests, s.InFlight)
+	fmt.Fprintf(&b, "%s: %d requests, %d under way", s.Host, s.Requests, s.InFlight)
 	if s.BudgetLeft >= 0 {
 		fmt.Fprintf(&b, ", %.1f retries left", s.BudgetLeft)
 	}
@@ -58,7 +59,7 @@ func (s HostState) String() string {
 		if s.Closed {
 			state = "closed"
 		}
-		fmt.Fprintf(&b, ", gate %s at %d with %d flying and %d waiting", state, s.Gate, s.Flying, s.Waiting)
+		fmt.Fprintf(&b, ", gate %s at %d with %d places taken and %d waiting", state, s.Gate, s.Flying, s.Waiting)
 	}
 	if s.Rate > 0 {
 		fmt.Fprintf(&b, ", %.1f sends/s", s.Rate)

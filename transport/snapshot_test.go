@@ -37,7 +37,7 @@ func TestSnapshot(t *testing.T) {
 		plain, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "PLAIN.test:80"})
 		require.True(t, ok)
 		assert.Equal(t, HostState{Host: "http://plain.test", Requests: 1, BudgetLeft: -1}, plain)
-		assert.Equal(t, "http://plain.test: 1 requests, 0 in flight", plain.String())
+		assert.Equal(t, "http://plain.test: 1 requests, 0 under way", plain.String())
 
 		_, err = send(t, tr, http.MethodGet, "http://h.test/fails") // two retries
 		require.NoError(t, err)
@@ -91,8 +91,8 @@ func TestSnapshotPrints(t *testing.T) {
 		Host: "https://api.example.com", Requests: 7, InFlight: 2, BudgetLeft: 12.34, HeldScopes: 1, HeldUntil: until,
 		Gate: 10, Flying: 1, Waiting: 3, Closed: true, Rate: 12.5,
 	}
-	assert.Equal(t, "https://api.example.com: 7 requests, 2 in flight, 12.3 retries left, 1 held until 2026-05-01T12:00:00Z, "+
-		"gate closed at 10 with 1 flying and 3 waiting, 12.5 sends/s", full.String())
+	assert.Equal(t, "https://api.example.com: 7 requests, 2 under way, 12.3 retries left, 1 held until 2026-05-01T12:00:00Z, "+
+		"gate closed at 10 with 1 places taken and 3 waiting, 12.5 sends/s", full.String())
 	assert.Equal(t, full.String(), fmt.Sprint(full))
 	full.Closed = false
 	assert.Contains(t, full.String(), "gate open at 10")

@@ -15,8 +15,8 @@ import (
 // given, nor touch a body.
 type Trace struct {
 	// Event is called once after each attempt, when it is decided what comes
-	// next and before a wait begins, and once for a request that is refused
-	// without being sent. When a response's body is cut and resumed, it is
+	// next and before a wait begins, once for a request that is refused without
+	// being sent, and once when a hedge goes out ([Hedged]). When a response's body is cut and resumed, it is
 	// called for the cut ([Resume]) and for each attempt to continue, from the
 	// goroutine that reads the body.
 	Event func(Event)

@@ -26,7 +26,8 @@ type Config struct {
 	// Base sends each attempt. Default: cleanhttp.DefaultPooledTransport(), a
 	// pool of this Transport's own with keep-alive, HTTP/2 and dial and TLS
 	// handshake timeouts. Authentication, tracing and caches go here, below
-	// the retries, or around the Transport, above them.
+	// the retries, or around the Transport, above them. Under js/wasm give it an
+	// &http.Transport{}: only one without a dialer of its own uses Fetch.
 	Base http.RoundTripper
 
 	// Rule applies to every host. Its zero fields take policy.Defaults.
@@ -38,7 +39,8 @@ type Config struct {
 	// below it ("*.example.com", which is not example.com itself). A pattern
 	// without a port means every port. The most specific pattern wins and is
 	// alone merged over Rule: a name before a wildcard, a longer wildcard
-	// before a shorter one, with a port before without. Case and a trailing
+	// before a shorter one, with a port before without: the rule of
+	// api.example.com takes nothing from that of *.example.com. Case and a trailing
 	// dot make no difference; two patterns that mean the same are an error.
 	Hosts map[string]policy.Rule
 
@@ -50,10 +52,11 @@ type Config struct {
 	// Trace is told what happens to every request. Default: nobody.
 	Trace *Trace
 
-	// Logger gets a line for each retry and hedge (Info), each time that retries
-	// end without success (Warn), each success that took more than one send
-	// (Info), and each send that another one outran (Debug). URLs
-	// in it carry no passwords and no query values. Default: no log.
+	// Logger gets a line for each retry, hedge and resumed body (Info), each time
+	// that retries end without success and each body that was not resumed (Warn),
+	// each success that took more than one send and each error that no retry was
+	// tried for (Info), and each send that another one outran (Debug). URLs in it
+	// carry no passwords and no query values. Default: no log.
 	Logger *slog.Logger
 }
 

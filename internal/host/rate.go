@@ -47,8 +47,8 @@ type RateConfig struct {
 // A Rate is a limit of sends per second, retries included: a token bucket,
 // golang.org/x/time/rate without its sleeps. In adaptive mode a 429 sets the
 // rate to 0.7 of what it was, or of what was really sent if that is less, at
-// most once per flight and per 100 ms, and what was saved up is gone; successes raise it evenly, from nothing to the
-// configured rate in 30 s.
+// most once per flight and per 100 ms, and what was saved up is gone; successes
+// raise it evenly, from nothing to the configured rate in 30 s.
 //
 // Times are time.Time here, since x/time has it so. All methods are safe for
 // concurrent use.

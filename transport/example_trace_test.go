@@ -1,0 +1,71 @@
+package transport_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A tired server breaks the first connection, is busy once, and then answers.
+type tired struct{ requests int }
+
+func (s *tired) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	switch s.requests++; s.requests {
+	case 1:
+		panic(http.ErrAbortHandler)
+	case 2:
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+// withoutTimes keeps the log the same in each run.
+func withoutTimes(_ []string, a slog.Attr) slog.Attr {
+	switch a.Key {
+	case slog.TimeKey, "url":
+		return slog.Attr{}
+	}
+	return a
+}
+
+// What happens is told to a log, for all requests, and to a trace for one.
+func ExampleWithTrace() {
+	server := httptest.NewServer(&tired{})
+	defer server.Close()
+
+	tr, err := transport.New(transport.Config{
+		Rule:   policy.Rule{Backoff: policy.Constant(time.Millisecond)},
+		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTimes})),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer tr.CloseIdleConnections()
+
+	ctx := transport.WithTrace(context.Background(), &transport.Trace{Event: func(e transport.Event) {
+		fmt.Printf("%d: status %d, error %v, %v: %v\n", e.Number, e.Status, e.Err, e.Verdict, e.Reason)
+	}})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	// Output:
+	// 1: status 0, error EOF, ambiguous: retry
+	// level=INFO msg=retry method=GET attempt=1 reason=retry error=EOF wait=1ms
+	// 2: status 503, error <nil>, ambiguous: retry
+	// level=INFO msg=retry method=GET attempt=2 reason=retry status=503 wait=1ms
+	// 3: status 200, error <nil>, final: final
+	// level=INFO msg="answered after retries" method=GET attempt=3 reason=final status=200
+}
