@@ -38,10 +38,10 @@ type Config struct {
 	// a port ("api.example.com:8443"), or either behind "*." for all names
 	// below it ("*.example.com", which is not example.com itself). A pattern
 	// without a port means every port. The most specific pattern wins and is
-	// alone merged over Rule: a name before a wildcard, a longer wildcard
-	// before a shorter one, with a port before without: the rule of
-	// api.example.com takes nothing from that of *.example.com. Case and a trailing
-	// dot make no difference; two patterns that mean the same are an error.
+	// alone merged over Rule, so the rule of api.example.com takes nothing from
+	// that of *.example.com: a name before a wildcard, a longer wildcard before
+	// a shorter one, with a port before without. Case and a trailing dot make
+	// no difference; two patterns that mean the same are an error.
 	Hosts map[string]policy.Rule
 
 	// SpoolDir is the directory of the temporary files of Rule.SpoolBody.
