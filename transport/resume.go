@@ -206,7 +206,8 @@ func (b *resumingBody) needless() bool {
 }
 
 func (b *resumingBody) endedBy(err error) {
-	if b.sender.lost(&b.download, err) {
+	// Behind the last byte there is no rest to ask for, only trailers that are lost.
+	if b.pos != b.end && b.sender.lost(&b.download, err) {
 		b.cut = err
 	} else {
 		b.err = err // as the base transport gives it

@@ -466,6 +466,34 @@ func TestLongerThanAnnounced(t *testing.T) {
 	assert.ErrorAs(t, err, new(*IntegrityError))
 }
 
+// A cut behind the last byte takes nothing but the trailers, which no range can
+// bring: nothing is asked for, and the error is the caller's where some were
+// announced.
+func TestCutBehindTheLastByte(t *testing.T) {
+	for name, trailer := range map[string]http.Header{"no trailers": nil, "trailers": {"X-Sum": nil}} {
+		t.Run(name, func(t *testing.T) {
+			sends := 0
+			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+				sends++
+				body := io.MultiReader(strings.NewReader("text"), iotest.ErrReader(io.ErrUnexpectedEOF))
+				resp := response(req, 200, io.NopCloser(body), `Etag: "a"`)
+				resp.ContentLength, resp.Trailer = 4, trailer
+				return resp, nil
+			}))
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, "text", string(got))
+			assert.Equal(t, 1, sends)
+			if trailer == nil {
+				assert.NoError(t, err)
+			} else {
+				assert.Equal(t, io.ErrUnexpectedEOF, err)
+			}
+		})
+	}
+}
+
 func TestTrailersOfTheLastPart(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
 		resp := response(req, 200, &cutBody{[]byte("ab"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`)
