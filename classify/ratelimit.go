@@ -126,13 +126,17 @@ func instant(s string, ref time.Time) (time.Duration, bool) {
 }
 
 // age is how long ago the answer was made, where it comes from a cache (RFC 9111
-// §5.1); 0 where it does not.
+// §5.1); 0 where it does not, and where the number is beyond the largest that the
+// RFC knows (§1.2.2).
 func age(h http.Header) time.Duration {
 	s := trim(h.Get("Age"))
 	if !digits(s) {
 		return 0
 	}
 	age, _ := seconds(s)
+	if age > 1<<31*time.Second {
+		return 0
+	}
 	return age
 }
 

@@ -101,6 +101,9 @@ func (l *leg) copy(ctx context.Context) *http.Request {
 	}
 	if l.body != nil {
 		req.Body = l.body
+		if c, ok := l.body.(*checkedBody); ok {
+			req.GetBody = c.like(req.GetBody)
+		}
 	}
 	if l.number == 1 {
 		return req
@@ -273,8 +276,8 @@ func (a *attemptTimer) watch(req *http.Request) {
 	if getBody := req.GetBody; getBody != nil {
 		req.GetBody = func() (io.ReadCloser, error) {
 			body, err := getBody()
-			if err != nil {
-				return nil, err
+			if err != nil || body == nil || body == http.NoBody {
+				return body, err
 			}
 			return &timedBody{ReadCloser: body, timer: a}, nil
 		}
@@ -346,7 +349,11 @@ func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http
 			a.unlink()
 		}
 	case handsOver(req, resp):
-		// A tunnel ends with the caller's context, as it does without us.
+		// A tunnel ends with the caller's context, as it does without us. One
+		// that cannot be written to, as net/http's, can be wrapped.
+		if _, writes := resp.Body.(io.Writer); !writes {
+			resp.Body = &attemptBody{ReadCloser: resp.Body, timer: a}
+		}
 	default:
 		resp.Body = &attemptBody{ReadCloser: resp.Body, timer: a}
 		if a.stall.on() {
@@ -364,7 +371,7 @@ func (a *attemptTimer) release() {
 }
 
 // handsOver reports whether the response's body is the connection itself,
-// which is the caller's from here on and is never wrapped.
+// which is the caller's from here on and keeps its io.Writer.
 func handsOver(req *http.Request, resp *http.Response) bool {
 	return resp.StatusCode == http.StatusSwitchingProtocols ||
 		req.Method == http.MethodConnect && resp.StatusCode/100 == 2

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,20 +31,15 @@ type payload struct {
 	failed  *atomic.Bool // a Read of a checked body failed; nil where none is checked
 }
 
-// seemsInMemory asks what inMemory does, by the type alone: it is for the first
-// try, which looks no further into what nearly always is a strings.Reader.
-func seemsInMemory(body io.ReadCloser) bool { return reflect.TypeOf(body) == nopCloserWriterTo }
-
 // inMemory reports whether a body can fail in no way, as those cannot for which
 // net/http makes a GetBody.
-func inMemory(body io.Reader) bool {
-	switch body.(type) {
-	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
-		return true
+func inMemory(body any) bool {
+	if t := reflect.TypeOf(body); t == nopCloserWriterTo || t == nopCloser {
+		body = reflect.ValueOf(body).Field(0).Interface()
 	}
-	if t := reflect.TypeOf(body); t == nopCloser || t == nopCloserWriterTo {
-		inside, _ := reflect.ValueOf(body).Field(0).Interface().(io.Reader)
-		return inside != nil && inMemory(inside)
+	switch body.(type) {
+	case *strings.Reader, *bytes.Reader, *bytes.Buffer:
+		return true
 	}
 	return false
 }
@@ -54,10 +50,10 @@ var (
 	nopCloserWriterTo = reflect.TypeOf(io.NopCloser((*strings.Reader)(nil)))
 )
 
-// A checkedBody notes that its Read failed. net/http returns the error as it is:
-// that of a body which comes from elsewhere and could not connect there looks
-// like one of a request that never left. Close may come during a Read, whose
-// error then says nothing.
+// A checkedBody notes that its Read or its Close failed. net/http returns the
+// error as it is: that of a body which comes from elsewhere and could not connect
+// there looks like one of a request that never left. Close may come during a
+// Read, whose error then says nothing.
 type checkedBody struct {
 	io.ReadCloser
 	failed *atomic.Bool
@@ -73,8 +69,24 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 }
 
 func (b *checkedBody) Close() error {
-	b.closed.Store(true)
-	return b.ReadCloser.Close()
+	again := b.closed.Swap(true)
+	err := b.ReadCloser.Close()
+	if err != nil && !again {
+		b.failed.Store(true)
+	}
+	return err
+}
+
+// like returns a GetBody whose bodies, which net/http asks for when it sends
+// again by itself, are checked as this one is.
+func (b *checkedBody) like(getBody func() (io.ReadCloser, error)) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) {
+		body, err := getBody()
+		if err != nil {
+			return nil, err
+		}
+		return checked(body, b.failed), nil
+	}
 }
 
 // check makes the payload look at the bodies of a request that must not be sent
@@ -86,14 +98,16 @@ func (p *payload) check(own io.ReadCloser, sent bool) {
 		p.failed.Store(true)
 		return
 	}
-	p.next = p.checked(own)
+	p.next = checked(own, p.failed)
 }
 
-func (p *payload) checked(body io.ReadCloser) io.ReadCloser {
-	if p.failed == nil {
+// checked returns a body that notes in failed that it did; as it is where nobody
+// asks, or where there is nothing to read.
+func checked(body io.ReadCloser, failed *atomic.Bool) io.ReadCloser {
+	if failed == nil || body == nil || body == http.NoBody {
 		return body
 	}
-	return &checkedBody{ReadCloser: body, failed: p.failed}
+	return &checkedBody{ReadCloser: body, failed: failed}
 }
 
 // errBodyLent is what a base transport gets that reads a body which it was told
@@ -147,7 +161,7 @@ func (p *payload) rewind(ctx context.Context) Reason {
 		if err != nil || body == nil || isTypedNil(body) {
 			return NotReplayable
 		}
-		p.next = p.checked(body)
+		p.next = checked(body, p.failed)
 	case p.source != nil:
 		return p.source.rewind(ctx)
 	}
@@ -340,6 +354,12 @@ func (s *source) keep(p []byte) (rest []byte) {
 	}
 	before := s.kept.size
 	if s.spooled == 0 {
+		if s.kept.held == nil {
+			s.kept.held = new(int64)
+			// For a base transport that neither reads on nor closes its view.
+			pool := s.pool
+			runtime.AddCleanup(s, func(held *int64) { pool.used.Add(-*held) }, s.kept.held)
+		}
 		room := min(max(s.limit-before, 0), int64(len(p)))
 		s.kept.append(p[:room], s.limit, s.pool) // of which the pool may refuse a part
 	}
@@ -494,7 +514,7 @@ func (p *bufferPool) take(n int64) bool {
 type buffer struct {
 	chunks [][]byte
 	size   int64
-	held   int64 // capacity of the chunks, counted in the pool
+	held   *int64 // capacity of the chunks, counted in the pool; nil: none
 }
 
 const minChunk, maxChunk = 1 << 10, 64 << 10
@@ -502,14 +522,17 @@ const minChunk, maxChunk = 1 << 10, 64 << 10
 // append keeps p. It reports false, with nothing lost but room, where the
 // pool has none.
 func (b *buffer) append(p []byte, limit int64, pool *bufferPool) bool {
+	if b.held == nil {
+		b.held = new(int64)
+	}
 	for len(p) > 0 {
 		last := len(b.chunks) - 1
 		if last < 0 || len(b.chunks[last]) == cap(b.chunks[last]) {
-			n := min(max(minChunk, b.size), maxChunk, limit-b.held)
+			n := min(max(minChunk, b.size), maxChunk, limit-*b.held)
 			if n <= 0 || !pool.take(n) {
 				return false
 			}
-			b.held += n
+			*b.held += n
 			b.chunks = append(b.chunks, make([]byte, 0, n))
 			last++
 		}
@@ -534,8 +557,9 @@ func (b *buffer) readAt(p []byte, at int64) int {
 }
 
 func (b *buffer) drop(pool *bufferPool) {
-	if b.held > 0 {
-		pool.used.Add(-b.held)
+	if b.held != nil {
+		pool.used.Add(-*b.held)
+		*b.held = 0
 	}
 	*b = buffer{}
 }

@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"net/http"
+	"reflect"
 )
 
 type (
@@ -85,7 +86,7 @@ func optionsOf(ctx context.Context) *options {
 
 // gaveUp is the mark on a response that would have been retried and was not.
 type gaveUp struct {
-	resp     *http.Response // a caller who sends the response's request again hands the mark down with it
+	resp     *http.Response // see of
 	reason   Reason
 	attempts []Attempt
 }
@@ -107,6 +108,14 @@ func marked(resp *http.Response, req *http.Request, reason Reason, attempts []At
 	return resp
 }
 
+// of reports whether the mark is this response's: a caller who sends the request
+// of a marked one again hands the mark down with it. A RoundTripper in between
+// may have copied the response; the copy shares its header.
+func (g *gaveUp) of(resp *http.Response) bool {
+	own := g.resp.Header
+	return g.resp == resp || own != nil && reflect.ValueOf(own).Pointer() == reflect.ValueOf(resp.Header).Pointer()
+}
+
 // GaveUp reports why a response that called for a retry was not retried, and
 // what was sent: it was not safe ([NotIdempotent], [NotReplayable], [BodyBusy]),
 // or a limit withheld it (attempts, time, the deadline, the longest wait allowed,
@@ -118,7 +127,7 @@ func GaveUp(resp *http.Response) (reason Reason, attempts []Attempt, ok bool) {
 		return 0, nil, false
 	}
 	g := gaveUpOf(resp.Request.Context())
-	if g == nil || g.resp != resp {
+	if g == nil || !g.of(resp) {
 		return 0, nil, false
 	}
 	return g.reason, g.attempts, true

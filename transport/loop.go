@@ -69,7 +69,7 @@ func (t *Transport) exchangeAfter(req *http.Request, h *host.State[resolved], r 
 // as any other.
 func (t *Transport) light(req *http.Request, h *host.State[resolved], r *resolved, o *options) bool {
 	return r.light && o == nil && t.trace == nil && t.logger == nil &&
-		(req.Body == nil || req.Body == http.NoBody || req.GetBody != nil && (seemsInMemory(req.Body) || r.idempotent(req, nil))) && h.Quiet()
+		(req.Body == nil || req.Body == http.NoBody || req.GetBody != nil && (inMemory(req.Body) || r.idempotent(req, nil))) && h.Quiet()
 }
 
 // An exchange is one call of RoundTrip.

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -656,7 +658,7 @@ func TestTrailerWhereHedgingIsOn(t *testing.T) {
 // A POST whose own body could not connect to where it comes from has left, though
 // its error is one of a dial; and is not sent twice.
 func TestBodyThatCannotConnect(t *testing.T) {
-	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	refused := errRefused
 	for name, row := range map[string]struct {
 		method string
 		wrap   func(io.Reader) io.ReadCloser
@@ -875,4 +877,163 @@ func TestProxyRefusesConnect(t *testing.T) {
 			assert.ErrorContains(t, err, http.StatusText(row.code))
 		})
 	}
+}
+
+var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+
+// A POST whose body the first try knows nothing of is sent again where it never
+// left, whoever watches.
+func TestBodyOfManyReaders(t *testing.T) {
+	text := func() io.Reader { return io.MultiReader(strings.NewReader("head"), strings.NewReader("tail")) }
+	for name, c := range map[string]Config{"default": {Rule: quick}, "with a trace": {Rule: quick, Trace: &Trace{}}} {
+		t.Run(name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) {
+				return nil, errRefused
+			}, status(200))
+			req := newRequest(t, http.MethodPost, "http://h.test/", text())
+			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(text()), nil }
+			resp, err := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
+				if base.sends() == 0 {
+					_ = req.Body.Close() // never read
+					req = req.Clone(req.Context())
+					req.Body = nil
+				}
+				return base.RoundTrip(req)
+			})).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, "headtail", base.bodies[len(base.bodies)-1])
+		})
+	}
+}
+
+type closeFails struct{ io.Reader }
+
+func (closeFails) Close() error { return errRefused }
+
+// net/http returns the error of a body's Close, after all of it was sent.
+func TestBodyThatCannotBeClosed(t *testing.T) {
+	var posts atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		if got, _ := io.ReadAll(req.Body); string(got) == "text" {
+			posts.Add(1)
+		}
+		<-req.Context().Done() // or the answer comes before the error
+	}))
+	base := &http.Transport{}
+	req := newRequest(t, http.MethodPost, server.URL, nil)
+	req.ContentLength = 4
+	req.GetBody = func() (io.ReadCloser, error) { return closeFails{strings.NewReader("text")}, nil }
+	req.Body, _ = req.GetBody()
+	_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+	base.CloseIdleConnections()
+	server.Close() // waits for the handlers
+	assert.LessOrEqual(t, posts.Load(), int32(1))
+}
+
+// The body that net/http takes for a resend of its own is checked as well.
+func TestBodyOfAnInnerResend(t *testing.T) {
+	server := testserver.Start(t, testserver.Config{HTTP2: true, TLS: testserver.Trusted}, testserver.RefuseStream(), testserver.OK("ok"))
+	tr := over(t, Config{Rule: quick}, server.Transport())
+	t.Cleanup(tr.CloseIdleConnections)
+	made := 0
+	req := newRequest(t, http.MethodPost, server.URL, nil)
+	req.GetBody = func() (io.ReadCloser, error) {
+		if made++; made == 2 {
+			return custom(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(errRefused))), nil
+		}
+		return custom(strings.NewReader("text")), nil
+	}
+	req.Body, _ = req.GetBody()
+	req.ContentLength = -1
+	_, err := tr.RoundTrip(req)
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+	assert.Equal(t, 2, made)
+}
+
+// What a proxy asks for is waited for, by the request that was told.
+func TestProxyAsksToWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		proxy := testserver.Start(t, testserver.Config{Net: testserver.NewNet()}, testserver.Status(503).Header("Retry-After", "20"))
+		u, err := url.Parse(proxy.URL)
+		require.NoError(t, err)
+		base := defaultBase()
+		base.DialContext, base.Proxy = proxy.Transport().DialContext, http.ProxyURL(u)
+		tr := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, base)
+		_, err = tr.RoundTrip(newRequest(t, http.MethodPost, "https://host.invalid/", nil))
+		require.Error(t, err)
+		log := proxy.Log()
+		require.Len(t, log, 2)
+		assert.GreaterOrEqual(t, log[1].Time.Sub(log[0].Time), 20*time.Second)
+		tr.CloseIdleConnections()
+	})
+}
+
+// A base transport that answers a resend without a look at its body does not use
+// up for good what may be kept of all bodies.
+func TestKeptBodyThatNobodyCloses(t *testing.T) {
+	sends := 0
+	tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+		if sends++; sends%2 == 1 {
+			_, _ = io.Copy(io.Discard, req.Body)
+			_ = req.Body.Close()
+			return status(503)(req)
+		}
+		return status(200)(req)
+	}))
+	for range 3 {
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("text")))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		_ = resp.Body.Close()
+	}
+	require.Eventually(t, func() bool { runtime.GC(); return tr.kept.used.Load() == 0 }, waitFor, tick)
+}
+
+// A RoundTripper around a Transport may copy the response.
+func TestMarkOfACopiedResponse(t *testing.T) {
+	inner := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503)))
+	copies := rt(func(req *http.Request) (*http.Response, error) {
+		resp, err := inner.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		c := *resp
+		return &c, nil
+	})
+	resp, err := (&http.Client{Transport: copies, Timeout: time.Minute}).Get("http://h.test/")
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	reason, _, ok := GaveUp(resp)
+	assert.True(t, ok)
+	assert.Equal(t, Attempts, reason)
+}
+
+// A countingCtx counts what waits for its end.
+type countingCtx struct {
+	context.Context
+	n    atomic.Int32
+	done chan struct{}
+}
+
+func (c *countingCtx) Done() <-chan struct{} { return c.done }
+func (c *countingCtx) AfterFunc(func()) func() bool {
+	c.n.Add(1)
+	return func() bool { c.n.Add(-1); return true }
+}
+
+// A tunnel that is over leaves nothing behind in its context, which may live on.
+func TestTunnelLeavesNothing(t *testing.T) {
+	ctx := &countingCtx{Context: t.Context(), done: make(chan struct{})}
+	tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Minute}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+		return response(req, 200, io.NopCloser(strings.NewReader("tunnel"))), nil
+	}))
+	for range 3 {
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodConnect, "http://h.test/", nil).WithContext(ctx))
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	assert.Zero(t, ctx.n.Load())
 }

@@ -121,12 +121,19 @@ func defaultBase() *http.Transport {
 	base := cleanhttp.DefaultPooledTransport()
 	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
 		if retryable(classify.Default(classify.Outcome{Request: req, Response: resp})) {
-			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: errors.New(resp.Status)}
+			answer := *resp
+			answer.Body = http.NoBody // the connection is closed
+			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &proxyAnswer{&answer}}
 		}
 		return nil // net/http says what it says
 	}
 	return base
 }
+
+// A proxyAnswer is what a proxy said instead of connecting; it may ask to wait.
+type proxyAnswer struct{ resp *http.Response }
+
+func (p *proxyAnswer) Error() string { return p.resp.Status }
 
 // Default returns a Transport with the zero Config.
 func Default() *Transport {
