@@ -26,10 +26,11 @@ func (x *exchange) admit() *Error {
 		if err != nil {
 			return err
 		}
-		if !waited || !x.held() {
+		if !waited || !x.held() && !x.quotaCame() {
 			return nil
 		}
-		// The server asked for a wait while this request waited for its turn.
+		// The server asked for a wait, or for the first time said what is left of
+		// a quota, while this request waited for its turn.
 		x.flight.giveBack()
 		x.flight = nil
 	}
@@ -51,7 +52,7 @@ func (x *exchange) admitByServer() *Error {
 // the client's own rate, and a place in flight.
 func (x *exchange) admitByRule() (waited bool, err *Error) {
 	m := x.state.Machines()
-	if x.rule.pacing && !m.Pacing().Quiet() {
+	if x.unpaced = x.rule.pacing && m.Pacing().Quiet(); x.rule.pacing && !x.unpaced {
 		if waited, err = x.stand(pacingPlace{m.Pacing(), x.scope(), x.rule.pacingConfig()}); err != nil {
 			return waited, err
 		}
@@ -95,6 +96,10 @@ func (x *exchange) gatePlace() gatePlace {
 	return p
 }
 
+// quotaCame reports whether the server named a quota since this request was let
+// past a pacing that knew of none.
+func (x *exchange) quotaCame() bool { return x.unpaced && !x.state.Machines().Pacing().Quiet() }
+
 // held reports whether the scope is held now.
 func (x *exchange) held() bool {
 	if x.rule.rule.Cooldown != policy.On || x.state.Quiet() {
@@ -104,20 +109,17 @@ func (x *exchange) held() bool {
 	return until != 0
 }
 
-// admitByRate takes a place in the client's own rate.
+// admitByRate takes a token of the client's own rate.
 func (x *exchange) admitByRate() (waited bool, err *Error) {
-	r := x.state.Machines().Rate(x.rule.rateConfig())
-	now := time.Now()
-	wait, ticket := r.Reserve(now)
-	if wait <= 0 {
-		return false, nil
+	p := &ratePlace{r: x.state.Machines().Rate(x.rule.rateConfig())}
+	if waited, err = x.stand(p); err != nil || p.wait <= 0 {
+		return waited, err
 	}
-	if err := x.tooLate(now, now.Add(wait)); err != nil {
-		r.Cancel(now, ticket)
+	now := time.Now()
+	if err := x.tooLate(now, now.Add(p.wait)); err != nil {
 		return true, err
 	}
-	if err := x.sleep(wait); err != nil {
-		r.Cancel(time.Now(), ticket) // for those to come; the others in line keep their turns
+	if err := x.sleep(p.wait); err != nil {
 		return true, x.refuse(Canceled, err)
 	}
 	return true, nil
@@ -151,6 +153,18 @@ func (p pacingPlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool
 	return p.p.Enter(now, p.scope, w, p.conf), true
 }
 func (p pacingPlace) leave(w *host.Waiter) { p.p.Leave(p.scope, w) }
+
+type ratePlace struct {
+	r    *host.Rate
+	wait time.Duration // with Go, until it may go
+}
+
+func (p *ratePlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
+	a := p.r.Enter(now, time.Now(), w)
+	p.wait = a.Until - now
+	return a, true
+}
+func (p *ratePlace) leave(w *host.Waiter) { p.r.Leave(w) }
 
 type gatePlace struct {
 	f      *flight

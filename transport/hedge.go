@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"context"
 	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
@@ -228,8 +229,17 @@ func (x *exchange) pick(r *runners, came *runner) *runner {
 		return came
 	}
 	x.outrun(came, came.err, classify.Ambiguous)
-	discard(x.ctx, came.resp)
-	came.resp = nil
+	if resp := came.resp; resp != nil {
+		// The other's answer does not wait until this one is drained, which ends
+		// with the race.
+		ctx, over := context.WithCancel(x.ctx)
+		defer over()
+		go func() {
+			defer func() { _ = recover() }() // of a body that nobody else reads
+			discard(ctx, resp)
+		}()
+		came.resp = nil
+	}
 	return r.next()
 }
 

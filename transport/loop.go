@@ -92,6 +92,7 @@ type exchange struct {
 	reserved bool          // the budget gave a retry that is not sent yet
 
 	flight    *flight       // the attempt's place at the gate, nil without one
+	unpaced   bool          // no quota was known when the pacing was asked
 	entered   time.Duration // when the cooldown let the attempt go, 0 where nothing was held
 	sentAt    time.Time     // when it was sent; read only where the rule limits something
 	notBefore time.Time     // what an answer that lost a race asked for

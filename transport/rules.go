@@ -98,7 +98,11 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 	if r.rate {
 		// What the host has spent of its rate stays spent: an Update is no
 		// fresh burst.
-		s.Machines().Rate(r.rateConfig()).Set(time.Now(), r.rateConfig())
+		m := s.Machines()
+		m.Rate(r.rateConfig()).Set(time.Now(), r.rateConfig())
+		if gate, _ := m.Made(); gate != nil {
+			gate.Tell() // who is first there may wait for the rate
+		}
 	}
 	s.Resolved.Store(r)
 	return r

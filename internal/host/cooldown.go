@@ -152,8 +152,12 @@ func (c *Cooldown) Enter(now time.Duration, key uint64, w *Waiter) Answer {
 func (c *Cooldown) Leave(key uint64, w *Waiter) {
 	c.mu.Lock()
 	var next *Waiter
-	if s := c.scopes[key]; s != nil && s.line.leave(w) {
-		next = s.line.first
+	if s := c.scopes[key]; s != nil && w != nil && w.in == &s.line {
+		behind := w.next
+		// It may have been woken, and not yet told those behind it what for.
+		if s.line.leave(w) || w.told != s.open {
+			next = behind
+		}
 	}
 	c.mu.Unlock()
 	next.wake()
@@ -403,7 +407,7 @@ func (s *scope) wait(w *Waiter) (a Answer, next *Waiter) {
 		}
 	}
 	if s.line.turn(w) {
-		at := max(s.open, s.slot)
+		at := max(s.open, min(s.slot, after(s.open, rampTime)))
 		return Answer{Verb: Wait, Ask: at, Until: at}, next
 	}
 	// Its turn comes by a wake-up. The end of the ramp is for the case that

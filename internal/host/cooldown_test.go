@@ -515,3 +515,33 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 		t.Error("the second in line was not woken")
 	}
 }
+
+// The word of a longer hold goes down the line also where one of those who
+// were to pass it on gives up.
+func TestCooldownLeavePassesTheWordOn(t *testing.T) {
+	var c Cooldown
+	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0)
+	ws := []*Waiter{NewWaiter(), NewWaiter(), NewWaiter()}
+	for _, w := range ws {
+		c.Enter(0, 1, w)
+	}
+	c.Hold(0, 1, TooMany, 30*sec, CooldownConfig{}, 0) // wakes the first
+	c.Enter(0, 1, ws[0])                               // wakes the second
+	c.Leave(1, ws[1])
+	select {
+	case <-ws[2].Ready:
+	default:
+		t.Error("the third still counts on 1 s")
+	}
+}
+
+// The last slot of a ramp is not after the ramp's end.
+func TestCooldownRampEnds(t *testing.T) {
+	var c Cooldown
+	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0)
+	now := sec + rampTime - 20*ms
+	c.Enter(now, 1, nil)
+	if a := c.Enter(now, 1, NewWaiter()); a.Ask > sec+rampTime {
+		t.Errorf("%+v, the ramp ends at %v", a, sec+rampTime)
+	}
+}

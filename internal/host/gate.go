@@ -201,7 +201,7 @@ func (g *Gate) Return(now time.Duration, p *Pass, w *Waiter) {
 		if w != nil {
 			g.line.rejoin(w)
 		} else {
-			next = g.head(now)
+			next = g.head()
 		}
 	}
 	g.mu.Unlock()
@@ -221,7 +221,7 @@ func (g *Gate) Result(now time.Duration, p *Pass, r Result) {
 	default:
 		g.fail(now, p, r)
 	}
-	next := g.head(now)
+	next := g.head()
 	g.mu.Unlock()
 	next.wake()
 }
@@ -236,8 +236,16 @@ func (g *Gate) Done(now time.Duration, p *Pass) {
 			g.probe = after(now, probeGap)
 		}
 		g.release(p)
-		next = g.head(now)
+		next = g.head()
 	}
+	g.mu.Unlock()
+	next.wake()
+}
+
+// Tell wakes the first in line, after a change in what it waits for elsewhere.
+func (g *Gate) Tell() {
+	g.mu.Lock()
+	next := g.line.first
 	g.mu.Unlock()
 	next.wake()
 }
@@ -278,7 +286,7 @@ func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Ans
 		g.peak = max(g.peak, g.inFlight)
 		g.full = g.full || g.inFlight+g.lost >= g.limit
 		*p = Pass{sent: now, epoch: g.epoch, held: true}
-		return Answer{Until: after(now, g.trip)}, g.head(now)
+		return Answer{Until: after(now, g.trip)}, g.head()
 	}
 	if w != nil {
 		g.line.join(w)
@@ -289,16 +297,35 @@ func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Ans
 // wait tells w when to ask again; g.mu is held.
 func (g *Gate) wait(w *Waiter) Answer {
 	a := Answer{Verb: Wait, Ask: Never}
-	switch {
-	case g.closed && g.inFlight == 0:
-		a.Until, a.Ask = g.probe, g.probe
-	case g.lost > 0:
-		a.Ask = g.nextPlace()
+	if g.closed && g.inFlight == 0 {
+		a.Until = g.probe
 	}
-	if !g.line.turn(w) {
-		a.Ask = Never
+	if g.line.turn(w) {
+		a.Ask = g.nextChange()
 	}
 	return a
+}
+
+// nextChange returns when the gate may let one more go though nothing happens
+// until then; g.mu is held.
+func (g *Gate) nextChange() time.Duration {
+	if g.closed {
+		if g.inFlight == 0 {
+			return g.probe
+		}
+		return Never // the probe's end wakes
+	}
+	at := Never
+	if g.lost > 0 {
+		at = g.nextPlace()
+	}
+	if g.limit < g.conf.Start {
+		at = min(at, after(g.window, useWindow))
+	}
+	if g.run >= failRun {
+		at = min(at, g.outage())
+	}
+	return at
 }
 
 // admits reports whether one more may go, and makes room where streams take up
@@ -331,14 +358,12 @@ func (g *Gate) nextPlace() time.Duration {
 	return after(g.lostAt, min(max(g.gap/placesPerGap, soonestPlace), latestPlace))
 }
 
-// head returns the first in line where there is something for it to hear.
-func (g *Gate) head(now time.Duration) *Waiter {
-	switch {
-	case g.closed && g.inFlight == 0: // may probe, or learns when
-	case !g.closed && g.lost > 0: // learns when a place comes back
-	case !g.closed && g.inFlight+g.lost < g.limit:
-	case !g.closed && g.streaming() && g.limit < g.conf.Max:
-	default:
+// head returns the first in line where there is something for it to hear: room,
+// or a time at which there may be some. It knows best whether its rule's Max
+// lets it stand beside streams: an Update may have raised it.
+func (g *Gate) head() *Waiter {
+	room := !g.closed && (g.inFlight+g.lost < g.limit || g.streaming())
+	if !room && g.nextChange() == Never {
 		return nil
 	}
 	return g.line.first
@@ -409,11 +434,16 @@ func (g *Gate) fail(now time.Duration, p *Pass, r Result) {
 // wholesale reports whether the failures since the last success are an outage;
 // g.mu is held.
 func (g *Gate) wholesale(now time.Duration) bool {
+	return !g.closed && g.run >= failRun && now >= g.outage()
+}
+
+// outage returns from when on the failures are one, if there are enough.
+func (g *Gate) outage() time.Duration {
 	least := failTime
 	if g.run >= failMany && g.run >= failFlights*g.limit {
 		least = 0
 	}
-	return !g.closed && g.run >= failRun && now-g.since >= max(least, failGaps*g.gap)
+	return after(g.since, max(least, failGaps*g.gap))
 }
 
 func (g *Gate) close(now time.Duration) {

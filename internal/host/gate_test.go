@@ -154,7 +154,7 @@ func flight(t *testing.T, g *Gate, now time.Duration) int {
 	t.Helper()
 	in := fill(t, g, now, g.State().Limit)
 	next := visit(t, g) // somebody always waits: it is in full use
-	next.mustWait(now, Never)
+	next.enter(now)
 	for _, v := range in {
 		v.end(now, Success)
 	}
@@ -483,7 +483,7 @@ func TestGateTellsOfRoom(t *testing.T) {
 	wantLimit(t, &g, 2)
 	fill(t, &g, 3*time.Second, 2) // slow ones, which take it all
 	first := visit(t, &g)
-	first.mustWait(3*time.Second, Never)
+	first.mustWait(3*time.Second, useWindow)
 	first.woken()
 	for now := 4 * time.Second; g.State().Limit == 2; now += time.Second {
 		if now > time.Minute {
@@ -687,5 +687,95 @@ func BenchmarkGate(b *testing.B) {
 		g.Enter(0, &p, nil, GateConfig{})
 		g.Result(0, &p, Success)
 		g.Done(0, &p)
+	}
+}
+
+// After an outage the limit goes back to where it started by itself: who waits
+// behind slow requests hears of it though nobody else comes.
+func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
+	var g Gate
+	closeGate(t, &g, 2*time.Second)
+	fill(t, &g, 3*time.Second, 1)[0].end(3*time.Second, Success)
+	wantLimit(t, &g, 2)
+	in := fill(t, &g, 3*time.Second, 2) // slow ones, which take it all
+	first, second := visit(t, &g), visit(t, &g)
+	now := 4 * time.Second
+	first.enter(now)
+	second.enter(now)
+	in[0].end(now, Neutral)
+	first.mustGo(now)
+	if !second.woken() {
+		t.Fatal("the new first in line was told nothing")
+	}
+	for asks := 0; ; asks++ {
+		a := second.enter(now)
+		if a.Verb == Go {
+			break
+		}
+		if a.Ask == Never || asks > 3 {
+			t.Fatalf("at %v, asked %d times: %+v", now, asks, a)
+		}
+		now = a.Ask
+	}
+	if now > 4*time.Second+2*useWindow {
+		t.Errorf("only at %v", now)
+	}
+}
+
+// Ten failures in less than a second are an outage when the second is over,
+// whether or not there is an eleventh.
+func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	first := visit(t, &g)
+	first.mustWait(0, Never)
+	for _, v := range in {
+		g.Result(100*ms, &v.pass, Failed) // their bodies stay open
+	}
+	if !first.woken() {
+		t.Fatal("not woken")
+	}
+	first.mustWait(100*ms, 1100*ms)
+	first.mustWait(1100*ms, 1100*ms+probeGap)
+	first.mustGo(1100*ms + probeGap)
+}
+
+// An Update raised Max: who has the new rule does not wait for a stream because
+// one with the old rule asked last.
+func TestGateTellsAfterAnUpdate(t *testing.T) {
+	var g Gate
+	one, four := GateConfig{Start: 1, Max: 1}, GateConfig{Start: 1, Max: 4}
+	var stream Pass
+	w := NewWaiter()
+	g.Enter(0, &stream, nil, one)
+	g.Enter(0, new(Pass), w, one) // behind it, with the old rule
+	next := visit(t, &g)
+	next.conf = four
+	next.mustWait(0, Never)
+	g.Done(1, &stream)
+	g.Enter(1, &stream, w, one)
+	g.Result(2, &stream, Success) // and it streams
+	if !next.woken() {
+		t.Fatal("not woken")
+	}
+	next.mustGo(2)
+}
+
+// Two that found a place each and no token of the rate go back in the order in
+// which they came.
+func TestGateReturnKeepsTheOrder(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	first, second := visit(t, &g), visit(t, &g)
+	first.mustWait(0, Never)
+	second.mustWait(0, Never)
+	in[0].end(1, Neutral)
+	in[1].end(1, Neutral)
+	first.mustGo(1)
+	second.mustGo(1)
+	g.Return(1, &first.pass, first.w)
+	g.Return(1, &second.pass, second.w)
+	if g.line.first != first.w || g.line.last != second.w || g.line.n != 2 {
+		t.Error("the second overtook the first")
 	}
 }

@@ -192,6 +192,7 @@ func (p *Pacing) drop(key uint64) {
 
 // note takes in an answer; p.mu is held.
 func (q *quota) note(now, end time.Duration, remaining, limit int64, c PacingConfig) {
+	before := q.left
 	switch {
 	case now >= q.end || end > q.end+pacingSlack && !q.guessed:
 		// Another window.
@@ -208,7 +209,7 @@ func (q *quota) note(now, end time.Duration, remaining, limit int64, c PacingCon
 		q.left, q.limit = min(q.left, remaining), max(q.limit, limit)
 		q.length = max(q.length, end-now)
 	}
-	if q.left == 0 && q.slot <= now {
+	if q.left == 0 && (before > 0 || q.slot <= now) {
 		q.slot = min(q.end, after(now, c.maxWait()))
 	}
 }

@@ -291,3 +291,18 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 		t.Error("the second in line was not woken")
 	}
 }
+
+// With none left nothing goes before the window's end, even where the rest was
+// being spread until the answer that said so.
+func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, 10, 100, 50*sec, PacingConfig{})
+	pass(t, &p, 0, 1) // the next in 5 s
+	p.Note(sec, 1, 0, 100, 49*sec, PacingConfig{})
+	if a := p.Enter(sec, 1, nil, PacingConfig{}); a.Verb != Wait || a.Until != 50*sec {
+		t.Errorf("%+v", a)
+	}
+	if a := p.Enter(6*sec, 1, nil, PacingConfig{}); a.Verb != Wait {
+		t.Errorf("at 6 s, with none left until 50 s: %+v", a)
+	}
+}

@@ -28,6 +28,12 @@ const (
 	rateFloor      = 0.5
 	rateFloorShare = 0.1
 
+	// rateAhead is how long before its time the first in line takes its token.
+	// Timers are late by up to a millisecond or so: were each to start only when
+	// the one before it went, no more than a thousand per second would go
+	// without a burst.
+	rateAhead = 10 * time.Millisecond
+
 	// rateSample is the time over which the real rate is measured; a sample
 	// that took rateStale says that there was a pause, and nothing about the
 	// rate.
@@ -55,6 +61,9 @@ type RateConfig struct {
 type Rate struct {
 	lim *rate.Limiter
 
+	turns sync.Mutex // guards the line and every waiter in it; taken before mu
+	line  line
+
 	mu      sync.Mutex // guards what follows
 	conf    RateConfig
 	current float64   // per second
@@ -64,12 +73,6 @@ type Rate struct {
 	sample   time.Time // when this sample of the real rate began
 	sent     int       // in it
 	measured float64   // per second, smoothed; zero when not known
-}
-
-// A Ticket is a reserved place in a Rate; the zero Ticket is none.
-type Ticket struct {
-	res  rate.Reservation
-	used bool
 }
 
 // NewRate returns a limit with a full bucket.
@@ -85,6 +88,7 @@ func NewRate(c RateConfig) *Rate {
 // Set changes the configuration. What was lowered by a 429 stays lowered.
 func (r *Rate) Set(now time.Time, c RateConfig) {
 	c = c.withDefaults()
+	defer r.tell() // with mu free
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c == r.conf {
@@ -99,12 +103,54 @@ func (r *Rate) Set(now time.Time, c RateConfig) {
 	r.lim.SetBurstAt(now, c.Burst)
 }
 
-// Reserve takes the next place and returns how long to wait for it. Whoever
-// does not use it hands the ticket to Cancel.
-func (r *Rate) Reserve(now time.Time) (wait time.Duration, t Ticket) {
-	res := r.lim.ReserveN(now, 1)
-	r.count(now)
-	return res.DelayFrom(now), Ticket{res: *res, used: true}
+// Enter asks for a place, which is at the same time now and, for x/time, at. A
+// nil w is for a request that will not wait its turn: it takes no place in the
+// line. One that has to wait asks again with the same w, or leaves. The answer
+// is never Refuse; with Go, Until is when to go, now or at most 10 ms later.
+// Those who wait for longer take no tokens in advance: when the rate changes,
+// it changes for them as well.
+func (r *Rate) Enter(now time.Duration, at time.Time, w *Waiter) (a Answer) {
+	r.turns.Lock()
+	var next *Waiter
+	switch wait := r.tokens(at, 1); {
+	case r.line.turn(w) && wait <= rateAhead+time.Microsecond:
+		wait = r.lim.ReserveN(at, 1).DelayFrom(at).Round(time.Microsecond) // its floats lose a nanosecond
+		r.count(at)
+		r.line.leave(w)
+		a, next = Answer{Until: after(now, wait)}, r.line.first
+	case r.line.turn(w):
+		a = Answer{Verb: Wait, Ask: after(now, (wait - rateAhead).Truncate(time.Microsecond)), Until: after(now, wait)}
+	default:
+		a = Answer{Verb: Wait, Ask: Never}
+		if w == nil || w.in == nil {
+			a.Until = after(now, r.behind(at))
+		}
+	}
+	if a.Verb == Wait && w != nil {
+		r.line.join(w)
+	}
+	r.turns.Unlock()
+	next.wake()
+	return a
+}
+
+// Leave gives up the place of w in the line.
+func (r *Rate) Leave(w *Waiter) {
+	r.turns.Lock()
+	var next *Waiter
+	if r.line.leave(w) {
+		next = r.line.first
+	}
+	r.turns.Unlock()
+	next.wake()
+}
+
+// tell wakes the first in line after the rate has changed.
+func (r *Rate) tell() {
+	r.turns.Lock()
+	next := r.line.first
+	r.turns.Unlock()
+	next.wake()
 }
 
 // Take takes a place if there is one now.
@@ -116,17 +162,21 @@ func (r *Rate) Take(now time.Time) bool {
 	return true
 }
 
-// Cancel gives a place back, as far as others have not built on it.
-func (r *Rate) Cancel(now time.Time, t Ticket) {
-	if t.used {
-		t.res.CancelAt(now)
-	}
+// Peek estimates how long a request that came at that time, now or later,
+// would wait behind those in line, without taking a place.
+func (r *Rate) Peek(at time.Time) time.Duration {
+	r.turns.Lock()
+	defer r.turns.Unlock()
+	return r.behind(at)
 }
 
-// Peek estimates how long a request that came at that time, now or later,
-// would wait, without taking a place.
-func (r *Rate) Peek(at time.Time) time.Duration {
-	missing := 1 - r.lim.TokensAt(at)
+// behind returns how long the next in line after all there are would wait;
+// r.turns is held.
+func (r *Rate) behind(at time.Time) time.Duration { return r.tokens(at, r.line.n+1) }
+
+// tokens returns how long it takes until there are that many.
+func (r *Rate) tokens(at time.Time, n int) time.Duration {
+	missing := float64(n) - r.lim.TokensAt(at)
 	if missing <= 0 {
 		return 0
 	}
@@ -155,20 +205,28 @@ func (r *Rate) Throttled(now, sent time.Time) {
 		base = min(base, r.measured)
 	}
 	r.cut, r.raised = now, now
-	r.apply(now, max(base*rateCut, min(rateFloor, r.conf.PerSecond*rateFloorShare)))
+	// After an Update the rate may be below the new floor.
+	r.apply(now, min(r.current, max(base*rateCut, min(rateFloor, r.conf.PerSecond*rateFloorShare))))
 }
 
 // Succeeded is told of a success, which raises a rate that was lowered. Only
 // time in which requests succeed counts.
 func (r *Rate) Succeeded(now time.Time) {
+	if r.raise(now) {
+		r.tell()
+	}
+}
+
+func (r *Rate) raise(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current >= r.conf.PerSecond || !now.After(r.raised) {
-		return
+		return false
 	}
 	passed := min(now.Sub(r.raised), time.Second)
 	r.raised = now
 	r.apply(now, min(r.conf.PerSecond, r.current+r.conf.PerSecond*float64(passed)/float64(rateRecovery)))
+	return true
 }
 
 // PerSecond returns the present rate.

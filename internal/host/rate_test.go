@@ -9,33 +9,59 @@ import (
 
 var epoch = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func TestRateReserve(t *testing.T) {
+func TestRateLine(t *testing.T) {
 	r := NewRate(RateConfig{PerSecond: 10, Burst: 2})
-	for i, want := range []time.Duration{0, 0, 100 * ms, 200 * ms} {
-		if got := r.Peek(epoch); got != want {
-			t.Errorf("peek %d: %v, want %v", i, got, want)
+	for i, want := range []Answer{
+		{},
+		{},
+		{Verb: Wait, Ask: 90 * ms, Until: 100 * ms},
+		{Verb: Wait, Ask: Never, Until: 200 * ms},
+	} {
+		if got := r.Peek(epoch); got != want.Until {
+			t.Errorf("peek %d: %v, want %v", i, got, want.Until)
 		}
-		if got, _ := r.Reserve(epoch); got != want {
+		if got := r.Enter(0, epoch, NewWaiter()); got != want {
 			t.Errorf("place %d: %v, want %v", i, got, want)
 		}
 	}
-	if got := r.Peek(epoch.Add(250 * ms)); got != 50*ms {
-		t.Errorf("250 ms later: %v", got)
-	}
-	if got := r.Peek(epoch.Add(time.Hour)); got != 0 {
-		t.Errorf("an hour later: %v", got)
-	}
 }
 
-func TestRateCancel(t *testing.T) {
-	r := NewRate(RateConfig{PerSecond: 10, Burst: 1})
-	r.Reserve(epoch)
-	_, ticket := r.Reserve(epoch)
-	r.Cancel(epoch.Add(50*ms), ticket)
-	if got := r.Peek(epoch.Add(50 * ms)); got != 50*ms {
-		t.Errorf("after the cancel: %v", got)
+// When the rate changes, it changes for those who wait as well, and in their
+// order.
+func TestRateTellsOfANewRate(t *testing.T) {
+	for name, raise := range map[string]func(*Rate){
+		"a new configuration": func(r *Rate) { r.Set(epoch, RateConfig{PerSecond: 20, Burst: 1}) },
+		"successes":           func(r *Rate) { r.Succeeded(epoch.Add(sec)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := NewRate(RateConfig{PerSecond: 1, Burst: 1, Adaptive: true})
+			r.Throttled(epoch, epoch.Add(-sec))
+			first, second := NewWaiter(), NewWaiter()
+			before := r.Enter(0, epoch, first)
+			r.Enter(0, epoch, second)
+			raise(r)
+			select {
+			case <-first.Ready:
+			default:
+				t.Fatal("not woken")
+			}
+			if got := r.Enter(0, epoch, first); got.Verb != Wait || got.Ask >= before.Ask {
+				t.Errorf("%+v, before %+v", got, before)
+			}
+			if got := r.Enter(3*sec, epoch.Add(3*sec), nil); got.Verb == Go {
+				t.Error("a newcomer overtook")
+			}
+			r.Leave(first)
+			select {
+			case <-second.Ready:
+			default:
+				t.Fatal("the second was not told")
+			}
+			if got := r.Enter(3*sec, epoch.Add(3*sec), second); got.Verb != Go {
+				t.Errorf("%+v", got)
+			}
+		})
 	}
-	r.Cancel(epoch, Ticket{}) // none
 }
 
 func TestRateTake(t *testing.T) {
@@ -149,7 +175,15 @@ func TestRateFindsTheServers(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		tokens, last := 20.0, time.Duration(0)
 		ok, refused := 0, 0
-		var send func()
+		var send, ask func()
+		w := NewWaiter()
+		ask = func() {
+			if a := r.Enter(cl.now, epoch.Add(cl.now), w); a.Verb == Wait {
+				cl.at(a.Ask, ask)
+			} else {
+				cl.at(a.Until, send)
+			}
+		}
 		send = func() {
 			sent := cl.now
 			tokens = min(20, tokens+20*(cl.now-last).Seconds())
@@ -167,8 +201,7 @@ func TestRateFindsTheServers(t *testing.T) {
 					r.Throttled(epoch.Add(cl.now), epoch.Add(sent))
 				}
 			})
-			wait, _ := r.Reserve(epoch.Add(cl.now))
-			cl.at(cl.now+wait, send)
+			cl.at(cl.now, ask)
 		}
 		cl.at(0, send)
 		cl.runTo(5 * time.Minute)
@@ -182,14 +215,26 @@ func TestRateFindsTheServers(t *testing.T) {
 func TestRateCosts(t *testing.T) {
 	r := NewRate(RateConfig{PerSecond: 1e9, Adaptive: true})
 	if n := testing.AllocsPerRun(100, func() {
-		_, ticket := r.Reserve(epoch)
+		r.Enter(0, epoch, nil)
 		r.Peek(epoch)
 		r.Succeeded(epoch)
-		r.Cancel(epoch, ticket)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := unsafe.Sizeof(*r); n > 176 {
+	if n := unsafe.Sizeof(*r); n > 208 {
 		t.Errorf("%d bytes", n)
+	}
+}
+
+// A 429 never makes a client faster, not even where an Update has raised the
+// floor above the present rate.
+func TestRateThrottledNeverRaises(t *testing.T) {
+	r := NewRate(RateConfig{PerSecond: 0.2, Adaptive: true})
+	r.Throttled(epoch, epoch.Add(-sec))
+	r.Set(epoch, RateConfig{PerSecond: 20, Adaptive: true})
+	before := r.PerSecond()
+	r.Throttled(epoch.Add(sec), epoch.Add(sec/2))
+	if got := r.PerSecond(); got > before {
+		t.Errorf("a 429 raised the rate from %v to %v", before, got)
 	}
 }

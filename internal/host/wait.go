@@ -58,6 +58,7 @@ type Waiter struct {
 	// What follows is guarded by the lock of the machine that owns the line.
 	in         *line
 	prev, next *Waiter
+	came       uint64        // where w stood in the order of arrival
 	told       time.Duration // the hold's end that w knows of
 }
 
@@ -85,6 +86,7 @@ func (w *Waiter) wake() {
 type line struct {
 	first, last *Waiter
 	n           int
+	joined      uint64 // how many ever
 }
 
 // join puts w at the end, unless it stands in the line already.
@@ -92,28 +94,38 @@ func (l *line) join(w *Waiter) {
 	if w.in == l {
 		return
 	}
-	w.in, w.prev, w.next = l, l.last, nil
-	if l.last == nil {
-		l.first = w
-	} else {
-		l.last.next = w
-	}
-	l.last = w
-	l.n++
+	l.joined++
+	w.came = l.joined
+	l.insert(w, l.last)
 }
 
-// rejoin puts w, which has just passed, back at the front.
+// rejoin puts w, which has just passed, back where it stood: at the front, but
+// behind one that came before it and is back already.
 func (l *line) rejoin(w *Waiter) {
 	if w.in == l {
 		return
 	}
-	w.in, w.prev, w.next = l, nil, l.first
-	if l.first == nil {
-		l.last = w
-	} else {
-		l.first.prev = w
+	var prev *Waiter
+	for next := l.first; next != nil && next.came < w.came; next = next.next {
+		prev = next
 	}
-	l.first = w
+	l.insert(w, prev)
+}
+
+// insert puts w behind prev, nil for the front.
+func (l *line) insert(w, prev *Waiter) {
+	w.in, w.prev, w.next = l, prev, l.first
+	if prev != nil {
+		w.next = prev.next
+		prev.next = w
+	} else {
+		l.first = w
+	}
+	if w.next != nil {
+		w.next.prev = w
+	} else {
+		l.last = w
+	}
 	l.n++
 }
 

@@ -1,0 +1,227 @@
+package host
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// A rig is a machine with a line, for TestNobodyWaitsForNothing.
+type rig struct {
+	enter func(now time.Duration, w *Waiter) Answer
+	leave func(w *Waiter)
+	first func() *Waiter
+	event func(now time.Duration) // something that the machine is told
+}
+
+func gateRig(rng *rand.Rand) rig {
+	var (
+		g      Gate
+		flying []*Pass
+		confs  = []GateConfig{{Start: 1 + rng.IntN(4)}, {Start: 1, Max: 1 + rng.IntN(4)}}
+		conf   = confs[rng.IntN(2)]
+	)
+	enter := func(now time.Duration, w *Waiter) Answer {
+		p := new(Pass)
+		a := g.Enter(now, p, w, conf)
+		if a.Verb == Go {
+			flying = append(flying, p)
+		}
+		return a
+	}
+	event := func(now time.Duration) {
+		if rng.IntN(12) == 0 { // an outage, more often than not
+			for range 12 {
+				now += time.Duration(rng.Int64N(int64(200 * ms)))
+				if enter(now, nil).Verb == Go {
+					g.Result(now, flying[len(flying)-1], Failed)
+					g.Done(now, flying[len(flying)-1])
+				}
+			}
+		}
+		if len(flying) == 0 {
+			return
+		}
+		i := rng.IntN(len(flying))
+		g.Result(now, flying[i], Result(rng.IntN(4)))
+		if rng.IntN(3) > 0 {
+			g.Done(now, flying[i])
+		}
+		flying = append(flying[:i], flying[i+1:]...)
+	}
+	return rig{enter, g.Leave, func() *Waiter { return g.line.first }, event}
+}
+
+func cooldownRig(rng *rand.Rand) rig {
+	var (
+		c    Cooldown
+		sent []time.Duration
+	)
+	enter := func(now time.Duration, w *Waiter) Answer {
+		a := c.Enter(now, 1, w)
+		if a.Verb == Go {
+			sent = append(sent, now)
+		}
+		return a
+	}
+	event := func(now time.Duration) {
+		if len(sent) > 0 && rng.IntN(3) > 0 {
+			c.Answered(now, 1, sent[rng.IntN(len(sent))], rng.IntN(4) > 0)
+			return
+		}
+		c.Hold(now, 1, Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(5*sec))), CooldownConfig{Max: 3 * sec, Stop: rng.IntN(4) == 0}, rng.Float64())
+	}
+	first := func() *Waiter {
+		if s := c.scopes[1]; s != nil {
+			return s.line.first
+		}
+		return nil
+	}
+	return rig{enter, func(w *Waiter) { c.Leave(1, w) }, first, event}
+}
+
+func pacingRig(rng *rand.Rand) rig {
+	var p Pacing
+	conf := PacingConfig{MaxWait: []time.Duration{0, -1, sec}[rng.IntN(3)]}
+	event := func(now time.Duration) {
+		p.Note(now, 1, rng.Int64N(20), 20, time.Duration(rng.IntN(10))*sec, conf)
+	}
+	first := func() *Waiter {
+		if q := p.quotas[1]; q != nil {
+			return q.line.first
+		}
+		return nil
+	}
+	enter := func(now time.Duration, w *Waiter) Answer { return p.Enter(now, 1, w, conf) }
+	return rig{enter, func(w *Waiter) { p.Leave(1, w) }, first, event}
+}
+
+func rateRig(rng *rand.Rand) rig {
+	conf := RateConfig{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3), Adaptive: rng.IntN(2) == 0}
+	r := NewRate(conf)
+	event := func(now time.Duration) {
+		switch rng.IntN(4) {
+		case 0:
+			r.Throttled(epoch.Add(now), epoch.Add(now-ms))
+		case 1:
+			conf.PerSecond = []float64{0.2, 1, 20}[rng.IntN(3)]
+			r.Set(epoch.Add(now), conf)
+		default:
+			r.Succeeded(epoch.Add(now))
+		}
+	}
+	enter := func(now time.Duration, w *Waiter) Answer { return r.Enter(now, epoch.Add(now), w) }
+	return rig{enter, r.Leave, func() *Waiter { return r.line.first }, event}
+}
+
+type stander struct {
+	w     *Waiter
+	woken bool
+	wakes int
+	ask   time.Duration
+}
+
+// stir does things at random with a machine, and returns who is first in line
+// after that, nil where nobody waits.
+func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, first *stander) {
+	line := map[*Waiter]*stander{}
+	var all []*stander // in order of their coming, for the same choice in every run
+	now = sec
+	ask := func(s *stander) {
+		s.woken = false
+		a := r.enter(now, s.w)
+		if s.ask = a.Ask; a.Verb != Wait {
+			r.leave(s.w)
+			delete(line, s.w)
+		}
+	}
+	for range steps {
+		var waiting, due []*stander
+		for _, s := range all {
+			if line[s.w] != nil {
+				waiting = append(waiting, s)
+				if s.woken || s.ask <= now {
+					due = append(due, s)
+				}
+			}
+		}
+		wakes := 0
+		for _, s := range waiting {
+			s.wakes = 0
+		}
+		switch op := rng.IntN(10); {
+		case op < 3 && len(waiting) < 8:
+			s := &stander{}
+			s.w = &Waiter{Wake: func(*Waiter) { s.woken = true; s.wakes++ }}
+			line[s.w] = s
+			all = append(all, s)
+			ask(s)
+		case op < 6 && len(due) > 0:
+			ask(due[rng.IntN(len(due))])
+		case op == 6 && len(waiting) > 0:
+			s := waiting[rng.IntN(len(waiting))]
+			r.leave(s.w)
+			delete(line, s.w)
+		case op < 9:
+			r.event(now)
+		default:
+			now += time.Duration(rng.Int64N(int64([]time.Duration{ms, 100 * ms, sec, 11 * sec}[rng.IntN(4)])))
+		}
+		for _, s := range waiting {
+			wakes += s.wakes
+		}
+		if wakes > 40 {
+			t.Fatalf("%d wakes for one event", wakes)
+		}
+	}
+	return now, line[r.first()]
+}
+
+// Whatever has happened: when nothing more happens, who is first in line and
+// asks only when it is told or woken passes as soon as one that asks all the
+// time.
+func TestNobodyWaitsForNothing(t *testing.T) {
+	const step, horizon = 100 * ms, 30 * sec
+	for name, build := range map[string]func(*rand.Rand) rig{
+		"gate": gateRig, "cooldown": cooldownRig, "pacing": pacingRig, "rate": rateRig,
+	} {
+		t.Run(name, func(t *testing.T) {
+			waited := 0
+			for seed := range uint64(2000) {
+				at := [2]time.Duration{Never, Never} // when it went: asking all the time, and when told
+				for told := range at {
+					rng := rand.New(rand.NewPCG(seed, 1))
+					r := build(rng)
+					start, s := stir(t, rng, r, 20+rng.IntN(100))
+					if s == nil {
+						break
+					}
+					waited += told
+					now := start
+					for asks := 0; now < start+horizon; asks++ {
+						if told == 1 && !s.woken {
+							now = max(now, s.ask)
+						}
+						s.woken = false
+						a := r.enter(now, s.w)
+						if a.Verb != Wait {
+							at[told] = now
+							break
+						}
+						if s.ask = a.Ask; told == 0 {
+							now += step
+						} else if asks > 500 {
+							t.Fatalf("seed %d: asked %d times until %v", seed, asks, now)
+						}
+					}
+				}
+				if at[1]-step > at[0] && at[0] < Never {
+					t.Fatalf("seed %d: goes at %v where it asks all the time, at %v where it asks when it is told", seed, at[0], at[1])
+				}
+			}
+			if waited < 200 {
+				t.Errorf("somebody waited in %d runs only", waited)
+			}
+		})
+	}
+}

@@ -1,0 +1,237 @@
+// Does everybody who waits hear of what changes for them?
+
+package transport
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// TestPacingOfThoseAtTheGate: who passed the pacing before the server named a
+// quota, and waits for the gate since, asks it again.
+func TestPacingOfThoseAtTheGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const quota = 20
+		start := time.Now()
+		var mu sync.Mutex
+		sent, over := map[int]int{}, 0
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			k := int(time.Since(start) / (10 * time.Second))
+			sent[k]++
+			left := quota - sent[k]
+			if left < 0 {
+				over++
+			}
+			mu.Unlock()
+			time.Sleep(50 * time.Millisecond)
+			code := 200
+			if left < 0 {
+				code = 429
+			}
+			reset := (k+1)*10 - int(time.Since(start)/time.Second)
+			return response(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
+		})
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Cooldown: policy.Off, Gate: policy.Gate{Start: 4, Max: 4}}})
+		var wg sync.WaitGroup
+		for range 60 {
+			wg.Go(func() {
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+			})
+		}
+		wg.Wait()
+		t.Log(sent, over, time.Since(start))
+		if over > 4 { // those that were under way when the server first said so
+			t.Errorf("%d requests beyond the quota", over)
+		}
+	})
+}
+
+// TestAdaptiveRateKeepsToItsBound: also while it rises, with a line of those who
+// came when it was low.
+func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		var at []time.Duration
+		n := 0
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			n++
+			at = append(at, time.Since(start))
+			if n <= 6 {
+				return response(req, 429, http.NoBody), nil
+			}
+			return response(req, 200, http.NoBody), nil
+		})
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: 10, Burst: 1, RateMode: policy.RateAdaptive}})
+		get := func() {
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+		}
+		for range 6 {
+			get()
+		}
+		var wg sync.WaitGroup
+		for range 20 { // they wait
+			wg.Go(get)
+		}
+		synctest.Wait()
+		at = nil
+		began := time.Since(start)
+		for range 400 { // and more come, one every 100 ms
+			time.Sleep(100 * time.Millisecond)
+			wg.Go(get)
+		}
+		wg.Wait()
+		for i := range at {
+			for j := i + 1; j < len(at); j++ {
+				if float64(j-i) > 1.2+10*(at[j]-at[i]).Seconds() {
+					t.Fatalf("%d sends in %v at %v", j-i+1, at[j]-at[i], at[i]-began)
+				}
+			}
+		}
+	})
+}
+
+// TestUpdateReachesTheRate: those in line as well.
+func TestUpdateReachesTheRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		tr := mustNew(t, Config{Base: script(status(204)), Rule: policy.Rule{Rate: 0.01, Burst: 1}})
+		get := func() time.Duration {
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			return time.Since(start)
+		}
+		get()
+		var old time.Duration
+		var wg sync.WaitGroup
+		wg.Go(func() { old = get() })
+		synctest.Wait()
+		require.NoError(t, tr.Update(policy.Rule{Rate: 100, Burst: 1}, nil))
+		late := get()
+		wg.Wait()
+		if old > late {
+			t.Errorf("the first in line went at %v, a newcomer at %v", old, late)
+		}
+	})
+}
+
+func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		rule := policy.Rule{Rate: 0.01, Burst: 1, Gate: policy.Gate{Start: 5}}
+		tr := mustNew(t, Config{Base: script(status(204)), Rule: rule})
+		get := func() time.Duration {
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			return time.Since(start)
+		}
+		get()
+		var wg sync.WaitGroup
+		wg.Go(func() { get() })
+		synctest.Wait()
+		rule.Rate = 100
+		require.NoError(t, tr.Update(rule, nil))
+		if late := get(); late > time.Second {
+			t.Errorf("after the Update to 100 per second a request waited %v", late)
+		}
+		wg.Wait()
+	})
+}
+
+// TestHedgeDoesNotWaitForTheDrain: the winner comes when it comes.
+func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		var n atomic.Int32
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			if n.Add(1) == 1 {
+				time.Sleep(30 * time.Millisecond)
+				r, w := io.Pipe() // a body that does not end
+				context.AfterFunc(req.Context(), func() { _ = w.Close() })
+				return response(req, 500, r), nil
+			}
+			time.Sleep(30 * time.Millisecond)
+			return response(req, 200, io.NopCloser(strings.NewReader(""))), nil
+		})
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		if d := time.Since(start); d > 40*time.Millisecond {
+			t.Errorf("the answer of 40 ms came after %v", d)
+		}
+	})
+}
+
+// TestGateComesBackByItself: slow requests that were sent while the limit was low
+// hold nobody up once it is back.
+func TestGateComesBackByItself(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		mode := "fail"
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			m := mode
+			mu.Unlock()
+			switch {
+			case m == "fail":
+				time.Sleep(200 * time.Millisecond)
+				return nil, io.ErrUnexpectedEOF
+			case req.URL.Path == "/slow":
+				time.Sleep(10 * time.Minute) // a long poll
+			}
+			return response(req, 200, http.NoBody), nil
+		})
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}})
+		get := func(path string) {
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test"+path, nil))
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+		}
+		for range 12 {
+			get("/")
+			if tr.Snapshot()[0].Closed {
+				break
+			}
+		}
+		require.True(t, tr.Snapshot()[0].Closed)
+		mu.Lock()
+		mode = "ok"
+		mu.Unlock()
+		time.Sleep(time.Second)
+		get("/") // the probe
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { get("/slow") })
+		}
+		time.Sleep(time.Second)
+		at := time.Now()
+		get("/")
+		if d := time.Since(at); d > 20*time.Second {
+			t.Errorf("waited %v", d)
+		}
+		wg.Wait()
+	})
+}
