@@ -25,10 +25,9 @@ type Quota struct {
 // ones included: from RateLimit and RateLimit-Policy
 // (draft-ietf-httpapi-ratelimit-headers), else from RateLimit-Remaining and
 // RateLimit-Reset of its older versions, else from the same with X- or, as X
-// itself has it, X-Rate-Limit- in front. ok
-// is false where no complete and well-formed pair of remaining and reset is
-// there, and for an answer from a cache (Age above 0), which speaks of an
-// earlier request.
+// itself has it, X-Rate-Limit- in front. ok is false where no complete and
+// well-formed pair of remaining and reset is there, and for an answer from a
+// cache (Age above 0), which speaks of an earlier request.
 //
 // Where a server names several quotas, the result is the one that asks for the
 // slowest pace, Reset / Remaining.

@@ -52,9 +52,11 @@ func (x *exchange) admitByServer() *Error {
 // the client's own rate, and a place in flight.
 func (x *exchange) admitByRule() (waited bool, err *Error) {
 	m := x.state.Machines()
-	if x.unpaced = x.rule.pacing && m.Pacing().Quiet(); x.rule.pacing && !x.unpaced {
-		if waited, err = x.stand(pacingPlace{m.Pacing(), x.scope(), x.rule.pacingConfig()}); err != nil {
-			return waited, err
+	if x.rule.pacing {
+		if x.unpaced = m.Pacing().Quiet(); !x.unpaced {
+			if waited, err = x.stand(pacingPlace{m.Pacing(), x.scope(), x.rule.pacingConfig()}); err != nil {
+				return waited, err
+			}
 		}
 	}
 	var more bool

@@ -28,7 +28,7 @@ type payload struct {
 	getBody func() (io.ReadCloser, error)
 	next    io.ReadCloser // made by getBody for the next attempt, not sent yet
 	source  *source
-	failed  *atomic.Bool // a Read of a checked body failed; nil where none is checked
+	failed  *atomic.Bool // a checked body did; nil where none is checked
 }
 
 // inMemory reports whether a body can fail in no way, as those cannot for which
@@ -90,14 +90,9 @@ func (b *checkedBody) like(getBody func() (io.ReadCloser, error)) func() (io.Rea
 }
 
 // check makes the payload look at the bodies of a request that must not be sent
-// twice, the caller's own being the first. A body that failed is not replayable,
-// nor is one that was sent before anybody looked.
-func (p *payload) check(own io.ReadCloser, sent bool) {
+// twice, the caller's own being the first. A body that failed is not replayable.
+func (p *payload) check(own io.ReadCloser) {
 	p.failed = new(atomic.Bool)
-	if sent {
-		p.failed.Store(true)
-		return
-	}
 	p.next = checked(own, p.failed)
 }
 
@@ -514,7 +509,7 @@ func (p *bufferPool) take(n int64) bool {
 type buffer struct {
 	chunks [][]byte
 	size   int64
-	held   *int64 // capacity of the chunks, counted in the pool; nil: none
+	held   *int64 // capacity of the chunks, counted in the pool; made before the first
 }
 
 const minChunk, maxChunk = 1 << 10, 64 << 10
@@ -522,9 +517,6 @@ const minChunk, maxChunk = 1 << 10, 64 << 10
 // append keeps p. It reports false, with nothing lost but room, where the
 // pool has none.
 func (b *buffer) append(p []byte, limit int64, pool *bufferPool) bool {
-	if b.held == nil {
-		b.held = new(int64)
-	}
 	for len(p) > 0 {
 		last := len(b.chunks) - 1
 		if last < 0 || len(b.chunks[last]) == cap(b.chunks[last]) {

@@ -115,11 +115,10 @@ func (x *exchange) note(resp *http.Response, d *decision) (hint time.Duration, h
 	o := x.outcome(resp, d.Err)
 	told := tellsToWait(d.Status)
 	if told || retryable(d.Verdict) {
-		asked := o
 		if proxy, ok := errors.AsType[*proxyAnswer](d.Err); ok {
-			asked.Response, asked.Err = proxy.resp, nil // binds this request alone
+			o.Response, o.Err = proxy.resp, nil // what it asks for binds this request alone
 		}
-		hint, hinted = x.rule.rule.Hint(asked)
+		hint, hinted = x.rule.rule.Hint(o)
 	}
 	told = told || retryable(d.Verdict) && d.Status >= 400 && d.Status < 500
 	x.noteCooldown(d, told && hinted, hint)

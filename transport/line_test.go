@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
@@ -45,15 +46,10 @@ func TestPacingOfThoseAtTheGate(t *testing.T) {
 			return response(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
 		})
 		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Cooldown: policy.Off, Gate: policy.Gate{Start: 4, Max: 4}}})
-		var wg sync.WaitGroup
-		for range 60 {
-			wg.Go(func() {
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-				require.NoError(t, err)
-				_ = resp.Body.Close()
-			})
-		}
-		wg.Wait()
+		together(60, func(int) {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		})
 		t.Log(sent, over, time.Since(start))
 		if over > 4 { // those that were under way when the server first said so
 			t.Errorf("%d requests beyond the quota", over)
@@ -81,9 +77,8 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 		})
 		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: 10, Burst: 1, RateMode: policy.RateAdaptive}})
 		get := func() {
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-			require.NoError(t, err)
-			_ = resp.Body.Close()
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
 		}
 		for range 6 {
 			get()
@@ -116,9 +111,8 @@ func TestUpdateReachesTheRate(t *testing.T) {
 		start := time.Now()
 		tr := mustNew(t, Config{Base: script(status(204)), Rule: policy.Rule{Rate: 0.01, Burst: 1}})
 		get := func() time.Duration {
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-			require.NoError(t, err)
-			_ = resp.Body.Close()
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
 			return time.Since(start)
 		}
 		get()
@@ -141,9 +135,8 @@ func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 		rule := policy.Rule{Rate: 0.01, Burst: 1, Gate: policy.Gate{Start: 5}}
 		tr := mustNew(t, Config{Base: script(status(204)), Rule: rule})
 		get := func() time.Duration {
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-			require.NoError(t, err)
-			_ = resp.Body.Close()
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
 			return time.Since(start)
 		}
 		get()
@@ -204,12 +197,7 @@ func TestGateComesBackByItself(t *testing.T) {
 			return response(req, 200, http.NoBody), nil
 		})
 		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}})
-		get := func(path string) {
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test"+path, nil))
-			if err == nil {
-				_ = resp.Body.Close()
-			}
-		}
+		get := func(path string) { _, _ = send(t, tr, http.MethodGet, "http://h.test"+path) }
 		for range 12 {
 			get("/")
 			if tr.Snapshot()[0].Closed {

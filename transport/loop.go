@@ -69,7 +69,7 @@ func (t *Transport) exchangeAfter(req *http.Request, h *host.State[resolved], r 
 // as any other.
 func (t *Transport) light(req *http.Request, h *host.State[resolved], r *resolved, o *options) bool {
 	return r.light && o == nil && t.trace == nil && t.logger == nil &&
-		(req.Body == nil || req.Body == http.NoBody || req.GetBody != nil && (inMemory(req.Body) || r.idempotent(req, nil))) && h.Quiet()
+		(req.Body == nil || req.Body == http.NoBody || req.GetBody != nil && (inMemory(req.Body) || r.rule.Idempotent(req))) && h.Quiet()
 }
 
 // An exchange is one call of RoundTrip.
@@ -164,8 +164,9 @@ func (x *exchange) begin() {
 	if x.req.Body != nil && !x.single() {
 		x.payload = newPayload(x.req, x.rule.rule.BufferBody, &x.t.kept)
 		x.payload.spool(x.rule.rule.SpoolBody, x.t.spool)
-		if x.payload.getBody != nil && !inMemory(x.req.Body) && !x.idempotent() {
-			x.payload.check(x.req.Body, x.sent > 0)
+		// A light first attempt has sent no such body.
+		if x.sent == 0 && x.payload.getBody != nil && !inMemory(x.req.Body) && !x.idempotent() {
+			x.payload.check(x.req.Body)
 		}
 	}
 }
@@ -272,10 +273,8 @@ func (x *exchange) limits(f *facts, d *decision) {
 	}
 }
 
-func (x *exchange) idempotent() bool { return x.rule.idempotent(x.req, x.options) }
-
-func (r *resolved) idempotent(req *http.Request, o *options) bool {
-	return o != nil && o.sending == repeatable || r.rule.Idempotent(req)
+func (x *exchange) idempotent() bool {
+	return x.options != nil && x.options.sending == repeatable || x.rule.rule.Idempotent(x.req)
 }
 
 // nested reports whether a Transport below gave up on this outcome.

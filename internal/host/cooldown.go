@@ -154,9 +154,8 @@ func (c *Cooldown) Leave(key uint64, w *Waiter) {
 	var next *Waiter
 	if s := c.scopes[key]; s != nil && w != nil && w.in == &s.line {
 		behind := w.next
-		// It may have been woken, and not yet told those behind it what for.
-		if s.line.leave(w) || w.told != s.open {
-			next = behind
+		if next = s.line.leave(w); w.told != s.open {
+			next = behind // w may have been woken, and not yet told those behind it what for
 		}
 	}
 	c.mu.Unlock()

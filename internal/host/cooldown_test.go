@@ -129,9 +129,7 @@ func TestCooldownRefuses(t *testing.T) {
 
 	c.Hold(ms, 1, TooMany, year, conf, 0)
 	for _, x := range []*Waiter{w, v} { // they hear of it at once, one after the other
-		select {
-		case <-x.Ready:
-		default:
+		if !woken(x) {
 			t.Fatal("not woken")
 		}
 		if a := c.Enter(ms, 1, x); a.Verb != Refuse || a.Until != ms+year {
@@ -364,9 +362,7 @@ func TestCooldownIsBounded(t *testing.T) {
 	for i := range uint64(maxScopes) {
 		c.Hold(200*sec, 1_000_000+i, TooMany, 2*time.Hour, CooldownConfig{Max: -1, Spread: -1}, 0)
 	}
-	select {
-	case <-w.Ready:
-	default:
+	if !woken(w) {
 		t.Error("the evicted scope's waiter was not woken")
 	}
 	mustPass(t, &c, 200*sec, 3, w)
@@ -509,9 +505,7 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 	c.Enter(0, 1, first)
 	c.Enter(0, 1, second)
 	c.Leave(1, first)
-	select {
-	case <-second.Ready:
-	default:
+	if !woken(second) {
 		t.Error("the second in line was not woken")
 	}
 }
@@ -528,9 +522,7 @@ func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	c.Hold(0, 1, TooMany, 30*sec, CooldownConfig{}, 0) // wakes the first
 	c.Enter(0, 1, ws[0])                               // wakes the second
 	c.Leave(1, ws[1])
-	select {
-	case <-ws[2].Ready:
-	default:
+	if !woken(ws[2]) {
 		t.Error("the third still counts on 1 s")
 	}
 }

@@ -182,10 +182,7 @@ func (g *Gate) Enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) Answer
 // Leave gives up the place of w in the line.
 func (g *Gate) Leave(w *Waiter) {
 	g.mu.Lock()
-	var next *Waiter
-	if g.line.leave(w) {
-		next = g.line.first
-	}
+	next := g.line.leave(w)
 	g.mu.Unlock()
 	next.wake()
 }

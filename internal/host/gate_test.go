@@ -28,9 +28,12 @@ func (v *visitor) end(now time.Duration, r Result) {
 	v.gate.Done(now, &v.pass)
 }
 
-func (v *visitor) woken() bool {
+func (v *visitor) woken() bool { return woken(v.w) }
+
+// woken reports whether w was, since the last time that somebody asked.
+func woken(w *Waiter) bool {
 	select {
-	case <-v.w.Ready:
+	case <-w.Ready:
 		return true
 	default:
 		return false

@@ -102,8 +102,8 @@ func (p *Pacing) Enter(now time.Duration, key uint64, w *Waiter, c PacingConfig)
 func (p *Pacing) Leave(key uint64, w *Waiter) {
 	p.mu.Lock()
 	var next *Waiter
-	if q := p.quotas[key]; q != nil && q.line.leave(w) {
-		next = q.line.first
+	if q := p.quotas[key]; q != nil {
+		next = q.line.leave(w)
 	}
 	p.mu.Unlock()
 	next.wake()

@@ -285,9 +285,7 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	p.Leave(1, first)
-	select {
-	case <-second.Ready:
-	default:
+	if !woken(second) {
 		t.Error("the second in line was not woken")
 	}
 }

@@ -137,10 +137,7 @@ func (r *Rate) Enter(now time.Duration, at time.Time, w *Waiter) (a Answer) {
 // Leave gives up the place of w in the line.
 func (r *Rate) Leave(w *Waiter) {
 	r.turns.Lock()
-	var next *Waiter
-	if r.line.leave(w) {
-		next = r.line.first
-	}
+	next := r.line.leave(w)
 	r.turns.Unlock()
 	next.wake()
 }

@@ -40,9 +40,7 @@ func TestRateTellsOfANewRate(t *testing.T) {
 			before := r.Enter(0, epoch, first)
 			r.Enter(0, epoch, second)
 			raise(r)
-			select {
-			case <-first.Ready:
-			default:
+			if !woken(first) {
 				t.Fatal("not woken")
 			}
 			if got := r.Enter(0, epoch, first); got.Verb != Wait || got.Ask >= before.Ask {
@@ -52,9 +50,7 @@ func TestRateTellsOfANewRate(t *testing.T) {
 				t.Error("a newcomer overtook")
 			}
 			r.Leave(first)
-			select {
-			case <-second.Ready:
-			default:
+			if !woken(second) {
 				t.Fatal("the second was not told")
 			}
 			if got := r.Enter(3*sec, epoch.Add(3*sec), second); got.Verb != Go {

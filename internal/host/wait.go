@@ -129,14 +129,14 @@ func (l *line) insert(w, prev *Waiter) {
 	l.n++
 }
 
-// leave takes w out and reports whether it stood first.
-func (l *line) leave(w *Waiter) (wasFirst bool) {
+// leave takes w out. Where it stood first, it returns who does so now and has to
+// be woken, unless w has passed and the machine says who.
+func (l *line) leave(w *Waiter) (next *Waiter) {
 	if w == nil || w.in != l {
-		return false
+		return nil
 	}
-	wasFirst = l.first == w
 	if w.prev == nil {
-		l.first = w.next
+		l.first, next = w.next, w.next
 	} else {
 		w.prev.next = w.next
 	}
@@ -147,7 +147,7 @@ func (l *line) leave(w *Waiter) (wasFirst bool) {
 	}
 	w.in, w.prev, w.next = nil, nil, nil
 	l.n--
-	return wasFirst
+	return next
 }
 
 // turn reports whether it is the turn of w, which may be nil or a newcomer:
