@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +35,8 @@ type runner struct {
 	// set before the state is answered
 	resp     *http.Response
 	err      error
-	panicked any
+	panicked any  // what the base transport panicked with
+	exited   bool // the base transport called runtime.Goexit
 }
 
 const (
@@ -52,8 +54,10 @@ func (l leg) start(done chan<- *runner) *runner {
 	r.timer = timer
 	req := l.copy(ctx) // now: the caller may change its request as soon as it has an answer
 	go func() {
+		returned := false
 		defer func() {
-			r.panicked = recover() // is the caller's, see race
+			r.panicked = recover() // next repeats it in the caller's goroutine
+			r.exited = !returned && r.panicked == nil
 			if !r.state.CompareAndSwap(running, answered) {
 				r.close()
 				return
@@ -61,6 +65,7 @@ func (l leg) start(done chan<- *runner) *runner {
 			done <- r // has room for every runner
 		}()
 		r.resp, r.err = r.sendCopy(req, timer)
+		returned = true
 	}()
 	return r
 }
@@ -100,12 +105,16 @@ func (r *runners) end() {
 	}
 }
 
-// next returns the next leg that has ended. A panic of the base transport is
-// the caller's, as it would be without a hedge.
+// next returns the next leg that has ended. If the base transport panicked or
+// called runtime.Goexit, next does the same: without a hedge both would have
+// happened in the caller's goroutine.
 func (r *runners) next() *runner {
 	came := <-r.done
 	if came.panicked != nil {
 		panic(came.panicked)
+	}
+	if came.exited {
+		runtime.Goexit()
 	}
 	return came
 }

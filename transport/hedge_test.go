@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -501,4 +502,41 @@ func TestHedgePercentileNeedsSamples(t *testing.T) {
 		assert.Greater(t, after, 10*time.Millisecond)
 		assert.LessOrEqual(t, after, 10*time.Millisecond*105/100+1)
 	})
+}
+
+// TestHedgeGoexit: given a base transport that calls runtime.Goexit, as a test's
+// FailNow does, when the attempt runs in a goroutine of the hedge, then the
+// caller's goroutine ends too, as it would without a hedge.
+func TestHedgeGoexit(t *testing.T) {
+	for name, base := range map[string]rt{
+		"in the first attempt": func(*http.Request) (*http.Response, error) {
+			runtime.Goexit()
+			return nil, nil
+		},
+		"in the hedge": func(req *http.Request) (*http.Response, error) {
+			if AttemptNumber(req.Context()) == 1 {
+				return nil, pause(req, time.Minute)
+			}
+			runtime.Goexit()
+			return nil, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}})
+				req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+				returned, panicked, done := false, any(nil), make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { panicked = recover() }()
+					_, _ = tr.RoundTrip(req)
+					returned = true
+				}()
+				<-done
+				assert.False(t, returned, "RoundTrip must not return without an answer")
+				assert.Nil(t, panicked)
+				assert.Zero(t, tr.Snapshot()[0].InFlight)
+			})
+		})
+	}
 }
