@@ -20,16 +20,20 @@ const (
 
 // discard reads the body's rest within both bounds, and closes it. A Read that
 // blocks is ended by Close, which net/http's bodies allow during a Read.
-func discard(ctx context.Context, resp *http.Response) {
+func discard(ctx context.Context, resp *http.Response) { discardWithin(ctx, resp, drainTime) }
+
+// discardWithin is discard with a time bound of its own. If the bound is not
+// positive, it closes the body at once.
+func discardWithin(ctx context.Context, resp *http.Response, limit time.Duration) {
 	if resp == nil || resp.Body == nil {
 		return
 	}
 	shut := sync.OnceFunc(func() { _ = resp.Body.Close() })
 	defer shut()
-	if resp.ContentLength > drainBytes {
+	if resp.ContentLength > drainBytes || limit <= 0 {
 		return
 	}
-	timer := time.AfterFunc(drainTime, shut)
+	timer := time.AfterFunc(limit, shut)
 	defer timer.Stop()
 	stop := context.AfterFunc(ctx, shut)
 	defer stop()

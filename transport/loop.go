@@ -104,8 +104,9 @@ type exchange struct {
 type decision struct {
 	Attempt
 	reason Reason
-	ended  error   // the end of the caller's context, where it ended a wait for the body
-	u      float64 // random, in [0,1): the jitter on a server's wait, of the request's own and of the hold's
+	drain  time.Duration // how long after Time the answer may be drained before the retry
+	ended  error         // the end of the caller's context, where it ended a wait for the body
+	u      float64       // random, in [0,1): the jitter on a server's wait, of the request's own and of the hold's
 }
 
 // run is the way of a request that needs more than the base transport from the
@@ -147,10 +148,13 @@ func (x *exchange) goOn(resp *http.Response, err error) (*http.Response, error) 
 			delivered = true
 			return x.deliver(resp, err, &d)
 		}
-		discard(x.ctx, resp)
+		discardWithin(x.ctx, resp, time.Until(d.Time.Add(d.drain)))
 		resp = nil
 		if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
 			return nil, x.refuse(Canceled, err)
+		}
+		if err := x.overdue(); err != nil {
+			return nil, err
 		}
 		if err := x.admit(); err != nil {
 			return nil, err
@@ -217,6 +221,7 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 	f.hint, f.hinted = hint, hinted
 	d.reason, d.Wait = decide(f)
 	if d.reason == Retry {
+		d.drain = f.drain(d.Wait)
 		x.commit(&d, f.backoff)
 	}
 	return d
@@ -354,6 +359,16 @@ func (x *exchange) newError(reason Reason, err error) *Error {
 		Err:      err,
 		request:  method(x.req) + " " + safeURL(x.req.URL),
 	}
+}
+
+// overdue refuses a retry that would start later than the rule's Elapsed allows.
+// The decision left time enough, but a base transport whose body ignores Close,
+// or a busy machine, can use it up.
+func (x *exchange) overdue() *Error {
+	if limit := x.rule.rule.Elapsed; limit > 0 && time.Since(x.start) > limit {
+		return x.refuse(Elapsed, errOverElapsed)
+	}
+	return nil
 }
 
 // sleep waits, and ends at once when the caller's context does.

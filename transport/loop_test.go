@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -740,4 +741,72 @@ func TestUpdateKeepsHostState(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 2, base.sends(), "a bad Update changes nothing")
 	})
+}
+
+// stalledBody is a response's body whose Read blocks until Close, as that of a
+// server that stops in the middle of an error page.
+type stalledBody struct {
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newStalledBody() *stalledBody { return &stalledBody{closed: make(chan struct{})} }
+
+func (b *stalledBody) Read([]byte) (int, error) {
+	<-b.closed
+	return 0, errors.New("read of a closed body")
+}
+
+func (b *stalledBody) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return nil
+}
+
+// TestDrainIsPartOfTheDecision: given answers whose bodies stall, when the time
+// left is shorter than the usual drain, then the drain leaves time for the next
+// attempt.
+func TestDrainIsPartOfTheDecision(t *testing.T) {
+	t.Run("no retry starts later than Elapsed allows", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			start, last := time.Now(), time.Duration(0)
+			tr := mustNew(t, Config{
+				Base: rt(func(req *http.Request) (*http.Response, error) {
+					last = time.Since(start)
+					return response(req, 503, newStalledBody()), nil
+				}),
+				Rule: policy.Rule{Backoff: policy.Constant(0), Elapsed: 100 * time.Millisecond},
+			})
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 503, resp.StatusCode)
+			assert.NoError(t, resp.Body.Close())
+			assert.LessOrEqual(t, last, 100*time.Millisecond)
+			assert.Positive(t, last, "there was a retry")
+		})
+	})
+	for _, left := range []time.Duration{2, 20, 110, 260, 600} {
+		left *= time.Millisecond
+		t.Run("the retry has most of "+left.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := mustNew(t, Config{
+					Base: rt(func(req *http.Request) (*http.Response, error) {
+						if AttemptNumber(req.Context()) == 1 {
+							return response(req, 503, newStalledBody()), nil
+						}
+						if err := pause(req, left/2); err != nil {
+							return nil, err
+						}
+						return status(200)(req)
+					}),
+					Rule: policy.Rule{Backoff: policy.Constant(0)},
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), left)
+				defer cancel()
+				resp, err := get(t, tr, ctx)
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.NoError(t, resp.Body.Close())
+			})
+		})
+	}
 }
