@@ -39,6 +39,7 @@
 //	trace.go      what they are told
 //	drain.go      how a response is given up
 //	error.go      what the caller gets
+//	redact.go     what may be written about a URL?
 //	resume.go     what becomes of a response's body that is cut?
 //	resume_check.go  is an answer the rest of it? With contentrange.go and digest.go
 //	resume_loop.go   how the rest is sent for

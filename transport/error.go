@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,11 +83,15 @@ type Error struct {
 	Err error
 
 	request string // method and URL, without secrets
+	url     string // the URL with its secrets, which Error looks for in other texts
+	ended   error  // how the caller's context had ended; nil: it had not
 }
 
-// Error names the request, without passwords and query values, the reason and
-// the last error. In that one's text the URLs of a *url.Error are cleaned; what
-// else a base transport writes into its errors is not.
+// Error names the request, the number of sends, the last answer's status, the
+// reason and the last error. It hides what may be a secret in the URL of the
+// request and in all other URLs that it finds in the texts of the errors:
+// userinfo, query values and fragments. Other secrets that a base transport
+// writes into its errors stay as they are.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("transport: ")
@@ -98,24 +101,76 @@ func (e *Error) Error() string {
 	}
 	switch n := len(e.Attempts); n {
 	case 0:
-		b.WriteString("not sent (" + e.Reason.String())
-		if e.Reason == Canceled {
-			b.WriteString(" while it waited for its turn")
-		}
-		b.WriteString(")")
+		b.WriteString("not sent")
 	case 1:
-		fmt.Fprintf(&b, "gave up after 1 attempt (%v)", e.Reason)
+		b.WriteString("gave up after 1 attempt")
 	default:
-		fmt.Fprintf(&b, "gave up after %d attempts (%v)", n, e.Reason)
+		fmt.Fprintf(&b, "gave up after %d attempts", n)
 	}
+	b.WriteString(e.lastOutcome())
+	b.WriteString(e.reasonText())
 	if !e.Until.IsZero() {
 		b.WriteString(", try again at " + e.Until.UTC().Format(time.RFC3339))
 	}
 	if e.Err != nil {
 		b.WriteString(": ")
-		b.WriteString(strings.TrimPrefix(safeText(e.Err), "transport: "))
+		b.WriteString(e.safe(e.Err))
 	}
 	return b.String()
+}
+
+// safe returns the text of an error for the text of e.
+func (e *Error) safe(err error) string {
+	return strings.TrimPrefix(safeText(err, e.url), "transport: ")
+}
+
+// lastOutcome names the status of the last answer, or the error of the last
+// attempt if there was no answer and Err is another error.
+func (e *Error) lastOutcome() string {
+	for _, a := range slices.Backward(e.Attempts) {
+		if a.Status != 0 {
+			return ", last status " + strconv.Itoa(a.Status)
+		}
+	}
+	if n := len(e.Attempts); n > 0 && e.Attempts[n-1].Err != nil && !e.isLast() {
+		return ", last error " + e.safe(e.Attempts[n-1].Err)
+	}
+	return ""
+}
+
+// isLast reports whether Err is the outcome of the last attempt. Otherwise Err
+// says itself why there was no further one.
+func (e *Error) isLast() bool {
+	n := len(e.Attempts)
+	return n > 0 && e.Err != nil && e.Attempts[n-1].Err != nil && errors.Is(e.Err, e.Attempts[n-1].Err)
+}
+
+// reasonText names the reason, unless the number of attempts or Err names it.
+func (e *Error) reasonText() string {
+	switch {
+	case e.Reason == Attempts, e.Reason == Final:
+		return ""
+	case e.Reason == Canceled:
+		return e.endText()
+	case e.Err != nil && !e.isLast():
+		return ""
+	}
+	return " (" + e.Reason.String() + ")"
+}
+
+// endText says how the caller's context ended, unless Err says so.
+func (e *Error) endText() string {
+	switch {
+	case len(e.Attempts) == 0:
+		return " while it waited for its turn"
+	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, errRequestCanceled):
+		return ""
+	case errors.Is(e.Err, context.DeadlineExceeded) && !errors.Is(e.ended, context.Canceled):
+		return ""
+	case errors.Is(e.ended, context.DeadlineExceeded):
+		return " (deadline exceeded)"
+	}
+	return " (canceled)"
 }
 
 // Unwrap returns Err.
@@ -154,67 +209,3 @@ func contextErr(ctx context.Context) error {
 func (e *contextError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
 func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
 func (e *contextError) Timeout() bool   { return errors.Is(e.err, context.DeadlineExceeded) }
-
-// safeText returns an error's text without the passwords and the query values
-// of the URLs that it names.
-func safeText(err error) string {
-	text := err.Error()
-	urls := urlsIn(err)
-	// The longest first: one may be the beginning of another.
-	slices.SortFunc(urls, func(a, b string) int { return len(b) - len(a) })
-	for _, u := range urls {
-		safe := "xxxxx" // what cannot be parsed may hold anything
-		if parsed, perr := url.Parse(u); perr == nil {
-			safe = safeURL(parsed)
-		}
-		// *url.Error prints its URL quoted.
-		text = strings.ReplaceAll(text, strconv.Quote(u), strconv.Quote(safe))
-		text = strings.ReplaceAll(text, u, safe)
-	}
-	return text
-}
-
-// urlsIn returns the URLs of all errors of net/url in the tree of err.
-func urlsIn(err error) (all []string) {
-	if u, ok := err.(*url.Error); ok && u.URL != "" {
-		all = append(all, u.URL)
-	}
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		if inner := e.Unwrap(); inner != nil {
-			all = append(all, urlsIn(inner)...)
-		}
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			if inner != nil {
-				all = append(all, urlsIn(inner)...)
-			}
-		}
-	}
-	return all
-}
-
-// safeURL returns a URL for logs and errors: without password, with the names
-// but not the values of its query, without fragment.
-func safeURL(u *url.URL) string {
-	if u == nil {
-		return "<nil>"
-	}
-	safe := *u
-	safe.Fragment, safe.RawFragment = "", ""
-	if u.User != nil {
-		safe.User = url.User("xxxxx")
-	}
-	if u.RawQuery != "" {
-		var names []string
-		for part := range strings.SplitSeq(u.RawQuery, "&") {
-			name, _, ok := strings.Cut(part, "=")
-			if ok {
-				name += "=xxxxx"
-			}
-			names = append(names, name)
-		}
-		safe.RawQuery = strings.Join(names, "&")
-	}
-	return safe.String()
-}

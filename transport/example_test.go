@@ -182,7 +182,7 @@ func ExampleError() {
 	// Output:
 	// -> GET https://api.example.com?key=secret
 	// -> GET https://api.example.com?key=secret
-	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts (attempts): connection reset by peer
+	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts, last status 503: connection reset by peer
 	// 1 503 <nil>
 	// 2 0 connection reset by peer
 	// true

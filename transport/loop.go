@@ -358,6 +358,8 @@ func (x *exchange) newError(reason Reason, err error) *Error {
 		Attempts: x.history,
 		Err:      err,
 		request:  method(x.req) + " " + safeURL(x.req.URL),
+		url:      x.req.URL.String(),
+		ended:    x.ctx.Err(),
 	}
 }
 

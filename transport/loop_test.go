@@ -96,7 +96,7 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 		var op *net.OpError
 		require.ErrorAs(t, err, &op)
 		assert.Same(t, last, op)
-		assert.Equal(t, "transport: GET http://h.test/: gave up after 3 attempts (attempts): read tcp: connection reset by peer", err.Error())
+		assert.Equal(t, "transport: GET http://h.test/: gave up after 3 attempts, last status 503: read tcp: connection reset by peer", err.Error())
 	})
 }
 

@@ -42,7 +42,7 @@ func (x *exchange) trace(resp *http.Response, d *decision) {
 	e := Event{
 		Attempt:  d.Attempt,
 		Request:  x.req,
-		Host:     x.state.Key().String(),
+		Host:     safeKey(x.state.Key()),
 		Response: resp,
 		Offset:   x.offset,
 		Reason:   d.reason,
@@ -99,7 +99,7 @@ func (x *exchange) log(d *decision) {
 		attrs = append(attrs, slog.Int("status", d.Status))
 	}
 	if d.Err != nil {
-		attrs = append(attrs, slog.String("error", safeText(d.Err)))
+		attrs = append(attrs, slog.String("error", safeText(d.Err, x.req.URL.String())))
 	}
 	if x.offset > 0 {
 		attrs = append(attrs, slog.Int64("offset", x.offset))

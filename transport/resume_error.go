@@ -24,12 +24,14 @@ type ResumeError struct {
 	// Cause is what stood in the way of continuing: an error of the request for
 	// the rest, or what was wrong with the answer.
 	Cause error
+
+	url string // the request's, which Error looks for in the texts of both
 }
 
 // Error gives the error of the cut, and why it stayed.
 func (e *ResumeError) Error() string {
 	return "transport: body cut at byte " + strconv.FormatInt(e.Offset, 10) + ": " +
-		safeText(e.Err) + "; not resumed: " + strings.TrimPrefix(safeText(e.Cause), "transport: ")
+		safeText(e.Err, e.url) + "; not resumed: " + strings.TrimPrefix(safeText(e.Cause, e.url), "transport: ")
 }
 
 // Unwrap returns Err and Cause.

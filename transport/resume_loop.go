@@ -112,6 +112,7 @@ func (x *exchange) pause(d *decision) error {
 // stopped tells that a body could not be resumed, unless the loop has told
 // already, and sets the Reason.
 func (t *Transport) stopped(o *download, e *ResumeError) {
+	e.url = o.req.URL.String()
 	if last, ok := errors.AsType[*Error](e.Cause); ok {
 		e.Reason = last.Reason
 		return

@@ -98,7 +98,7 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 		m = &host.Machines{} // all at rest
 	}
 	h := HostState{
-		Host:     s.Key().String(),
+		Host:     safeKey(s.Key()),
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
 	}

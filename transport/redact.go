@@ -1,0 +1,394 @@
+// What may be written about a URL? Texts for logs and errors, without secrets.
+
+package transport
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/internal/host"
+)
+
+// hidden stands for each part of a URL that may be a secret.
+const hidden = "xxxxx"
+
+// longestName is the length from which on the name of a query's parameter is
+// taken for a token.
+const longestName = 40
+
+// safeURL returns the text of a URL for logs and errors. The text has no
+// userinfo, no query values and no fragment. The name of a query parameter is
+// shown only if the parameter surely is a name with a value.
+func safeURL(u *url.URL) string {
+	if u == nil {
+		return "<nil>"
+	}
+	if u.Opaque != "" {
+		return safeOpaque(u)
+	}
+	safe := *u
+	safe.Host, safe.RawQuery = safeHost(u.Host), safeQuery(u.RawQuery)
+	safe.Fragment, safe.RawFragment = "", ""
+	if u.User != nil {
+		safe.User = url.User(hidden)
+	}
+	if raw := safePath(u.EscapedPath()); raw != u.EscapedPath() {
+		if path, err := url.PathUnescape(raw); err == nil {
+			safe.Path, safe.RawPath = path, raw
+		} else {
+			safe.Path, safe.RawPath = "/"+hidden, ""
+		}
+	}
+	return safe.String()
+}
+
+// safeOpaque is safeURL for a URL that net/url has not split. Only an opaque
+// part that begins with a slash, as net/http documents it, can be split here.
+func safeOpaque(u *url.URL) string {
+	scheme := u.Scheme
+	if scheme != "" {
+		scheme += ":"
+	}
+	if u.Opaque[0] != '/' {
+		return scheme + hidden
+	}
+	inner, err := url.Parse(u.Opaque)
+	if err != nil {
+		return scheme + hidden
+	}
+	query := ""
+	if u.RawQuery != "" {
+		query = "?" + safeQuery(u.RawQuery)
+	}
+	return scheme + safeURL(inner) + query
+}
+
+// safeHost hides what a host made by hand may hold besides the host: userinfo
+// in front of it, and a path or a query behind it.
+func safeHost(s string) string {
+	if !strings.ContainsAny(s, "@/?#\\ ") {
+		return s
+	}
+	user, name, ok := cutLast(s, "@")
+	if !ok {
+		user, name = "", s
+	}
+	if i := strings.IndexAny(name, "/?#\\ "); i >= 0 {
+		name = name[:i]
+	}
+	if user != "" {
+		name = hidden + "@" + name
+	}
+	return name
+}
+
+// safeKey returns the name of a host for events and snapshots.
+func safeKey(k host.Key) string { return k.Scheme + "://" + safeHost(k.Host) }
+
+// safePath hides the parts of an escaped path that are no path: an escaped
+// query or fragment, userinfo of a URL within the path, and the values of
+// parameters such as ;jsessionid=.
+func safePath(path string) string {
+	for i := 0; i+2 < len(path); i++ {
+		if c := path[i : i+3]; strings.EqualFold(c, "%3f") || c == "%23" {
+			path = path[:i+3] + hidden
+			break
+		}
+	}
+	if !strings.ContainsAny(path, ";@%") {
+		return path
+	}
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		segments[i] = safeSegment(s, i > 1 && segments[i-1] == "")
+	}
+	return strings.Join(segments, "/")
+}
+
+// safeSegment is safePath for one segment; authority says that it stands behind
+// two slashes.
+func safeSegment(s string, authority bool) string {
+	if lower := strings.ToLower(s); strings.Contains(lower, "%40") && (strings.Contains(lower, "%3a") || strings.Contains(lower, ":")) {
+		return hidden
+	}
+	if user, name, ok := cutLast(s, "@"); ok && (authority || strings.Contains(user, ":")) {
+		s = hidden + "@" + name
+	}
+	parts := strings.Split(s, ";")
+	for i, part := range parts[1:] {
+		if name, _, ok := strings.Cut(part, "="); ok {
+			parts[1+i] = name + "=" + hidden
+		}
+	}
+	return strings.Join(parts, ";")
+}
+
+// safeQuery returns a query with the names but not the values of its
+// parameters. A parameter without a value may be a secret itself, and so may
+// be a name in which an escaped "=" hides a value, or the name in "c2VjcmV0==".
+func safeQuery(query string) string {
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		name, value, _ := strings.Cut(part, "=")
+		switch {
+		case part == "":
+		case strings.Trim(value, "=") == "" || !isName(name):
+			parts[i] = hidden
+		default:
+			parts[i] = name + "=" + hidden
+		}
+	}
+	return strings.Join(parts, "&")
+}
+
+// isName reports whether s can be shown as the name of a query's parameter.
+func isName(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("_-.[]$", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= longestName
+}
+
+// safeText returns the text of an error without the secrets of URLs. known are
+// URLs that the text may name, beside those of the errors of net/url in it.
+// URLs are also looked for in the text itself: net/http puts the Location of an
+// answer, and others put the URL of a request, into the words of an error.
+func safeText(err error, known ...string) string {
+	text := err.Error()
+	known = append(urlsIn(err), known...)
+	// The longest comes first, since a URL may be the beginning of another.
+	slices.SortFunc(known, func(a, b string) int { return len(b) - len(a) })
+	h := hider{}
+	for _, u := range known {
+		safe := h.known(u)
+		if u == "" || safe == u {
+			continue
+		}
+		// *url.Error prints its URL quoted.
+		text = strings.ReplaceAll(text, strconv.Quote(u), strconv.Quote(safe))
+		if len(u) > 3 { // anything shorter could be a part of every word
+			text = strings.ReplaceAll(text, u, safe)
+		}
+	}
+	return h.text(text)
+}
+
+// urlsIn returns the URLs that the errors of net/url and of this package in the
+// tree of err are about.
+func urlsIn(err error) (all []string) {
+	switch e := err.(type) {
+	case *url.Error:
+		all = append(all, e.URL)
+	case *Error:
+		all = append(all, e.url)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			all = append(all, urlsIn(inner)...)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			if inner != nil {
+				all = append(all, urlsIn(inner)...)
+			}
+		}
+	}
+	return all
+}
+
+// A hider takes secrets out of a text.
+type hider struct {
+	// broken are the URLs that could not be parsed. The errors about them quote
+	// pieces of them.
+	broken []string
+}
+
+// known returns the safe text of what surely is a URL.
+func (h *hider) known(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		h.broken = append(h.broken, s)
+		return hidden
+	}
+	return safeURL(u)
+}
+
+// text hides the secrets of the URLs in a text. It reads the text once: quoted
+// strings, which may hold spaces, and the words between them.
+func (h *hider) text(s string) string {
+	if !strings.ContainsAny(s, "@?") && !strings.Contains(s, ":/") && len(h.broken) == 0 {
+		return s
+	}
+	var b strings.Builder
+	whole, open := s, false // open: there is a quote without an end
+	for s != "" {
+		n, before := 1, whole[:len(whole)-len(s)]
+		switch {
+		case s[0] == '"' && !open:
+			inner, length := quoted(s)
+			if length == 0 {
+				open = true // a second look for the end would find none either
+				inner, length = s[1:], len(s)
+				if !isReference(inner) {
+					inner, length = "", 1
+				}
+			}
+			b.WriteString(h.requote(before, s[:length], inner))
+			n = length
+		case isBreak(s[0]):
+			b.WriteByte(s[0])
+		default:
+			for n < len(s) && !isBreak(s[n]) {
+				n++
+			}
+			b.WriteString(h.word(s[:n]))
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// isBreak reports whether a character ends a word.
+func isBreak(c byte) bool { return c <= ' ' || c == '"' || c == '<' || c == '>' || c == '`' }
+
+// quoted returns the content of the quoted string at the beginning of s, and
+// its length with the quotes; 0 if it has no end.
+func quoted(s string) (inner string, length int) {
+	for n := 1; n < len(s); n++ {
+		switch s[n] {
+		case '\\':
+			n++
+		case '"':
+			inner, err := strconv.Unquote(s[:n+1])
+			if err != nil {
+				inner = s[1:n]
+			}
+			return inner, n + 1
+		}
+	}
+	return "", 0
+}
+
+// requote returns a quoted string without the secrets of its content, as it is
+// if there are none. before is the text in front of it.
+func (h *hider) requote(before, whole, inner string) string {
+	safe := ""
+	switch {
+	case strings.HasSuffix(before, "parse "), strings.HasSuffix(before, " Location header "):
+		safe = h.known(inner) // net/url, Error.Error, and net/http, Client.do
+	case h.isPiece(inner):
+		safe = hidden
+	case isReference(inner):
+		safe = h.reference(inner)
+	default:
+		safe = h.text(inner)
+	}
+	if safe == inner {
+		return whole
+	}
+	return strconv.Quote(safe)
+}
+
+// isPiece reports whether a quoted string is a piece of a URL that could not be
+// parsed.
+func (h *hider) isPiece(s string) bool {
+	return s != "" && slices.ContainsFunc(h.broken, func(u string) bool { return strings.Contains(u, s) })
+}
+
+// isReference reports whether a quoted string is a URL or a relative reference
+// as a whole, so that a space in it belongs to it.
+func isReference(s string) bool {
+	scheme, _, ok := strings.Cut(s, "://")
+	return strings.HasPrefix(s, "/") || strings.HasPrefix(s, "?") || ok && isScheme(scheme) || isHTTP(s)
+}
+
+// isHTTP reports whether s begins with a scheme of HTTP.
+func isHTTP(s string) bool {
+	scheme, _, ok := strings.Cut(s, ":")
+	return ok && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"))
+}
+
+// word hides the secrets in a word, which may have brackets and a colon around
+// the URL.
+func (h *hider) word(s string) string {
+	head, _, ok := strings.Cut(s, "://")
+	switch {
+	case ok && !strings.Contains(head, "?"):
+		start := len(head)
+		for start > 0 && isScheme(head[start-1:start]) {
+			start--
+		}
+		return s[:start] + h.trimmed(s[start:])
+	case strings.Contains(s, "?"), strings.Contains(s, "@") && strings.Contains(s, ":"):
+		return h.trimmed(s)
+	case isHTTP(strings.TrimLeft(s, leading)):
+		u := strings.TrimLeft(s, leading)
+		return s[:len(s)-len(u)] + h.trimmed(u)
+	}
+	return s
+}
+
+// leading and trailing are characters that stand around a URL in a sentence.
+const (
+	leading  = "([{'"
+	trailing = ".,:;!?)]}'"
+)
+
+// trimmed hides the secrets of a reference with such characters behind it.
+func (h *hider) trimmed(s string) string {
+	u := strings.TrimRight(s, trailing)
+	return h.reference(u) + s[len(u):]
+}
+
+// reference hides the secrets of a URL or of a relative reference.
+func (h *hider) reference(s string) string {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil && strings.Contains(s, "://"):
+		h.broken = append(h.broken, s)
+		return hidden
+	case err != nil, u.Opaque != "" && !isHTTP(s): // "lookup:" and "name:password@host" look like opaque URLs
+		return safeWord(s)
+	}
+	return safeURL(u)
+}
+
+// safeWord hides the secrets of a text that is not a whole URL.
+func safeWord(s string) string {
+	if user, name, ok := cutLast(s, "@"); ok && strings.Contains(user, ":") {
+		s = hidden + "@" + name
+	}
+	s, _, _ = strings.Cut(s, "#")
+	if path, query, ok := strings.Cut(s, "?"); ok {
+		return safePath(path) + "?" + safeQuery(query)
+	}
+	return safePath(s)
+}
+
+// isScheme reports whether s can stand before "://".
+func isScheme(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '+', c == '-', c == '.':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+// cutLast is strings.Cut around the last sep.
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}

@@ -1,0 +1,222 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// marker is the secret of these tests.
+const marker = "s3cret"
+
+// written returns all that a Transport writes about a request to u whose
+// sends fail with err: the error's text, the log, the events and the snapshot.
+func written(t testing.TB, u *url.URL, err error) string {
+	t.Helper()
+	var log bytes.Buffer
+	var hosts []string
+	tr := mustNew(t, Config{
+		Base:   script(status(503), fails(err)),
+		Rule:   policy.Rule{Attempts: 3, Classify: always}.Or(quick),
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Trace:  &Trace{Event: func(e Event) { hosts = append(hosts, e.Host) }},
+	})
+	req := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}
+	_, got := tr.RoundTrip(req.WithContext(t.Context()))
+	require.Error(t, got)
+	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot(), &ResumeError{Err: got, Cause: err, url: u.String()})
+}
+
+// secretURLs hold the marker in each place where a URL may hold a secret.
+var secretURLs = []string{
+	"http://h.test/?" + marker,
+	"http://h.test/?token=" + marker,
+	"http://h.test/?token%3D" + marker,
+	"http://h.test/?token%3d" + marker + "=1",
+	"http://h.test/?" + marker + "=",
+	"http://h.test/?" + marker + "==",
+	"http://h.test/?a=1&" + marker + "&b=2",
+	"http://h.test/?a=1;token=" + marker,
+	"http://h.test/?a;" + marker + "=1",
+	"http://h.test/?q=" + "two words " + marker,
+	"http://h.test/?q=\"quoted\" " + marker,
+	"http://h.test/?next=http://u:" + marker + "@other.test/",
+	"http://h.test?" + marker,
+	"http://h.test/#" + marker,
+	"http://h.test/#access_token=" + marker,
+	"http://u:" + marker + "@h.test/",
+	"http://" + marker + "@h.test/",
+	"http://" + marker + ":@h.test/",
+	"http://u:a%40" + marker + "@h.test:8080/",
+	"http://h.test/a%3Ftoken=" + marker,
+	"http://h.test/a;jsessionid=" + marker + "/b",
+	"http://h.test/http://u:" + marker + "@other.test/",
+	"http://h.test/http:%2F%2Fu%3A" + marker + "%40other.test/",
+	"//u:" + marker + "@h.test/",
+	"http:" + marker,
+	"http:u:" + marker + "@h.test",
+	"http:opaque?" + marker,
+}
+
+// Whatever the URL of a request holds, what is written about it holds no secret.
+func TestRequestURLsAreRedacted(t *testing.T) {
+	urls := []*url.URL{
+		{Scheme: "http", Host: "h.test", Opaque: "//u:" + marker + "@h.test/path?" + marker},
+		{Scheme: "http", Host: "h.test", Opaque: "//u:" + marker + "@h.test:bad/"},
+		{Scheme: "http", Host: "h.test", Opaque: "u:" + marker + "@h.test"},
+		{Scheme: "http", Host: "h.test", Opaque: "/path", RawQuery: marker},
+		{Scheme: "http", Host: "u:" + marker + "@h.test"},
+		{Scheme: "http", Host: "h.test?" + marker},
+		{Scheme: "http", Host: "h.test", Path: "/a?token=" + marker},
+		{Scheme: "http", Host: "h.test", Path: "/a#" + marker},
+	}
+	for _, s := range secretURLs {
+		u, err := url.Parse(s)
+		require.NoError(t, err)
+		urls = append(urls, u)
+	}
+	for _, u := range urls {
+		for _, err := range []error{
+			io.ErrUnexpectedEOF,
+			fmt.Errorf("cannot reach %s: %w", u, io.EOF),
+			fmt.Errorf("cannot reach %q, nor (%v)", u, u),
+			&url.Error{Op: "Get", URL: u.String(), Err: io.EOF},
+		} {
+			assert.NotContains(t, written(t, u, err), marker, "%#v and %q", u, err)
+		}
+	}
+}
+
+// A base transport's error may name any URL, such as that of a redirect.
+func TestURLsInErrorsAreRedacted(t *testing.T) {
+	here, err := url.Parse("http://h.test/")
+	require.NoError(t, err)
+	broken := []string{
+		"http://u:" + marker + "/@h.test/", // the password ends the host
+		"http://u:pass word" + marker + "@h.test/",
+		"http://h.test:" + marker + "/",
+		"http://h.test/%zz?token=" + marker,
+		"http://[::1" + marker + "/",
+		"ht tp://h.test/?" + marker,
+		":" + marker,
+	}
+	for _, s := range append(broken, secretURLs...) {
+		_, perr := url.Parse(s)
+		if perr == nil {
+			perr = errors.New("no reason")
+		}
+		for _, err := range []error{
+			perr,
+			// net/http, Client.do, of a base that is a client.
+			&url.Error{Op: "Get", URL: "http://h.test/", Err: fmt.Errorf("failed to parse Location header %q: %v", s, perr)},
+			fmt.Errorf("outer: %w", errors.Join(io.EOF, &url.Error{Op: "Get", URL: s, Err: perr})),
+		} {
+			assert.NotContains(t, written(t, here, err), marker, "%q in %T %q", s, err, err)
+		}
+	}
+	for _, text := range []string{
+		"redirected to /login?" + marker,
+		"redirected to \"/login?q=a " + marker + "\"",
+		"lookup u:" + marker + "@h.test: no such host",
+		`{"url":"http://h.test/?` + marker + `","n":1}`,
+		"see <http://h.test/?" + marker + ">.",
+		"proxy=http://u:" + marker + "@proxy.test:3128",
+		`the text ends early: "http://h.test/?q=a ` + marker,
+		"http://h.test/a,http://u:" + marker + "@h.test/",
+		"/login?next=http://h.test/&token=" + marker,
+		`"a" "b\" "http://h.test/?` + marker,
+	} {
+		assert.NotContains(t, written(t, here, errors.New(text)), marker, "%s", text)
+	}
+}
+
+// What is no secret stays: an error that says nothing helps nobody.
+func TestRedactedTextsStayReadable(t *testing.T) {
+	for text, want := range map[string]string{
+		"read tcp 127.0.0.1:4711->127.0.0.1:80: connection reset": "",
+		"dial tcp: lookup h.test on [::1]:53: no such host":       "",
+		"stream error: stream ID 5; CANCEL":                       "",
+		`unsupported protocol scheme "gopher"`:                    "",
+		"issue #5: what now? nothing!":                            "",
+		"mail to admin@h.test":                                    "",
+		"see https://h.test/a/b:":                                 "",
+		"GET http://h.test/@scope/name: bad gateway":              "",
+		`a "quoted\tpart" and "another"`:                          "",
+		`Get "http://h.test/a?b=c": EOF`:                          `Get "http://h.test/a?b=xxxxx": EOF`,
+		"see (http://h.test/a?b=c&d=e).":                          "see (http://h.test/a?b=xxxxx&d=xxxxx).",
+		"http://u:p@h.test:80/a#b: refused":                       "http://xxxxx@h.test:80/a: refused",
+	} {
+		if want == "" {
+			want = text
+		}
+		assert.Equal(t, want, safeText(errors.New(text)))
+	}
+}
+
+// The cost of a redaction grows with the text, not with its square.
+func TestRedactionOfLongTexts(t *testing.T) {
+	for _, part := range []string{`"`, `\"`, `"\z`, "http://", "?", "u:p@", "/;a=", `"http://`} {
+		text := strings.Repeat(part, 1<<20/len(part))
+		assert.NotPanics(t, func() { safeText(errors.New(text)) })
+	}
+}
+
+// FuzzRedaction puts the marker where a URL keeps its secrets, around text of
+// any kind, and the URL into an error of any shape.
+func FuzzRedaction(f *testing.F) {
+	f.Add("q", "value", "frag", "user", uint64(1))
+	f.Add("a=b&c", "%3D", "#", "u:p", uint64(2))
+	f.Add("\"", "\\", " ", "@", uint64(3))
+	f.Fuzz(func(t *testing.T, a, b, c, d string, seed uint64) {
+		if strings.Contains(a+b+c+d, marker) {
+			return
+		}
+		r := rand.New(rand.NewPCG(seed, 0))
+		u := &url.URL{Scheme: "http", Host: "h.test", Path: "/path"}
+		switch r.IntN(6) {
+		case 0:
+			u.RawQuery = url.QueryEscape(a) + "=" + url.QueryEscape(b+marker+c)
+		case 1:
+			u.RawQuery = url.QueryEscape(a + marker + b)
+		case 2:
+			u.Fragment = a + marker + b
+		case 3:
+			u.User = url.UserPassword(a, b+marker+c)
+		case 4:
+			u.User = url.User(a + marker + b)
+		case 5:
+			u.Opaque = "//" + url.UserPassword(a, b+marker+c).String() + "@h.test/"
+		}
+		text := u.String()
+		err := []error{
+			io.EOF,
+			fmt.Errorf("%s", text),
+			fmt.Errorf("%q", text),
+			fmt.Errorf("x: (%s), and %q: %w", text, text, io.EOF),
+			&url.Error{Op: d, URL: text, Err: errors.New(text)},
+			fmt.Errorf("failed to parse Location header %q: %v", text, d),
+		}[r.IntN(6)]
+		assert.NotContains(t, written(t, u, err), marker)
+	})
+}
+
+// always is a classifier by which every error is worth another try.
+func always(o classify.Outcome) classify.Verdict {
+	if o.Err != nil {
+		return classify.Ambiguous
+	}
+	return classify.Unknown
+}
