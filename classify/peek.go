@@ -4,6 +4,7 @@ package classify
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -30,6 +31,11 @@ const (
 // the end of the Request's context, or when PeekWait is over, whichever comes
 // first. The bound in time is one for all Peeks of a response together, so that
 // several body classifiers hold a stalled answer up no longer than one.
+//
+// A source that breaks the contract of io.Reader ends the look, too. If its Read
+// panicked, the later Read panics with the same value, in the goroutine of its
+// caller. If its Read returned an invalid count, the later Read returns an
+// error.
 //
 // The result is nil where no look is possible: there is no response or body, n
 // is not positive, PeekWait is negative, or the answer is a connection (status
@@ -96,6 +102,35 @@ type readAhead struct {
 	err  error
 }
 
+var (
+	errBadCount = errors.New("classify: the response body's Read returned an invalid count")
+	errNoReturn = errors.New("classify: the response body's Read did not return")
+)
+
+// A readPanic stands for a panic of the source's Read, which nobody could catch
+// in the goroutine of a readAhead.
+type readPanic struct{ value any }
+
+func (*readPanic) Error() string { return "classify: the response body's Read panicked" }
+
+// read has the source fill the buffer. The result holds if the source's Read
+// neither returns nor panics, but ends the goroutine.
+func (a *readAhead) read(src io.Reader) {
+	defer close(a.done)
+	buf := a.buf
+	a.buf, a.err = nil, errNoReturn
+	defer func() {
+		if value := recover(); value != nil {
+			a.err = &readPanic{value}
+		}
+	}()
+	n, err := src.Read(buf)
+	if n < 0 || n > len(buf) {
+		n, err = 0, errBadCount
+	}
+	a.buf, a.err = buf[:n], err
+}
+
 func (b *peekedBody) peek(ctx context.Context, n int) []byte {
 	timer := time.NewTimer(time.Until(b.until))
 	defer timer.Stop()
@@ -144,12 +179,7 @@ func (b *peekedBody) start(n int, late bool) *readAhead {
 		buf:  make([]byte, min(n-len(b.head), peekChunk)),
 	}
 	b.ahead = ahead
-	go func() {
-		defer close(ahead.done)
-		var got int
-		got, ahead.err = b.src.Read(ahead.buf)
-		ahead.buf = ahead.buf[:got]
-	}()
+	go ahead.read(b.src)
 	return ahead
 }
 
@@ -179,13 +209,17 @@ func (b *peekedBody) leading(n int) []byte {
 	return b.head[:n:n]
 }
 
-// Read gives the bytes read ahead, then the source's own.
+// Read gives the bytes read ahead, then the source's own. A panic of the Read
+// that was ahead is raised here.
 func (b *peekedBody) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	for {
 		n, ahead, err := b.next(p)
+		if bad, ok := err.(*readPanic); ok {
+			panic(bad.value)
+		}
 		switch {
 		case n > 0 || err != nil:
 			return n, err
@@ -223,7 +257,8 @@ func (b *peekedBody) next(p []byte) (n int, ahead *readAhead, err error) {
 // Some sources' Close waits for their Read. Without Peek there would be no Read
 // under way when the caller closes, so it must not be made to wait for ours:
 // such a source is left to close in its own time. It is closed in a goroutine
-// then, and its error is lost.
+// then, and its error is lost. A panic of the source's Close is raised here, as
+// long as Close waits.
 func (b *peekedBody) Close() error {
 	b.mu.Lock()
 	first, ahead := !b.closed, b.ahead
@@ -238,14 +273,25 @@ func (b *peekedBody) Close() error {
 	case ahead == nil:
 		return b.src.Close()
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- b.src.Close() }()
+	var (
+		err      error
+		panicked any
+		closed   = make(chan struct{})
+	)
+	go func() {
+		defer close(closed)
+		defer func() { panicked = recover() }()
+		err = b.src.Close()
+	}()
 	timer := time.NewTimer(closeGrace)
 	defer timer.Stop()
 	select {
-	case err := <-closed:
-		return err
+	case <-closed:
 	case <-timer.C:
 		return nil
 	}
+	if panicked != nil {
+		panic(panicked)
+	}
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -330,6 +331,73 @@ func TestCloseDoesNotWaitForARead(t *testing.T) {
 			synctest.Wait()
 			require.NoError(t, o.Response.Body.Close())
 		})
+	})
+}
+
+// Given a body that breaks the contract of io.Reader, a look at it ends there,
+// and a later Read says so in the goroutine of whoever reads: a panic is raised
+// again, and any other fault is an error.
+func TestPeekOfABadBody(t *testing.T) {
+	for name, row := range map[string]struct {
+		read   func(p []byte) (int, error)
+		panics any
+	}{
+		"Read panics":              {func([]byte) (int, error) { panic("bad body") }, "bad body"},
+		"Read panics with nil":     {func([]byte) (int, error) { panic(nil) }, &runtime.PanicNilError{}},
+		"Read ends its goroutine":  {func([]byte) (int, error) { runtime.Goexit(); return 0, nil }, nil},
+		"a count above the length": {func(p []byte) (int, error) { return len(p) + 1, nil }, nil},
+		"a negative count":         {func([]byte) (int, error) { return -1, nil }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				first := true
+				src := &source{Reader: readFunc(func(p []byte) (int, error) {
+					if first {
+						first = false
+						return copy(p, "some"), nil
+					}
+					return row.read(p)
+				})}
+				o := outcomeOf(src)
+				assert.Equal(t, "some", string(o.Peek(100)))
+				assert.Equal(t, Unknown, BodyContains(Final, "more")(o))
+				p := make([]byte, 100)
+				n, err := o.Response.Body.Read(p)
+				assert.Equal(t, "some", string(p[:n]))
+				require.NoError(t, err)
+				for range 2 {
+					if row.panics != nil {
+						func() {
+							defer func() { assert.IsType(t, row.panics, recover()) }()
+							_, _ = o.Response.Body.Read(p)
+							t.Error("no panic")
+						}()
+						continue
+					}
+					n, err = o.Response.Body.Read(p)
+					assert.Zero(t, n)
+					assert.ErrorContains(t, err, "classify: ")
+				}
+				require.NoError(t, o.Response.Body.Close())
+				assert.EqualValues(t, 1, src.closes.Load())
+			})
+		})
+	}
+}
+
+// Given a Close that panics during a look's Read, the panic is raised in the
+// goroutine of the caller, who has closed the body.
+func TestCloseThatPanicsAfterPeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		o := outcomeOf(&source{
+			Reader:  readFunc(func([]byte) (int, error) { <-answer; return 0, io.EOF }),
+			onClose: func() error { panic("bad close") },
+		})
+		o.Peek(1)
+		assert.PanicsWithValue(t, "bad close", func() { _ = o.Response.Body.Close() })
+		assert.NoError(t, o.Response.Body.Close())
+		close(answer)
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,27 +16,97 @@ import (
 const (
 	drainBytes = 64 << 10
 	drainTime  = 250 * time.Millisecond
+
+	// closeTime is how long a Close may take when there is no time to read.
+	// The bodies of net/http take microseconds.
+	closeTime = 5 * time.Millisecond
+
+	// drainEmpty is how many Reads in a row may give neither a byte nor an
+	// error.
+	drainEmpty = 100
 )
 
-// discard reads the body's rest within both bounds, and closes it. A Read that
-// blocks is ended by Close, which net/http's bodies allow during a Read.
+// discard reads the body's rest within both bounds, and closes it. It returns
+// when that is done, when drainTime is over, or when ctx ends, whichever comes
+// first.
 func discard(ctx context.Context, resp *http.Response) { discardWithin(ctx, resp, drainTime) }
 
 // discardWithin is discard with a time bound of its own. If the bound is not
-// positive, it closes the body at once.
+// positive, it reads nothing and closes the body.
+//
+// The Read and the Close are the base transport's, and either may block for as
+// long as the server is silent. Close ends a Read of net/http's bodies. Other
+// bases have a Close that waits for the Read instead. So neither runs in the
+// caller's goroutine. There are at most two goroutines for each response. They
+// end when the base's Read and Close do.
+//
+// A panic in the Read or the Close ends the drain and goes no further. The body
+// is nobody's any more, and the retry does not depend on it.
 func discardWithin(ctx context.Context, resp *http.Response, limit time.Duration) {
-	if resp == nil || resp.Body == nil {
+	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return
 	}
-	shut := sync.OnceFunc(func() { _ = resp.Body.Close() })
-	defer shut()
-	if resp.ContentLength > drainBytes || limit <= 0 {
-		return
+	d := &drain{body: resp.Body, done: make(chan struct{})}
+	go d.run(resp.ContentLength <= drainBytes && limit > 0 && ctx.Err() == nil)
+	if limit <= 0 {
+		limit = closeTime
 	}
-	timer := time.AfterFunc(limit, shut)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	stop := context.AfterFunc(ctx, shut)
-	defer stop()
+	select {
+	case <-d.done:
+		return
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	go d.shut()
+}
+
+// A drain is the end of one response's body.
+type drain struct {
+	body  io.ReadCloser
+	empty int           // empty Reads in a row; used by Read alone
+	shuts atomic.Bool   // somebody closes the body, or has closed it
+	done  chan struct{} // closed when the body is closed, if its Read was not in the way
+}
+
+// run reads the rest, if that is wanted, and closes the body.
+func (d *drain) run(read bool) {
+	defer close(d.done)
+	defer d.shut()
+	if !read {
+		return
+	}
+	defer func() { _ = recover() }()
 	// One byte more than allowed: a body of exactly drainBytes shows its end.
-	_, _ = io.CopyN(io.Discard, resp.Body, drainBytes+1)
+	_, _ = io.CopyN(io.Discard, d, drainBytes+1)
+}
+
+// Read reads until the body is closed. A body that breaks the contract of
+// io.Reader would keep its goroutine reading for ever, so it ends the drain.
+func (d *drain) Read(p []byte) (int, error) {
+	if d.shuts.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := d.body.Read(p)
+	switch {
+	case n < 0 || n > len(p):
+		return 0, errBadCount
+	case n > 0 || err != nil:
+		d.empty = 0
+		return n, err
+	}
+	if d.empty++; d.empty >= drainEmpty {
+		return 0, io.ErrNoProgress
+	}
+	return 0, nil
+}
+
+// shut closes the body, once. The second caller does not wait for the first.
+func (d *drain) shut() {
+	if d.shuts.Swap(true) {
+		return
+	}
+	defer func() { _ = recover() }()
+	_ = d.body.Close()
 }

@@ -184,7 +184,8 @@ func (b *watchedBody) stalled() error {
 	return b.fired
 }
 
-// fire is the timer's.
+// fire is the timer's. A panic of the base's Close would end the process here.
+// The reader's own Close raises it again (sync.OnceValue).
 func (b *watchedBody) fire() {
 	b.mu.Lock()
 	// The timer may have been set anew while this call waited for the lock.
@@ -195,6 +196,7 @@ func (b *watchedBody) fire() {
 	b.fired = b.cause
 	b.mu.Unlock()
 	b.cancel(b.cause)
+	defer func() { _ = recover() }()
 	_ = b.close()
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -259,6 +260,26 @@ func TestStalledBodyIsClosedOnce(t *testing.T) {
 		assert.ErrorIs(t, err, ErrStalled)
 		require.NoError(t, resp.Body.Close())
 		assert.EqualValues(t, 1, src.closes.Load())
+	})
+}
+
+// Given a base whose Close panics, when the timer of a stall closes its body,
+// the panic waits for the reader's own Close: nobody could catch it in the
+// goroutine of a timer.
+func TestStalledBodyWhoseClosePanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			return response(req, 200, badBody{func([]byte) (int, error) {
+				<-req.Context().Done()
+				return 0, req.Context().Err()
+			}, func() { panic("bad close") }}), nil
+		})
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{StallTimeout: time.Second}}, base), t.Context())
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		assert.ErrorIs(t, err, ErrStalled)
+		synctest.Wait()
+		assert.PanicsWithValue(t, "bad close", func() { _ = resp.Body.Close() })
 	})
 }
 

@@ -1,0 +1,175 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A hungBody is a body whose Read waits for the server, and whose Close waits
+// for that Read.
+type hungBody struct {
+	server chan struct{} // closed when the server goes on
+	mu     sync.Mutex    // held during a Read and a Close
+}
+
+func (b *hungBody) Read([]byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	<-b.server
+	return 0, io.EOF
+}
+
+func (b *hungBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	<-b.server
+	return nil
+}
+
+// Given a body whose Close does not end its Read, a discard ends after its own
+// time or with the context, and its goroutines end as soon as the Read does.
+func TestDiscardDoesNotTrustClose(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		length int64
+		cancel time.Duration // when the caller leaves; 0: it stays
+		took   time.Duration
+	}{
+		{"unknown length", -1, 0, drainTime},
+		{"short", 10, 0, drainTime},
+		{"long", drainBytes + 1, 0, drainTime},
+		{"the caller leaves", -1, 100 * time.Millisecond, 100 * time.Millisecond},
+		{"the caller leaves, long", drainBytes + 1, 100 * time.Millisecond, 100 * time.Millisecond},
+		{"the caller leaves too late", -1, time.Hour, drainTime},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := &hungBody{server: make(chan struct{})}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if row.cancel > 0 {
+					time.AfterFunc(row.cancel, cancel)
+				}
+				start := time.Now()
+				discard(ctx, &http.Response{Body: b, ContentLength: row.length})
+				assert.Equal(t, row.took, time.Since(start))
+				close(b.server) // the bubble ends only when all goroutines have
+			})
+		})
+	}
+}
+
+// Given a 503 whose body can be neither read nor closed, when the request is
+// sent again, then the retry is late by the time of the drain and no more.
+func TestRetryAfterABodyThatCannotBeClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &hungBody{server: make(chan struct{})}
+		start := time.Now()
+		resp, err := get(t, over(t, Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
+			return response(req, 503, b), nil
+		}, status(200))), t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, drainTime, time.Since(start))
+		close(b.server)
+	})
+}
+
+// badBody misbehaves in Read and Close.
+type badBody struct {
+	read  func([]byte) (int, error)
+	close func()
+}
+
+func (b badBody) Read(p []byte) (int, error) { return b.read(p) }
+func (b badBody) Close() error               { b.close(); return nil }
+
+// Given a body that breaks the contract of a reader, a discard closes it and
+// ends, without a panic and without a goroutine that reads on for ever.
+func TestDiscardOfABadBody(t *testing.T) {
+	for name, read := range map[string]func([]byte) (int, error){
+		"Read panics":              func([]byte) (int, error) { panic("bad body") },
+		"Read ends its goroutine":  func([]byte) (int, error) { runtime.Goexit(); return 0, nil },
+		"a count above the length": func(p []byte) (int, error) { return len(p) + 1, nil },
+		"a negative count":         func([]byte) (int, error) { return -1, nil },
+		"empty reads for ever":     func([]byte) (int, error) { return 0, nil },
+		"an error":                 func([]byte) (int, error) { return 0, errors.New("broken") },
+	} {
+		for how, panics := range map[string]bool{"": false, ", and Close panics": true} {
+			t.Run(name+how, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					closed := 0
+					start := time.Now()
+					discard(t.Context(), &http.Response{Body: badBody{read, func() {
+						closed++
+						if panics {
+							panic("bad close")
+						}
+					}}, ContentLength: -1})
+					assert.Zero(t, time.Since(start))
+					assert.Equal(t, 1, closed)
+				})
+			})
+		}
+	}
+}
+
+// Given a body that does not stop at Close but gives byte after byte, the
+// goroutine that reads it ends all the same.
+func TestDiscardEndsAtClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reads := 0
+		b := badBody{func(p []byte) (int, error) {
+			time.Sleep(time.Millisecond)
+			reads++
+			return 1, nil
+		}, func() {}}
+		discard(t.Context(), &http.Response{Body: b, ContentLength: -1})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.LessOrEqual(t, reads, int(drainTime/time.Millisecond)+1)
+	})
+}
+
+// Given a body whose Read panics, when a classifier looks at it, the request
+// goes on as it would for any other body that cannot be read.
+func TestClassifierOfABadBody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		bad := func(req *http.Request) (*http.Response, error) {
+			return response(req, 503, badBody{func([]byte) (int, error) { panic("bad body") }, func() {}}), nil
+		}
+		rule := policy.Rule{Classify: classify.BodyContains(classify.Final, "x")}.Or(quick)
+		base := script(bad, status(200))
+		resp, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 2, base.sends())
+
+		resp, err = get(t, over(t, Config{Rule: policy.Rule{Attempts: -1}.Or(rule)}, script(bad)), t.Context())
+		require.NoError(t, err)
+		assert.PanicsWithValue(t, "bad body", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "as without a look")
+	})
+}
+
+func TestDiscardOfNothing(t *testing.T) {
+	discard(t.Context(), nil)
+	discard(t.Context(), &http.Response{})
+	discard(t.Context(), &http.Response{Body: http.NoBody})
+	b := oneShot(strings.Repeat("x", 100))
+	discard(t.Context(), &http.Response{Body: b, ContentLength: 100})
+	assert.Equal(t, 1, b.closed())
+}
