@@ -54,7 +54,11 @@ func FirstHint(hints ...Hint) Hint {
 }
 
 // longest returns the longest wait that parse finds among the values of a field.
+// A field longer than fieldLimit is no hint.
 func longest(values []string, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {
+	if !inLimit(values) {
+		return 0, false
+	}
 	for _, v := range values {
 		if d, valid := parse(v); valid {
 			wait, ok = max(wait, d), true

@@ -50,6 +50,7 @@ func RetryAfterMillis(o Outcome) (time.Duration, bool) {
 }
 
 func retryAfter(s string, ref time.Time) (time.Duration, bool) {
+	s = trim(s)
 	if wait, ok := secondsOrInstant(s, ref); ok {
 		return wait, true
 	}
@@ -166,8 +167,15 @@ func digits(s string) bool {
 }
 
 // trim takes off the white space that may stand around a field's value
-// (RFC 9110 §5.6.3).
-func trim(s string) string { return strings.Trim(s, " \t") }
+// (RFC 9110 §5.6.3). A value longer than fieldLimit comes back empty, which is
+// no value in any of the forms read here: net/http lets ten megabytes of header
+// through, and reading them for every answer would cost a second each.
+func trim(s string) string {
+	if len(s) > fieldLimit {
+		return ""
+	}
+	return strings.Trim(s, " \t")
+}
 
 // The two obsolete forms of a date, which a recipient must accept (RFC 9110
 // §5.6.7). The preferred one is http.TimeFormat. All are in GMT, and say so;

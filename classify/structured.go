@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
@@ -104,12 +105,21 @@ func parseDictionary(lines []string) (params, bool) {
 // A scanner holds what of a field is still to be read.
 type scanner struct{ rest string }
 
-func joined(lines []string) (*scanner, bool) {
+// inLimit reports whether the lines of a field, joined, are short enough to be
+// read.
+func inLimit(lines []string) bool {
 	size := 0
 	for _, line := range lines {
-		size += len(line) + 2
+		size += len(line) + len(", ")
+		if size > fieldLimit {
+			return false
+		}
 	}
-	if size > fieldLimit {
+	return true
+}
+
+func joined(lines []string) (*scanner, bool) {
+	if !inLimit(lines) {
 		return nil, false
 	}
 	return &scanner{strings.Trim(strings.Join(lines, ", "), " ")}, true
@@ -261,23 +271,29 @@ func (s *scanner) quoted() (string, bool) {
 func (s *scanner) bytes() bool {
 	body, rest, ok := strings.Cut(s.rest[1:], ":")
 	s.rest = rest
+	if strings.ContainsAny(body, "\r\n") {
+		return false // Go's decoder would skip them
+	}
 	_, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(body, "="))
 	return ok && err == nil
 }
 
-// display checks a display string (§4.2.10).
+// display checks a display string (§4.2.10): printable ASCII and bytes in
+// hexadecimal, which together are UTF-8.
 func (s *scanner) display() bool {
 	if !s.skip('%') || !s.skip('"') {
 		return false
 	}
+	var text []byte
 	for {
-		s.span(func(c byte) bool { return c >= 0x20 && c <= 0x7e && c != '"' && c != '%' })
+		text = append(text, s.span(func(c byte) bool { return c >= 0x20 && c <= 0x7e && c != '"' && c != '%' })...)
 		switch {
 		case s.skip('"'):
-			return true
+			return utf8.Valid(text)
 		case !s.skip('%') || len(s.rest) < 2 || !isHex(s.rest[0]) || !isHex(s.rest[1]):
 			return false
 		}
+		text = append(text, unhex(s.rest[0])<<4|unhex(s.rest[1]))
 		s.rest = s.rest[2:]
 	}
 }
@@ -286,6 +302,14 @@ func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 func isLower(c byte) bool { return c >= 'a' && c <= 'z' }
 func isAlpha(c byte) bool { return isLower(c) || c >= 'A' && c <= 'Z' }
 func isHex(c byte) bool   { return isDigit(c) || c >= 'a' && c <= 'f' }
+
+// unhex is the value of a digit that isHex accepts.
+func unhex(c byte) byte {
+	if isDigit(c) {
+		return c - '0'
+	}
+	return c - 'a' + 10
+}
 
 // isToken knows the characters of RFC 9110 §5.6.2.
 func isToken(c byte) bool {

@@ -53,20 +53,36 @@ func isCanonical(host string) bool {
 		case 'A' <= c && c <= 'Z', c >= 0x80:
 			return false
 		case c == ':' && host[0] != '[':
-			// A port: the default one goes, and a dot may stand before it.
-			return i > 0 && host[i-1] != '.' && host[i:] != ":80" && host[i:] != ":443"
+			// A port: a dot may stand before it.
+			return i > 0 && host[i-1] != '.' && isPlainPort(host[i:])
 		case c == ']':
-			return host[i+1:] != ":80" && host[i+1:] != ":443"
+			return i == n-1 || isPlainPort(host[i+1:])
 		}
 	}
 	return true
 }
 
-// SplitPort splits "name:port" and "[v6]:port"; port is "" where there is
-// none. The brackets stay with the name.
+// isPlainPort reports whether s is a colon and a port that no scheme implies.
+// Anything else behind a host, such as the rest of an IPv6 address without
+// brackets, takes the slow way.
+func isPlainPort(s string) bool {
+	for i := 1; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return len(s) > 1 && s[0] == ':' && s != ":80" && s != ":443"
+}
+
+// SplitPort splits "name:port" and "[v6]:port". The port is "" if there is
+// none. The brackets stay with the name. An IPv6 address without brackets has
+// no port: its last colon is its own.
 func SplitPort(host string) (name, port string) {
 	i := strings.LastIndexByte(host, ':')
 	if i < 0 || strings.IndexByte(host[i:], ']') >= 0 {
+		return host, ""
+	}
+	if strings.IndexByte(host, ':') < i && host[0] != '[' {
 		return host, ""
 	}
 	return host[:i], host[i+1:]

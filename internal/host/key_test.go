@@ -2,6 +2,7 @@ package host
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,6 +33,11 @@ func TestCanonical(t *testing.T) {
 		{"http", ".", ""},
 		{"http", ":80", ""},
 		{"http", "[", "["},
+		{"http", "0::80", "0::80"},
+		{"https", "::443", "::443"},
+		{"http", "FE80::1:", "fe80::1:"},
+		{"http", "a::B:8080", "a::b:8080"},
+		{"http", "[::1]X", "[::1]x"},
 		{"http", "a]", "a]"},
 	} {
 		assert.Equal(t, row.want, Canonical(row.scheme, row.host), "%s %q", row.scheme, row.host)
@@ -41,8 +47,11 @@ func TestCanonical(t *testing.T) {
 func FuzzCanonical(f *testing.F) {
 	f.Add("https", "Example.com.:443")
 	f.Add("http", "[::1]:80")
+	f.Add("http", "0::80")
+	f.Add("https", "a:B")
 	f.Fuzz(func(t *testing.T, scheme, host string) {
 		once := Canonical(scheme, host)
+		assert.Equal(t, once, strings.ToLower(once), "of %q", host)
 		if isCanonical(host) {
 			assert.Equal(t, host, once)
 			// The fast path must not leave what the slow one would change.

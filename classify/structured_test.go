@@ -1,0 +1,82 @@
+package classify
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A display string is UTF-8 (RFC 9651 §4.2.10); a field with another one is
+// ignored as a whole.
+func TestDisplayStrings(t *testing.T) {
+	for text, want := range map[string]bool{
+		`%"plain"`:                   true,
+		`%""`:                        true,
+		`%"f%c3%bc"`:                 true,
+		`%"%f0%9f%99%82"`:            true,
+		`%"%00%7f%22%25"`:            true,
+		`%"%c3"`:                     false, // the first of two bytes
+		`%"%c3 %bc"`:                 false,
+		`%"%bc"`:                     false,
+		`%"%ff"`:                     false,
+		`%"%c0%80"`:                  false, // longer than needed
+		`%"%ed%a0%80"`:               false, // half of a surrogate pair
+		`%"%f4%90%80%80"`:            false, // beyond the last character
+		`%"%C3%BC"`:                  false, // hexadecimal is lower case
+		`%"%c"`:                      false,
+		`%"` + "\xc3\xbc" + `"`:      false, // not ASCII
+		`%"no end`:                   false,
+		`%"` + "a\nb" + `"`:          false,
+		`"a";q=5;name=%"f%c3%bc", 1`: true,
+		`"a";q=5;name=%"%c3", 1`:     false,
+	} {
+		_, ok := parseList([]string{text})
+		assert.Equal(t, want, ok, "%q", text)
+	}
+}
+
+func TestByteSequencesHaveNoLineBreaks(t *testing.T) {
+	_, ok := parseList([]string{":Zm9v:"})
+	assert.True(t, ok)
+	_, ok = parseList([]string{":Zm\n9v:"})
+	assert.False(t, ok)
+}
+
+// A field of megabytes is not read: no honest server sends one, and a hostile
+// one would take a second of CPU per answer. One of a few KiB still is.
+func TestLongFieldsAreNoHints(t *testing.T) {
+	const size = 9 << 20
+	for _, long := range []string{
+		strings.Repeat("1,", size/2) + "1",
+		strings.Repeat("0", size) + "1",
+		"1." + strings.Repeat("0", size),
+		strings.Repeat(" ", size) + "1",
+		"Tue, 06 May 2031 08:49:37 GMT" + strings.Repeat(" ", size),
+		strings.Repeat("1h", size/2),
+	} {
+		for _, key := range []string{
+			"Retry-After", "Retry-After-Ms", "Ratelimit", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After",
+			"X-Ratelimit-Reset-Requests", "Anthropic-Ratelimit-Tokens-Reset", "Grpc-Retry-Pushback-Ms",
+		} {
+			o := answer(429, "X-Ratelimit-Remaining", "0", "X-Ratelimit-Remaining-Requests", "0", "Anthropic-Ratelimit-Tokens-Remaining", "0")
+			o.Response.Header[key] = []string{long}
+			o.Response.Header["Date"], o.Response.Header["Age"] = []string{long}, []string{long}
+			for _, h := range []Hint{DefaultHint, RetryAfter, RetryAfterMillis, RateLimitReset, ResetAfter, ResetDurations, ResetTimes, Pushback} {
+				_, ok := h(o)
+				assert.False(t, ok, "%s: %.20s…", key, long)
+			}
+			_, ok := QuotaOf(o)
+			assert.False(t, ok, "%s: %.20s…", key, long)
+		}
+	}
+	many := answer(503)
+	for range 1 << 20 {
+		many.Response.Header["Retry-After"] = append(many.Response.Header["Retry-After"], "1")
+	}
+	_, ok := RetryAfter(many)
+	assert.False(t, ok, "a million lines")
+
+	_, ok = RetryAfter(answer(503, "Retry-After", strings.Repeat("1,", 1000)+"5"))
+	assert.True(t, ok, "two thousand characters")
+}
