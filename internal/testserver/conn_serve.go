@@ -8,10 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-)
 
-// h2preface opens every HTTP/2 connection.
-const h2preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	"golang.org/x/net/http2"
+)
 
 // A conn is a connection that the server accepted. One goroutine serves it;
 // reset and raw.Close may come from others.
@@ -32,7 +31,7 @@ func (c *conn) serve() {
 	}
 	c.br = bufio.NewReader(c.c)
 	// Four bytes tell HTTP/2 from a request line: PRI is no method.
-	if first, _ := c.br.Peek(4); string(first) == h2preface[:4] {
+	if first, _ := c.br.Peek(4); string(first) == http2.ClientPreface[:4] {
 		c.finish(serveH2(c))
 		return
 	}

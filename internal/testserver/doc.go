@@ -74,8 +74,8 @@
 //	tls.go           certificates
 //	conn_serve.go    a connection from Accept to its end
 //	http1.go         HTTP/1.1
-//	http2.go         HTTP/2
-//	hpack.go         its header fields
+//	http2.go         HTTP/2 connections
+//	http2_stream.go  an HTTP/2 request and its answer
 //	script.go        the steps
 //	exchange.go      playing a step, whatever the protocol
 //	ranges.go        Content's answers to Range

@@ -88,6 +88,31 @@ func TestCutOffUploadIsLogged(t *testing.T) {
 	})
 }
 
+// Over HTTP/2 a long header section takes several frames in both directions.
+func TestLongHeaders(t *testing.T) {
+	at(t, both, func(t *testing.T, cfg ts.Config) {
+		long := strings.Repeat(string(ts.Pattern(36)), 2000)
+		s := ts.Start(t, cfg, ts.OK("hello").Header("X-Long", long).Info(103, "X-Long", long))
+		r := request(t, "GET", s.URL, nil)
+		r.Header.Set("X-Long", long)
+		o := do(s, r)
+		answered(200, "hello")(t, o)
+		assert.Equal(t, long, o.resp.Header.Get("X-Long"))
+		assert.Equal(t, long, s.Log()[0].Header.Get("X-Long"))
+	})
+}
+
+func TestTrailersEndTheUpload(t *testing.T) {
+	at(t, both, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("hello"))
+		r := request(t, "POST", s.URL, onlyReader{strings.NewReader("body")})
+		r.Trailer = http.Header{"X-Sum": {"1"}}
+		answered(200, "hello")(t, do(s, r))
+		assert.True(t, s.Log()[0].BodyWhole)
+		assert.EqualValues(t, 4, s.Log()[0].BodyLength)
+	})
+}
+
 func TestExpectContinue(t *testing.T) {
 	at(t, both, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("hello"), ts.Status(417).Early(0).Then(ts.Close))
