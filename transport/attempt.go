@@ -40,7 +40,7 @@ func (x *exchange) send() (*http.Response, error) {
 func (x *exchange) leg(body io.ReadCloser) leg {
 	x.sent++
 	x.number = x.sent
-	x.reserved = false // what the budget gave is used
+	x.reserved = nil // what the budget gave is used
 	if x.rule.limited {
 		x.sentAt = time.Now()
 	}

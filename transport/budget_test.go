@@ -275,6 +275,49 @@ func TestBudgetIsRefunded(t *testing.T) {
 	}
 }
 
+// TestLateRefunds: callers who leave a long wait give back no retry that time has
+// given back already, so whatever the host is asked meanwhile keeps the bound.
+func TestLateRefunds(t *testing.T) {
+	for name, leave := range map[string]time.Duration{"before": 59 * time.Second, "meanwhile": 60*time.Second + 500*time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				base := newOrigin(func(req *http.Request) (*http.Response, error) {
+					if req.URL.Path != "/told" {
+						return nil, syscall.ECONNRESET
+					}
+					return status(503, "Retry-After: 70", "Date: ")(req)
+				})
+				tr := mustNew(t, Config{Base: base, Rule: policy.Rule{
+					Backoff: policy.Constant(time.Millisecond), MaxRetryAfter: -1, Cooldown: policy.Off,
+				}})
+				ctx, cancel := context.WithCancel(t.Context())
+				waiting := make(chan struct{})
+				go func() {
+					defer close(waiting)
+					together(200, func(i int) {
+						time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+						req := newRequest(t, http.MethodGet, "http://h.test/told", nil)
+						if resp, err := tr.RoundTrip(req.WithContext(ctx)); err == nil {
+							_ = resp.Body.Close()
+						}
+					})
+				}()
+				time.AfterFunc(leave, cancel)
+				time.Sleep(60 * time.Second)
+				together(400, func(i int) {
+					time.Sleep(time.Duration(i) * 2500 * time.Microsecond)
+					_, _ = send(t, tr, http.MethodGet, "http://h.test/")
+				})
+				<-waiting
+				resends := base.between(60*time.Second, time.Minute+2*time.Second) - 400
+				t.Logf("%d resends in 1 s", resends)
+				assert.LessOrEqual(t, resends, 400/5+30+3)
+				assert.Greater(t, resends, 100, "the budget is used")
+			})
+		})
+	}
+}
+
 func TestBudgetsRetriesAreSpent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: policy.Constant(0), Budget: one}})

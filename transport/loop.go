@@ -89,7 +89,7 @@ type exchange struct {
 	history  []Attempt     // empty at a success on the first try
 	part     bool          // this goes on with a response's body that was cut
 	offset   int64         // from here
-	reserved bool          // the budget gave a retry that is not sent yet
+	reserved *host.Charge  // what the budget gave for a retry that is not sent yet
 
 	flight    *flight       // the attempt's place at the gate, nil without one
 	unpaced   bool          // no quota was known when the pacing was asked
@@ -326,14 +326,16 @@ func (x *exchange) reserve() bool {
 	budget := &x.state.Machines().Budget
 	budget.CountTo(x.state.Requests())
 	x.reserved = budget.Take(x.t.now(), x.rule.budgetConfig())
-	return x.reserved
+	return x.reserved != nil
 }
 
-// refund gives back a retry that the budget gave and that is not sent.
+// refund gives back what the budget gave for a retry that is not sent.
 func (x *exchange) refund() {
-	if x.reserved {
-		x.reserved = false
-		x.state.Machines().Budget.Refund()
+	if x.reserved != nil {
+		budget := &x.state.Machines().Budget
+		budget.CountTo(x.state.Requests())
+		budget.Refund(x.t.now(), x.rule.budgetConfig(), x.reserved)
+		x.reserved = nil
 	}
 }
 

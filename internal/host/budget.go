@@ -52,16 +52,35 @@ type BudgetConfig struct {
 // every window is the taking. Counted from the Budget's first use, the sends
 // are bounded as well.
 //
+// A retry that is not sent is refunded. By then requests and time may have put
+// its unit back already. If the refund put it back once more, callers who give
+// up late would let others send again what the rule has counted. So the used
+// part is a queue of retries, of which what is earned repays the oldest first,
+// and a refund returns only what is still owed for its own retry. Proof that
+// the rule survives: the debts of different retries are different parts of the
+// queue. What refunds of older retries return within a window was thus owed at
+// its begin, so it is a part of used at that time, and the retries that were
+// taken in the window are still at most Burst plus what was earned in it plus
+// what was refunded of them.
+//
 // The zero Budget is ready and full. All methods are safe for concurrent use.
 type Budget struct {
 	// requests counts for ever; how many are new is found by comparison, so
 	// that counting is a single atomic addition.
 	requests atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards what follows and every Charge in the queue
 	settled uint64     // requests that are in the bucket
 	at      time.Duration
-	used    int64 // in units; 0 is a full bucket
+	used    int64   // in units; 0 is a full bucket
+	oldest  *Charge // the first of a ring of all that is owed, nil when used is 0
+}
+
+// A Charge is what one retry took from a Budget. Its owner hands it back to
+// Refund if the retry is not sent, and forgets it otherwise.
+type Charge struct {
+	owed       int64   // in units; 0: repaid or refunded, and not in the ring
+	prev, next *Charge // in the ring, from the oldest to the newest and round
 }
 
 // unit is one retry. Billionths make the usual ratios exact, and a rate per
@@ -84,28 +103,32 @@ func (b *Budget) CountTo(total uint64) {
 	}
 }
 
-// Take reserves one retry or hedge and reports whether there was one left. It
-// is asked last, for a retry that would otherwise happen, and before the sleep.
-func (b *Budget) Take(now time.Duration, c BudgetConfig) bool {
+// Take reserves one retry or hedge, and returns nil if none is left. It is
+// asked last, for a retry that would otherwise happen, and before the sleep.
+func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
 	c = c.withDefaults()
 	if c.off() {
-		return true
+		return &Charge{}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, c)
 	if b.used+unit > c.size() {
-		return false
+		return nil
 	}
 	b.used += unit
-	return true
+	return b.owe()
 }
 
-// Refund gives back what Take reserved, for a retry that is not sent after all.
-func (b *Budget) Refund() {
+// Refund gives back what Take reserved, for a retry that is not sent after all:
+// as much of it as was not earned back meanwhile. A second Refund of the same
+// retry returns nothing.
+func (b *Budget) Refund(now time.Duration, c BudgetConfig, taken *Charge) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used = max(0, b.used-unit)
+	b.settle(now, c.withDefaults())
+	b.used -= taken.owed
+	b.forgive(taken)
 }
 
 // Left returns how many retries could be sent at once: +Inf where the budget is
@@ -131,15 +154,56 @@ func (b *Budget) settle(now time.Duration, c BudgetConfig) {
 		b.earn(float64(now-b.at) * max(c.PerSecond, 0))
 		b.at = now
 	}
-	b.used = min(b.used, c.size()) // the size may be smaller than it was
+	b.earn(float64(b.used - c.size())) // the size may be smaller than it was
 }
 
+// earn repays the oldest retries first; b.mu is held.
 func (b *Budget) earn(units float64) {
-	if units >= float64(b.used) {
-		b.used = 0
+	if units <= 0 {
 		return
 	}
-	b.used -= int64(units)
+	left := b.used
+	if units < float64(left) {
+		left = int64(units)
+	}
+	b.used -= left
+	for left > 0 {
+		c := b.oldest
+		part := min(left, c.owed)
+		left -= part
+		if c.owed -= part; c.owed == 0 {
+			b.forgive(c)
+		}
+	}
+}
+
+// owe puts a new retry at the end of the ring; b.mu is held.
+func (b *Budget) owe() *Charge {
+	c := &Charge{owed: unit}
+	if b.oldest == nil {
+		c.prev, c.next = c, c
+		b.oldest = c
+		return c
+	}
+	c.prev, c.next = b.oldest.prev, b.oldest
+	c.prev.next, c.next.prev = c, c
+	return c
+}
+
+// forgive takes a retry out of the ring, if it is in it; b.mu is held.
+func (b *Budget) forgive(c *Charge) {
+	c.owed = 0
+	if c.next == nil {
+		return
+	}
+	switch {
+	case c.next == c:
+		b.oldest = nil
+	case b.oldest == c:
+		b.oldest = c.next
+	}
+	c.prev.next, c.next.prev = c.next, c.prev
+	c.prev, c.next = nil, nil
 }
 
 func (c BudgetConfig) withDefaults() BudgetConfig {

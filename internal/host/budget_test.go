@@ -1,8 +1,10 @@
 package host
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -96,21 +98,24 @@ func TestBudget(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var b Budget
+			var taken []*Charge
 			for i, s := range tt.steps {
 				for range s.requests {
 					b.Request()
 				}
 				got := 0
 				for range s.take {
-					if b.Take(s.at, tt.conf) {
+					if c := b.Take(s.at, tt.conf); c != nil {
 						got++
+						taken = append(taken, c)
 					}
 				}
 				if got != s.want {
 					t.Errorf("step %d: %d granted, want %d", i, got, s.want)
 				}
-				for range s.refund {
-					b.Refund()
+				for range s.refund { // the newest first
+					b.Refund(s.at, tt.conf, taken[len(taken)-1])
+					taken = taken[:len(taken)-1]
 				}
 			}
 		})
@@ -149,22 +154,30 @@ func TestBudgetCountTo(t *testing.T) {
 	}
 }
 
-// An entry of a trace: what happened and when.
+// A budgetEntry says what happened at a time: requests began, or a retry was
+// taken, which is refunded later by the entry of that index, if there is one.
 type budgetEntry struct {
 	at       time.Duration
 	requests int
-	retries  int // taken, less what was refunded
+	retry    bool
+	refunded int
 }
 
 // checkBudget looks at all windows that begin and end with an entry, which
-// include the worst ones.
+// include the worst ones: of the retries taken in a window those that are not
+// refunded by its end keep the rule. It knows nothing of buckets.
 func checkBudget(t *testing.T, trace []budgetEntry) {
 	t.Helper()
 	for i := range trace {
 		requests, retries := 0, 0
-		for _, e := range trace[i:] {
+		back := map[int]int{} // retries of this window that an entry refunds
+		for j := i; j < len(trace); j++ {
+			e := trace[j]
 			requests += e.requests
-			retries += e.retries
+			if retries -= back[j]; e.retry {
+				retries++
+				back[e.refunded]++
+			}
 			bound := 0.2*float64(requests) + 30 + 3*(e.at-trace[i].at).Seconds()
 			if float64(retries) > bound+1e-6 {
 				t.Fatalf("window %v to %v: %d retries, %d requests, bound %v", trace[i].at, e.at, retries, requests, bound)
@@ -173,64 +186,75 @@ func checkBudget(t *testing.T, trace []budgetEntry) {
 	}
 }
 
-// runBudget replays a trace, one byte per step, and returns what happened. It
-// compares each answer with a bucket that is filled eagerly.
+// runBudget replays a trace, one byte per step, and returns what happened.
 func runBudget(t *testing.T, steps []byte) []budgetEntry {
+	type owner struct {
+		*Charge
+		entry int
+	}
 	var (
-		b     Budget
-		now   time.Duration
-		trace []budgetEntry
-		taken int
-		level = 30.0 // of the eager bucket
+		b      Budget
+		now    time.Duration
+		trace  []budgetEntry
+		owners []owner // of retries that are neither sent nor refunded
 	)
-	earn := func(n float64) { level = min(30, level+n) }
+	drop := func(i int) { owners = slices.Delete(owners, i, i+1) }
 	for _, s := range steps {
-		e := budgetEntry{}
-		switch n := int(s >> 3); s & 7 {
-		case 0, 1:
+		n := int(s >> 3)
+		switch s & 7 {
+		case 0:
 			for range n {
 				b.Request()
-				earn(0.2)
 			}
-			e.requests = n
-		case 2, 3, 4:
+			trace = append(trace, budgetEntry{at: now, requests: n})
+		case 1, 2:
 			for range n {
-				got := b.Take(now, BudgetConfig{})
-				if math.Abs(level-1) > 1e-6 && got != (level >= 1) {
-					t.Fatalf("at %v: granted %v with %v in the bucket", now, got, level)
+				c := b.Take(now, BudgetConfig{})
+				if c == nil {
+					break
 				}
-				if got {
-					level--
-					taken++
-					e.retries++
-				}
+				owners = append(owners, owner{c, len(trace)})
+				trace = append(trace, budgetEntry{at: now, retry: true})
 			}
-		case 5:
-			for range min(n, taken) {
-				b.Refund()
-				earn(1)
-				taken--
-				e.retries--
+		case 3: // some are sent
+			for range min(n, len(owners)) {
+				drop(n % len(owners))
+			}
+		case 4, 5: // some are given back, in any order
+			for k := range min(n, len(owners)) {
+				i := (n*7 + k*13) % len(owners)
+				trace[owners[i].entry].refunded = len(trace)
+				trace = append(trace, budgetEntry{at: now})
+				b.Refund(now, BudgetConfig{}, owners[i].Charge)
+				drop(i)
 			}
 		case 6:
-			d := time.Duration(n) * 7 * time.Millisecond
-			now += d
-			earn(3 * d.Seconds())
+			now += time.Duration(n) * 7 * time.Millisecond
 		case 7:
-			d := time.Duration(n*n) * 11 * time.Millisecond
-			now += d
-			earn(3 * d.Seconds())
+			now += time.Duration(n*n) * 11 * time.Millisecond
 		}
-		e.at = now
-		trace = append(trace, e)
+		if queue := b.queue(); queue != b.used {
+			t.Fatalf("%d is owed, and %d used", queue, b.used)
+		}
 	}
 	return trace
 }
 
+// queue adds up what is owed.
+func (b *Budget) queue() (sum int64) {
+	for c := b.oldest; c != nil; {
+		sum += c.owed
+		if c = c.next; c == b.oldest {
+			break
+		}
+	}
+	return sum
+}
+
 func TestBudgetHoldsInEveryWindow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
-		steps := make([]byte, 400)
+	for range 60 {
+		steps := make([]byte, 120)
 		for i := range steps {
 			steps[i] = byte(rng.Uint32())
 		}
@@ -241,8 +265,43 @@ func TestBudgetHoldsInEveryWindow(t *testing.T) {
 func FuzzBudget(f *testing.F) {
 	f.Add([]byte{0xf8, 0xfa, 0xff, 0xfa, 0x10, 0xfd, 0xfa})
 	f.Fuzz(func(t *testing.T, steps []byte) {
-		checkBudget(t, runBudget(t, steps[:min(len(steps), 1000)]))
+		checkBudget(t, runBudget(t, steps[:min(len(steps), 300)]))
 	})
+}
+
+// Retries that are given back at once, in whatever order, can all be taken
+// again; of those that time has given back already, none.
+func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
+	for name, order := range map[string]func(int) int{
+		"oldest first": func(i int) int { return i },
+		"newest first": func(i int) int { return 29 - i },
+		"mixed":        func(i int) int { return i * 7 % 30 },
+	} {
+		for after, want := range map[time.Duration]int{0: 30, 5 * sec: 15, 10 * sec: 0, time.Minute: 0} {
+			t.Run(fmt.Sprint(name, " after ", after), func(t *testing.T) {
+				var b Budget
+				var old [30]*Charge
+				for i := range old {
+					old[i] = b.Take(0, BudgetConfig{})
+				}
+				// When others have taken what time gave back meanwhile, refunds
+				// return what time has not.
+				for b.Take(after, BudgetConfig{}) != nil {
+				}
+				for i := range old {
+					b.Refund(after, BudgetConfig{}, old[order(i)])
+					b.Refund(after, BudgetConfig{}, old[order(i)]) // twice is once
+				}
+				again := 0
+				for b.Take(after, BudgetConfig{}) != nil {
+					again++
+				}
+				if again != want {
+					t.Errorf("%d more, want %d", again, want)
+				}
+			})
+		}
+	}
 }
 
 // A host that fails always, with a 1 ms back-off and four retries each: in
@@ -254,7 +313,7 @@ func TestBudgetInAnOutage(t *testing.T) {
 		sends := 1000
 		retries := func() {
 			for range 4 {
-				if !b.Take(now, BudgetConfig{}) {
+				if b.Take(now, BudgetConfig{}) == nil {
 					return
 				}
 				sends++
@@ -290,7 +349,7 @@ func TestBudgetConcurrently(t *testing.T) {
 			n := 0
 			for j := range 10 {
 				b.Request()
-				if b.Take(time.Duration(i*j)*time.Microsecond, BudgetConfig{}) {
+				if b.Take(time.Duration(i*j)*time.Microsecond, BudgetConfig{}) != nil {
 					n++
 				}
 			}
@@ -307,8 +366,17 @@ func TestBudgetConcurrently(t *testing.T) {
 
 func TestBudgetCosts(t *testing.T) {
 	var b Budget
-	if n := testing.AllocsPerRun(100, func() { b.Request(); b.Take(0, BudgetConfig{}) }); n != 0 {
-		t.Errorf("%v allocations", n)
+	if n := testing.AllocsPerRun(100, func() { b.Request() }); n != 0 {
+		t.Errorf("%v allocations for a request", n)
+	}
+	for range 100 {
+		b.Take(0, BudgetConfig{})
+	}
+	if n := testing.AllocsPerRun(100, func() { b.Take(0, BudgetConfig{}) }); n != 0 {
+		t.Errorf("%v allocations for a retry that is refused", n)
+	}
+	if n := unsafe.Sizeof(Charge{}); n > 24 {
+		t.Errorf("%d bytes for a retry that is owed", n)
 	}
 	if n := unsafe.Sizeof(b); n > 48 {
 		t.Errorf("%d bytes", n)

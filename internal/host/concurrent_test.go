@@ -102,11 +102,15 @@ func TestThousandGoroutines(t *testing.T) {
 					cooldown.Hold(now, key, Code(rng.IntN(2)), time.Duration(rng.IntN(2000))*ms, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 					rate.Throttled(start.Add(now), start.Add(at))
 				}
-				if n == 3 || !budget.Take(now, BudgetConfig{}) {
+				if n == 3 {
+					return
+				}
+				taken := budget.Take(now, BudgetConfig{})
+				if taken == nil {
 					return
 				}
 				if rng.IntN(10) == 0 {
-					budget.Refund()
+					budget.Refund(now, BudgetConfig{}, taken)
 					return
 				}
 				time.Sleep(time.Duration(rng.IntN(100)) * ms)

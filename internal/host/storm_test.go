@@ -217,7 +217,7 @@ func (s *storm) giveUp(x *simSend, why Result) {
 	switch {
 	case s.fixed:
 		s.at(s.now+100*time.Millisecond, func() { s.enter(r) })
-	case r.attempt < 6 && s.budget.Take(s.now, BudgetConfig{}):
+	case r.attempt < 6 && s.budget.Take(s.now, BudgetConfig{}) != nil:
 		wait := time.Duration(min(math.Pow(2, float64(r.attempt-1)), 31)*1e9 + s.rng.Float64()*1e9)
 		s.at(s.now+wait, func() { s.enter(r) })
 	default:

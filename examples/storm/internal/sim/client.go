@@ -182,7 +182,7 @@ func (w *world) failed(i int32, r host.Result, hint time.Duration) {
 		h.cooldown.Hold(w.now, scope, host.Unavailable, hint, w.conf.cooldown, u)
 	}
 	wait, ok := w.decide(c, hint, u)
-	ok = ok && h.budget.Take(w.now, w.conf.budget)
+	ok = ok && h.budget.Take(w.now, w.conf.budget) != nil
 	w.landed(i)
 	if !ok {
 		w.lose(i)
