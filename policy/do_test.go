@@ -409,6 +409,8 @@ func set(t *testing.T, name string, field reflect.Value) {
 	switch {
 	case name == "Backoff":
 		field.Set(reflect.ValueOf(Constant(1)))
+	case field.Type() == reflect.TypeFor[time.Duration]():
+		field.SetInt(int64(time.Second))
 	case field.CanInt():
 		field.SetInt(1)
 	case field.CanUint():

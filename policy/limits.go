@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
@@ -54,8 +55,8 @@ func (m RateMode) String() string { return nameOf("RateMode", int(m), rateModeNa
 // The zero Budget inherits; in any other, a zero field takes its default.
 // [NoBudget] turns it off.
 type Budget struct {
-	// Ratio is how many retries each request earns. Default 0.2. Negative:
-	// none.
+	// Ratio is how many retries each request earns, at most 1. Default 0.2.
+	// Negative: none.
 	Ratio float64
 	// PerSecond is how many retries each second earns, so that a quiet client
 	// keeps all of its retries. Default 3. Negative: none.
@@ -116,7 +117,7 @@ type Hedge struct {
 	// counts until enough answers were seen; zero then means that nothing is
 	// hedged until then.
 	After time.Duration
-	// Percentile, above 0 and at most 99.9, hedges what takes longer than so many
+	// Percentile, above 1 and at most 99.9, hedges what takes longer than so many
 	// percent of the host's own recent answers: 98 sends about 2 % more.
 	Percentile float64
 }
@@ -142,12 +143,20 @@ func (b Budget) check(bad *Errors) {
 			bad.add(f.name, f.value, "is more than a million retries")
 		}
 	}
+	if b.Ratio > 1 && b.Ratio <= 1e6 {
+		meant := "NoBudget() turns the budget off"
+		if b.Ratio <= 100 {
+			meant = fmt.Sprintf("did you mean %.4g, which is %[2]g %%? %[3]s", b.Ratio/100, b.Ratio, meant)
+		}
+		bad.add("Budget.Ratio", b.Ratio, "is more than one retry for each request; %s", meant)
+	}
 	if b.Burst < 0 {
 		bad.add("Budget.Burst", b.Burst, "is negative; turn the parts off by Ratio and PerSecond")
 	}
 	if b.Window < 0 {
 		bad.add("Budget.Window", b.Window, "is negative")
 	}
+	bad.checkTime("Budget.Window", b.Window)
 }
 
 func (g Gate) check(bad *Errors) {
@@ -164,7 +173,14 @@ func (g Gate) check(bad *Errors) {
 }
 
 func (h Hedge) check(bad *Errors) {
-	if h.Percentile != 0 && !(h.Percentile > 0 && h.Percentile <= 99.9) {
-		bad.add("Hedge.Percentile", h.Percentile, "is not above 0 and at most 99.9")
+	bad.checkTime("Hedge.After", h.After)
+	switch {
+	case h.Percentile == 0:
+	case !(h.Percentile > 0 && h.Percentile <= 99.9):
+		bad.add("Hedge.Percentile", h.Percentile, "is not above 1 and at most 99.9")
+	case h.Percentile <= 0.999:
+		bad.add("Hedge.Percentile", h.Percentile, "is a share; did you mean %.4g?", h.Percentile*100)
+	case h.Percentile <= 1:
+		bad.add("Hedge.Percentile", h.Percentile, "would hedge nearly every request; did you mean 99?")
 	}
 }

@@ -26,14 +26,37 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{Gate: Gate{Start: -1}}, "Gate.Start: -1 is negative; GateOff turns the gate off"},
 		{Rule{Gate: Gate{Max: -1}}, "Gate.Max: -1 is negative; GateOff turns the gate off"},
 		{Rule{Gate: Gate{Start: 6, Max: 5}}, "Gate.Start: 6 is more than Max (5)"},
-		{Rule{Hedge: Hedge{Percentile: 100}}, "Hedge.Percentile: 100 is not above 0 and at most 99.9"},
-		{Rule{Hedge: Hedge{Percentile: math.NaN()}}, "Hedge.Percentile: NaN is not above 0 and at most 99.9"},
+		{Rule{Hedge: Hedge{Percentile: 100}}, "Hedge.Percentile: 100 is not above 1 and at most 99.9"},
+		{Rule{Hedge: Hedge{Percentile: math.NaN()}}, "Hedge.Percentile: NaN is not above 1 and at most 99.9"},
+
+		// Values that can only be mistakes.
+		{Rule{Hedge: Hedge{Percentile: 0.98}}, "Hedge.Percentile: 0.98 is a share; did you mean 98?"},
+		{Rule{Hedge: Hedge{Percentile: 0.999}}, "Hedge.Percentile: 0.999 is a share; did you mean 99.9?"},
+		{Rule{Hedge: Hedge{Percentile: 0.07}}, "Hedge.Percentile: 0.07 is a share; did you mean 7?"},
+		{Rule{Hedge: Hedge{Percentile: 1}}, "Hedge.Percentile: 1 would hedge nearly every request; did you mean 99?"},
+		{Rule{Hedge: Hedge{After: 50}}, "Hedge.After: 50ns is less than a microsecond; did you mean 50s (50 * time.Second)?"},
+		{Rule{Budget: Budget{Ratio: 20}}, "Budget.Ratio: 20 is more than one retry for each request; did you mean 0.2, which is 20 %? NoBudget() turns the budget off"},
+		{Rule{Budget: Budget{Ratio: 1.01}}, "Budget.Ratio: 1.01 is more than one retry for each request; did you mean 0.0101, which is 1.01 %? NoBudget() turns the budget off"},
+		{Rule{Budget: Budget{Ratio: 1000}}, "Budget.Ratio: 1000 is more than one retry for each request; NoBudget() turns the budget off"},
+		{Rule{Budget: Budget{Window: 10}}, "Budget.Window: 10ns is less than a microsecond; did you mean 10s (10 * time.Second)?"},
+		{Rule{AttemptTimeout: 5}, "AttemptTimeout: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
+		{Rule{AttemptTimeout: 500}, "AttemptTimeout: 500ns is less than a microsecond; did you mean 500ms (500 * time.Millisecond)?"},
+		{Rule{StallTimeout: 30}, "StallTimeout: 30ns is less than a microsecond; did you mean 30s (30 * time.Second)?"},
+		{Rule{Elapsed: 999}, "Elapsed: 999ns is less than a microsecond; did you mean 999ms (999 * time.Millisecond)?"},
+		{Rule{MaxRetryAfter: 60}, "MaxRetryAfter: 60ns is less than a microsecond; did you mean 1m0s (60 * time.Second)?"},
+		{Rule{AttemptTimeout: 5 * time.Second * time.Second}, "AttemptTimeout: 1388888h53m20s is more than ten years; was it multiplied by its unit twice?"},
+		{Rule{Backoff: Constant(5)}, "Backoff: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
+		{Rule{Backoff: Google{Base: 2, Max: 32 * time.Second}}, "Backoff.Base: 2ns is less than a microsecond; did you mean 2s (2 * time.Second)?"},
+		{Rule{Backoff: Normal{MinDelay: 200}}, "Backoff.MinDelay: 200ns is less than a microsecond; did you mean 200ms (200 * time.Millisecond)?"},
 	} {
 		assert.EqualError(t, row.rule.Validate(), row.want)
 	}
 	for _, good := range []Rule{
 		{Budget: NoBudget()}, {Hedge: NoHedge()}, {Hedge: Hedge{Percentile: 98}}, {Hedge: Hedge{After: time.Second}},
 		{Gate: Gate{Mode: GateWait}}, {Gate: Gate{Start: 5, Max: 5}}, {Cooldown: Off, Pacing: On, RateMode: RateAdaptive},
+		{Budget: Budget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
+		{AttemptTimeout: time.Microsecond, StallTimeout: -1, Elapsed: math.MaxInt64, MaxRetryAfter: math.MaxInt64},
+		{Backoff: Constant(0)}, {Backoff: Constant(time.Microsecond)}, {Backoff: Constant(time.Nanosecond)},
 	} {
 		assert.NoError(t, good.Validate(), good)
 	}

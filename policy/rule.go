@@ -25,6 +25,11 @@ const (
 	maxBufferBody = 64 << 20
 	maxSpoolBody  = 1 << 40
 	maxResumes    = 1000
+
+	// No network answers within minTime, so a shorter time is a number without
+	// its unit. A time beyond maxTime is one with its unit twice.
+	minTime = time.Microsecond
+	maxTime = 10 * 365 * 24 * time.Hour
 )
 
 // A Rule says how requests to a host are sent and sent again.
@@ -205,7 +210,9 @@ func (r Rule) Or(base Rule) Rule {
 // Validate reports everything that is wrong with the rule at once, as [Errors];
 // nil when nothing is. A zero field is never wrong, since it inherits. What a
 // rule becomes by [Rule.Or] is worth a second look: each of two rules can be
-// right and what they make together wrong. A Backoff that has a method
+// right and what they make together wrong. Values that can only be mistakes are
+// wrong, too, such as a time below a microsecond, which is a number without its
+// unit. A Backoff that has a method
 // Validate() error is asked, too; its faults are reported under "Backoff".
 func (r Rule) Validate() error {
 	var bad Errors
@@ -213,20 +220,14 @@ func (r Rule) Validate() error {
 		bad.add("Attempts", r.Attempts, "is more than %d sends", maxAttempts)
 	}
 	bad = append(bad, checkBackoff(r.Backoff)...)
+	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
+	bad.checkTime("StallTimeout", r.StallTimeout)
+	bad.checkTime("Elapsed", r.Elapsed)
+	bad.checkTime("MaxRetryAfter", r.MaxRetryAfter)
 	if r.Excess > ExcessWait {
 		bad.add("Excess", r.Excess, "is none of stop, cap and wait")
 	}
-	switch {
-	case math.IsNaN(r.Rate), math.IsInf(r.Rate, 0):
-		bad.add("Rate", r.Rate, "is not a number of requests per second")
-	case r.Rate > maxRate:
-		bad.add("Rate", r.Rate, "is more than %g requests per second", float64(maxRate))
-	case r.Rate > 0 && r.Burst < 0:
-		bad.add("Burst", r.Burst, "would let nothing through; turn Rate off, or leave Burst at 0 for Rate rounded up")
-	}
-	if r.RateMode > RateAdaptive {
-		bad.add("RateMode", r.RateMode, "is none of fixed and adaptive")
-	}
+	r.checkRate(&bad)
 	r.Budget.check(&bad)
 	if r.Cooldown > On {
 		bad.add("Cooldown", r.Cooldown, "is none of on and off")
@@ -254,6 +255,62 @@ func (r Rule) Validate() error {
 	return bad
 }
 
+func (r *Rule) checkRate(bad *Errors) {
+	switch {
+	case math.IsNaN(r.Rate), math.IsInf(r.Rate, 0):
+		bad.add("Rate", r.Rate, "is not a number of requests per second")
+	case r.Rate > maxRate:
+		bad.add("Rate", r.Rate, "is more than %g requests per second", float64(maxRate))
+	case r.Rate > 0 && r.Burst < 0:
+		bad.add("Burst", r.Burst, "would let nothing through; turn Rate off, or leave Burst at 0 for Rate rounded up")
+	}
+	if r.RateMode > RateAdaptive {
+		bad.add("RateMode", r.RateMode, "is none of fixed and adaptive")
+	}
+}
+
+// checkTime refuses a time that can only be a mistake: a number without its
+// unit, which counts nanoseconds, or a time.Duration that was multiplied by its
+// unit again. Both are legal Go and easily overlooked.
+func (e *Errors) checkTime(field string, d time.Duration) {
+	switch {
+	case d > 0 && d < minTime:
+		meant := d * time.Millisecond
+		unit := "time.Millisecond"
+		if d < 100 {
+			meant, unit = d*time.Second, "time.Second"
+		}
+		e.add(field, d, "is less than a microsecond; did you mean %v (%d * %s)?", meant, int64(d), unit)
+	case d > maxTime && d != forever:
+		e.add(field, d, "is more than ten years; was it multiplied by its unit twice?")
+	}
+}
+
+// checkTimes is checkTime for the fields of one of this package's back-offs. A
+// single nanosecond is legal there: zero would stand for the default, so it is
+// how to write the least wait there is.
+func checkTimes(b Backoff) (bad Errors) {
+	if _, ok := kernelOf(b); !ok {
+		return nil
+	}
+	check := func(field string, d time.Duration) {
+		if d != time.Nanosecond {
+			bad.checkTime(field, d)
+		}
+	}
+	if c, ok := b.(Constant); ok {
+		check("Backoff", time.Duration(c))
+		return bad
+	}
+	v := reflect.ValueOf(b)
+	for i := range v.NumField() {
+		if d, ok := v.Field(i).Interface().(time.Duration); ok {
+			check("Backoff."+v.Type().Field(i).Name, d)
+		}
+	}
+	return bad
+}
+
 // checkBackoff returns what is wrong with b.
 func checkBackoff(b Backoff) Errors {
 	var bad Errors
@@ -266,11 +323,10 @@ func checkBackoff(b Backoff) Errors {
 			return bad // asking it would panic
 		}
 	}
-	own, ok := b.(interface{ Validate() error })
-	if !ok {
-		return nil
+	if own, ok := b.(interface{ Validate() error }); ok {
+		bad = backoffErrors(b, own.Validate())
 	}
-	return backoffErrors(b, own.Validate())
+	return append(bad, checkTimes(b)...)
 }
 
 // backoffErrors puts what a Backoff's own Validate said under "Backoff". Joined

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
@@ -180,22 +181,10 @@ type pattern struct {
 	wildcard bool
 }
 
-// parsePattern returns why a pattern is not one, "" where it is.
+// parsePattern returns why a pattern is not one, "" if it is one.
 func parsePattern(s string) (p pattern, why string) {
-	switch {
-	case s == "":
-		return p, "is empty; rules for every host go into Rule"
-	case strings.Contains(s, "://"):
-		return p, "has a scheme; write the host alone"
-	case strings.ContainsAny(s, "/?#@ \t\r\n"):
-		return p, "is not a host; write a name or an address, with or without a port"
-	case s == "*":
-		return p, "would match every host; rules for every host go into Rule"
-	}
-	for _, c := range s {
-		if c >= 0x80 {
-			return p, "is not ASCII; write the name in its xn-- form"
-		}
+	if why = notPattern(s); why != "" {
+		return p, why
 	}
 	s, p.wildcard = strings.CutPrefix(strings.ToLower(s), "*.")
 	if strings.Contains(s, "*") {
@@ -209,13 +198,51 @@ func parsePattern(s string) (p pattern, why string) {
 	n, err := strconv.ParseUint(cmp.Or(p.port, "1"), 10, 16)
 	switch {
 	case p.name == "" || strings.HasPrefix(p.name, ".") || strings.Contains(p.name, ".."):
+		if name := strings.Trim(s, "."); strings.HasPrefix(s, ".") && name != "" {
+			return p, `has an empty name; did you mean "*.` + name + `"?`
+		}
 		return p, "has an empty name"
 	case strings.HasPrefix(p.name, "[") != strings.HasSuffix(p.name, "]"):
 		return p, "has an unpaired bracket"
+	case p.name[0] == '[' && !isIPv6(p.name[1:len(p.name)-1]):
+		return p, "has no IPv6 address in its brackets; a pattern is no regular expression"
 	case err != nil || n == 0 || strings.HasSuffix(s, ":"):
 		return p, "has a port that is not a number from 1 to 65535"
 	}
 	return p, ""
+}
+
+// notPattern returns why a text cannot be a pattern, as far as its characters
+// tell; "" if it may be one.
+func notPattern(s string) string {
+	switch {
+	case s == "":
+		return "is empty; rules for every host go into Rule"
+	case s == "*":
+		return "would match every host; rules for every host go into Rule"
+	case strings.ContainsAny(s, `~^$()|{}+\`) || strings.LastIndexByte(s, '[') > 0:
+		return `looks like a regular expression; write a name, or "*.example.com" for all names below one`
+	case strings.Contains(s, "://"):
+		return "has a scheme; write the host alone"
+	case strings.ContainsAny(s, ",;"):
+		return "names several hosts; give each of them an entry of its own"
+	}
+	for _, c := range s {
+		switch {
+		case c >= 0x80:
+			return "is not ASCII; write the name in its xn-- form"
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.ContainsRune("-_.:*[]", c):
+		case c == '%' && s[0] == '[': // the zone of an IPv6 address
+		default:
+			return "is not a host; write a name or an address, with or without a port"
+		}
+	}
+	return ""
+}
+
+func isIPv6(s string) bool {
+	addr, err := netip.ParseAddr(s)
+	return err == nil && addr.Is6()
 }
 
 func (p pattern) matches(name, port string) bool {
