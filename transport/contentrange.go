@@ -44,6 +44,19 @@ func parseContentRange(s string) (byteRange, bool) {
 	return r, true
 }
 
+// unsatisfiedTotal returns the total that a 416 names, by "bytes */total"
+// (RFC 9110 §14.4).
+func unsatisfiedTotal(resp *http.Response) (int64, bool) {
+	values := resp.Header["Content-Range"]
+	if resp.StatusCode != http.StatusRequestedRangeNotSatisfiable || len(values) != 1 {
+		return 0, false
+	}
+	unit, size, _ := strings.Cut(values[0], " ")
+	size, ok := strings.CutPrefix(size, "*/")
+	total, valid := parseOffset(size)
+	return total, ok && valid && strings.EqualFold(unit, "bytes")
+}
+
 // parseOffset reads 1*DIGIT. The greatest number is left out: it means unknown
 // here.
 func parseOffset(s string) (int64, bool) {
@@ -116,6 +129,16 @@ func isStrongTag(s string) bool {
 		}
 	}
 	return true
+}
+
+// otherValidator reports whether a response names a validator of the same kind
+// that is another one.
+func otherValidator(h http.Header, validator string) bool {
+	name := "Last-Modified"
+	if validator[0] == '"' {
+		name = "Etag"
+	}
+	return len(h[name]) > 0 && !sameValidator(h, validator)
 }
 
 // sameValidator reports whether a response names the validator, and no other of

@@ -66,8 +66,8 @@ const (
 	// Resumes: the body was cut more than Rule.Resumes times in a row without
 	// progress.
 	Resumes
-	// Mismatch: what a reconnect brought is not the rest of the same
-	// representation, so the body ends where it was cut.
+	// Mismatch: a reconnect did not bring the rest of the same representation, so
+	// the body ends where it was cut. The event's Err is a [ResumeError].
 	Mismatch
 )
 

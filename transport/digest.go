@@ -141,9 +141,47 @@ func (s *sum) check() error {
 	return nil
 }
 
+// A lateSum computes the digests that a trailer may carry. Which algorithm it
+// names is known at the end only. A nil lateSum does nothing.
+type lateSum struct {
+	field string
+	sums  [2]*sum
+}
+
+// newLateSum returns nil if the trailer is not announced to have the field.
+func newLateSum(resp *http.Response, field string) *lateSum {
+	if _, announced := resp.Trailer[field]; !announced {
+		return nil
+	}
+	return &lateSum{field, [2]*sum{newSum(digest{name: "sha-256"}), newSum(digest{name: "sha-512"})}}
+}
+
+func (l *lateSum) add(p []byte) {
+	if l != nil {
+		l.sums[0].add(p)
+		l.sums[1].add(p)
+	}
+}
+
+// check is that of sum, for the digest in the trailer of a response that has
+// been read to its end.
+func (l *lateSum) check(resp *http.Response) error {
+	if l == nil {
+		return nil
+	}
+	d := digestOf(resp.Trailer, l.field)
+	for _, s := range l.sums {
+		if s.name == d.name {
+			return (&sum{d, s.Hash}).check()
+		}
+	}
+	return nil
+}
+
 // An IntegrityError is the end of a response's body, in the place of io.EOF,
 // that is not as the server itself announced it: the bytes delivered are not to
-// be trusted. It is checked on bodies that can be resumed only.
+// be trusted. It is checked on bodies that can be resumed only. A digest in a
+// trailer is checked if the response's Trailer header announced it.
 type IntegrityError struct {
 	// Field is what differs: "sha-256" or "sha-512" of a Repr-Digest or
 	// Content-Digest (RFC 9530), in hexadecimal; or "length", in bytes.

@@ -91,9 +91,11 @@
 // A GET whose answer has a strong ETag, or else a strong Last-Modified, is not
 // over with the headers: when its body is cut, the rest is asked for by Range
 // and If-Range, and the reader notices nothing. Only an answer that provably is
-// the rest of the same representation is used; with any other the body ends
-// with the error of the cut, in a [ResumeError]. Length and digest (RFC 9530)
-// are checked on the way ([IntegrityError]). Rule.StallTimeout takes a silent
+// the rest of the same representation is used. With any other the body ends
+// with the error of the cut, bare if nothing was resumed before, and otherwise in
+// a [ResumeError]. Length and digest (RFC 9530), the latter also in an announced
+// trailer, are checked on the way ([IntegrityError]). A body that net/http
+// decompressed itself is not resumed. Rule.StallTimeout takes a silent
 // connection for a cut one.
 //
 // # What is not counted here

@@ -34,9 +34,15 @@ type cut struct{}
 func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // A body that was cut is continued, if the server still has the same file. If
-// not, what was read is good, and the error says how much it is.
+// not, the bytes that were read are good, the error is that of the cut, and the
+// event says how far the body went and why it was not continued.
 func ExampleResumeError() {
-	tr, err := transport.New(transport.Config{Base: cutting(), Rule: policy.Rule{Backoff: atOnce}})
+	var stopped *transport.ResumeError
+	tr, err := transport.New(transport.Config{
+		Base:  cutting(),
+		Rule:  policy.Rule{Backoff: atOnce},
+		Trace: &transport.Trace{Event: func(e transport.Event) { errors.As(e.Err, &stopped) }},
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -46,8 +52,7 @@ func ExampleResumeError() {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
-	var stopped *transport.ResumeError
-	if errors.As(err, &stopped) {
+	if err == io.ErrUnexpectedEOF {
 		fmt.Printf("%q\n%d bytes, %v\n", text, stopped.Offset, stopped.Reason)
 	}
 	// Output:

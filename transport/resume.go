@@ -84,6 +84,8 @@ type resumingBody struct {
 	dry   int            // reconnects in a row without progress
 	whole *sum           // of all bytes; nil: no digest
 	part  *sum           // of the part at hand; nil: no digest
+	late  *lateSum       // as whole, for a digest in the trailer
+	tail  *lateSum       // as part, for a digest in the trailer
 	last  *http.Response // of the last reconnect; nil: none
 	cut   error          // how the part ended, where the reader first gets its bytes
 	err   error          // how the body ended
@@ -135,6 +137,12 @@ func (b *resumingBody) init(s sender, o download, limits resumeLimits, resp *htt
 		d = digestOf(resp.Header, "Repr-Digest")
 	}
 	b.whole = newSum(d)
+	if len(resp.Trailer) > 0 {
+		b.tail = newLateSum(resp, "Content-Digest")
+		if !b.partial {
+			b.late = newLateSum(resp, "Repr-Digest")
+		}
+	}
 }
 
 // Read reads on, over as many connections as it takes.
@@ -174,6 +182,8 @@ func (b *resumingBody) take(p []byte) int {
 	b.pos += int64(len(p))
 	b.whole.add(p)
 	b.part.add(p)
+	b.late.add(p)
+	b.tail.add(p)
 	return len(p)
 }
 
@@ -183,11 +193,11 @@ func (b *resumingBody) partEnded(err error) {
 	switch {
 	case b.err != nil:
 	case err == io.EOF && b.end == unknown:
-		b.finish()
+		b.finish(err)
 	case b.pos == b.end && (err == io.EOF || b.needless()):
-		b.finish()
-	case b.pos == b.stop && b.part.check() != nil:
-		b.err = b.part.check()
+		b.finish(err)
+	case b.pos == b.stop && b.checkPart(err) != nil:
+		b.err = b.checkPart(err)
 	case err == io.EOF:
 		b.endedBy(io.ErrUnexpectedEOF)
 	default:
@@ -214,21 +224,40 @@ func (b *resumingBody) endedBy(err error) {
 	}
 }
 
-// finish ends a body that is complete, if it is what the server announced.
-func (b *resumingBody) finish() {
-	b.err = io.EOF
-	if err := b.part.check(); err != nil {
-		b.err = err
-	}
-	if err := b.whole.check(); err != nil {
-		b.err = err
-	}
+// finish ends a body that is complete, if it is what the server announced. err is
+// how its last part ended.
+func (b *resumingBody) finish(err error) {
+	last := b.resp
 	if b.last != nil {
-		b.resp.Trailer = b.last.Trailer
+		last = b.last
 	}
+	b.err = io.EOF
+	if bad := b.checkPart(err); bad != nil {
+		b.err = bad
+	}
+	if bad := b.whole.check(); bad != nil {
+		b.err = bad
+	}
+	if err == io.EOF { // else there is no trailer
+		if bad := b.late.check(last); bad != nil {
+			b.err = bad
+		}
+	}
+	b.resp.Trailer = last.Trailer
 }
 
-// resume reconnects, and sets err where that is not to be.
+// checkPart checks the digests of a part that has ended with err.
+func (b *resumingBody) checkPart(err error) error {
+	if bad := b.part.check(); bad != nil || err != io.EOF {
+		return bad
+	}
+	if b.last != nil {
+		return b.tail.check(b.last)
+	}
+	return b.tail.check(b.resp)
+}
+
+// resume reconnects, and sets err if the body ends here.
 func (b *resumingBody) resume() {
 	cut := b.cut
 	b.cut = nil
@@ -239,7 +268,7 @@ func (b *resumingBody) resume() {
 	}
 	resp, err := b.reconnect(ctx, cut)
 	if err == nil {
-		err = b.attach(ctx, resp)
+		err = b.attach(ctx, cut, resp)
 	}
 	if err == nil {
 		return
@@ -252,6 +281,9 @@ func (b *resumingBody) resume() {
 	e := &ResumeError{Offset: b.pos, Err: cut, Cause: err}
 	b.sender.stopped(&b.download, e)
 	b.err = e
+	if b.last == nil && e.hopeless() {
+		b.err = cut
+	}
 }
 
 // detach gives the part at hand up, and returns a context for the next one
@@ -297,9 +329,16 @@ func (b *resumingBody) rest() string {
 	return r
 }
 
-// attach goes on with an answer, if it carries the rest; if not, it says why,
-// and gives the answer up.
-func (b *resumingBody) attach(ctx context.Context, resp *http.Response) error {
+// attach goes on with an answer, if it carries the rest, and ends the body, if
+// the answer proves that there is none. If neither, attach says why, and gives
+// the answer up.
+func (b *resumingBody) attach(ctx context.Context, cut error, resp *http.Response) error {
+	if b.complete(resp) {
+		discard(ctx, resp)
+		b.finish(cut)
+		b.release()
+		return nil
+	}
 	c, err := b.continuation(resp)
 	if err != nil {
 		discard(ctx, resp)
@@ -315,12 +354,18 @@ func (b *resumingBody) attach(ctx context.Context, resp *http.Response) error {
 		_ = resp.Body.Close()
 		return http.ErrBodyReadAfterClose
 	}
-	b.last, b.part, b.fresh = resp, nil, b.pos
+	b.part, b.tail, b.fresh = nil, nil, b.pos
 	b.total, b.end, b.stop = c.total, c.end, c.stop
 	if c.skip > 0 {
-		return b.skip(ctx, c.skip)
+		if err := b.skip(ctx, c.skip); err != nil {
+			return err
+		}
+		b.last = resp
+		return nil
 	}
+	b.last = resp
 	b.part = newSum(digestOf(resp.Header, "Content-Digest"))
+	b.tail = newLateSum(resp, "Content-Digest")
 	return nil
 }
 

@@ -108,6 +108,10 @@ func (b *resumingBody) continuation(resp *http.Response) (continuation, error) {
 		return unfit("it is of %s bytes instead of %d", number(r.total), b.total)
 	case b.end == unknown && r.total == unknown:
 		return unfit("it does not tell where the whole ends")
+	case b.end != unknown && r.total < b.end:
+		// What was promised never shrinks: a clean end there would hide what is
+		// missing.
+		return unfit("it is of %d bytes, and the body goes to %d", r.total, b.end-1)
 	case b.end != unknown && r.last >= b.end:
 		return unfit("it goes to %d instead of %d", r.last, b.end-1)
 	case resp.ContentLength >= 0 && resp.ContentLength != r.length():
@@ -116,6 +120,17 @@ func (b *resumingBody) continuation(resp *http.Response) (continuation, error) {
 	// A part that ends early is in order (RFC 9110 §15.3.7): the rest of the
 	// rest is asked for when it has ended.
 	return continuation{end: min(b.end, r.total), total: r.total, stop: r.last + 1}, nil
+}
+
+// complete reports whether an answer proves that nothing is missing: a 416 whose
+// total is the number of bytes that were read. A server that knew another
+// version of the representation would ignore the Range because of its If-Range
+// (RFC 9110 §13.1.5), and not answer 416. It proves nothing if an end was
+// promised, which is not reached, or if trailers were, which are lost.
+func (b *resumingBody) complete(resp *http.Response) bool {
+	total, ok := unsatisfiedTotal(resp)
+	return ok && total == b.pos && b.end == unknown &&
+		len(b.resp.Trailer) == 0 && !otherValidator(resp.Header, b.validator)
 }
 
 // repeated is continuation for an answer that carries everything again, where

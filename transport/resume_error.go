@@ -8,11 +8,16 @@ import (
 	"strings"
 )
 
-// A ResumeError is the end of a response's body whose connection was cut and
-// which could not be continued. Every byte before it is good. errors.Is and
-// errors.As see both Err and Cause; a cut that was not worth a reconnect, such
-// as one by the caller's own context, comes as the base transport's plain
-// error instead.
+// A ResumeError is the end of a response's body that was cut, and that a limit,
+// the end of the caller's context, or a later answer kept from being continued.
+// Every byte before it is good. errors.Is and errors.As see both Err and Cause.
+//
+// There is no ResumeError, but the base transport's own error as it is, if the
+// cut was not worth a reconnect, or if the first reconnect shows that the body
+// cannot be resumed: by a 200, a 4xx, an answer that is not the rest, or an error
+// that no retry helps against. So a caller may compare with
+// io.ErrUnexpectedEOF. The reason is then in the last [Event], or in the log: an
+// event with the Reason [Mismatch] has a ResumeError in its Err.
 type ResumeError struct {
 	// Offset is where the body stopped, in bytes of the representation: a new
 	// request for the rest begins there.
@@ -44,6 +49,10 @@ func (e *ResumeError) Timeout() bool { return isTimeout(e.Err) || isTimeout(e.Ca
 // Transport around this one, and policy.Do, do not start again. After a
 // [Mismatch] a new request may well make sense, from the beginning.
 func (e *ResumeError) GaveUp() bool { return e.Reason.limit() || e.Reason == Nested }
+
+// hopeless reports whether it was the server, and neither a limit nor the caller,
+// that kept the body from being continued.
+func (e *ResumeError) hopeless() bool { return !e.GaveUp() && e.Reason != Canceled }
 
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }

@@ -1,0 +1,312 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// cutAt is a body that ends after its data with an error.
+func cutAt(data string, err error) io.ReadCloser {
+	return &cutBody{[]byte(data), err, rand.New(rand.NewPCG(1, 1))}
+}
+
+// A trailerBody sets its response's trailer at its end, as net/http does.
+type trailerBody struct {
+	io.Reader
+	resp    **http.Response
+	trailer http.Header
+}
+
+func (b *trailerBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		for name, values := range b.trailer {
+			(*b.resp).Trailer[name] = values
+		}
+	}
+	return n, err
+}
+
+func (b *trailerBody) Close() error { return nil }
+
+// withTrailer is an answer whose trailer is announced and comes with its end.
+func withTrailer(req *http.Request, code int, body io.Reader, trailer http.Header, header ...string) *http.Response {
+	var resp *http.Response
+	resp = response(req, code, &trailerBody{body, &resp, trailer}, header...)
+	resp.Trailer = http.Header{}
+	for name := range trailer {
+		resp.Trailer[name] = nil
+	}
+	return resp
+}
+
+// Given an answer that promised where it ends, when a reconnect names another
+// end, then the body never ends cleanly before the promised one.
+func TestResumeKeepsThePromisedEnd(t *testing.T) {
+	truth := strings.Repeat("0123456789", 100)
+	for _, row := range []struct {
+		name   string
+		asked  string // the caller's Range; "": none
+		first  string // Content-Range of the first answer, which is cut after 100 bytes
+		length int64  // of the first answer
+		parts  []string
+		want   string
+		ok     bool
+	}{
+		{"a range without a total, and a total below its end", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-199/200"}, truth[:100], false},
+		{"the same, at the end itself", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-498/499"}, truth[:100], false},
+		{"a total that is the range's end", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-499/500"}, truth[:500], true},
+		{"a total above the range's end", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-499/1000"}, truth[:500], true},
+		{"no total at all", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-199/*", "bytes 200-499/*"}, truth[:500], true},
+		{"a total below the end, later", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-199/*", "bytes 200-299/300"}, truth[:200], false},
+		{"a total that shrinks", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-199/600", "bytes 200-499/500"}, truth[:200], false},
+		{"a length, and a total below it", "", "", 1000,
+			[]string{"bytes 100-199/200"}, truth[:100], false},
+		{"no length, and a total that shrinks", "", "", -1,
+			[]string{"bytes 100-199/1000", "bytes 200-299/300"}, truth[:200], false},
+		{"no length, and a total", "", "", -1,
+			[]string{"bytes 100-199/1000", "bytes 200-999/1000"}, truth, true},
+		{"a total, and then none", "bytes=0-499", "bytes 0-499/1000", -1,
+			[]string{"bytes 100-499/*"}, truth[:100], false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			req := getRequest(t, "http://h.test/")
+			code, header := 200, []string{`ETag: "v1"`}
+			if row.asked != "" {
+				code = 206
+				req.Header.Set("Range", row.asked)
+				header = append(header, "Content-Range: "+row.first)
+			}
+			n := 0
+			s := onceMore(func(*http.Request) (*http.Response, error) {
+				if n == len(row.parts) {
+					return nil, errors.New("no further answer")
+				}
+				r, ok := parseContentRange(row.parts[n])
+				require.True(t, ok)
+				n++
+				return response(req, 206, cutAt(truth[r.first:r.last+1], io.EOF), `ETag: "v1"`, "Content-Range: "+row.parts[n-1]), nil
+			})
+			first := response(req, code, cutAt(truth[:100], io.ErrUnexpectedEOF), header...)
+			first.ContentLength = row.length
+			got, err := io.ReadAll(resuming(s, download{req: req}, resumeLimits{resumes: 5}, first).Body)
+			assert.Equal(t, row.want, string(got))
+			if row.ok {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			}
+		})
+	}
+}
+
+// Given a body without a length that is cut, a 416 for the rest whose total is
+// the number of bytes read proves that the body is complete.
+func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
+	const text = "0123456789"
+	for _, row := range []struct {
+		name   string
+		first  []string
+		code   int
+		header []string
+		length int64
+		rng    string
+		ok     bool
+		other  bool // the end is another error than the cut
+	}{
+		{name: "bytes */10", code: 416, header: []string{"Content-Range: bytes */10"}, ok: true},
+		{name: "with the validator", code: 416, header: []string{"Content-Range: BYTES */10", `ETag: "v1"`}, ok: true},
+		{name: "with a digest that agrees", first: []string{"Repr-Digest: " + field256(text)}, code: 416, header: []string{"Content-Range: bytes */10"}, ok: true},
+		{name: "with a digest that does not", first: []string{"Repr-Digest: " + field256("x")}, code: 416, header: []string{"Content-Range: bytes */10"}, other: true},
+		{name: "under another validator", code: 416, header: []string{"Content-Range: bytes */10", `ETag: "v2"`}},
+		{name: "under a weak validator", code: 416, header: []string{"Content-Range: bytes */10", `ETag: W/"v1"`}},
+		{name: "longer", code: 416, header: []string{"Content-Range: bytes */11"}},
+		{name: "shorter", code: 416, header: []string{"Content-Range: bytes */9"}},
+		{name: "unknown total", code: 416, header: []string{"Content-Range: bytes */*"}},
+		{name: "a range", code: 416, header: []string{"Content-Range: bytes 0-9/10"}},
+		{name: "another unit", code: 416, header: []string{"Content-Range: items */10"}},
+		{name: "twice", code: 416, header: []string{"Content-Range: bytes */10", "Content-Range: bytes */10"}},
+		{name: "no total", code: 416},
+		{name: "404", code: 404, header: []string{"Content-Range: bytes */10"}},
+		{name: "an end was promised", code: 416, header: []string{"Content-Range: bytes */10"}, length: 20},
+		{name: "a range was promised", code: 416, header: []string{"Content-Range: bytes */10"}, rng: "bytes 0-19/*"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			first := func(req *http.Request) (*http.Response, error) {
+				code, header := 200, append(row.first, `ETag: "v1"`)
+				if row.rng != "" {
+					code, header = 206, append(header, "Content-Range: "+row.rng)
+				}
+				resp := response(req, code, cutAt(text, io.ErrUnexpectedEOF), header...)
+				if row.length > 0 {
+					resp.ContentLength = row.length
+				}
+				return resp, nil
+			}
+			base := script(first, status(row.code, row.header...))
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+			if row.rng != "" {
+				req.Header.Set("Range", "bytes=0-19")
+			}
+			resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, text, string(got))
+			assert.Equal(t, 2, base.sends())
+			switch {
+			case row.ok:
+				assert.NoError(t, err)
+			case row.other:
+				assert.ErrorAs(t, err, new(*IntegrityError))
+			default:
+				assert.Equal(t, io.ErrUnexpectedEOF, err)
+			}
+		})
+	}
+}
+
+// A 416 says nothing of trailers that were announced and are lost.
+func TestUnsatisfiableRestWithLostTrailers(t *testing.T) {
+	first := func(req *http.Request) (*http.Response, error) {
+		return withTrailer(req, 200, cutAt("0123456789", io.ErrUnexpectedEOF), http.Header{"X-T": nil}, `ETag: "v1"`), nil
+	}
+	resp, err := get(t, over(t, Config{Rule: quick}, script(first, status(416, "Content-Range: bytes */10"))), t.Context())
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	assert.Equal(t, io.ErrUnexpectedEOF, err)
+}
+
+// Digests in trailers that were announced are checked like those in headers.
+func TestDigestInTrailers(t *testing.T) {
+	const text = "0123456789"
+	trailer := func(name, value string) http.Header { return http.Header{name: {value}} }
+	for _, row := range []struct {
+		name          string
+		first, second http.Header // trailers; second not nil: the first answer is cut at 4
+		partial       bool        // the caller asked for the range 0-9 of 20
+		bad           bool
+	}{
+		{name: "Repr-Digest", first: trailer("Repr-Digest", field256(text))},
+		{name: "Repr-Digest, wrong", first: trailer("Repr-Digest", field256("x")), bad: true},
+		{name: "Repr-Digest, sha-512, wrong", first: trailer("Repr-Digest", field512("x")), bad: true},
+		{name: "Repr-Digest, unknown algorithm", first: trailer("Repr-Digest", "blake3=:AAAA:")},
+		{name: "Repr-Digest, broken", first: trailer("Repr-Digest", "sha-256=AAAA")},
+		{name: "Repr-Digest, announced only", first: http.Header{"Repr-Digest": nil}},
+		{name: "Content-Digest", first: trailer("Content-Digest", field512(text))},
+		{name: "Content-Digest, wrong", first: trailer("Content-Digest", field256("x")), bad: true},
+		{name: "of the whole, with the rest", first: trailer("Repr-Digest", ""), second: trailer("Repr-Digest", field256(text))},
+		{name: "of the whole, with the rest, wrong", first: trailer("Repr-Digest", ""), second: trailer("Repr-Digest", field256(text[4:])), bad: true},
+		{name: "of the rest", first: trailer("Content-Digest", ""), second: trailer("Content-Digest", field256(text[4:]))},
+		{name: "of the rest, wrong", first: http.Header{}, second: trailer("Content-Digest", field256(text)), bad: true},
+		{name: "of the whole, of which a range was asked", first: trailer("Repr-Digest", field256("x")), partial: true},
+		{name: "of a range", first: trailer("Content-Digest", field256("x")), partial: true, bad: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			answers := []answer{func(req *http.Request) (*http.Response, error) {
+				body, code, header := io.Reader(strings.NewReader(text)), 200, []string{`ETag: "v1"`}
+				if row.second != nil {
+					body = cutAt(text[:4], io.ErrUnexpectedEOF)
+				}
+				if row.partial {
+					code, header = 206, append(header, "Content-Range: bytes 0-9/20")
+				}
+				return withTrailer(req, code, body, row.first, header...), nil
+			}, func(req *http.Request) (*http.Response, error) {
+				return withTrailer(req, 206, strings.NewReader(text[4:]), row.second, `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
+			}}
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+			if row.partial {
+				req.Header.Set("Range", "bytes=0-9")
+			}
+			resp, err := over(t, Config{Rule: quick}, script(answers...)).RoundTrip(req)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, text, string(got))
+			if row.bad {
+				assert.ErrorAs(t, err, new(*IntegrityError))
+			} else {
+				assert.NoError(t, err)
+			}
+		})
+	}
+}
+
+// Callers compare with ==: given a body whose first reconnect shows that nothing
+// can be resumed, then its end is the base transport's own error, and the reason
+// is in the event.
+func TestNotResumedEndsWithTheBareError(t *testing.T) {
+	for name, next := range map[string]answer{
+		"200":               status(200, `ETag: "v1"`),
+		"404":               status(404),
+		"416":               status(416),
+		"another validator": status(206, `ETag: "v2"`, "Content-Range: bytes 4-9/10"),
+		"another start":     status(206, `ETag: "v1"`, "Content-Range: bytes 5-9/10"),
+		"an error that no retry would help against": fails(errors.New("bad request")),
+		"503, and then 404":                         nil,
+	} {
+		for _, size := range []int{4, minProgress} {
+			t.Run(name, func(t *testing.T) {
+				first := func(req *http.Request) (*http.Response, error) {
+					resp := response(req, 200, cutAt(strings.Repeat("x", size), io.ErrUnexpectedEOF), `ETag: "v1"`)
+					resp.ContentLength = 1 << 20
+					return resp, nil
+				}
+				base := script(first, next)
+				if next == nil {
+					base = script(first, status(503), status(404))
+				}
+				seen := &events{}
+				resp, err := get(t, over(t, Config{Rule: quick}, base), seen.on(t.Context()))
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				assert.Len(t, got, size)
+				assert.True(t, err == io.ErrUnexpectedEOF, "%T: %v", err, err)
+				_, again := resp.Body.Read(make([]byte, 1))
+				assert.True(t, again == io.ErrUnexpectedEOF)
+				last := seen.all[len(seen.all)-1]
+				assert.Contains(t, []Reason{Mismatch, Final}, last.Reason)
+				assert.EqualValues(t, size, last.Offset)
+				assert.Error(t, last.Err)
+				var e *ResumeError
+				if last.Reason == Mismatch && assert.ErrorAs(t, last.Err, &e) {
+					assert.Error(t, e.Cause)
+				}
+			})
+		}
+	}
+}
+
+// Given a body that was continued once and cannot be continued again, then its
+// end tells where it stopped and why.
+func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
+	first := func(req *http.Request) (*http.Response, error) {
+		return response(req, 200, cutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+	}
+	second := func(req *http.Request) (*http.Response, error) {
+		return response(req, 206, cutAt("45", io.ErrUnexpectedEOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
+	}
+	resp, err := get(t, over(t, Config{Rule: quick}, script(first, second, status(404))), t.Context())
+	require.NoError(t, err)
+	var got bytes.Buffer
+	_, err = got.ReadFrom(resp.Body)
+	assert.Equal(t, "012345", got.String())
+	var e *ResumeError
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, Mismatch, e.Reason)
+	assert.EqualValues(t, 6, e.Offset)
+}
