@@ -96,7 +96,14 @@ func (m GateMode) String() string { return nameOf("GateMode", int(m), gateModeNa
 // send to the end of the answer's body: circuit breaker, bulkhead and slow
 // start in one. It grows only while it is used up, so in health it stays near
 // the real concurrency; when the host fails wholesale it closes, and one probe
-// at a time looks whether the host is back. The zero Gate inherits.
+// at a time looks whether the host is back. A probe without an answer makes room
+// for the next one after 10 s. The zero Gate inherits.
+//
+// A failure counts until its headers or its error arrive. A success counts until
+// its body has ended or is closed, or the request's context has ended. A body
+// that nobody reads from for a minute, because its caller has forgotten it,
+// counts no longer. A request without an answer counts until it ends, so set
+// AttemptTimeout together with a gate.
 type Gate struct {
 	// Mode turns the gate on. Default, where another field is set, GateWait.
 	Mode GateMode

@@ -31,9 +31,21 @@ func (x *exchange) admit() *Error {
 		}
 		// The server asked for a wait, or for the first time said what is left of
 		// a quota, while this request waited for its turn.
-		x.flight.giveBack()
-		x.flight = nil
+		x.giveBack()
 	}
+}
+
+// giveBack gives back a place at the gate that no leg has taken over.
+func (x *exchange) giveBack() {
+	x.flight.giveBack()
+	x.flight = nil
+}
+
+// board hands the place at the gate over to a leg.
+func (x *exchange) board() *flight {
+	f := x.flight
+	x.flight = nil
+	return f
 }
 
 // admitByServer waits for what the server asked for: the end of a hold of the
@@ -67,7 +79,7 @@ func (x *exchange) admitByRule() (waited bool, err *Error) {
 			err = x.hopeless()
 		}
 		if err != nil {
-			x.flight = nil
+			x.giveBack()
 		}
 	case x.rule.rate:
 		more, err = x.admitByRate()
@@ -85,7 +97,7 @@ func (x *exchange) hopeless() *Error {
 	if !ok || due.Before(until) {
 		return nil
 	}
-	x.flight.giveBack()
+	x.giveBack()
 	return x.refuseUntil(Deadline, ErrOverDeadline, due)
 }
 
@@ -118,8 +130,8 @@ func (x *exchange) admitByRate() (waited bool, err *Error) {
 		return waited, err
 	}
 	now := time.Now()
-	if err := x.tooLate(now, now.Add(p.wait)); err != nil {
-		return true, err
+	if turn, reason, late := x.tooLate(now, now.Add(p.wait)); late != nil {
+		return true, x.refuseUntil(reason, late, turn)
 	}
 	if err := x.sleep(p.wait); err != nil {
 		return true, x.refuse(Canceled, err)
@@ -201,9 +213,17 @@ func (p gatePlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) 
 }
 func (p gatePlace) leave(w *host.Waiter) { p.f.gate.Leave(w) }
 
-// stand waits in the line of one machine until it lets the request go.
+// stand waits in the line of one machine until it lets the request go. A request
+// leaves the line before anybody is told of its refusal, and also if the caller's
+// context or a Trace panics: a waiter that nobody drives would stop those behind
+// it.
 func (x *exchange) stand(p place) (waited bool, err *Error) {
 	var w *host.Waiter // made only for a request that has to wait
+	defer func() {
+		if w != nil {
+			p.leave(w)
+		}
+	}()
 	for {
 		now := x.t.now()
 		a, mayWait := p.enter(now, w)
@@ -217,9 +237,9 @@ func (x *exchange) stand(p place) (waited bool, err *Error) {
 			p.leave(w)
 			return true, x.refuse(GateFull, ErrGateFull)
 		}
-		if err := x.tooLate(x.t.epoch.Add(now), x.t.epoch.Add(a.Until)); err != nil {
+		if turn, reason, late := x.tooLate(x.t.epoch.Add(now), x.t.epoch.Add(a.Until)); late != nil {
 			p.leave(w)
-			return true, err
+			return true, x.refuseUntil(reason, late, turn)
 		}
 		if w == nil {
 			w = host.NewWaiter()
@@ -241,20 +261,21 @@ func (x *exchange) patience() time.Duration {
 	return time.Until(x.start.Add(x.rule.rule.Elapsed)) + 1
 }
 
-// tooLate returns the refusal of a request whose turn comes after the caller's
-// deadline, or whose retry would start later than the rule allows. A turn that
-// is not known is one now.
-func (x *exchange) tooLate(now, turn time.Time) *Error {
+// tooLate returns when a request's turn comes, and why it is refused: its turn
+// comes after the caller's deadline, or it is a retry that would start later
+// than the rule allows. Without an error it is not too late. A turn that is not
+// known is now.
+func (x *exchange) tooLate(now, turn time.Time) (time.Time, Reason, error) {
 	if until, ok := x.ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
-		return x.refuseUntil(Deadline, ErrOverDeadline, turn)
+		return turn, Deadline, ErrOverDeadline
 	}
 	if turn.Before(now) {
 		turn = now
 	}
 	if limit := x.rule.rule.Elapsed; x.sent > 0 && limit > 0 && turn.Sub(x.start) > limit {
-		return x.refuseUntil(Elapsed, errOverElapsed, turn)
+		return turn, Elapsed, errOverElapsed
 	}
-	return nil
+	return turn, 0, nil
 }
 
 // scope returns the number of the request's scope, computed once and only when

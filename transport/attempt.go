@@ -50,7 +50,7 @@ func (x *exchange) leg(body io.ReadCloser) leg {
 	inside := x.options != nil && x.options.attempt > 0
 	return leg{
 		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.ctx,
-		number: x.sent, body: body, flight: x.flight, inside: inside,
+		number: x.sent, body: body, flight: x.board(), inside: inside,
 	}
 }
 
@@ -61,11 +61,23 @@ func (l *leg) send() (resp *http.Response, err error) {
 		defer func() { l.flight.landed(l.ctx, l.req, resp, err) }() // also when the base panics
 		return checkAnswer(l.base.RoundTrip(l.req))
 	}
-	ctx, timer := l.ctx, (*attemptTimer)(nil)
-	if timed(l.rule) {
+	return l.sendCopy(l.prepare())
+}
+
+// prepare makes the copy that is sent, and its timer, if the attempt is timed or
+// runs beside another one. If that panics, the leg's place is given back: nobody
+// else has it.
+func (l *leg) prepare() (req *http.Request, timer *attemptTimer) {
+	defer func() {
+		if req == nil {
+			l.flight.giveBack()
+		}
+	}()
+	ctx := l.ctx
+	if l.beside || timed(l.rule) {
 		ctx, timer = startAttempt(ctx, l.rule, upgrades(l.req))
 	}
-	return l.sendCopy(l.copy(ctx), timer)
+	return l.copy(ctx), timer
 }
 
 // sendCopy sends a copy of the request.

@@ -14,14 +14,23 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A flight is an attempt's place at the gate, from its send to the end of the
-// answer's body. A nil flight is one without a gate.
+// A flight is an attempt's place at the gate. A nil flight is one without a
+// gate.
+//
+// A place has one owner at a time, and each owner gives it up in a deferred
+// call. The exchange owns it from the gate's answer until a leg takes it over;
+// the leg owns it until the answer; then it belongs to the answer's body. An
+// error, a failed answer, an answer without a body and a connection that is
+// handed over end the place at once. The body of a success keeps it until it
+// has ended, is closed, or the request's context has ended. A body of which
+// nothing is read for a minute keeps it no longer (see [host.Gate.Rest]).
 type flight struct {
 	t    *Transport
 	gate *host.Gate
 	pass host.Pass // guarded by the gate's lock
 
-	due time.Duration // when an answer is to be expected, as the gate let it go
+	due  time.Duration // when an answer is to be expected, as the gate let it go
+	stop func() bool   // the place no longer ends with the context; nil: it does not
 }
 
 // done ends the place; only the first call counts.
@@ -38,44 +47,79 @@ func (f *flight) giveBack() {
 	}
 }
 
-// landed tells the gate what became of the attempt, and ties the place to the
-// answer's body. An answer without a body, an error and a connection that is
-// handed over end it at once, and so does a base transport that panics. The
-// result comes first: of a place that has ended the gate takes none.
+// landed tells the gate what became of the attempt, and ends the place unless
+// the answer's body keeps it. Without an answer and an error the base transport
+// has panicked or ended its goroutine. The result comes first, because the gate
+// takes none of a place that has ended.
 func (f *flight) landed(ctx context.Context, req *http.Request, resp *http.Response, err error) {
 	if f == nil {
 		return
 	}
-	if resp != nil || err != nil {
-		f.gate.Result(f.t.now(), &f.pass, resultOf(ctx, resp, err))
+	kept := false
+	defer func() { // also when an error of the base's own type panics
+		if !kept {
+			f.done()
+		}
+	}()
+	if resp == nil && err == nil {
+		return
 	}
-	switch {
-	case resp == nil || resp.Body == nil || resp.Body == http.NoBody || handsOver(req, resp):
-		f.done()
-	default:
-		resp.Body = &endingBody{ReadCloser: resp.Body, end: f.done}
+	result := resultOf(ctx, resp, err)
+	f.gate.Result(f.t.now(), &f.pass, result)
+	if result != host.Success || !streams(req, resp) {
+		return
 	}
+	if ctx.Done() != nil {
+		f.stop = context.AfterFunc(ctx, f.done)
+	}
+	resp.Body = &endingBody{ReadCloser: resp.Body, flight: f}
+	kept = true
 }
 
-// endingBody calls end when the body has ended or is closed, more than once if
-// need be.
+// streams reports whether an answer has a body that its host may have to work
+// on for long. A failed answer has none: it is an error page, and a caller that
+// forgets to close it must not keep the host's places.
+func streams(req *http.Request, resp *http.Response) bool {
+	return resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode < 500 && !handsOver(req, resp)
+}
+
+// ended ends the place together with its body.
+func (f *flight) ended() {
+	if f.stop != nil {
+		f.stop()
+	}
+	f.done()
+}
+
+// endingBody ends its place when the body has ended or is closed, and tells the
+// gate when it is being read. Read belongs to one goroutine; Close may come from
+// another one during a Read.
 type endingBody struct {
 	io.ReadCloser
-	end func()
+	flight *flight
 }
 
-func (b *endingBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.end()
-	}
+func (b *endingBody) Read(p []byte) (n int, err error) {
+	f, returned := b.flight, false
+	f.gate.Read(&f.pass)
+	defer func() {
+		if !returned || err != nil { // a body that panics has no more to give
+			f.ended()
+		} else {
+			f.gate.Rest(f.t.now(), &f.pass)
+		}
+	}()
+	n, err = b.ReadCloser.Read(p)
+	returned = true
 	return n, err
 }
 
+// Close ends the place when the body is closed. A body whose Close hangs counts
+// as one that nobody reads.
 func (b *endingBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.end()
-	return err
+	b.flight.gate.Rest(b.flight.t.now(), &b.flight.pass)
+	defer b.flight.ended()
+	return b.ReadCloser.Close()
 }
 
 // resultOf says what an outcome tells about the host as a whole.

@@ -49,10 +49,8 @@ const (
 // does not touch the winner, whose context ends with its body.
 func (l leg) start(done chan<- *runner) *runner {
 	l.beside = true
-	r := &runner{leg: l}
-	ctx, timer := startAttempt(l.ctx, l.rule, upgrades(l.req))
-	r.timer = timer
-	req := l.copy(ctx) // now: the caller may change its request as soon as it has an answer
+	req, timer := l.prepare() // now: the caller may change its request as soon as it has an answer
+	r := &runner{leg: l, timer: timer}
 	go func() {
 		returned := false
 		defer func() {
@@ -132,7 +130,7 @@ func (x *exchange) race() (*http.Response, error) {
 		came = x.pick(&r, came)
 	}
 	r.winner = came
-	x.flight, x.number = came.flight, came.number
+	x.number = came.number
 	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == host.Success {
 		// The first send's time, or what it had taken when the second won:
 		// without those each hedge would make the next come sooner. A failure
@@ -184,7 +182,6 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 	if x.ctx.Err() != nil {
 		return l, false
 	}
-	first := x.flight
 	// The budget first: it can be given back exactly, a token of the rate or a
 	// slot of the server's quota cannot.
 	if !x.reserve() {
@@ -193,8 +190,7 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 	defer func() { // also when GetBody panics
 		if !ok {
 			x.refund()
-			x.flight.giveBack()
-			x.flight = first
+			x.giveBack()
 		}
 	}()
 	if !x.admitHedge() || x.payload.rewind(x.ctx) != Retry {
@@ -206,7 +202,6 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 // admitHedge asks the rule's limits without taking a place in any line.
 func (x *exchange) admitHedge() bool {
 	m, now := x.state.Machines(), x.t.now()
-	x.flight = nil
 	if x.rule.rule.Cooldown == policy.On && !x.state.Quiet() && m.Cooldown.Enter(now, x.scope(), nil).Verb != host.Go {
 		return false
 	}

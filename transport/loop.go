@@ -91,7 +91,7 @@ type exchange struct {
 	offset   int64         // from here
 	reserved *host.Charge  // what the budget gave for a retry that is not sent yet
 
-	flight    *flight       // the attempt's place at the gate, nil without one
+	flight    *flight       // a place at the gate that no leg has taken over yet; nil: none
 	unpaced   bool          // no quota was known when the pacing was asked
 	entered   time.Duration // when the cooldown let the attempt go, 0 where nothing was held
 	sentAt    time.Time     // when it was sent; read only where the rule limits something
@@ -178,6 +178,7 @@ func (x *exchange) begin() {
 // end closes what no attempt took over.
 func (x *exchange) end() {
 	x.refund()
+	x.giveBack()
 	if x.sent == 0 && x.payload.source == nil && x.payload.next == nil {
 		closeBody(x.req)
 	}

@@ -33,9 +33,11 @@ type HostState struct {
 	HeldScopes int       `json:"held_scopes"`
 	HeldUntil  time.Time `json:"held_until,omitzero"`
 	// Gate is the gate's limit, 0 without a gate; Flying how many sends have a
-	// place in flight, which lasts until the answer's body has been read or
-	// closed; Waiting how many wait for one. Closed means that one
-	// probe at a time looks whether the host is back.
+	// place in flight; Waiting how many wait for one. A failed send ends with
+	// its headers or error, a success when its body has been read or closed, or
+	// the request's context has ended. A body that nobody reads is in Flying for
+	// as long, although after a minute it no longer counts against the limit.
+	// Closed means that one probe at a time looks whether the host is back.
 	Gate    int  `json:"gate"`
 	Flying  int  `json:"flying"`
 	Waiting int  `json:"waiting"`

@@ -62,6 +62,22 @@ const (
 	soonestPlace = 200 * time.Millisecond
 	latestPlace  = time.Second
 
+	// probeTime is how long a probe may be under way without an answer before
+	// the next one may go. A probe that hangs for ever must not keep the gate
+	// shut. It still opens the gate if it succeeds after that: a host that takes
+	// longer than this for an answer comes back, too.
+	probeTime = 10 * time.Second
+
+	// bodyTime is for how long a body that nobody reads keeps its place.
+	bodyTime = time.Minute
+
+	// An estimate of how long an answer takes falls at once to what the fastest
+	// one took, and rises with each slower one by one in so many of itself, or by
+	// quickStep if that is more. It is there to refuse a request that cannot
+	// succeed any more, so it has to be true of the fast answers among slow ones.
+	quickShare = 8
+	quickStep  = 10 * time.Millisecond
+
 	// useWindow is the time over which a limit that nobody uses up goes back.
 	useWindow = 10 * time.Second
 )
@@ -113,10 +129,15 @@ const (
 //   - Wholesale means at least 10 failures in a row, for 20 times as long as
 //     successes usually are apart, and for a second unless they are 100. A bad
 //     route among good ones has successes in between.
+//   - While the gate is closed, a probe that has no answer after 10 s makes
+//     room for another one. It opens the gate if it succeeds later.
 //   - A request that was Lost and has seen no success since its first round
 //     trip keeps its place until a success shows that the server works off its
-//     queue, or the gate closes. Giving the places away would send a frozen
-//     server one flight per timeout.
+//     queue, or the gate closes. Giving all places away at once would send a
+//     frozen server one flight per timeout, so they come back one by one, the
+//     next after 0.2 s to 1 s, whether or not anybody asks.
+//   - An answer whose body nobody has read from for a minute no longer counts:
+//     the caller may have forgotten to close it.
 //
 // Those who wait pass in the order in which they came. The zero Gate is ready.
 // All methods are safe for concurrent use.
@@ -132,20 +153,24 @@ type Gate struct {
 	// A cut begins a new epoch. Requests of older ones are no longer counted,
 	// or a few streams left over from before could keep the probes out.
 	epoch    uint32
+	shut     uint32        // the epoch that the last cut began; a success that was sent since opens the gate
 	inFlight int           // of this epoch
 	answered int           // in flight, and their body is being read
+	idle     idleList      // of these, those that nobody reads at the moment
 	full     bool          // the limit is used up: reached, and every place since taken again
 	lost     int           // places that are kept for requests that were Lost
 	lostAt   time.Duration // when the last of them was
 	old      int           // in flight from older epochs, for the snapshot only
+	told     time.Duration // when the first in line asks again
 
 	closed  bool
-	probe   time.Duration // while closed, no probe before this time
+	probe   time.Duration // while closed: no probe before this time, and with one under way, no other
 	run     int           // failures since the last success
 	since   time.Duration // when the run began
 	success time.Duration // the last one
 	gap     time.Duration // from one success to the next, smoothed
 	trip    time.Duration // from a send to its success, smoothed
+	quick   time.Duration // the same for the fastest, as far as is known
 
 	peak   int           // the most in flight in this window
 	window time.Duration // when it began
@@ -159,6 +184,11 @@ type Pass struct {
 	epoch    uint32
 	held     bool
 	answered bool
+
+	// While the body is not being read, the pass is in the gate's list.
+	idle       bool
+	rest       time.Duration // since when
+	prev, next *Pass
 }
 
 // A GateState is a snapshot of a gate.
@@ -193,6 +223,9 @@ func (g *Gate) Return(now time.Duration, p *Pass, w *Waiter) {
 	g.mu.Lock()
 	var next *Waiter
 	if p.held {
+		if g.closed && p.epoch == g.epoch {
+			g.probe = now // for another one
+		}
 		g.release(p)
 		g.full = false
 		if w != nil {
@@ -239,6 +272,29 @@ func (g *Gate) Done(now time.Duration, p *Pass) {
 	next.wake()
 }
 
+// Read says that the body of a request's answer is being read, so that its
+// place counts for however long that takes.
+func (g *Gate) Read(p *Pass) {
+	g.mu.Lock()
+	g.idle.remove(p)
+	g.mu.Unlock()
+}
+
+// Rest says that the body is not being read any more, from now on until the next
+// Read or Done. If that takes longer than a minute, the place no longer counts.
+func (g *Gate) Rest(now time.Duration, p *Pass) {
+	g.mu.Lock()
+	var next *Waiter
+	if p.held && p.answered && p.epoch == g.epoch {
+		g.idle.push(p, now)
+		if g.told > after(now, bodyTime) {
+			next = g.line.first // knows of no such time yet
+		}
+	}
+	g.mu.Unlock()
+	next.wake()
+}
+
 // Tell wakes the first in line, after a change in what it waits for elsewhere.
 func (g *Gate) Tell() {
 	g.mu.Lock()
@@ -270,7 +326,8 @@ func (g *Gate) State() GateState {
 // enter answers w and returns who has to be woken; g.mu is held.
 func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
 	g.configure(now, c)
-	if before := g.limit; g.review(now) > before {
+	gave, before := g.settle(now), g.limit
+	if g.review(now) > before || gave {
 		next = g.line.first // knows of no room yet
 	}
 	if g.wholesale(now) {
@@ -283,7 +340,10 @@ func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Ans
 		g.peak = max(g.peak, g.inFlight)
 		g.full = g.full || g.inFlight+g.lost >= g.limit
 		*p = Pass{sent: now, epoch: g.epoch, held: true}
-		return Answer{Until: after(now, g.trip)}, g.head()
+		if g.closed {
+			g.probe = after(now, probeTime)
+		}
+		return Answer{Until: after(now, g.quick)}, g.head()
 	}
 	if w != nil {
 		g.line.join(w)
@@ -299,6 +359,7 @@ func (g *Gate) wait(w *Waiter) Answer {
 	}
 	if g.line.turn(w) {
 		a.Ask = g.nextChange()
+		g.told = a.Ask
 	}
 	return a
 }
@@ -307,14 +368,14 @@ func (g *Gate) wait(w *Waiter) Answer {
 // until then; g.mu is held.
 func (g *Gate) nextChange() time.Duration {
 	if g.closed {
-		if g.inFlight == 0 {
-			return g.probe
-		}
-		return Never // the probe's end wakes
+		return g.probe // or the end of the one under way, which wakes
 	}
 	at := Never
 	if g.lost > 0 {
 		at = g.nextPlace()
+	}
+	if p := g.idle.first; p != nil {
+		at = min(at, after(p.rest, bodyTime))
 	}
 	if g.limit < g.conf.Start {
 		at = min(at, after(g.window, useWindow))
@@ -325,15 +386,51 @@ func (g *Gate) nextChange() time.Duration {
 	return at
 }
 
+// settle gives back the places whose time is over, and reports whether there were
+// any; g.mu is held. It depends on the time alone, not on how often somebody asks.
+func (g *Gate) settle(now time.Duration) (gave bool) {
+	for p := g.idle.first; p != nil && now >= after(p.rest, bodyTime); p = g.idle.first {
+		g.retire(p)
+		gave = true
+	}
+	if every := g.placeTime(); g.lost > 0 && now >= after(g.lostAt, every) {
+		n := (now - g.lostAt) / every
+		g.lost = max(0, g.lost-int(min(n, math.MaxInt32)))
+		g.lostAt += n * every
+		gave = true
+	}
+	if g.closed && g.inFlight > 0 && now >= g.probe {
+		g.renew() // the probe hangs
+		gave = true
+	}
+	return gave
+}
+
+// retire makes a request in flight one of an older epoch, so that its place no
+// longer counts; g.mu is held.
+func (g *Gate) retire(p *Pass) {
+	g.idle.remove(p)
+	g.inFlight--
+	g.answered--
+	g.old++
+	p.epoch = g.epoch - 1
+}
+
+// renew begins an epoch: nothing that is in flight counts any more; g.mu is held.
+func (g *Gate) renew() {
+	for g.idle.first != nil {
+		g.idle.remove(g.idle.first)
+	}
+	g.epoch++
+	g.old += g.inFlight
+	g.inFlight, g.answered = 0, 0
+}
+
 // admits reports whether one more may go, and makes room where streams take up
 // the whole limit; g.mu is held.
 func (g *Gate) admits(now time.Duration) bool {
 	if g.closed {
 		return g.inFlight == 0 && now >= g.probe
-	}
-	if g.lost > 0 && now >= g.nextPlace() {
-		g.lost--
-		g.lostAt = now
 	}
 	if g.inFlight+g.lost < g.limit {
 		return true
@@ -351,8 +448,11 @@ func (g *Gate) admits(now time.Duration) bool {
 func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == g.answered }
 
 // nextPlace returns when a place that is kept for a lost request is given away.
-func (g *Gate) nextPlace() time.Duration {
-	return after(g.lostAt, min(max(g.gap/placesPerGap, soonestPlace), latestPlace))
+func (g *Gate) nextPlace() time.Duration { return after(g.lostAt, g.placeTime()) }
+
+// placeTime returns how long it takes from one of these places to the next.
+func (g *Gate) placeTime() time.Duration {
+	return min(max(g.gap/placesPerGap, soonestPlace), latestPlace)
 }
 
 // head returns the first in line where there is something for it to hear: room,
@@ -368,20 +468,29 @@ func (g *Gate) head() *Waiter {
 
 // succeed takes note of a success; g.mu is held.
 func (g *Gate) succeed(now time.Duration, p *Pass) {
+	took := max(0, now-p.sent)
 	g.gap += (min(max(0, now-g.success), longestGap) - g.gap) / 8
-	g.trip += (max(0, now-p.sent) - g.trip) / 8
+	g.trip += (took - g.trip) / 8
+	g.quick = min(took, g.quick+max(g.quick/quickShare, quickStep))
 	g.success, g.run, g.lost = now, 0, 0
-	if p.epoch != g.epoch {
+	switch {
+	case int32(p.epoch-g.shut) < 0 && g.inFlight == 0:
 		// Sent before the cut: the server answers again, but that is no reason
 		// to send it more than the next probe.
 		g.probe = min(g.probe, now)
 		return
+	case int32(p.epoch-g.shut) < 0:
+		return
+	}
+	g.closed = false
+	if p.epoch != g.epoch {
+		return // a probe that took long
 	}
 	if !p.answered {
 		p.answered = true
 		g.answered++
+		g.idle.push(p, now)
 	}
-	g.closed = false
 	if g.full {
 		g.grow()
 	}
@@ -446,15 +555,16 @@ func (g *Gate) outage() time.Duration {
 func (g *Gate) close(now time.Duration) {
 	g.threshold = max(g.limit/2, 2)
 	g.limit = 1
-	g.epoch++
-	g.old += g.inFlight
-	g.inFlight, g.answered, g.lost, g.grown, g.run = 0, 0, 0, 0, 0
+	g.renew()
+	g.shut = g.epoch
+	g.lost, g.grown, g.run = 0, 0, 0
 	g.closed, g.cut, g.full = true, true, false
 	g.probe = after(now, probeGap)
 }
 
 // release takes p out of what is in flight; g.mu is held.
 func (g *Gate) release(p *Pass) {
+	g.idle.remove(p)
 	switch {
 	case p.epoch != g.epoch:
 		g.old--
@@ -501,4 +611,38 @@ func (g *Gate) review(now time.Duration) (limit int) {
 	}
 	g.peak, g.window, g.cut = g.inFlight, now, g.closed
 	return g.limit
+}
+
+// An idleList holds the passes of the present epoch whose bodies nobody reads, in
+// the order in which they were put down. The gate's lock guards it.
+type idleList struct{ first, last *Pass }
+
+// push puts p at the end.
+func (l *idleList) push(p *Pass, now time.Duration) {
+	l.remove(p)
+	p.idle, p.rest, p.prev = true, now, l.last
+	if l.last != nil {
+		l.last.next = p
+	} else {
+		l.first = p
+	}
+	l.last = p
+}
+
+// remove takes p out, if it is in the list.
+func (l *idleList) remove(p *Pass) {
+	if !p.idle {
+		return
+	}
+	if p.prev != nil {
+		p.prev.next = p.next
+	} else {
+		l.first = p.next
+	}
+	if p.next != nil {
+		p.next.prev = p.prev
+	} else {
+		l.last = p.prev
+	}
+	p.idle, p.prev, p.next = false, nil, nil
 }

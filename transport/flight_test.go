@@ -1,0 +1,487 @@
+package transport
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// free fails unless the host of http://h.test takes n requests at once, each of
+// which goes within a second and has its answer.
+func free(t *testing.T, tr *Transport, n int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/free", nil).WithContext(ctx))
+			if assert.NoError(t, err) {
+				assert.Equal(t, 200, resp.StatusCode)
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestForgottenBodies do not keep their places for ever: a failure has none from
+// its headers on, the context's end gives one back, and so does time.
+func TestForgottenBodies(t *testing.T) {
+	rows := map[string]struct {
+		answer answer
+		ends   bool // the context of each request
+		read   int  // bytes
+		after  time.Duration
+	}{
+		"429":                                {answer: status(429)},
+		"408":                                {answer: status(408)},
+		"500":                                {answer: status(500)},
+		"501":                                {answer: status(501)},
+		"503":                                {answer: status(503, "Retry-After: 100000")},
+		"200, its context has ended":         {answer: status(200), ends: true},
+		"200, read a little, context ended":  {answer: status(200), ends: true, read: 1},
+		"404, its context has ended":         {answer: status(404), ends: true},
+		"200, nobody ever reads it":          {answer: status(200), after: time.Minute},
+		"200, nobody reads it to its end":    {answer: status(200), read: 1, after: time.Minute},
+		"404, nobody ever reads it":          {answer: status(404), after: time.Minute},
+		"200, its Read panics":               {answer: broken(func() { panic("body") }), read: 1},
+		"200, its Read ends its goroutine":   {answer: broken(runtime.Goexit), read: 1},
+		"200, its Close hangs":               {answer: stuck, read: -1, after: time.Minute},
+		"200, its Close panics in goroutine": {answer: broken(func() { panic("body") }), read: -1},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				const places = 10
+				tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+					if req.URL.Path == "/free" {
+						return status(200)(req)
+					}
+					return row.answer(req)
+				}), Rule: policy.Rule{Gate: policy.Gate{Start: places, Max: places}, Attempts: 1, Cooldown: policy.Off}})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var kept []*http.Response // nobody closes them, but they are not garbage either
+				for range places {
+					resp, err := get(t, tr, ctx)
+					require.NoError(t, err)
+					kept = append(kept, resp)
+					use(resp, row.read)
+				}
+				synctest.Wait()
+				if row.ends {
+					cancel()
+					synctest.Wait()
+				}
+				if row.after > 0 {
+					at, short := context.WithTimeout(t.Context(), row.after-time.Second)
+					defer short()
+					_, err := get(t, tr, at)
+					assert.ErrorIs(t, err, context.DeadlineExceeded, "a place that may be in use is kept for a while")
+				} else {
+					assert.Zero(t, stateOf(t, tr).Flying)
+				}
+				time.Sleep(2 * time.Second)
+				free(t, tr, places)
+				runtime.KeepAlive(kept)
+				time.Sleep(2 * time.Hour) // what hangs ends
+			})
+		})
+	}
+}
+
+// use reads n bytes of a body, or closes it if n is negative, in a goroutine of
+// its own, as a caller does that does not survive it.
+func use(resp *http.Response, n int) {
+	go func() {
+		defer func() { _ = recover() }()
+		if n < 0 {
+			_ = resp.Body.Close()
+		} else if n > 0 {
+			_, _ = resp.Body.Read(make([]byte, n))
+		}
+	}()
+}
+
+// broken answers with a body whose methods do something bad.
+func broken(what func()) answer {
+	return func(req *http.Request) (*http.Response, error) {
+		return response(req, 200, rudeBody(what)), nil
+	}
+}
+
+func stuck(req *http.Request) (*http.Response, error) {
+	return response(req, 200, rudeBody(func() { time.Sleep(time.Hour) })), nil
+}
+
+type rudeBody func()
+
+func (b rudeBody) Read([]byte) (int, error) { b(); return 0, io.EOF }
+func (b rudeBody) Close() error             { b(); return nil }
+
+// TestSlowStreamKeepsItsPlace: a body counts for as long as somebody reads it,
+// however long the server takes for the next bytes.
+func TestSlowStreamKeepsItsPlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+			r, w := io.Pipe()
+			go func() {
+				for range 3 {
+					time.Sleep(10 * time.Minute)
+					_, _ = w.Write([]byte("x"))
+				}
+				_ = w.Close()
+			}()
+			return response(req, 200, r), nil
+		}), Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
+		time.Sleep(29 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		_, err = get(t, tr, ctx)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		next, err := get(t, tr, t.Context()) // waits for the stream's end
+		require.NoError(t, err)
+		assert.Zero(t, stateOf(t, tr).Waiting)
+		_ = next.Body.Close()
+		time.Sleep(time.Hour)
+	})
+}
+
+// TestForgottenFailureOfAProbe: the host is back, and it does not matter that
+// nobody closed the answer to the last probe.
+func TestForgottenFailureOfAProbe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var up atomic.Bool
+		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+			if up.Load() {
+				return status(200)(req)
+			}
+			return status(500)(req)
+		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
+		for range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, _ = get(t, tr, ctx) // and never close it
+			defer cancel()
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.True(t, stateOf(t, tr).Closed)
+		up.Store(true)
+		time.Sleep(time.Hour)
+		free(t, tr, 1)
+		free(t, tr, 2)
+		assert.False(t, stateOf(t, tr).Closed)
+	})
+}
+
+// TestHungProbe: a probe without a deadline that never ends does not keep the
+// gate shut, and neither do several of them.
+func TestHungProbe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var mode atomic.Int32 // 0 down, 1 hanging, 2 up
+		var hung atomic.Int32
+		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+			switch mode.Load() {
+			case 0:
+				return nil, syscall.ECONNREFUSED
+			case 1:
+				hung.Add(1)
+				return nil, pause(req, 1000*time.Hour)
+			}
+			return status(200)(req)
+		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
+		for i := 0; i == 0 || !stateOf(t, tr).Closed; i++ {
+			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
+			time.Sleep(10 * time.Millisecond)
+		}
+		mode.Store(1)
+		forever, release := context.WithCancel(t.Context())
+		for range 50 {
+			go func() { _, _ = get(t, tr, forever) }()
+		}
+		time.Sleep(10 * time.Minute)
+		assert.Greater(t, hung.Load(), int32(1))
+		assert.LessOrEqual(t, hung.Load(), int32(50))
+		mode.Store(2)
+		sent := 0
+		for range 60 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if resp, err := get(t, tr, ctx); err == nil {
+				_ = resp.Body.Close()
+				sent++
+			}
+			cancel()
+		}
+		assert.Equal(t, 60, sent)
+		assert.False(t, stateOf(t, tr).Closed)
+		release()
+		synctest.Wait()
+		assert.Zero(t, stateOf(t, tr).Flying)
+		assert.Zero(t, stateOf(t, tr).Waiting)
+	})
+}
+
+// TestSlowProbe: a host whose answers take longer than a probe has before the
+// next one goes comes back all the same.
+func TestSlowProbe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var up atomic.Bool
+		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+			if !up.Load() {
+				return nil, syscall.ECONNREFUSED
+			}
+			if err := pause(req, 25*time.Second); err != nil {
+				return nil, err
+			}
+			return status(200)(req)
+		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
+		for i := 0; i == 0 || !stateOf(t, tr).Closed; i++ {
+			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
+			time.Sleep(10 * time.Millisecond)
+		}
+		up.Store(true)
+		start := time.Now()
+		together(10, func(int) {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		})
+		assert.Less(t, time.Since(start), 2*time.Minute)
+		assert.Zero(t, stateOf(t, tr).Flying)
+	})
+}
+
+// TestMixedLatencies: slow answers are no reason to refuse a request that may be
+// a fast one.
+func TestMixedLatencies(t *testing.T) {
+	for name, busy := range map[string]bool{"a place is free": false, "all have to wait": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+					d := 10 * time.Millisecond
+					if req.URL.Path == "/slow" {
+						d = 30 * time.Second
+					}
+					if err := pause(req, d); err != nil {
+						return nil, err
+					}
+					return status(200)(req)
+				}), Rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}})
+				for range 3 {
+					_, err := send(t, tr, http.MethodGet, "http://h.test/slow")
+					require.NoError(t, err)
+				}
+				if busy {
+					for range 2 {
+						go func() { _, _ = send(t, tr, http.MethodGet, "http://h.test/slow") }()
+					}
+					time.Sleep(29 * time.Second)
+				}
+				together(6, func(int) {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					defer cancel()
+					resp, err := get(t, tr, ctx)
+					if assert.NoError(t, err) {
+						_ = resp.Body.Close()
+					}
+				})
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// TestGateRefuseAfterAPause: places that were kept for requests without an answer
+// come back with time, however few ask.
+func TestGateRefuseAfterAPause(t *testing.T) {
+	for name, gap := range map[string]time.Duration{"10 s apart": 10 * time.Second, "at once": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var hang atomic.Bool
+				tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+					if hang.Load() {
+						return nil, pause(req, time.Hour)
+					}
+					if err := pause(req, 100*time.Millisecond); err != nil {
+						return nil, err
+					}
+					return status(200)(req)
+				}), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 2}, Attempts: 1, AttemptTimeout: 5 * time.Second}})
+				for stateOfOr(tr).Gate < 10 {
+					together(max(2, stateOfOr(tr).Gate), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
+				}
+				hang.Store(true)
+				together(9, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
+				time.Sleep(10 * time.Second)
+				canceled, leave := context.WithCancel(t.Context())
+				leave()
+				_, _ = get(t, tr, canceled) // the limit is looked at again
+				hang.Store(false)
+				time.Sleep(time.Hour)
+				for range 10 {
+					if gap == 0 {
+						free(t, tr, 2) // as many as the limit is again
+					} else {
+						free(t, tr, 1)
+					}
+					time.Sleep(gap)
+				}
+			})
+		})
+	}
+}
+
+// stateOfOr is the snapshot of http://h.test, zero if nothing is known of it.
+func stateOfOr(tr *Transport) HostState {
+	s, _ := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
+	return s
+}
+
+// TestPanicsGiveEverythingBack: whatever panics or ends its goroutine, and
+// whenever, the place, the turn and the retry that were taken for the request
+// are given back.
+func TestPanicsGiveEverythingBack(t *testing.T) {
+	boom := func() { panic("callback") }
+	mine := func(req *http.Request) bool { return req.URL.Path == "/mine" }
+	rows := map[string]struct {
+		rule   func(*policy.Rule, func())
+		answer answer // to the request whose callbacks panic
+		waits  bool   // for another one's place, while a hold begins
+		ctx    func(context.Context, func()) context.Context
+	}{
+		"Idempotent, with hedging": {rule: func(r *policy.Rule, f func()) {
+			r.Hedge = policy.Hedge{After: time.Second}
+			r.Idempotent = func(req *http.Request) bool { when(mine(req), f); return true }
+		}},
+		"Idempotent, after a failure": {answer: status(503), rule: func(r *policy.Rule, f func()) {
+			r.Idempotent = func(req *http.Request) bool { when(mine(req), f); return true }
+		}},
+		"Scope, after a wait at the gate": {waits: true, rule: func(r *policy.Rule, f func()) {
+			r.Scope = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
+		}},
+		"Scope, after a 429": {answer: status(429, "Retry-After: 1"), rule: func(r *policy.Rule, f func()) {
+			r.Scope = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
+		}},
+		"Classify": {rule: func(r *policy.Rule, f func()) {
+			r.Classify = func(o classify.Outcome) classify.Verdict { when(mine(o.Request), f); return classify.Unknown }
+		}},
+		"Classify, hedged": {answer: deaf(2 * time.Second), rule: func(r *policy.Rule, f func()) {
+			r.Hedge = policy.Hedge{After: time.Second}
+			r.Classify = func(o classify.Outcome) classify.Verdict { when(mine(o.Request), f); return classify.Unknown }
+		}},
+		"Hint": {answer: status(503), rule: func(r *policy.Rule, f func()) {
+			r.Hint = func(o classify.Outcome) (time.Duration, bool) { when(mine(o.Request), f); return 0, false }
+		}},
+		"Backoff": {answer: status(503), rule: func(r *policy.Rule, f func()) { r.Backoff = panickyBackoff(f) }},
+		"a trace of the answer": {rule: func(*policy.Rule, func()) {}, ctx: func(ctx context.Context, f func()) context.Context {
+			return WithTrace(ctx, &Trace{Event: func(Event) { f() }})
+		}},
+		"a trace of a hedge": {answer: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
+			r.Hedge, r.Gate = policy.Hedge{After: time.Second}, policy.Gate{Start: 2, Max: 2}
+		},
+			ctx: func(ctx context.Context, f func()) context.Context {
+				return WithTrace(ctx, &Trace{Event: func(e Event) { when(e.Reason == Hedged, f) }})
+			}},
+		"a trace of a refusal": {waits: true, rule: func(r *policy.Rule, _ func()) { r.Rate, r.Burst = 0.1, 1 },
+			ctx: func(ctx context.Context, f func()) context.Context {
+				ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+				context.AfterFunc(ctx, cancel)
+				return WithTrace(ctx, &Trace{Event: func(Event) { f() }})
+			}},
+		"the base":                 {answer: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(*policy.Rule, func()) {}},
+		"the base, under a hedge":  {answer: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(r *policy.Rule, _ func()) { r.Hedge = policy.Hedge{After: time.Second} }},
+		"the base, and it ends":    {answer: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(*policy.Rule, func()) {}},
+		"the base, timed, it ends": {answer: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(r *policy.Rule, _ func()) { r.AttemptTimeout = time.Minute }},
+		"an error's method":        {answer: fails(badError{}), rule: func(*policy.Rule, func()) {}},
+		"a context's deadline": {rule: func(*policy.Rule, func()) {}, waits: true,
+			ctx: func(ctx context.Context, f func()) context.Context { return &badContext{Context: ctx, f: f} }},
+	}
+	for name, row := range rows {
+		for how, f := range map[string]func(){"panics": boom, "ends its goroutine": runtime.Goexit} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					rule := policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}, Backoff: policy.Constant(time.Second)}
+					row.rule(&rule, f)
+					tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+						switch {
+						case req.URL.Path == "/before":
+							return deafly(time.Second, status(503, "Retry-After: 2"))(req)
+						case row.answer != nil && mine(req):
+							return row.answer(req)
+						}
+						return status(200)(req)
+					}), Rule: rule})
+					if row.waits {
+						go func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/before") }()
+						synctest.Wait()
+					}
+					go func() {
+						defer func() { _ = recover() }()
+						ctx := t.Context()
+						if row.ctx != nil {
+							ctx = row.ctx(ctx, f)
+						}
+						resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/mine", nil).WithContext(ctx))
+						t.Errorf("nothing happened: %v, %v", resp, err)
+					}()
+					time.Sleep(time.Minute)
+					s := stateOf(t, tr)
+					assert.Zero(t, s.Flying, "places")
+					assert.Zero(t, s.Waiting, "waiters")
+					assert.Zero(t, s.InFlight, "requests")
+					for range 3 {
+						free(t, tr, 1)
+						time.Sleep(10 * time.Second)
+					}
+				})
+			})
+		}
+	}
+}
+
+func when(yes bool, f func()) {
+	if yes {
+		f()
+	}
+}
+
+type panickyBackoff func()
+
+func (b panickyBackoff) Delay(int, time.Duration) time.Duration { b(); return 0 }
+
+// badError is an error of a base transport whose methods do not work.
+type badError struct{}
+
+func (badError) Error() string { return "bad" }
+func (badError) Timeout() bool { panic("error") }
+func (badError) Is(error) bool { panic("error") }
+
+// badContext breaks when it is asked for its deadline while a request waits.
+type badContext struct {
+	context.Context
+	asked atomic.Int32
+	f     func()
+}
+
+func (c *badContext) Deadline() (time.Time, bool) {
+	if c.asked.Add(1) > 1 {
+		c.f()
+	}
+	return time.Time{}, false
+}
