@@ -135,7 +135,13 @@ type proxyAnswer struct{ resp *http.Response }
 
 func (p *proxyAnswer) Error() string { return p.resp.Status }
 
-// Default returns a Transport with the zero Config.
+// Default returns a Transport with the zero Config. It has no timeout for a
+// request: Timeout of the http.Client bounds a whole call, Rule.AttemptTimeout
+// each attempt.
+//
+// Give it to a client rather than to http.DefaultTransport. Some libraries
+// assert that http.DefaultTransport is an *http.Transport, and panic when it is
+// anything else.
 func Default() *Transport {
 	t, err := New(Config{})
 	if err != nil {
