@@ -209,6 +209,9 @@ func parsePattern(s string) (p pattern, why string) {
 	case err != nil || n == 0 || strings.HasSuffix(s, ":"):
 		return p, "has a port that is not a number from 1 to 65535"
 	}
+	if p.port != "" {
+		p.port = strconv.FormatUint(n, 10) // without leading zeros, as a host's key has it
+	}
 	return p, ""
 }
 

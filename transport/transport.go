@@ -93,6 +93,7 @@ func New(c Config) (*Transport, error) {
 		epoch:  time.Now(),
 		seed:   maphash.MakeSeed(),
 	}
+	t.hosts.Now = t.now
 	var faults policy.Errors
 	switch {
 	case t.base == nil:

@@ -213,6 +213,21 @@ func (c *Cooldown) Holds(now time.Duration) (n int, until time.Duration) {
 	return n, until
 }
 
+// Holding reports whether any scope is held.
+func (c *Cooldown) Holding(now time.Duration) bool {
+	if c.Quiet() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.scopes {
+		if now < s.open {
+			return true
+		}
+	}
+	return false
+}
+
 // enter answers w and returns who has to be woken; c.mu is held.
 func (c *Cooldown) enter(now time.Duration, key uint64, w *Waiter) (a Answer, next *Waiter) {
 	s := c.scopes[key]

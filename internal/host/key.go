@@ -3,22 +3,46 @@
 package host
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
 // A Key names a host: a scheme and a canonical host, lower-cased, without the
 // scheme's default port and without a trailing dot. It comes from the URL, not
 // from the Host header: what fails or limits is what the connection goes to.
+//
+// No name of the DNS is longer than 253 bytes, but net/http takes any. Of a
+// longer one the key has a hash and the end, so that memory stays bounded and a
+// pattern such as *.example.com still matches.
 type Key struct {
 	Scheme string
 	Host   string
 }
 
+const (
+	maxHostLen   = 320 // with room for a port, and for the zone of an IPv6 address
+	maxSchemeLen = 64
+)
+
 // KeyOf returns the key of a request's URL. It allocates only where the URL
 // is not written in canonical form.
 func KeyOf(u *url.URL) Key {
-	return Key{Scheme: u.Scheme, Host: Canonical(u.Scheme, u.Host)}
+	return Key{Scheme: shortened(u.Scheme, maxSchemeLen), Host: shortened(Canonical(u.Scheme, u.Host), maxHostLen)}
+}
+
+// shortened returns s if it is at most so long, or else a hash of it and its
+// end. The hash resists collisions: servers must not be able to choose names
+// that share a state.
+func shortened(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	hash := hex.EncodeToString(sum[:16])
+	return hash + "~" + s[len(s)-(most-len(hash)-1):]
 }
 
 // String returns scheme://host.
@@ -34,10 +58,21 @@ func Canonical(scheme, host string) string {
 	host = strings.ToLower(host)
 	name, port := SplitPort(host)
 	name = strings.TrimSuffix(name, ".")
+	port = canonicalPort(port)
 	if port == "" || port == DefaultPort(scheme) {
 		return name
 	}
 	return name + ":" + port
+}
+
+// canonicalPort returns a port without leading zeros: the connection goes to
+// the same port with and without them.
+func canonicalPort(port string) string {
+	n, err := strconv.ParseUint(port, 10, 64)
+	if err != nil {
+		return port // not a number, so no connection is made
+	}
+	return strconv.FormatUint(n, 10)
 }
 
 // isCanonical reports whether there is surely nothing to do: no upper-case
@@ -59,10 +94,11 @@ func isCanonical(host string) bool {
 			return i == n-1 || isPlainPort(host[i+1:])
 		}
 	}
-	return true
+	return host[0] != '['
 }
 
-// isPlainPort reports whether s is a colon and a port that no scheme implies.
+// isPlainPort reports whether s is a colon and a port that no scheme implies,
+// without leading zeros.
 // Anything else behind a host, such as the rest of an IPv6 address without
 // brackets, takes the slow way.
 func isPlainPort(s string) bool {
@@ -71,7 +107,7 @@ func isPlainPort(s string) bool {
 			return false
 		}
 	}
-	return len(s) > 1 && s[0] == ':' && s != ":80" && s != ":443"
+	return len(s) > 1 && s[0] == ':' && s[1] != '0' && s != ":80" && s != ":443"
 }
 
 // SplitPort splits "name:port" and "[v6]:port". The port is "" if there is

@@ -5,6 +5,7 @@ package host
 import (
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // A State is what a Transport knows about one host. It is safe for concurrent
@@ -154,10 +155,26 @@ func (s *State[R]) Requests() uint64 { return s.word.Load() / oneRequest }
 // InFlight returns how many requests have begun and not ended.
 func (s *State[R]) InFlight() int { return int(s.word.Load() & inFlight) }
 
-// Busy reports whether the host should be kept although nobody asked for it
-// lately: a request is in flight, or the server asked for a wait. A hold that is
-// over counts until the scope is tidied away, which the next request does.
-func (s *State[R]) Busy() bool { return s.InFlight() > 0 || !s.Quiet() }
+// A worth says how much is lost with a state.
+type worth uint8
+
+const (
+	idle  worth = iota
+	held        // the server asked for a wait that is not over
+	inUse       // requests are in flight
+)
+
+// worth returns what is lost with the state. A hold that is over is worth
+// nothing, also while its scope is still kept.
+func (s *State[R]) worth(now time.Duration) worth {
+	switch m := s.machines.Load(); {
+	case s.InFlight() > 0:
+		return inUse
+	case m != nil && m.Cooldown.Holding(now):
+		return held
+	}
+	return idle
+}
 
 // evict marks the state as gone, unless a request is in flight.
 func (s *State[R]) evict() bool {

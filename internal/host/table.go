@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // MaxHosts is the hard bound of a Table's hosts.
@@ -21,8 +22,9 @@ const probes = 256
 // A Table finds the state of a host. R is what the owner keeps with each host
 // (its resolved rule). Lookups take no lock and allocate nothing; a new host
 // takes the lock. At most max hosts are kept: a further one takes the place of
-// a host that was not asked for lately, those with requests in flight or a
-// running hold last. The zero Table is not usable; see [NewTable].
+// a host that was not asked for lately. Hosts with a running hold go after those
+// without one, and hosts with requests in flight last. The zero Table is not
+// usable; see [NewTable].
 //
 // It is a hash table with chains through the states themselves, so that a
 // lookup among many hosts touches a bucket and a state and little else: with
@@ -37,6 +39,11 @@ type Table[R any] struct {
 
 	buckets atomic.Pointer[[]bucket[R]] // a power of two of them
 	seed    maphash.Seed
+
+	// Now tells the time of the machines, to see which holds are over. It is
+	// asked only when a host has to go. Without it every hold counts as running.
+	// It is set before the first use.
+	Now func() time.Duration
 
 	mu   sync.Mutex // guards ring and hand, and all inserts and removals
 	ring []slot[R]  // every host in the buckets, as the clock hand meets them
@@ -150,7 +157,9 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
 		t.ring[t.victim()] = new
 	}
 	t.link(*t.buckets.Load(), s)
-	t.last.Store(&spelled[R]{scheme: s.Key().Scheme, host: spelling(s.Key(), u), state: s})
+	if len(u.Host) <= maxHostLen && len(u.Scheme) <= maxSchemeLen { // others would stay in memory whole
+		t.last.Store(&spelled[R]{scheme: s.Key().Scheme, host: spelling(s.Key(), u), state: s})
+	}
 	return s
 }
 
@@ -191,32 +200,35 @@ func (t *Table[R]) grow() {
 
 // victim evicts a host and returns its place in the ring. It prefers an idle
 // host that saw no request since the hand last passed, then any idle one, then
-// the one under the hand. Called with mu held.
+// one that the server asked to wait, then the one under the hand, which is in
+// flight. Called with mu held.
 func (t *Table[R]) victim() int {
-	idle := -1
+	var now time.Duration
+	if t.Now != nil {
+		now = t.Now()
+	}
+	best, worth := t.hand, inUse
 	for range min(probes, 2*len(t.ring)) {
 		i := t.hand
 		t.hand = (t.hand + 1) % len(t.ring)
 		sl := &t.ring[i]
 		seen := sl.state.Requests()
-		switch {
-		case sl.state.Busy():
-			// in flight or held: last
-		case seen == sl.seen && sl.state.evict():
+		w := sl.state.worth(now)
+		if w == idle && seen == sl.seen && sl.state.evict() {
 			t.unlink(sl.state)
 			return i
-		case idle < 0:
-			idle = i
 		}
 		sl.seen = seen
+		if w < worth {
+			best, worth = i, w
+		}
 	}
-	if idle < 0 {
-		idle = t.hand
-		t.hand = (t.hand + 1) % len(t.ring)
+	if worth == inUse {
+		t.hand = (best + 1) % len(t.ring)
 	}
-	t.ring[idle].state.forceEvict()
-	t.unlink(t.ring[idle].state)
-	return idle
+	t.ring[best].state.forceEvict()
+	t.unlink(t.ring[best].state)
+	return best
 }
 
 // unlink takes an evicted state out of its chain. Its next stays, for readers

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/url"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -86,6 +88,87 @@ func TestTableKeepsBusyAndRecentHosts(t *testing.T) {
 		touch(table, fmt.Sprintf("later-%d", i))
 	}
 	assert.Nil(t, table.Peek(urlOf("http://busy")), "idle at last")
+}
+
+// A hold that is over keeps no host: hosts in use stay, also beside many whose
+// holds nobody has tidied away.
+func TestTableForgetsHoldsThatAreOver(t *testing.T) {
+	for name, row := range map[string]struct {
+		now  time.Duration
+		dead int // of the held ones, how many are there in the end
+	}{
+		"running": {0, 50},
+		"over":    {time.Minute, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := NewTable[int](100)
+			table.Now = func() time.Duration { return row.now }
+			for i := range 50 {
+				s := table.Acquire(urlOf(fmt.Sprintf("http://dead-%d", i)))
+				s.Machines().Cooldown.Hold(0, 1, TooMany, 30*sec, exact, 0)
+				s.Release()
+			}
+			for i := range 1000 {
+				touch(table, fmt.Sprintf("new-%d", i))
+				for j := range 40 {
+					touch(table, fmt.Sprintf("live-%d", j))
+				}
+			}
+			dead, live := 0, 0
+			table.All(func(s *State[int]) {
+				switch host := s.Key().Host; {
+				case strings.HasPrefix(host, "dead"):
+					dead++
+				case strings.HasPrefix(host, "live"):
+					live++
+					assert.EqualValues(t, 1000, s.Requests(), "never evicted in between")
+				}
+			})
+			assert.Equal(t, row.dead, dead)
+			assert.Equal(t, 40, live)
+		})
+	}
+}
+
+// Hosts in flight are the last to go, after those with a running hold.
+func TestTableEvictsHostsInFlightLast(t *testing.T) {
+	table := NewTable[int](100)
+	table.Now = func() time.Duration { return 0 }
+	var flying []*State[int]
+	for i := range 90 {
+		flying = append(flying, table.Acquire(urlOf(fmt.Sprintf("http://flying-%d", i))))
+	}
+	for i := range 300 {
+		s := table.Acquire(urlOf(fmt.Sprintf("http://held-%d", i)))
+		s.Machines().Cooldown.Hold(0, 1, TooMany, 30*sec, exact, 0)
+		s.Release()
+	}
+	for i, s := range flying {
+		assert.True(t, s == table.Peek(urlOf(fmt.Sprintf("http://flying-%d", i))), i)
+	}
+}
+
+// Hosts with names of any length cost no more than others.
+func TestTableKeepsNoLongNames(t *testing.T) {
+	before := heapNow()
+	table := NewTable[int](0)
+	for i := range 20 {
+		u := &url.URL{Scheme: "http", Host: strings.Repeat("a", 1<<20) + fmt.Sprint(i)}
+		s := table.Acquire(u)
+		assert.True(t, s == table.Acquire(u))
+	}
+	assert.Less(t, heapNow()-before, int64(1<<18))
+	assert.Equal(t, 20, table.Len())
+	one := table.Acquire(urlOf("http://h.test:36203"))
+	assert.Same(t, one, table.Acquire(urlOf("http://h.test:0036203")))
+	runtime.KeepAlive(table)
+}
+
+func heapNow() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func TestTableIsBoundedEvenWhenAllAreBusy(t *testing.T) {
