@@ -118,9 +118,14 @@ type Rule struct {
 	Cooldown Switch
 
 	// Scope names what a hold and a quota are about, within a host, such as a
-	// route. Default: the credentials in Authorization, x-api-key or api-key,
-	// of which only a hash is kept. Credentials that a transport below adds
-	// are not seen. It is asked only while something is held or known.
+	// route or a tenant. Default: the credentials in Authorization, or else in
+	// a header such as X-Api-Key, X-Goog-Api-Key, X-Auth-Token or
+	// Private-Token, of which only a hash is kept. Of signatures, whose value
+	// changes with every request, only the part that stays the same counts,
+	// which may be the scheme's name alone. Set Scope if clients are told apart
+	// by a cookie, by a key in the URL, by a signature, or by credentials that
+	// a transport below adds: the default does not see these. It is asked only
+	// while something is held or known.
 	Scope func(*http.Request) string
 
 	// Pacing spreads requests over the rest of a quota's window when the

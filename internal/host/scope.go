@@ -13,25 +13,45 @@ import (
 // to. Credentials are not stored, only hashed with the owner's seed; it
 // allocates nothing. The rules:
 //
-//   - Authorization: Basic and Bearer count whole, of AWS's signatures (AWS4-…)
-//     the access key id, of Digest the user name, since their other parts
-//     change with every request; of any other scheme its name only, since it is
-//     not known what of the rest changes;
-//   - else X-Api-Key, else Api-Key, whole;
-//   - else it is zero.
+//   - Authorization counts whole, whatever its scheme, unless the scheme is
+//     known to change its value with every request. Of these the part that
+//     stays the same counts: the Credential of signatures such as
+//     AWS4-HMAC-SHA256, the key id in front of the signature of schemes such as
+//     AWS and SharedKey, the user name of Digest. If there is no such part, as
+//     in Negotiate, Hawk, Signature and OAuth 1.0, the scheme's name counts.
+//   - Without Authorization the first of keyHeaders that is there counts whole.
+//   - Without any of them it is zero.
 //
-// What a layer below adds to the request is not seen here.
+// Cookies and keys in the URL are not looked at, and what a layer below adds to
+// the request is not seen here.
 func Scope(seed maphash.Seed, h http.Header) uint64 {
 	if v := first(h, "Authorization"); v != "" {
 		return scopeOf(seed, v)
 	}
-	if v := first(h, "X-Api-Key"); v != "" {
-		return hash(seed, "x-api-key", v)
-	}
-	if v := first(h, "Api-Key"); v != "" {
-		return hash(seed, "api-key", v)
+	for _, name := range keyHeaders {
+		if v := first(h, name); v != "" {
+			return hash(seed, name, v)
+		}
 	}
 	return 0
+}
+
+// keyHeaders are the headers in which services take a key or a token, in
+// canonical form.
+var keyHeaders = [...]string{
+	"X-Api-Key", "Api-Key", "Apikey", "X-Apikey", "Xi-Api-Key", "Dd-Api-Key",
+	"X-Goog-Api-Key",            // Google
+	"Ocp-Apim-Subscription-Key", // Azure API Management
+	"X-Functions-Key",           // Azure Functions
+	"X-Auth-Token",              // OpenStack and others
+	"X-Access-Token",
+	"X-Auth-Key", // Cloudflare
+	"X-Shopify-Access-Token",
+	"Private-Token", "Job-Token", "Deploy-Token", // GitLab
+	"X-Vault-Token", "X-Consul-Token", "X-Nomad-Token",
+	"X-Rapidapi-Key", "X-Mbx-Apikey", "X-Algolia-Api-Key", "X-Redmine-Api-Key",
+	"X-Cisco-Meraki-Api-Key", "X-Postmark-Server-Token", "X-Subscription-Token",
+	"X-Figma-Token", "Circle-Token",
 }
 
 // first returns a header's first value; name is in canonical form.
@@ -43,20 +63,70 @@ func first(h http.Header, name string) string {
 }
 
 func scopeOf(seed maphash.Seed, authorization string) uint64 {
-	scheme, rest, _ := strings.Cut(authorization, " ")
+	scheme, rest, named := strings.Cut(authorization, " ")
 	rest = strings.TrimLeft(rest, " ")
+	kind, known := changing(scheme)
 	switch {
-	case strings.EqualFold(scheme, "Basic"):
-		return hash(seed, "basic", rest)
-	case strings.EqualFold(scheme, "Bearer"):
-		return hash(seed, "bearer", rest)
-	case len(scheme) >= 5 && strings.EqualFold(scheme[:5], "AWS4-"):
-		id, _, _ := strings.Cut(param(rest, "Credential"), "/")
-		return hash(seed, "aws4", id)
-	case strings.EqualFold(scheme, "Digest"):
-		return hash(seed, "digest", param(rest, "username"))
+	case !named && !known:
+		return hash(seed, "authorization", authorization) // a bare token
+	case !known:
+		return hashFold(seed, scheme, rest)
+	case kind == byCredential:
+		id := param(rest, "Credential")
+		if end := strings.IndexAny(id, "/&"); end >= 0 {
+			id = id[:end] // of AWS the date follows, of Azure the other parameters
+		}
+		return hashFold(seed, scheme, id)
+	case kind == byKeyID:
+		id, _, _ := strings.Cut(rest, ":")
+		return hashFold(seed, scheme, id)
+	case kind == byUser:
+		return hashFold(seed, scheme, param(rest, "username"))
+	case kind == byTokenUnlessSigned && param(rest, "oauth_signature_method") == "":
+		return hashFold(seed, scheme, rest)
 	}
-	return hashFold(seed, scheme)
+	return hashFold(seed, scheme, "")
+}
+
+// A steady says which part of an Authorization stays the same from one request
+// to the next, for the schemes of which other parts change.
+type steady uint8
+
+const (
+	byName steady = iota
+	byCredential
+	byKeyID
+	byUser
+	byTokenUnlessSigned // OAuth is a signature in version 1.0, a plain token elsewhere
+)
+
+// changing tells the schemes whose value changes with every request.
+func changing(scheme string) (part steady, known bool) {
+	for _, s := range changingSchemes {
+		if strings.EqualFold(scheme, s.name) {
+			return s.part, true
+		}
+	}
+	// AWS4-HMAC-SHA256, GOOG4-RSA-SHA256, TC3-HMAC-SHA256 and their like.
+	return byCredential, hasSuffixFold(scheme, "-SHA256")
+}
+
+var changingSchemes = [...]struct {
+	name string
+	part steady
+}{
+	{"Negotiate", byName}, {"NTLM", byName}, {"Kerberos", byName},
+	{"Hawk", byName}, {"MAC", byName}, {"Signature", byName}, {"Hmac", byName},
+	{"SCRAM-SHA-1", byName}, {"SCRAM-SHA-256", byName}, {"HOBA", byName}, {"Mutual", byName},
+	{"EG1-HMAC-SHA256", byName}, {"VERACODE-HMAC-SHA-256", byName},
+	{"AWS", byKeyID}, {"GOOG1", byKeyID}, {"OSS", byKeyID}, {"OBS", byKeyID},
+	{"SharedKey", byKeyID}, {"SharedKeyLite", byKeyID},
+	{"Digest", byUser},
+	{"OAuth", byTokenUnlessSigned},
+}
+
+func hasSuffixFold(s, suffix string) bool {
+	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
 // param returns the value of a parameter in a list like name=value,
@@ -106,8 +176,9 @@ func hash(seed maphash.Seed, kind, value string) uint64 {
 	return h.Sum64()
 }
 
-// hashFold hashes a scheme's name alone, in lower case.
-func hashFold(seed maphash.Seed, scheme string) uint64 {
+// hashFold hashes a value under a scheme's name, of which the case makes no
+// difference (RFC 9110 §11.1).
+func hashFold(seed maphash.Seed, scheme, value string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	for i := range len(scheme) {
@@ -117,5 +188,7 @@ func hashFold(seed maphash.Seed, scheme string) uint64 {
 		}
 		_ = h.WriteByte(c)
 	}
+	_ = h.WriteByte(0)
+	_, _ = h.WriteString(value)
 	return h.Sum64()
 }

@@ -41,6 +41,32 @@ func TestScope(t *testing.T) {
 		{"digest, malformed", auth("Digest"), auth(`Digest username="`), true},
 		{"another scheme: its name only", auth("Signature keyId=1"), auth("signature keyId=2"), true},
 		{"two other schemes", auth("Signature x"), auth("Hawk x"), false},
+		{"GitHub's token, another", auth("token ghp_a"), auth("token ghp_b"), false},
+		{"GitHub's token, the same", auth("token ghp_a"), auth("Token ghp_a"), true},
+		{"Discord's bot, another", auth("Bot a"), auth("Bot b"), false},
+		{"an ApiKey, another", auth("ApiKey a"), auth("ApiKey b"), false},
+		{"a scheme that nobody knows", auth("Frob a, b=c"), auth("Frob a, b=d"), false},
+		{"a bare key", auth("abc"), auth("abd"), false},
+		{"the case of a bare key", auth("abc"), auth("ABC"), false},
+		{"a bare key and a scheme's name", auth("token"), auth("token x"), false},
+		{"Negotiate changes", auth("Negotiate YII1"), auth("negotiate YII2"), true},
+		{"NTLM changes", auth("NTLM TlR1"), auth("NTLM TlR2"), true},
+		{"Hawk changes", auth(`Hawk id="1", ts="1", mac="a"`), auth(`Hawk id="1", ts="2", mac="b"`), true},
+		{"OAuth 1.0 changes", auth(`OAuth oauth_consumer_key="k", oauth_signature_method="HMAC-SHA1", oauth_nonce="1"`),
+			auth(`OAuth oauth_consumer_key="k", oauth_signature_method="HMAC-SHA1", oauth_nonce="2"`), true},
+		{"OAuth with a token", auth("OAuth 00Dx!a"), auth("OAuth 00Dx!b"), false},
+		{"S3 of old", auth("AWS AKID1:aa="), auth("AWS AKID1:bb="), true},
+		{"S3 of old, another key", auth("AWS AKID1:aa="), auth("AWS AKID2:aa="), false},
+		{"Azure storage", auth("SharedKey acc:aa="), auth("SharedKey acc:bb="), true},
+		{"Azure storage, another account", auth("SharedKey acc:aa="), auth("SharedKey other:aa="), false},
+		{"Azure configuration", auth("HMAC-SHA256 Credential=a&SignedHeaders=host&Signature=x"), auth("HMAC-SHA256 Credential=a&SignedHeaders=host&Signature=y"), true},
+		{"Google storage", auth("GOOG4-RSA-SHA256 Credential=a/1/x, Signature=x"), auth("GOOG4-RSA-SHA256 Credential=a/2/x, Signature=y"), true},
+		{"Google storage, another account", auth("GOOG4-RSA-SHA256 Credential=a/1/x, Signature=x"), auth("GOOG4-RSA-SHA256 Credential=b/1/x, Signature=x"), false},
+		{"a key of Google's", header("X-Goog-Api-Key", "1"), header("X-Goog-Api-Key", "2"), false},
+		{"a key of Azure's", header("Ocp-Apim-Subscription-Key", "1"), header("Ocp-Apim-Subscription-Key", "2"), false},
+		{"a token of OpenStack's", header("X-Auth-Token", "1"), header("X-Auth-Token", "2"), false},
+		{"a token of Shopify's", header("X-Shopify-Access-Token", "1"), header("X-Shopify-Access-Token", "2"), false},
+		{"a token of GitLab's", header("PRIVATE-TOKEN", "1"), header("PRIVATE-TOKEN", "2"), false},
 		{"api key", header("x-api-key", "1"), header("x-api-key", "2"), false},
 		{"api-key", header("api-key", "1"), header("api-key", "1"), true},
 		{"the two headers are not the same", header("api-key", "1"), header("x-api-key", "1"), false},
@@ -56,7 +82,12 @@ func TestScope(t *testing.T) {
 			}
 		})
 	}
-	for _, v := range []string{aws1, digest1, "Bearer a.b.c", "Hawk x"} {
+	for _, name := range keyHeaders {
+		if name != http.CanonicalHeaderKey(name) {
+			t.Errorf("%s is never found: the map has %s", name, http.CanonicalHeaderKey(name))
+		}
+	}
+	for _, v := range []string{aws1, digest1, "Bearer a.b.c", "Hawk x", "abc"} {
 		h := auth(v)
 		if n := testing.AllocsPerRun(100, func() { Scope(seed, h) }); n != 0 {
 			t.Errorf("%s: %v allocations", v, n)
