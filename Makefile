@@ -6,6 +6,9 @@ COUNT   ?= 6
 FUZZ    ?= 10s
 TIMEOUT ?= 8m
 SOAK    ?= 100
+SEED    ?= 1
+SEEDS   ?= $(if $(filter command line environment,$(origin SEED)),1,1000)
+TIMES   ?= 1
 
 # The race detector needs cgo and a C compiler.
 CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
@@ -14,7 +17,7 @@ RACE     := $(if $(CC_FOUND),-race)
 # Every module of the repository: the root first.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out tools/go.mod,$(wildcard */go.mod */*/go.mod)))
 
-.PHONY: help demo test lint bench fuzz soak examples storm ci
+.PHONY: help demo test lint bench fuzz simulate soak examples storm ci
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +39,9 @@ bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
 fuzz: ## every fuzz target for a short time (FUZZ)
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done
 
+simulate: ## random rules, callers and servers in virtual time (SEEDS, SEED, TIMES)
+	@APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) test -count 1 -run '^TestSeeds$$' -v -timeout 3h ./internal/simulate
+
 soak: ## 256 MiB over connections that are reset all the time, SOAK times per protocol
 	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_SOAK=$(SOAK) $(GO) test $(RACE) -run '^TestResumeSoak$$' -v -timeout 3h ./transport
 
@@ -48,7 +54,7 @@ examples: ## run every example program
 storm: ## the retry-storm experiment, 110 s, with a report in pictures
 	@$(GO) -C examples/storm run .
 
-ci: lint test examples ## what a change must pass
+ci: lint test simulate examples ## what a change must pass
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck

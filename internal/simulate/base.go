@@ -1,0 +1,375 @@
+// The base transport: how a send goes, in the manner of net/http over HTTP/1 or
+// HTTP/2, or worse.
+
+package simulate
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A base is the RoundTripper below the one under test.
+type base struct{ world *world }
+
+// A send is one call of the base transport.
+type send struct {
+	world  *world
+	call   *call
+	host   *host
+	id     int // in the story
+	number int // of its call, from 1
+	script *script
+	req    *http.Request
+	rng    string // the Range that was asked for
+	began  time.Duration
+	ended  time.Duration // when RoundTrip returned; never, while it has not
+	dead   bool          // its context had ended by then
+	late   bool          // its caller was gone when it began
+
+	status   int
+	told     time.Duration // what the answer asked for, 0: nothing
+	err      error
+	acted    bool
+	exited   bool // by a panic, or with its goroutine
+	body     *respBody
+	page     page
+	promised bool // the answer says where its body ends
+}
+
+// CloseIdleConnections is never to be called: the connections are shared.
+func (b *base) CloseIdleConnections() {
+	b.world.violate(Discarded, nil, "the pool's idle connections were closed")
+}
+
+// RoundTrip sends a request as the script of this send has it.
+func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+	s := b.world.arrive(req)
+	if s == nil {
+		return nil, errors.New("simulate: a request of nobody")
+	}
+	up := newUpload(s)
+	s.exited = true
+	defer func() {
+		if resp == nil {
+			up.halt()
+		}
+		s.leave(resp, err)
+	}()
+	resp, err = s.exchange(up)
+	s.exited = false
+	return resp, err
+}
+
+// exchange goes through the script.
+func (s *send) exchange(up *upload) (*http.Response, error) {
+	sc := s.script
+	switch sc.outcome {
+	case cannotDial, refuses, distrusts:
+		if err := s.wait(sc.answers); err != nil {
+			return nil, err
+		}
+		return nil, s.fault(errorOf(sc.outcome))
+	case blowsUp:
+		panic(&scripted{"the base transport"})
+	case exits:
+		runtime.Goexit()
+	}
+	up.start()
+	if !sc.early || sc.outcome == answers && sc.status < 300 {
+		if err := s.await(up); err != nil {
+			return nil, err
+		}
+	}
+	if sc.outcome == hangs {
+		return nil, s.wait(never)
+	}
+	if err := s.wait(sc.answers); err != nil {
+		return nil, err
+	}
+	return s.result(up)
+}
+
+// result acts, and answers or fails.
+func (s *send) result(up *upload) (*http.Response, error) {
+	sc := s.script
+	if s.acts() && (up == nil || up.isWhole()) {
+		s.act()
+	}
+	switch sc.outcome {
+	case answers:
+		return s.answer(up), nil
+	case says0:
+		return nil, nil
+	case says2:
+		return s.answer(up), s.fault(errorOf(unknown))
+	}
+	return nil, s.fault(errorOf(sc.outcome))
+}
+
+// acts reports whether the server acts on the request. One that says that it
+// refused has not.
+func (s *send) acts() bool {
+	sc := s.script
+	switch {
+	case sc.outcome != answers:
+		return sc.acts
+	case sc.status < 300:
+		return true
+	case sc.status == 421, sc.status == 425, sc.status == 429, sc.status == 503 && sc.told.wait > 0:
+		return false
+	}
+	return sc.acts && sc.status >= 400
+}
+
+func (s *send) fault(err error) error { return &fault{s, err} }
+
+// never is longer than any story.
+const never = 1000 * time.Hour
+
+// wait passes the time unless the context or the old Cancel channel ends it,
+// which a deaf exchange sees late.
+func (s *send) wait(d time.Duration) error {
+	return s.waitFor(nil, d)
+}
+
+// await waits for the end of the request's body.
+func (s *send) await(up *upload) error {
+	if up == nil {
+		return nil
+	}
+	if err := s.waitFor(up.done, never); err != nil {
+		return err
+	}
+	if up.err != nil {
+		return s.fault(up.err)
+	}
+	return nil
+}
+
+func (s *send) waitFor(ready <-chan struct{}, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	canceled := s.req.Cancel
+	var err error
+	select {
+	case <-ready:
+		return nil
+	case <-timer.C:
+		return nil
+	case <-s.req.Context().Done():
+		err = context.Cause(s.req.Context())
+	case <-canceled:
+		err = errors.New("net/http: request canceled")
+	}
+	if s.script.deaf > 0 {
+		late := time.NewTimer(s.script.deaf)
+		defer late.Stop()
+		select {
+		case <-ready:
+			return nil
+		case <-timer.C:
+			return nil
+		case <-late.C:
+		}
+	}
+	return s.fault(err)
+}
+
+// An upload is the request's body on its way. It goes on beside the answer, as
+// in net/http, and ends late.
+type upload struct {
+	send   *send
+	body   io.ReadCloser
+	done   chan struct{} // closed when the reading is over
+	halted chan struct{}
+	once   sync.Once
+
+	got     int64
+	wrong   int64 // the first byte that is not the caller's; negative: none
+	whole   bool  // read before done is closed
+	err     error
+	started bool
+}
+
+func newUpload(s *send) *upload {
+	if s.req.Body == nil || s.req.Body == http.NoBody {
+		return nil
+	}
+	return &upload{send: s, body: s.req.Body, done: make(chan struct{}), halted: make(chan struct{}), wrong: -1}
+}
+
+func (u *upload) isWhole() bool {
+	select {
+	case <-u.done:
+		return u.whole
+	default:
+		return false
+	}
+}
+
+// start begins to read.
+func (u *upload) start() {
+	if u != nil {
+		u.started = true
+		stop := context.AfterFunc(u.send.req.Context(), u.halt)
+		go u.run(stop)
+	}
+}
+
+// halt ends the upload, soon: the answer is over, or nobody waits for it. HTTP/2
+// closes the body from another goroutine, HTTP/1 when a Read has returned.
+func (u *upload) halt() {
+	if u == nil {
+		return
+	}
+	u.once.Do(func() {
+		switch {
+		case !u.started:
+			_ = u.body.Close()
+		case u.send.host.http2:
+			go func() {
+				u.rest()
+				close(u.halted)
+				_ = u.body.Close()
+			}()
+		default:
+			go func() {
+				u.rest()
+				close(u.halted)
+			}()
+		}
+	})
+}
+
+// rest is the time for which an upload goes on that nobody needs.
+func (u *upload) rest() {
+	if u.send.script.late > 0 {
+		time.Sleep(u.send.script.late)
+	}
+}
+
+func (u *upload) run(stop func() bool) {
+	defer close(u.done)
+	defer stop()
+	defer func() { _ = u.body.Close() }()
+	defer func() {
+		if p := recover(); p != nil {
+			u.err = errBody
+			if _, ok := p.(*scripted); !ok {
+				u.send.world.violate(Panics, u.send.call, "in a Read of the request's body: %v", p)
+			}
+		}
+	}()
+	buf := make([]byte, 8<<10)
+	for {
+		select {
+		case <-u.halted:
+			u.err = errors.New("simulate: the upload was given up")
+			return
+		default:
+		}
+		n, err := u.body.Read(buf)
+		if u.wrong < 0 {
+			u.wrong = u.send.call.content.differs(buf[:n], u.got)
+		}
+		u.got += int64(n)
+		if err != nil {
+			u.end(err)
+			return
+		}
+		if u.send.script.gap > 0 {
+			time.Sleep(u.send.script.gap)
+		}
+	}
+}
+
+// end judges what has arrived. The server stores what comes with a proper end.
+func (u *upload) end(err error) {
+	s, want := u.send, u.send.call.plan.size
+	switch {
+	case !errors.Is(err, io.EOF):
+		u.err = err
+		if !s.superseded() && !errors.Is(err, errBody) && !errors.Is(err, io.ErrClosedPipe) {
+			s.world.violate(OneReader, s.call, "send %d is under way and can't read its body: %v", s.number, err)
+		}
+	case u.isHalted() && (u.got != want || u.wrong >= 0):
+		u.err = errors.New("simulate: the upload was given up") // and is stored by nobody
+	case u.wrong >= 0:
+		u.err = errors.New("simulate: another body arrived")
+		s.world.violate(Stored, s.call, "send %d stored another body: byte %d is not the caller's", s.number, u.wrong)
+	case u.got != want:
+		u.err = errors.New("simulate: the body arrived in part")
+		s.world.violate(Stored, s.call, "send %d stored %d bytes of %d", s.number, u.got, want)
+	default:
+		u.whole = true
+	}
+}
+
+func (u *upload) isHalted() bool {
+	select {
+	case <-u.halted:
+		return true
+	default:
+		return u.send.superseded()
+	}
+}
+
+// superseded reports whether the send's answer is there or not wanted, so that
+// its body may be taken away.
+func (s *send) superseded() bool {
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	return s.ended < never || s.req.Context().Err() != nil
+}
+
+// answer is the response.
+func (s *send) answer(up *upload) *http.Response {
+	h := make(http.Header)
+	resp := &http.Response{
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: h, Request: s.req, ContentLength: -1,
+	}
+	s.page = s.represent(resp)
+	s.status = resp.StatusCode
+	resp.Status = strconv.Itoa(s.status) + " " + http.StatusText(s.status)
+	h.Set("X-Sim-Send", strconv.Itoa(s.id))
+	sc := s.script
+	sc.told.write(h)
+	if s.status >= 400 && sc.told.holdsFor(s.status) {
+		s.told = sc.told.wait
+	}
+	if sc.quota >= 0 && sc.told.form != rateLimit && sc.told.form != xRateLimit {
+		h.Set("X-Ratelimit-Limit", "100")
+		h.Set("X-Ratelimit-Remaining", strconv.FormatInt(sc.quota, 10))
+		h.Set("X-Ratelimit-Reset", strconv.FormatInt(int64(sc.reset/time.Second), 10))
+		if sc.quota == 0 && s.status == 429 && s.told == 0 && sc.told.form != past {
+			s.told = sc.reset
+		}
+	}
+	s.attach(resp, up)
+	return resp
+}
+
+// attach gives the answer its body. Where the request's body is still being
+// read, that ends with it.
+func (s *send) attach(resp *http.Response, up *upload) {
+	if s.status == http.StatusSwitchingProtocols {
+		s.body = newRespBody(s, up)
+		resp.Body = &tunnel{s.body}
+		return
+	}
+	if s.status == 204 || s.req.Method == http.MethodHead || s.page.size == 0 {
+		resp.Body = http.NoBody
+		up.halt()
+		return
+	}
+	s.body = newRespBody(s, up)
+	resp.Body = s.body
+}

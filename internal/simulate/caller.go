@@ -1,0 +1,295 @@
+// A caller: one request, and what becomes of its answer.
+
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+var (
+	errHorizon  = errors.New("simulate: the end of the story")
+	errPatience = errors.New("simulate: the caller has waited for long enough")
+)
+
+// An event is what a Trace was told, and when.
+type event struct {
+	at time.Duration
+	transport.Event
+}
+
+// A call is one request of a caller.
+type call struct {
+	world   *world
+	plan    *callPlan
+	rule    policy.Rule // complete
+	last    bool        // of the story: all is well with the server
+	content text
+	req     *http.Request
+	before  *http.Request // a copy of it, to compare
+	bodies  []*reqBody
+
+	// Written by the caller alone, until done is closed.
+	done     chan struct{}
+	resp     *http.Response
+	err      error
+	panicked any
+	exited   bool
+	served   *send // whose answer resp is
+	read     int64
+	readErr  error
+	closed   bool
+
+	// guarded by world.mu
+	returned time.Duration // from RoundTrip; never, while it has not
+	sends    []*send
+	acts     []*send
+	events   []event
+	progress int64 // of the reconnects
+	dry      int
+
+	ends time.Duration // when the caller's patience does
+
+	mu     sync.Mutex // guards hooked, and bodies once the request is sent
+	hooked map[string]int
+}
+
+func (c *call) violate(o Oracle, format string, args ...any) {
+	c.world.violate(o, c, format, args...)
+}
+
+// hook is called in each callback; it panics if that is the caller's plan.
+func (c *call) hook(where string) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.hooked[where]++
+	n := c.hooked[where]
+	c.mu.Unlock()
+	if c.plan.hook == where && c.plan.hookAt == n {
+		panic(&scripted{where})
+	}
+}
+
+func (w *world) newCall(plan *callPlan) *call {
+	c := &call{
+		world: w, plan: plan, content: text(mix(w.plan.seed + uint64(plan.id))),
+		done: make(chan struct{}), returned: never, hooked: make(map[string]int),
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, c)
+	return c
+}
+
+// begin starts a caller.
+func (w *world) begin(ctx context.Context, plan *callPlan) {
+	c := w.newCall(plan)
+	go func() {
+		defer close(c.done)
+		time.Sleep(plan.at - w.now())
+		c.live(ctx)
+	}()
+}
+
+// live is the caller's life.
+func (c *call) live(ctx context.Context) {
+	w := c.world
+	c.plan.at = max(c.plan.at, w.now())
+	c.rule = w.plan.ruleOf(c.plan.host, c.plan.at)
+	ctx, stop := c.patience(ctx)
+	defer stop()
+	c.newRequest(ctx)
+	w.tell(c.plan.id, "%v", c.plan)
+	c.roundTrip()
+	w.tell(c.plan.id, "returned %s", c.outcome())
+	c.checkReturn()
+	if c.resp != nil {
+		c.consume()
+		w.tell(c.plan.id, "read %d bytes, error %v, closed %v", c.read, c.readErr, c.closed)
+	}
+}
+
+func (c *call) outcome() string {
+	switch {
+	case c.panicked != nil:
+		return fmt.Sprintf("by a panic: %v", c.panicked)
+	case c.exited:
+		return "by the end of the goroutine"
+	case c.err != nil:
+		return "error " + c.err.Error()
+	case c.resp == nil:
+		return "nothing"
+	}
+	return c.resp.Status
+}
+
+// patience returns the request's context, and notes when it ends.
+func (c *call) patience(ctx context.Context) (context.Context, func()) {
+	c.ends = c.world.plan.horizon
+	ctx = context.WithValue(ctx, callKey{}, c)
+	switch c.plan.sending {
+	case 1:
+		ctx = transport.Repeatable(ctx)
+	case 2:
+		ctx = transport.Once(ctx)
+	}
+	stop := func() {}
+	if c.plan.deadline > 0 {
+		ctx, stop = context.WithDeadlineCause(ctx, c.world.start.Add(c.plan.at+c.plan.deadline), errPatience)
+		c.ends = min(c.ends, c.plan.at+c.plan.deadline)
+	}
+	if c.plan.cancel > 0 {
+		c.ends = min(c.ends, c.plan.at+c.plan.cancel)
+		if !c.plan.oldStyle {
+			var cancel context.CancelCauseFunc
+			ctx, cancel = context.WithCancelCause(ctx)
+			time.AfterFunc(c.plan.cancel, func() { cancel(errPatience) })
+		}
+	}
+	return ctx, stop
+}
+
+// endedBy reports whether the caller's patience was at its end before a time.
+func (c *call) endedBy(at time.Duration) bool { return c.ends < at }
+
+// newRequest makes the request, with secrets in its URL.
+func (c *call) newRequest(ctx context.Context) {
+	p, secret := c.plan, c.world.secret
+	u, err := url.Parse(c.world.plan.hosts[p.host].origin + p.path)
+	if err != nil {
+		panic(err)
+	}
+	u.User = url.UserPassword("user", secret)
+	u.RawQuery = [...]string{"", "token=" + secret, "a=b&c=" + secret}[p.id%3]
+	req := (&http.Request{
+		Method: p.method, URL: u, Header: make(http.Header), Host: u.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+	req.Header.Set("Authorization", "Bearer "+strconv.Itoa(p.user))
+	if p.key {
+		req.Header.Set("Idempotency-Key", strconv.Itoa(p.id))
+	}
+	if p.rng != "" {
+		req.Header.Set("Range", p.rng)
+	}
+	if p.upgrade {
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "sim")
+	}
+	c.setBody(req)
+	if p.cancel > 0 && p.oldStyle {
+		canceled := make(chan struct{})
+		//lint:ignore SA1019 old callers still set Request.Cancel
+		req.Cancel = canceled
+		time.AfterFunc(p.cancel, func() { close(canceled) })
+	}
+	c.req, c.before = req, req.Clone(ctx)
+}
+
+// roundTrip sends the request, in a goroutine of its own, which the base
+// transport may end.
+func (c *call) roundTrip() {
+	ended := make(chan struct{})
+	go func() {
+		c.exited = true
+		defer close(ended)
+		defer func() {
+			if c.panicked = recover(); c.panicked != nil {
+				c.exited = false
+				if _, ok := c.panicked.(*scripted); !ok {
+					c.violate(Panics, "%v\n%s", c.panicked, debug.Stack())
+				}
+			}
+		}()
+		resp, err := c.world.client.RoundTrip(c.req)
+		c.resp, c.err, c.exited = resp, err, false
+	}()
+	<-ended
+	c.world.mu.Lock()
+	c.returned = c.world.now()
+	c.world.mu.Unlock()
+}
+
+// consume does with the answer's body what the caller does with bodies.
+func (c *call) consume() {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(*scripted); !ok {
+				c.violate(Panics, "in a Read of the answer: %v\n%s", p, debug.Stack())
+			}
+		}
+	}()
+	body, limit := c.resp.Body, int64(1)<<20
+	close := func() {
+		c.closed = true
+		_ = body.Close()
+	}
+	var pause time.Duration
+	switch c.plan.appetite {
+	case closesAtOnce:
+		close()
+		return
+	case closesMeanwhile:
+		time.AfterFunc(c.plan.pause, func() { _ = body.Close() })
+		c.closed = true
+	case readsPart, forgets:
+		limit = c.plan.part
+	case dawdles:
+		pause = c.plan.pause / 10
+	case copies:
+		c.readErr = c.copy(body)
+		close()
+		return
+	}
+	c.readErr = c.readUpTo(body, limit, pause)
+	if c.plan.appetite != forgets {
+		close()
+	}
+}
+
+// copy reads by io.Copy, which uses WriteTo if there is one.
+func (c *call) copy(body io.Reader) error {
+	check := &checker{c}
+	_, err := io.Copy(check, body)
+	return c.readEnded(err)
+}
+
+// A checker compares what it is given with what the server has.
+type checker struct{ *call }
+
+func (c *checker) Write(p []byte) (int, error) {
+	c.take(p)
+	return len(p), nil
+}
+
+// readUpTo reads limit bytes, or less if there is an end before.
+func (c *call) readUpTo(body io.Reader, limit int64, pause time.Duration) error {
+	buf := make([]byte, 8<<10)
+	for c.read < limit {
+		n, err := body.Read(buf[:min(limit-c.read, int64(len(buf)))])
+		c.take(buf[:n])
+		if err == io.EOF {
+			return c.readEnded(nil)
+		}
+		if err != nil {
+			return c.readEnded(err)
+		}
+		if pause > 0 {
+			time.Sleep(pause)
+		}
+	}
+	return nil
+}

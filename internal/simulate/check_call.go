@@ -1,0 +1,342 @@
+// What can be checked while a call is under way, and when it returns.
+
+package simulate
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// checkArrival judges a send as the server sees it come. Called with w.mu held.
+func (w *world) checkArrival(s *send) {
+	c := s.call
+	if s.number == 1 {
+		return
+	}
+	if s.late {
+		w.violateLocked(Prompt, c, "send %d after the end of the context at %v", s.number, c.ends)
+	}
+	if c.plan.sending == 2 {
+		w.violateLocked(TooOften, c, "send %d of a request that is to be sent once", s.number)
+	}
+	for _, earlier := range c.sends[:s.number-1] {
+		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) {
+			w.violateLocked(Early, c, "send %d came %v after an answer that asked for %v", s.number, s.began-earlier.ended, wait)
+		}
+	}
+	if c.returned < never {
+		w.checkReconnect(s)
+		return
+	}
+	if most := max(1, c.rule.Attempts); s.number > most {
+		o := TooOften
+		if w.plan.nested {
+			o = Nested
+		}
+		if o == TooOften || c.plan.shape == noBody && c.idempotent() {
+			w.violateLocked(o, c, "send %d; the rule allows %d", s.number, most)
+		}
+	}
+	if limit := c.rule.Elapsed; limit > 0 && !s.hedges() && s.began-c.sends[0].began > limit {
+		w.violateLocked(Futile, c, "a retry %v after the first send; the rule allows %v", s.began-c.sends[0].began, limit)
+	}
+}
+
+// besides reports whether a send began in the instant in which another one was
+// answered, so that it can't have known of the answer.
+func (s *send) besides(other *send) bool { return s.began == other.ended && s.number == 2 }
+
+// hedges reports whether the send runs beside an earlier one. Called with the
+// world's lock held.
+func (s *send) hedges() bool {
+	for _, earlier := range s.call.sends[:s.number-1] {
+		if earlier.ended >= s.began {
+			return true
+		}
+	}
+	return false
+}
+
+// mustWait returns for how long after the send's answer no other may follow.
+func (s *send) mustWait() time.Duration {
+	rule := s.call.rule
+	switch {
+	case s.ended == never, s.dead: // not answered, or nobody heard it
+		return 0
+	case rule.Excess == policy.ExcessCap && rule.MaxRetryAfter >= 0:
+		return min(s.told, rule.MaxRetryAfter)
+	}
+	return s.told
+}
+
+// checkReconnect bounds the sends by which a cut body is continued: some without
+// progress, and any number with.
+func (w *world) checkReconnect(s *send) {
+	c := s.call
+	offset, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(strings.Split(s.rng+"-", "-")[0], "bytes="), "-"), 10, 64)
+	if err != nil {
+		return
+	}
+	if offset-c.progress >= 64<<10 {
+		c.progress, c.dry = offset, 0
+	}
+	c.dry++
+	if most := max(c.rule.Resumes, 0) + max(c.rule.Attempts, 1); c.dry > most {
+		w.violateLocked(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d", c.dry, c.rule.Resumes)
+	}
+}
+
+// idempotent is RFC 9110 §9.2.2, and the caller's word.
+func (c *call) idempotent() bool {
+	switch c.plan.method {
+	case http.MethodPost, http.MethodPatch:
+		return c.plan.sending == 1 || c.plan.key
+	}
+	return true
+}
+
+// checkReturn judges what RoundTrip returned, and when.
+func (c *call) checkReturn() {
+	c.checkRequest()
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.checkPrompt(c.returned, "RoundTrip")
+	switch {
+	case c.panicked != nil:
+	case c.exited:
+		if !c.anySend(func(s *send) bool { return s.script.outcome == exits }) {
+			c.violateLocked(Panics, "the goroutine ended")
+		}
+	case (c.resp == nil) == (c.err == nil):
+		c.violateLocked(Outcome, "a response %v and an error %v", c.resp != nil, c.err)
+	case c.resp != nil:
+		c.checkResponse()
+	default:
+		c.checkSecret(c.err.Error())
+		c.checkError()
+		c.checkFutile()
+	}
+}
+
+func (c *call) violateLocked(o Oracle, format string, args ...any) {
+	c.world.violateLocked(o, c, format, args...)
+}
+
+func (c *call) anySend(f func(*send) bool) bool {
+	for _, s := range c.sends {
+		if f(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkRequest compares the request with its copy.
+func (c *call) checkRequest() {
+	now, old := c.req, c.before
+	same := now.Method == old.Method && reflect.DeepEqual(now.URL, old.URL) && reflect.DeepEqual(now.Header, old.Header) &&
+		now.Host == old.Host && now.ContentLength == old.ContentLength && reflect.DeepEqual(now.TransferEncoding, old.TransferEncoding) &&
+		now.Close == old.Close && now.Body == old.Body && (now.GetBody == nil) == (old.GetBody == nil) &&
+		len(now.Trailer) == len(old.Trailer) && now.Context() == old.Context()
+	if !same {
+		c.violate(Request, "the caller's request was changed")
+	}
+}
+
+// checkPrompt: what ends after the caller's patience waits for nothing but the
+// base transport. Called with the world's lock held, as all below.
+func (c *call) checkPrompt(at time.Duration, what string) {
+	if at <= c.ends {
+		return
+	}
+	allowed := c.ends
+	for _, s := range c.sends {
+		if s.began <= c.ends && s.ended < never {
+			allowed = max(allowed, s.ended)
+		}
+		if s.body != nil && what != "RoundTrip" {
+			allowed = max(allowed, s.body.lastRead())
+		}
+	}
+	if at > allowed {
+		c.violateLocked(Prompt, "%s returned %v after the end of the context", what, at-c.ends)
+	}
+}
+
+// lastRead returns when the last Read of the base's body returned.
+func (b *respBody) lastRead() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.readEnd == never {
+		return 0
+	}
+	return b.readEnd
+}
+
+// checkResponse: it is the answer of the last send, as the server gave it.
+func (c *call) checkResponse() {
+	id, err := strconv.Atoi(c.resp.Header.Get("X-Sim-Send"))
+	if err != nil || id >= len(c.world.sends) || c.world.sends[id].call != c {
+		c.violateLocked(Outcome, "a response that the server did not send for this request")
+		return
+	}
+	s := c.world.sends[id]
+	c.served = s
+	switch {
+	case c.resp.StatusCode != s.status:
+		c.violateLocked(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
+	case c.resp.Body == nil, c.resp.Request == nil:
+		c.violateLocked(Outcome, "a response without a body or a request")
+	case c.anySend(func(later *send) bool { return later.began > s.ended }):
+		c.violateLocked(Outcome, "the answer of send %d of %d", s.number, len(c.sends))
+	case s.body != nil && s.body.isClosed() && c.ends > c.returned && !c.mayStall():
+		c.violateLocked(Outcome, "the answer's body is closed")
+	}
+	_, writes := c.resp.Body.(io.Writer)
+	if s.status == http.StatusSwitchingProtocols && !writes {
+		c.violateLocked(Writer, "the body of a 101 is no io.Writer: %T", c.resp.Body)
+	}
+}
+
+// mayStall reports whether a body may be cut because it stands still, even
+// while a classifier reads it.
+func (c *call) mayStall() bool { return c.rule.StallTimeout > 0 || c.rule.MinThroughput > 0 }
+
+// checkError: it is the error of the last send, or says why there is none.
+func (c *call) checkError() {
+	var own *transport.Error
+	isOwn := errors.As(c.err, &own)
+	switch last := c.lastFault(); {
+	case last != nil && errors.Is(c.err, last):
+		if len(c.sends) == 1 && c.err != error(last) && !(isOwn && own.GaveUp()) && !c.gone() {
+			c.violateLocked(Outcome, "the error of a single send is wrapped: %v", c.err)
+		}
+		if timeout(c.err) != timeout(last) && !c.gone() {
+			c.violateLocked(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
+		}
+	case c.anySend(func(s *send) bool { return s.script.outcome == says0 }): // the Transport's own words
+	case c.gone():
+		c.checkContextError()
+	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, transport.ErrAttemptTimeout):
+	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
+	case isOwn && (own.Reason == transport.Deadline || own.Reason == transport.Elapsed || own.Reason == transport.Cooldown || own.Reason == transport.GateFull):
+	default:
+		c.violateLocked(Outcome, "an error from nowhere: %v", c.err)
+	}
+}
+
+// gone reports whether the caller's patience has ended.
+func (c *call) gone() bool { return c.ends <= c.world.now() }
+
+// checkContextError: who waits when the context ends gets its error and its
+// cause.
+func (c *call) checkContextError() {
+	ctx := c.req.Context()
+	if c.plan.oldStyle && ctx.Err() == nil {
+		return
+	}
+	if !errors.Is(c.err, ctx.Err()) && !errors.Is(c.err, context.Cause(ctx)) {
+		c.violateLocked(Outcome, "after the end of the context the error is %v", c.err)
+	}
+	inFlight := c.anySend(func(s *send) bool { return s.ended >= c.ends })
+	if !inFlight && (!errors.Is(c.err, ctx.Err()) || !errors.Is(c.err, context.Cause(ctx))) {
+		c.violateLocked(Outcome, "a wait that the context ended gives %v", c.err)
+	}
+}
+
+// lastFault returns the error of the last send that was not answered before
+// another one began.
+func (c *call) lastFault() *fault {
+	for i := len(c.sends) - 1; i >= 0; i-- {
+		s := c.sends[i]
+		if f, ok := s.err.(*fault); ok && errors.Is(c.err, f) && !c.anySend(func(later *send) bool { return later.began > s.ended }) {
+			return f
+		}
+	}
+	return nil
+}
+
+func timeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// checkFutile: nobody sleeps up to a deadline that is known, if nothing but the
+// sleep stands between the last answer and the next send.
+func (c *call) checkFutile() {
+	if c.plan.deadline == 0 || c.returned != c.plan.at+c.plan.deadline || len(c.sends) == 0 {
+		return
+	}
+	rule := c.rule
+	if rule.Gate.Enabled() || rule.Rate > 0 || rule.Pacing == policy.On || c.plan.shape > inMemory || c.world.plan.nested {
+		return
+	}
+	for _, s := range c.world.sends {
+		if s.host == c.sends[0].host && s.told > 0 && rule.Cooldown != policy.Off && s.call != c {
+			return // there may be a hold
+		}
+	}
+	if !c.anySend(func(s *send) bool { return s.ended >= c.returned }) {
+		c.violateLocked(Futile, "a sleep up to the deadline")
+	}
+}
+
+// checkSecret looks for what must not be in a text.
+func (c *call) checkSecret(text string) {
+	if strings.Contains(text, c.world.secret) {
+		c.violateLocked(Secret, "in the error: %s", text)
+	}
+}
+
+// take compares bytes that the caller was given with what the server has.
+func (c *call) take(p []byte) {
+	s := c.served
+	if s == nil || len(p) == 0 {
+		c.read += int64(len(p))
+		return
+	}
+	at := s.page.first + c.read
+	if i := s.page.text.differs(p, at); i >= 0 {
+		c.violate(Spliced, "byte %d is another one's", i)
+	}
+	if at+int64(len(p)) > s.page.until {
+		c.violate(Spliced, "bytes up to %d of %d", at+int64(len(p)), s.page.until)
+	}
+	c.read += int64(len(p))
+}
+
+// readEnded judges the end of an answer's body; a nil error stands for its
+// proper end.
+func (c *call) readEnded(err error) error {
+	s := c.served
+	if s == nil || s.body == nil {
+		return err
+	}
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.checkPrompt(c.world.now(), "a Read of the body")
+	if err == nil {
+		if got := s.page.first + c.read; got != s.page.until {
+			c.violateLocked(Spliced, "a proper end at %d of %d", got, s.page.until)
+		}
+		return nil
+	}
+	c.checkSecret(err.Error())
+	known := c.anySend(func(s *send) bool {
+		return s.err != nil && errors.Is(err, s.err) || s.body != nil && s.body.failed != nil && errors.Is(err, s.body.failed)
+	})
+	if known || c.closed || c.gone() || errors.Is(err, transport.ErrStalled) || errors.As(err, new(*transport.IntegrityError)) {
+		return err
+	}
+	c.violateLocked(Outcome, "the body ends with an error from nowhere: %v", err)
+	return err
+}

@@ -1,0 +1,275 @@
+// What can be checked when all callers are gone.
+
+package simulate
+
+import (
+	"context"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// Bounds for what is read of an answer that nobody gets, and for how long.
+const (
+	drainBytes = 256 << 10
+	drainTime  = 5 * time.Second
+)
+
+// finish checks what must be true at the end of a story.
+func (w *world) finish() {
+	synctest.Wait()
+	calls := slices.Clone(w.calls)
+	for _, c := range calls {
+		select {
+		case <-c.done:
+			w.checkCall(c)
+		default:
+			w.violate(Leak, c, "still under way a minute after the end")
+		}
+	}
+	if !w.plan.nested {
+		for _, h := range w.plan.hosts {
+			w.mu.Lock()
+			w.checkBudget(h)
+			w.mu.Unlock()
+		}
+	}
+	w.checkPlaces(calls)
+	time.Sleep(2 * time.Hour) // all that was told is over
+	for _, h := range w.plan.hosts {
+		w.checkFresh(h)
+	}
+	time.Sleep(time.Minute)
+	w.checkGoroutines()
+}
+
+// checkCall judges a call from the server's records.
+func (w *world) checkCall(c *call) {
+	c.checkRequest()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(c.acts) > 1 && !c.idempotent() {
+		w.violateLocked(ActedOnce, c, "the server acted %d times on a %s", len(c.acts), c.plan.method)
+	}
+	for _, b := range c.bodies {
+		if b.closes.Load() == 0 {
+			w.violateLocked(Closed, c, "a body of the request was never closed")
+		}
+	}
+	for _, e := range c.events {
+		if e.Reason == transport.Retry && c.plan.deadline > 0 && e.at+e.Wait >= c.plan.at+c.plan.deadline {
+			w.violateLocked(Futile, c, "a retry at %v, after the deadline", e.at+e.Wait)
+		}
+	}
+	for _, s := range c.sends {
+		w.checkDiscarded(s)
+	}
+}
+
+// checkDiscarded: an answer that the caller did not get is closed soon and read
+// little. So is a part of a body that the caller closed.
+func (w *world) checkDiscarded(s *send) {
+	b, c := s.body, s.call
+	if b == nil || s.exited {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delivered := c.served == s
+	open := b.closedAt == never && !b.ended
+	part := c.served != nil && s.began >= c.returned // belongs to the body that the caller has
+	switch {
+	case (delivered || part) && !c.closed: // by the caller
+	case delivered || part:
+		if open {
+			w.violateLocked(Discarded, c, "the body of send %d was not closed although the caller closed it", s.number)
+		}
+	case open:
+		w.violateLocked(Discarded, c, "the answer of send %d was never closed", s.number)
+	case b.read > drainBytes:
+		w.violateLocked(Discarded, c, "%d bytes were read of the answer of send %d, which nobody got", b.read, s.number)
+	case b.closedAt < never && b.closedAt-s.ended > drainTime:
+		w.violateLocked(Discarded, c, "the answer of send %d was closed after %v", s.number, b.closedAt-s.ended)
+	}
+}
+
+// checkBudget: in every window, retries and hedges keep to the budget. When
+// there is no Trace, only the windows from the beginning can be known: a retry
+// counts when it is taken, before its wait.
+func (w *world) checkBudget(h *host) {
+	rule := h.rule.Or(policy.Defaults())
+	b := budgetOf(rule.Budget)
+	if b.Ratio < 0 && b.PerSecond < 0 {
+		return
+	}
+	b.Ratio, b.PerSecond = max(b.Ratio, 0), max(b.PerSecond, 0)
+	var requests, takes, sends []time.Duration
+	for _, c := range w.calls {
+		if c.plan.host != h.id {
+			continue
+		}
+		requests = append(requests, c.plan.at)
+		takes = append(takes, c.takes()...)
+		for _, s := range c.sends {
+			switch {
+			case s.began > c.returned:
+				requests = append(requests, s.began) // a reconnect
+			case s.number > 1:
+				sends = append(sends, s.began)
+			}
+		}
+	}
+	slices.Sort(requests)
+	slices.Sort(takes)
+	slices.Sort(sends)
+	within := func(from, to time.Duration) float64 {
+		first, _ := slices.BinarySearch(requests, from)
+		last, _ := slices.BinarySearch(requests, to+1)
+		return b.Ratio*float64(last-first) + b.PerSecond*(to-from).Seconds() + b.Burst + 1e-6
+	}
+	for n, at := range sends {
+		if most := within(0, at); float64(n+1) > most {
+			w.violateLocked(Budget, nil, "%d retries up to %v; the budget has %.1f", n+1, at, most)
+			return
+		}
+	}
+	for i := range takes {
+		for j := i; j < len(takes); j++ {
+			if most := within(takes[i], takes[j]); float64(j-i+1) > most {
+				w.violateLocked(Budget, nil, "%d retries from %v to %v; the budget has %.1f", j-i+1, takes[i], takes[j], most)
+				return
+			}
+		}
+	}
+}
+
+// budgetOf fills in the defaults of a budget.
+func budgetOf(b policy.Budget) policy.Budget {
+	if b.Ratio == 0 {
+		b.Ratio = 0.2
+	}
+	if b.PerSecond == 0 {
+		b.PerSecond = 3
+	}
+	if b.Window == 0 {
+		b.Window = 10 * time.Second
+	}
+	if b.Burst == 0 {
+		b.Burst = b.PerSecond * b.Window.Seconds()
+		if b.PerSecond < 0 {
+			b.Burst = 10
+		}
+	}
+	b.Burst = max(b.Burst, 1)
+	return b
+}
+
+// takes returns when the retries and hedges were decided that were sent then.
+func (c *call) takes() (all []time.Duration) {
+	for _, e := range c.events {
+		sent := c.anySend(func(s *send) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
+		if e.Offset == 0 && (e.Reason == transport.Hedged || e.Reason == transport.Retry && sent) {
+			all = append(all, e.at)
+		}
+	}
+	return all
+}
+
+// checkPlaces: nobody waits or flies any more, except answers with success that
+// somebody forgot to close.
+func (w *world) checkPlaces(calls []*call) {
+	forgotten := make(map[string]int)
+	for _, c := range calls {
+		if c.resp != nil && !c.closed && c.resp.StatusCode < 400 {
+			forgotten[w.plan.hosts[c.plan.host].origin]++
+		}
+	}
+	for _, h := range w.client.Snapshot() {
+		if h.InFlight != 0 || h.Waiting != 0 || h.Flying > forgotten[h.Host] {
+			w.violate(Leak, nil, "when all have gone, with %d bodies forgotten: %v", forgotten[h.Host], h)
+		}
+	}
+	for _, c := range calls {
+		if c.resp != nil && !c.closed && c.resp.StatusCode < 400 {
+			_ = c.resp.Body.Close()
+			c.closed = true
+		}
+	}
+	synctest.Wait()
+	for _, h := range w.client.Snapshot() {
+		if h.Flying != 0 {
+			w.violate(Leak, nil, "when all bodies are closed: %v", h)
+		}
+	}
+}
+
+// checkFresh sends requests of which nothing is in the way, two hours later.
+func (w *world) checkFresh(h *host) {
+	n := 3
+	for at := range 1 + len(w.plan.updates) {
+		rule := h.rule
+		if at > 0 {
+			rule = w.plan.updates[at-1].rules[h.id]
+		}
+		if rule = rule.Or(policy.Defaults()); rule.MaxRetryAfter < 0 {
+			return // a hold may be endless
+		}
+		if rule.Rate > 0 || rule.Pacing == policy.On {
+			n = 1
+		}
+	}
+	for range n {
+		plan := &callPlan{id: len(w.calls), at: w.now(), host: h.id, method: "GET", path: "/doc/0", deadline: time.Minute}
+		c := w.beginLast(plan)
+		<-c.done
+		w.mu.Lock()
+		switch {
+		case c.resp == nil || c.resp.StatusCode != 200:
+			w.violateLocked(Leak, c, "two hours later a request fails: %s", c.outcome())
+		case c.sends[0].began != plan.at:
+			w.violateLocked(Leak, c, "two hours later a request waits for %v", c.sends[0].began-plan.at)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// beginLast starts a call for which all is well.
+func (w *world) beginLast(plan *callPlan) *call {
+	w.plan.horizon = plan.at + time.Hour
+	c := w.newCall(plan)
+	c.last = true
+	go func() {
+		defer close(c.done)
+		c.live(context.Background())
+	}()
+	return c
+}
+
+var bubble = regexp.MustCompile(`^goroutine \d+ \[.*(synctest bubble \d+)`)
+
+// checkGoroutines looks for what still runs in this bubble.
+func (w *world) checkGoroutines() {
+	synctest.Wait()
+	buf := make([]byte, 1<<20)
+	all := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	mine := bubble.FindStringSubmatch(all[0])
+	if mine == nil {
+		w.violate(Leak, nil, "not in a bubble: %s", all[0])
+		return
+	}
+	for _, stack := range all[1:] {
+		if other := bubble.FindStringSubmatch(stack); other == nil || other[1] != mine[1] {
+			continue
+		}
+		if strings.Contains(stack, "internal/synctest.Run") || strings.Contains(stack, "testing.(*T).Run") || strings.Contains(stack, "testing/synctest.Test") {
+			continue // who started the bubble
+		}
+		w.violate(Leak, nil, "a goroutine is left:\n%s", stack)
+	}
+}

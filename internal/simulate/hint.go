@@ -1,0 +1,93 @@
+// A server's "try later", in every way in which servers write it.
+
+package simulate
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A told is a wait that a server asks for. The wait is drawn first and written
+// into the header then, so the oracles know it without parsing anything.
+type told struct {
+	wait time.Duration
+	form int
+}
+
+// The forms of a wait. Those from badHints on say nothing.
+const (
+	noHint = iota
+	plainSeconds
+	withDate
+	againstDate // a date, measured from a Date field of a clock that is wrong
+	millis
+	joined // several values, of which the longest counts
+	rateLimit
+	xRateLimit
+	garbage
+	past
+	negative
+	empty
+	hintForms
+	badHints = garbage
+)
+
+// newTold draws a wait, or a hint that means nothing.
+func newTold(d dice) told {
+	if d.chance(20) {
+		return told{form: badHints + d.IntN(hintForms-badHints)}
+	}
+	t := told{form: 1 + d.IntN(badHints-1)}
+	t.wait = d.between(time.Second, 90*time.Second)
+	if d.chance(10) {
+		t.wait = d.between(time.Minute, 3*time.Hour)
+	}
+	t.wait = t.wait.Truncate(time.Second) // as most forms do
+	return t
+}
+
+// write puts the wait into an answer's header.
+func (t told) write(h http.Header) {
+	seconds := strconv.FormatInt(int64(t.wait/time.Second), 10)
+	// The bubble's clock starts at a whole second, and Date has whole seconds:
+	// counted from it, the wait is exact.
+	date := time.Now().UTC().Truncate(time.Second)
+	switch t.form {
+	case plainSeconds:
+		h.Set("Retry-After", seconds)
+	case withDate:
+		h.Set("Date", date.Format(http.TimeFormat))
+		h.Set("Retry-After", date.Add(t.wait).Format(http.TimeFormat))
+	case againstDate:
+		date = date.Add(-37 * time.Hour)
+		h.Set("Date", date.Format(http.TimeFormat))
+		h.Set("Retry-After", strings.Replace(date.Add(t.wait).Format(time.RFC850), "UTC", "GMT", 1))
+	case millis:
+		h.Set("Retry-After-Ms", strconv.FormatInt(t.wait.Milliseconds(), 10))
+	case joined:
+		h["Retry-After"] = []string{"0", seconds, "garbage"}
+	case rateLimit:
+		h.Set("RateLimit", fmt.Sprintf(`"q";r=0;t=%s`, seconds))
+		h.Set("RateLimit-Policy", `"q";q=100;w=60`)
+	case xRateLimit:
+		h.Set("X-Ratelimit-Remaining", "0")
+		h.Set("X-Ratelimit-Reset", seconds)
+	case garbage:
+		h.Set("Retry-After", "soon")
+	case past:
+		h.Set("Retry-After", date.Add(-time.Hour).Format(http.TimeFormat))
+	case negative:
+		h.Set("Retry-After", "-5")
+	case empty:
+		h.Set("Retry-After", "")
+	}
+}
+
+// holdsFor reports whether the answer of a status asks for the wait: a quota's
+// reset does only for those whom the server turns away.
+func (t told) holdsFor(status int) bool {
+	return t.wait > 0 && (t.form != rateLimit && t.form != xRateLimit || status == http.StatusTooManyRequests)
+}

@@ -1,0 +1,31 @@
+// A log that is searched for secrets.
+
+package simulate
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+)
+
+// A searcher is a slog.Handler that reads every line.
+type searcher struct {
+	slog.Handler
+	world *world
+}
+
+func newLogger(w *world) *slog.Logger {
+	s := &searcher{world: w}
+	s.Handler = slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})
+	return slog.New(s.Handler)
+}
+
+// Write is given one line at a time.
+func (s *searcher) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), s.world.secret) {
+		s.world.violate(Secret, nil, "in the log: %s", p)
+	}
+	return len(p), nil
+}
+
+func (s *searcher) Enabled(context.Context, slog.Level) bool { return true }

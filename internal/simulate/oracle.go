@@ -1,0 +1,35 @@
+// The promises, and how they are checked. Nothing here asks the code under test
+// whether it kept them.
+
+package simulate
+
+// An Oracle is a promise that a story can show to be broken.
+type Oracle string
+
+// The promises, with the numbers of CONTRIBUTING.md.
+const (
+	Request   Oracle = "request is not changed"                 // 1
+	Closed    Oracle = "request body is closed"                 // 1
+	Outcome   Oracle = "last answer or error"                   // 2
+	ActedOnce Oracle = "acted upon once"                        // 3
+	Stored    Oracle = "uploads are whole"                      // 3
+	TooOften  Oracle = "no more sends than the rule allows"     // 3
+	Early     Oracle = "not earlier than told"                  // 4
+	Futile    Oracle = "no sleep that cannot end in an attempt" // 5
+	Prompt    Oracle = "waits end with the context"             // 6
+	OneReader Oracle = "one attempt reads the body"             // 7
+	Discarded Oracle = "answers are given up within bounds"     // 8
+	Writer    Oracle = "a tunnel can be written to"             // 9
+	Spliced   Oracle = "one representation, whole"              // 10
+	Budget    Oracle = "retries keep to the budget"             // 11
+	Leak      Oracle = "nothing is left behind"                 // 12
+	Nested    Oracle = "retries are not multiplied"             // 14
+	Secret    Oracle = "no secrets in logs and errors"          // 15
+	Panics    Oracle = "no panic of our own"
+)
+
+// oracles are all of them.
+var oracles = []Oracle{
+	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Futile, Prompt,
+	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Panics,
+}

@@ -1,0 +1,337 @@
+// Everything that a seed decides before time begins.
+
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// The parts of a story draw from dice of their own, so that leaving out a
+// caller does not change the others.
+const (
+	ofPlan uint64 = iota
+	ofHost
+	ofCall
+	ofSend
+	ofUpdate
+)
+
+// A plan is the cast of one story: hosts with their rules and their weather,
+// callers, and the times at which the rules change.
+type plan struct {
+	seed    uint64
+	hosts   []*host
+	calls   []*callPlan
+	updates []update
+	nested  bool // one Transport around another
+	traced  bool // a Trace listens to every request
+	logged  bool // a Logger does
+	horizon time.Duration
+}
+
+// An update puts another rule in force for every host.
+type update struct {
+	at    time.Duration
+	rules []policy.Rule // by host
+}
+
+// A host is a server, its weather, and the rule for it.
+type host struct {
+	id      int
+	origin  string // scheme and authority
+	name    string // as a rule names it
+	rule    policy.Rule
+	http2   bool
+	weather []phase
+	changes []time.Duration // when the representations change
+	wild    bool            // its base misbehaves: panics, ends its goroutine, answers twice or not at all
+	busy    bool            // many calls go there
+}
+
+// A mood is what a host mostly does.
+type mood uint8
+
+const (
+	fine mood = iota
+	flaky
+	failing
+	throttling
+	frozen
+	moods
+)
+
+func (m mood) String() string {
+	return [...]string{"fine", "flaky", "failing", "throttling", "frozen"}[m]
+}
+
+// A phase is a mood up to a time.
+type phase struct {
+	until time.Duration
+	mood  mood
+}
+
+// A bodyShape is a sort of request body.
+type bodyShape uint8
+
+const (
+	noBody    bodyShape = iota
+	inMemory            // as http.NewRequest makes it of a bytes.Reader
+	seekable            // an io.Seeker without GetBody
+	stream              // neither
+	fresh               // GetBody returns a reader of its own each time
+	same                // GetBody seeks the one reader back and returns it again
+	noGetBody           // GetBody fails from its second call on
+	piped               // an io.Pipe with a slow writer
+	shapes
+)
+
+func (s bodyShape) String() string {
+	return [...]string{"no body", "in memory", "seekable", "stream", "fresh", "same reader", "failing GetBody", "pipe"}[s]
+}
+
+// A bodyFault is what is wrong with a request body.
+type bodyFault uint8
+
+const (
+	sound bodyFault = iota
+	fails
+	panics
+	blocks // until it is closed or the caller's end
+)
+
+// An appetite is what a caller does with a response's body.
+type appetite uint8
+
+const (
+	readsAll appetite = iota
+	copies            // by io.Copy
+	dawdles           // with pauses between the reads
+	readsPart
+	closesAtOnce
+	closesMeanwhile // from another goroutine
+	forgets         // to close, after a part or at once
+	appetites
+)
+
+// A callPlan is one caller and its one request.
+type callPlan struct {
+	id       int
+	at       time.Duration
+	host     int
+	method   string
+	path     string
+	rng      string // the caller's own Range
+	user     int    // whose credentials
+	key      bool   // with an Idempotency-Key
+	upgrade  bool
+	deadline time.Duration // from at; 0: none
+	cancel   time.Duration // from at; 0: never
+	oldStyle bool          // cancelled by Request.Cancel
+	sending  int           // 0: by method, 1: Repeatable, 2: Once
+	shape    bodyShape
+	fault    bodyFault
+	size     int64
+	faultAt  int64
+	slow     time.Duration // per Read of the request's body
+	chunked  bool          // the length is not announced
+	appetite appetite
+	part     int64
+	pause    time.Duration
+	hook     string // in which callback it panics
+	hookAt   int    // at the how manieth call of it
+}
+
+// newPlan returns the story of a seed.
+func newPlan(seed uint64) *plan {
+	d := roll(seed, ofPlan)
+	p := &plan{seed: seed, nested: d.chance(8), traced: d.chance(75), logged: d.chance(50)}
+	span := d.between(time.Second, 5*time.Minute)
+	for i := range 1 + d.IntN(3) {
+		p.hosts = append(p.hosts, newHost(seed, i, span, p.nested))
+	}
+	n := 3 + d.IntN(30)
+	if d.chance(10) {
+		n += 100
+	}
+	for i := range n {
+		p.calls = append(p.calls, newCall(seed, i, p.hosts, span))
+	}
+	if d.chance(30) {
+		for i := range 1 + d.IntN(3) {
+			p.updates = append(p.updates, newUpdate(seed, i, p, span))
+		}
+		slices.SortFunc(p.updates, func(a, b update) int { return int(a.at - b.at) })
+	}
+	p.horizon = 2*span + 5*time.Minute
+	return p
+}
+
+func newHost(seed uint64, id int, span time.Duration, nested bool) *host {
+	d := roll(seed, ofHost, uint64(id))
+	name := fmt.Sprintf("h%d.sim", id)
+	h := &host{
+		id:     id,
+		name:   name,
+		origin: one(d, "http://", "https://") + name + one(d, "", ":8080"),
+		http2:  d.chance(50),
+		wild:   d.chance(15),
+	}
+	h.rule = newRule(d, nested)
+	for at := time.Duration(0); at < 2*span; {
+		at += d.between(span/20, span)
+		h.weather = append(h.weather, phase{at, one(d, fine, flaky, flaky, failing, throttling, frozen)})
+	}
+	if d.chance(40) {
+		for range 1 + d.IntN(4) {
+			h.changes = append(h.changes, time.Duration(d.Int64N(int64(span))))
+		}
+		slices.Sort(h.changes)
+	}
+	return h
+}
+
+// newUpdate draws other rules. The budget stays: its bound is one over the
+// whole story.
+func newUpdate(seed uint64, id int, p *plan, span time.Duration) update {
+	d := roll(seed, ofUpdate, uint64(id))
+	// No call begins in the second half of a microsecond, see newCall.
+	u := update{at: time.Duration(d.Int64N(int64(span))).Truncate(time.Microsecond) + 700}
+	for _, h := range p.hosts {
+		r := newRule(d, p.nested)
+		r.Budget = h.rule.Budget
+		u.rules = append(u.rules, r)
+	}
+	return u
+}
+
+func newCall(seed uint64, id int, hosts []*host, span time.Duration) *callPlan {
+	d := roll(seed, ofCall, uint64(id))
+	c := &callPlan{
+		id:     id,
+		at:     time.Duration(d.Int64N(int64(span))).Truncate(time.Microsecond),
+		host:   d.IntN(len(hosts)),
+		method: one(d, "GET", "GET", "GET", "GET", "HEAD", "POST", "POST", "PUT", "PUT", "DELETE", ""),
+		path:   fmt.Sprintf("/doc/%d", d.IntN(4)),
+		user:   d.IntN(3),
+		key:    d.chance(5),
+	}
+	if d.chance(30) { // in step with others
+		c.at = c.at.Truncate(span / 4)
+	}
+	if d.chance(40) {
+		c.deadline = d.between(time.Millisecond, 2*time.Minute)
+	}
+	if d.chance(25) {
+		c.cancel, c.oldStyle = d.between(time.Microsecond, time.Minute), d.chance(10)
+	}
+	c.sending = one(d, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2)
+	c.drawBody(d)
+	c.drawReading(d)
+	if c.shape == noBody && c.method == "GET" {
+		switch {
+		case d.chance(10):
+			c.rng = one(d, "bytes=100-", "bytes=0-499", "bytes=10-")
+		case d.chance(3):
+			c.upgrade = true
+		}
+	}
+	if d.chance(4) {
+		c.hook, c.hookAt = one(d, hooks[:]...), 1+d.IntN(3)
+	}
+	return c
+}
+
+// hooks are the callbacks in which a caller's code may panic.
+var hooks = [...]string{"classify", "hint", "idempotent", "scope", "trace", "getbody"}
+
+func (c *callPlan) drawBody(d dice) {
+	if c.method != http.MethodPost && c.method != http.MethodPut {
+		return
+	}
+	c.shape = bodyShape(d.IntN(int(shapes)))
+	c.size = int64(d.between(1, 40<<10))
+	if d.chance(5) {
+		c.size = int64(d.between(64<<10, 1<<20))
+	}
+	c.chunked = d.chance(25)
+	if c.shape > inMemory && d.chance(10) {
+		c.fault, c.faultAt = one(d, fails, panics, blocks), d.Int64N(c.size)
+	}
+	if c.shape > inMemory && d.chance(30) {
+		c.slow = d.between(time.Microsecond, 50*time.Millisecond)
+	}
+}
+
+func (c *callPlan) drawReading(d dice) {
+	c.appetite = readsAll
+	if d.chance(40) {
+		c.appetite = appetite(d.IntN(int(appetites)))
+	}
+	c.part = int64(d.between(1, 100<<10)) - 1
+	c.pause = d.between(time.Millisecond, 2*time.Second)
+}
+
+// ruleOf returns the complete rule that is in force for a host at a time, and
+// whether the host keeps it for the whole story.
+func (p *plan) ruleOf(hostID int, at time.Duration) policy.Rule {
+	r := p.hosts[hostID].rule
+	for _, u := range p.updates {
+		if u.at <= at {
+			r = u.rules[hostID]
+		}
+	}
+	return r.Or(policy.Defaults())
+}
+
+// rules returns the rules of all hosts, as Config.Hosts takes them.
+func (p *plan) rules(of func(*host) policy.Rule) map[string]policy.Rule {
+	m := make(map[string]policy.Rule)
+	for _, h := range p.hosts {
+		m[h.name] = of(h)
+	}
+	return m
+}
+
+// String tells what the caller wants, for the story.
+func (c *callPlan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", cmp.Or(c.method, "GET"), c.path)
+	if c.shape != noBody {
+		fmt.Fprintf(&b, " of %d bytes (%v, %v at %d, %v per Read)", c.size, c.shape, c.fault, c.faultAt, c.slow)
+	}
+	for _, row := range []struct {
+		said bool
+		text string
+	}{
+		{c.rng != "", "for " + c.rng},
+		{c.upgrade, "to upgrade"},
+		{c.key, "with a key"},
+		{c.deadline > 0, "within " + c.deadline.String()},
+		{c.cancel > 0 && !c.oldStyle, "cancelled after " + c.cancel.String()},
+		{c.cancel > 0 && c.oldStyle, "cancelled by its channel after " + c.cancel.String()},
+		{c.sending == 1, "repeatable"},
+		{c.sending == 2, "once"},
+		{c.hook != "", "panics in " + c.hook},
+	} {
+		if row.said {
+			b.WriteString(", " + row.text)
+		}
+	}
+	fmt.Fprintf(&b, "; reading: %v", c.appetite)
+	return b.String()
+}
+
+func (f bodyFault) String() string {
+	return [...]string{"sound", "fails", "panics", "blocks"}[f]
+}
+
+func (a appetite) String() string {
+	return [...]string{"all", "by io.Copy", "slowly", "a part", "nothing", "until another goroutine closes", "never closes"}[a]
+}

@@ -1,0 +1,185 @@
+// What a server has: representations that change, and parts of them, with all
+// the ways in which a server can get a part wrong.
+
+package simulate
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A page is what an answer's body is made of: the bytes of a text from first to
+// until.
+type page struct {
+	text  text
+	first int64
+	until int64
+	total int64
+	size  int64 // until - first
+}
+
+func pageOf(t text, first, until, total int64) page {
+	return page{t, first, until, total, until - first}
+}
+
+// represent fills in the status and the header for what the script has, and
+// returns what the body is.
+func (s *send) represent(resp *http.Response) page {
+	sc, method := s.script, s.req.Method
+	resp.StatusCode = sc.status
+	own := pageOf(text(mix(uint64(s.id))), 0, sc.page, sc.page)
+	switch {
+	case sc.status == 204:
+		return page{}
+	case sc.status < 300 && s.call.plan.upgrade:
+		resp.StatusCode = http.StatusSwitchingProtocols
+		resp.Header.Set("Upgrade", "sim")
+		sc.end = whole // a connection that is handed over knows of no context
+		return own
+	case sc.status < 300 && (method == "" || method == http.MethodGet || method == http.MethodHead):
+		return s.document(resp)
+	case sc.length:
+		resp.ContentLength = own.size
+	}
+	return own
+}
+
+// version returns how often a representation has changed, and when the last
+// time was.
+func (h *host) version(now time.Duration) (n int, since time.Duration) {
+	since = -time.Hour
+	for _, at := range h.changes {
+		if at <= now {
+			n, since = n+1, at
+		}
+	}
+	return n, since
+}
+
+// document answers a GET or HEAD of a representation, or of a part of it.
+func (s *send) document(resp *http.Response) page {
+	n, since := s.host.version(s.began)
+	d := roll(s.world.plan.seed, ofHost, uint64(s.host.id), uint64(len(s.req.URL.Path)), uint64(s.req.URL.Path[len(s.req.URL.Path)-1]), uint64(n))
+	key := text(d.Uint64())
+	total := int64(d.between(1, 8<<10))
+	if d.chance(25) {
+		total = int64(d.between(8<<10, 400<<10))
+	}
+	doc := pageOf(key, 0, total, total)
+	tag := fmt.Sprintf(`"v%d"`, n)
+	modified := s.world.start.Add(since).UTC().Format(http.TimeFormat)
+	s.validate(resp.Header, tag, modified)
+	if s.script.digest {
+		sum := sha256.Sum256(key.bytes(total))
+		resp.Header.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":")
+	}
+	condition := s.req.Header.Get("If-Range")
+	if s.rng == "" || condition != "" && condition != tag && condition != modified {
+		if s.promised = s.script.length; s.promised {
+			resp.ContentLength = total
+		}
+		return doc
+	}
+	s.promised = true
+	return s.part(resp, doc, condition != "")
+}
+
+// validate names the version.
+func (s *send) validate(h http.Header, tag, modified string) {
+	if h.Get("Date") == "" {
+		h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	}
+	switch s.script.tagged {
+	case 0:
+		h.Set("ETag", tag)
+	case 1:
+		h.Set("ETag", "W/"+tag)
+	case 3:
+		h.Set("Last-Modified", modified)
+	}
+}
+
+// part answers with a range, and lies only to those who send a condition: they
+// are able to notice.
+func (s *send) part(resp *http.Response, doc page, conditional bool) page {
+	first, last, ok := parseRange(s.rng, doc.total)
+	if !ok {
+		resp.StatusCode = http.StatusRequestedRangeNotSatisfiable
+		resp.Header.Set("Content-Range", fmt.Sprintf("bytes */%d", doc.total))
+		return page{}
+	}
+	resp.StatusCode = http.StatusPartialContent
+	part, total, lie := pageOf(doc.text, first, last+1, doc.total), strconv.FormatInt(doc.total, 10), s.script.lie
+	if lie == early {
+		part = pageOf(doc.text, first, first+(last-first)/2+1, doc.total)
+	}
+	if lie == noTotal {
+		total = "*"
+	}
+	if s.script.length {
+		resp.ContentLength = part.size
+	}
+	if conditional {
+		switch lie {
+		case everything:
+			resp.StatusCode, resp.ContentLength = 200, -1
+			return doc
+		case shifted:
+			part = pageOf(doc.text, first/2, last+1, doc.total)
+			resp.ContentLength = -1
+		case otherTotal:
+			total = strconv.FormatInt(doc.total+7, 10)
+		case shorterTotal:
+			if served := s.call.served; served != nil && served.promised && part.size > 1 {
+				part = pageOf(doc.text, first, first+part.size/2, doc.total)
+				total, resp.ContentLength = strconv.FormatInt(part.until, 10), -1
+			}
+		case otherTag:
+			resp.Header.Del("Last-Modified")
+			resp.Header.Set("ETag", `"another"`)
+			part.text++
+		case weakTag:
+			resp.Header.Del("Last-Modified")
+			resp.Header.Set("ETag", `W/"v0"`)
+			part.text++
+		case multipart:
+			resp.Header.Set("Content-Type", "multipart/byteranges; boundary=x")
+			part.text++
+		case wrongLength:
+			resp.ContentLength = part.size + 3
+		case noContentRange:
+			return part
+		}
+	}
+	resp.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%s", part.first, part.until-1, total))
+	if lie == promisesMore && conditional && part.size > 1 {
+		part = pageOf(part.text, part.first, part.until-1, part.total) // and ends properly
+	}
+	return part
+}
+
+// parseRange reads "bytes=a-" and "bytes=a-b".
+func parseRange(s string, total int64) (first, last int64, ok bool) {
+	from, to, ok := strings.Cut(strings.TrimPrefix(s, "bytes="), "-")
+	if !ok {
+		return 0, 0, false
+	}
+	first, err := strconv.ParseInt(from, 10, 64)
+	if err != nil || first >= total {
+		return 0, 0, false
+	}
+	last = total - 1
+	if to != "" {
+		n, err := strconv.ParseInt(to, 10, 64)
+		if err != nil {
+			return 0, 0, false
+		}
+		last = min(last, n)
+	}
+	return first, last, first <= last
+}

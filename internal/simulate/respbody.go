@@ -1,0 +1,156 @@
+// Answers' bodies, which watch how they are given up.
+
+package simulate
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+var errClosed = errors.New("simulate: read of a closed body")
+
+// A respBody is the body of an answer of the base transport.
+type respBody struct {
+	send   *send
+	upload *upload // of the same exchange, which ends with it
+	using  atomic.Int32
+	closed chan struct{}
+	once   sync.Once
+	idle   chan struct{} // full during a Read, if Close waits for it
+
+	mu       sync.Mutex // guards what follows
+	pos      int64
+	read     int64
+	ended    bool
+	failed   error         // of the last Read
+	closedAt time.Duration // never, while it is open
+	readEnd  time.Duration // when the last Read returned; never, while one is under way
+}
+
+func newRespBody(s *send, up *upload) *respBody {
+	return &respBody{
+		send: s, upload: up, closed: make(chan struct{}), idle: make(chan struct{}, 1),
+		pos: s.page.first, closedAt: never,
+	}
+}
+
+func (b *respBody) Read(p []byte) (int, error) {
+	if b.using.Add(1) > 1 {
+		b.send.call.violate(Discarded, "two Reads of the answer's body of send %d at the same time", b.send.number)
+	}
+	defer b.using.Add(-1)
+	if b.send.script.blocks > 0 {
+		b.idle <- struct{}{}
+		defer func() { <-b.idle }()
+	}
+	b.mu.Lock()
+	pos := b.pos
+	b.readEnd = never
+	b.mu.Unlock()
+	n, err := b.next(p, pos)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.readEnd = b.send.world.now()
+	b.pos += int64(n)
+	b.read += int64(n)
+	if err != nil && err != io.EOF {
+		b.failed = err
+	}
+	if err != nil && !b.ended {
+		b.ended = true
+		b.upload.halt()
+	}
+	return n, err
+}
+
+// next delivers the next piece.
+func (b *respBody) next(p []byte, pos int64) (int, error) {
+	sc, page := b.send.script, b.send.page
+	end := page.until
+	if sc.end != whole {
+		end = min(end, page.first+sc.cutAt)
+	}
+	if b.isClosed() {
+		return 0, errClosed
+	}
+	if err := b.wait(sc.pause); err != nil {
+		return 0, err
+	}
+	n := int(min(int64(len(p)), sc.piece, end-pos))
+	page.text.fill(p[:n], pos)
+	if n > 0 {
+		return n, nil
+	}
+	switch {
+	case len(p) == 0:
+		return 0, nil
+	case pos == page.until:
+		return 0, io.EOF
+	case sc.end == cut && sc.piece%2 == 0:
+		return 0, b.send.fault(io.ErrUnexpectedEOF)
+	case sc.end == cut:
+		return 0, b.send.fault(&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET})
+	}
+	return 0, b.wait(never)
+}
+
+func (b *respBody) isClosed() bool {
+	select {
+	case <-b.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait passes the time until Close or the end of the context, which may be seen
+// late.
+func (b *respBody) wait(d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	var err error
+	ctx := b.send.req.Context()
+	select {
+	case <-timer.C:
+		return nil
+	case <-b.closed:
+		err = errClosed
+	case <-ctx.Done():
+		err = b.send.fault(context.Cause(ctx))
+	}
+	if late := max(b.send.script.deaf, b.send.script.blocks); late > 0 {
+		time.Sleep(late)
+	}
+	return err
+}
+
+// Close closes. In some exchanges it waits for a Read under way, which it does
+// end, but late.
+func (b *respBody) Close() error {
+	b.once.Do(func() {
+		b.mu.Lock()
+		b.closedAt = b.send.world.now()
+		b.mu.Unlock()
+		close(b.closed)
+		b.upload.halt()
+	})
+	if b.send.script.blocks > 0 {
+		b.idle <- struct{}{}
+		defer func() { <-b.idle }()
+	}
+	return nil
+}
+
+// A tunnel is the body of a 101: a connection.
+type tunnel struct{ *respBody }
+
+func (t *tunnel) Write(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,158 @@
+// Rules at random: each is valid, few are sensible.
+
+package simulate
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// newRule draws a rule. A nested one has nothing by which an outer Transport
+// would end an inner one's work and begin it anew.
+func newRule(d dice, nested bool) policy.Rule {
+	if d.chance(15) {
+		return policy.Rule{}
+	}
+	r := policy.Rule{
+		Attempts:      one(d, 0, 0, 0, -1, 1, 2, 3, 4, 9),
+		Backoff:       newBackoff(d),
+		MaxRetryAfter: one(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1),
+		Excess:        one(d, 0, 0, policy.ExcessStop, policy.ExcessCap, policy.ExcessWait),
+		Budget:        newBudget(d),
+		Cooldown:      one(d, policy.Inherit, policy.Inherit, policy.On, policy.Off),
+		BufferBody:    one[int64](d, 0, 0, 0, -1, 100, 10<<10),
+		Resumes:       one(d, 0, 0, 0, -1, 1, 2),
+		AttemptHeader: one(d, "", "", "X-Resend"),
+	}
+	if d.chance(30) {
+		r.Elapsed = d.between(20*time.Millisecond, time.Minute)
+	}
+	if d.chance(20) {
+		r.SpoolBody = 64 << 10
+	}
+	if d.chance(20) {
+		r.ResumeSkip = 1 << 20
+	}
+	drawLimits(d, &r)
+	drawHooks(d, &r)
+	if !nested {
+		drawTimers(d, &r)
+	}
+	return r
+}
+
+func newBackoff(d dice) policy.Backoff {
+	switch d.IntN(7) {
+	case 0:
+		return policy.Constant(0)
+	case 1:
+		return policy.Constant(d.between(time.Millisecond, 10*time.Second))
+	case 2:
+		return policy.FullJitter{Base: d.between(time.Millisecond, time.Second)}
+	case 3:
+		return policy.Decorrelated{Base: d.between(time.Millisecond, time.Second)}
+	case 4:
+		return stopping(d.IntN(4))
+	}
+	return nil
+}
+
+// stopping is a back-off that stops after so many retries.
+type stopping int
+
+func (s stopping) Delay(n int, _ time.Duration) time.Duration {
+	if n >= int(s) {
+		return -1
+	}
+	return 10 * time.Millisecond
+}
+
+func newBudget(d dice) policy.Budget {
+	switch d.IntN(5) {
+	case 0:
+		return policy.NoBudget()
+	case 1:
+		return policy.Budget{Ratio: 0.1, PerSecond: 0.5, Burst: 2}
+	case 2:
+		return policy.Budget{Ratio: -1, PerSecond: 1, Burst: 5}
+	}
+	return policy.Budget{}
+}
+
+func drawLimits(d dice, r *policy.Rule) {
+	if d.chance(20) {
+		r.Rate = float64(d.between(1, 200))
+		r.Burst = d.IntN(5)
+		r.RateMode = one(d, policy.RateInherit, policy.RateFixed, policy.RateAdaptive)
+	}
+	if d.chance(30) {
+		r.Pacing = policy.On
+	}
+	if d.chance(35) {
+		r.Gate = policy.Gate{Mode: one(d, policy.GateWait, policy.GateWait, policy.GateRefuse), Start: 1 + d.IntN(5)}
+		if d.chance(50) {
+			r.Gate.Max = r.Gate.Start + d.IntN(10)
+		}
+	}
+}
+
+func drawTimers(d dice, r *policy.Rule) {
+	if d.chance(35) {
+		r.AttemptTimeout = d.between(10*time.Millisecond, 20*time.Second)
+	}
+	if d.chance(25) {
+		r.StallTimeout = d.between(50*time.Millisecond, 20*time.Second)
+	}
+	if d.chance(5) {
+		r.MinThroughput = int64(d.between(1, 10<<10))
+	}
+	if d.chance(30) {
+		r.Hedge.After = d.between(time.Millisecond, 2*time.Second)
+		if d.chance(30) {
+			r.Hedge.Percentile = one(d, 50.0, 90, 98)
+		}
+	}
+}
+
+// drawHooks draws the functions of a rule. Each tells the caller's hook, which
+// may panic.
+func drawHooks(d dice, r *policy.Rule) {
+	if d.chance(30) {
+		inner := one(d, classify.Refusals, classify.Signals, classify.First(classify.Signals, classify.Refusals),
+			classify.BodyContains(classify.Ambiguous, "queue capacity"), classify.Error(classify.Ambiguous, classify.Other))
+		r.Classify = func(o classify.Outcome) classify.Verdict {
+			callOf(o.Request.Context()).hook("classify")
+			return inner(o)
+		}
+	}
+	if d.chance(20) {
+		r.Hint = func(o classify.Outcome) (time.Duration, bool) {
+			callOf(o.Request.Context()).hook("hint")
+			return classify.DefaultHint(o)
+		}
+	}
+	if d.chance(20) {
+		r.Idempotent = func(req *http.Request) bool {
+			callOf(req.Context()).hook("idempotent")
+			return classify.Idempotent(req)
+		}
+	}
+	if d.chance(20) {
+		r.Scope = func(req *http.Request) string {
+			callOf(req.Context()).hook("scope")
+			return req.URL.Path
+		}
+	}
+}
+
+type callKey struct{}
+
+// callOf returns the call that a context belongs to.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}

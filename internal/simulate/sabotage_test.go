@@ -1,0 +1,308 @@
+package simulate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A rt is a RoundTripper made of a function.
+type rt func(*http.Request) (*http.Response, error)
+
+func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A saboteur is a Transport of which something is broken.
+type saboteur struct {
+	Client
+	roundTrip rt
+	snapshot  func([]transport.HostState) []transport.HostState
+}
+
+func (s *saboteur) RoundTrip(req *http.Request) (*http.Response, error) {
+	if s.roundTrip == nil {
+		return s.Client.RoundTrip(req)
+	}
+	return s.roundTrip(req)
+}
+
+func (s *saboteur) Snapshot() []transport.HostState {
+	if s.snapshot == nil {
+		return s.Client.Snapshot()
+	}
+	return s.snapshot(s.Client.Snapshot())
+}
+
+// above breaks what the caller gives and gets.
+func above(f func(next http.RoundTripper, req *http.Request) (*http.Response, error)) maker {
+	return func(p *plan, c transport.Config) (Client, error) {
+		next, err := aTransport(p, c)
+		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) { return f(next, req) }}, err
+	}
+}
+
+// answers breaks the answers that the caller gets.
+func breaksAnswers(f func(*http.Response)) maker {
+	return above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if resp != nil {
+			f(resp)
+		}
+		return resp, err
+	})
+}
+
+// breaksBodies breaks the request's body, in a copy of the request.
+func breaksBodies(f func(io.ReadCloser) io.ReadCloser) maker {
+	return above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		if req.Body == nil {
+			return next.RoundTrip(req)
+		}
+		broken := req.WithContext(req.Context())
+		broken.Body, broken.GetBody = f(req.Body), nil
+		return next.RoundTrip(broken)
+	})
+}
+
+// below breaks what the base transport answers.
+func below(f func(*http.Response)) maker {
+	return func(p *plan, c transport.Config) (Client, error) {
+		base := c.Base
+		c.Base = rt(func(req *http.Request) (*http.Response, error) {
+			resp, err := base.RoundTrip(req)
+			if resp != nil {
+				f(resp)
+			}
+			return resp, err
+		})
+		return aTransport(p, c)
+	}
+}
+
+// A body is a response's or a request's, of parts.
+type body struct {
+	io.Reader
+	io.Closer
+}
+
+// twice reads by two goroutines at once.
+type twice struct{ io.ReadCloser }
+
+func (t twice) Read(p []byte) (int, error) {
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		_, _ = t.ReadCloser.Read(make([]byte, 1))
+	}()
+	n, err := t.ReadCloser.Read(p)
+	<-first
+	return n, err
+}
+
+// always ends properly, whatever happens.
+type always struct{ io.ReadCloser }
+
+func (a always) Read(p []byte) (int, error) {
+	n, err := a.ReadCloser.Read(p)
+	if err != nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// other delivers other bytes.
+type other struct{ io.ReadCloser }
+
+func (o other) Read(p []byte) (int, error) {
+	n, err := o.ReadCloser.Read(p)
+	for i := range p[:n] {
+		p[i]++
+	}
+	return n, err
+}
+
+// forgetful forgets what was held against a request: a mark of a Transport below.
+func forgetful(next http.RoundTripper) http.RoundTripper {
+	return rt(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if resp != nil {
+			clean := *resp
+			clean.Header, clean.Request = resp.Header.Clone(), req
+			return &clean, nil
+		}
+		var e *transport.Error
+		if errors.As(err, &e) {
+			return nil, e.Err
+		}
+		return nil, err
+	})
+}
+
+// sabotage breaks each promise at least once.
+var sabotage = []struct {
+	name   string
+	breaks Oracle
+	client maker
+}{
+	{"a header is added to the caller's request", Request, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		req.Header.Set("X-Mine", "1")
+		return next.RoundTrip(req)
+	})},
+	{"the context's values are lost", Request, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		return next.RoundTrip(req.WithContext(context.Background()))
+	})},
+	{"bodies are not closed", Closed, breaksBodies(func(b io.ReadCloser) io.ReadCloser { return io.NopCloser(b) })},
+	{"errors get another type", Outcome, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil {
+			err = errors.New(err.Error())
+		}
+		return resp, err
+	})},
+	{"failures are made errors", Outcome, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if resp != nil && resp.StatusCode >= 500 {
+			_ = resp.Body.Close()
+			return nil, errors.New(resp.Status)
+		}
+		return resp, err
+	})},
+	{"the last answer is closed", Outcome, breaksAnswers(func(resp *http.Response) { _ = resp.Body.Close() })},
+	{"every request is repeated", ActedOnce, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err == nil || req.GetBody == nil {
+			return resp, err
+		}
+		again := req.Clone(req.Context())
+		again.Body, _ = req.GetBody()
+		return next.RoundTrip(again)
+	})},
+	{"half of each body is sent", Stored, breaksBodies(func(b io.ReadCloser) io.ReadCloser { return body{io.LimitReader(b, 10), b} })},
+	{"another body is sent", Stored, breaksBodies(func(b io.ReadCloser) io.ReadCloser { return other{b} })},
+	{"failures are sent again", TooOften, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err == nil || req.Body != nil {
+			return resp, err
+		}
+		return next.RoundTrip(req)
+	})},
+	{"what is asked for is overheard", Early, below(func(resp *http.Response) {
+		resp.Header.Del("Retry-After")
+		resp.Header.Del("Retry-After-Ms")
+		resp.Header.Del("RateLimit")
+	})},
+	{"a sleep up to the deadline", Futile, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if _, ok := req.Context().Deadline(); !ok || err == nil {
+			return resp, err
+		}
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	})},
+	{"a sleep that sees no context", Prompt, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil {
+			time.Sleep(time.Second)
+		}
+		return resp, err
+	})},
+	{"two goroutines read the body", OneReader, breaksBodies(func(b io.ReadCloser) io.ReadCloser { return twice{b} })},
+	{"answers are not closed", Discarded, below(func(resp *http.Response) { resp.Body = body{resp.Body, io.NopCloser(nil)} })},
+	{"answers are read without a bound", Discarded, below(func(resp *http.Response) {
+		if resp.StatusCode >= 500 {
+			inner := resp.Body
+			all, _ := io.ReadAll(inner)
+			resp.Body = body{bytes.NewReader(all), inner}
+		}
+	})},
+	{"a tunnel is wrapped", Writer, breaksAnswers(func(resp *http.Response) { resp.Body = body{resp.Body, resp.Body} })},
+	{"a cut is an end", Spliced, breaksAnswers(func(resp *http.Response) { resp.Body = always{resp.Body} })},
+	{"other bytes", Spliced, breaksAnswers(func(resp *http.Response) { resp.Body = other{resp.Body} })},
+	{"no budget", Budget, func(p *plan, c transport.Config) (Client, error) {
+		for name, rule := range c.Hosts {
+			rule.Budget = policy.NoBudget()
+			c.Hosts[name] = rule
+		}
+		return aTransport(p, c)
+	}},
+	{"a goroutine is left", Leak, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		go func() { select {} }()
+		return next.RoundTrip(req)
+	})},
+	{"a place is lost", Leak, func(p *plan, c transport.Config) (Client, error) {
+		next, err := aTransport(p, c)
+		return &saboteur{Client: next, snapshot: func(all []transport.HostState) []transport.HostState {
+			all[0].Flying++
+			return all
+		}}, err
+	}},
+	{"a request waits without need", Leak, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		time.Sleep(time.Millisecond)
+		return next.RoundTrip(req)
+	})},
+	{"marks are lost", Nested, func(p *plan, c transport.Config) (Client, error) {
+		if !p.nested {
+			return aTransport(p, c)
+		}
+		return nest(c, forgetful)
+	}},
+	{"the URL is logged", Secret, func(p *plan, c transport.Config) (Client, error) {
+		next, err := aTransport(p, c)
+		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) {
+			if c.Logger != nil {
+				c.Logger.Info("sent", "url", req.URL.String())
+			}
+			return next.RoundTrip(req)
+		}}, err
+	}},
+	{"the URL is in the error", Secret, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", req.URL, err)
+		}
+		return resp, err
+	})},
+	{"a panic", Panics, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		_ = resp.Status
+		return resp, err
+	})},
+}
+
+// TestOracles breaks each promise, and sees the oracle complain.
+func TestOracles(t *testing.T) {
+	const most = 300
+	broken := make(map[Oracle]bool)
+	for _, s := range sabotage {
+		broken[s.breaks] = true
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(most) {
+				p := newPlan(seed)
+				if s.breaks == Nested && !p.nested {
+					continue
+				}
+				for _, v := range play(t, p, s.client, nil).Violations {
+					if v.Oracle == s.breaks {
+						t.Logf("seed %d: %s", seed, strings.SplitN(v.Text, "\n", 2)[0])
+						return
+					}
+				}
+			}
+			t.Errorf("%d seeds, and nobody complained of: %s", most, s.breaks)
+		})
+	}
+	for _, o := range oracles {
+		assert.True(t, broken[o], "nothing breaks: %s", o)
+	}
+}

@@ -1,0 +1,174 @@
+// What becomes of one exchange? Drawn before it begins, from the host's mood.
+
+package simulate
+
+import (
+	"time"
+)
+
+// An outcome is how an exchange ends, up to the headers of the answer.
+type outcome uint8
+
+const (
+	answers    outcome = iota // with the status of the script
+	cannotDial                // nothing left
+	refuses                   // HTTP/2 refused the stream
+	resets                    // the connection, before or after the server acted
+	talksNonsense
+	distrusts // a certificate: nobody tries again
+	unknown   // an error that nobody knows
+	hangs     // until the context ends
+	// What no RoundTripper may do, and some do:
+	blowsUp
+	exits
+	says0 // neither an answer nor an error
+	says2 // both
+)
+
+func (o outcome) String() string {
+	return [...]string{"answers", "cannot dial", "refuses the stream", "resets", "talks nonsense", "has a bad certificate",
+		"fails in an unknown way", "hangs", "panics", "ends the goroutine", "returns nothing", "returns both"}[o]
+}
+
+// A bodyEnd is how an answer's body ends.
+type bodyEnd uint8
+
+const (
+	whole bodyEnd = iota
+	cut
+	stalls // until it is closed or its context ends
+)
+
+// A lie is an answer to a request for a range that does not fit. Each can be
+// told from the headers or from the length.
+type lie uint8
+
+const (
+	truth lie = iota
+	everything
+	shifted
+	otherTotal
+	shorterTotal
+	noTotal
+	noContentRange
+	otherTag
+	weakTag
+	multipart
+	wrongLength
+	promisesMore // than it sends
+	early        // a part that ends before the end: no lie
+	lies
+)
+
+// A script is one exchange as it is going to be.
+type script struct {
+	outcome outcome
+	status  int
+	told    told
+	acts    bool          // a server that fails has acted all the same
+	answers time.Duration // after the request is there
+	early   bool          // the answer comes while the request's body is still being read
+	deaf    time.Duration // for how long the end of the context is not seen
+	late    time.Duration // for how long the request's body is read on after the answer's end
+	gap     time.Duration // between two pieces of the request's body
+	blocks  time.Duration // for how long Close waits for a Read of the answer's body
+	lie     lie
+	end     bodyEnd
+	cutAt   int64 // of the answer's body
+	piece   int64 // of the answer's body, per Read
+	pause   time.Duration
+	length  bool // Content-Length is announced
+	tagged  int  // 0: a strong ETag, 1: weak, 2: none, 3: a date
+	digest  bool
+	page    int64 // the size of an error page
+	quota   int64 // what the server says is left; negative: nothing
+	reset   time.Duration
+}
+
+// newScript draws the n-th send of a call. Mind that every host has its truth:
+// whoever says 421, 425 or 429, or 503 with a wait, has not acted.
+func newScript(seed uint64, h *host, m mood, callID, n int) *script {
+	d := roll(seed, ofSend, uint64(callID), uint64(n))
+	s := &script{
+		outcome: answers,
+		status:  200,
+		answers: d.between(100*time.Microsecond, 300*time.Millisecond),
+		piece:   int64(d.between(16, 32<<10)),
+		length:  d.chance(70),
+		tagged:  one(d, 0, 0, 0, 0, 0, 1, 2, 3),
+		digest:  d.chance(15),
+		acts:    d.chance(50),
+		page:    int64(d.between(1, 4<<10)),
+		quota:   -1,
+	}
+	if d.chance(10) {
+		s.answers = d.between(time.Second, time.Minute)
+	}
+	if d.chance(10) {
+		s.page = int64(d.between(4<<10, 300<<10))
+	}
+	s.drawMood(d, m)
+	s.drawManners(d, m)
+	if h.wild && d.chance(10) {
+		s.outcome = one(d, blowsUp, exits, says0, says2)
+	}
+	return s
+}
+
+// drawMood draws whether the exchange succeeds.
+func (s *script) drawMood(d dice, m mood) {
+	bad := [moods]int{fine: 1, flaky: 25, failing: 95, throttling: 90, frozen: 95}[m]
+	if !d.chance(bad) {
+		s.status = one(d, 200, 200, 200, 200, 200, 200, 204, 404, 301)
+		if d.chance(5) {
+			s.told = newTold(d) // which means nothing here
+		}
+		return
+	}
+	switch {
+	case m == frozen:
+		s.outcome = hangs
+	case m == throttling:
+		s.status, s.told = one(d, 429, 429, 503), newTold(d)
+	case d.chance(40):
+		s.status = one(d, 500, 502, 503, 503, 504, 408, 421, 425, 429, 501)
+		if d.chance(30) {
+			s.told = newTold(d)
+		}
+	default:
+		s.outcome = one(d, cannotDial, cannotDial, refuses, resets, resets, resets, resets, talksNonsense, distrusts, unknown, hangs)
+	}
+}
+
+// drawManners draws how the bodies are dealt with.
+func (s *script) drawManners(d dice, m mood) {
+	s.early = d.chance(20)
+	if d.chance(15) {
+		s.deaf = d.between(time.Millisecond, 3*time.Second)
+	}
+	if d.chance(30) {
+		s.late = d.between(time.Microsecond, 2*time.Second)
+	}
+	if d.chance(30) {
+		s.gap = d.between(time.Microsecond, 20*time.Millisecond)
+	}
+	if d.chance(20) {
+		s.pause = d.between(time.Microsecond, time.Second)
+	}
+	if d.chance(5) {
+		s.blocks = d.between(time.Millisecond, 5*time.Second)
+	}
+	s.cutAt = int64(d.between(1, 200<<10)) - 1
+	if m != fine && d.chance(40) {
+		s.end = one(d, cut, cut, cut, stalls)
+	}
+	if d.chance(25) {
+		s.lie = lie(d.IntN(int(lies)))
+	}
+	if d.chance(20) {
+		s.quota, s.reset = int64(d.IntN(100)), d.between(time.Second, 2*time.Minute).Truncate(time.Second)
+		if d.chance(5) {
+			s.reset = 24 * time.Hour
+		}
+	}
+}

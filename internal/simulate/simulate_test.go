@@ -1,0 +1,86 @@
+package simulate
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// play runs a story in a bubble of its own.
+func play(t *testing.T, p *plan, client maker, keep func(int) bool) (r Report) {
+	defer func() {
+		if e := recover(); e != nil { // the bubble's deadlock, when goroutines are left
+			r.Violations = append(r.Violations, Violation{Oracle: Leak, Call: -1, Text: fmt.Sprint(e)})
+		}
+	}()
+	synctest.Test(t, func(*testing.T) { r = run(p, client, keep) })
+	return r
+}
+
+// TestSeeds plays SEEDS stories from SEED on, TIMES times each: goroutines and
+// the Transport's jitter are not the seed's.
+func TestSeeds(t *testing.T) {
+	first, seeds, times := env("SEED", 1), env("SEEDS", 100), env("TIMES", 1)
+	var next, calls, sends, bad atomic.Int64
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= seeds*times {
+					return
+				}
+				r := play(t, newPlan(uint64(first+i/times)), aTransport, nil)
+				calls.Add(int64(r.Calls))
+				sends.Add(int64(r.Sends))
+				if len(r.Violations) > 0 && !awaited[r.Violations[0].Oracle] && bad.Add(1) <= 5 {
+					tellStory(t, r)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d stories of %d seeds, %d of them bad: %d exchanges, %d sends", seeds*times, seeds, bad.Load(), calls.Load(), sends.Load())
+}
+
+// awaited are the promises that are not kept yet.
+var awaited = map[Oracle]bool{Leak: os.Getenv("APLOMB_ALL") == "", OneReader: os.Getenv("APLOMB_ALL") == "", Prompt: os.Getenv("APLOMB_ALL") == ""}
+
+// tellStory prints a bad story with as few callers as it can do with.
+func tellStory(t *testing.T, r Report) {
+	r = shrink(t, r)
+	t.Errorf("seed %d: %s: %s\n%s\nagain: make simulate SEED=%d TIMES=20", r.Seed, r.Violations[0].Oracle, r.Violations[0].Text, r.Story(), r.Seed)
+}
+
+// shrink leaves out callers as long as the same promise is broken.
+func shrink(t *testing.T, r Report) Report {
+	out := make(map[int]bool)
+	p := newPlan(r.Seed)
+	n := len(p.calls)
+	for step := (n + 1) / 2; step > 0; step /= 2 {
+		for from := 0; from < n; from += step {
+			without := func(call int) bool { return !out[call] && (call < from || call >= from+step) }
+			again := play(t, newPlan(r.Seed), aTransport, without)
+			if len(again.Violations) > 0 && again.Violations[0].Oracle == r.Violations[0].Oracle {
+				r = again
+				for call := from; call < from+step; call++ {
+					out[call] = true
+				}
+			}
+		}
+	}
+	return r
+}
+
+// env returns a number that the caller of the test gives.
+func env(name string, other int) int {
+	if n, err := strconv.Atoi(os.Getenv("APLOMB_" + name)); err == nil {
+		return n
+	}
+	return other
+}

@@ -1,0 +1,283 @@
+// One story from its beginning to its end, and what is written down of it.
+
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A Client is the RoundTripper under test: a Transport, or something broken.
+type Client interface {
+	http.RoundTripper
+	Update(policy.Rule, map[string]policy.Rule) error
+	Snapshot() []transport.HostState
+}
+
+// A maker makes the client of a story. It is called within the bubble.
+type maker func(p *plan, c transport.Config) (Client, error)
+
+// aTransport makes what is under test: a Transport, or one around another.
+func aTransport(p *plan, c transport.Config) (Client, error) {
+	if !p.nested {
+		return transport.New(c)
+	}
+	return nest(c, nil)
+}
+
+// A pair is one Transport around another, which has no observers.
+type pair struct {
+	*transport.Transport
+	inner *transport.Transport
+}
+
+// nest puts a Transport around another, and between if it is not nil.
+func nest(c transport.Config, between func(http.RoundTripper) http.RoundTripper) (Client, error) {
+	inner := c
+	inner.Trace, inner.Logger = nil, nil
+	t, err := transport.New(inner)
+	if err != nil {
+		return nil, err
+	}
+	if c.Base = t; between != nil {
+		c.Base = between(t)
+	}
+	outer, err := transport.New(c)
+	return &pair{outer, t}, err
+}
+
+func (p *pair) Update(r policy.Rule, hosts map[string]policy.Rule) error {
+	return errors.Join(p.inner.Update(r, hosts), p.Transport.Update(r, hosts))
+}
+
+func (p *pair) Snapshot() []transport.HostState {
+	return append(p.inner.Snapshot(), p.Transport.Snapshot()...)
+}
+
+// A world is a story under way. It lives in a bubble of testing/synctest.
+type world struct {
+	plan   *plan
+	client Client
+	start  time.Time
+	over   chan struct{} // closed at the end of all callers' patience
+	secret string
+
+	mu         sync.Mutex // guards all below
+	calls      []*call
+	sends      []*send
+	story      []line
+	violations []Violation
+}
+
+// A line is one event of the story.
+type line struct {
+	at     time.Duration
+	call   int // negative: nobody's
+	format string
+	args   []any
+}
+
+// A Violation is a promise that was not kept.
+type Violation struct {
+	Oracle Oracle
+	Call   int // negative: nobody's
+	At     time.Duration
+	Text   string
+}
+
+func (w *world) now() time.Duration { return time.Since(w.start) }
+
+// tell adds a line to the story. The arguments must not change any more.
+func (w *world) tell(call int, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.story = append(w.story, line{w.now(), call, format, args})
+}
+
+// violate notes that a promise was broken. A nil call stands for nobody's.
+func (w *world) violate(o Oracle, c *call, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violateLocked(o, c, format, args...)
+}
+
+func (w *world) violateLocked(o Oracle, c *call, format string, args ...any) {
+	v := Violation{o, -1, w.now(), fmt.Sprintf(format, args...)}
+	if c != nil {
+		v.Call = c.plan.id
+	}
+	w.violations = append(w.violations, v)
+	w.story = append(w.story, line{v.At, v.Call, "✗ %s: %s", []any{v.Oracle, v.Text}})
+}
+
+// arrive notes a send, and draws what becomes of it.
+func (w *world) arrive(req *http.Request) *send {
+	c := callOf(req.Context())
+	if c == nil {
+		w.violate(Request, nil, "a send without the values of its caller's context")
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.plan.hosts[c.plan.host]
+	s := &send{
+		world: w, call: c, host: h, id: len(w.sends), number: len(c.sends) + 1,
+		req: req, rng: req.Header.Get("Range"), began: w.now(), ended: never,
+	}
+	s.script = newScript(w.plan.seed, h, h.moodAt(s.began), c.plan.id, s.number)
+	if c.last {
+		s.script = &script{outcome: answers, status: 200, answers: time.Millisecond, piece: 1 << 10, quota: -1}
+	}
+	s.late = c.endedBy(s.began)
+	c.sends = append(c.sends, s)
+	w.sends = append(w.sends, s)
+	w.story = append(w.story, line{s.began, c.plan.id, "  send %d: the server %v %d", []any{s.number, s.script.outcome, s.script.status}})
+	w.checkArrival(s)
+	return s
+}
+
+// moodAt returns the host's mood; after the last phase all is well.
+func (h *host) moodAt(now time.Duration) mood {
+	for _, p := range h.weather {
+		if now < p.until {
+			return p.mood
+		}
+	}
+	return fine
+}
+
+// leave notes what the base transport returned.
+func (s *send) leave(resp *http.Response, err error) {
+	w := s.world
+	dead := s.req.Context().Err() != nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.ended, s.err, s.dead = w.now(), err, dead
+	w.story = append(w.story, line{s.ended, s.call.plan.id, "  send %d: status %d, wait %v, error %v", []any{s.number, s.status, s.told, err}})
+}
+
+// act notes that the server acted on the request.
+func (s *send) act() {
+	w := s.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.acted = true
+	s.call.acts = append(s.call.acts, s)
+	w.story = append(w.story, line{w.now(), s.call.plan.id, "  send %d: the server acts", []any{s.number}})
+}
+
+// A Report is what came of a story.
+type Report struct {
+	Seed       uint64
+	Calls      int
+	Sends      int
+	Violations []Violation
+	story      []line
+}
+
+// run plays a story with the calls that keep allows; nil allows all. It must be
+// called in a bubble, and nothing of the story may be left when it returns.
+func run(p *plan, client maker, keep func(call int) bool) (r Report) {
+	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed)}
+	var err error
+	if w.client, err = client(p, w.config()); err != nil {
+		w.violate(Panics, nil, "the configuration is refused: %v", err)
+		return w.report()
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	for _, plan := range p.calls {
+		if keep == nil || keep(plan.id) {
+			w.begin(ctx, plan)
+		}
+	}
+	go w.update(ctx)
+	time.Sleep(p.horizon)
+	cancel(errHorizon)
+	close(w.over)
+	time.Sleep(time.Minute) // for all that may be late
+	w.finish()
+	return w.report()
+}
+
+// config is the Config of the story.
+func (w *world) config() transport.Config {
+	p := w.plan
+	c := transport.Config{
+		Base:     &base{w},
+		Hosts:    p.rules(func(h *host) policy.Rule { return h.rule }),
+		SpoolDir: os.TempDir(),
+	}
+	if p.traced {
+		c.Trace = &transport.Trace{Event: w.event}
+	}
+	if p.logged {
+		c.Logger = newLogger(w)
+	}
+	return c
+}
+
+// event writes down what the Transport tells about itself.
+func (w *world) event(e transport.Event) {
+	c := callOf(e.Request.Context())
+	if c == nil {
+		return // a send of nobody is noticed as it arrives
+	}
+	w.mu.Lock()
+	c.events = append(c.events, event{w.now(), e})
+	w.story = append(w.story, line{w.now(), c.plan.id, "  %v after send %d, wait %v, verdict %v", []any{e.Reason, e.Number, e.Wait, e.Verdict}})
+	w.mu.Unlock()
+	c.hook("trace")
+}
+
+// update changes the rules when their time has come.
+func (w *world) update(ctx context.Context) {
+	for _, u := range w.plan.updates {
+		timer := time.NewTimer(u.at - w.now())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		w.tell(-1, "other rules")
+		err := w.client.Update(policy.Rule{}, w.plan.rules(func(h *host) policy.Rule { return u.rules[h.id] }))
+		if err != nil {
+			w.violate(Panics, nil, "the update is refused: %v", err)
+		}
+	}
+}
+
+func (w *world) report() Report {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Report{w.plan.seed, len(w.calls), len(w.sends), slices.Clone(w.violations), w.story}
+}
+
+// Story returns the lines of the calls that broke a promise, or of all if none
+// did.
+func (r Report) Story() string {
+	of := map[int]bool{-1: true}
+	for _, v := range r.Violations {
+		of[v.Call] = true
+	}
+	var b strings.Builder
+	for _, l := range r.story {
+		if of[l.call] || len(of) == 1 {
+			who := ""
+			if l.call >= 0 {
+				who = fmt.Sprintf("call %d", l.call)
+			}
+			fmt.Fprintf(&b, "%14v  %-8s  %s\n", l.at, who, fmt.Sprintf(l.format, l.args...))
+		}
+	}
+	return b.String()
+}
