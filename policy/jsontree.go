@@ -260,7 +260,11 @@ func (d *document) syntax(err error, pos int) {
 	if at, ok := errors.AsType[*json.SyntaxError](err); ok {
 		pos = max(int(at.Offset)-1, 0) // Offset counts the wrong byte, too
 	}
-	d.faults = append(d.faults, fault{pos: pos, reason: "not JSON: %v", args: []any{err}, err: err})
+	reason := "not JSON: %v"
+	if help := helpSyntax(d.data, pos); help != "" {
+		reason += "; " + help
+	}
+	d.faults = append(d.faults, fault{pos: pos, reason: reason, args: []any{err}, err: err})
 }
 
 // invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.

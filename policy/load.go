@@ -4,10 +4,12 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -61,14 +63,19 @@ type Names struct {
 //     other). Or it is a name, without a verdict. "default" decides everything,
 //     so it comes last.
 //   - hint is a name, or a list of them, of which the first with an answer
-//     counts. idempotent is a name.
+//     counts.
+//   - idempotent is a list of methods that may be sent again although the server
+//     may have acted, such as ["GET", "PUT", "POST"], in capitals, and of names;
+//     a request is idempotent if any of them says so. Methods that the list does
+//     not name are not: ["default", "POST"] adds POST to the standard ones. "all"
+//     is for a service to which no repetition does harm.
 //   - A name is written "refusals" or {"name": "refusals"}; a list of one needs
 //     no brackets.
 //
 // These names are built in. For classify: default, none, refusals, signals. For
 // hint: default, none, retry_after, retry_after_millis, rate_limit_reset,
 // retry_info, reset_after, body_retry_after, reset_durations, reset_times,
-// pushback, secondary_limit. For idempotent: default and none (no request is).
+// pushback, secondary_limit. For idempotent: default, none (no request is) and all.
 // For backoff: none (no wait), and each type but constant for its zero value.
 // For scope: host (nothing is told apart).
 //
@@ -116,9 +123,7 @@ var ruleKeys = []key[Rule]{
 	{"backoff", func(l *loader, n *node, r *Rule) { r.Backoff = l.backoff(n) }},
 	{"classify", func(l *loader, n *node, r *Rule) { r.Classify = l.classify(n) }},
 	{"hint", func(l *loader, n *node, r *Rule) { r.Hint = l.hint(n) }},
-	{"idempotent", func(l *loader, n *node, r *Rule) {
-		r.Idempotent = named(l, n, "a test for idempotent requests", l.names.Idempotent, builtinIdempotent)
-	}},
+	{"idempotent", func(l *loader, n *node, r *Rule) { r.Idempotent = l.idempotent(n) }},
 	{"attempt_timeout", func(l *loader, n *node, r *Rule) { l.duration(n, &r.AttemptTimeout, orOff) }},
 	{"stall_timeout", func(l *loader, n *node, r *Rule) { l.duration(n, &r.StallTimeout, orOff) }},
 	{"min_throughput", func(l *loader, n *node, r *Rule) { l.size(n, &r.MinThroughput, orOff) }},
@@ -128,12 +133,14 @@ var ruleKeys = []key[Rule]{
 	{"rate", func(l *loader, n *node, r *Rule) { l.number(n, &r.Rate, orOff) }},
 	{"burst", func(l *loader, n *node, r *Rule) { l.count(n, &r.Burst, nothing) }},
 	{"rate_mode", func(l *loader, n *node, r *Rule) { enum(l, n, "a rate mode", rateModeNames, &r.RateMode) }},
-	{"budget", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Budget, NoBudget(), budgetKeys) }},
+	{"budget", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Budget, NoBudget(), budgetKeys, `{"ratio": 0.2}`) }},
 	{"cooldown", func(l *loader, n *node, r *Rule) { enum(l, n, "a switch", switchNames, &r.Cooldown) }},
 	{"scope", func(l *loader, n *node, r *Rule) { r.Scope = named(l, n, "a scope", l.names.Scopes, builtinScopes) }},
 	{"pacing", func(l *loader, n *node, r *Rule) { enum(l, n, "a switch", switchNames, &r.Pacing) }},
-	{"gate", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Gate, Gate{Mode: GateOff}, gateKeys) }},
-	{"hedge", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Hedge, NoHedge(), hedgeKeys) }},
+	{"gate", func(l *loader, n *node, r *Rule) {
+		orElse(l, n, &r.Gate, Gate{Mode: GateOff}, gateKeys, `{"mode": "wait"}`)
+	}},
+	{"hedge", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Hedge, NoHedge(), hedgeKeys, `{"percentile": 98}`) }},
 	{"buffer_body", func(l *loader, n *node, r *Rule) { l.size(n, &r.BufferBody, orOff) }},
 	{"spool_body", func(l *loader, n *node, r *Rule) { l.size(n, &r.SpoolBody, orOff) }},
 	{"resumes", func(l *loader, n *node, r *Rule) { l.count(n, &r.Resumes, orOff) }},
@@ -159,6 +166,7 @@ var builtinHints = map[string]classify.Hint{
 var builtinIdempotent = map[string]func(*http.Request) bool{
 	"default": classify.Idempotent,
 	"none":    func(*http.Request) bool { return false },
+	"all":     func(*http.Request) bool { return true },
 }
 
 // rule reads one rule and checks it.
@@ -228,15 +236,20 @@ var builtinScopes = map[string]func(*http.Request) string{
 }
 
 // orElse reads an object, or the word "off" for the value that turns it off. An
-// empty object would silently inherit, and is refused.
-func orElse[T any](l *loader, n *node, to *T, off T, keys []key[T]) {
+// empty object would silently inherit, and is refused. sample is an object to
+// write in the place of anything else.
+func orElse[T any](l *loader, n *node, to *T, off T, keys []key[T], sample string) {
 	switch {
 	case n.value == "off":
 		*to = off
 	case n.isObject() && len(n.kids) == 0:
 		l.fault(n, `there is nothing in it; leave the key out, or write "off"`)
-	default:
+	case n.value == false:
+		l.fault(n, `false where an object is wanted; write "off"`)
+	case n.isObject():
 		object(l, n, to, keys)
+	default:
+		l.fault(n, `%s where an object is wanted; write its fields, as in %s, or "off"`, n.what(), sample)
 	}
 }
 
@@ -246,6 +259,52 @@ func enum[T ~uint8](l *loader, n *node, wanted string, words []string, to *T) {
 	if i, ok := l.word(n, wanted, words[1:]); ok {
 		*to = T(i + 1)
 	}
+}
+
+// idempotent reads a name, a method, or a list of them: a request is idempotent
+// if one of them says so.
+func (l *loader) idempotent(n *node) func(*http.Request) bool {
+	if says, ok := n.value.(bool); ok {
+		word := map[bool]string{true: "all", false: "none"}[says]
+		l.fault(n, `%v where a test for idempotent requests is wanted; write %q, or a list of methods such as ["GET", "PUT", "POST"]`, says, word)
+		return nil
+	}
+	var tests []func(*http.Request) bool
+	for _, item := range l.items(n) {
+		tests = append(tests, l.repeatable(item))
+	}
+	if len(tests) == 1 {
+		return tests[0]
+	}
+	return func(req *http.Request) bool {
+		return slices.ContainsFunc(tests, func(test func(*http.Request) bool) bool { return test(req) })
+	}
+}
+
+// methods are those that a file may name without being asked whether it is a
+// slip of the pen.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	http.MethodConnect, http.MethodOptions, http.MethodTrace,
+}
+
+// repeatable reads one item of idempotent: the name of a test, or a method.
+func (l *loader) repeatable(n *node) func(*http.Request) bool {
+	method, ok := n.value.(string)
+	_, given := l.names.Idempotent[method]
+	upper := strings.ToUpper(method)
+	switch {
+	case !ok, method == "", given, builtinIdempotent[method] != nil:
+	case slices.Contains(methods, method), method == upper && isToken(method) && nearest(method, methods) == "":
+		return func(req *http.Request) bool { return cmp.Or(req.Method, http.MethodGet) == method }
+	case slices.Contains(methods, upper):
+		l.fault(n, "methods are in capitals; write %s", quote(upper))
+		return nil
+	case method == upper && isToken(method):
+		l.fault(n, "%s is not a method; did you mean %s?", quote(method), quote(nearest(method, methods)))
+		return nil
+	}
+	return named(l, n, "a test for idempotent requests", l.names.Idempotent, builtinIdempotent)
 }
 
 // hint reads a name or a list of names.

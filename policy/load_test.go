@@ -202,7 +202,7 @@ func TestLoadFaults(t *testing.T) {
 		{"blank", " \n ", "line 1, column 1: the input is empty; {} is the least there can be"},
 		{"not an object", `[]`, "line 1, column 1: a list where an object is wanted"},
 		{"cut off", "{\n\"rule\": {", "line 2, column 9: not JSON: unexpected end of JSON input"},
-		{"comma", "{\"rule\": {\n  \"attempts\": 4,\n}}", "line 3, column 1: not JSON: invalid character '}' looking for beginning of object key string"},
+		{"comma", "{\"rule\": {\n  \"attempts\": 4,\n}}", "line 3, column 1: not JSON: invalid character '}' looking for beginning of object key string; JSON has no trailing commas; take away the comma before it"},
 		{"more", "{}\n{}", "line 2, column 1: not JSON: invalid character '{' after top-level value"},
 		{"encoding", "{\"r\xffle\": {}}", "line 1, column 4: this byte is not UTF-8"},
 		{"deep", `{"rule": ` + strings.Repeat(`[`, 16) + strings.Repeat(`]`, 16) + `}`,
@@ -258,7 +258,7 @@ func TestLoadFaults(t *testing.T) {
 			`line 1, column 22: rule.backoff: (*policy.Google)(nil) is nil behind an interface that is not; leave the field nil to inherit`},
 
 		// Back-offs, classifiers and names.
-		{"back-off without a type", `{"rule": {"backoff": {"max": "5s"}}}`, `line 1, column 22: rule.backoff: there is neither a "type" nor a "name" here`},
+		{"back-off without a type", `{"rule": {"backoff": {"max": "5s"}}}`, `line 1, column 22: rule.backoff: there is neither a "type" nor a "name" here; write "type": "google" beside it; types with such fields are decorrelated, equal_jitter, exponential, full_jitter, google`},
 		{"back-off of no type", `{"rule": {"backoff": {"type": "gogle"}}}`, `line 1, column 31: rule.backoff.type: "gogle" is not a type of back-off; did you mean "google"?`},
 		{"back-off by type and name", `{"rule": {"backoff": {"type": "google", "name": "google"}}}`,
 			`line 1, column 41: rule.backoff.name: unknown field; known are type, base, spread, max, literal`},

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -75,6 +76,13 @@ func backoffType[B Backoff](keys []key[B]) func(*loader, *node) Backoff {
 // backoffTypeNames lists the types in a fixed order, for faults.
 var backoffTypeNames = slices.Sorted(maps.Keys(backoffTypes))
 
+// backoffFields lists the keys of each type, for faults.
+var backoffFields = map[string][]string{
+	"google": fieldsOf(Google{}), "full_jitter": fieldsOf(FullJitter{}), "equal_jitter": fieldsOf(EqualJitter{}),
+	"decorrelated": fieldsOf(Decorrelated{}), "randomized": fieldsOf(Randomized{}), "normal": fieldsOf(Normal{}),
+	"exponential": fieldsOf(Exponential{}), "constant": {"delay"},
+}
+
 // builtinBackoffs are the back-offs without a word about their fields.
 var builtinBackoffs = map[string]Backoff{
 	"none":         Constant(0),
@@ -93,12 +101,18 @@ func (l *loader) backoff(n *node) Backoff {
 	kind := n.member("type")
 	switch {
 	case kind == nil && n.isObject() && n.member("name") == nil:
-		l.fault(n, `there is neither a "type" nor a "name" here`)
+		l.fault(n, `there is neither a "type" nor a "name" here; %v`, later(func() string { return helpType(n) }))
+		return nil
+	case kind == nil && l.helpBackoff(n):
 		return nil
 	case kind == nil:
 		return named(l, n, "a back-off", l.names.Backoffs, builtinBackoffs)
 	}
 	before := len(l.faults)
+	if other := otherTypes[fold(fmt.Sprint(kind.value))]; other != "" {
+		l.fault(kind, "%s is not a type of back-off; did you mean %s?", quote(fmt.Sprint(kind.value)), quote(other))
+		return nil
+	}
 	i, ok := l.word(kind, "a type of back-off", backoffTypeNames)
 	if !ok {
 		return nil

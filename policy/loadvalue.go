@@ -76,8 +76,15 @@ func (l *loader) members(n *node) []*node {
 // unknownKey notes that nothing reads n.
 func (l *loader) unknownKey(n *node, known []string) {
 	l.faultKey(n, "unknown field; %v", later(func() string {
+		const inside = `it belongs inside "rule" or inside a host of "hosts"`
 		if n.up.up == nil && isRuleField(n.key) {
-			return `it belongs inside "rule" or inside a host of "hosts"`
+			return inside
+		}
+		if other := otherName(n, known); other != "" {
+			return other
+		}
+		if other := otherName(n, fieldsOf(Rule{})); n.up.up == nil && other != "" {
+			return other + "; " + inside
 		}
 		return suggest(n.key, known)
 	}))
@@ -200,14 +207,20 @@ func (l *loader) duration(n *node, to *time.Duration, or besides) {
 		l.want(n, `a duration such as "250ms"`)
 		return
 	}
-	v, err := time.ParseDuration(text)
-	if err != nil {
+	v, ok := parseDuration(text)
+	if !ok {
 		l.fault(n, `%s is not a duration; write it like "250ms", "5s" or "1m30s"`, quote(text))
 		return
 	}
 	if l.allows(n, cmp.Compare(v, 0), or) {
 		*to = v
 	}
+}
+
+// parseDuration reads "1m30s" and its like.
+func parseDuration(text string) (time.Duration, bool) {
+	v, err := time.ParseDuration(text)
+	return v, err == nil
 }
 
 // sizeUnits are the units of a size, the longer names first.
@@ -280,6 +293,10 @@ func (l *loader) text(n *node, wanted string) (string, bool) {
 
 // word reads one of the words known, as its index.
 func (l *loader) word(n *node, wanted string, known []string) (int, bool) {
+	if _, ok := n.value.(string); !ok {
+		l.fault(n, "%s where %s is wanted; %s", n.what(), wanted, helpSwitch(n, known))
+		return 0, false
+	}
 	text, ok := l.text(n, wanted)
 	if !ok {
 		return 0, false
