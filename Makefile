@@ -31,6 +31,7 @@ test: ## all tests, with the race detector and in random order
 
 lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go mod tidy
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:" $$out; exit 1; }
+	@! $(GO) list -deps ./transport ./policy ./classify | grep '^golang.org/x/net\|testify' || { echo "users would compile these packages, which are only for tests"; exit 1; }
 	@for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/errcheck -exclude $(CURDIR)/tools/errcheck.txt ./... && $(GO) mod tidy -diff) || exit 1; done
 
 bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)

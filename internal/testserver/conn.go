@@ -1,4 +1,4 @@
-// How does a connection in memory behave like a TCP connection?
+// A connection in memory that behaves like TCP.
 
 package testserver
 
@@ -7,25 +7,26 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 )
 
-// window is how many bytes one direction holds before Write waits.
+// window is the number of bytes that a direction buffers before Write waits.
 const window = 64 << 10
 
-// A Conn is one end of a connection on a [Net]. It does what a *net.TCPConn on
-// Linux does, without delay on the way:
+// A Conn is an end of a connection on a [Net]. It behaves like a *net.TCPConn on
+// Linux, but its bytes arrive without delay.
 //
-//   - Each direction buffers 64 KiB; a Write beyond that waits for the reader.
-//   - CloseWrite sends FIN: the peer reads what is buffered, then io.EOF.
-//   - Close sends FIN, or a reset when bytes from the peer are still unread.
-//   - SetLinger(0) makes Close a reset: the peer still reads what is buffered
-//     (Linux keeps it), then every Read and Write fails with ECONNRESET. Bytes
-//     that the peer has not yet buffered space for are lost.
-//   - The first Write to a peer that has closed is swallowed (its RST is on the
-//     way back), the next one fails with EPIPE.
-//   - A deadline that has passed fails even if bytes are there.
+//   - Each direction buffers 64 KiB. If the buffer is full, Write waits for the
+//     reader.
+//   - CloseWrite sends FIN. The peer reads the buffered bytes, then io.EOF.
+//   - Close sends FIN. If bytes from the peer are still unread, Close sends a
+//     reset instead.
+//   - After SetLinger(0), Close sends a reset. The peer can still read the
+//     buffered bytes, as on Linux. Then every Read and Write of the peer fails
+//     with ECONNRESET. Bytes of a Write that still waits are lost.
+//   - After the peer has closed, the first Write succeeds, because over TCP the
+//     peer's RST would still be on its way. The next Write fails with EPIPE.
+//   - If a deadline has passed, Read fails even if bytes are buffered.
 //
 // A Conn is safe for concurrent use.
 type Conn struct {
@@ -33,33 +34,34 @@ type Conn struct {
 	local, remote Addr
 
 	mu     sync.Mutex // guards linger
-	linger int        // -1 unless SetLinger was called
+	linger int        // the last SetLinger, or -1
 }
 
-// A half is one direction. Both ends share it; its mutex is never held while
-// waiting, so that a blocked goroutine always blocks on a channel.
+// A half is a direction of a connection. Both ends share it. No goroutine holds
+// its mutex while it waits, so a blocked goroutine always blocks on a channel, as
+// testing/synctest requires.
 type half struct {
 	mu   sync.Mutex
-	wake chan struct{} // closed and replaced at each change; nil when nobody waits
+	wake chan struct{} // closed and cleared at each change, nil if no goroutine waits
 
-	buf           []byte // sent, not yet read; at most window bytes
-	fin           bool   // the writer will write no more
-	writerClosed  bool   // the writer's end is closed, so that its Write is ErrClosed
+	buf           []byte // bytes sent and not yet read, at most window
+	fin           bool   // the writer sent FIN
+	writerClosed  bool   // the writer's end is closed, so its Write fails with ErrClosed
 	readerClosed  bool   // the reader's end is closed
-	swallowed     bool   // a Write has already met the closed reader
-	reset         bool   // the connection was reset by either end
+	swallowed     bool   // a Write after the reader closed has succeeded
+	reset         bool   // an end has reset the connection
 	readDeadline  time.Time
 	writeDeadline time.Time
 }
 
-// newPair connects two ends.
+// newPair makes the two ends of a connection.
 func newPair(client, server Addr) (*Conn, *Conn) {
 	up, down := &half{}, &half{}
 	return &Conn{in: down, out: up, local: client, remote: server, linger: -1},
 		&Conn{in: up, out: down, local: server, remote: client, linger: -1}
 }
 
-// Read takes what is buffered, or waits for the first byte.
+// Read returns buffered bytes. If there are none, it waits for some.
 func (c *Conn) Read(p []byte) (int, error) {
 	for {
 		n, wake, deadline, err := c.in.tryRead(p)
@@ -75,7 +77,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write buffers p, waiting for the reader where there is no room.
+// Write buffers p. If there is no room, it waits for the reader.
 func (c *Conn) Write(p []byte) (int, error) {
 	done := 0
 	for {
@@ -91,8 +93,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 }
 
-// tryRead reads without waiting. A non-nil wake means: nothing yet, try again
-// after wake or the deadline.
+// tryRead reads without waiting. If there is nothing to read yet, it returns a
+// channel. The caller tries again when wake is closed or the deadline passes.
 func (h *half) tryRead(p []byte) (n int, wake chan struct{}, deadline time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,14 +111,15 @@ func (h *half) tryRead(p []byte) (n int, wake chan struct{}, deadline time.Time,
 		h.changed()
 		return n, nil, time.Time{}, nil
 	case h.reset:
-		return 0, nil, time.Time{}, os.NewSyscallError("read", syscall.ECONNRESET)
+		return 0, nil, time.Time{}, os.NewSyscallError("read", errnoReset)
 	case h.fin:
 		return 0, nil, time.Time{}, io.EOF
 	}
 	return 0, h.waitChan(), h.readDeadline, nil
 }
 
-// tryWrite writes what fits. A non-nil wake means: not all of it.
+// tryWrite writes as much of p as there is room for. If that is not all, it
+// returns a channel and a deadline as tryRead does.
 func (h *half) tryWrite(p []byte) (n int, wake chan struct{}, deadline time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,9 +129,9 @@ func (h *half) tryWrite(p []byte) (n int, wake chan struct{}, deadline time.Time
 	case passed(h.writeDeadline):
 		return 0, nil, time.Time{}, os.ErrDeadlineExceeded
 	case h.reset:
-		return 0, nil, time.Time{}, os.NewSyscallError("write", syscall.ECONNRESET)
+		return 0, nil, time.Time{}, os.NewSyscallError("write", errnoReset)
 	case h.fin, h.swallowed:
-		return 0, nil, time.Time{}, os.NewSyscallError("write", syscall.EPIPE)
+		return 0, nil, time.Time{}, os.NewSyscallError("write", errnoPipe)
 	case h.readerClosed:
 		h.swallowed = true
 		return len(p), nil, time.Time{}, nil
@@ -144,7 +147,7 @@ func (h *half) tryWrite(p []byte) (n int, wake chan struct{}, deadline time.Time
 	return n, h.waitChan(), h.writeDeadline, nil
 }
 
-// waitChan is closed at the next change; the caller holds h.mu.
+// waitChan returns a channel that the next change closes. The caller holds h.mu.
 func (h *half) waitChan() chan struct{} {
 	if h.wake == nil {
 		h.wake = make(chan struct{})
@@ -152,7 +155,7 @@ func (h *half) waitChan() chan struct{} {
 	return h.wake
 }
 
-// changed wakes who waits; the caller holds h.mu.
+// changed wakes the goroutines that wait. The caller holds h.mu.
 func (h *half) changed() {
 	if h.wake != nil {
 		close(h.wake)
@@ -160,7 +163,7 @@ func (h *half) changed() {
 	}
 }
 
-// with changes a half under its lock and wakes who waits.
+// with changes a half under its lock and wakes the goroutines that wait.
 func (h *half) with(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,8 +171,8 @@ func (h *half) with(change func()) {
 	h.changed()
 }
 
-// await returns at a change or at the deadline, whichever comes first; the
-// caller looks again in either case.
+// await returns when wake is closed or the deadline passes. The caller then tries
+// again.
 func await(wake <-chan struct{}, deadline time.Time) {
 	if deadline.IsZero() {
 		<-wake
@@ -187,7 +190,7 @@ func passed(deadline time.Time) bool {
 	return !deadline.IsZero() && !time.Now().Before(deadline)
 }
 
-// Close ends both directions. A second Close fails with net.ErrClosed.
+// Close closes both directions. A second Close fails with net.ErrClosed.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	abort := c.linger == 0
@@ -197,7 +200,7 @@ func (c *Conn) Close() error {
 	c.in.with(func() {
 		again = c.in.readerClosed
 		c.in.readerClosed = true
-		if len(c.in.buf) > 0 { // the kernel resets rather than lose bytes in silence
+		if len(c.in.buf) > 0 { // like the kernel, tell the peer that bytes are lost
 			abort = abort || !again
 		}
 		c.in.buf = nil
@@ -214,7 +217,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// CloseWrite sends FIN and leaves the other direction open.
+// CloseWrite sends FIN. The other direction stays open.
 func (c *Conn) CloseWrite() error {
 	var err error
 	c.out.with(func() {
@@ -226,7 +229,8 @@ func (c *Conn) CloseWrite() error {
 	return err
 }
 
-// SetLinger decides about Close: 0 makes it a reset, anything else a FIN.
+// SetLinger chooses how Close ends the connection. If sec is 0, Close sends a
+// reset, otherwise FIN.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,28 +238,28 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// SetDeadline sets both deadlines; the zero time means none.
+// SetDeadline sets both deadlines. The zero time means no deadline.
 func (c *Conn) SetDeadline(t time.Time) error {
 	_ = c.SetReadDeadline(t)
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline bounds Read, a waiting one included.
+// SetReadDeadline limits later Reads and a Read that waits already.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.in.with(func() { c.in.readDeadline = t })
 	return nil
 }
 
-// SetWriteDeadline bounds Write, a waiting one included.
+// SetWriteDeadline limits later Writes and a Write that waits already.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	c.out.with(func() { c.out.writeDeadline = t })
 	return nil
 }
 
-// LocalAddr is this end's address.
+// LocalAddr returns this end's address.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr is the peer's address.
+// RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 func (c *Conn) fail(op string, err error) error { return opError(op, c.local, c.remote, err) }

@@ -1,4 +1,4 @@
-// What happens to a connection between Accept and its end?
+// An accepted connection, from its first byte to its end.
 
 package testserver
 
@@ -12,17 +12,17 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A conn is a connection that the server accepted. One goroutine serves it;
-// reset and raw.Close may come from others.
+// A conn is a connection that the server accepted. The goroutine that runs serve
+// owns it. Other goroutines call only reset and raw.Close.
 type conn struct {
 	s   *Server
 	id  int
 	raw net.Conn // the transport connection
-	c   net.Conn // raw, or TLS over it
+	c   net.Conn // raw itself, or TLS over raw
 	br  *bufio.Reader
 }
 
-// serve owns the connection and closes it.
+// serve serves the connection and closes it.
 func (c *conn) serve() {
 	defer c.s.dismiss(c)
 	defer c.raw.Close()
@@ -30,7 +30,7 @@ func (c *conn) serve() {
 		return
 	}
 	c.br = bufio.NewReader(c.c)
-	// Four bytes tell HTTP/2 from a request line: PRI is no method.
+	// Four bytes are enough to recognize HTTP/2, because PRI is no method.
 	if first, _ := c.br.Peek(4); string(first) == http2.ClientPreface[:4] {
 		c.finish(serveH2(c))
 		return
@@ -38,7 +38,8 @@ func (c *conn) serve() {
 	c.finish(serveH1(c))
 }
 
-// handshake does what Config.TLS says; false means that nothing is to follow.
+// handshake plays the handshake that Config.TLS chooses. It returns false if the
+// connection cannot serve requests.
 func (c *conn) handshake() bool {
 	c.c = c.raw
 	switch c.s.cfg.TLS {
@@ -48,8 +49,8 @@ func (c *conn) handshake() bool {
 		_, _ = io.Copy(io.Discard, c.raw)
 		return false
 	case PlainAnswer:
-		// Reading first, and on to the end, keeps the answer from being lost to a
-		// reset.
+		// Close with unread bytes would send a reset and lose the answer. So read
+		// before the answer, and until the client closes.
 		_, _ = c.raw.Read(make([]byte, 4096))
 		_, _ = io.WriteString(c.raw, "HTTP/1.0 400 Bad Request\r\n\r\nplain HTTP only\n")
 		c.c, c.br = c.raw, bufio.NewReader(c.raw)
@@ -66,7 +67,7 @@ func (c *conn) handshake() bool {
 	return t.HandshakeContext(c.s.ctx) == nil
 }
 
-// finish ends the connection as a step wants it.
+// finish ends the connection as end says.
 func (c *conn) finish(end End) {
 	switch end {
 	case Reset:
@@ -82,7 +83,7 @@ func (c *conn) finish(end End) {
 	}
 }
 
-// reset sends RST.
+// reset closes the connection with an RST.
 func (c *conn) reset() {
 	if l, ok := c.raw.(interface{ SetLinger(int) error }); ok {
 		_ = l.SetLinger(0)

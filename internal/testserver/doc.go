@@ -1,83 +1,94 @@
-// Package testserver scripts faults: an HTTP server that does, request by
-// request, what a test or a demonstration tells it to, and remembers what
-// arrived.
+// Package testserver is an HTTP server for tests and demonstrations. A script
+// tells the server how to answer each request, and which fault to show. The
+// server records the requests that arrive.
 //
 //	s := testserver.Start(t, testserver.Config{},
 //		testserver.Status(503),
 //		testserver.Status(429).Header("Retry-After", "1"),
 //		testserver.ResetBeforeHeaders(),
-//		testserver.OK("hello")) // the last step repeats for ever
+//		testserver.OK("hello")) // the last step is used again for later requests
 //	resp, err := s.Client().Get(s.URL)
 //
 // # Steps
 //
-// A [Step] is what happens to one request, in this order: read the upload (or
-// answer [Step.Early]), send informational responses ([Step.Info]), wait
-// ([Step.Delay]), write headers and body (in one go, or [Step.Drip]), and end
-// ([Step.Then]). Every step can be cut: in its headers ([Step.CutHeaders]), or
-// after so many bytes of its body ([Step.CutAt], over HTTP/2 also
-// [Step.RSTAt]). An [End] says whether that is a FIN, a reset, a stall or a half
-// close. The constructors that are not answers ([Hang], [ResetBeforeHeaders],
-// [Raw], [RefuseStream], [GoAway] and so on) say themselves what they do.
+// A [Step] answers a request. It goes through these phases in order.
 //
-// One list of steps serves all requests in the order in which their headers
-// arrive. Parallel tests on one server want [Config.Routes], each with a list
-// and a counter of its own; a [Config.Handler] decides by looking.
+//   - Read the request body. [Step.Early] answers sooner.
+//   - Send informational responses, see [Step.Info].
+//   - Wait, see [Step.Delay].
+//   - Write the headers, then the body. [Step.Drip] writes the body slowly.
+//   - Keep or end the connection, see [Step.Then].
 //
-// # Where it runs
+// A step can break off in its headers, see [Step.CutHeaders], or in its body, see
+// [Step.CutAt]. An [End] says if the connection then gets a FIN, a reset, a stall
+// or a half close. Over HTTP/2, [Step.RSTAt] resets only the stream. Other
+// constructors play faults that are not answers, for example [Hang],
+// [ResetBeforeHeaders], [Raw], [RefuseStream] and [GoAway].
 //
-// By default the server listens on a TCP port of 127.0.0.1. With [Config.Net] it
-// runs in memory, where testing/synctest makes time virtual: make the [Net], the
-// Server and the clients inside the bubble, and a drip that takes hours takes
-// none. Any other server can be put on the same Net; names, refused
-// connections, DNS failures and silent hosts are its business.
+// A list of steps serves all requests in the order in which their headers
+// arrive. If parallel tests share a server, use [Config.Routes], because each
+// route has its own list and its own counter. A [Config.Handler] looks at each
+// request and chooses a step.
 //
-// [Config.HTTP2] makes the clients speak HTTP/2, [Config.TLS] chooses a
-// certificate or a handshake that fails. [Config.Refusing], [Server.Listen],
-// [Server.Refuse] and [Server.ResetAll] play outages. Use [Server.Client], or
-// [Server.Transport] beneath the transport under test.
+// # Networks
 //
-// # What arrived
+// By default the server listens on a TCP port of 127.0.0.1. If [Config.Net] is
+// set, the server runs in memory. There testing/synctest can make time virtual,
+// so that a slow answer that takes hours costs no time. Create the [Net], the
+// Server and the clients inside the bubble. Other servers can listen on the same
+// Net. A Net also plays refused connections, DNS failures and hosts that do not
+// answer.
 //
-// [Server.Log] has one [Arrival] for each request: when, on which connection,
-// what, and its body as a length and a hash, whole or cut off.
-// [Server.Wait] and [Server.WaitUntil] wait for it without polling. What the
-// client has already been told is in the log, but the end of an exchange
-// (Arrival.Done) may come a moment later than its last byte.
+// With [Config.HTTP2] the clients speak HTTP/2. [Config.TLS] chooses a
+// certificate, or a handshake that fails. [Config.Refusing], [Server.Listen],
+// [Server.Refuse] and [Server.ResetAll] play outages. A test uses
+// [Server.Client], or puts [Server.Transport] beneath the transport under test.
 //
-// # What to know about the wire
+// # The log
 //
-//   - net/http repeats some requests by itself: idempotent ones on a reused
-//     connection that died, refused streams, streams above a GOAWAY. The log
-//     counts what came over the wire. A fault on a fresh connection, or met by a
-//     POST without GetBody, is seen as it is.
-//   - Linux tells of a reset once per connection. Over TCP a reset in the headers,
-//     or any reset over HTTP/2, may be swallowed by one of net/http's buffers or
-//     goroutines, so that the error is an EOF. In memory everybody is told, every
-//     time.
-//   - Close with unread bytes from the peer is a reset, over TCP and in memory.
-//   - net/http offers an HTTP/2 connection to other requests only just after it
-//     has given it to the first: Conns may be 2 where 1 was expected.
-//   - While a part of an upload is unread, nobody can see an HTTP/1.1 client
-//     leave: the FIN is behind those bytes.
+// [Server.Log] has an [Arrival] for each request, with its time, its connection,
+// its headers, and the length and hash of its body. [Server.Wait] and
+// [Server.WaitUntil] wait for log entries without polling. A request is in the
+// log before the client gets any part of its answer. The end of the exchange,
+// Arrival.Done, can be logged a moment after the client has read the last byte.
 //
-// HTTP/1.1 and HTTP/2 are both written by hand here, because net/http's server
-// corrects what a fault needs to be wrong. Neither is a server for anything but
-// tests: they trust their clients with memory.
+// # Notes about the wire
+//
+//   - net/http itself repeats some requests. It repeats idempotent requests if a
+//     reused connection dies, refused streams, and streams above a GOAWAY. The
+//     log counts each request on the wire. To see a fault exactly once, use a
+//     fresh connection or a POST without GetBody.
+//   - Linux reports a reset only once per connection. If a buffer or a
+//     goroutine of net/http takes that report, the caller sees an EOF instead.
+//     This happens over TCP to resets in the headers and to any reset over
+//     HTTP/2. In memory every Read and Write reports the reset.
+//   - If a connection is closed while bytes from the peer are unread, the peer
+//     sees a reset. This is so over TCP and in memory.
+//   - net/http offers a new HTTP/2 connection to other requests a little later
+//     than to the first request. So Conns can be 2 when a test expects 1.
+//   - An HTTP/1.1 client's FIN comes after its upload. If a step leaves part of
+//     the upload unread, the server cannot notice that the client has left.
+//
+// The server does not use net/http's server, because that corrects the errors
+// that a fault needs. It is only fit for tests, since it does not limit the
+// memory that a client can use. Frames and header compression of HTTP/2 come
+// from golang.org/x/net. To print the frames, set GODEBUG=http2debug=2.
 //
 // # Files
 //
-//	net.go           names, listeners and dials in memory
+//	net.go           the network in memory: names, listeners and dials
 //	conn.go          a connection in memory that fails like TCP
-//	reserve_unix.go  a port that refuses, and reserve_other.go where there is no bind
-//	server.go        listening, routing, closing
+//	errno.go         the errors of the network in memory
+//	reserve_unix.go  a TCP port that refuses connections
+//	reserve_other.go the same for systems that cannot reserve a port
+//	server.go        configuration, listening, routes, Close
 //	tls.go           certificates
-//	conn_serve.go    a connection from Accept to its end
+//	conn_serve.go    an accepted connection, from its first byte to its end
 //	http1.go         HTTP/1.1
 //	http2.go         HTTP/2 connections
 //	http2_stream.go  an HTTP/2 request and its answer
 //	script.go        the steps
-//	exchange.go      playing a step, whatever the protocol
+//	exchange.go      playing a step over either protocol
 //	ranges.go        Content's answers to Range
-//	log.go           what arrived
+//	log.go           the log of requests
 package testserver

@@ -11,7 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
-// A script over TCP, and what arrived.
+// A script over TCP, and the log of the requests.
 func Example() {
 	s, err := testserver.New(testserver.Config{},
 		testserver.Status(503),
@@ -48,8 +48,8 @@ func Example() {
 	// 4 POST / 4 true on connection 2
 }
 
-// Two servers with names of their own on one network in memory; one of them
-// resets.
+// Two servers with their own host names share a network in memory. The second
+// server resets its connections.
 func ExampleNet() {
 	n := testserver.NewNet()
 	for name, step := range map[string]testserver.Step{
@@ -81,8 +81,8 @@ func ExampleNet() {
 	// true
 }
 
-// Over HTTP/2 a step can end its stream, or exclude it by a GOAWAY. net/http
-// sends such a request again by itself.
+// Over HTTP/2 a step can exclude its stream by a GOAWAY. net/http itself sends such
+// a request again.
 func ExampleGoAway() {
 	s, err := testserver.New(testserver.Config{HTTP2: true},
 		testserver.GoAway(testserver.NoError),

@@ -1,4 +1,4 @@
-// How is a step played, whatever the protocol?
+// Playing a step over either protocol.
 
 package testserver
 
@@ -13,62 +13,64 @@ import (
 	"time"
 )
 
-// pieceSize is how much of a body is written at a time.
+// pieceSize is the largest piece of a body that is written at once.
 const pieceSize = 16 << 10
 
-// A wire writes one answer in the words of a protocol. Each method writes
-// through to the connection before it returns; an error means that the client
-// has left, or that the server is closing.
+// A wire writes an answer over HTTP/1.1 or HTTP/2. Its methods buffer nothing. An
+// error means that the client has left or that the server is closing.
 type wire interface {
-	// bind tells the wire which body it may not read behind.
+	// bind gives the wire the request body, which pause looks at.
 	bind(b *body)
 	// inform writes an informational response.
 	inform(code int, h http.Header) error
-	// head writes the final status and headers; bare says that no body follows,
-	// whatever the headers promise.
+	// head writes the final status and headers. If bare is true, no body follows
+	// even if the headers promise one.
 	head(code int, h http.Header, f framing, bare bool) error
-	// halfHead writes the first part of what head would write.
+	// halfHead writes the first part of the header section.
 	halfHead(code int, h http.Header) error
-	// data writes a piece of the body, finish its end.
+	// data writes a piece of the body, and finish writes its end.
 	data(p []byte) error
 	finish() error
-	// literal writes bytes to the connection.
+	// literal writes bytes to the connection as they are.
 	literal(p []byte) error
-	// rest reads what the client sends after the headers, for a tunnel, and
-	// reply answers it.
+	// rest reads the bytes that the client sends through a tunnel, and reply
+	// writes to it.
 	rest() io.Reader
 	reply(p []byte) error
-	// pause waits; for ever if d is negative.
+	// pause waits for d, or for ever if d is negative. It returns early with an
+	// error if the client leaves.
 	pause(d time.Duration) error
-	// idle waits for ever without reading what the client sends.
+	// idle waits for ever and reads nothing from the client.
 	idle() error
-	// h2 is nil for HTTP/1.1.
+	// h2 returns the stream over HTTP/2, and nil over HTTP/1.1.
 	h2() *h2stream
 }
 
-// A stop ends an exchange in a way that concerns the connection.
+// A stop is the error of an exchange that its step ended. The End says how the
+// connection goes on.
 type stop End
 
 func (stop) Error() string { return "testserver: the step ends the connection" }
 
-// errLeft says that the client has gone, or that the server is closing.
+// errLeft means that the client has left or that the server is closing.
 var errLeft = errors.New("testserver: client left")
 
-// An exchange is a request and its answer in the making. One goroutine plays it.
+// An exchange is a request and the step that answers it. It belongs to a single
+// goroutine.
 type exchange struct {
 	rec    *record
 	e      *entry
 	req    *Received
 	st     Step
-	choose func(*Received) Step // if not nil, st is its choice
+	choose func(*Received) Step // if not nil, it chooses st
 
 	w    wire
 	body *body
-	cont bool // the client waits for 100 Continue
+	cont bool // the client expects 100 Continue
 }
 
-// begin logs a request and takes its step, both at once: the n-th arrival gets
-// the n-th step. Requests of one connection begin in their order.
+// begin logs a request and takes its step. Both happen under the server's lock, so
+// that the n-th request in the log gets the n-th step.
 func (s *Server) begin(req *Received) *exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,9 +80,9 @@ func (s *Server) begin(req *Received) *exchange {
 	return x
 }
 
-// handle plays the step over w, with r as the request body, and says what
-// becomes of the connection; left says that it was the client's, or Close's,
-// doing.
+// handle plays the step over w. It reads the request body from r. It returns how
+// the connection goes on. If left is true, the client or Close has ended the
+// exchange.
 func (x *exchange) handle(w wire, r io.Reader) (end End, left bool) {
 	x.w, x.body = w, newBody(r, x.rec, x.e)
 	w.bind(x.body)
@@ -92,7 +94,7 @@ func (x *exchange) handle(w wire, r io.Reader) (end End, left bool) {
 		x.st = x.choose(x.req)
 	}
 	err := x.play()
-	x.body.end(false) // unless it has ended
+	x.body.end(false) // does nothing if the body has ended
 	var s stop
 	switch {
 	case err == nil:
@@ -106,7 +108,7 @@ func (x *exchange) handle(w wire, r io.Reader) (end End, left bool) {
 	return end, left
 }
 
-// play goes through the phases of a step.
+// play runs the phases of the step.
 func (x *exchange) play() error {
 	if x.st.kind == ranged {
 		x.st = x.st.forRange(x.req)
@@ -133,7 +135,7 @@ func (x *exchange) play() error {
 	return x.afterwards()
 }
 
-// mismatch names a step that the protocol cannot express.
+// mismatch returns an error text if the protocol cannot express the step.
 func (x *exchange) mismatch() string {
 	st := &x.st
 	http2only := st.kind == resetStream || st.kind == goAwayBelow || st.kind == goAwayEqual ||
@@ -148,7 +150,8 @@ func (x *exchange) mismatch() string {
 	return ""
 }
 
-// upload reads as much of the request body as the step wants before it answers.
+// upload reads the request body, or the part of it that comes before an early
+// answer.
 func (x *exchange) upload() error {
 	var from io.Reader = x.body
 	switch {
@@ -168,7 +171,7 @@ func (x *exchange) upload() error {
 	return nil
 }
 
-// respond plays what is particular to the kind of step.
+// respond plays the step's answer or fault.
 func (x *exchange) respond() error {
 	st, w := &x.st, x.w
 	if st.announceGo {
@@ -208,7 +211,7 @@ func (x *exchange) respond() error {
 	return x.answer()
 }
 
-// breakOff ends an answer that is not complete.
+// breakOff ends an incomplete answer.
 func (x *exchange) breakOff(end End) error {
 	switch end {
 	case Keep:
@@ -219,7 +222,7 @@ func (x *exchange) breakOff(end End) error {
 	return stop(end)
 }
 
-// badChunk writes one chunk that is good and one that is not.
+// badChunk writes a good chunk and a malformed chunk.
 func (x *exchange) badChunk() error {
 	if err := x.w.head(x.status(), x.headers(), byChunks, false); err != nil {
 		return err
@@ -230,7 +233,7 @@ func (x *exchange) badChunk() error {
 	return stop(Close)
 }
 
-// echo sends back what comes, until the client has said everything.
+// echo sends back the bytes that come, until the client closes its side.
 func (x *exchange) echo() error {
 	h := x.headers()
 	if x.st.kind == switching {
@@ -257,7 +260,7 @@ func (x *exchange) echo() error {
 	}
 }
 
-// answer writes an ordinary answer, up to its cut if it has one.
+// answer writes an ordinary answer, or its part before the cut.
 func (x *exchange) answer() error {
 	x.compress()
 	f, h := x.frame()
@@ -281,7 +284,7 @@ func (x *exchange) answer() error {
 	return nil
 }
 
-// pieces writes the body.
+// pieces writes the body, or its part before the cut.
 func (x *exchange) pieces() error {
 	size, room := x.size(), pieceSize
 	if x.st.dripEvery > 0 || x.st.dripBytes > 0 {
@@ -315,7 +318,7 @@ func (x *exchange) pieces() error {
 	}
 }
 
-// cutOff ends the body before its end.
+// cutOff ends the answer in the middle of its body.
 func (x *exchange) cutOff() error {
 	if x.st.h2cut {
 		return x.w.h2().reset(x.st.h2code)
@@ -323,7 +326,8 @@ func (x *exchange) cutOff() error {
 	return x.breakOff(x.st.cutEnd)
 }
 
-// fill is the piece of the body at off, in p if it has to be made.
+// fill returns len(p) bytes of the body from offset off. It uses p for bytes of
+// the pattern.
 func (x *exchange) fill(p []byte, off int64) []byte {
 	if x.st.body != nil {
 		return x.st.body[off : off+int64(len(p))]
@@ -332,7 +336,7 @@ func (x *exchange) fill(p []byte, off int64) []byte {
 	return p
 }
 
-// afterwards is what follows a complete answer.
+// afterwards does what the step wants after a complete answer.
 func (x *exchange) afterwards() error {
 	if x.st.rstAfter {
 		return x.w.h2().reset(x.st.h2code)
@@ -369,27 +373,28 @@ func (x *exchange) size() int64 {
 	return x.st.size
 }
 
-// mayHaveBody is RFC 9110 section 6.4.1.
+// mayHaveBody implements RFC 9110 section 6.4.1.
 func (x *exchange) mayHaveBody() bool {
 	code := x.status()
 	return x.req.Method != http.MethodHead &&
 		code >= 200 && code != http.StatusNoContent && code != http.StatusNotModified
 }
 
-// compress applies Gzip.
+// compress implements Step.Gzip.
 func (x *exchange) compress() {
 	if !x.st.gzip || x.st.body == nil {
 		return
 	}
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b) // writes to a buffer do not fail
+	z := gzip.NewWriter(&b) // cannot fail, since a buffer does not
 	_, _ = z.Write(x.st.body)
 	_ = z.Close()
 	x.st.body = b.Bytes()
 	x.st = x.st.Header("Content-Encoding", "gzip")
 }
 
-// headers are the step's own, a copy, and the date.
+// headers returns a copy of the step's headers, with a Date unless the step sets
+// its own.
 func (x *exchange) headers() http.Header {
 	h := x.st.header.Clone()
 	if h == nil {
@@ -404,7 +409,8 @@ func (x *exchange) headers() http.Header {
 	return h
 }
 
-// frame decides how the end of the body is told, and says so in the headers.
+// frame chooses how the client learns the end of the body, and returns the
+// headers for that.
 func (x *exchange) frame() (framing, http.Header) {
 	h := x.headers()
 	f, n := x.st.framing, x.size()

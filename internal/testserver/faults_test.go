@@ -1,4 +1,4 @@
-// Does a plain http.Client meet each fault as the fault says?
+// Each fault as a plain http.Client sees it.
 
 package testserver_test
 
@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds every wait over TCP; no test takes that long.
+// patience limits every wait over TCP. No test takes that long.
 const patience = 20 * time.Second
 
 // A place is a transport protocol and an HTTP version.
@@ -37,7 +37,7 @@ var (
 	both  = append(append([]place{}, http1...), http2...)
 )
 
-// at runs a test at each place, over TCP and in memory.
+// at runs a test at each place over TCP and in memory.
 func at(t *testing.T, places []place, test func(*testing.T, ts.Config)) {
 	t.Helper()
 	for _, p := range places {
@@ -52,7 +52,7 @@ func at(t *testing.T, places []place, test func(*testing.T, ts.Config)) {
 	}
 }
 
-// ctx is bounded and ends with the test.
+// ctx returns a context with a timeout that ends with the test.
 func ctx(t *testing.T) context.Context {
 	c, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
@@ -65,9 +65,9 @@ func request(t *testing.T, method, url string, body io.Reader) *http.Request {
 	return r
 }
 
-// An outcome is what a client got.
+// An outcome is the result of a request.
 type outcome struct {
-	resp *http.Response // nil: err is RoundTrip's; else err is the body's
+	resp *http.Response // if nil, err comes from RoundTrip, otherwise from the body
 	body string
 	err  error
 	mem  bool // the connection was in memory
@@ -84,14 +84,14 @@ func do(s *ts.Server, r *http.Request) outcome {
 	return outcome{resp, string(b), err, mem}
 }
 
-// post sends a request that net/http never sends again by itself.
+// post sends a POST. net/http itself repeats it only if the server refused it.
 func post(t *testing.T, s *ts.Server) outcome {
 	return do(s, request(t, "POST", s.URL+"/x", strings.NewReader("body")))
 }
 
-// oneConn expects that one connection served everything. net/http offers an
-// HTTP/2 connection to others just after it gave it to the first request, so a
-// second request may come too early for it.
+// oneConn expects that all requests used the same connection. net/http offers a new
+// HTTP/2 connection to other requests a little later than to the first request,
+// so there a second request can come too early and dial.
 func oneConn(t *testing.T, cfg ts.Config, s *ts.Server) {
 	most := 1
 	if cfg.HTTP2 {
@@ -119,7 +119,7 @@ func failed(target error) func(*testing.T, outcome) {
 	}
 }
 
-// broken expects the start of a body, then an error.
+// broken expects the given start of the body, then an error.
 func broken(body string, target error) func(*testing.T, outcome) {
 	return func(t *testing.T, o outcome) {
 		require.Error(t, o.err)
@@ -131,9 +131,9 @@ func broken(body string, target error) func(*testing.T, outcome) {
 	}
 }
 
-// wasReset expects ECONNRESET. Linux says so once per connection: whoever of
-// net/http's goroutines and buffers hears it may keep it, and the next one hears
-// EOF or EPIPE. In memory everybody hears it.
+// wasReset expects ECONNRESET. Linux reports it only once per connection. If a
+// goroutine or buffer of net/http takes that report, the caller sees EOF or
+// EPIPE. In memory every Read and Write reports ECONNRESET.
 func wasReset(t *testing.T, o outcome) {
 	require.Error(t, o.err)
 	if o.mem {
@@ -147,7 +147,7 @@ func wasReset(t *testing.T, o outcome) {
 	assert.True(t, lost, "%v", o.err)
 }
 
-// garbled expects an error that is neither a reset nor an end.
+// garbled expects an error that is neither a reset nor an EOF nor a timeout.
 func garbled(t *testing.T, o outcome) {
 	require.Error(t, o.err)
 	for _, e := range []error{syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded} {
@@ -243,12 +243,12 @@ func TestHeadHasNoBody(t *testing.T) {
 	})
 }
 
-// What never ends by itself ends when the client leaves, and the server sees it.
+// Steps without an end do end when the client leaves, and the log shows that.
 func TestClientLeaves(t *testing.T) {
 	for _, f := range []struct {
 		name string
 		step ts.Step
-		head bool // an answer begins
+		head bool // the client gets headers
 	}{
 		{"hang", ts.Hang(), false},
 		{"delay", ts.OK("").Delay(time.Hour), false},
@@ -278,7 +278,7 @@ func TestClientLeaves(t *testing.T) {
 				}
 				leave()
 				require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Log()[0].Left }))
-				if !cfg.HTTP2 { // there the connection outlives its streams
+				if !cfg.HTTP2 { // over HTTP/2 the connection outlives its streams
 					require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
 				}
 			})
@@ -335,8 +335,8 @@ func TestConnectionsAreKeptAlive(t *testing.T) {
 	})
 }
 
-// The second request reaches a connection that the server closes meanwhile:
-// net/http sends a GET again by itself, and no POST.
+// The second request uses a connection that the server closes. net/http itself
+// repeats a GET, but not a POST.
 func TestStaleConnection(t *testing.T) {
 	at(t, http1, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("1"), ts.CloseBeforeHeaders(), ts.OK("3"), ts.CloseBeforeHeaders())
@@ -449,7 +449,7 @@ func dial(t *testing.T, cfg ts.Config, s *ts.Server) net.Conn {
 	return c
 }
 
-// A cancel over HTTP/2 resets the stream and leaves the connection.
+// If the client cancels over HTTP/2, the stream ends but the connection stays.
 func TestHTTP2CancelKeepsConnection(t *testing.T) {
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.Hang(), ts.OK("hello"))
@@ -466,8 +466,8 @@ func TestHTTP2CancelKeepsConnection(t *testing.T) {
 	})
 }
 
-// streamError reports the code of an RST_STREAM that a client met. net/http has
-// no exported type for it; errors.As accepts one of the same shape.
+// streamError has the code of an RST_STREAM. net/http does not export its type for
+// that, but errors.As accepts a type with the same fields.
 type streamError struct {
 	StreamID uint32
 	Code     h2ErrCode
@@ -503,7 +503,7 @@ func TestRSTStream(t *testing.T) {
 	}
 }
 
-// net/http sends a refused stream again by itself, after a wait of its own.
+// net/http itself repeats a refused stream after a wait.
 func TestRefuseStream(t *testing.T) {
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.RefuseStream(), ts.OK("hello"))
@@ -525,7 +525,7 @@ func TestGoAway(t *testing.T) {
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("1"), ts.GoAway(ts.NoError), ts.OK("3"))
 		answered(200, "1")(t, post(t, s))
-		answered(200, "3")(t, post(t, s)) // not processed, so sent again by net/http
+		answered(200, "3")(t, post(t, s)) // net/http repeats the second request, since it was not processed
 		assert.Equal(t, 3, s.Arrivals())
 		assert.GreaterOrEqual(t, s.Conns(), 2)
 		s.Client().CloseIdleConnections()

@@ -1,5 +1,5 @@
-// How are requests read and steps written over HTTP/1.1? By hand, because
-// net/http's server will not reset, garble or answer early.
+// HTTP/1.1. The answers are written by hand, because net/http's server cannot
+// reset a connection, write malformed answers or answer before an upload ends.
 
 package testserver
 
@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// An h1 is the wire of one HTTP/1.1 exchange.
+// An h1 is the wire of an HTTP/1.1 answer.
 type h1 struct {
 	c       *conn
 	body    *body
 	chunked bool
 }
 
-// serveH1 serves one request after the other.
+// serveH1 serves the requests of a connection in order.
 func serveH1(c *conn) End {
 	for {
 		req, err := http.ReadRequest(c.br)
@@ -82,7 +82,7 @@ func (w *h1) write(p []byte) error {
 	return nil
 }
 
-// headSection is a status line and headers, up to the empty line.
+// headSection returns a status line, headers and the empty line.
 func headSection(code int, h http.Header) []byte {
 	var b bytes.Buffer
 	text := http.StatusText(code)
@@ -100,14 +100,12 @@ func (w *h1) idle() error {
 	return errLeft
 }
 
-// pause waits, and notices that the client leaves unless a part of the request
-// is still to be read: there is no way to look behind it.
+// pause also notices that the client leaves, but only if the whole request was
+// read. Otherwise the client's FIN comes after the unread bytes.
 func (w *h1) pause(d time.Duration) error {
-	var timer <-chan time.Time
+	var over <-chan time.Time
 	if d >= 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		timer = t.C
+		over = time.After(d)
 	}
 	var gone chan struct{}
 	if w.body.ended {
@@ -115,7 +113,7 @@ func (w *h1) pause(d time.Duration) error {
 		defer w.watch(gone)()
 	}
 	select {
-	case <-timer:
+	case <-over:
 		return nil
 	case <-gone:
 		return errLeft
@@ -124,9 +122,9 @@ func (w *h1) pause(d time.Duration) error {
 	}
 }
 
-// watch closes gone when the client's side ends, and returns a function that
-// stops watching. Bytes that come meanwhile stay in the buffer, and end the
-// watch: they are the next request.
+// watch closes gone when the client closes the connection. It returns a function
+// that stops the watch. The start of a next request also stops the watch. Its
+// bytes stay in the buffer.
 func (w *h1) watch(gone chan<- struct{}) func() {
 	stopped := make(chan struct{})
 	go func() {
@@ -143,7 +141,8 @@ func (w *h1) watch(gone chan<- struct{}) func() {
 	}
 }
 
-// isTimeout tells our own interruption from the client's leaving.
+// isTimeout returns true if the error comes from the deadline that stops a watch,
+// not from the client.
 func isTimeout(err error) bool {
 	t, ok := err.(interface{ Timeout() bool })
 	return ok && t.Timeout()

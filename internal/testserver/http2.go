@@ -1,6 +1,6 @@
-// HTTP/2 connections (RFC 9113): reading requests, and taking turns at writing.
-// Frames and header fields are coded by golang.org/x/net/http2. Everything above
-// frames is written here, because net/http's server decides by itself when to
+// HTTP/2 connections (RFC 9113).
+// golang.org/x/net/http2 encodes and decodes the frames. Streams, windows and
+// settings are handled here, because net/http's server itself decides when to
 // send RST_STREAM and GOAWAY.
 
 package testserver
@@ -46,22 +46,21 @@ const (
 // reset.
 const lingering = time.Second
 
-// An h2conn is one HTTP/2 connection. One goroutine reads its frames. Each
-// stream has another goroutine, which plays the step. A Framer serves a single
-// goroutine, so the reader and the streams have one each. All of them write to
-// the connection through Write.
+// An h2conn is an HTTP/2 connection. The reader is the goroutine that reads its
+// frames. Each stream has another goroutine, which plays the step. A Framer is
+// not safe for concurrent use, so the reader and each stream have their own. All
+// Framers write to the connection through Write.
 type h2conn struct {
 	c      *conn
 	ctx    context.Context // ends when the reader ends or the server closes
 	framer *http2.Framer   // the reader's
 	tasks  sync.WaitGroup  // counts the goroutines of streams
 
-	// turn has room for one token. The goroutine whose token is in it may write.
-	// A mutex would not do, because a goroutine that waits for a mutex does not
-	// count as blocked in a synctest bubble.
+	// turn is the lock of Write. It is not a mutex, because testing/synctest does
+	// not count a goroutine that waits for a mutex as blocked.
 	turn chan struct{}
 
-	mu      sync.Mutex    // guards the fields below and those of all streams; never held while waiting
+	mu      sync.Mutex    // guards the fields below and the fields of streams, never held while waiting
 	changed chan struct{} // closed and replaced at each change
 	streams map[uint32]*h2stream
 	highest uint32 // the last stream that the client opened
@@ -104,8 +103,8 @@ func (h *h2conn) read() {
 	}
 }
 
-// Write waits for this goroutine's turn and writes p, which is a whole frame or
-// several that belong together.
+// Write writes p without bytes of other goroutines in between. So p is a frame, or
+// several frames that must follow each other.
 func (h *h2conn) Write(p []byte) (int, error) {
 	select {
 	case h.turn <- struct{}{}:
@@ -130,8 +129,8 @@ func (h *h2conn) update(change func()) {
 	h.changed = make(chan struct{})
 }
 
-// play runs the step of one stream. Then it ends the connection if the step or
-// an earlier GOAWAY asks for that.
+// play plays the step of a stream. Then it ends the connection if the step or an
+// earlier GOAWAY asks for that.
 func (h *h2conn) play(st *h2stream, x *exchange) {
 	defer st.cancel()
 	end, left := x.handle(st, st)
@@ -156,7 +155,7 @@ func (h *h2conn) close() {
 	_ = h.c.c.SetReadDeadline(time.Now().Add(lingering))
 }
 
-// take handles one frame from the client.
+// take handles a frame from the client.
 func (h *h2conn) take(f http2.Frame) error {
 	switch f := f.(type) {
 	case *http2.MetaHeadersFrame:
@@ -181,7 +180,8 @@ func (h *h2conn) take(f http2.Frame) error {
 	return nil // other frames mean nothing to a test server
 }
 
-// takeHeaders opens a stream, or takes the trailers of an open one.
+// takeHeaders opens a stream. If the stream is open already, these are the
+// trailers of its request.
 func (h *h2conn) takeHeaders(f *http2.MetaHeadersFrame) {
 	var opened *h2stream
 	h.update(func() {

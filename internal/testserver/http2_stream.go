@@ -1,4 +1,4 @@
-// HTTP/2 streams: the body of one request and its answer.
+// HTTP/2 streams. A stream carries a request and its answer.
 
 package testserver
 
@@ -16,13 +16,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// An h2stream is one request and the wire of its answer.
+// An h2stream reads the body of a request and is the wire of the answer.
 type h2stream struct {
 	h      *h2conn
 	id     uint32
 	ctx    context.Context // ends when the client resets the stream, or with the connection
 	cancel context.CancelFunc
-	framer *http2.Framer // writes only; see h2conn
+	framer *http2.Framer // only for writing
 
 	// The following fields are guarded by h.mu.
 	buf    []byte // body bytes that arrived and were not read yet

@@ -1,4 +1,4 @@
-// What has arrived so far, and how can a test wait for it?
+// The log of requests, and waiting for it.
 
 package testserver
 
@@ -13,46 +13,47 @@ import (
 	"time"
 )
 
-// logLimit bounds the log: beyond it requests are counted, not kept.
+// logLimit is the number of requests that the log keeps. Later requests are only
+// counted.
 const logLimit = 1 << 16
 
-// prefixLimit is how much of a request body the log keeps.
+// prefixLimit is the number of bytes that the log keeps of each request body.
 const prefixLimit = 4096
 
-// An Arrival is what is known about one request. Log returns copies: what is
-// still in progress has zero values in the fields about its end.
+// An Arrival describes a request. Log returns copies. While the request is in
+// progress, the fields about its end are zero.
 type Arrival struct {
-	N      int       // from 1, over all routes and connections
+	N      int       // counts from 1 over all routes and connections
 	Time   time.Time // when the headers were complete
-	Conn   int       // which connection, from 1 in the order of Accept
-	Stream uint32    // the HTTP/2 stream; 0 over HTTP/1.1
+	Conn   int       // counts connections from 1 in the order of Accept
+	Stream uint32    // the HTTP/2 stream, or 0 over HTTP/1.1
 
 	Proto  string // "HTTP/1.1" or "HTTP/2.0"
 	Method string
-	Target string // as sent: path and query, or host:port for CONNECT
+	Target string // as sent, path and query, or host:port for CONNECT
 	Host   string
-	Header http.Header // not to be changed
+	Header http.Header // read-only
 
 	BodyLength int64     // bytes that arrived
-	BodySHA256 string    // of those bytes, in hex; see Hash
-	BodyPrefix []byte    // the first of those bytes, at most 4096
-	BodyWhole  bool      // the body arrived to its end (an empty one did)
-	BodyEnd    time.Time // when it ended or was cut off; zero: it may still come
+	BodySHA256 string    // hash of these bytes in hex, see Hash
+	BodyPrefix []byte    // the first of these bytes, at most 4096
+	BodyWhole  bool      // the whole body arrived, or there was none
+	BodyEnd    time.Time // when the body ended or was cut off, zero while it can still come
 
-	Done time.Time // when the step was over; zero: still playing
-	Left bool      // the client left, or cancelled, before the step was over
+	Done time.Time // when the step ended, zero while it plays
+	Left bool      // the client left or cancelled before the step ended
 }
 
-// Hash is a body's SHA-256 in hex, as Arrival has it.
+// Hash returns the SHA-256 of a body in hex, as in Arrival.BodySHA256.
 func Hash(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])
 }
 
-// A record keeps arrivals and counts connections. Waiters block on a channel
-// that is closed and replaced at each change.
+// A record keeps arrivals and counts connections. Goroutines that wait for a
+// change block on the channel changed, which each change closes and replaces.
 type record struct {
-	mu       sync.Mutex // guards everything here and in every entry
+	mu       sync.Mutex // guards all fields here and in each entry
 	changed  chan struct{}
 	entries  []*entry
 	arrivals int
@@ -60,12 +61,12 @@ type record struct {
 	open     int
 }
 
-// An entry is an Arrival in the making, guarded by record.mu.
+// An entry is an Arrival that is still being filled in. It is guarded by record.mu.
 type entry struct{ Arrival }
 
 func newRecord() *record { return &record{changed: make(chan struct{})} }
 
-// update changes the record under its lock and wakes every waiter.
+// update changes the record under its lock and wakes the goroutines that wait.
 func (r *record) update(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +92,7 @@ func (r *record) arrive(req *Received) *entry {
 	return e
 }
 
-// done logs the end of a step.
+// done logs the end of the step. If left is true, the client or Close ended it.
 func (r *record) done(e *entry, left bool) {
 	r.update(func() {
 		e.Done = time.Now()
@@ -99,8 +100,8 @@ func (r *record) done(e *entry, left bool) {
 	})
 }
 
-// A body reads a request body for the log: it counts and hashes on the way. It
-// belongs to the goroutine that plays the step; the log gets copies.
+// A body reads a request body and counts and hashes it for the log. It belongs to
+// the goroutine that plays the step. The log gets copies.
 type body struct {
 	r      io.Reader
 	rec    *record
@@ -108,7 +109,7 @@ type body struct {
 	sum    hash.Hash
 	prefix []byte
 	n      int64
-	ended  bool // the end was logged, whole or not
+	ended  bool // the end of the body is in the log
 }
 
 func newBody(r io.Reader, rec *record, e *entry) *body {
@@ -126,12 +127,12 @@ func (b *body) Read(p []byte) (int, error) {
 	case err != nil:
 		b.end(err == io.EOF)
 	case n > 0 && b.n == int64(n):
-		b.note(func() {}) // the first bytes are news; later ones are logged at the end
+		b.note(func() {}) // log the first bytes now, the other bytes at the end
 	}
 	return n, err
 }
 
-// note copies what was read so far into the log.
+// note copies length, hash and prefix of the bytes read so far into the log.
 func (b *body) note(more func()) {
 	sum := hex.EncodeToString(b.sum.Sum(nil))
 	b.rec.update(func() {
@@ -142,7 +143,7 @@ func (b *body) note(more func()) {
 	})
 }
 
-// end logs how the body ended; the first call counts.
+// end logs the end of the body. Later calls do nothing.
 func (b *body) end(whole bool) {
 	if b.ended {
 		return
@@ -154,7 +155,8 @@ func (b *body) end(whole bool) {
 	})
 }
 
-// Log is a snapshot of what arrived, in order; the first 65536 are kept.
+// Log returns the requests so far in the order of arrival. It keeps the first
+// 65536 of them.
 func (s *Server) Log() []Arrival {
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()
@@ -165,42 +167,43 @@ func (s *Server) Log() []Arrival {
 	return log
 }
 
-// Arrivals counts the requests whose headers arrived.
+// Arrivals returns the number of requests whose headers have arrived.
 func (s *Server) Arrivals() int {
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()
 	return s.rec.arrivals
 }
 
-// Conns counts the connections accepted so far.
+// Conns returns the number of connections accepted so far.
 func (s *Server) Conns() int {
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()
 	return s.rec.accepted
 }
 
-// Open counts the connections that the server has not closed yet. A connection
-// that its client closes counts until the server has noticed.
+// Open returns the number of connections that the server has not closed yet. If
+// a client closes a connection, it counts until the server notices that.
 func (s *Server) Open() int {
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()
 	return s.rec.open
 }
 
-// Wait returns when n requests have arrived, or with the context's error.
+// Wait waits until n requests have arrived. If the context ends first, Wait
+// returns its cause.
 func (s *Server) Wait(ctx context.Context, n int) error {
 	return s.WaitUntil(ctx, func() bool { return s.Arrivals() >= n })
 }
 
-// WaitUntil returns when cond holds, or with the context's error. It asks cond
-// at every change of the log and of the number of connections, so cond should
-// be about those:
+// WaitUntil waits until cond returns true. If the context ends first, WaitUntil
+// returns its cause. It calls cond after each change of the log or of the number
+// of connections, so cond should depend only on these. For example:
 //
 //	s.WaitUntil(ctx, func() bool { return s.Open() == 0 })
 func (s *Server) WaitUntil(ctx context.Context, cond func() bool) error {
 	for {
 		s.rec.mu.Lock()
-		changed := s.rec.changed // before cond: no change can fall in between
+		changed := s.rec.changed // read before calling cond, so that no change is missed
 		s.rec.mu.Unlock()
 		if cond() {
 			return nil

@@ -1,4 +1,4 @@
-// How can servers and clients talk without the kernel, in virtual time?
+// A network in memory, for virtual time.
 
 package testserver
 
@@ -11,32 +11,30 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 )
 
-// backlog is how many connections wait for Accept; the next Dial waits, as it
-// would for a kernel whose queue is full.
+// backlog is the number of connections that can wait for Accept. If the queue is
+// full, the next dial waits, as it does with the kernel's queue.
 const backlog = 128
 
-// A Net is a network in memory: host names, listeners and buffered stream
-// connections that fail the way the kernel's TCP fails on Linux. Nothing in it
-// leaves the process, nothing in it waits on anything but channels and
-// package time, so all of it works inside a testing/synctest bubble, provided
-// that NewNet is called inside the bubble.
+// A Net is a network in memory. It has host names, listeners and connections, and
+// these fail the way TCP fails on Linux. No byte leaves the process. A Net waits
+// only on channels and timers, so it works inside a testing/synctest bubble if
+// NewNet is called inside that bubble.
 //
-// Any server can be put on it with [Net.Listen] and any client with
-// [Net.DialContext]; Config.Net puts a [Server] on it. A Net is safe for
-// concurrent use and needs no closing.
+// Any server can use [Net.Listen] and any client [Net.DialContext]. To put a
+// [Server] on a Net, set Config.Net. A Net is safe for concurrent use and need
+// not be closed.
 type Net struct {
-	mu        sync.Mutex           // guards what follows; never held while waiting
-	listeners map[string]*listener // by "host:port"
-	hosts     map[string]bool      // names that were ever listened on: they resolve
-	failures  map[string]error     // by host or "host:port"; see Fail
-	nextPort  int                  // for clients and for port 0
+	mu        sync.Mutex           // guards the fields below; never held while waiting
+	listeners map[string]*listener // the key is "host:port"
+	hosts     map[string]bool      // names that resolve: some server has listened on them
+	failures  map[string]error     // the key is a host or "host:port"; see Fail
+	nextPort  int                  // the last port given to a client or to port 0
 	dials     int
 }
 
-// NewNet makes an empty network.
+// NewNet returns an empty network.
 func NewNet() *Net {
 	return &Net{
 		listeners: map[string]*listener{},
@@ -46,9 +44,10 @@ func NewNet() *Net {
 	}
 }
 
-// Listen opens a listener at addr, "host:port". Any host name will do; port 0
-// picks one. It fails with EADDRINUSE where somebody listens already.
-// The name resolves from then on, also after the listener was closed.
+// Listen opens a listener at addr, which is "host:port" with any host name. If the
+// port is 0, Listen picks a port. If the address already has a listener, Listen
+// fails with EADDRINUSE. From now on the host name resolves, even after the
+// listener is closed.
 func (n *Net) Listen(addr string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -61,7 +60,7 @@ func (n *Net) Listen(addr string) (net.Listener, error) {
 	}
 	key := hostKey(host, port)
 	if n.listeners[key] != nil {
-		return nil, opError("listen", Addr(key), nil, os.NewSyscallError("bind", syscall.EADDRINUSE))
+		return nil, opError("listen", Addr(key), nil, os.NewSyscallError("bind", errnoInUse))
 	}
 	l := &listener{net: n, key: key, queue: make(chan *Conn, backlog), done: make(chan struct{})}
 	n.listeners[key] = l
@@ -69,11 +68,11 @@ func (n *Net) Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// DialContext connects to addr and has the signature that
-// http.Transport.DialContext wants; network is ignored. Errors are those of a
-// net.Dialer: a *net.OpError around ECONNREFUSED where nobody listens, around a
-// *net.DNSError where the name was never listened on, around what Fail said, or
-// around the context's end.
+// DialContext connects to addr. It fits http.Transport.DialContext and ignores
+// network. Its error is a *net.OpError, like that of a net.Dialer. The OpError
+// wraps ECONNREFUSED if addr has no listener, a *net.DNSError if the host name
+// never had a listener, or the error given to [Net.Fail]. If the context ends,
+// the OpError wraps its error, or os.ErrDeadlineExceeded after a deadline.
 func (n *Net) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -90,7 +89,7 @@ func (n *Net) DialContext(ctx context.Context, network, addr string) (net.Conn, 
 	}
 	client, server := newPair(local, Addr(key))
 	select {
-	case <-l.done: // looked at first, so that a closed listener never accepts
+	case <-l.done: // checked first, because select could choose the queue even then
 		return nil, opError("dial", nil, Addr(key), errRefused())
 	default:
 	}
@@ -105,13 +104,14 @@ func (n *Net) DialContext(ctx context.Context, network, addr string) (net.Conn, 
 	return client, nil
 }
 
-// ErrBlackhole, given to [Net.Fail], makes dials hang until their context ends,
-// as towards a host that drops every packet.
+// ErrBlackhole is an error for [Net.Fail]. It makes dials hang until their context
+// ends, as if the host dropped every packet.
 var ErrBlackhole = errors.New("testserver: no answer to SYN")
 
-// Fail makes every later dial of target, a host name or "host:port", fail with
-// err inside a *net.OpError: a *net.DNSError, a syscall.Errno such as
-// EHOSTUNREACH, or [ErrBlackhole]. A nil err ends that.
+// Fail makes every later dial of target fail with err inside a *net.OpError. The
+// target is a host name or "host:port". Typical errors are a *net.DNSError, a
+// syscall.Errno such as EHOSTUNREACH, and [ErrBlackhole]. If err is nil, dials of
+// target work again.
 func (n *Net) Fail(target string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,14 +123,14 @@ func (n *Net) Fail(target string, err error) {
 	n.failures[target] = err
 }
 
-// Dials counts the dials so far, those that failed included.
+// Dials returns the number of dials so far, including dials that failed.
 func (n *Net) Dials() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.dials
 }
 
-// know makes the host in addr resolve, before anybody listens there.
+// know makes the host in addr resolve before it has a listener.
 func (n *Net) know(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -139,8 +139,8 @@ func (n *Net) know(addr string) {
 	}
 }
 
-// lookup is the part of a dial that needs the lock: who is there, and which
-// address the client gets.
+// lookup returns the listener for a dial and the client's own address. It is the
+// part of DialContext that needs the lock.
 func (n *Net) lookup(host, key string) (*listener, Addr, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -162,7 +162,7 @@ func (n *Net) lookup(host, key string) (*listener, Addr, error) {
 	return nil, "", &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
-// takePort hands out ports in order; the caller holds n.mu.
+// takePort returns the next port. The caller holds n.mu.
 func (n *Net) takePort() int {
 	n.nextPort++
 	if n.nextPort > 65535 {
@@ -171,13 +171,13 @@ func (n *Net) takePort() int {
 	return n.nextPort
 }
 
-// hostKey spells an address in one way.
+// hostKey returns the key of an address. The case of the host does not matter.
 func hostKey(host, port string) string {
 	return net.JoinHostPort(strings.ToLower(host), port)
 }
 
-// dialEnd is the error of a dial whose context ended: a deadline reads as a
-// timeout, as it does from net.Dialer.
+// dialEnd returns the error of a dial whose context has ended. Like net.Dialer, it
+// reports a deadline as os.ErrDeadlineExceeded.
 func dialEnd(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return os.ErrDeadlineExceeded
@@ -185,24 +185,25 @@ func dialEnd(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func errRefused() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
+func errRefused() error { return os.NewSyscallError("connect", errnoRefused) }
 
 // An Addr is "host:port" on a Net.
 type Addr string
 
-// Network is "tcp": the connections behave like it.
+// Network returns "tcp", because the connections behave like TCP.
 func (Addr) Network() string { return "tcp" }
 
-// String is the address as dialed.
+// String returns "host:port".
 func (a Addr) String() string { return string(a) }
 
-// opError builds the *net.OpError that package net would build.
+// opError wraps err in a *net.OpError as package net does.
 func opError(op string, local, remote net.Addr, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: local, Addr: remote, Err: err}
 }
 
-// A listener accepts what DialContext puts into its queue. Closing done ends
-// both sides; the queue itself is never closed, so that no send can panic.
+// A listener accepts the connections that DialContext puts into its queue. Closing
+// done ends both dials and Accept. The queue is never closed, because a dial
+// could be sending to it.
 type listener struct {
 	net   *Net
 	key   string
@@ -213,7 +214,7 @@ type listener struct {
 
 func (l *listener) Accept() (net.Conn, error) {
 	select {
-	case <-l.done: // first: after Close, Accept fails even if somebody waits
+	case <-l.done: // checked first, because select could choose the queue even then
 		return nil, opError("accept", Addr(l.key), nil, net.ErrClosed)
 	default:
 	}
@@ -225,7 +226,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close refuses later dials and resets the connections nobody accepted.
+// Close refuses later dials and resets the connections that still wait for Accept.
 func (l *listener) Close() error {
 	err := opError("close", Addr(l.key), nil, net.ErrClosed)
 	l.once.Do(func() {
@@ -239,8 +240,8 @@ func (l *listener) Close() error {
 	return err
 }
 
-// sweep resets what waits in the queue of a closed listener. Dial calls it too:
-// its send may have come after Close looked.
+// sweep resets the connections that wait in the queue of a closed listener.
+// DialContext calls it too, because its send can come after Close has swept.
 func (l *listener) sweep() {
 	select {
 	case <-l.done:

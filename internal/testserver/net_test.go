@@ -1,5 +1,5 @@
-// Does a connection in memory fail the way the kernel's does? What can be asked
-// of both is asked of both.
+// The network in memory. Tests of its connections also run over TCP, because both
+// must fail in the same way.
 
 package testserver_test
 
@@ -19,14 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A stream is what both kinds of connection can do.
+// A stream has the methods of connections over TCP and in memory.
 type stream interface {
 	net.Conn
 	CloseWrite() error
 	SetLinger(int) error
 }
 
-// pairs runs a test over TCP and, in a bubble, in memory.
+// pairs runs a test over TCP, and in a synctest bubble in memory.
 func pairs(t *testing.T, test func(t *testing.T, client, server stream)) {
 	t.Run("tcp", func(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -116,7 +116,7 @@ func TestConnResetWakesReader(t *testing.T) {
 func TestConnCloseWithUnreadBytesResets(t *testing.T) {
 	pairs(t, func(t *testing.T, c, s stream) {
 		write(t, c, "unread")
-		_, err := io.ReadFull(s, make([]byte, 1)) // so that the rest has arrived, too
+		_, err := io.ReadFull(s, make([]byte, 1)) // now the rest has arrived, too
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
 		_, err = c.Read(make([]byte, 1))
@@ -152,12 +152,12 @@ func TestConnDeadlines(t *testing.T) {
 		require.NoError(t, err)
 
 		require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Millisecond)))
-		_, err = io.Copy(c, zeros{}) // until there is no room
+		_, err = io.Copy(c, zeros{}) // writes until there is no room
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	})
 }
 
-// A deadline that is set while Read waits counts for that Read.
+// A new deadline also ends a Read that waits already.
 func TestConnDeadlineWhileWaiting(t *testing.T) {
 	pairs(t, func(t *testing.T, c, s stream) {
 		done := make(chan error)
@@ -193,7 +193,7 @@ func TestConnIsBounded(t *testing.T) {
 				}
 			}
 		}()
-		synctest.Wait() // everybody is durably blocked
+		synctest.Wait() // until the writer waits for room
 		assert.Equal(t, 65000, wrote)
 		_, err = io.ReadFull(s, make([]byte, 1000))
 		require.NoError(t, err)
@@ -252,8 +252,8 @@ func TestDialErrors(t *testing.T) {
 	})
 }
 
-// A queue that nobody accepts from holds 128; the next dial waits, and the
-// listener's end resets them all.
+// Without Accept the queue holds 128 connections, and the next dial waits. If the
+// listener closes, it resets them all.
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := ts.NewNet()
@@ -277,7 +277,7 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-// Any http.Server can be put on the network.
+// Any http.Server can listen on the network.
 func TestNetCarriesHTTPServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := ts.NewNet()

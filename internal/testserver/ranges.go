@@ -1,4 +1,4 @@
-// Which part of a Content does a request want?
+// Answers to requests for a part of a Content.
 
 package testserver
 
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// forRange turns a Content step into the answer to a request.
+// forRange turns a Content step into the answer to the request r.
 func (s Step) forRange(r *Received) Step {
 	whole, etag := s.body, s.etag
 	s.kind, s.etag = answer, ""
@@ -32,14 +32,14 @@ func (s Step) forRange(r *Received) Step {
 	return s.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, end-1, len(whole)))
 }
 
-// sameVersion evaluates If-Range, RFC 9110 section 13.1.5: a weak etag never
-// matches, and no date does since Content has none.
+// sameVersion evaluates If-Range, RFC 9110 section 13.1.5. A weak etag never
+// matches. A date never matches either, because Content has no date.
 func sameVersion(ifRange, etag string) bool {
 	return ifRange == "" || ifRange == etag && !strings.HasPrefix(etag, "W/")
 }
 
-// oneRange parses "bytes=a-b", "bytes=a-" and "bytes=-n" into [first, end).
-// Anything else, several ranges included, is to be ignored.
+// oneRange parses "bytes=a-b", "bytes=a-" and "bytes=-n" into [first, end). The
+// caller ignores all other values, including lists of several ranges.
 func oneRange(v string, size int) (first, end int, ok bool) {
 	spec, isBytes := strings.CutPrefix(v, "bytes=")
 	from, to, dash := strings.Cut(spec, "-")

@@ -1,13 +1,13 @@
 //go:build !unix
 
-// How is a port kept that refuses connections, where sockets cannot be bound
-// without listening? By remembering its number, and hoping.
+// A port that refuses connections, for systems that cannot bind a socket without
+// listening. The port is only remembered. Another process can take it.
 
 package testserver
 
 import "net"
 
-// A reservation is a TCP port of 127.0.0.1 that refuses.
+// A reservation is a TCP port of 127.0.0.1 that refuses connections.
 type reservation interface {
 	addr() string
 	listen() (net.Listener, error)

@@ -1,7 +1,7 @@
 //go:build unix
 
-// How is a port kept that refuses connections? By a socket that is bound and
-// does not listen.
+// A port that refuses connections. A socket is bound to it but does not listen,
+// so no other process can take the port.
 
 package testserver
 
@@ -13,10 +13,10 @@ import (
 	"syscall"
 )
 
-// A reservation is a TCP port of 127.0.0.1 that is ours and refuses.
+// A reservation is a TCP port of 127.0.0.1 that refuses connections.
 type reservation interface {
 	addr() string
-	listen() (net.Listener, error) // uses the reservation up
+	listen() (net.Listener, error) // ends the reservation
 	release()
 }
 
@@ -25,11 +25,11 @@ type boundSocket struct {
 	port int
 }
 
-// reserve takes a free port.
+// reserve reserves a free port.
 func reserve() (reservation, error) { return bind(0) }
 
-// reserveAgain takes the port of addr, which a listener of ours has just left.
-// For a moment in between it is anybody's.
+// reserveAgain reserves the port of addr after our listener there was closed. In
+// between, another process can take the port.
 func reserveAgain(addr string) (reservation, error) {
 	ap, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -39,7 +39,7 @@ func reserveAgain(addr string) (reservation, error) {
 }
 
 func bind(port int) (reservation, error) {
-	syscall.ForkLock.RLock() // a child must not inherit the socket
+	syscall.ForkLock.RLock() // a child process must not inherit the socket
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err == nil {
 		syscall.CloseOnExec(fd)
@@ -49,7 +49,7 @@ func bind(port int) (reservation, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	file := os.NewFile(uintptr(fd), "reserved port")
-	// Connections in TIME_WAIT must not keep us from our own port.
+	// Without this option, bind fails if earlier connections are in TIME_WAIT.
 	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		_ = file.Close()
@@ -69,7 +69,7 @@ func (b *boundSocket) listen() (net.Listener, error) {
 	if err := syscall.Listen(int(b.file.Fd()), backlog); err != nil {
 		return nil, os.NewSyscallError("listen", err)
 	}
-	l, err := net.FileListener(b.file) // a duplicate: ours can go
+	l, err := net.FileListener(b.file) // duplicates the socket
 	_ = b.file.Close()
 	return l, err
 }

@@ -1,4 +1,4 @@
-// Where does the server listen, and who may connect to it?
+// The server: its configuration, listening, routes and Close.
 
 package testserver
 
@@ -14,43 +14,44 @@ import (
 	"time"
 )
 
-// A Config says where a Server runs and what it answers. The zero Config is
-// HTTP/1.1 over TCP on a free port of 127.0.0.1.
+// A Config says how a Server listens and answers. The zero Config is HTTP/1.1 over
+// TCP on a free port of 127.0.0.1.
 type Config struct {
-	// Net puts the server into a network in memory; nil means TCP on 127.0.0.1.
+	// Net is the network in memory on which the server listens. If Net is nil, the
+	// server listens on TCP on 127.0.0.1.
 	Net *Net
-	// Host is the server's name in Net; empty means "fault.test". A port may be
-	// given; otherwise it is 80, or 443 with TLS. Ignored without Net.
+	// Host is the server's name in Net, and "fault.test" if empty. It may include a
+	// port. The default port is 80, or 443 with TLS. Without Net, Host is ignored.
 	Host string
 
-	// HTTP2 makes Transport and Client speak HTTP/2: offered by ALPN with TLS,
-	// with prior knowledge (h2c) without. A server without TLS understands both
-	// whatever this says.
+	// HTTP2 makes Transport and Client speak HTTP/2. With TLS, the server offers
+	// HTTP/2 by ALPN. Without TLS, the clients use prior knowledge (h2c), and the
+	// server understands both protocols even if HTTP2 is false.
 	HTTP2 bool
-	// TLS says how the server uses TLS; zero means not at all.
+	// TLS chooses how the server uses TLS. Zero means no TLS.
 	TLS TLS
 
 	// Routes are scripts for some requests, each with its own counter. A key is
-	// "host/path", "/path" or "host", without port and query; the first of these
-	// that exists counts. What has no route meets the steps given to New.
+	// "host/path", "/path" or "host", without port and query. The server looks the
+	// keys up in this order. Requests without a route get the steps given to New.
 	Routes map[string]Script
-	// Handler chooses the step when no route does; with it, New takes no steps.
-	// It is called when the headers have arrived, by several goroutines at a
-	// time if requests are.
+	// Handler chooses the step of a request that has no route. If Handler is set,
+	// New takes no steps. Handler is called when the headers have arrived, and
+	// concurrently for concurrent requests.
 	Handler func(*Received) Step
 
-	// Refusing makes connections be refused until Listen is called. The address
-	// is known and reserved from the start.
+	// Refusing makes the server refuse connections until Listen is called. Its
+	// address is reserved from the start.
 	Refusing bool
-	// ListenAfter does the same and calls Listen after that time; zero means to
-	// listen at once.
+	// ListenAfter makes the server refuse connections for this time. Zero means
+	// that the server listens at once.
 	ListenAfter time.Duration
 }
 
-// A Received is what a Handler sees of a request: its headers.
+// A Received describes a request to a Handler.
 type Received struct {
-	N      int    // from 1, over all routes and connections
-	Conn   int    // which connection, from 1
+	N      int    // counts from 1 over all routes and connections
+	Conn   int    // counts connections from 1
 	Proto  string // "HTTP/1.1" or "HTTP/2.0"
 	Method string
 	Target string // path and query as sent, or host:port for CONNECT
@@ -73,24 +74,24 @@ type Server struct {
 	cfg    Config
 	certs  *certs
 	rec    *record
-	ctx    context.Context // ends at Close; everything that waits waits for it, too
+	ctx    context.Context // ends at Close, which wakes all goroutines that wait
 	cancel context.CancelFunc
-	tasks  sync.WaitGroup // one for each goroutine of the server
+	tasks  sync.WaitGroup // counts the goroutines of the server
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	closed     bool
 	listener   net.Listener // nil while refusing
 	reserved   reservation
 	conns      map[*conn]struct{}
-	counters   map[string]int // steps taken, by route; "" for the rest
+	counters   map[string]int // number of steps taken per route, with "" for no route
 	transports []*http.Transport
 	client     *http.Client
 	script     Script
 }
 
-// New starts a server that plays the steps in the order of arrival, the last
-// one for ever. It must be closed. The error is about the Config or about the
-// machine having no port to give.
+// New starts a server that plays the steps in the order of arrival, and the last
+// step for all later requests. The caller must close the server. New fails if the
+// Config is invalid or if there is no free port.
 func New(cfg Config, steps ...Step) (*Server, error) {
 	if cfg.Handler != nil && len(steps) > 0 {
 		return nil, errors.New("testserver: both a Handler and steps")
@@ -116,15 +117,15 @@ func New(cfg Config, steps ...Step) (*Server, error) {
 	return s, nil
 }
 
-// A TB is what Start needs of a *testing.T.
+// A TB is the part of *testing.T that Start uses.
 type TB interface {
 	Helper()
 	Fatal(args ...any)
 	Cleanup(func())
 }
 
-// Start is New for tests: it fails the test on an error and closes the server
-// at its end. In a synctest bubble t must be the bubble's own.
+// Start calls New for a test. It fails the test if New fails, and closes the server
+// when the test ends. In a synctest bubble, pass the bubble's own t.
 func Start(t TB, cfg Config, steps ...Step) *Server {
 	t.Helper()
 	s, err := New(cfg, steps...)
@@ -135,7 +136,7 @@ func Start(t TB, cfg Config, steps ...Step) *Server {
 	return s
 }
 
-// prepare fixes the address and makes the certificates.
+// prepare chooses the address and makes the certificates.
 func (s *Server) prepare() error {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	scheme, port := "http", "80"
@@ -165,8 +166,8 @@ func (s *Server) prepare() error {
 	return err
 }
 
-// listenLater is ListenAfter. That the port is gone by then shows as connections
-// being refused for ever.
+// listenLater implements ListenAfter. If Listen fails, the server goes on refusing
+// connections.
 func (s *Server) listenLater() {
 	t := time.NewTimer(s.cfg.ListenAfter)
 	defer t.Stop()
@@ -177,8 +178,8 @@ func (s *Server) listenLater() {
 	}
 }
 
-// Listen begins to accept connections, after Config.Refusing or Refuse. It does
-// nothing where the server listens already.
+// Listen makes the server accept connections, after Config.Refusing or Refuse. If
+// the server listens already, Listen does nothing.
 func (s *Server) Listen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,8 +204,8 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Refuse makes new connections be refused until Listen; open ones go on. See
-// ResetAll for those.
+// Refuse makes the server refuse new connections until Listen is called. Open
+// connections go on. To end them too, call ResetAll.
 func (s *Server) Refuse() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +222,7 @@ func (s *Server) Refuse() error {
 	return err
 }
 
-// ResetAll resets every open connection, as a crash and restart would.
+// ResetAll resets every open connection, like a crash and restart.
 func (s *Server) ResetAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,9 +231,9 @@ func (s *Server) ResetAll() {
 	}
 }
 
-// Close ends everything: the listener, the connections, every step that waits.
-// When it returns no goroutine of the server is left. It also closes the idle
-// connections of the transports it gave away. A second Close does nothing.
+// Close ends the listener, the connections and the steps that wait. It also closes
+// the idle connections of the transports from Transport. When Close returns, all
+// goroutines of the server have ended. A second Close does nothing.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -257,7 +258,7 @@ func (s *Server) Close() {
 	s.tasks.Wait()
 }
 
-// accept serves what connects until the listener is closed.
+// accept serves connections until the listener is closed.
 func (s *Server) accept(l net.Listener) {
 	for {
 		raw, err := l.Accept()
@@ -273,7 +274,7 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// admit registers a connection, so that Close finds it; nil after Close.
+// admit registers a connection, so that Close finds it. After Close it returns nil.
 func (s *Server) admit(raw net.Conn) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,7 +291,7 @@ func (s *Server) admit(raw net.Conn) *conn {
 	return c
 }
 
-// dismiss is called when a connection is closed.
+// dismiss forgets a connection that was closed.
 func (s *Server) dismiss(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
@@ -298,8 +299,8 @@ func (s *Server) dismiss(c *conn) {
 	s.rec.update(func() { s.rec.open-- })
 }
 
-// next finds the step for a request, or the Handler that chooses it. The caller
-// holds s.mu.
+// next returns the step for a request, or the Handler that chooses the step. The
+// caller holds s.mu.
 func (s *Server) next(r *Received) (Step, func(*Received) Step) {
 	route, script := "", s.script
 	host := r.Host
@@ -323,10 +324,10 @@ func (s *Server) next(r *Received) (Step, func(*Received) Step) {
 	return script[min(i, len(script)-1)], nil
 }
 
-// Transport makes a new transport that reaches the server: it dials Config.Net,
-// trusts the certificate if Config.TLS means it to, speaks HTTP/2 if
-// Config.HTTP2 is set, and uses no proxy. Its fields may be changed before its
-// first use.
+// Transport returns a new transport that reaches the server. It dials Config.Net if
+// that is set. It trusts the server's certificate if Config.TLS says so. It
+// speaks HTTP/2 if Config.HTTP2 is set. It uses no proxy. The caller may change
+// its fields before the first use.
 func (s *Server) Transport() *http.Transport {
 	t := &http.Transport{Protocols: new(http.Protocols)}
 	if s.cfg.Net != nil {
@@ -345,8 +346,8 @@ func (s *Server) Transport() *http.Transport {
 	return t
 }
 
-// Client is a client over one such transport, the same at each call. It has no
-// timeout.
+// Client returns a client that uses such a transport. All calls return the same
+// client. It has no timeout.
 func (s *Server) Client() *http.Client {
 	s.mu.Lock()
 	c := s.client
@@ -357,7 +358,7 @@ func (s *Server) Client() *http.Client {
 	c = &http.Client{Transport: s.Transport()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.client == nil { // another goroutine may have been faster
+	if s.client == nil { // if not, another goroutine was faster
 		s.client = c
 	}
 	return s.client

@@ -1,4 +1,4 @@
-// Does the server listen, log, route and close as it says?
+// Listening, the log, routes, certificates and Close.
 
 package testserver_test
 
@@ -25,14 +25,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// net/http's client logs what some faults make it see.
+// net/http's client logs some faults. The tests discard that.
 func TestMain(m *testing.M) {
 	log.SetOutput(io.Discard)
 	m.Run()
 }
 
-// onlyReader hides what else a reader can do, so that net/http knows no length
-// and has no second copy.
+// onlyReader hides the other methods of a reader, so that net/http neither knows
+// its length nor can read it again.
 type onlyReader struct{ io.Reader }
 
 func TestLogOfBodies(t *testing.T) {
@@ -75,7 +75,7 @@ func TestCutOffUploadIsLogged(t *testing.T) {
 			_, _ = io.WriteString(pw, "hello")
 			_ = s.WaitUntil(c, func() bool { return s.Arrivals() > 0 && s.Log()[0].BodyLength == 5 })
 			leave()
-			pw.CloseWithError(io.ErrClosedPipe) // net/http over HTTP/1.1 waits for the body's Read
+			pw.CloseWithError(io.ErrClosedPipe) // over HTTP/1.1 net/http waits for the body's Read
 		}()
 		_, err := s.Client().Do(request(t, "POST", s.URL, pr).WithContext(c))
 		require.Error(t, err)
@@ -134,7 +134,7 @@ func TestExpectContinue(t *testing.T) {
 	})
 }
 
-// An upload that is larger than all buffers on its way.
+// large is the size of an upload that fills all buffers on its way.
 const large = 64 << 20
 
 func TestEarlyAnswer(t *testing.T) {
@@ -155,7 +155,7 @@ func TestEarlyAnswer(t *testing.T) {
 	at(t, both, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.Status(503).Early(0).Then(ts.Close))
 		resp, err := upload(t, s)
-		if err == nil { // the answer may win against the reset, or not
+		if err == nil { // the answer or the reset may come first
 			assert.Equal(t, 503, resp.StatusCode)
 			resp.Body.Close()
 		}
@@ -175,8 +175,8 @@ func TestEarlyAnswer(t *testing.T) {
 	})
 }
 
-// After an early answer the rest is read by default. net/http gives up such a
-// connection itself, so the client here is written out.
+// By default the step reads the rest after an early answer. net/http would close
+// such a connection, so this test writes the requests itself.
 func TestEarlyAnswerReadsOn(t *testing.T) {
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.Status(503).Early(2))
@@ -193,7 +193,7 @@ func TestEarlyAnswerReadsOn(t *testing.T) {
 	})
 }
 
-// readHead reads byte by byte to the end of a header section.
+// readHead reads a header section and no byte beyond it.
 func readHead(t *testing.T, r io.Reader, prefix string) {
 	var head []byte
 	for b := make([]byte, 1); !bytes.HasSuffix(head, []byte("\r\n\r\n")); {
@@ -292,7 +292,7 @@ func TestRefusedAtFirst(t *testing.T) {
 		answered(200, "up")(t, post(t, s))
 		require.NoError(t, s.Refuse())
 		require.NoError(t, s.Refuse())
-		answered(200, "up")(t, post(t, s)) // on the connection that is open
+		answered(200, "up")(t, post(t, s)) // uses the open connection
 		s.ResetAll()
 		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
 		s.Client().CloseIdleConnections()
@@ -335,7 +335,8 @@ func TestCertificates(t *testing.T) {
 	})
 }
 
-// The alert is what a client reads; net/http may see its own failed write first.
+// The client reads the alert. net/http could see its own failed write first, so
+// this test does not use it.
 func TestClientCertificateAlert(t *testing.T) {
 	n := ts.NewNet()
 	s := ts.Start(t, ts.Config{Net: n, TLS: ts.ClientCertificate})
@@ -384,8 +385,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	assert.Equal(t, why, s.Wait(c, 1))
 }
 
-// Close ends everything that waits, in whatever state it is. In memory the
-// bubble itself fails if a goroutine is left, for the server's are in it.
+// Close ends steps that wait, in every phase. In memory the test fails if a
+// goroutine of the server is left, because its bubble then does not end.
 func TestCloseEndsEverything(t *testing.T) {
 	steps := []ts.Step{
 		ts.Hang(), ts.Endless(), ts.Endless().Drip(1, time.Hour), ts.OK("").Delay(time.Hour),
@@ -397,7 +398,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		s := ts.Start(t, cfg, steps...)
 		for range steps {
 			r := request(t, "POST", s.URL, strings.NewReader("body"))
-			tr := s.Transport() // a connection each
+			tr := s.Transport() // each request has its own connection
 			clients.Go(func() {
 				resp, err := tr.RoundTrip(r)
 				if err == nil {
@@ -417,7 +418,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	})
 }
 
-// noServerGoroutine looks for goroutines that run the package's own code.
+// noServerGoroutine fails the test if a goroutine runs code of this package.
 func noServerGoroutine(t *testing.T) {
 	b := make([]byte, 1<<20)
 	b = b[:runtime.Stack(b, true)]
@@ -449,7 +450,7 @@ func TestConcurrentUse(t *testing.T) {
 	})
 }
 
-// zeros is an endless reader.
+// zeros is an endless reader of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

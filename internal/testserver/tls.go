@@ -1,4 +1,4 @@
-// Which certificate does the server show, and does it finish the handshake?
+// Certificates and faulty TLS handshakes.
 
 package testserver
 
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A TLS says how a server uses TLS.
+// A TLS chooses how a server uses TLS.
 type TLS uint8
 
 const (
@@ -23,20 +23,20 @@ const (
 	NoTLS TLS = iota
 	// Trusted shows a certificate that Transport and Client trust.
 	Trusted
-	// Untrusted shows one whose issuer they do not know.
+	// Untrusted shows a certificate from an unknown issuer.
 	Untrusted
-	// Expired shows one that ended an hour ago.
+	// Expired shows a certificate that expired an hour ago.
 	Expired
-	// WrongHost shows one for another name, from a trusted issuer.
+	// WrongHost shows a certificate from a trusted issuer for another host.
 	WrongHost
-	// ClientCertificate asks for a certificate that Transport and Client do not
-	// have, and answers with an alert. With TLS 1.3 the client learns it after
-	// its handshake.
+	// ClientCertificate asks for a client certificate. Transport and Client have
+	// none, so the server sends an alert. With TLS 1.3 the client gets the alert
+	// after its own handshake has succeeded.
 	ClientCertificate
-	// HangingHandshake reads and never says a word.
+	// HangingHandshake reads and never answers.
 	HangingHandshake
-	// PlainAnswer answers the handshake in plain HTTP, as a server without TLS
-	// does.
+	// PlainAnswer answers the handshake with plain HTTP, like a server without
+	// TLS.
 	PlainAnswer
 )
 
@@ -46,8 +46,8 @@ type certs struct {
 	roots  *x509.CertPool
 }
 
-// newCerts makes what mode needs for the host in addr, valid for ten years of
-// the bubble's time or the world's. The certificate is its own issuer.
+// newCerts makes a certificate for the host in addr that is its own issuer. It is
+// valid for ten years. In a synctest bubble these are years of virtual time.
 func newCerts(mode TLS, addr string) (*certs, error) {
 	switch mode {
 	case NoTLS:
@@ -72,7 +72,7 @@ func newCerts(mode TLS, addr string) (*certs, error) {
 	return c, nil
 }
 
-// template is the certificate's content.
+// template describes the certificate.
 func template(mode TLS, addr string) *x509.Certificate {
 	host, _, _ := net.SplitHostPort(addr)
 	now := time.Now()
