@@ -158,10 +158,17 @@ type Rule struct {
 	// or, without any ETag, a Last-Modified a minute or more before its Date
 	// (RFC 9110 §8.8.2.2, §13.1.5, §14.2), and not where Attempts is 1 or off.
 	// A reconnect after progress is a new request; one without is a retry, for
-	// which everything here applies. Default 5. Negative turns resuming off. A
-	// base transport that delivers other bytes than the server's, decrypted
-	// ones for instance, has to set Response.Uncompressed or remove the
-	// validator.
+	// which everything here applies. Default 5. Negative turns resuming off.
+	//
+	// Reconnects after progress are spaced out while parts are shorter than
+	// 1 MiB: the first comes at once, and from then on the time between two of
+	// them is 1 s, 2 s, 4 s, and at most 8 s. A longer part starts that anew, and
+	// the time that a part took counts. Each send of a reconnect has 30 s for the
+	// headers of its answer, unless AttemptTimeout or StallTimeout says otherwise.
+	//
+	// A body that net/http decompressed itself is not resumed. A base transport
+	// that delivers other bytes than the server's, decrypted ones for instance,
+	// has to set Response.Uncompressed or remove the validator.
 	Resumes int
 
 	// ResumeSkip allows a server that answers a reconnect with everything again,

@@ -31,7 +31,8 @@ type sender interface {
 
 	// again sends req, which asks for the rest from offset, and returns the
 	// final answer. cut is why. After progress it counts as a request: the
-	// series is new, and the first send comes at once but for a little jitter.
+	// series is new, and the first send comes at once but for a little jitter,
+	// unless short parts have to be spaced out or a hedge was told to wait.
 	// Otherwise it is a retry: cut is the outcome of the last send of o's
 	// series, and rules, back-off and budget decide. It ends at once when req's
 	// context does.
@@ -43,17 +44,19 @@ type sender interface {
 
 // A download is the exchange that a body came from.
 type download struct {
-	req    *http.Request // the caller's, who leaves it alone until the body is closed
-	rule   *resolved
-	series series
+	req     *http.Request // the caller's, who leaves it alone until the body is closed
+	rule    *resolved
+	series  series
+	spacing spacing
 }
 
 // A series is a row of sends since the last progress: what an ordinary retry
 // continues.
 type series struct {
-	sent  int           // sends so far
-	prev  time.Duration // the last back-off value
-	start time.Time     // zero: not read
+	sent      int           // sends so far
+	prev      time.Duration // the last back-off value
+	start     time.Time     // zero: not read
+	notBefore time.Time     // what an answer that lost a race asked for
 }
 
 // resumeLimits is what a rule says about resuming.

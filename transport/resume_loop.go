@@ -8,11 +8,48 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
 )
 
 // resumeJitter bounds the wait before a reconnect after progress: a proxy that
 // restarts cuts all its downloads in the same instant.
 const resumeJitter = 100 * time.Millisecond
+
+// reconnectTimeout bounds each send of a request for the rest up to the headers
+// of its answer, if the rule has neither an AttemptTimeout nor a StallTimeout.
+// Without resuming the reader would have its error by then, and must not wait for
+// ever for a server that accepts and does not answer.
+const reconnectTimeout = 30 * time.Second
+
+// Reconnects after progress are spaced out while the parts are short. The time
+// between two of them is firstGap after the first short part, doubles with each
+// further one up to maxGap, and is nothing after a part of longPart bytes. A
+// server that cuts after every 64 KiB thus sees 4 connections in 6 s, and one
+// every 8 s after that, while downloads with a cut per MiB are not slowed down.
+const (
+	longPart = 1 << 20
+	firstGap = time.Second
+	maxGap   = 8 * time.Second
+)
+
+// spacing says when the next reconnect of a body may come.
+type spacing struct {
+	last time.Time     // when the last reconnect was sent; zero: there was none
+	from int64         // the offset that it asked for
+	gap  time.Duration // from one to the next
+}
+
+// turn returns how long a reconnect at an offset has to wait, counted from now. A
+// part that took its time has waited already.
+func (s *spacing) turn(now time.Time, offset int64) time.Duration {
+	if s.last.IsZero() || offset-s.from >= longPart {
+		s.gap = 0
+		return 0
+	}
+	s.gap = min(max(2*s.gap, firstGap), maxGap)
+	return max(s.gap-now.Sub(s.last), 0)
+}
 
 // resuming makes the answer's body resume, where the rule and the answer allow
 // it. The rest of a body that resumes already is a part of that one.
@@ -20,14 +57,18 @@ func (x *exchange) resuming(resp *http.Response) *http.Response {
 	if x.part || x.single() {
 		return resp
 	}
-	return x.t.resuming(x.req, x.rule, series{x.sent, x.prev, x.start}, resp)
+	return x.t.resuming(x.req, x.rule, x.series(), resp)
+}
+
+func (x *exchange) series() series {
+	return series{sent: x.sent, prev: x.prev, start: x.start, notBefore: x.notBefore}
 }
 
 func (t *Transport) resuming(req *http.Request, r *resolved, s series, resp *http.Response) *http.Response {
 	if r.rule.Resumes < 0 || r.rule.Attempts <= 1 {
 		return resp
 	}
-	return resuming(t, download{req, r, s}, resumeLimits{r.rule.Resumes, r.rule.ResumeSkip}, resp)
+	return resuming(t, download{req: req, rule: r, series: s}, resumeLimits{r.rule.Resumes, r.rule.ResumeSkip}, resp)
 }
 
 // lost reports whether a Read failed such that a GET is worth sending again.
@@ -41,29 +82,35 @@ func (t *Transport) again(o *download, req *http.Request, offset int64, cut erro
 	h := t.hosts.Acquire(req.URL)
 	defer h.Release()
 	x := exchange{
-		t:       t,
-		req:     req,
-		ctx:     req.Context(),
-		state:   h,
-		rule:    o.rule,
-		options: optionsOf(req.Context()),
-		part:    true,
-		offset:  offset,
-		sent:    o.series.sent,
-		number:  o.series.sent,
+		t:         t,
+		req:       req,
+		ctx:       req.Context(),
+		state:     h,
+		rule:      o.rule.reconnecting(),
+		options:   optionsOf(req.Context()),
+		part:      true,
+		offset:    offset,
+		sent:      o.series.sent,
+		number:    o.series.sent,
+		notBefore: o.series.notBefore,
 	}
-	defer func() { o.series = series{x.sent, x.prev, x.start} }()
+	defer func() { o.series = x.series() }()
+	turn := o.spacing.turn(time.Now(), offset)
 	var err error
 	if progressed {
-		err = x.asRequest(cut)
+		err = x.asRequest(cut, turn)
 	} else {
 		h.Uncount() // the budget counts no request for it
 		x.prev, x.start = o.series.prev, o.series.start
 		err = x.asRetry(cut)
 	}
 	if err != nil {
+		if progressed {
+			h.Uncount() // a request that is not sent earns no retry
+		}
 		return nil, err
 	}
+	o.spacing.last, o.spacing.from = time.Now(), offset
 	resp, err := x.run()
 	if reason, _, gaveUp := GaveUp(resp); gaveUp {
 		discard(x.ctx, resp)
@@ -75,14 +122,46 @@ func (t *Transport) again(o *download, req *http.Request, offset int64, cut erro
 	return resp, err
 }
 
-// asRequest prepares a reconnect after progress: at once but for the jitter.
-func (x *exchange) asRequest(cut error) error {
-	d := decision{Attempt: Attempt{Number: x.sent, Err: cut, Verdict: x.classify(nil, cut), Time: time.Now()}, reason: Resume}
+// reconnecting returns the rule for the sends of a reconnect, which have a bound.
+func (r *resolved) reconnecting() *resolved {
+	if r.rule.AttemptTimeout > 0 || r.rule.StallTimeout > 0 {
+		return r
+	}
+	bounded := *r
+	bounded.rule.AttemptTimeout = reconnectTimeout
+	return &bounded
+}
+
+// asRequest prepares a reconnect after progress: when its turn has come and a
+// wait that a server asked for is over, plus the jitter.
+func (x *exchange) asRequest(cut error, turn time.Duration) error {
+	d := decision{
+		Attempt: Attempt{Number: x.sent, Err: cut, Verdict: x.classify(nil, cut), Time: time.Now()},
+		u:       rand.Float64(),
+	}
+	f := facts{
+		verdict: classify.Refused, replayable: true, attempts: 2, // a request of its own may be sent
+		backoff:       turn,
+		hint:          x.notBefore.Sub(d.Time),
+		hinted:        true,
+		maxRetryAfter: x.rule.rule.MaxRetryAfter,
+		excess:        x.rule.rule.Excess,
+		u:             d.u,
+	}
 	most := resumeJitter
 	if until, ok := x.ctx.Deadline(); ok {
-		most = min(most, until.Sub(d.Time)/2)
+		f.room, f.deadline = until.Sub(d.Time), true
 	}
-	d.Wait = time.Duration(rand.Float64() * float64(max(most, 0)))
+	d.Hint = max(f.hint, 0)
+	if d.reason, d.Wait = decide(f); d.reason != Retry {
+		x.observe(nil, &d)
+		return x.newError(d.reason, nil)
+	}
+	if f.deadline {
+		most = min(most, (f.room-d.Wait)/2)
+	}
+	d.reason = Resume
+	d.Wait += time.Duration(rand.Float64() * float64(max(most, 0)))
 	x.tell(nil, &d)
 	x.sent = 0
 	return x.pause(&d)

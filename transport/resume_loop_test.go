@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -92,8 +93,8 @@ func TestResumeWithoutProgressIsARetry(t *testing.T) {
 	})
 }
 
-// After 64 KiB a reconnect is a request of its own, and the count starts anew:
-// many more cuts than attempts, at 100 ms at most each.
+// Given parts of 64 KiB, each reconnect is a request of its own, and the count
+// starts anew: there are many more cuts than attempts.
 func TestResumeAfterProgressIsARequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
@@ -111,13 +112,254 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, text, string(got))
 		assert.Equal(t, 51, base.sends())
-		assert.LessOrEqual(t, time.Since(start), 50*resumeJitter)
-		assert.Greater(t, time.Since(start), time.Second, "there is jitter")
+		assert.LessOrEqual(t, time.Since(start), 50*(maxGap+resumeJitter))
 		assert.Equal(t, Resume, seen.reasons()[1])
 		for _, req := range base.reqs {
 			assert.Equal(t, 1, AttemptNumber(req.Context()))
 		}
 	})
+}
+
+// reconnectsAt returns when each reconnect was sent, counted from the first
+// send, until the body has been read.
+func reconnectsAt(t *testing.T, base *play, rule policy.Rule, want string) (at []time.Duration) {
+	t.Helper()
+	start := time.Now()
+	first := true
+	tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+		if !first {
+			at = append(at, time.Since(start))
+		}
+		first = false
+		return base.RoundTrip(req)
+	}))
+	resp, err := get(t, tr, t.Context())
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.True(t, string(got) == want, "%d bytes of %d", len(got), len(want))
+	return at
+}
+
+// Given a server that cuts after every 64 KiB, reconnects are spaced out: the
+// time between two of them doubles up to maxGap.
+func TestShortPartsAreSpacedOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		text := strings.Repeat("0123456789abcdef", 8<<20/16)
+		cuts := make([]int, 127)
+		for i := range cuts {
+			cuts[i] = minProgress
+		}
+		at := reconnectsAt(t, cutter(text, cuts...), policy.Rule{}, text)
+		require.Len(t, at, 127)
+		assert.LessOrEqual(t, at[0], resumeJitter, "the first one waits for nothing")
+		soon := 0
+		for i := 1; i < len(at); i++ {
+			gap := min(firstGap<<min(i-1, 20), maxGap)
+			assert.GreaterOrEqual(t, at[i]-at[i-1], gap)
+			assert.LessOrEqual(t, at[i]-at[i-1], gap+resumeJitter)
+			if at[i] < 6*time.Second {
+				soon++
+			}
+		}
+		assert.LessOrEqual(t, soon, 3)
+	})
+}
+
+// Given parts of 1 MiB, reconnects come at once, and one such part among short
+// ones starts the spacing anew.
+func TestLongPartsAreNotSpacedOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const short, long = minProgress, longPart
+		text := strings.Repeat("0123456789abcdef", 16<<20/16)
+		at := reconnectsAt(t, cutter(text, long, long, long, short, short, short, long, short, long), policy.Rule{}, text)
+		require.Len(t, at, 9)
+		for i, want := range []time.Duration{0, 0, firstGap, 2 * firstGap, 4 * firstGap, 0, firstGap, 0} {
+			assert.GreaterOrEqual(t, at[i+1]-at[i], want, i)
+			assert.LessOrEqual(t, at[i+1]-at[i], want+resumeJitter, i)
+		}
+	})
+}
+
+// Given parts that are short but take long, reconnects are as far apart as they
+// should be, and nothing is added.
+func TestSlowPartsAreNotSpacedOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		text := strings.Repeat("0123456789abcdef", 1<<20/16)
+		cuts := make([]int, 15)
+		for i := range cuts {
+			cuts[i] = minProgress
+		}
+		played := cutter(text, cuts...)
+		fast := played.answers[0]
+		played.answers[0] = func(req *http.Request) (*http.Response, error) {
+			resp, err := fast(req)
+			body := resp.Body
+			slow := false
+			resp.Body = io.NopCloser(readFunc(func(p []byte) (int, error) {
+				if !slow {
+					slow = true
+					time.Sleep(20 * time.Second)
+				}
+				return body.Read(p)
+			}))
+			return resp, err
+		}
+		at := reconnectsAt(t, played, policy.Rule{}, text)
+		for i := 1; i < len(at); i++ {
+			assert.LessOrEqual(t, at[i]-at[i-1], 20*time.Second+resumeJitter)
+		}
+	})
+}
+
+// Given a deadline before a spaced reconnect, the body ends at once.
+func TestNoSpacingPastTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		text := strings.Repeat("0123456789abcdef", 8<<20/16)
+		base := cutter(text, minProgress, minProgress, minProgress, minProgress, minProgress)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		start := time.Now()
+		tr := over(t, Config{}, base)
+		resp, err := get(t, tr, ctx)
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		var e *ResumeError
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, Deadline, e.Reason)
+		assert.True(t, e.GaveUp())
+		assert.Equal(t, 4, base.sends())
+		assert.Less(t, time.Since(start), 4*time.Second)
+		assert.EqualValues(t, 4, tr.hosts.Peek(base.reqs[0].URL).Requests(), "a reconnect that is not sent is no request")
+	})
+}
+
+// Given a server that takes a reconnect and never answers, each send has a bound,
+// and the reader gets its error.
+func TestReconnectIsBounded(t *testing.T) {
+	hang := func(req *http.Request) (*http.Response, error) {
+		<-req.Context().Done()
+		return nil, context.Cause(req.Context())
+	}
+	for _, row := range []struct {
+		name string
+		rule policy.Rule
+		size int
+		each time.Duration
+	}{
+		{"without progress", policy.Rule{}, 4, reconnectTimeout},
+		{"after progress", policy.Rule{}, minProgress, reconnectTimeout},
+		{"an attempt timeout", policy.Rule{AttemptTimeout: time.Minute}, 4, time.Minute},
+		{"a stall timeout", policy.Rule{StallTimeout: 45 * time.Second}, 4, 45 * time.Second},
+		{"an attempt timeout that is off", policy.Rule{AttemptTimeout: -1}, 4, reconnectTimeout},
+		{"throughput", policy.Rule{MinThroughput: 1}, 4, reconnectTimeout},
+		{"hedged", policy.Rule{Hedge: policy.Hedge{After: time.Hour}}, minProgress, reconnectTimeout},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				first := func(req *http.Request) (*http.Response, error) {
+					return response(req, 200, cutAt(strings.Repeat("x", row.size), io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+				}
+				base := script(first, hang)
+				tr := over(t, Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, base)
+				resp, err := get(t, tr, t.Context())
+				require.NoError(t, err)
+				start := time.Now()
+				_, err = io.ReadAll(resp.Body)
+				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				reconnects := time.Duration(base.sends() - 1)
+				assert.Greater(t, reconnects, time.Duration(1))
+				assert.InDelta(t, float64(reconnects*row.each), float64(time.Since(start)), float64(resumeJitter))
+			})
+		})
+	}
+}
+
+// Given an answer to a reconnect, its bound ends with the headers: the bytes may
+// take any time.
+func TestReconnectsBodyIsNotBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		first := func(req *http.Request) (*http.Response, error) {
+			return response(req, 200, cutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+		}
+		second := func(req *http.Request) (*http.Response, error) {
+			slow := readFunc(func([]byte) (int, error) {
+				select {
+				case <-time.After(time.Hour):
+					return 0, io.EOF
+				case <-req.Context().Done():
+					return 0, req.Context().Err()
+				}
+			})
+			return response(req, 206, io.NopCloser(io.MultiReader(strings.NewReader("45"), slow, strings.NewReader("6789"))),
+				`ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
+		}
+		resp, err := get(t, over(t, Config{Rule: quick}, script(first, second)), t.Context())
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "0123456789", string(got))
+	})
+}
+
+// Given a hedge that was told to wait, when the first send wins and its body is
+// cut, then no reconnect goes out before the told time.
+func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		size     int
+		told     string
+		deadline time.Duration
+		reason   Reason // Resume: it is continued
+	}{
+		{"without progress", 4, "20", time.Hour, Resume},
+		{"after progress", minProgress, "20", time.Hour, Resume},
+		{"without progress, past the deadline", 4, "20", 10 * time.Second, Deadline},
+		{"after progress, past the deadline", minProgress, "20", 10 * time.Second, Deadline},
+		{"without progress, too long", 4, "100", time.Hour, MaxRetryAfter},
+		{"after progress, too long", minProgress, "100", time.Hour, MaxRetryAfter},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				text := strings.Repeat("x", row.size) + "the rest"
+				start := time.Now()
+				var at []time.Duration
+				base := script(func(req *http.Request) (*http.Response, error) {
+					if err := pause(req, 3*time.Second); err != nil {
+						return nil, err
+					}
+					resp := response(req, 200, cutAt(text[:row.size], io.ErrUnexpectedEOF), `ETag: "v1"`)
+					resp.ContentLength = int64(len(text))
+					return resp, nil
+				}, status(503, "Retry-After: "+row.told), func(req *http.Request) (*http.Response, error) {
+					at = append(at, time.Since(start))
+					r := fmt.Sprintf("Content-Range: bytes %d-%d/%d", row.size, len(text)-1, len(text))
+					return response(req, 206, cutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+				defer cancel()
+				rule := policy.Rule{Hedge: policy.Hedge{After: 2 * time.Second}}.Or(quick)
+				resp, err := get(t, over(t, Config{Rule: rule}, base), ctx)
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+				got, err := io.ReadAll(resp.Body)
+				if row.reason == Resume {
+					require.NoError(t, err)
+					assert.True(t, string(got) == text)
+					require.Len(t, at, 1)
+					assert.GreaterOrEqual(t, at[0], 22*time.Second)
+					assert.LessOrEqual(t, at[0], 23*time.Second+resumeJitter)
+					return
+				}
+				var e *ResumeError
+				require.ErrorAs(t, err, &e)
+				assert.Equal(t, row.reason, e.Reason)
+				assert.Equal(t, 3*time.Second, time.Since(start), "no sleep that ends in nothing")
+				assert.Equal(t, 2, base.sends())
+			})
+		})
+	}
 }
 
 // The reasons for which a body stays cut.
