@@ -28,6 +28,13 @@ const (
 	// the queue is worked off.
 	gateFlights = 2
 
+	// pressTime is for how long the limit of a healthy gate must have been used up
+	// before it grows: what is sent after that and succeeds makes it grow. A client
+	// that was not scheduled for some time sends at once all that came due
+	// meanwhile. Those bursts are over in a few flights, and growing for each of
+	// them would take the limit to the longest pause of the client.
+	pressTime = 2 * time.Second
+
 	// gateShare is the part of the limit, one in so many, by which it grows
 	// where that is more than one: with steps of one a host that takes
 	// thousands of requests at a time would be minutes on its way back.
@@ -121,6 +128,10 @@ const (
 //     started, and the threshold is twice the limit. So in health the limit
 //     stays near the real concurrency, and when a host freezes no more than
 //     that is in its queue.
+//   - From then on the limit has to be used up for 2 s before it grows: a burst
+//     is no reason, and neither is a line that is slow to take free places.
+//   - If all that is in flight is answered and only being read, one more may go
+//     beside the limit. Max holds for those as well.
 //   - When the host fails wholesale the gate closes: the limit is 1, the
 //     threshold half of what the limit was. Only what was sent since counts
 //     from then on, so there is one cut per flight at most. While the gate is
@@ -147,25 +158,28 @@ type Gate struct {
 
 	conf      GateConfig
 	limit     int
-	threshold int // slow start below, linear growth from here on
-	grown     int // successes towards the next step of the linear growth
+	threshold int   // slow start below, linear growth from here on
+	grown     int32 // successes towards the next step of the linear growth
 
 	// A cut begins a new epoch. Requests of older ones are no longer counted,
 	// or a few streams left over from before could keep the probes out.
 	epoch    uint32
 	shut     uint32        // the epoch that the last cut began; a success that was sent since opens the gate
 	inFlight int           // of this epoch
-	answered int           // in flight, and their body is being read
-	idle     idleList      // of these, those that nobody reads at the moment
+	answered int32         // of these, those whose body is being read
+	beside   int32         // of the answered, how many do not count against the limit
+	idle     idleList      // of the answered, those that nobody reads at the moment
 	full     bool          // the limit is used up: reached, and every place since taken again
-	lost     int           // places that are kept for requests that were Lost
-	lostAt   time.Duration // when the last of them was
-	old      int           // in flight from older epochs, for the snapshot only
+	fullAt   time.Duration // since when
+	freeAt   time.Duration // when the first of the places that are free now became so
+	lost     int32         // places that are kept for requests that were Lost
+	old      int32         // in flight from older epochs, for the snapshot only
+	lostAt   time.Duration // when the last of the lost was, or gave its place back
 	told     time.Duration // when the first in line asks again
 
 	closed  bool
 	probe   time.Duration // while closed: no probe before this time, and with one under way, no other
-	run     int           // failures since the last success
+	run     int32         // failures since the last success
 	since   time.Duration // when the run began
 	success time.Duration // the last one
 	gap     time.Duration // from one success to the next, smoothed
@@ -175,6 +189,7 @@ type Gate struct {
 	peak   int           // the most in flight in this window
 	window time.Duration // when it began
 	cut    bool          // whether the gate closed in it
+	calm   bool          // whether it has not since before the last one
 }
 
 // A Pass is one request's place in flight. It is filled by Enter; the zero Pass
@@ -226,7 +241,7 @@ func (g *Gate) Return(now time.Duration, p *Pass, w *Waiter) {
 		if g.closed && p.epoch == g.epoch {
 			g.probe = now // for another one
 		}
-		g.release(p)
+		g.release(now, p)
 		g.full = false
 		if w != nil {
 			g.line.rejoin(w)
@@ -265,7 +280,7 @@ func (g *Gate) Done(now time.Duration, p *Pass) {
 		if g.closed && p.epoch == g.epoch {
 			g.probe = after(now, probeGap)
 		}
-		g.release(p)
+		g.release(now, p)
 		next = g.head()
 	}
 	g.mu.Unlock()
@@ -308,8 +323,11 @@ func (g *Gate) Tell() {
 func (g *Gate) Room() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.closed && g.inFlight+g.lost < g.limit
+	return !g.closed && g.used() < g.limit
 }
+
+// used returns how many places of the limit are taken; g.mu is held.
+func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
 
 // State returns a snapshot.
 func (g *Gate) State() GateState {
@@ -317,7 +335,7 @@ func (g *Gate) State() GateState {
 	defer g.mu.Unlock()
 	return GateState{
 		Limit:    g.limit,
-		InFlight: g.inFlight + g.old,
+		InFlight: g.inFlight + int(g.old),
 		Waiting:  g.line.n,
 		Closed:   g.closed,
 	}
@@ -337,8 +355,10 @@ func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Ans
 	if g.line.turn(w) && g.admits(now) {
 		g.line.leave(w)
 		g.inFlight++
-		g.peak = max(g.peak, g.inFlight)
-		g.full = g.full || g.inFlight+g.lost >= g.limit
+		g.peak = max(g.peak, g.inFlight-int(g.beside))
+		if !g.full && g.used() >= g.limit {
+			g.full, g.fullAt = true, now
+		}
 		*p = Pass{sent: now, epoch: g.epoch, held: true}
 		if g.closed {
 			g.probe = after(now, probeTime)
@@ -395,7 +415,7 @@ func (g *Gate) settle(now time.Duration) (gave bool) {
 	}
 	if every := g.placeTime(); g.lost > 0 && now >= after(g.lostAt, every) {
 		n := (now - g.lostAt) / every
-		g.lost = max(0, g.lost-int(min(n, math.MaxInt32)))
+		g.lost = max(0, g.lost-int32(min(n, math.MaxInt32)))
 		g.lostAt += n * every
 		gave = true
 	}
@@ -409,9 +429,7 @@ func (g *Gate) settle(now time.Duration) (gave bool) {
 // retire makes a request in flight one of an older epoch, so that its place no
 // longer counts; g.mu is held.
 func (g *Gate) retire(p *Pass) {
-	g.idle.remove(p)
-	g.inFlight--
-	g.answered--
+	g.leave(p)
 	g.old++
 	p.epoch = g.epoch - 1
 }
@@ -422,8 +440,18 @@ func (g *Gate) renew() {
 		g.idle.remove(g.idle.first)
 	}
 	g.epoch++
-	g.old += g.inFlight
-	g.inFlight, g.answered = 0, 0
+	g.old += int32(g.inFlight)
+	g.inFlight, g.answered, g.beside = 0, 0, 0
+}
+
+// leave takes a request of this epoch out of what is in flight; g.mu is held.
+func (g *Gate) leave(p *Pass) {
+	g.idle.remove(p)
+	g.inFlight--
+	if p.answered {
+		g.answered--
+		g.beside = max(0, g.beside-1)
+	}
 }
 
 // admits reports whether one more may go, and makes room where streams take up
@@ -432,20 +460,22 @@ func (g *Gate) admits(now time.Duration) bool {
 	if g.closed {
 		return g.inFlight == 0 && now >= g.probe
 	}
-	if g.inFlight+g.lost < g.limit {
+	if g.used() < g.limit {
 		return true
 	}
 	// Nobody waits for the server: all it has to do is answered and being
 	// read. No further success will come for the limit to grow by, and streams
-	// may last for ever.
-	if g.streaming() && g.limit < g.conf.Max {
-		g.limit++
+	// may last for ever. So one more goes beside the limit. The limit itself
+	// stays: answers that wait a moment for their reader look the same, and say
+	// nothing of what the host can take.
+	if g.streaming() && g.inFlight < g.conf.Max {
+		g.beside++
 		return true
 	}
 	return false
 }
 
-func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == g.answered }
+func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
 
 // nextPlace returns when a place that is kept for a lost request is given away.
 func (g *Gate) nextPlace() time.Duration { return after(g.lostAt, g.placeTime()) }
@@ -459,7 +489,7 @@ func (g *Gate) placeTime() time.Duration {
 // or a time at which there may be some. It knows best whether its rule's Max
 // lets it stand beside streams: an Update may have raised it.
 func (g *Gate) head() *Waiter {
-	room := !g.closed && (g.inFlight+g.lost < g.limit || g.streaming())
+	room := !g.closed && (g.used() < g.limit || g.streaming())
 	if !room && g.nextChange() == Never {
 		return nil
 	}
@@ -491,15 +521,27 @@ func (g *Gate) succeed(now time.Duration, p *Pass) {
 		g.answered++
 		g.idle.push(p, now)
 	}
-	if g.full {
+	if g.pressed(now, p) {
+		if g.used() >= g.limit {
+			g.freeAt = now
+		}
 		g.grow()
 	}
+}
+
+// pressed reports whether a success says that the host takes more than the limit
+// lets through, and that more is wanted; g.mu is held.
+func (g *Gate) pressed(now time.Duration, p *Pass) bool {
+	if g.used() < g.limit && now > after(g.freeAt, g.trip/4) {
+		g.full = false // those in line are slow to come: it is not the limit that they wait for
+	}
+	return g.full && (!g.calm || p.sent >= after(g.fullAt, pressTime))
 }
 
 // grow raises the limit for one success; g.mu is held.
 func (g *Gate) grow() {
 	if g.limit >= g.threshold {
-		if g.grown++; g.grown < gateFlights*g.limit {
+		if g.grown++; int(g.grown) < gateFlights*g.limit {
 			return
 		}
 		g.grown = 0
@@ -546,7 +588,7 @@ func (g *Gate) wholesale(now time.Duration) bool {
 // outage returns from when on the failures are one, if there are enough.
 func (g *Gate) outage() time.Duration {
 	least := failTime
-	if g.run >= failMany && g.run >= failFlights*g.limit {
+	if g.run >= failMany && int(g.run) >= failFlights*g.limit {
 		least = 0
 	}
 	return after(g.since, max(least, failGaps*g.gap))
@@ -558,22 +600,20 @@ func (g *Gate) close(now time.Duration) {
 	g.renew()
 	g.shut = g.epoch
 	g.lost, g.grown, g.run = 0, 0, 0
-	g.closed, g.cut, g.full = true, true, false
+	g.closed, g.cut, g.full, g.calm = true, true, false, false
 	g.probe = after(now, probeGap)
 }
 
 // release takes p out of what is in flight; g.mu is held.
-func (g *Gate) release(p *Pass) {
-	g.idle.remove(p)
-	switch {
-	case p.epoch != g.epoch:
+func (g *Gate) release(now time.Duration, p *Pass) {
+	if p.epoch != g.epoch {
 		g.old--
-	case p.answered:
-		g.answered--
-		fallthrough
-	default:
-		g.inFlight--
+	} else {
+		g.leave(p)
 		g.full = g.full && g.line.n > 0
+		if g.used() == g.limit-1 {
+			g.freeAt = now
+		}
 	}
 	p.held = false
 }
@@ -609,7 +649,8 @@ func (g *Gate) review(now time.Duration) (limit int) {
 		g.limit = max(g.limit, g.conf.Start)
 		g.threshold = gateDouble * g.limit
 	}
-	g.peak, g.window, g.cut = g.inFlight, now, g.closed
+	g.calm = !g.cut
+	g.peak, g.window, g.cut = g.inFlight-int(g.beside), now, g.closed
 	return g.limit
 }
 

@@ -425,7 +425,7 @@ func TestGateStreams(t *testing.T) {
 	v := visit(t, &g)
 	v.mustGo(now) // not answered yet: the next waits for this one's answer
 	w := visit(t, &g)
-	w.mustWait(now, now+bodyTime) // nobody reads them, it seems
+	w.mustWait(now, 10*time.Second+2*useWindow) // the limit goes back to the start
 	g.Result(now, &v.pass, Success)
 	if !w.woken() {
 		t.Error("not woken")
@@ -443,6 +443,182 @@ func TestGateStreams(t *testing.T) {
 	v = visit(t, &g2)
 	v.conf = conf
 	v.mustWait(20, bodyTime) // Max holds for streams as well
+}
+
+// Answers that wait for their readers look like streams. More may go beside them,
+// but the limit stays.
+func TestGateUnreadAnswersDoNotRaiseTheLimit(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	for range 4 {
+		for _, v := range in {
+			if !v.pass.answered {
+				g.Result(time.Millisecond, &v.pass, Neutral)
+				v.pass.answered = true // without the growth of a success
+				g.answered++
+			}
+		}
+		in = append(in, fill(t, &g, time.Millisecond, 1)...)
+	}
+	wantLimit(t, &g, 10)
+	if got := g.State().InFlight; got != 14 {
+		t.Errorf("%d in flight", got)
+	}
+	for _, v := range in {
+		v.end(time.Second, Neutral)
+	}
+	wantLimit(t, &g, 10)
+	fill(t, &g, time.Second, 10)
+	visit(t, &g).mustWait(time.Second, Never)
+}
+
+// calmGate is a gate that has been healthy for a window.
+func calmGate(t *testing.T) *Gate {
+	g := &Gate{}
+	for _, now := range []time.Duration{0, useWindow} {
+		fill(t, g, now, 1)[0].end(now+100*ms, Success)
+	}
+	return g
+}
+
+// A burst is no reason to grow, but pressure that lasts is.
+func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
+	g := calmGate(t)
+	for now := 11 * sec; now < 30*sec; now += 3 * sec {
+		for at := now; at < now+pressTime; at += 100 * ms { // a burst of 200
+			flight(t, g, at)
+		}
+		fill(t, g, now+pressTime, 1)[0].end(now+pressTime, Success) // its end
+	}
+	wantLimit(t, g, 10)
+	g = calmGate(t)
+	for now := 11 * sec; now < 15*sec; now += 100 * ms {
+		flight(t, g, now)
+	}
+	if got := g.State().Limit; got < 20 {
+		t.Errorf("limit %d", got)
+	}
+}
+
+// If those in line are slow to take the places that are free, the limit is not
+// what they wait for.
+func TestGateDoesNotGrowForAnIdleLine(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	waiting := visit(t, &g)
+	waiting.mustWait(0, Never)
+	for _, v := range in[:5] {
+		v.end(100*ms, Success)
+	}
+	limit := g.State().Limit
+	for _, v := range in[5:] {
+		v.end(300*ms, Success)
+	}
+	wantLimit(t, &g, limit)
+}
+
+// Whatever a caller does with a body, its place ends once.
+func TestGateRest(t *testing.T) {
+	var g Gate
+	conf := GateConfig{Start: 2, Max: 2}
+	var a, b, c Pass
+	g.Enter(0, &a, nil, conf)
+	g.Enter(0, &b, nil, conf)
+	g.Rest(0, &a) // has no answer yet
+	g.Result(0, &a, Success)
+	g.Result(0, &b, Success)
+	g.Read(&b)
+	w := visit(t, &g)
+	w.conf = conf
+	w.mustWait(sec, bodyTime)
+	g.Rest(2*sec, &b)
+	if w.woken() {
+		t.Error("woken without need")
+	}
+	w.mustGo(bodyTime) // in the place of a
+	if got := g.State(); got.InFlight != 3 {
+		t.Errorf("%+v", got)
+	}
+	if v := g.Enter(bodyTime, &c, nil, conf); v.Verb != Wait {
+		t.Errorf("%+v: b is not forgotten yet", v)
+	}
+	if v := g.Enter(bodyTime+2*sec, &c, nil, conf); v.Verb != Go {
+		t.Errorf("%+v", v)
+	}
+	g.Read(&a) // too late
+	g.Rest(2*bodyTime, &a)
+	for _, p := range []*Pass{&a, &b, &c, &w.pass, &a} {
+		g.Done(2*bodyTime, p)
+	}
+	if got := g.State(); got.InFlight != 0 || g.used() != 0 || g.idle.first != nil || g.idle.last != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A body that is put down while somebody waits, and knows of no time at which a
+// place comes back, is a time that it hears of.
+func TestGateRestTellsWhoWaits(t *testing.T) {
+	var g Gate
+	conf := GateConfig{Start: 1, Max: 1}
+	var a Pass
+	g.Enter(0, &a, nil, conf)
+	g.Result(0, &a, Success)
+	g.Read(&a)
+	w := visit(t, &g)
+	w.conf = conf
+	w.mustWait(0, Never)
+	g.Rest(sec, &a)
+	if !w.woken() {
+		t.Fatal("not woken")
+	}
+	w.mustWait(sec, sec+bodyTime)
+	w.mustGo(sec + bodyTime)
+}
+
+// The places of lost requests come back by time, not by how many ask.
+func TestGateLostPlacesComeBackByTime(t *testing.T) {
+	var g Gate
+	for _, v := range fill(t, &g, 0, 9) {
+		v.end(2*time.Second, Lost)
+	}
+	if g.lost != 9 {
+		t.Fatalf("%d places kept", g.lost)
+	}
+	fill(t, &g, time.Hour, 10)
+	if g.lost != 0 {
+		t.Errorf("%d places kept", g.lost)
+	}
+}
+
+// The estimate of an answer's time is that of the fast ones among slow ones, and
+// follows a host that becomes slower.
+func TestGateQuick(t *testing.T) {
+	var g Gate
+	answer := func(took time.Duration) time.Duration {
+		v := fill(t, &g, 0, 1)[0]
+		v.end(took, Success)
+		var p Pass
+		a := g.Enter(0, &p, nil, GateConfig{})
+		g.Done(0, &p)
+		return a.Until
+	}
+	for range 3 {
+		answer(30 * sec)
+	}
+	for range 50 {
+		if got := answer(10 * ms); got > 50*ms {
+			t.Fatalf("%v after a fast one", got)
+		}
+		if got := answer(30 * sec); got > 50*ms {
+			t.Fatalf("%v after a slow one", got)
+		}
+	}
+	for range 200 {
+		answer(2 * sec)
+	}
+	if got := answer(2 * sec); got != 2*sec {
+		t.Errorf("%v, when all take 2 s", got)
+	}
 }
 
 func TestGateLimitGoesBack(t *testing.T) {
@@ -621,7 +797,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 				if remove() != 0 {
 					t.Fatalf("seed %d: %d went before its turn", seed, i)
 				}
-				if g.closed && g.inFlight != 1 || !g.closed && g.inFlight+g.lost > g.limit {
+				if g.closed && g.inFlight != 1 || !g.closed && g.used() > g.limit {
 					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.closed, g.limit, g.inFlight, g.lost)
 				}
 				served++

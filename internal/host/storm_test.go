@@ -29,12 +29,19 @@ type storm struct {
 	end      time.Duration
 	seed     uint64
 
+	// The machine of the clients is busy: again and again, stall apart on
+	// average, all of them stand still for up to stall, and what they would have
+	// done meanwhile they do at its end, in the same order. lag is how long each
+	// step of a client takes on top of that, on average.
+	stall, apart, lag time.Duration
+
 	clock
 	rng    *rand.Rand
 	frozen bool
 	socket []*simSend // arrived while frozen
 	busy   int        // what the server works on
 
+	stalls  []span // in order
 	gate    Gate
 	budget  Budget
 	waiting []*simRequest // by Waiter.ID
@@ -44,6 +51,7 @@ type storm struct {
 	peak      int // worked on after the resume
 	peakLimit int // of the gate before the freeze
 	atWake    int // requests that the server found when it woke
+	highest   int // limit in the last part of the run
 	lost      int
 	done      []time.Duration // when requests succeeded
 }
@@ -64,8 +72,9 @@ type simSend struct {
 
 func (s *storm) run() {
 	s.rng = rand.New(rand.NewPCG(s.seed, 1))
+	s.stand()
 	for range s.clients {
-		s.at(s.exp(s.think), func() { s.begin(true) })
+		s.client(s.exp(s.think), func() { s.begin(true) })
 	}
 	if s.arrivals > 0 {
 		s.arrive()
@@ -102,7 +111,7 @@ func (s *storm) enter(r *simRequest) {
 	}
 	if r.waiter == nil {
 		r.waiter = &Waiter{ID: s.id(r), Wake: func(w *Waiter) {
-			s.at(s.now, func() { s.ask(w) })
+			s.client(s.now, func() { s.ask(w) })
 		}}
 	}
 	a := s.gate.Enter(s.now, &r.pass, r.waiter, GateConfig{})
@@ -113,7 +122,7 @@ func (s *storm) enter(r *simRequest) {
 		s.send(r)
 	} else if a.Ask != Never {
 		w := r.waiter
-		s.at(a.Ask, func() { s.ask(w) })
+		s.client(a.Ask, func() { s.ask(w) })
 	}
 }
 
@@ -144,7 +153,7 @@ func (s *storm) send(r *simRequest) {
 		return
 	}
 	if s.timeout > 0 {
-		s.at(s.now+s.timeout, func() { s.giveUp(x, Lost) })
+		s.client(s.now+s.timeout, func() { s.giveUp(x, Lost) })
 	}
 	if s.frozen {
 		s.socket = append(s.socket, x)
@@ -152,6 +161,33 @@ func (s *storm) send(r *simRequest) {
 	}
 	s.accept(x)
 }
+
+// client plans a step of a client: later than asked if its machine stands still.
+func (s *storm) client(t time.Duration, do func()) {
+	if s.lag > 0 {
+		t += s.exp(s.lag)
+	}
+	i := sort.Search(len(s.stalls), func(i int) bool { return s.stalls[i].to > t })
+	if i < len(s.stalls) && s.stalls[i].from <= t {
+		t = s.stalls[i].to
+	}
+	s.at(t, do)
+}
+
+// stand plans when the clients' machine stands still.
+func (s *storm) stand() {
+	for t := time.Duration(0); s.apart > 0; {
+		t += s.exp(s.apart)
+		if t > s.end {
+			break
+		}
+		to := t + time.Duration(s.rng.Float64()*float64(s.stall))
+		s.stalls = append(s.stalls, span{t, to})
+		t = to
+	}
+}
+
+type span struct{ from, to time.Duration }
 
 // The server.
 
@@ -176,7 +212,7 @@ func (s *storm) step(x *simSend) {
 		return
 	}
 	s.busy--
-	s.answer(x)
+	s.client(s.now, func() { s.answer(x) })
 }
 
 func (s *storm) wake() {
@@ -200,7 +236,7 @@ func (s *storm) answer(x *simSend) {
 	}
 	x.over = true
 	s.gate.Result(s.now, &x.pass, Success)
-	s.gate.Done(s.now, &x.pass)
+	s.client(s.now, func() { s.gate.Done(s.now, &x.pass) })
 	s.done = append(s.done, s.now)
 	s.rest(x.req)
 }
@@ -228,7 +264,7 @@ func (s *storm) giveUp(x *simSend, why Result) {
 
 func (s *storm) rest(r *simRequest) {
 	if r.client {
-		s.at(s.now+s.exp(s.think), func() { s.begin(true) })
+		s.client(s.now+s.exp(s.think), func() { s.begin(true) })
 	}
 }
 
@@ -358,5 +394,41 @@ func TestGateAgainstAHang(t *testing.T) {
 		if n := served(2 * time.Second); n < 100 {
 			t.Errorf("timeout %v: %d requests served in the third second", timeout, n)
 		}
+	}
+}
+
+// A busy machine of the clients makes the gate's limit grow neither by pauses
+// nor by what each step of a client takes: nothing of that says that the host
+// takes more.
+func TestStormOnABusyMachine(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		stall, apart, lag time.Duration
+		most              int // limit, long after the recovery
+	}{
+		{"at rest", 0, 0, 0, 30},
+		{"pauses of 0.1 s", 200 * ms, 2 * sec, 0, 38},
+		{"pauses of 0.25 s", 500 * ms, 3 * sec, 0, 48},
+		{"pauses of 0.5 s", sec, 10 * sec, 0, 48},
+		{"pauses of 1 s", 2 * sec, 20 * sec, 0, 40},
+		{"20 ms for each step", 0, 0, 20 * ms, 30},
+		{"100 ms for each step", 0, 0, 100 * ms, 30},
+		{"pauses and steps", 500 * ms, 3 * sec, 20 * ms, 30},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for seed := range uint64(5) {
+				s := newStorm(seed)
+				s.gated, s.end = true, 160*sec
+				s.stall, s.apart, s.lag = tt.stall, tt.apart, tt.lag
+				for at := s.resume + 50*sec; at < s.end; at += 20 * ms {
+					s.at(at, func() { s.highest = max(s.highest, s.gate.State().Limit) })
+				}
+				s.run()
+				t.Logf("seed %d: limit %d", seed, s.highest)
+				if s.highest > tt.most {
+					t.Errorf("seed %d: limit %d, want at most %d", seed, s.highest, tt.most)
+				}
+			}
+		})
 	}
 }
