@@ -17,7 +17,7 @@ RACE     := $(if $(CC_FOUND),-race)
 # Every module of the repository: the root first.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out tools/go.mod,$(wildcard */go.mod */*/go.mod)))
 
-.PHONY: help demo test lint bench fuzz simulate soak examples storm ci
+.PHONY: help demo test lint bench compare fuzz simulate soak examples storm ci
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +36,9 @@ lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go m
 
 bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
 	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee bin/bench.txt | grep -v '^ok\|no test files' && bin/benchstat bin/bench.txt
+
+compare: ## aplomb beside other clients that retry, 3 min, as Markdown (ONLY: a regular expression of questions)
+	@$(GO) -C bench run . -only '$(ONLY)'
 
 fuzz: ## every fuzz target for a short time (FUZZ)
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done

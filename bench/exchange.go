@@ -1,4 +1,4 @@
-// What becomes of one request?
+// What happens to one request that meets a faulty server?
 
 package main
 
@@ -14,7 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
-// shortDelay is the wait between tries wherever a fact is not about waits.
+// shortDelay is the wait between tries if a fact is not about waits.
 const shortDelay = 10 * time.Millisecond
 
 // An exchange is a request and the server's part in it.
@@ -29,7 +29,7 @@ type exchange struct {
 	cancel   time.Duration // when the caller cancels, 0 for never
 	limit    time.Duration // how long to watch; 5 s if zero
 
-	// recode is put in the place of every answer's status, below the library.
+	// recode replaces the status of every answer, below the library.
 	recode int
 }
 
@@ -49,7 +49,7 @@ type outcome struct {
 
 const readMost = 4 << 20
 
-// run lets lib send the request to a server of its own.
+// run sends the request through lib to a server of its own.
 func (e exchange) run(lib *library) (outcome, error) {
 	srv, err := testserver.New(testserver.Config{}, e.steps...)
 	if err != nil {
@@ -61,7 +61,7 @@ func (e exchange) run(lib *library) (outcome, error) {
 	limit := time.NewTimer(orElse(e.limit, 5*time.Second))
 	defer limit.Stop()
 
-	client := lib.newClient(e.base(srv), orElse(e.delay, shortDelay))
+	client := lib.newClient(terms{base: e.base(srv), delay: orElse(e.delay, shortDelay)})
 	done := make(chan outcome, 1)
 	go func() { done <- e.ask(ctx, client, srv.URL) }()
 	var o outcome
@@ -141,7 +141,7 @@ func (r recoder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// answer says what the caller got.
+// answer describes the caller's result.
 func (o outcome) answer() string {
 	switch {
 	case !o.answered:
@@ -156,6 +156,18 @@ func (o outcome) answer() string {
 	return "error"
 }
 
+// delivery describes how much of the answer's body the caller could read.
+func (o outcome) delivery() string {
+	switch {
+	case !o.answered || o.err != nil:
+		return fmt.Sprintf("%s; %d", o.answer(), o.sends)
+	case o.readErr != nil:
+		return fmt.Sprintf("%d, then an error; %d", o.read, o.sends)
+	}
+	return fmt.Sprintf("%d; %d", o.read, o.sends)
+}
+
+// orElse returns v, or otherwise if v is zero.
 func orElse[T comparable](v, otherwise T) T {
 	var zero T
 	if v == zero {

@@ -1,4 +1,4 @@
-// What is measured?
+// How do the clients behave when something goes wrong?
 
 package main
 
@@ -20,35 +20,35 @@ import (
 type fact struct {
 	name    string
 	measure func(*library) (string, error)
-	alone   bool // measured for one library after the other
+	alone   bool // measured for one library after the other, because it uses the whole machine
 }
 
 var facts = []fact{
-	{name: "GET answered 503: sends", measure: sends(exchange{
+	{name: "GET, always answered 503: sends", measure: sends(exchange{
 		steps: script(testserver.Status(503)),
 	})},
-	{name: "POST answered 503: sends", measure: sends(exchange{
+	{name: "POST, always answered 503: sends", measure: sends(exchange{
 		method: http.MethodPost, body: "order", steps: script(testserver.Status(503)),
 	})},
-	{name: "POST, connection reset: sends", measure: sends(exchange{
+	{name: "POST, connection always reset: sends", measure: sends(exchange{
 		method: http.MethodPost, body: "order", steps: script(testserver.ResetBeforeHeaders()),
 	})},
 	{name: "POST answered 202 with Retry-After: 1: sends", measure: sends(exchange{
 		method: http.MethodPost, body: "order", limit: 4 * time.Second,
 		steps: script(testserver.Status(202).Header("Retry-After", "1")),
 	})},
-	{name: "503 with Retry-After: 1: earliest resend of 6", measure: earliestResend},
+	{name: "503 with Retry-After: 1: shortest wait before a resend, of 6 requests", measure: earliestResend},
 	{name: "503 with Retry-After: 10000000000: sends within 2 s", measure: sends(exchange{
 		steps: script(testserver.Status(503).Header("Retry-After", "10000000000")), limit: 2 * time.Second,
 	})},
-	{name: "503 with Retry-After: 30, deadline 1 s: answer; after; sends", measure: answerAfter(exchange{
+	{name: "503 with Retry-After: 30, deadline of 1 s: result; when; sends", measure: answerAfter(exchange{
 		steps: script(testserver.Status(503).Header("Retry-After", "30")), deadline: time.Second,
 	})},
-	{name: "cancelled after 0.1 s of a wait of 0.5 s: answer; after; sends", measure: answerAfter(exchange{
+	{name: "503, wait of 0.5 s, cancelled after 0.1 s: result; when; sends", measure: answerAfter(exchange{
 		steps: script(testserver.Status(503)), delay: 500 * time.Millisecond, cancel: 100 * time.Millisecond,
 	})},
-	{name: "503 to the end, body of 9 bytes: what the caller has", measure: lastResponse},
-	{name: "40 GETs answered 503 with 32 KiB: sends; connections", measure: connections},
+	{name: "always 503, with a body of 9 bytes: the caller gets", measure: lastResponse},
+	{name: "40 GETs, always answered 503 with 32 KiB: sends; connections", measure: connections},
 	{name: "503 with an endless body: sends within 3 s", measure: sends(exchange{
 		steps: script(testserver.Endless().Drip(16<<10, 2*time.Millisecond)), recode: 503, limit: 3 * time.Second,
 	})},
@@ -56,10 +56,43 @@ var facts = []fact{
 		steps: script(testserver.Status(503).Body(strings.Repeat("x", 2048)).CutAt(1024, testserver.Stall)),
 		limit: 3 * time.Second,
 	})},
-	{name: "200 of 1 MiB cut after 256 KiB, strong ETag, ranges served: bytes read; sends", measure: cutBody},
-	{name: "101: the body is an io.Writer", measure: upgrade},
-	{name: "64 MiB from a pipe: bytes read before the first was written to the connection; peak of the heap (client and server)",
+	{name: "200 with 1 MiB and a strong ETag, cut after 256 KiB, server supports Range: bytes read; sends", measure: cutBody},
+	{name: "101: does the body implement io.Writer?", measure: upgrade},
+	{name: "POST of 64 MiB from a pipe: bytes read before the first is sent; peak growth of the heap (client and server)",
 		alone: true, measure: uploadCost},
+}
+
+// behaviour fills the table of facts. The libraries are measured at the same
+// time, because most of it is waiting.
+func behaviour(s scale, libs []library) (*table, error) {
+	t := &table{heads: []string{""}}
+	versions := dependencies()
+	for i := range libs {
+		t.heads = append(t.heads, strings.TrimSpace(libs[i].name+" "+libs[i].version(versions)))
+	}
+	for _, f := range facts[:min(s.facts, len(facts))] {
+		cells, err := f.of(libs)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+		t.add(append([]string{f.name}, cells...)...)
+	}
+	t.note = fmt.Sprintf("The delay between tries is %v if the server asks for no wait; HTTP/1.1 over loopback.", shortDelay)
+	return t, nil
+}
+
+// of returns the fact's cells.
+func (f *fact) of(libs []library) ([]string, error) {
+	cells, errs := make([]string, len(libs)), make([]error, len(libs))
+	var all sync.WaitGroup
+	for i := range libs {
+		all.Go(func() { cells[i], errs[i] = f.measure(&libs[i]) })
+		if f.alone {
+			all.Wait()
+		}
+	}
+	all.Wait()
+	return cells, errors.Join(errs...)
 }
 
 func script(steps ...testserver.Step) []testserver.Step { return steps }
@@ -72,7 +105,7 @@ func sends(e exchange) func(*library) (string, error) {
 	}
 }
 
-// answerAfter says what the caller got, and when.
+// answerAfter describes the caller's result and when it came.
 func answerAfter(e exchange) func(*library) (string, error) {
 	return func(l *library) (string, error) {
 		o, err := e.run(l)
@@ -91,7 +124,7 @@ func earliestResend(l *library) (string, error) {
 		limit: 4 * time.Second,
 	}
 	var (
-		mu       sync.Mutex // guards what follows
+		mu       sync.Mutex // guards failed and earliest
 		failed   error
 		earliest = time.Duration(math.MaxInt64)
 		all      sync.WaitGroup
@@ -114,7 +147,7 @@ func earliestResend(l *library) (string, error) {
 	return fmt.Sprintf("%d ms", earliest.Milliseconds()), failed
 }
 
-// lastResponse says what of the last answer is left to the caller.
+// lastResponse describes how much of the last answer the caller gets.
 func lastResponse(l *library) (string, error) {
 	const page = "try later"
 	o, err := exchange{steps: script(testserver.Status(503).Body(page))}.run(l)
@@ -143,7 +176,7 @@ func connections(l *library) (string, error) {
 	defer srv.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	client := l.newClient(srv.Transport(), shortDelay)
+	client := l.newClient(terms{base: srv.Transport(), delay: shortDelay})
 	for range 40 {
 		o := exchange{}.ask(ctx, client, srv.URL)
 		if resp := l.carriedBy(o.err); resp != nil {
@@ -154,20 +187,14 @@ func connections(l *library) (string, error) {
 	return fmt.Sprintf("%d; %d", srv.Arrivals(), srv.Conns()), ctx.Err()
 }
 
-// cutBody says how much of a cut body the caller can read, and how it ends.
+// cutBody describes how much of a cut body the caller can read, and how it ends.
 func cutBody(l *library) (string, error) {
 	whole := testserver.Content(testserver.Pattern(1<<20), `"v1"`)
 	o, err := exchange{steps: script(whole.CutAt(256<<10, testserver.Close), whole)}.run(l)
-	switch {
-	case err != nil || o.err != nil || !o.answered:
-		return o.answer(), err
-	case o.readErr != nil:
-		return fmt.Sprintf("%d, then an error; %d", o.read, o.sends), nil
-	}
-	return fmt.Sprintf("%d; %d", o.read, o.sends), nil
+	return o.delivery(), err
 }
 
-// upgrade says whether a switched connection can be written to.
+// upgrade tells whether the caller can write to a switched connection.
 func upgrade(l *library) (string, error) {
 	o, err := exchange{
 		header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}},
@@ -182,8 +209,8 @@ func upgrade(l *library) (string, error) {
 	return "no", nil
 }
 
-// uploadCost says what an upload costs in memory.
+// uploadCost describes what an upload costs in memory.
 func uploadCost(l *library) (string, error) {
-	u, err := upload(l, uploadSize)
+	u, err := upload(l, full.upload)
 	return fmt.Sprintf("%d; %.1f MiB", u.before, mebi(u.peak)), err
 }

@@ -1,72 +1,180 @@
-// Bench lets aplomb and other retrying clients meet the same faults and prints
-// what was counted, as a table.
+// Bench compares aplomb with other clients that retry, and prints one Markdown
+// table for each question.
 //
-//	go -C bench run .         # about 20 seconds, over the loopback interface
-//	go -C bench run . -md     # the same in Markdown
-//	go -C bench test -run '^$' -bench . -benchmem
+//	go -C bench run .                  # all questions, about 3 minutes
+//	go -C bench run . -only outage     # the questions whose names match
+//	go -C bench run . -quick           # a few of everything: does it work?
 //
-// Each library is set up as its documentation shows, with its own number of
-// tries; only the delays are made short and equal. The table says how.
+// From the top of the repository, make compare does the first.
 //
-// The files:
+// # How it works
 //
-//	libraries.go  who is compared, and how is each set up?
-//	facts.go      what is measured?
-//	exchange.go   what becomes of one request?
-//	upload.go     what does a large upload that cannot be rewound cost?
-//	table.go      how is it printed?
+// Each client is set up as its documentation shows, with its own number of
+// tries. Only the delay between tries is made equal and short. Aplomb takes part
+// in four settings. The output begins with all set-ups, the versions and the
+// machine.
+//
+// There are three kinds of question:
+//
+//   - Cost. The base transport is a stub that answers at once, so that the time
+//     is the library's. Calls are timed in short batches, in rounds of random
+//     order. A figure is the median, over the rounds, of the difference to the
+//     floor in the same round. The floor is the same call without the library:
+//     the bare stub, or for retries the shortest loop that retries. A client is
+//     called in the most direct way that it offers, and its floor is called in
+//     the same way (see shape in clients.go). Allocations are counted over the
+//     same floor.
+//   - Traffic. Real requests go over loopback to a server in this process, which
+//     counts what arrives. Time figures are medians over rounds in random order.
+//   - Behaviour. Each fact is one request, or a few, that meet a server with a
+//     fault. The README's table has these facts.
+//
+// Time figures are only shown. The tests assert that each client really retries,
+// by counting sends at a server, and that each question is answered for each
+// client.
+//
+// # Files
+//
+//	main.go      the questions, and how large each is
+//	clients.go   which clients are compared, and how does a request go through one?
+//	ours.go      how is aplomb set up? The only file that uses its API
+//	peers.go     how are the other libraries set up?
+//	timing.go    how is time measured on a machine that does other things as well?
+//	stub.go      which servers need no network?
+//	cost.go      what does a library cost when no network is involved?
+//	upload.go    what does a large upload cost whose body cannot be read a second time?
+//	traffic.go   what does a library do to connections and to the rate of traffic?
+//	crowd.go     what do many requests do that fail at the same time?
+//	facts.go     how do the clients behave when something goes wrong?
+//	exchange.go  what happens to one request that meets a faulty server?
+//	table.go     how is an answer printed?
+//	machine.go   on which machine was this measured?
 package main
 
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"sync"
+	"regexp"
 	"time"
 )
 
-// longest is how long a run may take: something is wrong with it then.
-const longest = 90 * time.Second
+// A question has one table for its answer.
+type question struct {
+	name    string // for -only
+	title   string
+	clients func() []library
+	ask     func(scale, []library) (*table, error)
+}
+
+var questions = []question{
+	{"get", "First try of a GET", compared, firstGet},
+	{"post", "First try of a POST with 1 KiB", compared, firstPost},
+	{"retry", "A GET with two failures, then success, without waits", compared, twoFailures},
+	{"upload", "Upload of 64 MiB from a reader that cannot go back", compared, uploads},
+	{"connections", "Connections used for 200 requests that get two 503s each", compared, connectionsUsed},
+	{"throughput", "Throughput over loopback", compared, throughput},
+	{"hosts", "First tries that go to 100,000 hosts in turn", compared, manyHosts},
+	{"waits", "10,000 waits that are cancelled", compared, canceledWaits},
+	{"outage", "Sends per request in a lasting outage", compared, lastingOutage},
+	{"cut", "An answer of 1 MiB that is cut in the middle", compared, cutBodies},
+	{"facts", "Behaviour", described, behaviour},
+}
+
+// A scale says how much is measured.
+type scale struct {
+	rounds    int           // of timed calls
+	batch     time.Duration // of one call in a round
+	allocRuns int
+
+	uploads   int   // rounds of uploads
+	upload    int64 // bytes of one
+	requests  int   // of the question about connections
+	transfers int   // rounds of the question about throughput
+	gets      int   // small requests in a round
+	download  int64 // bytes of the large answer
+	hosts     int
+	waits     int
+	wait      time.Duration // that is cancelled
+	outage    time.Duration
+	perTick   int // requests each 10 ms in an outage
+	facts     int // how many, from the first
+}
+
+// full is what the titles of the questions say.
+var full = scale{
+	rounds: 101, batch: 3 * time.Millisecond, allocRuns: 200,
+	uploads: 3, upload: 64 << 20,
+	requests:  200,
+	transfers: 15, gets: 600, download: 16 << 20,
+	hosts: 100_000, waits: 10_000, wait: 2 * time.Second,
+	outage: 3 * time.Second, perTick: 10,
+	facts: 1000,
+}
+
+// quick shows whether everything works. Its figures mean nothing.
+var quick = scale{
+	rounds: 3, batch: 100 * time.Microsecond, allocRuns: 5,
+	uploads: 1, upload: 256 << 10,
+	requests:  5,
+	transfers: 1, gets: 20, download: 256 << 10,
+	hosts: 100, waits: 50, wait: 300 * time.Millisecond,
+	outage: 100 * time.Millisecond, perTick: 2,
+	facts: 2,
+}
+
+// longest is how long a run may take. A longer run is stuck.
+const longest = 10 * time.Minute
 
 func main() {
-	markdown := flag.Bool("md", false, "print Markdown")
+	small := flag.Bool("quick", false, "measure a little of everything, to see whether it works")
+	only := flag.String("only", "", "a regular expression: measure only the questions whose names match\n("+names()+")")
 	flag.Parse()
-	time.AfterFunc(longest, func() {
-		fmt.Fprintln(os.Stderr, "not done within", longest)
-		os.Exit(1)
-	})
-	t, err := measure(facts, libraries)
+	pattern, err := regexp.Compile(*only)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		fatal(err)
 	}
-	if *markdown {
-		t.markdown(os.Stdout)
-	} else {
-		t.text(os.Stdout)
+	s := full
+	if *small {
+		s = quick
+	}
+	time.AfterFunc(longest, func() { fatal(fmt.Errorf("not done within %v", longest)) })
+	fmt.Println("# Aplomb and other clients that retry")
+	fmt.Println()
+	describe(os.Stdout, s, compared())
+	for _, q := range questions {
+		if !pattern.MatchString(q.name) {
+			continue
+		}
+		start := time.Now()
+		if err := q.answer(os.Stdout, s); err != nil {
+			fatal(err)
+		}
+		fmt.Fprintf(os.Stderr, "%s: %.1f s\n", q.name, time.Since(start).Seconds())
 	}
 }
 
-// measure fills the table, fact by fact. The libraries are measured at the same
-// time, since most of it is waiting, unless a fact wants the machine to itself.
-func measure(facts []fact, libs []library) (*table, error) {
-	t := newTable(libs)
-	for _, f := range facts {
-		cells, errs := make([]string, len(libs)), make([]error, len(libs))
-		var all sync.WaitGroup
-		for i := range libs {
-			all.Go(func() { cells[i], errs[i] = f.measure(&libs[i]) })
-			if f.alone {
-				all.Wait()
-			}
-		}
-		all.Wait()
-		for i, err := range errs {
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", f.name, libs[i].name, err)
-			}
-		}
-		t.add(f.name, cells)
+// answer prints the question's title and table.
+func (q question) answer(out io.Writer, s scale) error {
+	t, err := q.ask(s, q.clients())
+	if err != nil {
+		return fmt.Errorf("%s: %w", q.name, err)
 	}
-	return t, nil
+	fmt.Fprintf(out, "\n## %s\n\n", q.title)
+	t.markdown(out)
+	return nil
+}
+
+func names() string {
+	list := ""
+	for _, q := range questions {
+		list += " " + q.name
+	}
+	return list[1:]
+}
+
+func fatal(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }

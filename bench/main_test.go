@@ -4,65 +4,100 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
-// Every library delivers a success once, with its body whole: what is measured
-// is a client that works.
-func TestLibrariesSend(t *testing.T) {
-	for i := range libraries {
-		l := &libraries[i]
-		t.Run(l.name, func(t *testing.T) {
-			const body = "an order"
-			o, err := exchange{
-				method: http.MethodPost, body: body, steps: script(testserver.OK("thanks")),
-			}.run(l)
-			if err != nil || o.err != nil || !o.answered {
-				t.Fatalf("%s: %v, %v", o.answer(), err, o.err)
+// TestQuestions: each question is answered for each client, and no cell is
+// empty. The figures of a run this short mean nothing.
+func TestQuestions(t *testing.T) {
+	for _, q := range questions {
+		t.Run(q.name, func(t *testing.T) {
+			clients := q.clients()
+			answer, err := q.ask(quick, clients)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if o.resp.StatusCode != http.StatusOK || o.read != int64(len("thanks")) {
-				t.Errorf("answer %d with %d bytes", o.resp.StatusCode, o.read)
+			var named []string
+			for _, row := range answer.rows {
+				if len(row) != len(answer.heads) {
+					t.Errorf("%d cells below %d heads: %q", len(row), len(answer.heads), row)
+				}
+				for _, cell := range row {
+					if cell == "" {
+						t.Errorf("an empty cell: %q", row)
+					}
+				}
+				named = append(named, row[0])
 			}
-			if len(o.log) != 1 || o.log[0].BodySHA256 != testserver.Hash([]byte(body)) {
-				t.Errorf("arrived: %+v", o.log)
+			if q.name == "facts" {
+				named = answer.heads
+			}
+			all := "\n" + strings.Join(named, "\n") + "\n"
+			for i := range clients {
+				name := clients[i].name
+				floor := name == bare.name || name == naive.name
+				if !floor && !strings.Contains(all, "\n"+name) {
+					t.Errorf("no answer for %s", name)
+				}
 			}
 		})
 	}
 }
 
-// The table has a cell for each fact and library, in both forms.
-func TestTable(t *testing.T) {
-	quick := facts[:2]
-	filled, err := measure(quick, libraries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text, markdown strings.Builder
-	filled.text(&text)
-	filled.markdown(&markdown)
-	for i, f := range quick {
-		if !strings.Contains(text.String(), f.name) {
-			t.Errorf("the text lacks %q", f.name)
-		}
-		row := "| " + f.name + " | " + strings.Join(filled.cells[i], " | ") + " |\n"
-		if !strings.Contains(markdown.String(), row) {
-			t.Errorf("the Markdown lacks %q", row)
-		}
-	}
-	if strings.Contains(markdown.String(), "|  |") {
-		t.Errorf("an empty cell:\n%s", markdown.String())
+// TestMarkdown: the table is one line for the heads, one rule, one line for each
+// row, and the note.
+func TestMarkdown(t *testing.T) {
+	table := &table{heads: []string{"client", "ns"}, note: "Less is better."}
+	table.add("aplomb", "1,190")
+	table.add("−", "7")
+	var got strings.Builder
+	table.markdown(&got)
+	want := strings.Join([]string{
+		"| client | ns    |",
+		"| ------ | ----: |",
+		"| aplomb | 1,190 |",
+		"| −      | 7     |",
+		"", "Less is better.", "",
+	}, "\n")
+	if got.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
 	}
 }
 
-// A small upload arrives whole and once through every library.
+// TestDescribe: the conditions name each client, and the pinned version of each
+// library that comes from a module.
+func TestDescribe(t *testing.T) {
+	var got strings.Builder
+	describe(&got, quick, compared())
+	for _, l := range compared() {
+		if !strings.Contains(got.String(), "\n- "+l.name) || !strings.Contains(got.String(), l.setup) {
+			t.Errorf("%s is missing in\n%s", l.name, got.String())
+		}
+	}
+}
+
+// TestUpload: an upload arrives whole and once through every client.
 func TestUpload(t *testing.T) {
-	for i := range libraries {
-		l := &libraries[i]
+	for _, l := range compared() {
 		t.Run(l.name, func(t *testing.T) {
-			if _, err := upload(l, 100<<10); err != nil {
+			if _, err := upload(&l, 100<<10); err != nil {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestNaiveLoop: the floor of a retry sends a body again, gives up after three
+// retries, and returns the last answer.
+func TestNaiveLoop(t *testing.T) {
+	base := &outage{}
+	rt := naive.wrap(terms{base: base})
+	to := target([]byte("order"), anyURL)
+	resp, err := rt.RoundTrip(to.request(t.Context(), http.MethodPost))
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Fatal(resp, err)
+	}
+	resp.Body.Close()
+	if n := base.sent.Load(); n != 4 {
+		t.Errorf("%d sends", n)
 	}
 }

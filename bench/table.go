@@ -1,71 +1,76 @@
-// How is it printed?
+// How is an answer printed?
 
 package main
 
 import (
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 )
 
-// A table has a row for each fact and a column for each library.
+// A table answers one question.
 type table struct {
-	libs     []library
-	versions []string
-	names    []string
-	cells    [][]string
+	heads []string
+	rows  [][]string
+	note  string // printed below the table
 }
 
-func newTable(libs []library) *table {
-	t := &table{libs: libs}
-	deps := dependencies()
-	for i := range libs {
-		t.versions = append(t.versions, libs[i].version(deps))
-	}
-	return t
-}
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-func (t *table) add(name string, cells []string) {
-	t.names = append(t.names, name)
-	t.cells = append(t.cells, cells)
-}
-
-// text prints each fact above its figures: the names are long.
-func (t *table) text(out io.Writer) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for i, lib := range t.libs {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", lib.name, t.versions[i], lib.setup)
-	}
-	_ = w.Flush()
-	fmt.Fprintf(out, "\n%s\n", t.conditions())
-	for i, name := range t.names {
-		fmt.Fprintf(out, "\n%s\n", name)
-		for j, lib := range t.libs {
-			fmt.Fprintf(w, "    %s\t%s\n", lib.name, t.cells[i][j])
+// addRows adds a row for each library that has cells.
+func (t *table) addRows(libs []library, cells [][]string) {
+	for i := range cells {
+		if cells[i] != nil {
+			t.add(append([]string{libs[i].name}, cells[i]...)...)
 		}
-		_ = w.Flush()
 	}
 }
 
-// markdown prints one table of figures, and below it how each was set up.
+// markdown prints the table. Tables that are not too wide are padded, so that
+// they can be read in a terminal as well.
 func (t *table) markdown(out io.Writer) {
-	fmt.Fprint(out, "| |")
-	for i, lib := range t.libs {
-		fmt.Fprintf(out, " %s %s |", lib.name, t.versions[i])
+	widths := t.widths()
+	line := func(cells []string) {
+		fmt.Fprint(out, "|")
+		for i, cell := range cells {
+			fmt.Fprintf(out, " %s%s |", cell, strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell))))
+		}
+		fmt.Fprintln(out)
 	}
-	fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---|", len(t.libs)))
-	for i, name := range t.names {
-		fmt.Fprintf(out, "| %s | %s |\n", name, strings.Join(t.cells[i], " | "))
+	line(t.heads)
+	fmt.Fprint(out, "|")
+	for i, w := range widths {
+		rule := strings.Repeat("-", max(w, 2))
+		if i > 0 {
+			rule = rule[1:] + ":" // figures are aligned to the right
+		}
+		fmt.Fprintf(out, " %s |", rule)
 	}
-	fmt.Fprintf(out, "\n%s\n\n", t.conditions())
-	for _, lib := range t.libs {
-		fmt.Fprintf(out, "- %s: %s.\n", lib.name, lib.setup)
+	fmt.Fprintln(out)
+	for _, row := range t.rows {
+		line(row)
+	}
+	if t.note != "" {
+		fmt.Fprintf(out, "\n%s\n", t.note)
 	}
 }
 
-func (t *table) conditions() string {
-	return fmt.Sprintf("Waits of %v where nobody asks for more; HTTP/1.1 over loopback; %s/%s, %d CPUs.",
-		shortDelay, runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+// widest is how wide a table may become by padding.
+const widest = 160
+
+// widths returns the width of each column, zeros for a table that is not padded.
+func (t *table) widths() []int {
+	widths, sum := make([]int, len(t.heads)), 0
+	for i, head := range t.heads {
+		widths[i] = utf8.RuneCountInString(head)
+		for _, row := range t.rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+		sum += widths[i]
+	}
+	if sum > widest {
+		return make([]int, len(t.heads))
+	}
+	return widths
 }

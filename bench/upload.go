@@ -1,4 +1,4 @@
-// What does a large upload that cannot be rewound cost?
+// What does a large upload cost whose body cannot be read a second time?
 
 package main
 
@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"runtime"
@@ -17,12 +18,31 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
-const uploadSize = 64 << 20
+// uploads posts a large body from a pipe through each client in turn.
+func uploads(s scale, libs []library) (*table, error) {
+	before, peaks := make([]int64, len(libs)), make([][]float64, len(libs))
+	for range s.uploads {
+		for _, i := range rand.Perm(len(libs)) {
+			u, err := upload(&libs[i], s.upload)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", libs[i].name, err)
+			}
+			before[i] = max(before[i], u.before)
+			peaks[i] = append(peaks[i], mebi(u.peak))
+		}
+	}
+	t := &table{heads: []string{"client", "bytes read before the first is sent", "peak growth of the heap, MiB"}}
+	for i := range libs {
+		t.add(libs[i].name, whole(float64(before[i])), fmt.Sprintf("%.1f", median(peaks[i])))
+	}
+	t.note = "The heap is that of client and server together, with what the garbage collector has not freed yet."
+	return t, nil
+}
 
-// An uploaded is what an upload was seen to cost.
+// An uploaded is the measured cost of an upload.
 type uploaded struct {
 	before int64 // bytes read from the source before the first byte of the request was written
-	peak   int64 // the most that the heap grew, client and server, garbage included
+	peak   int64 // the highest growth of the heap, of client and server, garbage included
 }
 
 // upload posts size bytes from a pipe to a server of its own.
@@ -43,7 +63,7 @@ func upload(l *library, size int64) (uploaded, error) {
 	if err != nil {
 		return uploaded{}, err
 	}
-	client := l.newClient(base, shortDelay)
+	client := l.newClient(terms{base: base, delay: shortDelay})
 	peak := watchHeap()
 	resp, err := client.Do(req)
 	grown := peak()
@@ -57,7 +77,7 @@ func upload(l *library, size int64) (uploaded, error) {
 	return uploaded{before: before.Load(), peak: grown}, nil
 }
 
-// A source is the reading end of a pipe that counts what is read.
+// A source is the reading end of a pipe. It counts the bytes that are read.
 type source struct {
 	*io.PipeReader
 	read atomic.Int64
@@ -84,7 +104,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// onFirstWrite dials connections of which the first write calls f, once.
+// onFirstWrite returns a dialer. The first write on its connections calls f.
 func onFirstWrite(f func()) func(context.Context, string, string) (net.Conn, error) {
 	once := sync.OnceFunc(f)
 	var d net.Dialer
@@ -107,8 +127,8 @@ func (c *writeConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// watchHeap looks at the heap every millisecond until the function it returns
-// is called, which reports by how many bytes it grew at most.
+// watchHeap looks at the heap every millisecond. The function that it returns
+// stops it and reports the highest growth in bytes.
 func watchHeap() func() int64 {
 	runtime.GC()
 	start := heap()

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+)
+
+// twice answers 503 to the first two requests.
+func twice(t *testing.T) *testserver.Server {
+	return testserver.Start(t, testserver.Config{}, testserver.Status(503), testserver.Status(503), testserver.OK("thanks"))
+}
+
+// wantSends is how often a client sends a GET to a server that fails twice.
+func wantSends(l *library) int {
+	if l.name == bare.name {
+		return 1
+	}
+	return 3
+}
+
+// TestClientsRetry: given a server that fails twice, when a client that retries
+// sends a GET, then three requests arrive and the caller gets the third answer.
+func TestClientsRetry(t *testing.T) {
+	for _, l := range compared() {
+		t.Run(l.name, func(t *testing.T) {
+			srv := twice(t)
+			client := l.newClient(terms{base: srv.Transport(), delay: time.Millisecond})
+			o := exchange{}.ask(context.Background(), client, srv.URL)
+			if n := srv.Arrivals(); n != wantSends(&l) {
+				t.Errorf("%d sends", n)
+			}
+			if o.err != nil || l.name != bare.name && (o.resp.StatusCode != 200 || o.read != int64(len("thanks"))) {
+				t.Errorf("%s with %d bytes, %v", o.answer(), o.read, o.err)
+			}
+		})
+	}
+}
+
+// TestCallersRetry: the same through the calls that are timed, in each shape
+// that a client is called in, with no wait and with no limit on retries.
+func TestCallersRetry(t *testing.T) {
+	for _, l := range compared() {
+		shapesOf := []shape{l.shape()}
+		if l.name == bare.name || l.name == naive.name {
+			shapesOf = []shape{roundTrip, do, build}
+		}
+		for _, s := range shapesOf {
+			t.Run(l.name+"/"+s.String(), func(t *testing.T) {
+				srv := twice(t)
+				call := l.caller(s, terms{base: srv.Transport(), unbounded: true}, http.MethodGet, target(nil, srv.URL+"/orders"))
+				if err := call(0); err != nil {
+					t.Error(err)
+				}
+				if n := srv.Arrivals(); n != wantSends(&l) {
+					t.Errorf("%d sends", n)
+				}
+			})
+		}
+	}
+}
+
+// TestUnboundedRetriesEveryRequest: given terms without a limit over time, when
+// many requests fail twice each, then all of them are sent three times.
+func TestUnboundedRetriesEveryRequest(t *testing.T) {
+	for _, l := range compared() {
+		if l.name == bare.name {
+			continue
+		}
+		t.Run(l.name, func(t *testing.T) {
+			const requests = 100
+			base := &flaky{failures: 2}
+			call := l.caller(l.shape(), terms{base: base, unbounded: true}, http.MethodGet, target(nil, anyURL))
+			for i := range requests {
+				if err := call(i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if base.sent != 3*requests {
+				t.Errorf("%d sends", base.sent)
+			}
+		})
+	}
+}
+
+// TestCallersSendTheirBody: a timed POST arrives with its body each time, also
+// when a library has replaced the body of the caller's request.
+func TestCallersSendTheirBody(t *testing.T) {
+	body := []byte("an order")
+	for _, l := range compared() {
+		t.Run(l.name, func(t *testing.T) {
+			srv := testserver.Start(t, testserver.Config{}, testserver.OK("thanks"))
+			call := l.caller(l.shape(), terms{base: srv.Transport()}, http.MethodPost, target(body, srv.URL+"/a", srv.URL+"/b"))
+			for i := range 3 {
+				if err := call(i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			log := srv.Log()
+			for i, path := range []string{"/a", "/b", "/a"} {
+				if len(log) != 3 || log[i].Target != path || log[i].BodySHA256 != testserver.Hash(body) {
+					t.Fatalf("arrived: %+v", log)
+				}
+			}
+		})
+	}
+}
+
+// TestClientsSend: every client delivers a success once, with its body whole.
+func TestClientsSend(t *testing.T) {
+	for _, l := range compared() {
+		t.Run(l.name, func(t *testing.T) {
+			const body = "an order"
+			o, err := exchange{
+				method: http.MethodPost, body: body, steps: script(testserver.OK("thanks")),
+			}.run(&l)
+			if err != nil || o.err != nil || !o.answered {
+				t.Fatalf("%s: %v, %v", o.answer(), err, o.err)
+			}
+			if o.resp.StatusCode != http.StatusOK || o.read != int64(len("thanks")) {
+				t.Errorf("answer %d with %d bytes", o.resp.StatusCode, o.read)
+			}
+			if len(o.log) != 1 || o.log[0].BodySHA256 != testserver.Hash([]byte(body)) {
+				t.Errorf("arrived: %+v", o.log)
+			}
+		})
+	}
+}

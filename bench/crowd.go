@@ -1,0 +1,112 @@
+// What do many requests do that fail at the same time?
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// lastingOutage counts the sends to a server that answers 503 to everything.
+func lastingOutage(s scale, libs []library) (*table, error) {
+	rows, err := each(libs, func(l *library) ([]string, error) {
+		base := &outage{}
+		client := l.newClient(terms{base: base, delay: shortDelay})
+		requests := 0
+		var all sync.WaitGroup
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for start := time.Now(); time.Since(start) < s.outage; <-tick.C {
+			for range s.perTick {
+				requests++
+				all.Go(func() {
+					o := exchange{deadline: time.Second}.ask(context.Background(), client, anyURL)
+					if resp := l.carriedBy(o.err); resp != nil {
+						resp.Body.Close()
+					}
+				})
+			}
+		}
+		all.Wait()
+		return []string{fmt.Sprintf("%.2f", float64(base.sent.Load())/float64(requests))}, nil
+	})
+	t := &table{heads: []string{"client", "sends per request"}}
+	t.addRows(libs, rows)
+	t.note = fmt.Sprintf("About %d requests per second for %v, each with a deadline of 1 s. "+
+		"A figure below 1 means that requests were refused without a send, because the gate is closed.", s.perTick*100, s.outage)
+	return t, err
+}
+
+// canceledWaits cancels many requests that wait for their next try.
+func canceledWaits(s scale, libs []library) (*table, error) {
+	rows := make([][]string, len(libs))
+	for _, i := range rand.Perm(len(libs)) {
+		if libs[i].name == bare.name {
+			continue // it does not wait
+		}
+		rows[i] = canceledBy(&libs[i], s)
+	}
+	t := &table{heads: []string{"client", "KiB for each request that waits",
+		"ms from the cancel until the last has returned", "errors that are context.Canceled", "goroutines left"}}
+	t.addRows(libs, rows)
+	t.note = fmt.Sprintf("%s requests get a 503 and wait %v for their next try, or for their turn. "+
+		"All are cancelled at the same time.", whole(float64(s.waits)), s.wait)
+	return t, nil
+}
+
+func canceledBy(l *library, s scale) []string {
+	base := &outage{}
+	client := l.newClient(terms{base: base, delay: s.wait, unbounded: true})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	before, goroutines := memory(), runtime.NumGoroutine()
+	var (
+		all                   sync.WaitGroup
+		begun, canceled, last atomic.Int64 // last is when a request returned, in ns after start
+	)
+	start := time.Now()
+	for range s.waits {
+		all.Go(func() {
+			begun.Add(1)
+			o := exchange{}.ask(ctx, client, anyURL)
+			if errors.Is(o.err, context.Canceled) {
+				canceled.Add(1)
+			}
+			storeMax(&last, int64(time.Since(start)))
+		})
+	}
+	// All have begun, and nothing was sent for a while: all wait.
+	for sent := int64(-1); begun.Load() < int64(s.waits) || base.sent.Load() != sent; time.Sleep(s.wait / 10) {
+		sent = base.sent.Load()
+	}
+	waiting := float64(max(0, memory()-before)) / float64(s.waits) / 1024
+	at := int64(time.Since(start))
+	cancel()
+	all.Wait()
+	took := max(0, last.Load()-at)
+	time.Sleep(20 * time.Millisecond) // goroutines that have nothing left to do end now
+	left := max(0, runtime.NumGoroutine()-goroutines)
+	return []string{fmt.Sprintf("%.1f", waiting), fmt.Sprintf("%.1f", float64(took)/1e6), whole(float64(canceled.Load())), fmt.Sprint(left)}
+}
+
+// storeMax stores v in to if v is greater.
+func storeMax(to *atomic.Int64, v int64) {
+	for old := to.Load(); v > old && !to.CompareAndSwap(old, v); {
+		old = to.Load()
+	}
+}
+
+// memory returns the bytes in use for objects and stacks.
+func memory() int64 {
+	runtime.GC()
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64() + sample[1].Value.Uint64())
+}

@@ -1,0 +1,75 @@
+// How is aplomb set up? No other file of this program uses its API.
+
+package main
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// ours are the settings that are compared. The first is the default.
+var ours = []library{
+	setting("aplomb", "default rule", policy.Rule{}),
+	setting("aplomb, API", "AttemptTimeout of 10 s, Classify: Refusals, bodies of up to 16 MiB kept for a resend", forAPIs()),
+	setting("aplomb, timeout", "AttemptTimeout of 5 s and Classify: Refusals", withTimeout()),
+	setting("aplomb, everything", "each timeout and each limit is on, with values that hold nothing back; "+
+		"hedging is off, because it sends more requests", everything()),
+}
+
+// forAPIs is a rule for clients of an API that sends errors as 429 and 503.
+func forAPIs() policy.Rule {
+	return policy.Rule{
+		AttemptTimeout: 10 * time.Second,
+		Classify:       classify.Refusals,
+		BufferBody:     16 << 20,
+	}
+}
+
+// withTimeout is the rule that most users come to first.
+func withTimeout() policy.Rule {
+	return policy.Rule{AttemptTimeout: 5 * time.Second, Classify: classify.Refusals}
+}
+
+// everything has each limit on. The rate is higher than any that is reached
+// here, so that the cost of the limit is seen and not a wait.
+func everything() policy.Rule {
+	return policy.Rule{
+		AttemptTimeout: 10 * time.Second,
+		StallTimeout:   30 * time.Second,
+		MinThroughput:  1 << 10,
+		Elapsed:        time.Minute,
+		Classify:       classify.Refusals,
+		BufferBody:     16 << 20,
+		AttemptHeader:  "X-Attempt",
+		Rate:           1e6,
+		Burst:          1e6,
+		RateMode:       policy.RateAdaptive,
+		Cooldown:       policy.On,
+		Pacing:         policy.On,
+		Gate:           policy.Gate{Mode: policy.GateWait},
+	}
+}
+
+// setting makes a library of a rule.
+func setting(name, text string, rule policy.Rule) library {
+	return library{
+		name:  name,
+		setup: text + "; Backoff: Constant",
+		wrap: func(t terms) http.RoundTripper {
+			rule := rule
+			rule.Backoff = policy.Constant(t.delay)
+			if t.unbounded {
+				rule.Budget = policy.NoBudget()
+			}
+			tr, err := transport.New(transport.Config{Base: t.base, Rule: rule})
+			if err != nil {
+				panic(err) // the settings are this program's
+			}
+			return tr
+		},
+	}
+}

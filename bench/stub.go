@@ -1,0 +1,73 @@
+// Which servers need no network? Base transports that answer at once, so that
+// the time of a call is the library's.
+
+package main
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// fields are the header of each answer. Nobody writes to them.
+var fields = http.Header{
+	"Content-Type": {"text/plain"},
+	"Date":         {"Tue, 06 Jan 2026 10:00:00 GMT"},
+	"Server":       {"bench"},
+}
+
+const apology = "please try again later"
+
+// answer makes a response. Each call makes a new one, because some libraries
+// change its Body.
+func answer(req *http.Request, code int) *http.Response {
+	resp := &http.Response{
+		StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: fields, Body: http.NoBody, Request: req,
+	}
+	if code != http.StatusOK {
+		resp.Body = io.NopCloser(strings.NewReader(apology))
+		resp.ContentLength = int64(len(apology))
+	}
+	return resp
+}
+
+// consume reads and closes a request's body, as a transport does.
+func consume(req *http.Request) error {
+	if req.Body == nil {
+		return nil
+	}
+	defer req.Body.Close()
+	_, err := io.Copy(io.Discard, req.Body)
+	return err
+}
+
+// A flaky base answers failures times with 503, then once with 200, and so on.
+// It is for requests that come one after the other.
+type flaky struct {
+	failures int
+	sent     int
+}
+
+func (f *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := consume(req); err != nil {
+		return nil, err
+	}
+	f.sent++
+	if f.sent%(f.failures+1) != 0 {
+		return answer(req, http.StatusServiceUnavailable), nil
+	}
+	return answer(req, http.StatusOK), nil
+}
+
+// An outage answers everything with 503 and counts.
+type outage struct{ sent atomic.Int64 }
+
+func (o *outage) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	o.sent.Add(1)
+	return answer(req, http.StatusServiceUnavailable), nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestQuartiles(t *testing.T) {
+	for _, row := range []struct {
+		values            []float64
+		low, median, high float64
+	}{
+		{[]float64{7}, 7, 7, 7},
+		{[]float64{3, 1}, 1.5, 2, 2.5},
+		{[]float64{5, 1, 4, 2, 3}, 2, 3, 4},
+	} {
+		low, median, high := quartiles(row.values)
+		if low != row.low || median != row.median || high != row.high {
+			t.Errorf("%v: %v, %v, %v", row.values, low, median, high)
+		}
+	}
+}
+
+// TestDifferencesArePaired: a machine that is slow in one round slows both, and
+// the difference stays.
+func TestDifferencesArePaired(t *testing.T) {
+	floor, call := []float64{100, 900, 110}, []float64{130, 930, 140}
+	if d := differences(call, floor); d[0] != 30 || d[1] != 30 || d[2] != 30 {
+		t.Errorf("differences %v", d)
+	}
+	if r := ratios([]float64{50, 450}, floor[:2]); r[0] != 0.5 || r[1] != 0.5 {
+		t.Errorf("ratios %v", r)
+	}
+}
+
+func TestWhole(t *testing.T) {
+	for f, want := range map[float64]string{
+		0: "0", 999.4: "999", 999.5: "1,000", 67108864: "67,108,864", -1234: "−1,234", -0.3: "0",
+	} {
+		if got := whole(f); got != want {
+			t.Errorf("%v: %q, want %q", f, got, want)
+		}
+	}
+}
+
+// TestTimedCountsEverything: each contender has a time for each round, and its
+// allocations. A call that fails ends the run.
+func TestTimedCountsEverything(t *testing.T) {
+	allocates := func(int) error { sink = new([64]byte); return nil }
+	idle := func(int) error { return nil }
+	cs := []*contender{{call: idle}, {call: allocates}}
+	if err := timed(cs, quick); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cs {
+		if len(c.times) != quick.rounds || c.alloc != float64(i) {
+			t.Errorf("contender %d: %v, %v allocations", i, c.times, c.alloc)
+		}
+	}
+	failed := errors.New("refused")
+	if err := timed([]*contender{{call: func(int) error { return failed }}}, quick); !errors.Is(err, failed) {
+		t.Errorf("error %v", err)
+	}
+}
+
+var sink *[64]byte
