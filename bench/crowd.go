@@ -39,8 +39,8 @@ func lastingOutage(s scale, libs []library) (*table, error) {
 	})
 	t := &table{heads: []string{"client", "sends per request"}}
 	t.addRows(libs, rows)
-	t.note = fmt.Sprintf("About %d requests per second for %v, each with a deadline of 1 s. "+
-		"A figure below 1 means that requests were refused without a send, because the gate is closed.", s.perTick*100, s.outage)
+	t.note = fmt.Sprintf("About %d requests per second for %s, each with a deadline of 1 s. "+
+		"A figure below 1 means that requests were refused without a send, because the gate is closed.", s.perTick*100, units(s.outage))
 	return t, err
 }
 
@@ -56,8 +56,8 @@ func canceledWaits(s scale, libs []library) (*table, error) {
 	t := &table{heads: []string{"client", "KiB for each request that waits",
 		"ms from the cancel until the last has returned", "errors that are context.Canceled", "goroutines left"}}
 	t.addRows(libs, rows)
-	t.note = fmt.Sprintf("%s requests get a 503 and wait %v for their next try, or for their turn. "+
-		"All are cancelled at the same time.", whole(float64(s.waits)), s.wait)
+	t.note = fmt.Sprintf("%s requests get a 503 and wait %s for their next try, or for their turn. "+
+		"All are cancelled at the same time.", whole(float64(s.waits)), units(s.wait))
 	return t, nil
 }
 
@@ -93,7 +93,10 @@ func canceledBy(l *library, s scale) []string {
 	took := max(0, last.Load()-at)
 	time.Sleep(20 * time.Millisecond) // goroutines that have nothing left to do end now
 	left := max(0, runtime.NumGoroutine()-goroutines)
-	return []string{fmt.Sprintf("%.1f", waiting), fmt.Sprintf("%.1f", float64(took)/1e6), whole(float64(canceled.Load())), fmt.Sprint(left)}
+	return []string{
+		fmt.Sprintf("%.1f", waiting), fmt.Sprintf("%.1f", float64(took)/1e6),
+		whole(float64(canceled.Load())), fmt.Sprint(left),
+	}
 }
 
 // storeMax stores v in to if v is greater.

@@ -77,7 +77,7 @@ func behaviour(s scale, libs []library) (*table, error) {
 		}
 		t.add(append([]string{f.name}, cells...)...)
 	}
-	t.note = fmt.Sprintf("The delay between tries is %v if the server asks for no wait; HTTP/1.1 over loopback.", shortDelay)
+	t.note = fmt.Sprintf("The delay between tries is %s if the server asks for no wait; HTTP/1.1 over loopback.", units(shortDelay))
 	return t, nil
 }
 

@@ -16,10 +16,12 @@ import (
 // describe prints the conditions of the run.
 func describe(out io.Writer, s scale, libs []library) {
 	fmt.Fprintf(out, "- Machine: %s, %d CPUs (GOMAXPROCS %d), %s/%s%s.\n",
-		processor(), runtime.NumCPU(), runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, firstLine(", kernel ", "/proc/sys/kernel/osrelease"))
-	fmt.Fprintf(out, "- Time: %s%s.\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), firstLine(", load at the start ", "/proc/loadavg"))
+		processor(), runtime.NumCPU(), runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH,
+		firstLine(", kernel ", "/proc/sys/kernel/osrelease"))
+	fmt.Fprintf(out, "- Time: %s%s.\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"),
+		firstLine(", load at the start ", "/proc/loadavg"))
 	fmt.Fprintf(out, "- %s; aplomb at %s.\n", runtime.Version(), revision())
-	fmt.Fprintf(out, "- Times are medians of %d rounds in random order, with batches of about %v.\n", s.rounds, s.batch)
+	fmt.Fprintf(out, "- Times are medians of %d rounds in random order, with batches of about %s.\n", s.rounds, units(s.batch))
 	versions := dependencies()
 	for i := range libs {
 		l := &libs[i]

@@ -140,3 +140,11 @@ func middleHalf(values []float64) string {
 	low, _, high := quartiles(values)
 	return whole(low) + " to " + whole(high)
 }
+
+// units writes a duration with a space before its unit.
+func units(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%v ms", float64(d)/1e6)
+	}
+	return fmt.Sprintf("%v s", d.Seconds())
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"testing"
+	"time"
 )
 
 func TestQuartiles(t *testing.T) {
@@ -39,6 +40,16 @@ func TestWhole(t *testing.T) {
 	} {
 		if got := whole(f); got != want {
 			t.Errorf("%v: %q, want %q", f, got, want)
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		100 * time.Microsecond: "0.1 ms", 10 * time.Millisecond: "10 ms", 1500 * time.Millisecond: "1.5 s",
+	} {
+		if got := units(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
 }
