@@ -81,12 +81,10 @@ func (r *runner) abandon() {
 	}
 }
 
-// close gives up an answer. It is not drained: its context has ended.
-func (r *runner) close() {
-	if r.resp != nil && r.resp.Body != nil {
-		_ = r.resp.Body.Close()
-	}
-}
+// close gives up an answer. It is not drained: its context has ended. A Close
+// that panics would end the process here, and one that blocks would hold up the
+// winner.
+func (r *runner) close() { discardWithin(r.ctx, r.resp, 0) }
 
 // runners are the legs of one race.
 type runners struct {

@@ -540,3 +540,44 @@ func TestHedgeGoexit(t *testing.T) {
 		})
 	}
 }
+
+// Given a send that lost its race and whose base does not look at the context,
+// when its answer comes and the Close of its body panics or blocks, then neither
+// the process nor the caller notices.
+func TestLateAnswerWithABadBody(t *testing.T) {
+	server := make(chan struct{})
+	for name, closing := range map[string]func(){
+		"Close panics": func() { panic("bad close") },
+		"Close blocks": func() { <-server },
+	} {
+		for _, late := range []time.Duration{2 * time.Second, 3 * time.Second} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					server = make(chan struct{})
+					closed := false
+					base := script(func(req *http.Request) (*http.Response, error) {
+						time.Sleep(2 * time.Second)
+						return status(200)(req)
+					}, func(req *http.Request) (*http.Response, error) {
+						time.Sleep(late - time.Second)
+						return response(req, 200, badBody{func([]byte) (int, error) { return 0, io.EOF }, func() {
+							closed = true
+							closing()
+						}}), nil
+					})
+					start := time.Now()
+					resp, err := get(t, over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, base), t.Context())
+					require.NoError(t, err)
+					assert.Equal(t, 200, resp.StatusCode)
+					assert.LessOrEqual(t, time.Since(start), 2*time.Second+closeTime)
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					if late > 2*time.Second { // else it may have won
+						assert.True(t, closed)
+					}
+					close(server)
+				})
+			})
+		}
+	}
+}

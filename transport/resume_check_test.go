@@ -3,11 +3,14 @@ package transport
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -244,6 +247,62 @@ func TestDigestInTrailers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// net/http fills in the trailer at the body's end, over HTTP/1 and HTTP/2.
+func TestDigestInTrailersOfNetHTTP(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for name, hashed := range map[string]string{"right": "some text", "wrong": "another text"} {
+			t.Run(fmt.Sprint(name, " ", http2), func(t *testing.T) {
+				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Etag", `"v1"`)
+					w.Header().Set("Trailer", "Repr-Digest")
+					_, _ = io.WriteString(w, "some text")
+					w.Header().Set("Repr-Digest", field256(hashed))
+				}))
+				srv.EnableHTTP2 = http2
+				srv.StartTLS()
+				defer srv.Close()
+				tr := mustNew(t, Config{Base: srv.Client().Transport})
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, srv.URL, nil))
+				require.NoError(t, err)
+				defer func() { _ = resp.Body.Close() }()
+				require.Equal(t, http2, resp.ProtoMajor == 2)
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, "some text", string(got))
+				assert.Equal(t, field256(hashed), resp.Trailer.Get("Repr-Digest"))
+				if name == "right" {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorAs(t, err, new(*IntegrityError))
+				}
+			})
+		}
+	}
+}
+
+// Given a server of net/http whose chunked answer is cut before its last chunk,
+// its own answer to the request for the rest proves that nothing is missing.
+func TestCutBeforeTheLastChunk(t *testing.T) {
+	const text = "some text"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Etag", `"v1"`)
+		if req.Header.Get("Range") != "" {
+			http.ServeContent(w, req, "text.txt", time.Time{}, strings.NewReader(text))
+			return
+		}
+		_, _ = io.WriteString(w, text)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer srv.Close()
+	tr := mustNew(t, Config{Rule: quick})
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, srv.URL, nil))
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	assert.NoError(t, err)
+	assert.Equal(t, text, string(got))
 }
 
 // Callers compare with ==: given a body whose first reconnect shows that nothing
