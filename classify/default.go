@@ -13,7 +13,7 @@ import "net/http"
 //
 // Of the errors, those that prove that the request never left are Refused: a
 // connection that could not be made, a name server that failed for the moment,
-// a TLS handshake that timed out, a stream that an HTTP/2 server refused or
+// a TLS handshake that timed out, a stream that an HTTP/2 or HTTP/3 server refused or
 // left out of its GOAWAY. Those that leave it open are Ambiguous: resets, an
 // early end, timeouts of an attempt, a malformed answer. Those that the next
 // attempt would meet again are Final: certificates and TLS alerts, a name that

@@ -24,6 +24,7 @@
 //	default.go     Default and Refusals, the verdicts for plain HTTP
 //	kind.go        what sort of error this is, by type (errno.go: by number)
 //	text.go        the few errors that only their text tells apart
+//	text_http3.go  the same for HTTP/3
 //	idempotent.go  may this request be sent twice?
 //	signals.go     servers' own words about sending again
 //	hint.go        how long the server asked to wait

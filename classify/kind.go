@@ -36,7 +36,8 @@ const (
 	// TLS: the handshake failed, or a certificate, or an alert ended the
 	// connection.
 	TLS
-	// Reset: the connection or the HTTP/2 stream ended before the answer did.
+	// Reset: the connection, or the stream of HTTP/2 or HTTP/3, ended before the
+	// answer did.
 	Reset
 	// Protocol: the request cannot be sent as HTTP, or the answer is not HTTP.
 	Protocol

@@ -1,12 +1,12 @@
 // Which errors of the standard library can only be told apart by their text?
 //
-// This file is the fence around text matching: nothing else in the module looks
-// at an error's words. Each entry names the place in the standard library that
+// This file and text_http3.go are the fence around text matching: nothing else
+// in the module looks at an error's words. Each entry names the place in the standard library that
 // writes it, as of Go 1.26, and text_test.go provokes the real error wherever
 // that can be done in a process, so that a release which changes the words
 // fails the tests.
 //
-// Only the innermost errors are looked at, never the text of an error that
+// Only the innermost errors are looked at here, never the text of an error that
 // wraps another: a URL or a message of the caller's cannot be mistaken for one
 // of these.
 
@@ -23,6 +23,10 @@ type phrase struct {
 	more bool
 	kind Kind
 	is   Verdict
+}
+
+func (p *phrase) matches(text string) bool {
+	return text == p.text || p.more && strings.HasPrefix(text, p.text)
 }
 
 var phrases = []phrase{
@@ -135,11 +139,14 @@ func byText(err error) (kind Kind, is Verdict) {
 }
 
 func byTextOf(err error) (Kind, Verdict) {
+	text := err.Error()
+	if kind, is := byHTTP3Text(text); kind != NoError {
+		return kind, is
+	}
 	switch err.(type) {
 	case interface{ Unwrap() error }, interface{ Unwrap() []error }:
 		return NoError, Unknown
 	}
-	text := err.Error()
 	cause, ok := cannotRetry(text)
 	if !ok {
 		return byPhrase(text)
@@ -152,20 +159,19 @@ func byTextOf(err error) (Kind, Verdict) {
 
 func byPhrase(text string) (Kind, Verdict) {
 	for i := range phrases {
-		p := &phrases[i]
-		if text == p.text || p.more && strings.HasPrefix(text, p.text) {
+		if p := &phrases[i]; p.matches(text) {
 			return p.kind, p.is
 		}
 	}
 	return byStreamText(text)
 }
 
-// isNothingWritten knows, by its name, the error of a connection on which no byte
-// of the request was written: net/http/transport.go, nothingWrittenError. Its
-// text is that of the error inside.
+// isNothingWritten knows the errors of a connection on which no byte of the
+// request was written. That of net/http is known by its name, since its text is
+// that of the error inside: net/http/transport.go, nothingWrittenError.
 func isNothingWritten(err error) bool {
 	t := reflect.TypeOf(err)
-	return t.Name() == "nothingWrittenError" && t.PkgPath() == "net/http"
+	return t.Name() == "nothingWrittenError" && t.PkgPath() == "net/http" || isUnusable(err.Error())
 }
 
 // cannotRetry takes the cause out of the error by which HTTP/2 says that it

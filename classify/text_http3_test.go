@@ -1,0 +1,139 @@
+package classify
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// wrapping is an error in the form of quic-go's: its own text, and another
+// error within.
+type wrapping struct {
+	text   string
+	within []error
+}
+
+func (e *wrapping) Error() string   { return e.text }
+func (e *wrapping) Unwrap() []error { return e.within }
+
+// timed is one with a Timeout method, too.
+type timed struct{ wrapping }
+
+func (*timed) Timeout() bool { return true }
+
+// The errors of quic-go, in their present form, which wraps others, and in that
+// of its older releases. The module in e2e provokes the real ones.
+func TestHTTP3Errors(t *testing.T) {
+	closed := []error{net.ErrClosed}
+	for text, want := range map[string]struct {
+		kind Kind
+		is   Verdict
+	}{
+		"H3_REQUEST_REJECTED":             {Reset, Refused},
+		"H3_REQUEST_REJECTED: busy":       {Reset, Refused},
+		"H3_REQUEST_CANCELLED":            {Reset, Ambiguous},
+		"H3_INTERNAL_ERROR":               {Reset, Ambiguous},
+		"H3_INTERNAL_ERROR: oops (local)": {Reset, Ambiguous},
+		"H3_NO_ERROR":                     {Reset, Ambiguous},
+		"H3_EXCESSIVE_LOAD":               {Reset, Ambiguous},
+		"H3 error (0x42)":                 {Reset, Ambiguous},
+		"H3 error (0x42): why":            {Reset, Ambiguous},
+		"QPACK_DECOMPRESSION_FAILED":      {Reset, Ambiguous},
+		"H3_VERSION_FALLBACK":             {Protocol, Final},
+		"H3_MESSAGE_ERROR (local)":        {Protocol, Ambiguous},
+		"H3 error (0x42) (local)":         {Protocol, Ambiguous},
+		"H3_REQUEST_CANCELLED (local)":    {Canceled, Final},
+
+		"stream 4 canceled by remote with error code 267": {Reset, Refused},
+		"stream 4 canceled by remote with error code 268": {Reset, Ambiguous},
+		"stream 4 canceled by remote with error code 0":   {Reset, Ambiguous},
+		"stream 4 canceled by local with error code 270":  {Protocol, Ambiguous},
+		"stream 4 canceled by local with error code 268":  {Canceled, Final},
+
+		"Application error 0x100 (remote)":           {Reset, Ambiguous},
+		"Application error 0x10b (remote)":           {Reset, Refused},
+		"Application error 0x102 (remote): shutdown": {Reset, Ambiguous},
+
+		"CONNECTION_REFUSED (remote)":                                {Dial, Refused},
+		"CRYPTO_ERROR 0x178 (remote): tls: no application protocol":  {TLS, Final},
+		"CRYPTO_ERROR 0x12a (local): tls: bad certificate":           {TLS, Final},
+		"INTERNAL_ERROR (remote)":                                    {Reset, Ambiguous},
+		"FLOW_CONTROL_ERROR (local) (frame type: 0x8): too much":     {Reset, Ambiguous},
+		"received a stateless reset":                                 {Reset, Ambiguous},
+		"no compatible QUIC version found (we support [v1], server)": {Dial, Final},
+		"timeout: handshake did not complete in time":                {Dial, Refused},
+		"timeout: no recent network activity":                        {Timeout, Ambiguous},
+
+		"connection in graceful shutdown":                   {Reset, Refused},
+		"0-RTT rejected":                                    {Reset, Refused},
+		"http3: expected first frame to be a HEADERS frame": {Protocol, Ambiguous},
+		"http3: invalid method \"A B\"":                     {Protocol, Final},
+		"http3: conn unusable: connection closed":           {Reset, Refused},
+	} {
+		for _, err := range []error{
+			&wrapping{text, closed},
+			&timed{wrapping{text, closed}},
+			fmt.Errorf("http3: parsing frame failed: %w", &wrapping{text, closed}),
+			&url.Error{Op: "Get", URL: "https://h.test/", Err: &wrapping{text, closed}},
+			errors.Join(errors.New("first"), &wrapping{text, closed}),
+		} {
+			if _, ok := err.(*timed); ok && want.kind == Reset {
+				continue // it would be a timeout
+			}
+			kind, is := judge(err)
+			assert.Equal(t, want.kind, kind, "%T %v", err, err)
+			assert.Equal(t, want.is, is, "%T %v", err, err)
+		}
+	}
+
+	// The older form wraps nothing.
+	for _, text := range []string{"H3_REQUEST_CANCELLED", "H3_INTERNAL_ERROR", "stream 0 canceled by remote with error code 256"} {
+		kind, is := judge(errors.New(text))
+		assert.Equal(t, Reset, kind, text)
+		assert.Equal(t, Ambiguous, is, text)
+	}
+
+	// A certificate is more than the connection that it ended.
+	kind, is := judge(&wrapping{"CRYPTO_ERROR 0x12a (local): x509: unknown", []error{net.ErrClosed, x509.UnknownAuthorityError{}}})
+	assert.Equal(t, TLS, kind)
+	assert.Equal(t, Final, is)
+	kind, is = judge(&wrapping{"http3: conn unusable: CRYPTO_ERROR", []error{&wrapping{"CRYPTO_ERROR 0x12a (remote)", closed}}})
+	assert.Equal(t, TLS, kind)
+	assert.Equal(t, Final, is, "an alert stays what it is")
+}
+
+// What looks like one of these texts and is none stays unknown.
+func TestWhatIsNotHTTP3(t *testing.T) {
+	for _, text := range []string{
+		"H3", "H3_INDEX missing", "h3_request_rejected", "H3 error", "H3 error (x)",
+		"my H3_REQUEST_REJECTED", "stream x canceled by remote with error code 267",
+		"stream 1 canceled by me with error code 267", "stream 1 canceled by remote with error code -1",
+		"stream closed", "Application error (remote)", "Application error 0xzz (remote)", "CONNECTION_REFUSED",
+		"CONNECTION_REFUSED by somebody", "",
+	} {
+		kind, is := judge(errors.New(text))
+		assert.Equal(t, Other, kind, text)
+		assert.Equal(t, Final, is, text)
+	}
+	kind, _ := judge(fmt.Errorf("H3 is not it: %w", io.ErrUnexpectedEOF))
+	assert.Equal(t, Reset, kind)
+}
+
+// FuzzHTTP3Text: whatever an error says, there is no panic, and a kind comes
+// with a verdict.
+func FuzzHTTP3Text(f *testing.F) {
+	f.Add("H3_REQUEST_REJECTED (local): x")
+	f.Add("stream 4 canceled by remote with error code 267")
+	f.Add("Application error 0x10b (remote)")
+	f.Add("H3 error (0x1")
+	f.Fuzz(func(t *testing.T, text string) {
+		kind, is := byHTTP3Text(text)
+		assert.Equal(t, kind == NoError, is == Unknown, "%v %v", kind, is)
+	})
+}

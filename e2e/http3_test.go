@@ -1,0 +1,354 @@
+// Package e2e runs the transport over bases that the module itself does not
+// depend on.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// certificate returns a certificate for 127.0.0.1 and the pool that trusts it.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// A site is an HTTP/3 server and a client of ours for it.
+type site struct {
+	url    string
+	base   *http3.Transport // may be changed before the first request
+	client *http.Client
+
+	mu     sync.Mutex
+	reqs   []*http.Request // as the server saw them
+	events []transport.Event
+}
+
+// serve starts a server on the loopback. handler is told the request's number,
+// from 1.
+func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWriter, req *http.Request)) *site {
+	t.Helper()
+	t.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true")
+	cert, pool := certificate(t)
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	s := &site{url: "https://" + conn.LocalAddr().String()}
+	server := &http3.Server{
+		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			s.mu.Lock()
+			s.reqs = append(s.reqs, req.Clone(context.WithoutCancel(req.Context())))
+			n := len(s.reqs)
+			s.mu.Unlock()
+			handler(n, w, req)
+		}),
+	}
+	server.ConnContext = func(ctx context.Context, c *quic.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(conn) // its error is that of Close
+	}()
+	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{}}
+	tr, err := transport.New(transport.Config{
+		Base: s.base,
+		Rule: rule.Or(policy.Rule{Backoff: policy.Constant(0), Budget: policy.NoBudget()}),
+		Trace: &transport.Trace{Event: func(e transport.Event) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.events = append(s.events, e)
+		}},
+	})
+	require.NoError(t, err)
+	s.client = &http.Client{Transport: tr}
+	t.Cleanup(func() {
+		assert.NoError(t, s.base.Close())
+		assert.NoError(t, server.Close())
+		<-done
+		_ = conn.Close()
+	})
+	return s
+}
+
+func (s *site) do(t *testing.T, method, path, body string) (*http.Response, []byte, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends a test that hangs
+	t.Cleanup(cancel)
+	var sent io.Reader
+	if body != "" {
+		sent = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, sent)
+	require.NoError(t, err)
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	got, err := io.ReadAll(resp.Body)
+	return resp, got, err
+}
+
+// seen returns the requests that the server saw.
+func (s *site) seen() []*http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*http.Request(nil), s.reqs...)
+}
+
+// told returns the events so far.
+func (s *site) told() []transport.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]transport.Event(nil), s.events...)
+}
+
+// connKey is the context's key for a request's connection, at the server.
+type connKey struct{}
+
+// reset resets the request's stream with a code of RFC 9114. Of the answer's
+// body nothing may have been written.
+func reset(w http.ResponseWriter, code http3.ErrCode) {
+	stream, err := w.(http3.HTTPStreamer).HTTPStream()
+	if err != nil {
+		panic(err)
+	}
+	stream.CancelRead(quic.StreamErrorCode(code))
+	stream.CancelWrite(quic.StreamErrorCode(code))
+}
+
+// A reset stream leaves it open whether the server acted, unless its code says
+// that it did not.
+func TestHTTP3ResetStreams(t *testing.T) {
+	for _, row := range []struct {
+		name, method string
+		code         http3.ErrCode
+		sends        int // that the server sees
+	}{
+		{"an idempotent request", http.MethodGet, http3.ErrCodeInternalError, 2},
+		{"a cancelled one", http.MethodGet, http3.ErrCodeRequestCanceled, 2},
+		{"an idempotent one with a body", http.MethodPut, http3.ErrCodeInternalError, 2},
+		{"a code that nobody knows", http.MethodDelete, 0x1234, 2},
+		{"one that may have been acted on", http.MethodPost, http3.ErrCodeInternalError, 1},
+		{"one that is not for HTTP/3", http.MethodGet, http3.ErrCodeVersionFallback, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := serve(t, policy.Rule{}, func(n int, w http.ResponseWriter, req *http.Request) {
+				if n == 1 {
+					reset(w, row.code)
+					return
+				}
+				body, _ := io.ReadAll(req.Body)
+				_, _ = fmt.Fprintf(w, "got %q", body)
+			})
+			body := ""
+			if row.method == http.MethodPut || row.method == http.MethodPost {
+				body = "text"
+			}
+			_, got, err := s.do(t, row.method, "/", body)
+			assert.Len(t, s.seen(), row.sends)
+			if row.sends == 1 {
+				assert.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, fmt.Sprintf("got %q", body), string(got))
+		})
+	}
+}
+
+// quic-go sends a rejected request again once; what is rejected after that is
+// sent again by us, whatever its method.
+func TestHTTP3RejectedRequests(t *testing.T) {
+	s := serve(t, policy.Rule{}, func(n int, w http.ResponseWriter, req *http.Request) {
+		if n <= 4 {
+			reset(w, http3.ErrCodeRequestRejected)
+			return
+		}
+		body, _ := io.ReadAll(req.Body)
+		_, _ = w.Write(body)
+	})
+	_, got, err := s.do(t, http.MethodPost, "/", "text")
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(got))
+	assert.Len(t, s.seen(), 5)
+	for _, e := range s.told()[:2] {
+		assert.Equal(t, classify.Refused, e.Verdict, "%v", e.Err)
+	}
+}
+
+// A handler that panics is how a server's failure looks.
+func TestHTTP3AbortedHandler(t *testing.T) {
+	s := serve(t, policy.Rule{}, func(n int, w http.ResponseWriter, _ *http.Request) {
+		if n < 3 {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, "at last")
+	})
+	_, got, err := s.do(t, http.MethodGet, "/", "")
+	require.NoError(t, err)
+	assert.Equal(t, "at last", string(got))
+	assert.Len(t, s.seen(), 3)
+}
+
+// A download whose stream, or whose connection, is cut is continued where it
+// stopped.
+func TestHTTP3CutDownloads(t *testing.T) {
+	content := make([]byte, 1<<20)
+	_, _ = rand.Read(content)
+	for name, cut := range map[string]func(*http3.Stream, *quic.Conn){
+		"reset": func(s *http3.Stream, _ *quic.Conn) {
+			s.CancelWrite(quic.StreamErrorCode(http3.ErrCodeInternalError))
+		},
+		"cancelled": func(s *http3.Stream, _ *quic.Conn) {
+			s.CancelWrite(quic.StreamErrorCode(http3.ErrCodeRequestCanceled))
+		},
+		"end": func(s *http3.Stream, _ *quic.Conn) { _ = s.Close() }, // before its Content-Length
+		"connection": func(_ *http3.Stream, c *quic.Conn) {
+			_ = c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeInternalError), "going away")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, policy.Rule{}, func(n int, w http.ResponseWriter, req *http.Request) {
+				w.Header().Set("ETag", `"v1"`)
+				if n > 2 {
+					http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(content))
+					return
+				}
+				first := 0
+				_, _ = fmt.Sscanf(req.Header.Get("Range"), "bytes=%d-", &first)
+				w.Header().Set("Content-Length", fmt.Sprint(len(content)-first))
+				w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, len(content)-1, len(content)))
+				w.WriteHeader(map[bool]int{true: http.StatusPartialContent, false: http.StatusOK}[req.Header.Get("Range") != ""])
+				stream, err := w.(http3.HTTPStreamer).HTTPStream()
+				if assert.NoError(t, err) {
+					_, _ = stream.Write(content[first : first+300_000])
+					cut(stream, req.Context().Value(connKey{}).(*quic.Conn))
+				}
+			})
+			_, got, err := s.do(t, http.MethodGet, "/", "")
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(content, got), "%d bytes", len(got))
+			seen := s.seen()
+			require.GreaterOrEqual(t, len(seen), 3)
+			for _, req := range seen[1:] {
+				if assert.Contains(t, req.Header.Get("Range"), "bytes=") {
+					assert.Equal(t, `"v1"`, req.Header.Get("If-Range"))
+				}
+			}
+		})
+	}
+}
+
+// A connection that cannot be made is a reason to try again, a certificate that
+// nobody trusts is none. quic-go has one error for a handshake and for an answer
+// that does not come, so that a POST is not sent again.
+func TestHTTP3Connections(t *testing.T) {
+	t.Run("nobody is there", func(t *testing.T) {
+		s := serve(t, policy.Rule{Attempts: 2}, nil)
+		// A socket that nobody reads from.
+		silent, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		require.NoError(t, err)
+		defer func() { _ = silent.Close() }()
+		s.url = "https://" + silent.LocalAddr().String()
+		s.base.QUICConfig.HandshakeIdleTimeout = 50 * time.Millisecond
+		_, _, err = s.do(t, http.MethodGet, "/", "")
+		require.Error(t, err)
+		_, _, err = s.do(t, http.MethodPost, "/", "text")
+		require.Error(t, err)
+		told := s.told()
+		require.Len(t, told, 3)
+		assert.Equal(t, transport.Retry, told[0].Reason)
+		assert.Equal(t, classify.Timeout, classify.KindOf(told[0].Err), "%v", told[0].Err)
+		assert.Equal(t, transport.Attempts, told[1].Reason)
+		assert.Equal(t, transport.NotIdempotent, told[2].Reason)
+	})
+	t.Run("nobody trusts it", func(t *testing.T) {
+		s := serve(t, policy.Rule{}, nil)
+		s.base.TLSClientConfig.RootCAs = nil
+		_, _, err := s.do(t, http.MethodGet, "/", "")
+		require.Error(t, err)
+		told := s.told()
+		require.Len(t, told, 1)
+		assert.Equal(t, transport.Final, told[0].Reason)
+		assert.Equal(t, classify.TLS, classify.KindOf(told[0].Err), "%v", told[0].Err)
+	})
+	t.Run("it speaks something else", func(t *testing.T) {
+		s := serve(t, policy.Rule{}, nil)
+		cert, pool := certificate(t)
+		other, err := quic.ListenAddr("127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"other"}}, nil)
+		require.NoError(t, err)
+		defer func() { _ = other.Close() }()
+		s.base.TLSClientConfig.RootCAs = pool
+		s.url = "https://" + other.Addr().String()
+		_, _, err = s.do(t, http.MethodGet, "/", "")
+		require.Error(t, err)
+		told := s.told()
+		require.Len(t, told, 1)
+		assert.Equal(t, transport.Final, told[0].Reason)
+		assert.Equal(t, classify.TLS, classify.KindOf(told[0].Err), "the server's alert: %v", told[0].Err)
+	})
+	t.Run("it closes the connection", func(t *testing.T) {
+		s := serve(t, policy.Rule{Attempts: 2}, func(n int, w http.ResponseWriter, req *http.Request) {
+			if n == 1 {
+				_ = req.Context().Value(connKey{}).(*quic.Conn).CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "")
+				return
+			}
+			_, _ = io.WriteString(w, "back")
+		})
+		_, got, err := s.do(t, http.MethodGet, "/", "")
+		require.NoError(t, err)
+		assert.Equal(t, "back", string(got))
+	})
+}
+
+// The caller's own end stays the caller's.
+func TestHTTP3CancelledByTheCaller(t *testing.T) {
+	started := make(chan struct{})
+	s := serve(t, policy.Rule{}, func(_ int, _ http.ResponseWriter, req *http.Request) {
+		close(started)
+		<-req.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-started; cancel() }()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	require.NoError(t, err)
+	_, err = s.client.Do(req)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Len(t, s.seen(), 1)
+}
