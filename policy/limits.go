@@ -115,10 +115,18 @@ type Gate struct {
 }
 
 // A Hedge sends a request a second time when its answer takes long, and takes
-// whichever answer comes first. Only idempotent requests without a body, or
-// with GetBody, are hedged; each hedge counts against the Budget, and none is
-// sent while the host asked to wait. The zero Hedge inherits; [NoHedge] turns
-// it off.
+// whichever answer comes first. Each hedge counts against the Budget, and none is
+// sent while the host asked to wait. The zero Hedge inherits; [NoHedge] turns it
+// off.
+//
+// By default only GET, HEAD, OPTIONS and TRACE are hedged. The effect of PUT and
+// DELETE is idempotent but their status is not (RFC 9110 §9.2.2): the second send
+// finds the work done and answers 404 or 412. Other methods are hedged if the
+// caller says so by transport.Repeatable, or if Rule.Idempotent is set to a
+// function other than the default, which says so. Then a 4xx never beats a send
+// that is still under way. An Idempotency-Key alone does not suffice, since
+// servers refuse a key that is in use. A request with a body is hedged only if
+// the body is in memory, as those are for which net/http sets GetBody.
 type Hedge struct {
 	// After is how long to wait for the first answer. With Percentile, it
 	// counts until enough answers were seen; zero then means that nothing is

@@ -58,13 +58,14 @@ type Rule struct {
 
 	// Idempotent says whether a request may be sent again although the server
 	// may have acted on it. Default classify.Idempotent (RFC 9110 §9.2.2 and
-	// Idempotency-Key).
+	// Idempotency-Key). With another function, requests of which it says so may
+	// also be hedged, whatever their method.
 	Idempotent func(*http.Request) bool
 
 	// AttemptTimeout bounds one attempt: the time from its start to the first
 	// read of the request's body, and from the body's end to the response's
-	// headers. It does not run while the body is sent, and never cuts a
-	// response's body. Default off.
+	// headers. It does not run while the body is sent, except for a body in
+	// memory of at most 64 KiB, and never cuts a response's body. Default off.
 	AttemptTimeout time.Duration
 
 	// StallTimeout bounds the time without progress while somebody waits for the
@@ -142,14 +143,15 @@ type Rule struct {
 	// BufferBody is how many bytes of a request's body are kept for a resend
 	// when the body can neither be made anew (GetBody) nor sought. Default
 	// 1 MiB, at most 64 MiB, which is also the bound for all such bodies of a
-	// Transport together. Negative turns buffering off.
+	// Transport together; the first 64 KiB of each body do not count, and are
+	// always kept. Negative turns buffering off.
 	BufferBody int64
 
 	// SpoolBody is how many bytes of such a body may go to a temporary file once
 	// BufferBody is full, so that uploads from a pipe can be sent again. The
-	// file, in plain, goes when the request is over. Where the disk has no
-	// room, the request is committed to the attempt under way. Default off; at
-	// most 1 TiB.
+	// file, in plain, goes when the request is over. If the disk has no room, or
+	// all files together reach transport.Config.SpoolTotal, the request is
+	// committed to the attempt under way. Default off; at most 1 TiB.
 	SpoolBody int64
 
 	// Resumes is how often in a row, without 64 KiB of progress in between, a

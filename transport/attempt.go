@@ -20,11 +20,12 @@ type leg struct {
 	rule   *policy.Rule
 	req    *http.Request // the caller's
 	ctx    context.Context
-	number int           // which send, from 1
-	body   io.ReadCloser // nil: the caller's own, as it is
-	flight *flight       // nil: no gate
-	inside bool          // the caller's context is that of another Transport's attempt
-	beside bool          // it runs beside another leg, and may outlive the call
+	number int                           // which send, from 1
+	body   io.ReadCloser                 // nil: the caller's own, as it is
+	inner  func() (io.ReadCloser, error) // the base transport's GetBody; nil: the caller's own
+	flight *flight                       // nil: no gate
+	inside bool                          // the caller's context is that of another Transport's attempt
+	beside bool                          // it runs beside another leg, and may outlive the call
 }
 
 // send sends the request once more.
@@ -36,7 +37,7 @@ func (x *exchange) send() (*http.Response, error) {
 	return l.send()
 }
 
-// leg prepares the next send.
+// leg prepares the next send. Its body comes from the payload.
 func (x *exchange) leg(body io.ReadCloser) leg {
 	x.sent++
 	x.number = x.sent
@@ -50,7 +51,7 @@ func (x *exchange) leg(body io.ReadCloser) leg {
 	inside := x.options != nil && x.options.attempt > 0
 	return leg{
 		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.ctx,
-		number: x.sent, body: body, flight: x.board(), inside: inside,
+		number: x.sent, body: body, inner: x.payload.inner(x.ctx), flight: x.board(), inside: inside,
 	}
 }
 
@@ -113,9 +114,9 @@ func (l *leg) copy(ctx context.Context) *http.Request {
 	}
 	if l.body != nil {
 		req.Body = l.body
-		if c, ok := l.body.(*checkedBody); ok {
-			req.GetBody = c.like(req.GetBody)
-		}
+	}
+	if l.inner != nil {
+		req.GetBody = l.inner
 	}
 	if l.number == 1 {
 		return req
@@ -159,7 +160,8 @@ func timed(r *policy.Rule) bool { return r.AttemptTimeout > 0 || stallLimitsOf(r
 
 // An attemptTimer bounds an attempt from its start to the first read of the
 // request's body and from the body's end to the response's headers; for stalls
-// also the time between two Reads of the body. A nil timer does nothing.
+// also the time between two Reads of the body. It does not see the reads of a
+// small body in memory and runs on meanwhile. A nil timer does nothing.
 type attemptTimer struct {
 	after  time.Duration // not positive: off
 	stall  stallLimits
@@ -284,16 +286,27 @@ func (a *attemptTimer) watch(req *http.Request) {
 	if a == nil || req.Body == nil || req.Body == http.NoBody {
 		return
 	}
-	req.Body = &timedBody{ReadCloser: req.Body, timer: a}
+	req.Body = a.watched(req.Body)
 	if getBody := req.GetBody; getBody != nil {
 		req.GetBody = func() (io.ReadCloser, error) {
 			body, err := getBody()
 			if err != nil || body == nil || body == http.NoBody {
 				return body, err
 			}
-			return &timedBody{ReadCloser: body, timer: a}, nil
+			return a.watched(body), nil
 		}
 	}
+}
+
+// watched returns a body that tells the timer of its reads. A small body in
+// memory stays as it is: sending it takes next to no time, and net/http has to
+// see its type to send it together with the headers and to be done with it
+// before it returns.
+func (a *attemptTimer) watched(body io.ReadCloser) io.ReadCloser {
+	if smallInMemory(body) {
+		return body
+	}
+	return &timedBody{ReadCloser: body, timer: a}
 }
 
 // timedBody is a request's body that tells the attempt's timer of its sending.

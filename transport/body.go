@@ -3,7 +3,7 @@
 package transport
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"reflect"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,89 +19,16 @@ import (
 // A payload is a request's body as the loop sees it.
 //
 //   - no body: nothing to do.
-//   - GetBody: every attempt has a body of its own; nothing is awaited or kept,
-//     and nothing wrapped but what a checkedBody is for.
-//   - otherwise a source owns the caller's body and lends views of it, one
-//     attempt at a time.
+//   - independent bodies, which are in memory and share no state: every attempt
+//     has one of its own, as it is. Nothing is awaited, kept or wrapped.
+//   - any other: a source owns the body and lends views of it, to one attempt at
+//     a time. This includes a body with a GetBody of the caller's own, which may
+//     seek one reader back and return it each time.
 type payload struct {
-	getBody func() (io.ReadCloser, error)
-	next    io.ReadCloser // made by getBody for the next attempt, not sent yet
+	getBody func() (io.ReadCloser, error) // makes independent bodies; nil with a source
+	next    io.ReadCloser                 // made by getBody for the next attempt, not sent yet
 	source  *source
-	failed  *atomic.Bool // a checked body did; nil where none is checked
-}
-
-// inMemory reports whether a body can fail in no way, as those cannot for which
-// net/http makes a GetBody.
-func inMemory(body any) bool {
-	if t := reflect.TypeOf(body); t == nopCloserWriterTo || t == nopCloser {
-		body = reflect.ValueOf(body).Field(0).Interface()
-	}
-	switch body.(type) {
-	case *strings.Reader, *bytes.Reader, *bytes.Buffer:
-		return true
-	}
-	return false
-}
-
-// The types that io.NopCloser returns, of a reader without and with WriteTo.
-var (
-	nopCloser         = reflect.TypeOf(io.NopCloser(nil))
-	nopCloserWriterTo = reflect.TypeOf(io.NopCloser((*strings.Reader)(nil)))
-)
-
-// A checkedBody notes that its Read or its Close failed. net/http returns the
-// error as it is: that of a body which comes from elsewhere and could not connect
-// there looks like one of a request that never left. Close may come during a
-// Read, whose error then says nothing.
-type checkedBody struct {
-	io.ReadCloser
-	failed *atomic.Bool
-	closed atomic.Bool
-}
-
-func (b *checkedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF && !b.closed.Load() {
-		b.failed.Store(true)
-	}
-	return n, err
-}
-
-func (b *checkedBody) Close() error {
-	again := b.closed.Swap(true)
-	err := b.ReadCloser.Close()
-	if err != nil && !again {
-		b.failed.Store(true)
-	}
-	return err
-}
-
-// like returns a GetBody whose bodies, which net/http asks for when it sends
-// again by itself, are checked as this one is.
-func (b *checkedBody) like(getBody func() (io.ReadCloser, error)) func() (io.ReadCloser, error) {
-	return func() (io.ReadCloser, error) {
-		body, err := getBody()
-		if err != nil {
-			return nil, err
-		}
-		return checked(body, b.failed), nil
-	}
-}
-
-// check makes the payload look at the bodies of a request that must not be sent
-// twice, the caller's own being the first. A body that failed is not replayable.
-func (p *payload) check(own io.ReadCloser) {
-	p.failed = new(atomic.Bool)
-	p.next = checked(own, p.failed)
-}
-
-// checked returns a body that notes in failed that it did; as it is where nobody
-// asks, or where there is nothing to read.
-func checked(body io.ReadCloser, failed *atomic.Bool) io.ReadCloser {
-	if failed == nil || body == nil || body == http.NoBody {
-		return body
-	}
-	return &checkedBody{ReadCloser: body, failed: failed}
+	err     error // of getBody
 }
 
 // errBodyLent is what a base transport gets that reads a body which it was told
@@ -114,8 +40,13 @@ func newPayload(req *http.Request, limit int64, pool *bufferPool) payload {
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
 		return payload{}
-	case req.GetBody != nil:
+	case independent(req):
 		return payload{getBody: req.GetBody}
+	case req.GetBody != nil:
+		return payload{source: &source{body: req.Body, remake: req.GetBody, pool: pool}}
+	}
+	if whole := detached(req.Body); whole != nil {
+		return payload{getBody: func() (io.ReadCloser, error) { return detached(whole), nil }}
 	}
 	s := &source{body: req.Body, limit: limit, pool: pool}
 	if seeker, ok := req.Body.(io.Seeker); ok {
@@ -127,55 +58,111 @@ func newPayload(req *http.Request, limit int64, pool *bufferPool) payload {
 	return payload{source: s}
 }
 
-// spool lets what goes beyond the limit of a kept body go to a file in dir, up
-// to limit bytes; not positive is off.
+// spool lets the part of a kept body that is beyond its limit go to a file in
+// dir, up to limit bytes; if limit is not positive, there is no file.
 func (p *payload) spool(limit int64, dir string) {
-	if p.source != nil && p.source.seeker == nil && limit > 0 {
-		p.source.spool = &spool{dir: dir, limit: limit}
+	if s := p.source; s != nil && s.remake == nil && s.seeker == nil && limit > 0 {
+		s.spool = newSpool(s, dir, limit)
 	}
 }
 
 // replayable reports whether the body can be produced again as far as is known
-// now; rewind has the last word.
-func (p *payload) replayable() bool {
-	if p.failed != nil && p.failed.Load() {
-		return false
+// now; rewind and renew have the last word.
+func (p *payload) replayable() bool { return p.source == nil || p.source.replayable() }
+
+// broke reports whether reading or closing a body failed. net/http returns that
+// error as it is: the error of a body that comes from elsewhere and could not
+// connect there looks like the error of a request that never left.
+func (p *payload) broke() bool { return p.source != nil && p.source.broke() }
+
+// why returns the reason why the body cannot be produced again, nil if there is
+// none.
+func (p *payload) why() error {
+	if p.source != nil {
+		return p.source.cause()
 	}
-	return p.source == nil || p.source.replayable()
+	return p.err
 }
 
-// rewind makes the body ready for another attempt, or says why it cannot. It
-// comes before the response at hand is given up, so that a body which cannot
-// be produced again costs nobody the answer.
+// inHand reports whether a second body can be made while the first one is being
+// read.
+func (p *payload) inHand() bool { return p.source == nil || p.source.inHand() }
+
+// rewind takes the body back for another attempt, or says why it cannot. It
+// comes before the response at hand is given up, so that a body which is known
+// not to be replayable costs nobody the answer. Independent bodies are made
+// here, any other by renew.
 func (p *payload) rewind(ctx context.Context) Reason {
 	switch {
-	case p.next != nil:
-		return Retry // made for an attempt that was not sent
-	case p.getBody != nil:
-		body, err := p.getBody()
-		if err != nil || body == nil || isTypedNil(body) {
-			return NotReplayable
-		}
-		p.next = checked(body, p.failed)
 	case p.source != nil:
 		return p.source.rewind(ctx)
+	case p.getBody == nil || p.next != nil: // no body, or one made for an attempt that was not sent
+		return Retry
+	}
+	if p.next, p.err = made(p.getBody()); p.err != nil {
+		return NotReplayable
 	}
 	return Retry
 }
 
-// take returns the body for the attempt that is about to be sent, nil where
-// the request has none, and where the caller's own is to be sent as it is.
+// late reports whether renew may still fail after rewind has succeeded.
+func (p *payload) late() bool { return p.source != nil && p.source.awaitsRenewal() }
+
+// renew calls the caller's GetBody for an attempt that is about to be sent. Until
+// then nothing of the old attempt is left that could read what GetBody returns:
+// rewind took the old body back, its response is discarded, and the wait is over.
+func (p *payload) renew() error {
+	if p.source == nil {
+		return nil
+	}
+	_, err := p.source.renew(anyTurn, false)
+	return err
+}
+
+// made checks what a GetBody returned.
+func made(body io.ReadCloser, err error) (io.ReadCloser, error) {
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("Request.GetBody failed: %w", err)
+	case body == nil || isTypedNil(body):
+		return nil, errors.New("Request.GetBody returned no body")
+	}
+	return body, nil
+}
+
+// take returns the body for the attempt that is about to be sent. It is nil if
+// the request has none, and if the caller's own is to be sent as it is.
 func (p *payload) take() io.ReadCloser {
-	if p.source != nil {
-		return p.source.view()
+	if s := p.source; s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.lend()
 	}
 	body := p.next
 	p.next = nil
 	return body
 }
 
+// inner returns the GetBody for the base transport during the attempt that is
+// about to be sent; nil if the caller's own serves.
+func (p *payload) inner(ctx context.Context) func() (io.ReadCloser, error) {
+	if p.source == nil || p.source.remake == nil {
+		return nil
+	}
+	return p.source.inner(ctx)
+}
+
+// leave takes the body back from a base transport that may still be sending it
+// after a redirect. http.Client calls the caller's own GetBody then, which may
+// return the reader that the old attempt has.
+func (p *payload) leave(ctx context.Context) {
+	if p.source != nil && p.source.remake != nil {
+		p.source.reclaim(ctx, anyTurn)
+	}
+}
+
 // finish ends the attempts: no further rewind. The caller's body is closed as
-// soon as no attempt holds it; one that was made for an attempt that did not
+// soon as no attempt holds it. A body that was made for an attempt that did not
 // come is closed here.
 func (p *payload) finish() {
 	if p.next != nil {
@@ -190,10 +177,20 @@ func (p *payload) finish() {
 // maxBusy is how long rewind waits for a Read of the old attempt to return.
 const maxBusy = time.Second
 
-// A source owns a body that cannot be made anew, and lends it to one view at a
-// time. A seekable body is sought back to where it was handed over; of any
-// other, what is read is kept, up to a limit: first in memory, then, where the
-// rule allows it, in a file.
+// anyTurn stands for the loop, which may always take a body back.
+const anyTurn = -1
+
+// A source owns a body and lends it to one view at a time. If the caller's own
+// GetBody is there, it makes the body anew. Otherwise a seekable body is sought
+// back to where it was handed over. Of any other body the source keeps the bytes
+// that are read, up to a limit: first in memory, then, if the rule allows it, in
+// a file.
+//
+// Two results of a GetBody may be the same reader, sought back. So a source calls
+// it only when the old body is closed and no Read of it is running, and a view
+// that was cut off neither reads nor closes anything any more. If such a body is
+// one of net/http's types in memory, each attempt gets a copy that shares no
+// state with it, so that net/http sees a type that it knows.
 //
 // The base transport's habits make the rules. HTTP/1 may sit in a Read for
 // ever after an early answer, and HTTP/2 closes from another goroutine during a
@@ -201,22 +198,29 @@ const maxBusy = time.Second
 // Read returns goes to the buffer, closing a view never waits for a Read, and a
 // rewind waits for a running one.
 type source struct {
-	body   io.ReadCloser
-	seeker io.Seeker // nil: what is read is kept
-	start  int64     // where a seekable body was handed over
-	limit  int64     // how many bytes may be kept in memory
+	remake func() (io.ReadCloser, error) // the caller's GetBody; nil: the body is sought or kept
+	seeker io.Seeker                     // nil: what is read is kept
+	start  int64                         // where a seekable body was handed over
+	limit  int64                         // how many bytes may be kept in memory
 	pool   *bufferPool
 	spool  *spool // takes what memory does not; nil: nothing does
+
+	body io.ReadCloser // the current one; changes only with remake, under mu and as if during a Read
 
 	mu       sync.Mutex    // guards all below; not held during a Read of body or while the disk is at work
 	kept     buffer        // what was read, while it can all be kept
 	spooled  int64         // how much of it, after kept, is in the spool
 	end      error         // how the body ended, once it did
 	lent     *view         // the attempt that may read
-	reading  chan struct{} // not nil during a Read of body; closed when it ends
+	reading  chan struct{} // not nil during a Read of body and a call of remake; closed when it ends
 	touched  bool          // a Read of body has begun
 	wanted   bool          // rewind waits for the Read to end: no other begins
+	turn     int           // how often the loop took the body back
+	stale    bool          // the body was lent, and remake is to replace it
+	fresh    bool          // remake has made the body, and it was not lent yet
 	lost     bool          // it can't be produced again whole
+	why      error         // why it is lost, or why remake failed
+	failed   error         // of reading or closing a body that remake can replace
 	finished bool          // there will be no further attempt
 	closed   bool          // body is closed
 }
@@ -232,6 +236,22 @@ type view struct {
 func (s *source) view() *view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lent = &view{s: s}
+	return s.lent
+}
+
+// lend returns the body for one attempt: a copy of its own if GetBody makes
+// bodies in memory, and a view otherwise. Called with s.mu held.
+func (s *source) lend() io.ReadCloser {
+	s.fresh = false
+	if s.remake != nil {
+		if s.body == http.NoBody {
+			return http.NoBody
+		}
+		if own := detached(s.body); own != nil {
+			return own
+		}
+	}
 	s.lent = &view{s: s}
 	return s.lent
 }
@@ -292,7 +312,8 @@ func (v *view) readSpool(p []byte, at int64) (int, error) {
 		// What comes next in the body does not belong here: this is the end,
 		// and not a clean one, for this attempt and any other.
 		err = fmt.Errorf("transport: the spooled request body: %w", err)
-		s.lost, s.end = true, err
+		s.lose(err)
+		s.end = err
 		s.dropKept()
 		return 0, err
 	}
@@ -318,8 +339,8 @@ const (
 func (v *view) readKept(p []byte) (n int, next step, err error) {
 	s := v.s
 	switch size := s.kept.size + s.spooled; {
-	case v.closed || s.lent != v:
-		return 0, stepDone, errBodyLent
+	case s.lent != v || v.closed && s.remake == nil:
+		return 0, stepDone, errBodyLent // with remake the body itself is closed, and says so
 	case len(p) == 0:
 		return 0, stepDone, nil
 	case v.at < s.kept.size:
@@ -339,12 +360,12 @@ func (v *view) readKept(p []byte) (n int, next step, err error) {
 	return 0, stepBody, nil
 }
 
-// keep keeps in memory what it can of what was read, and returns what is left
-// for the spool. Where there is no spool, that is lost.
+// keep keeps the bytes that were read in memory as far as it can, and returns
+// the rest for the spool. If there is no spool, the body is lost.
 func (s *source) keep(p []byte) (rest []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.seeker != nil || s.lost || s.finished || len(p) == 0 {
+	if s.remake != nil || s.seeker != nil || s.lost || s.finished || len(p) == 0 {
 		return nil
 	}
 	before := s.kept.size
@@ -353,32 +374,59 @@ func (s *source) keep(p []byte) (rest []byte) {
 			s.kept.held = new(int64)
 			// For a base transport that neither reads on nor closes its view.
 			pool := s.pool
-			runtime.AddCleanup(s, func(held *int64) { pool.used.Add(-*held) }, s.kept.held)
+			runtime.AddCleanup(s, func(held *int64) { pool.used.Add(-beyondSmall(*held)) }, s.kept.held)
 		}
 		room := min(max(s.limit-before, 0), int64(len(p)))
 		s.kept.append(p[:room], s.limit, s.pool) // of which the pool may refuse a part
 	}
 	rest = p[s.kept.size-before:]
 	if len(rest) > 0 && s.spool == nil {
-		s.lost = true
+		s.lose(s.full())
 		return nil
 	}
 	return rest
 }
 
-// note takes in what a Read of the body returned, after keep; rest bytes of it
+// full says which limit in memory the body has reached, and which fields of the
+// rule would help.
+func (s *source) full() error {
+	switch {
+	case s.limit <= 0:
+		return errors.New("BufferBody and SpoolBody are off, and it has no GetBody")
+	case s.kept.size < s.limit:
+		return fmt.Errorf("the %d bytes that a Transport keeps of all its request bodies (BufferBody) are in use, and SpoolBody is off", maxKept)
+	}
+	return fmt.Errorf("it is larger than BufferBody (%d bytes), SpoolBody is off, and it has no GetBody", s.limit)
+}
+
+// lose notes that the body cannot be produced again, and the first reason.
+// Called with s.mu held.
+func (s *source) lose(why error) {
+	s.lost = true
+	if s.why == nil {
+		s.why = why
+	}
+}
+
+// note records the result of a Read of the body, after keep; rest bytes of it
 // went to the spool, if spooled. Called with s.mu held.
 func (s *source) note(v *view, n, rest int, spooled bool, err error) {
 	s.reading = nil
 	if err != nil && s.end == nil {
 		s.end = err
-		s.lost = s.lost || !errors.Is(err, io.EOF)
+		switch {
+		case errors.Is(err, io.EOF):
+		case s.remake == nil:
+			s.lose(fmt.Errorf("its Read failed: %w", err))
+		case !v.closed: // Close may come during a Read, whose error then says nothing
+			s.broken("Read", err)
+		}
 	}
 	v.at += int64(n)
 	if spooled {
 		s.spooled += int64(rest)
 	} else {
-		s.lost = true
+		s.lose(s.spool.cause(s.limit))
 	}
 	if s.lost {
 		s.dropKept() // a view reads the body only past all that is kept
@@ -400,7 +448,8 @@ func (s *source) settle(v *view) {
 }
 
 // Close ends the attempt's hold. The body itself is closed when no attempt is
-// to follow, at once, even during a Read: that is how a blocked Read ends.
+// to follow, or a new one would be made for it. It is closed at once, even
+// during a Read: that is how a blocked Read ends.
 func (v *view) Close() error {
 	s := v.s
 	s.mu.Lock()
@@ -409,14 +458,34 @@ func (v *view) Close() error {
 		return nil
 	}
 	v.closed = true
-	last := s.finished && s.lent == v && !s.closed
+	last := (s.finished || s.remake != nil) && s.lent == v && !s.closed
 	s.closed = s.closed || last
+	body := s.body
 	s.settle(v)
 	s.mu.Unlock()
-	if last {
-		return s.body.Close()
+	if !last {
+		return nil
 	}
-	return nil
+	err := body.Close()
+	if err != nil && s.remake != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.broken("Close", err)
+	}
+	return err
+}
+
+// broken notes that a body failed which remake can replace. Called with s.mu held.
+func (s *source) broken(method string, err error) {
+	if s.failed == nil {
+		s.failed = fmt.Errorf("its %s failed: %w", method, err)
+	}
+}
+
+func (s *source) broke() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed != nil
 }
 
 func (s *source) replayable() bool {
@@ -425,15 +494,48 @@ func (s *source) replayable() bool {
 	return !s.lost
 }
 
-// rewind takes the body back from the attempt that has it. It waits for a Read
-// under way, since two readers of one body would each get a part of it; only
-// then is the view cut off, so that after BodyBusy the attempt is unharmed.
+func (s *source) inHand() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.remake != nil && inMemory(s.body)
+}
+
+func (s *source) awaitsRenewal() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stale
+}
+
+// cause returns why the body cannot be produced again, nil if nothing is known.
+func (s *source) cause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.why, s.failed)
+}
+
+// rewind takes the body back from the attempt that has it. Attempts only ever
+// have copies of a body in memory, so its replacement is made here as well.
 func (s *source) rewind(ctx context.Context) Reason {
+	reason := s.reclaim(ctx, anyTurn)
+	if reason == Retry && s.inHand() {
+		if _, err := s.renew(anyTurn, false); err != nil {
+			return NotReplayable
+		}
+	}
+	return reason
+}
+
+// reclaim takes the body back, for the loop or for the base transport during the
+// loop's given turn. It waits for a Read under way, since two readers of one body
+// would each get a part of it. Only then is the view cut off, so that after
+// BodyBusy the attempt is unharmed.
+func (s *source) reclaim(ctx context.Context, turn int) Reason {
 	var timeout <-chan time.Time
 	for late := Retry; ; {
-		running, reason := s.takeBack(late == Retry)
+		running, reason := s.takeBack(late == Retry, turn)
 		switch {
 		case running == nil:
+			s.shutStale()
 			return reason
 		case late != Retry:
 			return late
@@ -452,21 +554,26 @@ func (s *source) rewind(ctx context.Context) Reason {
 	}
 }
 
-// takeBack is one try of rewind; running is the Read that must end first.
+// takeBack is one try of reclaim; running is the Read that must end first.
 // While patient, no further Read begins in the meantime: a busy upload would
-// else never let go.
-func (s *source) takeBack(patient bool) (running chan struct{}, reason Reason) {
+// otherwise never let go.
+func (s *source) takeBack(patient bool, turn int) (running chan struct{}, reason Reason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if turn != anyTurn && (turn != s.turn || s.finished) {
+		return nil, BodyBusy // the body is another attempt's by now
+	}
 	s.wanted = patient && s.reading != nil
 	switch {
 	case s.reading != nil:
 		return s.reading, 0
 	case s.lost:
 		return nil, NotReplayable
+	case s.remake != nil:
+		s.stale = !s.fresh
 	case s.seeker != nil && s.touched:
 		if at, err := s.seeker.Seek(s.start, io.SeekStart); err != nil || at != s.start {
-			s.lost = true
+			s.lose(fmt.Errorf("its Seek failed: %w", cmp.Or(err, errSoughtElsewhere)))
 			return nil, NotReplayable
 		}
 		s.end, s.touched = nil, false
@@ -475,7 +582,88 @@ func (s *source) takeBack(patient bool) (running chan struct{}, reason Reason) {
 		s.lent.closed = true
 		s.lent = nil
 	}
+	if turn == anyTurn && !inMemory(s.body) { // the holders of copies are in nobody's way
+		s.turn++
+	}
 	return nil, Retry
+}
+
+var errSoughtElsewhere = errors.New("it returned another offset")
+
+// shutStale closes a body that was taken back before the base transport closed it.
+func (s *source) shutStale() {
+	s.mu.Lock()
+	open := s.stale && !s.closed
+	s.closed = s.closed || open
+	body := s.body
+	s.mu.Unlock()
+	if open {
+		_ = body.Close()
+	}
+}
+
+// renew replaces a stale body. For the base transport, which calls it during the
+// loop's given turn, it lends the new body in the same step: the loop may take
+// back at any time.
+func (s *source) renew(turn int, lend bool) (lent io.ReadCloser, err error) {
+	over := make(chan struct{})
+	s.mu.Lock()
+	for s.reading != nil { // another call, for the first send of a race
+		running := s.reading
+		s.mu.Unlock()
+		<-running
+		s.mu.Lock()
+	}
+	if !s.stale || turn != anyTurn && turn != s.turn {
+		s.mu.Unlock()
+		return nil, nil
+	}
+	s.reading = over // so that nobody reads or takes back meanwhile
+	s.mu.Unlock()
+	var body io.ReadCloser
+	err = errors.New("Request.GetBody panicked")
+	defer func() {
+		s.mu.Lock()
+		s.reading, s.why = nil, err
+		unwanted := err == nil && s.finished
+		if err == nil {
+			s.body, s.end, s.closed, s.stale, s.fresh = body, nil, unwanted, false, true
+		}
+		if err == nil && lend && !unwanted {
+			lent = s.lend()
+		}
+		s.mu.Unlock()
+		close(over)
+		if unwanted {
+			_ = body.Close()
+		}
+	}()
+	body, err = made(s.remake())
+	return nil, err
+}
+
+// inner returns a GetBody for the base transport, which net/http calls when it
+// sends again by itself. It serves the attempt that is about to be sent and no
+// later one.
+func (s *source) inner(ctx context.Context) func() (io.ReadCloser, error) {
+	s.mu.Lock()
+	turn := s.turn
+	s.mu.Unlock()
+	return func() (io.ReadCloser, error) {
+		if reason := s.reclaim(ctx, turn); reason == Canceled {
+			return nil, contextErr(ctx)
+		} else if reason != Retry {
+			return nil, errBodyLent
+		}
+		own, err := s.renew(turn, true)
+		switch {
+		case err != nil:
+			return nil, &bodyError{why: err}
+		case own == nil:
+			return nil, errBodyLent
+		}
+		return own, nil
+	}
 }
 
 func (s *source) finish() {
@@ -483,18 +671,28 @@ func (s *source) finish() {
 	s.finished = true
 	last := (s.lent == nil || s.lent.closed) && !s.closed
 	s.closed = s.closed || last
+	body := s.body
 	s.settle(s.lent)
 	s.mu.Unlock()
 	if last {
-		_ = s.body.Close()
+		_ = body.Close()
 	}
 }
 
-// A bufferPool counts the bytes that all bodies of a Transport keep.
-type bufferPool struct{ used atomic.Int64 }
+// A bufferPool counts the bytes that all bodies of a Transport keep. In memory
+// the first smallBody bytes of each body do not count and are always kept, so
+// that large uploads cannot take the retries from small requests.
+type bufferPool struct {
+	used       atomic.Int64 // in memory
+	spooled    atomic.Int64 // in files
+	spoolTotal int64        // the bound for files, Config.SpoolTotal; 0: the default
+}
 
 // maxKept is the bound for all kept bodies of a Transport together.
 const maxKept = 64 << 20
+
+// beyondSmall returns how many of n bytes that a body holds count in the pool.
+func beyondSmall(n int64) int64 { return max(n-smallBody, 0) }
 
 func (p *bufferPool) take(n int64) bool {
 	if p.used.Add(n) <= maxKept {
@@ -509,7 +707,7 @@ func (p *bufferPool) take(n int64) bool {
 type buffer struct {
 	chunks [][]byte
 	size   int64
-	held   *int64 // capacity of the chunks, counted in the pool; made before the first
+	held   *int64 // capacity of the chunks, which the pool counts; made before the first
 }
 
 const minChunk, maxChunk = 1 << 10, 64 << 10
@@ -521,7 +719,7 @@ func (b *buffer) append(p []byte, limit int64, pool *bufferPool) bool {
 		last := len(b.chunks) - 1
 		if last < 0 || len(b.chunks[last]) == cap(b.chunks[last]) {
 			n := min(max(minChunk, b.size), maxChunk, limit-*b.held)
-			if n <= 0 || !pool.take(n) {
+			if n <= 0 || !pool.take(beyondSmall(*b.held+n)-beyondSmall(*b.held)) {
 				return false
 			}
 			*b.held += n
@@ -550,7 +748,7 @@ func (b *buffer) readAt(p []byte, at int64) int {
 
 func (b *buffer) drop(pool *bufferPool) {
 	if b.held != nil {
-		pool.used.Add(-*b.held)
+		pool.used.Add(-beyondSmall(*b.held))
 		*b.held = 0
 	}
 	*b = buffer{}

@@ -121,7 +121,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 		{"no buffer", policy.Rule{BufferBody: -1}, oneShot("1"), nil, NotReplayable},
 		{"no buffer, nothing in it", policy.Rule{BufferBody: -1}, oneShot(""), nil, Retry},
 		{"no buffer, but seekable", policy.Rule{BufferBody: -1}, seekable("1234"), nil, Retry},
-		{"GetBody fails", policy.Rule{}, oneShot("1"), broken, NotReplayable},
+		{"GetBody fails", policy.Rule{}, io.NopCloser(strings.NewReader("1")), broken, NotReplayable},
 		{"Seek fails", policy.Rule{}, func() io.ReadCloser { b := seekable("1"); b.seekErr = broken; return b }(), nil, NotReplayable},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -181,18 +181,23 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 
 // Everything the buffers hold is counted, and bounded for a whole Transport.
 func TestKeptBytesAreBounded(t *testing.T) {
-	tr := over(t, Config{Rule: quick}, script(status(200)))
-	tr.kept.used.Store(maxKept - 10)
-	var seen events
-	base := script(status(503), status(200))
-	tr.base = base
-	req := newRequest(t, http.MethodPut, "http://h.test/", nil)
-	req.Body = oneShot("0123456789ABC")
-	resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
-	require.NoError(t, err)
-	assert.Equal(t, 503, resp.StatusCode)
-	assert.Equal(t, NotReplayable, seen.last())
-	assert.EqualValues(t, maxKept-10, tr.kept.used.Load())
+	for size, want := range map[int]int{10: 200, smallBody: 200, smallBody + 1: 503} {
+		base := script(status(503), status(200))
+		tr := over(t, Config{Rule: quick}, base)
+		tr.kept.used.Store(maxKept - 10) // by large uploads of others
+		var seen events
+		req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+		req.Body = oneShot(strings.Repeat("x", size))
+		resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
+		require.NoError(t, err)
+		assert.Equal(t, want, resp.StatusCode, size)
+		if want == 503 {
+			assert.Equal(t, NotReplayable, seen.last())
+			assert.ErrorContains(t, seen.all[0].Err, "67108864 bytes that a Transport keeps")
+			assert.ErrorContains(t, seen.all[0].Err, "SpoolBody")
+		}
+		assert.EqualValues(t, maxKept-10, tr.kept.used.Load())
+	}
 }
 
 // The base transport reads on after an early answer. A rewind waits for its

@@ -31,8 +31,8 @@ const (
 )
 
 // Repeatable returns a context whose requests may be sent again whatever their
-// method: the caller knows that acting on them twice does no harm. It replaces
-// an earlier [Once].
+// method: the caller knows that acting on them twice does no harm. With a rule
+// that hedges, they may be hedged as well. It replaces an earlier [Once].
 func Repeatable(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *options) { o.sending = repeatable })
 }

@@ -24,7 +24,9 @@ const (
 	// NotIdempotent: the server may have acted on the request, and acting
 	// twice could do harm.
 	NotIdempotent
-	// NotReplayable: the request's body cannot be produced again whole.
+	// NotReplayable: the request's body cannot be produced again whole. The
+	// attempt's Err says why: GetBody failed, or BufferBody, SpoolBody or
+	// Config.SpoolTotal was reached.
 	NotReplayable
 	// BodyBusy: the base transport is still reading the request's body.
 	BodyBusy

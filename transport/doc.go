@@ -20,6 +20,7 @@
 //	    commit    take a retry from the budget, make the body ready again
 //	    observe   one event: outcome, verdict, reason, wait
 //	    discard   read the old answer's rest, within bounds; sleep
+//	    renew     call the caller's GetBody, if that is how the body is made
 //	  deliver   the last response as it is, or the error
 //
 // The files, in the order in which a request meets them:
@@ -30,6 +31,7 @@
 //	loop.go       RoundTrip and the loop
 //	admit.go      may this attempt go now?
 //	body.go       can the request's body be produced again, and how?
+//	memory.go     which bodies are independent of each other?
 //	spool.go      where is it kept when it is too large for memory?
 //	attempt.go    one send, and its timeout
 //	hedge.go      when is a request sent a second time, and whose answer counts?
@@ -79,12 +81,26 @@
 // # Request bodies
 //
 // A body with GetBody (net/http sets it for bytes.Reader, bytes.Buffer and
-// strings.Reader) is made anew for each attempt. One that can seek, such as an
-// *os.File, is replayed from the offset at which it was handed over; it must
-// itself be the request's Body, since io.NopCloser hides Seek. Of any other
-// what is sent is kept, up to Rule.BufferBody; past that the request is
-// committed to the attempt under way. Nothing is read ahead. Uploaders that
-// send large parts without GetBody want a BufferBody of a part's size.
+// strings.Reader) is made anew for each attempt. Some libraries have a GetBody
+// that seeks one reader back and returns it each time. So, except for net/http's
+// own types in memory, GetBody is called only when the old body is closed, no
+// Read of it is running, the old response is discarded and the wait is over. The
+// bodies that net/http takes for resends of its own are guarded in the same way.
+// If GetBody then fails, the caller gets the last response if the rest of its
+// body was whole within the bounds of the discard, and otherwise an [Error] that
+// holds the error of GetBody and names the last status.
+//
+// A body without GetBody that can seek, such as an *os.File, is replayed from the
+// offset at which it was handed over; it must itself be the request's Body, since
+// io.NopCloser hides Seek. Of any other body the bytes that are sent are kept, up
+// to Rule.BufferBody, and beyond that in a file, up to Rule.SpoolBody; past both
+// the request is committed to the attempt under way, and Attempt.Err says which
+// limit was reached. Nothing is read ahead. Uploaders that send large parts
+// without GetBody, the AWS SDK among them, want a BufferBody of a part's size.
+//
+// net/http looks at the type of a body to decide how it is written. So bodies in
+// memory reach it as they are, except that the attempt's timer watches those of
+// more than 64 KiB.
 //
 // # Response bodies
 //

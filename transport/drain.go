@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -43,10 +44,30 @@ func discard(ctx context.Context, resp *http.Response) { discardWithin(ctx, resp
 // A panic in the Read or the Close ends the drain and goes no further. The body
 // is nobody's any more, and the retry does not depend on it.
 func discardWithin(ctx context.Context, resp *http.Response, limit time.Duration) {
-	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
-		return
+	drainWithin(ctx, resp, limit, io.Discard)
+}
+
+// keepWithin is discardWithin for a response that the caller may still get. It
+// returns a copy of the response whose body is in memory. If the body was not
+// whole within the bounds, it returns nil.
+func keepWithin(ctx context.Context, resp *http.Response, limit time.Duration) *http.Response {
+	var rest bytes.Buffer
+	if resp == nil || !drainWithin(ctx, resp, limit, &rest) {
+		return nil
 	}
-	d := &drain{body: resp.Body, done: make(chan struct{})}
+	kept := *resp
+	kept.Body = io.NopCloser(&rest)
+	return &kept
+}
+
+// drainWithin reads the rest of the body into w and closes the body, both within
+// the bounds. It reports whether w has the whole rest, and nobody writes to it
+// any more.
+func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, w io.Writer) (whole bool) {
+	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
+		return true
+	}
+	d := &drain{body: resp.Body, to: w, done: make(chan struct{})}
 	go d.run(resp.ContentLength <= drainBytes && limit > 0 && ctx.Err() == nil)
 	if limit <= 0 {
 		limit = closeTime
@@ -55,16 +76,19 @@ func discardWithin(ctx context.Context, resp *http.Response, limit time.Duration
 	defer timer.Stop()
 	select {
 	case <-d.done:
-		return
+		return d.whole
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 	go d.shut()
+	return false
 }
 
 // A drain is the end of one response's body.
 type drain struct {
 	body  io.ReadCloser
+	to    io.Writer     // gets the bytes
+	whole bool          // to has all of them; set before done is closed
 	empty int           // empty Reads in a row; used by Read alone
 	shuts atomic.Bool   // somebody closes the body, or has closed it
 	done  chan struct{} // closed when the body is closed, if its Read was not in the way
@@ -79,7 +103,8 @@ func (d *drain) run(read bool) {
 	}
 	defer func() { _ = recover() }()
 	// One byte more than allowed: a body of exactly drainBytes shows its end.
-	_, _ = io.CopyN(io.Discard, d, drainBytes+1)
+	_, err := io.CopyN(d.to, d, drainBytes+1)
+	d.whole = err == io.EOF
 }
 
 // Read reads until the body is closed. A body that breaks the contract of

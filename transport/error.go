@@ -39,8 +39,38 @@ var (
 	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
 	errRequestCanceled = errors.New("transport: request canceled")
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
+	errBodyBusy        = errors.New("the base transport is still reading it")
 	errOutrun          = errors.New("transport: another send of the request was answered first")
 )
+
+// A bodyError says why a request's body kept the request from being sent again.
+// The error of the last attempt, if there is one, comes first for errors.Is and
+// errors.As.
+type bodyError struct {
+	last   error // the attempt's own; nil after an answer
+	why    error
+	status int // of an answer that was given up for the retry; 0 elsewhere
+}
+
+func (e *bodyError) Error() string {
+	var b strings.Builder
+	b.WriteString("transport: the request's body cannot be sent again: ")
+	b.WriteString(strings.TrimPrefix(safeText(e.why), "transport: "))
+	switch {
+	case e.last != nil:
+		b.WriteString("; the attempt failed: " + safeText(e.last))
+	case e.status != 0:
+		fmt.Fprintf(&b, "; the last answer had status %d", e.status)
+	}
+	return b.String()
+}
+
+func (e *bodyError) Unwrap() []error {
+	if e.last == nil {
+		return []error{e.why}
+	}
+	return []error{e.last, e.why}
+}
 
 type overDeadline struct{}
 

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"net/http"
@@ -19,8 +20,28 @@ import (
 // idempotent request whose body, if it has one, can be made a second time
 // without touching the first. A trailer is filled in while the body is read, in
 // the caller's request, of which a leg has a copy.
+//
+// The effect of PUT and DELETE is idempotent, but their status is not: the second
+// send finds the work of the first one done and fails. So only safe methods are
+// hedged, and others by the word of the caller or of the rule's author.
 func (x *exchange) hedgeable() bool {
-	return x.sent == 0 && x.payload.source == nil && !x.single() && len(x.req.Trailer) == 0 && x.idempotent() && !upgrades(x.req)
+	return x.sent == 0 && x.payload.inHand() && !x.single() && len(x.req.Trailer) == 0 && x.idempotent() &&
+		(safe(x.req) || x.vouched()) && !upgrades(x.req)
+}
+
+// safe reports whether the request's method is safe (RFC 9110 §9.2.1).
+func safe(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// vouched reports whether somebody has said of this very request that it may be
+// repeated: the caller by Repeatable, or the rule by an Idempotent of its own.
+func (x *exchange) vouched() bool {
+	return x.options != nil && x.options.sending == repeatable || x.rule.vouches
 }
 
 // A runner is a leg that runs in a goroutine of its own. Whoever is first, the
@@ -191,7 +212,7 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 			x.giveBack()
 		}
 	}()
-	if !x.admitHedge() || x.payload.rewind(x.ctx) != Retry {
+	if !x.admitHedge() || x.payload.rewind(x.ctx) != Retry || !x.payload.inHand() {
 		return l, false
 	}
 	return x.leg(x.payload.take()), true
@@ -225,11 +246,44 @@ func (x *exchange) pick(r *runners, came *runner) *runner {
 	if came == r.first {
 		other = r.second
 	}
-	if !retryable(x.classify(came.resp, came.err)) {
-		other.abandon()
-		x.outrun(other, errOutrun, classify.Unknown)
+	switch {
+	case retryable(x.classify(came.resp, came.err)):
+		return x.makeWay(r, came)
+	case !safe(x.req) && rejected(came):
+		return x.waitForBetter(r, came)
+	}
+	other.abandon()
+	x.outrun(other, errOutrun, classify.Unknown)
+	return came
+}
+
+// rejected reports whether the leg was answered by a 4xx.
+func rejected(r *runner) bool {
+	return r.resp != nil && r.resp.StatusCode/100 == 4
+}
+
+// waitForBetter holds a 4xx back while the other send of a request that is not
+// safe is under way: the server may have refused this one because it acts on the
+// other one, whose answer then is the true one. The 4xx counts if the other send
+// is answered by a 4xx as well, or by nothing that is final.
+func (x *exchange) waitForBetter(r *runners, came *runner) *runner {
+	other := r.next()
+	again := retryable(x.classify(other.resp, other.err))
+	switch {
+	case x.ctx.Err() != nil: // nobody knows what the other one would have been told
+	case again:
+		x.outrun(other, other.err, classify.Ambiguous)
+		return came
+	case other.err != nil || rejected(other):
+		x.outrun(other, cmp.Or(other.err, errOutrun), classify.Unknown)
 		return came
 	}
+	x.outrun(came, errOutrun, classify.Unknown)
+	return other
+}
+
+// makeWay gives up a leg whose answer would be retried, and waits for the other.
+func (x *exchange) makeWay(r *runners, came *runner) *runner {
 	x.outrun(came, came.err, classify.Ambiguous)
 	if resp := came.resp; resp != nil {
 		// The other's answer does not wait until this one is drained, which ends

@@ -177,11 +177,36 @@ func TestWhatIsNotHedged(t *testing.T) {
 		prepare func(t *testing.T, tr *Transport)
 		hedged  bool
 	}{
-		"GET":               {req: get, hedged: true},
-		"PUT with GetBody":  {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }, hedged: true},
-		"POST":              {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodPost, "http://h.test/", nil) }},
-		"POST with GetBody": {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPost) }},
-		"POST with a key": {hedged: true, req: func(t *testing.T) *http.Request {
+		"GET":              {req: get, hedged: true},
+		"HEAD":             {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodHead, "http://h.test/", nil) }, hedged: true},
+		"GET with GetBody": {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodGet) }, hedged: true},
+		"GET with a GetBody of its own": {req: func(t *testing.T) *http.Request {
+			req := newRequest(t, http.MethodGet, "http://h.test/", oneShot("text"))
+			req.GetBody = func() (io.ReadCloser, error) { return oneShot("text"), nil }
+			return req
+		}},
+		"GET with one reader in memory": {hedged: true, req: func(t *testing.T) *http.Request {
+			r := strings.NewReader("text")
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+			req.Body, req.ContentLength = io.NopCloser(r), 4
+			req.GetBody = func() (io.ReadCloser, error) {
+				_, err := r.Seek(0, io.SeekStart)
+				return io.NopCloser(r), err
+			}
+			return req
+		}},
+		"PUT with GetBody": {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},
+		"DELETE":           {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodDelete, "http://h.test/", nil) }},
+		"repeatable PUT": {hedged: true, req: func(t *testing.T) *http.Request {
+			req := withGetBody(t, http.MethodPut)
+			return req.WithContext(Repeatable(req.Context()))
+		}},
+		"PUT, by the rule's word": {hedged: true, rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }},
+			req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},
+		"GET, against the rule's word": {req: get, rule: policy.Rule{Idempotent: func(*http.Request) bool { return false }}},
+		"POST":                         {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodPost, "http://h.test/", nil) }},
+		"POST with GetBody":            {req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPost) }},
+		"POST with a key": {req: func(t *testing.T) *http.Request {
 			req := withGetBody(t, http.MethodPost)
 			req.Header.Set("Idempotency-Key", "k")
 			return req
@@ -579,5 +604,98 @@ func TestLateAnswerWithABadBody(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestHedgeOfAnUnsafeRequest: the server acts on the first send and refuses the
+// second one, which answers first. The caller is not told that it failed.
+func TestHedgeOfAnUnsafeRequest(t *testing.T) {
+	const second, later = 60 * time.Millisecond, 300 * time.Millisecond
+	rows := map[string]struct {
+		method  string
+		plain   bool // without the caller's word
+		answers []answer
+		want    int
+		at      time.Duration
+		reasons []Reason
+	}{
+		"not hedged by default": {method: http.MethodDelete, plain: true,
+			answers: []answer{deafly(later, status(204)), status(404)}, want: 204, at: later, reasons: []Reason{Final}},
+		"a 4xx waits for a success": {method: http.MethodDelete,
+			answers: []answer{deafly(later, status(204)), deafly(10*time.Millisecond, status(404))}, want: 204, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+		"a 412 waits for a success": {method: http.MethodPut,
+			answers: []answer{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+		"the first send's 4xx waits as well": {method: http.MethodPost,
+			answers: []answer{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []Reason{Hedged, Outrun, Final}},
+		"two of them": {method: http.MethodDelete,
+			answers: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+		"the other one fails": {method: http.MethodDelete,
+			answers: []answer{deafly(later, fails(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+		"the other one would be retried": {method: http.MethodDelete,
+			answers: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+		"a success does not wait": {method: http.MethodDelete,
+			answers: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(204))}, want: 204, at: second, reasons: []Reason{Hedged, Outrun, Final}},
+		"nor does the 4xx of a safe request": {method: http.MethodGet,
+			answers: []answer{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []Reason{Hedged, Outrun, Final}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server, ev := newOrigin(script(row.answers...).RoundTrip), &events{}
+				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
+				ctx := ev.on(t.Context())
+				if !row.plain {
+					ctx = Repeatable(ctx)
+				}
+				start := time.Now()
+				resp, err := tr.RoundTrip(newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
+				require.NoError(t, err)
+				assert.Equal(t, row.want, resp.StatusCode)
+				assert.Equal(t, row.at, time.Since(start))
+				text, err := io.ReadAll(resp.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, "body of "+http.StatusText(row.want), string(text))
+				_ = resp.Body.Close()
+				assert.Equal(t, row.reasons, ev.reasons())
+				time.Sleep(time.Second) // a loser that is deaf
+			})
+		})
+	}
+}
+
+// TestCancelWhileA4xxWaits: nobody knows what the other send came to.
+func TestCancelWhileA4xxWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(script(hangs, status(404)).RoundTrip)
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+		ctx, cancel := context.WithCancel(Repeatable(t.Context()))
+		time.AfterFunc(time.Second, cancel)
+		_, err := tr.RoundTrip(newRequest(t, http.MethodDelete, "http://h.test/", nil).WithContext(ctx))
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, time.Second, time.Since(server.start))
+		synctest.Wait()
+		assert.Zero(t, stateOf(t, tr).Flying)
+	})
+}
+
+// TestFinalErrorAfterAHedge: a hedge is no retry, so the error of the send that
+// counts comes back as it is.
+func TestFinalErrorAfterAHedge(t *testing.T) {
+	final := errors.New("malformed answer")
+	for name, answers := range map[string][]answer{
+		"of the first":  {deafly(100*time.Millisecond, fails(final)), hangs},
+		"of the second": {hangs, fails(final)},
+		"of the second, after one that would be retried": {deafly(60*time.Millisecond, status(503)), deafly(60*time.Millisecond, fails(final))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newOrigin(script(answers...).RoundTrip)
+				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
+				_, err := get(t, tr, t.Context())
+				assert.True(t, err == final, "%T: %v", err, err)
+				assert.Equal(t, 2, server.sends())
+				time.Sleep(time.Second) // a loser that is deaf
+			})
+		})
 	}
 }

@@ -69,7 +69,7 @@ func (t *Transport) exchangeAfter(req *http.Request, h *host.State[resolved], r 
 // as any other.
 func (t *Transport) light(req *http.Request, h *host.State[resolved], r *resolved, o *options) bool {
 	return r.light && o == nil && t.trace == nil && t.logger == nil &&
-		(req.Body == nil || req.Body == http.NoBody || req.GetBody != nil && (inMemory(req.Body) || r.rule.Idempotent(req))) && h.Quiet()
+		(req.Body == nil || req.Body == http.NoBody || independent(req)) && h.Quiet()
 }
 
 // An exchange is one call of RoundTrip.
@@ -89,6 +89,7 @@ type exchange struct {
 	history  []Attempt     // empty at a success on the first try
 	part     bool          // this goes on with a response's body that was cut
 	offset   int64         // from here
+	retried  bool          // the loop has sent again; a hedge is no retry
 	reserved *host.Charge  // what the budget gave for a retry that is not sent yet
 
 	flight    *flight       // a place at the gate that no leg has taken over yet; nil: none
@@ -148,7 +149,7 @@ func (x *exchange) goOn(resp *http.Response, err error) (*http.Response, error) 
 			delivered = true
 			return x.deliver(resp, err, &d)
 		}
-		discardWithin(x.ctx, resp, time.Until(d.Time.Add(d.drain)))
+		left := x.giveUp(resp, &d)
 		resp = nil
 		if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
 			return nil, x.refuse(Canceled, err)
@@ -156,9 +157,13 @@ func (x *exchange) goOn(resp *http.Response, err error) (*http.Response, error) 
 		if err := x.overdue(); err != nil {
 			return nil, err
 		}
+		if why := x.payload.renew(); why != nil {
+			return x.bodiless(left, &d, why)
+		}
 		if err := x.admit(); err != nil {
 			return nil, err
 		}
+		x.retried = true
 		resp, err = x.send()
 	}
 }
@@ -168,10 +173,6 @@ func (x *exchange) begin() {
 	if x.req.Body != nil && !x.single() {
 		x.payload = newPayload(x.req, x.rule.rule.BufferBody, &x.t.kept)
 		x.payload.spool(x.rule.rule.SpoolBody, x.t.spool)
-		// A light first attempt has sent no such body.
-		if x.sent == 0 && x.payload.getBody != nil && !inMemory(x.req.Body) && !x.idempotent() {
-			x.payload.check(x.req.Body)
-		}
 	}
 }
 
@@ -225,7 +226,23 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 		d.drain = f.drain(d.Wait)
 		x.commit(&d, f.backoff)
 	}
+	if d.reason == NotReplayable || d.reason == BodyBusy {
+		d.Err = x.bodyErr(d.reason, err)
+	}
 	return d
+}
+
+// bodyErr returns the error of an attempt that is not repeated because of the
+// request's body. last is the attempt's own error, nil after an answer.
+func (x *exchange) bodyErr(reason Reason, last error) error {
+	why := x.payload.why()
+	if reason == BodyBusy {
+		why = errBodyBusy
+	}
+	if why == nil {
+		return last
+	}
+	return &bodyError{last: last, why: why}
 }
 
 // facts gathers what the decision depends on.
@@ -248,6 +265,9 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		return f // nothing below is asked
 	}
 	f.idempotent = f.verdict == classify.Refused || x.idempotent()
+	if x.payload.broke() && !x.idempotent() {
+		f.replayable = false // the error that looks like a refusal may be the body's own
+	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
 	if f.elapsedMax > 0 {
 		f.elapsed = d.Time.Sub(x.start)
@@ -342,6 +362,9 @@ func (x *exchange) refund() {
 
 // deliver gives the last outcome to the caller.
 func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.Response, error) {
+	if resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
+		x.payload.leave(x.ctx)
+	}
 	switch {
 	case err == nil && d.reason.told():
 		return marked(resp, x.req, d.reason, x.history), nil
@@ -349,10 +372,10 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 		return x.resuming(resp), nil // what a Transport below marked keeps its mark
 	case d.ended != nil:
 		return nil, x.newError(d.reason, d.ended)
-	case x.sent == 1 && !d.reason.limit():
+	case !x.retried && !d.reason.limit():
 		return nil, err
 	}
-	return nil, x.newError(d.reason, err)
+	return nil, x.newError(d.reason, cmp.Or(d.Err, err))
 }
 
 func (x *exchange) newError(reason Reason, err error) *Error {
@@ -364,6 +387,34 @@ func (x *exchange) newError(reason Reason, err error) *Error {
 		url:      x.req.URL.String(),
 		ended:    x.ctx.Err(),
 	}
+}
+
+// giveUp discards the answer at hand. If the caller's GetBody is still to be
+// called, which may fail, giveUp returns the answer with the rest of its body
+// when that fits within the bounds of the drain.
+func (x *exchange) giveUp(resp *http.Response, d *decision) (left *http.Response) {
+	limit := time.Until(d.Time.Add(d.drain))
+	if x.payload.late() {
+		return keepWithin(x.ctx, resp, limit)
+	}
+	discardWithin(x.ctx, resp, limit)
+	return nil
+}
+
+// bodiless ends a request whose GetBody failed although a retry was decided. The
+// caller gets the last answer if it is left, and otherwise an error that has both
+// the error of GetBody and the last outcome.
+func (x *exchange) bodiless(left *http.Response, d *decision, why error) (*http.Response, error) {
+	x.refund()
+	failed := &bodyError{last: d.Err, why: why, status: d.Status}
+	last := decision{Attempt: d.Attempt, reason: NotReplayable}
+	last.Err, last.Wait = failed, 0
+	x.history[len(x.history)-1] = last.Attempt
+	x.tell(left, &last)
+	if left != nil {
+		return marked(left, x.req, NotReplayable, x.history), nil
+	}
+	return nil, x.newError(NotReplayable, failed)
 }
 
 // overdue refuses a retry that would start later than the rule's Elapsed allows.

@@ -433,7 +433,8 @@ func TestAttemptTimeout(t *testing.T) {
 				}
 				return status(200)(req)
 			}))
-			req := newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("12345"))
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			req.Body = seekable("12345")
 			resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)

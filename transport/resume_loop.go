@@ -175,7 +175,7 @@ func (x *exchange) asRetry(cut error) error {
 		x.observe(nil, &d)
 		return x.newError(d.reason, nil)
 	}
-	d.reason = Resume
+	d.reason, x.retried = Resume, true
 	x.observe(nil, &d)
 	return x.pause(&d)
 }

@@ -44,6 +44,7 @@ type resolved struct {
 	gate    bool
 	hedge   bool
 	limited bool // any of them
+	vouches bool // Idempotent is not the default: somebody has thought about this host
 	light   bool // none of them, no function of the user's, no clock to read before the first send
 }
 
@@ -133,8 +134,9 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 		gate:     rule.Gate.Enabled(),
 		hedge:    rule.Hedge.Enabled(),
 	}
+	r.vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
 	r.limited = r.rate || r.pacing || r.gate || r.hedge
-	own := !sameFunc(rule.Classify, classify.Default)
+	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
 	r.light = !own && !r.limited && !timed(&rule) && rule.Elapsed <= 0
 	if own {
 		r.classify = classify.First(rule.Classify, classify.Default)
@@ -169,7 +171,7 @@ func (r *resolved) gateConfig() host.GateConfig {
 
 // sameFunc reports whether two functions without captured variables are the
 // same, so that naming the default costs no more than leaving it out.
-func sameFunc(a, b classify.Func) bool {
+func sameFunc[F any](a, b F) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 

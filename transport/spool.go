@@ -3,8 +3,12 @@
 package transport
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 )
 
@@ -20,50 +24,106 @@ type spool struct {
 	dir   string
 	limit int64 // bytes
 	size  int64 // the writer's; how many are written
+	why   error // the writer's; why add returned false
 
 	mu      sync.Mutex // guards all below; not held while the disk is at work
 	file    *os.File   // nil: not open yet
 	dropped bool
+	pool    *bufferPool // nil: no bound but limit
+	held    *int64      // bytes counted in the pool
 }
 
-// add writes p behind what is there. After false, be it for want of room on the
-// disk, nothing in the spool can be relied on, and it is to be dropped.
+// defaultSpoolTotal is the least bound that a Transport has without a
+// Config.SpoolTotal.
+const defaultSpoolTotal = 1 << 30
+
+// newSpool returns a spool for the body of s. If s is lost without being
+// finished, the cleanup gives back the spool's share of the pool.
+func newSpool(s *source, dir string, limit int64) *spool {
+	pool, held := s.pool, new(int64)
+	runtime.AddCleanup(s, func(held *int64) { pool.spooled.Add(-*held) }, held)
+	return &spool{dir: dir, limit: limit, pool: pool, held: held}
+}
+
+// total returns the bound for all files together.
+func (s *spool) total() int64 { return cmp.Or(s.pool.spoolTotal, max(defaultSpoolTotal, s.limit)) }
+
+// add writes p behind the bytes that are there. If it returns false, nothing in
+// the spool can be relied on, and the caller has to drop it.
 func (s *spool) add(p []byte) bool {
 	if s.limit-s.size < int64(len(p)) {
+		s.why = errSpoolFull
 		return false
 	}
-	file := s.open()
-	if file == nil {
+	if !s.claim(int64(len(p))) {
+		return false
+	}
+	file, err := s.open()
+	if err != nil {
+		s.why = fmt.Errorf("the temporary file for SpoolBody could not be made: %w", err)
 		return false
 	}
 	n, err := file.WriteAt(p, s.size)
 	if err != nil || n != len(p) {
+		s.why = fmt.Errorf("the temporary file for SpoolBody could not be written: %w", cmp.Or(err, io.ErrShortWrite))
 		return false
 	}
 	s.size += int64(n)
 	return true
 }
 
-// open returns the file, made at the first call; nil where that fails.
-func (s *spool) open() *os.File {
+var errSpoolFull = errors.New("a spool's limit is reached")
+
+// cause says why add returned false. kept is the bound of the bytes in memory.
+func (s *spool) cause(kept int64) error {
+	if s.why != errSpoolFull {
+		return s.why
+	}
+	return fmt.Errorf("it is larger than BufferBody (%d bytes) and SpoolBody (%d bytes) together, and it has no GetBody", max(kept, 0), s.limit)
+}
+
+// claim takes n bytes of the bound for all files together.
+func (s *spool) claim(n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.dropped:
+		s.why = os.ErrClosed
+		return false
+	case s.pool == nil:
+		return true
+	case s.pool.spooled.Add(n) > s.total():
+		s.pool.spooled.Add(-n)
+		s.why = fmt.Errorf("the files of all request bodies (SpoolBody) together have reached SpoolTotal (%d bytes)", s.total())
+		return false
+	}
+	*s.held += n
+	return true
+}
+
+// open returns the file, made at the first call.
+func (s *spool) open() (*os.File, error) {
 	s.mu.Lock()
 	file, dropped := s.file, s.dropped
 	s.mu.Unlock()
-	if file != nil || dropped {
-		return file
+	switch {
+	case dropped:
+		return nil, os.ErrClosed
+	case file != nil:
+		return file, nil
 	}
 	file, err := openSpool(s.dir)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dropped {
 		closeSpool(file)
-		return nil
+		return nil, os.ErrClosed
 	}
 	s.file = file
-	return file
+	return file, nil
 }
 
 // readAt reads what was written; p must lie within that.
@@ -92,6 +152,10 @@ func (s *spool) drop() {
 	s.mu.Lock()
 	file := s.file
 	s.file, s.dropped = nil, true
+	if s.pool != nil {
+		s.pool.spooled.Add(-*s.held)
+		*s.held = 0
+	}
 	s.mu.Unlock()
 	if file != nil {
 		closeSpool(file)

@@ -2,11 +2,16 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -248,3 +253,96 @@ func TestSpoolConcurrently(t *testing.T) {
 }
 
 const waitFor, tick = 5 * time.Second, time.Millisecond
+
+// All files of a Transport together keep to one bound, and give back what they
+// took of it.
+func TestSpoolTotal(t *testing.T) {
+	const each = 100_000
+	bubble(t, func(t *testing.T) {
+		var seen events
+		var sends atomic.Int32
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			_, err := io.Copy(io.Discard, req.Body)
+			assert.NoError(t, err)
+			_ = req.Body.Close()
+			sends.Add(1)
+			if AttemptNumber(req.Context()) > 1 {
+				return status(200)(req)
+			}
+			time.Sleep(time.Second)
+			return status(503)(req)
+		})
+		tr := over(t, Config{Rule: spooling, SpoolDir: t.TempDir(), SpoolTotal: 250_000, Trace: seen.trace()}, base)
+		together(5, func(i int) {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(each)))))
+			if assert.NoError(t, err) {
+				_ = resp.Body.Close()
+			}
+		})
+		assert.EqualValues(t, 7, sends.Load(), "two of five could be kept")
+		assert.Zero(t, tr.kept.spooled.Load())
+		refused := 0
+		for _, e := range seen.all {
+			if e.Reason == NotReplayable {
+				refused++
+				assert.ErrorContains(t, e.Err, "SpoolTotal (250000 bytes)")
+			}
+		}
+		assert.Equal(t, 3, refused)
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(each)))))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode, "the others' room is free again")
+	})
+}
+
+// Without a SpoolTotal the bound is a GiB, and never less than one body may take.
+func TestDefaultSpoolTotal(t *testing.T) {
+	var pool bufferPool
+	assert.EqualValues(t, 1<<30, (&spool{pool: &pool, limit: 8 << 20}).total())
+	assert.EqualValues(t, 1<<40, (&spool{pool: &pool, limit: 1 << 40}).total())
+	_, err := New(Config{SpoolTotal: -1})
+	assert.ErrorContains(t, err, "SpoolTotal")
+}
+
+// The event and the log name the limit that kept an upload from being repeated,
+// and the fields that would help.
+func TestTheLimitOfABodyIsNamed(t *testing.T) {
+	broken := errors.New("disk on fire")
+	breaks := &body{Reader: io.MultiReader(strings.NewReader("12"), readerFunc(func([]byte) (int, error) { return 0, broken }))}
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		dir  string
+		body io.ReadCloser
+		says []string
+	}{
+		"in memory":        {policy.Rule{}, "", oneShot(string(noisy(1<<20 + 1))), []string{"BufferBody (1048576 bytes)", "SpoolBody", "GetBody"}},
+		"off":              {policy.Rule{BufferBody: -1}, "", oneShot("x"), []string{"BufferBody", "SpoolBody", "off"}},
+		"in a file":        {spooling, "", oneShot(string(noisy(2 << 20))), []string{"BufferBody (1024 bytes)", "SpoolBody (1048576 bytes)"}},
+		"without a file":   {spooling, "/nonexistent", oneShot(string(noisy(10_000))), []string{"SpoolBody", "no such file"}},
+		"the body's error": {policy.Rule{}, "", breaks, []string{"disk on fire"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			var seen events
+			tr := over(t, Config{
+				Rule: row.rule.Or(quick), SpoolDir: cmp.Or(row.dir, t.TempDir()),
+				Logger: slog.New(slog.NewTextHandler(&log, nil)), Trace: seen.trace(),
+			}, rt(func(req *http.Request) (*http.Response, error) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				_ = req.Body.Close()
+				return status(503)(req)
+			}))
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", row.body))
+			require.NoError(t, err)
+			_, attempts, ok := GaveUp(resp)
+			require.True(t, ok)
+			require.Equal(t, []Reason{NotReplayable}, seen.reasons())
+			for _, says := range row.says {
+				assert.ErrorContains(t, attempts[0].Err, says)
+				assert.ErrorContains(t, seen.all[0].Err, says)
+				assert.Contains(t, log.String(), says)
+			}
+		})
+	}
+}

@@ -31,7 +31,7 @@ type Event struct {
 	// Host is the scheme and host whose rule applies, as in
 	// https://api.example.com.
 	Host string
-	// Response is the answer, nil where Err is set. Its header may be read,
+	// Response is the answer, nil if there was none. Its header may be read,
 	// its body not.
 	Response *http.Response
 	// Offset is, where a response's body was cut, how far the reader was, in
@@ -51,7 +51,10 @@ type Attempt struct {
 	Number int
 	// Status is the answer's status, 0 where there was none.
 	Status int
-	// Err is the base transport's error, or what refused the request.
+	// Err is the base transport's error, or the error that refused the request.
+	// If the request's body kept the request from being sent again
+	// ([NotReplayable], [BodyBusy]), Err says why, also after an answer: it holds
+	// the error of GetBody, or names the limit that was reached.
 	Err error
 	// Verdict is what the classifiers made of it.
 	Verdict classify.Verdict

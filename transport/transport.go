@@ -49,6 +49,12 @@ type Config struct {
 	// file can be made in it, bodies are kept in memory only.
 	SpoolDir string
 
+	// SpoolTotal is how many bytes the temporary files of all request bodies of
+	// the Transport may have together. When they are used up, a further body is
+	// kept in memory only, and past BufferBody its request is committed to the
+	// attempt under way. Default: 1 GiB, or the rule's SpoolBody if that is more.
+	SpoolTotal int64
+
 	// Trace is told what happens to every request. Default: nobody.
 	Trace *Trace
 
@@ -94,7 +100,11 @@ func New(c Config) (*Transport, error) {
 		seed:   maphash.MakeSeed(),
 	}
 	t.hosts.Now = t.now
+	t.kept.spoolTotal = c.SpoolTotal
 	var faults policy.Errors
+	if c.SpoolTotal < 0 {
+		faults = append(faults, &policy.FieldError{Field: "SpoolTotal", Value: c.SpoolTotal, Reason: "is negative; leave SpoolBody at 0 to keep nothing in files"})
+	}
 	switch {
 	case t.base == nil:
 		t.base = defaultBase()

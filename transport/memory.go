@@ -1,0 +1,83 @@
+// Which request bodies are independent of each other?
+
+package transport
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+)
+
+// smallBody is the size up to which a body is treated as small: it is always
+// kept for a resend, and if it is in memory, the attempt's timer does not watch it.
+const smallBody = 64 << 10
+
+// The types that io.NopCloser returns, of a reader without and with WriteTo.
+var (
+	nopCloser         = reflect.TypeOf(io.NopCloser(nil))
+	nopCloserWriterTo = reflect.TypeOf(io.NopCloser((*strings.Reader)(nil)))
+)
+
+// netHTTPGetBody holds the code of the functions that net/http sets as GetBody.
+// Each of them returns a reader of its own at every call.
+var netHTTPGetBody = func() (code [3]uintptr) {
+	for i, r := range []io.Reader{bytes.NewBufferString("x"), bytes.NewReader([]byte("x")), strings.NewReader("x")} {
+		if req, err := http.NewRequest(http.MethodPost, "http://h/", r); err == nil {
+			code[i] = reflect.ValueOf(req.GetBody).Pointer()
+		}
+	}
+	return code
+}()
+
+// memoryReader returns the reader behind a body if it is one of the types for
+// which net/http makes a GetBody, also inside io.NopCloser, and nil otherwise.
+// net/http looks at the same types to decide how a body is written.
+func memoryReader(body any) any {
+	if t := reflect.TypeOf(body); t == nopCloserWriterTo || t == nopCloser {
+		body = reflect.ValueOf(body).Field(0).Interface()
+	}
+	switch body.(type) {
+	case *strings.Reader, *bytes.Reader, *bytes.Buffer:
+		return body
+	}
+	return nil
+}
+
+// inMemory reports whether a body is one of net/http's in-memory types. Reading
+// it cannot fail.
+func inMemory(body any) bool { return memoryReader(body) != nil }
+
+// smallInMemory reports whether a body is in memory and at most smallBody long.
+func smallInMemory(body any) bool {
+	r, ok := memoryReader(body).(interface{ Len() int })
+	return ok && r.Len() <= smallBody
+}
+
+// independent reports whether the request's body and all bodies that its GetBody
+// returns share no state. That is known only of net/http's own GetBody: any other
+// may seek one reader back and return it each time.
+func independent(req *http.Request) bool {
+	if req.GetBody == nil || !inMemory(req.Body) {
+		return false
+	}
+	code := reflect.ValueOf(req.GetBody).Pointer()
+	return code == netHTTPGetBody[0] || code == netHTTPGetBody[1] || code == netHTTPGetBody[2]
+}
+
+// detached returns a body in memory that delivers what is left in this one and
+// shares no state with it but the bytes; nil if this one is not in memory.
+func detached(body io.ReadCloser) io.ReadCloser {
+	switch r := memoryReader(body).(type) {
+	case *strings.Reader:
+		own := *r
+		return io.NopCloser(&own)
+	case *bytes.Reader:
+		own := *r
+		return io.NopCloser(&own)
+	case *bytes.Buffer:
+		return io.NopCloser(bytes.NewReader(r.Bytes()))
+	}
+	return nil
+}

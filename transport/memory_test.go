@@ -1,0 +1,145 @@
+package transport
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// Only a GetBody of net/http itself over a body in memory is known to make
+// bodies that share nothing.
+func TestIndependent(t *testing.T) {
+	of := func(body io.Reader) *http.Request { return newRequest(t, http.MethodPut, "http://h.test/", body) }
+	own := func(req *http.Request) *http.Request {
+		made := req.GetBody
+		req.GetBody = func() (io.ReadCloser, error) { return made() }
+		return req
+	}
+	replaced := func(body io.ReadCloser) *http.Request {
+		req := of(strings.NewReader("text"))
+		req.Body = body
+		return req
+	}
+	for name, row := range map[string]struct {
+		req  *http.Request
+		want bool
+	}{
+		"bytes.Buffer":               {of(bytes.NewBufferString("text")), true},
+		"bytes.Reader":               {of(bytes.NewReader([]byte("text"))), true},
+		"strings.Reader":             {of(strings.NewReader("text")), true},
+		"replaced in memory":         {replaced(io.NopCloser(bytes.NewReader([]byte("text")))), true},
+		"replaced by another type":   {replaced(oneShot("text")), false},
+		"another GetBody":            {own(of(strings.NewReader("text"))), false},
+		"no GetBody":                 {of(struct{ io.Reader }{strings.NewReader("text")}), false},
+		"in a NopCloser, no GetBody": {of(io.NopCloser(strings.NewReader("text"))), false},
+	} {
+		assert.Equal(t, row.want, independent(row.req), name)
+	}
+}
+
+// net/http sees a small body in memory as its own type at every send: under
+// timeouts, at resends, in hedges, and whoever made the GetBody.
+func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
+	text := strings.Repeat("x", smallBody)
+	shared := strings.NewReader(text)
+	requests := map[string]func(*http.Request){
+		"net/http's GetBody": func(*http.Request) {},
+		"another GetBody": func(req *http.Request) {
+			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
+		},
+		"one reader, sought back": func(req *http.Request) {
+			req.Body = io.NopCloser(shared)
+			req.GetBody = func() (io.ReadCloser, error) {
+				_, err := shared.Seek(0, io.SeekStart)
+				return io.NopCloser(shared), err
+			}
+		},
+		"no GetBody": func(req *http.Request) { req.GetBody = nil },
+	}
+	for rule, r := range map[string]policy.Rule{
+		"no timeout":      {},
+		"attempt timeout": {AttemptTimeout: time.Hour},
+		"stall timeout":   {StallTimeout: time.Hour},
+		"hedge":           {AttemptTimeout: time.Hour, Hedge: policy.Hedge{After: time.Second}},
+	} {
+		for name, change := range requests {
+			t.Run(rule+"/"+name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					tr := over(t, Config{Rule: r.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+						sends := AttemptNumber(req.Context())
+						assert.True(t, smallInMemory(req.Body), "send %d has a %T", sends, req.Body)
+						if req.GetBody != nil {
+							again, err := req.GetBody()
+							if assert.NoError(t, err) {
+								assert.True(t, smallInMemory(again), "net/http's own resend has a %T", again)
+							}
+						}
+						got, err := io.ReadAll(req.Body)
+						assert.NoError(t, err)
+						assert.Equal(t, text, string(got))
+						time.Sleep(2 * time.Second)
+						if sends < 3 {
+							return status(503)(req)
+						}
+						return status(200)(req)
+					}))
+					_, _ = shared.Seek(0, io.SeekStart)
+					req := newRequest(t, http.MethodGet, "http://h.test/", bytes.NewReader([]byte(text)))
+					change(req)
+					resp, err := tr.RoundTrip(req)
+					require.NoError(t, err)
+					assert.Equal(t, 200, resp.StatusCode)
+					time.Sleep(time.Minute)
+				})
+			})
+		}
+	}
+}
+
+// writesCounted counts the writes to a connection.
+type writesCounted struct {
+	net.Conn
+	n *atomic.Int32
+}
+
+func (c writesCounted) Write(p []byte) (int, error) {
+	c.n.Add(1)
+	return c.Conn.Write(p)
+}
+
+// A small request leaves in one write, also under timeouts.
+func TestSmallUploadIsOneWrite(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var writes atomic.Int32
+		base := &http.Transport{Dial: func(string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			go func() {
+				req, err := http.ReadRequest(bufio.NewReader(server))
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				_, _ = io.WriteString(server, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+				_ = server.Close()
+			}()
+			return writesCounted{client, &writes}, nil
+		}}
+		tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Minute, StallTimeout: time.Minute}}, base)
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text")))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		_ = resp.Body.Close()
+		assert.EqualValues(t, 1, writes.Load())
+	})
+}
