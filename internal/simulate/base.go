@@ -371,5 +371,7 @@ func (s *send) attach(resp *http.Response, up *upload) {
 		return
 	}
 	s.body = newRespBody(s, up)
-	resp.Body = s.body
+	if resp.Body = s.body; s.script.writes {
+		resp.Body = copier{s.body}
+	}
 }

@@ -49,6 +49,7 @@ type call struct {
 	served   *send // whose answer resp is
 	read     int64
 	readErr  error
+	reading  time.Duration // when the last Read began
 	closed   bool
 
 	// guarded by world.mu
@@ -100,16 +101,16 @@ func (w *world) begin(ctx context.Context, plan *callPlan) {
 	go func() {
 		defer close(c.done)
 		time.Sleep(plan.at - w.now())
-		c.live(ctx)
+		c.live(ctx, w.plan.horizon)
 	}()
 }
 
 // live is the caller's life.
-func (c *call) live(ctx context.Context) {
+func (c *call) live(ctx context.Context, horizon time.Duration) {
 	w := c.world
 	c.plan.at = max(c.plan.at, w.now())
 	c.rule = w.plan.ruleOf(c.plan.host, c.plan.at)
-	ctx, stop := c.patience(ctx)
+	ctx, stop := c.patience(ctx, horizon)
 	defer stop()
 	c.newRequest(ctx)
 	w.tell(c.plan.id, "%v", c.plan)
@@ -137,8 +138,8 @@ func (c *call) outcome() string {
 }
 
 // patience returns the request's context, and notes when it ends.
-func (c *call) patience(ctx context.Context) (context.Context, func()) {
-	c.ends = c.world.plan.horizon
+func (c *call) patience(ctx context.Context, horizon time.Duration) (context.Context, func()) {
+	c.ends = horizon
 	ctx = context.WithValue(ctx, callKey{}, c)
 	switch c.plan.sending {
 	case 1:
@@ -260,10 +261,14 @@ func (c *call) consume() {
 	}
 }
 
-// copy reads by io.Copy, which uses WriteTo if there is one.
+// copy reads by WriteTo, as io.Copy does if there is one.
 func (c *call) copy(body io.Reader) error {
-	check := &checker{c}
-	_, err := io.Copy(check, body)
+	from, ok := body.(io.WriterTo)
+	if !ok {
+		return c.readUpTo(body, 1<<20, 0)
+	}
+	c.reading = c.world.now()
+	_, err := from.WriteTo(&checker{c})
 	return c.readEnded(err)
 }
 
@@ -279,7 +284,12 @@ func (c *checker) Write(p []byte) (int, error) {
 func (c *call) readUpTo(body io.Reader, limit int64, pause time.Duration) error {
 	buf := make([]byte, 8<<10)
 	for c.read < limit {
-		n, err := body.Read(buf[:min(limit-c.read, int64(len(buf)))])
+		piece := buf[:min(limit-c.read, int64(len(buf)))]
+		c.reading = c.world.now()
+		n, err := body.Read(piece)
+		if n > len(piece) {
+			return errCount
+		}
 		c.take(buf[:n])
 		if err == io.EOF {
 			return c.readEnded(nil)

@@ -82,6 +82,9 @@ func (s *send) mustWait() time.Duration {
 // progress, and any number with.
 func (w *world) checkReconnect(s *send) {
 	c := s.call
+	if c.resp.Uncompressed {
+		w.violateLocked(Spliced, c, "the rest of a body was asked for that was decompressed on the way")
+	}
 	offset, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(strings.Split(s.rng+"-", "-")[0], "bytes="), "-"), 10, 64)
 	if err != nil {
 		return
@@ -314,6 +317,19 @@ func (c *call) take(p []byte) {
 	c.read += int64(len(p))
 }
 
+// explains reports whether the error of an answer's body comes from this send:
+// as its own, or as the Transport's word for a Read that is wrong or for a part
+// that ends properly before its end.
+func (s *send) explains(err error) bool {
+	switch {
+	case s.err != nil && errors.Is(err, s.err), s.body != nil && s.body.failed != nil && errors.Is(err, s.body.failed):
+		return true
+	case s.script.lie == promisesMore || s.script.lie == wrongLength:
+		return errors.Is(err, io.ErrUnexpectedEOF)
+	}
+	return s.script.end == overcounts
+}
+
 // readEnded judges the end of an answer's body; a nil error stands for its
 // proper end.
 func (c *call) readEnded(err error) error {
@@ -323,7 +339,9 @@ func (c *call) readEnded(err error) error {
 	}
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
-	c.checkPrompt(c.world.now(), "a Read of the body")
+	if c.reading <= c.ends {
+		c.checkPrompt(c.world.now(), "a Read of the body")
+	}
 	if err == nil {
 		if got := s.page.first + c.read; got != s.page.until {
 			c.violateLocked(Spliced, "a proper end at %d of %d", got, s.page.until)
@@ -331,9 +349,7 @@ func (c *call) readEnded(err error) error {
 		return nil
 	}
 	c.checkSecret(err.Error())
-	known := c.anySend(func(s *send) bool {
-		return s.err != nil && errors.Is(err, s.err) || s.body != nil && s.body.failed != nil && errors.Is(err, s.body.failed)
-	})
+	known := c.anySend(func(s *send) bool { return s.explains(err) })
 	if known || c.closed || c.gone() || errors.Is(err, transport.ErrStalled) || errors.As(err, new(*transport.IntegrityError)) {
 		return err
 	}

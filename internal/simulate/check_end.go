@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing/synctest"
 	"time"
@@ -37,6 +38,7 @@ func (w *world) finish() {
 		for _, h := range w.plan.hosts {
 			w.mu.Lock()
 			w.checkBudget(h)
+			w.checkHolds(h)
 			w.mu.Unlock()
 		}
 	}
@@ -149,6 +151,87 @@ func (w *world) checkBudget(h *host) {
 	}
 }
 
+// maxArrivals is how many requests a server may see from a scope that it told to
+// wait, since a client has to try whether all or only some are turned away.
+const maxArrivals = 2
+
+// checkHolds: while a quota is used up, the first who is told so holds the
+// others of the same scope. Only hosts that keep their rule are judged.
+func (w *world) checkHolds(h *host) {
+	rule := h.rule.Or(policy.Defaults())
+	if rule.Cooldown != policy.On || len(w.plan.updates) > 0 {
+		return
+	}
+	type run struct {
+		from, until time.Duration
+		arrivals    int
+	}
+	runs := make(map[string]*run)
+	var log []*send // by time, since sends are noted as they arrive
+	for _, s := range w.sends {
+		if s.host == h {
+			log = append(log, s)
+		}
+	}
+	for _, s := range log {
+		if mood, _ := h.moodAt(s.began); mood != exhausted {
+			continue
+		}
+		r := runs[s.call.scope()]
+		if r != nil && r.from < s.began && s.began < r.until {
+			if r.arrivals++; r.arrivals > maxArrivals {
+				w.violateLocked(Hold, s.call, "arrival %d of a scope that is to wait until %v", r.arrivals, r.until)
+			}
+		}
+		if s.told == 0 || s.dead || s.call.plan.hook != "" {
+			continue
+		}
+		wait := s.told
+		if rule.MaxRetryAfter >= 0 {
+			wait = min(wait, rule.MaxRetryAfter)
+		}
+		if r == nil || r.until <= s.ended {
+			r = &run{from: s.ended}
+			runs[s.call.scope()] = r
+		}
+		r.from, r.until = min(r.from, s.ended), max(r.until, s.ended+wait)
+	}
+}
+
+// scope tells whom an answer is about.
+func (c *call) scope() string {
+	if c.rule.Scope != nil {
+		return c.plan.path
+	}
+	return strconv.Itoa(c.plan.user)
+}
+
+// checkBack: a gate that is closed although its host is well again, because
+// probes hang, lets a request go within a minute.
+func (w *world) checkBack() {
+	for _, state := range w.client.Snapshot() {
+		for _, h := range w.plan.hosts {
+			rule := w.plan.ruleOf(h.id, w.now())
+			if state.Host != h.origin || !state.Closed || rule.Gate.Mode == policy.GateRefuse || rule.Rate > 0 || rule.Pacing == policy.On || w.plan.nested {
+				continue
+			}
+			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
+			if c := w.beginLast(plan); !w.sentSoon(c) {
+				w.violate(Leak, c, "the gate stays closed: %v", state)
+			}
+			return
+		}
+	}
+}
+
+// sentSoon waits for a call and reports whether it was sent.
+func (w *world) sentSoon(c *call) bool {
+	<-c.done
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(c.sends) > 0
+}
+
 // budgetOf fills in the defaults of a budget.
 func budgetOf(b policy.Budget) policy.Budget {
 	if b.Ratio == 0 {
@@ -225,7 +308,8 @@ func (w *world) checkFresh(h *host) {
 		}
 	}
 	for range n {
-		plan := &callPlan{id: len(w.calls), at: w.now(), host: h.id, method: "GET", path: "/doc/0", deadline: time.Minute}
+		plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, method: "GET", path: "/doc/0", deadline: time.Minute}
+		w.tell(plan.id, "%v", w.client.Snapshot())
 		c := w.beginLast(plan)
 		<-c.done
 		w.mu.Lock()
@@ -239,14 +323,16 @@ func (w *world) checkFresh(h *host) {
 	}
 }
 
+// lastID returns a number that no call of the plan has.
+func (w *world) lastID() int { return len(w.plan.calls) + len(w.calls) }
+
 // beginLast starts a call for which all is well.
 func (w *world) beginLast(plan *callPlan) *call {
-	w.plan.horizon = plan.at + time.Hour
 	c := w.newCall(plan)
 	c.last = true
 	go func() {
 		defer close(c.done)
-		c.live(context.Background())
+		c.live(context.Background(), plan.at+time.Hour)
 	}()
 	return c
 }

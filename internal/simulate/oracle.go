@@ -15,6 +15,7 @@ const (
 	Stored    Oracle = "uploads are whole"                      // 3
 	TooOften  Oracle = "no more sends than the rule allows"     // 3
 	Early     Oracle = "not earlier than told"                  // 4
+	Hold      Oracle = "what one was told holds the others"     // 4
 	Futile    Oracle = "no sleep that cannot end in an attempt" // 5
 	Prompt    Oracle = "waits end with the context"             // 6
 	OneReader Oracle = "one attempt reads the body"             // 7
@@ -30,6 +31,6 @@ const (
 
 // oracles are all of them.
 var oracles = []Oracle{
-	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Futile, Prompt,
+	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
 	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Panics,
 }

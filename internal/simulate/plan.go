@@ -63,12 +63,13 @@ const (
 	flaky
 	failing
 	throttling
+	exhausted // a quota is used up, until the phase is over
 	frozen
 	moods
 )
 
 func (m mood) String() string {
-	return [...]string{"fine", "flaky", "failing", "throttling", "frozen"}[m]
+	return [...]string{"fine", "flaky", "failing", "throttling", "exhausted", "frozen"}[m]
 }
 
 // A phase is a mood up to a time.
@@ -169,7 +170,7 @@ func newPlan(seed uint64) *plan {
 		}
 		slices.SortFunc(p.updates, func(a, b update) int { return int(a.at - b.at) })
 	}
-	p.horizon = 2*span + 5*time.Minute
+	p.horizon = 3*span + 5*time.Minute
 	return p
 }
 
@@ -185,8 +186,8 @@ func newHost(seed uint64, id int, span time.Duration, nested bool) *host {
 	}
 	h.rule = newRule(d, nested)
 	for at := time.Duration(0); at < 2*span; {
-		at += d.between(span/20, span)
-		h.weather = append(h.weather, phase{at, one(d, fine, flaky, flaky, failing, throttling, frozen)})
+		at += d.between(span/20, span).Truncate(time.Millisecond)
+		h.weather = append(h.weather, phase{at, one(d, fine, flaky, flaky, failing, throttling, exhausted, frozen)})
 	}
 	if d.chance(40) {
 		for range 1 + d.IntN(4) {
@@ -299,10 +300,28 @@ func (p *plan) rules(of func(*host) policy.Rule) map[string]policy.Rule {
 	return m
 }
 
+// String tells who takes part.
+func (p *plan) String() string {
+	var b strings.Builder
+	for _, h := range p.hosts {
+		fmt.Fprintf(&b, "%s %v\n", h.origin, h.rule)
+		for _, phase := range h.weather {
+			fmt.Fprintf(&b, "    %v until %v\n", phase.mood, phase.until)
+		}
+	}
+	for _, u := range p.updates {
+		fmt.Fprintf(&b, "from %v on: %v\n", u.at, u.rules)
+	}
+	if p.nested {
+		b.WriteString("one Transport around another\n")
+	}
+	return b.String()
+}
+
 // String tells what the caller wants, for the story.
 func (c *callPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s", cmp.Or(c.method, "GET"), c.path)
+	fmt.Fprintf(&b, "%s h%d%s", cmp.Or(c.method, "GET"), c.host, c.path)
 	if c.shape != noBody {
 		fmt.Fprintf(&b, " of %d bytes (%v, %v at %d, %v per Read)", c.size, c.shape, c.fault, c.faultAt, c.slow)
 	}

@@ -80,7 +80,11 @@ func (s *send) document(resp *http.Response) page {
 	}
 	condition := s.req.Header.Get("If-Range")
 	if s.rng == "" || condition != "" && condition != tag && condition != modified {
-		if s.promised = s.script.length; s.promised {
+		s.promised = s.script.length
+		switch {
+		case s.script.unpacks && condition == "":
+			resp.Uncompressed, s.promised = true, false
+		case s.promised:
 			resp.ContentLength = total
 		}
 		return doc
@@ -149,6 +153,12 @@ func (s *send) part(resp *http.Response, doc page, conditional bool) page {
 			part.text++
 		case multipart:
 			resp.Header.Set("Content-Type", "multipart/byteranges; boundary=x")
+			part.text++
+		case unpacked:
+			resp.Uncompressed, resp.ContentLength = true, -1
+			part.text++
+		case otherCoding:
+			resp.Header.Set("Content-Encoding", "br")
 			part.text++
 		case wrongLength:
 			resp.ContentLength = part.size + 3

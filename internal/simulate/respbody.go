@@ -13,7 +13,10 @@ import (
 	"time"
 )
 
-var errClosed = errors.New("simulate: read of a closed body")
+var (
+	errClosed = errors.New("simulate: read of a closed body")
+	errCount  = errors.New("simulate: Read returned an invalid count")
+)
 
 // A respBody is the body of an answer of the base transport.
 type respBody struct {
@@ -53,10 +56,14 @@ func (b *respBody) Read(p []byte) (int, error) {
 	pos := b.pos
 	b.readEnd = never
 	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		b.readEnd = b.send.world.now()
+		b.mu.Unlock()
+	}()
 	n, err := b.next(p, pos)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.readEnd = b.send.world.now()
 	b.pos += int64(n)
 	b.read += int64(n)
 	if err != nil && err != io.EOF {
@@ -92,6 +99,10 @@ func (b *respBody) next(p []byte, pos int64) (int, error) {
 		return 0, nil
 	case pos == page.until:
 		return 0, io.EOF
+	case sc.end == explodes:
+		panic(&scripted{"the answer's body"})
+	case sc.end == overcounts:
+		return len(p) + 1, nil
 	case sc.end == cut && sc.piece%2 == 0:
 		return 0, b.send.fault(io.ErrUnexpectedEOF)
 	case sc.end == cut:
@@ -148,6 +159,28 @@ func (b *respBody) Close() error {
 		defer func() { <-b.idle }()
 	}
 	return nil
+}
+
+// A copier is a respBody with a WriteTo, as the bodies of some base transports
+// have it.
+type copier struct{ *respBody }
+
+func (c copier) WriteTo(w io.Writer) (n int64, err error) {
+	buf := make([]byte, 4<<10)
+	for {
+		k, err := c.Read(buf)
+		if k > len(buf) {
+			return n, errCount
+		}
+		_, _ = w.Write(buf[:k])
+		n += int64(k)
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
 }
 
 // A tunnel is the body of a 101: a connection.

@@ -201,6 +201,13 @@ var sabotage = []struct {
 		resp.Header.Del("Retry-After-Ms")
 		resp.Header.Del("RateLimit")
 	})},
+	{"each has a cooldown of its own", Hold, func(p *plan, c transport.Config) (Client, error) {
+		for name, rule := range c.Hosts {
+			rule.Cooldown = policy.Off
+			c.Hosts[name] = rule
+		}
+		return aTransport(p, c)
+	}},
 	{"a sleep up to the deadline", Futile, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if _, ok := req.Context().Deadline(); !ok || err == nil {

@@ -37,6 +37,8 @@ const (
 	whole bodyEnd = iota
 	cut
 	stalls // until it is closed or its context ends
+	explodes
+	overcounts // in what its Read returns
 )
 
 // A lie is an answer to a request for a range that does not fit. Each can be
@@ -56,7 +58,9 @@ const (
 	multipart
 	wrongLength
 	promisesMore // than it sends
-	early        // a part that ends before the end: no lie
+	unpacked     // by the base transport, so that offsets mean something else
+	otherCoding
+	early // a part that ends before the end: no lie
 	lies
 )
 
@@ -81,6 +85,8 @@ type script struct {
 	tagged  int  // 0: a strong ETag, 1: weak, 2: none, 3: a date
 	digest  bool
 	page    int64 // the size of an error page
+	unpacks bool  // the base transport, as net/http does with gzip
+	writes  bool  // the body has a WriteTo
 	quota   int64 // what the server says is left; negative: nothing
 	reset   time.Duration
 }
@@ -117,7 +123,7 @@ func newScript(seed uint64, h *host, m mood, callID, n int) *script {
 
 // drawMood draws whether the exchange succeeds.
 func (s *script) drawMood(d dice, m mood) {
-	bad := [moods]int{fine: 1, flaky: 25, failing: 95, throttling: 90, frozen: 95}[m]
+	bad := [moods]int{fine: 1, flaky: 25, failing: 95, throttling: 90, exhausted: 100, frozen: 95}[m]
 	if !d.chance(bad) {
 		s.status = one(d, 200, 200, 200, 200, 200, 200, 204, 404, 301)
 		if d.chance(5) {
@@ -126,6 +132,9 @@ func (s *script) drawMood(d dice, m mood) {
 		return
 	}
 	switch {
+	case m == exhausted:
+		s.status, s.told = 429, newTold(d)
+		s.told.form = 1 + int(s.told.form)%(badHints-1) // and how long is for the phase to say
 	case m == frozen:
 		s.outcome = hangs
 	case m == throttling:
@@ -161,7 +170,11 @@ func (s *script) drawManners(d dice, m mood) {
 	s.cutAt = int64(d.between(1, 200<<10)) - 1
 	if m != fine && d.chance(40) {
 		s.end = one(d, cut, cut, cut, stalls)
+		if d.chance(10) {
+			s.end = one(d, explodes, overcounts)
+		}
 	}
+	s.unpacks, s.writes = d.chance(3), d.chance(20)
 	if d.chance(25) {
 		s.lie = lie(d.IntN(int(lies)))
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // play runs a story in a bubble of its own.
@@ -18,6 +19,11 @@ func play(t *testing.T, p *plan, client maker, keep func(int) bool) (r Report) {
 			r.Violations = append(r.Violations, Violation{Oracle: Leak, Call: -1, Text: fmt.Sprint(e)})
 		}
 	}()
+	// Virtual time stands still while a goroutine waits for a lock or runs on.
+	stuck := time.AfterFunc(time.Minute, func() {
+		panic(fmt.Sprintf("seed %d: a minute of real time has passed", p.seed))
+	})
+	defer stuck.Stop()
 	synctest.Test(t, func(*testing.T) { r = run(p, client, keep) })
 	return r
 }

@@ -134,9 +134,18 @@ func (w *world) arrive(req *http.Request) *send {
 		world: w, call: c, host: h, id: len(w.sends), number: len(c.sends) + 1,
 		req: req, rng: req.Header.Get("Range"), began: w.now(), ended: never,
 	}
-	s.script = newScript(w.plan.seed, h, h.moodAt(s.began), c.plan.id, s.number)
+	mood, until := h.moodAt(s.began)
+	s.script = newScript(w.plan.seed, h, mood, c.plan.id, s.number)
 	if c.last {
 		s.script = &script{outcome: answers, status: 200, answers: time.Millisecond, piece: 1 << 10, quota: -1}
+	}
+	if c.mayStall() {
+		// Two Closes meet in a sync.Once then, and virtual time does not pass
+		// while one waits for the other.
+		s.script.blocks = 0
+	}
+	if mood == exhausted {
+		s.script.told.wait = (until - s.began + time.Second - 1).Truncate(time.Second)
 	}
 	s.late = c.endedBy(s.began)
 	c.sends = append(c.sends, s)
@@ -146,14 +155,14 @@ func (w *world) arrive(req *http.Request) *send {
 	return s
 }
 
-// moodAt returns the host's mood; after the last phase all is well.
-func (h *host) moodAt(now time.Duration) mood {
+// moodAt returns the host's mood and its end; after the last phase all is well.
+func (h *host) moodAt(now time.Duration) (mood, time.Duration) {
 	for _, p := range h.weather {
 		if now < p.until {
-			return p.mood
+			return p.mood, p.until
 		}
 	}
-	return fine
+	return fine, never
 }
 
 // leave notes what the base transport returned.
@@ -182,6 +191,7 @@ type Report struct {
 	Calls      int
 	Sends      int
 	Violations []Violation
+	cast       string
 	story      []line
 }
 
@@ -201,7 +211,9 @@ func run(p *plan, client maker, keep func(call int) bool) (r Report) {
 		}
 	}
 	go w.update(ctx)
-	time.Sleep(p.horizon)
+	time.Sleep(p.horizon - time.Minute)
+	w.checkBack()
+	time.Sleep(p.horizon - w.now())
 	cancel(errHorizon)
 	close(w.over)
 	time.Sleep(time.Minute) // for all that may be late
@@ -259,19 +271,23 @@ func (w *world) update(ctx context.Context) {
 func (w *world) report() Report {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Report{w.plan.seed, len(w.calls), len(w.sends), slices.Clone(w.violations), w.story}
+	return Report{w.plan.seed, len(w.calls), len(w.sends), slices.Clone(w.violations), w.plan.String(), w.story}
 }
 
-// Story returns the lines of the calls that broke a promise, or of all if none
-// did.
+// fewCalls is how many calls can be told of at length.
+const fewCalls = 10
+
+// Story returns the rules and the lines of the calls that broke a promise; of
+// all calls if there are few, or if none did.
 func (r Report) Story() string {
 	of := map[int]bool{-1: true}
 	for _, v := range r.Violations {
 		of[v.Call] = true
 	}
 	var b strings.Builder
+	b.WriteString(r.cast)
 	for _, l := range r.story {
-		if of[l.call] || len(of) == 1 {
+		if of[l.call] || len(of) == 1 || r.Calls <= fewCalls {
 			who := ""
 			if l.call >= 0 {
 				who = fmt.Sprintf("call %d", l.call)
