@@ -349,7 +349,9 @@ func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Ans
 		next = g.line.first // knows of no room yet
 	}
 	if g.wholesale(now) {
-		g.close(now)
+		// The time has passed, perhaps long ago, and nobody asked then. So the
+		// first probe does not wait from now on.
+		g.close(g.outage())
 		next = g.line.first // knows of no probe yet
 	}
 	if g.line.turn(w) && g.admits(now) {
@@ -594,6 +596,7 @@ func (g *Gate) outage() time.Duration {
 	return after(g.since, max(least, failGaps*g.gap))
 }
 
+// close closes the gate, as of a time that may have passed; g.mu is held.
 func (g *Gate) close(now time.Duration) {
 	g.threshold = max(g.limit/2, 2)
 	g.limit = 1

@@ -409,6 +409,25 @@ func TestGateClosesOnFailures(t *testing.T) {
 }
 
 // Answers that are read for long take places, but a line of streams goes on.
+// Given failures that count as an outage only once some time has passed, and
+// nobody who asks then. When a request comes an hour later, it is the probe and
+// goes at once: the gate closed when the outage was one.
+func TestGateClosesWhenNobodyAsks(t *testing.T) {
+	var g Gate
+	for i := range time.Duration(failRun) {
+		fill(t, &g, i*10*time.Millisecond, 1)[0].end(i*10*time.Millisecond, Failed)
+	}
+	if g.State().Closed {
+		t.Fatal("closed too early for this test")
+	}
+	probe := visit(t, &g)
+	probe.mustGo(time.Hour)
+	if !g.State().Closed {
+		t.Error("the gate is open")
+	}
+	visit(t, &g).mustWait(time.Hour, time.Hour+probeTime)
+}
+
 func TestGateStreams(t *testing.T) {
 	var g Gate
 	closeGate(t, &g, 10*time.Second)
