@@ -261,7 +261,7 @@ func contentRange(resp *http.Response) (first, last, total int64, ok bool) {
 func statusError(resp *http.Response) error {
 	text := fmt.Sprintf("the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	if reason, attempts, ok := transport.GaveUp(resp); ok {
-		text += fmt.Sprintf("; gave up after %s (%s)", counted(len(attempts), "request"), reason)
+		text += gaveUp(len(attempts), reason)
 	}
 	return errors.New(text)
 }
@@ -272,9 +272,18 @@ func inShort(err error) string {
 		err = e.Err
 	}
 	if e, ok := errors.AsType[*transport.Error](err); ok {
-		return fmt.Sprintf("%s; gave up after %s (%s)", inShort(e.Err), counted(len(e.Attempts), "request"), e.Reason)
+		return inShort(e.Err) + gaveUp(len(e.Attempts), e.Reason)
 	}
 	return strings.TrimPrefix(err.Error(), "transport: ")
+}
+
+// gaveUp says how often it was tried and, unless the number says it, why no more.
+func gaveUp(requests int, reason transport.Reason) string {
+	text := "; gave up after " + counted(requests, "request")
+	if reason != transport.Attempts {
+		text += " (" + reason.String() + ")"
+	}
+	return text
 }
 
 func counted(n int, what string) string {

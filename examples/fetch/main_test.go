@@ -313,12 +313,12 @@ func TestNotFound(t *testing.T) {
 func TestGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, testserver.Config{Net: testserver.NewNet()}, testserver.Status(503))
-		b.expect(exitFailed, "next try in", "503 Service Unavailable; gave up after 6 requests (attempts)")
+		b.expect(exitFailed, "next try in", "503 Service Unavailable; gave up after 6 requests")
 		b.holds()
 	})
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, testserver.Config{Net: testserver.NewNet()}, testserver.ResetBeforeHeaders())
-		b.expect(exitFailed, "connection reset by peer; gave up after 6 requests (attempts)\n")
+		b.expect(exitFailed, "connection reset by peer; gave up after 6 requests\n")
 		b.holds()
 	})
 }
