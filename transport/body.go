@@ -92,10 +92,10 @@ func (p *payload) inHand() bool { return p.source == nil || p.source.inHand() }
 // comes before the response at hand is given up, so that a body which is known
 // not to be replayable costs nobody the answer. Independent bodies are made
 // here, any other by renew.
-func (p *payload) rewind(ctx context.Context) Reason {
+func (p *payload) rewind(b bound) Reason {
 	switch {
 	case p.source != nil:
-		return p.source.rewind(ctx)
+		return p.source.rewind(b)
 	case p.getBody == nil || p.next != nil: // no body, or one made for an attempt that was not sent
 		return Retry
 	}
@@ -155,9 +155,9 @@ func (p *payload) inner(ctx context.Context) func() (io.ReadCloser, error) {
 // leave takes the body back from a base transport that may still be sending it
 // after a redirect. http.Client calls the caller's own GetBody then, which may
 // return the reader that the old attempt has.
-func (p *payload) leave(ctx context.Context) {
+func (p *payload) leave(b bound) {
 	if p.source != nil && p.source.remake != nil {
-		p.source.reclaim(ctx, anyTurn)
+		p.source.reclaim(b, anyTurn)
 	}
 }
 
@@ -176,6 +176,14 @@ func (p *payload) finish() {
 
 // maxBusy is how long rewind waits for a Read of the old attempt to return.
 const maxBusy = time.Second
+
+// A bound says for how long a Read under way is waited for: until the caller's
+// context ends, the caller closes Request.Cancel, or limit has passed.
+type bound struct {
+	ctx      context.Context
+	canceled <-chan struct{} // Request.Cancel; nil: none
+	limit    time.Duration
+}
 
 // anyTurn stands for the loop, which may always take a body back.
 const anyTurn = -1
@@ -515,8 +523,8 @@ func (s *source) cause() error {
 
 // rewind takes the body back from the attempt that has it. Attempts only ever
 // have copies of a body in memory, so its replacement is made here as well.
-func (s *source) rewind(ctx context.Context) Reason {
-	reason := s.reclaim(ctx, anyTurn)
+func (s *source) rewind(b bound) Reason {
+	reason := s.reclaim(b, anyTurn)
 	if reason == Retry && s.inHand() {
 		if _, err := s.renew(anyTurn, false); err != nil {
 			return NotReplayable
@@ -529,7 +537,7 @@ func (s *source) rewind(ctx context.Context) Reason {
 // loop's given turn. It waits for a Read under way, since two readers of one body
 // would each get a part of it. Only then is the view cut off, so that after
 // BodyBusy the attempt is unharmed.
-func (s *source) reclaim(ctx context.Context, turn int) Reason {
+func (s *source) reclaim(b bound, turn int) Reason {
 	var timeout <-chan time.Time
 	for late := Retry; ; {
 		running, reason := s.takeBack(late == Retry, turn)
@@ -540,7 +548,7 @@ func (s *source) reclaim(ctx context.Context, turn int) Reason {
 		case late != Retry:
 			return late
 		case timeout == nil:
-			timer := time.NewTimer(maxBusy)
+			timer := time.NewTimer(b.limit)
 			defer timer.Stop()
 			timeout = timer.C
 		}
@@ -548,7 +556,9 @@ func (s *source) reclaim(ctx context.Context, turn int) Reason {
 		case <-running:
 		case <-timeout:
 			late = BodyBusy
-		case <-ctx.Done():
+		case <-b.ctx.Done():
+			late = Canceled
+		case <-b.canceled:
 			late = Canceled
 		}
 	}
@@ -650,7 +660,7 @@ func (s *source) inner(ctx context.Context) func() (io.ReadCloser, error) {
 	turn := s.turn
 	s.mu.Unlock()
 	return func() (io.ReadCloser, error) {
-		if reason := s.reclaim(ctx, turn); reason == Canceled {
+		if reason := s.reclaim(bound{ctx: ctx, limit: maxBusy}, turn); reason == Canceled {
 			return nil, contextErr(ctx)
 		} else if reason != Retry {
 			return nil, errBodyLent

@@ -293,6 +293,75 @@ func TestBodyBusyAndCanceled(t *testing.T) {
 	})
 }
 
+// Given a body whose Read does not return, when the caller closes
+// Request.Cancel, then the wait for the body ends at once.
+func TestBodyBusyAndRequestCancel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		req, cancel, done := stuckUpload(t)
+		//lint:ignore SA1019 still honoured
+		req.Cancel = cancel
+		time.AfterFunc(10*time.Millisecond, func() { close(cancel) })
+		start := time.Now()
+		_, err := over(t, Config{Rule: quick}, answersEarly(io.ErrUnexpectedEOF)).RoundTrip(req)
+		assert.ErrorContains(t, err, "request canceled")
+		assert.Equal(t, 10*time.Millisecond, time.Since(start))
+		done()
+	})
+}
+
+// Given a body whose Read does not return, when less time is left than the usual
+// wait for such a body, then the caller has the answer in time.
+func TestBodyBusyLeavesTime(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule    policy.Rule
+		timeout time.Duration
+		within  time.Duration
+	}{
+		"to the deadline":          {policy.Rule{}, 100 * time.Millisecond, 25 * time.Millisecond},
+		"of what Elapsed allows":   {policy.Rule{Elapsed: 50 * time.Millisecond}, time.Hour, 50 * time.Millisecond},
+		"and it waits if there is": {policy.Rule{}, time.Hour, maxBusy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				req, _, done := stuckUpload(t)
+				ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
+				defer cancel()
+				start := time.Now()
+				resp, err := over(t, Config{Rule: row.rule.Or(quick)}, answersEarly(nil)).RoundTrip(req.WithContext(ctx))
+				require.NoError(t, err)
+				assert.Equal(t, 503, resp.StatusCode)
+				assert.Equal(t, row.within, time.Since(start))
+				assert.NoError(t, resp.Body.Close())
+				done()
+			})
+		})
+	}
+}
+
+// stuckUpload returns a request whose body blocks in Read until done is called.
+func stuckUpload(t *testing.T) (req *http.Request, cancel chan struct{}, done func()) {
+	pr, pw := io.Pipe()
+	req = newRequest(t, http.MethodPut, "http://h.test/", nil)
+	req.Body = pr
+	return req, make(chan struct{}), func() { _, _ = pr.Close(), pw.Close() }
+}
+
+// answersEarly is a base that answers while it still reads the request's body.
+// With a nil error the answer is a 503.
+func answersEarly(err error) rt {
+	return func(req *http.Request) (*http.Response, error) {
+		go func() {
+			_, _ = io.ReadAll(req.Body)
+			_ = req.Body.Close()
+		}()
+		synctest.Wait()
+		if err != nil {
+			return nil, err
+		}
+		return status(503)(req)
+	}
+}
+
 // Close never waits for a Read, and the last Close of a view, during a Read,
 // closes the body itself, which is what ends the Read.
 func TestCloseDuringRead(t *testing.T) {
@@ -374,7 +443,7 @@ func FuzzSource(f *testing.F) {
 			if r.IntN(2) == 0 {
 				_ = v.Close()
 			}
-			switch reason := s.rewind(context.Background()); {
+			switch reason := s.rewind(bound{ctx: context.Background(), limit: maxBusy}); {
 			case reason == NotReplayable:
 				if seek || want <= int(limit) {
 					t.Fatalf("given up after %d bytes with room for %d", want, limit)

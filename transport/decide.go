@@ -232,17 +232,18 @@ func (f facts) jitter(wait, asked time.Duration) time.Duration {
 	return time.Duration(f.u * float64(max(most, 0)))
 }
 
-// drain returns for how long the old answer may be drained before the next send.
-// Draining during the wait costs nothing. Beyond it, the drain may use up to the
-// elapsed time that the rule leaves, and a quarter of the time to the deadline,
-// so that the next attempt has the rest.
-func (f facts) drain(wait time.Duration) time.Duration {
-	spare := drainTime
+// within returns how long the work before the next send may take, at most most:
+// waiting for a Read of the request's body, and draining the old answer. Work
+// during the wait costs nothing. Beyond the wait, it may use up the elapsed time
+// that the rule leaves, and a quarter of the time to the deadline, so that the
+// next attempt has the rest.
+func (f facts) within(wait, most time.Duration) time.Duration {
+	spare := most
 	if f.deadline {
 		spare = min(spare, (f.room-wait)/4)
 	}
 	if f.elapsedMax > 0 {
 		spare = min(spare, f.elapsedMax-f.elapsed-wait)
 	}
-	return min(drainTime, wait+max(spare, 0))
+	return min(most, wait+max(spare, 0))
 }

@@ -212,7 +212,7 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 			x.giveBack()
 		}
 	}()
-	if !x.admitHedge() || x.payload.rewind(x.ctx) != Retry || !x.payload.inHand() {
+	if !x.admitHedge() || x.payload.rewind(x.bound(maxBusy)) != Retry || !x.payload.inHand() {
 		return l, false
 	}
 	return x.leg(x.payload.take()), true

@@ -223,8 +223,8 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 	f.hint, f.hinted = hint, hinted
 	d.reason, d.Wait = decide(f)
 	if d.reason == Retry {
-		d.drain = f.drain(d.Wait)
-		x.commit(&d, f.backoff)
+		d.drain = f.within(d.Wait, drainTime)
+		x.commit(&d, f.backoff, f.within(d.Wait, maxBusy))
 	}
 	if d.reason == NotReplayable || d.reason == BodyBusy {
 		d.Err = x.bodyErr(d.reason, err)
@@ -324,18 +324,18 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 // commit takes what a retry needs and may be refused: one retry of the host's
 // budget, asked last, and the request's body. Until here nothing was taken from
 // the attempt at hand, so whatever is refused, the caller still has the answer
-// whole.
-func (x *exchange) commit(d *decision, backoff time.Duration) {
+// whole. busy is how long a Read of the body under way may be waited for.
+func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	reason := Retry
 	if !x.reserve() {
 		reason = Budget
-	} else if reason = x.payload.rewind(x.ctx); reason != Retry {
+	} else if reason = x.payload.rewind(x.bound(busy)); reason != Retry {
 		x.refund()
 	}
 	if reason != Retry {
 		d.reason, d.Wait = reason, 0
 		if reason == Canceled {
-			d.ended = contextErr(x.ctx)
+			d.ended = x.ended()
 		}
 		return
 	}
@@ -363,7 +363,7 @@ func (x *exchange) refund() {
 // deliver gives the last outcome to the caller.
 func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.Response, error) {
 	if resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
-		x.payload.leave(x.ctx)
+		x.payload.leave(x.bound(maxBusy))
 	}
 	switch {
 	case err == nil && d.reason.told():
@@ -427,6 +427,20 @@ func (x *exchange) overdue() *Error {
 	return nil
 }
 
+// bound returns how long this request waits for a Read of its body.
+func (x *exchange) bound(limit time.Duration) bound {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	return bound{ctx: x.ctx, canceled: x.req.Cancel, limit: limit}
+}
+
+// ended returns the error of a request whose wait its caller ended.
+func (x *exchange) ended() error {
+	if x.ctx.Err() != nil {
+		return contextErr(x.ctx)
+	}
+	return errRequestCanceled
+}
+
 // sleep waits, and ends at once when the caller's context does.
 func (x *exchange) sleep(d time.Duration) error { return x.sleepOr(d, nil) }
 
@@ -448,10 +462,9 @@ func (x *exchange) sleepOr(d time.Duration, ready <-chan struct{}) error {
 	case <-ready:
 		return nil
 	case <-x.ctx.Done():
-		return contextErr(x.ctx)
 	case <-canceled:
-		return errRequestCanceled
 	}
+	return x.ended()
 }
 
 // method returns the request's method; an empty one means GET.

@@ -193,7 +193,7 @@ func TestSpoolLateRead(t *testing.T) {
 	first := p.take().(*view)
 	_, err := io.Copy(io.Discard, first)
 	require.NoError(t, err)
-	require.Equal(t, Retry, p.rewind(t.Context()))
+	require.Equal(t, Retry, p.rewind(bound{ctx: t.Context(), limit: maxBusy}))
 	second := p.take()
 	p.finish()
 	_, err = first.readSpool(make([]byte, 10), 0)
