@@ -62,19 +62,20 @@ func canceledWaits(s scale, libs []library) (*table, error) {
 }
 
 func canceledBy(l *library, s scale) []string {
-	base := &outage{}
+	base := &outage{hold: make(chan struct{})}
 	client := l.newClient(terms{base: base, delay: s.wait, unbounded: true})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	before, goroutines := memory(), runtime.NumGoroutine()
 	var (
-		all                   sync.WaitGroup
-		begun, canceled, last atomic.Int64 // last is when a request returned, in ns after start
+		all, begun     sync.WaitGroup
+		canceled, last atomic.Int64 // last is when a request returned, in ns after start
 	)
+	begun.Add(s.waits)
 	start := time.Now()
 	for range s.waits {
 		all.Go(func() {
-			begun.Add(1)
+			begun.Done()
 			o := exchange{}.ask(ctx, client, anyURL)
 			if errors.Is(o.err, context.Canceled) {
 				canceled.Add(1)
@@ -82,20 +83,36 @@ func canceledBy(l *library, s scale) []string {
 			storeMax(&last, int64(time.Since(start)))
 		})
 	}
-	// All have begun, and nothing was sent for a while: all wait.
-	for sent := int64(-1); begun.Load() < int64(s.waits) || base.sent.Load() != sent; time.Sleep(s.wait / 10) {
-		sent = base.sent.Load()
-	}
+	// All are sent, or wait for their turn, before the first is answered. So they
+	// wait for their next try at the same time, however slow the machine is.
+	begun.Wait()
+	quiet(10 * s.wait)
+	close(base.hold)
+	quiet(s.wait / 2)
 	waiting := float64(max(0, memory()-before)) / float64(s.waits) / 1024
 	at := int64(time.Since(start))
 	cancel()
 	all.Wait()
 	took := max(0, last.Load()-at)
-	time.Sleep(20 * time.Millisecond) // goroutines that have nothing left to do end now
+	quiet(time.Second) // goroutines that have nothing left to do have ended then
 	left := max(0, runtime.NumGoroutine()-goroutines)
 	return []string{
 		fmt.Sprintf("%.1f", waiting), fmt.Sprintf("%.1f", float64(took)/1e6),
 		whole(float64(canceled.Load())), fmt.Sprint(left),
+	}
+}
+
+// quiet waits until all other goroutines wait for something, but not longer than
+// most.
+func quiet(most time.Duration) {
+	busy := []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}, {Name: "/sched/goroutines/running:goroutines"}}
+	start := time.Now()
+	for calm := 0; calm < 3 && time.Since(start) < most; time.Sleep(10 * time.Millisecond) {
+		metrics.Read(busy)
+		calm++
+		if busy[0].Value.Uint64()+busy[1].Value.Uint64() > 1 { // this one runs
+			calm = 0
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ type outcome struct {
 	log          []testserver.Arrival
 }
 
-const readMost = 4 << 20
+const readMost = 16 << 20
 
 // run sends the request through lib to a server of its own.
 func (e exchange) run(lib *library) (outcome, error) {

@@ -78,7 +78,7 @@ var questions = []question{
 	{"hosts", "First tries that go to 100,000 hosts in turn", compared, manyHosts},
 	{"waits", "10,000 waits that are cancelled", compared, canceledWaits},
 	{"outage", "Sends per request in a lasting outage", compared, lastingOutage},
-	{"cut", "An answer of 1 MiB that is cut in the middle", compared, cutBodies},
+	{"cut", "An answer of 8 MiB that is cut after each MiB", compared, cutBodies},
 	{"facts", "Behaviour", described, behaviour},
 }
 

@@ -62,12 +62,21 @@ func (f *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // An outage answers everything with 503 and counts.
-type outage struct{ sent atomic.Int64 }
+type outage struct {
+	sent atomic.Int64
+	hold chan struct{} // if not nil, no answer comes before it is closed
+}
 
 func (o *outage) RoundTrip(req *http.Request) (*http.Response, error) {
+	o.sent.Add(1)
+	if o.hold != nil {
+		select {
+		case <-o.hold:
+		case <-req.Context().Done():
+		}
+	}
 	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
-	o.sent.Add(1)
 	return answer(req, http.StatusServiceUnavailable), nil
 }

@@ -175,7 +175,7 @@ func fetch(client doer, url string, size int64) error {
 
 // cutBodies reads answers that are cut on the way.
 func cutBodies(_ scale, libs []library) (*table, error) {
-	const size, part = 1 << 20, 128 << 10
+	const size, part = 8 << 20, 1 << 20
 	whole := testserver.Content(testserver.Pattern(size), `"v1"`)
 	cut := whole.CutAt(part, testserver.Close)
 	plain := testserver.OK(string(bytes.Repeat([]byte("x"), size)))
