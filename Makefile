@@ -6,6 +6,7 @@ COUNT   ?= 6
 FUZZ    ?= 10s
 TIMEOUT ?= 8m
 SOAK    ?= 100
+UPLOADS ?= 200
 SEED    ?= 1
 SEEDS   ?= $(if $(filter command line environment,$(origin SEED)),1,1000)
 TIMES   ?= 1
@@ -17,7 +18,7 @@ RACE     := $(if $(CC_FOUND),-race)
 # Every module of the repository: the root first.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out tools/go.mod,$(wildcard */go.mod */*/go.mod)))
 
-.PHONY: help demo test lint bench compare fuzz simulate soak examples storm ci
+.PHONY: help demo test lint bench compare fuzz simulate soak uploads examples storm ci
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -48,6 +49,9 @@ simulate: ## random rules, callers and servers in virtual time (SEEDS, SEED, TIM
 
 soak: ## 256 MiB over connections that are reset all the time, SOAK times per protocol
 	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_SOAK=$(SOAK) $(GO) test $(RACE) -run '^TestResumeSoak$$' -v -timeout 3h ./transport
+
+uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and protocol
+	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_UPLOADS=$(UPLOADS) $(GO) test $(RACE) -run '^TestUploadsOfOneReader$$' -v -timeout 3h ./transport
 
 examples: ## run every example program
 	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/...); do echo "== examples/$${d##*/}"; timeout 60 $(GO) run $$d || exit 1; done

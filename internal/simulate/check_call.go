@@ -201,7 +201,9 @@ func (c *call) checkResponse() {
 		c.violateLocked(Outcome, "a response without a body or a request")
 	case c.anySend(func(later *send) bool { return later.began > s.ended }):
 		c.violateLocked(Outcome, "the answer of send %d of %d", s.number, len(c.sends))
-	case s.body != nil && s.body.isClosed() && c.ends > c.returned && !c.mayStall():
+	case s.body != nil && s.body.isClosed() && c.ends > c.returned && !c.mayStall() && c.plan.shape != noGetBody:
+		// A GetBody that fails is called after the answer was discarded, of which
+		// the caller then gets a copy.
 		c.violateLocked(Outcome, "the answer's body is closed")
 	}
 	_, writes := c.resp.Body.(io.Writer)
@@ -231,6 +233,7 @@ func (c *call) checkError() {
 		c.checkContextError()
 	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, transport.ErrAttemptTimeout):
 	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
+	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.NotReplayable && errors.Is(c.err, errBody):
 	case isOwn && (own.Reason == transport.Deadline || own.Reason == transport.Elapsed || own.Reason == transport.Cooldown || own.Reason == transport.GateFull):
 	default:
 		c.violateLocked(Outcome, "an error from nowhere: %v", c.err)
