@@ -177,6 +177,7 @@ type Gate struct {
 	lostAt   time.Duration // when the last of the lost was, or gave its place back
 	told     time.Duration // when the first in line asks again
 
+	mixed   bool // those in line have different rules, after an Update
 	closed  bool
 	probe   time.Duration // while closed: no probe before this time, and with one under way, no other
 	run     int32         // failures since the last success
@@ -189,7 +190,7 @@ type Gate struct {
 	peak   int           // the most in flight in this window
 	window time.Duration // when it began
 	cut    bool          // whether the gate closed in it
-	calm   bool          // whether it has not since before the last one
+	calm   bool          // there was no cut in the last whole window
 }
 
 // A Pass is one request's place in flight. It is filled by Enter; the zero Pass
@@ -489,10 +490,11 @@ func (g *Gate) placeTime() time.Duration {
 
 // head returns the first in line where there is something for it to hear: room,
 // or a time at which there may be some. It knows best whether its rule's Max
-// lets it stand beside streams: an Update may have raised it.
+// lets it stand beside streams: an Update may have raised it. For the same reason
+// it hears of everything if not all in line have the same rule.
 func (g *Gate) head() *Waiter {
 	room := !g.closed && (g.used() < g.limit || g.streaming())
-	if !room && g.nextChange() == Never {
+	if !room && !g.mixed && g.nextChange() == Never {
 		return nil
 	}
 	return g.line.first
@@ -629,6 +631,7 @@ func (g *Gate) configure(now time.Duration, c GateConfig) {
 		c.Max = math.MaxInt32
 	}
 	c.Start = min(c.Start, c.Max)
+	g.mixed = g.line.n > 0 && (g.mixed || c != g.conf)
 	g.conf = c
 	if g.limit == 0 {
 		g.limit, g.threshold, g.window = c.Start, gateRoom*c.Start, now

@@ -959,6 +959,29 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 	next.mustGo(2)
 }
 
+// An Update raised Start: who has the new rule and is first now hears of it,
+// although the one before passed with the old rule.
+func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
+	var g Gate
+	one, ten := GateConfig{Start: 1}, GateConfig{Start: 10}
+	var a, b Pass
+	w := NewWaiter()
+	g.Enter(0, &a, nil, one)
+	g.Enter(0, &b, w, one)
+	next := visit(t, &g)
+	next.conf = ten
+	next.mustWait(0, Never)
+	g.Done(1, &a)
+	if v := g.Enter(1, &b, w, one); v.Verb != Go {
+		t.Fatalf("%+v", v)
+	}
+	if !next.woken() {
+		t.Fatal("not woken")
+	}
+	next.mustWait(1, useWindow)
+	next.mustGo(useWindow)
+}
+
 // Two that found a place each and no token of the rate go back in the order in
 // which they came.
 func TestGateReturnKeepsTheOrder(t *testing.T) {
