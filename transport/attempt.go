@@ -50,7 +50,7 @@ func (x *exchange) leg(body io.ReadCloser) leg {
 	}
 	inside := x.options != nil && x.options.attempt > 0
 	return leg{
-		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.ctx,
+		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.req.Context(),
 		number: x.sent, body: body, inner: x.payload.inner(x.ctx), flight: x.board(), inside: inside,
 	}
 }

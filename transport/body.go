@@ -178,11 +178,10 @@ func (p *payload) finish() {
 const maxBusy = time.Second
 
 // A bound says for how long a Read under way is waited for: until the caller's
-// context ends, the caller closes Request.Cancel, or limit has passed.
+// context ends or limit has passed.
 type bound struct {
-	ctx      context.Context
-	canceled <-chan struct{} // Request.Cancel; nil: none
-	limit    time.Duration
+	ctx   context.Context
+	limit time.Duration
 }
 
 // anyTurn stands for the loop, which may always take a body back.
@@ -557,8 +556,6 @@ func (s *source) reclaim(b bound, turn int) Reason {
 		case <-timeout:
 			late = BodyBusy
 		case <-b.ctx.Done():
-			late = Canceled
-		case <-b.canceled:
 			late = Canceled
 		}
 	}

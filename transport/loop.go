@@ -55,11 +55,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (t *Transport) exchange(req *http.Request, h *host.State[resolved], r *resolved, o *options) (*http.Response, error) {
 	x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: r, options: o}
+	defer x.obeyCancel()()
 	return x.run()
 }
 
 func (t *Transport) exchangeAfter(req *http.Request, h *host.State[resolved], r *resolved, resp *http.Response, err error) (*http.Response, error) {
 	x := exchange{t: t, req: req, ctx: req.Context(), state: h, rule: r}
+	defer x.obeyCancel()()
 	return x.runAfter(resp, err)
 }
 
@@ -75,8 +77,9 @@ func (t *Transport) light(req *http.Request, h *host.State[resolved], r *resolve
 // An exchange is one call of RoundTrip.
 type exchange struct {
 	t       *Transport
-	req     *http.Request // the caller's
-	ctx     context.Context
+	req     *http.Request   // the caller's
+	ctx     context.Context // the caller's; see obeyCancel
+	linked  bool            // Request.Cancel ends ctx, too
 	state   *host.State[resolved]
 	rule    *resolved
 	options *options // nil: none
@@ -198,6 +201,9 @@ func (x *exchange) classify(resp *http.Response, err error) classify.Verdict {
 // outcome is what classifiers and hints are asked about.
 func (x *exchange) outcome(resp *http.Response, err error) classify.Outcome {
 	o := classify.Outcome{Request: x.req, Response: resp, Err: err}
+	if x.linked {
+		o.Request = x.req.WithContext(x.ctx)
+	}
 	if d := x.rule.rule.AttemptTimeout; d > 0 {
 		o.PeekWait = min(d, time.Second)
 	}
@@ -335,7 +341,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	if reason != Retry {
 		d.reason, d.Wait = reason, 0
 		if reason == Canceled {
-			d.ended = x.ended()
+			d.ended = contextErr(x.ctx)
 		}
 		return
 	}
@@ -429,16 +435,7 @@ func (x *exchange) overdue() *Error {
 
 // bound returns how long this request waits for a Read of its body.
 func (x *exchange) bound(limit time.Duration) bound {
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	return bound{ctx: x.ctx, canceled: x.req.Cancel, limit: limit}
-}
-
-// ended returns the error of a request whose wait its caller ended.
-func (x *exchange) ended() error {
-	if x.ctx.Err() != nil {
-		return contextErr(x.ctx)
-	}
-	return errRequestCanceled
+	return bound{ctx: x.ctx, limit: limit}
 }
 
 // sleep waits, and ends at once when the caller's context does.
@@ -454,17 +451,36 @@ func (x *exchange) sleepOr(d time.Duration, ready <-chan struct{}) error {
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	canceled := x.req.Cancel
 	select {
 	case <-timer.C:
 		return nil
 	case <-ready:
 		return nil
 	case <-x.ctx.Done():
-	case <-canceled:
+		return contextErr(x.ctx)
 	}
-	return x.ended()
+}
+
+// obeyCancel makes the closing of Request.Cancel, which old callers still use,
+// end x.ctx, so that every wait of the exchange sees it. The attempts keep the
+// caller's context: the base transport looks at the channel itself, and its
+// answer's body outlives the exchange. stop ends the goroutine that listens.
+func (x *exchange) obeyCancel() (stop func()) {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	canceled := x.req.Cancel
+	if canceled == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancelCause(x.ctx)
+	x.ctx, x.linked = ctx, true
+	go func() {
+		select {
+		case <-canceled:
+			cancel(errRequestCanceled)
+		case <-ctx.Done():
+		}
+	}()
+	return func() { cancel(nil) }
 }
 
 // method returns the request's method; an empty one means GET.

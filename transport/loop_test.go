@@ -325,6 +325,59 @@ func TestCancelDuringTheWait(t *testing.T) {
 	})
 }
 
+// Request.Cancel ends every wait as the end of the context does: for a drain, for
+// a look into a body, for a busy body.
+func TestRequestCancelEndsEveryWait(t *testing.T) {
+	silent := func(code int) answer {
+		return func(req *http.Request) (*http.Response, error) {
+			r, _ := io.Pipe()
+			return response(req, code, r), nil
+		}
+	}
+	early := func(req *http.Request) (*http.Response, error) {
+		go func() {
+			_, _ = req.Body.Read(make([]byte, 1))
+			_ = req.Body.Close()
+		}()
+		time.Sleep(time.Millisecond)
+		return status(503)(req)
+	}
+	for name, row := range map[string]struct {
+		rule policy.Rule
+		base answer
+	}{
+		"a drain":      {policy.Rule{Backoff: policy.Constant(0)}, silent(503)},
+		"a look":       {policy.Rule{Classify: classify.BodyContains(classify.Ambiguous, "x")}, silent(400)},
+		"a busy body":  {policy.Rule{Backoff: policy.Constant(0)}, early},
+		"the back-off": {exact, status(503)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r, w := io.Pipe()
+				req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+				if name == "a busy body" {
+					req = newRequest(t, http.MethodPut, "http://h.test/", r)
+				}
+				cancel := make(chan struct{})
+				//lint:ignore SA1019 still honoured
+				req.Cancel = cancel
+				time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
+				start, sends := time.Now(), 0
+				resp, err := over(t, Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+					sends++
+					return row.base(req)
+				})).RoundTrip(req)
+				assert.Equal(t, 100*time.Millisecond, time.Since(start))
+				assert.Equal(t, 1, sends)
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				_ = w.Close()
+			})
+		})
+	}
+}
+
 // A cancellation under way is the caller's, and is not retried.
 func TestCancelDuringTheAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {

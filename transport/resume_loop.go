@@ -94,6 +94,7 @@ func (t *Transport) again(o *download, req *http.Request, offset int64, cut erro
 		number:    o.series.sent,
 		notBefore: o.series.notBefore,
 	}
+	defer x.obeyCancel()()
 	defer func() { o.series = x.series() }()
 	turn := o.spacing.turn(time.Now(), offset)
 	var err error

@@ -342,7 +342,7 @@ func (c *call) readEnded(err error) error {
 	}
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
-	if c.reading <= c.ends {
+	if c.reading < c.ends {
 		c.checkPrompt(c.world.now(), "a Read of the body")
 	}
 	if err == nil {
