@@ -272,6 +272,16 @@ func (c *call) copy(body io.Reader) error {
 	return c.readEnded(err)
 }
 
+// isOver reports whether the story is, which ends the slowest of readers.
+func (c *call) isOver() bool {
+	select {
+	case <-c.world.over:
+		return !c.last
+	default:
+		return false
+	}
+}
+
 // A checker compares what it is given with what the server has.
 type checker struct{ *call }
 
@@ -283,7 +293,7 @@ func (c *checker) Write(p []byte) (int, error) {
 // readUpTo reads limit bytes, or less if there is an end before.
 func (c *call) readUpTo(body io.Reader, limit int64, pause time.Duration) error {
 	buf := make([]byte, 8<<10)
-	for c.read < limit {
+	for c.read < limit && !c.isOver() {
 		piece := buf[:min(limit-c.read, int64(len(buf)))]
 		c.reading = c.world.now()
 		n, err := body.Read(piece)

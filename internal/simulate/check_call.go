@@ -201,10 +201,6 @@ func (c *call) checkResponse() {
 		c.violateLocked(Outcome, "a response without a body or a request")
 	case c.anySend(func(later *send) bool { return later.began > s.ended }):
 		c.violateLocked(Outcome, "the answer of send %d of %d", s.number, len(c.sends))
-	case s.body != nil && s.body.isClosed() && c.ends > c.returned && !c.mayStall() && c.plan.shape != noGetBody:
-		// A GetBody that fails is called after the answer was discarded, of which
-		// the caller then gets a copy.
-		c.violateLocked(Outcome, "the answer's body is closed")
 	}
 	_, writes := c.resp.Body.(io.Writer)
 	if s.status == http.StatusSwitchingProtocols && !writes {
@@ -327,10 +323,11 @@ func (s *send) explains(err error) bool {
 	switch {
 	case s.err != nil && errors.Is(err, s.err), s.body != nil && s.body.failed != nil && errors.Is(err, s.body.failed):
 		return true
-	case s.script.lie == promisesMore || s.script.lie == wrongLength:
-		return errors.Is(err, io.ErrUnexpectedEOF)
+	case s.script.end == overcounts:
+		return true
 	}
-	return s.script.end == overcounts
+	short := s.script.lie == promisesMore || s.script.lie == wrongLength || s.script.lie == early
+	return short && errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // readEnded judges the end of an answer's body; a nil error stands for its

@@ -3,6 +3,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"runtime"
@@ -96,9 +97,21 @@ func (w *world) checkDiscarded(s *send) {
 		w.violateLocked(Discarded, c, "the answer of send %d was never closed", s.number)
 	case b.read > drainBytes:
 		w.violateLocked(Discarded, c, "%d bytes were read of the answer of send %d, which nobody got", b.read, s.number)
-	case b.closedAt < never && b.closedAt-s.ended > drainTime:
+	case b.closedAt < never && b.closedAt-s.needed() > drainTime:
 		w.violateLocked(Discarded, c, "the answer of send %d was closed after %v", s.number, b.closedAt-s.ended)
 	}
+}
+
+// needed returns until when an answer may be of use: while another send of the
+// same request runs, whose answer may be worse.
+func (s *send) needed() time.Duration {
+	until := s.ended
+	for _, other := range s.call.sends {
+		if other.began < s.ended && other.ended < never {
+			until = max(until, other.ended)
+		}
+	}
+	return until
 }
 
 // checkBudget: in every window, retries and hedges keep to the budget. When
@@ -162,40 +175,50 @@ func (w *world) checkHolds(h *host) {
 	if rule.Cooldown != policy.On || len(w.plan.updates) > 0 {
 		return
 	}
-	type run struct {
-		from, until time.Duration
-		arrivals    int
-	}
-	runs := make(map[string]*run)
-	var log []*send // by time, since sends are noted as they arrive
+	told, arrived := make(map[string][]span), make(map[string][]time.Duration)
 	for _, s := range w.sends {
-		if s.host == h {
-			log = append(log, s)
-		}
-	}
-	for _, s := range log {
-		if mood, _ := h.moodAt(s.began); mood != exhausted {
+		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted {
 			continue
 		}
-		r := runs[s.call.scope()]
-		if r != nil && r.from < s.began && s.began < r.until {
-			if r.arrivals++; r.arrivals > maxArrivals {
-				w.violateLocked(Hold, s.call, "arrival %d of a scope that is to wait until %v", r.arrivals, r.until)
-			}
-		}
-		if s.told == 0 || s.dead || s.call.plan.hook != "" {
-			continue
-		}
+		scope := s.call.scope()
+		arrived[scope] = append(arrived[scope], s.began)
 		wait := s.told
 		if rule.MaxRetryAfter >= 0 {
 			wait = min(wait, rule.MaxRetryAfter)
 		}
-		if r == nil || r.until <= s.ended {
-			r = &run{from: s.ended}
-			runs[s.call.scope()] = r
+		if wait > 0 && !s.dead && s.call.plan.hook == "" {
+			told[scope] = append(told[scope], span{s.ended, s.ended + wait})
 		}
-		r.from, r.until = min(r.from, s.ended), max(r.until, s.ended+wait)
 	}
+	for scope := range told {
+		for _, hold := range merged(told[scope]) {
+			n := 0
+			for _, at := range arrived[scope] {
+				if hold.from < at && at < hold.until {
+					n++
+				}
+			}
+			if n > maxArrivals {
+				w.violateLocked(Hold, nil, "%d requests of scope %s at %s from %v to %v, when all were to wait", n, scope, h.name, hold.from, hold.until)
+			}
+		}
+	}
+}
+
+// A span is a part of the time.
+type span struct{ from, until time.Duration }
+
+// merged joins spans that overlap.
+func merged(all []span) (joined []span) {
+	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	for _, s := range all {
+		if n := len(joined); n > 0 && s.from <= joined[n-1].until {
+			joined[n-1].until = max(joined[n-1].until, s.until)
+			continue
+		}
+		joined = append(joined, s)
+	}
+	return joined
 }
 
 // scope tells whom an answer is about.

@@ -66,7 +66,7 @@ func (b *respBody) Read(p []byte) (int, error) {
 	defer b.mu.Unlock()
 	b.pos += int64(n)
 	b.read += int64(n)
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF && err != errClosed {
 		b.failed = err
 	}
 	if err != nil && !b.ended {
