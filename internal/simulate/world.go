@@ -172,6 +172,9 @@ func (s *send) leave(resp *http.Response, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.ended, s.err, s.dead = w.now(), err, dead
+	if err != nil {
+		s.told = 0 // who returns both has said nothing
+	}
 	w.story = append(w.story, line{s.ended, s.call.plan.id, "  send %d: status %d, wait %v, error %v", []any{s.number, s.status, s.told, err}})
 }
 
