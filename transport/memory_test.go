@@ -3,6 +3,7 @@ package transport
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -122,7 +123,7 @@ func (c writesCounted) Write(p []byte) (int, error) {
 func TestSmallUploadIsOneWrite(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var writes atomic.Int32
-		base := &http.Transport{Dial: func(string, string) (net.Conn, error) {
+		base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 			client, server := net.Pipe()
 			go func() {
 				req, err := http.ReadRequest(bufio.NewReader(server))
