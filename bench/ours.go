@@ -8,6 +8,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -61,7 +62,7 @@ func setting(name, text string, rule policy.Rule) library {
 		setup: text + "; Backoff: Constant",
 		wrap: func(t terms) http.RoundTripper {
 			rule := rule
-			rule.Backoff = policy.Constant(t.delay)
+			rule.Backoff = backoff.Constant(t.delay)
 			if t.unbounded {
 				rule.Budget = policy.NoBudget()
 			}

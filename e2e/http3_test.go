@@ -27,6 +27,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -87,7 +88,7 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{}}
 	tr, err := transport.New(transport.Config{
 		Base: s.base,
-		Rule: rule.Or(policy.Rule{Backoff: policy.Constant(0), Budget: policy.NoBudget()}),
+		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), Budget: policy.NoBudget()}),
 		Trace: &transport.Trace{Event: func(e transport.Event) {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -1,162 +1,19 @@
-// How long to wait before the next attempt, and what do all formulas share?
+// How long is the wait before the next attempt?
 
 package policy
 
-import (
-	"fmt"
-	"math"
-	"slices"
-	"time"
-)
+import "time"
 
-// A Backoff computes the wait before a retry. n counts the retries from 0: it
-// is 0 before the first retry. prev is the value that the Backoff itself
-// returned before the retry before this one, 0 at n == 0; it is never the wait
-// that a server asked for. A negative result means stop: no further retry.
+// A Backoff computes the wait before a retry. Package backoff has the common
+// formulas.
 //
-// Delay must be a pure function of n, prev and a random number, and safe for
-// concurrent use: one Backoff serves all requests.
+// n counts the retries from 0, so it is 0 before the first retry. prev is the
+// value that the Backoff returned before the previous retry. It is 0 at n == 0,
+// and it is never the wait that a server asked for. If the result is negative,
+// there is no further retry.
 //
-// The back-offs of this package hold to more. Zero fields stand for the
-// defaults that their comments name. Delay never panics and never overflows,
-// for any n (a negative one counts as 0), any prev and any fields: a field that
-// Validate refuses counts as its default, and a cap below everything else still
-// is the cap. Every call draws anew. And unless Literal is set, the cap is a
-// true upper bound at which the waits still differ, so that clients which have
-// reached it do not come back in step.
+// Delay must be a pure function of n, prev and a random number. It must be safe
+// for concurrent use, because one Backoff serves all requests.
 type Backoff interface {
 	Delay(n int, prev time.Duration) time.Duration
-}
-
-// A kernel is a Backoff's formula with the random number as a parameter, which
-// makes it a function that can be tabulated and tested. u is in [0,1), and a
-// larger u never gives a shorter wait, so that u = 0 and u = [justBelowOne] give
-// the extremes.
-type kernel interface {
-	at(n int, prev time.Duration, u float64) time.Duration
-}
-
-const (
-	// stop is the wait after which there is no retry.
-	stop time.Duration = -1
-	// forever is for sums and products that must not overflow.
-	forever time.Duration = math.MaxInt64
-	// justBelowOne is the largest number that rand.Float64 can return.
-	justBelowOne = 1 - 1.0/(1<<53)
-)
-
-// grow returns base · factor^n, at most top.
-func grow(base time.Duration, factor float64, n int, top time.Duration) time.Duration {
-	return times(base, math.Pow(factor, float64(max(n, 0))), top)
-}
-
-// times returns d · factor to the nearest nanosecond, at least 0 and at most
-// top. Up to 104 days the float64 between holds every nanosecond.
-func times(d time.Duration, factor float64, top time.Duration) time.Duration {
-	switch x := float64(d) * factor; {
-	case x <= 0:
-		return 0
-	case factor == 1: // exact beyond 104 days, too
-		return max(min(d, top), 0)
-	case x < float64(top):
-		return min(time.Duration(math.Round(x)), top) // float64(top) may be above top
-	default: // too large, infinite or not a number
-		return max(top, 0)
-	}
-}
-
-// between draws a whole number of nanoseconds from low to high, both included,
-// each as likely as the others.
-func between(low, high time.Duration, u float64) time.Duration {
-	if high <= low {
-		return low
-	}
-	return low + min(time.Duration(u*(float64(high-low)+1)), high-low)
-}
-
-// plus is a + b for what is not negative, without overflow.
-func plus(a, b time.Duration) time.Duration {
-	if a > forever-b {
-		return forever
-	}
-	return a + b
-}
-
-// positive returns d, or its default where d is zero or means nothing.
-func positive(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
-}
-
-// optional is positive for a duration of which a negative value means none.
-func optional(d, otherwise time.Duration) time.Duration {
-	if d < 0 {
-		return 0
-	}
-	return positive(d, otherwise)
-}
-
-// growth returns the factor f, or its default where f is zero or means nothing.
-func growth(f, otherwise float64) float64 {
-	if f >= 1 && !math.IsInf(f, 1) {
-		return f
-	}
-	return otherwise
-}
-
-// share returns the jitter f, 0 for a negative one, or its default where f is
-// zero or means nothing.
-func share(f, most, otherwise float64) float64 {
-	switch {
-	case f > 0 && f <= most:
-		return f
-	case f < 0 && !math.IsInf(f, -1):
-		return 0
-	default:
-		return otherwise
-	}
-}
-
-// The checks below are what Validate methods are made of. Each refuses exactly
-// what its namesake above replaces by a default, and returns nil otherwise.
-
-// faults gathers what checks return.
-func faults(list ...*FieldError) error {
-	bad := slices.DeleteFunc(Errors(list), func(fault *FieldError) bool { return fault == nil })
-	if len(bad) == 0 {
-		return nil // an empty Errors in the interface would not be nil
-	}
-	return bad
-}
-
-func checkDuration(field string, d time.Duration) *FieldError {
-	if d < 0 {
-		return &FieldError{Field: field, Value: d, Reason: "is negative"}
-	}
-	return nil
-}
-
-// checkOrder takes the values with their defaults filled in: a cap that is too
-// low for a default is as bad as one that is too low for a given value.
-func checkOrder(small string, low time.Duration, large string, high time.Duration) *FieldError {
-	if low > high {
-		return &FieldError{Field: large, Value: high, Reason: fmt.Sprintf("is less than %s (%v)", small, low)}
-	}
-	return nil
-}
-
-func checkGrowth(field string, f float64) *FieldError {
-	if f != 0 && growth(f, 0) == 0 {
-		return &FieldError{Field: field, Value: f, Reason: "is not a finite number of at least 1"}
-	}
-	return nil
-}
-
-func checkShare(field string, f, most float64) *FieldError {
-	if f != 0 && share(f, most, -1) == -1 {
-		return &FieldError{Field: field, Value: f, Reason: fmt.Sprintf("is not a number up to %.4g", most)}
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // A database that is still starting: keep trying to connect, but only while
@@ -23,7 +24,7 @@ func ExampleDo() {
 	}
 	starting := func(err error) bool { return strings.Contains(err.Error(), "starting up") }
 
-	rule := policy.Rule{Attempts: 5, Backoff: policy.FullJitter{Base: time.Millisecond}}
+	rule := policy.Rule{Attempts: 5, Backoff: backoff.FullJitter{Base: time.Millisecond}}
 	err := policy.Do(context.Background(), rule, starting, connect)
 	fmt.Println("calls:", calls, "error:", err)
 	// Output: calls: 3 error: <nil>
@@ -46,7 +47,7 @@ func ExampleDoValue() {
 		return stored, nil
 	}
 
-	value, err := policy.DoValue(context.Background(), policy.For30ms(),
+	value, err := policy.DoValue(context.Background(), policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)},
 		func(err error) bool { return errors.Is(err, conflict) }, increment)
 	fmt.Println(value, err)
 	// Output: 42 <nil>
@@ -65,7 +66,7 @@ func ExamplePermanent() {
 
 func ExampleGaveUp() {
 	busy := errors.New("busy")
-	rule := policy.Rule{Attempts: 3, Backoff: policy.Constant(0)}
+	rule := policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)}
 	err := policy.Do(context.Background(), rule, nil, func(context.Context) error { return busy })
 
 	fmt.Println(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -14,9 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aplomb-go/aplomb/classify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 var errBusy = errors.New("busy")
@@ -49,7 +52,7 @@ func (d *diary) waits() []time.Duration {
 // "Implementing Exponential Back-Off": waits of 1 to 16 s, each with its own
 // random milliseconds, then "stop and log the error". The zero rule does it.
 func TestDoOlderGoogleStory(t *testing.T) {
-	for _, rule := range []Rule{{Backoff: Google{Literal: true}}, {}} {
+	for _, rule := range []Rule{{Backoff: backoff.Exponential{Literal: true}}, {}} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDiary()
 			err := Do(t.Context(), rule, nil, d.busy)
@@ -72,7 +75,7 @@ func TestDoOlderGoogleStory(t *testing.T) {
 func TestDoNewerGoogleStory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDiary()
-		err := Do(t.Context(), Rule{Attempts: 40, Backoff: Google{Literal: true}}, nil, d.busy)
+		err := Do(t.Context(), Rule{Attempts: 40, Backoff: backoff.Exponential{Literal: true}}, nil, d.busy)
 		assert.Error(t, err)
 		require.Len(t, d.waits(), 39)
 		for _, wait := range d.waits()[5:] {
@@ -88,7 +91,7 @@ func TestDoMacroStory(t *testing.T) {
 		d := newDiary()
 		answer := errors.New(`{"error": "queue capacity"}`)
 		full := func(err error) bool { return strings.Contains(err.Error(), "queue capacity") }
-		rule := Rule{Attempts: 100, Backoff: Exponential{Literal: true}}
+		rule := Rule{Attempts: 100, Backoff: backoff.Geometric{Literal: true}}
 		call := func(context.Context) error { d.note(); return answer }
 
 		err := Do(t.Context(), rule, full, call)
@@ -105,7 +108,7 @@ func TestDoSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for tries := 1; tries <= 4; tries++ {
 			d := newDiary()
-			got, err := DoValue(t.Context(), Rule{Attempts: 4, Backoff: Constant(3 * sec)}, nil, func(context.Context) (int, error) {
+			got, err := DoValue(t.Context(), Rule{Attempts: 4, Backoff: backoff.Constant(3 * sec)}, nil, func(context.Context) (int, error) {
 				if d.note(); len(d.at) < tries {
 					return 0, errBusy
 				}
@@ -120,12 +123,20 @@ func TestDoSucceeds(t *testing.T) {
 
 func TestDoReturnsTheLastValueBesideAnError(t *testing.T) {
 	calls := 0
-	got, err := DoValue(t.Context(), Rule{Attempts: 3, Backoff: Constant(0)}, nil, func(context.Context) (string, error) {
+	got, err := DoValue(t.Context(), Rule{Attempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) (string, error) {
 		calls++
 		return fmt.Sprint("answer ", calls), errBusy
 	})
 	assert.ErrorIs(t, err, errBusy)
 	assert.Equal(t, "answer 3", got)
+}
+
+// recorder answers n+1 s and remembers what it was asked.
+type recorder struct{ asked *[][2]time.Duration }
+
+func (r recorder) Delay(n int, prev time.Duration) time.Duration {
+	*r.asked = append(*r.asked, [2]time.Duration{time.Duration(n), prev})
+	return time.Duration(n+1) * sec
 }
 
 func TestDoPassesTheBackoffItsOwnLastWait(t *testing.T) {
@@ -165,9 +176,9 @@ func TestDoReturnsErrorsUntouched(t *testing.T) {
 func TestDoLayersMultiplyOnlyWhenTold(t *testing.T) {
 	calls := 0
 	inner := func(ctx context.Context) error {
-		return Do(ctx, Rule{Attempts: 3, Backoff: Constant(0)}, nil, func(context.Context) error { calls++; return errBusy })
+		return Do(ctx, Rule{Attempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error { calls++; return errBusy })
 	}
-	outer := Rule{Attempts: 2, Backoff: Constant(0)}
+	outer := Rule{Attempts: 2, Backoff: backoff.Constant(0)}
 	assert.ErrorIs(t, Do(t.Context(), outer, nil, inner), errBusy)
 	assert.Equal(t, 3, calls)
 	assert.ErrorIs(t, Do(t.Context(), outer, func(error) bool { return true }, inner), errBusy)
@@ -193,13 +204,13 @@ func TestDoDoesNotWaitPastElapsed(t *testing.T) {
 		"just in time":              {sec, 0, 3 * sec, 4, 3 * sec},
 		"the answers count":         {sec, 500 * ms, 3 * sec, 3, 3500 * ms},
 		"the first answer outlasts": {sec, time.Minute, 3 * sec, 1, time.Minute},
-		"a wait without end":        {forever, 0, sec, 1, 0},
-		"a wait without end, later": {forever, sec, time.Minute, 1, sec},
+		"a wait without end":        {math.MaxInt64, 0, sec, 1, 0},
+		"a wait without end, later": {math.MaxInt64, sec, time.Minute, 1, sec},
 		"no wait":                   {0, sec, 3 * sec, 4, 4 * sec},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDiary()
-			err := Do(t.Context(), Rule{Attempts: 50, Backoff: Constant(test.wait), Elapsed: test.elapsed}, nil, func(context.Context) error {
+			err := Do(t.Context(), Rule{Attempts: 50, Backoff: backoff.Constant(test.wait), Elapsed: test.elapsed}, nil, func(context.Context) error {
 				d.note()
 				time.Sleep(test.answer)
 				return errBusy
@@ -222,7 +233,7 @@ func TestDoDoesNotWaitPastTheDeadline(t *testing.T) {
 			d := newDiary()
 			ctx, cancel := context.WithTimeout(t.Context(), test.limit)
 			defer cancel()
-			err := Do(ctx, Rule{Backoff: Constant(sec), Elapsed: -1}, nil, d.busy)
+			err := Do(ctx, Rule{Backoff: backoff.Constant(sec), Elapsed: -1}, nil, d.busy)
 			assert.Len(t, d.at, test.calls)
 			assert.Equal(t, d.at[len(d.at)-1], time.Since(d.start), "no wait in vain")
 			assert.NoError(t, ctx.Err())
@@ -240,7 +251,7 @@ func TestDoWaitEndsWithTheContext(t *testing.T) {
 		reason := errors.New("shutting down")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(1500*ms, func() { cancel(reason) })
-		err := Do(ctx, Rule{Backoff: Constant(sec)}, nil, d.busy)
+		err := Do(ctx, Rule{Backoff: backoff.Constant(sec)}, nil, d.busy)
 		assert.Equal(t, 1500*ms, time.Since(d.start))
 		assert.Len(t, d.at, 2)
 		for _, want := range []error{errBusy, context.Canceled, reason} {
@@ -304,7 +315,7 @@ func TestDoContextEndsDuringAnAttempt(t *testing.T) {
 // A cancellation inside f that is not the caller's is an error like any other.
 func TestDoRetriesACancellationThatIsNotTheCallers(t *testing.T) {
 	calls := 0
-	err := Do(t.Context(), Rule{Attempts: 3, Backoff: Constant(0)}, nil, func(context.Context) error {
+	err := Do(t.Context(), Rule{Attempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) error {
 		calls++
 		return context.Canceled
 	})
@@ -314,7 +325,7 @@ func TestDoRetriesACancellationThatIsNotTheCallers(t *testing.T) {
 
 func TestDoAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rule := Rule{Attempts: 3, Backoff: Constant(sec), AttemptTimeout: 100 * ms}
+		rule := Rule{Attempts: 3, Backoff: backoff.Constant(sec), AttemptTimeout: 100 * ms}
 		d := newDiary()
 		var last context.Context
 		var predicate []error
@@ -339,7 +350,7 @@ func TestDoAttemptTimeout(t *testing.T) {
 
 func TestDoAttemptThatEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rule := Rule{Attempts: 2, Backoff: Constant(0), AttemptTimeout: sec}
+		rule := Rule{Attempts: 2, Backoff: backoff.Constant(0), AttemptTimeout: sec}
 		var last context.Context
 		err := Do(t.Context(), rule, nil, func(ctx context.Context) error { last = ctx; return errBusy })
 		assert.ErrorIs(t, err, errBusy)
@@ -375,7 +386,7 @@ func TestDoRefuses(t *testing.T) {
 	var none context.Context
 	assert.EqualError(t, Do(none, Rule{}, nil, f), "policy: Do: the context is nil")
 
-	err := Do(t.Context(), Rule{Hint: classify.DefaultHint, Backoff: Google{Base: -1}, BufferBody: -1}, nil, f)
+	err := Do(t.Context(), Rule{Hint: classify.DefaultHint, Backoff: backoff.Exponential{Base: -1}, BufferBody: -1}, nil, f)
 	assert.EqualError(t, err, "policy: Do: "+
 		"Hint: is for requests to HTTP hosts; Do knows Attempts, Backoff, Elapsed and AttemptTimeout\n"+
 		"BufferBody: is for requests to HTTP hosts; Do knows Attempts, Backoff, Elapsed and AttemptTimeout\n"+
@@ -408,7 +419,7 @@ func TestDoRefusesEveryOtherField(t *testing.T) {
 func set(t *testing.T, name string, field reflect.Value) {
 	switch {
 	case name == "Backoff":
-		field.Set(reflect.ValueOf(Constant(1)))
+		field.Set(reflect.ValueOf(backoff.Constant(1)))
 	case field.Type() == reflect.TypeFor[time.Duration]():
 		field.SetInt(int64(time.Second))
 	case field.CanInt():

@@ -10,6 +10,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // A rule says only what differs; the rest is inherited.
@@ -26,7 +27,7 @@ func ExampleRule_Or() {
 func ExampleRule_Validate() {
 	rule := policy.Rule{
 		Attempts:      1_000_000,
-		Backoff:       policy.Google{Max: 500 * time.Millisecond, Spread: -1},
+		Backoff:       backoff.Exponential{Max: 500 * time.Millisecond, Jitter: -1},
 		Rate:          math.NaN(),
 		AttemptHeader: "Content-Length",
 	}
@@ -43,7 +44,7 @@ func ExampleLoad() {
 	file := strings.NewReader(`{
 	  "rule": {
 	    "attempts": 4,
-	    "backoff": {"type": "google", "max": "64s"},
+	    "backoff": {"type": "exponential", "max": "64s"},
 	    "classify": ["teapots", {"body": "queue capacity", "verdict": "refused"}]
 	  },
 	  "hosts": {
@@ -62,7 +63,7 @@ func ExampleLoad() {
 	fmt.Println(hosts["api.example.com"])
 	fmt.Println(hosts["*.example.com"])
 	// Output:
-	// {Attempts: 4, Backoff: Google{Max: 1m4s}, Classify: func}
+	// {Attempts: 4, Backoff: backoff.Exponential{Max: 1m4s}, Classify: func}
 	// {AttemptTimeout: 5s, Rate: 10, Burst: 5}
 	// {MaxRetryAfter: 2m0s, Excess: cap}
 }

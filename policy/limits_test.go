@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 func TestLimitsAreChecked(t *testing.T) {
@@ -45,9 +47,9 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Rule{Elapsed: 999}, "Elapsed: 999ns is less than a microsecond; did you mean 999ms (999 * time.Millisecond)?"},
 		{Rule{MaxRetryAfter: 60}, "MaxRetryAfter: 60ns is less than a microsecond; did you mean 1m0s (60 * time.Second)?"},
 		{Rule{AttemptTimeout: 5 * time.Second * time.Second}, "AttemptTimeout: 1388888h53m20s is more than ten years; was it multiplied by its unit twice?"},
-		{Rule{Backoff: Constant(5)}, "Backoff: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
-		{Rule{Backoff: Google{Base: 2, Max: 32 * time.Second}}, "Backoff.Base: 2ns is less than a microsecond; did you mean 2s (2 * time.Second)?"},
-		{Rule{Backoff: Normal{MinDelay: 200}}, "Backoff.MinDelay: 200ns is less than a microsecond; did you mean 200ms (200 * time.Millisecond)?"},
+		{Rule{Backoff: backoff.Constant(5)}, "Backoff: 5ns is less than a microsecond; did you mean 5s (5 * time.Second)?"},
+		{Rule{Backoff: backoff.Exponential{Base: 2, Max: 32 * time.Second}}, "Backoff.Base: 2ns is less than a microsecond; did you mean 2s (2 * time.Second)?"},
+		{Rule{Backoff: backoff.Normal{MinDelay: 200}}, "Backoff.MinDelay: 200ns is less than a microsecond; did you mean 200ms (200 * time.Millisecond)?"},
 	} {
 		assert.EqualError(t, row.rule.Validate(), row.want)
 	}
@@ -56,7 +58,7 @@ func TestLimitsAreChecked(t *testing.T) {
 		{Gate: Gate{Mode: GateWait}}, {Gate: Gate{Start: 5, Max: 5}}, {Cooldown: Off, Pacing: On, RateMode: RateAdaptive},
 		{Budget: Budget{Ratio: 1}}, {Hedge: Hedge{Percentile: 1.5}}, {Hedge: Hedge{Percentile: 99.9}},
 		{AttemptTimeout: time.Microsecond, StallTimeout: -1, Elapsed: math.MaxInt64, MaxRetryAfter: math.MaxInt64},
-		{Backoff: Constant(0)}, {Backoff: Constant(time.Microsecond)}, {Backoff: Constant(time.Nanosecond)},
+		{Backoff: backoff.Constant(0)}, {Backoff: backoff.Constant(time.Microsecond)}, {Backoff: backoff.Constant(time.Nanosecond)},
 	} {
 		assert.NoError(t, good.Validate(), good)
 	}

@@ -31,7 +31,7 @@ type Names struct {
 //	{
 //	  "rule": {
 //	    "attempts": 4,
-//	    "backoff": {"type": "google", "max": "32s"},
+//	    "backoff": {"type": "exponential", "max": "32s"},
 //	    "classify": ["refusals", {"status": [500, 502], "verdict": "final"}],
 //	    "max_retry_after": "2m",
 //	    "excess": "cap"
@@ -52,8 +52,8 @@ type Names struct {
 //   - "off" turns off what a negative number, or "-", turns off in a Rule.
 //     Zero and negative numbers are refused, since the one would inherit.
 //   - excess is "stop", "cap" or "wait".
-//   - backoff has a "type" (google, full_jitter, equal_jitter, decorrelated,
-//     randomized, normal, exponential, constant) and that type's fields in
+//   - backoff has a "type" (exponential, full_jitter, equal_jitter, decorrelated,
+//     randomized, normal, geometric, constant) and that type's fields in
 //     snake case; constant has "delay". Or it is a name.
 //   - classify is a list, of which the first item with an opinion decides. An
 //     item has a "verdict" (final, refused, ambiguous) and says what it is

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // snake is how a field's name becomes a key.
@@ -51,7 +52,7 @@ var samples = map[string]struct {
 	want any
 }{
 	"attempts":        {`4`, 4},
-	"backoff":         {`{"type": "google", "max": "64s"}`, Google{Max: 64 * time.Second}},
+	"backoff":         {`{"type": "exponential", "max": "64s"}`, backoff.Exponential{Max: 64 * time.Second}},
 	"classify":        {`["refusals"]`, nil},
 	"hint":            {`"default"`, nil},
 	"idempotent":      {`{"name": "default"}`, nil},
@@ -99,7 +100,7 @@ func TestLoadHasAKeyForEveryField(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	rule, hosts, err := Load(strings.NewReader(`{
-	  "rule": {"attempts": 4, "backoff": "exponential", "elapsed": "1m", "max_retry_after": "off"},
+	  "rule": {"attempts": 4, "backoff": "geometric", "elapsed": "1m", "max_retry_after": "off"},
 	  "hosts": {
 	    "api.example.com": {"attempts": "off", "attempt_timeout": "off", "elapsed": "off", "rate": "off",
 	                        "buffer_body": "off", "attempt_header": "off", "backoff": "none"},
@@ -108,9 +109,9 @@ func TestLoad(t *testing.T) {
 	  }
 	}`), Names{})
 	require.NoError(t, err)
-	assert.Equal(t, Rule{Attempts: 4, Backoff: Exponential{}, Elapsed: time.Minute, MaxRetryAfter: -1}, rule)
+	assert.Equal(t, Rule{Attempts: 4, Backoff: backoff.Geometric{}, Elapsed: time.Minute, MaxRetryAfter: -1}, rule)
 	assert.Equal(t, map[string]Rule{
-		"api.example.com": {Attempts: -1, AttemptTimeout: -1, Elapsed: -1, Rate: -1, BufferBody: -1, AttemptHeader: "-", Backoff: Constant(0)},
+		"api.example.com": {Attempts: -1, AttemptTimeout: -1, Elapsed: -1, Rate: -1, BufferBody: -1, AttemptHeader: "-", Backoff: backoff.Constant(0)},
 		"*.example.com":   {Rate: 10, Burst: 5, BufferBody: 1 << 20, Excess: ExcessWait},
 		"localhost:8080":  {},
 	}, hosts)
@@ -127,20 +128,20 @@ func TestLoadLittle(t *testing.T) {
 
 // One back-off of each type with no field left at zero.
 var backoffs = map[string]Backoff{
-	"google":       Google{Base: 2 * time.Second, Spread: -1, Max: 64 * time.Second, Literal: true},
-	"full_jitter":  FullJitter{Base: 250 * time.Millisecond, Max: time.Minute},
-	"equal_jitter": EqualJitter{Base: 1500 * time.Microsecond, Max: 90 * time.Second},
-	"decorrelated": Decorrelated{Base: time.Second, Max: 20 * time.Second, Literal: true},
-	"randomized":   Randomized{Interval: time.Second, Multiplier: 1.25, MaxInterval: time.Hour, RandomizationFactor: -1, Literal: true},
-	"normal":       Normal{MinDelay: time.Nanosecond, Factor: 3, MaxDelay: time.Minute, Jitter: 0.25, Literal: true},
-	"exponential":  Exponential{Time: time.Second, Rate: 1.5, Max: 10 * time.Second, Jitter: -1, Literal: true},
-	"constant":     Constant(5 * time.Second),
+	"exponential":  backoff.Exponential{Base: 2 * time.Second, Jitter: -1, Max: 64 * time.Second, Literal: true},
+	"full_jitter":  backoff.FullJitter{Base: 250 * time.Millisecond, Max: time.Minute},
+	"equal_jitter": backoff.EqualJitter{Base: 1500 * time.Microsecond, Max: 90 * time.Second},
+	"decorrelated": backoff.Decorrelated{Base: time.Second, Max: 20 * time.Second, Literal: true},
+	"randomized":   backoff.Randomized{Interval: time.Second, Multiplier: 1.25, MaxInterval: time.Hour, RandomizationFactor: -1, Literal: true},
+	"normal":       backoff.Normal{MinDelay: time.Nanosecond, Factor: 3, MaxDelay: time.Minute, Jitter: 0.25, Literal: true},
+	"geometric":    backoff.Geometric{First: time.Second, Rate: 1.5, Max: 10 * time.Second, Jitter: -1, Literal: true},
+	"constant":     backoff.Constant(5 * time.Second),
 }
 
 // written gives a back-off as one would write it in a file.
 func written(t *testing.T, name string, b Backoff) string {
 	object := map[string]any{"type": name}
-	if c, ok := b.(Constant); ok {
+	if c, ok := b.(backoff.Constant); ok {
 		object["delay"] = time.Duration(c).String()
 	} else {
 		v := reflect.ValueOf(b)
@@ -181,15 +182,13 @@ func TestLoadEveryBackoff(t *testing.T) {
 	}
 	rule, _, err := Load(strings.NewReader(`{"rule": {"backoff": {"type": "constant", "delay": "0s"}}}`), Names{})
 	require.NoError(t, err)
-	assert.Equal(t, Constant(0), rule.Backoff)
+	assert.Equal(t, backoff.Constant(0), rule.Backoff)
 }
 
-// kernelOf names the back-offs of this package; each has to be loadable.
+// Each formula of package backoff can be loaded.
 func TestEveryBackoffHasAType(t *testing.T) {
 	known := map[reflect.Type]bool{}
 	for _, b := range backoffs {
-		_, ours := kernelOf(b)
-		assert.True(t, ours, "%T", b)
 		known[reflect.TypeOf(b)] = true
 	}
 	assert.Len(t, known, len(backoffTypes))
@@ -245,7 +244,7 @@ func TestLoadFaults(t *testing.T) {
 		{"size too large for a number", `{"rule": {"buffer_body": "9999999999GiB"}}`, `line 1, column 26: rule.buffer_body: "9999999999GiB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
 		{"mode", `{"rule": {"excess": "Stop"}}`, `line 1, column 21: rule.excess: "Stop" is not a mode; did you mean "stop"?`},
 		{"empty string", `{"rule": {"attempt_header": ""}}`, `line 1, column 29: rule.attempt_header: the string is empty`},
-		{"flag", `{"rule": {"backoff": {"type": "google", "literal": "yes"}}}`, `line 1, column 52: rule.backoff.literal: the string "yes" where true or false is wanted`},
+		{"flag", `{"rule": {"backoff": {"type": "exponential", "literal": "yes"}}}`, `line 1, column 57: rule.backoff.literal: the string "yes" where true or false is wanted`},
 
 		// What Validate finds, at the field.
 		{"invalid", "{\"rule\": {\n\"attempts\": 1001}}", `line 2, column 13: rule.attempts: 1001 is more than 1000 sends`},
@@ -255,13 +254,13 @@ func TestLoadFaults(t *testing.T) {
 			`line 1, column 51: rule.backoff.factor: 0.5 is not a finite number of at least 1`},
 		{"invalid back-off by name", `{"rule": {"backoff": "broken"}}`, `line 1, column 22: rule.backoff: Base: -1ns is negative`},
 		{"nil back-off by name", `{"rule": {"backoff": "typed nil"}}`,
-			`line 1, column 22: rule.backoff: (*policy.Google)(nil) is nil behind an interface that is not; leave the field nil to inherit`},
+			`line 1, column 22: rule.backoff: (*backoff.Exponential)(nil) is nil behind an interface that is not; leave the field nil to inherit`},
 
 		// Back-offs, classifiers and names.
-		{"back-off without a type", `{"rule": {"backoff": {"max": "5s"}}}`, `line 1, column 22: rule.backoff: there is neither a "type" nor a "name" here; write "type": "google" beside it; types with such fields are decorrelated, equal_jitter, exponential, full_jitter, google`},
-		{"back-off of no type", `{"rule": {"backoff": {"type": "gogle"}}}`, `line 1, column 31: rule.backoff.type: "gogle" is not a type of back-off; did you mean "google"?`},
-		{"back-off by type and name", `{"rule": {"backoff": {"type": "google", "name": "google"}}}`,
-			`line 1, column 41: rule.backoff.name: unknown field; known are type, base, spread, max, literal`},
+		{"back-off without a type", `{"rule": {"backoff": {"max": "5s"}}}`, `line 1, column 22: rule.backoff: there is neither a "type" nor a "name" here; write "type": "exponential" beside it; types with such fields are decorrelated, equal_jitter, exponential, full_jitter, geometric`},
+		{"back-off of no type", `{"rule": {"backoff": {"type": "exponental"}}}`, `line 1, column 31: rule.backoff.type: "exponental" is not a type of back-off; did you mean "exponential"?`},
+		{"back-off by type and name", `{"rule": {"backoff": {"type": "exponential", "name": "exponential"}}}`,
+			`line 1, column 46: rule.backoff.name: unknown field; known are type, base, jitter, max, literal`},
 		{"constant without delay", `{"rule": {"backoff": {"type": "constant"}}}`, `line 1, column 22: rule.backoff: there is no "delay" here`},
 		{"constant that stops", `{"rule": {"backoff": {"type": "constant", "delay": "-1s"}}}`, `line 1, column 52: rule.backoff.delay: the string "-1s" is negative`},
 		{"no classifiers", `{"rule": {"classify": []}}`, `line 1, column 23: rule.classify: the list is empty; leave the key out`},
@@ -287,7 +286,7 @@ func TestLoadFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			rule, hosts, err := Load(strings.NewReader(tt.input), Names{
 				Hints:    map[string]classify.Hint{"gone": nil},
-				Backoffs: map[string]Backoff{"broken": Google{Base: -1}, "typed nil": (*Google)(nil)},
+				Backoffs: map[string]Backoff{"broken": backoff.Exponential{Base: -1}, "typed nil": (*backoff.Exponential)(nil)},
 			})
 			require.EqualError(t, err, tt.want)
 			assert.Zero(t, rule)
@@ -302,15 +301,15 @@ func TestLoadReportsAllFaultsInOrder(t *testing.T) {
 	_, _, err := Load(strings.NewReader(`{
   "hosts": {
     "a": {"attempts": 1001, "burst": 0},
-    "b": {"atempts": 3, "backoff": {"type": "google", "base": 1, "max": "x"}}
+    "b": {"atempts": 3, "backoff": {"type": "exponential", "base": 1, "max": "x"}}
   },
   "rule": {"buffer_body": "65MiB", "classify": ["x1y2", {"status": "all", "verdict": "never"}]}
 }`), Names{})
 	require.EqualError(t, err, `line 3, column 23: hosts["a"].attempts: 1001 is more than 1000 sends
 line 3, column 38: hosts["a"].burst: zero stands for the default; leave the key out
 line 4, column 11: hosts["b"].atempts: unknown field; did you mean "attempts"?
-line 4, column 63: hosts["b"].backoff.base: the number 1 has no unit; write "1s" for seconds or "1ms" for milliseconds
-line 4, column 73: hosts["b"].backoff.max: "x" is not a duration; write it like "250ms", "5s" or "1m30s"
+line 4, column 68: hosts["b"].backoff.base: the number 1 has no unit; write "1s" for seconds or "1ms" for milliseconds
+line 4, column 78: hosts["b"].backoff.max: "x" is not a duration; write it like "250ms", "5s" or "1m30s"
 line 6, column 27: rule.buffer_body: 68157440 is more than 64 MiB (67108864 bytes)
 line 6, column 49: rule.classify[0]: "x1y2" is not the name of a classifier; known are `+join(sortedNames(builtinClassify))+`
 line 6, column 68: rule.classify[1].status: the string "all" where a whole number is wanted
@@ -359,7 +358,7 @@ func TestLoadIsBounded(t *testing.T) {
 func TestLoadListsAFewNamesOnly(t *testing.T) {
 	names := Names{Backoffs: map[string]Backoff{}}
 	for i := range 50 {
-		names.Backoffs[fmt.Sprintf("a%02d", i)] = Google{}
+		names.Backoffs[fmt.Sprintf("a%02d", i)] = backoff.Exponential{}
 	}
 	_, _, err := Load(strings.NewReader(`{"rule": {"backoff": "zzzzzz"}}`), names)
 	require.ErrorContains(t, err, "known are a00, a01, a02")
@@ -433,13 +432,13 @@ func TestLoadNames(t *testing.T) {
 	rule, _, err := Load(strings.NewReader(`{"rule": {"hint": "mine", "idempotent": "all", "backoff": "slow"}}`), Names{
 		Hints:      map[string]classify.Hint{"mine": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }},
 		Idempotent: map[string]func(*http.Request) bool{"all": func(*http.Request) bool { return true }},
-		Backoffs:   map[string]Backoff{"slow": Constant(time.Minute)},
+		Backoffs:   map[string]Backoff{"slow": backoff.Constant(time.Minute)},
 	})
 	require.NoError(t, err)
 	wait, _ := rule.Hint(answer(503, ""))
 	assert.Equal(t, time.Hour, wait)
 	assert.True(t, rule.Idempotent(answer(503, "").Request))
-	assert.Equal(t, Constant(time.Minute), rule.Backoff)
+	assert.Equal(t, backoff.Constant(time.Minute), rule.Backoff)
 
 	rule, _, err = Load(strings.NewReader(`{"rule": {"hint": "none", "idempotent": "none"}}`), Names{})
 	require.NoError(t, err)

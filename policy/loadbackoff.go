@@ -7,57 +7,59 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // backoffTypes reads back-offs by type. Each type's table has a line for each
 // of its fields.
 var backoffTypes = map[string]func(*loader, *node) Backoff{
-	"google": backoffType([]key[Google]{
-		{"base", func(l *loader, n *node, b *Google) { l.duration(n, &b.Base, nothing) }},
-		{"spread", func(l *loader, n *node, b *Google) { l.duration(n, &b.Spread, orOff) }},
-		{"max", func(l *loader, n *node, b *Google) { l.duration(n, &b.Max, nothing) }},
-		{"literal", func(l *loader, n *node, b *Google) { l.flag(n, &b.Literal) }},
+	"exponential": backoffType([]key[backoff.Exponential]{
+		{"base", func(l *loader, n *node, b *backoff.Exponential) { l.duration(n, &b.Base, nothing) }},
+		{"jitter", func(l *loader, n *node, b *backoff.Exponential) { l.duration(n, &b.Jitter, orOff) }},
+		{"max", func(l *loader, n *node, b *backoff.Exponential) { l.duration(n, &b.Max, nothing) }},
+		{"literal", func(l *loader, n *node, b *backoff.Exponential) { l.flag(n, &b.Literal) }},
 	}),
-	"full_jitter": backoffType([]key[FullJitter]{
-		{"base", func(l *loader, n *node, b *FullJitter) { l.duration(n, &b.Base, nothing) }},
-		{"max", func(l *loader, n *node, b *FullJitter) { l.duration(n, &b.Max, nothing) }},
+	"full_jitter": backoffType([]key[backoff.FullJitter]{
+		{"base", func(l *loader, n *node, b *backoff.FullJitter) { l.duration(n, &b.Base, nothing) }},
+		{"max", func(l *loader, n *node, b *backoff.FullJitter) { l.duration(n, &b.Max, nothing) }},
 	}),
-	"equal_jitter": backoffType([]key[EqualJitter]{
-		{"base", func(l *loader, n *node, b *EqualJitter) { l.duration(n, &b.Base, nothing) }},
-		{"max", func(l *loader, n *node, b *EqualJitter) { l.duration(n, &b.Max, nothing) }},
+	"equal_jitter": backoffType([]key[backoff.EqualJitter]{
+		{"base", func(l *loader, n *node, b *backoff.EqualJitter) { l.duration(n, &b.Base, nothing) }},
+		{"max", func(l *loader, n *node, b *backoff.EqualJitter) { l.duration(n, &b.Max, nothing) }},
 	}),
-	"decorrelated": backoffType([]key[Decorrelated]{
-		{"base", func(l *loader, n *node, b *Decorrelated) { l.duration(n, &b.Base, nothing) }},
-		{"max", func(l *loader, n *node, b *Decorrelated) { l.duration(n, &b.Max, nothing) }},
-		{"literal", func(l *loader, n *node, b *Decorrelated) { l.flag(n, &b.Literal) }},
+	"decorrelated": backoffType([]key[backoff.Decorrelated]{
+		{"base", func(l *loader, n *node, b *backoff.Decorrelated) { l.duration(n, &b.Base, nothing) }},
+		{"max", func(l *loader, n *node, b *backoff.Decorrelated) { l.duration(n, &b.Max, nothing) }},
+		{"literal", func(l *loader, n *node, b *backoff.Decorrelated) { l.flag(n, &b.Literal) }},
 	}),
-	"randomized": backoffType([]key[Randomized]{
-		{"interval", func(l *loader, n *node, b *Randomized) { l.duration(n, &b.Interval, nothing) }},
-		{"multiplier", func(l *loader, n *node, b *Randomized) { l.number(n, &b.Multiplier, nothing) }},
-		{"max_interval", func(l *loader, n *node, b *Randomized) { l.duration(n, &b.MaxInterval, nothing) }},
-		{"randomization_factor", func(l *loader, n *node, b *Randomized) { l.number(n, &b.RandomizationFactor, orOff) }},
-		{"literal", func(l *loader, n *node, b *Randomized) { l.flag(n, &b.Literal) }},
+	"randomized": backoffType([]key[backoff.Randomized]{
+		{"interval", func(l *loader, n *node, b *backoff.Randomized) { l.duration(n, &b.Interval, nothing) }},
+		{"multiplier", func(l *loader, n *node, b *backoff.Randomized) { l.number(n, &b.Multiplier, nothing) }},
+		{"max_interval", func(l *loader, n *node, b *backoff.Randomized) { l.duration(n, &b.MaxInterval, nothing) }},
+		{"randomization_factor", func(l *loader, n *node, b *backoff.Randomized) { l.number(n, &b.RandomizationFactor, orOff) }},
+		{"literal", func(l *loader, n *node, b *backoff.Randomized) { l.flag(n, &b.Literal) }},
 	}),
-	"normal": backoffType([]key[Normal]{
-		{"min_delay", func(l *loader, n *node, b *Normal) { l.duration(n, &b.MinDelay, nothing) }},
-		{"factor", func(l *loader, n *node, b *Normal) { l.number(n, &b.Factor, nothing) }},
-		{"max_delay", func(l *loader, n *node, b *Normal) { l.duration(n, &b.MaxDelay, nothing) }},
-		{"jitter", func(l *loader, n *node, b *Normal) { l.number(n, &b.Jitter, orOff) }},
-		{"literal", func(l *loader, n *node, b *Normal) { l.flag(n, &b.Literal) }},
+	"normal": backoffType([]key[backoff.Normal]{
+		{"min_delay", func(l *loader, n *node, b *backoff.Normal) { l.duration(n, &b.MinDelay, nothing) }},
+		{"factor", func(l *loader, n *node, b *backoff.Normal) { l.number(n, &b.Factor, nothing) }},
+		{"max_delay", func(l *loader, n *node, b *backoff.Normal) { l.duration(n, &b.MaxDelay, nothing) }},
+		{"jitter", func(l *loader, n *node, b *backoff.Normal) { l.number(n, &b.Jitter, orOff) }},
+		{"literal", func(l *loader, n *node, b *backoff.Normal) { l.flag(n, &b.Literal) }},
 	}),
-	"exponential": backoffType([]key[Exponential]{
-		{"time", func(l *loader, n *node, b *Exponential) { l.duration(n, &b.Time, nothing) }},
-		{"rate", func(l *loader, n *node, b *Exponential) { l.number(n, &b.Rate, nothing) }},
-		{"max", func(l *loader, n *node, b *Exponential) { l.duration(n, &b.Max, nothing) }},
-		{"jitter", func(l *loader, n *node, b *Exponential) { l.number(n, &b.Jitter, orOff) }},
-		{"literal", func(l *loader, n *node, b *Exponential) { l.flag(n, &b.Literal) }},
+	"geometric": backoffType([]key[backoff.Geometric]{
+		{"first", func(l *loader, n *node, b *backoff.Geometric) { l.duration(n, &b.First, nothing) }},
+		{"rate", func(l *loader, n *node, b *backoff.Geometric) { l.number(n, &b.Rate, nothing) }},
+		{"max", func(l *loader, n *node, b *backoff.Geometric) { l.duration(n, &b.Max, nothing) }},
+		{"jitter", func(l *loader, n *node, b *backoff.Geometric) { l.number(n, &b.Jitter, orOff) }},
+		{"literal", func(l *loader, n *node, b *backoff.Geometric) { l.flag(n, &b.Literal) }},
 	}),
 	"constant": func(l *loader, n *node) Backoff {
 		if n.member("delay") == nil { // zero means no wait: nobody's default
 			l.fault(n, `there is no "delay" here`)
 		}
-		return backoffType([]key[Constant]{
-			{"delay", func(l *loader, n *node, b *Constant) { l.duration(n, (*time.Duration)(b), orZero) }},
+		return backoffType([]key[backoff.Constant]{
+			{"delay", func(l *loader, n *node, b *backoff.Constant) { l.duration(n, (*time.Duration)(b), orZero) }},
 		})(l, n)
 	},
 }
@@ -78,21 +80,21 @@ var backoffTypeNames = slices.Sorted(maps.Keys(backoffTypes))
 
 // backoffFields lists the keys of each type, for faults.
 var backoffFields = map[string][]string{
-	"google": fieldsOf(Google{}), "full_jitter": fieldsOf(FullJitter{}), "equal_jitter": fieldsOf(EqualJitter{}),
-	"decorrelated": fieldsOf(Decorrelated{}), "randomized": fieldsOf(Randomized{}), "normal": fieldsOf(Normal{}),
-	"exponential": fieldsOf(Exponential{}), "constant": {"delay"},
+	"exponential": fieldsOf(backoff.Exponential{}), "full_jitter": fieldsOf(backoff.FullJitter{}), "equal_jitter": fieldsOf(backoff.EqualJitter{}),
+	"decorrelated": fieldsOf(backoff.Decorrelated{}), "randomized": fieldsOf(backoff.Randomized{}), "normal": fieldsOf(backoff.Normal{}),
+	"geometric": fieldsOf(backoff.Geometric{}), "constant": {"delay"},
 }
 
 // builtinBackoffs are the back-offs without a word about their fields.
 var builtinBackoffs = map[string]Backoff{
-	"none":         Constant(0),
-	"google":       Google{},
-	"full_jitter":  FullJitter{},
-	"equal_jitter": EqualJitter{},
-	"decorrelated": Decorrelated{},
-	"randomized":   Randomized{},
-	"normal":       Normal{},
-	"exponential":  Exponential{},
+	"none":         backoff.Constant(0),
+	"exponential":  backoff.Exponential{},
+	"full_jitter":  backoff.FullJitter{},
+	"equal_jitter": backoff.EqualJitter{},
+	"decorrelated": backoff.Decorrelated{},
+	"randomized":   backoff.Randomized{},
+	"normal":       backoff.Normal{},
+	"geometric":    backoff.Geometric{},
 }
 
 // backoff reads a back-off. One with a fault is given up as a whole: what

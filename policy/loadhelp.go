@@ -24,7 +24,7 @@ type alias struct {
 const (
 	sayAttempts = "it counts the first send, too"
 	sayTimeout  = "it bounds one attempt; a Timeout of the http.Client bounds the whole call"
-	sayBackoff  = `as in {"type": "google", "base": "1s", "max": "32s"}`
+	sayBackoff  = `as in {"type": "exponential", "base": "1s", "max": "32s"}`
 	saySpread   = "each type of back-off has its own jitter"
 	sayStatus   = `as in [{"status": [500, 502], "verdict": "ambiguous"}]`
 	sayGate     = `as in {"start": 10, "max": 100}`
@@ -57,23 +57,23 @@ var aliases = map[string]alias{
 	"maxelapsed":            {[]string{"elapsed"}, "no retry starts later"},
 	"maxduration":           {[]string{"elapsed"}, "no retry starts later"},
 	"deadline":              {[]string{"elapsed"}, "no retry starts later"},
-	"jitter":                {[]string{"spread", "randomization_factor", "backoff"}, saySpread},
+	"jitter":                {[]string{"randomization_factor", "backoff"}, saySpread},
 	"randomization":         {[]string{"randomization_factor", "jitter", "backoff"}, saySpread},
 	"strategy":              {[]string{"type", "backoff"}, ""},
 	"kind":                  {[]string{"type"}, ""},
-	"delay":                 {[]string{"base", "interval", "min_delay", "time", "backoff"}, ""},
-	"wait":                  {[]string{"delay", "base", "interval", "min_delay", "time", "backoff"}, ""},
-	"interval":              {[]string{"delay", "base", "min_delay", "time", "backoff"}, ""},
-	"retrydelay":            {[]string{"delay", "base", "interval", "min_delay", "time", "backoff"}, ""},
-	"retryinterval":         {[]string{"delay", "base", "interval", "min_delay", "time", "backoff"}, ""},
-	"initial":               {[]string{"base", "interval", "min_delay", "time", "backoff"}, ""},
-	"initialinterval":       {[]string{"base", "interval", "min_delay", "time", "backoff"}, ""},
-	"initialdelay":          {[]string{"base", "interval", "min_delay", "time", "backoff"}, ""},
-	"initialbackoff":        {[]string{"base", "interval", "min_delay", "time", "backoff"}, ""},
-	"basedelay":             {[]string{"base", "interval", "min_delay", "time", "backoff"}, ""},
-	"mindelay":              {[]string{"base", "interval", "time", "backoff"}, ""},
-	"min":                   {[]string{"base", "interval", "min_delay", "time"}, ""},
-	"retrywaitmin":          {[]string{"base", "interval", "min_delay", "time", "backoff"}, ""},
+	"delay":                 {[]string{"base", "interval", "min_delay", "first", "backoff"}, ""},
+	"wait":                  {[]string{"delay", "base", "interval", "min_delay", "first", "backoff"}, ""},
+	"interval":              {[]string{"delay", "base", "min_delay", "first", "backoff"}, ""},
+	"retrydelay":            {[]string{"delay", "base", "interval", "min_delay", "first", "backoff"}, ""},
+	"retryinterval":         {[]string{"delay", "base", "interval", "min_delay", "first", "backoff"}, ""},
+	"initial":               {[]string{"base", "interval", "min_delay", "first", "backoff"}, ""},
+	"initialinterval":       {[]string{"base", "interval", "min_delay", "first", "backoff"}, ""},
+	"initialdelay":          {[]string{"base", "interval", "min_delay", "first", "backoff"}, ""},
+	"initialbackoff":        {[]string{"base", "interval", "min_delay", "first", "backoff"}, ""},
+	"basedelay":             {[]string{"base", "interval", "min_delay", "first", "backoff"}, ""},
+	"mindelay":              {[]string{"base", "interval", "first", "backoff"}, ""},
+	"min":                   {[]string{"base", "interval", "min_delay", "first"}, ""},
+	"retrywaitmin":          {[]string{"base", "interval", "min_delay", "first", "backoff"}, ""},
 	"retrywaitmax":          {[]string{"max", "max_interval", "max_delay", "backoff"}, ""},
 	"maxdelay":              {[]string{"max", "max_interval", "backoff"}, ""},
 	"maxinterval":           {[]string{"max", "max_delay", "backoff"}, ""},
@@ -153,7 +153,7 @@ func otherName(n *node, known []string) string {
 
 // otherTypes are the names that other libraries have for types of back-off.
 var otherTypes = map[string]string{
-	"fixed": "constant", "linear": "constant", "static": "constant", "expo": "exponential",
+	"fixed": "constant", "linear": "constant", "static": "constant", "expo": "exponential", "google": "exponential",
 	"exponentialbackoff": "exponential", "exponentialjitter": "full_jitter", "jitter": "full_jitter",
 	"full": "full_jitter", "random": "full_jitter", "equal": "equal_jitter", "decorrelatedjitter": "decorrelated",
 }
@@ -173,7 +173,7 @@ func (l *loader) helpBackoff(n *node) bool {
 	case json.Number:
 		l.fault(n, "%s where a back-off is wanted; "+sayConstant, n.what())
 	case bool:
-		l.fault(n, `%s where a back-off is wanted; write {"type": "google"}, or "none" for no wait`, n.what())
+		l.fault(n, `%s where a back-off is wanted; write {"type": "exponential"}, or "none" for no wait`, n.what())
 	default:
 		switch _, unit := parseDuration(text); {
 		case !isText:
@@ -197,7 +197,7 @@ func (l *loader) helpBackoff(n *node) bool {
 // fields tell.
 func helpType(n *node) string {
 	if len(n.kids) == 0 {
-		return `write {"type": "google"}, or another type: ` + join(backoffTypeNames)
+		return `write {"type": "exponential"}, or another type: ` + join(backoffTypeNames)
 	}
 	fit := slices.DeleteFunc(slices.Clone(backoffTypeNames), func(name string) bool {
 		return !slices.ContainsFunc(n.kids, func(kid *node) bool { return slices.Contains(backoffFields[name], kid.key) })
@@ -213,13 +213,13 @@ func helpType(n *node) string {
 	}
 	slices.SortStableFunc(fit, func(a, b string) int { return knows(b) - knows(a) })
 	if len(fit) == 0 {
-		return `write "type": "google" with "base" and "max", or another type: ` + join(backoffTypeNames)
+		return `write "type": "exponential" with "base" and "max", or another type: ` + join(backoffTypeNames)
 	}
 	best := knows(fit[0])
 	fit = slices.DeleteFunc(fit, func(name string) bool { return knows(name) < best })
 	like := fit[0]
-	if slices.Contains(fit, "google") {
-		like = "google"
+	if slices.Contains(fit, "exponential") {
+		like = "exponential"
 	}
 	text := fmt.Sprintf(`write "type": %q beside it`, like)
 	if len(fit) > 1 {

@@ -1,63 +1,42 @@
-// Which limits suit a service that answers in 30, 100 or 300 ms?
+// Which rule suits a common kind of service?
 
 package policy
 
-import "time"
+import (
+	"time"
 
-// For30ms returns the rule for a service that answers in some 30 ms and a caller
-// that waits for 250 ms: intervals of 50, 100 and 150 ms, up to 4 retries, the
-// last within 250 ms.
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+// API returns a rule for JSON APIs over the internet. An attempt whose response
+// headers do not arrive within 30 s is given up and retried. A 429, and a 503
+// that names a wait, mean that the server did not act, so a POST is retried after
+// them ([classify.Refusals]). Request bodies of up to 16 MiB are kept for a
+// retry, because many SDKs hide that theirs can be read again.
 //
-// This and the two rules beside it are the settings that the article
-// "Exponential Backoff In Go" gives for github.com/cenkalti/backoff. Their
-// back-offs are Literal, so that the intervals are the article's own; Attempts is
-// its highest number of retries and the first send. Elapsed is exact here, where
-// the library of that time only asked whether it had passed already: no retry
-// starts after it, and the whole takes Elapsed and one answer at most.
-func For30ms() Rule {
+// The other fields are zero and inherit. A Rule is a value, so change the fields
+// that do not suit.
+func API() Rule {
 	return Rule{
-		Attempts: 5,
-		Backoff: Randomized{
-			Interval:            50 * time.Millisecond,
-			RandomizationFactor: 0.5,
-			Multiplier:          2,
-			MaxInterval:         150 * time.Millisecond,
-			Literal:             true,
-		},
-		Elapsed: 250 * time.Millisecond,
+		AttemptTimeout: 30 * time.Second,
+		Classify:       classify.Refusals,
+		BufferBody:     16 << 20,
 	}
 }
 
-// For100ms returns the rule for a service that answers in some 100 ms and a
-// caller that waits for a second: intervals of 100, 150, 225 ms … up to 500 ms,
-// up to 5 retries, the last within 1 s.
-func For100ms() Rule {
+// Service returns a rule for calls between services of one data centre, while a
+// caller waits. It has at most three attempts of 1 s each, with waits of 50 to
+// 100 ms and 100 to 150 ms between them. No retry starts later than 3 s after the
+// first attempt.
+//
+// The other fields are zero and inherit. A Rule is a value, so change the fields
+// that do not suit.
+func Service() Rule {
 	return Rule{
-		Attempts: 6,
-		Backoff: Randomized{
-			Interval:            100 * time.Millisecond,
-			RandomizationFactor: 0.5,
-			Multiplier:          1.5,
-			MaxInterval:         500 * time.Millisecond,
-			Literal:             true,
-		},
-		Elapsed: time.Second,
-	}
-}
-
-// For300ms returns the rule for a service that answers in some 300 ms and a
-// caller that waits for ten seconds: intervals of 100, 200, 400 ms … up to 3 s,
-// up to 9 retries, the last within 10 s.
-func For300ms() Rule {
-	return Rule{
-		Attempts: 10,
-		Backoff: Randomized{
-			Interval:            100 * time.Millisecond,
-			RandomizationFactor: 0.5,
-			Multiplier:          2,
-			MaxInterval:         3 * time.Second,
-			Literal:             true,
-		},
-		Elapsed: 10 * time.Second,
+		Attempts:       3,
+		Backoff:        backoff.Exponential{Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second},
+		AttemptTimeout: time.Second,
+		Elapsed:        3 * time.Second,
 	}
 }

@@ -1,49 +1,38 @@
-package policy
+package policy_test
 
 import (
-	"context"
+	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// The figures that "Exponential Backoff In Go" gives with each setting.
+// TestPresets checks the figures that the comments of the presets name.
 func TestPresets(t *testing.T) {
-	for name, test := range map[string]struct {
-		rule      Rule
-		answer    time.Duration
-		retries   int           // at most
-		longest   time.Duration // in all
-		intervals []time.Duration
-	}{
-		"30 ms": {For30ms(), 30 * ms, 4, 380 * ms,
-			[]time.Duration{50, 100, 150, 150}},
-		"100 ms": {For100ms(), 100 * ms, 5, 1500 * ms,
-			[]time.Duration{100, 150, 225, 337, 500, 500}},
-		"300 ms": {For300ms(), 300 * ms, 9, 14 * sec,
-			[]time.Duration{100, 200, 400, 800, 1600, 3000, 3000}},
-	} {
-		b := test.rule.Backoff.(Randomized)
-		for n, want := range test.intervals {
-			assert.Equal(t, want*ms, b.at(n, 0, 0.5).Truncate(ms), name)
-		}
-		assert.NoError(t, test.rule.Validate(), name)
-		for range 50 {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDiary()
-				err := Do(t.Context(), test.rule, nil, func(context.Context) error {
-					d.note()
-					time.Sleep(test.answer)
-					return errBusy
-				})
-				assert.ErrorIs(t, err, errBusy, name)
-				assert.GreaterOrEqual(t, len(d.waits()), 1, name)
-				assert.LessOrEqual(t, len(d.waits()), test.retries, name)
-				assert.LessOrEqual(t, d.at[len(d.at)-1], test.rule.Elapsed, name)
-				assert.LessOrEqual(t, time.Since(d.start), test.longest, name)
-			})
-		}
+	for name, rule := range map[string]policy.Rule{"API": policy.API(), "Service": policy.Service()} {
+		assert.NoError(t, rule.Validate(), name)
+		assert.NoError(t, rule.Or(policy.Defaults()).Validate(), name)
 	}
+	waits := backoff.Bounds(policy.Service().Backoff, 2)
+	require.Len(t, waits, 2)
+	assert.Equal(t, []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}, []time.Duration{waits[0].Lowest, waits[0].Highest})
+	assert.Equal(t, []time.Duration{100 * time.Millisecond, 150 * time.Millisecond}, []time.Duration{waits[1].Lowest, waits[1].Highest})
+}
+
+func ExampleAPI() {
+	rule := policy.API()
+	rule.AttemptTimeout = 2 * time.Minute // this API takes long to answer
+	fmt.Println(rule.AttemptTimeout, policy.API().AttemptTimeout)
+	// Output: 2m0s 30s
+}
+
+func ExampleService() {
+	rule := policy.Service()
+	fmt.Println("at most", rule.Attempts, "attempts of", rule.AttemptTimeout)
+	// Output: at most 3 attempts of 1s
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // Bounds beyond which a value is taken for a slip of the pen.
@@ -190,7 +191,7 @@ type Rule struct {
 func Defaults() Rule {
 	return Rule{
 		Attempts:      6,
-		Backoff:       Google{},
+		Backoff:       backoff.Exponential{},
 		Classify:      classify.Default,
 		Hint:          classify.DefaultHint,
 		Idempotent:    classify.Idempotent,
@@ -295,16 +296,16 @@ func (e *Errors) checkTime(field string, d time.Duration) {
 			meant, unit = d*time.Second, "time.Second"
 		}
 		e.add(field, d, "is less than a microsecond; did you mean %v (%d * %s)?", meant, int64(d), unit)
-	case d > maxTime && d != forever:
+	case d > maxTime && d != math.MaxInt64:
 		e.add(field, d, "is more than ten years; was it multiplied by its unit twice?")
 	}
 }
 
-// checkTimes is checkTime for the fields of one of this package's back-offs. A
-// single nanosecond is legal there: zero would stand for the default, so it is
-// how to write the least wait there is.
+// checkTimes is checkTime for the fields of a formula of package backoff. A single
+// nanosecond is legal there. It is how to write the shortest wait, because zero
+// stands for the default.
 func checkTimes(b Backoff) (bad Errors) {
-	if _, ok := kernelOf(b); !ok {
+	if b == nil || reflect.TypeOf(b).PkgPath() != reflect.TypeFor[backoff.Constant]().PkgPath() {
 		return nil
 	}
 	check := func(field string, d time.Duration) {
@@ -312,7 +313,7 @@ func checkTimes(b Backoff) (bad Errors) {
 			bad.checkTime(field, d)
 		}
 	}
-	if c, ok := b.(Constant); ok {
+	if c, ok := b.(backoff.Constant); ok {
 		check("Backoff", time.Duration(c))
 		return bad
 	}
@@ -349,6 +350,8 @@ func backoffErrors(b Backoff, err error) Errors {
 	switch err := err.(type) {
 	case nil:
 		return nil
+	case *backoff.Invalid:
+		return Errors{{Field: "Backoff." + err.Field, Value: err.Value, Reason: err.Reason}}
 	case *FieldError:
 		return Errors{err}.At("Backoff.")
 	case interface{ Unwrap() []error }:
@@ -456,7 +459,7 @@ func show(v reflect.Value) string {
 			return "(" + name + ")(nil)"
 		}
 	}
-	if c, ok := v.Interface().(Constant); ok {
+	if c, ok := v.Interface().(backoff.Constant); ok {
 		return name + "(" + time.Duration(c).String() + ")"
 	}
 	switch _, prints := v.Interface().(fmt.Stringer); {

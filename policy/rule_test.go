@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // fill returns a value of the type that is not zero, and another one for every
@@ -44,8 +45,8 @@ func fill(t *testing.T, typ reflect.Type, seed int) reflect.Value {
 			v.Field(i).Set(fill(t, typ.Field(i).Type, seed))
 		}
 	case reflect.Interface:
-		require.True(t, reflect.TypeFor[Constant]().Implements(typ), "fill does not know %v", typ)
-		v.Set(reflect.ValueOf(Constant(seed)))
+		require.True(t, reflect.TypeFor[backoff.Constant]().Implements(typ), "fill does not know %v", typ)
+		v.Set(reflect.ValueOf(backoff.Constant(seed)))
 	default:
 		require.Fail(t, "fill does not know", "%v", typ)
 	}
@@ -121,7 +122,7 @@ func TestDefaults(t *testing.T) {
 	d := Defaults()
 	require.NoError(t, d.Validate())
 	assert.Equal(t,
-		"{Attempts: 6, Backoff: Google{}, Classify: func, Hint: func, Idempotent: func, "+
+		"{Attempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, "+
 			"MaxRetryAfter: 1m0s, Excess: stop, RateMode: fixed, "+
 			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s, Burst: 30}, Cooldown: on, Pacing: off, "+
 			"Gate: Gate{Mode: off}, Hedge: Hedge{After: off}, BufferBody: 1048576, Resumes: 5}",
@@ -175,11 +176,11 @@ func TestValidate(t *testing.T) {
 		{"back-off", Rule{Backoff: new(numberedBackoff)}, ""},
 		{"nil pointer", Rule{Backoff: (*numberedBackoff)(nil)},
 			"Backoff: (*policy.numberedBackoff)(nil) is nil behind an interface that is not; leave the field nil to inherit"},
-		{"nil pointer to one of ours", Rule{Backoff: (*Google)(nil)},
-			"Backoff: (*policy.Google)(nil) is nil behind an interface that is not; leave the field nil to inherit"},
+		{"nil pointer to one of ours", Rule{Backoff: (*backoff.Exponential)(nil)},
+			"Backoff: (*backoff.Exponential)(nil) is nil behind an interface that is not; leave the field nil to inherit"},
 		{"nil function", Rule{Backoff: functionBackoff(nil)},
 			"Backoff: (functionBackoff)(nil) is nil behind an interface that is not; leave the field nil to inherit"},
-		{"back-off of ours", Rule{Backoff: Google{Base: -1}}, "Backoff.Base: -1ns is negative"},
+		{"back-off of ours", Rule{Backoff: backoff.Exponential{Base: -1}}, "Backoff.Base: -1ns is negative"},
 		{"back-off at peace", Rule{Backoff: complainsBackoff{}}, ""},
 		{"back-off with Errors", Rule{Backoff: complainsBackoff{Errors{{Field: "A", Value: 1, Reason: "is odd"}, {Field: "B", Reason: "missing"}}}},
 			"Backoff.A: 1 is odd\nBackoff.B: missing"},
@@ -190,7 +191,7 @@ func TestValidate(t *testing.T) {
 		{"back-off with words around errors", Rule{Backoff: complainsBackoff{fmt.Errorf("both %w and %w", plain, plain)}},
 			"Backoff: both policy: the moon is full and policy: the moon is full"},
 
-		{"everything", Rule{Attempts: 5000, Backoff: Google{Base: -1, Max: -1}, Excess: 9, Rate: math.NaN(), BufferBody: 1 << 40, AttemptHeader: "host"},
+		{"everything", Rule{Attempts: 5000, Backoff: backoff.Exponential{Base: -1, Max: -1}, Excess: 9, Rate: math.NaN(), BufferBody: 1 << 40, AttemptHeader: "host"},
 			`Attempts: 5000 is more than 1000 sends
 Backoff.Base: -1ns is negative
 Backoff.Max: -1ns is negative
@@ -261,22 +262,22 @@ func TestExcessText(t *testing.T) {
 }
 
 // wordyBackoff prints by itself.
-type wordyBackoff struct{ Google }
+type wordyBackoff struct{ backoff.Exponential }
 
 func (wordyBackoff) String() string { return "as I please" }
 
 func TestRuleString(t *testing.T) {
 	for want, rule := range map[string]Rule{
 		"{}": {},
-		"{Attempts: off, AttemptTimeout: off, Rate: off, BufferBody: off}": {Attempts: -1, AttemptTimeout: -1, Rate: -1, BufferBody: -1},
-		"{Backoff: Google{Base: 250ms, Spread: off, Literal: true}}":       {Backoff: Google{Base: 250 * time.Millisecond, Spread: -1, Literal: true}},
-		"{Backoff: Constant(5s)}":                 {Backoff: Constant(5 * time.Second)},
-		"{Backoff: Constant(0s), Elapsed: 1m30s}": {Backoff: Constant(0), Elapsed: 90 * time.Second},
-		"{Backoff: *policy.Google}":               {Backoff: &Google{}},
-		"{Backoff: (*policy.Google)(nil)}":        {Backoff: (*Google)(nil)},
-		"{Backoff: func}":                         {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
-		"{Backoff: as I please}":                  {Backoff: wordyBackoff{}},
-		"{Backoff: complainsBackoff{}}":           {Backoff: complainsBackoff{errors.New("x")}},
+		"{Attempts: off, AttemptTimeout: off, Rate: off, BufferBody: off}":         {Attempts: -1, AttemptTimeout: -1, Rate: -1, BufferBody: -1},
+		"{Backoff: backoff.Exponential{Base: 250ms, Jitter: off, Literal: true}}":  {Backoff: backoff.Exponential{Base: 250 * time.Millisecond, Jitter: -1, Literal: true}},
+		"{Backoff: backoff.Constant(5s)}":                                          {Backoff: backoff.Constant(5 * time.Second)},
+		"{Backoff: backoff.Constant(0s), Elapsed: 1m30s}":                          {Backoff: backoff.Constant(0), Elapsed: 90 * time.Second},
+		"{Backoff: *backoff.Exponential}":                                          {Backoff: &backoff.Exponential{}},
+		"{Backoff: (*backoff.Exponential)(nil)}":                                   {Backoff: (*backoff.Exponential)(nil)},
+		"{Backoff: func}":                                                          {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
+		"{Backoff: as I please}":                                                   {Backoff: wordyBackoff{}},
+		"{Backoff: complainsBackoff{}}":                                            {Backoff: complainsBackoff{errors.New("x")}},
 		"{Classify: func, Excess: cap, Rate: 0.5, Burst: 2, AttemptHeader: \"A\"}": {Classify: classify.Default, Excess: ExcessCap, Rate: 0.5, Burst: 2, AttemptHeader: "A"},
 		"{Excess: Excess(9), Rate: NaN}":                                           {Excess: 9, Rate: math.NaN()},
 	} {

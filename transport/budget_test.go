@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // one is a budget with one retry in it, which does not come back.
@@ -36,7 +37,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 				outage := func(b policy.Budget) (sends int, elapsed float64, reasons map[Reason]int) {
 					base := newOrigin(status(503))
 					tr := mustNew(t, Config{Base: base, Rule: policy.Rule{
-						Attempts: 5, Backoff: policy.Constant(time.Millisecond), Budget: b,
+						Attempts: 5, Backoff: backoff.Constant(time.Millisecond), Budget: b,
 					}})
 					reasons = map[Reason]int{}
 					results := make([]Reason, requests)
@@ -72,7 +73,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 func TestBudgetInEveryWindow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := newOrigin(status(503))
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Backoff: policy.Constant(time.Millisecond)}})
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 		begun := 0
 		for range 600 { // a minute with 50 requests per second
 			together(5, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
@@ -94,7 +95,7 @@ func TestBudgetInEveryWindow(t *testing.T) {
 func TestQuietClientKeepsItsRetries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := newOrigin(status(503))
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: policy.Constant(time.Millisecond)}})
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 60 {
 			before := base.sends()
 			resp, err := get(t, tr, t.Context())
@@ -120,7 +121,7 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 			}
 			return status(200)(req)
 		})
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: policy.Constant(time.Millisecond)}})
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 1000 {
 			_, err := send(t, tr, http.MethodGet, "http://a.test/")
 			require.NoError(t, err)
@@ -150,8 +151,8 @@ func TestBudgetStopIsReal(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				base := newOrigin(answer)
 				ev := &events{}
-				inner := mustNew(t, Config{Base: base, Rule: policy.Rule{Backoff: policy.Constant(time.Millisecond), Budget: one}})
-				tr := mustNew(t, Config{Base: inner, Rule: policy.Rule{Backoff: policy.Constant(time.Millisecond)}})
+				inner := mustNew(t, Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: one}})
+				tr := mustNew(t, Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 				for i := range requests {
 					resp, err := get(t, tr, ev.on(t.Context()))
 					want := 1
@@ -265,7 +266,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 				})
 				ev := &events{}
 				rule := row.rule
-				rule.Backoff, rule.Budget = policy.Constant(10*time.Second), one
+				rule.Backoff, rule.Budget = backoff.Constant(10*time.Second), one
 				tr := mustNew(t, Config{Base: base, Rule: rule, Trace: ev.trace()})
 				row.run(t, tr)
 				assert.Contains(t, ev.reasons(), row.ends)
@@ -288,7 +289,7 @@ func TestLateRefunds(t *testing.T) {
 					return status(503, "Retry-After: 70", "Date: ")(req)
 				})
 				tr := mustNew(t, Config{Base: base, Rule: policy.Rule{
-					Backoff: policy.Constant(time.Millisecond), MaxRetryAfter: -1, Cooldown: policy.Off,
+					Backoff: backoff.Constant(time.Millisecond), MaxRetryAfter: -1, Cooldown: policy.Off,
 				}})
 				ctx, cancel := context.WithCancel(t.Context())
 				waiting := make(chan struct{})
@@ -320,7 +321,7 @@ func TestLateRefunds(t *testing.T) {
 
 func TestBudgetsRetriesAreSpent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: policy.Constant(0), Budget: one}})
+		tr := mustNew(t, Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: backoff.Constant(0), Budget: one}})
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
 		assert.Less(t, stateOf(t, tr).BudgetLeft, 0.5, "a retry that was sent is not given back")
@@ -332,7 +333,7 @@ func TestBudgetsRetriesAreSpent(t *testing.T) {
 func TestRefusedCallsEarnNoRetries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, Config{Base: script(status(503), status(200)), Rule: policy.Rule{
-			Backoff: policy.Constant(0),
+			Backoff: backoff.Constant(0),
 			Budget:  policy.Budget{Ratio: 0.01, PerSecond: -1, Burst: 1},
 			Gate:    policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
 		}})

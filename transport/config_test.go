@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -27,7 +28,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 		"*.x":              {Attempts: 1001},
 		"https://h.test":   {},
 		"good.example.com": {Attempts: 3},
-		"slow.example.com": {Backoff: policy.Google{Max: -time.Second}},
+		"slow.example.com": {Backoff: backoff.Exponential{Max: -time.Second}},
 	}
 	want := []string{
 		"Rule.Attempts", "Rule.Rate", "Rule.AttemptHeader",
@@ -226,10 +227,10 @@ func TestHostsInherit(t *testing.T) {
 		sends := 0
 		tr := mustNew(t, transport.Config{
 			Base: counted(&sends),
-			Rule: policy.Rule{Attempts: 3, Backoff: policy.Constant(time.Second)},
+			Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(time.Second)},
 			Hosts: map[string]policy.Rule{
 				"*.test":      {Attempts: 9},
-				"waits.test":  {Backoff: policy.Constant(time.Minute)},
+				"waits.test":  {Backoff: backoff.Constant(time.Minute)},
 				"single.test": {Attempts: -1},
 			},
 		})

@@ -21,6 +21,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // configs are the configurations under which the contract must hold.
@@ -28,10 +29,10 @@ var configs = map[string]Config{
 	"default":         {},
 	"no wait":         {Rule: quick},
 	"no retries":      {Rule: policy.Rule{Attempts: -1}},
-	"attempt timeout": {Rule: policy.Rule{AttemptTimeout: 5 * time.Second, Backoff: policy.Constant(time.Second)}},
+	"attempt timeout": {Rule: policy.Rule{AttemptTimeout: 5 * time.Second, Backoff: backoff.Constant(time.Second)}},
 	"limits":          {Rule: policy.Rule{Elapsed: time.Minute, Rate: 100, Burst: 3, AttemptHeader: "X-Attempt"}},
 	"no buffer":       {Rule: policy.Rule{BufferBody: -1}},
-	"custom":          {Rule: policy.Rule{Classify: classify.Refusals, Backoff: policy.Constant(time.Millisecond)}, Trace: &Trace{Event: func(Event) {}}},
+	"custom":          {Rule: policy.Rule{Classify: classify.Refusals, Backoff: backoff.Constant(time.Millisecond)}, Trace: &Trace{Event: func(Event) {}}},
 	"host rule":       {Hosts: map[string]policy.Rule{"*.test": quick}},
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // A strict server answers a code and a wait until a time, and 200 from then on.
@@ -72,7 +73,7 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					server := newStrict(code, time.Second, 20*time.Millisecond)
 					tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-						Cooldown: mode, Backoff: policy.Constant(10 * time.Millisecond), Budget: policy.NoBudget(),
+						Cooldown: mode, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.NoBudget(),
 					}})
 					opened := make(chan time.Duration, 1)
 					time.AfterFunc(500*time.Millisecond, func() {
@@ -149,7 +150,7 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 		takes := 100 * time.Millisecond
 		server := newStrict(429, 2*time.Second, takes)
 		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-			Backoff: policy.Constant(time.Millisecond), Budget: policy.NoBudget(),
+			Backoff: backoff.Constant(time.Millisecond), Budget: policy.NoBudget(),
 		}})
 		var told, again [n]time.Duration
 		opened := make(chan time.Duration, 1)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // The text of an error names the last status and why there was no further
@@ -61,7 +62,7 @@ func TestErrorTexts(t *testing.T) {
 func TestErrorsTellHowAWaitEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
-		tr := over(t, Config{Rule: policy.Rule{Backoff: policy.Constant(time.Second), Attempts: 100, Budget: policy.NoBudget()}}, base)
+		tr := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second), Attempts: 100, Budget: policy.NoBudget()}}, base)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(4500*time.Millisecond, cancel)
@@ -77,7 +78,7 @@ func TestErrorsTellHowAWaitEnded(t *testing.T) {
 		// The base returns the answer at the deadline's instant.
 		ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer stop()
-		slow := over(t, Config{Rule: policy.Rule{Backoff: policy.Constant(time.Second)}}, rt(func(req *http.Request) (*http.Response, error) {
+		slow := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, rt(func(req *http.Request) (*http.Response, error) {
 			if AttemptNumber(req.Context()) > 1 {
 				<-req.Context().Done()
 				return nil, req.Context().Err()

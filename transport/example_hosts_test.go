@@ -9,6 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -28,7 +29,7 @@ func (tooMany) RoundTrip(req *http.Request) (*http.Response, error) {
 func ExampleConfig_hosts() {
 	tr, err := transport.New(transport.Config{
 		Base: tooMany{},
-		Rule: policy.Rule{Attempts: 2, Backoff: policy.Constant(time.Millisecond)},
+		Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Millisecond)},
 		Hosts: map[string]policy.Rule{
 			"*.example.com":         {Attempts: 3},
 			"billing.example.com":   {Attempts: -1},                // never again

@@ -12,6 +12,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -32,7 +33,7 @@ func server(codes ...int) http.RoundTripper {
 }
 
 // atOnce is a back-off for examples, which have no time.
-var atOnce = policy.Constant(0)
+var atOnce = backoff.Constant(0)
 
 // A program that uses http.Get and its like needs one line.
 func ExampleDefault() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -41,7 +42,7 @@ func ExampleWithTrace() {
 	defer server.Close()
 
 	tr, err := transport.New(transport.Config{
-		Rule:   policy.Rule{Backoff: policy.Constant(time.Millisecond)},
+		Rule:   policy.Rule{Backoff: backoff.Constant(time.Millisecond)},
 		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTimes})),
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // rt is a base transport made of a function. It does not close bodies; play
@@ -82,7 +83,7 @@ func fails(err error) answer {
 }
 
 // quick is a rule for tests in which time does not matter.
-var quick = policy.Rule{Backoff: policy.Constant(0), Budget: policy.NoBudget()}
+var quick = policy.Rule{Backoff: backoff.Constant(0), Budget: policy.NoBudget()}
 
 func mustNew(t testing.TB, c Config) *Transport {
 	t.Helper()

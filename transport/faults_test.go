@@ -30,15 +30,16 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 var (
 	// now retries without a wait: for tests in which time does not matter, and
 	// for those over TCP, where it is real.
-	now = policy.Rule{Backoff: policy.Constant(0), Budget: policy.NoBudget()}
+	now = policy.Rule{Backoff: backoff.Constant(0), Budget: policy.NoBudget()}
 	// exactly waits 1 s, 2 s, 4 s … without jitter.
-	exactly = policy.Rule{Backoff: policy.Google{Spread: -1}}
+	exactly = policy.Rule{Backoff: backoff.Exponential{Jitter: -1}}
 )
 
 // A place is where a server stands and what it speaks.

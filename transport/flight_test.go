@@ -18,6 +18,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // free fails unless the host of http://h.test takes n requests at once, each of
@@ -416,7 +417,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 		for how, f := range map[string]func(){"panics": boom, "ends its goroutine": runtime.Goexit} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					rule := policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}, Backoff: policy.Constant(time.Second)}
+					rule := policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}, Backoff: backoff.Constant(time.Second)}
 					row.rule(&rule, f)
 					tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 						switch {

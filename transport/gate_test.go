@@ -21,6 +21,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // A freezer is a server that works on 30 requests at a time, 100 ms each, and
@@ -179,7 +180,7 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					rule := row.rule
 					rule.Gate, rule.Attempts = policy.Gate{Start: 10}, 2
-					rule.Backoff, rule.Hedge = policy.Constant(10*time.Millisecond), policy.Hedge{After: hedge}
+					rule.Backoff, rule.Hedge = backoff.Constant(10*time.Millisecond), policy.Hedge{After: hedge}
 					tr := mustNew(t, Config{Base: rt(row.answer), Rule: rule})
 					closed := false
 					for range 200 {

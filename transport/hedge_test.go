@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // TestHedgeCutsTheTail: the Must of hedging. Answers take 8 to 12 ms, and one
@@ -147,7 +148,7 @@ func TestQuickAnswersAreNotHedged(t *testing.T) {
 		server := newOrigin(script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200)).RoundTrip)
 		ev := &events{}
 		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-			Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: policy.Constant(time.Second),
+			Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 		}})
 		for range 2 {
 			resp, err := get(t, tr, ev.on(t.Context()))
@@ -274,7 +275,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 					return status(200)(req)
 				})
 				rule := row.rule
-				rule.Hedge, rule.Backoff = policy.Hedge{After: 50 * time.Millisecond}, policy.Constant(time.Millisecond)
+				rule.Hedge, rule.Backoff = policy.Hedge{After: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
 				tr := mustNew(t, Config{Base: base, Rule: rule})
 				if row.prepare != nil {
 					row.prepare(t, tr)
@@ -335,7 +336,7 @@ func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 			return status(200)(req)
 		})
 		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-			Rate: 0.01, Burst: 4, Budget: one, Backoff: policy.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
+			Rate: 0.01, Burst: 4, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
 		}})
 		for _, path := range []string{"fails", "slow", "slow"} { // 2 + 1 + 1 tokens
 			_, err := send(t, tr, http.MethodGet, "http://h.test/"+path)
@@ -382,7 +383,7 @@ func TestHedgeAndRetry(t *testing.T) {
 				server := newOrigin(script(row.answers...).RoundTrip)
 				ev := &events{}
 				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-					Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: policy.Constant(time.Second),
+					Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 				}})
 				resp, err := get(t, tr, ev.on(t.Context()))
 				require.NoError(t, err)
@@ -482,7 +483,7 @@ func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(hangs, hangs, status(200)).RoundTrip)
 		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-			Hedge: policy.Hedge{After: 500 * time.Millisecond}, AttemptTimeout: time.Second, Backoff: policy.Constant(time.Second),
+			Hedge: policy.Hedge{After: 500 * time.Millisecond}, AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second),
 		}})
 		code, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // A riot is what TestNoPlaceTokenOrWaiterIsLost does to one host: callers with
@@ -68,7 +69,7 @@ func (r *riot) rule() policy.Rule {
 	rule := policy.Rule{
 		Gate:     policy.Gate{Mode: policy.GateWait, Start: 1 + r.n(4)},
 		Attempts: 1 + r.n(4),
-		Backoff:  policy.Constant(time.Duration(1+r.n(2000)) * time.Millisecond),
+		Backoff:  backoff.Constant(time.Duration(1+r.n(2000)) * time.Millisecond),
 		Scope:    func(req *http.Request) string { r.slip(); return req.Header.Get("Authorization") },
 		Idempotent: func(req *http.Request) bool {
 			r.slip()

@@ -21,10 +21,11 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // exact is a rule whose waits are known: 1 s, 2 s, 4 s … without jitter.
-var exact = policy.Rule{Backoff: policy.Google{Spread: -1}}
+var exact = policy.Rule{Backoff: backoff.Exponential{Jitter: -1}}
 
 // bubble runs f in virtual time.
 func bubble(t *testing.T, f func(t *testing.T)) {
@@ -274,7 +275,7 @@ func TestElapsed(t *testing.T) {
 func TestBackoffStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{Backoff: policy.Constant(-1)}}, base), t.Context())
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(-1)}}, base), t.Context())
 		require.NoError(t, err)
 		reason, _, _ := GaveUp(resp)
 		assert.Equal(t, BackoffStop, reason)
@@ -346,9 +347,9 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 		rule policy.Rule
 		base answer
 	}{
-		"a drain":      {policy.Rule{Backoff: policy.Constant(0)}, silent(503)},
+		"a drain":      {policy.Rule{Backoff: backoff.Constant(0)}, silent(503)},
 		"a look":       {policy.Rule{Classify: classify.BodyContains(classify.Ambiguous, "x")}, silent(400)},
-		"a busy body":  {policy.Rule{Backoff: policy.Constant(0)}, early},
+		"a busy body":  {policy.Rule{Backoff: backoff.Constant(0)}, early},
 		"the back-off": {exact, status(503)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -397,7 +398,7 @@ func TestCancelDuringTheAttempt(t *testing.T) {
 }
 
 func TestAttemptTimeout(t *testing.T) {
-	rule := policy.Rule{AttemptTimeout: time.Second, Backoff: policy.Constant(time.Second), Attempts: 3}
+	rule := policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second), Attempts: 3}
 	hang := func(req *http.Request) (*http.Response, error) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
@@ -828,7 +829,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 					last = time.Since(start)
 					return response(req, 503, newStalledBody()), nil
 				}),
-				Rule: policy.Rule{Backoff: policy.Constant(0), Elapsed: 100 * time.Millisecond},
+				Rule: policy.Rule{Backoff: backoff.Constant(0), Elapsed: 100 * time.Millisecond},
 			})
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)
@@ -852,7 +853,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 						}
 						return status(200)(req)
 					}),
-					Rule: policy.Rule{Backoff: policy.Constant(0)},
+					Rule: policy.Rule{Backoff: backoff.Constant(0)},
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), left)
 				defer cancel()

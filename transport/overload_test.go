@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // An origin is a base transport that remembers when each send arrived.
@@ -152,7 +153,7 @@ func (e *entry) Close() error {
 
 // everything turns every limit on.
 var everything = policy.Rule{
-	Attempts: 4, Backoff: policy.Google{}, AttemptTimeout: 2 * time.Second,
+	Attempts: 4, Backoff: backoff.Exponential{}, AttemptTimeout: 2 * time.Second,
 	Rate: 2000, Burst: 200, RateMode: policy.RateAdaptive,
 	Pacing: policy.On, Cooldown: policy.On,
 	Gate:  policy.Gate{Start: 20},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // A quotaServer allows so many requests per window and says in every answer
@@ -99,7 +100,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := newQuotaServer(20, 10*time.Second, xRateLimit)
 		tr := mustNew(t, Config{Base: q, Rule: policy.Rule{
-			Pacing: policy.On, Hedge: policy.Hedge{After: 2 * time.Millisecond}, Backoff: policy.Constant(time.Millisecond),
+			Pacing: policy.On, Hedge: policy.Hedge{After: 2 * time.Millisecond}, Backoff: backoff.Constant(time.Millisecond),
 		}})
 		for range 100 {
 			code, err := send(t, tr, http.MethodGet, "http://h.test/")

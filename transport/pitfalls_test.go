@@ -28,6 +28,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -338,7 +339,7 @@ func TestBodiesThatAreMadeAreClosed(t *testing.T) {
 func TestBackoffKnowsItsOwnWaitsOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told []time.Duration
-		rule := policy.Rule{Attempts: 4, Backoff: backoff(func(n int, prev time.Duration) time.Duration {
+		rule := policy.Rule{Attempts: 4, Backoff: backoffFunc(func(n int, prev time.Duration) time.Duration {
 			told = append(told, prev)
 			return time.Duration(n+1) * time.Second
 		})}
@@ -349,10 +350,10 @@ func TestBackoffKnowsItsOwnWaitsOnly(t *testing.T) {
 	})
 }
 
-// backoff is one made of a function.
-type backoff func(n int, prev time.Duration) time.Duration
+// backoffFunc is a Backoff made of a function.
+type backoffFunc func(n int, prev time.Duration) time.Duration
 
-func (f backoff) Delay(n int, prev time.Duration) time.Duration { return f(n, prev) }
+func (f backoffFunc) Delay(n int, prev time.Duration) time.Duration { return f(n, prev) }
 
 // TestBuffersOfCommittedUploadsAreFree: once an upload is too long to be kept,
 // nothing of it is, so that it takes nobody else's room. Two of these would
@@ -483,7 +484,7 @@ func TestDoAroundATransport(t *testing.T) {
 			sends++
 			return nil, context.DeadlineExceeded
 		})})}
-		err := policy.Do(t.Context(), policy.Rule{Backoff: policy.Constant(0)}, nil, func(ctx context.Context) error {
+		err := policy.Do(t.Context(), policy.Rule{Backoff: backoff.Constant(0)}, nil, func(ctx context.Context) error {
 			resp, err := client.Do(request(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx))
 			if err != nil {
 				return fmt.Errorf("reading the things: %w", err)

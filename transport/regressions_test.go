@@ -33,6 +33,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // takes is a server that answers 200 after a time, and stops working when the
@@ -869,7 +870,7 @@ func TestProxyRefusesConnect(t *testing.T) {
 				base = defaultBase()
 			}
 			base.Proxy = http.ProxyURL(u)
-			tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 3, Backoff: policy.Constant(0)}})
+			tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)}})
 			req, err := http.NewRequestWithContext(t.Context(), row.method, "https://host.invalid/", nil)
 			require.NoError(t, err)
 			_, err = tr.RoundTrip(req)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // cutter serves one text under a strong tag, and cuts its answers after as many
@@ -805,9 +806,9 @@ func TestEndDuringReconnect(t *testing.T) {
 					first := func(req *http.Request) (*http.Response, error) {
 						return response(req, 200, &cutBody{[]byte("ab"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`), nil
 					}
-					rule := policy.Rule{Backoff: policy.Constant(time.Hour), ResumeSkip: 100}
+					rule := policy.Rule{Backoff: backoff.Constant(time.Hour), ResumeSkip: 100}
 					if name != "during the wait" {
-						rule.Backoff = policy.Constant(time.Second)
+						rule.Backoff = backoff.Constant(time.Second)
 					}
 					resp, err := get(t, over(t, Config{Rule: rule}, script(first, second)), ctx)
 					require.NoError(t, err)

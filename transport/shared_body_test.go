@@ -22,6 +22,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // seekCloser is a body of the shape that azcore has: a reader that can be sought,
@@ -230,7 +231,7 @@ func TestGetBodyComesLast(t *testing.T) {
 				req, b := strictRequest(t, text)
 				var old []io.ReadCloser
 				var answers []*body
-				tr := over(t, Config{Rule: policy.Rule{Backoff: policy.Constant(time.Second)}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+				tr := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 					for _, late := range old { // while this attempt reads
 						n, err := late.Read(make([]byte, 1))
 						assert.Zero(t, n)

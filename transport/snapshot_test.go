@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 func TestSnapshot(t *testing.T) {
@@ -26,7 +27,7 @@ func TestSnapshot(t *testing.T) {
 			return status(200)(req)
 		})
 		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-			Backoff: policy.Constant(0), Attempts: 3, Rate: 50, Gate: policy.Gate{Start: 2, Max: 2},
+			Backoff: backoff.Constant(0), Attempts: 3, Rate: 50, Gate: policy.Gate{Start: 2, Max: 2},
 		}, Hosts: map[string]policy.Rule{
 			"plain.test": {Budget: policy.NoBudget(), Rate: -1, Gate: policy.Gate{Mode: policy.GateOff}},
 		}})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -40,7 +41,7 @@ func outage(budget policy.Budget) (arrived int64, took time.Duration) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
-	quick := policy.Constant(time.Millisecond) // too quick for real life
+	quick := backoff.Constant(time.Millisecond) // too quick for real life
 	t, err := transport.New(transport.Config{Rule: policy.Rule{Backoff: quick, Budget: budget}})
 	if err != nil {
 		log.Fatal(err)

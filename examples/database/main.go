@@ -16,6 +16,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 func main() {
@@ -28,7 +29,10 @@ func main() {
 
 	// A mistyped password is not worth a second try; a refused connection is.
 	notUp := func(err error) bool { return classify.KindOf(err) == classify.Dial }
-	err = policy.Do(context.Background(), policy.For100ms(), notUp, func(ctx context.Context) error {
+	rule := policy.Rule{Attempts: 10, Backoff: backoff.Exponential{
+		Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second,
+	}}
+	err = policy.Do(context.Background(), rule, notUp, func(ctx context.Context) error {
 		err := db.PingContext(ctx)
 		fmt.Println(time.Now().Format("15:04:05.000"), "ping, error:", err)
 		return err

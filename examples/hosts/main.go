@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -23,7 +24,7 @@ func main() {
 	server, err := testserver.New(testserver.Config{}, testserver.Status(503)) // always
 	must(err)
 	t, err := transport.New(transport.Config{
-		Rule: policy.Rule{Attempts: 4, Backoff: policy.FullJitter{}},
+		Rule: policy.Rule{Attempts: 4, Backoff: backoff.FullJitter{}},
 		Hosts: map[string]policy.Rule{
 			"*.example.com":   {Attempts: 2},  // the rest as in Rule
 			"pay.example.com": {Attempts: -1}, // no retries; the most specific pattern wins

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -22,7 +23,7 @@ func main() {
 	// sent again. A service that may have acted on it would be Ambiguous.
 	t, err := transport.New(transport.Config{Rule: policy.Rule{
 		Classify: classify.BodyContains(classify.Refused, "queue capacity"),
-		Backoff:  policy.Exponential{Time: 100 * time.Millisecond, Rate: 2, Max: time.Second},
+		Backoff:  backoff.Geometric{First: 100 * time.Millisecond, Rate: 2, Max: time.Second},
 	}})
 	if err != nil {
 		log.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -90,7 +91,7 @@ func run(ctx context.Context) int {
 func ruleInWords() string {
 	rule := policy.Defaults()
 	var waits []string
-	for _, b := range policy.Bounds(rule.Backoff, 3) {
+	for _, b := range backoff.Bounds(rule.Backoff, 3) {
 		waits = append(waits, fmt.Sprintf("%v to %v", b.Lowest, b.Highest))
 	}
 	return fmt.Sprintf("The rule is the default: up to %d attempts, waits of %s, and so on.",

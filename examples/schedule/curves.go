@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // A curve is a back-off under the name it has in tables, pictures and files.
@@ -18,23 +19,23 @@ type curve struct {
 
 // curves are all back-offs of package policy, each with its defaults.
 var curves = []curve{
-	{"Google", "google", "2ⁿ s + up to 1 s, at most 32 s: the default of a Rule", policy.Google{}},
-	{"Google, literal", "google-literal", "the same as printed: at the cap no random part is left", policy.Google{Literal: true}},
-	{"FullJitter", "full-jitter", "random from 0 to 100 ms · 2ⁿ, at most 20 s", policy.FullJitter{}},
-	{"EqualJitter", "equal-jitter", "random from half of 100 ms · 2ⁿ to all of it, at most 20 s", policy.EqualJitter{}},
-	{"Decorrelated", "decorrelated", "random from 100 ms to 3 times the wait before, at most 20 s", policy.Decorrelated{}},
-	{"Randomized", "randomized", "500 ms · 1.5ⁿ · (1 ± 0.5), at most 60 s", policy.Randomized{}},
-	{"Normal", "normal", "100 ms · 2ⁿ, normally distributed, at most 15 min", policy.Normal{}},
-	{"Exponential", "exponential", "1 s · 2ⁿ, up to a fifth less, at most 10 s", policy.Exponential{}},
-	{"Constant", "constant", "always 2 s", policy.Constant(2 * time.Second)},
+	{"Google", "google", "2ⁿ s + up to 1 s, at most 32 s: the default of a Rule", backoff.Exponential{}},
+	{"Google, literal", "google-literal", "the same as printed: at the cap no random part is left", backoff.Exponential{Literal: true}},
+	{"FullJitter", "full-jitter", "random from 0 to 100 ms · 2ⁿ, at most 20 s", backoff.FullJitter{}},
+	{"EqualJitter", "equal-jitter", "random from half of 100 ms · 2ⁿ to all of it, at most 20 s", backoff.EqualJitter{}},
+	{"Decorrelated", "decorrelated", "random from 100 ms to 3 times the wait before, at most 20 s", backoff.Decorrelated{}},
+	{"Randomized", "randomized", "500 ms · 1.5ⁿ · (1 ± 0.5), at most 60 s", backoff.Randomized{}},
+	{"Normal", "normal", "100 ms · 2ⁿ, normally distributed, at most 15 min", backoff.Normal{}},
+	{"Exponential", "exponential", "1 s · 2ⁿ, up to a fifth less, at most 10 s", backoff.Geometric{}},
+	{"Constant", "constant", "always 2 s", backoff.Constant(2 * time.Second)},
 }
 
 // article are the two curves of the article whose experiment examples/storm
 // repeats, as its pseudo-code computes them.
 var article = []curve{
-	{"100 ms · 2.7ⁿ, at most 10 min", "article-a", "jitter 0.1", policy.Normal{
+	{"100 ms · 2.7ⁿ, at most 10 min", "article-a", "jitter 0.1", backoff.Normal{
 		MinDelay: 100 * time.Millisecond, Factor: 2.7, Jitter: 0.1, MaxDelay: 10 * time.Minute, Literal: true}},
-	{"1 s · 1.5ⁿ, at most 5 min", "article-b", "jitter 0.1", policy.Normal{
+	{"1 s · 1.5ⁿ, at most 5 min", "article-b", "jitter 0.1", backoff.Normal{
 		MinDelay: time.Second, Factor: 1.5, Jitter: 0.1, MaxDelay: 5 * time.Minute, Literal: true}},
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 func TestRun(t *testing.T) {
@@ -45,7 +45,7 @@ func TestRun(t *testing.T) {
 // The library's table is computed from rounded rows; it is right to half a
 // percent of ours.
 func TestPrintedTable(t *testing.T) {
-	for i, b := range policy.Bounds(policy.Randomized{Literal: true}, len(printed)) {
+	for i, b := range backoff.Bounds(backoff.Randomized{Literal: true}, len(printed)) {
 		ours := [3]float64{b.Mean.Seconds(), b.Lowest.Seconds(), b.Highest.Seconds()}
 		for j, want := range printed[i] {
 			if got := ours[j]; got < want*0.995 || got > want*1.005 {

@@ -16,7 +16,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // The colours of Okabe and Ito, which most colour-blind readers tell apart;
@@ -73,14 +73,14 @@ func waitsOf(title string, list []curve, n int) *picture {
 	out := &picture{title: title, panels: []*plot.Plot{linear, logarithmic, sum}}
 	low, high := math.Inf(1), 0.0
 	for i, c := range list {
-		bounds := policy.Bounds(c.backoff, n)
+		bounds := backoff.Bounds(c.backoff, n)
 		for _, b := range bounds {
 			low, high = min(low, max(b.Lowest.Seconds(), logFloor)), max(high, b.Highest.Seconds())
 		}
-		mean := line(bounds, i, func(b policy.Bound) float64 { return b.Mean.Seconds() })
+		mean := line(bounds, i, func(b backoff.Bound) float64 { return b.Mean.Seconds() })
 		linear.Add(band(bounds, i, 0), mean)
 		logarithmic.Add(band(bounds, i, logFloor), mean)
-		sum.Add(line(bounds, i, func(b policy.Bound) float64 { return b.Cumulated.Seconds() }))
+		sum.Add(line(bounds, i, func(b backoff.Bound) float64 { return b.Cumulated.Seconds() }))
 		if len(list) > 1 {
 			out.key(c.name, swatch(i), mean)
 			continue
@@ -100,14 +100,14 @@ func overview(n int) *picture {
 	out := &picture{title: "All back-offs with their defaults", panels: []*plot.Plot{means, sum}}
 	low, high, total := math.Inf(1), 0.0, 0.0
 	for _, c := range curves {
-		if g, ok := c.backoff.(policy.Google); ok && g.Literal {
+		if g, ok := c.backoff.(backoff.Exponential); ok && g.Literal {
 			continue // its means are those of the other within a few percent
 		}
 		i := len(out.keys)
-		bounds := policy.Bounds(c.backoff, n)
-		mean := line(bounds, i, func(b policy.Bound) float64 { return b.Mean.Seconds() })
+		bounds := backoff.Bounds(c.backoff, n)
+		mean := line(bounds, i, func(b backoff.Bound) float64 { return b.Mean.Seconds() })
 		means.Add(mean)
-		sum.Add(line(bounds, i, func(b policy.Bound) float64 { return b.Cumulated.Seconds() }))
+		sum.Add(line(bounds, i, func(b backoff.Bound) float64 { return b.Cumulated.Seconds() }))
 		out.key(c.name, mean)
 		for _, b := range bounds {
 			low, high, total = min(low, b.Mean.Seconds()), max(high, b.Mean.Seconds()), max(total, b.Cumulated.Seconds())
@@ -149,7 +149,7 @@ func panel(y string, n int, ticks plot.Ticker) *plot.Plot {
 }
 
 // band fills the range from the lowest to the highest wait.
-func band(bounds []policy.Bound, hue int, floor float64) *plotter.Polygon {
+func band(bounds []backoff.Bound, hue int, floor float64) *plotter.Polygon {
 	var outline plotter.XYs
 	for i, b := range bounds {
 		outline = append(outline, plotter.XY{X: float64(i + 1), Y: max(b.Highest.Seconds(), floor)})
@@ -176,7 +176,7 @@ type marked struct {
 	marks *plotter.Scatter
 }
 
-func line(bounds []policy.Bound, hue int, y func(policy.Bound) float64) marked {
+func line(bounds []backoff.Bound, hue int, y func(backoff.Bound) float64) marked {
 	var points plotter.XYs
 	for i, b := range bounds {
 		points = append(points, plotter.XY{X: float64(i + 1), Y: y(b)})

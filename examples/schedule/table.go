@@ -10,19 +10,19 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 func tables(w io.Writer, n int) error {
 	out := bufio.NewWriter(w)
 	for _, c := range curves {
 		heading(out, c)
-		waits(out, policy.Bounds(c.backoff, n))
+		waits(out, backoff.Bounds(c.backoff, n))
 	}
 	_, _ = fmt.Fprintln(out, "The two curves of the article on the storm")
 	for _, c := range article {
 		heading(out, c)
-		waits(out, policy.Bounds(c.backoff, n))
+		waits(out, backoff.Bounds(c.backoff, n))
 	}
 	comparison(out)
 	return out.Flush() // which keeps the first error
@@ -30,7 +30,7 @@ func tables(w io.Writer, n int) error {
 
 func heading(w io.Writer, c curve) { _, _ = fmt.Fprintf(w, "%s\n%s\n", c.name, c.about) }
 
-func waits(w io.Writer, bounds []policy.Bound) {
+func waits(w io.Writer, bounds []backoff.Bound) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(t, "retry\tlowest\tmean\thighest\tcumulated\t")
 	for i, b := range bounds {
@@ -46,7 +46,7 @@ func comparison(w io.Writer) {
 		"Each row there is computed from the one before it, cut to three decimals.\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(t, "retry\tmean\tprinted\tlowest\tprinted\thighest\tprinted\t")
-	for i, b := range policy.Bounds(policy.Randomized{Literal: true}, len(printed)) {
+	for i, b := range backoff.Bounds(backoff.Randomized{Literal: true}, len(printed)) {
 		p := printed[i]
 		_, _ = fmt.Fprintf(t, "%d\t%.3f\t%.3f\t%.3f\t%.4g\t%.3f\t%.3f\t\n", i+1,
 			b.Mean.Seconds(), p[0], b.Lowest.Seconds(), p[1], b.Highest.Seconds(), p[2])

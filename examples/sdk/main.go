@@ -19,7 +19,7 @@ func main() {
 
 	// The SDK's transport becomes the base, and ours takes its place. The other
 	// way round, all attempts would carry the first one's signature.
-	retrying, err := transport.New(transport.Config{Base: sdk.Transport, Rule: policy.For100ms()})
+	retrying, err := transport.New(transport.Config{Base: sdk.Transport, Rule: policy.Service()})
 	if err != nil {
 		log.Fatal(err)
 	}

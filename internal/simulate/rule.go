@@ -9,6 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // newRule draws a rule. A nested one has nothing by which an outer Transport
@@ -48,13 +49,13 @@ func newRule(d dice, nested bool) policy.Rule {
 func newBackoff(d dice) policy.Backoff {
 	switch d.IntN(7) {
 	case 0:
-		return policy.Constant(0)
+		return backoff.Constant(0)
 	case 1:
-		return policy.Constant(d.between(time.Millisecond, 10*time.Second))
+		return backoff.Constant(d.between(time.Millisecond, 10*time.Second))
 	case 2:
-		return policy.FullJitter{Base: d.between(time.Millisecond, time.Second)}
+		return backoff.FullJitter{Base: d.between(time.Millisecond, time.Second)}
 	case 3:
-		return policy.Decorrelated{Base: d.between(time.Millisecond, time.Second)}
+		return backoff.Decorrelated{Base: d.between(time.Millisecond, time.Second)}
 	case 4:
 		return stopping(d.IntN(4))
 	}

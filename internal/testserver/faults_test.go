@@ -17,9 +17,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
 )
 
 // patience limits every wait over TCP. No test takes that long.

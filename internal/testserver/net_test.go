@@ -14,9 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
 )
 
 // A stream has the methods of connections over TCP and in memory.

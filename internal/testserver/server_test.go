@@ -20,9 +20,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
 )
 
 // net/http's client logs some faults. The tests discard that.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // A Strategy is how the clients retry.
@@ -41,10 +42,10 @@ func (s Strategy) Describe() string {
 func Strategies(timeout time.Duration) []Strategy {
 	plain := func(b policy.Backoff) policy.Rule { return plain(timeout, b) }
 	return []Strategy{
-		{Key: "fixed", Name: "fixed delay", Rule: plain(policy.Constant(100 * time.Millisecond))},
+		{Key: "fixed", Name: "fixed delay", Rule: plain(backoff.Constant(100 * time.Millisecond))},
 		{Key: "printed", Name: "exponential as printed", Rule: plain(DefaultArticle())},
 		{Key: "program", Name: "exponential as programmed", Rule: plain(DefaultArticle()), FromThink: true},
-		{Key: "google", Name: "Google's formula", Rule: plain(policy.Google{Literal: true})},
+		{Key: "google", Name: "Google's formula", Rule: plain(backoff.Exponential{Literal: true})},
 		{Key: "own", Name: "aplomb, a Transport each", Rule: policy.Rule{AttemptTimeout: timeout}},
 		{Key: "shared", Name: "aplomb, one Transport", Shared: true, Rule: policy.Rule{
 			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}}},
@@ -65,18 +66,18 @@ func Others(timeout time.Duration) []Strategy {
 		key, name string
 		backoff   policy.Backoff
 	}{
-		{"google-base2", "Google, Base 2 s", policy.Google{Base: 2 * time.Second}},
-		{"google-base4", "Google, Base 4 s", policy.Google{Base: 4 * time.Second}},
-		{"google-spread2", "Google, Spread 2 s", policy.Google{Spread: 2 * time.Second}},
-		{"google-spread4", "Google, Spread 4 s", policy.Google{Spread: 4 * time.Second}},
-		{"google-max64", "Google, Max 64 s", policy.Google{Max: 64 * time.Second}},
-		{"full", "full jitter", policy.FullJitter{}},
-		{"full2", "full jitter, Base 2 s", policy.FullJitter{Base: 2 * time.Second, Max: 32 * time.Second}},
-		{"equal", "equal jitter", policy.EqualJitter{}},
-		{"decorrelated", "decorrelated jitter", policy.Decorrelated{}},
-		{"randomized", "randomized", policy.Randomized{}},
-		{"exponential", "exponential to 10 s", policy.Exponential{}},
-		{"normal", "normal", policy.Normal{}},
+		{"google-base2", "Google, Base 2 s", backoff.Exponential{Base: 2 * time.Second}},
+		{"google-base4", "Google, Base 4 s", backoff.Exponential{Base: 4 * time.Second}},
+		{"google-spread2", "Google, Spread 2 s", backoff.Exponential{Jitter: 2 * time.Second}},
+		{"google-spread4", "Google, Spread 4 s", backoff.Exponential{Jitter: 4 * time.Second}},
+		{"google-max64", "Google, Max 64 s", backoff.Exponential{Max: 64 * time.Second}},
+		{"full", "full jitter", backoff.FullJitter{}},
+		{"full2", "full jitter, Base 2 s", backoff.FullJitter{Base: 2 * time.Second, Max: 32 * time.Second}},
+		{"equal", "equal jitter", backoff.EqualJitter{}},
+		{"decorrelated", "decorrelated jitter", backoff.Decorrelated{}},
+		{"randomized", "randomized", backoff.Randomized{}},
+		{"exponential", "exponential to 10 s", backoff.Geometric{}},
+		{"normal", "normal", backoff.Normal{}},
 	} {
 		list = append(list, Strategy{Key: b.key, Name: b.name, Rule: plain(timeout, b.backoff)})
 	}
@@ -92,7 +93,7 @@ func plain(timeout time.Duration, b policy.Backoff) policy.Rule {
 }
 
 // An Article is the back-off with which the article's program was run: like
-// policy.Normal, but with a jitter that is a time and no share of the wait.
+// backoff.Normal, but with a jitter that is a time and no share of the wait.
 // The first wait is MinDelay; each other one is the one before it times Factor,
 // at most MaxDelay, plus a normally distributed time with the standard
 // deviation Jitter.

@@ -1,6 +1,6 @@
 // How long do AWS's three kinds of jitter wait?
 
-package policy
+package backoff
 
 import (
 	"math/rand/v2"

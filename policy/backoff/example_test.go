@@ -1,22 +1,22 @@
-package policy_test
+package backoff_test
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // table prints the waits of b to the millisecond.
-func table(b policy.Backoff, n int) {
-	for i, wait := range policy.Bounds(b, n) {
+func table(b backoff.Delayer, n int) {
+	for i, wait := range backoff.Bounds(b, n) {
 		fmt.Printf("%d  %-6v  %v\n", i+1, wait.Lowest.Round(time.Millisecond), wait.Highest.Round(time.Millisecond))
 	}
 }
 
 // Each wait is 2^n s and up to a second more, but never above 32 s.
-func ExampleGoogle() {
-	table(policy.Google{}, 7)
+func ExampleExponential() {
+	table(backoff.Exponential{}, 7)
 	// Output:
 	// 1  1s      2s
 	// 2  2s      3s
@@ -28,8 +28,8 @@ func ExampleGoogle() {
 }
 
 // As printed, the formula ends in the same wait for everybody.
-func ExampleGoogle_literal() {
-	table(policy.Google{Max: 64 * time.Second, Literal: true}, 8)
+func ExampleExponential_literal() {
+	table(backoff.Exponential{Max: 64 * time.Second, Literal: true}, 8)
 	// Output:
 	// 1  1s      2s
 	// 2  2s      3s
@@ -42,7 +42,7 @@ func ExampleGoogle_literal() {
 }
 
 func ExampleFullJitter() {
-	table(policy.FullJitter{Base: 50 * time.Millisecond, Max: time.Second}, 6)
+	table(backoff.FullJitter{Base: 50 * time.Millisecond, Max: time.Second}, 6)
 	// Output:
 	// 1  0s      50ms
 	// 2  0s      100ms
@@ -53,7 +53,7 @@ func ExampleFullJitter() {
 }
 
 func ExampleEqualJitter() {
-	table(policy.EqualJitter{Base: 50 * time.Millisecond, Max: time.Second}, 6)
+	table(backoff.EqualJitter{Base: 50 * time.Millisecond, Max: time.Second}, 6)
 	// Output:
 	// 1  25ms    50ms
 	// 2  50ms    100ms
@@ -64,7 +64,7 @@ func ExampleEqualJitter() {
 }
 
 func ExampleDecorrelated() {
-	table(policy.Decorrelated{Base: 50 * time.Millisecond, Max: time.Second}, 4)
+	table(backoff.Decorrelated{Base: 50 * time.Millisecond, Max: time.Second}, 4)
 	// Output:
 	// 1  50ms    150ms
 	// 2  50ms    450ms
@@ -74,7 +74,7 @@ func ExampleDecorrelated() {
 
 // The table of cenkalti/backoff, without its rounding from row to row.
 func ExampleRandomized() {
-	for i, wait := range policy.Bounds(policy.Randomized{Literal: true}, 9) {
+	for i, wait := range backoff.Bounds(backoff.Randomized{Literal: true}, 9) {
 		fmt.Printf("%d %10.4f  [%.4f, %.4f]\n", i+1, wait.Mean.Seconds(), wait.Lowest.Seconds(), wait.Highest.Seconds())
 	}
 	// Output:
@@ -90,7 +90,7 @@ func ExampleRandomized() {
 }
 
 func ExampleNormal() {
-	table(policy.Normal{MinDelay: time.Second, Factor: 1.5, MaxDelay: 3 * time.Second}, 5)
+	table(backoff.Normal{MinDelay: time.Second, Factor: 1.5, MaxDelay: 3 * time.Second}, 5)
 	// Output:
 	// 1  700ms   1.3s
 	// 2  1.05s   1.95s
@@ -100,8 +100,8 @@ func ExampleNormal() {
 }
 
 // As the macro has it, there is no retry once the wait would reach Max.
-func ExampleExponential() {
-	table(policy.Exponential{Literal: true}, 10)
+func ExampleGeometric() {
+	table(backoff.Geometric{Literal: true}, 10)
 	// Output:
 	// 1  1s      1s
 	// 2  2s      2s
@@ -110,13 +110,13 @@ func ExampleExponential() {
 }
 
 func ExampleConstant() {
-	fmt.Println(policy.Constant(2*time.Second).Delay(0, 0), policy.Constant(2*time.Second).Delay(99, 0))
+	fmt.Println(backoff.Constant(2*time.Second).Delay(0, 0), backoff.Constant(2*time.Second).Delay(99, 0))
 	// Output: 2s 2s
 }
 
 func ExampleBounds() {
 	fmt.Println("retry  lowest  mean   highest  in all")
-	for i, wait := range policy.Bounds(policy.EqualJitter{Base: time.Second}, 5) {
+	for i, wait := range backoff.Bounds(backoff.EqualJitter{Base: time.Second}, 5) {
 		fmt.Printf("%5d  %-6v  %-5v  %-7v  %v\n", i+1, wait.Lowest, wait.Mean.Round(time.Millisecond),
 			wait.Highest, wait.Cumulated.Round(time.Millisecond))
 	}
@@ -127,46 +127,4 @@ func ExampleBounds() {
 	//     3  2s      3s     4s       5.25s
 	//     4  4s      6s     8s       11.25s
 	//     5  8s      12s    16s      23.25s
-}
-
-// Doubling is a back-off that counts for itself, like those of cenkalti/backoff.
-type Doubling struct{ next time.Duration }
-
-func (d *Doubling) NextBackOff() time.Duration {
-	wait := d.next
-	d.next *= 2
-	return wait
-}
-
-func ExampleFromNext() {
-	b := policy.FromNext(func() policy.Nexter {
-		return &Doubling{next: time.Second} // a fresh one every time
-	})
-	fmt.Println(b.Delay(0, 0), b.Delay(1, 0), b.Delay(2, 0), b.Delay(0, 0))
-	// Output: 1s 2s 4s 1s
-}
-
-func ExampleNewSequence() {
-	s := policy.NewSequence(policy.Exponential{Literal: true})
-	for wait := s.NextBackOff(); wait >= 0; wait = s.NextBackOff() {
-		fmt.Println(wait)
-	}
-	s.Reset()
-	fmt.Println("again", s.NextBackOff())
-	// Output:
-	// 1s
-	// 2s
-	// 4s
-	// 8s
-	// again 1s
-}
-
-func ExampleFor30ms() {
-	rule := policy.For30ms()
-	fmt.Println("at most", rule.Attempts, "sends, the last within", rule.Elapsed)
-	rule.Attempts = 3 // a Rule is a value: change what does not suit
-	fmt.Println("now", rule.Attempts, "and elsewhere still", policy.For30ms().Attempts)
-	// Output:
-	// at most 5 sends, the last within 250ms
-	// now 3 and elsewhere still 5
 }

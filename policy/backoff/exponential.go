@@ -1,20 +1,20 @@
-// How long does Google's formula wait?
+// How long does Exponential's formula wait?
 
-package policy
+package backoff
 
 import (
 	"math/rand/v2"
 	"time"
 )
 
-// Google is the formula of Google Cloud's "Exponential backoff" pages, and the
+// Exponential is the formula of Exponential Cloud's "Exponential backoff" pages, and the
 // default of [Rule.Backoff]:
 //
 //	min(2^n s + random_number_milliseconds, maximum_backoff)
 //
 // As printed there, it loses its randomness at the cap: 32 s plus something is
 // cut to 32 s, and clients that failed together come back together. So 2^n·Base
-// is capped at Max − Spread, and then a random time from 0 to Spread is added:
+// is capped at Max − Jitter, and then a random time from 0 to Jitter is added:
 // Max is never exceeded, and the waits still differ there. The zero value waits
 //
 //	retry  lowest  mean   highest
@@ -28,47 +28,47 @@ import (
 //
 // An older page of the same text stops at n == 5, after 16 s, and has no cap;
 // that is Attempts: 6, the default of [Rule].
-type Google struct {
+type Exponential struct {
 	// Base is the first wait, before the random part. Default 1 s.
 	Base time.Duration
-	// Spread is the longest random time added. Default 1 s. Negative: none.
-	Spread time.Duration
+	// Jitter is the longest random time added. Default 1 s. Negative: none.
+	Jitter time.Duration
 	// Max is the longest wait in all. Default 32 s; the page also names 64 s.
 	Max time.Duration
 	// Literal takes the formula as printed: the random time is a whole number
-	// of milliseconds, 0 and Spread included (a fraction of one in Spread is
+	// of milliseconds, 0 and Jitter included (a fraction of one in Jitter is
 	// dropped), and the cap comes last.
 	Literal bool
 }
 
 // Delay returns the wait before retry n. prev has no influence.
-func (g Google) Delay(n int, prev time.Duration) time.Duration {
+func (g Exponential) Delay(n int, prev time.Duration) time.Duration {
 	return g.at(n, prev, rand.Float64())
 }
 
 // Validate names every field with a value that means nothing.
-func (g Google) Validate() error {
-	base, spread, top := g.fields()
+func (g Exponential) Validate() error {
+	base, jitter, top := g.fields()
 	if g.Literal {
-		spread = 0 // its cap comes last and needs no room
+		jitter = 0 // its cap comes last and needs no room
 	}
 	return faults(
 		checkDuration("Base", g.Base),
 		checkDuration("Max", g.Max),
 		checkOrder("Base", base, "Max", top),
-		checkOrder("Spread", spread, "Max", top))
+		checkOrder("Jitter", jitter, "Max", top))
 }
 
-func (g Google) fields() (base, spread, top time.Duration) {
-	return positive(g.Base, time.Second), optional(g.Spread, time.Second), positive(g.Max, 32*time.Second)
+func (g Exponential) fields() (base, jitter, top time.Duration) {
+	return positive(g.Base, time.Second), optional(g.Jitter, time.Second), positive(g.Max, 32*time.Second)
 }
 
-func (g Google) at(n int, _ time.Duration, u float64) time.Duration {
-	base, spread, top := g.fields()
+func (g Exponential) at(n int, _ time.Duration, u float64) time.Duration {
+	base, jitter, top := g.fields()
 	if g.Literal {
-		jitter := between(0, spread/time.Millisecond, u) * time.Millisecond
-		return min(plus(grow(base, 2, n, top), jitter), top)
+		random := between(0, jitter/time.Millisecond, u) * time.Millisecond
+		return min(plus(grow(base, 2, n, top), random), top)
 	}
-	spread = min(spread, top)
-	return grow(base, 2, n, top-spread) + between(0, spread, u)
+	jitter = min(jitter, top)
+	return grow(base, 2, n, top-jitter) + between(0, jitter, u)
 }

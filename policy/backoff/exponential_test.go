@@ -1,4 +1,4 @@
-package policy
+package backoff
 
 import (
 	"testing"
@@ -10,9 +10,9 @@ import (
 // "Implementing Exponential Back-Off": 1, 2, 4, 8 and 16 s, each with a random
 // number of milliseconds of at most 1000. That it stops at n == 5 is
 // [TestDoOlderGoogleStory].
-func TestGoogleOlderPage(t *testing.T) {
+func TestExponentialOlderPage(t *testing.T) {
 	for n, base := range []time.Duration{sec, 2 * sec, 4 * sec, 8 * sec, 16 * sec} {
-		for _, b := range []Google{{}, {Literal: true}} {
+		for _, b := range []Exponential{{}, {Literal: true}} {
 			assert.Equal(t, base, b.at(n, 0, 0))
 			assert.Equal(t, base+sec, b.at(n, 0, justBelowOne))
 		}
@@ -21,9 +21,9 @@ func TestGoogleOlderPage(t *testing.T) {
 
 // Google Cloud's "Exponential backoff": min(2^n + random_number_milliseconds,
 // maximum_backoff), for both maxima that the page names, on past the cap.
-func TestGooglePage(t *testing.T) {
+func TestExponentialPage(t *testing.T) {
 	for _, maximum := range []time.Duration{32 * sec, 64 * sec} {
-		b := Google{Max: maximum, Literal: true}
+		b := Exponential{Max: maximum, Literal: true}
 		for n := range 100 {
 			for random := range 1001 {
 				u := (float64(random) + 0.5) / 1001
@@ -39,8 +39,8 @@ func TestGooglePage(t *testing.T) {
 	}
 }
 
-func TestGoogleLiteralDrawsWholeMilliseconds(t *testing.T) {
-	b := Google{Literal: true}
+func TestExponentialLiteralDrawsWholeMilliseconds(t *testing.T) {
+	b := Exponential{Literal: true}
 	seen := map[time.Duration]bool{}
 	for i := range 10_000 {
 		wait := b.at(0, 0, float64(i)/10_000)
@@ -50,19 +50,19 @@ func TestGoogleLiteralDrawsWholeMilliseconds(t *testing.T) {
 	assert.Len(t, seen, 1001, "0 and 1000 ms included")
 }
 
-func TestGoogleMaxHolds(t *testing.T) {
+func TestExponentialMaxHolds(t *testing.T) {
 	for _, test := range []struct {
-		b         Google
+		b         Exponential
 		low, high time.Duration // at the cap
 	}{
-		{Google{}, 31 * sec, 32 * sec},
-		{Google{Literal: true}, 32 * sec, 32 * sec},
-		{Google{Spread: -1}, 32 * sec, 32 * sec},
-		{Google{Max: 64 * sec}, 63 * sec, 64 * sec},
-		{Google{Max: 500 * ms}, 0, 500 * ms}, // Spread is cut to Max
-		{Google{Max: forever}, forever - sec, forever},
-		{Google{Max: forever, Literal: true}, forever, forever},
-		{Google{Base: forever, Spread: forever, Max: forever}, 0, forever - 1023}, // as far as float64 goes
+		{Exponential{}, 31 * sec, 32 * sec},
+		{Exponential{Literal: true}, 32 * sec, 32 * sec},
+		{Exponential{Jitter: -1}, 32 * sec, 32 * sec},
+		{Exponential{Max: 64 * sec}, 63 * sec, 64 * sec},
+		{Exponential{Max: 500 * ms}, 0, 500 * ms}, // Jitter is cut to Max
+		{Exponential{Max: forever}, forever - sec, forever},
+		{Exponential{Max: forever, Literal: true}, forever, forever},
+		{Exponential{Base: forever, Jitter: forever, Max: forever}, 0, forever - 1023}, // as far as float64 goes
 	} {
 		assert.Equal(t, test.low, test.b.at(1000, 0, 0), "%+v", test.b)
 		assert.Equal(t, test.high, test.b.at(1000, 0, justBelowOne), "%+v", test.b)
@@ -74,7 +74,7 @@ func FuzzGoogle(f *testing.F) {
 	f.Add(int64(-1), int64(lowest), int64(-1), true, 63, int64(-1), uint64(1)<<63, ^uint64(0))
 	f.Add(int64(forever), int64(forever), int64(forever), false, 1, int64(forever), uint64(0), ^uint64(0))
 	f.Fuzz(func(t *testing.T, base, spread, top int64, literal bool, n int, prev int64, x, y uint64) {
-		b := Google{time.Duration(base), time.Duration(spread), time.Duration(top), literal}
+		b := Exponential{time.Duration(base), time.Duration(spread), time.Duration(top), literal}
 		longest := 32 * sec
 		if top > 0 {
 			longest = time.Duration(top)

@@ -1,6 +1,6 @@
 // How long does exponential back-off with normally distributed jitter wait?
 
-package policy
+package backoff
 
 import (
 	"math"

@@ -1,4 +1,4 @@
-package policy
+package backoff
 
 import (
 	"go/ast"
@@ -25,15 +25,15 @@ const (
 // they promise.
 var formulas = map[string]struct {
 	backoff interface {
-		Backoff
+		Delayer
 		kernel
 		Validate() error
 	}
 	longest time.Duration // no wait is longer
 	alive   time.Duration // by this much waits differ at the cap; 0: they do not
 }{
-	"Google":               {Google{}, 32 * sec, sec},
-	"Google literal":       {Google{Literal: true}, 32 * sec, 0},
+	"Exponential":          {Exponential{}, 32 * sec, sec},
+	"Exponential literal":  {Exponential{Literal: true}, 32 * sec, 0},
 	"FullJitter":           {FullJitter{}, 20 * sec, 20 * sec},
 	"EqualJitter":          {EqualJitter{}, 20 * sec, 10 * sec},
 	"Decorrelated":         {Decorrelated{}, 20 * sec, 20*sec - 100*ms},
@@ -42,8 +42,8 @@ var formulas = map[string]struct {
 	"Randomized literal":   {Randomized{Literal: true}, 90 * sec, 60 * sec},
 	"Normal":               {Normal{}, 900 * sec, 900 * sec * 6 / 13},
 	"Normal literal":       {Normal{Literal: true}, 1170 * sec, 540 * sec},
-	"Exponential":          {Exponential{}, 10 * sec, 2 * sec},
-	"Exponential literal":  {Exponential{Literal: true}, 10 * sec, 0},
+	"Geometric":            {Geometric{}, 10 * sec, 2 * sec},
+	"Geometric literal":    {Geometric{Literal: true}, 10 * sec, 0},
 	"Constant":             {Constant(sec), sec, 0},
 }
 
@@ -64,7 +64,7 @@ func walk(k kernel, n int, u float64) []time.Duration {
 // meets checks what every formula promises for one input. x and y stand for two
 // random numbers.
 func meets(t *testing.T, b interface {
-	Backoff
+	Delayer
 	kernel
 }, n int, prev time.Duration, x, y uint64, longest time.Duration) {
 	t.Helper()
@@ -93,7 +93,7 @@ func TestFormulasMeetTheirPromises(t *testing.T) {
 			assert.NoError(t, formula.backoff.Validate())
 			for _, n := range []int{lowest, -1, 0, 1, 2, 5, 31, 62, 63, 64, 1000, math.MaxInt64} {
 				for _, prev := range []time.Duration{lowest, -1, 0, 1, sec, time.Hour, forever} {
-					if formula.backoff == (Exponential{Literal: true}) && n > 3 {
+					if formula.backoff == (Geometric{Literal: true}) && n > 3 {
 						assert.Negative(t, formula.backoff.Delay(n, prev))
 						continue
 					}
@@ -139,7 +139,7 @@ func TestTheWholeSpreadIsPossibleAtTheCap(t *testing.T) {
 // A wait whose random number is kept would come out the same every time.
 func TestEachWaitDrawsAnew(t *testing.T) {
 	for name, formula := range formulas {
-		if formula.alive == 0 && name != "Google literal" {
+		if formula.alive == 0 && name != "Exponential literal" {
 			continue
 		}
 		seen := map[time.Duration]bool{}
@@ -152,7 +152,7 @@ func TestEachWaitDrawsAnew(t *testing.T) {
 
 func TestDelayDoesNotAllocate(t *testing.T) {
 	for name, formula := range formulas {
-		var b Backoff = formula.backoff
+		var b Delayer = formula.backoff
 		assert.Zero(t, testing.AllocsPerRun(100, func() { b.Delay(3, sec) }), name)
 	}
 }
@@ -190,12 +190,12 @@ func TestValidateNamesEveryBadField(t *testing.T) {
 		backoff interface{ Validate() error }
 		want    string // the fields, in order
 	}{
-		{Google{Base: -1, Max: -1}, "Base Max"},
-		{Google{Spread: -1}, ""},
-		{Google{Max: 500 * ms}, "Max Max"}, // less than the default Base and Spread
-		{Google{Base: 100 * ms, Max: 500 * ms}, "Max"},
-		{Google{Base: 100 * ms, Max: 500 * ms, Literal: true}, ""},
-		{Google{Base: 100 * ms, Spread: 100 * ms, Max: 500 * ms}, ""},
+		{Exponential{Base: -1, Max: -1}, "Base Max"},
+		{Exponential{Jitter: -1}, ""},
+		{Exponential{Max: 500 * ms}, "Max Max"}, // less than the default Base and Spread
+		{Exponential{Base: 100 * ms, Max: 500 * ms}, "Max"},
+		{Exponential{Base: 100 * ms, Max: 500 * ms, Literal: true}, ""},
+		{Exponential{Base: 100 * ms, Jitter: 100 * ms, Max: 500 * ms}, ""},
 		{FullJitter{Base: -1, Max: -1}, "Base Max"},
 		{FullJitter{Base: 2, Max: 1}, "Max"},
 		{EqualJitter{Max: 1}, "Max"},
@@ -212,33 +212,31 @@ func TestValidateNamesEveryBadField(t *testing.T) {
 		{Normal{Factor: 1, Jitter: 1.0 / 3}, ""},
 		{Normal{Factor: 2.7, Jitter: -0.5}, ""},
 		{Normal{MinDelay: 2, MaxDelay: 1}, "MaxDelay"},
-		{Exponential{Time: -1, Rate: nan, Max: -1, Jitter: inf}, "Time Rate Max Jitter"},
-		{Exponential{Time: 2 * sec, Max: sec}, "Max"},
-		{Exponential{Jitter: 0.5, Literal: true}, "Jitter"},
-		{Exponential{Jitter: -1, Literal: true}, ""},
+		{Geometric{First: -1, Rate: nan, Max: -1, Jitter: inf}, "First Rate Max Jitter"},
+		{Geometric{First: 2 * sec, Max: sec}, "Max"},
+		{Geometric{Jitter: 0.5, Literal: true}, "Jitter"},
+		{Geometric{Jitter: -1, Literal: true}, ""},
 		{Constant(-1), ""},
 	} {
 		var got []string
 		if err := test.backoff.Validate(); err != nil {
-			faults, ok := err.(Errors)
-			require.True(t, ok, "%+v: %T", test.backoff, err)
-			for _, fault := range faults {
+			for _, part := range err.(interface{ Unwrap() []error }).Unwrap() {
+				var fault *Invalid
+				require.ErrorAs(t, part, &fault)
 				got = append(got, fault.Field)
 			}
 		}
 		assert.Equal(t, test.want, strings.Join(got, " "), "%+v", test.backoff)
 	}
-	assert.EqualError(t, Google{Max: 500 * ms, Base: 1}.Validate(), "Max: 500ms is less than Spread (1s)")
+	assert.EqualError(t, Exponential{Max: 500 * ms, Base: 1}.Validate(), "Max: 500ms is less than Jitter (1s)")
 	assert.EqualError(t, Normal{Jitter: nan}.Validate(), "Jitter: NaN is not a number up to 0.3333")
-	assert.EqualError(t, Rule{Backoff: Randomized{Multiplier: 0.5}}.Validate(),
-		"Backoff.Multiplier: 0.5 is not a finite number of at least 1")
 }
 
 // What Validate refuses, Delay takes for the default.
 func TestRefusedFieldsCountAsDefaults(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, test := range []struct{ bad, good kernel }{
-		{Google{Base: -1, Max: -1}, Google{}},
+		{Exponential{Base: -1, Max: -1}, Exponential{}},
 		{FullJitter{-1, -1}, FullJitter{}},
 		{EqualJitter{-1, -1}, EqualJitter{}},
 		{Decorrelated{Base: -1, Max: -1}, Decorrelated{}},
@@ -247,7 +245,7 @@ func TestRefusedFieldsCountAsDefaults(t *testing.T) {
 		{Randomized{-1, 0.9, -1, 1.1, false}, Randomized{}},
 		{Normal{-1, nan, -1, nan, false}, Normal{}},
 		{Normal{-1, -inf, -1, 0.34, true}, Normal{Literal: true}},
-		{Exponential{-1, nan, -1, inf, false}, Exponential{}},
+		{Geometric{-1, nan, -1, inf, false}, Geometric{}},
 	} {
 		for _, u := range []float64{0, 0.3, 0.5, justBelowOne} {
 			assert.Equal(t, walk(test.good, 20, u), walk(test.bad, 20, u), "%+v", test.bad)
@@ -257,13 +255,13 @@ func TestRefusedFieldsCountAsDefaults(t *testing.T) {
 
 // The tables in the comments of the types are what the formulas give.
 func TestTablesInComments(t *testing.T) {
-	documented := map[string]Backoff{
-		"Google": Google{}, "FullJitter": FullJitter{}, "EqualJitter": EqualJitter{},
+	documented := map[string]Delayer{
+		"Exponential": Exponential{}, "FullJitter": FullJitter{}, "EqualJitter": EqualJitter{},
 		"Decorrelated": Decorrelated{}, "Randomized": Randomized{}, "Normal": Normal{},
-		"Exponential": Exponential{}, "Constant": Constant(2 * sec),
+		"Geometric": Geometric{}, "Constant": Constant(2 * sec),
 	}
 	files := token.NewFileSet()
-	for _, file := range []string{"google.go", "jitter.go", "randomized.go", "normal.go", "exponential.go", "constant.go"} {
+	for _, file := range []string{"exponential.go", "jitter.go", "randomized.go", "normal.go", "geometric.go", "constant.go"} {
 		parsed, err := goparser.ParseFile(files, file, nil, goparser.ParseComments)
 		require.NoError(t, err)
 		for _, decl := range parsed.Decls {
@@ -284,7 +282,7 @@ func TestTablesInComments(t *testing.T) {
 
 // waitsTable prints the first n waits of b to the millisecond, as the comments
 // do.
-func waitsTable(b Backoff, n int) string {
+func waitsTable(b Delayer, n int) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) { _, _ = w.Write([]byte("|" + strings.Join(cells, "\t") + "\n")) }

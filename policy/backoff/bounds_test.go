@@ -1,4 +1,4 @@
-package policy
+package backoff
 
 import (
 	"testing"
@@ -9,15 +9,15 @@ import (
 )
 
 // foreign hides a formula from Bounds.
-type foreign struct{ Backoff }
+type foreign struct{ Delayer }
 
 // embedded has a formula's kernel, but waits of its own.
-type embedded struct{ Google }
+type embedded struct{ Exponential }
 
 func (embedded) Delay(int, time.Duration) time.Duration { return 7 * sec }
 
 func TestBounds(t *testing.T) {
-	got := Bounds(Google{}, 7)
+	got := Bounds(Exponential{}, 7)
 	require.Len(t, got, 7)
 	var total time.Duration
 	for i, mean := range []time.Duration{1500, 2500, 4500, 8500, 16500, 31500, 31500} {
@@ -30,13 +30,13 @@ func TestBounds(t *testing.T) {
 }
 
 func TestBoundsEnd(t *testing.T) {
-	assert.Len(t, Bounds(Exponential{Literal: true}, 50), 4)
-	assert.Len(t, Bounds(foreign{Exponential{Literal: true}}, 50), 4)
+	assert.Len(t, Bounds(Geometric{Literal: true}, 50), 4)
+	assert.Len(t, Bounds(foreign{Geometric{Literal: true}}, 50), 4)
 	for _, n := range []int{-1, 0} {
-		assert.Empty(t, Bounds(Google{}, n))
-		assert.Empty(t, Bounds(foreign{Google{}}, n))
+		assert.Empty(t, Bounds(Exponential{}, n))
+		assert.Empty(t, Bounds(foreign{Exponential{}}, n))
 	}
-	assert.Equal(t, Bounds(Google{}, 8), Bounds(nil, 8))
+	assert.Equal(t, Bounds(Exponential{}, 8), Bounds(nil, 8))
 }
 
 // Where prev matters, the extremes are those of a whole chain, and the mean is

@@ -1,6 +1,6 @@
 // How long does a fixed interval wait?
 
-package policy
+package backoff
 
 import "time"
 

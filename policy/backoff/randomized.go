@@ -1,6 +1,6 @@
 // How long does the formula of cenkalti/backoff wait?
 
-package policy
+package backoff
 
 import (
 	"math/rand/v2"

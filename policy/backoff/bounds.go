@@ -1,6 +1,6 @@
 // Which waits does a back-off give, as numbers for tables and plots?
 
-package policy
+package backoff
 
 import (
 	"slices"
@@ -20,18 +20,18 @@ type Bound struct {
 }
 
 // Bounds describes the first n waits of b; Bound i belongs to the retry that
-// [Backoff] counts as i. It ends early where b stops. A nil b is Google{}, as in
+// [Delayer] counts as i. It ends early where b stops. A nil b is Google{}, as in
 // a [Rule].
 //
 // For the back-offs of this package the extremes are exact, and the mean comes
 // from numeric integration: it is the same in every run, and correct to a few
 // thousandths where it is not exact. Where a wait depends on the one before it, so do its bounds: the
 // extremes are those of a client that is unlucky, or lucky, every time. Any
-// other Backoff is asked some hundred times per wait, and all four are what
+// other Delayer is asked some hundred times per wait, and all four are what
 // these samples show.
-func Bounds(b Backoff, n int) []Bound {
+func Bounds(b Delayer, n int) []Bound {
 	if b == nil {
-		b = Google{}
+		b = Exponential{}
 	}
 	next := sampled(b)
 	if k, ok := kernelOf(b); ok {
@@ -54,9 +54,9 @@ func Bounds(b Backoff, n int) []Bound {
 // kernelOf names the types rather than asks for the method: a type of the
 // user's that embeds one of ours has its method at too, although its Delay may
 // be another.
-func kernelOf(b Backoff) (kernel, bool) {
+func kernelOf(b Delayer) (kernel, bool) {
 	switch b.(type) {
-	case Google, FullJitter, EqualJitter, Decorrelated, Randomized, Normal, Exponential, Constant:
+	case Exponential, FullJitter, EqualJitter, Decorrelated, Randomized, Normal, Geometric, Constant:
 		return b.(kernel), true
 	}
 	return nil, false
@@ -90,7 +90,7 @@ func integrated(k kernel) func(i int) (Bound, bool) {
 
 // sampled follows as many chains of waits as there are samples. It ends with the
 // first of them that stops.
-func sampled(b Backoff) func(i int) (Bound, bool) {
+func sampled(b Delayer) func(i int) (Bound, bool) {
 	waits := make([]time.Duration, 512)
 	return func(i int) (Bound, bool) {
 		for j, prev := range waits {

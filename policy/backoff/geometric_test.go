@@ -1,4 +1,4 @@
-package policy
+package backoff
 
 import (
 	"testing"
@@ -15,16 +15,16 @@ func macro(wait time.Duration, rate float64, longest time.Duration) (waits []tim
 	return waits
 }
 
-func TestExponentialMacro(t *testing.T) {
+func TestGeometricMacro(t *testing.T) {
 	for _, test := range []struct {
-		b    Exponential
+		b    Geometric
 		want []time.Duration
 	}{
-		{Exponential{Literal: true}, []time.Duration{sec, 2 * sec, 4 * sec, 8 * sec}},
-		{Exponential{Literal: true}, macro(sec, 2, 10*sec)},
-		{Exponential{Time: 10 * ms, Rate: 1.5, Max: sec, Literal: true}, macro(10*ms, 1.5, sec)},
-		{Exponential{Max: 8 * sec, Literal: true}, macro(sec, 2, 8*sec)}, // 8 s itself is no wait
-		{Exponential{Time: 10 * sec, Literal: true}, nil},                // just call f
+		{Geometric{Literal: true}, []time.Duration{sec, 2 * sec, 4 * sec, 8 * sec}},
+		{Geometric{Literal: true}, macro(sec, 2, 10*sec)},
+		{Geometric{First: 10 * ms, Rate: 1.5, Max: sec, Literal: true}, macro(10*ms, 1.5, sec)},
+		{Geometric{Max: 8 * sec, Literal: true}, macro(sec, 2, 8*sec)}, // 8 s itself is no wait
+		{Geometric{First: 10 * sec, Literal: true}, nil},               // just call f
 	} {
 		got := walk(test.b, 100, 0.5)
 		assert.Len(t, got, len(test.want), "%+v", test.b)
@@ -36,19 +36,19 @@ func TestExponentialMacro(t *testing.T) {
 	}
 }
 
-func TestExponentialGoesOnAtTheCap(t *testing.T) {
+func TestGeometricGoesOnAtTheCap(t *testing.T) {
 	for n := 4; n < 2000; n += 37 {
-		assert.Equal(t, 8*sec, Exponential{}.at(n, 0, 0))
-		assert.Equal(t, 10*sec, Exponential{}.at(n, 0, justBelowOne))
-		assert.Equal(t, 10*sec, Exponential{Jitter: -1}.at(n, 0, 0))
-		assert.Equal(t, time.Duration(0), Exponential{Jitter: 1}.at(n, 0, 0))
+		assert.Equal(t, 8*sec, Geometric{}.at(n, 0, 0))
+		assert.Equal(t, 10*sec, Geometric{}.at(n, 0, justBelowOne))
+		assert.Equal(t, 10*sec, Geometric{Jitter: -1}.at(n, 0, 0))
+		assert.Equal(t, time.Duration(0), Geometric{Jitter: 1}.at(n, 0, 0))
 	}
 }
 
-func FuzzExponential(f *testing.F) {
+func FuzzGeometric(f *testing.F) {
 	addCurves(f)
 	f.Fuzz(func(t *testing.T, first int64, rate float64, top int64, jitter float64, literal bool, n int, prev int64, x, y uint64) {
-		b := Exponential{time.Duration(first), rate, time.Duration(top), jitter, literal}
+		b := Geometric{time.Duration(first), rate, time.Duration(top), jitter, literal}
 		longest := 10 * sec
 		if top > 0 {
 			longest = time.Duration(top)

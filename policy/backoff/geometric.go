@@ -1,13 +1,13 @@
 // How long does "time × rate, up to max" wait?
 
-package policy
+package backoff
 
 import (
 	"math/rand/v2"
 	"time"
 )
 
-// Exponential multiplies the wait by a rate up to a maximum, with the parameters
+// Geometric multiplies the wait by a rate up to a maximum, with the parameters
 // and the defaults of the Clojure macro in LispCast's "Exponential Backoff":
 //
 //	wait time, then time·rate, then time·rate², … while that is less than max
@@ -25,9 +25,9 @@ import (
 //	4      6.4s    7.2s   8s
 //	5      8s      9s     10s
 //	6      8s      9s     10s
-type Exponential struct {
-	// Time is the first wait. Default 1 s.
-	Time time.Duration
+type Geometric struct {
+	// First is the first wait. Default 1 s.
+	First time.Duration
 	// Rate is what each wait is multiplied by, at least 1. Default 2.
 	Rate float64
 	// Max is the longest wait. Default 10 s.
@@ -41,32 +41,32 @@ type Exponential struct {
 }
 
 // Delay returns the wait before retry n. prev has no influence.
-func (e Exponential) Delay(n int, prev time.Duration) time.Duration {
+func (e Geometric) Delay(n int, prev time.Duration) time.Duration {
 	return e.at(n, prev, rand.Float64())
 }
 
 // Validate names every field with a value that means nothing.
-func (e Exponential) Validate() error {
+func (e Geometric) Validate() error {
 	first, _, top, _ := e.fields()
-	var unused *FieldError
+	var unused error
 	if e.Literal && e.Jitter > 0 {
-		unused = &FieldError{Field: "Jitter", Value: e.Jitter, Reason: "has no effect with Literal"}
+		unused = &Invalid{Field: "Jitter", Value: e.Jitter, Reason: "has no effect with Literal"}
 	}
 	return faults(
-		checkDuration("Time", e.Time),
+		checkDuration("First", e.First),
 		checkGrowth("Rate", e.Rate),
 		checkDuration("Max", e.Max),
 		checkShare("Jitter", e.Jitter, 1),
-		checkOrder("Time", first, "Max", top),
+		checkOrder("First", first, "Max", top),
 		unused)
 }
 
-func (e Exponential) fields() (first time.Duration, factor float64, top time.Duration, jitter float64) {
-	return positive(e.Time, time.Second), growth(e.Rate, 2),
+func (e Geometric) fields() (first time.Duration, factor float64, top time.Duration, jitter float64) {
+	return positive(e.First, time.Second), growth(e.Rate, 2),
 		positive(e.Max, 10*time.Second), share(e.Jitter, 1, 0.2)
 }
 
-func (e Exponential) at(n int, _ time.Duration, u float64) time.Duration {
+func (e Geometric) at(n int, _ time.Duration, u float64) time.Duration {
 	first, factor, top, jitter := e.fields()
 	wait := grow(first, factor, n, top)
 	switch {

@@ -1,0 +1,8 @@
+package policy
+
+import "time"
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
