@@ -52,7 +52,6 @@ type host struct {
 	weather []phase
 	changes []time.Duration // when the representations change
 	wild    bool            // its base misbehaves: panics, ends its goroutine, answers twice or not at all
-	busy    bool            // many calls go there
 }
 
 // A mood is what a host mostly does.
