@@ -331,34 +331,44 @@ func (s *send) superseded() bool {
 
 // answer is the response.
 func (s *send) answer(up *upload) *http.Response {
-	h := make(http.Header)
 	resp := &http.Response{
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: h, Request: s.req, ContentLength: -1,
+		Header: make(http.Header), Request: s.req, ContentLength: -1,
 	}
-	s.page = s.represent(resp)
-	s.status = resp.StatusCode
-	resp.Status = strconv.Itoa(s.status) + " " + http.StatusText(s.status)
-	h.Set("X-Sim-Send", strconv.Itoa(s.id))
-	sc := s.script
-	sc.told.write(h)
-	if s.status >= 400 && sc.told.holdsFor(s.status) {
-		s.told = sc.told.wait
-	}
-	if sc.quota >= 0 && sc.told.form != rateLimit && sc.told.form != xRateLimit {
-		h.Set("X-Ratelimit-Limit", "100")
-		h.Set("X-Ratelimit-Remaining", strconv.FormatInt(sc.quota, 10))
-		h.Set("X-Ratelimit-Reset", strconv.FormatInt(int64(sc.reset/time.Second), 10))
-		if sc.quota == 0 && s.status == 429 && s.told == 0 && sc.told.form != past {
-			s.told = sc.reset
-		}
-	}
+	page := s.represent(resp)
+	resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
+	resp.Header.Set("X-Sim-Send", strconv.Itoa(s.id))
+	told := s.ask(resp)
+	// The oracles look at all sends of a call, also at one that nobody awaits.
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	s.page, s.status, s.told = page, resp.StatusCode, told
 	s.attach(resp, up)
 	return resp
 }
 
-// attach gives the answer its body. Where the request's body is still being
-// read, that ends with it.
+// ask writes into the header when the server wants to see the client again, and
+// returns what it asks for.
+func (s *send) ask(resp *http.Response) (wait time.Duration) {
+	sc, h, status := s.script, resp.Header, resp.StatusCode
+	sc.told.write(h)
+	if status >= 400 && sc.told.holdsFor(status) {
+		wait = sc.told.wait
+	}
+	if sc.quota < 0 || sc.told.form == rateLimit || sc.told.form == xRateLimit {
+		return wait
+	}
+	h.Set("X-Ratelimit-Limit", "100")
+	h.Set("X-Ratelimit-Remaining", strconv.FormatInt(sc.quota, 10))
+	h.Set("X-Ratelimit-Reset", strconv.FormatInt(int64(sc.reset/time.Second), 10))
+	if sc.quota == 0 && status == 429 && wait == 0 && sc.told.form != past {
+		return sc.reset
+	}
+	return wait
+}
+
+// attach gives the answer its body. If the request's body is still being read,
+// that ends with it. Called with the world's lock held.
 func (s *send) attach(resp *http.Response, up *upload) {
 	if s.status == http.StatusSwitchingProtocols {
 		s.body = newRespBody(s, up)
