@@ -18,8 +18,8 @@ func (x *exchange) admit() *Error {
 	if !x.rule.limited && x.state.Quiet() {
 		return nil
 	}
-	for {
-		if err := x.admitByServer(); err != nil {
+	for arrives := x.sent == 0; ; arrives = false {
+		if err := x.admitByServer(arrives); err != nil {
 			return err
 		}
 		waited, err := x.admitByRule()
@@ -49,13 +49,19 @@ func (x *exchange) board() *flight {
 }
 
 // admitByServer waits for what the server asked for: the end of a hold of the
-// scope.
-func (x *exchange) admitByServer() *Error {
+// scope. A request that arrives now, and that nobody held back before, is not
+// spread out behind that end.
+func (x *exchange) admitByServer(arrives bool) *Error {
 	x.entered = 0
 	if x.rule.rule.Cooldown != policy.On || x.state.Quiet() {
 		return nil
 	}
-	_, err := x.stand(cooldownPlace{&x.state.Machines().Cooldown, x.scope()})
+	cooldown := &x.state.Machines().Cooldown
+	if arrives && cooldown.Arrive(x.t.now(), x.scope()) {
+		x.entered = x.t.now()
+		return nil
+	}
+	_, err := x.stand(cooldownPlace{cooldown, x.scope()})
 	x.entered = x.t.now()
 	return err
 }
@@ -114,13 +120,12 @@ func (x *exchange) gatePlace() gatePlace {
 // past a pacing that knew of none.
 func (x *exchange) quotaCame() bool { return x.unpaced && !x.state.Machines().Pacing().Quiet() }
 
-// held reports whether the scope is held now.
+// held reports whether the server asked for a wait that is not over.
 func (x *exchange) held() bool {
 	if x.rule.rule.Cooldown != policy.On || x.state.Quiet() {
 		return false
 	}
-	until, _ := x.state.Machines().Cooldown.Held(x.t.now(), x.scope())
-	return until != 0
+	return x.state.Machines().Cooldown.Named(x.t.now(), x.scope()) != 0
 }
 
 // admitByRate takes a token of the client's own rate.
@@ -239,10 +244,14 @@ func (x *exchange) stand(p place) (waited bool, err *Error) {
 		}
 		if turn, reason, late := x.tooLate(x.t.epoch.Add(now), x.t.epoch.Add(a.Until)); late != nil {
 			p.leave(w)
+			if a.Open > 0 {
+				turn = x.t.epoch.Add(a.Open) // spreads those who come back then
+			}
 			return true, x.refuseUntil(reason, late, turn)
 		}
 		if w == nil {
 			w = host.NewWaiter()
+			w.By = x.by()
 			continue // takes its place in line
 		}
 		if err := x.sleepOr(min(a.Ask-now, x.patience()), w.Ready); err != nil {
@@ -250,6 +259,20 @@ func (x *exchange) stand(p place) (waited bool, err *Error) {
 			return true, x.refuse(Canceled, err)
 		}
 	}
+}
+
+// by returns when the request has to be sent at the latest, as the machines
+// count the time, zero where nothing bounds it.
+func (x *exchange) by() (at time.Duration) {
+	if until, ok := x.ctx.Deadline(); ok {
+		at = until.Sub(x.t.epoch)
+	}
+	if limit := x.rule.rule.Elapsed; x.sent > 0 && limit > 0 {
+		if end := x.start.Add(limit).Sub(x.t.epoch); at == 0 || end < at {
+			at = end
+		}
+	}
+	return at
 }
 
 // patience returns for how long a request may wait for its turn: a retry starts

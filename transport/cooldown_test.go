@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -520,6 +522,226 @@ func TestHoldByAnotherStatus(t *testing.T) {
 					require.NoError(t, err)
 				}
 				assert.Equal(t, row.held, server.arrivals()[1] >= 10*time.Second)
+			})
+		})
+	}
+}
+
+// TestNoHoldByTheConnectionsStatus: 408, 421 and 425 are about this request or
+// its connection. The wait that they name binds the request and nobody else.
+func TestNoHoldByTheConnectionsStatus(t *testing.T) {
+	for _, code := range []int{408, 421, 425} {
+		for _, wait := range []string{"10", "31536000"} {
+			t.Run(fmt.Sprint(code, " for ", wait), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					server := newOrigin(script(status(code, "Retry-After: "+wait), status(200)).RoundTrip)
+					tr := mustNew(t, Config{Base: server})
+					var own int
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						own, _ = send(t, tr, http.MethodGet, "http://h.test/")
+					}()
+					time.Sleep(time.Millisecond)
+					got, err := send(t, tr, http.MethodGet, "http://h.test/")
+					require.NoError(t, err)
+					assert.Equal(t, 200, got)
+					assert.Equal(t, time.Millisecond, server.arrivals()[1])
+					<-done
+					if wait == "10" {
+						assert.Equal(t, 200, own)
+						assert.GreaterOrEqual(t, server.arrivals()[2], 10*time.Second)
+					} else {
+						assert.Equal(t, code, own, "it is not waited for")
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestHoldBeforeTheBody: a classifier that waits for the body of a 429 does not
+// delay the hold; and when the body asks for more than the headers, that counts
+// from when the headers came.
+func TestHoldBeforeTheBody(t *testing.T) {
+	fromBody := func(o classify.Outcome) (time.Duration, bool) {
+		if wait := classify.DefaultHint; len(o.Peek(100)) == 0 {
+			return wait(o)
+		}
+		return 10 * time.Second, true
+	}
+	for name, row := range map[string]struct {
+		rule  policy.Rule
+		takes time.Duration // the first bytes of the body
+		holds time.Duration
+	}{
+		"a body that stalls": {policy.Rule{Classify: classify.Signals}, time.Hour, 5 * time.Second},
+		"a slow body":        {policy.Rule{Classify: classify.Signals}, 500 * time.Millisecond, 5 * time.Second},
+		"a hint in the body": {policy.Rule{Hint: fromBody}, 500 * time.Millisecond, 10 * time.Second},
+		"a hedge":            {policy.Rule{Classify: classify.Signals, Hedge: policy.Hedge{After: time.Millisecond}}, time.Hour, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var refuse sync.Once
+				server := newOrigin(func(req *http.Request) (resp *http.Response, err error) {
+					if err := pause(req, 10*time.Millisecond); err != nil {
+						return nil, err
+					}
+					resp, err = status(200)(req)
+					refuse.Do(func() {
+						r, w := io.Pipe()
+						resp = response(req, 429, r, "Retry-After: 5", "Date: ")
+						time.AfterFunc(row.takes, func() { _, _ = w.Write([]byte("slow down")); _ = w.Close() })
+					})
+					return resp, err
+				})
+				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				together(20, func(i int) {
+					time.Sleep(time.Duration(i) * 50 * time.Millisecond)
+					code, err := send(t, tr, http.MethodGet, "http://h.test/")
+					assert.NoError(t, err)
+					assert.Equal(t, 200, code)
+				})
+				heard := 10 * time.Millisecond
+				assert.Zero(t, server.between(heard+1, heard+5*time.Second))
+				assert.Zero(t, server.between(heard+1, heard+row.holds))
+				assert.NotZero(t, server.between(heard+row.holds, heard+row.holds+2*time.Second), "and no longer than that")
+			})
+		})
+	}
+}
+
+// TestObedientCallers: a caller that waits by itself for the time that the server
+// named goes at once, and is not refused for a deadline behind that time.
+func TestObedientCallers(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule     policy.Rule
+		together bool
+	}{
+		"one after the other": {},
+		"retries off":         {rule: policy.Rule{Attempts: 1}},
+		"all at once":         {together: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				const callers, asked, timeout = 40, 2 * time.Second, 400 * time.Millisecond
+				server := newOrigin(func(req *http.Request) (*http.Response, error) {
+					if err := pause(req, 10*time.Millisecond); err != nil {
+						return nil, err
+					}
+					if req.URL.Path == "/first" {
+						return status(429, "Retry-After: 2", "Date: ")(req)
+					}
+					return status(200)(req)
+				})
+				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				caller := func(int) {
+					code, err := send(t, tr, http.MethodPost, "http://h.test/first")
+					assert.NoError(t, err)
+					assert.Equal(t, 429, code)
+					time.Sleep(asked)
+					ctx, cancel := context.WithTimeout(t.Context(), timeout)
+					defer cancel()
+					before := time.Now()
+					resp, err := get(t, tr, ctx)
+					if assert.NoError(t, err) {
+						assert.Equal(t, 10*time.Millisecond, time.Since(before), "at once")
+						_ = resp.Body.Close()
+					}
+				}
+				if row.together {
+					together(callers, caller)
+					return
+				}
+				for i := range callers {
+					caller(i)
+				}
+			})
+		})
+	}
+}
+
+// TestDeadlineBehindTheNamedTime: a request is refused only if its deadline comes
+// before the time that the server named. One that was held back goes between
+// that time and its deadline, however much jitter the others have.
+func TestDeadlineBehindTheNamedTime(t *testing.T) {
+	for _, retry := range []bool{false, true} {
+		t.Run(fmt.Sprint("a retry: ", retry), func(t *testing.T) {
+			for range 20 {
+				bubble(t, func(t *testing.T) {
+					server := newOrigin(script(status(429, "Retry-After: 10", "Date: "), status(200)).RoundTrip)
+					tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Backoff: backoff.Constant(0)}})
+					try := func(timeout time.Duration) error {
+						ctx, cancel := context.WithTimeout(t.Context(), timeout)
+						defer cancel()
+						resp, err := get(t, tr, ctx)
+						if err == nil {
+							assert.True(t, resp.StatusCode == 200 || !retry || server.sends() == 1)
+							_ = resp.Body.Close()
+						}
+						return err
+					}
+					if retry {
+						require.NoError(t, try(10*time.Second+50*time.Millisecond))
+					} else {
+						_, err := send(t, tr, http.MethodPost, "http://h.test/")
+						require.NoError(t, err)
+						time.Sleep(time.Second)
+						require.ErrorIs(t, try(9*time.Second), ErrOverDeadline)
+						require.NoError(t, try(9*time.Second+50*time.Millisecond))
+					}
+					require.Equal(t, 2, server.sends())
+					at := server.arrivals()[1]
+					assert.GreaterOrEqual(t, at, 10*time.Second)
+					assert.Less(t, at, 10*time.Second+50*time.Millisecond)
+				})
+			}
+		})
+	}
+}
+
+// TestManyTenants: holds of very many credentials do not turn holds off for the
+// next one. The holds that are there stand, and the others share one.
+func TestManyTenants(t *testing.T) {
+	for _, tenants := range []int{200, 255, 256, 300} {
+		t.Run(fmt.Sprint(tenants), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newOrigin(func(req *http.Request) (*http.Response, error) {
+					if err := pause(req, time.Second); err != nil {
+						return nil, err
+					}
+					if wait := req.Header.Get("X-Told"); wait != "" {
+						return status(429, "Retry-After: "+wait, "Date: ")(req)
+					}
+					return status(200)(req)
+				})
+				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{MaxRetryAfter: -1}})
+				together(tenants, func(i int) {
+					_, err := send(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
+					assert.NoError(t, err)
+				})
+				held := func(name string) error {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					defer cancel()
+					resp, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Authorization: Bearer "+name).WithContext(ctx))
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+					return err
+				}
+				for i := range tenants {
+					require.ErrorIs(t, held(fmt.Sprint(i)), ErrOverDeadline, i)
+				}
+				if tenants > 255 {
+					assert.ErrorIs(t, held("new"), ErrOverDeadline, "it shares the hold of the rest")
+					return
+				}
+				require.NoError(t, held("new"))
+				_, err := send(t, tr, http.MethodPost, "http://h.test/", "Authorization: Bearer new", "X-Told: 10")
+				require.NoError(t, err)
+				assert.ErrorIs(t, held("new"), ErrOverDeadline)
+				time.Sleep(10 * time.Second)
+				assert.NoError(t, held("new"))
 			})
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -152,9 +153,45 @@ func resultOfError(err error) host.Result {
 	return host.Neutral // the request's own fault, or nobody's
 }
 
-// note tells the host's machines what came of an attempt, and returns how long
-// the server asked to wait. It is asked for every outcome once, retried or not:
-// a POST that is told to wait speaks for all requests of its scope.
+// A hearing is what an answer's headers told the host's machines.
+type hearing struct {
+	resp *http.Response // nil: nothing yet
+	at   time.Duration
+	hint time.Duration // the hold that was noted, 0 for none
+	u    float64       // its jitter
+}
+
+// hear tells the host's machines what the headers of an answer say. It comes
+// before the answer is classified: a classifier may wait for the body, and until
+// then others would be sent what the server has just refused. It may be called
+// again for the same answer.
+func (x *exchange) hear(resp *http.Response) {
+	if resp == nil || resp == x.heard.resp {
+		return
+	}
+	x.heard = hearing{resp: resp, at: x.t.now()}
+	if x.rule.rate {
+		x.noteRate(resp.StatusCode)
+	}
+	if x.rule.pacing {
+		if q, ok := classify.QuotaOf(x.outcome(resp, nil)); ok {
+			x.state.Machines().Pacing().Note(x.t.now(), x.scope(), q.Remaining, q.Limit, q.Reset, x.rule.pacingConfig())
+		}
+	}
+	if !x.rule.peeks || !tellsToWait(resp.StatusCode) || x.rule.rule.Cooldown != policy.On {
+		return // what is left can wait for the verdict, which comes at once
+	}
+	headers := *resp
+	headers.Body = http.NoBody // not to be waited for here
+	if hint, ok := x.rule.rule.Hint(x.outcome(&headers, nil)); ok && hint > 0 {
+		x.heard.hint, x.heard.u = hint, rand.Float64()
+		x.hold(resp.StatusCode, hint, x.heard.u)
+	}
+}
+
+// note tells the cooldown what came of an attempt, and returns how long the
+// server asked to wait. It is asked for every outcome once, retried or not: a
+// POST that is told to wait speaks for all requests of its scope.
 func (x *exchange) note(resp *http.Response, d *decision) (hint time.Duration, hinted bool) {
 	o := x.outcome(resp, d.Err)
 	told := tellsToWait(d.Status)
@@ -164,34 +201,43 @@ func (x *exchange) note(resp *http.Response, d *decision) (hint time.Duration, h
 		}
 		hint, hinted = x.rule.rule.Hint(o)
 	}
-	told = told || retryable(d.Verdict) && d.Status >= 400 && d.Status < 500
-	x.noteCooldown(d, told && hinted, hint)
-	if x.rule.rate {
-		x.noteRate(d)
-	}
-	if x.rule.pacing && resp != nil {
-		if q, ok := classify.QuotaOf(o); ok {
-			x.state.Machines().Pacing().Note(x.t.now(), x.scope(), q.Remaining, q.Limit, q.Reset, x.rule.pacingConfig())
-		}
+	told = told || retryable(d.Verdict) && speaksForAll(d.Status)
+	if x.rule.rule.Cooldown == policy.On {
+		x.noteCooldown(resp, d, told && hinted, hint)
 	}
 	return hint, hinted
 }
 
-// tellsToWait reports whether a status is one of those that may hold a scope.
+// tellsToWait reports whether a status is one of those that hold a scope if
+// they name a wait.
 func tellsToWait(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
+// speaksForAll reports whether a 4xx that is sent again, such as a 403 by which
+// a service says that a limit is exceeded, is about more than its own request.
+// A 408 is about how slowly this request came, a 421 and a 425 about the
+// connection on which it came.
+func speaksForAll(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly:
+		return false
+	}
+	return status >= 400 && status < 500
+}
+
 // noteCooldown begins or lengthens a hold, or tells of an answer during one.
-func (x *exchange) noteCooldown(d *decision, told bool, hint time.Duration) {
+func (x *exchange) noteCooldown(resp *http.Response, d *decision, told bool, hint time.Duration) {
 	switch {
-	case x.rule.rule.Cooldown != policy.On:
 	case told && hint > 0:
-		code := host.TooMany
-		if d.Status == http.StatusServiceUnavailable {
-			code = host.Unavailable
+		if x.heard.hint > 0 && resp == x.heard.resp {
+			d.u = x.heard.u
+			if hint <= x.heard.hint {
+				return // noted already
+			}
+			hint -= x.t.now() - x.heard.at // the body asks for more than the headers did
 		}
-		x.state.Machines().Cooldown.Hold(x.t.now(), x.scope(), code, hint, x.rule.cooldownConfig(), d.u)
+		x.hold(d.Status, hint, d.u)
 	case tellsToWait(d.Status):
 		// Even where it is final it is no sign that the host takes more.
 	case d.Err == nil && !retryable(d.Verdict) && !x.state.Quiet():
@@ -199,13 +245,22 @@ func (x *exchange) noteCooldown(d *decision, told bool, hint time.Duration) {
 	}
 }
 
+// hold holds the scope.
+func (x *exchange) hold(status int, wait time.Duration, u float64) {
+	code := host.TooMany
+	if status == http.StatusServiceUnavailable {
+		code = host.Unavailable
+	}
+	x.state.Machines().Cooldown.Hold(x.t.now(), x.scope(), code, wait, x.rule.cooldownConfig(), u)
+}
+
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.
-func (x *exchange) noteRate(d *decision) {
+func (x *exchange) noteRate(status int) {
 	r := x.state.Machines().Rate(x.rule.rateConfig())
 	switch {
-	case d.Status == http.StatusTooManyRequests:
-		r.Throttled(d.Time, x.sentAt)
-	case d.Err == nil && d.Status < 500:
-		r.Succeeded(d.Time)
+	case status == http.StatusTooManyRequests:
+		r.Throttled(time.Now(), x.sentAt)
+	case status < 500:
+		r.Succeeded(time.Now())
 	}
 }

@@ -100,6 +100,7 @@ type exchange struct {
 	entered   time.Duration // when the cooldown let the attempt go, 0 where nothing was held
 	sentAt    time.Time     // when it was sent; read only where the rule limits something
 	notBefore time.Time     // what an answer that lost a race asked for
+	heard     hearing       // of the last answer's headers
 	scopeKey  uint64        // of the credentials, once scoped
 	scoped    bool
 }
@@ -194,7 +195,10 @@ func (x *exchange) single() bool {
 	return x.rule.rule.Attempts <= 1 || x.options != nil && x.options.sending == once
 }
 
+// classify asks the rule for a verdict, when the host's machines have heard the
+// headers.
 func (x *exchange) classify(resp *http.Response, err error) classify.Verdict {
+	x.hear(resp)
 	return x.rule.classify(x.outcome(resp, err))
 }
 
@@ -293,15 +297,11 @@ func (x *exchange) limits(f *facts, d *decision) {
 	if x.rule.rule.Cooldown != policy.On || x.state.Quiet() {
 		return
 	}
-	now := x.t.now()
-	until, refused := x.state.Machines().Cooldown.Held(now, x.scope())
-	switch {
-	case refused:
-		f.refused = true
-	case until > now:
+	now, cooldown := x.t.now(), &x.state.Machines().Cooldown
+	if _, f.refused = cooldown.Held(now, x.scope()); !f.refused {
 		// The wait keeps its own jitter, although the hold has one, and the same:
-		// a success of another request may end the hold of a 503 before its time.
-		f.turn = max(f.turn, until-now)
+		// a success of another request may end the hold before its time.
+		f.turn = max(f.turn, cooldown.Named(now, x.scope())-now)
 	}
 }
 

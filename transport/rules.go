@@ -45,6 +45,7 @@ type resolved struct {
 	hedge   bool
 	limited bool // any of them
 	vouches bool // Idempotent is not the default: somebody has thought about this host
+	peeks   bool // its classifier or hint may wait for an answer's body
 	light   bool // none of them, no function of the user's, no clock to read before the first send
 }
 
@@ -138,6 +139,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	r.limited = r.rate || r.pacing || r.gate || r.hedge
 	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
 	r.light = !own && !r.limited && !timed(&rule) && rule.Elapsed <= 0
+	r.peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
 	if own {
 		r.classify = classify.First(rule.Classify, classify.Default)
 	}

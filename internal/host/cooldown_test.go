@@ -358,20 +358,22 @@ func TestCooldownIsBounded(t *testing.T) {
 			t.Errorf("scope %d: held until %v", i, until)
 		}
 	}
-	// Holds only: the one that ends first goes, and who waits for it hears.
-	for i := range uint64(maxScopes) {
+	// Holds only: none of them goes. The others of the host share one.
+	for i := range uint64(maxScopes + 20) {
 		c.Hold(200*sec, 1_000_000+i, TooMany, 2*time.Hour, CooldownConfig{Max: -1, Spread: -1}, 0)
 	}
-	if !woken(w) {
-		t.Error("the evicted scope's waiter was not woken")
+	if until, _ := c.Held(200*sec, 3); woken(w) || until != time.Hour {
+		t.Errorf("a running hold was given up, held until %v", until)
 	}
-	mustPass(t, &c, 200*sec, 3, w)
-	if n := len(c.scopes); n != maxScopes {
+	for _, key := range []uint64{1_000_000, 1_000_000 + maxScopes + 19, 77} {
+		if until, _ := c.Held(200*sec, key); until != 200*sec+2*time.Hour {
+			t.Errorf("scope %d: held until %v", key, until)
+		}
+	}
+	if n, _ := c.Holds(200 * sec); n != maxScopes {
 		t.Errorf("%d scopes", n)
 	}
-	// One that ends sooner than all of them is not taken up.
-	c.Hold(200*sec, 5, TooMany, sec, exact, 0)
-	mustPass(t, &c, 200*sec, 5, nil)
+	c.Leave(3, w)
 	// When all is over nothing is kept.
 	c.Enter(4*time.Hour, 5, nil)
 	if !c.Quiet() || c.scopes != nil {
@@ -379,8 +381,8 @@ func TestCooldownIsBounded(t *testing.T) {
 	}
 }
 
-// Whatever happens: nobody passes during a hold, those who wait pass in order,
-// at most as many as the ramp allows, and everybody in the end.
+// Whatever happens: at most two pass during a run of holds, those who wait pass in
+// order, at most as many as the ramp allows, and everybody in the end.
 func runCooldown(t *testing.T, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	var (
@@ -394,10 +396,14 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 		allowed  float64       // by answers since then
 		through  int           // since then
 		lastHold time.Duration
+		early    int // passed in this run of holds
 	)
 	for range 1 + rng.IntN(5) {
 		cl.at(time.Duration(rng.IntN(8000))*ms, func() {
 			wait := time.Duration(1+rng.IntN(3000)) * ms
+			if cl.now >= closed {
+				early = 0
+			}
 			closed = max(closed, cl.now+wait)
 			since, allowed, through = closed, 0, 0
 			lastHold = cl.now
@@ -417,7 +423,16 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 				at := remove()
 				passed++
 				if cl.now < closed {
-					t.Fatalf("seed %d: %d passed at %v, held until %v", seed, i, cl.now, closed)
+					// A probe, which this server refuses until the hold is over.
+					if early++; early > maxProbes || at != 0 {
+						t.Fatalf("seed %d: %d passed at %v, held until %v, as number %d", seed, i, cl.now, closed, early)
+					}
+					cl.at(cl.now+time.Duration(rng.IntN(400))*ms, func() {
+						if cl.now < closed {
+							c.Hold(cl.now, 1, TooMany, closed-cl.now, exact, 0)
+						}
+					})
+					return
 				}
 				if lastHold == 0 || cl.now >= since+rampTime {
 					return
@@ -484,7 +499,7 @@ func TestCooldownCosts(t *testing.T) {
 	if n := unsafe.Sizeof(c); n > 40 {
 		t.Errorf("%d bytes", n)
 	}
-	if n := unsafe.Sizeof(scope{}); n > 160 {
+	if n := unsafe.Sizeof(scope{}); n > 168 {
 		t.Errorf("a scope has %d bytes", n)
 	}
 }
@@ -535,5 +550,162 @@ func TestCooldownRampEnds(t *testing.T) {
 	c.Enter(now, 1, nil)
 	if a := c.Enter(now, 1, NewWaiter()); a.Ask > sec+rampTime {
 		t.Errorf("%+v, the ramp ends at %v", a, sec+rampTime)
+	}
+}
+
+// A request that comes after the time that the server named is not spread, those
+// that were held back are.
+func TestCooldownArrive(t *testing.T) {
+	var c Cooldown
+	if !c.Arrive(0, 1) {
+		t.Error("nothing is held")
+	}
+	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.9) // open at 1450 ms
+	w, v := NewWaiter(), NewWaiter()
+	mustHold(t, &c, 0, 1, w, sec)
+	mustHold(t, &c, 0, 1, v, sec)
+	if c.Arrive(sec-1, 1) {
+		t.Error("passed during the hold")
+	}
+	for range 5 {
+		if !c.Arrive(sec, 1) {
+			t.Error("held after the time that was named")
+		}
+	}
+	mustHold(t, &c, sec, 1, w, sec)
+	mustPass(t, &c, 1450*ms, 1, w)
+	if a := c.Enter(1450*ms, 1, v); a.Verb != Wait {
+		t.Errorf("%+v: the ramp lets one go", a)
+	}
+	if !c.Arrive(1450*ms, 1) {
+		t.Error("held by the ramp")
+	}
+}
+
+// The jitter takes at most half of what a deadline leaves after the time that
+// was named.
+func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
+	for by, want := range map[time.Duration]time.Duration{
+		0:                1450 * ms, // no deadline
+		time.Minute:      1450 * ms,
+		sec + 500*ms:     1250 * ms,
+		sec + 10*ms:      1005 * ms,
+		sec + 900*ms:     1450 * ms,
+		sec - 500*ms:     1450 * ms, // the transport refuses it
+		sec:              1450 * ms,
+		sec + 899*ms - 1: sec + (899*ms-1)/2,
+	} {
+		var c Cooldown
+		c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.9)
+		first, w := NewWaiter(), NewWaiter()
+		w.By = by
+		mustHold(t, &c, 0, 1, first, sec)
+		mustHold(t, &c, 0, 1, w, sec)
+		if a := c.Enter(sec, 1, w); want < 1450*ms && a.Ask != want {
+			t.Errorf("by %v: %+v, want to ask at %v", by, a, want)
+		}
+		a := c.Enter(want-1, 1, w)
+		b := c.Enter(want, 1, w)
+		if a.Verb != Wait || (b.Verb == Go) != (want < 1450*ms) {
+			t.Errorf("by %v: %+v, then %+v", by, a, b)
+		}
+	}
+}
+
+// A hold is tried by at most two probes, and only if most answers are successes.
+// The success of a probe ends it; that of a request from before does not.
+func TestCooldownProbes(t *testing.T) {
+	begin := func(successes int) *Cooldown {
+		c := &Cooldown{}
+		c.Hold(0, 1, TooMany, sec, exact, 0)
+		mustPass(t, c, 2*sec, 1, nil)
+		for range successes {
+			c.Answered(2*sec, 1, 0, true)
+		}
+		c.Hold(5*sec, 1, TooMany, 10*sec, exact, 0)
+		return c
+	}
+	goes := func(c *Cooldown, now time.Duration, w *Waiter) bool { return c.Enter(now, 1, w).Verb == Go }
+
+	c := begin(3)
+	if w := NewWaiter(); goes(c, 5*sec, w) {
+		t.Error("three successes and a refusal: a probe")
+	}
+	c = begin(4)
+	if goes(c, 5*sec, nil) {
+		t.Error("a hedge went as a probe")
+	}
+	if !goes(c, 5*sec, NewWaiter()) {
+		t.Error("four successes and a refusal: no probe")
+	}
+	if goes(c, 5*sec, NewWaiter()) {
+		t.Error("a second probe before the first was refused")
+	}
+	c.Hold(6*sec, 1, TooMany, 9*sec, exact, 0)
+	if goes(c, 6*sec, NewWaiter()) {
+		t.Error("a second probe with little doubt left")
+	}
+
+	c = begin(1000)
+	for i := range 5 {
+		if got := goes(c, 6*sec, NewWaiter()); got != (i < 2) {
+			t.Errorf("probe %d: %v", i+1, got)
+		}
+		c.Hold(6*sec, 1, TooMany, 9*sec, exact, 0)
+		for range 8 {
+			c.Answered(6*sec, 1, 0, true) // sent before
+		}
+	}
+	if until, _ := c.Held(6*sec, 1); until != 15*sec {
+		t.Errorf("held until %v", until)
+	}
+
+	c = begin(1000)
+	first, second := NewWaiter(), NewWaiter()
+	if !goes(c, 6*sec, first) || goes(c, 6*sec, second) {
+		t.Fatal("one probe")
+	}
+	c.Answered(7*sec, 1, 4*sec, true)
+	c.Answered(7*sec, 1, 6*sec, false)
+	if goes(c, 7*sec, second) {
+		t.Error("the hold is over, and no probe has succeeded")
+	}
+	c.Hold(7*sec, 1, TooMany, 8*sec, exact, 0) // of one that was in flight
+	c.Answered(7*sec, 1, 6*sec, true)
+	if !woken(second) || !goes(c, 7*sec, second) {
+		t.Error("held after a probe has succeeded")
+	}
+	// Then they come back in a ramp.
+	n := 0
+	for w := NewWaiter(); goes(c, 7*sec, w); w = NewWaiter() {
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d more at once", n)
+	}
+}
+
+// Who waits in the scope of the rest and gets a scope of its own moves there, and
+// those behind it do not wait for it.
+func TestCooldownMovesToAScopeOfItsOwn(t *testing.T) {
+	var c Cooldown
+	for i := range uint64(maxScopes - 1) {
+		c.Hold(0, 100+i, TooMany, sec, exact, 0)
+	}
+	c.Hold(0, 1, TooMany, 60*sec, exact, 0)
+	one, other := NewWaiter(), NewWaiter()
+	mustHold(t, &c, 0, 1, one, 60*sec)
+	mustHold(t, &c, 0, 2, other, 60*sec)
+	c.Hold(30*sec, 1, TooMany, 50*sec, exact, 0) // there is room again
+	mustHold(t, &c, 30*sec, 1, one, 80*sec)
+	if !woken(other) {
+		t.Error("the next in line was not woken")
+	}
+	mustPass(t, &c, 60*sec, 2, other)
+	c.Leave(1, one)
+	mustPass(t, &c, 200*sec, 1, one)
+	mustPass(t, &c, 200*sec, 3, nil)
+	if !c.Quiet() {
+		t.Error("not quiet in the end")
 	}
 }

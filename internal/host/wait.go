@@ -35,6 +35,9 @@ type Answer struct {
 	// far as is known, so that one with a nearer deadline can give up at once;
 	// with Refuse the time that the server named. Zero where nothing is known.
 	Until time.Duration
+	// Open is, with Wait, when a hold ends with its jitter, zero where nothing
+	// is held: the time to tell to whoever gives up and comes back.
+	Open time.Duration
 }
 
 // A Waiter is a place in a line. It belongs to one request, which stands in one
@@ -54,6 +57,9 @@ type Waiter struct {
 	Wake func(*Waiter)
 	// ID is for the use of Wake.
 	ID int
+	// By is the time by which the request has to be sent, zero where there is
+	// none. It is set before the first use.
+	By time.Duration
 
 	// What follows is guarded by the lock of the machine that owns the line.
 	in         *line

@@ -93,7 +93,7 @@ func (w *world) admit(i int32) {
 		if !waited || !w.conf.cools {
 			break
 		}
-		if until, _ := h.cooldown.Held(w.now, scope); until == 0 {
+		if h.cooldown.Named(w.now, scope) == 0 {
 			break
 		}
 		h.gate.Return(w.now, &c.pass, nil)
@@ -108,6 +108,10 @@ func (w *world) admitByServer(i int32) bool {
 	c, h := &w.clients[i], w.host(i)
 	c.entered = 0
 	if !w.conf.cools || h.cooldown.Quiet() {
+		return true
+	}
+	if c.sent == 0 && c.state == thinking && h.cooldown.Arrive(w.now, scope) {
+		c.entered = w.now
 		return true
 	}
 	if a := h.cooldown.Enter(w.now, scope, &c.waiter); a.Verb != host.Go {
