@@ -66,8 +66,9 @@ func (w *world) checkCall(c *call) {
 		}
 	}
 	for _, e := range c.events {
-		if e.Reason == transport.Retry && c.plan.deadline > 0 && e.at+e.Wait >= c.plan.at+c.plan.deadline {
-			w.violateLocked(Futile, c, "a retry at %v, after the deadline", e.at+e.Wait)
+		due := e.Time.Add(e.Wait).Sub(w.start)
+		if e.Reason == transport.Retry && c.plan.deadline > 0 && due >= c.plan.at+c.plan.deadline {
+			w.violateLocked(Futile, c, "a retry at %v, after the deadline", due)
 		}
 	}
 	for _, s := range c.sends {
