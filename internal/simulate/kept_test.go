@@ -19,6 +19,7 @@ var kept = []struct {
 	{194, "a base that returned nothing under a hedge made a nil pointer panic"},
 	{199, "GetBody sought a reader back that the old attempt still read"},
 	{207, "a look into a body did not see Request.Cancel"},
+	{23097, "a classifier that waited for a stalled body delayed the hold of the others"},
 	{1238, "the first request after an idle outage was refused, although no probe was under way"},
 }
 
