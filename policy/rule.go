@@ -150,7 +150,10 @@ type Rule struct {
 
 	// Pacing spreads requests over the rest of a quota's window when the
 	// server's own RateLimit fields (or x-ratelimit-remaining and -reset) say
-	// that less than a fifth is left. Default Off.
+	// that less than a fifth is left. No request waits longer than
+	// MaxRetryAfter for the one before it, and the answer to the latest request
+	// is believed, so a wrong field slows a host down until the next answer.
+	// Default Off.
 	Pacing Switch
 
 	// Gate bounds the requests in flight to one host, and adapts. Default off.

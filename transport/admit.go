@@ -71,8 +71,9 @@ func (x *exchange) admitByServer(arrives bool) *Error {
 func (x *exchange) admitByRule() (waited bool, err *Error) {
 	m := x.state.Machines()
 	if x.rule.pacing {
+		x.mark = 0
 		if x.unpaced = m.Pacing().Quiet(); !x.unpaced {
-			if waited, err = x.stand(pacingPlace{m.Pacing(), x.scope(), x.rule.pacingConfig()}); err != nil {
+			if waited, err = x.stand(pacingPlace{m.Pacing(), x}); err != nil {
 				return waited, err
 			}
 		}
@@ -163,15 +164,16 @@ func (p cooldownPlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bo
 func (p cooldownPlace) leave(w *host.Waiter) { p.c.Leave(p.scope, w) }
 
 type pacingPlace struct {
-	p     *host.Pacing
-	scope uint64
-	conf  host.PacingConfig
+	p *host.Pacing
+	x *exchange
 }
 
 func (p pacingPlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
-	return p.p.Enter(now, p.scope, w, p.conf), true
+	a := p.p.Enter(now, p.x.scope(), w, p.x.rule.pacingConfig())
+	p.x.mark = a.Mark
+	return a, true
 }
-func (p pacingPlace) leave(w *host.Waiter) { p.p.Leave(p.scope, w) }
+func (p pacingPlace) leave(w *host.Waiter) { p.p.Leave(p.x.scope(), w) }
 
 type ratePlace struct {
 	r    *host.Rate

@@ -24,6 +24,7 @@ type leg struct {
 	body   io.ReadCloser                 // nil: the caller's own, as it is
 	inner  func() (io.ReadCloser, error) // the base transport's GetBody; nil: the caller's own
 	flight *flight                       // nil: no gate
+	mark   uint64                        // from the pacing, 0 without one
 	inside bool                          // the caller's context is that of another Transport's attempt
 	beside bool                          // it runs beside another leg, and may outlive the call
 }
@@ -51,7 +52,7 @@ func (x *exchange) leg(body io.ReadCloser) leg {
 	inside := x.options != nil && x.options.attempt > 0
 	return leg{
 		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.req.Context(),
-		number: x.sent, body: body, inner: x.payload.inner(x.ctx), flight: x.board(), inside: inside,
+		number: x.sent, body: body, inner: x.payload.inner(x.ctx), flight: x.board(), mark: x.mark, inside: inside,
 	}
 }
 

@@ -166,16 +166,20 @@ type hearing struct {
 // then others would be sent what the server has just refused. It may be called
 // again for the same answer.
 func (x *exchange) hear(resp *http.Response) {
-	if resp == nil || resp == x.heard.resp {
+	switch {
+	case resp == nil || resp == x.heard[0].resp:
+		return
+	case resp == x.heard[1].resp:
+		x.heard[0], x.heard[1] = x.heard[1], x.heard[0]
 		return
 	}
-	x.heard = hearing{resp: resp, at: x.t.now()}
+	x.heard[0], x.heard[1] = hearing{resp: resp, at: x.t.now()}, x.heard[0]
 	if x.rule.rate {
 		x.noteRate(resp.StatusCode)
 	}
 	if x.rule.pacing {
 		if q, ok := classify.QuotaOf(x.outcome(resp, nil)); ok {
-			x.state.Machines().Pacing().Note(x.t.now(), x.scope(), q.Remaining, q.Limit, q.Reset, x.rule.pacingConfig())
+			x.state.Machines().Pacing().Note(x.t.now(), x.scope(), x.mark, q.Remaining, q.Limit, q.Reset, x.rule.pacingConfig())
 		}
 	}
 	if !x.rule.peeks || !tellsToWait(resp.StatusCode) || x.rule.rule.Cooldown != policy.On {
@@ -184,8 +188,8 @@ func (x *exchange) hear(resp *http.Response) {
 	headers := *resp
 	headers.Body = http.NoBody // not to be waited for here
 	if hint, ok := x.rule.rule.Hint(x.outcome(&headers, nil)); ok && hint > 0 {
-		x.heard.hint, x.heard.u = hint, rand.Float64()
-		x.hold(resp.StatusCode, hint, x.heard.u)
+		x.heard[0].hint, x.heard[0].u = hint, rand.Float64()
+		x.hold(resp.StatusCode, hint, x.heard[0].u)
 	}
 }
 
@@ -230,12 +234,12 @@ func speaksForAll(status int) bool {
 func (x *exchange) noteCooldown(resp *http.Response, d *decision, told bool, hint time.Duration) {
 	switch {
 	case told && hint > 0:
-		if x.heard.hint > 0 && resp == x.heard.resp {
-			d.u = x.heard.u
-			if hint <= x.heard.hint {
+		if heard := x.heard[0]; heard.hint > 0 && resp == heard.resp {
+			d.u = heard.u
+			if hint <= heard.hint {
 				return // noted already
 			}
-			hint -= x.t.now() - x.heard.at // the body asks for more than the headers did
+			hint -= x.t.now() - heard.at // the body asks for more than the headers did
 		}
 		x.hold(d.Status, hint, d.u)
 	case tellsToWait(d.Status):

@@ -149,7 +149,7 @@ func (x *exchange) race() (*http.Response, error) {
 		came = x.pick(&r, came)
 	}
 	r.winner = came
-	x.number = came.number
+	x.number, x.mark = came.number, came.mark
 	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == host.Success {
 		// The first send's time, or what it had taken when the second won:
 		// without those each hedge would make the next come sooner. A failure
@@ -224,8 +224,10 @@ func (x *exchange) admitHedge() bool {
 	if x.rule.rule.Cooldown == policy.On && !x.state.Quiet() && m.Cooldown.Enter(now, x.scope(), nil).Verb != host.Go {
 		return false
 	}
-	if x.rule.pacing && m.Pacing().Enter(now, x.scope(), nil, x.rule.pacingConfig()).Verb != host.Go {
-		return false
+	if x.rule.pacing {
+		if a, _ := (pacingPlace{m.Pacing(), x}).enter(now, nil); a.Verb != host.Go {
+			return false
+		}
 	}
 	switch {
 	case x.rule.gate:
@@ -247,7 +249,7 @@ func (x *exchange) pick(r *runners, came *runner) *runner {
 		other = r.second
 	}
 	switch {
-	case retryable(x.classify(came.resp, came.err)):
+	case retryable(x.classifyLeg(came)):
 		return x.makeWay(r, came)
 	case !safe(x.req) && rejected(came):
 		return x.waitForBetter(r, came)
@@ -255,6 +257,12 @@ func (x *exchange) pick(r *runners, came *runner) *runner {
 	other.abandon()
 	x.outrun(other, errOutrun, classify.Unknown)
 	return came
+}
+
+// classifyLeg asks the rule for a verdict on a leg's answer.
+func (x *exchange) classifyLeg(r *runner) classify.Verdict {
+	x.mark = r.mark
+	return x.classify(r.resp, r.err)
 }
 
 // rejected reports whether the leg was answered by a 4xx.
@@ -268,7 +276,7 @@ func rejected(r *runner) bool {
 // is answered by a 4xx as well, or by nothing that is final.
 func (x *exchange) waitForBetter(r *runners, came *runner) *runner {
 	other := r.next()
-	again := retryable(x.classify(other.resp, other.err))
+	again := retryable(x.classifyLeg(other))
 	switch {
 	case x.ctx.Err() != nil: // nobody knows what the other one would have been told
 	case again:

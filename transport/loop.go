@@ -97,10 +97,11 @@ type exchange struct {
 
 	flight    *flight       // a place at the gate that no leg has taken over yet; nil: none
 	unpaced   bool          // no quota was known when the pacing was asked
+	mark      uint64        // of the send, from the pacing
 	entered   time.Duration // when the cooldown let the attempt go, 0 where nothing was held
 	sentAt    time.Time     // when it was sent; read only where the rule limits something
 	notBefore time.Time     // what an answer that lost a race asked for
-	heard     hearing       // of the last answer's headers
+	heard     [2]hearing    // of the answers' headers, the last one first; a hedged request has two
 	scopeKey  uint64        // of the credentials, once scoped
 	scoped    bool
 }

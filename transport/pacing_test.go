@@ -215,3 +215,51 @@ func TestFixedRate(t *testing.T) {
 		assert.Equal(t, 100., stateOf(t, tr).Rate)
 	})
 }
+
+// TestOneWrongQuota: a wrong answer slows a host down until the next answer, and
+// no longer.
+func TestOneWrongQuota(t *testing.T) {
+	for name, wrong := range map[string][]string{
+		"none left for a day":  {"X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 86400"},
+		"one left for an hour": {"RateLimit: \"a\";r=1;t=3600", "RateLimit-Policy: \"a\";q=5000"},
+	} {
+		for _, n := range []int{1, 5} {
+			for _, hedge := range []time.Duration{0, 50 * time.Millisecond} {
+				t.Run(fmt.Sprintf("%s, %d workers, hedge %v", name, n, hedge), func(t *testing.T) {
+					bubble(t, func(t *testing.T) {
+						var mu sync.Mutex
+						sends := 0
+						server := newOrigin(func(req *http.Request) (*http.Response, error) {
+							mu.Lock()
+							sends++
+							mine := sends
+							mu.Unlock()
+							if err := pause(req, time.Duration(20+mine%7*20)*time.Millisecond); err != nil {
+								return nil, err
+							}
+							if mine == 20 {
+								return status(200, wrong...)(req)
+							}
+							return status(200, fmt.Sprintf("X-RateLimit-Remaining: %d", 5000-mine), "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 3600")(req)
+						})
+						rule := policy.Rule{Pacing: policy.On}
+						if hedge > 0 {
+							rule.Hedge = policy.Hedge{After: hedge}
+						}
+						tr := mustNew(t, Config{Base: server, Rule: rule})
+						together(n, func(int) {
+							for range 500 / n {
+								code, err := send(t, tr, http.MethodGet, "http://h.test/")
+								assert.NoError(t, err)
+								assert.Equal(t, 200, code)
+							}
+						})
+						took := time.Since(server.start)
+						t.Logf("%v for 500 requests", took)
+						assert.Less(t, took, 2*time.Minute+time.Duration(500/n)*200*time.Millisecond)
+					})
+				})
+			}
+		}
+	}
+}

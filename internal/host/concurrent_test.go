@@ -61,9 +61,14 @@ func TestThousandGoroutines(t *testing.T) {
 			w := NewWaiter()
 			budget.Request()
 			var pass Pass
+			var mark uint64
 			for n := range 4 {
 				in := waitAt(ctx, start, w, func(now time.Duration) Answer { return cooldown.Enter(now, key, w) }, func() { cooldown.Leave(key, w) }) == Go &&
-					waitAt(ctx, start, w, func(now time.Duration) Answer { return pacing.Enter(now, key, w, PacingConfig{}) }, func() { pacing.Leave(key, w) }) == Go &&
+					waitAt(ctx, start, w, func(now time.Duration) Answer {
+						a := pacing.Enter(now, key, w, PacingConfig{})
+						mark = a.Mark
+						return a
+					}, func() { pacing.Leave(key, w) }) == Go &&
 					waitAt(ctx, start, w, func(now time.Duration) Answer {
 						a := gate.Enter(now, &pass, w, GateConfig{})
 						if a.Verb == Go && !rate.Take(start.Add(now)) {
@@ -86,7 +91,7 @@ func TestThousandGoroutines(t *testing.T) {
 				now := time.Since(start)
 				latency.Record(now - at)
 				latency.Quantile(0.98)
-				pacing.Note(now, key, int64(rng.IntN(100)), 100, time.Duration(rng.IntN(5))*sec, PacingConfig{})
+				pacing.Note(now, key, mark, int64(rng.IntN(100)), 100, time.Duration(rng.IntN(5))*sec, PacingConfig{})
 				result := Success
 				if rng.IntN(8) == 0 {
 					result = Result(rng.IntN(4))

@@ -90,9 +90,10 @@ func cooldownRig(rng *rand.Rand) rig {
 
 func pacingRig(rng *rand.Rand) rig {
 	var p Pacing
+	var passed uint64
 	conf := PacingConfig{MaxWait: []time.Duration{0, -1, sec}[rng.IntN(3)]}
 	event := func(now time.Duration) {
-		p.Note(now, 1, rng.Int64N(20), 20, time.Duration(rng.IntN(10))*sec, conf)
+		p.Note(now, 1, max(passed, 3)-uint64(rng.IntN(4)), rng.Int64N(20), 20, time.Duration(rng.IntN(10))*sec, conf)
 	}
 	first := func() *Waiter {
 		if q := p.quotas[1]; q != nil {
@@ -100,7 +101,11 @@ func pacingRig(rng *rand.Rand) rig {
 		}
 		return nil
 	}
-	enter := func(now time.Duration, w *Waiter) Answer { return p.Enter(now, 1, w, conf) }
+	enter := func(now time.Duration, w *Waiter) Answer {
+		a := p.Enter(now, 1, w, conf)
+		passed = max(passed, a.Mark)
+		return a
+	}
 	return rig{enter, func(w *Waiter) { p.Leave(1, w) }, first, event}
 }
 

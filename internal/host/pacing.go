@@ -37,9 +37,12 @@ type PacingConfig struct {
 //   - While more than a fifth of the quota is left nothing waits. From then on
 //     the requests left are spread evenly over the rest of the window; with
 //     none left the next goes at its end.
-//   - Within one window the rest only goes down: by each request that passes,
-//     and to what an answer says if that is less. Answers overtake each other;
-//     those of an earlier window are ignored.
+//   - The answer to the request that passed last is believed, less what has
+//     passed since, whatever was known before: one wrong answer counts until
+//     the next one. Answers overtake each other. That to an earlier request can
+//     only lower the rest of the same window. If it names another window, it is
+//     ignored, unless the one that is known is about to end.
+//   - Within one window each request that passes lowers the rest.
 //   - After its end a window is taken to be followed by one like it until an
 //     answer tells; after another one without an answer nothing is known.
 //
@@ -51,6 +54,7 @@ type Pacing struct {
 
 	mu     sync.Mutex // guards what follows and every waiter in a line
 	quotas map[uint64]*quota
+	passed uint64 // the largest count of a quota that is gone
 }
 
 // A quota is what is known of one scope's window.
@@ -61,6 +65,8 @@ type quota struct {
 	limit   int64
 	slot    time.Duration // the next request when the rest is spread
 	guessed bool          // the window was not named by the server
+	passed  uint64        // counts requests on from Pacing.passed, so that no mark comes twice
+	asked   uint64        // the mark of the last request whose answer is known
 	line    line
 }
 
@@ -68,9 +74,10 @@ type quota struct {
 func (p *Pacing) Quiet() bool { return p.n.Load() == 0 }
 
 // Note is told what an answer says: that remaining requests are left of limit
-// (zero where it is not named) until reset from now on. A reset of zero or less
-// says nothing; other values out of range are cut to it.
-func (p *Pacing) Note(now time.Duration, key uint64, remaining, limit int64, reset time.Duration, c PacingConfig) {
+// (zero where it is not named) until reset from now on. The mark is that with
+// which Enter let the request go, zero where it was not asked. A reset of zero
+// or less says nothing; other values out of range are cut to it.
+func (p *Pacing) Note(now time.Duration, key, mark uint64, remaining, limit int64, reset time.Duration, c PacingConfig) {
 	if reset <= 0 {
 		return
 	}
@@ -80,7 +87,7 @@ func (p *Pacing) Note(now time.Duration, key uint64, remaining, limit int64, res
 	p.mu.Lock()
 	var next *Waiter
 	if q := p.quotaFor(now, key); q != nil {
-		q.note(now, end, remaining, limit, c)
+		q.note(now, end, mark, remaining, limit, c)
 		next = q.line.first
 	}
 	p.mu.Unlock()
@@ -136,7 +143,7 @@ func (p *Pacing) enter(now time.Duration, key uint64, w *Waiter, c PacingConfig)
 	}
 	if q.line.turn(w) && q.passes(now, c) {
 		q.line.leave(w)
-		return Answer{}, q.line.first
+		return Answer{Mark: q.passed}, q.line.first
 	}
 	if w != nil {
 		q.line.join(w)
@@ -164,7 +171,7 @@ func (p *Pacing) quotaFor(now time.Duration, key uint64) *quota {
 	if p.quotas == nil {
 		p.quotas = make(map[uint64]*quota)
 	}
-	q := &quota{}
+	q := &quota{passed: p.passed, asked: p.passed}
 	p.quotas[key] = q
 	p.n.Store(int32(len(p.quotas)))
 	return q
@@ -183,6 +190,7 @@ func (p *Pacing) victim(now time.Duration) (victim uint64, found bool) {
 }
 
 func (p *Pacing) drop(key uint64) {
+	p.passed = max(p.passed, p.quotas[key].passed)
 	delete(p.quotas, key)
 	if len(p.quotas) == 0 {
 		p.quotas = nil
@@ -191,27 +199,51 @@ func (p *Pacing) drop(key uint64) {
 }
 
 // note takes in an answer; p.mu is held.
-func (q *quota) note(now, end time.Duration, remaining, limit int64, c PacingConfig) {
-	before := q.left
+func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64, c PacingConfig) {
+	mark = min(mark, q.passed)
+	before, newest := q.left, mark > q.asked
+	same := now < q.end && !q.guessed && end <= q.end+pacingSlack && end >= q.end-pacingSlack
+	if newest {
+		remaining = max(0, remaining-int64(q.passed-mark))
+		q.asked = mark
+	}
 	switch {
-	case now >= q.end || end > q.end+pacingSlack && !q.guessed:
-		// Another window.
-		*q = quota{end: end, length: end - now, left: remaining, limit: limit, line: q.line}
-	case q.guessed:
+	case same && newest:
+		q.left, q.limit = remaining, limit
+		q.length = max(q.length, end-now)
+	case same:
+		q.left, q.limit = min(q.left, remaining), max(q.limit, limit)
+		q.length = max(q.length, end-now)
+	case now < q.end && q.guessed && !newest:
 		// The window that was guessed: requests that passed in it meanwhile are
 		// not all in what the server counted.
 		q.left, q.limit = min(q.left, remaining), limit
 		q.end, q.slot, q.guessed = end, 0, false
 		q.length = max(q.length, end-now)
-	case end < q.end-pacingSlack:
-		return // a late answer of an earlier window
+	case now < q.end && !newest && (end < q.end || now < q.end-pacingSlack):
+		return // a late answer of an earlier window, or one whose window cannot have begun
 	default:
-		q.left, q.limit = min(q.left, remaining), max(q.limit, limit)
-		q.length = max(q.length, end-now)
+		// Another window.
+		q.end, q.length, q.left, q.limit = end, end-now, remaining, limit
+		q.slot, q.guessed = 0, false
 	}
-	if q.left == 0 && (before > 0 || q.slot <= now) {
+	q.spread(now, before, c)
+}
+
+// spread computes when the next request goes; p.mu is held.
+func (q *quota) spread(now time.Duration, before int64, c PacingConfig) {
+	switch {
+	case q.left > 0: // more may be left than when the slot was computed
+		q.slot = min(q.slot, after(now, q.gap(now, c)))
+	case before > 0 || q.slot <= now:
 		q.slot = min(q.end, after(now, c.maxWait()))
 	}
+}
+
+// gap returns the time between requests that would use the rest up just at the
+// window's end.
+func (q *quota) gap(now time.Duration, c PacingConfig) time.Duration {
+	return min((q.end-now)/time.Duration(q.left+1), c.maxWait())
 }
 
 // roll begins the next window where one is over, and reports whether one is
@@ -230,16 +262,15 @@ func (q *quota) roll(now time.Duration) bool {
 
 // passes reports whether one more may go and counts it; p.mu is held.
 func (q *quota) passes(now time.Duration, c PacingConfig) bool {
-	if q.left > q.limit/pacingShare {
-		q.left--
-		return true
-	}
-	if now < q.slot {
+	plenty := q.left > q.limit/pacingShare
+	if !plenty && now < q.slot {
 		return false
 	}
+	q.passed++
 	q.left = max(0, q.left-1)
-	gap := (q.end - now) / time.Duration(q.left+1)
-	q.slot = after(now, min(gap, c.maxWait()))
+	if !plenty {
+		q.slot = after(now, q.gap(now, c))
+	}
 	return true
 }
 

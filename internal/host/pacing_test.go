@@ -30,7 +30,7 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 		t.Error("new and not quiet")
 	}
 	pass(t, &p, 0, 1000) // nothing is known
-	p.Note(0, 1, 24, 100, 10*sec, PacingConfig{})
+	p.Note(0, 1, 0, 24, 100, 10*sec, PacingConfig{})
 	pass(t, &p, 0, 4) // more than a fifth is left
 	for i := range 20 {
 		at := time.Duration(i) * 10 * sec / 20
@@ -74,7 +74,7 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var p Pacing
 			for _, n := range tt.notes {
-				p.Note(n.at, 1, n.remaining, n.limit, n.reset, PacingConfig{})
+				p.Note(n.at, 1, 0, n.remaining, n.limit, n.reset, PacingConfig{})
 			}
 			left, end, _ := p.Left(tt.at, 1)
 			if left != tt.want || end != tt.end {
@@ -86,9 +86,9 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 
 func TestPacingRequestsInFlightCount(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 50, 100, 10*sec, PacingConfig{})
+	p.Note(0, 1, 0, 50, 100, 10*sec, PacingConfig{})
 	pass(t, &p, 0, 20)
-	p.Note(ms, 1, 49, 100, 10*sec, PacingConfig{}) // the first one's answer
+	p.Note(ms, 1, 0, 49, 100, 10*sec, PacingConfig{}) // the first one's answer
 	if left, _, _ := p.Left(ms, 1); left != 30 {
 		t.Errorf("%d left", left)
 	}
@@ -99,7 +99,7 @@ func TestPacingMaxWait(t *testing.T) {
 	for _, conf := range []PacingConfig{{}, {MaxWait: 5 * sec}} {
 		var p Pacing
 		most := conf.maxWait()
-		p.Note(0, 1, 0, 100, 24*time.Hour, conf)
+		p.Note(0, 1, 0, 0, 100, 24*time.Hour, conf)
 		var now time.Duration
 		for range 10 {
 			a := p.Enter(now, 1, nil, conf)
@@ -110,18 +110,18 @@ func TestPacingMaxWait(t *testing.T) {
 			if a := p.Enter(now, 1, nil, conf); a.Verb != Go {
 				t.Fatalf("at %v: %+v", now, a)
 			}
-			p.Note(now, 1, 0, 100, 24*time.Hour, conf) // and again
+			p.Note(now, 1, 0, 0, 100, 24*time.Hour, conf) // and again
 		}
 	}
 	var p Pacing
-	p.Note(0, 1, 0, 100, time.Hour, PacingConfig{MaxWait: -1})
+	p.Note(0, 1, 0, 0, 100, time.Hour, PacingConfig{MaxWait: -1})
 	paced(t, &p, 0, time.Hour)
 }
 
 func TestPacingWaitersPassInOrder(t *testing.T) {
 	var p Pacing
 	cl := &clock{}
-	p.Note(0, 1, 10, 100, 10*sec, PacingConfig{})
+	p.Note(0, 1, 0, 10, 100, 10*sec, PacingConfig{})
 	var times []time.Duration
 	var order []int
 	woken := 0
@@ -172,7 +172,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 		var p Pacing
 		cl := &clock{}
 		used, window := 0, time.Duration(0)
-		serve := func() {
+		serve := func(mark uint64) {
 			if now := cl.now / (10 * sec); now != window {
 				window, used = now, 0
 			}
@@ -185,7 +185,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 			left, reset := max(0, 100-used), (window+1)*10*sec-cl.now
 			reset = (reset + sec - 1) / sec * sec // whole seconds
 			cl.at(cl.now+time.Duration(rng.IntN(200))*ms, func() {
-				p.Note(cl.now, 1, int64(left), 100, reset, PacingConfig{})
+				p.Note(cl.now, 1, mark, int64(left), 100, reset, PacingConfig{})
 			})
 		}
 		for at := time.Duration(0); at < 5*time.Minute; at += 50 * ms {
@@ -203,7 +203,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 				switch {
 				case a.Verb == Go:
 					done = true
-					cl.at(cl.now+20*ms, serve)
+					cl.at(cl.now+20*ms, func() { serve(a.Mark) })
 				case a.Ask != Never:
 					cl.at(a.Ask, ask)
 				}
@@ -225,7 +225,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 func TestPacingIsBounded(t *testing.T) {
 	var p Pacing
 	for i := range uint64(20_000) {
-		p.Note(time.Duration(i), i, 5, 100, time.Hour, PacingConfig{})
+		p.Note(time.Duration(i), i, 0, 5, 100, time.Hour, PacingConfig{})
 		if len(p.quotas) > maxScopes {
 			t.Fatalf("%d quotas", len(p.quotas))
 		}
@@ -248,7 +248,7 @@ func FuzzPacing(f *testing.F) {
 				now += time.Duration(a) * b * ms
 				continue
 			case 1:
-				p.Note(now, 1, a-10, 200, (b-5)*100*ms, PacingConfig{})
+				p.Note(now, 1, 0, a-10, 200, (b-5)*100*ms, PacingConfig{})
 			default:
 				if ans := p.Enter(now, 1, nil, PacingConfig{}); ans.Verb == Wait && ans.Ask-now > time.Minute {
 					t.Fatalf("at %v: %+v", now, ans)
@@ -263,10 +263,10 @@ func FuzzPacing(f *testing.F) {
 
 func TestPacingCosts(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 1<<30, 1<<30, time.Hour, PacingConfig{})
+	p.Note(0, 1, 0, 1<<30, 1<<30, time.Hour, PacingConfig{})
 	if n := testing.AllocsPerRun(100, func() {
 		p.Enter(0, 1, nil, PacingConfig{})
-		p.Note(0, 1, 1<<30, 1<<30, time.Hour, PacingConfig{})
+		p.Note(0, 1, 0, 1<<30, 1<<30, time.Hour, PacingConfig{})
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -277,7 +277,7 @@ func TestPacingCosts(t *testing.T) {
 
 func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 1, 100, 10*sec, PacingConfig{})
+	p.Note(0, 1, 0, 1, 100, 10*sec, PacingConfig{})
 	pass(t, &p, 0, 1)
 	first, second := NewWaiter(), NewWaiter()
 	p.Enter(0, 1, first, PacingConfig{})
@@ -294,13 +294,111 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 // being spread until the answer that said so.
 func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 10, 100, 50*sec, PacingConfig{})
+	p.Note(0, 1, 0, 10, 100, 50*sec, PacingConfig{})
 	pass(t, &p, 0, 1) // the next in 5 s
-	p.Note(sec, 1, 0, 100, 49*sec, PacingConfig{})
+	p.Note(sec, 1, 0, 0, 100, 49*sec, PacingConfig{})
 	if a := p.Enter(sec, 1, nil, PacingConfig{}); a.Verb != Wait || a.Until != 50*sec {
 		t.Errorf("%+v", a)
 	}
 	if a := p.Enter(6*sec, 1, nil, PacingConfig{}); a.Verb != Wait {
 		t.Errorf("at 6 s, with none left until 50 s: %+v", a)
+	}
+}
+
+// sendPaced lets one request pass and returns its mark.
+func sendPaced(t *testing.T, p *Pacing, now time.Duration) uint64 {
+	t.Helper()
+	a := p.Enter(now, 1, nil, PacingConfig{})
+	if a.Verb != Go || a.Mark == 0 {
+		t.Fatalf("at %v: %+v, want Go", now, a)
+	}
+	return a.Mark
+}
+
+// The answer to a later request is believed, whatever was said before.
+func TestPacingBelievesTheLastRequest(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		remaining, limit int64
+		reset            time.Duration
+	}{
+		{"none left for a day", 0, 5000, 24 * time.Hour},
+		{"few left for a day", 3, 5000, 24 * time.Hour},
+		{"none left, the same window", 0, 5000, 50 * time.Minute},
+		{"none left for a moment", 0, 5000, sec},
+		{"very many left", 1 << 39, 1 << 39, 24 * time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var p Pacing
+			p.Note(0, 1, 0, 5000, 5000, time.Hour, PacingConfig{})
+			p.Note(sec, 1, sendPaced(t, &p, sec), 4999, 5000, time.Hour-sec, PacingConfig{})
+			p.Note(2*sec, 1, sendPaced(t, &p, 2*sec), tt.remaining, tt.limit, tt.reset, PacingConfig{})
+			now := 2 * sec
+			if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb == Wait {
+				if now = a.Until; now > 2*sec+time.Minute {
+					t.Fatalf("waits until %v", now)
+				}
+				p.Enter(now, 1, nil, PacingConfig{})
+			}
+			mark := p.Enter(now+time.Minute, 1, nil, PacingConfig{}).Mark // 0 where that window is over
+			p.Note(now+time.Minute, 1, mark, 4990, 5000, time.Hour-now, PacingConfig{})
+			if left, end, _ := p.Left(now+time.Minute, 1); left != 4990 || end != time.Hour+time.Minute {
+				t.Errorf("%d left until %v", left, end)
+			}
+			pass(t, &p, now+time.Minute, 3000)
+		})
+	}
+}
+
+// Answers overtake each other: that to an earlier request does not undo what a
+// later one was told.
+func TestPacingReorderedAnswers(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, 0, 100, 100, 10*sec, PacingConfig{})
+	var marks [5]uint64
+	for i := range marks {
+		marks[i] = sendPaced(t, &p, 0)
+	}
+	left := func(want int64) {
+		t.Helper()
+		if got, _, _ := p.Left(ms, 1); got != want {
+			t.Errorf("%d left, want %d", got, want)
+		}
+	}
+	p.Note(ms, 1, marks[3], 40, 100, 10*sec, PacingConfig{}) // others use the quota, too
+	left(39)                                                 // one passed since
+	p.Note(ms, 1, marks[1], 60, 100, 10*sec, PacingConfig{})
+	left(39)
+	p.Note(ms, 1, marks[2], 20, 100, 10*sec, PacingConfig{}) // less is less
+	left(20)
+	p.Note(ms, 1, marks[0], 0, 100, 24*time.Hour, PacingConfig{}) // that window cannot have begun
+	left(20)
+	p.Note(ms, 1, marks[0], 90, 100, sec, PacingConfig{}) // that window is over
+	left(20)
+	p.Note(ms, 1, marks[4], 70, 100, 10*sec, PacingConfig{})
+	left(70)
+}
+
+// The marks of a quota that was forgotten mean nothing to the next one.
+func TestPacingMarksDoNotComeTwice(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, 0, 100, 100, sec, PacingConfig{})
+	var old uint64
+	for range 50 {
+		old = sendPaced(t, &p, 0)
+	}
+	p.Enter(time.Hour, 1, nil, PacingConfig{})
+	if !p.Quiet() {
+		t.Fatal("still known")
+	}
+	p.Note(time.Hour, 1, 0, 50, 100, time.Minute, PacingConfig{})
+	mark := sendPaced(t, &p, time.Hour)
+	if mark <= old {
+		t.Errorf("mark %d after %d", mark, old)
+	}
+	p.Note(time.Hour, 1, mark, 49, 100, time.Minute, PacingConfig{})
+	p.Note(time.Hour, 1, old, 99, 100, time.Minute, PacingConfig{})
+	if left, _, _ := p.Left(time.Hour, 1); left != 49 {
+		t.Errorf("%d left", left)
 	}
 }

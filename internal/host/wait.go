@@ -35,6 +35,9 @@ type Answer struct {
 	// far as is known, so that one with a nearer deadline can give up at once;
 	// with Refuse the time that the server named. Zero where nothing is known.
 	Until time.Duration
+	// Mark is, with Go, the number under which a Pacing wants to hear of the
+	// request's answer.
+	Mark uint64
 	// Open is, with Wait, when a hold ends with its jitter, zero where nothing
 	// is held: the time to tell to whoever gives up and comes back.
 	Open time.Duration
