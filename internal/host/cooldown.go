@@ -166,7 +166,7 @@ func (c *Cooldown) Enter(now time.Duration, key uint64, w *Waiter) Answer {
 	c.mu.Lock()
 	c.tidy(now)
 	s := c.find(key)
-	moved := s.claim(w)
+	moved := c.claim(key, s, w)
 	a, next := c.enter(now, key, s, w)
 	c.mu.Unlock()
 	moved.wake()
@@ -177,15 +177,7 @@ func (c *Cooldown) Enter(now time.Duration, key uint64, w *Waiter) Answer {
 // Leave gives up the place of w.
 func (c *Cooldown) Leave(key uint64, w *Waiter) {
 	c.mu.Lock()
-	var next *Waiter
-	for _, s := range [...]*scope{c.scopes[key], c.rest} {
-		if s != nil && w != nil && w.in == &s.line {
-			behind := w.next
-			if next = s.line.leave(w); w.told != s.open {
-				next = behind // w may have been woken, and not yet told those behind it what for
-			}
-		}
-	}
+	next := c.leave(key, w)
 	c.mu.Unlock()
 	next.wake()
 }
@@ -229,10 +221,9 @@ func (c *Cooldown) Named(now time.Duration, key uint64) time.Duration {
 	return 0
 }
 
-// Held returns until when a scope is held, jitter included, and whether requests are refused
-// meanwhile and then with which time; zero where nothing is held. It takes
-// nothing: it is the question before a hedge, before a sleep, and after a wait
-// elsewhere.
+// Held returns until when a scope is held, jitter included, or zero if nothing is
+// held. If requests are refused meanwhile, it is the time that the server named.
+// It takes nothing.
 func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, refused bool) {
 	if c.Quiet() {
 		return 0, false
@@ -301,12 +292,26 @@ func (c *Cooldown) enter(now time.Duration, key uint64, s *scope, w *Waiter) (a 
 
 // claim takes w out of any line but that of s, and returns who has to be woken
 // for it; c.mu is held. A waiter that shared the scope of the rest may have got
-// a scope of its own meanwhile, and may have lost that one again.
-func (s *scope) claim(w *Waiter) (next *Waiter) {
+// a scope of its own meanwhile.
+func (c *Cooldown) claim(key uint64, s *scope, w *Waiter) (next *Waiter) {
 	if w == nil || w.in == nil || s != nil && w.in == &s.line {
 		return nil
 	}
-	return w.in.leave(w)
+	return c.leave(key, w)
+}
+
+// leave gives up the place of w and returns who has to be woken; c.mu is held.
+func (c *Cooldown) leave(key uint64, w *Waiter) (next *Waiter) {
+	for _, s := range [...]*scope{c.scopes[key], c.rest} {
+		if s == nil || w == nil || w.in != &s.line {
+			continue
+		}
+		behind := w.next
+		if next = s.line.leave(w); w.told != s.open {
+			next = behind // w may have been woken, and not yet told those behind it what for
+		}
+	}
+	return next
 }
 
 // find returns the scope of a key, nil where nothing is known of it; c.mu is
