@@ -26,7 +26,7 @@ func forAPIs() policy.Rule {
 	return policy.Rule{
 		AttemptTimeout: 10 * time.Second,
 		Classify:       classify.Refusals,
-		BufferBody:     16 << 20,
+		Upload:         policy.Upload{Memory: 16 << 20},
 	}
 }
 
@@ -40,18 +40,17 @@ func withTimeout() policy.Rule {
 func everything() policy.Rule {
 	return policy.Rule{
 		AttemptTimeout: 10 * time.Second,
-		StallTimeout:   30 * time.Second,
-		MinThroughput:  1 << 10,
-		Elapsed:        time.Minute,
-		Classify:       classify.Refusals,
-		BufferBody:     16 << 20,
-		AttemptHeader:  "X-Attempt",
-		Rate:           1e6,
-		Burst:          1e6,
-		RateMode:       policy.RateAdaptive,
-		Cooldown:       policy.On,
-		Pacing:         policy.On,
-		Gate:           policy.Gate{Mode: policy.GateWait},
+		Stall:          policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10},
+
+		MaxElapsed:    time.Minute,
+		Classify:      classify.Refusals,
+		Upload:        policy.Upload{Memory: 16 << 20},
+		AttemptHeader: "X-Attempt",
+		Rate:          policy.Rate{PerSecond: 1e6, Burst: 1e6, Mode: policy.RateAdaptive},
+
+		Cooldown: policy.On,
+		Pacing:   policy.On,
+		Gate:     policy.Gate{Mode: policy.GateWait},
 	}
 }
 
@@ -64,7 +63,7 @@ func setting(name, text string, rule policy.Rule) library {
 			rule := rule
 			rule.Backoff = backoff.Constant(t.delay)
 			if t.unbounded {
-				rule.Budget = policy.NoBudget()
+				rule.Budget = policy.Budget{Burst: policy.Off}
 			}
 			tr, err := transport.New(transport.Config{Base: t.base, Rule: rule})
 			if err != nil {

@@ -42,7 +42,7 @@ func TestDefaultOfNothing(t *testing.T) {
 	assert.Equal(t, Final, Default(Outcome{Err: errors.New("surprise")}))
 	assert.Equal(t, Ambiguous, Default(Outcome{Err: io.EOF}))
 	assert.Equal(t, Final, Default(Outcome{Response: &http.Response{}}))
-	assert.Equal(t, Ambiguous, First(Error(Ambiguous, Other), Default)(Outcome{Err: errors.New("surprise")}))
+	assert.Equal(t, Ambiguous, First(OnError(Ambiguous, Other), Default)(Outcome{Err: errors.New("surprise")}))
 }
 
 func TestRefusals(t *testing.T) {
@@ -72,7 +72,7 @@ func TestDefaultAllocatesNothing(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(100, func() { Default(o) }), "status %d", code)
 		assert.Zero(t, testing.AllocsPerRun(100, func() { DefaultHint(o) }), "status %d", code)
 	}
-	f := First(Refusals, Signals, Status(Final, 503), Error(Final, Reset), BodyContains(Refused, "x"), Default)
+	f := First(Refusals, Signals, OnStatus(Final, 503), OnError(Final, Reset), OnBodyText(Refused, "x"), Default)
 	o := Outcome{Request: r, Response: &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}}}
 	assert.Zero(t, testing.AllocsPerRun(100, func() { f(o) }))
 }

@@ -41,8 +41,8 @@ func ExampleDefault() {
 // The first opinion wins; Default has one on everything.
 func ExampleFirst() {
 	classifier := classify.First(
-		classify.Status(classify.Ambiguous, http.StatusConflict),
-		classify.Error(classify.Final, classify.Reset),
+		classify.OnStatus(classify.Ambiguous, http.StatusConflict),
+		classify.OnError(classify.Final, classify.Reset),
 		classify.Default,
 	)
 	fmt.Println(classifier(answer(409, "")))
@@ -55,8 +55,8 @@ func ExampleFirst() {
 }
 
 // An API that answers 409 while another writer holds the lock.
-func ExampleStatus() {
-	locked := classify.Status(classify.Refused, http.StatusConflict, http.StatusLocked)
+func ExampleOnStatus() {
+	locked := classify.OnStatus(classify.Refused, http.StatusConflict, http.StatusLocked)
 	fmt.Println(locked(answer(409, "")))
 	fmt.Println(locked(answer(200, "")))
 	// Output:
@@ -66,8 +66,8 @@ func ExampleStatus() {
 
 // A server that explains in the body why it failed. The caller still gets the
 // body in full.
-func ExampleBodyContains() {
-	full := classify.BodyContains(classify.Refused, "queue capacity")
+func ExampleOnBodyText() {
+	full := classify.OnBodyText(classify.Refused, "queue capacity")
 	o := answer(500, "job not accepted: queue capacity reached")
 	fmt.Println(full(o))
 

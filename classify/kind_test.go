@@ -232,7 +232,7 @@ func TestCallerEnded(t *testing.T) {
 		"the caller's cause":    errors.New("user pressed a key"),
 	} {
 		o := Outcome{Request: r, Err: err}
-		before := First(Error(Ambiguous, all...), Default)(o)
+		before := First(OnError(Ambiguous, all...), Default)(o)
 		assert.NotEqual(t, Final, before, name)
 	}
 	cancel()
@@ -243,7 +243,7 @@ func TestCallerEnded(t *testing.T) {
 	} {
 		o := Outcome{Request: r, Err: err}
 		assert.Equal(t, Final, Default(o), name)
-		assert.Equal(t, Final, First(Error(Ambiguous, all...), Default)(o), name)
+		assert.Equal(t, Final, First(OnError(Ambiguous, all...), Default)(o), name)
 	}
 }
 

@@ -194,7 +194,7 @@ func TestPeekIsBoundedInTime(t *testing.T) {
 				assert.Equal(t, "some", string(o.Peek(10)))
 				assert.Equal(t, tt.want, time.Since(start))
 				assert.Equal(t, "some", string(o.Peek(10)))
-				f := First(BodyContains(Final, "a"), BodyContains(Final, "b"), BodyContains(Final, "more"))
+				f := First(OnBodyText(Final, "a"), OnBodyText(Final, "b"), OnBodyText(Final, "more"))
 				assert.Equal(t, Unknown, f(o))
 				assert.Equal(t, tt.want, time.Since(start), "one bound for all looks")
 
@@ -360,7 +360,7 @@ func TestPeekOfABadBody(t *testing.T) {
 				})}
 				o := outcomeOf(src)
 				assert.Equal(t, "some", string(o.Peek(100)))
-				assert.Equal(t, Unknown, BodyContains(Final, "more")(o))
+				assert.Equal(t, Unknown, OnBodyText(Final, "more")(o))
 				p := make([]byte, 100)
 				n, err := o.Response.Body.Read(p)
 				assert.Equal(t, "some", string(p[:n]))

@@ -72,7 +72,7 @@ func First(funcs ...Func) Func {
 
 // Status answers v for responses with one of the given status codes, [Unknown]
 // for everything else. Without codes it never has an opinion.
-func Status(v Verdict, codes ...int) Func {
+func OnStatus(v Verdict, codes ...int) Func {
 	codes = slices.Clone(codes)
 	return func(o Outcome) Verdict {
 		if o.Response != nil && slices.Contains(codes, o.Response.StatusCode) {
@@ -88,7 +88,7 @@ func Status(v Verdict, codes ...int) Func {
 // Once the caller's own context has ended there is nobody left to send for:
 // Error then answers Unknown whatever the error, so that [Default] can say
 // Final.
-func Error(v Verdict, kinds ...Kind) Func {
+func OnError(v Verdict, kinds ...Kind) Func {
 	kinds = slices.Clone(kinds)
 	return func(o Outcome) Verdict {
 		if o.Err == nil || o.ended() || !slices.Contains(kinds, KindOf(o.Err)) {
@@ -109,7 +109,7 @@ const bodyLimit = 64 << 10
 // limit bytes of a body that arrives slowly; it is not called where no look is
 // possible. It must not keep or change its argument. A nil match accepts
 // nothing.
-func Body(v Verdict, limit int, match func([]byte) bool, codes ...int) Func {
+func OnBody(v Verdict, limit int, match func([]byte) bool, codes ...int) Func {
 	if limit <= 0 {
 		limit = bodyLimit
 	}
@@ -128,12 +128,12 @@ func Body(v Verdict, limit int, match func([]byte) bool, codes ...int) Func {
 // BodyContains answers v where text occurs in the first 64 KiB of the
 // response's body: a [Body] classifier, with the same rules. The comparison is
 // exact. An empty text occurs nowhere: it is a setting that was forgotten.
-func BodyContains(v Verdict, text string, codes ...int) Func {
+func OnBodyText(v Verdict, text string, codes ...int) Func {
 	if text == "" {
 		return None
 	}
 	want := []byte(text)
-	return Body(v, bodyLimit, func(head []byte) bool { return bytes.Contains(head, want) }, codes...)
+	return OnBody(v, bodyLimit, func(head []byte) bool { return bytes.Contains(head, want) }, codes...)
 }
 
 func looksAt(resp *http.Response, codes []int) bool {

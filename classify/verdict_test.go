@@ -55,24 +55,24 @@ func TestFirst(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	codes := []int{409, 503}
-	f := Status(Refused, codes...)
+	f := OnStatus(Refused, codes...)
 	codes[0] = 200
 	assert.Equal(t, Refused, f(answer(409)))
 	assert.Equal(t, Refused, f(answer(503)))
 	assert.Equal(t, Unknown, f(answer(200)))
 	assert.Equal(t, Unknown, f(Outcome{}))
 	assert.Equal(t, Unknown, f(Outcome{Err: io.EOF}))
-	assert.Equal(t, Unknown, Status(Final)(answer(200)))
+	assert.Equal(t, Unknown, OnStatus(Final)(answer(200)))
 }
 
 func TestError(t *testing.T) {
-	f := Error(Final, Reset, Dial)
+	f := OnError(Final, Reset, Dial)
 	assert.Equal(t, Final, f(Outcome{Err: io.EOF}))
 	assert.Equal(t, Unknown, f(Outcome{Err: http.ErrSchemeMismatch}))
 	assert.Equal(t, Unknown, f(answer(500)))
 	assert.Equal(t, Unknown, f(Outcome{}))
-	assert.Equal(t, Unknown, Error(Final, NoError)(answer(200)), "no error is of no kind")
-	assert.Equal(t, Unknown, Error(Final)(Outcome{Err: io.EOF}))
+	assert.Equal(t, Unknown, OnError(Final, NoError)(answer(200)), "no error is of no kind")
+	assert.Equal(t, Unknown, OnError(Final)(Outcome{Err: io.EOF}))
 }
 
 func TestBody(t *testing.T) {
@@ -82,24 +82,24 @@ func TestBody(t *testing.T) {
 		o    Outcome
 		want Verdict
 	}{
-		"found":                     {BodyContains(Refused, "queue capacity"), withBody(500, text), Refused},
-		"found at 400":              {BodyContains(Refused, "queue capacity"), withBody(400, text), Refused},
-		"not found":                 {BodyContains(Refused, "Queue Capacity"), withBody(500, text), Unknown},
-		"success is not looked at":  {BodyContains(Refused, "queue capacity"), withBody(200, text), Unknown},
-		"unless asked for":          {BodyContains(Refused, "queue capacity", 200), withBody(200, text), Refused},
-		"other codes than asked":    {BodyContains(Refused, "queue capacity", 200), withBody(500, text), Unknown},
-		"an empty text":             {BodyContains(Refused, ""), withBody(500, text), Unknown},
-		"beyond 64 KiB":             {BodyContains(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10)+"END"), Unknown},
-		"just within 64 KiB":        {BodyContains(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10-3)+"END"), Refused},
-		"beyond a limit":            {Body(Refused, 10, contains("queue")), withBody(500, text+text), Unknown},
-		"within a limit":            {Body(Refused, 17, contains("queue")), withBody(500, text), Refused},
-		"no limit means 64 KiB":     {Body(Refused, 0, contains("queue")), withBody(500, text), Refused},
-		"no match function":         {Body(Refused, 10, nil), withBody(500, text), Unknown},
-		"an empty body is a body":   {Body(Refused, 10, func(b []byte) bool { return len(b) == 0 }), withBody(500, ""), Refused},
-		"no body is not":            {Body(Refused, 10, func(b []byte) bool { return len(b) == 0 }), answer(500), Unknown},
-		"an error":                  {BodyContains(Refused, "EOF"), Outcome{Err: io.EOF}, Unknown},
-		"neither answer nor error":  {BodyContains(Refused, "EOF"), Outcome{}, Unknown},
-		"a body that was looked at": {First(BodyContains(Final, "nothing"), BodyContains(Refused, "queue")), withBody(500, text), Refused},
+		"found":                     {OnBodyText(Refused, "queue capacity"), withBody(500, text), Refused},
+		"found at 400":              {OnBodyText(Refused, "queue capacity"), withBody(400, text), Refused},
+		"not found":                 {OnBodyText(Refused, "Queue Capacity"), withBody(500, text), Unknown},
+		"success is not looked at":  {OnBodyText(Refused, "queue capacity"), withBody(200, text), Unknown},
+		"unless asked for":          {OnBodyText(Refused, "queue capacity", 200), withBody(200, text), Refused},
+		"other codes than asked":    {OnBodyText(Refused, "queue capacity", 200), withBody(500, text), Unknown},
+		"an empty text":             {OnBodyText(Refused, ""), withBody(500, text), Unknown},
+		"beyond 64 KiB":             {OnBodyText(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10)+"END"), Unknown},
+		"just within 64 KiB":        {OnBodyText(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10-3)+"END"), Refused},
+		"beyond a limit":            {OnBody(Refused, 10, contains("queue")), withBody(500, text+text), Unknown},
+		"within a limit":            {OnBody(Refused, 17, contains("queue")), withBody(500, text), Refused},
+		"no limit means 64 KiB":     {OnBody(Refused, 0, contains("queue")), withBody(500, text), Refused},
+		"no match function":         {OnBody(Refused, 10, nil), withBody(500, text), Unknown},
+		"an empty body is a body":   {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), withBody(500, ""), Refused},
+		"no body is not":            {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), answer(500), Unknown},
+		"an error":                  {OnBodyText(Refused, "EOF"), Outcome{Err: io.EOF}, Unknown},
+		"neither answer nor error":  {OnBodyText(Refused, "EOF"), Outcome{}, Unknown},
+		"a body that was looked at": {First(OnBodyText(Final, "nothing"), OnBodyText(Refused, "queue")), withBody(500, text), Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var whole []byte

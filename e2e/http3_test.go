@@ -88,7 +88,7 @@ func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWr
 	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{}}
 	tr, err := transport.New(transport.Config{
 		Base: s.base,
-		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), Budget: policy.NoBudget()}),
+		Rule: rule.Or(policy.Rule{Backoff: backoff.Constant(0), Budget: policy.Budget{Burst: policy.Off}}),
 		Trace: &transport.Trace{Event: func(e transport.Event) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -294,10 +294,10 @@ func TestHTTP3Connections(t *testing.T) {
 		require.Error(t, err)
 		told := s.told()
 		require.Len(t, told, 3)
-		assert.Equal(t, transport.Retry, told[0].Reason)
+		assert.Equal(t, transport.ReasonRetry, told[0].Reason)
 		assert.Equal(t, classify.Timeout, classify.KindOf(told[0].Err), "%v", told[0].Err)
-		assert.Equal(t, transport.Attempts, told[1].Reason)
-		assert.Equal(t, transport.NotIdempotent, told[2].Reason)
+		assert.Equal(t, transport.ReasonAttempts, told[1].Reason)
+		assert.Equal(t, transport.ReasonNotIdempotent, told[2].Reason)
 	})
 	t.Run("nobody trusts it", func(t *testing.T) {
 		s := serve(t, policy.Rule{}, nil)
@@ -306,7 +306,7 @@ func TestHTTP3Connections(t *testing.T) {
 		require.Error(t, err)
 		told := s.told()
 		require.Len(t, told, 1)
-		assert.Equal(t, transport.Final, told[0].Reason)
+		assert.Equal(t, transport.ReasonFinal, told[0].Reason)
 		assert.Equal(t, classify.TLS, classify.KindOf(told[0].Err), "%v", told[0].Err)
 	})
 	t.Run("it speaks something else", func(t *testing.T) {
@@ -321,7 +321,7 @@ func TestHTTP3Connections(t *testing.T) {
 		require.Error(t, err)
 		told := s.told()
 		require.Len(t, told, 1)
-		assert.Equal(t, transport.Final, told[0].Reason)
+		assert.Equal(t, transport.ReasonFinal, told[0].Reason)
 		assert.Equal(t, classify.TLS, classify.KindOf(told[0].Err), "the server's alert: %v", told[0].Err)
 	})
 	t.Run("it closes the connection", func(t *testing.T) {

@@ -19,7 +19,7 @@ func article(attempts int, interval time.Duration, multiplier float64, longest, 
 		Backoff: backoff.Randomized{
 			Interval: interval, RandomizationFactor: 0.5, Multiplier: multiplier, MaxInterval: longest, Literal: true,
 		},
-		Elapsed: elapsed,
+		MaxElapsed: elapsed,
 	}
 }
 
@@ -56,7 +56,7 @@ func TestArticlePresets(t *testing.T) {
 				assert.ErrorIs(t, err, errBusy, name)
 				assert.GreaterOrEqual(t, len(d.waits()), 1, name)
 				assert.LessOrEqual(t, len(d.waits()), test.retries, name)
-				assert.LessOrEqual(t, d.at[len(d.at)-1], test.rule.Elapsed, name)
+				assert.LessOrEqual(t, d.at[len(d.at)-1], test.rule.MaxElapsed, name)
 				assert.LessOrEqual(t, time.Since(d.start), test.longest, name)
 			})
 		}

@@ -164,8 +164,8 @@ func (r *run) wait() string {
 		return contextEnded
 	case wait < 0:
 		return "the back-off stopped"
-	case r.rule.Elapsed > 0 && wait > r.rule.Elapsed-time.Since(r.start):
-		return fmt.Sprintf("the wait would end past Elapsed (%v)", r.rule.Elapsed)
+	case r.rule.MaxElapsed > 0 && wait > r.rule.MaxElapsed-time.Since(r.start):
+		return fmt.Sprintf("the wait would end past MaxElapsed (%v)", r.rule.MaxElapsed)
 	case bounded && wait >= time.Until(deadline):
 		return overDeadline
 	case sleep(r.ctx, wait) != nil:
@@ -190,7 +190,7 @@ func sleep(ctx context.Context, wait time.Duration) error {
 }
 
 func (r *run) gaveUp(reason string, last error, timedOut bool) error {
-	g := &GaveUp{Attempts: r.attempts, Reason: reason, Last: last}
+	g := &LimitError{Attempts: r.attempts, Reason: reason, Last: last}
 	switch {
 	case r.ctx.Err() != nil:
 		g.ended, g.cause = r.ctx.Err(), context.Cause(r.ctx)
@@ -210,10 +210,10 @@ func forDo(rule Rule) (Rule, error) {
 	var bad Errors
 	for fields, i := reflect.ValueOf(&rule).Elem(), 0; i < fields.NumField(); i++ {
 		switch name := fields.Type().Field(i).Name; name {
-		case "Attempts", "Backoff", "Elapsed", "AttemptTimeout":
+		case "Attempts", "Backoff", "MaxElapsed", "AttemptTimeout":
 		default:
 			if !fields.Field(i).IsZero() {
-				bad.add(name, nil, "is for requests to HTTP hosts; Do knows Attempts, Backoff, Elapsed and AttemptTimeout")
+				bad.add(name, nil, "is for requests to HTTP hosts; Do knows Attempts, Backoff, MaxElapsed and AttemptTimeout")
 				fields.Field(i).SetZero() // one fault is enough for it
 			}
 		}
@@ -255,7 +255,7 @@ func (p *permanentError) Unwrap() error { return p.err }
 
 // GaveUp is the error of [Do] and [DoValue] when an error would have been
 // retried but for a limit.
-type GaveUp struct {
+type LimitError struct {
 	// Attempts is how often f was called. It is 0 when ctx had ended before.
 	Attempts int
 	// Reason says in words which limit it was.
@@ -269,7 +269,7 @@ type GaveUp struct {
 }
 
 // Error returns the number of attempts, the reason and the last error.
-func (g *GaveUp) Error() string {
+func (g *LimitError) Error() string {
 	why := g.Reason
 	for _, err := range []error{g.cause, g.Last} {
 		if err != nil {
@@ -286,18 +286,18 @@ func (g *GaveUp) Error() string {
 // context.Cause come with it; when the wait would not have ended before ctx's
 // deadline, context.DeadlineExceeded; when the last attempt's time ran out,
 // [ErrAttemptTimeout].
-func (g *GaveUp) Unwrap() []error {
+func (g *LimitError) Unwrap() []error {
 	return slices.DeleteFunc([]error{g.Last, g.ended, g.cause, g.timeout}, func(err error) bool { return err == nil })
 }
 
 // GaveUp returns true. Package transport's errors have the same method: whoever
 // sees it true leaves the error alone, so that retries are not multiplied.
-func (*GaveUp) GaveUp() bool { return true }
+func (*LimitError) GaveUp() bool { return true }
 
 // Timeout reports whether it was ctx's deadline that left no time; where ctx was
 // not the limit, whether the last error is a timeout. It makes a GaveUp what
 // os.IsTimeout and net.Error mean by one.
-func (g *GaveUp) Timeout() bool {
+func (g *LimitError) Timeout() bool {
 	timeout, ok := errors.AsType[interface {
 		error
 		Timeout() bool

@@ -64,13 +64,13 @@ func ExamplePermanent() {
 	// Output: calls: 1 error: file does not exist true
 }
 
-func ExampleGaveUp() {
+func ExampleLimitError() {
 	busy := errors.New("busy")
 	rule := policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)}
 	err := policy.Do(context.Background(), rule, nil, func(context.Context) error { return busy })
 
 	fmt.Println(err)
-	if gaveUp, ok := errors.AsType[*policy.GaveUp](err); ok {
+	if gaveUp, ok := errors.AsType[*policy.LimitError](err); ok {
 		fmt.Println(gaveUp.Attempts, gaveUp.Reason)
 	}
 	fmt.Println(errors.Is(err, busy))

@@ -150,7 +150,7 @@ func TestDoPassesTheBackoffItsOwnLastWait(t *testing.T) {
 // Every error that is not to be retried comes back as it is.
 func TestDoReturnsErrorsUntouched(t *testing.T) {
 	wrapped := fmt.Errorf("reading: %w", Permanent(errBusy))
-	nested := &GaveUp{Attempts: 3, Reason: "no attempts left", Last: errBusy}
+	nested := &LimitError{Attempts: 3, Reason: "no attempts left", Last: errBusy}
 	yes, no := func(error) bool { return true }, func(error) bool { return false }
 	for name, test := range map[string]struct {
 		rule         Rule
@@ -210,13 +210,13 @@ func TestDoDoesNotWaitPastElapsed(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDiary()
-			err := Do(t.Context(), Rule{Attempts: 50, Backoff: backoff.Constant(test.wait), Elapsed: test.elapsed}, nil, func(context.Context) error {
+			err := Do(t.Context(), Rule{Attempts: 50, Backoff: backoff.Constant(test.wait), MaxElapsed: test.elapsed}, nil, func(context.Context) error {
 				d.note()
 				time.Sleep(test.answer)
 				return errBusy
 			})
 			assert.ErrorIs(t, err, errBusy, name)
-			assert.ErrorContains(t, err, "past Elapsed ("+test.elapsed.String()+"): busy", name)
+			assert.ErrorContains(t, err, "past MaxElapsed ("+test.elapsed.String()+"): busy", name)
 			assert.Len(t, d.at, test.calls, name)
 			assert.Equal(t, test.end, time.Since(d.start), name)
 			assert.False(t, os.IsTimeout(err), name)
@@ -233,7 +233,7 @@ func TestDoDoesNotWaitPastTheDeadline(t *testing.T) {
 			d := newDiary()
 			ctx, cancel := context.WithTimeout(t.Context(), test.limit)
 			defer cancel()
-			err := Do(ctx, Rule{Backoff: backoff.Constant(sec), Elapsed: -1}, nil, d.busy)
+			err := Do(ctx, Rule{Backoff: backoff.Constant(sec), MaxElapsed: -1}, nil, d.busy)
 			assert.Len(t, d.at, test.calls)
 			assert.Equal(t, d.at[len(d.at)-1], time.Since(d.start), "no wait in vain")
 			assert.NoError(t, ctx.Err())
@@ -386,10 +386,10 @@ func TestDoRefuses(t *testing.T) {
 	var none context.Context
 	assert.EqualError(t, Do(none, Rule{}, nil, f), "policy: Do: the context is nil")
 
-	err := Do(t.Context(), Rule{Hint: classify.DefaultHint, Backoff: backoff.Exponential{Base: -1}, BufferBody: -1}, nil, f)
+	err := Do(t.Context(), Rule{Hint: classify.DefaultHint, Backoff: backoff.Exponential{Base: -1}, Upload: Upload{Memory: -1}}, nil, f)
 	assert.EqualError(t, err, "policy: Do: "+
-		"Hint: is for requests to HTTP hosts; Do knows Attempts, Backoff, Elapsed and AttemptTimeout\n"+
-		"BufferBody: is for requests to HTTP hosts; Do knows Attempts, Backoff, Elapsed and AttemptTimeout\n"+
+		"Hint: is for requests to HTTP hosts; Do knows Attempts, Backoff, MaxElapsed and AttemptTimeout\n"+
+		"Upload: is for requests to HTTP hosts; Do knows Attempts, Backoff, MaxElapsed and AttemptTimeout\n"+
 		"Backoff.Base: -1ns is negative")
 	_, isErrors := errors.AsType[Errors](err)
 	assert.True(t, isErrors)
@@ -397,7 +397,7 @@ func TestDoRefuses(t *testing.T) {
 
 // A field that is new in Rule is refused until somebody allows it here and in do.go.
 func TestDoRefusesEveryOtherField(t *testing.T) {
-	allowed := map[string]bool{"Attempts": true, "Backoff": true, "Elapsed": true, "AttemptTimeout": true}
+	allowed := map[string]bool{"Attempts": true, "Backoff": true, "MaxElapsed": true, "AttemptTimeout": true}
 	fields := reflect.TypeFor[Rule]()
 	for i := range fields.NumField() {
 		var rule Rule

@@ -1,4 +1,4 @@
-// How are the modes written? The text forms of all enumerations.
+// How are the modes written? The text forms of all modes.
 
 package policy
 
@@ -9,62 +9,95 @@ import (
 	"strings"
 )
 
-// nameOf returns the name of an enumeration's value.
-func nameOf(typ string, i int, names []string) string {
-	if i < len(names) {
-		return names[i]
+// words are the text forms of a mode. The word of a value v is at index v+1: the
+// first word belongs to [Off], the second to the zero value, which inherits. An
+// empty word means that the mode has no such value.
+type words []string
+
+var (
+	switchWords   = words{"off", "inherit", "on"}
+	rateModeWords = words{"", "inherit", "fixed", "adaptive"}
+	gateModeWords = words{"off", "inherit", "wait", "refuse"}
+	beyondWords   = words{"", "inherit", "stop", "cap", "wait"}
+)
+
+// has reports whether v is a value of the mode.
+func (w words) has(v int8) bool { return v >= Off && int(v)+1 < len(w) && w[v+1] != "" }
+
+// text returns the word of a value. typ is the name of the mode's type.
+func (w words) text(typ string, v int8) string {
+	if w.has(v) {
+		return w[v+1]
 	}
-	return typ + "(" + strconv.Itoa(i) + ")"
+	return typ + "(" + strconv.Itoa(int(v)) + ")"
 }
 
-// marshal returns the text of a value, an error where it is unknown.
-func marshal(typ string, i int, names []string) ([]byte, error) {
-	if i < len(names) {
-		return []byte(names[i]), nil
-	}
-	return nil, fmt.Errorf("policy: %s is none of %s", nameOf(typ, i, names), wordsOf(names))
+// known returns the words that a user would write.
+func (w words) known() []string {
+	return slices.DeleteFunc(slices.Clone(w), func(word string) bool { return word == "" || word == "inherit" })
 }
 
-// unmarshal sets to from its text; where that is unknown to stays as it is.
-func unmarshal[T ~uint8](text []byte, names []string, to *T) error {
-	i := slices.Index(names, string(text))
-	if i < 0 {
-		return fmt.Errorf("policy: %q is none of %s", text, wordsOf(names))
+// list returns the known words as a part of a sentence.
+func (w words) list() string {
+	known := w.known()
+	last := len(known) - 1
+	return strings.Join(known[:last], ", ") + " and " + known[last]
+}
+
+// marshal returns the text of a value, or an error if the mode has no such value.
+func (w words) marshal(typ string, v int8) ([]byte, error) {
+	if w.has(v) {
+		return []byte(w[v+1]), nil
 	}
-	*to = T(i)
+	return nil, fmt.Errorf("policy: %s is none of %s", w.text(typ, v), w.list())
+}
+
+// unmarshal sets to from its text. If the text is unknown, to keeps its value.
+func unmarshal[T ~int8](w words, text []byte, to *T) error {
+	i := slices.Index(w, string(text))
+	if i < 0 || len(text) == 0 {
+		return fmt.Errorf("policy: %q is none of %s", text, w.list())
+	}
+	*to = T(i - 1)
 	return nil
 }
 
-// wordsOf lists the words that somebody would write: the first one inherits.
-func wordsOf(names []string) string {
-	last := len(names) - 1
-	return strings.Join(names[1:last], ", ") + " and " + names[last]
-}
+// String returns "stop", "cap", "wait", or "inherit" for the zero value.
+func (b Beyond) String() string { return beyondWords.text("Beyond", int8(b)) }
 
-// MarshalText writes the mode as String does; an unknown one is an error.
-func (e Excess) MarshalText() ([]byte, error) { return marshal("Excess", int(e), excessNames) }
+// MarshalText returns the text of String, or an error for an unknown value.
+func (b Beyond) MarshalText() ([]byte, error) { return beyondWords.marshal("Beyond", int8(b)) }
 
-// UnmarshalText reads what MarshalText writes; anything else is an error and
-// leaves e as it is.
-func (e *Excess) UnmarshalText(text []byte) error { return unmarshal(text, excessNames, e) }
+// UnmarshalText reads the text that MarshalText writes. Any other text is an
+// error and leaves b as it is.
+func (b *Beyond) UnmarshalText(text []byte) error { return unmarshal(beyondWords, text, b) }
 
-// MarshalText writes the setting as String does; an unknown one is an error.
-func (s Switch) MarshalText() ([]byte, error) { return marshal("Switch", int(s), switchNames) }
+// String returns "on", "off", or "inherit" for the zero value.
+func (s Switch) String() string { return switchWords.text("Switch", int8(s)) }
 
-// UnmarshalText reads what MarshalText writes; anything else is an error and
-// leaves s as it is.
-func (s *Switch) UnmarshalText(text []byte) error { return unmarshal(text, switchNames, s) }
+// MarshalText returns the text of String, or an error for an unknown value.
+func (s Switch) MarshalText() ([]byte, error) { return switchWords.marshal("Switch", int8(s)) }
 
-// MarshalText writes the mode as String does; an unknown one is an error.
-func (m RateMode) MarshalText() ([]byte, error) { return marshal("RateMode", int(m), rateModeNames) }
+// UnmarshalText reads the text that MarshalText writes. Any other text is an
+// error and leaves s as it is.
+func (s *Switch) UnmarshalText(text []byte) error { return unmarshal(switchWords, text, s) }
 
-// UnmarshalText reads what MarshalText writes; anything else is an error and
-// leaves m as it is.
-func (m *RateMode) UnmarshalText(text []byte) error { return unmarshal(text, rateModeNames, m) }
+// String returns "fixed", "adaptive", or "inherit" for the zero value.
+func (m RateMode) String() string { return rateModeWords.text("RateMode", int8(m)) }
 
-// MarshalText writes the mode as String does; an unknown one is an error.
-func (m GateMode) MarshalText() ([]byte, error) { return marshal("GateMode", int(m), gateModeNames) }
+// MarshalText returns the text of String, or an error for an unknown value.
+func (m RateMode) MarshalText() ([]byte, error) { return rateModeWords.marshal("RateMode", int8(m)) }
 
-// UnmarshalText reads what MarshalText writes; anything else is an error and
-// leaves m as it is.
-func (m *GateMode) UnmarshalText(text []byte) error { return unmarshal(text, gateModeNames, m) }
+// UnmarshalText reads the text that MarshalText writes. Any other text is an
+// error and leaves m as it is.
+func (m *RateMode) UnmarshalText(text []byte) error { return unmarshal(rateModeWords, text, m) }
+
+// String returns "off", "wait", "refuse", or "inherit" for the zero value.
+func (m GateMode) String() string { return gateModeWords.text("GateMode", int8(m)) }
+
+// MarshalText returns the text of String, or an error for an unknown value.
+func (m GateMode) MarshalText() ([]byte, error) { return gateModeWords.marshal("GateMode", int8(m)) }
+
+// UnmarshalText reads the text that MarshalText writes. Any other text is an
+// error and leaves m as it is.
+func (m *GateMode) UnmarshalText(text []byte) error { return unmarshal(gateModeWords, text, m) }

@@ -1,5 +1,4 @@
-// What keeps a client from making an outage worse: the values behind Rule's
-// Budget, Cooldown, Gate, Hedge, Pacing and RateMode.
+// The groups of a Rule's fields, and the modes.
 
 package policy
 
@@ -9,42 +8,114 @@ import (
 	"time"
 )
 
-// A Switch turns something on or off. The zero Switch inherits.
-type Switch uint8
+// Off turns a setting off. It is a value for numbers, durations, sizes and modes:
+//
+//	policy.Rule{Attempts: policy.Off, Cooldown: policy.Off, Budget: policy.Budget{Burst: policy.Off}}
+const Off = -1
+
+// A Switch is [On] or [Off]. The zero Switch inherits.
+type Switch int8
+
+// On turns a setting on.
+const On Switch = 1
+
+// RetryAfter bounds the waits that servers ask for (RFC 9110 §10.2.3).
+type RetryAfter struct {
+	// Max is the longest wait that a server may ask for. Default 1 min. Off: no
+	// bound.
+	Max time.Duration
+	// Beyond says what to do when a server asks for more than Max. Default
+	// BeyondStop.
+	Beyond Beyond
+}
+
+// Beyond says what to do when a server asks for a wait longer than
+// RetryAfter.Max. The zero Beyond inherits.
+type Beyond int8
 
 const (
-	// Inherit takes the setting of the rule below.
-	Inherit Switch = iota
-	// Off turns it off.
-	Off
-	// On turns it on.
-	On
+	// BeyondStop gives up at once and returns the response. A client that comes
+	// back earlier than told makes an outage worse.
+	BeyondStop Beyond = iota + 1
+	// BeyondCap waits for Max and then tries, which is earlier than told.
+	BeyondCap
+	// BeyondWait waits as long as the server asked.
+	BeyondWait
 )
 
-var switchNames = []string{"inherit", "off", "on"}
+// Stall says when a connection that stands still counts as lost. The request is
+// then retried or the body resumed, if that is possible. If not, the request
+// fails with a timeout error.
+type Stall struct {
+	// Timeout bounds the time without progress while the caller waits for the
+	// server: for the headers of the response, for the server to take more of the
+	// request's body, and in a Read of the response's body. Default off.
+	Timeout time.Duration
+	// MinBytesPerSecond is the lowest throughput of a response's body while it is
+	// being read. It is averaged over Timeout, or over 30 s if Timeout is off.
+	// Default off.
+	MinBytesPerSecond int64
+}
 
-// String returns "on", "off", or "inherit" for the zero value.
-func (s Switch) String() string { return nameOf("Switch", int(s), switchNames) }
+// Rate limits the attempts per second to one host, retries included.
+type Rate struct {
+	// PerSecond is the highest number of attempts per second. Default off.
+	PerSecond float64
+	// Burst is how many attempts may go at once. Default PerSecond rounded up. It
+	// has no effect without PerSecond.
+	Burst int
+	// Mode says whether PerSecond is fixed or adapts to the server's 429s. Default
+	// RateFixed.
+	Mode RateMode
+}
 
-// A RateMode says whether [Rule.Rate] stays what it is. The zero RateMode
-// inherits.
-type RateMode uint8
+// A RateMode says whether [Rate].PerSecond is fixed. The zero RateMode inherits.
+type RateMode int8
 
 const (
-	// RateInherit takes the mode of the rule below.
-	RateInherit RateMode = iota
 	// RateFixed keeps the rate as it is.
-	RateFixed
-	// RateAdaptive lowers the rate on a 429 (to 0.7 of it, at most once per round
-	// trip and per 100 ms) and raises it again with successes, back to Rate within
-	// 30 s.
+	RateFixed RateMode = iota + 1
+	// RateAdaptive lowers the rate on a 429, to 0.7 of it, at most once per round
+	// trip and per 100 ms. Successes raise it again, back to PerSecond within 30 s.
 	RateAdaptive
 )
 
-var rateModeNames = []string{"inherit", "fixed", "adaptive"}
+// Upload says where the body of a request is kept for a retry, if the body can
+// neither be made anew (GetBody) nor be rewound (Seek).
+type Upload struct {
+	// Memory is how many bytes of such a body are kept in memory. Default 1 MiB, at
+	// most 64 MiB. All bodies of a Transport together may take 64 MiB. The first
+	// 64 KiB of each body do not count, and are always kept.
+	Memory int64
+	// Disk is how many bytes of such a body may go to a temporary file when Memory
+	// is full, so that uploads from a pipe can be retried. The file is not
+	// encrypted, and is removed when the request is over. If the disk has no room,
+	// or all files together reach transport.Config.SpoolTotal, the attempt under
+	// way is the last. Default off, at most 1 TiB.
+	Disk int64
+}
 
-// String returns "fixed", "adaptive", or "inherit" for the zero value.
-func (m RateMode) String() string { return nameOf("RateMode", int(m), rateModeNames) }
+// Resume continues the body of a response when its connection is cut. It needs a
+// GET without a body of its own whose response has a strong ETag or, without any
+// ETag, a Last-Modified a minute or more before its Date (RFC 9110 §8.8.2.2,
+// §13.1.5, §14.2). It is off if Attempts is 1 or Off.
+//
+// A reconnect after progress counts as a request. A reconnect without progress is
+// a retry, for which the whole rule applies. Reconnects after progress are spaced
+// out while segments are shorter than 1 MiB. The first comes at once. From then on
+// the time between two of them is 1 s, 2 s, 4 s, and at most 8 s, including the
+// time that the segment took. A longer segment starts that anew. Each attempt of
+// a reconnect has 30 s for the headers of its response, unless AttemptTimeout or
+// Stall.Timeout is set.
+//
+// A body that net/http decompressed itself is not resumed. A base transport that
+// delivers other bytes than the server's, decrypted ones for instance, has to set
+// Response.Uncompressed or remove the validator.
+type Resume struct {
+	// Max is how many reconnects in a row may fail to bring 64 KiB of progress.
+	// Default 5. Off turns resuming off.
+	Max int
+}
 
 // A Budget bounds the retries and hedges to one host over time:
 //
@@ -52,99 +123,86 @@ func (m RateMode) String() string { return nameOf("RateMode", int(m), rateModeNa
 //
 // Without one, a client that sends everything up to six times makes an outage
 // six times worse. It is asked last, for a retry that would otherwise happen.
-// The zero Budget inherits; in any other, a zero field takes its default.
-// [NoBudget] turns it off.
+// A zero field inherits. [Off] in Burst turns the whole budget off.
 type Budget struct {
-	// Ratio is how many retries each request earns, at most 1. Default 0.2.
-	// Negative: none.
+	// Ratio is how many retries each request earns, at most 1. Default 0.2. Off:
+	// none.
 	Ratio float64
 	// PerSecond is how many retries each second earns, so that a quiet client
-	// keeps all of its retries. Default 3. Negative: none.
+	// keeps all of its retries. Default 3. Off: none.
 	PerSecond float64
 	// Window is the time within which PerSecond earns a whole Burst. Default
 	// 10 s.
 	Window time.Duration
-	// Burst is how many retries can be saved up, and so sent at once. Default
-	// PerSecond × Window, or 10 where PerSecond is off; at least 1.
+	// Burst is how many retries can be saved up, and so go at once. Default
+	// PerSecond × Window, or 10 if PerSecond is off, and at least 1. Off: no bound
+	// for retries at all.
 	Burst float64
 }
 
-// NoBudget returns the Budget that lets every retry through.
-func NoBudget() Budget { return Budget{Ratio: -1, PerSecond: -1} }
-
-// A GateMode says what a [Gate] does with a request that finds it full. The
-// zero GateMode is GateWait in a Gate with another field set.
-type GateMode uint8
+// A GateMode says what a [Gate] does with a request that finds it full. [Off]
+// turns the gate off. The zero GateMode means GateWait if another field of the
+// Gate is set.
+type GateMode int8
 
 const (
-	gateInherit GateMode = iota
-	// GateOff leaves the gate open.
-	GateOff
 	// GateWait makes requests wait for their turn, in order, until their
 	// deadline.
-	GateWait
-	// GateRefuse refuses at once what cannot go at once.
+	GateWait GateMode = iota + 1
+	// GateRefuse refuses a request at once if it cannot go at once.
 	GateRefuse
 )
 
-var gateModeNames = []string{"inherit", "off", "wait", "refuse"}
-
-// String returns "off", "wait" or "refuse".
-func (m GateMode) String() string { return nameOf("GateMode", int(m), gateModeNames) }
-
 // A Gate is an adaptive limit of the requests in flight to one host, from the
-// send to the end of the answer's body: circuit breaker, bulkhead and slow
-// start in one. It grows only while it is used up, so in health it stays near
-// the real concurrency; when the host fails wholesale it closes, and one probe
-// at a time looks whether the host is back. A probe without an answer makes room
-// for the next one after 10 s. The zero Gate inherits.
+// start of an attempt to the end of the response's body. It is circuit breaker,
+// bulkhead and slow start in one. The limit grows only while it is used up, so in
+// health it stays near the real concurrency. When the host fails wholesale, the
+// gate closes, and one probe at a time finds out whether the host is back. If a
+// probe has no response after 10 s, the next one may go. A zero field inherits.
 //
-// A failure counts until its headers or its error arrive. A success counts until
-// its body has ended or is closed, or the request's context has ended. A body
-// that nobody reads from for a minute, because its caller has forgotten it,
-// counts no longer. A request without an answer counts until it ends, so set
-// AttemptTimeout together with a gate.
+// A failure counts as in flight until its headers or its error arrive. A success
+// counts until its body has ended or is closed, or the request's context has
+// ended. If nobody reads from a body for a minute, because its caller has
+// forgotten it, it no longer counts. An attempt without a response counts until
+// it ends, so set AttemptTimeout together with a gate.
 type Gate struct {
-	// Mode turns the gate on. Default, where another field is set, GateWait.
+	// Mode turns the gate on. If another field is set, the default is GateWait.
 	Mode GateMode
-	// Start is the limit at first, and the one below which an unused limit does
+	// Start is the limit at first, and the value below which an unused limit does
 	// not go. Default 10.
 	Start int
 	// Max is the highest limit. Default none.
 	Max int
 }
 
-// A Hedge sends a request a second time when its answer takes long, and takes
-// whichever answer comes first. Each hedge counts against the Budget, and none is
-// sent while the host asked to wait. The zero Hedge inherits; [NoHedge] turns it
-// off.
+// A Hedge sends a request a second time when its response takes long, and takes
+// the response that comes first. Each hedge counts against the Budget, and no
+// hedge is sent while the host asked to wait. A zero field inherits.
 //
 // By default only GET, HEAD, OPTIONS and TRACE are hedged. The effect of PUT and
-// DELETE is idempotent but their status is not (RFC 9110 §9.2.2): the second send
-// finds the work done and answers 404 or 412. Other methods are hedged if the
-// caller says so by transport.Repeatable, or if Rule.Idempotent is set to a
-// function other than the default, which says so. Then a 4xx never beats a send
-// that is still under way. An Idempotency-Key alone does not suffice, since
-// servers refuse a key that is in use. A request with a body is hedged only if
-// the body is in memory, as those are for which net/http sets GetBody.
+// DELETE is idempotent but their status is not (RFC 9110 §9.2.2). The second
+// attempt finds the work done and gets 404 or 412. Other methods are hedged if
+// the caller allows it with transport.Repeatable, or if Rule.Idempotent is a
+// function other than the default and allows it. Then a 4xx never beats an
+// attempt that is still under way. An Idempotency-Key alone does not suffice,
+// because servers refuse a key that is in use. A request with a body is hedged
+// only if the body is in memory, as are the bodies for which net/http sets
+// GetBody.
 type Hedge struct {
-	// After is how long to wait for the first answer. With Percentile, it
-	// counts until enough answers were seen; zero then means that nothing is
-	// hedged until then.
+	// After is how long to wait for the first response. If Percentile is set,
+	// After counts until enough responses were seen, and zero means that nothing
+	// is hedged until then. Off turns hedging off.
 	After time.Duration
-	// Percentile, above 1 and at most 99.9, hedges what takes longer than so many
-	// percent of the host's own recent answers: 98 sends about 2 % more.
+	// Percentile, above 1 and at most 99.9, hedges requests that take longer than
+	// so many percent of the host's own recent responses. 98 sends about 2 % more.
 	Percentile float64
 }
 
-// NoHedge returns the Hedge that is off.
-func NoHedge() Hedge { return Hedge{After: -1} }
-
 // Enabled reports whether the Hedge does anything.
-func (h Hedge) Enabled() bool { return h.After > 0 || h.Percentile > 0 }
+func (h Hedge) Enabled() bool { return h.After > 0 || h.After == 0 && h.Percentile > 0 }
 
 // Enabled reports whether the Gate does anything.
-func (g Gate) Enabled() bool { return g != (Gate{}) && g.Mode != GateOff }
+func (g Gate) Enabled() bool { return g != (Gate{}) && g.Mode != Off }
 
 func (b Budget) check(bad *Errors) {
 	for _, f := range []struct {
@@ -159,14 +217,14 @@ func (b Budget) check(bad *Errors) {
 		}
 	}
 	if b.Ratio > 1 && b.Ratio <= 1e6 {
-		meant := "NoBudget() turns the budget off"
+		meant := "Burst: policy.Off turns the budget off"
 		if b.Ratio <= 100 {
 			meant = fmt.Sprintf("did you mean %.4g, which is %[2]g %%? %[3]s", b.Ratio/100, b.Ratio, meant)
 		}
 		bad.add("Budget.Ratio", b.Ratio, "is more than one retry for each request; %s", meant)
 	}
-	if b.Burst < 0 {
-		bad.add("Budget.Burst", b.Burst, "is negative; turn the parts off by Ratio and PerSecond")
+	if b.Ratio < 0 && b.PerSecond < 0 && b.Burst >= 0 {
+		bad.add("Budget", nil, "would earn no retries at all; Burst: policy.Off turns the budget off, Attempts: policy.Off the retries")
 	}
 	if b.Window < 0 {
 		bad.add("Budget.Window", b.Window, "is negative")
@@ -176,12 +234,12 @@ func (b Budget) check(bad *Errors) {
 
 func (g Gate) check(bad *Errors) {
 	switch {
-	case int(g.Mode) >= len(gateModeNames):
+	case !gateModeWords.has(int8(g.Mode)):
 		bad.add("Gate.Mode", g.Mode, "is none of off, wait and refuse")
 	case g.Start < 0:
-		bad.add("Gate.Start", g.Start, "is negative; GateOff turns the gate off")
+		bad.add("Gate.Start", g.Start, "is negative; Mode: policy.Off turns the gate off")
 	case g.Max < 0:
-		bad.add("Gate.Max", g.Max, "is negative; GateOff turns the gate off")
+		bad.add("Gate.Max", g.Max, "is negative; Mode: policy.Off turns the gate off")
 	case g.Max > 0 && g.Start > g.Max:
 		bad.add("Gate.Start", g.Start, "is more than Max (%d)", g.Max)
 	}

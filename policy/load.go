@@ -125,26 +125,30 @@ var ruleKeys = []key[Rule]{
 	{"hint", func(l *loader, n *node, r *Rule) { r.Hint = l.hint(n) }},
 	{"idempotent", func(l *loader, n *node, r *Rule) { r.Idempotent = l.idempotent(n) }},
 	{"attempt_timeout", func(l *loader, n *node, r *Rule) { l.duration(n, &r.AttemptTimeout, orOff) }},
-	{"stall_timeout", func(l *loader, n *node, r *Rule) { l.duration(n, &r.StallTimeout, orOff) }},
-	{"min_throughput", func(l *loader, n *node, r *Rule) { l.size(n, &r.MinThroughput, orOff) }},
-	{"elapsed", func(l *loader, n *node, r *Rule) { l.duration(n, &r.Elapsed, orOff) }},
-	{"max_retry_after", func(l *loader, n *node, r *Rule) { l.duration(n, &r.MaxRetryAfter, orOff) }},
-	{"excess", func(l *loader, n *node, r *Rule) { enum(l, n, "a mode", excessNames, &r.Excess) }},
-	{"rate", func(l *loader, n *node, r *Rule) { l.number(n, &r.Rate, orOff) }},
-	{"burst", func(l *loader, n *node, r *Rule) { l.count(n, &r.Burst, nothing) }},
-	{"rate_mode", func(l *loader, n *node, r *Rule) { enum(l, n, "a rate mode", rateModeNames, &r.RateMode) }},
-	{"budget", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Budget, NoBudget(), budgetKeys, `{"ratio": 0.2}`) }},
-	{"cooldown", func(l *loader, n *node, r *Rule) { enum(l, n, "a switch", switchNames, &r.Cooldown) }},
-	{"scope", func(l *loader, n *node, r *Rule) { r.Scope = named(l, n, "a scope", l.names.Scopes, builtinScopes) }},
-	{"pacing", func(l *loader, n *node, r *Rule) { enum(l, n, "a switch", switchNames, &r.Pacing) }},
-	{"gate", func(l *loader, n *node, r *Rule) {
-		orElse(l, n, &r.Gate, Gate{Mode: GateOff}, gateKeys, `{"mode": "wait"}`)
+	{"max_elapsed", func(l *loader, n *node, r *Rule) { l.duration(n, &r.MaxElapsed, orOff) }},
+	{"retry_after", func(l *loader, n *node, r *Rule) { object(l, n, &r.RetryAfter, retryAfterKeys) }},
+	{"stall", func(l *loader, n *node, r *Rule) {
+		orElse(l, n, &r.Stall, Stall{Off, Off}, stallKeys, `{"timeout": "30s"}`)
 	}},
-	{"hedge", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Hedge, NoHedge(), hedgeKeys, `{"percentile": 98}`) }},
-	{"buffer_body", func(l *loader, n *node, r *Rule) { l.size(n, &r.BufferBody, orOff) }},
-	{"spool_body", func(l *loader, n *node, r *Rule) { l.size(n, &r.SpoolBody, orOff) }},
-	{"resumes", func(l *loader, n *node, r *Rule) { l.count(n, &r.Resumes, orOff) }},
-	{"resume_skip", func(l *loader, n *node, r *Rule) { l.size(n, &r.ResumeSkip, orOff) }},
+	{"rate", func(l *loader, n *node, r *Rule) {
+		orElse(l, n, &r.Rate, Rate{PerSecond: Off}, rateKeys, `{"per_second": 10}`)
+	}},
+	{"budget", func(l *loader, n *node, r *Rule) {
+		orElse(l, n, &r.Budget, Budget{Burst: Off}, budgetKeys, `{"ratio": 0.2}`)
+	}},
+	{"cooldown", func(l *loader, n *node, r *Rule) { enum(l, n, "a switch", switchWords, &r.Cooldown) }},
+	{"scope", func(l *loader, n *node, r *Rule) { r.Scope = named(l, n, "a scope", l.names.Scopes, builtinScopes) }},
+	{"pacing", func(l *loader, n *node, r *Rule) { enum(l, n, "a switch", switchWords, &r.Pacing) }},
+	{"gate", func(l *loader, n *node, r *Rule) {
+		orElse(l, n, &r.Gate, Gate{Mode: Off}, gateKeys, `{"mode": "wait"}`)
+	}},
+	{"hedge", func(l *loader, n *node, r *Rule) {
+		orElse(l, n, &r.Hedge, Hedge{After: Off}, hedgeKeys, `{"percentile": 98}`)
+	}},
+	{"upload", func(l *loader, n *node, r *Rule) {
+		orElse(l, n, &r.Upload, Upload{Off, Off}, uploadKeys, `{"memory": "16MiB"}`)
+	}},
+	{"resume", func(l *loader, n *node, r *Rule) { orElse(l, n, &r.Resume, Resume{Off}, resumeKeys, `{"max": 5}`) }},
 	{"attempt_header", func(l *loader, n *node, r *Rule) { l.header(n, &r.AttemptHeader) }},
 }
 
@@ -212,15 +216,40 @@ func (l *loader) hosts(n *node) map[string]Rule {
 	return hosts
 }
 
+var retryAfterKeys = []key[RetryAfter]{
+	{"max", func(l *loader, n *node, r *RetryAfter) { l.duration(n, &r.Max, orOff) }},
+	{"beyond", func(l *loader, n *node, r *RetryAfter) { enum(l, n, "a mode", beyondWords, &r.Beyond) }},
+}
+
+var stallKeys = []key[Stall]{
+	{"timeout", func(l *loader, n *node, s *Stall) { l.duration(n, &s.Timeout, orOff) }},
+	{"min_bytes_per_second", func(l *loader, n *node, s *Stall) { l.size(n, &s.MinBytesPerSecond, orOff) }},
+}
+
+var rateKeys = []key[Rate]{
+	{"per_second", func(l *loader, n *node, r *Rate) { l.number(n, &r.PerSecond, orOff) }},
+	{"burst", func(l *loader, n *node, r *Rate) { l.count(n, &r.Burst, nothing) }},
+	{"mode", func(l *loader, n *node, r *Rate) { enum(l, n, "a rate mode", rateModeWords, &r.Mode) }},
+}
+
+var uploadKeys = []key[Upload]{
+	{"memory", func(l *loader, n *node, u *Upload) { l.size(n, &u.Memory, orOff) }},
+	{"disk", func(l *loader, n *node, u *Upload) { l.size(n, &u.Disk, orOff) }},
+}
+
+var resumeKeys = []key[Resume]{
+	{"max", func(l *loader, n *node, r *Resume) { l.count(n, &r.Max, orOff) }},
+}
+
 var budgetKeys = []key[Budget]{
 	{"ratio", func(l *loader, n *node, b *Budget) { l.number(n, &b.Ratio, orOff) }},
 	{"per_second", func(l *loader, n *node, b *Budget) { l.number(n, &b.PerSecond, orOff) }},
 	{"window", func(l *loader, n *node, b *Budget) { l.duration(n, &b.Window, nothing) }},
-	{"burst", func(l *loader, n *node, b *Budget) { l.number(n, &b.Burst, nothing) }},
+	{"burst", func(l *loader, n *node, b *Budget) { l.number(n, &b.Burst, orOff) }},
 }
 
 var gateKeys = []key[Gate]{
-	{"mode", func(l *loader, n *node, g *Gate) { enum(l, n, "a mode", gateModeNames, &g.Mode) }},
+	{"mode", func(l *loader, n *node, g *Gate) { enum(l, n, "a mode", gateModeWords, &g.Mode) }},
 	{"start", func(l *loader, n *node, g *Gate) { l.count(n, &g.Start, nothing) }},
 	{"max", func(l *loader, n *node, g *Gate) { l.count(n, &g.Max, nothing) }},
 }
@@ -253,11 +282,11 @@ func orElse[T any](l *loader, n *node, to *T, off T, keys []key[T], sample strin
 	}
 }
 
-// enum reads one of the words of an enumeration whose first value inherits,
-// which nobody has to write.
-func enum[T ~uint8](l *loader, n *node, wanted string, words []string, to *T) {
-	if i, ok := l.word(n, wanted, words[1:]); ok {
-		*to = T(i + 1)
+// enum reads one of the words of a mode. Nobody has to write the word of the zero
+// value, which inherits.
+func enum[T ~int8](l *loader, n *node, wanted string, w words, to *T) {
+	if i, ok := l.word(n, wanted, w.known()); ok {
+		*to = T(slices.Index(w, w.known()[i]) - 1)
 	}
 }
 
@@ -322,8 +351,5 @@ func (l *loader) hint(n *node) classify.Hint {
 // header reads a header's name, or "off" for none, which no header is called.
 func (l *loader) header(n *node, to *string) {
 	name, _ := l.text(n, "the name of a header")
-	if name == "off" {
-		name = "-"
-	}
 	*to = name
 }

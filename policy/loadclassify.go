@@ -16,20 +16,20 @@ var builtinClassify = map[string]classify.Func{
 	"signals":  classify.Signals,
 }
 
-// The verdicts and kinds of error that a clause may name, and their words.
+// The verdicts and kinds of error that a clause may name, and their wordsOf.
 var (
 	verdicts     = []classify.Verdict{classify.Final, classify.Refused, classify.Ambiguous}
-	verdictNames = words(verdicts)
+	verdictNames = wordsOf(verdicts)
 
 	kinds = []classify.Kind{
 		classify.Canceled, classify.Timeout, classify.DNS, classify.Dial,
 		classify.TLS, classify.Reset, classify.Protocol, classify.Other,
 	}
-	kindNames = words(kinds)
+	kindNames = wordsOf(kinds)
 )
 
-// words lists what the values are called.
-func words[T fmt.Stringer](values []T) []string {
+// wordsOf lists what the values are called.
+func wordsOf[T fmt.Stringer](values []T) []string {
 	list := make([]string, len(values))
 	for i, v := range values {
 		list[i] = v.String()
@@ -109,11 +109,11 @@ func (l *loader) clause(n *node) classify.Func {
 	case c.name != nil:
 		return named(l, c.name, "a classifier", l.names.Classify, builtinClassify)
 	case c.error != nil:
-		return classify.Error(c.then, c.kinds...)
+		return classify.OnError(c.then, c.kinds...)
 	case c.body == nil:
-		return classify.Status(c.then, c.codes...)
+		return classify.OnStatus(c.then, c.codes...)
 	}
-	return classify.BodyContains(c.then, c.text, c.codes...)
+	return classify.OnBodyText(c.then, c.text, c.codes...)
 }
 
 // checkClause notes what does not go together: a clause is about one thing, and

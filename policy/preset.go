@@ -21,7 +21,7 @@ func API() Rule {
 	return Rule{
 		AttemptTimeout: 30 * time.Second,
 		Classify:       classify.Refusals,
-		BufferBody:     16 << 20,
+		Upload:         Upload{Memory: 16 << 20},
 	}
 }
 
@@ -37,6 +37,6 @@ func Service() Rule {
 		Attempts:       3,
 		Backoff:        backoff.Exponential{Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second},
 		AttemptTimeout: time.Second,
-		Elapsed:        3 * time.Second,
+		MaxElapsed:     3 * time.Second,
 	}
 }

@@ -33,81 +33,59 @@ const (
 	maxTime = 10 * 365 * 24 * time.Hour
 )
 
-// A Rule says how requests to a host are sent and sent again.
+// A Rule says how requests to a host are sent and retried.
 //
-// Zero inherits, negative turns off: a zero field takes the value of the rule
-// that this one is merged over ([Rule.Or]), at last that of [Defaults]. There
-// are no booleans; a mode is an enumeration whose zero value inherits.
+// A zero field inherits. It takes the value of the rule that this one is merged
+// over ([Rule.Or]), and at last the value of [Defaults]. The fields of a group,
+// such as Rate, inherit one by one. [Off] turns a setting off.
 type Rule struct {
-	// Attempts is the number of sends in all, the first included. Default 6.
-	// 1 or a negative number turns retries off.
+	// Attempts is the highest number of attempts for one request, the first
+	// included. Default 6. 1 or Off turns retries off.
 	Attempts int
 
-	// Backoff computes the waits between attempts. Default Google{}: 1 s, 2 s,
-	// 4 s … plus up to 1 s at random, at most 32 s. Constant(0) turns waiting
-	// off, except for what a server asks.
+	// Backoff computes the waits between attempts. Package backoff has formulas.
+	// Default backoff.Exponential{}: 1 s, 2 s, 4 s … plus up to 1 s at random, at
+	// most 32 s. With backoff.Constant(0) there is no wait unless the server asks
+	// for one.
 	Backoff Backoff
 
-	// Classify is asked first about each outcome; where it answers
-	// classify.Unknown, classify.Default decides. classify.None turns an
-	// inherited one off.
+	// Classify is asked first about each outcome. If it answers
+	// classify.Unknown, classify.Default decides. Default classify.Default.
 	Classify classify.Func
 
 	// Hint reads how long the server asked to wait. Default
 	// classify.DefaultHint. classify.NoHint turns it off.
 	Hint classify.Hint
 
-	// Idempotent says whether a request may be sent again although the server
+	// Idempotent reports whether a request may be sent again although the server
 	// may have acted on it. Default classify.Idempotent (RFC 9110 §9.2.2 and
-	// Idempotency-Key). With another function, requests of which it says so may
-	// also be hedged, whatever their method.
+	// Idempotency-Key). If another function says yes, the request may also be
+	// hedged, whatever its method.
 	Idempotent func(*http.Request) bool
 
-	// AttemptTimeout bounds one attempt: the time from its start to the first
-	// read of the request's body, and from the body's end to the response's
-	// headers. It does not run while the body is sent, except for a body in
-	// memory of at most 64 KiB, and never cuts a response's body. Default off.
+	// AttemptTimeout bounds one attempt. It covers the time from the start of the
+	// attempt to the first read of the request's body, and from the body's end to
+	// the response's headers. It does not run while the body is sent, unless the
+	// body is in memory and has at most 64 KiB. It never cuts a response's body.
+	// Default off.
 	AttemptTimeout time.Duration
 
-	// StallTimeout bounds the time without progress while somebody waits for the
-	// server: for the response's headers, for the server to take more of the
-	// request's body, and in a Read of the response's body, whatever its method
-	// and status. What stalls counts as a lost connection: it is sent again, or
-	// resumed, where that is possible, and fails with a timeout error where
-	// not. Default off.
-	StallTimeout time.Duration
+	// MaxElapsed bounds the time from the first attempt to the start of the last
+	// retry. Default off.
+	MaxElapsed time.Duration
 
-	// MinThroughput is the least bytes per second that a response's body has to
-	// bring while it is being read, averaged over StallTimeout, or over 30 s
-	// where that is off; less is a stall. Default off.
-	MinThroughput int64
+	// RetryAfter bounds the waits that servers ask for.
+	RetryAfter RetryAfter
 
-	// Elapsed bounds the time from the first send to the start of the last
-	// retry: no retry starts later. Default off.
-	Elapsed time.Duration
+	// Stall detects connections that stand still. Default off.
+	Stall Stall
 
-	// MaxRetryAfter is the longest wait that a server may ask for; Excess says
-	// what happens beyond it. Default 1 min. Negative: no bound.
-	MaxRetryAfter time.Duration
+	// Rate limits the attempts per second to one host, retries included. Default
+	// off.
+	Rate Rate
 
-	// Excess says what to do when a server asks for more than MaxRetryAfter.
-	// Default ExcessStop.
-	Excess Excess
-
-	// Rate is the highest number of sends per second to one host, retries
-	// included. Default off.
-	Rate float64
-
-	// Burst is how many sends may come at once under Rate. Default: Rate
-	// rounded up. It has no effect without Rate.
-	Burst int
-
-	// RateMode says whether Rate is fixed or adapts to the server's 429s.
-	// Default RateFixed.
-	RateMode RateMode
-
-	// Budget bounds retries and hedges to one host over time. Default on: a
-	// fifth of the requests plus 3 per second; see [Budget].
+	// Budget bounds the retries and hedges to one host over time. Default on: a
+	// fifth of the requests plus 3 per second.
 	Budget Budget
 
 	// Cooldown shares what a server asked: after a 429 or 503 that names a wait
@@ -148,139 +126,105 @@ type Rule struct {
 	// while something is held or known.
 	Scope func(*http.Request) string
 
-	// Pacing spreads requests over the rest of a quota's window when the
-	// server's own RateLimit fields (or x-ratelimit-remaining and -reset) say
-	// that less than a fifth is left. No request waits longer than
-	// MaxRetryAfter for the one before it, and the answer to the latest request
-	// is believed, so a wrong field slows a host down until the next answer.
-	// Default Off.
+	// Pacing spreads requests over the rest of a quota's window when the server's
+	// own RateLimit fields (or x-ratelimit-remaining and -reset) say that less
+	// than a fifth is left. No request waits longer than RetryAfter.Max for the
+	// request before it. The answer to the latest request counts, so a wrong field
+	// slows a host down only until the next answer. Default Off.
 	Pacing Switch
 
-	// Gate bounds the requests in flight to one host, and adapts. Default off.
+	// Gate limits the requests in flight to one host, and adapts the limit.
+	// Default off.
 	Gate Gate
 
 	// Hedge sends slow requests a second time. Default off.
 	Hedge Hedge
 
-	// BufferBody is how many bytes of a request's body are kept for a resend
-	// when the body can neither be made anew (GetBody) nor sought. Default
-	// 1 MiB, at most 64 MiB, which is also the bound for all such bodies of a
-	// Transport together; the first 64 KiB of each body do not count, and are
-	// always kept. Negative turns buffering off.
-	BufferBody int64
+	// Upload says where the body of a request is kept for a retry, if the body can
+	// neither be made anew (GetBody) nor be rewound.
+	Upload Upload
 
-	// SpoolBody is how many bytes of such a body may go to a temporary file once
-	// BufferBody is full, so that uploads from a pipe can be sent again. The
-	// file, in plain, goes when the request is over. If the disk has no room, or
-	// all files together reach transport.Config.SpoolTotal, the request is
-	// committed to the attempt under way. Default off; at most 1 TiB.
-	SpoolBody int64
+	// Resume continues the body of a response when its connection is cut. Default
+	// on.
+	Resume Resume
 
-	// Resumes is how often in a row, without 64 KiB of progress in between, a
-	// response's body that is cut is continued by a further request. That is
-	// done for a GET without a body of its own whose answer has a strong ETag
-	// or, without any ETag, a Last-Modified a minute or more before its Date
-	// (RFC 9110 §8.8.2.2, §13.1.5, §14.2), and not where Attempts is 1 or off.
-	// A reconnect after progress is a new request; one without is a retry, for
-	// which everything here applies. Default 5. Negative turns resuming off.
-	//
-	// Reconnects after progress are spaced out while parts are shorter than
-	// 1 MiB: the first comes at once, and from then on the time between two of
-	// them is 1 s, 2 s, 4 s, and at most 8 s. A longer part starts that anew, and
-	// the time that a part took counts. Each send of a reconnect has 30 s for the
-	// headers of its answer, unless AttemptTimeout or StallTimeout says otherwise.
-	//
-	// A body that net/http decompressed itself is not resumed. A base transport
-	// that delivers other bytes than the server's, decrypted ones for instance,
-	// has to set Response.Uncompressed or remove the validator.
-	Resumes int
-
-	// ResumeSkip allows a server that answers a reconnect with everything again,
-	// under the same validator, and is how many bytes may be read and thrown
-	// away to get to where the body was cut. Default off.
-	ResumeSkip int64
-
-	// AttemptHeader names a request header that tells the server which resend
-	// this is: "1" on the second send, absent on the first. Default none; "-"
-	// turns an inherited one off.
+	// AttemptHeader names a request header that tells the server which retry this
+	// is. Its value is "1" on the second attempt, and the header is absent on the
+	// first. Default none. "off" turns an inherited name off.
 	AttemptHeader string
 }
 
-// Defaults returns the full default rule, which every other is merged over at
-// last. Its zero fields (AttemptTimeout, StallTimeout, MinThroughput, Elapsed,
-// Rate, Burst, SpoolBody, ResumeSkip, AttemptHeader) are off; Scope is the transport's own.
+// Defaults returns the full default rule. The settings that are zero in it are
+// off. A zero Scope means the credentials of the request.
 func Defaults() Rule {
 	return Rule{
-		Attempts:      6,
-		Backoff:       backoff.Exponential{},
-		Classify:      classify.Default,
-		Hint:          classify.DefaultHint,
-		Idempotent:    classify.Idempotent,
-		MaxRetryAfter: time.Minute,
-		Excess:        ExcessStop,
-		RateMode:      RateFixed,
-		Budget:        Budget{Ratio: 0.2, PerSecond: 3, Window: 10 * time.Second, Burst: 30},
-		Cooldown:      On,
-		Pacing:        Off,
-		Gate:          Gate{Mode: GateOff},
-		Hedge:         NoHedge(),
-		BufferBody:    1 << 20,
-		Resumes:       5,
+		Attempts:   6,
+		Backoff:    backoff.Exponential{},
+		Classify:   classify.Default,
+		Hint:       classify.DefaultHint,
+		Idempotent: classify.Idempotent,
+		RetryAfter: RetryAfter{Max: time.Minute, Beyond: BeyondStop},
+		Rate:       Rate{Mode: RateFixed},
+		Budget:     Budget{Ratio: 0.2, PerSecond: 3, Window: 10 * time.Second},
+		Cooldown:   On,
+		Pacing:     Off,
+		Upload:     Upload{Memory: 1 << 20},
+		Resume:     Resume{Max: 5},
 	}
 }
 
-// Or returns r with each of its zero fields replaced by base's: a nil function
-// or interface inherits, and a field is inherited or replaced as a whole, never
-// mixed. Neither r nor base is changed. Or looks at the fields by reflection,
-// so that none is forgotten; call it when a rule is made, not per request.
+// Or returns r with each of its zero fields replaced by base's. The fields of a
+// group, such as Rate, are replaced one by one. Neither r nor base is changed. Or
+// looks at the fields by reflection, so that none is forgotten. Call it when a
+// rule is made, not for each request.
 func (r Rule) Or(base Rule) Rule {
-	out, from := reflect.ValueOf(&r).Elem(), reflect.ValueOf(base)
-	for i := range out.NumField() {
-		if out.Field(i).IsZero() {
-			out.Field(i).Set(from.Field(i))
-		}
-	}
+	inherit(reflect.ValueOf(&r).Elem(), reflect.ValueOf(base))
 	return r
 }
 
-// Validate reports everything that is wrong with the rule at once, as [Errors];
-// nil when nothing is. A zero field is never wrong, since it inherits. What a
-// rule becomes by [Rule.Or] is worth a second look: each of two rules can be
-// right and what they make together wrong. Values that can only be mistakes are
-// wrong, too, such as a time below a microsecond, which is a number without its
-// unit. A Backoff that has a method
-// Validate() error is asked, too; its faults are reported under "Backoff".
+// inherit sets the zero fields of a struct to those of another.
+func inherit(to, from reflect.Value) {
+	for i := range to.NumField() {
+		switch field := to.Field(i); {
+		case field.Kind() == reflect.Struct:
+			inherit(field, from.Field(i))
+		case field.IsZero():
+			field.Set(from.Field(i))
+		}
+	}
+}
+
+// Validate reports everything that is wrong with the rule at once, as [Errors],
+// and nil if nothing is wrong. A zero field is never wrong, because it inherits.
+// Validate the result of [Rule.Or] as well, because two rules can each be right
+// and be wrong together. Values that can only be mistakes are wrong, too, such as
+// a time below a microsecond, which is a number without its unit. If the Backoff
+// has a method Validate() error, its faults are reported under "Backoff".
 func (r Rule) Validate() error {
 	var bad Errors
 	if r.Attempts > maxAttempts {
-		bad.add("Attempts", r.Attempts, "is more than %d sends", maxAttempts)
+		bad.add("Attempts", r.Attempts, "is more than %d attempts", maxAttempts)
 	}
 	bad = append(bad, checkBackoff(r.Backoff)...)
 	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
-	bad.checkTime("StallTimeout", r.StallTimeout)
-	bad.checkTime("Elapsed", r.Elapsed)
-	bad.checkTime("MaxRetryAfter", r.MaxRetryAfter)
-	if r.Excess > ExcessWait {
-		bad.add("Excess", r.Excess, "is none of stop, cap and wait")
-	}
+	bad.checkTime("Stall.Timeout", r.Stall.Timeout)
+	bad.checkTime("MaxElapsed", r.MaxElapsed)
+	bad.checkTime("RetryAfter.Max", r.RetryAfter.Max)
+	bad.checkMode("RetryAfter.Beyond", r.RetryAfter.Beyond, int8(r.RetryAfter.Beyond), beyondWords)
 	r.checkRate(&bad)
 	r.Budget.check(&bad)
-	if r.Cooldown > On {
-		bad.add("Cooldown", r.Cooldown, "is none of on and off")
-	}
-	if r.Pacing > On {
-		bad.add("Pacing", r.Pacing, "is none of on and off")
-	}
+	bad.checkMode("Cooldown", r.Cooldown, int8(r.Cooldown), switchWords)
+	bad.checkMode("Pacing", r.Pacing, int8(r.Pacing), switchWords)
 	r.Gate.check(&bad)
 	r.Hedge.check(&bad)
-	if r.BufferBody > maxBufferBody {
-		bad.add("BufferBody", r.BufferBody, "is more than 64 MiB (%d bytes)", maxBufferBody)
+	if r.Upload.Memory > maxBufferBody {
+		bad.add("Upload.Memory", r.Upload.Memory, "is more than 64 MiB (%d bytes)", maxBufferBody)
 	}
-	if r.SpoolBody > maxSpoolBody {
-		bad.add("SpoolBody", r.SpoolBody, "is more than 1 TiB (%d bytes)", int64(maxSpoolBody))
+	if r.Upload.Disk > maxSpoolBody {
+		bad.add("Upload.Disk", r.Upload.Disk, "is more than 1 TiB (%d bytes)", int64(maxSpoolBody))
 	}
-	if r.Resumes > maxResumes {
-		bad.add("Resumes", r.Resumes, "is more than %d reconnects", maxResumes)
+	if r.Resume.Max > maxResumes {
+		bad.add("Resume.Max", r.Resume.Max, "is more than %d reconnects", maxResumes)
 	}
 	if reason := badAttemptHeader(r.AttemptHeader); reason != "" {
 		bad.add("AttemptHeader", r.AttemptHeader, "%s", reason)
@@ -293,15 +237,20 @@ func (r Rule) Validate() error {
 
 func (r *Rule) checkRate(bad *Errors) {
 	switch {
-	case math.IsNaN(r.Rate), math.IsInf(r.Rate, 0):
-		bad.add("Rate", r.Rate, "is not a number of requests per second")
-	case r.Rate > maxRate:
-		bad.add("Rate", r.Rate, "is more than %g requests per second", float64(maxRate))
-	case r.Rate > 0 && r.Burst < 0:
-		bad.add("Burst", r.Burst, "would let nothing through; turn Rate off, or leave Burst at 0 for Rate rounded up")
+	case math.IsNaN(r.Rate.PerSecond), math.IsInf(r.Rate.PerSecond, 0):
+		bad.add("Rate.PerSecond", r.Rate.PerSecond, "is not a number of requests per second")
+	case r.Rate.PerSecond > maxRate:
+		bad.add("Rate.PerSecond", r.Rate.PerSecond, "is more than %g requests per second", float64(maxRate))
+	case r.Rate.PerSecond > 0 && r.Rate.Burst < 0:
+		bad.add("Rate.Burst", r.Rate.Burst, "would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up")
 	}
-	if r.RateMode > RateAdaptive {
-		bad.add("RateMode", r.RateMode, "is none of fixed and adaptive")
+	bad.checkMode("Rate.Mode", r.Rate.Mode, int8(r.Rate.Mode), rateModeWords)
+}
+
+// checkMode refuses a value that the mode does not have.
+func (e *Errors) checkMode(field string, value any, v int8, w words) {
+	if !w.has(v) && v != 0 {
+		e.add(field, value, "is none of %s", w.list())
 	}
 }
 
@@ -405,8 +354,10 @@ var reservedHeaders = map[string]bool{
 // name; "" when it can.
 func badAttemptHeader(name string) string {
 	switch {
-	case name == "", name == "-":
+	case name == "", name == "off":
 		return ""
+	case name == "-":
+		return `is not a header field name; "off" turns an inherited one off`
 	case !isToken(name):
 		return "is not a header field name (RFC 9110 §5.1)"
 	case reservedHeaders[textproto.CanonicalMIMEHeaderKey(name)]:
@@ -497,33 +448,6 @@ func show(v reflect.Value) string {
 	}
 	return fmt.Sprint(v)
 }
-
-// Excess says what to do when a server asks for a wait longer than
-// [Rule.MaxRetryAfter].
-type Excess uint8
-
-const (
-	// ExcessInherit takes the mode of the rule below.
-	ExcessInherit Excess = iota
-	// ExcessStop gives up at once and returns the response: whoever comes back
-	// earlier than told makes an outage worse.
-	ExcessStop
-	// ExcessCap waits MaxRetryAfter and then tries, earlier than told.
-	ExcessCap
-	// ExcessWait waits as long as the server asked.
-	ExcessWait
-)
-
-// excessNames are the modes as they are written, by value.
-var excessNames = []string{
-	ExcessInherit: "inherit",
-	ExcessStop:    "stop",
-	ExcessCap:     "cap",
-	ExcessWait:    "wait",
-}
-
-// String returns "stop", "cap", "wait", or "inherit" for the zero value.
-func (e Excess) String() string { return nameOf("Excess", int(e), excessNames) }
 
 // A FieldError says what is wrong with one field of a [Rule] or a [Backoff].
 type FieldError struct {

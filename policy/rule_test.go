@@ -25,6 +25,8 @@ func fill(t *testing.T, typ reflect.Type, seed int) reflect.Value {
 	switch typ.Kind() {
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(seed))
+	case reflect.Int8:
+		v.SetInt(int64(seed))
 	case reflect.Uint8:
 		v.SetUint(uint64(seed))
 	case reflect.Float64:
@@ -102,11 +104,20 @@ func TestOrForgetsNoField(t *testing.T) {
 }
 
 func TestOrChangesNeither(t *testing.T) {
-	mine, base := Rule{Attempts: 2}, Rule{Attempts: 3, Rate: 5}
-	assert.Equal(t, Rule{Attempts: 2, Rate: 5}, mine.Or(base))
+	mine, base := Rule{Attempts: 2}, Rule{Attempts: 3, Rate: Rate{PerSecond: 5}}
+	assert.Equal(t, Rule{Attempts: 2, Rate: Rate{PerSecond: 5}}, mine.Or(base))
 	assert.Equal(t, Rule{Attempts: 2}, mine)
-	assert.Equal(t, Rule{Attempts: 3, Rate: 5}, base)
+	assert.Equal(t, Rule{Attempts: 3, Rate: Rate{PerSecond: 5}}, base)
 	assert.Equal(t, Rule{Attempts: -1}, Rule{Attempts: -1}.Or(mine), "negative turns off and does not inherit")
+}
+
+// The fields of a group inherit one by one.
+func TestGroupsInheritByField(t *testing.T) {
+	base := Rule{Rate: Rate{PerSecond: 5, Burst: 2}, RetryAfter: RetryAfter{Max: time.Hour}, Hedge: Hedge{Percentile: 98}}
+	rule := Rule{Rate: Rate{PerSecond: 7}, RetryAfter: RetryAfter{Beyond: BeyondCap}, Hedge: Hedge{After: Off}}.Or(base)
+	assert.Equal(t, Rate{PerSecond: 7, Burst: 2}, rule.Rate)
+	assert.Equal(t, RetryAfter{Max: time.Hour, Beyond: BeyondCap}, rule.RetryAfter)
+	assert.False(t, rule.Hedge.Enabled(), "Off in After turns off a percentile that is inherited")
 }
 
 // A boolean cannot tell "off" from "nothing said", and Or cannot set what is
@@ -123,9 +134,9 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, d.Validate())
 	assert.Equal(t,
 		"{Attempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, "+
-			"MaxRetryAfter: 1m0s, Excess: stop, RateMode: fixed, "+
-			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s, Burst: 30}, Cooldown: on, Pacing: off, "+
-			"Gate: Gate{Mode: off}, Hedge: Hedge{After: off}, BufferBody: 1048576, Resumes: 5}",
+			"RetryAfter: RetryAfter{Max: 1m0s, Beyond: stop}, Rate: Rate{Mode: fixed}, "+
+			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s}, Cooldown: on, Pacing: off, "+
+			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5}}",
 		d.String())
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
 	post, _ := http.NewRequest(http.MethodPost, "http://a.test/", strings.NewReader("x"))
@@ -153,19 +164,19 @@ func TestValidate(t *testing.T) {
 		want string // "" where nothing is wrong
 	}{
 		{"zero", Rule{}, ""},
-		{"off", Rule{Attempts: -1, AttemptTimeout: -1, Elapsed: -1, MaxRetryAfter: -1, Rate: -1, BufferBody: -1, AttemptHeader: "-"}, ""},
-		{"at the bounds", Rule{Attempts: 1000, Rate: 1e9, BufferBody: 64 << 20, Excess: ExcessWait}, ""},
-		{"burst of one", Rule{Rate: 1, Burst: 1}, ""},
-		{"burst without rate", Rule{Burst: -1}, ""},
+		{"off", Rule{Attempts: -1, AttemptTimeout: -1, MaxElapsed: -1, RetryAfter: RetryAfter{Max: -1}, Rate: Rate{PerSecond: -1}, Upload: Upload{Memory: -1}, AttemptHeader: "off"}, ""},
+		{"at the bounds", Rule{Attempts: 1000, Rate: Rate{PerSecond: 1e9}, Upload: Upload{Memory: 64 << 20}, RetryAfter: RetryAfter{Beyond: BeyondWait}}, ""},
+		{"burst of one", Rule{Rate: Rate{PerSecond: 1, Burst: 1}}, ""},
+		{"burst without rate", Rule{Rate: Rate{Burst: -1}}, ""},
 
-		{"attempts", Rule{Attempts: 1001}, "Attempts: 1001 is more than 1000 sends"},
-		{"rate NaN", Rule{Rate: math.NaN()}, "Rate: NaN is not a number of requests per second"},
-		{"rate +Inf", Rule{Rate: math.Inf(1)}, "Rate: +Inf is not a number of requests per second"},
-		{"rate -Inf", Rule{Rate: math.Inf(-1)}, "Rate: -Inf is not a number of requests per second"},
-		{"rate huge", Rule{Rate: 1e300}, "Rate: 1e+300 is more than 1e+09 requests per second"},
-		{"burst", Rule{Rate: 1, Burst: -1}, "Burst: -1 would let nothing through; turn Rate off, or leave Burst at 0 for Rate rounded up"},
-		{"buffer", Rule{BufferBody: 64<<20 + 1}, "BufferBody: 67108865 is more than 64 MiB (67108864 bytes)"},
-		{"excess", Rule{Excess: 4}, "Excess: Excess(4) is none of stop, cap and wait"},
+		{"attempts", Rule{Attempts: 1001}, "Attempts: 1001 is more than 1000 attempts"},
+		{"rate NaN", Rule{Rate: Rate{PerSecond: math.NaN()}}, "Rate.PerSecond: NaN is not a number of requests per second"},
+		{"rate +Inf", Rule{Rate: Rate{PerSecond: math.Inf(1)}}, "Rate.PerSecond: +Inf is not a number of requests per second"},
+		{"rate -Inf", Rule{Rate: Rate{PerSecond: math.Inf(-1)}}, "Rate.PerSecond: -Inf is not a number of requests per second"},
+		{"rate huge", Rule{Rate: Rate{PerSecond: 1e300}}, "Rate.PerSecond: 1e+300 is more than 1e+09 requests per second"},
+		{"burst", Rule{Rate: Rate{PerSecond: 1, Burst: -1}}, "Rate.Burst: -1 would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up"},
+		{"buffer", Rule{Upload: Upload{Memory: 64<<20 + 1}}, "Upload.Memory: 67108865 is more than 64 MiB (67108864 bytes)"},
+		{"excess", Rule{RetryAfter: RetryAfter{Beyond: 4}}, "RetryAfter.Beyond: Beyond(4) is none of stop, cap and wait"},
 		{"header with space", Rule{AttemptHeader: "X Retry"}, `AttemptHeader: "X Retry" is not a header field name (RFC 9110 §5.1)`},
 		{"header of HTTP/2", Rule{AttemptHeader: ":path"}, `AttemptHeader: ":path" is not a header field name (RFC 9110 §5.1)`},
 		{"header with umlaut", Rule{AttemptHeader: "X-Zähler"}, `AttemptHeader: "X-Zähler" is not a header field name (RFC 9110 §5.1)`},
@@ -191,13 +202,13 @@ func TestValidate(t *testing.T) {
 		{"back-off with words around errors", Rule{Backoff: complainsBackoff{fmt.Errorf("both %w and %w", plain, plain)}},
 			"Backoff: both policy: the moon is full and policy: the moon is full"},
 
-		{"everything", Rule{Attempts: 5000, Backoff: backoff.Exponential{Base: -1, Max: -1}, Excess: 9, Rate: math.NaN(), BufferBody: 1 << 40, AttemptHeader: "host"},
-			`Attempts: 5000 is more than 1000 sends
+		{"everything", Rule{Attempts: 5000, Backoff: backoff.Exponential{Base: -1, Max: -1}, RetryAfter: RetryAfter{Beyond: 9}, Rate: Rate{PerSecond: math.NaN()}, Upload: Upload{Memory: 1 << 40}, AttemptHeader: "host"},
+			`Attempts: 5000 is more than 1000 attempts
 Backoff.Base: -1ns is negative
 Backoff.Max: -1ns is negative
-Excess: Excess(9) is none of stop, cap and wait
-Rate: NaN is not a number of requests per second
-BufferBody: 1099511627776 is more than 64 MiB (67108864 bytes)
+RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait
+Rate.PerSecond: NaN is not a number of requests per second
+Upload.Memory: 1099511627776 is more than 64 MiB (67108864 bytes)
 AttemptHeader: "host" has a meaning of its own; a resend's number must not replace it`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -223,12 +234,12 @@ func TestValidateKeepsABackoffsOwnError(t *testing.T) {
 }
 
 func TestErrorsAt(t *testing.T) {
-	err := Rule{Attempts: 5000, Excess: 9}.Validate()
+	err := Rule{Attempts: 5000, RetryAfter: RetryAfter{Beyond: 9}}.Validate()
 	bad, ok := errors.AsType[Errors](err)
 	require.True(t, ok)
 	moved := bad.At(`Hosts["*.x"].`)
 	assert.EqualError(t, moved,
-		"Hosts[\"*.x\"].Attempts: 5000 is more than 1000 sends\nHosts[\"*.x\"].Excess: Excess(9) is none of stop, cap and wait")
+		"Hosts[\"*.x\"].Attempts: 5000 is more than 1000 attempts\nHosts[\"*.x\"].RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait")
 	assert.Equal(t, "Attempts", bad[0].Field, "At copies")
 }
 
@@ -243,22 +254,22 @@ func TestReservedHeadersInAnyCase(t *testing.T) {
 	}
 }
 
-func TestExcessText(t *testing.T) {
-	for mode, text := range map[Excess]string{ExcessInherit: "inherit", ExcessStop: "stop", ExcessCap: "cap", ExcessWait: "wait"} {
+func TestBeyondText(t *testing.T) {
+	for mode, text := range map[Beyond]string{0: "inherit", BeyondStop: "stop", BeyondCap: "cap", BeyondWait: "wait"} {
 		assert.Equal(t, text, mode.String())
 		written, err := mode.MarshalText()
 		require.NoError(t, err)
 		assert.Equal(t, text, string(written))
-		var read Excess
+		var read Beyond
 		require.NoError(t, read.UnmarshalText(written))
 		assert.Equal(t, mode, read)
 	}
-	assert.Equal(t, "Excess(9)", Excess(9).String())
-	_, err := Excess(9).MarshalText()
-	require.EqualError(t, err, "policy: Excess(9) is none of stop, cap and wait")
-	kept := ExcessCap
+	assert.Equal(t, "Beyond(9)", Beyond(9).String())
+	_, err := Beyond(9).MarshalText()
+	require.EqualError(t, err, "policy: Beyond(9) is none of stop, cap and wait")
+	kept := BeyondCap
 	require.EqualError(t, kept.UnmarshalText([]byte("Stop")), `policy: "Stop" is none of stop, cap and wait`)
-	assert.Equal(t, ExcessCap, kept)
+	assert.Equal(t, BeyondCap, kept)
 }
 
 // wordyBackoff prints by itself.
@@ -269,17 +280,17 @@ func (wordyBackoff) String() string { return "as I please" }
 func TestRuleString(t *testing.T) {
 	for want, rule := range map[string]Rule{
 		"{}": {},
-		"{Attempts: off, AttemptTimeout: off, Rate: off, BufferBody: off}":         {Attempts: -1, AttemptTimeout: -1, Rate: -1, BufferBody: -1},
-		"{Backoff: backoff.Exponential{Base: 250ms, Jitter: off, Literal: true}}":  {Backoff: backoff.Exponential{Base: 250 * time.Millisecond, Jitter: -1, Literal: true}},
-		"{Backoff: backoff.Constant(5s)}":                                          {Backoff: backoff.Constant(5 * time.Second)},
-		"{Backoff: backoff.Constant(0s), Elapsed: 1m30s}":                          {Backoff: backoff.Constant(0), Elapsed: 90 * time.Second},
-		"{Backoff: *backoff.Exponential}":                                          {Backoff: &backoff.Exponential{}},
-		"{Backoff: (*backoff.Exponential)(nil)}":                                   {Backoff: (*backoff.Exponential)(nil)},
-		"{Backoff: func}":                                                          {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
-		"{Backoff: as I please}":                                                   {Backoff: wordyBackoff{}},
-		"{Backoff: complainsBackoff{}}":                                            {Backoff: complainsBackoff{errors.New("x")}},
-		"{Classify: func, Excess: cap, Rate: 0.5, Burst: 2, AttemptHeader: \"A\"}": {Classify: classify.Default, Excess: ExcessCap, Rate: 0.5, Burst: 2, AttemptHeader: "A"},
-		"{Excess: Excess(9), Rate: NaN}":                                           {Excess: 9, Rate: math.NaN()},
+		"{Attempts: off, AttemptTimeout: off, Rate: Rate{PerSecond: off}, Upload: Upload{Memory: off}}": {Attempts: -1, AttemptTimeout: -1, Rate: Rate{PerSecond: -1}, Upload: Upload{Memory: -1}},
+		"{Backoff: backoff.Exponential{Base: 250ms, Jitter: off, Literal: true}}":                       {Backoff: backoff.Exponential{Base: 250 * time.Millisecond, Jitter: -1, Literal: true}},
+		"{Backoff: backoff.Constant(5s)}":                    {Backoff: backoff.Constant(5 * time.Second)},
+		"{Backoff: backoff.Constant(0s), MaxElapsed: 1m30s}": {Backoff: backoff.Constant(0), MaxElapsed: 90 * time.Second},
+		"{Backoff: *backoff.Exponential}":                    {Backoff: &backoff.Exponential{}},
+		"{Backoff: (*backoff.Exponential)(nil)}":             {Backoff: (*backoff.Exponential)(nil)},
+		"{Backoff: func}":                                    {Backoff: functionBackoff(func(int) time.Duration { return 0 })},
+		"{Backoff: as I please}":                             {Backoff: wordyBackoff{}},
+		"{Backoff: complainsBackoff{}}":                      {Backoff: complainsBackoff{errors.New("x")}},
+		"{Classify: func, RetryAfter: RetryAfter{Beyond: cap}, Rate: Rate{PerSecond: 0.5, Burst: 2}, AttemptHeader: \"A\"}": {Classify: classify.Default, RetryAfter: RetryAfter{Beyond: BeyondCap}, Rate: Rate{PerSecond: 0.5, Burst: 2}, AttemptHeader: "A"},
+		"{RetryAfter: RetryAfter{Beyond: Beyond(9)}, Rate: Rate{PerSecond: NaN}}":                                           {RetryAfter: RetryAfter{Beyond: 9}, Rate: Rate{PerSecond: math.NaN()}},
 	} {
 		assert.Equal(t, want, rule.String())
 		assert.Equal(t, want, fmt.Sprint(rule))

@@ -105,7 +105,7 @@ func (x *exchange) hopeless() *Error {
 		return nil
 	}
 	x.giveBack()
-	return x.refuseUntil(Deadline, ErrOverDeadline, due)
+	return x.refuseUntil(ReasonDeadline, ErrOverDeadline, due)
 }
 
 // gatePlace is the line at the gate, and behind it the client's own rate.
@@ -140,7 +140,7 @@ func (x *exchange) admitByRate() (waited bool, err *Error) {
 		return true, x.refuseUntil(reason, late, turn)
 	}
 	if err := x.sleep(p.wait); err != nil {
-		return true, x.refuse(Canceled, err)
+		return true, x.refuse(ReasonCanceled, err)
 	}
 	return true, nil
 }
@@ -239,10 +239,10 @@ func (x *exchange) stand(p place) (waited bool, err *Error) {
 			return w != nil, nil
 		case a.Verb == host.Refuse:
 			p.leave(w)
-			return true, x.refuseUntil(Cooldown, ErrCooldown, x.t.epoch.Add(a.Until))
+			return true, x.refuseUntil(ReasonCooldown, ErrCooldown, x.t.epoch.Add(a.Until))
 		case !mayWait:
 			p.leave(w)
-			return true, x.refuse(GateFull, ErrGateFull)
+			return true, x.refuse(ReasonGateFull, ErrGateFull)
 		}
 		if turn, reason, late := x.tooLate(x.t.epoch.Add(now), x.t.epoch.Add(a.Until)); late != nil {
 			p.leave(w)
@@ -258,7 +258,7 @@ func (x *exchange) stand(p place) (waited bool, err *Error) {
 		}
 		if err := x.sleepOr(min(a.Ask-now, x.patience()), w.Ready); err != nil {
 			p.leave(w)
-			return true, x.refuse(Canceled, err)
+			return true, x.refuse(ReasonCanceled, err)
 		}
 	}
 }
@@ -269,7 +269,7 @@ func (x *exchange) by() (at time.Duration) {
 	if until, ok := x.ctx.Deadline(); ok {
 		at = until.Sub(x.t.epoch)
 	}
-	if limit := x.rule.rule.Elapsed; x.sent > 0 && limit > 0 {
+	if limit := x.rule.rule.MaxElapsed; x.sent > 0 && limit > 0 {
 		if end := x.start.Add(limit).Sub(x.t.epoch); at == 0 || end < at {
 			at = end
 		}
@@ -280,10 +280,10 @@ func (x *exchange) by() (at time.Duration) {
 // patience returns for how long a request may wait for its turn: a retry starts
 // no later than the rule's Elapsed allows.
 func (x *exchange) patience() time.Duration {
-	if x.sent == 0 || x.rule.rule.Elapsed <= 0 {
+	if x.sent == 0 || x.rule.rule.MaxElapsed <= 0 {
 		return host.Never
 	}
-	return time.Until(x.start.Add(x.rule.rule.Elapsed)) + 1
+	return time.Until(x.start.Add(x.rule.rule.MaxElapsed)) + 1
 }
 
 // tooLate returns when a request's turn comes, and why it is refused: its turn
@@ -292,13 +292,13 @@ func (x *exchange) patience() time.Duration {
 // known is now.
 func (x *exchange) tooLate(now, turn time.Time) (time.Time, Reason, error) {
 	if until, ok := x.ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
-		return turn, Deadline, ErrOverDeadline
+		return turn, ReasonDeadline, ErrOverDeadline
 	}
 	if turn.Before(now) {
 		turn = now
 	}
-	if limit := x.rule.rule.Elapsed; x.sent > 0 && limit > 0 && turn.Sub(x.start) > limit {
-		return turn, Elapsed, errOverElapsed
+	if limit := x.rule.rule.MaxElapsed; x.sent > 0 && limit > 0 && turn.Sub(x.start) > limit {
+		return turn, ReasonMaxElapsed, errOverElapsed
 	}
 	return turn, 0, nil
 }

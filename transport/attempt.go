@@ -46,7 +46,7 @@ func (x *exchange) leg(body io.ReadCloser) leg {
 	if x.rule.limited {
 		x.sentAt = time.Now()
 	}
-	if x.sent == 1 && x.rule.rule.Elapsed > 0 {
+	if x.sent == 1 && x.rule.rule.MaxElapsed > 0 {
 		x.start = time.Now()
 	}
 	inside := x.options != nil && x.options.attempt > 0
@@ -125,7 +125,7 @@ func (l *leg) copy(ctx context.Context) *http.Request {
 	if !l.beside {
 		req.Header = l.req.Header.Clone()
 	}
-	if name := l.rule.AttemptHeader; name != "" && name != "-" {
+	if name := l.rule.AttemptHeader; name != "" && name != "off" {
 		req.Header.Set(name, strconv.Itoa(l.number-1))
 	}
 	return req
@@ -153,7 +153,7 @@ func upgrades(req *http.Request) bool {
 }
 
 func stallLimitsOf(r *policy.Rule) stallLimits {
-	return stallLimits{quiet: r.StallTimeout, rate: r.MinThroughput}
+	return stallLimits{quiet: r.Stall.Timeout, rate: r.Stall.MinBytesPerSecond}
 }
 
 // timed reports whether attempts need a context of their own.

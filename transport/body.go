@@ -97,12 +97,12 @@ func (p *payload) rewind(b bound) Reason {
 	case p.source != nil:
 		return p.source.rewind(b)
 	case p.getBody == nil || p.next != nil: // no body, or one made for an attempt that was not sent
-		return Retry
+		return ReasonRetry
 	}
 	if p.next, p.err = made(p.getBody()); p.err != nil {
-		return NotReplayable
+		return ReasonNotReplayable
 	}
-	return Retry
+	return ReasonRetry
 }
 
 // late reports whether renew may still fail after rewind has succeeded.
@@ -524,9 +524,9 @@ func (s *source) cause() error {
 // have copies of a body in memory, so its replacement is made here as well.
 func (s *source) rewind(b bound) Reason {
 	reason := s.reclaim(b, anyTurn)
-	if reason == Retry && s.inHand() {
+	if reason == ReasonRetry && s.inHand() {
 		if _, err := s.renew(anyTurn, false); err != nil {
-			return NotReplayable
+			return ReasonNotReplayable
 		}
 	}
 	return reason
@@ -538,13 +538,13 @@ func (s *source) rewind(b bound) Reason {
 // BodyBusy the attempt is unharmed.
 func (s *source) reclaim(b bound, turn int) Reason {
 	var timeout <-chan time.Time
-	for late := Retry; ; {
-		running, reason := s.takeBack(late == Retry, turn)
+	for late := ReasonRetry; ; {
+		running, reason := s.takeBack(late == ReasonRetry, turn)
 		switch {
 		case running == nil:
 			s.shutStale()
 			return reason
-		case late != Retry:
+		case late != ReasonRetry:
 			return late
 		case timeout == nil:
 			timer := time.NewTimer(b.limit)
@@ -554,9 +554,9 @@ func (s *source) reclaim(b bound, turn int) Reason {
 		select {
 		case <-running:
 		case <-timeout:
-			late = BodyBusy
+			late = ReasonBodyBusy
 		case <-b.ctx.Done():
-			late = Canceled
+			late = ReasonCanceled
 		}
 	}
 }
@@ -568,20 +568,20 @@ func (s *source) takeBack(patient bool, turn int) (running chan struct{}, reason
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if turn != anyTurn && (turn != s.turn || s.finished) {
-		return nil, BodyBusy // the body is another attempt's by now
+		return nil, ReasonBodyBusy // the body is another attempt's by now
 	}
 	s.wanted = patient && s.reading != nil
 	switch {
 	case s.reading != nil:
 		return s.reading, 0
 	case s.lost:
-		return nil, NotReplayable
+		return nil, ReasonNotReplayable
 	case s.remake != nil:
 		s.stale = !s.fresh
 	case s.seeker != nil && s.touched:
 		if at, err := s.seeker.Seek(s.start, io.SeekStart); err != nil || at != s.start {
 			s.lose(fmt.Errorf("its Seek failed: %w", cmp.Or(err, errSoughtElsewhere)))
-			return nil, NotReplayable
+			return nil, ReasonNotReplayable
 		}
 		s.end, s.touched = nil, false
 	}
@@ -592,7 +592,7 @@ func (s *source) takeBack(patient bool, turn int) (running chan struct{}, reason
 	if turn == anyTurn && !inMemory(s.body) { // the holders of copies are in nobody's way
 		s.turn++
 	}
-	return nil, Retry
+	return nil, ReasonRetry
 }
 
 var errSoughtElsewhere = errors.New("it returned another offset")
@@ -657,9 +657,9 @@ func (s *source) inner(ctx context.Context) func() (io.ReadCloser, error) {
 	turn := s.turn
 	s.mu.Unlock()
 	return func() (io.ReadCloser, error) {
-		if reason := s.reclaim(bound{ctx: ctx, limit: maxBusy}, turn); reason == Canceled {
+		if reason := s.reclaim(bound{ctx: ctx, limit: maxBusy}, turn); reason == ReasonCanceled {
 			return nil, contextErr(ctx)
-		} else if reason != Retry {
+		} else if reason != ReasonRetry {
 			return nil, errBodyLent
 		}
 		own, err := s.renew(turn, true)

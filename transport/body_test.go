@@ -116,13 +116,13 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 		getErr error
 		reason Reason
 	}{
-		{"more than the buffer", policy.Rule{BufferBody: 3}, oneShot("1234"), nil, NotReplayable},
-		{"exactly the buffer", policy.Rule{BufferBody: 4}, oneShot("1234"), nil, Retry},
-		{"no buffer", policy.Rule{BufferBody: -1}, oneShot("1"), nil, NotReplayable},
-		{"no buffer, nothing in it", policy.Rule{BufferBody: -1}, oneShot(""), nil, Retry},
-		{"no buffer, but seekable", policy.Rule{BufferBody: -1}, seekable("1234"), nil, Retry},
-		{"GetBody fails", policy.Rule{}, io.NopCloser(strings.NewReader("1")), broken, NotReplayable},
-		{"Seek fails", policy.Rule{}, func() io.ReadCloser { b := seekable("1"); b.seekErr = broken; return b }(), nil, NotReplayable},
+		{"more than the buffer", policy.Rule{Upload: policy.Upload{Memory: 3}}, oneShot("1234"), nil, ReasonNotReplayable},
+		{"exactly the buffer", policy.Rule{Upload: policy.Upload{Memory: 4}}, oneShot("1234"), nil, ReasonRetry},
+		{"no buffer", policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot("1"), nil, ReasonNotReplayable},
+		{"no buffer, nothing in it", policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot(""), nil, ReasonRetry},
+		{"no buffer, but seekable", policy.Rule{Upload: policy.Upload{Memory: -1}}, seekable("1234"), nil, ReasonRetry},
+		{"GetBody fails", policy.Rule{}, io.NopCloser(strings.NewReader("1")), broken, ReasonNotReplayable},
+		{"Seek fails", policy.Rule{}, func() io.ReadCloser { b := seekable("1"); b.seekErr = broken; return b }(), nil, ReasonNotReplayable},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -136,13 +136,13 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 				resp, err := over(t, Config{Rule: row.rule.Or(quick)}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
 				require.NoError(t, err)
 				assert.Equal(t, row.reason, seen.reasons()[0])
-				if row.reason == NotReplayable {
+				if row.reason == ReasonNotReplayable {
 					assert.Equal(t, 1, base.sends())
 					text, err := io.ReadAll(resp.Body)
 					assert.NoError(t, err)
 					assert.Equal(t, "body of Service Unavailable", string(text), "the answer is whole")
 					reason, _, _ := GaveUp(resp)
-					assert.Equal(t, NotReplayable, reason)
+					assert.Equal(t, ReasonNotReplayable, reason)
 					assert.False(t, nested(req, resp, nil), "an outer rule may know better")
 				}
 			})
@@ -151,7 +151,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 	t.Run("a body that was never read needs nothing", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			n := 0
-			tr := over(t, Config{Rule: policy.Rule{BufferBody: -1}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 				defer func() { _ = req.Body.Close() }()
 				if n++; n == 1 {
 					return status(503)(req)
@@ -192,7 +192,7 @@ func TestKeptBytesAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, resp.StatusCode, size)
 		if want == 503 {
-			assert.Equal(t, NotReplayable, seen.last())
+			assert.Equal(t, ReasonNotReplayable, seen.last())
 			assert.ErrorContains(t, seen.all[0].Err, "67108864 bytes that a Transport keeps")
 			assert.ErrorContains(t, seen.all[0].Err, "SpoolBody")
 		}
@@ -258,7 +258,7 @@ func TestBodyBusy(t *testing.T) {
 			resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
 			require.NoError(t, err)
 			assert.Equal(t, maxBusy, time.Since(start))
-			assert.Equal(t, []Reason{BodyBusy}, seen.reasons())
+			assert.Equal(t, []Reason{ReasonBodyBusy}, seen.reasons())
 			text, err := io.ReadAll(resp.Body)
 			assert.NoError(t, err)
 			assert.Equal(t, "body of Service Unavailable", string(text))
@@ -318,7 +318,7 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 		within  time.Duration
 	}{
 		"to the deadline":          {policy.Rule{}, 100 * time.Millisecond, 25 * time.Millisecond},
-		"of what Elapsed allows":   {policy.Rule{Elapsed: 50 * time.Millisecond}, time.Hour, 50 * time.Millisecond},
+		"of what Elapsed allows":   {policy.Rule{MaxElapsed: 50 * time.Millisecond}, time.Hour, 50 * time.Millisecond},
 		"and it waits if there is": {policy.Rule{}, time.Hour, maxBusy},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -444,14 +444,14 @@ func FuzzSource(f *testing.F) {
 				_ = v.Close()
 			}
 			switch reason := s.rewind(bound{ctx: context.Background(), limit: maxBusy}); {
-			case reason == NotReplayable:
+			case reason == ReasonNotReplayable:
 				if seek || want <= int(limit) {
 					t.Fatalf("given up after %d bytes with room for %d", want, limit)
 				}
 				s.finish()
 				_ = v.Close()
 				return
-			case reason != Retry:
+			case reason != ReasonRetry:
 				t.Fatal(reason)
 			}
 			if pool.used.Load() > int64(limit) {

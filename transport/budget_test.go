@@ -58,10 +58,10 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 				t.Logf("with the budget %d sends in %.3f s, at most %.0f: %v", sends, elapsed, bound, reasons)
 				assert.LessOrEqual(t, float64(sends), bound)
 				assert.Greater(t, sends, requests+30, "the budget is used")
-				assert.Equal(t, requests, reasons[Budget]+reasons[Attempts])
-				assert.NotZero(t, reasons[Budget])
+				assert.Equal(t, requests, reasons[ReasonBudget]+reasons[ReasonAttempts])
+				assert.NotZero(t, reasons[ReasonBudget])
 
-				sends, elapsed, reasons = outage(policy.NoBudget())
+				sends, elapsed, reasons = outage(policy.Budget{Burst: policy.Off})
 				t.Logf("without %d sends in %.3f s: %v", sends, elapsed, reasons)
 				assert.Equal(t, 5*requests, sends)
 			})
@@ -103,7 +103,7 @@ func TestQuietClientKeepsItsRetries(t *testing.T) {
 			_ = resp.Body.Close()
 			reason, attempts, ok := GaveUp(resp)
 			assert.True(t, ok)
-			assert.Equal(t, Attempts, reason)
+			assert.Equal(t, ReasonAttempts, reason)
 			assert.Len(t, attempts, 5)
 			assert.Equal(t, before+5, base.sends())
 			time.Sleep(time.Minute)
@@ -167,7 +167,7 @@ func TestBudgetStopIsReal(t *testing.T) {
 						_ = resp.Body.Close()
 						reason, attempts, ok := GaveUp(resp)
 						assert.True(t, ok)
-						assert.Equal(t, Budget, reason)
+						assert.Equal(t, ReasonBudget, reason)
 						assert.Len(t, attempts, want)
 						continue
 					}
@@ -175,13 +175,13 @@ func TestBudgetStopIsReal(t *testing.T) {
 					assert.ErrorIs(t, err, syscall.ECONNRESET)
 					e, ok := errors.AsType[*Error](err)
 					require.True(t, ok)
-					assert.Equal(t, Budget, e.Reason)
+					assert.Equal(t, ReasonBudget, e.Reason)
 					assert.True(t, e.GaveUp())
 					assert.Len(t, e.Attempts, want)
 				}
 				assert.Equal(t, requests+1, base.sends(), "the outer one sent nothing again")
-				assert.Contains(t, ev.reasons(), Budget)
-				assert.Contains(t, ev.reasons(), Nested)
+				assert.Contains(t, ev.reasons(), ReasonBudget)
+				assert.Contains(t, ev.reasons(), ReasonNested)
 			})
 		})
 	}
@@ -195,18 +195,18 @@ func TestBudgetIsRefunded(t *testing.T) {
 		run  func(t *testing.T, tr *Transport)
 		ends Reason
 	}{
-		"the sleep is cancelled": {ends: Canceled, run: func(t *testing.T, tr *Transport) {
+		"the sleep is cancelled": {ends: ReasonCanceled, run: func(t *testing.T, tr *Transport) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			time.AfterFunc(time.Second, cancel)
 			_, err := get(t, tr, ctx)
 			assert.ErrorIs(t, err, context.Canceled)
 		}},
-		"the cooldown refuses": {ends: Cooldown, run: func(t *testing.T, tr *Transport) {
+		"the cooldown refuses": {ends: ReasonCooldown, run: func(t *testing.T, tr *Transport) {
 			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
 			_, err := get(t, tr, t.Context())
 			assert.ErrorIs(t, err, ErrCooldown)
 		}},
-		"its turn is past the deadline": {ends: Deadline, run: func(t *testing.T, tr *Transport) {
+		"its turn is past the deadline": {ends: ReasonDeadline, run: func(t *testing.T, tr *Transport) {
 			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/minute") })
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
@@ -214,7 +214,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 			assert.ErrorIs(t, err, ErrOverDeadline)
 		}},
 		"the gate is full": {
-			ends: GateFull,
+			ends: ReasonGateFull,
 			rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}},
 			run: func(t *testing.T, tr *Transport) {
 				time.AfterFunc(5*time.Second, func() {
@@ -228,7 +228,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 				time.Sleep(time.Minute)
 			},
 		},
-		"the body cannot be made again": {ends: NotReplayable, run: func(t *testing.T, tr *Transport) {
+		"the body cannot be made again": {ends: ReasonNotReplayable, run: func(t *testing.T, tr *Transport) {
 			req := newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text"))
 			req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 			resp, err := tr.RoundTrip(req)
@@ -237,7 +237,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 			_ = resp.Body.Close()
 		}},
 		"the hedge's body cannot be made": {
-			ends: NotReplayable,
+			ends: ReasonNotReplayable,
 			rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}},
 			run: func(t *testing.T, tr *Transport) {
 				req := newRequest(t, http.MethodPut, "http://h.test/slow", strings.NewReader("text"))
@@ -289,7 +289,7 @@ func TestLateRefunds(t *testing.T) {
 					return status(503, "Retry-After: 70", "Date: ")(req)
 				})
 				tr := mustNew(t, Config{Base: base, Rule: policy.Rule{
-					Backoff: backoff.Constant(time.Millisecond), MaxRetryAfter: -1, Cooldown: policy.Off,
+					Backoff: backoff.Constant(time.Millisecond), RetryAfter: policy.RetryAfter{Max: -1}, Cooldown: policy.Off,
 				}})
 				ctx, cancel := context.WithCancel(t.Context())
 				waiting := make(chan struct{})

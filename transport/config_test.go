@@ -22,18 +22,18 @@ import (
 // TestEveryFaultAtOnce: each bad field of each host, with its path, from New
 // and from Update.
 func TestEveryFaultAtOnce(t *testing.T) {
-	rule := policy.Rule{Attempts: 1 << 20, Rate: math.NaN(), AttemptHeader: "not a name"}
+	rule := policy.Rule{Attempts: 1 << 20, Rate: policy.Rate{PerSecond: math.NaN()}, AttemptHeader: "not a name"}
 	hosts := map[string]policy.Rule{
-		"api.example.com":  {BufferBody: 1 << 40, Excess: 99},
+		"api.example.com":  {Upload: policy.Upload{Memory: 1 << 40}, RetryAfter: policy.RetryAfter{Beyond: 99}},
 		"*.x":              {Attempts: 1001},
 		"https://h.test":   {},
 		"good.example.com": {Attempts: 3},
 		"slow.example.com": {Backoff: backoff.Exponential{Max: -time.Second}},
 	}
 	want := []string{
-		"Rule.Attempts", "Rule.Rate", "Rule.AttemptHeader",
+		"Rule.Attempts", "Rule.Rate.PerSecond", "Rule.AttemptHeader",
 		`Hosts["*.x"].Attempts`,
-		`Hosts["api.example.com"].Excess`, `Hosts["api.example.com"].BufferBody`,
+		`Hosts["api.example.com"].RetryAfter.Beyond`, `Hosts["api.example.com"].Upload.Memory`,
 		`Hosts["https://h.test"]`,
 		`Hosts["slow.example.com"].Backoff.Max`,
 	}
@@ -59,10 +59,10 @@ func TestEveryFaultAtOnce(t *testing.T) {
 // Two rules that are right and make a wrong one together.
 func TestFaultsOfTheMergedRule(t *testing.T) {
 	_, err := transport.New(transport.Config{
-		Rule:  policy.Rule{Rate: 5},
-		Hosts: map[string]policy.Rule{"h.test": {Burst: -1}},
+		Rule:  policy.Rule{Rate: policy.Rate{PerSecond: 5}},
+		Hosts: map[string]policy.Rule{"h.test": {Rate: policy.Rate{Burst: -1}}},
 	})
-	assert.ErrorContains(t, err, `Hosts["h.test"].Burst: -1 would let nothing through`)
+	assert.ErrorContains(t, err, `Hosts["h.test"].Rate.Burst: -1 would let nothing through`)
 }
 
 // TestBadPatterns: each says what is wrong with it.
@@ -299,7 +299,7 @@ func TestUpdateUnderWay(t *testing.T) {
 func TestUpdateConcurrently(t *testing.T) {
 	rules := map[int]policy.Rule{}
 	for _, n := range []int{2, 3, 4} {
-		rules[n] = policy.Rule{Attempts: n, Rate: 1e6 * float64(n)}.Or(now)
+		rules[n] = policy.Rule{Attempts: n, Rate: policy.Rate{PerSecond: 1e6 * float64(n)}}.Or(now)
 	}
 	tr := mustNew(t, transport.Config{Base: says(503), Rule: rules[2]})
 	var requests, updates sync.WaitGroup
@@ -325,7 +325,7 @@ func TestUpdateConcurrently(t *testing.T) {
 				}
 				reason, attempts, ok := transport.GaveUp(resp)
 				assert.True(t, ok)
-				assert.Equal(t, transport.Attempts, reason)
+				assert.Equal(t, transport.ReasonAttempts, reason)
 				assert.Contains(t, []int{2, 3, 4}, len(attempts))
 			}
 		})
@@ -339,7 +339,7 @@ func TestUpdateConcurrently(t *testing.T) {
 // no fresh burst.
 func TestUpdateKeepsTheRateLimitersState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		limited := policy.Rule{Rate: 1, Burst: 1}
+		limited := policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}
 		tr := mustNew(t, transport.Config{Base: says(200), Rule: limited})
 		start := time.Now()
 		for _, rule := range []policy.Rule{limited, {}, limited} {

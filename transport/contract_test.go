@@ -30,8 +30,8 @@ var configs = map[string]Config{
 	"no wait":         {Rule: quick},
 	"no retries":      {Rule: policy.Rule{Attempts: -1}},
 	"attempt timeout": {Rule: policy.Rule{AttemptTimeout: 5 * time.Second, Backoff: backoff.Constant(time.Second)}},
-	"limits":          {Rule: policy.Rule{Elapsed: time.Minute, Rate: 100, Burst: 3, AttemptHeader: "X-Attempt"}},
-	"no buffer":       {Rule: policy.Rule{BufferBody: -1}},
+	"limits":          {Rule: policy.Rule{MaxElapsed: time.Minute, Rate: policy.Rate{PerSecond: 100, Burst: 3}, AttemptHeader: "X-Attempt"}},
+	"no buffer":       {Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}},
 	"custom":          {Rule: policy.Rule{Classify: classify.Refusals, Backoff: backoff.Constant(time.Millisecond)}, Trace: &Trace{Event: func(Event) {}}},
 	"host rule":       {Hosts: map[string]policy.Rule{"*.test": quick}},
 }

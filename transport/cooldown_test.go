@@ -75,7 +75,7 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					server := newStrict(code, time.Second, 20*time.Millisecond)
 					tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-						Cooldown: mode, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.NoBudget(),
+						Cooldown: mode, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
 					}})
 					opened := make(chan time.Duration, 1)
 					time.AfterFunc(500*time.Millisecond, func() {
@@ -152,7 +152,7 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 		takes := 100 * time.Millisecond
 		server := newStrict(429, 2*time.Second, takes)
 		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-			Backoff: backoff.Constant(time.Millisecond), Budget: policy.NoBudget(),
+			Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
 		}})
 		var told, again [n]time.Duration
 		opened := make(chan time.Duration, 1)
@@ -160,7 +160,7 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 		together(n, func(i int) {
 			time.Sleep(time.Duration(i) * time.Millisecond)
 			ctx := WithTrace(t.Context(), &Trace{Event: func(e Event) {
-				if e.Reason == Retry {
+				if e.Reason == ReasonRetry {
 					told[i] = time.Since(server.start) + e.Hint
 				}
 			}})
@@ -189,9 +189,9 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 		rule    policy.Rule
 		release time.Duration
 	}{
-		"rate":          {rule: policy.Rule{Rate: 0.5, Burst: 2}},
+		"rate":          {rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.5, Burst: 2}}},
 		"gate":          {rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}, release: 2 * time.Second},
-		"gate and rate": {rule: policy.Rule{Rate: 0.5, Burst: 2, Gate: policy.Gate{Start: 5}}},
+		"gate and rate": {rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.5, Burst: 2}, Gate: policy.Gate{Start: 5}}},
 		"pacing":        {rule: policy.Rule{Pacing: policy.On}},
 	}
 	for name, row := range rows {
@@ -248,7 +248,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 				require.NoError(t, err)
 				reason, _, ok := GaveUp(resp)
 				assert.True(t, ok)
-				assert.Equal(t, MaxRetryAfter, reason)
+				assert.Equal(t, ReasonMaxRetryAfter, reason)
 				named := server.start.Add(year)
 
 				for range 60 { // for the first minute everything is refused at once
@@ -258,7 +258,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 					require.ErrorIs(t, err, ErrCooldown)
 					e, ok := errors.AsType[*Error](err)
 					require.True(t, ok)
-					assert.Equal(t, Cooldown, e.Reason)
+					assert.Equal(t, ReasonCooldown, e.Reason)
 					assert.True(t, e.GaveUp())
 					assert.Equal(t, named, e.Until)
 					assert.Empty(t, e.Attempts)
@@ -293,7 +293,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 func TestRetryAfterOfAYearCapped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(status(429, "Retry-After: 31536000"), status(200)).RoundTrip)
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Excess: policy.ExcessCap, MaxRetryAfter: 30 * time.Second}})
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap, Max: 30 * time.Second}}})
 		together(10, func(i int) {
 			time.Sleep(time.Duration(i) * time.Second)
 			code, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -715,7 +715,7 @@ func TestManyTenants(t *testing.T) {
 					}
 					return status(200)(req)
 				})
-				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{MaxRetryAfter: -1}})
+				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}})
 				together(tenants, func(i int) {
 					_, err := send(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
 					assert.NoError(t, err)

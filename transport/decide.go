@@ -18,84 +18,84 @@ type Reason uint8
 const (
 	// Final: the outcome is for the caller: a success, an answer or an error
 	// that another try would not change.
-	Final Reason = iota
+	ReasonFinal Reason = iota
 	// Retry: the request is sent again after Wait.
-	Retry
+	ReasonRetry
 	// NotIdempotent: the server may have acted on the request, and acting
 	// twice could do harm.
-	NotIdempotent
+	ReasonNotIdempotent
 	// NotReplayable: the request's body cannot be produced again whole. The
 	// attempt's Err says why: GetBody failed, or BufferBody, SpoolBody or
 	// Config.SpoolTotal was reached.
-	NotReplayable
+	ReasonNotReplayable
 	// BodyBusy: the base transport is still reading the request's body.
-	BodyBusy
+	ReasonBodyBusy
 	// SentOnce: the caller asked for one send only ([Once]).
-	SentOnce
+	ReasonSentOnce
 	// RetriesOff: the rule allows one attempt only.
-	RetriesOff
+	ReasonRetriesOff
 	// Nested: a Transport below gave up on the request; retries are not
 	// multiplied.
-	Nested
+	ReasonNested
 	// Canceled: the caller's context ended.
-	Canceled
+	ReasonCanceled
 	// Attempts: Rule.Attempts sends are spent.
-	Attempts
+	ReasonAttempts
 	// Elapsed: the next attempt would start later than Rule.Elapsed allows.
-	Elapsed
+	ReasonMaxElapsed
 	// Deadline: the wait before the next attempt would pass the deadline of
 	// the caller's context.
-	Deadline
+	ReasonDeadline
 	// MaxRetryAfter: the server asked for a longer wait than
 	// Rule.MaxRetryAfter allows.
-	MaxRetryAfter
+	ReasonMaxRetryAfter
 	// BackoffStop: the rule's Backoff ended the retries.
-	BackoffStop
+	ReasonBackoffStop
 	// Cooldown: the host asked everybody for a longer wait than
 	// Rule.MaxRetryAfter allows; for MaxRetryAfter requests are refused.
-	Cooldown
+	ReasonCooldown
 	// Budget: the host's retry budget is spent.
-	Budget
+	ReasonBudget
 	// GateFull: the gate refuses what cannot go at once, and it was full.
-	GateFull
+	ReasonGateFull
 	// Hedged: the answer took so long that the request was sent a second time.
-	Hedged
+	ReasonHedged
 	// Outrun: another send of the same request was answered first.
-	Outrun
+	ReasonOutrun
 	// Resume: the response's body was cut after Event.Offset bytes, and is
 	// continued from there by a further request after Wait.
-	Resume
+	ReasonResume
 	// Resumes: the body was cut more than Rule.Resumes times in a row without
 	// progress.
-	Resumes
+	ReasonResumeMax
 	// Mismatch: a reconnect did not bring the rest of the same representation, so
 	// the body ends where it was cut. The event's Err is a [ResumeError].
-	Mismatch
+	ReasonMismatch
 )
 
 var reasonNames = [...]string{
-	Final:         "final",
-	Retry:         "retry",
-	NotIdempotent: "not idempotent",
-	NotReplayable: "body not replayable",
-	BodyBusy:      "body busy",
-	SentOnce:      "sent once",
-	RetriesOff:    "retries off",
-	Nested:        "nested",
-	Canceled:      "canceled",
-	Attempts:      "attempts",
-	Elapsed:       "elapsed",
-	Deadline:      "deadline",
-	MaxRetryAfter: "max retry after",
-	BackoffStop:   "back-off stop",
-	Cooldown:      "cooldown",
-	Budget:        "budget",
-	GateFull:      "gate full",
-	Hedged:        "hedged",
-	Outrun:        "outrun",
-	Resume:        "resume",
-	Resumes:       "resumes",
-	Mismatch:      "mismatch",
+	ReasonFinal:         "final",
+	ReasonRetry:         "retry",
+	ReasonNotIdempotent: "not idempotent",
+	ReasonNotReplayable: "body not replayable",
+	ReasonBodyBusy:      "body busy",
+	ReasonSentOnce:      "sent once",
+	ReasonRetriesOff:    "retries off",
+	ReasonNested:        "nested",
+	ReasonCanceled:      "canceled",
+	ReasonAttempts:      "attempts",
+	ReasonMaxElapsed:    "elapsed",
+	ReasonDeadline:      "deadline",
+	ReasonMaxRetryAfter: "max retry after",
+	ReasonBackoffStop:   "back-off stop",
+	ReasonCooldown:      "cooldown",
+	ReasonBudget:        "budget",
+	ReasonGateFull:      "gate full",
+	ReasonHedged:        "hedged",
+	ReasonOutrun:        "outrun",
+	ReasonResume:        "resume",
+	ReasonResumeMax:     "resumes",
+	ReasonMismatch:      "mismatch",
 }
 
 // String returns the reason in a few words.
@@ -112,7 +112,7 @@ func (r Reason) String() string {
 // mark, since the outer rule may know better what is idempotent or replayable.
 func (r Reason) limit() bool {
 	switch r {
-	case Attempts, Elapsed, Deadline, MaxRetryAfter, BackoffStop, Cooldown, Budget, GateFull, Resumes:
+	case ReasonAttempts, ReasonMaxElapsed, ReasonDeadline, ReasonMaxRetryAfter, ReasonBackoffStop, ReasonCooldown, ReasonBudget, ReasonGateFull, ReasonResumeMax:
 		return true
 	}
 	return false
@@ -122,7 +122,7 @@ func (r Reason) limit() bool {
 // retry, or it was not safe. What the caller asked for itself needs no telling.
 func (r Reason) told() bool {
 	switch r {
-	case NotIdempotent, NotReplayable, BodyBusy:
+	case ReasonNotIdempotent, ReasonNotReplayable, ReasonBodyBusy:
 		return true
 	}
 	return r.limit()
@@ -143,7 +143,7 @@ type facts struct {
 	hint          time.Duration // how long the server asked to wait
 	hinted        bool
 	maxRetryAfter time.Duration // negative: no bound
-	excess        policy.Excess
+	excess        policy.Beyond
 	u             float64 // random, in [0,1)
 
 	elapsed, elapsedMax time.Duration // elapsedMax not positive: no bound
@@ -164,39 +164,39 @@ const spread = time.Second
 func decide(f facts) (Reason, time.Duration) {
 	switch {
 	case f.canceled:
-		return Canceled, 0 // nobody waits for it any more
+		return ReasonCanceled, 0 // nobody waits for it any more
 	case f.verdict != classify.Refused && f.verdict != classify.Ambiguous:
-		return Final, 0 // nothing says that another try would help
+		return ReasonFinal, 0 // nothing says that another try would help
 	case f.nested:
-		return Nested, 0 // RFC 9110 §9.2.2: a failed retry is no excuse for another layer's
+		return ReasonNested, 0 // RFC 9110 §9.2.2: a failed retry is no excuse for another layer's
 	case f.once:
-		return SentOnce, 0
+		return ReasonSentOnce, 0
 	case f.attempts <= 1:
-		return RetriesOff, 0 // nobody gave up: a Transport around this one may retry
+		return ReasonRetriesOff, 0 // nobody gave up: a Transport around this one may retry
 	case f.verdict == classify.Ambiguous && !f.idempotent:
-		return NotIdempotent, 0 // RFC 9110 §9.2.2
+		return ReasonNotIdempotent, 0 // RFC 9110 §9.2.2
 	case !f.replayable:
-		return NotReplayable, 0
+		return ReasonNotReplayable, 0
 	case f.sent >= f.attempts:
-		return Attempts, 0
+		return ReasonAttempts, 0
 	case f.backoff < 0:
-		return BackoffStop, 0
+		return ReasonBackoffStop, 0
 	}
 	asked := f.asked()
 	if asked < 0 {
-		return MaxRetryAfter, 0
+		return ReasonMaxRetryAfter, 0
 	}
 	wait := max(f.backoff, asked)
 	start := max(wait, f.turn)
 	switch {
 	case f.refused:
-		return Cooldown, 0 // it would be refused when its wait is over
+		return ReasonCooldown, 0 // it would be refused when its wait is over
 	case f.deadline && start >= f.room:
-		return Deadline, 0 // a sleep that cannot end in an attempt
+		return ReasonDeadline, 0 // a sleep that cannot end in an attempt
 	case f.elapsedMax > 0 && start > f.elapsedMax-f.elapsed:
-		return Elapsed, 0
+		return ReasonMaxElapsed, 0
 	}
-	return Retry, wait + f.jitter(wait, asked)
+	return ReasonRetry, wait + f.jitter(wait, asked)
 }
 
 // asked returns the server's wait as the rule takes it, negative where the
@@ -207,9 +207,9 @@ func (f facts) asked() time.Duration {
 		return 0
 	case f.maxRetryAfter < 0 || f.hint <= f.maxRetryAfter:
 		return f.hint
-	case f.excess == policy.ExcessCap:
+	case f.excess == policy.BeyondCap:
 		return f.maxRetryAfter
-	case f.excess == policy.ExcessWait:
+	case f.excess == policy.BeyondWait:
 		return f.hint
 	}
 	return -1

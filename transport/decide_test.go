@@ -16,7 +16,7 @@ func TestDecide(t *testing.T) {
 	retryable := facts{
 		verdict: classify.Ambiguous, idempotent: true, replayable: true,
 		sent: 1, attempts: 6, backoff: 2 * time.Second,
-		maxRetryAfter: time.Minute, excess: policy.ExcessStop,
+		maxRetryAfter: time.Minute, excess: policy.BeyondStop,
 	}
 	for _, row := range []struct {
 		name   string
@@ -24,58 +24,58 @@ func TestDecide(t *testing.T) {
 		reason Reason
 		wait   time.Duration
 	}{
-		{"an ambiguous outcome of an idempotent request", func(f *facts) {}, Retry, 2 * time.Second},
-		{"a refused one needs no idempotence", func(f *facts) { f.verdict, f.idempotent = classify.Refused, false }, Retry, 2 * time.Second},
-		{"an ambiguous one does", func(f *facts) { f.idempotent = false }, NotIdempotent, 0},
-		{"a final outcome", func(f *facts) { f.verdict = classify.Final }, Final, 0},
-		{"nobody has an opinion", func(f *facts) { f.verdict = classify.Unknown }, Final, 0},
-		{"the caller has left", func(f *facts) { f.canceled = true }, Canceled, 0},
-		{"the caller has left with a final error", func(f *facts) { f.canceled, f.verdict = true, classify.Final }, Canceled, 0},
-		{"a transport below gave up", func(f *facts) { f.nested = true }, Nested, 0},
-		{"one send only, says the caller", func(f *facts) { f.once = true }, SentOnce, 0},
-		{"one send only, says the rule", func(f *facts) { f.attempts = -1 }, RetriesOff, 0},
-		{"the body is gone", func(f *facts) { f.replayable = false }, NotReplayable, 0},
-		{"safety is named before limits", func(f *facts) { f.idempotent, f.sent = false, 6 }, NotIdempotent, 0},
-		{"the last attempt but one", func(f *facts) { f.sent = 5 }, Retry, 2 * time.Second},
-		{"the last attempt", func(f *facts) { f.sent = 6 }, Attempts, 0},
-		{"the back-off says stop", func(f *facts) { f.backoff = -1 }, BackoffStop, 0},
-		{"no back-off", func(f *facts) { f.backoff = 0 }, Retry, 0},
+		{"an ambiguous outcome of an idempotent request", func(f *facts) {}, ReasonRetry, 2 * time.Second},
+		{"a refused one needs no idempotence", func(f *facts) { f.verdict, f.idempotent = classify.Refused, false }, ReasonRetry, 2 * time.Second},
+		{"an ambiguous one does", func(f *facts) { f.idempotent = false }, ReasonNotIdempotent, 0},
+		{"a final outcome", func(f *facts) { f.verdict = classify.Final }, ReasonFinal, 0},
+		{"nobody has an opinion", func(f *facts) { f.verdict = classify.Unknown }, ReasonFinal, 0},
+		{"the caller has left", func(f *facts) { f.canceled = true }, ReasonCanceled, 0},
+		{"the caller has left with a final error", func(f *facts) { f.canceled, f.verdict = true, classify.Final }, ReasonCanceled, 0},
+		{"a transport below gave up", func(f *facts) { f.nested = true }, ReasonNested, 0},
+		{"one send only, says the caller", func(f *facts) { f.once = true }, ReasonSentOnce, 0},
+		{"one send only, says the rule", func(f *facts) { f.attempts = -1 }, ReasonRetriesOff, 0},
+		{"the body is gone", func(f *facts) { f.replayable = false }, ReasonNotReplayable, 0},
+		{"safety is named before limits", func(f *facts) { f.idempotent, f.sent = false, 6 }, ReasonNotIdempotent, 0},
+		{"the last attempt but one", func(f *facts) { f.sent = 5 }, ReasonRetry, 2 * time.Second},
+		{"the last attempt", func(f *facts) { f.sent = 6 }, ReasonAttempts, 0},
+		{"the back-off says stop", func(f *facts) { f.backoff = -1 }, ReasonBackoffStop, 0},
+		{"no back-off", func(f *facts) { f.backoff = 0 }, ReasonRetry, 0},
 
-		{"the server asks for less than the back-off", func(f *facts) { f.hint, f.hinted = time.Second, true }, Retry, 2 * time.Second},
-		{"the server asks for more", func(f *facts) { f.hint, f.hinted = 10*time.Second, true }, Retry, 10 * time.Second},
-		{"jitter on its wait goes upward", func(f *facts) { f.hint, f.hinted, f.u = 10*time.Second, true, 0.5 }, Retry, 10500 * time.Millisecond},
+		{"the server asks for less than the back-off", func(f *facts) { f.hint, f.hinted = time.Second, true }, ReasonRetry, 2 * time.Second},
+		{"the server asks for more", func(f *facts) { f.hint, f.hinted = 10*time.Second, true }, ReasonRetry, 10 * time.Second},
+		{"jitter on its wait goes upward", func(f *facts) { f.hint, f.hinted, f.u = 10*time.Second, true, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
 		{"and is at most the wait itself", func(f *facts) {
 			f.backoff, f.hint, f.hinted, f.u = 0, 10*time.Millisecond, true, 0.5
-		}, Retry, 15 * time.Millisecond},
-		{"a wait of the back-off gets no second jitter", func(f *facts) { f.u = 0.5 }, Retry, 2 * time.Second},
-		{"Retry-After: 0 is no reason to hurry", func(f *facts) { f.hinted = true }, Retry, 2 * time.Second},
-		{"a negative hint is none", func(f *facts) { f.hint, f.hinted = -time.Second, true }, Retry, 2 * time.Second},
-		{"exactly the longest wait", func(f *facts) { f.hint, f.hinted = time.Minute, true }, Retry, time.Minute},
-		{"more than it, stop", func(f *facts) { f.hint, f.hinted = time.Minute+1, true }, MaxRetryAfter, 0},
-		{"more than it, cap", func(f *facts) { f.hint, f.hinted, f.excess = time.Hour, true, policy.ExcessCap }, Retry, time.Minute},
-		{"more than it, wait", func(f *facts) { f.hint, f.hinted, f.excess = time.Hour, true, policy.ExcessWait }, Retry, time.Hour},
-		{"no longest wait", func(f *facts) { f.hint, f.hinted, f.maxRetryAfter = time.Hour, true, -1 }, Retry, time.Hour},
+		}, ReasonRetry, 15 * time.Millisecond},
+		{"a wait of the back-off gets no second jitter", func(f *facts) { f.u = 0.5 }, ReasonRetry, 2 * time.Second},
+		{"Retry-After: 0 is no reason to hurry", func(f *facts) { f.hinted = true }, ReasonRetry, 2 * time.Second},
+		{"a negative hint is none", func(f *facts) { f.hint, f.hinted = -time.Second, true }, ReasonRetry, 2 * time.Second},
+		{"exactly the longest wait", func(f *facts) { f.hint, f.hinted = time.Minute, true }, ReasonRetry, time.Minute},
+		{"more than it, stop", func(f *facts) { f.hint, f.hinted = time.Minute+1, true }, ReasonMaxRetryAfter, 0},
+		{"more than it, cap", func(f *facts) { f.hint, f.hinted, f.excess = time.Hour, true, policy.BeyondCap }, ReasonRetry, time.Minute},
+		{"more than it, wait", func(f *facts) { f.hint, f.hinted, f.excess = time.Hour, true, policy.BeyondWait }, ReasonRetry, time.Hour},
+		{"no longest wait", func(f *facts) { f.hint, f.hinted, f.maxRetryAfter = time.Hour, true, -1 }, ReasonRetry, time.Hour},
 
-		{"the deadline leaves room", func(f *facts) { f.deadline, f.room = true, 2*time.Second+1 }, Retry, 2 * time.Second},
-		{"it does not", func(f *facts) { f.deadline, f.room = true, 2*time.Second }, Deadline, 0},
+		{"the deadline leaves room", func(f *facts) { f.deadline, f.room = true, 2*time.Second+1 }, ReasonRetry, 2 * time.Second},
+		{"it does not", func(f *facts) { f.deadline, f.room = true, 2*time.Second }, ReasonDeadline, 0},
 		{"not for the server's wait", func(f *facts) {
 			f.deadline, f.room, f.hint, f.hinted = true, 5*time.Second, 10*time.Second, true
-		}, Deadline, 0},
-		{"not for the rate limit", func(f *facts) { f.deadline, f.room, f.turn = true, 5*time.Second, 6*time.Second }, Deadline, 0},
-		{"the rate limit is waited for elsewhere", func(f *facts) { f.turn = 6 * time.Second }, Retry, 2 * time.Second},
+		}, ReasonDeadline, 0},
+		{"not for the rate limit", func(f *facts) { f.deadline, f.room, f.turn = true, 5*time.Second, 6*time.Second }, ReasonDeadline, 0},
+		{"the rate limit is waited for elsewhere", func(f *facts) { f.turn = 6 * time.Second }, ReasonRetry, 2 * time.Second},
 		{"jitter does not reach the deadline", func(f *facts) {
 			f.deadline, f.room, f.hint, f.hinted, f.u = true, 10*time.Second+2, 10*time.Second, true, 0.999999
-		}, Retry, 10 * time.Second},
-		{"elapsed leaves room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second, 3*time.Second }, Retry, 2 * time.Second},
-		{"it does not", func(f *facts) { f.elapsed, f.elapsedMax = time.Second+1, 3*time.Second }, Elapsed, 0},
+		}, ReasonRetry, 10 * time.Second},
+		{"elapsed leaves room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second, 3*time.Second }, ReasonRetry, 2 * time.Second},
+		{"it does not", func(f *facts) { f.elapsed, f.elapsedMax = time.Second+1, 3*time.Second }, ReasonMaxElapsed, 0},
 		{"jitter does not pass it", func(f *facts) {
 			f.elapsed, f.elapsedMax, f.hint, f.hinted, f.u = time.Second, 11*time.Second, 10*time.Second, true, 0.9
-		}, Retry, 10 * time.Second},
-		{"the cooldown refuses", func(f *facts) { f.refused = true }, Cooldown, 0},
+		}, ReasonRetry, 10 * time.Second},
+		{"the cooldown refuses", func(f *facts) { f.refused = true }, ReasonCooldown, 0},
 		{"absurd values overflow nothing", func(f *facts) {
 			f.backoff, f.hint, f.hinted, f.maxRetryAfter = 1<<63-1, 1<<63-1, true, -1
 			f.deadline, f.room, f.turn, f.elapsed, f.elapsedMax = true, time.Hour, 1<<62, 1<<62, 1<<63-1
-		}, Deadline, 0},
+		}, ReasonDeadline, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := retryable
@@ -99,12 +99,12 @@ func FuzzDecide(f *testing.F) {
 			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
 			replayable: bits&16 != 0, hinted: bits&32 != 0, deadline: bits&64 != 0,
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),
-			maxRetryAfter: time.Duration(longest), excess: policy.Excess(excess % 5), u: u,
+			maxRetryAfter: time.Duration(longest), excess: policy.Beyond(excess % 5), u: u,
 			elapsed: time.Duration(max(elapsed, 0)), elapsedMax: time.Duration(elapsedMax),
 			room: time.Duration(room), turn: time.Duration(max(turn, 0)),
 		}
 		reason, wait := decide(in)
-		if reason != Retry {
+		if reason != ReasonRetry {
 			assert.Zero(t, wait)
 			return
 		}
@@ -112,7 +112,7 @@ func FuzzDecide(f *testing.F) {
 		assert.True(t, in.replayable && !in.canceled && !in.nested && !in.once && in.sent < in.attempts)
 		assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
 		assert.GreaterOrEqual(t, wait, time.Duration(0))
-		if in.hinted && in.excess != policy.ExcessCap {
+		if in.hinted && in.excess != policy.BeyondCap {
 			assert.GreaterOrEqual(t, wait, in.hint, "never earlier than told")
 		}
 		if in.deadline {
@@ -126,7 +126,7 @@ func FuzzDecide(f *testing.F) {
 
 func TestReasonsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
-	for r := Final; r <= Outrun; r++ {
+	for r := ReasonFinal; r <= ReasonOutrun; r++ {
 		assert.NotEmpty(t, r.String())
 		assert.False(t, seen[r.String()], r.String())
 		seen[r.String()] = true

@@ -178,9 +178,9 @@ func (e *Error) isLast() bool {
 // reasonText names the reason, unless the number of attempts or Err names it.
 func (e *Error) reasonText() string {
 	switch {
-	case e.Reason == Attempts, e.Reason == Final:
+	case e.Reason == ReasonAttempts, e.Reason == ReasonFinal:
 		return ""
-	case e.Reason == Canceled:
+	case e.Reason == ReasonCanceled:
 		return e.endText()
 	case e.Err != nil && !e.isLast():
 		return ""
@@ -212,7 +212,7 @@ func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 // GaveUp reports whether a limit withheld a retry that was otherwise due. Who
 // sends requests through this package and retries around it, policy.Do among
 // them, leaves such an error alone: retries are not multiplied.
-func (e *Error) GaveUp() bool { return e.Reason.limit() || e.Reason == Nested }
+func (e *Error) GaveUp() bool { return e.Reason.limit() || e.Reason == ReasonNested }
 
 // Temporary reports what Err says of itself. It is there for callers that ask
 // net.Error.

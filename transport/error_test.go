@@ -34,25 +34,25 @@ func TestErrorTexts(t *testing.T) {
 		e    Error
 		want string
 	}{
-		{Error{Reason: Attempts, Attempts: sent(reset, reset), Err: reset}, "gave up after 2 attempts: connection reset by peer"},
-		{Error{Reason: Attempts, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503: connection reset by peer"},
-		{Error{Reason: Canceled, Attempts: sent(503, 502, 503), Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503: context deadline exceeded"},
-		{Error{Reason: Canceled, Attempts: sent(503), Err: context.Canceled}, "gave up after 1 attempt, last status 503: context canceled"},
-		{Error{Reason: Canceled, Attempts: sent(503), Err: over, ended: context.DeadlineExceeded}, "gave up after 1 attempt, last status 503: context deadline exceeded: the job is over"},
-		{Error{Reason: Canceled, Attempts: sent(reset), Err: context.DeadlineExceeded}, "gave up after 1 attempt, last error connection reset by peer: context deadline exceeded"},
-		{Error{Reason: Canceled, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe, ended: context.DeadlineExceeded}, "gave up after 2 attempts, last status 503 (deadline exceeded): io: read/write on closed pipe"},
-		{Error{Reason: Canceled, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe, ended: context.Canceled}, "gave up after 2 attempts, last status 503 (canceled): io: read/write on closed pipe"},
-		{Error{Reason: Canceled, Attempts: sent(503), Err: errRequestCanceled}, "gave up after 1 attempt, last status 503: request canceled"},
-		{Error{Reason: Canceled, Err: context.DeadlineExceeded}, "not sent while it waited for its turn: context deadline exceeded"},
-		{Error{Reason: Deadline, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (deadline): connection reset by peer"},
-		{Error{Reason: Deadline, Attempts: sent(503), Err: ErrOverDeadline}, "gave up after 1 attempt, last status 503: its turn would come after the deadline"},
-		{Error{Reason: Deadline, Err: ErrOverDeadline}, "not sent: its turn would come after the deadline"},
-		{Error{Reason: GateFull, Err: ErrGateFull}, "not sent: too many requests in flight to the host"},
-		{Error{Reason: Budget, Attempts: sent(reset), Err: reset}, "gave up after 1 attempt (budget): connection reset by peer"},
-		{Error{Reason: NotIdempotent, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (not idempotent): connection reset by peer"},
-		{Error{Reason: Final, Attempts: sent(503, io.EOF), Err: io.EOF}, "gave up after 2 attempts, last status 503: EOF"},
-		{Error{Reason: Cooldown, Err: ErrCooldown, Until: time.Unix(0, 0)}, "not sent, try again at 1970-01-01T00:00:00Z: the host asked for no requests until later"},
-		{Error{Reason: Elapsed, Attempts: sent(503)}, "gave up after 1 attempt, last status 503 (elapsed)"},
+		{Error{Reason: ReasonAttempts, Attempts: sent(reset, reset), Err: reset}, "gave up after 2 attempts: connection reset by peer"},
+		{Error{Reason: ReasonAttempts, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503: connection reset by peer"},
+		{Error{Reason: ReasonCanceled, Attempts: sent(503, 502, 503), Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503: context deadline exceeded"},
+		{Error{Reason: ReasonCanceled, Attempts: sent(503), Err: context.Canceled}, "gave up after 1 attempt, last status 503: context canceled"},
+		{Error{Reason: ReasonCanceled, Attempts: sent(503), Err: over, ended: context.DeadlineExceeded}, "gave up after 1 attempt, last status 503: context deadline exceeded: the job is over"},
+		{Error{Reason: ReasonCanceled, Attempts: sent(reset), Err: context.DeadlineExceeded}, "gave up after 1 attempt, last error connection reset by peer: context deadline exceeded"},
+		{Error{Reason: ReasonCanceled, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe, ended: context.DeadlineExceeded}, "gave up after 2 attempts, last status 503 (deadline exceeded): io: read/write on closed pipe"},
+		{Error{Reason: ReasonCanceled, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe, ended: context.Canceled}, "gave up after 2 attempts, last status 503 (canceled): io: read/write on closed pipe"},
+		{Error{Reason: ReasonCanceled, Attempts: sent(503), Err: errRequestCanceled}, "gave up after 1 attempt, last status 503: request canceled"},
+		{Error{Reason: ReasonCanceled, Err: context.DeadlineExceeded}, "not sent while it waited for its turn: context deadline exceeded"},
+		{Error{Reason: ReasonDeadline, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (deadline): connection reset by peer"},
+		{Error{Reason: ReasonDeadline, Attempts: sent(503), Err: ErrOverDeadline}, "gave up after 1 attempt, last status 503: its turn would come after the deadline"},
+		{Error{Reason: ReasonDeadline, Err: ErrOverDeadline}, "not sent: its turn would come after the deadline"},
+		{Error{Reason: ReasonGateFull, Err: ErrGateFull}, "not sent: too many requests in flight to the host"},
+		{Error{Reason: ReasonBudget, Attempts: sent(reset), Err: reset}, "gave up after 1 attempt (budget): connection reset by peer"},
+		{Error{Reason: ReasonNotIdempotent, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (not idempotent): connection reset by peer"},
+		{Error{Reason: ReasonFinal, Attempts: sent(503, io.EOF), Err: io.EOF}, "gave up after 2 attempts, last status 503: EOF"},
+		{Error{Reason: ReasonCooldown, Err: ErrCooldown, Until: time.Unix(0, 0)}, "not sent, try again at 1970-01-01T00:00:00Z: the host asked for no requests until later"},
+		{Error{Reason: ReasonMaxElapsed, Attempts: sent(503)}, "gave up after 1 attempt, last status 503 (elapsed)"},
 	} {
 		assert.Equal(t, "transport: "+row.want, row.e.Error())
 	}
@@ -62,7 +62,7 @@ func TestErrorTexts(t *testing.T) {
 func TestErrorsTellHowAWaitEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
-		tr := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second), Attempts: 100, Budget: policy.NoBudget()}}, base)
+		tr := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second), Attempts: 100, Budget: policy.Budget{Burst: policy.Off}}}, base)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(4500*time.Millisecond, cancel)

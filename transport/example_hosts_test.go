@@ -35,8 +35,8 @@ func ExampleConfig_hosts() {
 			"billing.example.com":   {Attempts: -1},                // never again
 			"search.example.com":    {Classify: classify.Refusals}, // a 429 was surely not acted on
 			"internal.test:8443":    {AttemptTimeout: 2 * time.Second},
-			"[2001:db8::1]:8080":    {MaxRetryAfter: 5 * time.Minute},
-			"throttled.example.net": {Rate: 10, Burst: 5},
+			"[2001:db8::1]:8080":    {RetryAfter: policy.RetryAfter{Max: 5 * time.Minute}},
+			"throttled.example.net": {Rate: policy.Rate{PerSecond: 10, Burst: 5}},
 		},
 	})
 	if err != nil {

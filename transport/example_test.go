@@ -61,7 +61,7 @@ func ExampleNew() {
 	_, err := transport.New(transport.Config{
 		Rule: policy.Rule{Attempts: 5000},
 		Hosts: map[string]policy.Rule{
-			"*.example.com":   {Rate: 1e12},
+			"*.example.com":   {Rate: policy.Rate{PerSecond: 1e12}},
 			"https://x.test/": {},
 		},
 	})
@@ -69,8 +69,8 @@ func ExampleNew() {
 	var faults policy.Errors
 	fmt.Println(errors.As(err, &faults), len(faults))
 	// Output:
-	// Rule.Attempts: 5000 is more than 1000 sends
-	// Hosts["*.example.com"].Rate: 1e+12 is more than 1e+09 requests per second
+	// Rule.Attempts: 5000 is more than 1000 attempts
+	// Hosts["*.example.com"].Rate.PerSecond: 1e+12 is more than 1e+09 requests per second
 	// Hosts["https://x.test/"]: "https://x.test/" has a scheme; write the host alone
 	// true 3
 }

@@ -83,7 +83,7 @@ func fails(err error) answer {
 }
 
 // quick is a rule for tests in which time does not matter.
-var quick = policy.Rule{Backoff: backoff.Constant(0), Budget: policy.NoBudget()}
+var quick = policy.Rule{Backoff: backoff.Constant(0), Budget: policy.Budget{Burst: policy.Off}}
 
 func mustNew(t testing.TB, c Config) *Transport {
 	t.Helper()

@@ -37,7 +37,7 @@ import (
 var (
 	// now retries without a wait: for tests in which time does not matter, and
 	// for those over TCP, where it is real.
-	now = policy.Rule{Backoff: backoff.Constant(0), Budget: policy.NoBudget()}
+	now = policy.Rule{Backoff: backoff.Constant(0), Budget: policy.Budget{Burst: policy.Off}}
 	// exactly waits 1 s, 2 s, 4 s … without jitter.
 	exactly = policy.Rule{Backoff: backoff.Exponential{Jitter: -1}}
 )
@@ -262,7 +262,7 @@ func TestFaultsThenAnAnswer(t *testing.T) {
 				s := set(t, cfg, now, append(row.steps, ts.OK("hello"))...)
 				got := s.send(http.MethodPost, strings.NewReader("an order"))
 				assert.Equal(t, 1, s.Arrivals())
-				assert.Equal(t, []transport.Reason{transport.NotIdempotent}, s.seen.reasons())
+				assert.Equal(t, []transport.Reason{transport.ReasonNotIdempotent}, s.seen.reasons())
 				if row.kind != classify.NoError {
 					assert.Error(t, got.err)
 					assert.Zero(t, got.status)
@@ -416,7 +416,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 				got := s.send(http.MethodGet, nil)
 				assert.Error(t, got.err)
 				assert.Equal(t, classify.TLS, classify.KindOf(got.err))
-				assert.Equal(t, []transport.Reason{transport.Final}, s.seen.reasons())
+				assert.Equal(t, []transport.Reason{transport.ReasonFinal}, s.seen.reasons())
 				assert.Equal(t, 1, s.Conns())
 				var e *transport.Error
 				assert.False(t, errors.As(got.err, &e), "the error is untouched")
@@ -447,7 +447,7 @@ func TestTLSHandshakeThatHangs(t *testing.T) {
 		assert.True(t, timeout.Timeout())
 		var e *transport.Error
 		require.ErrorAs(t, got.err, &e)
-		assert.Equal(t, transport.Attempts, e.Reason)
+		assert.Equal(t, transport.ReasonAttempts, e.Reason)
 	})
 }
 
@@ -456,7 +456,7 @@ func (s *stage) whenRetried(attempt int, f func()) *http.Request {
 	return s.request(http.MethodPost, reader(strings.NewReader("an order"))).WithContext(
 		transport.WithTrace(s.t.Context(), &transport.Trace{Event: func(e transport.Event) {
 			if e.Number == attempt {
-				assert.Equal(s.t, transport.Retry, e.Reason)
+				assert.Equal(s.t, transport.ReasonRetry, e.Reason)
 				f()
 			}
 		}}))
@@ -474,7 +474,7 @@ func TestRefusedAtFirst(t *testing.T) {
 		assert.Equal(t, 1, s.Arrivals())
 		s.lastBody("an order")
 		assert.ErrorIs(t, s.seen.events()[0].Err, syscall.ECONNREFUSED)
-		assert.Equal(t, []transport.Reason{transport.Retry, transport.Retry, transport.Final}, s.seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry, transport.ReasonFinal}, s.seen.reasons())
 	})
 }
 
@@ -569,7 +569,7 @@ func TestEarlyAnswerWhileTheBodyWaits(t *testing.T) {
 				if row.want == "done" {
 					s.lastBody("first second")
 				} else {
-					assert.Equal(t, []transport.Reason{transport.BodyBusy}, s.seen.reasons())
+					assert.Equal(t, []transport.Reason{transport.ReasonBodyBusy}, s.seen.reasons())
 				}
 				wg.Wait()
 			})
@@ -598,7 +598,7 @@ func TestConnectionsAreReused(t *testing.T) {
 				s := set(t, cfg, rule, row.step)
 				got := s.send(http.MethodGet, nil)
 				assert.Equal(t, 503, got.status)
-				assert.Equal(t, transport.Attempts, got.reason)
+				assert.Equal(t, transport.ReasonAttempts, got.reason)
 				assert.Equal(t, retries+1, s.Arrivals())
 				assert.Equal(t, row.conns, s.Conns())
 			})
@@ -611,8 +611,8 @@ func TestErrorBodiesDoNotHoldTheRetryUp(t *testing.T) {
 	const slow = 250 * time.Millisecond // the most that a discarded answer costs
 	page := strings.Repeat("x", 1000)
 	// testserver's endless answer is a 200; here it is a failure.
-	rule := policy.Rule{Classify: classify.Status(classify.Ambiguous, 200)}.Or(now)
-	peeking := policy.Rule{Classify: classify.BodyContains(classify.Refused, "no such words")}.Or(now)
+	rule := policy.Rule{Classify: classify.OnStatus(classify.Ambiguous, 200)}.Or(now)
+	peeking := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}.Or(now)
 	for _, row := range []struct {
 		name string
 		rule policy.Rule
@@ -831,7 +831,7 @@ func TestCancelWhileAnAttemptRuns(t *testing.T) {
 		got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
 		wg.Wait()
 		assert.True(t, errors.Is(got.err, gone) || errors.Is(got.err, context.Canceled), "%v", got.err)
-		assert.Equal(t, []transport.Reason{transport.Canceled}, s.seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonCanceled}, s.seen.reasons())
 		assert.Equal(t, 1, s.Arrivals())
 	})
 }
@@ -856,7 +856,7 @@ func TestCancelAfterAnAttemptsTimeout(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.ErrorIs(t, err, gone)
 		assert.NotErrorIs(t, err, transport.ErrAttemptTimeout)
-		assert.Equal(t, []transport.Reason{transport.Canceled}, seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonCanceled}, seen.reasons())
 	})
 }
 
@@ -874,7 +874,7 @@ func TestGivingUpAnAnswerIsPartOfTheWait(t *testing.T) {
 // TestPeekKeepsToTheAttemptsTimeout: a look at a stalled body, by a classifier or
 // for a hint, takes no longer than the attempt might have, and at most a second.
 func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
-	classifier := policy.Rule{Classify: classify.BodyContains(classify.Refused, "no such words")}
+	classifier := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}
 	hint := policy.Rule{Attempts: 1, Hint: classify.RetryInfo}
 	for name, row := range map[string]struct {
 		rule          policy.Rule
@@ -904,13 +904,13 @@ func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 // not begun, so that the caller still gets the answer.
 func TestRateLimitIsForeseen(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Rate: 0.1}.Or(now), ts.Status(503).Body("busy"))
+		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}.Or(now), ts.Status(503).Body("busy"))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
 		require.NoError(t, got.err)
 		assert.Equal(t, "busy", got.body)
-		assert.Equal(t, transport.Deadline, got.reason)
+		assert.Equal(t, transport.ReasonDeadline, got.reason)
 		assert.Zero(t, got.elapsed)
 	})
 }
@@ -918,7 +918,7 @@ func TestRateLimitIsForeseen(t *testing.T) {
 // TestTurnsOfThoseWhoLeave: the next in line has them.
 func TestTurnsOfThoseWhoLeave(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Rate: 1, Burst: 1}.Or(now), ts.OK("hello"))
+		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}.Or(now), ts.OK("hello"))
 		start := time.Now()
 		require.NoError(t, s.send(http.MethodGet, nil).err)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -397,9 +397,9 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 			r.Hedge, r.Gate = policy.Hedge{After: time.Second}, policy.Gate{Start: 2, Max: 2}
 		},
 			ctx: func(ctx context.Context, f func()) context.Context {
-				return WithTrace(ctx, &Trace{Event: func(e Event) { when(e.Reason == Hedged, f) }})
+				return WithTrace(ctx, &Trace{Event: func(e Event) { when(e.Reason == ReasonHedged, f) }})
 			}},
-		"a trace of a refusal": {waits: true, rule: func(r *policy.Rule, _ func()) { r.Rate, r.Burst = 0.1, 1 },
+		"a trace of a refusal": {waits: true, rule: func(r *policy.Rule, _ func()) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 1 },
 			ctx: func(ctx context.Context, f func()) context.Context {
 				ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 				context.AfterFunc(ctx, cancel)

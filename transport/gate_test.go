@@ -166,7 +166,7 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 		"an empty 503":     {answer: empty(503), closes: true},
 		"a 503":            {answer: status(503), closes: true},
 		"a body classifier": {answer: status(503), closes: true, rule: policy.Rule{
-			Classify: classify.BodyContains(classify.Refused, "no such text"),
+			Classify: classify.OnBodyText(classify.Refused, "no such text"),
 		}},
 		"404":             {answer: empty(404)},
 		"429":             {answer: empty(429)},
@@ -258,11 +258,11 @@ func TestGateRefuse(t *testing.T) {
 		assert.ErrorIs(t, err, ErrGateFull)
 		e, ok := errors.AsType[*Error](err)
 		require.True(t, ok)
-		assert.Equal(t, GateFull, e.Reason)
+		assert.Equal(t, ReasonGateFull, e.Reason)
 		assert.True(t, e.GaveUp())
 		assert.False(t, e.Timeout())
 		assert.Equal(t, 1, b.closed())
-		assert.Equal(t, []Reason{GateFull}, ev.reasons())
+		assert.Equal(t, []Reason{ReasonGateFull}, ev.reasons())
 		_ = first.Body.Close()
 		code, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
@@ -274,7 +274,7 @@ func TestGateRefuse(t *testing.T) {
 func TestGateRefuseAndRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, Config{Base: script(status(200)), Rule: policy.Rule{
-			Rate: 1, Burst: 1, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 10},
+			Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 10},
 		}})
 		for range 2 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -415,7 +415,7 @@ func TestGateServesInOrder(t *testing.T) {
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
 					assert.Equal(t, 900*time.Millisecond, time.Since(start), "waits as long as it can")
 					e, ok := errors.AsType[*Error](err)
-					assert.True(t, ok && e.Timeout() && e.Reason == Canceled)
+					assert.True(t, ok && e.Timeout() && e.Reason == ReasonCanceled)
 					return
 				}
 				if assert.NoError(t, err) {

@@ -179,7 +179,7 @@ func (x *exchange) hedge(r *runners) {
 		return
 	}
 	r.second = l.start(r.done)
-	x.tell(nil, &decision{Attempt: Attempt{Number: r.first.number, Time: time.Now()}, reason: Hedged})
+	x.tell(nil, &decision{Attempt: Attempt{Number: r.first.number, Time: time.Now()}, reason: ReasonHedged})
 }
 
 // hedgeDelay returns when a second send is due.
@@ -212,7 +212,7 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 			x.giveBack()
 		}
 	}()
-	if !x.admitHedge() || x.payload.rewind(x.bound(maxBusy)) != Retry || !x.payload.inHand() {
+	if !x.admitHedge() || x.payload.rewind(x.bound(maxBusy)) != ReasonRetry || !x.payload.inHand() {
 		return l, false
 	}
 	return x.leg(x.payload.take()), true
@@ -309,7 +309,7 @@ func (x *exchange) makeWay(r *runners, came *runner) *runner {
 
 // outrun records the send whose answer does not count.
 func (x *exchange) outrun(r *runner, err error, v classify.Verdict) {
-	d := decision{Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()}, reason: Outrun, u: rand.Float64()}
+	d := decision{Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()}, reason: ReasonOutrun, u: rand.Float64()}
 	if v == classify.Ambiguous { // its answer came, and is not worth having, but may ask to wait
 		if r.resp != nil {
 			d.Status = r.resp.StatusCode

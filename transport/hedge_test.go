@@ -65,7 +65,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 	}
 	for seed := range uint64(5) {
 		p99, p995, more := tail(t, policy.Hedge{Percentile: 98}, seed)
-		_, without, _ := tail(t, policy.NoHedge(), seed)
+		_, without, _ := tail(t, policy.Hedge{After: policy.Off}, seed)
 		t.Logf("seed %d: p99 %v, p99.5 %v (%v without) for %.2f %% more sends", seed, p99, p995, without, 100*more)
 		assert.Less(t, p99, 60*time.Millisecond)
 		assert.LessOrEqual(t, more, 0.03)
@@ -131,7 +131,7 @@ func TestHedge(t *testing.T) {
 				time.Sleep(time.Minute)
 				assert.Error(t, winner.Err(), "ends with its body")
 				assert.Zero(t, l.open.Load())
-				assert.Equal(t, []Reason{Hedged, Outrun, Final}, ev.reasons())
+				assert.Equal(t, []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}, ev.reasons())
 				assert.ErrorIs(t, ev.all[1].Err, errOutrun)
 				assert.Equal(t, 3-row.wins, ev.all[1].Number, "the loser's number")
 				assert.Equal(t, row.wins, ev.all[2].Number, "the winner's number")
@@ -157,7 +157,7 @@ func TestQuickAnswersAreNotHedged(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 		assert.Equal(t, []time.Duration{0, 40 * time.Millisecond, 1070 * time.Millisecond}, server.arrivals())
-		assert.Equal(t, []Reason{Final, Retry, Final}, ev.reasons())
+		assert.Equal(t, []Reason{ReasonFinal, ReasonRetry, ReasonFinal}, ev.reasons())
 	})
 }
 
@@ -237,8 +237,8 @@ func TestWhatIsNotHedged(t *testing.T) {
 		}},
 		"gate full":      {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}},
 		"gate with room": {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}, hedged: true},
-		"rate used":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate, r.Burst = 0.1, 1 })},
-		"rate left":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate, r.Burst = 0.1, 2 }), hedged: true},
+		"rate used":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 1 })},
+		"rate left":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 2 }), hedged: true},
 		"during a hold": {req: get, prepare: func(t *testing.T, tr *Transport) {
 			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
 		}},
@@ -336,7 +336,7 @@ func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 			return status(200)(req)
 		})
 		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-			Rate: 0.01, Burst: 4, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
+			Rate: policy.Rate{PerSecond: 0.01, Burst: 4}, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
 		}})
 		for _, path := range []string{"fails", "slow", "slow"} { // 2 + 1 + 1 tokens
 			_, err := send(t, tr, http.MethodGet, "http://h.test/"+path)
@@ -358,23 +358,23 @@ func TestHedgeAndRetry(t *testing.T) {
 	}{
 		"the second fails, the first comes": {
 			answers: []answer{deaf(300 * time.Millisecond), status(503)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Final},
+			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal},
 		},
 		"the first fails, the second comes": {
 			answers: []answer{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deaf(300 * time.Millisecond)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Final},
+			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal},
 		},
 		"both fail": {
 			answers: []answer{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deafly(100*time.Millisecond, status(503)), status(200)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Retry, Final},
+			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonFinal},
 		},
 		"both fail, and the attempts are spent": {
 			answers: []answer{deafly(100*time.Millisecond, status(503)), deafly(100*time.Millisecond, status(503)), status(503)}, want: 503,
-			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Retry, Attempts},
+			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonAttempts},
 		},
 		"the second is told to wait, and so is the retry": {
 			answers: []answer{deafly(200*time.Millisecond, fails(syscall.ECONNRESET)), status(429, "Retry-After: 3"), status(200)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond, 3050 * time.Millisecond}, reasons: []Reason{Hedged, Outrun, Retry, Final},
+			at: []time.Duration{0, 50 * time.Millisecond, 3050 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonFinal},
 		},
 	}
 	for name, row := range rows {
@@ -621,23 +621,23 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 		reasons []Reason
 	}{
 		"not hedged by default": {method: http.MethodDelete, plain: true,
-			answers: []answer{deafly(later, status(204)), status(404)}, want: 204, at: later, reasons: []Reason{Final}},
+			answers: []answer{deafly(later, status(204)), status(404)}, want: 204, at: later, reasons: []Reason{ReasonFinal}},
 		"a 4xx waits for a success": {method: http.MethodDelete,
-			answers: []answer{deafly(later, status(204)), deafly(10*time.Millisecond, status(404))}, want: 204, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+			answers: []answer{deafly(later, status(204)), deafly(10*time.Millisecond, status(404))}, want: 204, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"a 412 waits for a success": {method: http.MethodPut,
-			answers: []answer{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+			answers: []answer{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"the first send's 4xx waits as well": {method: http.MethodPost,
-			answers: []answer{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []Reason{Hedged, Outrun, Final}},
+			answers: []answer{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"two of them": {method: http.MethodDelete,
-			answers: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+			answers: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"the other one fails": {method: http.MethodDelete,
-			answers: []answer{deafly(later, fails(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+			answers: []answer{deafly(later, fails(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"the other one would be retried": {method: http.MethodDelete,
-			answers: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{Hedged, Outrun, Final}},
+			answers: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"a success does not wait": {method: http.MethodDelete,
-			answers: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(204))}, want: 204, at: second, reasons: []Reason{Hedged, Outrun, Final}},
+			answers: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(204))}, want: 204, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"nor does the 4xx of a safe request": {method: http.MethodGet,
-			answers: []answer{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []Reason{Hedged, Outrun, Final}},
+			answers: []answer{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {

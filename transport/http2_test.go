@@ -109,14 +109,14 @@ func TestHTTP2Ambiguous(t *testing.T) {
 				got := s.send(http.MethodGet, nil)
 				require.NoError(t, got.err)
 				assert.Equal(t, "done", got.body)
-				assert.Equal(t, []transport.Reason{transport.Retry, transport.Retry, transport.Final}, s.seen.reasons())
+				assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry, transport.ReasonFinal}, s.seen.reasons())
 			})
 			at(t, http2, func(t *testing.T, cfg ts.Config) {
 				s := set(t, cfg, now, step, ts.OK("done"))
 				got := s.send(http.MethodPost, reader(strings.NewReader("an order")))
 				assert.Error(t, got.err)
 				assert.Equal(t, 1, s.Arrivals())
-				assert.Equal(t, []transport.Reason{transport.NotIdempotent}, s.seen.reasons())
+				assert.Equal(t, []transport.Reason{transport.ReasonNotIdempotent}, s.seen.reasons())
 			})
 		})
 	}
@@ -128,7 +128,7 @@ func TestHTTP2GracefulGoAway(t *testing.T) {
 		s := set(t, cfg, now, ts.OK("hello").AnnounceGoAway(), ts.OK("again"))
 		assert.Equal(t, "hello", s.send(http.MethodGet, nil).body)
 		assert.Equal(t, "again", s.send(http.MethodGet, nil).body)
-		assert.Equal(t, []transport.Reason{transport.Final, transport.Final}, s.seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonFinal}, s.seen.reasons())
 	})
 }
 

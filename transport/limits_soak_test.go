@@ -85,10 +85,10 @@ func (r *riot) rule() policy.Rule {
 		rule.Gate.Mode = policy.GateRefuse
 	}
 	if r.oneIn(3) {
-		rule.Rate, rule.Burst = float64(1+r.n(50)), 1+r.n(5)
+		rule.Rate.PerSecond, rule.Rate.Burst = float64(1+r.n(50)), 1+r.n(5)
 	}
-	if rule.Rate > 0 && r.oneIn(2) {
-		rule.RateMode = policy.RateAdaptive
+	if rule.Rate.PerSecond > 0 && r.oneIn(2) {
+		rule.Rate.Mode = policy.RateAdaptive
 	}
 	if r.oneIn(3) {
 		rule.Pacing = policy.On
@@ -100,7 +100,7 @@ func (r *riot) rule() policy.Rule {
 		rule.AttemptTimeout = time.Duration(1+r.n(5000)) * time.Millisecond
 	}
 	if r.oneIn(5) {
-		rule.Elapsed = time.Duration(1+r.n(10)) * time.Second
+		rule.MaxElapsed = time.Duration(1+r.n(10)) * time.Second
 	}
 	if r.oneIn(8) {
 		rule.Gate = policy.Gate{} // off
@@ -310,7 +310,7 @@ func lost(t *testing.T, tr *Transport) (complaints []string) {
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 	for name, rule := range map[string]policy.Rule{
 		"gate":   {Gate: policy.Gate{Start: 4, Max: 4}},
-		"rate":   {Rate: 10, Burst: 1},
+		"rate":   {Rate: policy.Rate{PerSecond: 10, Burst: 1}},
 		"pacing": {Pacing: policy.On, Gate: policy.Gate{Start: 4}},
 	} {
 		require.NoError(t, tr.Update(rule, nil))

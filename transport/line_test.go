@@ -75,7 +75,7 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 			}
 			return response(req, 200, http.NoBody), nil
 		})
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: 10, Burst: 1, RateMode: policy.RateAdaptive}})
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 10, Burst: 1, Mode: policy.RateAdaptive}}})
 		get := func() {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
@@ -109,7 +109,7 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 func TestUpdateReachesTheRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
-		tr := mustNew(t, Config{Base: script(status(204)), Rule: policy.Rule{Rate: 0.01, Burst: 1}})
+		tr := mustNew(t, Config{Base: script(status(204)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}})
 		get := func() time.Duration {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
@@ -120,7 +120,7 @@ func TestUpdateReachesTheRate(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { old = get() })
 		synctest.Wait()
-		require.NoError(t, tr.Update(policy.Rule{Rate: 100, Burst: 1}, nil))
+		require.NoError(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}, nil))
 		late := get()
 		wg.Wait()
 		if old > late {
@@ -132,7 +132,7 @@ func TestUpdateReachesTheRate(t *testing.T) {
 func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
-		rule := policy.Rule{Rate: 0.01, Burst: 1, Gate: policy.Gate{Start: 5}}
+		rule := policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}, Gate: policy.Gate{Start: 5}}
 		tr := mustNew(t, Config{Base: script(status(204)), Rule: rule})
 		get := func() time.Duration {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -143,7 +143,7 @@ func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { get() })
 		synctest.Wait()
-		rule.Rate = 100
+		rule.Rate.PerSecond = 100
 		require.NoError(t, tr.Update(rule, nil))
 		if late := get(); late > time.Second {
 			t.Errorf("after the Update to 100 per second a request waited %v", late)

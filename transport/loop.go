@@ -42,7 +42,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := checkAnswer(t.base.RoundTrip(req))
 	verdict := rule.classify(classify.Outcome{Request: req, Response: resp, Err: err})
 	if err == nil && !retryable(verdict) && h.Quiet() {
-		if rule.rule.Resumes < 0 || !hasValidator(resp) {
+		if rule.rule.Resume.Max < 0 || !hasValidator(resp) {
 			return resp, nil
 		}
 		return t.resuming(req, rule, series{sent: 1}, resp), nil
@@ -150,14 +150,14 @@ func (x *exchange) goOn(resp *http.Response, err error) (*http.Response, error) 
 	for {
 		d := x.judge(resp, err, x.classify(resp, err))
 		x.observe(resp, &d)
-		if d.reason != Retry {
+		if d.reason != ReasonRetry {
 			delivered = true
 			return x.deliver(resp, err, &d)
 		}
 		left := x.giveUp(resp, &d)
 		resp = nil
 		if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
-			return nil, x.refuse(Canceled, err)
+			return nil, x.refuse(ReasonCanceled, err)
 		}
 		if err := x.overdue(); err != nil {
 			return nil, err
@@ -176,8 +176,8 @@ func (x *exchange) goOn(resp *http.Response, err error) (*http.Response, error) 
 // begin prepares what later attempts would need, and no more.
 func (x *exchange) begin() {
 	if x.req.Body != nil && !x.single() {
-		x.payload = newPayload(x.req, x.rule.rule.BufferBody, &x.t.kept)
-		x.payload.spool(x.rule.rule.SpoolBody, x.t.spool)
+		x.payload = newPayload(x.req, x.rule.rule.Upload.Memory, &x.t.kept)
+		x.payload.spool(x.rule.rule.Upload.Disk, x.t.spool)
 	}
 }
 
@@ -233,11 +233,11 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 	f := x.facts(resp, &d)
 	f.hint, f.hinted = hint, hinted
 	d.reason, d.Wait = decide(f)
-	if d.reason == Retry {
+	if d.reason == ReasonRetry {
 		d.drain = f.within(d.Wait, drainTime)
 		x.commit(&d, f.backoff, f.within(d.Wait, maxBusy))
 	}
-	if d.reason == NotReplayable || d.reason == BodyBusy {
+	if d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy {
 		d.Err = x.bodyErr(d.reason, err)
 	}
 	return d
@@ -247,7 +247,7 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 // request's body. last is the attempt's own error, nil after an answer.
 func (x *exchange) bodyErr(reason Reason, last error) error {
 	why := x.payload.why()
-	if reason == BodyBusy {
+	if reason == ReasonBodyBusy {
 		why = errBodyBusy
 	}
 	if why == nil {
@@ -267,10 +267,10 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		replayable:    x.payload.replayable(),
 		sent:          x.sent,
 		attempts:      rule.Attempts,
-		maxRetryAfter: rule.MaxRetryAfter,
-		excess:        rule.Excess,
+		maxRetryAfter: rule.RetryAfter.Max,
+		excess:        rule.RetryAfter.Beyond,
 		u:             d.u,
-		elapsedMax:    rule.Elapsed,
+		elapsedMax:    rule.MaxElapsed,
 	}
 	if !retryable(f.verdict) || x.single() {
 		return f // nothing below is asked
@@ -333,15 +333,15 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 // the attempt at hand, so whatever is refused, the caller still has the answer
 // whole. busy is how long a Read of the body under way may be waited for.
 func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
-	reason := Retry
+	reason := ReasonRetry
 	if !x.reserve() {
-		reason = Budget
-	} else if reason = x.payload.rewind(x.bound(busy)); reason != Retry {
+		reason = ReasonBudget
+	} else if reason = x.payload.rewind(x.bound(busy)); reason != ReasonRetry {
 		x.refund()
 	}
-	if reason != Retry {
+	if reason != ReasonRetry {
 		d.reason, d.Wait = reason, 0
-		if reason == Canceled {
+		if reason == ReasonCanceled {
 			d.ended = contextErr(x.ctx)
 		}
 		return
@@ -414,22 +414,22 @@ func (x *exchange) giveUp(resp *http.Response, d *decision) (left *http.Response
 func (x *exchange) bodiless(left *http.Response, d *decision, why error) (*http.Response, error) {
 	x.refund()
 	failed := &bodyError{last: d.Err, why: why, status: d.Status}
-	last := decision{Attempt: d.Attempt, reason: NotReplayable}
+	last := decision{Attempt: d.Attempt, reason: ReasonNotReplayable}
 	last.Err, last.Wait = failed, 0
 	x.history[len(x.history)-1] = last.Attempt
 	x.tell(left, &last)
 	if left != nil {
-		return marked(left, x.req, NotReplayable, x.history), nil
+		return marked(left, x.req, ReasonNotReplayable, x.history), nil
 	}
-	return nil, x.newError(NotReplayable, failed)
+	return nil, x.newError(ReasonNotReplayable, failed)
 }
 
 // overdue refuses a retry that would start later than the rule's Elapsed allows.
 // The decision left time enough, but a base transport whose body ignores Close,
 // or a busy machine, can use it up.
 func (x *exchange) overdue() *Error {
-	if limit := x.rule.rule.Elapsed; limit > 0 && time.Since(x.start) > limit {
-		return x.refuse(Elapsed, errOverElapsed)
+	if limit := x.rule.rule.MaxElapsed; limit > 0 && time.Since(x.start) > limit {
+		return x.refuse(ReasonMaxElapsed, errOverElapsed)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 		assert.Equal(t, "answer 6", string(text))
 		reason, attempts, ok := GaveUp(resp)
 		require.True(t, ok)
-		assert.Equal(t, Attempts, reason)
+		assert.Equal(t, ReasonAttempts, reason)
 		assert.Len(t, attempts, 6)
 		assert.Equal(t, 1, attempts[0].Number)
 		assert.Equal(t, 503, attempts[0].Status)
@@ -89,7 +89,7 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 		_, err := get(t, tr, t.Context())
 		var e *Error
 		require.ErrorAs(t, err, &e)
-		assert.Equal(t, Attempts, e.Reason)
+		assert.Equal(t, ReasonAttempts, e.Reason)
 		assert.Len(t, e.Attempts, 3)
 		assert.Equal(t, 503, e.Attempts[0].Status)
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
@@ -124,7 +124,7 @@ func TestSingleErrorsAreUntouched(t *testing.T) {
 		_, err = get(t, over(t, Config{}, script(fails(reset))), ctx)
 		var e *Error
 		require.ErrorAs(t, err, &e, "the deadline withheld a retry")
-		assert.Equal(t, Deadline, e.Reason)
+		assert.Equal(t, ReasonDeadline, e.Reason)
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded, "as a plain transport would answer")
 	})
@@ -209,15 +209,15 @@ func TestServersWait(t *testing.T) {
 		least  time.Duration
 		most   time.Duration
 	}{
-		{"longer than the back-off", exact, "10", Retry, 10 * time.Second, 11 * time.Second},
-		{"shorter", exact, "0", Retry, time.Second, time.Second},
-		{"too long: stop at once", exact, "61", MaxRetryAfter, 0, 0},
-		{"too long: cap", policy.Rule{Excess: policy.ExcessCap}.Or(exact), "3600", Retry, time.Minute, time.Minute + time.Second},
-		{"too long: wait", policy.Rule{Excess: policy.ExcessWait}.Or(exact), "3600", Retry, time.Hour, time.Hour + time.Second},
-		{"another bound", policy.Rule{MaxRetryAfter: 5 * time.Second}.Or(exact), "6", MaxRetryAfter, 0, 0},
-		{"no bound", policy.Rule{MaxRetryAfter: -1}.Or(exact), "3600", Retry, time.Hour, time.Hour + time.Second},
-		{"hints are off", policy.Rule{Hint: classify.NoHint}.Or(exact), "3600", Retry, time.Second, time.Second},
-		{"nonsense", exact, "10000000000", MaxRetryAfter, 0, 0},
+		{"longer than the back-off", exact, "10", ReasonRetry, 10 * time.Second, 11 * time.Second},
+		{"shorter", exact, "0", ReasonRetry, time.Second, time.Second},
+		{"too long: stop at once", exact, "61", ReasonMaxRetryAfter, 0, 0},
+		{"too long: cap", policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap}}.Or(exact), "3600", ReasonRetry, time.Minute, time.Minute + time.Second},
+		{"too long: wait", policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}}.Or(exact), "3600", ReasonRetry, time.Hour, time.Hour + time.Second},
+		{"another bound", policy.Rule{RetryAfter: policy.RetryAfter{Max: 5 * time.Second}}.Or(exact), "6", ReasonMaxRetryAfter, 0, 0},
+		{"no bound", policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}.Or(exact), "3600", ReasonRetry, time.Hour, time.Hour + time.Second},
+		{"hints are off", policy.Rule{Hint: classify.NoHint}.Or(exact), "3600", ReasonRetry, time.Second, time.Second},
+		{"nonsense", exact, "10000000000", ReasonMaxRetryAfter, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestServersWait(t *testing.T) {
 				assert.Equal(t, row.reason, seen.reasons()[0])
 				assert.GreaterOrEqual(t, time.Since(start), row.least)
 				assert.LessOrEqual(t, time.Since(start), row.most)
-				if row.reason == Retry {
+				if row.reason == ReasonRetry {
 					assert.Equal(t, 200, resp.StatusCode)
 				} else {
 					assert.Equal(t, 503, resp.StatusCode)
@@ -255,7 +255,7 @@ func TestDeadlineIsSeenBeforeTheSleep(t *testing.T) {
 		assert.Equal(t, 2, base.sends(), "after 1 s; another 2 s would pass the deadline")
 		assert.Equal(t, time.Second, time.Since(start))
 		reason, _, _ := GaveUp(resp)
-		assert.Equal(t, Deadline, reason)
+		assert.Equal(t, ReasonDeadline, reason)
 	})
 }
 
@@ -263,10 +263,10 @@ func TestElapsed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		base := script(status(503))
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{Elapsed: 7 * time.Second}.Or(exact)}, base), t.Context())
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{MaxElapsed: 7 * time.Second}.Or(exact)}, base), t.Context())
 		require.NoError(t, err)
 		reason, _, _ := GaveUp(resp)
-		assert.Equal(t, Elapsed, reason)
+		assert.Equal(t, ReasonMaxElapsed, reason)
 		assert.Equal(t, 4, base.sends(), "at 0, 1, 3 and 7 s")
 		assert.Equal(t, 7*time.Second, time.Since(start))
 	})
@@ -278,7 +278,7 @@ func TestBackoffStops(t *testing.T) {
 		resp, err := get(t, over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(-1)}}, base), t.Context())
 		require.NoError(t, err)
 		reason, _, _ := GaveUp(resp)
-		assert.Equal(t, BackoffStop, reason)
+		assert.Equal(t, ReasonBackoffStop, reason)
 		assert.Equal(t, 1, base.sends())
 	})
 }
@@ -297,15 +297,15 @@ func TestCancelDuringTheWait(t *testing.T) {
 		assert.ErrorIs(t, err, cause)
 		var e *Error
 		require.ErrorAs(t, err, &e)
-		assert.Equal(t, Canceled, e.Reason)
+		assert.Equal(t, ReasonCanceled, e.Reason)
 		assert.Len(t, e.Attempts, 2)
-		assert.Equal(t, []Reason{Retry, Retry, Canceled}, seen.reasons())
+		assert.Equal(t, []Reason{ReasonRetry, ReasonRetry, ReasonCanceled}, seen.reasons())
 		assert.False(t, e.Timeout())
 	})
 	bubble(t, func(t *testing.T) { // the rate limit's wait, before the first send
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
-		tr := over(t, Config{Rule: policy.Rule{Rate: 1}}, script(status(200)))
+		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}}, script(status(200)))
 		_, err := get(t, tr, ctx)
 		require.NoError(t, err)
 		start := time.Now()
@@ -348,7 +348,7 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 		base answer
 	}{
 		"a drain":      {policy.Rule{Backoff: backoff.Constant(0)}, silent(503)},
-		"a look":       {policy.Rule{Classify: classify.BodyContains(classify.Ambiguous, "x")}, silent(400)},
+		"a look":       {policy.Rule{Classify: classify.OnBodyText(classify.Ambiguous, "x")}, silent(400)},
 		"a busy body":  {policy.Rule{Backoff: backoff.Constant(0)}, early},
 		"the back-off": {exact, status(503)},
 	} {
@@ -393,7 +393,7 @@ func TestCancelDuringTheAttempt(t *testing.T) {
 		})), seen.on(ctx))
 		assert.Equal(t, context.Canceled, err)
 		assert.Equal(t, 1, n)
-		assert.Equal(t, []Reason{Canceled}, seen.reasons())
+		assert.Equal(t, []Reason{ReasonCanceled}, seen.reasons())
 	})
 }
 
@@ -492,7 +492,7 @@ func TestAttemptTimeout(t *testing.T) {
 			resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, []Reason{Retry, Final}, seen.reasons())
+			assert.Equal(t, []Reason{ReasonRetry, ReasonFinal}, seen.reasons())
 			assert.Equal(t, 22*time.Second, time.Since(start))
 		})
 	})
@@ -543,7 +543,7 @@ func (s slowBody) Close() error { return nil }
 // An upgraded connection belongs to the caller: its body keeps io.Writer and
 // is not cut when the attempt's context would end.
 func TestUpgradesAreUntouched(t *testing.T) {
-	for _, rule := range []policy.Rule{{}, {AttemptTimeout: time.Second}, {Classify: classify.BodyContains(classify.Ambiguous, "x", 101, 200)}} {
+	for _, rule := range []policy.Rule{{}, {AttemptTimeout: time.Second}, {Classify: classify.OnBodyText(classify.Ambiguous, "x", 101, 200)}} {
 		bubble(t, func(t *testing.T) {
 			var ctx context.Context
 			conn := &rwc{}
@@ -595,7 +595,7 @@ func TestAttemptNumberAndHeader(t *testing.T) {
 	})
 	bubble(t, func(t *testing.T) {
 		base := script(status(503), status(200))
-		tr := over(t, Config{Rule: policy.Rule{AttemptHeader: "X-Resend"}.Or(quick), Hosts: map[string]policy.Rule{"h.test": {AttemptHeader: "-"}}}, base)
+		tr := over(t, Config{Rule: policy.Rule{AttemptHeader: "X-Resend"}.Or(quick), Hosts: map[string]policy.Rule{"h.test": {AttemptHeader: "off"}}}, base)
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, base.reqs[1].Header.Get("X-Resend"))
@@ -616,11 +616,11 @@ func TestNestedTransports(t *testing.T) {
 					var seen events
 					resp, err := get(t, tr, seen.on(t.Context()))
 					assert.Equal(t, 6, base.sends())
-					assert.Equal(t, Nested, seen.last())
+					assert.Equal(t, ReasonNested, seen.last())
 					if err == nil {
 						reason, attempts, ok := GaveUp(resp)
 						assert.True(t, ok)
-						assert.Equal(t, Attempts, reason)
+						assert.Equal(t, ReasonAttempts, reason)
 						assert.Len(t, attempts, 6)
 					}
 				})
@@ -663,7 +663,7 @@ func TestRateLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
-		tr := over(t, Config{Rule: policy.Rule{Rate: 2, Burst: 3}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 2, Burst: 3}}}, rt(func(req *http.Request) (*http.Response, error) {
 			at = append(at, time.Since(start))
 			return status(200)(req)
 		}))
@@ -674,7 +674,7 @@ func TestRateLimit(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 0, 0, 500 * time.Millisecond, time.Second}, at)
 	})
 	bubble(t, func(t *testing.T) { // refused at once, with all that a deadline's end would say
-		tr := over(t, Config{Rule: policy.Rule{Rate: 0.1}}, script(status(200)))
+		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}}, script(status(200)))
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -693,7 +693,7 @@ func TestRateLimit(t *testing.T) {
 		assert.Empty(t, e.Attempts)
 		assert.Equal(t, start.Add(10*time.Second), e.Until)
 		assert.Equal(t, 1, b.closed())
-		assert.Equal(t, []Reason{Deadline}, seen.reasons())
+		assert.Equal(t, []Reason{ReasonDeadline}, seen.reasons())
 		time.Sleep(10 * time.Second) // the turn that was not used is free
 		_, err = get(t, tr, t.Context())
 		assert.NoError(t, err)
@@ -701,7 +701,7 @@ func TestRateLimit(t *testing.T) {
 	})
 	bubble(t, func(t *testing.T) { // retries take turns too, and hosts do not share them
 		start := time.Now()
-		tr := over(t, Config{Rule: policy.Rule{Rate: 1}.Or(quick)}, script(status(503), status(503), status(200)))
+		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}.Or(quick)}, script(status(503), status(503), status(200)))
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 2*time.Second, time.Since(start))
@@ -780,16 +780,16 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestUpdateKeepsHostState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, Config{Rule: policy.Rule{Rate: 1}}, script(status(200)))
+		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}}, script(status(200)))
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
-		require.NoError(t, tr.Update(policy.Rule{Rate: 2}, nil))
+		require.NoError(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: 2}}, nil))
 		start := time.Now()
 		_, err = get(t, tr, t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 500*time.Millisecond, time.Since(start), "the new rate, the old tokens")
 		require.NoError(t, tr.Update(policy.Rule{}, map[string]policy.Rule{"h.test": {Attempts: 2}}))
-		assert.Error(t, tr.Update(policy.Rule{Rate: -1, Attempts: 1 << 40}, nil))
+		assert.Error(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: -1}, Attempts: 1 << 40}, nil))
 		base := script(status(503))
 		tr.base = base
 		_, err = get(t, tr, t.Context())
@@ -829,7 +829,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 					last = time.Since(start)
 					return response(req, 503, newStalledBody()), nil
 				}),
-				Rule: policy.Rule{Backoff: backoff.Constant(0), Elapsed: 100 * time.Millisecond},
+				Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsed: 100 * time.Millisecond},
 			})
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)

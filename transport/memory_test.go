@@ -71,7 +71,7 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 	for rule, r := range map[string]policy.Rule{
 		"no timeout":      {},
 		"attempt timeout": {AttemptTimeout: time.Hour},
-		"stall timeout":   {StallTimeout: time.Hour},
+		"stall timeout":   {Stall: policy.Stall{Timeout: time.Hour}},
 		"hedge":           {AttemptTimeout: time.Hour, Hedge: policy.Hedge{After: time.Second}},
 	} {
 		for name, change := range requests {
@@ -136,7 +136,7 @@ func TestSmallUploadIsOneWrite(t *testing.T) {
 			}()
 			return writesCounted{client, &writes}, nil
 		}}
-		tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Minute, StallTimeout: time.Minute}}, base)
+		tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}}, base)
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text")))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)

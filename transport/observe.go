@@ -16,7 +16,7 @@ func (x *exchange) observed() bool {
 // observe records an attempt and tells the traces and the log. A success on
 // the first try is not recorded: nobody will ask how it came.
 func (x *exchange) observe(resp *http.Response, d *decision) {
-	if x.sent > 1 || d.Err != nil || d.reason != Final {
+	if x.sent > 1 || d.Err != nil || d.reason != ReasonFinal {
 		x.history = append(x.history, d.Attempt)
 	}
 	x.tell(resp, d)
@@ -58,21 +58,21 @@ func (x *exchange) trace(resp *http.Response, d *decision) {
 // success on the first try is what everybody expects.
 func (x *exchange) line(d *decision) (slog.Level, string) {
 	switch {
-	case d.reason == Retry:
+	case d.reason == ReasonRetry:
 		return slog.LevelInfo, "retry"
-	case d.reason == Resume:
+	case d.reason == ReasonResume:
 		return slog.LevelInfo, "resume"
-	case d.reason == Resumes, d.reason == Mismatch:
+	case d.reason == ReasonResumeMax, d.reason == ReasonMismatch:
 		return slog.LevelWarn, "not resumed"
-	case d.reason == Hedged:
+	case d.reason == ReasonHedged:
 		return slog.LevelInfo, "hedged"
-	case d.reason == Outrun:
+	case d.reason == ReasonOutrun:
 		return slog.LevelDebug, "outrun"
-	case d.reason == Final && d.Err == nil && x.sent > 1:
+	case d.reason == ReasonFinal && d.Err == nil && x.sent > 1:
 		return slog.LevelInfo, "answered after retries"
-	case d.reason == Final && d.Err == nil:
+	case d.reason == ReasonFinal && d.Err == nil:
 		return 0, ""
-	case d.reason == Final, d.reason == Canceled, d.reason == SentOnce, d.reason == RetriesOff:
+	case d.reason == ReasonFinal, d.reason == ReasonCanceled, d.reason == ReasonSentOnce, d.reason == ReasonRetriesOff:
 		return slog.LevelInfo, "failed"
 	}
 	return slog.LevelWarn, "gave up"
@@ -104,7 +104,7 @@ func (x *exchange) log(d *decision) {
 	if x.offset > 0 {
 		attrs = append(attrs, slog.Int64("offset", x.offset))
 	}
-	if d.reason == Retry || d.reason == Resume {
+	if d.reason == ReasonRetry || d.reason == ReasonResume {
 		attrs = append(attrs, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
 	}
 	x.t.logger.LogAttrs(x.ctx, level, msg, attrs...)

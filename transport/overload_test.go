@@ -154,7 +154,7 @@ func (e *entry) Close() error {
 // everything turns every limit on.
 var everything = policy.Rule{
 	Attempts: 4, Backoff: backoff.Exponential{}, AttemptTimeout: 2 * time.Second,
-	Rate: 2000, Burst: 200, RateMode: policy.RateAdaptive,
+	Rate:   policy.Rate{PerSecond: 2000, Burst: 200, Mode: policy.RateAdaptive},
 	Pacing: policy.On, Cooldown: policy.On,
 	Gate:  policy.Gate{Start: 20},
 	Hedge: policy.Hedge{After: 300 * time.Millisecond, Percentile: 95},
@@ -272,7 +272,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		assert.Zero(t, base.requests.twice.Load(), "request bodies closed twice")
 		assert.LessOrEqual(t, float64(base.sends.Load()), 1.2*float64(requests.Load())+4*(30+3*elapsed), "four hosts")
 		assert.Greater(t, succeeded.Load(), int64(callers*each/2))
-		for _, r := range []Reason{Retry, Hedged, Outrun, Canceled, Budget} {
+		for _, r := range []Reason{ReasonRetry, ReasonHedged, ReasonOutrun, ReasonCanceled, ReasonBudget} {
 			assert.NotZero(t, reasons[r], "%v", r)
 		}
 	})
@@ -360,12 +360,12 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 			require.NoError(t, err)
 			return func() { _ = resp.Body.Close() }
 		}},
-		"rate": {policy.Rule{Rate: 0.01, Burst: 1}, func(t *testing.T, tr *Transport) func() {
+		"rate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}, func(t *testing.T, tr *Transport) func() {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)
 			return func() { time.Sleep(200 * time.Second) }
 		}},
-		"rate behind a gate": {policy.Rule{Rate: 0.01, Burst: 1, Gate: policy.Gate{Start: 5}}, func(t *testing.T, tr *Transport) func() {
+		"rate behind a gate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}, Gate: policy.Gate{Start: 5}}, func(t *testing.T, tr *Transport) func() {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)
 			return func() { time.Sleep(200 * time.Second) }
@@ -440,7 +440,7 @@ func TestRefusedForTheDeadline(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		e, ok := errors.AsType[*Error](err)
 		require.True(t, ok)
-		assert.Equal(t, Deadline, e.Reason)
+		assert.Equal(t, ReasonDeadline, e.Reason)
 		assert.True(t, e.Timeout())
 		assert.True(t, e.GaveUp())
 		assert.Equal(t, until, e.Until)

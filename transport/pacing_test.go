@@ -87,7 +87,7 @@ func TestPacing(t *testing.T) {
 				// are not known.
 				assert.Equal(t, 3, q.between(11*time.Second, 20*time.Second), "the rest of the second window's quota is spread")
 
-				q, took = run(t, policy.Inherit, 0)
+				q, took = run(t, 0, 0)
 				t.Logf("not paced: %d of %d refused, in %v", q.refused, q.sends(), took)
 				assert.NotZero(t, q.refused)
 			})
@@ -159,7 +159,7 @@ func TestAdaptiveRate(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			return status(code)(req)
 		}
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Rate: 100, Burst: 10, RateMode: policy.RateAdaptive, Attempts: 1}})
+		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 10, Mode: policy.RateAdaptive}, Attempts: 1}})
 		run := func(d time.Duration) {
 			end := time.Now().Add(d)
 			together(20, func(int) {
@@ -207,7 +207,7 @@ func TestAdaptiveRate(t *testing.T) {
 // TestFixedRate is not lowered.
 func TestFixedRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, Config{Base: script(status(429)), Rule: policy.Rule{Rate: 100, Attempts: 1}})
+		tr := mustNew(t, Config{Base: script(status(429)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100}, Attempts: 1}})
 		for range 50 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)

@@ -48,7 +48,7 @@ var pitfalls = []struct {
 	{1, "seconds × 1e9 overflows: a negative wait, then hammering", "transport.TestHostileWaits classify.TestRetryAfter classify.FuzzRetryAfter"},
 	{2, "NaN, Inf, 1e300, negative and signed values accepted", "transport.TestHostileWaits classify.TestRetryAfter classify.TestNumber"},
 	{3, "epoch seconds in Retry-After make a sleep of decades", "transport.TestHostileWaits classify.TestRetryAfter"},
-	{4, "waits without a cap", "transport.TestServersWait transport.TestHostileWaits policy.TestFormulasMeetTheirPromises"},
+	{4, "waits without a cap", "transport.TestServersWait transport.TestHostileWaits backoff.TestFormulasMeetTheirPromises"},
 	{5, "a server's wait that is capped: back earlier than told", "transport.TestServersWait transport.TestDecide"},
 	{6, "jitter that lowers the server's wait", "transport.TestDecide transport.FuzzDecide transport.TestRetryAfterOfASkewedServer"},
 	{7, "one of three date forms, or none", "transport.TestRetryAfterOfASkewedServer classify.TestRetryAfter classify.FuzzHTTPDate"},
@@ -69,9 +69,9 @@ var pitfalls = []struct {
 	{23, "the method unknown on the error path, so POST retried", "transport.TestPOST transport.TestFaultsThenAnAnswer transport.TestHTTP2Ambiguous"},
 	{24, "errors told apart by their text", "classify.TestPhrasesAreNotSoughtInWrappers classify.TestRealErrors"},
 	{25, "permanent errors retried", "transport.TestTLSFaultsAreFinal transport.TestNamesAndRoutes transport.TestPermanentFailures classify.TestErrors"},
-	{26, "2^n overflows for large n", "policy.TestFormulasMeetTheirPromises policy.TestArithmeticKeepsToItsBounds policy.FuzzGoogle"},
-	{27, "rand panics on a zero bound", "policy.TestFormulasMeetTheirPromises policy.FuzzAWS"},
-	{28, "jitter after the cap exceeds it; before the cap it vanishes there", "policy.TestJitterIsAliveAtTheCap policy.TestTheWholeSpreadIsPossibleAtTheCap"},
+	{26, "2^n overflows for large n", "backoff.TestFormulasMeetTheirPromises backoff.TestArithmeticKeepsToItsBounds backoff.FuzzExponential"},
+	{27, "rand panics on a zero bound", "backoff.TestFormulasMeetTheirPromises backoff.FuzzAWS"},
+	{28, "jitter after the cap exceeds it; before the cap it vanishes there", "backoff.TestJitterIsAliveAtTheCap backoff.TestTheWholeSpreadIsPossibleAtTheCap"},
 	{29, "no jitter, or no delay, by default", "transport.TestDefaultWaits"},
 	{32, "the body closed before the classifier could read it", "transport.TestBodyClassifierAndTheCaller classify.TestPeekKeepsTheBody"},
 	{33, "a typed nil body panics", "transport.TestContractBadRequests"},
@@ -89,7 +89,7 @@ var pitfalls = []struct {
 // TestPitfallsHaveTests: every test that the index names exists.
 func TestPitfallsHaveTests(t *testing.T) {
 	exists := map[string]bool{}
-	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy"} {
+	for name, dir := range map[string]string{"transport": ".", "classify": "../classify", "policy": "../policy", "backoff": "../policy/backoff"} {
 		for f := range testsIn(t, dir) {
 			exists[name+"."+f] = true
 		}
@@ -164,7 +164,7 @@ func TestHostileWaits(t *testing.T) {
 				require.NoError(t, got.err)
 				if row.wait == stop {
 					assert.Equal(t, 503, got.status)
-					assert.Equal(t, transport.MaxRetryAfter, got.reason)
+					assert.Equal(t, transport.ReasonMaxRetryAfter, got.reason)
 					assert.Zero(t, got.elapsed)
 					return
 				}
@@ -298,7 +298,7 @@ func TestOtherConnectionsAreLeftAlone(t *testing.T) {
 // twice.
 func TestGetBodyIsUsed(t *testing.T) {
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{BufferBody: -1}.Or(now), ts.Status(503), ts.Status(503), ts.OK("done"))
+		s := set(t, cfg, policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(now), ts.Status(503), ts.Status(503), ts.OK("done"))
 		req := s.request(http.MethodPut, strings.NewReader("text"))
 		made, own := 0, req.GetBody
 		req.GetBody = func() (io.ReadCloser, error) {
@@ -363,7 +363,7 @@ func TestBuffersOfCommittedUploadsAreFree(t *testing.T) {
 		const limit = 32 << 20
 		goOn := make(chan struct{})
 		small := plays(says(503), says(200))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{BufferBody: limit}.Or(now), Base: base(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: limit}}.Or(now), Base: base(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/small" {
 				return small(req)
 			}
@@ -423,7 +423,7 @@ func TestPermanentFailures(t *testing.T) {
 		req.URL.Host, _, _ = strings.Cut(req.URL.Host, "/")
 		_, err := tr.RoundTrip(req)
 		assert.Error(t, err, url)
-		assert.Equal(t, []transport.Reason{transport.Final}, seen.reasons(), url)
+		assert.Equal(t, []transport.Reason{transport.ReasonFinal}, seen.reasons(), url)
 	}
 	var seen recorder
 	tr := mustNew(t, transport.Config{Rule: now, Trace: seen.trace()})
@@ -431,7 +431,7 @@ func TestPermanentFailures(t *testing.T) {
 	req.Header["Bad name"] = []string{"x"}
 	_, err := tr.RoundTrip(req)
 	assert.Error(t, err)
-	assert.Equal(t, []transport.Reason{transport.Final}, seen.reasons())
+	assert.Equal(t, []transport.Reason{transport.ReasonFinal}, seen.reasons())
 }
 
 // TestDefaultWaits: by default every client waits, and no two the same time.
@@ -457,7 +457,7 @@ func TestDefaultWaits(t *testing.T) {
 func TestBodyClassifierAndTheCaller(t *testing.T) {
 	page := "the queue capacity is exceeded: " + strings.Repeat("x", 200_000)
 	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-		rule := policy.Rule{Attempts: 3, Classify: classify.BodyContains(classify.Refused, "queue capacity")}.Or(now)
+		rule := policy.Rule{Attempts: 3, Classify: classify.OnBodyText(classify.Refused, "queue capacity")}.Or(now)
 		s := set(t, cfg, rule, ts.Status(400).Body(page))
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		require.NoError(t, got.err)
@@ -466,7 +466,7 @@ func TestBodyClassifierAndTheCaller(t *testing.T) {
 		assert.True(t, page == got.body, "%d of %d bytes", len(got.body), len(page))
 	})
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) { // seen, but of no interest
-		rule := policy.Rule{Classify: classify.BodyContains(classify.Refused, "no such words")}.Or(now)
+		rule := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}.Or(now)
 		s := set(t, cfg, rule, ts.Status(404).Body(page))
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		require.NoError(t, got.err)

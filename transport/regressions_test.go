@@ -196,13 +196,13 @@ func TestEndlessHint(t *testing.T) {
 			verdict: classify.Refused, replayable: true, sent: 1, attempts: 6,
 			hint: math.MaxInt64, hinted: true, maxRetryAfter: -1, u: u,
 		})
-		assert.Equal(t, Retry, reason)
+		assert.Equal(t, ReasonRetry, reason)
 		assert.EqualValues(t, math.MaxInt64, wait)
 	}
 	bubble(t, func(t *testing.T) {
 		base := script(status(429))
 		tr := over(t, Config{Rule: policy.Rule{
-			Excess: policy.ExcessWait, Cooldown: policy.Off,
+			RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}, Cooldown: policy.Off,
 			Hint: func(classify.Outcome) (time.Duration, bool) { return math.MaxInt64, true },
 		}}, base)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -219,7 +219,7 @@ func TestEndlessHint(t *testing.T) {
 func TestElapsedCountsFromTheFirstSend(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), status(503), status(200))
-		tr := over(t, Config{Rule: policy.Rule{Elapsed: 5 * time.Second}.Or(exact)}, base)
+		tr := over(t, Config{Rule: policy.Rule{MaxElapsed: 5 * time.Second}.Or(exact)}, base)
 		resp, err := get(t, tr, Once(t.Context())) // begins a hold
 		require.NoError(t, err)
 		_ = resp.Body.Close()
@@ -241,7 +241,7 @@ func TestElapsedAtTheGate(t *testing.T) {
 			}
 			return status(503)(req)
 		})
-		rule := policy.Rule{Elapsed: 5 * time.Second, Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}
+		rule := policy.Rule{MaxElapsed: 5 * time.Second, Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}
 		tr := over(t, Config{Rule: rule.Or(exact)}, base)
 		done := make(chan struct{})
 		time.AfterFunc(500*time.Millisecond, func() { // takes the place during the back-off
@@ -253,7 +253,7 @@ func TestElapsedAtTheGate(t *testing.T) {
 		assert.LessOrEqual(t, time.Since(base.start), 5*time.Second+time.Millisecond)
 		e, ok := errors.AsType[*Error](err)
 		require.True(t, ok)
-		assert.Equal(t, Elapsed, e.Reason)
+		assert.Equal(t, ReasonMaxElapsed, e.Reason)
 		<-done
 		time.Sleep(time.Minute)
 		assert.Equal(t, 2, base.sends())
@@ -270,7 +270,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 	}{
 		"may go":    {},
 		"gate full": {rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}},
-		"rate used": {rule: policy.Rule{Rate: 0.1, Burst: 1}},
+		"rate used": {rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1, Burst: 1}}},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 				require.NoError(t, err)
 				_ = resp.Body.Close()
 				time.Sleep(time.Minute) // the first send, where it was outrun, does not hear that
-				assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), Hedged))
+				assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), ReasonHedged))
 				assert.Equal(t, 1, first.closed())
 				for i, b := range made {
 					assert.Equal(t, 1, b.closed(), "body %d of %d", i+1, len(made))
@@ -403,7 +403,7 @@ func TestRefusedByTheGateTakesNoTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		block := make(chan struct{})
 		tr := over(t, Config{Rule: policy.Rule{
-			Rate: 0.01, Burst: 5, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
+			Rate: policy.Rate{PerSecond: 0.01, Burst: 5}, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
 		}}, script(func(req *http.Request) (*http.Response, error) {
 			<-block
 			return empty(200)(req)
@@ -430,11 +430,11 @@ func TestRefusedByTheGateTakesNoTokens(t *testing.T) {
 
 // Whose turn by the rate comes after its deadline is refused at once, with a gate as without.
 func TestLateTurnsAreRefusedAtOnce(t *testing.T) {
-	for name, mode := range map[string]policy.GateMode{"rate": policy.GateOff, "rate and gate": policy.GateWait} {
+	for name, mode := range map[string]policy.GateMode{"rate": policy.Off, "rate and gate": policy.GateWait} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				base := newOrigin(empty(200))
-				tr := over(t, Config{Rule: policy.Rule{Rate: 1, Burst: 1, Gate: policy.Gate{Mode: mode}}}, base)
+				tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: mode}}}, base)
 				ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 				defer cancel()
 				var wg sync.WaitGroup
@@ -457,7 +457,7 @@ func TestLateTurnsAreRefusedAtOnce(t *testing.T) {
 // Update turns off in a Snapshot what it turns off for requests.
 func TestSnapshotAfterUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: 10}}, script(empty(200)))
+		tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 10}}}, script(empty(200)))
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		s := stateOf(t, tr)
@@ -496,7 +496,7 @@ func TestAdaptiveRateFindsTheServers(t *testing.T) {
 		const burst, perSecond = 5., 50.
 		served, refused := 0, 0
 		tokens, last := burst, time.Now()
-		tr := over(t, Config{Rule: policy.Rule{Rate: 200, RateMode: policy.RateAdaptive, Attempts: 1}},
+		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 200, Mode: policy.RateAdaptive}, Attempts: 1}},
 			rt(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(time.Millisecond)
 				tokens = min(burst, tokens+perSecond*time.Since(last).Seconds())
@@ -525,7 +525,7 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 		const each = time.Second
 		base := newOrigin(script(status(429, "Retry-After: 10"), takes(each)).RoundTrip)
 		tr := over(t, Config{Rule: policy.Rule{
-			Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.NoBudget(),
+			Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.Budget{Burst: policy.Off},
 		}}, base)
 		_, err := send(t, tr, http.MethodPost, "http://h.test/")
 		require.NoError(t, err)
@@ -543,7 +543,7 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := newOrigin(script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429))).RoundTrip)
-		tr := over(t, Config{Rule: policy.Rule{Classify: classify.Status(classify.Final, 429)}}, base)
+		tr := over(t, Config{Rule: policy.Rule{Classify: classify.OnStatus(classify.Final, 429)}}, base)
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
 		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
@@ -627,7 +627,7 @@ func TestRequestIsTheCallersAfterTheAnswer(t *testing.T) {
 
 // A trailer is filled in by the caller's body, in the caller's request.
 func TestTrailerWhereHedgingIsOn(t *testing.T) {
-	for name, hedge := range map[string]policy.Hedge{"off": policy.NoHedge(), "on": {After: time.Minute}} {
+	for name, hedge := range map[string]policy.Hedge{"off": policy.Hedge{After: policy.Off}, "on": {After: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			var sum string
 			tr := over(t, Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
@@ -1009,7 +1009,7 @@ func TestMarkOfACopiedResponse(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	reason, _, ok := GaveUp(resp)
 	assert.True(t, ok)
-	assert.Equal(t, Attempts, reason)
+	assert.Equal(t, ReasonAttempts, reason)
 }
 
 // A countingCtx counts what waits for its end.

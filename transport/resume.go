@@ -61,8 +61,7 @@ type series struct {
 
 // resumeLimits is what a rule says about resuming.
 type resumeLimits struct {
-	resumes int   // reconnects in a row without progress
-	skip    int64 // how much of a repeated representation may be skipped
+	resumes int // reconnects in a row without progress
 }
 
 // A resumingBody is a response's body that reconnects. Read and WriteTo belong
@@ -359,35 +358,10 @@ func (b *resumingBody) attach(ctx context.Context, cut error, resp *http.Respons
 	}
 	b.part, b.tail, b.fresh = nil, nil, b.pos
 	b.total, b.end, b.stop = c.total, c.end, c.stop
-	if c.skip > 0 {
-		if err := b.skip(ctx, c.skip); err != nil {
-			return err
-		}
-		b.last = resp
-		return nil
-	}
 	b.last = resp
 	b.part = newSum(digestOf(resp.Header, "Content-Digest"))
 	b.tail = newLateSum(resp, "Content-Digest")
 	return nil
-}
-
-// skip reads over what the reader has already. A cut on the way is one without
-// progress, like any other.
-func (b *resumingBody) skip(ctx context.Context, n int64) error {
-	done, err := io.CopyN(io.Discard, onlyReader{b.body}, n)
-	switch {
-	case done == n:
-		return nil
-	case ctx.Err() != nil:
-		return contextErr(ctx)
-	case err == io.EOF:
-		return errShort
-	case b.sender.lost(&b.download, err):
-		b.cut = err
-		return nil
-	}
-	return err
 }
 
 // Close ends the body. It does not wait for a Read under way, but ends it, a

@@ -60,7 +60,6 @@ func spanOf(req *http.Request, resp *http.Response) (byteRange, bool) {
 
 var (
 	errResumes = errors.New("transport: too many reconnects in a row without progress")
-	errShort   = errors.New("transport: the answer is shorter than what was already read")
 
 	errBadCount = errors.New("transport: the response body's Read returned an invalid count")
 )
@@ -69,7 +68,6 @@ var (
 type continuation struct {
 	end, total int64 // the body's, as far as they are known now
 	stop       int64 // where the answer's part ends
-	skip       int64 // how much of it the reader has already
 }
 
 // continuation checks whether an answer is the rest of the body, and returns
@@ -77,8 +75,7 @@ type continuation struct {
 func (b *resumingBody) continuation(resp *http.Response) (continuation, error) {
 	coding, single := encodingOf(resp.Header)
 	switch {
-	case resp.StatusCode == http.StatusOK && b.limits.skip <= 0,
-		resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
+	case resp.StatusCode != http.StatusPartialContent:
 		return unfit("it has status %d", resp.StatusCode)
 	case resp.Body == nil:
 		return unfit("it has no body")
@@ -93,8 +90,6 @@ func (b *resumingBody) continuation(resp *http.Response) (continuation, error) {
 		return unfit("it is not under the validator %s", b.validator)
 	case b.otherDigest(resp.Header):
 		return unfit("its Repr-Digest is another one")
-	case resp.StatusCode == http.StatusOK:
-		return b.repeated(resp)
 	}
 	r, ok := rangeOf(resp)
 	switch {
@@ -131,26 +126,6 @@ func (b *resumingBody) complete(resp *http.Response) bool {
 	total, ok := unsatisfiedTotal(resp)
 	return ok && total == b.pos && b.end == unknown &&
 		len(b.resp.Trailer) == 0 && !otherValidator(resp.Header, b.validator)
-}
-
-// repeated is continuation for an answer that carries everything again, where
-// the rule allows it to be skipped as far as the reader is.
-func (b *resumingBody) repeated(resp *http.Response) (continuation, error) {
-	n := resp.ContentLength
-	if n < 0 {
-		n = b.total
-	}
-	switch {
-	case b.partial:
-		return unfit("it has status 200")
-	case b.pos > b.limits.skip:
-		return unfit("it has status 200, and %d bytes are more than may be skipped", b.pos)
-	case b.total != unknown && n != b.total:
-		return unfit("it is of %d bytes instead of %d", n, b.total)
-	case n <= b.pos:
-		return unfit("it is of %d bytes, of which %d were read", n, b.pos)
-	}
-	return continuation{end: n, total: n, stop: n, skip: b.pos}, nil
 }
 
 // otherDigest reports whether an answer names a digest of the representation

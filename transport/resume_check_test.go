@@ -338,11 +338,11 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 				_, again := resp.Body.Read(make([]byte, 1))
 				assert.True(t, again == io.ErrUnexpectedEOF)
 				last := seen.all[len(seen.all)-1]
-				assert.Contains(t, []Reason{Mismatch, Final}, last.Reason)
+				assert.Contains(t, []Reason{ReasonMismatch, ReasonFinal}, last.Reason)
 				assert.EqualValues(t, size, last.Offset)
 				assert.Error(t, last.Err)
 				var e *ResumeError
-				if last.Reason == Mismatch && assert.ErrorAs(t, last.Err, &e) {
+				if last.Reason == ReasonMismatch && assert.ErrorAs(t, last.Err, &e) {
 					assert.Error(t, e.Cause)
 				}
 			})
@@ -366,6 +366,6 @@ func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
 	assert.Equal(t, "012345", got.String())
 	var e *ResumeError
 	require.ErrorAs(t, err, &e)
-	assert.Equal(t, Mismatch, e.Reason)
+	assert.Equal(t, ReasonMismatch, e.Reason)
 	assert.EqualValues(t, 6, e.Offset)
 }

@@ -48,11 +48,11 @@ func (e *ResumeError) Timeout() bool { return isTimeout(e.Err) || isTimeout(e.Ca
 // GaveUp reports whether a limit withheld a reconnect that was otherwise due: a
 // Transport around this one, and policy.Do, do not start again. After a
 // [Mismatch] a new request may well make sense, from the beginning.
-func (e *ResumeError) GaveUp() bool { return e.Reason.limit() || e.Reason == Nested }
+func (e *ResumeError) GaveUp() bool { return e.Reason.limit() || e.Reason == ReasonNested }
 
 // hopeless reports whether it was the server, and neither a limit nor the caller,
 // that kept the body from being continued.
-func (e *ResumeError) hopeless() bool { return !e.GaveUp() && e.Reason != Canceled }
+func (e *ResumeError) hopeless() bool { return !e.GaveUp() && e.Reason != ReasonCanceled }
 
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }

@@ -65,10 +65,10 @@ func (x *exchange) series() series {
 }
 
 func (t *Transport) resuming(req *http.Request, r *resolved, s series, resp *http.Response) *http.Response {
-	if r.rule.Resumes < 0 || r.rule.Attempts <= 1 {
+	if r.rule.Resume.Max < 0 || r.rule.Attempts <= 1 {
 		return resp
 	}
-	return resuming(t, download{req: req, rule: r, series: s}, resumeLimits{r.rule.Resumes, r.rule.ResumeSkip}, resp)
+	return resuming(t, download{req: req, rule: r, series: s}, resumeLimits{r.rule.Resume.Max}, resp)
 }
 
 // lost reports whether a Read failed such that a GET is worth sending again.
@@ -118,14 +118,14 @@ func (t *Transport) again(o *download, req *http.Request, offset int64, cut erro
 		return nil, x.newError(reason, fmt.Errorf("transport: the answer has status %d", resp.StatusCode))
 	}
 	if err != nil && x.ctx.Err() != nil {
-		err = x.newError(Canceled, contextErr(x.ctx)) // whatever the base made of it
+		err = x.newError(ReasonCanceled, contextErr(x.ctx)) // whatever the base made of it
 	}
 	return resp, err
 }
 
 // reconnecting returns the rule for the sends of a reconnect, which have a bound.
 func (r *resolved) reconnecting() *resolved {
-	if r.rule.AttemptTimeout > 0 || r.rule.StallTimeout > 0 {
+	if r.rule.AttemptTimeout > 0 || r.rule.Stall.Timeout > 0 {
 		return r
 	}
 	bounded := *r
@@ -145,8 +145,8 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 		backoff:       turn,
 		hint:          x.notBefore.Sub(d.Time),
 		hinted:        true,
-		maxRetryAfter: x.rule.rule.MaxRetryAfter,
-		excess:        x.rule.rule.Excess,
+		maxRetryAfter: x.rule.rule.RetryAfter.Max,
+		excess:        x.rule.rule.RetryAfter.Beyond,
 		u:             d.u,
 	}
 	most := resumeJitter
@@ -154,14 +154,14 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 		f.room, f.deadline = until.Sub(d.Time), true
 	}
 	d.Hint = max(f.hint, 0)
-	if d.reason, d.Wait = decide(f); d.reason != Retry {
+	if d.reason, d.Wait = decide(f); d.reason != ReasonRetry {
 		x.observe(nil, &d)
 		return x.newError(d.reason, nil)
 	}
 	if f.deadline {
 		most = min(most, (f.room-d.Wait)/2)
 	}
-	d.reason = Resume
+	d.reason = ReasonResume
 	d.Wait += time.Duration(rand.Float64() * float64(max(most, 0)))
 	x.tell(nil, &d)
 	x.sent = 0
@@ -172,11 +172,11 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 // last send, and what is done about it is decided as for any outcome.
 func (x *exchange) asRetry(cut error) error {
 	d := x.judge(nil, cut, x.classify(nil, cut))
-	if d.reason != Retry {
+	if d.reason != ReasonRetry {
 		x.observe(nil, &d)
 		return x.newError(d.reason, nil)
 	}
-	d.reason, x.retried = Resume, true
+	d.reason, x.retried = ReasonResume, true
 	x.observe(nil, &d)
 	return x.pause(&d)
 }
@@ -184,7 +184,7 @@ func (x *exchange) asRetry(cut error) error {
 // pause waits for as long as was decided.
 func (x *exchange) pause(d *decision) error {
 	if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
-		return x.refuse(Canceled, err)
+		return x.refuse(ReasonCanceled, err)
 	}
 	return nil
 }
@@ -199,11 +199,11 @@ func (t *Transport) stopped(o *download, e *ResumeError) {
 	}
 	switch {
 	case o.req.Context().Err() != nil:
-		e.Reason = Canceled
+		e.Reason = ReasonCanceled
 	case e.Cause == errResumes:
-		e.Reason = Resumes
+		e.Reason = ReasonResumeMax
 	default:
-		e.Reason = Mismatch
+		e.Reason = ReasonMismatch
 	}
 	h := t.hosts.Acquire(o.req.URL)
 	defer h.Release()

@@ -83,7 +83,7 @@ func TestResumeWithoutProgressIsARetry(t *testing.T) {
 		assert.Equal(t, text, string(got))
 		assert.Equal(t, (1+2+4+8)*time.Second, time.Since(start))
 		assert.Equal(t, []string{" ", `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=500- "v1"`}, base.ranges())
-		assert.Equal(t, []Reason{Final, Resume, Final, Resume, Retry, Final, Resume, Final}, seen.reasons())
+		assert.Equal(t, []Reason{ReasonFinal, ReasonResume, ReasonFinal, ReasonResume, ReasonRetry, ReasonFinal, ReasonResume, ReasonFinal}, seen.reasons())
 		assert.EqualValues(t, 400, seen.all[1].Offset)
 		assert.ErrorIs(t, seen.all[1].Err, syscall.ECONNRESET)
 		assert.Equal(t, time.Second, seen.all[1].Wait)
@@ -106,7 +106,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		}
 		base := cutter(text, cuts...)
 		seen := &events{}
-		tr := over(t, Config{Rule: policy.Rule{Resumes: 1, Attempts: 2, Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
+		tr := over(t, Config{Rule: policy.Rule{Resume: policy.Resume{Max: 1}, Attempts: 2, Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
 		resp, err := get(t, tr, seen.on(t.Context()))
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
@@ -114,7 +114,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		assert.Equal(t, text, string(got))
 		assert.Equal(t, 51, base.sends())
 		assert.LessOrEqual(t, time.Since(start), 50*(maxGap+resumeJitter))
-		assert.Equal(t, Resume, seen.reasons()[1])
+		assert.Equal(t, ReasonResume, seen.reasons()[1])
 		for _, req := range base.reqs {
 			assert.Equal(t, 1, AttemptNumber(req.Context()))
 		}
@@ -227,7 +227,7 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 		_, err = io.ReadAll(resp.Body)
 		var e *ResumeError
 		require.ErrorAs(t, err, &e)
-		assert.Equal(t, Deadline, e.Reason)
+		assert.Equal(t, ReasonDeadline, e.Reason)
 		assert.True(t, e.GaveUp())
 		assert.Equal(t, 4, base.sends())
 		assert.Less(t, time.Since(start), 4*time.Second)
@@ -251,9 +251,9 @@ func TestReconnectIsBounded(t *testing.T) {
 		{"without progress", policy.Rule{}, 4, reconnectTimeout},
 		{"after progress", policy.Rule{}, minProgress, reconnectTimeout},
 		{"an attempt timeout", policy.Rule{AttemptTimeout: time.Minute}, 4, time.Minute},
-		{"a stall timeout", policy.Rule{StallTimeout: 45 * time.Second}, 4, 45 * time.Second},
+		{"a stall timeout", policy.Rule{Stall: policy.Stall{Timeout: 45 * time.Second}}, 4, 45 * time.Second},
 		{"an attempt timeout that is off", policy.Rule{AttemptTimeout: -1}, 4, reconnectTimeout},
-		{"throughput", policy.Rule{MinThroughput: 1}, 4, reconnectTimeout},
+		{"throughput", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 4, reconnectTimeout},
 		{"hedged", policy.Rule{Hedge: policy.Hedge{After: time.Hour}}, minProgress, reconnectTimeout},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -314,12 +314,12 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 		deadline time.Duration
 		reason   Reason // Resume: it is continued
 	}{
-		{"without progress", 4, "20", time.Hour, Resume},
-		{"after progress", minProgress, "20", time.Hour, Resume},
-		{"without progress, past the deadline", 4, "20", 10 * time.Second, Deadline},
-		{"after progress, past the deadline", minProgress, "20", 10 * time.Second, Deadline},
-		{"without progress, too long", 4, "100", time.Hour, MaxRetryAfter},
-		{"after progress, too long", minProgress, "100", time.Hour, MaxRetryAfter},
+		{"without progress", 4, "20", time.Hour, ReasonResume},
+		{"after progress", minProgress, "20", time.Hour, ReasonResume},
+		{"without progress, past the deadline", 4, "20", 10 * time.Second, ReasonDeadline},
+		{"after progress, past the deadline", minProgress, "20", 10 * time.Second, ReasonDeadline},
+		{"without progress, too long", 4, "100", time.Hour, ReasonMaxRetryAfter},
+		{"after progress, too long", minProgress, "100", time.Hour, ReasonMaxRetryAfter},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -345,7 +345,7 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, 200, resp.StatusCode)
 				got, err := io.ReadAll(resp.Body)
-				if row.reason == Resume {
+				if row.reason == ReasonResume {
 					require.NoError(t, err)
 					assert.True(t, string(got) == text)
 					require.Len(t, at, 1)
@@ -374,14 +374,14 @@ func TestResumeGivesUp(t *testing.T) {
 		sends  int
 		read   int
 	}{
-		{"too many in a row", policy.Rule{Resumes: 2, Attempts: 20}, []int{10, 10, 10, 10}, Resumes, 3, 30},
-		{"attempts", policy.Rule{Attempts: 3}, []int{10, 10, 10, 10}, Attempts, 3, 30},
-		{"attempts, others among them", policy.Rule{Attempts: 3}, []int{-503, 10, 10, 10}, Attempts, 3, 20},
-		{"answers that are none", policy.Rule{Attempts: 3}, []int{10, -503, -503, -503}, Attempts, 3, 10},
-		{"elapsed", policy.Rule{Elapsed: 4 * time.Second}, []int{10, 10, 10, 10}, Elapsed, 3, 30},
-		{"budget", policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, Budget, 2, 20},
-		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, BackoffStop, 1, 10},
-		{"final answer", policy.Rule{}, []int{10, -404}, Mismatch, 2, 10},
+		{"too many in a row", policy.Rule{Resume: policy.Resume{Max: 2}, Attempts: 20}, []int{10, 10, 10, 10}, ReasonResumeMax, 3, 30},
+		{"attempts", policy.Rule{Attempts: 3}, []int{10, 10, 10, 10}, ReasonAttempts, 3, 30},
+		{"attempts, others among them", policy.Rule{Attempts: 3}, []int{-503, 10, 10, 10}, ReasonAttempts, 3, 20},
+		{"answers that are none", policy.Rule{Attempts: 3}, []int{10, -503, -503, -503}, ReasonAttempts, 3, 10},
+		{"elapsed", policy.Rule{MaxElapsed: 4 * time.Second}, []int{10, 10, 10, 10}, ReasonMaxElapsed, 3, 30},
+		{"budget", policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, ReasonBudget, 2, 20},
+		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, ReasonBackoffStop, 1, 10},
+		{"final answer", policy.Rule{}, []int{10, -404}, ReasonMismatch, 2, 10},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -393,14 +393,14 @@ func TestResumeGivesUp(t *testing.T) {
 				assert.Equal(t, text[:row.read], string(got))
 				assert.Equal(t, row.reason, seen.last())
 				told := err
-				if row.reason == Mismatch {
+				if row.reason == ReasonMismatch {
 					assert.Equal(t, syscall.ECONNRESET, err, "the base's own error")
 					told = seen.all[len(seen.all)-1].Err
 				}
 				var e *ResumeError
 				require.ErrorAs(t, told, &e)
 				assert.Equal(t, row.reason, e.Reason)
-				assert.Equal(t, row.reason != Mismatch, e.GaveUp())
+				assert.Equal(t, row.reason != ReasonMismatch, e.GaveUp())
 				assert.ErrorIs(t, err, syscall.ECONNRESET)
 				assert.EqualValues(t, row.read, e.Offset)
 				assert.Equal(t, row.sends, base.sends())
@@ -429,7 +429,7 @@ func TestNotResumable(t *testing.T) {
 		send   http.Header
 		change func(*http.Response)
 	}{
-		{name: "resumes are off", rule: policy.Rule{Resumes: -1}, header: tag},
+		{name: "resumes are off", rule: policy.Rule{Resume: policy.Resume{Max: -1}}, header: tag},
 		{name: "one attempt", rule: policy.Rule{Attempts: -1}, header: tag},
 		{name: "once", once: true, header: tag},
 		{name: "POST", method: "POST", header: tag},
@@ -501,7 +501,7 @@ func TestResumeCounts(t *testing.T) {
 		text := strings.Repeat("x", 3*minProgress)
 		base := cutter(text, 10, minProgress, 10, 10)
 		var prevs []time.Duration
-		rule := policy.Rule{Resumes: 1, Backoff: recording(func(n int, prev time.Duration) time.Duration {
+		rule := policy.Rule{Resume: policy.Resume{Max: 1}, Backoff: recording(func(n int, prev time.Duration) time.Duration {
 			prevs = append(prevs, prev)
 			return time.Duration(n+1) * time.Second
 		})}
@@ -512,7 +512,7 @@ func TestResumeCounts(t *testing.T) {
 		assert.Len(t, got, 10+minProgress+10+10)
 		var e *ResumeError
 		require.ErrorAs(t, err, &e)
-		assert.Equal(t, Resumes, e.Reason, "two in a row without progress")
+		assert.Equal(t, ReasonResumeMax, e.Reason, "two in a row without progress")
 		assert.Equal(t, []time.Duration{0, 0}, prevs)
 		assert.EqualValues(t, 2, tr.hosts.Peek(base.reqs[0].URL).Requests())
 		assert.Zero(t, tr.hosts.Peek(base.reqs[0].URL).InFlight())
@@ -625,53 +625,6 @@ func TestResumeUnderADate(t *testing.T) {
 	assert.Equal(t, "date", string(got))
 }
 
-// Everything again, read over as far as the reader is, where the rule allows it.
-func TestResumeBySkipping(t *testing.T) {
-	whole := func(req *http.Request) (*http.Response, error) {
-		return response(req, 200, io.NopCloser(strings.NewReader("0123456789")), `ETag: "v1"`), nil
-	}
-	for _, row := range []struct {
-		name string
-		skip int64
-		next answer
-		ok   bool
-	}{
-		{"off", 0, whole, false},
-		{"too far", 3, whole, false},
-		{"allowed", 4, whole, true},
-		{"another tag", 4, func(req *http.Request) (*http.Response, error) {
-			return response(req, 200, io.NopCloser(strings.NewReader("abcdefghij")), `ETag: "v2"`), nil
-		}, false},
-		{"another length", 4, func(req *http.Request) (*http.Response, error) {
-			resp, _ := whole(req)
-			resp.ContentLength = 9
-			return resp, nil
-		}, false},
-		{"shorter", 4, func(req *http.Request) (*http.Response, error) {
-			return response(req, 200, io.NopCloser(strings.NewReader("012")), `ETag: "v1"`), nil
-		}, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			first := func(req *http.Request) (*http.Response, error) {
-				resp := response(req, 200, &cutBody{[]byte("0123"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`)
-				resp.ContentLength = 10
-				return resp, nil
-			}
-			tr := over(t, Config{Rule: policy.Rule{ResumeSkip: row.skip}.Or(quick)}, script(first, row.next))
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
-			got, err := io.ReadAll(resp.Body)
-			if row.ok {
-				require.NoError(t, err)
-				assert.Equal(t, "0123456789", string(got))
-				return
-			}
-			assert.Equal(t, "0123", string(got))
-			assert.Equal(t, io.ErrUnexpectedEOF, err)
-		})
-	}
-}
-
 func TestDigestMismatch(t *testing.T) {
 	for _, row := range []struct {
 		name          string
@@ -767,13 +720,13 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 	for _, first := range []int{1, minProgress} {
 		bubble(t, func(t *testing.T) {
 			base := cutter(strings.Repeat("x", 2*minProgress), first, 1, 1, 1, 1, 1, 1, 1, 1)
-			inner := over(t, Config{Rule: policy.Rule{Resumes: 2}.Or(quick)}, base)
+			inner := over(t, Config{Rule: policy.Rule{Resume: policy.Resume{Max: 2}}.Or(quick)}, base)
 			resp, err := get(t, over(t, Config{Rule: quick}, inner), t.Context())
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			var e *ResumeError
 			require.ErrorAs(t, err, &e)
-			assert.Equal(t, Resumes, e.Reason)
+			assert.Equal(t, ReasonResumeMax, e.Reason)
 			assert.Equal(t, len(got), first+base.sends()-1)
 			assert.LessOrEqual(t, base.sends(), 4)
 		})
@@ -786,16 +739,9 @@ func TestEndDuringReconnect(t *testing.T) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
 	}
-	stuck := func(req *http.Request) (*http.Response, error) {
-		return response(req, 200, struct {
-			io.Reader
-			io.Closer
-		}{readFunc(func([]byte) (int, error) { <-req.Context().Done(); return 0, req.Context().Err() }), io.NopCloser(nil)}, `ETag: "v1"`), nil
-	}
 	for name, second := range map[string]answer{
 		"during the wait":      fails(errors.New("not reached in time")),
 		"during the send":      hang,
-		"during the skipping":  stuck,
 		"during a later retry": status(503),
 	} {
 		for _, how := range []string{"close", "cancel"} {
@@ -806,7 +752,7 @@ func TestEndDuringReconnect(t *testing.T) {
 					first := func(req *http.Request) (*http.Response, error) {
 						return response(req, 200, &cutBody{[]byte("ab"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`), nil
 					}
-					rule := policy.Rule{Backoff: backoff.Constant(time.Hour), ResumeSkip: 100}
+					rule := policy.Rule{Backoff: backoff.Constant(time.Hour)}
 					if name != "during the wait" {
 						rule.Backoff = backoff.Constant(time.Second)
 					}
@@ -837,7 +783,7 @@ func TestEndDuringReconnect(t *testing.T) {
 						assert.ErrorIs(t, err, why)
 						var e *ResumeError
 						if assert.ErrorAs(t, err, &e) {
-							assert.Equal(t, Canceled, e.Reason)
+							assert.Equal(t, ReasonCanceled, e.Reason)
 						}
 					} else {
 						assert.Equal(t, http.ErrBodyReadAfterClose, err)
@@ -859,7 +805,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 				config.Handler = func(*testserver.Received) testserver.Step {
 					return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
 				}
-				c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: time.Second}}, config)
+				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, config)
 				for range 100 {
 					resp, err := c.Get(srv.URL)
 					require.NoError(t, err)
@@ -907,41 +853,6 @@ func TestResumableAllocatesOnce(t *testing.T) {
 		assert.Equal(t, row.want, testing.AllocsPerRun(1000, func() {
 			_, _ = tr.RoundTrip(req)
 		}), "%v", row.header)
-	}
-}
-
-// An answer that is cut while what is known of it is skipped, from a base whose
-// error comes once only: what follows the error is no part of the body.
-func TestCutWhileSkipping(t *testing.T) {
-	const text = "The quick brown fox jumps over the lazy dog, and runs away."
-	cuts := []int{30, 10, len(text)}
-	sends := 0
-	base := rt(func(req *http.Request) (*http.Response, error) {
-		at := cuts[sends]
-		sends++
-		body := io.MultiReader(strings.NewReader(text[:at]), errorOnce(), strings.NewReader(text[at:]))
-		resp := response(req, 200, io.NopCloser(body), `Etag: "a"`)
-		resp.ContentLength = int64(len(text))
-		return resp, nil
-	})
-	for name, read := range map[string]func(io.Reader) ([]byte, error){
-		"Read": io.ReadAll,
-		"WriteTo": func(r io.Reader) ([]byte, error) {
-			var b bytes.Buffer
-			_, err := io.Copy(&b, r)
-			return b.Bytes(), err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			sends = 0
-			tr := over(t, Config{Rule: policy.Rule{ResumeSkip: 1000}.Or(quick)}, base)
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
-			got, err := read(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, text, string(got))
-			assert.Equal(t, 3, sends)
-		})
 	}
 }
 

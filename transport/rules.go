@@ -130,7 +130,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 		set:      set,
 		rule:     rule,
 		classify: classify.Default,
-		rate:     rule.Rate > 0,
+		rate:     rule.Rate.PerSecond > 0,
 		pacing:   rule.Pacing == policy.On,
 		gate:     rule.Gate.Enabled(),
 		hedge:    rule.Hedge.Enabled(),
@@ -138,7 +138,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	r.vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
 	r.limited = r.rate || r.pacing || r.gate || r.hedge
 	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
-	r.light = !own && !r.limited && !timed(&rule) && rule.Elapsed <= 0
+	r.light = !own && !r.limited && !timed(&rule) && rule.MaxElapsed <= 0
 	r.peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
 	if own {
 		r.classify = classify.First(rule.Classify, classify.Default)
@@ -148,23 +148,26 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 
 func (r *resolved) rateConfig() host.RateConfig {
 	return host.RateConfig{
-		PerSecond: r.rule.Rate,
-		Burst:     r.rule.Burst,
-		Adaptive:  r.rule.RateMode == policy.RateAdaptive,
+		PerSecond: r.rule.Rate.PerSecond,
+		Burst:     r.rule.Rate.Burst,
+		Adaptive:  r.rule.Rate.Mode == policy.RateAdaptive,
 	}
 }
 
 func (r *resolved) budgetConfig() host.BudgetConfig {
 	b := r.rule.Budget
+	if b.Burst < 0 {
+		return host.BudgetConfig{Ratio: -1, PerSecond: -1} // off
+	}
 	return host.BudgetConfig{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}
 }
 
 func (r *resolved) cooldownConfig() host.CooldownConfig {
-	return host.CooldownConfig{Max: r.rule.MaxRetryAfter, Stop: r.rule.Excess == policy.ExcessStop}
+	return host.CooldownConfig{Max: r.rule.RetryAfter.Max, Stop: r.rule.RetryAfter.Beyond == policy.BeyondStop}
 }
 
 func (r *resolved) pacingConfig() host.PacingConfig {
-	return host.PacingConfig{MaxWait: r.rule.MaxRetryAfter}
+	return host.PacingConfig{MaxWait: r.rule.RetryAfter.Max}
 }
 
 func (r *resolved) gateConfig() host.GateConfig {

@@ -55,7 +55,7 @@ func workers(t *testing.T, base http.RoundTripper, rule policy.Rule, n, each int
 // is used up, is not much slower with the shared cooldown than without it.
 func TestScatteredRefusals(t *testing.T) {
 	const seeds = 25
-	quickly := policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: policy.NoBudget()}
+	quickly := policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}
 	for _, row := range []struct {
 		share   float64
 		n, each int
@@ -155,7 +155,7 @@ func TestQuotaUsedUp(t *testing.T) {
 			t.Run(fmt.Sprintf("%d workers, %d per %v, cooldown %v", row.n, row.limit, row.window, mode), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					server := newQuota(row.limit, row.window, 10*time.Millisecond)
-					took := workers(t, server, policy.Rule{Cooldown: mode, Backoff: backoff.Constant(time.Millisecond), Budget: policy.NoBudget()}, row.n, row.each)
+					took := workers(t, server, policy.Rule{Cooldown: mode, Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}, row.n, row.each)
 					require.NotEmpty(t, server.told)
 					worst := 0
 					for i, from := range server.told {

@@ -116,7 +116,7 @@ func TestUploadsOfOneReader(t *testing.T) {
 	n := uploads()
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		for name, body := range sharedBodies {
-			for _, hedge := range []policy.Hedge{policy.NoHedge(), {After: 2 * time.Millisecond}} {
+			for _, hedge := range []policy.Hedge{policy.Hedge{After: policy.Off}, {After: 2 * time.Millisecond}} {
 				t.Run(fmt.Sprintf("%s/%s/hedge %v", proto, name, hedge.Enabled()), func(t *testing.T) {
 					server := storing(t, proto)
 					tr := over(t, Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, server.Client().Transport)
@@ -277,8 +277,8 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 		takes  time.Duration
 		reason []Reason
 	}{
-		"ends in time": {maxBusy / 2, []Reason{Retry, Final}},
-		"does not end": {2 * maxBusy, []Reason{BodyBusy}},
+		"ends in time": {maxBusy / 2, []Reason{ReasonRetry, ReasonFinal}},
+		"does not end": {2 * maxBusy, []Reason{ReasonBodyBusy}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -358,14 +358,14 @@ func TestGetBodyThatFails(t *testing.T) {
 				resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
 				assert.Contains(t, log.String(), row.says)
 				last := seen.all[len(seen.all)-1]
-				assert.Equal(t, NotReplayable, last.Reason)
+				assert.Equal(t, ReasonNotReplayable, last.Reason)
 				assert.ErrorIs(t, last.Err, broken)
 				var history []Attempt
 				if row.text != "" {
 					require.NoError(t, err)
 					var reason Reason
 					reason, history, _ = GaveUp(resp)
-					assert.Equal(t, NotReplayable, reason)
+					assert.Equal(t, ReasonNotReplayable, reason)
 					text := make([]byte, 27)
 					_, err := io.ReadFull(resp.Body, text)
 					assert.NoError(t, err)
@@ -376,7 +376,7 @@ func TestGetBodyThatFails(t *testing.T) {
 					require.ErrorAs(t, err, &e)
 					assert.ErrorIs(t, err, broken)
 					assert.ErrorContains(t, err, row.says)
-					assert.Equal(t, NotReplayable, e.Reason)
+					assert.Equal(t, ReasonNotReplayable, e.Reason)
 					assert.False(t, e.GaveUp(), "an outer rule may know better")
 					history = e.Attempts
 				}

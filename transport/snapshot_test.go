@@ -27,9 +27,9 @@ func TestSnapshot(t *testing.T) {
 			return status(200)(req)
 		})
 		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
-			Backoff: backoff.Constant(0), Attempts: 3, Rate: 50, Gate: policy.Gate{Start: 2, Max: 2},
+			Backoff: backoff.Constant(0), Attempts: 3, Rate: policy.Rate{PerSecond: 50}, Gate: policy.Gate{Start: 2, Max: 2},
 		}, Hosts: map[string]policy.Rule{
-			"plain.test": {Budget: policy.NoBudget(), Rate: -1, Gate: policy.Gate{Mode: policy.GateOff}},
+			"plain.test": {Budget: policy.Budget{Burst: policy.Off}, Rate: policy.Rate{PerSecond: -1}, Gate: policy.Gate{Mode: policy.Off}},
 		}})
 		assert.Empty(t, tr.Snapshot())
 

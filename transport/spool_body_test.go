@@ -24,7 +24,7 @@ import (
 )
 
 // spooling keeps a KiB in memory and a MiB on disk.
-var spooling = policy.Rule{BufferBody: 1 << 10, SpoolBody: 1 << 20}.Or(quick)
+var spooling = policy.Rule{Upload: policy.Upload{Memory: 1 << 10, Disk: 1 << 20}}.Or(quick)
 
 func noisy(n int) []byte { return noise(rand.New(rand.NewPCG(7, uint64(n))), n) }
 
@@ -42,7 +42,7 @@ func TestSpooledUpload(t *testing.T) {
 		{"answered at once", spooling, 100_000, 1, "", []answer{status(200)}},
 		{"answered later", spooling, 100_000, 3, "", []answer{status(503), fails(syscall.ECONNRESET), status(200)}},
 		{"never answered", spooling, 100_000, 6, "", []answer{fails(syscall.ECONNRESET)}},
-		{"nothing in memory", policy.Rule{BufferBody: -1}.Or(spooling), 100_000, 2, "", []answer{status(503), status(200)}},
+		{"nothing in memory", policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(spooling), 100_000, 2, "", []answer{status(503), status(200)}},
 		{"just fits", spooling, 1<<20 + 1<<10, 2, "", []answer{status(503), status(200)}},
 		{"too large", spooling, 1<<20 + 1<<10 + 1, 1, "", []answer{status(503), status(200)}},
 		{"no such directory", spooling, 100_000, 1, "/nonexistent", []answer{status(503), status(200)}},
@@ -166,7 +166,7 @@ func TestSpoolOnABrokenDisk(t *testing.T) {
 func TestSpoolStaysInOrder(t *testing.T) {
 	want := string(noisy(300_000))
 	base := script(status(503), status(200))
-	tr := over(t, Config{Rule: policy.Rule{BufferBody: 1 << 20}.Or(spooling), SpoolDir: t.TempDir()}, base)
+	tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Memory: 1 << 20}}.Or(spooling), SpoolDir: t.TempDir()}, base)
 	src := oneShot(want)
 	reads := 0
 	src.onRead = func() {
@@ -193,7 +193,7 @@ func TestSpoolLateRead(t *testing.T) {
 	first := p.take().(*view)
 	_, err := io.Copy(io.Discard, first)
 	require.NoError(t, err)
-	require.Equal(t, Retry, p.rewind(bound{ctx: t.Context(), limit: maxBusy}))
+	require.Equal(t, ReasonRetry, p.rewind(bound{ctx: t.Context(), limit: maxBusy}))
 	second := p.take()
 	p.finish()
 	_, err = first.readSpool(make([]byte, 10), 0)
@@ -210,7 +210,7 @@ func TestSpooledUploadOverTheWire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			srv := testserver.Start(t, config, testserver.Status(503), testserver.ResetBeforeHeaders(), testserver.Status(429).Early(10_000), testserver.OK("ok"))
-			tr := over(t, Config{Rule: policy.Rule{SpoolBody: 64 << 20}.Or(spooling), SpoolDir: dir}, srv.Transport())
+			tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Disk: 64 << 20}}.Or(spooling), SpoolDir: dir}, srv.Transport())
 			t.Cleanup(tr.CloseIdleConnections)
 			want := noisy(5 << 20)
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, srv.URL, io.MultiReader(bytes.NewReader(want))))
@@ -284,7 +284,7 @@ func TestSpoolTotal(t *testing.T) {
 		assert.Zero(t, tr.kept.spooled.Load())
 		refused := 0
 		for _, e := range seen.all {
-			if e.Reason == NotReplayable {
+			if e.Reason == ReasonNotReplayable {
 				refused++
 				assert.ErrorContains(t, e.Err, "SpoolTotal (250000 bytes)")
 			}
@@ -317,7 +317,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 		says []string
 	}{
 		"in memory":        {policy.Rule{}, "", oneShot(string(noisy(1<<20 + 1))), []string{"BufferBody (1048576 bytes)", "SpoolBody", "GetBody"}},
-		"off":              {policy.Rule{BufferBody: -1}, "", oneShot("x"), []string{"BufferBody", "SpoolBody", "off"}},
+		"off":              {policy.Rule{Upload: policy.Upload{Memory: -1}}, "", oneShot("x"), []string{"BufferBody", "SpoolBody", "off"}},
 		"in a file":        {spooling, "", oneShot(string(noisy(2 << 20))), []string{"BufferBody (1024 bytes)", "SpoolBody (1048576 bytes)"}},
 		"without a file":   {spooling, "/nonexistent", oneShot(string(noisy(10_000))), []string{"SpoolBody", "no such file"}},
 		"the body's error": {policy.Rule{}, "", breaks, []string{"disk on fire"}},
@@ -337,7 +337,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 			require.NoError(t, err)
 			_, attempts, ok := GaveUp(resp)
 			require.True(t, ok)
-			require.Equal(t, []Reason{NotReplayable}, seen.reasons())
+			require.Equal(t, []Reason{ReasonNotReplayable}, seen.reasons())
 			for _, says := range row.says {
 				assert.ErrorContains(t, attempts[0].Err, says)
 				assert.ErrorContains(t, seen.all[0].Err, says)

@@ -43,7 +43,7 @@ func TestStalledBodyIsResumed(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				body := testserver.Pattern(100_000)
 				content := testserver.Content(body, `"v1"`)
-				c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}.Or(exact)}, config,
+				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
 					content.CutAt(10_000, testserver.Stall), content)
 				start := time.Now()
 				resp, err := c.Get(srv.URL)
@@ -63,7 +63,7 @@ func TestStalledBodyTimesOut(t *testing.T) {
 	for name, config := range protocols {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}}, config,
+				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, config,
 					testserver.OK("0123456789").CutAt(4, testserver.Stall))
 				start := time.Now()
 				resp, err := c.Get(srv.URL)
@@ -88,7 +88,7 @@ func TestStalledBodyTimesOut(t *testing.T) {
 // Slow is not stalled, however long it takes.
 func TestSlowBodyIsNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}}, testserver.Config{},
+		c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, testserver.Config{},
 			testserver.OK(strings.Repeat("x", 100)).Drip(1, 19*time.Second))
 		resp, err := c.Get(srv.URL)
 		require.NoError(t, err)
@@ -106,11 +106,11 @@ func TestMinThroughput(t *testing.T) {
 		every time.Duration // for each piece of 10 bytes
 		end   time.Duration // 0: the body arrives
 	}{
-		{"enough", policy.Rule{MinThroughput: 9}, time.Second, 0},
-		{"too little", policy.Rule{MinThroughput: 11}, time.Second, 30 * time.Second},
-		{"too little in a window of one's own", policy.Rule{MinThroughput: 11, StallTimeout: 5 * time.Second}, time.Second, 5 * time.Second},
-		{"nothing", policy.Rule{MinThroughput: 1}, time.Hour, 30 * time.Second},
-		{"pieces that are rare, but large enough", policy.Rule{MinThroughput: 1}, 9 * time.Second, 0},
+		{"enough", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 9}}, time.Second, 0},
+		{"too little", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 11}}, time.Second, 30 * time.Second},
+		{"too little in a window of one's own", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 11, Timeout: 5 * time.Second}}, time.Second, 5 * time.Second},
+		{"nothing", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, time.Hour, 30 * time.Second},
+		{"pieces that are rare, but large enough", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 9 * time.Second, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestStalledHeadersAreRetried(t *testing.T) {
 	for name, config := range protocols {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}.Or(exact)}, config,
+				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
 					testserver.Hang(), testserver.OK("hello"))
 				start := time.Now()
 				resp, err := c.Get(srv.URL)
@@ -158,7 +158,7 @@ func TestStallAndAttemptTimeout(t *testing.T) {
 		{2 * time.Second, time.Second, ErrAttemptTimeout},
 	} {
 		bubble(t, func(t *testing.T) {
-			c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: row.stall, AttemptTimeout: row.attempt, Attempts: 1}},
+			c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: row.stall}, AttemptTimeout: row.attempt, Attempts: 1}},
 				testserver.Config{}, testserver.Hang())
 			start := time.Now()
 			_, err := c.Get(srv.URL)
@@ -185,7 +185,7 @@ func TestStalledUpload(t *testing.T) {
 		src := oneShot("0123456789")
 		src.onRead = func() { time.Sleep(time.Minute) }
 		start := time.Now()
-		tr := over(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second, Attempts: 1}}, base)
+		tr := over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Attempts: 1}}, base)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
 		assert.ErrorIs(t, err, ErrStalled)
 		assert.Equal(t, 3*time.Minute+20*time.Second, time.Since(start))
@@ -207,7 +207,7 @@ func TestAttemptTimeoutAndSlowUpload(t *testing.T) {
 				}
 			}
 		})
-		tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Second, StallTimeout: 20 * time.Second, Attempts: 1}}, base)
+		tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 20 * time.Second}, Attempts: 1}}, base)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("0123456789")))
 		assert.NoError(t, err)
 	})
@@ -215,7 +215,7 @@ func TestAttemptTimeoutAndSlowUpload(t *testing.T) {
 
 func TestCallersContextRulesOverStalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c, srv := overServer(t, Config{Rule: policy.Rule{StallTimeout: 20 * time.Second}}, testserver.Config{},
+		c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, testserver.Config{},
 			testserver.Content([]byte("0123456789"), `"v1"`).CutAt(4, testserver.Stall))
 		why := errors.New("why")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, why)
@@ -239,7 +239,7 @@ func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
 		r, w := io.Pipe()
 		defer func() { _ = w.Close() }()
 		base := rt(func(req *http.Request) (*http.Response, error) { return response(req, 200, r), nil })
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{StallTimeout: time.Second}}, base), t.Context())
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, base), t.Context())
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
 		assert.ErrorIs(t, err, ErrStalled)
@@ -251,7 +251,7 @@ func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
 func TestStalledBodyIsClosedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		src := &stuckBody{closed: make(chan struct{})}
-		tr := over(t, Config{Rule: policy.Rule{StallTimeout: time.Second}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, rt(func(req *http.Request) (*http.Response, error) {
 			return response(req, 200, src), nil
 		}))
 		resp, err := get(t, tr, t.Context())
@@ -274,7 +274,7 @@ func TestStalledBodyWhoseClosePanics(t *testing.T) {
 				return 0, req.Context().Err()
 			}, func() { panic("bad close") }}), nil
 		})
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{StallTimeout: time.Second}}, base), t.Context())
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, base), t.Context())
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
 		assert.ErrorIs(t, err, ErrStalled)

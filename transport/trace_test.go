@@ -97,10 +97,10 @@ func TestEvents(t *testing.T) {
 		}
 		const s, ms = time.Second, time.Millisecond
 		rows := []row{
-			{1, 503, nil, classify.Ambiguous, transport.Retry, 0, s, 100 * ms},
-			{2, 0, syscall.ECONNRESET, classify.Ambiguous, transport.Retry, 0, 2 * s, 1200 * ms},
-			{3, 429, nil, classify.Ambiguous, transport.Retry, 10 * s, 10 * s, 3300 * ms},
-			{4, 200, nil, classify.Final, transport.Final, 0, 0, 13400 * ms},
+			{1, 503, nil, classify.Ambiguous, transport.ReasonRetry, 0, s, 100 * ms},
+			{2, 0, syscall.ECONNRESET, classify.Ambiguous, transport.ReasonRetry, 0, 2 * s, 1200 * ms},
+			{3, 429, nil, classify.Ambiguous, transport.ReasonRetry, 10 * s, 10 * s, 3300 * ms},
+			{4, 200, nil, classify.Final, transport.ReasonFinal, 0, 0, 13400 * ms},
 		}
 		events := seen.events()
 		require.Len(t, events, len(rows))
@@ -128,7 +128,7 @@ func TestEvents(t *testing.T) {
 func TestEventOfARefusal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Base: says(200), Rule: policy.Rule{Rate: 0.1}, Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: says(200), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Trace: seen.trace()})
 		_, err := get(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -137,7 +137,7 @@ func TestEventOfARefusal(t *testing.T) {
 		assert.ErrorIs(t, err, transport.ErrOverDeadline)
 		last := seen.events()[1]
 		assert.Zero(t, last.Number)
-		assert.Equal(t, transport.Deadline, last.Reason)
+		assert.Equal(t, transport.ReasonDeadline, last.Reason)
 		assert.ErrorIs(t, last.Err, transport.ErrOverDeadline)
 		assert.Nil(t, last.Response)
 		assert.False(t, last.Time.IsZero())
@@ -343,7 +343,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 	t.Run("a refusal", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			logger, lines := logTo(t, slog.LevelDebug)
-			tr := mustNew(t, transport.Config{Base: says(200), Rule: policy.Rule{Rate: 0.1}, Logger: logger})
+			tr := mustNew(t, transport.Config{Base: says(200), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
 			const secret = "http://someone:SECRET@h.test/?token=SECRET"
 			_, err := get(t, tr, t.Context(), secret)
 			require.NoError(t, err)

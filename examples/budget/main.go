@@ -20,7 +20,7 @@ import (
 const requests = 200
 
 func main() {
-	without, _ := outage(policy.NoBudget())
+	without, _ := outage(policy.Budget{Burst: policy.Off})
 	with, took := outage(policy.Budget{}) // the zero value: the default
 	// A fifth of the requests, 30 that were saved up, and 3 per second.
 	most := 1.2*requests + 30 + 3*took.Seconds()

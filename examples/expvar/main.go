@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	rule := policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: 100}
+	rule := policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 100}}
 	t, err := transport.New(transport.Config{Rule: rule})
 	if err != nil {
 		log.Fatal(err)

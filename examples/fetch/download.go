@@ -187,9 +187,9 @@ func (d *download) get(ctx context.Context, header ...string) (*http.Response, e
 // event passes on what the transport does about failures.
 func (d *download) event(e transport.Event) {
 	switch e.Reason {
-	case transport.Retry:
+	case transport.ReasonRetry:
 		d.tracker.retry(e)
-	case transport.Resume:
+	case transport.ReasonResume:
 		d.tracker.resumed(e)
 	}
 }
@@ -280,7 +280,7 @@ func inShort(err error) string {
 // gaveUp says how often it was tried and, unless the number says it, why no more.
 func gaveUp(requests int, reason transport.Reason) string {
 	text := "; gave up after " + counted(requests, "request")
-	if reason != transport.Attempts {
+	if reason != transport.ReasonAttempts {
 		text += " (" + reason.String() + ")"
 	}
 	return text

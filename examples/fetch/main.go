@@ -183,12 +183,12 @@ func newTransport(o options, base http.RoundTripper) (*transport.Transport, erro
 	// limits downloads; a rate would only limit how fast they begin.
 	gate := policy.Gate{Mode: policy.GateWait, Start: o.perHost, Max: o.perHost}
 	if o.perHost == 0 {
-		gate = policy.Gate{Mode: policy.GateOff}
+		gate = policy.Gate{Mode: policy.Off}
 	}
 	if o.given {
 		rule.Gate = gate // the command line wins over the file's rule for all hosts
 	}
-	rule = rule.Or(policy.Rule{Gate: gate, StallTimeout: 30 * time.Second})
+	rule = rule.Or(policy.Rule{Gate: gate, Stall: policy.Stall{Timeout: 30 * time.Second}})
 	return transport.New(transport.Config{Base: base, Rule: rule, Hosts: hosts})
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	without := hang("without", policy.GateOff)
+	without := hang("without", policy.Off)
 	with := hang("with", policy.GateWait)
 	if with > 10 || without < 100 {
 		log.Fatal("expected at most 10 with the gate, and 100 or more without")

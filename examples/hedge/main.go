@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	plain, _ := measure("without", policy.NoHedge())
+	plain, _ := measure("without", policy.Hedge{After: policy.Off})
 	hedged, extra := measure("with", policy.Hedge{Percentile: 95})
 	if hedged > plain/2 || extra > 0.15 {
 		log.Fatal("expected less than half the time for at most 15 % more sends")

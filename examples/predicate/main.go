@@ -22,7 +22,7 @@ func main() {
 	// A full queue took nothing in, so it is Refused and a POST, too, may be
 	// sent again. A service that may have acted on it would be Ambiguous.
 	t, err := transport.New(transport.Config{Rule: policy.Rule{
-		Classify: classify.BodyContains(classify.Refused, "queue capacity"),
+		Classify: classify.OnBodyText(classify.Refused, "queue capacity"),
 		Backoff:  backoff.Geometric{First: 100 * time.Millisecond, Rate: 2, Max: time.Second},
 	}})
 	if err != nil {

@@ -95,7 +95,7 @@ var faults = []fault{
 		steps:  []testserver.Step{fail(503), testserver.OK(done)},
 		plain:  promise{status: 503, arrivals: 1},
 		aplomb: promise{status: 503, arrivals: 1},
-		also:   because(transport.NotIdempotent),
+		also:   because(transport.ReasonNotIdempotent),
 	},
 	{
 		name:   "Retry-After 30, 2 s left",
@@ -104,7 +104,7 @@ var faults = []fault{
 		steps:  []testserver.Step{fail(503).Header("Retry-After", "30"), testserver.OK(done)},
 		plain:  promise{status: 503, arrivals: 1},
 		aplomb: promise{status: 503, arrivals: 1},
-		also:   because(transport.Deadline),
+		also:   because(transport.ReasonDeadline),
 	},
 }
 

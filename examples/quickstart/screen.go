@@ -103,7 +103,7 @@ func (s *screen) update(change func()) {
 
 // event notes what our client is doing.
 func (s *screen) event(r *row, e transport.Event) {
-	if e.Reason != transport.Retry {
+	if e.Reason != transport.ReasonRetry {
 		return
 	}
 	s.mu.Lock()

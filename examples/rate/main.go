@@ -38,7 +38,7 @@ func try(mode policy.RateMode) (share float64) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	defer server.Close()
-	rule := policy.Rule{Rate: 200, Burst: 1, RateMode: mode, Attempts: 1} // retries would blur the picture
+	rule := policy.Rule{Rate: policy.Rate{PerSecond: 200, Burst: 1, Mode: mode}, Attempts: 1} // retries would blur the picture
 	t, err := transport.New(transport.Config{Rule: rule})
 	if err != nil {
 		log.Fatal(err)

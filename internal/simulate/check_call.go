@@ -47,7 +47,7 @@ func (w *world) checkArrival(s *send) {
 		}
 	}
 	// A retry that an outer Transport starts in time may wait in the inner one.
-	if limit := c.rule.Elapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.sends[0].began > limit {
+	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.sends[0].began > limit {
 		w.violateLocked(Futile, c, "a retry %v after the first send; the rule allows %v", s.began-c.sends[0].began, limit)
 	}
 }
@@ -73,8 +73,8 @@ func (s *send) mustWait() time.Duration {
 	switch {
 	case s.ended == never, s.dead: // not answered, or nobody heard it
 		return 0
-	case rule.Excess == policy.ExcessCap && rule.MaxRetryAfter >= 0:
-		return min(s.told, rule.MaxRetryAfter)
+	case rule.RetryAfter.Beyond == policy.BeyondCap && rule.RetryAfter.Max >= 0:
+		return min(s.told, rule.RetryAfter.Max)
 	}
 	return s.told
 }
@@ -94,8 +94,8 @@ func (w *world) checkReconnect(s *send) {
 		c.progress, c.dry = offset, 0
 	}
 	c.dry++
-	if most := max(c.rule.Resumes, 0) + max(c.rule.Attempts, 1); c.dry > most {
-		w.violateLocked(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d", c.dry, c.rule.Resumes)
+	if most := max(c.rule.Resume.Max, 0) + max(c.rule.Attempts, 1); c.dry > most {
+		w.violateLocked(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d", c.dry, c.rule.Resume.Max)
 	}
 }
 
@@ -211,7 +211,7 @@ func (c *call) checkResponse() {
 
 // mayStall reports whether a body may be cut because it stands still, even
 // while a classifier reads it.
-func (c *call) mayStall() bool { return c.rule.StallTimeout > 0 || c.rule.MinThroughput > 0 }
+func (c *call) mayStall() bool { return c.rule.Stall.Timeout > 0 || c.rule.Stall.MinBytesPerSecond > 0 }
 
 // checkError: it is the error of the last send, or says why there is none.
 func (c *call) checkError() {
@@ -230,8 +230,8 @@ func (c *call) checkError() {
 		c.checkContextError()
 	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, transport.ErrAttemptTimeout):
 	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
-	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.NotReplayable && errors.Is(c.err, errBody):
-	case isOwn && (own.Reason == transport.Deadline || own.Reason == transport.Elapsed || own.Reason == transport.Cooldown || own.Reason == transport.GateFull):
+	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
+	case isOwn && (own.Reason == transport.ReasonDeadline || own.Reason == transport.ReasonMaxElapsed || own.Reason == transport.ReasonCooldown || own.Reason == transport.ReasonGateFull):
 	default:
 		c.violateLocked(Outcome, "an error from nowhere: %v", c.err)
 	}
@@ -280,7 +280,7 @@ func (c *call) checkFutile() {
 		return
 	}
 	rule := c.rule
-	if rule.Gate.Enabled() || rule.Rate > 0 || rule.Pacing == policy.On || c.plan.shape > inMemory || c.world.plan.nested {
+	if rule.Gate.Enabled() || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || c.plan.shape > inMemory || c.world.plan.nested {
 		return
 	}
 	for _, s := range c.world.sends {

@@ -67,7 +67,7 @@ func (w *world) checkCall(c *call) {
 	}
 	for _, e := range c.events {
 		due := e.Time.Add(e.Wait).Sub(w.start)
-		if e.Reason == transport.Retry && c.plan.deadline > 0 && due >= c.plan.at+c.plan.deadline {
+		if e.Reason == transport.ReasonRetry && c.plan.deadline > 0 && due >= c.plan.at+c.plan.deadline {
 			w.violateLocked(Futile, c, "a retry at %v, after the deadline", due)
 		}
 	}
@@ -121,7 +121,7 @@ func (s *send) needed() time.Duration {
 func (w *world) checkBudget(h *host) {
 	rule := h.rule.Or(policy.Defaults())
 	b := budgetOf(rule.Budget)
-	if b.Ratio < 0 && b.PerSecond < 0 {
+	if rule.Budget.Burst < 0 || b.Ratio < 0 && b.PerSecond < 0 {
 		return
 	}
 	b.Ratio, b.PerSecond = max(b.Ratio, 0), max(b.PerSecond, 0)
@@ -184,8 +184,8 @@ func (w *world) checkHolds(h *host) {
 		scope := s.call.scope()
 		arrived[scope] = append(arrived[scope], s.began)
 		wait := s.told
-		if rule.MaxRetryAfter >= 0 {
-			wait = min(wait, rule.MaxRetryAfter)
+		if rule.RetryAfter.Max >= 0 {
+			wait = min(wait, rule.RetryAfter.Max)
 		}
 		if wait > 0 && !s.dead && s.call.plan.hook == "" {
 			told[scope] = append(told[scope], span{s.ended, s.ended + wait})
@@ -236,7 +236,7 @@ func (w *world) checkBack() {
 	for _, state := range w.client.Snapshot() {
 		for _, h := range w.plan.hosts {
 			rule := w.plan.ruleOf(h.id, w.now())
-			if state.Host != h.origin || !state.Closed || rule.Gate.Mode == policy.GateRefuse || rule.Rate > 0 || rule.Pacing == policy.On || w.plan.nested {
+			if state.Host != h.origin || !state.Closed || rule.Gate.Mode == policy.GateRefuse || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || w.plan.nested {
 				continue
 			}
 			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
@@ -281,7 +281,7 @@ func budgetOf(b policy.Budget) policy.Budget {
 func (c *call) takes() (all []time.Duration) {
 	for _, e := range c.events {
 		sent := c.anySend(func(s *send) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
-		if e.Offset == 0 && (e.Reason == transport.Hedged || e.Reason == transport.Retry && sent) {
+		if e.Offset == 0 && (e.Reason == transport.ReasonHedged || e.Reason == transport.ReasonRetry && sent) {
 			all = append(all, e.at)
 		}
 	}
@@ -324,10 +324,10 @@ func (w *world) checkFresh(h *host) {
 		if at > 0 {
 			rule = w.plan.updates[at-1].rules[h.id]
 		}
-		if rule = rule.Or(policy.Defaults()); rule.MaxRetryAfter < 0 {
+		if rule = rule.Or(policy.Defaults()); rule.RetryAfter.Max < 0 {
 			return // a hold may be endless
 		}
-		if rule.Rate > 0 || rule.Pacing == policy.On {
+		if rule.Rate.PerSecond > 0 || rule.Pacing == policy.On {
 			n = 1
 		}
 	}

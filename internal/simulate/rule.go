@@ -19,24 +19,21 @@ func newRule(d dice, nested bool) policy.Rule {
 		return policy.Rule{}
 	}
 	r := policy.Rule{
-		Attempts:      one(d, 0, 0, 0, -1, 1, 2, 3, 4, 9),
-		Backoff:       newBackoff(d),
-		MaxRetryAfter: one(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1),
-		Excess:        one(d, 0, 0, policy.ExcessStop, policy.ExcessCap, policy.ExcessWait),
+		Attempts:   one(d, 0, 0, 0, -1, 1, 2, 3, 4, 9),
+		Backoff:    newBackoff(d),
+		RetryAfter: policy.RetryAfter{Max: one(d, 0, 0, 0, 500*time.Millisecond, 5*time.Second, 2*time.Minute, -1), Beyond: one(d, 0, 0, policy.BeyondStop, policy.BeyondCap, policy.BeyondWait)},
+
 		Budget:        newBudget(d),
-		Cooldown:      one(d, policy.Inherit, policy.Inherit, policy.On, policy.Off),
-		BufferBody:    one[int64](d, 0, 0, 0, -1, 100, 10<<10),
-		Resumes:       one(d, 0, 0, 0, -1, 1, 2),
+		Cooldown:      one[policy.Switch](d, 0, policy.On, policy.Off),
+		Upload:        policy.Upload{Memory: one[int64](d, 0, 0, 0, -1, 100, 10<<10)},
+		Resume:        policy.Resume{Max: one(d, 0, 0, 0, -1, 1, 2)},
 		AttemptHeader: one(d, "", "", "X-Resend"),
 	}
 	if d.chance(30) {
-		r.Elapsed = d.between(20*time.Millisecond, time.Minute)
+		r.MaxElapsed = d.between(20*time.Millisecond, time.Minute)
 	}
 	if d.chance(20) {
-		r.SpoolBody = 64 << 10
-	}
-	if d.chance(20) {
-		r.ResumeSkip = 1 << 20
+		r.Upload.Disk = 64 << 10
 	}
 	drawLimits(d, &r)
 	drawHooks(d, &r)
@@ -75,7 +72,7 @@ func (s stopping) Delay(n int, _ time.Duration) time.Duration {
 func newBudget(d dice) policy.Budget {
 	switch d.IntN(5) {
 	case 0:
-		return policy.NoBudget()
+		return policy.Budget{Burst: policy.Off}
 	case 1:
 		return policy.Budget{Ratio: 0.1, PerSecond: 0.5, Burst: 2}
 	case 2:
@@ -86,9 +83,9 @@ func newBudget(d dice) policy.Budget {
 
 func drawLimits(d dice, r *policy.Rule) {
 	if d.chance(20) {
-		r.Rate = float64(d.between(1, 200))
-		r.Burst = d.IntN(5)
-		r.RateMode = one(d, policy.RateInherit, policy.RateFixed, policy.RateAdaptive)
+		r.Rate.PerSecond = float64(d.between(1, 200))
+		r.Rate.Burst = d.IntN(5)
+		r.Rate.Mode = one(d, 0, policy.RateFixed, policy.RateAdaptive)
 	}
 	if d.chance(30) {
 		r.Pacing = policy.On
@@ -106,10 +103,10 @@ func drawTimers(d dice, r *policy.Rule) {
 		r.AttemptTimeout = d.between(10*time.Millisecond, 20*time.Second)
 	}
 	if d.chance(25) {
-		r.StallTimeout = d.between(50*time.Millisecond, 20*time.Second)
+		r.Stall.Timeout = d.between(50*time.Millisecond, 20*time.Second)
 	}
 	if d.chance(5) {
-		r.MinThroughput = int64(d.between(1, 10<<10))
+		r.Stall.MinBytesPerSecond = int64(d.between(1, 10<<10))
 	}
 	if d.chance(30) {
 		r.Hedge.After = d.between(time.Millisecond, 2*time.Second)
@@ -124,7 +121,7 @@ func drawTimers(d dice, r *policy.Rule) {
 func drawHooks(d dice, r *policy.Rule) {
 	if d.chance(30) {
 		inner := one(d, classify.Refusals, classify.Signals, classify.First(classify.Signals, classify.Refusals),
-			classify.BodyContains(classify.Ambiguous, "queue capacity"), classify.Error(classify.Ambiguous, classify.Other))
+			classify.OnBodyText(classify.Ambiguous, "queue capacity"), classify.OnError(classify.Ambiguous, classify.Other))
 		r.Classify = func(o classify.Outcome) classify.Verdict {
 			callOf(o.Request.Context()).hook("classify")
 			return inner(o)

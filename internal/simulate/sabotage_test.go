@@ -237,7 +237,7 @@ var sabotage = []struct {
 	{"other bytes", Spliced, breaksAnswers(func(resp *http.Response) { resp.Body = other{resp.Body} })},
 	{"no budget", Budget, func(p *plan, c transport.Config) (Client, error) {
 		for name, rule := range c.Hosts {
-			rule.Budget = policy.NoBudget()
+			rule.Budget = policy.Budget{Burst: policy.Off}
 			c.Hosts[name] = rule
 		}
 		return aTransport(p, c)

@@ -69,7 +69,7 @@ func TestExponentialMaxHolds(t *testing.T) {
 	}
 }
 
-func FuzzGoogle(f *testing.F) {
+func FuzzExponential(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(0), false, 3, int64(0), uint64(1), uint64(2))
 	f.Add(int64(-1), int64(lowest), int64(-1), true, 63, int64(-1), uint64(1)<<63, ^uint64(0))
 	f.Add(int64(forever), int64(forever), int64(forever), false, 1, int64(forever), uint64(0), ^uint64(0))

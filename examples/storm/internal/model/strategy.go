@@ -88,7 +88,7 @@ func Others(timeout time.Duration) []Strategy {
 func plain(timeout time.Duration, b policy.Backoff) policy.Rule {
 	return policy.Rule{
 		Attempts: 1000, AttemptTimeout: timeout, Backoff: b,
-		Budget: policy.NoBudget(), Cooldown: policy.Off,
+		Budget: policy.Budget{Burst: policy.Off}, Cooldown: policy.Off,
 	}
 }
 

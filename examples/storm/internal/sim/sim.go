@@ -126,13 +126,13 @@ func configsOf(r policy.Rule) configs {
 	b := r.Budget
 	return configs{
 		budget:   host.BudgetConfig{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst},
-		cooldown: host.CooldownConfig{Max: r.MaxRetryAfter, Stop: r.Excess == policy.ExcessStop},
+		cooldown: host.CooldownConfig{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
 		gate:     host.GateConfig{Start: r.Gate.Start, Max: r.Gate.Max},
 		cools:    r.Cooldown == policy.On,
 		gated:    r.Gate.Enabled(),
 		attempts: r.Attempts,
-		elapsed:  r.Elapsed,
-		asked:    r.MaxRetryAfter,
+		elapsed:  r.MaxElapsed,
+		asked:    r.RetryAfter.Max,
 	}
 }
 
