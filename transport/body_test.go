@@ -141,7 +141,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 					text, err := io.ReadAll(resp.Body)
 					assert.NoError(t, err)
 					assert.Equal(t, "body of Service Unavailable", string(text), "the answer is whole")
-					reason, _, _ := GaveUp(resp)
+					reason, _, _ := unretried(resp)
 					assert.Equal(t, ReasonNotReplayable, reason)
 					assert.False(t, nested(req, resp, nil), "an outer rule may know better")
 				}

@@ -44,7 +44,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 					run(func(i int) {
 						resp, err := get(t, tr, t.Context())
 						if assert.NoError(t, err) {
-							results[i], _, _ = GaveUp(resp)
+							results[i], _, _ = unretried(resp)
 							_ = resp.Body.Close()
 						}
 					})
@@ -101,7 +101,7 @@ func TestQuietClientKeepsItsRetries(t *testing.T) {
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)
 			_ = resp.Body.Close()
-			reason, attempts, ok := GaveUp(resp)
+			reason, attempts, ok := unretried(resp)
 			assert.True(t, ok)
 			assert.Equal(t, ReasonAttempts, reason)
 			assert.Len(t, attempts, 5)
@@ -165,7 +165,7 @@ func TestBudgetStopIsReal(t *testing.T) {
 						require.NoError(t, err)
 						assert.Equal(t, "body of Service Unavailable", string(text))
 						_ = resp.Body.Close()
-						reason, attempts, ok := GaveUp(resp)
+						reason, attempts, ok := unretried(resp)
 						assert.True(t, ok)
 						assert.Equal(t, ReasonBudget, reason)
 						assert.Len(t, attempts, want)

@@ -323,7 +323,7 @@ func TestUpdateConcurrently(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				reason, attempts, ok := transport.GaveUp(resp)
+				reason, attempts, ok := unretried(resp)
 				assert.True(t, ok)
 				assert.Equal(t, transport.ReasonAttempts, reason)
 				assert.Contains(t, []int{2, 3, 4}, len(attempts))

@@ -10,7 +10,7 @@ import (
 
 type (
 	optionsKey struct{}
-	gaveUpKey  struct{}
+	markKey    struct{}
 )
 
 // options is what the context of a request says. It is never changed once it
@@ -84,51 +84,63 @@ func optionsOf(ctx context.Context) *options {
 	return o
 }
 
-// gaveUp is the mark on a response that would have been retried and was not.
-type gaveUp struct {
-	resp     *http.Response // see of
-	reason   Reason
-	attempts []Attempt
+// A mark is what a response that was not retried carries in the context of its
+// Request, although it called for a retry.
+type mark struct {
+	resp    *http.Response // see of
+	history History
 }
 
-func gaveUpOf(ctx context.Context) *gaveUp {
-	g, _ := ctx.Value(gaveUpKey{}).(*gaveUp)
-	return g
+func markOf(ctx context.Context) *mark {
+	m, _ := ctx.Value(markKey{}).(*mark)
+	return m
 }
 
-// marked returns resp with the reason why it was not retried: its Request
-// becomes a copy whose context carries the mark, for [GaveUp]. Where the reason is
-// a limit, a Transport around this one that sees the mark does not start again.
+// marked returns resp with the reason why it was not retried. Its Request becomes
+// a copy whose context carries the mark, for [HistoryOf]. If the reason is a
+// limit, a Transport around this one that sees the mark does not start again.
 func marked(resp *http.Response, req *http.Request, reason Reason, attempts []Attempt) *http.Response {
 	if resp.Request != nil {
 		req = resp.Request
 	}
-	mark := &gaveUp{resp: resp, reason: reason, attempts: attempts}
-	resp.Request = req.WithContext(context.WithValue(req.Context(), gaveUpKey{}, mark))
+	m := &mark{resp: resp, history: History{Reason: reason, Attempts: attempts}}
+	resp.Request = req.WithContext(context.WithValue(req.Context(), markKey{}, m))
 	return resp
 }
 
-// of reports whether the mark is this response's: a caller who sends the request
-// of a marked one again hands the mark down with it. A RoundTripper in between
-// may have copied the response; the copy shares its header.
-func (g *gaveUp) of(resp *http.Response) bool {
-	own := g.resp.Header
-	return g.resp == resp || own != nil && reflect.ValueOf(own).Pointer() == reflect.ValueOf(resp.Header).Pointer()
+// of reports whether the mark belongs to this response. A caller who sends the
+// request of a marked response again hands the mark down with it. A RoundTripper
+// in between may have copied the response. The copy shares its header.
+func (m *mark) of(resp *http.Response) bool {
+	own := m.resp.Header
+	return m.resp == resp || own != nil && reflect.ValueOf(own).Pointer() == reflect.ValueOf(resp.Header).Pointer()
 }
 
-// GaveUp reports why a response that called for a retry was not retried, and
-// what was sent: it was not safe ([NotIdempotent], [NotReplayable], [BodyBusy]),
-// or a limit withheld it (attempts, time, the deadline, the longest wait allowed,
-// the budget …). ok is false for every other response: a success, an answer that
-// another try would not change, one of a request that was to be sent once, or
-// one from another transport.
-func GaveUp(resp *http.Response) (reason Reason, attempts []Attempt, ok bool) {
+// A History says why a response was not retried, and which attempts were made.
+type History struct {
+	// Reason says why there was no further attempt. It is [ReasonFinal] if the
+	// response did not call for a retry.
+	Reason Reason
+	// Attempts are all attempts, oldest first. It is empty if Reason is
+	// ReasonFinal.
+	Attempts []Attempt
+}
+
+// HistoryOf returns the history of a response that called for a retry and was not
+// retried. Either the retry was not safe ([ReasonNotIdempotent],
+// [ReasonNotReplayable], [ReasonBodyBusy]), or a limit withheld it (attempts,
+// time, the deadline, the longest wait allowed, the budget …).
+//
+// For every other response the History is zero: for a success, for a response
+// that another attempt would not change, for a request that was to be sent once,
+// and for a response of another transport.
+func HistoryOf(resp *http.Response) History {
 	if resp == nil || resp.Request == nil {
-		return 0, nil, false
+		return History{}
 	}
-	g := gaveUpOf(resp.Request.Context())
-	if g == nil || !g.of(resp) {
-		return 0, nil, false
+	m := markOf(resp.Request.Context())
+	if m == nil || !m.of(resp) {
+		return History{}
 	}
-	return g.reason, g.attempts, true
+	return m.history
 }

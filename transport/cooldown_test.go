@@ -246,7 +246,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 				tr := mustNew(t, Config{Base: server})
 				resp, err := get(t, tr, t.Context())
 				require.NoError(t, err)
-				reason, _, ok := GaveUp(resp)
+				reason, _, ok := unretried(resp)
 				assert.True(t, ok)
 				assert.Equal(t, ReasonMaxRetryAfter, reason)
 				named := server.start.Add(year)

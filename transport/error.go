@@ -185,7 +185,7 @@ func (e *Error) reasonText() string {
 	case e.Err != nil && !e.isLast():
 		return ""
 	}
-	return " (" + e.Reason.String() + ")"
+	return " (" + strings.ReplaceAll(e.Reason.String(), "_", " ") + ")"
 }
 
 // endText says how the caller's context ended, unless Err says so.

@@ -52,7 +52,7 @@ func TestErrorTexts(t *testing.T) {
 		{Error{Reason: ReasonNotIdempotent, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (not idempotent): connection reset by peer"},
 		{Error{Reason: ReasonFinal, Attempts: sent(503, io.EOF), Err: io.EOF}, "gave up after 2 attempts, last status 503: EOF"},
 		{Error{Reason: ReasonCooldown, Err: ErrCooldown, Until: time.Unix(0, 0)}, "not sent, try again at 1970-01-01T00:00:00Z: the host asked for no requests until later"},
-		{Error{Reason: ReasonMaxElapsed, Attempts: sent(503)}, "gave up after 1 attempt, last status 503 (elapsed)"},
+		{Error{Reason: ReasonMaxElapsed, Attempts: sent(503)}, "gave up after 1 attempt, last status 503 (max elapsed)"},
 	} {
 		assert.Equal(t, "transport: "+row.want, row.e.Error())
 	}

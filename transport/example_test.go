@@ -147,7 +147,7 @@ func ExampleOnce() {
 }
 
 // A response that would have been retried, had there been a limit less.
-func ExampleGaveUp() {
+func ExampleHistoryOf() {
 	tr, err := transport.New(transport.Config{Base: server(503), Rule: policy.Rule{Attempts: 2, Backoff: atOnce}})
 	if err != nil {
 		log.Fatal(err)
@@ -157,12 +157,12 @@ func ExampleGaveUp() {
 		log.Fatal(err)
 	}
 	defer resp.Body.Close()
-	reason, attempts, ok := transport.GaveUp(resp)
-	fmt.Println(resp.StatusCode, ok, reason, len(attempts))
+	h := transport.HistoryOf(resp)
+	fmt.Println(resp.StatusCode, h.Reason, len(h.Attempts))
 	// Output:
 	// -> GET https://api.example.com
 	// -> GET https://api.example.com
-	// 503 true attempts 2
+	// 503 attempts 2
 }
 
 // What was tried before the error.

@@ -178,3 +178,9 @@ func (e *events) last() Reason {
 }
 
 func (e *events) on(ctx context.Context) context.Context { return WithTrace(ctx, e.trace()) }
+
+// unretried returns the history of a response, and whether it called for a retry.
+func unretried(resp *http.Response) (Reason, []Attempt, bool) {
+	h := HistoryOf(resp)
+	return h.Reason, h.Attempts, h.Reason != ReasonFinal
+}

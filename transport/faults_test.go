@@ -143,7 +143,7 @@ func do(tr http.RoundTripper, req *http.Request) (r result) {
 		return r
 	}
 	r.status = resp.StatusCode
-	r.reason, _, _ = transport.GaveUp(resp)
+	r.reason, _, _ = unretried(resp)
 	var text []byte
 	text, r.err = io.ReadAll(resp.Body)
 	r.body = string(text)
@@ -927,4 +927,10 @@ func TestTurnsOfThoseWhoLeave(t *testing.T) {
 		require.NoError(t, s.send(http.MethodGet, nil).err)
 		assert.Equal(t, time.Second, time.Since(start))
 	})
+}
+
+// unretried returns the history of a response, and whether it called for a retry.
+func unretried(resp *http.Response) (transport.Reason, []transport.Attempt, bool) {
+	h := transport.HistoryOf(resp)
+	return h.Reason, h.Attempts, h.Reason != transport.ReasonFinal
 }

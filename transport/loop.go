@@ -315,11 +315,11 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 	if resp != nil {
 		// A caller who reuses the context of a marked response hands the old
 		// mark down again; it says nothing about this outcome.
-		mark := (*gaveUp)(nil)
+		var m *mark
 		if resp.Request != nil {
-			mark = gaveUpOf(resp.Request.Context())
+			m = markOf(resp.Request.Context())
 		}
-		return mark != nil && mark.reason.limit() && mark != gaveUpOf(req.Context())
+		return m != nil && m.history.Reason.limit() && m != markOf(req.Context())
 	}
 	e, ok := errors.AsType[interface {
 		error

@@ -69,7 +69,7 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, "answer 6", string(text))
-		reason, attempts, ok := GaveUp(resp)
+		reason, attempts, ok := unretried(resp)
 		require.True(t, ok)
 		assert.Equal(t, ReasonAttempts, reason)
 		assert.Len(t, attempts, 6)
@@ -233,7 +233,7 @@ func TestServersWait(t *testing.T) {
 					assert.Equal(t, 200, resp.StatusCode)
 				} else {
 					assert.Equal(t, 503, resp.StatusCode)
-					reason, _, ok := GaveUp(resp)
+					reason, _, ok := unretried(resp)
 					assert.True(t, ok)
 					assert.Equal(t, row.reason, reason)
 				}
@@ -254,7 +254,7 @@ func TestDeadlineIsSeenBeforeTheSleep(t *testing.T) {
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, 2, base.sends(), "after 1 s; another 2 s would pass the deadline")
 		assert.Equal(t, time.Second, time.Since(start))
-		reason, _, _ := GaveUp(resp)
+		reason, _, _ := unretried(resp)
 		assert.Equal(t, ReasonDeadline, reason)
 	})
 }
@@ -265,7 +265,7 @@ func TestElapsed(t *testing.T) {
 		base := script(status(503))
 		resp, err := get(t, over(t, Config{Rule: policy.Rule{MaxElapsed: 7 * time.Second}.Or(exact)}, base), t.Context())
 		require.NoError(t, err)
-		reason, _, _ := GaveUp(resp)
+		reason, _, _ := unretried(resp)
 		assert.Equal(t, ReasonMaxElapsed, reason)
 		assert.Equal(t, 4, base.sends(), "at 0, 1, 3 and 7 s")
 		assert.Equal(t, 7*time.Second, time.Since(start))
@@ -277,7 +277,7 @@ func TestBackoffStops(t *testing.T) {
 		base := script(status(503))
 		resp, err := get(t, over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(-1)}}, base), t.Context())
 		require.NoError(t, err)
-		reason, _, _ := GaveUp(resp)
+		reason, _, _ := unretried(resp)
 		assert.Equal(t, ReasonBackoffStop, reason)
 		assert.Equal(t, 1, base.sends())
 	})
@@ -618,7 +618,7 @@ func TestNestedTransports(t *testing.T) {
 					assert.Equal(t, 6, base.sends())
 					assert.Equal(t, ReasonNested, seen.last())
 					if err == nil {
-						reason, attempts, ok := GaveUp(resp)
+						reason, attempts, ok := unretried(resp)
 						assert.True(t, ok)
 						assert.Equal(t, ReasonAttempts, reason)
 						assert.Len(t, attempts, 6)

@@ -738,14 +738,14 @@ func TestMarkOfAnEarlierResponse(t *testing.T) {
 		}))
 	failed, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 	require.NoError(t, err)
-	_, _, gaveUp := GaveUp(failed)
+	_, _, gaveUp := unretried(failed)
 	require.True(t, gaveUp)
 	resp, err := tr.RoundTrip(failed.Request.Clone(failed.Request.Context()))
 	require.NoError(t, err)
 	got, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	assert.Equal(t, text, string(got))
-	_, _, gaveUp = GaveUp(resp)
+	_, _, gaveUp = unretried(resp)
 	assert.False(t, gaveUp)
 }
 
@@ -1007,7 +1007,7 @@ func TestMarkOfACopiedResponse(t *testing.T) {
 	resp, err := (&http.Client{Transport: copies, Timeout: time.Minute}).Get("http://h.test/")
 	require.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
-	reason, _, ok := GaveUp(resp)
+	reason, _, ok := unretried(resp)
 	assert.True(t, ok)
 	assert.Equal(t, ReasonAttempts, reason)
 }

@@ -113,7 +113,7 @@ func (t *Transport) again(o *download, req *http.Request, offset int64, cut erro
 	}
 	o.spacing.last, o.spacing.from = time.Now(), offset
 	resp, err := x.run()
-	if reason, _, gaveUp := GaveUp(resp); gaveUp {
+	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
 		discard(x.ctx, resp)
 		return nil, x.newError(reason, fmt.Errorf("transport: the answer has status %d", resp.StatusCode))
 	}

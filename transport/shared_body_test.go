@@ -364,7 +364,7 @@ func TestGetBodyThatFails(t *testing.T) {
 				if row.text != "" {
 					require.NoError(t, err)
 					var reason Reason
-					reason, history, _ = GaveUp(resp)
+					reason, history, _ = unretried(resp)
 					assert.Equal(t, ReasonNotReplayable, reason)
 					text := make([]byte, 27)
 					_, err := io.ReadFull(resp.Body, text)

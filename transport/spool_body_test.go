@@ -335,7 +335,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 			}))
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", row.body))
 			require.NoError(t, err)
-			_, attempts, ok := GaveUp(resp)
+			_, attempts, ok := unretried(resp)
 			require.True(t, ok)
 			require.Equal(t, []Reason{ReasonNotReplayable}, seen.reasons())
 			for _, says := range row.says {

@@ -255,7 +255,7 @@ func TestLog(t *testing.T) {
 			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "error": "unexpected EOF"},
 		}},
 		{"a wait that is too long", exactly, says(503, "Retry-After: 3600"), []line{
-			{"level": "WARN", "msg": "gave up", "attempt": 1., "reason": "max retry after", "status": 503.},
+			{"level": "WARN", "msg": "gave up", "attempt": 1., "reason": "max_retry_after", "status": 503.},
 		}},
 		{"a final error", exactly, fails(errors.New("no idea")), []line{
 			{"level": "INFO", "msg": "failed", "attempt": 1., "reason": "final", "error": "no idea"},

@@ -260,8 +260,8 @@ func contentRange(resp *http.Response) (first, last, total int64, ok bool) {
 // times, how often.
 func statusError(resp *http.Response) error {
 	text := fmt.Sprintf("the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
-	if reason, attempts, ok := transport.GaveUp(resp); ok {
-		text += gaveUp(len(attempts), reason)
+	if h := transport.HistoryOf(resp); h.Reason != transport.ReasonFinal {
+		text += gaveUp(len(h.Attempts), h.Reason)
 	}
 	return errors.New(text)
 }
@@ -281,7 +281,7 @@ func inShort(err error) string {
 func gaveUp(requests int, reason transport.Reason) string {
 	text := "; gave up after " + counted(requests, "request")
 	if reason != transport.ReasonAttempts {
-		text += " (" + reason.String() + ")"
+		text += " (" + strings.ReplaceAll(reason.String(), "_", " ") + ")"
 	}
 	return text
 }
