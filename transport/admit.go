@@ -214,7 +214,7 @@ func (p gatePlace) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) 
 	if p.rate.Take(at) {
 		return a, true
 	}
-	p.f.gate.Return(now, &p.f.pass, w)
+	p.f.gate.Release(now, &p.f.pass, w)
 	turn := now + p.rate.Peek(at)
 	return host.Answer{Verb: host.Wait, Ask: turn, Until: turn}, true
 }
@@ -311,7 +311,7 @@ func (x *exchange) scope() uint64 {
 		if own := x.rule.rule.Scope; own != nil {
 			x.scopeKey = maphash.String(x.t.seed, own(x.req))
 		} else {
-			x.scopeKey = host.Scope(x.t.seed, x.req.Header)
+			x.scopeKey = host.ScopeKey(x.t.seed, x.req.Header)
 		}
 	}
 	return x.scopeKey

@@ -24,11 +24,11 @@ import (
 // error, a failed answer, an answer without a body and a connection that is
 // handed over end the place at once. The body of a success keeps it until it
 // has ended, is closed, or the request's context has ended. A body of which
-// nothing is read for a minute keeps it no longer (see [host.Gate.Rest]).
+// nothing is read for a minute keeps it no longer (see [host.Gate.Idle]).
 type flight struct {
 	t    *Transport
 	gate *host.Gate
-	pass host.Pass // guarded by the gate's lock
+	pass host.Slot // guarded by the gate's lock
 
 	due  time.Duration // when an answer is to be expected, as the gate let it go
 	stop func() bool   // the place no longer ends with the context; nil: it does not
@@ -44,7 +44,7 @@ func (f *flight) done() {
 // giveBack ends the place of an attempt that was not sent.
 func (f *flight) giveBack() {
 	if f != nil {
-		f.gate.Return(f.t.now(), &f.pass, nil)
+		f.gate.Release(f.t.now(), &f.pass, nil)
 	}
 }
 
@@ -102,12 +102,12 @@ type endingBody struct {
 
 func (b *endingBody) Read(p []byte) (n int, err error) {
 	f, returned := b.flight, false
-	f.gate.Read(&f.pass)
+	f.gate.Reading(&f.pass)
 	defer func() {
 		if !returned || err != nil { // a body that panics has no more to give
 			f.ended()
 		} else {
-			f.gate.Rest(f.t.now(), &f.pass)
+			f.gate.Idle(f.t.now(), &f.pass)
 		}
 	}()
 	n, err = b.ReadCloser.Read(p)
@@ -118,7 +118,7 @@ func (b *endingBody) Read(p []byte) (n int, err error) {
 // Close ends the place when the body is closed. A body whose Close hangs counts
 // as one that nobody reads.
 func (b *endingBody) Close() error {
-	b.flight.gate.Rest(b.flight.t.now(), &b.flight.pass)
+	b.flight.gate.Idle(b.flight.t.now(), &b.flight.pass)
 	defer b.flight.ended()
 	return b.ReadCloser.Close()
 }

@@ -337,9 +337,9 @@ func holdAndSend(t *testing.T, tr *Transport, complain func(error)) {
 	state := tr.hosts.Acquire(&url.URL{Scheme: "http", Host: "h.test"})
 	scopes := []string{"", "Bearer a", "Bearer b"}
 	for _, scope := range scopes {
-		key := host.Scope(tr.seed, http.Header{"Authorization": {scope}})
+		key := host.ScopeKey(tr.seed, http.Header{"Authorization": {scope}})
 		if scope == "" {
-			key = host.Scope(tr.seed, http.Header{})
+			key = host.ScopeKey(tr.seed, http.Header{})
 		}
 		state.Machines().Cooldown.Hold(tr.now(), key, host.TooMany, time.Second, host.CooldownConfig{Max: time.Minute}, 0)
 	}
@@ -397,13 +397,13 @@ func TestNoPlaceTokenOrWaiterIsLost(t *testing.T) {
 // TestWhatIsLostIsFound: the oracle of the test above complains of each kind of
 // loss.
 func TestWhatIsLostIsFound(t *testing.T) {
-	scope := func(tr *Transport) uint64 { return host.Scope(tr.seed, http.Header{}) }
+	scope := func(tr *Transport) uint64 { return host.ScopeKey(tr.seed, http.Header{}) }
 	rows := map[string]func(tr *Transport, m *host.Machines){
 		"a place": func(tr *Transport, m *host.Machines) {
-			m.Gate().Enter(tr.now(), new(host.Pass), nil, host.GateConfig{Start: 4, Max: 4})
+			m.Gate().Enter(tr.now(), new(host.Slot), nil, host.GateConfig{Start: 4, Max: 4})
 		},
 		"a waiter at the gate": func(tr *Transport, m *host.Machines) {
-			full := make([]host.Pass, 2)
+			full := make([]host.Slot, 2)
 			for i := range full {
 				m.Gate().Enter(tr.now(), &full[i], host.NewWaiter(), host.GateConfig{Start: 1, Max: 1})
 			}

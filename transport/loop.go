@@ -122,7 +122,7 @@ func (x *exchange) run() (*http.Response, error) {
 	x.begin()
 	if err := x.admit(); err != nil {
 		if x.sent == 0 {
-			x.state.Uncount() // what is refused does not reach the host, and earns no retry
+			x.state.ReleaseCount() // what is refused does not reach the host, and earns no retry
 		}
 		return nil, err
 	}
@@ -362,7 +362,7 @@ func (x *exchange) refund() {
 	if x.reserved != nil {
 		budget := &x.state.Machines().Budget
 		budget.CountTo(x.state.Requests())
-		budget.Refund(x.t.now(), x.rule.budgetConfig(), x.reserved)
+		budget.Release(x.t.now(), x.rule.budgetConfig(), x.reserved)
 		x.reserved = nil
 	}
 }

@@ -101,13 +101,13 @@ func (t *Transport) again(o *download, req *http.Request, offset int64, cut erro
 	if progressed {
 		err = x.asRequest(cut, turn)
 	} else {
-		h.Uncount() // the budget counts no request for it
+		h.ReleaseCount() // the budget counts no request for it
 		x.prev, x.start = o.series.prev, o.series.start
 		err = x.asRetry(cut)
 	}
 	if err != nil {
 		if progressed {
-			h.Uncount() // a request that is not sent earns no retry
+			h.ReleaseCount() // a request that is not sent earns no retry
 		}
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (t *Transport) stopped(o *download, e *ResumeError) {
 	}
 	h := t.hosts.Acquire(o.req.URL)
 	defer h.Release()
-	h.Uncount()
+	h.ReleaseCount()
 	x := exchange{t: t, req: o.req, ctx: o.req.Context(), state: h, rule: o.rule, options: optionsOf(o.req.Context()), offset: e.Offset}
 	x.tell(nil, &decision{
 		Attempt: Attempt{Number: o.series.sent, Err: e, Time: time.Now()},

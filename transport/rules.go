@@ -104,7 +104,7 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 		m := s.Machines()
 		m.Rate(r.rateConfig()).Set(time.Now(), r.rateConfig())
 		if gate, _ := m.Made(); gate != nil {
-			gate.Tell() // who is first there may wait for the rate
+			gate.WakeFirst() // who is first there may wait for the rate
 		}
 	}
 	s.Resolved.Store(r)

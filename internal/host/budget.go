@@ -77,7 +77,7 @@ type Budget struct {
 }
 
 // A Charge is what one retry took from a Budget. Its owner hands it back to
-// Refund if the retry is not sent, and forgets it otherwise.
+// Release if the retry is not sent, and forgets it otherwise.
 type Charge struct {
 	owed       int64   // in units; 0: repaid or refunded, and not in the ring
 	prev, next *Charge // in the ring, from the oldest to the newest and round
@@ -120,10 +120,10 @@ func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
 	return b.owe()
 }
 
-// Refund gives back what Take reserved, for a retry that is not sent after all:
-// as much of it as was not earned back meanwhile. A second Refund of the same
+// Release gives back what Take reserved, for a retry that is not sent after all:
+// as much of it as was not earned back meanwhile. A second Release of the same
 // retry returns nothing.
-func (b *Budget) Refund(now time.Duration, c BudgetConfig, taken *Charge) {
+func (b *Budget) Release(now time.Duration, c BudgetConfig, taken *Charge) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, c.withDefaults())

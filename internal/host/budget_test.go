@@ -114,7 +114,7 @@ func TestBudget(t *testing.T) {
 					t.Errorf("step %d: %d granted, want %d", i, got, s.want)
 				}
 				for range s.refund { // the newest first
-					b.Refund(s.at, tt.conf, taken[len(taken)-1])
+					b.Release(s.at, tt.conf, taken[len(taken)-1])
 					taken = taken[:len(taken)-1]
 				}
 			}
@@ -225,7 +225,7 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 				i := (n*7 + k*13) % len(owners)
 				trace[owners[i].entry].refunded = len(trace)
 				trace = append(trace, budgetEntry{at: now})
-				b.Refund(now, BudgetConfig{}, owners[i].Charge)
+				b.Release(now, BudgetConfig{}, owners[i].Charge)
 				drop(i)
 			}
 		case 6:
@@ -289,8 +289,8 @@ func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 				for b.Take(after, BudgetConfig{}) != nil {
 				}
 				for i := range old {
-					b.Refund(after, BudgetConfig{}, old[order(i)])
-					b.Refund(after, BudgetConfig{}, old[order(i)]) // twice is once
+					b.Release(after, BudgetConfig{}, old[order(i)])
+					b.Release(after, BudgetConfig{}, old[order(i)]) // twice is once
 				}
 				again := 0
 				for b.Take(after, BudgetConfig{}) != nil {

@@ -60,7 +60,7 @@ func TestThousandGoroutines(t *testing.T) {
 			defer cancel()
 			w := NewWaiter()
 			budget.Request()
-			var pass Pass
+			var slot Slot
 			var mark uint64
 			for n := range 4 {
 				in := waitAt(ctx, start, w, func(now time.Duration) Answer { return cooldown.Enter(now, key, w) }, func() { cooldown.Leave(key, w) }) == Go &&
@@ -70,9 +70,9 @@ func TestThousandGoroutines(t *testing.T) {
 						return a
 					}, func() { pacing.Leave(key, w) }) == Go &&
 					waitAt(ctx, start, w, func(now time.Duration) Answer {
-						a := gate.Enter(now, &pass, w, GateConfig{})
+						a := gate.Enter(now, &slot, w, GateConfig{})
 						if a.Verb == Go && !rate.Take(start.Add(now)) {
-							gate.Return(now, &pass, w)
+							gate.Release(now, &slot, w)
 							return Answer{Verb: Wait, Ask: now + rate.Peek(start.Add(now))}
 						}
 						return a
@@ -96,8 +96,8 @@ func TestThousandGoroutines(t *testing.T) {
 				if rng.IntN(8) == 0 {
 					result = Result(rng.IntN(4))
 				}
-				gate.Result(now, &pass, result)
-				gate.Done(now, &pass)
+				gate.Result(now, &slot, result)
+				gate.Done(now, &slot)
 				switch result {
 				case Success, Neutral:
 					cooldown.Answered(now, key, at, true)
@@ -115,7 +115,7 @@ func TestThousandGoroutines(t *testing.T) {
 					return
 				}
 				if rng.IntN(10) == 0 {
-					budget.Refund(now, BudgetConfig{}, taken)
+					budget.Release(now, BudgetConfig{}, taken)
 					return
 				}
 				time.Sleep(time.Duration(rng.IntN(100)) * ms)
@@ -192,7 +192,7 @@ func TestFirstTryCosts(t *testing.T) {
 		if !c.Quiet() || !p.Quiet() {
 			t.Error("not quiet")
 		}
-		Scope(seed, h)
+		ScopeKey(seed, h)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

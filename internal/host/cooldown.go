@@ -99,14 +99,14 @@ const (
 type Cooldown struct {
 	n atomic.Int32 // how many scopes there are, to be read without the lock
 
-	mu     sync.Mutex // guards what follows and every waiter in a scope's line
-	scopes map[uint64]*scope
-	rest   *scope        // of all keys that are not in scopes; nil: not needed
+	mu     sync.Mutex // guards what follows and every waiter in a scope'h line
+	holds  map[uint64]*hold
+	shared *hold         // of all keys that are not in scopes; nil: not needed
 	sweep  time.Duration // no search for scopes that are over before this time
 }
 
 // A hold is what answers of one code asked for.
-type hold struct {
+type demand struct {
 	end    time.Duration // no request before this time
 	refuse time.Duration // requests are turned away until this time
 	named  time.Duration // what the server said, where it was more than the end
@@ -115,23 +115,23 @@ type hold struct {
 
 // A scope is held until the time that the server named, and with the jitter
 // until open; then its ramp begins.
-type scope struct {
-	holds   [codes]hold
+type hold struct {
+	demands [codes]demand
 	open    time.Duration
 	jitter  time.Duration // part of open, drawn once per run of holds
-	slot    time.Duration // when the ramp lets one more go, whatever is answered
+	next    time.Duration // when the ramp lets one more go, whatever is answered
 	credits int32         // how many more the answers let go
 	doubt   int8          // how much speaks against holds: see probe
 	probes  int8          // how many were sent in this run of holds
 	probing bool          // nothing was refused since the last of them
 	probed  time.Duration // when the first of them was let go
 	saved   ramp          // what this run of holds began in
-	line    line
+	queue   queue
 }
 
 // A ramp is how far a scope's return had come at a time.
 type ramp struct {
-	at, open, slot time.Duration
+	at, open, next time.Duration
 	credits        int32
 }
 
@@ -148,9 +148,9 @@ func (c *Cooldown) Hold(now time.Duration, key uint64, code Code, wait time.Dura
 	}
 	conf = conf.withDefaults()
 	c.mu.Lock()
-	s, evicted := c.scopeFor(now, key)
-	s.extend(now, code, wait, conf, u)
-	open, next := s.open, s.line.first
+	h, evicted := c.holdFor(now, key)
+	h.extend(now, code, wait, conf, u)
+	open, next := h.open, h.queue.first
 	c.mu.Unlock()
 	next.wake()
 	for _, w := range evicted {
@@ -165,9 +165,9 @@ func (c *Cooldown) Hold(now time.Duration, key uint64, code Code, wait time.Dura
 func (c *Cooldown) Enter(now time.Duration, key uint64, w *Waiter) Answer {
 	c.mu.Lock()
 	c.tidy(now)
-	s := c.find(key)
-	moved := c.claim(key, s, w)
-	a, next := c.enter(now, key, s, w)
+	h := c.find(key)
+	moved := c.claim(key, h, w)
+	a, next := c.enter(now, key, h, w)
 	c.mu.Unlock()
 	moved.wake()
 	next.wake()
@@ -189,9 +189,9 @@ func (c *Cooldown) Leave(key uint64, w *Waiter) {
 func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, success bool) {
 	c.mu.Lock()
 	var next *Waiter
-	if s := c.find(key); s != nil {
-		s.answered(now, sent, success)
-		next = s.line.first // may go, or has less to wait for than it was told
+	if h := c.find(key); h != nil {
+		h.answered(now, sent, success)
+		next = h.queue.first // may go, or has less to wait for than it was told
 	}
 	c.mu.Unlock()
 	next.wake()
@@ -206,8 +206,8 @@ func (c *Cooldown) Arrive(now time.Duration, key uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tidy(now)
-	s := c.find(key)
-	return s == nil || now >= s.named()
+	h := c.find(key)
+	return h == nil || now >= h.named()
 }
 
 // Named returns the time before which nothing of a scope is sent, as the server
@@ -215,8 +215,8 @@ func (c *Cooldown) Arrive(now time.Duration, key uint64) bool {
 func (c *Cooldown) Named(now time.Duration, key uint64) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.find(key); s != nil && now < s.named() {
-		return s.named()
+	if h := c.find(key); h != nil && now < h.named() {
+		return h.named()
 	}
 	return 0
 }
@@ -230,14 +230,14 @@ func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, ref
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.find(key)
-	if s == nil || now >= s.open {
+	h := c.find(key)
+	if h == nil || now >= h.open {
 		return 0, false
 	}
-	if named := s.refusing(now); named > 0 {
+	if named := h.refusing(now); named > 0 {
 		return named, true
 	}
-	return s.open, false
+	return h.open, false
 }
 
 // Holds returns for a snapshot how many scopes are held and until when the
@@ -245,10 +245,10 @@ func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, ref
 func (c *Cooldown) Holds(now time.Duration) (n int, until time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for s := range c.all() {
-		if s.open > now {
+	for h := range c.all() {
+		if h.open > now {
 			n++
-			until = max(until, s.open)
+			until = max(until, h.open)
 		}
 	}
 	return n, until
@@ -261,8 +261,8 @@ func (c *Cooldown) Holding(now time.Duration) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for s := range c.all() {
-		if now < s.open {
+	for h := range c.all() {
+		if now < h.open {
 			return true
 		}
 	}
@@ -270,31 +270,31 @@ func (c *Cooldown) Holding(now time.Duration) bool {
 }
 
 // enter answers w and returns who has to be woken; c.mu is held.
-func (c *Cooldown) enter(now time.Duration, key uint64, s *scope, w *Waiter) (a Answer, next *Waiter) {
-	if s == nil {
+func (c *Cooldown) enter(now time.Duration, key uint64, h *hold, w *Waiter) (a Answer, next *Waiter) {
+	if h == nil {
 		return Answer{}, nil
 	}
-	if named := s.refusing(now); named > 0 {
-		next = s.behind(w) // all who stand in line are to hear of it
-		s.line.leave(w)
+	if named := h.refusing(now); named > 0 {
+		next = h.behind(w) // all who stand in line are to hear of it
+		h.queue.leave(w)
 		return Answer{Verb: Refuse, Until: named}, next
 	}
-	if s.passes(now, w) {
-		s.line.leave(w)
-		if s.over(now) && s.line.n == 0 {
-			c.drop(key, s)
+	if h.passes(now, w) {
+		h.queue.leave(w)
+		if h.over(now) && h.queue.n == 0 {
+			c.drop(key, h)
 			return Answer{}, nil
 		}
-		return Answer{}, s.line.first
+		return Answer{}, h.queue.first
 	}
-	return s.wait(now, w)
+	return h.wait(now, w)
 }
 
 // claim takes w out of any line but that of s, and returns who has to be woken
 // for it; c.mu is held. A waiter that shared the scope of the rest may have got
 // a scope of its own meanwhile.
-func (c *Cooldown) claim(key uint64, s *scope, w *Waiter) (next *Waiter) {
-	if w == nil || w.in == nil || s != nil && w.in == &s.line {
+func (c *Cooldown) claim(key uint64, h *hold, w *Waiter) (next *Waiter) {
+	if w == nil || w.in == nil || h != nil && w.in == &h.queue {
 		return nil
 	}
 	return c.leave(key, w)
@@ -302,12 +302,12 @@ func (c *Cooldown) claim(key uint64, s *scope, w *Waiter) (next *Waiter) {
 
 // leave gives up the place of w and returns who has to be woken; c.mu is held.
 func (c *Cooldown) leave(key uint64, w *Waiter) (next *Waiter) {
-	for _, s := range [...]*scope{c.scopes[key], c.rest} {
-		if s == nil || w == nil || w.in != &s.line {
+	for _, h := range [...]*hold{c.holds[key], c.shared} {
+		if h == nil || w == nil || w.in != &h.queue {
 			continue
 		}
 		behind := w.next
-		if next = s.line.leave(w); w.told != s.open {
+		if next = h.queue.leave(w); w.told != h.open {
 			next = behind // w may have been woken, and not yet told those behind it what for
 		}
 	}
@@ -316,21 +316,21 @@ func (c *Cooldown) leave(key uint64, w *Waiter) (next *Waiter) {
 
 // find returns the scope of a key, nil where nothing is known of it; c.mu is
 // held.
-func (c *Cooldown) find(key uint64) *scope {
-	if s := c.scopes[key]; s != nil {
-		return s
+func (c *Cooldown) find(key uint64) *hold {
+	if h := c.holds[key]; h != nil {
+		return h
 	}
-	return c.rest
+	return c.shared
 }
 
 // all yields every scope; c.mu is held.
-func (c *Cooldown) all() iter.Seq[*scope] {
-	return func(yield func(*scope) bool) {
-		if c.rest != nil && !yield(c.rest) {
+func (c *Cooldown) all() iter.Seq[*hold] {
+	return func(yield func(*hold) bool) {
+		if c.shared != nil && !yield(c.shared) {
 			return
 		}
-		for _, s := range c.scopes {
-			if !yield(s) {
+		for _, h := range c.holds {
+			if !yield(h) {
 				return
 			}
 		}
@@ -340,49 +340,49 @@ func (c *Cooldown) all() iter.Seq[*scope] {
 // scopeFor returns the scope of a key, made where there is none, and those who
 // waited for one that had to go for it; c.mu is held. If all there are hold, it
 // is the scope of the rest.
-func (c *Cooldown) scopeFor(now time.Duration, key uint64) (s *scope, evicted []*Waiter) {
+func (c *Cooldown) holdFor(now time.Duration, key uint64) (h *hold, evicted []*Waiter) {
 	c.tidy(now)
-	if s = c.scopes[key]; s != nil {
-		return s, nil
+	if h = c.holds[key]; h != nil {
+		return h, nil
 	}
 	defer c.count()
-	s = &scope{open: -rampTime} // its ramp, had there been one, would be over
-	if len(c.scopes) >= maxScopes-1 {
+	h = &hold{open: -rampTime} // its ramp, had there been one, would be over
+	if len(c.holds) >= maxScopes-1 {
 		victim, found := c.victim(now)
 		if !found {
-			if c.rest == nil {
-				c.rest = s
+			if c.shared == nil {
+				c.shared = h
 			}
-			return c.rest, nil
+			return c.shared, nil
 		}
-		evicted = c.scopes[victim].line.disband()
-		delete(c.scopes, victim)
+		evicted = c.holds[victim].queue.disband()
+		delete(c.holds, victim)
 	}
-	if c.scopes == nil {
-		c.scopes = make(map[uint64]*scope)
+	if c.holds == nil {
+		c.holds = make(map[uint64]*hold)
 	}
-	c.scopes[key] = s
-	return s, evicted
+	c.holds[key] = h
+	return h, evicted
 }
 
 // victim returns the scope that is missed least, of those that are open: one
 // that nobody waits for, and of these the one that opened longest ago; c.mu is
 // held.
 func (c *Cooldown) victim(now time.Duration) (victim uint64, found bool) {
-	var best *scope
-	for key, s := range c.scopes {
-		if now >= s.open && (best == nil || s.before(best)) {
-			victim, best, found = key, s, true
+	var best *hold
+	for key, h := range c.holds {
+		if now >= h.open && (best == nil || h.before(best)) {
+			victim, best, found = key, h, true
 		}
 	}
 	return victim, found
 }
 
-func (s *scope) before(t *scope) bool {
-	if sWaits, tWaits := s.line.n > 0, t.line.n > 0; sWaits != tWaits {
+func (h *hold) before(t *hold) bool {
+	if sWaits, tWaits := h.queue.n > 0, t.queue.n > 0; sWaits != tWaits {
 		return tWaits
 	}
-	return s.open < t.open
+	return h.open < t.open
 }
 
 // tidy drops, once a second at most, the scopes that are over; c.mu is held.
@@ -393,179 +393,179 @@ func (c *Cooldown) tidy(now time.Duration) {
 		return
 	}
 	c.sweep = after(now, sweepEvery)
-	for key, s := range c.scopes {
-		if s.over(now) && s.line.n == 0 {
-			c.drop(key, s)
+	for key, h := range c.holds {
+		if h.over(now) && h.queue.n == 0 {
+			c.drop(key, h)
 		}
 	}
-	if c.rest != nil && c.rest.over(now) && c.rest.line.n == 0 {
-		c.drop(0, c.rest)
+	if c.shared != nil && c.shared.over(now) && c.shared.queue.n == 0 {
+		c.drop(0, c.shared)
 	}
 }
 
 // drop forgets a scope, which is the key's own or that of the rest; c.mu is held.
-func (c *Cooldown) drop(key uint64, s *scope) {
-	if s == c.rest {
-		c.rest = nil
+func (c *Cooldown) drop(key uint64, h *hold) {
+	if h == c.shared {
+		c.shared = nil
 	} else {
-		delete(c.scopes, key)
+		delete(c.holds, key)
 	}
-	if len(c.scopes) == 0 {
-		c.scopes = nil
+	if len(c.holds) == 0 {
+		c.holds = nil
 	}
 	c.count()
 }
 
 // count tells Quiet how many scopes there are; c.mu is held.
 func (c *Cooldown) count() {
-	n := len(c.scopes)
-	if c.rest != nil {
+	n := len(c.holds)
+	if c.shared != nil {
 		n++
 	}
 	c.n.Store(int32(n))
 }
 
 // extend makes the hold longer by what an answer asked; c.mu is held.
-func (s *scope) extend(now time.Duration, code Code, wait time.Duration, conf CooldownConfig, u float64) {
-	h := &s.holds[code]
-	h.at = now
+func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf CooldownConfig, u float64) {
+	d := &h.demands[code]
+	d.at = now
 	end := after(now, min(wait, conf.Max))
-	if now >= h.refuse {
-		h.named = 0
+	if now >= d.refuse {
+		d.named = 0
 	}
 	if conf.Stop && wait > conf.Max {
-		h.refuse = max(h.refuse, end)
-		h.named = max(h.named, after(now, wait))
+		d.refuse = max(d.refuse, end)
+		d.named = max(d.named, after(now, wait))
 	}
 	// A run of holds has one jitter. Were it drawn per answer and the largest
 	// kept, then every process with many requests in flight would end up at
 	// the jitter's upper end, and all of them together.
-	if now >= s.named() {
-		s.probes = 0
+	if now >= h.named() {
+		h.probes = 0
 	}
-	s.probing = false
-	s.doubt = max(0, s.doubt-refusalCost)
-	if now >= s.open {
-		s.saved = ramp{now, s.open, s.slot, s.credits}
-		s.jitter = time.Duration(u * float64(conf.spread(end-now)))
+	h.probing = false
+	h.doubt = max(0, h.doubt-refusalCost)
+	if now >= h.open {
+		h.saved = ramp{now, h.open, h.next, h.credits}
+		h.jitter = time.Duration(u * float64(conf.spread(end-now)))
 	}
-	h.end = max(h.end, end)
-	s.reopen()
+	d.end = max(d.end, end)
+	h.reopen()
 }
 
 // answered takes in an answer that is no refusal; c.mu is held.
-func (s *scope) answered(now, sent time.Duration, success bool) {
+func (h *hold) answered(now, sent time.Duration, success bool) {
 	if success {
-		s.doubt = min(s.doubt+1, maxDoubt)
+		h.doubt = min(h.doubt+1, maxDoubt)
 	}
 	switch {
-	case success && s.probes > 0 && sent >= s.probed && now < s.named():
-		s.disprove(now)
-	case success && s.recovers(now), now >= s.open && sent >= s.open:
-		s.credits += rampGrowth
+	case success && h.probes > 0 && sent >= h.probed && now < h.named():
+		h.disprove(now)
+	case success && h.recovers(now), now >= h.open && sent >= h.open:
+		h.credits += rampGrowth
 	}
 }
 
 // disprove ends all holds and begins the ramp; c.mu is held. A quota that is
 // refilled steadily has room for one request now and then, so that those who
 // wait are not let go all at once.
-func (s *scope) disprove(now time.Duration) {
-	s.holds = [codes]hold{}
-	s.probes, s.probing = 0, false
-	s.open, s.slot, s.credits = now, after(now, rampStep), rampGrowth
+func (h *hold) disprove(now time.Duration) {
+	h.demands = [codes]demand{}
+	h.probes, h.probing = 0, false
+	h.open, h.next, h.credits = now, after(now, rampStep), rampGrowth
 }
 
 // probe reports whether a request may be let go before the time that the server
 // named, and counts it.
-func (s *scope) probe(now time.Duration) bool {
-	if s.probing || s.probes >= maxProbes || s.doubt < minDoubt {
+func (h *hold) probe(now time.Duration) bool {
+	if h.probing || h.probes >= maxProbes || h.doubt < minDoubt {
 		return false
 	}
-	if s.probes == 0 {
-		s.probed = now
+	if h.probes == 0 {
+		h.probed = now
 	}
-	s.probing = true
-	s.probes++
+	h.probing = true
+	h.probes++
 	return true
 }
 
 // named returns the time that the server named last.
-func (s *scope) named() time.Duration {
-	return max(s.holds[TooMany].end, s.holds[Unavailable].end)
+func (h *hold) named() time.Duration {
+	return max(h.demands[TooMany].end, h.demands[Unavailable].end)
 }
 
 // opens returns when the hold is over for w: the jitter takes at most half of
 // the time from the end that was named to the deadline of w.
-func (s *scope) opens(w *Waiter) time.Duration {
-	named := s.named()
+func (h *hold) opens(w *Waiter) time.Duration {
+	named := h.named()
 	if w == nil || w.By <= named {
-		return s.open
+		return h.open
 	}
-	return min(s.open, named+(w.By-named)/2)
+	return min(h.open, named+(w.By-named)/2)
 }
 
 // recovers ends the hold of a 503 where a success arrives after it, and reports
 // whether the scope is open by that; c.mu is held.
-func (s *scope) recovers(now time.Duration) bool {
-	h := &s.holds[Unavailable]
-	if now >= h.end || now <= h.at {
+func (h *hold) recovers(now time.Duration) bool {
+	d := &h.demands[Unavailable]
+	if now >= d.end || now <= d.at {
 		return false
 	}
-	*h = hold{}
-	if s.holds[TooMany].end > s.saved.at {
-		s.reopen() // what a 429 asked in the same run stands
-		return now >= s.open
+	*d = demand{}
+	if h.demands[TooMany].end > h.saved.at {
+		h.reopen() // what a 429 asked in the same run stands
+		return now >= h.open
 	}
 	// The 503 was about one request and not about the host: the return goes on
 	// where it was. Begun anew, it would keep all but a few waiting after each
 	// refusal, and a large server that sheds a little load would lose most.
-	s.open, s.slot, s.credits = s.saved.open, s.saved.slot, s.saved.credits
+	h.open, h.next, h.credits = h.saved.open, h.saved.next, h.saved.credits
 	return true
 }
 
 // reopen computes when the scope opens and begins its ramp anew.
-func (s *scope) reopen() {
-	s.open = after(max(s.holds[TooMany].end, s.holds[Unavailable].end), s.jitter)
-	s.credits = 0
-	s.slot = s.open
+func (h *hold) reopen() {
+	h.open = after(max(h.demands[TooMany].end, h.demands[Unavailable].end), h.jitter)
+	h.credits = 0
+	h.next = h.open
 }
 
 // refusing returns the time that the server named where requests are refused
 // now, else zero.
-func (s *scope) refusing(now time.Duration) (named time.Duration) {
-	for i := range s.holds {
-		if now < s.holds[i].refuse {
-			named = max(named, s.holds[i].named)
+func (h *hold) refusing(now time.Duration) (named time.Duration) {
+	for i := range h.demands {
+		if now < h.demands[i].refuse {
+			named = max(named, h.demands[i].named)
 		}
 	}
 	return named
 }
 
 // over reports whether the scope's ramp is gone.
-func (s *scope) over(now time.Duration) bool { return now >= after(s.open, rampTime) }
+func (h *hold) over(now time.Duration) bool { return now >= after(h.open, rampTime) }
 
 // passes reports whether w may go now, and takes its place in the ramp.
-func (s *scope) passes(now time.Duration, w *Waiter) bool {
+func (h *hold) passes(now time.Duration, w *Waiter) bool {
 	switch {
-	case now < s.named():
-		return w != nil && s.line.turn(w) && s.probe(now)
-	case now < s.open:
-		return now >= s.opens(w)
-	case s.over(now):
+	case now < h.named():
+		return w != nil && h.queue.turn(w) && h.probe(now)
+	case now < h.open:
+		return now >= h.opens(w)
+	case h.over(now):
 		return true
-	case s.opens(w) < s.open:
+	case h.opens(w) < h.open:
 		return true // its deadline did not leave it the time to wait for the ramp
-	case !s.line.turn(w):
+	case !h.queue.turn(w):
 		return false
-	case now >= s.slot:
+	case now >= h.next:
 		// Slots that nobody used are not saved up; one that was used a little
 		// late does not move the next.
-		if s.slot += rampStep; s.slot <= now {
-			s.slot = now + rampStep
+		if h.next += rampStep; h.next <= now {
+			h.next = now + rampStep
 		}
 		return true
-	case s.credits > 0:
-		s.credits--
+	case h.credits > 0:
+		h.credits--
 		return true
 	}
 	return false
@@ -574,37 +574,37 @@ func (s *scope) passes(now time.Duration, w *Waiter) bool {
 // wait gives w its place and tells it when to ask again. A hold that was made
 // longer is passed on down the line, one waking the next: somebody's deadline
 // may now come first.
-func (s *scope) wait(now time.Duration, w *Waiter) (a Answer, next *Waiter) {
+func (h *hold) wait(now time.Duration, w *Waiter) (a Answer, next *Waiter) {
 	if w != nil {
-		s.line.join(w)
-		if w.told != s.open {
-			w.told, next = s.open, w.next
+		h.queue.join(w)
+		if w.told != h.open {
+			w.told, next = h.open, w.next
 		}
 	}
 	// Its turn comes by a wake-up. The end of the ramp is for the case that
 	// somebody before it neither asks nor leaves.
-	a = Answer{Verb: Wait, Ask: after(s.open, rampTime), Until: s.named()}
-	if now < s.open {
-		a.Open = s.open
+	a = Answer{Verb: Wait, Ask: after(h.open, rampTime), Until: h.named()}
+	if now < h.open {
+		a.Open = h.open
 	}
-	if s.line.turn(w) {
-		a.Ask = max(s.open, min(s.slot, a.Ask))
-		if now >= s.open {
+	if h.queue.turn(w) {
+		a.Ask = max(h.open, min(h.next, a.Ask))
+		if now >= h.open {
 			a.Until = a.Ask
 		}
 	}
-	if own := s.opens(w); own < s.open {
+	if own := h.opens(w); own < h.open {
 		a.Ask = own
 	}
 	return a, next
 }
 
 // behind returns who stands after w: the first where w is a newcomer.
-func (s *scope) behind(w *Waiter) *Waiter {
-	if w != nil && w.in == &s.line {
+func (h *hold) behind(w *Waiter) *Waiter {
+	if w != nil && w.in == &h.queue {
 		return w.next
 	}
-	return s.line.first
+	return h.queue.first
 }
 
 func (c CooldownConfig) withDefaults() CooldownConfig {

@@ -349,7 +349,7 @@ func TestCooldownIsBounded(t *testing.T) {
 	for i := range uint64(20_000) {
 		now := time.Duration(i) * ms
 		c.Hold(now, 100+i, TooMany, 50*ms, exact, 0)
-		if n := len(c.scopes); n > maxScopes {
+		if n := len(c.holds); n > maxScopes {
 			t.Fatalf("%d scopes", n)
 		}
 	}
@@ -376,8 +376,8 @@ func TestCooldownIsBounded(t *testing.T) {
 	c.Leave(3, w)
 	// When all is over nothing is kept.
 	c.Enter(4*time.Hour, 5, nil)
-	if !c.Quiet() || c.scopes != nil {
-		t.Errorf("%d scopes at the end", len(c.scopes))
+	if !c.Quiet() || c.holds != nil {
+		t.Errorf("%d scopes at the end", len(c.holds))
 	}
 }
 
@@ -499,7 +499,7 @@ func TestCooldownCosts(t *testing.T) {
 	if n := unsafe.Sizeof(c); n > 40 {
 		t.Errorf("%d bytes", n)
 	}
-	if n := unsafe.Sizeof(scope{}); n > 168 {
+	if n := unsafe.Sizeof(hold{}); n > 168 {
 		t.Errorf("a scope has %d bytes", n)
 	}
 }

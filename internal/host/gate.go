@@ -22,11 +22,11 @@ const (
 	gateRoom   = 10
 	gateDouble = 2
 
-	// gateFlights is how many whole flights must succeed for the limit to grow
+	// gateRounds is how many whole flights must succeed for the limit to grow
 	// by one beyond the threshold. With one, as in TCP, a queue that formed
 	// during an outage drives the limit past what the server can take before
 	// the queue is worked off.
-	gateFlights = 2
+	gateRounds = 2
 
 	// pressTime is for how long the limit of a healthy gate must have been used up
 	// before it grows: what is sent after that and succeeds makes it grow. A client
@@ -48,13 +48,13 @@ const (
 	// bad luck, then at random times one success in e^20 would be so late,
 	// whatever the share of requests that fail. The time keeps one event apart
 	// from an outage: when an HTTP/2 connection breaks, a whole flight fails at
-	// once and the next succeeds; failMany that are failFlights times the limit
+	// once and the next succeeds; failMany that are failRounds times the limit
 	// are no such event.
-	failRun     = 10
-	failGaps    = 20
-	failTime    = time.Second
-	failMany    = 100
-	failFlights = 4
+	failRun    = 10
+	failGaps   = 20
+	failTime   = time.Second
+	failMany   = 100
+	failRounds = 4
 
 	// longestGap is what a longer time between two successes counts as: that
 	// may have been a pause.
@@ -65,9 +65,9 @@ const (
 	// it a few requests that hang for ever and a few that were lost could fill
 	// the limit, or a bad route keep out the good ones that would show that the
 	// host works.
-	placesPerGap = 4
-	soonestPlace = 200 * time.Millisecond
-	latestPlace  = time.Second
+	slotsPerGap = 4
+	soonestSlot = 200 * time.Millisecond
+	latestSlot  = time.Second
 
 	// probeTime is how long a probe may be under way without an answer before
 	// the next one may go. A probe that hangs for ever must not keep the gate
@@ -153,8 +153,8 @@ const (
 // Those who wait pass in the order in which they came. The zero Gate is ready.
 // All methods are safe for concurrent use.
 type Gate struct {
-	mu   sync.Mutex // guards what follows and every waiter in the line
-	line line
+	mu    sync.Mutex // guards what follows and every waiter in the queue
+	queue queue
 
 	conf      GateConfig
 	limit     int
@@ -175,9 +175,9 @@ type Gate struct {
 	lost     int32         // places that are kept for requests that were Lost
 	old      int32         // in flight from older epochs, for the snapshot only
 	lostAt   time.Duration // when the last of the lost was, or gave its place back
-	told     time.Duration // when the first in line asks again
+	told     time.Duration // when the first in queue asks again
 
-	mixed   bool // those in line have different rules, after an Update
+	mixed   bool // those in queue have different rules, after an Update
 	closed  bool
 	probe   time.Duration // while closed: no probe before this time, and with one under way, no other
 	run     int32         // failures since the last success
@@ -193,9 +193,9 @@ type Gate struct {
 	calm   bool          // there was no cut in the last whole window
 }
 
-// A Pass is one request's place in flight. It is filled by Enter; the zero Pass
+// A Slot is one request's place in flight. It is filled by Enter; the zero Slot
 // is none, for which Result and Done do nothing. The gate's lock guards it.
-type Pass struct {
+type Slot struct {
 	sent     time.Duration
 	epoch    uint32
 	held     bool
@@ -203,8 +203,8 @@ type Pass struct {
 
 	// While the body is not being read, the pass is in the gate's list.
 	idle       bool
-	rest       time.Duration // since when
-	prev, next *Pass
+	idleSince  time.Duration // since when
+	prev, next *Slot
 }
 
 // A GateState is a snapshot of a gate.
@@ -217,7 +217,7 @@ type GateState struct {
 // a request that will not wait its turn: it takes no place in the line. One that
 // has to wait asks again with the same w, or leaves. The answer is never
 // Refuse; with Go, Until is when the host's answer is to be expected.
-func (g *Gate) Enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) Answer {
+func (g *Gate) Enter(now time.Duration, p *Slot, w *Waiter, c GateConfig) Answer {
 	g.mu.Lock()
 	a, next := g.enter(now, p, w, c)
 	g.mu.Unlock()
@@ -228,24 +228,24 @@ func (g *Gate) Enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) Answer
 // Leave gives up the place of w in the line.
 func (g *Gate) Leave(w *Waiter) {
 	g.mu.Lock()
-	next := g.line.leave(w)
+	next := g.queue.leave(w)
 	g.mu.Unlock()
 	next.wake()
 }
 
 // Return undoes an Enter that let a request go which has to wait for something
 // else first: w stands first in the line again, a nil w gives its place up.
-func (g *Gate) Return(now time.Duration, p *Pass, w *Waiter) {
+func (g *Gate) Release(now time.Duration, p *Slot, w *Waiter) {
 	g.mu.Lock()
 	var next *Waiter
 	if p.held {
 		if g.closed && p.epoch == g.epoch {
 			g.probe = now // for another one
 		}
-		g.release(now, p)
+		g.free(now, p)
 		g.full = false
 		if w != nil {
-			g.line.rejoin(w)
+			g.queue.rejoin(w)
 		} else {
 			next = g.head()
 		}
@@ -255,7 +255,7 @@ func (g *Gate) Return(now time.Duration, p *Pass, w *Waiter) {
 }
 
 // Result says what became of a request, as soon as it is known; at most once.
-func (g *Gate) Result(now time.Duration, p *Pass, r Result) {
+func (g *Gate) Result(now time.Duration, p *Slot, r Result) {
 	if r == Neutral {
 		return
 	}
@@ -274,14 +274,14 @@ func (g *Gate) Result(now time.Duration, p *Pass, r Result) {
 
 // Done says that a request is no longer in flight. It may be called more than
 // once, and from several goroutines: only the first call counts.
-func (g *Gate) Done(now time.Duration, p *Pass) {
+func (g *Gate) Done(now time.Duration, p *Slot) {
 	g.mu.Lock()
 	var next *Waiter
 	if p.held {
 		if g.closed && p.epoch == g.epoch {
 			g.probe = after(now, probeGap)
 		}
-		g.release(now, p)
+		g.free(now, p)
 		next = g.head()
 	}
 	g.mu.Unlock()
@@ -290,7 +290,7 @@ func (g *Gate) Done(now time.Duration, p *Pass) {
 
 // Read says that the body of a request's answer is being read, so that its
 // place counts for however long that takes.
-func (g *Gate) Read(p *Pass) {
+func (g *Gate) Reading(p *Slot) {
 	g.mu.Lock()
 	g.idle.remove(p)
 	g.mu.Unlock()
@@ -298,13 +298,13 @@ func (g *Gate) Read(p *Pass) {
 
 // Rest says that the body is not being read any more, from now on until the next
 // Read or Done. If that takes longer than a minute, the place no longer counts.
-func (g *Gate) Rest(now time.Duration, p *Pass) {
+func (g *Gate) Idle(now time.Duration, p *Slot) {
 	g.mu.Lock()
 	var next *Waiter
 	if p.held && p.answered && p.epoch == g.epoch {
 		g.idle.push(p, now)
 		if g.told > after(now, bodyTime) {
-			next = g.line.first // knows of no such time yet
+			next = g.queue.first // knows of no such time yet
 		}
 	}
 	g.mu.Unlock()
@@ -312,9 +312,9 @@ func (g *Gate) Rest(now time.Duration, p *Pass) {
 }
 
 // Tell wakes the first in line, after a change in what it waits for elsewhere.
-func (g *Gate) Tell() {
+func (g *Gate) WakeFirst() {
 	g.mu.Lock()
-	next := g.line.first
+	next := g.queue.first
 	g.mu.Unlock()
 	next.wake()
 }
@@ -337,39 +337,39 @@ func (g *Gate) State() GateState {
 	return GateState{
 		Limit:    g.limit,
 		InFlight: g.inFlight + int(g.old),
-		Waiting:  g.line.n,
+		Waiting:  g.queue.n,
 		Closed:   g.closed,
 	}
 }
 
 // enter answers w and returns who has to be woken; g.mu is held.
-func (g *Gate) enter(now time.Duration, p *Pass, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
+func (g *Gate) enter(now time.Duration, p *Slot, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
 	g.configure(now, c)
 	gave, before := g.settle(now), g.limit
 	if g.review(now) > before || gave {
-		next = g.line.first // knows of no room yet
+		next = g.queue.first // knows of no room yet
 	}
 	if g.wholesale(now) {
 		// The time has passed, perhaps long ago, and nobody asked then. So the
 		// first probe does not wait from now on.
 		g.close(g.outage())
-		next = g.line.first // knows of no probe yet
+		next = g.queue.first // knows of no probe yet
 	}
-	if g.line.turn(w) && g.admits(now) {
-		g.line.leave(w)
+	if g.queue.turn(w) && g.admits(now) {
+		g.queue.leave(w)
 		g.inFlight++
 		g.peak = max(g.peak, g.inFlight-int(g.beside))
 		if !g.full && g.used() >= g.limit {
 			g.full, g.fullAt = true, now
 		}
-		*p = Pass{sent: now, epoch: g.epoch, held: true}
+		*p = Slot{sent: now, epoch: g.epoch, held: true}
 		if g.closed {
 			g.probe = after(now, probeTime)
 		}
 		return Answer{Until: after(now, g.quick)}, g.head()
 	}
 	if w != nil {
-		g.line.join(w)
+		g.queue.join(w)
 	}
 	return g.wait(w), next
 }
@@ -380,7 +380,7 @@ func (g *Gate) wait(w *Waiter) Answer {
 	if g.closed && g.inFlight == 0 {
 		a.Until = g.probe
 	}
-	if g.line.turn(w) {
+	if g.queue.turn(w) {
 		a.Ask = g.nextChange()
 		g.told = a.Ask
 	}
@@ -395,10 +395,10 @@ func (g *Gate) nextChange() time.Duration {
 	}
 	at := Never
 	if g.lost > 0 {
-		at = g.nextPlace()
+		at = g.nextLostSlot()
 	}
 	if p := g.idle.first; p != nil {
-		at = min(at, after(p.rest, bodyTime))
+		at = min(at, after(p.idleSince, bodyTime))
 	}
 	if g.limit < g.conf.Start {
 		at = min(at, after(g.window, useWindow))
@@ -412,11 +412,11 @@ func (g *Gate) nextChange() time.Duration {
 // settle gives back the places whose time is over, and reports whether there were
 // any; g.mu is held. It depends on the time alone, not on how often somebody asks.
 func (g *Gate) settle(now time.Duration) (gave bool) {
-	for p := g.idle.first; p != nil && now >= after(p.rest, bodyTime); p = g.idle.first {
+	for p := g.idle.first; p != nil && now >= after(p.idleSince, bodyTime); p = g.idle.first {
 		g.retire(p)
 		gave = true
 	}
-	if every := g.placeTime(); g.lost > 0 && now >= after(g.lostAt, every) {
+	if every := g.lostSlotTime(); g.lost > 0 && now >= after(g.lostAt, every) {
 		n := (now - g.lostAt) / every
 		g.lost = max(0, g.lost-int32(min(n, math.MaxInt32)))
 		g.lostAt += n * every
@@ -431,7 +431,7 @@ func (g *Gate) settle(now time.Duration) (gave bool) {
 
 // retire makes a request in flight one of an older epoch, so that its place no
 // longer counts; g.mu is held.
-func (g *Gate) retire(p *Pass) {
+func (g *Gate) retire(p *Slot) {
 	g.leave(p)
 	g.old++
 	p.epoch = g.epoch - 1
@@ -448,7 +448,7 @@ func (g *Gate) renew() {
 }
 
 // leave takes a request of this epoch out of what is in flight; g.mu is held.
-func (g *Gate) leave(p *Pass) {
+func (g *Gate) leave(p *Slot) {
 	g.idle.remove(p)
 	g.inFlight--
 	if p.answered {
@@ -480,12 +480,12 @@ func (g *Gate) admits(now time.Duration) bool {
 
 func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
 
-// nextPlace returns when a place that is kept for a lost request is given away.
-func (g *Gate) nextPlace() time.Duration { return after(g.lostAt, g.placeTime()) }
+// nextLostSlot returns when a place that is kept for a lost request is given away.
+func (g *Gate) nextLostSlot() time.Duration { return after(g.lostAt, g.lostSlotTime()) }
 
-// placeTime returns how long it takes from one of these places to the next.
-func (g *Gate) placeTime() time.Duration {
-	return min(max(g.gap/placesPerGap, soonestPlace), latestPlace)
+// lostSlotTime returns how long it takes from one of these places to the next.
+func (g *Gate) lostSlotTime() time.Duration {
+	return min(max(g.gap/slotsPerGap, soonestSlot), latestSlot)
 }
 
 // head returns the first in line where there is something for it to hear: room,
@@ -497,11 +497,11 @@ func (g *Gate) head() *Waiter {
 	if !room && !g.mixed && g.nextChange() == Never {
 		return nil
 	}
-	return g.line.first
+	return g.queue.first
 }
 
 // succeed takes note of a success; g.mu is held.
-func (g *Gate) succeed(now time.Duration, p *Pass) {
+func (g *Gate) succeed(now time.Duration, p *Slot) {
 	took := max(0, now-p.sent)
 	g.gap += (min(max(0, now-g.success), longestGap) - g.gap) / 8
 	g.trip += (took - g.trip) / 8
@@ -535,9 +535,9 @@ func (g *Gate) succeed(now time.Duration, p *Pass) {
 
 // pressed reports whether a success says that the host takes more than the limit
 // lets through, and that more is wanted; g.mu is held.
-func (g *Gate) pressed(now time.Duration, p *Pass) bool {
+func (g *Gate) pressed(now time.Duration, p *Slot) bool {
 	if g.used() < g.limit && now > after(g.freeAt, g.trip/4) {
-		g.full = false // those in line are slow to come: it is not the limit that they wait for
+		g.full = false // those in queue are slow to come: it is not the limit that they wait for
 	}
 	return g.full && (!g.calm || p.sent >= after(g.fullAt, pressTime))
 }
@@ -545,7 +545,7 @@ func (g *Gate) pressed(now time.Duration, p *Pass) bool {
 // grow raises the limit for one success; g.mu is held.
 func (g *Gate) grow() {
 	if g.limit >= g.threshold {
-		if g.grown++; int(g.grown) < gateFlights*g.limit {
+		if g.grown++; int(g.grown) < gateRounds*g.limit {
 			return
 		}
 		g.grown = 0
@@ -559,7 +559,7 @@ func (g *Gate) grow() {
 
 // fail takes note of a failure and closes the gate where it was one too many;
 // g.mu is held. What was sent before the last cut is part of what it was for.
-func (g *Gate) fail(now time.Duration, p *Pass, r Result) {
+func (g *Gate) fail(now time.Duration, p *Slot, r Result) {
 	if p.epoch != g.epoch || g.closed {
 		return
 	}
@@ -592,7 +592,7 @@ func (g *Gate) wholesale(now time.Duration) bool {
 // outage returns from when on the failures are one, if there are enough.
 func (g *Gate) outage() time.Duration {
 	least := failTime
-	if g.run >= failMany && int(g.run) >= failFlights*g.limit {
+	if g.run >= failMany && int(g.run) >= failRounds*g.limit {
 		least = 0
 	}
 	return after(g.since, max(least, failGaps*g.gap))
@@ -610,12 +610,12 @@ func (g *Gate) close(now time.Duration) {
 }
 
 // release takes p out of what is in flight; g.mu is held.
-func (g *Gate) release(now time.Duration, p *Pass) {
+func (g *Gate) free(now time.Duration, p *Slot) {
 	if p.epoch != g.epoch {
 		g.old--
 	} else {
 		g.leave(p)
-		g.full = g.full && g.line.n > 0
+		g.full = g.full && g.queue.n > 0
 		if g.used() == g.limit-1 {
 			g.freeAt = now
 		}
@@ -631,7 +631,7 @@ func (g *Gate) configure(now time.Duration, c GateConfig) {
 		c.Max = math.MaxInt32
 	}
 	c.Start = min(c.Start, c.Max)
-	g.mixed = g.line.n > 0 && (g.mixed || c != g.conf)
+	g.mixed = g.queue.n > 0 && (g.mixed || c != g.conf)
 	g.conf = c
 	if g.limit == 0 {
 		g.limit, g.threshold, g.window = c.Start, gateRoom*c.Start, now
@@ -662,12 +662,12 @@ func (g *Gate) review(now time.Duration) (limit int) {
 
 // An idleList holds the passes of the present epoch whose bodies nobody reads, in
 // the order in which they were put down. The gate's lock guards it.
-type idleList struct{ first, last *Pass }
+type idleList struct{ first, last *Slot }
 
 // push puts p at the end.
-func (l *idleList) push(p *Pass, now time.Duration) {
+func (l *idleList) push(p *Slot, now time.Duration) {
 	l.remove(p)
-	p.idle, p.rest, p.prev = true, now, l.last
+	p.idle, p.idleSince, p.prev = true, now, l.last
 	if l.last != nil {
 		l.last.next = p
 	} else {
@@ -677,7 +677,7 @@ func (l *idleList) push(p *Pass, now time.Duration) {
 }
 
 // remove takes p out, if it is in the list.
-func (l *idleList) remove(p *Pass) {
+func (l *idleList) remove(p *Slot) {
 	if !p.idle {
 		return
 	}

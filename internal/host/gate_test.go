@@ -13,7 +13,7 @@ type visitor struct {
 	t    *testing.T
 	gate *Gate
 	conf GateConfig
-	pass Pass
+	slot Slot
 	w    *Waiter
 }
 
@@ -21,11 +21,11 @@ func visit(t *testing.T, g *Gate) *visitor {
 	return &visitor{t: t, gate: g, w: NewWaiter()}
 }
 
-func (v *visitor) enter(now time.Duration) Answer { return v.gate.Enter(now, &v.pass, v.w, v.conf) }
+func (v *visitor) enter(now time.Duration) Answer { return v.gate.Enter(now, &v.slot, v.w, v.conf) }
 
 func (v *visitor) end(now time.Duration, r Result) {
-	v.gate.Result(now, &v.pass, r)
-	v.gate.Done(now, &v.pass)
+	v.gate.Result(now, &v.slot, r)
+	v.gate.Done(now, &v.slot)
 }
 
 func (v *visitor) woken() bool { return woken(v.w) }
@@ -93,7 +93,7 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 		waiting[i] = visit(t, &g)
 		waiting[i].mustWait(0, Never)
 	}
-	if a := g.Enter(0, new(Pass), nil, GateConfig{}); a.Verb != Wait || g.State().Waiting != 5 {
+	if a := g.Enter(0, new(Slot), nil, GateConfig{}); a.Verb != Wait || g.State().Waiting != 5 {
 		t.Errorf("one that does not wait: %+v, %+v", a, g.State())
 	}
 	in[0].end(1, Neutral)
@@ -261,7 +261,7 @@ func TestGateOldRequests(t *testing.T) {
 	var g Gate
 	streams := fill(t, &g, 0, 3)
 	for _, v := range streams {
-		g.Result(0, &v.pass, Success)
+		g.Result(0, &v.slot, Success)
 	}
 	slow := visit(t, &g)
 	slow.mustGo(time.Millisecond)
@@ -271,8 +271,8 @@ func TestGateOldRequests(t *testing.T) {
 	now := 10 * time.Second
 	for range 4 { // a place after the other comes back
 		v := visit(t, &g)
-		v.mustWait(now, now+soonestPlace)
-		v.mustGo(now + soonestPlace)
+		v.mustWait(now, now+soonestSlot)
+		v.mustGo(now + soonestSlot)
 		now += 2 * time.Second
 		v.end(now, Lost)
 	}
@@ -299,7 +299,7 @@ func TestGateLostRequestsKeepTheirPlace(t *testing.T) {
 	for _, v := range in[:4] {
 		v.end(2*time.Second, Lost)
 	}
-	waiting.mustWait(2*time.Second, 2*time.Second+soonestPlace)
+	waiting.mustWait(2*time.Second, 2*time.Second+soonestSlot)
 	waiting.woken()
 	in[4].end(2*time.Second, Success) // the server works off its queue
 	if !waiting.woken() {
@@ -438,14 +438,14 @@ func TestGateStreams(t *testing.T) {
 		if a := v.enter(now); a.Verb != Go {
 			t.Fatalf("after %d streams: %+v, %+v", streams, a, g.State())
 		}
-		g.Result(now, &v.pass, Success) // and never Done
+		g.Result(now, &v.slot, Success) // and never Done
 		streams++
 	}
 	v := visit(t, &g)
 	v.mustGo(now) // not answered yet: the next waits for this one's answer
 	w := visit(t, &g)
 	w.mustWait(now, 10*time.Second+2*useWindow) // the limit goes back to the start
-	g.Result(now, &v.pass, Success)
+	g.Result(now, &v.slot, Success)
 	if !w.woken() {
 		t.Error("not woken")
 	}
@@ -457,7 +457,7 @@ func TestGateStreams(t *testing.T) {
 		v := visit(t, &g2)
 		v.conf = conf
 		v.mustGo(time.Duration(i))
-		g2.Result(time.Duration(i), &v.pass, Success)
+		g2.Result(time.Duration(i), &v.slot, Success)
 	}
 	v = visit(t, &g2)
 	v.conf = conf
@@ -471,9 +471,9 @@ func TestGateUnreadAnswersDoNotRaiseTheLimit(t *testing.T) {
 	in := fill(t, &g, 0, 10)
 	for range 4 {
 		for _, v := range in {
-			if !v.pass.answered {
-				g.Result(time.Millisecond, &v.pass, Neutral)
-				v.pass.answered = true // without the growth of a success
+			if !v.slot.answered {
+				g.Result(time.Millisecond, &v.slot, Neutral)
+				v.slot.answered = true // without the growth of a success
 				g.answered++
 			}
 		}
@@ -540,17 +540,17 @@ func TestGateDoesNotGrowForAnIdleLine(t *testing.T) {
 func TestGateRest(t *testing.T) {
 	var g Gate
 	conf := GateConfig{Start: 2, Max: 2}
-	var a, b, c Pass
+	var a, b, c Slot
 	g.Enter(0, &a, nil, conf)
 	g.Enter(0, &b, nil, conf)
-	g.Rest(0, &a) // has no answer yet
+	g.Idle(0, &a) // has no answer yet
 	g.Result(0, &a, Success)
 	g.Result(0, &b, Success)
-	g.Read(&b)
+	g.Reading(&b)
 	w := visit(t, &g)
 	w.conf = conf
 	w.mustWait(sec, bodyTime)
-	g.Rest(2*sec, &b)
+	g.Idle(2*sec, &b)
 	if w.woken() {
 		t.Error("woken without need")
 	}
@@ -564,9 +564,9 @@ func TestGateRest(t *testing.T) {
 	if v := g.Enter(bodyTime+2*sec, &c, nil, conf); v.Verb != Go {
 		t.Errorf("%+v", v)
 	}
-	g.Read(&a) // too late
-	g.Rest(2*bodyTime, &a)
-	for _, p := range []*Pass{&a, &b, &c, &w.pass, &a} {
+	g.Reading(&a) // too late
+	g.Idle(2*bodyTime, &a)
+	for _, p := range []*Slot{&a, &b, &c, &w.slot, &a} {
 		g.Done(2*bodyTime, p)
 	}
 	if got := g.State(); got.InFlight != 0 || g.used() != 0 || g.idle.first != nil || g.idle.last != nil {
@@ -579,14 +579,14 @@ func TestGateRest(t *testing.T) {
 func TestGateRestTellsWhoWaits(t *testing.T) {
 	var g Gate
 	conf := GateConfig{Start: 1, Max: 1}
-	var a Pass
+	var a Slot
 	g.Enter(0, &a, nil, conf)
 	g.Result(0, &a, Success)
-	g.Read(&a)
+	g.Reading(&a)
 	w := visit(t, &g)
 	w.conf = conf
 	w.mustWait(0, Never)
-	g.Rest(sec, &a)
+	g.Idle(sec, &a)
 	if !w.woken() {
 		t.Fatal("not woken")
 	}
@@ -616,7 +616,7 @@ func TestGateQuick(t *testing.T) {
 	answer := func(took time.Duration) time.Duration {
 		v := fill(t, &g, 0, 1)[0]
 		v.end(took, Success)
-		var p Pass
+		var p Slot
 		a := g.Enter(0, &p, nil, GateConfig{})
 		g.Done(0, &p)
 		return a.Until
@@ -700,13 +700,13 @@ func TestGateReturn(t *testing.T) {
 	a, b := visit(t, &g), visit(t, &g)
 	a.mustGo(0)
 	b.mustWait(0, Never)
-	g.Return(0, &a.pass, a.w) // has to wait for a rate, say
+	g.Release(0, &a.slot, a.w) // has to wait for a rate, say
 	if got := g.State(); got.InFlight != 9 || got.Waiting != 2 {
 		t.Errorf("%+v", got)
 	}
 	b.mustWait(0, Never) // a is first still
 	a.mustGo(1)
-	g.Return(1, &a.pass, a.w)
+	g.Release(1, &a.slot, a.w)
 	g.Leave(a.w)
 	if !b.woken() {
 		t.Error("b was not woken")
@@ -719,8 +719,8 @@ func TestGateDoneTwice(t *testing.T) {
 	v := fill(t, &g, 0, 1)[0]
 	v.end(0, Success)
 	v.end(0, Success)
-	g.Done(0, &Pass{})
-	g.Result(0, &Pass{}, Failed)
+	g.Done(0, &Slot{})
+	g.Result(0, &Slot{}, Failed)
 	if got := g.State(); got.InFlight != 0 || got.Limit != 10 {
 		t.Errorf("%+v", got)
 	}
@@ -735,7 +735,7 @@ type gateRequest struct {
 	reads  time.Duration // the answer's body
 	gives  time.Duration // up waiting after this; zero: never
 
-	pass    Pass
+	slot    Slot
 	w       *Waiter
 	state   int // 0 waiting, 1 sent, 2 left
 	onGo    func()
@@ -766,7 +766,7 @@ func (v *gateRequest) ask() {
 	if v.state != 0 {
 		return
 	}
-	a := v.gate.Enter(v.clock.now, &v.pass, v.w, GateConfig{})
+	a := v.gate.Enter(v.clock.now, &v.slot, v.w, GateConfig{})
 	if a.Verb == Wait {
 		if a.Ask != Never {
 			v.clock.at(a.Ask, v.ask)
@@ -778,8 +778,8 @@ func (v *gateRequest) ask() {
 		v.onGo()
 	}
 	v.clock.at(v.clock.now+v.takes, func() {
-		v.gate.Result(v.clock.now, &v.pass, v.result)
-		v.clock.at(v.clock.now+v.reads, func() { v.gate.Done(v.clock.now, &v.pass) })
+		v.gate.Result(v.clock.now, &v.slot, v.result)
+		v.clock.at(v.clock.now+v.reads, func() { v.gate.Done(v.clock.now, &v.slot) })
 	})
 }
 
@@ -832,7 +832,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	c.at(20*time.Second, func() { mood = Success })
 	for at := time.Duration(0); at < time.Minute; at += 50 * time.Millisecond {
 		c.at(at, func() {
-			if idle += 50 * time.Millisecond; !g.closed || g.line.n == 0 || g.inFlight > 0 {
+			if idle += 50 * time.Millisecond; !g.closed || g.queue.n == 0 || g.inFlight > 0 {
 				idle = 0
 			}
 			if idle > time.Second {
@@ -844,7 +844,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	if served+left != n || len(waiting) != 0 {
 		t.Fatalf("seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
 	}
-	if g.inFlight != 0 || g.answered != 0 || g.old != 0 || g.line.n != 0 || g.line.first != nil || g.line.last != nil {
+	if g.inFlight != 0 || g.answered != 0 || g.old != 0 || g.queue.n != 0 || g.queue.first != nil || g.queue.last != nil {
 		t.Fatalf("seed %d: left over: %+v", seed, g.State())
 	}
 }
@@ -862,7 +862,7 @@ func FuzzGate(f *testing.F) {
 
 func TestGateCosts(t *testing.T) {
 	var g Gate
-	var p Pass
+	var p Slot
 	if n := testing.AllocsPerRun(100, func() {
 		g.Enter(0, &p, nil, GateConfig{})
 		g.Result(0, &p, Success)
@@ -880,7 +880,7 @@ func TestGateCosts(t *testing.T) {
 
 func BenchmarkGate(b *testing.B) {
 	var g Gate
-	var p Pass
+	var p Slot
 	for b.Loop() {
 		g.Enter(0, &p, nil, GateConfig{})
 		g.Result(0, &p, Success)
@@ -928,7 +928,7 @@ func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
 	first := visit(t, &g)
 	first.mustWait(0, Never)
 	for _, v := range in {
-		g.Result(100*ms, &v.pass, Failed) // their bodies stay open
+		g.Result(100*ms, &v.slot, Failed) // their bodies stay open
 	}
 	if !first.woken() {
 		t.Fatal("not woken")
@@ -943,10 +943,10 @@ func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
 func TestGateTellsAfterAnUpdate(t *testing.T) {
 	var g Gate
 	one, four := GateConfig{Start: 1, Max: 1}, GateConfig{Start: 1, Max: 4}
-	var stream Pass
+	var stream Slot
 	w := NewWaiter()
 	g.Enter(0, &stream, nil, one)
-	g.Enter(0, new(Pass), w, one) // behind it, with the old rule
+	g.Enter(0, new(Slot), w, one) // behind it, with the old rule
 	next := visit(t, &g)
 	next.conf = four
 	next.mustWait(0, Never)
@@ -964,7 +964,7 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 	var g Gate
 	one, ten := GateConfig{Start: 1}, GateConfig{Start: 10}
-	var a, b Pass
+	var a, b Slot
 	w := NewWaiter()
 	g.Enter(0, &a, nil, one)
 	g.Enter(0, &b, w, one)
@@ -994,9 +994,9 @@ func TestGateReturnKeepsTheOrder(t *testing.T) {
 	in[1].end(1, Neutral)
 	first.mustGo(1)
 	second.mustGo(1)
-	g.Return(1, &first.pass, first.w)
-	g.Return(1, &second.pass, second.w)
-	if g.line.first != first.w || g.line.last != second.w || g.line.n != 2 {
+	g.Release(1, &first.slot, first.w)
+	g.Release(1, &second.slot, second.w)
+	if g.queue.first != first.w || g.queue.last != second.w || g.queue.n != 2 {
 		t.Error("the second overtook the first")
 	}
 }

@@ -17,13 +17,13 @@ type rig struct {
 func gateRig(rng *rand.Rand) rig {
 	var (
 		g      Gate
-		flying []*Pass
-		bodies []*Pass // of successes, not closed yet
+		flying []*Slot
+		bodies []*Slot // of successes, not closed yet
 		confs  = []GateConfig{{Start: 1 + rng.IntN(4)}, {Start: 1, Max: 1 + rng.IntN(4)}}
 		conf   = confs[rng.IntN(2)]
 	)
 	enter := func(now time.Duration, w *Waiter) Answer {
-		p := new(Pass)
+		p := new(Slot)
 		a := g.Enter(now, p, w, conf)
 		if a.Verb == Go {
 			flying = append(flying, p)
@@ -42,7 +42,7 @@ func gateRig(rng *rand.Rand) rig {
 		}
 		if len(bodies) > 0 && rng.IntN(3) == 0 {
 			b := bodies[rng.IntN(len(bodies))]
-			[]func(){func() { g.Read(b) }, func() { g.Rest(now, b) }, func() { g.Done(now, b) }}[rng.IntN(3)]()
+			[]func(){func() { g.Reading(b) }, func() { g.Idle(now, b) }, func() { g.Done(now, b) }}[rng.IntN(3)]()
 		}
 		if len(flying) == 0 {
 			return
@@ -57,7 +57,7 @@ func gateRig(rng *rand.Rand) rig {
 		}
 		flying = append(flying[:i], flying[i+1:]...)
 	}
-	return rig{enter, g.Leave, func() *Waiter { return g.line.first }, event}
+	return rig{enter, g.Leave, func() *Waiter { return g.queue.first }, event}
 }
 
 func cooldownRig(rng *rand.Rand) rig {
@@ -80,8 +80,8 @@ func cooldownRig(rng *rand.Rand) rig {
 		c.Hold(now, 1, Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(5*sec))), CooldownConfig{Max: 3 * sec, Stop: rng.IntN(4) == 0}, rng.Float64())
 	}
 	first := func() *Waiter {
-		if s := c.scopes[1]; s != nil {
-			return s.line.first
+		if s := c.holds[1]; s != nil {
+			return s.queue.first
 		}
 		return nil
 	}
@@ -97,7 +97,7 @@ func pacingRig(rng *rand.Rand) rig {
 	}
 	first := func() *Waiter {
 		if q := p.quotas[1]; q != nil {
-			return q.line.first
+			return q.queue.first
 		}
 		return nil
 	}
@@ -124,7 +124,7 @@ func rateRig(rng *rand.Rand) rig {
 		}
 	}
 	enter := func(now time.Duration, w *Waiter) Answer { return r.Enter(now, epoch.Add(now), w) }
-	return rig{enter, r.Leave, func() *Waiter { return r.line.first }, event}
+	return rig{enter, r.Leave, func() *Waiter { return r.queue.first }, event}
 }
 
 type stander struct {

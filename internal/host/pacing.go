@@ -52,7 +52,7 @@ type PacingConfig struct {
 type Pacing struct {
 	n atomic.Int32 // len(quotas), to be read without the lock
 
-	mu     sync.Mutex // guards what follows and every waiter in a line
+	mu     sync.Mutex // guards what follows and every waiter in a queue
 	quotas map[uint64]*quota
 	passed uint64 // the largest count of a quota that is gone
 }
@@ -63,11 +63,11 @@ type quota struct {
 	length  time.Duration // the longest time to the end that was named
 	left    int64
 	limit   int64
-	slot    time.Duration // the next request when the rest is spread
+	next    time.Duration // the next request when the rest is spread
 	guessed bool          // the window was not named by the server
 	passed  uint64        // counts requests on from Pacing.passed, so that no mark comes twice
 	asked   uint64        // the mark of the last request whose answer is known
-	line    line
+	queue   queue
 }
 
 // Quiet reports whether no quota is known. It is one atomic load.
@@ -88,7 +88,7 @@ func (p *Pacing) Note(now time.Duration, key, mark uint64, remaining, limit int6
 	var next *Waiter
 	if q := p.quotaFor(now, key); q != nil {
 		q.note(now, end, mark, remaining, limit, c)
-		next = q.line.first
+		next = q.queue.first
 	}
 	p.mu.Unlock()
 	next.wake()
@@ -110,7 +110,7 @@ func (p *Pacing) Leave(key uint64, w *Waiter) {
 	p.mu.Lock()
 	var next *Waiter
 	if q := p.quotas[key]; q != nil {
-		next = q.line.leave(w)
+		next = q.queue.leave(w)
 	}
 	p.mu.Unlock()
 	next.wake()
@@ -134,22 +134,22 @@ func (p *Pacing) enter(now time.Duration, key uint64, w *Waiter, c PacingConfig)
 	if q == nil {
 		return Answer{}, nil
 	}
-	if !q.roll(now) && q.line.turn(w) {
-		q.line.leave(w)
-		if q.line.n == 0 {
+	if !q.roll(now) && q.queue.turn(w) {
+		q.queue.leave(w)
+		if q.queue.n == 0 {
 			p.drop(key)
 		}
-		return Answer{}, q.line.first
+		return Answer{}, q.queue.first
 	}
-	if q.line.turn(w) && q.passes(now, c) {
-		q.line.leave(w)
-		return Answer{Mark: q.passed}, q.line.first
+	if q.queue.turn(w) && q.passes(now, c) {
+		q.queue.leave(w)
+		return Answer{Mark: q.passed}, q.queue.first
 	}
 	if w != nil {
-		q.line.join(w)
+		q.queue.join(w)
 	}
-	if q.line.turn(w) {
-		at := min(q.slot, q.end)
+	if q.queue.turn(w) {
+		at := min(q.next, q.end)
 		return Answer{Verb: Wait, Ask: at, Until: at}, nil
 	}
 	return Answer{Verb: Wait, Ask: Never}, nil
@@ -182,7 +182,7 @@ func (p *Pacing) quotaFor(now time.Duration, key uint64) *quota {
 func (p *Pacing) victim(now time.Duration) (victim uint64, found bool) {
 	soonest := Never
 	for key, q := range p.quotas {
-		if q.line.n == 0 && q.end < soonest {
+		if q.queue.n == 0 && q.end < soonest {
 			victim, soonest, found = key, q.end, true
 		}
 	}
@@ -218,14 +218,14 @@ func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64
 		// The window that was guessed: requests that passed in it meanwhile are
 		// not all in what the server counted.
 		q.left, q.limit = min(q.left, remaining), limit
-		q.end, q.slot, q.guessed = end, 0, false
+		q.end, q.next, q.guessed = end, 0, false
 		q.length = max(q.length, end-now)
 	case now < q.end && !newest && (end < q.end || now < q.end-pacingSlack):
 		return // a late answer of an earlier window, or one whose window cannot have begun
 	default:
 		// Another window.
 		q.end, q.length, q.left, q.limit = end, end-now, remaining, limit
-		q.slot, q.guessed = 0, false
+		q.next, q.guessed = 0, false
 	}
 	q.spread(now, before, c)
 }
@@ -234,9 +234,9 @@ func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64
 func (q *quota) spread(now time.Duration, before int64, c PacingConfig) {
 	switch {
 	case q.left > 0: // more may be left than when the slot was computed
-		q.slot = min(q.slot, after(now, q.gap(now, c)))
-	case before > 0 || q.slot <= now:
-		q.slot = min(q.end, after(now, c.maxWait()))
+		q.next = min(q.next, after(now, q.gap(now, c)))
+	case before > 0 || q.next <= now:
+		q.next = min(q.end, after(now, c.maxWait()))
 	}
 }
 
@@ -256,20 +256,20 @@ func (q *quota) roll(now time.Duration) bool {
 		return false
 	}
 	q.end += q.length
-	q.left, q.slot, q.guessed = q.limit, 0, true
+	q.left, q.next, q.guessed = q.limit, 0, true
 	return true
 }
 
 // passes reports whether one more may go and counts it; p.mu is held.
 func (q *quota) passes(now time.Duration, c PacingConfig) bool {
 	plenty := q.left > q.limit/pacingShare
-	if !plenty && now < q.slot {
+	if !plenty && now < q.next {
 		return false
 	}
 	q.passed++
 	q.left = max(0, q.left-1)
 	if !plenty {
-		q.slot = after(now, q.gap(now, c))
+		q.next = after(now, q.gap(now, c))
 	}
 	return true
 }

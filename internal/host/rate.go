@@ -61,8 +61,8 @@ type RateConfig struct {
 type Rate struct {
 	lim *rate.Limiter
 
-	turns sync.Mutex // guards the line and every waiter in it; taken before mu
-	line  line
+	turns sync.Mutex // guards the queue and every waiter in it; taken before mu
+	queue queue
 
 	mu      sync.Mutex // guards what follows
 	conf    RateConfig
@@ -113,12 +113,12 @@ func (r *Rate) Enter(now time.Duration, at time.Time, w *Waiter) (a Answer) {
 	r.turns.Lock()
 	var next *Waiter
 	switch wait := r.tokens(at, 1); {
-	case r.line.turn(w) && wait <= rateAhead+time.Microsecond:
+	case r.queue.turn(w) && wait <= rateAhead+time.Microsecond:
 		wait = r.lim.ReserveN(at, 1).DelayFrom(at).Round(time.Microsecond) // its floats lose a nanosecond
 		r.count(at)
-		r.line.leave(w)
-		a, next = Answer{Until: after(now, wait)}, r.line.first
-	case r.line.turn(w):
+		r.queue.leave(w)
+		a, next = Answer{Until: after(now, wait)}, r.queue.first
+	case r.queue.turn(w):
 		a = Answer{Verb: Wait, Ask: after(now, (wait - rateAhead).Truncate(time.Microsecond)), Until: after(now, wait)}
 	default:
 		a = Answer{Verb: Wait, Ask: Never}
@@ -127,7 +127,7 @@ func (r *Rate) Enter(now time.Duration, at time.Time, w *Waiter) (a Answer) {
 		}
 	}
 	if a.Verb == Wait && w != nil {
-		r.line.join(w)
+		r.queue.join(w)
 	}
 	r.turns.Unlock()
 	next.wake()
@@ -137,7 +137,7 @@ func (r *Rate) Enter(now time.Duration, at time.Time, w *Waiter) (a Answer) {
 // Leave gives up the place of w in the line.
 func (r *Rate) Leave(w *Waiter) {
 	r.turns.Lock()
-	next := r.line.leave(w)
+	next := r.queue.leave(w)
 	r.turns.Unlock()
 	next.wake()
 }
@@ -145,7 +145,7 @@ func (r *Rate) Leave(w *Waiter) {
 // tell wakes the first in line after the rate has changed.
 func (r *Rate) tell() {
 	r.turns.Lock()
-	next := r.line.first
+	next := r.queue.first
 	r.turns.Unlock()
 	next.wake()
 }
@@ -169,7 +169,7 @@ func (r *Rate) Peek(at time.Time) time.Duration {
 
 // behind returns how long the next in line after all there are would wait;
 // r.turns is held.
-func (r *Rate) behind(at time.Time) time.Duration { return r.tokens(at, r.line.n+1) }
+func (r *Rate) behind(at time.Time) time.Duration { return r.tokens(at, r.queue.n+1) }
 
 // tokens returns how long it takes until there are that many.
 func (r *Rate) tokens(at time.Time, n int) time.Duration {

@@ -24,7 +24,7 @@ import (
 //
 // Cookies and keys in the URL are not looked at, and what a layer below adds to
 // the request is not seen here.
-func Scope(seed maphash.Seed, h http.Header) uint64 {
+func ScopeKey(seed maphash.Seed, h http.Header) uint64 {
 	if v := first(h, "Authorization"); v != "" {
 		return scopeOf(seed, v)
 	}

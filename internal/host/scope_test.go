@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestScope(t *testing.T) {
+func TestScopeKey(t *testing.T) {
 	const (
 		aws1    = "AWS4-HMAC-SHA256 Credential=AKIDONE/20250101/eu-west-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=aa"
 		aws2    = "AWS4-HMAC-SHA256 Credential=AKIDONE/20250102/us-east-1/sqs/aws4_request,SignedHeaders=host,Signature=bb"
@@ -77,7 +77,7 @@ func TestScope(t *testing.T) {
 	seed := maphash.MakeSeed()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := Scope(seed, tt.a) == Scope(seed, tt.b); got != tt.same {
+			if got := ScopeKey(seed, tt.a) == ScopeKey(seed, tt.b); got != tt.same {
 				t.Errorf("the same scope: %v, want %v", got, tt.same)
 			}
 		})
@@ -89,7 +89,7 @@ func TestScope(t *testing.T) {
 	}
 	for _, v := range []string{aws1, digest1, "Bearer a.b.c", "Hawk x", "abc"} {
 		h := auth(v)
-		if n := testing.AllocsPerRun(100, func() { Scope(seed, h) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { ScopeKey(seed, h) }); n != 0 {
 			t.Errorf("%s: %v allocations", v, n)
 		}
 	}
@@ -97,14 +97,14 @@ func TestScope(t *testing.T) {
 
 // Whatever a header holds, the same header is the same scope, and nothing
 // panics.
-func FuzzScope(f *testing.F) {
+func FuzzScopeKey(f *testing.F) {
 	f.Add(`Digest username="a\"b", x=y`)
 	f.Add("AWS4-HMAC-SHA256 Credential=")
 	f.Add("=,=\"\\")
 	seed := maphash.MakeSeed()
 	f.Fuzz(func(t *testing.T, v string) {
 		h := http.Header{"Authorization": {v}}
-		if a, b := Scope(seed, h), Scope(seed, h.Clone()); a != b {
+		if a, b := ScopeKey(seed, h), ScopeKey(seed, h.Clone()); a != b {
 			t.Error("two scopes")
 		}
 	})

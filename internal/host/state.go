@@ -145,9 +145,9 @@ func (s *State[R]) begin() bool {
 // Release ends a request that Acquire began.
 func (s *State[R]) Release() { s.word.Add(^uint64(0)) }
 
-// Uncount takes back that Acquire counted a request, for one that only goes on
+// ReleaseCount takes back that Acquire counted a request, for one that only goes on
 // with an earlier one, or that is refused. It still has to be released.
-func (s *State[R]) Uncount() { s.word.Add(^uint64(oneRequest - 1)) }
+func (s *State[R]) ReleaseCount() { s.word.Add(^uint64(oneRequest - 1)) }
 
 // Requests returns how many requests began, modulo 2^40.
 func (s *State[R]) Requests() uint64 { return s.word.Load() / oneRequest }

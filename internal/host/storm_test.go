@@ -57,7 +57,7 @@ type storm struct {
 }
 
 type simRequest struct {
-	pass    Pass
+	slot    Slot
 	waiter  *Waiter
 	attempt int
 	client  bool // a client thinks after it
@@ -65,7 +65,7 @@ type simRequest struct {
 
 type simSend struct {
 	req     *simRequest
-	pass    Pass
+	slot    Slot
 	started time.Duration
 	over    bool // for the client: answered or given up
 }
@@ -114,7 +114,7 @@ func (s *storm) enter(r *simRequest) {
 			s.client(s.now, func() { s.ask(w) })
 		}}
 	}
-	a := s.gate.Enter(s.now, &r.pass, r.waiter, GateConfig{})
+	a := s.gate.Enter(s.now, &r.slot, r.waiter, GateConfig{})
 	if a.Verb == Go {
 		s.waiting[r.waiter.ID] = nil
 		s.unused = append(s.unused, r.waiter.ID)
@@ -147,7 +147,7 @@ func (s *storm) send(r *simRequest) {
 	if s.frozen {
 		s.sent++
 	}
-	x := &simSend{req: r, pass: r.pass}
+	x := &simSend{req: r, slot: r.slot}
 	if s.frozen && s.refuses {
 		s.at(s.now+5*time.Millisecond, func() { s.giveUp(x, Failed) })
 		return
@@ -235,8 +235,8 @@ func (s *storm) answer(x *simSend) {
 		return
 	}
 	x.over = true
-	s.gate.Result(s.now, &x.pass, Success)
-	s.client(s.now, func() { s.gate.Done(s.now, &x.pass) })
+	s.gate.Result(s.now, &x.slot, Success)
+	s.client(s.now, func() { s.gate.Done(s.now, &x.slot) })
 	s.done = append(s.done, s.now)
 	s.rest(x.req)
 }
@@ -246,8 +246,8 @@ func (s *storm) giveUp(x *simSend, why Result) {
 		return
 	}
 	x.over = true
-	s.gate.Result(s.now, &x.pass, why)
-	s.gate.Done(s.now, &x.pass)
+	s.gate.Result(s.now, &x.slot, why)
+	s.gate.Done(s.now, &x.slot)
 	r := x.req
 	r.attempt++
 	switch {

@@ -46,7 +46,7 @@ type Table[R any] struct {
 	Now func() time.Duration
 
 	mu   sync.Mutex // guards ring and hand, and all inserts and removals
-	ring []slot[R]  // every host in the buckets, as the clock hand meets them
+	ring []entry[R] // every host in the buckets, as the clock hand meets them
 	hand int
 	max  int
 }
@@ -58,8 +58,8 @@ type spelled[R any] struct {
 	state        *State[R]
 }
 
-// A slot remembers how many requests its host had seen when the hand passed.
-type slot[R any] struct {
+// An entry remembers how many requests its host had seen when the hand passed.
+type entry[R any] struct {
 	state *State[R]
 	seen  uint64
 }
@@ -149,7 +149,7 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
 	}
 	s := newState[R](key, hash)
 	// A host that was asked for once is the first to go.
-	new := slot[R]{state: s, seen: 1}
+	new := entry[R]{state: s, seen: 1}
 	if len(t.ring) < t.max {
 		t.ring = append(t.ring, new)
 		t.grow()

@@ -19,7 +19,7 @@ type client struct {
 	prev    time.Duration // the last back-off
 	entered time.Duration // when the cooldown let the attempt pass; 0: it was quiet
 	thought time.Duration // how long it thought before this request
-	pass    host.Pass
+	slot    host.Slot
 	waiter  host.Waiter
 }
 
@@ -86,7 +86,7 @@ func (w *world) admit(i int32) {
 		if !w.conf.gated {
 			break
 		}
-		if a := h.gate.Enter(w.now, &c.pass, &c.waiter, w.conf.gate); a.Verb != host.Go {
+		if a := h.gate.Enter(w.now, &c.slot, &c.waiter, w.conf.gate); a.Verb != host.Go {
 			w.wait(i, queued, a)
 			return
 		}
@@ -96,7 +96,7 @@ func (w *world) admit(i int32) {
 		if h.cooldown.Named(w.now, scope) == 0 {
 			break
 		}
-		h.gate.Return(w.now, &c.pass, nil)
+		h.gate.Release(w.now, &c.slot, nil)
 		waited = false
 	}
 	w.send(i)
@@ -166,13 +166,13 @@ func (w *world) answered(a answer) {
 // result tells the gate what became of an attempt, landed that it is over.
 func (w *world) result(i int32, r host.Result) {
 	if w.conf.gated {
-		w.host(i).gate.Result(w.now, &w.clients[i].pass, r)
+		w.host(i).gate.Result(w.now, &w.clients[i].slot, r)
 	}
 }
 
 func (w *world) landed(i int32) {
 	if w.conf.gated {
-		w.host(i).gate.Done(w.now, &w.clients[i].pass)
+		w.host(i).gate.Done(w.now, &w.clients[i].slot)
 	}
 }
 

@@ -65,7 +65,7 @@ type Waiter struct {
 	By time.Duration
 
 	// What follows is guarded by the lock of the machine that owns the line.
-	in         *line
+	in         *queue
 	prev, next *Waiter
 	came       uint64        // where w stood in the order of arrival
 	told       time.Duration // the hold's end that w knows of
@@ -92,76 +92,76 @@ func (w *Waiter) wake() {
 // of which one can step out in constant time. Only its first waiter is ever
 // told a time or woken, and who passes wakes the next: so a hundred waiters
 // cost one timer, and nobody is let go twice for one place.
-type line struct {
+type queue struct {
 	first, last *Waiter
 	n           int
 	joined      uint64 // how many ever
 }
 
 // join puts w at the end, unless it stands in the line already.
-func (l *line) join(w *Waiter) {
-	if w.in == l {
+func (q *queue) join(w *Waiter) {
+	if w.in == q {
 		return
 	}
-	l.joined++
-	w.came = l.joined
-	l.insert(w, l.last)
+	q.joined++
+	w.came = q.joined
+	q.insert(w, q.last)
 }
 
 // rejoin puts w, which has just passed, back where it stood: at the front, but
 // behind one that came before it and is back already.
-func (l *line) rejoin(w *Waiter) {
-	if w.in == l {
+func (q *queue) rejoin(w *Waiter) {
+	if w.in == q {
 		return
 	}
 	var prev *Waiter
-	for next := l.first; next != nil && next.came < w.came; next = next.next {
+	for next := q.first; next != nil && next.came < w.came; next = next.next {
 		prev = next
 	}
-	l.insert(w, prev)
+	q.insert(w, prev)
 }
 
 // insert puts w behind prev, nil for the front.
-func (l *line) insert(w, prev *Waiter) {
-	w.in, w.prev, w.next = l, prev, l.first
+func (q *queue) insert(w, prev *Waiter) {
+	w.in, w.prev, w.next = q, prev, q.first
 	if prev != nil {
 		w.next = prev.next
 		prev.next = w
 	} else {
-		l.first = w
+		q.first = w
 	}
 	if w.next != nil {
 		w.next.prev = w
 	} else {
-		l.last = w
+		q.last = w
 	}
-	l.n++
+	q.n++
 }
 
 // leave takes w out. Where it stood first, it returns who does so now and has to
 // be woken, unless w has passed and the machine says who.
-func (l *line) leave(w *Waiter) (next *Waiter) {
-	if w == nil || w.in != l {
+func (q *queue) leave(w *Waiter) (next *Waiter) {
+	if w == nil || w.in != q {
 		return nil
 	}
 	if w.prev == nil {
-		l.first, next = w.next, w.next
+		q.first, next = w.next, w.next
 	} else {
 		w.prev.next = w.next
 	}
 	if w.next == nil {
-		l.last = w.prev
+		q.last = w.prev
 	} else {
 		w.next.prev = w.prev
 	}
 	w.in, w.prev, w.next = nil, nil, nil
-	l.n--
+	q.n--
 	return next
 }
 
 // turn reports whether it is the turn of w, which may be nil or a newcomer:
 // whether nobody stands before it.
-func (l *line) turn(w *Waiter) bool { return l.first == nil || l.first == w }
+func (q *queue) turn(w *Waiter) bool { return q.first == nil || q.first == w }
 
 // after returns now + d, or [Never] where that overflows. A negative d is zero.
 func after(now, d time.Duration) time.Duration {
@@ -176,10 +176,10 @@ func after(now, d time.Duration) time.Duration {
 
 // disband empties a line and returns those who stood in it, to be woken when
 // the lock is released.
-func (l *line) disband() (all []*Waiter) {
-	for l.first != nil {
-		all = append(all, l.first)
-		l.leave(l.first)
+func (q *queue) disband() (all []*Waiter) {
+	for q.first != nil {
+		all = append(all, q.first)
+		q.leave(q.first)
 	}
 	return all
 }
