@@ -57,10 +57,10 @@ examples: ## run every example program
 	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/...); do echo "== examples/$${d##*/}"; timeout 60 $(GO) run $$d || exit 1; done
 	@echo "== examples/schedule"; timeout 120 $(GO) -C examples/schedule run .
 	@echo "== examples/fetch"; timeout 120 $(GO) -C examples/fetch run . -demo
-	@echo "== examples/storm"; timeout 120 $(GO) -C examples/storm run . -sim -out ''
+	@echo "== experiments/storm"; timeout 120 $(GO) -C experiments/storm run . -sim -out ''
 
 storm: ## the retry-storm experiment, 110 s, with a report in pictures
-	@$(GO) -C examples/storm run .
+	@$(GO) -C experiments/storm run .
 
 ci: lint test simulate examples ## what a change must pass
 

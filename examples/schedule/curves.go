@@ -30,7 +30,7 @@ var curves = []curve{
 	{"Constant", "constant", "always 2 s", backoff.Constant(2 * time.Second)},
 }
 
-// article are the two curves of the article whose experiment examples/storm
+// article are the two curves of the article whose experiment experiments/storm
 // repeats, as its pseudo-code computes them.
 var article = []curve{
 	{"100 ms · 2.7ⁿ, at most 10 min", "article-a", "jitter 0.1", backoff.Normal{

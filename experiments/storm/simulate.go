@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
-	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
-	"github.com/aplomb-go/aplomb/examples/storm/internal/sim"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/sim"
 )
 
 // simulate runs the strategies, as many at a time as there are processors, at

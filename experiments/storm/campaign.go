@@ -17,8 +17,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
-	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
 // A campaign is one strategy's part of the experiment.

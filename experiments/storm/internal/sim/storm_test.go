@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
-	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
 // never stands for a recovery that was not seen, so that it sorts last.

@@ -38,9 +38,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
-	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
-	"github.com/aplomb-go/aplomb/examples/storm/internal/report"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/report"
 )
 
 func main() {

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
 // columns are the table's heads.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
 func runs() []*record.Run {

@@ -1,4 +1,4 @@
-module github.com/aplomb-go/aplomb/examples/storm
+module github.com/aplomb-go/aplomb/experiments/storm
 
 go 1.26.0
 

@@ -5,7 +5,7 @@ package sim
 import (
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 )
 
 // A send is one attempt of a client. A client that has given it up counts on,

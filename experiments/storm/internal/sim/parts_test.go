@@ -6,7 +6,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 )
 
 // A million clients are to fit into a gigabyte.

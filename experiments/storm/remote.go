@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 )
 
 // A remote is a server process.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
 // backlog is how many connections must fit into the queue of a server that is

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 )
 
 // doors is how many ports the server listens on. Connections from one address

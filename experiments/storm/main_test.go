@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
 // The experiment starts this program as its servers.

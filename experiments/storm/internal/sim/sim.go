@@ -19,8 +19,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/policy"
 
-	"github.com/aplomb-go/aplomb/examples/storm/internal/model"
-	"github.com/aplomb-go/aplomb/examples/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
 // A world is one run.
