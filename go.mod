@@ -3,6 +3,7 @@ module github.com/aplomb-go/aplomb
 go 1.26.0
 
 require (
+	github.com/dunglas/httpsfv v1.1.2
 	github.com/hashicorp/go-cleanhttp v0.5.2
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/net v0.62.0

@@ -1,4 +1,4 @@
-// What do the RateLimit fields and their older relatives say?
+// Reads the RateLimit fields and their older relatives.
 
 package classify
 
@@ -6,31 +6,41 @@ import (
 	"math"
 	"net/http"
 	"time"
+
+	"github.com/dunglas/httpsfv"
 )
 
-// A Quota is how much a server still allows, as it last said.
+// A Quota is how much a server still allows, as of its latest response.
 type Quota struct {
-	// Remaining is how many requests (or other units) are left; 0 means none.
+	// Remaining is how many requests, or other units, are left. Zero means
+	// none.
 	Remaining int64
-	// Reset is the time from the answer until the quota is full again.
+	// Reset is the time from the response until the quota is full again.
 	Reset time.Duration
-	// Window is the time that the quota is for; 0 where the server does not
-	// say.
+	// Window is the time that the quota is for. Zero means that the server did
+	// not say.
 	Window time.Duration
-	// Limit is the whole quota; 0 where the server does not say.
+	// Limit is the whole quota. Zero means that the server did not say.
 	Limit int64
 }
 
-// QuotaOf reads what is left of the server's quota from any answer, successful
-// ones included: from RateLimit and RateLimit-Policy
-// (draft-ietf-httpapi-ratelimit-headers), else from RateLimit-Remaining and
-// RateLimit-Reset of its older versions, else from the same with X- or, as X
-// itself has it, X-Rate-Limit- in front. ok is false where no complete and
-// well-formed pair of remaining and reset is there, and for an answer from a
-// cache (Age above 0), which speaks of an earlier request.
+// QuotaOf reads how much of the server's quota is left. It reads any response,
+// a success included.
 //
-// Where a server names several quotas, the result is the one that asks for the
-// slowest pace, Reset / Remaining.
+// It uses the first of these groups of fields that is there and well-formed:
+//
+//   - RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers),
+//     also in the form of the seventh draft
+//   - RateLimit-Remaining and RateLimit-Reset of the older drafts
+//   - X-RateLimit-Remaining and X-RateLimit-Reset
+//   - X-Rate-Limit-Remaining and X-Rate-Limit-Reset, as X sends them
+//
+// If a server names several quotas, the result is the quota that asks for the
+// slowest pace, which is Reset divided by Remaining.
+//
+// ok is false if no group has both a remaining quota and a reset. It is also
+// false if the response comes from a cache (its Age is above 0), because its
+// fields are about an earlier request.
 func QuotaOf(o Outcome) (Quota, bool) {
 	if o.Response == nil {
 		return Quota{}, false
@@ -45,17 +55,18 @@ func QuotaOf(o Outcome) (Quota, bool) {
 	return tightest, len(all) > 0
 }
 
-// RateLimitReset takes the time until a used-up quota is full again for the
-// wait, in answers of status 429 and 403: the longest among the quotas that have
-// nothing left. The fields are those of [QuotaOf].
+// RateLimitReset is a [Hint] that reads the fields of [QuotaOf] in responses of
+// status 429 and 403. The wait is the time until every used-up quota is full
+// again. ok is false if no quota is used up.
 //
-// X-RateLimit-Reset and RateLimit-Reset are a number of seconds or a Unix time,
-// depending on the server; the two are told apart as in [RetryAfter]. With X- in
-// front the Unix time may be in milliseconds, and X-Rate-Limit-Reset has to be
-// one, since no two servers agree on anything else there.
+// Depending on the server, RateLimit-Reset and X-RateLimit-Reset are a number
+// of seconds or a Unix time. RateLimitReset tells the two apart as [RetryAfter]
+// does. X-RateLimit-Reset may also be a Unix time in milliseconds.
+// X-Rate-Limit-Reset counts only if it is a Unix time, in seconds or
+// milliseconds, because servers disagree about any other number there.
 //
-// A 403 is Final by default: a classifier that knows the server has to say that
-// it may be sent again, as [Signals] does for GitHub.
+// [Default] says that a 403 is final. For a retry, a classifier that knows the
+// server has to say otherwise, as [Signals] does for GitHub.
 func RateLimitReset(o Outcome) (wait time.Duration, ok bool) {
 	if !o.limited() {
 		return 0, false
@@ -68,15 +79,15 @@ func RateLimitReset(o Outcome) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// limited reports whether the answer can mean that a quota is used up: 429, or
-// 403, which GitHub sends for it.
+// limited reports whether the response can mean that a quota is used up. That
+// is status 429, or 403, which GitHub sends for it.
 func (o Outcome) limited() bool {
 	return o.Response != nil && (o.Response.StatusCode == http.StatusTooManyRequests ||
 		o.Response.StatusCode == http.StatusForbidden)
 }
 
-// quotas lists what the best of the three generations of fields says. All its
-// entries know both Remaining and Reset.
+// quotas returns the quotas in the first group of fields that is well-formed.
+// Each of them has both Remaining and Reset.
 func quotas(h http.Header) []Quota {
 	if age(h) > 0 {
 		return nil
@@ -92,9 +103,10 @@ func quotas(h http.Header) []Quota {
 	return nil
 }
 
-// plainQuotas are the fields that say one thing each, and how their reset is
-// read: X-Rate-Limit-Reset is seconds here and milliseconds there, so only an
-// instant is sure (X and Okta send one).
+// plainQuotas are the groups of fields that hold one number each, and the
+// function that reads their reset. Some servers send X-Rate-Limit-Reset in
+// seconds and others in milliseconds, so only a Unix time is unambiguous there.
+// X and Okta send a Unix time.
 var plainQuotas = [...]struct {
 	prefix string
 	reset  func(s string, ref time.Time) (time.Duration, bool)
@@ -124,9 +136,9 @@ func instant(s string, ref time.Time) (time.Duration, bool) {
 	return untilInstant(whole, nanos, ref)
 }
 
-// age is how long ago the answer was made, where it comes from a cache (RFC 9111
-// §5.1); 0 where it does not, and where the number is beyond the largest that the
-// RFC knows (§1.2.2).
+// age returns the time that a response has spent in caches (RFC 9111 §5.1). It
+// is 0 if the response does not come from a cache, or if the number is larger
+// than the RFC allows (§1.2.2).
 func age(h http.Header) time.Duration {
 	s := trim(h.Get("Age"))
 	if !digits(s) {
@@ -139,14 +151,14 @@ func age(h http.Header) time.Duration {
 	return age
 }
 
-// tighter orders quotas by the pace that they ask for.
+// tighter reports whether q asks for a slower pace than the other quota.
 func (q Quota) tighter(than Quota) bool {
 	a, b := q.pace(), than.pace()
 	return a > b || a == b && q.Reset > than.Reset
 }
 
-// pace is the time between requests that would use the quota up just at its
-// reset.
+// pace returns the time between requests that would use up the quota exactly at
+// its reset.
 func (q Quota) pace() float64 {
 	switch {
 	case q.Reset == 0:
@@ -157,66 +169,68 @@ func (q Quota) pace() float64 {
 	return float64(q.Reset) / float64(q.Remaining)
 }
 
-// draftQuotas reads RateLimit: a list of quotas by name, each with what remains
-// (r) and the seconds until the reset (t); and the form of the seventh draft,
-// which had one quota as limit, remaining and reset. A field with any member
-// that is not as it should be is ignored as a whole.
+// draftQuotas reads RateLimit. The field is a list of named quotas, each with
+// the remaining quota (r) and the seconds until the reset (t). A field with any
+// bad member is ignored as a whole.
 func draftQuotas(h http.Header) []Quota {
-	field := h.Values("RateLimit")
+	field := h["Ratelimit"]
 	if len(field) == 0 {
 		return nil
 	}
-	members, ok := parseList(field)
+	items, ok := parseList(field)
 	if !ok {
 		return seventhDraft(field)
 	}
-	policies, _ := parseList(h.Values("RateLimit-Policy"))
+	policies, _ := parseList(h["Ratelimit-Policy"])
 	var all []Quota
-	for _, m := range members {
-		remaining, known := m.natural("r")
-		reset, timed := m.natural("t")
+	for _, item := range items {
+		name, named := quotaName(item)
+		remaining, known := param(item, "r")
+		reset, timed := param(item, "t")
+		_, hasReset := item.Params.Get("t")
 		switch {
-		case !m.named || !known || m.has("t") && !timed:
+		case !named || !known || hasReset && !timed:
 			return nil
 		case timed:
 			q := Quota{Remaining: remaining, Reset: scale(reset, 0, time.Second)}
-			q.Limit, q.Window = policyOf(policies, m.text)
+			q.Limit, q.Window = policyOf(policies, name)
 			all = append(all, q)
 		}
 	}
 	return all
 }
 
-// policyOf finds the quota (q) and window (w) of the given name.
-func policyOf(policies []member, name string) (limit int64, window time.Duration) {
+// policyOf returns the limit (q) and the window (w) of the quota with the given
+// name.
+func policyOf(policies []httpsfv.Item, name string) (limit int64, window time.Duration) {
 	for _, p := range policies {
-		if p.named && p.text == name {
-			limit, _ = p.natural("q")
-			w, _ := p.natural("w")
+		if n, ok := quotaName(p); ok && n == name {
+			limit, _ = param(p, "q")
+			w, _ := param(p, "w")
 			return limit, scale(w, 0, time.Second)
 		}
 	}
 	return 0, 0
 }
 
-// seventhDraft reads "limit=100, remaining=50, reset=5", which several servers
-// still send.
+// seventhDraft reads RateLimit in the form of the seventh draft, "limit=100,
+// remaining=50, reset=5". Several servers still send it.
 func seventhDraft(field []string) []Quota {
 	dict, ok := parseDictionary(field)
 	if !ok {
 		return nil
 	}
-	remaining, known := dict.natural("remaining")
-	reset, timed := dict.natural("reset")
+	remaining, known := entry(dict, "remaining")
+	reset, timed := entry(dict, "reset")
 	if !known || !timed {
 		return nil
 	}
-	limit, _ := dict.natural("limit")
+	limit, _ := entry(dict, "limit")
 	return []Quota{{Remaining: remaining, Reset: scale(reset, 0, time.Second), Limit: limit}}
 }
 
-// plainQuota reads one field each for what remains, the reset, and the limit.
-// Of several values the least remains and the last reset counts.
+// plainQuota reads a group of fields that hold one number each. Of several
+// remaining quotas the smallest counts, and of several resets the latest.
 func plainQuota(h http.Header, prefix string, reset func(string, time.Time) (time.Duration, bool)) (q Quota, ok bool) {
 	for _, v := range h[prefix+"Remaining"] {
 		n, _, valid := number(trim(v))
@@ -237,15 +251,20 @@ func plainQuota(h http.Header, prefix string, reset func(string, time.Time) (tim
 	return q, ok
 }
 
-// plainLimit reads "100", and "100, 100;w=60" of the older drafts.
+// plainLimit reads a limit such as "100", or "100, 100;w=60" of the older
+// drafts.
 func plainLimit(field []string) (limit int64, window time.Duration) {
-	members, ok := parseList(field)
-	if !ok || len(members) == 0 || !members[0].whole || members[0].num < 0 {
+	items, ok := parseList(field)
+	if !ok || len(items) == 0 {
 		return 0, 0
 	}
-	limit = members[0].num
-	for _, m := range members {
-		if w, ok := m.natural("w"); ok && m.whole && m.num == limit {
+	limit, ok = natural(items[0].Value)
+	if !ok {
+		return 0, 0
+	}
+	for _, item := range items {
+		w, timed := param(item, "w")
+		if n, ok := natural(item.Value); ok && timed && n == limit {
 			return limit, scale(w, 0, time.Second)
 		}
 	}

@@ -141,8 +141,8 @@ func TestQuotaOf(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// TestStructuredItems: the grammar of items is checked even where the value is
-// of no interest.
+// TestStructuredItems checks that the grammar of items is enforced even if
+// nobody uses the value.
 func TestStructuredItems(t *testing.T) {
 	for _, s := range []string{
 		``, `a`, `*a`, `a/b:c`, `"a\"b\\"`, `""`, `1`, `-1`, `1.5`, `-0.001`, `?0`, `?1`, `@1659578233`,
@@ -158,14 +158,14 @@ func TestStructuredItems(t *testing.T) {
 		_, ok := parseList([]string{s})
 		assert.False(t, ok, "%q", s)
 	}
-	_, ok := parseList([]string{"a" + strings.Repeat(";b", memberLimit+1)})
+	_, ok := parseList([]string{"a" + strings.Repeat(";b", paramLimit+1)})
 	assert.False(t, ok, "too many parameters")
 	_, ok = parseDictionary([]string{strings.Repeat("a,", memberLimit) + "a"})
 	assert.False(t, ok, "too many entries")
 }
 
-// FuzzRateLimit: whatever the fields hold, no panic, nothing negative, and a
-// hint only where the quota says the same.
+// FuzzRateLimit checks that no field causes a panic or a negative result, and
+// that there is a hint only if the quota says the same.
 func FuzzRateLimit(f *testing.F) {
 	f.Add(`"a";r=0;t=30, "b";r=5;t=9`, `"a";q=5;w=60`, "0", "1935823777")
 	f.Add(`limit=100, remaining=0, reset=5`, `100;w=60`, "0", "5")
@@ -195,7 +195,8 @@ func FuzzRateLimit(f *testing.F) {
 	})
 }
 
-// FuzzStructuredList: a list of two is read as its two halves are.
+// FuzzStructuredList checks that a list of two lines is read as the two lines
+// are.
 func FuzzStructuredList(f *testing.F) {
 	f.Add(`"a";r=0`, `b;t=1.5`)
 	f.Add(`1`, `:Zm9v:`)
@@ -203,7 +204,7 @@ func FuzzStructuredList(f *testing.F) {
 		first, okA := parseList([]string{a})
 		second, okB := parseList([]string{b})
 		both, ok := parseList([]string{a, b})
-		if !okA || !okB || len(first) == 0 || len(second) == 0 || len(first)+len(second) > memberLimit || len(a)+len(b) > fieldLimit-4 {
+		if !okA || !okB || len(first) == 0 || len(second) == 0 || !parseable([]string{a, b}) {
 			return
 		}
 		require.True(t, ok, "%q and %q", a, b)

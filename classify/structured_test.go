@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A display string is UTF-8 (RFC 9651 §4.2.10); a field with another one is
-// ignored as a whole.
+// A display string is UTF-8 (RFC 9651 §4.2.10). A field with any other display
+// string is ignored as a whole.
 func TestDisplayStrings(t *testing.T) {
 	for text, want := range map[string]bool{
 		`%"plain"`:                   true,
@@ -39,12 +39,41 @@ func TestDisplayStrings(t *testing.T) {
 func TestByteSequencesHaveNoLineBreaks(t *testing.T) {
 	_, ok := parseList([]string{":Zm9v:"})
 	assert.True(t, ok)
-	_, ok = parseList([]string{":Zm\n9v:"})
-	assert.False(t, ok)
+	for _, text := range []string{":Zm\n9v:", ":Zm\r9v:", ":Zm9v\r\n:"} {
+		_, ok = parseList([]string{text})
+		assert.False(t, ok, "%q", text)
+	}
 }
 
-// A field of megabytes is not read: no honest server sends one, and a hostile
-// one would take a second of CPU per answer. One of a few KiB still is.
+// The transport asks for the quota and the hint of every response, so a response
+// without such fields must cost nothing.
+func TestNoAllocationWithoutRateLimitFields(t *testing.T) {
+	ok, limited := answer(200, "Content-Type", "text/plain"), answer(429, "Content-Type", "text/plain")
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		QuotaOf(ok)
+		QuotaOf(limited)
+		RateLimitReset(limited)
+	}))
+}
+
+// The parser allocates for each member and parameter, so a hostile field is
+// refused before it is parsed.
+func TestHostileFieldsAreNotParsed(t *testing.T) {
+	for _, text := range []string{
+		strings.Repeat("a,", fieldLimit/2-2) + "a",
+		"a" + strings.Repeat(";b", fieldLimit/2-2),
+		strings.Repeat("a;b,", fieldLimit/4-2) + "a",
+		strings.Repeat(",", memberLimit),
+	} {
+		lines := []string{text}
+		assert.Zero(t, testing.AllocsPerRun(10, func() { parseList(lines) }), "%.20s…", text)
+		assert.Zero(t, testing.AllocsPerRun(10, func() { parseDictionary(lines) }), "%.20s…", text)
+	}
+}
+
+// A field of megabytes is not read. No honest server sends such a field, and a
+// hostile server would take a second of CPU time per response. A field of a few
+// KiB is still read.
 func TestLongFieldsAreNoHints(t *testing.T) {
 	const size = 9 << 20
 	for _, long := range []string{
