@@ -42,10 +42,8 @@
 //	drain.go      how a response is given up
 //	error.go      what the caller gets
 //	redact.go     what may be written about a URL?
-//	resume.go     what becomes of a response's body that is cut?
-//	resume_check.go  is an answer the rest of it? With contentrange.go and digest.go
-//	resume_loop.go   how the rest is sent for
-//	resume_error.go  what the reader of a cut body gets
+//	resume_loop.go   how a cut body asks for its rest; the rest is internal/resume
+//	resume_error.go  the errors of a response body
 //	stall.go      when is a silent connection taken for a lost one?
 //	snapshot.go   what is known of the hosts?
 //

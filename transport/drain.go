@@ -5,6 +5,7 @@ package transport
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -26,6 +27,8 @@ const (
 	// error.
 	drainEmpty = 100
 )
+
+var errBadCount = errors.New("transport: the response body's Read returned an invalid count")
 
 // discard reads the body's rest within both bounds, and closes it. It returns
 // when that is done, when drainTime is over, or when ctx ends, whichever comes

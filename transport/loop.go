@@ -12,6 +12,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -42,7 +43,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := checkAnswer(t.base.RoundTrip(req))
 	verdict := rule.classify(classify.Outcome{Request: req, Response: resp, Err: err})
 	if err == nil && !retryable(verdict) && h.Quiet() {
-		if rule.rule.Resume.Max < 0 || !hasValidator(resp) {
+		if rule.rule.Resume.Max < 0 || !resume.Likely(resp) {
 			return resp, nil
 		}
 		return t.resuming(req, rule, series{sent: 1}, resp), nil

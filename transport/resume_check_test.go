@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,12 +13,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-// cutAt is a body that ends after its data with an error.
-func cutAt(data string, err error) io.ReadCloser {
-	return &cutBody{[]byte(data), err, rand.New(rand.NewPCG(1, 1))}
-}
+	"github.com/aplomb-go/aplomb/internal/resume"
+)
 
 // A trailerBody sets its response's trailer at its end, as net/http does.
 type trailerBody struct {
@@ -49,73 +45,6 @@ func withTrailer(req *http.Request, code int, body io.Reader, trailer http.Heade
 		resp.Trailer[name] = nil
 	}
 	return resp
-}
-
-// Given an answer that promised where it ends, when a reconnect names another
-// end, then the body never ends cleanly before the promised one.
-func TestResumeKeepsThePromisedEnd(t *testing.T) {
-	truth := strings.Repeat("0123456789", 100)
-	for _, row := range []struct {
-		name   string
-		asked  string // the caller's Range; "": none
-		first  string // Content-Range of the first answer, which is cut after 100 bytes
-		length int64  // of the first answer
-		parts  []string
-		want   string
-		ok     bool
-	}{
-		{"a range without a total, and a total below its end", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-199/200"}, truth[:100], false},
-		{"the same, at the end itself", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-498/499"}, truth[:100], false},
-		{"a total that is the range's end", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-499/500"}, truth[:500], true},
-		{"a total above the range's end", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-499/1000"}, truth[:500], true},
-		{"no total at all", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-199/*", "bytes 200-499/*"}, truth[:500], true},
-		{"a total below the end, later", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-199/*", "bytes 200-299/300"}, truth[:200], false},
-		{"a total that shrinks", "bytes=0-499", "bytes 0-499/*", -1,
-			[]string{"bytes 100-199/600", "bytes 200-499/500"}, truth[:200], false},
-		{"a length, and a total below it", "", "", 1000,
-			[]string{"bytes 100-199/200"}, truth[:100], false},
-		{"no length, and a total that shrinks", "", "", -1,
-			[]string{"bytes 100-199/1000", "bytes 200-299/300"}, truth[:200], false},
-		{"no length, and a total", "", "", -1,
-			[]string{"bytes 100-199/1000", "bytes 200-999/1000"}, truth, true},
-		{"a total, and then none", "bytes=0-499", "bytes 0-499/1000", -1,
-			[]string{"bytes 100-499/*"}, truth[:100], false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			req := getRequest(t, "http://h.test/")
-			code, header := 200, []string{`ETag: "v1"`}
-			if row.asked != "" {
-				code = 206
-				req.Header.Set("Range", row.asked)
-				header = append(header, "Content-Range: "+row.first)
-			}
-			n := 0
-			s := onceMore(func(*http.Request) (*http.Response, error) {
-				if n == len(row.parts) {
-					return nil, errors.New("no further answer")
-				}
-				r, ok := parseContentRange(row.parts[n])
-				require.True(t, ok)
-				n++
-				return response(req, 206, cutAt(truth[r.first:r.last+1], io.EOF), `ETag: "v1"`, "Content-Range: "+row.parts[n-1]), nil
-			})
-			first := response(req, code, cutAt(truth[:100], io.ErrUnexpectedEOF), header...)
-			first.ContentLength = row.length
-			got, err := io.ReadAll(resuming(s, download{req: req}, resumeLimits{resumes: 5}, first).Body)
-			assert.Equal(t, row.want, string(got))
-			if row.ok {
-				assert.NoError(t, err)
-			} else {
-				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			}
-		})
-	}
 }
 
 // Given a body without a length that is cut, a 416 for the rest whose total is
@@ -318,7 +247,7 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 		"an error that no retry would help against": fails(errors.New("bad request")),
 		"503, and then 404":                         nil,
 	} {
-		for _, size := range []int{4, minProgress} {
+		for _, size := range []int{4, resume.MinProgress} {
 			t.Run(name, func(t *testing.T) {
 				first := func(req *http.Request) (*http.Response, error) {
 					resp := response(req, 200, cutAt(strings.Repeat("x", size), io.ErrUnexpectedEOF), `ETag: "v1"`)

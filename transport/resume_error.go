@@ -58,3 +58,20 @@ func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
 }
+
+// An IntegrityError is the end of a response's body, in the place of io.EOF,
+// that is not as the server itself announced it: the bytes delivered are not to
+// be trusted. It is checked on bodies that can be resumed only. A digest in a
+// trailer is checked if the response's Trailer header announced it.
+type IntegrityError struct {
+	// Field is what differs: "sha-256" or "sha-512" of a Repr-Digest or
+	// Content-Digest (RFC 9530), in hexadecimal; or "length", in bytes.
+	Field string
+	// Want is what the server announced, Got what arrived.
+	Want, Got string
+}
+
+// Error names what differs, and both values.
+func (e *IntegrityError) Error() string {
+	return "transport: response body: " + e.Field + " is " + e.Got + ", announced was " + e.Want
+}

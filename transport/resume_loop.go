@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
 // resumeJitter bounds the wait before a reconnect after progress: a proxy that
@@ -51,6 +53,26 @@ func (s *spacing) turn(now time.Time, offset int64) time.Duration {
 	return max(s.gap-now.Sub(s.last), 0)
 }
 
+// A download is a response's body that resumes, and the exchange that it came
+// from. It is the Sender of that body.
+type download struct {
+	body    resume.Body
+	t       *Transport
+	req     *http.Request // the caller's, who leaves it alone until the body is closed
+	rule    *resolved
+	series  series
+	spacing spacing
+}
+
+// A series is a row of sends since the last progress: what an ordinary retry
+// continues.
+type series struct {
+	sent      int           // sends so far
+	prev      time.Duration // the last back-off value
+	start     time.Time     // zero: not read
+	notBefore time.Time     // what an answer that lost a race asked for
+}
+
 // resuming makes the answer's body resume, where the rule and the answer allow
 // it. The rest of a body that resumes already is a part of that one.
 func (x *exchange) resuming(resp *http.Response) *http.Response {
@@ -64,21 +86,41 @@ func (x *exchange) series() series {
 	return series{sent: x.sent, prev: x.prev, start: x.start, notBefore: x.notBefore}
 }
 
+// resuming allocates once if the body can be resumed, and else not at all.
 func (t *Transport) resuming(req *http.Request, r *resolved, s series, resp *http.Response) *http.Response {
 	if r.rule.Resume.Max < 0 || r.rule.Attempts <= 1 {
 		return resp
 	}
-	return resuming(t, download{req: req, rule: r, series: s}, resumeLimits{r.rule.Resume.Max}, resp)
+	plan, ok := resume.Check(req, resp)
+	if !ok {
+		return resp
+	}
+	d := &download{t: t, req: req, rule: r, series: s}
+	d.body.Wrap(d, req, resp, plan, r.rule.Resume.Max)
+	return resp
 }
 
-// lost reports whether a Read failed such that a GET is worth sending again.
-func (t *Transport) lost(o *download, err error) bool {
-	x := exchange{t: t, req: o.req, ctx: o.req.Context(), rule: o.rule, options: optionsOf(o.req.Context())}
+// Lost reports whether a Read failed such that a GET is worth sending again.
+func (d *download) Lost(err error) bool {
+	x := exchange{t: d.t, req: d.req, ctx: d.req.Context(), rule: d.rule, options: optionsOf(d.req.Context())}
 	return x.ctx.Err() == nil && retryable(x.classify(nil, err)) && !nested(x.req, nil, err) && x.idempotent()
 }
 
-// again sends the request for the rest through the loop.
-func (t *Transport) again(o *download, req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
+// Discard gives up an answer to a reconnect that is not the rest.
+func (d *download) Discard(ctx context.Context, resp *http.Response) { discard(ctx, resp) }
+
+// Altered returns the error for a body that is not as announced.
+func (d *download) Altered(field, want, got string) error {
+	return &IntegrityError{Field: field, Want: want, Got: got}
+}
+
+// Reconnect sends the request for the rest through the loop. After progress it
+// counts as a request: the series is new, and the first send comes at once but
+// for a little jitter, unless short parts have to be spaced out or a hedge was
+// told to wait. Otherwise it is a retry: cut is the outcome of the last send of
+// the series, and rules, back-off and budget decide.
+func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
+	t := d.t
 	h := t.hosts.Acquire(req.URL)
 	defer h.Release()
 	x := exchange{
@@ -86,23 +128,23 @@ func (t *Transport) again(o *download, req *http.Request, offset int64, cut erro
 		req:       req,
 		ctx:       req.Context(),
 		state:     h,
-		rule:      o.rule.reconnecting(),
+		rule:      d.rule.reconnecting(),
 		options:   optionsOf(req.Context()),
 		part:      true,
 		offset:    offset,
-		sent:      o.series.sent,
-		number:    o.series.sent,
-		notBefore: o.series.notBefore,
+		sent:      d.series.sent,
+		number:    d.series.sent,
+		notBefore: d.series.notBefore,
 	}
 	defer x.obeyCancel()()
-	defer func() { o.series = x.series() }()
-	turn := o.spacing.turn(time.Now(), offset)
+	defer func() { d.series = x.series() }()
+	turn := d.spacing.turn(time.Now(), offset)
 	var err error
 	if progressed {
 		err = x.asRequest(cut, turn)
 	} else {
 		h.ReleaseCount() // the budget counts no request for it
-		x.prev, x.start = o.series.prev, o.series.start
+		x.prev, x.start = d.series.prev, d.series.start
 		err = x.asRetry(cut)
 	}
 	if err != nil {
@@ -111,7 +153,7 @@ func (t *Transport) again(o *download, req *http.Request, offset int64, cut erro
 		}
 		return nil, err
 	}
-	o.spacing.last, o.spacing.from = time.Now(), offset
+	d.spacing.last, d.spacing.from = time.Now(), offset
 	resp, err := x.run()
 	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
 		discard(x.ctx, resp)
@@ -189,28 +231,38 @@ func (x *exchange) pause(d *decision) error {
 	return nil
 }
 
-// stopped tells that a body could not be resumed, unless the loop has told
-// already, and sets the Reason.
-func (t *Transport) stopped(o *download, e *ResumeError) {
-	e.url = o.req.URL.String()
-	if last, ok := errors.AsType[*Error](e.Cause); ok {
+// Stopped tells that a body could not be resumed, unless the loop has told
+// already. If it was the server, and neither a limit nor the caller, that kept
+// the body from ever being continued, the error is that of the cut.
+func (d *download) Stopped(offset int64, cut, cause error, continued bool) error {
+	e := &ResumeError{Offset: offset, Err: cut, Cause: cause, url: d.req.URL.String()}
+	if last, ok := errors.AsType[*Error](cause); ok {
 		e.Reason = last.Reason
-		return
+	} else {
+		d.tellStopped(e)
 	}
+	if !continued && e.hopeless() {
+		return cut
+	}
+	return e
+}
+
+// tellStopped sets the Reason of e and tells it.
+func (d *download) tellStopped(e *ResumeError) {
 	switch {
-	case o.req.Context().Err() != nil:
+	case d.req.Context().Err() != nil:
 		e.Reason = ReasonCanceled
-	case e.Cause == errResumes:
+	case e.Cause == resume.ErrLimit:
 		e.Reason = ReasonResumeMax
 	default:
 		e.Reason = ReasonMismatch
 	}
-	h := t.hosts.Acquire(o.req.URL)
+	h := d.t.hosts.Acquire(d.req.URL)
 	defer h.Release()
 	h.ReleaseCount()
-	x := exchange{t: t, req: o.req, ctx: o.req.Context(), state: h, rule: o.rule, options: optionsOf(o.req.Context()), offset: e.Offset}
+	x := exchange{t: d.t, req: d.req, ctx: d.req.Context(), state: h, rule: d.rule, options: optionsOf(d.req.Context()), offset: e.Offset}
 	x.tell(nil, &decision{
-		Attempt: Attempt{Number: o.series.sent, Err: e, Time: time.Now()},
+		Attempt: Attempt{Number: d.series.sent, Err: e, Time: time.Now()},
 		reason:  e.Reason,
 	})
 }

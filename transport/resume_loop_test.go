@@ -3,6 +3,9 @@ package transport
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -19,10 +22,49 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
+
+// cutBody delivers data in pieces of random length, and then err, at times with
+// the last piece.
+type cutBody struct {
+	data []byte
+	err  error
+	rand *rand.Rand
+}
+
+func (b *cutBody) Read(p []byte) (int, error) {
+	n := min(len(p), len(b.data))
+	if n > 1 {
+		n = 1 + b.rand.IntN(n)
+	}
+	n = copy(p, b.data[:n])
+	b.data = b.data[n:]
+	if len(b.data) == 0 && (n == 0 || b.rand.IntN(2) == 0) {
+		return n, b.err
+	}
+	return n, nil
+}
+
+func (b *cutBody) Close() error { return nil }
+
+// cutAt is a body that ends after its data with an error.
+func cutAt(data string, err error) io.ReadCloser {
+	return &cutBody{[]byte(data), err, rand.New(rand.NewPCG(1, 1))}
+}
+
+// field256 and field512 write a digest field.
+func field256(s string) string {
+	d := sha256.Sum256([]byte(s))
+	return "sha-256=:" + base64.StdEncoding.EncodeToString(d[:]) + ":"
+}
+func field512(s string) string {
+	d := sha512.Sum512([]byte(s))
+	return "sha-512=:" + base64.StdEncoding.EncodeToString(d[:]) + ":"
+}
 
 // cutter serves one text under a strong tag, and cuts its answers after as many
 // bytes as the list says; past the list it does not. A status in its place, as
@@ -51,7 +93,7 @@ func cutter(text string, cuts ...int) *play {
 		if end == len(text) {
 			err = io.EOF
 		}
-		resp := response(req, code, &cutBody{[]byte(text[first:end]), err, rand.New(rand.NewPCG(1, 2))}, header...)
+		resp := response(req, code, cutAt(text[first:end], err), header...)
 		resp.ContentLength = int64(len(text) - first)
 		return resp, nil
 	}}
@@ -102,7 +144,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 4<<20/16)
 		cuts := make([]int, 50)
 		for i := range cuts {
-			cuts[i] = minProgress
+			cuts[i] = resume.MinProgress
 		}
 		base := cutter(text, cuts...)
 		seen := &events{}
@@ -149,7 +191,7 @@ func TestShortPartsAreSpacedOut(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 8<<20/16)
 		cuts := make([]int, 127)
 		for i := range cuts {
-			cuts[i] = minProgress
+			cuts[i] = resume.MinProgress
 		}
 		at := reconnectsAt(t, cutter(text, cuts...), policy.Rule{}, text)
 		require.Len(t, at, 127)
@@ -171,7 +213,7 @@ func TestShortPartsAreSpacedOut(t *testing.T) {
 // ones starts the spacing anew.
 func TestLongPartsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const short, long = minProgress, longPart
+		const short, long = resume.MinProgress, longPart
 		text := strings.Repeat("0123456789abcdef", 16<<20/16)
 		at := reconnectsAt(t, cutter(text, long, long, long, short, short, short, long, short, long), policy.Rule{}, text)
 		require.Len(t, at, 9)
@@ -189,7 +231,7 @@ func TestSlowPartsAreNotSpacedOut(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 1<<20/16)
 		cuts := make([]int, 15)
 		for i := range cuts {
-			cuts[i] = minProgress
+			cuts[i] = resume.MinProgress
 		}
 		played := cutter(text, cuts...)
 		fast := played.answers[0]
@@ -217,7 +259,7 @@ func TestSlowPartsAreNotSpacedOut(t *testing.T) {
 func TestNoSpacingPastTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 8<<20/16)
-		base := cutter(text, minProgress, minProgress, minProgress, minProgress, minProgress)
+		base := cutter(text, resume.MinProgress, resume.MinProgress, resume.MinProgress, resume.MinProgress, resume.MinProgress)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		start := time.Now()
@@ -249,12 +291,12 @@ func TestReconnectIsBounded(t *testing.T) {
 		each time.Duration
 	}{
 		{"without progress", policy.Rule{}, 4, reconnectTimeout},
-		{"after progress", policy.Rule{}, minProgress, reconnectTimeout},
+		{"after progress", policy.Rule{}, resume.MinProgress, reconnectTimeout},
 		{"an attempt timeout", policy.Rule{AttemptTimeout: time.Minute}, 4, time.Minute},
 		{"a stall timeout", policy.Rule{Stall: policy.Stall{Timeout: 45 * time.Second}}, 4, 45 * time.Second},
 		{"an attempt timeout that is off", policy.Rule{AttemptTimeout: -1}, 4, reconnectTimeout},
 		{"throughput", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 4, reconnectTimeout},
-		{"hedged", policy.Rule{Hedge: policy.Hedge{After: time.Hour}}, minProgress, reconnectTimeout},
+		{"hedged", policy.Rule{Hedge: policy.Hedge{After: time.Hour}}, resume.MinProgress, reconnectTimeout},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -315,11 +357,11 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 		reason   Reason // Resume: it is continued
 	}{
 		{"without progress", 4, "20", time.Hour, ReasonResume},
-		{"after progress", minProgress, "20", time.Hour, ReasonResume},
+		{"after progress", resume.MinProgress, "20", time.Hour, ReasonResume},
 		{"without progress, past the deadline", 4, "20", 10 * time.Second, ReasonDeadline},
-		{"after progress, past the deadline", minProgress, "20", 10 * time.Second, ReasonDeadline},
+		{"after progress, past the deadline", resume.MinProgress, "20", 10 * time.Second, ReasonDeadline},
 		{"without progress, too long", 4, "100", time.Hour, ReasonMaxRetryAfter},
-		{"after progress, too long", minProgress, "100", time.Hour, ReasonMaxRetryAfter},
+		{"after progress, too long", resume.MinProgress, "100", time.Hour, ReasonMaxRetryAfter},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -417,7 +459,7 @@ func (stopping) Delay(int, time.Duration) time.Duration { return -1 }
 
 // What is not resumed is not wrapped either.
 func TestNotResumable(t *testing.T) {
-	body := func() io.ReadCloser { return &cutBody{[]byte("x"), io.EOF, rand.New(rand.NewPCG(1, 1))} }
+	body := func() io.ReadCloser { return cutAt("x", io.EOF) }
 	tag := []string{`ETag: "v1"`}
 	for _, row := range []struct {
 		name   string
@@ -486,7 +528,7 @@ func TestNotResumable(t *testing.T) {
 func TestReadErrorsThatAreNoCut(t *testing.T) {
 	own := errors.New("limit of the base")
 	base := rt(func(req *http.Request) (*http.Response, error) {
-		return response(req, 200, &cutBody{[]byte("x"), own, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`), nil
+		return response(req, 200, cutAt("x", own), `ETag: "v1"`), nil
 	})
 	resp, err := get(t, over(t, Config{}, base), t.Context())
 	require.NoError(t, err)
@@ -498,8 +540,8 @@ func TestReadErrorsThatAreNoCut(t *testing.T) {
 // of its own earns the host's budget anything.
 func TestResumeCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		text := strings.Repeat("x", 3*minProgress)
-		base := cutter(text, 10, minProgress, 10, 10)
+		text := strings.Repeat("x", 3*resume.MinProgress)
+		base := cutter(text, 10, resume.MinProgress, 10, 10)
 		var prevs []time.Duration
 		rule := policy.Rule{Resume: policy.Resume{Max: 1}, Backoff: recording(func(n int, prev time.Duration) time.Duration {
 			prevs = append(prevs, prev)
@@ -509,7 +551,7 @@ func TestResumeCounts(t *testing.T) {
 		resp, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
-		assert.Len(t, got, 10+minProgress+10+10)
+		assert.Len(t, got, 10+resume.MinProgress+10+10)
 		var e *ResumeError
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, ReasonResumeMax, e.Reason, "two in a row without progress")
@@ -544,7 +586,7 @@ func (f recording) Delay(n int, prev time.Duration) time.Duration { return f(n, 
 // An answer that goes on behind the caller's range is not what was asked for.
 func TestResumeBeyondARange(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
-		return response(req, 206, &cutBody{[]byte("234"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+		return response(req, 206, cutAt("234", io.ErrUnexpectedEOF),
 			`ETag: "v1"`, "Content-Range: bytes 2-7/10"), nil
 	}
 	second := func(req *http.Request) (*http.Response, error) {
@@ -569,7 +611,7 @@ func TestResumeOfARange(t *testing.T) {
 		n++
 		if n == 1 {
 			assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
-			return response(req, 206, &cutBody{[]byte("234"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+			return response(req, 206, cutAt("234", io.ErrUnexpectedEOF),
 				`ETag: "v1"`, "Content-Range: bytes 2-7/10", "Content-Digest: "+field256("234567")), nil
 		}
 		assert.Equal(t, "bytes=5-7", req.Header.Get("Range"))
@@ -592,7 +634,7 @@ func TestResumeOfAnEncodedBody(t *testing.T) {
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		assert.Equal(t, "gzip", req.Header.Get("Accept-Encoding"))
 		if n++; n == 1 {
-			return response(req, 200, &cutBody{[]byte("gz"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+			return response(req, 200, cutAt("gz", io.ErrUnexpectedEOF),
 				`ETag: "v1-gzip"`, "Content-Encoding: gzip"), nil
 		}
 		return response(req, 206, io.NopCloser(strings.NewReader("ip")),
@@ -612,7 +654,7 @@ func TestResumeUnderADate(t *testing.T) {
 	n := 0
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		if n++; n == 1 {
-			return response(req, 200, &cutBody{[]byte("da"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+			return response(req, 200, cutAt("da", io.ErrUnexpectedEOF),
 				modified, "Date: Mon, 06 Jan 2025 10:05:00 GMT"), nil
 		}
 		assert.Equal(t, "Mon, 06 Jan 2025 10:00:00 GMT", req.Header.Get("If-Range"))
@@ -637,7 +679,7 @@ func TestDigestMismatch(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
-				return response(req, 200, &cutBody{[]byte("wro"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
+				return response(req, 200, cutAt("wro", io.ErrUnexpectedEOF),
 					append(row.first, `ETag: "v1"`)...), nil
 			}
 			second := func(req *http.Request) (*http.Response, error) {
@@ -699,7 +741,7 @@ func TestCutBehindTheLastByte(t *testing.T) {
 
 func TestTrailersOfTheLastPart(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
-		resp := response(req, 200, &cutBody{[]byte("ab"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`)
+		resp := response(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`)
 		resp.Trailer = http.Header{"X-T": nil}
 		return resp, nil
 	}
@@ -717,9 +759,9 @@ func TestTrailersOfTheLastPart(t *testing.T) {
 
 // One Transport around another: only the inner one reconnects.
 func TestResumesAreNotMultiplied(t *testing.T) {
-	for _, first := range []int{1, minProgress} {
+	for _, first := range []int{1, resume.MinProgress} {
 		bubble(t, func(t *testing.T) {
-			base := cutter(strings.Repeat("x", 2*minProgress), first, 1, 1, 1, 1, 1, 1, 1, 1)
+			base := cutter(strings.Repeat("x", 2*resume.MinProgress), first, 1, 1, 1, 1, 1, 1, 1, 1)
 			inner := over(t, Config{Rule: policy.Rule{Resume: policy.Resume{Max: 2}}.Or(quick)}, base)
 			resp, err := get(t, over(t, Config{Rule: quick}, inner), t.Context())
 			require.NoError(t, err)
@@ -750,7 +792,7 @@ func TestEndDuringReconnect(t *testing.T) {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
 					first := func(req *http.Request) (*http.Response, error) {
-						return response(req, 200, &cutBody{[]byte("ab"), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))}, `ETag: "v1"`), nil
+						return response(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 					}
 					rule := policy.Rule{Backoff: backoff.Constant(time.Hour)}
 					if name != "during the wait" {

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -181,7 +182,7 @@ func BenchmarkDownload(b *testing.B) {
 			bodies[i] = resp.Body
 			defer func() { _ = resp.Body.Close() }()
 		}
-		_, resumes := bodies[1].(*resumingBody)
+		_, resumes := bodies[1].(*resume.Body)
 		require.True(b, resumes)
 		for n := int64(0); n < size; n += slice {
 			for i := range bodies {

@@ -26,7 +26,11 @@ import (
 // spooling keeps a KiB in memory and a MiB on disk.
 var spooling = policy.Rule{Upload: policy.Upload{Memory: 1 << 10, Disk: 1 << 20}}.Or(quick)
 
-func noisy(n int) []byte { return noise(rand.New(rand.NewPCG(7, uint64(n))), n) }
+func noisy(n int) []byte {
+	p := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{7, byte(n), byte(n >> 8), byte(n >> 16)}).Read(p)
+	return p
+}
 
 // An upload from a pipe is sent again whole, and the file goes, whatever
 // becomes of the request.

@@ -1,7 +1,7 @@
 // Can a body be resumed, and is an answer the rest of it? Where in doubt, no:
 // bytes of two representations must never be spliced (RFC 9110 §15.3.7.3).
 
-package transport
+package resume
 
 import (
 	"errors"
@@ -9,17 +9,23 @@ import (
 	"net/http"
 )
 
-// hasValidator is the cheap look that most answers do not pass: a body, and a
+// Likely is the cheap look that most responses do not pass: a body, and a
 // header that names the version of what it carries.
-func hasValidator(resp *http.Response) bool {
+func Likely(resp *http.Response) bool {
 	return resp.Body != nil && resp.Body != http.NoBody &&
 		(len(resp.Header["Etag"]) > 0 || len(resp.Header["Last-Modified"]) > 0)
 }
 
-// resumable returns the span of the representation that a response carries
-// (last and total may be unknown) and its validator. It is a list of guards,
-// each with its reason.
-func resumable(req *http.Request, resp *http.Response) (span byteRange, validator string, ok bool) {
+// A Plan is how a body can be continued.
+type Plan struct {
+	span      byteRange // of the representation; last and total may be unknown
+	validator string    // sent in If-Range: an entity tag or a date
+}
+
+// Check reports whether the body of resp, the response to req, can be continued
+// when it is cut, and how. It is a list of guards, each with its reason. It does
+// not allocate.
+func Check(req *http.Request, resp *http.Response) (plan Plan, ok bool) {
 	switch {
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
 		return // no other carries a representation of the target
@@ -32,17 +38,17 @@ func resumable(req *http.Request, resp *http.Response) (span byteRange, validato
 	case resp.Uncompressed:
 		return // offsets in what the caller reads are not the representation's
 	}
-	if validator, ok = strongValidator(resp.Header); !ok {
+	if plan.validator, ok = strongValidator(resp.Header); !ok {
 		return
 	}
 	if _, ok = encodingOf(resp.Header); !ok {
 		return
 	}
 	if ranges := resp.Header["Accept-Ranges"]; len(ranges) == 1 && ranges[0] == "none" {
-		return span, "", false // the server's own word (RFC 9110 §14.3)
+		return plan, false // the server's own word (RFC 9110 §14.3)
 	}
-	span, ok = spanOf(req, resp)
-	return span, validator, ok
+	plan.span, ok = spanOf(req, resp)
+	return plan, ok
 }
 
 // spanOf returns the span of a 200, which is everything, or of a 206.
@@ -59,7 +65,9 @@ func spanOf(req *http.Request, resp *http.Response) (byteRange, bool) {
 }
 
 var (
-	errResumes = errors.New("transport: too many reconnects in a row without progress")
+	// ErrLimit is the cause of a body that ends after as many reconnects in a row
+	// without progress as are allowed.
+	ErrLimit = errors.New("transport: too many reconnects in a row without progress")
 
 	errBadCount = errors.New("transport: the response body's Read returned an invalid count")
 )
@@ -72,7 +80,7 @@ type continuation struct {
 
 // continuation checks whether an answer is the rest of the body, and returns
 // why it is not. Nothing of it has been read yet.
-func (b *resumingBody) continuation(resp *http.Response) (continuation, error) {
+func (b *Body) continuation(resp *http.Response) (continuation, error) {
 	coding, single := encodingOf(resp.Header)
 	switch {
 	case resp.StatusCode != http.StatusPartialContent:
@@ -122,7 +130,7 @@ func (b *resumingBody) continuation(resp *http.Response) (continuation, error) {
 // version of the representation would ignore the Range because of its If-Range
 // (RFC 9110 §13.1.5), and not answer 416. It proves nothing if an end was
 // promised, which is not reached, or if trailers were, which are lost.
-func (b *resumingBody) complete(resp *http.Response) bool {
+func (b *Body) complete(resp *http.Response) bool {
 	total, ok := unsatisfiedTotal(resp)
 	return ok && total == b.pos && b.end == unknown &&
 		len(b.resp.Trailer) == 0 && !otherValidator(resp.Header, b.validator)
@@ -130,7 +138,7 @@ func (b *resumingBody) complete(resp *http.Response) bool {
 
 // otherDigest reports whether an answer names a digest of the representation
 // that is not the one which the body is computed against.
-func (b *resumingBody) otherDigest(h http.Header) bool {
+func (b *Body) otherDigest(h http.Header) bool {
 	if b.whole == nil || b.partial {
 		return false
 	}

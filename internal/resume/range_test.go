@@ -1,4 +1,4 @@
-package transport
+package resume
 
 import (
 	"fmt"

@@ -1,7 +1,7 @@
 // Which part of a representation does a response carry, and by what is that
 // representation known?
 
-package transport
+package resume
 
 import (
 	"math"

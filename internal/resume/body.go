@@ -6,7 +6,7 @@
 // representation is ever delivered; in all other cases the reader gets the
 // error of the cut, and why it stayed.
 
-package transport
+package resume
 
 import (
 	"context"
@@ -14,63 +14,48 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 )
 
-// minProgress is how many new bytes make a reconnect count as a request of its
+// MinProgress is how many new bytes make a reconnect count as a request of its
 // own rather than as a retry: a server that got on that far is not failing, and
 // a download of gigabytes may need more reconnects than any count of retries
 // allows.
-const minProgress = 64 << 10
+const MinProgress = 64 << 10
 
-// A sender is the loop as a resuming body sees it.
-type sender interface {
-	// lost reports whether err, from a Read of a body, is a lost connection,
+// A Sender is the transport as a Body sees it. Each Body has its own, and calls
+// it from the goroutine that reads the body.
+type Sender interface {
+	// Lost reports whether err, from a Read of a segment, is a lost connection,
 	// such as makes a GET worth sending again.
-	lost(o *download, err error) bool
+	Lost(err error) bool
 
-	// again sends req, which asks for the rest from offset, and returns the
-	// final answer. cut is why. After progress it counts as a request: the
-	// series is new, and the first send comes at once but for a little jitter,
-	// unless short parts have to be spaced out or a hedge was told to wait.
-	// Otherwise it is a retry: cut is the outcome of the last send of o's
-	// series, and rules, back-off and budget decide. It ends at once when req's
-	// context does.
-	again(o *download, req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error)
+	// Reconnect sends req, which asks for the rest from offset, and returns the
+	// final response. cut is the error that ended the last segment. progressed
+	// says whether that segment had at least MinProgress bytes. Reconnect ends at
+	// once when req's context does.
+	Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error)
 
-	// stopped is told, once, that a body ends with e, and sets its Reason.
-	stopped(o *download, e *ResumeError)
+	// Discard gives up a response to a reconnect that is not the rest.
+	Discard(ctx context.Context, resp *http.Response)
+
+	// Stopped is told, at most once, that a body ends at offset because nothing
+	// could continue it. cut is the error that ended the last segment, cause the
+	// obstacle, and continued says whether an earlier reconnect succeeded.
+	// Stopped returns the error for the reader.
+	Stopped(offset int64, cut, cause error, continued bool) error
+
+	// Altered returns the reader's error for a body that differs from the
+	// server's announcement. field is "length", or the name of a digest.
+	Altered(field, want, got string) error
 }
 
-// A download is the exchange that a body came from.
-type download struct {
-	req     *http.Request // the caller's, who leaves it alone until the body is closed
-	rule    *resolved
-	series  series
-	spacing spacing
-}
-
-// A series is a row of sends since the last progress: what an ordinary retry
-// continues.
-type series struct {
-	sent      int           // sends so far
-	prev      time.Duration // the last back-off value
-	start     time.Time     // zero: not read
-	notBefore time.Time     // what an answer that lost a race asked for
-}
-
-// resumeLimits is what a rule says about resuming.
-type resumeLimits struct {
-	resumes int // reconnects in a row without progress
-}
-
-// A resumingBody is a response's body that reconnects. Read and WriteTo belong
+// A Body is a response's body that reconnects. Read and WriteTo belong
 // to one goroutine, as with any reader; Close may come from another one, also
 // during a Read. There is no goroutine of its own.
-type resumingBody struct {
-	sender sender
-	download
-	limits    resumeLimits
+type Body struct {
+	sender    Sender
+	req       *http.Request  // the caller's, who leaves it alone until the body is closed
+	limit     int            // of reconnects in a row without progress
 	resp      *http.Response // the caller's; its Trailer is that of the last part
 	validator string         // sent in If-Range: an entity tag or a date
 	encoding  string         // Content-Encoding of all parts
@@ -98,31 +83,13 @@ type resumingBody struct {
 	closed bool
 }
 
-// resuming returns resp with a body that resumes, or resp as it is where its
-// body cannot. It allocates once, and once more for a digest.
-func resuming(s sender, o download, limits resumeLimits, resp *http.Response) *http.Response {
-	if limits.resumes < 0 {
-		return resp
-	}
-	span, validator, ok := resumable(o.req, resp)
-	if !ok {
-		return resp
-	}
-	if _, ok := resp.Body.(io.WriterTo); ok {
-		b := new(resumingCopier)
-		b.init(s, o, limits, resp, span, validator)
-		resp.Body = b
-		return resp
-	}
-	b := new(resumingBody)
-	b.init(s, o, limits, resp, span, validator)
-	resp.Body = b
-	return resp
-}
-
-func (b *resumingBody) init(s sender, o download, limits resumeLimits, resp *http.Response, span byteRange, validator string) {
-	b.sender, b.download, b.limits = s, o, limits
-	b.resp, b.body, b.validator = resp, resp.Body, validator
+// Wrap makes resp.Body resume. plan is that of Check for req and resp. limit is
+// the greatest number of reconnects in a row without progress. Wrap allocates
+// only if there is a digest to check.
+func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan, limit int) {
+	b.sender, b.req, b.limit = s, req, limit
+	b.resp, b.body, b.validator = resp, resp.Body, plan.validator
+	span := plan.span
 	b.encoding, _ = encodingOf(resp.Header)
 	b.partial = resp.StatusCode == http.StatusPartialContent
 	b.pos, b.fresh, b.total = span.first, span.first, span.total
@@ -145,10 +112,15 @@ func (b *resumingBody) init(s sender, o download, limits resumeLimits, resp *htt
 			b.late = newLateSum(resp, "Repr-Digest")
 		}
 	}
+	if _, ok := resp.Body.(io.WriterTo); ok {
+		resp.Body = (*copier)(b)
+	} else {
+		resp.Body = b
+	}
 }
 
 // Read reads on, over as many connections as it takes.
-func (b *resumingBody) Read(p []byte) (int, error) {
+func (b *Body) Read(p []byte) (int, error) {
 	for {
 		for b.cut != nil && b.err == nil {
 			b.resume()
@@ -172,14 +144,10 @@ func (b *resumingBody) Read(p []byte) (int, error) {
 
 // take counts the bytes that arrived and returns how many of them are for the
 // reader: what goes beyond the part's promised end is nobody's.
-func (b *resumingBody) take(p []byte) int {
+func (b *Body) take(p []byte) int {
 	if room := b.stop - b.pos; int64(len(p)) > room {
 		p = p[:room]
-		b.err = &IntegrityError{
-			Field: "length",
-			Want:  strconv.FormatInt(b.stop-b.fresh, 10),
-			Got:   "more",
-		}
+		b.err = b.sender.Altered("length", strconv.FormatInt(b.stop-b.fresh, 10), "more")
 	}
 	b.pos += int64(len(p))
 	b.whole.add(p)
@@ -191,7 +159,7 @@ func (b *resumingBody) take(p []byte) int {
 
 // partEnded judges the end of a part: it sets err where the body has ended with
 // it, and cut where it goes on.
-func (b *resumingBody) partEnded(err error) {
+func (b *Body) partEnded(err error) {
 	switch {
 	case b.err != nil:
 	case err == io.EOF && b.end == unknown:
@@ -213,13 +181,13 @@ func (b *resumingBody) partEnded(err error) {
 // needless reports whether a cut after the last byte took nothing away. There
 // is no rest that could be asked for, and nothing is missing but trailers where
 // those were announced.
-func (b *resumingBody) needless() bool {
+func (b *Body) needless() bool {
 	return len(b.resp.Trailer) == 0 && b.req.Context().Err() == nil
 }
 
-func (b *resumingBody) endedBy(err error) {
+func (b *Body) endedBy(err error) {
 	// Behind the last byte there is no rest to ask for, only trailers that are lost.
-	if b.pos != b.end && b.sender.lost(&b.download, err) {
+	if b.pos != b.end && b.sender.Lost(err) {
 		b.cut = err
 	} else {
 		b.err = err // as the base transport gives it
@@ -228,7 +196,7 @@ func (b *resumingBody) endedBy(err error) {
 
 // finish ends a body that is complete, if it is what the server announced. err is
 // how its last part ended.
-func (b *resumingBody) finish(err error) {
+func (b *Body) finish(err error) {
 	last := b.resp
 	if b.last != nil {
 		last = b.last
@@ -237,11 +205,11 @@ func (b *resumingBody) finish(err error) {
 	if bad := b.checkPart(err); bad != nil {
 		b.err = bad
 	}
-	if bad := b.whole.check(); bad != nil {
+	if bad := b.altered(b.whole.check()); bad != nil {
 		b.err = bad
 	}
 	if err == io.EOF { // else there is no trailer
-		if bad := b.late.check(last); bad != nil {
+		if bad := b.altered(b.late.check(last)); bad != nil {
 			b.err = bad
 		}
 	}
@@ -249,18 +217,27 @@ func (b *resumingBody) finish(err error) {
 }
 
 // checkPart checks the digests of a part that has ended with err.
-func (b *resumingBody) checkPart(err error) error {
-	if bad := b.part.check(); bad != nil || err != io.EOF {
+func (b *Body) checkPart(err error) error {
+	if bad := b.altered(b.part.check()); bad != nil || err != io.EOF {
 		return bad
 	}
-	if b.last != nil {
-		return b.tail.check(b.last)
+	last := b.last
+	if last == nil {
+		last = b.resp
 	}
-	return b.tail.check(b.resp)
+	return b.altered(b.tail.check(last))
+}
+
+// altered returns the reader's error for a digest that differs, nil for nil.
+func (b *Body) altered(d *difference) error {
+	if d == nil {
+		return nil
+	}
+	return b.sender.Altered(d.name, d.want, d.got)
 }
 
 // resume reconnects, and sets err if the body ends here.
-func (b *resumingBody) resume() {
+func (b *Body) resume() {
 	cut := b.cut
 	b.cut = nil
 	ctx, ok := b.detach()
@@ -280,17 +257,12 @@ func (b *resumingBody) resume() {
 		b.err = http.ErrBodyReadAfterClose
 		return
 	}
-	e := &ResumeError{Offset: b.pos, Err: cut, Cause: err}
-	b.sender.stopped(&b.download, e)
-	b.err = e
-	if b.last == nil && e.hopeless() {
-		b.err = cut
-	}
+	b.err = b.sender.Stopped(b.pos, cut, err, b.last != nil)
 }
 
 // detach gives the part at hand up, and returns a context for the next one
 // that Close ends. It reports false after Close.
-func (b *resumingBody) detach() (context.Context, bool) {
+func (b *Body) detach() (context.Context, bool) {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -308,22 +280,22 @@ func (b *resumingBody) detach() (context.Context, bool) {
 }
 
 // reconnect asks for the rest.
-func (b *resumingBody) reconnect(ctx context.Context, cut error) (*http.Response, error) {
-	progressed := b.pos-b.fresh >= minProgress
+func (b *Body) reconnect(ctx context.Context, cut error) (*http.Response, error) {
+	progressed := b.pos-b.fresh >= MinProgress
 	if progressed {
 		b.dry = 0
-	} else if b.dry++; b.dry > b.limits.resumes {
-		return nil, errResumes
+	} else if b.dry++; b.dry > b.limit {
+		return nil, ErrLimit
 	}
 	req := b.req.Clone(ctx)
 	req.Header.Set("Range", b.rest())
 	req.Header.Set("If-Range", b.validator)
-	return b.sender.again(&b.download, req, b.pos, cut, progressed)
+	return b.sender.Reconnect(req, b.pos, cut, progressed)
 }
 
 // rest is the Range of what is missing: to the end of the caller's own range,
 // where there is one.
-func (b *resumingBody) rest() string {
+func (b *Body) rest() string {
 	r := "bytes=" + strconv.FormatInt(b.pos, 10) + "-"
 	if b.partial {
 		r += strconv.FormatInt(b.end-1, 10)
@@ -334,16 +306,16 @@ func (b *resumingBody) rest() string {
 // attach goes on with an answer, if it carries the rest, and ends the body, if
 // the answer proves that there is none. If neither, attach says why, and gives
 // the answer up.
-func (b *resumingBody) attach(ctx context.Context, cut error, resp *http.Response) error {
+func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error {
 	if b.complete(resp) {
-		discard(ctx, resp)
+		b.sender.Discard(ctx, resp)
 		b.finish(cut)
 		b.release()
 		return nil
 	}
 	c, err := b.continuation(resp)
 	if err != nil {
-		discard(ctx, resp)
+		b.sender.Discard(ctx, resp)
 		return err
 	}
 	b.mu.Lock()
@@ -366,7 +338,7 @@ func (b *resumingBody) attach(ctx context.Context, cut error, resp *http.Respons
 
 // Close ends the body. It does not wait for a Read under way, but ends it, a
 // reconnect included.
-func (b *resumingBody) Close() error {
+func (b *Body) Close() error {
 	b.mu.Lock()
 	body, cancel := b.body, b.cancel
 	b.closed, b.cancel = true, nil
@@ -379,7 +351,7 @@ func (b *resumingBody) Close() error {
 }
 
 // release frees the context of a reconnect that is over.
-func (b *resumingBody) release() {
+func (b *Body) release() {
 	b.mu.Lock()
 	cancel := b.cancel
 	b.cancel = nil
@@ -389,18 +361,22 @@ func (b *resumingBody) release() {
 	}
 }
 
-func (b *resumingBody) isClosed() bool {
+func (b *Body) isClosed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.closed
 }
 
-// A resumingCopier is a resumingBody over one that has WriteTo.
-type resumingCopier struct{ resumingBody }
+// A copier is a Body over one that has WriteTo.
+type copier Body
+
+func (c *copier) Read(p []byte) (int, error) { return (*Body)(c).Read(p) }
+func (c *copier) Close() error               { return (*Body)(c).Close() }
 
 // WriteTo writes all that is left, over as many connections as it takes.
-func (b *resumingCopier) WriteTo(w io.Writer) (int64, error) {
-	t := &taker{b: &b.resumingBody, w: w}
+func (c *copier) WriteTo(w io.Writer) (int64, error) {
+	b := (*Body)(c)
+	t := &taker{b: b, w: w}
 	for {
 		for b.cut != nil && b.err == nil {
 			b.resume()
@@ -425,7 +401,7 @@ func (b *resumingCopier) WriteTo(w io.Writer) (int64, error) {
 // A taker counts what a part writes, and tells the writer's errors from the
 // part's.
 type taker struct {
-	b   *resumingBody
+	b   *Body
 	w   io.Writer
 	n   int64
 	err error // the writer's
@@ -457,6 +433,3 @@ func (t *taker) Write(p []byte) (int, error) {
 	}
 	return n, t.err
 }
-
-// onlyReader hides all methods but Read.
-type onlyReader struct{ io.Reader }

@@ -1,6 +1,6 @@
 // Are the bytes that arrived those that the server meant (RFC 9530)?
 
-package transport
+package resume
 
 import (
 	"bytes"
@@ -129,14 +129,17 @@ func (s *sum) add(p []byte) {
 	}
 }
 
+// A difference is a digest that is not the announced one, both in hexadecimal.
+type difference struct{ name, want, got string }
+
 // check says what is wrong once all bytes have passed; nil where nothing is.
-func (s *sum) check() error {
+func (s *sum) check() *difference {
 	if s == nil {
 		return nil
 	}
 	got := s.Sum(nil)
 	if want := s.want[:s.size]; !bytes.Equal(got, want) {
-		return &IntegrityError{Field: s.name, Want: hex.EncodeToString(want), Got: hex.EncodeToString(got)}
+		return &difference{s.name, hex.EncodeToString(want), hex.EncodeToString(got)}
 	}
 	return nil
 }
@@ -165,7 +168,7 @@ func (l *lateSum) add(p []byte) {
 
 // check is that of sum, for the digest in the trailer of a response that has
 // been read to its end.
-func (l *lateSum) check(resp *http.Response) error {
+func (l *lateSum) check(resp *http.Response) *difference {
 	if l == nil {
 		return nil
 	}
@@ -176,21 +179,4 @@ func (l *lateSum) check(resp *http.Response) error {
 		}
 	}
 	return nil
-}
-
-// An IntegrityError is the end of a response's body, in the place of io.EOF,
-// that is not as the server itself announced it: the bytes delivered are not to
-// be trusted. It is checked on bodies that can be resumed only. A digest in a
-// trailer is checked if the response's Trailer header announced it.
-type IntegrityError struct {
-	// Field is what differs: "sha-256" or "sha-512" of a Repr-Digest or
-	// Content-Digest (RFC 9530), in hexadecimal; or "length", in bytes.
-	Field string
-	// Want is what the server announced, Got what arrived.
-	Want, Got string
-}
-
-// Error names what differs, and both values.
-func (e *IntegrityError) Error() string {
-	return "transport: response body: " + e.Field + " is " + e.Got + ", announced was " + e.Want
 }

@@ -1,8 +1,9 @@
-package transport
+package resume
 
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -47,9 +49,79 @@ func (b *copyingBody) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
+// onlyReader hides all methods but Read.
+type onlyReader struct{ io.Reader }
+
+// cutAt is a body that ends after its data with an error.
+func cutAt(data string, err error) io.ReadCloser {
+	return &cutBody{[]byte(data), err, rand.New(rand.NewPCG(1, 1))}
+}
+
+func getRequest(t testing.TB, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return req
+}
+
+func response(req *http.Request, code int, body io.ReadCloser, header ...string) *http.Response {
+	resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: body, ContentLength: -1, Request: req}
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		resp.Header.Add(name, value)
+	}
+	return resp
+}
+
+// An ended is the end of a body that nothing continued.
+type ended struct {
+	offset     int64
+	cut, cause error
+	continued  bool
+}
+
+func (e *ended) Error() string   { return e.cut.Error() + "; not resumed: " + e.cause.Error() }
+func (e *ended) Unwrap() []error { return []error{e.cut, e.cause} }
+
+// teller is the part of a Sender that all senders here share.
+type teller struct{ told *ended }
+
+func (s *teller) Stopped(offset int64, cut, cause error, continued bool) error {
+	s.told = &ended{offset, cut, cause, continued}
+	return s.told
+}
+func (*teller) Altered(field, want, got string) error {
+	return fmt.Errorf("%s is %s, announced was %s", field, got, want)
+}
+func (*teller) Discard(_ context.Context, resp *http.Response) {
+	if resp.Body != nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// onceMore is a Sender that is a function.
+type onceMore struct {
+	teller
+	send func(*http.Request) (*http.Response, error)
+}
+
+func (*onceMore) Lost(error) bool { return true }
+func (s *onceMore) Reconnect(req *http.Request, _ int64, _ error, _ bool) (*http.Response, error) {
+	return s.send(req)
+}
+
+// wrapped returns resp with a body that resumes through s, if it can.
+func wrapped(s Sender, req *http.Request, resp *http.Response, limit int) *http.Response {
+	if plan, ok := Check(req, resp); ok {
+		new(Body).Wrap(s, req, resp, plan, limit)
+	}
+	return resp
+}
+
 // A world is a server that holds one representation, and mixes honest answers
 // with every kind of dishonest one. It takes the place of the loop.
 type world struct {
+	teller
 	truth []byte // the representation
 	other []byte // what the resource becomes
 	rand  *rand.Rand
@@ -67,12 +139,11 @@ func (w *world) name(total int) string {
 	return fmt.Sprint(total)
 }
 
-func (w *world) lost(_ *download, err error) bool {
+func (w *world) Lost(err error) bool {
 	return errors.Is(err, errCut) || errors.Is(err, io.ErrUnexpectedEOF)
 }
-func (w *world) stopped(*download, *ResumeError) {}
 
-func (w *world) again(_ *download, req *http.Request, offset int64, _ error, _ bool) (*http.Response, error) {
+func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (*http.Response, error) {
 	var first, last int
 	last = len(w.truth) - 1
 	_, _ = fmt.Sscanf(req.Header.Get("Range"), "bytes=%d-%d", &first, &last)
@@ -253,8 +324,7 @@ func drive2(t *testing.T, seed uint64, size uint32, flags uint8) (finished bool)
 	} else if code == 200 {
 		promised = false
 	}
-	limits := resumeLimits{resumes: int(flags >> 6 * 3)}
-	resp = resuming(w, download{req: req}, limits, resp)
+	resp = wrapped(w, req, resp, int(flags>>6*3))
 	var got bytes.Buffer
 	var err error
 	if wt, ok := resp.Body.(io.WriterTo); ok && flags&16 != 0 {
@@ -350,7 +420,7 @@ func TestResumeForgedAnswers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			req := getRequest(t, "http://h.test/")
 			sends := 0
-			s := &remembering{onceMore: func(*http.Request) (*http.Response, error) {
+			s := &onceMore{send: func(*http.Request) (*http.Response, error) {
 				sends++
 				resp := response(req, row.code, io.NopCloser(strings.NewReader(row.body)), append(row.header, date)...)
 				if row.length > 0 {
@@ -364,7 +434,7 @@ func TestResumeForgedAnswers(t *testing.T) {
 			first := response(req, 200, &cutBody{[]byte(truth[:400]), io.ErrUnexpectedEOF, rand.New(rand.NewPCG(1, 1))},
 				tag, "Repr-Digest: "+field256(truth))
 			first.ContentLength = cmp.Or(row.total, 1000)
-			got, err := io.ReadAll(resuming(s, download{req: req}, resumeLimits{resumes: 5}, first).Body)
+			got, err := io.ReadAll(wrapped(s, req, first, 5).Body)
 			require.Equal(t, 1, sends)
 			if row.flaws == "" {
 				require.NoError(t, err)
@@ -372,29 +442,80 @@ func TestResumeForgedAnswers(t *testing.T) {
 				return
 			}
 			require.Equal(t, truth[:400], string(got))
-			require.Equal(t, io.ErrUnexpectedEOF, err)
 			e := s.told
-			require.NotNil(t, e)
-			require.EqualValues(t, 400, e.Offset)
-			require.ErrorContains(t, e.Cause, row.flaws)
-			require.ErrorContains(t, e, "body cut at byte 400: unexpected EOF; not resumed: the answer is not the rest: ")
+			require.True(t, e != nil && err == e)
+			require.EqualValues(t, 400, e.offset)
+			require.Equal(t, io.ErrUnexpectedEOF, e.cut)
+			require.False(t, e.continued)
+			require.ErrorContains(t, e.cause, row.flaws)
+			require.ErrorContains(t, e.cause, "transport: the answer is not the rest: ")
 		})
 	}
 }
 
-// onceMore is a sender that is a function.
-type onceMore func(*http.Request) (*http.Response, error)
-
-func (f onceMore) lost(o *download, err error) bool { return o.req.Context().Err() == nil }
-func (f onceMore) stopped(*download, *ResumeError)  {}
-func (f onceMore) again(_ *download, req *http.Request, _ int64, _ error, _ bool) (*http.Response, error) {
-	return f(req)
+// Given an answer that promised where it ends, when a reconnect names another
+// end, then the body never ends cleanly before the promised one.
+func TestResumeKeepsThePromisedEnd(t *testing.T) {
+	truth := strings.Repeat("0123456789", 100)
+	for _, row := range []struct {
+		name   string
+		asked  string // the caller's Range; "": none
+		first  string // Content-Range of the first answer, which is cut after 100 bytes
+		length int64  // of the first answer
+		parts  []string
+		want   string
+		ok     bool
+	}{
+		{"a range without a total, and a total below its end", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-199/200"}, truth[:100], false},
+		{"the same, at the end itself", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-498/499"}, truth[:100], false},
+		{"a total that is the range's end", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-499/500"}, truth[:500], true},
+		{"a total above the range's end", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-499/1000"}, truth[:500], true},
+		{"no total at all", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-199/*", "bytes 200-499/*"}, truth[:500], true},
+		{"a total below the end, later", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-199/*", "bytes 200-299/300"}, truth[:200], false},
+		{"a total that shrinks", "bytes=0-499", "bytes 0-499/*", -1,
+			[]string{"bytes 100-199/600", "bytes 200-499/500"}, truth[:200], false},
+		{"a length, and a total below it", "", "", 1000,
+			[]string{"bytes 100-199/200"}, truth[:100], false},
+		{"no length, and a total that shrinks", "", "", -1,
+			[]string{"bytes 100-199/1000", "bytes 200-299/300"}, truth[:200], false},
+		{"no length, and a total", "", "", -1,
+			[]string{"bytes 100-199/1000", "bytes 200-999/1000"}, truth, true},
+		{"a total, and then none", "bytes=0-499", "bytes 0-499/1000", -1,
+			[]string{"bytes 100-499/*"}, truth[:100], false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			req := getRequest(t, "http://h.test/")
+			code, header := 200, []string{`ETag: "v1"`}
+			if row.asked != "" {
+				code = 206
+				req.Header.Set("Range", row.asked)
+				header = append(header, "Content-Range: "+row.first)
+			}
+			n := 0
+			s := &onceMore{send: func(*http.Request) (*http.Response, error) {
+				if n == len(row.parts) {
+					return nil, errors.New("no further answer")
+				}
+				r, ok := parseContentRange(row.parts[n])
+				require.True(t, ok)
+				n++
+				return response(req, 206, cutAt(truth[r.first:r.last+1], io.EOF), `ETag: "v1"`, "Content-Range: "+row.parts[n-1]), nil
+			}}
+			first := response(req, code, cutAt(truth[:100], io.ErrUnexpectedEOF), header...)
+			first.ContentLength = row.length
+			got, err := io.ReadAll(wrapped(s, req, first, 5).Body)
+			assert.Equal(t, row.want, string(got))
+			if row.ok {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			}
+		})
+	}
 }
-
-// remembering is a onceMore that keeps what it is told.
-type remembering struct {
-	onceMore
-	told *ResumeError
-}
-
-func (r *remembering) stopped(_ *download, e *ResumeError) { r.told, e.Reason = e, ReasonMismatch }
