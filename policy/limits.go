@@ -90,7 +90,7 @@ type Upload struct {
 	// Disk is how many bytes of such a body may go to a temporary file when Memory
 	// is full, so that uploads from a pipe can be retried. The file is not
 	// encrypted, and is removed when the request is over. If the disk has no room,
-	// or all files together reach transport.Config.SpoolTotal, the attempt under
+	// or all files together reach transport.Config.TempTotal, the attempt under
 	// way is the last. Default off, at most 1 TiB.
 	Disk int64
 }

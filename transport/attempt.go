@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -34,11 +35,11 @@ func (x *exchange) send() (*http.Response, error) {
 	if x.rule.hedge && x.hedgeable() {
 		return x.race()
 	}
-	l := x.leg(x.payload.take())
+	l := x.leg(x.body.Next())
 	return l.send()
 }
 
-// leg prepares the next send. Its body comes from the payload.
+// leg prepares the next send. Its body comes from x.body.
 func (x *exchange) leg(body io.ReadCloser) leg {
 	x.sent++
 	x.number = x.sent
@@ -52,7 +53,7 @@ func (x *exchange) leg(body io.ReadCloser) leg {
 	inside := x.options != nil && x.options.attempt > 0
 	return leg{
 		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.req.Context(),
-		number: x.sent, body: body, inner: x.payload.inner(x.ctx), flight: x.board(), mark: x.mark, inside: inside,
+		number: x.sent, body: body, inner: x.getBody(), flight: x.board(), mark: x.mark, inside: inside,
 	}
 }
 
@@ -304,7 +305,7 @@ func (a *attemptTimer) watch(req *http.Request) {
 // see its type to send it together with the headers and to be done with it
 // before it returns.
 func (a *attemptTimer) watched(body io.ReadCloser) io.ReadCloser {
-	if smallInMemory(body) {
+	if replay.SmallInMemory(body) {
 		return body
 	}
 	return &timedBody{ReadCloser: body, timer: a}

@@ -1,13 +1,10 @@
 package transport
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -71,7 +69,7 @@ func TestResendsAreWhole(t *testing.T) {
 					assert.Equal(t, 200, resp.StatusCode)
 					require.Len(t, got, 1)
 					assert.True(t, text == got[0], "%d of %d bytes", len(got[0]), len(text))
-					assert.Zero(t, tr.kept.used.Load(), "the memory is given back")
+					assert.Zero(t, tr.kept.Memory.Load(), "the memory is given back")
 				})
 			})
 		}
@@ -181,10 +179,10 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 
 // Everything the buffers hold is counted, and bounded for a whole Transport.
 func TestKeptBytesAreBounded(t *testing.T) {
-	for size, want := range map[int]int{10: 200, smallBody: 200, smallBody + 1: 503} {
+	for size, want := range map[int]int{10: 200, replay.Small: 200, replay.Small + 1: 503} {
 		base := script(status(503), status(200))
 		tr := over(t, Config{Rule: quick}, base)
-		tr.kept.used.Store(maxKept - 10) // by large uploads of others
+		tr.kept.Memory.Store(replay.MaxMemory - 10) // by large uploads of others
 		var seen events
 		req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 		req.Body = oneShot(strings.Repeat("x", size))
@@ -194,9 +192,9 @@ func TestKeptBytesAreBounded(t *testing.T) {
 		if want == 503 {
 			assert.Equal(t, ReasonNotReplayable, seen.last())
 			assert.ErrorContains(t, seen.all[0].Err, "67108864 bytes that a Transport keeps")
-			assert.ErrorContains(t, seen.all[0].Err, "SpoolBody")
+			assert.ErrorContains(t, seen.all[0].Err, "Upload.Disk")
 		}
-		assert.EqualValues(t, maxKept-10, tr.kept.used.Load())
+		assert.EqualValues(t, replay.MaxMemory-10, tr.kept.Memory.Load())
 	}
 }
 
@@ -257,7 +255,7 @@ func TestBodyBusy(t *testing.T) {
 			start := time.Now()
 			resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
 			require.NoError(t, err)
-			assert.Equal(t, maxBusy, time.Since(start))
+			assert.Equal(t, replay.MaxBusy, time.Since(start))
 			assert.Equal(t, []Reason{ReasonBodyBusy}, seen.reasons())
 			text, err := io.ReadAll(resp.Body)
 			assert.NoError(t, err)
@@ -319,7 +317,7 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 	}{
 		"to the deadline":          {policy.Rule{}, 100 * time.Millisecond, 25 * time.Millisecond},
 		"of what Elapsed allows":   {policy.Rule{MaxElapsed: 50 * time.Millisecond}, time.Hour, 50 * time.Millisecond},
-		"and it waits if there is": {policy.Rule{}, time.Hour, maxBusy},
+		"and it waits if there is": {policy.Rule{}, time.Hour, replay.MaxBusy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -362,32 +360,6 @@ func answersEarly(err error) rt {
 	}
 }
 
-// Close never waits for a Read, and the last Close of a view, during a Read,
-// closes the body itself, which is what ends the Read.
-func TestCloseDuringRead(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		pr, pw := io.Pipe()
-		var pool bufferPool
-		s := &source{body: pr, limit: 100, pool: &pool}
-		v := s.view()
-		ended := make(chan error, 1)
-		go func() {
-			_, err := v.Read(make([]byte, 10))
-			ended <- err
-		}()
-		synctest.Wait()
-		assert.NoError(t, v.Close(), "another attempt may follow")
-		assert.Empty(t, ended, "the body is not closed while an attempt may follow")
-		s.finish()
-		assert.ErrorIs(t, <-ended, io.ErrClosedPipe)
-		_, err := pw.Write([]byte("x"))
-		assert.ErrorIs(t, err, io.ErrClosedPipe)
-		_, err = v.Read(make([]byte, 1))
-		assert.Equal(t, errBodyLent, err)
-		assert.NoError(t, v.Close())
-	})
-}
-
 // An upload that cannot be rewound costs no more memory than the buffer.
 func TestUploadMemoryIsBounded(t *testing.T) {
 	const size = 64 << 20
@@ -404,71 +376,7 @@ func TestUploadMemoryIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	runtime.ReadMemStats(&after)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(3<<20), "all that was ever allocated")
-	assert.Zero(t, tr.kept.used.Load())
-}
-
-// FuzzSource drives a source the way base transports do: attempts that read
-// some and stop, in pieces of any size, with errors alongside data. What an
-// attempt reads is always the beginning of the one true body.
-func FuzzSource(f *testing.F) {
-	f.Add(uint64(1), uint16(5000), uint16(3000), false)
-	f.Add(uint64(2), uint16(5000), uint16(6000), false)
-	f.Add(uint64(3), uint16(100), uint16(0), true)
-	f.Fuzz(func(t *testing.T, seed uint64, size, limit uint16, seek bool) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		truth := make([]byte, size)
-		for i := range truth {
-			truth[i] = byte(r.Uint32())
-		}
-		reader := bytes.NewReader(truth)
-		src := &body{Reader: readerFunc(func(p []byte) (int, error) {
-			n, err := reader.Read(p[:min(len(p), 1+r.IntN(700))])
-			if reader.Len() == 0 && r.IntN(2) == 0 {
-				err = io.EOF
-			}
-			return n, err
-		})}
-		var pool bufferPool
-		s := &source{body: src, limit: int64(limit), pool: &pool}
-		if seek {
-			s.seeker = reader
-		}
-		for range 5 {
-			v := s.view()
-			want := r.IntN(int(size) + 2)
-			got, err := io.ReadAll(io.LimitReader(v, int64(want)))
-			if err != nil || !bytes.Equal(got, truth[:min(want, len(truth))]) {
-				t.Fatalf("an attempt read %d bytes of %d, %v", len(got), size, err)
-			}
-			if r.IntN(2) == 0 {
-				_ = v.Close()
-			}
-			switch reason := s.rewind(bound{ctx: context.Background(), limit: maxBusy}); {
-			case reason == ReasonNotReplayable:
-				if seek || want <= int(limit) {
-					t.Fatalf("given up after %d bytes with room for %d", want, limit)
-				}
-				s.finish()
-				_ = v.Close()
-				return
-			case reason != ReasonRetry:
-				t.Fatal(reason)
-			}
-			if pool.used.Load() > int64(limit) {
-				t.Fatalf("%d bytes kept, %d allowed", pool.used.Load(), limit)
-			}
-		}
-		v := s.view()
-		s.finish()
-		got, err := io.ReadAll(v)
-		if err != nil || sha256.Sum256(got) != sha256.Sum256(truth) {
-			t.Fatalf("the last attempt read %d bytes of %d, %v", len(got), size, err)
-		}
-		_ = v.Close()
-		if src.closed() != 1 || pool.used.Load() != 0 {
-			t.Fatalf("closed %d times, %d bytes kept at the end", src.closed(), pool.used.Load())
-		}
-	})
+	assert.Zero(t, tr.kept.Memory.Load())
 }
 
 // Two attempts never read at once, and all bytes arrive, with bases that read

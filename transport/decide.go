@@ -25,8 +25,8 @@ const (
 	// twice could do harm.
 	ReasonNotIdempotent
 	// NotReplayable: the request's body cannot be produced again whole. The
-	// attempt's Err says why: GetBody failed, or BufferBody, SpoolBody or
-	// Config.SpoolTotal was reached.
+	// attempt's Err says why: GetBody failed, or Upload.Memory, Upload.Disk
+	// or Config.TempTotal was reached.
 	ReasonNotReplayable
 	// BodyBusy: the base transport is still reading the request's body.
 	ReasonBodyBusy

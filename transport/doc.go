@@ -30,9 +30,7 @@
 //	context.go    what a caller says about one request
 //	loop.go       RoundTrip and the loop
 //	admit.go      may this attempt go now?
-//	body.go       can the request's body be produced again, and how?
-//	memory.go     which bodies are independent of each other?
-//	spool.go      where is it kept when it is too large for memory?
+//	body.go       the request's body, which package internal/replay lends to each attempt
 //	attempt.go    one send, and its timeout
 //	hedge.go      when is a request sent a second time, and whose answer counts?
 //	flight.go     a place in flight; what an outcome says about the host
@@ -91,10 +89,10 @@
 // A body without GetBody that can seek, such as an *os.File, is replayed from the
 // offset at which it was handed over; it must itself be the request's Body, since
 // io.NopCloser hides Seek. Of any other body the bytes that are sent are kept, up
-// to Rule.BufferBody, and beyond that in a file, up to Rule.SpoolBody; past both
+// to Rule.Upload.Memory, and beyond that in a file, up to Rule.Upload.Disk; past both
 // the request is committed to the attempt under way, and Attempt.Err says which
 // limit was reached. Nothing is read ahead. Uploaders that send large parts
-// without GetBody, the AWS SDK among them, want a BufferBody of a part's size.
+// without GetBody, the AWS SDK among them, want an Upload.Memory of a part's size.
 //
 // net/http looks at the type of a body to decide how it is written. So bodies in
 // memory reach it as they are, except that the attempt's timer watches those of

@@ -39,7 +39,6 @@ var (
 	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
 	errRequestCanceled = errors.New("transport: request canceled")
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
-	errBodyBusy        = errors.New("the base transport is still reading it")
 	errOutrun          = errors.New("transport: another send of the request was answered first")
 )
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -25,7 +26,7 @@ import (
 // send finds the work of the first one done and fails. So only safe methods are
 // hedged, and others by the word of the caller or of the rule's author.
 func (x *exchange) hedgeable() bool {
-	return x.sent == 0 && x.payload.inHand() && !x.single() && len(x.req.Trailer) == 0 && x.idempotent() &&
+	return x.sent == 0 && x.body.Concurrent() && !x.single() && len(x.req.Trailer) == 0 && x.idempotent() &&
 		(safe(x.req) || x.vouched()) && !upgrades(x.req)
 }
 
@@ -142,7 +143,7 @@ func (x *exchange) race() (*http.Response, error) {
 	start := time.Now()
 	r := runners{done: make(chan *runner, 2)}
 	defer r.end()
-	r.first = x.leg(x.payload.take()).start(r.done)
+	r.first = x.leg(x.body.Next()).start(r.done)
 	x.hedge(&r)
 	came := r.next()
 	if r.second != nil {
@@ -212,10 +213,10 @@ func (x *exchange) secondLeg() (l leg, ok bool) {
 			x.giveBack()
 		}
 	}()
-	if !x.admitHedge() || x.payload.rewind(x.bound(maxBusy)) != ReasonRetry || !x.payload.inHand() {
+	if !x.admitHedge() || x.body.TakeBack(x.ctx, replay.MaxBusy) != nil || !x.body.Concurrent() {
 		return l, false
 	}
-	return x.leg(x.payload.take()), true
+	return x.leg(x.body.Next()), true
 }
 
 // admitHedge asks the rule's limits without taking a place in any line.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -24,7 +25,7 @@ import (
 // error through which errors.Is and errors.As see the last one (see [Error]).
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := checkRequest(req); err != nil {
-		if req != nil && req.Body != nil && !isTypedNil(req.Body) {
+		if req != nil && req.Body != nil && !replay.IsNil(req.Body) {
 			_ = req.Body.Close()
 		}
 		return nil, err
@@ -72,7 +73,7 @@ func (t *Transport) exchangeAfter(req *http.Request, h *host.State[resolved], r 
 // as any other.
 func (t *Transport) light(req *http.Request, h *host.State[resolved], r *resolved, o *options) bool {
 	return r.light && o == nil && t.trace == nil && t.logger == nil &&
-		(req.Body == nil || req.Body == http.NoBody || independent(req)) && h.Quiet()
+		(req.Body == nil || req.Body == http.NoBody || replay.Independent(req)) && h.Quiet()
 }
 
 // An exchange is one call of RoundTrip.
@@ -84,7 +85,7 @@ type exchange struct {
 	state   *host.State[resolved]
 	rule    *resolved
 	options *options // nil: none
-	payload payload
+	body    replay.Body
 
 	sent     int           // sends so far
 	number   int           // the send whose outcome is at hand; less than sent where a hedge lost
@@ -163,7 +164,7 @@ func (x *exchange) goOn(resp *http.Response, err error) (*http.Response, error) 
 		if err := x.overdue(); err != nil {
 			return nil, err
 		}
-		if why := x.payload.renew(); why != nil {
+		if why := x.body.Renew(); why != nil {
 			return x.bodiless(left, &d, why)
 		}
 		if err := x.admit(); err != nil {
@@ -177,8 +178,8 @@ func (x *exchange) goOn(resp *http.Response, err error) (*http.Response, error) 
 // begin prepares what later attempts would need, and no more.
 func (x *exchange) begin() {
 	if x.req.Body != nil && !x.single() {
-		x.payload = newPayload(x.req, x.rule.rule.Upload.Memory, &x.t.kept)
-		x.payload.spool(x.rule.rule.Upload.Disk, x.t.spool)
+		upload := x.rule.rule.Upload
+		x.body = replay.New(x.req, replay.Limits{Memory: upload.Memory, Disk: upload.Disk, Dir: x.t.tempDir}, &x.t.kept)
 	}
 }
 
@@ -186,10 +187,10 @@ func (x *exchange) begin() {
 func (x *exchange) end() {
 	x.refund()
 	x.giveBack()
-	if x.sent == 0 && x.payload.source == nil && x.payload.next == nil {
+	if x.sent == 0 && x.body.Untouched() {
 		closeBody(x.req)
 	}
-	x.payload.finish()
+	x.body.Finish()
 }
 
 // single reports whether there is to be one send only.
@@ -236,7 +237,7 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 	d.reason, d.Wait = decide(f)
 	if d.reason == ReasonRetry {
 		d.drain = f.within(d.Wait, drainTime)
-		x.commit(&d, f.backoff, f.within(d.Wait, maxBusy))
+		x.commit(&d, f.backoff, f.within(d.Wait, replay.MaxBusy))
 	}
 	if d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy {
 		d.Err = x.bodyErr(d.reason, err)
@@ -247,9 +248,9 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 // bodyErr returns the error of an attempt that is not repeated because of the
 // request's body. last is the attempt's own error, nil after an answer.
 func (x *exchange) bodyErr(reason Reason, last error) error {
-	why := x.payload.why()
+	why := x.body.Why()
 	if reason == ReasonBodyBusy {
-		why = errBodyBusy
+		why = replay.ErrBusy
 	}
 	if why == nil {
 		return last
@@ -265,7 +266,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		canceled:      x.ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
 		nested:        nested(x.req, resp, d.Err),
 		once:          x.options != nil && x.options.sending == once,
-		replayable:    x.payload.replayable(),
+		replayable:    x.body.Replayable(),
 		sent:          x.sent,
 		attempts:      rule.Attempts,
 		maxRetryAfter: rule.RetryAfter.Max,
@@ -277,7 +278,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		return f // nothing below is asked
 	}
 	f.idempotent = f.verdict == classify.Refused || x.idempotent()
-	if x.payload.broke() && !x.idempotent() {
+	if x.body.Broke() && !x.idempotent() {
 		f.replayable = false // the error that looks like a refusal may be the body's own
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
@@ -337,7 +338,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	reason := ReasonRetry
 	if !x.reserve() {
 		reason = ReasonBudget
-	} else if reason = x.payload.rewind(x.bound(busy)); reason != ReasonRetry {
+	} else if reason = bodyReason(x.body.TakeBack(x.ctx, busy)); reason != ReasonRetry {
 		x.refund()
 	}
 	if reason != ReasonRetry {
@@ -371,7 +372,7 @@ func (x *exchange) refund() {
 // deliver gives the last outcome to the caller.
 func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.Response, error) {
 	if resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
-		x.payload.leave(x.bound(maxBusy))
+		x.body.Leave(x.ctx)
 	}
 	switch {
 	case err == nil && d.reason.told():
@@ -402,7 +403,7 @@ func (x *exchange) newError(reason Reason, err error) *Error {
 // when that fits within the bounds of the drain.
 func (x *exchange) giveUp(resp *http.Response, d *decision) (left *http.Response) {
 	limit := time.Until(d.Time.Add(d.drain))
-	if x.payload.late() {
+	if x.body.Renews() {
 		return keepWithin(x.ctx, resp, limit)
 	}
 	discardWithin(x.ctx, resp, limit)
@@ -433,11 +434,6 @@ func (x *exchange) overdue() *Error {
 		return x.refuse(ReasonMaxElapsed, errOverElapsed)
 	}
 	return nil
-}
-
-// bound returns how long this request waits for a Read of its body.
-func (x *exchange) bound(limit time.Duration) bound {
-	return bound{ctx: x.ctx, limit: limit}
 }
 
 // sleep waits, and ends at once when the caller's context does.

@@ -15,44 +15,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
-
-// Only a GetBody of net/http itself over a body in memory is known to make
-// bodies that share nothing.
-func TestIndependent(t *testing.T) {
-	of := func(body io.Reader) *http.Request { return newRequest(t, http.MethodPut, "http://h.test/", body) }
-	own := func(req *http.Request) *http.Request {
-		made := req.GetBody
-		req.GetBody = func() (io.ReadCloser, error) { return made() }
-		return req
-	}
-	replaced := func(body io.ReadCloser) *http.Request {
-		req := of(strings.NewReader("text"))
-		req.Body = body
-		return req
-	}
-	for name, row := range map[string]struct {
-		req  *http.Request
-		want bool
-	}{
-		"bytes.Buffer":               {of(bytes.NewBufferString("text")), true},
-		"bytes.Reader":               {of(bytes.NewReader([]byte("text"))), true},
-		"strings.Reader":             {of(strings.NewReader("text")), true},
-		"replaced in memory":         {replaced(io.NopCloser(bytes.NewReader([]byte("text")))), true},
-		"replaced by another type":   {replaced(oneShot("text")), false},
-		"another GetBody":            {own(of(strings.NewReader("text"))), false},
-		"no GetBody":                 {of(struct{ io.Reader }{strings.NewReader("text")}), false},
-		"in a NopCloser, no GetBody": {of(io.NopCloser(strings.NewReader("text"))), false},
-	} {
-		assert.Equal(t, row.want, independent(row.req), name)
-	}
-}
 
 // net/http sees a small body in memory as its own type at every send: under
 // timeouts, at resends, in hedges, and whoever made the GetBody.
 func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
-	text := strings.Repeat("x", smallBody)
+	text := strings.Repeat("x", replay.Small)
 	shared := strings.NewReader(text)
 	requests := map[string]func(*http.Request){
 		"net/http's GetBody": func(*http.Request) {},
@@ -79,11 +49,11 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					tr := over(t, Config{Rule: r.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 						sends := AttemptNumber(req.Context())
-						assert.True(t, smallInMemory(req.Body), "send %d has a %T", sends, req.Body)
+						assert.True(t, replay.SmallInMemory(req.Body), "send %d has a %T", sends, req.Body)
 						if req.GetBody != nil {
 							again, err := req.GetBody()
 							if assert.NoError(t, err) {
-								assert.True(t, smallInMemory(again), "net/http's own resend has a %T", again)
+								assert.True(t, replay.SmallInMemory(again), "net/http's own resend has a %T", again)
 							}
 						}
 						got, err := io.ReadAll(req.Body)

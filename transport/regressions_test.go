@@ -31,6 +31,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -788,7 +789,7 @@ func TestUploadOutlivesTheAnswer(t *testing.T) {
 		_, _ = body.Read(make([]byte, 1))
 		return empty(200)(req)
 	}))
-	_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader(strings.Repeat("x", smallBody+1))))
+	_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader(strings.Repeat("x", replay.Small+1))))
 	require.NoError(t, err)
 	require.NoError(t, ctx.Err())
 	_, _ = io.Copy(io.Discard, body)
@@ -990,7 +991,7 @@ func TestKeptBodyThatNobodyCloses(t *testing.T) {
 		require.Equal(t, 200, resp.StatusCode)
 		_ = resp.Body.Close()
 	}
-	require.Eventually(t, func() bool { runtime.GC(); return tr.kept.used.Load() == 0 }, waitFor, tick)
+	require.Eventually(t, func() bool { runtime.GC(); return tr.kept.Memory.Load() == 0 }, waitFor, tick)
 }
 
 // A RoundTripper around a Transport may copy the response.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -235,7 +236,7 @@ func TestGetBodyComesLast(t *testing.T) {
 					for _, late := range old { // while this attempt reads
 						n, err := late.Read(make([]byte, 1))
 						assert.Zero(t, n)
-						assert.ErrorIs(t, err, errBodyLent)
+						assert.ErrorIs(t, err, replay.ErrLent)
 						assert.NoError(t, late.Close())
 					}
 					for _, a := range answers {
@@ -277,8 +278,8 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 		takes  time.Duration
 		reason []Reason
 	}{
-		"ends in time": {maxBusy / 2, []Reason{ReasonRetry, ReasonFinal}},
-		"does not end": {2 * maxBusy, []Reason{ReasonBodyBusy}},
+		"ends in time": {replay.MaxBusy / 2, []Reason{ReasonRetry, ReasonFinal}},
+		"does not end": {2 * replay.MaxBusy, []Reason{ReasonBodyBusy}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -412,14 +413,14 @@ func TestGetBodyOfTheBase(t *testing.T) {
 		tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 			for _, getBody := range late {
 				_, err := getBody()
-				assert.ErrorIs(t, err, errBodyLent)
+				assert.ErrorIs(t, err, replay.ErrLent)
 			}
 			late = append(late, req.GetBody)
 			first := req.Body
 			second, err := req.GetBody()
 			require.NoError(t, err)
 			_, err = first.Read(make([]byte, 1))
-			assert.ErrorIs(t, err, errBodyLent)
+			assert.ErrorIs(t, err, replay.ErrLent)
 			assert.NoError(t, first.Close())
 			got, err := io.ReadAll(second)
 			assert.NoError(t, err)
@@ -435,7 +436,7 @@ func TestGetBodyOfTheBase(t *testing.T) {
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Len(t, b.made, 5)
 		_, err = late[2]()
-		assert.ErrorIs(t, err, errBodyLent, "the request is over")
+		assert.ErrorIs(t, err, replay.ErrLent, "the request is over")
 		assert.True(t, b.closed)
 	})
 }
@@ -454,7 +455,7 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 				return status(307, "Location: /other")(req)
 			}
 			_, err := old.Read(make([]byte, 1))
-			assert.ErrorIs(t, err, errBodyLent)
+			assert.ErrorIs(t, err, replay.ErrLent)
 			got, err := io.ReadAll(req.Body)
 			assert.NoError(t, err)
 			assert.Equal(t, text, string(got))

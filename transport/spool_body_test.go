@@ -9,6 +9,9 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -60,14 +64,14 @@ func TestSpooledUpload(t *testing.T) {
 			want := noisy(row.size)
 			base := script(row.steps...)
 			src := oneShot(string(want))
-			tr := over(t, Config{Rule: row.rule, SpoolDir: dir}, base)
+			tr := over(t, Config{Rule: row.rule, TempDir: dir}, base)
 			_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
 			require.Equal(t, row.sends, base.sends())
 			for i, got := range base.bodies {
 				require.True(t, got == string(want), "send %d: %d bytes", i+1, len(got))
 			}
 			assert.Equal(t, 1, src.closed())
-			assert.Zero(t, tr.kept.used.Load())
+			assert.Zero(t, tr.kept.Memory.Load())
 			assert.Zero(t, files(t, dir))
 		})
 	}
@@ -100,69 +104,14 @@ func TestSpoolIsRemoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			tr := over(t, Config{Rule: spooling, SpoolDir: dir}, rt(next))
+			tr := over(t, Config{Rule: spooling, TempDir: dir}, rt(next))
 			func() {
 				defer func() { _ = recover() }()
 				_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(100_000)))))
 			}()
-			require.Eventually(t, func() bool { return files(t, dir) == 0 && tr.kept.used.Load() == 0 }, waitFor, tick)
+			require.Eventually(t, func() bool { return files(t, dir) == 0 && tr.kept.Memory.Load() == 0 }, waitFor, tick)
 		})
 	}
-}
-
-// A disk that fails while the body is kept commits the request; one that fails
-// while it is sent again ends it. What the server gets is never another body.
-func TestSpoolOnABrokenDisk(t *testing.T) {
-	want := string(noisy(100_000))
-	t.Run("write", func(t *testing.T) {
-		base := script(status(503), status(200))
-		tr := over(t, Config{Rule: spooling, SpoolDir: t.TempDir()}, nil)
-		src := &body{}
-		pos := 0
-		src.Reader = readFunc(func(p []byte) (int, error) {
-			if pos == len(want) {
-				return 0, io.EOF
-			}
-			n := copy(p, want[pos:min(len(want), pos+10_000)])
-			pos += n
-			return n, nil
-		})
-		tr.base = rt(func(req *http.Request) (*http.Response, error) {
-			v := req.Body.(*view)
-			src.onRead = func() {
-				if pos >= 50_000 {
-					_ = v.s.spool.file.Close()
-				}
-			}
-			return base.RoundTrip(req)
-		})
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
-		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode)
-		assert.Equal(t, []string{want}, base.bodies)
-	})
-	t.Run("read", func(t *testing.T) {
-		sends := 0
-		tr := over(t, Config{Rule: spooling, SpoolDir: t.TempDir()}, rt(func(req *http.Request) (*http.Response, error) {
-			defer func() { _ = req.Body.Close() }()
-			if sends++; sends == 2 {
-				require.NoError(t, req.Body.(*view).s.spool.file.Truncate(50_000))
-			}
-			got, err := io.ReadAll(req.Body)
-			assert.True(t, bytes.HasPrefix([]byte(want), got))
-			if err != nil {
-				_, again := req.Body.Read(make([]byte, 1))
-				assert.Equal(t, err, again, "not a clean end")
-				return nil, err
-			}
-			assert.Len(t, got, len(want))
-			return status(503)(req)
-		}))
-		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(want)))
-		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		assert.ErrorContains(t, err, "spooled request body")
-		assert.Equal(t, 2, sends)
-	})
 }
 
 // What is in the file comes after what is in memory, also when there is room in
@@ -170,42 +119,22 @@ func TestSpoolOnABrokenDisk(t *testing.T) {
 func TestSpoolStaysInOrder(t *testing.T) {
 	want := string(noisy(300_000))
 	base := script(status(503), status(200))
-	tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Memory: 1 << 20}}.Or(spooling), SpoolDir: t.TempDir()}, base)
+	tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Memory: 1 << 20}}.Or(spooling), TempDir: t.TempDir()}, base)
 	src := oneShot(want)
 	reads := 0
 	src.onRead = func() {
 		switch reads++; reads {
 		case 5:
-			tr.kept.used.Add(maxKept)
+			tr.kept.Memory.Add(replay.MaxMemory)
 		case 10:
-			tr.kept.used.Add(-maxKept)
+			tr.kept.Memory.Add(-replay.MaxMemory)
 		}
 	}
 	resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
 	require.NoError(t, err)
 	require.Equal(t, 200, resp.StatusCode)
 	assert.True(t, base.bodies[1] == want)
-	assert.Zero(t, tr.kept.used.Load())
-}
-
-// A late Read of the file by an attempt that is over takes nothing from the one
-// at work.
-func TestSpoolLateRead(t *testing.T) {
-	want := string(noisy(10_000))
-	p := newPayload(newRequest(t, http.MethodPut, "http://h.test/", oneShot(want)), 0, new(bufferPool))
-	p.spool(1<<20, t.TempDir())
-	first := p.take().(*view)
-	_, err := io.Copy(io.Discard, first)
-	require.NoError(t, err)
-	require.Equal(t, ReasonRetry, p.rewind(bound{ctx: t.Context(), limit: maxBusy}))
-	second := p.take()
-	p.finish()
-	_, err = first.readSpool(make([]byte, 10), 0)
-	require.NoError(t, err)
-	got, err := io.ReadAll(second)
-	require.NoError(t, err)
-	assert.True(t, string(got) == want)
-	assert.NoError(t, second.Close())
+	assert.Zero(t, tr.kept.Memory.Load())
 }
 
 // Under both protocols, with resets in the middle of the upload.
@@ -214,7 +143,7 @@ func TestSpooledUploadOverTheWire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			srv := testserver.Start(t, config, testserver.Status(503), testserver.ResetBeforeHeaders(), testserver.Status(429).Early(10_000), testserver.OK("ok"))
-			tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Disk: 64 << 20}}.Or(spooling), SpoolDir: dir}, srv.Transport())
+			tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Disk: 64 << 20}}.Or(spooling), TempDir: dir}, srv.Transport())
 			t.Cleanup(tr.CloseIdleConnections)
 			want := noisy(5 << 20)
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, srv.URL, io.MultiReader(bytes.NewReader(want))))
@@ -234,7 +163,7 @@ func TestSpoolConcurrently(t *testing.T) {
 	want := string(noisy(200_000))
 	dir := t.TempDir()
 	var late sync.WaitGroup
-	tr := over(t, Config{Rule: spooling, SpoolDir: dir}, rt(func(req *http.Request) (*http.Response, error) {
+	tr := over(t, Config{Rule: spooling, TempDir: dir}, rt(func(req *http.Request) (*http.Response, error) {
 		n := rand.IntN(2 * len(want))
 		got, err := io.ReadAll(io.LimitReader(req.Body, int64(n)))
 		assert.True(t, bytes.HasPrefix([]byte(want), got))
@@ -253,14 +182,14 @@ func TestSpoolConcurrently(t *testing.T) {
 		assert.Equal(t, 1, src.closed())
 	}
 	assert.Zero(t, files(t, dir))
-	assert.Zero(t, tr.kept.used.Load())
+	assert.Zero(t, tr.kept.Memory.Load())
 }
 
 const waitFor, tick = 5 * time.Second, time.Millisecond
 
 // All files of a Transport together keep to one bound, and give back what they
 // took of it.
-func TestSpoolTotal(t *testing.T) {
+func TestTempTotal(t *testing.T) {
 	const each = 100_000
 	bubble(t, func(t *testing.T) {
 		var seen events
@@ -276,7 +205,7 @@ func TestSpoolTotal(t *testing.T) {
 			time.Sleep(time.Second)
 			return status(503)(req)
 		})
-		tr := over(t, Config{Rule: spooling, SpoolDir: t.TempDir(), SpoolTotal: 250_000, Trace: seen.trace()}, base)
+		tr := over(t, Config{Rule: spooling, TempDir: t.TempDir(), TempTotal: 250_000, Trace: seen.trace()}, base)
 		together(5, func(i int) {
 			time.Sleep(time.Duration(i) * time.Millisecond)
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(each)))))
@@ -285,12 +214,12 @@ func TestSpoolTotal(t *testing.T) {
 			}
 		})
 		assert.EqualValues(t, 7, sends.Load(), "two of five could be kept")
-		assert.Zero(t, tr.kept.spooled.Load())
+		assert.Zero(t, tr.kept.Disk.Load())
 		refused := 0
 		for _, e := range seen.all {
 			if e.Reason == ReasonNotReplayable {
 				refused++
-				assert.ErrorContains(t, e.Err, "SpoolTotal (250000 bytes)")
+				assert.ErrorContains(t, e.Err, "TempTotal (250000 bytes)")
 			}
 		}
 		assert.Equal(t, 3, refused)
@@ -300,13 +229,9 @@ func TestSpoolTotal(t *testing.T) {
 	})
 }
 
-// Without a SpoolTotal the bound is a GiB, and never less than one body may take.
-func TestDefaultSpoolTotal(t *testing.T) {
-	var pool bufferPool
-	assert.EqualValues(t, 1<<30, (&spool{pool: &pool, limit: 8 << 20}).total())
-	assert.EqualValues(t, 1<<40, (&spool{pool: &pool, limit: 1 << 40}).total())
-	_, err := New(Config{SpoolTotal: -1})
-	assert.ErrorContains(t, err, "SpoolTotal")
+func TestNegativeTempTotal(t *testing.T) {
+	_, err := New(Config{TempTotal: -1})
+	assert.ErrorContains(t, err, "TempTotal")
 }
 
 // The event and the log name the limit that kept an upload from being repeated,
@@ -320,17 +245,17 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 		body io.ReadCloser
 		says []string
 	}{
-		"in memory":        {policy.Rule{}, "", oneShot(string(noisy(1<<20 + 1))), []string{"BufferBody (1048576 bytes)", "SpoolBody", "GetBody"}},
-		"off":              {policy.Rule{Upload: policy.Upload{Memory: -1}}, "", oneShot("x"), []string{"BufferBody", "SpoolBody", "off"}},
-		"in a file":        {spooling, "", oneShot(string(noisy(2 << 20))), []string{"BufferBody (1024 bytes)", "SpoolBody (1048576 bytes)"}},
-		"without a file":   {spooling, "/nonexistent", oneShot(string(noisy(10_000))), []string{"SpoolBody", "no such file"}},
+		"in memory":        {policy.Rule{}, "", oneShot(string(noisy(1<<20 + 1))), []string{"Upload.Memory (1048576 bytes)", "Upload.Disk", "GetBody"}},
+		"off":              {policy.Rule{Upload: policy.Upload{Memory: -1}}, "", oneShot("x"), []string{"Upload.Memory", "Upload.Disk", "off"}},
+		"in a file":        {spooling, "", oneShot(string(noisy(2 << 20))), []string{"Upload.Memory (1024 bytes)", "Upload.Disk (1048576 bytes)"}},
+		"without a file":   {spooling, "/nonexistent", oneShot(string(noisy(10_000))), []string{"Upload.Disk", "no such file"}},
 		"the body's error": {policy.Rule{}, "", breaks, []string{"disk on fire"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
 			var seen events
 			tr := over(t, Config{
-				Rule: row.rule.Or(quick), SpoolDir: cmp.Or(row.dir, t.TempDir()),
+				Rule: row.rule.Or(quick), TempDir: cmp.Or(row.dir, t.TempDir()),
 				Logger: slog.New(slog.NewTextHandler(&log, nil)), Trace: seen.trace(),
 			}, rt(func(req *http.Request) (*http.Response, error) {
 				_, _ = io.Copy(io.Discard, req.Body)
@@ -350,3 +275,25 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// files counts the files that spools have open, with a name or without.
+func files(t *testing.T, dir string) (n int) {
+	t.Helper()
+	named, err := filepath.Glob(filepath.Join(dir, tempName))
+	require.NoError(t, err)
+	if runtime.GOOS != "linux" {
+		return len(named)
+	}
+	require.Empty(t, named, "a file has its name still")
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		to, err := os.Readlink("/proc/self/fd/" + fd.Name())
+		if err == nil && strings.HasPrefix(to, filepath.Join(dir, strings.TrimSuffix(tempName, "*"))) {
+			n++
+		}
+	}
+	return n
+}
+
+const tempName = "aplomb-body-*" // as in internal/replay

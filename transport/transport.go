@@ -17,6 +17,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -44,16 +45,17 @@ type Config struct {
 	// no difference; two patterns that mean the same are an error.
 	Hosts map[string]policy.Rule
 
-	// SpoolDir is the directory of the temporary files of Rule.SpoolBody.
-	// Default: os.TempDir(). A disk, not memory, should be behind it. Where no
-	// file can be made in it, bodies are kept in memory only.
-	SpoolDir string
+	// TempDir is the directory of the temporary files that Rule.Upload.Disk allows.
+	// Default: os.TempDir(). A disk should be behind it, not memory. If no file can
+	// be made in it, bodies are kept in memory only.
+	TempDir string
 
-	// SpoolTotal is how many bytes the temporary files of all request bodies of
-	// the Transport may have together. When they are used up, a further body is
-	// kept in memory only, and past BufferBody its request is committed to the
-	// attempt under way. Default: 1 GiB, or the rule's SpoolBody if that is more.
-	SpoolTotal int64
+	// TempTotal is how many bytes the temporary files of all request bodies of the
+	// Transport may have together. When they are used up, a further body is kept in
+	// memory only. If it is larger than Rule.Upload.Memory, its request cannot be
+	// retried. Default: 1 GiB, or the rule's Upload.Disk if that is more. A negative
+	// value is an error.
+	TempTotal int64
 
 	// Trace is told what happens to every request. Default: nobody.
 	Trace *Trace
@@ -72,13 +74,13 @@ type Config struct {
 // holds no goroutine and needs no closing; see [Transport.CloseIdleConnections]
 // for its base's connections.
 type Transport struct {
-	base   http.RoundTripper
-	rules  atomic.Pointer[ruleset]
-	hosts  *host.Table[resolved]
-	kept   bufferPool
-	spool  string
-	trace  *Trace
-	logger *slog.Logger
+	base    http.RoundTripper
+	rules   atomic.Pointer[ruleset]
+	hosts   *host.Table[resolved]
+	kept    replay.Pool // what all request bodies keep
+	tempDir string
+	trace   *Trace
+	logger  *slog.Logger
 
 	epoch time.Time    // the machines' time counts from here
 	seed  maphash.Seed // of the hashes of credentials
@@ -92,23 +94,23 @@ func (t *Transport) now() time.Duration { return time.Since(t.epoch) }
 // returns a nil Transport with an error.
 func New(c Config) (*Transport, error) {
 	t := &Transport{
-		base:   c.Base,
-		hosts:  host.NewTable[resolved](host.MaxHosts),
-		spool:  c.SpoolDir,
-		logger: c.Logger,
-		epoch:  time.Now(),
-		seed:   maphash.MakeSeed(),
+		base:    c.Base,
+		hosts:   host.NewTable[resolved](host.MaxHosts),
+		tempDir: c.TempDir,
+		logger:  c.Logger,
+		epoch:   time.Now(),
+		seed:    maphash.MakeSeed(),
 	}
 	t.hosts.Now = t.now
-	t.kept.spoolTotal = c.SpoolTotal
+	t.kept.MaxDisk = c.TempTotal
 	var faults policy.Errors
-	if c.SpoolTotal < 0 {
-		faults = append(faults, &policy.FieldError{Field: "SpoolTotal", Value: c.SpoolTotal, Reason: "is negative; leave SpoolBody at 0 to keep nothing in files"})
+	if c.TempTotal < 0 {
+		faults = append(faults, &policy.FieldError{Field: "TempTotal", Value: c.TempTotal, Reason: "is negative; leave Upload.Disk at 0 to keep nothing in files"})
 	}
 	switch {
 	case t.base == nil:
 		t.base = defaultBase()
-	case isTypedNil(t.base):
+	case replay.IsNil(t.base):
 		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
 	}
 	if c.Trace != nil {

@@ -228,9 +228,9 @@ func run(p *plan, client maker, keep func(call int) bool) (r Report) {
 func (w *world) config() transport.Config {
 	p := w.plan
 	c := transport.Config{
-		Base:     &base{w},
-		Hosts:    p.rules(func(h *host) policy.Rule { return h.rule }),
-		SpoolDir: os.TempDir(),
+		Base:    &base{w},
+		Hosts:   p.rules(func(h *host) policy.Rule { return h.rule }),
+		TempDir: os.TempDir(),
 	}
 	if p.traced {
 		c.Trace = &transport.Trace{Event: w.event}

@@ -1,6 +1,6 @@
 // Which request bodies are independent of each other?
 
-package transport
+package replay
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// smallBody is the size up to which a body is treated as small: it is always
+// Small is the size up to which a body is treated as small: it is always
 // kept for a resend, and if it is in memory, the attempt's timer does not watch it.
-const smallBody = 64 << 10
+const Small = 64 << 10
 
 // The types that io.NopCloser returns, of a reader without and with WriteTo.
 var (
@@ -49,16 +49,16 @@ func memoryReader(body any) any {
 // it cannot fail.
 func inMemory(body any) bool { return memoryReader(body) != nil }
 
-// smallInMemory reports whether a body is in memory and at most smallBody long.
-func smallInMemory(body any) bool {
+// SmallInMemory reports whether a body is in memory and at most Small long.
+func SmallInMemory(body any) bool {
 	r, ok := memoryReader(body).(interface{ Len() int })
-	return ok && r.Len() <= smallBody
+	return ok && r.Len() <= Small
 }
 
-// independent reports whether the request's body and all bodies that its GetBody
+// Independent reports whether the request's body and all bodies that its GetBody
 // returns share no state. That is known only of net/http's own GetBody: any other
 // may seek one reader back and return it each time.
-func independent(req *http.Request) bool {
+func Independent(req *http.Request) bool {
 	if req.GetBody == nil || !inMemory(req.Body) {
 		return false
 	}

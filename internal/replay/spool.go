@@ -1,6 +1,6 @@
 // Where is a request's body kept that is too large for memory?
 
-package transport
+package replay
 
 import (
 	"cmp"
@@ -29,24 +29,24 @@ type spool struct {
 	mu      sync.Mutex // guards all below; not held while the disk is at work
 	file    *os.File   // nil: not open yet
 	dropped bool
-	pool    *bufferPool // nil: no bound but limit
-	held    *int64      // bytes counted in the pool
+	pool    *Pool  // nil: no bound but limit
+	held    *int64 // bytes counted in the pool
 }
 
-// defaultSpoolTotal is the least bound that a Transport has without a
-// Config.SpoolTotal.
-const defaultSpoolTotal = 1 << 30
+// defaultTempTotal is the least bound that a Transport has without a
+// Config.TempTotal.
+const defaultTempTotal = 1 << 30
 
 // newSpool returns a spool for the body of s. If s is lost without being
 // finished, the cleanup gives back the spool's share of the pool.
 func newSpool(s *source, dir string, limit int64) *spool {
 	pool, held := s.pool, new(int64)
-	runtime.AddCleanup(s, func(held *int64) { pool.spooled.Add(-*held) }, held)
+	runtime.AddCleanup(s, func(held *int64) { pool.Disk.Add(-*held) }, held)
 	return &spool{dir: dir, limit: limit, pool: pool, held: held}
 }
 
 // total returns the bound for all files together.
-func (s *spool) total() int64 { return cmp.Or(s.pool.spoolTotal, max(defaultSpoolTotal, s.limit)) }
+func (s *spool) total() int64 { return cmp.Or(s.pool.MaxDisk, max(defaultTempTotal, s.limit)) }
 
 // add writes p behind the bytes that are there. If it returns false, nothing in
 // the spool can be relied on, and the caller has to drop it.
@@ -60,12 +60,12 @@ func (s *spool) add(p []byte) bool {
 	}
 	file, err := s.open()
 	if err != nil {
-		s.why = fmt.Errorf("the temporary file for SpoolBody could not be made: %w", err)
+		s.why = fmt.Errorf("the temporary file for Upload.Disk could not be made: %w", err)
 		return false
 	}
 	n, err := file.WriteAt(p, s.size)
 	if err != nil || n != len(p) {
-		s.why = fmt.Errorf("the temporary file for SpoolBody could not be written: %w", cmp.Or(err, io.ErrShortWrite))
+		s.why = fmt.Errorf("the temporary file for Upload.Disk could not be written: %w", cmp.Or(err, io.ErrShortWrite))
 		return false
 	}
 	s.size += int64(n)
@@ -79,7 +79,7 @@ func (s *spool) cause(kept int64) error {
 	if s.why != errSpoolFull {
 		return s.why
 	}
-	return fmt.Errorf("it is larger than BufferBody (%d bytes) and SpoolBody (%d bytes) together, and it has no GetBody", max(kept, 0), s.limit)
+	return fmt.Errorf("it is larger than Upload.Memory (%d bytes) and Upload.Disk (%d bytes) together, and it has no GetBody", max(kept, 0), s.limit)
 }
 
 // claim takes n bytes of the bound for all files together.
@@ -92,9 +92,9 @@ func (s *spool) claim(n int64) bool {
 		return false
 	case s.pool == nil:
 		return true
-	case s.pool.spooled.Add(n) > s.total():
-		s.pool.spooled.Add(-n)
-		s.why = fmt.Errorf("the files of all request bodies (SpoolBody) together have reached SpoolTotal (%d bytes)", s.total())
+	case s.pool.Disk.Add(n) > s.total():
+		s.pool.Disk.Add(-n)
+		s.why = fmt.Errorf("the files of all request bodies (Upload.Disk) together have reached TempTotal (%d bytes)", s.total())
 		return false
 	}
 	*s.held += n
@@ -153,7 +153,7 @@ func (s *spool) drop() {
 	file := s.file
 	s.file, s.dropped = nil, true
 	if s.pool != nil {
-		s.pool.spooled.Add(-*s.held)
+		s.pool.Disk.Add(-*s.held)
 		*s.held = 0
 	}
 	s.mu.Unlock()

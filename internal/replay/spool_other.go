@@ -1,6 +1,6 @@
 //go:build !unix && !windows
 
-package transport
+package replay
 
 import "os"
 

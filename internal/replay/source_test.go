@@ -1,0 +1,146 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func put(t testing.TB, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://h.test/", body)
+	require.NoError(t, err)
+	return req
+}
+
+// body is a request body that counts its closes.
+type body struct {
+	io.Reader
+	mu     sync.Mutex
+	closes int
+}
+
+func oneShot(text string) *body { return &body{Reader: strings.NewReader(text)} }
+
+func (b *body) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closes++
+	return nil
+}
+
+func (b *body) closed() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closes
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func noisy(n int) string {
+	text := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{7}).Read(text)
+	return string(text)
+}
+
+// Close never waits for a Read, and the last Close of a view, during a Read,
+// closes the body itself, which is what ends the Read.
+func TestCloseDuringRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pr, pw := io.Pipe()
+		var pool Pool
+		s := &source{body: pr, limit: 100, pool: &pool}
+		v := s.view()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := v.Read(make([]byte, 10))
+			ended <- err
+		}()
+		synctest.Wait()
+		assert.NoError(t, v.Close(), "another attempt may follow")
+		assert.Empty(t, ended, "the body is not closed while an attempt may follow")
+		s.finish()
+		assert.ErrorIs(t, <-ended, io.ErrClosedPipe)
+		_, err := pw.Write([]byte("x"))
+		assert.ErrorIs(t, err, io.ErrClosedPipe)
+		_, err = v.Read(make([]byte, 1))
+		assert.Equal(t, ErrLent, err)
+		assert.NoError(t, v.Close())
+	})
+}
+
+// FuzzSource drives a source the way base transports do: attempts that read
+// some and stop, in pieces of any size, with errors alongside data. What an
+// attempt reads is always the beginning of the one true body.
+func FuzzSource(f *testing.F) {
+	f.Add(uint64(1), uint16(5000), uint16(3000), false)
+	f.Add(uint64(2), uint16(5000), uint16(6000), false)
+	f.Add(uint64(3), uint16(100), uint16(0), true)
+	f.Fuzz(func(t *testing.T, seed uint64, size, limit uint16, seek bool) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		truth := make([]byte, size)
+		for i := range truth {
+			truth[i] = byte(r.Uint32())
+		}
+		reader := bytes.NewReader(truth)
+		src := &body{Reader: readerFunc(func(p []byte) (int, error) {
+			n, err := reader.Read(p[:min(len(p), 1+r.IntN(700))])
+			if reader.Len() == 0 && r.IntN(2) == 0 {
+				err = io.EOF
+			}
+			return n, err
+		})}
+		var pool Pool
+		s := &source{body: src, limit: int64(limit), pool: &pool}
+		if seek {
+			s.seeker = reader
+		}
+		for range 5 {
+			v := s.view()
+			want := r.IntN(int(size) + 2)
+			got, err := io.ReadAll(io.LimitReader(v, int64(want)))
+			if err != nil || !bytes.Equal(got, truth[:min(want, len(truth))]) {
+				t.Fatalf("an attempt read %d bytes of %d, %v", len(got), size, err)
+			}
+			if r.IntN(2) == 0 {
+				_ = v.Close()
+			}
+			switch err := s.rewind(context.Background(), MaxBusy); {
+			case err != nil && err == s.cause():
+				if seek || want <= int(limit) {
+					t.Fatalf("given up after %d bytes with room for %d", want, limit)
+				}
+				s.finish()
+				_ = v.Close()
+				return
+			case err != nil:
+				t.Fatal(err)
+			}
+			if pool.Memory.Load() > int64(limit) {
+				t.Fatalf("%d bytes kept, %d allowed", pool.Memory.Load(), limit)
+			}
+		}
+		v := s.view()
+		s.finish()
+		got, err := io.ReadAll(v)
+		if err != nil || sha256.Sum256(got) != sha256.Sum256(truth) {
+			t.Fatalf("the last attempt read %d bytes of %d, %v", len(got), size, err)
+		}
+		_ = v.Close()
+		if src.closed() != 1 || pool.Memory.Load() != 0 {
+			t.Fatalf("closed %d times, %d bytes kept at the end", src.closed(), pool.Memory.Load())
+		}
+	})
+}

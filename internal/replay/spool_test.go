@@ -1,0 +1,151 @@
+package replay
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// files counts the files that spools have open, with a name or without.
+func files(t *testing.T, dir string) (n int) {
+	t.Helper()
+	named, err := filepath.Glob(filepath.Join(dir, spoolName))
+	require.NoError(t, err)
+	if runtime.GOOS != "linux" {
+		return len(named)
+	}
+	require.Empty(t, named, "a file has its name still")
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		to, err := os.Readlink("/proc/self/fd/" + fd.Name())
+		if err == nil && strings.HasPrefix(to, filepath.Join(dir, strings.TrimSuffix(spoolName, "*"))) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestSpool(t *testing.T) {
+	dir := t.TempDir()
+	s := &spool{dir: dir, limit: 10}
+	assert.Zero(t, files(t, dir))
+	assert.True(t, s.add([]byte("01234")))
+	assert.Equal(t, 1, files(t, dir))
+	assert.True(t, s.add([]byte("56789")))
+	assert.False(t, s.add([]byte("x")), "over the limit")
+	p := make([]byte, 4)
+	n, err := s.readAt(p, 3)
+	require.NoError(t, err)
+	assert.Equal(t, "3456", string(p[:n]))
+	s.drop()
+	s.drop()
+	assert.Zero(t, files(t, dir))
+	_, err = s.readAt(p, 0)
+	assert.Error(t, err)
+	assert.False(t, s.add([]byte("")), "dropped")
+	(*spool)(nil).drop()
+}
+
+func TestSpoolWithoutADirectory(t *testing.T) {
+	s := &spool{dir: filepath.Join(t.TempDir(), "missing"), limit: 10}
+	assert.False(t, s.add([]byte("x")))
+	s.drop()
+}
+
+// A file that somebody shortened is an error, never fewer bytes.
+func TestSpoolThatIsShort(t *testing.T) {
+	dir := t.TempDir()
+	s := &spool{dir: dir, limit: 10}
+	defer s.drop()
+	require.True(t, s.add([]byte("01234")))
+	require.NoError(t, s.file.Truncate(3))
+	_, err := s.readAt(make([]byte, 5), 0)
+	assert.Error(t, err)
+}
+
+// Without a TempTotal the bound is a GiB, and never less than one body may take.
+func TestDefaultTempTotal(t *testing.T) {
+	var pool Pool
+	assert.EqualValues(t, 1<<30, (&spool{pool: &pool, limit: 8 << 20}).total())
+	assert.EqualValues(t, 1<<40, (&spool{pool: &pool, limit: 1 << 40}).total())
+}
+
+// A late Read of the file by an attempt that is over takes nothing from the
+// attempt at work.
+func TestSpoolLateRead(t *testing.T) {
+	want := noisy(10_000)
+	b := New(put(t, oneShot(want)), Limits{Disk: 1 << 20, Dir: t.TempDir()}, new(Pool))
+	first := b.Next().(*view)
+	_, err := io.Copy(io.Discard, first)
+	require.NoError(t, err)
+	require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
+	second := b.Next()
+	b.Finish()
+	_, err = first.readSpool(make([]byte, 10), 0)
+	require.NoError(t, err)
+	got, err := io.ReadAll(second)
+	require.NoError(t, err)
+	assert.True(t, string(got) == want)
+	assert.NoError(t, second.Close())
+}
+
+// Given a disk that fails while the body is kept, then the attempt under way
+// sends the body whole and is the last.
+func TestSpoolThatCannotBeWritten(t *testing.T) {
+	want := noisy(100_000)
+	var b Body
+	pos := 0
+	src := &body{Reader: readerFunc(func(p []byte) (int, error) {
+		if pos >= 50_000 {
+			_ = b.source.spool.file.Close()
+		}
+		n := copy(p[:min(len(p), 10_000)], want[pos:])
+		if pos += n; n == 0 {
+			return 0, io.EOF
+		}
+		return n, nil
+	})}
+	b = New(put(t, src), Limits{Memory: 1 << 10, Disk: 1 << 20, Dir: t.TempDir()}, new(Pool))
+	attempt := b.Next()
+	got, err := io.ReadAll(attempt)
+	require.NoError(t, err)
+	assert.True(t, want == string(got))
+	assert.False(t, b.Replayable())
+	assert.ErrorContains(t, b.TakeBack(t.Context(), MaxBusy), "could not be written")
+	b.Finish()
+	assert.NoError(t, attempt.Close())
+	assert.Equal(t, 1, src.closed())
+}
+
+// Given a disk that fails while the body is sent again, then the attempt gets the
+// beginning of the body and an error, and never other bytes or a clean end.
+func TestSpoolThatCannotBeRead(t *testing.T) {
+	want := noisy(100_000)
+	dir := t.TempDir()
+	var pool Pool
+	b := New(put(t, oneShot(want)), Limits{Memory: 1 << 10, Disk: 1 << 20, Dir: dir}, &pool)
+	_, err := io.Copy(io.Discard, b.Next())
+	require.NoError(t, err)
+	require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
+	require.NoError(t, b.source.spool.file.Truncate(50_000))
+	attempt := b.Next()
+	got, err := io.ReadAll(attempt)
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	assert.ErrorContains(t, err, "spooled request body")
+	assert.True(t, strings.HasPrefix(want, string(got)))
+	_, again := attempt.Read(make([]byte, 1))
+	assert.Equal(t, err, again, "not a clean end")
+	assert.False(t, b.Replayable())
+	b.Finish()
+	assert.NoError(t, attempt.Close())
+	assert.Zero(t, files(t, dir))
+	assert.Zero(t, pool.Memory.Load())
+	assert.Zero(t, pool.Disk.Load())
+}
