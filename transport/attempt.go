@@ -1,4 +1,4 @@
-// One send: the caller's own request at the first, a copy at any other.
+// One attempt: the caller's own request the first time, a copy of it later.
 
 package transport
 
@@ -15,119 +15,118 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A leg is one send: all that it needs, so that it can run beside another one.
-type leg struct {
+// An attempt has everything that one send of the request needs, so that it can run
+// beside another attempt.
+type attempt struct {
 	base   http.RoundTripper
 	rule   *policy.Rule
 	req    *http.Request // the caller's
 	ctx    context.Context
-	number int                           // which send, from 1
+	number int                           // counts the attempts of the call from 1
 	body   io.ReadCloser                 // nil: the caller's own, as it is
 	inner  func() (io.ReadCloser, error) // the base transport's GetBody; nil: the caller's own
-	flight *flight                       // nil: no gate
-	mark   uint64                        // from the pacing, 0 without one
-	inside bool                          // the caller's context is that of another Transport's attempt
-	beside bool                          // it runs beside another leg, and may outlive the call
+	slot   *slot                         // nil: no gate
+	mark   uint64                        // from the pacing, 0 without pacing
+	inside bool                          // the caller's context belongs to an attempt of another Transport
+	beside bool                          // runs beside another attempt, and may outlive the call
 }
 
-// send sends the request once more.
+// send makes the next attempt.
 func (x *exchange) send() (*http.Response, error) {
 	if x.rule.hedge && x.hedgeable() {
 		return x.race()
 	}
-	l := x.leg(x.body.Next())
-	return l.send()
+	a := x.attempt(x.body.Next())
+	return a.send()
 }
 
-// leg prepares the next send. Its body comes from x.body.
-func (x *exchange) leg(body io.ReadCloser) leg {
+// attempt prepares the next attempt. body comes from x.body.
+func (x *exchange) attempt(body io.ReadCloser) attempt {
 	x.sent++
 	x.number = x.sent
-	x.reserved = nil // what the budget gave is used
-	if x.rule.limited {
-		x.sentAt = time.Now()
-	}
+	x.limits.going()
 	if x.sent == 1 && x.rule.rule.MaxElapsed > 0 {
 		x.start = time.Now()
 	}
-	inside := x.options != nil && x.options.attempt > 0
-	return leg{
+	return attempt{
 		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.req.Context(),
-		number: x.sent, body: body, inner: x.getBody(), flight: x.board(), mark: x.mark, inside: inside,
+		number: x.sent, body: body, inner: x.getBody(),
+		slot: x.limits.takeSlot(), mark: x.limits.mark,
+		inside: x.options != nil && x.options.attempt > 0,
 	}
 }
 
-// send sends the caller's own request, untouched, at the first attempt, unless
-// its body is lent or the attempt is timed.
-func (l *leg) send() (resp *http.Response, err error) {
-	if l.number == 1 && l.body == nil && !timed(l.rule) && !l.inside {
-		defer func() { l.flight.landed(l.ctx, l.req, resp, err) }() // also when the base panics
-		return checkAnswer(l.base.RoundTrip(l.req))
+// send sends the caller's own request, untouched, if this is the first attempt,
+// its body is not lent, and the attempt is not timed.
+func (a *attempt) send() (resp *http.Response, err error) {
+	if a.number == 1 && a.body == nil && !timed(a.rule) && !a.inside {
+		defer func() { a.slot.landed(a.ctx, a.req, resp, err) }() // also if the base transport panics
+		return checkAnswer(a.base.RoundTrip(a.req))
 	}
-	return l.sendCopy(l.prepare())
+	return a.sendCopy(a.prepare())
 }
 
-// prepare makes the copy that is sent, and its timer, if the attempt is timed or
-// runs beside another one. If that panics, the leg's place is given back: nobody
-// else has it.
-func (l *leg) prepare() (req *http.Request, timer *attemptTimer) {
+// prepare makes the copy that is sent. It also makes a timer, if the attempt is
+// timed or runs beside another attempt. If prepare panics, it releases the slot,
+// which has no other owner.
+func (a *attempt) prepare() (req *http.Request, timer *attemptTimer) {
 	defer func() {
 		if req == nil {
-			l.flight.giveBack()
+			a.slot.release()
 		}
 	}()
-	ctx := l.ctx
-	if l.beside || timed(l.rule) {
-		ctx, timer = startAttempt(ctx, l.rule, upgrades(l.req))
+	ctx := a.ctx
+	if a.beside || timed(a.rule) {
+		ctx, timer = startAttempt(ctx, a.rule, upgrades(a.req))
 	}
-	return l.copy(ctx), timer
+	return a.copy(ctx), timer
 }
 
 // sendCopy sends a copy of the request.
-func (l *leg) sendCopy(req *http.Request, timer *attemptTimer) (resp *http.Response, err error) {
-	defer func() { // also when the base panics
-		if resp == nil && err == nil && l.body != nil {
-			_ = l.body.Close()
+func (a *attempt) sendCopy(req *http.Request, timer *attemptTimer) (resp *http.Response, err error) {
+	defer func() { // also if the base transport panics
+		if resp == nil && err == nil && a.body != nil {
+			_ = a.body.Close()
 		}
-		l.flight.landed(l.ctx, req, resp, err)
+		a.slot.landed(a.ctx, req, resp, err)
 	}()
 	timer.watch(req)
-	resp, err = checkAnswer(l.base.RoundTrip(req))
+	resp, err = checkAnswer(a.base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
-		resp.Request = l.req // as a plain transport would
+		resp.Request = a.req // as a plain transport would
 	}
-	return timer.end(l.ctx, req, resp, err)
+	return timer.end(a.ctx, req, resp, err)
 }
 
-// copy returns a copy of the request to send, with a context and a body of its
-// own. A resend has a header of its own:
-// the old attempt may still be writing its one while a base transport changes
-// this one's. A leg beside another one may still run when the caller has its
-// answer and changes the request; it shares nothing.
-func (l *leg) copy(ctx context.Context) *http.Request {
-	if l.number > 1 || l.inside {
-		ctx = withAttempt(ctx, l.number)
+// copy returns a copy of the request with a context and a body of its own. A retry
+// also has a header of its own: the previous attempt may still be writing the old
+// header while the base transport changes the new one. An attempt beside another
+// may still run when the caller has its response and changes the request. So it
+// shares nothing with the caller's request.
+func (a *attempt) copy(ctx context.Context) *http.Request {
+	if a.number > 1 || a.inside {
+		ctx = withAttempt(ctx, a.number)
 	}
 	var req *http.Request
-	if l.beside {
-		req = l.req.Clone(ctx)
+	if a.beside {
+		req = a.req.Clone(ctx)
 	} else {
-		req = l.req.WithContext(ctx)
+		req = a.req.WithContext(ctx)
 	}
-	if l.body != nil {
-		req.Body = l.body
+	if a.body != nil {
+		req.Body = a.body
 	}
-	if l.inner != nil {
-		req.GetBody = l.inner
+	if a.inner != nil {
+		req.GetBody = a.inner
 	}
-	if l.number == 1 {
+	if a.number == 1 {
 		return req
 	}
-	if !l.beside {
-		req.Header = l.req.Header.Clone()
+	if !a.beside {
+		req.Header = a.req.Header.Clone()
 	}
-	if name := l.rule.AttemptHeader; name != "" && name != "off" {
-		req.Header.Set(name, strconv.Itoa(l.number-1))
+	if name := a.rule.AttemptHeader; name != "" && name != "off" {
+		req.Header.Set(name, strconv.Itoa(a.number-1))
 	}
 	return req
 }

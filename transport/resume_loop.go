@@ -76,7 +76,7 @@ type series struct {
 // resuming makes the answer's body resume, where the rule and the answer allow
 // it. The rest of a body that resumes already is a part of that one.
 func (x *exchange) resuming(resp *http.Response) *http.Response {
-	if x.part || x.single() {
+	if x.segment || x.single() {
 		return resp
 	}
 	return x.t.resuming(x.req, x.rule, x.series(), resp)
@@ -102,7 +102,8 @@ func (t *Transport) resuming(req *http.Request, r *resolved, s series, resp *htt
 
 // Lost reports whether a Read failed such that a GET is worth sending again.
 func (d *download) Lost(err error) bool {
-	x := exchange{t: d.t, req: d.req, ctx: d.req.Context(), rule: d.rule, options: optionsOf(d.req.Context())}
+	var x exchange
+	defer x.begin(call{t: d.t, req: d.req, ctx: d.req.Context(), rule: d.rule, options: optionsOf(d.req.Context())})()
 	return x.ctx.Err() == nil && retryable(x.classify(nil, err)) && !nested(x.req, nil, err) && x.idempotent()
 }
 
@@ -123,20 +124,9 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	t := d.t
 	h := t.hosts.Acquire(req.URL)
 	defer h.Release()
-	x := exchange{
-		t:         t,
-		req:       req,
-		ctx:       req.Context(),
-		state:     h,
-		rule:      d.rule.reconnecting(),
-		options:   optionsOf(req.Context()),
-		part:      true,
-		offset:    offset,
-		sent:      d.series.sent,
-		number:    d.series.sent,
-		notBefore: d.series.notBefore,
-	}
-	defer x.obeyCancel()()
+	x := exchange{segment: true, sent: d.series.sent, number: d.series.sent, notBefore: d.series.notBefore}
+	defer x.begin(call{t: t, req: req, ctx: req.Context(), state: h, rule: d.rule.reconnecting(), options: optionsOf(req.Context())})()
+	x.report.offset = offset
 	defer func() { d.series = x.series() }()
 	turn := d.spacing.turn(time.Now(), offset)
 	var err error
@@ -157,10 +147,10 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	resp, err := x.run()
 	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
 		discard(x.ctx, resp)
-		return nil, x.newError(reason, fmt.Errorf("transport: the answer has status %d", resp.StatusCode))
+		return nil, x.report.newError(reason, fmt.Errorf("transport: the answer has status %d", resp.StatusCode))
 	}
 	if err != nil && x.ctx.Err() != nil {
-		err = x.newError(ReasonCanceled, contextErr(x.ctx)) // whatever the base made of it
+		err = x.report.newError(ReasonCanceled, contextErr(x.ctx)) // whatever the base made of it
 	}
 	return resp, err
 }
@@ -180,6 +170,7 @@ func (r *resolved) reconnecting() *resolved {
 func (x *exchange) asRequest(cut error, turn time.Duration) error {
 	d := decision{
 		Attempt: Attempt{Number: x.sent, Err: cut, Verdict: x.classify(nil, cut), Time: time.Now()},
+		sent:    x.sent,
 		u:       rand.Float64(),
 	}
 	f := facts{
@@ -197,17 +188,17 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 	}
 	d.Hint = max(f.hint, 0)
 	if d.reason, d.Wait = decide(f); d.reason != ReasonRetry {
-		x.observe(nil, &d)
-		return x.newError(d.reason, nil)
+		x.report.record(nil, &d)
+		return x.report.newError(d.reason, nil)
 	}
 	if f.deadline {
 		most = min(most, (f.room-d.Wait)/2)
 	}
 	d.reason = ReasonResume
 	d.Wait += time.Duration(rand.Float64() * float64(max(most, 0)))
-	x.tell(nil, &d)
+	x.report.tell(nil, &d)
 	x.sent = 0
-	return x.pause(&d)
+	return x.pauseOr(&d)
 }
 
 // asRetry prepares a reconnect without progress: the cut is the outcome of the
@@ -215,18 +206,18 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 func (x *exchange) asRetry(cut error) error {
 	d := x.judge(nil, cut, x.classify(nil, cut))
 	if d.reason != ReasonRetry {
-		x.observe(nil, &d)
-		return x.newError(d.reason, nil)
+		x.report.record(nil, &d)
+		return x.report.newError(d.reason, nil)
 	}
 	d.reason, x.retried = ReasonResume, true
-	x.observe(nil, &d)
-	return x.pause(&d)
+	x.report.record(nil, &d)
+	return x.pauseOr(&d)
 }
 
-// pause waits for as long as was decided.
-func (x *exchange) pause(d *decision) error {
+// pauseOr sleeps as long as was decided, and returns why it ended early.
+func (x *exchange) pauseOr(d *decision) error {
 	if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
-		return x.refuse(ReasonCanceled, err)
+		return x.refuse(&refusal{reason: ReasonCanceled, err: err})
 	}
 	return nil
 }
@@ -260,8 +251,8 @@ func (d *download) tellStopped(e *ResumeError) {
 	h := d.t.hosts.Acquire(d.req.URL)
 	defer h.Release()
 	h.ReleaseCount()
-	x := exchange{t: d.t, req: d.req, ctx: d.req.Context(), state: h, rule: d.rule, options: optionsOf(d.req.Context()), offset: e.Offset}
-	x.tell(nil, &decision{
+	c := call{t: d.t, req: d.req, ctx: d.req.Context(), state: h, rule: d.rule, options: optionsOf(d.req.Context())}
+	(&report{call: &c, offset: e.Offset}).tell(nil, &decision{
 		Attempt: Attempt{Number: d.series.sent, Err: e, Time: time.Now()},
 		reason:  e.Reason,
 	})

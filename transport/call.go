@@ -1,0 +1,109 @@
+// One call of RoundTrip, as all parts of its exchange see it.
+
+package transport
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+)
+
+// A call is a request, its host and the rule that applies to it. It does not
+// change after obeyCancel.
+type call struct {
+	t       *Transport
+	req     *http.Request   // the caller's
+	ctx     context.Context // the caller's; see obeyCancel
+	linked  bool            // Request.Cancel ends ctx, too
+	state   *host.State[resolved]
+	rule    *resolved
+	options *options // nil: none
+}
+
+// obeyCancel makes the closing of Request.Cancel end c.ctx, so that every wait of
+// the exchange sees it. Old callers still use Request.Cancel. The attempts keep
+// the caller's context, because the base transport looks at the channel itself,
+// and because the body of its response outlives the exchange. stop ends the
+// goroutine that listens.
+func (c *call) obeyCancel() (stop func()) {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	canceled := c.req.Cancel
+	if canceled == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	c.ctx, c.linked = ctx, true
+	go func() {
+		select {
+		case <-canceled:
+			cancel(errRequestCanceled)
+		case <-ctx.Done():
+		}
+	}()
+	return func() { cancel(nil) }
+}
+
+// single reports whether at most one attempt is allowed.
+func (c *call) single() bool {
+	return c.rule.rule.Attempts <= 1 || c.options != nil && c.options.sending == once
+}
+
+// idempotent reports whether the request may be sent again although the server
+// may have acted on it.
+func (c *call) idempotent() bool {
+	return c.options != nil && c.options.sending == repeatable || c.rule.rule.Idempotent(c.req)
+}
+
+// vouched reports whether somebody has allowed to repeat this very request: the
+// caller by Repeatable, or the author of the rule by an Idempotent of its own.
+func (c *call) vouched() bool {
+	return c.options != nil && c.options.sending == repeatable || c.rule.vouches
+}
+
+// outcome returns what classifiers and hints are asked about.
+func (c *call) outcome(resp *http.Response, err error) classify.Outcome {
+	o := classify.Outcome{Request: c.req, Response: resp, Err: err}
+	if c.linked {
+		o.Request = c.req.WithContext(c.ctx)
+	}
+	if d := c.rule.rule.AttemptTimeout; d > 0 {
+		o.PeekWait = min(d, time.Second)
+	}
+	return o
+}
+
+// sleep waits. It ends at once when the caller's context does.
+func (c *call) sleep(d time.Duration) error { return c.sleepOr(d, nil) }
+
+// sleepOr waits until d is over or ready receives something.
+func (c *call) sleepOr(d time.Duration, ready <-chan struct{}) error {
+	if d <= 0 {
+		if c.ctx.Err() != nil {
+			return contextErr(c.ctx)
+		}
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ready:
+		return nil
+	case <-c.ctx.Done():
+		return contextErr(c.ctx)
+	}
+}
+
+// method returns the request's method. An empty method means GET.
+func method(req *http.Request) string { return cmp.Or(req.Method, http.MethodGet) }
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}

@@ -1,0 +1,130 @@
+// The limits of a host after an attempt: what does the response say?
+
+package transport
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A hearing records what the headers of one response told the limits.
+type hearing struct {
+	resp *http.Response // nil: no response yet
+	at   time.Duration
+	hint time.Duration // the hold that was noted; 0: none
+	u    float64       // the jitter of the hold
+}
+
+// hear tells the limits what the headers of a response say. It comes before the
+// response is classified. A classifier may wait for the body, and meanwhile other
+// requests would go although the server has just refused them. hear may be called
+// again for the same response.
+func (l *limits) hear(resp *http.Response) {
+	switch {
+	case resp == nil || resp == l.heard[0].resp:
+		return
+	case resp == l.heard[1].resp:
+		l.heard[0], l.heard[1] = l.heard[1], l.heard[0]
+		return
+	}
+	l.heard[0], l.heard[1] = hearing{resp: resp, at: l.t.now()}, l.heard[0]
+	if l.rule.rate {
+		l.noteRate(resp.StatusCode)
+	}
+	if l.rule.pacing {
+		if q, ok := classify.QuotaOf(l.outcome(resp, nil)); ok {
+			l.state.Machines().Pacing().Note(l.t.now(), l.scopeKey(), l.mark, q.Remaining, q.Limit, q.Reset, l.rule.pacingConfig())
+		}
+	}
+	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.rule.Cooldown != policy.On {
+		return // the rest can wait for the verdict, which comes at once
+	}
+	headers := *resp
+	headers.Body = http.NoBody // the hint must not wait for the body here
+	if hint, ok := l.rule.rule.Hint(l.outcome(&headers, nil)); ok && hint > 0 {
+		l.heard[0].hint, l.heard[0].u = hint, rand.Float64()
+		l.hold(resp.StatusCode, hint, l.heard[0].u)
+	}
+}
+
+// note tells the cooldown the outcome of an attempt, and returns how long the
+// server asked to wait. It is called once for each outcome, whether there is a
+// retry or not. If a POST is told to wait, all requests of its scope have to wait.
+func (l *limits) note(resp *http.Response, d *decision) (hint time.Duration, hinted bool) {
+	o := l.outcome(resp, d.Err)
+	told := tellsToWait(d.Status)
+	if told || retryable(d.Verdict) {
+		if proxy, ok := errors.AsType[*proxyAnswer](d.Err); ok {
+			o.Response, o.Err = proxy.resp, nil // the proxy's wait binds this request alone
+		}
+		hint, hinted = l.rule.rule.Hint(o)
+	}
+	told = told || retryable(d.Verdict) && speaksForAll(d.Status)
+	if l.rule.rule.Cooldown == policy.On {
+		l.noteCooldown(resp, d, told && hinted, hint)
+	}
+	return hint, hinted
+}
+
+// tellsToWait reports whether a response with this status holds its scope if it
+// names a wait.
+func tellsToWait(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// speaksForAll reports whether a 4xx that is retried is about more than its own
+// request. An example is a 403 by which a service says that a limit is exceeded. A
+// 408 is about the slowness of this request. A 421 and a 425 are about the
+// connection of this request.
+func speaksForAll(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly:
+		return false
+	}
+	return status >= 400 && status < 500
+}
+
+// noteCooldown begins or lengthens a hold, or notes a response during a hold.
+func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint time.Duration) {
+	switch {
+	case told && hint > 0:
+		if heard := l.heard[0]; heard.hint > 0 && resp == heard.resp {
+			d.u = heard.u
+			if hint <= heard.hint {
+				return // noted already
+			}
+			hint -= l.t.now() - heard.at // the body asks for more than the headers did
+		}
+		l.hold(d.Status, hint, d.u)
+	case tellsToWait(d.Status):
+		// Even if it is final, it does not show that the host takes more.
+	case d.Err == nil && !retryable(d.Verdict) && !l.state.Quiet():
+		l.state.Machines().Cooldown.Answered(l.t.now(), l.scopeKey(), l.entered, d.Status < 500)
+	}
+}
+
+// hold holds the scope.
+func (l *limits) hold(status int, wait time.Duration, u float64) {
+	code := host.TooMany
+	if status == http.StatusServiceUnavailable {
+		code = host.Unavailable
+	}
+	l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), code, wait, l.rule.cooldownConfig(), u)
+}
+
+// noteRate lowers an adaptive rate on a 429 and raises it on a success.
+func (l *limits) noteRate(status int) {
+	r := l.state.Machines().Rate(l.rule.rateConfig())
+	switch {
+	case status == http.StatusTooManyRequests:
+		r.Throttled(time.Now(), l.sentAt)
+	case status < 500:
+		r.Succeeded(time.Now())
+	}
+}

@@ -1,0 +1,250 @@
+// The limits of a host before an attempt: may it go now?
+
+package transport
+
+import (
+	"hash/maphash"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// limits apply the limits of a host to the attempts of one call. Before an
+// attempt, admit waits until all of them let it go. After it, hear and note tell
+// them what the response says (see heard.go).
+type limits struct {
+	*call
+	latest time.Time // no retry starts later; zero: no bound
+
+	reserved *host.Charge  // what the budget gave for a retry that has not gone yet
+	slot     *slot         // at the gate, before an attempt takes it over; nil: none
+	unpaced  bool          // no quota was known when the pacing was asked
+	mark     uint64        // the pacing's number of the attempt
+	entered  time.Duration // when the cooldown let the attempt go; 0 if nothing was held
+	sentAt   time.Time     // when the attempt went; only read if the rule limits something
+	heard    [2]hearing    // of the responses' headers, the latest first; a hedged request has two
+	scope    uint64        // the scope's key, once scoped
+	scoped   bool
+}
+
+// A refusal says why a request does not go, or not again. A nil refusal lets it
+// go.
+type refusal struct {
+	reason Reason
+	err    error
+	until  time.Time // when a new request makes sense; zero: not known
+}
+
+// admit waits until the limits let an attempt go: first what the server asked
+// for, then what the rule allows, and last a slot at the gate, so that no request
+// keeps a slot while it waits for something else. If the turn of the request would
+// come too late, admit refuses it at once. latest is the time after which a retry
+// may not start. It is zero for the first attempt, and if nothing bounds it.
+func (l *limits) admit(first bool, latest time.Time) *refusal {
+	l.latest = latest
+	if !l.rule.limited && l.state.Quiet() {
+		return nil
+	}
+	for arrives := first; ; arrives = false {
+		if no := l.admitByServer(arrives); no != nil {
+			return no
+		}
+		waited, no := l.admitByRule()
+		if no != nil {
+			return no
+		}
+		if !waited || !l.held() && !l.quotaCame() {
+			return nil
+		}
+		// While this request waited for its turn, the server asked for a wait, or
+		// named its quota for the first time.
+		l.releaseSlot()
+	}
+}
+
+// admitByServer waits for the end of a hold of the scope. A request that arrives
+// after the time that the server named, and that was not held back before, goes
+// at once.
+func (l *limits) admitByServer(arrives bool) *refusal {
+	l.entered = 0
+	if !l.cooling() {
+		return nil
+	}
+	cooldown := &l.state.Machines().Cooldown
+	if arrives && cooldown.Arrive(l.t.now(), l.scopeKey()) {
+		l.entered = l.t.now()
+		return nil
+	}
+	_, no := l.wait(cooldownQueue{cooldown, l.scopeKey()})
+	l.entered = l.t.now()
+	return no
+}
+
+// cooling reports whether the cooldown is on and may hold something.
+func (l *limits) cooling() bool { return l.rule.rule.Cooldown == policy.On && !l.state.Quiet() }
+
+// admitByRule waits for the limits that the rule turns on: a share of the server's
+// quota, a slot at the gate, and the rate.
+func (l *limits) admitByRule() (waited bool, no *refusal) {
+	m := l.state.Machines()
+	if l.rule.pacing {
+		l.mark = 0
+		if l.unpaced = m.Pacing().Quiet(); !l.unpaced {
+			if waited, no = l.wait(pacingQueue{m.Pacing(), l}); no != nil {
+				return waited, no
+			}
+		}
+	}
+	var more bool
+	switch {
+	case l.rule.gate:
+		l.slot = &slot{t: l.t, gate: m.Gate()}
+		if more, no = l.wait(l.gateQueue()); no == nil && more {
+			no = l.hopeless()
+		}
+		if no != nil {
+			l.releaseSlot()
+		}
+	case l.rule.rate:
+		more, no = l.admitByRate()
+	}
+	return waited || more, no
+}
+
+// hopeless refuses a request that waited until its deadline leaves less time than
+// a response takes. The queue is served in order. Behind a closed gate every probe
+// would otherwise be such a request, and no probe would ever succeed.
+func (l *limits) hopeless() *refusal {
+	until, ok := l.ctx.Deadline()
+	due := l.t.epoch.Add(l.slot.due)
+	if !ok || due.Before(until) {
+		return nil
+	}
+	return &refusal{ReasonDeadline, ErrOverDeadline, due}
+}
+
+// admitByRate takes a token of the rate.
+func (l *limits) admitByRate() (waited bool, no *refusal) {
+	q := &rateQueue{r: l.state.Machines().Rate(l.rule.rateConfig())}
+	if waited, no = l.wait(q); no != nil || q.wait <= 0 {
+		return waited, no
+	}
+	now := time.Now()
+	if no := l.tooLate(now, now.Add(q.wait)); no != nil {
+		return true, no
+	}
+	if err := l.sleep(q.wait); err != nil {
+		return true, &refusal{reason: ReasonCanceled, err: err}
+	}
+	return true, nil
+}
+
+// admitHedge asks the limits for a hedge, which never waits.
+func (l *limits) admitHedge() bool {
+	m, now := l.state.Machines(), l.t.now()
+	if l.cooling() && m.Cooldown.Enter(now, l.scopeKey(), nil).Verb != host.Go {
+		return false
+	}
+	if l.rule.pacing {
+		if a, _ := (pacingQueue{m.Pacing(), l}).enter(now, nil); a.Verb != host.Go {
+			return false
+		}
+	}
+	switch {
+	case l.rule.gate:
+		l.slot = &slot{t: l.t, gate: m.Gate()}
+		a, _ := l.gateQueue().enter(now, nil)
+		return a.Verb == host.Go
+	case l.rule.rate:
+		return m.Rate(l.rule.rateConfig()).Take(time.Now())
+	}
+	return true
+}
+
+// takeSlot hands the slot over to an attempt.
+func (l *limits) takeSlot() *slot {
+	s := l.slot
+	l.slot = nil
+	return s
+}
+
+// releaseSlot releases a slot that no attempt has taken over.
+func (l *limits) releaseSlot() {
+	l.slot.release()
+	l.slot = nil
+}
+
+// quotaCame reports whether the server named a quota since the pacing, which knew
+// of none, let the request pass.
+func (l *limits) quotaCame() bool { return l.unpaced && !l.state.Machines().Pacing().Quiet() }
+
+// held reports whether the server asked for a wait that is not over.
+func (l *limits) held() bool {
+	return l.cooling() && l.state.Machines().Cooldown.Named(l.t.now(), l.scopeKey()) != 0
+}
+
+// next returns when the limits would let the next attempt go, as far as is known,
+// counted from now. refused means that a hold refuses requests.
+func (l *limits) next(now time.Time) (turn time.Duration, refused bool) {
+	if l.rule.rate {
+		turn = l.state.Machines().Rate(l.rule.rateConfig()).Peek(now)
+	}
+	if !l.cooling() {
+		return turn, false
+	}
+	at, cooldown := l.t.now(), &l.state.Machines().Cooldown
+	if _, refused = cooldown.Held(at, l.scopeKey()); refused {
+		return turn, true
+	}
+	// The request's own wait keeps its own jitter although the hold has jitter as
+	// well. A success of another request may end the hold before its time.
+	return max(turn, cooldown.Named(at, l.scopeKey())-at), false
+}
+
+// reserve takes one retry or hedge from the host's budget. It reports false if
+// none is left.
+func (l *limits) reserve() bool {
+	budget := &l.state.Machines().Budget
+	budget.CountTo(l.state.Requests())
+	l.reserved = budget.Take(l.t.now(), l.rule.budgetConfig())
+	return l.reserved != nil
+}
+
+// releaseBudget releases what the budget gave for a retry that does not go.
+func (l *limits) releaseBudget() {
+	if l.reserved != nil {
+		budget := &l.state.Machines().Budget
+		budget.CountTo(l.state.Requests())
+		budget.Release(l.t.now(), l.rule.budgetConfig(), l.reserved)
+		l.reserved = nil
+	}
+}
+
+// going notes that an attempt goes now. It has used what the budget gave.
+func (l *limits) going() {
+	l.reserved = nil
+	if l.rule.limited {
+		l.sentAt = time.Now()
+	}
+}
+
+// release releases everything that no attempt has taken over.
+func (l *limits) release() {
+	l.releaseBudget()
+	l.releaseSlot()
+}
+
+// scopeKey returns the key of the request's scope. It is computed once, and only
+// if something is held or known of the host.
+func (l *limits) scopeKey() uint64 {
+	if !l.scoped {
+		l.scoped = true
+		if own := l.rule.rule.Scope; own != nil {
+			l.scope = maphash.String(l.t.seed, own(l.req))
+		} else {
+			l.scope = host.ScopeKey(l.t.seed, l.req.Header)
+		}
+	}
+	return l.scope
+}
