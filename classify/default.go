@@ -1,41 +1,47 @@
-// What do plain HTTP and the Go standard library say about an outcome?
+// The verdicts that plain HTTP and the errors of the standard library allow.
 
 package classify
 
 import "net/http"
 
-// Default is the verdict where nobody else has an opinion. It never answers
-// [Unknown].
+// Default is the classifier that decides if no other classifier has an opinion.
+// It never returns [Unknown].
 //
-// Of the answers, 421 and 425 are [Refused] (RFC 9110 §15.5.20, RFC 8470 §5.2);
-// 408, 429 and every 5xx except 501, 505 and 511 are [Ambiguous], for a server
-// that failed may have failed half-way; the rest is [Final].
+// Responses:
 //
-// Of the errors, those that prove that the request never left are Refused: a
-// connection that could not be made, a name server that failed for the moment,
-// a TLS handshake that timed out, a stream that an HTTP/2 or HTTP/3 server refused or
-// left out of its GOAWAY. Those that leave it open are Ambiguous: resets, an
-// early end, timeouts of an attempt, a malformed answer. Those that the next
-// attempt would meet again are Final: certificates and TLS alerts, a name that
-// does not exist, a bad URL or header, too many redirects, plain HTTP on an
-// HTTPS port. So is every error after the end of the caller's own context, and
-// every error that nobody recognises ([Other]); to send again on those too, put
-// Error(Ambiguous, Other) in front.
+//   - [Refused]: 421 (RFC 9110 §15.5.20) and 425 (RFC 8470 §5.2).
+//   - [Ambiguous]: 408, 429, and every 5xx except 501, 505 and 511. A server
+//     that failed may have done part of the work.
+//   - [Final]: every other status.
+//
+// Errors:
+//
+//   - Refused, because the request never left: no connection could be made, a
+//     name server failed temporarily, a TLS handshake timed out, or an HTTP/2
+//     or HTTP/3 server refused the stream or left it out of its GOAWAY.
+//   - Ambiguous, because the request may have arrived: resets, an early end,
+//     timeouts of an attempt, a malformed response.
+//   - Final, because the next attempt would fail in the same way: certificate
+//     errors and TLS alerts, a name that does not exist, a bad URL or header,
+//     too many redirects, plain HTTP on an HTTPS port.
+//   - Final: every error after the end of the caller's own context, and every
+//     error of the kind [Other]. To send again after those, put
+//     OnError(Ambiguous, Other) in front of Default.
 func Default(o Outcome) Verdict {
 	switch {
 	case o.Err == nil && o.Response != nil:
 		return byStatus(o.Response.StatusCode)
 	case o.Err == nil:
-		return Final // neither an answer nor an error: nothing to go by
+		return Final // neither a response nor an error, so nothing is known
 	case o.ended():
-		return Final // whatever the error is, nobody waits for a better one
+		return Final // the caller has stopped waiting
 	}
 	_, v := judge(o.Err)
 	return v
 }
 
-// byStatus is Default for answers. Success comes first: it is on the path of
-// every request.
+// byStatus is [Default] for responses. It tests for success first, because
+// every request passes through here.
 func byStatus(code int) Verdict {
 	switch {
 	case code < http.StatusBadRequest || code > 599:
@@ -55,7 +61,7 @@ func byStatus(code int) Verdict {
 func by4xx(code int) Verdict {
 	switch code {
 	case http.StatusRequestTimeout, // RFC 9110 §15.5.9
-		http.StatusTooManyRequests: // RFC 6585 §4; it does not say that nothing was done
+		http.StatusTooManyRequests: // RFC 6585 §4 does not promise that the server did nothing
 		return Ambiguous
 	case http.StatusMisdirectedRequest, // RFC 9110 §15.5.20: any method, over another connection
 		http.StatusTooEarly: // RFC 8470 §5.2: not processed, to be sent after the handshake
@@ -64,13 +70,14 @@ func by4xx(code int) Verdict {
 	return Final
 }
 
-// Refusals is an opt-in for APIs that take mostly POST: a 429, or a 503 that
-// names a wait ([DefaultHint]), is taken for the server's own word that it did
-// not act, so it is [Refused] and any method may be sent again. A lost answer
-// still may not. For everything else it answers [Unknown].
+// Refusals is an opt-in classifier for APIs that mostly take POST. It returns
+// [Refused] for a 429 and for a 503 that names a wait ([DefaultHint]), so any
+// method may be sent again after these. It takes such a response as a promise
+// that the server did not act. For every other outcome, such as a lost
+// response, it returns [Unknown].
 //
-// A 429 that means "quota used up" is told apart by [Signals]; ask that first:
-// First(Signals, Refusals).
+// A 429 can also mean that a quota is used up for good. [Signals] recognises
+// that case. To use both, write First(Signals, Refusals).
 func Refusals(o Outcome) Verdict {
 	if o.Response == nil {
 		return Unknown

@@ -1,38 +1,47 @@
-// Package classify answers one question about a finished attempt to send an
-// HTTP request: what happened? It states facts and decides nothing; what to do
-// about them is package policy's question, and doing it is package transport's.
+// Package classify says what happened when a request was sent once. It states
+// facts and decides nothing. Package policy describes what to do about them,
+// and package transport does it.
 //
-// A [Func] looks at an [Outcome] and gives a [Verdict]. There are four, and
-// they are about the server, not about retrying:
+// A [Func] looks at an [Outcome] and returns a [Verdict]. A verdict is about
+// the server, not about retrying. There are four:
 //
-//   - [Unknown]: this classifier has no opinion, ask the next one.
-//   - [Final]: the caller should have this outcome.
-//   - [Refused]: the server did not act on the request, so that any request may
-//     be sent again.
-//   - [Ambiguous]: the server may have acted, so that only an idempotent
-//     request may be sent again.
+//   - [Unknown]: this classifier has no opinion, so the next classifier is asked.
+//   - [Final]: the caller gets this outcome.
+//   - [Refused]: the server did not act on the request, so any request may be
+//     sent again.
+//   - [Ambiguous]: the server may have acted on the request, so only an
+//     idempotent request may be sent again.
 //
-// Which methods go with which statuses is thereby never left to the user.
+// The user therefore never has to say which methods may be retried after which
+// status.
 //
-// How long the server asked to wait is a second fact, read by a [Hint].
+// The wait that the server asked for is a second fact. A [Hint] reads it.
+//
+// To write rules for a host, combine classifiers with [First]:
+//
+//	classify.First(
+//		classify.OnStatus(classify.Refused, http.StatusLocked),
+//		classify.OnBodyText(classify.Ambiguous, "try again"),
+//		classify.Default,
+//	)
 //
 // The files, in the order in which an outcome meets them:
 //
-//	outcome.go     what a finished attempt left
-//	peek.go        a look at its body that takes nothing from the reader
-//	verdict.go     the four verdicts, and classifiers made of smaller ones
+//	outcome.go     what one attempt returned
+//	peek.go        reads the beginning of a body without taking it from the reader
+//	verdict.go     the four verdicts, and classifiers made of smaller classifiers
 //	default.go     Default and Refusals, the verdicts for plain HTTP
-//	kind.go        what sort of error this is, by type (errno.go: by number)
+//	kind.go        the kinds of errors, by type (errno.go: by number)
 //	text.go        the few errors that only their text tells apart
 //	text_http3.go  the same for HTTP/3
-//	idempotent.go  may this request be sent twice?
-//	signals.go     servers' own words about sending again
-//	hint.go        how long the server asked to wait
+//	idempotent.go  whether a request may be sent twice
+//	signals.go     header fields and texts that forbid or ask for a retry
+//	hint.go        hints made of smaller hints
 //	retryafter.go  Retry-After, in all its forms
 //	ratelimit.go   RateLimit fields and their older relatives
-//	structured.go  the grammar that RateLimit is written in
-//	provider.go    how single providers name a wait
+//	structured.go  structured fields, the syntax of RateLimit
+//	provider.go    the hints of single providers
 //
-// Everything in this package is a pure function or a plain value, safe for
-// concurrent use. Nothing panics on what a server sent.
+// Everything in this package is a pure function or a plain value and is safe
+// for concurrent use. Nothing that a server sends makes it panic.
 package classify

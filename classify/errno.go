@@ -1,6 +1,6 @@
 //go:build !plan9
 
-// Which error numbers of the operating system tell something?
+// Error numbers of the operating system.
 
 package classify
 
@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// isResetErrno knows the numbers of a connection that the other side ended, for
-// transports that hand them out without a net.OpError around.
+// isResetErrno reports whether the other side ended the connection. Some
+// transports return such a number without a net.OpError around it.
 func isResetErrno(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.ECONNABORTED) ||
 		errors.Is(err, syscall.EPIPE)
 }
 
-// isRefusal knows the number of a connection that nobody accepted.
+// isRefusal reports whether the other side did not accept the connection.
 func isRefusal(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -1,4 +1,4 @@
-// Plan 9 has no error numbers for connections: its errors are strings.
+// Plan 9 has no error numbers for connections. Its errors are strings.
 
 package classify
 

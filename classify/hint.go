@@ -1,4 +1,4 @@
-// How long did the server ask to wait?
+// Hints, and how the values of a field are combined.
 
 package classify
 
@@ -9,20 +9,21 @@ import (
 )
 
 // A Hint reads from an outcome how long the server asked to wait before the
-// request is sent again. ok is false where it named nothing; a wait of zero
-// with ok means "at once". It must be safe for concurrent use and must not
-// read the response's body other than through [Outcome.Peek].
+// request is sent again. If the server named no wait, ok is false. A wait of
+// zero with ok true means "at once". A Hint must be safe for concurrent use and
+// may read the response's body through [Outcome.Peek] only.
 //
-// A hint is never a reason to send again: that is for a [Func] to say. The
-// hints of this package speak only of answers of status 400 and above, never
-// name a negative wait, and never one shorter than what the server said: a
-// number too large for a [time.Duration] becomes the longest one, fractions of
-// a nanosecond are rounded up, and of several valid values of one field the
-// longest counts. A value that is not well-formed is no hint.
+// A hint is never a reason to send again. Only a [Func] gives such a reason.
+//
+// The hints of this package read responses of status 400 and above only. They
+// never return a negative wait, and never a shorter wait than the server asked
+// for. If a number is too large for a [time.Duration], the wait is the longest
+// Duration. Fractions of a nanosecond are rounded up. If a field has several
+// valid values, the longest wait counts. A malformed value is ignored.
 type Hint func(Outcome) (wait time.Duration, ok bool)
 
-// DefaultHint is the standard hint: [RetryAfterMillis], else [RetryAfter], else
-// [RateLimitReset].
+// DefaultHint is the hint of the default rule. It returns the wait of
+// [RetryAfterMillis], else of [RetryAfter], else of [RateLimitReset].
 func DefaultHint(o Outcome) (time.Duration, bool) {
 	if !o.failed() {
 		return 0, false
@@ -36,11 +37,12 @@ func DefaultHint(o Outcome) (time.Duration, bool) {
 	return RateLimitReset(o)
 }
 
-// NoHint never names a wait. In a rule it turns an inherited hint off.
+// NoHint is a hint that never names a wait. In a rule it turns an inherited
+// hint off.
 func NoHint(Outcome) (time.Duration, bool) { return 0, false }
 
-// FirstHint asks the given hints in turn and returns the first answer. Nil ones
-// are skipped.
+// FirstHint returns a hint that asks the given hints in turn and returns the
+// first wait. Nil hints are skipped.
 func FirstHint(hints ...Hint) Hint {
 	hints = slices.DeleteFunc(slices.Clone(hints), func(h Hint) bool { return h == nil })
 	return func(o Outcome) (time.Duration, bool) {
@@ -53,8 +55,8 @@ func FirstHint(hints ...Hint) Hint {
 	}
 }
 
-// longest returns the longest wait that parse finds among the values of a field.
-// A field longer than fieldLimit is no hint.
+// longest returns the longest wait that parse finds among the values of a
+// field. If the field is longer than fieldLimit, ok is false.
 func longest(values []string, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {
 	if !inLimit(values) {
 		return 0, false
@@ -67,10 +69,10 @@ func longest(values []string, parse func(string) (time.Duration, bool)) (wait ti
 	return wait, ok
 }
 
-// received is the time that instants in the response are measured from: its
-// Date field, so that the difference between the server's clock and ours
-// cancels, and what it has spent in caches since (RFC 9111 §5.1); our own clock
-// where there is no Date (RFC 9110 §6.6.1).
+// received returns the time from which the instants in a response are measured.
+// That is its Date field plus its age in caches (RFC 9111 §5.1), so a
+// difference between the server's clock and ours does not matter. Without a
+// Date it is the local time (RFC 9110 §6.6.1).
 func received(h http.Header) time.Time {
 	now := time.Now()
 	date, ok := httpDate(h.Get("Date"), now)

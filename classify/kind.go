@@ -1,4 +1,4 @@
-// What sort of error is this, and what does it prove?
+// The kinds of errors, and what an error proves about the server.
 
 package classify
 
@@ -15,33 +15,34 @@ import (
 	"slices"
 )
 
-// A Kind is the sort of an error of a base transport: the stage at which it
-// arose where that is known, otherwise its manner. A dial that timed out is
-// [Dial], not [Timeout].
+// A Kind says at which stage an error of a base transport arose. If the stage
+// is unknown, it says how the attempt failed. A dial that timed out is [Dial],
+// not [Timeout].
 type Kind uint8
 
 const (
-	// NoError is the kind of a nil error, and the zero value.
+	// NoError is the kind of a nil error. It is the zero value.
 	NoError Kind = iota
-	// Canceled: somebody gave the request up ([context.Canceled]).
+	// Canceled means that the request was canceled ([context.Canceled]).
 	Canceled
-	// Timeout: time ran out after the connection was made or at an unknown
-	// stage ([context.DeadlineExceeded], or an error whose Timeout method says
-	// so).
+	// Timeout means that time ran out after the connection was made, or at an
+	// unknown stage ([context.DeadlineExceeded], or an error with a Timeout
+	// method that returns true).
 	Timeout
-	// DNS: the name could not be resolved ([net.DNSError]).
+	// DNS means that the name could not be resolved ([net.DNSError]).
 	DNS
-	// Dial: no connection to the server or the proxy could be made.
+	// Dial means that no connection to the server or the proxy could be made.
 	Dial
-	// TLS: the handshake failed, or a certificate, or an alert ended the
-	// connection.
+	// TLS means that the handshake failed, a certificate was not accepted, or
+	// an alert ended the connection.
 	TLS
-	// Reset: the connection, or the stream of HTTP/2 or HTTP/3, ended before the
-	// answer did.
+	// Reset means that the connection, or the stream of HTTP/2 or HTTP/3, ended
+	// before the response did.
 	Reset
-	// Protocol: the request cannot be sent as HTTP, or the answer is not HTTP.
+	// Protocol means that the request cannot be sent as HTTP, or that the
+	// response is not HTTP.
 	Protocol
-	// Other: an error that nobody here recognises.
+	// Other is the kind of an error that this package does not recognise.
 	Other
 )
 
@@ -51,8 +52,8 @@ var kinds = [...]string{
 }
 
 // String returns "canceled", "timeout", "dns", "dial", "tls", "reset",
-// "protocol", "other", and "none" for [NoError]; for a value that is none of
-// the constants, its number.
+// "protocol" or "other", and "none" for [NoError]. For any other value it
+// returns the number, as in "Kind(99)".
 func (k Kind) String() string {
 	if int(k) < len(kinds) {
 		return kinds[k]
@@ -60,8 +61,9 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// ParseKind reads what [Kind.String] writes, except "none", which no error is.
-// Anything else is an error, other spellings included.
+// ParseKind is the inverse of [Kind.String], except that it does not accept
+// "none", because no error has that kind. It returns an error for any other
+// string, also if only the case differs.
 func ParseKind(s string) (Kind, error) {
 	if i := slices.Index(kinds[:], s); i > 0 {
 		return Kind(i), nil
@@ -70,15 +72,15 @@ func ParseKind(s string) (Kind, error) {
 		"classify: %q is not a kind of error: want canceled, timeout, dns, dial, tls, reset, protocol or other", s)
 }
 
-// KindOf returns the kind of an error, wrapped or not; [NoError] for nil.
+// KindOf returns the kind of an error, wrapped or not. For nil it returns
+// [NoError].
 func KindOf(err error) Kind {
 	k, _ := judge(err)
 	return k
 }
 
-// judge says what sort of error this is and what it proves about the server.
-// What leaves it open whether the server acted is settled where not a byte was
-// written.
+// judge returns the kind of an error and what it proves about the server. An
+// Ambiguous error becomes Refused if no byte of the request was written.
 func judge(err error) (Kind, Verdict) {
 	kind, v := sort(err)
 	if v == Ambiguous && wraps(err, isNothingWritten) {
@@ -87,13 +89,13 @@ func judge(err error) (Kind, Verdict) {
 	return kind, v
 }
 
-// sort is a list of guards that ends with no: an error that none of them knows
-// is not a reason to send again.
+// sort returns the kind and the verdict of an error. An unknown error is not a
+// reason to send again.
 //
-// A guard for a stage comes before one for a manner, for the stage is what
-// settles whether the request left. net/http may have sent the request before
-// the stage at which it failed, but only where it holds that sending twice does
-// no harm.
+// The checks for a stage come before the checks for a manner of failing,
+// because the stage shows whether the request left. net/http may have sent the
+// request in an attempt before the stage that failed, but only if it considers
+// it safe to send the request twice.
 func sort(err error) (Kind, Verdict) {
 	switch {
 	case err == nil:
@@ -127,9 +129,10 @@ func sort(err error) (Kind, Verdict) {
 	return Other, Final
 }
 
-// isTLS reports what ended a handshake or a TLS connection for good. A
-// handshake that was merely cut off looks like any other cut connection: from
-// its error nobody can tell whether a request had been sent, so it is not here.
+// isTLS reports whether an error ended a handshake or a TLS connection for
+// good. A handshake that was cut off is not included, because its error looks
+// like that of any cut connection and does not show whether a request had been
+// sent.
 func isTLS(err error) bool {
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		return true
@@ -143,15 +146,15 @@ func isTLS(err error) bool {
 			x509.SystemRootsError, x509.ConstraintViolationError, x509.InsecureAlgorithmError:
 			return true
 		case *net.OpError:
-			// How crypto/tls reports an alert received and an alert sent.
+			// crypto/tls reports received and sent alerts in this way.
 			return e.Op == "remote error" || e.Op == "local error"
 		}
 		return false
 	})
 }
 
-// byDNS takes a resolver's word for whether asking again can help. No request
-// leaves before its name is resolved.
+// byDNS returns Refused if the resolver says that asking again can help. No
+// request leaves before its name is resolved.
 func byDNS(err *net.DNSError) Verdict {
 	switch {
 	case err.IsNotFound:
@@ -162,7 +165,7 @@ func byDNS(err *net.DNSError) Verdict {
 	return Final
 }
 
-// operation finds what a net.OpError was about, the outermost first.
+// operation returns the operation of the outermost net.OpError.
 func operation(err error) (string, bool) {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok {
@@ -171,14 +174,14 @@ func operation(err error) (string, bool) {
 	return op.Op, true
 }
 
-// isDial knows the operations that come before any request: connecting (net),
-// and speaking with a proxy about it (net/http).
+// isDial reports whether an operation comes before any request. That is
+// connecting (net) or asking a proxy to connect (net/http).
 func isDial(op string) bool {
 	return op == "dial" || op == "proxyconnect" || op == "socks connect"
 }
 
-// byDial: the request never left. An address that cannot be dialled at all will
-// not become one.
+// byDial returns the verdict for a failed dial, after which the request never
+// left. It is Final if the address cannot be dialled at all.
 func byDial(err error) Verdict {
 	permanent := wraps(err, func(e error) bool {
 		switch e.(type) {
@@ -193,8 +196,8 @@ func byDial(err error) Verdict {
 	return Refused
 }
 
-// isTimeout asks the whole chain: an outer error's Timeout method, such as that
-// of url.Error, does not always see what is further in.
+// isTimeout asks every error in the chain. The Timeout method of an outer
+// error, such as url.Error, does not always ask the errors inside.
 func isTimeout(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true
@@ -214,15 +217,14 @@ func isReset(err error) bool {
 	return isResetErrno(err)
 }
 
-// isMalformed knows the type that a broken header field has. It has no method
-// that errors.As would need more than the type for.
+// isMalformed reports whether the response had a malformed header field.
 func isMalformed(err error) bool {
 	_, ok := errors.AsType[textproto.ProtocolError](err)
 	return ok
 }
 
-// A streamError is the HTTP/2 stream error of net/http, whose own type is not
-// exported: errors.As fills any struct with these fields (net/http's
+// A streamError is the HTTP/2 stream error of net/http, which does not export
+// its own type. errors.As fills any struct that has these fields (net/http's
 // h2_error.go, http2StreamError.As).
 type streamError struct {
 	StreamID uint32
@@ -234,8 +236,8 @@ func (e streamError) Error() string {
 	return fmt.Sprintf("stream %d: error code %d", e.StreamID, e.Code)
 }
 
-// refusedStream is REFUSED_STREAM: the stream ended before any processing
-// (RFC 9113 §8.7). Every other code leaves it open.
+// refusedStream is REFUSED_STREAM. The stream ended before any processing (RFC
+// 9113 §8.7). No other code proves that.
 const refusedStream = 0x7
 
 func byStream(err streamError) Verdict {
@@ -245,7 +247,7 @@ func byStream(err streamError) Verdict {
 	return Ambiguous
 }
 
-// wraps asks f about err and about everything that it wraps.
+// wraps reports whether f returns true for err or for any error that it wraps.
 func wraps(err error, f func(error) bool) bool {
 	for err != nil {
 		if f(err) {

@@ -1,4 +1,4 @@
-// What did a finished attempt leave behind?
+// What one attempt to send a request returned.
 
 package classify
 
@@ -8,27 +8,28 @@ import (
 	"time"
 )
 
-// An Outcome is what one attempt to send a request came to. It is passed by
-// value; a Response or an Err is set, never both. Where neither is, nothing is
-// known, and [Default] gives it to the caller.
+// An Outcome is the result of one attempt to send a request. It is passed by
+// value. Either Response or Err is set, never both. If neither is set, nothing
+// is known, and [Default] returns Final.
 type Outcome struct {
-	// Request is the caller's request, with the caller's context: its end is
-	// the caller's, never an attempt's timeout. Read only. A nil Request has
-	// no method and never ends.
+	// Request is the caller's request with the caller's context, which does not
+	// end at the timeout of an attempt. It must not be changed. A nil Request
+	// has no method, and its context never ends.
 	Request *http.Request
-	// Response is the server's answer, its body unread; nil where Err is set.
+	// Response is the server's response with its body unread. It is nil if Err
+	// is set.
 	Response *http.Response
-	// Err is the base transport's error; nil where Response is set.
+	// Err is the error of the base transport. It is nil if Response is set.
 	Err error
-	// PeekWait bounds the time that all calls of Peek for this Response may
-	// take together, from the first one on. Zero means one second; a negative
-	// value turns Peek off. The transport sets it to the attempt's timeout
-	// where that is shorter.
+	// PeekWait limits the time that all calls of Peek for this Response may
+	// take together, from the first call on. Zero means one second. A negative
+	// value turns Peek off. The transport sets it to the timeout of an attempt
+	// if that is shorter.
 	PeekWait time.Duration
 }
 
-// failed reports whether there is an answer of status 400 or above: the only
-// answers that can be a reason to send again, or to wait.
+// failed reports whether there is a response of status 400 or above. No other
+// response can be a reason to send again or to wait.
 func (o Outcome) failed() bool {
 	return o.Response != nil && o.Response.StatusCode >= http.StatusBadRequest
 }
@@ -38,7 +39,8 @@ func (o Outcome) ended() bool {
 	return o.context().Err() != nil
 }
 
-// context is the caller's context; without a Request, one that never ends.
+// context returns the caller's context. Without a Request it is a context that
+// never ends.
 func (o Outcome) context() context.Context {
 	if o.Request == nil {
 		return context.Background()
@@ -46,8 +48,8 @@ func (o Outcome) context() context.Context {
 	return o.Request.Context()
 }
 
-// method is the method that was sent. A Response alone knows it by the request
-// that it answers.
+// method returns the method that was sent. Without a Request it is the method
+// of the request that the Response refers to.
 func (o Outcome) method() string {
 	switch {
 	case o.Request != nil:

@@ -1,4 +1,4 @@
-// What do the first bytes of a body say, without taking them from its reader?
+// Reads the beginning of a body without taking it from the body's reader.
 
 package classify
 
@@ -12,40 +12,46 @@ import (
 )
 
 const (
-	// peekWait is the bound that an Outcome without PeekWait has.
+	// peekWait is the time limit of an Outcome without PeekWait.
 	peekWait = time.Second
-	// peekChunk is the size of one Read of Peek: nearly every error body is
+	// peekChunk is the size of one Read of Peek. Nearly every error body is
 	// shorter.
 	peekChunk = 4 << 10
-	// emptyReads is how many Reads in a row may give neither a byte nor an
-	// error before Peek is content with what it has.
+	// emptyReads is how many Reads in a row may return neither a byte nor an
+	// error before Peek gives up.
 	emptyReads = 100
 	// closeGrace is how long Close waits for the source's Close while a Read of
-	// ours is under way. The bodies of net/http answer within microseconds.
+	// Peek is in progress. The bodies of net/http return within microseconds.
 	closeGrace = 50 * time.Millisecond
 )
 
-// Peek returns up to n leading bytes of the response's body; the body can
-// still be read in full afterwards. It ends at n bytes, at the end of the body,
-// at a read error (which a later Read reports, after the bytes before it), at
-// the end of the Request's context, or when PeekWait is over, whichever comes
-// first. The bound in time is one for all Peeks of a response together, so that
-// several body classifiers hold a stalled answer up no longer than one.
+// Peek returns up to n bytes from the beginning of the response's body. The
+// body can still be read in full afterwards.
 //
-// A source that breaks the contract of io.Reader ends the look, too. If its Read
-// panicked, the later Read panics with the same value, in the goroutine of its
+// Peek returns when it has n bytes, at the end of the body, at a read error, at
+// the end of the Request's context, or when PeekWait is over. A later Read
+// returns the read error, after the bytes before it. All calls of Peek for one
+// response share one PeekWait, so several body classifiers delay a stalled
+// response no longer than a single classifier.
+//
+// Peek also returns if the source breaks the contract of io.Reader. If its Read
+// panicked, the later Read panics with the same value in the goroutine of its
 // caller. If its Read returned an invalid count, the later Read returns an
 // error.
 //
-// The result is nil where no look is possible: there is no response or body, n
-// is not positive, PeekWait is negative, or the answer is a connection (status
-// 101, CONNECT) or has no content (HEAD). The body is then untouched. An empty
-// body gives an empty result that is not nil.
+// The result is nil, and the body untouched, if the body cannot be read ahead:
 //
-// Peek replaces Response.Body, once. It must not be called at the same time as
-// the body is read or as another Peek of the same response; Close may be called
-// at any time. The result is valid until the body is closed, and must not be
-// changed.
+//   - There is no response or no body.
+//   - n is not positive, or PeekWait is negative.
+//   - The body is a connection (status 101, CONNECT).
+//   - The response has no content (HEAD).
+//
+// For an empty body the result is empty but not nil.
+//
+// The first Peek replaces Response.Body. Peek must not be called at the same
+// time as a Read of the body or another Peek of the same response. Close may be
+// called at any time. The result is valid until the body is closed and must not
+// be changed.
 func (o Outcome) Peek(n int) []byte {
 	resp := o.Response
 	switch {
@@ -77,24 +83,24 @@ func (o Outcome) Peek(n int) []byte {
 
 // A peekedBody is a body whose first bytes were read ahead.
 //
-// A Read of the source cannot be interrupted, so Peek has it done by a
-// goroutine and goes away when the time is over; the goroutine's result waits
-// for the next Peek or Read. There is at most one Read of the source at a time:
-// whoever wants to read takes over the one under way. The goroutine ends when
-// the source answers or is closed, as a Read of the caller's own would.
+// A Read of the source cannot be interrupted. Peek therefore starts it in a
+// goroutine and stops waiting for it when the time is over. The next Peek or
+// Read takes the result. There is at most one Read of the source at a time,
+// because the next Peek or Read waits for the Read in progress. The goroutine
+// ends when the source returns or is closed, as a Read by the caller would.
 type peekedBody struct {
 	src   io.ReadCloser
-	until time.Time     // the end of all Peeks
+	until time.Time     // when PeekWait is over
 	gone  chan struct{} // closed by Close
 
-	mu     sync.Mutex // guards what follows; never held while src is called or anything is waited for
-	head   []byte     // read from src, not yet by the caller; its array is only appended to
-	err    error      // what src said after head; sticky
-	ahead  *readAhead // the Read under way, or answered and not yet taken; nil for none
+	mu     sync.Mutex // guards the fields below; never held during a call of src or a wait
+	head   []byte     // read from src and not yet by the caller; only ever appended to
+	err    error      // the error of src after head; it stays
+	ahead  *readAhead // the Read in progress, or finished and not yet taken; nil if there is none
 	closed bool
 }
 
-// A readAhead is one Read of the source by a goroutine. buf and err may be read
+// A readAhead is one Read of the source by a goroutine. buf and err may be used
 // once done is closed.
 type readAhead struct {
 	done chan struct{}
@@ -107,14 +113,14 @@ var (
 	errNoReturn = errors.New("classify: the response body's Read did not return")
 )
 
-// A readPanic stands for a panic of the source's Read, which nobody could catch
-// in the goroutine of a readAhead.
+// A readPanic holds a panic of the source's Read. Nobody could recover it in
+// the goroutine of a readAhead.
 type readPanic struct{ value any }
 
 func (*readPanic) Error() string { return "classify: the response body's Read panicked" }
 
-// read has the source fill the buffer. The result holds if the source's Read
-// neither returns nor panics, but ends the goroutine.
+// read has the source fill the buffer. If the source's Read ends the goroutine
+// instead of returning, the error is errNoReturn.
 func (a *readAhead) read(src io.Reader) {
 	defer close(a.done)
 	buf := a.buf
@@ -161,8 +167,9 @@ func (b *peekedBody) peek(ctx context.Context, n int) []byte {
 	return b.leading(n)
 }
 
-// start returns the Read under way, or starts one; nil where none is needed for
-// n bytes, or where none is under way and it is too late to start one.
+// start returns the Read in progress, or starts a Read. It returns nil if n
+// bytes need no Read. It also returns nil if no Read is in progress and it is
+// too late to start one.
 func (b *peekedBody) start(n int, late bool) *readAhead {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,8 +190,8 @@ func (b *peekedBody) start(n int, late bool) *readAhead {
 	return ahead
 }
 
-// take moves what a Read brought to the head. It reports how many bytes that
-// were; ok is false while the Read is under way.
+// take appends the bytes of a Read to the head and returns their number. ok is
+// false while the Read is in progress.
 func (b *peekedBody) take(ahead *readAhead) (n int, ok bool) {
 	select {
 	case <-ahead.done:
@@ -209,8 +216,8 @@ func (b *peekedBody) leading(n int) []byte {
 	return b.head[:n:n]
 }
 
-// Read gives the bytes read ahead, then the source's own. A panic of the Read
-// that was ahead is raised here.
+// Read returns the bytes that were read ahead, then the bytes of the source. If
+// the Read that was ahead panicked, Read panics with the same value.
 func (b *peekedBody) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -234,8 +241,9 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 	}
 }
 
-// next gives the bytes at hand, or the error after them, or the Read to wait
-// for; nothing of these where the source itself is to be read.
+// next copies bytes from the head to p. If the head is empty it returns the
+// Read in progress or the error after the head. If there is neither, the caller
+// reads from the source.
 func (b *peekedBody) next(p []byte) (n int, ahead *readAhead, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -254,11 +262,12 @@ func (b *peekedBody) next(p []byte) (n int, ahead *readAhead, err error) {
 
 // Close closes the source, once.
 //
-// Some sources' Close waits for their Read. Without Peek there would be no Read
-// under way when the caller closes, so it must not be made to wait for ours:
-// such a source is left to close in its own time. It is closed in a goroutine
-// then, and its error is lost. A panic of the source's Close is raised here, as
-// long as Close waits.
+// The Close of some sources waits for their Read. Without Peek no Read would be
+// in progress when the caller closes the body, so Close must not wait long for
+// the Read that Peek started. In that case a goroutine closes the source, and
+// Close returns after closeGrace at the latest. The error of a slower source is
+// lost. If the source's Close panics while Close waits, Close panics with the
+// same value.
 func (b *peekedBody) Close() error {
 	b.mu.Lock()
 	first, ahead := !b.closed, b.ahead

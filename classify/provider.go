@@ -1,7 +1,4 @@
-// How do single providers say when to come back?
-//
-// None of these is part of DefaultHint. Compose what a host needs:
-// FirstHint(DefaultHint, RetryInfo).
+// The hints of single providers.
 
 package classify
 
@@ -13,10 +10,10 @@ import (
 	"time"
 )
 
-// RetryInfo reads google.rpc.RetryInfo from the JSON error body of Google Cloud:
-// its retryDelay, seconds with up to nine decimals and the letter s, as in
-// "3.5s". It looks at the first 64 KiB of answers of status 400 and above; a
-// longer body is no hint.
+// RetryInfo is a [Hint] for Google Cloud. It reads the retryDelay of
+// google.rpc.RetryInfo in the JSON error body of responses of status 400 and
+// above. The delay is in seconds with up to nine decimals and the letter s, as
+// in "3.5s". The body is ignored if it is longer than 64 KiB.
 func RetryInfo(o Outcome) (wait time.Duration, ok bool) {
 	if !o.failed() {
 		return 0, false
@@ -26,7 +23,7 @@ func RetryInfo(o Outcome) (wait time.Duration, ok bool) {
 		return 0, false
 	}
 	var answers []googleError
-	if body[0] == '[' { // streaming methods answer with a list
+	if body[0] == '[' { // the response of a streaming method is a list
 		ok = json.Unmarshal(body, &answers) == nil
 	} else {
 		answers = make([]googleError, 1)
@@ -38,7 +35,7 @@ func RetryInfo(o Outcome) (wait time.Duration, ok bool) {
 	return retryDelay(answers)
 }
 
-// googleError is the part of google.rpc.Status in JSON that matters here.
+// googleError is the part of google.rpc.Status in JSON that holds the delay.
 type googleError struct {
 	Error struct {
 		Details []struct {
@@ -67,9 +64,10 @@ func retryDelay(answers []googleError) (time.Duration, bool) {
 	})
 }
 
-// ResetAfter reads X-RateLimit-Reset-After (Discord), seconds with or without
-// decimals, from answers of status 429, unless X-RateLimit-Remaining says that
-// something is left: the limit that was hit is then another one.
+// ResetAfter is a [Hint] for Discord. It reads X-RateLimit-Reset-After, in
+// seconds with or without decimals, in responses of status 429. If
+// X-RateLimit-Remaining says that something is left, the field is about another
+// limit and is ignored.
 func ResetAfter(o Outcome) (time.Duration, bool) {
 	if o.Response == nil || o.Response.StatusCode != http.StatusTooManyRequests {
 		return 0, false
@@ -81,9 +79,9 @@ func ResetAfter(o Outcome) (time.Duration, bool) {
 	return longest(h["X-Ratelimit-Reset-After"], seconds)
 }
 
-// BodyRetryAfter reads retry_after, a number of seconds with or without
-// decimals, from a JSON object in the body of an answer of status 429
-// (Discord). It looks at the first 64 KiB; a longer body is no hint.
+// BodyRetryAfter is a [Hint] for Discord. It reads retry_after, in seconds with
+// or without decimals, from the JSON object in the body of responses of status
+// 429. The body is ignored if it is longer than 64 KiB.
 func BodyRetryAfter(o Outcome) (time.Duration, bool) {
 	if o.Response == nil || o.Response.StatusCode != http.StatusTooManyRequests {
 		return 0, false
@@ -97,25 +95,27 @@ func BodyRetryAfter(o Outcome) (time.Duration, bool) {
 	return decimal(string(answer.RetryAfter), time.Second)
 }
 
-// ResetDurations reads x-ratelimit-reset-requests and x-ratelimit-reset-tokens
-// (OpenAI), durations such as "6m0s" or "20ms", from answers of status 429: the
-// longer of those whose x-ratelimit-remaining-… is 0. One that is too long for a
-// [time.Duration] is no hint.
+// ResetDurations is a [Hint] for OpenAI. It reads x-ratelimit-reset-requests
+// and x-ratelimit-reset-tokens in responses of status 429. They are durations
+// such as "6m0s" or "20ms". A field counts only if its x-ratelimit-remaining-…
+// is 0, and the longer wait counts. A duration that is too long for a
+// [time.Duration] is ignored.
 func ResetDurations(o Outcome) (time.Duration, bool) {
 	return resets(o, duration,
 		[2]string{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"},
 		[2]string{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"})
 }
 
-// ResetTimes reads anthropic-ratelimit-…-reset for requests, tokens, input
-// tokens and output tokens, instants in the form of RFC 3339, from answers of
-// status 429: the latest of those whose anthropic-ratelimit-…-remaining is 0,
-// measured from the response's Date.
+// ResetTimes is a [Hint] for Anthropic. It reads anthropic-ratelimit-…-reset in
+// responses of status 429, for requests, tokens, input tokens and output
+// tokens. They are instants in the form of RFC 3339. A field counts only if its
+// anthropic-ratelimit-…-remaining is 0, and the latest instant counts. The wait
+// is measured from the response's Date.
 func ResetTimes(o Outcome) (time.Duration, bool) {
 	if o.Response == nil {
 		return 0, false
 	}
-	var ref time.Time // found once, and only if an instant is there
+	var ref time.Time // read only once, and only if there is an instant
 	instant := func(v string) (time.Duration, bool) {
 		at, err := time.Parse(time.RFC3339, trim(v))
 		if err != nil {
@@ -133,8 +133,8 @@ func ResetTimes(o Outcome) (time.Duration, bool) {
 		[2]string{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset"})
 }
 
-// resets returns the longest reset among pairs of a remaining and a reset field
-// of which nothing remains.
+// resets takes pairs of a remaining and a reset field. It returns the longest
+// reset of the pairs with nothing remaining.
 func resets(o Outcome, parse func(string) (time.Duration, bool), pairs ...[2]string) (wait time.Duration, ok bool) {
 	if o.Response == nil || o.Response.StatusCode != http.StatusTooManyRequests {
 		return 0, false
@@ -160,7 +160,7 @@ func usedUp(h http.Header, key string) bool {
 	return false
 }
 
-// duration reads Go's form of a duration, without a sign.
+// duration reads a duration in Go's form, without a sign.
 func duration(s string) (time.Duration, bool) {
 	d, err := time.ParseDuration(trim(s))
 	if err != nil || d < 0 || strings.HasPrefix(trim(s), "+") {
@@ -169,9 +169,9 @@ func duration(s string) (time.Duration, bool) {
 	return d, true
 }
 
-// Pushback reads grpc-retry-pushback-ms (gRPC over HTTP): whole milliseconds,
-// from answers of status 400 and above. Anything that forbids a repetition
-// ([Signals]) is no hint.
+// Pushback is a [Hint] for gRPC over HTTP. It reads grpc-retry-pushback-ms, in
+// whole milliseconds, in responses of status 400 and above. A value that
+// forbids a retry is no hint. [Signals] reads such values.
 func Pushback(o Outcome) (time.Duration, bool) {
 	if !o.failed() || forbidsPushback(o.Response.Header) {
 		return 0, false
@@ -179,12 +179,13 @@ func Pushback(o Outcome) (time.Duration, bool) {
 	return longest(o.Response.Header["Grpc-Retry-Pushback-Ms"], millis)
 }
 
-// SecondaryLimit is one minute for an answer by which GitHub says that its
-// secondary rate limit is exceeded, when nothing in it names a wait
-// ([DefaultHint]): status 403 or 429, x-github-request-id, and "secondary rate
-// limit" in the first 64 KiB of the body. One minute is the least that GitHub
-// asks for. A hint alone does not send a 403 again: put [Signals] before
-// [Default] as well.
+// SecondaryLimit is a [Hint] for GitHub. It returns one minute if a response
+// says that the secondary rate limit is exceeded and [DefaultHint] finds no
+// wait in it. One minute is the shortest wait that GitHub asks for.
+//
+// Such a response has status 403 or 429, an x-github-request-id field, and
+// "secondary rate limit" in the first 64 KiB of its body. [Default] says that a
+// 403 is final, so put [Signals] before it as well.
 func SecondaryLimit(o Outcome) (time.Duration, bool) {
 	if !o.limited() || !has(o.Response.Header, "X-Github-Request-Id") {
 		return 0, false

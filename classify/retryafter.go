@@ -1,4 +1,4 @@
-// What does Retry-After say, in all its forms?
+// Retry-After in all its forms, and the numbers and dates in header fields.
 
 package classify
 
@@ -9,19 +9,22 @@ import (
 	"time"
 )
 
-// RetryAfter reads the Retry-After field (RFC 9110 §10.2.3) of an answer of
-// status 400 or above: a number of seconds in plain decimal digits, or a date in
-// any of the three forms of §5.6.7, measured from the response's Date field,
-// plus its Age if it comes from a cache (without a Date, from the local clock).
-// A date in the past means "at once". Of several fields the longest wait counts,
-// also where a gateway has joined numbers by commas. A fraction ("2.0", which
-// Shopify sends) is accepted, although the RFC has whole seconds only: to ignore
-// it would be to come back too early.
+// RetryAfter is a [Hint] that reads the Retry-After field (RFC 9110 §10.2.3) of
+// responses of status 400 or above. The field holds one of these:
 //
-// Some servers send the time at which to come back as a Unix time. A number of
-// 500,000,000 or more, which would be a wait of sixteen years, is taken for
-// such an instant, unless it lies more than a day before the Date: then it is
-// no instant either, and stays a number of seconds.
+//   - A number of seconds. A fraction such as "2.0" is accepted, because Shopify
+//     sends it, although the RFC allows whole seconds only. If it were ignored,
+//     the request would come back too early.
+//   - A date in any of the three forms of RFC 9110 §5.6.7. The wait is measured
+//     from the response's Date field plus its Age, or from the local clock if
+//     there is no Date. A date in the past means "at once".
+//   - A Unix time. Some servers send it, although the RFC does not allow it. A
+//     number of 500,000,000 or more is taken for a Unix time, because as a
+//     number of seconds it would be a wait of sixteen years. If that time is
+//     more than a day before the Date, the number is taken for seconds after all.
+//
+// If there are several fields, or several numbers that a gateway has joined by
+// commas, the longest wait counts.
 func RetryAfter(o Outcome) (time.Duration, bool) {
 	if !o.failed() {
 		return 0, false
@@ -34,9 +37,10 @@ func RetryAfter(o Outcome) (time.Duration, bool) {
 	return longest(values, func(v string) (time.Duration, bool) { return retryAfter(v, ref) })
 }
 
-// RetryAfterMillis reads the fields that give the wait in milliseconds:
-// retry-after-ms, else x-ms-retry-after-ms (both Azure and OpenAI, in their
-// order), else x-amz-retry-after (AWS), of an answer of status 400 or above.
+// RetryAfterMillis is a [Hint] that reads a wait in milliseconds from responses
+// of status 400 or above. It uses the first of these fields that is valid:
+// retry-after-ms, x-ms-retry-after-ms (Azure and OpenAI use both),
+// x-amz-retry-after (AWS).
 func RetryAfterMillis(o Outcome) (time.Duration, bool) {
 	if !o.failed() {
 		return 0, false
@@ -57,7 +61,8 @@ func retryAfter(s string, ref time.Time) (time.Duration, bool) {
 	if at, ok := httpDate(s, ref); ok {
 		return max(at.Sub(ref), 0), true // Sub stops at the longest Duration
 	}
-	// Several fields joined to one. A date has a comma of its own.
+	// A gateway may have joined several fields. A date, which contains a comma
+	// itself, was tried before.
 	var wait time.Duration
 	for part := range strings.SplitSeq(s, ",") {
 		d, ok := secondsOrInstant(part, ref)
@@ -74,20 +79,22 @@ func millis(s string) (time.Duration, bool) { return decimal(trim(s), time.Milli
 func seconds(s string) (time.Duration, bool) { return decimal(trim(s), time.Second) }
 
 const (
-	// oldestInstant is the number from which on seconds are taken for a Unix
-	// time: November 1985, or a wait of sixteen years.
+	// oldestInstant is the smallest number of seconds that is taken for a Unix
+	// time. It is November 1985, or a wait of sixteen years.
 	oldestInstant = 500_000_000
 	// latestInstant is the end of the year 9999.
 	latestInstant = 253_402_300_799
-	// oldestMilli and latestMilli bound a Unix time in milliseconds: 2001 to
-	// 2286, far beyond latestInstant.
+	// oldestMilli and latestMilli bound a Unix time in milliseconds. They are
+	// the years 2001 and 2286, and lie far beyond latestInstant.
 	oldestMilli = 1_000_000_000_000
 	latestMilli = 9_999_999_999_999
-	// stale is how far in the past an instant may lie and still be one.
+	// stale is how far in the past an instant may lie and still be taken for a
+	// Unix time.
 	stale = 24 * time.Hour
 )
 
-// secondsOrInstant reads seconds from now, or a Unix time: see RetryAfter.
+// secondsOrInstant reads seconds from now or a Unix time, as [RetryAfter]
+// describes.
 func secondsOrInstant(s string, ref time.Time) (time.Duration, bool) {
 	s = trim(s)
 	whole, nanos, ok := number(s)
@@ -100,7 +107,8 @@ func secondsOrInstant(s string, ref time.Time) (time.Duration, bool) {
 	return scale(whole, nanos, time.Second), true
 }
 
-// untilInstant takes a number for a Unix time, if it can be one.
+// untilInstant returns the time until a Unix time. ok is false if the number
+// cannot be a Unix time.
 func untilInstant(whole, nanos int64, ref time.Time) (time.Duration, bool) {
 	if whole < oldestInstant || whole > latestInstant {
 		return 0, false
@@ -109,16 +117,17 @@ func untilInstant(whole, nanos int64, ref time.Time) (time.Duration, bool) {
 	return max(wait, 0), wait >= -stale
 }
 
-// decimal reads digits, with a fraction or without, as a number of units. Signs,
-// exponents, spaces and names of numbers are not accepted. The unit is at most
-// a second.
+// decimal reads digits, with or without a fraction, as a number of units. It
+// does not accept signs, exponents, spaces or names of numbers. The unit is at
+// most a second.
 func decimal(s string, unit time.Duration) (time.Duration, bool) {
 	whole, nanos, ok := number(s)
 	return scale(whole, nanos, unit), ok
 }
 
-// scale multiplies, and stops at the longest Duration instead of overflowing.
-// The fraction is in billionths, up to and including one whole.
+// scale multiplies a number by the unit. It returns the longest Duration
+// instead of overflowing. The fraction is in billionths, up to and including
+// one whole.
 func scale(whole, billionths int64, unit time.Duration) time.Duration {
 	rest := (billionths*int64(unit) + 999_999_999) / 1_000_000_000
 	if whole > (math.MaxInt64-rest)/int64(unit) {
@@ -127,8 +136,9 @@ func scale(whole, billionths int64, unit time.Duration) time.Duration {
 	return time.Duration(whole*int64(unit) + rest)
 }
 
-// number reads digits, and after a point further digits, as a whole number that
-// stops at MaxInt64 and a fraction in billionths, rounded up.
+// number reads digits, and further digits after a point. whole stops at
+// MaxInt64 instead of overflowing. The fraction is in billionths and rounded
+// up.
 func number(s string) (whole, billionths int64, ok bool) {
 	head, tail, point := strings.Cut(s, ".")
 	if !digits(head) || point && !digits(tail) {
@@ -166,10 +176,10 @@ func digits(s string) bool {
 	return s != ""
 }
 
-// trim takes off the white space that may stand around a field's value
-// (RFC 9110 §5.6.3). A value longer than fieldLimit comes back empty, which is
-// no value in any of the forms read here: net/http lets ten megabytes of header
-// through, and reading them for every answer would cost a second each.
+// trim removes the white space around a field's value (RFC 9110 §5.6.3). For a
+// value longer than fieldLimit it returns an empty string, which is not valid
+// in any form that is read here. net/http accepts ten megabytes of header, and
+// reading that much would cost a second of CPU time per response.
 func trim(s string) string {
 	if len(s) > fieldLimit {
 		return ""
@@ -177,16 +187,16 @@ func trim(s string) string {
 	return strings.Trim(s, " \t")
 }
 
-// The two obsolete forms of a date, which a recipient must accept (RFC 9110
-// §5.6.7). The preferred one is http.TimeFormat. All are in GMT, and say so;
-// asctime does by leaving it out.
+// These are the two obsolete forms of a date, which a recipient must accept
+// (RFC 9110 §5.6.7). The preferred form is http.TimeFormat. All are in GMT,
+// although asctime does not say so.
 const (
 	rfc850  = "Monday, 02-Jan-06 15:04:05 GMT"
 	asctime = "Mon Jan _2 15:04:05 2006"
 )
 
-// httpDate reads a date in any of the three forms. ref is where a year of two
-// digits is sought.
+// httpDate reads a date in any of the three forms. If the year has two digits,
+// it is the year nearest to ref as nearCentury defines it.
 func httpDate(s string, ref time.Time) (time.Time, bool) {
 	s = trim(s)
 	if s == "" {
@@ -206,8 +216,8 @@ func httpDate(s string, ref time.Time) (time.Time, bool) {
 
 // nearCentury moves a date whose year had two digits to the latest such year
 // that is not more than 50 years after ref (RFC 9110 §5.6.7). The time package
-// has a fixed pivot instead: 69 to 99 mean the last century for ever. ok is
-// false for a 29 February that the year found does not have.
+// always takes 69 to 99 for the last century. ok is false for a 29 February in
+// a year that does not have that day.
 func nearCentury(t, ref time.Time) (_ time.Time, ok bool) {
 	ref = ref.UTC()
 	limit := ref.AddDate(50, 0, 0)

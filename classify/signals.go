@@ -1,4 +1,4 @@
-// Did the server say in so many words whether to send again?
+// Header fields and texts by which servers forbid a retry or ask for it.
 
 package classify
 
@@ -9,29 +9,36 @@ import (
 	"strings"
 )
 
-// Signals is an opt-in classifier that takes servers at their word, in answers
-// of status 400 and above; [Unknown] where there is no such word.
+// Signals is an opt-in classifier for responses in which a server says whether
+// a retry makes sense. It looks at responses of status 400 and above. It
+// returns [Unknown] if the server says nothing about retries.
 //
-// [Final], where the server forbids a repetition:
+// [Final], because the server forbids a retry:
 //
-//   - x-should-retry or Stripe-Should-Retry: false (OpenAI, Anthropic, Stripe);
-//   - finagle-http-nonretryable-nack, with any value (Finagle);
-//   - x-envoy-overloaded, with any value (Envoy): not to this server, now;
-//   - grpc-retry-pushback-ms, negative or malformed (gRPC over HTTP);
-//   - status 429 with "insufficient_quota", in quotes, in the first 64 KiB of
-//     the body (OpenAI): a quota that waiting does not refill.
+//   - x-should-retry or Stripe-Should-Retry is "false" (OpenAI, Anthropic,
+//     Stripe).
+//   - finagle-http-nonretryable-nack is present (Finagle).
+//   - x-envoy-overloaded is present (Envoy).
+//   - grpc-retry-pushback-ms is negative or malformed (gRPC over HTTP).
+//   - The status is 429 and the first 64 KiB of the body contain
+//     "insufficient_quota", with the quotes (OpenAI). Waiting does not refill
+//     such a quota.
 //
-// [Refused], where GitHub says by a 403 that a limit is exceeded: with
-// x-github-request-id, and Retry-After, or x-ratelimit-remaining: 0, or
-// "secondary rate limit" in the first 64 KiB of the body.
+// [Refused], because GitHub reports an exceeded limit by status 403. The
+// response has x-github-request-id and one of these:
 //
-// [Ambiguous], where it asks for one: x-should-retry or Stripe-Should-Retry:
-// true, whatever the status: a repetition helps, but not one that does harm. A
-// status by which the server says, or with [Refusals] is taken to say, that it
-// did not act is left to those who ask next: First(Signals, Refusals) sends any
-// method again on a 429 unless the server forbids it.
+//   - Retry-After
+//   - x-ratelimit-remaining: 0
+//   - "secondary rate limit" in the first 64 KiB of the body
 //
-// Any word against outweighs any word for.
+// [Ambiguous], because the server asks for a retry: x-should-retry or
+// Stripe-Should-Retry is "true". This holds for any status except those after
+// which any method may be sent again (421, 425, and the responses of
+// [Refusals]). For these the verdict is Unknown, so that the next classifier
+// decides. For example, First(Signals, Refusals) sends any method again after a
+// 429 unless the server forbids it.
+//
+// If a response both forbids a retry and asks for it, the verdict is Final.
 func Signals(o Outcome) Verdict {
 	if !o.failed() {
 		return Unknown
@@ -51,12 +58,13 @@ func Signals(o Outcome) Verdict {
 	case !says(h, "X-Should-Retry", "true") && !says(h, "Stripe-Should-Retry", "true"):
 		return Unknown
 	case byStatus(o.Response.StatusCode) == Refused, Refusals(o) == Refused:
-		return Unknown // Ambiguous would be less than what is known
+		return Unknown // Ambiguous would hide that the server did not act
 	}
 	return Ambiguous
 }
 
-// says reports whether any of the field's values is the given word.
+// says reports whether any value of the field is the given word. The case does
+// not matter.
 func says(h http.Header, key, word string) bool {
 	for _, v := range h[key] {
 		if strings.EqualFold(trim(v), word) {
@@ -66,8 +74,8 @@ func says(h http.Header, key, word string) bool {
 	return false
 }
 
-// forbidsPushback: a server stops gRPC's retries by a pushback that is no wait
-// (gRFC A6).
+// forbidsPushback reports whether a server stops the retries of gRPC. It does
+// so by a pushback that is not a valid wait (gRFC A6).
 func forbidsPushback(h http.Header) bool {
 	for _, v := range h["Grpc-Retry-Pushback-Ms"] {
 		if ms, err := strconv.ParseInt(trim(v), 10, 32); err != nil || ms < 0 {
@@ -77,8 +85,8 @@ func forbidsPushback(h http.Header) bool {
 	return false
 }
 
-// githubLimit reports whether GitHub limits by a 403, which means anything else
-// as well.
+// githubLimit reports whether a 403 of GitHub means an exceeded limit. GitHub
+// uses 403 for other errors as well.
 func githubLimit(o Outcome) bool {
 	h := o.Response.Header
 	return o.Response.StatusCode == http.StatusForbidden && has(h, "X-Github-Request-Id") &&

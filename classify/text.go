@@ -1,14 +1,13 @@
-// Which errors of the standard library can only be told apart by their text?
+// Errors of the standard library that only their text tells apart.
 //
-// This file and text_http3.go are the fence around text matching: nothing else
-// in the module looks at an error's words. Each entry names the place in the standard library that
-// writes it, as of Go 1.26, and text_test.go provokes the real error wherever
-// that can be done in a process, so that a release which changes the words
-// fails the tests.
+// Only this file and text_http3.go look at the text of an error. Each entry
+// names the place in the standard library that writes the text, as of Go 1.26.
+// text_test.go provokes the real error if that is possible within a process, so
+// that the tests fail if a release changes the text.
 //
-// Only the innermost errors are looked at here, never the text of an error that
-// wraps another: a URL or a message of the caller's cannot be mistaken for one
-// of these.
+// Only the innermost errors are compared, never the text of an error that wraps
+// another. A URL or a message of the caller can therefore not be mistaken for
+// one of these texts.
 
 package classify
 
@@ -17,7 +16,8 @@ import (
 	"strings"
 )
 
-// A phrase is the text of an error, or its beginning where more follows.
+// A phrase is the text of an error. If more is set it is the beginning of the
+// text.
 type phrase struct {
 	text string
 	more bool
@@ -30,7 +30,7 @@ func (p *phrase) matches(text string) bool {
 }
 
 var phrases = []phrase{
-	// The request cannot be sent, now or later: net/http/transport.go,
+	// The request can never be sent: net/http/transport.go,
 	// Transport.roundTrip.
 	{"http: nil Request.URL", false, Protocol, Final},
 	{"http: nil Request.Header", false, Protocol, Final},
@@ -39,7 +39,8 @@ var phrases = []phrase{
 	{"net/http: invalid method ", true, Protocol, Final},
 	{"unsupported protocol scheme ", true, Protocol, Final},
 	{"http: no Host in request URL", false, Protocol, Final},
-	// The same from net/http/clientconn.go, validateClientConnRequest.
+	// The request can never be sent: net/http/clientconn.go,
+	// validateClientConnRequest.
 	{"http: invalid header ", true, Protocol, Final},
 	{"http: invalid trailer ", true, Protocol, Final},
 	{"http: invalid method ", true, Protocol, Final},
@@ -53,13 +54,14 @@ var phrases = []phrase{
 	{"http: ContentLength=", true, Protocol, Final},
 	// net/http/internal/httpcommon, ErrRequestHeaderListSize.
 	{"request header list larger than peer's advertised limit", false, Protocol, Final},
-	// net/http/client.go, defaultCheckRedirect and Client.do; of a base
-	// transport that is a client.
+	// net/http/client.go, defaultCheckRedirect and Client.do. They arise if the
+	// base transport is itself a client.
 	{"stopped after 10 redirects", false, Protocol, Final},
 	{"failed to parse Location header ", true, Protocol, Final},
 
-	// The answer is not HTTP: net/http/response.go, ReadResponse, and
-	// net/http/transfer.go, parseTransferEncoding, fixLength, parseContentLength.
+	// The response is not HTTP: net/http/response.go, ReadResponse, and
+	// net/http/transfer.go, parseTransferEncoding, fixLength,
+	// parseContentLength.
 	{"malformed HTTP response ", true, Protocol, Ambiguous},
 	{"malformed HTTP status code ", true, Protocol, Ambiguous},
 	{"malformed HTTP version ", true, Protocol, Ambiguous},
@@ -80,46 +82,52 @@ var phrases = []phrase{
 	{"net/http: request canceled", false, Canceled, Final},
 
 	// net/http/transport.go, tlsHandshakeTimeoutError: nothing is sent before
-	// the handshake is over. Its Timeout method does not say which timeout.
+	// the handshake is over. Its Timeout method does not say which timeout it
+	// was.
 	{"net/http: TLS handshake timeout", false, TLS, Refused},
-	// crypto/tls and crypto/x509 put their name before all that has no type of
-	// its own: configurations and peers that do not fit together.
+	// crypto/tls and crypto/x509 begin every error without a type of its own
+	// with their name. The configurations of the two sides do not fit together.
 	{"tls: ", true, TLS, Final},
 	{"x509: ", true, TLS, Final},
 
 	// net/http/socks_bundle.go, socksDialer.connect and
-	// socksUsernamePassword.Authenticate: the proxy will not let us through.
+	// socksUsernamePassword.Authenticate: the proxy does not let the client
+	// through.
 	{"no acceptable authentication methods", false, Dial, Final},
 	{"invalid username/password", false, Dial, Final},
 	{"username/password authentication failed", false, Dial, Final},
 	{"unknown error connection not allowed by ruleset", false, Dial, Final},
 
-	// net/http/transport.go, Transport.dialConn: a proxy's answer to CONNECT, the
-	// words of its status line and nothing else. Ambiguous, since others make
-	// such errors of a server's answer.
+	// net/http/transport.go, Transport.dialConn: a proxy's response to CONNECT.
+	// The text is the reason phrase of its status line. The verdict is
+	// Ambiguous, because other transports make such errors of a server's
+	// response.
 	{"Too Many Requests", false, Dial, Ambiguous},
 	{"Internal Server Error", false, Dial, Ambiguous},
 	{"Bad Gateway", false, Dial, Ambiguous},
 	{"Service Unavailable", false, Dial, Ambiguous},
 	{"Gateway Timeout", false, Dial, Ambiguous},
 
-	// net/http/transport.go, errServerClosedIdle: the server's FIN came before
-	// the request, which may yet have been written after it. net/http itself
-	// sends only what is replayable again.
+	// net/http/transport.go, errServerClosedIdle: the server closed the
+	// connection before the request arrived. The request may still have been
+	// written after that. net/http itself sends it again only if it is
+	// replayable.
 	{"http: server closed idle connection", false, Reset, Ambiguous},
-	// net/http/transport.go, errCannotRewind: net/http wanted to send again.
+	// net/http/transport.go, errCannotRewind: net/http wanted to send the
+	// request again.
 	{"net/http: cannot rewind body after connection loss", false, Reset, Ambiguous},
 	// net/http/h2_bundle.go, http2ClientConn.closeForLostPing and
 	// http2errClientConnForceClosed.
 	{"http2: client connection lost", false, Reset, Ambiguous},
 	{"http2: client connection force closed via ClientConn.Close", false, Reset, Ambiguous},
-	// net/http/h2_bundle.go, http2GoAwayError.Error: given to the streams that
-	// the GOAWAY counted in, before the connection went away.
+	// net/http/h2_bundle.go, http2GoAwayError.Error: the GOAWAY said that the
+	// stream was processed, and then the connection ended.
 	{"http2: server sent GOAWAY and closed the connection; ", true, Reset, Ambiguous},
 
-	// net/http/h2_bundle.go, http2ClientConn.setGoAway: given to the streams
-	// above the GOAWAY's last, so never processed (RFC 9113 §6.8). The second is
-	// for the first stream of a connection that ends with an error code.
+	// net/http/h2_bundle.go, http2ClientConn.setGoAway: the streams after the
+	// last stream of a GOAWAY were never processed (RFC 9113 §6.8). The second
+	// text is for the first stream of a connection that ends with an error
+	// code.
 	{"http2: Transport received Server's graceful shutdown GOAWAY", false, Reset, Refused},
 	{"http2: Transport received GOAWAY from server ErrCode:", true, Reset, Refused},
 	// net/http/h2_bundle.go, http2clientStream.awaitOpenSlotForStreamLocked: no
@@ -128,8 +136,8 @@ var phrases = []phrase{
 	{"http2: client conn could not be established", false, Dial, Refused},
 }
 
-// byText looks for a phrase in the innermost errors; NoError where there is
-// none.
+// byText looks for a phrase in the innermost errors. It returns NoError if it
+// finds none.
 func byText(err error) (kind Kind, is Verdict) {
 	wraps(err, func(e error) bool {
 		kind, is = byTextOf(e)
@@ -154,7 +162,7 @@ func byTextOf(err error) (Kind, Verdict) {
 	if kind, is := byPhrase(cause); kind != NoError {
 		return kind, is
 	}
-	return Reset, Ambiguous // net/http would have sent again, for reasons of its own
+	return Reset, Ambiguous // net/http wanted to send the request again
 }
 
 func byPhrase(text string) (Kind, Verdict) {
@@ -166,17 +174,19 @@ func byPhrase(text string) (Kind, Verdict) {
 	return byStreamText(text)
 }
 
-// isNothingWritten knows the errors of a connection on which no byte of the
-// request was written. That of net/http is known by its name, since its text is
-// that of the error inside: net/http/transport.go, nothingWrittenError.
+// isNothingWritten reports whether no byte of the request was written to the
+// connection. The error of net/http is recognised by the name of its type,
+// since its text is that of the error inside: net/http/transport.go,
+// nothingWrittenError.
 func isNothingWritten(err error) bool {
 	t := reflect.TypeOf(err)
 	return t.Name() == "nothingWrittenError" && t.PkgPath() == "net/http" || isUnusable(err.Error())
 }
 
-// cannotRetry takes the cause out of the error by which HTTP/2 says that it
-// would have sent again, had the body not been used: net/http/h2_bundle.go,
-// http2shouldRetryRequest. The cause is there as text only.
+// cannotRetry returns the cause of an HTTP/2 error that says that the request
+// would have been sent again if its body had not been used:
+// net/http/h2_bundle.go, http2shouldRetryRequest. The cause exists as text
+// only.
 func cannotRetry(text string) (cause string, ok bool) {
 	rest, ok := strings.CutPrefix(text, "http2: Transport: cannot retry err [")
 	if !ok {
@@ -185,10 +195,10 @@ func cannotRetry(text string) (cause string, ok bool) {
 	return strings.CutSuffix(rest, "] after Request.Body was written; define Request.GetBody to avoid this error")
 }
 
-// byStreamText reads the text of an HTTP/2 stream error: as a cause in
-// cannotRetry, and from golang.org/x/net/http2, whose type lacks the As method.
-// net/http/h2_bundle.go, http2StreamError.Error, writes "stream error: stream ID
-// 5; REFUSED_STREAM; received from peer".
+// byStreamText reads the text of an HTTP/2 stream error. It may be a cause from
+// cannotRetry, or an error of golang.org/x/net/http2, whose type has no As
+// method. net/http/h2_bundle.go, http2StreamError.Error, writes "stream error:
+// stream ID 5; REFUSED_STREAM; received from peer".
 func byStreamText(text string) (Kind, Verdict) {
 	rest, ok := strings.CutPrefix(text, "stream error: stream ID ")
 	if !ok {

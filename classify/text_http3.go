@@ -1,15 +1,15 @@
-// What do the errors of an HTTP/3 transport prove?
+// Errors of an HTTP/3 transport.
 //
-// This file is the second part of the fence around text matching. The errors are
-// those of github.com/quic-go/quic-go, which this module does not import: its
-// types cannot be asked for, but it writes the names that RFC 9114 and RFC 9000
-// give to their codes. Each entry names the place in quic-go that writes it, as
-// of v0.65. The module in e2e provokes the real errors.
+// The errors are those of github.com/quic-go/quic-go as of v0.65. This module
+// does not import quic-go, so it cannot ask for its types. The texts contain
+// the names that RFC 9114 and RFC 9000 give to their codes. Each entry names
+// the place in quic-go that writes the text. The module in e2e provokes the
+// real errors.
 //
-// Unlike those of net/http, these errors wrap others, such as net.ErrClosed,
-// that say less than they do. So their own texts are looked at, too. Every one
-// of them stands at the beginning of an error's text, where a wrapper with
-// words of its own has other words.
+// Some of these errors wrap others, such as net.ErrClosed, that say less. So
+// the texts of outer errors are compared as well, unlike those of net/http.
+// Each text stands at the beginning of an error, and an error that adds words
+// of its own begins differently.
 
 package classify
 
@@ -18,9 +18,10 @@ import (
 	"strings"
 )
 
-// http3Phrases are texts that stand for themselves.
+// http3Phrases are errors without a code.
 var http3Phrases = []phrase{
-	// http3/transport.go, Transport.roundTripOpt: the request cannot be sent.
+	// http3/transport.go, Transport.roundTripOpt: the request can never be
+	// sent.
 	{"http3: nil Request.URL", false, Protocol, Final},
 	{"http3: nil Request.Header", false, Protocol, Final},
 	{"http3: no Host in request URL", false, Protocol, Final},
@@ -29,22 +30,23 @@ var http3Phrases = []phrase{
 	{"http3: invalid http header field ", true, Protocol, Final},
 
 	// http3/stream.go, RequestStream.ReadResponse, and http3/client.go,
-	// ClientConn.doRequest: the answer is not HTTP/3.
+	// ClientConn.doRequest: the response is not HTTP/3.
 	{"http3: expected first frame to be a HEADERS frame", false, Protocol, Ambiguous},
 	{"http3: HEADERS frame too large: ", true, Protocol, Ambiguous},
 	{"http3: too many 1xx informational responses", false, Protocol, Ambiguous},
 
-	// http3/client.go, errGoAway: no stream may be opened any more.
+	// http3/client.go, errGoAway: no more streams may be opened.
 	{"connection in graceful shutdown", false, Reset, Refused},
-	// interface.go, Err0RTTRejected: the server threw away what was sent before
-	// the end of the handshake.
+	// interface.go, Err0RTTRejected: the server discarded the data that was
+	// sent before the end of the handshake.
 	{"0-RTT rejected", false, Reset, Refused},
 	// internal/qerr/errors.go, HandshakeTimeoutError and
 	// VersionNegotiationError: there was no connection.
 	{"timeout: handshake did not complete in time", false, Dial, Refused},
 	{"no compatible QUIC version found ", true, Dial, Final},
 	// internal/qerr/errors.go, IdleTimeoutError and StatelessResetError: there
-	// was one. The timeout is here since it wraps a closed connection.
+	// was a connection. The timeout is listed here because it wraps a closed
+	// connection.
 	{"timeout: no recent network activity", false, Timeout, Ambiguous},
 	{"received a stateless reset", false, Reset, Ambiguous},
 }
@@ -65,9 +67,9 @@ func byHTTP3Text(text string) (Kind, Verdict) {
 	return byQUICStream(text)
 }
 
-// byHTTP3Code reads an error of HTTP/3, of a stream or of a connection:
-// http3/error.go, Error.Error, writes "H3_REQUEST_CANCELLED", "H3_FRAME_ERROR
-// (local): why" and, for a code that it does not know, "H3 error (0x42)".
+// byHTTP3Code reads an error of an HTTP/3 stream or connection. http3/error.go,
+// Error.Error, writes "H3_REQUEST_CANCELLED" or "H3_FRAME_ERROR (local): why".
+// For a code that it does not know it writes "H3 error (0x42)".
 func byHTTP3Code(text string) (Kind, Verdict) {
 	name, unknown := "H3 error", strings.HasPrefix(text, "H3 error (0x")
 	if !unknown {
@@ -86,16 +88,16 @@ func byHTTP3Code(text string) (Kind, Verdict) {
 	case name == "H3_REQUEST_CANCELLED" && local:
 		return Canceled, Final
 	case local:
-		return Protocol, Ambiguous // the server broke the rules, says this end
+		return Protocol, Ambiguous // this side says that the server broke the rules
 	case name == "H3_REQUEST_REJECTED":
-		return Reset, Refused // without any processing (RFC 9114 §8.1)
+		return Reset, Refused // not processed at all (RFC 9114 §8.1)
 	case name == "H3_VERSION_FALLBACK":
-		return Protocol, Final // it cannot be served over HTTP/3
+		return Protocol, Final // the server cannot answer over HTTP/3
 	}
 	return Reset, Ambiguous
 }
 
-// byQUICCode reads an error of a QUIC connection: internal/qerr/errors.go,
+// byQUICCode reads an error of a QUIC connection. internal/qerr/errors.go,
 // TransportError.Error and ApplicationError.Error, write "CONNECTION_REFUSED
 // (remote)", "CRYPTO_ERROR 0x12a (local): why" and "Application error 0x10c
 // (remote)".
@@ -108,14 +110,14 @@ func byQUICCode(text string) (Kind, Verdict) {
 	case code == "CONNECTION_REFUSED":
 		return Dial, Refused // RFC 9000 §20.1
 	case strings.HasPrefix(code, "CRYPTO_ERROR 0x"):
-		return TLS, Final // an alert; the next handshake would meet it again
+		return TLS, Final // a TLS alert, which the next handshake would cause again
 	case strings.HasPrefix(code, "Application error 0x"):
 		return byHTTP3Number(strings.TrimPrefix(code, "Application error 0x"), 16, rest[0] == 'l')
 	}
 	return NoError, Unknown
 }
 
-// byQUICStream reads an error of a QUIC stream: errors.go, StreamError.Error,
+// byQUICStream reads an error of a QUIC stream. errors.go, StreamError.Error,
 // writes "stream 4 canceled by remote with error code 268".
 func byQUICStream(text string) (Kind, Verdict) {
 	rest, ok := strings.CutPrefix(text, "stream ")
@@ -130,7 +132,8 @@ func byQUICStream(text string) (Kind, Verdict) {
 	return byHTTP3Number(code, 10, by == "local")
 }
 
-// byHTTP3Number is byHTTP3Code for the number of a code (RFC 9114 §8.1).
+// byHTTP3Number reads an error of HTTP/3 that has only the number of its code
+// (RFC 9114 §8.1).
 func byHTTP3Number(number string, base int, local bool) (Kind, Verdict) {
 	code, err := strconv.ParseUint(number, base, 62)
 	if err != nil {
@@ -151,7 +154,6 @@ func byHTTP3Number(number string, base int, local bool) (Kind, Verdict) {
 	return byHTTP3Code(text)
 }
 
-// isUnusable knows the error of a connection on which no stream could be
-// opened, so that nothing of the request was sent: http3/client.go,
-// errConnUnusable.
+// isUnusable reports whether no stream could be opened on a connection, so that
+// nothing of the request was sent: http3/client.go, errConnUnusable.
 func isUnusable(text string) bool { return strings.HasPrefix(text, "http3: conn unusable: ") }

@@ -1,5 +1,4 @@
-// What may be concluded from an outcome, and how are classifiers made of
-// smaller ones?
+// The four verdicts, and classifiers made of smaller classifiers.
 
 package classify
 
@@ -10,27 +9,27 @@ import (
 	"slices"
 )
 
-// A Verdict is what an outcome says about the server. The zero value is
-// [Unknown].
+// A Verdict is the conclusion that a classifier draws from an outcome. The zero
+// value is [Unknown].
 type Verdict uint8
 
 const (
-	// Unknown is the verdict of a classifier without an opinion.
+	// Unknown means that the classifier has no opinion.
 	Unknown Verdict = iota
-	// Final gives the outcome to the caller.
+	// Final means that the caller gets the outcome. No request is sent again.
 	Final
-	// Refused means that the server did not act on the request: any request
-	// may be sent again, whatever its method.
+	// Refused means that the server did not act on the request. Any request may
+	// be sent again, whatever its method.
 	Refused
-	// Ambiguous means that the server may have acted on the request: only an
-	// idempotent one may be sent again.
+	// Ambiguous means that the server may have acted on the request. Only an
+	// idempotent request may be sent again.
 	Ambiguous
 )
 
 var verdicts = [...]string{Unknown: "unknown", Final: "final", Refused: "refused", Ambiguous: "ambiguous"}
 
-// String returns "unknown", "final", "refused" or "ambiguous"; for a value that
-// is none of the constants, its number.
+// String returns "unknown", "final", "refused" or "ambiguous". For any other
+// value it returns the number, as in "Verdict(9)".
 func (v Verdict) String() string {
 	if int(v) < len(verdicts) {
 		return verdicts[v]
@@ -38,8 +37,8 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("Verdict(%d)", uint8(v))
 }
 
-// ParseVerdict reads what [Verdict.String] writes. Anything else is an error,
-// other spellings included.
+// ParseVerdict is the inverse of [Verdict.String]. It returns an error for any
+// other string, also if only the case differs.
 func ParseVerdict(s string) (Verdict, error) {
 	if i := slices.Index(verdicts[:], s); i >= 0 {
 		return Verdict(i), nil
@@ -47,17 +46,14 @@ func ParseVerdict(s string) (Verdict, error) {
 	return Unknown, fmt.Errorf("classify: %q is not a verdict: want unknown, final, refused or ambiguous", s)
 }
 
-// A Func classifies an outcome. It must be safe for concurrent use, must not
-// change the outcome, and reads the response's body through [Outcome.Peek]
-// only. A nil Func is treated as one that always answers [Unknown].
+// A Func classifies an outcome. It must be safe for concurrent use and must not
+// change the outcome. It may read the response's body through [Outcome.Peek]
+// only. In a rule, a nil Func inherits.
 type Func func(Outcome) Verdict
 
-// None always answers [Unknown]. In a rule it turns an inherited classifier
-// off; [Default] then decides alone.
-func None(Outcome) Verdict { return Unknown }
-
-// First asks the given classifiers in turn and returns the first answer other
-// than [Unknown]; Unknown where nobody has an opinion. Nil ones are skipped.
+// First returns a classifier that asks the given classifiers in turn and
+// returns the first verdict other than [Unknown]. It returns Unknown if none of
+// them has an opinion. Nil classifiers are skipped.
 func First(funcs ...Func) Func {
 	funcs = slices.DeleteFunc(slices.Clone(funcs), func(f Func) bool { return f == nil })
 	return func(o Outcome) Verdict {
@@ -70,8 +66,9 @@ func First(funcs ...Func) Func {
 	}
 }
 
-// Status answers v for responses with one of the given status codes, [Unknown]
-// for everything else. Without codes it never has an opinion.
+// OnStatus returns a classifier that gives v to responses with one of the given
+// status codes and [Unknown] to every other outcome. Without codes it always
+// returns Unknown.
 func OnStatus(v Verdict, codes ...int) Func {
 	codes = slices.Clone(codes)
 	return func(o Outcome) Verdict {
@@ -82,12 +79,13 @@ func OnStatus(v Verdict, codes ...int) Func {
 	}
 }
 
-// Error answers v for errors of one of the given kinds, as [KindOf] tells them,
-// and [Unknown] for everything else. Without kinds it never has an opinion.
+// OnError returns a classifier that gives v to errors of the given kinds and
+// [Unknown] to every other outcome. [KindOf] determines the kind of an error.
+// Without kinds the classifier always returns Unknown.
 //
-// Once the caller's own context has ended there is nobody left to send for:
-// Error then answers Unknown whatever the error, so that [Default] can say
-// Final.
+// Once the caller's own context has ended, the classifier returns Unknown for
+// every error, so that [Default] can return Final. Nobody is left to send the
+// request for.
 func OnError(v Verdict, kinds ...Kind) Func {
 	kinds = slices.Clone(kinds)
 	return func(o Outcome) Verdict {
@@ -98,17 +96,21 @@ func OnError(v Verdict, kinds ...Kind) Func {
 	}
 }
 
-// bodyLimit is how far a body classifier looks unless told otherwise.
+// bodyLimit is how many bytes of a body a classifier or hint reads, unless told
+// otherwise.
 const bodyLimit = 64 << 10
 
-// Body answers v where match accepts the first limit bytes of the response's
-// body, [Unknown] for everything else. A limit of zero or less means 64 KiB.
+// OnBody returns a classifier that calls match with up to limit bytes from the
+// beginning of the response's body. If match returns true the verdict is v,
+// otherwise [Unknown]. A limit of zero or less means 64 KiB.
 //
-// It looks at answers of status 400 and above; given codes, at those instead.
-// The look is bounded in time ([Outcome.Peek]), so match may see less than
-// limit bytes of a body that arrives slowly; it is not called where no look is
-// possible. It must not keep or change its argument. A nil match accepts
-// nothing.
+// If codes are given, the classifier looks at responses with these statuses
+// only. Without codes it looks at every response of status 400 or above.
+//
+// The time to read is limited by [Outcome.PeekWait], so match may get less than
+// limit bytes if the body arrives slowly. If the body cannot be read ahead (see
+// [Outcome.Peek]), match is not called. match must not keep or change its
+// argument. If match is nil the verdict is always Unknown.
 func OnBody(v Verdict, limit int, match func([]byte) bool, codes ...int) Func {
 	if limit <= 0 {
 		limit = bodyLimit
@@ -125,12 +127,15 @@ func OnBody(v Verdict, limit int, match func([]byte) bool, codes ...int) Func {
 	}
 }
 
-// BodyContains answers v where text occurs in the first 64 KiB of the
-// response's body: a [Body] classifier, with the same rules. The comparison is
-// exact. An empty text occurs nowhere: it is a setting that was forgotten.
+// OnBodyText returns a classifier that gives v to responses with the given text
+// in the first 64 KiB of their body, and [Unknown] to every other outcome. The
+// comparison is exact. Everything else is as in [OnBody].
+//
+// An empty text occurs in no body, because it is more likely a forgotten
+// setting than a wish to match everything.
 func OnBodyText(v Verdict, text string, codes ...int) Func {
 	if text == "" {
-		return None
+		return First()
 	}
 	want := []byte(text)
 	return OnBody(v, bodyLimit, func(head []byte) bool { return bytes.Contains(head, want) }, codes...)

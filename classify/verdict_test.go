@@ -40,8 +40,8 @@ func TestFirst(t *testing.T) {
 	}{
 		"nobody":             {First(), Unknown},
 		"nil":                {First(nil, nil), Unknown},
-		"no opinion":         {First(None, nil, None), Unknown},
-		"the first opinion":  {First(None, nil, is(Refused), is(Final)), Refused},
+		"no opinion":         {First(is(Unknown), nil, is(Unknown)), Unknown},
+		"the first opinion":  {First(is(Unknown), nil, is(Refused), is(Final)), Refused},
 		"one within another": {First(First(nil), First(is(Ambiguous))), Ambiguous},
 	} {
 		assert.Equal(t, tt.want, tt.f(Outcome{}), name)

@@ -11,7 +11,6 @@ import (
 
 var builtinClassify = map[string]classify.Func{
 	"default":  classify.Default,
-	"none":     classify.None,
 	"refusals": classify.Refusals,
 	"signals":  classify.Signals,
 }
