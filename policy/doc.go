@@ -1,26 +1,20 @@
-// Package policy answers the question what should be done about a failed
-// attempt: how long to wait, how often to try, when to stop. It holds plain
-// values without state, which can be copied, compared by eye, merged, logged
-// and loaded from a file; state and clocks are package transport's.
+// Package policy says what should be done about a failed attempt: how long to
+// wait, how often to retry, and when to stop. A [Rule] holds these settings. It is
+// a plain value without state, so it can be copied, compared by eye, laid over
+// another rule, and logged. Package transport has the state and the clocks.
 //
-// The files, in the order in which a reader wants them:
+// Package policy/backoff has formulas for the waits, and package policy/rulefile
+// reads rules from JSON.
 //
-//	rule.go        Rule, the unit of configuration; Or and Validate
-//	limits.go      Budget, Gate, Hedge and the switches of a Rule
-//	enum.go        the modes as text
-//	backoff.go     the Backoff interface and what all formulas share
-//	google.go      min(2^n s + random_ms, maximum_backoff)
-//	jitter.go      full, equal and decorrelated jitter
-//	randomized.go  Interval × Multiplier^n × (1 ± RandomizationFactor)
-//	normal.go      MinDelay, Factor, MaxDelay and normally distributed jitter
-//	exponential.go time × rate up to max
-//	constant.go    always the same wait
-//	adapter.go     from and to values with a NextBackOff method
-//	bounds.go      lowest, highest, mean and cumulated waits, for tables and plots
-//	preset.go      rules for services that answer in 30, 100 and 300 ms
-//	load.go        rules from JSON
-//	jsontree.go    where each JSON value stands, for faults with line and column
-//	loadvalue.go   one JSON value into one field
-//	loadbackoff.go, loadclassify.go  back-offs and classifiers from JSON
-//	do.go          the same limits for what is not HTTP
+// [Do] puts the same limits around a function that does not send HTTP requests.
+//
+// The files:
+//
+//	rule.go     Rule, with Or and Validate
+//	limits.go   Off, and the groups of a Rule's fields
+//	enum.go     the words of the modes
+//	backoff.go  the interface Backoff
+//	errors.go   FieldError and Errors
+//	preset.go   rules for JSON APIs and for calls between services
+//	do.go       Do and DoValue
 package policy

@@ -13,6 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -81,10 +82,10 @@ func ExampleTransport_Update() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	rule, hosts, err := policy.Load(strings.NewReader(`{
+	rule, hosts, err := rulefile.Load(strings.NewReader(`{
 		"rule":  {"backoff": {"type": "constant", "delay": "0s"}, "attempts": 2},
 		"hosts": {"billing.example.com": {"attempts": "off"}}
-	}`), policy.Names{})
+	}`), rulefile.Names{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -31,6 +31,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -138,7 +139,7 @@ func parse(args []string, w world) (options, error) {
 	f := flag.NewFlagSet("fetch", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // run prints the error itself
 	f.StringVar(&o.output, "o", "", "write to `FILE`, or into it if it is a directory; with several URLs it has to be one")
-	f.StringVar(&o.rules, "rule", "", "read the rules for retries, waits and limits from `FILE` (JSON, as policy.Load has it)")
+	f.StringVar(&o.rules, "rule", "", "read the rules for retries, waits and limits from `FILE` (JSON, as package policy/rulefile has it)")
 	f.IntVar(&o.perHost, "per-host", 2, "at most `N` downloads from one host at a time; 0: as many as there are URLs")
 	f.BoolVar(&o.plain, "plain", false, "plain lines on a terminal, too")
 	f.BoolVar(&o.demo, "demo", false, "download from a server in this program that cuts everything off, and check the result")
@@ -175,7 +176,7 @@ func newTransport(o options, base http.RoundTripper) (*transport.Transport, erro
 			return nil, err
 		}
 		defer f.Close()
-		if rule, hosts, err = policy.Load(f, policy.Names{}); err != nil {
+		if rule, hosts, err = rulefile.Load(f, rulefile.Names{}); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.rules, err)
 		}
 	}

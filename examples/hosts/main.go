@@ -14,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -34,7 +35,7 @@ func main() {
 	})
 	must(err)
 	try(t, server, "rules in code", 4, 2, 1)
-	rule, hosts, err := policy.Load(strings.NewReader(file), policy.Names{})
+	rule, hosts, err := rulefile.Load(strings.NewReader(file), rulefile.Names{})
 	must(err)
 	must(t.Update(rule, hosts)) // for requests from now on
 	try(t, server, "rules from the file", 3, 5, 1)

@@ -1,0 +1,68 @@
+// Package rulefile reads rules from JSON, so that they can be changed without a
+// new build.
+//
+//	{
+//	  "rule": {
+//	    "attempts": 4,
+//	    "backoff": {"type": "exponential", "max": "32s"},
+//	    "classify": ["refusals", {"status": [500, 502], "verdict": "final"}],
+//	    "retry_after": {"max": "2m", "beyond": "cap"}
+//	  },
+//	  "hosts": {
+//	    "*.example.com": {"attempt_timeout": "5s", "rate": {"per_second": 10, "burst": 5}}
+//	  }
+//	}
+//
+// Both keys may be missing. The input {} gives a zero rule and no hosts.
+//
+// # Fields
+//
+// The key of a field is its Go name in snake case, such as attempt_timeout for
+// [policy.Rule].AttemptTimeout. The fields of a group form an object. A missing key
+// inherits, as a zero field does.
+//
+//   - A duration is a string with units, such as "250ms" or "1m30s".
+//   - A size is a number of bytes, or a string such as "64KiB" or "1MiB".
+//   - A mode is its word, such as "cap" for policy.BeyondCap. cooldown and pacing
+//     are "on" or "off".
+//   - "off" stands for policy.Off. A whole group can be "off", too. For
+//     retry_after that means that the server's wait has no bound. Zero, a negative
+//     number and an empty group are faults.
+//   - A name is written "refusals" or {"name": "refusals"}. Names come from the
+//     lists below and from [Names].
+//
+// # Functions and back-offs
+//
+//   - backoff is a name, or an object with a "type" and the fields of that type in
+//     snake case. The types are exponential, full_jitter, equal_jitter,
+//     decorrelated, randomized, normal, geometric, and constant with a "delay".
+//     The names are none, for no wait, and all types but constant, with their
+//     defaults.
+//   - classify is a list. The first item with an opinion decides. An item is one of
+//     the names default, refusals and signals, or an object with a "verdict"
+//     (final, refused, ambiguous) and one of these keys: "status", a list of codes;
+//     "error", a list of kinds (canceled, timeout, dns, dial, tls, reset, protocol,
+//     other); or "body", a text in the body of a response. A body is searched if
+//     the status is 400 or above, or is in the "status" of the same item.
+//     "default" decides everything, so it has to be the last item.
+//   - hint is a list of names. The first hint with an answer counts. The names are
+//     default, none, retry_after, retry_after_millis, rate_limit_reset, retry_info,
+//     reset_after, body_retry_after, reset_durations, reset_times, pushback and
+//     secondary_limit.
+//   - idempotent is a list of methods, such as ["GET", "PUT", "POST"], and names. A
+//     request is idempotent if one of the items says so, so ["default", "POST"]
+//     adds POST to the standard methods. The names are default, none and all. Use
+//     all for a service to which no repetition does harm.
+//   - scope is the name host, which does not tell requests apart, or a name from
+//     Names.
+//
+// A list of one item needs no brackets.
+//
+// The files:
+//
+//	load.go       Load, and the fields of rules
+//	value.go      numbers, durations, sizes, texts, modes and names
+//	functions.go  back-offs, classifiers, hints and tests for methods
+//	tree.go       JSON values and their places
+//	error.go      Error and Errors
+package rulefile

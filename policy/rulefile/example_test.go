@@ -1,0 +1,61 @@
+package rulefile_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy/rulefile"
+)
+
+// A default rule and the rules of two hosts. The program supplies the classifier
+// to which the file refers by name.
+func ExampleLoad() {
+	file := strings.NewReader(`{
+	  "rule": {
+	    "attempts": 4,
+	    "backoff": {"type": "exponential", "max": "64s"},
+	    "classify": ["teapots", {"body": "queue capacity", "verdict": "refused"}]
+	  },
+	  "hosts": {
+	    "api.example.com": {"attempt_timeout": "5s", "rate": {"per_second": 10, "burst": 5}},
+	    "*.example.com": {"retry_after": {"max": "2m", "beyond": "cap"}, "budget": "off"}
+	  }
+	}`)
+	rule, hosts, err := rulefile.Load(file, rulefile.Names{
+		Classify: map[string]classify.Func{"teapots": classify.OnStatus(classify.Final, http.StatusTeapot)},
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	fmt.Println(rule)
+	fmt.Println(hosts["api.example.com"])
+	fmt.Println(hosts["*.example.com"])
+	// Output:
+	// {Attempts: 4, Backoff: backoff.Exponential{Max: 1m4s}, Classify: func}
+	// {AttemptTimeout: 5s, Rate: Rate{PerSecond: 10, Burst: 5}}
+	// {RetryAfter: RetryAfter{Max: 2m0s, Beyond: cap}, Budget: Budget{Burst: off}}
+}
+
+// Load reports all faults at once. Each fault has its line and column, and says
+// what to write instead.
+func ExampleErrors() {
+	_, _, err := rulefile.Load(strings.NewReader(`{
+  "rule": {"retries": 4},
+  "hosts": {
+    "*.example.com": {"attempt_timeout": 5, "idempotent": "post"}
+  }
+}`), rulefile.Names{})
+	faults, _ := errors.AsType[rulefile.Errors](err)
+	fmt.Println(len(faults), "faults")
+	fmt.Println(err)
+	// Output:
+	// 3 faults
+	// line 2, column 12: rule.retries: unknown key; write "attempts", which counts the first attempt, too
+	// line 4, column 42: hosts["*.example.com"].attempt_timeout: the number 5 has no unit; write "5s" for seconds or "5ms" for milliseconds
+	// line 4, column 59: hosts["*.example.com"].idempotent: methods are in capitals; write "POST"
+}

@@ -1,0 +1,285 @@
+// Fields that are functions or back-offs: names, lists, and descriptions of
+// classifiers and back-offs.
+
+package rulefile
+
+import (
+	"cmp"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+// The built-in names.
+var (
+	classifiers = map[string]classify.Func{
+		"default":  classify.Default,
+		"refusals": classify.Refusals,
+		"signals":  classify.Signals,
+	}
+	hints = map[string]classify.Hint{
+		"default":            classify.DefaultHint,
+		"none":               classify.NoHint,
+		"retry_after":        classify.RetryAfter,
+		"retry_after_millis": classify.RetryAfterMillis,
+		"rate_limit_reset":   classify.RateLimitReset,
+		"retry_info":         classify.RetryInfo,
+		"reset_after":        classify.ResetAfter,
+		"body_retry_after":   classify.BodyRetryAfter,
+		"reset_durations":    classify.ResetDurations,
+		"reset_times":        classify.ResetTimes,
+		"pushback":           classify.Pushback,
+		"secondary_limit":    classify.SecondaryLimit,
+	}
+	idempotent = map[string]func(*http.Request) bool{
+		"default": classify.Idempotent,
+		"none":    func(*http.Request) bool { return false },
+		"all":     func(*http.Request) bool { return true },
+	}
+	scopes = map[string]func(*http.Request) string{
+		"host": func(*http.Request) string { return "" },
+	}
+	// formulas are also the types of a back-off that is described by its fields.
+	formulas = map[string]policy.Backoff{
+		"exponential":  backoff.Exponential{},
+		"full_jitter":  backoff.FullJitter{},
+		"equal_jitter": backoff.EqualJitter{},
+		"decorrelated": backoff.Decorrelated{},
+		"randomized":   backoff.Randomized{},
+		"normal":       backoff.Normal{},
+		"geometric":    backoff.Geometric{},
+		"none":         backoff.Constant(0),
+	}
+	formulaNames = []string{"exponential", "full_jitter", "equal_jitter", "decorrelated", "randomized", "normal", "geometric", "constant"}
+)
+
+// isBackoff reports whether t is a formula of package backoff.
+func isBackoff(t reflect.Type) bool {
+	return t.PkgPath() == reflect.TypeFor[backoff.Constant]().PkgPath()
+}
+
+// backoff reads a back-off: a name, or an object with a type and its fields. If
+// the object has a fault, backoff returns nil, because Validate would find faults
+// in the rest of it that are not in the file.
+func (l *loader) backoff(n *node) policy.Backoff {
+	const help = `write a name, an object such as {"type": "constant", "delay": "1s"}, or "none" for no wait`
+	text, isText := n.value.(string)
+	kind := n.member("type")
+	_, known := formulas[text]
+	_, given := l.names.Backoffs[text]
+	switch {
+	case known, given, n.member("name") != nil && kind == nil:
+		return named(l, n, "a back-off", l.names.Backoffs, formulas)
+	case isText:
+		l.fault(n, "%s is not the name of a back-off; %s; the names are %s", quote(text), help, namesIn(l.names.Backoffs, formulas))
+		return nil
+	case !n.isObject():
+		l.fault(n, "%s where a back-off is wanted; %s", n.kind(), help)
+		return nil
+	case kind == nil:
+		l.fault(n, `there is neither a "type" nor a "name" here; write "type": "exponential", or another type: %s`, join(formulaNames[1:]))
+		return nil
+	}
+	before := l.count()
+	i, ok := l.oneOf(kind, "a type of back-off", formulaNames)
+	if !ok {
+		return nil
+	}
+	if formulaNames[i] == "constant" {
+		return l.constant(n)
+	}
+	b := reflect.New(reflect.TypeOf(formulas[formulaNames[i]])).Elem()
+	l.object(n, b)
+	if l.count() > before {
+		return nil
+	}
+	return b.Interface().(policy.Backoff)
+}
+
+// constant reads a back-off of type constant. Its delay may be zero.
+func (l *loader) constant(n *node) policy.Backoff {
+	var wait time.Duration
+	for _, kid := range l.members(n) {
+		switch kid.key {
+		case "delay":
+			if wait, _ = l.duration(kid); wait < 0 {
+				l.fault(kid, "%s is negative", kid.kind())
+			}
+		case "type":
+		default:
+			l.faultKey(kid, "unknown key; the keys here are type, delay")
+		}
+	}
+	if n.member("delay") == nil {
+		l.fault(n, `there is no "delay" here`)
+	}
+	return backoff.Constant(max(wait, 0))
+}
+
+// idempotent reads a name, a method, or a list of these. A request is idempotent
+// if one of them says so.
+func (l *loader) idempotent(n *node) func(*http.Request) bool {
+	if all, ok := n.value.(bool); ok {
+		word := map[bool]string{true: "all", false: "none"}[all]
+		l.fault(n, `%v where a list of methods or a name is wanted; write %q, or methods such as ["GET", "PUT", "POST"]`, all, word)
+		return nil
+	}
+	var tests []func(*http.Request) bool
+	for _, item := range l.items(n) {
+		tests = append(tests, l.repeatable(item))
+	}
+	if len(tests) == 1 {
+		return tests[0]
+	}
+	return func(req *http.Request) bool {
+		return slices.ContainsFunc(tests, func(test func(*http.Request) bool) bool { return test(req) })
+	}
+}
+
+// repeatable reads one item of idempotent. Capitals without a name are a method.
+func (l *loader) repeatable(n *node) func(*http.Request) bool {
+	text, _ := n.value.(string)
+	upper := strings.ToUpper(text)
+	_, given := l.names.Idempotent[text]
+	switch {
+	case text == "", given, idempotent[text] != nil:
+	case text == upper && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "":
+		return func(req *http.Request) bool { return cmp.Or(req.Method, http.MethodGet) == text }
+	case slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, upper):
+		l.fault(n, "methods are in capitals; write %s", quote(upper))
+		return nil
+	}
+	return named(l, n, "a test for idempotent requests", l.names.Idempotent, idempotent)
+}
+
+// hint reads a name or a list of names.
+func (l *loader) hint(n *node) classify.Hint {
+	var list []classify.Hint
+	for _, item := range l.items(n) {
+		list = append(list, named(l, item, "a hint", l.names.Hints, hints))
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return classify.FirstHint(list...)
+}
+
+// classify reads a list of classifiers. The first one with an opinion decides.
+func (l *loader) classify(n *node) classify.Func {
+	var list []classify.Func
+	items := l.items(n)
+	for i, item := range items {
+		if i > 0 && l.decidesAll(items[i-1]) {
+			l.fault(item, `this is never asked, because "default" before it decides everything; put "default" last`)
+			break
+		}
+		list = append(list, l.clause(item))
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return classify.First(list...)
+}
+
+// decidesAll reports whether an item is the standard classifier, which leaves no
+// question to the next item.
+func (l *loader) decidesAll(n *node) bool {
+	if n.isObject() {
+		n = n.member("name")
+	}
+	_, given := l.names.Classify["default"]
+	return n != nil && n.value == "default" && !given
+}
+
+var (
+	verdicts   = []classify.Verdict{classify.Final, classify.Refused, classify.Ambiguous}
+	errorKinds = []classify.Kind{
+		classify.Canceled, classify.Timeout, classify.DNS, classify.Dial,
+		classify.TLS, classify.Reset, classify.Protocol, classify.Other,
+	}
+)
+
+// wordsOf lists the names of values.
+func wordsOf[T interface{ String() string }](values []T) []string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = v.String()
+	}
+	return words
+}
+
+// clause reads one item of classify. An item is about one thing. Only a text in
+// the body can be restricted by status.
+func (l *loader) clause(n *node) classify.Func {
+	if !n.isObject() || n.member("name") != nil {
+		return named(l, n, "a classifier", l.names.Classify, classifiers)
+	}
+	before := l.count()
+	for _, kid := range l.members(n) {
+		if known := []string{"status", "body", "error", "name", "verdict"}; !slices.Contains(known, kid.key) {
+			l.faultKey(kid, "unknown key; the keys here are %s", join(known))
+		}
+	}
+	status, body, kind, verdict := n.member("status"), n.member("body"), n.member("error"), n.member("verdict")
+	switch {
+	case l.count() > before:
+		return nil
+	case status == nil && body == nil && kind == nil:
+		l.fault(n, "the item needs a status, a body, an error or a name")
+		return nil
+	case kind != nil && (status != nil || body != nil):
+		l.fault(n, "the item is about several things; give each an item of its own")
+		return nil
+	case verdict == nil:
+		l.fault(n, `there is no "verdict" here; it is one of %s`, join(wordsOf(verdicts)))
+		return nil
+	}
+	var match func(classify.Verdict) classify.Func
+	switch {
+	case kind != nil:
+		kinds := l.kinds(kind)
+		match = func(v classify.Verdict) classify.Func { return classify.OnError(v, kinds...) }
+	case body != nil:
+		text, codes := l.text(body, "a text to look for"), l.codes(status)
+		match = func(v classify.Verdict) classify.Func { return classify.OnBodyText(v, text, codes...) }
+	default:
+		codes := l.codes(status)
+		match = func(v classify.Verdict) classify.Func { return classify.OnStatus(v, codes...) }
+	}
+	i, _ := l.oneOf(verdict, "a verdict", wordsOf(verdicts))
+	if l.count() > before {
+		return nil
+	}
+	return match(verdicts[i])
+}
+
+// codes reads status codes. n may be nil.
+func (l *loader) codes(n *node) (codes []int) {
+	if n == nil {
+		return nil
+	}
+	for _, item := range l.items(n) {
+		code, ok := l.whole(item)
+		if ok && (code < 100 || code > 999) {
+			l.fault(item, "%s is not a status code", item.kind())
+		}
+		codes = append(codes, code)
+	}
+	return codes
+}
+
+// kinds reads kinds of error.
+func (l *loader) kinds(n *node) (kinds []classify.Kind) {
+	for _, item := range l.items(n) {
+		if i, ok := l.oneOf(item, "a kind of error", wordsOf(errorKinds)); ok {
+			kinds = append(kinds, errorKinds[i])
+		}
+	}
+	return kinds
+}

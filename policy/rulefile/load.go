@@ -1,0 +1,292 @@
+// Load, and the fields of rules. A field of a Go struct is the key of its name in
+// snake case, and the type of the field says how the value is read.
+
+package rulefile
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// Names are the functions and back-offs of the program to which a file refers by
+// name. All maps may be nil. A name in Names takes precedence over the built-in
+// name, which [Load] lists.
+type Names struct {
+	Classify   map[string]classify.Func
+	Hints      map[string]classify.Hint
+	Idempotent map[string]func(*http.Request) bool
+	Backoffs   map[string]policy.Backoff
+	Scopes     map[string]func(*http.Request) string
+}
+
+// Load reads a default rule and the rules of hosts, as transport.Config and
+// Transport.Update take them. The package comment describes the format.
+//
+// If the input has faults, the error is [Errors] with all of them, or with only
+// one if the input is not JSON. These are faults: unknown keys, a key that is
+// there twice, values of the wrong type, unknown names, and everything that
+// [policy.Rule.Validate] finds. Load does not check the patterns of hosts. If r
+// returns an error, Load returns that error wrapped. Input longer than 1 MiB is an
+// error as well. With an error, Load returns no rules.
+func Load(r io.Reader, names Names) (policy.Rule, map[string]policy.Rule, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxInput+1))
+	switch {
+	case err != nil:
+		return policy.Rule{}, nil, fmt.Errorf("rulefile: reading rules: %w", err)
+	case len(data) > maxInput:
+		return policy.Rule{}, nil, errors.New("rulefile: rules are longer than 1 MiB")
+	}
+	l := &loader{document: document{data: data}, names: names}
+	var all file
+	if root := l.parse(); root != nil {
+		l.object(root, reflect.ValueOf(&all).Elem())
+	}
+	if err := l.err(); err != nil {
+		return policy.Rule{}, nil, err
+	}
+	return all.Rule, all.Hosts, nil
+}
+
+// A file is the whole input.
+type file struct {
+	Rule  policy.Rule
+	Hosts map[string]policy.Rule
+}
+
+// A loader reads the tree of one input into rules.
+type loader struct {
+	document
+	names Names
+}
+
+// object reads the members of n into the fields of a struct.
+func (l *loader) object(n *node, to reflect.Value) {
+	if !n.isObject() {
+		l.want(n, "an object")
+		return
+	}
+	keys := keysOf(to.Type())
+	for _, kid := range l.members(n) {
+		switch i := slices.Index(keys, kid.key); {
+		case i >= 0:
+			l.field(kid, to.Field(i), canBeOff(to.Type(), i))
+		case kid.key == "type" && isBackoff(to.Type()):
+		default:
+			l.unknown(kid, to.Type())
+		}
+	}
+}
+
+// keysOf lists the keys of a struct's fields.
+func keysOf(t reflect.Type) []string {
+	keys := make([]string, t.NumField())
+	for i := range keys {
+		keys[i] = snake(t.Field(i).Name)
+	}
+	return keys
+}
+
+// snake returns the key of a field.
+func snake(field string) string {
+	var key strings.Builder
+	for i, c := range field {
+		if i > 0 && unicode.IsUpper(c) {
+			key.WriteByte('_')
+		}
+		key.WriteRune(unicode.ToLower(c))
+	}
+	return key.String()
+}
+
+// field reads the value n into a field. off says whether "off" may stand there.
+func (l *loader) field(n *node, to reflect.Value, off bool) {
+	switch to := to.Addr().Interface().(type) {
+	case *policy.Rule:
+		l.rule(n, to)
+	case *map[string]policy.Rule:
+		*to = l.hosts(n)
+	case *policy.Backoff:
+		*to = l.backoff(n)
+	case *classify.Func:
+		*to = l.classify(n)
+	case *classify.Hint:
+		*to = l.hint(n)
+	case *func(*http.Request) bool:
+		*to = l.idempotent(n)
+	case *func(*http.Request) string:
+		*to = named(l, n, "a scope", l.names.Scopes, scopes)
+	case encoding.TextUnmarshaler:
+		l.mode(n, to)
+	case *bool:
+		l.flag(n, to)
+	case *string:
+		*to = l.text(n, "a string")
+	case *time.Duration:
+		readNumber(l, n, to, off, l.duration)
+	case *int:
+		readNumber(l, n, to, off, l.whole)
+	case *int64:
+		readNumber(l, n, to, off, l.size)
+	case *float64:
+		readNumber(l, n, to, off, l.fraction)
+	default:
+		l.group(n, reflect.ValueOf(to).Elem())
+	}
+}
+
+// canBeOff reports whether "off" may stand in field i of t. The fields below have
+// no meaning for it, because another field turns the whole group off.
+func canBeOff(t reflect.Type, i int) bool {
+	name := t.Field(i).Name
+	if isBackoff(t) {
+		return name == "Jitter" || name == "RandomizationFactor"
+	}
+	return !slices.Contains([]string{"Rate.Burst", "Budget.Window", "Gate.Start", "Gate.Max", "Hedge.Percentile"}, t.Name()+"."+name)
+}
+
+// groups are the groups of a rule's fields: the value for "off", and an example
+// for the fault of a value that is no object.
+var groups = map[reflect.Type]struct {
+	off     any
+	example string
+}{
+	reflect.TypeFor[policy.RetryAfter](): {policy.RetryAfter{Max: policy.Off}, `{"max": "2m"}`},
+	reflect.TypeFor[policy.Stall]():      {policy.Stall{Timeout: policy.Off, MinBytesPerSecond: policy.Off}, `{"timeout": "30s"}`},
+	reflect.TypeFor[policy.Rate]():       {policy.Rate{PerSecond: policy.Off}, `{"per_second": 10}`},
+	reflect.TypeFor[policy.Budget]():     {policy.Budget{Burst: policy.Off}, `{"ratio": 0.2}`},
+	reflect.TypeFor[policy.Gate]():       {policy.Gate{Mode: policy.Off}, `{"mode": "wait"}`},
+	reflect.TypeFor[policy.Hedge]():      {policy.Hedge{After: policy.Off}, `{"percentile": 98}`},
+	reflect.TypeFor[policy.Upload]():     {policy.Upload{Memory: policy.Off, Disk: policy.Off}, `{"memory": "16MiB"}`},
+	reflect.TypeFor[policy.Resume]():     {policy.Resume{Max: policy.Off}, `{"max": 5}`},
+}
+
+// group reads a group of fields, or "off". An empty object would look like a
+// setting and silently inherit, so it is a fault.
+func (l *loader) group(n *node, to reflect.Value) {
+	g := groups[to.Type()]
+	switch {
+	case n.value == "off":
+		to.Set(reflect.ValueOf(g.off))
+	case n.isObject() && len(n.kids) > 0:
+		l.object(n, to)
+	case n.isObject():
+		l.fault(n, `the object is empty; leave the key out to inherit, or write "off"`)
+	default:
+		l.fault(n, `%s where an object is wanted; write fields, as in %s, or "off"`, n.kind(), g.example)
+	}
+}
+
+// rule reads one rule and checks it.
+func (l *loader) rule(n *node, to *policy.Rule) {
+	l.object(n, reflect.ValueOf(to).Elem())
+	invalid, _ := errors.AsType[policy.Errors](to.Validate())
+	for _, fault := range invalid {
+		l.invalid(n, fault)
+	}
+}
+
+// invalid notes a fault that Validate found in the rule n. The fault stands at the
+// value of the field. A back-off that is given by name has no such value, so the
+// rest of the field's path is in the reason.
+func (l *loader) invalid(n *node, fault *policy.FieldError) {
+	rest := strings.Split(fault.Field, ".")
+	for len(rest) > 0 {
+		member := n.member(snake(rest[0]))
+		if member == nil {
+			break
+		}
+		n, rest = member, rest[1:]
+	}
+	here := *fault
+	here.Field = strings.Join(rest, ".")
+	l.note(n.pos, n, fault, "%s", strings.TrimPrefix(here.Error(), ": "))
+}
+
+// hosts reads the rules of hosts by their patterns.
+func (l *loader) hosts(n *node) map[string]policy.Rule {
+	if !n.isObject() {
+		l.want(n, "an object of hosts and their rules")
+		return nil
+	}
+	n.named = true
+	hosts := make(map[string]policy.Rule, len(n.kids))
+	for _, kid := range l.members(n) {
+		var rule policy.Rule
+		l.rule(kid, &rule)
+		hosts[kid.key] = rule
+	}
+	return hosts
+}
+
+// members returns the members of n, each key once. encoding/json would silently
+// take the last one.
+func (l *loader) members(n *node) []*node {
+	seen := make(map[string]bool, len(n.kids))
+	return slices.DeleteFunc(slices.Clone(n.kids), func(kid *node) bool {
+		twice := seen[kid.key]
+		if twice {
+			l.faultKey(kid, "the key is there twice")
+		}
+		seen[kid.key] = true
+		return twice
+	})
+}
+
+// unknown notes that the struct t has no field for the member n.
+func (l *loader) unknown(n *node, t reflect.Type) {
+	atRoot, rule := t == reflect.TypeFor[file](), reflect.TypeFor[policy.Rule]()
+	help, foreign := foreignKeys[fold(n.key)]
+	switch {
+	case atRoot && slices.Contains(keysOf(rule), n.key):
+		l.faultKey(n, `unknown key; it belongs inside "rule" or inside a host of "hosts"`)
+	case foreign && atRoot:
+		l.faultKey(n, `unknown key; %s, inside "rule" or inside a host of "hosts"`, help)
+	case foreign && t == rule:
+		l.faultKey(n, "unknown key; %s", help)
+	case isBackoff(t):
+		l.faultKey(n, "unknown key; the keys here are type, %s", join(keysOf(t)))
+	default:
+		l.faultKey(n, "unknown key; the keys here are %s", join(keysOf(t)))
+	}
+}
+
+// fold makes max_retries, maxRetries and max-retries the same.
+func fold(key string) string {
+	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
+}
+
+const (
+	attempts = `write "attempts", which counts the first attempt, too`
+	backoffs = `write "backoff", as in {"type": "exponential", "base": "1s", "max": "32s"}`
+	codes    = `write "classify", as in [{"status": [500, 502], "verdict": "ambiguous"}]`
+	methods  = `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`
+	elapsed  = `write "max_elapsed", after which no retry starts`
+	gate     = `write "gate", as in {"mode": "wait", "max": 100}`
+	rate     = `write "rate", as in {"per_second": 10}`
+)
+
+// foreignKeys are keys that other libraries have for fields of a rule, folded by
+// fold, and the text to write instead.
+var foreignKeys = map[string]string{
+	"retries": attempts, "maxretries": attempts, "retrymax": attempts, "retrycount": attempts,
+	"maxattempts": attempts, "maxtries": attempts,
+	"timeout":       `write "attempt_timeout", which bounds one attempt; the Timeout of an http.Client bounds the whole call`,
+	"pertrytimeout": `write "attempt_timeout"`,
+	"deadline":      elapsed, "maxelapsedtime": elapsed, "totaltimeout": elapsed,
+	"jitter": backoffs, "delay": backoffs, "initialinterval": backoffs, "multiplier": backoffs, "retrywaitmax": backoffs,
+	"retryon": codes, "statuscodes": codes, "statusforcelist": codes,
+	"methods": methods, "allowedmethods": methods,
+	"circuitbreaker": gate, "bulkhead": gate, "maxconcurrency": gate,
+	"ratelimit": rate, "rps": rate, "qps": rate,
+}

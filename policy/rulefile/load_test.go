@@ -1,0 +1,574 @@
+package rulefile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	goparser "go/parser"
+	"go/token"
+	"io"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+// samples has a value for every key of a rule and the field that results. It is
+// nil for a function, which cannot be compared.
+var samples = map[string]struct {
+	json string
+	want any
+}{
+	"attempts":        {`4`, 4},
+	"backoff":         {`{"type": "exponential", "max": "64s"}`, backoff.Exponential{Max: 64 * time.Second}},
+	"classify":        {`["refusals"]`, nil},
+	"hint":            {`"default"`, nil},
+	"idempotent":      {`{"name": "default"}`, nil},
+	"attempt_timeout": {`"5s"`, 5 * time.Second},
+	"max_elapsed":     {`"1m30s"`, 90 * time.Second},
+	"retry_after":     {`{"max": "2m", "beyond": "cap"}`, policy.RetryAfter{Max: 2 * time.Minute, Beyond: policy.BeyondCap}},
+	"stall":           {`{"timeout": "20s", "min_bytes_per_second": "64KiB"}`, policy.Stall{Timeout: 20 * time.Second, MinBytesPerSecond: 64 << 10}},
+	"rate":            {`{"per_second": 2.5, "burst": 5, "mode": "adaptive"}`, policy.Rate{PerSecond: 2.5, Burst: 5, Mode: policy.RateAdaptive}},
+	"budget":          {`{"ratio": 0.1, "per_second": "off", "window": "1m", "burst": 5}`, policy.Budget{Ratio: 0.1, PerSecond: -1, Window: time.Minute, Burst: 5}},
+	"cooldown":        {`"off"`, policy.Switch(policy.Off)},
+	"scope":           {`"host"`, nil},
+	"pacing":          {`"on"`, policy.On},
+	"gate":            {`{"mode": "refuse", "start": 5, "max": 50}`, policy.Gate{Mode: policy.GateRefuse, Start: 5, Max: 50}},
+	"hedge":           {`{"after": "50ms", "percentile": 98}`, policy.Hedge{After: 50 * time.Millisecond, Percentile: 98}},
+	"upload":          {`{"memory": "2MiB", "disk": 1073741824}`, policy.Upload{Memory: 2 << 20, Disk: 1 << 30}},
+	"resume":          {`{"max": 3}`, policy.Resume{Max: 3}},
+	"attempt_header":  {`"X-Retry"`, "X-Retry"},
+}
+
+func TestLoadReadsEveryField(t *testing.T) {
+	typ := reflect.TypeFor[policy.Rule]()
+	assert.Len(t, samples, typ.NumField())
+	for i := range typ.NumField() {
+		key := snake(typ.Field(i).Name)
+		t.Run(key, func(t *testing.T) {
+			require.Contains(t, samples, key, "the test needs a sample")
+			rule, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: %s}}`, key, samples[key].json)), Names{})
+			require.NoError(t, err)
+			got := reflect.ValueOf(rule)
+			for j := range typ.NumField() {
+				assert.Equal(t, i != j, got.Field(j).IsZero(), "%s is set", typ.Field(j).Name)
+			}
+			if want := samples[key].want; want != nil {
+				assert.Equal(t, want, got.Field(i).Interface())
+			}
+			if group := got.Field(i); group.Kind() == reflect.Struct {
+				require.Contains(t, groups, group.Type())
+				for j := range group.NumField() {
+					assert.False(t, group.Field(j).IsZero(), "the sample needs %s", group.Type().Field(j).Name)
+				}
+			}
+		})
+	}
+}
+
+func TestLoad(t *testing.T) {
+	rule, hosts, err := Load(strings.NewReader(`{
+	  "rule": {"attempts": 4, "backoff": "geometric", "max_elapsed": "1m", "retry_after": {"max": "off"}},
+	  "hosts": {
+	    "api.example.com": {"attempts": "off", "attempt_timeout": "off", "max_elapsed": "off", "rate": "off",
+	                        "upload": {"memory": "off"}, "attempt_header": "off", "backoff": "none", "gate": {"mode": "off"}},
+	    "*.example.com": {"rate": {"per_second": 10, "burst": 5}, "upload": {"memory": 1048576}, "retry_after": {"beyond": "wait"}},
+	    "localhost:8080": {}
+	  }
+	}`), Names{})
+	require.NoError(t, err)
+	assert.Equal(t, policy.Rule{Attempts: 4, Backoff: backoff.Geometric{}, MaxElapsed: time.Minute, RetryAfter: policy.RetryAfter{Max: -1}}, rule)
+	assert.Equal(t, map[string]policy.Rule{
+		"api.example.com": {Attempts: -1, AttemptTimeout: -1, MaxElapsed: -1, Rate: policy.Rate{PerSecond: -1}, Upload: policy.Upload{Memory: -1},
+			AttemptHeader: "off", Backoff: backoff.Constant(0), Gate: policy.Gate{Mode: policy.Off}},
+		"*.example.com":  {Rate: policy.Rate{PerSecond: 10, Burst: 5}, Upload: policy.Upload{Memory: 1 << 20}, RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}},
+		"localhost:8080": {},
+	}, hosts)
+}
+
+func TestLoadLittle(t *testing.T) {
+	for _, input := range []string{`{}`, "\ufeff {\r\n}\n", `{"rule": {}}`, `{"hosts": {}}`} {
+		rule, hosts, err := Load(strings.NewReader(input), Names{})
+		require.NoError(t, err, input)
+		assert.Zero(t, rule, input)
+		assert.Empty(t, hosts, input)
+	}
+}
+
+// One back-off of each type with no field left at zero.
+var written = map[string]policy.Backoff{
+	"exponential":  backoff.Exponential{Base: 2 * time.Second, Jitter: -1, Max: 64 * time.Second, Literal: true},
+	"full_jitter":  backoff.FullJitter{Base: 250 * time.Millisecond, Max: time.Minute},
+	"equal_jitter": backoff.EqualJitter{Base: 1500 * time.Microsecond, Max: 90 * time.Second},
+	"decorrelated": backoff.Decorrelated{Base: time.Second, Max: 20 * time.Second, Literal: true},
+	"randomized":   backoff.Randomized{Interval: time.Second, Multiplier: 1.25, MaxInterval: time.Hour, RandomizationFactor: -1, Literal: true},
+	"normal":       backoff.Normal{MinDelay: time.Nanosecond, Factor: 3, MaxDelay: time.Minute, Jitter: 0.25, Literal: true},
+	"geometric":    backoff.Geometric{First: time.Second, Rate: 1.5, Max: 10 * time.Second, Jitter: -1, Literal: true},
+	"constant":     backoff.Constant(5 * time.Second),
+}
+
+// write gives a back-off as one would write it in a file.
+func write(t *testing.T, name string, b policy.Backoff) string {
+	object := map[string]any{"type": name}
+	if c, ok := b.(backoff.Constant); ok {
+		object["delay"] = time.Duration(c).String()
+	} else {
+		v := reflect.ValueOf(b)
+		for i := range v.NumField() {
+			require.False(t, v.Field(i).IsZero(), "%s.%s has no sample", name, v.Type().Field(i).Name)
+			value := v.Field(i).Interface()
+			switch d, isDuration := value.(time.Duration); {
+			case value == -1.0, d == -1:
+				value = "off"
+			case isDuration:
+				value = d.String()
+			}
+			object[snake(v.Type().Field(i).Name)] = value
+		}
+	}
+	text, err := json.Marshal(map[string]any{"rule": map[string]any{"backoff": object}})
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestLoadEveryBackoff(t *testing.T) {
+	for _, name := range formulaNames {
+		require.Contains(t, written, name, "the test needs a sample")
+	}
+	for name, b := range written {
+		t.Run(name, func(t *testing.T) {
+			rule, _, err := Load(strings.NewReader(write(t, name, b)), Names{})
+			require.NoError(t, err)
+			assert.Equal(t, b, rule.Backoff)
+			if name == "constant" {
+				return
+			}
+			for _, short := range []string{`"` + name + `"`, `{"name": "` + name + `"}`, `{"type": "` + name + `"}`} {
+				rule, _, err := Load(strings.NewReader(`{"rule": {"backoff": `+short+`}}`), Names{})
+				require.NoError(t, err, short)
+				assert.Equal(t, reflect.Zero(reflect.TypeOf(b)).Interface(), rule.Backoff, short)
+			}
+		})
+	}
+	rule, _, err := Load(strings.NewReader(`{"rule": {"backoff": {"type": "constant", "delay": "0s"}}}`), Names{})
+	require.NoError(t, err)
+	assert.Equal(t, backoff.Constant(0), rule.Backoff)
+}
+
+// Each formula of package backoff can be loaded.
+func TestEveryBackoffHasAType(t *testing.T) {
+	known := map[reflect.Type]bool{}
+	for _, b := range written {
+		known[reflect.TypeOf(b)] = true
+	}
+	assert.Len(t, known, len(formulaNames))
+}
+
+func TestLoadFaults(t *testing.T) {
+	for _, tt := range []struct{ name, input, want string }{
+		// The input as a whole.
+		{"empty", "", "line 1, column 1: the input is empty; write at least {}"},
+		{"blank", " \n ", "line 1, column 1: the input is empty; write at least {}"},
+		{"not an object", `[]`, "line 1, column 1: a list where an object is wanted"},
+		{"cut off", "{\n\"rule\": {", "line 2, column 9: not JSON: unexpected end of JSON input"},
+		{"comma", "{\"rule\": {\n  \"attempts\": 4,\n}}", "line 3, column 1: not JSON: invalid character '}' looking for beginning of object key string; JSON has no trailing commas"},
+		{"more", "{}\n{}", "line 2, column 1: not JSON: invalid character '{' after top-level value"},
+		{"encoding", "{\"r\xffle\": {}}", "line 1, column 4: this byte is not UTF-8"},
+		{"deep", `{"rule": ` + strings.Repeat(`[`, 16) + strings.Repeat(`]`, 16) + `}`,
+			"line 1, column 25: rule[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]: nested more than 16 levels deep"},
+
+		// Keys.
+		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
+			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are attempts, backoff, classify, hint, idempotent, attempt_timeout, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, gate, hedge, upload, resume, attempt_header`},
+		{"column counts characters", `{"hosts": {"bücher.example": {"räte": 1}}}`,
+			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are attempts, backoff, classify, hint, idempotent, attempt_timeout, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, gate, hedge, upload, resume, attempt_header`},
+		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are attempts, backoff, classify, hint, idempotent, attempt_timeout, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, gate, hedge, upload, resume, attempt_header`},
+		{"one level too high", `{"attempts": 3}`, `line 1, column 2: attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
+		{"nothing like it", `{"rule": {"backoff": {"type": "full_jitter", "colour": "red"}}}`,
+			`line 1, column 46: rule.backoff.colour: unknown key; the keys here are type, base, max`},
+		{"twice", `{"rule": {"attempts": 1, "attempts": 2}}`, "line 1, column 26: rule.attempts: the key is there twice"},
+		{"twice in disguise", `{"rule": {"attempts": 1, "\u0061ttempts": 2}}`, "line 1, column 26: rule.attempts: the key is there twice"},
+		{"host twice", `{"hosts": {"a": {}, "a": {}}}`, `line 1, column 21: hosts["a"]: the key is there twice`},
+		{"rules twice", `{"rule": {}, "rule": {}}`, `line 1, column 14: rule: the key is there twice`},
+		{"long key", `{"` + strings.Repeat("x", 100) + `": 1}`,
+			`line 1, column 2: ["` + strings.Repeat("x", 60) + `…"]: unknown key; the keys here are rule, hosts`},
+
+		// Values.
+		{"rule of the wrong type", `{"rule": "fast"}`, `line 1, column 10: rule: the string "fast" where an object is wanted`},
+		{"hosts of the wrong type", `{"hosts": ["a"]}`, `line 1, column 11: hosts: a list where an object of hosts and their rules is wanted`},
+		{"host of the wrong type", `{"hosts": {"a": null}}`, `line 1, column 17: hosts["a"]: null where an object is wanted`},
+		{"count as a string", `{"rule": {"attempts": "4"}}`, `line 1, column 23: rule.attempts: the string "4" where a whole number is wanted`},
+		{"count with a fraction", `{"rule": {"attempts": 4.0}}`, `line 1, column 23: rule.attempts: the number 4.0 is not a whole number; write it in digits only`},
+		{"count out of range", `{"rule": {"attempts": 99999999999999999999}}`, `line 1, column 23: rule.attempts: the number 99999999999999999999 is out of range`},
+		{"zero", `{"rule": {"attempts": 0}}`, `line 1, column 23: rule.attempts: zero means the default; leave the key out; write "off" to turn it off`},
+		{"negative", `{"rule": {"rate": {"per_second": -1}}}`, `line 1, column 34: rule.rate.per_second: the number -1 is negative; write "off" to turn it off`},
+		{"nothing to turn off", `{"rule": {"rate": {"burst": "off"}}}`, `line 1, column 29: rule.rate.burst: the string "off" where a whole number is wanted`},
+		{"number as a boolean", `{"rule": {"rate": {"per_second": true}}}`, `line 1, column 34: rule.rate.per_second: true where a number is wanted`},
+		{"number out of range", `{"rule": {"rate": {"per_second": 1e999}}}`, `line 1, column 34: rule.rate.per_second: the number 1e999 is out of range`},
+		{"duration as a number", `{"rule": {"max_elapsed": 5}}`, `line 1, column 26: rule.max_elapsed: the number 5 has no unit; write "5s" for seconds or "5ms" for milliseconds`},
+		{"duration without a unit", `{"rule": {"max_elapsed": "5"}}`, `line 1, column 26: rule.max_elapsed: "5" is not a duration; write it like "250ms", "5s" or "1m30s"`},
+		{"duration too long", `{"rule": {"max_elapsed": "9999999h"}}`, `line 1, column 26: rule.max_elapsed: "9999999h" is not a duration; write it like "250ms", "5s" or "1m30s"`},
+		{"duration of zero", `{"rule": {"max_elapsed": "0s"}}`, `line 1, column 26: rule.max_elapsed: zero means the default; leave the key out; write "off" to turn it off`},
+		{"duration as an object", `{"rule": {"max_elapsed": {}}}`, `line 1, column 26: rule.max_elapsed: an object where a duration such as "250ms" is wanted`},
+		{"size", `{"rule": {"upload": {"memory": "1 MeB"}}}`, `line 1, column 32: rule.upload.memory: "1 MeB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
+		{"size too large for a number", `{"rule": {"upload": {"memory": "9999999999GiB"}}}`, `line 1, column 32: rule.upload.memory: "9999999999GiB" is not a size; write it in bytes or like "64KiB" or "1MiB"`},
+		{"mode", `{"rule": {"retry_after": {"beyond": "Stop"}}}`, `line 1, column 37: rule.retry_after.beyond: "Stop" is none of stop, cap and wait`},
+		{"empty string", `{"rule": {"attempt_header": ""}}`, `line 1, column 29: rule.attempt_header: the string is empty`},
+		{"flag", `{"rule": {"backoff": {"type": "exponential", "literal": "yes"}}}`, `line 1, column 57: rule.backoff.literal: the string "yes" where true or false is wanted`},
+
+		// What Validate finds, at the field.
+		{"invalid", "{\"rule\": {\n\"attempts\": 1001}}", `line 2, column 13: rule.attempts: 1001 is more than 1000 attempts`},
+		{"invalid in a host", `{"hosts": {"a": {"upload": {"memory": "65MiB"}}}}`, `line 1, column 39: hosts["a"].upload.memory: 68157440 is more than 64 MiB (67108864 bytes)`},
+		{"invalid header", `{"rule": {"attempt_header": "host"}}`, `line 1, column 29: rule.attempt_header: "host" has a meaning of its own; a resend's number must not replace it`},
+		{"invalid back-off", `{"rule": {"backoff": {"type": "normal", "factor": 0.5}}}`,
+			`line 1, column 51: rule.backoff.factor: 0.5 is not a finite number of at least 1`},
+		{"invalid back-off by name", `{"rule": {"backoff": "broken"}}`, `line 1, column 22: rule.backoff: Base: -1ns is negative`},
+		{"nil back-off by name", `{"rule": {"backoff": "typed nil"}}`,
+			`line 1, column 22: rule.backoff: (*backoff.Exponential)(nil) is nil behind an interface that is not; leave the field nil to inherit`},
+
+		// Back-offs, classifiers and names.
+		{"back-off without a type", `{"rule": {"backoff": {"max": "5s"}}}`, `line 1, column 22: rule.backoff: there is neither a "type" nor a "name" here; write "type": "exponential", or another type: full_jitter, equal_jitter, decorrelated, randomized, normal, geometric, constant`},
+		{"back-off of no type", `{"rule": {"backoff": {"type": "exponental"}}}`, `line 1, column 31: rule.backoff.type: "exponental" is not a type of back-off; known are exponential, full_jitter, equal_jitter, decorrelated, randomized, normal, geometric, constant`},
+		{"back-off by type and name", `{"rule": {"backoff": {"type": "exponential", "name": "exponential"}}}`,
+			`line 1, column 46: rule.backoff.name: unknown key; the keys here are type, base, jitter, max, literal`},
+		{"constant without delay", `{"rule": {"backoff": {"type": "constant"}}}`, `line 1, column 22: rule.backoff: there is no "delay" here`},
+		{"constant that stops", `{"rule": {"backoff": {"type": "constant", "delay": "-1s"}}}`, `line 1, column 52: rule.backoff.delay: the string "-1s" is negative`},
+		{"no classifiers", `{"rule": {"classify": []}}`, `line 1, column 23: rule.classify: the list is empty; leave the key out`},
+		{"classifier about nothing", `{"rule": {"classify": [{"verdict": "final"}]}}`, `line 1, column 24: rule.classify[0]: the item needs a status, a body, an error or a name`},
+		{"classifier about too much", `{"rule": {"classify": [{"status": 500, "error": "reset", "verdict": "final"}]}}`,
+			`line 1, column 24: rule.classify[0]: the item is about several things; give each an item of its own`},
+		{"no verdict", `{"rule": {"classify": [{"status": 500}]}}`, `line 1, column 24: rule.classify[0]: there is no "verdict" here; it is one of final, refused, ambiguous`},
+		{"verdict too many", `{"rule": {"classify": [{"name": "refusals", "verdict": "final"}]}}`, `line 1, column 24: rule.classify[0]: there must be a "name" here, and nothing else`},
+		{"bad verdict", `{"rule": {"classify": {"status": 500, "verdict": "unknown"}}}`, `line 1, column 50: rule.classify.verdict: "unknown" is not a verdict; known are final, refused, ambiguous`},
+		{"bad status", `{"rule": {"classify": {"status": [500, 5000], "verdict": "final"}}}`, `line 1, column 40: rule.classify.status[1]: the number 5000 is not a status code`},
+		{"bad kind", `{"rule": {"classify": {"error": "rest", "verdict": "final"}}}`, `line 1, column 33: rule.classify.error: "rest" is not a kind of error; known are canceled, timeout, dns, dial, tls, reset, protocol, other`},
+		{"empty text", `{"rule": {"classify": {"body": "", "verdict": "final"}}}`, `line 1, column 32: rule.classify.body: the string is empty`},
+		{"nothing is left", `{"rule": {"classify": ["default", {"status": 409, "verdict": "ambiguous"}]}}`,
+			`line 1, column 35: rule.classify[1]: this is never asked, because "default" before it decides everything; put "default" last`},
+		{"nothing is left by an object", `{"rule": {"classify": [{"name": "default"}, "refusals"]}}`,
+			`line 1, column 45: rule.classify[1]: this is never asked, because "default" before it decides everything; put "default" last`},
+		{"unknown name", `{"rule": {"classify": ["refusal"]}}`, `line 1, column 24: rule.classify[0]: "refusal" is not the name of a classifier; known are default, refusals, signals`},
+		{"name of the wrong type", `{"rule": {"hint": 5}}`, `line 1, column 19: rule.hint: the number 5 where the name of a hint is wanted`},
+		{"name misspelt", `{"rule": {"idempotent": {"nam": "x"}}}`, `line 1, column 25: rule.idempotent: there must be a "name" here, and nothing else`},
+		{"name missing", `{"rule": {"idempotent": {}}}`, `line 1, column 25: rule.idempotent: there must be a "name" here, and nothing else`},
+		{"nil in the table", `{"rule": {"hint": "gone"}}`, `line 1, column 19: rule.hint: "gone" is nil in the table of names`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rule, hosts, err := Load(strings.NewReader(tt.input), Names{
+				Hints:    map[string]classify.Hint{"gone": nil},
+				Backoffs: map[string]policy.Backoff{"broken": backoff.Exponential{Base: -1}, "typed nil": (*backoff.Exponential)(nil)},
+			})
+			require.EqualError(t, err, tt.want)
+			assert.Zero(t, rule)
+			assert.Nil(t, hosts)
+			_, ok := errors.AsType[Errors](err)
+			assert.True(t, ok, "the error is Errors")
+		})
+	}
+}
+
+func TestLoadReportsAllFaultsInOrder(t *testing.T) {
+	_, _, err := Load(strings.NewReader(`{
+  "hosts": {
+    "a": {"attempts": 1001, "rate": {"burst": 0}},
+    "b": {"atempts": 3, "backoff": {"type": "exponential", "base": 1, "max": "x"}}
+  },
+  "rule": {"upload": {"memory": "65MiB"}, "classify": ["x1y2", {"status": "all", "verdict": "never"}]}
+}`), Names{})
+	require.EqualError(t, err, `line 3, column 23: hosts["a"].attempts: 1001 is more than 1000 attempts
+line 3, column 47: hosts["a"].rate.burst: zero means the default; leave the key out
+line 4, column 11: hosts["b"].atempts: unknown key; the keys here are `+join(keysOf(reflect.TypeFor[policy.Rule]()))+`
+line 4, column 68: hosts["b"].backoff.base: the number 1 has no unit; write "1s" for seconds or "1ms" for milliseconds
+line 4, column 78: hosts["b"].backoff.max: "x" is not a duration; write it like "250ms", "5s" or "1m30s"
+line 6, column 33: rule.upload.memory: 68157440 is more than 64 MiB (67108864 bytes)
+line 6, column 56: rule.classify[0]: "x1y2" is not the name of a classifier; known are `+join(slices.Sorted(maps.Keys(classifiers)))+`
+line 6, column 75: rule.classify[1].status: the string "all" where a whole number is wanted
+line 6, column 93: rule.classify[1].verdict: "never" is not a verdict; known are final, refused, ambiguous`)
+
+	fault, ok := errors.AsType[*Error](err)
+	require.True(t, ok)
+	assert.Equal(t, `hosts["a"].attempts`, fault.Path)
+	assert.Equal(t, [2]int{3, 23}, [2]int{fault.Line, fault.Column})
+	field, ok := errors.AsType[*policy.FieldError](err)
+	require.True(t, ok, "what Validate found is still there")
+	assert.Equal(t, "Attempts", field.Field)
+	assert.Equal(t, 1001, field.Value)
+}
+
+func TestLoadCountsFaultsBeyondAHundred(t *testing.T) {
+	var input strings.Builder
+	for i := range 150 {
+		fmt.Fprintf(&input, "%q: {\"attempts\": 0},\n", fmt.Sprint("host", i))
+	}
+	_, _, err := Load(strings.NewReader(`{"hosts": {`+input.String()+`"last": {}}}`), Names{})
+	all, ok := errors.AsType[Errors](err)
+	require.True(t, ok)
+	require.Len(t, all, 101)
+	assert.EqualError(t, all[100], "line 100, column 24: there are 50 more faults")
+}
+
+func TestLoadIsBounded(t *testing.T) {
+	_, _, err := Load(strings.NewReader("{}"+strings.Repeat(" ", maxInput-2)), Names{})
+	require.NoError(t, err, "1 MiB exactly")
+	_, _, err = Load(strings.NewReader("{}"+strings.Repeat(" ", maxInput-1)), Names{})
+	require.EqualError(t, err, "rulefile: rules are longer than 1 MiB")
+	_, _, err = Load(strings.NewReader(strings.Repeat("[", maxInput)), Names{})
+	require.Error(t, err)
+	for _, line := range []string{`"rate": 1,`, `"x": 1,`, `"classify": [{}, {}, {}],`, "\n"} { // each takes work per fault
+		_, _, err = Load(strings.NewReader(`{"rule": {`+strings.Repeat(line, (maxInput-40)/len(line))+`"rate": {"burst": 0}}}`), Names{})
+		all, ok := errors.AsType[Errors](err)
+		require.True(t, ok, line)
+		assert.LessOrEqual(t, len(all), maxFaults+1, line)
+	}
+	_, _, err = Load(iotest.ErrReader(io.ErrClosedPipe), Names{})
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.EqualError(t, err, "rulefile: reading rules: io: read/write on closed pipe")
+}
+
+func TestLoadListsAFewNamesOnly(t *testing.T) {
+	names := Names{Backoffs: map[string]policy.Backoff{}}
+	for i := range 50 {
+		names.Backoffs[fmt.Sprintf("a%02d", i)] = backoff.Exponential{}
+	}
+	_, _, err := Load(strings.NewReader(`{"rule": {"backoff": "zzzzzz"}}`), names)
+	require.ErrorContains(t, err, "the names are a00, a01, a02")
+	require.ErrorContains(t, err, fmt.Sprintf("a23 and %d more", 26+len(formulas)))
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0B": 0, "512B": 512, "64KiB": 64 << 10, "64 KiB": 64 << 10, "1MiB": 1 << 20, "2GiB": 2 << 30, "1TiB": 1 << 40, "1TB": 1e12,
+		"3kB": 3000, "3KB": 3000, "5MB": 5e6, "1GB": 1e9, "9223372036854775807B": 1<<63 - 1,
+	} {
+		got, ok := parseSize(text)
+		assert.True(t, ok, text)
+		assert.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "B", "MiB", "1", "1.5MiB", "-1B", "+1B", "1mib", "0x1B", "9223372036854775808B", "8589934592GiB"} {
+		_, ok := parseSize(text)
+		assert.False(t, ok, text)
+	}
+}
+
+// answer makes an outcome with a response, for asking what was loaded.
+func answer(status int, body string) classify.Outcome {
+	request, _ := http.NewRequest(http.MethodPost, "http://a.test/", nil)
+	return classify.Outcome{Request: request, Response: &http.Response{
+		StatusCode: status, Header: http.Header{}, Request: request, Body: io.NopCloser(strings.NewReader(body)),
+	}}
+}
+
+func broken(err error) classify.Outcome {
+	request, _ := http.NewRequest(http.MethodPost, "http://a.test/", nil)
+	return classify.Outcome{Request: request, Err: err}
+}
+
+func TestLoadClassify(t *testing.T) {
+	const full = "the queue capacity is exhausted"
+	names := Names{Classify: map[string]classify.Func{
+		"teapots": classify.OnStatus(classify.Refused, http.StatusTeapot),
+		"default": classify.OnStatus(classify.Ambiguous, http.StatusOK),
+	}}
+	for _, tt := range []struct {
+		json    string
+		outcome classify.Outcome
+		want    classify.Verdict
+	}{
+		{`[{"status": [500, 502], "verdict": "final"}]`, answer(502, ""), classify.Final},
+		{`[{"status": [500, 502], "verdict": "final"}]`, answer(503, ""), classify.Unknown},
+		{`{"status": 500, "verdict": "refused"}`, answer(500, ""), classify.Refused},
+		{`{"body": "queue capacity", "verdict": "ambiguous"}`, answer(400, full), classify.Ambiguous},
+		{`{"body": "queue capacity", "verdict": "ambiguous"}`, answer(200, full), classify.Unknown},
+		{`{"body": "queue capacity", "status": 200, "verdict": "ambiguous"}`, answer(200, full), classify.Ambiguous},
+		{`{"body": "queue capacity", "status": [400], "verdict": "ambiguous"}`, answer(500, full), classify.Unknown},
+		{`{"error": ["reset", "timeout"], "verdict": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Refused},
+		{`{"error": "dial", "verdict": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Unknown},
+		{`["signals", {"name": "refusals"}]`, answer(429, ""), classify.Refused},
+		{`"refusals"`, answer(429, ""), classify.Refused},
+		{`["teapots"]`, answer(418, ""), classify.Refused},
+		{`"default"`, answer(200, ""), classify.Ambiguous}, // the caller's, not the built-in one
+		{`["default", "refusals"]`, answer(429, ""), classify.Refused},
+		{`["refusals", {"status": 418, "verdict": "ambiguous"}, "teapots"]`, answer(418, ""), classify.Ambiguous},
+		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, answer(500, ""), classify.Final},
+		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, answer(501, ""), classify.Refused},
+	} {
+		rule, _, err := Load(strings.NewReader(`{"rule": {"classify": `+tt.json+`}}`), names)
+		require.NoError(t, err, tt.json)
+		assert.Equal(t, tt.want, rule.Classify(tt.outcome), "%s", tt.json)
+	}
+}
+
+func TestLoadNames(t *testing.T) {
+	rule, _, err := Load(strings.NewReader(`{"rule": {"hint": "mine", "idempotent": "all", "backoff": "slow"}}`), Names{
+		Hints:      map[string]classify.Hint{"mine": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }},
+		Idempotent: map[string]func(*http.Request) bool{"all": func(*http.Request) bool { return true }},
+		Backoffs:   map[string]policy.Backoff{"slow": backoff.Constant(time.Minute)},
+	})
+	require.NoError(t, err)
+	wait, _ := rule.Hint(answer(503, ""))
+	assert.Equal(t, time.Hour, wait)
+	assert.True(t, rule.Idempotent(answer(503, "").Request))
+	assert.Equal(t, backoff.Constant(time.Minute), rule.Backoff)
+
+	rule, _, err = Load(strings.NewReader(`{"rule": {"hint": "none", "idempotent": "none"}}`), Names{})
+	require.NoError(t, err)
+	_, ok := rule.Hint(answer(503, ""))
+	assert.False(t, ok)
+	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
+	assert.False(t, rule.Idempotent(get))
+}
+
+func TestLoadHints(t *testing.T) {
+	late := answer(503, "")
+	late.Response.Header.Set("Retry-After", "7")
+	names := Names{Hints: map[string]classify.Hint{"hour": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }}}
+	for text, want := range map[string]time.Duration{
+		`"retry_after"`:                     7 * time.Second,
+		`["none", {"name": "retry_after"}]`: 7 * time.Second,
+		`["retry_after", "hour"]`:           7 * time.Second,
+		`["pushback", "hour"]`:              time.Hour,
+	} {
+		rule, _, err := Load(strings.NewReader(`{"rule": {"hint": `+text+`}}`), names)
+		require.NoError(t, err, text)
+		wait, ok := rule.Hint(late)
+		assert.True(t, ok, text)
+		assert.Equal(t, want, wait, text)
+	}
+}
+
+// A setting that can be off is written "off". An empty group looks like a setting
+// and would inherit, so it is refused.
+func TestLoadOff(t *testing.T) {
+	for _, key := range []string{
+		"attempts", "attempt_timeout", "max_elapsed", "retry_after", "stall", "rate", "budget", "cooldown",
+		"pacing", "gate", "hedge", "upload", "resume", "attempt_header",
+	} {
+		rule, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: "off"}}`, key)), Names{})
+		if assert.NoError(t, err, key) {
+			assert.Contains(t, rule.String(), "off", key)
+		}
+	}
+	for typ, group := range groups {
+		key := snake(typ.Name())
+		_, _, err := Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: {}}}`, key)), Names{})
+		assert.ErrorContains(t, err, `the object is empty; leave the key out to inherit, or write "off"`, key)
+		_, _, err = Load(strings.NewReader(fmt.Sprintf(`{"rule": {%q: %s}}`, key, group.example)), Names{})
+		assert.NoError(t, err, key)
+	}
+}
+
+// Every classifier and every hint of package classify has a name in files.
+func TestBuiltinNamesForgetNothing(t *testing.T) {
+	files, err := filepath.Glob("../../classify/*.go")
+	require.NoError(t, err)
+	var funcs, waits []string
+	for _, file := range files {
+		parsed, err := goparser.ParseFile(token.NewFileSet(), file, nil, goparser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range parsed.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !f.Name.IsExported() || strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			name := strings.TrimSuffix(strings.Replace(snake(f.Name.Name), "no_hint", "none", 1), "_hint")
+			switch signature(f.Type) {
+			case "Outcome → Verdict":
+				funcs = append(funcs, name)
+			case "Outcome → Duration bool":
+				waits = append(waits, name)
+			}
+		}
+	}
+	assert.ElementsMatch(t, funcs, slices.Collect(maps.Keys(classifiers)))
+	assert.ElementsMatch(t, waits, slices.Collect(maps.Keys(hints)))
+}
+
+// signature writes a function's type down without packages and names.
+func signature(f *ast.FuncType) string {
+	var words []string
+	add := func(list *ast.FieldList) {
+		for _, field := range list.List {
+			switch typ := field.Type.(type) {
+			case *ast.Ident:
+				words = append(words, typ.Name)
+			case *ast.SelectorExpr:
+				words = append(words, typ.Sel.Name)
+			default:
+				words = append(words, "?")
+			}
+		}
+	}
+	add(f.Params)
+	words = append(words, "→")
+	if f.Results != nil {
+		add(f.Results)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestBuiltinNamesStandForSomething(t *testing.T) {
+	for name, f := range classifiers {
+		assert.NotNil(t, f, name)
+	}
+	for name, want := range map[string]classify.Hint{
+		"default": classify.DefaultHint, "none": classify.NoHint, "retry_after": classify.RetryAfter,
+		"retry_after_millis": classify.RetryAfterMillis, "rate_limit_reset": classify.RateLimitReset,
+		"retry_info": classify.RetryInfo, "reset_after": classify.ResetAfter, "body_retry_after": classify.BodyRetryAfter,
+		"reset_durations": classify.ResetDurations, "reset_times": classify.ResetTimes,
+		"pushback": classify.Pushback, "secondary_limit": classify.SecondaryLimit,
+	} {
+		assert.Equal(t, reflect.ValueOf(want).Pointer(), reflect.ValueOf(hints[name]).Pointer(), name)
+	}
+	for name, f := range idempotent {
+		assert.NotNil(t, f, name)
+	}
+	for name, b := range formulas {
+		assert.NoError(t, policy.Rule{Backoff: b}.Validate(), name)
+	}
+}
+
+// FuzzLoad: whatever the input, there is no panic; what loads is valid and has
+// a sound position for every fault when it does not.
+func FuzzLoad(f *testing.F) {
+	for key, sample := range samples {
+		f.Add([]byte(fmt.Sprintf(`{"rule": {%q: %s}, "hosts": {"a": {%q: "off"}}}`, key, sample.json, key)))
+	}
+	f.Add([]byte("\ufeff{\r\n\"rule\": {\"rate\": 1e999, \"rate\": -0}}"))
+	f.Add([]byte(`{"rule": {"classify": [{"body": "x", "status": [400], "verdict": "final"}, {"error": ["dns"]}, "signals", [[]]]}}`))
+	f.Add([]byte(`{"hosts": {"": {"backoff": {"type": "normal", "jitter": 0.3, "factor": 1e308}}, "\u0000\ud800": null}}`))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		rule, hosts, err := Load(strings.NewReader(string(input)), Names{})
+		if err == nil {
+			for host, r := range hosts {
+				require.NoError(t, r.Validate(), host)
+				_ = r.Or(rule).String()
+			}
+			require.NoError(t, rule.Validate())
+			return
+		}
+		require.Zero(t, rule)
+		require.Nil(t, hosts)
+		require.NotEmpty(t, err.Error())
+		all, _ := errors.AsType[Errors](err)
+		for i, fault := range all {
+			require.Positive(t, fault.Line)
+			require.Positive(t, fault.Column)
+			require.NotEmpty(t, fault.Reason)
+			require.NotContains(t, fault.Error(), "\n", "one line per fault")
+			require.True(t, i == 0 || all[i-1].Line <= fault.Line, "in order")
+		}
+	})
+}

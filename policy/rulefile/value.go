@@ -1,0 +1,241 @@
+// Single values: numbers, durations, sizes, texts, modes and names.
+
+package rulefile
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// want notes that n is of the wrong kind.
+func (l *loader) want(n *node, wanted string) {
+	l.fault(n, "%s where %s is wanted", n.kind(), wanted)
+}
+
+// items returns the items of a list. A list of one item needs no brackets.
+func (l *loader) items(n *node) []*node {
+	if !n.isList() {
+		return []*node{n}
+	}
+	if len(n.kids) == 0 {
+		l.fault(n, "the list is empty; leave the key out")
+	}
+	return n.kids
+}
+
+// readNumber reads a number above zero into to, or "off" if that may stand there.
+// Zero is a fault, because it would silently inherit.
+func readNumber[T int | int64 | float64 | time.Duration](l *loader, n *node, to *T, off bool, read func(*node) (T, bool)) {
+	if off && n.value == "off" {
+		*to = policy.Off
+		return
+	}
+	v, ok := read(n)
+	hint := ""
+	if off {
+		hint = `; write "off" to turn it off`
+	}
+	switch {
+	case !ok:
+	case v == 0:
+		l.fault(n, "zero means the default; leave the key out%s", hint)
+	case v < 0:
+		l.fault(n, "%s is negative%s", n.kind(), hint)
+	default:
+		*to = v
+	}
+}
+
+// whole reads a whole number.
+func (l *loader) whole(n *node) (int, bool) {
+	number, ok := n.value.(json.Number)
+	if !ok {
+		l.want(n, "a whole number")
+		return 0, false
+	}
+	v, err := strconv.Atoi(number.String())
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		l.fault(n, "%s is out of range", n.kind())
+	case err != nil:
+		l.fault(n, "%s is not a whole number; write it in digits only", n.kind())
+	}
+	return v, err == nil
+}
+
+// fraction reads a number that may have a fraction.
+func (l *loader) fraction(n *node) (float64, bool) {
+	number, ok := n.value.(json.Number)
+	if !ok {
+		l.want(n, "a number")
+		return 0, false
+	}
+	v, err := number.Float64()
+	if err != nil { // the exponent is too large
+		l.fault(n, "%s is out of range", n.kind())
+	}
+	return v, err == nil
+}
+
+// duration reads a string such as "1m30s".
+func (l *loader) duration(n *node) (time.Duration, bool) {
+	switch v := n.value.(type) {
+	case json.Number:
+		text := clip(v.String())
+		l.fault(n, `the number %s has no unit; write "%[1]ss" for seconds or "%[1]sms" for milliseconds`, text)
+	case string:
+		d, err := time.ParseDuration(v)
+		if err == nil {
+			return d, true
+		}
+		l.fault(n, `%s is not a duration; write it like "250ms", "5s" or "1m30s"`, quote(v))
+	default:
+		l.want(n, `a duration such as "250ms"`)
+	}
+	return 0, false
+}
+
+// size reads a number of bytes: a whole number, or a string with a unit.
+func (l *loader) size(n *node) (int64, bool) {
+	text, ok := n.value.(string)
+	if !ok {
+		v, ok := l.whole(n)
+		return int64(v), ok
+	}
+	v, ok := parseSize(text)
+	if !ok {
+		l.fault(n, `%s is not a size; write it in bytes or like "64KiB" or "1MiB"`, quote(text))
+	}
+	return v, ok
+}
+
+// sizeUnits are the units of a size. B is a suffix of the others and comes last.
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// parseSize reads a size such as "1MiB". It returns false if the text is no size
+// or the size is too large.
+func parseSize(text string) (int64, bool) {
+	for _, unit := range sizeUnits {
+		if digits, ok := strings.CutSuffix(text, unit.name); ok {
+			v, err := strconv.ParseUint(strings.TrimRight(digits, " "), 10, 63)
+			if err != nil || int64(v) > math.MaxInt64/unit.bytes {
+				return 0, false
+			}
+			return int64(v) * unit.bytes, true
+		}
+	}
+	return 0, false
+}
+
+// flag reads true or false.
+func (l *loader) flag(n *node, to *bool) {
+	v, ok := n.value.(bool)
+	if !ok {
+		l.want(n, "true or false")
+	}
+	*to = v
+}
+
+// text reads a string that is not empty. After a fault it returns "".
+func (l *loader) text(n *node, wanted string) string {
+	v, ok := n.value.(string)
+	switch {
+	case !ok:
+		l.want(n, wanted)
+	case v == "":
+		l.fault(n, "the string is empty")
+	}
+	return v
+}
+
+// mode reads the word of a mode. Many formats have true and false for a switch, so
+// the fault of these says which word to write.
+func (l *loader) mode(n *node, to encoding.TextUnmarshaler) {
+	word, ok := n.value.(string)
+	if !ok {
+		word = n.kind()
+	}
+	switch err := to.UnmarshalText([]byte(clip(word))); {
+	case err != nil:
+		reason := strings.TrimPrefix(err.Error(), "policy: ") // it lists the words
+		if on, ok := n.value.(bool); ok && to.UnmarshalText([]byte(offOn[on])) == nil {
+			reason += "; write " + quote(offOn[on])
+		}
+		l.fault(n, "%s", reason)
+	case word == "inherit":
+		l.fault(n, "leave the key out to inherit")
+	}
+}
+
+var offOn = map[bool]string{false: "off", true: "on"}
+
+// oneOf reads one of the words and returns its index. After a fault it returns
+// false.
+func (l *loader) oneOf(n *node, wanted string, words []string) (int, bool) {
+	text := l.text(n, wanted)
+	i := slices.Index(words, text)
+	if i < 0 && text != "" {
+		l.fault(n, "%s is not %s; known are %s", quote(text), wanted, join(words))
+	}
+	return i, i >= 0
+}
+
+// named looks up a name, which is written "name" or {"name": "name"}. The names of
+// the program come before the built-in ones. After a fault it returns the zero T.
+func named[T any](l *loader, n *node, wanted string, given, builtin map[string]T) (none T) {
+	if n.isObject() {
+		name := n.member("name")
+		if name == nil || len(n.kids) > 1 {
+			l.fault(n, `there must be a "name" here, and nothing else`)
+			return none
+		}
+		n = name
+	}
+	text := l.text(n, "the name of "+wanted)
+	if text == "" {
+		return none
+	}
+	found, ok := given[text]
+	if !ok {
+		found, ok = builtin[text]
+	}
+	switch {
+	case !ok:
+		l.fault(n, "%s is not the name of %s; known are %s", quote(text), wanted, namesIn(given, builtin))
+	case reflect.ValueOf(&found).Elem().IsZero():
+		l.fault(n, "%s is nil in the table of names", quote(text))
+	}
+	return found
+}
+
+// namesIn lists the names in two tables.
+func namesIn[T any](given, builtin map[string]T) string {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(given)), maps.Keys(builtin))
+	slices.Sort(names)
+	return join(slices.Compact(names))
+}
+
+// join lists words. It leaves out all after the first 24.
+func join(words []string) string {
+	const most = 24
+	if more := len(words) - most; more > 0 {
+		return strings.Join(words[:most], ", ") + " and " + strconv.Itoa(more) + " more"
+	}
+	return strings.Join(words, ", ")
+}
