@@ -123,8 +123,8 @@ func (l *limits) noteRate(status int) {
 	r := l.state.Machines().Rate(l.rule.rateConfig())
 	switch {
 	case status == http.StatusTooManyRequests:
-		r.Throttled(time.Now(), l.sentAt)
+		r.Throttled(l.t.now(), l.sentAt)
 	case status < 500:
-		r.Succeeded(time.Now())
+		r.Succeeded(l.t.now())
 	}
 }

@@ -22,7 +22,7 @@ type limits struct {
 	unpaced  bool          // no quota was known when the pacing was asked
 	mark     uint64        // the pacing's number of the attempt
 	entered  time.Duration // when the cooldown let the attempt go; 0 if nothing was held
-	sentAt   time.Time     // when the attempt went; only read if the rule limits something
+	sentAt   time.Duration // when the attempt went; only read if the rule limits something
 	heard    [2]hearing    // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64        // the scope's key, once scoped
 	scoped   bool
@@ -157,7 +157,7 @@ func (l *limits) admitHedge() bool {
 		a, _ := l.gateQueue().enter(now, nil)
 		return a.Verb == host.Go
 	case l.rule.rate:
-		return m.Rate(l.rule.rateConfig()).Take(time.Now())
+		return m.Rate(l.rule.rateConfig()).Take(now)
 	}
 	return true
 }
@@ -188,7 +188,7 @@ func (l *limits) held() bool {
 // counted from now. refused means that a hold refuses requests.
 func (l *limits) next(now time.Time) (turn time.Duration, refused bool) {
 	if l.rule.rate {
-		turn = l.state.Machines().Rate(l.rule.rateConfig()).Peek(now)
+		turn = l.state.Machines().Rate(l.rule.rateConfig()).Peek(now.Sub(l.t.epoch))
 	}
 	if !l.cooling() {
 		return turn, false
@@ -225,7 +225,7 @@ func (l *limits) releaseBudget() {
 func (l *limits) going() {
 	l.reserved = nil
 	if l.rule.limited {
-		l.sentAt = time.Now()
+		l.sentAt = l.t.now()
 	}
 }
 

@@ -415,8 +415,8 @@ func TestWhatIsLostIsFound(t *testing.T) {
 		},
 		"a waiter at the rate": func(tr *Transport, m *host.Machines) {
 			r := m.Rate(host.RateConfig{PerSecond: 1, Burst: 1})
-			r.Enter(tr.now(), time.Now(), host.NewWaiter())
-			r.Enter(tr.now(), time.Now(), host.NewWaiter())
+			r.Enter(tr.now(), host.NewWaiter())
+			r.Enter(tr.now(), host.NewWaiter())
 		},
 		"a request": func(tr *Transport, _ *host.Machines) {
 			tr.hosts.Acquire(&url.URL{Scheme: "http", Host: "h.test"})

@@ -46,7 +46,7 @@ type rateQueue struct {
 }
 
 func (q *rateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
-	a := q.r.Enter(now, time.Now(), w)
+	a := q.r.Enter(now, w)
 	q.wait = a.Until - now
 	return a, true
 }
@@ -57,41 +57,23 @@ func (q *rateQueue) leave(w *host.Waiter) { q.r.Leave(w) }
 type gateQueue struct {
 	s      *slot
 	conf   host.GateConfig
-	rate   *host.Rate // nil: no rate
 	refuse bool
 }
 
 func (l *limits) gateQueue() gateQueue {
 	q := gateQueue{s: l.slot, conf: l.rule.gateConfig(), refuse: l.rule.rule.Gate.Mode == policy.GateRefuse}
 	if l.rule.rate {
-		q.rate = l.state.Machines().Rate(l.rule.rateConfig())
+		q.conf.Rate = l.state.Machines().Rate(l.rule.rateConfig())
 	}
 	return q
 }
 
-// enter takes a slot and then a token. Tokens that were taken before the gate would
-// pile up behind a closed gate, and would all be used when it opens. If there is no
-// token, the request releases its slot and keeps its place in the queue.
+// enter asks for a slot and a token of the rate. If the rule refuses a request that
+// would wait for a slot, the request may still wait for the rate.
 func (q gateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
 	a := q.s.gate.Enter(now, &q.s.at, w, q.conf)
 	q.s.due = a.Until
-	if q.rate == nil {
-		return a, !q.refuse
-	}
-	at := time.Now()
-	if a.Verb != host.Go {
-		if w == nil { // the requests before it take at least this long
-			ahead := time.Duration(float64(q.s.gate.State().Waiting) / q.rate.PerSecond() * float64(time.Second))
-			a.Until = max(a.Until, now+q.rate.Peek(at)+ahead)
-		}
-		return a, !q.refuse || q.s.gate.Room() // if there is room, the queue waits for the rate
-	}
-	if q.rate.Take(at) {
-		return a, true
-	}
-	q.s.gate.Release(now, &q.s.at, w)
-	turn := now + q.rate.Peek(at)
-	return host.Answer{Verb: host.Wait, Ask: turn, Until: turn}, true
+	return a, !q.refuse || a.ForRate
 }
 func (q gateQueue) leave(w *host.Waiter) { q.s.gate.Leave(w) }
 

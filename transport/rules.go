@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -102,7 +101,7 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 		// What the host has spent of its rate stays spent: an Update is no
 		// fresh burst.
 		m := s.Machines()
-		m.Rate(r.rateConfig()).Set(time.Now(), r.rateConfig())
+		m.Rate(r.rateConfig()).Set(t.now(), r.rateConfig())
 		if gate, _ := m.Made(); gate != nil {
 			gate.WakeFirst() // who is first there may wait for the rate
 		}

@@ -43,7 +43,7 @@ func (s *slot) done() {
 // release ends the slot of an attempt that did not go.
 func (s *slot) release() {
 	if s != nil {
-		s.gate.Release(s.t.now(), &s.at, nil)
+		s.gate.Release(s.t.now(), &s.at)
 	}
 }
 

@@ -70,12 +70,7 @@ func TestThousandGoroutines(t *testing.T) {
 						return a
 					}, func() { pacing.Leave(key, w) }) == Go &&
 					waitAt(ctx, start, w, func(now time.Duration) Answer {
-						a := gate.Enter(now, &slot, w, GateConfig{})
-						if a.Verb == Go && !rate.Take(start.Add(now)) {
-							gate.Release(now, &slot, w)
-							return Answer{Verb: Wait, Ask: now + rate.Peek(start.Add(now))}
-						}
-						return a
+						return gate.Enter(now, &slot, w, GateConfig{Rate: rate})
 					}, func() { gate.Leave(w) }) == Go
 				if !in {
 					gaveUp.Add(1)
@@ -101,11 +96,11 @@ func TestThousandGoroutines(t *testing.T) {
 				switch result {
 				case Success, Neutral:
 					cooldown.Answered(now, key, at, true)
-					rate.Succeeded(start.Add(now))
+					rate.Succeeded(now)
 					return
 				case Failed:
 					cooldown.Hold(now, key, Code(rng.IntN(2)), time.Duration(rng.IntN(2000))*ms, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
-					rate.Throttled(start.Add(now), start.Add(at))
+					rate.Throttled(now, at)
 				}
 				if n == 3 {
 					return

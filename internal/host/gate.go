@@ -1,4 +1,4 @@
-// How many requests may be in flight to a host at the same time?
+// The gate limits how many requests are in flight to a host at the same time.
 
 package host
 
@@ -8,202 +8,165 @@ import (
 	"time"
 )
 
-// The gate's constants were chosen by the storm simulation in this package's
-// tests: a server with a limit of 30 that is frozen for 20 s under 1000
-// clients.
+// The constants of the slots. Those of the limit are in gate_limit.go.
 const (
-	gateStart = 10
-
-	// gateRoom is how many times the start the slow start of a new gate may
-	// reach, and gateDouble how many times the present limit that of a gate
-	// which has been open for a window. Without such a bound, the queue that
-	// forms while a server hangs would double the limit until the server falls
-	// over when it wakes.
-	gateRoom   = 10
-	gateDouble = 2
-
-	// gateRounds is how many whole flights must succeed for the limit to grow
-	// by one beyond the threshold. With one, as in TCP, a queue that formed
-	// during an outage drives the limit past what the server can take before
-	// the queue is worked off.
-	gateRounds = 2
-
-	// pressTime is for how long the limit of a healthy gate must have been used up
-	// before it grows: what is sent after that and succeeds makes it grow. A client
-	// that was not scheduled for some time sends at once all that came due
-	// meanwhile. Those bursts are over in a few flights, and growing for each of
-	// them would take the limit to the longest pause of the client.
-	pressTime = 2 * time.Second
-
-	// gateShare is the part of the limit, one in so many, by which it grows
-	// where that is more than one: with steps of one a host that takes
-	// thousands of requests at a time would be minutes on its way back.
-	gateShare = 32
-
-	// probeGap is the time from the end of one failed probe to the next.
-	probeGap = 500 * time.Millisecond
-
-	// A host fails wholesale after failRun failures in a row that took failGaps
-	// times as long as successes usually are apart, and failTime: were it only
-	// bad luck, then at random times one success in e^20 would be so late,
-	// whatever the share of requests that fail. The time keeps one event apart
-	// from an outage: when an HTTP/2 connection breaks, a whole flight fails at
-	// once and the next succeeds; failMany that are failRounds times the limit
-	// are no such event.
-	failRun    = 10
-	failGaps   = 20
-	failTime   = time.Second
-	failMany   = 100
-	failRounds = 4
-
-	// longestGap is what a longer time between two successes counts as: that
-	// may have been a pause.
-	longestGap = 5 * time.Second
-
-	// Of the places that are kept for lost requests one is given to another
-	// four times per usual gap between successes, within these bounds. Without
-	// it a few requests that hang for ever and a few that were lost could fill
-	// the limit, or a bad route keep out the good ones that would show that the
-	// host works.
+	// Lost requests keep their slots. A few requests that were lost must not
+	// fill the limit for ever, and a bad route must not keep out the good
+	// requests that would show that the host works. So lost slots come back by
+	// time, slotsPerGap times per usual gap between successes, within these
+	// bounds.
 	slotsPerGap = 4
 	soonestSlot = 200 * time.Millisecond
 	latestSlot  = time.Second
 
-	// probeTime is how long a probe may be under way without an answer before
-	// the next one may go. A probe that hangs for ever must not keep the gate
-	// shut. It still opens the gate if it succeeds after that: a host that takes
-	// longer than this for an answer comes back, too.
+	// probeTime is how long a probe may be under way without a response before
+	// the next probe may go. A probe that hangs for ever must not keep the gate
+	// closed. The probe still opens the gate if it succeeds later, because the
+	// host may take longer than probeTime to respond.
 	probeTime = 10 * time.Second
 
-	// bodyTime is for how long a body that nobody reads keeps its place.
+	// bodyTime is how long a body that nobody reads keeps its slot.
 	bodyTime = time.Minute
-
-	// An estimate of how long an answer takes falls at once to what the fastest
-	// one took, and rises with each slower one by one in so many of itself, or by
-	// quickStep if that is more. It is there to refuse a request that cannot
-	// succeed any more, so it has to be true of the fast answers among slow ones.
-	quickShare = 8
-	quickStep  = 10 * time.Millisecond
-
-	// useWindow is the time over which a limit that nobody uses up goes back.
-	useWindow = 10 * time.Second
 )
 
 // A GateConfig bounds a gate. Zero fields take the defaults.
 type GateConfig struct {
-	// Start is the limit at first, and where it goes back to when it is not
-	// used up. Default 10.
+	// Start is the first limit. The limit also returns to Start when it is not
+	// used up. The default is 10.
 	Start int
-	// Max is the highest limit. Default none.
+	// Max is the highest limit. By default there is none.
 	Max int
+	// Rate also limits the sends per second. Each request that gets a slot
+	// takes a token of the rate at the same moment. Tokens that were taken
+	// before the slot would pile up behind a closed gate and all be used when
+	// it opens. If Rate is nil, there is no such limit.
+	Rate *Rate
 }
 
-// A Result is what a request that passed the gate says about the host.
+// A Result says what a request that had a slot tells about the host.
 type Result uint8
 
 const (
-	// Neutral says nothing: the caller cancelled, a hedge lost, or the server
-	// answered that this client sends too much (429), which is not for the
-	// gate.
+	// Neutral tells nothing. The caller cancelled, a hedge lost, or the server
+	// responded that this client sends too much (429), which does not concern
+	// the gate.
 	Neutral Result = iota
-	// Success is any answer of a server that works, 404 included.
+	// Success is any response of a server that works, 404 included.
 	Success
-	// Failed is an answer or error that says that the host does not work and
-	// that the request is over for it: 5xx, refused or reset connections.
+	// Failed is a response or an error that says that the host does not work,
+	// and that the host is done with the request: 5xx, or a refused or reset
+	// connection.
 	Failed
-	// Lost is a request that was given up without an answer, by a timeout: the
-	// server may be busy with it still, or find it in its socket later.
+	// Lost is a request that timed out without a response. The server may still
+	// be working on the request, or find it in its socket later.
 	Lost
 )
 
-// A Gate limits the requests in flight to a host, from the send to the end of
-// the answer's body. It is circuit breaker, bulkhead and slow start in one. The
-// rules:
+// A Gate limits the requests in flight to a host. A request is in flight from
+// the send to the end of the response's body, and has a slot for that time. The
+// gate is circuit breaker, bulkhead and slow start in one. Its rules:
 //
-//   - The limit always holds. It starts at 10 and grows only while it is used
-//     up (RFC 7661): in a slow start, by one per success, up to a threshold;
-//     beyond it by one, or a 32nd if that is more, per two flights (as in
-//     RFC 5681). The threshold is 100 at first. After every 10 s without a cut
-//     the limit goes halfway back to what was used of it, not below where it
-//     started, and the threshold is twice the limit. So in health the limit
-//     stays near the real concurrency, and when a host freezes no more than
-//     that is in its queue.
-//   - From then on the limit has to be used up for 2 s before it grows: a burst
-//     is no reason, and neither is a line that is slow to take free places.
-//   - If all that is in flight is answered and only being read, one more may go
-//     beside the limit. Max holds for those as well.
-//   - When the host fails wholesale the gate closes: the limit is 1, the
-//     threshold half of what the limit was. Only what was sent since counts
-//     from then on, so there is one cut per flight at most. While the gate is
-//     closed one probe at a time is under way, the next 0.5 s after the end of
-//     one that failed. The first success opens it.
-//   - Wholesale means at least 10 failures in a row, for 20 times as long as
-//     successes usually are apart, and for a second unless they are 100. A bad
-//     route among good ones has successes in between.
-//   - While the gate is closed, a probe that has no answer after 10 s makes
-//     room for another one. It opens the gate if it succeeds later.
-//   - A request that was Lost and has seen no success since its first round
-//     trip keeps its place until a success shows that the server works off its
-//     queue, or the gate closes. Giving all places away at once would send a
-//     frozen server one flight per timeout, so they come back one by one, the
-//     next after 0.2 s to 1 s, whether or not anybody asks.
-//   - An answer whose body nobody has read from for a minute no longer counts:
-//     the caller may have forgotten to close it.
+// Slots:
 //
-// Those who wait pass in the order in which they came. The zero Gate is ready.
-// All methods are safe for concurrent use.
+//   - Requests that wait get slots in the order in which they came.
+//   - If all requests in flight have their responses, and only the bodies are
+//     being read, one more request may go beside the limit. Max holds for these
+//     requests as well.
+//   - A response body that nobody has read from for a minute no longer counts.
+//     The caller may have forgotten to close it.
+//   - A Lost request keeps its slot. All lost slots come back when a success
+//     shows that the server works off its queue, or when the gate closes. Until
+//     then one comes back every 0.2 s to 1 s, whether or not anybody asks. If
+//     they all came back at once, a frozen server would be sent a full limit of
+//     requests per timeout. The exception is a request that was lost although
+//     another one succeeded more than two round trips after its send. Its route
+//     is bad and not the host, so its slot comes back at once.
+//
+// The limit:
+//
+//   - The limit always holds. It starts at 10.
+//   - The limit grows only while it is used up (RFC 7661). Below the threshold
+//     it grows by one per success, which is a slow start. Above the threshold it
+//     grows by a step of one, or of a 32nd of the limit if that is more, each
+//     time twice as many requests as the limit have succeeded (compare RFC 5681).
+//   - The first threshold is 100. After every 10 s without a cut the limit moves
+//     halfway towards the number of slots that were in use, but not below the
+//     start, and the threshold becomes twice the limit. So the limit of a healthy
+//     host stays near its real concurrency. When the host freezes, no more than
+//     that many requests are in its queue.
+//   - After the first such 10 s the limit has to be used up for 2 s before it
+//     grows. A burst is no reason to grow, and neither is a queue that is slow to
+//     take free slots.
+//
+// Closing:
+//
+//   - The gate closes when the host fails wholesale. That means at least 10
+//     failures in a row, for 20 times as long as successes are usually apart.
+//     The failures must also last for a second, unless there are 100 of them.
+//     One bad route among good ones has successes in between.
+//   - When the gate closes, the limit becomes 1 and the threshold half of the
+//     former limit. This is a cut. Only requests that are sent after the cut
+//     count from then on, so requests that were sent together cause one cut at
+//     most.
+//   - While the gate is closed, one probe at a time is under way. The next probe
+//     may go 0.5 s after the end of a failed one, or when a probe has had no
+//     response for 10 s.
+//   - The first success of a request that was sent after the cut opens the gate,
+//     however late it comes.
+//
+// The zero Gate is ready. All methods are safe for concurrent use.
 type Gate struct {
-	mu    sync.Mutex // guards what follows and every waiter in the queue
+	mu    sync.Mutex // guards everything below and every waiter in the queue
 	queue queue
 
 	conf      GateConfig
 	limit     int
-	threshold int   // slow start below, linear growth from here on
+	threshold int   // the limit grows by slow start below it, and linearly from it on
 	grown     int32 // successes towards the next step of the linear growth
 
-	// A cut begins a new epoch. Requests of older ones are no longer counted,
-	// or a few streams left over from before could keep the probes out.
+	// A cut begins a new epoch. Requests of older epochs no longer count, because
+	// a few streams from before the cut could keep the probes out.
 	epoch    uint32
-	shut     uint32        // the epoch that the last cut began; a success that was sent since opens the gate
-	inFlight int           // of this epoch
-	answered int32         // of these, those whose body is being read
-	beside   int32         // of the answered, how many do not count against the limit
-	idle     idleList      // of the answered, those that nobody reads at the moment
-	full     bool          // the limit is used up: reached, and every place since taken again
-	fullAt   time.Duration // since when
-	freeAt   time.Duration // when the first of the places that are free now became so
-	lost     int32         // places that are kept for requests that were Lost
-	old      int32         // in flight from older epochs, for the snapshot only
-	lostAt   time.Duration // when the last of the lost was, or gave its place back
-	told     time.Duration // when the first in queue asks again
+	shut     uint32        // the epoch that the last cut began; a success of this or a later epoch opens the gate
+	inFlight int           // requests of this epoch
+	answered int32         // requests in flight whose body is being read
+	beside   int32         // answered requests that do not count against the limit
+	idle     idleList      // answered requests whose body nobody reads at the moment
+	full     bool          // the limit was reached, and each slot that came free was taken again
+	fullAt   time.Duration // since when the gate is full
+	freeAt   time.Duration // when the first of the free slots came free
+	lost     int32         // slots that are kept for Lost requests
+	old      int32         // requests in flight from older epochs; only the snapshot needs them
+	lostAt   time.Duration // when the last request was lost or the last lost slot came back
+	told     time.Duration // when the first waiter asks again
 
-	mixed   bool // those in queue have different rules, after an Update
-	closed  bool
-	probe   time.Duration // while closed: no probe before this time, and with one under way, no other
+	mixed   bool          // the waiters have different rules, because of an Update
+	closed  bool          // only probes may go
+	probe   time.Duration // while closed: no probe before this time; while a probe is under way: no other one
 	run     int32         // failures since the last success
-	since   time.Duration // when the run began
-	success time.Duration // the last one
-	gap     time.Duration // from one success to the next, smoothed
-	trip    time.Duration // from a send to its success, smoothed
-	quick   time.Duration // the same for the fastest, as far as is known
+	since   time.Duration // when the run of failures began
+	success time.Duration // the time of the last success
+	gap     time.Duration // time between two successes, smoothed
+	trip    time.Duration // time from a send to its success, smoothed
+	quick   time.Duration // time from a send to its success for the fastest requests
 
-	peak   int           // the most in flight in this window
-	window time.Duration // when it began
-	cut    bool          // whether the gate closed in it
+	peak   int           // the most slots in use in this window
+	window time.Duration // when this window began
+	cut    bool          // the gate was cut in this window
 	calm   bool          // there was no cut in the last whole window
 }
 
-// A Slot is one request's place in flight. It is filled by Enter; the zero Slot
-// is none, for which Result and Done do nothing. The gate's lock guards it.
+// A Slot is a request's right to be in flight. Enter fills it. The zero Slot is
+// empty, and Result and Done do nothing with it. The gate's lock guards it.
 type Slot struct {
 	sent     time.Duration
 	epoch    uint32
-	held     bool
-	answered bool
+	held     bool // the request is in flight
+	answered bool // the response has arrived
 
-	// While the body is not being read, the pass is in the gate's list.
+	// While nobody reads the body, the slot is in the gate's idle list.
 	idle       bool
-	idleSince  time.Duration // since when
+	idleSince  time.Duration
 	prev, next *Slot
 }
 
@@ -213,19 +176,20 @@ type GateState struct {
 	Closed                   bool
 }
 
-// Enter asks for a request to pass, and fills p when it may go. A nil w is for
-// a request that will not wait its turn: it takes no place in the line. One that
-// has to wait asks again with the same w, or leaves. The answer is never
-// Refuse; with Go, Until is when the host's answer is to be expected.
-func (g *Gate) Enter(now time.Duration, p *Slot, w *Waiter, c GateConfig) Answer {
+// Enter asks for a slot, and for a token of the rate if c has one. With Go the
+// slot s is filled, and Until is when the host's response is to be expected.
+// With Wait the request joins the queue. It asks again with the same w, or calls
+// Leave. A request with a nil w does not wait and joins no queue. Enter never
+// answers Refuse.
+func (g *Gate) Enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) Answer {
 	g.mu.Lock()
-	a, next := g.enter(now, p, w, c)
+	a, next := g.enter(now, s, w, c)
 	g.mu.Unlock()
 	next.wake()
 	return a
 }
 
-// Leave gives up the place of w in the line.
+// Leave takes w out of the queue.
 func (g *Gate) Leave(w *Waiter) {
 	g.mu.Lock()
 	next := g.queue.leave(w)
@@ -233,102 +197,88 @@ func (g *Gate) Leave(w *Waiter) {
 	next.wake()
 }
 
-// Return undoes an Enter that let a request go which has to wait for something
-// else first: w stands first in the line again, a nil w gives its place up.
-func (g *Gate) Release(now time.Duration, p *Slot, w *Waiter) {
+// Release gives back the slot of a request that was not sent.
+func (g *Gate) Release(now time.Duration, s *Slot) {
 	g.mu.Lock()
 	var next *Waiter
-	if p.held {
-		if g.closed && p.epoch == g.epoch {
-			g.probe = now // for another one
+	if s.held {
+		if g.closed && s.epoch == g.epoch {
+			g.probe = now // another probe may go instead
 		}
-		g.free(now, p)
+		g.free(now, s)
 		g.full = false
-		if w != nil {
-			g.queue.rejoin(w)
-		} else {
-			next = g.head()
-		}
-	}
-	g.mu.Unlock()
-	next.wake()
-}
-
-// Result says what became of a request, as soon as it is known; at most once.
-func (g *Gate) Result(now time.Duration, p *Slot, r Result) {
-	if r == Neutral {
-		return
-	}
-	g.mu.Lock()
-	switch {
-	case !p.held:
-	case r == Success:
-		g.succeed(now, p)
-	default:
-		g.fail(now, p, r)
-	}
-	next := g.head()
-	g.mu.Unlock()
-	next.wake()
-}
-
-// Done says that a request is no longer in flight. It may be called more than
-// once, and from several goroutines: only the first call counts.
-func (g *Gate) Done(now time.Duration, p *Slot) {
-	g.mu.Lock()
-	var next *Waiter
-	if p.held {
-		if g.closed && p.epoch == g.epoch {
-			g.probe = after(now, probeGap)
-		}
-		g.free(now, p)
 		next = g.head()
 	}
 	g.mu.Unlock()
 	next.wake()
 }
 
-// Read says that the body of a request's answer is being read, so that its
-// place counts for however long that takes.
-func (g *Gate) Reading(p *Slot) {
+// Result reports what became of a request, as soon as that is known. It is
+// called at most once per slot, before Done.
+func (g *Gate) Result(now time.Duration, s *Slot, r Result) {
+	if r == Neutral {
+		return
+	}
 	g.mu.Lock()
-	g.idle.remove(p)
+	switch {
+	case !s.held:
+	case r == Success:
+		g.succeed(now, s)
+	default:
+		g.fail(now, s, r)
+	}
+	next := g.head()
+	g.mu.Unlock()
+	next.wake()
+}
+
+// Done gives back the slot of a request that has ended. It may be called more
+// than once and from several goroutines. Only the first call counts.
+func (g *Gate) Done(now time.Duration, s *Slot) {
+	g.mu.Lock()
+	var next *Waiter
+	if s.held {
+		if g.closed && s.epoch == g.epoch {
+			g.probe = after(now, probeGap)
+		}
+		g.free(now, s)
+		next = g.head()
+	}
+	g.mu.Unlock()
+	next.wake()
+}
+
+// Reading reports that the caller began to read from the response's body. The
+// slot counts for as long as that takes.
+func (g *Gate) Reading(s *Slot) {
+	g.mu.Lock()
+	g.idle.remove(s)
 	g.mu.Unlock()
 }
 
-// Rest says that the body is not being read any more, from now on until the next
-// Read or Done. If that takes longer than a minute, the place no longer counts.
-func (g *Gate) Idle(now time.Duration, p *Slot) {
+// Idle reports that the caller does not read from the body for now. If there is
+// no Reading within a minute, the slot no longer counts.
+func (g *Gate) Idle(now time.Duration, s *Slot) {
 	g.mu.Lock()
 	var next *Waiter
-	if p.held && p.answered && p.epoch == g.epoch {
-		g.idle.push(p, now)
+	if s.held && s.answered && s.epoch == g.epoch {
+		g.idle.push(s, now)
 		if g.told > after(now, bodyTime) {
-			next = g.queue.first // knows of no such time yet
+			next = g.queue.first // does not know yet that a slot may come free then
 		}
 	}
 	g.mu.Unlock()
 	next.wake()
 }
 
-// Tell wakes the first in line, after a change in what it waits for elsewhere.
+// WakeFirst wakes the first waiter, which may have less to wait for after a
+// change of the rate.
 func (g *Gate) WakeFirst() {
 	g.mu.Lock()
 	next := g.queue.first
 	g.mu.Unlock()
 	next.wake()
 }
-
-// Room reports whether there is a place in flight, so that those in line wait
-// for something else.
-func (g *Gate) Room() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return !g.closed && g.used() < g.limit
-}
-
-// used returns how many places of the limit are taken; g.mu is held.
-func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
 
 // State returns a snapshot.
 func (g *Gate) State() GateState {
@@ -342,40 +292,92 @@ func (g *Gate) State() GateState {
 	}
 }
 
-// enter answers w and returns who has to be woken; g.mu is held.
-func (g *Gate) enter(now time.Duration, p *Slot, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
+// enter answers w and returns the waiter to wake next; g.mu is held.
+func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
 	g.configure(now, c)
-	gave, before := g.settle(now), g.limit
-	if g.review(now) > before || gave {
-		next = g.queue.first // knows of no room yet
+	freed, before := g.settle(now), g.limit
+	if g.review(now) > before || freed {
+		next = g.queue.first // does not know yet that there is room
 	}
 	if g.wholesale(now) {
-		// The time has passed, perhaps long ago, and nobody asked then. So the
-		// first probe does not wait from now on.
+		// The outage may have been complete long ago, while nobody asked. The
+		// first probe counts its wait from that time and not from now.
 		g.close(g.outage())
-		next = g.queue.first // knows of no probe yet
+		next = g.queue.first // does not know yet when the first probe may go
 	}
+	noToken := false
 	if g.queue.turn(w) && g.admits(now) {
-		g.queue.leave(w)
-		g.inFlight++
-		g.peak = max(g.peak, g.inFlight-int(g.beside))
-		if !g.full && g.used() >= g.limit {
-			g.full, g.fullAt = true, now
+		if c.Rate == nil || c.Rate.Take(now) {
+			g.queue.leave(w)
+			g.take(now, s)
+			return Answer{Until: after(now, g.quick)}, g.head()
 		}
-		*p = Slot{sent: now, epoch: g.epoch, held: true}
-		if g.closed {
-			g.probe = after(now, probeTime)
-		}
-		return Answer{Until: after(now, g.quick)}, g.head()
+		noToken, g.full = true, false
 	}
 	if w != nil {
 		g.queue.join(w)
 	}
-	return g.wait(w), next
+	if noToken {
+		return g.waitForToken(now, c.Rate), next
+	}
+	return g.wait(now, w, c.Rate), next
 }
 
-// wait tells w when to ask again; g.mu is held.
-func (g *Gate) wait(w *Waiter) Answer {
+// take fills s for a request that is sent now; g.mu is held.
+func (g *Gate) take(now time.Duration, s *Slot) {
+	if !g.closed && g.used() >= g.limit {
+		g.beside++ // see admits
+	}
+	g.inFlight++
+	g.peak = max(g.peak, g.inFlight-int(g.beside))
+	if !g.full && g.used() >= g.limit {
+		g.full, g.fullAt = true, now
+	}
+	*s = Slot{sent: now, epoch: g.epoch, held: true}
+	if g.closed {
+		g.probe = after(now, probeTime)
+	}
+}
+
+// free takes the slot s away; g.mu is held.
+func (g *Gate) free(now time.Duration, s *Slot) {
+	if s.epoch != g.epoch {
+		g.old--
+	} else {
+		g.uncount(s)
+		g.full = g.full && g.queue.n > 0
+		if g.used() == g.limit-1 {
+			g.freeAt = now
+		}
+	}
+	s.held = false
+}
+
+// admits reports whether one more request may go; g.mu is held.
+func (g *Gate) admits(now time.Duration) bool {
+	if g.closed {
+		return g.inFlight == 0 && now >= g.probe
+	}
+	if g.used() < g.limit {
+		return true
+	}
+	// If every request in flight is answered, no further success will come for
+	// the limit to grow by, and streams may last for ever. So one more request
+	// goes beside the limit. The limit itself stays, because responses that wait
+	// a moment for their reader look the same and say nothing about how much the
+	// host can take.
+	return g.streaming() && g.inFlight < g.conf.Max
+}
+
+// used returns how much of the limit is used up; g.mu is held.
+func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
+
+// streaming reports whether every request in flight has its response; g.mu is
+// held.
+func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
+
+// wait tells w when to ask again for a slot; g.mu is held.
+func (g *Gate) wait(now time.Duration, w *Waiter, r *Rate) Answer {
 	a := Answer{Verb: Wait, Ask: Never}
 	if g.closed && g.inFlight == 0 {
 		a.Until = g.probe
@@ -384,21 +386,35 @@ func (g *Gate) wait(w *Waiter) Answer {
 		a.Ask = g.nextChange()
 		g.told = a.Ask
 	}
+	if r != nil {
+		// If there is a free slot, the waiters before w wait for the rate.
+		a.ForRate = !g.closed && g.used() < g.limit
+		if w == nil {
+			a.Until = max(a.Until, after(now, r.tokens(now, g.queue.n+1)))
+		}
+	}
 	return a
 }
 
-// nextChange returns when the gate may let one more go though nothing happens
-// until then; g.mu is held.
+// waitForToken tells the first request, which would get a slot, when there is a
+// token of the rate; g.mu is held.
+func (g *Gate) waitForToken(now time.Duration, r *Rate) Answer {
+	g.told = after(now, r.tokens(now, 1))
+	return Answer{Verb: Wait, Ask: g.told, Until: g.told, ForRate: true}
+}
+
+// nextChange returns when the gate may admit one more request although nothing
+// happens until then; g.mu is held.
 func (g *Gate) nextChange() time.Duration {
 	if g.closed {
-		return g.probe // or the end of the one under way, which wakes
+		return g.probe // if the probe under way ends before this time, that wakes the first waiter
 	}
 	at := Never
 	if g.lost > 0 {
-		at = g.nextLostSlot()
+		at = after(g.lostAt, g.lostSlotTime())
 	}
-	if p := g.idle.first; p != nil {
-		at = min(at, after(p.idleSince, bodyTime))
+	if s := g.idle.first; s != nil {
+		at = min(at, after(s.idleSince, bodyTime))
 	}
 	if g.limit < g.conf.Start {
 		at = min(at, after(g.window, useWindow))
@@ -409,35 +425,43 @@ func (g *Gate) nextChange() time.Duration {
 	return at
 }
 
-// settle gives back the places whose time is over, and reports whether there were
-// any; g.mu is held. It depends on the time alone, not on how often somebody asks.
-func (g *Gate) settle(now time.Duration) (gave bool) {
-	for p := g.idle.first; p != nil && now >= after(p.idleSince, bodyTime); p = g.idle.first {
-		g.retire(p)
-		gave = true
+// settle frees the slots whose time is over, and reports whether there were any;
+// g.mu is held. The outcome depends on the time alone and not on how often
+// somebody asks.
+func (g *Gate) settle(now time.Duration) (freed bool) {
+	for s := g.idle.first; s != nil && now >= after(s.idleSince, bodyTime); s = g.idle.first {
+		g.retire(s)
+		freed = true
 	}
 	if every := g.lostSlotTime(); g.lost > 0 && now >= after(g.lostAt, every) {
 		n := (now - g.lostAt) / every
 		g.lost = max(0, g.lost-int32(min(n, math.MaxInt32)))
 		g.lostAt += n * every
-		gave = true
+		freed = true
 	}
 	if g.closed && g.inFlight > 0 && now >= g.probe {
 		g.renew() // the probe hangs
-		gave = true
+		freed = true
 	}
-	return gave
+	return freed
 }
 
-// retire makes a request in flight one of an older epoch, so that its place no
-// longer counts; g.mu is held.
-func (g *Gate) retire(p *Slot) {
-	g.leave(p)
+// lostSlotTime returns the time from the return of one lost slot to the next;
+// g.mu is held.
+func (g *Gate) lostSlotTime() time.Duration {
+	return min(max(g.gap/slotsPerGap, soonestSlot), latestSlot)
+}
+
+// retire makes s a slot of an older epoch, so that it no longer counts; g.mu is
+// held.
+func (g *Gate) retire(s *Slot) {
+	g.uncount(s)
 	g.old++
-	p.epoch = g.epoch - 1
+	s.epoch = g.epoch - 1
 }
 
-// renew begins an epoch: nothing that is in flight counts any more; g.mu is held.
+// renew begins an epoch, so that no request in flight counts any more; g.mu is
+// held.
 func (g *Gate) renew() {
 	for g.idle.first != nil {
 		g.idle.remove(g.idle.first)
@@ -447,51 +471,21 @@ func (g *Gate) renew() {
 	g.inFlight, g.answered, g.beside = 0, 0, 0
 }
 
-// leave takes a request of this epoch out of what is in flight; g.mu is held.
-func (g *Gate) leave(p *Slot) {
-	g.idle.remove(p)
+// uncount takes a slot of this epoch out of the numbers in flight; g.mu is held.
+func (g *Gate) uncount(s *Slot) {
+	g.idle.remove(s)
 	g.inFlight--
-	if p.answered {
+	if s.answered {
 		g.answered--
 		g.beside = max(0, g.beside-1)
 	}
 }
 
-// admits reports whether one more may go, and makes room where streams take up
-// the whole limit; g.mu is held.
-func (g *Gate) admits(now time.Duration) bool {
-	if g.closed {
-		return g.inFlight == 0 && now >= g.probe
-	}
-	if g.used() < g.limit {
-		return true
-	}
-	// Nobody waits for the server: all it has to do is answered and being
-	// read. No further success will come for the limit to grow by, and streams
-	// may last for ever. So one more goes beside the limit. The limit itself
-	// stays: answers that wait a moment for their reader look the same, and say
-	// nothing of what the host can take.
-	if g.streaming() && g.inFlight < g.conf.Max {
-		g.beside++
-		return true
-	}
-	return false
-}
-
-func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
-
-// nextLostSlot returns when a place that is kept for a lost request is given away.
-func (g *Gate) nextLostSlot() time.Duration { return after(g.lostAt, g.lostSlotTime()) }
-
-// lostSlotTime returns how long it takes from one of these places to the next.
-func (g *Gate) lostSlotTime() time.Duration {
-	return min(max(g.gap/slotsPerGap, soonestSlot), latestSlot)
-}
-
-// head returns the first in line where there is something for it to hear: room,
-// or a time at which there may be some. It knows best whether its rule's Max
-// lets it stand beside streams: an Update may have raised it. For the same reason
-// it hears of everything if not all in line have the same rule.
+// head returns the first waiter if there is news for it: room, or a time at
+// which there may be room. g.mu is held. Only the waiter itself knows whether
+// its rule's Max lets it go beside the streams, because an Update may have
+// raised Max. For the same reason the first waiter hears of everything if the
+// waiters have different rules.
 func (g *Gate) head() *Waiter {
 	room := !g.closed && (g.used() < g.limit || g.streaming())
 	if !room && !g.mixed && g.nextChange() == Never {
@@ -500,129 +494,7 @@ func (g *Gate) head() *Waiter {
 	return g.queue.first
 }
 
-// succeed takes note of a success; g.mu is held.
-func (g *Gate) succeed(now time.Duration, p *Slot) {
-	took := max(0, now-p.sent)
-	g.gap += (min(max(0, now-g.success), longestGap) - g.gap) / 8
-	g.trip += (took - g.trip) / 8
-	g.quick = min(took, g.quick+max(g.quick/quickShare, quickStep))
-	g.success, g.run, g.lost = now, 0, 0
-	switch {
-	case int32(p.epoch-g.shut) < 0 && g.inFlight == 0:
-		// Sent before the cut: the server answers again, but that is no reason
-		// to send it more than the next probe.
-		g.probe = min(g.probe, now)
-		return
-	case int32(p.epoch-g.shut) < 0:
-		return
-	}
-	g.closed = false
-	if p.epoch != g.epoch {
-		return // a probe that took long
-	}
-	if !p.answered {
-		p.answered = true
-		g.answered++
-		g.idle.push(p, now)
-	}
-	if g.pressed(now, p) {
-		if g.used() >= g.limit {
-			g.freeAt = now
-		}
-		g.grow()
-	}
-}
-
-// pressed reports whether a success says that the host takes more than the limit
-// lets through, and that more is wanted; g.mu is held.
-func (g *Gate) pressed(now time.Duration, p *Slot) bool {
-	if g.used() < g.limit && now > after(g.freeAt, g.trip/4) {
-		g.full = false // those in queue are slow to come: it is not the limit that they wait for
-	}
-	return g.full && (!g.calm || p.sent >= after(g.fullAt, pressTime))
-}
-
-// grow raises the limit for one success; g.mu is held.
-func (g *Gate) grow() {
-	if g.limit >= g.threshold {
-		if g.grown++; int(g.grown) < gateRounds*g.limit {
-			return
-		}
-		g.grown = 0
-	}
-	step := 1
-	if g.limit >= g.threshold {
-		step = max(1, g.limit/gateShare)
-	}
-	g.limit = min(g.limit+step, g.conf.Max)
-}
-
-// fail takes note of a failure and closes the gate where it was one too many;
-// g.mu is held. What was sent before the last cut is part of what it was for.
-func (g *Gate) fail(now time.Duration, p *Slot, r Result) {
-	if p.epoch != g.epoch || g.closed {
-		return
-	}
-	if r == Lost && g.success > after(p.sent, 2*g.trip) {
-		// A success came later than its own could have been expected: the host
-		// works and the request's route does not. Those in flight when a host
-		// freezes have only seen the last successes before it.
-		return
-	}
-	began := now
-	if r == Lost { // the host has been silent for as long as it was given
-		began = p.sent
-		g.lost++
-		g.lostAt = now
-	}
-	if g.run++; g.run == 1 {
-		g.since = began
-	}
-	if g.wholesale(now) {
-		g.close(now)
-	}
-}
-
-// wholesale reports whether the failures since the last success are an outage;
-// g.mu is held.
-func (g *Gate) wholesale(now time.Duration) bool {
-	return !g.closed && g.run >= failRun && now >= g.outage()
-}
-
-// outage returns from when on the failures are one, if there are enough.
-func (g *Gate) outage() time.Duration {
-	least := failTime
-	if g.run >= failMany && int(g.run) >= failRounds*g.limit {
-		least = 0
-	}
-	return after(g.since, max(least, failGaps*g.gap))
-}
-
-// close closes the gate, as of a time that may have passed; g.mu is held.
-func (g *Gate) close(now time.Duration) {
-	g.threshold = max(g.limit/2, 2)
-	g.limit = 1
-	g.renew()
-	g.shut = g.epoch
-	g.lost, g.grown, g.run = 0, 0, 0
-	g.closed, g.cut, g.full, g.calm = true, true, false, false
-	g.probe = after(now, probeGap)
-}
-
-// release takes p out of what is in flight; g.mu is held.
-func (g *Gate) free(now time.Duration, p *Slot) {
-	if p.epoch != g.epoch {
-		g.old--
-	} else {
-		g.leave(p)
-		g.full = g.full && g.queue.n > 0
-		if g.used() == g.limit-1 {
-			g.freeAt = now
-		}
-	}
-	p.held = false
-}
-
+// configure takes over the configuration of the request that asks; g.mu is held.
 func (g *Gate) configure(now time.Duration, c GateConfig) {
 	if c.Start <= 0 {
 		c.Start = gateStart
@@ -639,57 +511,36 @@ func (g *Gate) configure(now time.Duration, c GateConfig) {
 	g.limit = min(g.limit, c.Max)
 }
 
-// review moves the limit, once per window, halfway to what was used of it, and
-// returns it; g.mu is held. A gate that was left open at a low limit because nobody pressed goes
-// back to where it started. After a pause the limit takes one step only: a host
-// that served many once may be asked to again.
-func (g *Gate) review(now time.Duration) (limit int) {
-	passed := now - g.window
-	if passed < useWindow {
-		return g.limit
-	}
-	if !g.closed {
-		g.limit = min(g.limit, max(g.conf.Start, (g.limit+g.peak+1)/2))
-	}
-	if !g.closed && !g.cut {
-		g.limit = max(g.limit, g.conf.Start)
-		g.threshold = gateDouble * g.limit
-	}
-	g.calm = !g.cut
-	g.peak, g.window, g.cut = g.inFlight-int(g.beside), now, g.closed
-	return g.limit
-}
-
-// An idleList holds the passes of the present epoch whose bodies nobody reads, in
-// the order in which they were put down. The gate's lock guards it.
+// An idleList holds the slots of the present epoch whose bodies nobody reads, in
+// the order in which the reading stopped. The gate's lock guards it.
 type idleList struct{ first, last *Slot }
 
-// push puts p at the end.
-func (l *idleList) push(p *Slot, now time.Duration) {
-	l.remove(p)
-	p.idle, p.idleSince, p.prev = true, now, l.last
+// push puts s at the end.
+func (l *idleList) push(s *Slot, now time.Duration) {
+	l.remove(s)
+	s.idle, s.idleSince, s.prev = true, now, l.last
 	if l.last != nil {
-		l.last.next = p
+		l.last.next = s
 	} else {
-		l.first = p
+		l.first = s
 	}
-	l.last = p
+	l.last = s
 }
 
-// remove takes p out, if it is in the list.
-func (l *idleList) remove(p *Slot) {
-	if !p.idle {
+// remove takes s out if it is in the list.
+func (l *idleList) remove(s *Slot) {
+	if !s.idle {
 		return
 	}
-	if p.prev != nil {
-		p.prev.next = p.next
+	if s.prev != nil {
+		s.prev.next = s.next
 	} else {
-		l.first = p.next
+		l.first = s.next
 	}
-	if p.next != nil {
-		p.next.prev = p.prev
+	if s.next != nil {
+		s.next.prev = s.prev
 	} else {
-		l.last = p.prev
+		l.last = s.prev
 	}
-	p.idle, p.prev, p.next = false, nil, nil
+	s.idle, s.prev, s.next = false, nil, nil
 }

@@ -694,20 +694,41 @@ func TestGateTellsOfRoom(t *testing.T) {
 	}
 }
 
-func TestGateReturn(t *testing.T) {
+// A request that gets no token of the rate keeps its turn and takes no slot.
+func TestGateWaitsForTheRate(t *testing.T) {
+	var g Gate
+	fill(t, &g, 0, 9)
+	rate := NewRate(RateConfig{PerSecond: 1, Burst: 1})
+	rate.Take(0)
+	a, b := visit(t, &g), visit(t, &g)
+	a.conf.Rate, b.conf.Rate = rate, rate
+	if got := a.enter(0); got != (Answer{Verb: Wait, Ask: sec, Until: sec, ForRate: true}) {
+		t.Errorf("%+v", got)
+	}
+	if got := b.enter(0); got.Verb != Wait || got.Ask != Never || !got.ForRate {
+		t.Errorf("%+v", got)
+	}
+	if got := g.State(); got.InFlight != 9 || got.Waiting != 2 {
+		t.Errorf("%+v", got)
+	}
+	b.mustWait(sec, Never) // a is first still
+	a.mustGo(sec)
+	b.woken()
+	if got := b.enter(sec); got.Verb != Wait || got.Ask != Never || got.ForRate {
+		t.Errorf("the limit is used up: %+v", got)
+	}
+}
+
+func TestGateRelease(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 9)
 	a, b := visit(t, &g), visit(t, &g)
 	a.mustGo(0)
 	b.mustWait(0, Never)
-	g.Release(0, &a.slot, a.w) // has to wait for a rate, say
-	if got := g.State(); got.InFlight != 9 || got.Waiting != 2 {
+	g.Release(0, &a.slot)
+	if got := g.State(); got.InFlight != 9 || got.Waiting != 1 {
 		t.Errorf("%+v", got)
 	}
-	b.mustWait(0, Never) // a is first still
-	a.mustGo(1)
-	g.Release(1, &a.slot, a.w)
-	g.Leave(a.w)
 	if !b.woken() {
 		t.Error("b was not woken")
 	}
@@ -982,21 +1003,21 @@ func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 	next.mustGo(useWindow)
 }
 
-// Two that found a place each and no token of the rate go back in the order in
-// which they came.
-func TestGateReturnKeepsTheOrder(t *testing.T) {
+// Requests that get no token of the rate go in the order in which they came.
+func TestGateKeepsTheOrderForTheRate(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
+	rate := NewRate(RateConfig{PerSecond: 1, Burst: 1})
+	rate.Take(0)
 	first, second := visit(t, &g), visit(t, &g)
+	first.conf.Rate, second.conf.Rate = rate, rate
 	first.mustWait(0, Never)
 	second.mustWait(0, Never)
 	in[0].end(1, Neutral)
 	in[1].end(1, Neutral)
-	first.mustGo(1)
-	second.mustGo(1)
-	g.Release(1, &first.slot, first.w)
-	g.Release(1, &second.slot, second.w)
-	if g.queue.first != first.w || g.queue.last != second.w || g.queue.n != 2 {
-		t.Error("the second overtook the first")
-	}
+	second.mustWait(1, Never)
+	first.mustWait(1, sec)
+	second.mustWait(sec, Never)
+	first.mustGo(sec)
+	second.mustWait(sec, 2*sec)
 }

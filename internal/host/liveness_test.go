@@ -115,15 +115,15 @@ func rateRig(rng *rand.Rand) rig {
 	event := func(now time.Duration) {
 		switch rng.IntN(4) {
 		case 0:
-			r.Throttled(epoch.Add(now), epoch.Add(now-ms))
+			r.Throttled(now, now-ms)
 		case 1:
 			conf.PerSecond = []float64{0.2, 1, 20}[rng.IntN(3)]
-			r.Set(epoch.Add(now), conf)
+			r.Set(now, conf)
 		default:
-			r.Succeeded(epoch.Add(now))
+			r.Succeeded(now)
 		}
 	}
-	enter := func(now time.Duration, w *Waiter) Answer { return r.Enter(now, epoch.Add(now), w) }
+	enter := func(now time.Duration, w *Waiter) Answer { return r.Enter(now, w) }
 	return rig{enter, r.Leave, func() *Waiter { return r.queue.first }, event}
 }
 

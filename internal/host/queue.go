@@ -1,5 +1,5 @@
-// How does a request wait its turn when the machines neither sleep nor start
-// anything?
+// Requests wait in queues for the machines of this package. The machines
+// themselves neither sleep nor start goroutines.
 
 package host
 
@@ -8,73 +8,75 @@ import (
 	"time"
 )
 
-// Never is a time that does not come: who is told to ask again then waits for
-// a wake-up only.
+// Never is a time that does not come. A request that is told to ask again at
+// this time waits for a wake-up only.
 const Never = time.Duration(math.MaxInt64)
 
 // A Verb is what a machine tells a request to do.
 type Verb uint8
 
 const (
-	// Go lets the request pass; what it takes up is counted from now on.
+	// Go lets the request pass. Its slot or token counts from now on.
 	Go Verb = iota
-	// Wait makes it ask again later, with the same Waiter: at Answer.Ask, or
-	// when it is woken, whichever comes first.
+	// Wait makes the request ask again later with the same Waiter. The request
+	// asks at Answer.Ask or when it is woken, whichever comes first.
 	Wait
-	// Refuse turns it away; Answer.Until says until when that is so.
+	// Refuse turns the request away. Answer.Until is when that ends.
 	Refuse
 )
 
-// An Answer is what a machine says to a request. Times are since the owner's
-// epoch.
+// An Answer is a machine's answer to a request that asks to pass. Times count
+// from the epoch of the machine's owner.
 type Answer struct {
 	Verb Verb
-	// Ask is, with Wait, when to ask again unless woken before.
+	// Ask is, with Wait, when to ask again if there is no wake-up before.
 	Ask time.Duration
 	// Until is, with Wait, the earliest time at which the request can pass as
-	// far as is known, so that one with a nearer deadline can give up at once;
-	// with Refuse the time that the server named. Zero where nothing is known.
+	// far as is known. A request with a nearer deadline can give up at once. With
+	// Refuse it is the time that the server named. Zero means unknown.
 	Until time.Duration
 	// Mark is, with Go, the number under which a Pacing wants to hear of the
-	// request's answer.
+	// response.
 	Mark uint64
-	// Open is, with Wait, when a hold ends with its jitter, zero where nothing
-	// is held: the time to tell to whoever gives up and comes back.
+	// Open is, with Wait, when a hold ends, jitter included. A caller that gives
+	// up is told this time to come back at. Zero means that nothing is held.
 	Open time.Duration
+	// ForRate says, with Wait, that a gate has a free slot, so that the request
+	// or those before it wait for the client's own rate.
+	ForRate bool
 }
 
-// A Waiter is a place in a line. It belongs to one request, which stands in one
-// line at a time and asks again when it is told or woken; a wake-up promises
-// nothing, so a spare one is harmless. Whoever stops waiting calls Leave on the
-// machine that it waits at: a place that is neither used nor left makes those
-// behind it wait.
+// A Waiter is one request in a queue. A request is in one queue at a time and
+// asks again when it is told to or woken. A wake-up promises nothing, so a
+// needless wake-up is harmless. A request that stops waiting must call Leave on
+// the machine, because a waiter that neither asks nor leaves blocks all behind
+// it.
 //
-// Exactly one of Ready and Wake is set, before the first use and not changed
-// afterwards. No machine holds a lock while it wakes.
+// Exactly one of Ready and Wake is set before the first use and not changed
+// afterwards. No machine holds a lock while it wakes a waiter.
 type Waiter struct {
-	// Ready, of capacity one, receives when it is time to ask again.
+	// Ready has capacity one. It receives when it is time to ask again.
 	Ready chan struct{}
-	// Wake is called instead, for drivers with an event queue of their own: it
-	// notes that this waiter has to ask, and does not itself ask. It may be one
-	// function for all waiters, which are told apart by ID.
+	// Wake is called instead of a send on Ready, for drivers with an event queue
+	// of their own. Wake notes that this waiter has to ask and does not ask
+	// itself. All waiters may share one function, which tells them apart by ID.
 	Wake func(*Waiter)
 	// ID is for the use of Wake.
 	ID int
-	// By is the time by which the request has to be sent, zero where there is
-	// none. It is set before the first use.
+	// By is the time by which the request has to be sent. Zero means no such
+	// time. By is set before the first use.
 	By time.Duration
 
-	// What follows is guarded by the lock of the machine that owns the line.
+	// The lock of the machine that owns the queue guards these fields.
 	in         *queue
 	prev, next *Waiter
-	came       uint64        // where w stood in the order of arrival
-	told       time.Duration // the hold's end that w knows of
+	told       time.Duration // the end of the hold that w knows of
 }
 
 // NewWaiter returns a waiter that is woken through Ready.
 func NewWaiter() *Waiter { return &Waiter{Ready: make(chan struct{}, 1)} }
 
-// wake tells w to ask again. A nil w is nobody.
+// wake tells w to ask again. If w is nil, wake does nothing.
 func (w *Waiter) wake() {
 	switch {
 	case w == nil:
@@ -88,58 +90,32 @@ func (w *Waiter) wake() {
 	}
 }
 
-// A line is a queue of waiters in the order of their arrival, from the middle
-// of which one can step out in constant time. Only its first waiter is ever
-// told a time or woken, and who passes wakes the next: so a hundred waiters
-// cost one timer, and nobody is let go twice for one place.
+// A queue holds waiters in the order of their arrival. A waiter can leave from
+// the middle in constant time. Only the first waiter is told a time or woken,
+// and a waiter that passes wakes the next. So a hundred waiters cost one timer,
+// and one free slot lets only one waiter go.
 type queue struct {
 	first, last *Waiter
 	n           int
-	joined      uint64 // how many ever
 }
 
-// join puts w at the end, unless it stands in the line already.
+// join puts w at the end, unless w is in the queue already.
 func (q *queue) join(w *Waiter) {
 	if w.in == q {
 		return
 	}
-	q.joined++
-	w.came = q.joined
-	q.insert(w, q.last)
-}
-
-// rejoin puts w, which has just passed, back where it stood: at the front, but
-// behind one that came before it and is back already.
-func (q *queue) rejoin(w *Waiter) {
-	if w.in == q {
-		return
-	}
-	var prev *Waiter
-	for next := q.first; next != nil && next.came < w.came; next = next.next {
-		prev = next
-	}
-	q.insert(w, prev)
-}
-
-// insert puts w behind prev, nil for the front.
-func (q *queue) insert(w, prev *Waiter) {
-	w.in, w.prev, w.next = q, prev, q.first
-	if prev != nil {
-		w.next = prev.next
-		prev.next = w
+	w.in, w.prev, w.next = q, q.last, nil
+	if q.last != nil {
+		q.last.next = w
 	} else {
 		q.first = w
 	}
-	if w.next != nil {
-		w.next.prev = w
-	} else {
-		q.last = w
-	}
+	q.last = w
 	q.n++
 }
 
-// leave takes w out. Where it stood first, it returns who does so now and has to
-// be woken, unless w has passed and the machine says who.
+// leave takes w out. If w was first, leave returns the new first waiter. The
+// caller wakes that waiter, unless w has passed and the machine knows better.
 func (q *queue) leave(w *Waiter) (next *Waiter) {
 	if w == nil || w.in != q {
 		return nil
@@ -159,11 +135,22 @@ func (q *queue) leave(w *Waiter) (next *Waiter) {
 	return next
 }
 
-// turn reports whether it is the turn of w, which may be nil or a newcomer:
-// whether nobody stands before it.
+// turn reports whether no other waiter is before w. A nil w or a newcomer comes
+// after all waiters.
 func (q *queue) turn(w *Waiter) bool { return q.first == nil || q.first == w }
 
-// after returns now + d, or [Never] where that overflows. A negative d is zero.
+// disband empties the queue and returns its waiters. The caller wakes them when
+// it has released the lock.
+func (q *queue) disband() (all []*Waiter) {
+	for q.first != nil {
+		all = append(all, q.first)
+		q.leave(q.first)
+	}
+	return all
+}
+
+// after returns now + d, or [Never] if that overflows. A negative d counts as
+// zero.
 func after(now, d time.Duration) time.Duration {
 	if d <= 0 {
 		return now
@@ -172,14 +159,4 @@ func after(now, d time.Duration) time.Duration {
 		return Never
 	}
 	return now + d
-}
-
-// disband empties a line and returns those who stood in it, to be woken when
-// the lock is released.
-func (q *queue) disband() (all []*Waiter) {
-	for q.first != nil {
-		all = append(all, q.first)
-		q.leave(q.first)
-	}
-	return all
 }

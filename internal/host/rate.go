@@ -1,4 +1,4 @@
-// How many requests per second may this client send?
+// The rate limits how many requests per second this client sends to a host.
 
 package host
 
@@ -11,32 +11,31 @@ import (
 )
 
 const (
-	// rateCut is what a 429 leaves of the rate: the factor of CUBIC (RFC 9438
-	// §4.6), which AWS's adaptive mode uses as well.
+	// A 429 multiplies the rate by rateCut. CUBIC (RFC 9438 §4.6) and AWS's
+	// adaptive mode use the same factor.
 	rateCut = 0.7
 
-	// rateCutGap is the least time from one cut to the next: with one request at
-	// a time each 429 would else be a flight of its own.
+	// rateCutGap is the least time from one cut to the next. A client that sends
+	// one request at a time would otherwise cut its rate with every 429.
 	rateCutGap = 100 * time.Millisecond
 
-	// rateRecovery is the time that successes need to bring the rate from
-	// nothing back to what is configured.
+	// rateRecovery is the time in which successes raise the rate from nothing to
+	// the configured rate.
 	rateRecovery = 30 * time.Second
 
-	// rateFloor, per second, and rateFloorShare of the configured rate, the
-	// lower of the two, bound the cuts.
+	// The lower of rateFloor per second and rateFloorShare of the configured rate
+	// is the lowest rate that cuts can reach.
 	rateFloor      = 0.5
 	rateFloorShare = 0.1
 
-	// rateAhead is how long before its time the first in line takes its token.
-	// Timers are late by up to a millisecond or so: were each to start only when
-	// the one before it went, no more than a thousand per second would go
-	// without a burst.
+	// rateAhead is how long before its time the first waiter takes its token.
+	// Timers are late by up to about a millisecond. If each waiter set its timer
+	// only when the waiter before it went, no more than a thousand per second
+	// would go without a burst.
 	rateAhead = 10 * time.Millisecond
 
-	// rateSample is the time over which the real rate is measured; a sample
-	// that took rateStale says that there was a pause, and nothing about the
-	// rate.
+	// rateSample is the time over which the real rate is measured. A sample that
+	// took rateStale contains a pause, so it says nothing about the rate.
 	rateSample = 500 * time.Millisecond
 	rateStale  = 2 * time.Second
 )
@@ -44,35 +43,44 @@ const (
 // A RateConfig bounds the sends to a host. PerSecond must be positive.
 type RateConfig struct {
 	PerSecond float64
-	// Burst is how many sends may come at once. Default PerSecond rounded up.
+	// Burst is how many sends may come at once. The default is PerSecond rounded
+	// up.
 	Burst int
-	// Adaptive makes a 429 lower the rate and successes raise it again.
+	// Adaptive makes a 429 lower the rate, and successes raise it again.
 	Adaptive bool
 }
 
-// A Rate is a limit of sends per second, retries included: a token bucket,
-// golang.org/x/time/rate without its sleeps. In adaptive mode a 429 sets the
-// rate to 0.7 of what it was, or of what was really sent if that is less, at
-// most once per flight and per 100 ms, and what was saved up is gone; successes
-// raise it evenly, from nothing to the configured rate in 30 s.
+// A Rate is a limit of sends per second, retries included. It is a token bucket
+// from golang.org/x/time/rate, which is used without its sleeps.
 //
-// Times are time.Time here, since x/time has it so. All methods are safe for
-// concurrent use.
+// In adaptive mode:
+//
+//   - A 429 sets the rate to 0.7 times the present rate, or 0.7 times the rate
+//     of real sends if that is less. Saved tokens are dropped.
+//   - There is at most one cut per 100 ms. A 429 to a request that was sent
+//     before the last cut does not count.
+//   - Successes raise the rate evenly. From nothing to the configured rate it
+//     takes 30 s.
+//
+// If the host has a gate, requests wait in the gate's queue and take their
+// tokens there (see [GateConfig]). Otherwise they wait in the queue of the Rate.
+//
+// All methods are safe for concurrent use.
 type Rate struct {
 	lim *rate.Limiter
 
 	turns sync.Mutex // guards the queue and every waiter in it; taken before mu
 	queue queue
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards everything below
 	conf    RateConfig
-	current float64   // per second
-	cut     time.Time // the last 429 that lowered the rate
-	raised  time.Time // until when successes have been credited
+	current float64       // the rate per second
+	cut     time.Duration // the last 429 that lowered the rate
+	raised  time.Duration // successes are credited up to this time
 
-	sample   time.Time // when this sample of the real rate began
-	sent     int       // in it
-	measured float64   // per second, smoothed; zero when not known
+	sample   time.Duration // when this sample of the real rate began
+	sent     int           // sends in this sample
+	measured float64       // sends per second, smoothed; zero means unknown
 }
 
 // NewRate returns a limit with a full bucket.
@@ -82,13 +90,19 @@ func NewRate(c RateConfig) *Rate {
 		lim:     rate.NewLimiter(rate.Limit(c.PerSecond), c.Burst),
 		conf:    c,
 		current: c.PerSecond,
+		cut:     -time.Hour, // never
+		raised:  -time.Hour,
+		sample:  -time.Hour,
 	}
 }
 
-// Set changes the configuration. What was lowered by a 429 stays lowered.
-func (r *Rate) Set(now time.Time, c RateConfig) {
+// clockTime returns now as x/time needs it. The date does not matter.
+func clockTime(now time.Duration) time.Time { return time.Unix(0, 0).Add(now) }
+
+// Set changes the configuration. A rate that a 429 lowered stays lowered.
+func (r *Rate) Set(now time.Duration, c RateConfig) {
 	c = c.withDefaults()
-	defer r.tell() // with mu free
+	defer r.wakeFirst() // when mu is unlocked
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c == r.conf {
@@ -100,22 +114,22 @@ func (r *Rate) Set(now time.Time, c RateConfig) {
 		r.current = c.PerSecond
 	}
 	r.apply(now, min(r.current, c.PerSecond))
-	r.lim.SetBurstAt(now, c.Burst)
+	r.lim.SetBurstAt(clockTime(now), c.Burst)
 }
 
-// Enter asks for a place, which is at the same time now and, for x/time, at. A
-// nil w is for a request that will not wait its turn: it takes no place in the
-// line. One that has to wait asks again with the same w, or leaves. The answer
-// is never Refuse; with Go, Until is when to go, now or at most 10 ms later.
-// Those who wait for longer take no tokens in advance: when the rate changes,
-// it changes for them as well.
-func (r *Rate) Enter(now time.Duration, at time.Time, w *Waiter) (a Answer) {
+// Enter asks for a token. With Go, Until is when to send, which is now or at
+// most 10 ms later. With Wait the request joins the queue. It asks again with
+// the same w, or calls Leave. A request with a nil w does not wait and joins no
+// queue. Enter never answers Refuse. Waiters take no tokens in advance, so a new
+// rate applies to them as well.
+func (r *Rate) Enter(now time.Duration, w *Waiter) (a Answer) {
 	r.turns.Lock()
 	var next *Waiter
-	switch wait := r.tokens(at, 1); {
+	switch wait := r.tokens(now, 1); {
 	case r.queue.turn(w) && wait <= rateAhead+time.Microsecond:
-		wait = r.lim.ReserveN(at, 1).DelayFrom(at).Round(time.Microsecond) // its floats lose a nanosecond
-		r.count(at)
+		at := clockTime(now)
+		wait = r.lim.ReserveN(at, 1).DelayFrom(at).Round(time.Microsecond) // x/time's floats lose a nanosecond
+		r.count(now)
 		r.queue.leave(w)
 		a, next = Answer{Until: after(now, wait)}, r.queue.first
 	case r.queue.turn(w):
@@ -123,7 +137,7 @@ func (r *Rate) Enter(now time.Duration, at time.Time, w *Waiter) (a Answer) {
 	default:
 		a = Answer{Verb: Wait, Ask: Never}
 		if w == nil || w.in == nil {
-			a.Until = after(now, r.behind(at))
+			a.Until = after(now, r.tokens(now, r.queue.n+1))
 		}
 	}
 	if a.Verb == Wait && w != nil {
@@ -134,7 +148,7 @@ func (r *Rate) Enter(now time.Duration, at time.Time, w *Waiter) (a Answer) {
 	return a
 }
 
-// Leave gives up the place of w in the line.
+// Leave takes w out of the queue.
 func (r *Rate) Leave(w *Waiter) {
 	r.turns.Lock()
 	next := r.queue.leave(w)
@@ -142,38 +156,34 @@ func (r *Rate) Leave(w *Waiter) {
 	next.wake()
 }
 
-// tell wakes the first in line after the rate has changed.
-func (r *Rate) tell() {
+// wakeFirst wakes the first waiter after the rate has changed.
+func (r *Rate) wakeFirst() {
 	r.turns.Lock()
 	next := r.queue.first
 	r.turns.Unlock()
 	next.wake()
 }
 
-// Take takes a place if there is one now.
-func (r *Rate) Take(now time.Time) bool {
-	if !r.lim.AllowN(now, 1) {
+// Take takes a token if there is one now.
+func (r *Rate) Take(now time.Duration) bool {
+	if !r.lim.AllowN(clockTime(now), 1) {
 		return false
 	}
 	r.count(now)
 	return true
 }
 
-// Peek estimates how long a request that came at that time, now or later,
-// would wait behind those in line, without taking a place.
-func (r *Rate) Peek(at time.Time) time.Duration {
+// Peek estimates how long a request that comes now would wait behind the
+// waiters. It takes no token. A now in the future is allowed.
+func (r *Rate) Peek(now time.Duration) time.Duration {
 	r.turns.Lock()
 	defer r.turns.Unlock()
-	return r.behind(at)
+	return r.tokens(now, r.queue.n+1)
 }
 
-// behind returns how long the next in line after all there are would wait;
-// r.turns is held.
-func (r *Rate) behind(at time.Time) time.Duration { return r.tokens(at, r.queue.n+1) }
-
-// tokens returns how long it takes until there are that many.
-func (r *Rate) tokens(at time.Time, n int) time.Duration {
-	missing := float64(n) - r.lim.TokensAt(at)
+// tokens returns how long it takes until there are n tokens.
+func (r *Rate) tokens(now time.Duration, n int) time.Duration {
+	missing := float64(n) - r.lim.TokensAt(clockTime(now))
 	if missing <= 0 {
 		return 0
 	}
@@ -184,43 +194,45 @@ func (r *Rate) tokens(at time.Time, n int) time.Duration {
 	return time.Duration(ns)
 }
 
-// Throttled is told of a 429 to a request that was sent at that time. Those
-// sent before the last one that lowered the rate are of the same flight.
-func (r *Rate) Throttled(now, sent time.Time) {
+// Throttled is told of a 429 to a request that was sent at that time. A request
+// that was sent before the last cut does not lower the rate again.
+func (r *Rate) Throttled(now, sent time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.conf.Adaptive || !r.cut.IsZero() && (!sent.After(r.cut) || now.Sub(r.cut) < rateCutGap) {
+	if !r.conf.Adaptive || sent <= r.cut || now-r.cut < rateCutGap {
 		return
 	}
-	// What was saved up is what the server refuses: left there, the burst
-	// would go on after the cut, and bring the next.
-	if saved := int(r.lim.TokensAt(now)); saved > 0 {
-		r.lim.AllowN(now, saved)
+	// The server refuses more than the rate, and saved tokens are more than the
+	// rate. If they stayed, the burst would go on after the cut and cause the
+	// next one.
+	if saved := int(r.lim.TokensAt(clockTime(now))); saved > 0 {
+		r.lim.AllowN(clockTime(now), saved)
 	}
 	base := r.current
 	if r.measured > 0 {
 		base = min(base, r.measured)
 	}
 	r.cut, r.raised = now, now
-	// After an Update the rate may be below the new floor.
+	// After an Update the rate may be below the new floor. A 429 must not raise it.
 	r.apply(now, min(r.current, max(base*rateCut, min(rateFloor, r.conf.PerSecond*rateFloorShare))))
 }
 
-// Succeeded is told of a success, which raises a rate that was lowered. Only
-// time in which requests succeed counts.
-func (r *Rate) Succeeded(now time.Time) {
+// Succeeded is told of a success, which raises a lowered rate. A pause without
+// successes counts for a second at most.
+func (r *Rate) Succeeded(now time.Duration) {
 	if r.raise(now) {
-		r.tell()
+		r.wakeFirst()
 	}
 }
 
-func (r *Rate) raise(now time.Time) bool {
+// raise raises the rate and reports whether it did.
+func (r *Rate) raise(now time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.current >= r.conf.PerSecond || !now.After(r.raised) {
+	if r.current >= r.conf.PerSecond || now <= r.raised {
 		return false
 	}
-	passed := min(now.Sub(r.raised), time.Second)
+	passed := min(now-r.raised, time.Second)
 	r.raised = now
 	r.apply(now, min(r.conf.PerSecond, r.current+r.conf.PerSecond*float64(passed)/float64(rateRecovery)))
 	return true
@@ -233,20 +245,21 @@ func (r *Rate) PerSecond() float64 {
 	return r.current
 }
 
-func (r *Rate) apply(now time.Time, perSecond float64) {
+// apply sets the present rate; r.mu is held.
+func (r *Rate) apply(now time.Duration, perSecond float64) {
 	r.current = perSecond
-	r.lim.SetLimitAt(now, rate.Limit(perSecond))
+	r.lim.SetLimitAt(clockTime(now), rate.Limit(perSecond))
 }
 
-// count measures what is really sent: lowering a limit far above it would
-// change nothing.
-func (r *Rate) count(now time.Time) {
+// count counts a send to measure the real rate. A cut starts from the real rate,
+// because lowering a limit that is far above it would change nothing.
+func (r *Rate) count(now time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.conf.Adaptive {
 		return
 	}
-	switch passed := now.Sub(r.sample); {
+	switch passed := now - r.sample; {
 	case passed >= rateStale:
 		r.measured, r.sent, r.sample = 0, 0, now
 	case passed >= rateSample:

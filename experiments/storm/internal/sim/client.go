@@ -96,7 +96,7 @@ func (w *world) admit(i int32) {
 		if h.cooldown.Named(w.now, scope) == 0 {
 			break
 		}
-		h.gate.Release(w.now, &c.slot, nil)
+		h.gate.Release(w.now, &c.slot)
 		waited = false
 	}
 	w.send(i)

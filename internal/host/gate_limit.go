@@ -1,0 +1,203 @@
+// The gate's limit follows the results of the requests: it grows, goes back and
+// is cut.
+
+package host
+
+import "time"
+
+// The storm simulation in this package's tests gave these constants. It has a
+// server with a limit of 30 that is frozen for 20 s under 1000 clients.
+const (
+	gateStart = 10
+
+	// gateRoom is how many times the start the slow start of a new gate may
+	// reach. gateDouble is how many times the present limit the slow start may
+	// reach when the gate has been open for a window. Without these bounds the
+	// queue that forms while a server hangs would double the limit until the
+	// server falls over when it wakes up.
+	gateRoom   = 10
+	gateDouble = 2
+
+	// gateRounds times the limit is how many requests must succeed for one step
+	// of growth above the threshold. TCP needs one round. With one, the queue of
+	// an outage drives the limit past what the server can take before the queue
+	// is worked off.
+	gateRounds = 2
+
+	// gateShare is the part of the limit, one in so many, by which it grows if
+	// that is more than one. With steps of one a host that takes thousands of
+	// requests at a time would need minutes to come back.
+	gateShare = 32
+
+	// pressTime is how long the limit of a healthy gate must have been used up
+	// before it grows. The successes of requests that are sent after that time
+	// make the limit grow. A client that was not scheduled for some time sends
+	// at once all requests that came due meanwhile. Such a burst is over after a
+	// few round trips. If each burst made the limit grow, the limit would reach
+	// the size of the client's longest pause.
+	pressTime = 2 * time.Second
+
+	// probeGap is the time from the end of a failed probe to the next probe.
+	probeGap = 500 * time.Millisecond
+
+	// The host fails wholesale after failRun failures in a row that lasted for
+	// failGaps usual gaps between successes and for failTime. If successes came
+	// at random times, only one in e^20 would be that late by chance, whatever
+	// the share of failures is. The failTime tells an event from an outage: when
+	// an HTTP/2 connection breaks, all its requests fail at once and the next
+	// ones succeed. A run of failMany failures that is failRounds times the limit
+	// is no such event, so failTime does not apply to it.
+	failRun    = 10
+	failGaps   = 20
+	failTime   = time.Second
+	failMany   = 100
+	failRounds = 4
+
+	// A time between two successes that is longer than longestGap counts as
+	// longestGap, because the client may have paused.
+	longestGap = 5 * time.Second
+
+	// The estimate of how long a response takes falls at once to the time of the
+	// fastest response. With each slower response it rises by one in quickShare
+	// of itself, or by quickStep if that is more. The estimate serves to refuse
+	// a request that cannot succeed any more, so it has to be true of the fast
+	// responses among slow ones.
+	quickShare = 8
+	quickStep  = 10 * time.Millisecond
+
+	// useWindow is the time after which a limit that is not used up goes back.
+	useWindow = 10 * time.Second
+)
+
+// succeed takes note of a success; g.mu is held.
+func (g *Gate) succeed(now time.Duration, s *Slot) {
+	took := max(0, now-s.sent)
+	g.gap += (min(max(0, now-g.success), longestGap) - g.gap) / 8
+	g.trip += (took - g.trip) / 8
+	g.quick = min(took, g.quick+max(g.quick/quickShare, quickStep))
+	g.success, g.run, g.lost = now, 0, 0
+	switch {
+	case int32(s.epoch-g.shut) < 0 && g.inFlight == 0:
+		// The request was sent before the cut. The server responds again, but
+		// that is no reason to send it more than the next probe.
+		g.probe = min(g.probe, now)
+		return
+	case int32(s.epoch-g.shut) < 0:
+		return
+	}
+	g.closed = false
+	if s.epoch != g.epoch {
+		return // a probe that took long
+	}
+	if !s.answered {
+		s.answered = true
+		g.answered++
+		g.idle.push(s, now)
+	}
+	if g.pressed(now, s) {
+		if g.used() >= g.limit {
+			g.freeAt = now
+		}
+		g.grow()
+	}
+}
+
+// pressed reports whether a success shows that the host takes more than the
+// limit lets through, and that the client has more to send; g.mu is held.
+func (g *Gate) pressed(now time.Duration, s *Slot) bool {
+	if g.used() < g.limit && now > after(g.freeAt, g.trip/4) {
+		g.full = false // the waiters are slow to take the free slots, so they do not wait for the limit
+	}
+	return g.full && (!g.calm || s.sent >= after(g.fullAt, pressTime))
+}
+
+// grow raises the limit for one success; g.mu is held.
+func (g *Gate) grow() {
+	if g.limit >= g.threshold {
+		if g.grown++; int(g.grown) < gateRounds*g.limit {
+			return
+		}
+		g.grown = 0
+	}
+	step := 1
+	if g.limit >= g.threshold {
+		step = max(1, g.limit/gateShare)
+	}
+	g.limit = min(g.limit+step, g.conf.Max)
+}
+
+// review moves the limit, once per window, halfway to the number of slots that
+// were in use, and returns the limit; g.mu is held. The limit returns to the
+// start if a gate was left open at a low limit because nobody used it up. After
+// a pause the limit takes one step only, because a host that served many
+// requests once may soon be asked to do so again.
+func (g *Gate) review(now time.Duration) (limit int) {
+	passed := now - g.window
+	if passed < useWindow {
+		return g.limit
+	}
+	if !g.closed {
+		g.limit = min(g.limit, max(g.conf.Start, (g.limit+g.peak+1)/2))
+	}
+	if !g.closed && !g.cut {
+		g.limit = max(g.limit, g.conf.Start)
+		g.threshold = gateDouble * g.limit
+	}
+	g.calm = !g.cut
+	g.peak, g.window, g.cut = g.inFlight-int(g.beside), now, g.closed
+	return g.limit
+}
+
+// fail takes note of a failure, and closes the gate if the host now fails
+// wholesale; g.mu is held. A failure of a request that was sent before the last
+// cut does not count, because it belongs to the outage that caused the cut.
+func (g *Gate) fail(now time.Duration, s *Slot, r Result) {
+	if s.epoch != g.epoch || g.closed {
+		return
+	}
+	if r == Lost && g.success > after(s.sent, 2*g.trip) {
+		// Another request succeeded after this request should have succeeded. So
+		// the host works and the route of this request does not. If the host were
+		// frozen, the last success would have come from before the freeze.
+		return
+	}
+	began := now
+	if r == Lost { // the host has been silent since the send
+		began = s.sent
+		g.lost++
+		g.lostAt = now
+	}
+	if g.run++; g.run == 1 {
+		g.since = began
+	}
+	if g.wholesale(now) {
+		g.close(now)
+	}
+}
+
+// wholesale reports whether the failures since the last success are an outage;
+// g.mu is held.
+func (g *Gate) wholesale(now time.Duration) bool {
+	return !g.closed && g.run >= failRun && now >= g.outage()
+}
+
+// outage returns the time from which on the failures are an outage, if there are
+// enough of them; g.mu is held.
+func (g *Gate) outage() time.Duration {
+	least := failTime
+	if g.run >= failMany && int(g.run) >= failRounds*g.limit {
+		least = 0
+	}
+	return after(g.since, max(least, failGaps*g.gap))
+}
+
+// close closes the gate as of now, which may be a time in the past; g.mu is held.
+func (g *Gate) close(now time.Duration) {
+	g.threshold = max(g.limit/2, 2)
+	g.limit = 1
+	g.renew()
+	g.shut = g.epoch
+	g.lost, g.grown, g.run = 0, 0, 0
+	g.closed, g.cut, g.full, g.calm = true, true, false, false
+	g.probe = after(now, probeGap)
+}
