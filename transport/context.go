@@ -1,4 +1,5 @@
-// What a caller says about one request, through its context.
+// Settings of a single request, and the history of a response. Both travel in a
+// context.
 
 package transport
 
@@ -13,12 +14,12 @@ type (
 	markKey    struct{}
 )
 
-// options is what the context of a request says. It is never changed once it
-// is in a context.
+// options are the settings in the context of a request. They never change once they
+// are in a context.
 type options struct {
 	sending sending
 	trace   *Trace
-	attempt int // 0 in what a caller hands over: the number of a send
+	attempt int // the number of an attempt; 0 in the context of a caller
 }
 
 // sending says how often a request may be sent, whatever its method.
@@ -30,24 +31,24 @@ const (
 	once
 )
 
-// Repeatable returns a context whose requests may be sent again whatever their
-// method: the caller knows that acting on them twice does no harm. With a rule
-// that hedges, they may be hedged as well. It replaces an earlier [Once].
+// Repeatable returns a context whose requests may be retried whatever their method.
+// The caller knows that it does no harm to act on them twice. If the rule hedges,
+// they may be hedged as well. It replaces an earlier [Once].
 func Repeatable(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *options) { o.sending = repeatable })
 }
 
-// Once returns a context whose requests this package sends at most once,
-// whatever happens. It replaces an earlier [Repeatable]. Below this package
-// net/http itself still resends a request of which it wrote nothing, and an
-// idempotent one on a kept connection that turned out to be closed.
+// Once returns a context whose requests this package sends at most once, whatever
+// happens. It replaces an earlier [Repeatable]. Below this package net/http itself
+// still resends a request of which it wrote nothing, and an idempotent request on a
+// kept connection that turned out to be closed.
 func Once(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *options) { o.sending = once })
 }
 
-// WithTrace returns a context whose requests are reported to trace, in the
-// manner of net/http/httptrace: a trace that is in ctx already is called
-// after it. Config.Trace is called first of all.
+// WithTrace returns a context whose requests are reported to trace. As in
+// net/http/httptrace, a trace that is already in ctx is called after it.
+// Config.Trace is called before both.
 func WithTrace(ctx context.Context, trace *Trace) context.Context {
 	if trace == nil {
 		return ctx
@@ -55,9 +56,9 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 	return withOptions(ctx, func(o *options) { o.trace = trace.before(o.trace) })
 }
 
-// AttemptNumber returns which send of its request an attempt is: 1 for the
-// first and for a context that is not an attempt's, 2 for the first resend. It
-// is for base transports that label or sign what they send.
+// AttemptNumber returns the number of an attempt from its context: 1 for the first
+// attempt, 2 for the first retry. It is 1 for any other context. It is for base
+// transports that label or sign each attempt.
 func AttemptNumber(ctx context.Context) int {
 	if o := optionsOf(ctx); o != nil && o.attempt > 0 {
 		return o.attempt
@@ -65,7 +66,7 @@ func AttemptNumber(ctx context.Context) int {
 	return 1
 }
 
-// withAttempt returns the context of the n-th send.
+// withAttempt returns the context of the n-th attempt.
 func withAttempt(ctx context.Context, n int) context.Context {
 	return withOptions(ctx, func(o *options) { o.attempt = n })
 }
@@ -84,8 +85,8 @@ func optionsOf(ctx context.Context) *options {
 	return o
 }
 
-// A mark is what a response that was not retried carries in the context of its
-// Request, although it called for a retry.
+// A mark is the history of a response that called for a retry and was not retried.
+// The response carries it in the context of its Request.
 type mark struct {
 	resp    *http.Response // see of
 	history History

@@ -1,4 +1,4 @@
-// Why is there a retry, or none? The decision, pure and in one place.
+// The decision whether to retry, and its reasons.
 
 package transport
 
@@ -11,65 +11,71 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A Reason says what was done about an attempt and why. Its String is short
-// and stable, fit for logs and as a metric's label.
+// A Reason says why there is a retry, or why there is none. Its String is short and
+// stable, so that it can be the label of a metric.
 type Reason uint8
 
 const (
-	// Final: the outcome is for the caller: a success, an answer or an error
-	// that another try would not change.
+	// ReasonFinal means that the caller gets the outcome, because another attempt
+	// would not change it. It may be a success.
 	ReasonFinal Reason = iota
-	// Retry: the request is sent again after Wait.
+	// ReasonRetry means that the request is retried after Attempt.Wait.
 	ReasonRetry
-	// NotIdempotent: the server may have acted on the request, and acting
-	// twice could do harm.
+	// ReasonNotIdempotent means that the server may have acted on the request, and
+	// that it could do harm to act twice.
 	ReasonNotIdempotent
-	// NotReplayable: the request's body cannot be produced again whole. The
-	// attempt's Err says why: GetBody failed, or Upload.Memory, Upload.Disk
-	// or Config.TempTotal was reached.
+	// ReasonNotReplayable means that the request's body cannot be produced again
+	// whole. Attempt.Err says why: GetBody failed, or a limit was reached
+	// (Upload.Memory, Upload.Disk or Config.TempTotal).
 	ReasonNotReplayable
-	// BodyBusy: the base transport is still reading the request's body.
+	// ReasonBodyBusy means that the base transport is still reading the request's
+	// body.
 	ReasonBodyBusy
-	// SentOnce: the caller asked for one send only ([Once]).
+	// ReasonSentOnce means that the caller allowed one attempt only ([Once]).
 	ReasonSentOnce
-	// RetriesOff: the rule allows one attempt only.
+	// ReasonRetriesOff means that the rule allows one attempt only.
 	ReasonRetriesOff
-	// Nested: a Transport below gave up on the request; retries are not
-	// multiplied.
+	// ReasonNested means that a Transport below gave up on the request. Retries are
+	// not multiplied.
 	ReasonNested
-	// Canceled: the caller's context ended.
+	// ReasonCanceled means that the caller's context ended.
 	ReasonCanceled
-	// Attempts: Rule.Attempts sends are spent.
+	// ReasonAttempts means that the request had Rule.Attempts attempts.
 	ReasonAttempts
-	// Elapsed: the next attempt would start later than Rule.Elapsed allows.
+	// ReasonMaxElapsed means that the next attempt would start later than
+	// Rule.MaxElapsed allows.
 	ReasonMaxElapsed
-	// Deadline: the wait before the next attempt would pass the deadline of
-	// the caller's context.
+	// ReasonDeadline means that the wait before the next attempt would pass the
+	// deadline of the caller's context.
 	ReasonDeadline
-	// MaxRetryAfter: the server asked for a longer wait than
-	// Rule.MaxRetryAfter allows.
+	// ReasonMaxRetryAfter means that the server asked for a longer wait than
+	// Rule.RetryAfter.Max allows.
 	ReasonMaxRetryAfter
-	// BackoffStop: the rule's Backoff ended the retries.
+	// ReasonBackoffStop means that the rule's Backoff ended the retries.
 	ReasonBackoffStop
-	// Cooldown: the host asked everybody for a longer wait than
-	// Rule.MaxRetryAfter allows; for MaxRetryAfter requests are refused.
+	// ReasonCooldown means that the host asked all requests for a longer wait than
+	// Rule.RetryAfter.Max allows. Requests are refused for RetryAfter.Max.
 	ReasonCooldown
-	// Budget: the host's retry budget is spent.
+	// ReasonBudget means that the host's retry budget is used up.
 	ReasonBudget
-	// GateFull: the gate refuses what cannot go at once, and it was full.
+	// ReasonGateFull means that the gate was full, and that its mode is to refuse
+	// requests that cannot go at once.
 	ReasonGateFull
-	// Hedged: the answer took so long that the request was sent a second time.
+	// ReasonHedged means that the response took so long that a second attempt was
+	// made beside the first.
 	ReasonHedged
-	// Outrun: another send of the same request was answered first.
+	// ReasonOutrun means that another attempt of the same request had its response
+	// first.
 	ReasonOutrun
-	// Resume: the response's body was cut after Event.Offset bytes, and is
-	// continued from there by a further request after Wait.
+	// ReasonResume means that the body of a response was cut after Event.Offset
+	// bytes, and that a further request continues it after Attempt.Wait.
 	ReasonResume
-	// Resumes: the body was cut more than Rule.Resumes times in a row without
-	// progress.
+	// ReasonResumeMax means that more than Rule.Resume.Max reconnects in a row
+	// brought no progress.
 	ReasonResumeMax
-	// Mismatch: a reconnect did not bring the rest of the same representation, so
-	// the body ends where it was cut. The event's Err is a [ResumeError].
+	// ReasonMismatch means that a reconnect did not bring the rest of the same
+	// representation, so the body ends at the cut. The Err of the event is a
+	// [ResumeError].
 	ReasonMismatch
 )
 
@@ -98,7 +104,7 @@ var reasonNames = [...]string{
 	ReasonMismatch:      "mismatch",
 }
 
-// String returns the reason in a few words.
+// String returns the reason in snake case.
 func (r Reason) String() string {
 	if int(r) < len(reasonNames) {
 		return reasonNames[r]
@@ -106,10 +112,10 @@ func (r Reason) String() string {
 	return "Reason(" + strconv.Itoa(int(r)) + ")"
 }
 
-// limit reports whether the reason is a limit that withheld a retry which was
-// otherwise due. Such an outcome is marked: the failure was tried enough, and
-// a Transport around this one must not start again. The other reasons do not
-// mark, since the outer rule may know better what is idempotent or replayable.
+// limit reports whether a limit withheld a retry that was otherwise due. Then the
+// request was tried enough, and a Transport around this one must not start again.
+// The other reasons do not stop an outer Transport, because its rule may know better
+// whether the request is idempotent or replayable.
 func (r Reason) limit() bool {
 	switch r {
 	case ReasonAttempts, ReasonMaxElapsed, ReasonDeadline, ReasonMaxRetryAfter, ReasonBackoffStop, ReasonCooldown, ReasonBudget, ReasonGateFull, ReasonResumeMax:
@@ -118,8 +124,8 @@ func (r Reason) limit() bool {
 	return false
 }
 
-// told reports whether a response carries the reason: a limit withheld the
-// retry, or it was not safe. What the caller asked for itself needs no telling.
+// told reports whether a response carries the reason in its [History]. It does so if
+// a limit withheld the retry, or if the retry was not safe.
 func (r Reason) told() bool {
 	switch r {
 	case ReasonNotIdempotent, ReasonNotReplayable, ReasonBodyBusy:
@@ -128,51 +134,51 @@ func (r Reason) told() bool {
 	return r.limit()
 }
 
-// facts is all that the decision depends on.
+// facts are everything that the decision depends on.
 type facts struct {
 	verdict    classify.Verdict
-	canceled   bool // the caller's context has ended, and there is no answer for it
+	canceled   bool // the caller's context has ended, and there is no final response
 	nested     bool // a Transport below gave up
-	once       bool // one send only, by the caller's word
-	idempotent bool // asked only where the verdict is Ambiguous
+	once       bool // the caller allowed one attempt only
+	idempotent bool // only asked if the verdict is Ambiguous
 	replayable bool // the body can be produced again, as far as is known
 
-	sent, attempts int // sends so far, and allowed
+	sent, attempts int // made so far, and allowed
 
 	backoff       time.Duration // negative: stop
 	hint          time.Duration // how long the server asked to wait
 	hinted        bool
 	maxRetryAfter time.Duration // negative: no bound
-	excess        policy.Beyond
+	beyond        policy.Beyond
 	u             float64 // random, in [0,1)
 
 	elapsed, elapsedMax time.Duration // elapsedMax not positive: no bound
 	room                time.Duration // to the deadline
 	deadline            bool
-	turn                time.Duration // how long until the host's limits let another send go, as far as is known
-	refused             bool          // the host's cooldown refuses requests, and does not let them wait
+	turn                time.Duration // until the limits let another attempt go, as far as is known
+	refused             bool          // the cooldown refuses requests instead of letting them wait
 }
 
-// spread bounds the jitter on top of a wait that a server asked for. Everybody
-// who was told "in 10 s" would else return in the same instant.
+// spread bounds the jitter that is added to a wait that a server asked for. Without
+// jitter all clients that were told "in 10 s" would return in the same instant.
 const spread = time.Second
 
-// decide says what to do, and how long to wait before the next send. The
-// guards stand in the order of their weight: what must not be sent again for
-// safety's sake first, then what is not worth it, then what a limit forbids.
-// The verdict Final ends the list early; whoever adds a guard adds a Reason.
+// decide returns what to do, and how long to wait before the next attempt. The
+// guards are in the order of their weight. Retries that are not safe come first,
+// then retries that are not worth it, and then the limits. Each guard has its own
+// Reason.
 func decide(f facts) (Reason, time.Duration) {
 	switch {
 	case f.canceled:
 		return ReasonCanceled, 0 // nobody waits for it any more
 	case f.verdict != classify.Refused && f.verdict != classify.Ambiguous:
-		return ReasonFinal, 0 // nothing says that another try would help
+		return ReasonFinal, 0 // nothing says that another attempt would help
 	case f.nested:
 		return ReasonNested, 0 // RFC 9110 §9.2.2: a failed retry is no excuse for another layer's
 	case f.once:
 		return ReasonSentOnce, 0
 	case f.attempts <= 1:
-		return ReasonRetriesOff, 0 // nobody gave up: a Transport around this one may retry
+		return ReasonRetriesOff, 0 // a Transport around this one may retry, because nobody gave up
 	case f.verdict == classify.Ambiguous && !f.idempotent:
 		return ReasonNotIdempotent, 0 // RFC 9110 §9.2.2
 	case !f.replayable:
@@ -199,7 +205,7 @@ func decide(f facts) (Reason, time.Duration) {
 	return ReasonRetry, wait + f.jitter(wait, asked)
 }
 
-// asked returns the server's wait as the rule takes it, negative where the
+// asked returns the server's wait as far as the rule obeys it. It is negative if the
 // rule does not wait that long.
 func (f facts) asked() time.Duration {
 	switch {
@@ -207,17 +213,17 @@ func (f facts) asked() time.Duration {
 		return 0
 	case f.maxRetryAfter < 0 || f.hint <= f.maxRetryAfter:
 		return f.hint
-	case f.excess == policy.BeyondCap:
+	case f.beyond == policy.BeyondCap:
 		return f.maxRetryAfter
-	case f.excess == policy.BeyondWait:
+	case f.beyond == policy.BeyondWait:
 		return f.hint
 	}
 	return -1
 }
 
-// jitter returns what is added to a wait that the server determined: upward
-// only, no more than the wait itself, and not past a limit that the wait alone
-// keeps. A wait that the back-off determined has its jitter already.
+// jitter returns the jitter that is added to a wait of the server's. It is at most
+// the wait itself, and it does not pass a limit that the wait alone keeps. A wait of
+// the back-off already has jitter.
 func (f facts) jitter(wait, asked time.Duration) time.Duration {
 	if wait != asked || asked == 0 {
 		return 0
@@ -232,11 +238,11 @@ func (f facts) jitter(wait, asked time.Duration) time.Duration {
 	return time.Duration(f.u * float64(max(most, 0)))
 }
 
-// within returns how long the work before the next send may take, at most most:
-// waiting for a Read of the request's body, and draining the old answer. Work
-// during the wait costs nothing. Beyond the wait, it may use up the elapsed time
-// that the rule leaves, and a quarter of the time to the deadline, so that the
-// next attempt has the rest.
+// within returns how long the work before the next attempt may take, up to most. The
+// work is to wait for a Read of the request's body, and to drain the old response.
+// Work during the wait costs nothing. Beyond the wait, it may use up the elapsed time
+// that the rule leaves, and a quarter of the time to the deadline, so that the next
+// attempt has the rest.
 func (f facts) within(wait, most time.Duration) time.Duration {
 	spare := most
 	if f.deadline {

@@ -16,7 +16,7 @@ func TestDecide(t *testing.T) {
 	retryable := facts{
 		verdict: classify.Ambiguous, idempotent: true, replayable: true,
 		sent: 1, attempts: 6, backoff: 2 * time.Second,
-		maxRetryAfter: time.Minute, excess: policy.BeyondStop,
+		maxRetryAfter: time.Minute, beyond: policy.BeyondStop,
 	}
 	for _, row := range []struct {
 		name   string
@@ -52,8 +52,8 @@ func TestDecide(t *testing.T) {
 		{"a negative hint is none", func(f *facts) { f.hint, f.hinted = -time.Second, true }, ReasonRetry, 2 * time.Second},
 		{"exactly the longest wait", func(f *facts) { f.hint, f.hinted = time.Minute, true }, ReasonRetry, time.Minute},
 		{"more than it, stop", func(f *facts) { f.hint, f.hinted = time.Minute+1, true }, ReasonMaxRetryAfter, 0},
-		{"more than it, cap", func(f *facts) { f.hint, f.hinted, f.excess = time.Hour, true, policy.BeyondCap }, ReasonRetry, time.Minute},
-		{"more than it, wait", func(f *facts) { f.hint, f.hinted, f.excess = time.Hour, true, policy.BeyondWait }, ReasonRetry, time.Hour},
+		{"more than it, cap", func(f *facts) { f.hint, f.hinted, f.beyond = time.Hour, true, policy.BeyondCap }, ReasonRetry, time.Minute},
+		{"more than it, wait", func(f *facts) { f.hint, f.hinted, f.beyond = time.Hour, true, policy.BeyondWait }, ReasonRetry, time.Hour},
 		{"no longest wait", func(f *facts) { f.hint, f.hinted, f.maxRetryAfter = time.Hour, true, -1 }, ReasonRetry, time.Hour},
 
 		{"the deadline leaves room", func(f *facts) { f.deadline, f.room = true, 2*time.Second+1 }, ReasonRetry, 2 * time.Second},
@@ -90,7 +90,7 @@ func TestDecide(t *testing.T) {
 // FuzzDecide checks what holds whatever the facts are.
 func FuzzDecide(f *testing.F) {
 	f.Add(uint8(3), uint8(0xff), 1, 6, int64(time.Second), int64(2*time.Second), int64(time.Minute), uint8(1), 0.5, int64(0), int64(0), int64(time.Hour), int64(0))
-	f.Fuzz(func(t *testing.T, verdict, bits uint8, sent, attempts int, backoff, hint, longest int64, excess uint8, u float64, elapsed, elapsedMax, room, turn int64) {
+	f.Fuzz(func(t *testing.T, verdict, bits uint8, sent, attempts int, backoff, hint, longest int64, beyond uint8, u float64, elapsed, elapsedMax, room, turn int64) {
 		if !(u >= 0 && u < 1) {
 			u = 0.5
 		}
@@ -99,7 +99,7 @@ func FuzzDecide(f *testing.F) {
 			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
 			replayable: bits&16 != 0, hinted: bits&32 != 0, deadline: bits&64 != 0,
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),
-			maxRetryAfter: time.Duration(longest), excess: policy.Beyond(excess % 5), u: u,
+			maxRetryAfter: time.Duration(longest), beyond: policy.Beyond(beyond % 5), u: u,
 			elapsed: time.Duration(max(elapsed, 0)), elapsedMax: time.Duration(elapsedMax),
 			room: time.Duration(room), turn: time.Duration(max(turn, 0)),
 		}
@@ -112,7 +112,7 @@ func FuzzDecide(f *testing.F) {
 		assert.True(t, in.replayable && !in.canceled && !in.nested && !in.once && in.sent < in.attempts)
 		assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
 		assert.GreaterOrEqual(t, wait, time.Duration(0))
-		if in.hinted && in.excess != policy.BeyondCap {
+		if in.hinted && in.beyond != policy.BeyondCap {
 			assert.GreaterOrEqual(t, wait, in.hint, "never earlier than told")
 		}
 		if in.deadline {

@@ -276,7 +276,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		sent:          x.sent,
 		attempts:      rule.Attempts,
 		maxRetryAfter: rule.RetryAfter.Max,
-		excess:        rule.RetryAfter.Beyond,
+		beyond:        rule.RetryAfter.Beyond,
 		u:             d.u,
 		elapsedMax:    rule.MaxElapsed,
 	}

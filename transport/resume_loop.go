@@ -179,7 +179,7 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 		hint:          x.notBefore.Sub(d.Time),
 		hinted:        true,
 		maxRetryAfter: x.rule.rule.RetryAfter.Max,
-		excess:        x.rule.rule.RetryAfter.Beyond,
+		beyond:        x.rule.rule.RetryAfter.Beyond,
 		u:             d.u,
 	}
 	most := resumeJitter

@@ -1,4 +1,4 @@
-// Which rule applies to this host?
+// The rule of a host.
 
 package transport
 
@@ -17,7 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A ruleset is one configuration: New and Update each make one, and it never
+// A ruleset is one configuration. New and Update each make a ruleset, and it never
 // changes.
 type ruleset struct {
 	standard *resolved  // for every host that no pattern matches
@@ -29,23 +29,23 @@ type hostRule struct {
 	rule    *resolved
 }
 
-// resolved is a complete rule made ready. It holds no state: every host of one
-// pattern shares it.
+// resolved is a complete rule, prepared for use. It holds no state, so every host
+// of a pattern shares it.
 type resolved struct {
 	set      *ruleset
 	rule     policy.Rule
 	classify classify.Func // asks rule.Classify, then classify.Default
 
-	// What the rule turns on. A host whose rule turns nothing on pays for one
-	// look at the cooldown.
+	// The limits that the rule turns on. If it turns none on, a request only looks
+	// at the cooldown.
 	rate    bool
 	pacing  bool
 	gate    bool
 	hedge   bool
 	limited bool // any of them
-	vouches bool // Idempotent is not the default: somebody has thought about this host
-	peeks   bool // its classifier or hint may wait for an answer's body
-	light   bool // none of them, no function of the user's, no clock to read before the first send
+	vouches bool // Idempotent is not the default, so somebody has thought about this host
+	peeks   bool // its classifier or hint may wait for the body of a response
+	light   bool // none of them, no function of the user's, and no clock to read before the first attempt
 }
 
 func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error) {
@@ -60,7 +60,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error
 		merged := hosts[name].Or(rule)
 		own := faultsOf(hosts[name], path+".")
 		if len(own) == 0 && sound {
-			own = faultsOf(merged, path+".") // two rules that are right can be wrong together
+			own = faultsOf(merged, path+".") // two valid rules can be wrong together
 		}
 		faults = append(faults, own...)
 		p, why := parsePattern(name)
@@ -81,7 +81,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error
 	return set, nil
 }
 
-// faultsOf validates a rule and puts path before each fault's field.
+// faultsOf validates a rule and puts path in front of the field of each fault.
 func faultsOf(r policy.Rule, path string) policy.Errors {
 	err := r.Validate()
 	if err == nil {
@@ -90,20 +90,19 @@ func faultsOf(r policy.Rule, path string) policy.Errors {
 	return err.(policy.Errors).At(path)
 }
 
-// ruleFor returns the rule for a host: found at its first request and at the
-// first one after an Update, one atomic load otherwise.
+// ruleFor returns the rule for a host. It searches for the rule at the first request
+// and at the first request after an Update. Otherwise it costs one atomic load.
 func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 	if r := s.Resolved.Load(); r != nil && r.set == set {
 		return r
 	}
 	r := set.forHost(s.Key())
 	if r.rate {
-		// What the host has spent of its rate stays spent: an Update is no
-		// fresh burst.
+		// Used tokens of the rate stay used. An Update must not allow another burst.
 		m := s.Machines()
 		m.Rate(r.rateConfig()).Set(t.now(), r.rateConfig())
 		if gate, _ := m.Made(); gate != nil {
-			gate.WakeFirst() // who is first there may wait for the rate
+			gate.WakeFirst() // the first request in that queue may wait for the rate
 		}
 	}
 	s.Resolved.Store(r)
@@ -173,21 +172,21 @@ func (r *resolved) gateConfig() host.GateConfig {
 	return host.GateConfig{Start: r.rule.Gate.Start, Max: r.rule.Gate.Max}
 }
 
-// sameFunc reports whether two functions without captured variables are the
-// same, so that naming the default costs no more than leaving it out.
+// sameFunc reports whether two functions without captured variables are the same.
+// With it a rule that names the default costs no more than a rule that leaves it
+// out.
 func sameFunc[F any](a, b F) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// A pattern is a host pattern in canonical form; equal patterns mean the same
-// hosts.
+// A pattern is a host pattern in canonical form. Equal patterns mean the same hosts.
 type pattern struct {
 	name     string // without the "*."
 	port     string // "": every port
 	wildcard bool
 }
 
-// parsePattern returns why a pattern is not one, "" if it is one.
+// parsePattern parses a host pattern. If the text is no pattern, why says why.
 func parsePattern(s string) (p pattern, why string) {
 	if why = notPattern(s); why != "" {
 		return p, why
@@ -216,13 +215,13 @@ func parsePattern(s string) (p pattern, why string) {
 		return p, "has a port that is not a number from 1 to 65535"
 	}
 	if p.port != "" {
-		p.port = strconv.FormatUint(n, 10) // without leading zeros, as a host's key has it
+		p.port = strconv.FormatUint(n, 10) // without leading zeros, as in the key of a host
 	}
 	return p, ""
 }
 
-// notPattern returns why a text cannot be a pattern, as far as its characters
-// tell; "" if it may be one.
+// notPattern returns why the characters of a text rule it out as a pattern, and ""
+// if they do not.
 func notPattern(s string) string {
 	switch {
 	case s == "":
@@ -265,7 +264,7 @@ func (p pattern) matches(name, port string) bool {
 	return p.name == name
 }
 
-// compare orders patterns by how specific they are, most specific first.
+// compare orders patterns. The most specific comes first.
 func (p pattern) compare(q pattern) int {
 	return cmp.Or(
 		compareBool(!p.wildcard, !q.wildcard),

@@ -1,4 +1,4 @@
-// What is told about each attempt.
+// Trace, Event and Attempt.
 
 package transport
 
@@ -9,20 +9,21 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 )
 
-// A Trace is a set of functions that are told what happens to requests. Each
-// may be nil. They run in the request's goroutine, which waits for them, and
-// concurrently for concurrent requests. They must not change what they are
-// given, nor touch a body.
+// A Trace is a set of functions that observe requests. Each function may be nil. It
+// runs in the request's goroutine, which waits for it, and concurrently for
+// concurrent requests. It must not change its arguments, and must not read or close
+// a body.
 type Trace struct {
-	// Event is called once after each attempt, when it is decided what comes
-	// next and before a wait begins, once for a request that is refused without
-	// being sent, and once when a hedge goes out ([Hedged]). When a response's body is cut and resumed, it is
-	// called for the cut ([Resume]) and for each attempt to continue, from the
-	// goroutine that reads the body.
+	// Event is called once after each attempt, when the next step is decided and
+	// before a wait begins. It is called once for a request that is refused
+	// without an attempt, and once when a hedge goes out ([ReasonHedged]). When the
+	// body of a response is cut and resumed, it is called for the cut
+	// ([ReasonResume]) and for each attempt to continue, from the goroutine that
+	// reads the body.
 	Event func(Event)
 }
 
-// An Event says what came of one attempt and what will be done about it.
+// An Event has the outcome of one attempt and the decision about it.
 type Event struct {
 	Attempt
 
@@ -31,42 +32,42 @@ type Event struct {
 	// Host is the scheme and host whose rule applies, as in
 	// https://api.example.com.
 	Host string
-	// Response is the answer, nil if there was none. Its header may be read,
-	// its body not.
+	// Response is the response, or nil if there was none. Its header may be read,
+	// but not its body.
 	Response *http.Response
-	// Offset is, where a response's body was cut, how far the reader was, in
-	// bytes of the representation; and in the events of the attempts to
-	// continue it, from where. 0 everywhere else.
+	// Offset is how far the reader of a body was when the body was cut, in bytes of
+	// the representation. It is also set in the events of the attempts to continue
+	// the body. Otherwise it is 0.
 	Offset int64
-	// Reason says what is done and why: [Retry], or why there is no further
-	// attempt.
+	// Reason is [ReasonRetry], or says why there is no further attempt.
 	Reason Reason
 }
 
-// An Attempt is one send of a request, as it stands in an [Error] and in an
-// [Event].
+// An Attempt records one send of a request by the base transport. It is part of an
+// [Event], an [Error] and a [History].
 type Attempt struct {
-	// Number counts the sends of the request from 1. In an event of a request
-	// that was refused before a send it is the number of sends so far.
+	// Number counts the attempts of the request from 1. If the request was refused
+	// before an attempt, it is the number of attempts so far.
 	Number int
-	// Status is the answer's status, 0 where there was none.
+	// Status is the status of the response, or 0 if there was none.
 	Status int
 	// Err is the base transport's error, or the error that refused the request.
-	// If the request's body kept the request from being sent again
-	// ([NotReplayable], [BodyBusy]), Err says why, also after an answer: it holds
-	// the error of GetBody, or names the limit that was reached.
+	// If the request's body prevented a retry ([ReasonNotReplayable],
+	// [ReasonBodyBusy]), Err says why, even after a response. It holds the error of
+	// GetBody, or names the limit that was reached.
 	Err error
-	// Verdict is what the classifiers made of it.
+	// Verdict is the verdict of the classifiers.
 	Verdict classify.Verdict
-	// Hint is how long the server asked to wait, 0 where it did not.
+	// Hint is how long the server asked to wait, or 0 if it did not ask.
 	Hint time.Duration
-	// Wait is the time between this attempt and the next, 0 at the last.
+	// Wait is the time from this outcome to the next attempt, or 0 after the last
+	// attempt.
 	Wait time.Duration
 	// Time is when the outcome was known.
 	Time time.Time
 }
 
-// before returns a Trace that calls t's functions, then next's.
+// before returns a Trace that calls the functions of t and then those of next.
 func (t *Trace) before(next *Trace) *Trace {
 	switch {
 	case next == nil || next.Event == nil:

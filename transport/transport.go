@@ -1,4 +1,4 @@
-// What a Transport is made of, and how it is made.
+// Config and Transport.
 
 package transport
 
@@ -21,28 +21,28 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// Config says how a Transport sends. The zero Config is complete: the default
-// rule for every host over a pooled transport of its own.
+// Config says how a Transport sends requests. The zero Config is complete. It
+// applies the default rule to every host, over a pooled transport of its own.
 type Config struct {
-	// Base sends each attempt. Default: cleanhttp.DefaultPooledTransport(), a
-	// pool of this Transport's own with keep-alive, HTTP/2 and dial and TLS
-	// handshake timeouts. Authentication, tracing and caches go here, below
-	// the retries, or around the Transport, above them. Under js/wasm give it an
-	// &http.Transport{}: only one without a dialer of its own uses Fetch.
+	// Base sends each attempt. Default cleanhttp.DefaultPooledTransport(), which
+	// has its own pool, keep-alive, HTTP/2, and timeouts for dialling and for the
+	// TLS handshake. Authentication, tracing and caches may go here, below the
+	// retries, or around the Transport, above them. Under js/wasm use an
+	// &http.Transport{}, because only a transport without a dialer uses Fetch.
 	Base http.RoundTripper
 
 	// Rule applies to every host. Its zero fields take policy.Defaults.
 	Rule policy.Rule
 
-	// Hosts holds rules for hosts by pattern; their zero fields take Rule's. A
-	// pattern is a host name or address ("api.example.com", "[::1]"), one with
-	// a port ("api.example.com:8443"), or either behind "*." for all names
-	// below it ("*.example.com", which is not example.com itself). A pattern
-	// without a port means every port. The most specific pattern wins and is
-	// alone merged over Rule, so the rule of api.example.com takes nothing from
-	// that of *.example.com: a name before a wildcard, a longer wildcard before
-	// a shorter one, with a port before without. Case and a trailing dot make
-	// no difference; two patterns that mean the same are an error.
+	// Hosts holds rules for hosts by pattern. Their zero fields inherit from Rule.
+	// A pattern is a host name or address ("api.example.com", "[::1]"), with or
+	// without a port ("api.example.com:8443"). A pattern without a port means every
+	// port. With "*." in front it means all names below ("*.example.com", which is
+	// not example.com itself). Only the most specific pattern applies, so the rule
+	// of api.example.com takes nothing from the rule of *.example.com. A name is
+	// more specific than a wildcard, a longer wildcard than a shorter wildcard, and
+	// a pattern with a port than the same pattern without. Case and a trailing dot
+	// make no difference. Two patterns that mean the same hosts are an error.
 	Hosts map[string]policy.Rule
 
 	// TempDir is the directory of the temporary files that Rule.Upload.Disk allows.
@@ -57,41 +57,44 @@ type Config struct {
 	// value is an error.
 	TempTotal int64
 
-	// Trace is told what happens to every request. Default: nobody.
+	// Trace is told about every attempt. Default none.
 	Trace *Trace
 
-	// Logger gets a line for each retry, hedge and resumed body (Info), each time
-	// that retries end without success and each body that was not resumed (Warn),
-	// each success that took more than one send and each error that no retry was
-	// tried for (Info), and each send that another one outran (Debug). URLs in it
-	// carry no passwords and no query values. Default: no log.
+	// Logger gets log lines. Default none.
+	//
+	//	Info   a retry, a hedge, a resumed body; a success after more than one
+	//	       attempt; an error for which no retry was tried
+	//	Warn   retries that ended without success; a body that was not resumed
+	//	Debug  an attempt that another attempt outran
+	//
+	// URLs in log lines carry no userinfo, no query values and no fragments.
 	Logger *slog.Logger
 }
 
-// A Transport is an http.RoundTripper that sends requests again when, and only
-// when, that is safe. It is safe for concurrent use; make it once and share
-// it, since what it learns about a host helps only those who share it. It
-// holds no goroutine and needs no closing; see [Transport.CloseIdleConnections]
-// for its base's connections.
+// A Transport is an http.RoundTripper that retries requests only when that is
+// safe. It is safe for concurrent use. Make it once and share it, because its
+// knowledge of a host only helps the requests that share it. It holds no goroutine
+// and needs no closing. [Transport.CloseIdleConnections] closes the connections of
+// its base.
 type Transport struct {
 	base    http.RoundTripper
 	rules   atomic.Pointer[ruleset]
 	hosts   *host.Table[resolved]
-	kept    replay.Pool // what all request bodies keep
+	kept    replay.Pool // of all request bodies
 	tempDir string
 	trace   *Trace
 	logger  *slog.Logger
 
-	epoch time.Time    // the machines' time counts from here
-	seed  maphash.Seed // of the hashes of credentials
+	epoch time.Time    // the time of the limits counts from here
+	seed  maphash.Seed // for the hashes of credentials
 }
 
-// now returns the time as the hosts' machines count it.
+// now returns the time as the limits of the hosts count it.
 func (t *Transport) now() time.Duration { return time.Since(t.epoch) }
 
-// New returns a Transport. It copies what it is given, reports every fault of
-// the configuration at once (as [policy.Errors], each with its path), and
-// returns a nil Transport with an error.
+// New returns a Transport. It copies the configuration. If something in it is
+// wrong, New returns all faults at once, as [policy.Errors] with their paths, and a
+// nil Transport.
 func New(c Config) (*Transport, error) {
 	t := &Transport{
 		base:    c.Base,
@@ -128,8 +131,8 @@ func New(c Config) (*Transport, error) {
 	return t, nil
 }
 
-// defaultBase is cleanhttp's pool; a proxy that answers CONNECT with a passing
-// failure is told apart from a server that does: nothing of the request has left.
+// defaultBase returns the default base transport. If a proxy answers CONNECT with a
+// passing failure, the error says so, because nothing of the request has left then.
 func defaultBase() *http.Transport {
 	base := cleanhttp.DefaultPooledTransport()
 	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
@@ -138,23 +141,21 @@ func defaultBase() *http.Transport {
 			answer.Body = http.NoBody // the connection is closed
 			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &proxyAnswer{&answer}}
 		}
-		return nil // net/http says what it says
+		return nil // net/http returns its own error
 	}
 	return base
 }
 
-// A proxyAnswer is what a proxy said instead of connecting; it may ask to wait.
+// A proxyAnswer is the response of a proxy that did not connect. It may ask to wait.
 type proxyAnswer struct{ resp *http.Response }
 
 func (p *proxyAnswer) Error() string { return p.resp.Status }
 
-// Default returns a Transport with the zero Config. It has no timeout for a
-// request: Timeout of the http.Client bounds a whole call, Rule.AttemptTimeout
-// each attempt.
+// Default returns a Transport with the zero Config. It has no timeout. The Timeout
+// of an http.Client bounds a whole call, and Rule.AttemptTimeout bounds an attempt.
 //
-// Give it to a client rather than to http.DefaultTransport. Some libraries
-// assert that http.DefaultTransport is an *http.Transport, and panic when it is
-// anything else.
+// Set the Transport of a client rather than http.DefaultTransport. Some libraries
+// assert that http.DefaultTransport is an *http.Transport, and panic if it is not.
 func Default() *Transport {
 	t, err := New(Config{})
 	if err != nil {
@@ -163,9 +164,9 @@ func Default() *Transport {
 	return t
 }
 
-// Update puts new rules in the place of Config.Rule and Config.Hosts, for all
-// requests that begin after it; those under way keep theirs. What is known of
-// each host is kept. With an error, nothing changes.
+// Update replaces Config.Rule and Config.Hosts for all requests that begin after
+// it. Requests under way keep their rule, and the Transport keeps its knowledge of
+// each host. If Update returns an error, nothing changes.
 func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error {
 	if t.rules.Load() == nil {
 		return errNotMade
@@ -178,8 +179,9 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 	return nil
 }
 
-// CloseIdleConnections closes the base transport's idle connections, where it
-// can. The Transport itself never does so: other requests own them.
+// CloseIdleConnections closes the idle connections of the base transport, if the
+// base transport has such a method. The Transport itself never closes them, because
+// other requests may use them.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
