@@ -1,18 +1,21 @@
 package classify_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 )
 
-// answer is a response as a transport would see it.
+// answer returns the outcome of an attempt that got a response.
 func answer(code int, body string, header ...string) classify.Outcome {
 	h := http.Header{}
 	for i := 0; i < len(header); i += 2 {
@@ -25,6 +28,7 @@ func answer(code int, body string, header ...string) classify.Outcome {
 	}}
 }
 
+// Default says for each status whether the server may have acted on the request.
 func ExampleDefault() {
 	for _, code := range []int{200, 404, 425, 429, 501, 503} {
 		fmt.Println(code, classify.Default(answer(code, "")))
@@ -38,7 +42,7 @@ func ExampleDefault() {
 	// 503 ambiguous
 }
 
-// The first opinion wins; Default has one on everything.
+// The first verdict other than Unknown counts. Default never returns Unknown.
 func ExampleFirst() {
 	classifier := classify.First(
 		classify.OnStatus(classify.Ambiguous, http.StatusConflict),
@@ -54,7 +58,7 @@ func ExampleFirst() {
 	// ambiguous
 }
 
-// An API that answers 409 while another writer holds the lock.
+// This API returns 409 or 423 while another writer holds the lock.
 func ExampleOnStatus() {
 	locked := classify.OnStatus(classify.Refused, http.StatusConflict, http.StatusLocked)
 	fmt.Println(locked(answer(409, "")))
@@ -64,8 +68,8 @@ func ExampleOnStatus() {
 	// unknown
 }
 
-// A server that explains in the body why it failed. The caller still gets the
-// body in full.
+// This server explains in the body why it failed. The caller still gets the
+// whole body.
 func ExampleOnBodyText() {
 	full := classify.OnBodyText(classify.Refused, "queue capacity")
 	o := answer(500, "job not accepted: queue capacity reached")
@@ -78,8 +82,8 @@ func ExampleOnBodyText() {
 	// job not accepted: queue capacity reached
 }
 
-// For an API that takes mostly POST: what the server refused may be sent again,
-// what got lost may not.
+// An API takes mostly POST. A refused request may be sent again, but a request
+// that got an ambiguous response may not.
 func ExampleRefusals() {
 	classifier := classify.First(classify.Refusals, classify.Default)
 	fmt.Println(classifier(answer(429, "")))
@@ -91,7 +95,7 @@ func ExampleRefusals() {
 	// ambiguous
 }
 
-// A provider's own way to name a wait, where the standard ones say nothing.
+// The hint of a provider is asked only if the standard hint finds no wait.
 func ExampleFirstHint() {
 	hint := classify.FirstHint(classify.DefaultHint, classify.ResetDurations)
 
@@ -111,6 +115,7 @@ func ExampleFirstHint() {
 	// 0s false
 }
 
+// KindOf says at which stage an error arose.
 func ExampleKindOf() {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	fmt.Println(classify.KindOf(refused))
@@ -124,10 +129,105 @@ func ExampleKindOf() {
 	// none
 }
 
+// The server says how much of a quota is left, and for how long.
 func ExampleQuotaOf() {
 	quota, ok := classify.QuotaOf(answer(200, "",
 		"RateLimit", `"hour";r=50;t=1800`,
 		"RateLimit-Policy", `"hour";q=100;w=3600`))
 	fmt.Println(quota.Remaining, "of", quota.Limit, "for", quota.Reset, ok)
 	// Output: 50 of 100 for 30m0s true
+}
+
+// A custom Func looks at the outcome and returns Unknown if it has no
+// opinion.
+func ExampleFunc() {
+	maintenance := func(o classify.Outcome) classify.Verdict {
+		if o.Response != nil && o.Response.Header.Get("X-Maintenance") != "" {
+			return classify.Refused
+		}
+		return classify.Unknown
+	}
+	classifier := classify.First(maintenance, classify.Default)
+	fmt.Println(classifier(answer(500, "", "X-Maintenance", "until noon")))
+	fmt.Println(classifier(answer(500, "")))
+	// Output:
+	// refused
+	// ambiguous
+}
+
+// A custom Hint reads a wait that only this server sends.
+func ExampleHint() {
+	minutes := func(o classify.Outcome) (time.Duration, bool) {
+		if o.Response == nil {
+			return 0, false
+		}
+		n, err := strconv.Atoi(o.Response.Header.Get("X-Back-In-Minutes"))
+		return time.Duration(n) * time.Minute, err == nil && n >= 0
+	}
+	hint := classify.FirstHint(classify.DefaultHint, minutes)
+	fmt.Println(hint(answer(503, "", "X-Back-In-Minutes", "2")))
+	fmt.Println(hint(answer(503, "")))
+	// Output:
+	// 2m0s true
+	// 0s false
+}
+
+// Peek reads the beginning of a body. The caller still gets the whole body.
+func ExampleOutcome_Peek() {
+	o := answer(500, "overloaded, try again")
+	fmt.Printf("%s\n", o.Peek(10))
+
+	body, _ := io.ReadAll(o.Response.Body)
+	fmt.Printf("%s\n", body)
+	// Output:
+	// overloaded
+	// overloaded, try again
+}
+
+// A client that must not wait for a slow name server gives up on DNS errors,
+// although Default would let it try again.
+func ExampleOnError() {
+	classifier := classify.First(classify.OnError(classify.Final, classify.DNS), classify.Default)
+	fmt.Println(classifier(classify.Outcome{Err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}}))
+	fmt.Println(classifier(classify.Outcome{Err: io.ErrUnexpectedEOF}))
+	// Output:
+	// final
+	// ambiguous
+}
+
+// This API returns status 200 for errors as well, and says so in a JSON body.
+func ExampleOnBody() {
+	busy := func(body []byte) bool {
+		var reply struct{ Error string }
+		return json.Unmarshal(body, &reply) == nil && reply.Error == "busy"
+	}
+	classifier := classify.OnBody(classify.Refused, 1<<10, busy, http.StatusOK)
+	fmt.Println(classifier(answer(200, `{"error": "busy"}`)))
+	fmt.Println(classifier(answer(200, `{"items": []}`)))
+	// Output:
+	// refused
+	// unknown
+}
+
+// Some servers say themselves whether a retry makes sense.
+func ExampleSignals() {
+	classifier := classify.First(classify.Signals, classify.Default)
+	fmt.Println(classifier(answer(503, "", "X-Should-Retry", "false")))
+	fmt.Println(classifier(answer(409, "", "X-Should-Retry", "true")))
+	fmt.Println(classifier(answer(429, `{"error": {"code": "insufficient_quota"}}`)))
+	// Output:
+	// final
+	// ambiguous
+	// final
+}
+
+// A POST with an Idempotency-Key may be sent twice.
+func ExampleIdempotent() {
+	post, _ := http.NewRequest(http.MethodPost, "https://example.com/orders", nil)
+	fmt.Println(classify.Idempotent(post))
+	post.Header.Set("Idempotency-Key", "order-1")
+	fmt.Println(classify.Idempotent(post))
+	// Output:
+	// false
+	// true
 }
