@@ -1,5 +1,5 @@
-// Budget shows what retries do to a host that is down, and what the retry
-// budget, which is on by default, leaves of that.
+// Budget shows that the retry budget limits the load that retries add to a host
+// that is down. The budget is on by default.
 //
 //	go run ./examples/budget
 package main
@@ -21,19 +21,21 @@ const requests = 200
 
 func main() {
 	without, _ := outage(policy.Budget{Burst: policy.Off})
-	with, took := outage(policy.Budget{}) // the zero value: the default
-	// A fifth of the requests, 30 that were saved up, and 3 per second.
+	with, took := outage(policy.Budget{}) // the default
+	// The budget allows a fifth of the requests, 30 saved-up retries, and 3
+	// retries per second.
 	most := 1.2*requests + 30 + 3*took.Seconds()
 
-	fmt.Printf("%d requests to a host that answers nothing but 503\n", requests)
-	fmt.Printf("  without the budget: %4d arrive, %.1f for each request\n", without, float64(without)/requests)
-	fmt.Printf("  with the budget:    %4d arrive, where %.0f are the most\n", with, most)
+	fmt.Printf("%d requests to a host that answers every attempt with 503:\n", requests)
+	fmt.Printf("  without the budget: %4d attempts arrive, %.1f per request\n", without, float64(without)/requests)
+	fmt.Printf("  with the budget:    %4d attempts arrive, and at most %.0f may\n", with, most)
 	if without != 6*requests || float64(with) > most {
 		log.Fatalf("expected %d and at most %.0f", 6*requests, most)
 	}
+	fmt.Println("The budget limits the load that retries add to an outage.")
 }
 
-// outage sends the requests and returns how many arrived, retries included.
+// outage sends the requests and returns how many attempts arrived.
 func outage(budget policy.Budget) (arrived int64, took time.Duration) {
 	var n atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -41,7 +43,7 @@ func outage(budget policy.Budget) (arrived int64, took time.Duration) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
-	quick := backoff.Constant(time.Millisecond) // too quick for real life
+	quick := backoff.Constant(time.Millisecond) // short, so that the example does not take long
 	t, err := transport.New(transport.Config{Rule: policy.Rule{Backoff: quick, Budget: budget}})
 	if err != nil {
 		log.Fatal(err)

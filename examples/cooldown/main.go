@@ -1,5 +1,6 @@
-// Cooldown: one request is told "429, Retry-After: 1", and 49 others to that
-// host wait with it, instead of each finding out for itself.
+// Cooldown shows that requests to a host wait together. One request is told to
+// come back in one second, and 49 other requests wait with it instead of being
+// refused one by one. The cooldown is on by default.
 //
 //	go run ./examples/cooldown
 package main
@@ -25,7 +26,7 @@ func main() {
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
-		time.Sleep(100 * time.Millisecond) // its work
+		time.Sleep(100 * time.Millisecond) // the server works
 	}))
 	defer server.Close()
 	client := http.Client{Transport: transport.Default()}
@@ -39,7 +40,7 @@ func main() {
 			resp.Body.Close()
 		})
 		if i == 0 {
-			time.Sleep(100 * time.Millisecond) // by now it was told
+			time.Sleep(100 * time.Millisecond) // the response has arrived by then
 		}
 	}
 	all.Wait()
@@ -47,13 +48,14 @@ func main() {
 	for range len(arrivals) {
 		rows[min((<-arrivals).Sub(first)/(100*time.Millisecond), 49)]++
 	}
-	fmt.Println("arrivals after one of 50 requests was told to come back in 1 s:")
+	fmt.Println("Arrivals after the first of 50 requests was told to come back in 1 s:")
 	for i, n := range rows {
 		if n > 0 || i < 10 {
 			fmt.Printf("  %.1f s %s\n", float64(i)/10, strings.Repeat("#", n))
 		}
 		if n > 0 && i < 10 {
-			log.Fatal("expected nobody in that second")
+			log.Fatal("expected no arrival in that second")
 		}
 	}
+	fmt.Println("All requests to the host waited, and came back a few at a time.")
 }

@@ -1,4 +1,5 @@
-// Database waits for a database that is not up yet, with policy.Do:
+// Database shows that policy.Do retries any function, here the first connection
+// to a database that is not up yet.
 //
 //	go run ./examples/database
 package main
@@ -20,14 +21,15 @@ import (
 )
 
 func main() {
-	// It refuses connections, and listens after 0.3 s.
+	// The server refuses connections for the first 0.3 s.
 	server, err := testserver.New(testserver.Config{ListenAfter: 300 * time.Millisecond})
 	if err != nil {
 		log.Fatal(err)
 	}
 	db := sql.OpenDB(connector(server.Addr))
 
-	// A mistyped password is not worth a second try; a refused connection is.
+	// Retry only if no connection could be made. A wrong password would be
+	// wrong again.
 	notUp := func(err error) bool { return classify.KindOf(err) == classify.Dial }
 	rule := policy.Rule{Attempts: 10, Backoff: backoff.Exponential{
 		Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second,
@@ -40,10 +42,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("connected")
+	fmt.Println("policy.Do waited until the database accepted connections.")
 }
 
-// A connector stands for a driver: it opens a connection and can do no more.
+// A connector takes the place of a database driver. It only opens connections.
 type connector string
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {

@@ -1,5 +1,5 @@
-// Default gives retries to everything that is sent through http.DefaultClient:
-// http.Get, http.Post and the libraries that use them.
+// Default shows that one line adds retries to everything that uses
+// http.DefaultClient, such as http.Get, http.Post and many libraries.
 //
 //	go run ./examples/default
 package main
@@ -17,16 +17,15 @@ import (
 )
 
 func main() {
-	// Once, at the start of the program and before anybody sends. It concerns
-	// those who use http.DefaultClient; a client with a Transport of its own
-	// goes on as before.
+	// Do this once, at the start of the program and before any request. Clients
+	// with a Transport of their own do not change.
 	http.DefaultClient.Transport = transport.Default()
 
 	server := failsOnce()
 	defer server.Close()
 
 	start := time.Now()
-	resp, err := http.Get(server.URL) // nothing changes here
+	resp, err := http.Get(server.URL) // the call does not change
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -39,9 +38,10 @@ func main() {
 	if resp.StatusCode != http.StatusOK {
 		log.Fatal("the 503 was not retried")
 	}
+	fmt.Println("http.Get sent the request again after a 503.")
 }
 
-// failsOnce is a server that is unavailable to the first request.
+// failsOnce returns a server that answers its first request with 503.
 func failsOnce() *httptest.Server {
 	var requests atomic.Int32
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,4 +1,4 @@
-// Expvar publishes what a Transport knows of its hosts at /debug/vars.
+// Expvar shows how to publish the state of each host at /debug/vars.
 //
 //	go run ./examples/expvar
 package main
@@ -22,8 +22,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// This is all: expvar puts its handler into the default mux, which a real
-	// program serves on a port of its own. Other names are other Transports.
+	// This line is all that is needed. expvar registers /debug/vars in
+	// http.DefaultServeMux. A real program serves that mux on a port of its
+	// own.
 	expvar.Publish("aplomb", expvar.Func(func() any { return t.Snapshot() }))
 	debug := httptest.NewServer(http.DefaultServeMux)
 	defer debug.Close()
@@ -32,7 +33,7 @@ func main() {
 	defer api.Close()
 	fetch(&http.Client{Transport: t}, api.URL)
 
-	// A monitoring system reads all that is there; this one, one variable.
+	// A monitoring system reads all variables. This example reads only ours.
 	var vars struct{ Aplomb []transport.HostState }
 	if err := json.Unmarshal(fetch(http.DefaultClient, debug.URL+"/debug/vars"), &vars); err != nil {
 		log.Fatal(err)
@@ -43,6 +44,7 @@ func main() {
 	if len(vars.Aplomb) != 1 || vars.Aplomb[0].Requests != 1 || vars.Aplomb[0].Gate != 10 {
 		log.Fatal("expected one host with one request and a gate of 10")
 	}
+	fmt.Println("The page /debug/vars has the state of each host.")
 }
 
 func fetch(client *http.Client, url string) []byte {

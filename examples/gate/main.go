@@ -1,5 +1,5 @@
-// Gate: a server hangs for a second under 200 requests per second. What queues
-// up in it, with and without the gate?
+// Gate shows that the gate keeps requests from piling up in a server that
+// hangs. The server hangs for a second and gets 200 requests in that time.
 //
 //	go run ./examples/gate
 package main
@@ -23,9 +23,10 @@ func main() {
 	if with > 10 || without < 100 {
 		log.Fatal("expected at most 10 with the gate, and 100 or more without")
 	}
+	fmt.Println("With the gate, requests wait in the client instead of the server that hangs.")
 }
 
-// hang returns how many requests were in the server when it woke.
+// hang returns how many requests were in the server when it stopped hanging.
 func hang(name string, mode policy.GateMode) (queue int64) {
 	var inServer atomic.Int64
 	awake := make(chan struct{})
@@ -50,10 +51,10 @@ func hang(name string, mode policy.GateMode) (queue int64) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	queue = inServer.Load()
-	fmt.Printf("%s the gate: %d requests are in the server that hangs\n  %v\n", name, queue, t.Snapshot()[0])
+	fmt.Printf("%s the gate: %d requests are in the server\n  %v\n", name, queue, t.Snapshot()[0])
 	start := time.Now()
 	close(awake)
 	all.Wait()
-	fmt.Printf("  it wakes: all 200 are answered within %v\n", time.Since(start).Round(time.Millisecond))
+	fmt.Printf("  all 200 requests are answered %v after the server went on\n", time.Since(start).Round(time.Millisecond))
 	return queue
 }

@@ -1,4 +1,5 @@
-// Predicate tells "try again later" from "no" by a text in the answer's body.
+// Predicate shows that a text in the body of a response can decide whether a
+// request is sent again.
 //
 //	go run ./examples/predicate
 package main
@@ -19,8 +20,9 @@ import (
 )
 
 func main() {
-	// A full queue took nothing in, so it is Refused and a POST, too, may be
-	// sent again. A service that may have acted on it would be Ambiguous.
+	// If the queue is full, the server has not accepted the job. The verdict is
+	// Refused, so even a POST may be sent again. If the service might have
+	// accepted it, the verdict would be Ambiguous.
 	t, err := transport.New(transport.Config{Rule: policy.Rule{
 		Classify: classify.OnBodyText(classify.Refused, "queue capacity"),
 		Backoff:  backoff.Geometric{First: 100 * time.Millisecond, Rate: 2, Max: time.Second},
@@ -30,12 +32,12 @@ func main() {
 	}
 	client := &http.Client{Transport: t}
 
-	sends := 0 // of the job at hand; one request at a time here
+	attempts := 0 // for the current request; there is one request at a time
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sends++
+		attempts++
 		if r.URL.Path == "/nonsense" {
 			http.Error(w, "no such job", http.StatusBadRequest)
-		} else if sends < 3 {
+		} else if attempts < 3 {
 			http.Error(w, "over queue capacity", http.StatusBadRequest)
 		}
 	}))
@@ -43,16 +45,17 @@ func main() {
 
 	want := map[string]int{"/job": 3, "/nonsense": 1}
 	for _, path := range []string{"/job", "/nonsense"} {
-		sends = 0
+		attempts = 0
 		resp, err := client.Post(server.URL+path, "text/plain", strings.NewReader("work"))
 		if err != nil {
 			log.Fatal(err)
 		}
-		text, err := io.ReadAll(resp.Body) // whole, although the predicate had a look
+		text, err := io.ReadAll(resp.Body) // complete, although the classifier has read it
 		resp.Body.Close()
-		fmt.Printf("POST %s: sent %d×, then %s, %q\n", path, sends, resp.Status, text)
-		if err != nil || sends != want[path] {
-			log.Fatalf("expected %d× and no error: %v", want[path], err)
+		fmt.Printf("POST %s: %d attempts, then %s, %q\n", path, attempts, resp.Status, text)
+		if err != nil || attempts != want[path] {
+			log.Fatalf("expected %d attempts and no error: %v", want[path], err)
 		}
 	}
+	fmt.Println(`Only the POST that was refused with "queue capacity" was sent again.`)
 }

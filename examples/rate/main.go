@@ -1,5 +1,6 @@
-// Rate: a client whose rule allows 200 requests per second meets a server that
-// takes 50. With RateAdaptive it finds out from the 429s alone.
+// Rate shows that an adaptive rate finds the limit of a server. The rule allows
+// 200 requests per second, but the server accepts only 50 and refuses the rest
+// with 429.
 //
 //	go run ./examples/rate
 package main
@@ -21,11 +22,13 @@ import (
 func main() {
 	fixed, adaptive := try(policy.RateFixed), try(policy.RateAdaptive)
 	if fixed < 0.5 || adaptive > 0.2 {
-		log.Fatal("expected most to be refused at the fixed rate, and few at the adaptive one")
+		log.Fatal("expected most to be refused at the fixed rate, and few at the adaptive rate")
 	}
+	fmt.Println("The adaptive rate follows the limit of the server.")
 }
 
-// try sends for two seconds and returns the share of 429s in the second one.
+// try sends requests for two seconds and returns the share of 429s in the
+// second second.
 func try(mode policy.RateMode) (share float64) {
 	limit := rate.NewLimiter(50, 5)
 	var served, refused atomic.Int64
@@ -38,7 +41,7 @@ func try(mode policy.RateMode) (share float64) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	defer server.Close()
-	rule := policy.Rule{Rate: policy.Rate{PerSecond: 200, Burst: 1, Mode: mode}, Attempts: 1} // retries would blur the picture
+	rule := policy.Rule{Rate: policy.Rate{PerSecond: 200, Burst: 1, Mode: mode}, Attempts: 1} // no retries, to count each 429 once
 	t, err := transport.New(transport.Config{Rule: rule})
 	if err != nil {
 		log.Fatal(err)

@@ -1,4 +1,5 @@
-// Sdk puts retries above an SDK's own transport, so that each attempt is signed anew:
+// Sdk shows that retries belong above the transport of an SDK, so that each
+// attempt is signed anew.
 //
 //	go run ./examples/sdk
 package main
@@ -15,23 +16,24 @@ import (
 )
 
 func main() {
-	sdk := &http.Client{Transport: signer{http.DefaultTransport}} // as the SDK made it
+	sdk := &http.Client{Transport: signer{http.DefaultTransport}} // as the SDK creates it
 
-	// The SDK's transport becomes the base, and ours takes its place. The other
-	// way round, all attempts would carry the first one's signature.
+	// The SDK's transport becomes the base, and the client gets the new
+	// transport. In the opposite order all attempts would carry the signature
+	// of the first attempt.
 	retrying, err := transport.New(transport.Config{Base: sdk.Transport, Rule: policy.Service()})
 	if err != nil {
 		log.Fatal(err)
 	}
 	sdk.Transport = retrying
 
-	last, requests := "", 0 // one request at a time here
+	last, requests := "", 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests++
 		fmt.Println("server got:", r.Header.Get("Authorization"))
 		switch {
 		case r.Header.Get("Authorization") == last:
-			w.WriteHeader(http.StatusUnauthorized) // a replay of an old request
+			w.WriteHeader(http.StatusUnauthorized) // a repeated signature
 		case requests < 3:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
@@ -46,9 +48,11 @@ func main() {
 	if resp.StatusCode != http.StatusOK {
 		log.Fatal("an attempt was not signed anew")
 	}
+	fmt.Println("Each attempt had a signature of its own.")
 }
 
-type signer struct{ base http.RoundTripper } // stands for the SDK's own
+// A signer takes the place of the SDK's transport.
+type signer struct{ base http.RoundTripper }
 
 func (s signer) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context()) // a RoundTripper must not change its request
