@@ -1,4 +1,4 @@
-// How are the same limits put around what is not HTTP?
+// Retries for functions that do not send HTTP requests.
 
 package policy
 
@@ -12,43 +12,42 @@ import (
 	"time"
 )
 
-// Do calls f until it succeeds, an error is not to be retried, or a limit of the
-// rule or of ctx is reached. It is for operations that are not HTTP requests of
-// package transport's: connecting to a database, a conditional write, a call of
-// an SDK. f may be called several times, so it has to be idempotent, or has to
-// fail in a way that shows that nothing was done.
+// Do calls f until f succeeds, its error is not to be retried, or a limit of the
+// rule or of ctx is reached. Use it for operations that package transport does not
+// see, such as connecting to a database or calling an SDK. Do may call f several
+// times. So f has to be idempotent, or its error has to show that nothing was done.
 //
-// Of the rule, these count, with [Defaults] for the zero ones:
+// Do uses these fields of the rule. If one is zero, [Defaults] applies.
 //
-//   - Attempts: the number of calls, at most.
-//   - Backoff: the waits between them.
-//   - Elapsed: the time from the first call to the start of the last.
-//   - AttemptTimeout: the time that the context of each call has. It ends when
-//     the call returns, at the latest: what depends on it must be used up by
-//     then.
+//   - Attempts is the highest number of calls.
+//   - Backoff computes the waits between the calls.
+//   - MaxElapsed bounds the time from the first call to the start of the last.
+//   - AttemptTimeout bounds the context of each call. That context ends when the
+//     call returns, so do not use it after that.
 //
-// All other fields are about HTTP or about the state of hosts; a rule that sets
-// one of them is refused with [Errors], which name them all. So is a rule that
-// [Rule.Validate] refuses, a nil ctx and a nil f. f is not called then.
+// All other fields are about HTTP or about the state of hosts. If the rule sets one
+// of them, or if [Rule.Validate] finds a fault, Do returns [Errors] with all
+// faults and does not call f. A nil ctx and a nil f are errors as well.
 //
-// An error is retried if retryable returns true for it; a nil retryable takes
-// all but one with a GaveUp method that returns true, such as [*GaveUp]: what has been retried already is not retried again by
-// each layer above. Never retried, whatever retryable says, are an error marked
-// by [Permanent], and the caller's own cancellation or deadline: an error for
-// which errors.Is(err, ctx.Err()) holds. The timeout of an attempt is none of
-// these.
+// An error is retried if retryable returns true for it. A nil retryable retries
+// all errors except those with a method GaveUp that returns true, such as
+// [*LimitError]. Such an error was retried already, and retries must not be
+// multiplied by each layer above. Two kinds of errors are never retried, whatever
+// retryable says. One is an error that [Permanent] marked. The other is the end of
+// the caller's context, which is an error for which errors.Is(err, ctx.Err())
+// holds. The timeout of an attempt is neither.
 //
 // Do returns
 //
-//   - nil when f does;
-//   - f's error as it is when it is not to be retried, or when the rule turns
-//     retries off; a mark by Permanent is taken off;
-//   - otherwise a *GaveUp around f's last error, which says which limit kept it
-//     from going on.
+//   - nil if f does;
+//   - f's error as it is, but without the mark of Permanent, if the error is not to
+//     be retried or the rule turns retries off;
+//   - otherwise a [*LimitError] around f's last error. It says which limit stopped
+//     the retries.
 //
-// Do never waits in vain: it gives up at once when the wait would end past
-// Elapsed or not before ctx's deadline. A wait ends at once when ctx does. f runs
-// on the caller's goroutine, and a panic in it is the caller's.
+// Do never waits in vain. If the next call would start after MaxElapsed or after
+// the deadline of ctx, Do gives up at once. A wait ends as soon as ctx does. f runs
+// on the caller's goroutine, and Do does not recover its panics.
 func Do(ctx context.Context, rule Rule, retryable func(error) bool, f func(context.Context) error) error {
 	var call func(context.Context) (struct{}, error)
 	if f != nil {
@@ -58,9 +57,9 @@ func Do(ctx context.Context, rule Rule, retryable func(error) bool, f func(conte
 	return err
 }
 
-// DoValue is [Do] for a function that also returns a value. Its value is that of
-// the last call, also beside an error; those of earlier calls are dropped, so f
-// has to release what it returns together with an error.
+// DoValue is [Do] for a function that also returns a value. DoValue returns the
+// value of the last call, even together with an error. The values of earlier calls
+// are dropped. So if f returns a value together with an error, f has to release it.
 func DoValue[T any](ctx context.Context, rule Rule, retryable func(error) bool, f func(context.Context) (T, error)) (T, error) {
 	var value T
 	if f == nil {
@@ -78,7 +77,7 @@ func DoValue[T any](ctx context.Context, rule Rule, retryable func(error) bool, 
 	return value, err
 }
 
-// call calls f once, and says whether its time ran out.
+// call calls f once and reports whether the attempt's time ran out.
 func call[T any](ctx context.Context, limit time.Duration, f func(context.Context) (T, error)) (T, bool, error) {
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -89,10 +88,10 @@ func call[T any](ctx context.Context, limit time.Duration, f func(context.Contex
 	return value, context.Cause(ctx) == ErrAttemptTimeout, err
 }
 
-// ErrAttemptTimeout is the context.Cause of the context that [Do] gives to f once
-// AttemptTimeout has passed; the context's error is context.DeadlineExceeded. It
-// tells the attempt's end from the caller's. A [*GaveUp] whose last attempt ended
-// so matches it, too.
+// ErrAttemptTimeout is the context.Cause of f's context after AttemptTimeout has
+// passed. With it f can tell the end of the attempt from the end of the caller's
+// context, because context.Err is DeadlineExceeded for both. If the last attempt
+// ended so, the [*LimitError] matches ErrAttemptTimeout as well.
 var ErrAttemptTimeout = fmt.Errorf("policy: attempt timeout: %w", context.DeadlineExceeded)
 
 // A run is one call of Do. One goroutine uses it.
@@ -101,7 +100,7 @@ type run struct {
 	rule      Rule
 	retryable func(error) bool
 	start     time.Time
-	attempts  int           // made
+	attempts  int           // calls of f so far
 	prev      time.Duration // the last wait
 }
 
@@ -123,18 +122,18 @@ func newRun(ctx context.Context, rule Rule, retryable func(error) bool) (*run, e
 	return r, nil
 }
 
-// next returns nil when it is time for another attempt; otherwise what Do
-// returns.
+// next waits for the next attempt and returns nil when the attempt may start.
+// Otherwise next returns the error of Do.
 func (r *run) next(failed error, timedOut bool) error {
 	r.attempts++
 	permanent, marked := errors.AsType[*permanentError](failed)
 	switch {
 	case marked && error(permanent) == failed:
 		return permanent.err
-	case marked: // inside other errors, which the caller gets whole
+	case marked: // within another error, which the caller gets as it is
 		return failed
 	case r.ctx.Err() != nil && errors.Is(failed, r.ctx.Err()):
-		return failed // the caller's own doing, and failed says so
+		return failed // the caller ended the context, and failed says so
 	case r.rule.Attempts <= 1, !r.retryable(failed):
 		return failed
 	}
@@ -145,14 +144,14 @@ func (r *run) next(failed error, timedOut bool) error {
 	return r.gaveUp(reason, failed, timedOut)
 }
 
-// The reasons that gaveUp knows.
+// Reasons that gaveUp treats in a special way.
 const (
 	overDeadline = "the wait would not end before the context's deadline"
 	contextEnded = "the context ended"
 )
 
-// wait waits for the next attempt. It returns "" when it is due, or the reason
-// why there is none.
+// wait waits for the next attempt. It returns "" when the wait is over, or the
+// reason why there is no further attempt.
 func (r *run) wait() string {
 	if r.attempts >= r.rule.Attempts {
 		return "no attempts left"
@@ -175,8 +174,8 @@ func (r *run) wait() string {
 	return ""
 }
 
-// sleep waits, and returns the context's error as soon as there is one: also
-// when the wait is over at the same moment, so that no attempt is made then.
+// sleep waits until the time has passed or ctx has ended. It returns ctx's error
+// even if both happen at the same moment, so that no attempt follows.
 func sleep(ctx context.Context, wait time.Duration) error {
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -203,9 +202,8 @@ func (r *run) gaveUp(reason string, last error, timedOut bool) error {
 	return g
 }
 
-// forDo returns the rule with its defaults, or what is wrong with it. Which
-// fields are allowed is what is listed, so that one that is new in Rule is
-// refused until somebody has thought of Do.
+// forDo returns the rule with its defaults, or its faults. forDo lists the fields
+// that are allowed, so a new field of Rule is refused until Do supports it.
 func forDo(rule Rule) (Rule, error) {
 	var bad Errors
 	for fields, i := reflect.ValueOf(&rule).Elem(), 0; i < fields.NumField(); i++ {
@@ -214,7 +212,7 @@ func forDo(rule Rule) (Rule, error) {
 		default:
 			if !fields.Field(i).IsZero() {
 				bad.add(name, nil, "is for requests to HTTP hosts; Do knows Attempts, Backoff, MaxElapsed and AttemptTimeout")
-				fields.Field(i).SetZero() // one fault is enough for it
+				fields.Field(i).SetZero() // so that Validate reports no second fault
 			}
 		}
 	}
@@ -229,7 +227,8 @@ func forDo(rule Rule) (Rule, error) {
 	return rule, nil
 }
 
-// firstHand is the default for retryable.
+// firstHand is the default for retryable. It reports whether no layer below has
+// given up on retries of err.
 func firstHand(err error) bool {
 	e, ok := errors.AsType[interface {
 		error
@@ -238,9 +237,9 @@ func firstHand(err error) bool {
 	return !ok || !e.GaveUp()
 }
 
-// Permanent marks err as not to be retried by [Do] and [DoValue], which take the
-// mark off when f returns it as it is. errors.Is and errors.As see through it,
-// and it has err's text. Permanent(nil) is nil.
+// Permanent marks err, so that [Do] and [DoValue] do not retry it. If f returns the
+// marked error as it is, Do removes the mark. errors.Is and errors.As see err
+// through the mark, and the text is the same. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -253,19 +252,20 @@ type permanentError struct{ err error }
 func (p *permanentError) Error() string { return p.err.Error() }
 func (p *permanentError) Unwrap() error { return p.err }
 
-// GaveUp is the error of [Do] and [DoValue] when an error would have been
-// retried but for a limit.
+// A LimitError is the error of [Do] and [DoValue] if a limit stopped the retries of
+// an error.
 type LimitError struct {
-	// Attempts is how often f was called. It is 0 when ctx had ended before.
+	// Attempts is the number of calls of f. It is 0 if ctx had ended before the
+	// first call.
 	Attempts int
-	// Reason says in words which limit it was.
+	// Reason names the limit in words.
 	Reason string
-	// Last is f's last error; nil when f was not called.
+	// Last is f's last error. It is nil if f was not called.
 	Last error
 
-	ended   error // the context's error, or DeadlineExceeded ahead of time
-	cause   error // the context's cause
-	timeout error // ErrAttemptTimeout when that ended the last attempt
+	ended   error // ctx's error; DeadlineExceeded if the wait would pass the deadline
+	cause   error // ctx's cause
+	timeout error // ErrAttemptTimeout if that ended the last attempt
 }
 
 // Error returns the number of attempts, the reason and the last error.
@@ -282,21 +282,22 @@ func (g *LimitError) Error() string {
 	return fmt.Sprintf("policy: gave up after attempt %d: %s", g.Attempts, why)
 }
 
-// Unwrap returns the last error. When the limit was ctx, its error and its
-// context.Cause come with it; when the wait would not have ended before ctx's
-// deadline, context.DeadlineExceeded; when the last attempt's time ran out,
-// [ErrAttemptTimeout].
+// Unwrap returns the last error and the error of the limit. If ctx has ended, that
+// is the error of ctx and its context.Cause. If the wait would have passed the
+// deadline of ctx, that is context.DeadlineExceeded. If the last attempt ran out of
+// time, [ErrAttemptTimeout] is in the list, too.
 func (g *LimitError) Unwrap() []error {
 	return slices.DeleteFunc([]error{g.Last, g.ended, g.cause, g.timeout}, func(err error) bool { return err == nil })
 }
 
-// GaveUp returns true. Package transport's errors have the same method: whoever
-// sees it true leaves the error alone, so that retries are not multiplied.
+// GaveUp returns true. The errors of package transport have the same method. A
+// layer that retries leaves such an error alone, so that retries are not
+// multiplied.
 func (*LimitError) GaveUp() bool { return true }
 
-// Timeout reports whether it was ctx's deadline that left no time; where ctx was
-// not the limit, whether the last error is a timeout. It makes a GaveUp what
-// os.IsTimeout and net.Error mean by one.
+// Timeout reports whether the deadline of ctx was the limit. If ctx was not the
+// limit, Timeout reports whether the last error is a timeout. os.IsTimeout and
+// net.Error use this method.
 func (g *LimitError) Timeout() bool {
 	timeout, ok := errors.AsType[interface {
 		error

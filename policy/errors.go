@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// A FieldError says what is wrong with one field of a [Rule] or a [Backoff].
+// A FieldError is one fault of a field of a [Rule] or a [Backoff].
 type FieldError struct {
-	// Field is the field's name, with a path in front where it is part of
-	// something larger: "Backoff.Max", `Hosts["*.example.com"].Rate`.
+	// Field is the name of the field. If the field is part of something larger, a
+	// path comes first, as in "Backoff.Max" or `Hosts["*.example.com"].Attempts`.
 	Field string
-	// Value is what stands there.
+	// Value is the value of the field. It is nil if the fault has no single value.
 	Value any
-	// Reason goes on after the value: "is more than 1000 sends".
+	// Reason continues the sentence after the value, as in "is more than 1000
+	// attempts".
 	Reason string
-	// Err is the error of a Backoff's own Validate where that is of another
-	// type; Reason is its text. Otherwise nil.
+	// Err is the error of a Backoff's own Validate, if that error has another type.
+	// Reason is then its text. Otherwise Err is nil.
 	Err error
 }
 
-// Error returns "Field: value reason", or "Field: reason" where there is no
-// value or Err speaks for itself.
+// Error returns "Field: value reason". It leaves the value out if Value is nil or
+// Err is set.
 func (e *FieldError) Error() string {
 	if e.Value == nil || e.Err != nil {
 		return e.Field + ": " + e.Reason
@@ -34,7 +35,7 @@ func (e *FieldError) Error() string {
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// Errors is everything that is wrong with a rule, in the order of its fields.
+// Errors holds all faults of a rule in the order of its fields.
 type Errors []*FieldError
 
 // Error returns one line per fault.
@@ -55,8 +56,8 @@ func (e Errors) Unwrap() []error {
 	return list
 }
 
-// At returns a copy with prefix put in front of each fault's Field:
-// `Hosts["*.example.com"].` tells where the rule stands.
+// At returns a copy of e with a prefix before the Field of each fault. A prefix such
+// as `Hosts["*.example.com"].` tells the rules of several hosts apart.
 func (e Errors) At(prefix string) Errors {
 	moved := make(Errors, len(e))
 	for i, fault := range e {

@@ -32,5 +32,5 @@ func ExampleRule_Validate() {
 	// Attempts: 1000000 is more than 1000 attempts
 	// Backoff.Max: 500ms is less than Base (1s)
 	// Rate.PerSecond: NaN is not a number of requests per second
-	// AttemptHeader: "Content-Length" has a meaning of its own; a resend's number must not replace it
+	// AttemptHeader: "Content-Length" has a meaning of its own; the number of an attempt must not replace it
 }

@@ -1,6 +1,4 @@
-// How are requests to a host sent and sent again? Rule, the unit of
-// configuration: its defaults, how one is laid over another, and what is wrong
-// with it.
+// Rule: its fields, its defaults, how it is laid over another rule, and its faults.
 
 package policy
 
@@ -19,16 +17,16 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// Bounds beyond which a value is taken for a slip of the pen.
+// A value beyond these bounds can only be a mistake.
 const (
 	maxAttempts   = 1000
-	maxRate       = 1e9 // one send per nanosecond; keeps intervals and bursts in range
+	maxRate       = 1e9 // one attempt per nanosecond
 	maxBufferBody = 64 << 20
 	maxSpoolBody  = 1 << 40
 	maxResumes    = 1000
 
 	// No network answers within minTime, so a shorter time is a number without
-	// its unit. A time beyond maxTime is one with its unit twice.
+	// its unit. A time beyond maxTime was multiplied by its unit twice.
 	minTime = time.Microsecond
 	maxTime = 10 * 365 * 24 * time.Hour
 )
@@ -88,42 +86,44 @@ type Rule struct {
 	// fifth of the requests plus 3 per second.
 	Budget Budget
 
-	// Cooldown shares what a server asked: after a 429 or 503 that names a wait
-	// all requests of the same Scope wait, not only the one that was told, at
-	// most MaxRetryAfter for one answer. So they do after another 4xx that
-	// Classify has sent again, but for 408, 421 and 425, which are about one
-	// request or its connection and bind this request alone.
+	// Cooldown shares the waits that servers ask for. After a 429 or a 503 that
+	// names a wait, all requests of the same Scope wait, not only the request that
+	// was refused. The same holds for another 4xx that names a wait, if Classify
+	// lets it be retried. A 408, 421 or 425 is about one request or its connection,
+	// so only that request waits. Default On.
 	//
-	// Requests that were held back are then spread out by some jitter and a
-	// ramp. A request that comes by itself after the time that the server named
-	// goes at once, and none is refused for a deadline that lies behind that
-	// time.
+	// A wait is at most RetryAfter.Max for one response. If the server asks for more
+	// and RetryAfter.Beyond is BeyondStop, requests of the scope fail at once with
+	// transport.ErrCooldown for RetryAfter.Max.
 	//
-	// A success that arrives after a 503 ends its hold: the 503 was about one
-	// request. Of a server that refuses at random the same is found out by
-	// probes: while successes outweigh refusals two to one, up to two requests
-	// are sent during a hold, one after the other, and if one succeeds the hold
-	// ends. A quota that really is used up thus sees at most two requests before
-	// the time that was named. In simulations with four workers and 15 % of
-	// requests refused at random, with a wait of 1 s, everything takes 1.0 to
-	// 1.1 times as long as without the cooldown, and without the probes it would
-	// be 1.5 to 2.1 times.
+	// After the wait, jitter and a ramp spread the requests that waited. A request
+	// that comes after the named time goes at once. A request is refused because of
+	// its deadline only if the deadline lies before the named time.
 	//
-	// If the wait is longer than MaxRetryAfter and Excess is ExcessStop,
-	// requests of the scope fail at once, with transport.ErrCooldown, for
-	// MaxRetryAfter. If very many scopes of a host are held, further ones share
-	// one hold. Default On.
+	// If a success arrives after a 503, the wait ends, because the 503 was about one
+	// request. Probes find out whether a server refuses at random. While there are at
+	// least twice as many successes as refusals, up to two requests are sent during a
+	// wait, one after the other. If one of them succeeds, the wait ends. So a server
+	// whose quota is used up sees at most two requests before the named time.
+	// In simulations with four workers, a wait of 1 s and 15 % of requests refused at
+	// random, the work takes 1.0 to 1.1 times as long as without the cooldown.
+	// Without probes it would take 1.5 to 2.1 times as long.
+	//
+	// If very many scopes of one host wait at the same time, further scopes share
+	// one wait.
 	Cooldown Switch
 
-	// Scope names what a hold and a quota are about, within a host, such as a
-	// route or a tenant. Default: the credentials in Authorization, or else in
-	// a header such as X-Api-Key, X-Goog-Api-Key, X-Auth-Token or
-	// Private-Token, of which only a hash is kept. Of signatures, whose value
-	// changes with every request, only the part that stays the same counts,
-	// which may be the scheme's name alone. Set Scope if clients are told apart
-	// by a cookie, by a key in the URL, by a signature, or by credentials that
-	// a transport below adds: the default does not see these. It is asked only
-	// while something is held or known.
+	// Scope returns a name for the requests to a host that share a quota or a wait,
+	// such as a route or a tenant. Scope is only called while the host has a wait or
+	// a quota. It must be safe for concurrent use.
+	//
+	// Default: the credentials in Authorization, or else in a header such as
+	// X-Api-Key, X-Goog-Api-Key, X-Auth-Token or Private-Token. Only a hash of them
+	// is kept. The value of a signature changes with every request, so only the part
+	// that stays the same counts. That may be the name of the scheme alone.
+	//
+	// Set Scope if clients differ by a cookie, by a key in the URL, by a signature, or
+	// by credentials that a transport below adds. The default does not see these.
 	Scope func(*http.Request) string
 
 	// Pacing spreads requests over the rest of a quota's window when the server's
@@ -254,9 +254,9 @@ func (e *Errors) checkMode(field string, value any, v int8, w words) {
 	}
 }
 
-// checkTime refuses a time that can only be a mistake: a number without its
-// unit, which counts nanoseconds, or a time.Duration that was multiplied by its
-// unit again. Both are legal Go and easily overlooked.
+// checkTime refuses a time that can only be a mistake. A number without its unit
+// counts nanoseconds, and a time.Duration can be multiplied by its unit again. Go
+// allows both, and both are easily overlooked.
 func (e *Errors) checkTime(field string, d time.Duration) {
 	switch {
 	case d > 0 && d < minTime:
@@ -296,7 +296,7 @@ func checkTimes(b Backoff) (bad Errors) {
 	return bad
 }
 
-// checkBackoff returns what is wrong with b.
+// checkBackoff returns the faults of b.
 func checkBackoff(b Backoff) Errors {
 	var bad Errors
 	switch v := reflect.ValueOf(b); v.Kind() {
@@ -305,7 +305,7 @@ func checkBackoff(b Backoff) Errors {
 	case reflect.Pointer, reflect.Func:
 		if v.IsNil() {
 			bad.add("Backoff", b, "is nil behind an interface that is not; leave the field nil to inherit")
-			return bad // asking it would panic
+			return bad // its Validate would panic
 		}
 	}
 	if own, ok := b.(interface{ Validate() error }); ok {
@@ -314,8 +314,9 @@ func checkBackoff(b Backoff) Errors {
 	return append(bad, checkTimes(b)...)
 }
 
-// backoffErrors puts what a Backoff's own Validate said under "Backoff". Joined
-// errors become one fault each, unless they were joined with words of their own.
+// backoffErrors returns the faults that a Backoff's own Validate found, under
+// "Backoff". Each error of errors.Join becomes a fault. Errors that were joined
+// with a text of their own stay together.
 func backoffErrors(b Backoff, err error) Errors {
 	switch err := err.(type) {
 	case nil:
@@ -338,9 +339,9 @@ func backoffErrors(b Backoff, err error) Errors {
 	return Errors{{Field: "Backoff", Value: b, Reason: strings.TrimPrefix(err.Error(), "policy: "), Err: err}}
 }
 
-// reservedHeaders are request headers that an attempt's number must not
-// overwrite: those that frame the message or belong to the connection, and
-// those without whose own value the request is another one.
+// reservedHeaders are request headers that the number of an attempt must not
+// replace. Some frame the message or belong to the connection. Others change the
+// meaning of the request.
 var reservedHeaders = map[string]bool{
 	"Host": true, "Content-Length": true, "Transfer-Encoding": true,
 	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true,
@@ -350,18 +351,18 @@ var reservedHeaders = map[string]bool{
 	"Range": true, "Idempotency-Key": true,
 }
 
-// badAttemptHeader says why a resend's number cannot go into the header called
-// name; "" when it can.
+// badAttemptHeader returns the reason why the header cannot carry the number of an
+// attempt. It returns "" if the header can.
 func badAttemptHeader(name string) string {
 	switch {
 	case name == "", name == "off":
 		return ""
 	case name == "-":
-		return `is not a header field name; "off" turns an inherited one off`
+		return `is not a header field name; "off" turns an inherited name off`
 	case !isToken(name):
 		return "is not a header field name (RFC 9110 §5.1)"
 	case reservedHeaders[textproto.CanonicalMIMEHeaderKey(name)]:
-		return "has a meaning of its own; a resend's number must not replace it"
+		return "has a meaning of its own; the number of an attempt must not replace it"
 	}
 	return ""
 }
@@ -380,8 +381,9 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// String lists the fields that are not zero on one line, for logs. Negative
-// numbers print as "off", functions as "func". It is not meant to be parsed.
+// String lists the fields that are not zero on one line, for logs. A setting that
+// is off prints as "off", and a function as "func". The text is not meant to be
+// parsed.
 func (r Rule) String() string {
 	return showFields(reflect.ValueOf(r))
 }
@@ -403,8 +405,8 @@ func showFields(v reflect.Value) string {
 	return "{" + strings.Join(list, ", ") + "}"
 }
 
-// isOff reports whether v is a negative plain number or duration. Types of
-// their own, such as a back-off that is a number, mean what they say.
+// isOff reports whether v is a negative number or duration. A back-off that is a
+// number has a type of its own and is not meant.
 func isOff(v reflect.Value) bool {
 	switch n := v.Interface().(type) {
 	case int:
@@ -419,8 +421,9 @@ func isOff(v reflect.Value) bool {
 	return false
 }
 
-// show prints a value on one line. It does not follow pointers, so that it
-// ends, and races with nobody who changes what they point at.
+// show prints a value on one line. It does not follow pointers. So it ends even if
+// pointers form a cycle, and it does not race with writers of the values behind
+// them.
 func show(v reflect.Value) string {
 	name := strings.TrimPrefix(v.Type().String(), "policy.")
 	switch v.Kind() {

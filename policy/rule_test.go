@@ -182,7 +182,7 @@ func TestValidate(t *testing.T) {
 		{"header with umlaut", Rule{AttemptHeader: "X-Zähler"}, `AttemptHeader: "X-Zähler" is not a header field name (RFC 9110 §5.1)`},
 		{"header with newline", Rule{AttemptHeader: "X\r\nHost"}, `AttemptHeader: "X\r\nHost" is not a header field name (RFC 9110 §5.1)`},
 		{"header of the connection", Rule{AttemptHeader: "transfer-ENCODING"},
-			`AttemptHeader: "transfer-ENCODING" has a meaning of its own; a resend's number must not replace it`},
+			`AttemptHeader: "transfer-ENCODING" has a meaning of its own; the number of an attempt must not replace it`},
 
 		{"back-off", Rule{Backoff: new(numberedBackoff)}, ""},
 		{"nil pointer", Rule{Backoff: (*numberedBackoff)(nil)},
@@ -209,7 +209,7 @@ Backoff.Max: -1ns is negative
 RetryAfter.Beyond: Beyond(9) is none of stop, cap and wait
 Rate.PerSecond: NaN is not a number of requests per second
 Upload.Memory: 1099511627776 is more than 64 MiB (67108864 bytes)
-AttemptHeader: "host" has a meaning of its own; a resend's number must not replace it`},
+AttemptHeader: "host" has a meaning of its own; the number of an attempt must not replace it`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.rule.Validate()

@@ -232,7 +232,7 @@ func TestLoadFaults(t *testing.T) {
 		// What Validate finds, at the field.
 		{"invalid", "{\"rule\": {\n\"attempts\": 1001}}", `line 2, column 13: rule.attempts: 1001 is more than 1000 attempts`},
 		{"invalid in a host", `{"hosts": {"a": {"upload": {"memory": "65MiB"}}}}`, `line 1, column 39: hosts["a"].upload.memory: 68157440 is more than 64 MiB (67108864 bytes)`},
-		{"invalid header", `{"rule": {"attempt_header": "host"}}`, `line 1, column 29: rule.attempt_header: "host" has a meaning of its own; a resend's number must not replace it`},
+		{"invalid header", `{"rule": {"attempt_header": "host"}}`, `line 1, column 29: rule.attempt_header: "host" has a meaning of its own; the number of an attempt must not replace it`},
 		{"invalid back-off", `{"rule": {"backoff": {"type": "normal", "factor": 0.5}}}`,
 			`line 1, column 51: rule.backoff.factor: 0.5 is not a finite number of at least 1`},
 		{"invalid back-off by name", `{"rule": {"backoff": "broken"}}`, `line 1, column 22: rule.backoff: Base: -1ns is negative`},
