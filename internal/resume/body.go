@@ -1,117 +1,112 @@
-// What becomes of a response's body whose connection is cut?
-//
-// A GET under a strong validator is continued where it stopped: the rest is
-// asked for by Range and If-Range, as an attempt like any other, and its bytes
-// follow those that the reader has. Only what provably is the rest of the same
-// representation is ever delivered; in all other cases the reader gets the
-// error of the cut, and why it stayed.
+// The body that the caller reads.
 
 package resume
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
 	"sync"
 )
 
-// MinProgress is how many new bytes make a reconnect count as a request of its
-// own rather than as a retry: a server that got on that far is not failing, and
-// a download of gigabytes may need more reconnects than any count of retries
-// allows.
+// MinProgress is how many bytes a segment must have for the next reconnect to
+// count as a request and not as a retry. A server that delivers so much is not
+// failing. A download of gigabytes may need more reconnects than any count of
+// retries allows.
 const MinProgress = 64 << 10
 
-// A Sender is the transport as a Body sees it. Each Body has its own, and calls
-// it from the goroutine that reads the body.
+var (
+	// ErrLimit is the cause of a body that ends because too many reconnects in a
+	// row made no progress.
+	ErrLimit = errors.New("transport: too many reconnects in a row without progress")
+
+	errBadCount = errors.New("transport: the response body's Read returned an invalid count")
+)
+
+// A Sender is the transport as a Body sees it. Each Body has its own Sender. The
+// goroutine that reads the body calls it.
 type Sender interface {
-	// Lost reports whether err, from a Read of a segment, is a lost connection,
-	// such as makes a GET worth sending again.
+	// Lost reports whether err, from a Read of a segment, means that the
+	// connection was lost and that the request may be sent again.
 	Lost(err error) bool
 
-	// Reconnect sends req, which asks for the rest from offset, and returns the
-	// final response. cut is the error that ended the last segment. progressed
-	// says whether that segment had at least MinProgress bytes. Reconnect ends at
-	// once when req's context does.
+	// Reconnect sends req, which asks for the bytes from offset on, and returns
+	// the final response. cut is the error that ended the previous segment.
+	// progressed reports whether that segment had MinProgress bytes or more.
+	// Reconnect ends at once when the context of req does.
 	Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error)
 
-	// Discard gives up a response to a reconnect that is not the rest.
+	// Discard closes the response to a reconnect that does not carry the rest. It
+	// may first read the response to its end, so that its connection can be used
+	// again.
 	Discard(ctx context.Context, resp *http.Response)
 
-	// Stopped is told, at most once, that a body ends at offset because nothing
-	// could continue it. cut is the error that ended the last segment, cause the
-	// obstacle, and continued says whether an earlier reconnect succeeded.
-	// Stopped returns the error for the reader.
+	// Stopped is called at most once, when the body ends at offset because the
+	// rest could not be had. cut is the error that ended the previous segment, and
+	// cause says why no further segment follows. continued reports whether an
+	// earlier reconnect added a segment. Stopped returns the reader's error.
 	Stopped(offset int64, cut, cause error, continued bool) error
 
-	// Altered returns the reader's error for a body that differs from the
-	// server's announcement. field is "length", or the name of a digest.
+	// Altered returns the reader's error for a body that differs from the server's
+	// own announcement. field is "length", or the name of a digest's algorithm.
 	Altered(field, want, got string) error
 }
 
-// A Body is a response's body that reconnects. Read and WriteTo belong
-// to one goroutine, as with any reader; Close may come from another one, also
-// during a Read. There is no goroutine of its own.
+// A Body is a response's body that reconnects. Wrap must be called before
+// anything else. Read and WriteTo belong to one goroutine, as with any reader.
+// Close may come from another goroutine, also during a Read. A Body starts no
+// goroutine.
 type Body struct {
 	sender    Sender
-	req       *http.Request  // the caller's, who leaves it alone until the body is closed
+	req       *http.Request  // the caller's, who must not change it until the body is closed
 	limit     int            // of reconnects in a row without progress
-	resp      *http.Response // the caller's; its Trailer is that of the last part
+	resp      *http.Response // the caller's; it gets the Trailer of the last segment
 	validator string         // sent in If-Range: an entity tag or a date
-	encoding  string         // Content-Encoding of all parts
-	partial   bool           // the caller asked for a range and got one
+	encoding  string         // Content-Encoding of all segments
+	partial   bool           // the caller asked for a range and got it
 
-	// What follows is used by the reader alone. Offsets are those of the
-	// representation, not of a part.
-	pos   int64          // the next byte's
-	end   int64          // where the body ends, or unknown
-	total int64          // the representation's length, or unknown
-	stop  int64          // where the part at hand ends, or unknown
-	fresh int64          // where the part at hand began
+	// The reader alone uses the fields from here to mu. Offsets count the bytes of
+	// the representation.
+	pos   int64          // of the next byte
+	end   int64          // of the body, or unknown
+	total int64          // length of the representation, or unknown
+	first int64          // where the current segment began
+	stop  int64          // where the current segment ends, or unknown
 	dry   int            // reconnects in a row without progress
-	whole *sum           // of all bytes; nil: no digest
-	part  *sum           // of the part at hand; nil: no digest
-	late  *lateSum       // as whole, for a digest in the trailer
-	tail  *lateSum       // as part, for a digest in the trailer
-	last  *http.Response // of the last reconnect; nil: none
-	cut   error          // how the part ended, where the reader first gets its bytes
-	err   error          // how the body ended
+	last  *http.Response // to the last reconnect; nil before it
+	cut   error          // the error that ended the current segment, if a reconnect is due
+	err   error          // the error that ended the body
 
-	mu     sync.Mutex         // guards the fields below, which Close needs
-	body   io.ReadCloser      // the part at hand; set by the reader alone, which so may read it unlocked
-	cancel context.CancelFunc // ends the reconnect and what comes of it; nil: none
+	// Digests of the whole body and of the current segment. nil: none to check.
+	whole       *sum
+	segment     *sum
+	wholeLate   *lateSum // for a digest in the trailer
+	segmentLate *lateSum
+
+	mu     sync.Mutex         // guards the fields below
+	body   io.ReadCloser      // the current segment; only the reader sets it, and so may read it unlocked
+	cancel context.CancelFunc // ends the last reconnect and its response; nil: none
 	closed bool
 }
 
-// Wrap makes resp.Body resume. plan is that of Check for req and resp. limit is
-// the greatest number of reconnects in a row without progress. Wrap allocates
-// only if there is a digest to check.
+// Wrap makes the body of resp resume. plan is the result of Check for req and
+// resp. limit bounds the reconnects in a row without progress. The wrapped body
+// has WriteTo if the original body has it. Wrap allocates only if there is a
+// digest to check.
 func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan, limit int) {
 	b.sender, b.req, b.limit = s, req, limit
 	b.resp, b.body, b.validator = resp, resp.Body, plan.validator
-	span := plan.span
 	b.encoding, _ = encodingOf(resp.Header)
 	b.partial = resp.StatusCode == http.StatusPartialContent
-	b.pos, b.fresh, b.total = span.first, span.first, span.total
-	b.end = span.last
+	b.pos, b.first, b.total = plan.span.first, plan.span.first, plan.span.total
+	b.end = plan.span.last
 	if b.end != unknown {
 		b.end++
 	}
 	b.stop = b.end
-	// Repr-Digest is that of the whole representation, and so of no use where
-	// the caller has a range of it. Content-Digest is that of this response's
-	// bytes, wherever they come from in the end.
-	d := digestOf(resp.Header, "Content-Digest")
-	if d.name == "" && !b.partial {
-		d = digestOf(resp.Header, "Repr-Digest")
-	}
-	b.whole = newSum(d)
-	if len(resp.Trailer) > 0 {
-		b.tail = newLateSum(resp, "Content-Digest")
-		if !b.partial {
-			b.late = newLateSum(resp, "Repr-Digest")
-		}
-	}
+	b.expect(resp)
 	if _, ok := resp.Body.(io.WriterTo); ok {
 		resp.Body = (*copier)(b)
 	} else {
@@ -119,14 +114,28 @@ func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan,
 	}
 }
 
-// Read reads on, over as many connections as it takes.
+// expect prepares the digests of the whole body. Content-Digest covers the bytes
+// of the first response, even if later segments bring some of them. Repr-Digest
+// covers the whole representation, so it is of no use for a range.
+func (b *Body) expect(resp *http.Response) {
+	d := digestOf(resp.Header, "Content-Digest")
+	if d.name == "" && !b.partial {
+		d = digestOf(resp.Header, "Repr-Digest")
+	}
+	b.whole = newSum(d)
+	if len(resp.Trailer) > 0 {
+		b.segmentLate = newLateSum(resp, "Content-Digest")
+		if !b.partial {
+			b.wholeLate = newLateSum(resp, "Repr-Digest")
+		}
+	}
+}
+
+// Read reads the next bytes and reconnects as often as needed.
 func (b *Body) Read(p []byte) (int, error) {
 	for {
-		for b.cut != nil && b.err == nil {
-			b.resume()
-		}
-		if b.err != nil {
-			return 0, b.err
+		if err := b.ready(); err != nil {
+			return 0, err
 		}
 		n, err := b.body.Read(p)
 		if n < 0 || n > len(p) {
@@ -134,7 +143,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		}
 		n = b.take(p[:n])
 		if err != nil {
-			b.partEnded(err)
+			b.segmentEnded(err)
 		}
 		if n > 0 || b.err != nil || err == nil {
 			return n, b.err
@@ -142,215 +151,129 @@ func (b *Body) Read(p []byte) (int, error) {
 	}
 }
 
-// take counts the bytes that arrived and returns how many of them are for the
-// reader: what goes beyond the part's promised end is nobody's.
+// ready reconnects if that is due. It returns the error that ended the body, or
+// nil if there is a segment to read.
+func (b *Body) ready() error {
+	for b.cut != nil && b.err == nil {
+		b.resume()
+	}
+	return b.err
+}
+
+// take counts the bytes p that arrived, and returns how many of them belong to
+// the body. Bytes beyond the announced end of the segment are dropped and end the
+// body.
 func (b *Body) take(p []byte) int {
 	if room := b.stop - b.pos; int64(len(p)) > room {
 		p = p[:room]
-		b.err = b.sender.Altered("length", strconv.FormatInt(b.stop-b.fresh, 10), "more")
+		b.err = b.sender.Altered("length", strconv.FormatInt(b.stop-b.first, 10), "more")
 	}
 	b.pos += int64(len(p))
 	b.whole.add(p)
-	b.part.add(p)
-	b.late.add(p)
-	b.tail.add(p)
+	b.segment.add(p)
+	b.wholeLate.add(p)
+	b.segmentLate.add(p)
 	return len(p)
 }
 
-// partEnded judges the end of a part: it sets err where the body has ended with
-// it, and cut where it goes on.
-func (b *Body) partEnded(err error) {
+// segmentEnded judges the end of a segment. It sets err if the body ends with the
+// segment, and cut if the rest is to be asked for.
+func (b *Body) segmentEnded(err error) {
 	switch {
 	case b.err != nil:
 	case err == io.EOF && b.end == unknown:
 		b.finish(err)
 	case b.pos == b.end && (err == io.EOF || b.needless()):
 		b.finish(err)
-	case b.pos == b.stop && b.checkPart(err) != nil:
-		b.err = b.checkPart(err)
+	case b.pos == b.stop && b.checkSegment(err) != nil:
+		b.err = b.checkSegment(err)
 	case err == io.EOF:
-		b.endedBy(io.ErrUnexpectedEOF)
+		b.cutBy(io.ErrUnexpectedEOF)
 	default:
-		b.endedBy(err)
+		b.cutBy(err)
 	}
 	if b.err != nil {
 		b.release()
 	}
 }
 
-// needless reports whether a cut after the last byte took nothing away. There
-// is no rest that could be asked for, and nothing is missing but trailers where
-// those were announced.
+// needless reports whether a cut after the last byte can be ignored. No byte is
+// missing. But announced trailers are lost, and the end of the caller's context
+// is an error in any case.
 func (b *Body) needless() bool {
 	return len(b.resp.Trailer) == 0 && b.req.Context().Err() == nil
 }
 
-func (b *Body) endedBy(err error) {
-	// Behind the last byte there is no rest to ask for, only trailers that are lost.
+// cutBy decides whether an error calls for a reconnect. If it does not, the body
+// ends with the error of the base transport, unchanged. After the last byte only
+// trailers are missing, and no range brings them.
+func (b *Body) cutBy(err error) {
 	if b.pos != b.end && b.sender.Lost(err) {
 		b.cut = err
 	} else {
-		b.err = err // as the base transport gives it
+		b.err = err
 	}
 }
 
-// finish ends a body that is complete, if it is what the server announced. err is
-// how its last part ended.
+// finish ends a complete body: with io.EOF, or with an error if a digest differs.
+// err is the error that ended the last segment.
 func (b *Body) finish(err error) {
-	last := b.resp
-	if b.last != nil {
-		last = b.last
+	b.err = b.checkSegment(err)
+	if d := b.whole.check(); d != nil {
+		b.err = b.altered(d)
 	}
-	b.err = io.EOF
-	if bad := b.checkPart(err); bad != nil {
-		b.err = bad
-	}
-	if bad := b.altered(b.whole.check()); bad != nil {
-		b.err = bad
-	}
-	if err == io.EOF { // else there is no trailer
-		if bad := b.altered(b.late.check(last)); bad != nil {
-			b.err = bad
+	if err == io.EOF { // otherwise there is no trailer
+		if d := b.wholeLate.check(b.latest()); d != nil {
+			b.err = b.altered(d)
 		}
 	}
-	b.resp.Trailer = last.Trailer
+	if b.err == nil {
+		b.err = io.EOF
+	}
+	b.resp.Trailer = b.latest().Trailer
 }
 
-// checkPart checks the digests of a part that has ended with err.
-func (b *Body) checkPart(err error) error {
-	if bad := b.altered(b.part.check()); bad != nil || err != io.EOF {
-		return bad
+// latest returns the response that carries the current segment.
+func (b *Body) latest() *http.Response {
+	if b.last != nil {
+		return b.last
 	}
-	last := b.last
-	if last == nil {
-		last = b.resp
-	}
-	return b.altered(b.tail.check(last))
+	return b.resp
 }
 
-// altered returns the reader's error for a digest that differs, nil for nil.
-func (b *Body) altered(d *difference) error {
+// checkSegment checks the digests of a segment that ended with err. Its trailer is
+// complete only after io.EOF.
+func (b *Body) checkSegment(err error) error {
+	d := b.segment.check()
+	if d == nil && err == io.EOF {
+		d = b.segmentLate.check(b.latest())
+	}
 	if d == nil {
 		return nil
 	}
+	return b.altered(d)
+}
+
+// altered returns the reader's error for a digest that differs.
+func (b *Body) altered(d *difference) error {
 	return b.sender.Altered(d.name, d.want, d.got)
 }
 
-// resume reconnects, and sets err if the body ends here.
-func (b *Body) resume() {
-	cut := b.cut
-	b.cut = nil
-	ctx, ok := b.detach()
-	if !ok {
-		b.err = http.ErrBodyReadAfterClose
-		return
-	}
-	resp, err := b.reconnect(ctx, cut)
-	if err == nil {
-		err = b.attach(ctx, cut, resp)
-	}
-	if err == nil {
-		return
-	}
-	b.release()
-	if b.isClosed() {
-		b.err = http.ErrBodyReadAfterClose
-		return
-	}
-	b.err = b.sender.Stopped(b.pos, cut, err, b.last != nil)
-}
-
-// detach gives the part at hand up, and returns a context for the next one
-// that Close ends. It reports false after Close.
-func (b *Body) detach() (context.Context, bool) {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil, false
-	}
-	ctx, cancel := context.WithCancel(b.req.Context())
-	old, release := b.body, b.cancel
-	b.body, b.cancel = http.NoBody, cancel
-	b.mu.Unlock()
-	_ = old.Close()
-	if release != nil {
-		release()
-	}
-	return ctx, true
-}
-
-// reconnect asks for the rest.
-func (b *Body) reconnect(ctx context.Context, cut error) (*http.Response, error) {
-	progressed := b.pos-b.fresh >= MinProgress
-	if progressed {
-		b.dry = 0
-	} else if b.dry++; b.dry > b.limit {
-		return nil, ErrLimit
-	}
-	req := b.req.Clone(ctx)
-	req.Header.Set("Range", b.rest())
-	req.Header.Set("If-Range", b.validator)
-	return b.sender.Reconnect(req, b.pos, cut, progressed)
-}
-
-// rest is the Range of what is missing: to the end of the caller's own range,
-// where there is one.
-func (b *Body) rest() string {
-	r := "bytes=" + strconv.FormatInt(b.pos, 10) + "-"
-	if b.partial {
-		r += strconv.FormatInt(b.end-1, 10)
-	}
-	return r
-}
-
-// attach goes on with an answer, if it carries the rest, and ends the body, if
-// the answer proves that there is none. If neither, attach says why, and gives
-// the answer up.
-func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error {
-	if b.complete(resp) {
-		b.sender.Discard(ctx, resp)
-		b.finish(cut)
-		b.release()
-		return nil
-	}
-	c, err := b.continuation(resp)
-	if err != nil {
-		b.sender.Discard(ctx, resp)
-		return err
-	}
-	b.mu.Lock()
-	closed := b.closed
-	if !closed {
-		b.body = resp.Body
-	}
-	b.mu.Unlock()
-	if closed {
-		_ = resp.Body.Close()
-		return http.ErrBodyReadAfterClose
-	}
-	b.part, b.tail, b.fresh = nil, nil, b.pos
-	b.total, b.end, b.stop = c.total, c.end, c.stop
-	b.last = resp
-	b.part = newSum(digestOf(resp.Header, "Content-Digest"))
-	b.tail = newLateSum(resp, "Content-Digest")
-	return nil
-}
-
-// Close ends the body. It does not wait for a Read under way, but ends it, a
-// reconnect included.
+// Close ends the body and a Read or reconnect under way. It does not wait for
+// them.
 func (b *Body) Close() error {
 	b.mu.Lock()
 	body, cancel := b.body, b.cancel
 	b.closed, b.cancel = true, nil
 	b.mu.Unlock()
-	err := body.Close() // during a reconnect there is none
+	err := body.Close() // during a reconnect this is http.NoBody
 	if cancel != nil {
 		cancel()
 	}
 	return err
 }
 
-// release frees the context of a reconnect that is over.
+// release frees the context of the last reconnect.
 func (b *Body) release() {
 	b.mu.Lock()
 	cancel := b.cancel
@@ -365,71 +288,4 @@ func (b *Body) isClosed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.closed
-}
-
-// A copier is a Body over one that has WriteTo.
-type copier Body
-
-func (c *copier) Read(p []byte) (int, error) { return (*Body)(c).Read(p) }
-func (c *copier) Close() error               { return (*Body)(c).Close() }
-
-// WriteTo writes all that is left, over as many connections as it takes.
-func (c *copier) WriteTo(w io.Writer) (int64, error) {
-	b := (*Body)(c)
-	t := &taker{b: b, w: w}
-	for {
-		for b.cut != nil && b.err == nil {
-			b.resume()
-		}
-		if b.err == io.EOF {
-			return t.n, nil
-		}
-		if b.err != nil {
-			return t.n, b.err
-		}
-		err := t.from(b.body)
-		if t.err != nil {
-			return t.n, t.err
-		}
-		if err == nil {
-			err = io.EOF
-		}
-		b.partEnded(err)
-	}
-}
-
-// A taker counts what a part writes, and tells the writer's errors from the
-// part's.
-type taker struct {
-	b   *Body
-	w   io.Writer
-	n   int64
-	err error // the writer's
-}
-
-func (t *taker) from(body io.Reader) error {
-	if from, ok := body.(io.WriterTo); ok {
-		_, err := from.WriteTo(t)
-		return err
-	}
-	_, err := io.Copy(t, body)
-	return err
-}
-
-func (t *taker) Write(p []byte) (int, error) {
-	if t.err != nil {
-		return 0, t.err
-	}
-	mine := t.b.take(p)
-	n, err := t.w.Write(p[:mine])
-	t.n += int64(n)
-	switch {
-	case err != nil:
-		t.err = err
-	case n < mine:
-		t.err = io.ErrShortWrite
-	case mine < len(p):
-		return n, t.b.err
-	}
-	return n, t.err
 }

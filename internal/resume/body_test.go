@@ -273,7 +273,7 @@ func FuzzResume(f *testing.F) {
 // TestResumeRandomly is the fuzz target over many seeds, for the normal test.
 func TestResumeRandomly(t *testing.T) {
 	whole, cut := 0, 0
-	for seed := range uint64(6_000) {
+	for seed := range uint64(3_000) {
 		size := uint32(rand.IntN(500) + 1)
 		if seed%50 == 0 {
 			size = 300_000
@@ -284,8 +284,8 @@ func TestResumeRandomly(t *testing.T) {
 			cut++
 		}
 	}
-	require.Greater(t, whole, 1500)
-	require.Greater(t, cut, 600)
+	require.Greater(t, whole, 750)
+	require.Greater(t, cut, 300)
 }
 
 func drive(t *testing.T, seed uint64, size uint32, flags uint8) { drive2(t, seed, size, flags) }
@@ -400,17 +400,17 @@ func TestResumeForgedAnswers(t *testing.T) {
 		{name: "other tag", code: 206, body: wrong[400:], header: []string{`ETag: "v2"`, part("bytes 400-999/1000")}, flaws: "validator"},
 		{name: "no tag", code: 206, body: wrong[400:], header: []string{part("bytes 400-999/1000")}, flaws: "validator"},
 		{name: "two tags", code: 206, body: wrong[400:], header: []string{tag, `ETag: "v2"`, part("bytes 400-999/1000")}, flaws: "validator"},
-		{name: "200", code: 200, body: truth, header: []string{tag}, length: 1000, flaws: "status 200"},
-		{name: "200 of another version", code: 200, body: wrong, header: []string{`ETag: "v2"`}, flaws: "status 200"},
-		{name: "204", code: 204, header: []string{tag}, flaws: "status 204"},
-		{name: "404", code: 404, body: wrong, header: []string{tag}, flaws: "status 404"},
-		{name: "416", code: 416, header: []string{tag, part("bytes */1000")}, flaws: "status 416"},
+		{name: "200", code: 200, body: truth, header: []string{tag}, length: 1000, flaws: "status is 200"},
+		{name: "200 of another version", code: 200, body: wrong, header: []string{`ETag: "v2"`}, flaws: "status is 200"},
+		{name: "204", code: 204, header: []string{tag}, flaws: "status is 204"},
+		{name: "404", code: 404, body: wrong, header: []string{tag}, flaws: "status is 404"},
+		{name: "416", code: 416, header: []string{tag, part("bytes */1000")}, flaws: "status is 416"},
 		{name: "multipart", code: 206, body: wrong, header: []string{tag, "Content-Type: multipart/byteranges; boundary=x"}, flaws: "several parts"},
 		{name: "multipart with a range", code: 206, body: wrong, header: []string{tag, "Content-Type: Multipart/ByteRanges", part("bytes 400-999/1000")}, flaws: "several parts"},
 		{name: "gzip", code: 206, body: wrong[400:], header: []string{tag, "Content-Encoding: gzip", part("bytes 400-999/1000")}, flaws: "Content-Encoding"},
 		{name: "decompressed", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1000")}, flaws: "decompressed",
 			change: func(r *http.Response) { r.Uncompressed = true }},
-		{name: "another length", code: 206, body: truth[400:999], header: []string{tag, part("bytes 400-999/1000")}, length: 599, flaws: "of 599 bytes"},
+		{name: "another length", code: 206, body: truth[400:999], header: []string{tag, part("bytes 400-999/1000")}, length: 599, flaws: "Content-Length is 599"},
 		{name: "another digest", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1000"), "Repr-Digest: " + field256(wrong)}, flaws: "Repr-Digest"},
 		{name: "the rest of what had no length", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/1000")}, total: -1},
 		{name: "no total at all", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/*")}, total: -1, flaws: "where the whole ends"},
@@ -448,7 +448,7 @@ func TestResumeForgedAnswers(t *testing.T) {
 			require.Equal(t, io.ErrUnexpectedEOF, e.cut)
 			require.False(t, e.continued)
 			require.ErrorContains(t, e.cause, row.flaws)
-			require.ErrorContains(t, e.cause, "transport: the answer is not the rest: ")
+			require.ErrorContains(t, e.cause, "transport: the response is not the rest: ")
 		})
 	}
 }

@@ -1,42 +1,42 @@
-// Can a body be resumed, and is an answer the rest of it? Where in doubt, no:
-// bytes of two representations must never be spliced (RFC 9110 §15.3.7.3).
+// The checks before a body may be resumed, and before a response may continue it.
+// If a check is in doubt, the answer is no, because bytes of two representations
+// must never be spliced (RFC 9110 §15.3.7.3).
 
 package resume
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 )
 
-// Likely is the cheap look that most responses do not pass: a body, and a
-// header that names the version of what it carries.
+// Likely is a cheap test that most responses fail. It reports whether the
+// response has a body and a header that may identify its version. Only then is
+// Check worth its time.
 func Likely(resp *http.Response) bool {
 	return resp.Body != nil && resp.Body != http.NoBody &&
 		(len(resp.Header["Etag"]) > 0 || len(resp.Header["Last-Modified"]) > 0)
 }
 
-// A Plan is how a body can be continued.
+// A Plan says how a body can be resumed.
 type Plan struct {
 	span      byteRange // of the representation; last and total may be unknown
 	validator string    // sent in If-Range: an entity tag or a date
 }
 
-// Check reports whether the body of resp, the response to req, can be continued
-// when it is cut, and how. It is a list of guards, each with its reason. It does
-// not allocate.
+// Check reports whether the body of resp, the response to req, can be resumed
+// after a cut, and how. It does not allocate.
 func Check(req *http.Request, resp *http.Response) (plan Plan, ok bool) {
 	switch {
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
-		return // no other carries a representation of the target
+		return // no other status carries a representation of the target
 	case req.Method != http.MethodGet && req.Method != "":
 		return // ranges are defined for GET only (RFC 9110 §14.2)
 	case req.Body != nil && req.Body != http.NoBody:
-		return // it would have to be sent again
+		return // the request body would have to be sent again
 	case resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0:
-		return // nothing that could be cut
+		return // there is nothing to cut
 	case resp.Uncompressed:
-		return // offsets in what the caller reads are not the representation's
+		return // the caller's offsets are not those of the representation
 	}
 	if plan.validator, ok = strongValidator(resp.Header); !ok {
 		return
@@ -51,7 +51,8 @@ func Check(req *http.Request, resp *http.Response) (plan Plan, ok bool) {
 	return plan, ok
 }
 
-// spanOf returns the span of a 200, which is everything, or of a 206.
+// spanOf returns the bytes of the representation that resp carries: all of them
+// for a 200, a range for a 206. A 206 to a request without a Range has no span.
 func spanOf(req *http.Request, resp *http.Response) (byteRange, bool) {
 	if resp.StatusCode == http.StatusOK {
 		if n := resp.ContentLength; n > 0 {
@@ -60,49 +61,46 @@ func spanOf(req *http.Request, resp *http.Response) (byteRange, bool) {
 		return byteRange{0, unknown, unknown}, !isMultipart(resp.Header)
 	}
 	span, ok := rangeOf(resp)
-	asked := len(req.Header["Range"]) == 1 // else this is not an answer to anything
+	asked := len(req.Header["Range"]) == 1
 	return span, ok && asked && (resp.ContentLength < 0 || resp.ContentLength == span.length())
 }
 
-var (
-	// ErrLimit is the cause of a body that ends after as many reconnects in a row
-	// without progress as are allowed.
-	ErrLimit = errors.New("transport: too many reconnects in a row without progress")
-
-	errBadCount = errors.New("transport: the response body's Read returned an invalid count")
-)
-
-// A continuation is what an answer adds to a body.
+// A continuation says what a segment changes in its body.
 type continuation struct {
-	end, total int64 // the body's, as far as they are known now
-	stop       int64 // where the answer's part ends
+	end, total int64 // of the body and the representation, as far as they are known now
+	stop       int64 // where the segment ends
 }
 
-// continuation checks whether an answer is the rest of the body, and returns
-// why it is not. Nothing of it has been read yet.
+// continuation checks whether resp carries the rest of the body. If not, the error
+// says why. The body of resp has not been read yet.
 func (b *Body) continuation(resp *http.Response) (continuation, error) {
 	coding, single := encodingOf(resp.Header)
 	switch {
 	case resp.StatusCode != http.StatusPartialContent:
-		return unfit("it has status %d", resp.StatusCode)
+		return unfit("its status is %d", resp.StatusCode)
 	case resp.Body == nil:
 		return unfit("it has no body")
 	case resp.Uncompressed:
 		return unfit("it was decompressed on the way")
 	case !single || coding != b.encoding:
-		// RFC 9110 §15.3.7 lets a 206 leave the field out where If-Range was
-		// sent. But servers exist that compress whole answers only, under an
-		// unchanged tag; nothing tells those two apart.
+		// RFC 9110 §15.3.7 lets a 206 omit the field if the request had If-Range.
+		// But some servers compress only whole responses, under the same tag. The
+		// two cases look alike.
 		return unfit("its Content-Encoding is %q, not %q", coding, b.encoding)
 	case !sameValidator(resp.Header, b.validator):
-		return unfit("it is not under the validator %s", b.validator)
+		return unfit("it does not have the validator %s", b.validator)
 	case b.otherDigest(resp.Header):
 		return unfit("its Repr-Digest is another one")
 	}
+	return b.continuationBy(resp)
+}
+
+// continuationBy checks the range of a response that has passed all other checks.
+func (b *Body) continuationBy(resp *http.Response) (continuation, error) {
 	r, ok := rangeOf(resp)
 	switch {
 	case isMultipart(resp.Header):
-		return unfit("it is in several parts")
+		return unfit("it has several parts")
 	case !ok:
 		return unfit("its Content-Range is %q", resp.Header["Content-Range"])
 	case r.first != b.pos:
@@ -112,32 +110,32 @@ func (b *Body) continuation(resp *http.Response) (continuation, error) {
 	case b.end == unknown && r.total == unknown:
 		return unfit("it does not tell where the whole ends")
 	case b.end != unknown && r.total < b.end:
-		// What was promised never shrinks: a clean end there would hide what is
-		// missing.
+		// A promised end never shrinks. A clean end at the smaller total would hide
+		// that bytes are missing.
 		return unfit("it is of %d bytes, and the body goes to %d", r.total, b.end-1)
 	case b.end != unknown && r.last >= b.end:
 		return unfit("it goes to %d instead of %d", r.last, b.end-1)
 	case resp.ContentLength >= 0 && resp.ContentLength != r.length():
-		return unfit("it is of %d bytes and says %d", resp.ContentLength, r.length())
+		return unfit("its range has %d bytes, its Content-Length is %d", r.length(), resp.ContentLength)
 	}
-	// A part that ends early is in order (RFC 9110 §15.3.7): the rest of the
-	// rest is asked for when it has ended.
+	// A server may return less than the rest (RFC 9110 §15.3.7). At the end of such
+	// a segment the body asks for the bytes after it.
 	return continuation{end: min(b.end, r.total), total: r.total, stop: r.last + 1}, nil
 }
 
-// complete reports whether an answer proves that nothing is missing: a 416 whose
-// total is the number of bytes that were read. A server that knew another
-// version of the representation would ignore the Range because of its If-Range
-// (RFC 9110 §13.1.5), and not answer 416. It proves nothing if an end was
-// promised, which is not reached, or if trailers were, which are lost.
+// complete reports whether resp proves that no byte is missing: it is a 416 whose
+// total is the number of bytes that were read. A server with another version of
+// the representation would have ignored the Range because of If-Range
+// (RFC 9110 §13.1.5). A 416 proves nothing if an end was promised that is not
+// reached, or if announced trailers are lost.
 func (b *Body) complete(resp *http.Response) bool {
 	total, ok := unsatisfiedTotal(resp)
 	return ok && total == b.pos && b.end == unknown &&
 		len(b.resp.Trailer) == 0 && !otherValidator(resp.Header, b.validator)
 }
 
-// otherDigest reports whether an answer names a digest of the representation
-// that is not the one which the body is computed against.
+// otherDigest reports whether a header contradicts the digest that the whole body
+// is checked against.
 func (b *Body) otherDigest(h http.Header) bool {
 	if b.whole == nil || b.partial {
 		return false
@@ -147,7 +145,7 @@ func (b *Body) otherDigest(h http.Header) bool {
 }
 
 func unfit(format string, args ...any) (continuation, error) {
-	return continuation{}, fmt.Errorf("transport: the answer is not the rest: "+format, args...)
+	return continuation{}, fmt.Errorf("transport: the response is not the rest: "+format, args...)
 }
 
 func number(n int64) string {

@@ -1,4 +1,7 @@
-// Are the bytes that arrived those that the server meant (RFC 9530)?
+// Digests that the server announced, and their check (RFC 9530).
+//
+// The field is parsed here and not by httpsfv, since httpsfv refuses byte
+// sequences without padding, which RFC 9651 §4.2.7 asks parsers to accept.
 
 package resume
 
@@ -13,21 +16,21 @@ import (
 	"strings"
 )
 
-// maxDigestField bounds how much of a digest field is read; two digests with
-// their names take a tenth of it.
+// maxDigestField is the longest digest field that is read, in bytes. Two digests
+// with their names need a tenth of it.
 const maxDigestField = 4 << 10
 
-// A digest is what a body is to hash to.
+// A digest is an announced hash.
 type digest struct {
-	name string // sha-256 or sha-512; "": none
+	name string // sha-256 or sha-512; empty if there is no digest
 	want [sha512.Size]byte
 	size int
 }
 
-// digestOf returns the digest in a header field, Repr-Digest or Content-Digest.
-// A field with any mistake in it counts as absent, as structured fields demand
-// (RFC 9651 §4.2), and so do the algorithms that RFC 9530 §5 retires. Of two
-// digests it takes sha-256, which processors compute by themselves.
+// digestOf returns the digest in a header field, Repr-Digest or Content-Digest. A
+// field with any mistake counts as absent (RFC 9651 §4.2). So does an algorithm
+// that RFC 9530 §5 retires. If there are two digests, digestOf returns the sha-256,
+// because many processors have instructions for it.
 func digestOf(h http.Header, field string) digest {
 	lines := h[field]
 	if len(lines) == 0 {
@@ -41,7 +44,7 @@ func digestOf(h http.Header, field string) digest {
 			d = digest{name: name, size: len(value)}
 			copy(d.want[:], value)
 		case name == d.name:
-			d = digest{} // the last of a name counts, and this one is no digest
+			d = digest{} // the last value of a name counts, and this value is not a digest
 		}
 	})
 	if !ok {
@@ -50,9 +53,9 @@ func digestOf(h http.Header, field string) digest {
 	return d
 }
 
-// eachDigest calls f for each member of a dictionary of byte sequences. It
-// reports false for anything else. Digest fields have no parameters; one that
-// has some is not understood.
+// eachDigest calls f for each member of a dictionary of byte sequences. It reports
+// false if s is anything else. Digest fields have no parameters, so a field with
+// parameters is refused.
 func eachDigest(s string, f func(name string, value []byte)) bool {
 	if len(s) > maxDigestField {
 		return false
@@ -82,7 +85,7 @@ func eachDigest(s string, f func(name string, value []byte)) bool {
 	return true
 }
 
-// isKey knows the keys of RFC 9651 §3.1.2.
+// isKey reports whether s is a key of a dictionary (RFC 9651 §3.1.2).
 func isKey(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -96,23 +99,24 @@ func isKey(s string) bool {
 	return s != ""
 }
 
-// decodeBytes reads a byte sequence between its colons, with or without
-// padding (RFC 9651 §4.2.7).
+// decodeBytes decodes the text between the colons of a byte sequence, with or
+// without padding (RFC 9651 §4.2.7).
 func decodeBytes(s string) ([]byte, bool) {
 	if strings.ContainsAny(s, "\r\n") {
-		return nil, false // which Go's decoder would skip
+		return nil, false // Go's decoder would skip a line break
 	}
 	value, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "="))
 	return value, err == nil
 }
 
-// A sum computes a digest while the bytes pass. A nil sum does nothing.
+// A sum computes a digest while the bytes pass. The methods of a nil sum do
+// nothing.
 type sum struct {
 	digest
 	hash.Hash
 }
 
-// newSum returns nil where there is nothing to compute.
+// newSum returns nil if there is no digest to check.
 func newSum(d digest) *sum {
 	switch d.name {
 	case "sha-256":
@@ -129,10 +133,11 @@ func (s *sum) add(p []byte) {
 	}
 }
 
-// A difference is a digest that is not the announced one, both in hexadecimal.
+// A difference tells an announced digest and the actual digest, in hexadecimal.
 type difference struct{ name, want, got string }
 
-// check says what is wrong once all bytes have passed; nil where nothing is.
+// check compares the digests after all bytes have passed. It returns nil if they
+// agree.
 func (s *sum) check() *difference {
 	if s == nil {
 		return nil
@@ -144,14 +149,15 @@ func (s *sum) check() *difference {
 	return nil
 }
 
-// A lateSum computes the digests that a trailer may carry. Which algorithm it
-// names is known at the end only. A nil lateSum does nothing.
+// A lateSum computes both digests that a trailer may carry, since the trailer
+// names its algorithm only at the end. The methods of a nil lateSum do nothing.
 type lateSum struct {
 	field string
 	sums  [2]*sum
 }
 
-// newLateSum returns nil if the trailer is not announced to have the field.
+// newLateSum returns nil if the response does not announce the field for its
+// trailer.
 func newLateSum(resp *http.Response, field string) *lateSum {
 	if _, announced := resp.Trailer[field]; !announced {
 		return nil
@@ -166,8 +172,8 @@ func (l *lateSum) add(p []byte) {
 	}
 }
 
-// check is that of sum, for the digest in the trailer of a response that has
-// been read to its end.
+// check compares the digest in the trailer of resp, which has been read to its
+// end. It returns nil if the digests agree, or if the trailer has none.
 func (l *lateSum) check(resp *http.Response) *difference {
 	if l == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Which part of a representation does a response carry, and by what is that
-// representation known?
+// Header fields that say which bytes a response carries, and that identify the
+// representation.
 
 package resume
 
@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// unknown stands for an end or a total that nobody has told yet. It is above
-// every offset, so that comparisons need no case of their own.
+// unknown stands for an end or a total that no response has named yet. It is above
+// every offset, so comparisons need no extra case for it.
 const unknown = math.MaxInt64
 
-// A byteRange is what Content-Range says: the bytes from first to last, both
-// included, of total, which may be unknown.
+// A byteRange is the value of a Content-Range: the bytes from first to last, both
+// included. total is the length of the representation, or unknown.
 type byteRange struct{ first, last, total int64 }
 
 func (r byteRange) length() int64 { return r.last - r.first + 1 }
 
-// parseContentRange reads "bytes first-last/total", where total may be "*"
-// (RFC 9110 §14.4). It takes nothing that the grammar does not allow but the
-// case of the unit (§14.1), and nothing that contradicts itself. "bytes */n",
-// which goes with a 416, is no range.
+// parseContentRange parses "bytes first-last/total" (RFC 9110 §14.4). If total is
+// "*", it is unknown. The unit may be in any case (§14.1). parseContentRange
+// refuses all other departures from the grammar, and values that contradict each
+// other. "bytes */n", which belongs to a 416, is not a range.
 func parseContentRange(s string) (byteRange, bool) {
 	unit, s, _ := strings.Cut(s, " ")
 	span, size, slash := strings.Cut(s, "/")
@@ -44,7 +44,7 @@ func parseContentRange(s string) (byteRange, bool) {
 	return r, true
 }
 
-// unsatisfiedTotal returns the total that a 416 names, by "bytes */total"
+// unsatisfiedTotal returns the total that a 416 names with "bytes */total"
 // (RFC 9110 §14.4).
 func unsatisfiedTotal(resp *http.Response) (int64, bool) {
 	values := resp.Header["Content-Range"]
@@ -57,8 +57,8 @@ func unsatisfiedTotal(resp *http.Response) (int64, bool) {
 	return total, ok && valid && strings.EqualFold(unit, "bytes")
 }
 
-// parseOffset reads 1*DIGIT. The greatest number is left out: it means unknown
-// here.
+// parseOffset parses one or more digits. It refuses the greatest number, which
+// stands for unknown.
 func parseOffset(s string) (int64, bool) {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
@@ -69,8 +69,8 @@ func parseOffset(s string) (int64, bool) {
 	return n, err == nil && n < unknown
 }
 
-// rangeOf returns the range of a 206. Two of them, or one in a header and
-// others in the parts of a multipart body, are none.
+// rangeOf returns the range of a 206. It reports false if there are two ranges, or
+// if the body has several parts with ranges of their own.
 func rangeOf(resp *http.Response) (byteRange, bool) {
 	values := resp.Header["Content-Range"]
 	if len(values) != 1 || isMultipart(resp.Header) {
@@ -79,8 +79,8 @@ func rangeOf(resp *http.Response) (byteRange, bool) {
 	return parseContentRange(values[0])
 }
 
-// isMultipart reports whether the body is several ranges in one
-// (RFC 9110 §15.3.7.2): its bytes are not the representation's.
+// isMultipart reports whether the body holds several ranges with headers between
+// them (RFC 9110 §15.3.7.2). Such a body is not a run of the representation's bytes.
 func isMultipart(h http.Header) bool {
 	const multipart = "multipart/byteranges"
 	for _, v := range h["Content-Type"] {
@@ -93,17 +93,16 @@ func isMultipart(h http.Header) bool {
 }
 
 // clockSlack is how much older than its Date a response's Last-Modified must be
-// to be strong. RFC 9110 §8.8.2.2 asks for a second where both are known to
-// come from one clock, and otherwise for enough to rule the clocks out. A
-// client cannot know about the clocks, so this is the minute of the older
-// texts (RFC 7232 §2.2.2).
+// to be strong. RFC 9110 §8.8.2.2 asks for a second if both come from the same
+// clock, and otherwise for enough to make up for the difference of the clocks. A
+// client does not know the clocks, so this is the minute of RFC 7232 §2.2.2.
 const clockSlack = time.Minute
 
-// strongValidator returns what identifies the representation byte by byte: a
-// strong entity tag or, where there is no tag at all, a strong Last-Modified
-// (RFC 9110 §13.1.5 allows a date only to clients that have no tag). A weak tag
-// rules the date out, too: the server says itself that equal bytes are not
-// promised.
+// strongValidator returns the validator that identifies the representation byte by
+// byte. That is a strong entity tag. If there is no tag at all, it is a strong
+// Last-Modified, since RFC 9110 §13.1.5 allows a date only to a client without a
+// tag. A weak tag rules the date out as well, because with a weak tag the server
+// does not promise equal bytes.
 func strongValidator(h http.Header) (string, bool) {
 	if tags := h["Etag"]; len(tags) > 0 {
 		return tags[0], len(tags) == 1 && isStrongTag(tags[0])
@@ -117,8 +116,8 @@ func strongValidator(h http.Header) (string, bool) {
 	return modified[0], err1 == nil && err2 == nil && d.Sub(m) >= clockSlack
 }
 
-// isStrongTag reports whether s is an entity tag without W/ (RFC 9110 §8.8.3).
-// An empty one is allowed there, but no server that means it sends it.
+// isStrongTag reports whether s is an entity tag without W/ (RFC 9110 §8.8.3). The
+// grammar allows an empty tag, but an empty tag identifies nothing.
 func isStrongTag(s string) bool {
 	if len(s) < 3 || s[0] != '"' || s[len(s)-1] != '"' {
 		return false
@@ -131,8 +130,8 @@ func isStrongTag(s string) bool {
 	return true
 }
 
-// otherValidator reports whether a response names a validator of the same kind
-// that is another one.
+// otherValidator reports whether a response has a validator of the same kind but
+// with another value.
 func otherValidator(h http.Header, validator string) bool {
 	name := "Last-Modified"
 	if validator[0] == '"' {
@@ -141,8 +140,8 @@ func otherValidator(h http.Header, validator string) bool {
 	return len(h[name]) > 0 && !sameValidator(h, validator)
 }
 
-// sameValidator reports whether a response names the validator, and no other of
-// its kind.
+// sameValidator reports whether a response has the validator, and no other of its
+// kind.
 func sameValidator(h http.Header, validator string) bool {
 	values := h["Last-Modified"]
 	if validator[0] == '"' {
@@ -151,8 +150,8 @@ func sameValidator(h http.Header, validator string) bool {
 	return len(values) == 1 && values[0] == validator
 }
 
-// encodingOf returns Content-Encoding. ok is false where it stands in several
-// lines, which nobody compares.
+// encodingOf returns the Content-Encoding. ok is false if the field is there more
+// than once.
 func encodingOf(h http.Header) (coding string, ok bool) {
 	values := h["Content-Encoding"]
 	if len(values) == 0 {
