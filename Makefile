@@ -16,24 +16,37 @@ CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
 RACE     := $(if $(CC_FOUND),-race)
 
 # Every module of the repository: the root first.
-MODULES := . $(patsubst %/go.mod,%,$(filter-out tools/go.mod,$(wildcard */go.mod */*/go.mod)))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
-.PHONY: help demo test lint bench compare fuzz simulate soak uploads examples storm ci
+# The packages that users import; docs/api lists their exported names.
+PUBLIC := classify policy policy/backoff policy/rulefile transport
+
+# The systems that the packages are checked for; the tests run on Linux.
+SYSTEMS := windows/amd64 darwin/arm64 freebsd/amd64 openbsd/amd64 netbsd/amd64 js/wasm
+
+.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads examples storm ci
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: ## the same faults, with a plain client and with ours
+demo: ## seven faults, with a plain client and with aplomb
 	@$(GO) run ./examples/quickstart
 
 test: ## all tests, with the race detector and in random order
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector")
 	@for m in $(MODULES); do CGO_ENABLED=$(if $(RACE),1,0) $(GO) -C $$m test $(RACE) -shuffle=on -timeout $(TIMEOUT) ./... || exit 1; done
 
-lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go mod tidy
+lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go mod tidy, and the exported API
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:" $$out; exit 1; }
-	@! $(GO) list -deps ./transport ./policy ./classify | grep '^golang.org/x/net\|testify' || { echo "users would compile these packages, which are only for tests"; exit 1; }
+	@! $(GO) list -deps $(addprefix ./,$(PUBLIC)) | grep '^golang.org/x/net\|testify' || { echo "users would compile these packages, which are only for tests"; exit 1; }
+	@$(GO) -C tools run ./api -check -dir .. -out ../docs/api $(PUBLIC)
 	@for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/errcheck -exclude $(CURDIR)/tools/errcheck.txt ./... && $(GO) mod tidy -diff) || exit 1; done
+
+api: ## write the exported API to docs/api
+	@$(GO) -C tools run ./api -dir .. -out ../docs/api $(PUBLIC)
+
+cross: ## go vet for other systems, tests included
+	@for s in $(SYSTEMS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) vet ./... || exit 1; done
 
 bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
 	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee bin/bench.txt | grep -v '^ok\|no test files' && bin/benchstat bin/bench.txt
@@ -59,10 +72,10 @@ examples: ## run every example program
 	@echo "== examples/fetch"; timeout 120 $(GO) -C examples/fetch run . -demo
 	@echo "== experiments/storm"; timeout 120 $(GO) -C experiments/storm run . -sim -out ''
 
-storm: ## the retry-storm experiment, 110 s, with a report in pictures
+storm: ## the experiment about retry storms, 110 s, with a report in pictures
 	@$(GO) -C experiments/storm run .
 
-ci: lint test simulate examples ## what a change must pass
+ci: lint cross test simulate examples ## what a change must pass
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck
