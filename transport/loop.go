@@ -209,7 +209,7 @@ func (x *exchange) keepBody() {
 // end releases and closes everything that no attempt has taken over.
 func (x *exchange) end() {
 	x.limits.release()
-	if x.sent == 0 && x.body.Untouched() {
+	if x.sent == 0 && !x.body.Owned() {
 		closeBody(x.req)
 	}
 	x.body.Finish()

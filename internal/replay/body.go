@@ -33,16 +33,19 @@ type Limits struct {
 }
 
 // A Body is the body of one request, for all its attempts. The zero Body is that
-// of a request without one, or of a request that is sent once only.
+// of a request without a body, or of a request that is sent once only.
 //
-// Its methods are called by the goroutine that sends the request, one at a time.
-// The readers and the functions that it hands out may be used by any goroutine,
-// also when the attempt is over.
+// Its methods are called by the goroutine that runs the request. The readers and
+// the functions that they return may be used by any goroutine at any time, also
+// when the attempt is over.
 type Body struct {
-	getBody func() (io.ReadCloser, error) // makes bodies that share nothing; nil with a source
-	next    io.ReadCloser                 // made by getBody for the next attempt, not sent yet
-	source  *source                       // owns any other body
-	err     error                         // of getBody
+	// At most one of these three is set.
+	copies   func() (io.ReadCloser, error) // makes bodies that share no state
+	remade   *remade                       // the caller's GetBody makes the body anew
+	original *original                     // all attempts read the caller's body
+
+	made io.ReadCloser // by copies, for the next attempt
+	err  error         // of copies
 }
 
 // New returns the body of a request that may be sent again. It reads nothing.
@@ -51,86 +54,131 @@ func New(req *http.Request, limits Limits, pool *Pool) Body {
 	case req.Body == nil || req.Body == http.NoBody:
 		return Body{}
 	case Independent(req):
-		return Body{getBody: req.GetBody}
+		return Body{copies: req.GetBody}
 	case req.GetBody != nil:
-		return Body{source: &source{body: req.Body, remake: req.GetBody, pool: pool}}
+		return Body{remade: newRemade(req)}
 	}
 	if whole := detached(req.Body); whole != nil {
-		return Body{getBody: func() (io.ReadCloser, error) { return detached(whole), nil }}
+		return Body{copies: func() (io.ReadCloser, error) { return detached(whole), nil }}
 	}
-	s := &source{body: req.Body, limit: limits.Memory, pool: pool}
-	if seeker, ok := req.Body.(io.Seeker); ok {
-		// Standard input, a pipe and a terminal have a Seek method that fails.
-		if at, err := seeker.Seek(0, io.SeekCurrent); err == nil {
-			s.seeker, s.start = seeker, at
-		}
-	}
-	if s.seeker == nil && limits.Disk > 0 {
-		s.spool = newSpool(s, limits.Dir, limits.Disk)
-	}
-	return Body{source: s}
+	return Body{original: newOriginal(req.Body, limits, pool)}
 }
 
+// Owned reports whether Finish closes the caller's body. If it does not, and the
+// body was never sent, the caller of New must close it.
+func (b *Body) Owned() bool { return b.remade != nil || b.original != nil }
+
 // Replayable reports whether the body can be produced again, as far as is known
-// now. TakeBack and Renew have the last word.
-func (b *Body) Replayable() bool { return b.source == nil || b.source.replayable() }
+// now. TakeBack and Renew may still fail.
+func (b *Body) Replayable() bool { return b.original == nil || b.original.cause() == nil }
 
 // Broke reports whether reading or closing a body failed. net/http returns that
 // error as it is. A body that comes from another server may have failed to
 // connect there, and its error then looks like that of a request that never left.
-func (b *Body) Broke() bool { return b.source != nil && b.source.broke() }
+func (b *Body) Broke() bool { return b.remade != nil && b.remade.broke() }
 
 // Why returns why the body cannot be produced again, nil if nothing is known.
 func (b *Body) Why() error {
-	if b.source != nil {
-		return b.source.cause()
+	switch {
+	case b.remade != nil:
+		return b.remade.cause()
+	case b.original != nil:
+		return b.original.cause()
 	}
 	return b.err
 }
 
-// Concurrent reports whether a second body can be made while the first one is
-// being read.
-func (b *Body) Concurrent() bool { return b.source == nil || b.source.inHand() }
+// Concurrent reports whether two attempts can have the body at the same time. That
+// is so if each has a copy.
+func (b *Body) Concurrent() bool {
+	return b.original == nil && (b.remade == nil || b.remade.inMemory())
+}
 
-// Untouched reports whether the package has made no body and owns none, so that
-// closing the caller's is up to the caller of New.
-func (b *Body) Untouched() bool { return b.source == nil && b.next == nil }
-
-// TakeBack takes the body from the attempt that has it, for another one. It waits
-// for a Read under way until limit has passed or ctx ends. It returns nil,
-// ErrBusy, ErrEnded, or the reason why the body cannot be produced again. After an
-// error the attempt still has the body.
+// TakeBack takes the body from the attempt that has it, for another attempt. It
+// waits for a Read under way until limit has passed or ctx ends. It returns nil,
+// [ErrBusy], [ErrEnded], or the reason why the body cannot be produced again. After
+// an error the attempt still has the body.
 //
-// It comes before the response at hand is given up, so that the caller can have
-// that response if there is no body for another attempt. Bodies in memory are made
-// here, any other by Renew.
+// TakeBack comes before the response at hand is given up. If there is no body for
+// another attempt, the caller can thus have that response. Bodies in memory are made
+// here, others by Renew.
 func (b *Body) TakeBack(ctx context.Context, limit time.Duration) error {
 	switch {
-	case b.source != nil:
-		return b.source.rewind(ctx, limit)
-	case b.getBody == nil || b.next != nil: // no body, or one made for an attempt that was not sent
-		return nil
+	case b.remade != nil:
+		return b.remade.takeBack(ctx, limit)
+	case b.original != nil:
+		return b.original.takeBack(ctx, limit)
+	case b.copies != nil && b.made == nil:
+		b.made, b.err = checked(b.copies())
+		return b.err
 	}
-	b.next, b.err = made(b.getBody())
-	return b.err
+	return nil // there is no body, or the attempt that it was made for was not sent
 }
 
-// Renews reports whether Renew may still fail after TakeBack has succeeded.
-func (b *Body) Renews() bool { return b.source != nil && b.source.awaitsRenewal() }
+// Renews reports whether Renew is still to call GetBody, and so may fail.
+func (b *Body) Renews() bool { return b.remade != nil && b.remade.awaitsRenewal() }
 
 // Renew calls the caller's GetBody for an attempt that is about to be sent. By
 // then nothing of the old attempt is left that could read the result of GetBody:
 // TakeBack took the old body, its response is discarded, and the wait is over.
 func (b *Body) Renew() error {
-	if b.source == nil {
+	if b.remade == nil {
 		return nil
 	}
-	_, err := b.source.renew(anyTurn, false)
-	return err
+	return b.remade.renew()
 }
 
-// made checks the results of a GetBody.
-func made(body io.ReadCloser, err error) (io.ReadCloser, error) {
+// Next returns the body for the attempt that is about to be sent. It returns nil if
+// the request has none, or if the caller's own body is to be sent as it is.
+func (b *Body) Next() io.ReadCloser {
+	switch {
+	case b.remade != nil:
+		return b.remade.next()
+	case b.original != nil:
+		return b.original.next()
+	}
+	body := b.made
+	b.made = nil
+	return body
+}
+
+// GetBody returns the GetBody for the base transport during the attempt that is
+// about to be sent. Its error is [ErrLent], [ErrEnded] if ctx ends while a Read is
+// awaited, or the error of the caller's GetBody. GetBody returns nil if the
+// caller's own needs no guard.
+func (b *Body) GetBody(ctx context.Context) func() (io.ReadCloser, error) {
+	if b.remade == nil {
+		return nil
+	}
+	return b.remade.forBase(ctx)
+}
+
+// Leave takes the body from a base transport that may still be sending it after a
+// redirect. http.Client calls the caller's own GetBody then, which may return the
+// reader that the old attempt has.
+func (b *Body) Leave(ctx context.Context) {
+	if b.remade != nil {
+		b.remade.leave(ctx, MaxBusy)
+	}
+}
+
+// Finish says that there will be no further attempt. The caller's body is closed as
+// soon as no attempt has it. A body that was made for an attempt that was not sent
+// is closed here.
+func (b *Body) Finish() {
+	switch {
+	case b.remade != nil:
+		b.remade.finish()
+	case b.original != nil:
+		b.original.finish()
+	case b.made != nil:
+		_ = b.made.Close()
+		b.made = nil
+	}
+}
+
+// checked checks the results of a GetBody.
+func checked(body io.ReadCloser, err error) (io.ReadCloser, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("Request.GetBody failed: %w", err)
@@ -138,51 +186,6 @@ func made(body io.ReadCloser, err error) (io.ReadCloser, error) {
 		return nil, errors.New("Request.GetBody returned no body")
 	}
 	return body, nil
-}
-
-// Next returns the body for the attempt that is about to be sent. It is nil if
-// the request has none, and if the caller's own is to be sent as it is.
-func (b *Body) Next() io.ReadCloser {
-	if s := b.source; s != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.lend()
-	}
-	body := b.next
-	b.next = nil
-	return body
-}
-
-// GetBody returns the GetBody for the base transport during the attempt that is
-// about to be sent, nil if the caller's own serves. Its error is ErrLent, ErrEnded,
-// or that of the caller's GetBody.
-func (b *Body) GetBody(ctx context.Context) func() (io.ReadCloser, error) {
-	if b.source == nil || b.source.remake == nil {
-		return nil
-	}
-	return b.source.inner(ctx)
-}
-
-// Leave takes the body from a base transport that may still be sending it after a
-// redirect. http.Client calls the caller's own GetBody then, which may return the
-// reader that the old attempt has.
-func (b *Body) Leave(ctx context.Context) {
-	if b.source != nil && b.source.remake != nil {
-		_ = b.source.reclaim(ctx, MaxBusy, anyTurn)
-	}
-}
-
-// Finish says that there will be no further attempt. The caller's body is closed
-// as soon as no attempt holds it. A body that was made for an attempt that did not
-// come is closed here.
-func (b *Body) Finish() {
-	if b.next != nil {
-		_ = b.next.Close()
-		b.next = nil
-	}
-	if b.source != nil {
-		b.source.finish()
-	}
 }
 
 // IsNil reports whether an interface holds a nil pointer, map, slice, function or

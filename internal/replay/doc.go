@@ -1,21 +1,31 @@
 // Package replay lets the body of a request be sent more than once.
 //
-// Nobody but this package reads the caller's body. An attempt gets a reader of
-// its own, and only the reader of the latest attempt delivers bytes. A body is
-// sent again in one of these ways:
+// The caller of [New] hands a request's body over to a [Body]. For each attempt it
+// asks for a reader with Next. Before the next attempt it takes the body back with
+// TakeBack, and calls Renew just before that attempt is sent. Finish ends it all.
 //
-//   - A body in memory that net/http made shares nothing with its copies. Each
-//     attempt has a copy, and nothing is wrapped.
-//   - A body with a GetBody of the caller's own is made anew by GetBody.
-//   - A body with a Seek method goes back to where it was handed over.
-//   - Of any other body, the bytes that are read are kept, first in memory and
-//     then in a temporary file.
+// A body is of one of three kinds:
+//
+//   - copies: the body is in memory, and each attempt has a copy that shares no
+//     state with the others. There is nothing to wait for, to keep or to wrap.
+//   - remade: the caller's GetBody makes the body anew. Two results of it may be the
+//     same reader, so the old one is closed before.
+//   - original: the body has no GetBody. It is sought back, or the bytes that were
+//     read are kept, first in memory and then in a temporary file.
+//
+// Of the last two kinds, one attempt at a time has the body. A lease guards it, because
+//
+// base transports read and close the bodies of old attempts when they like.
+//
+// The package knows nothing of rules, reasons and responses. It starts no goroutine.
 //
 // The files:
 //
-//	body.go    Body, the part that package transport sees
-//	memory.go  which bodies share no state with each other
-//	source.go  who may read a body now, and how it is produced again
-//	buffer.go  the bytes that are kept in memory, and the pool that bounds them
-//	spool.go   the temporary file, with one file for each kind of system
+//	body.go      Body, all that package transport sees
+//	memory.go    which bodies share no state with their copies
+//	lease.go     one goroutine at a time uses the caller's body
+//	remade.go    a body that GetBody makes anew
+//	original.go  a body that is sought back, or whose bytes are kept
+//	buffer.go    the bytes in memory, and the pool that bounds memory and disk
+//	spool.go     the bytes in a temporary file; one spool_*.go for each kind of system
 package replay

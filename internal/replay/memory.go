@@ -1,5 +1,3 @@
-// Which request bodies are independent of each other?
-
 package replay
 
 import (
@@ -10,8 +8,7 @@ import (
 	"strings"
 )
 
-// Small is the size up to which a body is treated as small: it is always
-// kept for a resend, and if it is in memory, the attempt's timer does not watch it.
+// Small is the size in bytes up to which a body is always kept for another attempt.
 const Small = 64 << 10
 
 // The types that io.NopCloser returns, of a reader without and with WriteTo.
@@ -21,7 +18,7 @@ var (
 )
 
 // netHTTPGetBody holds the code of the functions that net/http sets as GetBody.
-// Each of them returns a reader of its own at every call.
+// Each call of such a function returns a new reader.
 var netHTTPGetBody = func() (code [3]uintptr) {
 	for i, r := range []io.Reader{bytes.NewBufferString("x"), bytes.NewReader([]byte("x")), strings.NewReader("x")} {
 		if req, err := http.NewRequest(http.MethodPost, "http://h/", r); err == nil {
@@ -31,8 +28,8 @@ var netHTTPGetBody = func() (code [3]uintptr) {
 	return code
 }()
 
-// memoryReader returns the reader behind a body if it is one of the types for
-// which net/http makes a GetBody, also inside io.NopCloser, and nil otherwise.
+// memoryReader returns the reader behind a body, also inside io.NopCloser, if
+// net/http makes a GetBody for the reader's type. It returns nil for other types.
 // net/http looks at the same types to decide how a body is written.
 func memoryReader(body any) any {
 	if t := reflect.TypeOf(body); t == nopCloserWriterTo || t == nopCloser {
@@ -49,15 +46,16 @@ func memoryReader(body any) any {
 // it cannot fail.
 func inMemory(body any) bool { return memoryReader(body) != nil }
 
-// SmallInMemory reports whether a body is in memory and at most Small long.
+// SmallInMemory reports whether a body is in memory and has at most [Small] bytes.
+// Sending such a body takes next to no time.
 func SmallInMemory(body any) bool {
 	r, ok := memoryReader(body).(interface{ Len() int })
 	return ok && r.Len() <= Small
 }
 
-// Independent reports whether the request's body and all bodies that its GetBody
-// returns share no state. That is known only of net/http's own GetBody: any other
-// may seek one reader back and return it each time.
+// Independent reports whether the request's body shares no state with any result
+// of its GetBody. That is known only of net/http's own GetBody. Any other may seek
+// one reader back and return the same reader each time.
 func Independent(req *http.Request) bool {
 	if req.GetBody == nil || !inMemory(req.Body) {
 		return false
@@ -66,8 +64,9 @@ func Independent(req *http.Request) bool {
 	return code == netHTTPGetBody[0] || code == netHTTPGetBody[1] || code == netHTTPGetBody[2]
 }
 
-// detached returns a body in memory that delivers what is left in this one and
-// shares no state with it but the bytes; nil if this one is not in memory.
+// detached returns a copy of a body in memory. The copy delivers the bytes that are
+// left in the body, and shares nothing else with it. If the body is not in memory,
+// detached returns nil.
 func detached(body io.ReadCloser) io.ReadCloser {
 	switch r := memoryReader(body).(type) {
 	case *strings.Reader:

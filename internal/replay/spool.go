@@ -1,5 +1,3 @@
-// Where is a request's body kept that is too large for memory?
-
 package replay
 
 import (
@@ -8,108 +6,72 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"sync"
 )
 
-// A spool keeps the part of a request's body that does not fit in memory, in a
-// temporary file. The file has no name as soon as it is open, where the system
-// allows that, so that nothing is left of it when the process dies (see
-// openSpool). What it holds is the caller's data in plain; only the owner may
-// read it (mode 0600).
+// A spool keeps the bytes of a body that do not fit in memory, in a temporary file.
+// If the system allows it, the file has no name as soon as it is open, so that
+// nothing is left of it when the process dies (see openSpool). It holds the
+// caller's data in plain. Only the owner may read it (mode 0600).
 //
-// It has one writer at a time, the one that reads the source. Reads of what was
-// written, and drop, may come from other goroutines meanwhile.
+// The lease of the body lets one goroutine at a time call add and readAt. Only drop
+// may come meanwhile, when the attempt closes its reader.
 type spool struct {
 	dir   string
-	limit int64 // bytes
-	size  int64 // the writer's; how many are written
-	why   error // the writer's; why add returned false
+	limit int64 // of the file, in bytes
+	size  int64 // how many bytes are written; used by add alone
+	pool  *Pool
 
 	mu      sync.Mutex // guards all below; not held while the disk is at work
-	file    *os.File   // nil: not open yet
+	file    *os.File   // nil: not open yet, or dropped
 	dropped bool
-	pool    *Pool  // nil: no bound but limit
 	held    *int64 // bytes counted in the pool
 }
 
-// defaultTempTotal is the least bound that a Transport has without a
-// Config.TempTotal.
-const defaultTempTotal = 1 << 30
+// errSpoolFull is the error of add if the body is larger than the spool's limit.
+var errSpoolFull = errors.New("the limit of a temporary file is reached")
 
-// newSpool returns a spool for the body of s. If s is lost without being
-// finished, the cleanup gives back the spool's share of the pool.
-func newSpool(s *source, dir string, limit int64) *spool {
-	pool, held := s.pool, new(int64)
-	runtime.AddCleanup(s, func(held *int64) { pool.Disk.Add(-*held) }, held)
-	return &spool{dir: dir, limit: limit, pool: pool, held: held}
-}
-
-// total returns the bound for all files together.
-func (s *spool) total() int64 { return cmp.Or(s.pool.MaxDisk, max(defaultTempTotal, s.limit)) }
-
-// add writes p behind the bytes that are there. If it returns false, nothing in
-// the spool can be relied on, and the caller has to drop it.
-func (s *spool) add(p []byte) bool {
+// add writes p after the bytes that are there. After an error the content of the
+// file is not known, and the caller must drop the spool.
+func (s *spool) add(p []byte) error {
 	if s.limit-s.size < int64(len(p)) {
-		s.why = errSpoolFull
-		return false
+		return errSpoolFull
 	}
-	if !s.claim(int64(len(p))) {
-		return false
+	if err := s.claim(int64(len(p))); err != nil {
+		return err
 	}
 	file, err := s.open()
 	if err != nil {
-		s.why = fmt.Errorf("the temporary file for Upload.Disk could not be made: %w", err)
-		return false
+		return fmt.Errorf("the temporary file for Upload.Disk could not be made: %w", err)
 	}
 	n, err := file.WriteAt(p, s.size)
 	if err != nil || n != len(p) {
-		s.why = fmt.Errorf("the temporary file for Upload.Disk could not be written: %w", cmp.Or(err, io.ErrShortWrite))
-		return false
+		return fmt.Errorf("the temporary file for Upload.Disk could not be written: %w", cmp.Or(err, io.ErrShortWrite))
 	}
 	s.size += int64(n)
-	return true
+	return nil
 }
 
-var errSpoolFull = errors.New("a spool's limit is reached")
-
-// cause says why add returned false. kept is the bound of the bytes in memory.
-func (s *spool) cause(kept int64) error {
-	if s.why != errSpoolFull {
-		return s.why
-	}
-	return fmt.Errorf("it is larger than Upload.Memory (%d bytes) and Upload.Disk (%d bytes) together, and it has no GetBody", max(kept, 0), s.limit)
-}
-
-// claim takes n bytes of the bound for all files together.
-func (s *spool) claim(n int64) bool {
+// claim takes n bytes of the pool.
+func (s *spool) claim(n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.dropped:
-		s.why = os.ErrClosed
-		return false
-	case s.pool == nil:
-		return true
-	case s.pool.Disk.Add(n) > s.total():
-		s.pool.Disk.Add(-n)
-		s.why = fmt.Errorf("the files of all request bodies (Upload.Disk) together have reached TempTotal (%d bytes)", s.total())
-		return false
+		return os.ErrClosed
+	case !s.pool.takeDisk(n, s.limit):
+		return fmt.Errorf("the files of all request bodies (Upload.Disk) together have reached TempTotal (%d bytes)", s.pool.maxDisk(s.limit))
 	}
 	*s.held += n
-	return true
+	return nil
 }
 
-// open returns the file, made at the first call.
+// open returns the file. The first call makes it.
 func (s *spool) open() (*os.File, error) {
 	s.mu.Lock()
-	file, dropped := s.file, s.dropped
+	file := s.file
 	s.mu.Unlock()
-	switch {
-	case dropped:
-		return nil, os.ErrClosed
-	case file != nil:
+	if file != nil {
 		return file, nil
 	}
 	file, err := openSpool(s.dir)
@@ -126,7 +88,8 @@ func (s *spool) open() (*os.File, error) {
 	return file, nil
 }
 
-// readAt reads what was written; p must lie within that.
+// readAt fills p with bytes that were written. If there are fewer, it returns an
+// error.
 func (s *spool) readAt(p []byte, at int64) (int, error) {
 	s.mu.Lock()
 	file := s.file
@@ -139,12 +102,12 @@ func (s *spool) readAt(p []byte, at int64) (int, error) {
 	case n == len(p):
 		return n, nil
 	case err == io.EOF:
-		err = io.ErrUnexpectedEOF // somebody shortened the file
+		err = io.ErrUnexpectedEOF // somebody has shortened the file
 	}
 	return 0, err
 }
 
-// drop removes the file. A read or write under way fails.
+// drop removes the file and gives its bytes back. A read or write under way fails.
 func (s *spool) drop() {
 	if s == nil {
 		return
@@ -152,15 +115,13 @@ func (s *spool) drop() {
 	s.mu.Lock()
 	file := s.file
 	s.file, s.dropped = nil, true
-	if s.pool != nil {
-		s.pool.Disk.Add(-*s.held)
-		*s.held = 0
-	}
+	s.pool.leaveDisk(*s.held)
+	*s.held = 0
 	s.mu.Unlock()
 	if file != nil {
 		closeSpool(file)
 	}
 }
 
-// spoolName is the pattern of the file's name, while it has one.
+// spoolName is the pattern of the file's name, as long as it has a name.
 const spoolName = "aplomb-body-*"

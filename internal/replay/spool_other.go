@@ -4,9 +4,9 @@ package replay
 
 import "os"
 
-// openSpool makes a file in dir ("": os.TempDir). It keeps its name until it is
-// closed, since an open file cannot be removed here: a process that crashes
-// leaves it behind, for whatever clears the directory.
+// openSpool makes a file in dir ("": os.TempDir). The file keeps its name until it
+// is closed, because an open file cannot be removed here. A process that crashes
+// leaves the file behind.
 func openSpool(dir string) (*os.File, error) {
 	return os.CreateTemp(dir, spoolName)
 }

@@ -34,12 +34,12 @@ func files(t *testing.T, dir string) (n int) {
 
 func TestSpool(t *testing.T) {
 	dir := t.TempDir()
-	s := &spool{dir: dir, limit: 10}
+	s := &spool{dir: dir, limit: 10, pool: new(Pool), held: new(int64)}
 	assert.Zero(t, files(t, dir))
-	assert.True(t, s.add([]byte("01234")))
+	assert.NoError(t, s.add([]byte("01234")))
 	assert.Equal(t, 1, files(t, dir))
-	assert.True(t, s.add([]byte("56789")))
-	assert.False(t, s.add([]byte("x")), "over the limit")
+	assert.NoError(t, s.add([]byte("56789")))
+	assert.Equal(t, errSpoolFull, s.add([]byte("x")))
 	p := make([]byte, 4)
 	n, err := s.readAt(p, 3)
 	require.NoError(t, err)
@@ -49,22 +49,22 @@ func TestSpool(t *testing.T) {
 	assert.Zero(t, files(t, dir))
 	_, err = s.readAt(p, 0)
 	assert.Error(t, err)
-	assert.False(t, s.add([]byte("")), "dropped")
+	assert.Error(t, s.add([]byte("")), "dropped")
 	(*spool)(nil).drop()
 }
 
 func TestSpoolWithoutADirectory(t *testing.T) {
-	s := &spool{dir: filepath.Join(t.TempDir(), "missing"), limit: 10}
-	assert.False(t, s.add([]byte("x")))
+	s := &spool{dir: filepath.Join(t.TempDir(), "missing"), limit: 10, pool: new(Pool), held: new(int64)}
+	assert.Error(t, s.add([]byte("x")))
 	s.drop()
 }
 
 // A file that somebody shortened is an error, never fewer bytes.
 func TestSpoolThatIsShort(t *testing.T) {
 	dir := t.TempDir()
-	s := &spool{dir: dir, limit: 10}
+	s := &spool{dir: dir, limit: 10, pool: new(Pool), held: new(int64)}
 	defer s.drop()
-	require.True(t, s.add([]byte("01234")))
+	require.NoError(t, s.add([]byte("01234")))
 	require.NoError(t, s.file.Truncate(3))
 	_, err := s.readAt(make([]byte, 5), 0)
 	assert.Error(t, err)
@@ -73,23 +73,24 @@ func TestSpoolThatIsShort(t *testing.T) {
 // Without a TempTotal the bound is a GiB, and never less than one body may take.
 func TestDefaultTempTotal(t *testing.T) {
 	var pool Pool
-	assert.EqualValues(t, 1<<30, (&spool{pool: &pool, limit: 8 << 20}).total())
-	assert.EqualValues(t, 1<<40, (&spool{pool: &pool, limit: 1 << 40}).total())
+	assert.EqualValues(t, 1<<30, pool.maxDisk(8<<20))
+	assert.EqualValues(t, 1<<40, pool.maxDisk(1<<40))
 }
 
-// A late Read of the file by an attempt that is over takes nothing from the
-// attempt at work.
+// A Read of the file by an attempt that is over takes nothing from the attempt
+// under way.
 func TestSpoolLateRead(t *testing.T) {
 	want := noisy(10_000)
 	b := New(put(t, oneShot(want)), Limits{Disk: 1 << 20, Dir: t.TempDir()}, new(Pool))
-	first := b.Next().(*view)
+	first := b.Next()
 	_, err := io.Copy(io.Discard, first)
 	require.NoError(t, err)
 	require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
 	second := b.Next()
 	b.Finish()
-	_, err = first.readSpool(make([]byte, 10), 0)
-	require.NoError(t, err)
+	_, err = first.Read(make([]byte, 10))
+	require.Equal(t, ErrLent, err)
+	assert.NoError(t, first.Close())
 	got, err := io.ReadAll(second)
 	require.NoError(t, err)
 	assert.True(t, string(got) == want)
@@ -104,7 +105,7 @@ func TestSpoolThatCannotBeWritten(t *testing.T) {
 	pos := 0
 	src := &body{Reader: readerFunc(func(p []byte) (int, error) {
 		if pos >= 50_000 {
-			_ = b.source.spool.file.Close()
+			_ = b.original.spool.file.Close()
 		}
 		n := copy(p[:min(len(p), 10_000)], want[pos:])
 		if pos += n; n == 0 {
@@ -134,7 +135,7 @@ func TestSpoolThatCannotBeRead(t *testing.T) {
 	_, err := io.Copy(io.Discard, b.Next())
 	require.NoError(t, err)
 	require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
-	require.NoError(t, b.source.spool.file.Truncate(50_000))
+	require.NoError(t, b.original.spool.file.Truncate(50_000))
 	attempt := b.Next()
 	got, err := io.ReadAll(attempt)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)

@@ -4,9 +4,8 @@ package replay
 
 import "os"
 
-// openSpool makes a file in dir ("": os.TempDir) and removes its name at once:
-// the system frees it when it is closed, or when the process ends, however that
-// comes.
+// openSpool makes a file in dir ("": os.TempDir) and removes its name at once. The
+// system frees the file when it is closed, and when the process ends or crashes.
 func openSpool(dir string) (*os.File, error) {
 	file, err := os.CreateTemp(dir, spoolName)
 	if err != nil {
@@ -14,7 +13,7 @@ func openSpool(dir string) (*os.File, error) {
 	}
 	if err := os.Remove(file.Name()); err != nil {
 		_ = file.Close()
-		return nil, err // a directory that files cannot be removed from is not for this
+		return nil, err // the file would stay behind
 	}
 	return file, nil
 }

@@ -1,0 +1,277 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+)
+
+// An original is a body without GetBody. All attempts read the one body that the
+// caller handed over. If it has a Seek method, it is sought back for each attempt.
+// If not, the original keeps the bytes that were read, first in memory and then,
+// if the limits allow it, in a file.
+//
+// The caller's body is closed once, after the last attempt.
+type original struct {
+	body   io.ReadCloser
+	seeker io.Seeker // of body; nil: the bytes are kept
+	start  int64     // the offset at which a seekable body was handed over
+	limit  int64     // how many bytes may be kept in memory
+	pool   *Pool
+	spool  *spool // takes the bytes that memory does not; nil: no file
+
+	lease          // its mu guards all below
+	kept    buffer // the first bytes of the body, as long as all its bytes can be kept
+	spooled int64  // how many bytes, after kept, are in the spool
+	end     error  // how the body ended, once it did
+	moved   bool   // a seekable body was read since it was at start
+	holder  *view  // the reader of the attempt under way; nil: none
+	closed  bool   // body is closed
+}
+
+// A view is the reader of one attempt. When the body is taken back, its Reads
+// return ErrLent.
+type view struct {
+	o      *original
+	at     int64 // how much of the body it has delivered
+	closed bool
+}
+
+// newOriginal returns the original of a body without GetBody.
+func newOriginal(body io.ReadCloser, limits Limits, pool *Pool) *original {
+	o := &original{body: body, limit: limits.Memory, pool: pool}
+	if seeker, ok := body.(io.Seeker); ok {
+		// Standard input, a pipe and a terminal have a Seek method that fails.
+		if at, err := seeker.Seek(0, io.SeekCurrent); err == nil {
+			o.seeker, o.start = seeker, at
+			return o
+		}
+	}
+	if limits.Disk > 0 {
+		o.spool = &spool{dir: limits.Dir, limit: limits.Disk, pool: pool, held: countUntilLost(o, pool.leaveDisk)}
+	}
+	return o
+}
+
+func (o *original) next() io.ReadCloser {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.holder = &view{o: o}
+	return o.holder
+}
+
+// Read delivers the bytes that were kept from earlier attempts, then those of the
+// body itself.
+func (v *view) Read(p []byte) (int, error) {
+	o := v.o
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		switch {
+		case o.holder != v || v.closed:
+			return 0, ErrLent
+		case len(p) == 0:
+			return 0, nil
+		case o.busy != nil:
+			o.wait()
+		case v.at < o.kept.size:
+			return v.advance(o.kept.readAt(p, v.at)), nil
+		case v.at < o.kept.size+o.spooled:
+			return v.readSpool(p)
+		case o.end != nil:
+			return 0, o.end
+		case o.wanted > 0:
+			return 0, ErrLent // the body is about to be taken back
+		default:
+			return v.readBody(p)
+		}
+	}
+}
+
+// advance notes that the view has delivered n bytes more. Called with mu held.
+func (v *view) advance(n int) int {
+	v.at += int64(n)
+	v.o.settle()
+	return n
+}
+
+// readSpool reads bytes that are in the file. Called with mu held.
+func (v *view) readSpool(p []byte) (n int, err error) {
+	o := v.o
+	at := v.at - o.kept.size
+	p = p[:min(int64(len(p)), o.spooled-at)]
+	o.use(func() { n, err = o.spool.readAt(p, at) })
+	if err != nil {
+		// The next bytes of the body do not belong here. So the body ends here, and
+		// not cleanly, for this attempt and any other.
+		o.end = fmt.Errorf("transport: the spooled request body: %w", err)
+		o.lose(o.end)
+		return 0, o.end
+	}
+	return v.advance(n), nil
+}
+
+// readBody reads the body itself, and keeps the bytes. Called with mu held.
+func (v *view) readBody(p []byte) (n int, err error) {
+	o := v.o
+	o.moved = true
+	o.use(func() { n, err = o.body.Read(p) })
+	if n < 0 || n > len(p) {
+		n, err = 0, errors.New("transport: the request body's Read returned an invalid count")
+	}
+	o.keep(p[:n])
+	if err != nil {
+		o.end = err
+		if !errors.Is(err, io.EOF) {
+			o.lose(fmt.Errorf("its Read failed: %w", err))
+		}
+	}
+	return v.advance(n), err
+}
+
+// keep keeps bytes that were read from the body: in memory as far as the limit and
+// the pool allow, and from then on in the spool. Called with mu held, which it
+// gives up while it writes to the disk.
+func (o *original) keep(p []byte) {
+	if o.seeker != nil || o.why != nil || o.finished || len(p) == 0 {
+		return
+	}
+	if o.spooled == 0 {
+		if o.kept.held == nil {
+			o.kept.held = countUntilLost(o, o.pool.leaveMemory)
+		}
+		before := o.kept.size
+		room := min(max(o.limit-before, 0), int64(len(p)))
+		o.kept.append(p[:room], o.limit, o.pool)
+		p = p[o.kept.size-before:]
+	}
+	switch {
+	case len(p) == 0:
+	case o.spool == nil:
+		o.lose(o.memoryFull())
+	default:
+		var err error
+		o.use(func() { err = o.spool.add(p) })
+		if err == nil {
+			o.spooled += int64(len(p))
+		} else {
+			o.lose(o.diskFull(err))
+		}
+	}
+}
+
+// countUntilLost returns a count of bytes for release. A base transport may neither
+// read on nor close its reader. When the garbage collector finds such a body, the
+// pool gets the bytes back that are counted then.
+func countUntilLost(o *original, release func(held int64)) *int64 {
+	held := new(int64)
+	runtime.AddCleanup(o, func(held *int64) { release(*held) }, held)
+	return held
+}
+
+// memoryFull says which limit in memory the body has reached, and which fields of
+// the rule would help.
+func (o *original) memoryFull() error {
+	switch {
+	case o.limit <= 0:
+		return errors.New("Upload.Memory and Upload.Disk are off, and it has no GetBody")
+	case o.kept.size < o.limit:
+		return fmt.Errorf("the %d bytes that a Transport keeps of all its request bodies (Upload.Memory) are in use, and Upload.Disk is off", MaxMemory)
+	}
+	return fmt.Errorf("it is larger than Upload.Memory (%d bytes), Upload.Disk is off, and it has no GetBody", o.limit)
+}
+
+// diskFull says why the spool did not take bytes.
+func (o *original) diskFull(err error) error {
+	if err != errSpoolFull {
+		return err
+	}
+	return fmt.Errorf("it is larger than Upload.Memory (%d bytes) and Upload.Disk (%d bytes) together, and it has no GetBody", max(o.limit, 0), o.spool.limit)
+}
+
+// lose notes that the body cannot be produced again, and the first reason. The
+// bytes that were kept go: a view reads the body itself only after all of them.
+// Called with mu held.
+func (o *original) lose(why error) {
+	o.why = cmp.Or(o.why, why)
+	o.drop()
+}
+
+// drop gives memory and file back. Called with mu held.
+func (o *original) drop() {
+	o.kept.drop(o.pool)
+	o.spool.drop()
+	o.spooled = 0
+}
+
+// settle gives memory and file back when nobody can need them any more. Called
+// with mu held.
+func (o *original) settle() {
+	if v := o.holder; o.finished && (v == nil || v.closed || v.at >= o.kept.size+o.spooled) {
+		o.drop()
+	}
+}
+
+// Close ends the attempt's hold. The body itself is closed if no attempt is to
+// follow. That happens at once, even during a Read, because it is how a blocked
+// Read ends.
+func (v *view) Close() error {
+	v.o.mu.Lock()
+	v.closed = true
+	return v.o.closeUnused()
+}
+
+func (o *original) finish() {
+	o.mu.Lock()
+	o.finished = true
+	_ = o.closeUnused()
+}
+
+// closeUnused closes the body if there will be no further attempt and none holds
+// it. It is called with mu held, and gives it up.
+func (o *original) closeUnused() error {
+	unused := o.finished && !o.closed && (o.holder == nil || o.holder.closed)
+	o.closed = o.closed || unused
+	o.settle()
+	o.mu.Unlock()
+	if !unused {
+		return nil
+	}
+	return o.body.Close()
+}
+
+var errSoughtElsewhere = errors.New("it returned another offset")
+
+// takeBack takes the body from the attempt that has it. A Read under way must end
+// first: its bytes belong to the body, and another reader would miss them. If that
+// takes too long, the attempt keeps the body.
+func (o *original) takeBack(ctx context.Context, limit time.Duration) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.free(ctx, limit, nil); err != nil {
+		return err
+	}
+	if o.seeker != nil && o.moved && o.why == nil {
+		if at, err := o.seeker.Seek(o.start, io.SeekStart); err != nil || at != o.start {
+			o.lose(fmt.Errorf("its Seek failed: %w", cmp.Or(err, errSoughtElsewhere)))
+		} else {
+			o.end, o.moved = nil, false
+		}
+	}
+	if o.why == nil && o.holder != nil {
+		o.holder.closed = true
+		o.holder = nil
+	}
+	return o.why
+}
+
+// cause returns why the body cannot be produced again, nil if it can.
+func (o *original) cause() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.why
+}

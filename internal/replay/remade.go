@@ -1,0 +1,279 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// A remade is a body that the caller's GetBody makes anew for each attempt.
+//
+// Two results of GetBody may be the same reader, sought back. So GetBody is called
+// only when the previous body is closed and no Read of it is running. An attempt
+// that is over can neither read nor close anything any more.
+//
+// A body of one of net/http's types in memory is never read itself. Each attempt
+// gets a copy that shares no state with it. So net/http sees a type that it knows,
+// and attempts may run beside each other.
+type remade struct {
+	getBody func() (io.ReadCloser, error) // the caller's
+
+	lease            // its mu guards all below, and the fields of every edition
+	current *edition // the latest body
+	turn    int      // how often the loop took back a body that is not in memory
+	failed  error    // of reading or closing a body
+}
+
+// An edition is one body of the caller, and the reader of the attempt that has it.
+type edition struct {
+	r     *remade
+	body  io.ReadCloser
+	phase phase
+	end   error // how the body ended, once it did
+	shut  bool  // body is closed
+}
+
+// A phase is where an edition is in its life. It only moves forward.
+type phase uint8
+
+const (
+	waiting phase = iota // for an attempt
+	lent                 // to an attempt
+	over                 // taken back; GetBody is to make the next one
+)
+
+func newRemade(req *http.Request) *remade {
+	r := &remade{getBody: req.GetBody}
+	r.current = &edition{r: r, body: req.Body}
+	return r
+}
+
+func (r *remade) next() io.ReadCloser {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lend()
+}
+
+// lend returns the body for one attempt. Called with mu held.
+func (r *remade) lend() io.ReadCloser {
+	e := r.current
+	e.phase = lent
+	switch {
+	case e.body == http.NoBody:
+		return http.NoBody
+	case inMemory(e.body):
+		return detached(e.body)
+	}
+	return e
+}
+
+func (e *edition) Read(p []byte) (n int, err error) {
+	r := e.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		switch {
+		case e.phase == over:
+			return 0, ErrLent
+		case len(p) == 0:
+			return 0, nil
+		case e.end != nil:
+			return 0, e.end
+		case r.busy != nil:
+			r.wait()
+		case r.wanted > 0:
+			return 0, ErrLent // the body is about to be taken back
+		default:
+			return e.readBody(p)
+		}
+	}
+}
+
+// readBody reads the body, also a closed one, which says so itself. Called with mu
+// held.
+func (e *edition) readBody(p []byte) (n int, err error) {
+	e.r.use(func() { n, err = e.body.Read(p) })
+	if n < 0 || n > len(p) {
+		n, err = 0, errors.New("transport: the request body's Read returned an invalid count")
+	}
+	e.end = err
+	// A Close during the Read makes the Read fail. Such an error says nothing.
+	if err != nil && !errors.Is(err, io.EOF) && !e.shut {
+		e.r.broken("Read", err)
+	}
+	return n, err
+}
+
+// Close closes the body at once, even during a Read, because that is how a blocked
+// Read ends.
+func (e *edition) Close() error {
+	r := e.r
+	r.mu.Lock()
+	if e.shut {
+		r.mu.Unlock()
+		return nil
+	}
+	e.shut = true
+	r.mu.Unlock()
+	err := e.body.Close()
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.broken("Close", err)
+	}
+	return err
+}
+
+// broken notes that a body failed. Called with mu held.
+func (r *remade) broken(method string, err error) {
+	if r.failed == nil {
+		r.failed = fmt.Errorf("its %s failed: %w", method, err)
+	}
+}
+
+// takeBack takes the body from the attempt that has it. The replacement of a body
+// in memory is made here, because Renew is not called before a hedge.
+func (r *remade) takeBack(ctx context.Context, limit time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.end(ctx, limit); err != nil || !inMemory(r.current.body) {
+		return err
+	}
+	_, err := r.remake()
+	return err
+}
+
+func (r *remade) leave(ctx context.Context, limit time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.end(ctx, limit)
+}
+
+// end waits for a Read under way, and takes the body from the attempt that has it.
+// Called with mu held.
+func (r *remade) end(ctx context.Context, limit time.Duration) error {
+	if err := r.free(ctx, limit, nil); err != nil {
+		return err
+	}
+	if !inMemory(r.current.body) { // attempts with copies are in nobody's way
+		r.turn++
+	}
+	r.revoke()
+	return nil
+}
+
+// revoke ends the current edition if an attempt has it. Called with mu held and
+// nobody at work. It gives mu up while it closes the body.
+func (r *remade) revoke() {
+	e := r.current
+	if e.phase != lent {
+		return
+	}
+	e.phase = over
+	if !e.shut {
+		e.shut = true
+		r.use(func() { _ = e.body.Close() }) // its error changes nothing: the attempt is over
+	}
+}
+
+// renew makes the body for the next attempt, unless takeBack did.
+func (r *remade) renew() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.busy != nil {
+		r.wait()
+	}
+	_, err := r.remake()
+	return err
+}
+
+// remake calls GetBody if the current edition is over, and reports whether it made
+// another. Called with mu held and nobody at work, and gives mu up meanwhile.
+func (r *remade) remake() (done bool, err error) {
+	if r.current.phase != over {
+		return false, nil
+	}
+	var body io.ReadCloser
+	r.why = errors.New("Request.GetBody panicked") // until it returns
+	r.use(func() { body, err = checked(r.getBody()) })
+	if r.why = err; err != nil {
+		return false, err
+	}
+	e := &edition{r: r, body: body}
+	r.current = e
+	if r.finished { // nobody is to read the body
+		e.shut, e.phase = true, over
+		r.use(func() { _ = body.Close() })
+		return false, nil
+	}
+	return true, nil
+}
+
+// forBase returns the GetBody for the base transport during the attempt that is
+// about to be sent. net/http calls it when it sends again by itself. It serves no
+// later attempt.
+func (r *remade) forBase(ctx context.Context) func() (io.ReadCloser, error) {
+	r.mu.Lock()
+	turn := r.turn
+	r.mu.Unlock()
+	current := func() bool { return turn == r.turn && !r.finished }
+	return func() (io.ReadCloser, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err := r.free(ctx, MaxBusy, current); err == ErrEnded {
+			return nil, err
+		} else if err != nil {
+			return nil, ErrLent
+		}
+		r.revoke()
+		done, err := r.remake()
+		switch {
+		case err != nil:
+			return nil, err
+		case !done: // the loop has made a body for the next attempt
+			return nil, ErrLent
+		}
+		return r.lend(), nil // in the same hold of mu: the loop may take back at any time
+	}
+}
+
+// finish closes the current body, unless an attempt reads it.
+func (r *remade) finish() {
+	r.mu.Lock()
+	r.finished = true
+	e := r.current
+	unused := !e.shut && (e.phase != lent || inMemory(e.body) || e.body == http.NoBody)
+	e.shut = e.shut || unused
+	r.mu.Unlock()
+	if unused {
+		_ = e.body.Close()
+	}
+}
+
+func (r *remade) broke() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed != nil
+}
+
+func (r *remade) cause() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return cmp.Or(r.why, r.failed)
+}
+
+func (r *remade) inMemory() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return inMemory(r.current.body)
+}
+
+func (r *remade) awaitsRenewal() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current.phase == over
+}
