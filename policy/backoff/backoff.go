@@ -1,4 +1,4 @@
-// How long to wait before the next attempt, and what do all formulas share?
+// The parts that all formulas share.
 
 package backoff
 
@@ -47,13 +47,13 @@ func times(d time.Duration, factor float64, top time.Duration) time.Duration {
 		return max(min(d, top), 0)
 	case x < float64(top):
 		return min(time.Duration(math.Round(x)), top) // float64(top) may be above top
-	default: // too large, infinite or not a number
+	default: // too large, infinite or NaN
 		return max(top, 0)
 	}
 }
 
-// between draws a whole number of nanoseconds from low to high, both included,
-// each as likely as the others.
+// between draws a number of nanoseconds from low to high, both included. All of
+// them are equally likely.
 func between(low, high time.Duration, u float64) time.Duration {
 	if high <= low {
 		return low
@@ -61,7 +61,7 @@ func between(low, high time.Duration, u float64) time.Duration {
 	return low + min(time.Duration(u*(float64(high-low)+1)), high-low)
 }
 
-// plus is a + b for what is not negative, without overflow.
+// plus returns a + b without overflow. a and b must not be negative.
 func plus(a, b time.Duration) time.Duration {
 	if a > forever-b {
 		return forever
@@ -69,7 +69,7 @@ func plus(a, b time.Duration) time.Duration {
 	return a + b
 }
 
-// positive returns d, or its default where d is zero or means nothing.
+// positive returns d, or the default if d is zero or invalid.
 func positive(d, otherwise time.Duration) time.Duration {
 	if d > 0 {
 		return d
@@ -77,7 +77,7 @@ func positive(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// optional is positive for a duration of which a negative value means none.
+// optional is like positive, but a negative duration means zero.
 func optional(d, otherwise time.Duration) time.Duration {
 	if d < 0 {
 		return 0
@@ -85,7 +85,7 @@ func optional(d, otherwise time.Duration) time.Duration {
 	return positive(d, otherwise)
 }
 
-// growth returns the factor f, or its default where f is zero or means nothing.
+// growth returns the factor f, or the default if f is zero or invalid.
 func growth(f, otherwise float64) float64 {
 	if f >= 1 && !math.IsInf(f, 1) {
 		return f
@@ -93,8 +93,8 @@ func growth(f, otherwise float64) float64 {
 	return otherwise
 }
 
-// share returns the jitter f, 0 for a negative one, or its default where f is
-// zero or means nothing.
+// share returns the jitter f, 0 if f is negative, or the default if f is zero or
+// invalid.
 func share(f, most, otherwise float64) float64 {
 	switch {
 	case f > 0 && f <= most:
@@ -106,14 +106,14 @@ func share(f, most, otherwise float64) float64 {
 	}
 }
 
-// An Invalid says which field of a back-off has a value that means nothing. The
-// Validate methods return all such faults at once, joined by errors.Join.
+// An Invalid says which field of a back-off has an invalid value. The Validate
+// methods return all faults at once, joined by errors.Join.
 type Invalid struct {
 	// Field is the name of the field.
 	Field string
 	// Value is its value.
 	Value any
-	// Reason says what is wrong with the value: "is negative".
+	// Reason continues the sentence after the value, as in "is negative".
 	Reason string
 }
 

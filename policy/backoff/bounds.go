@@ -1,4 +1,4 @@
-// Which waits does a back-off give, as numbers for tables and plots?
+// The waits of a back-off as numbers for tables and plots.
 
 package backoff
 
@@ -13,22 +13,22 @@ type Bound struct {
 	Lowest, Highest time.Duration
 	// Mean is the average wait.
 	Mean time.Duration
-	// Cumulated is the sum of the means up to and including this one: how long
-	// after the first failure, on average, the retry comes if the attempts
-	// themselves take no time.
+	// Cumulated is the sum of the means up to this retry. If attempts take no time,
+	// the retry comes so long after the first failure on average.
 	Cumulated time.Duration
 }
 
-// Bounds describes the first n waits of b; Bound i belongs to the retry that
-// [Delayer] counts as i. It ends early where b stops. A nil b is Google{}, as in
-// a [Rule].
+// Bounds describes the first n waits of b. Element i of the result belongs to
+// Delay(i, …). The result is shorter if b stops earlier. A nil b stands for
+// Exponential{}, the default of a policy.Rule.
 //
-// For the back-offs of this package the extremes are exact, and the mean comes
-// from numeric integration: it is the same in every run, and correct to a few
-// thousandths where it is not exact. Where a wait depends on the one before it, so do its bounds: the
-// extremes are those of a client that is unlucky, or lucky, every time. Any
-// other Delayer is asked some hundred times per wait, and all four are what
-// these samples show.
+// For the back-offs of this package Lowest and Highest are exact. The mean comes
+// from numeric integration. It is the same in every run and correct to a few
+// thousandths. If a wait depends on the previous wait, Lowest and Highest belong to
+// a client that draws an extreme wait every time.
+//
+// For any other Delayer, Bounds calls Delay some hundred times for each wait, and
+// the result describes these samples.
 func Bounds(b Delayer, n int) []Bound {
 	if b == nil {
 		b = Exponential{}
@@ -51,9 +51,9 @@ func Bounds(b Delayer, n int) []Bound {
 	return all
 }
 
-// kernelOf names the types rather than asks for the method: a type of the
-// user's that embeds one of ours has its method at too, although its Delay may
-// be another.
+// kernelOf returns the kernel of a back-off of this package. It lists the types
+// because an assertion would also match a user's type that embeds one of them and
+// has another Delay.
 func kernelOf(b Delayer) (kernel, bool) {
 	switch b.(type) {
 	case Exponential, FullJitter, EqualJitter, Decorrelated, Randomized, Normal, Geometric, Constant:
@@ -62,11 +62,11 @@ func kernelOf(b Delayer) (kernel, bool) {
 	return nil, false
 }
 
-// integrated follows three chains at once: always the lowest draw, always the
-// highest, and the distribution in between. It stands for the distribution of
-// one wait by points that are equally likely, and that of the next by the
-// results of all of them over a grid of random numbers, of which groups of
-// neighbours are then averaged: that keeps the number small and the mean exact.
+// integrated computes the waits of three clients at once. One draws the lowest
+// wait every time, and one the highest. The third stands for the distribution,
+// which a number of equally likely points represent. The next wait is computed for
+// each of these points over a grid of random numbers. Neighbouring results are then
+// averaged, which keeps the number of points small and the mean exact.
 func integrated(k kernel) func(i int) (Bound, bool) {
 	const points = 64
 	var low, high time.Duration
@@ -88,8 +88,7 @@ func integrated(k kernel) func(i int) (Bound, bool) {
 	}
 }
 
-// sampled follows as many chains of waits as there are samples. It ends with the
-// first of them that stops.
+// sampled draws the waits of 512 clients. It ends when the first of them stops.
 func sampled(b Delayer) func(i int) (Bound, bool) {
 	waits := make([]time.Duration, 512)
 	return func(i int) (Bound, bool) {

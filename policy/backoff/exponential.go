@@ -1,4 +1,4 @@
-// How long does Exponential's formula wait?
+// Exponential: min(2^n s + random_ms, maximum_backoff).
 
 package backoff
 
@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// Exponential is the formula of Exponential Cloud's "Exponential backoff" pages, and the
-// default of [Rule.Backoff]:
+// Exponential is the formula of Google Cloud's pages on exponential back-off, and
+// the default of a policy.Rule:
 //
 //	min(2^n s + random_number_milliseconds, maximum_backoff)
 //
-// As printed there, it loses its randomness at the cap: 32 s plus something is
-// cut to 32 s, and clients that failed together come back together. So 2^n·Base
-// is capped at Max − Jitter, and then a random time from 0 to Jitter is added:
-// Max is never exceeded, and the waits still differ there. The zero value waits
+// Google's formula has no randomness at the cap, because 32 s plus a random time is
+// cut to 32 s. Clients that failed together then come back together. So here
+// 2^n·Base is capped at Max − Jitter, and then a random time from 0 to Jitter is
+// added. No wait exceeds Max, and the waits still differ at the cap. The zero value
+// waits
 //
 //	retry  lowest  mean   highest
 //	1      1s      1.5s   2s
@@ -26,31 +27,33 @@ import (
 //	6      31s     31.5s  32s
 //	7      31s     31.5s  32s
 //
-// An older page of the same text stops at n == 5, after 16 s, and has no cap;
-// that is Attempts: 6, the default of [Rule].
+// An older version of the page has no cap and stops after the wait of 16 s. That is
+// the same as Attempts: 6, the default of a rule.
 type Exponential struct {
 	// Base is the first wait, before the random part. Default 1 s.
 	Base time.Duration
-	// Jitter is the longest random time added. Default 1 s. Negative: none.
+	// Jitter is the longest random time that is added. Default 1 s. Negative: no jitter.
 	Jitter time.Duration
-	// Max is the longest wait in all. Default 32 s; the page also names 64 s.
+	// Max is the longest wait, jitter included. Default 32 s. Google names 64 s as
+	// well.
 	Max time.Duration
-	// Literal takes the formula as printed: the random time is a whole number
-	// of milliseconds, 0 and Jitter included (a fraction of one in Jitter is
-	// dropped), and the cap comes last.
+	// Literal follows Google's formula exactly. The random time is a whole number of
+	// milliseconds from 0 to Jitter, both included. A fraction of a millisecond in
+	// Jitter is dropped. The cap comes last.
 	Literal bool
 }
 
-// Delay returns the wait before retry n. prev has no influence.
+// Delay returns the wait before retry n. It does not depend on prev.
 func (g Exponential) Delay(n int, prev time.Duration) time.Duration {
 	return g.at(n, prev, rand.Float64())
 }
 
-// Validate names every field with a value that means nothing.
+// Validate returns an [*Invalid] for every field with an invalid value, joined by
+// errors.Join.
 func (g Exponential) Validate() error {
 	base, jitter, top := g.fields()
 	if g.Literal {
-		jitter = 0 // its cap comes last and needs no room
+		jitter = 0 // the cap comes last, so Jitter may exceed Max
 	}
 	return faults(
 		checkDuration("Base", g.Base),

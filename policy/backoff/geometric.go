@@ -1,4 +1,4 @@
-// How long does "time × rate, up to max" wait?
+// Geometric: time × rate up to max.
 
 package backoff
 
@@ -12,11 +12,11 @@ import (
 //
 //	wait time, then time·rate, then time·rate², … while that is less than max
 //
-// The macro has no jitter, and calls for the last time after the last wait
-// below max: with its defaults it waits 1, 2, 4 and 8 s. Here retries go on at
-// the cap for as long as the [Rule] allows, and a random part of Jitter is taken
-// off each wait: off, since Max is a bound, and a little, since who chooses this
-// formula wants waits that are nearly known. The zero value waits
+// The macro has no jitter, and it stops after the last wait below max. With its
+// defaults it waits 1, 2, 4 and 8 s. Here retries go on at the cap for as long as
+// the rule allows. Jitter shortens each wait by a random part, so that Max remains a
+// bound. The default is small, because the waits of this formula are meant to be
+// nearly known in advance. The zero value waits
 //
 //	retry  lowest  mean   highest
 //	1      800ms   900ms  1s
@@ -28,24 +28,25 @@ import (
 type Geometric struct {
 	// First is the first wait. Default 1 s.
 	First time.Duration
-	// Rate is what each wait is multiplied by, at least 1. Default 2.
+	// Rate is the factor from one wait to the next, at least 1. Default 2.
 	Rate float64
 	// Max is the longest wait. Default 10 s.
 	Max time.Duration
-	// Jitter is the largest share of a wait that is taken off it at random, at
-	// most 1. Default 0.2. Negative: none. It may not be set with Literal.
+	// Jitter is the largest share by which a wait is shortened at random, at most 1.
+	// Default 0.2. Negative: no jitter. Jitter may not be set together with Literal.
 	Jitter float64
-	// Literal does what the macro does: no jitter, and it stops (a negative
-	// wait) as soon as the wait would reach Max. Attempts still holds, too.
+	// Literal does the same as the macro. There is no jitter, and there is no further
+	// retry as soon as the wait would reach Max. Rule.Attempts still applies.
 	Literal bool
 }
 
-// Delay returns the wait before retry n. prev has no influence.
+// Delay returns the wait before retry n. It does not depend on prev.
 func (e Geometric) Delay(n int, prev time.Duration) time.Duration {
 	return e.at(n, prev, rand.Float64())
 }
 
-// Validate names every field with a value that means nothing.
+// Validate returns an [*Invalid] for every field with an invalid value, joined by
+// errors.Join.
 func (e Geometric) Validate() error {
 	first, _, top, _ := e.fields()
 	var unused error

@@ -1,4 +1,4 @@
-// How long do AWS's three kinds of jitter wait?
+// FullJitter, EqualJitter and Decorrelated: the formulas of the AWS Architecture Blog.
 
 package backoff
 
@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// The defaults of the three. The article leaves base and cap open; 20 s is the
-// cap of the AWS SDKs, and 100 ms is of the order of one request to a service
-// in another zone.
+// The defaults of the three formulas. The article does not name values. 20 s is the
+// cap of the AWS SDKs, and 100 ms is about the time of a request to another zone.
 const (
 	awsBase = 100 * time.Millisecond
 	awsMax  = 20 * time.Second
 )
 
-// FullJitter draws each wait from nothing to an exponential bound. It is the
-// formula of the AWS Architecture Blog's "Exponential Backoff And Jitter" that
-// needs the fewest calls when many clients compete, since it spreads them over
-// the whole interval; in return a retry may follow at once.
+// FullJitter draws each wait between zero and an exponential bound (AWS
+// Architecture Blog, "Exponential Backoff And Jitter"). If many clients compete, it
+// needs the fewest calls of the formulas there, because it spreads the clients over
+// the whole interval. In return a retry may follow at once.
 //
 //	random_between(0, min(cap, base · 2^attempt))
 //
@@ -41,21 +40,22 @@ type FullJitter struct {
 	Max time.Duration
 }
 
-// Delay returns the wait before retry n. prev has no influence.
+// Delay returns the wait before retry n. It does not depend on prev.
 func (f FullJitter) Delay(n int, prev time.Duration) time.Duration {
 	return f.at(n, prev, rand.Float64())
 }
 
-// Validate names every field with a value that means nothing.
+// Validate returns an [*Invalid] for every field with an invalid value, joined by
+// errors.Join.
 func (f FullJitter) Validate() error { return checkAWS(f.Base, f.Max) }
 
 func (f FullJitter) at(n int, _ time.Duration, u float64) time.Duration {
 	return between(0, awsGrow(f.Base, f.Max, n), u)
 }
 
-// EqualJitter draws each wait from the upper half of an exponential bound: half
-// of it is certain, so no retry follows at once (AWS Architecture Blog,
-// "Exponential Backoff And Jitter").
+// EqualJitter draws each wait from the upper half of the time up to an exponential
+// bound (AWS Architecture Blog, "Exponential Backoff And Jitter"). Half of the bound
+// is certain, so no retry follows at once.
 //
 //	temp = min(cap, base · 2^attempt); temp/2 + random_between(0, temp/2)
 //
@@ -72,18 +72,19 @@ func (f FullJitter) at(n int, _ time.Duration, u float64) time.Duration {
 //	8      6.4s    9.6s   12.8s
 //	9      10s     15s    20s
 type EqualJitter struct {
-	// Base bounds the first wait, which is at least half of it. Default 100 ms.
+	// Base bounds the first wait, which is at least half of Base. Default 100 ms.
 	Base time.Duration
 	// Max bounds every wait. Default 20 s.
 	Max time.Duration
 }
 
-// Delay returns the wait before retry n. prev has no influence.
+// Delay returns the wait before retry n. It does not depend on prev.
 func (e EqualJitter) Delay(n int, prev time.Duration) time.Duration {
 	return e.at(n, prev, rand.Float64())
 }
 
-// Validate names every field with a value that means nothing.
+// Validate returns an [*Invalid] for every field with an invalid value, joined by
+// errors.Join.
 func (e EqualJitter) Validate() error { return checkAWS(e.Base, e.Max) }
 
 func (e EqualJitter) at(n int, _ time.Duration, u float64) time.Duration {
@@ -91,15 +92,14 @@ func (e EqualJitter) at(n int, _ time.Duration, u float64) time.Duration {
 	return between(bound/2, bound, u)
 }
 
-// Decorrelated draws each wait from Base to three times the wait before it, so
-// that it grows by chance and may fall back (AWS Architecture Blog, "Exponential
-// Backoff And Jitter").
+// Decorrelated draws each wait between Base and three times the previous wait (AWS
+// Architecture Blog, "Exponential Backoff And Jitter"). So the waits grow by chance,
+// and may become shorter again.
 //
 //	sleep = min(cap, random_between(base, sleep · 3))
 //
-// As printed there, about two of three waits at the cap are the cap itself. So
-// it is the range that is cut: the wait is drawn from Base to min(3·prev, Max).
-// The zero value waits
+// With this formula about two of three waits at the cap are the cap itself. So here
+// the wait is drawn between Base and min(3·prev, Max). The zero value waits
 //
 //	retry  lowest  mean    highest
 //	1      100ms   200ms   300ms
@@ -109,22 +109,23 @@ func (e EqualJitter) at(n int, _ time.Duration, u float64) time.Duration {
 //	5      100ms   1.419s  20s
 //	6      100ms   2.119s  20s
 type Decorrelated struct {
-	// Base is the shortest wait, and what the first one takes for the wait
-	// before it. Default 100 ms.
+	// Base is the shortest wait. It also stands for the previous wait at the first
+	// retry. Default 100 ms.
 	Base time.Duration
 	// Max bounds every wait. Default 20 s.
 	Max time.Duration
-	// Literal takes the formula as printed, with the cap after the draw.
+	// Literal follows the formula of the article, which caps the wait after the draw.
 	Literal bool
 }
 
-// Delay returns the wait that follows prev, or Base where prev is shorter. n
-// has no influence.
+// Delay returns the wait after the previous wait prev. If prev is shorter than Base,
+// Base takes its place. The result does not depend on n.
 func (d Decorrelated) Delay(n int, prev time.Duration) time.Duration {
 	return d.at(n, prev, rand.Float64())
 }
 
-// Validate names every field with a value that means nothing.
+// Validate returns an [*Invalid] for every field with an invalid value, joined by
+// errors.Join.
 func (d Decorrelated) Validate() error { return checkAWS(d.Base, d.Max) }
 
 func (d Decorrelated) at(_ int, prev time.Duration, u float64) time.Duration {

@@ -1,4 +1,4 @@
-// How long does exponential back-off with normally distributed jitter wait?
+// Normal: exponential back-off with normally distributed jitter.
 
 package backoff
 
@@ -16,12 +16,12 @@ import (
 //	delay = min(delay · Factor, MaxDelay)
 //	delay = delay + norm_variate(delay · Jitter)
 //
-// There the first wait is the same for everybody, the jitter adds up from wait
-// to wait, and MaxDelay can be exceeded. Here every wait, the first one too, is
-// min(MinDelay · Factor^n, MaxDelay / (1 + 3·Jitter)) and a random part of that:
-// no wait is longer than MaxDelay, and the waits still differ there. In both,
-// the distribution is cut at three standard deviations, which changes one draw
-// in 370 and gives every wait a bound. The zero value waits
+// In the article the first wait is the same for all clients, the jitter adds up
+// from wait to wait, and a wait can exceed MaxDelay. Here every wait, also the first,
+// is min(MinDelay · Factor^n, MaxDelay / (1 + 3·Jitter)) plus or minus a random part
+// of that. So no wait is longer than MaxDelay, and the waits still differ at the cap.
+// Both cut the distribution at three standard deviations. This changes every 370th
+// draw and gives every wait a bound. The zero value waits
 //
 //	retry  lowest  mean   highest
 //	1      70ms    100ms  130ms
@@ -37,33 +37,32 @@ import (
 //
 // and at most 15 min.
 type Normal struct {
-	// MinDelay is the first wait, without jitter. Default 100 ms.
+	// MinDelay is the first wait, before jitter. Default 100 ms.
 	MinDelay time.Duration
-	// Factor is what each wait is multiplied by, at least 1. Default 2.
+	// Factor is the factor from one wait to the next, at least 1. Default 2.
 	Factor float64
 	// MaxDelay is the longest wait. Default 15 min.
 	MaxDelay time.Duration
-	// Jitter is the standard deviation as a share of the wait, at most 1/3:
-	// beyond that, three of them would reach below zero. Default 0.1.
-	// Negative: none.
+	// Jitter is the standard deviation as a share of the wait. It is at most 1/3, so
+	// that three standard deviations do not reach below zero. Default 0.1. Negative: no jitter.
 	Jitter float64
-	// Literal takes the pseudo-code as printed: the first wait is MinDelay
-	// without jitter, each other one is computed from the one before it with
-	// its jitter, and the longest is MaxDelay · (1 + 3·Jitter). A wait whose
-	// predecessor is not known (prev is 0) is computed from n.
+	// Literal follows the article. The first wait is MinDelay without jitter. Every
+	// other wait is computed from the previous wait and its jitter. The longest wait
+	// is MaxDelay · (1 + 3·Jitter). If the previous wait is not known (prev is 0), the
+	// wait is computed from n.
 	Literal bool
 }
 
-// mostJitter is where three standard deviations reach down to zero.
+// mostJitter is the jitter at which three standard deviations reach zero.
 const mostJitter = 1.0 / 3
 
-// Delay returns the wait before retry n; with Literal, the one that follows
-// prev.
+// Delay returns the wait before retry n. With Literal, it depends on prev.
 func (d Normal) Delay(n int, prev time.Duration) time.Duration {
 	return d.at(n, prev, rand.Float64())
 }
 
-// Validate names every field with a value that means nothing.
+// Validate returns an [*Invalid] for every field with an invalid value, joined by
+// errors.Join.
 func (d Normal) Validate() error {
 	first, _, top, _ := d.fields()
 	return faults(
@@ -85,7 +84,7 @@ func (d Normal) at(n int, prev time.Duration, u float64) time.Duration {
 	switch {
 	case !d.Literal:
 		wait, bound = min(wait, times(top, 1/(1+3*jitter), top)), top
-	case n <= 0: // the printed loop sleeps before it computes
+	case n <= 0: // the loop of the article sleeps before it computes
 		return wait
 	case prev > 0:
 		wait = times(prev, factor, top)
@@ -97,12 +96,12 @@ func (d Normal) at(n int, prev time.Duration, u float64) time.Duration {
 // deviations of its mean.
 var within3 = math.Erf(3 / math.Sqrt2)
 
-// normal turns u into a draw from the standard normal distribution cut at ±3:
-// the inverse of its distribution function.
+// normal turns u into a draw from the standard normal distribution, cut at ±3. It is
+// the inverse of the distribution function.
 func normal(u float64) float64 {
-	// On a grid of 2^-40 the results lie further apart than Erfinv's rounding
-	// errors reach, so that a larger u never gives less. It also takes
-	// justBelowOne to 1, and so to exactly the upper end.
+	// On a grid of 2^-40 two results differ by more than the rounding errors of
+	// Erfinv, so a larger u never gives a smaller result. The grid also rounds
+	// justBelowOne to 1, so the result is exactly the upper end.
 	const grid = 1 << 40
 	u = math.Round(u*grid) / grid
 	z := math.Sqrt2 * math.Erfinv((2*u-1)*within3)

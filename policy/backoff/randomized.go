@@ -1,4 +1,4 @@
-// How long does the formula of cenkalti/backoff wait?
+// Randomized: the formula of cenkalti/backoff.
 
 package backoff
 
@@ -12,11 +12,10 @@ import (
 //
 //	Interval · Multiplier^n · (1 ± RandomizationFactor)
 //
-// There, MaxInterval caps the interval before it is randomized, so that a wait
-// may be longer than MaxInterval by RandomizationFactor. Here the interval is
-// capped at MaxInterval / (1 + RandomizationFactor): no wait is longer than
-// MaxInterval, and the waits are as random at the cap as before it. The zero
-// value waits
+// The original caps the interval at MaxInterval before the randomization, so a wait
+// may exceed MaxInterval by RandomizationFactor. Here the interval is capped at
+// MaxInterval / (1 + RandomizationFactor). So no wait is longer than MaxInterval, and
+// the waits are as random at the cap as before. The zero value waits
 //
 //	retry  lowest   mean     highest
 //	1      250ms    500ms    750ms
@@ -32,33 +31,33 @@ import (
 //	11     14.416s  28.833s  43.249s
 //	12     20s      40s      60s
 //
-// The table that is printed with the original cuts each row to three decimals
-// and computes the next one from that, which by the ninth row has become 12.807
-// for 12.814.
+// The table in the original's documentation differs a little from the ninth row on,
+// because it computes each row from the rounded values of the row before.
 //
-// The original's MaxElapsedTime is [Rule.Elapsed], its Stop a negative wait.
+// MaxElapsedTime of the original is policy.Rule.MaxElapsed here.
 type Randomized struct {
 	// Interval is the first interval. Default 500 ms.
 	Interval time.Duration
-	// Multiplier is what each interval is multiplied by, at least 1. Default
+	// Multiplier is the factor from one interval to the next, at least 1. Default
 	// 1.5.
 	Multiplier float64
 	// MaxInterval is the longest wait. Default 60 s.
 	MaxInterval time.Duration
 	// RandomizationFactor is the share of the interval by which a wait is
-	// longer or shorter, at most 1. Default 0.5. Negative: none.
+	// longer or shorter, at most 1. Default 0.5. Negative: no jitter.
 	RandomizationFactor float64
-	// Literal caps the interval before it is randomized, as the original does:
-	// the longest wait is MaxInterval · (1 + RandomizationFactor).
+	// Literal caps the interval before the randomization, as the original does. The
+	// longest wait is then MaxInterval · (1 + RandomizationFactor).
 	Literal bool
 }
 
-// Delay returns the wait before retry n. prev has no influence.
+// Delay returns the wait before retry n. It does not depend on prev.
 func (r Randomized) Delay(n int, prev time.Duration) time.Duration {
 	return r.at(n, prev, rand.Float64())
 }
 
-// Validate names every field with a value that means nothing.
+// Validate returns an [*Invalid] for every field with an invalid value, joined by
+// errors.Join.
 func (r Randomized) Validate() error {
 	first, _, top, _ := r.fields()
 	return faults(
