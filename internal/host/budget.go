@@ -1,4 +1,4 @@
-// May one more retry be sent, given how many requests there were?
+// The budget limits how many retries are sent per request.
 
 package host
 
@@ -10,89 +10,98 @@ import (
 )
 
 // A BudgetConfig says how many retries and hedges a host may be sent. Zero
-// fields take the defaults; a negative Ratio or PerSecond turns that part off,
-// and both negative the budget itself.
+// fields take the defaults. A negative Ratio or PerSecond turns that part off. If
+// both are negative, the budget is off.
 type BudgetConfig struct {
-	// Ratio is how many retries each request earns. Default 0.2.
+	// Ratio is how many retries each request earns. The default is 0.2.
 	Ratio float64
 	// PerSecond is how many retries each second earns, so that a quiet client
-	// keeps all of its retries. Default 3.
+	// keeps all of its retries. The default is 3.
 	PerSecond float64
-	// Window is the time within which PerSecond earns a whole Burst. Default
-	// 10 s.
+	// Window is the time within which PerSecond earns a whole Burst. The default
+	// is 10 s.
 	Window time.Duration
-	// Burst is how many retries can be saved up, and so sent at once. Default
-	// PerSecond × Window, or 10 where PerSecond is off; at least 1.
+	// Burst is how many retries can be saved up, and so be sent at once. The
+	// default is PerSecond × Window, or 10 if PerSecond is off. It is at least 1.
 	Burst float64
 }
 
 // A Budget bounds the retries and hedges to one host over time, as in Google's
-// SRE book (Handling Overload) and in Finagle's RetryBudget: without one, a
-// client that sends everything up to six times makes an outage six times worse.
+// SRE book (Handling Overload) and in Finagle's RetryBudget. A client without a
+// budget that sends everything up to six times makes an outage six times worse.
 //
-// The rule: in every window of time, of any length and anywhere,
+// # The rule
+//
+// In every window of time, of any length and anywhere,
 //
 //	retries ≤ Ratio × requests in it + PerSecond × its length + Burst
 //
-// where retries are those taken and not refunded in the window. It is a token
-// bucket of size Burst, into which each request puts Ratio and each second
-// PerSecond. Proof: used, the empty part of the bucket, is never below 0 nor
-// above Burst. From a window's begin to its end it therefore grows by at most
-// Burst; it grows by one per retry and shrinks by at most what the window's
-// requests and seconds put in. No bucket lets more pass that keeps the rule in
-// every window. Credit cannot pile up beyond Burst, which time alone restores
-// within Window: nothing older than that is remembered.
+// where retries are those that were taken and not released in the window. The
+// Budget is a token bucket of size Burst. Each request puts Ratio into the bucket,
+// and each second puts PerSecond into it.
 //
-// Requests are counted without looking at the clock and put into the bucket
-// when a retry is asked for. This changes nothing: while nobody takes, used
-// only shrinks, down to 0, and max(0, max(0, used−a)−b) = max(0, used−a−b), so
-// one late settlement ends where many early ones would.
+// Proof. Let used be the empty part of the bucket. It is never below 0 and never
+// above Burst, so it grows by at most Burst in a window. It grows by one per retry.
+// It shrinks by at most the amount that the requests and seconds of the window put
+// in. No other bucket lets more pass and keeps the rule in every window. Credit
+// cannot pile up beyond Burst, which time alone restores within Window. Nothing
+// older than that is remembered.
 //
-// A retry is taken before its back-off and sent after it; what is bounded in
-// every window is the taking. Counted from the Budget's first use, the sends
-// are bounded as well.
+// # Late settlement
 //
-// A retry that is not sent is refunded. By then requests and time may have put
-// its unit back already. If the refund put it back once more, callers who give
-// up late would let others send again what the rule has counted. So the used
-// part is a queue of retries, of which what is earned repays the oldest first,
-// and a refund returns only what is still owed for its own retry. Proof that
-// the rule survives: the debts of different retries are different parts of the
-// queue. What refunds of older retries return within a window was thus owed at
-// its begin, so it is a part of used at that time, and the retries that were
-// taken in the window are still at most Burst plus what was earned in it plus
-// what was refunded of them.
+// Requests are counted without a look at the clock. They are put into the bucket
+// when a retry is asked for. This changes nothing. While nobody takes, used only
+// shrinks, down to 0, and max(0, max(0, used−a)−b) = max(0, used−a−b). So one late
+// settlement ends at the same value as many early ones.
+//
+// A retry is taken before its back-off and sent after it. The rule bounds the
+// taking in every window. Counted from the first use of the Budget, it bounds the
+// sends as well.
+//
+// # Release
+//
+// A retry that is not sent is released. By then requests and time may already have
+// put its unit back. If the release put the unit back once more, callers that give
+// up late would let others send again more than the rule allows. So the used part
+// is a queue of retries. Earned units repay the oldest retry first. A release
+// returns only the part that is still owed for its own retry.
+//
+// Proof that the rule holds. The debts of different retries are different parts of
+// the queue. Suppose that older retries are released within a window. Their debts
+// were owed at its begin, so they were part of used at that time. So the retries
+// that were taken in the window are at most Burst, plus the units that were earned
+// in it, plus the units that were released of those retries.
 //
 // The zero Budget is ready and full. All methods are safe for concurrent use.
 type Budget struct {
-	// requests counts for ever; how many are new is found by comparison, so
-	// that counting is a single atomic addition.
+	// requests never goes back. The number of new requests is found by a
+	// comparison, so that counting a request is a single atomic addition.
 	requests atomic.Uint64
 
-	mu      sync.Mutex // guards what follows and every Charge in the queue
+	mu      sync.Mutex // guards everything below and every Charge in the queue
 	settled uint64     // requests that are in the bucket
 	at      time.Duration
 	used    int64   // in units; 0 is a full bucket
-	oldest  *Charge // the first of a ring of all that is owed, nil when used is 0
+	oldest  *Charge // the first in a ring of all debts; nil if used is 0
 }
 
-// A Charge is what one retry took from a Budget. Its owner hands it back to
-// Release if the retry is not sent, and forgets it otherwise.
+// A Charge is the cost of one retry. The owner passes it to Release if the retry is
+// not sent, and forgets it otherwise.
 type Charge struct {
-	owed       int64   // in units; 0: repaid or refunded, and not in the ring
-	prev, next *Charge // in the ring, from the oldest to the newest and round
+	owed       int64   // in units; 0 means repaid or released, and not in the ring
+	prev, next *Charge // in the ring, from the oldest to the newest
 }
 
-// unit is one retry. Billionths make the usual ratios exact, and a rate per
-// second times nanoseconds comes out in units: sums of them do not drift.
+// unit is one retry. In billionths the usual ratios are exact. A rate per second
+// times nanoseconds gives units, so sums of them do not drift.
 const unit = 1_000_000_000
 
-// Request counts a request, a first try. It is one atomic addition.
+// Request counts a request on its first try. It is one atomic addition.
 func (b *Budget) Request() { b.requests.Add(1) }
 
-// CountTo is for an owner who counts requests already, and has the lowest 40
-// bits of that count: it counts what is missing to total. Totals that overtake
-// each other do no harm.
+// CountTo is for an owner that counts requests itself and knows the lowest 40 bits
+// of the count. CountTo counts the requests that are missing to total. Totals that
+// arrive out of order do no harm.
 func (b *Budget) CountTo(total uint64) {
 	for {
 		n := b.requests.Load()
@@ -103,8 +112,8 @@ func (b *Budget) CountTo(total uint64) {
 	}
 }
 
-// Take reserves one retry or hedge, and returns nil if none is left. It is
-// asked last, for a retry that would otherwise happen, and before the sleep.
+// Take reserves one retry or hedge. It returns nil if none is left. Take is the
+// last question before a retry, and comes before the wait.
 func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
 	c = c.withDefaults()
 	if c.off() {
@@ -120,9 +129,8 @@ func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
 	return b.owe()
 }
 
-// Release gives back what Take reserved, for a retry that is not sent after all:
-// as much of it as was not earned back meanwhile. A second Release of the same
-// retry returns nothing.
+// Release gives back a retry that is not sent after all, except for the part that
+// was earned back meanwhile. A second Release of the same retry returns nothing.
 func (b *Budget) Release(now time.Duration, c BudgetConfig, taken *Charge) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +139,7 @@ func (b *Budget) Release(now time.Duration, c BudgetConfig, taken *Charge) {
 	b.forgive(taken)
 }
 
-// Left returns how many retries could be sent at once: +Inf where the budget is
+// Left returns how many retries could be sent at once. It is +Inf if the budget is
 // off.
 func (b *Budget) Left(now time.Duration, c BudgetConfig) float64 {
 	c = c.withDefaults()
@@ -145,7 +153,8 @@ func (b *Budget) Left(now time.Duration, c BudgetConfig) float64 {
 }
 
 // settle puts into the bucket what requests and time have earned since the last
-// settlement; b.mu is held. Rounding goes down: never more than was earned.
+// settlement; b.mu is held. It rounds down, so that no more is put in than was
+// earned.
 func (b *Budget) settle(now time.Duration, c BudgetConfig) {
 	n := b.requests.Load()
 	b.earn(float64(n-b.settled) * math.Round(max(c.Ratio, 0)*unit))
@@ -154,7 +163,7 @@ func (b *Budget) settle(now time.Duration, c BudgetConfig) {
 		b.earn(float64(now-b.at) * max(c.PerSecond, 0))
 		b.at = now
 	}
-	b.earn(float64(b.used - c.size())) // the size may be smaller than it was
+	b.earn(float64(b.used - c.size())) // the size may have become smaller
 }
 
 // earn repays the oldest retries first; b.mu is held.
@@ -190,7 +199,7 @@ func (b *Budget) owe() *Charge {
 	return c
 }
 
-// forgive takes a retry out of the ring, if it is in it; b.mu is held.
+// forgive takes a retry out of the ring if it is in the ring; b.mu is held.
 func (b *Budget) forgive(c *Charge) {
 	c.owed = 0
 	if c.next == nil {

@@ -1,4 +1,5 @@
-// The server said "try later": who has to wait, and how do they come back?
+// A cooldown holds back requests after the server said "try later", and spreads
+// them when they return.
 
 package host
 
@@ -10,138 +11,149 @@ import (
 )
 
 const (
-	// maxScopes bounds the scopes that are kept per host. With credentials
-	// that change with every request each answer brings a new one.
+	// maxScopes bounds the scopes for which something is kept per host. If the
+	// credentials change with every request, each response brings a new scope.
 	maxScopes = 256
 
-	// rampStep, rampGrowth and rampTime shape the return after a hold: see
+	// rampStep, rampGrowth and rampTime shape the return after a hold. See
 	// Cooldown.
 	rampStep   = 100 * time.Millisecond
 	rampGrowth = 2
 	rampTime   = 10 * time.Second
 
-	// These shape the probes during a hold: see Cooldown.
+	// These constants shape the probes during a hold. See Cooldown.
 	maxProbes   = 2 // in one run of holds
 	minDoubt    = 2 // successes that allow a probe
-	maxDoubt    = 8 // successes that count
+	maxDoubt    = 8 // successes that count at most
 	refusalCost = 2 // successes that one refusal outweighs
 
-	// sweepEvery is how often at most scopes that are over are looked for.
+	// sweepEvery is the least time between two searches for holds that are over.
 	sweepEvery = time.Second
 )
 
 // A CooldownConfig bounds holds. Zero fields take the defaults.
 type CooldownConfig struct {
-	// Max is the longest time for which one answer can hold a scope. Default
-	// 1 min; negative: no bound.
+	// Max is the longest time for which one response can hold a scope. The
+	// default is 1 min. A negative Max means no bound.
 	Max time.Duration
-	// Stop makes a scope that was told to wait for longer than Max refuse
-	// requests while the hold lasts, instead of letting them wait.
+	// Stop matters for a scope that was told to wait for longer than Max. With
+	// Stop the scope refuses requests while the hold lasts. Without it the
+	// requests wait.
 	Stop bool
-	// Spread is the width of the jitter at a hold's end, so that processes that
-	// were told the same time do not come back in the same instant. It only
-	// ever makes a hold longer. Default half the wait, at most 1 s; negative:
-	// none.
+	// Spread is the width of the jitter at the end of a hold. The jitter keeps
+	// processes that were told the same time from coming back in the same
+	// instant. It only ever makes a hold longer. The default is half the wait,
+	// at most 1 s. A negative Spread means no jitter.
 	Spread time.Duration
 }
 
-// A Code tells apart the two answers that hold a scope.
+// A Code tells apart the two kinds of response that hold a scope.
 type Code uint8
 
 const (
-	// TooMany is 429 and everything else that says "you send too much": it
+	// TooMany is 429 and everything else that says "you send too much". Its hold
 	// stands until its time is over.
 	TooMany Code = iota
-	// Unavailable is 503: its hold is over when the server shows that it is
-	// back.
+	// Unavailable is 503. Its hold ends when the server shows that it is back.
 	Unavailable
 	codes
 )
 
-// A Cooldown is what a host's requests know of each other's 429 and 503. One
-// answer that names a wait (RFC 9110 §10.2.3, RFC 6585 §4) holds every request
-// of its scope, not only its own. The rules:
+// A Cooldown shares what one request learns from a 429 or a 503 with the other
+// requests to the host. A response that names a wait (RFC 9110 §10.2.3, RFC 6585
+// §4) holds every request of its scope, not only its own. A scope is the
+// requests that share credentials. The rules:
 //
-//   - A hold is only ever made longer, with two exceptions. A success that
-//     arrives after a 503 ends the hold of the 503, whenever it was sent. A
-//     server that sheds load answers many and refuses some; were it only what is
-//     sent later that counts, each refusal would hold everybody (nothing is sent
-//     during a hold), and the storm experiment ends at a tenth of the load. And
-//     a probe that succeeds ends every hold. Whoever was told to wait itself
-//     still waits as long as it was told.
-//   - Some servers refuse at random, not because a quota is used up. So a hold
-//     is doubted if most answers of the scope are successes: each adds one to
-//     the doubt, up to 8, and each refusal takes two away. While the doubt is at
-//     least 2, the request that stands first in line is let go as a probe. If it
-//     is refused, and the doubt is still that large, a second one follows. There
-//     are no more than two in a run of holds, so a quota that really is used up
-//     sees at most two requests before the time that was named. The answers of a
-//     scope count from its first hold on: a first refusal holds until two
-//     successes arrive of what was in flight.
-//   - An answer holds for Max at most. In stop mode requests are refused while
-//     such an answer's hold lasts, with the time that the server named.
-//   - Requests that were held back are spread. A jitter follows the time that
-//     was named, by at most half of what a request's deadline leaves. Then they
-//     come back in a ramp: one, then two more for each one that was answered,
-//     which doubles them per round trip as in a slow start (RFC 5681 §3.1); and
-//     one per 100 ms whatever is answered, so that a slow first request holds up
-//     nobody. 10 s after the hold the ramp is gone. They come back in the order
-//     in which they came.
-//   - A request that comes for the first time after the time that was named goes
-//     at once (Arrive). Callers that obey the server by themselves do not wait
-//     twice.
+// During a hold:
 //
-// At most 256 scopes are kept: those that are over go first, then those in a
-// ramp. If all of them are held, the others of the host share one scope: an
-// answer that names a wait then holds all that have no scope of their own.
+//   - A hold only ever gets longer, except that a success can end it.
+//   - A success that arrives after a 503 ends the hold of the 503, whenever its
+//     request was sent. A server that sheds load serves many requests and
+//     refuses some. Nothing is sent during a hold. If only requests that were
+//     sent later counted, each refusal would hold the whole scope, and the storm
+//     experiment would end at a tenth of the load.
+//   - A probe that succeeds ends every hold of the scope.
+//   - A request that was itself told to wait always waits that long.
+//   - One response holds for Max at most. With Stop, requests are refused during
+//     the hold of a response that asked for more. They are told the time that
+//     the server named.
+//
+// Probes:
+//
+//   - Some servers refuse at random, and not because a quota is used up. So a
+//     hold is doubted if most responses of the scope are successes. Each success
+//     adds one to the doubt, up to 8. Each refusal takes two away.
+//   - While the doubt is at least 2, the first waiter is let go as a probe. If the
+//     probe is refused and the doubt is still at least 2, a second probe follows.
+//   - There are two probes at most in a run of holds. So a server whose quota
+//     really is used up sees two requests at most before the time that it named.
+//   - Responses count from the scope's first hold on. So a first refusal holds
+//     until two requests that were in flight have succeeded.
+//
+// After a hold:
+//
+//   - Held requests come back in the order in which they came. A jitter follows
+//     the time that the server named. The jitter takes half of the time to a
+//     request's deadline at most.
+//   - Then they come back in a ramp. One goes, and two more for each response,
+//     which doubles them per round trip as in a slow start (RFC 5681 §3.1). One
+//     also goes every 100 ms whatever is answered, so that a slow first request
+//     does not block the others. The ramp ends 10 s after the hold.
+//   - A request that comes for the first time after the named time goes at once
+//     (see Arrive). A caller that obeys the server by itself does not wait twice.
+//
+// At most 256 holds are kept. If there is no room, the hold that ended first goes,
+// before any hold with waiters. If all of them are running, the remaining scopes
+// of the host share one hold. A response that names a wait then holds all scopes
+// that have no hold of their own.
 //
 // The zero Cooldown is ready. All methods are safe for concurrent use.
 type Cooldown struct {
-	n atomic.Int32 // how many scopes there are, to be read without the lock
+	n atomic.Int32 // the number of holds, to be read without the lock
 
-	mu     sync.Mutex // guards what follows and every waiter in a scope'h line
-	holds  map[uint64]*hold
-	shared *hold         // of all keys that are not in scopes; nil: not needed
-	sweep  time.Duration // no search for scopes that are over before this time
+	mu     sync.Mutex       // guards everything below and every waiter in a hold's queue
+	holds  map[uint64]*hold // by scope key
+	shared *hold            // for all scopes that are not in holds; nil if not needed
+	sweep  time.Duration    // no search for holds that are over before this time
 }
 
-// A hold is what answers of one code asked for.
+// A demand is what the responses of one code asked for.
 type demand struct {
 	end    time.Duration // no request before this time
-	refuse time.Duration // requests are turned away until this time
-	named  time.Duration // what the server said, where it was more than the end
-	at     time.Duration // when the last such answer came
+	refuse time.Duration // requests are refused until this time
+	named  time.Duration // the time that the server named, if it is later than end
+	at     time.Duration // when the last such response came
 }
 
-// A scope is held until the time that the server named, and with the jitter
-// until open; then its ramp begins.
+// A hold is what is kept for one scope. No request goes before the time that the
+// server named. With the jitter the hold lasts until open. Then its ramp begins.
 type hold struct {
 	demands [codes]demand
 	open    time.Duration
-	jitter  time.Duration // part of open, drawn once per run of holds
-	next    time.Duration // when the ramp lets one more go, whatever is answered
-	credits int32         // how many more the answers let go
-	doubt   int8          // how much speaks against holds: see probe
-	probes  int8          // how many were sent in this run of holds
-	probing bool          // nothing was refused since the last of them
-	probed  time.Duration // when the first of them was let go
-	saved   ramp          // what this run of holds began in
+	jitter  time.Duration // the part of open that was drawn once for this run of holds
+	next    time.Duration // when the ramp lets one more request go, whatever is answered
+	credits int32         // how many more requests the responses let go
+	doubt   int8          // how much speaks against the hold: see probe
+	probes  int8          // probes in this run of holds
+	probing bool          // nothing was refused since the last probe
+	probed  time.Duration // when the first probe was let go
+	saved   ramp          // the ramp that this run of holds interrupted
 	queue   queue
 }
 
-// A ramp is how far a scope's return had come at a time.
+// A ramp says how far the return of a scope had come at a time.
 type ramp struct {
 	at, open, next time.Duration
 	credits        int32
 }
 
-// Quiet reports whether nothing is held on the host: then there is nothing to
-// ask, to tell and to hash. It is one atomic load.
+// Quiet reports whether there is no hold on the host. Then no other method needs
+// to be called and no scope key is needed. Quiet is one atomic load.
 func (c *Cooldown) Quiet() bool { return c.n.Load() == 0 }
 
-// Hold is told that an answer of this code asked to wait. It returns when the
-// scope's hold ends, jitter included. u in [0,1) draws the jitter. A wait of
-// zero or less asks for nothing.
+// Hold is told that a response of this code asked to wait. It returns when the
+// hold of the scope ends, jitter included. u in [0,1) draws the jitter. If wait is
+// zero or less, Hold does nothing.
 func (c *Cooldown) Hold(now time.Duration, key uint64, code Code, wait time.Duration, conf CooldownConfig, u float64) time.Duration {
 	if wait <= 0 {
 		return now
@@ -159,9 +171,9 @@ func (c *Cooldown) Hold(now time.Duration, key uint64, code Code, wait time.Dura
 	return open
 }
 
-// Enter asks for a request to pass. A nil w is for a request that will not wait
-// its turn: it takes no place. One that has to wait asks again with the same w,
-// or leaves.
+// Enter asks for a request to pass. With Wait the request joins the queue of its
+// scope. It asks again with the same w, or calls Leave. A request with a nil w
+// does not wait and joins no queue.
 func (c *Cooldown) Enter(now time.Duration, key uint64, w *Waiter) Answer {
 	c.mu.Lock()
 	c.tidy(now)
@@ -174,7 +186,7 @@ func (c *Cooldown) Enter(now time.Duration, key uint64, w *Waiter) Answer {
 	return a
 }
 
-// Leave gives up the place of w.
+// Leave takes w out of its queue.
 func (c *Cooldown) Leave(key uint64, w *Waiter) {
 	c.mu.Lock()
 	next := c.leave(key, w)
@@ -182,26 +194,25 @@ func (c *Cooldown) Leave(key uint64, w *Waiter) {
 	next.wake()
 }
 
-// Answered is told of each answer of a Final verdict while the host is not
-// Quiet. sent is when Enter let the request pass, zero where Enter was not
-// asked because the host was Quiet then; success says that the answer is no
-// failure of the server's.
+// Answered is told of each response with a final verdict while the host is not
+// Quiet. sent is when Enter let the request pass. It is zero if Enter was not
+// asked because the host was Quiet then. success says that the response is no
+// failure of the server.
 func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, success bool) {
 	c.mu.Lock()
 	var next *Waiter
 	if h := c.find(key); h != nil {
 		h.answered(now, sent, success)
-		next = h.queue.first // may go, or has less to wait for than it was told
+		next = h.queue.first // may go now, or has to wait for less time
 	}
 	c.mu.Unlock()
 	next.wake()
 }
 
-// Arrive reports whether a request that comes now, and that nobody held back
-// before, goes at once: nothing is held, or the time that the server named is
-// over. Such a request does not stand in line. The jitter and the ramp spread
-// out those that were held back; a caller that obeyed the server by itself is
-// not made to wait again.
+// Arrive reports whether a request that comes now for the first time goes at
+// once. It does if nothing is held, or if the time that the server named is over.
+// Such a request joins no queue. The jitter and the ramp only spread requests
+// that were held. A caller that obeyed the server by itself does not wait again.
 func (c *Cooldown) Arrive(now time.Duration, key uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,7 +222,7 @@ func (c *Cooldown) Arrive(now time.Duration, key uint64) bool {
 }
 
 // Named returns the time before which nothing of a scope is sent, as the server
-// named it and without jitter; zero where it is over.
+// named it and without jitter. It is zero if that time is over.
 func (c *Cooldown) Named(now time.Duration, key uint64) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,9 +232,9 @@ func (c *Cooldown) Named(now time.Duration, key uint64) time.Duration {
 	return 0
 }
 
-// Held returns until when a scope is held, jitter included, or zero if nothing is
-// held. If requests are refused meanwhile, it is the time that the server named.
-// It takes nothing.
+// Held returns until when a scope is held, jitter included. It is zero if nothing
+// is held. If requests are refused meanwhile, refused is true and the time is the
+// one that the server named. Held changes nothing.
 func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, refused bool) {
 	if c.Quiet() {
 		return 0, false
@@ -240,8 +251,8 @@ func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, ref
 	return h.open, false
 }
 
-// Holds returns for a snapshot how many scopes are held and until when the
-// longest of them is.
+// Holds returns how many scopes are held, and the end of the longest hold. It
+// serves snapshots.
 func (c *Cooldown) Holds(now time.Duration) (n int, until time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,13 +280,13 @@ func (c *Cooldown) Holding(now time.Duration) bool {
 	return false
 }
 
-// enter answers w and returns who has to be woken; c.mu is held.
+// enter answers w and returns the waiter to wake next; c.mu is held.
 func (c *Cooldown) enter(now time.Duration, key uint64, h *hold, w *Waiter) (a Answer, next *Waiter) {
 	if h == nil {
 		return Answer{}, nil
 	}
 	if named := h.refusing(now); named > 0 {
-		next = h.behind(w) // all who stand in line are to hear of it
+		next = h.behind(w) // all waiters have to hear of the refusal
 		h.queue.leave(w)
 		return Answer{Verb: Refuse, Until: named}, next
 	}
@@ -290,9 +301,9 @@ func (c *Cooldown) enter(now time.Duration, key uint64, h *hold, w *Waiter) (a A
 	return h.wait(now, w)
 }
 
-// claim takes w out of any line but that of s, and returns who has to be woken
-// for it; c.mu is held. A waiter that shared the scope of the rest may have got
-// a scope of its own meanwhile.
+// claim takes w out of any queue but that of h, and returns the waiter to wake
+// next; c.mu is held. A waiter in the shared hold changes queues if its scope got
+// a hold of its own meanwhile.
 func (c *Cooldown) claim(key uint64, h *hold, w *Waiter) (next *Waiter) {
 	if w == nil || w.in == nil || h != nil && w.in == &h.queue {
 		return nil
@@ -300,7 +311,8 @@ func (c *Cooldown) claim(key uint64, h *hold, w *Waiter) (next *Waiter) {
 	return c.leave(key, w)
 }
 
-// leave gives up the place of w and returns who has to be woken; c.mu is held.
+// leave takes w out of its queue and returns the waiter to wake next; c.mu is
+// held.
 func (c *Cooldown) leave(key uint64, w *Waiter) (next *Waiter) {
 	for _, h := range [...]*hold{c.holds[key], c.shared} {
 		if h == nil || w == nil || w.in != &h.queue {
@@ -308,14 +320,13 @@ func (c *Cooldown) leave(key uint64, w *Waiter) (next *Waiter) {
 		}
 		behind := w.next
 		if next = h.queue.leave(w); w.told != h.open {
-			next = behind // w may have been woken, and not yet told those behind it what for
+			next = behind // w may have been woken and not yet told the waiters behind it of a longer hold
 		}
 	}
 	return next
 }
 
-// find returns the scope of a key, nil where nothing is known of it; c.mu is
-// held.
+// find returns the hold of a scope, or nil if there is none; c.mu is held.
 func (c *Cooldown) find(key uint64) *hold {
 	if h := c.holds[key]; h != nil {
 		return h
@@ -323,7 +334,7 @@ func (c *Cooldown) find(key uint64) *hold {
 	return c.shared
 }
 
-// all yields every scope; c.mu is held.
+// all yields every hold; c.mu is held.
 func (c *Cooldown) all() iter.Seq[*hold] {
 	return func(yield func(*hold) bool) {
 		if c.shared != nil && !yield(c.shared) {
@@ -337,16 +348,16 @@ func (c *Cooldown) all() iter.Seq[*hold] {
 	}
 }
 
-// scopeFor returns the scope of a key, made where there is none, and those who
-// waited for one that had to go for it; c.mu is held. If all there are hold, it
-// is the scope of the rest.
+// holdFor returns the hold of a scope, and makes it if there is none; c.mu is held.
+// If another hold had to go for it, evicted are the waiters of that hold. If all
+// holds are running, holdFor returns the shared hold.
 func (c *Cooldown) holdFor(now time.Duration, key uint64) (h *hold, evicted []*Waiter) {
 	c.tidy(now)
 	if h = c.holds[key]; h != nil {
 		return h, nil
 	}
 	defer c.count()
-	h = &hold{open: -rampTime} // its ramp, had there been one, would be over
+	h = &hold{open: -rampTime} // a ramp of an earlier hold would be over
 	if len(c.holds) >= maxScopes-1 {
 		victim, found := c.victim(now)
 		if !found {
@@ -365,9 +376,9 @@ func (c *Cooldown) holdFor(now time.Duration, key uint64) (h *hold, evicted []*W
 	return h, evicted
 }
 
-// victim returns the scope that is missed least, of those that are open: one
-// that nobody waits for, and of these the one that opened longest ago; c.mu is
-// held.
+// victim returns the scope whose hold is missed least, of the holds that are not
+// running; c.mu is held. A hold without waiters goes first, and of these the hold
+// that ended first. Waiters of an evicted hold are no longer spread by its ramp.
 func (c *Cooldown) victim(now time.Duration) (victim uint64, found bool) {
 	var best *hold
 	for key, h := range c.holds {
@@ -378,16 +389,17 @@ func (c *Cooldown) victim(now time.Duration) (victim uint64, found bool) {
 	return victim, found
 }
 
+// before reports whether h is missed less than t.
 func (h *hold) before(t *hold) bool {
-	if sWaits, tWaits := h.queue.n > 0, t.queue.n > 0; sWaits != tWaits {
-		return tWaits
+	if waits, others := h.queue.n > 0, t.queue.n > 0; waits != others {
+		return others
 	}
 	return h.open < t.open
 }
 
-// tidy drops, once a second at most, the scopes that are over; c.mu is held.
-// Without it a scope that nobody asks for again would stay, and the host would
-// never be Quiet.
+// tidy drops the holds that are over, once a second at most; c.mu is held. Without
+// tidy the hold of a scope that sends no further request would stay, and the host
+// would never be Quiet.
 func (c *Cooldown) tidy(now time.Duration) {
 	if c.Quiet() || now < c.sweep {
 		return
@@ -403,7 +415,7 @@ func (c *Cooldown) tidy(now time.Duration) {
 	}
 }
 
-// drop forgets a scope, which is the key's own or that of the rest; c.mu is held.
+// drop forgets a hold, which is the scope's own or the shared one; c.mu is held.
 func (c *Cooldown) drop(key uint64, h *hold) {
 	if h == c.shared {
 		c.shared = nil
@@ -416,7 +428,7 @@ func (c *Cooldown) drop(key uint64, h *hold) {
 	c.count()
 }
 
-// count tells Quiet how many scopes there are; c.mu is held.
+// count updates the number of holds for Quiet; c.mu is held.
 func (c *Cooldown) count() {
 	n := len(c.holds)
 	if c.shared != nil {
@@ -425,7 +437,7 @@ func (c *Cooldown) count() {
 	c.n.Store(int32(n))
 }
 
-// extend makes the hold longer by what an answer asked; c.mu is held.
+// extend makes the hold longer by what a response asked for; c.mu is held.
 func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf CooldownConfig, u float64) {
 	d := &h.demands[code]
 	d.at = now
@@ -437,9 +449,9 @@ func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf Coo
 		d.refuse = max(d.refuse, end)
 		d.named = max(d.named, after(now, wait))
 	}
-	// A run of holds has one jitter. Were it drawn per answer and the largest
-	// kept, then every process with many requests in flight would end up at
-	// the jitter's upper end, and all of them together.
+	// A run of holds has one jitter. If the jitter were drawn per response and
+	// the largest were kept, a process with many requests in flight would end at
+	// the upper end of the jitter, and so would all other processes.
 	if now >= h.named() {
 		h.probes = 0
 	}
@@ -453,7 +465,7 @@ func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf Coo
 	h.reopen()
 }
 
-// answered takes in an answer that is no refusal; c.mu is held.
+// answered takes note of a response that is no refusal; c.mu is held.
 func (h *hold) answered(now, sent time.Duration, success bool) {
 	if success {
 		h.doubt = min(h.doubt+1, maxDoubt)
@@ -466,9 +478,9 @@ func (h *hold) answered(now, sent time.Duration, success bool) {
 	}
 }
 
-// disprove ends all holds and begins the ramp; c.mu is held. A quota that is
-// refilled steadily has room for one request now and then, so that those who
-// wait are not let go all at once.
+// disprove ends the hold and begins the ramp; c.mu is held. The ramp is needed
+// because a quota that is refilled steadily has room for one request now and
+// then, but not for all waiters at once.
 func (h *hold) disprove(now time.Duration) {
 	h.demands = [codes]demand{}
 	h.probes, h.probing = 0, false
@@ -476,7 +488,7 @@ func (h *hold) disprove(now time.Duration) {
 }
 
 // probe reports whether a request may be let go before the time that the server
-// named, and counts it.
+// named, and counts it as a probe.
 func (h *hold) probe(now time.Duration) bool {
 	if h.probing || h.probes >= maxProbes || h.doubt < minDoubt {
 		return false
@@ -489,13 +501,13 @@ func (h *hold) probe(now time.Duration) bool {
 	return true
 }
 
-// named returns the time that the server named last.
+// named returns the last time that the server named.
 func (h *hold) named() time.Duration {
 	return max(h.demands[TooMany].end, h.demands[Unavailable].end)
 }
 
-// opens returns when the hold is over for w: the jitter takes at most half of
-// the time from the end that was named to the deadline of w.
+// opens returns when the hold is over for w. The jitter takes at most half of the
+// time from the named end to the deadline of w.
 func (h *hold) opens(w *Waiter) time.Duration {
 	named := h.named()
 	if w == nil || w.By <= named {
@@ -504,8 +516,8 @@ func (h *hold) opens(w *Waiter) time.Duration {
 	return min(h.open, named+(w.By-named)/2)
 }
 
-// recovers ends the hold of a 503 where a success arrives after it, and reports
-// whether the scope is open by that; c.mu is held.
+// recovers ends the demand of a 503 if a success arrives after it, and reports
+// whether the hold is over then; c.mu is held.
 func (h *hold) recovers(now time.Duration) bool {
 	d := &h.demands[Unavailable]
 	if now >= d.end || now <= d.at {
@@ -513,25 +525,26 @@ func (h *hold) recovers(now time.Duration) bool {
 	}
 	*d = demand{}
 	if h.demands[TooMany].end > h.saved.at {
-		h.reopen() // what a 429 asked in the same run stands
+		h.reopen() // the demand of a 429 in the same run stands
 		return now >= h.open
 	}
-	// The 503 was about one request and not about the host: the return goes on
-	// where it was. Begun anew, it would keep all but a few waiting after each
-	// refusal, and a large server that sheds a little load would lose most.
+	// The 503 was about one request and not about the host, so the ramp goes on
+	// where it was interrupted. A new ramp would keep nearly all requests waiting
+	// after each refusal, and a large server that sheds a little load would lose
+	// most of its requests.
 	h.open, h.next, h.credits = h.saved.open, h.saved.next, h.saved.credits
 	return true
 }
 
-// reopen computes when the scope opens and begins its ramp anew.
+// reopen computes when the hold ends, and begins its ramp anew.
 func (h *hold) reopen() {
 	h.open = after(max(h.demands[TooMany].end, h.demands[Unavailable].end), h.jitter)
 	h.credits = 0
 	h.next = h.open
 }
 
-// refusing returns the time that the server named where requests are refused
-// now, else zero.
+// refusing returns the time that the server named if requests are refused now,
+// else zero.
 func (h *hold) refusing(now time.Duration) (named time.Duration) {
 	for i := range h.demands {
 		if now < h.demands[i].refuse {
@@ -541,10 +554,10 @@ func (h *hold) refusing(now time.Duration) (named time.Duration) {
 	return named
 }
 
-// over reports whether the scope's ramp is gone.
+// over reports whether the ramp has ended.
 func (h *hold) over(now time.Duration) bool { return now >= after(h.open, rampTime) }
 
-// passes reports whether w may go now, and takes its place in the ramp.
+// passes reports whether w may go now, and uses up its turn in the ramp.
 func (h *hold) passes(now time.Duration, w *Waiter) bool {
 	switch {
 	case now < h.named():
@@ -554,12 +567,12 @@ func (h *hold) passes(now time.Duration, w *Waiter) bool {
 	case h.over(now):
 		return true
 	case h.opens(w) < h.open:
-		return true // its deadline did not leave it the time to wait for the ramp
+		return true // its deadline leaves no time to wait for the ramp
 	case !h.queue.turn(w):
 		return false
 	case now >= h.next:
-		// Slots that nobody used are not saved up; one that was used a little
-		// late does not move the next.
+		// Turns that nobody used are not saved up. A turn that was used a little
+		// late does not delay the next one.
 		if h.next += rampStep; h.next <= now {
 			h.next = now + rampStep
 		}
@@ -571,9 +584,9 @@ func (h *hold) passes(now time.Duration, w *Waiter) bool {
 	return false
 }
 
-// wait gives w its place and tells it when to ask again. A hold that was made
-// longer is passed on down the line, one waking the next: somebody's deadline
-// may now come first.
+// wait puts w in the queue and tells it when to ask again. The news of a longer
+// hold is passed on through the queue: each waiter wakes the next. A waiter needs
+// the news because its deadline may now come before its turn.
 func (h *hold) wait(now time.Duration, w *Waiter) (a Answer, next *Waiter) {
 	if w != nil {
 		h.queue.join(w)
@@ -581,8 +594,8 @@ func (h *hold) wait(now time.Duration, w *Waiter) (a Answer, next *Waiter) {
 			w.told, next = h.open, w.next
 		}
 	}
-	// Its turn comes by a wake-up. The end of the ramp is for the case that
-	// somebody before it neither asks nor leaves.
+	// A waiter that is not first is woken when its turn comes. The end of the
+	// ramp is for the case that a waiter before it neither asks nor leaves.
 	a = Answer{Verb: Wait, Ask: after(h.open, rampTime), Until: h.named()}
 	if now < h.open {
 		a.Open = h.open
@@ -599,7 +612,8 @@ func (h *hold) wait(now time.Duration, w *Waiter) (a Answer, next *Waiter) {
 	return a, next
 }
 
-// behind returns who stands after w: the first where w is a newcomer.
+// behind returns the waiter after w. It returns the first waiter if w is not in
+// the queue.
 func (h *hold) behind(w *Waiter) *Waiter {
 	if w != nil && w.in == &h.queue {
 		return w.next
@@ -617,7 +631,7 @@ func (c CooldownConfig) withDefaults() CooldownConfig {
 	return c
 }
 
-// spread returns the jitter's width after a wait.
+// spread returns the width of the jitter after a wait.
 func (c CooldownConfig) spread(wait time.Duration) time.Duration {
 	if c.Spread == 0 {
 		return min(wait/2, time.Second)

@@ -1,22 +1,23 @@
-// Package host keeps what a Transport knows about each host it talks to, in a
-// table that is bounded and that a request on its first try reads without a
-// lock, a clock or an allocation.
+// Package host keeps what a Transport knows about each host. The states of the
+// hosts are in a bounded table. A request on its first try reads its state without
+// a lock, a clock or an allocation.
 //
-// Nothing here sleeps, starts a goroutine or reads a clock: a method takes now
-// and answers grant, wait until, or refuse. Only the transport's loop waits.
-// The same machines can therefore be driven by a simulation in virtual time.
+// Nothing in this package sleeps, starts a goroutine or reads a clock. A method
+// takes now and answers go, wait until, or refuse. Only the Transport waits. So a
+// simulation can drive the same machines in virtual time.
 //
-// The files:
+// The files, in the order in which a request meets them:
 //
-//	key.go       which host is this request for?
-//	table.go     the state of that host, found without a lock; eviction
-//	state.go     what is kept per host
-//	wait.go      how a request waits its turn when no machine sleeps
-//	scope.go     whose requests are these? the credentials, as a hash
-//	cooldown.go  the server said "try later": who waits, and how do they return?
-//	pacing.go    the server's own quota, spread over its window
-//	rate.go      how many requests per second may this client send?
-//	gate.go      how many may be in flight?
-//	latency.go   how long do answers take, lately?
-//	budget.go    may one more retry be sent?
+//	key.go         the key of a request's host
+//	table.go       the state of that host, found without a lock, and eviction
+//	state.go       the state and its machines
+//	queue.go       how requests wait, and the machines' answers
+//	scope.go       the scope of a request: its credentials, as a hash
+//	cooldown.go    who waits after a server said "try later", and how they return
+//	pacing.go      the server's quota, spread over its window
+//	gate.go        how many requests may be in flight: slots and the queue
+//	gate_limit.go  how the gate's limit grows, goes back and is cut
+//	rate.go        how many requests per second this client may send
+//	latency.go     how long responses took lately
+//	budget.go      whether one more retry may be sent
 package host

@@ -1,4 +1,4 @@
-// Which host is this request for?
+// A key names the host of a request.
 
 package host
 
@@ -10,12 +10,13 @@ import (
 	"strings"
 )
 
-// A Key names a host: a scheme and a canonical host, lower-cased, without the
-// scheme's default port and without a trailing dot. It comes from the URL, not
-// from the Host header: what fails or limits is what the connection goes to.
+// A Key names a host by a scheme and a canonical host: in lower case, without the
+// default port of the scheme and without a trailing dot. The key comes from the URL
+// and not from the Host header, because the connection goes to the URL's host, and
+// that host fails or limits.
 //
-// No name of the DNS is longer than 253 bytes, but net/http takes any. Of a
-// longer one the key has a hash and the end, so that memory stays bounded and a
+// A DNS name has 253 bytes at most, but net/http takes any length. The key of a
+// longer name has a hash and the end of the name. So memory stays bounded, and a
 // pattern such as *.example.com still matches.
 type Key struct {
 	Scheme string
@@ -23,19 +24,19 @@ type Key struct {
 }
 
 const (
-	maxHostLen   = 320 // with room for a port, and for the zone of an IPv6 address
+	maxHostLen   = 320 // with room for a port and for the zone of an IPv6 address
 	maxSchemeLen = 64
 )
 
-// KeyOf returns the key of a request's URL. It allocates only where the URL
-// is not written in canonical form.
+// KeyOf returns the key of a request's URL. It allocates only if the URL is not in
+// canonical form.
 func KeyOf(u *url.URL) Key {
 	return Key{Scheme: shortened(u.Scheme, maxSchemeLen), Host: shortened(Canonical(u.Scheme, u.Host), maxHostLen)}
 }
 
-// shortened returns s if it is at most so long, or else a hash of it and its
-// end. The hash resists collisions: servers must not be able to choose names
-// that share a state.
+// shortened returns s if it has at most so many bytes, else a hash of s and its
+// end. The hash resists collisions, because servers must not be able to choose
+// names that share a state.
 func shortened(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -48,9 +49,9 @@ func shortened(s string, most int) string {
 // String returns scheme://host.
 func (k Key) String() string { return k.Scheme + "://" + k.Host }
 
-// Canonical returns host (as in url.URL.Host, with or without a port) in
-// canonical form for scheme; the string itself where it is in that form, as
-// nearly every one is.
+// Canonical returns host in canonical form for scheme. host is as in url.URL.Host,
+// with or without a port. Nearly every host is in this form already, and is
+// returned as it is.
 func Canonical(scheme, host string) string {
 	if isCanonical(host) {
 		return host
@@ -65,8 +66,8 @@ func Canonical(scheme, host string) string {
 	return name + ":" + port
 }
 
-// canonicalPort returns a port without leading zeros: the connection goes to
-// the same port with and without them.
+// canonicalPort returns a port without leading zeros. The connection goes to the
+// same port with and without them.
 func canonicalPort(port string) string {
 	n, err := strconv.ParseUint(port, 10, 64)
 	if err != nil {
@@ -75,9 +76,9 @@ func canonicalPort(port string) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// isCanonical reports whether there is surely nothing to do: no upper-case
-// letter, nothing that could be a default port, no trailing dot. Letters beyond
-// ASCII take the slow way.
+// isCanonical reports whether host is surely canonical: no upper-case letter,
+// nothing that could be a default port, and no trailing dot. Letters beyond ASCII
+// take the slow way.
 func isCanonical(host string) bool {
 	n := len(host)
 	if n == 0 || host[n-1] == '.' || host[n-1] == ':' {
@@ -88,7 +89,7 @@ func isCanonical(host string) bool {
 		case 'A' <= c && c <= 'Z', c >= 0x80:
 			return false
 		case c == ':' && host[0] != '[':
-			// A port: a dot may stand before it.
+			// A port follows. There may be a dot before it.
 			return i > 0 && host[i-1] != '.' && isPlainPort(host[i:])
 		case c == ']':
 			return i == n-1 || isPlainPort(host[i+1:])
@@ -98,9 +99,8 @@ func isCanonical(host string) bool {
 }
 
 // isPlainPort reports whether s is a colon and a port that no scheme implies,
-// without leading zeros.
-// Anything else behind a host, such as the rest of an IPv6 address without
-// brackets, takes the slow way.
+// without leading zeros. Any other text, such as the rest of an IPv6 address
+// without brackets, takes the slow way.
 func isPlainPort(s string) bool {
 	for i := 1; i < len(s); i++ {
 		if s[i] < '0' || s[i] > '9' {
@@ -110,9 +110,9 @@ func isPlainPort(s string) bool {
 	return len(s) > 1 && s[0] == ':' && s[1] != '0' && s != ":80" && s != ":443"
 }
 
-// SplitPort splits "name:port" and "[v6]:port". The port is "" if there is
-// none. The brackets stay with the name. An IPv6 address without brackets has
-// no port: its last colon is its own.
+// SplitPort splits "name:port" and "[v6]:port". The port is "" if there is none.
+// The brackets stay with the name. An IPv6 address without brackets has no port,
+// because its last colon belongs to the address.
 func SplitPort(host string) (name, port string) {
 	i := strings.LastIndexByte(host, ':')
 	if i < 0 || strings.IndexByte(host[i:], ']') >= 0 {
@@ -124,7 +124,7 @@ func SplitPort(host string) (name, port string) {
 	return host[:i], host[i+1:]
 }
 
-// DefaultPort returns the port that scheme implies, "" where it is unknown.
+// DefaultPort returns the port that scheme implies, or "" if it is unknown.
 func DefaultPort(scheme string) string {
 	switch scheme {
 	case "http":

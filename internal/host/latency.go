@@ -1,4 +1,4 @@
-// How long do answers of this host take, lately?
+// The latency machine knows how long a host's responses took lately.
 
 package host
 
@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// latencyFloor and latencyTop are what is told apart; everything outside
-	// counts as the first and the last bucket.
+	// Durations outside latencyFloor and latencyTop count as the first and the
+	// last bucket.
 	latencyFloor = 10 * time.Microsecond
 	latencyTop   = 2 * time.Minute
 
-	// latencyBuckets is as many as it takes from the one to the other in steps
-	// of a twentieth.
+	// latencyBuckets is the number of steps of a twentieth from latencyFloor to
+	// latencyTop.
 	latencyBuckets = 336
 
-	// latencyForget is how many samples there are when all counts are halved:
-	// the host's last two to four thousand answers are what "lately" means.
+	// All counts are halved when there are latencyForget samples. So the last two
+	// to four thousand responses of the host count.
 	latencyForget = 4096
 )
 
-// latencyBounds are the upper bounds of the buckets, inclusive: each a
-// twentieth above the one before, so that a quantile is at most 5 % too high
-// and never too low.
+// latencyBounds are the upper bounds of the buckets, inclusive. Each is a twentieth
+// above the bound before it, so a quantile is at most 5 % too high and never too
+// low.
 var latencyBounds = func() (b [latencyBuckets]time.Duration) {
 	d := latencyFloor
 	for i := range b {
@@ -35,17 +35,17 @@ var latencyBounds = func() (b [latencyBuckets]time.Duration) {
 	return b
 }()
 
-// A Latency is a histogram of a host's recent latencies with buckets in
-// geometric progression, as in HdrHistogram and DDSketch. It takes less than
-// 700 bytes. The zero value is ready. All methods are safe for concurrent use.
+// A Latency is a histogram of a host's recent latencies. Its buckets are in
+// geometric progression, as in HdrHistogram and DDSketch. It takes less than 700
+// bytes. The zero value is ready. All methods are safe for concurrent use.
 //
-// For hedging, the time of the first send is what has to be recorded, and for
-// one that was cancelled because its hedge won, the time until then. That is
-// less than it would have taken, but more than the percentile, so the
-// percentile stays where it is; without these samples each hedge would make
-// the next come sooner.
+// For hedging, record the time of the first attempt. If the first attempt was
+// cancelled because its hedge won, record the time until then. That is less than
+// the attempt would have taken, but more than the percentile, so the percentile
+// stays the same. Without these samples each hedge would make the next one come
+// sooner.
 type Latency struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards everything below
 	total  int32
 	counts [latencyBuckets]uint16
 }
@@ -62,16 +62,16 @@ func (l *Latency) Record(d time.Duration) {
 }
 
 // Quantile returns a duration that the fraction q of the recent samples did not
-// exceed, at most 5 % above the smallest such duration: who waits for longer is
-// strictly beyond the quantile. ok is false while there are fewer than
-// 2/(1−q) samples, at least 20, as always for q above 0.999.
+// exceed. It is at most 5 % above the smallest such duration. So a request that
+// takes longer is strictly beyond the quantile. ok is false while there are fewer
+// than 2/(1−q) samples, or fewer than 20. If q is above 0.999, ok is always false.
 func (l *Latency) Quantile(q float64) (d time.Duration, ok bool) {
-	if !(q > 0 && q <= 0.999+1e-9) { // beyond that there can never be enough samples
+	if !(q > 0 && q <= 0.999+1e-9) { // beyond 0.999 there can never be enough samples
 		return 0, false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	beyond := (1 - q) * float64(l.total) // how many may be longer
+	beyond := (1 - q) * float64(l.total) // how many samples may be longer
 	if l.total < 20 || beyond < 2-1e-9 {
 		return 0, false
 	}
@@ -92,9 +92,9 @@ func (l *Latency) Samples() int {
 	return int(l.total)
 }
 
-// forget halves all counts; l.mu is held. What does not divide is carried to
-// the next bucket: dropped, it would take the thin tail with it, which is what
-// quantiles are about.
+// forget halves all counts; l.mu is held. An odd remainder is carried to the next
+// bucket. If it were dropped, the thin tail would vanish, and quantiles are about
+// the tail.
 func (l *Latency) forget() {
 	var total, carry int32
 	for i, n := range l.counts {

@@ -1,4 +1,4 @@
-// The server says how much of its quota is left: when may the next request go?
+// Pacing spreads requests over the quota that the server says is left.
 
 package host
 
@@ -9,74 +9,76 @@ import (
 )
 
 const (
-	// pacingShare is the part of a quota, one in so many, that is spread over
-	// the rest of its window.
+	// pacingShare is the part of a quota, one in so many, that is spread over the
+	// rest of its window.
 	pacingShare = 5
 
-	// pacingSlack is how far apart the ends of one window may seem, since
-	// servers name them in whole seconds.
+	// pacingSlack is how far apart two named ends of the same window may be.
+	// Servers name them in whole seconds.
 	pacingSlack = 1500 * time.Millisecond
 
-	// What a server names beyond these is not believed.
+	// Larger values from a server are cut to these.
 	maxReset = 24 * time.Hour
 	maxQuota = 1 << 40
 )
 
 // A PacingConfig bounds pacing.
 type PacingConfig struct {
-	// MaxWait is the longest time from one request to the next, even where the
-	// quota is used up until much later: a wrong header stops a host no longer.
-	// Default 1 min; negative: no bound.
+	// MaxWait is the longest time from one request to the next, even if the quota
+	// is used up until much later. So a wrong header cannot stop a host for
+	// longer. The default is 1 min. A negative MaxWait means no bound.
 	MaxWait time.Duration
 }
 
-// A Pacing spreads requests over what the server says is left of its quota
-// (RateLimit of the IETF draft, X-RateLimit-Remaining and -Reset), per scope.
+// A Pacing spreads requests over the quota that the server says is left (RateLimit
+// of the IETF draft, X-RateLimit-Remaining and -Reset), for each scope by itself.
 // The rules:
 //
-//   - While more than a fifth of the quota is left nothing waits. From then on
-//     the requests left are spread evenly over the rest of the window; with
-//     none left the next goes at its end.
-//   - The answer to the request that passed last is believed, less what has
-//     passed since, whatever was known before: one wrong answer counts until
-//     the next one. Answers overtake each other. That to an earlier request can
-//     only lower the rest of the same window. If it names another window, it is
-//     ignored, unless the one that is known is about to end.
-//   - Within one window each request that passes lowers the rest.
-//   - After its end a window is taken to be followed by one like it until an
-//     answer tells; after another one without an answer nothing is known.
+//   - While more than a fifth of the quota is left, no request waits. From then on
+//     the remaining requests are spread evenly over the rest of the window. If
+//     none is left, the next request goes at the end of the window.
+//   - The response to the request that passed last is believed, whatever was known
+//     before. Requests that have passed since are subtracted. So a wrong response
+//     counts until the next one.
+//   - Responses overtake each other. The response to an earlier request can only
+//     lower the quota of the same window. If it names another window, it is
+//     ignored, unless the known window is about to end.
+//   - Each request that passes in a window lowers the quota by one.
+//   - When a window ends, another one like it is assumed until a response tells.
+//     After a second window without a response nothing is known.
 //
-// At most 256 scopes are kept: one whose window is over goes first, then one
-// that ends soonest. The zero Pacing is ready. All methods are safe for
-// concurrent use.
+// At most 256 scopes are kept. The scope whose window ended or ends first goes
+// first. A scope with waiters does not go.
+//
+// The zero Pacing is ready. All methods are safe for concurrent use.
 type Pacing struct {
 	n atomic.Int32 // len(quotas), to be read without the lock
 
-	mu     sync.Mutex // guards what follows and every waiter in a queue
+	mu     sync.Mutex // guards everything below and every waiter in a queue
 	quotas map[uint64]*quota
-	passed uint64 // the largest count of a quota that is gone
+	passed uint64 // the largest passed of a quota that was dropped
 }
 
-// A quota is what is known of one scope's window.
+// A quota is what is known of the window of one scope.
 type quota struct {
-	end     time.Duration // of the window
-	length  time.Duration // the longest time to the end that was named
+	end     time.Duration // when the window ends
+	length  time.Duration // the longest time to the end that the server named
 	left    int64
 	limit   int64
-	next    time.Duration // the next request when the rest is spread
-	guessed bool          // the window was not named by the server
-	passed  uint64        // counts requests on from Pacing.passed, so that no mark comes twice
-	asked   uint64        // the mark of the last request whose answer is known
+	next    time.Duration // when the next request may go, if the requests are spread
+	guessed bool          // the server did not name this window
+	passed  uint64        // the last mark; it counts on from Pacing.passed, so that no mark comes twice
+	asked   uint64        // the mark of the latest request whose response is known
 	queue   queue
 }
 
 // Quiet reports whether no quota is known. It is one atomic load.
 func (p *Pacing) Quiet() bool { return p.n.Load() == 0 }
 
-// Note is told what an answer says: that remaining requests are left of limit
-// (zero where it is not named) until reset from now on. The mark is that with
-// which Enter let the request go, zero where it was not asked. A reset of zero
-// or less says nothing; other values out of range are cut to it.
+// Note is told the quota that a response names: remaining requests are left of
+// limit until reset from now. A zero limit means that the response names none. mark
+// is the Mark of Enter's answer, or zero if Enter was not asked. If reset is zero or
+// less, Note does nothing. Other values out of range are cut to the range.
 func (p *Pacing) Note(now time.Duration, key, mark uint64, remaining, limit int64, reset time.Duration, c PacingConfig) {
 	if reset <= 0 {
 		return
@@ -94,9 +96,9 @@ func (p *Pacing) Note(now time.Duration, key, mark uint64, remaining, limit int6
 	next.wake()
 }
 
-// Enter asks for a request to pass. A nil w is for a request that will not wait
-// its turn: it takes no place. One that has to wait asks again with the same w,
-// or leaves. The answer is never Refuse.
+// Enter asks for a request to pass. With Wait the request joins the queue of its
+// scope. It asks again with the same w, or calls Leave. A request with a nil w
+// does not wait and joins no queue. Enter never answers Refuse.
 func (p *Pacing) Enter(now time.Duration, key uint64, w *Waiter, c PacingConfig) Answer {
 	p.mu.Lock()
 	a, next := p.enter(now, key, w, c)
@@ -105,7 +107,7 @@ func (p *Pacing) Enter(now time.Duration, key uint64, w *Waiter, c PacingConfig)
 	return a
 }
 
-// Leave gives up the place of w.
+// Leave takes w out of its queue.
 func (p *Pacing) Leave(key uint64, w *Waiter) {
 	p.mu.Lock()
 	var next *Waiter
@@ -116,8 +118,8 @@ func (p *Pacing) Leave(key uint64, w *Waiter) {
 	next.wake()
 }
 
-// Left returns what is believed to be left of a scope's quota, and when its
-// window ends; ok is false where nothing is known.
+// Left returns how much of a scope's quota is believed to be left, and when its
+// window ends. ok is false if nothing is known.
 func (p *Pacing) Left(now time.Duration, key uint64) (left int64, end time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +130,7 @@ func (p *Pacing) Left(now time.Duration, key uint64) (left int64, end time.Durat
 	return q.left, q.end, true
 }
 
-// enter answers w and returns who has to be woken; p.mu is held.
+// enter answers w and returns the waiter to wake next; p.mu is held.
 func (p *Pacing) enter(now time.Duration, key uint64, w *Waiter, c PacingConfig) (Answer, *Waiter) {
 	q := p.quotas[key]
 	if q == nil {
@@ -155,8 +157,8 @@ func (p *Pacing) enter(now time.Duration, key uint64, w *Waiter, c PacingConfig)
 	return Answer{Verb: Wait, Ask: Never}, nil
 }
 
-// quotaFor returns the quota of a key, made where there is none; p.mu is held.
-// It returns nil where there is no room.
+// quotaFor returns the quota of a scope, and makes it if there is none; p.mu is
+// held. It returns nil if there is no room.
 func (p *Pacing) quotaFor(now time.Duration, key uint64) *quota {
 	if q := p.quotas[key]; q != nil {
 		return q
@@ -177,8 +179,8 @@ func (p *Pacing) quotaFor(now time.Duration, key uint64) *quota {
 	return q
 }
 
-// victim returns the quota that ends first, or ended first, of those that
-// nobody waits for.
+// victim returns the scope whose window ends or ended first, of the scopes without
+// waiters; p.mu is held.
 func (p *Pacing) victim(now time.Duration) (victim uint64, found bool) {
 	soonest := Never
 	for key, q := range p.quotas {
@@ -189,6 +191,7 @@ func (p *Pacing) victim(now time.Duration) (victim uint64, found bool) {
 	return victim, found
 }
 
+// drop forgets the quota of a scope; p.mu is held.
 func (p *Pacing) drop(key uint64) {
 	p.passed = max(p.passed, p.quotas[key].passed)
 	delete(p.quotas, key)
@@ -198,7 +201,7 @@ func (p *Pacing) drop(key uint64) {
 	p.n.Store(int32(len(p.quotas)))
 }
 
-// note takes in an answer; p.mu is held.
+// note takes in a response; p.mu is held.
 func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64, c PacingConfig) {
 	mark = min(mark, q.passed)
 	before, newest := q.left, mark > q.asked
@@ -215,39 +218,39 @@ func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64
 		q.left, q.limit = min(q.left, remaining), max(q.limit, limit)
 		q.length = max(q.length, end-now)
 	case now < q.end && q.guessed && !newest:
-		// The window that was guessed: requests that passed in it meanwhile are
-		// not all in what the server counted.
+		// The window was guessed. The server did not count all requests that
+		// passed in it meanwhile.
 		q.left, q.limit = min(q.left, remaining), limit
 		q.end, q.next, q.guessed = end, 0, false
 		q.length = max(q.length, end-now)
 	case now < q.end && !newest && (end < q.end || now < q.end-pacingSlack):
-		return // a late answer of an earlier window, or one whose window cannot have begun
+		return // a late response of an earlier window, or of a window that cannot have begun
 	default:
-		// Another window.
+		// The response names another window.
 		q.end, q.length, q.left, q.limit = end, end-now, remaining, limit
 		q.next, q.guessed = 0, false
 	}
 	q.spread(now, before, c)
 }
 
-// spread computes when the next request goes; p.mu is held.
+// spread computes when the next request may go; p.mu is held.
 func (q *quota) spread(now time.Duration, before int64, c PacingConfig) {
 	switch {
-	case q.left > 0: // more may be left than when the slot was computed
+	case q.left > 0: // more may be left than when q.next was computed
 		q.next = min(q.next, after(now, q.gap(now, c)))
 	case before > 0 || q.next <= now:
 		q.next = min(q.end, after(now, c.maxWait()))
 	}
 }
 
-// gap returns the time between requests that would use the rest up just at the
-// window's end.
+// gap returns the time between requests that would use up the quota just at the end
+// of the window.
 func (q *quota) gap(now time.Duration, c PacingConfig) time.Duration {
 	return min((q.end-now)/time.Duration(q.left+1), c.maxWait())
 }
 
-// roll begins the next window where one is over, and reports whether one is
-// running; p.mu is held.
+// roll begins the next window if the present one is over, and reports whether a
+// window is running; p.mu is held.
 func (q *quota) roll(now time.Duration) bool {
 	switch {
 	case now < q.end:
@@ -260,7 +263,7 @@ func (q *quota) roll(now time.Duration) bool {
 	return true
 }
 
-// passes reports whether one more may go and counts it; p.mu is held.
+// passes reports whether one more request may go, and counts it; p.mu is held.
 func (q *quota) passes(now time.Duration, c PacingConfig) bool {
 	plenty := q.left > q.limit/pacingShare
 	if !plenty && now < q.next {

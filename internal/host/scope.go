@@ -1,4 +1,4 @@
-// To whom does a server's "try later" apply?
+// A scope is the requests to which a server's "try later" applies.
 
 package host
 
@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// Scope returns a number for the credentials in a request's header: rate limits
-// are kept per host and per client, so that is what one answer's wait applies
-// to. Credentials are not stored, only hashed with the owner's seed; it
-// allocates nothing. The rules:
+// ScopeKey returns a number for the credentials in a request's header. Servers keep
+// rate limits per client, so a wait that they ask for applies to one client only.
+// Credentials are not stored but hashed with the owner's seed. ScopeKey allocates
+// nothing. The rules:
 //
-//   - Authorization counts whole, whatever its scheme, unless the scheme is
-//     known to change its value with every request. Of these the part that
-//     stays the same counts: the Credential of signatures such as
-//     AWS4-HMAC-SHA256, the key id in front of the signature of schemes such as
-//     AWS and SharedKey, the user name of Digest. If there is no such part, as
-//     in Negotiate, Hawk, Signature and OAuth 1.0, the scheme's name counts.
-//   - Without Authorization the first of keyHeaders that is there counts whole.
-//   - Without any of them it is zero.
+//   - Authorization counts whole, unless its scheme is known to change its value
+//     with every request. Then only the part that stays the same counts. That is
+//     the Credential of signatures such as AWS4-HMAC-SHA256, the key id before the
+//     signature of schemes such as AWS and SharedKey, and the user name of Digest.
+//     If there is no such part, as in Negotiate, Hawk, Signature and OAuth 1.0,
+//     the name of the scheme counts.
+//   - If there is no Authorization, the first of keyHeaders that is there counts
+//     whole.
+//   - If there is none of these, the number is zero.
 //
-// Cookies and keys in the URL are not looked at, and what a layer below adds to
-// the request is not seen here.
+// Cookies and keys in the URL do not count. Headers that a layer below adds are not
+// seen.
 func ScopeKey(seed maphash.Seed, h http.Header) uint64 {
 	if v := first(h, "Authorization"); v != "" {
 		return scopeOf(seed, v)
@@ -54,7 +55,7 @@ var keyHeaders = [...]string{
 	"X-Figma-Token", "Circle-Token",
 }
 
-// first returns a header's first value; name is in canonical form.
+// first returns the first value of a header. name is in canonical form.
 func first(h http.Header, name string) string {
 	if vs := h[name]; len(vs) > 0 {
 		return vs[0]
@@ -62,6 +63,7 @@ func first(h http.Header, name string) string {
 	return ""
 }
 
+// scopeOf hashes an Authorization.
 func scopeOf(seed maphash.Seed, authorization string) uint64 {
 	scheme, rest, named := strings.Cut(authorization, " ")
 	rest = strings.TrimLeft(rest, " ")
@@ -74,7 +76,7 @@ func scopeOf(seed maphash.Seed, authorization string) uint64 {
 	case kind == byCredential:
 		id := param(rest, "Credential")
 		if end := strings.IndexAny(id, "/&"); end >= 0 {
-			id = id[:end] // of AWS the date follows, of Azure the other parameters
+			id = id[:end] // the date follows in AWS, and the other parameters in Azure
 		}
 		return hashFold(seed, scheme, id)
 	case kind == byKeyID:
@@ -88,8 +90,8 @@ func scopeOf(seed maphash.Seed, authorization string) uint64 {
 	return hashFold(seed, scheme, "")
 }
 
-// A steady says which part of an Authorization stays the same from one request
-// to the next, for the schemes of which other parts change.
+// A steady says which part of an Authorization stays the same from one request to
+// the next, for schemes that change other parts.
 type steady uint8
 
 const (
@@ -97,17 +99,18 @@ const (
 	byCredential
 	byKeyID
 	byUser
-	byTokenUnlessSigned // OAuth is a signature in version 1.0, a plain token elsewhere
+	byTokenUnlessSigned // OAuth 1.0 is a signature; other uses of the name have a plain token
 )
 
-// changing tells the schemes whose value changes with every request.
+// changing returns the steady part of a scheme whose value changes with every
+// request. known is false for other schemes.
 func changing(scheme string) (part steady, known bool) {
 	for _, s := range changingSchemes {
 		if strings.EqualFold(scheme, s.name) {
 			return s.part, true
 		}
 	}
-	// AWS4-HMAC-SHA256, GOOG4-RSA-SHA256, TC3-HMAC-SHA256 and their like.
+	// These are AWS4-HMAC-SHA256, GOOG4-RSA-SHA256, TC3-HMAC-SHA256 and the like.
 	return byCredential, hasSuffixFold(scheme, "-SHA256")
 }
 
@@ -129,10 +132,9 @@ func hasSuffixFold(s, suffix string) bool {
 	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
-// param returns the value of a parameter in a list like name=value,
-// name="value", without quotes, "" where there is none (RFC 9110 §11.2). What
-// it makes of a malformed list does not matter as long as it is always the
-// same.
+// param returns the value of a parameter in a list such as name=value, name="value"
+// (RFC 9110 §11.2), without quotes. It returns "" if there is none. For a malformed
+// list any result will do, as long as it is always the same.
 func param(list, name string) string {
 	for list != "" {
 		var key string
@@ -152,8 +154,8 @@ func param(list, name string) string {
 	return ""
 }
 
-// quoted splits a quoted string, its opening quote removed, from what follows.
-// Escapes stay as they are written.
+// quoted splits a quoted string, whose opening quote was removed, from the rest.
+// Escapes stay as they are.
 func quoted(s string) (value, rest string) {
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
@@ -166,7 +168,7 @@ func quoted(s string) (value, rest string) {
 	return s, ""
 }
 
-// hash keeps kinds of credentials apart by a separator that none contains.
+// hash keeps kinds of credentials apart with a separator that none contains.
 func hash(seed maphash.Seed, kind, value string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -176,8 +178,8 @@ func hash(seed maphash.Seed, kind, value string) uint64 {
 	return h.Sum64()
 }
 
-// hashFold hashes a value under a scheme's name, of which the case makes no
-// difference (RFC 9110 §11.1).
+// hashFold hashes a value under the name of a scheme, in which case does not matter
+// (RFC 9110 §11.1).
 func hashFold(seed maphash.Seed, scheme, value string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)

@@ -1,4 +1,4 @@
-// What is kept per host.
+// The state of one host.
 
 package host
 
@@ -11,29 +11,30 @@ import (
 // A State is what a Transport knows about one host. It is safe for concurrent
 // use.
 //
-// It fills one cache line, and all that the first try reads is in it: among
-// many hosts the time goes into cache misses. What a host needs that failed, or
-// whose rule limits it, is behind a pointer.
+// A State fills one cache line, which contains everything that the first try
+// reads. With many hosts most of the time goes into cache misses. The machines
+// are behind a pointer, because only a host that failed or that a rule limits
+// needs them.
 type State[R any] struct {
 	// word counts requests begun (upper 40 bits) and requests in flight (lower
-	// 23 bits) in one atomic word, so that the first try pays for one addition
-	// when it begins and one when it ends. Bit 23 marks an evicted state.
+	// 23 bits) in one atomic word. So the first try pays for one addition when it
+	// begins and one when it ends. Bit 23 marks an evicted state.
 	word atomic.Uint64
-	next atomic.Pointer[State[R]] // in its chain
+	next atomic.Pointer[State[R]] // the next state in its chain
 	hash uint64                   // of the key
 
-	// Resolved is the owner's: the rule that applies to this host.
+	// Resolved belongs to the owner. It is the rule for this host.
 	Resolved atomic.Pointer[R]
 
 	machines atomic.Pointer[Machines]
 
-	name   string // the host, or the whole key of another scheme
+	name   string // the host, or the whole key if the scheme is neither http nor https
 	scheme uint8
 }
 
 // Machines are the state machines of one host. Cooldown and Budget are on by
-// default, and their zero values are ready; the others are made when they are
-// first asked for.
+// default, and their zero values are ready. The other machines are made when they
+// are first asked for.
 type Machines struct {
 	Cooldown Cooldown
 	Budget   Budget
@@ -44,17 +45,17 @@ type Machines struct {
 	rate    atomic.Pointer[Rate]
 }
 
-// Quiet reports whether nothing is held on the host: one atomic load where
-// nothing has ever failed.
+// Quiet reports whether nothing is held on the host. If nothing has ever failed,
+// Quiet is one atomic load.
 func (s *State[R]) Quiet() bool {
 	m := s.machines.Load()
 	return m == nil || m.Cooldown.Quiet()
 }
 
-// Machines returns the host's machines, made at the first call.
+// Machines returns the host's machines. The first call makes them.
 func (s *State[R]) Machines() *Machines { return made(&s.machines) }
 
-// MachinesMade returns the host's machines, nil where it has needed none.
+// MachinesMade returns the host's machines, or nil if none was needed yet.
 func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 
 // Gate returns the host's gate.
@@ -63,10 +64,10 @@ func (m *Machines) Gate() *Gate { return made(&m.gate) }
 // Latency returns the host's latencies.
 func (m *Machines) Latency() *Latency { return made(&m.latency) }
 
-// Pacing returns what is known of the server's quota.
+// Pacing returns the host's pacing.
 func (m *Machines) Pacing() *Pacing { return made(&m.pacing) }
 
-// Rate returns the host's rate limit, made with c at the first call.
+// Rate returns the host's rate. The first call makes it with c.
 func (m *Machines) Rate(c RateConfig) *Rate {
 	if r := m.rate.Load(); r != nil {
 		return r
@@ -75,12 +76,11 @@ func (m *Machines) Rate(c RateConfig) *Rate {
 	return m.rate.Load()
 }
 
-// Made returns the gate and the rate limit where there are some, nil where
-// nobody asked for them yet.
+// Made returns the gate and the rate. Each is nil if nobody asked for it yet.
 func (m *Machines) Made() (*Gate, *Rate) { return m.gate.Load(), m.rate.Load() }
 
-// made returns what p points to, made at the first call. The loser of a race
-// takes the winner's.
+// made returns the value at p, which the first call makes. If two calls race, both
+// return the value of the winner.
 func made[T any](p *atomic.Pointer[T]) *T {
 	if v := p.Load(); v != nil {
 		return v
@@ -89,15 +89,15 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// newState keeps a copy of the host's name: the URL's may be a part of a long
-// text that would stay in memory with it.
+// newState keeps a copy of the host's name. The name in the URL may be part of a
+// long text, which would stay in memory with it.
 func newState[R any](key Key, hash uint64) *State[R] {
 	scheme, name := key.coded()
 	return &State[R]{hash: hash, scheme: scheme, name: strings.Clone(name)}
 }
 
-// The schemes that everybody uses are told apart by a number; the name of any
-// other is part of the host's.
+// The two common schemes are stored as a number. The name of any other scheme is
+// stored with the host's name.
 const (
 	schemeHTTPS uint8 = iota
 	schemeHTTP
@@ -132,21 +132,22 @@ const (
 	inFlight   = evicted - 1
 )
 
-// begin counts a request; it reports false, and counts nothing, where the
-// state was evicted.
+// begin counts a request. If the state was evicted, begin counts nothing and
+// reports false.
 func (s *State[R]) begin() bool {
 	if s.word.Add(oneRequest+1)&evicted == 0 {
 		return true
 	}
-	s.word.Add(^uint64(0)) // the requests that it counts interest nobody any more
+	s.word.Add(^uint64(0)) // the count of requests no longer matters
 	return false
 }
 
 // Release ends a request that Acquire began.
 func (s *State[R]) Release() { s.word.Add(^uint64(0)) }
 
-// ReleaseCount takes back that Acquire counted a request, for one that only goes on
-// with an earlier one, or that is refused. It still has to be released.
+// ReleaseCount takes back the count of a request that Acquire began. It is for a
+// request that continues an earlier one or that is refused, which must not earn a
+// retry. The request is still in flight, so the caller must call Release as well.
 func (s *State[R]) ReleaseCount() { s.word.Add(^uint64(oneRequest - 1)) }
 
 // Requests returns how many requests began, modulo 2^40.
@@ -155,7 +156,7 @@ func (s *State[R]) Requests() uint64 { return s.word.Load() / oneRequest }
 // InFlight returns how many requests have begun and not ended.
 func (s *State[R]) InFlight() int { return int(s.word.Load() & inFlight) }
 
-// A worth says how much is lost with a state.
+// A worth says how much is lost if a state is evicted.
 type worth uint8
 
 const (
@@ -164,8 +165,8 @@ const (
 	inUse       // requests are in flight
 )
 
-// worth returns what is lost with the state. A hold that is over is worth
-// nothing, also while its scope is still kept.
+// worth returns how much is lost with the state. A hold that is over is worth
+// nothing, even while it is still kept.
 func (s *State[R]) worth(now time.Duration) worth {
 	switch m := s.machines.Load(); {
 	case s.InFlight() > 0:
@@ -176,11 +177,12 @@ func (s *State[R]) worth(now time.Duration) worth {
 	return idle
 }
 
-// evict marks the state as gone, unless a request is in flight.
+// evict marks the state as evicted and reports true, unless a request is in
+// flight.
 func (s *State[R]) evict() bool {
 	w := s.word.Load()
 	return w&inFlight == 0 && s.word.CompareAndSwap(w, w|evicted)
 }
 
-// forceEvict marks the state as gone; requests in flight keep using it.
+// forceEvict marks the state as evicted. Requests in flight go on using it.
 func (s *State[R]) forceEvict() { s.word.Or(evicted) }

@@ -1,4 +1,4 @@
-// The state of a host, found without a lock.
+// The table finds the state of a host without a lock.
 
 package host
 
@@ -11,42 +11,44 @@ import (
 	"time"
 )
 
-// MaxHosts is the hard bound of a Table's hosts.
+// MaxHosts is the largest number of hosts in a Table.
 const MaxHosts = 1 << 17
 
-// probes bounds how many hosts are looked at for one that may go. Work per new
-// host is thereby independent of the number of hosts; the price is that with
-// more than this many busy hosts in a row a busy one may go.
+// probes bounds how many hosts are looked at to find a host to evict. So the work
+// per new host does not depend on the number of hosts. The price is that a busy
+// host may go if more than this many busy hosts follow each other.
 const probes = 256
 
-// A Table finds the state of a host. R is what the owner keeps with each host
-// (its resolved rule). Lookups take no lock and allocate nothing; a new host
-// takes the lock. At most max hosts are kept: a further one takes the place of
-// a host that was not asked for lately. Hosts with a running hold go after those
-// without one, and hosts with requests in flight last. The zero Table is not
-// usable; see [NewTable].
+// A Table finds the state of a host. R is what the owner keeps with each host,
+// which is its resolved rule. A lookup takes no lock and allocates nothing. A new
+// host takes the lock.
 //
-// It is a hash table with chains through the states themselves, so that a
-// lookup among many hosts touches a bucket and a state and little else: with
-// 100,000 hosts the time goes into cache misses. A reader that meets a chain
-// while it is relinked may miss a host that is there; it then looks again
-// under the lock.
+// A Table keeps max hosts at most. A further host replaces a host that was not
+// asked for lately. Hosts with a running hold go after hosts without a hold. Hosts
+// with requests in flight go last.
+//
+// The Table is a hash table whose chains run through the states themselves. So a
+// lookup touches a bucket and a state and little else. With 100,000 hosts the time
+// goes into cache misses. A reader may miss a host that is there if its chain is
+// being relinked. The reader then looks again under the lock.
+//
+// The zero Table is not usable. See [NewTable].
 type Table[R any] struct {
-	// last is the newest host under the spelling of its URL: programs that talk
-	// to one host never hash. It is written by inserts only, so reads by many
-	// cores share the cache line.
+	// last is the newest host under the spelling of its URL. A program that talks
+	// to one host never computes a hash. Only inserts write last, so reads by
+	// many cores share the cache line.
 	last atomic.Pointer[spelled[R]]
 
-	buckets atomic.Pointer[[]bucket[R]] // a power of two of them
+	buckets atomic.Pointer[[]bucket[R]] // their number is a power of two
 	seed    maphash.Seed
 
-	// Now tells the time of the machines, to see which holds are over. It is
-	// asked only when a host has to go. Without it every hold counts as running.
-	// It is set before the first use.
+	// Now returns the time of the machines, which shows which holds are over. It
+	// is only called when a host has to go. If Now is nil, every hold counts as
+	// running. It is set before the first use.
 	Now func() time.Duration
 
 	mu   sync.Mutex // guards ring and hand, and all inserts and removals
-	ring []entry[R] // every host in the buckets, as the clock hand meets them
+	ring []entry[R] // every host in the buckets, in the order in which the hand meets them
 	hand int
 	max  int
 }
@@ -64,8 +66,8 @@ type entry[R any] struct {
 	seen  uint64
 }
 
-// NewTable returns an empty table for at most max hosts; a max that is not
-// positive means [MaxHosts].
+// NewTable returns an empty table for at most max hosts. If max is not positive,
+// [MaxHosts] applies.
 func NewTable[R any](max int) *Table[R] {
 	if max <= 0 {
 		max = MaxHosts
@@ -76,9 +78,9 @@ func NewTable[R any](max int) *Table[R] {
 	return t
 }
 
-// Acquire returns the state of the URL's host, made anew where there is none,
-// and counts a request that begins there. The caller calls Release when the
-// request has ended.
+// Acquire returns the state of the URL's host, and makes it if there is none. It
+// counts a request that begins there. The caller calls Release when the request
+// has ended.
 func (t *Table[R]) Acquire(u *url.URL) *State[R] {
 	if l := t.last.Load(); l != nil && l.host == u.Host && l.scheme == u.Scheme && l.state.begin() {
 		return l.state
@@ -90,19 +92,19 @@ func (t *Table[R]) Acquire(u *url.URL) *State[R] {
 		if s == nil {
 			s = t.insert(key, hash, u)
 		}
-		// A state that was evicted between the lookup and here is not begun:
-		// two states of one host would each allow the host's full limits.
+		// A state that was evicted between the lookup and here must not be used. If a
+		// host had two states, each would allow the full limits of the host.
 		if s.begin() {
 			return s
 		}
 	}
 }
 
-// hash leaves the scheme out: hosts that are asked under both are few, and
-// share a chain.
+// hash leaves the scheme out. Few hosts are used with both schemes, and their
+// states share a chain.
 func (t *Table[R]) hash(key Key) uint64 { return maphash.String(t.seed, key.Host) }
 
-// find walks the chain without a lock.
+// find looks in the chain without a lock.
 func (t *Table[R]) find(key Key, hash uint64) *State[R] {
 	buckets := *t.buckets.Load()
 	scheme, name := key.coded()
@@ -114,21 +116,20 @@ func (t *Table[R]) find(key Key, hash uint64) *State[R] {
 	return nil
 }
 
-// Len returns the number of hosts kept.
+// Len returns the number of hosts in the table.
 func (t *Table[R]) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.ring)
 }
 
-// Peek returns the state of a host without counting a request, nil where there
-// is none.
+// Peek returns the state of a host, or nil if there is none. It counts no request.
 func (t *Table[R]) Peek(u *url.URL) *State[R] {
 	key := KeyOf(u)
 	return t.find(key, t.hash(key))
 }
 
-// All calls f for the states as they are, without holding a lock during f.
+// All calls f for each state of this moment. It holds no lock during f.
 func (t *Table[R]) All(f func(*State[R])) {
 	t.mu.Lock()
 	states := make([]*State[R], len(t.ring))
@@ -141,6 +142,7 @@ func (t *Table[R]) All(f func(*State[R])) {
 	}
 }
 
+// insert returns the state of a host, and makes it if there is none.
 func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,14 +159,14 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
 		t.ring[t.victim()] = new
 	}
 	t.link(*t.buckets.Load(), s)
-	if len(u.Host) <= maxHostLen && len(u.Scheme) <= maxSchemeLen { // others would stay in memory whole
+	if len(u.Host) <= maxHostLen && len(u.Scheme) <= maxSchemeLen { // longer texts would stay in memory whole
 		t.last.Store(&spelled[R]{scheme: s.Key().Scheme, host: spelling(s.Key(), u), state: s})
 	}
 	return s
 }
 
-// spelling returns the URL's spelling of the host without keeping the URL's
-// whole text in memory.
+// spelling returns the URL's spelling of the host. It does not keep the whole text
+// of the URL in memory.
 func spelling(key Key, u *url.URL) string {
 	if u.Host == key.Host {
 		return key.Host
@@ -172,16 +174,16 @@ func spelling(key Key, u *url.URL) string {
 	return strings.Clone(u.Host)
 }
 
-// link puts a state at the head of its chain. Called with mu held.
+// link puts a state at the head of its chain; t.mu is held.
 func (t *Table[R]) link(buckets []bucket[R], s *State[R]) {
 	head := &buckets[s.hash&uint64(len(buckets)-1)].first
 	s.next.Store(head.Load())
 	head.Store(s)
 }
 
-// grow doubles the buckets when there are as many hosts. Each state moves once,
-// so a reader on its way through a chain ends up at the end of some chain.
-// Called with mu held.
+// grow doubles the buckets when there are as many hosts; t.mu is held. Each state
+// moves once, so a reader on its way through a chain ends at the end of some
+// chain.
 func (t *Table[R]) grow() {
 	old := *t.buckets.Load()
 	if len(t.ring) <= len(old) {
@@ -198,10 +200,10 @@ func (t *Table[R]) grow() {
 	t.buckets.Store(&buckets)
 }
 
-// victim evicts a host and returns its place in the ring. It prefers an idle
-// host that saw no request since the hand last passed, then any idle one, then
-// one that the server asked to wait, then the one under the hand, which is in
-// flight. Called with mu held.
+// victim evicts a host and returns its index in the ring; t.mu is held. It prefers
+// an idle host that saw no request since the hand last passed. Then it takes any
+// idle host, then a host that the server asked to wait, and last the host under
+// the hand, which is in flight.
 func (t *Table[R]) victim() int {
 	var now time.Duration
 	if t.Now != nil {
@@ -231,8 +233,8 @@ func (t *Table[R]) victim() int {
 	return best
 }
 
-// unlink takes an evicted state out of its chain. Its next stays, for readers
-// that stand on it. Called with mu held.
+// unlink takes an evicted state out of its chain; t.mu is held. The state keeps its
+// next, for readers that are looking at it.
 func (t *Table[R]) unlink(s *State[R]) {
 	buckets := *t.buckets.Load()
 	at := &buckets[s.hash&uint64(len(buckets)-1)].first
