@@ -226,8 +226,8 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 				require.Equal(t, before+1, server.sends())
 				assert.GreaterOrEqual(t, server.arrivals()[before], 21*time.Second)
 				s := stateOf(t, tr)
-				assert.Zero(t, s.Flying)
-				assert.Zero(t, s.Waiting)
+				assert.Zero(t, s.GateSlots)
+				assert.Zero(t, s.GateQueue)
 			})
 		})
 	}

@@ -79,5 +79,5 @@ func ExampleTransport_Snapshot() {
 	}
 	// Output:
 	// -> GET https://api.example.com/things
-	// https://api.example.com: 1 requests, 0 under way, 30.0 retries left, gate open at 10 with 0 places taken and 0 waiting
+	// https://api.example.com: 1 requests, 0 under way, 30.0 retries left, gate open at 10 with 0 slots in use and 0 waiting
 }

@@ -95,7 +95,7 @@ func TestForgottenBodies(t *testing.T) {
 					_, err := get(t, tr, at)
 					assert.ErrorIs(t, err, context.DeadlineExceeded, "a place that may be in use is kept for a while")
 				} else {
-					assert.Zero(t, stateOf(t, tr).Flying)
+					assert.Zero(t, stateOf(t, tr).GateSlots)
 				}
 				time.Sleep(2 * time.Second)
 				free(t, tr, places)
@@ -160,7 +160,7 @@ func TestSlowStreamKeepsItsPlace(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		next, err := get(t, tr, t.Context()) // waits for the stream's end
 		require.NoError(t, err)
-		assert.Zero(t, stateOf(t, tr).Waiting)
+		assert.Zero(t, stateOf(t, tr).GateQueue)
 		_ = next.Body.Close()
 		time.Sleep(time.Hour)
 	})
@@ -183,12 +183,12 @@ func TestForgottenFailureOfAProbe(t *testing.T) {
 			defer cancel()
 			time.Sleep(10 * time.Millisecond)
 		}
-		require.True(t, stateOf(t, tr).Closed)
+		require.True(t, stateOf(t, tr).GateClosed)
 		up.Store(true)
 		time.Sleep(time.Hour)
 		free(t, tr, 1)
 		free(t, tr, 2)
-		assert.False(t, stateOf(t, tr).Closed)
+		assert.False(t, stateOf(t, tr).GateClosed)
 	})
 }
 
@@ -208,7 +208,7 @@ func TestHungProbe(t *testing.T) {
 			}
 			return status(200)(req)
 		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
-		for i := 0; i == 0 || !stateOf(t, tr).Closed; i++ {
+		for i := 0; i == 0 || !stateOf(t, tr).GateClosed; i++ {
 			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -231,11 +231,11 @@ func TestHungProbe(t *testing.T) {
 			cancel()
 		}
 		assert.Equal(t, 60, sent)
-		assert.False(t, stateOf(t, tr).Closed)
+		assert.False(t, stateOf(t, tr).GateClosed)
 		release()
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).Flying)
-		assert.Zero(t, stateOf(t, tr).Waiting)
+		assert.Zero(t, stateOf(t, tr).GateSlots)
+		assert.Zero(t, stateOf(t, tr).GateQueue)
 	})
 }
 
@@ -253,7 +253,7 @@ func TestSlowProbe(t *testing.T) {
 			}
 			return status(200)(req)
 		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
-		for i := 0; i == 0 || !stateOf(t, tr).Closed; i++ {
+		for i := 0; i == 0 || !stateOf(t, tr).GateClosed; i++ {
 			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -264,7 +264,7 @@ func TestSlowProbe(t *testing.T) {
 			assert.NoError(t, err)
 		})
 		assert.Less(t, time.Since(start), 2*time.Minute)
-		assert.Zero(t, stateOf(t, tr).Flying)
+		assert.Zero(t, stateOf(t, tr).GateSlots)
 	})
 }
 
@@ -324,8 +324,8 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 					}
 					return status(200)(req)
 				}), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 2}, Attempts: 1, AttemptTimeout: 5 * time.Second}})
-				for stateOfOr(tr).Gate < 10 {
-					together(max(2, stateOfOr(tr).Gate), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
+				for stateOfOr(tr).GateLimit < 10 {
+					together(max(2, stateOfOr(tr).GateLimit), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
 				}
 				hang.Store(true)
 				together(9, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
@@ -443,8 +443,8 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 					}()
 					time.Sleep(time.Minute)
 					s := stateOf(t, tr)
-					assert.Zero(t, s.Flying, "places")
-					assert.Zero(t, s.Waiting, "waiters")
+					assert.Zero(t, s.GateSlots, "places")
+					assert.Zero(t, s.GateQueue, "waiters")
 					assert.Zero(t, s.InFlight, "requests")
 					for range 3 {
 						free(t, tr, 1)

@@ -111,7 +111,7 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 				server := newFreezer(freeze, wake)
 				tr := mustNew(t, Config{Base: server, Rule: row.rule})
 				var limit, left int
-				time.AfterFunc(freeze-1, func() { limit = stateOf(t, tr).Gate })
+				time.AfterFunc(freeze-1, func() { limit = stateOf(t, tr).GateLimit })
 				var wg sync.WaitGroup
 				for at := time.Duration(0); at < end; {
 					gap := time.Duration(rand.ExpFloat64() * float64(10*time.Millisecond))
@@ -139,8 +139,8 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 					server.between(wake, wake+time.Second), server.between(wake+time.Second, wake+2*time.Second), third, left)
 				time.Sleep(time.Minute) // the server works on
 				s := stateOf(t, tr)
-				assert.Zero(t, s.Flying)
-				assert.Zero(t, s.Waiting)
+				assert.Zero(t, s.GateSlots)
+				assert.Zero(t, s.GateQueue)
 				if !row.rule.Gate.Enabled() {
 					assert.Greater(t, server.queued, 1000)
 					return
@@ -189,11 +189,11 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 							_ = resp.Body.Close()
 						}
 						cancel()
-						closed = closed || stateOf(t, tr).Closed
+						closed = closed || stateOf(t, tr).GateClosed
 						time.Sleep(20 * time.Millisecond)
 					}
 					assert.Equal(t, row.closes, closed)
-					assert.Zero(t, stateOf(t, tr).Flying)
+					assert.Zero(t, stateOf(t, tr).GateSlots)
 				})
 			})
 		}
@@ -230,7 +230,7 @@ func TestGateProbes(t *testing.T) {
 			})
 		}
 		time.Sleep(20 * time.Second)
-		require.True(t, stateOf(t, tr).Closed)
+		require.True(t, stateOf(t, tr).GateClosed)
 		for from := 10 * time.Second; from <= 19*time.Second; from += 100 * time.Millisecond {
 			n := server.between(from, from+time.Second)
 			assert.True(t, n == 1 || n == 2, "%d probes within a second", n)
@@ -238,8 +238,8 @@ func TestGateProbes(t *testing.T) {
 		down.Store(false)
 		time.Sleep(2 * time.Second)
 		s := stateOf(t, tr)
-		assert.False(t, s.Closed)
-		assert.GreaterOrEqual(t, s.Gate, 5)
+		assert.False(t, s.GateClosed)
+		assert.GreaterOrEqual(t, s.GateLimit, 5)
 		cancel()
 		wg.Wait()
 	})
@@ -356,7 +356,7 @@ func TestPlaceInFlight(t *testing.T) {
 					s.do(resp)
 					synctest.Wait()
 					got := stateOf(t, tr)
-					assert.Equal(t, s.want, got.Flying, "step %d", i)
+					assert.Equal(t, s.want, got.GateSlots, "step %d", i)
 					assert.Zero(t, got.InFlight)
 				}
 				time.Sleep(2 * time.Minute)
@@ -426,7 +426,7 @@ func TestGateServesInOrder(t *testing.T) {
 		}
 		wg.Wait()
 		assert.Equal(t, want, order)
-		assert.Zero(t, stateOf(t, tr).Waiting)
+		assert.Zero(t, stateOf(t, tr).GateQueue)
 	})
 }
 
@@ -463,7 +463,7 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 						}
 					})
 					time.Sleep(20 * time.Millisecond)
-					if stateOf(t, tr).Closed {
+					if stateOf(t, tr).GateClosed {
 						t.Fatal("closed")
 					}
 				}

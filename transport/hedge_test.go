@@ -293,7 +293,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 					assert.Equal(t, "text", text)
 				}
 				synctest.Wait()
-				assert.Zero(t, stateOf(t, tr).Flying)
+				assert.Zero(t, stateOf(t, tr).GateSlots)
 			})
 		})
 	}
@@ -420,8 +420,8 @@ func TestCancelDuringTheRace(t *testing.T) {
 		assert.Equal(t, 2, server.sends())
 		synctest.Wait()
 		s := stateOf(t, tr)
-		assert.Zero(t, s.Flying)
-		assert.False(t, s.Closed)
+		assert.Zero(t, s.GateSlots)
+		assert.False(t, s.GateClosed)
 	})
 }
 
@@ -441,13 +441,13 @@ func TestBothAnswerAtOnce(t *testing.T) {
 			synctest.Wait()
 			assert.EqualValues(t, 2, l.made.Load())
 			assert.EqualValues(t, 1, l.open.Load())
-			assert.Equal(t, 1, stateOf(t, tr).Flying)
+			assert.Equal(t, 1, stateOf(t, tr).GateSlots)
 			text, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
 			assert.Equal(t, "text", string(text))
 			_ = resp.Body.Close()
 			assert.Zero(t, l.open.Load())
-			assert.Zero(t, stateOf(t, tr).Flying)
+			assert.Zero(t, stateOf(t, tr).GateSlots)
 		})
 	}
 }
@@ -473,7 +473,7 @@ func TestHedgeAtTheAnswersInstant(t *testing.T) {
 			_ = resp.Body.Close()
 			synctest.Wait()
 			assert.Zero(t, l.open.Load())
-			assert.Zero(t, stateOf(t, tr).Flying)
+			assert.Zero(t, stateOf(t, tr).GateSlots)
 		})
 	}
 }
@@ -675,7 +675,7 @@ func TestCancelWhileA4xxWaits(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, time.Second, time.Since(server.start))
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).Flying)
+		assert.Zero(t, stateOf(t, tr).GateSlots)
 	})
 }
 

@@ -322,8 +322,8 @@ func lost(t *testing.T, tr *Transport) (complaints []string) {
 				_ = resp.Body.Close()
 			}
 			cancel()
-			if s := stateOf(t, tr); s.Flying != 0 || s.Waiting != 0 || s.InFlight != 0 {
-				complain("%d places taken, %d waiting, %d requests under way", s.Flying, s.Waiting, s.InFlight)
+			if s := stateOf(t, tr); s.GateSlots != 0 || s.GateQueue != 0 || s.InFlight != 0 {
+				complain("%d slots in use, %d waiting, %d requests under way", s.GateSlots, s.GateQueue, s.InFlight)
 			}
 		}
 		holdAndSend(t, tr, func(err error) { complain("%s: %v", name, err) })

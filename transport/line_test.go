@@ -200,11 +200,11 @@ func TestGateComesBackByItself(t *testing.T) {
 		get := func(path string) { _, _ = send(t, tr, http.MethodGet, "http://h.test"+path) }
 		for range 12 {
 			get("/")
-			if tr.Snapshot()[0].Closed {
+			if tr.Snapshot()[0].GateClosed {
 				break
 			}
 		}
-		require.True(t, tr.Snapshot()[0].Closed)
+		require.True(t, tr.Snapshot()[0].GateClosed)
 		mu.Lock()
 		mode = "ok"
 		mu.Unlock()

@@ -259,14 +259,14 @@ func TestEverythingAtOnce(t *testing.T) {
 		for _, s := range tr.Snapshot() {
 			t.Log(s)
 			sum.InFlight += s.InFlight
-			sum.Flying += s.Flying
-			sum.Waiting += s.Waiting
+			sum.GateSlots += s.GateSlots
+			sum.GateQueue += s.GateQueue
 		}
 		elapsed := time.Since(start).Seconds()
 		t.Logf("%d requests, %d sends in %.0f s, %d succeeded; %v", requests.Load(), base.sends.Load(), elapsed, succeeded.Load(), reasons)
 		assert.Zero(t, sum.InFlight)
-		assert.Zero(t, sum.Flying)
-		assert.Zero(t, sum.Waiting)
+		assert.Zero(t, sum.GateSlots)
+		assert.Zero(t, sum.GateQueue)
 		assert.Zero(t, base.answers.open.Load(), "answers left open, of %d", base.answers.made.Load())
 		assert.Zero(t, base.requests.open.Load(), "request bodies left open, of %d", base.requests.made.Load())
 		assert.Zero(t, base.requests.twice.Load(), "request bodies closed twice")
@@ -409,7 +409,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 				assert.Equal(t, sends, base.sends())
 				s := stateOf(t, tr)
 				assert.Zero(t, s.InFlight)
-				assert.Zero(t, s.Waiting)
+				assert.Zero(t, s.GateQueue)
 
 				release()
 				code, err := send(t, tr, http.MethodGet, "http://h.test/")

@@ -175,18 +175,18 @@ func TestAdaptiveRate(t *testing.T) {
 			told = v
 		}
 		run(5 * time.Second)
-		assert.Equal(t, 100., stateOf(t, tr).Rate)
+		assert.Equal(t, 100., stateOf(t, tr).RatePerSecond)
 		assert.LessOrEqual(t, server.between(time.Second, 2*time.Second), 101)
 		assert.GreaterOrEqual(t, server.between(time.Second, 2*time.Second), 99)
 
 		set(true)
 		together(10, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
-		first := stateOf(t, tr).Rate
+		first := stateOf(t, tr).RatePerSecond
 		// The last of the ten were sent after the first of them was told.
 		assert.Less(t, first, 75.)
 		assert.GreaterOrEqual(t, first, 40., "cut once or twice")
 		run(5 * time.Second)
-		low := stateOf(t, tr).Rate
+		low := stateOf(t, tr).RatePerSecond
 		assert.Less(t, low, 15.)
 		t.Logf("after one flight of 429 %.1f/s, after 5 s of them %.1f/s", first, low)
 
@@ -194,7 +194,7 @@ func TestAdaptiveRate(t *testing.T) {
 		last, from := low, time.Now()
 		for last < 100 {
 			run(time.Second)
-			now, passed := stateOf(t, tr).Rate, time.Since(from)
+			now, passed := stateOf(t, tr).RatePerSecond, time.Since(from)
 			assert.GreaterOrEqual(t, now, last)
 			assert.LessOrEqual(t, now, low+100*passed.Seconds()/30+1e-6, "no faster than in 30 s")
 			last = now
@@ -212,7 +212,7 @@ func TestFixedRate(t *testing.T) {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)
 		}
-		assert.Equal(t, 100., stateOf(t, tr).Rate)
+		assert.Equal(t, 100., stateOf(t, tr).RatePerSecond)
 	})
 }
 

@@ -61,7 +61,7 @@ func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
 						assert.NoError(t, err)
 					}
 				})
-				assert.Greater(t, stateOf(t, tr).Gate, 20)
+				assert.Greater(t, stateOf(t, tr).GateLimit, 20)
 			})
 		})
 	}
@@ -88,7 +88,7 @@ func TestFunctionThatPanicsClosesTheAnswer(t *testing.T) {
 					assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
 					assert.Equal(t, 1, b.closed())
 					s := stateOf(t, tr)
-					assert.Zero(t, s.Flying)
+					assert.Zero(t, s.GateSlots)
 					assert.Zero(t, s.InFlight)
 				})
 			})
@@ -113,7 +113,7 @@ func TestBaseThatPanicsInARace(t *testing.T) {
 				}}, script(answers...))
 				assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
 				synctest.Wait()
-				assert.Zero(t, stateOf(t, tr).Flying)
+				assert.Zero(t, stateOf(t, tr).GateSlots)
 			})
 		})
 	}
@@ -142,7 +142,7 @@ func TestTraceThatPanicsAtAHedgeEndsBothSends(t *testing.T) {
 			assert.ErrorIs(t, ctx.Err(), context.Canceled)
 		}
 		s := stateOf(t, tr)
-		assert.Zero(t, s.Flying)
+		assert.Zero(t, s.GateSlots)
 		assert.Zero(t, s.InFlight)
 	})
 }
@@ -258,7 +258,7 @@ func TestElapsedAtTheGate(t *testing.T) {
 		<-done
 		time.Sleep(time.Minute)
 		assert.Equal(t, 2, base.sends())
-		assert.Zero(t, stateOf(t, tr).Waiting)
+		assert.Zero(t, stateOf(t, tr).GateQueue)
 	})
 }
 
@@ -462,14 +462,14 @@ func TestSnapshotAfterUpdate(t *testing.T) {
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		s := stateOf(t, tr)
-		assert.NotZero(t, s.Gate)
-		assert.Equal(t, 10., s.Rate)
+		assert.NotZero(t, s.GateLimit)
+		assert.Equal(t, 10., s.RatePerSecond)
 		require.NoError(t, tr.Update(policy.Rule{}, nil))
 		_, err = get(t, tr, t.Context())
 		require.NoError(t, err)
 		s = stateOf(t, tr)
-		assert.Zero(t, s.Gate)
-		assert.Zero(t, s.Rate)
+		assert.Zero(t, s.GateLimit)
+		assert.Zero(t, s.RatePerSecond)
 	})
 }
 
@@ -514,7 +514,7 @@ func TestAdaptiveRateFindsTheServers(t *testing.T) {
 			_, err := get(t, tr, t.Context())
 			require.NoError(t, err)
 		}
-		t.Logf("served %d, refused %d, the rate is %.1f/s", served, refused, stateOf(t, tr).Rate)
+		t.Logf("served %d, refused %d, the rate is %.1f/s", served, refused, stateOf(t, tr).RatePerSecond)
 		assert.Greater(t, served, 100, "of the 150 that the server would take")
 		assert.Less(t, refused, served)
 	})
@@ -573,9 +573,9 @@ func TestAnswerGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		assert.Equal(t, 1, b.closed())
-		assert.Equal(t, 1, stateOf(t, tr).Flying)
+		assert.Equal(t, 1, stateOf(t, tr).GateSlots)
 		<-done
-		assert.Zero(t, stateOf(t, tr).Flying)
+		assert.Zero(t, stateOf(t, tr).GateSlots)
 	})
 }
 
@@ -760,7 +760,7 @@ func TestGetBodyThatPanics(t *testing.T) {
 		req.GetBody = func() (io.ReadCloser, error) { panic("mine") }
 		assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req) })
 		synctest.Wait()
-		assert.Zero(t, stateOf(t, tr).Flying)
+		assert.Zero(t, stateOf(t, tr).GateSlots)
 	})
 }
 

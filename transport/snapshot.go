@@ -1,4 +1,4 @@
-// What does the Transport know of its hosts?
+// Reports of what a Transport knows about its hosts.
 
 package transport
 
@@ -14,39 +14,43 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 )
 
-// A HostState is what a Transport knows of one host at one moment, in plain
-// values, for debugging and for metrics. Fields of what the host's rule does
-// not turn on are zero.
+// A HostState is a report of what a Transport knows about a host at a moment. It
+// holds plain values, for debugging and for metrics. If the host's rule turns a
+// limit off, the fields of that limit are zero.
 type HostState struct {
-	// Host is the scheme and host, as in https://api.example.com.
+	// Host is the scheme and host, for example https://api.example.com.
 	Host string `json:"host"`
-	// Requests is how many calls of RoundTrip began, without those that were
-	// refused before anything was sent.
+	// Requests counts the calls of RoundTrip that began. It does not count
+	// requests that were refused before anything was sent.
 	Requests uint64 `json:"requests"`
-	// InFlight is how many of them have not returned.
+	// InFlight is the number of these calls that have not returned.
 	InFlight int `json:"in_flight"`
-	// BudgetLeft is how many retries could be sent at once; -1 where the rule
-	// turns the budget off.
+	// BudgetLeft is the number of retries that could be sent at once. It is -1 if
+	// the rule turns the budget off.
 	BudgetLeft float64 `json:"budget_left"`
-	// HeldScopes is how many scopes the server asked to wait, and HeldUntil the
-	// end of the longest such wait.
+	// HeldScopes is the number of scopes that the server asked to wait. HeldUntil
+	// is the end of the longest such wait.
 	HeldScopes int       `json:"held_scopes"`
 	HeldUntil  time.Time `json:"held_until,omitzero"`
-	// Gate is the gate's limit, 0 without a gate; Flying how many sends have a
-	// place in flight; Waiting how many wait for one. A failed send ends with
-	// its headers or error, a success when its body has been read or closed, or
-	// the request's context has ended. A body that nobody reads is in Flying for
-	// as long, although after a minute it no longer counts against the limit.
-	// Closed means that one probe at a time looks whether the host is back.
-	Gate    int  `json:"gate"`
-	Flying  int  `json:"flying"`
-	Waiting int  `json:"waiting"`
-	Closed  bool `json:"closed"`
-	// Rate is the present limit of sends per second.
-	Rate float64 `json:"rate"`
+	// GateLimit is the number of attempts that the gate lets be in flight at the
+	// same time. It is 0 without a gate.
+	GateLimit int `json:"gate_limit"`
+	// GateSlots is the number of slots in use. A failed attempt ends its slot with
+	// the headers of the response or with its error. A success ends its slot when
+	// its body has been read or closed, or when the request's context has ended.
+	// A body that nobody reads stays in GateSlots for as long, although it no longer
+	// counts against the limit after a minute.
+	GateSlots int `json:"gate_slots"`
+	// GateQueue is the number of attempts that wait for a slot.
+	GateQueue int `json:"gate_queue"`
+	// GateClosed reports that the gate is closed. A closed gate lets a single
+	// attempt at a time try whether the host is back.
+	GateClosed bool `json:"gate_closed"`
+	// RatePerSecond is the present limit of attempts per second.
+	RatePerSecond float64 `json:"rate_per_second"`
 }
 
-// String returns the state on one line, without what is zero.
+// String returns the state in a single line of text, without fields that are zero.
 func (s HostState) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d requests, %d under way", s.Host, s.Requests, s.InFlight)
@@ -56,24 +60,24 @@ func (s HostState) String() string {
 	if s.HeldScopes > 0 {
 		fmt.Fprintf(&b, ", %d held until %s", s.HeldScopes, s.HeldUntil.UTC().Format(time.RFC3339))
 	}
-	if s.Gate > 0 {
+	if s.GateLimit > 0 {
 		state := "open"
-		if s.Closed {
+		if s.GateClosed {
 			state = "closed"
 		}
-		fmt.Fprintf(&b, ", gate %s at %d with %d places taken and %d waiting", state, s.Gate, s.Flying, s.Waiting)
+		fmt.Fprintf(&b, ", gate %s at %d with %d slots in use and %d waiting", state, s.GateLimit, s.GateSlots, s.GateQueue)
 	}
-	if s.Rate > 0 {
-		fmt.Fprintf(&b, ", %.1f sends/s", s.Rate)
+	if s.RatePerSecond > 0 {
+		fmt.Fprintf(&b, ", %.1f attempts/s", s.RatePerSecond)
 	}
 	return b.String()
 }
 
-// Snapshot returns what is known of every host, by name. It is for debugging:
-// it looks at all hosts, one after the other.
+// Snapshot returns the states of all known hosts, sorted by name. It is meant for
+// debugging, because it visits all hosts in turn.
 func (t *Transport) Snapshot() []HostState {
 	if t.hosts == nil {
-		return nil // a Transport that New did not make
+		return nil // a zero Transport
 	}
 	var all []HostState
 	t.hosts.All(func(s *host.State[resolved]) { all = append(all, t.snapshot(s)) })
@@ -81,8 +85,8 @@ func (t *Transport) Snapshot() []HostState {
 	return all
 }
 
-// SnapshotOf returns what is known of the host of a URL; ok is false where it
-// is not known.
+// SnapshotOf returns the state of the host of a URL. ok is false if the host is not
+// known.
 func (t *Transport) SnapshotOf(u *url.URL) (s HostState, ok bool) {
 	if t.hosts == nil || u == nil {
 		return HostState{}, false
@@ -94,10 +98,11 @@ func (t *Transport) SnapshotOf(u *url.URL) (s HostState, ok bool) {
 	return t.snapshot(state), true
 }
 
+// snapshot returns the report on a host.
 func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 	now, m := t.now(), s.MachinesMade()
 	if m == nil {
-		m = &host.Machines{} // all at rest
+		m = &host.Machines{} // no request has needed a machine yet
 	}
 	h := HostState{
 		Host:     safeKey(s.Key()),
@@ -117,10 +122,10 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 	gate, rate := m.Made()
 	if gate != nil && r != nil && r.gate {
 		g := gate.State()
-		h.Gate, h.Flying, h.Waiting, h.Closed = g.Limit, g.InFlight, g.Waiting, g.Closed
+		h.GateLimit, h.GateSlots, h.GateQueue, h.GateClosed = g.Limit, g.InFlight, g.Waiting, g.Closed
 	}
 	if rate != nil && r != nil && r.rate {
-		h.Rate = rate.PerSecond()
+		h.RatePerSecond = rate.PerSecond()
 	}
 	return h
 }

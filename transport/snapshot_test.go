@@ -42,7 +42,7 @@ func TestSnapshot(t *testing.T) {
 
 		_, err = send(t, tr, http.MethodGet, "http://h.test/fails") // two retries
 		require.NoError(t, err)
-		resp, err := get(t, tr, t.Context()) // its body holds a place
+		resp, err := get(t, tr, t.Context()) // its body keeps a slot
 		require.NoError(t, err)
 		_, err = send(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
 		require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestSnapshot(t *testing.T) {
 		assert.WithinRange(t, s.HeldUntil, time.Now().Add(29*time.Second), time.Now().Add(31*time.Second))
 		s.BudgetLeft, s.HeldUntil = 0, time.Time{}
 		assert.Equal(t, HostState{
-			Host: "http://h.test", Requests: 5, InFlight: 1, HeldScopes: 1, Gate: 2, Flying: 2, Waiting: 1, Rate: 50,
+			Host: "http://h.test", Requests: 5, InFlight: 1, HeldScopes: 1, GateLimit: 2, GateSlots: 2, GateQueue: 1, RatePerSecond: 50,
 		}, s)
 		_ = resp.Body.Close()
 		_ = other.Body.Close()
@@ -90,18 +90,18 @@ func TestSnapshotPrints(t *testing.T) {
 	until := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	full := HostState{
 		Host: "https://api.example.com", Requests: 7, InFlight: 2, BudgetLeft: 12.34, HeldScopes: 1, HeldUntil: until,
-		Gate: 10, Flying: 1, Waiting: 3, Closed: true, Rate: 12.5,
+		GateLimit: 10, GateSlots: 1, GateQueue: 3, GateClosed: true, RatePerSecond: 12.5,
 	}
 	assert.Equal(t, "https://api.example.com: 7 requests, 2 under way, 12.3 retries left, 1 held until 2026-05-01T12:00:00Z, "+
-		"gate closed at 10 with 1 places taken and 3 waiting, 12.5 sends/s", full.String())
+		"gate closed at 10 with 1 slots in use and 3 waiting, 12.5 attempts/s", full.String())
 	assert.Equal(t, full.String(), fmt.Sprint(full))
-	full.Closed = false
+	full.GateClosed = false
 	assert.Contains(t, full.String(), "gate open at 10")
 
 	text, err := json.Marshal(full)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"host":"https://api.example.com","requests":7,"in_flight":2,"budget_left":12.34,"held_scopes":1,
-		"held_until":"2026-05-01T12:00:00Z","gate":10,"flying":1,"waiting":3,"closed":false,"rate":12.5}`, string(text))
+		"held_until":"2026-05-01T12:00:00Z","gate_limit":10,"gate_slots":1,"gate_queue":3,"gate_closed":false,"rate_per_second":12.5}`, string(text))
 	var back HostState
 	require.NoError(t, json.Unmarshal(text, &back))
 	assert.Equal(t, full, back)

@@ -41,7 +41,7 @@ func main() {
 	for _, host := range vars.Aplomb {
 		fmt.Println(host)
 	}
-	if len(vars.Aplomb) != 1 || vars.Aplomb[0].Requests != 1 || vars.Aplomb[0].Gate != 10 {
+	if len(vars.Aplomb) != 1 || vars.Aplomb[0].Requests != 1 || vars.Aplomb[0].GateLimit != 10 {
 		log.Fatal("expected one host with one request and a gate of 10")
 	}
 	fmt.Println("The page /debug/vars has the state of each host.")

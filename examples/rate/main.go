@@ -54,7 +54,7 @@ func try(mode policy.RateMode) (share float64) {
 			}
 			resp.Body.Close()
 		}
-		s, r, now := served.Swap(0), refused.Swap(0), t.Snapshot()[0].Rate
+		s, r, now := served.Swap(0), refused.Swap(0), t.Snapshot()[0].RatePerSecond
 		fmt.Printf("%-8v second %d: %d served, %3d refused; now %3.0f/s\n", mode, second+1, s, r, now)
 		share = float64(r) / float64(r+s)
 	}

@@ -111,7 +111,7 @@ func (c *campaign) watchGate(ctx context.Context, t *transport.Transport) {
 		case <-tick.C:
 		}
 		if s, ok := t.SnapshotOf(&server); ok {
-			c.note(func(r *record.Run, now time.Duration) { r.At(now).Limit, r.At(now).Waiting = s.Gate, s.Waiting })
+			c.note(func(r *record.Run, now time.Duration) { r.At(now).Limit, r.At(now).Waiting = s.GateLimit, s.GateQueue })
 		}
 	}
 }

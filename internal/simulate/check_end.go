@@ -236,7 +236,7 @@ func (w *world) checkBack() {
 	for _, state := range w.client.Snapshot() {
 		for _, h := range w.plan.hosts {
 			rule := w.plan.ruleOf(h.id, w.now())
-			if state.Host != h.origin || !state.Closed || rule.Gate.Mode == policy.GateRefuse || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || w.plan.nested {
+			if state.Host != h.origin || !state.GateClosed || rule.Gate.Mode == policy.GateRefuse || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || w.plan.nested {
 				continue
 			}
 			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
@@ -298,7 +298,7 @@ func (w *world) checkPlaces(calls []*call) {
 		}
 	}
 	for _, h := range w.client.Snapshot() {
-		if h.InFlight != 0 || h.Waiting != 0 || h.Flying > forgotten[h.Host] {
+		if h.InFlight != 0 || h.GateQueue != 0 || h.GateSlots > forgotten[h.Host] {
 			w.violate(Leak, nil, "when all have gone, with %d bodies forgotten: %v", forgotten[h.Host], h)
 		}
 	}
@@ -310,7 +310,7 @@ func (w *world) checkPlaces(calls []*call) {
 	}
 	synctest.Wait()
 	for _, h := range w.client.Snapshot() {
-		if h.Flying != 0 {
+		if h.GateSlots != 0 {
 			w.violate(Leak, nil, "when all bodies are closed: %v", h)
 		}
 	}

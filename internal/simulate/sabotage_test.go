@@ -249,7 +249,7 @@ var sabotage = []struct {
 	{"a place is lost", Leak, func(p *plan, c transport.Config) (Client, error) {
 		next, err := aTransport(p, c)
 		return &saboteur{Client: next, snapshot: func(all []transport.HostState) []transport.HostState {
-			all[0].Flying++
+			all[0].GateSlots++
 			return all
 		}}, err
 	}},
