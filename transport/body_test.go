@@ -18,7 +18,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"net/http/httptest"
+	"sync/atomic"
+	"syscall"
+	"testing/iotest"
+
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -416,3 +422,164 @@ func TestSourceUnderConcurrency(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A body that is kept for retries is closed even if the base transport panics before it closes the body.
+func TestBaseThatPanicsClosesTheKeptBody(t *testing.T) {
+	b := oneShot("text")
+	tr := over(t, Config{Rule: quick}, rt(func(*http.Request) (*http.Response, error) { panic("base") }))
+	req := newRequest(t, http.MethodPut, "http://h.test/", b)
+	assert.PanicsWithValue(t, "base", func() { _, _ = tr.RoundTrip(req) })
+	assert.Equal(t, 1, b.closed())
+}
+
+// The body of a POST may fail to connect to its own source. The error is then an
+// error of a dial although the request has left, so the POST is not sent twice.
+func TestBodyThatCannotConnect(t *testing.T) {
+	refused := errRefused
+	for name, row := range map[string]struct {
+		method string
+		wrap   func(io.Reader) io.ReadCloser
+		body   error // of the first body, nil: it ends well
+		sends  int
+		closed bool // the base closes the body before it fails
+	}{
+		"POST":                       {method: http.MethodPost, wrap: custom, body: refused, sends: 1},
+		"POST, in a NopCloser":       {method: http.MethodPost, wrap: io.NopCloser, body: refused, sends: 1},
+		"POST, with WriteTo":         {method: http.MethodPost, wrap: buffered, body: refused, sends: 1},
+		"PUT":                        {method: http.MethodPut, wrap: custom, body: refused, sends: 2},
+		"POST that never left":       {method: http.MethodPost, wrap: custom, sends: 2},
+		"POST, closed before a Read": {method: http.MethodPost, wrap: custom, body: refused, sends: 2, closed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sends := 0
+			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+				sends++
+				if sends > 1 {
+					_, _ = io.Copy(io.Discard, req.Body)
+					_ = req.Body.Close()
+					return status(200)(req)
+				}
+				if row.closed {
+					_ = req.Body.Close()
+				}
+				_, err := io.Copy(io.Discard, req.Body)
+				_ = req.Body.Close()
+				if err == nil {
+					err = refused
+				}
+				return nil, err // as net/http returns what the body returned
+			}))
+			req := newRequest(t, row.method, "http://h.test/", nil)
+			made := 0
+			req.GetBody = func() (io.ReadCloser, error) {
+				made++
+				if text := strings.NewReader("text"); made > 1 || row.body == nil {
+					return row.wrap(text), nil
+				}
+				return row.wrap(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(row.body))), nil
+			}
+			req.Body, _ = req.GetBody()
+			req.ContentLength = -1
+			resp, err := tr.RoundTrip(req)
+			assert.Equal(t, row.sends, sends)
+			if row.sends == 1 {
+				assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+		})
+	}
+}
+
+// A POST that never left is sent again, even if its body was not watched during the
+// first attempt.
+func TestBodyOfManyReaders(t *testing.T) {
+	text := func() io.Reader { return io.MultiReader(strings.NewReader("head"), strings.NewReader("tail")) }
+	for name, c := range map[string]Config{"default": {Rule: quick}, "with a trace": {Rule: quick, Trace: &Trace{}}} {
+		t.Run(name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) {
+				return nil, errRefused
+			}, status(200))
+			req := newRequest(t, http.MethodPost, "http://h.test/", text())
+			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(text()), nil }
+			resp, err := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
+				if base.sends() == 0 {
+					_ = req.Body.Close() // never read
+					req = req.Clone(req.Context())
+					req.Body = nil
+				}
+				return base.RoundTrip(req)
+			})).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, "headtail", base.bodies[len(base.bodies)-1])
+		})
+	}
+}
+
+type closeFails struct{ io.Reader }
+
+// net/http returns the error of a body's Close, after all of it was sent.
+func TestBodyThatCannotBeClosed(t *testing.T) {
+	var posts atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		if got, _ := io.ReadAll(req.Body); string(got) == "text" {
+			posts.Add(1)
+		}
+		<-req.Context().Done() // otherwise the response comes before the error
+	}))
+	base := &http.Transport{}
+	req := newRequest(t, http.MethodPost, server.URL, nil)
+	req.ContentLength = 4
+	req.GetBody = func() (io.ReadCloser, error) { return closeFails{strings.NewReader("text")}, nil }
+	req.Body, _ = req.GetBody()
+	_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+	base.CloseIdleConnections()
+	server.Close() // waits for the handlers
+	assert.LessOrEqual(t, posts.Load(), int32(1))
+}
+
+// A body that net/http takes for a resend of its own is checked as well.
+func TestBodyOfAnInnerResend(t *testing.T) {
+	server := testserver.Start(t, testserver.Config{HTTP2: true, TLS: testserver.Trusted}, testserver.RefuseStream(), testserver.OK("ok"))
+	tr := over(t, Config{Rule: quick}, server.Transport())
+	t.Cleanup(tr.CloseIdleConnections)
+	made := 0
+	req := newRequest(t, http.MethodPost, server.URL, nil)
+	req.GetBody = func() (io.ReadCloser, error) {
+		if made++; made == 2 {
+			return custom(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(errRefused))), nil
+		}
+		return custom(strings.NewReader("text")), nil
+	}
+	req.Body, _ = req.GetBody()
+	req.ContentLength = -1
+	_, err := tr.RoundTrip(req)
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+	assert.Equal(t, 2, made)
+}
+
+// A base transport may respond to a retry without a look at its body. That does not
+// use up the memory for kept bodies for good.
+func TestKeptBodyThatNobodyCloses(t *testing.T) {
+	sends := 0
+	tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+		if sends++; sends%2 == 1 {
+			_, _ = io.Copy(io.Discard, req.Body)
+			_ = req.Body.Close()
+			return status(503)(req)
+		}
+		return status(200)(req)
+	}))
+	for range 3 {
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("text")))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		_ = resp.Body.Close()
+	}
+	require.Eventually(t, func() bool { runtime.GC(); return tr.kept.Memory.Load() == 0 }, waitFor, tick)
+}
+
+func (closeFails) Close() error { return errRefused }

@@ -378,3 +378,11 @@ func TestDefault(t *testing.T) {
 	assert.NotPanics(t, func() { transport.Default().CloseIdleConnections() })
 	assert.NotSame(t, transport.Default(), transport.Default(), "each has a pool of its own")
 }
+
+// Update does not make a Transport. New and Default do.
+func TestUpdateOfTheZeroTransport(t *testing.T) {
+	var tr transport.Transport
+	assert.ErrorContains(t, tr.Update(policy.Rule{}, nil), "make one with New or Default")
+	_, err := get(t, &tr, t.Context(), "http://h.test/")
+	assert.ErrorContains(t, err, "make one with New or Default")
+}

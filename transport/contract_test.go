@@ -45,11 +45,6 @@ func contract(t *testing.T, f func(t *testing.T, c Config)) {
 	}
 }
 
-func over(t testing.TB, c Config, base http.RoundTripper) *Transport {
-	c.Base = base
-	return mustNew(t, c)
-}
-
 // "RoundTrip executes a single HTTP transaction, returning a Response for the
 // provided Request." — in the end, one response for one request.
 func TestContractReturnsTheResponse(t *testing.T) {

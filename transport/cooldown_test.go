@@ -116,9 +116,9 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 	}
 }
 
-// TestRampWithoutAnswers: a server that hangs after the hold does not stop
+// TestRampWithoutResponses: a server that hangs after the hold does not stop
 // those who come behind, and does not get them all at once.
-func TestRampWithoutAnswers(t *testing.T) {
+func TestRampWithoutResponses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told time.Time
 		server := newOrigin(func(req *http.Request) (*http.Response, error) {
@@ -745,4 +745,67 @@ func TestManyTenants(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Hedges keep to the ramp after a hold, as other attempts do.
+func TestHedgesKeepToTheRamp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const each = time.Second
+		base := newOrigin(script(status(429, "Retry-After: 10"), takes(each)).RoundTrip)
+		tr := over(t, Config{Rule: policy.Rule{
+			Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.Budget{Burst: policy.Off},
+		}}, base)
+		_, err := send(t, tr, http.MethodPost, "http://h.test/")
+		require.NoError(t, err)
+		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
+		together(20, func(int) {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		})
+		assert.GreaterOrEqual(t, base.sends(), 21)
+		followRamp(t, base.arrivals()[1:], opens, each)
+	})
+}
+
+// A 429 that the rule calls final is no sign that the host takes more. The ramp grows with time alone.
+func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := newOrigin(script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429))).RoundTrip)
+		tr := over(t, Config{Rule: policy.Rule{Classify: classify.OnStatus(classify.Final, 429)}}, base)
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
+		together(50, func(int) {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		})
+		assert.Equal(t, 51, base.sends())
+		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if none were answered
+	})
+}
+
+// A success ends the hold of a 503. If the shorter hold of a 429 is left, the
+// waiting requests learn of it.
+func TestShorterHoldIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
+			switch req.URL.Path {
+			case "/429":
+				return deafly(10*time.Millisecond, status(429, "Retry-After: 2"))(req)
+			case "/503":
+				return deafly(20*time.Millisecond, status(503, "Retry-After: 50"))(req)
+			case "/slow":
+				return deaf(time.Second)(req)
+			}
+			return status(200)(req)
+		}))
+		start := time.Now()
+		for _, path := range []string{"slow", "429", "503"} {
+			go func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/"+path) }()
+		}
+		time.Sleep(100 * time.Millisecond)
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Less(t, time.Since(start), 5*time.Second)
+	})
 }

@@ -6,6 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"context"
+	"math"
+
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -132,4 +135,30 @@ func TestReasonsHaveNames(t *testing.T) {
 		seen[r.String()] = true
 	}
 	assert.Equal(t, "Reason(200)", Reason(200).String())
+}
+
+// Jitter does not make the longest possible wait overflow.
+func TestLongestHint(t *testing.T) {
+	for _, u := range []float64{0, 0.5, 0.999} {
+		reason, wait := decide(facts{
+			verdict: classify.Refused, replayable: true, sent: 1, attempts: 6,
+			hint: math.MaxInt64, hinted: true, maxRetryAfter: -1, u: u,
+		})
+		assert.Equal(t, ReasonRetry, reason)
+		assert.EqualValues(t, math.MaxInt64, wait)
+	}
+	bubble(t, func(t *testing.T) {
+		base := script(status(429))
+		tr := over(t, Config{Rule: policy.Rule{
+			RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}, Cooldown: policy.Off,
+			Hint: func(classify.Outcome) (time.Duration, bool) { return math.MaxInt64, true },
+		}}, base)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Hour, cancel)
+		start := time.Now()
+		_, err := get(t, tr, ctx)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, time.Hour, time.Since(start))
+		assert.Equal(t, 1, base.sends())
+	})
 }

@@ -11,6 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"bufio"
+	"net"
+	"net/url"
+	"syscall"
+	"testing/synctest"
+	"time"
+
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -184,3 +191,158 @@ func unretried(resp *http.Response) (Reason, []Attempt, bool) {
 	h := HistoryOf(resp)
 	return h.Reason, h.Attempts, h.Reason != ReasonFinal
 }
+
+// takes is a server that responds with 200 after a time. It stops when the client
+// leaves.
+func takes(d time.Duration) answer {
+	return func(req *http.Request) (*http.Response, error) {
+		if err := pause(req, d); err != nil {
+			return nil, err
+		}
+		return status(200)(req)
+	}
+}
+
+type customBody struct{ io.Reader }
+
+func custom(r io.Reader) io.ReadCloser   { return customBody{r} }
+func buffered(r io.Reader) io.ReadCloser { return io.NopCloser(bufio.NewReader(r)) }
+
+var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+
+func (customBody) Close() error { return nil }
+
+// exact is a rule whose waits are known: 1 s, 2 s, 4 s … without jitter.
+var exact = policy.Rule{Backoff: backoff.Exponential{Jitter: -1}}
+
+// bubble runs f in virtual time.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+func get(t testing.TB, tr http.RoundTripper, ctx context.Context) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", nil)
+	require.NoError(t, err)
+	return tr.RoundTrip(req)
+}
+
+// An origin is a base transport that remembers when each send arrived.
+type origin struct {
+	serve func(req *http.Request) (*http.Response, error)
+	start time.Time
+
+	mu sync.Mutex
+	at []time.Duration
+}
+
+func newOrigin(serve func(*http.Request) (*http.Response, error)) *origin {
+	return &origin{serve: serve, start: time.Now()}
+}
+
+func (o *origin) RoundTrip(req *http.Request) (*http.Response, error) {
+	o.mu.Lock()
+	o.at = append(o.at, time.Since(o.start))
+	o.mu.Unlock()
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+	}
+	return o.serve(req)
+}
+
+func (o *origin) arrivals() []time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]time.Duration(nil), o.at...)
+}
+
+// between counts the arrivals from one time on and before another.
+func (o *origin) between(from, to time.Duration) (n int) {
+	for _, at := range o.arrivals() {
+		if from <= at && at < to {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *origin) sends() int { return len(o.arrivals()) }
+
+// together runs f n times at once and waits for all.
+func together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// send sends a request and reads and closes what comes.
+func send(t testing.TB, tr http.RoundTripper, method, url string, header ...string) (int, error) {
+	resp, err := tr.RoundTrip(headed(t, method, url, header...))
+	if err != nil {
+		return 0, err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
+}
+
+func headed(t testing.TB, method, url string, header ...string) *http.Request {
+	req := newRequest(t, method, url, nil)
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	return req
+}
+
+// pause waits as a server does that stops working when the client leaves.
+func pause(req *http.Request, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-req.Context().Done():
+		return context.Cause(req.Context())
+	}
+}
+
+// stateOf is the snapshot of http://h.test.
+func stateOf(t testing.TB, tr *Transport) HostState {
+	t.Helper()
+	s, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
+	require.True(t, ok)
+	return s
+}
+
+func empty(code int) answer {
+	return func(req *http.Request) (*http.Response, error) { return response(req, code, http.NoBody), nil }
+}
+
+// hangs until the client leaves; deaf answers after a time and does not hear
+// the client leave.
+func hangs(req *http.Request) (*http.Response, error) { return nil, pause(req, time.Hour) }
+
+func deaf(d time.Duration) answer { return deafly(d, status(200)) }
+
+func deafly(d time.Duration, a answer) answer {
+	return func(req *http.Request) (*http.Response, error) {
+		time.Sleep(d)
+		return a(req)
+	}
+}
+
+func over(t testing.TB, c Config, base http.RoundTripper) *Transport {
+	c.Base = base
+	return mustNew(t, c)
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+const waitFor, tick = 5 * time.Second, time.Millisecond

@@ -200,10 +200,6 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 	}
 }
 
-func empty(code int) answer {
-	return func(req *http.Request) (*http.Response, error) { return response(req, code, http.NoBody), nil }
-}
-
 // TestGateProbes: to a host that is down one probe goes at a time, and one at
 // least begins within a second of the last one's end; the first success opens.
 func TestGateProbes(t *testing.T) {
@@ -287,8 +283,8 @@ func TestGateRefuseAndRate(t *testing.T) {
 	})
 }
 
-// TestPlaceInFlight: from the send to the end of the answer's body.
-func TestPlaceInFlight(t *testing.T) {
+// TestSlotOfABody: from the send to the end of the answer's body.
+func TestSlotOfABody(t *testing.T) {
 	const flying, landed = 1, 0
 	upgrade := func(req *http.Request) (*http.Response, error) {
 		return response(req, 101, rwcBody{}, "Upgrade: x"), nil
@@ -362,19 +358,6 @@ func TestPlaceInFlight(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 			})
 		})
-	}
-}
-
-// hangs until the client leaves; deaf answers after a time and does not hear
-// the client leave.
-func hangs(req *http.Request) (*http.Response, error) { return nil, pause(req, time.Hour) }
-
-func deaf(d time.Duration) answer { return deafly(d, status(200)) }
-
-func deafly(d time.Duration, a answer) answer {
-	return func(req *http.Request) (*http.Response, error) {
-		time.Sleep(d)
-		return a(req)
 	}
 }
 
@@ -474,4 +457,53 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A response without a body makes the gate grow as a response with a body does.
+func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
+	for name, a := range map[string]answer{"without": empty(200), "with": status(200)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1}},
+					newOrigin(deafly(10*time.Millisecond, a)))
+				together(50, func(int) {
+					for range 20 {
+						_, err := send(t, tr, http.MethodGet, "http://h.test/")
+						assert.NoError(t, err)
+					}
+				})
+				assert.Greater(t, stateOf(t, tr).GateLimit, 20)
+			})
+		})
+	}
+}
+
+// A request that the gate refuses takes no token of the rate and is refused at once.
+func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		block := make(chan struct{})
+		tr := over(t, Config{Rule: policy.Rule{
+			Rate: policy.Rate{PerSecond: 0.01, Burst: 5}, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
+		}}, script(func(req *http.Request) (*http.Response, error) {
+			<-block
+			return empty(200)(req)
+		}, empty(200)))
+		go func() {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+		}()
+		synctest.Wait()
+		start := time.Now()
+		for range 10 {
+			_, err := get(t, tr, t.Context())
+			assert.ErrorIs(t, err, ErrGateFull)
+		}
+		close(block)
+		synctest.Wait()
+		for range 4 { // the tokens that the first request left
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.Equal(t, start, time.Now())
+	})
 }

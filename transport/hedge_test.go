@@ -18,6 +18,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"bytes"
+	"log/slog"
+	"sync"
+
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -142,8 +146,8 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// TestQuickAnswersAreNotHedged: the first answers, or fails, before the delay.
-func TestQuickAnswersAreNotHedged(t *testing.T) {
+// TestQuickResponsesAreNotHedged: the first answers, or fails, before the delay.
+func TestQuickResponsesAreNotHedged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200)).RoundTrip)
 		ev := &events{}
@@ -452,8 +456,8 @@ func TestBothAnswerAtOnce(t *testing.T) {
 	}
 }
 
-// TestHedgeAtTheAnswersInstant: the delay ends as the first answer comes.
-func TestHedgeAtTheAnswersInstant(t *testing.T) {
+// TestHedgeAtTheInstantOfTheResponse: the delay ends as the first answer comes.
+func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 	for range 200 {
 		bubble(t, func(t *testing.T) {
 			var l ledger
@@ -570,7 +574,7 @@ func TestHedgeGoexit(t *testing.T) {
 // Given a send that lost its race and whose base does not look at the context,
 // when its answer comes and the Close of its body panics or blocks, then neither
 // the process nor the caller notices.
-func TestLateAnswerWithABadBody(t *testing.T) {
+func TestLateResponseWithABadBody(t *testing.T) {
 	server := make(chan struct{})
 	for name, closing := range map[string]func(){
 		"Close panics": func() { panic("bad close") },
@@ -699,4 +703,308 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A panic of the base transport in a hedged request reaches the caller, as it would without a hedge.
+func TestHedgeAndABaseThatPanics(t *testing.T) {
+	panics := func(*http.Request) (*http.Response, error) { panic("base") }
+	rows := map[string][]answer{
+		"the first, alone":            {panics},
+		"the first, beside a second":  {deafly(2*time.Second, panics), hangs},
+		"the second":                  {hangs, panics},
+		"the second, after a failure": {deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)},
+	}
+	for name, answers := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := over(t, Config{Rule: policy.Rule{
+					Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
+				}}, script(answers...))
+				assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
+				synctest.Wait()
+				assert.Zero(t, stateOf(t, tr).GateSlots)
+			})
+		})
+	}
+}
+
+// A trace that panics when a request is hedged ends both attempts, and no slot stays in use.
+func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var contexts []context.Context
+		tr := over(t, Config{
+			Rule:  policy.Rule{Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5}},
+			Trace: &Trace{Event: func(Event) { panic("hook") }},
+		}, rt(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			contexts = append(contexts, req.Context())
+			mu.Unlock()
+			return takes(10 * time.Second)(req)
+		}))
+		assert.PanicsWithValue(t, "hook", func() { _, _ = get(t, tr, t.Context()) })
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Len(t, contexts, 2)
+		for _, ctx := range contexts {
+			assert.ErrorIs(t, ctx.Err(), context.Canceled)
+		}
+		s := stateOf(t, tr)
+		assert.Zero(t, s.GateSlots)
+		assert.Zero(t, s.InFlight)
+	})
+}
+
+// A 429 to a hedge holds the scope, even if the response of the hedge does not count.
+func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
+			script(takes(3*time.Second), status(429, "Retry-After: 30")))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			code, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+			assert.Equal(t, 200, code)
+		}()
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 1, stateOf(t, tr).HeldScopes)
+		<-done
+	})
+}
+
+// An attempt that another attempt outran is not logged as giving up.
+func TestLogOfAHedge(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var out bytes.Buffer
+		tr := over(t, Config{
+			Rule:   policy.Rule{Hedge: policy.Hedge{After: time.Second}},
+			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		}, script(hangs, status(200)))
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Contains(t, out.String(), "msg=hedged")
+		assert.Contains(t, out.String(), "msg=outrun")
+		assert.NotContains(t, out.String(), "level=WARN")
+	})
+}
+
+// Every body that GetBody made is closed. A body that may share its reader with
+// the other bodies is not hedged.
+func TestBodiesOfHedgesAreClosed(t *testing.T) {
+	rows := map[string]struct {
+		rule   policy.Rule
+		hedged bool
+	}{
+		"may go":    {},
+		"gate full": {rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}},
+		"rate used": {rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1, Burst: 1}}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(row.rule).Or(exact)},
+					script(deafly(3*time.Second, status(503)), status(200)))
+				first, made := oneShot("text"), []*body(nil)
+				req := newRequest(t, http.MethodGet, "http://h.test/", first)
+				req.GetBody = func() (io.ReadCloser, error) {
+					b := oneShot("text")
+					made = append(made, b)
+					return b, nil
+				}
+				ev := &events{}
+				resp, err := tr.RoundTrip(req.WithContext(ev.on(t.Context())))
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				time.Sleep(time.Minute) // the first attempt does not notice that it was outrun
+				assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), ReasonHedged))
+				assert.Equal(t, 1, first.closed())
+				for i, b := range made {
+					assert.Equal(t, 1, b.closed(), "body %d of %d", i+1, len(made))
+				}
+			})
+		})
+	}
+}
+
+// An attempt that was outrun shares nothing with the caller's request, which may change when the response is closed.
+func TestOutrunAttemptSharesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		gone := make(chan struct{})
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
+			rt(func(req *http.Request) (*http.Response, error) {
+				if AttemptNumber(req.Context()) > 1 {
+					return status(200)(req)
+				}
+				defer close(gone)
+				<-req.Context().Done()
+				for range 1000 {
+					_, _ = req.Header.Get("X-Test"), req.URL.Path
+				}
+				return nil, req.Context().Err()
+			}))
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		_, _ = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		for range 1000 {
+			req.Header.Set("X-Test", "next")
+			req.URL.Path = "/next"
+		}
+		<-gone
+	})
+}
+
+// Failures do not count as latencies. After an outage with quick failures few requests are hedged.
+func TestFailuresAreNoLatenciesForTheHedge(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var up atomic.Bool
+		base := newOrigin(func(req *http.Request) (*http.Response, error) {
+			if up.Load() {
+				return takes(10 * time.Millisecond)(req)
+			}
+			return nil, syscall.ECONNREFUSED
+		})
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 95}, Attempts: 2}.Or(quick)}, base)
+		for range 1000 {
+			_, err := get(t, tr, t.Context())
+			require.Error(t, err)
+		}
+		up.Store(true)
+		before := base.sends()
+		for range 50 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.Less(t, base.sends()-before, 60)
+	})
+}
+
+// A percentile as high as 99.9 works after enough responses.
+func TestHedgeAfterAHighPercentile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var slow atomic.Bool
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 99.9}}},
+			rt(func(req *http.Request) (*http.Response, error) {
+				if slow.Swap(false) {
+					return takes(10 * time.Second)(req)
+				}
+				return takes(10 * time.Millisecond)(req)
+			}))
+		for range 3000 {
+			_, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+		}
+		slow.Store(true)
+		start := time.Now()
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Less(t, time.Since(start), time.Second)
+	})
+}
+
+// A response of a race that would be retried is closed and releases its slot at once, however long the other attempt takes.
+func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := oneShot("x")
+		tr := over(t, Config{Rule: policy.Rule{
+			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
+		}}, script(deaf(time.Hour), func(req *http.Request) (*http.Response, error) { return response(req, 503, b), nil }))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			code, err := send(t, tr, http.MethodGet, "http://h.test/")
+			assert.NoError(t, err)
+			assert.Equal(t, 200, code)
+		}()
+		time.Sleep(time.Minute)
+		assert.Equal(t, 1, b.closed())
+		assert.Equal(t, 1, stateOf(t, tr).GateSlots)
+		<-done
+		assert.Zero(t, stateOf(t, tr).GateSlots)
+	})
+}
+
+// An attempt of a race that has not run yet already has its copy of the request.
+// The caller may use the request again when it has a response (seen with -race).
+func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
+	tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+		if AttemptNumber(req.Context()) == 1 {
+			time.Sleep(3 * time.Millisecond)
+			return status(200)(req)
+		}
+		time.Sleep(6 * time.Millisecond)
+		return nil, errors.New("late")
+	}))
+	for range 20 {
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		req.Method = http.MethodHead
+		req.Header.Set("X-Reused", "1")
+	}
+}
+
+// The caller's body fills in a trailer in the caller's request.
+func TestTrailerWhenHedgingIsOn(t *testing.T) {
+	for name, hedge := range map[string]policy.Hedge{"off": policy.Hedge{After: policy.Off}, "on": {After: time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			var sum string
+			tr := over(t, Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				_ = req.Body.Close()
+				sum = req.Trailer.Get("X-Sum") // as net/http does, after the body
+				return status(200)(req)
+			}))
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			req.Trailer = http.Header{"X-Sum": nil}
+			req.ContentLength = -1
+			req.GetBody = func() (io.ReadCloser, error) {
+				text := strings.NewReader("text")
+				return io.NopCloser(readFunc(func(p []byte) (int, error) {
+					n, err := text.Read(p)
+					if err == io.EOF {
+						req.Trailer.Set("X-Sum", "42")
+					}
+					return n, err
+				})), nil
+			}
+			req.Body, _ = req.GetBody()
+			_, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, "42", sum)
+		})
+	}
+}
+
+// A GetBody that panics during a race releases the slot of the hedge.
+func TestGetBodyThatPanicsInARace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{Rule: policy.Rule{
+			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 2, Max: 2},
+		}}, rt(takes(time.Minute)))
+		req := newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("text"))
+		req.GetBody = func() (io.ReadCloser, error) { panic("mine") }
+		assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req) })
+		synctest.Wait()
+		assert.Zero(t, stateOf(t, tr).GateSlots)
+	})
+}
+
+// The wait that the loser of a race was told binds the retry.
+func TestHintOfTheLoserBindsTheRetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newOrigin(script(
+			deafly(2*time.Second, status(500, "Retry-After: 20")),
+			deafly(3*time.Second, fails(io.ErrUnexpectedEOF)),
+			status(200)).RoundTrip)
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, server)
+		_, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		require.Len(t, server.arrivals(), 3)
+		assert.GreaterOrEqual(t, server.arrivals()[2], 22*time.Second)
+	})
 }

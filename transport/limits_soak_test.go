@@ -27,7 +27,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A riot is what TestNoPlaceTokenOrWaiterIsLost does to one host: callers with
+// A riot is what TestNoSlotTokenOrWaiterIsLost does to one host: callers with
 // every bad habit, a base transport with every bad habit, callbacks that panic,
 // and rules that change meanwhile.
 type riot struct {
@@ -364,9 +364,9 @@ func holdAndSend(t *testing.T, tr *Transport, complain func(error)) {
 	time.Sleep(time.Minute)
 }
 
-// TestNoPlaceTokenOrWaiterIsLost: whatever happens to requests, when all of them
+// TestNoSlotTokenOrWaiterIsLost: whatever happens to requests, when all of them
 // are over nothing is taken and nobody waits, and new ones have their turn.
-func TestNoPlaceTokenOrWaiterIsLost(t *testing.T) {
+func TestNoSlotTokenOrWaiterIsLost(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 15

@@ -13,32 +13,17 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"testing/iotest"
+
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
-
-// exact is a rule whose waits are known: 1 s, 2 s, 4 s … without jitter.
-var exact = policy.Rule{Backoff: backoff.Exponential{Jitter: -1}}
-
-// bubble runs f in virtual time.
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
-}
-
-func get(t testing.TB, tr http.RoundTripper, ctx context.Context) (*http.Response, error) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", nil)
-	require.NoError(t, err)
-	return tr.RoundTrip(req)
-}
 
 func TestRetriesWithTheFormulasWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -864,4 +849,75 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 			})
 		})
 	}
+}
+
+// MaxElapsed counts from the first attempt, and not from a wait before it.
+func TestMaxElapsedCountsFromTheFirstAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(429, "Retry-After: 10"), status(503), status(200))
+		tr := over(t, Config{Rule: policy.Rule{MaxElapsed: 5 * time.Second}.Or(exact)}, base)
+		resp, err := get(t, tr, Once(t.Context())) // begins a hold
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		start := time.Now()
+		code, err := send(t, tr, http.MethodGet, "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, 200, code)
+		assert.Greater(t, time.Since(start), 10*time.Second)
+		assert.Equal(t, 3, base.sends())
+	})
+}
+
+// An empty method means GET, both in errors and for the decision to retry.
+func TestEmptyMethodIsGET(t *testing.T) {
+	base := script(fails(syscall.ECONNRESET))
+	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+	req.Method = ""
+	_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+	assert.ErrorContains(t, err, "GET http://h.test/")
+	assert.Greater(t, base.sends(), 1)
+}
+
+// A caller may send the request of a given-up response again, with its history in
+// the context. The new response has a history of its own.
+func TestHistoryOfAnEarlierResponse(t *testing.T) {
+	const text = "0123456789"
+	tr := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503), status(503),
+		func(req *http.Request) (*http.Response, error) {
+			cut := io.MultiReader(strings.NewReader(text[:5]), iotest.ErrReader(io.ErrUnexpectedEOF))
+			return response(req, 200, io.NopCloser(cut), `Etag: "a"`), nil
+		},
+		func(req *http.Request) (*http.Response, error) {
+			return response(req, 206, io.NopCloser(strings.NewReader(text[5:])), `Etag: "a"`, "Content-Range: bytes 5-9/10"), nil
+		}))
+	failed, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+	require.NoError(t, err)
+	_, _, gaveUp := unretried(failed)
+	require.True(t, gaveUp)
+	resp, err := tr.RoundTrip(failed.Request.Clone(failed.Request.Context()))
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(got))
+	_, _, gaveUp = unretried(resp)
+	assert.False(t, gaveUp)
+}
+
+// A RoundTripper around a Transport may copy the response.
+func TestHistoryOfACopiedResponse(t *testing.T) {
+	inner := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503)))
+	copies := rt(func(req *http.Request) (*http.Response, error) {
+		resp, err := inner.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		c := *resp
+		return &c, nil
+	})
+	resp, err := (&http.Client{Transport: copies, Timeout: time.Minute}).Get("http://h.test/")
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	reason, _, ok := unretried(resp)
+	assert.True(t, ok)
+	assert.Equal(t, ReasonAttempts, reason)
 }

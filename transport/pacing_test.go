@@ -263,3 +263,32 @@ func TestOneWrongQuota(t *testing.T) {
 		}
 	}
 }
+
+// An adaptive rate that is set too high finds the rate of the server. A burst of refusals does not bring it down to the floor.
+func TestAdaptiveRateFindsTheServersRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const burst, perSecond = 5., 50.
+		served, refused := 0, 0
+		tokens, last := burst, time.Now()
+		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 200, Mode: policy.RateAdaptive}, Attempts: 1}},
+			rt(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(time.Millisecond)
+				tokens = min(burst, tokens+perSecond*time.Since(last).Seconds())
+				last = time.Now()
+				if tokens < 1 {
+					refused++
+					return empty(429)(req)
+				}
+				tokens--
+				served++
+				return empty(200)(req)
+			}))
+		for start := time.Now(); time.Since(start) < 3*time.Second; {
+			_, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+		}
+		t.Logf("served %d, refused %d, the rate is %.1f/s", served, refused, stateOf(t, tr).RatePerSecond)
+		assert.Greater(t, served, 100, "of the 150 that the server would take")
+		assert.Less(t, refused, served)
+	})
+}

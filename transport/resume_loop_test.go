@@ -868,10 +868,6 @@ func TestCloseAtAnyMoment(t *testing.T) {
 	}
 }
 
-type readFunc func([]byte) (int, error)
-
-func (f readFunc) Read(p []byte) (int, error) { return f(p) }
-
 // One allocation where the answer is resumable, none where it is not.
 func TestResumableAllocatesOnce(t *testing.T) {
 	body := &cutBody{}

@@ -109,3 +109,21 @@ func TestSnapshotPrints(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), "held_until")
 }
+
+// A limit that Update turned off is no longer in the Snapshot.
+func TestSnapshotAfterUpdate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 10}}}, script(empty(200)))
+		_, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		s := stateOf(t, tr)
+		assert.NotZero(t, s.GateLimit)
+		assert.Equal(t, 10., s.RatePerSecond)
+		require.NoError(t, tr.Update(policy.Rule{}, nil))
+		_, err = get(t, tr, t.Context())
+		require.NoError(t, err)
+		s = stateOf(t, tr)
+		assert.Zero(t, s.GateLimit)
+		assert.Zero(t, s.RatePerSecond)
+	})
+}

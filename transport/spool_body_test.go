@@ -185,8 +185,6 @@ func TestSpoolConcurrently(t *testing.T) {
 	assert.Zero(t, tr.kept.Memory.Load())
 }
 
-const waitFor, tick = 5 * time.Second, time.Millisecond
-
 // All files of a Transport together keep to one bound, and give back what they
 // took of it.
 func TestTempTotal(t *testing.T) {

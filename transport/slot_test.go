@@ -135,9 +135,9 @@ type rudeBody func()
 func (b rudeBody) Read([]byte) (int, error) { b(); return 0, io.EOF }
 func (b rudeBody) Close() error             { b(); return nil }
 
-// TestSlowStreamKeepsItsPlace: a body counts for as long as somebody reads it,
+// TestSlowStreamKeepsItsSlot: a body counts for as long as somebody reads it,
 // however long the server takes for the next bytes.
-func TestSlowStreamKeepsItsPlace(t *testing.T) {
+func TestSlowStreamKeepsItsSlot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 			r, w := io.Pipe()
@@ -485,4 +485,33 @@ func (c *badContext) Deadline() (time.Time, bool) {
 		c.f()
 	}
 	return time.Time{}, false
+}
+
+// When a function of the caller panics, the response at hand is closed and its slot is free.
+func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
+	gate := policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}
+	rows := map[string]Config{
+		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Verdict { panic("own") }}},
+		"hint":       {Rule: policy.Rule{Hint: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
+		"idempotent": {Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}},
+		"trace":      {Trace: &Trace{Event: func(Event) { panic("own") }}},
+	}
+	for name, c := range rows {
+		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Gate: gate}} {
+			t.Run(name+", "+limits, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					own, b := c, oneShot("answer")
+					own.Rule = rule.Or(c.Rule)
+					tr := over(t, own, rt(func(req *http.Request) (*http.Response, error) {
+						return response(req, 503, b), nil
+					}))
+					assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
+					assert.Equal(t, 1, b.closed())
+					s := stateOf(t, tr)
+					assert.Zero(t, s.GateSlots)
+					assert.Zero(t, s.InFlight)
+				})
+			})
+		}
+	}
 }

@@ -17,12 +17,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"errors"
+
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// TestPacingOfThoseAtTheGate: who passed the pacing before the server named a
+// TestPacingBeginsWhileRequestsWaitAtTheGate: who passed the pacing before the server named a
 // quota, and waits for the gate since, asks it again.
-func TestPacingOfThoseAtTheGate(t *testing.T) {
+func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const quota = 20
 		start := time.Now()
@@ -222,4 +224,59 @@ func TestGateComesBackByItself(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// MaxElapsed also bounds the wait of a retry at the gate.
+func TestMaxElapsedAtTheGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := newOrigin(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Path == "/long" {
+				return takes(time.Minute)(req)
+			}
+			return status(503)(req)
+		})
+		rule := policy.Rule{MaxElapsed: 5 * time.Second, Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}
+		tr := over(t, Config{Rule: rule.Or(exact)}, base)
+		done := make(chan struct{})
+		time.AfterFunc(500*time.Millisecond, func() { // takes the place during the back-off
+			defer close(done)
+			_, err := send(t, tr, http.MethodGet, "http://h.test/long")
+			assert.NoError(t, err)
+		})
+		_, err := get(t, tr, t.Context())
+		assert.LessOrEqual(t, time.Since(base.start), 5*time.Second+time.Millisecond)
+		e, ok := errors.AsType[*Error](err)
+		require.True(t, ok)
+		assert.Equal(t, ReasonMaxElapsed, e.Reason)
+		<-done
+		time.Sleep(time.Minute)
+		assert.Equal(t, 2, base.sends())
+		assert.Zero(t, stateOf(t, tr).GateQueue)
+	})
+}
+
+// A request whose turn by the rate comes after its deadline is refused at once, with and without a gate.
+func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
+	for name, mode := range map[string]policy.GateMode{"rate": policy.Off, "rate and gate": policy.GateWait} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				base := newOrigin(empty(200))
+				tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: mode}}}, base)
+				ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+				defer cancel()
+				var wg sync.WaitGroup
+				for range 20 {
+					wg.Go(func() {
+						if _, err := get(t, tr, ctx); err != nil {
+							assert.ErrorIs(t, err, ErrOverDeadline)
+							assert.Zero(t, time.Since(base.start))
+						}
+					})
+					synctest.Wait() // each request finds the request before it in the queue
+				}
+				wg.Wait()
+				assert.Equal(t, 6, base.sends(), "one per second")
+			})
+		})
+	}
 }
