@@ -1,4 +1,4 @@
-// One call of RoundTrip, as all parts of its exchange see it.
+// The parts of a call of RoundTrip that do not change.
 
 package transport
 

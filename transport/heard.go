@@ -1,4 +1,4 @@
-// The limits of a host after an attempt: what does the response say?
+// The limits of a host after an attempt.
 
 package transport
 
@@ -39,7 +39,7 @@ func (l *limits) hear(resp *http.Response) {
 	}
 	if l.rule.pacing {
 		if q, ok := classify.QuotaOf(l.outcome(resp, nil)); ok {
-			l.state.Machines().Pacing().Note(l.t.now(), l.scopeKey(), l.mark, q.Remaining, q.Limit, q.Reset, l.rule.pacingConfig())
+			l.state.Machines().Pacing().Note(l.t.now(), l.scopeKey(), l.mark, q.Remaining, q.Limit, q.Reset, l.rule.settings.pacing)
 		}
 	}
 	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.rule.Cooldown != policy.On {
@@ -115,12 +115,12 @@ func (l *limits) hold(status int, wait time.Duration, u float64) {
 	if status == http.StatusServiceUnavailable {
 		code = host.Unavailable
 	}
-	l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), code, wait, l.rule.cooldownConfig(), u)
+	l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), code, wait, l.rule.settings.cooldown, u)
 }
 
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.
 func (l *limits) noteRate(status int) {
-	r := l.state.Machines().Rate(l.rule.rateConfig())
+	r := l.state.Machines().Rate(l.rule.settings.rate)
 	switch {
 	case status == http.StatusTooManyRequests:
 		r.Throttled(l.t.now(), l.sentAt)

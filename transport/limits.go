@@ -1,4 +1,4 @@
-// The limits of a host before an attempt: may it go now?
+// The limits of a host before an attempt.
 
 package transport
 
@@ -36,9 +36,9 @@ type refusal struct {
 	until  time.Time // when a new request makes sense; zero: not known
 }
 
-// admit waits until the limits let an attempt go: first what the server asked
-// for, then what the rule allows, and last a slot at the gate, so that no request
-// keeps a slot while it waits for something else. If the turn of the request would
+// admit waits until the limits let an attempt go. The hold of the server comes
+// first, then the limits of the rule, and last a slot at the gate, so that no request
+// keeps a slot while it waits for another limit. If the turn of the request would
 // come too late, admit refuses it at once. latest is the time after which a retry
 // may not start. It is zero for the first attempt, and if nothing bounds it.
 func (l *limits) admit(first bool, latest time.Time) *refusal {
@@ -126,7 +126,7 @@ func (l *limits) hopeless() *refusal {
 
 // admitByRate takes a token of the rate.
 func (l *limits) admitByRate() (waited bool, no *refusal) {
-	q := &rateQueue{r: l.state.Machines().Rate(l.rule.rateConfig())}
+	q := &rateQueue{r: l.state.Machines().Rate(l.rule.settings.rate)}
 	if waited, no = l.wait(q); no != nil || q.wait <= 0 {
 		return waited, no
 	}
@@ -157,7 +157,7 @@ func (l *limits) admitHedge() bool {
 		a, _ := l.gateQueue().enter(now, nil)
 		return a.Verb == host.Go
 	case l.rule.rate:
-		return m.Rate(l.rule.rateConfig()).Take(now)
+		return m.Rate(l.rule.settings.rate).Take(now)
 	}
 	return true
 }
@@ -188,7 +188,7 @@ func (l *limits) held() bool {
 // counted from now. refused means that a hold refuses requests.
 func (l *limits) next(now time.Time) (turn time.Duration, refused bool) {
 	if l.rule.rate {
-		turn = l.state.Machines().Rate(l.rule.rateConfig()).Peek(now.Sub(l.t.epoch))
+		turn = l.state.Machines().Rate(l.rule.settings.rate).Peek(now.Sub(l.t.epoch))
 	}
 	if !l.cooling() {
 		return turn, false
@@ -207,7 +207,7 @@ func (l *limits) next(now time.Time) (turn time.Duration, refused bool) {
 func (l *limits) reserve() bool {
 	budget := &l.state.Machines().Budget
 	budget.CountTo(l.state.Requests())
-	l.reserved = budget.Take(l.t.now(), l.rule.budgetConfig())
+	l.reserved = budget.Take(l.t.now(), l.rule.settings.budget)
 	return l.reserved != nil
 }
 
@@ -216,7 +216,7 @@ func (l *limits) releaseBudget() {
 	if l.reserved != nil {
 		budget := &l.state.Machines().Budget
 		budget.CountTo(l.state.Requests())
-		budget.Release(l.t.now(), l.rule.budgetConfig(), l.reserved)
+		budget.Release(l.t.now(), l.rule.settings.budget, l.reserved)
 		l.reserved = nil
 	}
 }

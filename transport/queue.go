@@ -34,7 +34,7 @@ type pacingQueue struct {
 }
 
 func (q pacingQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
-	a := q.p.Enter(now, q.l.scopeKey(), w, q.l.rule.pacingConfig())
+	a := q.p.Enter(now, q.l.scopeKey(), w, q.l.rule.settings.pacing)
 	q.l.mark = a.Mark
 	return a, true
 }
@@ -61,9 +61,9 @@ type gateQueue struct {
 }
 
 func (l *limits) gateQueue() gateQueue {
-	q := gateQueue{s: l.slot, conf: l.rule.gateConfig(), refuse: l.rule.rule.Gate.Mode == policy.GateRefuse}
+	q := gateQueue{s: l.slot, conf: l.rule.settings.gate, refuse: l.rule.rule.Gate.Mode == policy.GateRefuse}
 	if l.rule.rate {
-		q.conf.Rate = l.state.Machines().Rate(l.rule.rateConfig())
+		q.conf.Rate = l.state.Machines().Rate(l.rule.settings.rate)
 	}
 	return q
 }

@@ -35,6 +35,7 @@ type resolved struct {
 	set      *ruleset
 	rule     policy.Rule
 	classify classify.Func // asks rule.Classify, then classify.Default
+	settings settings
 
 	// The limits that the rule turns on. If it turns none on, a request only looks
 	// at the cooldown.
@@ -46,6 +47,15 @@ type resolved struct {
 	vouches bool // Idempotent is not the default, so somebody has thought about this host
 	peeks   bool // its classifier or hint may wait for the body of a response
 	light   bool // none of them, no function of the user's, and no clock to read before the first attempt
+}
+
+// settings are the settings of the limits of a host.
+type settings struct {
+	rate     host.RateConfig
+	budget   host.BudgetConfig
+	cooldown host.CooldownConfig
+	pacing   host.PacingConfig
+	gate     host.GateConfig
 }
 
 func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error) {
@@ -100,7 +110,7 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 	if r.rate {
 		// Used tokens of the rate stay used. An Update must not allow another burst.
 		m := s.Machines()
-		m.Rate(r.rateConfig()).Set(t.now(), r.rateConfig())
+		m.Rate(r.settings.rate).Set(t.now(), r.settings.rate)
 		if gate, _ := m.Made(); gate != nil {
 			gate.WakeFirst() // the first request in that queue may wait for the rate
 		}
@@ -132,6 +142,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 		pacing:   rule.Pacing == policy.On,
 		gate:     rule.Gate.Enabled(),
 		hedge:    rule.Hedge.Enabled(),
+		settings: settingsOf(&rule),
 	}
 	r.vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
 	r.limited = r.rate || r.pacing || r.gate || r.hedge
@@ -144,32 +155,28 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	return r
 }
 
-func (r *resolved) rateConfig() host.RateConfig {
-	return host.RateConfig{
-		PerSecond: r.rule.Rate.PerSecond,
-		Burst:     r.rule.Rate.Burst,
-		Adaptive:  r.rule.Rate.Mode == policy.RateAdaptive,
+// settingsOf returns the settings of the limits in the form that package host takes.
+func settingsOf(r *policy.Rule) settings {
+	c := settings{
+		rate: host.RateConfig{
+			PerSecond: r.Rate.PerSecond,
+			Burst:     r.Rate.Burst,
+			Adaptive:  r.Rate.Mode == policy.RateAdaptive,
+		},
+		budget: host.BudgetConfig{
+			Ratio:     r.Budget.Ratio,
+			PerSecond: r.Budget.PerSecond,
+			Window:    r.Budget.Window,
+			Burst:     r.Budget.Burst,
+		},
+		cooldown: host.CooldownConfig{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
+		pacing:   host.PacingConfig{MaxWait: r.RetryAfter.Max},
+		gate:     host.GateConfig{Start: r.Gate.Start, Max: r.Gate.Max},
 	}
-}
-
-func (r *resolved) budgetConfig() host.BudgetConfig {
-	b := r.rule.Budget
-	if b.Burst < 0 {
-		return host.BudgetConfig{Ratio: -1, PerSecond: -1} // off
+	if r.Budget.Burst < 0 {
+		c.budget = host.BudgetConfig{Ratio: -1, PerSecond: -1} // off
 	}
-	return host.BudgetConfig{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}
-}
-
-func (r *resolved) cooldownConfig() host.CooldownConfig {
-	return host.CooldownConfig{Max: r.rule.RetryAfter.Max, Stop: r.rule.RetryAfter.Beyond == policy.BeyondStop}
-}
-
-func (r *resolved) pacingConfig() host.PacingConfig {
-	return host.PacingConfig{MaxWait: r.rule.RetryAfter.Max}
-}
-
-func (r *resolved) gateConfig() host.GateConfig {
-	return host.GateConfig{Start: r.rule.Gate.Start, Max: r.rule.Gate.Max}
+	return c
 }
 
 // sameFunc reports whether two functions without captured variables are the same.

@@ -112,7 +112,7 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 	r := s.Resolved.Load()
 	if r != nil {
 		m.Budget.CountTo(s.Requests())
-		if h.BudgetLeft = m.Budget.Left(now, r.budgetConfig()); math.IsInf(h.BudgetLeft, 1) {
+		if h.BudgetLeft = m.Budget.Left(now, r.settings.budget); math.IsInf(h.BudgetLeft, 1) {
 			h.BudgetLeft = -1
 		}
 	}
