@@ -1,4 +1,4 @@
-// One strategy's clients against one server.
+// A campaign is the clients of one strategy against a server of their own.
 
 package main
 
@@ -21,22 +21,22 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
-// A campaign is one strategy's part of the experiment.
+// A campaign is the part of one strategy in the experiment.
 type campaign struct {
 	scenario model.Scenario
 	strategy model.Strategy
 	speed    float64
-	addrs    []string // of the server; any will do
+	addrs    []string // the addresses of the server; any of them will do
 	began    time.Time
 	bases    []*http.Transport
 
 	mu   sync.Mutex // guards run
 	run  *record.Run
-	good atomic.Int64 // for the progress
+	good atomic.Int64 // successes, for the progress report
 }
 
-// newCampaign makes the record; the scenario's times are the model's, which
-// pass speed times as fast.
+// newCampaign makes the record. The times of the scenario are the times of the
+// model, which pass speed times as fast as real time.
 func newCampaign(sc model.Scenario, st model.Strategy, speed float64) *campaign {
 	r := record.NewRun(sc.End())
 	r.Name, r.Key, r.Rule = st.Name, st.Key, st.Describe()
@@ -45,21 +45,22 @@ func newCampaign(sc model.Scenario, st model.Strategy, speed float64) *campaign 
 	return &campaign{scenario: sc, strategy: st, speed: speed, run: r}
 }
 
-// now returns the model's time since the beginning.
+// now returns the time of the model since the beginning.
 func (c *campaign) now() time.Duration {
 	return time.Duration(float64(time.Since(c.began)) * c.speed)
 }
 
-// note changes the record.
+// note changes the record under the lock.
 func (c *campaign) note(f func(r *record.Run, now time.Duration)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(c.run, c.now())
 }
 
-// heard notes what the server tells: the most requests in progress, and how many
-// arrived, since it told the last time. What it tells once it is frozen came
-// before, and what it tells once it is resumed came after.
+// heard notes a report of the server: the most requests in progress and the number
+// of arrivals since the last report. If the report comes while the server is
+// frozen, it is about the time before. If the report comes after the resume, it is
+// about the time after.
 func (c *campaign) heard(most, arrivals int) {
 	c.note(func(r *record.Run, now time.Duration) {
 		r.Busy(now, most)
@@ -100,7 +101,7 @@ func (c *campaign) play(ctx context.Context) error {
 	return nil
 }
 
-// watchGate notes the gate's limit and line.
+// watchGate notes the gate's limit and the length of its queue.
 func (c *campaign) watchGate(ctx context.Context, t *transport.Transport) {
 	tick := time.NewTicker(time.Duration(float64(record.Step) / c.speed))
 	defer tick.Stop()
@@ -116,7 +117,7 @@ func (c *campaign) watchGate(ctx context.Context, t *transport.Transport) {
 	}
 }
 
-// transport makes a Transport with a pool of connections of its own.
+// transport makes a Transport that has its own pool of connections.
 func (c *campaign) transport(p *person) (*transport.Transport, error) {
 	idle := 1
 	if c.strategy.Shared {
@@ -139,7 +140,7 @@ func (c *campaign) transport(p *person) (*transport.Transport, error) {
 // server is the server's name; dial knows where it is.
 var server = url.URL{Scheme: "http", Host: "server", Path: "/"}
 
-// dial connects to one of the server's doors.
+// dial connects to one of the server's ports.
 func (c *campaign) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: -1}
 	return d.DialContext(ctx, network, c.addrs[rand.IntN(len(c.addrs))])

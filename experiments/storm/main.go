@@ -1,7 +1,6 @@
-// Storm shows what the clients of a server that hung for a while do to it when
-// it is back, by how they retry. It repeats an experiment with 1000 clients
-// and a server whose answers take exponentially longer the more requests are in
-// progress: the server is frozen, requests pile up in its sockets, and it is
+// Storm shows how the retries of 1000 clients affect a server that hung for a
+// while. The server's responses take exponentially longer the more requests are in
+// progress. The server is frozen, requests pile up in its sockets, and then it is
 // resumed.
 //
 //	go run .                      the experiment, on this machine, in 110 s
@@ -12,17 +11,17 @@
 //
 // The files:
 //
-//	main.go      flags
-//	real.go      the experiment: servers, clients, and the clock
-//	campaign.go  one strategy's clients
-//	remote.go    a server as its starter sees it
-//	server.go    a server
-//	process_*.go stopping a process, and its limits
-//	simulate.go  the same in virtual time
-//	internal/model   the server's model and the strategies
+//	main.go          flags
+//	real.go          the real experiment: servers, clients and the clock
+//	campaign.go      the clients of one strategy
+//	remote.go        a server process as its starter sees it
+//	server.go        a server
+//	process_*.go     how to stop a process, and its limits
+//	simulate.go      the experiment in virtual time
+//	internal/model   the model of the server, and the strategies
 //	internal/sim     the simulation
-//	internal/record  what happened, and the figures
-//	internal/report  tables and pictures of it
+//	internal/record  the events of a run, and its figures
+//	internal/report  tables and pictures
 package main
 
 import (

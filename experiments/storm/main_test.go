@@ -39,11 +39,11 @@ func TestExperiment(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range runs {
-			// Loose bounds: what is tested is that all parts work together.
+			// The bounds are loose. The test is about all parts working together.
 			if f := r.Figures(); f.Peak == 0 || f.SentFrozen == 0 || f.LastGood < 0.3 {
 				t.Errorf("%s: %s: %+v", how, r.Name, f)
 			}
-			// While it is frozen it sees nobody, and then those who waited.
+			// A frozen server sees no request. After the resume it sees those that waited.
 			var total int
 			for i, s := range r.Samples {
 				total += s.Arrived
@@ -63,8 +63,8 @@ func TestExperiment(t *testing.T) {
 	}
 }
 
-// Whoever stops it gets his prompt back at once, while the server is frozen,
-// too.
+// The program stops at once when it is interrupted, even while the server is
+// frozen.
 func TestStopped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 	defer cancel()

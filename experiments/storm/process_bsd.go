@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// endWithParent: the end of its stdin has to do.
+// endWithParent does nothing. The server ends when its stdin ends.
 func endWithParent(*syscall.SysProcAttr) {}

@@ -2,6 +2,6 @@ package main
 
 import "syscall"
 
-// endWithParent lets the system end the server at once when the thread that
-// started it is gone, which is the main thread.
+// endWithParent makes the system end the server as soon as the thread that started
+// it is gone. That is the main thread.
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-// What the experiment wants of the system, where no process can be stopped.
+// The system calls of the experiment, for systems that cannot stop a process.
 
 package main
 
@@ -10,17 +10,17 @@ import (
 	"os/exec"
 )
 
-// howFrozen says how the server is frozen here.
+// howFrozen names the way in which the server is frozen on this system.
 const howFrozen = "the server's own hand: it accepts and answers nobody"
 
 var errByHand = errors.New("no signals here")
 
-// freeze reports that the server has to freeze itself.
+// freeze fails, so that the server freezes itself.
 func freeze(*os.Process) error { return errByHand }
 
 func resume(*os.Process) error { return errByHand }
 
 func detach(*exec.Cmd) {}
 
-// raiseFiles: there is no such limit.
+// raiseFiles does nothing, because there is no such limit.
 func raiseFiles(n uint64) uint64 { return n }

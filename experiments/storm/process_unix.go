@@ -1,6 +1,6 @@
 //go:build unix
 
-// What the experiment wants of the system, where that is a Unix.
+// The system calls of the experiment, for Unix.
 
 package main
 
@@ -10,32 +10,32 @@ import (
 	"syscall"
 )
 
-// howFrozen says how the server is frozen here.
+// howFrozen names the way in which the server is frozen on this system.
 const howFrozen = "SIGSTOP"
 
-// freeze stops the server as it stands; the system goes on taking connections
-// and bytes for it.
+// freeze stops the server process. The system goes on accepting connections and
+// bytes for it.
 func freeze(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
 func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
 
-// detach puts the server into a process group of its own: Ctrl-C is for the
-// parent, which ends it. When the parent is gone the group is an orphan, and
-// the system wakes and ends a member that is stopped (SIGCONT, SIGHUP).
+// detach puts the server into a process group of its own, so that Ctrl-C only
+// reaches the parent, which ends the server. When the parent is gone, the group is
+// an orphan, and the system wakes and ends a stopped member (SIGCONT, SIGHUP).
 func detach(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	endWithParent(c.SysProcAttr)
 }
 
-// raiseFiles raises the limit of open files to n, or as far as it may, and
-// returns what it is then.
+// raiseFiles raises the limit of open files to n, or as far as allowed. It returns
+// the resulting limit.
 func raiseFiles(n uint64) uint64 {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
 		return 0
 	}
 	hard := uint64(l.Max)
-	for _, want := range []uint64{n, min(n, hard)} { // beyond the hard limit only root may go
+	for _, want := range []uint64{n, min(n, hard)} { // only root may go beyond the hard limit
 		if want <= uint64(l.Cur) {
 			break
 		}
@@ -49,5 +49,5 @@ func raiseFiles(n uint64) uint64 {
 	return uint64(l.Cur)
 }
 
-// set is for a field that is signed on some systems.
+// set assigns to a field that is signed on some systems.
 func set[T int64 | uint64](to *T, n uint64) { *to = T(n) }

@@ -1,5 +1,5 @@
-// The experiment: a server and its clients for each strategy, all at the same
-// time; one clock for all of them.
+// The real experiment: each strategy has a server and clients, and all of them run
+// at the same time by the same clock.
 
 package main
 
@@ -14,8 +14,8 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
-// backlog is how many connections must fit into the queue of a server that is
-// frozen, at the least.
+// backlog is the least number of connections that must fit into the queue of a
+// frozen server.
 const backlog = 1024
 
 func experiment(ctx context.Context, o options, progress io.Writer) ([]*record.Run, error) {
@@ -60,7 +60,7 @@ func experiment(ctx context.Context, o options, progress io.Writer) ([]*record.R
 	return runs, nil
 }
 
-// play lets the clients loose, and freezes and resumes the servers in time.
+// play starts the clients, and freezes and resumes the servers in time.
 func play(ctx context.Context, o options, campaigns []*campaign, servers []*remote, progress io.Writer) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
@@ -99,7 +99,7 @@ func play(ctx context.Context, o options, campaigns []*campaign, servers []*remo
 	return nil
 }
 
-// pass lets time pass, and shows how it does.
+// pass lets time pass and shows the progress.
 func pass(ctx context.Context, until time.Duration, name string, o options, campaigns []*campaign, failed <-chan error, progress io.Writer) error {
 	alive := terminal(progress)
 	every := 5 * time.Second
@@ -148,7 +148,7 @@ func goods(campaigns []*campaign) []int64 {
 	return n
 }
 
-// terminal reports whether w is one, so that a line can be written over.
+// terminal reports whether w is a terminal, which can write over a line.
 func terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -158,15 +158,15 @@ func terminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// prepare raises the limits, and says what is missing.
+// prepare raises the limits of the system, and says which limits are too low.
 func prepare(o options, progress io.Writer) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(progress, "note: "+format+"\n", args...) }
-	// A connection of each client, and as many that are being closed.
+	// Each client needs a connection. As many connections may be closing.
 	need := uint64(2*o.scenario.Clients*len(o.strategies) + 100)
 	if have := raiseFiles(need); have < need {
 		say("this process may open %d files and could need %d: clients may fail to connect (ulimit -n)", have, need)
 	}
-	// A server that never recovers keeps all connections that it was ever sent.
+	// A server that never recovers keeps every connection that it ever got.
 	worst := uint64(float64(o.scenario.Clients) * float64(o.scenario.Frozen+o.scenario.Watched) / float64(o.scenario.Timeout+100*time.Millisecond))
 	if have := raiseFiles(worst); have < worst {
 		say("a server may open %d files; one that never recovers would need up to %d: beyond, connections stay in its queue, and its peak is too low", have, worst)
@@ -184,8 +184,8 @@ func prepare(o options, progress io.Writer) {
 	say("all servers are frozen by %s", map[bool]string{false: howFrozen, true: "their own hand"}[o.byHand])
 }
 
-// queue returns how many connections a listening socket may hold that are not
-// accepted yet, where the system tells.
+// queue returns how many connections a listening socket may hold before they are
+// accepted. ok is false if the system does not tell.
 func queue() (n int, ok bool) {
 	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
 	if err != nil {

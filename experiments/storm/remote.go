@@ -1,4 +1,4 @@
-// The server as its starter sees it.
+// A remote is the server process as its starter sees it.
 
 package main
 
@@ -22,11 +22,10 @@ type remote struct {
 	stdin  io.WriteCloser
 	lines  *bufio.Scanner
 	addrs  []string
-	byHand bool // it freezes itself
+	byHand bool // the server freezes itself
 }
 
-// startServer starts this program as a server. Each line it tells goes to
-// hear, from another goroutine.
+// startServer starts this program as a server, and reads its addresses.
 func startServer(ctx context.Context, m model.Server, every time.Duration, byHand bool) (*remote, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -58,7 +57,7 @@ func startServer(ctx context.Context, m model.Server, every time.Duration, byHan
 	return r, nil
 }
 
-// listen hands on what the server tells until it ends.
+// listen passes each report of the server to hear, until the server ends.
 func (r *remote) listen(hear func(most, arrivals int)) {
 	for r.lines.Scan() {
 		var most, arrivals int
@@ -80,8 +79,8 @@ func (r *remote) order(signal func(*os.Process) error, word string) error {
 	return signal(r.cmd.Process)
 }
 
-// stop ends the server, frozen or not, and waits for it.
+// stop ends the server, whether or not it is frozen, and waits for it.
 func (r *remote) stop() {
 	_ = r.cmd.Process.Kill()
-	_ = r.cmd.Wait() // killed is what it is meant to be
+	_ = r.cmd.Wait() // the error only says that the process was killed
 }

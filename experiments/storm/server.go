@@ -1,5 +1,5 @@
-// The server: this program, started again. It answers as slowly as the model
-// says, and goes on working for clients that have left.
+// The server is this program, started again. It is as slow as the model says, and
+// goes on working for clients that have left.
 
 package main
 
@@ -20,14 +20,15 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 )
 
-// doors is how many ports the server listens on. Connections from one address
-// to one port are told apart by the other port alone, of which there are some
-// 28,000; when most are in use the system spends its time looking for one.
+// doors is the number of ports that the server listens on. Connections between two
+// addresses differ by their ports, and the client has some 28,000 ports for each
+// port of the server. When most of them are in use, the system spends its time on
+// the search for a free port.
 const doors = 8
 
-// serve is the server's main. It tells its addresses in the first line of
-// stdout and then what it does, a line every so often; it ends when stdin does,
-// and so with the program that started it, however that ends.
+// serve is the main function of the server. Its first line on stdout has the
+// server's addresses. Each further line reports what the server does. The server
+// ends when stdin ends, and so whenever the program that started it ends.
 func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	flags := flag.NewFlagSet("storm server", flag.ContinueOnError)
 	m := model.DefaultServer()
@@ -65,16 +66,16 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 type works struct {
 	model model.Server
 
-	// door is held for writing while the server is frozen by its own hand:
-	// nobody comes in and nobody is done.
+	// door is locked for writing while the server has frozen itself. Then no
+	// request begins and none ends.
 	door sync.RWMutex
 
-	mu       sync.Mutex // guards what follows
-	line     []*work    // in the order in which they look whether they are done
+	mu       sync.Mutex // guards everything below
+	line     []*work    // in the order in which they check whether they are done
 	head     int
 	busy     int
-	most     int // since it was last told
-	arrivals int // since then
+	most     int // the most requests in progress since the last report
+	arrivals int // since the last report
 	added    chan struct{}
 }
 
@@ -83,8 +84,8 @@ type work struct {
 	done        chan struct{}
 }
 
-// ServeHTTP does not look at the request's context: the server does not notice
-// that somebody has left.
+// ServeHTTP does not look at the request's context, because this server does not
+// notice that a client has left.
 func (w *works) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 	w.door.RLock()
 	x := w.begin()
@@ -96,10 +97,11 @@ func (w *works) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	<-x.done
-	_, _ = io.WriteString(rw, "ok\n") // who has left does not hear it
+	_, _ = io.WriteString(rw, "ok\n") // a client that has left does not receive it
 }
 
-// begin puts a request in the line; nil where there is no room for it.
+// begin adds a request to the requests in progress. It returns nil if there is no
+// room for the request.
 func (w *works) begin() *work {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,9 +121,9 @@ func (w *works) begin() *work {
 	return x
 }
 
-// run lets each request look, every tick, whether it has spent its time. One
-// goroutine does it for all: with tens of thousands of requests in progress a
-// timer for each would be the bottleneck, and not the model.
+// run lets each request check, every tick, whether it has spent its time. A single
+// goroutine does this for all requests. With tens of thousands of requests in
+// progress a timer for each would be the bottleneck instead of the model.
 func (w *works) run() {
 	for {
 		w.door.RLock()
@@ -135,8 +137,8 @@ func (w *works) run() {
 	}
 }
 
-// look returns when the next request wants to look; ok is false where there is
-// none.
+// look lets the requests check whose time has come, and returns when the next
+// request checks. ok is false if there is none.
 func (w *works) look(now time.Time) (next time.Time, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,8 +164,8 @@ func (w *works) look(now time.Time) (next time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// tell writes, again and again, the most requests in progress and how many
-// arrived since the last time.
+// tell reports again and again the most requests in progress and the number of
+// arrivals since the last report.
 func (w *works) tell(to io.Writer, every time.Duration) {
 	for range time.Tick(every) {
 		w.mu.Lock()
@@ -171,13 +173,13 @@ func (w *works) tell(to io.Writer, every time.Duration) {
 		w.most, w.arrivals = w.busy, 0
 		w.mu.Unlock()
 		if _, err := fmt.Fprintln(to, most, arrivals); err != nil {
-			os.Exit(1) // nobody reads
+			os.Exit(1) // the reader has gone
 		}
 	}
 }
 
-// obey freezes and resumes the server by the words on stdin, for systems that
-// cannot stop a process, until stdin ends.
+// obey freezes and resumes the server by commands on stdin, for systems that cannot
+// stop a process. It returns when stdin ends.
 func (w *works) obey(stdin io.Reader) error {
 	lines := bufio.NewScanner(stdin)
 	for lines.Scan() {
@@ -193,8 +195,8 @@ func (w *works) obey(stdin io.Reader) error {
 	return lines.Err()
 }
 
-// A door is a listener that lets nobody in while the server is frozen by its
-// own hand; who comes waits in the system's queue.
+// A door is a listener that accepts nothing while the server has frozen itself.
+// Connections then wait in the system's queue.
 type door struct {
 	net.Listener
 	works *works
@@ -205,7 +207,8 @@ func (d *door) Accept() (net.Conn, error) {
 		conn, err := d.Listener.Accept()
 		d.works.door.RLock()
 		d.works.door.RUnlock() //lint:ignore SA2001 passing through is the point
-		// Out of files is a matter of time: others are given back.
+		// If the server is out of files, it tries again, because others will be
+		// closed.
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			return conn, err
 		}

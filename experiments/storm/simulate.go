@@ -15,8 +15,8 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/sim"
 )
 
-// simulate runs the strategies, as many at a time as there are processors, at
-// most two: each takes up to a gigabyte with a million clients.
+// simulate runs the strategies. As many run at a time as there are processors, but
+// two at most, because each needs up to a gigabyte with a million clients.
 func simulate(ctx context.Context, o options, progress io.Writer) ([]*record.Run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -45,8 +45,8 @@ func simulate(ctx context.Context, o options, progress io.Writer) ([]*record.Run
 	return runs, context.Cause(ctx)
 }
 
-// repeated returns the run of a seed, and with it the figures of those with the
-// seeds after it.
+// repeated returns the run with this seed. The run also has the figures of the runs
+// with the seeds after it.
 func repeated(ctx context.Context, sc model.Scenario, st model.Strategy, seed uint64, times int) (*record.Run, error) {
 	r, err := sim.Run(ctx, sc, st, seed)
 	for i := 1; i < times && err == nil; i++ {
@@ -58,9 +58,9 @@ func repeated(ctx context.Context, sc model.Scenario, st model.Strategy, seed ui
 	return r, err
 }
 
-// longest tells, for each strategy, the longest freeze from which the server
-// comes back while it is watched, in the median; a longer one is not tried
-// after the first that it does not survive.
+// longest prints, for each strategy, the longest freeze from which the server
+// recovers while it is watched, in the median. The search ends at the first freeze
+// from which the server does not recover.
 func longest(ctx context.Context, o options, out io.Writer) error {
 	const step = 500 * time.Millisecond
 	for _, st := range o.strategies {

@@ -26,7 +26,7 @@ type BudgetConfig struct {
 	Burst float64
 }
 
-// A Budget bounds the retries and hedges to one host over time, as in Google's
+// A Budget bounds the retries and hedges to a host over time, as in Google's
 // SRE book (Handling Overload) and in Finagle's RetryBudget. A client without a
 // budget that sends everything up to six times makes an outage six times worse.
 //
@@ -41,18 +41,18 @@ type BudgetConfig struct {
 // and each second puts PerSecond into it.
 //
 // Proof. Let used be the empty part of the bucket. It is never below 0 and never
-// above Burst, so it grows by at most Burst in a window. It grows by one per retry.
-// It shrinks by at most the amount that the requests and seconds of the window put
-// in. No other bucket lets more pass and keeps the rule in every window. Credit
-// cannot pile up beyond Burst, which time alone restores within Window. Nothing
-// older than that is remembered.
+// above Burst, so it grows by at most Burst in a window. It grows by a unit per
+// retry. It shrinks by at most the amount that the requests and seconds of the
+// window put in. No other bucket lets more pass and keeps the rule in every window.
+// Credit cannot pile up beyond Burst, which time alone restores within Window.
+// Nothing older than that is remembered.
 //
 // # Late settlement
 //
 // Requests are counted without a look at the clock. They are put into the bucket
 // when a retry is asked for. This changes nothing. While nobody takes, used only
-// shrinks, down to 0, and max(0, max(0, used−a)−b) = max(0, used−a−b). So one late
-// settlement ends at the same value as many early ones.
+// shrinks, down to 0, and max(0, max(0, used−a)−b) = max(0, used−a−b). So a late
+// settlement ends at the same value as many early settlements.
 //
 // A retry is taken before its back-off and sent after it. The rule bounds the
 // taking in every window. Counted from the first use of the Budget, it bounds the
@@ -85,18 +85,18 @@ type Budget struct {
 	oldest  *Charge // the first in a ring of all debts; nil if used is 0
 }
 
-// A Charge is the cost of one retry. The owner passes it to Release if the retry is
+// A Charge is the cost of a retry. The owner passes it to Release if the retry is
 // not sent, and forgets it otherwise.
 type Charge struct {
 	owed       int64   // in units; 0 means repaid or released, and not in the ring
 	prev, next *Charge // in the ring, from the oldest to the newest
 }
 
-// unit is one retry. In billionths the usual ratios are exact. A rate per second
-// times nanoseconds gives units, so sums of them do not drift.
+// unit is the cost of a retry. In billionths the usual ratios are exact. A rate per
+// second times nanoseconds gives units, so sums of them do not drift.
 const unit = 1_000_000_000
 
-// Request counts a request on its first try. It is one atomic addition.
+// Request counts a request on its first try. It is a single atomic addition.
 func (b *Budget) Request() { b.requests.Add(1) }
 
 // CountTo is for an owner that counts requests itself and knows the lowest 40 bits
@@ -112,7 +112,7 @@ func (b *Budget) CountTo(total uint64) {
 	}
 }
 
-// Take reserves one retry or hedge. It returns nil if none is left. Take is the
+// Take reserves a retry or hedge. It returns nil if none is left. Take is the
 // last question before a retry, and comes before the wait.
 func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
 	c = c.withDefaults()

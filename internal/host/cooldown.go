@@ -22,10 +22,10 @@ const (
 	rampTime   = 10 * time.Second
 
 	// These constants shape the probes during a hold. See Cooldown.
-	maxProbes   = 2 // in one run of holds
+	maxProbes   = 2 // in a run of holds
 	minDoubt    = 2 // successes that allow a probe
 	maxDoubt    = 8 // successes that count at most
-	refusalCost = 2 // successes that one refusal outweighs
+	refusalCost = 2 // successes that a refusal outweighs
 
 	// sweepEvery is the least time between two searches for holds that are over.
 	sweepEvery = time.Second
@@ -33,7 +33,7 @@ const (
 
 // A CooldownConfig bounds holds. Zero fields take the defaults.
 type CooldownConfig struct {
-	// Max is the longest time for which one response can hold a scope. The
+	// Max is the longest time for which a single response can hold a scope. The
 	// default is 1 min. A negative Max means no bound.
 	Max time.Duration
 	// Stop matters for a scope that was told to wait for longer than Max. With
@@ -59,10 +59,10 @@ const (
 	codes
 )
 
-// A Cooldown shares what one request learns from a 429 or a 503 with the other
+// A Cooldown shares what a request learns from a 429 or a 503 with the other
 // requests to the host. A response that names a wait (RFC 9110 §10.2.3, RFC 6585
 // §4) holds every request of its scope, not only its own. A scope is the
-// requests that share credentials. The rules:
+// requests that share credentials, or the same value of the rule's Scope. The rules:
 //
 // During a hold:
 //
@@ -74,7 +74,7 @@ const (
 //     experiment would end at a tenth of the load.
 //   - A probe that succeeds ends every hold of the scope.
 //   - A request that was itself told to wait always waits that long.
-//   - One response holds for Max at most. With Stop, requests are refused during
+//   - A response holds for Max at most. With Stop, requests are refused during
 //     the hold of a response that asked for more. They are told the time that
 //     the server named.
 //
@@ -82,7 +82,7 @@ const (
 //
 //   - Some servers refuse at random, and not because a quota is used up. So a
 //     hold is doubted if most responses of the scope are successes. Each success
-//     adds one to the doubt, up to 8. Each refusal takes two away.
+//     adds 1 to the doubt, up to 8. Each refusal takes 2 away.
 //   - While the doubt is at least 2, the first waiter is let go as a probe. If the
 //     probe is refused and the doubt is still at least 2, a second probe follows.
 //   - There are two probes at most in a run of holds. So a server whose quota
@@ -95,10 +95,11 @@ const (
 //   - Held requests come back in the order in which they came. A jitter follows
 //     the time that the server named. The jitter takes half of the time to a
 //     request's deadline at most.
-//   - Then they come back in a ramp. One goes, and two more for each response,
-//     which doubles them per round trip as in a slow start (RFC 5681 §3.1). One
-//     also goes every 100 ms whatever is answered, so that a slow first request
-//     does not block the others. The ramp ends 10 s after the hold.
+//   - Then they come back in a ramp. First a single request goes, and then two more
+//     for each response, which doubles them per round trip as in a slow start (RFC
+//     5681 §3.1). A request also goes every 100 ms whatever is answered, so that a
+//     slow first request does not block the others. The ramp ends 10 s after the
+//     hold.
 //   - A request that comes for the first time after the named time goes at once
 //     (see Arrive). A caller that obeys the server by itself does not wait twice.
 //
@@ -117,7 +118,7 @@ type Cooldown struct {
 	sweep  time.Duration    // no search for holds that are over before this time
 }
 
-// A demand is what the responses of one code asked for.
+// A demand holds the wait that the responses of one code asked for.
 type demand struct {
 	end    time.Duration // no request before this time
 	refuse time.Duration // requests are refused until this time
@@ -125,13 +126,14 @@ type demand struct {
 	at     time.Duration // when the last such response came
 }
 
-// A hold is what is kept for one scope. No request goes before the time that the
-// server named. With the jitter the hold lasts until open. Then its ramp begins.
+// A hold is the record of a scope that has to wait. No request goes before the time
+// that the server named. With the jitter the hold lasts until open. Then its ramp
+// begins.
 type hold struct {
 	demands [codes]demand
 	open    time.Duration
 	jitter  time.Duration // the part of open that was drawn once for this run of holds
-	next    time.Duration // when the ramp lets one more request go, whatever is answered
+	next    time.Duration // when the ramp lets the next request go, whatever is answered
 	credits int32         // how many more requests the responses let go
 	doubt   int8          // how much speaks against the hold: see probe
 	probes  int8          // probes in this run of holds
@@ -148,7 +150,7 @@ type ramp struct {
 }
 
 // Quiet reports whether there is no hold on the host. Then no other method needs
-// to be called and no scope key is needed. Quiet is one atomic load.
+// to be called and no scope key is needed. Quiet is a single atomic load.
 func (c *Cooldown) Quiet() bool { return c.n.Load() == 0 }
 
 // Hold is told that a response of this code asked to wait. It returns when the
@@ -234,7 +236,7 @@ func (c *Cooldown) Named(now time.Duration, key uint64) time.Duration {
 
 // Held returns until when a scope is held, jitter included. It is zero if nothing
 // is held. If requests are refused meanwhile, refused is true and the time is the
-// one that the server named. Held changes nothing.
+// time that the server named. Held changes nothing.
 func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, refused bool) {
 	if c.Quiet() {
 		return 0, false
@@ -415,7 +417,8 @@ func (c *Cooldown) tidy(now time.Duration) {
 	}
 }
 
-// drop forgets a hold, which is the scope's own or the shared one; c.mu is held.
+// drop forgets a hold, either the own hold of a scope or the shared hold; c.mu is
+// held.
 func (c *Cooldown) drop(key uint64, h *hold) {
 	if h == c.shared {
 		c.shared = nil
@@ -437,7 +440,7 @@ func (c *Cooldown) count() {
 	c.n.Store(int32(n))
 }
 
-// extend makes the hold longer by what a response asked for; c.mu is held.
+// extend makes the hold longer by the wait that a response asked for; c.mu is held.
 func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf CooldownConfig, u float64) {
 	d := &h.demands[code]
 	d.at = now
@@ -449,7 +452,7 @@ func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf Coo
 		d.refuse = max(d.refuse, end)
 		d.named = max(d.named, after(now, wait))
 	}
-	// A run of holds has one jitter. If the jitter were drawn per response and
+	// A run of holds has a single jitter. If the jitter were drawn per response and
 	// the largest were kept, a process with many requests in flight would end at
 	// the upper end of the jitter, and so would all other processes.
 	if now >= h.named() {
@@ -479,7 +482,7 @@ func (h *hold) answered(now, sent time.Duration, success bool) {
 }
 
 // disprove ends the hold and begins the ramp; c.mu is held. The ramp is needed
-// because a quota that is refilled steadily has room for one request now and
+// because a quota that is refilled steadily has room for a request now and
 // then, but not for all waiters at once.
 func (h *hold) disprove(now time.Duration) {
 	h.demands = [codes]demand{}
@@ -572,7 +575,7 @@ func (h *hold) passes(now time.Duration, w *Waiter) bool {
 		return false
 	case now >= h.next:
 		// Turns that nobody used are not saved up. A turn that was used a little
-		// late does not delay the next one.
+		// late does not delay the next turn.
 		if h.next += rampStep; h.next <= now {
 			h.next = now + rampStep
 		}

@@ -13,11 +13,11 @@
 //	state.go       the state and its machines
 //	queue.go       how requests wait, and the machines' answers
 //	scope.go       the scope of a request: its credentials, as a hash
-//	cooldown.go    who waits after a server said "try later", and how they return
+//	cooldown.go    which requests wait after a server said "try later", and how they return
 //	pacing.go      the server's quota, spread over its window
 //	gate.go        how many requests may be in flight: slots and the queue
 //	gate_limit.go  how the gate's limit grows, goes back and is cut
 //	rate.go        how many requests per second this client may send
 //	latency.go     how long responses took lately
-//	budget.go      whether one more retry may be sent
+//	budget.go      whether another retry may be sent
 package host

@@ -43,7 +43,7 @@ type GateConfig struct {
 	Rate *Rate
 }
 
-// A Result says what a request that had a slot tells about the host.
+// A Result tells how a request that had a slot ended, as a sign of the host.
 type Result uint8
 
 const (
@@ -64,30 +64,30 @@ const (
 
 // A Gate limits the requests in flight to a host. A request is in flight from
 // the send to the end of the response's body, and has a slot for that time. The
-// gate is circuit breaker, bulkhead and slow start in one. Its rules:
+// gate is circuit breaker, bulkhead and slow start together. Its rules:
 //
 // Slots:
 //
 //   - Requests that wait get slots in the order in which they came.
 //   - If all requests in flight have their responses, and only the bodies are
-//     being read, one more request may go beside the limit. Max holds for these
+//     being read, another request may go beside the limit. Max holds for these
 //     requests as well.
 //   - A response body that nobody has read from for a minute no longer counts.
 //     The caller may have forgotten to close it.
 //   - A Lost request keeps its slot. All lost slots come back when a success
 //     shows that the server works off its queue, or when the gate closes. Until
-//     then one comes back every 0.2 s to 1 s, whether or not anybody asks. If
+//     then a lost slot comes back every 0.2 s to 1 s, whether or not anybody asks. If
 //     they all came back at once, a frozen server would be sent a full limit of
 //     requests per timeout. The exception is a request that was lost although
-//     another one succeeded more than two round trips after its send. Its route
+//     another request succeeded more than two round trips after its send. Its route
 //     is bad and not the host, so its slot comes back at once.
 //
 // The limit:
 //
 //   - The limit always holds. It starts at 10.
 //   - The limit grows only while it is used up (RFC 7661). Below the threshold
-//     it grows by one per success, which is a slow start. Above the threshold it
-//     grows by a step of one, or of a 32nd of the limit if that is more, each
+//     it grows by 1 per success, which is a slow start. Above the threshold it
+//     grows by a step of 1, or of a 32nd of the limit if that is more, each
 //     time twice as many requests as the limit have succeeded (compare RFC 5681).
 //   - The first threshold is 100. After every 10 s without a cut the limit moves
 //     halfway towards the number of slots that were in use, but not below the
@@ -103,13 +103,13 @@ const (
 //   - The gate closes when the host fails wholesale. That means at least 10
 //     failures in a row, for 20 times as long as successes are usually apart.
 //     The failures must also last for a second, unless there are 100 of them.
-//     One bad route among good ones has successes in between.
+//     A bad route among good routes has successes in between.
 //   - When the gate closes, the limit becomes 1 and the threshold half of the
 //     former limit. This is a cut. Only requests that are sent after the cut
-//     count from then on, so requests that were sent together cause one cut at
+//     count from then on, so requests that were sent together cause a single cut at
 //     most.
-//   - While the gate is closed, one probe at a time is under way. The next probe
-//     may go 0.5 s after the end of a failed one, or when a probe has had no
+//   - While the gate is closed, a single probe is under way at a time. The next probe
+//     may go 0.5 s after the end of a failed probe, or when a probe has had no
 //     response for 10 s.
 //   - The first success of a request that was sent after the cut opens the gate,
 //     however late it comes.
@@ -142,7 +142,7 @@ type Gate struct {
 
 	mixed   bool          // the waiters have different rules, because of an Update
 	closed  bool          // only probes may go
-	probe   time.Duration // while closed: no probe before this time; while a probe is under way: no other one
+	probe   time.Duration // while closed: no probe goes before this time
 	run     int32         // failures since the last success
 	since   time.Duration // when the run of failures began
 	success time.Duration // the time of the last success
@@ -176,7 +176,7 @@ type GateState struct {
 	Closed                   bool
 }
 
-// Enter asks for a slot, and for a token of the rate if c has one. With Go the
+// Enter asks for a slot, and for a token if c has a rate. With Go the
 // slot s is filled, and Until is when the host's response is to be expected.
 // With Wait the request joins the queue. It asks again with the same w, or calls
 // Leave. A request with a nil w does not wait and joins no queue. Enter never
@@ -213,7 +213,7 @@ func (g *Gate) Release(now time.Duration, s *Slot) {
 	next.wake()
 }
 
-// Result reports what became of a request, as soon as that is known. It is
+// Result reports how a request ended, as soon as that is known. It is
 // called at most once per slot, before Done.
 func (g *Gate) Result(now time.Duration, s *Slot, r Result) {
 	if r == Neutral {
@@ -353,7 +353,7 @@ func (g *Gate) free(now time.Duration, s *Slot) {
 	s.held = false
 }
 
-// admits reports whether one more request may go; g.mu is held.
+// admits reports whether another request may go; g.mu is held.
 func (g *Gate) admits(now time.Duration) bool {
 	if g.closed {
 		return g.inFlight == 0 && now >= g.probe
@@ -362,7 +362,7 @@ func (g *Gate) admits(now time.Duration) bool {
 		return true
 	}
 	// If every request in flight is answered, no further success will come for
-	// the limit to grow by, and streams may last for ever. So one more request
+	// the limit to grow by, and streams may last for ever. So another request
 	// goes beside the limit. The limit itself stays, because responses that wait
 	// a moment for their reader look the same and say nothing about how much the
 	// host can take.
@@ -403,7 +403,7 @@ func (g *Gate) waitForToken(now time.Duration, r *Rate) Answer {
 	return Answer{Verb: Wait, Ask: g.told, Until: g.told, ForRate: true}
 }
 
-// nextChange returns when the gate may admit one more request although nothing
+// nextChange returns when the gate may admit another request although nothing
 // happens until then; g.mu is held.
 func (g *Gate) nextChange() time.Duration {
 	if g.closed {
@@ -425,7 +425,7 @@ func (g *Gate) nextChange() time.Duration {
 	return at
 }
 
-// settle frees the slots whose time is over, and reports whether there were any;
+// settle frees the slots whose time is over, and reports whether it freed any;
 // g.mu is held. The outcome depends on the time alone and not on how often
 // somebody asks.
 func (g *Gate) settle(now time.Duration) (freed bool) {
@@ -446,7 +446,7 @@ func (g *Gate) settle(now time.Duration) (freed bool) {
 	return freed
 }
 
-// lostSlotTime returns the time from the return of one lost slot to the next;
+// lostSlotTime returns the time between the returns of two lost slots;
 // g.mu is held.
 func (g *Gate) lostSlotTime() time.Duration {
 	return min(max(g.gap/slotsPerGap, soonestSlot), latestSlot)

@@ -18,14 +18,14 @@ const (
 	gateRoom   = 10
 	gateDouble = 2
 
-	// gateRounds times the limit is how many requests must succeed for one step
-	// of growth above the threshold. TCP needs one round. With one, the queue of
-	// an outage drives the limit past what the server can take before the queue
-	// is worked off.
+	// gateRounds times the limit is how many requests must succeed for a step of
+	// growth above the threshold. TCP needs one round. One round is too few here,
+	// because the queue of an outage would drive the limit past what the server can
+	// take before the queue is worked off.
 	gateRounds = 2
 
-	// gateShare is the part of the limit, one in so many, by which it grows if
-	// that is more than one. With steps of one a host that takes thousands of
+	// The limit divided by gateShare is the step by which it grows, if
+	// that is more than 1. With steps of 1 a host that takes thousands of
 	// requests at a time would need minutes to come back.
 	gateShare = 32
 
@@ -42,10 +42,10 @@ const (
 
 	// The host fails wholesale after failRun failures in a row that lasted for
 	// failGaps usual gaps between successes and for failTime. If successes came
-	// at random times, only one in e^20 would be that late by chance, whatever
+	// at random times, only 1 in e^20 would be that late by chance, whatever
 	// the share of failures is. The failTime tells an event from an outage: when
 	// an HTTP/2 connection breaks, all its requests fail at once and the next
-	// ones succeed. A run of failMany failures that is failRounds times the limit
+	// requests succeed. A run of failMany failures that is failRounds times the limit
 	// is no such event, so failTime does not apply to it.
 	failRun    = 10
 	failGaps   = 20
@@ -58,7 +58,7 @@ const (
 	longestGap = 5 * time.Second
 
 	// The estimate of how long a response takes falls at once to the time of the
-	// fastest response. With each slower response it rises by one in quickShare
+	// fastest response. With each slower response it rises by 1 in quickShare
 	// of itself, or by quickStep if that is more. The estimate serves to refuse
 	// a request that cannot succeed any more, so it has to be true of the fast
 	// responses among slow ones.
@@ -111,7 +111,7 @@ func (g *Gate) pressed(now time.Duration, s *Slot) bool {
 	return g.full && (!g.calm || s.sent >= after(g.fullAt, pressTime))
 }
 
-// grow raises the limit for one success; g.mu is held.
+// grow raises the limit for a success; g.mu is held.
 func (g *Gate) grow() {
 	if g.limit >= g.threshold {
 		if g.grown++; int(g.grown) < gateRounds*g.limit {
@@ -129,7 +129,7 @@ func (g *Gate) grow() {
 // review moves the limit, once per window, halfway to the number of slots that
 // were in use, and returns the limit; g.mu is held. The limit returns to the
 // start if a gate was left open at a low limit because nobody used it up. After
-// a pause the limit takes one step only, because a host that served many
+// a pause the limit takes a single step, because a host that served many
 // requests once may soon be asked to do so again.
 func (g *Gate) review(now time.Duration) (limit int) {
 	passed := now - g.window

@@ -42,7 +42,7 @@ var latencyBounds = func() (b [latencyBuckets]time.Duration) {
 // For hedging, record the time of the first attempt. If the first attempt was
 // cancelled because its hedge won, record the time until then. That is less than
 // the attempt would have taken, but more than the percentile, so the percentile
-// stays the same. Without these samples each hedge would make the next one come
+// stays the same. Without these samples each hedge would make the next hedge come
 // sooner.
 type Latency struct {
 	mu     sync.Mutex // guards everything below

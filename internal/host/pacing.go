@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// pacingShare is the part of a quota, one in so many, that is spread over the
+	// The last part of a quota, 1 in pacingShare, is spread over the
 	// rest of its window.
 	pacingShare = 5
 
@@ -24,7 +24,7 @@ const (
 
 // A PacingConfig bounds pacing.
 type PacingConfig struct {
-	// MaxWait is the longest time from one request to the next, even if the quota
+	// MaxWait is the longest time between two requests, even if the quota
 	// is used up until much later. So a wrong header cannot stop a host for
 	// longer. The default is 1 min. A negative MaxWait means no bound.
 	MaxWait time.Duration
@@ -39,12 +39,12 @@ type PacingConfig struct {
 //     none is left, the next request goes at the end of the window.
 //   - The response to the request that passed last is believed, whatever was known
 //     before. Requests that have passed since are subtracted. So a wrong response
-//     counts until the next one.
+//     counts until the next response.
 //   - Responses overtake each other. The response to an earlier request can only
 //     lower the quota of the same window. If it names another window, it is
 //     ignored, unless the known window is about to end.
-//   - Each request that passes in a window lowers the quota by one.
-//   - When a window ends, another one like it is assumed until a response tells.
+//   - Each request that passes in a window lowers the quota by 1.
+//   - When a window ends, another window like it is assumed until a response tells.
 //     After a second window without a response nothing is known.
 //
 // At most 256 scopes are kept. The scope whose window ended or ends first goes
@@ -59,7 +59,7 @@ type Pacing struct {
 	passed uint64 // the largest passed of a quota that was dropped
 }
 
-// A quota is what is known of the window of one scope.
+// A quota is the record of the window of a scope.
 type quota struct {
 	end     time.Duration // when the window ends
 	length  time.Duration // the longest time to the end that the server named
@@ -72,7 +72,7 @@ type quota struct {
 	queue   queue
 }
 
-// Quiet reports whether no quota is known. It is one atomic load.
+// Quiet reports whether no quota is known. It is a single atomic load.
 func (p *Pacing) Quiet() bool { return p.n.Load() == 0 }
 
 // Note is told the quota that a response names: remaining requests are left of
@@ -263,7 +263,7 @@ func (q *quota) roll(now time.Duration) bool {
 	return true
 }
 
-// passes reports whether one more request may go, and counts it; p.mu is held.
+// passes reports whether another request may go, and counts it; p.mu is held.
 func (q *quota) passes(now time.Duration, c PacingConfig) bool {
 	plenty := q.left > q.limit/pacingShare
 	if !plenty && now < q.next {

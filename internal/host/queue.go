@@ -12,7 +12,7 @@ import (
 // this time waits for a wake-up only.
 const Never = time.Duration(math.MaxInt64)
 
-// A Verb is what a machine tells a request to do.
+// A Verb is a machine's instruction to a request.
 type Verb uint8
 
 const (
@@ -46,7 +46,7 @@ type Answer struct {
 	ForRate bool
 }
 
-// A Waiter is one request in a queue. A request is in one queue at a time and
+// A Waiter is a request in a queue. A request is in a single queue at a time and
 // asks again when it is told to or woken. A wake-up promises nothing, so a
 // needless wake-up is harmless. A request that stops waiting must call Leave on
 // the machine, because a waiter that neither asks nor leaves blocks all behind
@@ -55,11 +55,11 @@ type Answer struct {
 // Exactly one of Ready and Wake is set before the first use and not changed
 // afterwards. No machine holds a lock while it wakes a waiter.
 type Waiter struct {
-	// Ready has capacity one. It receives when it is time to ask again.
+	// Ready has capacity 1. It receives when it is time to ask again.
 	Ready chan struct{}
 	// Wake is called instead of a send on Ready, for drivers with an event queue
 	// of their own. Wake notes that this waiter has to ask and does not ask
-	// itself. All waiters may share one function, which tells them apart by ID.
+	// itself. All waiters may share a function, which tells them apart by ID.
 	Wake func(*Waiter)
 	// ID is for the use of Wake.
 	ID int
@@ -92,8 +92,8 @@ func (w *Waiter) wake() {
 
 // A queue holds waiters in the order of their arrival. A waiter can leave from
 // the middle in constant time. Only the first waiter is told a time or woken,
-// and a waiter that passes wakes the next. So a hundred waiters cost one timer,
-// and one free slot lets only one waiter go.
+// and a waiter that passes wakes the next. So a hundred waiters cost a single timer,
+// and a free slot lets a single waiter go.
 type queue struct {
 	first, last *Waiter
 	n           int

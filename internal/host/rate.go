@@ -15,8 +15,8 @@ const (
 	// adaptive mode use the same factor.
 	rateCut = 0.7
 
-	// rateCutGap is the least time from one cut to the next. A client that sends
-	// one request at a time would otherwise cut its rate with every 429.
+	// rateCutGap is the least time between two cuts. A client that sends
+	// a single request at a time would otherwise cut its rate with every 429.
 	rateCutGap = 100 * time.Millisecond
 
 	// rateRecovery is the time in which successes raise the rate from nothing to
@@ -164,7 +164,7 @@ func (r *Rate) wakeFirst() {
 	next.wake()
 }
 
-// Take takes a token if there is one now.
+// Take takes a token if it is there now.
 func (r *Rate) Take(now time.Duration) bool {
 	if !r.lim.AllowN(clockTime(now), 1) {
 		return false
@@ -204,7 +204,7 @@ func (r *Rate) Throttled(now, sent time.Duration) {
 	}
 	// The server refuses more than the rate, and saved tokens are more than the
 	// rate. If they stayed, the burst would go on after the cut and cause the
-	// next one.
+	// next cut.
 	if saved := int(r.lim.TokensAt(clockTime(now))); saved > 0 {
 		r.lim.AllowN(clockTime(now), saved)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // ScopeKey returns a number for the credentials in a request's header. Servers keep
-// rate limits per client, so a wait that they ask for applies to one client only.
+// rate limits per client, so a wait that they ask for applies to a single client.
 // Credentials are not stored but hashed with the owner's seed. ScopeKey allocates
 // nothing. The rules:
 //

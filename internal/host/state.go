@@ -1,4 +1,4 @@
-// The state of one host.
+// The state of a host.
 
 package host
 
@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// A State is what a Transport knows about one host. It is safe for concurrent
-// use.
+// A State is everything that a Transport knows about a host. It is safe for
+// concurrent use.
 //
-// A State fills one cache line, which contains everything that the first try
+// A State fills a single cache line, which contains everything that the first try
 // reads. With many hosts most of the time goes into cache misses. The machines
 // are behind a pointer, because only a host that failed or that a rule limits
 // needs them.
 type State[R any] struct {
 	// word counts requests begun (upper 40 bits) and requests in flight (lower
-	// 23 bits) in one atomic word. So the first try pays for one addition when it
-	// begins and one when it ends. Bit 23 marks an evicted state.
+	// 23 bits) in an atomic word. So the first try pays for an addition when it
+	// begins and another when it ends. Bit 23 marks an evicted state.
 	word atomic.Uint64
 	next atomic.Pointer[State[R]] // the next state in its chain
 	hash uint64                   // of the key
@@ -32,7 +32,7 @@ type State[R any] struct {
 	scheme uint8
 }
 
-// Machines are the state machines of one host. Cooldown and Budget are on by
+// Machines are the state machines of a host. Cooldown and Budget are on by
 // default, and their zero values are ready. The other machines are made when they
 // are first asked for.
 type Machines struct {
@@ -46,7 +46,7 @@ type Machines struct {
 }
 
 // Quiet reports whether nothing is held on the host. If nothing has ever failed,
-// Quiet is one atomic load.
+// Quiet is a single atomic load.
 func (s *State[R]) Quiet() bool {
 	m := s.machines.Load()
 	return m == nil || m.Cooldown.Quiet()
@@ -146,7 +146,7 @@ func (s *State[R]) begin() bool {
 func (s *State[R]) Release() { s.word.Add(^uint64(0)) }
 
 // ReleaseCount takes back the count of a request that Acquire began. It is for a
-// request that continues an earlier one or that is refused, which must not earn a
+// request that continues an earlier request or that is refused, which must not earn a
 // retry. The request is still in flight, so the caller must call Release as well.
 func (s *State[R]) ReleaseCount() { s.word.Add(^uint64(oneRequest - 1)) }
 

@@ -19,7 +19,7 @@ const MaxHosts = 1 << 17
 // host may go if more than this many busy hosts follow each other.
 const probes = 256
 
-// A Table finds the state of a host. R is what the owner keeps with each host,
+// A Table finds the state of a host. R is the owner's data for each host,
 // which is its resolved rule. A lookup takes no lock and allocates nothing. A new
 // host takes the lock.
 //
@@ -35,7 +35,7 @@ const probes = 256
 // The zero Table is not usable. See [NewTable].
 type Table[R any] struct {
 	// last is the newest host under the spelling of its URL. A program that talks
-	// to one host never computes a hash. Only inserts write last, so reads by
+	// to a single host never computes a hash. Only inserts write last, so reads by
 	// many cores share the cache line.
 	last atomic.Pointer[spelled[R]]
 

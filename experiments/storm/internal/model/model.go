@@ -1,5 +1,5 @@
-// Package model says what the experiment is: the server, the clients, and how
-// they retry. The real run and the simulation share it.
+// Package model defines the server, the clients and their strategies. The real
+// experiment and the simulation share it.
 package model
 
 import (
@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A Server says how long requests take. Up to Limit of them take Base each.
-// Beyond, everybody's time grows exponentially with the number in progress, as
-// that of a database under too many queries does. A request looks every Tick
-// whether the time it has spent is enough by now.
+// A Server says how long requests take. Up to Limit requests in progress take Base
+// each. Beyond Limit the time of every request grows exponentially with the number
+// in progress, like the time of a database under too many queries. Every Tick a
+// request checks whether it has spent enough time.
 type Server struct {
 	Base   time.Duration
 	Limit  int
 	Factor float64
-	Spread float64 // that many requests more make it slower by Factor
+	Spread float64 // so many more requests make the server slower by Factor
 	Tick   time.Duration
-	// RetryAfter, where it is not zero, is the wait that the server asks for,
-	// with 503, of every request beyond Limit.
+	// If RetryAfter is not zero, the server answers 503 to every request beyond
+	// Limit, and asks it to wait this long.
 	RetryAfter time.Duration
 }
 
@@ -41,7 +41,7 @@ func (s Server) Delay(concurrency int) time.Duration {
 	return time.Duration(min(d, math.MaxInt64/2))
 }
 
-// Sized returns a server for so many times the load.
+// Sized returns a server for that many times the load.
 func (s Server) Sized(times float64) Server {
 	s.Limit = max(1, int(math.Round(float64(s.Limit)*times)))
 	s.Spread *= times
@@ -56,11 +56,11 @@ func (s Server) Slowed(speed float64) Server {
 
 func scale(d time.Duration, speed float64) time.Duration { return time.Duration(float64(d) / speed) }
 
-// A Scenario is one run: the clients send in peace, then the server is frozen,
-// then it is resumed and watched.
+// A Scenario is one run. The clients send in peace. Then the server is frozen. Then
+// it is resumed and watched.
 type Scenario struct {
 	Clients int
-	Think   time.Duration // mean time from an answer to the next request, exponential
+	Think   time.Duration // mean time from a response to the next request, exponential
 	Timeout time.Duration // of each attempt
 	Steady  time.Duration
 	Frozen  time.Duration
@@ -82,12 +82,12 @@ func (s Scenario) Stop() time.Duration   { return s.Steady }
 func (s Scenario) Resume() time.Duration { return s.Steady + s.Frozen }
 func (s Scenario) End() time.Duration    { return s.Steady + s.Frozen + s.Watched }
 
-// Rate is how many requests per second the clients make of a healthy server.
+// Rate returns how many requests per second the clients send to a healthy server.
 func (s Scenario) Rate() float64 {
 	return float64(s.Clients) / (s.Think + s.Server.Base).Seconds()
 }
 
-// Check says what is wrong.
+// Check returns an error for a scenario that makes no sense.
 func (s Scenario) Check() error {
 	switch {
 	case s.Clients < 1:

@@ -6,8 +6,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// Faster returns the rule with its times divided by speed. The gate's and the
-// cooldown's own times are constants of the transport and stay what they are.
+// Faster returns the rule with its times divided by speed. The times of the gate
+// and of the cooldown are constants of the transport and stay the same.
 func Faster(r policy.Rule, speed float64) policy.Rule {
 	if speed == 1 {
 		return r

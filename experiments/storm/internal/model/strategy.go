@@ -13,11 +13,11 @@ type Strategy struct {
 	Key  string // for flags and file names
 	Name string
 	Rule policy.Rule
-	// Shared gives all clients one Transport; otherwise each has its own, as
-	// if it were a process of its own.
+	// Shared gives all clients the same Transport. Otherwise each client has its
+	// own, as if it were a process of its own.
 	Shared bool
 	// FromThink makes a request's back-off begin with the time that its client
-	// thought before it.
+	// thought before the request.
 	FromThink bool
 }
 
@@ -29,16 +29,16 @@ func (s Strategy) Describe() string {
 	return s.Rule.String()
 }
 
-// Strategies returns the strategies that are compared. An attempt ends after
-// the scenario's timeout. The first ones have no limits besides their back-off,
-// and nobody gives up before the end of the run; those of aplomb are the default
-// rule, six attempts and all, and what is said beside it.
+// Strategies returns the strategies that are compared. An attempt ends after the
+// timeout of the scenario. The first strategies have no limit besides their
+// back-off and do not give up before the end of the run. Those of aplomb are the
+// default rule with its six attempts, plus the named settings.
 //
-// The article's exponential back-off is there twice. As the article prints it,
-// it waits 0.1, 0.27, 0.74, 2.0, 5.5 s … The program that comes with the
-// article keeps the think time before a request in the variable that holds the
-// last wait, and so begins with e times that: 27 s on average. The article's
-// result is that of the program.
+// The article's exponential back-off is there twice. As the article prints it, it
+// waits 0.1, 0.27, 0.74, 2.0, 5.5 s … The article's program keeps the think time
+// before a request in the variable of the last wait. So it begins with e times the
+// think time, which is 27 s on average. The article's result is that of its
+// program.
 func Strategies(timeout time.Duration) []Strategy {
 	plain := func(b policy.Backoff) policy.Rule { return plain(timeout, b) }
 	return []Strategy{
@@ -92,11 +92,10 @@ func plain(timeout time.Duration, b policy.Backoff) policy.Rule {
 	}
 }
 
-// An Article is the back-off with which the article's program was run: like
-// backoff.Normal, but with a jitter that is a time and no share of the wait.
-// The first wait is MinDelay; each other one is the one before it times Factor,
-// at most MaxDelay, plus a normally distributed time with the standard
-// deviation Jitter.
+// An Article is the back-off of the article's program. It is like backoff.Normal,
+// but its jitter is a time and not a share of the wait. The first wait is MinDelay.
+// Each further wait is the wait before it times Factor, at most MaxDelay. A normally
+// distributed time with the standard deviation Jitter is added.
 type Article struct {
 	MinDelay, MaxDelay, Jitter time.Duration
 	Factor                     float64

@@ -1,4 +1,4 @@
-// Package record keeps what happened in a run and draws figures from it.
+// Package record keeps the events of a run and computes its figures.
 package record
 
 import (
@@ -11,44 +11,45 @@ import (
 // Step is the width of a sample.
 const Step = 100 * time.Millisecond
 
-// A Sample is what happened in one Step.
+// A Sample has the events of one Step.
 type Sample struct {
 	Sends   int // attempts begun by the clients
 	Arrived int // requests that the server took up
 	Good    int // requests that succeeded
 	Lost    int // requests that were given up
-	Busy    int // the most requests in progress at the server; negative: not told
-	Limit   int // of the gate; 0: none, or not known
+	Busy    int // the most requests in progress at the server; negative: not reported
+	Limit   int // the limit of the gate; 0: no gate, or not known
 	Waiting int // requests that wait for the gate
 }
 
-// A Run is one strategy's course. Times are since the beginning; it is filled
-// by one goroutine.
+// A Run is the course of one strategy. Times count from the beginning. A single
+// goroutine fills it.
 type Run struct {
 	Name, Key, Rule string
 	// Stop, Resume and End are when the server is frozen, resumed, and no
-	// longer watched; Rate is the rate of requests in health.
+	// longer watched. Rate is the rate of requests to a healthy server.
 	Stop, Resume, End time.Duration
 	Rate              float64
 	ServerLimit       int
 
 	Samples []Sample
-	// SentFrozen is how many attempts were begun while the server was frozen,
-	// Sent in all.
+	// SentFrozen is the number of attempts that began while the server was frozen.
+	// Sent is the number of all attempts.
 	SentFrozen, Sent int
-	// Found is how many requests waited in the server's sockets when it was
-	// resumed, where that is known.
+	// Found is the number of requests that waited in the server's sockets at the
+	// resume, if that is known.
 	Found int
-	// Open is how many requests were neither answered nor given up at the end.
+	// Open is the number of requests that were neither answered nor given up at
+	// the end.
 	Open int
 
-	// Latency are the successes, from the call to the answer; every Keep-th of
-	// them.
+	// Latency has every Keep-th success, with the time from the call to the
+	// response.
 	Latency []Latency
 	Keep    int
 	good    int
 
-	// Others are the figures of further runs of the same; see Median.
+	// Others are the figures of further runs of the same strategy. See Median.
 	Others []Figures
 }
 
@@ -98,12 +99,12 @@ func (r *Run) Busy(now time.Duration, n int) {
 	}
 }
 
-// Figures are what a run comes to.
+// Figures sum up a run.
 type Figures struct {
 	SentFrozen int
 	Found      int
-	Peak       int           // the most in progress at the server after the resume
-	Later      int           // the most after that peak had gone below the limit; 0: it never did
+	Peak       int           // the most requests in progress at the server after the resume
+	Later      int           // the most after that number had gone below the limit; 0: it never did
 	Recovered  time.Duration // after the resume; negative: not within the run
 	Lost, Open int
 	P50, P99   time.Duration // of requests begun after the recovery; 0: there were none
@@ -112,12 +113,12 @@ type Figures struct {
 }
 
 const (
-	window  = 2 * time.Second // in which the rate is looked at
-	steady  = 5 * time.Second // for which it has to stay
+	window  = 2 * time.Second // the rate is measured over this time
+	steady  = 5 * time.Second // the rate has to stay healthy for this time
 	healthy = 0.95
 )
 
-// Figures computes them.
+// Figures computes the figures of the run.
 func (r *Run) Figures() Figures {
 	f := Figures{SentFrozen: r.SentFrozen, Found: r.Found, Open: r.Open, Sent: r.Sent, Recovered: -1}
 	f.Peak, f.Later = r.peaks()
@@ -136,8 +137,8 @@ func (r *Run) Figures() Figures {
 	return f
 }
 
-// Median returns the figures' medians over this run and the others, each figure
-// by itself. A run that did not come back counts as one that took longest.
+// Median returns the medians of the figures over this run and the others. Each
+// figure is taken by itself. A run that did not recover counts as the longest.
 func (r *Run) Median() Figures {
 	all := append([]Figures{r.Figures()}, r.Others...)
 	count := func(of func(Figures) int) int { return middle(all, of) }
@@ -153,7 +154,7 @@ func (r *Run) Median() Figures {
 		P99:        middle(all, func(f Figures) time.Duration { return f.P99 }),
 		LastGood:   middle(all, func(f Figures) float64 { return f.LastGood }),
 	}
-	// Unsigned, the -1 of those that did not come back is the highest.
+	// As an unsigned number, the -1 of a run that did not recover is the highest.
 	m.Recovered = time.Duration(middle(all, func(f Figures) uint64 { return uint64(f.Recovered) }))
 	return m
 }
@@ -167,8 +168,8 @@ func middle[T cmp.Ordered](all []Figures, of func(Figures) T) T {
 	return list[len(list)/2]
 }
 
-// holds reports whether the rate is healthy in the window from at on, and in
-// all that begin in the seconds after it.
+// holds reports whether the rate is healthy in the window from at on, and in all
+// windows that begin in the seconds after it.
 func (r *Run) holds(at time.Duration) bool {
 	for from := at; from <= at+steady; from += time.Second {
 		if float64(r.goodIn(from, from+window)) < healthy*r.Rate*window.Seconds() {

@@ -11,8 +11,8 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
-// Write writes the page, and its pictures for use elsewhere, into a directory
-// that is made where it is missing. It returns the files' names.
+// Write writes the page and its pictures into a directory, which it makes if it is
+// missing. It returns the names of the files.
 func Write(dir, title string, runs []*record.Run) (files []string, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -21,8 +21,8 @@ func Write(dir, title string, runs []*record.Run) (files []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// A reader of a README wants two charts: what the clients got, and what the
-	// server had to bear.
+	// The README has two charts: the successes of the clients, and the requests
+	// in progress at the server.
 	s := sheet{title, runs, []panel{goodput(runs), progress(runs)}}
 	lightSVG, err := s.svg(light)
 	if err != nil {
@@ -89,7 +89,7 @@ func page(title string, runs []*record.Run) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// theme is the style sheet's list of colours.
+// theme lists the colours for the style sheet.
 func theme(as func(role) string) template.CSS {
 	var b strings.Builder
 	for r := range roles {

@@ -21,8 +21,8 @@ import (
 
 func init() { plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"} }
 
-// A role is what something in a picture is; a theme says which colour that has.
-// Pictures are drawn in the light colours, and the others put in their place.
+// A role is the function of a part of a picture. A theme gives each role a colour.
+// Pictures are drawn in the light colours, which are then replaced.
 type role int
 
 const (
@@ -34,9 +34,9 @@ const (
 	firstLine
 )
 
-// roles hold each role's colour on light and on dark paper. The lines are those
-// of Okabe and Ito, which most colour-blind readers tell apart, and brighter
-// ones for the dark; each strategy has dashes of its own besides.
+// roles hold the colours of each role on light and on dark paper. The colours of the
+// lines are those of Okabe and Ito, which most colour-blind readers can tell apart,
+// and brighter colours for dark paper. Each strategy also has its own dashes.
 var roles = [...]struct{ light, dark uint32 }{
 	paper:         {0xfffffe, 0x15181c},
 	ink:           {0x2b2b2b, 0xd6d6d6},
@@ -61,9 +61,9 @@ func (r role) color() color.NRGBA {
 // line is the role of a run's curves.
 func line(i int) role { return firstLine + role(i%(len(roles)-int(firstLine))) }
 
-// A panel is one chart: something over time, for all runs.
+// A panel is a chart of a value over time, for all runs.
 type panel struct {
-	about string // what the vertical axis shows
+	about string // the value on the vertical axis
 	plot  *plot.Plot
 }
 
@@ -128,7 +128,7 @@ func progress(runs []*record.Run) panel {
 		var points plotter.XYs
 		busy := 0
 		for at, s := range r.Samples {
-			if s.Busy >= 0 { // while it is frozen a server tells nothing
+			if s.Busy >= 0 { // a frozen server reports nothing
 				busy = s.Busy
 			}
 			points = append(points, plotter.XY{X: seconds(at), Y: float64(busy)})
@@ -141,12 +141,12 @@ func progress(runs []*record.Run) panel {
 	return p
 }
 
-// gate shows the limit of a shared gate, and who waits for it.
+// gate shows the limit of a shared gate and the number of waiters.
 func gate(r *record.Run, hue role) panel {
 	p := newPanel("the gate of “"+r.Name+"”: its limit, and (thin) requests that wait for it (logarithmic)", r, true)
 	var limits, waiting plotter.XYs
 	top := 0.0
-	var last record.Sample // a sample may be missing where the machine was busy
+	var last record.Sample // a sample may be missing if the machine was busy
 	for at, s := range r.Samples {
 		if s.Limit > 0 {
 			last = s
@@ -162,7 +162,7 @@ func gate(r *record.Run, hue role) panel {
 	return p
 }
 
-// thin keeps the highest of so many neighbours that about a thousand points are
+// thin keeps the highest of several neighbours, so that about a thousand points are
 // left.
 func thin(points plotter.XYs) plotter.XYs {
 	n := len(points)/1000 + 1
@@ -181,7 +181,7 @@ func thin(points plotter.XYs) plotter.XYs {
 
 func seconds(sample int) float64 { return float64(sample) * record.Step.Seconds() }
 
-// logFloor is where a logarithmic axis begins; nothing at all is drawn there.
+// logFloor is the begin of a logarithmic axis. A value of zero is drawn there.
 const logFloor = 1
 
 func newPanel(about string, r *record.Run, logarithmic bool) panel {
@@ -225,7 +225,7 @@ func (p panel) curve(points plotter.XYs, hue role, dash int) *plotter.Line {
 	}
 	l, err := plotter.NewLine(points)
 	if err != nil {
-		panic(err) // not a number: all are counts
+		panic(err) // only NaN fails, and all values are counts
 	}
 	l.Color, l.Width, l.Dashes = hue.color(), 1.4, dashes[dash%len(dashes)]
 	p.plot.Add(l)
@@ -242,8 +242,7 @@ func (p panel) level(y float64, end interface{ Seconds() float64 }) {
 	p.plot.Add(l)
 }
 
-// ground is what lies under the curves: the time for which the server is frozen,
-// and lines to read by.
+// ground draws the background of the curves: the time of the freeze, and a grid.
 type ground struct{ from, to float64 }
 
 func (g ground) Plot(c draw.Canvas, p *plot.Plot) {
@@ -353,7 +352,7 @@ func (s sheet) draw(c draw.Canvas) {
 	if s.runs != nil {
 		c = draw.Crop(c, 0, 0, 0, -legendHigh*vg.Length(s.legend(&c))-6)
 	}
-	// The panels' axes stand in one line, however wide their numbers are.
+	// The axes of the panels are aligned, however wide their numbers are.
 	tiles := draw.Tiles{Rows: len(s.panels), Cols: 1, PadTop: aboutHigh, PadY: aboutHigh, PadRight: 4}
 	var rows [][]*plot.Plot
 	for _, p := range s.panels {
@@ -375,7 +374,7 @@ func (s sheet) legend(c *draw.Canvas) (rows int) {
 	var x vg.Length
 	rows = 1
 	for i, r := range s.runs {
-		// Another font, where this is missing, may be a good deal wider.
+		// If this font is missing, another one may be much wider.
 		need := 28 + style.Width(r.Name)*1.15 + 14
 		if x > 0 && x+need > wide-2*margin {
 			x, rows = 0, rows+1
@@ -402,7 +401,7 @@ func (s sheet) svg(as func(role) string) ([]byte, error) {
 	for r := range roles {
 		out = bytes.ReplaceAll(out, fmt.Appendf(nil, "#%06X", roles[r].light), []byte(as(role(r))))
 	}
-	// Who has not got the font takes the next of the same kind.
+	// If the reader's system lacks the font, it takes the next of the same kind.
 	return bytes.ReplaceAll(out, []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif")), nil
 }
 

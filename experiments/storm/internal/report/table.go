@@ -1,5 +1,4 @@
-// Package report shows runs: as a table, as pictures, and as a page that holds
-// both.
+// Package report shows runs as a table, as pictures, and as a page with both.
 package report
 
 import (
@@ -18,7 +17,7 @@ var columns = []string{
 	"back after", "rate at the end", "lost", "open at the end", "p50", "p99",
 }
 
-// explained says what they mean.
+// explained explains the columns.
 var explained = []string{
 	"sends while frozen: attempts begun from the stop to the resume",
 	"found at the resume: requests in the server's sockets then; known in a simulation only",
@@ -29,8 +28,8 @@ var explained = []string{
 	"p50, p99: from the call to the answer, waits included, of requests begun after the recovery",
 }
 
-// row returns a run's figures as they are shown, the medians where there are
-// several.
+// row returns the figures of a run as text. If there are several runs, the figures
+// are medians.
 func row(r *record.Run) []string {
 	f := r.Median()
 	found, back, later := "–", "never", "–"
@@ -56,7 +55,7 @@ func took(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// Table writes the figures of all runs, and each one's rule.
+// Table writes the figures of all runs, and the rule of each.
 func Table(w io.Writer, runs []*record.Run) error {
 	out := bufio.NewWriter(w)
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

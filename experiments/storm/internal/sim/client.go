@@ -1,5 +1,5 @@
-// The way of one request: the mirror of transport's loop. It holds the order
-// in which that asks and tells the machines, nothing of what they decide.
+// The way of one request mirrors the transport's loop. This file has the order in
+// which the loop calls the machines. The decisions are the machines' own.
 
 package sim
 
@@ -10,11 +10,11 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 )
 
-// A client thinks, sends a request, waits for its answer, and thinks again.
+// A client thinks, sends a request, waits for its response, and thinks again.
 type client struct {
 	state   state
 	sent    uint16 // attempts of this request
-	attempt uint32 // counts all attempts, so that late answers are told apart
+	attempt uint32 // counts all attempts, so that late responses can be recognised
 	began   time.Duration
 	prev    time.Duration // the last back-off
 	entered time.Duration // when the cooldown let the attempt pass; 0: it was quiet
@@ -27,8 +27,8 @@ type state uint8
 
 const (
 	thinking state = iota
-	held           // stands in the cooldown's line
-	queued         // stands in the gate's line
+	held           // waits in the queue of the cooldown
+	queued         // waits in the queue of the gate
 	flying         // an attempt is under way
 	resting        // waits for its back-off
 )
@@ -60,7 +60,7 @@ func (w *world) due(i int32) {
 	}
 }
 
-// askAgain lets those ask who were woken meanwhile.
+// askAgain lets the clients ask that were woken meanwhile.
 func (w *world) askAgain() {
 	for len(w.woken) > 0 {
 		i := w.woken[0]
@@ -73,9 +73,9 @@ func (w *world) askAgain() {
 	w.woken = w.woken[:0]
 }
 
-// admit asks the limits in the transport's order: what the server asked for,
-// then the gate; and who had to wait for the gate while a hold began goes back
-// to the first.
+// admit asks the limits in the order of the transport: first the cooldown, then the
+// gate. A request that waited for the gate while a hold began goes back to the
+// cooldown.
 func (w *world) admit(i int32) {
 	c, h := &w.clients[i], w.host(i)
 	waited := c.state == queued
@@ -102,8 +102,7 @@ func (w *world) admit(i int32) {
 	w.send(i)
 }
 
-// admitByServer stands in the cooldown's line; it reports whether the request
-// may go on.
+// admitByServer asks the cooldown and reports whether the request may go on.
 func (w *world) admitByServer(i int32) bool {
 	c, h := &w.clients[i], w.host(i)
 	c.entered = 0
@@ -122,7 +121,7 @@ func (w *world) admitByServer(i int32) bool {
 	return true
 }
 
-// wait makes the client ask again at the time it was told, or when woken.
+// wait makes the client ask again at the time that it was told, or when it is woken.
 func (w *world) wait(i int32, s state, a host.Answer) {
 	if a.Verb == host.Refuse {
 		w.lose(i)
@@ -142,7 +141,7 @@ func (w *world) send(i int32) {
 	w.server.arrive(w.ms, send{i, c.attempt})
 }
 
-// answered is called when an answer reaches its client, if that is still there.
+// answered is called when a response reaches its client. The client may have left.
 func (w *world) answered(a answer) {
 	c := &w.clients[a.client]
 	if c.state != flying || c.attempt != a.attempt {
@@ -163,7 +162,7 @@ func (w *world) answered(a answer) {
 	w.think(a.client)
 }
 
-// result tells the gate what became of an attempt, landed that it is over.
+// result tells the gate how an attempt ended.
 func (w *world) result(i int32, r host.Result) {
 	if w.conf.gated {
 		w.host(i).gate.Result(w.now, &w.clients[i].slot, r)
@@ -176,8 +175,8 @@ func (w *world) landed(i int32) {
 	}
 }
 
-// failed notes a failed attempt and decides: attempts left, back-off, the wait
-// that the server asked for, and the budget, asked last.
+// failed notes a failed attempt and decides on a retry. It asks for attempts left,
+// the back-off, the wait that the server asked for, and last the budget.
 func (w *world) failed(i int32, r host.Result, hint time.Duration) {
 	c, h := &w.clients[i], w.host(i)
 	w.result(i, r)
@@ -196,7 +195,7 @@ func (w *world) failed(i int32, r host.Result, hint time.Duration) {
 	w.after(i, wait)
 }
 
-// decide says how long to wait before the next attempt, if there is to be one.
+// decide returns the wait before the next attempt, if there is one.
 func (w *world) decide(c *client, hint time.Duration, u float64) (wait time.Duration, ok bool) {
 	if int(c.sent) >= w.conf.attempts {
 		return 0, false

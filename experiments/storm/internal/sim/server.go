@@ -8,17 +8,17 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 )
 
-// A send is one attempt of a client. A client that has given it up counts on,
-// so that the server's answer finds another number there.
+// A send is one attempt of a client. If the client gives the attempt up, its count
+// goes on, so that the late response finds another number.
 type send struct {
 	client  int32
 	attempt uint32
 }
 
-// A server works on requests by the model. All that began in the same
-// millisecond are one group, and look at the same milliseconds, a tick apart,
-// whether they are done; that is exact to the millisecond and costs the same
-// however many are in progress.
+// A server works on requests by the model. All requests that began in the same
+// millisecond form a group. They check whether they are done in the same
+// milliseconds, a tick apart. This is exact to the millisecond and costs the same
+// for any number of requests in progress.
 type server struct {
 	model model.Server
 	tick  int64 // ms
@@ -26,19 +26,19 @@ type server struct {
 	groups []group // by the millisecond of their beginning
 	oldest []int64 // by phase: no group before it has anybody left
 	busy   int
-	came   int   // arrivals that the server saw, until somebody asks
+	came   int   // arrivals since the last question
 	keep   int64 // ms after which no client waits any more
 	free   [][]send
 
 	frozen bool
-	socket []send // what arrived meanwhile
+	socket []send // requests that arrived while the server was frozen
 
 	answer func(send, time.Duration) // called for each that is done; a hint is a 503's
 }
 
 type group struct {
 	n    int    // in progress
-	live []send // those of them somebody may wait for, oldest first
+	live []send // requests whose client may still wait, oldest first
 }
 
 func newServer(m model.Server, end int, timeout time.Duration, answer func(send, time.Duration)) *server {
@@ -75,8 +75,8 @@ func (s *server) arrive(now int64, x send) {
 	}
 }
 
-// wake resumes the server: what waits in its sockets is taken at once. Those
-// who sent it may be gone; it cannot know.
+// wake resumes the server, which takes all requests in its sockets at once. Their
+// clients may be gone, but the server cannot know that.
 func (s *server) wake(now int64) {
 	s.frozen = false
 	socket := s.socket
@@ -102,7 +102,7 @@ func (s *server) run(now int64) {
 			s.finish(g)
 		}
 		if g.n > 0 {
-			return // the younger ones have spent less time, and need as much
+			return // the younger groups have spent less time and need as much
 		}
 		s.forget(g)
 		s.oldest[phase] = at + s.tick
@@ -119,8 +119,8 @@ func (s *server) finish(g *group) {
 	}
 }
 
-// forget drops the names of those whose clients are gone; they are worked on
-// all the same.
+// forget drops the names of requests whose clients are gone. The server works on
+// these requests all the same.
 func (s *server) forget(g *group) {
 	if cap(g.live) > 0 && len(s.free) < 1000 {
 		s.free = append(s.free, g.live[:0])

@@ -1,12 +1,11 @@
-// Package sim runs the experiment in virtual time: the real back-offs of
-// package policy and the real machines of internal/host (budget, cooldown,
-// gate), against a model of the server, for up to millions of clients.
+// Package sim runs the experiment in virtual time, for up to millions of clients.
+// The back-offs of package policy and the machines of internal/host (budget, cooldown,
+// gate) are the real ones. Only the server is a model.
 //
-// Only the order of the transport's calls is mirrored here; it is in client.go
-// and nowhere else. The files:
+// The simulation repeats the order of the transport's calls in client.go. The files:
 //
 //	sim.go     the course of a run
-//	client.go  the way of one request, as transport's loop has it
+//	client.go  the way of one request, as in the transport's loop
 //	server.go  the server
 //	wheel.go   the event queue
 package sim
@@ -34,23 +33,23 @@ type world struct {
 	wheel   *wheel
 	server  *server
 	clients []client
-	hosts   []machines // one per client, or a single one
+	hosts   []machines // a set per client, or a single set
 	woken   []int32    // clients that have to ask again
-	answers []answer   // that arrive in the next millisecond
+	answers []answer   // responses that arrive in the next millisecond
 
 	ms  int64
-	now time.Duration // the same
+	now time.Duration // the same as a time
 	run *record.Run
 }
 
-// machines are what a Transport keeps per host.
+// machines are the state machines that a Transport keeps per host.
 type machines struct {
 	budget   host.Budget
 	cooldown host.Cooldown
 	gate     host.Gate
 }
 
-// configs are the rule's values as the machines want them.
+// configs are the values of the rule in the form that the machines need.
 type configs struct {
 	budget         host.BudgetConfig
 	cooldown       host.CooldownConfig
@@ -65,8 +64,8 @@ type answer struct {
 	hint time.Duration
 }
 
-// Run runs one strategy. The seed makes the clients' thinking repeatable; the
-// back-offs draw from the global source and are not.
+// Run runs one strategy. The seed makes the clients' thinking repeatable. The
+// back-offs draw from the global source and are not repeatable.
 func Run(ctx context.Context, sc model.Scenario, st model.Strategy, seed uint64) (*record.Run, error) {
 	w := newWorld(sc, st, seed)
 	end := int64(sc.End() / time.Millisecond)
@@ -136,7 +135,7 @@ func configsOf(r policy.Rule) configs {
 	}
 }
 
-// step lets one millisecond pass: first what the server has answered, then
+// step lets one millisecond pass. First the responses arrive, then the clients act
 // whose time has come.
 func (w *world) step() {
 	for len(w.answers) > 0 {
@@ -173,7 +172,7 @@ func (w *world) host(i int32) *machines {
 	return &w.hosts[i]
 }
 
-// after plans the client's event, at the next millisecond at the soonest.
+// after plans an event of the client, at the next millisecond at the soonest.
 func (w *world) after(i int32, d time.Duration) { w.until(i, w.now+d) }
 
 func (w *world) until(i int32, at time.Duration) {

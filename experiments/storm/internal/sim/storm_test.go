@@ -10,7 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
-// never stands for a recovery that was not seen, so that it sorts last.
+// never stands for a recovery that was not seen. It sorts last.
 const never = time.Duration(math.MaxInt64)
 
 func said(back time.Duration) string {
@@ -79,7 +79,7 @@ func strategy(t *testing.T, key string) model.Strategy {
 	return model.Strategy{}
 }
 
-// The server sees nobody while it is frozen, and then all that waited.
+// The server sees no request while it is frozen, and then all that waited.
 func TestArrivals(t *testing.T) {
 	r, err := Run(t.Context(), model.DefaultScenario(), strategy(t, "google"), 1)
 	if err != nil {
@@ -103,8 +103,8 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// The article's results: with a fixed delay the server never comes back, with
-// the exponential back-off of its program it does.
+// The article's results: with a fixed delay the server never recovers. With the
+// exponential back-off of the article's program it does.
 func TestArticle(t *testing.T) {
 	sc := model.DefaultScenario()
 	sc.Watched = 120 * time.Second // it takes most of a minute
@@ -116,8 +116,8 @@ func TestArticle(t *testing.T) {
 	}
 }
 
-// One Transport for all clients, with the gate: next to nothing is sent to the
-// frozen server, and it is back at once.
+// If all clients share a Transport with the gate, hardly anything is sent to the
+// frozen server, and it recovers at once.
 func TestShared(t *testing.T) {
 	sc := model.DefaultScenario()
 	fixed := storm(t, sc, strategy(t, "fixed"))
@@ -171,9 +171,9 @@ func TestSeparate(t *testing.T) {
 	}
 }
 
-// Why the separate clients' freeze is shorter: a server that takes all that comes
-// does not survive 20 s of its own normal load piling up, even if nobody ever
-// sends again.
+// A server that takes every request does not survive 20 s of its own normal load
+// piling up, even if no client ever retries. So separate clients are tested with a
+// shorter freeze.
 func TestWhatNobodyAloneSurvives(t *testing.T) {
 	sc := model.DefaultScenario()
 	if m := storm(t, sc, strategy(t, "once")); m.back != never {
@@ -181,8 +181,8 @@ func TestWhatNobodyAloneSurvives(t *testing.T) {
 	}
 }
 
-// A server that sheds load with Retry-After: clients come back spread over the
-// jitter's window, and it stays in health.
+// A server sheds load with Retry-After. The clients come back spread over the
+// window of the jitter, and the server stays healthy.
 func TestRetryAfter(t *testing.T) {
 	sc := model.DefaultScenario()
 	sc.Server.RetryAfter = 5 * time.Second
@@ -193,7 +193,7 @@ func TestRetryAfter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Those who were told at the resume return within the second after the wait.
+	// Clients that were told to wait at the resume return within a second after it.
 	at := int((sc.Resume() + sc.Server.RetryAfter) / record.Step)
 	most, all := 0, 0
 	for _, s := range r.Samples[at : at+10] {
@@ -205,9 +205,9 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The same server and one Transport for all: each 503 comes beside thirty
-// requests that are worked on, and must not hold everybody although these
-// succeed. Whatever the server asks for, the load comes back.
+// The same server, and a Transport that all clients share. While the server answers
+// 503 it works on thirty requests. The 503 must not hold all clients although these
+// thirty succeed. Whatever wait the server asks for, the load comes back.
 func TestRetryAfterShared(t *testing.T) {
 	sc := model.DefaultScenario()
 	for _, key := range []string{"shared", "ungated"} {

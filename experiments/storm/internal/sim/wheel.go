@@ -1,11 +1,11 @@
-// When is whose turn? A queue of events in virtual time.
+// A queue of events in virtual time.
 
 package sim
 
 // A wheel holds at most one event per client, in a list per millisecond. Every
-// operation takes the same short time, however many clients there are; a heap
-// of a million would miss the cache some twenty times per event. Times beyond
-// the end of the run are dropped.
+// operation takes the same short time for any number of clients. A heap of a million
+// events would miss the cache some twenty times per event. Times beyond the end of
+// the run are dropped.
 type wheel struct {
 	first []int32 // by millisecond: the first client, or none
 	links []link  // by client
@@ -29,7 +29,7 @@ func newWheel(clients, end int) *wheel {
 	return w
 }
 
-// set plans the client's event, in the place of one that it had.
+// set plans the client's event. It replaces an earlier event of the client.
 func (w *wheel) set(client int32, at int64) {
 	w.clear(client)
 	if at >= int64(len(w.first)) {
