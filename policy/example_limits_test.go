@@ -14,8 +14,8 @@ func ExampleBudget() {
 	// Output: {Budget: Budget{Ratio: 0.1, PerSecond: 1}} <nil>
 }
 
-// A gate that turns requests away instead of letting them wait. Attempts that
-// hang would keep their places for ever, so they are bounded.
+// This gate refuses requests instead of letting them wait. An attempt that hangs
+// would keep its slot for ever, so AttemptTimeout bounds the attempts.
 func ExampleGate() {
 	rule := policy.Rule{
 		Gate:           policy.Gate{Mode: policy.GateRefuse, Max: 100},
@@ -25,10 +25,18 @@ func ExampleGate() {
 	// Output: {AttemptTimeout: 5s, Gate: Gate{Mode: refuse, Max: 100}} <nil>
 }
 
-// What takes longer than 98 % of the host's answers is sent a second time; until
-// enough of them were seen, what takes longer than 200 ms.
+// A request that takes longer than 98 % of the host's recent responses is sent a
+// second time. Until enough responses were seen, the limit is 200 ms.
 func ExampleHedge() {
 	rule := policy.Rule{Hedge: policy.Hedge{Percentile: 98, After: 200 * time.Millisecond}}
 	fmt.Println(rule, rule.Validate())
 	// Output: {Hedge: Hedge{After: 200ms, Percentile: 98}} <nil>
+}
+
+// A rate that starts at 10 requests per second and becomes lower when the server
+// answers 429.
+func ExampleRate() {
+	rule := policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 5, Mode: policy.RateAdaptive}}
+	fmt.Println(rule, rule.Validate())
+	// Output: {Rate: Rate{PerSecond: 10, Burst: 5, Mode: adaptive}} <nil>
 }

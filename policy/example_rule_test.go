@@ -9,17 +9,29 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A rule says only what differs; the rest is inherited.
+// A rule for one service. Fields that are not set have the values of Defaults.
+func ExampleRule() {
+	rule := policy.Rule{
+		Attempts:       4,
+		Backoff:        backoff.FullJitter{Base: 200 * time.Millisecond},
+		AttemptTimeout: 5 * time.Second,
+		Cooldown:       policy.Off,
+	}
+	fmt.Println(rule)
+	// Output: {Attempts: 4, Backoff: backoff.FullJitter{Base: 200ms}, AttemptTimeout: 5s, Cooldown: off}
+}
+
+// A rule names only the settings that differ. It inherits the others.
 func ExampleRule_Or() {
 	house := policy.Rule{Attempts: 4, AttemptTimeout: 10 * time.Second}
-	uploads := policy.Rule{AttemptTimeout: -1} // off: uploads take as long as they take
+	uploads := policy.Rule{AttemptTimeout: policy.Off} // an upload may take long
 
 	fmt.Println(uploads.Or(house))
 	// Output:
 	// {Attempts: 4, AttemptTimeout: off}
 }
 
-// All faults are reported at once.
+// Validate reports all faults at once.
 func ExampleRule_Validate() {
 	rule := policy.Rule{
 		Attempts:      1_000_000,

@@ -27,8 +27,8 @@ func main() {
 	t, err := transport.New(transport.Config{
 		Rule: policy.Rule{Attempts: 4, Backoff: backoff.FullJitter{}},
 		Hosts: map[string]policy.Rule{
-			"*.example.com":   {Attempts: 2},  // the rest as in Rule
-			"pay.example.com": {Attempts: -1}, // no retries; the most specific pattern wins
+			"*.example.com":   {Attempts: 2},          // other fields as in Rule
+			"pay.example.com": {Attempts: policy.Off}, // no retries; the most specific pattern wins
 		},
 		// For this example only: one server stands for all hosts.
 		Base: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(server.URL) }},

@@ -69,16 +69,15 @@ func isBackoff(t reflect.Type) bool {
 // in the rest of it that are not in the file.
 func (l *loader) backoff(n *node) policy.Backoff {
 	const help = `write a name, an object such as {"type": "constant", "delay": "1s"}, or "none" for no wait`
-	text, isText := n.value.(string)
 	kind := n.member("type")
-	_, known := formulas[text]
+	text, isText := n.value.(string)
 	_, given := l.names.Backoffs[text]
 	switch {
-	case known, given, n.member("name") != nil && kind == nil:
-		return named(l, n, "a back-off", l.names.Backoffs, formulas)
-	case isText:
+	case isText && !given && formulas[text] == nil:
 		l.fault(n, "%s is not the name of a back-off; %s; the names are %s", quote(text), help, namesIn(l.names.Backoffs, formulas))
 		return nil
+	case isText, kind == nil && n.member("name") != nil:
+		return named(l, n, "a back-off", l.names.Backoffs, formulas)
 	case !n.isObject():
 		l.fault(n, "%s where a back-off is wanted; %s", n.kind(), help)
 		return nil
@@ -170,7 +169,7 @@ func (l *loader) hint(n *node) classify.Hint {
 	return classify.FirstHint(list...)
 }
 
-// classify reads a list of classifiers. The first one with an opinion decides.
+// classify reads a list of classifiers. The first classifier with an opinion decides.
 func (l *loader) classify(n *node) classify.Func {
 	var list []classify.Func
 	items := l.items(n)
@@ -240,32 +239,26 @@ func (l *loader) clause(n *node) classify.Func {
 		l.fault(n, `there is no "verdict" here; it is one of %s`, join(wordsOf(verdicts)))
 		return nil
 	}
-	var match func(classify.Verdict) classify.Func
-	switch {
-	case kind != nil:
-		kinds := l.kinds(kind)
-		match = func(v classify.Verdict) classify.Func { return classify.OnError(v, kinds...) }
-	case body != nil:
-		text, codes := l.text(body, "a text to look for"), l.codes(status)
-		match = func(v classify.Verdict) classify.Func { return classify.OnBodyText(v, text, codes...) }
-	default:
-		codes := l.codes(status)
-		match = func(v classify.Verdict) classify.Func { return classify.OnStatus(v, codes...) }
-	}
 	i, _ := l.oneOf(verdict, "a verdict", wordsOf(verdicts))
-	if l.count() > before {
-		return nil
+	then, codes, kinds, text := verdicts[max(i, 0)], l.codes(status), l.kinds(kind), ""
+	if body != nil {
+		text = l.text(body, "a text to look for")
 	}
-	return match(verdicts[i])
+	switch {
+	case l.count() > before:
+		return nil
+	case kind != nil:
+		return classify.OnError(then, kinds...)
+	case body != nil:
+		return classify.OnBodyText(then, text, codes...)
+	}
+	return classify.OnStatus(then, codes...)
 }
 
-// codes reads status codes. n may be nil.
+// codes reads status codes. n is nil if the item has none.
 func (l *loader) codes(n *node) (codes []int) {
-	if n == nil {
-		return nil
-	}
 	for _, item := range l.items(n) {
-		code, ok := l.whole(item)
+		code, ok := whole[int](l, item)
 		if ok && (code < 100 || code > 999) {
 			l.fault(item, "%s is not a status code", item.kind())
 		}
@@ -274,7 +267,7 @@ func (l *loader) codes(n *node) (codes []int) {
 	return codes
 }
 
-// kinds reads kinds of error.
+// kinds reads kinds of error. n is nil if the item has none.
 func (l *loader) kinds(n *node) (kinds []classify.Kind) {
 	for _, item := range l.items(n) {
 		if i, ok := l.oneOf(item, "a kind of error", wordsOf(errorKinds)); ok {

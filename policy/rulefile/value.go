@@ -22,9 +22,13 @@ func (l *loader) want(n *node, wanted string) {
 	l.fault(n, "%s where %s is wanted", n.kind(), wanted)
 }
 
-// items returns the items of a list. A list of one item needs no brackets.
+// items returns the items of a list. A list of one item needs no brackets. If n is
+// nil, there are no items.
 func (l *loader) items(n *node) []*node {
-	if !n.isList() {
+	switch {
+	case n == nil:
+		return nil
+	case !n.isList():
 		return []*node{n}
 	}
 	if len(n.kids) == 0 {
@@ -57,20 +61,21 @@ func readNumber[T int | int64 | float64 | time.Duration](l *loader, n *node, to 
 }
 
 // whole reads a whole number.
-func (l *loader) whole(n *node) (int, bool) {
+func whole[T int | int64](l *loader, n *node) (T, bool) {
 	number, ok := n.value.(json.Number)
 	if !ok {
 		l.want(n, "a whole number")
 		return 0, false
 	}
-	v, err := strconv.Atoi(number.String())
+	v, err := strconv.ParseInt(number.String(), 10, 64)
 	switch {
-	case errors.Is(err, strconv.ErrRange):
+	case errors.Is(err, strconv.ErrRange), int64(T(v)) != v:
 		l.fault(n, "%s is out of range", n.kind())
+		return 0, false
 	case err != nil:
 		l.fault(n, "%s is not a whole number; write it in digits only", n.kind())
 	}
-	return v, err == nil
+	return T(v), err == nil
 }
 
 // fraction reads a number that may have a fraction.
@@ -109,8 +114,7 @@ func (l *loader) duration(n *node) (time.Duration, bool) {
 func (l *loader) size(n *node) (int64, bool) {
 	text, ok := n.value.(string)
 	if !ok {
-		v, ok := l.whole(n)
-		return int64(v), ok
+		return whole[int64](l, n)
 	}
 	v, ok := parseSize(text)
 	if !ok {
