@@ -1,4 +1,4 @@
-// One attempt: the caller's own request the first time, a copy of it later.
+// An attempt and its timeout.
 
 package transport
 
@@ -15,8 +15,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// An attempt has everything that one send of the request needs, so that it can run
-// beside another attempt.
+// An attempt is a send of the request by the base transport. It has everything that it
+// needs, so that it can run beside another attempt.
 type attempt struct {
 	base   http.RoundTripper
 	rule   *policy.Rule
@@ -61,7 +61,7 @@ func (x *exchange) attempt(body io.ReadCloser) attempt {
 func (a *attempt) send() (resp *http.Response, err error) {
 	if a.number == 1 && a.body == nil && !timed(a.rule) && !a.inside {
 		defer func() { a.slot.landed(a.ctx, a.req, resp, err) }() // also if the base transport panics
-		return checkAnswer(a.base.RoundTrip(a.req))
+		return checkResponse(a.base.RoundTrip(a.req))
 	}
 	return a.sendCopy(a.prepare())
 }
@@ -91,7 +91,7 @@ func (a *attempt) sendCopy(req *http.Request, timer *attemptTimer) (resp *http.R
 		a.slot.landed(a.ctx, req, resp, err)
 	}()
 	timer.watch(req)
-	resp, err = checkAnswer(a.base.RoundTrip(req))
+	resp, err = checkResponse(a.base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
 		resp.Request = a.req // as a plain transport would
 	}
@@ -131,9 +131,9 @@ func (a *attempt) copy(ctx context.Context) *http.Request {
 	return req
 }
 
-// checkAnswer turns what a base transport must not return into an error: a
-// response and an error, or neither.
-func checkAnswer(resp *http.Response, err error) (*http.Response, error) {
+// checkResponse returns an error if the base transport broke its contract and returned
+// both a response and an error, or neither.
+func checkResponse(resp *http.Response, err error) (*http.Response, error) {
 	switch {
 	case err != nil && resp != nil:
 		if resp.Body != nil {
@@ -146,12 +146,13 @@ func checkAnswer(resp *http.Response, err error) (*http.Response, error) {
 	return resp, err
 }
 
-// upgrades reports whether the answer to a request may hand its connection
-// over to the caller.
+// upgrades reports whether the response to a request may hand its connection over to the
+// caller.
 func upgrades(req *http.Request) bool {
 	return req.Method == http.MethodConnect || req.Header.Get("Upgrade") != ""
 }
 
+// stallLimitsOf returns the limits of a rule for stalls.
 func stallLimitsOf(r *policy.Rule) stallLimits {
 	return stallLimits{quiet: r.Stall.Timeout, rate: r.Stall.MinBytesPerSecond}
 }
@@ -159,31 +160,33 @@ func stallLimitsOf(r *policy.Rule) stallLimits {
 // timed reports whether attempts need a context of their own.
 func timed(r *policy.Rule) bool { return r.AttemptTimeout > 0 || stallLimitsOf(r).on() }
 
-// An attemptTimer bounds an attempt from its start to the first read of the
-// request's body and from the body's end to the response's headers; for stalls
-// also the time between two Reads of the body. It does not see the reads of a
-// small body in memory and runs on meanwhile. A nil timer does nothing.
+// An attemptTimer bounds the time from the start of an attempt to the first Read of the
+// request's body, and the time from the end of that body to the headers of the response.
+// If the rule has a Stall.Timeout, it also bounds the time between two Reads of the body.
+// It does not see the Reads of a small body in memory, and its time runs on during them.
+// A nil timer does nothing.
 type attemptTimer struct {
 	after  time.Duration // not positive: off
 	stall  stallLimits
 	cancel context.CancelCauseFunc
-	unlink func() bool // not nil: the attempt does not inherit the caller's end, but is told
+	unlink func() bool // not nil: the context is linked to the caller's by AfterFunc, not derived from it
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	timer   *time.Timer
 	due     time.Time
-	cause   error      // what fire says
+	cause   error      // the error that fire reports
 	sending *timedBody // the request's body that is being sent
-	between bool       // between two Reads of it, where stalls count
-	ended   bool       // there was an answer or an error
-	over    bool       // the answer's body has ended
+	between bool       // between two Reads of that body, when stalls count
+	ended   bool       // there was a response or an error
+	over    bool       // the response's body has ended
 	fired   bool
 }
 
-// startAttempt returns the attempt's context; without a timeout in the rule it is
-// only a context of its own. A context made by WithCancel must be cancelled, or its parent keeps it; one whose connection goes over to
-// the caller (101, CONNECT) must not be. So for requests that ask for that, it
-// is made apart from its parent and linked to it, until the answer.
+// startAttempt returns a context for the attempt, and the timer that bounds it. A derived
+// context must be cancelled at some time, because its parent keeps it until then. But the
+// context must not be cancelled if its connection goes over to the caller (101, CONNECT).
+// So the context of a request that may upgrade is detached from its parent. AfterFunc
+// links the two until the response.
 func startAttempt(parent context.Context, r *policy.Rule, detached bool) (context.Context, *attemptTimer) {
 	a := &attemptTimer{after: r.AttemptTimeout, stall: stallLimitsOf(r)}
 	from := parent
@@ -201,7 +204,7 @@ func startAttempt(parent context.Context, r *policy.Rule, detached bool) (contex
 	return ctx, a
 }
 
-// arm sets the timer for what comes next. Called with mu held.
+// arm sets the timer for the next phase of the attempt. Called with mu held.
 func (a *attemptTimer) arm() {
 	d, cause := a.after, error(&attemptTimeout{after: a.after})
 	if q := a.stall.quiet; q > 0 && (a.between || d <= 0 || q < d) {
@@ -218,13 +221,14 @@ func (a *attemptTimer) arm() {
 	}
 }
 
-// abandon ends the attempt because nobody needs its answer any more.
+// abandon ends the attempt because nobody needs its response any more.
 func (a *attemptTimer) abandon() { a.cancel(errOutrun) }
 
+// fire runs when the timer fires, and ends the attempt.
 func (a *attemptTimer) fire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// The timer may have been set anew while this call waited for the lock.
+	// The timer may have been reset while this call waited for the lock.
 	if a.ended || a.sending != nil && !a.between || time.Until(a.due) > 0 {
 		return
 	}
@@ -232,8 +236,9 @@ func (a *attemptTimer) fire() {
 	a.cancel(a.cause)
 }
 
-// pause is told that the request's body is being sent. When net/http sends again
-// by itself there is a second one, which counts from then on.
+// pause stops the timer while the base transport reads the request's body. If net/http
+// resends the request by itself, it reads a second body. Only that body counts from then
+// on.
 func (a *attemptTimer) pause(body *timedBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -243,8 +248,8 @@ func (a *attemptTimer) pause(body *timedBody) {
 	}
 }
 
-// sent is told, where stalls count, that the base transport has a piece of the
-// body and is to come back for the next one.
+// sent starts the timer when the base transport has got a piece of the body and has to
+// come back for the next piece. It is called only if the rule has a Stall.Timeout.
 func (a *attemptTimer) sent(body *timedBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -254,7 +259,7 @@ func (a *attemptTimer) sent(body *timedBody) {
 	}
 }
 
-// resume is told that the request's body has ended.
+// resume starts the timer again when the request's body has ended.
 func (a *attemptTimer) resume(body *timedBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -270,8 +275,9 @@ func (a *attemptTimer) resume(body *timedBody) {
 	a.sending = nil
 }
 
-// finish is told that the answer's body has ended. Over HTTP/2 the request's
-// body may still be on its way, which goes on as it would without us.
+// finish releases the context when the response's body has ended. Over HTTP/2 the base
+// transport may still be sending the request's body. The context then lives until that
+// body has ended.
 func (a *attemptTimer) finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -281,8 +287,8 @@ func (a *attemptTimer) finish() {
 	}
 }
 
-// watch makes the timer see when req's body begins and ends, also that of a
-// resend by net/http itself.
+// watch makes the timer see when the body of req begins and ends. It also watches the
+// body of a resend by net/http itself.
 func (a *attemptTimer) watch(req *http.Request) {
 	if a == nil || req.Body == nil || req.Body == http.NoBody {
 		return
@@ -299,10 +305,10 @@ func (a *attemptTimer) watch(req *http.Request) {
 	}
 }
 
-// watched returns a body that tells the timer of its reads. A small body in
-// memory stays as it is: sending it takes next to no time, and net/http has to
-// see its type to send it together with the headers and to be done with it
-// before it returns.
+// watched returns a body that reports its Reads to the timer. A small body in memory
+// stays as it is, because sending it takes almost no time. net/http sends such a body
+// together with the headers, and returns only when it no longer needs the body. For that
+// it has to see the type of the body.
 func (a *attemptTimer) watched(body io.ReadCloser) io.ReadCloser {
 	if replay.SmallInMemory(body) {
 		return body
@@ -310,8 +316,8 @@ func (a *attemptTimer) watched(body io.ReadCloser) io.ReadCloser {
 	return &timedBody{ReadCloser: body, timer: a}
 }
 
-// timedBody is a request's body that tells the attempt's timer of its sending.
-// Close may come during a Read.
+// A timedBody is a request's body that reports its Reads to the attempt's timer. Close
+// may be called during a Read.
 type timedBody struct {
 	io.ReadCloser
 	timer *attemptTimer
@@ -322,7 +328,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	stall := b.timer.stall.quiet > 0
 	if !b.begun || stall {
 		b.begun = true
-		b.timer.pause(b) // what the caller's reader takes is not the server's fault
+		b.timer.pause(b) // the server is not at fault for a slow reader of the caller
 	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
@@ -339,9 +345,9 @@ func (b *timedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// end stops the timer at the answer or error, and tells a timeout from what
-// the caller's context did. The context is cancelled when the answer's body
-// has ended, and not before.
+// end stops the timer when there is a response or an error. It replaces the error by the
+// timeout, or by the end of the caller's context, if one of them ended the attempt. The
+// attempt's context is cancelled only when the response's body has ended.
 func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	if a == nil {
 		return resp, err
@@ -354,7 +360,7 @@ func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http
 	fired, cause := a.fired, a.cause
 	a.mu.Unlock()
 	switch {
-	case fired && resp != nil && resp.Body != nil: // it came too late: its body is cut off
+	case fired && resp != nil && resp.Body != nil: // the response came too late, and its body is already cut off
 		_ = resp.Body.Close()
 		fallthrough
 	case fired:
@@ -375,8 +381,8 @@ func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http
 			a.unlink()
 		}
 	case handsOver(req, resp):
-		// A tunnel ends with the caller's context, as it does without us. One
-		// that cannot be written to, as net/http's, can be wrapped.
+		// A tunnel ends with the caller's context, as it does without aplomb. The
+		// body of a tunnel that has no Write, as in net/http, can be wrapped.
 		if _, writes := resp.Body.(io.Writer); !writes {
 			resp.Body = &attemptBody{ReadCloser: resp.Body, timer: a}
 		}
@@ -389,6 +395,7 @@ func (a *attemptTimer) end(caller context.Context, req *http.Request, resp *http
 	return resp, err
 }
 
+// release frees the attempt's context.
 func (a *attemptTimer) release() {
 	if a.unlink != nil {
 		a.unlink()
@@ -396,14 +403,15 @@ func (a *attemptTimer) release() {
 	a.cancel(nil)
 }
 
-// handsOver reports whether the response's body is the connection itself,
-// which is the caller's from here on and keeps its io.Writer.
+// handsOver reports whether the response's body is the connection itself. The caller then
+// owns the connection, and the body keeps its io.Writer.
 func handsOver(req *http.Request, resp *http.Response) bool {
 	return resp.StatusCode == http.StatusSwitchingProtocols ||
 		req.Method == http.MethodConnect && resp.StatusCode/100 == 2
 }
 
-// attemptBody frees the attempt's context when the answer's body is done with.
+// An attemptBody frees the attempt's context when the response's body has ended or is
+// closed.
 type attemptBody struct {
 	io.ReadCloser
 	timer *attemptTimer

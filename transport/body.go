@@ -1,4 +1,4 @@
-// What becomes of the request's body between attempts.
+// The request's body between attempts.
 
 package transport
 
@@ -24,8 +24,8 @@ func bodyReason(err error) Reason {
 	return ReasonNotReplayable
 }
 
-// getBody returns the GetBody for the base transport during the attempt that is
-// about to be sent, nil if the caller's own serves.
+// getBody returns the GetBody that the base transport may call during the next
+// attempt. It returns nil if the base transport may call the caller's GetBody.
 func (x *exchange) getBody() func() (io.ReadCloser, error) {
 	ctx := x.ctx
 	inner := x.body.GetBody(ctx)
@@ -44,7 +44,7 @@ func (x *exchange) getBody() func() (io.ReadCloser, error) {
 	}
 }
 
-// checkRequest returns the error of a request that no transport could send.
+// checkRequest returns an error if no transport could send the request.
 func checkRequest(req *http.Request) error {
 	switch {
 	case req == nil:

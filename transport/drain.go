@@ -1,4 +1,4 @@
-// How is a response given up so that its connection can be used again?
+// How a discarded response is read and closed, so that its connection can be used again.
 
 package transport
 
@@ -12,40 +12,39 @@ import (
 	"time"
 )
 
-// A connection of HTTP/1 is used again only when the response was read to its
-// end. Reading on is worth it for an error page; for more it is cheaper to
-// connect anew, and an endless or stalled body must not hold the retry up.
+// A connection of HTTP/1 is used again only if the response was read to its end.
+// That is worthwhile for an error page. A new connection is cheaper than the rest of a
+// long body. An endless or stalled body must not delay the retry.
 const (
 	drainBytes = 64 << 10
 	drainTime  = 250 * time.Millisecond
 
-	// closeTime is how long a Close may take when there is no time to read.
+	// closeTime bounds the wait for a Close if there is no time to read.
 	// The bodies of net/http take microseconds.
 	closeTime = 5 * time.Millisecond
 
-	// drainEmpty is how many Reads in a row may give neither a byte nor an
-	// error.
+	// drainEmpty is the number of Reads in a row that may return neither a byte
+	// nor an error.
 	drainEmpty = 100
 )
 
 var errBadCount = errors.New("transport: the response body's Read returned an invalid count")
 
-// discard reads the body's rest within both bounds, and closes it. It returns
-// when that is done, when drainTime is over, or when ctx ends, whichever comes
-// first.
+// discard reads the rest of the body within both bounds and closes the body. It
+// returns when that is done, when drainTime is over, or when ctx ends.
 func discard(ctx context.Context, resp *http.Response) { discardWithin(ctx, resp, drainTime) }
 
 // discardWithin is discard with a time bound of its own. If the bound is not
 // positive, it reads nothing and closes the body.
 //
-// The Read and the Close are the base transport's, and either may block for as
-// long as the server is silent. Close ends a Read of net/http's bodies. Other
-// bases have a Close that waits for the Read instead. So neither runs in the
-// caller's goroutine. There are at most two goroutines for each response. They
-// end when the base's Read and Close do.
+// The Read and the Close belong to the base transport. Both may block for as long as
+// the server is silent. Close ends a Read of net/http's bodies, but the Close of
+// another base may wait for the Read. So neither runs in the caller's goroutine. There
+// are at most two goroutines for each response. They end when the Read and the Close
+// of the base end.
 //
-// A panic in the Read or the Close ends the drain and goes no further. The body
-// is nobody's any more, and the retry does not depend on it.
+// A panic in the Read or the Close ends the drain and goes no further, because the
+// caller never gets this body and the retry does not depend on it.
 func discardWithin(ctx context.Context, resp *http.Response, limit time.Duration) {
 	drainWithin(ctx, resp, limit, io.Discard)
 }
@@ -63,9 +62,9 @@ func keepWithin(ctx context.Context, resp *http.Response, limit time.Duration) *
 	return &kept
 }
 
-// drainWithin reads the rest of the body into w and closes the body, both within
-// the bounds. It reports whether w has the whole rest, and nobody writes to it
-// any more.
+// drainWithin reads the rest of the body into w and closes the body, both within the
+// bounds. It reports whether w has the whole rest. If so, no goroutine writes to w any
+// more.
 func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, w io.Writer) (whole bool) {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return true
@@ -87,17 +86,17 @@ func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, 
 	return false
 }
 
-// A drain is the end of one response's body.
+// A drain reads and closes the body of a discarded response.
 type drain struct {
 	body  io.ReadCloser
 	to    io.Writer     // gets the bytes
-	whole bool          // to has all of them; set before done is closed
+	whole bool          // to has all bytes; set before done is closed
 	empty int           // empty Reads in a row; used by Read alone
-	shuts atomic.Bool   // somebody closes the body, or has closed it
-	done  chan struct{} // closed when the body is closed, if its Read was not in the way
+	shuts atomic.Bool   // the body is closed or being closed
+	done  chan struct{} // closed when run is over
 }
 
-// run reads the rest, if that is wanted, and closes the body.
+// run reads the rest if read is set, and closes the body.
 func (d *drain) run(read bool) {
 	defer close(d.done)
 	defer d.shut()
@@ -105,13 +104,14 @@ func (d *drain) run(read bool) {
 		return
 	}
 	defer func() { _ = recover() }()
-	// One byte more than allowed: a body of exactly drainBytes shows its end.
+	// Ask for one more byte, so that a body of exactly drainBytes shows its end.
 	_, err := io.CopyN(d.to, d, drainBytes+1)
 	d.whole = err == io.EOF
 }
 
-// Read reads until the body is closed. A body that breaks the contract of
-// io.Reader would keep its goroutine reading for ever, so it ends the drain.
+// Read reads from the body until the body is closed. It returns an error if the body
+// breaks the contract of io.Reader, because such a body could keep the goroutine
+// reading forever.
 func (d *drain) Read(p []byte) (int, error) {
 	if d.shuts.Load() {
 		return 0, http.ErrBodyReadAfterClose
@@ -130,7 +130,7 @@ func (d *drain) Read(p []byte) (int, error) {
 	return 0, nil
 }
 
-// shut closes the body, once. The second caller does not wait for the first.
+// shut closes the body once. The second call does not wait for the first call.
 func (d *drain) shut() {
 	if d.shuts.Swap(true) {
 		return

@@ -1,4 +1,4 @@
-// What the caller gets when the outcome is an error, and why.
+// The errors that a Transport returns.
 
 package transport
 
@@ -16,15 +16,15 @@ import (
 
 var (
 	// ErrOverDeadline is in the error of a request that was refused because its
-	// turn under a limit of the host would come after the deadline of its
-	// context. errors.Is(err, context.DeadlineExceeded) and
-	// Timeout() hold, too, although the deadline has not passed yet.
+	// turn under a limit of the host would come after the deadline of its context.
+	// errors.Is(err, context.DeadlineExceeded) and Timeout() also hold, although the
+	// deadline has not passed yet.
 	ErrOverDeadline error = &overDeadline{}
 
-	// ErrCooldown is in the error of a request that was refused because the
-	// host asked for a wait longer than Rule.MaxRetryAfter; Error.Until is the
-	// time that it named. Requests are refused for MaxRetryAfter, and may be sent
-	// again then.
+	// ErrCooldown is in the error of a request that was refused because the host
+	// asked for a longer wait than Rule.RetryAfter.Max. Error.Until is the time that
+	// the host named. Requests are refused for RetryAfter.Max and may be sent again
+	// then.
 	ErrCooldown = errors.New("transport: the host asked for no requests until later")
 
 	// ErrGateFull is in the error of a request that was refused because the
@@ -39,16 +39,15 @@ var (
 	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
 	errRequestCanceled = errors.New("transport: request canceled")
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
-	errOutrun          = errors.New("transport: another send of the request was answered first")
+	errOutrun          = errors.New("transport: another attempt of the request got a response first")
 )
 
-// A bodyError says why a request's body kept the request from being sent again.
-// The error of the last attempt, if there is one, comes first for errors.Is and
-// errors.As.
+// A bodyError says why a request could not be sent again because of its body. If the
+// last attempt failed with an error, errors.Is and errors.As see that error first.
 type bodyError struct {
-	last   error // the attempt's own; nil after an answer
+	last   error // of the last attempt; nil after a response
 	why    error
-	status int // of an answer that was given up for the retry; 0 elsewhere
+	status int // of a response that was given up for the retry; 0: none
 }
 
 func (e *bodyError) Error() string {
@@ -59,7 +58,7 @@ func (e *bodyError) Error() string {
 	case e.last != nil:
 		b.WriteString("; the attempt failed: " + safeText(e.last))
 	case e.status != 0:
-		fmt.Fprintf(&b, "; the last answer had status %d", e.status)
+		fmt.Fprintf(&b, "; the last response had status %d", e.status)
 	}
 	return b.String()
 }
@@ -81,7 +80,7 @@ func (*overDeadline) Is(target error) bool { return target == context.DeadlineEx
 type attemptTimeout struct{ after time.Duration }
 
 func (e *attemptTimeout) Error() string {
-	return "transport: no answer within the attempt's " + e.after.String()
+	return "transport: no response within the attempt's " + e.after.String()
 }
 func (*attemptTimeout) Timeout() bool   { return true }
 func (*attemptTimeout) Temporary() bool { return true }
@@ -89,38 +88,37 @@ func (*attemptTimeout) Is(target error) bool {
 	return target == ErrAttemptTimeout || target == context.DeadlineExceeded
 }
 
-// An Error is what a Transport returns where it has more to say than the base
-// transport: after several sends, when a limit withheld a retry, and for a
-// request that it refused to send. errors.Is and errors.As see the last error
-// through it, and Timeout answers as that error does. The error of a single
-// send that no limit kept from a retry is returned as it is.
+// An Error tells more than the error of the base transport. A Transport returns it
+// after several attempts, if a limit withheld a retry, and for a request that it
+// refused to send. errors.Is and errors.As see Err in it, and Timeout reports the same
+// as Err does. The error of a single attempt is returned as it is, unless a limit
+// withheld the retry.
 //
-// When http.Client.Timeout fires, net/http puts a text of its own in the place
-// of this error; the history is then to be had from a [Trace] only. http.Client
-// puts any error into a *url.Error, with the whole URL: log this one, by
-// errors.As, where queries are secret.
+// When http.Client.Timeout fires, net/http replaces this error by a text of its own.
+// Only a [Trace] then has the history. http.Client wraps any error into a *url.Error
+// that prints the whole URL. If queries are secret, log the Error that errors.As finds
+// inside.
 type Error struct {
 	// Reason says why there was no further attempt.
 	Reason Reason
-	// Attempts are the sends, oldest first; empty where the request was
-	// refused without being sent.
+	// Attempts are the attempts of the call, oldest first. It is empty if the
+	// request was refused without being sent.
 	Attempts []Attempt
-	// Until is when a new request makes sense, the zero Time where that is
-	// not known.
+	// Until is the time from which on a new request makes sense. It is the zero
+	// Time if that is not known.
 	Until time.Time
-	// Err is the last send's error, or what refused the request.
+	// Err is the error of the last attempt, or the reason for the refusal.
 	Err error
 
 	request string // method and URL, without secrets
-	url     string // the URL with its secrets, which Error looks for in other texts
-	ended   error  // how the caller's context had ended; nil: it had not
+	url     string // with its secrets, which Error hides in other texts
+	ended   error  // the end of the caller's context; nil: it has not ended
 }
 
-// Error names the request, the number of sends, the last answer's status, the
-// reason and the last error. It hides what may be a secret in the URL of the
-// request and in all other URLs that it finds in the texts of the errors:
-// userinfo, query values and fragments. Other secrets that a base transport
-// writes into its errors stay as they are.
+// Error names the request, the number of attempts, the status of the last response,
+// the reason and the last error. It hides userinfo, query values and fragments in the
+// URL of the request and in all other URLs that it finds in the texts of the errors.
+// Other secrets that a base transport writes into its errors stay as they are.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("transport: ")
@@ -148,13 +146,13 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// safe returns the text of an error for the text of e.
+// safe returns the text of an error without secrets and without our prefix.
 func (e *Error) safe(err error) string {
 	return strings.TrimPrefix(safeText(err, e.url), "transport: ")
 }
 
-// lastOutcome names the status of the last answer, or the error of the last
-// attempt if there was no answer and Err is another error.
+// lastOutcome names the status of the last response. If there was no response and Err
+// is not the error of the last attempt, lastOutcome names that error.
 func (e *Error) lastOutcome() string {
 	for _, a := range slices.Backward(e.Attempts) {
 		if a.Status != 0 {
@@ -167,14 +165,14 @@ func (e *Error) lastOutcome() string {
 	return ""
 }
 
-// isLast reports whether Err is the outcome of the last attempt. Otherwise Err
-// says itself why there was no further one.
+// isLast reports whether Err is the outcome of the last attempt. Otherwise Err itself
+// says why there was no further attempt.
 func (e *Error) isLast() bool {
 	n := len(e.Attempts)
 	return n > 0 && e.Err != nil && e.Attempts[n-1].Err != nil && errors.Is(e.Err, e.Attempts[n-1].Err)
 }
 
-// reasonText names the reason, unless the number of attempts or Err names it.
+// reasonText names the reason, unless the number of attempts or Err already tells it.
 func (e *Error) reasonText() string {
 	switch {
 	case e.Reason == ReasonAttempts, e.Reason == ReasonFinal:
@@ -187,7 +185,7 @@ func (e *Error) reasonText() string {
 	return " (" + strings.ReplaceAll(e.Reason.String(), "_", " ") + ")"
 }
 
-// endText says how the caller's context ended, unless Err says so.
+// endText says how the caller's context ended, unless Err already says so.
 func (e *Error) endText() string {
 	switch {
 	case len(e.Attempts) == 0:
@@ -208,20 +206,20 @@ func (e *Error) Unwrap() error { return e.Err }
 // Timeout reports whether Err is a timeout.
 func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 
-// GaveUp reports whether a limit withheld a retry that was otherwise due. Who
-// sends requests through this package and retries around it, policy.Do among
-// them, leaves such an error alone: retries are not multiplied.
+// GaveUp reports whether a limit withheld a retry that was otherwise due. Code that
+// retries around a Transport should not retry such an error, because retries would be
+// multiplied. policy.Do does not retry it.
 func (e *Error) GaveUp() bool { return e.Reason.limit() || e.Reason == ReasonNested }
 
-// Temporary reports what Err says of itself. It is there for callers that ask
-// net.Error.
+// Temporary reports whether Err has a method Temporary that returns true. It makes
+// Error a net.Error.
 func (e *Error) Temporary() bool {
 	var t interface{ Temporary() bool }
 	return errors.As(e.Err, &t) && t.Temporary()
 }
 
-// contextError is the end of the caller's context during a wait: both the
-// context's error and its cause are to be found in it.
+// A contextError says that the caller's context ended during a wait. errors.Is and
+// errors.As see both the error of the context and its cause.
 type contextError struct {
 	err, cause error
 }

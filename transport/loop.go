@@ -39,7 +39,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !t.light(req, h, rule, options) {
 		return t.exchange(req, h, rule, options)
 	}
-	resp, err := checkAnswer(t.base.RoundTrip(req))
+	resp, err := checkResponse(t.base.RoundTrip(req))
 	verdict := rule.classify(classify.Outcome{Request: req, Response: resp, Err: err})
 	if err == nil && !retryable(verdict) && h.Quiet() {
 		if rule.rule.Resume.Max < 0 || !resume.Likely(resp) {

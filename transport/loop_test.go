@@ -406,7 +406,7 @@ func TestAttemptTimeout(t *testing.T) {
 			assert.ErrorIs(t, err, ErrAttemptTimeout)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.NotErrorIs(t, err, context.Canceled)
-			assert.ErrorContains(t, err, "no answer within the attempt's 1s")
+			assert.ErrorContains(t, err, "no response within the attempt's 1s")
 			var e *Error
 			require.ErrorAs(t, err, &e)
 			assert.True(t, e.Timeout())

@@ -1,4 +1,4 @@
-// What may be written about a URL? Texts for logs and errors, without secrets.
+// Texts of URLs and errors without secrets, for logs and errors.
 
 package transport
 
@@ -14,7 +14,7 @@ import (
 // hidden stands for each part of a URL that may be a secret.
 const hidden = "xxxxx"
 
-// longestName is the length from which on the name of a query's parameter is
+// longestName is the length of the longest name of a query parameter. A longer name is
 // taken for a token.
 const longestName = 40
 
@@ -44,8 +44,8 @@ func safeURL(u *url.URL) string {
 	return safe.String()
 }
 
-// safeOpaque is safeURL for a URL that net/url has not split. Only an opaque
-// part that begins with a slash, as net/http documents it, can be split here.
+// safeOpaque is safeURL for a URL that net/url has not split. It can split only an
+// opaque part that begins with a slash, as net/http documents it.
 func safeOpaque(u *url.URL) string {
 	scheme := u.Scheme
 	if scheme != "" {
@@ -65,8 +65,8 @@ func safeOpaque(u *url.URL) string {
 	return scheme + safeURL(inner) + query
 }
 
-// safeHost hides what a host made by hand may hold besides the host: userinfo
-// in front of it, and a path or a query behind it.
+// safeHost returns a host without userinfo in front of it and without a path or a query
+// behind it. A caller that fills in a URL by hand may leave such parts in its Host.
 func safeHost(s string) string {
 	if !strings.ContainsAny(s, "@/?#\\ ") {
 		return s
@@ -87,9 +87,9 @@ func safeHost(s string) string {
 // safeKey returns the name of a host for events and snapshots.
 func safeKey(k host.Key) string { return k.Scheme + "://" + safeHost(k.Host) }
 
-// safePath hides the parts of an escaped path that are no path: an escaped
-// query or fragment, userinfo of a URL within the path, and the values of
-// parameters such as ;jsessionid=.
+// safePath hides the parts of an escaped path that may be secret. They are an escaped
+// query or fragment, userinfo of a URL within the path, and the values of parameters
+// such as ;jsessionid=.
 func safePath(path string) string {
 	for i := 0; i+2 < len(path); i++ {
 		if c := path[i : i+3]; strings.EqualFold(c, "%3f") || c == "%23" {
@@ -107,8 +107,8 @@ func safePath(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// safeSegment is safePath for one segment; authority says that it stands behind
-// two slashes.
+// safeSegment is safePath for a segment of a path. authority is set if the segment
+// follows two slashes.
 func safeSegment(s string, authority bool) string {
 	if lower := strings.ToLower(s); strings.Contains(lower, "%40") && (strings.Contains(lower, "%3a") || strings.Contains(lower, ":")) {
 		return hidden
@@ -126,8 +126,8 @@ func safeSegment(s string, authority bool) string {
 }
 
 // safeQuery returns a query with the names but not the values of its
-// parameters. A parameter without a value may be a secret itself, and so may
-// be a name in which an escaped "=" hides a value, or the name in "c2VjcmV0==".
+// parameters. A parameter without a value may be a secret itself, such as
+// "c2VjcmV0==". A name with an escaped "=" may hide a value. Both are hidden whole.
 func safeQuery(query string) string {
 	parts := strings.Split(query, "&")
 	for i, part := range parts {
@@ -156,14 +156,14 @@ func isName(s string) bool {
 	return s != "" && len(s) <= longestName
 }
 
-// safeText returns the text of an error without the secrets of URLs. known are
-// URLs that the text may name, beside those of the errors of net/url in it.
-// URLs are also looked for in the text itself: net/http puts the Location of an
-// answer, and others put the URL of a request, into the words of an error.
+// safeText returns the text of an error without the secrets of URLs. The caller knows
+// that the text may contain the URLs in known. safeText adds the URLs of errors of
+// net/url in the tree of err. It also searches the text itself, because net/http writes
+// the Location of a response into a text, and other packages write the URL of a request.
 func safeText(err error, known ...string) string {
 	text := err.Error()
 	known = append(urlsIn(err), known...)
-	// The longest comes first, since a URL may be the beginning of another.
+	// Replace the longest URL first, because a URL may be the beginning of another URL.
 	slices.SortFunc(known, func(a, b string) int { return len(b) - len(a) })
 	h := hider{}
 	for _, u := range known {
@@ -173,15 +173,15 @@ func safeText(err error, known ...string) string {
 		}
 		// *url.Error prints its URL quoted.
 		text = strings.ReplaceAll(text, strconv.Quote(u), strconv.Quote(safe))
-		if len(u) > 3 { // anything shorter could be a part of every word
+		if len(u) > 3 { // a shorter text could be a part of any word
 			text = strings.ReplaceAll(text, u, safe)
 		}
 	}
 	return h.text(text)
 }
 
-// urlsIn returns the URLs that the errors of net/url and of this package in the
-// tree of err are about.
+// urlsIn returns the URLs of all errors of net/url and of this package in the tree of
+// err.
 func urlsIn(err error) (all []string) {
 	switch e := err.(type) {
 	case *url.Error:
@@ -206,12 +206,12 @@ func urlsIn(err error) (all []string) {
 
 // A hider takes secrets out of a text.
 type hider struct {
-	// broken are the URLs that could not be parsed. The errors about them quote
-	// pieces of them.
+	// broken are URLs that could not be parsed. The text of an error about such a
+	// URL quotes pieces of the URL.
 	broken []string
 }
 
-// known returns the safe text of what surely is a URL.
+// known returns the safe text of a string that surely is a URL.
 func (h *hider) known(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -235,7 +235,7 @@ func (h *hider) text(s string) string {
 		case s[0] == '"' && !open:
 			inner, length := quoted(s)
 			if length == 0 {
-				open = true // a second look for the end would find none either
+				open = true // no later search for the end can succeed
 				inner, length = s[1:], len(s)
 				if !isReference(inner) {
 					inner, length = "", 1
@@ -259,8 +259,8 @@ func (h *hider) text(s string) string {
 // isBreak reports whether a character ends a word.
 func isBreak(c byte) bool { return c <= ' ' || c == '"' || c == '<' || c == '>' || c == '`' }
 
-// quoted returns the content of the quoted string at the beginning of s, and
-// its length with the quotes; 0 if it has no end.
+// quoted returns the content of the quoted string at the beginning of s, and its length
+// with the quotes. The length is 0 if the quoted string has no end.
 func quoted(s string) (inner string, length int) {
 	for n := 1; n < len(s); n++ {
 		switch s[n] {
@@ -277,8 +277,8 @@ func quoted(s string) (inner string, length int) {
 	return "", 0
 }
 
-// requote returns a quoted string without the secrets of its content, as it is
-// if there are none. before is the text in front of it.
+// requote returns a quoted string without the secrets of its content. It returns the
+// string as it is if it has no secrets. before is the text in front of the string.
 func (h *hider) requote(before, whole, inner string) string {
 	safe := ""
 	switch {
@@ -303,8 +303,8 @@ func (h *hider) isPiece(s string) bool {
 	return s != "" && slices.ContainsFunc(h.broken, func(u string) bool { return strings.Contains(u, s) })
 }
 
-// isReference reports whether a quoted string is a URL or a relative reference
-// as a whole, so that a space in it belongs to it.
+// isReference reports whether the whole of a quoted string is a URL or a relative
+// reference. A space in the string then belongs to the reference.
 func isReference(s string) bool {
 	scheme, _, ok := strings.Cut(s, "://")
 	return strings.HasPrefix(s, "/") || strings.HasPrefix(s, "?") || ok && isScheme(scheme) || isHTTP(s)
@@ -316,8 +316,8 @@ func isHTTP(s string) bool {
 	return ok && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"))
 }
 
-// word hides the secrets in a word, which may have brackets and a colon around
-// the URL.
+// word hides the secrets in a word. The word may have brackets and a colon around the
+// URL.
 func (h *hider) word(s string) string {
 	head, _, ok := strings.Cut(s, "://")
 	switch {
@@ -336,13 +336,13 @@ func (h *hider) word(s string) string {
 	return s
 }
 
-// leading and trailing are characters that stand around a URL in a sentence.
+// leading and trailing are the characters that may surround a URL in a sentence.
 const (
 	leading  = "([{'"
 	trailing = ".,:;!?)]}'"
 )
 
-// trimmed hides the secrets of a reference with such characters behind it.
+// trimmed hides the secrets of a reference that trailing characters may follow.
 func (h *hider) trimmed(s string) string {
 	u := strings.TrimRight(s, trailing)
 	return h.reference(u) + s[len(u):]

@@ -1,4 +1,4 @@
-// What does the reader of a body get that was cut and could not be resumed?
+// The errors of a response's body that was cut or altered.
 
 package transport
 
@@ -8,32 +8,33 @@ import (
 	"strings"
 )
 
-// A ResumeError is the end of a response's body that was cut, and that a limit,
-// the end of the caller's context, or a later answer kept from being continued.
-// Every byte before it is good. errors.Is and errors.As see both Err and Cause.
+// A ResumeError ends a response's body that was cut and could not be continued. A
+// limit, the end of the caller's context, or a later response prevented that. Every
+// byte before the error is good. errors.Is and errors.As see both Err and Cause.
 //
-// There is no ResumeError, but the base transport's own error as it is, if the
-// cut was not worth a reconnect, or if the first reconnect shows that the body
-// cannot be resumed: by a 200, a 4xx, an answer that is not the rest, or an error
-// that no retry helps against. So a caller may compare with
-// io.ErrUnexpectedEOF. The reason is then in the last [Event], or in the log: an
-// event with the Reason [Mismatch] has a ResumeError in its Err.
+// In two cases the reader gets the base transport's own error instead, so that a
+// caller may compare it with io.ErrUnexpectedEOF. In the first case the error of the
+// cut is not worth a reconnect. In the second case the first reconnect shows that the
+// body cannot be resumed, because of a 200, a 4xx, a response that is not the rest,
+// or an error that a retry does not help against. The last [Event] and the log then
+// have the reason. An event with the Reason [ReasonMismatch] has a ResumeError in its
+// Err.
 type ResumeError struct {
-	// Offset is where the body stopped, in bytes of the representation: a new
-	// request for the rest begins there.
+	// Offset is the number of good bytes, counted from the beginning of the
+	// representation. A new request for the rest begins there.
 	Offset int64
-	// Reason says why it was not continued.
+	// Reason says why the body was not continued.
 	Reason Reason
 	// Err is the error of the cut, as the base transport gave it.
 	Err error
-	// Cause is what stood in the way of continuing: an error of the request for
-	// the rest, or what was wrong with the answer.
+	// Cause says what prevented the continuation. It is the error of the request
+	// for the rest, or it describes the fault of the response.
 	Cause error
 
-	url string // the request's, which Error looks for in the texts of both
+	url string // of the request; Error hides its secrets in both texts
 }
 
-// Error gives the error of the cut, and why it stayed.
+// Error names the offset, the error of the cut, and the reason not to resume.
 func (e *ResumeError) Error() string {
 	return "transport: body cut at byte " + strconv.FormatInt(e.Offset, 10) + ": " +
 		safeText(e.Err, e.url) + "; not resumed: " + strings.TrimPrefix(safeText(e.Cause, e.url), "transport: ")
@@ -45,33 +46,35 @@ func (e *ResumeError) Unwrap() []error { return []error{e.Err, e.Cause} }
 // Timeout reports whether Err or Cause is a timeout.
 func (e *ResumeError) Timeout() bool { return isTimeout(e.Err) || isTimeout(e.Cause) }
 
-// GaveUp reports whether a limit withheld a reconnect that was otherwise due: a
-// Transport around this one, and policy.Do, do not start again. After a
-// [Mismatch] a new request may well make sense, from the beginning.
+// GaveUp reports whether a limit withheld a reconnect that was otherwise due. If it
+// did, neither a Transport around this Transport nor policy.Do starts again. After a
+// [ReasonMismatch] a new request for the whole body may make sense.
 func (e *ResumeError) GaveUp() bool { return e.Reason.limit() || e.Reason == ReasonNested }
 
-// hopeless reports whether it was the server, and neither a limit nor the caller,
-// that kept the body from being continued.
+// hopeless reports whether the server prevented the continuation, and not a limit or
+// the caller.
 func (e *ResumeError) hopeless() bool { return !e.GaveUp() && e.Reason != ReasonCanceled }
 
+// isTimeout reports whether an error in the tree of err is a timeout.
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// An IntegrityError is the end of a response's body, in the place of io.EOF,
-// that is not as the server itself announced it: the bytes delivered are not to
-// be trusted. It is checked on bodies that can be resumed only. A digest in a
-// trailer is checked if the response's Trailer header announced it.
+// An IntegrityError ends a response's body in the place of io.EOF if the body is not
+// as the server announced it. The delivered bytes cannot be trusted. Only bodies that
+// can be resumed are checked. A digest in a trailer is checked if the response's
+// Trailer header announced it.
 type IntegrityError struct {
-	// Field is what differs: "sha-256" or "sha-512" of a Repr-Digest or
-	// Content-Digest (RFC 9530), in hexadecimal; or "length", in bytes.
+	// Field names the value that differs. It is "sha-256" or "sha-512" for a
+	// Repr-Digest or Content-Digest (RFC 9530), or "length" for the length.
 	Field string
-	// Want is what the server announced, Got what arrived.
+	// Want is the value that the server announced. Got is the value of the body that
+	// arrived. Digests are hexadecimal. A length is in bytes.
 	Want, Got string
 }
 
-// Error names what differs, and both values.
+// Error names the field and both values.
 func (e *IntegrityError) Error() string {
 	return "transport: response body: " + e.Field + " is " + e.Got + ", announced was " + e.Want
 }

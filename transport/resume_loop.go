@@ -1,4 +1,4 @@
-// How does a cut body send for its rest? As a request like any other.
+// The request for the rest of a cut body, which goes through the loop.
 
 package transport
 
@@ -14,38 +14,38 @@ import (
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
-// resumeJitter bounds the wait before a reconnect after progress: a proxy that
-// restarts cuts all its downloads in the same instant.
+// resumeJitter bounds the wait before a reconnect after progress. Without the jitter,
+// all clients of a proxy that restarts would reconnect at the same instant.
 const resumeJitter = 100 * time.Millisecond
 
-// reconnectTimeout bounds each send of a request for the rest up to the headers
-// of its answer, if the rule has neither an AttemptTimeout nor a StallTimeout.
-// Without resuming the reader would have its error by then, and must not wait for
-// ever for a server that accepts and does not answer.
+// reconnectTimeout bounds each attempt of a request for the rest, up to the headers
+// of the response, if the rule has neither AttemptTimeout nor Stall.Timeout. Without
+// resuming the reader would already have its error. So the reader must not wait
+// forever for a server that accepts connections and does not respond.
 const reconnectTimeout = 30 * time.Second
 
-// Reconnects after progress are spaced out while the parts are short. The time
-// between two of them is firstGap after the first short part, doubles with each
-// further one up to maxGap, and is nothing after a part of longPart bytes. A
-// server that cuts after every 64 KiB thus sees 4 connections in 6 s, and one
-// every 8 s after that, while downloads with a cut per MiB are not slowed down.
+// Reconnects after progress are spaced out while the segments are short. The time
+// between two reconnects is firstGap after the first short segment. It doubles with
+// each further short segment, up to maxGap. After a segment of longSegment bytes there
+// is no gap. So a server that cuts after every 64 KiB sees 4 connections in 6 s, and
+// then a connection every 8 s. A body with a cut per MiB is not slowed down.
 const (
-	longPart = 1 << 20
-	firstGap = time.Second
-	maxGap   = 8 * time.Second
+	longSegment = 1 << 20
+	firstGap    = time.Second
+	maxGap      = 8 * time.Second
 )
 
 // spacing says when the next reconnect of a body may come.
 type spacing struct {
-	last time.Time     // when the last reconnect was sent; zero: there was none
+	last time.Time     // when the last reconnect was sent; zero: never
 	from int64         // the offset that it asked for
-	gap  time.Duration // from one to the next
+	gap  time.Duration // from a reconnect to the next
 }
 
-// turn returns how long a reconnect at an offset has to wait, counted from now. A
-// part that took its time has waited already.
+// turn returns how long a reconnect at an offset has to wait from now. The time that
+// the last segment took counts as part of the wait.
 func (s *spacing) turn(now time.Time, offset int64) time.Duration {
-	if s.last.IsZero() || offset-s.from >= longPart {
+	if s.last.IsZero() || offset-s.from >= longSegment {
 		s.gap = 0
 		return 0
 	}
@@ -53,28 +53,29 @@ func (s *spacing) turn(now time.Time, offset int64) time.Duration {
 	return max(s.gap-now.Sub(s.last), 0)
 }
 
-// A download is a response's body that resumes, and the exchange that it came
-// from. It is the Sender of that body.
+// A download is a response's body that resumes. It keeps the parts of the exchange
+// that a reconnect needs, and is the Sender of the body.
 type download struct {
 	body    resume.Body
 	t       *Transport
-	req     *http.Request // the caller's, who leaves it alone until the body is closed
+	req     *http.Request // the caller's; the caller leaves it alone until the body is closed
 	rule    *resolved
 	series  series
 	spacing spacing
 }
 
-// A series is a row of sends since the last progress: what an ordinary retry
-// continues.
+// A series is the attempts since the last progress. A reconnect without progress
+// continues the series as a retry.
 type series struct {
-	sent      int           // sends so far
+	sent      int           // attempts so far
 	prev      time.Duration // the last back-off value
-	start     time.Time     // zero: not read
-	notBefore time.Time     // what an answer that lost a race asked for
+	start     time.Time     // of the first attempt; zero: unknown
+	notBefore time.Time     // asked for by the response of an attempt that lost a race
 }
 
-// resuming makes the answer's body resume, where the rule and the answer allow
-// it. The rest of a body that resumes already is a part of that one.
+// resuming makes the response's body resume if the rule and the response allow it. A
+// response to a reconnect stays as it is, because its body is a segment of a body that
+// already resumes.
 func (x *exchange) resuming(resp *http.Response) *http.Response {
 	if x.segment || x.single() {
 		return resp
@@ -82,11 +83,12 @@ func (x *exchange) resuming(resp *http.Response) *http.Response {
 	return x.t.resuming(x.req, x.rule, x.series(), resp)
 }
 
+// series returns the series that the exchange has made so far.
 func (x *exchange) series() series {
 	return series{sent: x.sent, prev: x.prev, start: x.start, notBefore: x.notBefore}
 }
 
-// resuming allocates once if the body can be resumed, and else not at all.
+// resuming allocates once if the body can be resumed. Otherwise it does not allocate.
 func (t *Transport) resuming(req *http.Request, r *resolved, s series, resp *http.Response) *http.Response {
 	if r.rule.Resume.Max < 0 || r.rule.Attempts <= 1 {
 		return resp
@@ -100,26 +102,27 @@ func (t *Transport) resuming(req *http.Request, r *resolved, s series, resp *htt
 	return resp
 }
 
-// Lost reports whether a Read failed such that a GET is worth sending again.
+// Lost reports whether an error of a Read makes a retry of a GET worthwhile.
 func (d *download) Lost(err error) bool {
 	var x exchange
 	defer x.begin(call{t: d.t, req: d.req, ctx: d.req.Context(), rule: d.rule, options: optionsOf(d.req.Context())})()
 	return x.ctx.Err() == nil && retryable(x.classify(nil, err)) && !nested(x.req, nil, err) && x.idempotent()
 }
 
-// Discard gives up an answer to a reconnect that is not the rest.
+// Discard gives up a response to a reconnect that is not the rest.
 func (d *download) Discard(ctx context.Context, resp *http.Response) { discard(ctx, resp) }
 
-// Altered returns the error for a body that is not as announced.
+// Altered returns the error of a body that is not as the server announced it.
 func (d *download) Altered(field, want, got string) error {
 	return &IntegrityError{Field: field, Want: want, Got: got}
 }
 
-// Reconnect sends the request for the rest through the loop. After progress it
-// counts as a request: the series is new, and the first send comes at once but
-// for a little jitter, unless short parts have to be spaced out or a hedge was
-// told to wait. Otherwise it is a retry: cut is the outcome of the last send of
-// the series, and rules, back-off and budget decide.
+// Reconnect sends the request for the rest through the loop. After progress the
+// reconnect counts as a request of its own and begins a new series. Its first attempt
+// follows after a little jitter. It waits longer if short segments have to be spaced
+// out or if a hedge was told to wait. Without progress the reconnect is a retry. cut
+// is then the outcome of the last attempt of the series, and the rule, the back-off
+// and the budget decide.
 func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
 	t := d.t
 	h := t.hosts.Acquire(req.URL)
@@ -133,13 +136,13 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	if progressed {
 		err = x.asRequest(cut, turn)
 	} else {
-		h.ReleaseCount() // the budget counts no request for it
+		h.ReleaseCount() // the budget does not count a retry as a request
 		x.prev, x.start = d.series.prev, d.series.start
 		err = x.asRetry(cut)
 	}
 	if err != nil {
 		if progressed {
-			h.ReleaseCount() // a request that is not sent earns no retry
+			h.ReleaseCount() // an unsent request earns no retry
 		}
 		return nil, err
 	}
@@ -147,15 +150,15 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	resp, err := x.run()
 	if reason := HistoryOf(resp).Reason; reason != ReasonFinal {
 		discard(x.ctx, resp)
-		return nil, x.report.newError(reason, fmt.Errorf("transport: the answer has status %d", resp.StatusCode))
+		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
 	}
 	if err != nil && x.ctx.Err() != nil {
-		err = x.report.newError(ReasonCanceled, contextErr(x.ctx)) // whatever the base made of it
+		err = x.report.newError(ReasonCanceled, contextErr(x.ctx)) // the base transport's error may not say so
 	}
 	return resp, err
 }
 
-// reconnecting returns the rule for the sends of a reconnect, which have a bound.
+// reconnecting returns the rule with a timeout for the attempts of a reconnect.
 func (r *resolved) reconnecting() *resolved {
 	if r.rule.AttemptTimeout > 0 || r.rule.Stall.Timeout > 0 {
 		return r
@@ -165,8 +168,8 @@ func (r *resolved) reconnecting() *resolved {
 	return &bounded
 }
 
-// asRequest prepares a reconnect after progress: when its turn has come and a
-// wait that a server asked for is over, plus the jitter.
+// asRequest prepares a reconnect after progress. It waits until turn is over and until
+// the time that a server asked for, plus the jitter.
 func (x *exchange) asRequest(cut error, turn time.Duration) error {
 	d := decision{
 		Attempt: Attempt{Number: x.sent, Err: cut, Verdict: x.classify(nil, cut), Time: time.Now()},
@@ -174,7 +177,7 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 		u:       rand.Float64(),
 	}
 	f := facts{
-		verdict: classify.Refused, replayable: true, attempts: 2, // a request of its own may be sent
+		verdict: classify.Refused, replayable: true, attempts: 2, // always allowed, as a request of its own
 		backoff:       turn,
 		hint:          x.notBefore.Sub(d.Time),
 		hinted:        true,
@@ -201,8 +204,8 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 	return x.pauseOr(&d)
 }
 
-// asRetry prepares a reconnect without progress: the cut is the outcome of the
-// last send, and what is done about it is decided as for any outcome.
+// asRetry prepares a reconnect without progress. The cut is the outcome of the last
+// attempt, and judge decides about it as about any outcome.
 func (x *exchange) asRetry(cut error) error {
 	d := x.judge(nil, cut, x.classify(nil, cut))
 	if d.reason != ReasonRetry {
@@ -214,7 +217,7 @@ func (x *exchange) asRetry(cut error) error {
 	return x.pauseOr(&d)
 }
 
-// pauseOr sleeps as long as was decided, and returns why it ended early.
+// pauseOr sleeps for the wait of the decision. It returns an error if the sleep ended early.
 func (x *exchange) pauseOr(d *decision) error {
 	if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
 		return x.refuse(&refusal{reason: ReasonCanceled, err: err})
@@ -222,9 +225,9 @@ func (x *exchange) pauseOr(d *decision) error {
 	return nil
 }
 
-// Stopped tells that a body could not be resumed, unless the loop has told
-// already. If it was the server, and neither a limit nor the caller, that kept
-// the body from ever being continued, the error is that of the cut.
+// Stopped returns the error for a body that could not be resumed. It reports the
+// reason to the trace and the log, unless the loop has already done so. If the server
+// prevented even the first continuation, Stopped returns the error of the cut.
 func (d *download) Stopped(offset int64, cut, cause error, continued bool) error {
 	e := &ResumeError{Offset: offset, Err: cut, Cause: cause, url: d.req.URL.String()}
 	if last, ok := errors.AsType[*Error](cause); ok {
@@ -238,7 +241,7 @@ func (d *download) Stopped(offset int64, cut, cause error, continued bool) error
 	return e
 }
 
-// tellStopped sets the Reason of e and tells it.
+// tellStopped sets the Reason of e and reports it.
 func (d *download) tellStopped(e *ResumeError) {
 	switch {
 	case d.req.Context().Err() != nil:

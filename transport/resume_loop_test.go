@@ -213,7 +213,7 @@ func TestShortPartsAreSpacedOut(t *testing.T) {
 // ones starts the spacing anew.
 func TestLongPartsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const short, long = resume.MinProgress, longPart
+		const short, long = resume.MinProgress, longSegment
 		text := strings.Repeat("0123456789abcdef", 16<<20/16)
 		at := reconnectsAt(t, cutter(text, long, long, long, short, short, short, long, short, long), policy.Rule{}, text)
 		require.Len(t, at, 9)

@@ -341,7 +341,7 @@ func TestGetBodyThatFails(t *testing.T) {
 		says  string
 	}{
 		"after a short answer":    {status(503), oneShot("text"), "body of Service Unavailable", "disk on fire"},
-		"after an endless answer": {endless, oneShot("text"), "", "disk on fire; the last answer had status 503"},
+		"after an endless answer": {endless, oneShot("text"), "", "disk on fire; the last response had status 503"},
 		"after an error":          {fails(io.ErrUnexpectedEOF), oneShot("text"), "", "disk on fire; the attempt failed: unexpected EOF"},
 		"in memory, after an endless answer": {
 			endless, io.NopCloser(strings.NewReader("text")), strings.Repeat("\x00", 27), "disk on fire",

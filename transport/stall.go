@@ -1,7 +1,7 @@
-// When is a connection that says nothing taken for a lost one?
+// Timeouts for the body of a response that makes no progress.
 //
-// The time counts only while somebody waits for the server: during a Read of a
-// response's body, not between Reads, where the caller is at work.
+// Time counts only during a Read of the body, when the reader waits for the server. It
+// does not count between Reads, when the caller is busy.
 
 package transport
 
@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// ErrStalled is in the error of an attempt, or of a response's body, that made
-// no progress for Rule.StallTimeout or less than Rule.MinThroughput.
-// errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for the
-// timeouts of net/http.
+// ErrStalled is in the error of an attempt or of a response's body that made no progress
+// for Rule.Stall.Timeout, or that was slower than Rule.Stall.MinBytesPerSecond.
+// errors.Is(err, context.DeadlineExceeded) and Timeout() hold, as for the timeouts of
+// net/http.
 var ErrStalled error = &stallError{}
 
 type stallError struct {
 	after time.Duration
-	rate  int64 // demanded; 0: any progress would have done
+	rate  int64 // the demanded bytes per second; 0: any progress is enough
 }
 
 func (e *stallError) Error() string {
@@ -38,11 +38,11 @@ func (*stallError) Is(target error) bool {
 	return target == ErrStalled || target == context.DeadlineExceeded
 }
 
-// throughputWindow is how long the throughput is averaged over where no
-// StallTimeout says otherwise.
+// throughputWindow is the time over which the throughput is averaged if the rule has no
+// Stall.Timeout.
 const throughputWindow = 30 * time.Second
 
-// stallLimits is what a rule says about stalls. The zero value is off.
+// stallLimits are the limits of a rule for stalls. The zero value is off.
 type stallLimits struct {
 	quiet time.Duration // the longest wait for a byte; not positive: off
 	rate  int64         // the least bytes per second; not positive: off
@@ -50,8 +50,8 @@ type stallLimits struct {
 
 func (l stallLimits) on() bool { return l.quiet > 0 || l.rate > 0 }
 
-// window returns how long the throughput is averaged over, and how many bytes
-// have to come in that time.
+// window returns the time over which the throughput is averaged, and the number of
+// bytes that have to arrive in that time.
 func (l stallLimits) window() (time.Duration, int64) {
 	w := throughputWindow
 	if l.quiet > 0 {
@@ -60,36 +60,37 @@ func (l stallLimits) window() (time.Duration, int64) {
 	return w, max(1, int64(float64(l.rate)*w.Seconds()))
 }
 
-// A watchedBody is a response's body that ends when it stalls. A Read that the
-// base transport blocks in is ended by cancelling the attempt's context, and,
-// for bases that do not look at it, by closing the body. The timer runs during
-// a Read only.
+// A watchedBody is a response's body that ends when it stalls. The timer runs only during
+// a Read. When it fires, it cancels the attempt's context to end a Read that blocks in
+// the base transport. It also closes the body, because a base transport may ignore the
+// context.
 type watchedBody struct {
 	io.ReadCloser
 	limits stallLimits
 	caller context.Context
 	cancel context.CancelCauseFunc // ends the attempt
-	close  func() error            // once, be it for a stall or by the caller
+	close  func() error            // closes the body once, for the timer or for the caller
 
-	mu      sync.Mutex // guards all below; not held during a Read
+	mu      sync.Mutex // guards the fields below; not held during a Read
 	timer   *time.Timer
 	reading bool
 	closed  bool
-	began   time.Time   // when the Read under way did
-	due     time.Time   // when it is cut
-	cause   *stallError // why, then
-	fired   *stallError // it was cut
+	began   time.Time   // when the present Read began
+	due     time.Time   // when the present Read is cut
+	cause   *stallError // the error if it is cut
+	fired   *stallError // not nil: a Read was cut
 
-	quiet time.Duration // waited for the next byte in earlier Reads
-	spent time.Duration // of the window
-	got   int64         // in the window
+	quiet time.Duration // the wait for the next byte in earlier Reads
+	spent time.Duration // the time used of the window
+	got   int64         // the bytes in the window
 }
 
+// watched returns a body that ends when it stalls.
 func watched(body io.ReadCloser, limits stallLimits, caller context.Context, cancel context.CancelCauseFunc) *watchedBody {
 	return &watchedBody{ReadCloser: body, limits: limits, caller: caller, cancel: cancel, close: sync.OnceValue(body.Close)}
 }
 
-// Read reads, and ends what stalls.
+// Read reads from the body and fails if the body stalls.
 func (b *watchedBody) Read(p []byte) (int, error) {
 	if err := b.begin(); err != nil {
 		return 0, err
@@ -101,8 +102,8 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// begin starts the clock. It fails where an earlier Read, whose bytes came at
-// the last moment, was cut.
+// begin starts the clock. It fails if an earlier Read was cut whose bytes still came at
+// the last moment.
 func (b *watchedBody) begin() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,8 +121,8 @@ func (b *watchedBody) begin() error {
 	return nil
 }
 
-// wait returns how long this Read may take, and sets cause. As no byte is
-// counted before it returns, that is known when it begins. Called with mu held.
+// wait returns how long the Read may take, and sets cause. Both are known when the Read
+// begins, because no byte counts before the Read returns. Called with mu held.
 func (b *watchedBody) wait() time.Duration {
 	wait := time.Duration(-1)
 	if b.limits.quiet > 0 {
@@ -132,7 +133,7 @@ func (b *watchedBody) wait() time.Duration {
 		window, need := b.limits.window()
 		left := window - b.spent
 		if b.got >= need {
-			left += window // this window is won; the next one counts
+			left += window // this window has enough bytes, so the next window decides
 		}
 		if wait < 0 || left < wait {
 			wait = left
@@ -142,7 +143,7 @@ func (b *watchedBody) wait() time.Duration {
 	return wait
 }
 
-// end stops the clock, and returns an error where the Read was cut.
+// end stops the clock. It returns an error if the Read was cut.
 func (b *watchedBody) end(n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,22 +162,22 @@ func (b *watchedBody) end(n int) error {
 	return nil
 }
 
-// count counts towards the throughput. Called with mu held.
+// count adds the bytes and the time of a Read to the window. Called with mu held.
 func (b *watchedBody) count(n int64, took time.Duration) {
 	window, need := b.limits.window()
 	if b.spent += took; b.spent < window {
 		b.got += n
 		return
 	}
-	if b.got+n < need { // and the timer comes too late to say so
+	if b.got+n < need { // the timer was stopped before it could fire
 		b.fired = &stallError{after: window, rate: b.limits.rate}
 	}
 	b.spent %= window
 	b.got = n
 }
 
-// stalled returns the error of a cut body: the caller's own end comes first.
-// Called with mu held.
+// stalled returns the error of a body that was cut. If the caller's context has ended,
+// the error of the context comes first. Called with mu held.
 func (b *watchedBody) stalled() error {
 	if b.caller.Err() != nil {
 		return contextErr(b.caller)
@@ -184,11 +185,11 @@ func (b *watchedBody) stalled() error {
 	return b.fired
 }
 
-// fire is the timer's. A panic of the base's Close would end the process here.
-// The reader's own Close raises it again (sync.OnceValue).
+// fire runs when the timer fires. It recovers a panic of the base's Close, which would
+// end the process here. sync.OnceValue raises the panic again in the reader's Close.
 func (b *watchedBody) fire() {
 	b.mu.Lock()
-	// The timer may have been set anew while this call waited for the lock.
+	// The timer may have been reset while this call waited for the lock.
 	if !b.reading || b.closed || b.fired != nil || time.Until(b.due) > 0 {
 		b.mu.Unlock()
 		return
@@ -200,7 +201,7 @@ func (b *watchedBody) fire() {
 	_ = b.close()
 }
 
-// Close closes the body.
+// Close stops the timer and closes the body.
 func (b *watchedBody) Close() error {
 	b.mu.Lock()
 	b.closed = true
