@@ -60,8 +60,8 @@ fuzz: ## every fuzz target for a short time (FUZZ)
 simulate: ## random rules, callers and servers in virtual time (SEEDS, SEED, TIMES)
 	@APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) test -count 1 -run '^TestSeeds$$' -v -timeout 3h ./internal/simulate
 
-soak: ## 256 MiB over connections that are reset all the time, SOAK times per protocol
-	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_SOAK=$(SOAK) $(GO) test $(RACE) -run '^TestResumeSoak$$' -v -timeout 3h ./transport
+soak: ## long runs: 256 MiB over reset connections, SOAK times per protocol; 135,000 hosts; busy machines
+	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_SOAK=$(SOAK) $(GO) test $(RACE) -run '^(TestResumeSoak|TestManyHostsWithEverythingOn|TestStormOnABusyMachine)$$' -v -timeout 3h ./transport ./internal/host
 
 uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and protocol
 	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_UPLOADS=$(UPLOADS) $(GO) test $(RACE) -run '^TestUploadsOfOneReader$$' -v -timeout 3h ./transport
