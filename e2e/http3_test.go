@@ -1,5 +1,5 @@
-// Package e2e runs the transport over bases that the module itself does not
-// depend on.
+// Package e2e tests the transport over base transports that the module itself
+// does not depend on.
 package e2e
 
 import (
@@ -49,7 +49,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// A site is an HTTP/3 server and a client of ours for it.
+// A site is an HTTP/3 server and a client for it.
 type site struct {
 	url    string
 	base   *http3.Transport // may be changed before the first request
@@ -60,8 +60,8 @@ type site struct {
 	events []transport.Event
 }
 
-// serve starts a server on the loopback. handler is told the request's number,
-// from 1.
+// serve starts a server on the loopback interface. handler gets the number of
+// the request, from 1.
 func serve(t *testing.T, rule policy.Rule, handler func(n int, w http.ResponseWriter, req *http.Request)) *site {
 	t.Helper()
 	t.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true")
@@ -132,18 +132,18 @@ func (s *site) seen() []*http.Request {
 	return append([]*http.Request(nil), s.reqs...)
 }
 
-// told returns the events so far.
+// told returns all events so far.
 func (s *site) told() []transport.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]transport.Event(nil), s.events...)
 }
 
-// connKey is the context's key for a request's connection, at the server.
+// connKey is the context key of a request's connection at the server.
 type connKey struct{}
 
-// reset resets the request's stream with a code of RFC 9114. Of the answer's
-// body nothing may have been written.
+// reset resets the request's stream with a code of RFC 9114. Nothing of the
+// response's body may have been written before.
 func reset(w http.ResponseWriter, code http3.ErrCode) {
 	stream, err := w.(http3.HTTPStreamer).HTTPStream()
 	if err != nil {
@@ -153,8 +153,8 @@ func reset(w http.ResponseWriter, code http3.ErrCode) {
 	stream.CancelWrite(quic.StreamErrorCode(code))
 }
 
-// A reset stream leaves it open whether the server acted, unless its code says
-// that it did not.
+// If a stream is reset, the server may have acted, unless the code says that it
+// did not.
 func TestHTTP3ResetStreams(t *testing.T) {
 	for _, row := range []struct {
 		name, method string
@@ -193,8 +193,8 @@ func TestHTTP3ResetStreams(t *testing.T) {
 	}
 }
 
-// quic-go sends a rejected request again once; what is rejected after that is
-// sent again by us, whatever its method.
+// quic-go sends a rejected request once more. If that attempt is rejected as
+// well, the Transport sends the request again, whatever its method.
 func TestHTTP3RejectedRequests(t *testing.T) {
 	s := serve(t, policy.Rule{}, func(n int, w http.ResponseWriter, req *http.Request) {
 		if n <= 4 {
@@ -213,7 +213,7 @@ func TestHTTP3RejectedRequests(t *testing.T) {
 	}
 }
 
-// A handler that panics is how a server's failure looks.
+// A handler that panics looks like a failure of the server.
 func TestHTTP3AbortedHandler(t *testing.T) {
 	s := serve(t, policy.Rule{}, func(n int, w http.ResponseWriter, _ *http.Request) {
 		if n < 3 {
@@ -227,8 +227,8 @@ func TestHTTP3AbortedHandler(t *testing.T) {
 	assert.Len(t, s.seen(), 3)
 }
 
-// A download whose stream, or whose connection, is cut is continued where it
-// stopped.
+// A download is continued at the same byte if its stream or its connection is
+// cut.
 func TestHTTP3CutDownloads(t *testing.T) {
 	content := make([]byte, 1<<20)
 	_, _ = rand.Read(content)
@@ -276,13 +276,13 @@ func TestHTTP3CutDownloads(t *testing.T) {
 	}
 }
 
-// A connection that cannot be made is a reason to try again, a certificate that
-// nobody trusts is none. quic-go has one error for a handshake and for an answer
-// that does not come, so that a POST is not sent again.
+// A connection that cannot be made is a reason to try again. An untrusted
+// certificate is not. quic-go has the same error for a failed handshake and for
+// a response that does not arrive, so a POST is not sent again.
 func TestHTTP3Connections(t *testing.T) {
 	t.Run("nobody is there", func(t *testing.T) {
 		s := serve(t, policy.Rule{Attempts: 2}, nil)
-		// A socket that nobody reads from.
+		// Nobody reads from this socket.
 		silent, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		require.NoError(t, err)
 		defer func() { _ = silent.Close() }()
@@ -338,7 +338,7 @@ func TestHTTP3Connections(t *testing.T) {
 	})
 }
 
-// The caller's own end stays the caller's.
+// An end of the caller's own context is reported as such.
 func TestHTTP3CancelledByTheCaller(t *testing.T) {
 	started := make(chan struct{})
 	s := serve(t, policy.Rule{}, func(_ int, _ http.ResponseWriter, req *http.Request) {

@@ -1,5 +1,4 @@
-// The base transport: how a send goes, in the manner of net/http over HTTP/1 or
-// HTTP/2, or worse.
+// The base transport. It behaves like net/http over HTTP/1 or HTTP/2, or worse.
 
 package simulate
 
@@ -14,10 +13,10 @@ import (
 	"time"
 )
 
-// A base is the RoundTripper below the one under test.
+// A base is the base transport of the client under test.
 type base struct{ world *world }
 
-// A send is one call of the base transport.
+// A send is one attempt, which is one call of the base transport.
 type send struct {
 	world  *world
 	call   *call
@@ -26,28 +25,29 @@ type send struct {
 	number int // of its call, from 1
 	script *script
 	req    *http.Request
-	rng    string // the Range that was asked for
+	rng    string // the requested Range
 	began  time.Duration
 	ended  time.Duration // when RoundTrip returned; never, while it has not
 	dead   bool          // its context had ended by then
-	late   bool          // its caller was gone when it began
+	late   bool          // its caller had left when it began
 
 	status   int
-	told     time.Duration // what the answer asked for, 0: nothing
+	told     time.Duration // the wait that the response asked for; 0: none
 	err      error
 	acted    bool
-	exited   bool // by a panic, or with its goroutine
+	exited   bool // ended by a panic or together with its goroutine
 	body     *respBody
 	page     page
 	promised bool // the answer says where its body ends
 }
 
-// CloseIdleConnections is never to be called: the connections are shared.
+// CloseIdleConnections must never be called, because the connections are
+// shared.
 func (b *base) CloseIdleConnections() {
 	b.world.violate(Discarded, nil, "the pool's idle connections were closed")
 }
 
-// RoundTrip sends a request as the script of this send has it.
+// RoundTrip sends a request according to the script of the attempt.
 func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	s := b.world.arrive(req)
 	if s == nil {
@@ -66,7 +66,7 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	return resp, err
 }
 
-// exchange goes through the script.
+// exchange performs the script.
 func (s *send) exchange(up *upload) (*http.Response, error) {
 	sc := s.script
 	switch sc.outcome {
@@ -95,7 +95,8 @@ func (s *send) exchange(up *upload) (*http.Response, error) {
 	return s.result(up)
 }
 
-// result acts, and answers or fails.
+// result acts on the request if the script says so, and returns a response or
+// an error.
 func (s *send) result(up *upload) (*http.Response, error) {
 	sc := s.script
 	if s.acts() && (up == nil || up.isWhole()) {
@@ -112,8 +113,8 @@ func (s *send) result(up *upload) (*http.Response, error) {
 	return nil, s.fault(errorOf(sc.outcome))
 }
 
-// acts reports whether the server acts on the request. One that says that it
-// refused has not.
+// acts reports whether the server acts on the request. It has not acted if it
+// says that it refused.
 func (s *send) acts() bool {
 	sc := s.script
 	switch {
@@ -132,8 +133,8 @@ func (s *send) fault(err error) error { return &fault{s, err} }
 // never is longer than any story.
 const never = 1000 * time.Hour
 
-// wait passes the time unless the context or the old Cancel channel ends it,
-// which a deaf exchange sees late.
+// wait waits for d, or until the context or the old Cancel channel ends. A deaf
+// attempt notices that end late.
 func (s *send) wait(d time.Duration) error {
 	return s.waitFor(nil, d)
 }
@@ -182,8 +183,8 @@ func (s *send) waitFor(ready <-chan struct{}, d time.Duration) error {
 	return s.fault(err)
 }
 
-// An upload is the request's body on its way. It goes on beside the answer, as
-// in net/http, and ends late.
+// An upload sends the request's body. As in net/http, it runs beside the
+// response and may end later.
 type upload struct {
 	send   *send
 	body   io.ReadCloser
@@ -214,7 +215,7 @@ func (u *upload) isWhole() bool {
 	}
 }
 
-// start begins to read.
+// start begins to read the body.
 func (u *upload) start() {
 	if u != nil {
 		u.started = true
@@ -223,8 +224,9 @@ func (u *upload) start() {
 	}
 }
 
-// halt ends the upload, soon: the answer is over, or nobody waits for it. HTTP/2
-// closes the body from another goroutine, HTTP/1 when a Read has returned.
+// halt ends the upload soon, because the response has ended or nobody waits for
+// it. HTTP/2 closes the body from another goroutine. HTTP/1 closes it when a
+// Read has returned.
 func (u *upload) halt() {
 	if u == nil {
 		return
@@ -248,7 +250,7 @@ func (u *upload) halt() {
 	})
 }
 
-// rest is the time for which an upload goes on that nobody needs.
+// rest returns for how long an upload goes on that nobody needs.
 func (u *upload) rest() {
 	if u.send.script.late > 0 {
 		time.Sleep(u.send.script.late)
@@ -290,7 +292,8 @@ func (u *upload) run(stop func() bool) {
 	}
 }
 
-// end judges what has arrived. The server stores what comes with a proper end.
+// end checks the bytes that arrived. The server stores a body that ends
+// properly.
 func (u *upload) end(err error) {
 	s, want := u.send, u.send.call.plan.size
 	switch {
@@ -300,7 +303,7 @@ func (u *upload) end(err error) {
 			s.world.violate(OneReader, s.call, "send %d is under way and can't read its body: %v", s.number, err)
 		}
 	case u.isHalted() && (u.got != want || u.wrong >= 0):
-		u.err = errors.New("simulate: the upload was given up") // and is stored by nobody
+		u.err = errors.New("simulate: the upload was given up") // the server does not store it
 	case u.wrong >= 0:
 		u.err = errors.New("simulate: another body arrived")
 		s.world.violate(Stored, s.call, "send %d stored another body: byte %d is not the caller's", s.number, u.wrong)
@@ -321,15 +324,15 @@ func (u *upload) isHalted() bool {
 	}
 }
 
-// superseded reports whether the send's answer is there or not wanted, so that
-// its body may be taken away.
+// superseded reports whether the attempt has its response or is no longer
+// needed, so that its body may be taken away.
 func (s *send) superseded() bool {
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()
 	return s.ended < never || s.req.Context().Err() != nil
 }
 
-// answer is the response.
+// answer returns the response.
 func (s *send) answer(up *upload) *http.Response {
 	resp := &http.Response{
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -339,7 +342,8 @@ func (s *send) answer(up *upload) *http.Response {
 	resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
 	resp.Header.Set("X-Sim-Send", strconv.Itoa(s.id))
 	told := s.ask(resp)
-	// The oracles look at all sends of a call, also at one that nobody awaits.
+	// The lock is needed because the oracles look at all attempts of a call,
+	// also at an attempt that nobody waits for.
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()
 	s.page, s.status, s.told = page, resp.StatusCode, told
@@ -347,8 +351,7 @@ func (s *send) answer(up *upload) *http.Response {
 	return resp
 }
 
-// ask writes into the header when the server wants to see the client again, and
-// returns what it asks for.
+// ask writes the wait of the script into the header and returns it.
 func (s *send) ask(resp *http.Response) (wait time.Duration) {
 	sc, h, status := s.script, resp.Header, resp.StatusCode
 	sc.told.write(h)
@@ -367,8 +370,9 @@ func (s *send) ask(resp *http.Response) (wait time.Duration) {
 	return wait
 }
 
-// attach gives the answer its body. If the request's body is still being read,
-// that ends with it. Called with the world's lock held.
+// attach gives the response its body. If the request's body is still being
+// read, that ends with the response's body. The caller must hold the world's
+// lock.
 func (s *send) attach(resp *http.Response, up *upload) {
 	if s.status == http.StatusSwitchingProtocols {
 		s.body = newRespBody(s, up)

@@ -1,4 +1,4 @@
-// A caller: one request, and what becomes of its answer.
+// A caller with one request and its response.
 
 package simulate
 
@@ -23,7 +23,7 @@ var (
 	errPatience = errors.New("simulate: the caller has waited for long enough")
 )
 
-// An event is what a Trace was told, and when.
+// An event is an event of a Trace with its time.
 type event struct {
 	at time.Duration
 	transport.Event
@@ -34,30 +34,30 @@ type call struct {
 	world   *world
 	plan    *callPlan
 	rule    policy.Rule // complete
-	last    bool        // of the story: all is well with the server
+	last    bool        // sent at the end of the story, when the server is well
 	content text
 	req     *http.Request
 	before  *http.Request // a copy of it, to compare
 	bodies  []*reqBody
 
-	// Written by the caller alone, until done is closed.
+	// Only the caller writes these, until done is closed.
 	done     chan struct{}
 	resp     *http.Response
 	err      error
 	panicked any
 	exited   bool
-	served   *send // whose answer resp is
+	served   *send // the attempt that returned resp
 	read     int64
 	readErr  error
 	reading  time.Duration // when the last Read began
 	closed   bool
 
-	// guarded by world.mu
+	// These are guarded by world.mu.
 	returned time.Duration // from RoundTrip; never, while it has not
 	sends    []*send
 	acts     []*send
 	events   []event
-	progress int64 // of the reconnects
+	progress int64 // bytes that the reconnects brought
 	dry      int
 
 	ends time.Duration // when the caller's patience does
@@ -70,7 +70,7 @@ func (c *call) violate(o Oracle, format string, args ...any) {
 	c.world.violate(o, c, format, args...)
 }
 
-// hook is called in each callback; it panics if that is the caller's plan.
+// hook is called in each callback. It panics if the plan says so.
 func (c *call) hook(where string) {
 	if c == nil {
 		return
@@ -105,7 +105,7 @@ func (w *world) begin(ctx context.Context, plan *callPlan) {
 	}()
 }
 
-// live is the caller's life.
+// live runs the caller from its request to the end of the response's body.
 func (c *call) live(ctx context.Context, horizon time.Duration) {
 	w := c.world
 	c.plan.at = max(c.plan.at, w.now())
@@ -137,7 +137,7 @@ func (c *call) outcome() string {
 	return c.resp.Status
 }
 
-// patience returns the request's context, and notes when it ends.
+// patience returns the request's context and notes when it ends.
 func (c *call) patience(ctx context.Context, horizon time.Duration) (context.Context, func()) {
 	c.ends = horizon
 	ctx = context.WithValue(ctx, callKey{}, c)
@@ -163,10 +163,10 @@ func (c *call) patience(ctx context.Context, horizon time.Duration) (context.Con
 	return ctx, stop
 }
 
-// endedBy reports whether the caller's patience was at its end before a time.
+// endedBy reports whether the caller's patience had ended before a time.
 func (c *call) endedBy(at time.Duration) bool { return c.ends < at }
 
-// newRequest makes the request, with secrets in its URL.
+// newRequest makes the request. Its URL contains secrets.
 func (c *call) newRequest(ctx context.Context) {
 	p, secret := c.plan, c.world.secret
 	u, err := url.Parse(c.world.plan.hosts[p.host].origin + p.path)
@@ -200,8 +200,8 @@ func (c *call) newRequest(ctx context.Context) {
 	c.req, c.before = req, req.Clone(ctx)
 }
 
-// roundTrip sends the request, in a goroutine of its own, which the base
-// transport may end.
+// roundTrip sends the request in a goroutine of its own, because the base
+// transport may end that goroutine.
 func (c *call) roundTrip() {
 	ended := make(chan struct{})
 	go func() {
@@ -224,7 +224,7 @@ func (c *call) roundTrip() {
 	c.world.mu.Unlock()
 }
 
-// consume does with the answer's body what the caller does with bodies.
+// consume reads the response's body in the way of the caller's appetite.
 func (c *call) consume() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -261,7 +261,7 @@ func (c *call) consume() {
 	}
 }
 
-// copy reads by WriteTo, as io.Copy does if there is one.
+// copy reads by WriteTo if the body has it, as io.Copy does.
 func (c *call) copy(body io.Reader) error {
 	from, ok := body.(io.WriterTo)
 	if !ok {
@@ -272,7 +272,7 @@ func (c *call) copy(body io.Reader) error {
 	return c.readEnded(err)
 }
 
-// isOver reports whether the story is, which ends the slowest of readers.
+// isOver reports whether the story is over. That ends even the slowest reader.
 func (c *call) isOver() bool {
 	select {
 	case <-c.world.over:
@@ -282,7 +282,7 @@ func (c *call) isOver() bool {
 	}
 }
 
-// A checker compares what it is given with what the server has.
+// A checker compares the bytes that it is given with the bytes of the server.
 type checker struct{ *call }
 
 func (c *checker) Write(p []byte) (int, error) {
@@ -290,7 +290,7 @@ func (c *checker) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readUpTo reads limit bytes, or less if there is an end before.
+// readUpTo reads limit bytes, or fewer if the body ends before.
 func (c *call) readUpTo(body io.Reader, limit int64, pause time.Duration) error {
 	buf := make([]byte, 8<<10)
 	for c.read < limit && !c.isOver() {

@@ -1,4 +1,4 @@
-// What can be checked while a call is under way, and when it returns.
+// Checks during a call and at its return.
 
 package simulate
 
@@ -16,7 +16,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// checkArrival judges a send as the server sees it come. Called with w.mu held.
+// checkArrival judges an attempt when it arrives at the server. The caller must
+// hold w.mu.
 func (w *world) checkArrival(s *send) {
 	c := s.call
 	if s.number == 1 {
@@ -46,18 +47,19 @@ func (w *world) checkArrival(s *send) {
 			w.violateLocked(o, c, "send %d; the rule allows %d", s.number, most)
 		}
 	}
-	// A retry that an outer Transport starts in time may wait in the inner one.
+	// In a pair, the outer Transport may start a retry in time that then waits
+	// in the inner Transport.
 	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.sends[0].began > limit {
 		w.violateLocked(Futile, c, "a retry %v after the first send; the rule allows %v", s.began-c.sends[0].began, limit)
 	}
 }
 
-// besides reports whether a send began in the instant in which another one was
-// answered, so that it can't have known of the answer.
+// besides reports whether an attempt began in the instant in which the other
+// attempt got its response. It cannot have known of that response.
 func (s *send) besides(other *send) bool { return s.began == other.ended && s.number == 2 }
 
-// hedges reports whether the send runs beside an earlier one. Called with the
-// world's lock held.
+// hedges reports whether the attempt runs beside an earlier attempt. The caller
+// must hold the world's lock.
 func (s *send) hedges() bool {
 	for _, earlier := range s.call.sends[:s.number-1] {
 		if earlier.ended >= s.began {
@@ -67,11 +69,12 @@ func (s *send) hedges() bool {
 	return false
 }
 
-// mustWait returns for how long after the send's answer no other may follow.
+// mustWait returns for how long after the attempt's response no other attempt
+// may follow.
 func (s *send) mustWait() time.Duration {
 	rule := s.call.rule
 	switch {
-	case s.ended == never, s.dead: // not answered, or nobody heard it
+	case s.ended == never, s.dead: // no response, or nobody got it
 		return 0
 	case rule.RetryAfter.Beyond == policy.BeyondCap && rule.RetryAfter.Max >= 0:
 		return min(s.told, rule.RetryAfter.Max)
@@ -79,8 +82,8 @@ func (s *send) mustWait() time.Duration {
 	return s.told
 }
 
-// checkReconnect bounds the sends by which a cut body is continued: some without
-// progress, and any number with.
+// checkReconnect limits the number of reconnects without progress. The number
+// of reconnects with progress is not limited.
 func (w *world) checkReconnect(s *send) {
 	c := s.call
 	if c.resp.Uncompressed {
@@ -99,7 +102,8 @@ func (w *world) checkReconnect(s *send) {
 	}
 }
 
-// idempotent is RFC 9110 §9.2.2, and the caller's word.
+// idempotent reports whether the request may be sent twice, by RFC 9110 §9.2.2
+// or because the caller says so.
 func (c *call) idempotent() bool {
 	switch c.plan.method {
 	case http.MethodPost, http.MethodPatch:
@@ -108,7 +112,7 @@ func (c *call) idempotent() bool {
 	return true
 }
 
-// checkReturn judges what RoundTrip returned, and when.
+// checkReturn judges the result of RoundTrip and its time.
 func (c *call) checkReturn() {
 	c.checkRequest()
 	c.world.mu.Lock()
@@ -156,8 +160,9 @@ func (c *call) checkRequest() {
 	}
 }
 
-// checkPrompt: what ends after the caller's patience waits for nothing but the
-// base transport. Called with the world's lock held, as all below.
+// checkPrompt checks that an operation that ends after the caller's patience
+// waited for nothing but the base transport. The caller must hold the world's
+// lock, here and in all functions below.
 func (c *call) checkPrompt(at time.Duration, what string) {
 	if at <= c.ends {
 		return
@@ -186,7 +191,8 @@ func (b *respBody) lastRead() time.Duration {
 	return b.readEnd
 }
 
-// checkResponse: it is the answer of the last send, as the server gave it.
+// checkResponse checks that the response is that of the last attempt,
+// unchanged.
 func (c *call) checkResponse() {
 	id, err := strconv.Atoi(c.resp.Header.Get("X-Sim-Send"))
 	if err != nil || id >= len(c.world.sends) || c.world.sends[id].call != c {
@@ -209,11 +215,12 @@ func (c *call) checkResponse() {
 	}
 }
 
-// mayStall reports whether a body may be cut because it stands still, even
-// while a classifier reads it.
+// mayStall reports whether a body may be cut because it stalls. That includes a
+// body that a classifier reads.
 func (c *call) mayStall() bool { return c.rule.Stall.Timeout > 0 || c.rule.Stall.MinBytesPerSecond > 0 }
 
-// checkError: it is the error of the last send, or says why there is none.
+// checkError checks that the error is that of the last attempt, or says why
+// there was no attempt.
 func (c *call) checkError() {
 	var own *transport.Error
 	isOwn := errors.As(c.err, &own)
@@ -225,7 +232,7 @@ func (c *call) checkError() {
 		if timeout(c.err) != timeout(last) && !c.gone() {
 			c.violateLocked(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
 		}
-	case c.anySend(func(s *send) bool { return s.script.outcome == says0 }): // the Transport's own words
+	case c.anySend(func(s *send) bool { return s.script.outcome == says0 }): // an error of the Transport itself
 	case c.gone():
 		c.checkContextError()
 	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, transport.ErrAttemptTimeout):
@@ -240,8 +247,8 @@ func (c *call) checkError() {
 // gone reports whether the caller's patience has ended.
 func (c *call) gone() bool { return c.ends <= c.world.now() }
 
-// checkContextError: who waits when the context ends gets its error and its
-// cause.
+// checkContextError checks that a wait that the context ends returns the
+// context's error and cause.
 func (c *call) checkContextError() {
 	ctx := c.req.Context()
 	if c.plan.oldStyle && ctx.Err() == nil {
@@ -256,8 +263,8 @@ func (c *call) checkContextError() {
 	}
 }
 
-// lastFault returns the error of the last send that was not answered before
-// another one began.
+// lastFault returns the error of the last attempt that got no response before
+// another attempt began.
 func (c *call) lastFault() *fault {
 	for i := len(c.sends) - 1; i >= 0; i-- {
 		s := c.sends[i]
@@ -273,8 +280,8 @@ func timeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// checkFutile: nobody sleeps up to a deadline that is known, if nothing but the
-// sleep stands between the last answer and the next send.
+// checkFutile checks that no request sleeps up to a known deadline, if only the
+// sleep stands between the last response and the next attempt.
 func (c *call) checkFutile() {
 	if c.plan.deadline == 0 || c.returned != c.plan.at+c.plan.deadline || len(c.sends) == 0 {
 		return
@@ -293,14 +300,14 @@ func (c *call) checkFutile() {
 	}
 }
 
-// checkSecret looks for what must not be in a text.
+// checkSecret looks for secrets in a text.
 func (c *call) checkSecret(text string) {
 	if strings.Contains(text, c.world.secret) {
 		c.violateLocked(Secret, "in the error: %s", text)
 	}
 }
 
-// take compares bytes that the caller was given with what the server has.
+// take compares the bytes that the caller got with the bytes of the server.
 func (c *call) take(p []byte) {
 	s := c.served
 	if s == nil || len(p) == 0 {
@@ -317,9 +324,10 @@ func (c *call) take(p []byte) {
 	c.read += int64(len(p))
 }
 
-// explains reports whether the error of an answer's body comes from this send:
-// as its own, or as the Transport's word for a Read that is wrong or for a part
-// that ends properly before its end.
+// explains reports whether the error of a response's body comes from this
+// attempt. It may be the attempt's own error. It may also be the Transport's
+// error for an invalid Read, or for a segment that ends properly before its
+// end.
 func (s *send) explains(err error) bool {
 	switch {
 	case s.err != nil && errors.Is(err, s.err), s.body != nil && s.body.failed != nil && errors.Is(err, s.body.failed):
@@ -331,8 +339,8 @@ func (s *send) explains(err error) bool {
 	return short && errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// readEnded judges the end of an answer's body; a nil error stands for its
-// proper end.
+// readEnded judges the end of a response's body. A nil error means a proper
+// end.
 func (c *call) readEnded(err error) error {
 	s := c.served
 	if s == nil || s.body == nil {

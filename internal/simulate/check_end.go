@@ -1,4 +1,4 @@
-// What can be checked when all callers are gone.
+// Checks at the end of a story, when all callers have left.
 
 package simulate
 
@@ -17,13 +17,13 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// Bounds for what is read of an answer that nobody gets, and for how long.
+// These are the limits for reading a response that nobody gets.
 const (
 	drainBytes = 256 << 10
 	drainTime  = 5 * time.Second
 )
 
-// finish checks what must be true at the end of a story.
+// finish checks the promises about the end of a story.
 func (w *world) finish() {
 	synctest.Wait()
 	calls := slices.Clone(w.calls)
@@ -44,7 +44,7 @@ func (w *world) finish() {
 		}
 	}
 	w.checkPlaces(calls)
-	time.Sleep(2 * time.Hour) // all that was told is over
+	time.Sleep(2 * time.Hour) // every wait is over
 	for _, h := range w.plan.hosts {
 		w.checkFresh(h)
 	}
@@ -52,7 +52,7 @@ func (w *world) finish() {
 	w.checkGoroutines()
 }
 
-// checkCall judges a call from the server's records.
+// checkCall judges a call by the server's records.
 func (w *world) checkCall(c *call) {
 	c.checkRequest()
 	w.mu.Lock()
@@ -76,8 +76,9 @@ func (w *world) checkCall(c *call) {
 	}
 }
 
-// checkDiscarded: an answer that the caller did not get is closed soon and read
-// little. So is a part of a body that the caller closed.
+// checkDiscarded checks that a response that the caller did not get is closed
+// soon, with few bytes read. The same holds for a segment of a body that the
+// caller closed.
 func (w *world) checkDiscarded(s *send) {
 	b, c := s.body, s.call
 	if b == nil || s.exited {
@@ -103,8 +104,8 @@ func (w *world) checkDiscarded(s *send) {
 	}
 }
 
-// needed returns until when an answer may be of use: while another send of the
-// same request runs, whose answer may be worse.
+// needed returns until when a response may be of use. It may be of use while
+// another attempt of the same request runs, because that response may be worse.
 func (s *send) needed() time.Duration {
 	until := s.ended
 	for _, other := range s.call.sends {
@@ -115,9 +116,9 @@ func (s *send) needed() time.Duration {
 	return until
 }
 
-// checkBudget: in every window, retries and hedges keep to the budget. When
-// there is no Trace, only the windows from the beginning can be known: a retry
-// counts when it is taken, before its wait.
+// checkBudget checks that retries and hedges keep to the budget in every window
+// of time. A retry counts when it is taken, before its wait. Without a Trace
+// that time is unknown, so only the windows from the beginning are checked.
 func (w *world) checkBudget(h *host) {
 	rule := h.rule.Or(policy.Defaults())
 	b := budgetOf(rule.Budget)
@@ -165,12 +166,14 @@ func (w *world) checkBudget(h *host) {
 	}
 }
 
-// maxArrivals is how many requests a server may see from a scope that it told to
-// wait, since a client has to try whether all or only some are turned away.
+// maxArrivals is how many requests a server may get from a scope that it told
+// to wait. A client has to find out whether all requests are turned away or
+// only some.
 const maxArrivals = 2
 
-// checkHolds: while a quota is used up, the first who is told so holds the
-// others of the same scope. Only hosts that keep their rule are judged.
+// checkHolds checks that the first request that is told of a used-up quota
+// holds the other requests of its scope. It judges only hosts that keep their
+// rule.
 func (w *world) checkHolds(h *host) {
 	rule := h.rule.Or(policy.Defaults())
 	if rule.Cooldown != policy.On || len(w.plan.updates) > 0 {
@@ -206,7 +209,7 @@ func (w *world) checkHolds(h *host) {
 	}
 }
 
-// A span is a part of the time.
+// A span is an interval of time.
 type span struct{ from, until time.Duration }
 
 // merged joins spans that overlap.
@@ -222,7 +225,7 @@ func merged(all []span) (joined []span) {
 	return joined
 }
 
-// scope tells whom an answer is about.
+// scope returns the scope of a call.
 func (c *call) scope() string {
 	if c.rule.Scope != nil {
 		return c.plan.path
@@ -230,8 +233,8 @@ func (c *call) scope() string {
 	return strconv.Itoa(c.plan.user)
 }
 
-// checkBack: a gate that is closed although its host is well again, because
-// probes hang, lets a request go within a minute.
+// checkBack checks that a closed gate lets a request pass within a minute if
+// its host is well again but probes hang.
 func (w *world) checkBack() {
 	for _, state := range w.client.Snapshot() {
 		for _, h := range w.plan.hosts {
@@ -248,7 +251,7 @@ func (w *world) checkBack() {
 	}
 }
 
-// sentSoon waits for a call and reports whether it was sent.
+// sentSoon waits for a call and reports whether it sent an attempt.
 func (w *world) sentSoon(c *call) bool {
 	<-c.done
 	w.mu.Lock()
@@ -277,7 +280,7 @@ func budgetOf(b policy.Budget) policy.Budget {
 	return b
 }
 
-// takes returns when the retries and hedges were decided that were sent then.
+// takes returns the times at which the retries and hedges were decided.
 func (c *call) takes() (all []time.Duration) {
 	for _, e := range c.events {
 		sent := c.anySend(func(s *send) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
@@ -288,8 +291,8 @@ func (c *call) takes() (all []time.Duration) {
 	return all
 }
 
-// checkPlaces: nobody waits or flies any more, except answers with success that
-// somebody forgot to close.
+// checkPlaces checks that no request waits and no slot is taken at the end. A
+// successful response that a caller forgot to close keeps its slot.
 func (w *world) checkPlaces(calls []*call) {
 	forgotten := make(map[string]int)
 	for _, c := range calls {
@@ -316,7 +319,7 @@ func (w *world) checkPlaces(calls []*call) {
 	}
 }
 
-// checkFresh sends requests of which nothing is in the way, two hours later.
+// checkFresh sends requests two hours later, when nothing should hold them.
 func (w *world) checkFresh(h *host) {
 	n := 3
 	for at := range 1 + len(w.plan.updates) {
@@ -347,10 +350,10 @@ func (w *world) checkFresh(h *host) {
 	}
 }
 
-// lastID returns a number that no call of the plan has.
+// lastID returns a number that no call has.
 func (w *world) lastID() int { return len(w.plan.calls) + len(w.calls) }
 
-// beginLast starts a call for which all is well.
+// beginLast starts a call to a host that is well.
 func (w *world) beginLast(plan *callPlan) *call {
 	c := w.newCall(plan)
 	c.last = true
@@ -363,7 +366,7 @@ func (w *world) beginLast(plan *callPlan) *call {
 
 var bubble = regexp.MustCompile(`^goroutine \d+ \[.*(synctest bubble \d+)`)
 
-// checkGoroutines looks for what still runs in this bubble.
+// checkGoroutines looks for goroutines that still run in this bubble.
 func (w *world) checkGoroutines() {
 	synctest.Wait()
 	buf := make([]byte, 1<<20)
@@ -378,7 +381,7 @@ func (w *world) checkGoroutines() {
 			continue
 		}
 		if strings.Contains(stack, "internal/synctest.Run") || strings.Contains(stack, "testing.(*T).Run") || strings.Contains(stack, "testing/synctest.Test") {
-			continue // who started the bubble
+			continue // the goroutine that started the bubble
 		}
 		w.violate(Leak, nil, "a goroutine is left:\n%s", stack)
 	}

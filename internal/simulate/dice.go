@@ -1,5 +1,5 @@
 // Random choices that depend on the seed alone, never on the order in which
-// goroutines happen to run.
+// goroutines run.
 
 package simulate
 
@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// A dice draws the choices of one place in a story: a host, a caller, a send.
+// A dice draws the choices of one part of a story, such as a host, a caller or
+// an attempt.
 type dice struct{ *rand.Rand }
 
-// roll returns the dice for the place that path names. The same path gives the
-// same draws.
+// roll returns the dice for the part of a story that path names. The same path
+// always gives the same choices.
 func roll(path ...uint64) dice {
 	h := uint64(len(path))
 	for _, p := range path {
@@ -30,22 +31,23 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// chance is true in so many percent of the cases.
+// chance returns true with the given probability in percent.
 func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
 
-// between draws from lo to hi; each order of magnitude is equally likely.
+// between draws a duration from lo to hi. Each order of magnitude is equally
+// likely.
 func (d dice) between(lo, hi time.Duration) time.Duration {
 	return time.Duration(float64(lo) * math.Pow(float64(hi)/float64(lo), d.Float64()))
 }
 
-// one returns one of several values.
+// one returns a random value of those given.
 func one[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
 
-// A text is bytes that can be told apart by their key: no part of one text
-// looks like a part of another, or like another part of itself.
+// A text is a sequence of bytes that depends on its key. No part of a text
+// looks like another part of it or like a part of another text.
 type text uint64
 
-// fill writes the bytes from off on into p.
+// fill writes the bytes of the text from off on into p.
 func (t text) fill(p []byte, off int64) {
 	for i := range p {
 		p[i] = t.at(off + int64(i))
@@ -63,8 +65,8 @@ func (t text) bytes(n int64) []byte {
 	return p
 }
 
-// differs returns the first offset at which p, which should be the bytes from
-// off on, is something else; -1 if it is not.
+// differs compares p with the bytes of the text from off on. It returns the
+// first offset that differs, or -1.
 func (t text) differs(p []byte, off int64) int64 {
 	for i, b := range p {
 		if b != t.at(off+int64(i)) {

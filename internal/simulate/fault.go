@@ -1,4 +1,4 @@
-// Errors as net/http has them, each marked with the send that it belongs to.
+// Errors like those of net/http. Each is marked with its attempt.
 
 package simulate
 
@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// A fault is the error of one send.
+// A fault is the error of one attempt.
 type fault struct {
 	send *send
 	err  error
@@ -20,12 +20,13 @@ type fault struct {
 func (f *fault) Error() string { return f.err.Error() }
 func (f *fault) Unwrap() error { return f.err }
 
-// A scripted is a panic that the story calls for.
+// A scripted is a panic that the story planned.
 type scripted struct{ where string }
 
 func (p *scripted) String() string { return "a scripted panic in " + p.where }
 
-// A streamError is HTTP/2's, of which net/http exports no type.
+// A streamError is an HTTP/2 stream error. net/http does not export its own
+// type.
 type streamError struct {
 	StreamID uint32
 	Code     uint32
@@ -36,7 +37,8 @@ func (e streamError) Error() string {
 	return fmt.Sprintf("stream error: stream ID %d; code %d", e.StreamID, e.Code)
 }
 
-// As fills any struct with the same fields, as net/http's does.
+// As fills any struct with the same fields, as the As method of net/http's type
+// does.
 func (e streamError) As(target any) bool {
 	from, to := reflect.ValueOf(e), reflect.ValueOf(target).Elem()
 	if to.Kind() != reflect.Struct || to.NumField() != from.NumField() {
@@ -53,7 +55,7 @@ func (e streamError) As(target any) bool {
 	return true
 }
 
-// errorOf is the error of an exchange that fails.
+// errorOf returns the error of an attempt that fails.
 func errorOf(o outcome) error {
 	switch o {
 	case cannotDial:

@@ -1,4 +1,4 @@
-// A server's "try later", in every way in which servers write it.
+// The waits that servers ask for, in every form that servers use.
 
 package simulate
 
@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// A told is a wait that a server asks for. The wait is drawn first and written
-// into the header then, so the oracles know it without parsing anything.
+// A told is a wait that a server asks for. The wait is drawn first and then
+// written into the header, so the oracles know it without parsing.
 type told struct {
 	wait time.Duration
 	form int
 }
 
-// The forms of a wait. Those from badHints on say nothing.
+// These are the forms of a wait. The forms from badHints on ask for no wait.
 const (
 	noHint = iota
 	plainSeconds
 	withDate
 	againstDate // a date, measured from a Date field of a clock that is wrong
 	millis
-	joined // several values, of which the longest counts
+	joined // several values; the longest counts
 	rateLimit
 	xRateLimit
 	garbage
@@ -35,7 +35,7 @@ const (
 	badHints = garbage
 )
 
-// newTold draws a wait, or a hint that means nothing.
+// newTold draws a wait, or a malformed hint.
 func newTold(d dice) told {
 	if d.chance(20) {
 		return told{form: badHints + d.IntN(hintForms-badHints)}
@@ -49,11 +49,11 @@ func newTold(d dice) told {
 	return t
 }
 
-// write puts the wait into an answer's header.
+// write puts the wait into a response's header.
 func (t told) write(h http.Header) {
 	seconds := strconv.FormatInt(int64(t.wait/time.Second), 10)
-	// The bubble's clock starts at a whole second, and Date has whole seconds:
-	// counted from it, the wait is exact.
+	// The bubble's clock starts at a whole second and Date has whole seconds,
+	// so the wait is exact if it is counted from the Date.
 	date := time.Now().UTC().Truncate(time.Second)
 	switch t.form {
 	case plainSeconds:
@@ -86,8 +86,8 @@ func (t told) write(h http.Header) {
 	}
 }
 
-// holdsFor reports whether the answer of a status asks for the wait: a quota's
-// reset does only for those whom the server turns away.
+// holdsFor reports whether a response of a status asks for the wait. The reset
+// of a quota counts only if the response turns the client away.
 func (t told) holdsFor(status int) bool {
 	return t.wait > 0 && (t.form != rateLimit && t.form != xRateLimit || status == http.StatusTooManyRequests)
 }

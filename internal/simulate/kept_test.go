@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// kept are seeds whose stories went wrong once, each with the reason. A change
-// of how stories are drawn makes others of them, so each defect has a test
-// beside its subject as well.
+// kept are seeds whose stories once found a defect, each with the defect. If
+// the drawing of stories changes, these seeds give other stories. So each
+// defect has a test beside its subject as well.
 var kept = []struct {
 	seed   uint64
 	reason string

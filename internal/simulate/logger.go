@@ -20,7 +20,7 @@ func newLogger(w *world) *slog.Logger {
 	return slog.New(s.Handler)
 }
 
-// Write is given one line at a time.
+// Write gets one line at a time.
 func (s *searcher) Write(p []byte) (int, error) {
 	if strings.Contains(string(p), s.world.secret) {
 		s.world.violate(Secret, nil, "in the log: %s", p)

@@ -1,25 +1,24 @@
-// The promises, and how they are checked. Nothing here asks the code under test
-// whether it kept them.
+// The promises. No check asks the code under test whether it kept them.
 
 package simulate
 
-// An Oracle is a promise that a story can show to be broken.
+// An Oracle is a promise that a story can prove broken.
 type Oracle string
 
 // The promises, with the numbers of CONTRIBUTING.md.
 const (
 	Request   Oracle = "request is not changed"                 // 1
 	Closed    Oracle = "request body is closed"                 // 1
-	Outcome   Oracle = "last answer or error"                   // 2
+	Outcome   Oracle = "last response or error"                 // 2
 	ActedOnce Oracle = "acted upon once"                        // 3
 	Stored    Oracle = "uploads are whole"                      // 3
-	TooOften  Oracle = "no more sends than the rule allows"     // 3
+	TooOften  Oracle = "no more attempts than the rule allows"  // 3
 	Early     Oracle = "not earlier than told"                  // 4
-	Hold      Oracle = "what one was told holds the others"     // 4
+	Hold      Oracle = "a wait holds the other requests"        // 4
 	Futile    Oracle = "no sleep that cannot end in an attempt" // 5
 	Prompt    Oracle = "waits end with the context"             // 6
 	OneReader Oracle = "one attempt reads the body"             // 7
-	Discarded Oracle = "answers are given up within bounds"     // 8
+	Discarded Oracle = "responses are discarded within bounds"  // 8
 	Writer    Oracle = "a tunnel can be written to"             // 9
 	Spliced   Oracle = "one representation, whole"              // 10
 	Budget    Oracle = "retries keep to the budget"             // 11
@@ -29,7 +28,7 @@ const (
 	Panics    Oracle = "no panic of our own"
 )
 
-// oracles are all of them.
+// oracles lists all promises.
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
 	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Panics,

@@ -1,4 +1,4 @@
-// Everything that a seed decides before time begins.
+// The choices of a seed before time begins.
 
 package simulate
 
@@ -13,8 +13,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// The parts of a story draw from dice of their own, so that leaving out a
-// caller does not change the others.
+// Each part of a story has its own dice. So a story without one of its callers
+// is otherwise the same.
 const (
 	ofPlan uint64 = iota
 	ofHost
@@ -23,7 +23,7 @@ const (
 	ofUpdate
 )
 
-// A plan is the cast of one story: hosts with their rules and their weather,
+// A plan describes a story. It has the hosts with their rules and moods, the
 // callers, and the times at which the rules change.
 type plan struct {
 	seed    uint64
@@ -36,17 +36,17 @@ type plan struct {
 	horizon time.Duration
 }
 
-// An update puts another rule in force for every host.
+// An update puts new rules in force for all hosts.
 type update struct {
 	at    time.Duration
 	rules []policy.Rule // by host
 }
 
-// A host is a server, its weather, and the rule for it.
+// A host is a server with its moods and its rule.
 type host struct {
 	id      int
 	origin  string // scheme and authority
-	name    string // as a rule names it
+	name    string // as Config.Hosts has it
 	rule    policy.Rule
 	http2   bool
 	weather []phase
@@ -54,7 +54,7 @@ type host struct {
 	wild    bool            // its base misbehaves: panics, ends its goroutine, answers twice or not at all
 }
 
-// A mood is what a host mostly does.
+// A mood is how a host mostly behaves.
 type mood uint8
 
 const (
@@ -62,7 +62,7 @@ const (
 	flaky
 	failing
 	throttling
-	exhausted // a quota is used up, until the phase is over
+	exhausted // a quota is used up until the end of the phase
 	frozen
 	moods
 )
@@ -71,22 +71,22 @@ func (m mood) String() string {
 	return [...]string{"fine", "flaky", "failing", "throttling", "exhausted", "frozen"}[m]
 }
 
-// A phase is a mood up to a time.
+// A phase is a mood that lasts until a time.
 type phase struct {
 	until time.Duration
 	mood  mood
 }
 
-// A bodyShape is a sort of request body.
+// A bodyShape is a kind of request body.
 type bodyShape uint8
 
 const (
 	noBody    bodyShape = iota
 	inMemory            // as http.NewRequest makes it of a bytes.Reader
 	seekable            // an io.Seeker without GetBody
-	stream              // neither
-	fresh               // GetBody returns a reader of its own each time
-	same                // GetBody seeks the one reader back and returns it again
+	stream              // neither GetBody nor io.Seeker
+	fresh               // GetBody returns a new reader each time
+	same                // GetBody seeks the only reader back and returns it again
 	noGetBody           // GetBody fails from its second call on
 	piped               // an io.Pipe with a slow writer
 	shapes
@@ -96,17 +96,17 @@ func (s bodyShape) String() string {
 	return [...]string{"no body", "in memory", "seekable", "stream", "fresh", "same reader", "failing GetBody", "pipe"}[s]
 }
 
-// A bodyFault is what is wrong with a request body.
+// A bodyFault is a defect of a request body.
 type bodyFault uint8
 
 const (
 	sound bodyFault = iota
 	fails
 	panics
-	blocks // until it is closed or the caller's end
+	blocks // until it is closed or the caller's context ends
 )
 
-// An appetite is what a caller does with a response's body.
+// An appetite is how a caller treats a response's body.
 type appetite uint8
 
 const (
@@ -116,11 +116,11 @@ const (
 	readsPart
 	closesAtOnce
 	closesMeanwhile // from another goroutine
-	forgets         // to close, after a part or at once
+	forgets         // forgets to close the body
 	appetites
 )
 
-// A callPlan is one caller and its one request.
+// A callPlan is one caller with its one request.
 type callPlan struct {
 	id       int
 	at       time.Duration
@@ -131,8 +131,8 @@ type callPlan struct {
 	user     int    // whose credentials
 	key      bool   // with an Idempotency-Key
 	upgrade  bool
-	deadline time.Duration // from at; 0: none
-	cancel   time.Duration // from at; 0: never
+	deadline time.Duration // counted from at; 0: none
+	cancel   time.Duration // counted from at; 0: never
 	oldStyle bool          // cancelled by Request.Cancel
 	sending  int           // 0: by method, 1: Repeatable, 2: Once
 	shape    bodyShape
@@ -145,10 +145,10 @@ type callPlan struct {
 	part     int64
 	pause    time.Duration
 	hook     string // in which callback it panics
-	hookAt   int    // at the how manieth call of it
+	hookAt   int    // in which call of that callback, from 1
 }
 
-// newPlan returns the story of a seed.
+// newPlan returns the plan of a seed.
 func newPlan(seed uint64) *plan {
 	d := roll(seed, ofPlan)
 	p := &plan{seed: seed, nested: d.chance(8), traced: d.chance(75), logged: d.chance(50)}
@@ -197,11 +197,12 @@ func newHost(seed uint64, id int, span time.Duration, nested bool) *host {
 	return h
 }
 
-// newUpdate draws other rules. The budget stays: its bound is one over the
-// whole story.
+// newUpdate draws new rules. The budget does not change, because its limit is
+// checked over the whole story.
 func newUpdate(seed uint64, id int, p *plan, span time.Duration) update {
 	d := roll(seed, ofUpdate, uint64(id))
-	// No call begins in the second half of a microsecond, see newCall.
+	// No call begins in the second half of a microsecond (see newCall), so the
+	// rules change between two calls.
 	u := update{at: time.Duration(d.Int64N(int64(span))).Truncate(time.Microsecond) + 700}
 	for _, h := range p.hosts {
 		r := newRule(d, p.nested)
@@ -248,7 +249,7 @@ func newCall(seed uint64, id int, hosts []*host, span time.Duration) *callPlan {
 	return c
 }
 
-// hooks are the callbacks in which a caller's code may panic.
+// hooks are the callbacks in which the caller's code may panic.
 var hooks = [...]string{"classify", "hint", "idempotent", "scope", "trace", "getbody"}
 
 func (c *callPlan) drawBody(d dice) {
@@ -278,8 +279,8 @@ func (c *callPlan) drawReading(d dice) {
 	c.pause = d.between(time.Millisecond, 2*time.Second)
 }
 
-// ruleOf returns the complete rule that is in force for a host at a time, and
-// whether the host keeps it for the whole story.
+// ruleOf returns the complete rule that is in force for a host at a time. It
+// also reports whether the host keeps that rule for the whole story.
 func (p *plan) ruleOf(hostID int, at time.Duration) policy.Rule {
 	r := p.hosts[hostID].rule
 	for _, u := range p.updates {
@@ -290,7 +291,7 @@ func (p *plan) ruleOf(hostID int, at time.Duration) policy.Rule {
 	return r.Or(policy.Defaults())
 }
 
-// rules returns the rules of all hosts, as Config.Hosts takes them.
+// rules returns the rules of all hosts in the form of Config.Hosts.
 func (p *plan) rules(of func(*host) policy.Rule) map[string]policy.Rule {
 	m := make(map[string]policy.Rule)
 	for _, h := range p.hosts {
@@ -299,7 +300,7 @@ func (p *plan) rules(of func(*host) policy.Rule) map[string]policy.Rule {
 	return m
 }
 
-// String tells who takes part.
+// String describes the hosts and callers.
 func (p *plan) String() string {
 	var b strings.Builder
 	for _, h := range p.hosts {
@@ -317,7 +318,7 @@ func (p *plan) String() string {
 	return b.String()
 }
 
-// String tells what the caller wants, for the story.
+// String describes the call for the printed story.
 func (c *callPlan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s h%d%s", cmp.Or(c.method, "GET"), c.host, c.path)

@@ -1,4 +1,4 @@
-// Request bodies of all shapes, which watch how they are read.
+// Request bodies of all shapes. They check how they are read.
 
 package simulate
 
@@ -14,8 +14,9 @@ import (
 
 var errBody = errors.New("simulate: the request's body failed")
 
-// A reqBody is a caller's request body. It complains when two goroutines use it
-// at the same time, Close excepted: a base transport may close during a Read.
+// A reqBody is a caller's request body. It complains if two goroutines use it
+// at the same time. Close is an exception, because a base transport may close a
+// body during a Read.
 type reqBody struct {
 	call    *call
 	content text
@@ -34,7 +35,7 @@ func newReqBody(c *call) *reqBody {
 	return b
 }
 
-// use notes that somebody reads or seeks.
+// use notes that a goroutine reads or seeks.
 func (b *reqBody) use(what string) func() {
 	if b.using.Add(1) > 1 {
 		b.call.violate(OneReader, "a %s of the request's body beside another use of it", what)
@@ -66,7 +67,7 @@ func (b *reqBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// ended is a Read at the end, or at the fault.
+// ended returns the result of a Read at the end of the body or at its fault.
 func (b *reqBody) ended() error {
 	switch b.call.plan.fault {
 	case fails:
@@ -90,7 +91,7 @@ func (b *reqBody) Close() error {
 	return nil
 }
 
-// A seekBody is a reqBody that can be sought.
+// A seekBody is a reqBody with a Seek method.
 type seekBody struct{ *reqBody }
 
 func (b seekBody) Seek(offset int64, whence int) (int64, error) {
@@ -146,8 +147,8 @@ func (c *call) setBody(req *http.Request) {
 	}
 }
 
-// newGetBody makes readers that are independent of each other; with the shape
-// noGetBody only one.
+// newGetBody returns a GetBody whose readers are independent of each other.
+// With the shape noGetBody it makes only one reader.
 func (c *call) newGetBody() func() (io.ReadCloser, error) {
 	var calls atomic.Int32
 	return func() (io.ReadCloser, error) {
@@ -161,7 +162,8 @@ func (c *call) newGetBody() func() (io.ReadCloser, error) {
 	}
 }
 
-// pipe is a body whose writer runs beside it, until somebody closes the pipe.
+// pipe returns a body whose writer runs in a goroutine until the pipe is
+// closed.
 func (c *call) pipe() io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
@@ -173,7 +175,7 @@ func (c *call) pipe() io.ReadCloser {
 	return &pipeBody{r, body}
 }
 
-// A pipeBody is the reading end, under the watch of a reqBody.
+// A pipeBody is the reading end of a pipe, watched by a reqBody.
 type pipeBody struct {
 	*io.PipeReader
 	watch *reqBody
@@ -189,7 +191,7 @@ func (b *pipeBody) Close() error {
 	return b.PipeReader.Close()
 }
 
-// newPipeSource is what the writer of a pipe writes.
+// newPipeSource returns the bytes that the writer of a pipe writes.
 func newPipeSource(c *call) io.Reader {
 	plan := *c.plan
 	if plan.fault == panics {

@@ -1,5 +1,5 @@
-// What a server has: representations that change, and parts of them, with all
-// the ways in which a server can get a part wrong.
+// The representations of a server, which change, and ranges of them. The server
+// can get a range wrong in every way.
 
 package simulate
 
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A page is what an answer's body is made of: the bytes of a text from first to
-// until.
+// A page is the content of a response's body. It is the bytes of a text from
+// first to until.
 type page struct {
 	text  text
 	first int64
@@ -27,8 +27,8 @@ func pageOf(t text, first, until, total int64) page {
 	return page{t, first, until, total, until - first}
 }
 
-// represent fills in the status and the header for what the script has, and
-// returns what the body is.
+// represent fills in the status and the header according to the script. It
+// returns the content of the body.
 func (s *send) represent(resp *http.Response) page {
 	sc, method := s.script, s.req.Method
 	resp.StatusCode = sc.status
@@ -39,7 +39,7 @@ func (s *send) represent(resp *http.Response) page {
 	case sc.status < 300 && s.call.plan.upgrade:
 		resp.StatusCode = http.StatusSwitchingProtocols
 		resp.Header.Set("Upgrade", "sim")
-		sc.end = whole // a connection that is handed over knows of no context
+		sc.end = whole // the context does not end a connection that is handed over
 		return own
 	case sc.status < 300 && (method == "" || method == http.MethodGet || method == http.MethodHead):
 		return s.document(resp)
@@ -49,8 +49,8 @@ func (s *send) represent(resp *http.Response) page {
 	return own
 }
 
-// version returns how often a representation has changed, and when the last
-// time was.
+// version returns how often a representation has changed, and the time of the
+// last change.
 func (h *host) version(now time.Duration) (n int, since time.Duration) {
 	since = -time.Hour
 	for _, at := range h.changes {
@@ -61,7 +61,7 @@ func (h *host) version(now time.Duration) (n int, since time.Duration) {
 	return n, since
 }
 
-// document answers a GET or HEAD of a representation, or of a part of it.
+// document answers a GET or HEAD request for a representation or a range of it.
 func (s *send) document(resp *http.Response) page {
 	n, since := s.host.version(s.began)
 	d := roll(s.world.plan.seed, ofHost, uint64(s.host.id), uint64(len(s.req.URL.Path)), uint64(s.req.URL.Path[len(s.req.URL.Path)-1]), uint64(n))
@@ -93,7 +93,7 @@ func (s *send) document(resp *http.Response) page {
 	return s.part(resp, doc, condition != "")
 }
 
-// validate names the version.
+// validate writes the validators of the version.
 func (s *send) validate(h http.Header, tag, modified string) {
 	if h.Get("Date") == "" {
 		h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
@@ -108,8 +108,8 @@ func (s *send) validate(h http.Header, tag, modified string) {
 	}
 }
 
-// part answers with a range, and lies only to those who send a condition: they
-// are able to notice.
+// part answers with a range. It lies only if the request has a condition,
+// because only then can the client notice.
 func (s *send) part(resp *http.Response, doc page, conditional bool) page {
 	first, last, ok := parseRange(s.rng, doc.total)
 	if !ok {
@@ -168,7 +168,7 @@ func (s *send) part(resp *http.Response, doc page, conditional bool) page {
 	}
 	resp.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%s", part.first, part.until-1, total))
 	if lie == promisesMore && conditional && part.size > 1 {
-		part = pageOf(part.text, part.first, part.until-1, part.total) // and ends properly
+		part = pageOf(part.text, part.first, part.until-1, part.total) // with a proper end
 	}
 	return part
 }

@@ -1,4 +1,4 @@
-// Answers' bodies, which watch how they are given up.
+// Response bodies. They check how they are discarded.
 
 package simulate
 
@@ -18,22 +18,22 @@ var (
 	errCount  = errors.New("simulate: Read returned an invalid count")
 )
 
-// A respBody is the body of an answer of the base transport.
+// A respBody is the body of a response of the base transport.
 type respBody struct {
 	send   *send
-	upload *upload // of the same exchange, which ends with it
+	upload *upload // of the same attempt; it ends with this body
 	using  atomic.Int32
 	closed chan struct{}
 	once   sync.Once
 	idle   chan struct{} // full during a Read, if Close waits for it
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	pos      int64
 	read     int64
 	ended    bool
 	failed   error         // of the last Read
 	closedAt time.Duration // never, while it is open
-	readEnd  time.Duration // when the last Read returned; never, while one is under way
+	readEnd  time.Duration // when the last Read returned; never, while a Read is in progress
 }
 
 func newRespBody(s *send, up *upload) *respBody {
@@ -76,7 +76,7 @@ func (b *respBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next delivers the next piece.
+// next returns the next piece.
 func (b *respBody) next(p []byte, pos int64) (int, error) {
 	sc, page := b.send.script, b.send.page
 	end := page.until
@@ -120,8 +120,8 @@ func (b *respBody) isClosed() bool {
 	}
 }
 
-// wait passes the time until Close or the end of the context, which may be seen
-// late.
+// wait waits for d, or until Close or the end of the context. It may notice the
+// end of the context late.
 func (b *respBody) wait(d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -144,8 +144,8 @@ func (b *respBody) wait(d time.Duration) error {
 	return err
 }
 
-// Close closes. In some exchanges it waits for a Read under way, which it does
-// end, but late.
+// Close closes the body. In some attempts it waits for a Read in progress,
+// which it ends late.
 func (b *respBody) Close() error {
 	b.once.Do(func() {
 		b.mu.Lock()
@@ -161,8 +161,8 @@ func (b *respBody) Close() error {
 	return nil
 }
 
-// A copier is a respBody with a WriteTo, as the bodies of some base transports
-// have it.
+// A copier is a respBody with a WriteTo method, like the bodies of some base
+// transports.
 type copier struct{ *respBody }
 
 func (c copier) WriteTo(w io.Writer) (n int64, err error) {
@@ -183,7 +183,7 @@ func (c copier) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// A tunnel is the body of a 101: a connection.
+// A tunnel is the body of a 101 response, which is a connection.
 type tunnel struct{ *respBody }
 
 func (t *tunnel) Write(p []byte) (int, error) { return len(p), nil }

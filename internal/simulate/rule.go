@@ -1,4 +1,4 @@
-// Rules at random: each is valid, few are sensible.
+// Random rules. Each is valid, and few are sensible.
 
 package simulate
 
@@ -12,8 +12,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// newRule draws a rule. A nested one has nothing by which an outer Transport
-// would end an inner one's work and begin it anew.
+// newRule draws a rule. A nested rule has no settings with which the outer
+// Transport would end an attempt of the inner one and start again.
 func newRule(d dice, nested bool) policy.Rule {
 	if d.chance(15) {
 		return policy.Rule{}
@@ -59,7 +59,7 @@ func newBackoff(d dice) policy.Backoff {
 	return nil
 }
 
-// stopping is a back-off that stops after so many retries.
+// stopping is a back-off that stops after this number of retries.
 type stopping int
 
 func (s stopping) Delay(n int, _ time.Duration) time.Duration {
@@ -116,8 +116,8 @@ func drawTimers(d dice, r *policy.Rule) {
 	}
 }
 
-// drawHooks draws the functions of a rule. Each tells the caller's hook, which
-// may panic.
+// drawHooks draws the functions of a rule. Each of them calls the caller's
+// hook, which may panic.
 func drawHooks(d dice, r *policy.Rule) {
 	if d.chance(30) {
 		inner := one(d, classify.Refusals, classify.Signals, classify.First(classify.Signals, classify.Refusals),
@@ -149,7 +149,7 @@ func drawHooks(d dice, r *policy.Rule) {
 
 type callKey struct{}
 
-// callOf returns the call that a context belongs to.
+// callOf returns the call to which a context belongs.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c

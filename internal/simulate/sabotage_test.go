@@ -17,12 +17,12 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A rt is a RoundTripper made of a function.
+// An rt is a RoundTripper that calls a function.
 type rt func(*http.Request) (*http.Response, error)
 
 func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A saboteur is a Transport of which something is broken.
+// A saboteur is a Transport with a deliberate defect.
 type saboteur struct {
 	Client
 	roundTrip rt
@@ -43,7 +43,8 @@ func (s *saboteur) Snapshot() []transport.HostState {
 	return s.snapshot(s.Client.Snapshot())
 }
 
-// above breaks what the caller gives and gets.
+// above breaks the request that the Transport gets or the response that the
+// caller gets.
 func above(f func(next http.RoundTripper, req *http.Request) (*http.Response, error)) maker {
 	return func(p *plan, c transport.Config) (Client, error) {
 		next, err := aTransport(p, c)
@@ -51,7 +52,7 @@ func above(f func(next http.RoundTripper, req *http.Request) (*http.Response, er
 	}
 }
 
-// answers breaks the answers that the caller gets.
+// breaksAnswers breaks the responses that the caller gets.
 func breaksAnswers(f func(*http.Response)) maker {
 	return above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
@@ -74,7 +75,7 @@ func breaksBodies(f func(io.ReadCloser) io.ReadCloser) maker {
 	})
 }
 
-// below breaks what the base transport answers.
+// below breaks the responses of the base transport.
 func below(f func(*http.Response)) maker {
 	return func(p *plan, c transport.Config) (Client, error) {
 		base := c.Base
@@ -89,13 +90,13 @@ func below(f func(*http.Response)) maker {
 	}
 }
 
-// A body is a response's or a request's, of parts.
+// A body is a request or response body made of parts.
 type body struct {
 	io.Reader
 	io.Closer
 }
 
-// twice reads by two goroutines at once.
+// twice reads in two goroutines at the same time.
 type twice struct{ io.ReadCloser }
 
 func (t twice) Read(p []byte) (int, error) {
@@ -109,7 +110,7 @@ func (t twice) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// always ends properly, whatever happens.
+// always ends properly, even after an error.
 type always struct{ io.ReadCloser }
 
 func (a always) Read(p []byte) (int, error) {
@@ -120,7 +121,7 @@ func (a always) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// other delivers other bytes.
+// other returns wrong bytes.
 type other struct{ io.ReadCloser }
 
 func (o other) Read(p []byte) (int, error) {
@@ -131,7 +132,7 @@ func (o other) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// forgetful forgets what was held against a request: a mark of a Transport below.
+// forgetful removes the mark by which a Transport below says that it gave up.
 func forgetful(next http.RoundTripper) http.RoundTripper {
 	return rt(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
@@ -286,7 +287,7 @@ var sabotage = []struct {
 	})},
 }
 
-// TestOracles breaks each promise, and sees the oracle complain.
+// TestOracles breaks each promise and checks that its oracle complains.
 func TestOracles(t *testing.T) {
 	const most = 300
 	broken := make(map[Oracle]bool)

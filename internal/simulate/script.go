@@ -1,4 +1,5 @@
-// What becomes of one exchange? Drawn before it begins, from the host's mood.
+// Scripts decide how one attempt ends. A script is drawn from the host's mood
+// before the attempt begins.
 
 package simulate
 
@@ -6,23 +7,23 @@ import (
 	"time"
 )
 
-// An outcome is how an exchange ends, up to the headers of the answer.
+// An outcome is how an attempt ends, up to the header of the response.
 type outcome uint8
 
 const (
 	answers    outcome = iota // with the status of the script
-	cannotDial                // nothing left
+	cannotDial                // no connection, so the request never left
 	refuses                   // HTTP/2 refused the stream
 	resets                    // the connection, before or after the server acted
 	talksNonsense
-	distrusts // a certificate: nobody tries again
-	unknown   // an error that nobody knows
+	distrusts // a bad certificate, after which nobody tries again
+	unknown   // an error that the Transport does not know
 	hangs     // until the context ends
-	// What no RoundTripper may do, and some do:
+	// No RoundTripper may do these, but some do.
 	blowsUp
 	exits
-	says0 // neither an answer nor an error
-	says2 // both
+	says0 // returns neither a response nor an error
+	says2 // returns both
 )
 
 func (o outcome) String() string {
@@ -30,7 +31,7 @@ func (o outcome) String() string {
 		"fails in an unknown way", "hangs", "panics", "ends the goroutine", "returns nothing", "returns both"}[o]
 }
 
-// A bodyEnd is how an answer's body ends.
+// A bodyEnd is how a response's body ends.
 type bodyEnd uint8
 
 const (
@@ -38,11 +39,11 @@ const (
 	cut
 	stalls // until it is closed or its context ends
 	explodes
-	overcounts // in what its Read returns
+	overcounts // its Read returns too large a count
 )
 
-// A lie is an answer to a request for a range that does not fit. Each can be
-// told from the headers or from the length.
+// A lie is a wrong response to a range request. Each can be detected by the
+// header or the length.
 type lie uint8
 
 const (
@@ -57,23 +58,23 @@ const (
 	weakTag
 	multipart
 	wrongLength
-	promisesMore // than it sends
-	unpacked     // by the base transport, so that offsets mean something else
+	promisesMore // announces more bytes than it sends
+	unpacked     // decompressed by the base transport, so that offsets have another meaning
 	otherCoding
-	early // a part that ends before the end: no lie
+	early // a part that ends before the end, which is allowed
 	lies
 )
 
-// A script is one exchange as it is going to be.
+// A script describes one attempt before it begins.
 type script struct {
 	outcome outcome
 	status  int
 	told    told
-	acts    bool          // a server that fails has acted all the same
+	acts    bool          // the server acts although it fails
 	answers time.Duration // after the request is there
 	early   bool          // the answer comes while the request's body is still being read
-	deaf    time.Duration // for how long the end of the context is not seen
-	late    time.Duration // for how long the request's body is read on after the answer's end
+	deaf    time.Duration // for how long the attempt does not notice the end of the context
+	late    time.Duration // for how long the request's body is read after the end of the response
 	gap     time.Duration // between two pieces of the request's body
 	blocks  time.Duration // for how long Close waits for a Read of the answer's body
 	lie     lie
@@ -84,15 +85,15 @@ type script struct {
 	length  bool // Content-Length is announced
 	tagged  int  // 0: a strong ETag, 1: weak, 2: none, 3: a date
 	digest  bool
-	page    int64 // the size of an error page
+	page    int64 // size of an error page
 	unpacks bool  // the base transport, as net/http does with gzip
 	writes  bool  // the body has a WriteTo
-	quota   int64 // what the server says is left; negative: nothing
+	quota   int64 // the remaining quota that the server names; negative: it names none
 	reset   time.Duration
 }
 
-// newScript draws the n-th send of a call. Mind that every host has its truth:
-// whoever says 421, 425 or 429, or 503 with a wait, has not acted.
+// newScript draws the script of the n-th attempt of a call. A host tells the
+// truth: if it returns 421, 425 or 429, or 503 with a wait, it has not acted.
 func newScript(seed uint64, h *host, m mood, callID, n int) *script {
 	d := roll(seed, ofSend, uint64(callID), uint64(n))
 	s := &script{
@@ -121,20 +122,20 @@ func newScript(seed uint64, h *host, m mood, callID, n int) *script {
 	return s
 }
 
-// drawMood draws whether the exchange succeeds.
+// drawMood draws whether the attempt succeeds.
 func (s *script) drawMood(d dice, m mood) {
 	bad := [moods]int{fine: 1, flaky: 25, failing: 95, throttling: 90, exhausted: 100, frozen: 95}[m]
 	if !d.chance(bad) {
 		s.status = one(d, 200, 200, 200, 200, 200, 200, 204, 404, 301)
 		if d.chance(5) {
-			s.told = newTold(d) // which means nothing here
+			s.told = newTold(d) // has no meaning for this status
 		}
 		return
 	}
 	switch {
 	case m == exhausted:
 		s.status, s.told = 429, newTold(d)
-		s.told.form = 1 + int(s.told.form)%(badHints-1) // and how long is for the phase to say
+		s.told.form = 1 + int(s.told.form)%(badHints-1) // the phase decides how long
 	case m == frozen:
 		s.outcome = hangs
 	case m == throttling:
@@ -149,7 +150,7 @@ func (s *script) drawMood(d dice, m mood) {
 	}
 }
 
-// drawManners draws how the bodies are dealt with.
+// drawManners draws how the base transport treats the bodies.
 func (s *script) drawManners(d dice, m mood) {
 	s.early = d.chance(20)
 	if d.chance(15) {

@@ -19,7 +19,7 @@ func play(t *testing.T, p *plan, client maker, keep func(int) bool) (r Report) {
 			r.Violations = append(r.Violations, Violation{Oracle: Leak, Call: -1, Text: fmt.Sprint(e)})
 		}
 	}()
-	// Virtual time stands still while a goroutine waits for a lock or runs on.
+	// Virtual time stops while a goroutine waits for a lock or runs on.
 	stuck := time.AfterFunc(time.Minute, func() {
 		panic(fmt.Sprintf("seed %d: a minute of real time has passed", p.seed))
 	})
@@ -28,8 +28,9 @@ func play(t *testing.T, p *plan, client maker, keep func(int) bool) (r Report) {
 	return r
 }
 
-// TestSeeds plays SEEDS stories from SEED on, TIMES times each: goroutines and
-// the Transport's jitter are not the seed's.
+// TestSeeds plays SEEDS stories, beginning with SEED, TIMES times each.
+// Repeating a story makes sense because goroutines and the Transport's jitter
+// do not depend on the seed.
 func TestSeeds(t *testing.T) {
 	first, seeds, times := env("SEED", 1), env("SEEDS", 100), env("TIMES", 1)
 	var next, calls, sends, bad atomic.Int64
@@ -54,13 +55,13 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d stories of %d seeds, %d of them bad: %d exchanges, %d sends", seeds*times, seeds, bad.Load(), calls.Load(), sends.Load())
 }
 
-// tellStory prints a bad story with as few callers as it can do with.
+// tellStory prints a bad story with as few callers as possible.
 func tellStory(t *testing.T, r Report) {
 	r = shrink(t, r)
 	t.Errorf("seed %d: %s: %s\n%s\nagain: make simulate SEED=%d TIMES=20", r.Seed, r.Violations[0].Oracle, r.Violations[0].Text, r.Story(), r.Seed)
 }
 
-// shrink leaves out callers as long as the same promise is broken.
+// shrink leaves out callers as long as the same promise is still broken.
 func shrink(t *testing.T, r Report) Report {
 	out := make(map[int]bool)
 	p := newPlan(r.Seed)
@@ -80,7 +81,7 @@ func shrink(t *testing.T, r Report) Report {
 	return r
 }
 
-// env returns a number that the caller of the test gives.
+// env returns a number from the environment.
 func env(name string, other int) int {
 	if n, err := strconv.Atoi(os.Getenv("APLOMB_" + name)); err == nil {
 		return n

@@ -1,4 +1,4 @@
-// One story from its beginning to its end, and what is written down of it.
+// A story from its beginning to its end, and the record of it.
 
 package simulate
 
@@ -17,17 +17,19 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A Client is the RoundTripper under test: a Transport, or something broken.
+// A Client is the RoundTripper under test. It is a Transport or something
+// broken.
 type Client interface {
 	http.RoundTripper
 	Update(policy.Rule, map[string]policy.Rule) error
 	Snapshot() []transport.HostState
 }
 
-// A maker makes the client of a story. It is called within the bubble.
+// A maker makes the client of a story. It is called within the synctest bubble.
 type maker func(p *plan, c transport.Config) (Client, error)
 
-// aTransport makes what is under test: a Transport, or one around another.
+// aTransport makes a Transport, or a Transport around another if the plan says
+// so.
 func aTransport(p *plan, c transport.Config) (Client, error) {
 	if !p.nested {
 		return transport.New(c)
@@ -35,13 +37,14 @@ func aTransport(p *plan, c transport.Config) (Client, error) {
 	return nest(c, nil)
 }
 
-// A pair is one Transport around another, which has no observers.
+// A pair is a Transport around another Transport, which has no observers.
 type pair struct {
 	*transport.Transport
 	inner *transport.Transport
 }
 
-// nest puts a Transport around another, and between if it is not nil.
+// nest puts a Transport around another. If between is not nil, it stands
+// between the two.
 func nest(c transport.Config, between func(http.RoundTripper) http.RoundTripper) (Client, error) {
 	inner := c
 	inner.Trace, inner.Logger = nil, nil
@@ -64,15 +67,15 @@ func (p *pair) Snapshot() []transport.HostState {
 	return append(p.inner.Snapshot(), p.Transport.Snapshot()...)
 }
 
-// A world is a story under way. It lives in a bubble of testing/synctest.
+// A world is a running story. It lives in a bubble of testing/synctest.
 type world struct {
 	plan   *plan
 	client Client
 	start  time.Time
-	over   chan struct{} // closed at the end of all callers' patience
+	over   chan struct{} // closed when the patience of all callers has ended
 	secret string
 
-	mu         sync.Mutex // guards all below
+	mu         sync.Mutex // guards the fields below
 	calls      []*call
 	sends      []*send
 	story      []line
@@ -87,7 +90,7 @@ type line struct {
 	args   []any
 }
 
-// A Violation is a promise that was not kept.
+// A Violation is a broken promise.
 type Violation struct {
 	Oracle Oracle
 	Call   int // negative: nobody's
@@ -97,14 +100,14 @@ type Violation struct {
 
 func (w *world) now() time.Duration { return time.Since(w.start) }
 
-// tell adds a line to the story. The arguments must not change any more.
+// tell adds a line to the story. The arguments must not change afterwards.
 func (w *world) tell(call int, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.story = append(w.story, line{w.now(), call, format, args})
 }
 
-// violate notes that a promise was broken. A nil call stands for nobody's.
+// violate notes a broken promise. If it belongs to no call, the call is nil.
 func (w *world) violate(o Oracle, c *call, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +123,7 @@ func (w *world) violateLocked(o Oracle, c *call, format string, args ...any) {
 	w.story = append(w.story, line{v.At, v.Call, "✗ %s: %s", []any{v.Oracle, v.Text}})
 }
 
-// arrive notes a send, and draws what becomes of it.
+// arrive notes an attempt and draws its script.
 func (w *world) arrive(req *http.Request) *send {
 	c := callOf(req.Context())
 	if c == nil {
@@ -140,8 +143,8 @@ func (w *world) arrive(req *http.Request) *send {
 		s.script = &script{outcome: answers, status: 200, answers: time.Millisecond, piece: 1 << 10, quota: -1}
 	}
 	if c.mayStall() {
-		// Two Closes meet in a sync.Once then, and virtual time does not pass
-		// while one waits for the other.
+		// A Close that waits in a sync.Once for another Close would stop
+		// virtual time.
 		s.script.blocks = 0
 	}
 	if mood == exhausted {
@@ -155,7 +158,8 @@ func (w *world) arrive(req *http.Request) *send {
 	return s
 }
 
-// moodAt returns the host's mood and its end; after the last phase all is well.
+// moodAt returns the host's mood and when it ends. After the last phase the
+// host is well.
 func (h *host) moodAt(now time.Duration) (mood, time.Duration) {
 	for _, p := range h.weather {
 		if now < p.until {
@@ -165,7 +169,7 @@ func (h *host) moodAt(now time.Duration) (mood, time.Duration) {
 	return fine, never
 }
 
-// leave notes what the base transport returned.
+// leave notes the result of the base transport.
 func (s *send) leave(resp *http.Response, err error) {
 	w := s.world
 	dead := s.req.Context().Err() != nil
@@ -173,7 +177,7 @@ func (s *send) leave(resp *http.Response, err error) {
 	defer w.mu.Unlock()
 	s.ended, s.err, s.dead = w.now(), err, dead
 	if err != nil {
-		s.told = 0 // who returns both has said nothing
+		s.told = 0 // a response beside an error says nothing
 	}
 	w.story = append(w.story, line{s.ended, s.call.plan.id, "  send %d: status %d, wait %v, error %v", []any{s.number, s.status, s.told, err}})
 }
@@ -188,7 +192,7 @@ func (s *send) act() {
 	w.story = append(w.story, line{w.now(), s.call.plan.id, "  send %d: the server acts", []any{s.number}})
 }
 
-// A Report is what came of a story.
+// A Report is the result of a story.
 type Report struct {
 	Seed       uint64
 	Calls      int
@@ -198,8 +202,9 @@ type Report struct {
 	story      []line
 }
 
-// run plays a story with the calls that keep allows; nil allows all. It must be
-// called in a bubble, and nothing of the story may be left when it returns.
+// run plays a story with the calls that keep allows. A nil keep allows all
+// calls. run must be called in a bubble. It is a defect if anything of the
+// story is left when run returns.
 func run(p *plan, client maker, keep func(call int) bool) (r Report) {
 	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed)}
 	var err error
@@ -219,12 +224,12 @@ func run(p *plan, client maker, keep func(call int) bool) (r Report) {
 	time.Sleep(p.horizon - w.now())
 	cancel(errHorizon)
 	close(w.over)
-	time.Sleep(time.Minute) // for all that may be late
+	time.Sleep(time.Minute) // late goroutines end in this time
 	w.finish()
 	return w.report()
 }
 
-// config is the Config of the story.
+// config returns the Config of the story.
 func (w *world) config() transport.Config {
 	p := w.plan
 	c := transport.Config{
@@ -241,7 +246,7 @@ func (w *world) config() transport.Config {
 	return c
 }
 
-// event writes down what the Transport tells about itself.
+// event notes an event of the Transport.
 func (w *world) event(e transport.Event) {
 	c := callOf(e.Request.Context())
 	if c == nil {
@@ -254,7 +259,7 @@ func (w *world) event(e transport.Event) {
 	c.hook("trace")
 }
 
-// update changes the rules when their time has come.
+// update changes the rules at the planned times.
 func (w *world) update(ctx context.Context) {
 	for _, u := range w.plan.updates {
 		timer := time.NewTimer(u.at - w.now())
@@ -277,11 +282,12 @@ func (w *world) report() Report {
 	return Report{w.plan.seed, len(w.calls), len(w.sends), slices.Clone(w.violations), w.plan.String(), w.story}
 }
 
-// fewCalls is how many calls can be told of at length.
+// fewCalls is how many calls a printed story may have in full.
 const fewCalls = 10
 
-// Story returns the rules and the lines of the calls that broke a promise; of
-// all calls if there are few, or if none did.
+// Story returns the rules and the lines of the calls that broke a promise. If
+// there are few calls, or no call broke a promise, it returns the lines of all
+// calls.
 func (r Report) Story() string {
 	of := map[int]bool{-1: true}
 	for _, v := range r.Violations {

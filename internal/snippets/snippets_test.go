@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the directory of the module, as seen from this one.
+// root is the module's directory, relative to this one.
 const root = "../.."
 
 // A snippet is one block of Go code in a Markdown file.
@@ -54,7 +54,7 @@ func snippetsOf(file, text string) (all []snippet) {
 	return all
 }
 
-// packages are those that a snippet without imports may name.
+// packages are the packages that a snippet without imports may use.
 var packages = map[string]string{
 	"classify": "github.com/aplomb-go/aplomb/classify", "policy": "github.com/aplomb-go/aplomb/policy",
 	"transport": "github.com/aplomb-go/aplomb/transport",
@@ -62,9 +62,8 @@ var packages = map[string]string{
 	"os": "os", "slog": "log/slog", "strings": "strings", "sync": "sync", "time": "time", "url": "net/url",
 }
 
-// program returns a snippet as a whole file. One without a package clause gets
-// it, one without imports gets those that it uses, and statements get a
-// function around them.
+// program returns a snippet as a complete file. It adds a package clause, the
+// imports and a function around statements if they are missing.
 func (s snippet) program() string {
 	at := fmt.Sprintf("//line %s:%d\n", s.file, s.line)
 	parse := func(src string) (*ast.File, error) {
@@ -100,8 +99,8 @@ func (s snippet) program() string {
 	return "package snippet\n" + imports + code
 }
 
-// check type-checks snippets within the module, as if each were a package of
-// its own, without writing into the tree and without a network.
+// check type-checks snippets within the module, as if each of them were a
+// package. It writes nothing into the tree and needs no network.
 func check(t *testing.T, all []snippet) (output string, err error) {
 	t.Helper()
 	dir, abs := t.TempDir(), mustAbs(t, ".")
@@ -146,7 +145,8 @@ func TestSnippetsCompile(t *testing.T) {
 	assert.NoError(t, err, out)
 }
 
-// What does not compile is found, at its line; all forms of a snippet are read.
+// A snippet that does not compile is reported with its line. All forms of a
+// snippet are read.
 func TestSnippetsAreFound(t *testing.T) {
 	const text = "# Title\n" +
 		"```\nnot go\n```\n" +
