@@ -1,4 +1,4 @@
-// Which clients are compared, and how does a request go through one?
+// The clients that are compared, and how a request goes through them.
 
 package main
 
@@ -66,7 +66,7 @@ func (l *library) carriedBy(err error) *http.Response {
 	return l.carried(err)
 }
 
-// bare is no library at all.
+// bare is a client without any library.
 var bare = library{
 	name:  "net/http",
 	setup: "no library",
@@ -131,7 +131,7 @@ func compared() []library { return slices.Concat([]library{bare, naive}, ours, p
 // described returns the clients of the table of facts.
 func described() []library { return slices.Concat([]library{bare, ours[0]}, peers) }
 
-// A shape is how a caller hands a request to a client. What a library costs is
+// A shape is how a caller hands a request to a client. The cost of a library is
 // the difference to the same shape without the library.
 type shape int
 
@@ -200,7 +200,7 @@ type doing struct{ client doer }
 
 func (d doing) RoundTrip(req *http.Request) (*http.Response, error) { return d.client.Do(req) }
 
-// finish reads and closes an answer.
+// finish reads and closes a response.
 func finish(resp *http.Response, err error) error {
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func finish(resp *http.Response, err error) error {
 	return err
 }
 
-// Targets are the URLs that a caller's requests go to, and their body.
+// Targets are the URLs and the body of a caller's requests.
 type targets struct {
 	urls  []*url.URL
 	texts []string

@@ -1,4 +1,4 @@
-// What does a library cost when no network is involved?
+// The cost of a library when no network is involved.
 
 package main
 
@@ -55,7 +55,7 @@ func cost(s scale, libs []library, floor *library, failures int, method string, 
 	return t, nil
 }
 
-// floorNote tells what was subtracted.
+// floorNote says which floor was subtracted.
 func floorNote(floor *library, cs []*contender) string {
 	var parts []string
 	for i, c := range cs {
@@ -105,6 +105,6 @@ func manyHosts(s scale, libs []library) (*table, error) {
 // live returns the bytes of the heap that are in use.
 func live() int64 {
 	runtime.GC()
-	runtime.GC() // what the first one found unused is swept now
+	runtime.GC() // sweeps the objects that the first run found unused
 	return heap()
 }

@@ -1,4 +1,4 @@
-// What do many requests do that fail at the same time?
+// Many requests that fail at the same time.
 
 package main
 
@@ -94,7 +94,7 @@ func canceledBy(l *library, s scale) []string {
 	cancel()
 	all.Wait()
 	took := max(0, last.Load()-at)
-	quiet(time.Second) // goroutines that have nothing left to do have ended then
+	quiet(time.Second) // idle goroutines have ended by then
 	left := max(0, runtime.NumGoroutine()-goroutines)
 	return []string{
 		fmt.Sprintf("%.1f", waiting), fmt.Sprintf("%.1f", float64(took)/1e6),

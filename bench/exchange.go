@@ -1,4 +1,4 @@
-// What happens to one request that meets a faulty server?
+// One request that meets a faulty server.
 
 package main
 
@@ -33,8 +33,8 @@ type exchange struct {
 	recode int
 }
 
-// An outcome is what was seen until the caller had its answer and had read it,
-// or until the limit.
+// An outcome is the observed result up to the end of the response's body, or up
+// to the limit.
 type outcome struct {
 	answered bool
 	took     time.Duration // until the answer, without its body

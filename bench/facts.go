@@ -1,4 +1,4 @@
-// How do the clients behave when something goes wrong?
+// The behaviour of the clients when something goes wrong.
 
 package main
 

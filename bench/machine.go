@@ -1,4 +1,4 @@
-// On which machine, with which versions and settings, was this measured?
+// The machine, the versions and the settings of a run.
 
 package main
 

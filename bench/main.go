@@ -35,20 +35,20 @@
 //
 // # Files
 //
-//	main.go      the questions, and how large each is
-//	clients.go   which clients are compared, and how does a request go through one?
-//	ours.go      how is aplomb set up? The only file that uses its API
-//	peers.go     how are the other libraries set up?
-//	timing.go    how is time measured on a machine that does other things as well?
-//	stub.go      which servers need no network?
-//	cost.go      what does a library cost when no network is involved?
-//	upload.go    what does a large upload cost whose body cannot be read a second time?
-//	traffic.go   what does a library do to connections and to the rate of traffic?
-//	crowd.go     what do many requests do that fail at the same time?
-//	facts.go     how do the clients behave when something goes wrong?
-//	exchange.go  what happens to one request that meets a faulty server?
-//	table.go     how is an answer printed?
-//	machine.go   on which machine was this measured?
+//	main.go      the questions, and how much each of them measures
+//	clients.go   the clients that are compared
+//	ours.go      the set-ups of aplomb; no other file uses its API
+//	peers.go     the set-ups of the other libraries
+//	timing.go    measuring time on a machine that does other things as well
+//	stub.go      servers that need no network
+//	cost.go      the cost of a library when no network is involved
+//	upload.go    the cost of a large upload that cannot be read a second time
+//	traffic.go   connections and the rate of traffic
+//	crowd.go     many requests that fail at the same time
+//	facts.go     the behaviour of the clients when something goes wrong
+//	exchange.go  one request that meets a faulty server
+//	table.go     printing tables
+//	machine.go   the machine, the versions and the settings of a run
 package main
 
 import (

@@ -1,4 +1,4 @@
-// How is aplomb set up? No other file of this program uses its API.
+// The set-ups of aplomb. No other file of this program uses its API.
 
 package main
 
@@ -30,13 +30,13 @@ func forAPIs() policy.Rule {
 	}
 }
 
-// withTimeout is the rule that most users come to first.
+// withTimeout is the rule that most users set first.
 func withTimeout() policy.Rule {
 	return policy.Rule{AttemptTimeout: 5 * time.Second, Classify: classify.Refusals}
 }
 
-// everything has each limit on. The rate is higher than any that is reached
-// here, so that the cost of the limit is seen and not a wait.
+// everything turns on every limit. The rate is higher than any rate reached
+// here, so the cost of the limit is measured and not a wait.
 func everything() policy.Rule {
 	return policy.Rule{
 		AttemptTimeout: 10 * time.Second,

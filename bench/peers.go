@@ -1,4 +1,4 @@
-// How are the other libraries set up?
+// The set-ups of the other libraries.
 
 package main
 

@@ -1,5 +1,5 @@
-// Which servers need no network? Base transports that answer at once, so that
-// the time of a call is the library's.
+// Base transports that answer at once, so the time of a call is the library's
+// time.
 
 package main
 

@@ -1,4 +1,4 @@
-// How is an answer printed?
+// Tables, and how they are printed.
 
 package main
 

@@ -1,10 +1,10 @@
-// How is time measured on a machine that does other things as well?
+// Measuring time on a machine that does other things as well.
 //
-// All calls are timed in turn, in short batches. A round is one batch of each,
-// in random order. The figure of a call is the median, over all rounds, of the
-// difference between its time and the time of its floor in the same round. A
-// machine that becomes slower for a while then slows both, and a batch that was
-// disturbed is one of many.
+// All calls are timed in turn, in short batches. A round is one batch of each
+// call, in random order. The figure of a call is the median, over all rounds,
+// of the difference between its time and the time of its floor in the same
+// round. If the machine becomes slower for a while, both become slower. A
+// disturbed batch is only one of many.
 
 package main
 

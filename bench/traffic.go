@@ -1,5 +1,4 @@
-// What does a library do to connections, and to the rate of traffic, over
-// loopback?
+// The connections and the rate of traffic over loopback.
 
 package main
 

@@ -1,4 +1,4 @@
-// What does a large upload cost whose body cannot be read a second time?
+// The cost of a large upload whose body cannot be read a second time.
 
 package main
 
