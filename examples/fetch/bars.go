@@ -16,8 +16,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// bars draws to stdout. Errors wait until the last bar is drawn: stderr is most
-// likely the same terminal, and a line in between would tear the bars.
+// bars draws to stdout. It prints errors after the last bar, because stderr is
+// most likely the same terminal and a line in between would tear the bars.
 type bars struct {
 	progress *mpb.Progress
 	stderr   io.Writer
@@ -56,15 +56,16 @@ type barTracker struct {
 	status string
 }
 
-// How much room a name and a bar have. A bar becomes shorter where the terminal
-// is narrow.
+// These are the widths of a name and a bar. A bar becomes shorter if the
+// terminal is narrow.
 const (
 	nameWidth = 24
 	barWidth  = 30
 )
 
-// show makes the bar, if it is not there yet. Its total is set later, so that
-// it is complete when we say so and not when the last byte has come.
+// show makes the bar if there is none yet. Its total is set later, so that the
+// bar is complete when the download is finished and not when the last byte has
+// arrived.
 func (t *barTracker) show() {
 	if t.bar != nil {
 		return

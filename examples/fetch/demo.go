@@ -1,5 +1,5 @@
-// A server that cuts everything off, and downloads from it: the -demo flag. It
-// checks what it shows.
+// The -demo flag. It downloads from a server that cuts every response, and
+// checks the result.
 
 package main
 
@@ -42,8 +42,8 @@ func demo(ctx context.Context, w world, plain bool) int {
 	return exitFine
 }
 
-// demonstrate downloads one file in two runs, of which the first is interrupted,
-// and one that is not what its digest says.
+// demonstrate downloads one file in two runs, of which the first is
+// interrupted. It also downloads a file that does not match its digest.
 func demonstrate(ctx context.Context, w world, plain bool, dir string, pace int) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -90,8 +90,8 @@ func demonstrate(ctx context.Context, w world, plain bool, dir string, pace int)
 	return demoCheck(ctx, code, exitAltered, dir, []string{"good.bin"})
 }
 
-// demoCheck compares an exit status and the files in a directory with what they
-// should be.
+// demoCheck compares an exit status and the files in a directory with the
+// expected ones.
 func demoCheck(ctx context.Context, code, want int, dir string, names []string) error {
 	if ctx.Err() != nil {
 		return errInterrupted
@@ -109,7 +109,8 @@ func demoCheck(ctx context.Context, code, want int, dir string, names []string) 
 	return nil
 }
 
-// An interrupter is the user who presses Ctrl-C when a part is here.
+// An interrupter takes the place of a user who presses Ctrl-C when part of a
+// file has arrived.
 type interrupter struct {
 	reporter
 	cancel func()
@@ -154,7 +155,7 @@ func (f *demoFile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(&cutWriter{w, f, time.Now(), 0}, r, "", time.Time{}, bytes.NewReader(f.body))
 }
 
-// A cutWriter keeps to the file's pace, and ends the connection at its cut.
+// A cutWriter writes at the file's pace and ends the connection at its cut.
 type cutWriter struct {
 	http.ResponseWriter
 	file  *demoFile

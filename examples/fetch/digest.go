@@ -16,16 +16,15 @@ import (
 	"strings"
 )
 
-// algorithms are those that RFC 9530 §5 has not retired.
+// algorithms are the algorithms that RFC 9530 §5 has not retired.
 var algorithms = map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New}
 
-// reprDigest returns the field that is about the whole file, whichever part of
-// it an answer brings. Content-Digest is about that part only.
+// reprDigest returns the field about the whole file, even if the response
+// brings only a part of it. Content-Digest is about that part only.
 func reprDigest(h http.Header) string { return strings.Join(h.Values("Repr-Digest"), ", ") }
 
 // digests reads a dictionary of byte sequences, "sha-256=:base64:, …". A field
-// with a mistake in it is as good as none (RFC 9651 §4.2); algorithms that are
-// not known say nothing.
+// with a mistake is ignored (RFC 9651 §4.2), and so are unknown algorithms.
 func digests(field string) map[string][]byte {
 	found := make(map[string][]byte)
 	for member := range strings.SplitSeq(field, ",") {
@@ -42,10 +41,10 @@ func digests(field string) map[string][]byte {
 	return found
 }
 
-// check reads the file from its beginning, with what an earlier run wrote, and
-// compares it with each digest in the field. It returns the names of those that
-// agree: "" if there was none. What is read is what will have the name, not what
-// was once in memory.
+// check reads the file from its beginning, including the bytes of an earlier
+// run, and compares it with each digest in the field. It returns the names of
+// the digests that agree, or "" if there is none. It reads the bytes on the
+// disk, because these will get the final name.
 func check(ctx context.Context, file io.ReaderAt, size int64, field string) (string, error) {
 	want := digests(field)
 	if len(want) == 0 {
@@ -71,7 +70,8 @@ func check(ctx context.Context, file io.ReaderAt, size int64, field string) (str
 	return strings.Join(names, " and "), nil
 }
 
-// altered is an errAltered that says what differs, as far as a line has room.
+// altered returns an errAltered that says which digest differs, as far as a
+// line has room.
 func altered(what, got, want string) error {
 	return fmt.Errorf("%w: its %s is %s instead of %s", errAltered, what, abridged(got), abridged(want))
 }
@@ -83,7 +83,7 @@ func abridged(s string) string {
 	return s[:16] + "…"
 }
 
-// untilDone is a reader that ends with its context.
+// An untilDone is a reader that ends with its context.
 type untilDone struct {
 	ctx context.Context
 	io.Reader

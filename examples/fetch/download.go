@@ -1,4 +1,4 @@
-// One download: ask, judge the answer, copy, check, finish.
+// One download: ask, judge the response, copy, check, finish.
 
 package main
 
@@ -20,8 +20,8 @@ var (
 	errAltered     = errors.New("not what the server announced")
 )
 
-// A download is one target on its way. Retries and reconnects are the
-// transport's; what is done here is what outlives the process.
+// A download is one target on its way. The transport does the retries and
+// reconnects. This file continues a download after the process has ended.
 type download struct {
 	client  *http.Client
 	target  *target
@@ -42,7 +42,7 @@ func (d *download) run(ctx context.Context) error {
 	return err
 }
 
-// A summary is what there is to say in the end.
+// A summary is the result of a download.
 type summary struct {
 	checked string // the digests that agree
 	kept    int64  // how much the next run can go on from
@@ -82,7 +82,7 @@ func (d *download) toFile(ctx context.Context) (s summary, err error) {
 	return s, p.finish()
 }
 
-// An answer is one whose body belongs into the file, from offset.
+// An answer is a response whose body belongs into the file from offset on.
 type answer struct {
 	state
 	strong bool // state may be kept for a later run
@@ -90,9 +90,9 @@ type answer struct {
 	resp   *http.Response
 }
 
-// ask asks for the rest of what an earlier run began and, where there is none,
-// for everything. A server that has changed its file answers the first question
-// with everything, too: that is what If-Range means (RFC 9110 §13.1.5).
+// ask requests the rest of an earlier run's file, or the whole file if there is
+// none. If the server has changed its file, it answers the first request with
+// the whole file as well, because of If-Range (RFC 9110 §13.1.5).
 func (d *download) ask(ctx context.Context, p *part) (answer, error) {
 	kept, offset, ok := p.rest()
 	if !ok {
@@ -129,7 +129,7 @@ func whyWhole(a answer, kept state) string {
 	return "the server's file has changed"
 }
 
-// continues checks that a 206 is the rest of what is kept, to the end.
+// continues checks that a 206 is the rest of the part, up to the end.
 func (d *download) continues(resp *http.Response, kept state, offset int64) (answer, error) {
 	first, last, total, ok := contentRange(resp)
 	now, strong := stateOf(d.target.url, resp, total)
@@ -158,7 +158,7 @@ func (d *download) askWhole(ctx context.Context) (answer, error) {
 	return d.whole(resp)
 }
 
-// whole takes a 200.
+// whole checks a 200.
 func (d *download) whole(resp *http.Response) (answer, error) {
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
@@ -175,7 +175,8 @@ func (d *download) get(ctx context.Context, header ...string) (*http.Response, e
 	if err != nil {
 		return nil, err
 	}
-	// What is compressed on the way has no offsets to go on from.
+	// A body that is compressed on the way cannot be continued, so ask for
+	// none.
 	req.Header.Set("Accept-Encoding", "identity")
 	req.Header.Set("Want-Repr-Digest", "sha-256=2, sha-512=1")
 	for i := 0; i < len(header); i += 2 {
@@ -184,7 +185,7 @@ func (d *download) get(ctx context.Context, header ...string) (*http.Response, e
 	return d.client.Do(req)
 }
 
-// event passes on what the transport does about failures.
+// event reports what the transport does about failures.
 func (d *download) event(e transport.Event) {
 	switch e.Reason {
 	case transport.ReasonRetry:
@@ -194,7 +195,7 @@ func (d *download) event(e transport.Event) {
 	}
 }
 
-// accept makes the part ready for the answer's bytes.
+// accept prepares the part for the response's bytes.
 func (p *part) accept(a answer) error {
 	switch {
 	case a.offset > 0:
@@ -224,8 +225,8 @@ func (d *download) copy(p *part, a answer) (int64, error) {
 	return size, nil
 }
 
-// A counter tells the tracker what was written, and keeps the file's own errors
-// apart from the network's.
+// A counter reports the written bytes to the tracker. It keeps the errors of
+// the file apart from those of the network.
 type counter struct {
 	w       io.Writer
 	tracker tracker
@@ -239,8 +240,8 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// contentRange reads "bytes first-last/total" (RFC 9110 §14.4). A total of "*"
-// will not do: what is downloaded is the rest of a whole file.
+// contentRange reads "bytes first-last/total" (RFC 9110 §14.4). It does not
+// accept the total "*", because the size of the whole file is needed.
 func contentRange(resp *http.Response) (first, last, total int64, ok bool) {
 	values := resp.Header.Values("Content-Range")
 	if len(values) != 1 || strings.HasPrefix(resp.Header.Get("Content-Type"), "multipart/byteranges") {
@@ -256,8 +257,8 @@ func contentRange(resp *http.Response) (first, last, total int64, ok bool) {
 	return first, last, total, ok
 }
 
-// statusError says what the server answered and, where it was asked several
-// times, how often.
+// statusError returns an error with the response's status and, if there were
+// several attempts, their number.
 func statusError(resp *http.Response) error {
 	text := fmt.Sprintf("the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	if h := transport.HistoryOf(resp); h.Reason != transport.ReasonFinal {
@@ -266,7 +267,7 @@ func statusError(resp *http.Response) error {
 	return errors.New(text)
 }
 
-// inShort says an error without what the user knows: the URL.
+// inShort returns the text of an error without the URL, which the user knows.
 func inShort(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -277,7 +278,8 @@ func inShort(err error) string {
 	return strings.TrimPrefix(err.Error(), "transport: ")
 }
 
-// gaveUp says how often it was tried and, unless the number says it, why no more.
+// gaveUp says how many attempts were made. If the number does not explain it,
+// it also says why there were no more.
 func gaveUp(requests int, reason transport.Reason) string {
 	text := "; gave up after " + counted(requests, "request")
 	if reason != transport.ReasonAttempts {

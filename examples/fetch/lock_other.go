@@ -4,6 +4,6 @@ package main
 
 import "os"
 
-// lockFile does nothing here: two runs on the same file are for the user to
-// avoid.
+// lockFile does nothing on this system. The user has to avoid two runs for the
+// same file.
 func lockFile(*os.File) error { return nil }

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// lockFile takes f for this run alone, until f is closed or the process ends,
-// however it does.
+// lockFile locks f for this run until f is closed or the process ends.
 func lockFile(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

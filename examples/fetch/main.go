@@ -1,18 +1,19 @@
-// Fetch downloads files and continues what an earlier run began.
+// Fetch shows a downloader. It downloads files and continues the downloads of
+// an earlier run.
 //
 //	go -C examples/fetch run . -h
 //
 // The files, in the order in which a download meets them:
 //
 //	main.go      flags, rules, exit statuses
-//	target.go    what is a file called, and in which directory may it be?
-//	part.go      what an earlier run left, and how a file gets its name
-//	lock_unix.go one run at a time; lock_other.go where there are no locks
-//	download.go  one download: ask, judge the answer, copy, check, finish
+//	target.go    the name and the directory of a file
+//	part.go      the partial file of an earlier run, and the final name
+//	lock_unix.go one run at a time (lock_other.go: systems without locks)
+//	download.go  one download: ask, judge the response, copy, check, finish
 //	digest.go    the digests that the server named
-//	report.go    what is told, and how: plain lines
-//	bars.go      … and bars on a terminal
-//	demo.go      a server that cuts everything off, and downloads from it
+//	report.go    reports as plain lines
+//	bars.go      reports as bars on a terminal
+//	demo.go      the -demo flag: a server that cuts every response
 package main
 
 import (
@@ -35,8 +36,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// The exit statuses. Of several that apply the first of interrupted, altered
-// and failed counts.
+// These are the exit statuses. If several apply, the first of interrupted,
+// altered and failed counts.
 const (
 	exitFine        = 0
 	exitFailed      = 1
@@ -71,7 +72,7 @@ Exit status:
   130  interrupted
 `
 
-// A world is what run needs from outside.
+// A world is everything that run needs from outside.
 type world struct {
 	stdout, stderr io.Writer
 	terminal       bool                    // stdout is one
@@ -81,7 +82,8 @@ type world struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first Ctrl-C ends the downloads in good order, a second one the program.
+	// The first Ctrl-C ends the downloads in good order. A second Ctrl-C ends
+	// the program.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], world{
 		stdout:   os.Stdout,
@@ -90,8 +92,8 @@ func main() {
 	}))
 }
 
-// drawable reports whether bars can be drawn on f: some terminals do not tell
-// their size, and some take no escape sequences.
+// drawable reports whether bars can be drawn on f. Some terminals do not tell
+// their size, and some do not understand escape sequences.
 func drawable(f *os.File) bool {
 	width, height, err := term.GetSize(int(f.Fd()))
 	return err == nil && width > 0 && height > 0 && os.Getenv("TERM") != "dumb"
@@ -165,8 +167,8 @@ func parse(args []string, w world) (options, error) {
 	return o, nil
 }
 
-// newTransport makes the transport that all downloads share, so that limits and
-// budgets are about a host and not about a download.
+// newTransport makes the transport that all downloads share. Limits and budgets
+// are then per host, not per download.
 func newTransport(o options, base http.RoundTripper) (*transport.Transport, error) {
 	var rule policy.Rule
 	var hosts map[string]policy.Rule
@@ -180,8 +182,9 @@ func newTransport(o options, base http.RoundTripper) (*transport.Transport, erro
 			return nil, fmt.Errorf("%s: %w", o.rules, err)
 		}
 	}
-	// A place in flight is held until the end of the body, so the gate is what
-	// limits downloads; a rate would only limit how fast they begin.
+	// A download keeps its slot at the gate until the end of the body, so the
+	// gate limits the number of downloads. A rate would only limit how fast
+	// they begin.
 	gate := policy.Gate{Mode: policy.GateWait, Start: o.perHost, Max: o.perHost}
 	if o.perHost == 0 {
 		gate = policy.Gate{Mode: policy.Off}
@@ -193,8 +196,8 @@ func newTransport(o options, base http.RoundTripper) (*transport.Transport, erro
 	return transport.New(transport.Config{Base: base, Rule: rule, Hosts: hosts})
 }
 
-// fetchAll downloads everything at once, as far as the gates allow, and returns
-// an error for each target, nil where all went well.
+// fetchAll downloads everything at once, as far as the gates allow. It returns
+// an error for each target, which is nil if the download succeeded.
 func fetchAll(ctx context.Context, client *http.Client, targets []*target, r reporter) []error {
 	errs := make([]error, len(targets))
 	var all sync.WaitGroup

@@ -1,8 +1,8 @@
-// What did an earlier run leave, and how does a file get its name?
+// The partial file of an earlier run, and how a file gets its final name.
 //
-// FILE.part holds the first bytes of a representation, FILE.part.json says of
-// which. The order of changes keeps them from ever disagreeing: the state goes
-// first and comes before the first byte.
+// FILE.part holds the first bytes of a representation. FILE.part.json describes
+// that representation. The two never disagree, because the state is removed
+// before the bytes and written before the first byte.
 
 package main
 
@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// A state is what FILE.part.json holds.
+// A state is the content of FILE.part.json.
 type state struct {
 	URL string `json:"url"` // as asked for, without a password
-	// From is where the answer came from after redirects, without its query:
-	// a validator is about one resource only (RFC 9110 §8.8.1).
+	// From is the URL of the response after redirects, without its query. A
+	// validator is valid for one resource only (RFC 9110 §8.8.1).
 	From         string `json:"from"`
 	ETag         string `json:"etag,omitempty"`
 	LastModified string `json:"last_modified,omitempty"` // where there is no ETag
@@ -32,9 +32,9 @@ type state struct {
 	Digest       string `json:"repr_digest,omitempty"`
 }
 
-// stateOf describes the representation that a 200 or 206 is about. It reports
-// false where the answer has no strong validator: then nothing that comes later
-// can be told to belong to it (RFC 9110 §13.1.5).
+// stateOf describes the representation of a 200 or 206. ok is false if the
+// response has no strong validator, because then no later response can be
+// matched with it (RFC 9110 §13.1.5).
 func stateOf(asked *url.URL, resp *http.Response, total int64) (state, bool) {
 	s := state{
 		URL:      withoutUser(asked),
@@ -52,7 +52,7 @@ func stateOf(asked *url.URL, resp *http.Response, total int64) (state, bool) {
 	return s, strongDate(s.LastModified, h.Get("Date"))
 }
 
-// validator is what If-Range says.
+// validator returns the value for If-Range.
 func (s state) validator() string {
 	if s.ETag != "" {
 		return s.ETag
@@ -60,8 +60,8 @@ func (s state) validator() string {
 	return s.LastModified
 }
 
-// same reports whether two states are about the same bytes. A length or a
-// digest that one of them does not know is no difference.
+// same reports whether two states are about the same bytes. If one of them
+// lacks a length or a digest, that is not a difference.
 func (s state) same(t state) bool {
 	return s.URL == t.URL && s.From == t.From &&
 		s.ETag == t.ETag && s.LastModified == t.LastModified && s.Encoding == t.Encoding &&
@@ -69,8 +69,8 @@ func (s state) same(t state) bool {
 		(s.Digest == "" || t.Digest == "" || s.Digest == t.Digest)
 }
 
-// strongTag knows entity tags without W/ (RFC 9110 §8.8.3). Nothing else may
-// come out of a file into a header field.
+// strongTag reports whether s is an entity tag without W/ (RFC 9110 §8.8.3). No
+// other text from a file may get into a header field.
 func strongTag(s string) bool {
 	if len(s) < 3 || s[0] != '"' || s[len(s)-1] != '"' {
 		return false
@@ -114,7 +114,7 @@ type part struct {
 
 var errBusy = errors.New("another download is writing it")
 
-// openPart opens or makes FILE.part.
+// openPart opens or creates FILE.part.
 func openPart(t *target) (*part, error) {
 	name := t.name + partSuffix
 	if info, err := t.dir.Lstat(name); err == nil && !info.Mode().IsRegular() {
@@ -132,8 +132,8 @@ func openPart(t *target) (*part, error) {
 	return p, nil
 }
 
-// lock takes the file for this run. Another run may have renamed or removed it
-// between our open and our lock; what is locked then is no part any more.
+// lock locks the file for this run. Another run may have renamed or removed the
+// file between the open and the lock. The locked file is then no longer a part.
 func (p *part) lock() error {
 	if err := lockFile(p.file); err != nil {
 		return errBusy
@@ -148,10 +148,9 @@ func (p *part) lock() error {
 
 func (t *target) in(name string) string { return filepath.Join(t.path, name) }
 
-// rest returns the state of what an earlier run left and the offset to go on
-// from. ok is false where there is nothing that could be continued. Of a part
-// that is whole already the last byte is asked for again, so that the server
-// confirms it.
+// rest returns the state of an earlier run and the offset at which to continue.
+// ok is false if there is nothing to continue. If the part is already complete,
+// the last byte is requested again, so that the server confirms it.
 func (p *part) rest() (s state, offset int64, ok bool) {
 	text, err1 := p.dir.ReadFile(p.name + stateSuffix)
 	info, err2 := p.file.Stat()
@@ -170,8 +169,8 @@ func (p *part) rest() (s state, offset int64, ok bool) {
 	return s, offset, true
 }
 
-// restart empties the part and makes it one of s; a nil s is for what cannot be
-// continued.
+// restart empties the part and starts one for s. If s is nil, the part cannot
+// be continued later.
 func (p *part) restart(s *state) error {
 	p.weak = s == nil
 	if err := remove(p.dir, p.name+stateSuffix); err != nil {
@@ -184,12 +183,12 @@ func (p *part) restart(s *state) error {
 	if err != nil {
 		return err
 	}
-	// A state that is written in halves does not parse, and so does no harm. It
-	// may hold a signed URL, and is nobody else's to read.
+	// A state that was written only in part does not parse and does no harm. It
+	// may hold a signed URL, so only its owner may read it.
 	return p.dir.WriteFile(p.name+stateSuffix, append(text, '\n'), 0o600)
 }
 
-// cutTo makes n the end of the part, and the place to write to.
+// cutTo truncates the part to n bytes and moves to its end.
 func (p *part) cutTo(n int64) error {
 	if err := p.file.Truncate(n); err != nil {
 		return err
@@ -198,8 +197,8 @@ func (p *part) cutTo(n int64) error {
 	return err
 }
 
-// finish gives the whole file its name. The bytes are on the disk before the
-// name is, so that no crash leaves the name on half of them.
+// finish gives the complete file its name. The bytes are synced to the disk
+// before the rename, so a crash never leaves the name on an incomplete file.
 func (p *part) finish() error {
 	if err := p.file.Sync(); err != nil {
 		return err
@@ -213,7 +212,7 @@ func (p *part) finish() error {
 	return remove(p.dir, p.name+stateSuffix)
 }
 
-// discard throws the part away.
+// discard removes the part.
 func (p *part) discard() {
 	p.gone = true
 	p.letGo()
@@ -221,7 +220,7 @@ func (p *part) discard() {
 	_ = remove(p.dir, p.name+partSuffix)
 }
 
-// close keeps what there is for the next run, if that can go on from it.
+// close keeps the part if the next run can continue it.
 func (p *part) close() {
 	if info, err := p.file.Stat(); err == nil && !p.gone && (p.weak || info.Size() == 0) {
 		p.discard()
@@ -230,8 +229,8 @@ func (p *part) close() {
 	_ = p.file.Close()
 }
 
-// letGo closes the file early, and with it the lock, on the one system that
-// renames and removes no open file.
+// letGo closes the file early, and with it the lock, on Windows, which does not
+// rename or remove open files.
 func (p *part) letGo() {
 	if runtime.GOOS == "windows" {
 		_ = p.file.Close()
@@ -245,8 +244,8 @@ func remove(dir *os.Root, name string) error {
 	return nil
 }
 
-// syncDir makes a rename last. Not every system can; the file is whole under
-// one of its two names in any case.
+// syncDir makes a rename durable. Not every system can do that. Without it the
+// file is still complete under one of its two names.
 func syncDir(dir *os.Root) {
 	if d, err := dir.Open("."); err == nil {
 		_ = d.Sync()

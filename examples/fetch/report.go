@@ -1,4 +1,4 @@
-// What is told, and how: plain lines, one event each.
+// Reports as plain lines, one event each.
 
 package main
 
@@ -16,13 +16,13 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A reporter shows how all downloads go.
+// A reporter shows the progress of all downloads.
 type reporter interface {
 	track(name string) tracker
 	close() // when all have ended
 }
 
-// A tracker is told how one download goes, by one goroutine.
+// A tracker shows the progress of one download. One goroutine calls it.
 type tracker interface {
 	note(text string)
 	retry(e transport.Event)
@@ -45,7 +45,7 @@ func newReporter(w world, plain bool) reporter {
 	return r
 }
 
-// lines writes what happens line by line, for logs and pipes.
+// lines writes events line by line, for logs and pipes.
 type lines struct {
 	mu             sync.Mutex // guards both writers: whole lines only
 	stdout, stderr io.Writer
@@ -57,7 +57,7 @@ func (l *lines) track(name string) tracker {
 
 func (l *lines) close() {}
 
-// linePause is the time between two lines that only tell of progress.
+// linePause is the time between two lines that only report progress.
 const linePause = 5 * time.Second
 
 type lineTracker struct {
@@ -114,7 +114,7 @@ func (t *lineTracker) failed(err error, kept int64) {
 	fmt.Fprintln(t.lines.stderr, failure(t.name, err, kept))
 }
 
-// failure is the line that says why a file is not here, and what now.
+// failure returns the line that says why a download failed and what to do.
 func failure(name string, err error, kept int64) string {
 	text := "fetch: " + name + ": " + inShort(err)
 	switch {
@@ -144,7 +144,7 @@ func size(n int64) string {
 	return fmt.Sprintf("% .1f", decor.SizeB1024(n))
 }
 
-// A meter counts one download. It is read while it counts.
+// A meter counts one download. It can be read at the same time.
 type meter struct {
 	mu            sync.Mutex // guards everything below
 	offset, total int64      // where this run began; what is to become of it
@@ -171,8 +171,8 @@ func (m *meter) add(n int, now time.Time) {
 	m.fold(now)
 }
 
-// fold takes what came of late into the rate, which forgets two thirds of what
-// it was within three seconds.
+// fold adds the recent bytes to the rate. Within three seconds the rate forgets
+// two thirds of its past.
 func (m *meter) fold(now time.Time) {
 	dt := now.Sub(m.since).Seconds()
 	if dt < 0.5 || m.began.IsZero() {
@@ -192,14 +192,14 @@ func (m *meter) resumed() {
 	m.resumes++
 }
 
-// at is how much of the file is here.
+// at returns how many bytes of the file are here.
 func (m *meter) at() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.offset + m.got
 }
 
-// resumesText is "" without resumes.
+// resumesText returns "" if there were no resumes.
 func (m *meter) resumesText() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,7 +209,8 @@ func (m *meter) resumesText() string {
 	return counted(m.resumes, "resume")
 }
 
-// pace is the rate, and the time left at this rate: negative where nobody knows.
+// pace returns the rate and the time left at this rate. The time is negative if
+// it is unknown.
 func (m *meter) pace(now time.Time) (perSecond int64, left time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,7 +222,7 @@ func (m *meter) pace(now time.Time) (perSecond int64, left time.Duration) {
 	return int64(m.rate), time.Duration(float64(missing) / m.rate * float64(time.Second)).Round(time.Second)
 }
 
-// progress is a line while it goes on.
+// progress returns a line about a running download.
 func (m *meter) progress(now time.Time) string {
 	perSecond, left := m.pace(now)
 	at := m.at()
@@ -236,7 +237,7 @@ func (m *meter) progress(now time.Time) string {
 	return joined(append(parts, m.resumesText())...)
 }
 
-// result is what there is to say about a download that went well.
+// result returns a line about a successful download.
 func (m *meter) result(now time.Time, checked string) string {
 	text := "done: " + size(m.at())
 	if m.offset > 0 {
@@ -251,7 +252,7 @@ func (m *meter) result(now time.Time, checked string) string {
 	return joined(text, m.resumesText(), checked)
 }
 
-// joined leaves out what is empty.
+// joined joins the parts that are not empty.
 func joined(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {

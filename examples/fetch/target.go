@@ -1,4 +1,4 @@
-// What is a file called, and in which directory may it be?
+// The name and the directory of a file.
 
 package main
 
@@ -12,14 +12,14 @@ import (
 	"unicode"
 )
 
-// What is beside a file until it is whole.
+// These files exist beside a file until it is complete.
 const (
 	partSuffix  = ".part"
 	stateSuffix = ".part.json"
 )
 
-// A target is a URL and the file that is to hold it. All that is done to files
-// is done through dir, which no name and no symbolic link leads out of.
+// A target is a URL and the file for its content. Every access to files uses
+// dir, which no name and no symbolic link can leave.
 type target struct {
 	url  *url.URL
 	dir  *os.Root
@@ -27,7 +27,8 @@ type target struct {
 	name string // within dir
 }
 
-// targetsOf finds the files for the URLs. The targets have to be closed.
+// targetsOf returns the files for the URLs. The caller has to close the
+// targets.
 func targetsOf(urls []string, output string) (targets []*target, err error) {
 	defer func() {
 		if err != nil {
@@ -56,7 +57,8 @@ func targetsOf(urls []string, output string) (targets []*target, err error) {
 	return targets, nil
 }
 
-// splitOutput takes -o apart. The file is "" where the URLs give the names.
+// splitOutput splits the value of -o. The file is "" if the URLs give the
+// names.
 func splitOutput(output string, urls int) (dir, file string, err error) {
 	if output == "" {
 		return ".", "", nil
@@ -94,9 +96,9 @@ func newTarget(s, dir, file string) (*target, error) {
 	return &target{url: u, dir: root, path: dir, name: file}, nil
 }
 
-// nameOf takes a file's name from a URL. Whoever wrote the URL chooses the name,
-// so it must be nothing but one: not a path, on this system or another, and
-// nothing that a terminal would act on.
+// nameOf returns the file name in a URL. The author of the URL chooses it, so
+// it must be a plain name. It must not be a path on any system, and must have
+// no characters that a terminal would act on.
 func nameOf(u *url.URL) (string, error) {
 	path := u.EscapedPath()
 	name, err := url.PathUnescape(path[strings.LastIndexByte(path, '/')+1:])

@@ -1,4 +1,4 @@
-// What goes wrong, and what is promised to come of it?
+// The faults and the promised results.
 
 package main
 
@@ -23,7 +23,7 @@ const (
 	upload = 512 << 10 // bytes of the PUT
 )
 
-// A fault is a request, what the server does with it, and what is promised.
+// A fault is a request, the server's behaviour, and the promised results.
 type fault struct {
 	name   string
 	method string
@@ -36,7 +36,7 @@ type fault struct {
 	also   func(result) (note, error) // what else is promised of ours, and what to say of it
 }
 
-// A promise is an answer or an error, and how many requests arrive.
+// A promise is a response or an error, and the number of requests that arrive.
 type promise struct {
 	status   int           // 0: an error
 	kind     classify.Kind // of the error
@@ -110,9 +110,8 @@ var faults = []fault{
 
 func fail(status int) testserver.Step { return testserver.Status(status).Body(sorry) }
 
-// stream is a body that can be read once only: it is neither a type that
-// net/http knows how to make anew, nor can it seek. Its bytes are random and
-// always the same.
+// stream returns a body that can be read only once. net/http cannot make it
+// anew, and it cannot seek. Its bytes are random and always the same.
 func stream() io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{}), upload) }
 
 // attempts says which attempt succeeded.
@@ -120,7 +119,7 @@ func attempts(r result) (note, error) {
 	return fmt.Sprintf("attempt %d", len(r.events)), nil
 }
 
-// notBefore checks, at the server, that nobody came back earlier than told.
+// notBefore checks at the server that no request came back earlier than told.
 func notBefore(wait time.Duration) func(result) (note, error) {
 	return func(r result) (note, error) {
 		gap := r.arrivals[1].Time.Sub(r.arrivals[0].Time)
@@ -131,7 +130,8 @@ func notBefore(wait time.Duration) func(result) (note, error) {
 	}
 }
 
-// sameBodies compares the hash of what arrived with that of what was sent.
+// sameBodies compares the hash of the bytes that arrived with the hash of the
+// bytes that were sent.
 func sameBodies(r result) (note, error) {
 	sent, err := io.ReadAll(stream())
 	if err != nil {
@@ -145,7 +145,8 @@ func sameBodies(r result) (note, error) {
 	return "same SHA-256 both times", nil
 }
 
-// because checks why there was no retry, and that this took no time.
+// because checks the reason why there was no retry, and that the decision took
+// no time.
 func because(reason transport.Reason) func(result) (note, error) {
 	return func(r result) (note, error) {
 		switch {
@@ -160,7 +161,7 @@ func because(reason transport.Reason) func(result) (note, error) {
 	}
 }
 
-// A result is what came of a request.
+// A result is the result of a request.
 type result struct {
 	status   int
 	err      error
@@ -213,7 +214,7 @@ func (f *fault) send(ctx context.Context, client *http.Client, url string) (int,
 	return resp.StatusCode, string(text), err
 }
 
-// check compares a result with what was promised.
+// check compares a result with the promise.
 func (p promise) check(r result) error {
 	want := sorry
 	if p.status == http.StatusOK {

@@ -1,11 +1,12 @@
-// Quickstart sends the same requests through a plain http.Client and through
-// one with aplomb's transport, to a server that fails in seven ways, and shows
-// what each of them gets and what arrived at the server.
+// Quickstart shows seven faults. It sends the same requests through a plain
+// http.Client and through a client with aplomb's transport. It prints the
+// results of both clients and the number of requests that arrived at the
+// server.
 //
 //	go run ./examples/quickstart
 //
-// It takes about five seconds and needs nothing but the loopback interface. Its
-// exit status is 1 if an outcome is not the promised one.
+// It takes about five seconds and needs only the loopback interface. Its exit
+// status is 1 if a result is not as promised.
 package main
 
 import (
@@ -28,19 +29,19 @@ var errTooLong = errors.New("took longer than 18 s")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	// The first Ctrl-C ends the requests, a second one the program.
+	// The first Ctrl-C ends the requests. A second Ctrl-C ends the program.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx))
 }
 
-// run sends everything at once: the waits are the default rule's, in seconds,
-// and one after the other they would take three times as long.
+// run sends everything at once, because the waits of the default rule are
+// seconds. One after the other, they would take three times as long.
 func run(ctx context.Context) int {
 	plain := &http.Client{}
 	aplomb := &http.Client{Transport: transport.Default()}
 
-	// A hang is an outcome that nobody promised. It is ended without a deadline,
-	// since the transport looks at that and would decide otherwise.
+	// A request that hangs is ended by a cancellation. A deadline would change
+	// the decisions of the transport.
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	guard := time.AfterFunc(18*time.Second, func() { cancel(errTooLong) })
@@ -87,7 +88,7 @@ func run(ctx context.Context) int {
 	return 0
 }
 
-// ruleInWords says what the default rule is, by asking it.
+// ruleInWords describes the default rule.
 func ruleInWords() string {
 	rule := policy.Defaults()
 	var waits []string

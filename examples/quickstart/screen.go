@@ -1,5 +1,5 @@
-// How does it look? A table that fills itself on a terminal, and is printed
-// once, after a line per wait, where there is none.
+// The table of results. On a terminal the table is redrawn while the requests
+// run. Elsewhere it is printed once at the end, after a line for each wait.
 
 package main
 
@@ -17,7 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A row is one fault and what is known so far.
+// A row is one fault with its results so far.
 type row struct {
 	fault         *fault
 	plain, aplomb *result // nil: not yet
@@ -25,7 +25,7 @@ type row struct {
 	next          time.Time
 }
 
-// problems lists what is not as promised, of both clients.
+// problems lists the results of both clients that are not as promised.
 func (r *row) problems() []string {
 	var list []string
 	if err := r.fault.plain.check(*r.plain); err != nil {
@@ -37,7 +37,7 @@ func (r *row) problems() []string {
 	return list
 }
 
-// note checks our client's result and says what is remarkable about it.
+// note checks the result of aplomb's client and returns a remark about it.
 func (r *row) note() (note, error) {
 	if err := r.fault.aplomb.check(*r.aplomb); err != nil {
 		return "", err
@@ -45,7 +45,7 @@ func (r *row) note() (note, error) {
 	return r.fault.also(*r.aplomb)
 }
 
-// String is the status, or the error without the layers around it.
+// String returns the status, or the innermost error.
 func (r result) String() string {
 	if r.err == nil {
 		return strconv.Itoa(r.status)
@@ -65,7 +65,8 @@ const (
 	yellow = "\x1b[33m"
 )
 
-// The columns' widths; with the time and two spaces between, 99 in all.
+// These are the widths of the columns. With the time and two spaces between
+// columns the table is 99 wide.
 const (
 	faultWidth    = 24
 	plainWidth    = 24
@@ -101,7 +102,7 @@ func (s *screen) update(change func()) {
 	change()
 }
 
-// event notes what our client is doing.
+// event notes an event of aplomb's client.
 func (s *screen) event(r *row, e transport.Event) {
 	if e.Reason != transport.ReasonRetry {
 		return
@@ -122,8 +123,8 @@ func (s *screen) event(r *row, e transport.Event) {
 	}
 }
 
-// start draws the table ten times a second, until the function that it returns
-// is called, which draws it for the last time.
+// start draws the table ten times a second. The returned function stops that
+// and draws the table for the last time.
 func (s *screen) start() (stop func()) {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	end, ended := make(chan struct{}), make(chan struct{})
@@ -143,8 +144,8 @@ func (s *screen) start() (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// draw writes the table over the one before, in one go so that it does not
-// flicker.
+// draw writes the table over the previous table. It writes in one go, so that
+// the screen does not flicker.
 func (s *screen) draw(last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,13 +159,14 @@ func (s *screen) draw(last bool) {
 		return
 	}
 	if s.drawn > 0 {
-		// Up, to the line's beginning, and clear what is below.
+		// Move up, go to the beginning of the line, and clear everything below.
 		text = fmt.Sprintf("\x1b[%dA\r\x1b[J", s.drawn) + text
 	}
 	s.drawn = len(lines) + 1
 	if !last {
-		// On a narrow terminal a wrapped line would make "up" too short. The
-		// last table may wrap; nothing goes up from there.
+		// A wrapped line on a narrow terminal would make "up" too short, so
+		// wrapping is off. The last table may wrap, because nothing is drawn
+		// over it.
 		text = "\x1b[?7l" + text + "\x1b[?7h"
 	}
 	fmt.Fprint(s.out, text)
@@ -197,7 +199,8 @@ func (s *screen) line(r *row) string {
 	return cell(r.fault.name, faultWidth) + plain + aplomb + arrivals + took
 }
 
-// plainCell is what the plain client got: a failure, in the colour of its sort.
+// plainCell returns the result of the plain client, in the colour of its kind
+// of failure.
 func (s *screen) plainCell(r *row) string {
 	colour := yellow
 	if r.plain.err != nil {
@@ -206,8 +209,8 @@ func (s *screen) plainCell(r *row) string {
 	return s.judged(r.plain, r.fault.plain.check(*r.plain), r.plain.String(), colour, plainWidth)
 }
 
-// aplombCell is what our client got, green if that was promised: also a failure
-// that it was right to hand over.
+// aplombCell returns the result of aplomb's client. It is green if it is as
+// promised, even if the promise is a failure.
 func (s *screen) aplombCell(r *row) string {
 	said, err := r.note()
 	return s.judged(r.aplomb, err, r.aplomb.String()+", "+said, green, aplombWidth)
@@ -223,7 +226,7 @@ func (s *screen) judged(r *result, problem error, text, colour string, width int
 	return s.paint(red, cell("NOT AS PROMISED: "+r.String(), width))
 }
 
-// progress says what our client is waiting for.
+// progress says why aplomb's client is waiting.
 func (r *row) progress() string {
 	if wait := time.Until(r.next); wait > 0 {
 		return r.last + ", waiting " + seconds(wait)

@@ -1,5 +1,5 @@
-// How panels become a file: title and legend above, the panels side by side,
-// as SVG for light and for dark paper, and as PNG.
+// Pictures as files. A picture has a title and a legend above a row of panels.
+// It is written as SVG for light and dark paper and as PNG.
 
 package main
 
@@ -62,7 +62,8 @@ func (p *picture) save(dir, name string) error {
 	if _, err := png.WriteTo(&pixels); err != nil {
 		return err
 	}
-	// Who has not got the font takes the next of the same kind.
+	// If the reader does not have the font, another font of the same kind is
+	// used.
 	light := strings.ReplaceAll(vector.String(), "font-family:Liberation Sans", "font-family:'Liberation Sans',Arial,Helvetica,sans-serif")
 	for file, data := range map[string][]byte{
 		name + "-light.svg": []byte(light),
@@ -102,7 +103,7 @@ func (p *picture) legend(c *draw.Canvas, wide vg.Length) (rows int) {
 	var x vg.Length
 	rows = 1
 	for _, k := range p.keys {
-		// Another font, where this is missing, may be a good deal wider.
+		// Another font may be a good deal wider.
 		need := thumbWide + 5 + style.Width(k.name)*1.15 + 14
 		if x > 0 && x+need > wide-2*margin {
 			x, rows = 0, rows+1

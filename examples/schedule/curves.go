@@ -1,4 +1,4 @@
-// Which back-offs are shown?
+// The back-offs that are shown.
 
 package main
 
@@ -9,7 +9,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A curve is a back-off under the name it has in tables, pictures and files.
+// A curve is a back-off with its name in tables, pictures and files.
 type curve struct {
 	name    string
 	file    string

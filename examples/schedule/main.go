@@ -1,4 +1,5 @@
-// Schedule prints how long each back-off of package policy waits, and draws it.
+// Schedule shows how long each back-off of package policy waits, as tables and
+// pictures.
 //
 //	go run .            tables only
 //	go run . -dir out   tables, and pictures as SVG (light and dark) and PNG in out
@@ -6,7 +7,7 @@
 // The files:
 //
 //	main.go    flags
-//	curves.go  which back-offs are shown?
+//	curves.go  the back-offs
 //	table.go   their waits as text
 //	picture.go their waits as pictures
 //	canvas.go  pictures as files

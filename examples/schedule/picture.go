@@ -1,5 +1,5 @@
-// The waits as pictures: a band from the lowest to the highest wait, the mean
-// in it, and in a panel of their own the cumulated means.
+// The waits as pictures. A band reaches from the lowest to the highest wait and
+// contains the mean. The sums of the means have a panel of their own.
 
 package main
 
@@ -19,8 +19,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// The colours of Okabe and Ito, which most colour-blind readers tell apart;
-// each line has a marker of its own besides.
+// These are the colours of Okabe and Ito, which most colour-blind readers can
+// tell apart. Each line also has its own marker.
 var (
 	paper     = color.NRGBA{0xff, 0xff, 0xfe, 0xff}
 	ink       = color.NRGBA{0x33, 0x33, 0x33, 0xff}
@@ -36,14 +36,15 @@ var (
 	}
 )
 
-// darkened puts those for dark paper in the place of the others: brighter ones.
+// darkened replaces the colours with brighter colours for dark paper.
 var darkened = strings.NewReplacer(
 	"#FFFFFE", "#15181C", "#333333", "#D6D6D6", "#DDDDDD", "#363B42",
 	"#0072B2", "#3D9BFF", "#D55E00", "#FF8336", "#009E73", "#2FC99C", "#CC79A7", "#E69CC6",
 	"#56B4E9", "#9AD8FF", "#E69F00", "#F0B840", "#101010", "#FFFFFF", "#808080", "#9A9A9A",
 )
 
-// logFloor is what a wait of zero is drawn as on a logarithmic axis, in seconds.
+// logFloor is the height, in seconds, at which a wait of zero is drawn on a
+// logarithmic axis.
 const logFloor = 0.01
 
 func pictures(dir string, n int, stdout io.Writer) error {
@@ -93,7 +94,7 @@ func waitsOf(title string, list []curve, n int) *picture {
 	return out
 }
 
-// overview puts the means of all back-offs beside each other.
+// overview draws the means of all back-offs side by side.
 func overview(n int) *picture {
 	means := panel("mean wait before the retry", n, logTime{})
 	sum := panel("time since the first failure", n, logTime{})
@@ -130,9 +131,9 @@ func panel(y string, n int, ticks plot.Ticker) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
 	p.X.Label.Text = "retry"
-	// The label stands over the panel, where it is read without turning the
-	// head. (Beside a logarithmic axis the library would leave room for it at
-	// the wrong place.)
+	// The label stands above the panel, so it can be read without turning the
+	// head. Beside a logarithmic axis the library would reserve space for it in
+	// the wrong place.
 	p.Title.Text = y
 	p.X.Tick.Marker, p.Y.Tick.Marker = count{}, ticks
 	p.X.Min, p.X.Max = 1, float64(max(n, 2))

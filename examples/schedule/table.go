@@ -40,7 +40,7 @@ func waits(w io.Writer, bounds []backoff.Bound) {
 	_, _ = fmt.Fprintln(w)
 }
 
-// comparison puts the original's printed table beside ours.
+// comparison prints the original's published table beside ours.
 func comparison(w io.Writer) {
 	_, _ = fmt.Fprint(w, "Randomized beside the table printed for github.com/cenkalti/backoff, in seconds\n"+
 		"Each row there is computed from the one before it, cut to three decimals.\n")
