@@ -12,8 +12,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A database that is still starting: keep trying to connect, but only while
-// that is what it says.
+// Do connects to a database that is still starting. It retries only while the
+// database says that it is starting.
 func ExampleDo() {
 	calls := 0
 	connect := func(context.Context) error {
@@ -30,7 +30,8 @@ func ExampleDo() {
 	// Output: calls: 3 error: <nil>
 }
 
-// A conditional write: read, change, write only if nobody else has written.
+// A conditional write reads a value, changes it, and writes it only if nobody else
+// has written in the meantime.
 func ExampleDoValue() {
 	conflict := errors.New("the condition failed")
 	stored, version := 40, 7
@@ -53,7 +54,8 @@ func ExampleDoValue() {
 	// Output: 42 <nil>
 }
 
-// What another attempt cannot change is marked, and comes back without the mark.
+// Another attempt cannot change this error, so the function marks it. Do returns it
+// without the mark.
 func ExamplePermanent() {
 	calls := 0
 	err := policy.Do(context.Background(), policy.Rule{}, nil, func(context.Context) error {

@@ -121,8 +121,9 @@ type Resume struct {
 //
 //	retries in a window ≤ Ratio × requests in it + PerSecond × its length + Burst
 //
-// Without one, a client that sends everything up to six times makes an outage
-// six times worse. It is asked last, for a retry that would otherwise happen.
+// Without a budget, a client that sends everything up to six times makes an outage
+// six times worse. The budget is asked last, for a retry that would otherwise
+// happen.
 // A zero field inherits. [Off] in Burst turns the whole budget off.
 type Budget struct {
 	// Ratio is how many retries each request earns, at most 1. Default 0.2. Off:

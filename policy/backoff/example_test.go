@@ -14,7 +14,7 @@ func table(b backoff.Delayer, n int) {
 	}
 }
 
-// Each wait is 2^n s and up to a second more, but never above 32 s.
+// Each wait is 2^n s plus up to one second, and at most 32 s.
 func ExampleExponential() {
 	table(backoff.Exponential{}, 7)
 	// Output:
@@ -27,7 +27,7 @@ func ExampleExponential() {
 	// 7  31s     32s
 }
 
-// As printed, the formula ends in the same wait for everybody.
+// With Google's own formula all clients wait the same time at the cap.
 func ExampleExponential_literal() {
 	table(backoff.Exponential{Max: 64 * time.Second, Literal: true}, 8)
 	// Output:
@@ -99,7 +99,7 @@ func ExampleNormal() {
 	// 5  1.615s  3s
 }
 
-// As the macro has it, there is no retry once the wait would reach Max.
+// Like the macro, Literal stops when the wait would reach Max.
 func ExampleGeometric() {
 	table(backoff.Geometric{Literal: true}, 10)
 	// Output:

@@ -12,7 +12,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 )
 
-// A fault says what to write, also to somebody who knows another library.
+// A fault says what to write, also to a reader who knows another library.
 func TestLoadSaysWhatToWrite(t *testing.T) {
 	for rule, want := range map[string]string{
 		// Modes and switches.

@@ -108,7 +108,7 @@ func TestLoadLittle(t *testing.T) {
 	}
 }
 
-// One back-off of each type with no field left at zero.
+// written has a back-off of each type. None of its fields is zero.
 var written = map[string]policy.Backoff{
 	"exponential":  backoff.Exponential{Base: 2 * time.Second, Jitter: -1, Max: 64 * time.Second, Literal: true},
 	"full_jitter":  backoff.FullJitter{Base: 250 * time.Millisecond, Max: time.Minute},
@@ -120,7 +120,7 @@ var written = map[string]policy.Backoff{
 	"constant":     backoff.Constant(5 * time.Second),
 }
 
-// write gives a back-off as one would write it in a file.
+// write returns a back-off as a file describes it.
 func write(t *testing.T, name string, b policy.Backoff) string {
 	object := map[string]any{"type": name}
 	if c, ok := b.(backoff.Constant); ok {
