@@ -19,10 +19,10 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A strict server answers a code and a wait until a time, and 200 from then on.
+// A strict server responds with a status and a wait until a time, and with 200 after it.
 type strict struct {
 	*origin
-	takes time.Duration // each answer
+	takes time.Duration // the time for each response
 }
 
 func newStrict(code int, until, takes time.Duration) *strict {
@@ -42,9 +42,9 @@ func newStrict(code int, until, takes time.Duration) *strict {
 	return s
 }
 
-// followRamp fails where the arrivals are ahead of the documented ramp: one when
-// the hold opens, one more each 100 ms whatever is answered, and two for each
-// answer. 10 s after the hold the ramp is gone.
+// followRamp fails if the arrivals are ahead of the documented ramp. The ramp lets a
+// request go when the hold opens, another every 100 ms, and two for each response. It
+// ends 10 s after the hold.
 func followRamp(t *testing.T, arrivals []time.Duration, opens, takes time.Duration) {
 	t.Helper()
 	slices.Sort(arrivals)
@@ -65,8 +65,8 @@ func followRamp(t *testing.T, arrivals []time.Duration, opens, takes time.Durati
 	}
 }
 
-// TestOneIsToldAndAllWait: the Must of the shared cooldown, and the fault
-// without it.
+// TestOneIsToldAndAllWait is the requirement of the shared cooldown. It also shows the
+// fault without the cooldown.
 func TestOneIsToldAndAllWait(t *testing.T) {
 	const others = 49
 	for _, code := range []int{429, 503} {
@@ -86,7 +86,7 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 						opened <- at
 					})
 					together(others+1, func(i int) {
-						if i > 0 { // when the first has its answer
+						if i > 0 { // when the first request has its response
 							time.Sleep(25*time.Millisecond + time.Duration(i)*10*time.Millisecond)
 						}
 						code, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -104,7 +104,7 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 					opens := <-opened
 					assert.LessOrEqual(t, inTheSecond, 2)
 					assert.Len(t, all, others+2)
-					// Told at 20 ms, for one second.
+					// The server asks for a second at 20 ms.
 					assert.GreaterOrEqual(t, opens, 1020*time.Millisecond)
 					assert.GreaterOrEqual(t, all[1], opens)
 					assert.LessOrEqual(t, opens, 1520*time.Millisecond, "jitter is at most half the wait")
@@ -116,8 +116,8 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 	}
 }
 
-// TestRampWithoutResponses: a server that hangs after the hold does not stop
-// those who come behind, and does not get them all at once.
+// TestRampWithoutResponses: a server that hangs after the hold does not stop the waiting
+// requests, and does not get all of them at once.
 func TestRampWithoutResponses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told time.Time
@@ -138,14 +138,14 @@ func TestRampWithoutResponses(t *testing.T) {
 		all := server.arrivals()[1:]
 		assert.Len(t, all, 200)
 		followRamp(t, all, opens, time.Hour*2)
-		// One per 100 ms for 10 s; then the ramp is gone.
+		// The ramp lets a request go every 100 ms for 10 s.
 		assert.Equal(t, 100, server.between(opens, opens+10*time.Second))
 		assert.Equal(t, 100, server.between(opens+10*time.Second, opens+10*time.Second+1))
 	})
 }
 
 // TestInFlightJoinTheCooldown: requests that were under way when the first 429
-// came wait in the same line with their retries.
+// came wait in the same queue with their retries.
 func TestInFlightJoinTheCooldown(t *testing.T) {
 	const n = 50
 	bubble(t, func(t *testing.T) {
@@ -233,8 +233,7 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAYear: one bad answer stops a host for MaxRetryAfter and no
-// longer.
+// TestRetryAfterOfAYear: a bad response stops a host for RetryAfter.Max and no longer.
 func TestRetryAfterOfAYear(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, code := range []int{429, 503} {
@@ -251,7 +250,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 				assert.Equal(t, ReasonMaxRetryAfter, reason)
 				named := server.start.Add(year)
 
-				for range 60 { // for the first minute everything is refused at once
+				for range 60 { // every request of the first minute is refused at once
 					before := time.Now()
 					_, err := get(t, tr, t.Context())
 					assert.Equal(t, before, time.Now(), "at once")
@@ -266,7 +265,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 				}
 				assert.Equal(t, 1, server.sends())
 
-				// Then one is let through; what it is told counts anew.
+				// Then a request goes. Its response begins a new hold.
 				first := time.Now()
 				resp, err = get(t, tr, t.Context())
 				require.NoError(t, err)
@@ -289,7 +288,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAYearCapped: in cap mode requests wait instead.
+// TestRetryAfterOfAYearCapped: with BeyondCap requests wait instead.
 func TestRetryAfterOfAYearCapped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(status(429, "Retry-After: 31536000"), status(200)).RoundTrip)
@@ -307,7 +306,7 @@ func TestRetryAfterOfAYearCapped(t *testing.T) {
 	})
 }
 
-// TestPOSTSpeaksForAll: it is not retried, but what it was told holds others.
+// TestPOSTSpeaksForAll: a POST is not retried, but its response holds other requests.
 func TestPOSTSpeaksForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(status(429, "Retry-After: 2"), status(200)).RoundTrip)
@@ -382,7 +381,7 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 				server := rt(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
 				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
 				before := heap()
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // who is held is refused at once
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
 				defer cancel()
 				for i := range 10_000 {
 					resp, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", row.header(i)).WithContext(ctx))
@@ -399,8 +398,8 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 	}
 }
 
-// TestHeldRequestsLeaveNothingBehind: half of those who wait leave, and the
-// rest and the next one pass.
+// TestHeldRequestsLeaveNothingBehind: half of the waiting requests leave. The others and
+// the next request pass.
 func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(status(429, "Retry-After: 5"), status(200)).RoundTrip)
@@ -411,7 +410,7 @@ func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if i%2 == 0 {
-				time.AfterFunc(time.Duration(i)*60*time.Millisecond, cancel) // some in the ramp
+				time.AfterFunc(time.Duration(i)*60*time.Millisecond, cancel) // some of them in the ramp
 			}
 			resp, err := get(t, tr, ctx)
 			if err == nil {
@@ -435,10 +434,10 @@ func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 	})
 }
 
-// TestUnavailableEndsEarly: the host is back when a request that was sent after
-// the 503 succeeds; a 429 stands until its time is over. Under a hold nothing
-// is sent, so such a request is one that the machine let go at the very moment
-// at which the 503 came: here it is told of directly.
+// TestUnavailableEndsEarly: a success of a request that was sent after a 503 ends the hold
+// of the 503. A hold of a 429 lasts until its time is over. Under a hold no request is
+// sent, so only a request that went at the instant of the 503 can succeed. The test
+// reports such a success directly.
 func TestUnavailableEndsEarly(t *testing.T) {
 	for code, early := range map[int]bool{503: true, 429: false} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -458,9 +457,9 @@ func TestUnavailableEndsEarly(t *testing.T) {
 	}
 }
 
-// TestWaitsStaySpread: many clients that are told the same wait come back spread
-// over the jitter's second, also where another request's success has ended the
-// hold of their 503 meanwhile.
+// TestWaitsStaySpread: many clients that are told the same wait come back spread over the
+// second of the jitter, even if the success of another request has ended the hold of their
+// 503 meanwhile.
 func TestWaitsStaySpread(t *testing.T) {
 	for name, success := range map[string]bool{"hold to its end": false, "hold ended by a success": true} {
 		t.Run(name, func(t *testing.T) {
@@ -528,7 +527,7 @@ func TestHoldByAnotherStatus(t *testing.T) {
 }
 
 // TestNoHoldByTheConnectionsStatus: 408, 421 and 425 are about this request or
-// its connection. The wait that they name binds the request and nobody else.
+// its connection. The wait that they name binds only the request.
 func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 	for _, code := range []int{408, 421, 425} {
 		for _, wait := range []string{"10", "31536000"} {
@@ -561,8 +560,8 @@ func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 }
 
 // TestHoldBeforeTheBody: a classifier that waits for the body of a 429 does not
-// delay the hold; and when the body asks for more than the headers, that counts
-// from when the headers came.
+// delay the hold. If the body asks for a longer wait than the headers, that wait counts
+// from the arrival of the headers.
 func TestHoldBeforeTheBody(t *testing.T) {
 	fromBody := func(o classify.Outcome) (time.Duration, bool) {
 		if wait := classify.DefaultHint; len(o.Peek(100)) == 0 {
@@ -611,8 +610,8 @@ func TestHoldBeforeTheBody(t *testing.T) {
 	}
 }
 
-// TestObedientCallers: a caller that waits by itself for the time that the server
-// named goes at once, and is not refused for a deadline behind that time.
+// TestObedientCallers: a caller that itself waited for the time that the server named goes
+// at once. It is not refused for a deadline after that time.
 func TestObedientCallers(t *testing.T) {
 	for name, row := range map[string]struct {
 		rule     policy.Rule
@@ -662,8 +661,8 @@ func TestObedientCallers(t *testing.T) {
 }
 
 // TestDeadlineBehindTheNamedTime: a request is refused only if its deadline comes
-// before the time that the server named. One that was held back goes between
-// that time and its deadline, however much jitter the others have.
+// before the time that the server named. A held request goes between that time and its
+// deadline, however much jitter the other requests have.
 func TestDeadlineBehindTheNamedTime(t *testing.T) {
 	for _, retry := range []bool{false, true} {
 		t.Run(fmt.Sprint("a retry: ", retry), func(t *testing.T) {
@@ -700,8 +699,8 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 	}
 }
 
-// TestManyTenants: holds of very many credentials do not turn holds off for the
-// next one. The holds that are there stand, and the others share one.
+// TestManyTenants: holds of very many credentials do not turn holds off for the next
+// credentials. The existing holds stay, and the other credentials share a hold.
 func TestManyTenants(t *testing.T) {
 	for _, tenants := range []int{200, 255, 256, 300} {
 		t.Run(fmt.Sprint(tenants), func(t *testing.T) {

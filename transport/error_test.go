@@ -58,7 +58,7 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// How a wait ended is told by the Transport itself, too.
+// The error of the Transport also says how a wait ended.
 func TestErrorsTellHowAWaitEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
@@ -69,13 +69,13 @@ func TestErrorsTellHowAWaitEnded(t *testing.T) {
 		_, err := get(t, tr, ctx)
 		assert.EqualError(t, err, "transport: GET http://h.test/: gave up after 5 attempts, last status 503: context canceled")
 
-		// A deadline that nobody could see coming.
+		// The deadline was not known when the wait began.
 		ctx, end := context.WithCancelCause(t.Context())
 		time.AfterFunc(1500*time.Millisecond, func() { end(errors.New("the job is over")) })
 		_, err = get(t, tr, ctx)
 		assert.EqualError(t, err, "transport: GET http://h.test/: gave up after 2 attempts, last status 503: context canceled: the job is over")
 
-		// The base returns the answer at the deadline's instant.
+		// The base returns the response at the instant of the deadline.
 		ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer stop()
 		slow := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, rt(func(req *http.Request) (*http.Response, error) {

@@ -1,3 +1,6 @@
+// The helpers of the tests in package transport. The helpers of package
+// transport_test are in helpers_test.go.
+
 package transport
 
 import (
@@ -22,17 +25,16 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// rt is a base transport made of a function. It does not close bodies; play
-// does.
+// rt is a base transport made of a function. It does not close bodies, but play does.
 type rt func(*http.Request) (*http.Response, error)
 
 func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// answer is one thing that a played base does.
+// answer is a response or error of a played base.
 type answer func(*http.Request) (*http.Response, error)
 
-// play is a base that reads and closes each body, as a transport must, and
-// then gives the next answer; the last one for ever.
+// play is a base that reads and closes each body, as a transport must. It then gives the
+// next answer. It repeats the last answer forever.
 type play struct {
 	mu      sync.Mutex
 	answers []answer
@@ -136,7 +138,7 @@ func (b *body) closed() int {
 	return b.closes
 }
 
-// seekBody is one that can be sought.
+// seekBody is a body with Seek.
 type seekBody struct {
 	body
 	io.Seeker
@@ -228,7 +230,7 @@ func get(t testing.TB, tr http.RoundTripper, ctx context.Context) (*http.Respons
 	return tr.RoundTrip(req)
 }
 
-// An origin is a base transport that remembers when each send arrived.
+// An origin is a base transport that remembers when each attempt arrived.
 type origin struct {
 	serve func(req *http.Request) (*http.Response, error)
 	start time.Time
@@ -258,7 +260,7 @@ func (o *origin) arrivals() []time.Duration {
 	return append([]time.Duration(nil), o.at...)
 }
 
-// between counts the arrivals from one time on and before another.
+// between counts the arrivals from a time on and before another time.
 func (o *origin) between(from, to time.Duration) (n int) {
 	for _, at := range o.arrivals() {
 		if from <= at && at < to {
@@ -279,7 +281,7 @@ func together(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// send sends a request and reads and closes what comes.
+// send sends a request, and reads and closes the response.
 func send(t testing.TB, tr http.RoundTripper, method, url string, header ...string) (int, error) {
 	resp, err := tr.RoundTrip(headed(t, method, url, header...))
 	if err != nil {
@@ -311,7 +313,7 @@ func pause(req *http.Request, d time.Duration) error {
 	}
 }
 
-// stateOf is the snapshot of http://h.test.
+// stateOf returns the snapshot of http://h.test.
 func stateOf(t testing.TB, tr *Transport) HostState {
 	t.Helper()
 	s, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
@@ -323,8 +325,8 @@ func empty(code int) answer {
 	return func(req *http.Request) (*http.Response, error) { return response(req, code, http.NoBody), nil }
 }
 
-// hangs until the client leaves; deaf answers after a time and does not hear
-// the client leave.
+// hangs blocks until the client leaves. deaf responds after a time and does not notice
+// that the client has left.
 func hangs(req *http.Request) (*http.Response, error) { return nil, pause(req, time.Hour) }
 
 func deaf(d time.Duration) answer { return deafly(d, status(200)) }

@@ -24,9 +24,9 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A freezer is a server that works on 30 requests at a time, 100 ms each, and
-// freezes for a while. It works on for clients that have left, and finds in its
-// socket, when it wakes, all that came meanwhile.
+// A freezer is a server that works on 30 requests at a time, 100 ms each, and freezes
+// for a while. It also works for clients that have left. When it wakes, all requests
+// that arrived meanwhile are in its socket.
 type freezer struct {
 	freeze, wake time.Duration
 
@@ -34,7 +34,7 @@ type freezer struct {
 	slots  chan struct{}
 	awake  chan struct{}
 	mu     sync.Mutex
-	queued int // found when it woke
+	queued int // in the socket when it woke
 	served []time.Duration
 }
 
@@ -65,7 +65,7 @@ func (f *freezer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// stuck waits where the server is frozen, and counts the request unless it was
+// stuck waits while the server is frozen. It counts the request unless the request was
 // counted before.
 func (f *freezer) stuck(before bool) bool {
 	if at := time.Since(f.begun); at < f.freeze || at >= f.wake {
@@ -91,14 +91,14 @@ func (f *freezer) between(from, to time.Duration) (n int) {
 	return n
 }
 
-// TestGateAgainstAHangingServer: the Must of the gate, at 100 requests per
-// second that come whether or not others are answered.
+// TestGateAgainstAHangingServer is the requirement of the gate. 100 requests per second
+// arrive, whether or not other requests get a response.
 func TestGateAgainstAHangingServer(t *testing.T) {
 	const freeze, wake, end = 20 * time.Second, 40 * time.Second, 50 * time.Second
 	rows := map[string]struct {
 		rule     policy.Rule
 		deadline time.Duration // of each caller
-		more     int           // beyond the limit: what was given up is in the server's socket still, and one probe per 2.5 s
+		more     int           // beyond the limit: requests that were given up are still in the server's socket, and a probe per 2.5 s
 	}{
 		"no attempt timeout":       {rule: policy.Rule{Gate: policy.Gate{Start: 10}}},
 		"attempt timeout":          {rule: policy.Rule{Gate: policy.Gate{Start: 10}, AttemptTimeout: 2 * time.Second}, more: 8},
@@ -137,7 +137,7 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 				wg.Wait()
 				t.Logf("limit %d, found at the wake %d, served in the seconds after it %d %d %d, without an answer %d", limit, server.queued,
 					server.between(wake, wake+time.Second), server.between(wake+time.Second, wake+2*time.Second), third, left)
-				time.Sleep(time.Minute) // the server works on
+				time.Sleep(time.Minute) // the server finishes
 				s := stateOf(t, tr)
 				assert.Zero(t, s.GateSlots)
 				assert.Zero(t, s.GateQueue)
@@ -152,8 +152,8 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 	}
 }
 
-// TestGateClosesWhateverTheFailure: errors, answers without a body and answers
-// whose body a classifier has read to its end all tell the gate.
+// TestGateClosesWhateverTheFailure: the gate counts errors, responses without a body,
+// and responses whose body a classifier has read to its end.
 func TestGateClosesWhateverTheFailure(t *testing.T) {
 	rows := map[string]struct {
 		answer answer
@@ -200,8 +200,9 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 	}
 }
 
-// TestGateProbes: to a host that is down one probe goes at a time, and one at
-// least begins within a second of the last one's end; the first success opens.
+// TestGateProbes: a host that is down gets a single probe at a time. The next probe
+// begins within a second after the end of the last probe. The first success opens the
+// gate.
 func TestGateProbes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -266,7 +267,7 @@ func TestGateRefuse(t *testing.T) {
 	})
 }
 
-// TestGateRefuseAndRate: what refuses is the gate; the rate makes wait.
+// TestGateRefuseAndRate: the gate refuses requests, and the rate makes them wait.
 func TestGateRefuseAndRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, Config{Base: script(status(200)), Rule: policy.Rule{
@@ -276,14 +277,14 @@ func TestGateRefuseAndRate(t *testing.T) {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
 		}
-		together(3, func(int) { // who waits for the rate stands in the gate's line
+		together(3, func(int) { // requests that wait for the rate stand in the gate's queue
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
 		})
 	})
 }
 
-// TestSlotOfABody: from the send to the end of the answer's body.
+// TestSlotOfABody: an attempt has its slot until the end of the response's body.
 func TestSlotOfABody(t *testing.T) {
 	const flying, landed = 1, 0
 	upgrade := func(req *http.Request) (*http.Response, error) {
@@ -365,8 +366,8 @@ type rwcBody struct{ io.ReadWriter }
 
 func (rwcBody) Close() error { return nil }
 
-// TestGateServesInOrder: those who wait pass in the order in which they came,
-// also when some of them leave.
+// TestGateServesInOrder: waiting requests pass in the order of their arrival, also when
+// some of them leave.
 func TestGateServesInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -26,8 +26,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// TestHedgeCutsTheTail: the Must of hedging. Answers take 8 to 12 ms, and one
-// in a hundred takes a second.
+// TestHedgeCutsTheTail is the requirement of hedging. Responses take 8 to 12 ms, and
+// every hundredth takes a second.
 func TestHedgeCutsTheTail(t *testing.T) {
 	const warmUp, measured = 500, 3000
 	tail := func(t *testing.T, h policy.Hedge, seed uint64) (p99, p995 time.Duration, more float64) {
@@ -77,13 +77,13 @@ func TestHedgeCutsTheTail(t *testing.T) {
 	}
 }
 
-// TestHedge: a second send after the delay; the answer that comes first counts,
-// the other send is cancelled and its answer closed, and the winner's body is
-// whole however slowly it is read.
+// TestHedge: a second attempt starts after the delay. The first response counts. The
+// other attempt is cancelled and its response closed. The winner's body is whole, even
+// if it is read slowly.
 func TestHedge(t *testing.T) {
 	const after = 50 * time.Millisecond
 	rows := map[string]struct {
-		takes [2]time.Duration // each send
+		takes [2]time.Duration // of each attempt
 		deaf  bool             // the server does not hear the client leave
 		total time.Duration
 		wins  int
@@ -146,7 +146,8 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// TestQuickResponsesAreNotHedged: the first answers, or fails, before the delay.
+// TestQuickResponsesAreNotHedged: the first attempt has a response or an error before
+// the delay is over.
 func TestQuickResponsesAreNotHedged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200)).RoundTrip)
@@ -165,7 +166,8 @@ func TestQuickResponsesAreNotHedged(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotHedged: what must not be sent twice, and what a limit forbids.
+// TestWhatIsNotHedged: a request is not hedged if it must not be sent twice or if a
+// limit forbids the hedge.
 func TestWhatIsNotHedged(t *testing.T) {
 	withGetBody := func(t *testing.T, method string) *http.Request {
 		return newRequest(t, method, "http://h.test/", strings.NewReader("text"))
@@ -303,7 +305,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 	}
 }
 
-// TestHedgesAreRetriesForTheBudget: each takes one.
+// TestHedgesAreRetriesForTheBudget: each hedge takes a retry from the budget.
 func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(func(req *http.Request) (*http.Response, error) {
@@ -326,8 +328,8 @@ func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 	})
 }
 
-// TestRefusedHedgeCostsNoTurn: what the budget refuses has not used up a token
-// of the rate.
+// TestRefusedHedgeCostsNoTurn: a hedge that the budget refuses takes no token of the
+// rate.
 func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(func(req *http.Request) (*http.Response, error) {
@@ -350,8 +352,8 @@ func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 	})
 }
 
-// TestHedgeAndRetry: an answer that would be retried waits for the other one;
-// when both are such, the loop goes on.
+// TestHedgeAndRetry: a response that would be retried waits for the other attempt. If
+// both would be retried, the loop goes on.
 func TestHedgeAndRetry(t *testing.T) {
 	rows := map[string]struct {
 		answers []answer
@@ -409,8 +411,8 @@ func TestHedgeAndRetry(t *testing.T) {
 	}
 }
 
-// TestCancelDuringTheRace ends both sends, and the caller sees its own reason
-// as it would with a plain transport.
+// TestCancelDuringTheRace ends both attempts. The caller sees its own reason, as it
+// would with a plain transport.
 func TestCancelDuringTheRace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(hangs)
@@ -429,7 +431,7 @@ func TestCancelDuringTheRace(t *testing.T) {
 	})
 }
 
-// TestBothAnswerAtOnce: exactly one answer is delivered, the other is closed.
+// TestBothAnswerAtOnce: exactly one response is delivered. The other is closed.
 func TestBothAnswerAtOnce(t *testing.T) {
 	for range 200 {
 		bubble(t, func(t *testing.T) {
@@ -456,7 +458,7 @@ func TestBothAnswerAtOnce(t *testing.T) {
 	}
 }
 
-// TestHedgeAtTheInstantOfTheResponse: the delay ends as the first answer comes.
+// TestHedgeAtTheInstantOfTheResponse: the delay ends when the first response arrives.
 func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 	for range 200 {
 		bubble(t, func(t *testing.T) {
@@ -482,7 +484,7 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 	}
 }
 
-// TestHedgeUnderAnAttemptTimeout: each send has a timeout of its own.
+// TestHedgeUnderAnAttemptTimeout: each attempt has a timeout of its own.
 func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(hangs, hangs, status(200)).RoundTrip)
@@ -496,7 +498,7 @@ func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 	})
 }
 
-// TestHedgePercentileNeedsSamples: nothing is hedged until enough was seen.
+// TestHedgePercentileNeedsSamples: no request is hedged before there are enough samples.
 func TestHedgePercentileNeedsSamples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var slow atomic.Bool
@@ -571,9 +573,9 @@ func TestHedgeGoexit(t *testing.T) {
 	}
 }
 
-// Given a send that lost its race and whose base does not look at the context,
-// when its answer comes and the Close of its body panics or blocks, then neither
-// the process nor the caller notices.
+// Given an attempt that lost its race, and a base that ignores the context, when the
+// response arrives and the Close of its body panics or blocks, then neither the process
+// nor the caller notices.
 func TestLateResponseWithABadBody(t *testing.T) {
 	server := make(chan struct{})
 	for name, closing := range map[string]func(){
@@ -602,7 +604,7 @@ func TestLateResponseWithABadBody(t *testing.T) {
 					assert.LessOrEqual(t, time.Since(start), 2*time.Second+closeTime)
 					time.Sleep(time.Minute)
 					synctest.Wait()
-					if late > 2*time.Second { // else it may have won
+					if late > 2*time.Second { // otherwise it may have won
 						assert.True(t, closed)
 					}
 					close(server)
@@ -612,13 +614,13 @@ func TestLateResponseWithABadBody(t *testing.T) {
 	}
 }
 
-// TestHedgeOfAnUnsafeRequest: the server acts on the first send and refuses the
-// second one, which answers first. The caller is not told that it failed.
+// TestHedgeOfAnUnsafeRequest: the server acts on the first attempt and refuses the
+// second. The refusal arrives first. The caller is not told that the request failed.
 func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 	const second, later = 60 * time.Millisecond, 300 * time.Millisecond
 	rows := map[string]struct {
 		method  string
-		plain   bool // without the caller's word
+		plain   bool // the caller did not call Repeatable
 		answers []answer
 		want    int
 		at      time.Duration
@@ -662,13 +664,13 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 				assert.Equal(t, "body of "+http.StatusText(row.want), string(text))
 				_ = resp.Body.Close()
 				assert.Equal(t, row.reasons, ev.reasons())
-				time.Sleep(time.Second) // a loser that is deaf
+				time.Sleep(time.Second) // for a loser that ignores its context
 			})
 		})
 	}
 }
 
-// TestCancelWhileA4xxWaits: nobody knows what the other send came to.
+// TestCancelWhileA4xxWaits: the outcome of the other attempt stays unknown.
 func TestCancelWhileA4xxWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(hangs, status(404)).RoundTrip)
@@ -683,8 +685,8 @@ func TestCancelWhileA4xxWaits(t *testing.T) {
 	})
 }
 
-// TestFinalErrorAfterAHedge: a hedge is no retry, so the error of the send that
-// counts comes back as it is.
+// TestFinalErrorAfterAHedge: a hedge is not a retry, so the error of the attempt that
+// counts is returned as it is.
 func TestFinalErrorAfterAHedge(t *testing.T) {
 	final := errors.New("malformed answer")
 	for name, answers := range map[string][]answer{
@@ -699,7 +701,7 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 				_, err := get(t, tr, t.Context())
 				assert.True(t, err == final, "%T: %v", err, err)
 				assert.Equal(t, 2, server.sends())
-				time.Sleep(time.Second) // a loser that is deaf
+				time.Sleep(time.Second) // for a loser that ignores its context
 			})
 		})
 	}

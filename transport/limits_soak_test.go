@@ -27,14 +27,13 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A riot is what TestNoSlotTokenOrWaiterIsLost does to one host: callers with
-// every bad habit, a base transport with every bad habit, callbacks that panic,
-// and rules that change meanwhile.
+// A riot is the treatment of a host by TestNoSlotTokenOrWaiterIsLost. The callers and the
+// base transport have every bad habit, callbacks panic, and rules change meanwhile.
 type riot struct {
 	tr   *Transport
 	seed uint64
 	dice atomic.Uint64
-	calm atomic.Bool // it is over
+	calm atomic.Bool // the riot is over
 	ends context.Context
 	sent atomic.Int64
 	out  struct{ panics, forgotten, hung, canceled, updates atomic.Int64 }
@@ -112,7 +111,7 @@ func (r *riot) rule() policy.Rule {
 func (r *riot) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.sent.Add(1)
 	if req.Body != nil {
-		if !r.calm.Load() && r.oneIn(4) { // an early answer
+		if !r.calm.Load() && r.oneIn(4) { // an early response
 			go func() {
 				r.wait(time.Second)
 				_ = req.Body.Close()
@@ -201,7 +200,7 @@ func (b *riotBody) Close() error {
 	return nil
 }
 
-// call is one request with what its caller does to it.
+// call sends a request and treats it as a bad caller does.
 func (r *riot) call() {
 	defer func() { _ = recover() }()
 	ctx := r.ends
@@ -229,7 +228,7 @@ func (r *riot) call() {
 	}
 	switch r.n(6) {
 	case 0:
-		r.out.forgotten.Add(1) // for ever
+		r.out.forgotten.Add(1) // forever
 	case 1:
 		r.out.forgotten.Add(1)
 		_, _ = resp.Body.Read(make([]byte, 1))
@@ -268,8 +267,8 @@ func (r *riot) request(ctx context.Context) *http.Request {
 	return req
 }
 
-// run lets the riot happen, and ends it: all contexts end, what hangs ends, and
-// an hour passes.
+// run lets the riot happen and ends it. All contexts and all hanging requests end, and an
+// hour passes.
 func (r *riot) run(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
@@ -303,9 +302,9 @@ func (r *riot) run(t *testing.T) {
 	time.Sleep(time.Hour)
 }
 
-// lost returns what is missing at a host where nothing is under way: places,
-// requests and waiters that it knows of, and turns that nobody gets. The base has
-// to answer at once.
+// lost returns complaints about a host that has no requests under way. It complains of
+// slots in use, requests, waiters, and turns that no request gets. The base has to respond
+// at once.
 func lost(t *testing.T, tr *Transport) (complaints []string) {
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 	for name, rule := range map[string]policy.Rule{
@@ -332,7 +331,7 @@ func lost(t *testing.T, tr *Transport) (complaints []string) {
 }
 
 // holdAndSend sends eight requests of each scope that a riot has, after a hold of
-// a second, and tells of those that do not get their turn within ten.
+// a second. It complains of requests that do not get their turn within ten seconds.
 func holdAndSend(t *testing.T, tr *Transport, complain func(error)) {
 	state := tr.hosts.Acquire(&url.URL{Scheme: "http", Host: "h.test"})
 	scopes := []string{"", "Bearer a", "Bearer b"}
@@ -364,8 +363,8 @@ func holdAndSend(t *testing.T, tr *Transport, complain func(error)) {
 	time.Sleep(time.Minute)
 }
 
-// TestNoSlotTokenOrWaiterIsLost: whatever happens to requests, when all of them
-// are over nothing is taken and nobody waits, and new ones have their turn.
+// TestNoSlotTokenOrWaiterIsLost: when all requests are over, no slot is in use, no request
+// waits, and new requests get their turn, whatever happened before.
 func TestNoSlotTokenOrWaiterIsLost(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {

@@ -29,8 +29,8 @@ type ledger struct {
 	made, open, twice atomic.Int64
 }
 
-// entry is a body that the ledger counts. Its reads fail when ctx ends, as
-// those of net/http do.
+// An entry is a body that the ledger counts. Its Reads fail when ctx ends, as the Reads
+// of net/http's bodies do.
 type entry struct {
 	io.Reader
 	l      *ledger
@@ -115,8 +115,8 @@ func (c *chaos) RoundTrip(req *http.Request) (*http.Response, error) {
 	return response(req, code, c.answers.body(req.Context(), "an answer"), header...), nil
 }
 
-// TestEverythingAtOnce: 1,000 callers with all limits on, over a base that does
-// anything at random; some leave early, some read half.
+// TestEverythingAtOnce: 1,000 callers with all limits on use a base that does anything
+// at random. Some callers leave early, and some read half of the body.
 func TestEverythingAtOnce(t *testing.T) {
 	const callers, each = 1000, 10
 	bubble(t, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				cancel()
 			}
 		})
-		synctest.Wait() // what is left of losers
+		synctest.Wait() // for the losers
 		var sum HostState
 		for _, s := range tr.Snapshot() {
 			t.Log(s)
@@ -187,7 +187,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 }
 
-// randomRequest has no body, one with GetBody, or one that is read once.
+// randomRequest returns a request without a body, with a body that has GetBody, or with
+// a body that can be read once.
 func randomRequest(ctx context.Context, l *ledger, url string) *http.Request {
 	method := []string{http.MethodGet, http.MethodPut, http.MethodPut, http.MethodPost}[rand.IntN(4)]
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
@@ -205,7 +206,7 @@ func randomRequest(ctx context.Context, l *ledger, url string) *http.Request {
 	return req
 }
 
-// TestManyHostsWithEverythingOn: what is kept is bounded in number and size.
+// TestManyHostsWithEverythingOn: the state of hosts is bounded in number and size.
 func TestManyHostsWithEverythingOn(t *testing.T) {
 	for name, row := range map[string]struct {
 		hosts  int
@@ -250,8 +251,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestLimitsReturnTheContextsCause: whatever a request waits for, it ends with
-// its context, at once and with its cause, and leaves nothing behind.
+// TestLimitsReturnTheContextsCause: a waiting request ends at once with its context. Its
+// error has the cause of the context. It leaves nothing behind.
 func TestLimitsReturnTheContextsCause(t *testing.T) {
 	slow := func(req *http.Request) (*http.Response, error) { return status(200)(req) }
 	rules := map[string]struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A quotaServer allows so many requests per window and says in every answer
-// what is left; beyond that it answers 429.
+// A quotaServer allows a number of requests per window. Every response names the rest of
+// the quota. Beyond the quota it responds with 429.
 type quotaServer struct {
 	*origin
 	limit  int
@@ -58,7 +58,7 @@ func rateLimit(left, limit, reset int) []string {
 	return []string{fmt.Sprintf(`RateLimit-Policy: "default";q=%d;w=10`, limit), fmt.Sprintf(`RateLimit: "default";r=%d;t=%d`, left, reset)}
 }
 
-// TestPacing: with it the quota is never exceeded, and without it is.
+// TestPacing: with pacing the quota is never exceeded. Without pacing it is exceeded.
 func TestPacing(t *testing.T) {
 	for name, header := range map[string]func(int, int, int) []string{"X-RateLimit": xRateLimit, "RateLimit": rateLimit} {
 		for _, workers := range []int{1, 5} {
@@ -83,8 +83,8 @@ func TestPacing(t *testing.T) {
 				assert.Equal(t, 100, q.sends())
 				// The last fifth of the quota is spread over the rest of the window.
 				assert.LessOrEqual(t, took, 50*time.Second)
-				// In the first window those that were sent before the first answer
-				// are not known.
+				// In the first window the requests that were sent before the first
+				// response are not known.
 				assert.Equal(t, 3, q.between(11*time.Second, 20*time.Second), "the rest of the second window's quota is spread")
 
 				q, took = run(t, 0, 0)
@@ -95,7 +95,7 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// TestPacingCountsRetriesAndHedges: they use up the quota, too.
+// TestPacingCountsRetriesAndHedges: retries and hedges use up the quota, too.
 func TestPacingCountsRetriesAndHedges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := newQuotaServer(20, 10*time.Second, xRateLimit)
@@ -107,7 +107,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 200, code)
 		}
-		time.Sleep(time.Second) // for the losers, which do not hear
+		time.Sleep(time.Second) // for the losers, which ignore their context
 		synctest.Wait()
 		t.Logf("%d sends, %d refused, per window %v, in %v", q.sends(), q.refused, q.used, time.Since(q.start))
 		assert.Greater(t, q.sends(), 110)
@@ -116,7 +116,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 }
 
 // TestPacingDoesNotBelieveEverything: a window that ends in a day stops a host
-// for no longer than MaxRetryAfter.
+// for no longer than RetryAfter.Max.
 func TestPacingDoesNotBelieveEverything(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 86400"))
@@ -129,7 +129,7 @@ func TestPacingDoesNotBelieveEverything(t *testing.T) {
 	})
 }
 
-// TestPacingIsPerScope: one token's quota is not another's.
+// TestPacingIsPerScope: each token has a quota of its own.
 func TestPacingIsPerScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
@@ -142,8 +142,8 @@ func TestPacingIsPerScope(t *testing.T) {
 	})
 }
 
-// TestAdaptiveRate: a 429 lowers the rate, once per flight; successes bring it
-// back within 30 s.
+// TestAdaptiveRate: a 429 lowers the rate, but only once for the attempts in flight.
+// Successes bring the rate back within 30 s.
 func TestAdaptiveRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		told := false
@@ -182,7 +182,7 @@ func TestAdaptiveRate(t *testing.T) {
 		set(true)
 		together(10, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
 		first := stateOf(t, tr).RatePerSecond
-		// The last of the ten were sent after the first of them was told.
+		// The last of the ten were sent after the first had its response.
 		assert.Less(t, first, 75.)
 		assert.GreaterOrEqual(t, first, 40., "cut once or twice")
 		run(5 * time.Second)
@@ -204,7 +204,7 @@ func TestAdaptiveRate(t *testing.T) {
 	})
 }
 
-// TestFixedRate is not lowered.
+// TestFixedRate: a fixed rate is not lowered.
 func TestFixedRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, Config{Base: script(status(429)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100}, Attempts: 1}})
@@ -216,8 +216,8 @@ func TestFixedRate(t *testing.T) {
 	})
 }
 
-// TestOneWrongQuota: a wrong answer slows a host down until the next answer, and
-// no longer.
+// TestOneWrongQuota: a wrong quota slows a host down until the next response, and no
+// longer.
 func TestOneWrongQuota(t *testing.T) {
 	for name, wrong := range map[string][]string{
 		"none left for a day":  {"X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 86400"},

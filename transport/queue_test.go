@@ -1,4 +1,4 @@
-// Does everybody who waits hear of what changes for them?
+// Requests in the queues of a host, and the changes that they hear of.
 
 package transport
 
@@ -22,8 +22,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// TestPacingBeginsWhileRequestsWaitAtTheGate: who passed the pacing before the server named a
-// quota, and waits for the gate since, asks it again.
+// TestPacingBeginsWhileRequestsWaitAtTheGate: some requests passed the pacing before the
+// server named a quota, and wait at the gate. They ask the pacing again.
 func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const quota = 20
@@ -53,14 +53,14 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 			assert.NoError(t, err)
 		})
 		t.Log(sent, over, time.Since(start))
-		if over > 4 { // those that were under way when the server first said so
+		if over > 4 { // requests that were under way when the server first said so
 			t.Errorf("%d requests beyond the quota", over)
 		}
 	})
 }
 
-// TestAdaptiveRateKeepsToItsBound: also while it rises, with a line of those who
-// came when it was low.
+// TestAdaptiveRateKeepsToItsBound: the bound also holds while the rate rises and requests
+// from the time of the low rate are in the queue.
 func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
@@ -92,7 +92,7 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 		synctest.Wait()
 		at = nil
 		began := time.Since(start)
-		for range 400 { // and more come, one every 100 ms
+		for range 400 { // and another comes every 100 ms
 			time.Sleep(100 * time.Millisecond)
 			wg.Go(get)
 		}
@@ -107,7 +107,7 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 	})
 }
 
-// TestUpdateReachesTheRate: those in line as well.
+// TestUpdateReachesTheRate: an Update also reaches the requests in the queue.
 func TestUpdateReachesTheRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
@@ -154,7 +154,7 @@ func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 	})
 }
 
-// TestHedgeDoesNotWaitForTheDrain: the winner comes when it comes.
+// TestHedgeDoesNotWaitForTheDrain: the winner's response is delivered at once.
 func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
@@ -179,8 +179,8 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 	})
 }
 
-// TestGateComesBackByItself: slow requests that were sent while the limit was low
-// hold nobody up once it is back.
+// TestGateComesBackByItself: slow requests from the time of the low limit do not delay
+// others after the limit has recovered.
 func TestGateComesBackByItself(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -238,7 +238,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 		rule := policy.Rule{MaxElapsed: 5 * time.Second, Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}
 		tr := over(t, Config{Rule: rule.Or(exact)}, base)
 		done := make(chan struct{})
-		time.AfterFunc(500*time.Millisecond, func() { // takes the place during the back-off
+		time.AfterFunc(500*time.Millisecond, func() { // takes the slot during the back-off
 			defer close(done)
 			_, err := send(t, tr, http.MethodGet, "http://h.test/long")
 			assert.NoError(t, err)

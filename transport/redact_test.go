@@ -22,8 +22,8 @@ import (
 // marker is the secret of these tests.
 const marker = "s3cret"
 
-// written returns all that a Transport writes about a request to u whose
-// sends fail with err: the error's text, the log, the events and the snapshot.
+// written returns all texts that a Transport writes about a request to u if its attempts
+// fail with err. They are the text of the error, the log, the events and the snapshot.
 func written(t testing.TB, u *url.URL, err error) string {
 	t.Helper()
 	var log bytes.Buffer
@@ -40,7 +40,7 @@ func written(t testing.TB, u *url.URL, err error) string {
 	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot(), &ResumeError{Err: got, Cause: err, url: u.String()})
 }
 
-// secretURLs hold the marker in each place where a URL may hold a secret.
+// secretURLs hold the marker in each part of a URL that may be secret.
 var secretURLs = []string{
 	"http://h.test/?" + marker,
 	"http://h.test/?token=" + marker,
@@ -71,7 +71,7 @@ var secretURLs = []string{
 	"http:opaque?" + marker,
 }
 
-// Whatever the URL of a request holds, what is written about it holds no secret.
+// The texts about a request hold no secret of its URL.
 func TestRequestURLsAreRedacted(t *testing.T) {
 	urls := []*url.URL{
 		{Scheme: "http", Host: "h.test", Opaque: "//u:" + marker + "@h.test/path?" + marker},
@@ -143,7 +143,7 @@ func TestURLsInErrorsAreRedacted(t *testing.T) {
 	}
 }
 
-// What is no secret stays: an error that says nothing helps nobody.
+// Parts that are not secret stay, because they help to find the fault.
 func TestRedactedTextsStayReadable(t *testing.T) {
 	for text, want := range map[string]string{
 		"read tcp 127.0.0.1:4711->127.0.0.1:80: connection reset": "",
@@ -174,8 +174,8 @@ func TestRedactionOfLongTexts(t *testing.T) {
 	}
 }
 
-// FuzzRedaction puts the marker where a URL keeps its secrets, around text of
-// any kind, and the URL into an error of any shape.
+// FuzzRedaction puts the marker into the secret parts of a URL, with any text around it,
+// and puts the URL into an error of any shape.
 func FuzzRedaction(f *testing.F) {
 	f.Add("q", "value", "frag", "user", uint64(1))
 	f.Add("a=b&c", "%3D", "#", "u:p", uint64(2))
@@ -213,7 +213,7 @@ func FuzzRedaction(f *testing.F) {
 	})
 }
 
-// always is a classifier by which every error is worth another try.
+// always is a classifier that makes every error worth a retry.
 func always(o classify.Outcome) classify.Verdict {
 	if o.Err != nil {
 		return classify.Ambiguous

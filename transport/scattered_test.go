@@ -35,8 +35,8 @@ func moody(seed uint64, share float64, takes time.Duration, code int) *origin {
 	})
 }
 
-// workers send GETs, each one after the other, and workers returns how long all
-// of it took.
+// workers starts n workers that send GETs, each of them in sequence. It returns how long
+// all of them took.
 func workers(t *testing.T, base http.RoundTripper, rule policy.Rule, n, each int) time.Duration {
 	rule.Attempts = 20
 	tr := mustNew(t, Config{Base: base, Rule: rule})
@@ -51,8 +51,8 @@ func workers(t *testing.T, base http.RoundTripper, rule policy.Rule, n, each int
 	return time.Since(start)
 }
 
-// TestScatteredRefusals: a server that refuses at random, and not because a quota
-// is used up, is not much slower with the shared cooldown than without it.
+// TestScatteredRefusals: a server refuses at random, and not because a quota is used up.
+// The shared cooldown does not make its callers much slower.
 func TestScatteredRefusals(t *testing.T) {
 	const seeds = 25
 	quickly := policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}
@@ -97,8 +97,8 @@ func TestScatteredRefusals(t *testing.T) {
 	}
 }
 
-// A quota is a server that allows so many requests per window and names in its
-// refusals the whole seconds to the window's end.
+// A quota is a server that allows a number of requests per window. Its refusals name the
+// whole seconds to the end of the window.
 type quota struct {
 	*origin
 	mu    sync.Mutex

@@ -21,8 +21,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// free fails unless the host of http://h.test takes n requests at once, each of
-// which goes within a second and has its answer.
+// free fails unless the host of http://h.test takes n requests at once. Each request
+// has to go within a second and to get a response.
 func free(t *testing.T, tr *Transport, n int) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -40,8 +40,9 @@ func free(t *testing.T, tr *Transport, n int) {
 	wg.Wait()
 }
 
-// TestForgottenBodies do not keep their places for ever: a failure has none from
-// its headers on, the context's end gives one back, and so does time.
+// TestForgottenBodies: a body that nobody closes does not keep its slot forever. A
+// failure has no slot after its headers. The end of the context releases the slot, and
+// so does time.
 func TestForgottenBodies(t *testing.T) {
 	rows := map[string]struct {
 		answer answer
@@ -77,7 +78,7 @@ func TestForgottenBodies(t *testing.T) {
 				}), Rule: policy.Rule{Gate: policy.Gate{Start: places, Max: places}, Attempts: 1, Cooldown: policy.Off}})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				var kept []*http.Response // nobody closes them, but they are not garbage either
+				var kept []*http.Response // nobody closes them, and they are not garbage
 				for range places {
 					resp, err := get(t, tr, ctx)
 					require.NoError(t, err)
@@ -100,14 +101,14 @@ func TestForgottenBodies(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				free(t, tr, places)
 				runtime.KeepAlive(kept)
-				time.Sleep(2 * time.Hour) // what hangs ends
+				time.Sleep(2 * time.Hour) // hanging requests end
 			})
 		})
 	}
 }
 
-// use reads n bytes of a body, or closes it if n is negative, in a goroutine of
-// its own, as a caller does that does not survive it.
+// use reads n bytes of a body. If n is negative, it closes the body. It runs in a
+// goroutine of its own, because a panic or Goexit in the body would end the test.
 func use(resp *http.Response, n int) {
 	go func() {
 		defer func() { _ = recover() }()
@@ -119,7 +120,7 @@ func use(resp *http.Response, n int) {
 	}()
 }
 
-// broken answers with a body whose methods do something bad.
+// broken responds with a body whose methods do something bad.
 func broken(what func()) answer {
 	return func(req *http.Request) (*http.Response, error) {
 		return response(req, 200, rudeBody(what)), nil
@@ -135,8 +136,8 @@ type rudeBody func()
 func (b rudeBody) Read([]byte) (int, error) { b(); return 0, io.EOF }
 func (b rudeBody) Close() error             { b(); return nil }
 
-// TestSlowStreamKeepsItsSlot: a body counts for as long as somebody reads it,
-// however long the server takes for the next bytes.
+// TestSlowStreamKeepsItsSlot: a body keeps its slot while somebody reads it, however
+// long the server takes for the next bytes.
 func TestSlowStreamKeepsItsSlot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
@@ -166,8 +167,8 @@ func TestSlowStreamKeepsItsSlot(t *testing.T) {
 	})
 }
 
-// TestForgottenFailureOfAProbe: the host is back, and it does not matter that
-// nobody closed the answer to the last probe.
+// TestForgottenFailureOfAProbe: the gate opens when the host is back, although nobody
+// closed the response to the last probe.
 func TestForgottenFailureOfAProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var up atomic.Bool
@@ -239,8 +240,8 @@ func TestHungProbe(t *testing.T) {
 	})
 }
 
-// TestSlowProbe: a host whose answers take longer than a probe has before the
-// next one goes comes back all the same.
+// TestSlowProbe: the gate opens for a host that takes longer to respond than the time
+// between two probes.
 func TestSlowProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var up atomic.Bool
@@ -268,8 +269,8 @@ func TestSlowProbe(t *testing.T) {
 	})
 }
 
-// TestMixedLatencies: slow answers are no reason to refuse a request that may be
-// a fast one.
+// TestMixedLatencies: slow responses are no reason to refuse a request that may be
+// fast.
 func TestMixedLatencies(t *testing.T) {
 	for name, busy := range map[string]bool{"a place is free": false, "all have to wait": true} {
 		t.Run(name, func(t *testing.T) {
@@ -308,8 +309,8 @@ func TestMixedLatencies(t *testing.T) {
 	}
 }
 
-// TestGateRefuseAfterAPause: places that were kept for requests without an answer
-// come back with time, however few ask.
+// TestGateRefuseAfterAPause: slots of requests without a response are free again after
+// some time, even if there are few requests.
 func TestGateRefuseAfterAPause(t *testing.T) {
 	for name, gap := range map[string]time.Duration{"10 s apart": 10 * time.Second, "at once": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -332,12 +333,12 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				canceled, leave := context.WithCancel(t.Context())
 				leave()
-				_, _ = get(t, tr, canceled) // the limit is looked at again
+				_, _ = get(t, tr, canceled) // makes the gate look at its limit again
 				hang.Store(false)
 				time.Sleep(time.Hour)
 				for range 10 {
 					if gap == 0 {
-						free(t, tr, 2) // as many as the limit is again
+						free(t, tr, 2) // the limit is 2 again
 					} else {
 						free(t, tr, 1)
 					}
@@ -348,22 +349,21 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 	}
 }
 
-// stateOfOr is the snapshot of http://h.test, zero if nothing is known of it.
+// stateOfOr returns the snapshot of http://h.test, or zero if the host is not known.
 func stateOfOr(tr *Transport) HostState {
 	s, _ := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
 	return s
 }
 
-// TestPanicsGiveEverythingBack: whatever panics or ends its goroutine, and
-// whenever, the place, the turn and the retry that were taken for the request
-// are given back.
+// TestPanicsGiveEverythingBack: whenever a function panics or ends its goroutine, the
+// slot, the turn and the retry of the request are released.
 func TestPanicsGiveEverythingBack(t *testing.T) {
 	boom := func() { panic("callback") }
 	mine := func(req *http.Request) bool { return req.URL.Path == "/mine" }
 	rows := map[string]struct {
 		rule   func(*policy.Rule, func())
 		answer answer // to the request whose callbacks panic
-		waits  bool   // for another one's place, while a hold begins
+		waits  bool   // for the slot of another request, while a hold begins
 		ctx    func(context.Context, func()) context.Context
 	}{
 		"Idempotent, with hedging": {rule: func(r *policy.Rule, f func()) {
@@ -466,14 +466,14 @@ type panickyBackoff func()
 
 func (b panickyBackoff) Delay(int, time.Duration) time.Duration { b(); return 0 }
 
-// badError is an error of a base transport whose methods do not work.
+// A badError is an error of a base transport whose methods panic.
 type badError struct{}
 
 func (badError) Error() string { return "bad" }
 func (badError) Timeout() bool { panic("error") }
 func (badError) Is(error) bool { panic("error") }
 
-// badContext breaks when it is asked for its deadline while a request waits.
+// A badContext breaks when its deadline is read while a request waits.
 type badContext struct {
 	context.Context
 	asked atomic.Int32

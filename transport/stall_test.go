@@ -85,7 +85,7 @@ func TestStalledBodyTimesOut(t *testing.T) {
 	}
 }
 
-// Slow is not stalled, however long it takes.
+// A slow body does not stall, however long it takes.
 func TestSlowBodyIsNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, testserver.Config{},
@@ -148,7 +148,7 @@ func TestStalledHeadersAreRetried(t *testing.T) {
 	}
 }
 
-// The shorter of the two timeouts ends the wait for headers, and says so.
+// The shorter of the two timeouts ends the wait for headers, and the error names it.
 func TestStallAndAttemptTimeout(t *testing.T) {
 	for _, row := range []struct {
 		stall, attempt time.Duration
@@ -168,8 +168,8 @@ func TestStallAndAttemptTimeout(t *testing.T) {
 	}
 }
 
-// A server that takes no more of the request's body stalls; a caller whose
-// reader is slow does not.
+// A server that reads no more of the request's body stalls the attempt. A slow reader of
+// the caller does not.
 func TestStalledUpload(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := rt(func(req *http.Request) (*http.Response, error) {
@@ -246,8 +246,8 @@ func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// A body that stalled is closed once, though its reader closes it as well: a
-// second Close is undefined (io.Closer).
+// A body that stalled is closed once, although its reader closes it as well. A second
+// Close is undefined (io.Closer).
 func TestStalledBodyIsClosedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		src := &stuckBody{closed: make(chan struct{})}
@@ -263,9 +263,8 @@ func TestStalledBodyIsClosedOnce(t *testing.T) {
 	})
 }
 
-// Given a base whose Close panics, when the timer of a stall closes its body,
-// the panic waits for the reader's own Close: nobody could catch it in the
-// goroutine of a timer.
+// Given a base whose Close panics, when the timer of a stall closes its body, then the
+// reader's own Close panics. In the goroutine of a timer the panic would end the process.
 func TestStalledBodyWhoseClosePanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := rt(func(req *http.Request) (*http.Response, error) {

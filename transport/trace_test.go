@@ -25,51 +25,6 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// base is a base transport made of a function.
-type base func(*http.Request) (*http.Response, error)
-
-func (f base) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-// plays makes a base that gives the answers in turn, the last one for ever. Not
-// for concurrent use.
-func plays(answers ...base) base {
-	n := 0
-	return func(req *http.Request) (*http.Response, error) {
-		if req.Body != nil {
-			_, _ = io.Copy(io.Discard, req.Body)
-			_ = req.Body.Close()
-		}
-		n++
-		return answers[min(n, len(answers))-1](req)
-	}
-}
-
-// says answers with a status and headers as "Name: value".
-func says(code int, header ...string) base {
-	return func(req *http.Request) (*http.Response, error) {
-		resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody, Request: req}
-		for _, h := range header {
-			name, value, _ := strings.Cut(h, ": ")
-			resp.Header.Add(name, value)
-		}
-		return resp, nil
-	}
-}
-
-func fails(err error) base {
-	return func(*http.Request) (*http.Response, error) { return nil, err }
-}
-
-// get sends a GET, closes the answer, and returns what RoundTrip returned.
-func get(t testing.TB, tr http.RoundTripper, ctx context.Context, url string) (*http.Response, error) {
-	t.Helper()
-	resp, err := tr.RoundTrip(request(t, http.MethodGet, url, nil).WithContext(ctx))
-	if err == nil {
-		_ = resp.Body.Close()
-	}
-	return resp, err
-}
-
 // TestEvents: one for each attempt, with all that is known of it.
 func TestEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
