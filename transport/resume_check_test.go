@@ -36,7 +36,7 @@ func (b *trailerBody) Read(p []byte) (int, error) {
 
 func (b *trailerBody) Close() error { return nil }
 
-// withTrailer is an answer whose trailer is announced and comes with its end.
+// withTrailer is a response with an announced trailer that comes at its end.
 func withTrailer(req *http.Request, code int, body io.Reader, trailer http.Header, header ...string) *http.Response {
 	var resp *http.Response
 	resp = response(req, code, &trailerBody{body, &resp, trailer}, header...)
@@ -47,8 +47,8 @@ func withTrailer(req *http.Request, code int, body io.Reader, trailer http.Heade
 	return resp
 }
 
-// Given a body without a length that is cut, a 416 for the rest whose total is
-// the number of bytes read proves that the body is complete.
+// Given a body without a length that is cut, when the rest gets a 416 whose total
+// is the number of bytes read, then the body is complete.
 func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 	const text = "0123456789"
 	for _, row := range []struct {
@@ -112,7 +112,7 @@ func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 	}
 }
 
-// A 416 says nothing of trailers that were announced and are lost.
+// A 416 does not bring back announced trailers that are lost.
 func TestUnsatisfiableRestWithLostTrailers(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
 		return withTrailer(req, 200, cutAt("0123456789", io.ErrUnexpectedEOF), http.Header{"X-T": nil}, `ETag: "v1"`), nil
@@ -123,7 +123,7 @@ func TestUnsatisfiableRestWithLostTrailers(t *testing.T) {
 	assert.Equal(t, io.ErrUnexpectedEOF, err)
 }
 
-// Digests in trailers that were announced are checked like those in headers.
+// Digests in announced trailers are checked like digests in headers.
 func TestDigestInTrailers(t *testing.T) {
 	const text = "0123456789"
 	trailer := func(name, value string) http.Header { return http.Header{name: {value}} }
@@ -210,8 +210,8 @@ func TestDigestInTrailersOfNetHTTP(t *testing.T) {
 	}
 }
 
-// Given a server of net/http whose chunked answer is cut before its last chunk,
-// its own answer to the request for the rest proves that nothing is missing.
+// Given a server of net/http whose chunked response is cut before its last chunk,
+// its response to the request for the rest proves that nothing is missing.
 func TestCutBeforeTheLastChunk(t *testing.T) {
 	const text = "some text"
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -234,9 +234,9 @@ func TestCutBeforeTheLastChunk(t *testing.T) {
 	assert.Equal(t, text, string(got))
 }
 
-// Callers compare with ==: given a body whose first reconnect shows that nothing
-// can be resumed, then its end is the base transport's own error, and the reason
-// is in the event.
+// Callers compare errors with ==. Given a body whose first reconnect shows that it
+// cannot be resumed, then the body ends with the base transport's own error, and
+// the event has the reason.
 func TestNotResumedEndsWithTheBareError(t *testing.T) {
 	for name, next := range map[string]answer{
 		"200":               status(200, `ETag: "v1"`),
@@ -280,7 +280,7 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 }
 
 // Given a body that was continued once and cannot be continued again, then its
-// end tells where it stopped and why.
+// error says where it ended and why.
 func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
 		return response(req, 200, cutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil

@@ -66,9 +66,9 @@ func field512(s string) string {
 	return "sha-512=:" + base64.StdEncoding.EncodeToString(d[:]) + ":"
 }
 
-// cutter serves one text under a strong tag, and cuts its answers after as many
-// bytes as the list says; past the list it does not. A status in its place, as
-// a negative number, is answered instead.
+// cutter serves a text under a strong tag. cuts says after how many bytes each
+// response is cut. A negative number is a status that is answered instead. After
+// the list there are no cuts.
 func cutter(text string, cuts ...int) *play {
 	p := script()
 	n := 0
@@ -136,8 +136,8 @@ func TestResumeWithoutProgressIsARetry(t *testing.T) {
 	})
 }
 
-// Given parts of 64 KiB, each reconnect is a request of its own, and the count
-// starts anew: there are many more cuts than attempts.
+// Given segments of 64 KiB, each reconnect counts as a request, and the count of
+// attempts starts anew. So there may be many more cuts than attempts.
 func TestResumeAfterProgressIsARequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
@@ -163,8 +163,8 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 	})
 }
 
-// reconnectsAt returns when each reconnect was sent, counted from the first
-// send, until the body has been read.
+// reconnectsAt reads a whole body, and returns when each reconnect was sent,
+// counted from the first attempt.
 func reconnectsAt(t *testing.T, base *play, rule policy.Rule, want string) (at []time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -184,9 +184,9 @@ func reconnectsAt(t *testing.T, base *play, rule policy.Rule, want string) (at [
 	return at
 }
 
-// Given a server that cuts after every 64 KiB, reconnects are spaced out: the
-// time between two of them doubles up to maxGap.
-func TestShortPartsAreSpacedOut(t *testing.T) {
+// Given a server that cuts after every 64 KiB, reconnects are spaced out. The time
+// between two reconnects doubles up to maxGap.
+func TestShortSegmentsAreSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 8<<20/16)
 		cuts := make([]int, 127)
@@ -209,9 +209,9 @@ func TestShortPartsAreSpacedOut(t *testing.T) {
 	})
 }
 
-// Given parts of 1 MiB, reconnects come at once, and one such part among short
-// ones starts the spacing anew.
-func TestLongPartsAreNotSpacedOut(t *testing.T) {
+// Given segments of 1 MiB, reconnects come at once. Such a segment between short
+// segments starts the spacing anew.
+func TestLongSegmentsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const short, long = resume.MinProgress, longSegment
 		text := strings.Repeat("0123456789abcdef", 16<<20/16)
@@ -224,9 +224,9 @@ func TestLongPartsAreNotSpacedOut(t *testing.T) {
 	})
 }
 
-// Given parts that are short but take long, reconnects are as far apart as they
-// should be, and nothing is added.
-func TestSlowPartsAreNotSpacedOut(t *testing.T) {
+// Given segments that are short but slow, reconnects are far enough apart, and
+// nothing is added.
+func TestSlowSegmentsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 1<<20/16)
 		cuts := make([]int, 15)
@@ -277,8 +277,8 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 	})
 }
 
-// Given a server that takes a reconnect and never answers, each send has a bound,
-// and the reader gets its error.
+// Given a server that accepts a reconnect and never answers, each attempt has a
+// bound, and the reader gets its error.
 func TestReconnectIsBounded(t *testing.T) {
 	hang := func(req *http.Request) (*http.Response, error) {
 		<-req.Context().Done()
@@ -319,7 +319,7 @@ func TestReconnectIsBounded(t *testing.T) {
 	}
 }
 
-// Given an answer to a reconnect, its bound ends with the headers: the bytes may
+// Given a response to a reconnect, the bound ends with its headers. Its body may
 // take any time.
 func TestReconnectsBodyIsNotBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -346,8 +346,8 @@ func TestReconnectsBodyIsNotBounded(t *testing.T) {
 	})
 }
 
-// Given a hedge that was told to wait, when the first send wins and its body is
-// cut, then no reconnect goes out before the told time.
+// Given a hedge that was told to wait, when the first attempt wins and its body is
+// cut, then no reconnect is sent before that wait is over.
 func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -405,7 +405,7 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 	}
 }
 
-// The reasons for which a body stays cut.
+// Each limit and each final response ends the body with its reason.
 func TestResumeGivesUp(t *testing.T) {
 	text := strings.Repeat("x", 1000)
 	for _, row := range []struct {
@@ -457,7 +457,7 @@ type stopping struct{}
 
 func (stopping) Delay(int, time.Duration) time.Duration { return -1 }
 
-// What is not resumed is not wrapped either.
+// A body that cannot be resumed is not wrapped.
 func TestNotResumable(t *testing.T) {
 	body := func() io.ReadCloser { return cutAt("x", io.EOF) }
 	tag := []string{`ETag: "v1"`}
@@ -524,7 +524,7 @@ func TestNotResumable(t *testing.T) {
 	}
 }
 
-// Errors that no reconnect would help against come as they are.
+// An error that no reconnect helps against reaches the reader unchanged.
 func TestReadErrorsThatAreNoCut(t *testing.T) {
 	own := errors.New("limit of the base")
 	base := rt(func(req *http.Request) (*http.Response, error) {
@@ -536,8 +536,8 @@ func TestReadErrorsThatAreNoCut(t *testing.T) {
 	assert.Equal(t, own, err)
 }
 
-// After progress the count of reconnects starts anew, and only what is a request
-// of its own earns the host's budget anything.
+// After progress the count of reconnects starts anew. Only a reconnect after
+// progress counts as a request for the host's budget.
 func TestResumeCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		text := strings.Repeat("x", 3*resume.MinProgress)
@@ -561,7 +561,7 @@ func TestResumeCounts(t *testing.T) {
 	})
 }
 
-// Without progress the back-off goes on from its last value.
+// Without progress the back-off continues from its previous value.
 func TestResumeKeepsThePreviousWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var prevs []time.Duration
@@ -583,7 +583,7 @@ type recording func(int, time.Duration) time.Duration
 
 func (f recording) Delay(n int, prev time.Duration) time.Duration { return f(n, prev) }
 
-// An answer that goes on behind the caller's range is not what was asked for.
+// A response that goes beyond the caller's range does not continue the body.
 func TestResumeBeyondARange(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
 		return response(req, 206, cutAt("234", io.ErrUnexpectedEOF),
@@ -603,7 +603,7 @@ func TestResumeBeyondARange(t *testing.T) {
 	assert.ErrorContains(t, seen.all[len(seen.all)-1].Err, "it goes to 9 instead of 7")
 }
 
-// A range of the caller's is continued to its own end.
+// If the caller asked for a range, the body is continued to the end of that range.
 func TestResumeOfARange(t *testing.T) {
 	text := "0123456789"
 	n := 0
@@ -628,7 +628,7 @@ func TestResumeOfARange(t *testing.T) {
 	assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
 }
 
-// The encoded bytes are the representation where the caller asked for them.
+// If the caller asked for an encoding, the encoded bytes are the representation.
 func TestResumeOfAnEncodedBody(t *testing.T) {
 	n := 0
 	base := rt(func(req *http.Request) (*http.Response, error) {
@@ -675,7 +675,7 @@ func TestDigestMismatch(t *testing.T) {
 	}{
 		{"Repr-Digest of the whole", []string{"Repr-Digest: " + field256("right!")}, nil, "wrong!"},
 		{"Content-Digest of the whole", []string{"Content-Digest: " + field512("right!")}, nil, "wrong!"},
-		{"Content-Digest of the part", nil, []string{"Content-Digest: " + field256("ht!")}, "wrong!"},
+		{"Content-Digest of the segment", nil, []string{"Content-Digest: " + field256("ht!")}, "wrong!"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
@@ -697,7 +697,7 @@ func TestDigestMismatch(t *testing.T) {
 	}
 }
 
-// Longer than announced: nothing of the surplus is delivered.
+// Bytes beyond the announced length are not delivered.
 func TestLongerThanAnnounced(t *testing.T) {
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		resp := response(req, 200, io.NopCloser(strings.NewReader("0123456789")), `ETag: "v1"`)
@@ -711,9 +711,8 @@ func TestLongerThanAnnounced(t *testing.T) {
 	assert.ErrorAs(t, err, new(*IntegrityError))
 }
 
-// A cut behind the last byte takes nothing but the trailers, which no range can
-// bring: nothing is asked for, and the error is the caller's where some were
-// announced.
+// After the last byte nothing is missing but trailers, and no range brings them. So
+// there is no reconnect. If trailers were announced, the caller gets the error.
 func TestCutBehindTheLastByte(t *testing.T) {
 	for name, trailer := range map[string]http.Header{"no trailers": nil, "trailers": {"X-Sum": nil}} {
 		t.Run(name, func(t *testing.T) {
@@ -739,7 +738,7 @@ func TestCutBehindTheLastByte(t *testing.T) {
 	}
 }
 
-func TestTrailersOfTheLastPart(t *testing.T) {
+func TestTrailersOfTheLastSegment(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
 		resp := response(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`)
 		resp.Trailer = http.Header{"X-T": nil}
@@ -757,7 +756,7 @@ func TestTrailersOfTheLastPart(t *testing.T) {
 	assert.Equal(t, http.Header{"X-T": {"1"}}, resp.Trailer)
 }
 
-// One Transport around another: only the inner one reconnects.
+// Given a Transport around another, only the inner Transport reconnects.
 func TestResumesAreNotMultiplied(t *testing.T) {
 	for _, first := range []int{1, resume.MinProgress} {
 		bubble(t, func(t *testing.T) {
@@ -775,7 +774,7 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 	}
 }
 
-// Close and the context's end interrupt a reconnect, wherever it is.
+// Close and the end of the context interrupt a reconnect in each of its phases.
 func TestEndDuringReconnect(t *testing.T) {
 	hang := func(req *http.Request) (*http.Response, error) {
 		<-req.Context().Done()
@@ -837,8 +836,8 @@ func TestEndDuringReconnect(t *testing.T) {
 	}
 }
 
-// Close may come at any moment, and leaves nothing behind: what the bubble
-// cannot end would fail the test.
+// Close may come at any moment and leaves nothing behind. A goroutine that stays
+// would fail the bubble.
 func TestCloseAtAnyMoment(t *testing.T) {
 	for name, config := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -868,7 +867,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 	}
 }
 
-// One allocation where the answer is resumable, none where it is not.
+// A resumable body costs one allocation, any other none.
 func TestResumableAllocatesOnce(t *testing.T) {
 	body := &cutBody{}
 	for _, row := range []struct {
@@ -894,7 +893,7 @@ func TestResumableAllocatesOnce(t *testing.T) {
 	}
 }
 
-// errorOnce fails, and is at its end then.
+// errorOnce fails at the first Read. Then it is at its end.
 func errorOnce() io.Reader {
 	failed := false
 	return readFunc(func([]byte) (int, error) {

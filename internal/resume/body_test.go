@@ -18,8 +18,8 @@ import (
 
 var errCut = errors.New("cut")
 
-// cutBody delivers data in pieces of random length, and then err, at times with
-// the last piece.
+// cutBody delivers data in pieces of random length, and then err, sometimes
+// together with the last piece.
 type cutBody struct {
 	data []byte
 	err  error
@@ -118,8 +118,8 @@ func wrapped(s Sender, req *http.Request, resp *http.Response, limit int) *http.
 	return resp
 }
 
-// A world is a server that holds one representation, and mixes honest answers
-// with every kind of dishonest one. It takes the place of the loop.
+// A world is a Sender in front of a server with one representation. The server
+// mixes honest responses with every kind of dishonest response.
 type world struct {
 	teller
 	truth []byte // the representation
@@ -127,9 +127,9 @@ type world struct {
 	rand  *rand.Rand
 	from  *http.Request // the caller's
 
-	// named are the ends that the server named, under the validator or under
-	// none. They count only if no end was promised before: the server's own word
-	// is all that there is then, and it may be a lie.
+	// named holds the ends that the server named under the validator, or without
+	// a validator. They count only if no end was promised before. The body then
+	// has to trust the server, which may lie.
 	named map[int]bool
 }
 
@@ -156,7 +156,7 @@ func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (*ht
 	return w.answer(first, last)
 }
 
-// answer answers in one of many ways.
+// answer returns one of many honest and dishonest responses.
 func (w *world) answer(first, last int) (*http.Response, error) {
 	total, data, tag, code := len(w.truth), w.truth, `"v1"`, http.StatusPartialContent
 	size := w.name(total)
@@ -165,7 +165,7 @@ func (w *world) answer(first, last int) (*http.Response, error) {
 	from, to := first, last+1
 	switch w.rand.IntN(30) {
 	default: // honest
-	case 0: // a part of the part
+	case 0: // less than the rest
 		to = from + w.rand.IntN(to-from) + 1
 		last = to - 1
 	case 1: // everything again
@@ -182,13 +182,13 @@ func (w *world) answer(first, last int) (*http.Response, error) {
 		size = w.name(total + w.rand.IntN(3) - 1)
 	case 6:
 		size = "*"
-	case 15: // a part of the part, of a whole that is not told
+	case 15: // less than the rest, and no total
 		to = from + w.rand.IntN(to-from) + 1
 		last, size = to-1, "*"
-	case 16: // a whole that ends with the part
+	case 16: // a total that ends with the segment
 		to = from + w.rand.IntN(to-from) + 1
 		last, size = to-1, w.name(to)
-	case 17: // a whole that ends behind the part
+	case 17: // a total that ends after the segment
 		to = from + w.rand.IntN(to-from) + 1
 		last, size = to-1, w.name(to+w.rand.IntN(total-to+1))
 	case 18: // no rest
@@ -238,7 +238,7 @@ func (w *world) answer(first, last int) (*http.Response, error) {
 	return resp, nil
 }
 
-// cut makes a body that ends early or not.
+// cut makes a body that may end early.
 func (w *world) cut(data []byte) io.ReadCloser {
 	b := cutBody{data, io.EOF, w.rand}
 	if w.rand.IntN(3) > 0 {
@@ -254,11 +254,10 @@ func (w *world) cut(data []byte) io.ReadCloser {
 	return &b
 }
 
-// FuzzResume drives a resuming body against a world. The oracle knows the
-// representation and what the first answer promised, and nothing of the code:
-// the bytes that are read are a prefix of the promised range, and a clean end
-// comes only after all of it. If nothing was promised, a clean end comes only
-// where the server named one.
+// FuzzResume reads a Body through a world. The oracle knows the representation and
+// the promise of the first response, but nothing about the code. The bytes read must
+// be a prefix of the promised range. A clean end may come only after the whole
+// range. If nothing was promised, it may come only at an end that the server named.
 func FuzzResume(f *testing.F) {
 	f.Add(uint64(1), uint32(1000), uint8(0))
 	f.Add(uint64(2), uint32(300_000), uint8(1))
@@ -278,7 +277,7 @@ func TestResumeRandomly(t *testing.T) {
 		if seed%50 == 0 {
 			size = 300_000
 		}
-		if finished := drive2(t, seed, size, uint8(rand.Uint32())); finished {
+		if finished := download(t, seed, size, uint8(rand.Uint32())); finished {
 			whole++
 		} else {
 			cut++
@@ -288,9 +287,10 @@ func TestResumeRandomly(t *testing.T) {
 	require.Greater(t, cut, 300)
 }
 
-func drive(t *testing.T, seed uint64, size uint32, flags uint8) { drive2(t, seed, size, flags) }
+func drive(t *testing.T, seed uint64, size uint32, flags uint8) { download(t, seed, size, flags) }
 
-func drive2(t *testing.T, seed uint64, size uint32, flags uint8) (finished bool) {
+// download reads a body and checks it. It reports whether the body ended cleanly.
+func download(t *testing.T, seed uint64, size uint32, flags uint8) (finished bool) {
 	r := rand.New(rand.NewPCG(seed, uint64(size)))
 	n := int(size%400_000) + 1
 	req := getRequest(t, "http://h.test/")
@@ -368,7 +368,8 @@ func inner(b io.ReadCloser) *cutBody {
 	panic("another body")
 }
 
-// forged is a table of single answers to a reconnect at byte 400 of 1000.
+// TestResumeForgedAnswers is a table of single responses to a reconnect at byte 400
+// of 1000.
 func TestResumeForgedAnswers(t *testing.T) {
 	truth := strings.Repeat("0123456789", 100)
 	wrong := strings.Repeat("abcdefghij", 100)
@@ -453,8 +454,8 @@ func TestResumeForgedAnswers(t *testing.T) {
 	}
 }
 
-// Given an answer that promised where it ends, when a reconnect names another
-// end, then the body never ends cleanly before the promised one.
+// Given a response that promised its end, when a reconnect names another end, then
+// the body never ends cleanly before the promised end.
 func TestResumeKeepsThePromisedEnd(t *testing.T) {
 	truth := strings.Repeat("0123456789", 100)
 	for _, row := range []struct {
