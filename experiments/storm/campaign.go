@@ -137,7 +137,7 @@ func (c *campaign) transport(p *person) (*transport.Transport, error) {
 	return transport.New(transport.Config{Base: counted{base, c}, Rule: model.Faster(rule, c.speed)})
 }
 
-// server is the server's name; dial knows where it is.
+// server is the name of the server, which dial connects to.
 var server = url.URL{Scheme: "http", Host: "server", Path: "/"}
 
 // dial connects to one of the server's ports.

@@ -154,8 +154,8 @@ func TestBudgetCountTo(t *testing.T) {
 	}
 }
 
-// A budgetEntry says what happened at a time: requests began, or a retry was
-// taken, which is refunded later by the entry of that index, if there is one.
+// A budgetEntry is an event: requests began, or a retry was taken. If the retry is
+// released later, the entry has the index of the release.
 type budgetEntry struct {
 	at       time.Duration
 	requests int
@@ -163,9 +163,9 @@ type budgetEntry struct {
 	refunded int
 }
 
-// checkBudget looks at all windows that begin and end with an entry, which
-// include the worst ones: of the retries taken in a window those that are not
-// refunded by its end keep the rule. It knows nothing of buckets.
+// checkBudget looks at all windows that begin and end with an entry, which include
+// the worst windows. The retries that were taken in a window and not released by its
+// end must keep the rule. The check knows nothing of buckets.
 func checkBudget(t *testing.T, trace []budgetEntry) {
 	t.Helper()
 	for i := range trace {
@@ -269,8 +269,8 @@ func FuzzBudget(f *testing.F) {
 	})
 }
 
-// Retries that are given back at once, in whatever order, can all be taken
-// again; of those that time has given back already, none.
+// Retries that are released at once, in any order, can all be taken again. Retries
+// that time has earned back already cannot be taken a second time.
 func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 	for name, order := range map[string]func(int) int{
 		"oldest first": func(i int) int { return i },
@@ -304,8 +304,8 @@ func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 	}
 }
 
-// A host that fails always, with a 1 ms back-off and four retries each: in
-// sequence and in parallel the sends stay within the bound.
+// A host always fails. Requests have a back-off of 1 ms and four retries each. In
+// sequence and in parallel, the sends stay within the bound.
 func TestBudgetInAnOutage(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		var b Budget

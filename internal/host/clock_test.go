@@ -39,7 +39,7 @@ func (c *clock) at(t time.Duration, do func()) {
 	heap.Push(&c.events, event{max(t, c.now), c.seq, do})
 }
 
-// runTo lets happen what is planned until then.
+// runTo runs the events that are planned until then.
 func (c *clock) runTo(end time.Duration) {
 	for len(c.events) > 0 && c.events[0].at <= end {
 		e := heap.Pop(&c.events).(event)

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// waitAt is the loop's part: it asks until it may go, is refused or gives up.
+// waitAt does the part of the transport's loop: it asks until the request may go, is
+// refused or gives up.
 func waitAt(ctx context.Context, start time.Time, w *Waiter, ask func(now time.Duration) Answer, leave func()) Verb {
 	for {
 		now := time.Since(start)
@@ -36,9 +37,8 @@ func waitAt(ctx context.Context, start time.Time, w *Waiter, ask func(now time.D
 	}
 }
 
-// A thousand goroutines go through all machines at once, in virtual time, some
-// of them giving up on the way. Everybody comes to an end, and nothing is left
-// over.
+// A thousand goroutines go through all machines at once, in virtual time. Some of
+// them give up on the way. All of them come to an end, and no waiter is left over.
 func TestThousandGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
@@ -173,7 +173,7 @@ func TestCooldownWithGoroutines(t *testing.T) {
 	})
 }
 
-// An idle host: what is always there, and what comes with the first hold.
+// An idle host has a bounded size, without and with its first hold.
 func TestFirstTryCosts(t *testing.T) {
 	var (
 		b    Budget

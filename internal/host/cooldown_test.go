@@ -55,7 +55,7 @@ func TestCooldownHoldsAScope(t *testing.T) {
 	if n, until := c.Holds(0); n != 1 || until != sec {
 		t.Errorf("%d holds until %v", n, until)
 	}
-	// The ramp is gone after 10 s, and with it all that was known.
+	// The ramp ends after 10 s, and then nothing is known of the scope.
 	mustPass(t, &c, 11*sec, 3, nil)
 	if !c.Quiet() {
 		t.Error("not quiet after the ramp")
@@ -128,7 +128,7 @@ func TestCooldownRefuses(t *testing.T) {
 	mustHold(t, &c, 0, 1, v, sec)
 
 	c.Hold(ms, 1, TooMany, year, conf, 0)
-	for _, x := range []*Waiter{w, v} { // they hear of it at once, one after the other
+	for _, x := range []*Waiter{w, v} { // both hear of the refusal at once, one after the other
 		if !woken(x) {
 			t.Fatal("not woken")
 		}
@@ -142,16 +142,16 @@ func TestCooldownRefuses(t *testing.T) {
 	if a := c.Enter(time.Minute, 1, w); a.Verb != Refuse {
 		t.Errorf("%+v", a)
 	}
-	mustPass(t, &c, time.Minute+ms, 1, w) // then one is let through
+	mustPass(t, &c, time.Minute+ms, 1, w) // then the first request passes
 	mustHold(t, &c, time.Minute+ms, 1, w, time.Minute+ms+rampStep)
 	c.Leave(1, w)
 
-	// What was named by an earlier hold is not repeated.
+	// The time that an earlier hold named is not repeated.
 	c.Hold(2*time.Minute, 1, TooMany, 2*time.Minute, conf, 0)
 	if a := c.Enter(2*time.Minute, 1, w); a.Verb != Refuse || a.Until != 4*time.Minute {
 		t.Errorf("%+v", a)
 	}
-	// A wait that is not too long is waited for, in stop mode as well.
+	// Requests wait for a time that is not too long, in stop mode as well.
 	c.Hold(0, 2, TooMany, time.Minute, conf, 0)
 	mustHold(t, &c, 0, 2, nil, time.Minute)
 }
@@ -235,12 +235,12 @@ func (r *cooldownRequest) ask() {
 	}
 }
 
-// One request is told 429 with a wait of 1 s, then 49 others start. They come
-// after that second, in a ramp that their answers make steeper.
+// One request is told 429 with a wait of 1 s, then 49 others start. They are sent
+// after that second, in a ramp that their responses make steeper.
 func TestCooldownRamp(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		answer time.Duration // how long one takes; zero: none is answered
+		answer time.Duration // how long a response takes; zero: there is none
 		want   []int         // arrivals by the end of each 100 ms after the hold
 	}{
 		{"answers after 30 ms", 30 * ms, []int{15, 50}},
@@ -284,8 +284,8 @@ func TestCooldownRamp(t *testing.T) {
 	}
 }
 
-// Who waits hears of a hold that was made longer at once, and those with a
-// nearer deadline leave; the rest keep their order.
+// Waiters hear at once of a hold that was made longer. Waiters with a nearer deadline
+// leave, and the others keep their order.
 func TestCooldownLengthened(t *testing.T) {
 	var c Cooldown
 	cl := &clock{}
@@ -320,8 +320,8 @@ func TestCooldownUnusedSlotsAreNotSaved(t *testing.T) {
 	mustHold(t, &c, 4*sec+rampStep+30*ms, 1, nil, 4*sec+2*rampStep)
 }
 
-// Answers to requests from before the hold do not make the ramp steeper, and
-// failures neither, since they are not reported.
+// Responses to requests from before the hold do not make the ramp steeper. Failures do
+// not either, because they are not reported.
 func TestCooldownOldAnswers(t *testing.T) {
 	var c Cooldown
 	c.Hold(sec, 1, TooMany, sec, exact, 0)
@@ -337,8 +337,8 @@ func TestCooldownOldAnswers(t *testing.T) {
 	mustHold(t, &c, 2*sec+ms, 1, nil, 2*sec+rampStep)
 }
 
-// With credentials that change with every request memory stays bounded, and
-// running holds are the last to go.
+// If the credentials change with every request, memory stays bounded, and running
+// holds are the last to go.
 func TestCooldownIsBounded(t *testing.T) {
 	var c Cooldown
 	for i := range uint64(10) {
@@ -358,7 +358,7 @@ func TestCooldownIsBounded(t *testing.T) {
 			t.Errorf("scope %d: held until %v", i, until)
 		}
 	}
-	// Holds only: none of them goes. The others of the host share one.
+	// All holds are running, so none of them goes. The other scopes share one.
 	for i := range uint64(maxScopes + 20) {
 		c.Hold(200*sec, 1_000_000+i, TooMany, 2*time.Hour, CooldownConfig{Max: -1, Spread: -1}, 0)
 	}
@@ -374,15 +374,15 @@ func TestCooldownIsBounded(t *testing.T) {
 		t.Errorf("%d scopes", n)
 	}
 	c.Leave(3, w)
-	// When all is over nothing is kept.
+	// When all holds are over, nothing is kept.
 	c.Enter(4*time.Hour, 5, nil)
 	if !c.Quiet() || c.holds != nil {
 		t.Errorf("%d scopes at the end", len(c.holds))
 	}
 }
 
-// Whatever happens: at most two pass during a run of holds, those who wait pass in
-// order, at most as many as the ramp allows, and everybody in the end.
+// Whatever happens, at most two requests pass during a run of holds. Waiters pass in
+// order and at most as fast as the ramp allows. All of them pass in the end.
 func runCooldown(t *testing.T, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	var (
@@ -525,8 +525,8 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 	}
 }
 
-// The word of a longer hold goes down the line also where one of those who
-// were to pass it on gives up.
+// The news of a longer hold reaches all waiters, even if a waiter that has to pass it
+// on gives up.
 func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0)
@@ -542,7 +542,7 @@ func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	}
 }
 
-// The last slot of a ramp is not after the ramp's end.
+// The last turn of a ramp is not after the ramp's end.
 func TestCooldownRampEnds(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0)
@@ -553,8 +553,8 @@ func TestCooldownRampEnds(t *testing.T) {
 	}
 }
 
-// A request that comes after the time that the server named is not spread, those
-// that were held back are.
+// A request that comes after the time that the server named is not spread. Requests
+// that were held are spread.
 func TestCooldownArrive(t *testing.T) {
 	var c Cooldown
 	if !c.Arrive(0, 1) {
@@ -613,7 +613,7 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 }
 
 // A hold is tried by at most two probes, and only if most answers are successes.
-// The success of a probe ends it; that of a request from before does not.
+// The success of a probe ends the hold. The success of an earlier request does not.
 func TestCooldownProbes(t *testing.T) {
 	begin := func(successes int) *Cooldown {
 		c := &Cooldown{}
@@ -685,8 +685,8 @@ func TestCooldownProbes(t *testing.T) {
 	}
 }
 
-// Who waits in the scope of the rest and gets a scope of its own moves there, and
-// those behind it do not wait for it.
+// A waiter in the shared hold moves when its scope gets a hold of its own. The waiters
+// behind it do not wait for it.
 func TestCooldownMovesToAScopeOfItsOwn(t *testing.T) {
 	var c Cooldown
 	for i := range uint64(maxScopes - 1) {

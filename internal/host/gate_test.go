@@ -30,7 +30,7 @@ func (v *visitor) end(now time.Duration, r Result) {
 
 func (v *visitor) woken() bool { return woken(v.w) }
 
-// woken reports whether w was, since the last time that somebody asked.
+// woken reports whether w was woken since the last call.
 func woken(w *Waiter) bool {
 	select {
 	case <-w.Ready:
@@ -65,7 +65,7 @@ func fill(t *testing.T, g *Gate, now time.Duration, n int) []*visitor {
 	return vs
 }
 
-// closeGate makes a gate with the start limit fail wholesale; it is closed at
+// closeGate makes a gate with the first limit fail wholesale, so that it is closed at
 // that time.
 func closeGate(t *testing.T, g *Gate, at time.Duration) {
 	t.Helper()
@@ -101,10 +101,10 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 		t.Error("not the first was woken, or not alone")
 	}
 	newcomer := visit(t, &g)
-	newcomer.mustWait(1, Never) // though a place is free: it is the first one's
+	newcomer.mustWait(1, Never) // although a slot is free, because the first waiter gets it
 	waiting[0].mustGo(1)
 	if waiting[1].woken() {
-		t.Error("the second was woken without a place")
+		t.Error("the second was woken without a slot")
 	}
 	g.Leave(waiting[1].w) // gave up
 	in[1].end(2, Neutral)
@@ -120,7 +120,7 @@ func TestGateLeaveHandsTheTurnOn(t *testing.T) {
 	a, b := visit(t, &g), visit(t, &g)
 	a.mustWait(0, Never)
 	b.mustWait(0, Never)
-	in[0].end(1, Neutral) // wakes a, which is just giving up
+	in[0].end(1, Neutral) // wakes a, which is about to give up
 	g.Leave(a.w)
 	if !b.woken() {
 		t.Fatal("b was not woken")
@@ -151,12 +151,11 @@ func TestGateGrowsOnlyInFullUse(t *testing.T) {
 	wantLimit(t, &g, 11)
 }
 
-// flight lets the limit be used up by successes once and returns the limit
-// after it.
-func flight(t *testing.T, g *Gate, now time.Duration) int {
+// round uses up the limit with successes once, and returns the limit after that.
+func round(t *testing.T, g *Gate, now time.Duration) int {
 	t.Helper()
 	in := fill(t, g, now, g.State().Limit)
-	next := visit(t, g) // somebody always waits: it is in full use
+	next := visit(t, g) // a request always waits, so the limit is used up
 	next.enter(now)
 	for _, v := range in {
 		v.end(now, Success)
@@ -176,7 +175,7 @@ func TestGateSlowStartThenLinear(t *testing.T) {
 	var limits []int
 	now := 3*time.Second + probeGap
 	for range 14 {
-		limits = append(limits, flight(t, &g, now))
+		limits = append(limits, round(t, &g, now))
 		now += 100 * time.Millisecond
 	}
 	want := []int{2, 4, 8, 16, 20, 20, 21, 21, 22, 22, 23, 23, 24, 24}
@@ -255,8 +254,8 @@ func TestGateCutsOncePerFlight(t *testing.T) {
 	}
 }
 
-// Streams that were open before the cut neither count as probes nor keep them
-// out; an answer to one that was sent before lets the next probe go at once.
+// Streams from before the cut neither count as probes nor keep probes out. If a request
+// that was sent before the cut succeeds, the next probe goes at once.
 func TestGateOldRequests(t *testing.T) {
 	var g Gate
 	streams := fill(t, &g, 0, 3)
@@ -269,7 +268,7 @@ func TestGateOldRequests(t *testing.T) {
 		v.end(10*time.Second, Lost)
 	}
 	now := 10 * time.Second
-	for range 4 { // a place after the other comes back
+	for range 4 { // the slots come back one after the other
 		v := visit(t, &g)
 		v.mustWait(now, now+soonestSlot)
 		v.mustGo(now + soonestSlot)
@@ -303,7 +302,7 @@ func TestGateLostRequestsKeepTheirPlace(t *testing.T) {
 	waiting.woken()
 	in[4].end(2*time.Second, Success) // the server works off its queue
 	if !waiting.woken() {
-		t.Fatal("no place after a success")
+		t.Fatal("no slot after a success")
 	}
 	in[5].end(2*time.Second, Success)
 	for _, v := range fill0(t, &g, waiting, 2*time.Second, 6) {
@@ -311,16 +310,16 @@ func TestGateLostRequestsKeepTheirPlace(t *testing.T) {
 	}
 }
 
-// fill0 lets the first in line go, and then n−1 more.
+// fill0 lets the first waiter go, and then n−1 more requests.
 func fill0(t *testing.T, g *Gate, first *visitor, now time.Duration, n int) []*visitor {
 	t.Helper()
 	first.mustGo(now)
 	return append([]*visitor{first}, fill(t, g, now, n-1)...)
 }
 
-// A route that fails among others that work does not close the gate, whatever
-// its share and however it fails; nearly so where four fifths of all requests
-// hang and thereby keep the others out.
+// A route that fails among others that work does not close the gate, whatever its
+// share is and however it fails. If four fifths of all requests hang, they keep others
+// out, and the gate is closed for a small share of the arrivals.
 func TestGateBadRoute(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -367,7 +366,7 @@ func TestGateBadRoute(t *testing.T) {
 	}
 }
 
-// A connection breaks with everything that was on it: one event, no outage.
+// A connection breaks with all its requests. This is an event and no outage.
 func TestGateBrokenConnection(t *testing.T) {
 	for _, n := range []int{10, 50, 200} {
 		g := Gate{}
@@ -408,10 +407,10 @@ func TestGateClosesOnFailures(t *testing.T) {
 	}
 }
 
-// Answers that are read for long take places, but a line of streams goes on.
-// Given failures that count as an outage only once some time has passed, and
-// nobody who asks then. When a request comes an hour later, it is the probe and
-// goes at once: the gate closed when the outage was one.
+// Bodies that are read for long keep their slots, but further streams may start.
+// Failures become an outage only after some time, and no request asks at that time. A
+// request that comes an hour later is the probe and goes at once, because the gate
+// counts as closed since then.
 func TestGateClosesWhenNobodyAsks(t *testing.T) {
 	var g Gate
 	for i := range time.Duration(failRun) {
@@ -442,7 +441,7 @@ func TestGateStreams(t *testing.T) {
 		streams++
 	}
 	v := visit(t, &g)
-	v.mustGo(now) // not answered yet: the next waits for this one's answer
+	v.mustGo(now) // has no response yet, and the next request waits for it
 	w := visit(t, &g)
 	w.mustWait(now, 10*time.Second+2*useWindow) // the limit goes back to the start
 	g.Result(now, &v.slot, Success)
@@ -464,8 +463,8 @@ func TestGateStreams(t *testing.T) {
 	v.mustWait(20, bodyTime) // Max holds for streams as well
 }
 
-// Answers that wait for their readers look like streams. More may go beside them,
-// but the limit stays.
+// Responses that wait for their readers look like streams. Further requests may go
+// beside them, but the limit stays.
 func TestGateUnreadAnswersDoNotRaiseTheLimit(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
@@ -505,22 +504,21 @@ func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
 	g := calmGate(t)
 	for now := 11 * sec; now < 30*sec; now += 3 * sec {
 		for at := now; at < now+pressTime; at += 100 * ms { // a burst of 200
-			flight(t, g, at)
+			round(t, g, at)
 		}
 		fill(t, g, now+pressTime, 1)[0].end(now+pressTime, Success) // its end
 	}
 	wantLimit(t, g, 10)
 	g = calmGate(t)
 	for now := 11 * sec; now < 15*sec; now += 100 * ms {
-		flight(t, g, now)
+		round(t, g, now)
 	}
 	if got := g.State().Limit; got < 20 {
 		t.Errorf("limit %d", got)
 	}
 }
 
-// If those in line are slow to take the places that are free, the limit is not
-// what they wait for.
+// Waiters that are slow to take free slots do not wait for the limit.
 func TestGateDoesNotGrowForAnIdleLine(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
@@ -536,14 +534,14 @@ func TestGateDoesNotGrowForAnIdleLine(t *testing.T) {
 	wantLimit(t, &g, limit)
 }
 
-// Whatever a caller does with a body, its place ends once.
+// Whatever a caller does with a body, its slot ends once.
 func TestGateRest(t *testing.T) {
 	var g Gate
 	conf := GateConfig{Start: 2, Max: 2}
 	var a, b, c Slot
 	g.Enter(0, &a, nil, conf)
 	g.Enter(0, &b, nil, conf)
-	g.Idle(0, &a) // has no answer yet
+	g.Idle(0, &a) // has no response yet
 	g.Result(0, &a, Success)
 	g.Result(0, &b, Success)
 	g.Reading(&b)
@@ -554,7 +552,7 @@ func TestGateRest(t *testing.T) {
 	if w.woken() {
 		t.Error("woken without need")
 	}
-	w.mustGo(bodyTime) // in the place of a
+	w.mustGo(bodyTime) // with the slot of a
 	if got := g.State(); got.InFlight != 3 {
 		t.Errorf("%+v", got)
 	}
@@ -574,8 +572,8 @@ func TestGateRest(t *testing.T) {
 	}
 }
 
-// A body that is put down while somebody waits, and knows of no time at which a
-// place comes back, is a time that it hears of.
+// A waiter knows of no time at which a slot may come free. When the caller stops
+// reading a body, the waiter is woken and learns such a time.
 func TestGateRestTellsWhoWaits(t *testing.T) {
 	var g Gate
 	conf := GateConfig{Start: 1, Max: 1}
@@ -594,23 +592,23 @@ func TestGateRestTellsWhoWaits(t *testing.T) {
 	w.mustGo(sec + bodyTime)
 }
 
-// The places of lost requests come back by time, not by how many ask.
+// The slots of lost requests come back by time, however many requests ask.
 func TestGateLostPlacesComeBackByTime(t *testing.T) {
 	var g Gate
 	for _, v := range fill(t, &g, 0, 9) {
 		v.end(2*time.Second, Lost)
 	}
 	if g.lost != 9 {
-		t.Fatalf("%d places kept", g.lost)
+		t.Fatalf("%d slots kept", g.lost)
 	}
 	fill(t, &g, time.Hour, 10)
 	if g.lost != 0 {
-		t.Errorf("%d places kept", g.lost)
+		t.Errorf("%d slots kept", g.lost)
 	}
 }
 
-// The estimate of an answer's time is that of the fast ones among slow ones, and
-// follows a host that becomes slower.
+// The estimate of a response's time follows the fast responses among slow ones. It
+// also follows a host that becomes slower.
 func TestGateQuick(t *testing.T) {
 	var g Gate
 	answer := func(took time.Duration) time.Duration {
@@ -644,7 +642,7 @@ func TestGateLimitGoesBack(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 1)[0].end(0, Success)
 	for range 8 {
-		flight(t, &g, 0)
+		round(t, &g, 0)
 	}
 	high := g.State().Limit
 	if high < 100 {
@@ -661,7 +659,7 @@ func TestGateLimitGoesBack(t *testing.T) {
 		t.Errorf("from %d: %v, want down to 10", high, limits)
 	}
 
-	// And up again to the start where nobody pressed after a cut.
+	// The limit also goes up to the start again if it was not used up after a cut.
 	closeGate(t, &g, now+2*time.Second)
 	now += 3 * time.Second
 	fill(t, &g, now, 1)[0].end(now, Success)
@@ -673,13 +671,13 @@ func TestGateLimitGoesBack(t *testing.T) {
 	wantLimit(t, &g, 10)
 }
 
-// Where a newcomer's question makes room, the first in line hears of it.
+// If the question of a newcomer makes room, the first waiter hears of it.
 func TestGateTellsOfRoom(t *testing.T) {
 	var g Gate
 	closeGate(t, &g, 2*time.Second)
 	fill(t, &g, 3*time.Second, 1)[0].end(3*time.Second, Success)
 	wantLimit(t, &g, 2)
-	fill(t, &g, 3*time.Second, 2) // slow ones, which take it all
+	fill(t, &g, 3*time.Second, 2) // slow requests, which use up the limit
 	first := visit(t, &g)
 	first.mustWait(3*time.Second, useWindow)
 	first.woken()
@@ -804,9 +802,8 @@ func (v *gateRequest) ask() {
 	})
 }
 
-// Whatever happens: everybody who waits is served in the order of arrival, the
-// limit holds, a closed gate has one probe at most, and at the end nothing is
-// left over.
+// Whatever happens, waiters are served in the order of arrival, the limit holds, and a
+// closed gate has one probe at most. At the end nothing is left over.
 func runGate(t *testing.T, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var g Gate
@@ -814,7 +811,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	var waiting []int // in the order of arrival
 	served, left := 0, 0
 	mood := Success
-	idle := time.Duration(0) // for how long nobody probed though somebody waits
+	idle := time.Duration(0) // for how long there was no probe although a request waits
 	for i := range n {
 		c.at(time.Duration(rng.IntN(20_000))*time.Millisecond, func() {
 			v := &gateRequest{clock: c, gate: &g, result: mood, takes: time.Duration(1+rng.IntN(1500)) * time.Millisecond}
@@ -909,14 +906,14 @@ func BenchmarkGate(b *testing.B) {
 	}
 }
 
-// After an outage the limit goes back to where it started by itself: who waits
-// behind slow requests hears of it though nobody else comes.
+// After an outage the limit returns to the start by itself. A waiter behind slow
+// requests hears of it although no other request comes.
 func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
 	var g Gate
 	closeGate(t, &g, 2*time.Second)
 	fill(t, &g, 3*time.Second, 1)[0].end(3*time.Second, Success)
 	wantLimit(t, &g, 2)
-	in := fill(t, &g, 3*time.Second, 2) // slow ones, which take it all
+	in := fill(t, &g, 3*time.Second, 2) // slow requests, which use up the limit
 	first, second := visit(t, &g), visit(t, &g)
 	now := 4 * time.Second
 	first.enter(now)
@@ -959,8 +956,8 @@ func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
 	first.mustGo(1100*ms + probeGap)
 }
 
-// An Update raised Max: who has the new rule does not wait for a stream because
-// one with the old rule asked last.
+// An Update raised Max. A waiter with the new rule does not wait for a stream although
+// a request with the old rule asked last.
 func TestGateTellsAfterAnUpdate(t *testing.T) {
 	var g Gate
 	one, four := GateConfig{Start: 1, Max: 1}, GateConfig{Start: 1, Max: 4}
@@ -980,8 +977,8 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 	next.mustGo(2)
 }
 
-// An Update raised Start: who has the new rule and is first now hears of it,
-// although the one before passed with the old rule.
+// An Update raised Start. A waiter with the new rule that is first now hears of it,
+// although the request before it passed with the old rule.
 func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 	var g Gate
 	one, ten := GateConfig{Start: 1}, GateConfig{Start: 10}

@@ -64,7 +64,7 @@ func FuzzCanonical(f *testing.F) {
 		assert.Equal(t, once, strings.ToLower(once), "of %q", host)
 		if isCanonical(host) {
 			assert.Equal(t, host, once)
-			// The fast path must not leave what the slow one would change.
+			// The fast path must not accept a host that the slow path would change.
 			name, port := SplitPort(host)
 			if port == DefaultPort(scheme) && port != "" {
 				assert.Empty(t, port, "a default port is left in %q", host)

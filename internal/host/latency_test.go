@@ -64,7 +64,7 @@ func checkLatency(t *testing.T, samples []time.Duration) {
 		}
 		want := exactQuantile(samples, q)
 		if want > latencyBounds[latencyBuckets-1] {
-			continue // all that is beyond the last bound is one
+			continue // all values beyond the last bound are in one bucket
 		}
 		if got < want || float64(got) > max(float64(want)*1.05, float64(latencyFloor)) {
 			t.Fatalf("q %v of %d samples: %v, exact %v", q, len(samples), got, want)
@@ -118,7 +118,7 @@ func TestLatencyForgetsEvenly(t *testing.T) {
 	if got, _ := l.Quantile(0.98); got > 11*time.Millisecond {
 		t.Errorf("0.98: %v", got)
 	}
-	// And the old is forgotten in the end.
+	// Old samples are forgotten in the end.
 	for range 6 * latencyForget {
 		l.Record(time.Millisecond)
 	}
@@ -127,9 +127,8 @@ func TestLatencyForgetsEvenly(t *testing.T) {
 	}
 }
 
-// A server that answers within 8 to 12 ms, and one request in a hundred after
-// 1 s: hedging at the 98th percentile, with the recording as the type's comment
-// asks for.
+// A server responds within 8 to 12 ms, but to one request in a hundred after 1 s. The
+// client hedges at the 98th percentile, and records as the type's comment says.
 func TestLatencyForHedging(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	serve := func() time.Duration {

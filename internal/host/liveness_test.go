@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A rig is a machine with a line, for TestNobodyWaitsForNothing.
+// A rig is a machine with a queue, for TestNobodyWaitsForNothing.
 type rig struct {
 	enter func(now time.Duration, w *Waiter) Answer
 	leave func(w *Waiter)
@@ -134,8 +134,8 @@ type stander struct {
 	ask   time.Duration
 }
 
-// stir does things at random with a machine, and returns who is first in line
-// after that, nil where nobody waits.
+// stir uses a machine at random, and returns the first waiter after that, or nil if
+// there is none.
 func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, first *stander) {
 	line := map[*Waiter]*stander{}
 	var all []*stander // in order of their coming, for the same choice in every run
@@ -190,9 +190,8 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, fi
 	return now, line[r.first()]
 }
 
-// Whatever has happened: when nothing more happens, who is first in line and
-// asks only when it is told or woken passes as soon as one that asks all the
-// time.
+// Whatever has happened before, let nothing more happen. Then the first waiter, which
+// asks only when it is told or woken, passes as soon as a waiter that asks all the time.
 func TestNobodyWaitsForNothing(t *testing.T) {
 	const step, horizon = 100 * ms, 90 * sec // longer than a body is kept that nobody reads
 	for name, build := range map[string]func(*rand.Rand) rig{

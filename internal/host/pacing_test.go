@@ -232,8 +232,8 @@ func TestPacingIsBounded(t *testing.T) {
 	}
 }
 
-// Whatever is noted, within a window nothing raises the rest, and the wait for
-// the next request is bounded.
+// Whatever is noted, nothing raises the quota within a window, and the wait for the next
+// request is bounded.
 func FuzzPacing(f *testing.F) {
 	f.Add([]byte{1, 200, 10, 3, 0, 40, 7, 1, 90})
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -290,8 +290,8 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	}
 }
 
-// With none left nothing goes before the window's end, even where the rest was
-// being spread until the answer that said so.
+// If no request is left, none goes before the end of the window, even if requests were
+// being spread before the response that said so.
 func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	var p Pacing
 	p.Note(0, 1, 0, 10, 100, 50*sec, PacingConfig{})
@@ -315,7 +315,7 @@ func sendPaced(t *testing.T, p *Pacing, now time.Duration) uint64 {
 	return a.Mark
 }
 
-// The answer to a later request is believed, whatever was said before.
+// The response to a later request is believed, whatever was said before.
 func TestPacingBelievesTheLastRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
@@ -350,8 +350,8 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 	}
 }
 
-// Answers overtake each other: that to an earlier request does not undo what a
-// later one was told.
+// Responses overtake each other. The response to an earlier request does not undo the
+// response to a later one.
 func TestPacingReorderedAnswers(t *testing.T) {
 	var p Pacing
 	p.Note(0, 1, 0, 100, 100, 10*sec, PacingConfig{})

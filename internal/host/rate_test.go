@@ -24,8 +24,7 @@ func TestRateLine(t *testing.T) {
 	}
 }
 
-// When the rate changes, it changes for those who wait as well, and in their
-// order.
+// A new rate applies to waiters as well, in their order.
 func TestRateTellsOfANewRate(t *testing.T) {
 	for name, raise := range map[string]func(*Rate){
 		"a new configuration": func(r *Rate) { r.Set(0, RateConfig{PerSecond: 20, Burst: 1}) },
@@ -159,8 +158,8 @@ func TestRateAdapts(t *testing.T) {
 	})
 }
 
-// A server takes 20 per second; the client is configured for 100. Adaptive, it
-// wastes few sends and still uses what there is.
+// A server takes 20 per second, and the client is configured for 100. An adaptive rate
+// wastes few sends and still uses the server's rate.
 func TestRateFindsTheServers(t *testing.T) {
 	for _, adaptive := range []bool{false, true} {
 		r := NewRate(RateConfig{PerSecond: 100, Burst: 1, Adaptive: adaptive})
@@ -219,8 +218,8 @@ func TestRateCosts(t *testing.T) {
 	}
 }
 
-// A 429 never makes a client faster, not even where an Update has raised the
-// floor above the present rate.
+// A 429 never makes a client faster, even if an Update has raised the floor above the
+// present rate.
 func TestRateThrottledNeverRaises(t *testing.T) {
 	r := NewRate(RateConfig{PerSecond: 0.2, Adaptive: true})
 	r.Throttled(0, -sec)

@@ -1,4 +1,5 @@
-// Does a host that failed under load come back? A simulation in virtual time.
+// The storm simulation shows, in virtual time, whether a host that failed under load
+// recovers.
 
 package host
 
@@ -13,10 +14,10 @@ import (
 )
 
 // A storm is a server that is frozen for a while, and its clients, which share
-// one host's machines. The server's model: an answer takes 100 ms while at most
-// 30 requests are worked on, beyond that × 1.05^((concurrency − limit)/15),
-// looked at anew every 50 ms. It works on for clients that have left, and what
-// reached its socket while it was frozen it serves afterwards.
+// one host's machines. A response takes 100 ms while at most 30 requests are in
+// progress, and 1.05^((concurrency − limit)/15) times as long beyond. Each request
+// checks every 50 ms whether it is done. The server goes on working for clients that
+// have left. After the freeze it serves the requests that reached its socket.
 type storm struct {
 	clients  int
 	think    time.Duration // mean, exponential; zero: open arrivals instead
@@ -30,10 +31,10 @@ type storm struct {
 	end      time.Duration
 	seed     uint64
 
-	// The machine of the clients is busy: again and again, stall apart on
-	// average, all of them stand still for up to stall, and what they would have
-	// done meanwhile they do at its end, in the same order. lag is how long each
-	// step of a client takes on top of that, on average.
+	// The machine of the clients is busy. Again and again all clients stand still
+	// for up to stall. At the end they do in the same order what came due
+	// meanwhile. lag is how long each step of a client takes in addition, on
+	// average.
 	stall, apart, lag time.Duration
 
 	clock
@@ -337,7 +338,7 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// The yardstick: with fixed delays the same server never comes back.
+// For comparison, with fixed delays the same server never recovers.
 func TestStormFixed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -369,8 +370,8 @@ func TestStormRefusing(t *testing.T) {
 	}
 }
 
-// 100 requests per second arrive whether or not they are answered, while the
-// server hangs for 20 s.
+// 100 requests per second arrive whether or not the server responds. The server hangs
+// for 20 s.
 func TestGateAgainstAHang(t *testing.T) {
 	for _, timeout := range []time.Duration{0, 2 * time.Second} {
 		s := newStorm(1)
@@ -398,9 +399,8 @@ func TestGateAgainstAHang(t *testing.T) {
 	}
 }
 
-// A busy machine of the clients makes the gate's limit grow neither by pauses
-// nor by what each step of a client takes: nothing of that says that the host
-// takes more.
+// If the clients' machine is busy, neither its pauses nor its slow steps make the gate's
+// limit grow, because they do not say that the host takes more.
 func TestStormOnABusyMachine(t *testing.T) {
 	seeds := uint64(1)
 	if os.Getenv("APLOMB_SOAK") != "" { // by make soak

@@ -90,12 +90,12 @@ func TestTableKeepsBusyAndRecentHosts(t *testing.T) {
 	assert.Nil(t, table.Peek(urlOf("http://busy")), "idle at last")
 }
 
-// A hold that is over keeps no host: hosts in use stay, also beside many whose
-// holds nobody has tidied away.
+// A hold that is over keeps no host. Hosts in use stay, even beside many hosts whose
+// holds were not tidied away.
 func TestTableForgetsHoldsThatAreOver(t *testing.T) {
 	for name, row := range map[string]struct {
 		now  time.Duration
-		dead int // of the held ones, how many are there in the end
+		dead int // how many of the held hosts are there in the end
 	}{
 		"running": {0, 50},
 		"over":    {time.Minute, 0},
@@ -221,7 +221,7 @@ func TestAcquireAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// TestIdleHostIsSmall measures what a host costs that nobody talks to.
+// TestIdleHostIsSmall measures the size of a host without traffic.
 func TestIdleHostIsSmall(t *testing.T) {
 	const n = 50_000
 	table := NewTable[int](0)
@@ -245,7 +245,7 @@ func TestIdleHostIsSmall(t *testing.T) {
 	runtime.KeepAlive(urls)
 }
 
-// BenchmarkLookup compares with a bare sync.Map of the same keys, asked in the
+// BenchmarkLookup compares the table with a bare sync.Map of the same keys, asked in the
 // same order.
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range []int{1, 100_000} {

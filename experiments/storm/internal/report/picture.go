@@ -360,7 +360,7 @@ func (s sheet) draw(c draw.Canvas) {
 	}
 	for i, row := range plot.Align(rows, tiles, c) {
 		p, tile := s.panels[i], tiles.At(c, 0, i)
-		// What is shown stands over the panel, where it is read without turning
+		// The title is above the panel, so that it is read without turning
 		// the head.
 		c.FillText(label(10), vg.Point{X: c.Min.X, Y: tile.Max.Y + aboutHigh - 4}, p.about)
 		p.plot.Draw(row[0])
