@@ -183,7 +183,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 	})
 }
 
-// Everything the buffers hold is counted, and bounded for a whole Transport.
+// The bytes in all buffers are counted, and bounded for a whole Transport.
 func TestKeptBytesAreBounded(t *testing.T) {
 	for size, want := range map[int]int{10: 200, replay.Small: 200, replay.Small + 1: 503} {
 		base := script(status(503), status(200))
@@ -236,7 +236,8 @@ func TestEarlyAnswerWhileReading(t *testing.T) {
 	})
 }
 
-// A Read that does not end ends the retries, not the request.
+// If a Read of the body does not end, there is no retry, and the caller has the
+// response.
 func TestBodyBusy(t *testing.T) {
 	for _, seek := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {

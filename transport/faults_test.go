@@ -503,9 +503,9 @@ func TestTwentyMinuteStory(t *testing.T) {
 	})
 }
 
-// TestUploadFromAPipe: 64 MiB over TCP from a reader that can't be rewound. Its
-// first byte is with the server before the second is read, and of the rest no
-// more is kept than Rule.BufferBody allows.
+// TestUploadFromAPipe sends 64 MiB over TCP from a reader that cannot be rewound. The
+// server has the first byte before the second is read. No more is kept of the rest
+// than Rule.Upload.Memory allows.
 func TestUploadFromAPipe(t *testing.T) {
 	const size = 64 << 20
 	first := make(chan struct{})

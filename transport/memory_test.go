@@ -19,8 +19,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// net/http sees a small body in memory as its own type at every send: under
-// timeouts, at resends, in hedges, and whoever made the GetBody.
+// net/http sees a small body in memory as its own type at every attempt: under
+// timeouts, at retries, in hedges, and with any GetBody.
 func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 	text := strings.Repeat("x", replay.Small)
 	shared := strings.NewReader(text)

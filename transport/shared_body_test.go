@@ -26,21 +26,21 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// seekCloser is a body of the shape that azcore has: a reader that can be sought,
-// with a Close that does nothing.
+// seekCloser is a body such as azcore's, a reader with Seek and a Close that does
+// nothing.
 type seekCloser struct{ io.ReadSeeker }
 
 func (seekCloser) Close() error { return nil }
 
-// quietCloser is what azcore puts around such a body when it retries itself: the
-// first body is of another type than those of GetBody, over the same reader.
+// quietCloser stands around such a body when azcore retries itself. Then the first
+// body has another type than those of GetBody, over the same reader.
 type quietCloser struct{ r io.Reader }
 
 func (q *quietCloser) Read(p []byte) (int, error) { return q.r.Read(p) }
 func (*quietCloser) Close() error                 { return nil }
 
-// lockedPayload is a body of the shape that connect has: one object with a lock,
-// WriteTo and a Rewind, whose Close does nothing.
+// lockedPayload is a body such as connect's, a single object with a lock, WriteTo and
+// a Rewind. Its Close does nothing.
 type lockedPayload struct {
 	mu sync.Mutex
 	r  *strings.Reader
@@ -108,9 +108,9 @@ func uploads() int {
 	return 1
 }
 
-// A server answers early, while the body is on its way, and later stores what it
-// gets. Whatever is stored is right, although GetBody returns the same reader
-// each time.
+// A server answers early, while the body is on its way, and stores the body of a later
+// attempt. The stored body is right, although GetBody returns the same reader each
+// time.
 func TestUploadsOfOneReader(t *testing.T) {
 	text := string(noisy(8 << 20))
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
@@ -142,8 +142,8 @@ func TestUploadsOfOneReader(t *testing.T) {
 	}
 }
 
-// storing answers the first two uploads to each path by an early 503, and any
-// other by the digest of what came.
+// storing answers the first two uploads to each path by an early 503, and any other
+// by the digest of the body that came.
 func storing(t *testing.T, proto string) *httptest.Server {
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -271,8 +271,8 @@ func TestGetBodyComesLast(t *testing.T) {
 	}
 }
 
-// A Read that does not end is waited for, within a bound. The caller then gets
-// the answer, and the attempt under way keeps its body.
+// The loop waits for a Read under way, within a bound. After that the caller gets the
+// answer, and the attempt under way keeps its body.
 func TestGetBodyWaitsForARead(t *testing.T) {
 	for name, row := range map[string]struct {
 		takes  time.Duration
@@ -389,8 +389,8 @@ func TestGetBodyThatFails(t *testing.T) {
 	}
 }
 
-// The bodies that net/http takes for its own resends are tracked like any other:
-// an attempt that is over gets none, and what it has does not touch the reader.
+// The bodies that net/http takes for its own resends are guarded like any other. An
+// attempt that is over gets none, and its old body does not touch the reader.
 func TestGetBodyOfTheBase(t *testing.T) {
 	const text = "0123456789"
 	t.Run("net/http's resend", func(t *testing.T) {

@@ -77,7 +77,7 @@ func TestSpooledUpload(t *testing.T) {
 	}
 }
 
-// The paths on which a body is given up half-way.
+// The file is removed when a body is given up half-way.
 func TestSpoolIsRemoved(t *testing.T) {
 	half := func(req *http.Request) { _, _ = io.CopyN(io.Discard, req.Body, 50_000) }
 	for name, next := range map[string]answer{
@@ -114,8 +114,8 @@ func TestSpoolIsRemoved(t *testing.T) {
 	}
 }
 
-// What is in the file comes after what is in memory, also when there is room in
-// memory again.
+// Bytes in the file come after bytes in memory, also when there is room in memory
+// again.
 func TestSpoolStaysInOrder(t *testing.T) {
 	want := string(noisy(300_000))
 	base := script(status(503), status(200))
@@ -137,7 +137,8 @@ func TestSpoolStaysInOrder(t *testing.T) {
 	assert.Zero(t, tr.kept.Memory.Load())
 }
 
-// Under both protocols, with resets in the middle of the upload.
+// A spooled upload arrives whole under both protocols, also after a reset in the
+// middle of the upload.
 func TestSpooledUploadOverTheWire(t *testing.T) {
 	for name, config := range map[string]testserver.Config{"http1": {}, "http2": {HTTP2: true, TLS: testserver.Trusted}} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +159,7 @@ func TestSpooledUploadOverTheWire(t *testing.T) {
 	}
 }
 
-// Reads, closes, rewinds and the end of the request, all at once.
+// Reads, closes, rewinds and the end of the request may happen at the same time.
 func TestSpoolConcurrently(t *testing.T) {
 	want := string(noisy(200_000))
 	dir := t.TempDir()
@@ -185,8 +186,7 @@ func TestSpoolConcurrently(t *testing.T) {
 	assert.Zero(t, tr.kept.Memory.Load())
 }
 
-// All files of a Transport together keep to one bound, and give back what they
-// took of it.
+// All files of a Transport together stay below TempTotal, and give their share back.
 func TestTempTotal(t *testing.T) {
 	const each = 100_000
 	bubble(t, func(t *testing.T) {

@@ -11,8 +11,7 @@ import (
 )
 
 var (
-	// ErrLent is the error of a Read by an attempt that is over, and of a GetBody
-	// for it.
+	// ErrLent is the error of a Read by an attempt that is over, and of its GetBody.
 	ErrLent = errors.New("transport: read of a request body that is closed or lent to another attempt")
 
 	// ErrBusy says that the base transport did not stop reading the body in time.
@@ -27,9 +26,9 @@ const MaxBusy = time.Second
 
 // Limits say where a body is kept that can neither be made anew nor sought.
 type Limits struct {
-	Memory int64  // bytes in memory; not positive: none
-	Disk   int64  // bytes in a temporary file; not positive: no file
-	Dir    string // of the file; "": os.TempDir
+	Memory int64  // the most bytes in memory, none if not positive
+	Disk   int64  // the most bytes in a temporary file, none if not positive
+	Dir    string // the directory of the file, os.TempDir if empty
 }
 
 // A Body is the body of one request, for all its attempts. The zero Body is that
@@ -73,8 +72,8 @@ func (b *Body) Owned() bool { return b.remade != nil || b.original != nil }
 func (b *Body) Replayable() bool { return b.original == nil || b.original.cause() == nil }
 
 // Broke reports whether reading or closing a body failed. net/http returns that
-// error as it is. A body that comes from another server may have failed to
-// connect there, and its error then looks like that of a request that never left.
+// error as it is. If a body comes from another server and failed to connect there,
+// its error looks like the error of a request that never left.
 func (b *Body) Broke() bool { return b.remade != nil && b.remade.broke() }
 
 // Why returns why the body cannot be produced again, nil if nothing is known.
@@ -119,8 +118,8 @@ func (b *Body) TakeBack(ctx context.Context, limit time.Duration) error {
 func (b *Body) Renews() bool { return b.remade != nil && b.remade.awaitsRenewal() }
 
 // Renew calls the caller's GetBody for an attempt that is about to be sent. By
-// then nothing of the old attempt is left that could read the result of GetBody:
-// TakeBack took the old body, its response is discarded, and the wait is over.
+// then nothing of the old attempt is left that could read the result of GetBody. Its
+// body was taken back, its response is discarded, and the wait is over.
 func (b *Body) Renew() error {
 	if b.remade == nil {
 		return nil

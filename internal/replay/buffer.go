@@ -3,13 +3,13 @@ package replay
 import "sync/atomic"
 
 // A Pool counts the bytes that all bodies of a Transport keep. In memory, the first
-// [Small] bytes of each body do not count and are always kept, so that large uploads
-// cannot take the retries from small requests. The zero Pool is ready for use, and
+// [Small] bytes of each body do not count and are always kept. So large uploads cannot
+// take the retries from small requests. The zero Pool is ready for use, and
 // safe for concurrent use.
 type Pool struct {
 	Memory  atomic.Int64 // bytes in memory, beyond the first Small of each body
 	Disk    atomic.Int64 // bytes in files
-	MaxDisk int64        // the most bytes in files; 0: 1 GiB, or the limit of one body if that is more
+	MaxDisk int64        // the most bytes in files; if 0, 1 GiB or the limit of the body, whichever is more
 }
 
 // MaxMemory is how many bytes of all bodies a Pool lets be kept in memory.
@@ -34,17 +34,17 @@ func (p *Pool) takeMemory(held, n int64) bool {
 // leaveMemory takes the bytes back that a body held.
 func (p *Pool) leaveMemory(held int64) { p.Memory.Add(-beyondSmall(held)) }
 
-// maxDisk returns the bound for all files. one is the limit of one body.
-func (p *Pool) maxDisk(one int64) int64 {
+// maxDisk returns the bound for all files. limit is that of the body that asks.
+func (p *Pool) maxDisk(limit int64) int64 {
 	if p.MaxDisk > 0 {
 		return p.MaxDisk
 	}
-	return max(defaultMaxDisk, one)
+	return max(defaultMaxDisk, limit)
 }
 
-// takeDisk lets a body write n bytes more, if there is room.
-func (p *Pool) takeDisk(n, one int64) bool {
-	if p.Disk.Add(n) <= p.maxDisk(one) {
+// takeDisk lets a body with this limit write n bytes more, if there is room.
+func (p *Pool) takeDisk(n, limit int64) bool {
+	if p.Disk.Add(n) <= p.maxDisk(limit) {
 		return true
 	}
 	p.Disk.Add(-n)
@@ -55,8 +55,7 @@ func (p *Pool) takeDisk(n, one int64) bool {
 func (p *Pool) leaveDisk(held int64) { p.Disk.Add(-held) }
 
 // A buffer keeps bytes in chunks that grow from 1 KiB to 64 KiB. No byte is copied
-// twice, and a small body takes little. It has no lock; that of its original guards
-// it.
+// twice, and a small body takes little. The lock of its original guards it.
 type buffer struct {
 	chunks [][]byte
 	size   int64

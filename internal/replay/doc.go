@@ -4,16 +4,16 @@
 // asks for a reader with Next. Before the next attempt it takes the body back with
 // TakeBack, and calls Renew just before that attempt is sent. Finish ends it all.
 //
-// A body is of one of three kinds:
+// There are three kinds of bodies:
 //
-//   - copies: the body is in memory, and each attempt has a copy that shares no
-//     state with the others. There is nothing to wait for, to keep or to wrap.
-//   - remade: the caller's GetBody makes the body anew. Two results of it may be the
-//     same reader, so the old one is closed before.
-//   - original: the body has no GetBody. It is sought back, or the bytes that were
+//   - Copies. The body is in memory, and each attempt has a copy that shares no state
+//     with other copies. There is nothing to wait for, to keep or to wrap.
+//   - Remade bodies. The caller's GetBody makes the body anew. Two results may be the
+//     same reader, so the old body is closed first.
+//   - Originals. The body has no GetBody. It is sought back, or the bytes that were
 //     read are kept, first in memory and then in a temporary file.
 //
-// Of the last two kinds, one attempt at a time has the body. A lease guards it, because
+// A single attempt at a time has a body of the last two kinds. A lease guards it, because
 //
 // base transports read and close the bodies of old attempts when they like.
 //
@@ -23,9 +23,9 @@
 //
 //	body.go      Body, all that package transport sees
 //	memory.go    which bodies share no state with their copies
-//	lease.go     one goroutine at a time uses the caller's body
+//	lease.go     a lock on the caller's body, held during a Read
 //	remade.go    a body that GetBody makes anew
 //	original.go  a body that is sought back, or whose bytes are kept
 //	buffer.go    the bytes in memory, and the pool that bounds memory and disk
-//	spool.go     the bytes in a temporary file; one spool_*.go for each kind of system
+//	spool.go     the bytes in a temporary file, which spool_*.go opens
 package replay

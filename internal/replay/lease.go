@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// A lease sees to it that one goroutine at a time uses the caller's body: reads
-// it, closes it to make room for another, makes it anew, or moves its bytes from
-// or to the disk. It is part of [original] and of [remade].
+// A lease lets a single goroutine at a time use the caller's body. To use the body
+// means to read it, to make it anew, or to move its bytes to or from the disk. A lease
+// is part of each [original] and [remade].
 //
-// Base transports need it. Over HTTP/1, net/http may stay in a Read for ever after
-// an early response. Over HTTP/2, it closes the body from another goroutine during
-// a Read. So the Close of an attempt never waits for a Read, and a body is taken
-// back only when no Read is running.
+// The habits of base transports make the rules. Over HTTP/1, net/http may stay in a
+// Read for ever after an early response. Over HTTP/2, it closes the body from another
+// goroutine during a Read. So the Close of an attempt never waits for a Read, and a
+// body is taken back only when no Read is running.
 type lease struct {
-	mu       sync.Mutex    // guards the lease and the fields that its owner says
-	busy     chan struct{} // not nil while somebody uses the body; closed when the use ends
-	wanted   int           // how many goroutines wait to take the body back; no Read begins meanwhile
+	mu       sync.Mutex    // guards the lease and the fields of its owner that are listed after it
+	busy     chan struct{} // not nil while a goroutine uses the body, and closed when it is done
+	wanted   bool          // a goroutine waits to take the body back, and no Read begins meanwhile
 	finished bool          // there will be no further attempt
-	why      error         // why the body cannot be produced again; nil if it can
+	why      error         // why the body cannot be produced again, nil if it can
 }
 
 // use runs f, which uses the caller's body, without the lock. It is called with mu
-// held and nobody else at work, and returns with mu held, also when f panics.
+// held and busy nil. It returns with mu held, also when f panics.
 func (l *lease) use(f func()) {
 	over := make(chan struct{})
 	l.busy = over
@@ -50,6 +50,7 @@ func (l *lease) wait() {
 // ends. It is called with mu held, gives it up while it waits, and returns with mu
 // held.
 func (l *lease) free(ctx context.Context, limit time.Duration, still func() bool) error {
+	defer func() { l.wanted = false }()
 	var late error
 	var timeout <-chan time.Time
 	for {
@@ -66,7 +67,7 @@ func (l *lease) free(ctx context.Context, limit time.Duration, still func() bool
 			timeout = timer.C
 		}
 		busy := l.busy
-		l.wanted++ // without it, a busy upload would begin the next Read at once
+		l.wanted = true // otherwise a busy upload would begin its next Read at once
 		l.mu.Unlock()
 		select {
 		case <-busy:
@@ -76,6 +77,5 @@ func (l *lease) free(ctx context.Context, limit time.Duration, still func() bool
 			late = ErrEnded
 		}
 		l.mu.Lock()
-		l.wanted--
 	}
 }

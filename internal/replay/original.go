@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// An original is a body without GetBody. All attempts read the one body that the
+// An original is a body without GetBody. All attempts read the same body, which the
 // caller handed over. If it has a Seek method, it is sought back for each attempt.
 // If not, the original keeps the bytes that were read, first in memory and then,
 // if the limits allow it, in a file.
@@ -18,18 +18,18 @@ import (
 // The caller's body is closed once, after the last attempt.
 type original struct {
 	body   io.ReadCloser
-	seeker io.Seeker // of body; nil: the bytes are kept
+	seeker io.Seeker // of body; if nil, the bytes are kept
 	start  int64     // the offset at which a seekable body was handed over
 	limit  int64     // how many bytes may be kept in memory
 	pool   *Pool
-	spool  *spool // takes the bytes that memory does not; nil: no file
+	spool  *spool // takes the bytes that memory does not; nil if there is to be no file
 
 	lease          // its mu guards all below
 	kept    buffer // the first bytes of the body, as long as all its bytes can be kept
 	spooled int64  // how many bytes, after kept, are in the spool
 	end     error  // how the body ended, once it did
 	moved   bool   // a seekable body was read since it was at start
-	holder  *view  // the reader of the attempt under way; nil: none
+	holder  *view  // the reader of the attempt under way, nil if there is none
 	closed  bool   // body is closed
 }
 
@@ -84,7 +84,7 @@ func (v *view) Read(p []byte) (int, error) {
 			return v.readSpool(p)
 		case o.end != nil:
 			return 0, o.end
-		case o.wanted > 0:
+		case o.wanted:
 			return 0, ErrLent // the body is about to be taken back
 		default:
 			return v.readBody(p)
@@ -133,9 +133,9 @@ func (v *view) readBody(p []byte) (n int, err error) {
 	return v.advance(n), err
 }
 
-// keep keeps bytes that were read from the body: in memory as far as the limit and
-// the pool allow, and from then on in the spool. Called with mu held, which it
-// gives up while it writes to the disk.
+// keep keeps bytes that were read from the body. They go to memory as far as the
+// limit and the pool allow, and from then on to the spool. keep is called with mu
+// held, and gives it up while it writes to the disk.
 func (o *original) keep(p []byte) {
 	if o.seeker != nil || o.why != nil || o.finished || len(p) == 0 {
 		return
@@ -193,9 +193,9 @@ func (o *original) diskFull(err error) error {
 	return fmt.Errorf("it is larger than Upload.Memory (%d bytes) and Upload.Disk (%d bytes) together, and it has no GetBody", max(o.limit, 0), o.spool.limit)
 }
 
-// lose notes that the body cannot be produced again, and the first reason. The
-// bytes that were kept go: a view reads the body itself only after all of them.
-// Called with mu held.
+// lose notes that the body cannot be produced again, and the first reason. The kept
+// bytes are of no use then, because the view under way is past all of them. Called
+// with mu held.
 func (o *original) lose(why error) {
 	o.why = cmp.Or(o.why, why)
 	o.drop()
@@ -247,7 +247,7 @@ func (o *original) closeUnused() error {
 var errSoughtElsewhere = errors.New("it returned another offset")
 
 // takeBack takes the body from the attempt that has it. A Read under way must end
-// first: its bytes belong to the body, and another reader would miss them. If that
+// first, because its bytes would be missing from the next attempt's body. If that
 // takes too long, the attempt keeps the body.
 func (o *original) takeBack(ctx context.Context, limit time.Duration) error {
 	o.mu.Lock()

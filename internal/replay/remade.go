@@ -14,7 +14,7 @@ import (
 //
 // Two results of GetBody may be the same reader, sought back. So GetBody is called
 // only when the previous body is closed and no Read of it is running. An attempt
-// that is over can neither read nor close anything any more.
+// that is over can neither read nor close the body any more.
 //
 // A body of one of net/http's types in memory is never read itself. Each attempt
 // gets a copy that shares no state with it. So net/http sees a type that it knows,
@@ -24,7 +24,7 @@ type remade struct {
 
 	lease            // its mu guards all below, and the fields of every edition
 	current *edition // the latest body
-	turn    int      // how often the loop took back a body that is not in memory
+	turn    int      // changes when a body that is not in memory is made or taken back
 	failed  error    // of reading or closing a body
 }
 
@@ -42,7 +42,7 @@ type phase uint8
 
 const (
 	waiting phase = iota // for an attempt
-	lent                 // to an attempt
+	lent                 // an attempt has it, or a copy
 	over                 // taken back; GetBody is to make the next one
 )
 
@@ -85,7 +85,7 @@ func (e *edition) Read(p []byte) (n int, err error) {
 			return 0, e.end
 		case r.busy != nil:
 			r.wait()
-		case r.wanted > 0:
+		case r.wanted:
 			return 0, ErrLent // the body is about to be taken back
 		default:
 			return e.readBody(p)
@@ -166,8 +166,8 @@ func (r *remade) end(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// revoke ends the current edition if an attempt has it. Called with mu held and
-// nobody at work. It gives mu up while it closes the body.
+// revoke ends the current edition if an attempt has it. It is called with mu held and
+// busy nil, and gives mu up while it closes the body.
 func (r *remade) revoke() {
 	e := r.current
 	if e.phase != lent {
@@ -191,8 +191,8 @@ func (r *remade) renew() error {
 	return err
 }
 
-// remake calls GetBody if the current edition is over, and reports whether it made
-// another. Called with mu held and nobody at work, and gives mu up meanwhile.
+// remake calls GetBody if the current edition is over, and reports whether there is
+// a new edition. It is called with mu held and busy nil, and gives mu up meanwhile.
 func (r *remade) remake() (done bool, err error) {
 	if r.current.phase != over {
 		return false, nil
@@ -205,6 +205,10 @@ func (r *remade) remake() (done bool, err error) {
 	}
 	e := &edition{r: r, body: body}
 	r.current = e
+	r.wanted = false     // the old body was
+	if !inMemory(body) { // no base transport of an older attempt may take it back
+		r.turn++
+	}
 	if r.finished { // nobody is to read the body
 		e.shut, e.phase = true, over
 		r.use(func() { _ = body.Close() })
@@ -231,13 +235,14 @@ func (r *remade) forBase(ctx context.Context) func() (io.ReadCloser, error) {
 		}
 		r.revoke()
 		done, err := r.remake()
+		turn = r.turn
 		switch {
 		case err != nil:
 			return nil, err
 		case !done: // the loop has made a body for the next attempt
 			return nil, ErrLent
 		}
-		return r.lend(), nil // in the same hold of mu: the loop may take back at any time
+		return r.lend(), nil // mu was held since remake, so the loop cannot have taken it back
 	}
 }
 

@@ -10,20 +10,20 @@ import (
 )
 
 // A spool keeps the bytes of a body that do not fit in memory, in a temporary file.
-// If the system allows it, the file has no name as soon as it is open, so that
-// nothing is left of it when the process dies (see openSpool). It holds the
+// If the system allows it, the file loses its name as soon as it is open. Then
+// nothing is left of it when the process dies. It holds the
 // caller's data in plain. Only the owner may read it (mode 0600).
 //
-// The lease of the body lets one goroutine at a time call add and readAt. Only drop
-// may come meanwhile, when the attempt closes its reader.
+// The lease of the body lets a single goroutine at a time call add and readAt. Only
+// drop may come meanwhile, when the attempt closes its reader.
 type spool struct {
 	dir   string
-	limit int64 // of the file, in bytes
-	size  int64 // how many bytes are written; used by add alone
+	limit int64 // the most bytes of the file
+	size  int64 // how many bytes are written, used by add alone
 	pool  *Pool
 
-	mu      sync.Mutex // guards all below; not held while the disk is at work
-	file    *os.File   // nil: not open yet, or dropped
+	mu      sync.Mutex // guards all below, and is not held while the disk is at work
+	file    *os.File   // nil if not open yet, or dropped
 	dropped bool
 	held    *int64 // bytes counted in the pool
 }

@@ -1,0 +1,112 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// remadeBy returns the Body of a request with a GetBody of the caller's own.
+func remadeBy(t testing.TB, first io.ReadCloser, getBody func() (io.ReadCloser, error)) Body {
+	req := put(t, first)
+	req.GetBody = getBody
+	return New(req, Limits{}, new(Pool))
+}
+
+// Given a base transport whose call of GetBody is under way, when the request ends,
+// then the new body is closed and the base transport does not get it.
+func TestRemadeAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late, release := oneShot("text"), make(chan struct{})
+		b := remadeBy(t, oneShot("text"), func() (io.ReadCloser, error) { <-release; return late, nil })
+		b.Next()
+		result := make(chan error)
+		forBase := b.GetBody(t.Context())
+		go func() { _, err := forBase(); result <- err }()
+		synctest.Wait()
+		b.Finish()
+		close(release)
+		assert.Equal(t, ErrLent, <-result)
+		assert.Equal(t, 1, late.closed())
+	})
+}
+
+// Given a GetBody that panics, then the panic reaches the loop, and the body is
+// neither locked nor taken for good.
+func TestRemadePanics(t *testing.T) {
+	b := remadeBy(t, oneShot("text"), func() (io.ReadCloser, error) { panic("of the caller") })
+	b.Next()
+	require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
+	assert.True(t, b.Renews())
+	assert.Panics(t, func() { _ = b.Renew() })
+	assert.ErrorContains(t, b.Why(), "panicked")
+	assert.True(t, b.Renews())
+	b.Finish()
+}
+
+// Given bodies of which some are in memory, when the loop and the base transports of
+// old attempts ask for bodies at the same time, then no two results of GetBody are in
+// use at once, and each attempt reads the body from its beginning.
+func TestRemadeUnderConcurrency(t *testing.T) {
+	text := noisy(3000)
+	for range 200 {
+		var using sync.Mutex
+		getBody := func() (io.ReadCloser, error) {
+			if rand.IntN(2) == 0 {
+				return io.NopCloser(strings.NewReader(text)), nil
+			}
+			if !using.TryLock() {
+				return nil, errors.New("the previous body is still in use")
+			}
+			r := strings.NewReader(text)
+			return &exclusive{Reader: readerFunc(func(p []byte) (int, error) { return r.Read(p[:min(len(p), 100)]) }), using: &using}, nil
+		}
+		first, _ := http.NewRequest(http.MethodPut, "http://h/", strings.NewReader(text))
+		b := remadeBy(t, first.Body, getBody)
+		var bases sync.WaitGroup
+		for range 4 {
+			attempt, getBody := b.Next(), b.GetBody(context.Background())
+			bases.Go(func() {
+				again, err := getBody()
+				if err != nil {
+					assert.Equal(t, ErrLent, err)
+					return
+				}
+				got, _ := io.ReadAll(again)
+				assert.True(t, strings.HasPrefix(text, string(got)), "%d bytes", len(got))
+				_ = again.Close()
+			})
+			_, _ = io.CopyN(io.Discard, attempt, rand.Int64N(3000))
+			require.NoError(t, b.TakeBack(context.Background(), MaxBusy))
+			require.NoError(t, b.Renew())
+		}
+		last := b.Next()
+		got, err := io.ReadAll(last)
+		require.NoError(t, err)
+		require.True(t, text == string(got), "%d bytes", len(got))
+		b.Finish()
+		require.NoError(t, last.Close())
+		bases.Wait()
+	}
+}
+
+// exclusive is a body that gives a lock back when it is closed.
+type exclusive struct {
+	io.Reader
+	using *sync.Mutex
+	once  sync.Once
+}
+
+func (e *exclusive) Close() error {
+	e.once.Do(e.using.Unlock)
+	return nil
+}
