@@ -892,15 +892,3 @@ func TestResumableAllocatesOnce(t *testing.T) {
 		}), "%v", row.header)
 	}
 }
-
-// errorOnce fails at the first Read. Then it is at its end.
-func errorOnce() io.Reader {
-	failed := false
-	return readFunc(func([]byte) (int, error) {
-		if failed {
-			return 0, io.EOF
-		}
-		failed = true
-		return 0, io.ErrUnexpectedEOF
-	})
-}
