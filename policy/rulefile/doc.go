@@ -25,9 +25,9 @@
 //   - A size is a number of bytes, or a string such as "64KiB" or "1MiB".
 //   - A mode is its word, such as "cap" for policy.BeyondCap. cooldown and pacing
 //     are "on" or "off".
-//   - "off" stands for policy.Off. A whole group can be "off", too. For
-//     retry_after that means that the server's wait has no bound. Zero, a negative
-//     number and an empty group are faults.
+//   - "off" stands for policy.Off. A whole group can be "off", too, except
+//     retry_after: the word could mean that the server's wait has no bound, or that
+//     it is ignored. Zero, a negative number and an empty group are faults.
 //   - A name is written "refusals" or {"name": "refusals"}. Names come from the
 //     lists below and from [Names].
 //

@@ -155,13 +155,14 @@ func canBeOff(t reflect.Type, i int) bool {
 	return !slices.Contains([]string{"Rate.Burst", "Budget.Window", "Gate.Start", "Gate.Max", "Hedge.Percentile"}, t.Name()+"."+name)
 }
 
-// groups are the groups of a rule's fields: the value for "off", and an example
-// for the fault of a value that is no object.
+// groups are the groups of a rule's fields. off is the value for "off", and example
+// is for the fault of a value that is no object. The group retry_after has no value
+// for "off", because the word could mean no bound as well as no wait.
 var groups = map[reflect.Type]struct {
 	off     any
 	example string
 }{
-	reflect.TypeFor[policy.RetryAfter](): {policy.RetryAfter{Max: policy.Off}, `{"max": "2m"}`},
+	reflect.TypeFor[policy.RetryAfter](): {nil, `{"max": "2m"}`},
 	reflect.TypeFor[policy.Stall]():      {policy.Stall{Timeout: policy.Off, MinBytesPerSecond: policy.Off}, `{"timeout": "30s"}`},
 	reflect.TypeFor[policy.Rate]():       {policy.Rate{PerSecond: policy.Off}, `{"per_second": 10}`},
 	reflect.TypeFor[policy.Budget]():     {policy.Budget{Burst: policy.Off}, `{"ratio": 0.2}`},
@@ -174,16 +175,21 @@ var groups = map[reflect.Type]struct {
 // group reads a group of fields, or "off". An empty object would look like a
 // setting and silently inherit, so it is a fault.
 func (l *loader) group(n *node, to reflect.Value) {
-	g := groups[to.Type()]
+	g, orOff := groups[to.Type()], `, or "off"`
+	if g.off == nil {
+		orOff = ""
+	}
 	switch {
+	case n.value == "off" && g.off == nil:
+		l.fault(n, `"off" could mean two things; write {"max": "off"} for no bound, or "hint": "none" beside it to ignore the waits that servers ask for`)
 	case n.value == "off":
 		to.Set(reflect.ValueOf(g.off))
 	case n.isObject() && len(n.kids) > 0:
 		l.object(n, to)
 	case n.isObject():
-		l.fault(n, `the object is empty; leave the key out to inherit, or write "off"`)
+		l.fault(n, "the object is empty; leave the key out to inherit, or write fields, as in %s%s", g.example, orOff)
 	default:
-		l.fault(n, `%s where an object is wanted; write fields, as in %s, or "off"`, n.kind(), g.example)
+		l.fault(n, "%s where an object is wanted; write fields, as in %s%s", n.kind(), g.example, orOff)
 	}
 }
 
