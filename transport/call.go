@@ -64,7 +64,7 @@ func (c *call) vouched() bool {
 	return c.options != nil && c.options.sending == repeatable || c.rule.vouches
 }
 
-// outcome returns what classifiers and hints are asked about.
+// outcome returns the outcome that classifiers and hints judge.
 func (c *call) outcome(resp *http.Response, err error) classify.Outcome {
 	o := classify.Outcome{Request: c.req, Response: resp, Err: err}
 	if c.linked {

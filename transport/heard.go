@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A hearing records what the headers of one response told the limits.
+// A hearing records that the limits have heard the headers of one response.
 type hearing struct {
 	resp *http.Response // nil: no response yet
 	at   time.Duration

@@ -17,7 +17,7 @@ type limits struct {
 	*call
 	latest time.Time // no retry starts later; zero: no bound
 
-	reserved *host.Charge  // what the budget gave for a retry that has not gone yet
+	reserved *host.Charge  // a retry from the budget that has not gone yet
 	slot     *slot         // at the gate, before an attempt takes it over; nil: none
 	unpaced  bool          // no quota was known when the pacing was asked
 	mark     uint64        // the pacing's number of the attempt
@@ -211,7 +211,7 @@ func (l *limits) reserve() bool {
 	return l.reserved != nil
 }
 
-// releaseBudget releases what the budget gave for a retry that does not go.
+// releaseBudget gives the retry of the budget back, if it does not go.
 func (l *limits) releaseBudget() {
 	if l.reserved != nil {
 		budget := &l.state.Machines().Budget
@@ -221,7 +221,7 @@ func (l *limits) releaseBudget() {
 	}
 }
 
-// going notes that an attempt goes now. It has used what the budget gave.
+// going notes that an attempt goes now. It uses up the retry of the budget.
 func (l *limits) going() {
 	l.reserved = nil
 	if l.rule.limited {

@@ -98,7 +98,7 @@ func (x *exchange) begin(c call) (stop func()) {
 	return stop
 }
 
-// A decision says what was made of one attempt.
+// A decision is the result of judging one attempt.
 type decision struct {
 	Attempt
 	reason Reason
@@ -227,7 +227,7 @@ func retryable(v classify.Verdict) bool {
 	return v == classify.Refused || v == classify.Ambiguous
 }
 
-// judge decides what is done about an outcome, and reserves what a retry needs.
+// judge decides about an outcome, and reserves everything that a retry needs.
 func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) decision {
 	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}, sent: x.sent, u: rand.Float64()}
 	if resp != nil {
@@ -316,7 +316,7 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 	return ok && e.GaveUp()
 }
 
-// commit reserves what a retry needs and may be refused: first a retry of the
+// commit reserves the things that a retry needs and that may be refused: first a retry of the
 // host's budget, then the request's body. Until here nothing was taken from the
 // attempt at hand. So if commit refuses, the caller still gets the whole response.
 // busy is how long a Read of the body under way may be waited for.
