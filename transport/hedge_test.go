@@ -932,22 +932,25 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 // An attempt of a race that has not run yet already has its copy of the request.
 // The caller may use the request again when it has a response (seen with -race).
 func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
-	tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-		if AttemptNumber(req.Context()) == 1 {
-			time.Sleep(3 * time.Millisecond)
-			return status(200)(req)
+	bubble(t, func(t *testing.T) {
+		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+			if AttemptNumber(req.Context()) == 1 {
+				time.Sleep(3 * time.Millisecond)
+				return status(200)(req)
+			}
+			time.Sleep(6 * time.Millisecond)
+			return nil, errors.New("late")
+		}))
+		for range 20 {
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			req.Method = http.MethodHead
+			req.Header.Set("X-Reused", "1")
 		}
-		time.Sleep(6 * time.Millisecond)
-		return nil, errors.New("late")
-	}))
-	for range 20 {
-		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-		resp, err := tr.RoundTrip(req)
-		require.NoError(t, err)
-		_ = resp.Body.Close()
-		req.Method = http.MethodHead
-		req.Header.Set("X-Reused", "1")
-	}
+		time.Sleep(time.Second) // the last hedge ends
+	})
 }
 
 // The caller's body fills in a trailer in the caller's request.
