@@ -19,11 +19,11 @@ import (
 
 // A value beyond these bounds can only be a mistake.
 const (
-	maxAttempts   = 1000
-	maxRate       = 1e9 // one attempt per nanosecond
-	maxBufferBody = 64 << 20
-	maxSpoolBody  = 1 << 40
-	maxResumes    = 1000
+	maxAttempts = 1000
+	maxRate     = 1e9 // one attempt per nanosecond
+	maxMemory   = 64 << 20
+	maxDisk     = 1 << 40
+	maxResumes  = 1000
 
 	// No network answers within minTime, so a shorter time is a number without
 	// its unit. A time beyond maxTime was multiplied by its unit twice.
@@ -217,11 +217,11 @@ func (r Rule) Validate() error {
 	bad.checkMode("Pacing", r.Pacing, int8(r.Pacing), switchWords)
 	r.Gate.check(&bad)
 	r.Hedge.check(&bad)
-	if r.Upload.Memory > maxBufferBody {
-		bad.add("Upload.Memory", r.Upload.Memory, "is more than 64 MiB (%d bytes)", maxBufferBody)
+	if r.Upload.Memory > maxMemory {
+		bad.add("Upload.Memory", r.Upload.Memory, "is more than 64 MiB (%d bytes)", maxMemory)
 	}
-	if r.Upload.Disk > maxSpoolBody {
-		bad.add("Upload.Disk", r.Upload.Disk, "is more than 1 TiB (%d bytes)", int64(maxSpoolBody))
+	if r.Upload.Disk > maxDisk {
+		bad.add("Upload.Disk", r.Upload.Disk, "is more than 1 TiB (%d bytes)", int64(maxDisk))
 	}
 	if r.Resume.Max > maxResumes {
 		bad.add("Resume.Max", r.Resume.Max, "is more than %d reconnects", maxResumes)

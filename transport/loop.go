@@ -167,11 +167,20 @@ func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) 
 // than the rule allows. The decision left time enough, but a base transport whose
 // body ignores Close, or a busy machine, can use it up.
 func (x *exchange) pause(d *decision) *refusal {
-	if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
-		return &refusal{reason: ReasonCanceled, err: err}
+	if no := x.sleepAfter(d); no != nil {
+		return no
 	}
 	if latest := x.latest(); !latest.IsZero() && time.Now().After(latest) {
 		return &refusal{reason: ReasonMaxElapsed, err: errOverElapsed}
+	}
+	return nil
+}
+
+// sleepAfter sleeps as long as was decided. It refuses the next attempt if the
+// caller's context ends the sleep.
+func (x *exchange) sleepAfter(d *decision) *refusal {
+	if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
+		return &refusal{reason: ReasonCanceled, err: err}
 	}
 	return nil
 }

@@ -227,11 +227,11 @@ func (x *exchange) asRetry(cut error) error {
 	return x.pauseOr(&d)
 }
 
-// pauseOr sleeps as long as was decided. It returns an error if the caller's
-// context ends the sleep.
+// pauseOr sleeps as long as was decided. It returns the error of the call if the
+// caller's context ends the sleep.
 func (x *exchange) pauseOr(d *decision) error {
-	if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
-		return x.refuse(&refusal{reason: ReasonCanceled, err: err})
+	if no := x.sleepAfter(d); no != nil {
+		return x.refuse(no)
 	}
 	return nil
 }
