@@ -15,7 +15,7 @@ func twice(t *testing.T) *testserver.Server {
 }
 
 // wantSends is how often a client sends a GET to a server that fails twice.
-func wantSends(l *library) int {
+func wantAttempts(l *library) int {
 	if l.name == bare.name {
 		return 1
 	}
@@ -30,7 +30,7 @@ func TestClientsRetry(t *testing.T) {
 			srv := twice(t)
 			client := l.newClient(terms{base: srv.Transport(), delay: time.Millisecond})
 			o := exchange{}.ask(context.Background(), client, srv.URL)
-			if n := srv.Arrivals(); n != wantSends(&l) {
+			if n := srv.Arrivals(); n != wantAttempts(&l) {
 				t.Errorf("%d sends", n)
 			}
 			if o.err != nil || l.name != bare.name && (o.resp.StatusCode != 200 || o.read != int64(len("thanks"))) {
@@ -55,7 +55,7 @@ func TestCallersRetry(t *testing.T) {
 				if err := call(0); err != nil {
 					t.Error(err)
 				}
-				if n := srv.Arrivals(); n != wantSends(&l) {
+				if n := srv.Arrivals(); n != wantAttempts(&l) {
 					t.Errorf("%d sends", n)
 				}
 			})

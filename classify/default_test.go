@@ -12,7 +12,7 @@ import (
 
 var discardLog = log.New(io.Discard, "", 0)
 
-func answer(code int, header ...string) Outcome {
+func response(code int, header ...string) Outcome {
 	h := http.Header{}
 	for i := 0; i < len(header); i += 2 {
 		h.Add(header[i], header[i+1])
@@ -33,7 +33,7 @@ func TestDefaultStatuses(t *testing.T) {
 		if !ok {
 			v = Final
 		}
-		assert.Equal(t, v, Default(answer(code)), "status %d", code)
+		assert.Equal(t, v, Default(response(code)), "status %d", code)
 	}
 }
 
@@ -50,14 +50,14 @@ func TestRefusals(t *testing.T) {
 		o    Outcome
 		want Verdict
 	}{
-		"429":                         {answer(429), Refused},
-		"503 with a wait":             {answer(503, "Retry-After", "1"), Refused},
-		"503 with a wait of nothing":  {answer(503, "Retry-After", "0"), Refused},
-		"503 with milliseconds":       {answer(503, "Retry-After-Ms", "5"), Refused},
-		"503 with a malformed wait":   {answer(503, "Retry-After", "soon"), Unknown},
-		"503":                         {answer(503), Unknown},
-		"500 with a wait":             {answer(500, "Retry-After", "1"), Unknown},
-		"pitfall 8: 202 with a wait":  {answer(202, "Retry-After", "1"), Unknown},
+		"429":                         {response(429), Refused},
+		"503 with a wait":             {response(503, "Retry-After", "1"), Refused},
+		"503 with a wait of nothing":  {response(503, "Retry-After", "0"), Refused},
+		"503 with milliseconds":       {response(503, "Retry-After-Ms", "5"), Refused},
+		"503 with a malformed wait":   {response(503, "Retry-After", "soon"), Unknown},
+		"503":                         {response(503), Unknown},
+		"500 with a wait":             {response(500, "Retry-After", "1"), Unknown},
+		"pitfall 8: 202 with a wait":  {response(202, "Retry-After", "1"), Unknown},
 		"a lost answer":               {Outcome{Err: io.EOF}, Unknown},
 		"neither an answer nor error": {Outcome{}, Unknown},
 	} {

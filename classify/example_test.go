@@ -16,7 +16,7 @@ import (
 )
 
 // answer returns the outcome of an attempt that got a response.
-func answer(code int, body string, header ...string) classify.Outcome {
+func response(code int, body string, header ...string) classify.Outcome {
 	h := http.Header{}
 	for i := 0; i < len(header); i += 2 {
 		h.Set(header[i], header[i+1])
@@ -31,7 +31,7 @@ func answer(code int, body string, header ...string) classify.Outcome {
 // Default says for each status whether the server may have acted on the request.
 func ExampleDefault() {
 	for _, code := range []int{200, 404, 425, 429, 501, 503} {
-		fmt.Println(code, classify.Default(answer(code, "")))
+		fmt.Println(code, classify.Default(response(code, "")))
 	}
 	// Output:
 	// 200 final
@@ -49,9 +49,9 @@ func ExampleFirst() {
 		classify.OnError(classify.Final, classify.Reset),
 		classify.Default,
 	)
-	fmt.Println(classifier(answer(409, "")))
+	fmt.Println(classifier(response(409, "")))
 	fmt.Println(classifier(classify.Outcome{Err: io.ErrUnexpectedEOF}))
-	fmt.Println(classifier(answer(500, "")))
+	fmt.Println(classifier(response(500, "")))
 	// Output:
 	// ambiguous
 	// final
@@ -61,8 +61,8 @@ func ExampleFirst() {
 // This API returns 409 or 423 while another writer holds the lock.
 func ExampleOnStatus() {
 	locked := classify.OnStatus(classify.Refused, http.StatusConflict, http.StatusLocked)
-	fmt.Println(locked(answer(409, "")))
-	fmt.Println(locked(answer(200, "")))
+	fmt.Println(locked(response(409, "")))
+	fmt.Println(locked(response(200, "")))
 	// Output:
 	// refused
 	// unknown
@@ -72,7 +72,7 @@ func ExampleOnStatus() {
 // whole body.
 func ExampleOnBodyText() {
 	full := classify.OnBodyText(classify.Refused, "queue capacity")
-	o := answer(500, "job not accepted: queue capacity reached")
+	o := response(500, "job not accepted: queue capacity reached")
 	fmt.Println(full(o))
 
 	body, _ := io.ReadAll(o.Response.Body)
@@ -86,9 +86,9 @@ func ExampleOnBodyText() {
 // that got an ambiguous response may not.
 func ExampleRefusals() {
 	classifier := classify.First(classify.Refusals, classify.Default)
-	fmt.Println(classifier(answer(429, "")))
-	fmt.Println(classifier(answer(503, "", "Retry-After", "3")))
-	fmt.Println(classifier(answer(503, "")))
+	fmt.Println(classifier(response(429, "")))
+	fmt.Println(classifier(response(503, "", "Retry-After", "3")))
+	fmt.Println(classifier(response(503, "")))
 	// Output:
 	// refused
 	// refused
@@ -99,15 +99,15 @@ func ExampleRefusals() {
 func ExampleFirstHint() {
 	hint := classify.FirstHint(classify.DefaultHint, classify.ResetDurations)
 
-	wait, ok := hint(answer(429, "", "Retry-After", "20"))
+	wait, ok := hint(response(429, "", "Retry-After", "20"))
 	fmt.Println(wait, ok)
 
-	wait, ok = hint(answer(429, "",
+	wait, ok = hint(response(429, "",
 		"X-Ratelimit-Remaining-Tokens", "0",
 		"X-Ratelimit-Reset-Tokens", "6m0s"))
 	fmt.Println(wait, ok)
 
-	wait, ok = hint(answer(503, ""))
+	wait, ok = hint(response(503, ""))
 	fmt.Println(wait, ok)
 	// Output:
 	// 20s true
@@ -131,7 +131,7 @@ func ExampleKindOf() {
 
 // The server says how much of a quota is left, and for how long.
 func ExampleQuotaOf() {
-	quota, ok := classify.QuotaOf(answer(200, "",
+	quota, ok := classify.QuotaOf(response(200, "",
 		"RateLimit", `"hour";r=50;t=1800`,
 		"RateLimit-Policy", `"hour";q=100;w=3600`))
 	fmt.Println(quota.Remaining, "of", quota.Limit, "for", quota.Reset, ok)
@@ -148,8 +148,8 @@ func ExampleFunc() {
 		return classify.Unknown
 	}
 	classifier := classify.First(maintenance, classify.Default)
-	fmt.Println(classifier(answer(500, "", "X-Maintenance", "until noon")))
-	fmt.Println(classifier(answer(500, "")))
+	fmt.Println(classifier(response(500, "", "X-Maintenance", "until noon")))
+	fmt.Println(classifier(response(500, "")))
 	// Output:
 	// refused
 	// ambiguous
@@ -165,8 +165,8 @@ func ExampleHint() {
 		return time.Duration(n) * time.Minute, err == nil && n >= 0
 	}
 	hint := classify.FirstHint(classify.DefaultHint, minutes)
-	fmt.Println(hint(answer(503, "", "X-Back-In-Minutes", "2")))
-	fmt.Println(hint(answer(503, "")))
+	fmt.Println(hint(response(503, "", "X-Back-In-Minutes", "2")))
+	fmt.Println(hint(response(503, "")))
 	// Output:
 	// 2m0s true
 	// 0s false
@@ -174,7 +174,7 @@ func ExampleHint() {
 
 // Peek reads the beginning of a body. The caller still gets the whole body.
 func ExampleOutcome_Peek() {
-	o := answer(500, "overloaded, try again")
+	o := response(500, "overloaded, try again")
 	fmt.Printf("%s\n", o.Peek(10))
 
 	body, _ := io.ReadAll(o.Response.Body)
@@ -202,8 +202,8 @@ func ExampleOnBody() {
 		return json.Unmarshal(body, &reply) == nil && reply.Error == "busy"
 	}
 	classifier := classify.OnBody(classify.Refused, 1<<10, busy, http.StatusOK)
-	fmt.Println(classifier(answer(200, `{"error": "busy"}`)))
-	fmt.Println(classifier(answer(200, `{"items": []}`)))
+	fmt.Println(classifier(response(200, `{"error": "busy"}`)))
+	fmt.Println(classifier(response(200, `{"items": []}`)))
 	// Output:
 	// refused
 	// unknown
@@ -212,9 +212,9 @@ func ExampleOnBody() {
 // Some servers say themselves whether a retry makes sense.
 func ExampleSignals() {
 	classifier := classify.First(classify.Signals, classify.Default)
-	fmt.Println(classifier(answer(503, "", "X-Should-Retry", "false")))
-	fmt.Println(classifier(answer(409, "", "X-Should-Retry", "true")))
-	fmt.Println(classifier(answer(429, `{"error": {"code": "insufficient_quota"}}`)))
+	fmt.Println(classifier(response(503, "", "X-Should-Retry", "false")))
+	fmt.Println(classifier(response(409, "", "X-Should-Retry", "true")))
+	fmt.Println(classifier(response(429, `{"error": {"code": "insufficient_quota"}}`)))
 	// Output:
 	// final
 	// ambiguous

@@ -72,7 +72,7 @@ func TestNoHintOnSuccess(t *testing.T) {
 			_, ok := h(o)
 			assert.False(t, ok, "pitfall 8: %s on %d", name, code)
 		}
-		for _, o := range []Outcome{{}, {Err: io.EOF}, answer(429), answer(403), {Response: answer(429).Response}} {
+		for _, o := range []Outcome{{}, {Err: io.EOF}, response(429), response(403), {Response: response(429).Response}} {
 			o.Request = nil
 			if o.Response != nil {
 				o.Response.Header = nil

@@ -269,13 +269,13 @@ func TestCloseDoesNotWaitForARead(t *testing.T) {
 	})
 	t.Run("a Close that waits for the Read", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			answer := make(chan struct{})
+			response := make(chan struct{})
 			var read sync.WaitGroup
 			read.Add(1)
 			src := &source{
 				Reader: readFunc(func([]byte) (int, error) {
 					defer read.Done()
-					<-answer
+					<-response
 					return 0, io.EOF
 				}),
 				onClose: func() error { read.Wait(); return nil },
@@ -286,7 +286,7 @@ func TestCloseDoesNotWaitForARead(t *testing.T) {
 			require.NoError(t, o.Response.Body.Close())
 			require.NoError(t, o.Response.Body.Close())
 			assert.Equal(t, closeGrace, time.Since(start))
-			close(answer)
+			close(response)
 			synctest.Wait() // and the bubble ends only when all goroutines have
 			assert.EqualValues(t, 1, src.closes.Load())
 		})
@@ -308,8 +308,8 @@ func TestCloseDoesNotWaitForARead(t *testing.T) {
 	})
 	t.Run("a Read of the caller's, of a source whose Close ends nothing", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			answer := make(chan struct{})
-			o := outcomeOf(&source{Reader: readFunc(func([]byte) (int, error) { <-answer; return 0, io.EOF })})
+			response := make(chan struct{})
+			o := outcomeOf(&source{Reader: readFunc(func([]byte) (int, error) { <-response; return 0, io.EOF })})
 			o.Peek(1)
 			got := make(chan error)
 			go func() {
@@ -319,7 +319,7 @@ func TestCloseDoesNotWaitForARead(t *testing.T) {
 			synctest.Wait()
 			require.NoError(t, o.Response.Body.Close())
 			require.ErrorIs(t, <-got, http.ErrBodyReadAfterClose)
-			close(answer)
+			close(response)
 		})
 	})
 	t.Run("a Read that has answered", func(t *testing.T) {
@@ -389,15 +389,15 @@ func TestPeekOfABadBody(t *testing.T) {
 // goroutine of the caller, who has closed the body.
 func TestCloseThatPanicsAfterPeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answer := make(chan struct{})
+		response := make(chan struct{})
 		o := outcomeOf(&source{
-			Reader:  readFunc(func([]byte) (int, error) { <-answer; return 0, io.EOF }),
+			Reader:  readFunc(func([]byte) (int, error) { <-response; return 0, io.EOF }),
 			onClose: func() error { panic("bad close") },
 		})
 		o.Peek(1)
 		assert.PanicsWithValue(t, "bad close", func() { _ = o.Response.Body.Close() })
 		assert.NoError(t, o.Response.Body.Close())
-		close(answer)
+		close(response)
 	})
 }
 

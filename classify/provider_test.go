@@ -51,12 +51,12 @@ func TestRetryInfo(t *testing.T) {
 
 func TestDiscord(t *testing.T) {
 	runHints(t, ResetAfter, []hintTest{
-		{"a decimal", answer(429, "X-RateLimit-Reset-After", "0.25"), 250 * time.Millisecond, true},
-		{"nothing left", answer(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset-After", "1"), time.Second, true},
-		{"something left of this limit", answer(429, "X-RateLimit-Remaining", "3", "X-RateLimit-Reset-After", "1"), 0, false},
-		{"pitfall 2: negative", answer(429, "X-RateLimit-Reset-After", "-1"), 0, false},
-		{"pitfall 2: an exponent", answer(429, "X-RateLimit-Reset-After", "1e300"), 0, false},
-		{"another status", answer(503, "X-RateLimit-Reset-After", "1"), 0, false},
+		{"a decimal", response(429, "X-RateLimit-Reset-After", "0.25"), 250 * time.Millisecond, true},
+		{"nothing left", response(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset-After", "1"), time.Second, true},
+		{"something left of this limit", response(429, "X-RateLimit-Remaining", "3", "X-RateLimit-Reset-After", "1"), 0, false},
+		{"pitfall 2: negative", response(429, "X-RateLimit-Reset-After", "-1"), 0, false},
+		{"pitfall 2: an exponent", response(429, "X-RateLimit-Reset-After", "1e300"), 0, false},
+		{"another status", response(503, "X-RateLimit-Reset-After", "1"), 0, false},
 	})
 	runHints(t, BodyRetryAfter, []hintTest{
 		{"a decimal", withBody(429, `{"message":"You are being rate limited.","retry_after":64.57,"global":false}`), 64570 * time.Millisecond, true},
@@ -73,20 +73,20 @@ func TestDiscord(t *testing.T) {
 
 func TestResetDurations(t *testing.T) {
 	both := func(requests, tokens string) Outcome {
-		return answer(429, "X-RateLimit-Remaining-Requests", requests, "X-RateLimit-Reset-Requests", "20ms",
+		return response(429, "X-RateLimit-Remaining-Requests", requests, "X-RateLimit-Reset-Requests", "20ms",
 			"X-RateLimit-Remaining-Tokens", tokens, "X-RateLimit-Reset-Tokens", "6m0s")
 	}
 	runHints(t, ResetDurations, []hintTest{
 		{"requests used up", both("0", "5"), 20 * time.Millisecond, true},
 		{"tokens used up", both("5", "0"), 6 * time.Minute, true},
 		{"both used up", both("0", "0"), 6 * time.Minute, true},
-		{"both used up, the longer first", answer(429, "X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "6m0s",
+		{"both used up, the longer first", response(429, "X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "6m0s",
 			"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "20ms"), 6 * time.Minute, true},
 		{"none used up", both("1", "1"), 0, false},
-		{"malformed", answer(429, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "6"), 0, false},
-		{"pitfall 2: negative", answer(429, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "-6s"), 0, false},
-		{"pitfall 2: a plus sign", answer(429, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "+6s"), 0, false},
-		{"another status", Outcome{Response: answer(503, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "6s").Response}, 0, false},
+		{"malformed", response(429, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "6"), 0, false},
+		{"pitfall 2: negative", response(429, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "-6s"), 0, false},
+		{"pitfall 2: a plus sign", response(429, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "+6s"), 0, false},
+		{"another status", Outcome{Response: response(503, "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "6s").Response}, 0, false},
 	})
 }
 
@@ -109,11 +109,11 @@ func TestResetTimes(t *testing.T) {
 
 func TestPushback(t *testing.T) {
 	runHints(t, Pushback, []hintTest{
-		{"a wait", answer(503, "Grpc-Retry-Pushback-Ms", "250"), 250 * time.Millisecond, true},
-		{"at once", answer(503, "Grpc-Retry-Pushback-Ms", "0"), 0, true},
-		{"pitfall 2: negative", answer(503, "Grpc-Retry-Pushback-Ms", "-1"), 0, false},
-		{"malformed beside a wait", answer(503, "Grpc-Retry-Pushback-Ms", "5", "Grpc-Retry-Pushback-Ms", "x"), 0, false},
-		{"none", answer(503), 0, false},
+		{"a wait", response(503, "Grpc-Retry-Pushback-Ms", "250"), 250 * time.Millisecond, true},
+		{"at once", response(503, "Grpc-Retry-Pushback-Ms", "0"), 0, true},
+		{"pitfall 2: negative", response(503, "Grpc-Retry-Pushback-Ms", "-1"), 0, false},
+		{"malformed beside a wait", response(503, "Grpc-Retry-Pushback-Ms", "5", "Grpc-Retry-Pushback-Ms", "x"), 0, false},
+		{"none", response(503), 0, false},
 	})
 }
 

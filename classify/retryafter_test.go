@@ -20,7 +20,7 @@ const longestWait = time.Duration(math.MaxInt64)
 var sent = time.Date(2031, time.May, 6, 8, 49, 30, 0, time.UTC)
 
 func dated(code int, header ...string) Outcome {
-	return answer(code, append([]string{"Date", sent.Format(http.TimeFormat)}, header...)...)
+	return response(code, append([]string{"Date", sent.Format(http.TimeFormat)}, header...)...)
 }
 
 // TestRetryAfter is the table of what Retry-After may hold.
@@ -149,7 +149,7 @@ func TestClockSkew(t *testing.T) {
 			"pitfall 35: an Age without a Date":    {[]string{"Age", "100"}, at(time.Minute), time.Minute},
 			"pitfall 35: Date in an obsolete form": {[]string{"Date", time.Now().UTC().Add(time.Hour).Format(rfc850)}, at(time.Hour + time.Minute), time.Minute},
 		} {
-			wait, ok := RetryAfter(answer(503, append(tt.date, "Retry-After", tt.until)...))
+			wait, ok := RetryAfter(response(503, append(tt.date, "Retry-After", tt.until)...))
 			assert.True(t, ok, name)
 			assert.Equal(t, tt.want, wait, name)
 		}
@@ -157,7 +157,7 @@ func TestClockSkew(t *testing.T) {
 			"Date", at(time.Hour), "X-RateLimit-Remaining", "0",
 			"X-RateLimit-Reset", big.NewInt(time.Now().Add(time.Hour + time.Minute).Unix()).String(),
 		}
-		wait, ok := RateLimitReset(answer(429, skewed...))
+		wait, ok := RateLimitReset(response(429, skewed...))
 		assert.True(t, ok)
 		assert.Equal(t, time.Minute, wait, "pitfall 35: epoch fields")
 	})
@@ -216,7 +216,7 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, value, date string) {
-		o := answer(503)
+		o := response(503)
 		o.Response.Header["Retry-After"] = []string{value}
 		o.Response.Header["Date"] = []string{date}
 		wait, ok := RetryAfter(o)

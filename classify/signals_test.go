@@ -14,41 +14,41 @@ func TestSignals(t *testing.T) {
 		o    Outcome
 		want Verdict
 	}{
-		{"no signal", answer(503), Unknown},
+		{"no signal", response(503), Unknown},
 		{"an error", Outcome{Err: io.EOF}, Unknown},
 		{"nothing", Outcome{}, Unknown},
 
-		{"OpenAI forbids", answer(500, "X-Should-Retry", "false"), Final},
-		{"OpenAI forbids, in other letters", answer(429, "X-Should-Retry", " False"), Final},
-		{"Stripe forbids", answer(409, "Stripe-Should-Retry", "false"), Final},
-		{"OpenAI asks", answer(409, "X-Should-Retry", "true"), Ambiguous},
-		{"Stripe asks", answer(409, "Stripe-Should-Retry", "true"), Ambiguous},
-		{"whatever the status", answer(501, "X-Should-Retry", "true"), Ambiguous},
-		{"a server error too", answer(500, "X-Should-Retry", "true"), Ambiguous},
-		{"on success there is nothing to ask for", answer(200, "X-Should-Retry", "true"), Unknown},
-		{"nor to forbid", answer(200, "X-Should-Retry", "false"), Unknown},
-		{"another word", answer(500, "X-Should-Retry", "maybe"), Unknown},
-		{"both words", answer(500, "X-Should-Retry", "true", "X-Should-Retry", "false"), Final},
-		{"two servers' words", answer(500, "X-Should-Retry", "true", "Stripe-Should-Retry", "false"), Final},
-		{"a stronger fact is left alone: 421", answer(421, "X-Should-Retry", "true"), Unknown},
-		{"a stronger fact is left alone: 429", answer(429, "X-Should-Retry", "true"), Unknown},
-		{"a stronger fact is left alone: 503", answer(503, "X-Should-Retry", "true", "Retry-After", "1"), Unknown},
+		{"OpenAI forbids", response(500, "X-Should-Retry", "false"), Final},
+		{"OpenAI forbids, in other letters", response(429, "X-Should-Retry", " False"), Final},
+		{"Stripe forbids", response(409, "Stripe-Should-Retry", "false"), Final},
+		{"OpenAI asks", response(409, "X-Should-Retry", "true"), Ambiguous},
+		{"Stripe asks", response(409, "Stripe-Should-Retry", "true"), Ambiguous},
+		{"whatever the status", response(501, "X-Should-Retry", "true"), Ambiguous},
+		{"a server error too", response(500, "X-Should-Retry", "true"), Ambiguous},
+		{"on success there is nothing to ask for", response(200, "X-Should-Retry", "true"), Unknown},
+		{"nor to forbid", response(200, "X-Should-Retry", "false"), Unknown},
+		{"another word", response(500, "X-Should-Retry", "maybe"), Unknown},
+		{"both words", response(500, "X-Should-Retry", "true", "X-Should-Retry", "false"), Final},
+		{"two servers' words", response(500, "X-Should-Retry", "true", "Stripe-Should-Retry", "false"), Final},
+		{"a stronger fact is left alone: 421", response(421, "X-Should-Retry", "true"), Unknown},
+		{"a stronger fact is left alone: 429", response(429, "X-Should-Retry", "true"), Unknown},
+		{"a stronger fact is left alone: 503", response(503, "X-Should-Retry", "true", "Retry-After", "1"), Unknown},
 
-		{"Finagle", answer(503, "Finagle-Http-Nonretryable-Nack", "true"), Final},
-		{"Envoy", answer(503, "X-Envoy-Overloaded", "true"), Final},
-		{"gRPC, negative", answer(503, "Grpc-Retry-Pushback-Ms", "-1"), Final},
-		{"gRPC, malformed", answer(503, "Grpc-Retry-Pushback-Ms", "soon"), Final},
-		{"gRPC, beyond int32", answer(503, "Grpc-Retry-Pushback-Ms", "2147483648"), Final},
-		{"gRPC, a wait", answer(503, "Grpc-Retry-Pushback-Ms", "2147483647"), Unknown},
+		{"Finagle", response(503, "Finagle-Http-Nonretryable-Nack", "true"), Final},
+		{"Envoy", response(503, "X-Envoy-Overloaded", "true"), Final},
+		{"gRPC, negative", response(503, "Grpc-Retry-Pushback-Ms", "-1"), Final},
+		{"gRPC, malformed", response(503, "Grpc-Retry-Pushback-Ms", "soon"), Final},
+		{"gRPC, beyond int32", response(503, "Grpc-Retry-Pushback-Ms", "2147483648"), Final},
+		{"gRPC, a wait", response(503, "Grpc-Retry-Pushback-Ms", "2147483647"), Unknown},
 
-		{"GitHub, with a wait", answer(403, "X-GitHub-Request-Id", "1", "Retry-After", "5"), Refused},
-		{"GitHub, nothing left", answer(403, "X-GitHub-Request-Id", "1", "X-RateLimit-Remaining", "0"), Refused},
+		{"GitHub, with a wait", response(403, "X-GitHub-Request-Id", "1", "Retry-After", "5"), Refused},
+		{"GitHub, nothing left", response(403, "X-GitHub-Request-Id", "1", "X-RateLimit-Remaining", "0"), Refused},
 		{"GitHub, the secondary limit", withBody(403, `{"message":"You have exceeded a secondary rate limit."}`, "X-GitHub-Request-Id", "1"), Refused},
-		{"GitHub, something left", answer(403, "X-GitHub-Request-Id", "1", "X-RateLimit-Remaining", "7"), Unknown},
+		{"GitHub, something left", response(403, "X-GitHub-Request-Id", "1", "X-RateLimit-Remaining", "7"), Unknown},
 		{"GitHub, not allowed", withBody(403, `{"message":"Resource not accessible"}`, "X-GitHub-Request-Id", "1"), Unknown},
-		{"another server's 403", answer(403, "Retry-After", "5"), Unknown},
-		{"GitHub, another status", answer(404, "X-GitHub-Request-Id", "1", "Retry-After", "5"), Unknown},
-		{"GitHub, forbidden", answer(403, "X-GitHub-Request-Id", "1", "Retry-After", "5", "X-Should-Retry", "false"), Final},
+		{"another server's 403", response(403, "Retry-After", "5"), Unknown},
+		{"GitHub, another status", response(404, "X-GitHub-Request-Id", "1", "Retry-After", "5"), Unknown},
+		{"GitHub, forbidden", response(403, "X-GitHub-Request-Id", "1", "Retry-After", "5", "X-Should-Retry", "false"), Final},
 
 		{"pitfall 39: a quota used up", withBody(429, quota), Final},
 		{"pitfall 39: whatever else it says", withBody(429, quota, "X-Should-Retry", "true", "Retry-After", "1"), Final},
@@ -62,10 +62,10 @@ func TestSignals(t *testing.T) {
 
 	t.Run("with Refusals", func(t *testing.T) {
 		f := First(Signals, Refusals, Default)
-		assert.Equal(t, Refused, f(answer(429, "X-Should-Retry", "true")))
+		assert.Equal(t, Refused, f(response(429, "X-Should-Retry", "true")))
 		assert.Equal(t, Final, f(withBody(429, quota)))
-		assert.Equal(t, Refused, f(answer(503, "X-Should-Retry", "true", "Retry-After", "1")))
-		assert.Equal(t, Ambiguous, f(answer(503, "X-Should-Retry", "true")))
-		assert.Equal(t, Refused, f(answer(421, "X-Should-Retry", "true")))
+		assert.Equal(t, Refused, f(response(503, "X-Should-Retry", "true", "Retry-After", "1")))
+		assert.Equal(t, Ambiguous, f(response(503, "X-Should-Retry", "true")))
+		assert.Equal(t, Refused, f(response(421, "X-Should-Retry", "true")))
 	})
 }

@@ -48,7 +48,7 @@ func TestByteSequencesHaveNoLineBreaks(t *testing.T) {
 // The transport asks for the quota and the hint of every response, so a response
 // without such fields must cost nothing.
 func TestNoAllocationWithoutRateLimitFields(t *testing.T) {
-	ok, limited := answer(200, "Content-Type", "text/plain"), answer(429, "Content-Type", "text/plain")
+	ok, limited := response(200, "Content-Type", "text/plain"), response(429, "Content-Type", "text/plain")
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		QuotaOf(ok)
 		QuotaOf(limited)
@@ -88,7 +88,7 @@ func TestLongFieldsAreNoHints(t *testing.T) {
 			"Retry-After", "Retry-After-Ms", "Ratelimit", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After",
 			"X-Ratelimit-Reset-Requests", "Anthropic-Ratelimit-Tokens-Reset", "Grpc-Retry-Pushback-Ms",
 		} {
-			o := answer(429, "X-Ratelimit-Remaining", "0", "X-Ratelimit-Remaining-Requests", "0", "Anthropic-Ratelimit-Tokens-Remaining", "0")
+			o := response(429, "X-Ratelimit-Remaining", "0", "X-Ratelimit-Remaining-Requests", "0", "Anthropic-Ratelimit-Tokens-Remaining", "0")
 			o.Response.Header[key] = []string{long}
 			o.Response.Header["Date"], o.Response.Header["Age"] = []string{long}, []string{long}
 			for _, h := range []Hint{DefaultHint, RetryAfter, RetryAfterMillis, RateLimitReset, ResetAfter, ResetDurations, ResetTimes, Pushback} {
@@ -99,13 +99,13 @@ func TestLongFieldsAreNoHints(t *testing.T) {
 			assert.False(t, ok, "%s: %.20s…", key, long)
 		}
 	}
-	many := answer(503)
+	many := response(503)
 	for range 1 << 20 {
 		many.Response.Header["Retry-After"] = append(many.Response.Header["Retry-After"], "1")
 	}
 	_, ok := RetryAfter(many)
 	assert.False(t, ok, "a million lines")
 
-	_, ok = RetryAfter(answer(503, "Retry-After", strings.Repeat("1,", 1000)+"5"))
+	_, ok = RetryAfter(response(503, "Retry-After", strings.Repeat("1,", 1000)+"5"))
 	assert.True(t, ok, "two thousand characters")
 }

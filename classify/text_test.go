@@ -119,11 +119,11 @@ var phraseTests = []struct {
 		return send(tr, request(t, "GET", target, nil)) // the setting came before the answer
 	}},
 	{"stopped after 10 redirects", func(t *testing.T) error {
-		c := http.Client{Transport: answers(302, "Location", "/again")}
+		c := http.Client{Transport: responds(302, "Location", "/again")}
 		return do(&c, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
 	{"failed to parse Location header ", func(t *testing.T) error {
-		c := http.Client{Transport: answers(302, "Location", ":")}
+		c := http.Client{Transport: responds(302, "Location", ":")}
 		return do(&c, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
 
@@ -421,7 +421,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func answers(code int, key, value string) http.RoundTripper {
+func responds(code int, key, value string) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: code, Header: http.Header{key: {value}}, Body: http.NoBody, Request: r}, nil
 	})
@@ -538,17 +538,17 @@ func listen(t *testing.T, f func(net.Conn)) string {
 func discard(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
 // says11 answers the first request with the given bytes.
-func says11(answer string) func(net.Conn) {
+func says11(response string) func(net.Conn) {
 	return func(c net.Conn) {
 		_, _ = http.ReadRequest(bufio.NewReader(c))
-		_, _ = io.WriteString(c, answer)
+		_, _ = io.WriteString(c, response)
 		discard(c)
 	}
 }
 
-func raw(answer string) func(*testing.T) error {
+func raw(response string) func(*testing.T) error {
 	return func(t *testing.T) error {
-		return send(transport(t), request(t, "GET", listen(t, says11(answer)), nil))
+		return send(transport(t), request(t, "GET", listen(t, says11(response)), nil))
 	}
 }
 

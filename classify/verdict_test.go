@@ -12,7 +12,7 @@ import (
 )
 
 func withBody(code int, text string, header ...string) Outcome {
-	o := answer(code, header...)
+	o := response(code, header...)
 	o.Response.Body = io.NopCloser(strings.NewReader(text))
 	return o
 }
@@ -57,21 +57,21 @@ func TestStatus(t *testing.T) {
 	codes := []int{409, 503}
 	f := OnStatus(Refused, codes...)
 	codes[0] = 200
-	assert.Equal(t, Refused, f(answer(409)))
-	assert.Equal(t, Refused, f(answer(503)))
-	assert.Equal(t, Unknown, f(answer(200)))
+	assert.Equal(t, Refused, f(response(409)))
+	assert.Equal(t, Refused, f(response(503)))
+	assert.Equal(t, Unknown, f(response(200)))
 	assert.Equal(t, Unknown, f(Outcome{}))
 	assert.Equal(t, Unknown, f(Outcome{Err: io.EOF}))
-	assert.Equal(t, Unknown, OnStatus(Final)(answer(200)))
+	assert.Equal(t, Unknown, OnStatus(Final)(response(200)))
 }
 
 func TestError(t *testing.T) {
 	f := OnError(Final, Reset, Dial)
 	assert.Equal(t, Final, f(Outcome{Err: io.EOF}))
 	assert.Equal(t, Unknown, f(Outcome{Err: http.ErrSchemeMismatch}))
-	assert.Equal(t, Unknown, f(answer(500)))
+	assert.Equal(t, Unknown, f(response(500)))
 	assert.Equal(t, Unknown, f(Outcome{}))
-	assert.Equal(t, Unknown, OnError(Final, NoError)(answer(200)), "no error is of no kind")
+	assert.Equal(t, Unknown, OnError(Final, NoError)(response(200)), "no error is of no kind")
 	assert.Equal(t, Unknown, OnError(Final)(Outcome{Err: io.EOF}))
 }
 
@@ -96,7 +96,7 @@ func TestBody(t *testing.T) {
 		"no limit means 64 KiB":     {OnBody(Refused, 0, contains("queue")), withBody(500, text), Refused},
 		"no match function":         {OnBody(Refused, 10, nil), withBody(500, text), Unknown},
 		"an empty body is a body":   {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), withBody(500, ""), Refused},
-		"no body is not":            {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), answer(500), Unknown},
+		"no body is not":            {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), response(500), Unknown},
 		"an error":                  {OnBodyText(Refused, "EOF"), Outcome{Err: io.EOF}, Unknown},
 		"neither answer nor error":  {OnBodyText(Refused, "EOF"), Outcome{}, Unknown},
 		"a body that was looked at": {First(OnBodyText(Final, "nothing"), OnBodyText(Refused, "queue")), withBody(500, text), Refused},

@@ -159,7 +159,7 @@ func TestHTTP3ResetStreams(t *testing.T) {
 	for _, row := range []struct {
 		name, method string
 		code         http3.ErrCode
-		sends        int // that the server sees
+		attempts     int // that the server sees
 	}{
 		{"an idempotent request", http.MethodGet, http3.ErrCodeInternalError, 2},
 		{"a cancelled one", http.MethodGet, http3.ErrCodeRequestCanceled, 2},
@@ -182,8 +182,8 @@ func TestHTTP3ResetStreams(t *testing.T) {
 				body = "text"
 			}
 			_, got, err := s.do(t, row.method, "/", body)
-			assert.Len(t, s.seen(), row.sends)
-			if row.sends == 1 {
+			assert.Len(t, s.seen(), row.attempts)
+			if row.attempts == 1 {
 				assert.Error(t, err)
 				return
 			}

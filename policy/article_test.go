@@ -27,7 +27,7 @@ func article(attempts int, interval time.Duration, multiplier float64, longest, 
 func TestArticlePresets(t *testing.T) {
 	for name, test := range map[string]struct {
 		rule      Rule
-		answer    time.Duration
+		response  time.Duration
 		retries   int           // at most
 		longest   time.Duration // in all
 		intervals []time.Duration
@@ -50,7 +50,7 @@ func TestArticlePresets(t *testing.T) {
 				d := newDiary()
 				err := Do(t.Context(), test.rule, nil, func(context.Context) error {
 					d.note()
-					time.Sleep(test.answer)
+					time.Sleep(test.response)
 					return errBusy
 				})
 				assert.ErrorIs(t, err, errBusy, name)

@@ -89,16 +89,16 @@ func TestDoNewerGoogleStory(t *testing.T) {
 func TestDoMacroStory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDiary()
-		answer := errors.New(`{"error": "queue capacity"}`)
+		failure := errors.New(`{"error": "queue capacity"}`)
 		full := func(err error) bool { return strings.Contains(err.Error(), "queue capacity") }
 		rule := Rule{Attempts: 100, Backoff: backoff.Geometric{Literal: true}}
-		call := func(context.Context) error { d.note(); return answer }
+		call := func(context.Context) error { d.note(); return failure }
 
 		err := Do(t.Context(), rule, full, call)
 		assert.EqualError(t, err, `policy: gave up after attempt 5: the back-off stopped: {"error": "queue capacity"}`)
 		assert.Equal(t, []time.Duration{0, sec, 3 * sec, 7 * sec, 15 * sec}, d.at)
 
-		answer = io.ErrUnexpectedEOF
+		failure = io.ErrUnexpectedEOF
 		assert.Equal(t, io.ErrUnexpectedEOF, Do(t.Context(), rule, full, call))
 		assert.Len(t, d.at, 6)
 	})
@@ -196,9 +196,9 @@ func TestPermanent(t *testing.T) {
 
 func TestDoDoesNotWaitPastElapsed(t *testing.T) {
 	for name, test := range map[string]struct {
-		wait, answer, elapsed time.Duration
-		calls                 int
-		end                   time.Duration
+		wait, response, elapsed time.Duration
+		calls                   int
+		end                     time.Duration
 	}{
 		"one ns too long":           {sec, 0, 3*sec - 1, 3, 2 * sec},
 		"just in time":              {sec, 0, 3 * sec, 4, 3 * sec},
@@ -212,7 +212,7 @@ func TestDoDoesNotWaitPastElapsed(t *testing.T) {
 			d := newDiary()
 			err := Do(t.Context(), Rule{Attempts: 50, Backoff: backoff.Constant(test.wait), MaxElapsed: test.elapsed}, nil, func(context.Context) error {
 				d.note()
-				time.Sleep(test.answer)
+				time.Sleep(test.response)
 				return errBusy
 			})
 			assert.ErrorIs(t, err, errBusy, name)

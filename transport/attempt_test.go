@@ -121,7 +121,7 @@ func (c *countingCtx) AfterFunc(func()) func() bool {
 func TestTunnelLeavesNothingInItsContext(t *testing.T) {
 	ctx := &countingCtx{Context: t.Context(), done: make(chan struct{})}
 	tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Minute}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-		return response(req, 200, io.NopCloser(strings.NewReader("tunnel"))), nil
+		return newResponse(req, 200, io.NopCloser(strings.NewReader("tunnel"))), nil
 	}))
 	for range 3 {
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodConnect, "http://h.test/", nil).WithContext(ctx))

@@ -141,7 +141,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, row.reason, seen.reasons()[0])
 				if row.reason == ReasonNotReplayable {
-					assert.Equal(t, 1, base.sends())
+					assert.Equal(t, 1, base.attempts())
 					text, err := io.ReadAll(resp.Body)
 					assert.NoError(t, err)
 					assert.Equal(t, "body of Service Unavailable", string(text), "the answer is whole")
@@ -206,7 +206,7 @@ func TestKeptBytesAreBounded(t *testing.T) {
 
 // The base transport reads on after an early answer. A rewind waits for its
 // Read, takes the body back, and loses no byte of it.
-func TestEarlyAnswerWhileReading(t *testing.T) {
+func TestEarlyResponseWhileReading(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const text = "0123456789"
 		late := make(chan string, 1)
@@ -307,7 +307,7 @@ func TestBodyBusyAndRequestCancel(t *testing.T) {
 		req.Cancel = cancel
 		time.AfterFunc(10*time.Millisecond, func() { close(cancel) })
 		start := time.Now()
-		_, err := over(t, Config{Rule: quick}, answersEarly(io.ErrUnexpectedEOF)).RoundTrip(req)
+		_, err := over(t, Config{Rule: quick}, respondsEarly(io.ErrUnexpectedEOF)).RoundTrip(req)
 		assert.ErrorContains(t, err, "request canceled")
 		assert.Equal(t, 10*time.Millisecond, time.Since(start))
 		done()
@@ -332,7 +332,7 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
 				defer cancel()
 				start := time.Now()
-				resp, err := over(t, Config{Rule: row.rule.Or(quick)}, answersEarly(nil)).RoundTrip(req.WithContext(ctx))
+				resp, err := over(t, Config{Rule: row.rule.Or(quick)}, respondsEarly(nil)).RoundTrip(req.WithContext(ctx))
 				require.NoError(t, err)
 				assert.Equal(t, 503, resp.StatusCode)
 				assert.Equal(t, row.within, time.Since(start))
@@ -353,7 +353,7 @@ func stuckUpload(t *testing.T) (req *http.Request, cancel chan struct{}, done fu
 
 // answersEarly is a base that answers while it still reads the request's body.
 // With a nil error the answer is a 503.
-func answersEarly(err error) rt {
+func respondsEarly(err error) rt {
 	return func(req *http.Request) (*http.Response, error) {
 		go func() {
 			_, _ = io.ReadAll(req.Body)
@@ -438,24 +438,24 @@ func TestBaseThatPanicsClosesTheKeptBody(t *testing.T) {
 func TestBodyThatCannotConnect(t *testing.T) {
 	refused := errRefused
 	for name, row := range map[string]struct {
-		method string
-		wrap   func(io.Reader) io.ReadCloser
-		body   error // of the first body, nil: it ends well
-		sends  int
-		closed bool // the base closes the body before it fails
+		method   string
+		wrap     func(io.Reader) io.ReadCloser
+		body     error // of the first body, nil: it ends well
+		attempts int
+		closed   bool // the base closes the body before it fails
 	}{
-		"POST":                       {method: http.MethodPost, wrap: custom, body: refused, sends: 1},
-		"POST, in a NopCloser":       {method: http.MethodPost, wrap: io.NopCloser, body: refused, sends: 1},
-		"POST, with WriteTo":         {method: http.MethodPost, wrap: buffered, body: refused, sends: 1},
-		"PUT":                        {method: http.MethodPut, wrap: custom, body: refused, sends: 2},
-		"POST that never left":       {method: http.MethodPost, wrap: custom, sends: 2},
-		"POST, closed before a Read": {method: http.MethodPost, wrap: custom, body: refused, sends: 2, closed: true},
+		"POST":                       {method: http.MethodPost, wrap: custom, body: refused, attempts: 1},
+		"POST, in a NopCloser":       {method: http.MethodPost, wrap: io.NopCloser, body: refused, attempts: 1},
+		"POST, with WriteTo":         {method: http.MethodPost, wrap: buffered, body: refused, attempts: 1},
+		"PUT":                        {method: http.MethodPut, wrap: custom, body: refused, attempts: 2},
+		"POST that never left":       {method: http.MethodPost, wrap: custom, attempts: 2},
+		"POST, closed before a Read": {method: http.MethodPost, wrap: custom, body: refused, attempts: 2, closed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sends := 0
+			attempts := 0
 			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-				sends++
-				if sends > 1 {
+				attempts++
+				if attempts > 1 {
 					_, _ = io.Copy(io.Discard, req.Body)
 					_ = req.Body.Close()
 					return status(200)(req)
@@ -482,8 +482,8 @@ func TestBodyThatCannotConnect(t *testing.T) {
 			req.Body, _ = req.GetBody()
 			req.ContentLength = -1
 			resp, err := tr.RoundTrip(req)
-			assert.Equal(t, row.sends, sends)
-			if row.sends == 1 {
+			assert.Equal(t, row.attempts, attempts)
+			if row.attempts == 1 {
 				assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 				return
 			}
@@ -505,7 +505,7 @@ func TestBodyOfManyReaders(t *testing.T) {
 			req := newRequest(t, http.MethodPost, "http://h.test/", text())
 			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(text()), nil }
 			resp, err := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
-				if base.sends() == 0 {
+				if base.attempts() == 0 {
 					_ = req.Body.Close() // never read
 					req = req.Clone(req.Context())
 					req.Body = nil
@@ -565,9 +565,9 @@ func TestBodyOfAnInnerResend(t *testing.T) {
 // A base transport may respond to a retry without a look at its body. That does not
 // use up the memory for kept bodies for good.
 func TestKeptBodyThatNobodyCloses(t *testing.T) {
-	sends := 0
+	attempts := 0
 	tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-		if sends++; sends%2 == 1 {
+		if attempts++; attempts%2 == 1 {
 			_, _ = io.Copy(io.Discard, req.Body)
 			_ = req.Body.Close()
 			return status(503)(req)

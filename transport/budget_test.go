@@ -34,7 +34,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				outage := func(b policy.Budget) (sends int, elapsed float64, reasons map[Reason]int) {
+				outage := func(b policy.Budget) (attempts int, elapsed float64, reasons map[Reason]int) {
 					base := newOrigin(status(503))
 					tr := mustNew(t, Config{Base: base, Rule: policy.Rule{
 						Attempts: 5, Backoff: backoff.Constant(time.Millisecond), Budget: b,
@@ -51,19 +51,19 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 					for _, r := range results {
 						reasons[r]++
 					}
-					return base.sends(), time.Since(base.start).Seconds(), reasons
+					return base.attempts(), time.Since(base.start).Seconds(), reasons
 				}
-				sends, elapsed, reasons := outage(policy.Budget{})
+				attempts, elapsed, reasons := outage(policy.Budget{})
 				bound := 1.2*requests + 30 + 3*elapsed
-				t.Logf("with the budget %d sends in %.3f s, at most %.0f: %v", sends, elapsed, bound, reasons)
-				assert.LessOrEqual(t, float64(sends), bound)
-				assert.Greater(t, sends, requests+30, "the budget is used")
+				t.Logf("with the budget %d sends in %.3f s, at most %.0f: %v", attempts, elapsed, bound, reasons)
+				assert.LessOrEqual(t, float64(attempts), bound)
+				assert.Greater(t, attempts, requests+30, "the budget is used")
 				assert.Equal(t, requests, reasons[ReasonBudget]+reasons[ReasonAttempts])
 				assert.NotZero(t, reasons[ReasonBudget])
 
-				sends, elapsed, reasons = outage(policy.Budget{Burst: policy.Off})
-				t.Logf("without %d sends in %.3f s: %v", sends, elapsed, reasons)
-				assert.Equal(t, 5*requests, sends)
+				attempts, elapsed, reasons = outage(policy.Budget{Burst: policy.Off})
+				t.Logf("without %d sends in %.3f s: %v", attempts, elapsed, reasons)
+				assert.Equal(t, 5*requests, attempts)
 			})
 		})
 	}
@@ -83,12 +83,12 @@ func TestBudgetInEveryWindow(t *testing.T) {
 		elapsed := time.Since(base.start)
 		for from := time.Duration(0); from < elapsed; from += 250 * time.Millisecond {
 			for _, length := range []time.Duration{time.Second, 10 * time.Second} {
-				sends := base.between(from, from+length)
+				attempts := base.between(from, from+length)
 				firsts := 50*length.Seconds() + 5
-				assert.LessOrEqual(t, float64(sends), 1.2*firsts+3*length.Seconds()+30, "from %v for %v", from, length)
+				assert.LessOrEqual(t, float64(attempts), 1.2*firsts+3*length.Seconds()+30, "from %v for %v", from, length)
 			}
 		}
-		t.Logf("%d requests, %d sends in %v", begun, base.sends(), elapsed)
+		t.Logf("%d requests, %d sends in %v", begun, base.attempts(), elapsed)
 	})
 }
 
@@ -97,7 +97,7 @@ func TestQuietClientKeepsItsRetries(t *testing.T) {
 		base := newOrigin(status(503))
 		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 60 {
-			before := base.sends()
+			before := base.attempts()
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)
 			_ = resp.Body.Close()
@@ -105,7 +105,7 @@ func TestQuietClientKeepsItsRetries(t *testing.T) {
 			assert.True(t, ok)
 			assert.Equal(t, ReasonAttempts, reason)
 			assert.Len(t, attempts, 5)
-			assert.Equal(t, before+5, base.sends())
+			assert.Equal(t, before+5, base.attempts())
 			time.Sleep(time.Minute)
 		}
 	})
@@ -146,10 +146,10 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 // marked, and a Transport around this one leaves it alone.
 func TestBudgetStopIsReal(t *testing.T) {
 	const requests = 3
-	for name, answer := range map[string]answer{"response": status(503), "error": fails(syscall.ECONNRESET)} {
+	for name, response := range map[string]response{"response": status(503), "error": fails(syscall.ECONNRESET)} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				base := newOrigin(answer)
+				base := newOrigin(response)
 				ev := &events{}
 				inner := mustNew(t, Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: one}})
 				tr := mustNew(t, Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
@@ -179,7 +179,7 @@ func TestBudgetStopIsReal(t *testing.T) {
 					assert.True(t, e.GaveUp())
 					assert.Len(t, e.Attempts, want)
 				}
-				assert.Equal(t, requests+1, base.sends(), "the outer one sent nothing again")
+				assert.Equal(t, requests+1, base.attempts(), "the outer one sent nothing again")
 				assert.Contains(t, ev.reasons(), ReasonBudget)
 				assert.Contains(t, ev.reasons(), ReasonNested)
 			})

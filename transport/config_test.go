@@ -143,25 +143,25 @@ func TestPatternsThatMeanTheSame(t *testing.T) {
 
 // attemptsAt returns how often a request to url is sent, which is how the tests
 // below tell which rule met it.
-func attemptsAt(t *testing.T, tr *transport.Transport, sends *int, url string) int {
+func attemptsAt(t *testing.T, tr *transport.Transport, attempts *int, url string) int {
 	t.Helper()
-	*sends = 0
+	*attempts = 0
 	_, err := get(t, tr, t.Context(), url)
 	require.NoError(t, err)
-	return *sends
+	return *attempts
 }
 
 // counted is a base that always answers 503.
-func counted(sends *int) base {
+func counted(attempts *int) base {
 	return func(req *http.Request) (*http.Response, error) {
-		*sends++
+		*attempts++
 		return says(503)(req)
 	}
 }
 
 // TestMostSpecificRule: each rule has another number of attempts.
 func TestMostSpecificRule(t *testing.T) {
-	sends := 0
+	attempts := 0
 	rules := map[string]int{
 		"example.com":            11,
 		"api.example.com":        12,
@@ -179,7 +179,7 @@ func TestMostSpecificRule(t *testing.T) {
 	for pattern, attempts := range rules {
 		hosts[pattern] = policy.Rule{Attempts: attempts}
 	}
-	tr := mustNew(t, transport.Config{Base: counted(&sends), Rule: now, Hosts: hosts})
+	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: now, Hosts: hosts})
 	for url, want := range map[string]int{
 		"http://example.com/":              11,
 		"https://example.com:8443/":        11,
@@ -205,28 +205,28 @@ func TestMostSpecificRule(t *testing.T) {
 		"https://example.com.evil.test/":   6,
 		"https://10.0.0.11/":               6,
 	} {
-		assert.Equal(t, want, attemptsAt(t, tr, &sends, url), url)
+		assert.Equal(t, want, attemptsAt(t, tr, &attempts, url), url)
 	}
 }
 
 // The rule of a host comes from the URL, not from the Host header.
 func TestRuleIsOfTheURL(t *testing.T) {
-	sends := 0
-	tr := mustNew(t, transport.Config{Base: counted(&sends), Rule: now, Hosts: map[string]policy.Rule{"front.test": {Attempts: 2}}})
+	attempts := 0
+	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: now, Hosts: map[string]policy.Rule{"front.test": {Attempts: 2}}})
 	req := request(t, http.MethodGet, "http://10.0.0.1/", nil)
 	req.Host = "front.test"
 	_, err := tr.RoundTrip(req)
 	require.NoError(t, err)
-	assert.Equal(t, 6, sends)
+	assert.Equal(t, 6, attempts)
 }
 
 // TestHostsInherit: zero fields take Config.Rule's, and that one's take the
 // defaults; of several patterns only the most specific is merged.
 func TestHostsInherit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		sends := 0
+		attempts := 0
 		tr := mustNew(t, transport.Config{
-			Base: counted(&sends),
+			Base: counted(&attempts),
 			Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(time.Second)},
 			Hosts: map[string]policy.Rule{
 				"*.test":      {Attempts: 9},
@@ -235,8 +235,8 @@ func TestHostsInherit(t *testing.T) {
 			},
 		})
 		for url, want := range map[string]struct {
-			sends int
-			took  time.Duration
+			attempts int
+			took     time.Duration
 		}{
 			"http://elsewhere.example/": {3, 2 * time.Second},
 			"http://any.test/":          {9, 8 * time.Second},
@@ -244,7 +244,7 @@ func TestHostsInherit(t *testing.T) {
 			"http://single.test/":       {1, 0},
 		} {
 			start := time.Now()
-			assert.Equal(t, want.sends, attemptsAt(t, tr, &sends, url), url)
+			assert.Equal(t, want.attempts, attemptsAt(t, tr, &attempts, url), url)
 			assert.Equal(t, want.took, time.Since(start), url)
 		}
 	})
@@ -252,20 +252,20 @@ func TestHostsInherit(t *testing.T) {
 
 // TestConfigIsCopied: what the caller does to it afterwards has no effect.
 func TestConfigIsCopied(t *testing.T) {
-	sends, told := 0, 0
+	attempts, told := 0, 0
 	hosts := map[string]policy.Rule{"h.test": {Attempts: 2}}
 	trace := &transport.Trace{Event: func(transport.Event) { told++ }}
-	tr := mustNew(t, transport.Config{Base: counted(&sends), Rule: now, Hosts: hosts, Trace: trace})
+	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: now, Hosts: hosts, Trace: trace})
 	hosts["h.test"] = policy.Rule{Attempts: 7}
 	hosts["other.test"] = policy.Rule{Attempts: 7}
 	trace.Event = nil
-	assert.Equal(t, 2, attemptsAt(t, tr, &sends, "http://h.test/"))
+	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"))
 	assert.Equal(t, 2, told)
-	assert.Equal(t, 6, attemptsAt(t, tr, &sends, "http://other.test/"))
+	assert.Equal(t, 6, attemptsAt(t, tr, &attempts, "http://other.test/"))
 
 	require.NoError(t, tr.Update(now, hosts))
 	clear(hosts)
-	assert.Equal(t, 7, attemptsAt(t, tr, &sends, "http://h.test/"), "Update copies, too")
+	assert.Equal(t, 7, attemptsAt(t, tr, &attempts, "http://h.test/"), "Update copies, too")
 }
 
 // TestTypedNilBase: a mistake that would else be a panic at the first request.
@@ -281,17 +281,17 @@ func TestTypedNilBase(t *testing.T) {
 // TestUpdateUnderWay: a request keeps the rules it began with; the next one has
 // the new ones.
 func TestUpdateUnderWay(t *testing.T) {
-	sends := 0
+	attempts := 0
 	var tr *transport.Transport
 	tr = mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 4}.Or(now), Base: base(func(req *http.Request) (*http.Response, error) {
-		sends++
+		attempts++
 		assert.NoError(t, tr.Update(policy.Rule{Attempts: 2}.Or(now), nil))
 		return says(503)(req)
 	})})
-	assert.Equal(t, 4, attemptsAt(t, tr, &sends, "http://h.test/"))
-	assert.Equal(t, 2, attemptsAt(t, tr, &sends, "http://h.test/"))
+	assert.Equal(t, 4, attemptsAt(t, tr, &attempts, "http://h.test/"))
+	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"))
 	assert.Error(t, tr.Update(policy.Rule{Attempts: 1 << 20}, nil))
-	assert.Equal(t, 2, attemptsAt(t, tr, &sends, "http://h.test/"), "a bad Update changes nothing")
+	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"), "a bad Update changes nothing")
 }
 
 // TestUpdateConcurrently: rules change under many requests, and each request

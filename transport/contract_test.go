@@ -94,7 +94,7 @@ func TestContractDoesNotInterpret(t *testing.T) {
 		resp, err := over(t, c, base).RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 		require.NoError(t, err)
 		assert.Equal(t, 302, resp.StatusCode)
-		assert.Equal(t, 1, base.sends())
+		assert.Equal(t, 1, base.attempts())
 		assert.Equal(t, "a=b", resp.Header.Get("Set-Cookie"))
 	})
 }
@@ -237,7 +237,7 @@ func TestContractBadRequests(t *testing.T) {
 		req.Body = (*body)(nil)
 		_, err = tr.RoundTrip(req)
 		assert.ErrorContains(t, err, "is a nil *transport.body")
-		assert.Zero(t, base.sends())
+		assert.Zero(t, base.attempts())
 	})
 }
 
@@ -250,7 +250,7 @@ func TestContractOfTheBase(t *testing.T) {
 
 		both := oneShot("")
 		resp, err := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
-			return response(req, 200, both), errors.New("and an error")
+			return newResponse(req, 200, both), errors.New("and an error")
 		})).RoundTrip(newRequest(t, http.MethodGet, "http://h.test", nil))
 		assert.Nil(t, resp)
 		assert.ErrorContains(t, err, "and an error")

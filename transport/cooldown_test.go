@@ -52,15 +52,15 @@ func followRamp(t *testing.T, arrivals []time.Duration, opens, takes time.Durati
 		if at >= opens+10*time.Second {
 			return
 		}
-		answered := 0
+		responded := 0
 		for _, a := range arrivals[:k] {
 			if a+takes <= at {
-				answered++
+				responded++
 			}
 		}
-		most := 1 + int((at-opens)/(100*time.Millisecond)) + 2*answered
+		most := 1 + int((at-opens)/(100*time.Millisecond)) + 2*responded
 		if k+1 > most {
-			t.Errorf("arrival %d at %v, %d answers after the hold's end at %v: at most %d", k+1, at, answered, opens, most)
+			t.Errorf("arrival %d at %v, %d answers after the hold's end at %v: at most %d", k+1, at, responded, opens, most)
 		}
 	}
 }
@@ -218,12 +218,12 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 					_, err := send(t, tr, http.MethodGet, "http://h.test/")
 					require.NoError(t, err)
 				}
-				before := server.sends()
+				before := server.attempts()
 				code, err := send(t, tr, http.MethodGet, "http://h.test/") // waits for its turn, and then for the hold
 				require.NoError(t, err)
 				assert.Equal(t, 200, code)
 				<-done
-				require.Equal(t, before+1, server.sends())
+				require.Equal(t, before+1, server.attempts())
 				assert.GreaterOrEqual(t, server.arrivals()[before], 21*time.Second)
 				s := stateOf(t, tr)
 				assert.Zero(t, s.GateSlots)
@@ -263,7 +263,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 					assert.Empty(t, e.Attempts)
 					time.Sleep(time.Second)
 				}
-				assert.Equal(t, 1, server.sends())
+				assert.Equal(t, 1, server.attempts())
 
 				// Then a request goes. Its response begins a new hold.
 				first := time.Now()
@@ -273,7 +273,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 				assert.LessOrEqual(t, time.Since(first), time.Second, "jitter")
 				_, err = get(t, tr, t.Context())
 				assert.ErrorIs(t, err, ErrCooldown)
-				assert.Equal(t, 2, server.sends())
+				assert.Equal(t, 2, server.attempts())
 
 				server.serve = status(200)
 				time.Sleep(time.Minute)
@@ -420,7 +420,7 @@ func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 			assert.Zero(t, i%2)
 			assert.ErrorIs(t, err, context.Canceled)
 		})
-		assert.GreaterOrEqual(t, server.sends(), 51)
+		assert.GreaterOrEqual(t, server.attempts(), 51)
 		assert.Zero(t, stateOf(t, tr).InFlight)
 		code, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
@@ -468,7 +468,7 @@ func TestWaitsStaySpread(t *testing.T) {
 				resent := make([]time.Duration, clients)
 				together(clients, func(i int) {
 					server := newOrigin(nil)
-					sends := 0
+					attempts := 0
 					server.serve = func(req *http.Request) (*http.Response, error) {
 						if req.URL.Path == "/slow" {
 							if err := pause(req, time.Second); err != nil {
@@ -476,7 +476,7 @@ func TestWaitsStaySpread(t *testing.T) {
 							}
 							return status(200)(req)
 						}
-						if sends++; sends == 1 {
+						if attempts++; attempts == 1 {
 							return status(503, "Retry-After: 3", "Date: ")(req)
 						}
 						resent[i] = time.Since(server.start)
@@ -589,7 +589,7 @@ func TestHoldBeforeTheBody(t *testing.T) {
 					resp, err = status(200)(req)
 					refuse.Do(func() {
 						r, w := io.Pipe()
-						resp = response(req, 429, r, "Retry-After: 5", "Date: ")
+						resp = newResponse(req, 429, r, "Retry-After: 5", "Date: ")
 						time.AfterFunc(row.takes, func() { _, _ = w.Write([]byte("slow down")); _ = w.Close() })
 					})
 					return resp, err
@@ -675,7 +675,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 						defer cancel()
 						resp, err := get(t, tr, ctx)
 						if err == nil {
-							assert.True(t, resp.StatusCode == 200 || !retry || server.sends() == 1)
+							assert.True(t, resp.StatusCode == 200 || !retry || server.attempts() == 1)
 							_ = resp.Body.Close()
 						}
 						return err
@@ -689,7 +689,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 						require.ErrorIs(t, try(9*time.Second), ErrOverDeadline)
 						require.NoError(t, try(9*time.Second+50*time.Millisecond))
 					}
-					require.Equal(t, 2, server.sends())
+					require.Equal(t, 2, server.attempts())
 					at := server.arrivals()[1]
 					assert.GreaterOrEqual(t, at, 10*time.Second)
 					assert.Less(t, at, 10*time.Second+50*time.Millisecond)
@@ -761,7 +761,7 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
 		})
-		assert.GreaterOrEqual(t, base.sends(), 21)
+		assert.GreaterOrEqual(t, base.attempts(), 21)
 		followRamp(t, base.arrivals()[1:], opens, each)
 	})
 }
@@ -778,7 +778,7 @@ func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
 		})
-		assert.Equal(t, 51, base.sends())
+		assert.Equal(t, 51, base.attempts())
 		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if none were answered
 	})
 }

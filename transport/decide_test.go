@@ -159,6 +159,6 @@ func TestLongestHint(t *testing.T) {
 		_, err := get(t, tr, ctx)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, time.Hour, time.Since(start))
-		assert.Equal(t, 1, base.sends())
+		assert.Equal(t, 1, base.attempts())
 	})
 }

@@ -80,7 +80,7 @@ func TestRetryAfterABodyThatCannotBeClosed(t *testing.T) {
 		b := &hungBody{server: make(chan struct{})}
 		start := time.Now()
 		resp, err := get(t, over(t, Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
-			return response(req, 503, b), nil
+			return newResponse(req, 503, b), nil
 		}, status(200))), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
@@ -150,14 +150,14 @@ func TestDiscardEndsAtClose(t *testing.T) {
 func TestClassifierOfABadBody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		bad := func(req *http.Request) (*http.Response, error) {
-			return response(req, 503, badBody{func([]byte) (int, error) { panic("bad body") }, func() {}}), nil
+			return newResponse(req, 503, badBody{func([]byte) (int, error) { panic("bad body") }, func() {}}), nil
 		}
 		rule := policy.Rule{Classify: classify.OnBodyText(classify.Final, "x")}.Or(quick)
 		base := script(bad, status(200))
 		resp, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, 2, base.sends())
+		assert.Equal(t, 2, base.attempts())
 
 		resp, err = get(t, over(t, Config{Rule: policy.Rule{Attempts: -1}.Or(rule)}, script(bad)), t.Context())
 		require.NoError(t, err)

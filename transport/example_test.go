@@ -20,13 +20,13 @@ import (
 // server is a base transport in memory that answers with these statuses, the
 // last one for ever, and prints what it is asked. 0 is a reset.
 func server(codes ...int) http.RoundTripper {
-	answers := make([]base, len(codes))
+	responses := make([]base, len(codes))
 	for i, code := range codes {
-		if answers[i] = says(code); code == 0 {
-			answers[i] = fails(syscall.ECONNRESET)
+		if responses[i] = says(code); code == 0 {
+			responses[i] = fails(syscall.ECONNRESET)
 		}
 	}
-	next := plays(answers...)
+	next := plays(responses...)
 	return base(func(req *http.Request) (*http.Response, error) {
 		fmt.Println("->", req.Method, req.URL)
 		return next(req)

@@ -31,18 +31,18 @@ type rt func(*http.Request) (*http.Response, error)
 func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // answer is a response or error of a played base.
-type answer func(*http.Request) (*http.Response, error)
+type response func(*http.Request) (*http.Response, error)
 
 // play is a base that reads and closes each body, as a transport must. It then gives the
 // next answer. It repeats the last answer forever.
 type play struct {
-	mu      sync.Mutex
-	answers []answer
-	reqs    []*http.Request
-	bodies  []string
+	mu        sync.Mutex
+	responses []response
+	reqs      []*http.Request
+	bodies    []string
 }
 
-func script(answers ...answer) *play { return &play{answers: answers} }
+func script(responses ...response) *play { return &play{responses: responses} }
 
 func (p *play) RoundTrip(req *http.Request) (*http.Response, error) {
 	var body []byte
@@ -55,27 +55,27 @@ func (p *play) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	p.mu.Lock()
-	next := p.answers[min(len(p.reqs), len(p.answers)-1)]
+	next := p.responses[min(len(p.reqs), len(p.responses)-1)]
 	p.reqs = append(p.reqs, req)
 	p.bodies = append(p.bodies, string(body))
 	p.mu.Unlock()
 	return next(req)
 }
 
-func (p *play) sends() int {
+func (p *play) attempts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.reqs)
 }
 
 // status answers with a status, headers as "Name: value", and a small body.
-func status(code int, header ...string) answer {
+func status(code int, header ...string) response {
 	return func(req *http.Request) (*http.Response, error) {
-		return response(req, code, io.NopCloser(strings.NewReader("body of "+http.StatusText(code))), header...), nil
+		return newResponse(req, code, io.NopCloser(strings.NewReader("body of "+http.StatusText(code))), header...), nil
 	}
 }
 
-func response(req *http.Request, code int, body io.ReadCloser, header ...string) *http.Response {
+func newResponse(req *http.Request, code int, body io.ReadCloser, header ...string) *http.Response {
 	resp := &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Body: body, ContentLength: -1, Request: req,
@@ -87,7 +87,7 @@ func response(req *http.Request, code int, body io.ReadCloser, header ...string)
 	return resp
 }
 
-func fails(err error) answer {
+func fails(err error) response {
 	return func(*http.Request) (*http.Response, error) { return nil, err }
 }
 
@@ -196,7 +196,7 @@ func unretried(resp *http.Response) (Reason, []Attempt, bool) {
 
 // takes is a server that responds with 200 after a time. It stops when the client
 // leaves.
-func takes(d time.Duration) answer {
+func takes(d time.Duration) response {
 	return func(req *http.Request) (*http.Response, error) {
 		if err := pause(req, d); err != nil {
 			return nil, err
@@ -270,7 +270,7 @@ func (o *origin) between(from, to time.Duration) (n int) {
 	return n
 }
 
-func (o *origin) sends() int { return len(o.arrivals()) }
+func (o *origin) attempts() int { return len(o.arrivals()) }
 
 // together runs f n times at once and waits for all.
 func together(n int, f func(i int)) {
@@ -321,17 +321,17 @@ func stateOf(t testing.TB, tr *Transport) HostState {
 	return s
 }
 
-func empty(code int) answer {
-	return func(req *http.Request) (*http.Response, error) { return response(req, code, http.NoBody), nil }
+func empty(code int) response {
+	return func(req *http.Request) (*http.Response, error) { return newResponse(req, code, http.NoBody), nil }
 }
 
 // hangs blocks until the client leaves. deaf responds after a time and does not notice
 // that the client has left.
 func hangs(req *http.Request) (*http.Response, error) { return nil, pause(req, time.Hour) }
 
-func deaf(d time.Duration) answer { return deafly(d, status(200)) }
+func deaf(d time.Duration) response { return deafly(d, status(200)) }
 
-func deafly(d time.Duration, a answer) answer {
+func deafly(d time.Duration, a response) response {
 	return func(req *http.Request) (*http.Response, error) {
 		time.Sleep(d)
 		return a(req)

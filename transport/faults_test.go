@@ -30,10 +30,10 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// TestFaultsThenAnAnswer: each row is what a server does to the first requests;
+// TestFaultsThenAResponse: each row is what a server does to the first requests;
 // then it answers. A GET gets the answer. A POST, which the server may have
 // acted on, meets the first fault and no more.
-func TestFaultsThenAnAnswer(t *testing.T) {
+func TestFaultsThenAResponse(t *testing.T) {
 	const chunked = "HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for _, row := range []struct {
 		name  string
@@ -220,7 +220,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 		"plain HTTP on a TLS port":   ts.PlainAnswer,
 	} {
 		t.Run(name, func(t *testing.T) {
-			at(t, []place{{"http1", ts.Config{TLS: fault}}, {"http2", ts.Config{TLS: fault, HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
+			at(t, []protocol{{"http1", ts.Config{TLS: fault}}, {"http2", ts.Config{TLS: fault, HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
 				s := set(t, cfg, now, ts.OK("hello"))
 				got := s.send(http.MethodGet, nil)
 				assert.Error(t, got.err)
@@ -233,7 +233,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 		})
 	}
 	t.Run("a client certificate is missing", func(t *testing.T) {
-		inMemory(t, []place{{"http1", ts.Config{TLS: ts.ClientCertificate}}}, func(t *testing.T, cfg ts.Config) {
+		inMemory(t, []protocol{{"http1", ts.Config{TLS: ts.ClientCertificate}}}, func(t *testing.T, cfg ts.Config) {
 			s := set(t, cfg, now, ts.OK("hello"))
 			got := s.send(http.MethodGet, nil)
 			assert.Equal(t, classify.TLS, classify.KindOf(got.err), "%v", got.err)
@@ -244,7 +244,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 
 // TestTLSHandshakeThatHangs: nothing was sent, so a POST is sent again as well.
 func TestTLSHandshakeThatHangs(t *testing.T) {
-	inMemory(t, []place{{"http1", ts.Config{TLS: ts.HangingHandshake}}}, func(t *testing.T, cfg ts.Config) {
+	inMemory(t, []protocol{{"http1", ts.Config{TLS: ts.HangingHandshake}}}, func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, policy.Rule{Attempts: 3}.Or(exactly))
 		s.base.TLSHandshakeTimeout = 5 * time.Second
 		got := s.send(http.MethodPost, reader(strings.NewReader("an order")))
@@ -307,9 +307,9 @@ func TestNamesAndRoutes(t *testing.T) {
 	}
 }
 
-// TestEarlyAnswers: the server answers before the upload ends, and does
+// TestEarlyResponses: the server answers before the upload ends, and does
 // something to the rest of it. The resend is whole, whatever the body is.
-func TestEarlyAnswers(t *testing.T) {
+func TestEarlyResponses(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20_000) // more than every buffer on the way
 	for _, row := range []struct {
 		name string
@@ -337,10 +337,10 @@ func TestEarlyAnswers(t *testing.T) {
 	}
 }
 
-// TestEarlyAnswerWhileTheBodyWaits: the upload waits for its source when the
+// TestEarlyResponseWhileTheBodyWaits: the upload waits for its source when the
 // answer comes. A source that goes on in time costs nothing; one that does not
 // costs the retry, not the answer.
-func TestEarlyAnswerWhileTheBodyWaits(t *testing.T) {
+func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		pause time.Duration
@@ -607,10 +607,10 @@ func TestUpgradesOverTheWire(t *testing.T) {
 		}
 		_, err = conn.Write([]byte("echo"))
 		require.NoError(t, err)
-		answer := make([]byte, 4)
-		_, err = io.ReadFull(conn, answer)
+		response := make([]byte, 4)
+		_, err = io.ReadFull(conn, response)
 		require.NoError(t, err)
-		assert.Equal(t, "echo", string(answer))
+		assert.Equal(t, "echo", string(response))
 	})
 }
 
@@ -658,9 +658,9 @@ func TestCancelAfterAnAttemptsTimeout(t *testing.T) {
 	})
 }
 
-// TestGivingUpAnAnswerIsPartOfTheWait: what it takes to read the old answer's
+// TestGivingUpAResponseIsPartOfTheWait: what it takes to read the old answer's
 // rest is not added to what is waited anyway.
-func TestGivingUpAnAnswerIsPartOfTheWait(t *testing.T) {
+func TestGivingUpAResponseIsPartOfTheWait(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, exactly, ts.Status(503).Body("busy").CutAt(2, ts.Stall), ts.OK("hello"))
 		got := s.send(http.MethodGet, nil)

@@ -156,23 +156,23 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 // and responses whose body a classifier has read to its end.
 func TestGateClosesWhateverTheFailure(t *testing.T) {
 	rows := map[string]struct {
-		answer answer
-		rule   policy.Rule
-		closes bool
+		response response
+		rule     policy.Rule
+		closes   bool
 	}{
-		"refused":          {answer: fails(syscall.ECONNREFUSED), closes: true},
-		"reset":            {answer: fails(syscall.ECONNRESET), closes: true},
-		"attempt timeouts": {answer: func(r *http.Request) (*http.Response, error) { return nil, pause(r, time.Hour) }, rule: policy.Rule{AttemptTimeout: time.Second}, closes: true},
-		"an empty 503":     {answer: empty(503), closes: true},
-		"a 503":            {answer: status(503), closes: true},
-		"a body classifier": {answer: status(503), closes: true, rule: policy.Rule{
+		"refused":          {response: fails(syscall.ECONNREFUSED), closes: true},
+		"reset":            {response: fails(syscall.ECONNRESET), closes: true},
+		"attempt timeouts": {response: func(r *http.Request) (*http.Response, error) { return nil, pause(r, time.Hour) }, rule: policy.Rule{AttemptTimeout: time.Second}, closes: true},
+		"an empty 503":     {response: empty(503), closes: true},
+		"a 503":            {response: status(503), closes: true},
+		"a body classifier": {response: status(503), closes: true, rule: policy.Rule{
 			Classify: classify.OnBodyText(classify.Refused, "no such text"),
 		}},
-		"404":             {answer: empty(404)},
-		"429":             {answer: empty(429)},
-		"501":             {answer: empty(501)},
-		"own faults":      {answer: fails(errors.New("bad request of the caller's"))},
-		"cancelled below": {answer: func(r *http.Request) (*http.Response, error) { return nil, context.Canceled }},
+		"404":             {response: empty(404)},
+		"429":             {response: empty(429)},
+		"501":             {response: empty(501)},
+		"own faults":      {response: fails(errors.New("bad request of the caller's"))},
+		"cancelled below": {response: func(r *http.Request) (*http.Response, error) { return nil, context.Canceled }},
 	}
 	for name, row := range rows {
 		for _, hedge := range []time.Duration{0, 10 * time.Millisecond} {
@@ -181,7 +181,7 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 					rule := row.rule
 					rule.Gate, rule.Attempts = policy.Gate{Start: 10}, 2
 					rule.Backoff, rule.Hedge = backoff.Constant(10*time.Millisecond), policy.Hedge{After: hedge}
-					tr := mustNew(t, Config{Base: rt(row.answer), Rule: rule})
+					tr := mustNew(t, Config{Base: rt(row.response), Rule: rule})
 					closed := false
 					for range 200 {
 						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -288,7 +288,7 @@ func TestGateRefuseAndRate(t *testing.T) {
 func TestSlotOfABody(t *testing.T) {
 	const flying, landed = 1, 0
 	upgrade := func(req *http.Request) (*http.Response, error) {
-		return response(req, 101, rwcBody{}, "Upgrade: x"), nil
+		return newResponse(req, 101, rwcBody{}, "Upgrade: x"), nil
 	}
 	type step struct {
 		do   func(*http.Response)
@@ -299,36 +299,36 @@ func TestSlotOfABody(t *testing.T) {
 	closeIt := func(r *http.Response) { _ = r.Body.Close() }
 	nothing := func(*http.Response) {}
 	rows := map[string]struct {
-		answers []answer
-		rule    policy.Rule
-		method  string
-		header  string
-		steps   []step
-		panics  bool
+		responses []response
+		rule      policy.Rule
+		method    string
+		header    string
+		steps     []step
+		panics    bool
 	}{
-		"read to the end, then closed":  {answers: []answer{status(200)}, steps: []step{{nothing, flying}, {readOne, flying}, {readAll, landed}, {closeIt, landed}}},
-		"closed, then read":             {answers: []answer{status(200)}, steps: []step{{closeIt, landed}, {readAll, landed}, {closeIt, landed}}},
-		"not closed":                    {answers: []answer{status(200)}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
-		"no body":                       {answers: []answer{empty(204)}, steps: []step{{nothing, landed}}},
-		"101":                           {answers: []answer{upgrade}, header: "Upgrade: x", steps: []step{{nothing, landed}}},
-		"a tunnel":                      {answers: []answer{status(200)}, method: http.MethodConnect, steps: []step{{nothing, landed}}},
-		"a refused tunnel":              {answers: []answer{status(407)}, method: http.MethodConnect, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"an error":                      {answers: []answer{fails(errors.New("odd"))}, steps: []step{{nothing, landed}}},
-		"errors, then an answer":        {answers: []answer{fails(syscall.ECONNRESET), fails(syscall.ECONNREFUSED), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"answers, then an answer":       {answers: []answer{status(503), status(500), empty(503), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"given up":                      {answers: []answer{status(503)}, steps: []step{{nothing, landed}, {closeIt, landed}}},
-		"too many requests":             {answers: []answer{status(429)}, steps: []step{{nothing, landed}}},
-		"not implemented":               {answers: []answer{status(501)}, steps: []step{{nothing, landed}}},
-		"a loser that never answers":    {answers: []answer{hangs, status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"a loser that answers late":     {answers: []answer{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
-		"a hedge that loses":            {answers: []answer{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
-		"both fail":                     {answers: []answer{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"an attempt timeout":            {answers: []answer{hangs, status(200)}, rule: policy.Rule{AttemptTimeout: time.Second}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"a base that panics":            {answers: []answer{func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
-		"a base that panics at a retry": {answers: []answer{status(503), func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
-		"neither answer nor error":      {answers: []answer{func(*http.Request) (*http.Response, error) { return nil, nil }}, steps: []step{{nothing, landed}}},
-		"answer and error": {answers: []answer{func(r *http.Request) (*http.Response, error) {
-			return response(r, 200, http.NoBody), errors.New("both")
+		"read to the end, then closed":  {responses: []response{status(200)}, steps: []step{{nothing, flying}, {readOne, flying}, {readAll, landed}, {closeIt, landed}}},
+		"closed, then read":             {responses: []response{status(200)}, steps: []step{{closeIt, landed}, {readAll, landed}, {closeIt, landed}}},
+		"not closed":                    {responses: []response{status(200)}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
+		"no body":                       {responses: []response{empty(204)}, steps: []step{{nothing, landed}}},
+		"101":                           {responses: []response{upgrade}, header: "Upgrade: x", steps: []step{{nothing, landed}}},
+		"a tunnel":                      {responses: []response{status(200)}, method: http.MethodConnect, steps: []step{{nothing, landed}}},
+		"a refused tunnel":              {responses: []response{status(407)}, method: http.MethodConnect, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"an error":                      {responses: []response{fails(errors.New("odd"))}, steps: []step{{nothing, landed}}},
+		"errors, then an answer":        {responses: []response{fails(syscall.ECONNRESET), fails(syscall.ECONNREFUSED), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"answers, then an answer":       {responses: []response{status(503), status(500), empty(503), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"given up":                      {responses: []response{status(503)}, steps: []step{{nothing, landed}, {closeIt, landed}}},
+		"too many requests":             {responses: []response{status(429)}, steps: []step{{nothing, landed}}},
+		"not implemented":               {responses: []response{status(501)}, steps: []step{{nothing, landed}}},
+		"a loser that never answers":    {responses: []response{hangs, status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a loser that answers late":     {responses: []response{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
+		"a hedge that loses":            {responses: []response{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
+		"both fail":                     {responses: []response{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"an attempt timeout":            {responses: []response{hangs, status(200)}, rule: policy.Rule{AttemptTimeout: time.Second}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a base that panics":            {responses: []response{func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
+		"a base that panics at a retry": {responses: []response{status(503), func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
+		"neither answer nor error":      {responses: []response{func(*http.Request) (*http.Response, error) { return nil, nil }}, steps: []step{{nothing, landed}}},
+		"answer and error": {responses: []response{func(r *http.Request) (*http.Response, error) {
+			return newResponse(r, 200, http.NoBody), errors.New("both")
 		}}, steps: []step{{nothing, landed}}},
 	}
 	for name, row := range rows {
@@ -336,7 +336,7 @@ func TestSlotOfABody(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				rule := row.rule
 				rule.Gate, rule.Attempts = policy.Gate{Start: 2, Max: 2}, 5
-				tr := mustNew(t, Config{Base: script(row.answers...), Rule: rule})
+				tr := mustNew(t, Config{Base: script(row.responses...), Rule: rule})
 				method := row.method
 				if method == "" {
 					method = http.MethodGet
@@ -416,7 +416,7 @@ func TestGateServesInOrder(t *testing.T) {
 
 // TestBadRouteAmongGoodOnes does not close the gate, whether it fails or hangs.
 func TestBadRouteAmongGoodOnes(t *testing.T) {
-	for name, bad := range map[string]answer{"fails": status(503), "hangs": hangs} {
+	for name, bad := range map[string]response{"fails": status(503), "hangs": hangs} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var took []time.Duration
@@ -462,7 +462,7 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 
 // A response without a body makes the gate grow as a response with a body does.
 func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
-	for name, a := range map[string]answer{"without": empty(200), "with": status(200)} {
+	for name, a := range map[string]response{"without": empty(200), "with": status(200)} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1}},

@@ -51,7 +51,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 			warm := 0
 			for i := range warmUp + measured {
 				if i == warmUp {
-					warm = server.sends()
+					warm = server.attempts()
 				}
 				start := time.Now()
 				code, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -63,7 +63,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 			}
 			slices.Sort(took)
 			p99, p995 = took[measured*99/100], took[measured*995/1000]
-			more = float64(server.sends()-warm)/measured - 1
+			more = float64(server.attempts()-warm)/measured - 1
 		})
 		return p99, p995, more
 	}
@@ -107,7 +107,7 @@ func TestHedge(t *testing.T) {
 					} else if err := pause(req, row.takes[n-1]); err != nil {
 						return nil, err
 					}
-					return response(req, 200, l.body(req.Context(), strings.Repeat("x", n*1000))), nil
+					return newResponse(req, 200, l.body(req.Context(), strings.Repeat("x", n*1000))), nil
 				}
 				ev := &events{}
 				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: after}}})
@@ -322,9 +322,9 @@ func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 			assert.Equal(t, 200, code)
 		})
 		elapsed := time.Since(server.start).Seconds()
-		t.Logf("%d requests, %d sends in %.2f s", requests, server.sends(), elapsed)
-		assert.LessOrEqual(t, float64(server.sends()), 1.2*requests+30+3*elapsed)
-		assert.Greater(t, server.sends(), requests+20)
+		t.Logf("%d requests, %d sends in %.2f s", requests, server.attempts(), elapsed)
+		assert.LessOrEqual(t, float64(server.attempts()), 1.2*requests+30+3*elapsed)
+		assert.Greater(t, server.attempts(), requests+20)
 	})
 }
 
@@ -356,37 +356,37 @@ func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 // both would be retried, the loop goes on.
 func TestHedgeAndRetry(t *testing.T) {
 	rows := map[string]struct {
-		answers []answer
-		want    int
-		at      []time.Duration
-		reasons []Reason
-		numbers []int
+		responses []response
+		want      int
+		at        []time.Duration
+		reasons   []Reason
+		numbers   []int
 	}{
 		"the second fails, the first comes": {
-			answers: []answer{deaf(300 * time.Millisecond), status(503)}, want: 200,
+			responses: []response{deaf(300 * time.Millisecond), status(503)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal},
 		},
 		"the first fails, the second comes": {
-			answers: []answer{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deaf(300 * time.Millisecond)}, want: 200,
+			responses: []response{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deaf(300 * time.Millisecond)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal},
 		},
 		"both fail": {
-			answers: []answer{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deafly(100*time.Millisecond, status(503)), status(200)}, want: 200,
+			responses: []response{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deafly(100*time.Millisecond, status(503)), status(200)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonFinal},
 		},
 		"both fail, and the attempts are spent": {
-			answers: []answer{deafly(100*time.Millisecond, status(503)), deafly(100*time.Millisecond, status(503)), status(503)}, want: 503,
+			responses: []response{deafly(100*time.Millisecond, status(503)), deafly(100*time.Millisecond, status(503)), status(503)}, want: 503,
 			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonAttempts},
 		},
 		"the second is told to wait, and so is the retry": {
-			answers: []answer{deafly(200*time.Millisecond, fails(syscall.ECONNRESET)), status(429, "Retry-After: 3"), status(200)}, want: 200,
+			responses: []response{deafly(200*time.Millisecond, fails(syscall.ECONNRESET)), status(429, "Retry-After: 3"), status(200)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond, 3050 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonFinal},
 		},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(script(row.answers...).RoundTrip)
+				server := newOrigin(script(row.responses...).RoundTrip)
 				ev := &events{}
 				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
 					Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
@@ -423,7 +423,7 @@ func TestCancelDuringTheRace(t *testing.T) {
 		_, err := get(t, tr, ctx)
 		assert.ErrorIs(t, err, reason)
 		assert.Equal(t, time.Second, time.Since(server.start))
-		assert.Equal(t, 2, server.sends())
+		assert.Equal(t, 2, server.attempts())
 		synctest.Wait()
 		s := stateOf(t, tr)
 		assert.Zero(t, s.GateSlots)
@@ -431,15 +431,15 @@ func TestCancelDuringTheRace(t *testing.T) {
 	})
 }
 
-// TestBothAnswerAtOnce: exactly one response is delivered. The other is closed.
-func TestBothAnswerAtOnce(t *testing.T) {
+// TestBothRespondAtOnce: exactly one response is delivered. The other is closed.
+func TestBothRespondAtOnce(t *testing.T) {
 	for range 200 {
 		bubble(t, func(t *testing.T) {
 			var l ledger
 			server := newOrigin(nil)
 			server.serve = func(req *http.Request) (*http.Response, error) {
 				time.Sleep(100*time.Millisecond - time.Duration(AttemptNumber(req.Context())-1)*50*time.Millisecond)
-				return response(req, 200, l.body(req.Context(), "text")), nil
+				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			}
 			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
 			resp, err := get(t, tr, t.Context())
@@ -468,7 +468,7 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 				if err := pause(req, 50*time.Millisecond); err != nil {
 					return nil, err
 				}
-				return response(req, 200, l.body(req.Context(), "text")), nil
+				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			}
 			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
 			resp, err := get(t, tr, t.Context())
@@ -517,13 +517,13 @@ func TestHedgePercentileNeedsSamples(t *testing.T) {
 		slow.Store(true)
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
-		assert.Equal(t, 1, server.sends())
+		assert.Equal(t, 1, server.attempts())
 		slow.Store(false)
 		for range 40 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)
 		}
-		assert.Equal(t, 41, server.sends())
+		assert.Equal(t, 41, server.attempts())
 		slow.Store(true)
 		start := time.Since(server.start)
 		_, err = send(t, tr, http.MethodGet, "http://h.test/")
@@ -592,7 +592,7 @@ func TestLateResponseWithABadBody(t *testing.T) {
 						return status(200)(req)
 					}, func(req *http.Request) (*http.Response, error) {
 						time.Sleep(late - time.Second)
-						return response(req, 200, badBody{func([]byte) (int, error) { return 0, io.EOF }, func() {
+						return newResponse(req, 200, badBody{func([]byte) (int, error) { return 0, io.EOF }, func() {
 							closed = true
 							closing()
 						}}), nil
@@ -619,36 +619,36 @@ func TestLateResponseWithABadBody(t *testing.T) {
 func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 	const second, later = 60 * time.Millisecond, 300 * time.Millisecond
 	rows := map[string]struct {
-		method  string
-		plain   bool // the caller did not call Repeatable
-		answers []answer
-		want    int
-		at      time.Duration
-		reasons []Reason
+		method    string
+		plain     bool // the caller did not call Repeatable
+		responses []response
+		want      int
+		at        time.Duration
+		reasons   []Reason
 	}{
 		"not hedged by default": {method: http.MethodDelete, plain: true,
-			answers: []answer{deafly(later, status(204)), status(404)}, want: 204, at: later, reasons: []Reason{ReasonFinal}},
+			responses: []response{deafly(later, status(204)), status(404)}, want: 204, at: later, reasons: []Reason{ReasonFinal}},
 		"a 4xx waits for a success": {method: http.MethodDelete,
-			answers: []answer{deafly(later, status(204)), deafly(10*time.Millisecond, status(404))}, want: 204, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(204)), deafly(10*time.Millisecond, status(404))}, want: 204, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"a 412 waits for a success": {method: http.MethodPut,
-			answers: []answer{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"the first send's 4xx waits as well": {method: http.MethodPost,
-			answers: []answer{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"two of them": {method: http.MethodDelete,
-			answers: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"the other one fails": {method: http.MethodDelete,
-			answers: []answer{deafly(later, fails(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, fails(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"the other one would be retried": {method: http.MethodDelete,
-			answers: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"a success does not wait": {method: http.MethodDelete,
-			answers: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(204))}, want: 204, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(204))}, want: 204, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"nor does the 4xx of a safe request": {method: http.MethodGet,
-			answers: []answer{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server, ev := newOrigin(script(row.answers...).RoundTrip), &events{}
+				server, ev := newOrigin(script(row.responses...).RoundTrip), &events{}
 				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
 				ctx := ev.on(t.Context())
 				if !row.plain {
@@ -689,18 +689,18 @@ func TestCancelWhileA4xxWaits(t *testing.T) {
 // counts is returned as it is.
 func TestFinalErrorAfterAHedge(t *testing.T) {
 	final := errors.New("malformed answer")
-	for name, answers := range map[string][]answer{
+	for name, responses := range map[string][]response{
 		"of the first":  {deafly(100*time.Millisecond, fails(final)), hangs},
 		"of the second": {hangs, fails(final)},
 		"of the second, after one that would be retried": {deafly(60*time.Millisecond, status(503)), deafly(60*time.Millisecond, fails(final))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(script(answers...).RoundTrip)
+				server := newOrigin(script(responses...).RoundTrip)
 				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
 				_, err := get(t, tr, t.Context())
 				assert.True(t, err == final, "%T: %v", err, err)
-				assert.Equal(t, 2, server.sends())
+				assert.Equal(t, 2, server.attempts())
 				time.Sleep(time.Second) // for a loser that ignores its context
 			})
 		})
@@ -710,18 +710,18 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 // A panic of the base transport in a hedged request reaches the caller, as it would without a hedge.
 func TestHedgeAndABaseThatPanics(t *testing.T) {
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }
-	rows := map[string][]answer{
+	rows := map[string][]response{
 		"the first, alone":            {panics},
 		"the first, beside a second":  {deafly(2*time.Second, panics), hangs},
 		"the second":                  {hangs, panics},
 		"the second, after a failure": {deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)},
 	}
-	for name, answers := range rows {
+	for name, responses := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				tr := over(t, Config{Rule: policy.Rule{
 					Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
-				}}, script(answers...))
+				}}, script(responses...))
 				assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
 				synctest.Wait()
 				assert.Zero(t, stateOf(t, tr).GateSlots)
@@ -875,12 +875,12 @@ func TestFailuresAreNoLatenciesForTheHedge(t *testing.T) {
 			require.Error(t, err)
 		}
 		up.Store(true)
-		before := base.sends()
+		before := base.attempts()
 		for range 50 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)
 		}
-		assert.Less(t, base.sends()-before, 60)
+		assert.Less(t, base.attempts()-before, 60)
 	})
 }
 
@@ -913,7 +913,7 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 		b := oneShot("x")
 		tr := over(t, Config{Rule: policy.Rule{
 			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
-		}}, script(deaf(time.Hour), func(req *http.Request) (*http.Response, error) { return response(req, 503, b), nil }))
+		}}, script(deaf(time.Hour), func(req *http.Request) (*http.Response, error) { return newResponse(req, 503, b), nil }))
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

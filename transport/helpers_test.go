@@ -36,8 +36,8 @@ var (
 )
 
 var (
-	http1 = []place{{"http1", ts.Config{}}, {"http1+tls", ts.Config{TLS: ts.Trusted}}}
-	http2 = []place{{"h2c", ts.Config{HTTP2: true}}, {"http2", ts.Config{HTTP2: true, TLS: ts.Trusted}}}
+	http1 = []protocol{{"http1", ts.Config{}}, {"http1+tls", ts.Config{TLS: ts.Trusted}}}
+	http2 = []protocol{{"h2c", ts.Config{HTTP2: true}}, {"http2", ts.Config{HTTP2: true, TLS: ts.Trusted}}}
 )
 
 // base is a base transport made of a function.
@@ -47,7 +47,7 @@ func (f base) RoundTrip(req *http.Request) (*http.Response, error) { return f(re
 
 // plays makes a base that gives the answers in turn and repeats the last answer
 // forever. It is not for concurrent use.
-func plays(answers ...base) base {
+func plays(responses ...base) base {
 	n := 0
 	return func(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
@@ -55,7 +55,7 @@ func plays(answers ...base) base {
 			_ = req.Body.Close()
 		}
 		n++
-		return answers[min(n, len(answers))-1](req)
+		return responses[min(n, len(responses))-1](req)
 	}
 }
 
@@ -86,24 +86,24 @@ func get(t testing.TB, tr http.RoundTripper, ctx context.Context, url string) (*
 }
 
 // A place is a protocol of a server, with its name in tests.
-type place struct {
+type protocol struct {
 	name string
 	cfg  ts.Config
 }
 
 // at runs a test over TCP, and in memory in virtual time.
-func at(t *testing.T, places []place, test func(*testing.T, ts.Config)) {
+func at(t *testing.T, protocols []protocol, test func(*testing.T, ts.Config)) {
 	t.Helper()
-	for _, p := range places {
+	for _, p := range protocols {
 		t.Run(p.name+"/tcp", func(t *testing.T) { test(t, p.cfg) })
 	}
-	inMemory(t, places, test)
+	inMemory(t, protocols, test)
 }
 
 // inMemory runs a test in memory only. It is for tests in which time matters.
-func inMemory(t *testing.T, places []place, test func(*testing.T, ts.Config)) {
+func inMemory(t *testing.T, protocols []protocol, test func(*testing.T, ts.Config)) {
 	t.Helper()
-	for _, p := range places {
+	for _, p := range protocols {
 		t.Run(p.name+"/memory", func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				cfg := p.cfg

@@ -132,10 +132,10 @@ func TestHTTP2GracefulGoAway(t *testing.T) {
 	})
 }
 
-// TestHTTP2EarlyAnswers: the answer or the stream's end comes before the upload
+// TestHTTP2EarlyResponses: the answer or the stream's end comes before the upload
 // ends. net/http then closes the body from another goroutine, maybe during a
 // Read. The resend is whole.
-func TestHTTP2EarlyAnswers(t *testing.T) {
+func TestHTTP2EarlyResponses(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20_000) // more than a stream's first window
 	for name, step := range map[string]ts.Step{
 		"reads the rest":        ts.Status(503).Body("busy"),
@@ -194,10 +194,10 @@ func TestHTTP2CloseDuringRead(t *testing.T) {
 	}
 }
 
-// TestHTTP2AnswerDuringUpload: an answer that comes, and ends, while the upload
+// TestHTTP2ResponseDuringUpload: an answer that comes, and ends, while the upload
 // goes on is allowed. The upload goes on until the caller closes the answer's
 // body, as with a plain transport.
-func TestHTTP2AnswerDuringUpload(t *testing.T) {
+func TestHTTP2ResponseDuringUpload(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{"plain": {}, "attempt timeout": {AttemptTimeout: 10 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
@@ -234,10 +234,10 @@ func TestHTTP2Tunnel(t *testing.T) {
 				time.Sleep(time.Hour)
 				_, err = pw.Write([]byte("echo"))
 				require.NoError(t, err)
-				answer := make([]byte, 4)
-				_, err = io.ReadFull(resp.Body, answer)
+				response := make([]byte, 4)
+				_, err = io.ReadFull(resp.Body, response)
 				require.NoError(t, err)
-				assert.Equal(t, "echo", string(answer))
+				assert.Equal(t, "echo", string(response))
 				_ = pw.Close()
 			})
 		})

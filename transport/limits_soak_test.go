@@ -138,23 +138,23 @@ func (r *riot) RoundTrip(req *http.Request) (*http.Response, error) {
 	case 2:
 		return nil, []error{syscall.ECONNREFUSED, syscall.ECONNRESET, io.ErrUnexpectedEOF, errors.New("own fault")}[r.n(4)]
 	case 3:
-		return r.response(req, 429, fmt.Sprintf("Retry-After: %d", r.n(5))), nil
+		return r.newResponse(req, 429, fmt.Sprintf("Retry-After: %d", r.n(5))), nil
 	case 4:
-		return r.response(req, 503, fmt.Sprintf("Retry-After: %d", r.n(3))), nil
+		return r.newResponse(req, 503, fmt.Sprintf("Retry-After: %d", r.n(3))), nil
 	case 5, 6:
-		return r.response(req, []int{408, 425, 500, 501, 502, 504}[r.n(6)]), nil
+		return r.newResponse(req, []int{408, 425, 500, 501, 502, 504}[r.n(6)]), nil
 	case 7:
-		return r.response(req, 200, fmt.Sprintf("RateLimit: \"a\";r=%d;t=%d", r.n(5), 1+r.n(5)), "RateLimit-Policy: \"a\";q=10;w=5"), nil
+		return r.newResponse(req, 200, fmt.Sprintf("RateLimit: \"a\";r=%d;t=%d", r.n(5), 1+r.n(5)), "RateLimit-Policy: \"a\";q=10;w=5"), nil
 	case 8:
-		return r.response(req, 404), nil
+		return r.newResponse(req, 404), nil
 	case 9:
-		return response(req, 204, http.NoBody), nil
+		return newResponse(req, 204, http.NoBody), nil
 	}
-	return r.response(req, 200, `ETag: "v"`), nil
+	return r.newResponse(req, 200, `ETag: "v"`), nil
 }
 
-func (r *riot) response(req *http.Request, code int, header ...string) *http.Response {
-	return response(req, code, &riotBody{riot: r, ctx: req.Context(), closed: make(chan struct{}), left: r.n(20)}, header...)
+func (r *riot) newResponse(req *http.Request, code int, header ...string) *http.Response {
+	return newResponse(req, code, &riotBody{riot: r, ctx: req.Context(), closed: make(chan struct{}), left: r.n(20)}, header...)
 }
 
 // A riotBody is a response's body: slow, stalled, cut, or rude.

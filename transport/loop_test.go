@@ -46,7 +46,7 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 		n := 0
 		base := rt(func(req *http.Request) (*http.Response, error) {
 			n++
-			return response(req, 503, io.NopCloser(strings.NewReader(fmt.Sprint("answer ", n)))), nil
+			return newResponse(req, 503, io.NopCloser(strings.NewReader(fmt.Sprint("answer ", n)))), nil
 		})
 		resp, err := get(t, over(t, Config{Rule: exact}, base), t.Context())
 		require.NoError(t, err)
@@ -140,12 +140,12 @@ func (*timeoutError) Temporary() bool { return true }
 
 func TestPOST(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		rule   policy.Rule
-		on     func(context.Context) context.Context
-		header string
-		first  answer
-		sends  int
+		name     string
+		rule     policy.Rule
+		on       func(context.Context) context.Context
+		header   string
+		first    response
+		attempts int
 	}{
 		{"503 may have been acted on", policy.Rule{}, nil, "", status(503), 1},
 		{"429 too", policy.Rule{}, nil, "", status(429, "Retry-After: 1"), 1},
@@ -176,7 +176,7 @@ func TestPOST(t *testing.T) {
 				if resp != nil {
 					_ = resp.Body.Close()
 				}
-				assert.Equal(t, row.sends, base.sends())
+				assert.Equal(t, row.attempts, base.attempts())
 				for _, b := range base.bodies {
 					assert.Equal(t, "text", b)
 				}
@@ -237,7 +237,7 @@ func TestDeadlineIsSeenBeforeTheSleep(t *testing.T) {
 		resp, err := get(t, over(t, Config{Rule: exact}, base), ctx)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
-		assert.Equal(t, 2, base.sends(), "after 1 s; another 2 s would pass the deadline")
+		assert.Equal(t, 2, base.attempts(), "after 1 s; another 2 s would pass the deadline")
 		assert.Equal(t, time.Second, time.Since(start))
 		reason, _, _ := unretried(resp)
 		assert.Equal(t, ReasonDeadline, reason)
@@ -252,7 +252,7 @@ func TestElapsed(t *testing.T) {
 		require.NoError(t, err)
 		reason, _, _ := unretried(resp)
 		assert.Equal(t, ReasonMaxElapsed, reason)
-		assert.Equal(t, 4, base.sends(), "at 0, 1, 3 and 7 s")
+		assert.Equal(t, 4, base.attempts(), "at 0, 1, 3 and 7 s")
 		assert.Equal(t, 7*time.Second, time.Since(start))
 	})
 }
@@ -264,7 +264,7 @@ func TestBackoffStops(t *testing.T) {
 		require.NoError(t, err)
 		reason, _, _ := unretried(resp)
 		assert.Equal(t, ReasonBackoffStop, reason)
-		assert.Equal(t, 1, base.sends())
+		assert.Equal(t, 1, base.attempts())
 	})
 }
 
@@ -314,10 +314,10 @@ func TestCancelDuringTheWait(t *testing.T) {
 // Request.Cancel ends every wait as the end of the context does: for a drain, for
 // a look into a body, for a busy body.
 func TestRequestCancelEndsEveryWait(t *testing.T) {
-	silent := func(code int) answer {
+	silent := func(code int) response {
 		return func(req *http.Request) (*http.Response, error) {
 			r, _ := io.Pipe()
-			return response(req, code, r), nil
+			return newResponse(req, code, r), nil
 		}
 	}
 	early := func(req *http.Request) (*http.Response, error) {
@@ -330,7 +330,7 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		rule policy.Rule
-		base answer
+		base response
 	}{
 		"a drain":      {policy.Rule{Backoff: backoff.Constant(0)}, silent(503)},
 		"a look":       {policy.Rule{Classify: classify.OnBodyText(classify.Ambiguous, "x")}, silent(400)},
@@ -348,13 +348,13 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 				//lint:ignore SA1019 still honoured
 				req.Cancel = cancel
 				time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
-				start, sends := time.Now(), 0
+				start, attempts := time.Now(), 0
 				resp, err := over(t, Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
-					sends++
+					attempts++
 					return row.base(req)
 				})).RoundTrip(req)
 				assert.Equal(t, 100*time.Millisecond, time.Since(start))
-				assert.Equal(t, 1, sends)
+				assert.Equal(t, 1, attempts)
 				if err == nil {
 					_ = resp.Body.Close()
 				}
@@ -417,7 +417,7 @@ func TestAttemptTimeout(t *testing.T) {
 			var ctx context.Context
 			tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
-				return response(req, 200, slowBody{strings.NewReader("abc"), ctx}), nil
+				return newResponse(req, 200, slowBody{strings.NewReader("abc"), ctx}), nil
 			}))
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)
@@ -448,7 +448,7 @@ func TestAttemptTimeout(t *testing.T) {
 			_, err := get(t, over(t, Config{Rule: rule}, base), ctx)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.NotErrorIs(t, err, ErrAttemptTimeout)
-			assert.Equal(t, 1, base.sends())
+			assert.Equal(t, 1, base.attempts())
 		})
 	})
 	t.Run("does not run while the request's body is sent", func(t *testing.T) {
@@ -498,11 +498,11 @@ func TestAttemptTimeout(t *testing.T) {
 			late := oneShot("late")
 			base := script(func(req *http.Request) (*http.Response, error) {
 				<-req.Context().Done()
-				return response(req, 200, late), nil
+				return newResponse(req, 200, late), nil
 			}, status(200))
 			resp, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
 			require.NoError(t, err)
-			assert.Equal(t, 2, base.sends())
+			assert.Equal(t, 2, base.attempts())
 			assert.Equal(t, 1, late.closed())
 			_ = resp.Body.Close()
 		})
@@ -535,9 +535,9 @@ func TestUpgradesAreUntouched(t *testing.T) {
 			tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				if req.Method == http.MethodConnect {
-					return response(req, 200, conn), nil
+					return newResponse(req, 200, conn), nil
 				}
-				return response(req, 101, conn), nil
+				return newResponse(req, 101, conn), nil
 			}))
 			for _, method := range []string{http.MethodGet, http.MethodConnect} {
 				caller, cancel := context.WithCancel(t.Context())
@@ -561,7 +561,7 @@ func (*rwc) Close() error { return nil }
 func TestPlainBodiesAreNotWrapped(t *testing.T) {
 	own := oneShot("text")
 	resp, err := get(t, over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
-		return response(req, 200, own), nil
+		return newResponse(req, 200, own), nil
 	})), t.Context())
 	require.NoError(t, err)
 	assert.Same(t, own, resp.Body)
@@ -589,7 +589,7 @@ func TestAttemptNumberAndHeader(t *testing.T) {
 
 // Retries are not multiplied, whichever way the inner outcome comes.
 func TestNestedTransports(t *testing.T) {
-	for name, first := range map[string]answer{"response": status(503), "error": fails(syscall.ECONNRESET)} {
+	for name, first := range map[string]response{"response": status(503), "error": fails(syscall.ECONNRESET)} {
 		for _, depth := range []int{2, 3} {
 			t.Run(fmt.Sprint(name, depth), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
@@ -600,7 +600,7 @@ func TestNestedTransports(t *testing.T) {
 					}
 					var seen events
 					resp, err := get(t, tr, seen.on(t.Context()))
-					assert.Equal(t, 6, base.sends())
+					assert.Equal(t, 6, base.attempts())
 					assert.Equal(t, ReasonNested, seen.last())
 					if err == nil {
 						reason, attempts, ok := unretried(resp)
@@ -716,7 +716,7 @@ func TestDiscard(t *testing.T) {
 				b := &body{Reader: row.body(&read)}
 				start := time.Now()
 				resp, err := get(t, over(t, Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
-					return response(req, 503, b), nil
+					return newResponse(req, 503, b), nil
 				}, status(200))), t.Context())
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)
@@ -732,7 +732,7 @@ func TestDiscard(t *testing.T) {
 			defer func() { _ = pw.Close() }()
 			start := time.Now()
 			resp, err := get(t, over(t, Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
-				return response(req, 503, pr), nil
+				return newResponse(req, 503, pr), nil
 			}, status(200))), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -779,7 +779,7 @@ func TestUpdateKeepsHostState(t *testing.T) {
 		tr.base = base
 		_, err = get(t, tr, t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, 2, base.sends(), "a bad Update changes nothing")
+		assert.Equal(t, 2, base.attempts(), "a bad Update changes nothing")
 	})
 }
 
@@ -812,7 +812,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 			tr := mustNew(t, Config{
 				Base: rt(func(req *http.Request) (*http.Response, error) {
 					last = time.Since(start)
-					return response(req, 503, newStalledBody()), nil
+					return newResponse(req, 503, newStalledBody()), nil
 				}),
 				Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsed: 100 * time.Millisecond},
 			})
@@ -831,7 +831,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 				tr := mustNew(t, Config{
 					Base: rt(func(req *http.Request) (*http.Response, error) {
 						if AttemptNumber(req.Context()) == 1 {
-							return response(req, 503, newStalledBody()), nil
+							return newResponse(req, 503, newStalledBody()), nil
 						}
 						if err := pause(req, left/2); err != nil {
 							return nil, err
@@ -864,7 +864,7 @@ func TestMaxElapsedCountsFromTheFirstAttempt(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 200, code)
 		assert.Greater(t, time.Since(start), 10*time.Second)
-		assert.Equal(t, 3, base.sends())
+		assert.Equal(t, 3, base.attempts())
 	})
 }
 
@@ -875,7 +875,7 @@ func TestEmptyMethodIsGET(t *testing.T) {
 	req.Method = ""
 	_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
 	assert.ErrorContains(t, err, "GET http://h.test/")
-	assert.Greater(t, base.sends(), 1)
+	assert.Greater(t, base.attempts(), 1)
 }
 
 // A caller may send the request of a given-up response again, with its history in
@@ -885,10 +885,10 @@ func TestHistoryOfAnEarlierResponse(t *testing.T) {
 	tr := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503), status(503),
 		func(req *http.Request) (*http.Response, error) {
 			cut := io.MultiReader(strings.NewReader(text[:5]), iotest.ErrReader(io.ErrUnexpectedEOF))
-			return response(req, 200, io.NopCloser(cut), `Etag: "a"`), nil
+			return newResponse(req, 200, io.NopCloser(cut), `Etag: "a"`), nil
 		},
 		func(req *http.Request) (*http.Response, error) {
-			return response(req, 206, io.NopCloser(strings.NewReader(text[5:])), `Etag: "a"`, "Content-Range: bytes 5-9/10"), nil
+			return newResponse(req, 206, io.NopCloser(strings.NewReader(text[5:])), `Etag: "a"`, "Content-Range: bytes 5-9/10"), nil
 		}))
 	failed, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 	require.NoError(t, err)

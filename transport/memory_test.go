@@ -48,8 +48,8 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 			t.Run(rule+"/"+name, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					tr := over(t, Config{Rule: r.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-						sends := AttemptNumber(req.Context())
-						assert.True(t, replay.SmallInMemory(req.Body), "send %d has a %T", sends, req.Body)
+						attempts := AttemptNumber(req.Context())
+						assert.True(t, replay.SmallInMemory(req.Body), "send %d has a %T", attempts, req.Body)
 						if req.GetBody != nil {
 							again, err := req.GetBody()
 							if assert.NoError(t, err) {
@@ -60,7 +60,7 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 						assert.NoError(t, err)
 						assert.Equal(t, text, string(got))
 						time.Sleep(2 * time.Second)
-						if sends < 3 {
+						if attempts < 3 {
 							return status(503)(req)
 						}
 						return status(200)(req)

@@ -71,12 +71,12 @@ var everything = policy.Rule{
 
 // A chaos is a server that does anything, at random.
 type chaos struct {
-	answers, requests ledger
-	sends             atomic.Int64
+	responses, requests ledger
+	attempts            atomic.Int64
 }
 
 func (c *chaos) RoundTrip(req *http.Request) (*http.Response, error) {
-	c.sends.Add(1)
+	c.attempts.Add(1)
 	if req.Body != nil {
 		defer func() { _ = req.Body.Close() }()
 		if rand.IntN(4) > 0 {
@@ -110,9 +110,9 @@ func (c *chaos) RoundTrip(req *http.Request) (*http.Response, error) {
 		code = 404
 	}
 	if rand.IntN(5) == 0 {
-		return response(req, code, http.NoBody, header...), nil
+		return newResponse(req, code, http.NoBody, header...), nil
 	}
-	return response(req, code, c.answers.body(req.Context(), "an answer"), header...), nil
+	return newResponse(req, code, c.responses.body(req.Context(), "an answer"), header...), nil
 }
 
 // TestEverythingAtOnce: 1,000 callers with all limits on use a base that does anything
@@ -172,14 +172,14 @@ func TestEverythingAtOnce(t *testing.T) {
 			sum.GateQueue += s.GateQueue
 		}
 		elapsed := time.Since(start).Seconds()
-		t.Logf("%d requests, %d sends in %.0f s, %d succeeded; %v", requests.Load(), base.sends.Load(), elapsed, succeeded.Load(), reasons)
+		t.Logf("%d requests, %d sends in %.0f s, %d succeeded; %v", requests.Load(), base.attempts.Load(), elapsed, succeeded.Load(), reasons)
 		assert.Zero(t, sum.InFlight)
 		assert.Zero(t, sum.GateSlots)
 		assert.Zero(t, sum.GateQueue)
-		assert.Zero(t, base.answers.open.Load(), "answers left open, of %d", base.answers.made.Load())
+		assert.Zero(t, base.responses.open.Load(), "answers left open, of %d", base.responses.made.Load())
 		assert.Zero(t, base.requests.open.Load(), "request bodies left open, of %d", base.requests.made.Load())
 		assert.Zero(t, base.requests.twice.Load(), "request bodies closed twice")
-		assert.LessOrEqual(t, float64(base.sends.Load()), 1.2*float64(requests.Load())+4*(30+3*elapsed), "four hosts")
+		assert.LessOrEqual(t, float64(base.attempts.Load()), 1.2*float64(requests.Load())+4*(30+3*elapsed), "four hosts")
 		assert.Greater(t, succeeded.Load(), int64(callers*each/2))
 		for _, r := range []Reason{ReasonRetry, ReasonHedged, ReasonOutrun, ReasonCanceled, ReasonBudget} {
 			assert.NotZero(t, reasons[r], "%v", r)
@@ -209,8 +209,8 @@ func randomRequest(ctx context.Context, l *ledger, url string) *http.Request {
 // TestManyHostsWithEverythingOn: the state of hosts is bounded in number and size.
 func TestManyHostsWithEverythingOn(t *testing.T) {
 	for name, row := range map[string]struct {
-		hosts  int
-		answer answer
+		hosts    int
+		response response
 	}{
 		"healthy": {135_000, status(200, "X-RateLimit-Limit: 50", "X-RateLimit-Remaining: 40", "X-RateLimit-Reset: 10")},
 		"held":    {20_000, status(429, "Retry-After: 30")}, // eviction among held hosts is tested with the table
@@ -222,7 +222,7 @@ func TestManyHostsWithEverythingOn(t *testing.T) {
 			}
 			rule := everything
 			rule.Attempts, rule.AttemptTimeout = 1, 0
-			tr := mustNew(t, Config{Base: rt(row.answer), Rule: rule})
+			tr := mustNew(t, Config{Base: rt(row.response), Rule: rule})
 			before := heap()
 			for i := range hosts {
 				resp, err := tr.RoundTrip(&http.Request{
@@ -300,7 +300,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 				})
 				tr := mustNew(t, Config{Base: base, Rule: row.rule})
 				release := row.prepare(t, tr)
-				sends := base.sends()
+				attempts := base.attempts()
 
 				reason := errors.New("the caller's reason")
 				ctx, cancel := context.WithCancelCause(t.Context())
@@ -316,7 +316,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 					assert.Equal(t, 1, b.closed())
 				})
 				assert.Equal(t, time.Second, time.Since(start))
-				assert.Equal(t, sends, base.sends())
+				assert.Equal(t, attempts, base.attempts())
 				s := stateOf(t, tr)
 				assert.Zero(t, s.InFlight)
 				assert.Zero(t, s.GateQueue)
@@ -355,6 +355,6 @@ func TestRefusedForTheDeadline(t *testing.T) {
 		assert.True(t, e.GaveUp())
 		assert.Equal(t, until, e.Until)
 		assert.Equal(t, 1, b.closed())
-		assert.Equal(t, 1, base.sends())
+		assert.Equal(t, 1, base.attempts())
 	})
 }

@@ -78,9 +78,9 @@ func TestPacing(t *testing.T) {
 					return q, took
 				}
 				q, took := run(t, policy.On, 0)
-				t.Logf("paced: %d of %d refused, in %v; per window %v", q.refused, q.sends(), took, q.used)
+				t.Logf("paced: %d of %d refused, in %v; per window %v", q.refused, q.attempts(), took, q.used)
 				assert.Zero(t, q.refused)
-				assert.Equal(t, 100, q.sends())
+				assert.Equal(t, 100, q.attempts())
 				// The last fifth of the quota is spread over the rest of the window.
 				assert.LessOrEqual(t, took, 50*time.Second)
 				// In the first window the requests that were sent before the first
@@ -88,7 +88,7 @@ func TestPacing(t *testing.T) {
 				assert.Equal(t, 3, q.between(11*time.Second, 20*time.Second), "the rest of the second window's quota is spread")
 
 				q, took = run(t, 0, 0)
-				t.Logf("not paced: %d of %d refused, in %v", q.refused, q.sends(), took)
+				t.Logf("not paced: %d of %d refused, in %v", q.refused, q.attempts(), took)
 				assert.NotZero(t, q.refused)
 			})
 		}
@@ -109,8 +109,8 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 		}
 		time.Sleep(time.Second) // for the losers, which ignore their context
 		synctest.Wait()
-		t.Logf("%d sends, %d refused, per window %v, in %v", q.sends(), q.refused, q.used, time.Since(q.start))
-		assert.Greater(t, q.sends(), 110)
+		t.Logf("%d sends, %d refused, per window %v, in %v", q.attempts(), q.refused, q.used, time.Since(q.start))
+		assert.Greater(t, q.attempts(), 110)
 		assert.Zero(t, q.refused)
 	})
 }
@@ -228,11 +228,11 @@ func TestOneWrongQuota(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, %d workers, hedge %v", name, n, hedge), func(t *testing.T) {
 					bubble(t, func(t *testing.T) {
 						var mu sync.Mutex
-						sends := 0
+						attempts := 0
 						server := newOrigin(func(req *http.Request) (*http.Response, error) {
 							mu.Lock()
-							sends++
-							mine := sends
+							attempts++
+							mine := attempts
 							mu.Unlock()
 							if err := pause(req, time.Duration(20+mine%7*20)*time.Millisecond); err != nil {
 								return nil, err

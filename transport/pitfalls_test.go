@@ -52,12 +52,12 @@ var pitfalls = []struct {
 	{5, "a server's wait that is capped: back earlier than told", "transport.TestServersWait transport.TestDecide"},
 	{6, "jitter that lowers the server's wait", "transport.TestDecide transport.FuzzDecide transport.TestRetryAfterOfASkewedServer"},
 	{7, "one of three date forms, or none", "transport.TestRetryAfterOfASkewedServer classify.TestRetryAfter classify.FuzzHTTPDate"},
-	{8, "Retry-After on 2xx or 3xx taken for a retry", "transport.TestWaitsOfAnswersThatAreFinal classify.TestRetryAfterStatuses transport.TestPOST"},
+	{8, "Retry-After on 2xx or 3xx taken for a retry", "transport.TestWaitsOfResponsesThatAreFinal classify.TestRetryAfterStatuses transport.TestPOST"},
 	{9, "discarded responses not closed: leaks, deadlock under MaxConnsPerHost", "transport.TestNoConnectionIsLeftBehind transport.TestOneConnectionIsEnough transport.TestDiscard"},
 	{10, "draining without a bound, or too little, or not at all", "transport.TestErrorBodiesDoNotHoldTheRetryUp transport.TestConnectionsAreReused transport.TestDiscard"},
 	{11, "the whole body in memory before the first send; GetBody ignored", "transport.TestUploadFromAPipe transport.TestUploadStreams transport.TestUploadMemoryIsBounded transport.TestFilesAreSentAgainWithoutBuffering transport.TestGetBodyIsUsed"},
 	{12, "the caller's body never closed; the caller's request changed", "transport.TestContractClosesTheBody transport.TestBodiesThatAreMadeAreClosed transport.TestContractDoesNotModifyTheRequest"},
-	{13, "one reader shared by attempts while the transport still reads it", "transport.TestEarlyAnswers transport.TestHTTP2EarlyAnswers transport.TestSourceUnderConcurrency transport.TestEarlyAnswerWhileReading"},
+	{13, "one reader shared by attempts while the transport still reads it", "transport.TestEarlyResponses transport.TestHTTP2EarlyResponses transport.TestSourceUnderConcurrency transport.TestEarlyResponseWhileReading"},
 	{15, "the attempt's context cancelled before its body is read, or never", "transport.TestAttemptTimeout transport.TestHangs"},
 	{16, "a wrapper hides io.Writer: upgrades die", "transport.TestUpgradesOverTheWire transport.TestUpgradesAreUntouched transport.TestPlainBodiesAreNotWrapped"},
 	{17, "CloseIdleConnections on the shared pool after a failure", "transport.TestOtherConnectionsAreLeftAlone transport.TestCloseIdleConnections"},
@@ -65,8 +65,8 @@ var pitfalls = []struct {
 	{19, "errors.Is(err, context.Canceled) false after a cancelled wait", "transport.TestCancelDuringTheWait transport.TestCancelWhileTheBodyIsAwaited"},
 	{20, "an attempt's timeout taken for the caller's cancellation", "transport.TestAttemptTimeout transport.TestHangs"},
 	{21, "a sleep that ignores the context", "transport.TestCancelDuringTheWait transport.TestDeadlineIsSeenBeforeTheSleep"},
-	{22, "POST and PATCH retried by default", "transport.TestPOST transport.TestMethods transport.TestFaultsThenAnAnswer"},
-	{23, "the method unknown on the error path, so POST retried", "transport.TestPOST transport.TestFaultsThenAnAnswer transport.TestHTTP2Ambiguous"},
+	{22, "POST and PATCH retried by default", "transport.TestPOST transport.TestMethods transport.TestFaultsThenAResponse"},
+	{23, "the method unknown on the error path, so POST retried", "transport.TestPOST transport.TestFaultsThenAResponse transport.TestHTTP2Ambiguous"},
 	{24, "errors told apart by their text", "classify.TestPhrasesAreNotSoughtInWrappers classify.TestRealErrors"},
 	{25, "permanent errors retried", "transport.TestTLSFaultsAreFinal transport.TestNamesAndRoutes transport.TestPermanentFailures classify.TestErrors"},
 	{26, "2^n overflows for large n", "backoff.TestFormulasMeetTheirPromises backoff.TestArithmeticKeepsToItsBounds backoff.FuzzExponential"},
@@ -80,7 +80,7 @@ var pitfalls = []struct {
 	{36, "layers multiply", "transport.TestNestedTransports transport.TestDoAroundATransport policy.TestDoLayersMultiplyOnlyWhenTold"},
 	{39, "a 429 that means that the quota is used up is retried", "transport.TestQuotaUsedUp classify.TestSignals"},
 	{40, "success on a retry hides a failing provider", "transport.TestEvents transport.TestLog"},
-	{41, "an answer before the upload ended; the retry races with it", "transport.TestEarlyAnswers transport.TestEarlyAnswerWhileTheBodyWaits transport.TestHTTP2CloseDuringRead transport.TestBodyBusy"},
+	{41, "an answer before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead transport.TestBodyBusy"},
 	{42, "two-digit years", "transport.TestHostileWaits classify.FuzzTwoDigitYear"},
 	{43, "Retry-After: 0 as no value, or as a hot loop", "transport.TestHostileWaits transport.TestServersWait"},
 	{44, "several Retry-After values, only the first read", "transport.TestHostileWaits classify.TestSeveralRetryAfter"},
@@ -176,8 +176,8 @@ func TestHostileWaits(t *testing.T) {
 	}
 }
 
-// TestWaitsOfAnswersThatAreFinal: there, Retry-After is about something else.
-func TestWaitsOfAnswersThatAreFinal(t *testing.T) {
+// TestWaitsOfResponsesThatAreFinal: there, Retry-After is about something else.
+func TestWaitsOfResponsesThatAreFinal(t *testing.T) {
 	for _, code := range []int{200, 201, 202, 204, 301, 302, 304, 307, 400, 403, 404, 409, 413} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
 			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
@@ -479,9 +479,9 @@ func TestBodyClassifierAndTheCaller(t *testing.T) {
 // the transport gave up on.
 func TestDoAroundATransport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		sends := 0
+		attempts := 0
 		client := &http.Client{Transport: mustNew(t, transport.Config{Rule: now, Base: base(func(*http.Request) (*http.Response, error) {
-			sends++
+			attempts++
 			return nil, context.DeadlineExceeded
 		})})}
 		err := policy.Do(t.Context(), policy.Rule{Backoff: backoff.Constant(0)}, nil, func(ctx context.Context) error {
@@ -492,7 +492,7 @@ func TestDoAroundATransport(t *testing.T) {
 			return resp.Body.Close()
 		})
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, 6, sends)
+		assert.Equal(t, 6, attempts)
 	})
 }
 

@@ -24,10 +24,10 @@ import (
 // only an idempotent request is.
 func TestProxyRefusesConnect(t *testing.T) {
 	for _, row := range []struct {
-		code   int
-		method string
-		own    bool // the default base
-		sends  int
+		code     int
+		method   string
+		own      bool // the default base
+		attempts int
 	}{
 		{503, http.MethodGet, true, 3}, {503, http.MethodPost, true, 3},
 		{429, http.MethodPost, true, 3}, {502, http.MethodPost, true, 3},
@@ -36,9 +36,9 @@ func TestProxyRefusesConnect(t *testing.T) {
 		{407, http.MethodGet, false, 1},
 	} {
 		t.Run(fmt.Sprint(row.code, " ", row.method, " own base: ", row.own), func(t *testing.T) {
-			var sends atomic.Int32
+			var attempts atomic.Int32
 			proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				sends.Add(1)
+				attempts.Add(1)
 				w.WriteHeader(row.code)
 			}))
 			defer proxy.Close()
@@ -54,7 +54,7 @@ func TestProxyRefusesConnect(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tr.RoundTrip(req)
 			require.Error(t, err)
-			assert.EqualValues(t, row.sends, sends.Load(), "%v", err)
+			assert.EqualValues(t, row.attempts, attempts.Load(), "%v", err)
 			assert.ErrorContains(t, err, http.StatusText(row.code))
 		})
 	}

@@ -45,7 +45,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 				code = 429
 			}
 			reset := (k+1)*10 - int(time.Since(start)/time.Second)
-			return response(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
+			return newResponse(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
 		})
 		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Cooldown: policy.Off, Gate: policy.Gate{Start: 4, Max: 4}}})
 		together(60, func(int) {
@@ -73,9 +73,9 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 			n++
 			at = append(at, time.Since(start))
 			if n <= 6 {
-				return response(req, 429, http.NoBody), nil
+				return newResponse(req, 429, http.NoBody), nil
 			}
-			return response(req, 200, http.NoBody), nil
+			return newResponse(req, 200, http.NoBody), nil
 		})
 		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 10, Burst: 1, Mode: policy.RateAdaptive}}})
 		get := func() {
@@ -164,10 +164,10 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 				time.Sleep(30 * time.Millisecond)
 				r, w := io.Pipe() // a body that does not end
 				context.AfterFunc(req.Context(), func() { _ = w.Close() })
-				return response(req, 500, r), nil
+				return newResponse(req, 500, r), nil
 			}
 			time.Sleep(30 * time.Millisecond)
-			return response(req, 200, io.NopCloser(strings.NewReader(""))), nil
+			return newResponse(req, 200, io.NopCloser(strings.NewReader(""))), nil
 		})
 		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
@@ -196,7 +196,7 @@ func TestGateComesBackByItself(t *testing.T) {
 			case req.URL.Path == "/slow":
 				time.Sleep(10 * time.Minute) // a long poll
 			}
-			return response(req, 200, http.NoBody), nil
+			return newResponse(req, 200, http.NoBody), nil
 		})
 		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}})
 		get := func(path string) { _, _ = send(t, tr, http.MethodGet, "http://h.test"+path) }
@@ -250,7 +250,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 		assert.Equal(t, ReasonMaxElapsed, e.Reason)
 		<-done
 		time.Sleep(time.Minute)
-		assert.Equal(t, 2, base.sends())
+		assert.Equal(t, 2, base.attempts())
 		assert.Zero(t, stateOf(t, tr).GateQueue)
 	})
 }
@@ -275,7 +275,7 @@ func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 					synctest.Wait() // each request finds the request before it in the queue
 				}
 				wg.Wait()
-				assert.Equal(t, 6, base.sends(), "one per second")
+				assert.Equal(t, 6, base.attempts(), "one per second")
 			})
 		})
 	}

@@ -39,7 +39,7 @@ func (b *trailerBody) Close() error { return nil }
 // withTrailer is a response with an announced trailer that comes at its end.
 func withTrailer(req *http.Request, code int, body io.Reader, trailer http.Header, header ...string) *http.Response {
 	var resp *http.Response
-	resp = response(req, code, &trailerBody{body, &resp, trailer}, header...)
+	resp = newResponse(req, code, &trailerBody{body, &resp, trailer}, header...)
 	resp.Trailer = http.Header{}
 	for name := range trailer {
 		resp.Trailer[name] = nil
@@ -84,7 +84,7 @@ func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 				if row.rng != "" {
 					code, header = 206, append(header, "Content-Range: "+row.rng)
 				}
-				resp := response(req, code, cutAt(text, io.ErrUnexpectedEOF), header...)
+				resp := newResponse(req, code, cutAt(text, io.ErrUnexpectedEOF), header...)
 				if row.length > 0 {
 					resp.ContentLength = row.length
 				}
@@ -99,7 +99,7 @@ func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, text, string(got))
-			assert.Equal(t, 2, base.sends())
+			assert.Equal(t, 2, base.attempts())
 			switch {
 			case row.ok:
 				assert.NoError(t, err)
@@ -149,7 +149,7 @@ func TestDigestInTrailers(t *testing.T) {
 		{name: "of a range", first: trailer("Content-Digest", field256("x")), partial: true, bad: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			answers := []answer{func(req *http.Request) (*http.Response, error) {
+			responses := []response{func(req *http.Request) (*http.Response, error) {
 				body, code, header := io.Reader(strings.NewReader(text)), 200, []string{`ETag: "v1"`}
 				if row.second != nil {
 					body = cutAt(text[:4], io.ErrUnexpectedEOF)
@@ -165,7 +165,7 @@ func TestDigestInTrailers(t *testing.T) {
 			if row.partial {
 				req.Header.Set("Range", "bytes=0-9")
 			}
-			resp, err := over(t, Config{Rule: quick}, script(answers...)).RoundTrip(req)
+			resp, err := over(t, Config{Rule: quick}, script(responses...)).RoundTrip(req)
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, text, string(got))
@@ -238,7 +238,7 @@ func TestCutBeforeTheLastChunk(t *testing.T) {
 // cannot be resumed, then the body ends with the base transport's own error, and
 // the event has the reason.
 func TestNotResumedEndsWithTheBareError(t *testing.T) {
-	for name, next := range map[string]answer{
+	for name, next := range map[string]response{
 		"200":               status(200, `ETag: "v1"`),
 		"404":               status(404),
 		"416":               status(416),
@@ -250,7 +250,7 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 		for _, size := range []int{4, resume.MinProgress} {
 			t.Run(name, func(t *testing.T) {
 				first := func(req *http.Request) (*http.Response, error) {
-					resp := response(req, 200, cutAt(strings.Repeat("x", size), io.ErrUnexpectedEOF), `ETag: "v1"`)
+					resp := newResponse(req, 200, cutAt(strings.Repeat("x", size), io.ErrUnexpectedEOF), `ETag: "v1"`)
 					resp.ContentLength = 1 << 20
 					return resp, nil
 				}
@@ -283,10 +283,10 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 // error says where it ended and why.
 func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
-		return response(req, 200, cutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+		return newResponse(req, 200, cutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 	}
 	second := func(req *http.Request) (*http.Response, error) {
-		return response(req, 206, cutAt("45", io.ErrUnexpectedEOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
+		return newResponse(req, 206, cutAt("45", io.ErrUnexpectedEOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 	}
 	resp, err := get(t, over(t, Config{Rule: quick}, script(first, second, status(404))), t.Context())
 	require.NoError(t, err)

@@ -72,7 +72,7 @@ func field512(s string) string {
 func cutter(text string, cuts ...int) *play {
 	p := script()
 	n := 0
-	p.answers = []answer{func(req *http.Request) (*http.Response, error) {
+	p.responses = []response{func(req *http.Request) (*http.Response, error) {
 		end := len(text)
 		if n < len(cuts) {
 			end = cuts[n]
@@ -93,7 +93,7 @@ func cutter(text string, cuts ...int) *play {
 		if end == len(text) {
 			err = io.EOF
 		}
-		resp := response(req, code, cutAt(text[first:end], err), header...)
+		resp := newResponse(req, code, cutAt(text[first:end], err), header...)
 		resp.ContentLength = int64(len(text) - first)
 		return resp, nil
 	}}
@@ -154,7 +154,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		got, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, text, string(got))
-		assert.Equal(t, 51, base.sends())
+		assert.Equal(t, 51, base.attempts())
 		assert.LessOrEqual(t, time.Since(start), 50*(maxGap+resumeJitter))
 		assert.Equal(t, ReasonResume, seen.reasons()[1])
 		for _, req := range base.reqs {
@@ -234,8 +234,8 @@ func TestSlowSegmentsAreNotSpacedOut(t *testing.T) {
 			cuts[i] = resume.MinProgress
 		}
 		played := cutter(text, cuts...)
-		fast := played.answers[0]
-		played.answers[0] = func(req *http.Request) (*http.Response, error) {
+		fast := played.responses[0]
+		played.responses[0] = func(req *http.Request) (*http.Response, error) {
 			resp, err := fast(req)
 			body := resp.Body
 			slow := false
@@ -271,7 +271,7 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, ReasonDeadline, e.Reason)
 		assert.True(t, e.GaveUp())
-		assert.Equal(t, 4, base.sends())
+		assert.Equal(t, 4, base.attempts())
 		assert.Less(t, time.Since(start), 4*time.Second)
 		assert.EqualValues(t, 4, tr.hosts.Peek(base.reqs[0].URL).Requests(), "a reconnect that is not sent is no request")
 	})
@@ -301,7 +301,7 @@ func TestReconnectIsBounded(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				first := func(req *http.Request) (*http.Response, error) {
-					return response(req, 200, cutAt(strings.Repeat("x", row.size), io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+					return newResponse(req, 200, cutAt(strings.Repeat("x", row.size), io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 				}
 				base := script(first, hang)
 				tr := over(t, Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, base)
@@ -311,7 +311,7 @@ func TestReconnectIsBounded(t *testing.T) {
 				_, err = io.ReadAll(resp.Body)
 				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				reconnects := time.Duration(base.sends() - 1)
+				reconnects := time.Duration(base.attempts() - 1)
 				assert.Greater(t, reconnects, time.Duration(1))
 				assert.InDelta(t, float64(reconnects*row.each), float64(time.Since(start)), float64(resumeJitter))
 			})
@@ -324,7 +324,7 @@ func TestReconnectIsBounded(t *testing.T) {
 func TestReconnectsBodyIsNotBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first := func(req *http.Request) (*http.Response, error) {
-			return response(req, 200, cutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+			return newResponse(req, 200, cutAt("0123", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 		}
 		second := func(req *http.Request) (*http.Response, error) {
 			slow := readFunc(func([]byte) (int, error) {
@@ -335,7 +335,7 @@ func TestReconnectsBodyIsNotBounded(t *testing.T) {
 					return 0, req.Context().Err()
 				}
 			})
-			return response(req, 206, io.NopCloser(io.MultiReader(strings.NewReader("45"), slow, strings.NewReader("6789"))),
+			return newResponse(req, 206, io.NopCloser(io.MultiReader(strings.NewReader("45"), slow, strings.NewReader("6789"))),
 				`ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 		}
 		resp, err := get(t, over(t, Config{Rule: quick}, script(first, second)), t.Context())
@@ -372,13 +372,13 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 					if err := pause(req, 3*time.Second); err != nil {
 						return nil, err
 					}
-					resp := response(req, 200, cutAt(text[:row.size], io.ErrUnexpectedEOF), `ETag: "v1"`)
+					resp := newResponse(req, 200, cutAt(text[:row.size], io.ErrUnexpectedEOF), `ETag: "v1"`)
 					resp.ContentLength = int64(len(text))
 					return resp, nil
 				}, status(503, "Retry-After: "+row.told), func(req *http.Request) (*http.Response, error) {
 					at = append(at, time.Since(start))
 					r := fmt.Sprintf("Content-Range: bytes %d-%d/%d", row.size, len(text)-1, len(text))
-					return response(req, 206, cutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
+					return newResponse(req, 206, cutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
 				defer cancel()
@@ -399,7 +399,7 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, row.reason, e.Reason)
 				assert.Equal(t, 3*time.Second, time.Since(start), "no sleep that ends in nothing")
-				assert.Equal(t, 2, base.sends())
+				assert.Equal(t, 2, base.attempts())
 			})
 		})
 	}
@@ -409,12 +409,12 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 func TestResumeGivesUp(t *testing.T) {
 	text := strings.Repeat("x", 1000)
 	for _, row := range []struct {
-		name   string
-		rule   policy.Rule
-		cuts   []int
-		reason Reason
-		sends  int
-		read   int
+		name     string
+		rule     policy.Rule
+		cuts     []int
+		reason   Reason
+		attempts int
+		read     int
 	}{
 		{"too many in a row", policy.Rule{Resume: policy.Resume{Max: 2}, Attempts: 20}, []int{10, 10, 10, 10}, ReasonResumeMax, 3, 30},
 		{"attempts", policy.Rule{Attempts: 3}, []int{10, 10, 10, 10}, ReasonAttempts, 3, 30},
@@ -445,7 +445,7 @@ func TestResumeGivesUp(t *testing.T) {
 				assert.Equal(t, row.reason != ReasonMismatch, e.GaveUp())
 				assert.ErrorIs(t, err, syscall.ECONNRESET)
 				assert.EqualValues(t, row.read, e.Offset)
-				assert.Equal(t, row.sends, base.sends())
+				assert.Equal(t, row.attempts, base.attempts())
 				_, again := resp.Body.Read(make([]byte, 1))
 				assert.True(t, err == again)
 			})
@@ -468,7 +468,7 @@ func TestNotResumable(t *testing.T) {
 		once   bool
 		code   int
 		header []string
-		send   http.Header
+		asks   http.Header
 		change func(*http.Response)
 	}{
 		{name: "resumes are off", rule: policy.Rule{Resume: policy.Resume{Max: -1}}, header: tag},
@@ -485,9 +485,9 @@ func TestNotResumable(t *testing.T) {
 		{name: "empty", header: tag, change: func(r *http.Response) { r.ContentLength = 0 }},
 		{name: "no ranges", header: append(tag, "Accept-Ranges: none")},
 		{name: "206 unasked", code: 206, header: append(tag, "Content-Range: bytes 0-0/1")},
-		{name: "206 without range", code: 206, header: tag, send: http.Header{"Range": {"bytes=0-"}}},
-		{name: "multipart", code: 206, header: append(tag, "Content-Type: multipart/byteranges"), send: http.Header{"Range": {"bytes=0-1,3-4"}}},
-		{name: "206 of another length", code: 206, header: append(tag, "Content-Range: bytes 0-1/2"), send: http.Header{"Range": {"bytes=0-1"}},
+		{name: "206 without range", code: 206, header: tag, asks: http.Header{"Range": {"bytes=0-"}}},
+		{name: "multipart", code: 206, header: append(tag, "Content-Type: multipart/byteranges"), asks: http.Header{"Range": {"bytes=0-1,3-4"}}},
+		{name: "206 of another length", code: 206, header: append(tag, "Content-Range: bytes 0-1/2"), asks: http.Header{"Range": {"bytes=0-1"}},
 			change: func(r *http.Response) { r.ContentLength = 1 }},
 		{name: "two encodings", header: append(tag, "Content-Encoding: gzip", "Content-Encoding: br")},
 	} {
@@ -498,7 +498,7 @@ func TestNotResumable(t *testing.T) {
 				if code == 0 {
 					code = 200
 				}
-				resp := response(req, code, own, row.header...)
+				resp := newResponse(req, code, own, row.header...)
 				if row.change != nil {
 					row.change(resp)
 				}
@@ -514,8 +514,8 @@ func TestNotResumable(t *testing.T) {
 			}
 			req, err := http.NewRequestWithContext(ctx, method, "http://h.test/", nil)
 			require.NoError(t, err)
-			if row.send != nil {
-				req.Header = row.send
+			if row.asks != nil {
+				req.Header = row.asks
 			}
 			resp, err := over(t, Config{Rule: row.rule}, base).RoundTrip(req)
 			require.NoError(t, err)
@@ -528,7 +528,7 @@ func TestNotResumable(t *testing.T) {
 func TestReadErrorsThatAreNoCut(t *testing.T) {
 	own := errors.New("limit of the base")
 	base := rt(func(req *http.Request) (*http.Response, error) {
-		return response(req, 200, cutAt("x", own), `ETag: "v1"`), nil
+		return newResponse(req, 200, cutAt("x", own), `ETag: "v1"`), nil
 	})
 	resp, err := get(t, over(t, Config{}, base), t.Context())
 	require.NoError(t, err)
@@ -586,11 +586,11 @@ func (f recording) Delay(n int, prev time.Duration) time.Duration { return f(n, 
 // A response that goes beyond the caller's range does not continue the body.
 func TestResumeBeyondARange(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
-		return response(req, 206, cutAt("234", io.ErrUnexpectedEOF),
+		return newResponse(req, 206, cutAt("234", io.ErrUnexpectedEOF),
 			`ETag: "v1"`, "Content-Range: bytes 2-7/10"), nil
 	}
 	second := func(req *http.Request) (*http.Response, error) {
-		return response(req, 206, io.NopCloser(strings.NewReader("56789")), `ETag: "v1"`, "Content-Range: bytes 5-9/10"), nil
+		return newResponse(req, 206, io.NopCloser(strings.NewReader("56789")), `ETag: "v1"`, "Content-Range: bytes 5-9/10"), nil
 	}
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header.Set("Range", "bytes=2-7")
@@ -611,11 +611,11 @@ func TestResumeOfARange(t *testing.T) {
 		n++
 		if n == 1 {
 			assert.Equal(t, "bytes=2-7", req.Header.Get("Range"))
-			return response(req, 206, cutAt("234", io.ErrUnexpectedEOF),
+			return newResponse(req, 206, cutAt("234", io.ErrUnexpectedEOF),
 				`ETag: "v1"`, "Content-Range: bytes 2-7/10", "Content-Digest: "+field256("234567")), nil
 		}
 		assert.Equal(t, "bytes=5-7", req.Header.Get("Range"))
-		return response(req, 206, io.NopCloser(strings.NewReader(text[5:8])),
+		return newResponse(req, 206, io.NopCloser(strings.NewReader(text[5:8])),
 			`ETag: "v1"`, "Content-Range: bytes 5-7/10", "Content-Digest: "+field512("567")), nil
 	})
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
@@ -634,10 +634,10 @@ func TestResumeOfAnEncodedBody(t *testing.T) {
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		assert.Equal(t, "gzip", req.Header.Get("Accept-Encoding"))
 		if n++; n == 1 {
-			return response(req, 200, cutAt("gz", io.ErrUnexpectedEOF),
+			return newResponse(req, 200, cutAt("gz", io.ErrUnexpectedEOF),
 				`ETag: "v1-gzip"`, "Content-Encoding: gzip"), nil
 		}
-		return response(req, 206, io.NopCloser(strings.NewReader("ip")),
+		return newResponse(req, 206, io.NopCloser(strings.NewReader("ip")),
 			`ETag: "v1-gzip"`, "Content-Encoding: gzip", "Content-Range: bytes 2-3/4"), nil
 	})
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
@@ -654,11 +654,11 @@ func TestResumeUnderADate(t *testing.T) {
 	n := 0
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		if n++; n == 1 {
-			return response(req, 200, cutAt("da", io.ErrUnexpectedEOF),
+			return newResponse(req, 200, cutAt("da", io.ErrUnexpectedEOF),
 				modified, "Date: Mon, 06 Jan 2025 10:05:00 GMT"), nil
 		}
 		assert.Equal(t, "Mon, 06 Jan 2025 10:00:00 GMT", req.Header.Get("If-Range"))
-		return response(req, 206, io.NopCloser(strings.NewReader("te")), modified, "Content-Range: bytes 2-3/4"), nil
+		return newResponse(req, 206, io.NopCloser(strings.NewReader("te")), modified, "Content-Range: bytes 2-3/4"), nil
 	})
 	resp, err := get(t, over(t, Config{Rule: quick}, base), t.Context())
 	require.NoError(t, err)
@@ -679,11 +679,11 @@ func TestDigestMismatch(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			first := func(req *http.Request) (*http.Response, error) {
-				return response(req, 200, cutAt("wro", io.ErrUnexpectedEOF),
+				return newResponse(req, 200, cutAt("wro", io.ErrUnexpectedEOF),
 					append(row.first, `ETag: "v1"`)...), nil
 			}
 			second := func(req *http.Request) (*http.Response, error) {
-				return response(req, 206, io.NopCloser(strings.NewReader("ng!")),
+				return newResponse(req, 206, io.NopCloser(strings.NewReader("ng!")),
 					append(row.second, `ETag: "v1"`, "Content-Range: bytes 3-5/6")...), nil
 			}
 			resp, err := get(t, over(t, Config{Rule: quick}, script(first, second)), t.Context())
@@ -700,7 +700,7 @@ func TestDigestMismatch(t *testing.T) {
 // Bytes beyond the announced length are not delivered.
 func TestLongerThanAnnounced(t *testing.T) {
 	base := rt(func(req *http.Request) (*http.Response, error) {
-		resp := response(req, 200, io.NopCloser(strings.NewReader("0123456789")), `ETag: "v1"`)
+		resp := newResponse(req, 200, io.NopCloser(strings.NewReader("0123456789")), `ETag: "v1"`)
 		resp.ContentLength = 4
 		return resp, nil
 	})
@@ -716,11 +716,11 @@ func TestLongerThanAnnounced(t *testing.T) {
 func TestCutBehindTheLastByte(t *testing.T) {
 	for name, trailer := range map[string]http.Header{"no trailers": nil, "trailers": {"X-Sum": nil}} {
 		t.Run(name, func(t *testing.T) {
-			sends := 0
+			attempts := 0
 			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-				sends++
+				attempts++
 				body := io.MultiReader(strings.NewReader("text"), iotest.ErrReader(io.ErrUnexpectedEOF))
-				resp := response(req, 200, io.NopCloser(body), `Etag: "a"`)
+				resp := newResponse(req, 200, io.NopCloser(body), `Etag: "a"`)
 				resp.ContentLength, resp.Trailer = 4, trailer
 				return resp, nil
 			}))
@@ -728,7 +728,7 @@ func TestCutBehindTheLastByte(t *testing.T) {
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, "text", string(got))
-			assert.Equal(t, 1, sends)
+			assert.Equal(t, 1, attempts)
 			if trailer == nil {
 				assert.NoError(t, err)
 			} else {
@@ -740,12 +740,12 @@ func TestCutBehindTheLastByte(t *testing.T) {
 
 func TestTrailersOfTheLastSegment(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
-		resp := response(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`)
+		resp := newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`)
 		resp.Trailer = http.Header{"X-T": nil}
 		return resp, nil
 	}
 	second := func(req *http.Request) (*http.Response, error) {
-		resp := response(req, 206, io.NopCloser(strings.NewReader("cd")), `ETag: "v1"`, "Content-Range: bytes 2-3/4")
+		resp := newResponse(req, 206, io.NopCloser(strings.NewReader("cd")), `ETag: "v1"`, "Content-Range: bytes 2-3/4")
 		resp.Trailer = http.Header{"X-T": {"1"}}
 		return resp, nil
 	}
@@ -768,8 +768,8 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 			var e *ResumeError
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, ReasonResumeMax, e.Reason)
-			assert.Equal(t, len(got), first+base.sends()-1)
-			assert.LessOrEqual(t, base.sends(), 4)
+			assert.Equal(t, len(got), first+base.attempts()-1)
+			assert.LessOrEqual(t, base.attempts(), 4)
 		})
 	}
 }
@@ -780,7 +780,7 @@ func TestEndDuringReconnect(t *testing.T) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
 	}
-	for name, second := range map[string]answer{
+	for name, second := range map[string]response{
 		"during the wait":      fails(errors.New("not reached in time")),
 		"during the send":      hang,
 		"during a later retry": status(503),
@@ -791,7 +791,7 @@ func TestEndDuringReconnect(t *testing.T) {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
 					first := func(req *http.Request) (*http.Response, error) {
-						return response(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+						return newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 					}
 					rule := policy.Rule{Backoff: backoff.Constant(time.Hour)}
 					if name != "during the wait" {
@@ -880,7 +880,7 @@ func TestResumableAllocatesOnce(t *testing.T) {
 		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:00:05 GMT"}, 0},
 		{nil, 0},
 	} {
-		resp := response(nil, 200, body, row.header...)
+		resp := newResponse(nil, 200, body, row.header...)
 		resp.ContentLength = 1000
 		tr := mustNew(t, Config{Base: rt(func(*http.Request) (*http.Response, error) {
 			resp.Body = body

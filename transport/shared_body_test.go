@@ -231,7 +231,7 @@ func TestGetBodyComesLast(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				req, b := strictRequest(t, text)
 				var old []io.ReadCloser
-				var answers []*body
+				var responses []*body
 				tr := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 					for _, late := range old { // while this attempt reads
 						n, err := late.Read(make([]byte, 1))
@@ -239,7 +239,7 @@ func TestGetBodyComesLast(t *testing.T) {
 						assert.ErrorIs(t, err, replay.ErrLent)
 						assert.NoError(t, late.Close())
 					}
-					for _, a := range answers {
+					for _, a := range responses {
 						assert.Equal(t, 1, a.closed(), "the old answer is closed")
 					}
 					part := make([]byte, 3)
@@ -251,8 +251,8 @@ func TestGetBodyComesLast(t *testing.T) {
 							assert.NoError(t, req.Body.Close())
 						}
 						a := oneShot("busy")
-						answers = append(answers, a)
-						return response(req, 503, a), nil
+						responses = append(responses, a)
+						return newResponse(req, 503, a), nil
 					}
 					rest, err := io.ReadAll(req.Body)
 					assert.NoError(t, err)
@@ -332,10 +332,10 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 func TestGetBodyThatFails(t *testing.T) {
 	broken := errors.New("disk on fire")
 	endless := func(req *http.Request) (*http.Response, error) {
-		return response(req, 503, io.NopCloser(readerFunc(func(p []byte) (int, error) { return len(p), nil }))), nil
+		return newResponse(req, 503, io.NopCloser(readerFunc(func(p []byte) (int, error) { return len(p), nil }))), nil
 	}
 	for name, row := range map[string]struct {
-		first answer
+		first response
 		body  io.ReadCloser
 		text  string // of the answer that the caller gets; "": it gets an error
 		says  string
@@ -383,7 +383,7 @@ func TestGetBodyThatFails(t *testing.T) {
 				}
 				require.Len(t, history, 1)
 				assert.ErrorIs(t, history[0].Err, broken)
-				assert.Equal(t, 1, base.sends())
+				assert.Equal(t, 1, base.attempts())
 			})
 		})
 	}

@@ -45,41 +45,41 @@ func free(t *testing.T, tr *Transport, n int) {
 // so does time.
 func TestForgottenBodies(t *testing.T) {
 	rows := map[string]struct {
-		answer answer
-		ends   bool // the context of each request
-		read   int  // bytes
-		after  time.Duration
+		response response
+		ends     bool // the context of each request
+		read     int  // bytes
+		after    time.Duration
 	}{
-		"429":                                {answer: status(429)},
-		"408":                                {answer: status(408)},
-		"500":                                {answer: status(500)},
-		"501":                                {answer: status(501)},
-		"503":                                {answer: status(503, "Retry-After: 100000")},
-		"200, its context has ended":         {answer: status(200), ends: true},
-		"200, read a little, context ended":  {answer: status(200), ends: true, read: 1},
-		"404, its context has ended":         {answer: status(404), ends: true},
-		"200, nobody ever reads it":          {answer: status(200), after: time.Minute},
-		"200, nobody reads it to its end":    {answer: status(200), read: 1, after: time.Minute},
-		"404, nobody ever reads it":          {answer: status(404), after: time.Minute},
-		"200, its Read panics":               {answer: broken(func() { panic("body") }), read: 1},
-		"200, its Read ends its goroutine":   {answer: broken(runtime.Goexit), read: 1},
-		"200, its Close hangs":               {answer: stuck, read: -1, after: time.Minute},
-		"200, its Close panics in goroutine": {answer: broken(func() { panic("body") }), read: -1},
+		"429":                                {response: status(429)},
+		"408":                                {response: status(408)},
+		"500":                                {response: status(500)},
+		"501":                                {response: status(501)},
+		"503":                                {response: status(503, "Retry-After: 100000")},
+		"200, its context has ended":         {response: status(200), ends: true},
+		"200, read a little, context ended":  {response: status(200), ends: true, read: 1},
+		"404, its context has ended":         {response: status(404), ends: true},
+		"200, nobody ever reads it":          {response: status(200), after: time.Minute},
+		"200, nobody reads it to its end":    {response: status(200), read: 1, after: time.Minute},
+		"404, nobody ever reads it":          {response: status(404), after: time.Minute},
+		"200, its Read panics":               {response: broken(func() { panic("body") }), read: 1},
+		"200, its Read ends its goroutine":   {response: broken(runtime.Goexit), read: 1},
+		"200, its Close hangs":               {response: stuck, read: -1, after: time.Minute},
+		"200, its Close panics in goroutine": {response: broken(func() { panic("body") }), read: -1},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				const places = 10
+				const slots = 10
 				tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 					if req.URL.Path == "/free" {
 						return status(200)(req)
 					}
-					return row.answer(req)
-				}), Rule: policy.Rule{Gate: policy.Gate{Start: places, Max: places}, Attempts: 1, Cooldown: policy.Off}})
+					return row.response(req)
+				}), Rule: policy.Rule{Gate: policy.Gate{Start: slots, Max: slots}, Attempts: 1, Cooldown: policy.Off}})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var kept []*http.Response // nobody closes them, and they are not garbage
-				for range places {
+				for range slots {
 					resp, err := get(t, tr, ctx)
 					require.NoError(t, err)
 					kept = append(kept, resp)
@@ -99,7 +99,7 @@ func TestForgottenBodies(t *testing.T) {
 					assert.Zero(t, stateOf(t, tr).GateSlots)
 				}
 				time.Sleep(2 * time.Second)
-				free(t, tr, places)
+				free(t, tr, slots)
 				runtime.KeepAlive(kept)
 				time.Sleep(2 * time.Hour) // hanging requests end
 			})
@@ -121,14 +121,14 @@ func use(resp *http.Response, n int) {
 }
 
 // broken responds with a body whose methods do something bad.
-func broken(what func()) answer {
+func broken(what func()) response {
 	return func(req *http.Request) (*http.Response, error) {
-		return response(req, 200, rudeBody(what)), nil
+		return newResponse(req, 200, rudeBody(what)), nil
 	}
 }
 
 func stuck(req *http.Request) (*http.Response, error) {
-	return response(req, 200, rudeBody(func() { time.Sleep(time.Hour) })), nil
+	return newResponse(req, 200, rudeBody(func() { time.Sleep(time.Hour) })), nil
 }
 
 type rudeBody func()
@@ -149,7 +149,7 @@ func TestSlowStreamKeepsItsSlot(t *testing.T) {
 				}
 				_ = w.Close()
 			}()
-			return response(req, 200, r), nil
+			return newResponse(req, 200, r), nil
 		}), Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
 		resp, err := get(t, tr, t.Context())
 		require.NoError(t, err)
@@ -361,39 +361,39 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 	boom := func() { panic("callback") }
 	mine := func(req *http.Request) bool { return req.URL.Path == "/mine" }
 	rows := map[string]struct {
-		rule   func(*policy.Rule, func())
-		answer answer // to the request whose callbacks panic
-		waits  bool   // for the slot of another request, while a hold begins
-		ctx    func(context.Context, func()) context.Context
+		rule     func(*policy.Rule, func())
+		response response // to the request whose callbacks panic
+		waits    bool     // for the slot of another request, while a hold begins
+		ctx      func(context.Context, func()) context.Context
 	}{
 		"Idempotent, with hedging": {rule: func(r *policy.Rule, f func()) {
 			r.Hedge = policy.Hedge{After: time.Second}
 			r.Idempotent = func(req *http.Request) bool { when(mine(req), f); return true }
 		}},
-		"Idempotent, after a failure": {answer: status(503), rule: func(r *policy.Rule, f func()) {
+		"Idempotent, after a failure": {response: status(503), rule: func(r *policy.Rule, f func()) {
 			r.Idempotent = func(req *http.Request) bool { when(mine(req), f); return true }
 		}},
 		"Scope, after a wait at the gate": {waits: true, rule: func(r *policy.Rule, f func()) {
 			r.Scope = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
 		}},
-		"Scope, after a 429": {answer: status(429, "Retry-After: 1"), rule: func(r *policy.Rule, f func()) {
+		"Scope, after a 429": {response: status(429, "Retry-After: 1"), rule: func(r *policy.Rule, f func()) {
 			r.Scope = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
 		}},
 		"Classify": {rule: func(r *policy.Rule, f func()) {
 			r.Classify = func(o classify.Outcome) classify.Verdict { when(mine(o.Request), f); return classify.Unknown }
 		}},
-		"Classify, hedged": {answer: deaf(2 * time.Second), rule: func(r *policy.Rule, f func()) {
+		"Classify, hedged": {response: deaf(2 * time.Second), rule: func(r *policy.Rule, f func()) {
 			r.Hedge = policy.Hedge{After: time.Second}
 			r.Classify = func(o classify.Outcome) classify.Verdict { when(mine(o.Request), f); return classify.Unknown }
 		}},
-		"Hint": {answer: status(503), rule: func(r *policy.Rule, f func()) {
+		"Hint": {response: status(503), rule: func(r *policy.Rule, f func()) {
 			r.Hint = func(o classify.Outcome) (time.Duration, bool) { when(mine(o.Request), f); return 0, false }
 		}},
-		"Backoff": {answer: status(503), rule: func(r *policy.Rule, f func()) { r.Backoff = panickyBackoff(f) }},
+		"Backoff": {response: status(503), rule: func(r *policy.Rule, f func()) { r.Backoff = panickyBackoff(f) }},
 		"a trace of the answer": {rule: func(*policy.Rule, func()) {}, ctx: func(ctx context.Context, f func()) context.Context {
 			return WithTrace(ctx, &Trace{Event: func(Event) { f() }})
 		}},
-		"a trace of a hedge": {answer: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
+		"a trace of a hedge": {response: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
 			r.Hedge, r.Gate = policy.Hedge{After: time.Second}, policy.Gate{Start: 2, Max: 2}
 		},
 			ctx: func(ctx context.Context, f func()) context.Context {
@@ -405,11 +405,11 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 				context.AfterFunc(ctx, cancel)
 				return WithTrace(ctx, &Trace{Event: func(Event) { f() }})
 			}},
-		"the base":                 {answer: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(*policy.Rule, func()) {}},
-		"the base, under a hedge":  {answer: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(r *policy.Rule, _ func()) { r.Hedge = policy.Hedge{After: time.Second} }},
-		"the base, and it ends":    {answer: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(*policy.Rule, func()) {}},
-		"the base, timed, it ends": {answer: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(r *policy.Rule, _ func()) { r.AttemptTimeout = time.Minute }},
-		"an error's method":        {answer: fails(badError{}), rule: func(*policy.Rule, func()) {}},
+		"the base":                 {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(*policy.Rule, func()) {}},
+		"the base, under a hedge":  {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(r *policy.Rule, _ func()) { r.Hedge = policy.Hedge{After: time.Second} }},
+		"the base, and it ends":    {response: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(*policy.Rule, func()) {}},
+		"the base, timed, it ends": {response: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(r *policy.Rule, _ func()) { r.AttemptTimeout = time.Minute }},
+		"an error's method":        {response: fails(badError{}), rule: func(*policy.Rule, func()) {}},
 		"a context's deadline": {rule: func(*policy.Rule, func()) {}, waits: true,
 			ctx: func(ctx context.Context, f func()) context.Context { return &badContext{Context: ctx, f: f} }},
 	}
@@ -423,8 +423,8 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 						switch {
 						case req.URL.Path == "/before":
 							return deafly(time.Second, status(503, "Retry-After: 2"))(req)
-						case row.answer != nil && mine(req):
-							return row.answer(req)
+						case row.response != nil && mine(req):
+							return row.response(req)
 						}
 						return status(200)(req)
 					}), Rule: rule})
@@ -503,7 +503,7 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 					own, b := c, oneShot("answer")
 					own.Rule = rule.Or(c.Rule)
 					tr := over(t, own, rt(func(req *http.Request) (*http.Response, error) {
-						return response(req, 503, b), nil
+						return newResponse(req, 503, b), nil
 					}))
 					assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
 					assert.Equal(t, 1, b.closed())

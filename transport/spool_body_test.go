@@ -40,21 +40,21 @@ func noisy(n int) []byte {
 // becomes of the request.
 func TestSpooledUpload(t *testing.T) {
 	for _, row := range []struct {
-		name  string
-		rule  policy.Rule
-		size  int
-		sends int
-		dir   string
-		steps []answer
+		name     string
+		rule     policy.Rule
+		size     int
+		attempts int
+		dir      string
+		steps    []response
 	}{
-		{"answered at once", spooling, 100_000, 1, "", []answer{status(200)}},
-		{"answered later", spooling, 100_000, 3, "", []answer{status(503), fails(syscall.ECONNRESET), status(200)}},
-		{"never answered", spooling, 100_000, 6, "", []answer{fails(syscall.ECONNRESET)}},
-		{"nothing in memory", policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(spooling), 100_000, 2, "", []answer{status(503), status(200)}},
-		{"just fits", spooling, 1<<20 + 1<<10, 2, "", []answer{status(503), status(200)}},
-		{"too large", spooling, 1<<20 + 1<<10 + 1, 1, "", []answer{status(503), status(200)}},
-		{"no such directory", spooling, 100_000, 1, "/nonexistent", []answer{status(503), status(200)}},
-		{"small enough for memory", spooling, 1 << 10, 2, "/nonexistent", []answer{status(503), status(200)}},
+		{"answered at once", spooling, 100_000, 1, "", []response{status(200)}},
+		{"answered later", spooling, 100_000, 3, "", []response{status(503), fails(syscall.ECONNRESET), status(200)}},
+		{"never answered", spooling, 100_000, 6, "", []response{fails(syscall.ECONNRESET)}},
+		{"nothing in memory", policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(spooling), 100_000, 2, "", []response{status(503), status(200)}},
+		{"just fits", spooling, 1<<20 + 1<<10, 2, "", []response{status(503), status(200)}},
+		{"too large", spooling, 1<<20 + 1<<10 + 1, 1, "", []response{status(503), status(200)}},
+		{"no such directory", spooling, 100_000, 1, "/nonexistent", []response{status(503), status(200)}},
+		{"small enough for memory", spooling, 1 << 10, 2, "/nonexistent", []response{status(503), status(200)}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -66,7 +66,7 @@ func TestSpooledUpload(t *testing.T) {
 			src := oneShot(string(want))
 			tr := over(t, Config{Rule: row.rule, TempDir: dir}, base)
 			_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
-			require.Equal(t, row.sends, base.sends())
+			require.Equal(t, row.attempts, base.attempts())
 			for i, got := range base.bodies {
 				require.True(t, got == string(want), "send %d: %d bytes", i+1, len(got))
 			}
@@ -80,7 +80,7 @@ func TestSpooledUpload(t *testing.T) {
 // The file is removed when a body is given up half-way.
 func TestSpoolIsRemoved(t *testing.T) {
 	half := func(req *http.Request) { _, _ = io.CopyN(io.Discard, req.Body, 50_000) }
-	for name, next := range map[string]answer{
+	for name, next := range map[string]response{
 		"final answer after half of it": func(req *http.Request) (*http.Response, error) {
 			half(req)
 			_ = req.Body.Close()
@@ -191,12 +191,12 @@ func TestTempTotal(t *testing.T) {
 	const each = 100_000
 	bubble(t, func(t *testing.T) {
 		var seen events
-		var sends atomic.Int32
+		var attempts atomic.Int32
 		base := rt(func(req *http.Request) (*http.Response, error) {
 			_, err := io.Copy(io.Discard, req.Body)
 			assert.NoError(t, err)
 			_ = req.Body.Close()
-			sends.Add(1)
+			attempts.Add(1)
 			if AttemptNumber(req.Context()) > 1 {
 				return status(200)(req)
 			}
@@ -211,7 +211,7 @@ func TestTempTotal(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 		})
-		assert.EqualValues(t, 7, sends.Load(), "two of five could be kept")
+		assert.EqualValues(t, 7, attempts.Load(), "two of five could be kept")
 		assert.Zero(t, tr.kept.Disk.Load())
 		refused := 0
 		for _, e := range seen.all {

@@ -238,7 +238,7 @@ func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, w := io.Pipe()
 		defer func() { _ = w.Close() }()
-		base := rt(func(req *http.Request) (*http.Response, error) { return response(req, 200, r), nil })
+		base := rt(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, r), nil })
 		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, base), t.Context())
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
@@ -252,7 +252,7 @@ func TestStalledBodyIsClosedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		src := &stuckBody{closed: make(chan struct{})}
 		tr := over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, rt(func(req *http.Request) (*http.Response, error) {
-			return response(req, 200, src), nil
+			return newResponse(req, 200, src), nil
 		}))
 		resp, err := get(t, tr, t.Context())
 		require.NoError(t, err)
@@ -268,7 +268,7 @@ func TestStalledBodyIsClosedOnce(t *testing.T) {
 func TestStalledBodyWhoseClosePanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := rt(func(req *http.Request) (*http.Response, error) {
-			return response(req, 200, badBody{func([]byte) (int, error) {
+			return newResponse(req, 200, badBody{func([]byte) (int, error) {
 				<-req.Context().Done()
 				return 0, req.Context().Err()
 			}, func() { panic("bad close") }}), nil

@@ -30,10 +30,10 @@ func TestEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		var seen recorder
-		answers := plays(says(503, "X-Try: 1"), fails(syscall.ECONNRESET), says(429, "Retry-After: 10"), says(200))
+		responses := plays(says(503, "X-Try: 1"), fails(syscall.ECONNRESET), says(429, "Retry-After: 10"), says(200))
 		slow := base(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(100 * time.Millisecond)
-			return answers(req)
+			return responses(req)
 		})
 		tr := mustNew(t, transport.Config{Base: slow, Rule: exactly, Trace: seen.trace()})
 		req := request(t, http.MethodGet, "https://API.example.com:443/things", nil)
@@ -161,10 +161,10 @@ func TestTraceWithoutFunctions(t *testing.T) {
 }
 
 // A line is one of the log's, without its time.
-type line map[string]any
+type logLine map[string]any
 
 // logTo makes a logger and a function that returns its lines.
-func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []line) {
+func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []logLine) {
 	var b bytes.Buffer
 	logger := slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
@@ -172,9 +172,9 @@ func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []line) {
 		}
 		return a
 	}}))
-	return logger, func() (lines []line) {
+	return logger, func() (lines []logLine) {
 		for d := json.NewDecoder(&b); d.More(); {
-			var l line
+			var l logLine
 			require.NoError(t, d.Decode(&l))
 			lines = append(lines, l)
 		}
@@ -185,7 +185,7 @@ func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []line) {
 // TestLog: nothing for what went well at once, a line for everything else.
 func TestLog(t *testing.T) {
 	const second = float64(time.Second)
-	common := func(l line) line {
+	common := func(l logLine) logLine {
 		l["method"], l["url"] = "GET", "http://h.test/things?page=xxxxx"
 		return l
 	}
@@ -193,26 +193,26 @@ func TestLog(t *testing.T) {
 		name  string
 		rule  policy.Rule
 		base  base
-		lines []line
+		lines []logLine
 	}{
 		{"a success on the first try", exactly, says(200), nil},
 		{"so is a final answer", exactly, says(404), nil},
-		{"a retry and its answer", exactly, plays(says(503), says(200)), []line{
+		{"a retry and its answer", exactly, plays(says(503), says(200)), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "INFO", "msg": "answered after retries", "attempt": 2., "reason": "final", "status": 200.},
 		}},
-		{"giving up on an answer", policy.Rule{Attempts: 2}.Or(exactly), says(503), []line{
+		{"giving up on an answer", policy.Rule{Attempts: 2}.Or(exactly), says(503), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "status": 503.},
 		}},
-		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exactly), fails(io.ErrUnexpectedEOF), []line{
+		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exactly), fails(io.ErrUnexpectedEOF), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "error": "unexpected EOF", "wait": second},
 			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "error": "unexpected EOF"},
 		}},
-		{"a wait that is too long", exactly, says(503, "Retry-After: 3600"), []line{
+		{"a wait that is too long", exactly, says(503, "Retry-After: 3600"), []logLine{
 			{"level": "WARN", "msg": "gave up", "attempt": 1., "reason": "max_retry_after", "status": 503.},
 		}},
-		{"a final error", exactly, fails(errors.New("no idea")), []line{
+		{"a final error", exactly, fails(errors.New("no idea")), []logLine{
 			{"level": "INFO", "msg": "failed", "attempt": 1., "reason": "final", "error": "no idea"},
 		}},
 	} {
@@ -221,7 +221,7 @@ func TestLog(t *testing.T) {
 				logger, lines := logTo(t, slog.LevelInfo)
 				tr := mustNew(t, transport.Config{Base: row.base, Rule: row.rule, Logger: logger})
 				_, _ = get(t, tr, t.Context(), "http://h.test/things?page=2")
-				var want []line
+				var want []logLine
 				for _, l := range row.lines {
 					want = append(want, common(l))
 				}

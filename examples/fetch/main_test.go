@@ -229,10 +229,10 @@ func TestStartsAnew(t *testing.T) {
 	size := len(body)
 	whole := content(body, etag)
 	for _, c := range []struct {
-		name     string
-		state    func(*state)
-		answers  []testserver.Step
-		requests int
+		name      string
+		state     func(*state)
+		responses []testserver.Step
+		requests  int
 	}{
 		{"another tag", nil, []testserver.Step{content(body, `"v2"`)}, 1},
 		{"no ranges", nil, []testserver.Step{testserver.OK(string(body)).Header("ETag", etag)}, 1},
@@ -255,7 +255,7 @@ func TestStartsAnew(t *testing.T) {
 		{"kept too much", func(s *state) { s.Total = kept - 1 }, []testserver.Step{whole}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBench(t, testserver.Config{}, c.answers...)
+			b := newBench(t, testserver.Config{}, c.responses...)
 			b.write("a.bin.part", bytes.Repeat([]byte("x"), kept))
 			if c.state == nil {
 				c.state = func(*state) {}

@@ -310,13 +310,13 @@ func TestBudgetInAnOutage(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		var b Budget
 		var now time.Duration
-		sends := 1000
+		attempts := 1000
 		retries := func() {
 			for range 4 {
 				if b.Take(now, BudgetConfig{}) == nil {
 					return
 				}
-				sends++
+				attempts++
 				if !parallel {
 					now += time.Millisecond
 				}
@@ -333,8 +333,8 @@ func TestBudgetInAnOutage(t *testing.T) {
 			}
 			retries()
 		}
-		if bound := 1.2*1000 + 30 + 3*now.Seconds(); float64(sends) > bound {
-			t.Errorf("parallel %v: %d sends, bound %v", parallel, sends, bound)
+		if bound := 1.2*1000 + 30 + 3*now.Seconds(); float64(attempts) > bound {
+			t.Errorf("parallel %v: %d sends, bound %v", parallel, attempts, bound)
 		}
 	}
 }

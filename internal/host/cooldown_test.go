@@ -239,9 +239,9 @@ func (r *cooldownRequest) ask() {
 // after that second, in a ramp that their responses make steeper.
 func TestCooldownRamp(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		answer time.Duration // how long a response takes; zero: there is none
-		want   []int         // arrivals by the end of each 100 ms after the hold
+		name     string
+		response time.Duration // how long a response takes; zero: there is none
+		want     []int         // arrivals by the end of each 100 ms after the hold
 	}{
 		{"answers after 30 ms", 30 * ms, []int{15, 50}},
 		{"answers after 150 ms", 150 * ms, []int{1, 4, 7, 14, 29, 44, 50}},
@@ -260,8 +260,8 @@ func TestCooldownRamp(t *testing.T) {
 				r.onGo = func() {
 					arrivals, order = append(arrivals, cl.now), append(order, i)
 					sent := cl.now
-					if tt.answer > 0 {
-						cl.at(cl.now+tt.answer, func() { c.Answered(cl.now, 1, sent, true) })
+					if tt.response > 0 {
+						cl.at(cl.now+tt.response, func() { c.Answered(cl.now, 1, sent, true) })
 					}
 				}
 				cl.at(time.Duration(i)*10*ms, r.start)
@@ -322,7 +322,7 @@ func TestCooldownUnusedSlotsAreNotSaved(t *testing.T) {
 
 // Responses to requests from before the hold do not make the ramp steeper. Failures do
 // not either, because they are not reported.
-func TestCooldownOldAnswers(t *testing.T) {
+func TestCooldownOldResponses(t *testing.T) {
 	var c Cooldown
 	c.Hold(sec, 1, TooMany, sec, exact, 0)
 	mustPass(t, &c, 2*sec, 1, nil)

@@ -290,7 +290,7 @@ func TestGateOldRequests(t *testing.T) {
 	probe.mustGo(now + 1)
 }
 
-func TestGateLostRequestsKeepTheirPlace(t *testing.T) {
+func TestGateLostRequestsKeepTheirSlot(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
 	waiting := visit(t, &g)
@@ -465,7 +465,7 @@ func TestGateStreams(t *testing.T) {
 
 // Responses that wait for their readers look like streams. Further requests may go
 // beside them, but the limit stays.
-func TestGateUnreadAnswersDoNotRaiseTheLimit(t *testing.T) {
+func TestGateUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
 	for range 4 {
@@ -519,7 +519,7 @@ func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
 }
 
 // Waiters that are slow to take free slots do not wait for the limit.
-func TestGateDoesNotGrowForAnIdleLine(t *testing.T) {
+func TestGateDoesNotGrowForAnIdleQueue(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
 	waiting := visit(t, &g)
@@ -593,7 +593,7 @@ func TestGateRestTellsWhoWaits(t *testing.T) {
 }
 
 // The slots of lost requests come back by time, however many requests ask.
-func TestGateLostPlacesComeBackByTime(t *testing.T) {
+func TestGateLostSlotsComeBackByTime(t *testing.T) {
 	var g Gate
 	for _, v := range fill(t, &g, 0, 9) {
 		v.end(2*time.Second, Lost)
@@ -611,7 +611,7 @@ func TestGateLostPlacesComeBackByTime(t *testing.T) {
 // also follows a host that becomes slower.
 func TestGateQuick(t *testing.T) {
 	var g Gate
-	answer := func(took time.Duration) time.Duration {
+	respond := func(took time.Duration) time.Duration {
 		v := fill(t, &g, 0, 1)[0]
 		v.end(took, Success)
 		var p Slot
@@ -620,20 +620,20 @@ func TestGateQuick(t *testing.T) {
 		return a.Until
 	}
 	for range 3 {
-		answer(30 * sec)
+		respond(30 * sec)
 	}
 	for range 50 {
-		if got := answer(10 * ms); got > 50*ms {
+		if got := respond(10 * ms); got > 50*ms {
 			t.Fatalf("%v after a fast one", got)
 		}
-		if got := answer(30 * sec); got > 50*ms {
+		if got := respond(30 * sec); got > 50*ms {
 			t.Fatalf("%v after a slow one", got)
 		}
 	}
 	for range 200 {
-		answer(2 * sec)
+		respond(2 * sec)
 	}
-	if got := answer(2 * sec); got != 2*sec {
+	if got := respond(2 * sec); got != 2*sec {
 		t.Errorf("%v, when all take 2 s", got)
 	}
 }

@@ -137,7 +137,7 @@ type stander struct {
 // stir uses a machine at random, and returns the first waiter after that, or nil if
 // there is none.
 func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, first *stander) {
-	line := map[*Waiter]*stander{}
+	queue := map[*Waiter]*stander{}
 	var all []*stander // in order of their coming, for the same choice in every run
 	now = sec
 	ask := func(s *stander) {
@@ -145,13 +145,13 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, fi
 		a := r.enter(now, s.w)
 		if s.ask = a.Ask; a.Verb != Wait {
 			r.leave(s.w)
-			delete(line, s.w)
+			delete(queue, s.w)
 		}
 	}
 	for range steps {
 		var waiting, due []*stander
 		for _, s := range all {
-			if line[s.w] != nil {
+			if queue[s.w] != nil {
 				waiting = append(waiting, s)
 				if s.woken || s.ask <= now {
 					due = append(due, s)
@@ -166,7 +166,7 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, fi
 		case op < 3 && len(waiting) < 8:
 			s := &stander{}
 			s.w = &Waiter{Wake: func(*Waiter) { s.woken = true; s.wakes++ }}
-			line[s.w] = s
+			queue[s.w] = s
 			all = append(all, s)
 			ask(s)
 		case op < 6 && len(due) > 0:
@@ -174,7 +174,7 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, fi
 		case op == 6 && len(waiting) > 0:
 			s := waiting[rng.IntN(len(waiting))]
 			r.leave(s.w)
-			delete(line, s.w)
+			delete(queue, s.w)
 		case op < 9:
 			r.event(now)
 		default:
@@ -187,7 +187,7 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, fi
 			t.Fatalf("%d wakes for one event", wakes)
 		}
 	}
-	return now, line[r.first()]
+	return now, queue[r.first()]
 }
 
 // Whatever has happened before, let nothing more happen. Then the first waiter, which

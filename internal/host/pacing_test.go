@@ -352,7 +352,7 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 
 // Responses overtake each other. The response to an earlier request does not undo the
 // response to a later one.
-func TestPacingReorderedAnswers(t *testing.T) {
+func TestPacingReorderedResponses(t *testing.T) {
 	var p Pacing
 	p.Note(0, 1, 0, 100, 100, 10*sec, PacingConfig{})
 	var marks [5]uint64

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-func TestRateLine(t *testing.T) {
+func TestRateQueue(t *testing.T) {
 	r := NewRate(RateConfig{PerSecond: 10, Burst: 2})
 	for i, want := range []Answer{
 		{},

@@ -40,8 +40,8 @@ type storm struct {
 	clock
 	rng    *rand.Rand
 	frozen bool
-	socket []*simSend // arrived while frozen
-	busy   int        // what the server works on
+	socket []*simAttempt // arrived while frozen
+	busy   int           // what the server works on
 
 	stalls  []span // in order
 	gate    Gate
@@ -65,7 +65,7 @@ type simRequest struct {
 	client  bool // a client thinks after it
 }
 
-type simSend struct {
+type simAttempt struct {
 	req     *simRequest
 	slot    Slot
 	started time.Duration
@@ -149,7 +149,7 @@ func (s *storm) send(r *simRequest) {
 	if s.frozen {
 		s.sent++
 	}
-	x := &simSend{req: r, slot: r.slot}
+	x := &simAttempt{req: r, slot: r.slot}
 	if s.frozen && s.refuses {
 		s.at(s.now+5*time.Millisecond, func() { s.giveUp(x, Failed) })
 		return
@@ -193,7 +193,7 @@ type span struct{ from, to time.Duration }
 
 // The server.
 
-func (s *storm) accept(x *simSend) {
+func (s *storm) accept(x *simAttempt) {
 	s.busy++
 	if s.now >= s.resume {
 		s.peak = max(s.peak, s.busy)
@@ -202,7 +202,7 @@ func (s *storm) accept(x *simSend) {
 	s.at(s.now+50*time.Millisecond, func() { s.step(x) })
 }
 
-func (s *storm) step(x *simSend) {
+func (s *storm) step(x *simAttempt) {
 	if s.frozen {
 		s.socket = append(s.socket, x)
 		return
@@ -214,7 +214,7 @@ func (s *storm) step(x *simSend) {
 		return
 	}
 	s.busy--
-	s.client(s.now, func() { s.answer(x) })
+	s.client(s.now, func() { s.respond(x) })
 }
 
 func (s *storm) wake() {
@@ -232,7 +232,7 @@ func (s *storm) wake() {
 
 // The client.
 
-func (s *storm) answer(x *simSend) {
+func (s *storm) respond(x *simAttempt) {
 	if x.over {
 		return
 	}
@@ -243,7 +243,7 @@ func (s *storm) answer(x *simSend) {
 	s.rest(x.req)
 }
 
-func (s *storm) giveUp(x *simSend, why Result) {
+func (s *storm) giveUp(x *simAttempt, why Result) {
 	if x.over {
 		return
 	}

@@ -153,11 +153,11 @@ func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (*ht
 	if first >= len(w.truth) {
 		return response(w.from, 416, w.cut(nil), "Content-Range: bytes */"+w.name(len(w.truth))), nil
 	}
-	return w.answer(first, last)
+	return w.response(first, last)
 }
 
 // answer returns one of many honest and dishonest responses.
-func (w *world) answer(first, last int) (*http.Response, error) {
+func (w *world) response(first, last int) (*http.Response, error) {
 	total, data, tag, code := len(w.truth), w.truth, `"v1"`, http.StatusPartialContent
 	size := w.name(total)
 	var header []string
@@ -368,9 +368,9 @@ func inner(b io.ReadCloser) *cutBody {
 	panic("another body")
 }
 
-// TestResumeForgedAnswers is a table of single responses to a reconnect at byte 400
+// TestResumeForgedResponses is a table of single responses to a reconnect at byte 400
 // of 1000.
-func TestResumeForgedAnswers(t *testing.T) {
+func TestResumeForgedResponses(t *testing.T) {
 	truth := strings.Repeat("0123456789", 100)
 	wrong := strings.Repeat("abcdefghij", 100)
 	const tag, date = `ETag: "v1"`, "Date: Mon, 06 Jan 2025 10:00:00 GMT"
@@ -420,9 +420,9 @@ func TestResumeForgedAnswers(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			req := getRequest(t, "http://h.test/")
-			sends := 0
+			attempts := 0
 			s := &onceMore{send: func(*http.Request) (*http.Response, error) {
-				sends++
+				attempts++
 				resp := response(req, row.code, io.NopCloser(strings.NewReader(row.body)), append(row.header, date)...)
 				if row.length > 0 {
 					resp.ContentLength = row.length
@@ -436,7 +436,7 @@ func TestResumeForgedAnswers(t *testing.T) {
 				tag, "Repr-Digest: "+field256(truth))
 			first.ContentLength = cmp.Or(row.total, 1000)
 			got, err := io.ReadAll(wrapped(s, req, first, 5).Body)
-			require.Equal(t, 1, sends)
+			require.Equal(t, 1, attempts)
 			if row.flaws == "" {
 				require.NoError(t, err)
 				require.Equal(t, truth, string(got))

@@ -17,7 +17,7 @@ import (
 type base struct{ world *world }
 
 // A send is one attempt, which is one call of the base transport.
-type send struct {
+type attempt struct {
 	world  *world
 	call   *call
 	host   *host
@@ -67,11 +67,11 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 }
 
 // exchange performs the script.
-func (s *send) exchange(up *upload) (*http.Response, error) {
+func (s *attempt) exchange(up *upload) (*http.Response, error) {
 	sc := s.script
 	switch sc.outcome {
 	case cannotDial, refuses, distrusts:
-		if err := s.wait(sc.answers); err != nil {
+		if err := s.wait(sc.takes); err != nil {
 			return nil, err
 		}
 		return nil, s.fault(errorOf(sc.outcome))
@@ -81,7 +81,7 @@ func (s *send) exchange(up *upload) (*http.Response, error) {
 		runtime.Goexit()
 	}
 	up.start()
-	if !sc.early || sc.outcome == answers && sc.status < 300 {
+	if !sc.early || sc.outcome == responds && sc.status < 300 {
 		if err := s.await(up); err != nil {
 			return nil, err
 		}
@@ -89,7 +89,7 @@ func (s *send) exchange(up *upload) (*http.Response, error) {
 	if sc.outcome == hangs {
 		return nil, s.wait(never)
 	}
-	if err := s.wait(sc.answers); err != nil {
+	if err := s.wait(sc.takes); err != nil {
 		return nil, err
 	}
 	return s.result(up)
@@ -97,28 +97,28 @@ func (s *send) exchange(up *upload) (*http.Response, error) {
 
 // result acts on the request if the script says so, and returns a response or
 // an error.
-func (s *send) result(up *upload) (*http.Response, error) {
+func (s *attempt) result(up *upload) (*http.Response, error) {
 	sc := s.script
 	if s.acts() && (up == nil || up.isWhole()) {
 		s.act()
 	}
 	switch sc.outcome {
-	case answers:
-		return s.answer(up), nil
+	case responds:
+		return s.response(up), nil
 	case says0:
 		return nil, nil
 	case says2:
-		return s.answer(up), s.fault(errorOf(unknown))
+		return s.response(up), s.fault(errorOf(unknown))
 	}
 	return nil, s.fault(errorOf(sc.outcome))
 }
 
 // acts reports whether the server acts on the request. It has not acted if it
 // says that it refused.
-func (s *send) acts() bool {
+func (s *attempt) acts() bool {
 	sc := s.script
 	switch {
-	case sc.outcome != answers:
+	case sc.outcome != responds:
 		return sc.acts
 	case sc.status < 300:
 		return true
@@ -128,19 +128,19 @@ func (s *send) acts() bool {
 	return sc.acts && sc.status >= 400
 }
 
-func (s *send) fault(err error) error { return &fault{s, err} }
+func (s *attempt) fault(err error) error { return &fault{s, err} }
 
 // never is longer than any story.
 const never = 1000 * time.Hour
 
 // wait waits for d, or until the context or the old Cancel channel ends. A deaf
 // attempt notices that end late.
-func (s *send) wait(d time.Duration) error {
+func (s *attempt) wait(d time.Duration) error {
 	return s.waitFor(nil, d)
 }
 
 // await waits for the end of the request's body.
-func (s *send) await(up *upload) error {
+func (s *attempt) await(up *upload) error {
 	if up == nil {
 		return nil
 	}
@@ -153,7 +153,7 @@ func (s *send) await(up *upload) error {
 	return nil
 }
 
-func (s *send) waitFor(ready <-chan struct{}, d time.Duration) error {
+func (s *attempt) waitFor(ready <-chan struct{}, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	//lint:ignore SA1019 old callers still set Request.Cancel
@@ -186,11 +186,11 @@ func (s *send) waitFor(ready <-chan struct{}, d time.Duration) error {
 // An upload sends the request's body. As in net/http, it runs beside the
 // response and may end later.
 type upload struct {
-	send   *send
-	body   io.ReadCloser
-	done   chan struct{} // closed when the reading is over
-	halted chan struct{}
-	once   sync.Once
+	attempt *attempt
+	body    io.ReadCloser
+	done    chan struct{} // closed when the reading is over
+	halted  chan struct{}
+	once    sync.Once
 
 	got     int64
 	wrong   int64 // the first byte that is not the caller's; negative: none
@@ -199,11 +199,11 @@ type upload struct {
 	started bool
 }
 
-func newUpload(s *send) *upload {
+func newUpload(s *attempt) *upload {
 	if s.req.Body == nil || s.req.Body == http.NoBody {
 		return nil
 	}
-	return &upload{send: s, body: s.req.Body, done: make(chan struct{}), halted: make(chan struct{}), wrong: -1}
+	return &upload{attempt: s, body: s.req.Body, done: make(chan struct{}), halted: make(chan struct{}), wrong: -1}
 }
 
 func (u *upload) isWhole() bool {
@@ -219,7 +219,7 @@ func (u *upload) isWhole() bool {
 func (u *upload) start() {
 	if u != nil {
 		u.started = true
-		stop := context.AfterFunc(u.send.req.Context(), u.halt)
+		stop := context.AfterFunc(u.attempt.req.Context(), u.halt)
 		go u.run(stop)
 	}
 }
@@ -235,7 +235,7 @@ func (u *upload) halt() {
 		switch {
 		case !u.started:
 			_ = u.body.Close()
-		case u.send.host.http2:
+		case u.attempt.host.http2:
 			go func() {
 				u.rest()
 				close(u.halted)
@@ -252,8 +252,8 @@ func (u *upload) halt() {
 
 // rest returns for how long an upload goes on that nobody needs.
 func (u *upload) rest() {
-	if u.send.script.late > 0 {
-		time.Sleep(u.send.script.late)
+	if u.attempt.script.late > 0 {
+		time.Sleep(u.attempt.script.late)
 	}
 }
 
@@ -265,7 +265,7 @@ func (u *upload) run(stop func() bool) {
 		if p := recover(); p != nil {
 			u.err = errBody
 			if _, ok := p.(*scripted); !ok {
-				u.send.world.violate(Panics, u.send.call, "in a Read of the request's body: %v", p)
+				u.attempt.world.violate(Panics, u.attempt.call, "in a Read of the request's body: %v", p)
 			}
 		}
 	}()
@@ -279,15 +279,15 @@ func (u *upload) run(stop func() bool) {
 		}
 		n, err := u.body.Read(buf)
 		if u.wrong < 0 {
-			u.wrong = u.send.call.content.differs(buf[:n], u.got)
+			u.wrong = u.attempt.call.content.differs(buf[:n], u.got)
 		}
 		u.got += int64(n)
 		if err != nil {
 			u.end(err)
 			return
 		}
-		if u.send.script.gap > 0 {
-			time.Sleep(u.send.script.gap)
+		if u.attempt.script.gap > 0 {
+			time.Sleep(u.attempt.script.gap)
 		}
 	}
 }
@@ -295,7 +295,7 @@ func (u *upload) run(stop func() bool) {
 // end checks the bytes that arrived. The server stores a body that ends
 // properly.
 func (u *upload) end(err error) {
-	s, want := u.send, u.send.call.plan.size
+	s, want := u.attempt, u.attempt.call.plan.size
 	switch {
 	case !errors.Is(err, io.EOF):
 		u.err = err
@@ -320,20 +320,20 @@ func (u *upload) isHalted() bool {
 	case <-u.halted:
 		return true
 	default:
-		return u.send.superseded()
+		return u.attempt.superseded()
 	}
 }
 
 // superseded reports whether the attempt has its response or is no longer
 // needed, so that its body may be taken away.
-func (s *send) superseded() bool {
+func (s *attempt) superseded() bool {
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()
 	return s.ended < never || s.req.Context().Err() != nil
 }
 
 // answer returns the response.
-func (s *send) answer(up *upload) *http.Response {
+func (s *attempt) response(up *upload) *http.Response {
 	resp := &http.Response{
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Request: s.req, ContentLength: -1,
@@ -352,7 +352,7 @@ func (s *send) answer(up *upload) *http.Response {
 }
 
 // ask writes the wait of the script into the header and returns it.
-func (s *send) ask(resp *http.Response) (wait time.Duration) {
+func (s *attempt) ask(resp *http.Response) (wait time.Duration) {
 	sc, h, status := s.script, resp.Header, resp.StatusCode
 	sc.told.write(h)
 	if status >= 400 && sc.told.holdsFor(status) {
@@ -373,7 +373,7 @@ func (s *send) ask(resp *http.Response) (wait time.Duration) {
 // attach gives the response its body. If the request's body is still being
 // read, that ends with the response's body. The caller must hold the world's
 // lock.
-func (s *send) attach(resp *http.Response, up *upload) {
+func (s *attempt) attach(resp *http.Response, up *upload) {
 	if s.status == http.StatusSwitchingProtocols {
 		s.body = newRespBody(s, up)
 		resp.Body = &tunnel{s.body}

@@ -46,7 +46,7 @@ type call struct {
 	err      error
 	panicked any
 	exited   bool
-	served   *send // the attempt that returned resp
+	served   *attempt // the attempt that returned resp
 	read     int64
 	readErr  error
 	reading  time.Duration // when the last Read began
@@ -54,8 +54,8 @@ type call struct {
 
 	// These are guarded by world.mu.
 	returned time.Duration // from RoundTrip; never, while it has not
-	sends    []*send
-	acts     []*send
+	attempts []*attempt
+	acts     []*attempt
 	events   []event
 	progress int64 // bytes that the reconnects brought
 	dry      int

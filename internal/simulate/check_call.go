@@ -18,7 +18,7 @@ import (
 
 // checkArrival judges an attempt when it arrives at the server. The caller must
 // hold w.mu.
-func (w *world) checkArrival(s *send) {
+func (w *world) checkArrival(s *attempt) {
 	c := s.call
 	if s.number == 1 {
 		return
@@ -29,7 +29,7 @@ func (w *world) checkArrival(s *send) {
 	if c.plan.sending == 2 {
 		w.violateLocked(TooOften, c, "send %d of a request that is to be sent once", s.number)
 	}
-	for _, earlier := range c.sends[:s.number-1] {
+	for _, earlier := range c.attempts[:s.number-1] {
 		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) {
 			w.violateLocked(Early, c, "send %d came %v after an answer that asked for %v", s.number, s.began-earlier.ended, wait)
 		}
@@ -49,19 +49,19 @@ func (w *world) checkArrival(s *send) {
 	}
 	// In a pair, the outer Transport may start a retry in time that then waits
 	// in the inner Transport.
-	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.sends[0].began > limit {
-		w.violateLocked(Futile, c, "a retry %v after the first send; the rule allows %v", s.began-c.sends[0].began, limit)
+	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.attempts[0].began > limit {
+		w.violateLocked(Futile, c, "a retry %v after the first send; the rule allows %v", s.began-c.attempts[0].began, limit)
 	}
 }
 
 // besides reports whether an attempt began in the instant in which the other
 // attempt got its response. It cannot have known of that response.
-func (s *send) besides(other *send) bool { return s.began == other.ended && s.number == 2 }
+func (s *attempt) besides(other *attempt) bool { return s.began == other.ended && s.number == 2 }
 
 // hedges reports whether the attempt runs beside an earlier attempt. The caller
 // must hold the world's lock.
-func (s *send) hedges() bool {
-	for _, earlier := range s.call.sends[:s.number-1] {
+func (s *attempt) hedges() bool {
+	for _, earlier := range s.call.attempts[:s.number-1] {
 		if earlier.ended >= s.began {
 			return true
 		}
@@ -71,7 +71,7 @@ func (s *send) hedges() bool {
 
 // mustWait returns for how long after the attempt's response no other attempt
 // may follow.
-func (s *send) mustWait() time.Duration {
+func (s *attempt) mustWait() time.Duration {
 	rule := s.call.rule
 	switch {
 	case s.ended == never, s.dead: // no response, or nobody got it
@@ -84,7 +84,7 @@ func (s *send) mustWait() time.Duration {
 
 // checkReconnect limits the number of reconnects without progress. The number
 // of reconnects with progress is not limited.
-func (w *world) checkReconnect(s *send) {
+func (w *world) checkReconnect(s *attempt) {
 	c := s.call
 	if c.resp.Uncompressed {
 		w.violateLocked(Spliced, c, "the rest of a body was asked for that was decompressed on the way")
@@ -121,7 +121,7 @@ func (c *call) checkReturn() {
 	switch {
 	case c.panicked != nil:
 	case c.exited:
-		if !c.anySend(func(s *send) bool { return s.script.outcome == exits }) {
+		if !c.anyAttempt(func(s *attempt) bool { return s.script.outcome == exits }) {
 			c.violateLocked(Panics, "the goroutine ended")
 		}
 	case (c.resp == nil) == (c.err == nil):
@@ -139,8 +139,8 @@ func (c *call) violateLocked(o Oracle, format string, args ...any) {
 	c.world.violateLocked(o, c, format, args...)
 }
 
-func (c *call) anySend(f func(*send) bool) bool {
-	for _, s := range c.sends {
+func (c *call) anyAttempt(f func(*attempt) bool) bool {
+	for _, s := range c.attempts {
 		if f(s) {
 			return true
 		}
@@ -168,7 +168,7 @@ func (c *call) checkPrompt(at time.Duration, what string) {
 		return
 	}
 	allowed := c.ends
-	for _, s := range c.sends {
+	for _, s := range c.attempts {
 		if s.began <= c.ends && s.ended < never {
 			allowed = max(allowed, s.ended)
 		}
@@ -195,19 +195,19 @@ func (b *respBody) lastRead() time.Duration {
 // unchanged.
 func (c *call) checkResponse() {
 	id, err := strconv.Atoi(c.resp.Header.Get("X-Sim-Send"))
-	if err != nil || id >= len(c.world.sends) || c.world.sends[id].call != c {
+	if err != nil || id >= len(c.world.attempts) || c.world.attempts[id].call != c {
 		c.violateLocked(Outcome, "a response that the server did not send for this request")
 		return
 	}
-	s := c.world.sends[id]
+	s := c.world.attempts[id]
 	c.served = s
 	switch {
 	case c.resp.StatusCode != s.status:
 		c.violateLocked(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
 	case c.resp.Body == nil, c.resp.Request == nil:
 		c.violateLocked(Outcome, "a response without a body or a request")
-	case c.anySend(func(later *send) bool { return later.began > s.ended }):
-		c.violateLocked(Outcome, "the answer of send %d of %d", s.number, len(c.sends))
+	case c.anyAttempt(func(later *attempt) bool { return later.began > s.ended }):
+		c.violateLocked(Outcome, "the answer of send %d of %d", s.number, len(c.attempts))
 	}
 	_, writes := c.resp.Body.(io.Writer)
 	if s.status == http.StatusSwitchingProtocols && !writes {
@@ -226,13 +226,13 @@ func (c *call) checkError() {
 	isOwn := errors.As(c.err, &own)
 	switch last := c.lastFault(); {
 	case last != nil && errors.Is(c.err, last):
-		if len(c.sends) == 1 && c.err != error(last) && !(isOwn && own.GaveUp()) && !c.gone() {
+		if len(c.attempts) == 1 && c.err != error(last) && !(isOwn && own.GaveUp()) && !c.gone() {
 			c.violateLocked(Outcome, "the error of a single send is wrapped: %v", c.err)
 		}
 		if timeout(c.err) != timeout(last) && !c.gone() {
 			c.violateLocked(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
 		}
-	case c.anySend(func(s *send) bool { return s.script.outcome == says0 }): // an error of the Transport itself
+	case c.anyAttempt(func(s *attempt) bool { return s.script.outcome == says0 }): // an error of the Transport itself
 	case c.gone():
 		c.checkContextError()
 	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, transport.ErrAttemptTimeout):
@@ -257,7 +257,7 @@ func (c *call) checkContextError() {
 	if !errors.Is(c.err, ctx.Err()) && !errors.Is(c.err, context.Cause(ctx)) {
 		c.violateLocked(Outcome, "after the end of the context the error is %v", c.err)
 	}
-	inFlight := c.anySend(func(s *send) bool { return s.ended >= c.ends })
+	inFlight := c.anyAttempt(func(s *attempt) bool { return s.ended >= c.ends })
 	if !inFlight && (!errors.Is(c.err, ctx.Err()) || !errors.Is(c.err, context.Cause(ctx))) {
 		c.violateLocked(Outcome, "a wait that the context ended gives %v", c.err)
 	}
@@ -266,9 +266,9 @@ func (c *call) checkContextError() {
 // lastFault returns the error of the last attempt that got no response before
 // another attempt began.
 func (c *call) lastFault() *fault {
-	for i := len(c.sends) - 1; i >= 0; i-- {
-		s := c.sends[i]
-		if f, ok := s.err.(*fault); ok && errors.Is(c.err, f) && !c.anySend(func(later *send) bool { return later.began > s.ended }) {
+	for i := len(c.attempts) - 1; i >= 0; i-- {
+		s := c.attempts[i]
+		if f, ok := s.err.(*fault); ok && errors.Is(c.err, f) && !c.anyAttempt(func(later *attempt) bool { return later.began > s.ended }) {
 			return f
 		}
 	}
@@ -283,19 +283,19 @@ func timeout(err error) bool {
 // checkFutile checks that no request sleeps up to a known deadline, if only the
 // sleep stands between the last response and the next attempt.
 func (c *call) checkFutile() {
-	if c.plan.deadline == 0 || c.returned != c.plan.at+c.plan.deadline || len(c.sends) == 0 {
+	if c.plan.deadline == 0 || c.returned != c.plan.at+c.plan.deadline || len(c.attempts) == 0 {
 		return
 	}
 	rule := c.rule
 	if rule.Gate.Enabled() || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || c.plan.shape > inMemory || c.world.plan.nested {
 		return
 	}
-	for _, s := range c.world.sends {
-		if s.host == c.sends[0].host && s.told > 0 && rule.Cooldown != policy.Off && s.call != c {
+	for _, s := range c.world.attempts {
+		if s.host == c.attempts[0].host && s.told > 0 && rule.Cooldown != policy.Off && s.call != c {
 			return // there may be a hold
 		}
 	}
-	if !c.anySend(func(s *send) bool { return s.ended >= c.returned }) {
+	if !c.anyAttempt(func(s *attempt) bool { return s.ended >= c.returned }) {
 		c.violateLocked(Futile, "a sleep up to the deadline")
 	}
 }
@@ -328,7 +328,7 @@ func (c *call) take(p []byte) {
 // attempt. It may be the attempt's own error. It may also be the Transport's
 // error for an invalid Read, or for a segment that ends properly before its
 // end.
-func (s *send) explains(err error) bool {
+func (s *attempt) explains(err error) bool {
 	switch {
 	case s.err != nil && errors.Is(err, s.err), s.body != nil && s.body.failed != nil && errors.Is(err, s.body.failed):
 		return true
@@ -358,7 +358,7 @@ func (c *call) readEnded(err error) error {
 		return nil
 	}
 	c.checkSecret(err.Error())
-	known := c.anySend(func(s *send) bool { return s.explains(err) })
+	known := c.anyAttempt(func(s *attempt) bool { return s.explains(err) })
 	if known || c.closed || c.gone() || errors.Is(err, transport.ErrStalled) || errors.As(err, new(*transport.IntegrityError)) {
 		return err
 	}

@@ -43,7 +43,7 @@ func (w *world) finish() {
 			w.mu.Unlock()
 		}
 	}
-	w.checkPlaces(calls)
+	w.checkSlots(calls)
 	time.Sleep(2 * time.Hour) // every wait is over
 	for _, h := range w.plan.hosts {
 		w.checkFresh(h)
@@ -71,7 +71,7 @@ func (w *world) checkCall(c *call) {
 			w.violateLocked(Futile, c, "a retry at %v, after the deadline", due)
 		}
 	}
-	for _, s := range c.sends {
+	for _, s := range c.attempts {
 		w.checkDiscarded(s)
 	}
 }
@@ -79,7 +79,7 @@ func (w *world) checkCall(c *call) {
 // checkDiscarded checks that a response that the caller did not get is closed
 // soon, with few bytes read. The same holds for a segment of a body that the
 // caller closed.
-func (w *world) checkDiscarded(s *send) {
+func (w *world) checkDiscarded(s *attempt) {
 	b, c := s.body, s.call
 	if b == nil || s.exited {
 		return
@@ -106,9 +106,9 @@ func (w *world) checkDiscarded(s *send) {
 
 // needed returns until when a response may be of use. It may be of use while
 // another attempt of the same request runs, because that response may be worse.
-func (s *send) needed() time.Duration {
+func (s *attempt) needed() time.Duration {
 	until := s.ended
-	for _, other := range s.call.sends {
+	for _, other := range s.call.attempts {
 		if other.began < s.ended && other.ended < never {
 			until = max(until, other.ended)
 		}
@@ -126,31 +126,31 @@ func (w *world) checkBudget(h *host) {
 		return
 	}
 	b.Ratio, b.PerSecond = max(b.Ratio, 0), max(b.PerSecond, 0)
-	var requests, takes, sends []time.Duration
+	var requests, takes, attempts []time.Duration
 	for _, c := range w.calls {
 		if c.plan.host != h.id {
 			continue
 		}
 		requests = append(requests, c.plan.at)
 		takes = append(takes, c.takes()...)
-		for _, s := range c.sends {
+		for _, s := range c.attempts {
 			switch {
 			case s.began > c.returned:
 				requests = append(requests, s.began) // a reconnect
 			case s.number > 1:
-				sends = append(sends, s.began)
+				attempts = append(attempts, s.began)
 			}
 		}
 	}
 	slices.Sort(requests)
 	slices.Sort(takes)
-	slices.Sort(sends)
+	slices.Sort(attempts)
 	within := func(from, to time.Duration) float64 {
 		first, _ := slices.BinarySearch(requests, from)
 		last, _ := slices.BinarySearch(requests, to+1)
 		return b.Ratio*float64(last-first) + b.PerSecond*(to-from).Seconds() + b.Burst + 1e-6
 	}
-	for n, at := range sends {
+	for n, at := range attempts {
 		if most := within(0, at); float64(n+1) > most {
 			w.violateLocked(Budget, nil, "%d retries up to %v; the budget has %.1f", n+1, at, most)
 			return
@@ -180,7 +180,7 @@ func (w *world) checkHolds(h *host) {
 		return
 	}
 	told, arrived := make(map[string][]span), make(map[string][]time.Duration)
-	for _, s := range w.sends {
+	for _, s := range w.attempts {
 		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted {
 			continue
 		}
@@ -256,7 +256,7 @@ func (w *world) sentSoon(c *call) bool {
 	<-c.done
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(c.sends) > 0
+	return len(c.attempts) > 0
 }
 
 // budgetOf fills in the defaults of a budget.
@@ -283,7 +283,7 @@ func budgetOf(b policy.Budget) policy.Budget {
 // takes returns the times at which the retries and hedges were decided.
 func (c *call) takes() (all []time.Duration) {
 	for _, e := range c.events {
-		sent := c.anySend(func(s *send) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
+		sent := c.anyAttempt(func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
 		if e.Offset == 0 && (e.Reason == transport.ReasonHedged || e.Reason == transport.ReasonRetry && sent) {
 			all = append(all, e.at)
 		}
@@ -293,7 +293,7 @@ func (c *call) takes() (all []time.Duration) {
 
 // checkPlaces checks that no request waits and no slot is taken at the end. A
 // successful response that a caller forgot to close keeps its slot.
-func (w *world) checkPlaces(calls []*call) {
+func (w *world) checkSlots(calls []*call) {
 	forgotten := make(map[string]int)
 	for _, c := range calls {
 		if c.resp != nil && !c.closed && c.resp.StatusCode < 400 {
@@ -343,8 +343,8 @@ func (w *world) checkFresh(h *host) {
 		switch {
 		case c.resp == nil || c.resp.StatusCode != 200:
 			w.violateLocked(Leak, c, "two hours later a request fails: %s", c.outcome())
-		case c.sends[0].began != plan.at:
-			w.violateLocked(Leak, c, "two hours later a request waits for %v", c.sends[0].began-plan.at)
+		case c.attempts[0].began != plan.at:
+			w.violateLocked(Leak, c, "two hours later a request waits for %v", c.attempts[0].began-plan.at)
 		}
 		w.mu.Unlock()
 	}

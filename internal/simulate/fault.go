@@ -13,8 +13,8 @@ import (
 
 // A fault is the error of one attempt.
 type fault struct {
-	send *send
-	err  error
+	attempt *attempt
+	err     error
 }
 
 func (f *fault) Error() string { return f.err.Error() }

@@ -19,7 +19,7 @@ const (
 	ofPlan uint64 = iota
 	ofHost
 	ofCall
-	ofSend
+	ofAttempt
 	ofUpdate
 )
 

@@ -29,7 +29,7 @@ func pageOf(t text, first, until, total int64) page {
 
 // represent fills in the status and the header according to the script. It
 // returns the content of the body.
-func (s *send) represent(resp *http.Response) page {
+func (s *attempt) represent(resp *http.Response) page {
 	sc, method := s.script, s.req.Method
 	resp.StatusCode = sc.status
 	own := pageOf(text(mix(uint64(s.id))), 0, sc.page, sc.page)
@@ -62,7 +62,7 @@ func (h *host) version(now time.Duration) (n int, since time.Duration) {
 }
 
 // document answers a GET or HEAD request for a representation or a range of it.
-func (s *send) document(resp *http.Response) page {
+func (s *attempt) document(resp *http.Response) page {
 	n, since := s.host.version(s.began)
 	d := roll(s.world.plan.seed, ofHost, uint64(s.host.id), uint64(len(s.req.URL.Path)), uint64(s.req.URL.Path[len(s.req.URL.Path)-1]), uint64(n))
 	key := text(d.Uint64())
@@ -94,7 +94,7 @@ func (s *send) document(resp *http.Response) page {
 }
 
 // validate writes the validators of the version.
-func (s *send) validate(h http.Header, tag, modified string) {
+func (s *attempt) validate(h http.Header, tag, modified string) {
 	if h.Get("Date") == "" {
 		h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	}
@@ -110,7 +110,7 @@ func (s *send) validate(h http.Header, tag, modified string) {
 
 // part answers with a range. It lies only if the request has a condition,
 // because only then can the client notice.
-func (s *send) part(resp *http.Response, doc page, conditional bool) page {
+func (s *attempt) part(resp *http.Response, doc page, conditional bool) page {
 	first, last, ok := parseRange(s.rng, doc.total)
 	if !ok {
 		resp.StatusCode = http.StatusRequestedRangeNotSatisfiable

@@ -20,12 +20,12 @@ var (
 
 // A respBody is the body of a response of the base transport.
 type respBody struct {
-	send   *send
-	upload *upload // of the same attempt; it ends with this body
-	using  atomic.Int32
-	closed chan struct{}
-	once   sync.Once
-	idle   chan struct{} // full during a Read, if Close waits for it
+	attempt *attempt
+	upload  *upload // of the same attempt; it ends with this body
+	using   atomic.Int32
+	closed  chan struct{}
+	once    sync.Once
+	idle    chan struct{} // full during a Read, if Close waits for it
 
 	mu       sync.Mutex // guards the fields below
 	pos      int64
@@ -36,19 +36,19 @@ type respBody struct {
 	readEnd  time.Duration // when the last Read returned; never, while a Read is in progress
 }
 
-func newRespBody(s *send, up *upload) *respBody {
+func newRespBody(s *attempt, up *upload) *respBody {
 	return &respBody{
-		send: s, upload: up, closed: make(chan struct{}), idle: make(chan struct{}, 1),
+		attempt: s, upload: up, closed: make(chan struct{}), idle: make(chan struct{}, 1),
 		pos: s.page.first, closedAt: never,
 	}
 }
 
 func (b *respBody) Read(p []byte) (int, error) {
 	if b.using.Add(1) > 1 {
-		b.send.call.violate(Discarded, "two Reads of the answer's body of send %d at the same time", b.send.number)
+		b.attempt.call.violate(Discarded, "two Reads of the answer's body of send %d at the same time", b.attempt.number)
 	}
 	defer b.using.Add(-1)
-	if b.send.script.blocks > 0 {
+	if b.attempt.script.blocks > 0 {
 		b.idle <- struct{}{}
 		defer func() { <-b.idle }()
 	}
@@ -58,7 +58,7 @@ func (b *respBody) Read(p []byte) (int, error) {
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
-		b.readEnd = b.send.world.now()
+		b.readEnd = b.attempt.world.now()
 		b.mu.Unlock()
 	}()
 	n, err := b.next(p, pos)
@@ -78,7 +78,7 @@ func (b *respBody) Read(p []byte) (int, error) {
 
 // next returns the next piece.
 func (b *respBody) next(p []byte, pos int64) (int, error) {
-	sc, page := b.send.script, b.send.page
+	sc, page := b.attempt.script, b.attempt.page
 	end := page.until
 	if sc.end != whole {
 		end = min(end, page.first+sc.cutAt)
@@ -104,9 +104,9 @@ func (b *respBody) next(p []byte, pos int64) (int, error) {
 	case sc.end == overcounts:
 		return len(p) + 1, nil
 	case sc.end == cut && sc.piece%2 == 0:
-		return 0, b.send.fault(io.ErrUnexpectedEOF)
+		return 0, b.attempt.fault(io.ErrUnexpectedEOF)
 	case sc.end == cut:
-		return 0, b.send.fault(&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET})
+		return 0, b.attempt.fault(&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET})
 	}
 	return 0, b.wait(never)
 }
@@ -129,16 +129,16 @@ func (b *respBody) wait(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	var err error
-	ctx := b.send.req.Context()
+	ctx := b.attempt.req.Context()
 	select {
 	case <-timer.C:
 		return nil
 	case <-b.closed:
 		err = errClosed
 	case <-ctx.Done():
-		err = b.send.fault(context.Cause(ctx))
+		err = b.attempt.fault(context.Cause(ctx))
 	}
-	if late := max(b.send.script.deaf, b.send.script.blocks); late > 0 {
+	if late := max(b.attempt.script.deaf, b.attempt.script.blocks); late > 0 {
 		time.Sleep(late)
 	}
 	return err
@@ -149,12 +149,12 @@ func (b *respBody) wait(d time.Duration) error {
 func (b *respBody) Close() error {
 	b.once.Do(func() {
 		b.mu.Lock()
-		b.closedAt = b.send.world.now()
+		b.closedAt = b.attempt.world.now()
 		b.mu.Unlock()
 		close(b.closed)
 		b.upload.halt()
 	})
-	if b.send.script.blocks > 0 {
+	if b.attempt.script.blocks > 0 {
 		b.idle <- struct{}{}
 		defer func() { <-b.idle }()
 	}

@@ -53,7 +53,7 @@ func above(f func(next http.RoundTripper, req *http.Request) (*http.Response, er
 }
 
 // breaksAnswers breaks the responses that the caller gets.
-func breaksAnswers(f func(*http.Response)) maker {
+func breaksResponses(f func(*http.Response)) maker {
 	return above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if resp != nil {
@@ -178,7 +178,7 @@ var sabotage = []struct {
 		}
 		return resp, err
 	})},
-	{"the last answer is closed", Outcome, breaksAnswers(func(resp *http.Response) { _ = resp.Body.Close() })},
+	{"the last answer is closed", Outcome, breaksResponses(func(resp *http.Response) { _ = resp.Body.Close() })},
 	{"every request is repeated", ActedOnce, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if err == nil || req.GetBody == nil {
@@ -233,9 +233,9 @@ var sabotage = []struct {
 			resp.Body = body{bytes.NewReader(all), inner}
 		}
 	})},
-	{"a tunnel is wrapped", Writer, breaksAnswers(func(resp *http.Response) { resp.Body = body{resp.Body, resp.Body} })},
-	{"a cut is an end", Spliced, breaksAnswers(func(resp *http.Response) { resp.Body = always{resp.Body} })},
-	{"other bytes", Spliced, breaksAnswers(func(resp *http.Response) { resp.Body = other{resp.Body} })},
+	{"a tunnel is wrapped", Writer, breaksResponses(func(resp *http.Response) { resp.Body = body{resp.Body, resp.Body} })},
+	{"a cut is an end", Spliced, breaksResponses(func(resp *http.Response) { resp.Body = always{resp.Body} })},
+	{"other bytes", Spliced, breaksResponses(func(resp *http.Response) { resp.Body = other{resp.Body} })},
 	{"no budget", Budget, func(p *plan, c transport.Config) (Client, error) {
 		for name, rule := range c.Hosts {
 			rule.Budget = policy.Budget{Burst: policy.Off}

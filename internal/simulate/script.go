@@ -11,7 +11,7 @@ import (
 type outcome uint8
 
 const (
-	answers    outcome = iota // with the status of the script
+	responds   outcome = iota // with the status of the script
 	cannotDial                // no connection, so the request never left
 	refuses                   // HTTP/2 refused the stream
 	resets                    // the connection, before or after the server acted
@@ -71,7 +71,7 @@ type script struct {
 	status  int
 	told    told
 	acts    bool          // the server acts although it fails
-	answers time.Duration // after the request is there
+	takes   time.Duration // after the request is there
 	early   bool          // the answer comes while the request's body is still being read
 	deaf    time.Duration // for how long the attempt does not notice the end of the context
 	late    time.Duration // for how long the request's body is read after the end of the response
@@ -95,11 +95,11 @@ type script struct {
 // newScript draws the script of the n-th attempt of a call. A host tells the
 // truth: if it returns 421, 425 or 429, or 503 with a wait, it has not acted.
 func newScript(seed uint64, h *host, m mood, callID, n int) *script {
-	d := roll(seed, ofSend, uint64(callID), uint64(n))
+	d := roll(seed, ofAttempt, uint64(callID), uint64(n))
 	s := &script{
-		outcome: answers,
+		outcome: responds,
 		status:  200,
-		answers: d.between(100*time.Microsecond, 300*time.Millisecond),
+		takes:   d.between(100*time.Microsecond, 300*time.Millisecond),
 		piece:   int64(d.between(16, 32<<10)),
 		length:  d.chance(70),
 		tagged:  one(d, 0, 0, 0, 0, 0, 1, 2, 3),
@@ -109,7 +109,7 @@ func newScript(seed uint64, h *host, m mood, callID, n int) *script {
 		quota:   -1,
 	}
 	if d.chance(10) {
-		s.answers = d.between(time.Second, time.Minute)
+		s.takes = d.between(time.Second, time.Minute)
 	}
 	if d.chance(10) {
 		s.page = int64(d.between(4<<10, 300<<10))

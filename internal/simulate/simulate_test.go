@@ -33,7 +33,7 @@ func play(t *testing.T, p *plan, client maker, keep func(int) bool) (r Report) {
 // do not depend on the seed.
 func TestSeeds(t *testing.T) {
 	first, seeds, times := env("SEED", 1), env("SEEDS", 100), env("TIMES", 1)
-	var next, calls, sends, bad atomic.Int64
+	var next, calls, attempts, bad atomic.Int64
 	var all sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
@@ -44,7 +44,7 @@ func TestSeeds(t *testing.T) {
 				}
 				r := play(t, newPlan(uint64(first+i/times)), aTransport, nil)
 				calls.Add(int64(r.Calls))
-				sends.Add(int64(r.Sends))
+				attempts.Add(int64(r.Attempts))
 				if len(r.Violations) > 0 && bad.Add(1) <= 5 {
 					tellStory(t, r)
 				}
@@ -52,7 +52,7 @@ func TestSeeds(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d stories of %d seeds, %d of them bad: %d exchanges, %d sends", seeds*times, seeds, bad.Load(), calls.Load(), sends.Load())
+	t.Logf("%d stories of %d seeds, %d of them bad: %d exchanges, %d sends", seeds*times, seeds, bad.Load(), calls.Load(), attempts.Load())
 }
 
 // tellStory prints a bad story with as few callers as possible.

@@ -77,13 +77,13 @@ type world struct {
 
 	mu         sync.Mutex // guards the fields below
 	calls      []*call
-	sends      []*send
-	story      []line
+	attempts   []*attempt
+	story      []entry
 	violations []Violation
 }
 
 // A line is one event of the story.
-type line struct {
+type entry struct {
 	at     time.Duration
 	call   int // negative: nobody's
 	format string
@@ -104,7 +104,7 @@ func (w *world) now() time.Duration { return time.Since(w.start) }
 func (w *world) tell(call int, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.story = append(w.story, line{w.now(), call, format, args})
+	w.story = append(w.story, entry{w.now(), call, format, args})
 }
 
 // violate notes a broken promise. If it belongs to no call, the call is nil.
@@ -120,11 +120,11 @@ func (w *world) violateLocked(o Oracle, c *call, format string, args ...any) {
 		v.Call = c.plan.id
 	}
 	w.violations = append(w.violations, v)
-	w.story = append(w.story, line{v.At, v.Call, "✗ %s: %s", []any{v.Oracle, v.Text}})
+	w.story = append(w.story, entry{v.At, v.Call, "✗ %s: %s", []any{v.Oracle, v.Text}})
 }
 
 // arrive notes an attempt and draws its script.
-func (w *world) arrive(req *http.Request) *send {
+func (w *world) arrive(req *http.Request) *attempt {
 	c := callOf(req.Context())
 	if c == nil {
 		w.violate(Request, nil, "a send without the values of its caller's context")
@@ -133,14 +133,14 @@ func (w *world) arrive(req *http.Request) *send {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h := w.plan.hosts[c.plan.host]
-	s := &send{
-		world: w, call: c, host: h, id: len(w.sends), number: len(c.sends) + 1,
+	s := &attempt{
+		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1,
 		req: req, rng: req.Header.Get("Range"), began: w.now(), ended: never,
 	}
 	mood, until := h.moodAt(s.began)
 	s.script = newScript(w.plan.seed, h, mood, c.plan.id, s.number)
 	if c.last {
-		s.script = &script{outcome: answers, status: 200, answers: time.Millisecond, piece: 1 << 10, quota: -1}
+		s.script = &script{outcome: responds, status: 200, takes: time.Millisecond, piece: 1 << 10, quota: -1}
 	}
 	if c.mayStall() {
 		// A Close that waits in a sync.Once for another Close would stop
@@ -151,9 +151,9 @@ func (w *world) arrive(req *http.Request) *send {
 		s.script.told.wait = (until - s.began + time.Second - 1).Truncate(time.Second)
 	}
 	s.late = c.endedBy(s.began)
-	c.sends = append(c.sends, s)
-	w.sends = append(w.sends, s)
-	w.story = append(w.story, line{s.began, c.plan.id, "  send %d: the server %v %d", []any{s.number, s.script.outcome, s.script.status}})
+	c.attempts = append(c.attempts, s)
+	w.attempts = append(w.attempts, s)
+	w.story = append(w.story, entry{s.began, c.plan.id, "  send %d: the server %v %d", []any{s.number, s.script.outcome, s.script.status}})
 	w.checkArrival(s)
 	return s
 }
@@ -170,7 +170,7 @@ func (h *host) moodAt(now time.Duration) (mood, time.Duration) {
 }
 
 // leave notes the result of the base transport.
-func (s *send) leave(resp *http.Response, err error) {
+func (s *attempt) leave(resp *http.Response, err error) {
 	w := s.world
 	dead := s.req.Context().Err() != nil
 	w.mu.Lock()
@@ -179,27 +179,27 @@ func (s *send) leave(resp *http.Response, err error) {
 	if err != nil {
 		s.told = 0 // a response beside an error says nothing
 	}
-	w.story = append(w.story, line{s.ended, s.call.plan.id, "  send %d: status %d, wait %v, error %v", []any{s.number, s.status, s.told, err}})
+	w.story = append(w.story, entry{s.ended, s.call.plan.id, "  send %d: status %d, wait %v, error %v", []any{s.number, s.status, s.told, err}})
 }
 
 // act notes that the server acted on the request.
-func (s *send) act() {
+func (s *attempt) act() {
 	w := s.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.acted = true
 	s.call.acts = append(s.call.acts, s)
-	w.story = append(w.story, line{w.now(), s.call.plan.id, "  send %d: the server acts", []any{s.number}})
+	w.story = append(w.story, entry{w.now(), s.call.plan.id, "  send %d: the server acts", []any{s.number}})
 }
 
 // A Report is the result of a story.
 type Report struct {
 	Seed       uint64
 	Calls      int
-	Sends      int
+	Attempts   int
 	Violations []Violation
 	cast       string
-	story      []line
+	story      []entry
 }
 
 // run plays a story with the calls that keep allows. A nil keep allows all
@@ -254,7 +254,7 @@ func (w *world) event(e transport.Event) {
 	}
 	w.mu.Lock()
 	c.events = append(c.events, event{w.now(), e})
-	w.story = append(w.story, line{w.now(), c.plan.id, "  %v after send %d, wait %v, verdict %v", []any{e.Reason, e.Number, e.Wait, e.Verdict}})
+	w.story = append(w.story, entry{w.now(), c.plan.id, "  %v after send %d, wait %v, verdict %v", []any{e.Reason, e.Number, e.Wait, e.Verdict}})
 	w.mu.Unlock()
 	c.hook("trace")
 }
@@ -279,7 +279,7 @@ func (w *world) update(ctx context.Context) {
 func (w *world) report() Report {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Report{w.plan.seed, len(w.calls), len(w.sends), slices.Clone(w.violations), w.plan.String(), w.story}
+	return Report{w.plan.seed, len(w.calls), len(w.attempts), slices.Clone(w.violations), w.plan.String(), w.story}
 }
 
 // fewCalls is how many calls a printed story may have in full.

@@ -27,21 +27,21 @@ import (
 const patience = 20 * time.Second
 
 // A place is a transport protocol and an HTTP version.
-type place struct {
+type protocol struct {
 	name string
 	cfg  ts.Config
 }
 
 var (
-	http1 = []place{{"h1", ts.Config{}}, {"h1-tls", ts.Config{TLS: ts.Trusted}}}
-	http2 = []place{{"h2c", ts.Config{HTTP2: true}}, {"h2-tls", ts.Config{HTTP2: true, TLS: ts.Trusted}}}
-	both  = append(append([]place{}, http1...), http2...)
+	http1 = []protocol{{"h1", ts.Config{}}, {"h1-tls", ts.Config{TLS: ts.Trusted}}}
+	http2 = []protocol{{"h2c", ts.Config{HTTP2: true}}, {"h2-tls", ts.Config{HTTP2: true, TLS: ts.Trusted}}}
+	both  = append(append([]protocol{}, http1...), http2...)
 )
 
 // at runs a test at each place over TCP and in memory.
-func at(t *testing.T, places []place, test func(*testing.T, ts.Config)) {
+func at(t *testing.T, protocols []protocol, test func(*testing.T, ts.Config)) {
 	t.Helper()
-	for _, p := range places {
+	for _, p := range protocols {
 		t.Run(p.name+"/tcp", func(t *testing.T) { test(t, p.cfg) })
 		t.Run(p.name+"/memory", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func oneConn(t *testing.T, cfg ts.Config, s *ts.Server) {
 	assert.LessOrEqual(t, s.Conns(), most)
 }
 
-func answered(status int, body string) func(*testing.T, outcome) {
+func responded(status int, body string) func(*testing.T, outcome) {
 	return func(t *testing.T, o outcome) {
 		require.NoError(t, o.err)
 		assert.Equal(t, status, o.resp.StatusCode)
@@ -163,18 +163,18 @@ func TestFaultsOverBoth(t *testing.T) {
 		step ts.Step
 		want func(*testing.T, outcome)
 	}{
-		{"zero", ts.Step{}, answered(200, "")},
-		{"status", ts.Status(503).Body("busy"), answered(503, "busy")},
-		{"no content", ts.Status(204), answered(204, "")},
-		{"not modified", ts.Status(304), answered(304, "")},
-		{"chunked", hello.Chunked(), answered(200, "hello")},
-		{"until close", hello.UntilClose(), answered(200, "hello")},
-		{"gzip", hello.Gzip(), answered(200, "hello")},
-		{"delay", hello.Delay(time.Millisecond), answered(200, "hello")},
-		{"drip", hello.Drip(2, time.Millisecond), answered(200, "hello")},
-		{"bytes", ts.Bytes(300_000), answered(200, string(ts.Pattern(300_000)))},
-		{"then close", hello.Then(ts.Close), answered(200, "hello")},
-		{"then half close", hello.Then(ts.HalfClose), answered(200, "hello")},
+		{"zero", ts.Step{}, responded(200, "")},
+		{"status", ts.Status(503).Body("busy"), responded(503, "busy")},
+		{"no content", ts.Status(204), responded(204, "")},
+		{"not modified", ts.Status(304), responded(304, "")},
+		{"chunked", hello.Chunked(), responded(200, "hello")},
+		{"until close", hello.UntilClose(), responded(200, "hello")},
+		{"gzip", hello.Gzip(), responded(200, "hello")},
+		{"delay", hello.Delay(time.Millisecond), responded(200, "hello")},
+		{"drip", hello.Drip(2, time.Millisecond), responded(200, "hello")},
+		{"bytes", ts.Bytes(300_000), responded(200, string(ts.Pattern(300_000)))},
+		{"then close", hello.Then(ts.Close), responded(200, "hello")},
+		{"then half close", hello.Then(ts.HalfClose), responded(200, "hello")},
 		{"reset before headers", ts.ResetBeforeHeaders(), wasReset},
 		{"reset in headers", ts.ResetInHeaders(), wasReset},
 		{"close before headers", ts.CloseBeforeHeaders(), failed(nil)},
@@ -204,11 +204,11 @@ func TestFaultsOverHTTP1(t *testing.T) {
 	}{
 		{"close before headers", ts.CloseBeforeHeaders(), failed(io.EOF)},
 		{"bad chunk", ts.BadChunk(), broken("hello", nil)},
-		{"raw", ts.Raw("HTTP/1.1 299 Fine\r\nContent-Length: 2\r\n\r\nok"), answered(299, "ok")},
-		{"length too short", ts.OK("hello").Length(2), answered(200, "he")},
+		{"raw", ts.Raw("HTTP/1.1 299 Fine\r\nContent-Length: 2\r\n\r\nok"), responded(299, "ok")},
+		{"length too short", ts.OK("hello").Length(2), responded(200, "he")},
 		{"reset before headers", ts.ResetBeforeHeaders(), failed(syscall.ECONNRESET)},
 		{"reset in body", ts.OK("hello").CutAt(2, ts.Reset), broken("he", syscall.ECONNRESET)},
-		{"http2 only", ts.RefuseStream(), answered(500, "testserver: this step needs HTTP/2")},
+		{"http2 only", ts.RefuseStream(), responded(500, "testserver: this step needs HTTP/2")},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			at(t, http1, func(t *testing.T, cfg ts.Config) {
@@ -373,7 +373,7 @@ func TestInformational(t *testing.T) {
 				return nil
 			},
 		}))
-		answered(200, "hello")(t, do(s, r))
+		responded(200, "hello")(t, do(s, r))
 		assert.Equal(t, []string{"Early Hints</a>", "Processing"}, got)
 	})
 }
@@ -462,7 +462,7 @@ func TestHTTP2CancelKeepsConnection(t *testing.T) {
 		}()
 		_, err := s.Client().Do(request(t, "GET", s.URL, nil).WithContext(c))
 		require.ErrorIs(t, err, context.Canceled)
-		answered(200, "hello")(t, post(t, s))
+		responded(200, "hello")(t, post(t, s))
 		oneConn(t, cfg, s)
 	})
 }
@@ -497,7 +497,7 @@ func TestRSTStream(t *testing.T) {
 			broken("he", nil)(t, o)
 			got, _ = streamCode(o.err)
 			assert.Equal(t, code, got)
-			answered(200, "hello")(t, post(t, s))
+			responded(200, "hello")(t, post(t, s))
 			oneConn(t, cfg, s)
 			assert.NotZero(t, s.Log()[2].Stream)
 		})
@@ -508,7 +508,7 @@ func TestRSTStream(t *testing.T) {
 func TestRefuseStream(t *testing.T) {
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.RefuseStream(), ts.OK("hello"))
-		answered(200, "hello")(t, post(t, s))
+		responded(200, "hello")(t, post(t, s))
 		assert.Equal(t, 2, s.Arrivals())
 
 		s = ts.Start(t, otherHost(cfg), ts.RefuseStream())
@@ -525,8 +525,8 @@ func otherHost(cfg ts.Config) ts.Config {
 func TestGoAway(t *testing.T) {
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("1"), ts.GoAway(ts.NoError), ts.OK("3"))
-		answered(200, "1")(t, post(t, s))
-		answered(200, "3")(t, post(t, s)) // net/http repeats the second request, since it was not processed
+		responded(200, "1")(t, post(t, s))
+		responded(200, "3")(t, post(t, s)) // net/http repeats the second request, since it was not processed
 		assert.Equal(t, 3, s.Arrivals())
 		assert.GreaterOrEqual(t, s.Conns(), 2)
 		s.Client().CloseIdleConnections()
@@ -539,15 +539,15 @@ func TestGoAwayProcessed(t *testing.T) {
 		s := ts.Start(t, cfg, ts.GoAwayProcessed(ts.EnhanceYourCalm), ts.OK("2"))
 		failed(nil)(t, post(t, s))
 		assert.Equal(t, 1, s.Arrivals())
-		answered(200, "2")(t, post(t, s))
+		responded(200, "2")(t, post(t, s))
 	})
 }
 
 func TestAnnounceGoAway(t *testing.T) {
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("1").AnnounceGoAway(), ts.OK("2"))
-		answered(200, "1")(t, post(t, s))
-		answered(200, "2")(t, post(t, s))
+		responded(200, "1")(t, post(t, s))
+		responded(200, "2")(t, post(t, s))
 		assert.GreaterOrEqual(t, s.Conns(), 2)
 		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() < s.Conns() }))
 	})

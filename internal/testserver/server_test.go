@@ -97,7 +97,7 @@ func TestLongHeaders(t *testing.T) {
 		r := request(t, "GET", s.URL, nil)
 		r.Header.Set("X-Long", long)
 		o := do(s, r)
-		answered(200, "hello")(t, o)
+		responded(200, "hello")(t, o)
 		assert.Equal(t, long, o.resp.Header.Get("X-Long"))
 		assert.Equal(t, long, s.Log()[0].Header.Get("X-Long"))
 	})
@@ -108,7 +108,7 @@ func TestTrailersEndTheUpload(t *testing.T) {
 		s := ts.Start(t, cfg, ts.OK("hello"))
 		r := request(t, "POST", s.URL, onlyReader{strings.NewReader("body")})
 		r.Trailer = http.Header{"X-Sum": {"1"}}
-		answered(200, "hello")(t, do(s, r))
+		responded(200, "hello")(t, do(s, r))
 		assert.True(t, s.Log()[0].BodyWhole)
 		assert.EqualValues(t, 4, s.Log()[0].BodyLength)
 	})
@@ -138,7 +138,7 @@ func TestExpectContinue(t *testing.T) {
 // large is the size of an upload that fills all buffers on its way.
 const large = 64 << 20
 
-func TestEarlyAnswer(t *testing.T) {
+func TestEarlyResponse(t *testing.T) {
 	upload := func(t *testing.T, s *ts.Server) (*http.Response, error) {
 		return s.Client().Do(request(t, "POST", s.URL, onlyReader{io.LimitReader(zeros{}, large)}))
 	}
@@ -171,14 +171,14 @@ func TestEarlyAnswer(t *testing.T) {
 		_, err = io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)
 		resp.Body.Close()
-		answered(200, "next")(t, post(t, s))
+		responded(200, "next")(t, post(t, s))
 		oneConn(t, cfg, s)
 	})
 }
 
 // By default the step reads the rest after an early answer. net/http would close
 // such a connection, so this test writes the requests itself.
-func TestEarlyAnswerReadsOn(t *testing.T) {
+func TestEarlyResponseReadsOn(t *testing.T) {
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.Status(503).Early(2))
 		c := dial(t, cfg, s)
@@ -243,10 +243,10 @@ func TestHandler(t *testing.T) {
 			return ts.OK(r.Method + " " + r.Path + " " + r.Header.Get("X-A"))
 		}
 		s := ts.Start(t, cfg)
-		answered(503, "")(t, post(t, s))
+		responded(503, "")(t, post(t, s))
 		r := request(t, "GET", s.URL+"/p", nil)
 		r.Header.Set("X-A", "v")
-		answered(200, "GET /p v")(t, do(s, r))
+		responded(200, "GET /p v")(t, do(s, r))
 	})
 }
 
@@ -276,7 +276,7 @@ func TestContentRanges(t *testing.T) {
 			r.Header.Set("Range", c.rng)
 			r.Header.Set("If-Range", c.ifRange)
 			o := do(s, r)
-			answered(c.status, c.body)(t, o)
+			responded(c.status, c.body)(t, o)
 			assert.Equal(t, c.contentRange, o.resp.Header.Get("Content-Range"))
 			assert.Equal(t, c.etag, o.resp.Header.Get("ETag"))
 		})
@@ -290,16 +290,16 @@ func TestRefusedAtFirst(t *testing.T) {
 		failed(syscall.ECONNREFUSED)(t, post(t, s))
 		require.NoError(t, s.Listen())
 		require.NoError(t, s.Listen(), "twice is fine")
-		answered(200, "up")(t, post(t, s))
+		responded(200, "up")(t, post(t, s))
 		require.NoError(t, s.Refuse())
 		require.NoError(t, s.Refuse())
-		answered(200, "up")(t, post(t, s)) // uses the open connection
+		responded(200, "up")(t, post(t, s)) // uses the open connection
 		s.ResetAll()
 		require.NoError(t, s.WaitUntil(ctx(t), func() bool { return s.Open() == 0 }))
 		s.Client().CloseIdleConnections()
 		failed(syscall.ECONNREFUSED)(t, post(t, s))
 		require.NoError(t, s.Listen())
-		answered(200, "up")(t, post(t, s))
+		responded(200, "up")(t, post(t, s))
 		s.Close()
 		assert.ErrorIs(t, s.Listen(), net.ErrClosed)
 	})
@@ -311,12 +311,12 @@ func TestListenAfter(t *testing.T) {
 		failed(syscall.ECONNREFUSED)(t, post(t, s))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		answered(200, "up")(t, post(t, s))
+		responded(200, "up")(t, post(t, s))
 	})
 }
 
 func TestCertificates(t *testing.T) {
-	at(t, []place{{"h1", ts.Config{}}, {"h2", ts.Config{HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
+	at(t, []protocol{{"h1", ts.Config{}}, {"h2", ts.Config{HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
 		try := func(mode ts.TLS) error {
 			cfg.TLS = mode
 			cfg.Host = "tls.test"

@@ -364,7 +364,7 @@ func TestParseSize(t *testing.T) {
 }
 
 // answer makes an outcome with a response, for asking what was loaded.
-func answer(status int, body string) classify.Outcome {
+func response(status int, body string) classify.Outcome {
 	request, _ := http.NewRequest(http.MethodPost, "http://a.test/", nil)
 	return classify.Outcome{Request: request, Response: &http.Response{
 		StatusCode: status, Header: http.Header{}, Request: request, Body: io.NopCloser(strings.NewReader(body)),
@@ -387,23 +387,23 @@ func TestLoadClassify(t *testing.T) {
 		outcome classify.Outcome
 		want    classify.Verdict
 	}{
-		{`[{"status": [500, 502], "verdict": "final"}]`, answer(502, ""), classify.Final},
-		{`[{"status": [500, 502], "verdict": "final"}]`, answer(503, ""), classify.Unknown},
-		{`{"status": 500, "verdict": "refused"}`, answer(500, ""), classify.Refused},
-		{`{"body": "queue capacity", "verdict": "ambiguous"}`, answer(400, full), classify.Ambiguous},
-		{`{"body": "queue capacity", "verdict": "ambiguous"}`, answer(200, full), classify.Unknown},
-		{`{"body": "queue capacity", "status": 200, "verdict": "ambiguous"}`, answer(200, full), classify.Ambiguous},
-		{`{"body": "queue capacity", "status": [400], "verdict": "ambiguous"}`, answer(500, full), classify.Unknown},
+		{`[{"status": [500, 502], "verdict": "final"}]`, response(502, ""), classify.Final},
+		{`[{"status": [500, 502], "verdict": "final"}]`, response(503, ""), classify.Unknown},
+		{`{"status": 500, "verdict": "refused"}`, response(500, ""), classify.Refused},
+		{`{"body": "queue capacity", "verdict": "ambiguous"}`, response(400, full), classify.Ambiguous},
+		{`{"body": "queue capacity", "verdict": "ambiguous"}`, response(200, full), classify.Unknown},
+		{`{"body": "queue capacity", "status": 200, "verdict": "ambiguous"}`, response(200, full), classify.Ambiguous},
+		{`{"body": "queue capacity", "status": [400], "verdict": "ambiguous"}`, response(500, full), classify.Unknown},
 		{`{"error": ["reset", "timeout"], "verdict": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Refused},
 		{`{"error": "dial", "verdict": "refused"}`, broken(io.ErrUnexpectedEOF), classify.Unknown},
-		{`["signals", {"name": "refusals"}]`, answer(429, ""), classify.Refused},
-		{`"refusals"`, answer(429, ""), classify.Refused},
-		{`["teapots"]`, answer(418, ""), classify.Refused},
-		{`"default"`, answer(200, ""), classify.Ambiguous}, // the caller's, not the built-in one
-		{`["default", "refusals"]`, answer(429, ""), classify.Refused},
-		{`["refusals", {"status": 418, "verdict": "ambiguous"}, "teapots"]`, answer(418, ""), classify.Ambiguous},
-		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, answer(500, ""), classify.Final},
-		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, answer(501, ""), classify.Refused},
+		{`["signals", {"name": "refusals"}]`, response(429, ""), classify.Refused},
+		{`"refusals"`, response(429, ""), classify.Refused},
+		{`["teapots"]`, response(418, ""), classify.Refused},
+		{`"default"`, response(200, ""), classify.Ambiguous}, // the caller's, not the built-in one
+		{`["default", "refusals"]`, response(429, ""), classify.Refused},
+		{`["refusals", {"status": 418, "verdict": "ambiguous"}, "teapots"]`, response(418, ""), classify.Ambiguous},
+		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, response(500, ""), classify.Final},
+		{`[{"status": 500, "verdict": "final"}, {"status": [500, 501], "verdict": "refused"}]`, response(501, ""), classify.Refused},
 	} {
 		rule, _, err := Load(strings.NewReader(`{"rule": {"classify": `+tt.json+`}}`), names)
 		require.NoError(t, err, tt.json)
@@ -418,21 +418,21 @@ func TestLoadNames(t *testing.T) {
 		Backoffs:   map[string]policy.Backoff{"slow": backoff.Constant(time.Minute)},
 	})
 	require.NoError(t, err)
-	wait, _ := rule.Hint(answer(503, ""))
+	wait, _ := rule.Hint(response(503, ""))
 	assert.Equal(t, time.Hour, wait)
-	assert.True(t, rule.Idempotent(answer(503, "").Request))
+	assert.True(t, rule.Idempotent(response(503, "").Request))
 	assert.Equal(t, backoff.Constant(time.Minute), rule.Backoff)
 
 	rule, _, err = Load(strings.NewReader(`{"rule": {"hint": "none", "idempotent": "none"}}`), Names{})
 	require.NoError(t, err)
-	_, ok := rule.Hint(answer(503, ""))
+	_, ok := rule.Hint(response(503, ""))
 	assert.False(t, ok)
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
 	assert.False(t, rule.Idempotent(get))
 }
 
 func TestLoadHints(t *testing.T) {
-	late := answer(503, "")
+	late := response(503, "")
 	late.Response.Header.Set("Retry-After", "7")
 	names := Names{Hints: map[string]classify.Hint{"hour": func(classify.Outcome) (time.Duration, bool) { return time.Hour, true }}}
 	for text, want := range map[string]time.Duration{

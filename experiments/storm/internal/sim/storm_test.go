@@ -22,10 +22,10 @@ func said(back time.Duration) string {
 
 // medians are the figures of five runs.
 type medians struct {
-	sends, peak, later, lost int
-	back                     time.Duration
-	worstPeak                int
-	last                     float64
+	attempts, peak, later, lost int
+	back                        time.Duration
+	worstPeak                   int
+	last                        float64
 }
 
 func storm(t *testing.T, sc model.Scenario, st model.Strategy) medians {
@@ -43,18 +43,18 @@ func storm(t *testing.T, sc model.Scenario, st model.Strategy) medians {
 		list = append(list, f)
 	}
 	m := medians{
-		sends: median(list, func(f record.Figures) int { return f.SentFrozen }),
-		peak:  median(list, func(f record.Figures) int { return f.Peak }),
-		later: median(list, func(f record.Figures) int { return f.Later }),
-		lost:  median(list, func(f record.Figures) int { return f.Lost }),
-		back:  median(list, func(f record.Figures) time.Duration { return f.Recovered }),
-		last:  median(list, func(f record.Figures) float64 { return f.LastGood }),
+		attempts: median(list, func(f record.Figures) int { return f.SentFrozen }),
+		peak:     median(list, func(f record.Figures) int { return f.Peak }),
+		later:    median(list, func(f record.Figures) int { return f.Later }),
+		lost:     median(list, func(f record.Figures) int { return f.Lost }),
+		back:     median(list, func(f record.Figures) time.Duration { return f.Recovered }),
+		last:     median(list, func(f record.Figures) float64 { return f.LastGood }),
 	}
 	for _, f := range list {
 		m.worstPeak = max(m.worstPeak, f.Peak)
 	}
 	t.Logf("%-26s frozen %v: %d sends meanwhile, peak %d (worst %d), then %d, back after %v, lost %d, %.0f %% at the end",
-		st.Name, sc.Frozen, m.sends, m.peak, m.worstPeak, m.later, said(m.back), m.lost, 100*m.last)
+		st.Name, sc.Frozen, m.attempts, m.peak, m.worstPeak, m.later, said(m.back), m.lost, 100*m.last)
 	return m
 }
 
@@ -126,8 +126,8 @@ func TestShared(t *testing.T) {
 	switch {
 	case m.back > 5*time.Second:
 		t.Errorf("back after %v", m.back)
-	case m.sends > fixed.sends/20:
-		t.Errorf("%d sends while frozen, with a fixed delay %d", m.sends, fixed.sends)
+	case m.attempts > fixed.attempts/20:
+		t.Errorf("%d sends while frozen, with a fixed delay %d", m.attempts, fixed.attempts)
 	case float64(m.peak) > 1.5*limit || float64(m.worstPeak) > 1.75*limit:
 		t.Errorf("peak %d, at worst %d", m.peak, m.worstPeak)
 	}
@@ -152,14 +152,14 @@ func TestSeparate(t *testing.T) {
 			if own.back > google.back+google.back/10+chance {
 				t.Errorf("back after %v, Google's formula %v", said(own.back), said(google.back))
 			}
-			if own.sends > google.sends*105/100 { // as many, but for the random numbers
-				t.Errorf("%d sends while frozen, Google's formula %d", own.sends, google.sends)
+			if own.attempts > google.attempts*105/100 { // as many, but for the random numbers
+				t.Errorf("%d sends while frozen, Google's formula %d", own.attempts, google.attempts)
 			}
 			if own.back >= printed.back || own.back >= program.back {
 				t.Errorf("back after %v, the article's formula %v, its program %v", said(own.back), said(printed.back), said(program.back))
 			}
-			if own.sends >= printed.sends*8/10 {
-				t.Errorf("%d sends while frozen, the article's formula %d", own.sends, printed.sends)
+			if own.attempts >= printed.attempts*8/10 {
+				t.Errorf("%d sends while frozen, the article's formula %d", own.attempts, printed.attempts)
 			}
 			if own.later > sc.Server.Limit {
 				t.Errorf("a second peak of %d", own.later)
