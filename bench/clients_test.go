@@ -9,12 +9,12 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
-// twice answers 503 to the first two requests.
+// twice responds with 503 to the first two requests.
 func twice(t *testing.T) *testserver.Server {
 	return testserver.Start(t, testserver.Config{}, testserver.Status(503), testserver.Status(503), testserver.OK("thanks"))
 }
 
-// wantSends is how often a client sends a GET to a server that fails twice.
+// wantAttempts is how often a client sends a GET to a server that fails twice.
 func wantAttempts(l *library) int {
 	if l.name == bare.name {
 		return 1
@@ -23,7 +23,7 @@ func wantAttempts(l *library) int {
 }
 
 // TestClientsRetry: given a server that fails twice, when a client that retries
-// sends a GET, then three requests arrive and the caller gets the third answer.
+// sends a GET, then three requests arrive and the caller gets the third response.
 func TestClientsRetry(t *testing.T) {
 	for _, l := range compared() {
 		t.Run(l.name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestClientsRetry(t *testing.T) {
 			client := l.newClient(terms{base: srv.Transport(), delay: time.Millisecond})
 			o := exchange{}.ask(context.Background(), client, srv.URL)
 			if n := srv.Arrivals(); n != wantAttempts(&l) {
-				t.Errorf("%d sends", n)
+				t.Errorf("%d attempts", n)
 			}
 			if o.err != nil || l.name != bare.name && (o.resp.StatusCode != 200 || o.read != int64(len("thanks"))) {
 				t.Errorf("%s with %d bytes, %v", o.answer(), o.read, o.err)
@@ -56,7 +56,7 @@ func TestCallersRetry(t *testing.T) {
 					t.Error(err)
 				}
 				if n := srv.Arrivals(); n != wantAttempts(&l) {
-					t.Errorf("%d sends", n)
+					t.Errorf("%d attempts", n)
 				}
 			})
 		}
@@ -80,7 +80,7 @@ func TestUnboundedRetriesEveryRequest(t *testing.T) {
 				}
 			}
 			if base.sent != 3*requests {
-				t.Errorf("%d sends", base.sent)
+				t.Errorf("%d attempts", base.sent)
 			}
 		})
 	}
@@ -121,7 +121,7 @@ func TestClientsSend(t *testing.T) {
 				t.Fatalf("%s: %v, %v", o.answer(), err, o.err)
 			}
 			if o.resp.StatusCode != http.StatusOK || o.read != int64(len("thanks")) {
-				t.Errorf("answer %d with %d bytes", o.resp.StatusCode, o.read)
+				t.Errorf("response %d with %d bytes", o.resp.StatusCode, o.read)
 			}
 			if len(o.log) != 1 || o.log[0].BodySHA256 != testserver.Hash([]byte(body)) {
 				t.Errorf("arrived: %+v", o.log)

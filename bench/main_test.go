@@ -43,7 +43,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestMarkdown: the table is one line for the heads, one rule, one line for each
+// TestMarkdown: the table has a row for the heads, a rule, and a row for each
 // row, and the note.
 func TestMarkdown(t *testing.T) {
 	table := &table{heads: []string{"client", "ns"}, note: "Less is better."}
@@ -87,7 +87,7 @@ func TestUpload(t *testing.T) {
 }
 
 // TestNaiveLoop: the floor of a retry sends a body again, gives up after three
-// retries, and returns the last answer.
+// retries, and returns the last response.
 func TestNaiveLoop(t *testing.T) {
 	base := &outage{}
 	rt := naive.wrap(terms{base: base})
@@ -98,6 +98,6 @@ func TestNaiveLoop(t *testing.T) {
 	}
 	resp.Body.Close()
 	if n := base.sent.Load(); n != 4 {
-		t.Errorf("%d sends", n)
+		t.Errorf("%d attempts", n)
 	}
 }

@@ -20,7 +20,7 @@ func response(code int, header ...string) Outcome {
 	return Outcome{Response: &http.Response{StatusCode: code, Header: h}}
 }
 
-// TestDefaultStatuses is the table of Default for answers.
+// TestDefaultStatuses is the table of Default for responses.
 func TestDefaultStatuses(t *testing.T) {
 	want := map[int]Verdict{408: Ambiguous, 421: Refused, 425: Refused, 429: Ambiguous}
 	for code := 500; code < 600; code++ {
@@ -50,16 +50,16 @@ func TestRefusals(t *testing.T) {
 		o    Outcome
 		want Verdict
 	}{
-		"429":                         {response(429), Refused},
-		"503 with a wait":             {response(503, "Retry-After", "1"), Refused},
-		"503 with a wait of nothing":  {response(503, "Retry-After", "0"), Refused},
-		"503 with milliseconds":       {response(503, "Retry-After-Ms", "5"), Refused},
-		"503 with a malformed wait":   {response(503, "Retry-After", "soon"), Unknown},
-		"503":                         {response(503), Unknown},
-		"500 with a wait":             {response(500, "Retry-After", "1"), Unknown},
-		"pitfall 8: 202 with a wait":  {response(202, "Retry-After", "1"), Unknown},
-		"a lost answer":               {Outcome{Err: io.EOF}, Unknown},
-		"neither an answer nor error": {Outcome{}, Unknown},
+		"429":                          {response(429), Refused},
+		"503 with a wait":              {response(503, "Retry-After", "1"), Refused},
+		"503 with a wait of nothing":   {response(503, "Retry-After", "0"), Refused},
+		"503 with milliseconds":        {response(503, "Retry-After-Ms", "5"), Refused},
+		"503 with a malformed wait":    {response(503, "Retry-After", "soon"), Unknown},
+		"503":                          {response(503), Unknown},
+		"500 with a wait":              {response(500, "Retry-After", "1"), Unknown},
+		"pitfall 8: 202 with a wait":   {response(202, "Retry-After", "1"), Unknown},
+		"a lost response":              {Outcome{Err: io.EOF}, Unknown},
+		"neither a response nor error": {Outcome{}, Unknown},
 	} {
 		assert.Equal(t, tt.want, Refusals(tt.o), name)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 )
 
-// answer returns the outcome of an attempt that got a response.
+// response returns the outcome of an attempt that got a response.
 func response(code int, body string, header ...string) classify.Outcome {
 	h := http.Header{}
 	for i := 0; i < len(header); i += 2 {

@@ -25,7 +25,7 @@ func TestDefaultHint(t *testing.T) {
 		"RateLimit on 503":                    {dated(503, exhausted...), 0, false},
 		"pitfall 8: RateLimit on success":     {dated(200, exhausted...), 0, false},
 		"an error":                            {Outcome{Err: io.EOF}, 0, false},
-		"neither answer nor error":            {Outcome{}, 0, false},
+		"neither response nor error":          {Outcome{}, 0, false},
 		"a provider's own field is not asked": {dated(429, "X-RateLimit-Reset-After", "5"), 0, false},
 	} {
 		wait, ok := DefaultHint(tt.o)
@@ -43,7 +43,7 @@ func TestFirstHint(t *testing.T) {
 	}{
 		"nobody":         {FirstHint(), 0, false},
 		"nil":            {FirstHint(nil), 0, false},
-		"no answer":      {FirstHint(NoHint, nil), 0, false},
+		"no response":    {FirstHint(NoHint, nil), 0, false},
 		"the first":      {FirstHint(nil, NoHint, is(2), is(1)), 2, true},
 		"at once counts": {FirstHint(is(0), is(1)), 0, true},
 	} {

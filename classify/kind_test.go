@@ -47,7 +47,7 @@ func TestErrors(t *testing.T) {
 		{"pitfall 25: NXDOMAIN", opError("dial", &net.DNSError{Err: "no such host", IsNotFound: true}), DNS, Final},
 		{"NXDOMAIN, said to be temporary", &net.DNSError{IsNotFound: true, IsTemporary: true}, DNS, Final},
 		{"a name server that fails for now", opError("dial", &net.DNSError{Err: "server misbehaving", IsTemporary: true}), DNS, Refused},
-		{"a name server that does not answer", opError("dial", &net.DNSError{Err: "i/o timeout", IsTimeout: true}), DNS, Refused},
+		{"a name server that does not respond", opError("dial", &net.DNSError{Err: "i/o timeout", IsTimeout: true}), DNS, Refused},
 		{"any other resolver error", &net.DNSError{Err: "bad name"}, DNS, Final},
 
 		{"connection refused", opError("dial", os.NewSyscallError("connect", syscall.ECONNREFUSED)), Dial, Refused},
@@ -162,11 +162,11 @@ func TestRealErrors(t *testing.T) {
 			return send(transport(t), request(t, "GET", strings.Replace(target, "http:", "https:", 1), nil))
 		}, Reset, Ambiguous},
 
-		{"the end instead of an answer", func(t *testing.T) error {
+		{"the end instead of a response", func(t *testing.T) error {
 			target := listen(t, func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
 			return send(transport(t), request(t, "GET", target, nil))
 		}, Reset, Ambiguous},
-		{"a reset instead of an answer", func(t *testing.T) error {
+		{"a reset instead of a response", func(t *testing.T) error {
 			target := listen(t, func(c net.Conn) {
 				_, _ = c.Read(make([]byte, 1))
 				_ = c.(*net.TCPConn).SetLinger(0)

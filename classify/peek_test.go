@@ -51,11 +51,11 @@ func outcomeOf(body io.ReadCloser) Outcome {
 func TestPeekKeepsTheBody(t *testing.T) {
 	const text = "queue capacity reached"
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
-		"in one piece":       func(r io.Reader) io.Reader { return r },
-		"byte by byte":       iotest.OneByteReader,
-		"in halves":          iotest.HalfReader,
-		"data with the end":  iotest.DataErrReader,
-		"with empty answers": func(r io.Reader) io.Reader { return &stutter{r: r} },
+		"in one piece":      func(r io.Reader) io.Reader { return r },
+		"byte by byte":      iotest.OneByteReader,
+		"in halves":         iotest.HalfReader,
+		"data with the end": iotest.DataErrReader,
+		"with empty Reads":  func(r io.Reader) io.Reader { return &stutter{r: r} },
 	} {
 		for _, n := range []int{1, 5, len(text), len(text) + 1, 1 << 20} {
 			src := &source{Reader: wrap(strings.NewReader(text))}
@@ -83,7 +83,7 @@ func TestPeekPassesTheReaderTest(t *testing.T) {
 	require.NoError(t, iotest.TestReader(o.Response.Body, []byte(text)))
 }
 
-// stutter answers every other Read with nothing.
+// stutter returns nothing from every other Read.
 type stutter struct {
 	r    io.Reader
 	odd  bool
@@ -101,13 +101,13 @@ func TestPeekOfNothing(t *testing.T) {
 	body := func() io.ReadCloser { return &source{Reader: strings.NewReader("text")} }
 	req := func(method string) *http.Request { return &http.Request{Method: method} }
 	for name, o := range map[string]Outcome{
-		"no response":     {},
-		"no body":         {Response: &http.Response{StatusCode: 503}},
-		"101":             {Response: &http.Response{StatusCode: 101, Body: body()}},
-		"HEAD":            {Request: req("HEAD"), Response: &http.Response{StatusCode: 503, Body: body()}},
-		"CONNECT":         {Request: req("CONNECT"), Response: &http.Response{StatusCode: 503, Body: body()}},
-		"an answer alone": {Response: &http.Response{StatusCode: 503, Body: body(), Request: req("HEAD")}},
-		"turned off":      {Response: &http.Response{StatusCode: 503, Body: body()}, PeekWait: -1},
+		"no response":      {},
+		"no body":          {Response: &http.Response{StatusCode: 503}},
+		"101":              {Response: &http.Response{StatusCode: 101, Body: body()}},
+		"HEAD":             {Request: req("HEAD"), Response: &http.Response{StatusCode: 503, Body: body()}},
+		"CONNECT":          {Request: req("CONNECT"), Response: &http.Response{StatusCode: 503, Body: body()}},
+		"a response alone": {Response: &http.Response{StatusCode: 503, Body: body(), Request: req("HEAD")}},
+		"turned off":       {Response: &http.Response{StatusCode: 503, Body: body()}, PeekWait: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Nil(t, o.Peek(10))
@@ -175,7 +175,7 @@ func TestPeekGivesUpOnEmptyReads(t *testing.T) {
 	assert.Equal(t, []byte{}, o.Peek(10))
 }
 
-// TestPeekIsBoundedInTime: a stalled body holds the answer up for PeekWait,
+// TestPeekIsBoundedInTime: a stalled body holds up the response for PeekWait,
 // once, and what arrives later is not lost.
 func TestPeekIsBoundedInTime(t *testing.T) {
 	for name, tt := range map[string]struct{ wait, want time.Duration }{
@@ -322,7 +322,7 @@ func TestCloseDoesNotWaitForARead(t *testing.T) {
 			close(response)
 		})
 	})
-	t.Run("a Read that has answered", func(t *testing.T) {
+	t.Run("a Read that has returned", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, w := io.Pipe()
 			o := outcomeOf(&source{Reader: r, onClose: r.Close})
@@ -405,7 +405,7 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestPeekOfARealBody: an answer that stalls, from net/http.
+// TestPeekOfARealBody: a response that stalls, from net/http.
 func TestPeekOfARealBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := pipeTransport(says11("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 100\r\n\r\nsome"))

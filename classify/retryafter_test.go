@@ -15,7 +15,7 @@ import (
 
 const longestWait = time.Duration(math.MaxInt64)
 
-// sent is the Date of the answers in these tests: years from the clocks of
+// sent is the Date of the responses in these tests: years from the clocks of
 // those who run them.
 var sent = time.Date(2031, time.May, 6, 8, 49, 30, 0, time.UTC)
 
@@ -33,7 +33,7 @@ func TestRetryAfter(t *testing.T) {
 		{"seconds", "120", 2 * time.Minute},
 		{"leading zeros", "007", 7 * time.Second},
 		{"white space around", " \t7 ", 7 * time.Second},
-		{"pitfall 43: zero is an answer", "0", 0},
+		{"pitfall 43: zero is a valid wait", "0", 0},
 
 		{"pitfall 1: seconds that overflow as nanoseconds", "100000000000000000", longestWait},
 		{"pitfall 1: seconds that overflow an int64", "99999999999999999999999999", longestWait},
@@ -143,7 +143,7 @@ func TestClockSkew(t *testing.T) {
 			"pitfall 35: a server behind us":       {[]string{"Date", at(-time.Hour)}, at(time.Minute - time.Hour), time.Minute},
 			"pitfall 35: no Date":                  {nil, at(time.Minute), time.Minute},
 			"pitfall 35: a malformed Date":         {[]string{"Date", "now"}, at(time.Minute), time.Minute},
-			"pitfall 35: an answer from a cache":   {[]string{"Date", at(-100 * time.Second), "Age", "100"}, at(time.Minute), time.Minute},
+			"pitfall 35: a response from a cache":  {[]string{"Date", at(-100 * time.Second), "Age", "100"}, at(time.Minute), time.Minute},
 			"pitfall 35: a malformed Age":          {[]string{"Date", at(0), "Age", "-5"}, at(time.Minute), time.Minute},
 			"pitfall 35: an Age without end":       {[]string{"Date", at(0), "Age", "99999999999999999999"}, at(time.Minute), time.Minute},
 			"pitfall 35: an Age without a Date":    {[]string{"Age", "100"}, at(time.Minute), time.Minute},

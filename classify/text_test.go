@@ -116,7 +116,7 @@ var phraseTests = []struct {
 		if err := send(tr, request(t, "GET", target, nil)); err != nil {
 			return err
 		}
-		return send(tr, request(t, "GET", target, nil)) // the setting came before the answer
+		return send(tr, request(t, "GET", target, nil)) // the setting came before the response
 	}},
 	{"stopped after 10 redirects", func(t *testing.T) error {
 		c := http.Client{Transport: responds(302, "Location", "/again")}
@@ -537,7 +537,7 @@ func listen(t *testing.T, f func(net.Conn)) string {
 
 func discard(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// says11 answers the first request with the given bytes.
+// says11 responds to the first request with the given bytes.
 func says11(response string) func(net.Conn) {
 	return func(c net.Conn) {
 		_, _ = http.ReadRequest(bufio.NewReader(c))
@@ -577,7 +577,7 @@ func pipeTransport(f func(net.Conn)) *http.Transport {
 	}}
 }
 
-// byProxy sends through a proxy that answers CONNECT with the given status.
+// byProxy sends through a proxy that responds to CONNECT with the given status.
 func byProxy(code int) func(*testing.T) error {
 	return func(t *testing.T) error {
 		proxy, err := url.Parse(listen(t, says11(fmt.Sprintf("HTTP/1.1 %d %s\r\n\r\n", code, http.StatusText(code)))))
@@ -588,7 +588,7 @@ func byProxy(code int) func(*testing.T) error {
 	}
 }
 
-// throughSOCKS sends through a SOCKS proxy that answers each message with the
+// throughSOCKS sends through a SOCKS proxy that responds to each message with the
 // next of the given ones.
 func throughSOCKS(t *testing.T, user *url.Userinfo, replies ...string) error {
 	proxy := listen(t, func(c net.Conn) {

@@ -125,13 +125,13 @@ func TestDoReturnsTheLastValueBesideAnError(t *testing.T) {
 	calls := 0
 	got, err := DoValue(t.Context(), Rule{Attempts: 3, Backoff: backoff.Constant(0)}, nil, func(context.Context) (string, error) {
 		calls++
-		return fmt.Sprint("answer ", calls), errBusy
+		return fmt.Sprint("response ", calls), errBusy
 	})
 	assert.ErrorIs(t, err, errBusy)
-	assert.Equal(t, "answer 3", got)
+	assert.Equal(t, "response 3", got)
 }
 
-// recorder answers n+1 s and remembers what it was asked.
+// recorder returns n+1 s and remembers what it was asked.
 type recorder struct{ asked *[][2]time.Duration }
 
 func (r recorder) Delay(n int, prev time.Duration) time.Duration {
@@ -200,13 +200,13 @@ func TestDoDoesNotWaitPastElapsed(t *testing.T) {
 		calls                   int
 		end                     time.Duration
 	}{
-		"one ns too long":           {sec, 0, 3*sec - 1, 3, 2 * sec},
-		"just in time":              {sec, 0, 3 * sec, 4, 3 * sec},
-		"the answers count":         {sec, 500 * ms, 3 * sec, 3, 3500 * ms},
-		"the first answer outlasts": {sec, time.Minute, 3 * sec, 1, time.Minute},
-		"a wait without end":        {math.MaxInt64, 0, sec, 1, 0},
-		"a wait without end, later": {math.MaxInt64, sec, time.Minute, 1, sec},
-		"no wait":                   {0, sec, 3 * sec, 4, 4 * sec},
+		"one ns too long":             {sec, 0, 3*sec - 1, 3, 2 * sec},
+		"just in time":                {sec, 0, 3 * sec, 4, 3 * sec},
+		"the responses count":         {sec, 500 * ms, 3 * sec, 3, 3500 * ms},
+		"the first response outlasts": {sec, time.Minute, 3 * sec, 1, time.Minute},
+		"a wait without end":          {math.MaxInt64, 0, sec, 1, 0},
+		"a wait without end, later":   {math.MaxInt64, sec, time.Minute, 1, sec},
+		"no wait":                     {0, sec, 3 * sec, 4, 4 * sec},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDiary()

@@ -34,7 +34,7 @@ func ExampleHedge() {
 }
 
 // A rate that starts at 10 requests per second and becomes lower when the server
-// answers 429.
+// responds with 429.
 func ExampleRate() {
 	rule := policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 5, Mode: policy.RateAdaptive}}
 	fmt.Println(rule, rule.Validate())

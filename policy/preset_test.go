@@ -26,7 +26,7 @@ func TestPresets(t *testing.T) {
 
 func ExampleAPI() {
 	rule := policy.API()
-	rule.AttemptTimeout = 2 * time.Minute // this API takes long to answer
+	rule.AttemptTimeout = 2 * time.Minute // this API takes long to respond
 	fmt.Println(rule.AttemptTimeout, policy.API().AttemptTimeout)
 	// Output: 2m0s 30s
 }

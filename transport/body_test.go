@@ -144,7 +144,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 					assert.Equal(t, 1, base.attempts())
 					text, err := io.ReadAll(resp.Body)
 					assert.NoError(t, err)
-					assert.Equal(t, "body of Service Unavailable", string(text), "the answer is whole")
+					assert.Equal(t, "body of Service Unavailable", string(text), "the response is whole")
 					reason, _, _ := unretried(resp)
 					assert.Equal(t, ReasonNotReplayable, reason)
 					assert.False(t, nested(req, resp, nil), "an outer rule may know better")
@@ -204,7 +204,7 @@ func TestKeptBytesAreBounded(t *testing.T) {
 	}
 }
 
-// The base transport reads on after an early answer. A rewind waits for its
+// The base transport reads on after an early response. A rewind waits for its
 // Read, takes the body back, and loses no byte of it.
 func TestEarlyResponseWhileReading(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestEarlyResponseWhileReading(t *testing.T) {
 				_ = req.Body.Close()
 				return status(200)(req)
 			}
-			go func() { // goes on uploading long after the answer
+			go func() { // goes on uploading long after the response
 				all, err := io.ReadAll(req.Body)
 				assert.Error(t, err, "the body was taken back")
 				_ = req.Body.Close()
@@ -315,7 +315,7 @@ func TestBodyBusyAndRequestCancel(t *testing.T) {
 }
 
 // Given a body whose Read does not return, when less time is left than the usual
-// wait for such a body, then the caller has the answer in time.
+// wait for such a body, then the caller has the response in time.
 func TestBodyBusyLeavesTime(t *testing.T) {
 	for name, row := range map[string]struct {
 		rule    policy.Rule
@@ -351,8 +351,8 @@ func stuckUpload(t *testing.T) (req *http.Request, cancel chan struct{}, done fu
 	return req, make(chan struct{}), func() { _, _ = pr.Close(), pw.Close() }
 }
 
-// answersEarly is a base that answers while it still reads the request's body.
-// With a nil error the answer is a 503.
+// respondsEarly is a base that responds while it still reads the request's body.
+// With a nil error the response is a 503.
 func respondsEarly(err error) rt {
 	return func(req *http.Request) (*http.Response, error) {
 		go func() {

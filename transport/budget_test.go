@@ -20,7 +20,7 @@ import (
 // one is a budget with one retry in it, which does not come back.
 var one = policy.Budget{Ratio: -1, PerSecond: 1e-6, Burst: 1}
 
-// TestBudgetBoundsAnOutage: a host that answers 503 to everything gets a fifth
+// TestBudgetBoundsAnOutage: a host that responds with 503 to everything gets a fifth
 // more than was asked of it, and without a budget five times as much.
 func TestBudgetBoundsAnOutage(t *testing.T) {
 	const requests = 1000
@@ -55,14 +55,14 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 				}
 				attempts, elapsed, reasons := outage(policy.Budget{})
 				bound := 1.2*requests + 30 + 3*elapsed
-				t.Logf("with the budget %d sends in %.3f s, at most %.0f: %v", attempts, elapsed, bound, reasons)
+				t.Logf("with the budget %d attempts in %.3f s, at most %.0f: %v", attempts, elapsed, bound, reasons)
 				assert.LessOrEqual(t, float64(attempts), bound)
 				assert.Greater(t, attempts, requests+30, "the budget is used")
 				assert.Equal(t, requests, reasons[ReasonBudget]+reasons[ReasonAttempts])
 				assert.NotZero(t, reasons[ReasonBudget])
 
 				attempts, elapsed, reasons = outage(policy.Budget{Burst: policy.Off})
-				t.Logf("without %d sends in %.3f s: %v", attempts, elapsed, reasons)
+				t.Logf("without %d attempts in %.3f s: %v", attempts, elapsed, reasons)
 				assert.Equal(t, 5*requests, attempts)
 			})
 		})
@@ -88,7 +88,7 @@ func TestBudgetInEveryWindow(t *testing.T) {
 				assert.LessOrEqual(t, float64(attempts), 1.2*firsts+3*length.Seconds()+30, "from %v for %v", from, length)
 			}
 		}
-		t.Logf("%d requests, %d sends in %v", begun, base.attempts(), elapsed)
+		t.Logf("%d requests, %d attempts in %v", begun, base.attempts(), elapsed)
 	})
 }
 
@@ -142,7 +142,7 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 	})
 }
 
-// TestBudgetStopIsReal: what the caller gets is the answer or the error itself,
+// TestBudgetStopIsReal: what the caller gets is the response or the error itself,
 // marked, and a Transport around this one leaves it alone.
 func TestBudgetStopIsReal(t *testing.T) {
 	const requests = 3
@@ -337,7 +337,7 @@ func TestRefusedCallsEarnNoRetries(t *testing.T) {
 			Budget:  policy.Budget{Ratio: 0.01, PerSecond: -1, Burst: 1},
 			Gate:    policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
 		}})
-		stream, err := get(t, tr, t.Context()) // spends the one retry, and keeps its place
+		stream, err := get(t, tr, t.Context()) // spends the one retry, and keeps its slot
 		require.NoError(t, err)
 		left := stateOf(t, tr).BudgetLeft
 		require.Less(t, left, 0.1)

@@ -50,7 +50,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 	tr, err := transport.New(transport.Config{Base: (*http.Transport)(nil), Rule: rule, Hosts: hosts})
 	assert.Nil(t, tr)
 	assert.Equal(t, append([]string{"Base"}, want...), fields(err))
-	assert.Len(t, strings.Split(err.Error(), "\n"), 1+len(want), "a line for each")
+	assert.Len(t, strings.Split(err.Error(), "\n"), 1+len(want), "a fault for each")
 
 	good := transport.Default()
 	assert.Equal(t, want, fields(good.Update(rule, hosts)))
@@ -151,7 +151,7 @@ func attemptsAt(t *testing.T, tr *transport.Transport, attempts *int, url string
 	return *attempts
 }
 
-// counted is a base that always answers 503.
+// counted is a base that always responds with 503.
 func counted(attempts *int) base {
 	return func(req *http.Request) (*http.Response, error) {
 		*attempts++

@@ -60,7 +60,7 @@ func followRamp(t *testing.T, arrivals []time.Duration, opens, takes time.Durati
 		}
 		most := 1 + int((at-opens)/(100*time.Millisecond)) + 2*responded
 		if k+1 > most {
-			t.Errorf("arrival %d at %v, %d answers after the hold's end at %v: at most %d", k+1, at, responded, opens, most)
+			t.Errorf("arrival %d at %v, %d responses after the hold's end at %v: at most %d", k+1, at, responded, opens, most)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 					})
 					all := server.arrivals()
 					inTheSecond := server.between(25*time.Millisecond, time.Second+20*time.Millisecond)
-					t.Logf("%d further arrivals within the second, %d sends in all, the last at %v", inTheSecond, len(all), slices.Max(all))
+					t.Logf("%d further arrivals within the second, %d attempts in all, the last at %v", inTheSecond, len(all), slices.Max(all))
 					if mode == policy.Off {
 						assert.GreaterOrEqual(t, inTheSecond, others)
 						assert.Zero(t, <-opened, "nothing is held")
@@ -779,7 +779,7 @@ func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 			assert.NoError(t, err)
 		})
 		assert.Equal(t, 51, base.attempts())
-		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if none were answered
+		followRamp(t, base.arrivals()[1:], opens, time.Hour) // as if there were no responses
 	})
 }
 

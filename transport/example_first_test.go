@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A warmingUp server answers 503 to the first two requests.
+// A warmingUp server responds with 503 to the first two requests.
 type warmingUp struct{ requests int }
 
 func (s *warmingUp) ServeHTTP(w http.ResponseWriter, r *http.Request) {

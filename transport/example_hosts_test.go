@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// tooMany stands for every host: it prints what it is asked, and answers 429.
+// tooMany stands for every host: it prints what it is asked, and responds with 429.
 type tooMany struct{}
 
 func (tooMany) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// cutting is a base transport in memory that cuts the first answer, and has
+// cutting is a base transport in memory that cuts the first response, and has
 // another version of the file when it is asked for the rest.
 func cutting() http.RoundTripper {
 	n := 0

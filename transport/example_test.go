@@ -17,7 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// server is a base transport in memory that answers with these statuses, the
+// server is a base transport in memory that responds with these statuses, the
 // last one for ever, and prints what it is asked. 0 is a reset.
 func server(codes ...int) http.RoundTripper {
 	responses := make([]base, len(codes))
@@ -36,7 +36,7 @@ func server(codes ...int) http.RoundTripper {
 // atOnce is a back-off for examples, which have no time.
 var atOnce = backoff.Constant(0)
 
-// A program that uses http.Get and its like needs one line.
+// A program that uses http.Get and its like needs a single statement.
 func ExampleDefault() {
 	http.DefaultClient.Transport = transport.Default()
 	defer func() { http.DefaultClient.Transport = nil }()
@@ -57,7 +57,7 @@ func ExampleDefault() {
 	// hello <nil>
 }
 
-// Every fault of a configuration is reported at once, with its place.
+// Every fault of a configuration is reported at once, with its position.
 func ExampleNew() {
 	_, err := transport.New(transport.Config{
 		Rule: policy.Rule{Attempts: 5000},

@@ -15,7 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A tired server breaks the first connection, is busy once, and then answers.
+// A tired server breaks the first connection, is busy once, and then responds.
 type tired struct{ requests int }
 
 func (s *tired) ServeHTTP(w http.ResponseWriter, _ *http.Request) {

@@ -30,11 +30,11 @@ type rt func(*http.Request) (*http.Response, error)
 
 func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// answer is a response or error of a played base.
+// A response makes the response or the error of a played base.
 type response func(*http.Request) (*http.Response, error)
 
 // play is a base that reads and closes each body, as a transport must. It then gives the
-// next answer. It repeats the last answer forever.
+// next response. It repeats the last response forever.
 type play struct {
 	mu        sync.Mutex
 	responses []response
@@ -68,7 +68,7 @@ func (p *play) attempts() int {
 	return len(p.reqs)
 }
 
-// status answers with a status, headers as "Name: value", and a small body.
+// status responds with a status, headers as "Name: value", and a small body.
 func status(code int, header ...string) response {
 	return func(req *http.Request) (*http.Response, error) {
 		return newResponse(req, code, io.NopCloser(strings.NewReader("body of "+http.StatusText(code))), header...), nil

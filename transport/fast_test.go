@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// noop answers at once with the same response, so that what is measured is
+// noop responds at once with the same response, so that what is measured is
 // ours.
 type noop struct{ resp *http.Response }
 

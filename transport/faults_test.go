@@ -31,7 +31,7 @@ import (
 )
 
 // TestFaultsThenAResponse: each row is what a server does to the first requests;
-// then it answers. A GET gets the answer. A POST, which the server may have
+// then it responds. A GET gets the response. A POST, which the server may have
 // acted on, meets the first fault and no more.
 func TestFaultsThenAResponse(t *testing.T) {
 	const chunked = "HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -82,7 +82,7 @@ func TestFaultsThenAResponse(t *testing.T) {
 	}
 }
 
-// An answer that breaks off after its headers is the caller's: what was read of
+// A response that breaks off after its headers is the caller's: what was read of
 // it may have been used already.
 func TestFaultsInASuccessfulBody(t *testing.T) {
 	for name, step := range map[string]ts.Step{
@@ -202,7 +202,7 @@ func TestHangs(t *testing.T) {
 		assert.Equal(t, 3*time.Second, got.elapsed)
 		assert.Equal(t, 1, s.Arrivals())
 	})
-	inMemory(t, http1, func(t *testing.T, cfg ts.Config) { // an answer in time that takes long to read
+	inMemory(t, http1, func(t *testing.T, cfg ts.Config) { // a response in time that takes long to read
 		s := set(t, cfg, rule, ts.OK(strings.Repeat("x", 10)).Drip(1, time.Minute).Delay(2*time.Second))
 		got := s.send(http.MethodGet, nil)
 		require.NoError(t, got.err)
@@ -307,7 +307,7 @@ func TestNamesAndRoutes(t *testing.T) {
 	}
 }
 
-// TestEarlyResponses: the server answers before the upload ends, and does
+// TestEarlyResponses: the server responds before the upload ends, and does
 // something to the rest of it. The resend is whole, whatever the body is.
 func TestEarlyResponses(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20_000) // more than every buffer on the way
@@ -338,8 +338,8 @@ func TestEarlyResponses(t *testing.T) {
 }
 
 // TestEarlyResponseWhileTheBodyWaits: the upload waits for its source when the
-// answer comes. A source that goes on in time costs nothing; one that does not
-// costs the retry, not the answer.
+// response comes. A source that goes on in time costs nothing; one that does not
+// costs the retry, not the response.
 func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -406,9 +406,9 @@ func TestConnectionsAreReused(t *testing.T) {
 
 // TestErrorBodiesDoNotHoldTheRetryUp: one that has no end, and one that stalls.
 func TestErrorBodiesDoNotHoldTheRetryUp(t *testing.T) {
-	const slow = 250 * time.Millisecond // the most that a discarded answer costs
+	const slow = 250 * time.Millisecond // the most that a discarded response costs
 	page := strings.Repeat("x", 1000)
-	// testserver's endless answer is a 200; here it is a failure.
+	// testserver's endless response is a 200; here it is a failure.
 	rule := policy.Rule{Classify: classify.OnStatus(classify.Ambiguous, 200)}.Or(now)
 	peeking := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}.Or(now)
 	for _, row := range []struct {
@@ -442,14 +442,14 @@ func TestErrorBodiesDoNotHoldTheRetryUp(t *testing.T) {
 func TestOneConnectionIsEnough(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20_000)
 	for name, step := range map[string]ts.Step{
-		"503":                ts.Status(503).Body("busy"),
-		"a long 503":         ts.Status(503).Body(strings.Repeat("x", 1<<20)),
-		"a reset":            ts.ResetBeforeHeaders(),
-		"a reset in a 503":   ts.Status(503).Body("busy").CutAt(2, ts.Reset),
-		"an early 503":       ts.Status(503).Early(1000).Then(ts.Close),
-		"a 503 that stalls":  ts.Status(503).Body("busy").CutAt(2, ts.Stall),
-		"an early one too":   ts.Status(503).Early(1000).Then(ts.Stall),
-		"an answer too late": ts.Hang(),
+		"503":                 ts.Status(503).Body("busy"),
+		"a long 503":          ts.Status(503).Body(strings.Repeat("x", 1<<20)),
+		"a reset":             ts.ResetBeforeHeaders(),
+		"a reset in a 503":    ts.Status(503).Body("busy").CutAt(2, ts.Reset),
+		"an early 503":        ts.Status(503).Early(1000).Then(ts.Close),
+		"a 503 that stalls":   ts.Status(503).Body("busy").CutAt(2, ts.Stall),
+		"an early one too":    ts.Status(503).Early(1000).Then(ts.Stall),
+		"a response too late": ts.Hang(),
 	} {
 		for kind, body := range bodies(t, text) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
@@ -658,7 +658,7 @@ func TestCancelAfterAnAttemptsTimeout(t *testing.T) {
 	})
 }
 
-// TestGivingUpAResponseIsPartOfTheWait: what it takes to read the old answer's
+// TestGivingUpAResponseIsPartOfTheWait: what it takes to read the old response's
 // rest is not added to what is waited anyway.
 func TestGivingUpAResponseIsPartOfTheWait(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
@@ -699,7 +699,7 @@ func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 }
 
 // TestRateLimitIsForeseen: a retry whose turn would come after the deadline is
-// not begun, so that the caller still gets the answer.
+// not begun, so that the caller still gets the response.
 func TestRateLimitIsForeseen(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}.Or(now), ts.Status(503).Body("busy"))
@@ -713,7 +713,7 @@ func TestRateLimitIsForeseen(t *testing.T) {
 	})
 }
 
-// TestTurnsOfThoseWhoLeave: the next in line has them.
+// TestTurnsOfThoseWhoLeave: the next in the queue has them.
 func TestTurnsOfThoseWhoLeave(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}.Or(now), ts.OK("hello"))

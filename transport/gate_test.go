@@ -135,7 +135,7 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 				}
 				third := server.between(wake+2*time.Second, wake+3*time.Second)
 				wg.Wait()
-				t.Logf("limit %d, found at the wake %d, served in the seconds after it %d %d %d, without an answer %d", limit, server.queued,
+				t.Logf("limit %d, found at the wake %d, served in the seconds after it %d %d %d, without a response %d", limit, server.queued,
 					server.between(wake, wake+time.Second), server.between(wake+time.Second, wake+2*time.Second), third, left)
 				time.Sleep(time.Minute) // the server finishes
 				s := stateOf(t, tr)
@@ -306,28 +306,28 @@ func TestSlotOfABody(t *testing.T) {
 		steps     []step
 		panics    bool
 	}{
-		"read to the end, then closed":  {responses: []response{status(200)}, steps: []step{{nothing, flying}, {readOne, flying}, {readAll, landed}, {closeIt, landed}}},
-		"closed, then read":             {responses: []response{status(200)}, steps: []step{{closeIt, landed}, {readAll, landed}, {closeIt, landed}}},
-		"not closed":                    {responses: []response{status(200)}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
-		"no body":                       {responses: []response{empty(204)}, steps: []step{{nothing, landed}}},
-		"101":                           {responses: []response{upgrade}, header: "Upgrade: x", steps: []step{{nothing, landed}}},
-		"a tunnel":                      {responses: []response{status(200)}, method: http.MethodConnect, steps: []step{{nothing, landed}}},
-		"a refused tunnel":              {responses: []response{status(407)}, method: http.MethodConnect, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"an error":                      {responses: []response{fails(errors.New("odd"))}, steps: []step{{nothing, landed}}},
-		"errors, then an answer":        {responses: []response{fails(syscall.ECONNRESET), fails(syscall.ECONNREFUSED), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"answers, then an answer":       {responses: []response{status(503), status(500), empty(503), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"given up":                      {responses: []response{status(503)}, steps: []step{{nothing, landed}, {closeIt, landed}}},
-		"too many requests":             {responses: []response{status(429)}, steps: []step{{nothing, landed}}},
-		"not implemented":               {responses: []response{status(501)}, steps: []step{{nothing, landed}}},
-		"a loser that never answers":    {responses: []response{hangs, status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"a loser that answers late":     {responses: []response{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
-		"a hedge that loses":            {responses: []response{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
-		"both fail":                     {responses: []response{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"an attempt timeout":            {responses: []response{hangs, status(200)}, rule: policy.Rule{AttemptTimeout: time.Second}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"a base that panics":            {responses: []response{func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
-		"a base that panics at a retry": {responses: []response{status(503), func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
-		"neither answer nor error":      {responses: []response{func(*http.Request) (*http.Response, error) { return nil, nil }}, steps: []step{{nothing, landed}}},
-		"answer and error": {responses: []response{func(r *http.Request) (*http.Response, error) {
+		"read to the end, then closed":   {responses: []response{status(200)}, steps: []step{{nothing, flying}, {readOne, flying}, {readAll, landed}, {closeIt, landed}}},
+		"closed, then read":              {responses: []response{status(200)}, steps: []step{{closeIt, landed}, {readAll, landed}, {closeIt, landed}}},
+		"not closed":                     {responses: []response{status(200)}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
+		"no body":                        {responses: []response{empty(204)}, steps: []step{{nothing, landed}}},
+		"101":                            {responses: []response{upgrade}, header: "Upgrade: x", steps: []step{{nothing, landed}}},
+		"a tunnel":                       {responses: []response{status(200)}, method: http.MethodConnect, steps: []step{{nothing, landed}}},
+		"a refused tunnel":               {responses: []response{status(407)}, method: http.MethodConnect, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"an error":                       {responses: []response{fails(errors.New("odd"))}, steps: []step{{nothing, landed}}},
+		"errors, then a response":        {responses: []response{fails(syscall.ECONNRESET), fails(syscall.ECONNREFUSED), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"bad responses, then a good one": {responses: []response{status(503), status(500), empty(503), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"given up":                       {responses: []response{status(503)}, steps: []step{{nothing, landed}, {closeIt, landed}}},
+		"too many requests":              {responses: []response{status(429)}, steps: []step{{nothing, landed}}},
+		"not implemented":                {responses: []response{status(501)}, steps: []step{{nothing, landed}}},
+		"a loser that never responds":    {responses: []response{hangs, status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a loser that responds late":     {responses: []response{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
+		"a hedge that loses":             {responses: []response{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
+		"both fail":                      {responses: []response{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"an attempt timeout":             {responses: []response{hangs, status(200)}, rule: policy.Rule{AttemptTimeout: time.Second}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a base that panics":             {responses: []response{func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
+		"a base that panics at a retry":  {responses: []response{status(503), func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
+		"neither response nor error":     {responses: []response{func(*http.Request) (*http.Response, error) { return nil, nil }}, steps: []step{{nothing, landed}}},
+		"response and error": {responses: []response{func(r *http.Request) (*http.Response, error) {
 			return newResponse(r, 200, http.NoBody), errors.New("both")
 		}}, steps: []step{{nothing, landed}}},
 	}

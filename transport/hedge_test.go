@@ -70,7 +70,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 	for seed := range uint64(5) {
 		p99, p995, more := tail(t, policy.Hedge{Percentile: 98}, seed)
 		_, without, _ := tail(t, policy.Hedge{After: policy.Off}, seed)
-		t.Logf("seed %d: p99 %v, p99.5 %v (%v without) for %.2f %% more sends", seed, p99, p995, without, 100*more)
+		t.Logf("seed %d: p99 %v, p99.5 %v (%v without) for %.2f %% more attempts", seed, p99, p995, without, 100*more)
 		assert.Less(t, p99, 60*time.Millisecond)
 		assert.LessOrEqual(t, more, 0.03)
 		assert.Equal(t, time.Second, without, "the tail is there")
@@ -322,7 +322,7 @@ func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 			assert.Equal(t, 200, code)
 		})
 		elapsed := time.Since(server.start).Seconds()
-		t.Logf("%d requests, %d sends in %.2f s", requests, server.attempts(), elapsed)
+		t.Logf("%d requests, %d attempts in %.2f s", requests, server.attempts(), elapsed)
 		assert.LessOrEqual(t, float64(server.attempts()), 1.2*requests+30+3*elapsed)
 		assert.Greater(t, server.attempts(), requests+20)
 	})
@@ -565,7 +565,7 @@ func TestHedgeGoexit(t *testing.T) {
 					returned = true
 				}()
 				<-done
-				assert.False(t, returned, "RoundTrip must not return without an answer")
+				assert.False(t, returned, "RoundTrip must not return without a response")
 				assert.Nil(t, panicked)
 				assert.Zero(t, tr.Snapshot()[0].InFlight)
 			})
@@ -632,7 +632,7 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 			responses: []response{deafly(later, status(204)), deafly(10*time.Millisecond, status(404))}, want: 204, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"a 412 waits for a success": {method: http.MethodPut,
 			responses: []response{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
-		"the first send's 4xx waits as well": {method: http.MethodPost,
+		"the first attempt's 4xx waits as well": {method: http.MethodPost,
 			responses: []response{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"two of them": {method: http.MethodDelete,
 			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
@@ -688,7 +688,7 @@ func TestCancelWhileA4xxWaits(t *testing.T) {
 // TestFinalErrorAfterAHedge: a hedge is not a retry, so the error of the attempt that
 // counts is returned as it is.
 func TestFinalErrorAfterAHedge(t *testing.T) {
-	final := errors.New("malformed answer")
+	final := errors.New("malformed response")
 	for name, responses := range map[string][]response{
 		"of the first":  {deafly(100*time.Millisecond, fails(final)), hangs},
 		"of the second": {hangs, fails(final)},

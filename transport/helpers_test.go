@@ -45,7 +45,7 @@ type base func(*http.Request) (*http.Response, error)
 
 func (f base) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// plays makes a base that gives the answers in turn and repeats the last answer
+// plays makes a base that gives the responses in turn and repeats the last response
 // forever. It is not for concurrent use.
 func plays(responses ...base) base {
 	n := 0
@@ -85,7 +85,7 @@ func get(t testing.TB, tr http.RoundTripper, ctx context.Context, url string) (*
 	return resp, err
 }
 
-// A place is a protocol of a server, with its name in tests.
+// A protocol is a protocol of a server, with its name in tests.
 type protocol struct {
 	name string
 	cfg  ts.Config

@@ -41,7 +41,7 @@ func TestHTTP2Retries(t *testing.T) {
 		for _, a := range s.Log() {
 			assert.Equal(t, "HTTP/2.0", a.Proto)
 		}
-		assert.Equal(t, 1, s.Conns(), "a stream costs no connection, however long the answer is that was given up")
+		assert.Equal(t, 1, s.Conns(), "a stream costs no connection, however long the response is that was given up")
 	})
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, now, ts.Status(503), ts.Status(502), ts.OK("hello"))
@@ -94,14 +94,14 @@ func TestHTTP2Refused(t *testing.T) {
 // GET is sent again, a POST is not.
 func TestHTTP2Ambiguous(t *testing.T) {
 	for name, step := range map[string]ts.Step{
-		"RST_STREAM INTERNAL_ERROR":       ts.RSTStream(ts.InternalError),
-		"RST_STREAM CANCEL":               ts.RSTStream(ts.Cancel),
-		"RST_STREAM ENHANCE_YOUR_CALM":    ts.RSTStream(ts.EnhanceYourCalm),
-		"GOAWAY that names the stream":    ts.GoAwayProcessed(ts.InternalError),
-		"graceful, but without an answer": ts.GoAwayProcessed(ts.NoError),
-		"a reset of the connection":       ts.ResetBeforeHeaders(),
-		"FIN":                             ts.CloseBeforeHeaders(),
-		"bytes that are not HTTP/2":       ts.Raw("HTTP/1.1 200 OK\r\n\r\n"),
+		"RST_STREAM INTERNAL_ERROR":        ts.RSTStream(ts.InternalError),
+		"RST_STREAM CANCEL":                ts.RSTStream(ts.Cancel),
+		"RST_STREAM ENHANCE_YOUR_CALM":     ts.RSTStream(ts.EnhanceYourCalm),
+		"GOAWAY that names the stream":     ts.GoAwayProcessed(ts.InternalError),
+		"graceful, but without a response": ts.GoAwayProcessed(ts.NoError),
+		"a reset of the connection":        ts.ResetBeforeHeaders(),
+		"FIN":                              ts.CloseBeforeHeaders(),
+		"bytes that are not HTTP/2":        ts.Raw("HTTP/1.1 200 OK\r\n\r\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			at(t, http2, func(t *testing.T, cfg ts.Config) {
@@ -122,7 +122,7 @@ func TestHTTP2Ambiguous(t *testing.T) {
 	}
 }
 
-// A graceful GOAWAY, with the answer still to come, is no fault.
+// A graceful GOAWAY, with the response still to come, is no fault.
 func TestHTTP2GracefulGoAway(t *testing.T) {
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, now, ts.OK("hello").AnnounceGoAway(), ts.OK("again"))
@@ -132,19 +132,19 @@ func TestHTTP2GracefulGoAway(t *testing.T) {
 	})
 }
 
-// TestHTTP2EarlyResponses: the answer or the stream's end comes before the upload
+// TestHTTP2EarlyResponses: the response or the stream's end comes before the upload
 // ends. net/http then closes the body from another goroutine, maybe during a
 // Read. The resend is whole.
 func TestHTTP2EarlyResponses(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 20_000) // more than a stream's first window
 	for name, step := range map[string]ts.Step{
-		"reads the rest":        ts.Status(503).Body("busy"),
-		"RST_STREAM NO_ERROR":   ts.Status(503).Body("busy").ThenRST(ts.NoError),
-		"RST_STREAM CANCEL":     ts.Status(503).Body("busy").ThenRST(ts.Cancel),
-		"no answer, RST_STREAM": ts.RSTStream(ts.InternalError),
-		"cut in the answer":     ts.Status(503).Body("busy").RSTAt(2, ts.InternalError),
-		"closes":                ts.Status(503).Body("busy").Then(ts.Close),
-		"resets":                ts.Status(503).Body("busy").Then(ts.Reset),
+		"reads the rest":          ts.Status(503).Body("busy"),
+		"RST_STREAM NO_ERROR":     ts.Status(503).Body("busy").ThenRST(ts.NoError),
+		"RST_STREAM CANCEL":       ts.Status(503).Body("busy").ThenRST(ts.Cancel),
+		"no response, RST_STREAM": ts.RSTStream(ts.InternalError),
+		"cut in the response":     ts.Status(503).Body("busy").RSTAt(2, ts.InternalError),
+		"closes":                  ts.Status(503).Body("busy").Then(ts.Close),
+		"resets":                  ts.Status(503).Body("busy").Then(ts.Reset),
 	} {
 		for _, after := range []int64{0, 1000, 200_000} {
 			for kind, body := range bodies(t, text) {
@@ -167,7 +167,7 @@ func TestHTTP2EarlyResponses(t *testing.T) {
 // is not lost.
 func TestHTTP2CloseDuringRead(t *testing.T) {
 	for name, step := range map[string]ts.Step{
-		"an answer":  ts.Status(503).Body("busy").Early(6).ThenRST(ts.NoError),
+		"a response": ts.Status(503).Body("busy").Early(6).ThenRST(ts.NoError),
 		"RST_STREAM": ts.RSTStream(ts.InternalError).Early(6),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,8 +194,8 @@ func TestHTTP2CloseDuringRead(t *testing.T) {
 	}
 }
 
-// TestHTTP2ResponseDuringUpload: an answer that comes, and ends, while the upload
-// goes on is allowed. The upload goes on until the caller closes the answer's
+// TestHTTP2ResponseDuringUpload: a response that comes, and ends, while the upload
+// goes on is allowed. The upload goes on until the caller closes the response's
 // body, as with a plain transport.
 func TestHTTP2ResponseDuringUpload(t *testing.T) {
 	for name, rule := range map[string]policy.Rule{"plain": {}, "attempt timeout": {AttemptTimeout: 10 * time.Second}} {

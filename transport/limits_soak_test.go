@@ -386,7 +386,7 @@ func TestNoSlotTokenOrWaiterIsLost(t *testing.T) {
 		total.out.canceled.Add(r.out.canceled.Load())
 		total.out.updates.Add(r.out.updates.Load())
 	}
-	t.Logf("%d sends, %d panics, %d bodies forgotten, %d sends hung, %d requests cancelled, %d changes of the rule", total.sent.Load(),
+	t.Logf("%d attempts, %d panics, %d bodies forgotten, %d attempts hung, %d requests cancelled, %d changes of the rule", total.sent.Load(),
 		total.out.panics.Load(), total.out.forgotten.Load(), total.out.hung.Load(), total.out.canceled.Load(), total.out.updates.Load())
 	for _, n := range []int64{total.out.panics.Load(), total.out.forgotten.Load(), total.out.hung.Load(), total.out.canceled.Load()} {
 		assert.Greater(t, n, int64(seeds), "the riot is a riot")
@@ -398,7 +398,7 @@ func TestNoSlotTokenOrWaiterIsLost(t *testing.T) {
 func TestWhatIsLostIsFound(t *testing.T) {
 	scope := func(tr *Transport) uint64 { return host.ScopeKey(tr.seed, http.Header{}) }
 	rows := map[string]func(tr *Transport, m *host.Machines){
-		"a place": func(tr *Transport, m *host.Machines) {
+		"a slot": func(tr *Transport, m *host.Machines) {
 			m.Gate().Enter(tr.now(), new(host.Slot), nil, host.GateConfig{Start: 4, Max: 4})
 		},
 		"a waiter at the gate": func(tr *Transport, m *host.Machines) {

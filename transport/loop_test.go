@@ -46,14 +46,14 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 		n := 0
 		base := rt(func(req *http.Request) (*http.Response, error) {
 			n++
-			return newResponse(req, 503, io.NopCloser(strings.NewReader(fmt.Sprint("answer ", n)))), nil
+			return newResponse(req, 503, io.NopCloser(strings.NewReader(fmt.Sprint("response ", n)))), nil
 		})
 		resp, err := get(t, over(t, Config{Rule: exact}, base), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
-		assert.Equal(t, "answer 6", string(text))
+		assert.Equal(t, "response 6", string(text))
 		reason, attempts, ok := unretried(resp)
 		require.True(t, ok)
 		assert.Equal(t, ReasonAttempts, reason)
@@ -86,7 +86,7 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 	})
 }
 
-// A single send's error is returned untouched, unless a limit withheld retries.
+// A single attempt's error is returned untouched, unless a limit withheld retries.
 func TestSingleErrorsAreUntouched(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		final := x509.UnknownAuthorityError{}
@@ -111,11 +111,11 @@ func TestSingleErrorsAreUntouched(t *testing.T) {
 		require.ErrorAs(t, err, &e, "the deadline withheld a retry")
 		assert.Equal(t, ReasonDeadline, e.Reason)
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
-		assert.NotErrorIs(t, err, context.DeadlineExceeded, "as a plain transport would answer")
+		assert.NotErrorIs(t, err, context.DeadlineExceeded, "as a plain transport would respond")
 	})
 }
 
-// Timeout() answers as it would without us, also through http.Client.
+// Timeout() returns the same as with a plain transport, also through http.Client.
 func TestTimeoutShowsThrough(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		slow := &net.OpError{Op: "dial", Net: "tcp", Err: &timeoutError{}}
@@ -287,7 +287,7 @@ func TestCancelDuringTheWait(t *testing.T) {
 		assert.Equal(t, []Reason{ReasonRetry, ReasonRetry, ReasonCanceled}, seen.reasons())
 		assert.False(t, e.Timeout())
 	})
-	bubble(t, func(t *testing.T) { // the rate limit's wait, before the first send
+	bubble(t, func(t *testing.T) { // the rate limit's wait, before the first attempt
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
 		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}}, script(status(200)))
@@ -456,7 +456,7 @@ func TestAttemptTimeout(t *testing.T) {
 			var seen events
 			start := time.Now()
 			tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-				for { // an upload of 10 s, then an answer that takes too long once
+				for { // an upload of 10 s, then a response that takes too long once
 					if _, err := req.Body.Read(make([]byte, 1)); err != nil {
 						break
 					}
@@ -493,7 +493,7 @@ func TestAttemptTimeout(t *testing.T) {
 			assert.Equal(t, time.Second, time.Since(start))
 		})
 	})
-	t.Run("a late answer is a timeout", func(t *testing.T) {
+	t.Run("a late response is a timeout", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			late := oneShot("late")
 			base := script(func(req *http.Request) (*http.Response, error) {
@@ -802,7 +802,7 @@ func (b *stalledBody) Close() error {
 	return nil
 }
 
-// TestDrainIsPartOfTheDecision: given answers whose bodies stall, when the time
+// TestDrainIsPartOfTheDecision: given responses whose bodies stall, when the time
 // left is shorter than the usual drain, then the drain leaves time for the next
 // attempt.
 func TestDrainIsPartOfTheDecision(t *testing.T) {

@@ -49,7 +49,7 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					tr := over(t, Config{Rule: r.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 						attempts := AttemptNumber(req.Context())
-						assert.True(t, replay.SmallInMemory(req.Body), "send %d has a %T", attempts, req.Body)
+						assert.True(t, replay.SmallInMemory(req.Body), "attempt %d has a %T", attempts, req.Body)
 						if req.GetBody != nil {
 							again, err := req.GetBody()
 							if assert.NoError(t, err) {

@@ -112,7 +112,7 @@ func (c *chaos) RoundTrip(req *http.Request) (*http.Response, error) {
 	if rand.IntN(5) == 0 {
 		return newResponse(req, code, http.NoBody, header...), nil
 	}
-	return newResponse(req, code, c.responses.body(req.Context(), "an answer"), header...), nil
+	return newResponse(req, code, c.responses.body(req.Context(), "a response"), header...), nil
 }
 
 // TestEverythingAtOnce: 1,000 callers with all limits on use a base that does anything
@@ -155,7 +155,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					if rand.IntN(3) > 0 {
 						time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
 						if _, err := io.Copy(io.Discard, resp.Body); err != nil && ctx.Err() == nil {
-							t.Errorf("an answer is cut: %v", err)
+							t.Errorf("a response is cut: %v", err)
 						}
 					}
 					_ = resp.Body.Close()
@@ -172,11 +172,11 @@ func TestEverythingAtOnce(t *testing.T) {
 			sum.GateQueue += s.GateQueue
 		}
 		elapsed := time.Since(start).Seconds()
-		t.Logf("%d requests, %d sends in %.0f s, %d succeeded; %v", requests.Load(), base.attempts.Load(), elapsed, succeeded.Load(), reasons)
+		t.Logf("%d requests, %d attempts in %.0f s, %d succeeded; %v", requests.Load(), base.attempts.Load(), elapsed, succeeded.Load(), reasons)
 		assert.Zero(t, sum.InFlight)
 		assert.Zero(t, sum.GateSlots)
 		assert.Zero(t, sum.GateQueue)
-		assert.Zero(t, base.responses.open.Load(), "answers left open, of %d", base.responses.made.Load())
+		assert.Zero(t, base.responses.open.Load(), "responses left open, of %d", base.responses.made.Load())
 		assert.Zero(t, base.requests.open.Load(), "request bodies left open, of %d", base.requests.made.Load())
 		assert.Zero(t, base.requests.twice.Load(), "request bodies closed twice")
 		assert.LessOrEqual(t, float64(base.attempts.Load()), 1.2*float64(requests.Load())+4*(30+3*elapsed), "four hosts")

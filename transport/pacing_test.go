@@ -109,7 +109,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 		}
 		time.Sleep(time.Second) // for the losers, which ignore their context
 		synctest.Wait()
-		t.Logf("%d sends, %d refused, per window %v, in %v", q.attempts(), q.refused, q.used, time.Since(q.start))
+		t.Logf("%d attempts, %d refused, per window %v, in %v", q.attempts(), q.refused, q.used, time.Since(q.start))
 		assert.Greater(t, q.attempts(), 110)
 		assert.Zero(t, q.refused)
 	})
@@ -188,7 +188,7 @@ func TestAdaptiveRate(t *testing.T) {
 		run(5 * time.Second)
 		low := stateOf(t, tr).RatePerSecond
 		assert.Less(t, low, 15.)
-		t.Logf("after one flight of 429 %.1f/s, after 5 s of them %.1f/s", first, low)
+		t.Logf("after one round of 429 %.1f/s, after 5 s of them %.1f/s", first, low)
 
 		set(false)
 		last, from := low, time.Now()

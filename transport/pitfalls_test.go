@@ -39,7 +39,7 @@ import (
 // a hedge's cancel kills the winner's body, or losers are never closed; 30,
 // budgets never refilled, charged after the sleep, or one for all hosts; 31, a
 // budget that counts waiting retries as active; 37, a resumed body from a
-// forged or misaligned answer; 38, one resumed on decompressed bytes.
+// forged or misaligned response; 38, one resumed on decompressed bytes.
 var pitfalls = []struct {
 	number  int
 	mistake string
@@ -55,7 +55,7 @@ var pitfalls = []struct {
 	{8, "Retry-After on 2xx or 3xx taken for a retry", "transport.TestWaitsOfResponsesThatAreFinal classify.TestRetryAfterStatuses transport.TestPOST"},
 	{9, "discarded responses not closed: leaks, deadlock under MaxConnsPerHost", "transport.TestNoConnectionIsLeftBehind transport.TestOneConnectionIsEnough transport.TestDiscard"},
 	{10, "draining without a bound, or too little, or not at all", "transport.TestErrorBodiesDoNotHoldTheRetryUp transport.TestConnectionsAreReused transport.TestDiscard"},
-	{11, "the whole body in memory before the first send; GetBody ignored", "transport.TestUploadFromAPipe transport.TestUploadStreams transport.TestUploadMemoryIsBounded transport.TestFilesAreSentAgainWithoutBuffering transport.TestGetBodyIsUsed"},
+	{11, "the whole body in memory before the first attempt; GetBody ignored", "transport.TestUploadFromAPipe transport.TestUploadStreams transport.TestUploadMemoryIsBounded transport.TestFilesAreSentAgainWithoutBuffering transport.TestGetBodyIsUsed"},
 	{12, "the caller's body never closed; the caller's request changed", "transport.TestContractClosesTheBody transport.TestBodiesThatAreMadeAreClosed transport.TestContractDoesNotModifyTheRequest"},
 	{13, "one reader shared by attempts while the transport still reads it", "transport.TestEarlyResponses transport.TestHTTP2EarlyResponses transport.TestSourceUnderConcurrency transport.TestEarlyResponseWhileReading"},
 	{15, "the attempt's context cancelled before its body is read, or never", "transport.TestAttemptTimeout transport.TestHangs"},
@@ -80,7 +80,7 @@ var pitfalls = []struct {
 	{36, "layers multiply", "transport.TestNestedTransports transport.TestDoAroundATransport policy.TestDoLayersMultiplyOnlyWhenTold"},
 	{39, "a 429 that means that the quota is used up is retried", "transport.TestQuotaUsedUp classify.TestSignals"},
 	{40, "success on a retry hides a failing provider", "transport.TestEvents transport.TestLog"},
-	{41, "an answer before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead transport.TestBodyBusy"},
+	{41, "a response before the upload ended; the retry races with it", "transport.TestEarlyResponses transport.TestEarlyResponseWhileTheBodyWaits transport.TestHTTP2CloseDuringRead transport.TestBodyBusy"},
 	{42, "two-digit years", "transport.TestHostileWaits classify.FuzzTwoDigitYear"},
 	{43, "Retry-After: 0 as no value, or as a hot loop", "transport.TestHostileWaits transport.TestServersWait"},
 	{44, "several Retry-After values, only the first read", "transport.TestHostileWaits classify.TestSeveralRetryAfter"},
@@ -208,7 +208,7 @@ func TestNoConnectionIsLeftBehind(t *testing.T) {
 				}
 				s := set(t, cfg, policy.Rule{Attempts: 4}.Or(now), step)
 				for range 20 {
-					_, _ = get(t, s.tr, t.Context(), s.URL+"/") // the last answer's body is closed unread
+					_, _ = get(t, s.tr, t.Context(), s.URL+"/") // the last response's body is closed unread
 				}
 				s.tr.CloseIdleConnections()
 				assert.NoError(t, s.WaitUntil(t.Context(), func() bool { return s.Open() == 0 }))
@@ -241,8 +241,8 @@ func TestCancelWhileTheBodyIsAwaited(t *testing.T) {
 	})
 }
 
-// TestTunnelOfAPlainBase: a CONNECT's answer is the connection also where the
-// base does not say which request it answers.
+// TestTunnelOfAPlainBase: the response to a CONNECT is the connection, also if
+// the base does not say to which request a response belongs.
 func TestTunnelOfAPlainBase(t *testing.T) {
 	conn := struct {
 		io.ReadWriter
@@ -406,7 +406,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestPermanentFailures: answers and errors that another try would not change.
+// TestPermanentFailures: responses and errors that another try would not change.
 func TestPermanentFailures(t *testing.T) {
 	for _, code := range []int{400, 401, 403, 404, 405, 410, 411, 412, 416, 422, 431, 451, 501, 505, 511} {
 		inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {

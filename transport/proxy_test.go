@@ -1,4 +1,4 @@
-// A proxy that answers a request instead of the server.
+// A proxy that responds to a request instead of the server.
 
 package transport
 

@@ -100,7 +100,7 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 		for i := range at {
 			for j := i + 1; j < len(at); j++ {
 				if float64(j-i) > 1.2+10*(at[j]-at[i]).Seconds() {
-					t.Fatalf("%d sends in %v at %v", j-i+1, at[j]-at[i], at[i]-began)
+					t.Fatalf("%d attempts in %v at %v", j-i+1, at[j]-at[i], at[i]-began)
 				}
 			}
 		}
@@ -126,7 +126,7 @@ func TestUpdateReachesTheRate(t *testing.T) {
 		late := get()
 		wg.Wait()
 		if old > late {
-			t.Errorf("the first in line went at %v, a newcomer at %v", old, late)
+			t.Errorf("the first in the queue went at %v, a newcomer at %v", old, late)
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 		require.NoError(t, err)
 		_ = resp.Body.Close()
 		if d := time.Since(start); d > 40*time.Millisecond {
-			t.Errorf("the answer of 40 ms came after %v", d)
+			t.Errorf("the response of 40 ms came after %v", d)
 		}
 	})
 }

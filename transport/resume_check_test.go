@@ -129,7 +129,7 @@ func TestDigestInTrailers(t *testing.T) {
 	trailer := func(name, value string) http.Header { return http.Header{name: {value}} }
 	for _, row := range []struct {
 		name          string
-		first, second http.Header // trailers; second not nil: the first answer is cut at 4
+		first, second http.Header // trailers; second not nil: the first response is cut at 4
 		partial       bool        // the caller asked for the range 0-9 of 20
 		bad           bool
 	}{

@@ -67,7 +67,7 @@ func field512(s string) string {
 }
 
 // cutter serves a text under a strong tag. cuts says after how many bytes each
-// response is cut. A negative number is a status that is answered instead. After
+// response is cut. A negative number is the status of a response instead. After
 // the list there are no cuts.
 func cutter(text string, cuts ...int) *play {
 	p := script()
@@ -277,7 +277,7 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 	})
 }
 
-// Given a server that accepts a reconnect and never answers, each attempt has a
+// Given a server that accepts a reconnect and never responds, each attempt has a
 // bound, and the reader gets its error.
 func TestReconnectIsBounded(t *testing.T) {
 	hang := func(req *http.Request) (*http.Response, error) {
@@ -419,11 +419,11 @@ func TestResumeGivesUp(t *testing.T) {
 		{"too many in a row", policy.Rule{Resume: policy.Resume{Max: 2}, Attempts: 20}, []int{10, 10, 10, 10}, ReasonResumeMax, 3, 30},
 		{"attempts", policy.Rule{Attempts: 3}, []int{10, 10, 10, 10}, ReasonAttempts, 3, 30},
 		{"attempts, others among them", policy.Rule{Attempts: 3}, []int{-503, 10, 10, 10}, ReasonAttempts, 3, 20},
-		{"answers that are none", policy.Rule{Attempts: 3}, []int{10, -503, -503, -503}, ReasonAttempts, 3, 10},
+		{"responses that are none", policy.Rule{Attempts: 3}, []int{10, -503, -503, -503}, ReasonAttempts, 3, 10},
 		{"elapsed", policy.Rule{MaxElapsed: 4 * time.Second}, []int{10, 10, 10, 10}, ReasonMaxElapsed, 3, 30},
 		{"budget", policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, ReasonBudget, 2, 20},
 		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, ReasonBackoffStop, 1, 10},
-		{"final answer", policy.Rule{}, []int{10, -404}, ReasonMismatch, 2, 10},
+		{"final response", policy.Rule{}, []int{10, -404}, ReasonMismatch, 2, 10},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

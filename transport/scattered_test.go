@@ -161,7 +161,7 @@ func TestQuotaUsedUp(t *testing.T) {
 					for i, from := range server.told {
 						worst = max(worst, server.between(from+1, server.ends[i]))
 					}
-					t.Logf("%d holds, at most %d sends during one; %d refusals in all, %.1f s", len(server.told), worst, server.count, took.Seconds())
+					t.Logf("%d holds, at most %d attempts during one; %d refusals in all, %.1f s", len(server.told), worst, server.count, took.Seconds())
 					if mode == policy.On {
 						assert.LessOrEqual(t, worst, 2)
 					}

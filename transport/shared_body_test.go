@@ -108,7 +108,7 @@ func uploads() int {
 	return 1
 }
 
-// A server answers early, while the body is on its way, and stores the body of a later
+// A server responds early, while the body is on its way, and stores the body of a later
 // attempt. The stored body is right, although GetBody returns the same reader each
 // time.
 func TestUploadsOfOneReader(t *testing.T) {
@@ -142,8 +142,8 @@ func TestUploadsOfOneReader(t *testing.T) {
 	}
 }
 
-// storing answers the first two uploads to each path by an early 503, and any other
-// by the digest of the body that came.
+// storing responds to the first two uploads to each path with an early 503, and to any
+// other upload with the digest of the body that came.
 func storing(t *testing.T, proto string) *httptest.Server {
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -221,7 +221,7 @@ func strictRequest(t *testing.T, text string) (*http.Request, *strictBody) {
 	return req, b
 }
 
-// GetBody is called when the old body is closed, the old answer discarded, and
+// GetBody is called when the old body is closed, the old response discarded, and
 // the wait over. This holds too for a base transport that never closes a body and
 // goes on reading it: its late Read and Close do not reach the shared reader.
 func TestGetBodyComesLast(t *testing.T) {
@@ -240,7 +240,7 @@ func TestGetBodyComesLast(t *testing.T) {
 						assert.NoError(t, late.Close())
 					}
 					for _, a := range responses {
-						assert.Equal(t, 1, a.closed(), "the old answer is closed")
+						assert.Equal(t, 1, a.closed(), "the old response is closed")
 					}
 					part := make([]byte, 3)
 					_, err := io.ReadFull(req.Body, part)
@@ -272,7 +272,7 @@ func TestGetBodyComesLast(t *testing.T) {
 }
 
 // The loop waits for a Read under way, within a bound. After that the caller gets the
-// answer, and the attempt under way keeps its body.
+// response, and the attempt under way keeps its body.
 func TestGetBodyWaitsForARead(t *testing.T) {
 	for name, row := range map[string]struct {
 		takes  time.Duration
@@ -327,7 +327,7 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 }
 
 // The error of a GetBody that fails is in the log, the event and the history. The
-// caller gets the last answer if it was read whole when it was discarded, and
+// caller gets the last response if it was read whole when it was discarded, and
 // otherwise an error that has the status, and the error of GetBody.
 func TestGetBodyThatFails(t *testing.T) {
 	broken := errors.New("disk on fire")
@@ -337,13 +337,13 @@ func TestGetBodyThatFails(t *testing.T) {
 	for name, row := range map[string]struct {
 		first response
 		body  io.ReadCloser
-		text  string // of the answer that the caller gets; "": it gets an error
+		text  string // of the response that the caller gets; "": it gets an error
 		says  string
 	}{
-		"after a short answer":    {status(503), oneShot("text"), "body of Service Unavailable", "disk on fire"},
-		"after an endless answer": {endless, oneShot("text"), "", "disk on fire; the last response had status 503"},
-		"after an error":          {fails(io.ErrUnexpectedEOF), oneShot("text"), "", "disk on fire; the attempt failed: unexpected EOF"},
-		"in memory, after an endless answer": {
+		"after a short response":    {status(503), oneShot("text"), "body of Service Unavailable", "disk on fire"},
+		"after an endless response": {endless, oneShot("text"), "", "disk on fire; the last response had status 503"},
+		"after an error":            {fails(io.ErrUnexpectedEOF), oneShot("text"), "", "disk on fire; the attempt failed: unexpected EOF"},
+		"in memory, after an endless response": {
 			endless, io.NopCloser(strings.NewReader("text")), strings.Repeat("\x00", 27), "disk on fire",
 		},
 	} {
@@ -370,7 +370,7 @@ func TestGetBodyThatFails(t *testing.T) {
 					text := make([]byte, 27)
 					_, err := io.ReadFull(resp.Body, text)
 					assert.NoError(t, err)
-					assert.Equal(t, row.text, string(text), "the answer is as it came")
+					assert.Equal(t, row.text, string(text), "the response is as it came")
 					_ = resp.Body.Close()
 				} else {
 					var e *Error

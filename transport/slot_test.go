@@ -94,7 +94,7 @@ func TestForgottenBodies(t *testing.T) {
 					at, short := context.WithTimeout(t.Context(), row.after-time.Second)
 					defer short()
 					_, err := get(t, tr, at)
-					assert.ErrorIs(t, err, context.DeadlineExceeded, "a place that may be in use is kept for a while")
+					assert.ErrorIs(t, err, context.DeadlineExceeded, "a slot that may be in use is kept for a while")
 				} else {
 					assert.Zero(t, stateOf(t, tr).GateSlots)
 				}
@@ -272,7 +272,7 @@ func TestSlowProbe(t *testing.T) {
 // TestMixedLatencies: slow responses are no reason to refuse a request that may be
 // fast.
 func TestMixedLatencies(t *testing.T) {
-	for name, busy := range map[string]bool{"a place is free": false, "all have to wait": true} {
+	for name, busy := range map[string]bool{"a slot is free": false, "all have to wait": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
@@ -390,7 +390,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 			r.Hint = func(o classify.Outcome) (time.Duration, bool) { when(mine(o.Request), f); return 0, false }
 		}},
 		"Backoff": {response: status(503), rule: func(r *policy.Rule, f func()) { r.Backoff = panickyBackoff(f) }},
-		"a trace of the answer": {rule: func(*policy.Rule, func()) {}, ctx: func(ctx context.Context, f func()) context.Context {
+		"a trace of the response": {rule: func(*policy.Rule, func()) {}, ctx: func(ctx context.Context, f func()) context.Context {
 			return WithTrace(ctx, &Trace{Event: func(Event) { f() }})
 		}},
 		"a trace of a hedge": {response: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
@@ -443,7 +443,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 					}()
 					time.Sleep(time.Minute)
 					s := stateOf(t, tr)
-					assert.Zero(t, s.GateSlots, "places")
+					assert.Zero(t, s.GateSlots, "slots")
 					assert.Zero(t, s.GateQueue, "waiters")
 					assert.Zero(t, s.InFlight, "requests")
 					for range 3 {
@@ -500,7 +500,7 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Gate: gate}} {
 			t.Run(name+", "+limits, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					own, b := c, oneShot("answer")
+					own, b := c, oneShot("response")
 					own.Rule = rule.Or(c.Rule)
 					tr := over(t, own, rt(func(req *http.Request) (*http.Response, error) {
 						return newResponse(req, 503, b), nil

@@ -47,9 +47,9 @@ func TestSpooledUpload(t *testing.T) {
 		dir      string
 		steps    []response
 	}{
-		{"answered at once", spooling, 100_000, 1, "", []response{status(200)}},
-		{"answered later", spooling, 100_000, 3, "", []response{status(503), fails(syscall.ECONNRESET), status(200)}},
-		{"never answered", spooling, 100_000, 6, "", []response{fails(syscall.ECONNRESET)}},
+		{"a response at once", spooling, 100_000, 1, "", []response{status(200)}},
+		{"a response later", spooling, 100_000, 3, "", []response{status(503), fails(syscall.ECONNRESET), status(200)}},
+		{"never a response", spooling, 100_000, 6, "", []response{fails(syscall.ECONNRESET)}},
 		{"nothing in memory", policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(spooling), 100_000, 2, "", []response{status(503), status(200)}},
 		{"just fits", spooling, 1<<20 + 1<<10, 2, "", []response{status(503), status(200)}},
 		{"too large", spooling, 1<<20 + 1<<10 + 1, 1, "", []response{status(503), status(200)}},
@@ -68,7 +68,7 @@ func TestSpooledUpload(t *testing.T) {
 			_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
 			require.Equal(t, row.attempts, base.attempts())
 			for i, got := range base.bodies {
-				require.True(t, got == string(want), "send %d: %d bytes", i+1, len(got))
+				require.True(t, got == string(want), "attempt %d: %d bytes", i+1, len(got))
 			}
 			assert.Equal(t, 1, src.closed())
 			assert.Zero(t, tr.kept.Memory.Load())
@@ -81,12 +81,12 @@ func TestSpooledUpload(t *testing.T) {
 func TestSpoolIsRemoved(t *testing.T) {
 	half := func(req *http.Request) { _, _ = io.CopyN(io.Discard, req.Body, 50_000) }
 	for name, next := range map[string]response{
-		"final answer after half of it": func(req *http.Request) (*http.Response, error) {
+		"final response after half of it": func(req *http.Request) (*http.Response, error) {
 			half(req)
 			_ = req.Body.Close()
 			return status(400)(req)
 		},
-		"final answer, body closed later": func(req *http.Request) (*http.Response, error) {
+		"final response, body closed later": func(req *http.Request) (*http.Response, error) {
 			half(req)
 			go func() { _ = req.Body.Close() }()
 			return status(200)(req)

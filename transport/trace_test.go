@@ -160,10 +160,10 @@ func TestTraceWithoutFunctions(t *testing.T) {
 	assert.Equal(t, 200, resp.StatusCode)
 }
 
-// A line is one of the log's, without its time.
+// A logLine is a line of the log, without its time.
 type logLine map[string]any
 
-// logTo makes a logger and a function that returns its lines.
+// logTo makes a logger and a function that returns the log lines.
 func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []logLine) {
 	var b bytes.Buffer
 	logger := slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -182,7 +182,7 @@ func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []logLine) {
 	}
 }
 
-// TestLog: nothing for what went well at once, a line for everything else.
+// TestLog: a request that goes well at once writes no log line. Any other request does.
 func TestLog(t *testing.T) {
 	const second = float64(time.Second)
 	common := func(l logLine) logLine {
@@ -196,12 +196,12 @@ func TestLog(t *testing.T) {
 		lines []logLine
 	}{
 		{"a success on the first try", exactly, says(200), nil},
-		{"so is a final answer", exactly, says(404), nil},
-		{"a retry and its answer", exactly, plays(says(503), says(200)), []logLine{
+		{"so is a final response", exactly, says(404), nil},
+		{"a retry and its response", exactly, plays(says(503), says(200)), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "INFO", "msg": "answered after retries", "attempt": 2., "reason": "final", "status": 200.},
 		}},
-		{"giving up on an answer", policy.Rule{Attempts: 2}.Or(exactly), says(503), []logLine{
+		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exactly), says(503), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "status": 503.},
 		}},
@@ -239,7 +239,7 @@ func TestLog(t *testing.T) {
 }
 
 // TestNoSecretsInLogsAndErrors: URLs in both are without passwords and without
-// the values of queries, also where the base's error names the whole URL.
+// the values of queries, also if the base's error names the whole URL.
 func TestNoSecretsInLogsAndErrors(t *testing.T) {
 	reset := fmt.Errorf("read tcp: %w", syscall.ECONNRESET)
 	for _, row := range []struct {

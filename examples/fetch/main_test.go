@@ -213,7 +213,7 @@ func TestContinuesByDate(t *testing.T) {
 		t.Errorf("If-Range: %s", got)
 	}
 	if strongDate(tuesday, tuesday) {
-		t.Error("a file that was changed in the second of the answer has a strong date")
+		t.Error("a file that was changed in the second of the response has a strong date")
 	}
 }
 
@@ -289,7 +289,7 @@ func TestDigestMismatch(t *testing.T) {
 	}
 }
 
-// The digest is about the bytes of the earlier run, too. The answer need not
+// The digest is about the bytes of the earlier run, too. The response need not
 // repeat it.
 func TestDigestMismatchInEarlierPart(t *testing.T) {
 	b := newBench(t, testserver.Config{}, testserver.Content(body, etag))

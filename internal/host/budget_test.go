@@ -305,7 +305,7 @@ func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 }
 
 // A host always fails. Requests have a back-off of 1 ms and four retries each. In
-// sequence and in parallel, the sends stay within the bound.
+// sequence and in parallel, the attempts stay within the bound.
 func TestBudgetInAnOutage(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		var b Budget
@@ -334,7 +334,7 @@ func TestBudgetInAnOutage(t *testing.T) {
 			retries()
 		}
 		if bound := 1.2*1000 + 30 + 3*now.Seconds(); float64(attempts) > bound {
-			t.Errorf("parallel %v: %d sends, bound %v", parallel, attempts, bound)
+			t.Errorf("parallel %v: %d attempts, bound %v", parallel, attempts, bound)
 		}
 	}
 }

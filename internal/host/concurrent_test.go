@@ -127,12 +127,12 @@ func TestThousandGoroutines(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		t.Logf("%d sends, at most %d at once, %d gave up, after %v", sent.Load(), most.Load(), gaveUp.Load(), time.Since(start))
+		t.Logf("%d attempts, at most %d at once, %d gave up, after %v", sent.Load(), most.Load(), gaveUp.Load(), time.Since(start))
 		if got := gate.State(); got.InFlight != 0 || got.Waiting != 0 {
 			t.Errorf("%+v", got)
 		}
 		if sent.Load() < 100 {
-			t.Errorf("%d sends", sent.Load())
+			t.Errorf("%d attempts", sent.Load())
 		}
 		time.Sleep(time.Hour)
 		cooldown.Enter(time.Since(start), 99, nil)

@@ -165,7 +165,7 @@ func TestCooldownEndsEarly(t *testing.T) {
 		want    time.Duration // the hold's end as seen at 2 s
 	}{
 		{"a success of one that was sent after the 503", Unavailable, 1500 * ms, true, 0},
-		{"of one that was sent before it, and is answered after it", Unavailable, 500 * ms, true, 0},
+		{"of a request that was sent before it, with a response after it", Unavailable, 500 * ms, true, 0},
 		{"of one whose time is not known", Unavailable, 0, true, 0},
 		{"a 404 is no success here", Unavailable, 1500 * ms, false, 11 * sec},
 		{"a 429 stands", TooMany, 1500 * ms, true, 11 * sec},
@@ -243,9 +243,9 @@ func TestCooldownRamp(t *testing.T) {
 		response time.Duration // how long a response takes; zero: there is none
 		want     []int         // arrivals by the end of each 100 ms after the hold
 	}{
-		{"answers after 30 ms", 30 * ms, []int{15, 50}},
-		{"answers after 150 ms", 150 * ms, []int{1, 4, 7, 14, 29, 44, 50}},
-		{"no answer", 0, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		{"responds after 30 ms", 30 * ms, []int{15, 50}},
+		{"responds after 150 ms", 150 * ms, []int{1, 4, 7, 14, 29, 44, 50}},
+		{"no response", 0, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var (
@@ -393,7 +393,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 		passed   int
 		left     int
 		since    time.Duration // the hold's end
-		allowed  float64       // by answers since then
+		allowed  float64       // by responses since then
 		through  int           // since then
 		lastHold time.Duration
 		early    int // passed in this run of holds
@@ -521,7 +521,7 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 	c.Enter(0, 1, second)
 	c.Leave(1, first)
 	if !woken(second) {
-		t.Error("the second in line was not woken")
+		t.Error("the second in the queue was not woken")
 	}
 }
 
@@ -612,7 +612,7 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// A hold is tried by at most two probes, and only if most answers are successes.
+// A hold is tried by at most two probes, and only if most responses are successes.
 // The success of a probe ends the hold. The success of an earlier request does not.
 func TestCooldownProbes(t *testing.T) {
 	begin := func(successes int) *Cooldown {
@@ -699,7 +699,7 @@ func TestCooldownMovesToAScopeOfItsOwn(t *testing.T) {
 	c.Hold(30*sec, 1, TooMany, 50*sec, exact, 0) // there is room again
 	mustHold(t, &c, 30*sec, 1, one, 80*sec)
 	if !woken(other) {
-		t.Error("the next in line was not woken")
+		t.Error("the next in the queue was not woken")
 	}
 	mustPass(t, &c, 60*sec, 2, other)
 	c.Leave(1, one)

@@ -222,7 +222,7 @@ func TestGateProbeGap(t *testing.T) {
 	}
 }
 
-func TestGateCutsOncePerFlight(t *testing.T) {
+func TestGateCutsOncePerRound(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 1)[0].end(0, Success)
 	g.limit = 40
@@ -329,11 +329,11 @@ func TestGateBadRoute(t *testing.T) {
 		how   Result
 		most  float64 // the share of arrivals that may find it closed
 	}{
-		{"half of 100/s answered 503", 0.5, 100, 5 * time.Millisecond, Failed, 0},
-		{"80 % of 100/s answered 503", 0.8, 100, 5 * time.Millisecond, Failed, 0},
-		{"half of 1000/s answered 503", 0.5, 1000, 5 * time.Millisecond, Failed, 0},
-		{"half of 10/s answered 503", 0.5, 10, 5 * time.Millisecond, Failed, 0},
-		{"half of 1/s answered 503", 0.5, 1, 5 * time.Millisecond, Failed, 0},
+		{"half of 100/s get a 503", 0.5, 100, 5 * time.Millisecond, Failed, 0},
+		{"80 % of 100/s get a 503", 0.8, 100, 5 * time.Millisecond, Failed, 0},
+		{"half of 1000/s get a 503", 0.5, 1000, 5 * time.Millisecond, Failed, 0},
+		{"half of 10/s get a 503", 0.5, 10, 5 * time.Millisecond, Failed, 0},
+		{"half of 1/s get a 503", 0.5, 1, 5 * time.Millisecond, Failed, 0},
 		{"a tenth of 50/s hangs for 2 s", 0.1, 50, 2 * time.Second, Lost, 0},
 		{"half of 10/s hangs for 2 s", 0.5, 10, 2 * time.Second, Lost, 0},
 		{"80 % of 2/s hang for 2 s", 0.8, 2, 2 * time.Second, Lost, 0.02},
@@ -751,7 +751,7 @@ type gateRequest struct {
 	gate   *Gate
 	result Result
 	takes  time.Duration
-	reads  time.Duration // the answer's body
+	reads  time.Duration // the response's body
 	gives  time.Duration // up waiting after this; zero: never
 
 	slot    Slot
@@ -921,7 +921,7 @@ func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
 	in[0].end(now, Neutral)
 	first.mustGo(now)
 	if !second.woken() {
-		t.Fatal("the new first in line was told nothing")
+		t.Fatal("the new first in the queue was told nothing")
 	}
 	for asks := 0; ; asks++ {
 		a := second.enter(now)

@@ -158,7 +158,7 @@ func TestLatencyForHedging(t *testing.T) {
 		total = append(total, min(first, second))
 	}
 	p99 := exactQuantile(total, 0.99)
-	t.Logf("p99 %v, %.2f %% more sends", p99, 100*float64(hedges)/n)
+	t.Logf("p99 %v, %.2f %% more attempts", p99, 100*float64(hedges)/n)
 	if p99 >= 60*time.Millisecond || hedges > n*3/100 {
 		t.Errorf("p99 %v, %d hedges of %d", p99, hedges, n)
 	}

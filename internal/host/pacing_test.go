@@ -42,7 +42,7 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 	if left, end, ok := p.Left(10*sec, 1); left != 20 || end != 20*sec || !ok {
 		t.Errorf("%d left until %v, %v", left, end, ok)
 	}
-	pass(t, &p, 31*sec, 1000) // two windows without an answer: nothing is known
+	pass(t, &p, 31*sec, 1000) // two windows without a response: nothing is known
 	if !p.Quiet() {
 		t.Error("not quiet")
 	}
@@ -64,7 +64,7 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		{"whole seconds round", []note{{0, 10 * sec, 50, 100}, {900 * ms, 10 * sec, 60, 100}, {ms, 9 * sec, 60, 100}}, sec, 50, 10 * sec},
 		{"the next window", []note{{0, 2 * sec, 0, 100}, {2 * sec, 60 * sec, 99, 100}}, 2 * sec, 99, 62 * sec},
 		{"the next window, early", []note{{0, 2 * sec, 0, 100}, {1900 * ms, 60 * sec, 99, 100}}, 2 * sec, 99, 61900 * ms},
-		{"a late answer of the window before", []note{{0, 2 * sec, 0, 100}, {2 * sec, 60 * sec, 99, 100}, {2100 * ms, sec, 0, 100}}, 2200 * ms, 99, 62 * sec},
+		{"a late response of the window before", []note{{0, 2 * sec, 0, 100}, {2 * sec, 60 * sec, 99, 100}, {2100 * ms, sec, 0, 100}}, 2200 * ms, 99, 62 * sec},
 		{"no reset says nothing", []note{{0, 0, 5, 100}, {0, -sec, 5, 100}}, 0, 0, 0},
 		{"a negative rest is none", []note{{0, sec, -5, 100}}, 0, 0, sec},
 		{"a reset in a year is cut", []note{{0, 365 * 24 * time.Hour, 5, 100}}, 0, 5, maxReset},
@@ -88,7 +88,7 @@ func TestPacingRequestsInFlightCount(t *testing.T) {
 	var p Pacing
 	p.Note(0, 1, 0, 50, 100, 10*sec, PacingConfig{})
 	pass(t, &p, 0, 20)
-	p.Note(ms, 1, 0, 49, 100, 10*sec, PacingConfig{}) // the first one's answer
+	p.Note(ms, 1, 0, 49, 100, 10*sec, PacingConfig{}) // the first one's response
 	if left, _, _ := p.Left(ms, 1); left != 30 {
 		t.Errorf("%d left", left)
 	}
@@ -216,9 +216,9 @@ func TestPacingAvoidsThe429(t *testing.T) {
 	}
 	ok, refused := run(false)
 	pok, prefused := run(true)
-	t.Logf("as they come: %d answered, %d refused; paced: %d answered, %d refused", ok, refused, pok, prefused)
+	t.Logf("as they come: %d served, %d refused; paced: %d served, %d refused", ok, refused, pok, prefused)
 	if prefused*20 > refused || pok < ok*9/10 {
-		t.Errorf("as they come: %d answered, %d refused; paced: %d answered, %d refused", ok, refused, pok, prefused)
+		t.Errorf("as they come: %d served, %d refused; paced: %d served, %d refused", ok, refused, pok, prefused)
 	}
 }
 
@@ -286,7 +286,7 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	}
 	p.Leave(1, first)
 	if !woken(second) {
-		t.Error("the second in line was not woken")
+		t.Error("the second in the queue was not woken")
 	}
 }
 

@@ -19,7 +19,7 @@ func TestRateQueue(t *testing.T) {
 			t.Errorf("peek %d: %v, want %v", i, got, want.Until)
 		}
 		if got := r.Enter(0, NewWaiter()); got != want {
-			t.Errorf("place %d: %v, want %v", i, got, want)
+			t.Errorf("request %d: %v, want %v", i, got, want)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestRateAdapts(t *testing.T) {
 		r.Throttled(sec, 0)
 		near(t, r, 10)
 	})
-	t.Run("once per flight", func(t *testing.T) {
+	t.Run("once for the attempts in flight", func(t *testing.T) {
 		r := NewRate(RateConfig{PerSecond: 10, Adaptive: true})
 		for range 20 {
 			r.Throttled(sec, 0)
@@ -159,7 +159,7 @@ func TestRateAdapts(t *testing.T) {
 }
 
 // A server takes 20 per second, and the client is configured for 100. An adaptive rate
-// wastes few sends and still uses the server's rate.
+// wastes few attempts and still uses the server's rate.
 func TestRateFindsTheServers(t *testing.T) {
 	for _, adaptive := range []bool{false, true} {
 		r := NewRate(RateConfig{PerSecond: 100, Burst: 1, Adaptive: adaptive})
@@ -197,9 +197,9 @@ func TestRateFindsTheServers(t *testing.T) {
 		}
 		cl.at(0, send)
 		cl.runTo(5 * time.Minute)
-		t.Logf("adaptive %v: %d answered, %d refused", adaptive, ok, refused)
+		t.Logf("adaptive %v: %d served, %d refused", adaptive, ok, refused)
 		if ok < 5000 || adaptive && refused > ok/5 {
-			t.Errorf("adaptive %v: %d answered, %d refused", adaptive, ok, refused)
+			t.Errorf("adaptive %v: %d served, %d refused", adaptive, ok, refused)
 		}
 	}
 }

@@ -25,7 +25,7 @@ type storm struct {
 	timeout  time.Duration // of an attempt; zero: none
 	gated    bool
 	fixed    bool // retry after 100 ms without end, instead of backing off
-	refuses  bool // instead of freezing, the server answers 503 after 5 ms
+	refuses  bool // instead of freezing, the server responds with 503 after 5 ms
 	freeze   time.Duration
 	resume   time.Duration
 	end      time.Duration
@@ -69,7 +69,7 @@ type simAttempt struct {
 	req     *simRequest
 	slot    Slot
 	started time.Duration
-	over    bool // for the client: answered or given up
+	over    bool // for the client: it has the response or has given up
 }
 
 func (s *storm) run() {
@@ -327,7 +327,7 @@ func TestStorm(t *testing.T) {
 		peaks = append(peaks, s.peak)
 		recovered = append(recovered, int(back/time.Millisecond))
 		if s.sent > 5900/20 {
-			t.Errorf("seed %d: %d sends while frozen", seed, s.sent)
+			t.Errorf("seed %d: %d attempts while frozen", seed, s.sent)
 		}
 	}
 	sort.Ints(peaks)
@@ -352,11 +352,11 @@ func TestStormFixed(t *testing.T) {
 		t.Errorf("back after %v", back)
 	}
 	if s.sent < 5000 {
-		t.Errorf("%d sends while frozen", s.sent)
+		t.Errorf("%d attempts while frozen", s.sent)
 	}
 }
 
-// A server that answers 503 at once instead of freezing.
+// A server that responds with 503 at once instead of freezing.
 func TestStormRefusing(t *testing.T) {
 	for seed := range uint64(3) {
 		s := newStorm(seed)

@@ -156,7 +156,7 @@ func (w *world) Reconnect(req *http.Request, offset int64, _ error, _ bool) (*ht
 	return w.response(first, last)
 }
 
-// answer returns one of many honest and dishonest responses.
+// response returns one of many honest and dishonest responses.
 func (w *world) response(first, last int) (*http.Response, error) {
 	total, data, tag, code := len(w.truth), w.truth, `"v1"`, http.StatusPartialContent
 	size := w.name(total)
@@ -211,7 +211,7 @@ func (w *world) response(first, last int) (*http.Response, error) {
 		to = min(len(data), to+100)
 		length = -1
 	case 12:
-		return nil, errors.New("no answer")
+		return nil, errors.New("no response")
 	case 13:
 		data, tag = w.other, ""
 	case 14:
@@ -381,7 +381,7 @@ func TestResumeForgedResponses(t *testing.T) {
 		body   string
 		header []string
 		length int64
-		total  int64  // what the first answer says; 0: 1000
+		total  int64  // what the first response says; 0: 1000
 		flaws  string // "": it is the rest
 		change func(*http.Response)
 	}{
@@ -461,8 +461,8 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		asked  string // the caller's Range; "": none
-		first  string // Content-Range of the first answer, which is cut after 100 bytes
-		length int64  // of the first answer
+		first  string // Content-Range of the first response, which is cut after 100 bytes
+		length int64  // of the first response
 		parts  []string
 		want   string
 		ok     bool
@@ -501,7 +501,7 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 			n := 0
 			s := &onceMore{send: func(*http.Request) (*http.Response, error) {
 				if n == len(row.parts) {
-					return nil, errors.New("no further answer")
+					return nil, errors.New("no further response")
 				}
 				r, ok := parseContentRange(row.parts[n])
 				require.True(t, ok)

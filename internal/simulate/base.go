@@ -16,7 +16,7 @@ import (
 // A base is the base transport of the client under test.
 type base struct{ world *world }
 
-// A send is one attempt, which is one call of the base transport.
+// An attempt is one call of the base transport.
 type attempt struct {
 	world  *world
 	call   *call
@@ -38,7 +38,7 @@ type attempt struct {
 	exited   bool // ended by a panic or together with its goroutine
 	body     *respBody
 	page     page
-	promised bool // the answer says where its body ends
+	promised bool // the response says where its body ends
 }
 
 // CloseIdleConnections must never be called, because the connections are
@@ -300,16 +300,16 @@ func (u *upload) end(err error) {
 	case !errors.Is(err, io.EOF):
 		u.err = err
 		if !s.superseded() && !errors.Is(err, errBody) && !errors.Is(err, io.ErrClosedPipe) {
-			s.world.violate(OneReader, s.call, "send %d is under way and can't read its body: %v", s.number, err)
+			s.world.violate(OneReader, s.call, "attempt %d is under way and can't read its body: %v", s.number, err)
 		}
 	case u.isHalted() && (u.got != want || u.wrong >= 0):
 		u.err = errors.New("simulate: the upload was given up") // the server does not store it
 	case u.wrong >= 0:
 		u.err = errors.New("simulate: another body arrived")
-		s.world.violate(Stored, s.call, "send %d stored another body: byte %d is not the caller's", s.number, u.wrong)
+		s.world.violate(Stored, s.call, "attempt %d stored another body: byte %d is not the caller's", s.number, u.wrong)
 	case u.got != want:
 		u.err = errors.New("simulate: the body arrived in part")
-		s.world.violate(Stored, s.call, "send %d stored %d bytes of %d", s.number, u.got, want)
+		s.world.violate(Stored, s.call, "attempt %d stored %d bytes of %d", s.number, u.got, want)
 	default:
 		u.whole = true
 	}
@@ -332,7 +332,7 @@ func (s *attempt) superseded() bool {
 	return s.ended < never || s.req.Context().Err() != nil
 }
 
-// answer returns the response.
+// response makes the response.
 func (s *attempt) response(up *upload) *http.Response {
 	resp := &http.Response{
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -340,7 +340,7 @@ func (s *attempt) response(up *upload) *http.Response {
 	}
 	page := s.represent(resp)
 	resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
-	resp.Header.Set("X-Sim-Send", strconv.Itoa(s.id))
+	resp.Header.Set("X-Sim-Attempt", strconv.Itoa(s.id))
 	told := s.ask(resp)
 	// The lock is needed because the oracles look at all attempts of a call,
 	// also at an attempt that nobody waits for.

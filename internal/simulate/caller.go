@@ -229,7 +229,7 @@ func (c *call) consume() {
 	defer func() {
 		if p := recover(); p != nil {
 			if _, ok := p.(*scripted); !ok {
-				c.violate(Panics, "in a Read of the answer: %v\n%s", p, debug.Stack())
+				c.violate(Panics, "in a Read of the response: %v\n%s", p, debug.Stack())
 			}
 		}
 	}()

@@ -24,14 +24,14 @@ func (w *world) checkArrival(s *attempt) {
 		return
 	}
 	if s.late {
-		w.violateLocked(Prompt, c, "send %d after the end of the context at %v", s.number, c.ends)
+		w.violateLocked(Prompt, c, "attempt %d after the end of the context at %v", s.number, c.ends)
 	}
 	if c.plan.sending == 2 {
-		w.violateLocked(TooOften, c, "send %d of a request that is to be sent once", s.number)
+		w.violateLocked(TooOften, c, "attempt %d of a request that is to be sent once", s.number)
 	}
 	for _, earlier := range c.attempts[:s.number-1] {
 		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) {
-			w.violateLocked(Early, c, "send %d came %v after an answer that asked for %v", s.number, s.began-earlier.ended, wait)
+			w.violateLocked(Early, c, "attempt %d came %v after a response that asked for %v", s.number, s.began-earlier.ended, wait)
 		}
 	}
 	if c.returned < never {
@@ -44,13 +44,13 @@ func (w *world) checkArrival(s *attempt) {
 			o = Nested
 		}
 		if o == TooOften || c.plan.shape == noBody && c.idempotent() {
-			w.violateLocked(o, c, "send %d; the rule allows %d", s.number, most)
+			w.violateLocked(o, c, "attempt %d; the rule allows %d", s.number, most)
 		}
 	}
 	// In a pair, the outer Transport may start a retry in time that then waits
 	// in the inner Transport.
 	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.attempts[0].began > limit {
-		w.violateLocked(Futile, c, "a retry %v after the first send; the rule allows %v", s.began-c.attempts[0].began, limit)
+		w.violateLocked(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.began-c.attempts[0].began, limit)
 	}
 }
 
@@ -194,7 +194,7 @@ func (b *respBody) lastRead() time.Duration {
 // checkResponse checks that the response is that of the last attempt,
 // unchanged.
 func (c *call) checkResponse() {
-	id, err := strconv.Atoi(c.resp.Header.Get("X-Sim-Send"))
+	id, err := strconv.Atoi(c.resp.Header.Get("X-Sim-Attempt"))
 	if err != nil || id >= len(c.world.attempts) || c.world.attempts[id].call != c {
 		c.violateLocked(Outcome, "a response that the server did not send for this request")
 		return
@@ -207,7 +207,7 @@ func (c *call) checkResponse() {
 	case c.resp.Body == nil, c.resp.Request == nil:
 		c.violateLocked(Outcome, "a response without a body or a request")
 	case c.anyAttempt(func(later *attempt) bool { return later.began > s.ended }):
-		c.violateLocked(Outcome, "the answer of send %d of %d", s.number, len(c.attempts))
+		c.violateLocked(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
 	_, writes := c.resp.Body.(io.Writer)
 	if s.status == http.StatusSwitchingProtocols && !writes {
@@ -227,7 +227,7 @@ func (c *call) checkError() {
 	switch last := c.lastFault(); {
 	case last != nil && errors.Is(c.err, last):
 		if len(c.attempts) == 1 && c.err != error(last) && !(isOwn && own.GaveUp()) && !c.gone() {
-			c.violateLocked(Outcome, "the error of a single send is wrapped: %v", c.err)
+			c.violateLocked(Outcome, "the error of a single attempt is wrapped: %v", c.err)
 		}
 		if timeout(c.err) != timeout(last) && !c.gone() {
 			c.violateLocked(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)

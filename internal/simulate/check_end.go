@@ -93,14 +93,14 @@ func (w *world) checkDiscarded(s *attempt) {
 	case (delivered || part) && !c.closed: // by the caller
 	case delivered || part:
 		if open {
-			w.violateLocked(Discarded, c, "the body of send %d was not closed although the caller closed it", s.number)
+			w.violateLocked(Discarded, c, "the body of attempt %d was not closed although the caller closed it", s.number)
 		}
 	case open:
-		w.violateLocked(Discarded, c, "the answer of send %d was never closed", s.number)
+		w.violateLocked(Discarded, c, "the response of attempt %d was never closed", s.number)
 	case b.read > drainBytes:
-		w.violateLocked(Discarded, c, "%d bytes were read of the answer of send %d, which nobody got", b.read, s.number)
+		w.violateLocked(Discarded, c, "%d bytes were read of the response of attempt %d, which nobody got", b.read, s.number)
 	case b.closedAt < never && b.closedAt-s.needed() > drainTime:
-		w.violateLocked(Discarded, c, "the answer of send %d was closed after %v", s.number, b.closedAt-s.ended)
+		w.violateLocked(Discarded, c, "the response of attempt %d was closed after %v", s.number, b.closedAt-s.ended)
 	}
 }
 

@@ -12,10 +12,10 @@ var kept = []struct {
 	seed   uint64
 	reason string
 }{
-	{27, "a failure whose body nobody closed kept its place at the gate"},
-	{65, "the drain of a discarded answer did not see Request.Cancel"},
-	{83, "the end of the base's goroutine under a hedge gave neither answer nor error"},
-	{131, "the place of the only probe was lost, and no request was sent any more"},
+	{27, "a failure whose body nobody closed kept its slot at the gate"},
+	{65, "the drain of a discarded response did not see Request.Cancel"},
+	{83, "the end of the base's goroutine under a hedge gave neither response nor error"},
+	{131, "the slot of the only probe was lost, and no request was sent any more"},
 	{194, "a base that returned nothing under a hedge made a nil pointer panic"},
 	{199, "GetBody sought a reader back that the old attempt still read"},
 	{207, "a look into a body did not see Request.Cancel"},

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A searcher is a slog.Handler that reads every line.
+// A searcher is a slog.Handler that reads every log line.
 type searcher struct {
 	slog.Handler
 	world *world
@@ -20,7 +20,7 @@ func newLogger(w *world) *slog.Logger {
 	return slog.New(s.Handler)
 }
 
-// Write gets one line at a time.
+// Write gets one log line at a time.
 func (s *searcher) Write(p []byte) (int, error) {
 	if strings.Contains(string(p), s.world.secret) {
 		s.world.violate(Secret, nil, "in the log: %s", p)

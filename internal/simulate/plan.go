@@ -51,7 +51,7 @@ type host struct {
 	http2   bool
 	weather []phase
 	changes []time.Duration // when the representations change
-	wild    bool            // its base misbehaves: panics, ends its goroutine, answers twice or not at all
+	wild    bool            // its base misbehaves: panics, ends its goroutine, responds twice or not at all
 }
 
 // A mood is how a host mostly behaves.

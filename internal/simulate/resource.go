@@ -61,7 +61,7 @@ func (h *host) version(now time.Duration) (n int, since time.Duration) {
 	return n, since
 }
 
-// document answers a GET or HEAD request for a representation or a range of it.
+// document responds to a GET or HEAD request with a representation or a range of it.
 func (s *attempt) document(resp *http.Response) page {
 	n, since := s.host.version(s.began)
 	d := roll(s.world.plan.seed, ofHost, uint64(s.host.id), uint64(len(s.req.URL.Path)), uint64(s.req.URL.Path[len(s.req.URL.Path)-1]), uint64(n))
@@ -108,7 +108,7 @@ func (s *attempt) validate(h http.Header, tag, modified string) {
 	}
 }
 
-// part answers with a range. It lies only if the request has a condition,
+// part responds with a range. It lies only if the request has a condition,
 // because only then can the client notice.
 func (s *attempt) part(resp *http.Response, doc page, conditional bool) page {
 	first, last, ok := parseRange(s.rng, doc.total)

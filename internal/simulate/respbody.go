@@ -45,7 +45,7 @@ func newRespBody(s *attempt, up *upload) *respBody {
 
 func (b *respBody) Read(p []byte) (int, error) {
 	if b.using.Add(1) > 1 {
-		b.attempt.call.violate(Discarded, "two Reads of the answer's body of send %d at the same time", b.attempt.number)
+		b.attempt.call.violate(Discarded, "two Reads of the response's body of attempt %d at the same time", b.attempt.number)
 	}
 	defer b.using.Add(-1)
 	if b.attempt.script.blocks > 0 {
@@ -100,7 +100,7 @@ func (b *respBody) next(p []byte, pos int64) (int, error) {
 	case pos == page.until:
 		return 0, io.EOF
 	case sc.end == explodes:
-		panic(&scripted{"the answer's body"})
+		panic(&scripted{"the response's body"})
 	case sc.end == overcounts:
 		return len(p) + 1, nil
 	case sc.end == cut && sc.piece%2 == 0:

@@ -27,7 +27,7 @@ const (
 )
 
 func (o outcome) String() string {
-	return [...]string{"answers", "cannot dial", "refuses the stream", "resets", "talks nonsense", "has a bad certificate",
+	return [...]string{"responds", "cannot dial", "refuses the stream", "resets", "talks nonsense", "has a bad certificate",
 		"fails in an unknown way", "hangs", "panics", "ends the goroutine", "returns nothing", "returns both"}[o]
 }
 
@@ -72,15 +72,15 @@ type script struct {
 	told    told
 	acts    bool          // the server acts although it fails
 	takes   time.Duration // after the request is there
-	early   bool          // the answer comes while the request's body is still being read
+	early   bool          // the response comes while the request's body is still being read
 	deaf    time.Duration // for how long the attempt does not notice the end of the context
 	late    time.Duration // for how long the request's body is read after the end of the response
 	gap     time.Duration // between two pieces of the request's body
-	blocks  time.Duration // for how long Close waits for a Read of the answer's body
+	blocks  time.Duration // for how long Close waits for a Read of the response's body
 	lie     lie
 	end     bodyEnd
-	cutAt   int64 // of the answer's body
-	piece   int64 // of the answer's body, per Read
+	cutAt   int64 // of the response's body
+	piece   int64 // of the response's body, per Read
 	pause   time.Duration
 	length  bool // Content-Length is announced
 	tagged  int  // 0: a strong ETag, 1: weak, 2: none, 3: a date

@@ -52,7 +52,7 @@ func TestSeeds(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d stories of %d seeds, %d of them bad: %d exchanges, %d sends", seeds*times, seeds, bad.Load(), calls.Load(), attempts.Load())
+	t.Logf("%d stories of %d seeds, %d of them bad: %d exchanges, %d attempts", seeds*times, seeds, bad.Load(), calls.Load(), attempts.Load())
 }
 
 // tellStory prints a bad story with as few callers as possible.

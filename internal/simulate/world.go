@@ -82,7 +82,7 @@ type world struct {
 	violations []Violation
 }
 
-// A line is one event of the story.
+// An entry is one event of the story.
 type entry struct {
 	at     time.Duration
 	call   int // negative: nobody's
@@ -100,7 +100,7 @@ type Violation struct {
 
 func (w *world) now() time.Duration { return time.Since(w.start) }
 
-// tell adds a line to the story. The arguments must not change afterwards.
+// tell adds an entry to the story. The arguments must not change afterwards.
 func (w *world) tell(call int, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +127,7 @@ func (w *world) violateLocked(o Oracle, c *call, format string, args ...any) {
 func (w *world) arrive(req *http.Request) *attempt {
 	c := callOf(req.Context())
 	if c == nil {
-		w.violate(Request, nil, "a send without the values of its caller's context")
+		w.violate(Request, nil, "an attempt without the values of its caller's context")
 		return nil
 	}
 	w.mu.Lock()
@@ -153,7 +153,7 @@ func (w *world) arrive(req *http.Request) *attempt {
 	s.late = c.endedBy(s.began)
 	c.attempts = append(c.attempts, s)
 	w.attempts = append(w.attempts, s)
-	w.story = append(w.story, entry{s.began, c.plan.id, "  send %d: the server %v %d", []any{s.number, s.script.outcome, s.script.status}})
+	w.story = append(w.story, entry{s.began, c.plan.id, "  attempt %d: the server %v %d", []any{s.number, s.script.outcome, s.script.status}})
 	w.checkArrival(s)
 	return s
 }
@@ -179,7 +179,7 @@ func (s *attempt) leave(resp *http.Response, err error) {
 	if err != nil {
 		s.told = 0 // a response beside an error says nothing
 	}
-	w.story = append(w.story, entry{s.ended, s.call.plan.id, "  send %d: status %d, wait %v, error %v", []any{s.number, s.status, s.told, err}})
+	w.story = append(w.story, entry{s.ended, s.call.plan.id, "  attempt %d: status %d, wait %v, error %v", []any{s.number, s.status, s.told, err}})
 }
 
 // act notes that the server acted on the request.
@@ -189,7 +189,7 @@ func (s *attempt) act() {
 	defer w.mu.Unlock()
 	s.acted = true
 	s.call.acts = append(s.call.acts, s)
-	w.story = append(w.story, entry{w.now(), s.call.plan.id, "  send %d: the server acts", []any{s.number}})
+	w.story = append(w.story, entry{w.now(), s.call.plan.id, "  attempt %d: the server acts", []any{s.number}})
 }
 
 // A Report is the result of a story.
@@ -250,11 +250,11 @@ func (w *world) config() transport.Config {
 func (w *world) event(e transport.Event) {
 	c := callOf(e.Request.Context())
 	if c == nil {
-		return // a send of nobody is noticed as it arrives
+		return // an attempt of nobody is noticed as it arrives
 	}
 	w.mu.Lock()
 	c.events = append(c.events, event{w.now(), e})
-	w.story = append(w.story, entry{w.now(), c.plan.id, "  %v after send %d, wait %v, verdict %v", []any{e.Reason, e.Number, e.Wait, e.Verdict}})
+	w.story = append(w.story, entry{w.now(), c.plan.id, "  %v after attempt %d, wait %v, verdict %v", []any{e.Reason, e.Number, e.Wait, e.Verdict}})
 	w.mu.Unlock()
 	c.hook("trace")
 }
@@ -285,8 +285,8 @@ func (w *world) report() Report {
 // fewCalls is how many calls a printed story may have in full.
 const fewCalls = 10
 
-// Story returns the rules and the lines of the calls that broke a promise. If
-// there are few calls, or no call broke a promise, it returns the lines of all
+// Story returns the rules and the entries of the calls that broke a promise. If
+// there are few calls, or no call broke a promise, it returns the entries of all
 // calls.
 func (r Report) Story() string {
 	of := map[int]bool{-1: true}

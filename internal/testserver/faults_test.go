@@ -26,7 +26,7 @@ import (
 // patience limits every wait over TCP. No test takes that long.
 const patience = 20 * time.Second
 
-// A place is a transport protocol and an HTTP version.
+// A protocol is a version of HTTP, with or without TLS.
 type protocol struct {
 	name string
 	cfg  ts.Config
@@ -38,7 +38,7 @@ var (
 	both  = append(append([]protocol{}, http1...), http2...)
 )
 
-// at runs a test at each place over TCP and in memory.
+// at runs a test with each protocol, over TCP and in memory.
 func at(t *testing.T, protocols []protocol, test func(*testing.T, ts.Config)) {
 	t.Helper()
 	for _, p := range protocols {

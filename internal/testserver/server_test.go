@@ -156,7 +156,7 @@ func TestEarlyResponse(t *testing.T) {
 	at(t, both, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.Status(503).Early(0).Then(ts.Close))
 		resp, err := upload(t, s)
-		if err == nil { // the answer or the reset may come first
+		if err == nil { // the response or the reset may come first
 			assert.Equal(t, 503, resp.StatusCode)
 			resp.Body.Close()
 		}
@@ -176,7 +176,7 @@ func TestEarlyResponse(t *testing.T) {
 	})
 }
 
-// By default the step reads the rest after an early answer. net/http would close
+// By default the step reads the rest after an early response. net/http would close
 // such a connection, so this test writes the requests itself.
 func TestEarlyResponseReadsOn(t *testing.T) {
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {

@@ -363,7 +363,7 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-// answer makes an outcome with a response, for asking what was loaded.
+// response makes an outcome with a response, to ask the loaded classifier.
 func response(status int, body string) classify.Outcome {
 	request, _ := http.NewRequest(http.MethodPost, "http://a.test/", nil)
 	return classify.Outcome{Request: request, Response: &http.Response{

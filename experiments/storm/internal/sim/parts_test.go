@@ -53,7 +53,7 @@ func TestWheel(t *testing.T) {
 }
 
 // took lets n requests arrive at once and returns when the first and the last
-// of them were answered.
+// of them got a response.
 func took(t *testing.T, n int, freeze bool) (first, last int64) {
 	t.Helper()
 	const end = 100_000
@@ -77,7 +77,7 @@ func took(t *testing.T, n int, freeze bool) (first, last int64) {
 		s.run(now)
 	}
 	if left > 0 || s.busy != 0 {
-		t.Errorf("%d requests: %d not answered, %d in progress", n, left, s.busy)
+		t.Errorf("%d requests: %d without a response, %d in progress", n, left, s.busy)
 	}
 	return first, last
 }
@@ -95,7 +95,7 @@ func TestServer(t *testing.T) {
 	} {
 		for _, freeze := range []bool{false, true} {
 			if first, last := took(t, c.n, freeze); first != c.first || last != c.last {
-				t.Errorf("%d at once: answered from %d to %d ms, want %d to %d", c.n, first, last, c.first, c.last)
+				t.Errorf("%d at once: responses from %d to %d ms, want %d to %d", c.n, first, last, c.first, c.last)
 			}
 		}
 	}

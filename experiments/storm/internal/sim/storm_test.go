@@ -53,7 +53,7 @@ func storm(t *testing.T, sc model.Scenario, st model.Strategy) medians {
 	for _, f := range list {
 		m.worstPeak = max(m.worstPeak, f.Peak)
 	}
-	t.Logf("%-26s frozen %v: %d sends meanwhile, peak %d (worst %d), then %d, back after %v, lost %d, %.0f %% at the end",
+	t.Logf("%-26s frozen %v: %d attempts meanwhile, peak %d (worst %d), then %d, back after %v, lost %d, %.0f %% at the end",
 		st.Name, sc.Frozen, m.attempts, m.peak, m.worstPeak, m.later, said(m.back), m.lost, 100*m.last)
 	return m
 }
@@ -127,7 +127,7 @@ func TestShared(t *testing.T) {
 	case m.back > 5*time.Second:
 		t.Errorf("back after %v", m.back)
 	case m.attempts > fixed.attempts/20:
-		t.Errorf("%d sends while frozen, with a fixed delay %d", m.attempts, fixed.attempts)
+		t.Errorf("%d attempts while frozen, with a fixed delay %d", m.attempts, fixed.attempts)
 	case float64(m.peak) > 1.5*limit || float64(m.worstPeak) > 1.75*limit:
 		t.Errorf("peak %d, at worst %d", m.peak, m.worstPeak)
 	}
@@ -137,7 +137,7 @@ func TestShared(t *testing.T) {
 // such clients can survive (see TestWhatNobodyAloneSurvives): a short freeze, and
 // the usual one of a server that sheds load. They are no worse than with Google's
 // formula, which the rule uses, back sooner than with the article's back-off and
-// after fewer sends than that prints, and make no second peak.
+// after fewer attempts than that prints, and make no second peak.
 func TestSeparate(t *testing.T) {
 	short, shedding := model.DefaultScenario(), model.DefaultScenario()
 	short.Frozen = 5 * time.Second
@@ -153,13 +153,13 @@ func TestSeparate(t *testing.T) {
 				t.Errorf("back after %v, Google's formula %v", said(own.back), said(google.back))
 			}
 			if own.attempts > google.attempts*105/100 { // as many, but for the random numbers
-				t.Errorf("%d sends while frozen, Google's formula %d", own.attempts, google.attempts)
+				t.Errorf("%d attempts while frozen, Google's formula %d", own.attempts, google.attempts)
 			}
 			if own.back >= printed.back || own.back >= program.back {
 				t.Errorf("back after %v, the article's formula %v, its program %v", said(own.back), said(printed.back), said(program.back))
 			}
 			if own.attempts >= printed.attempts*8/10 {
-				t.Errorf("%d sends while frozen, the article's formula %d", own.attempts, printed.attempts)
+				t.Errorf("%d attempts while frozen, the article's formula %d", own.attempts, printed.attempts)
 			}
 			if own.later > sc.Server.Limit {
 				t.Errorf("a second peak of %d", own.later)
@@ -205,7 +205,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The same server, and a Transport that all clients share. While the server answers
+// The same server, and a Transport that all clients share. While the server responds
 // 503 it works on thirty requests. The 503 must not hold all clients although these
 // thirty succeed. Whatever wait the server asks for, the load comes back.
 func TestRetryAfterShared(t *testing.T) {
@@ -240,6 +240,6 @@ func TestLarge(t *testing.T) {
 		t.Error("with a fixed delay it was back")
 	}
 	if f := shared.Figures(); f.SentFrozen > fixed.SentFrozen/20 || f.Peak > 2*sc.Server.Limit {
-		t.Errorf("shared: %d sends while frozen, peak %d", f.SentFrozen, f.Peak)
+		t.Errorf("shared: %d attempts while frozen, peak %d", f.SentFrozen, f.Peak)
 	}
 }
