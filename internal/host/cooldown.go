@@ -4,6 +4,7 @@
 package host
 
 import (
+	"container/heap"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -140,7 +141,12 @@ type hold struct {
 	probing bool          // nothing was refused since the last probe
 	probed  time.Duration // when the first probe was let go
 	saved   ramp          // the ramp that this run of holds interrupted
-	queue   queue
+
+	// Two waiters hear of changes: the first in the queue, and the waiter with the
+	// nearest deadline. When one of them goes or leaves, its successor hears. So an
+	// event wakes at most two waiters, however many there are.
+	queue queue
+	dated *byDeadline // the waiters in the queue that have a deadline; nil if there was none
 }
 
 // A ramp says how far the return of a scope had come at a time.
@@ -164,12 +170,13 @@ func (c *Cooldown) Hold(now time.Duration, key uint64, code Code, wait time.Dura
 	c.mu.Lock()
 	h, evicted := c.holdFor(now, key)
 	h.extend(now, code, wait, conf, u)
-	open, next := h.open, h.queue.first
+	open, next := h.open, pair{nil, h.hurried()}
+	if h.refusing(now) > 0 || h.doubted() {
+		next[0] = h.queue.first
+	}
 	c.mu.Unlock()
 	next.wake()
-	for _, w := range evicted {
-		w.wake()
-	}
+	evicted.wake()
 	return open
 }
 
@@ -202,10 +209,10 @@ func (c *Cooldown) Leave(key uint64, w *Waiter) {
 // failure of the server.
 func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, success bool) {
 	c.mu.Lock()
-	var next *Waiter
+	var next pair
 	if h := c.find(key); h != nil {
 		h.answered(now, sent, success)
-		next = h.queue.first // may go now, or has to wait for less time
+		next = pair{h.queue.first, h.hurried()} // may go now, or have to wait for less time
 	}
 	c.mu.Unlock()
 	next.wake()
@@ -282,50 +289,49 @@ func (c *Cooldown) Holding(now time.Duration) bool {
 	return false
 }
 
-// enter answers w and returns the waiter to wake next; c.mu is held.
-func (c *Cooldown) enter(now time.Duration, key uint64, h *hold, w *Waiter) (a Answer, next *Waiter) {
+// enter answers w and returns the waiters to wake next; c.mu is held.
+func (c *Cooldown) enter(now time.Duration, key uint64, h *hold, w *Waiter) (a Answer, next pair) {
 	if h == nil {
-		return Answer{}, nil
+		return Answer{}, pair{}
 	}
 	if named := h.refusing(now); named > 0 {
-		next = h.behind(w) // all waiters have to hear of the refusal
-		h.queue.leave(w)
-		return Answer{Verb: Refuse, Until: named}, next
+		h.leave(w)
+		return Answer{Verb: Refuse, Until: named}, pair{h.queue.first} // all waiters have to hear of the refusal
 	}
-	if h.passes(now, w) {
-		h.queue.leave(w)
-		if h.over(now) && h.queue.n == 0 {
-			c.drop(key, h)
-			return Answer{}, nil
-		}
-		return Answer{}, h.queue.first
+	if !h.passes(now, w) {
+		return h.wait(now, w), pair{}
 	}
-	return h.wait(now, w)
+	h.leave(w)
+	if h.over(now) && h.queue.n == 0 {
+		c.drop(key, h)
+		return Answer{}, pair{}
+	}
+	return Answer{}, pair{h.queue.first, h.hurried()}
 }
 
-// claim takes w out of any queue but that of h, and returns the waiter to wake
+// claim takes w out of any queue but that of h, and returns the waiters to wake
 // next; c.mu is held. A waiter in the shared hold changes queues if its scope got
-// a hold of its own meanwhile.
-func (c *Cooldown) claim(key uint64, h *hold, w *Waiter) (next *Waiter) {
-	if w == nil || w.in == nil || h != nil && w.in == &h.queue {
-		return nil
+// a hold of its own meanwhile, and a waiter of an evicted hold has to leave its
+// queue.
+func (c *Cooldown) claim(key uint64, h *hold, w *Waiter) (next pair) {
+	if w == nil || h != nil && w.in == &h.queue {
+		return pair{}
 	}
 	return c.leave(key, w)
 }
 
-// leave takes w out of its queue and returns the waiter to wake next; c.mu is
+// leave takes w out of its queue and returns the waiters to wake next; c.mu is
 // held.
-func (c *Cooldown) leave(key uint64, w *Waiter) (next *Waiter) {
+func (c *Cooldown) leave(key uint64, w *Waiter) (next pair) {
+	if w == nil || w.in == nil {
+		return pair{}
+	}
 	for _, h := range [...]*hold{c.holds[key], c.shared} {
-		if h == nil || w == nil || w.in != &h.queue {
-			continue
-		}
-		behind := w.next
-		if next = h.queue.leave(w); w.told != h.open {
-			next = behind // w may have been woken and not yet told the waiters behind it of a longer hold
+		if h != nil && w.in == &h.queue {
+			return pair{h.leave(w), h.hurried()}
 		}
 	}
-	return next
+	return pair{w.in.leave(w)} // its hold was evicted
 }
 
 // find returns the hold of a scope, or nil if there is none; c.mu is held.
@@ -351,9 +357,10 @@ func (c *Cooldown) all() iter.Seq[*hold] {
 }
 
 // holdFor returns the hold of a scope, and makes it if there is none; c.mu is held.
-// If another hold had to go for it, evicted are the waiters of that hold. If all
-// holds are running, holdFor returns the shared hold.
-func (c *Cooldown) holdFor(now time.Duration, key uint64) (h *hold, evicted []*Waiter) {
+// If another hold had to go for it, evicted is the first waiter of that hold. It
+// goes and wakes the next. If all holds are running, holdFor returns the shared
+// hold.
+func (c *Cooldown) holdFor(now time.Duration, key uint64) (h *hold, evicted *Waiter) {
 	c.tidy(now)
 	if h = c.holds[key]; h != nil {
 		return h, nil
@@ -368,7 +375,7 @@ func (c *Cooldown) holdFor(now time.Duration, key uint64) (h *hold, evicted []*W
 			}
 			return c.shared, nil
 		}
-		evicted = c.holds[victim].queue.disband()
+		evicted = c.holds[victim].queue.first
 		delete(c.holds, victim)
 	}
 	if c.holds == nil {
@@ -493,7 +500,7 @@ func (h *hold) disprove(now time.Duration) {
 // probe reports whether a request may be let go before the time that the server
 // named, and counts it as a probe.
 func (h *hold) probe(now time.Duration) bool {
-	if h.probing || h.probes >= maxProbes || h.doubt < minDoubt {
+	if !h.doubted() {
 		return false
 	}
 	if h.probes == 0 {
@@ -504,16 +511,22 @@ func (h *hold) probe(now time.Duration) bool {
 	return true
 }
 
+// doubted reports whether another probe is allowed.
+func (h *hold) doubted() bool {
+	return !h.probing && h.probes < maxProbes && h.doubt >= minDoubt
+}
+
 // named returns the last time that the server named.
 func (h *hold) named() time.Duration {
 	return max(h.demands[TooMany].end, h.demands[Unavailable].end)
 }
 
 // opens returns when the hold is over for w. The jitter takes at most half of the
-// time from the named end to the deadline of w.
+// time from the named end to the deadline of w. If a success has ended the hold,
+// there is no named end and no jitter.
 func (h *hold) opens(w *Waiter) time.Duration {
 	named := h.named()
-	if w == nil || w.By <= named {
+	if w == nil || named == 0 || w.By <= named {
 		return h.open
 	}
 	return min(h.open, named+(w.By-named)/2)
@@ -587,19 +600,12 @@ func (h *hold) passes(now time.Duration, w *Waiter) bool {
 	return false
 }
 
-// wait puts w in the queue and tells it when to ask again. The news of a longer
-// hold is passed on through the queue: each waiter wakes the next. A waiter needs
-// the news because its deadline may now come before its turn.
-func (h *hold) wait(now time.Duration, w *Waiter) (a Answer, next *Waiter) {
-	if w != nil {
-		h.queue.join(w)
-		if w.told != h.open {
-			w.told, next = h.open, w.next
-		}
-	}
+// wait puts w in the queue and tells it when to ask again.
+func (h *hold) wait(now time.Duration, w *Waiter) Answer {
+	h.join(w)
 	// A waiter that is not first is woken when its turn comes. The end of the
 	// ramp is for the case that a waiter before it neither asks nor leaves.
-	a = Answer{Verb: Wait, Ask: after(h.open, rampTime), Until: h.named()}
+	a := Answer{Verb: Wait, Ask: after(h.open, rampTime), Until: h.named()}
 	if now < h.open {
 		a.Open = h.open
 	}
@@ -612,16 +618,49 @@ func (h *hold) wait(now time.Duration, w *Waiter) (a Answer, next *Waiter) {
 	if own := h.opens(w); own < h.open {
 		a.Ask = own
 	}
-	return a, next
+	if w != nil {
+		w.told = a.Ask
+	}
+	return a
 }
 
-// behind returns the waiter after w. It returns the first waiter if w is not in
-// the queue.
-func (h *hold) behind(w *Waiter) *Waiter {
-	if w != nil && w.in == &h.queue {
-		return w.next
+// join puts w in the queue. If w is nil or in the queue already, join does nothing.
+func (h *hold) join(w *Waiter) {
+	if w == nil || w.in == &h.queue {
+		return
 	}
-	return h.queue.first
+	h.queue.join(w)
+	if w.By <= 0 {
+		return
+	}
+	if h.dated == nil {
+		h.dated = new(byDeadline)
+	}
+	heap.Push(h.dated, w)
+}
+
+// leave takes w out of the queue. If w was first, leave returns the new first
+// waiter.
+func (h *hold) leave(w *Waiter) (next *Waiter) {
+	if w != nil && w.in == &h.queue && w.By > 0 {
+		heap.Remove(h.dated, w.place)
+	}
+	return h.queue.leave(w)
+}
+
+// hurried returns the waiter with the nearest deadline if it has to ask before the
+// time that it was told. Either the hold has become longer, and the server now lets
+// it go only after its deadline, or the hold has become shorter. All other waiters
+// have later deadlines. So they need no news before this waiter goes or leaves.
+func (h *hold) hurried() *Waiter {
+	if h.dated == nil || len(*h.dated) == 0 {
+		return nil
+	}
+	w := (*h.dated)[0]
+	if own := h.opens(w); w.By <= h.named() || own < h.open && own < w.told {
+		return w
+	}
+	return nil
 }
 
 func (c CooldownConfig) withDefaults() CooldownConfig {

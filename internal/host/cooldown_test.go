@@ -284,31 +284,38 @@ func TestCooldownRamp(t *testing.T) {
 	}
 }
 
-// Waiters hear at once of a hold that was made longer. Waiters with a nearer deadline
-// leave, and the others keep their order.
+// A waiter hears at once of a longer hold that ends after its deadline, so that it can
+// give up. The other waiters are not woken. They keep their order and ask at the time
+// that they were told.
 func TestCooldownLengthened(t *testing.T) {
 	var c Cooldown
-	cl := &clock{}
-	heard := 0
+	var left, woken []int
 	c.Hold(0, 1, TooMany, sec, exact, 0)
 	ws := make([]*Waiter, 20)
 	for i := range ws {
-		ws[i] = &Waiter{}
-		ws[i].Wake = func(w *Waiter) {
-			cl.at(cl.now, func() {
-				if a := c.Enter(cl.now, 1, w); a.Verb == Wait && a.Until == 5*sec {
-					heard++
-				}
-			})
+		ws[i] = &Waiter{ID: i, Wake: func(w *Waiter) { woken = append(woken, w.ID) }}
+		if i%4 == 3 {
+			ws[i].By = time.Duration(20-i) * sec / 2 // the later, the nearer
 		}
 		mustHold(t, &c, 0, 1, ws[i], sec)
 	}
-	cl.at(500*ms, func() { c.Hold(cl.now, 1, TooMany, 4500*ms, exact, 0) })
-	cl.runTo(500 * ms)
-	if heard != 20 {
-		t.Errorf("%d of 20 heard of it", heard)
+	c.Hold(500*ms, 1, TooMany, 4500*ms, exact, 0)
+	for ; len(woken) > 0; woken = woken[1:] {
+		w := ws[woken[0]]
+		if a := c.Enter(500*ms, 1, w); a.Verb != Wait || a.Until != 5*sec {
+			t.Errorf("%+v, want to wait until 5 s", a)
+		}
+		if w.By == 0 || w.By > 5*sec {
+			t.Errorf("waiter %d was woken", w.ID)
+		}
+		c.Leave(1, w)
+		left = append(left, w.ID)
+	}
+	if !slices.Equal(left, []int{19, 15, 11}) {
+		t.Errorf("%v gave up", left)
 	}
 	mustHold(t, &c, sec, 1, ws[0], 5*sec)
+	mustPass(t, &c, 5*sec, 1, ws[0])
 }
 
 func TestCooldownUnusedSlotsAreNotSaved(t *testing.T) {
@@ -525,20 +532,50 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 	}
 }
 
-// The news of a longer hold reaches all waiters, even if a waiter that has to pass it
-// on gives up.
+// The news of a longer hold reaches every waiter with a deadline before its end, even if
+// the waiter that has to pass it on gives up before it asks.
 func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0)
 	ws := []*Waiter{NewWaiter(), NewWaiter(), NewWaiter()}
-	for _, w := range ws {
+	for i, w := range ws {
+		w.By = time.Duration(i+2) * sec
 		c.Enter(0, 1, w)
 	}
-	c.Hold(0, 1, TooMany, 30*sec, CooldownConfig{}, 0) // wakes the first
-	c.Enter(0, 1, ws[0])                               // wakes the second
-	c.Leave(1, ws[1])
-	if !woken(ws[2]) {
-		t.Error("the third still counts on 1 s")
+	c.Hold(0, 1, TooMany, 30*sec, CooldownConfig{}, 0)
+	for i, w := range ws {
+		if !woken(w) {
+			t.Errorf("waiter %d still counts on 1 s", i)
+		}
+		c.Leave(1, w)
+	}
+}
+
+// A success that ends a hold is no named end. So the waiters with a deadline return in
+// the ramp like the others, whatever their deadlines are.
+func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {
+	const begin = time.Hour
+	var c Cooldown
+	c.Hold(begin, 1, TooMany, 20*sec, exact, 0)
+	ws := make([]*Waiter, 10)
+	for i := range ws {
+		ws[i] = NewWaiter()
+		ws[i].By = begin + time.Minute
+		mustHold(t, &c, begin, 1, ws[i], begin+20*sec)
+	}
+	for range minDoubt {
+		c.Answered(begin+sec, 1, 0, true)
+	}
+	mustPass(t, &c, begin+sec, 1, ws[0]) // the probe
+	c.Answered(begin+2*sec, 1, begin+sec, true)
+	passed := 0
+	for _, w := range ws[1:] {
+		if c.Enter(begin+2*sec, 1, w).Verb == Go {
+			passed++
+		}
+	}
+	if passed != rampGrowth {
+		t.Errorf("%d requests return at once, want %d", passed, rampGrowth)
 	}
 }
 

@@ -70,7 +70,8 @@ type Waiter struct {
 	// The lock of the machine that owns the queue guards these fields.
 	in         *queue
 	prev, next *Waiter
-	told       time.Duration // the end of the hold that w knows of
+	told       time.Duration // when a cooldown told w to ask again
+	place      int           // the index in a byDeadline
 }
 
 // NewWaiter returns a waiter that is woken through Ready.
@@ -139,14 +140,38 @@ func (q *queue) leave(w *Waiter) (next *Waiter) {
 // after all waiters.
 func (q *queue) turn(w *Waiter) bool { return q.first == nil || q.first == w }
 
-// disband empties the queue and returns its waiters. The caller wakes them when
-// it has released the lock.
-func (q *queue) disband() (all []*Waiter) {
-	for q.first != nil {
-		all = append(all, q.first)
-		q.leave(q.first)
+// A byDeadline is a heap of waiters that have a deadline. The nearest comes first.
+type byDeadline []*Waiter
+
+func (h byDeadline) Len() int           { return len(h) }
+func (h byDeadline) Less(i, j int) bool { return h[i].By < h[j].By }
+func (h byDeadline) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push and Pop are for package heap.
+func (h *byDeadline) Push(w any) {
+	w.(*Waiter).place = len(*h)
+	*h = append(*h, w.(*Waiter))
+}
+
+func (h *byDeadline) Pop() any {
+	last := len(*h) - 1
+	w := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return w
+}
+
+// A pair is two waiters to wake after an event. Each may be nil.
+type pair [2]*Waiter
+
+func (p pair) wake() {
+	p[0].wake()
+	if p[1] != p[0] {
+		p[1].wake()
 	}
-	return all
 }
 
 // after returns now + d, or [Never] if that overflows. A negative d counts as

@@ -1,0 +1,257 @@
+package host
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// An occurrence is something that a machine is told.
+type occurrence struct {
+	name string
+	tell func(now time.Duration)
+}
+
+// A crowd is a machine in whose queue many requests wait.
+type crowd struct {
+	enter  func(now time.Duration, w *Waiter) Answer
+	leave  func(w *Waiter)
+	events []occurrence
+
+	ws     []Waiter
+	before []memo // of each waiter
+	woken  []*Waiter
+}
+
+var crowds = map[string]func() *crowd{"gate": gateCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+
+// newCrowd returns a machine with so many waiters. Waiters with a deadline wait as long
+// as others.
+func newCrowd(machine string, n int, dated bool) *crowd {
+	c := crowds[machine]()
+	wake := func(w *Waiter) { c.woken = append(c.woken, w) }
+	c.ws, c.before = make([]Waiter, n), make([]memo, n)
+	for i := range c.ws {
+		c.ws[i] = Waiter{ID: i, Wake: wake}
+		if dated {
+			c.ws[i].By = time.Hour + time.Duration(i*7919%n)
+		}
+		c.enter(sec, &c.ws[i])
+	}
+	c.woken = nil
+	return c
+}
+
+func gateCrowd() *crowd {
+	g, slots := new(Gate), make([]Slot, 30)
+	conf := GateConfig{Start: len(slots)}
+	for i := range slots {
+		g.Enter(0, &slots[i], nil, conf)
+	}
+	i := 0
+	ends := func(r Result) func(time.Duration) {
+		return func(now time.Duration) {
+			g.Result(now, &slots[i], r)
+			g.Done(now, &slots[i])
+			i++
+		}
+	}
+	return &crowd{
+		enter: func(now time.Duration, w *Waiter) Answer { return g.Enter(now, new(Slot), w, conf) },
+		leave: g.Leave,
+		events: []occurrence{
+			{"a success", ends(Success)},
+			{"a failure", ends(Failed)},
+			{"a loss", ends(Lost)},
+			{"a cancelled request", ends(Neutral)},
+			{"a request that was not sent", func(now time.Duration) { g.Release(now, &slots[i]); i++ }},
+			{"a body", func(now time.Duration) {
+				g.Result(now, &slots[i], Success)
+				g.Reading(&slots[i])
+				g.Idle(now, &slots[i])
+			}},
+		},
+	}
+}
+
+func cooldownCrowd() *crowd {
+	c := new(Cooldown)
+	hold := func(code Code, wait time.Duration) func(time.Duration) {
+		return func(now time.Duration) { c.Hold(now, 1, code, wait, exact, 0) }
+	}
+	c.Hold(0, 1, Unavailable, 20*sec, exact, 0)
+	return &crowd{
+		enter: func(now time.Duration, w *Waiter) Answer { return c.Enter(now, 1, w) },
+		leave: func(w *Waiter) { c.Leave(1, w) },
+		events: []occurrence{
+			{"a longer 503", hold(Unavailable, 30*sec)},
+			{"a longer 429", hold(TooMany, 40*sec)},
+			{"a shorter 429", hold(TooMany, sec)},
+			{"a 404", func(now time.Duration) { c.Answered(now, 1, 0, false) }},
+			{"another scope", func(now time.Duration) { c.Hold(now, 2, TooMany, sec, exact, 0) }},
+			{"a snapshot", func(now time.Duration) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
+			{"an early end of the 503", func(now time.Duration) { c.Answered(now, 1, 0, true) }},
+			{"a success", func(now time.Duration) { c.Answered(now, 1, 0, true) }},
+			{"a refusal", func(now time.Duration) { c.Hold(now, 1, TooMany, 2*time.Minute, CooldownConfig{Stop: true}, 0) }},
+		},
+	}
+}
+
+func pacingCrowd() *crowd {
+	p := new(Pacing)
+	note := func(left int64, reset time.Duration) func(time.Duration) {
+		return func(now time.Duration) { p.Note(now, 1, 0, left, 100, reset, PacingConfig{}) }
+	}
+	note(0, 30*sec)(0)
+	return &crowd{
+		enter: func(now time.Duration, w *Waiter) Answer { return p.Enter(now, 1, w, PacingConfig{}) },
+		leave: func(w *Waiter) { p.Leave(1, w) },
+		events: []occurrence{
+			{"a later reset", note(0, 60*sec)},
+			{"another scope", func(now time.Duration) { p.Note(now, 2, 0, 0, 9, sec, PacingConfig{}) }},
+			{"a fresh quota", note(90, 62*sec)},
+		},
+	}
+}
+
+func rateCrowd() *crowd {
+	conf := RateConfig{PerSecond: 0.5, Burst: 1, Adaptive: true}
+	r := NewRate(conf)
+	r.Take(0)
+	return &crowd{
+		enter: r.Enter,
+		leave: r.Leave,
+		events: []occurrence{
+			{"a 429", func(now time.Duration) { r.Throttled(now, now) }},
+			{"a success", r.Succeeded},
+			{"an update", func(now time.Duration) { r.Set(now, RateConfig{PerSecond: 0.4, Burst: 1, Adaptive: true}) }},
+			{"a look", func(now time.Duration) { r.Peek(now) }},
+		},
+	}
+}
+
+// A memo is everything that a machine knows about a waiter.
+type memo struct {
+	in         *queue
+	prev, next *Waiter
+	told       time.Duration
+	place      int
+}
+
+// work returns how many waiters an event woke, and how many it touched. A waiter is
+// touched if its place in a queue or a heap has changed, or its time to ask again.
+func (c *crowd) work(event func()) (wakes, touched int) {
+	look := func(w *Waiter) memo { return memo{w.in, w.prev, w.next, w.told, w.place} }
+	for i := range c.ws {
+		c.before[i] = look(&c.ws[i])
+	}
+	c.woken = nil
+	event()
+	for i := range c.ws {
+		if look(&c.ws[i]) != c.before[i] {
+			touched++
+		}
+	}
+	return len(c.woken), touched
+}
+
+// settle lets each woken waiter ask, until no waiter is woken any more. It returns how
+// many waiters asked and how many of them are gone, but stops after most of them.
+func (c *crowd) settle(now time.Duration, most int) (asked, gone int) {
+	for ; len(c.woken) > 0 && asked < most; asked++ {
+		w := c.woken[0]
+		c.woken = c.woken[1:]
+		if c.enter(now, w).Verb != Wait {
+			gone++
+		}
+	}
+	return asked, gone
+}
+
+// With 100,000 waiters no event wakes more than two of them, and none touches more of
+// them than a heap is deep, on the way up or down. The waiters that are woken in turn
+// are those that go or are refused, and the next two.
+func TestCrowd(t *testing.T) {
+	const n, deep = 100_000, 17
+	for _, dated := range []bool{false, true} {
+		for name := range crowds {
+			if dated && name != "cooldown" {
+				continue // only the cooldown looks at deadlines
+			}
+			c := newCrowd(name, n, dated)
+			now := 2 * sec
+			check := func(what string, event func()) {
+				t.Helper()
+				wakes, touched := c.work(event)
+				if wakes > 2 || touched > 2*deep {
+					t.Errorf("%s, deadlines %v: %s wakes %d waiters and touches %d", name, dated, what, wakes, touched)
+				}
+				if asked, gone := c.settle(now, n/10); asked > 2*gone+2 {
+					t.Errorf("%s, deadlines %v: %d waiters ask after %s, and %d are gone", name, dated, asked, what, gone)
+				}
+			}
+			check("a newcomer", func() { c.enter(now, &Waiter{Wake: func(*Waiter) {}, By: sec}) })
+			check("a request that does not wait", func() { c.enter(now, nil) })
+			check("a look around", func() { c.enter(now, &c.ws[n/2]) })
+			for _, i := range []int{0, n / 3, n / 2, n - 1} {
+				check(fmt.Sprint("leaving as number ", i), func() { c.leave(&c.ws[i]) })
+			}
+			for _, event := range c.events {
+				now += 20 * ms
+				check(event.name, func() { event.tell(now) })
+			}
+		}
+	}
+}
+
+// A longer hold wakes no waiter that can still be let go in time, and once each of
+// the others, which give up.
+func TestCrowdHeldLonger(t *testing.T) {
+	const n = 100_000
+	c := newCrowd("cooldown", n, true)
+	for i := range c.ws {
+		w := &c.ws[i]
+		c.leave(w)
+		w.By = time.Duration(i)*ms + time.Hour
+		if i%10 == 5 {
+			w.By = 25*sec + time.Duration(i)
+		}
+		c.enter(sec, w)
+	}
+	c.woken = nil
+	gaveUp := 0
+	c.events[0].tell(2 * sec) // until 32 s
+	for i := 0; i < len(c.woken); i++ {
+		if a := c.enter(2*sec, c.woken[i]); a.Until < c.woken[i].By {
+			t.Fatalf("waiter %d was woken, which is let go in time", c.woken[i].ID)
+		}
+		c.leave(c.woken[i])
+		gaveUp++
+	}
+	if gaveUp != n/10 {
+		t.Errorf("%d gave up, want %d", gaveUp, n/10)
+	}
+}
+
+// BenchmarkCrowd is the time of an event with few and with many waiters.
+func BenchmarkCrowd(b *testing.B) {
+	for _, machine := range []string{"gate", "cooldown", "pacing", "rate"} {
+		for _, n := range []int{10, 100_000} {
+			c := newCrowd(machine, n, true)
+			rejoin := func(i int) { c.leave(&c.ws[i]); c.enter(2*sec, &c.ws[i]) }
+			b.Run(fmt.Sprintf("%s/waiters=%d/leave-and-join", machine, n), func(b *testing.B) {
+				for i := 0; b.Loop(); i++ {
+					rejoin(i * 7919 % n)
+				}
+			})
+		}
+	}
+	for _, n := range []int{10, 100_000} {
+		c := newCrowd("cooldown", n, true)
+		b.Run(fmt.Sprintf("cooldown/waiters=%d/longer", n), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				c.events[0].tell(2*sec + time.Duration(i))
+			}
+		})
+	}
+}
