@@ -1,15 +1,21 @@
 package replay
 
-import "sync/atomic"
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+)
 
 // A Pool counts the bytes that all bodies of a Transport keep. In memory, the first
 // [Small] bytes of each body do not count and are always kept. So large uploads cannot
-// take the retries from small requests. The zero Pool is ready for use, and
-// safe for concurrent use.
+// take the retries from small requests. A Pool also hands the memory of finished bodies
+// to new bodies. The zero Pool is ready for use, and safe for concurrent use.
 type Pool struct {
 	Memory  atomic.Int64 // bytes in memory, beyond the first Small of each body
 	Disk    atomic.Int64 // bytes in files
 	MaxDisk int64        // the most bytes in files; if 0, 1 GiB or the limit of the body, whichever is more
+
+	chunks [chunkSizes]sync.Pool // of *chunk, by capacity
 }
 
 // MaxMemory is how many bytes of all bodies a Pool lets be kept in memory.
@@ -54,53 +60,112 @@ func (p *Pool) takeDisk(n, limit int64) bool {
 // leaveDisk takes the bytes back that a body held.
 func (p *Pool) leaveDisk(held int64) { p.Disk.Add(-held) }
 
-// A buffer keeps bytes in chunks that grow from 1 KiB to 64 KiB. No byte is copied
-// twice, and a small body takes little. The lock of its original guards it.
-type buffer struct {
-	chunks [][]byte
-	size   int64
-	held   *int64 // capacity of the chunks, which the pool counts; made before the first chunk
+// Chunks have the capacities from minChunk to maxChunk that are powers of two.
+const (
+	minChunk, maxChunk = 4 << 10, 64 << 10
+	chunkSizes         = 5
+)
+
+// A chunk is a piece of a buffer. It has a single owner, a buffer or the pool.
+type chunk struct {
+	data []byte
+	next *chunk
 }
 
-const minChunk, maxChunk = 1 << 10, 64 << 10
+// sizeOf returns the index in Pool.chunks of chunks with capacity n. It reports false
+// if the pool has no such chunks.
+func sizeOf(n int) (index int, ok bool) {
+	return bits.TrailingZeros(uint(n / minChunk)), n >= minChunk && n <= maxChunk && n&(n-1) == 0
+}
 
-// append keeps as many bytes of p as limit and the pool allow.
-func (b *buffer) append(p []byte, limit int64, pool *Pool) {
-	for len(p) > 0 {
-		last := len(b.chunks) - 1
-		if last < 0 || len(b.chunks[last]) == cap(b.chunks[last]) {
-			n := min(max(minChunk, b.size), maxChunk, limit-*b.held)
-			if n <= 0 || !pool.takeMemory(*b.held, n) {
-				return
-			}
-			*b.held += n
-			b.chunks = append(b.chunks, make([]byte, 0, n))
-			last++
+// chunk returns an empty chunk of capacity n. It may have been used before.
+func (p *Pool) chunk(n int) *chunk {
+	if i, ok := sizeOf(n); ok {
+		if c, ok := p.chunks[i].Get().(*chunk); ok {
+			return c
 		}
-		c := b.chunks[last]
-		n := min(len(p), cap(c)-len(c))
-		b.chunks[last] = append(c, p[:n]...)
-		b.size += int64(n)
-		p = p[n:]
 	}
+	return &chunk{data: make([]byte, 0, n)}
+}
+
+// recycle takes a chunk that nobody uses any more. The garbage collector frees the
+// chunks that are not used again soon.
+func (p *Pool) recycle(c *chunk) {
+	if i, ok := sizeOf(cap(c.data)); ok {
+		c.data, c.next = c.data[:0], nil
+		p.chunks[i].Put(c)
+	}
+}
+
+// A buffer keeps bytes in a list of chunks. Each chunk is as large as all chunks before
+// it together, within the bounds of a chunk. No byte is copied twice, and a small body
+// takes little.
+//
+// The lock of its original guards a buffer. Nobody gets a slice of a chunk: readAt
+// copies the bytes while the lock is held. So when drop gives the chunks to the pool, no
+// reader of an old attempt can still have one of them.
+type buffer struct {
+	first, last *chunk
+	size        int64 // bytes in the chunks
+	held        int64 // capacity of the chunks, which the pool counts
+
+	// The chunk of the last readAt, and the offset of its first byte. Reads come in
+	// order, so the next readAt continues from there.
+	from   *chunk
+	offset int64
+}
+
+// append keeps as many bytes of p as limit and the pool allow, and returns their number.
+func (b *buffer) append(p []byte, limit int64, pool *Pool) (kept int) {
+	for kept < len(p) && b.grow(limit, pool) {
+		c := b.last
+		n := min(len(p)-kept, cap(c.data)-len(c.data))
+		c.data = append(c.data, p[kept:kept+n]...)
+		kept += n
+		b.size += int64(n)
+	}
+	return kept
+}
+
+// grow adds a chunk if the last chunk is full. It reports whether there is room.
+func (b *buffer) grow(limit int64, pool *Pool) bool {
+	if b.size < b.held {
+		return true
+	}
+	n := min(max(minChunk, b.size), maxChunk, limit-b.held)
+	if n <= 0 || !pool.takeMemory(b.held, n) {
+		return false
+	}
+	b.held += n
+	c := pool.chunk(int(n))
+	if b.last == nil {
+		b.first = c
+	} else {
+		b.last.next = c
+	}
+	b.last = c
+	return true
 }
 
 // readAt copies bytes of one chunk, from offset at, which is below size.
 func (b *buffer) readAt(p []byte, at int64) int {
-	for _, c := range b.chunks {
-		if at < int64(len(c)) {
-			return copy(p, c[at:])
-		}
-		at -= int64(len(c))
+	if b.from == nil || at < b.offset {
+		b.from, b.offset = b.first, 0
 	}
-	return 0
+	for at-b.offset >= int64(len(b.from.data)) {
+		b.offset += int64(len(b.from.data))
+		b.from = b.from.next
+	}
+	return copy(p, b.from.data[at-b.offset:])
 }
 
-// drop forgets all bytes and gives their memory back.
+// drop forgets all bytes and gives their memory to the pool.
 func (b *buffer) drop(pool *Pool) {
-	if b.held != nil {
-		pool.leaveMemory(*b.held)
-		*b.held = 0
+	pool.leaveMemory(b.held)
+	for c := b.first; c != nil; {
+		next := c.next
+		pool.recycle(c)
+		c = next
 	}
 	*b = buffer{}
 }

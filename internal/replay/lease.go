@@ -16,32 +16,44 @@ import (
 // body is taken back only when no Read is running.
 type lease struct {
 	mu       sync.Mutex    // guards the lease and the fields of its owner that are listed after it
-	busy     chan struct{} // not nil while a goroutine uses the body, and closed when it is done
+	busy     bool          // a goroutine uses the body
+	over     chan struct{} // closed when that goroutine is done; nil if nobody waits for it
 	wanted   bool          // a goroutine waits to take the body back, and no Read begins meanwhile
 	finished bool          // there will be no further attempt
 	why      error         // why the body cannot be produced again, nil if it can
 }
 
 // use runs f, which uses the caller's body, without the lock. It is called with mu
-// held and busy nil. It returns with mu held, also when f panics.
+// held and busy false. It returns with mu held, also when f panics.
 func (l *lease) use(f func()) {
-	over := make(chan struct{})
-	l.busy = over
+	l.busy = true
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
-		l.busy = nil
-		close(over)
+		l.busy = false
+		if l.over != nil {
+			close(l.over)
+			l.over = nil
+		}
 	}()
 	f()
+}
+
+// done returns a channel that is closed when the use under way ends. Called with mu
+// held and busy true.
+func (l *lease) done() <-chan struct{} {
+	if l.over == nil {
+		l.over = make(chan struct{})
+	}
+	return l.over
 }
 
 // wait waits until the use under way ends. It is called with mu held, gives it up
 // while it waits, and returns with mu held.
 func (l *lease) wait() {
-	busy := l.busy
+	done := l.done()
 	l.mu.Unlock()
-	<-busy
+	<-done
 	l.mu.Lock()
 }
 
@@ -57,7 +69,7 @@ func (l *lease) free(ctx context.Context, limit time.Duration, still func() bool
 		switch {
 		case still != nil && !still():
 			return ErrBusy
-		case l.busy == nil:
+		case !l.busy:
 			return nil
 		case late != nil:
 			return late
@@ -66,11 +78,11 @@ func (l *lease) free(ctx context.Context, limit time.Duration, still func() bool
 			defer timer.Stop()
 			timeout = timer.C
 		}
-		busy := l.busy
+		done := l.done()
 		l.wanted = true // otherwise a busy upload would begin its next Read at once
 		l.mu.Unlock()
 		select {
-		case <-busy:
+		case <-done:
 		case <-timeout:
 			late = ErrBusy
 		case <-ctx.Done():

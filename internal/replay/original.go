@@ -20,17 +20,19 @@ type original struct {
 	body   io.ReadCloser
 	seeker io.Seeker // of body; if nil, the bytes are kept
 	start  int64     // the offset at which a seekable body was handed over
-	limit  int64     // how many bytes may be kept in memory
+	limits Limits    // of the bytes that are kept
 	pool   *Pool
-	spool  *spool // takes the bytes that memory does not; nil if there is to be no file
 
 	lease          // its mu guards all below
 	kept    buffer // the first bytes of the body, as long as all its bytes can be kept
+	counted *int64 // how many bytes of kept the pool gets back if the body is lost; nil while kept is small
+	spool   *spool // takes the bytes that memory does not; made when the first of them comes
 	spooled int64  // how many bytes, after kept, are in the spool
 	end     error  // how the body ended, once it did
 	moved   bool   // a seekable body was read since it was at start
 	holder  *view  // the reader of the attempt under way, nil if there is none
 	closed  bool   // body is closed
+	first   view   // of the first attempt
 }
 
 // A view is the reader of one attempt. When the body is taken back, its Reads
@@ -43,16 +45,12 @@ type view struct {
 
 // newOriginal returns the original of a body without GetBody.
 func newOriginal(body io.ReadCloser, limits Limits, pool *Pool) *original {
-	o := &original{body: body, limit: limits.Memory, pool: pool}
+	o := &original{body: body, limits: limits, pool: pool}
 	if seeker, ok := body.(io.Seeker); ok {
 		// Standard input, a pipe and a terminal have a Seek method that fails.
 		if at, err := seeker.Seek(0, io.SeekCurrent); err == nil {
 			o.seeker, o.start = seeker, at
-			return o
 		}
-	}
-	if limits.Disk > 0 {
-		o.spool = &spool{dir: limits.Dir, limit: limits.Disk, pool: pool, held: countUntilLost(o, pool.leaveDisk)}
 	}
 	return o
 }
@@ -60,8 +58,13 @@ func newOriginal(body io.ReadCloser, limits Limits, pool *Pool) *original {
 func (o *original) next() io.ReadCloser {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.holder = &view{o: o}
-	return o.holder
+	v := &o.first
+	if v.o != nil {
+		v = new(view)
+	}
+	v.o = o
+	o.holder = v
+	return v
 }
 
 // Read delivers the bytes that were kept from earlier attempts, then those of the
@@ -76,7 +79,7 @@ func (v *view) Read(p []byte) (int, error) {
 			return 0, ErrLent
 		case len(p) == 0:
 			return 0, nil
-		case o.busy != nil:
+		case o.busy:
 			o.wait()
 		case v.at < o.kept.size:
 			return v.advance(o.kept.readAt(p, v.at)), nil
@@ -141,27 +144,43 @@ func (o *original) keep(p []byte) {
 		return
 	}
 	if o.spooled == 0 {
-		if o.kept.held == nil {
-			o.kept.held = countUntilLost(o, o.pool.leaveMemory)
-		}
-		before := o.kept.size
-		room := min(max(o.limit-before, 0), int64(len(p)))
-		o.kept.append(p[:room], o.limit, o.pool)
-		p = p[o.kept.size-before:]
+		p = p[o.keepInMemory(p):]
 	}
 	switch {
 	case len(p) == 0:
-	case o.spool == nil:
+	case o.limits.Disk <= 0:
 		o.lose(o.memoryFull())
 	default:
-		var err error
-		o.use(func() { err = o.spool.add(p) })
-		if err == nil {
-			o.spooled += int64(len(p))
-		} else {
-			o.lose(o.diskFull(err))
-		}
+		o.keepOnDisk(p)
 	}
+}
+
+// keepInMemory keeps bytes as far as memory has room, and returns their number. Called
+// with mu held.
+func (o *original) keepInMemory(p []byte) int {
+	n := o.kept.append(p, o.limits.Memory, o.pool)
+	if o.counted == nil && beyondSmall(o.kept.held) > 0 {
+		o.counted = countUntilLost(o, o.pool.leaveMemory)
+	}
+	if o.counted != nil {
+		*o.counted = o.kept.held
+	}
+	return n
+}
+
+// keepOnDisk adds bytes to the spool. It is called with mu held, and gives it up while
+// it writes.
+func (o *original) keepOnDisk(p []byte) {
+	if o.spool == nil {
+		o.spool = &spool{dir: o.limits.Dir, limit: o.limits.Disk, pool: o.pool, held: countUntilLost(o, o.pool.leaveDisk)}
+	}
+	var err error
+	o.use(func() { err = o.spool.add(p) })
+	if err != nil {
+		o.lose(o.diskFull(err))
+		return
+	}
+	o.spooled += int64(len(p))
 }
 
 // countUntilLost returns a count of bytes for release. A base transport may neither
@@ -177,12 +196,12 @@ func countUntilLost(o *original, release func(held int64)) *int64 {
 // the rule would help.
 func (o *original) memoryFull() error {
 	switch {
-	case o.limit <= 0:
+	case o.limits.Memory <= 0:
 		return errors.New("Upload.Memory and Upload.Disk are off, and it has no GetBody")
-	case o.kept.size < o.limit:
+	case o.kept.size < o.limits.Memory:
 		return fmt.Errorf("the %d bytes that a Transport keeps of all its request bodies (Upload.Memory) are in use, and Upload.Disk is off", MaxMemory)
 	}
-	return fmt.Errorf("it is larger than Upload.Memory (%d bytes), Upload.Disk is off, and it has no GetBody", o.limit)
+	return fmt.Errorf("it is larger than Upload.Memory (%d bytes), Upload.Disk is off, and it has no GetBody", o.limits.Memory)
 }
 
 // diskFull says why the spool did not take bytes.
@@ -190,7 +209,7 @@ func (o *original) diskFull(err error) error {
 	if err != errSpoolFull {
 		return err
 	}
-	return fmt.Errorf("it is larger than Upload.Memory (%d bytes) and Upload.Disk (%d bytes) together, and it has no GetBody", max(o.limit, 0), o.spool.limit)
+	return fmt.Errorf("it is larger than Upload.Memory (%d bytes) and Upload.Disk (%d bytes) together, and it has no GetBody", max(o.limits.Memory, 0), o.limits.Disk)
 }
 
 // lose notes that the body cannot be produced again, and the first reason. The kept
@@ -204,6 +223,9 @@ func (o *original) lose(why error) {
 // drop gives memory and file back. Called with mu held.
 func (o *original) drop() {
 	o.kept.drop(o.pool)
+	if o.counted != nil {
+		*o.counted = 0
+	}
 	o.spool.drop()
 	o.spooled = 0
 }

@@ -83,7 +83,7 @@ func (e *edition) Read(p []byte) (n int, err error) {
 			return 0, nil
 		case e.end != nil:
 			return 0, e.end
-		case r.busy != nil:
+		case r.busy:
 			r.wait()
 		case r.wanted:
 			return 0, ErrLent // the body is about to be taken back
@@ -167,7 +167,7 @@ func (r *remade) end(ctx context.Context, limit time.Duration) error {
 }
 
 // revoke ends the current edition if an attempt has it. It is called with mu held and
-// busy nil, and gives mu up while it closes the body.
+// busy false, and gives mu up while it closes the body.
 func (r *remade) revoke() {
 	e := r.current
 	if e.phase != lent {
@@ -184,7 +184,7 @@ func (r *remade) revoke() {
 func (r *remade) renew() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.busy != nil {
+	for r.busy {
 		r.wait()
 	}
 	_, err := r.remake()
@@ -192,7 +192,7 @@ func (r *remade) renew() error {
 }
 
 // remake calls GetBody if the current edition is over, and reports whether there is
-// a new edition. It is called with mu held and busy nil, and gives mu up meanwhile.
+// a new edition. It is called with mu held and busy false, and gives mu up meanwhile.
 func (r *remade) remake() (done bool, err error) {
 	if r.current.phase != over {
 		return false, nil
