@@ -19,7 +19,7 @@ RACE     := $(if $(CC_FOUND),-race)
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
 # The packages that users import; docs/api lists their exported names.
-PUBLIC := classify policy policy/backoff policy/rulefile transport
+PUBLIC := classify policy policy/backoff policy/profile policy/rulefile transport
 
 # The systems that the packages are checked for; the tests run on Linux.
 SYSTEMS := windows/amd64 darwin/arm64 freebsd/amd64 openbsd/amd64 netbsd/amd64 js/wasm

@@ -3,8 +3,8 @@
 // a plain value without state, so it can be copied, compared by eye, laid over
 // another rule, and logged. Package transport has the state and the clocks.
 //
-// Package policy/backoff has formulas for the waits, and package policy/rulefile
-// reads rules from JSON.
+// Package policy/backoff has formulas for the waits. Package policy/profile has rules
+// for well-known providers. Package policy/rulefile reads rules from JSON.
 //
 // [Do] puts the same limits around a function that does not send HTTP requests.
 //

@@ -1,0 +1,37 @@
+package profile
+
+import (
+	"net/http"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// overloaded is a status that Anthropic uses.
+const overloaded = 529
+
+// Anthropic returns a rule for api.anthropic.com.
+//
+//   - Signals: x-should-retry. retry-after is in seconds. Without it the wait is the
+//     time until the latest anthropic-ratelimit-…-reset whose remaining quota is 0.
+//     These are instants such as 2026-11-22T08:00:00Z.
+//   - Final: x-should-retry: false. A 429 is final if the monthly limit of spending
+//     is reached (enforced_spend_limit_reached).
+//   - POST is sent again after any other 429, and after a 529, which means that the
+//     API is overloaded. After a 500 it is not, also if x-should-retry is true,
+//     because the response may have been generated and charged. If that does no harm,
+//     set Idempotent.
+//   - Scope: the API key. Limits also differ by model, which is in the body.
+//
+// Sources, read on 2026-11-22: https://docs.claude.com/en/api/errors,
+// https://docs.claude.com/en/api/rate-limits and
+// https://learn.microsoft.com/en-us/microsoft-cloud/dev/dev-proxy/concepts/anthropic-529-overloaded-error.
+func Anthropic() policy.Rule {
+	return policy.Rule{
+		Classify: judge(
+			onWords(classify.Final, []int{http.StatusTooManyRequests}, `"enforced_spend_limit_reached"`),
+			classify.OnStatus(classify.Refused, overloaded),
+		),
+		Hint: classify.FirstHint(classify.DefaultHint, classify.ResetTimes),
+	}
+}

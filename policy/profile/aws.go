@@ -1,0 +1,131 @@
+package profile
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// AWS returns a rule for the services of AWS, S3 included.
+//
+//   - Signals: the error code, in x-amzn-errortype, in the JSON body (__type or
+//     code) or in the XML body (Code). The codes of throttling also come with status
+//     400. x-amz-retry-after is in milliseconds, Retry-After in seconds.
+//   - Final: every other 4xx. A used-up service quota (ServiceQuotaExceededException)
+//     is final with any status.
+//   - POST is sent again after a code of throttling, and after a 429. It is also
+//     sent again after a 503 of S3, which sheds load before it acts. A 500 or 503 of
+//     another service is ambiguous.
+//   - Scope: the access key in the signature. The region and the service, and often
+//     the bucket, are in the name of the host.
+//   - Limits: request bodies of up to 16 MiB are kept, because the SDK sends the
+//     parts of an upload without GetBody.
+//
+// A CompleteMultipartUpload of S3 can fail with status 200 and an error in the body.
+// The caller gets such a response.
+//
+// Sources, read on 2026-11-22:
+// https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html,
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorBestPractices.html and
+// https://repost.aws/knowledge-center/http-5xx-errors-s3. The codes are those of
+// https://github.com/aws/aws-sdk-go-v2/blob/v1.47.7/aws/retry/standard.go.
+func AWS() policy.Rule {
+	return policy.Rule{
+		Classify: judge(awsCodes, s3Unavailable),
+		Hint:     classify.DefaultHint,
+		Upload:   policy.Upload{Memory: memory},
+	}
+}
+
+func awsCodes(o classify.Outcome) classify.Verdict {
+	if o.Response == nil || o.Response.StatusCode < http.StatusBadRequest {
+		return classify.Unknown
+	}
+	switch code := awsCode(o); code {
+	case "":
+		return classify.Unknown
+	case "ServiceQuotaExceededException":
+		return classify.Final
+	case "RequestTimeout", "RequestTimeoutException":
+		return classify.Ambiguous // S3 waited in vain for the rest of the request
+	default:
+		if isThrottling(code) {
+			return classify.Refused
+		}
+	}
+	return classify.Unknown
+}
+
+// isThrottling reports whether a code says that the service limits the requests.
+func isThrottling(code string) bool {
+	return slices.Contains([]string{
+		"Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException",
+		"TooManyRequestsException", "ProvisionedThroughputExceededException", "TransactionInProgressException",
+		"RequestLimitExceeded", "BandwidthLimitExceeded", "LimitExceededException", "SlowDown",
+		"PriorRequestNotComplete", "EC2ThrottledException",
+	}, code)
+}
+
+// awsCode returns the error code of a response, or "". The header may hold more
+// than the code, as in "ThrottlingException:http://example.com/doc", and the body
+// may have a name space before it, as in "com.amazon.coral#ThrottlingException".
+func awsCode(o classify.Outcome) string {
+	code := o.Response.Header.Get("X-Amzn-Errortype")
+	if code == "" {
+		code = codeInBody(o)
+	}
+	code, _, _ = strings.Cut(code, ":")
+	return strings.TrimSpace(code[strings.LastIndexByte(code, '#')+1:])
+}
+
+// codeInBody looks for a code in the statuses that throttling has besides 429,
+// which needs no code. The body of any other 4xx is left alone.
+func codeInBody(o classify.Outcome) string {
+	if s := o.Response.StatusCode; s != http.StatusBadRequest && s < http.StatusInternalServerError {
+		return ""
+	}
+	body := o.Peek(64 << 10)
+	if _, rest, ok := bytes.Cut(body, []byte("<Code>")); ok {
+		code, _, _ := bytes.Cut(rest, []byte("</Code>"))
+		return string(code)
+	}
+	var answer struct {
+		Type string `json:"__type"`
+		Code string `json:"code"`
+	}
+	if json.Unmarshal(body, &answer) != nil {
+		return ""
+	}
+	if answer.Type != "" {
+		return answer.Type
+	}
+	return answer.Code
+}
+
+// s3Unavailable recognises a 503 of S3.
+func s3Unavailable(o classify.Outcome) classify.Verdict {
+	if o.Response == nil || o.Response.StatusCode != http.StatusServiceUnavailable {
+		return classify.Unknown
+	}
+	h := o.Response.Header
+	if h.Get("X-Amz-Id-2") != "" || h.Get("Server") == "AmazonS3" || o.Request != nil && isS3(o.Request.URL.Hostname()) {
+		return classify.Refused
+	}
+	return classify.Unknown
+}
+
+// isS3 reports whether a name has a label of S3, as in s3.amazonaws.com,
+// bucket.s3.eu-north-1.amazonaws.com or s3-eu-west-1.amazonaws.com.
+func isS3(host string) bool {
+	if !strings.HasSuffix(host, ".amazonaws.com") && !strings.HasSuffix(host, ".amazonaws.com.cn") {
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(host, "."), func(label string) bool {
+		return label == "s3" || strings.HasPrefix(label, "s3-")
+	})
+}

@@ -1,0 +1,63 @@
+package profile
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// Discord returns a rule for discord.com.
+//
+//   - Signals: status 429. Retry-After is in whole seconds. Without it, retry_after in
+//     the JSON body and X-RateLimit-Reset-After are in seconds with decimals.
+//   - Final: every other 4xx. Discord blocks clients that send too many requests whose
+//     responses are 401, 403 or 429.
+//   - POST is sent again after a 429. It is not sent again after a 5xx or a lost
+//     response, because the message may have been posted.
+//   - Scope: the token and the route. A route is the method and the path without the
+//     version of the API. Of the ids in the path only those of channels, guilds and
+//     webhooks count. Discord may count several routes together (X-RateLimit-Bucket).
+//     Each of them learns of the limit by a response of its own. The same holds for
+//     the global limit.
+//   - Limits: 50 requests per second, which is the global limit, and pacing by
+//     X-RateLimit-Remaining and X-RateLimit-Reset, so that a 429 becomes rare.
+//
+// Sources, read on 2026-11-22: https://docs.discord.com/developers/topics/rate-limits and
+// https://support-dev.discord.com/hc/en-us/articles/6223003921559-My-Bot-is-Being-Rate-Limited.
+func Discord() policy.Rule {
+	return policy.Rule{
+		Classify: judge(),
+		Hint:     classify.FirstHint(classify.RetryAfter, classify.BodyRetryAfter, classify.ResetAfter),
+		Scope:    func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(req.URL.Path)) },
+		Rate:     policy.Rate{PerSecond: 50, Burst: 1},
+		Pacing:   policy.On,
+	}
+}
+
+// discordRoute returns a path without the version, and with a colon for each id that
+// does not have limits of its own. Behind "reactions" comes an emoji, which does not
+// count either.
+func discordRoute(path string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if parts[0] == "api" {
+		parts = parts[1:]
+	}
+	if len(parts) > 0 && len(parts[0]) > 1 && parts[0][0] == 'v' && isID(parts[0][1:]) {
+		parts = parts[1:]
+	}
+	for i, part := range parts {
+		major := i == 1 && (parts[0] == "channels" || parts[0] == "guilds" || parts[0] == "webhooks")
+		switch {
+		case part == "reactions":
+			return strings.Join(parts[:i+1], "/")
+		case isID(part) && !major:
+			parts[i] = ":"
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+// isID reports whether a part of a path is a number.
+func isID(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

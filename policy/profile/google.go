@@ -1,0 +1,72 @@
+package profile
+
+import (
+	"net/http"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// GoogleCloud returns a rule for *.googleapis.com, Cloud Storage and the Gemini API
+// included.
+//
+//   - Signals: Retry-After, in seconds, else retryDelay of google.rpc.RetryInfo in the
+//     JSON body, such as "3.5s". A 403 with the reason rateLimitExceeded or
+//     userRateLimitExceeded means the same as a 429.
+//   - Final: any other 403. A 429 is final if the quota of a day is used up
+//     (dailyLimitExceeded, or a quotaId with PerDay), whatever retryDelay says.
+//   - POST is sent again after a refusal by a limit, and after a 503 that names a wait.
+//     After a lost response and after a
+//     5xx it is sent again if a condition protects it. Such a condition is the
+//     parameter ifGenerationMatch or ifMetagenerationMatch of Cloud Storage, its
+//     header x-goog-if-generation-match or x-goog-if-metageneration-match, or the
+//     parameter requestId of Compute Engine. If the first attempt had its effect,
+//     Cloud Storage answers the second with 412.
+//   - Scope: the credentials, or the API key in x-goog-api-key. A key in the query is
+//     not seen, so clients that differ by it wait together.
+//   - Limits: request bodies of up to 16 MiB are kept, because the SDK sends its parts
+//     without GetBody. The default back-off is Google's formula.
+//
+// Sources, read on 2026-11-22: https://docs.cloud.google.com/storage/docs/retry-strategy,
+// https://developers.google.com/workspace/drive/api/guides/limits,
+// https://developers.google.com/bid-manager/quotas, https://google.aip.dev/193 and
+// https://ai.google.dev/gemini-api/docs/rate-limits.
+func GoogleCloud() policy.Rule {
+	return policy.Rule{
+		Classify: judge(
+			onWords(classify.Final, []int{http.StatusTooManyRequests}, `"dailyLimitExceeded"`, "PerDay"),
+			onWords(classify.Refused, []int{http.StatusForbidden}, `"rateLimitExceeded"`, `"userRateLimitExceeded"`),
+			unavailableFor,
+		),
+		Hint:       classify.FirstHint(classify.DefaultHint, classify.RetryInfo),
+		Idempotent: googleIdempotent,
+		Upload:     policy.Upload{Memory: memory},
+	}
+}
+
+// googleIdempotent reports whether a request may be repeated because of its method
+// or because of a condition.
+func googleIdempotent(req *http.Request) bool {
+	if classify.Idempotent(req) {
+		return true
+	}
+	if req.Header.Get("X-Goog-If-Generation-Match") != "" || req.Header.Get("X-Goog-If-Metageneration-Match") != "" {
+		return true
+	}
+	if req.URL == nil || req.URL.RawQuery == "" {
+		return false
+	}
+	q := req.URL.Query()
+	return q.Get("ifGenerationMatch") != "" || q.Get("ifMetagenerationMatch") != "" || q.Get("requestId") != ""
+}
+
+// unavailableFor is the part of classify.Refusals about 503, for the wait in the body.
+func unavailableFor(o classify.Outcome) classify.Verdict {
+	if o.Response == nil || o.Response.StatusCode != http.StatusServiceUnavailable {
+		return classify.Unknown
+	}
+	if _, ok := classify.RetryInfo(o); ok {
+		return classify.Refused
+	}
+	return classify.Unknown
+}

@@ -1,0 +1,377 @@
+package profile_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A response is written as it goes over the wire, without the version of HTTP. In it
+// {unix+N} is a Unix time N seconds from now, and {instant+N} the same in the form
+// of RFC 3339.
+
+const ok = "200 OK\n\n"
+
+var placeholder = regexp.MustCompile(`\{(unix|instant)\+(\d+)\}`)
+
+// parse makes a response of its text.
+func parse(t testing.TB, text string, req *http.Request) *http.Response {
+	t.Helper()
+	text = placeholder.ReplaceAllStringFunc(text, func(s string) string {
+		parts := placeholder.FindStringSubmatch(s)
+		seconds, err := strconv.Atoi(parts[2])
+		require.NoError(t, err)
+		at := time.Now().Add(time.Duration(seconds) * time.Second)
+		if parts[1] == "unix" {
+			return strconv.FormatInt(at.Unix(), 10)
+		}
+		return at.UTC().Format(time.RFC3339)
+	})
+	head, body, _ := strings.Cut(text, "\n\n")
+	wire := "HTTP/1.1 " + strings.ReplaceAll(head, "\n", "\r\n") + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(wire)), req)
+	require.NoError(t, err, text)
+	return resp
+}
+
+// A script is a base transport that gives the responses in turn, and then success.
+type script struct {
+	t     testing.TB
+	texts []string
+
+	mu   sync.Mutex // guards sent
+	sent int
+}
+
+func (s *script) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := ok
+	if s.sent < len(s.texts) {
+		text = s.texts[s.sent]
+	}
+	s.sent++
+	return parse(s.t, text, req), nil
+}
+
+// newTransport makes a Transport with a profile. It has no back-off, so that every
+// wait is the server's.
+func newTransport(t testing.TB, base http.RoundTripper, rule policy.Rule) *transport.Transport {
+	t.Helper()
+	rule.Backoff = backoff.Constant(0)
+	tr, err := transport.New(transport.Config{Base: base, Hosts: map[string]policy.Rule{"provider.test": rule}})
+	require.NoError(t, err)
+	return tr
+}
+
+// request makes a request of a line such as "POST /v1/charges" and header lines. The
+// host is provider.test unless the line names another.
+func request(t testing.TB, text string) *http.Request {
+	t.Helper()
+	lines := strings.Split(text, "\n")
+	method, path, _ := strings.Cut(lines[0], " ")
+	var body io.Reader
+	if method == http.MethodPost || method == http.MethodPatch {
+		body = strings.NewReader(`{"some": "body"}`)
+	}
+	if strings.HasPrefix(path, "/") {
+		path = "https://provider.test" + path
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, path, body)
+	require.NoError(t, err)
+	for _, line := range lines[1:] {
+		key, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(key, value)
+	}
+	return req
+}
+
+// send sends a request and returns the status, the time until the response, and the
+// error.
+func send(t testing.TB, tr http.RoundTripper, text string) (status int, waited time.Duration, err error) {
+	t.Helper()
+	start := time.Now()
+	resp, err := tr.RoundTrip(request(t, text))
+	if err != nil {
+		return 0, time.Since(start), err
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode, time.Since(start), nil
+}
+
+// A provider is the test of one profile.
+type provider struct {
+	rule func() policy.Rule
+	// path is the path of the requests; "" is /.
+	path string
+	// refused are responses after which a POST is sent again.
+	refused map[string]string
+	// ambiguous are responses after which a GET is sent again, and a POST is not.
+	ambiguous map[string]string
+	// final are responses after which nothing is sent again.
+	final map[string]string
+	// waits are responses and the shortest time after which the request comes back.
+	waits map[string]wait
+	// together are pairs of requests that share a wait, and apart are pairs that do
+	// not. The first request of a pair is refused by the response limit.
+	limit    string
+	together map[string][2]string
+	apart    map[string][2]string
+}
+
+type wait struct {
+	response string
+	want     time.Duration
+}
+
+func TestProfiles(t *testing.T) {
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(profile.All())), slices.Collect(maps.Keys(providers)), "each profile has a test")
+	for name, p := range providers {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, p.rule().Or(policy.Defaults()).Validate())
+			assert.Equal(t, p.rule().String(), profile.All()[name].String())
+			for kind, n := range map[string]int{"refused": len(p.refused), "ambiguous": len(p.ambiguous), "final": len(p.final),
+				"waits": len(p.waits), "together": len(p.together), "apart": len(p.apart)} {
+				assert.NotZero(t, n, "the profile has no test for %s", kind)
+			}
+			p.retries(t)
+			p.waitsLong(t)
+			p.scopes(t)
+		})
+	}
+}
+
+// retries tests after which responses requests are sent again.
+func (p provider) retries(t *testing.T) {
+	for kind, tt := range map[string]struct {
+		responses map[string]string
+		get, post int
+	}{
+		"refused":   {p.refused, 2, 2},
+		"ambiguous": {p.ambiguous, 2, 1},
+		"final":     {p.final, 1, 1},
+	} {
+		for name, response := range tt.responses {
+			for method, want := range map[string]int{http.MethodGet: tt.get, http.MethodPost: tt.post} {
+				t.Run(kind+"/"+name+"/"+method, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						base := &script{t: t, texts: []string{response}}
+						status, _, err := send(t, newTransport(t, base, p.rule()), method+" "+p.at())
+						require.NoError(t, err)
+						assert.Equal(t, want, base.sent, "attempts")
+						assert.Equal(t, want == 2, status == http.StatusOK, "status %d", status)
+					})
+				})
+			}
+		}
+	}
+}
+
+func (p provider) at() string {
+	if p.path == "" {
+		return "/"
+	}
+	return p.path
+}
+
+// waitsLong tests the waits and their units. Jitter of up to a second may be added.
+func (p provider) waitsLong(t *testing.T) {
+	for name, w := range p.waits {
+		t.Run("wait/"+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &script{t: t, texts: []string{w.response}}
+				_, waited, err := send(t, newTransport(t, base, p.rule()), "POST "+p.at())
+				require.NoError(t, err)
+				assert.Equal(t, 2, base.sent, "attempts")
+				assert.GreaterOrEqual(t, waited, w.want)
+				assert.LessOrEqual(t, waited, w.want+min(w.want, time.Second))
+			})
+		})
+	}
+}
+
+// scopes tests which requests share a wait. The first request is told to wait. A
+// second later the other request comes.
+func (p provider) scopes(t *testing.T) {
+	for kind, pairs := range map[string]map[string][2]string{"together": p.together, "apart": p.apart} {
+		for name, pair := range pairs {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					tr := newTransport(t, &script{t: t, texts: []string{p.limit}}, p.rule())
+					done := make(chan error)
+					go func() {
+						resp, err := tr.RoundTrip(request(t, pair[0]))
+						if err == nil {
+							_ = resp.Body.Close()
+						}
+						done <- err
+					}()
+					time.Sleep(time.Second)
+					_, waited, err := send(t, tr, pair[1])
+					require.NoError(t, err)
+					if kind == "together" {
+						assert.Greater(t, waited, 5*time.Second)
+					} else {
+						assert.Less(t, waited, time.Second)
+					}
+					require.NoError(t, <-done)
+				})
+			})
+		}
+	}
+}
+
+// The body of a final response is still there, and the profile of a success costs
+// nothing.
+func TestResponsesAreUnread(t *testing.T) {
+	for name, p := range providers {
+		for kind, response := range p.final {
+			base := &script{t: t, texts: []string{response}}
+			resp, err := newTransport(t, base, p.rule()).RoundTrip(request(t, "POST "+p.at()))
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			_, want, _ := strings.Cut(response, "\n\n")
+			assert.Equal(t, want, string(body), "%s: %s", name, kind)
+		}
+	}
+}
+
+func TestSuccessCostsNothing(t *testing.T) {
+	req := request(t, "POST /v1/things")
+	o := classify.Outcome{Request: req, Response: parse(t, ok, req)}
+	for name, rule := range profile.All() {
+		assert.Zero(t, testing.AllocsPerRun(100, func() { rule.Classify(o) }), name)
+	}
+}
+
+// A quota that is refilled too late gives the caller the response at once. Further
+// requests of the scope are refused unsent.
+func TestGitHubStopsAtAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &script{t: t, texts: []string{githubPrimary(3000)}}
+		tr := newTransport(t, base, profile.GitHub())
+		status, waited, err := send(t, tr, "GET /repos/a/b")
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusForbidden, status)
+		assert.Zero(t, waited)
+		_, _, err = send(t, tr, "GET /repos/a/c")
+		assert.ErrorIs(t, err, transport.ErrCooldown)
+		assert.Equal(t, 1, base.sent)
+		status, _, err = send(t, tr, "GET /search/issues")
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusOK, status, "another quota")
+	})
+}
+
+// What a request says about itself decides whether it may be repeated after a lost
+// response or an ambiguous one.
+func TestConditions(t *testing.T) {
+	const failure = "500 Internal Server Error\n\n{}"
+	for name, tt := range map[string]struct {
+		rule     policy.Rule
+		request  string
+		response string
+		want     int
+	}{
+		"google: none":             {profile.GoogleCloud(), "POST /upload/storage/v1/b/a/o", failure, 1},
+		"google: generation":       {profile.GoogleCloud(), "POST /upload/storage/v1/b/a/o?ifGenerationMatch=0", failure, 2},
+		"google: metageneration":   {profile.GoogleCloud(), "PATCH /storage/v1/b/a?ifMetagenerationMatch=3", failure, 2},
+		"google: header":           {profile.GoogleCloud(), "POST /a/o\nX-Goog-If-Generation-Match: 0", failure, 2},
+		"google: request id":       {profile.GoogleCloud(), "POST /compute/v1/projects/a/zones/b/instances?requestId=1", failure, 2},
+		"google: empty condition":  {profile.GoogleCloud(), "POST /upload/storage/v1/b/a/o?ifGenerationMatch=", failure, 1},
+		"stripe: 409 without key":  {profile.Stripe(), "POST /v1/charges", "409 Conflict\n\n{}", 1},
+		"stripe: 409 with key":     {profile.Stripe(), "POST /v1/charges\nIdempotency-Key: 1", "409 Conflict\n\n{}", 2},
+		"stripe: stored 500":       {profile.Stripe(), "POST /v1/charges\nIdempotency-Key: 1", failure, 1},
+		"stripe: 500 and a yes":    {profile.Stripe(), "POST /v1/charges\nIdempotency-Key: 1", "500 Error\nStripe-Should-Retry: true\n\n{}", 2},
+		"stripe: 500 of API v2":    {profile.Stripe(), "POST /v2/core/events\nIdempotency-Key: 1", failure, 2},
+		"stripe: 500 for a GET":    {profile.Stripe(), "GET /v1/charges", failure, 2},
+		"aws: S3 by its host":      {profile.AWS(), "POST https://bucket.s3.eu-north-1.amazonaws.com/a?uploads", "503 Error\n\n", 2},
+		"aws: S3 by its old host":  {profile.AWS(), "POST https://s3-eu-west-1.amazonaws.com/bucket/a?uploads", "503 Error\n\n", 2},
+		"aws: another service":     {profile.AWS(), "POST https://sqs.eu-north-1.amazonaws.com/", "503 Error\n\n", 1},
+		"aws: S3 is only a label":  {profile.AWS(), "POST https://s3.example.com/", "503 Error\n\n", 1},
+		"slack: an error with 200": {profile.Slack(), "POST /api/chat.postMessage", `200 OK` + "\n\n" + `{"ok": false, "error": "ratelimited"}`, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &script{t: t, texts: []string{tt.response}}
+				tt.rule.Backoff = backoff.Constant(0)
+				tr, err := transport.New(transport.Config{Base: base, Rule: tt.rule})
+				require.NoError(t, err)
+				_, _, err = send(t, tr, tt.request)
+				require.NoError(t, err)
+				assert.Equal(t, tt.want, base.sent, "attempts")
+			})
+		})
+	}
+}
+
+// FuzzProfiles feeds odd responses to all profiles. Hints never return a negative
+// wait, and no function panics.
+func FuzzProfiles(f *testing.F) {
+	for _, p := range providers {
+		for _, group := range []map[string]string{p.refused, p.ambiguous, p.final} {
+			for _, response := range group {
+				f.Add(response, "POST", p.at())
+			}
+		}
+		for _, w := range p.waits {
+			f.Add(w.response, "GET", p.at())
+		}
+	}
+	f.Add("429 Odd\nRetry-After: -1, 1e300, NaN\nX-Amz-Retry-After: 99999999999999999999\n\n{\"retry_after\": -1}", "", "//api//v10")
+	f.Fuzz(func(t *testing.T, response, method, path string) {
+		head, body, _ := strings.Cut(response, "\n\n")
+		wire := "HTTP/1.1 " + head + "\r\n\r\n" + body
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://provider.test/", nil)
+		require.NoError(t, err)
+		req.Method, req.URL.Path = method, path
+		for name, rule := range profile.All() {
+			resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(wire)), nil)
+			if err != nil {
+				t.Skip()
+			}
+			o := classify.Outcome{Request: req, Response: resp}
+			if v := rule.Classify(o); v > classify.Ambiguous {
+				t.Fatalf("%s: verdict %v", name, v)
+			}
+			if wait, ok := rule.Hint(o); wait < 0 || !ok && wait != 0 {
+				t.Fatalf("%s: wait %v, %v", name, wait, ok)
+			}
+			if rule.Scope != nil {
+				assert.Equal(t, rule.Scope(req), rule.Scope(req), name)
+			}
+			if rule.Idempotent != nil {
+				rule.Idempotent(req)
+			}
+			for _, o := range []classify.Outcome{{Response: resp}, {Request: req, Err: errors.New("odd")}, {}} {
+				rule.Classify(o)
+				rule.Hint(o)
+			}
+		}
+	})
+}
