@@ -36,24 +36,27 @@ func (x *exchange) send() (*http.Response, error) {
 	if x.rule.hedge && x.hedgeable() {
 		return x.race()
 	}
-	a := x.attempt(x.body.Next())
+	a := x.attempt()
 	return a.send()
 }
 
-// attempt prepares the next attempt. body comes from x.body.
-func (x *exchange) attempt(body io.ReadCloser) attempt {
+// attempt prepares the next attempt.
+func (x *exchange) attempt() attempt {
 	x.sent++
 	x.number = x.sent
 	x.limits.going()
 	if x.sent == 1 && x.rule.rule.MaxElapsed > 0 {
 		x.start = time.Now()
 	}
-	return attempt{
-		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.req.Context(),
-		number: x.sent, body: body, inner: x.getBody(),
-		slot: x.limits.takeSlot(), mark: x.limits.mark,
+	a := attempt{
+		base: x.t.base, rule: &x.rule.rule, req: x.req, ctx: x.req.Context(), number: x.sent,
 		inside: x.options != nil && x.options.attempt > 0,
 	}
+	if x.body != nil {
+		a.body, a.inner = x.nextBody()
+	}
+	a.slot, a.mark = x.limits.takeSlot(), x.limits.mark
+	return a
 }
 
 // send sends the caller's own request, untouched, if this is the first attempt,

@@ -7,12 +7,24 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// bodyReason returns the Reason for a result of [replay.Body.TakeBack].
-func bodyReason(err error) Reason {
+// keepBody prepares the body for later attempts, if there may be any.
+func (x *exchange) keepBody() {
+	if !x.single() {
+		upload := x.rule.rule.Upload
+		x.body = replay.New(x.req, replay.Limits{Memory: upload.Memory, Disk: upload.Disk, Dir: x.t.tempDir}, &x.t.kept)
+	}
+}
+
+// takeBack takes the body from the last attempt, for a retry. If it fails, it returns
+// the Reason why there is no retry. busy is how long it may wait for a Read of the body.
+func (x *exchange) takeBack(d *decision, busy time.Duration) Reason {
+	renew, err := x.body.TakeBack(x.ctx, busy)
+	d.renew = renew
 	switch err {
 	case nil:
 		return ReasonRetry
@@ -24,15 +36,25 @@ func bodyReason(err error) Reason {
 	return ReasonNotReplayable
 }
 
-// getBody returns the GetBody that the base transport may call during the next
-// attempt. It returns nil if the base transport may call the caller's GetBody.
-func (x *exchange) getBody() func() (io.ReadCloser, error) {
-	ctx := x.ctx
-	inner := x.body.GetBody(ctx)
-	if inner == nil {
-		return nil
+// bodyBeside takes what a second attempt beside the first needs of the body.
+func (x *exchange) bodyBeside() bool {
+	if x.body == nil {
+		return true
 	}
-	return func() (io.ReadCloser, error) {
+	_, err := x.body.TakeBack(x.ctx, replay.MaxBusy)
+	return err == nil && x.body.Concurrent()
+}
+
+// nextBody returns the body for the next attempt, and the GetBody that the base
+// transport may call during it. They are nil if the base transport may have the
+// caller's.
+func (x *exchange) nextBody() (body io.ReadCloser, getBody func() (io.ReadCloser, error)) {
+	ctx := x.ctx
+	body, inner := x.body.Next(ctx, x.sent)
+	if inner == nil {
+		return body, nil
+	}
+	return body, func() (io.ReadCloser, error) {
 		body, err := inner()
 		switch err {
 		case nil, replay.ErrLent:

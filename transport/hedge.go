@@ -13,7 +13,6 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // hedgeable reports whether the next attempt may be hedged. It must be the first
@@ -26,7 +25,7 @@ import (
 // attempt finds the work of the first attempt done and fails. So only safe methods
 // are hedged, and others if the caller or the author of the rule allows it.
 func (x *exchange) hedgeable() bool {
-	return x.sent == 0 && x.body.Concurrent() && !x.single() && len(x.req.Trailer) == 0 && x.idempotent() &&
+	return x.sent == 0 && (x.body == nil || x.body.Concurrent()) && !x.single() && len(x.req.Trailer) == 0 && x.idempotent() &&
 		(safe(x.req) || x.vouched()) && !upgrades(x.req)
 }
 
@@ -145,7 +144,7 @@ func (x *exchange) race() (*http.Response, error) {
 	start := time.Now()
 	r := race{done: make(chan *racer, 2)}
 	defer r.end()
-	r.first = x.attempt(x.body.Next()).start(r.done)
+	r.first = x.attempt().start(r.done)
 	x.hedge(&r)
 	came := r.next()
 	if r.second != nil {
@@ -214,10 +213,10 @@ func (x *exchange) secondAttempt() (a attempt, ok bool) {
 			x.limits.release()
 		}
 	}()
-	if !x.limits.admitHedge() || x.body.TakeBack(x.ctx, replay.MaxBusy) != nil || !x.body.Concurrent() {
+	if !x.limits.admitHedge() || !x.bodyBeside() {
 		return a, false
 	}
-	return x.attempt(x.body.Next()), true
+	return x.attempt(), true
 }
 
 // pick returns the racer whose response counts. If a response would be retried, the

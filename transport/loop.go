@@ -79,7 +79,7 @@ type exchange struct {
 	call
 	limits limits
 	report report
-	body   replay.Body
+	body   replay.Body // nil: none, or it is sent once only
 
 	sent      int           // attempts so far
 	number    int           // of the attempt whose outcome is at hand; less than sent after a lost race
@@ -104,6 +104,7 @@ type decision struct {
 	reason Reason
 	sent   int           // attempts so far
 	drain  time.Duration // how long after Time the response may be drained before the retry
+	renew  bool          // before the retry, the caller's GetBody is to be called
 	ended  error         // the end of the caller's context, if it ended a wait for the body
 	u      float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
 }
@@ -112,7 +113,9 @@ type decision struct {
 // the first attempt on.
 func (x *exchange) run() (*http.Response, error) {
 	defer x.end()
-	x.keepBody()
+	if x.req.Body != nil {
+		x.keepBody()
+	}
 	if no := x.limits.admit(x.sent == 0, x.latest()); no != nil {
 		if x.sent == 0 {
 			x.state.ReleaseCount() // a refused request does not reach the host and earns no retry
@@ -127,7 +130,9 @@ func (x *exchange) run() (*http.Response, error) {
 func (x *exchange) runAfter(resp *http.Response, err error) (*http.Response, error) {
 	defer x.end()
 	x.sent, x.number = 1, 1
-	x.keepBody()
+	if x.req.Body != nil {
+		x.keepBody()
+	}
 	return x.loop(resp, err)
 }
 
@@ -152,8 +157,10 @@ func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) 
 		if no := x.pause(&d); no != nil {
 			return nil, x.refuse(no)
 		}
-		if why := x.body.Renew(); why != nil {
-			return x.bodiless(left, &d, why)
+		if d.renew {
+			if why := x.body.Renew(); why != nil {
+				return x.bodiless(left, &d, why)
+			}
 		}
 		if no := x.limits.admit(false, x.latest()); no != nil {
 			return nil, x.refuse(no)
@@ -207,21 +214,14 @@ func (x *exchange) refuse(no *refusal) *Error {
 	return e
 }
 
-// keepBody prepares the body for later attempts, if there may be any.
-func (x *exchange) keepBody() {
-	if x.req.Body != nil && !x.single() {
-		upload := x.rule.rule.Upload
-		x.body = replay.New(x.req, replay.Limits{Memory: upload.Memory, Disk: upload.Disk, Dir: x.t.tempDir}, &x.t.kept)
-	}
-}
-
 // end releases and closes everything that no attempt has taken over.
 func (x *exchange) end() {
 	x.limits.release()
-	if x.sent == 0 && !x.body.Owned() {
+	if x.body != nil {
+		x.body.Finish()
+	} else if x.sent == 0 {
 		closeBody(x.req)
 	}
-	x.body.Finish()
 }
 
 // classify tells the limits what the headers say, and then asks the rule for a
@@ -281,7 +281,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		canceled:      x.ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
 		nested:        nested(x.req, resp, d.Err),
 		once:          x.options != nil && x.options.sending == once,
-		replayable:    x.body.Replayable(),
+		replayable:    true,
 		sent:          x.sent,
 		attempts:      rule.Attempts,
 		maxRetryAfter: rule.RetryAfter.Max,
@@ -293,8 +293,10 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		return f // nothing below is asked
 	}
 	f.idempotent = f.verdict == classify.Refused || x.idempotent()
-	if x.body.Broke() && !x.idempotent() {
-		f.replayable = false // the error that looks like a refusal may be the body's own
+	if x.body != nil {
+		replayable, broke := x.body.Known()
+		// If the body broke, the error that looks like a refusal may be the body's own.
+		f.replayable = replayable && (!broke || x.idempotent())
 	}
 	f.backoff = rule.Backoff.Delay(x.sent-1, x.prev)
 	if f.elapsedMax > 0 {
@@ -333,8 +335,10 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	reason := ReasonRetry
 	if !x.limits.reserve() {
 		reason = ReasonBudget
-	} else if reason = bodyReason(x.body.TakeBack(x.ctx, busy)); reason != ReasonRetry {
-		x.limits.releaseBudget()
+	} else if x.body != nil {
+		if reason = x.takeBack(d, busy); reason != ReasonRetry {
+			x.limits.releaseBudget()
+		}
 	}
 	if reason != ReasonRetry {
 		d.reason, d.Wait = reason, 0
@@ -348,7 +352,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 
 // deliver gives the last outcome to the caller.
 func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.Response, error) {
-	if resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
+	if x.body != nil && resp != nil && (resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect) {
 		x.body.Leave(x.ctx)
 	}
 	switch {
@@ -369,7 +373,7 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 // its body, if the rest fits within the bounds of the drain.
 func (x *exchange) giveUp(resp *http.Response, d *decision) (left *http.Response) {
 	limit := time.Until(d.Time.Add(d.drain))
-	if x.body.Renews() {
+	if d.renew {
 		return keepWithin(x.ctx, resp, limit)
 	}
 	discardWithin(x.ctx, resp, limit)

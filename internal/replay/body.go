@@ -31,150 +31,98 @@ type Limits struct {
 	Dir    string // the directory of the file, os.TempDir if empty
 }
 
-// A Body is the body of one request, for all its attempts. The zero Body is that
-// of a request without a body, or of a request that is sent once only.
+// A Body is the body of one request, for all its attempts.
 //
 // Its methods are called by the goroutine that runs the request. The readers and
 // the functions that they return may be used by any goroutine at any time, also
 // when the attempt is over.
-type Body struct {
-	// At most one of these three is set.
-	copies   func() (io.ReadCloser, error) // makes bodies that share no state
-	remade   *remade                       // the caller's GetBody makes the body anew
-	original *original                     // all attempts read the caller's body
+type Body interface {
+	// Next returns the body for the n-th attempt, counted from 1, which is about to
+	// be sent. It is nil if the caller's own body is to be sent as it is.
+	//
+	// getBody is the GetBody for the base transport during that attempt. Its error is
+	// [ErrLent], [ErrEnded] if ctx ends while a Read is awaited, or the error of the
+	// caller's GetBody. It is nil if the caller's own GetBody needs no guard.
+	Next(ctx context.Context, n int) (body io.ReadCloser, getBody func() (io.ReadCloser, error))
 
-	made io.ReadCloser // by copies, for the next attempt
-	err  error         // of copies
+	// Known reports whether the body can be produced again, as far as is known now.
+	// TakeBack and Renew may still fail.
+	//
+	// broke reports whether reading or closing a body failed. net/http returns that
+	// error as it is. If a body comes from another server and failed to connect
+	// there, its error looks like the error of a request that never left.
+	Known() (replayable, broke bool)
+
+	// Why returns why the body cannot be produced again, nil if nothing is known.
+	Why() error
+
+	// Concurrent reports whether two attempts can have the body at the same time.
+	// That is so if each has a copy.
+	Concurrent() bool
+
+	// TakeBack takes the body from the attempt that has it, for another attempt. It
+	// waits for a Read under way until limit has passed or ctx ends. Its error is
+	// [ErrBusy], [ErrEnded], or the reason why the body cannot be produced again.
+	// After an error the attempt still has the body.
+	//
+	// TakeBack comes before the response at hand is given up. If there is no body for
+	// another attempt, the caller can thus have that response. renew reports whether
+	// Renew must be called before Next.
+	TakeBack(ctx context.Context, limit time.Duration) (renew bool, err error)
+
+	// Renew calls the caller's GetBody for an attempt that is about to be sent. By
+	// then nothing of the old attempt is left that could read the result of GetBody.
+	// Its body was taken back, its response is discarded, and the wait is over.
+	Renew() error
+
+	// Leave takes the body from a base transport that may still be sending it after a
+	// redirect. http.Client calls the caller's own GetBody then, which may return the
+	// reader that the old attempt has.
+	Leave(ctx context.Context)
+
+	// Finish says that there will be no further attempt. The caller's body is closed
+	// as soon as no attempt has it.
+	Finish()
 }
 
-// New returns the body of a request that may be sent again. It reads nothing.
+// New returns the body of a request that may be sent again. It returns nil if there
+// is no body. It reads nothing.
 func New(req *http.Request, limits Limits, pool *Pool) Body {
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
-		return Body{}
+		return nil
 	case Independent(req):
-		return Body{copies: req.GetBody}
+		return copies(req.GetBody)
 	case req.GetBody != nil:
-		return Body{remade: newRemade(req)}
+		return newRemade(req)
 	}
 	if whole := detached(req.Body); whole != nil {
-		return Body{copies: func() (io.ReadCloser, error) { return detached(whole), nil }}
+		return copies(func() (io.ReadCloser, error) { return detached(whole), nil })
 	}
-	return Body{original: newOriginal(req.Body, limits, pool)}
+	return newOriginal(req.Body, limits, pool)
 }
 
-// Owned reports whether Finish closes the caller's body. If it does not, and the
-// body was never sent, the caller of New must close it.
-func (b *Body) Owned() bool { return b.remade != nil || b.original != nil }
+// copies is a Body in memory. The function makes a copy of it that shares no state with
+// other copies, and does not fail. The first attempt has the caller's body itself, so
+// nothing is to be closed in the end: the Close of a body in memory does nothing.
+type copies func() (io.ReadCloser, error)
 
-// Replayable reports whether the body can be produced again, as far as is known
-// now. TakeBack and Renew may still fail.
-func (b *Body) Replayable() bool { return b.original == nil || b.original.cause() == nil }
-
-// Broke reports whether reading or closing a body failed. net/http returns that
-// error as it is. If a body comes from another server and failed to connect there,
-// its error looks like the error of a request that never left.
-func (b *Body) Broke() bool { return b.remade != nil && b.remade.broke() }
-
-// Why returns why the body cannot be produced again, nil if nothing is known.
-func (b *Body) Why() error {
-	switch {
-	case b.remade != nil:
-		return b.remade.cause()
-	case b.original != nil:
-		return b.original.cause()
+func (c copies) Next(_ context.Context, n int) (io.ReadCloser, func() (io.ReadCloser, error)) {
+	if n == 1 {
+		return nil, nil
 	}
-	return b.err
+	body, _ := c()
+	return body, nil
 }
 
-// Concurrent reports whether two attempts can have the body at the same time. That
-// is so if each has a copy.
-func (b *Body) Concurrent() bool {
-	return b.original == nil && (b.remade == nil || b.remade.inMemory())
-}
+func (copies) TakeBack(context.Context, time.Duration) (renew bool, err error) { return false, nil }
 
-// TakeBack takes the body from the attempt that has it, for another attempt. It
-// waits for a Read under way until limit has passed or ctx ends. It returns nil,
-// [ErrBusy], [ErrEnded], or the reason why the body cannot be produced again. After
-// an error the attempt still has the body.
-//
-// TakeBack comes before the response at hand is given up. If there is no body for
-// another attempt, the caller can thus have that response. Bodies in memory are made
-// here, others by Renew.
-func (b *Body) TakeBack(ctx context.Context, limit time.Duration) error {
-	switch {
-	case b.remade != nil:
-		return b.remade.takeBack(ctx, limit)
-	case b.original != nil:
-		return b.original.takeBack(ctx, limit)
-	case b.copies != nil && b.made == nil:
-		b.made, b.err = checked(b.copies())
-		return b.err
-	}
-	return nil // there is no body, or the attempt that it was made for was not sent
-}
-
-// Renews reports whether Renew is still to call GetBody, and so may fail.
-func (b *Body) Renews() bool { return b.remade != nil && b.remade.awaitsRenewal() }
-
-// Renew calls the caller's GetBody for an attempt that is about to be sent. By
-// then nothing of the old attempt is left that could read the result of GetBody. Its
-// body was taken back, its response is discarded, and the wait is over.
-func (b *Body) Renew() error {
-	if b.remade == nil {
-		return nil
-	}
-	return b.remade.renew()
-}
-
-// Next returns the body for the attempt that is about to be sent. It returns nil if
-// the request has none, or if the caller's own body is to be sent as it is.
-func (b *Body) Next() io.ReadCloser {
-	switch {
-	case b.remade != nil:
-		return b.remade.next()
-	case b.original != nil:
-		return b.original.next()
-	}
-	body := b.made
-	b.made = nil
-	return body
-}
-
-// GetBody returns the GetBody for the base transport during the attempt that is
-// about to be sent. Its error is [ErrLent], [ErrEnded] if ctx ends while a Read is
-// awaited, or the error of the caller's GetBody. GetBody returns nil if the
-// caller's own needs no guard.
-func (b *Body) GetBody(ctx context.Context) func() (io.ReadCloser, error) {
-	if b.remade == nil {
-		return nil
-	}
-	return b.remade.forBase(ctx)
-}
-
-// Leave takes the body from a base transport that may still be sending it after a
-// redirect. http.Client calls the caller's own GetBody then, which may return the
-// reader that the old attempt has.
-func (b *Body) Leave(ctx context.Context) {
-	if b.remade != nil {
-		b.remade.leave(ctx, MaxBusy)
-	}
-}
-
-// Finish says that there will be no further attempt. The caller's body is closed as
-// soon as no attempt has it. A body that was made for an attempt that was not sent
-// is closed here.
-func (b *Body) Finish() {
-	switch {
-	case b.remade != nil:
-		b.remade.finish()
-	case b.original != nil:
-		b.original.finish()
-	case b.made != nil:
-		_ = b.made.Close()
-		b.made = nil
-	}
-}
+func (copies) Known() (replayable, broke bool) { return true, false }
+func (copies) Why() error                      { return nil }
+func (copies) Concurrent() bool                { return true }
+func (copies) Renew() error                    { return nil }
+func (copies) Leave(context.Context)           {}
+func (copies) Finish()                         {}
 
 // checked checks the results of a GetBody.
 func checked(body io.ReadCloser, err error) (io.ReadCloser, error) {

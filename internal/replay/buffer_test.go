@@ -2,7 +2,6 @@ package replay
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -40,12 +39,12 @@ func TestChunksOfAnAttemptUnderWay(t *testing.T) {
 				var pool Pool
 				want := noisy(size)
 				b := New(put(t, oneShot(want)), Limits{Memory: 1 << 20}, &pool)
-				old := b.Next()
+				old := next(b)
 				_, err := io.Copy(io.Discard, old)
 				require.NoError(t, err)
-				require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
+				require.NoError(t, takeBack(b))
 
-				last := b.Next()
+				last := next(b)
 				got := make([]byte, read, size)
 				_, err = io.ReadFull(last, got)
 				require.NoError(t, err)
@@ -73,10 +72,10 @@ func TestChunksOfAClosedAttempt(t *testing.T) {
 	var pool Pool
 	want := noisy(100_000)
 	b := New(put(t, oneShot(want)), Limits{Memory: 1 << 20}, &pool)
-	_, err := io.Copy(io.Discard, b.Next())
+	_, err := io.Copy(io.Discard, next(b))
 	require.NoError(t, err)
-	require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
-	last := b.Next()
+	require.NoError(t, takeBack(b))
+	last := next(b)
 	b.Finish()
 	assert.NoError(t, last.Close())
 	assert.Zero(t, pool.Memory.Load())
@@ -104,15 +103,15 @@ func TestChunksUnderConcurrency(t *testing.T) {
 					assert.True(t, bytes.HasPrefix(want, got), "request %d", id)
 				}
 				for range 3 {
-					attempt := b.Next()
+					attempt := next(b)
 					read(attempt, r.IntN(size+1))
 					late.Go(func() { read(attempt, size) })
 					if r.IntN(2) == 0 {
 						late.Go(func() { _ = attempt.Close() })
 					}
-					assert.NoError(t, b.TakeBack(context.Background(), MaxBusy))
+					assert.NoError(t, takeBack(b))
 				}
-				last := b.Next()
+				last := next(b)
 				late.Go(func() { read(last, size) })
 				late.Go(func() { _ = last.Close() })
 				b.Finish()
@@ -155,7 +154,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 // upload makes one attempt that reads a body without GetBody whole, in pieces.
 func upload(pool *Pool, size int64, piece []byte) {
 	b := New(&http.Request{Body: io.NopCloser(io.LimitReader(zeros{}, size))}, Limits{Memory: size}, pool)
-	attempt := b.Next()
+	attempt := next(b)
 	for {
 		if _, err := attempt.Read(piece); err != nil {
 			break

@@ -2,7 +2,8 @@
 //
 // The caller of [New] hands a request's body over to a [Body]. For each attempt it
 // asks for a reader with Next. Before the next attempt it takes the body back with
-// TakeBack, and calls Renew just before that attempt is sent. Finish ends it all.
+// TakeBack, and calls Renew, if that is due, just before that attempt is sent. Finish
+// ends it all. A request without a body has a nil Body.
 //
 // There are three kinds of bodies:
 //
@@ -14,14 +15,13 @@
 //     read are kept, first in memory and then in a temporary file.
 //
 // A single attempt at a time has a body of the last two kinds. A lease guards it, because
-//
 // base transports read and close the bodies of old attempts when they like.
 //
 // The package knows nothing of rules, reasons and responses. It starts no goroutine.
 //
 // The files:
 //
-//	body.go      Body, all that package transport sees
+//	body.go      Body, and bodies that are copies
 //	memory.go    which bodies share no state with their copies
 //	lease.go     a lock on the caller's body, held during a Read
 //	remade.go    a body that GetBody makes anew

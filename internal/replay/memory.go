@@ -57,7 +57,7 @@ func SmallInMemory(body any) bool {
 // of its GetBody. That is known only of net/http's own GetBody. Any other may seek
 // one reader back and return the same reader each time.
 func Independent(req *http.Request) bool {
-	if req.GetBody == nil || !inMemory(req.Body) {
+	if req.GetBody == nil || memoryReader(req.Body) == nil {
 		return false
 	}
 	code := reflect.ValueOf(req.GetBody).Pointer()

@@ -55,7 +55,8 @@ func newOriginal(body io.ReadCloser, limits Limits, pool *Pool) *original {
 	return o
 }
 
-func (o *original) next() io.ReadCloser {
+// Next returns a view. The base transport gets no GetBody, because the caller has none.
+func (o *original) Next(context.Context, int) (io.ReadCloser, func() (io.ReadCloser, error)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	v := &o.first
@@ -64,7 +65,7 @@ func (o *original) next() io.ReadCloser {
 	}
 	v.o = o
 	o.holder = v
-	return v
+	return v, nil
 }
 
 // Read delivers the bytes that were kept from earlier attempts, then those of the
@@ -247,7 +248,7 @@ func (v *view) Close() error {
 	return v.o.closeUnused()
 }
 
-func (o *original) finish() {
+func (o *original) Finish() {
 	o.mu.Lock()
 	o.finished = true
 	_ = o.closeUnused()
@@ -268,14 +269,13 @@ func (o *original) closeUnused() error {
 
 var errSoughtElsewhere = errors.New("it returned another offset")
 
-// takeBack takes the body from the attempt that has it. A Read under way must end
-// first, because its bytes would be missing from the next attempt's body. If that
-// takes too long, the attempt keeps the body.
-func (o *original) takeBack(ctx context.Context, limit time.Duration) error {
+// TakeBack waits for a Read under way, because its bytes would be missing from the next
+// attempt's body. If that takes too long, the attempt keeps the body.
+func (o *original) TakeBack(ctx context.Context, limit time.Duration) (renew bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.free(ctx, limit, nil); err != nil {
-		return err
+		return false, err
 	}
 	if o.seeker != nil && o.moved && o.why == nil {
 		if at, err := o.seeker.Seek(o.start, io.SeekStart); err != nil || at != o.start {
@@ -288,12 +288,19 @@ func (o *original) takeBack(ctx context.Context, limit time.Duration) error {
 		o.holder.closed = true
 		o.holder = nil
 	}
-	return o.why
+	return false, o.why
 }
 
-// cause returns why the body cannot be produced again, nil if it can.
-func (o *original) cause() error {
+// Known reports that the body is not replayable if a reason is known. If reading the
+// body failed, that is a reason.
+func (o *original) Known() (replayable, broke bool) { return o.Why() == nil, false }
+
+func (o *original) Why() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.why
 }
+
+func (o *original) Concurrent() bool      { return false }
+func (o *original) Renew() error          { return nil }
+func (o *original) Leave(context.Context) {}

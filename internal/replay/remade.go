@@ -24,6 +24,7 @@ type remade struct {
 
 	lease            // its mu guards all below, and the fields of every edition
 	current *edition // the latest body
+	first   edition  // the request's own body
 	turn    int      // changes when a body that is not in memory is made or taken back
 	failed  error    // of reading or closing a body
 }
@@ -48,14 +49,15 @@ const (
 
 func newRemade(req *http.Request) *remade {
 	r := &remade{getBody: req.GetBody}
-	r.current = &edition{r: r, body: req.Body}
+	r.first = edition{r: r, body: req.Body}
+	r.current = &r.first
 	return r
 }
 
-func (r *remade) next() io.ReadCloser {
+func (r *remade) Next(ctx context.Context, _ int) (io.ReadCloser, func() (io.ReadCloser, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lend()
+	return r.lend(), r.forBase(ctx)
 }
 
 // lend returns the body for one attempt. Called with mu held.
@@ -135,22 +137,22 @@ func (r *remade) broken(method string, err error) {
 	}
 }
 
-// takeBack takes the body from the attempt that has it. The replacement of a body
-// in memory is made here, because Renew is not called before a hedge.
-func (r *remade) takeBack(ctx context.Context, limit time.Duration) error {
+// TakeBack makes the replacement of a body in memory itself, because Renew is not
+// called before a hedge.
+func (r *remade) TakeBack(ctx context.Context, limit time.Duration) (renew bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.end(ctx, limit); err != nil || !inMemory(r.current.body) {
-		return err
+	err = r.end(ctx, limit)
+	if err == nil && inMemory(r.current.body) {
+		_, err = r.remake()
 	}
-	_, err := r.remake()
-	return err
+	return r.current.phase == over, err
 }
 
-func (r *remade) leave(ctx context.Context, limit time.Duration) {
+func (r *remade) Leave(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.end(ctx, limit)
+	_ = r.end(ctx, MaxBusy)
 }
 
 // end waits for a Read under way, and takes the body from the attempt that has it.
@@ -180,8 +182,8 @@ func (r *remade) revoke() {
 	}
 }
 
-// renew makes the body for the next attempt, unless takeBack did.
-func (r *remade) renew() error {
+// Renew makes the body for the next attempt, unless TakeBack did.
+func (r *remade) Renew() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.busy {
@@ -219,15 +221,13 @@ func (r *remade) remake() (done bool, err error) {
 
 // forBase returns the GetBody for the base transport during the attempt that is
 // about to be sent. net/http calls it when it sends again by itself. It serves no
-// later attempt.
+// later attempt. Called with mu held.
 func (r *remade) forBase(ctx context.Context) func() (io.ReadCloser, error) {
-	r.mu.Lock()
 	turn := r.turn
-	r.mu.Unlock()
-	current := func() bool { return turn == r.turn && !r.finished }
 	return func() (io.ReadCloser, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		current := func() bool { return turn == r.turn && !r.finished }
 		if err := r.free(ctx, MaxBusy, current); err == ErrEnded {
 			return nil, err
 		} else if err != nil {
@@ -246,8 +246,8 @@ func (r *remade) forBase(ctx context.Context) func() (io.ReadCloser, error) {
 	}
 }
 
-// finish closes the current body, unless an attempt reads it.
-func (r *remade) finish() {
+// Finish closes the current body, unless an attempt reads it.
+func (r *remade) Finish() {
 	r.mu.Lock()
 	r.finished = true
 	e := r.current
@@ -259,26 +259,21 @@ func (r *remade) finish() {
 	}
 }
 
-func (r *remade) broke() bool {
+// Known reports that the body is replayable, because only GetBody itself can tell.
+func (r *remade) Known() (replayable, broke bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.failed != nil
+	return true, r.failed != nil
 }
 
-func (r *remade) cause() error {
+func (r *remade) Why() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return cmp.Or(r.why, r.failed)
 }
 
-func (r *remade) inMemory() bool {
+func (r *remade) Concurrent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return inMemory(r.current.body)
-}
-
-func (r *remade) awaitsRenewal() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.current.phase == over
 }

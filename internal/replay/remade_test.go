@@ -28,9 +28,8 @@ func TestRemadeAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late, release := oneShot("text"), make(chan struct{})
 		b := remadeBy(t, oneShot("text"), func() (io.ReadCloser, error) { <-release; return late, nil })
-		b.Next()
 		result := make(chan error)
-		forBase := b.GetBody(t.Context())
+		_, forBase := b.Next(t.Context(), 1)
 		go func() { _, err := forBase(); result <- err }()
 		synctest.Wait()
 		b.Finish()
@@ -44,12 +43,14 @@ func TestRemadeAfterTheEnd(t *testing.T) {
 // neither locked nor taken for good.
 func TestRemadePanics(t *testing.T) {
 	b := remadeBy(t, oneShot("text"), func() (io.ReadCloser, error) { panic("of the caller") })
-	b.Next()
-	require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
-	assert.True(t, b.Renews())
+	next(b)
+	renew, err := b.TakeBack(t.Context(), MaxBusy)
+	require.NoError(t, err)
+	assert.True(t, renew)
 	assert.Panics(t, func() { _ = b.Renew() })
 	assert.ErrorContains(t, b.Why(), "panicked")
-	assert.True(t, b.Renews())
+	renew, _ = b.TakeBack(t.Context(), MaxBusy)
+	assert.True(t, renew)
 	b.Finish()
 }
 
@@ -74,7 +75,7 @@ func TestRemadeUnderConcurrency(t *testing.T) {
 		b := remadeBy(t, first.Body, getBody)
 		var bases sync.WaitGroup
 		for range 4 {
-			attempt, getBody := b.Next(), b.GetBody(context.Background())
+			attempt, getBody := b.Next(context.Background(), 1)
 			bases.Go(func() {
 				again, err := getBody()
 				if err != nil {
@@ -86,10 +87,10 @@ func TestRemadeUnderConcurrency(t *testing.T) {
 				_ = again.Close()
 			})
 			_, _ = io.CopyN(io.Discard, attempt, rand.Int64N(3000))
-			require.NoError(t, b.TakeBack(context.Background(), MaxBusy))
+			require.NoError(t, takeBack(b))
 			require.NoError(t, b.Renew())
 		}
-		last := b.Next()
+		last := next(b)
 		got, err := io.ReadAll(last)
 		require.NoError(t, err)
 		require.True(t, text == string(got), "%d bytes", len(got))

@@ -82,11 +82,11 @@ func TestDefaultTempTotal(t *testing.T) {
 func TestSpoolLateRead(t *testing.T) {
 	want := noisy(10_000)
 	b := New(put(t, oneShot(want)), Limits{Disk: 1 << 20, Dir: t.TempDir()}, new(Pool))
-	first := b.Next()
+	first := next(b)
 	_, err := io.Copy(io.Discard, first)
 	require.NoError(t, err)
-	require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
-	second := b.Next()
+	require.NoError(t, takeBack(b))
+	second := next(b)
 	b.Finish()
 	_, err = first.Read(make([]byte, 10))
 	require.Equal(t, ErrLent, err)
@@ -105,7 +105,7 @@ func TestSpoolThatCannotBeWritten(t *testing.T) {
 	pos := 0
 	src := &body{Reader: readerFunc(func(p []byte) (int, error) {
 		if pos >= 50_000 {
-			_ = b.original.spool.file.Close()
+			_ = b.(*original).spool.file.Close()
 		}
 		n := copy(p[:min(len(p), 10_000)], want[pos:])
 		if pos += n; n == 0 {
@@ -114,12 +114,12 @@ func TestSpoolThatCannotBeWritten(t *testing.T) {
 		return n, nil
 	})}
 	b = New(put(t, src), Limits{Memory: 1 << 10, Disk: 1 << 20, Dir: t.TempDir()}, new(Pool))
-	attempt := b.Next()
+	attempt := next(b)
 	got, err := io.ReadAll(attempt)
 	require.NoError(t, err)
 	assert.True(t, want == string(got))
-	assert.False(t, b.Replayable())
-	assert.ErrorContains(t, b.TakeBack(t.Context(), MaxBusy), "could not be written")
+	assert.False(t, replayable(b))
+	assert.ErrorContains(t, takeBack(b), "could not be written")
 	b.Finish()
 	assert.NoError(t, attempt.Close())
 	assert.Equal(t, 1, src.closed())
@@ -132,18 +132,18 @@ func TestSpoolThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	var pool Pool
 	b := New(put(t, oneShot(want)), Limits{Memory: 1 << 10, Disk: 1 << 20, Dir: dir}, &pool)
-	_, err := io.Copy(io.Discard, b.Next())
+	_, err := io.Copy(io.Discard, next(b))
 	require.NoError(t, err)
-	require.NoError(t, b.TakeBack(t.Context(), MaxBusy))
-	require.NoError(t, b.original.spool.file.Truncate(50_000))
-	attempt := b.Next()
+	require.NoError(t, takeBack(b))
+	require.NoError(t, b.(*original).spool.file.Truncate(50_000))
+	attempt := next(b)
 	got, err := io.ReadAll(attempt)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.ErrorContains(t, err, "spooled request body")
 	assert.True(t, strings.HasPrefix(want, string(got)))
 	_, again := attempt.Read(make([]byte, 1))
 	assert.Equal(t, err, again, "not a clean end")
-	assert.False(t, b.Replayable())
+	assert.False(t, replayable(b))
 	b.Finish()
 	assert.NoError(t, attempt.Close())
 	assert.Zero(t, files(t, dir))
