@@ -23,9 +23,10 @@ const overloaded = 529
 //     set Idempotent.
 //   - Scope: the API key. Limits also differ by model, which is in the body.
 //
-// Sources, read on 2026-11-22: https://docs.claude.com/en/api/errors,
-// https://docs.claude.com/en/api/rate-limits and
-// https://learn.microsoft.com/en-us/microsoft-cloud/dev/dev-proxy/concepts/anthropic-529-overloaded-error.
+// Sources, read on 2026-11-22:
+// https://learn.microsoft.com/en-us/microsoft-cloud/dev/dev-proxy/concepts/anthropic-529-overloaded-error,
+// which refers to Anthropic's own page, and
+// https://docs.aws.amazon.com/claude-platform/latest/userguide/rate-limits.html.
 func Anthropic() policy.Rule {
 	return policy.Rule{
 		Classify: judge(

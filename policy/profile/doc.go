@@ -20,7 +20,8 @@
 //
 //   - Signals: the header fields and bodies by which the provider says that it
 //     refuses a request, and how long to wait. They are in Classify and Hint.
-//   - Final refusals: a quota that waiting does not refill, for instance.
+//   - Final refusals: a quota that waiting does not refill, for instance. "Every
+//     other 4xx" does not mean 408, 421 and 425, which are retried as in every rule.
 //   - POST: after which responses the provider surely did not act, so that any
 //     method may be sent again. After all other failures only idempotent requests
 //     are sent again, as [classify.Default] says.

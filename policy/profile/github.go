@@ -26,7 +26,7 @@ import (
 //
 // Sources, read on 2026-11-22:
 // https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api and
-// https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api.
+// https://docs.github.com/rest/guides/best-practices-for-using-the-rest-api.
 func GitHub() policy.Rule {
 	return policy.Rule{
 		Classify:   judge(),

@@ -28,9 +28,9 @@ import (
 //     without GetBody. The default back-off is Google's formula.
 //
 // Sources, read on 2026-11-22: https://docs.cloud.google.com/storage/docs/retry-strategy,
-// https://developers.google.com/workspace/drive/api/guides/limits,
-// https://developers.google.com/bid-manager/quotas, https://google.aip.dev/193 and
-// https://ai.google.dev/gemini-api/docs/rate-limits.
+// https://developers.google.com/drive/api/guides/limits and
+// https://developers.google.com/bid-manager/quotas. A response of the Gemini API is
+// recorded in https://github.com/continuedev/continue/issues/11681.
 func GoogleCloud() policy.Rule {
 	return policy.Rule{
 		Classify: judge(

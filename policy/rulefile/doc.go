@@ -31,6 +31,21 @@
 //   - A name is written "refusals" or {"name": "refusals"}. Names come from the
 //     lists below and from [Names].
 //
+// # Profiles
+//
+// A rule can start from a profile of package profile or of [Names]:
+//
+//	"hosts": {
+//	  "api.github.com": {"profile": "github", "attempts": 4}
+//	}
+//
+// The names are github, aws, azure, google_cloud, openai, anthropic, stripe, slack,
+// discord, cloudflare, docker_hub and registry. The other keys of the rule override
+// the profile. classify and hint add to it: their items are asked first, and the
+// profile's own are asked if they have no answer. A value that would leave the profile
+// no question is a fault. These are "default" in classify, "none" in hint, and "all"
+// in idempotent.
+//
 // # Functions and back-offs
 //
 //   - backoff is a name, or an object with a "type" and the fields of that type in
@@ -62,6 +77,7 @@
 //
 //	load.go       Load, and the fields of rules
 //	value.go      numbers, durations, sizes, texts, modes and names
+//	profile.go    rules over profiles
 //	functions.go  back-offs, classifiers, hints and tests for methods
 //	tree.go       JSON values and their places
 //	error.go      Error and Errors

@@ -17,6 +17,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
 )
 
 // Names are the functions and back-offs of the program to which a file refers by
@@ -28,6 +29,7 @@ type Names struct {
 	Idempotent map[string]func(*http.Request) bool
 	Backoffs   map[string]policy.Backoff
 	Scopes     map[string]func(*http.Request) string
+	Profiles   map[string]policy.Rule
 }
 
 // Load reads a default rule and the rules of hosts, as transport.Config and
@@ -81,7 +83,7 @@ func (l *loader) object(n *node, to reflect.Value) {
 		switch i := slices.Index(keys, kid.key); {
 		case i >= 0:
 			l.field(kid, to.Field(i), canBeOff(to.Type(), i))
-		case kid.key == "type" && isBackoff(to.Type()):
+		case kid.key == "type" && isBackoff(to.Type()), kid.key == "profile" && to.Type() == reflect.TypeFor[policy.Rule]():
 		default:
 			l.unknown(kid, to.Type())
 		}
@@ -193,9 +195,12 @@ func (l *loader) group(n *node, to reflect.Value) {
 	}
 }
 
-// rule reads one rule and checks it.
+// rule reads one rule, lays it over its profile, and checks the result.
 func (l *loader) rule(n *node, to *policy.Rule) {
 	l.object(n, reflect.ValueOf(to).Elem())
+	if p := n.member("profile"); p != nil {
+		*to = l.over(n, *to, named(l, p, "a profile", l.names.Profiles, profile.All()))
+	}
 	invalid, _ := errors.AsType[policy.Errors](to.Validate())
 	for _, fault := range invalid {
 		l.invalid(n, fault)
@@ -262,9 +267,16 @@ func (l *loader) unknown(n *node, t reflect.Type) {
 		l.faultKey(n, "unknown key; %s", help)
 	case isBackoff(t):
 		l.faultKey(n, "unknown key; the keys here are type, %s", join(keysOf(t)))
+	case t == rule:
+		l.faultKey(n, "unknown key; the keys here are %s", join(ruleKeys()))
 	default:
 		l.faultKey(n, "unknown key; the keys here are %s", join(keysOf(t)))
 	}
+}
+
+// ruleKeys lists the keys of a rule.
+func ruleKeys() []string {
+	return append([]string{"profile"}, keysOf(reflect.TypeFor[policy.Rule]())...)
 }
 
 // fold makes max_retries, maxRetries and max-retries the same.
@@ -278,6 +290,7 @@ const (
 	codes    = `write "classify", as in [{"status": [500, 502], "verdict": "ambiguous"}]`
 	methods  = `write "idempotent", as in ["GET", "PUT", "POST"], or "all"`
 	elapsed  = `write "max_elapsed", after which no retry starts`
+	profiles = `write "profile", as in "github"`
 	gate     = `write "gate", as in {"mode": "wait", "max": 100}`
 	rate     = `write "rate", as in {"per_second": 10}`
 )
@@ -295,4 +308,5 @@ var foreignKeys = map[string]string{
 	"methods": methods, "allowedmethods": methods,
 	"circuitbreaker": gate, "bulkhead": gate, "maxconcurrency": gate,
 	"ratelimit": rate, "rps": rate, "qps": rate,
+	"provider": profiles, "preset": profiles, "profiles": profiles,
 }

@@ -192,10 +192,10 @@ func TestLoadFaults(t *testing.T) {
 
 		// Keys.
 		{"unknown", "{\n  \"hosts\": {\n    \"*.example.com\": {\"attemps\": 3}\n  }\n}",
-			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are attempts, backoff, classify, hint, idempotent, attempt_timeout, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, gate, hedge, upload, resume, attempt_header`},
+			`line 3, column 23: hosts["*.example.com"].attemps: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, attempt_timeout, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, gate, hedge, upload, resume, attempt_header`},
 		{"column counts characters", `{"hosts": {"bücher.example": {"räte": 1}}}`,
-			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are attempts, backoff, classify, hint, idempotent, attempt_timeout, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, gate, hedge, upload, resume, attempt_header`},
-		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are attempts, backoff, classify, hint, idempotent, attempt_timeout, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, gate, hedge, upload, resume, attempt_header`},
+			`line 1, column 31: hosts["bücher.example"]["räte"]: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, attempt_timeout, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, gate, hedge, upload, resume, attempt_header`},
+		{"spelt as in Go", `{"rule": {"AttemptTimeout": "5s"}}`, `line 1, column 11: rule.AttemptTimeout: unknown key; the keys here are profile, attempts, backoff, classify, hint, idempotent, attempt_timeout, max_elapsed, retry_after, stall, rate, budget, cooldown, scope, pacing, gate, hedge, upload, resume, attempt_header`},
 		{"one level too high", `{"attempts": 3}`, `line 1, column 2: attempts: unknown key; it belongs inside "rule" or inside a host of "hosts"`},
 		{"nothing like it", `{"rule": {"backoff": {"type": "full_jitter", "colour": "red"}}}`,
 			`line 1, column 46: rule.backoff.colour: unknown key; the keys here are type, base, max`},
@@ -290,7 +290,7 @@ func TestLoadReportsAllFaultsInOrder(t *testing.T) {
 }`), Names{})
 	require.EqualError(t, err, `line 3, column 23: hosts["a"].attempts: 1001 is more than 1000 attempts
 line 3, column 47: hosts["a"].rate.burst: zero means the default; leave the key out
-line 4, column 11: hosts["b"].atempts: unknown key; the keys here are `+join(keysOf(reflect.TypeFor[policy.Rule]()))+`
+line 4, column 11: hosts["b"].atempts: unknown key; the keys here are `+join(ruleKeys())+`
 line 4, column 68: hosts["b"].backoff.base: the number 1 has no unit; write "1s" for seconds or "1ms" for milliseconds
 line 4, column 78: hosts["b"].backoff.max: "x" is not a duration; write it like "250ms", "5s" or "1m30s"
 line 6, column 33: rule.upload.memory: 68157440 is more than 64 MiB (67108864 bytes)
@@ -550,6 +550,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Add([]byte("\ufeff{\r\n\"rule\": {\"rate\": 1e999, \"rate\": -0}}"))
 	f.Add([]byte(`{"rule": {"classify": [{"body": "x", "status": [400], "verdict": "final"}, {"error": ["dns"]}, "signals", [[]]]}}`))
+	f.Add([]byte(`{"rule": {"profile": "stripe", "classify": ["default"], "hint": {"name": "none"}}, "hosts": {"a": {"profile": {"name": "aws"}, "idempotent": "all"}}}`))
 	f.Add([]byte(`{"hosts": {"": {"backoff": {"type": "normal", "jitter": 0.3, "factor": 1e308}}, "\u0000\ud800": null}}`))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		rule, hosts, err := Load(strings.NewReader(string(input)), Names{})

@@ -222,6 +222,8 @@ func named[T any](l *loader, n *node, wanted string, given, builtin map[string]T
 	switch {
 	case !ok:
 		l.fault(n, "%s is not the name of %s; known are %s", quote(text), wanted, namesIn(given, builtin))
+	case reflect.ValueOf(&found).Elem().IsZero() && reflect.TypeFor[T]().Kind() == reflect.Struct:
+		l.fault(n, "%s is empty in the table of names", quote(text))
 	case reflect.ValueOf(&found).Elem().IsZero():
 		l.fault(n, "%s is nil in the table of names", quote(text))
 	}

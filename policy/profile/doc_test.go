@@ -1,0 +1,87 @@
+package profile_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy/profile"
+)
+
+// docs/profiles.md has every profile in both of its tables, and names the same sources
+// and days as the functions do.
+func TestDocumentIsComplete(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md"))
+	require.NoError(t, err)
+	rows := map[string][]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|(.*)$").FindAllStringSubmatch(string(text), -1) {
+		rows[row[1]] = append(rows[row[1]], row[2])
+	}
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(profile.All())), slices.Collect(maps.Keys(rows)))
+	for name, doc := range comments(t) {
+		require.Len(t, rows[name], 2, name)
+		sources := rows[name][1]
+		assert.Equal(t, links(doc), links(sources), name)
+		assert.Equal(t, days(doc), days(sources), name)
+	}
+}
+
+func links(text string) []string {
+	all := regexp.MustCompile(`https://[^\s<>()]+`).FindAllString(text, -1)
+	for i, link := range all {
+		all[i] = strings.TrimRight(link, ".,")
+	}
+	return all
+}
+
+// days returns the first day that a text names.
+func days(text string) string { return regexp.MustCompile(`\d{4}-\d\d-\d\d`).FindString(text) }
+
+// comments returns the comments of the functions that return a profile, by the name of
+// the profile.
+func comments(t *testing.T) map[string]string {
+	t.Helper()
+	docs := map[string]string{}
+	names := map[string]string{} // by function
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		require.NoError(t, err)
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.IsExported() {
+				docs[fn.Name.Name] = fn.Doc.Text()
+				if fn.Name.Name == "All" {
+					ast.Inspect(fn, func(n ast.Node) bool {
+						if pair, ok := n.(*ast.KeyValueExpr); ok {
+							names[pair.Value.(*ast.CallExpr).Fun.(*ast.Ident).Name] = strings.Trim(pair.Key.(*ast.BasicLit).Value, `"`)
+						}
+						return true
+					})
+				}
+			}
+		}
+	}
+	delete(docs, "All")
+	byName := map[string]string{}
+	for fn, doc := range docs {
+		require.NotEmpty(t, names[fn], "%s is not in All", fn)
+		assert.Contains(t, doc, "read on ", fn)
+		assert.NotEmpty(t, links(doc), fn)
+		byName[names[fn]] = doc
+	}
+	return byName
+}

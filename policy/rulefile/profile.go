@@ -1,0 +1,65 @@
+// Rules over profiles.
+
+package rulefile
+
+import (
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// over lays a rule over its profile. The classifiers and hints of the rule are asked
+// first, because they are about single responses. The profile knows the others.
+func (l *loader) over(n *node, rule, base policy.Rule) policy.Rule {
+	l.contradictions(n, base)
+	if rule.Classify != nil && base.Classify != nil {
+		rule.Classify = classify.First(rule.Classify, base.Classify)
+	}
+	if rule.Hint != nil && base.Hint != nil {
+		rule.Hint = classify.FirstHint(rule.Hint, base.Hint)
+	}
+	return rule.Or(base)
+}
+
+// contradictions notes the built-in names that would leave the profile no question. A
+// name of the program can mean anything.
+func (l *loader) contradictions(n *node, base policy.Rule) {
+	_, ownDefault := l.names.Classify["default"]
+	_, ownNone := l.names.Hints["none"]
+	_, ownAll := l.names.Idempotent["all"]
+	if base.Classify != nil && !ownDefault {
+		l.contradiction(n, "classify", "default", `which would never be asked, because "default" decides everything; leave "default" out`)
+	}
+	if base.Hint != nil && !ownNone {
+		l.contradiction(n, "hint", "none", `which reads the waits that the server asks for; leave "hint" out`)
+	}
+	if base.Classify != nil && !ownAll {
+		l.contradiction(n, "idempotent", "all",
+			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`)
+	}
+}
+
+// contradiction notes a value of a key, or of an item in the list of the key.
+func (l *loader) contradiction(n *node, key, value, reason string) {
+	var items []*node
+	switch list := n.member(key); {
+	case list == nil:
+	case list.isList():
+		items = list.kids
+	default:
+		items = []*node{list} // a list of one item needs no brackets
+	}
+	for _, item := range items {
+		if item = nameOf(item); item.value == value {
+			l.fault(item, "%s contradicts the profile %s, %s", quote(value), quote(nameOf(n.member("profile")).value.(string)), reason)
+		}
+	}
+}
+
+// nameOf returns the value in which a name stands, which is written "name" or
+// {"name": "name"}.
+func nameOf(n *node) *node {
+	if name := n.member("name"); name != nil {
+		return name
+	}
+	return n
+}
