@@ -25,10 +25,10 @@ type attempt struct {
 	number int                           // counts the attempts of the call from 1
 	body   io.ReadCloser                 // nil: the caller's own, as it is
 	inner  func() (io.ReadCloser, error) // the base transport's GetBody; nil: the caller's own
-	slot   *slot                         // nil: no gate
-	mark   uint64                        // from the pacing, 0 without pacing
-	inside bool                          // the caller's context belongs to an attempt of another Transport
-	beside bool                          // runs beside another attempt, and may outlive the call
+	slot   slot
+	mark   uint64 // from the pacing, 0 without pacing
+	inside bool   // the caller's context belongs to an attempt of another Transport
+	beside bool   // runs beside another attempt, and may outlive the call
 }
 
 // send makes the next attempt.

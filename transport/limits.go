@@ -18,11 +18,11 @@ type limits struct {
 	latest time.Time // no retry starts later; zero: no bound
 
 	reserved *host.Charge  // a retry from the budget that has not gone yet
-	slot     *slot         // at the gate, before an attempt takes it over; nil: none
+	slot     slot          // at the gate, before an attempt takes it over
 	unpaced  bool          // no quota was known when the pacing was asked
 	mark     uint64        // the pacing's number of the attempt
 	entered  time.Duration // when the cooldown let the attempt go; 0 if nothing was held
-	sentAt   time.Duration // when the attempt went; only read if the rule limits something
+	sentAt   time.Duration // when the last limit that was asked let the attempt go
 	heard    [2]hearing    // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64        // the scope's key, once scoped
 	scoped   bool
@@ -71,13 +71,12 @@ func (l *limits) admitByServer(arrives bool) *refusal {
 	if !l.cooling() {
 		return nil
 	}
-	cooldown := &l.state.Machines().Cooldown
-	if arrives && cooldown.Arrive(l.t.now(), l.scopeKey()) {
-		l.entered = l.t.now()
+	if now := l.t.now(); arrives && l.state.Machines().Cooldown.Arrive(now, l.scopeKey()) {
+		l.entered = now
 		return nil
 	}
-	_, no := l.wait(cooldownQueue{cooldown, l.scopeKey()})
-	l.entered = l.t.now()
+	_, _, no := l.wait(cooldownQueue{l})
+	l.entered = l.sentAt
 	return no
 }
 
@@ -91,50 +90,55 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 	if l.rule.pacing {
 		l.mark = 0
 		if l.unpaced = m.Pacing().Quiet(); !l.unpaced {
-			if waited, no = l.wait(pacingQueue{m.Pacing(), l}); no != nil {
+			var a host.Answer
+			if a, waited, no = l.wait(pacingQueue{l}); no != nil {
 				return waited, no
 			}
+			l.mark = a.Mark
 		}
 	}
 	var more bool
 	switch {
 	case l.rule.gate:
-		l.slot = &slot{t: l.t, gate: m.Gate()}
-		if more, no = l.wait(l.gateQueue()); no == nil && more {
-			no = l.hopeless()
-		}
-		if no != nil {
-			l.releaseSlot()
-		}
+		more, no = l.admitByGate(m.Gate())
 	case l.rule.rate:
 		more, no = l.admitByRate()
 	}
 	return waited || more, no
 }
 
-// hopeless refuses a request that waited until its deadline leaves less time than
-// a response takes. The queue is served in order. Behind a closed gate every probe
-// would otherwise be such a request, and no probe would ever succeed.
-func (l *limits) hopeless() *refusal {
-	until, ok := l.ctx.Deadline()
-	due := l.t.epoch.Add(l.slot.due)
-	if !ok || due.Before(until) {
-		return nil
+// admitByGate takes a slot at the gate, and a token of the rate with it. It refuses
+// a request that waited until its deadline leaves less time than a response takes.
+// The queue is served in order. Behind a closed gate every probe would otherwise be
+// such a request, and no probe would ever succeed.
+func (l *limits) admitByGate(gate *host.Gate) (waited bool, no *refusal) {
+	l.slot = slot{t: l.t, gate: gate}
+	a, waited, no := l.wait(gateQueue{l})
+	if no == nil && waited {
+		due := l.t.epoch.Add(a.Until)
+		if until, ok := l.ctx.Deadline(); ok && !due.Before(until) {
+			no = &refusal{ReasonDeadline, ErrOverDeadline, due}
+		}
 	}
-	return &refusal{ReasonDeadline, ErrOverDeadline, due}
+	if no != nil {
+		l.releaseSlot()
+	}
+	return waited, no
 }
 
 // admitByRate takes a token of the rate.
 func (l *limits) admitByRate() (waited bool, no *refusal) {
-	q := &rateQueue{r: l.state.Machines().Rate(l.rule.settings.rate)}
-	if waited, no = l.wait(q); no != nil || q.wait <= 0 {
+	a, waited, no := l.wait(rateQueue{l})
+	early := a.Until - l.sentAt
+	if no != nil || early <= 0 {
 		return waited, no
 	}
 	now := time.Now()
-	if no := l.tooLate(now, now.Add(q.wait)); no != nil {
+	if no := l.tooLate(now, now.Add(early)); no != nil {
 		return true, no
 	}
-	if err := l.sleep(q.wait); err != nil {
+	l.sentAt = a.Until
+	if err := l.sleep(early); err != nil {
 		return true, &refusal{reason: ReasonCanceled, err: err}
 	}
 	return true, nil
@@ -143,18 +147,20 @@ func (l *limits) admitByRate() (waited bool, no *refusal) {
 // admitHedge asks the limits for a hedge, which never waits.
 func (l *limits) admitHedge() bool {
 	m, now := l.state.Machines(), l.t.now()
+	l.sentAt = now
 	if l.cooling() && m.Cooldown.Enter(now, l.scopeKey(), nil).Verb != host.Go {
 		return false
 	}
 	if l.rule.pacing {
-		if a, _ := (pacingQueue{m.Pacing(), l}).enter(now, nil); a.Verb != host.Go {
+		a, _ := pacingQueue{l}.enter(now, nil)
+		if l.mark = a.Mark; a.Verb != host.Go {
 			return false
 		}
 	}
 	switch {
 	case l.rule.gate:
-		l.slot = &slot{t: l.t, gate: m.Gate()}
-		a, _ := l.gateQueue().enter(now, nil)
+		l.slot = slot{t: l.t, gate: m.Gate()}
+		a, _ := gateQueue{l}.enter(now, nil)
 		return a.Verb == host.Go
 	case l.rule.rate:
 		return m.Rate(l.rule.settings.rate).Take(now)
@@ -163,16 +169,16 @@ func (l *limits) admitHedge() bool {
 }
 
 // takeSlot hands the slot over to an attempt.
-func (l *limits) takeSlot() *slot {
+func (l *limits) takeSlot() slot {
 	s := l.slot
-	l.slot = nil
+	l.slot = slot{}
 	return s
 }
 
 // releaseSlot releases a slot that no attempt has taken over.
 func (l *limits) releaseSlot() {
 	l.slot.release()
-	l.slot = nil
+	l.slot = slot{}
 }
 
 // quotaCame reports whether the server named a quota since the pacing, which knew
@@ -222,12 +228,7 @@ func (l *limits) releaseBudget() {
 }
 
 // going notes that an attempt goes now. It uses up the retry of the budget.
-func (l *limits) going() {
-	l.reserved = nil
-	if l.rule.limited {
-		l.sentAt = l.t.now()
-	}
-}
+func (l *limits) going() { l.reserved = nil }
 
 // release releases everything that no attempt has taken over.
 func (l *limits) release() {

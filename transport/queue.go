@@ -9,7 +9,8 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A queue is one limit of a host, at which requests wait in order.
+// A queue is one limit of a host, at which requests wait in order. Each queue is a
+// pointer to the limits of the call, so that asking it costs no allocation.
 type queue interface {
 	// enter asks the limit. mayWait is false if a request that cannot go at once
 	// is not allowed to wait.
@@ -18,69 +19,50 @@ type queue interface {
 	leave(w *host.Waiter)
 }
 
-type cooldownQueue struct {
-	c     *host.Cooldown
-	scope uint64
-}
+type cooldownQueue struct{ *limits }
 
 func (q cooldownQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
-	return q.c.Enter(now, q.scope, w), true
+	return q.state.Machines().Cooldown.Enter(now, q.scopeKey(), w), true
 }
-func (q cooldownQueue) leave(w *host.Waiter) { q.c.Leave(q.scope, w) }
+func (q cooldownQueue) leave(w *host.Waiter) { q.state.Machines().Cooldown.Leave(q.scopeKey(), w) }
 
-type pacingQueue struct {
-	p *host.Pacing
-	l *limits
-}
+type pacingQueue struct{ *limits }
 
 func (q pacingQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
-	a := q.p.Enter(now, q.l.scopeKey(), w, q.l.rule.settings.pacing)
-	q.l.mark = a.Mark
-	return a, true
+	return q.state.Machines().Pacing().Enter(now, q.scopeKey(), w, q.rule.settings.pacing), true
 }
-func (q pacingQueue) leave(w *host.Waiter) { q.p.Leave(q.l.scopeKey(), w) }
+func (q pacingQueue) leave(w *host.Waiter) { q.state.Machines().Pacing().Leave(q.scopeKey(), w) }
 
-type rateQueue struct {
-	r    *host.Rate
-	wait time.Duration // with host.Go, the time until the request may go
-}
+type rateQueue struct{ *limits }
 
-func (q *rateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
-	a := q.r.Enter(now, w)
-	q.wait = a.Until - now
-	return a, true
+func (q rateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
+	return q.state.Machines().Rate(q.rule.settings.rate).Enter(now, w), true
 }
-func (q *rateQueue) leave(w *host.Waiter) { q.r.Leave(w) }
+func (q rateQueue) leave(w *host.Waiter) {
+	q.state.Machines().Rate(q.rule.settings.rate).Leave(w)
+}
 
 // A gateQueue is the queue at the gate. If the rule has a rate as well, a request
 // takes a token of the rate when it has a slot.
-type gateQueue struct {
-	s      *slot
-	conf   host.GateConfig
-	refuse bool
-}
-
-func (l *limits) gateQueue() gateQueue {
-	q := gateQueue{s: l.slot, conf: l.rule.settings.gate, refuse: l.rule.rule.Gate.Mode == policy.GateRefuse}
-	if l.rule.rate {
-		q.conf.Rate = l.state.Machines().Rate(l.rule.settings.rate)
-	}
-	return q
-}
+type gateQueue struct{ *limits }
 
 // enter asks for a slot and a token of the rate. If the rule refuses a request that
 // would wait for a slot, the request may still wait for the rate.
 func (q gateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
-	a := q.s.gate.Enter(now, &q.s.at, w, q.conf)
-	q.s.due = a.Until
-	return a, !q.refuse || a.ForRate
+	conf := q.rule.settings.gate
+	if q.rule.rate {
+		conf.Rate = q.state.Machines().Rate(q.rule.settings.rate)
+	}
+	a := q.slot.gate.Enter(now, &q.slot.at, w, conf)
+	return a, q.rule.rule.Gate.Mode != policy.GateRefuse || a.ForRate
 }
-func (q gateQueue) leave(w *host.Waiter) { q.s.gate.Leave(w) }
+func (q gateQueue) leave(w *host.Waiter) { q.slot.gate.Leave(w) }
 
-// wait waits in one queue until the request may go. A refused request leaves the
-// queue before anybody is told. It also leaves if the caller's context or a Trace
-// panics, because a waiter that nobody drives would stop the requests behind it.
-func (l *limits) wait(q queue) (waited bool, no *refusal) {
+// wait waits in one queue until the request may go, and returns the answer that lets
+// it go. A refused request leaves the queue before anybody is told. It also leaves if
+// the caller's context or a Trace panics, because a waiter that nobody drives would
+// stop the requests behind it.
+func (l *limits) wait(q queue) (a host.Answer, waited bool, no *refusal) {
 	var w *host.Waiter // only made for a request that has to wait
 	defer func() {
 		if w != nil {
@@ -88,21 +70,22 @@ func (l *limits) wait(q queue) (waited bool, no *refusal) {
 		}
 	}()
 	for {
-		now := l.t.now()
-		a, mayWait := q.enter(now, w)
+		now, mayWait := l.t.now(), false
+		a, mayWait = q.enter(now, w)
 		switch {
 		case a.Verb == host.Go:
-			return w != nil, nil
+			l.sentAt = now
+			return a, w != nil, nil
 		case a.Verb == host.Refuse:
-			return true, &refusal{ReasonCooldown, ErrCooldown, l.t.epoch.Add(a.Until)}
+			return a, true, &refusal{ReasonCooldown, ErrCooldown, l.t.epoch.Add(a.Until)}
 		case !mayWait:
-			return true, &refusal{reason: ReasonGateFull, err: ErrGateFull}
+			return a, true, &refusal{reason: ReasonGateFull, err: ErrGateFull}
 		}
 		if no := l.tooLate(l.t.epoch.Add(now), l.t.epoch.Add(a.Until)); no != nil {
 			if a.Open > 0 {
 				no.until = l.t.epoch.Add(a.Open) // spreads the requests that come back then
 			}
-			return true, no
+			return a, true, no
 		}
 		if w == nil {
 			w = host.NewWaiter()
@@ -110,7 +93,7 @@ func (l *limits) wait(q queue) (waited bool, no *refusal) {
 			continue // asks again, and takes its place in the queue
 		}
 		if err := l.sleepOr(min(a.Ask-now, l.patience()), w.Ready); err != nil {
-			return true, &refusal{reason: ReasonCanceled, err: err}
+			return a, true, &refusal{reason: ReasonCanceled, err: err}
 		}
 	}
 }

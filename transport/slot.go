@@ -7,73 +7,55 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
 )
 
-// A slot is the right of an attempt to be in flight to a host with a gate. A nil
+// A slot is the right of an attempt to be in flight to a host with a gate. The zero
 // slot belongs to a host without a gate.
 //
 // A slot has one owner at a time, and each owner releases it in a deferred call.
 // The limits of the call own it from the answer of the gate until an attempt takes
 // it over. The attempt owns it until the response arrives. Then the body of the
-// response owns it. An error, a failed response, a response without a body and a
-// connection that is handed over end the slot at once. The body of a success keeps
-// the slot until the body has ended or is closed, or the request's context has
-// ended. If nobody reads from the body for a minute, it keeps the slot no longer
-// (see [host.Gate.Idle]).
+// response owns it. Each owner takes over the value itself. An error, a failed
+// response, a response without a body and a connection that is handed over end the
+// slot at once. The body of a success keeps the slot until the body has ended or is
+// closed, or the request's context has ended. If nobody reads from the body for a
+// minute, it keeps the slot no longer (see [host.Gate.Idle]).
 type slot struct {
 	t    *Transport
-	gate *host.Gate
-	at   host.Slot // guarded by the gate's lock
-
-	due  time.Duration // when a response is to be expected, as the gate let the attempt go
-	stop func() bool   // unlinks the slot from the context; nil: it is not linked
-}
-
-// done ends the slot. Only the first call counts.
-func (s *slot) done() {
-	if s != nil {
-		s.gate.Done(s.t.now(), &s.at)
-	}
+	gate *host.Gate // nil: no gate
+	at   host.Slot  // guarded by the gate's lock
 }
 
 // release ends the slot of an attempt that did not go.
 func (s *slot) release() {
-	if s != nil {
+	if s.gate != nil {
 		s.gate.Release(s.t.now(), &s.at)
 	}
 }
 
 // landed tells the gate the result of the attempt, and ends the slot unless the
-// body of the response keeps it. If there is neither a response nor an error, the
-// base transport has panicked or ended its goroutine. The result comes first,
-// because the gate ignores the result of a slot that has ended.
+// body of the response takes it over. If there is neither a response nor an error, the
+// base transport has panicked or ended its goroutine.
 func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Response, err error) {
-	if s == nil {
+	if s.gate == nil {
 		return
 	}
-	kept := false
+	result, kept := host.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
 		if !kept {
-			s.done()
+			s.gate.End(s.t.now(), &s.at, result)
 		}
 	}()
 	if resp == nil && err == nil {
 		return
 	}
-	result := resultOf(ctx, resp, err)
-	s.gate.Result(s.t.now(), &s.at, result)
-	if result != host.Success || !streams(req, resp) {
-		return
+	if result = resultOf(ctx, resp, err); result == host.Success && streams(req, resp) {
+		resp.Body = s.keep(ctx, resp.Body)
+		kept = true
 	}
-	if ctx.Done() != nil {
-		s.stop = context.AfterFunc(ctx, s.done)
-	}
-	resp.Body = &slotBody{ReadCloser: resp.Body, slot: s}
-	kept = true
 }
 
 // streams reports whether a response has a body that its host may have to work on
@@ -83,28 +65,42 @@ func streams(req *http.Request, resp *http.Response) bool {
 	return resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode < 500 && !handsOver(req, resp)
 }
 
-// ended ends the slot together with its body.
-func (s *slot) ended() {
-	if s.stop != nil {
-		s.stop()
-	}
-	s.done()
-}
-
 // A slotBody ends its slot when the body has ended or is closed. It also tells the
 // gate when the body is being read. Read belongs to one goroutine. Close may come
 // from another goroutine during a Read.
 type slotBody struct {
 	io.ReadCloser
-	slot *slot
+	slot slot
+	stop func() bool // unlinks the slot from the context; nil: it is not linked
+}
+
+// keep hands the slot of a success over to the body of the response.
+func (s *slot) keep(ctx context.Context, body io.ReadCloser) *slotBody {
+	b := &slotBody{ReadCloser: body, slot: *s}
+	b.slot.gate.Result(b.slot.t.now(), &b.slot.at, host.Success)
+	if ctx.Done() != nil {
+		b.stop = context.AfterFunc(ctx, b.done)
+	}
+	return b
+}
+
+// done ends the slot. Only the first call counts.
+func (b *slotBody) done() { b.slot.gate.Done(b.slot.t.now(), &b.slot.at) }
+
+// ended ends the slot together with its body.
+func (b *slotBody) ended() {
+	if b.stop != nil {
+		b.stop()
+	}
+	b.done()
 }
 
 func (b *slotBody) Read(p []byte) (n int, err error) {
-	s, returned := b.slot, false
+	s, returned := &b.slot, false
 	s.gate.Reading(&s.at)
 	defer func() {
 		if !returned || err != nil { // a body that panics has no more to give
-			s.ended()
+			b.ended()
 		} else {
 			s.gate.Idle(s.t.now(), &s.at)
 		}
@@ -118,7 +114,7 @@ func (b *slotBody) Read(p []byte) (n int, err error) {
 // a body that nobody reads.
 func (b *slotBody) Close() error {
 	b.slot.gate.Idle(b.slot.t.now(), &b.slot.at)
-	defer b.slot.ended()
+	defer b.ended()
 	return b.ReadCloser.Close()
 }
 

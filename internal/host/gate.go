@@ -157,7 +157,8 @@ type Gate struct {
 }
 
 // A Slot is a request's right to be in flight. Enter fills it. The zero Slot is
-// empty, and Result and Done do nothing with it. The gate's lock guards it.
+// empty, and Result, Done and End do nothing with it. The gate's lock guards it. Its
+// owner may move a slot to another address before Result.
 type Slot struct {
 	sent     time.Duration
 	epoch    uint32
@@ -213,31 +214,33 @@ func (g *Gate) Release(now time.Duration, s *Slot) {
 	next.wake()
 }
 
-// Result reports how a request ended, as soon as that is known. It is
-// called at most once per slot, before Done.
+// Result reports how a request ended, if its slot is kept for the body of the
+// response. It is called at most once per slot, before Done. From then on the gate
+// knows the address of the slot.
 func (g *Gate) Result(now time.Duration, s *Slot, r Result) {
-	if r == Neutral {
-		return
-	}
 	g.mu.Lock()
-	switch {
-	case !s.held:
-	case r == Success:
-		g.succeed(now, s)
-	default:
-		g.fail(now, s, r)
+	var next *Waiter
+	if s.held {
+		g.note(now, s, r)
+		if s.answered && s.epoch == g.epoch {
+			g.idle.push(s, now)
+		}
+		next = g.head()
 	}
-	next := g.head()
 	g.mu.Unlock()
 	next.wake()
 }
 
 // Done gives back the slot of a request that has ended. It may be called more
 // than once and from several goroutines. Only the first call counts.
-func (g *Gate) Done(now time.Duration, s *Slot) {
+func (g *Gate) Done(now time.Duration, s *Slot) { g.End(now, s, Neutral) }
+
+// End is Result and Done in one.
+func (g *Gate) End(now time.Duration, s *Slot, r Result) {
 	g.mu.Lock()
 	var next *Waiter
 	if s.held {
+		g.note(now, s, r)
 		if g.closed && s.epoch == g.epoch {
 			g.probe = after(now, probeGap)
 		}
@@ -321,6 +324,17 @@ func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Ans
 		return g.waitForToken(now, c.Rate), next
 	}
 	return g.wait(now, w, c.Rate), next
+}
+
+// note takes note of how the request of s ended; g.mu is held.
+func (g *Gate) note(now time.Duration, s *Slot, r Result) {
+	switch r {
+	case Neutral:
+	case Success:
+		g.succeed(now, s)
+	default:
+		g.fail(now, s, r)
+	}
 }
 
 // take fills s for a request that is sent now; g.mu is held.

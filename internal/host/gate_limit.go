@@ -92,7 +92,6 @@ func (g *Gate) succeed(now time.Duration, s *Slot) {
 	if !s.answered {
 		s.answered = true
 		g.answered++
-		g.idle.push(s, now)
 	}
 	if g.pressed(now, s) {
 		if g.used() >= g.limit {

@@ -1018,3 +1018,39 @@ func TestGateKeepsTheOrderForTheRate(t *testing.T) {
 	first.mustGo(sec)
 	second.mustWait(sec, 2*sec)
 }
+
+// End leaves a gate as Result and Done leave it, whatever has happened before.
+func TestGateEnd(t *testing.T) {
+	for seed := range uint64(200) {
+		var gates [2]Gate
+		var flying [2][]*Slot
+		rng := rand.New(rand.NewPCG(seed, 1))
+		conf := GateConfig{Start: 1 + rng.IntN(20), Max: rng.IntN(3) * 20}
+		now := sec
+		for range 500 {
+			now += time.Duration(rng.Int64N(int64(200 * ms)))
+			if op := rng.IntN(2); op == 0 || len(flying[0]) == 0 {
+				for i := range gates {
+					if s := new(Slot); gates[i].Enter(now, s, nil, conf).Verb == Go {
+						flying[i] = append(flying[i], s)
+					}
+				}
+				continue
+			}
+			n, r := rng.IntN(len(flying[0])), Result(rng.IntN(4))
+			if rng.IntN(3) > 0 {
+				r = Failed // an outage now and then
+			}
+			gates[0].Result(now, flying[0][n], r)
+			gates[0].Done(now, flying[0][n])
+			gates[1].End(now, flying[1][n], r)
+			for i := range flying {
+				flying[i] = slices.Delete(flying[i], n, n+1)
+			}
+			a, b := gates[0].State(), gates[1].State()
+			if a != b || len(flying[0]) != len(flying[1]) || gates[0].threshold != gates[1].threshold || gates[0].probe != gates[1].probe {
+				t.Fatalf("seed %d: %+v after Result and Done, %+v after End", seed, a, b)
+			}
+		}
+	}
+}
