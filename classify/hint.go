@@ -25,9 +25,6 @@ type Hint func(Outcome) (wait time.Duration, ok bool)
 // DefaultHint is the hint of the default rule. It returns the wait of
 // [RetryAfterMillis], else of [RetryAfter], else of [RateLimitReset].
 func DefaultHint(o Outcome) (time.Duration, bool) {
-	if !o.failed() {
-		return 0, false
-	}
 	if wait, ok := RetryAfterMillis(o); ok {
 		return wait, true
 	}

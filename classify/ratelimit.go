@@ -254,6 +254,10 @@ func plainQuota(h http.Header, prefix string, reset func(string, time.Time) (tim
 // plainLimit reads a limit such as "100", or "100, 100;w=60" of the older
 // drafts.
 func plainLimit(field []string) (limit int64, window time.Duration) {
+	if len(field) == 1 && len(field[0]) <= 15 && digits(field[0]) { // nearly every limit is a plain number
+		limit, _, _ = number(field[0])
+		return limit, 0
+	}
 	items, ok := parseList(field)
 	if !ok || len(items) == 0 {
 		return 0, 0

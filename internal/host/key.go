@@ -31,16 +31,23 @@ const (
 // KeyOf returns the key of a request's URL. It allocates only if the URL is not in
 // canonical form.
 func KeyOf(u *url.URL) Key {
-	return Key{Scheme: shortened(u.Scheme, maxSchemeLen), Host: shortened(Canonical(u.Scheme, u.Host), maxHostLen)}
+	k := Key{Scheme: u.Scheme, Host: u.Host}
+	if !isCanonical(k.Host) {
+		k.Host = Canonical(k.Scheme, k.Host)
+	}
+	if len(k.Scheme) > maxSchemeLen {
+		k.Scheme = shortened(k.Scheme, maxSchemeLen)
+	}
+	if len(k.Host) > maxHostLen {
+		k.Host = shortened(k.Host, maxHostLen)
+	}
+	return k
 }
 
-// shortened returns s if it has at most so many bytes, else a hash of s and its
-// end. The hash resists collisions, because servers must not be able to choose
-// names that share a state.
+// shortened returns a hash of s and its end, with so many bytes together. The hash
+// resists collisions, because servers must not be able to choose names that share a
+// state.
 func shortened(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
 	sum := sha256.Sum256([]byte(s))
 	hash := hex.EncodeToString(sum[:16])
 	return hash + "~" + s[len(s)-(most-len(hash)-1):]
@@ -50,12 +57,8 @@ func shortened(s string, most int) string {
 func (k Key) String() string { return k.Scheme + "://" + k.Host }
 
 // Canonical returns host in canonical form for scheme. host is as in url.URL.Host,
-// with or without a port. Nearly every host is in this form already, and is
-// returned as it is.
+// with or without a port.
 func Canonical(scheme, host string) string {
-	if isCanonical(host) {
-		return host
-	}
 	host = strings.ToLower(host)
 	name, port := SplitPort(host)
 	name = strings.TrimSuffix(name, ".")
@@ -77,8 +80,8 @@ func canonicalPort(port string) string {
 }
 
 // isCanonical reports whether host is surely canonical: no upper-case letter,
-// nothing that could be a default port, and no trailing dot. Letters beyond ASCII
-// take the slow way.
+// nothing that could be a default port, and no trailing dot. Nearly every host is.
+// Letters beyond ASCII take the slow way.
 func isCanonical(host string) bool {
 	n := len(host)
 	if n == 0 || host[n-1] == '.' || host[n-1] == ':' {

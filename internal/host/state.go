@@ -89,13 +89,6 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// newState keeps a copy of the host's name. The name in the URL may be part of a
-// long text, which would stay in memory with it.
-func newState[R any](key Key, hash uint64) *State[R] {
-	scheme, name := key.coded()
-	return &State[R]{hash: hash, scheme: scheme, name: strings.Clone(name)}
-}
-
 // The two common schemes are stored as a number. The name of any other scheme is
 // stored with the host's name.
 const (

@@ -86,7 +86,7 @@ func (t *Table[R]) Acquire(u *url.URL) *State[R] {
 		return l.state
 	}
 	key := KeyOf(u)
-	hash := t.hash(key)
+	hash := maphash.String(t.seed, key.Host) // without the scheme, because few hosts are used with two
 	for {
 		s := t.find(key, hash)
 		if s == nil {
@@ -99,10 +99,6 @@ func (t *Table[R]) Acquire(u *url.URL) *State[R] {
 		}
 	}
 }
-
-// hash leaves the scheme out. Few hosts are used with both schemes, and their
-// states share a chain.
-func (t *Table[R]) hash(key Key) uint64 { return maphash.String(t.seed, key.Host) }
 
 // find looks in the chain without a lock.
 func (t *Table[R]) find(key Key, hash uint64) *State[R] {
@@ -126,7 +122,7 @@ func (t *Table[R]) Len() int {
 // Peek returns the state of a host, or nil if there is none. It counts no request.
 func (t *Table[R]) Peek(u *url.URL) *State[R] {
 	key := KeyOf(u)
-	return t.find(key, t.hash(key))
+	return t.find(key, maphash.String(t.seed, key.Host))
 }
 
 // All calls f for each state of this moment. It holds no lock during f.
@@ -149,29 +145,29 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
 	if s := t.find(key, hash); s != nil {
 		return s // another request was first, or the chain was being relinked
 	}
-	s := newState[R](key, hash)
+	// The name in the URL may be part of a long text, which would stay in memory
+	// with it. So the state keeps a copy.
+	scheme, name := key.coded()
+	s := &State[R]{hash: hash, scheme: scheme, name: strings.Clone(name)}
 	// A host that was asked for once is the first to go.
 	new := entry[R]{state: s, seen: 1}
 	if len(t.ring) < t.max {
 		t.ring = append(t.ring, new)
-		t.grow()
+		if len(t.ring) > len(*t.buckets.Load()) {
+			t.grow()
+		}
 	} else {
 		t.ring[t.victim()] = new
 	}
 	t.link(*t.buckets.Load(), s)
 	if len(u.Host) <= maxHostLen && len(u.Scheme) <= maxSchemeLen { // longer texts would stay in memory whole
-		t.last.Store(&spelled[R]{scheme: s.Key().Scheme, host: spelling(s.Key(), u), state: s})
+		key = s.Key()
+		if u.Host != key.Host {
+			key.Host = strings.Clone(u.Host)
+		}
+		t.last.Store(&spelled[R]{scheme: key.Scheme, host: key.Host, state: s})
 	}
 	return s
-}
-
-// spelling returns the URL's spelling of the host. It does not keep the whole text
-// of the URL in memory.
-func spelling(key Key, u *url.URL) string {
-	if u.Host == key.Host {
-		return key.Host
-	}
-	return strings.Clone(u.Host)
 }
 
 // link puts a state at the head of its chain; t.mu is held.
@@ -181,14 +177,10 @@ func (t *Table[R]) link(buckets []bucket[R], s *State[R]) {
 	head.Store(s)
 }
 
-// grow doubles the buckets when there are as many hosts; t.mu is held. Each state
-// moves once, so a reader on its way through a chain ends at the end of some
-// chain.
+// grow doubles the buckets; t.mu is held. Each state moves once, so a reader on its
+// way through a chain ends at the end of some chain.
 func (t *Table[R]) grow() {
 	old := *t.buckets.Load()
-	if len(t.ring) <= len(old) {
-		return
-	}
 	buckets := make([]bucket[R], 2*len(old))
 	for i := range old {
 		for s := old[i].first.Load(); s != nil; {
