@@ -44,7 +44,6 @@ func (x *exchange) send() (*http.Response, error) {
 func (x *exchange) attempt() attempt {
 	x.sent++
 	x.number = x.sent
-	x.limits.going()
 	if x.sent == 1 && x.rule.rule.MaxElapsed > 0 {
 		x.start = time.Now()
 	}
@@ -55,7 +54,7 @@ func (x *exchange) attempt() attempt {
 	if x.body != nil {
 		a.body, a.inner = x.nextBody()
 	}
-	a.slot, a.mark = x.limits.takeSlot(), x.limits.mark
+	a.slot, a.mark = x.limits.going(), x.limits.mark
 	return a
 }
 

@@ -59,7 +59,7 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 		}
 		// While this request waited for its turn, the server asked for a wait, or
 		// named its quota for the first time.
-		l.releaseSlot()
+		l.slot.release()
 	}
 }
 
@@ -121,7 +121,7 @@ func (l *limits) admitByGate(gate *host.Gate) (waited bool, no *refusal) {
 		}
 	}
 	if no != nil {
-		l.releaseSlot()
+		l.slot.release()
 	}
 	return waited, no
 }
@@ -166,19 +166,6 @@ func (l *limits) admitHedge() bool {
 		return m.Rate(l.rule.settings.rate).Take(now)
 	}
 	return true
-}
-
-// takeSlot hands the slot over to an attempt.
-func (l *limits) takeSlot() slot {
-	s := l.slot
-	l.slot = slot{}
-	return s
-}
-
-// releaseSlot releases a slot that no attempt has taken over.
-func (l *limits) releaseSlot() {
-	l.slot.release()
-	l.slot = slot{}
 }
 
 // quotaCame reports whether the server named a quota since the pacing, which knew
@@ -227,13 +214,20 @@ func (l *limits) releaseBudget() {
 	}
 }
 
-// going notes that an attempt goes now. It uses up the retry of the budget.
-func (l *limits) going() { l.reserved = nil }
+// going notes that an attempt goes now. It uses up the retry of the budget, and
+// hands the slot over to the attempt.
+func (l *limits) going() slot {
+	s := l.slot
+	l.reserved, l.slot = nil, slot{}
+	return s
+}
 
 // release releases everything that no attempt has taken over.
 func (l *limits) release() {
-	l.releaseBudget()
-	l.releaseSlot()
+	if l.reserved != nil {
+		l.releaseBudget()
+	}
+	l.slot.release()
 }
 
 // scopeKey returns the key of the request's scope. It is computed once, and only

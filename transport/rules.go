@@ -121,6 +121,9 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 
 // forHost finds the most specific rule.
 func (set *ruleset) forHost(k host.Key) *resolved {
+	if len(set.hosts) == 0 {
+		return set.standard
+	}
 	name, port := host.SplitPort(k.Host)
 	if port == "" {
 		port = host.DefaultPort(k.Scheme)
@@ -176,6 +179,7 @@ func settingsOf(r *policy.Rule) settings {
 	if r.Budget.Burst < 0 {
 		c.budget = host.BudgetConfig{Ratio: -1, PerSecond: -1} // off
 	}
+	c.budget = c.budget.Complete()
 	return c
 }
 

@@ -29,10 +29,11 @@ type slot struct {
 	at   host.Slot  // guarded by the gate's lock
 }
 
-// release ends the slot of an attempt that did not go.
+// release ends the slot of an attempt that did not go. A second call does nothing.
 func (s *slot) release() {
 	if s.gate != nil {
 		s.gate.Release(s.t.now(), &s.at)
+		*s = slot{}
 	}
 }
 

@@ -24,6 +24,12 @@ type BudgetConfig struct {
 	// Burst is how many retries can be saved up, and so be sent at once. The
 	// default is PerSecond × Window, or 10 if PerSecond is off. It is at least 1.
 	Burst float64
+
+	// complete says that Complete has filled in the fields above and below.
+	complete bool
+	off      bool    // nothing limits retries
+	earned   float64 // by a request, in units
+	size     int64   // of the bucket, in units
 }
 
 // A Budget bounds the retries and hedges to a host over time, as in Google's
@@ -115,14 +121,16 @@ func (b *Budget) CountTo(total uint64) {
 // Take reserves a retry or hedge. It returns nil if none is left. Take is the
 // last question before a retry, and comes before the wait.
 func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
-	c = c.withDefaults()
-	if c.off() {
+	if !c.complete {
+		c = c.Complete()
+	}
+	if c.off {
 		return &Charge{}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settle(now, c)
-	if b.used+unit > c.size() {
+	b.settle(now, &c)
+	if b.used+unit > c.size {
 		return nil
 	}
 	b.used += unit
@@ -132,9 +140,12 @@ func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
 // Release gives back a retry that is not sent after all, except for the part that
 // was earned back meanwhile. A second Release of the same retry returns nothing.
 func (b *Budget) Release(now time.Duration, c BudgetConfig, taken *Charge) {
+	if !c.complete {
+		c = c.Complete()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settle(now, c.withDefaults())
+	b.settle(now, &c)
 	b.used -= taken.owed
 	b.forgive(taken)
 }
@@ -142,28 +153,28 @@ func (b *Budget) Release(now time.Duration, c BudgetConfig, taken *Charge) {
 // Left returns how many retries could be sent at once. It is +Inf if the budget is
 // off.
 func (b *Budget) Left(now time.Duration, c BudgetConfig) float64 {
-	c = c.withDefaults()
-	if c.off() {
+	if c = c.Complete(); c.off {
 		return math.Inf(1)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settle(now, c)
-	return max(0, float64(c.size()-b.used)/unit)
+	b.settle(now, &c)
+	return max(0, float64(c.size-b.used)/unit)
 }
 
 // settle puts into the bucket what requests and time have earned since the last
 // settlement; b.mu is held. It rounds down, so that no more is put in than was
 // earned.
-func (b *Budget) settle(now time.Duration, c BudgetConfig) {
+func (b *Budget) settle(now time.Duration, c *BudgetConfig) {
 	n := b.requests.Load()
-	b.earn(float64(n-b.settled) * math.Round(max(c.Ratio, 0)*unit))
-	b.settled = n
-	if now > b.at { // concurrent callers may bring their times out of order
-		b.earn(float64(now-b.at) * max(c.PerSecond, 0))
-		b.at = now
+	requests, passed := n-b.settled, max(0, now-b.at) // concurrent callers may bring their times out of order
+	b.settled, b.at = n, b.at+passed
+	if b.used == 0 {
+		return // the bucket is full
 	}
-	b.earn(float64(b.used - c.size())) // the size may have become smaller
+	b.earn(float64(requests) * c.earned)
+	b.earn(float64(passed) * max(c.PerSecond, 0))
+	b.earn(float64(b.used - c.size)) // the size may have become smaller
 }
 
 // earn repays the oldest retries first; b.mu is held.
@@ -215,7 +226,9 @@ func (b *Budget) forgive(c *Charge) {
 	c.prev, c.next = nil, nil
 }
 
-func (c BudgetConfig) withDefaults() BudgetConfig {
+// Complete returns the config with all its defaults. Callers that ask a Budget often
+// pass it a complete config, so that the defaults are not found anew each time.
+func (c BudgetConfig) Complete() BudgetConfig {
 	if c.Ratio == 0 {
 		c.Ratio = 0.2
 	}
@@ -231,13 +244,8 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 			c.Burst = c.PerSecond * c.Window.Seconds()
 		}
 	}
+	c.complete, c.off = true, c.Ratio < 0 && c.PerSecond < 0
+	c.earned = math.Round(max(c.Ratio, 0) * unit)
+	c.size = int64(min(max(c.Burst, 1), 1e6) * unit)
 	return c
-}
-
-// off reports whether nothing limits retries.
-func (c BudgetConfig) off() bool { return c.Ratio < 0 && c.PerSecond < 0 }
-
-// size returns the size of the bucket in units.
-func (c BudgetConfig) size() int64 {
-	return int64(min(max(c.Burst, 1), 1e6) * unit)
 }
