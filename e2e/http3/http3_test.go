@@ -1,6 +1,5 @@
-// Package e2e tests the transport over base transports that the module itself
-// does not depend on.
-package e2e
+// Package http3 tests the transport over quic-go's http3.Transport.
+package http3
 
 import (
 	"bytes"

@@ -1,0 +1,13 @@
+// Package e2e tests the transport under well-known clients, against servers that
+// are not part of this project, over a network with faults. It sends traffic to
+// this machine only, and leaves nothing running.
+//
+// The files:
+//
+//	clients_test.go  the questions and faults that every client meets, and the table of docs/clients.md
+//	server_test.go   servers that count, and http.Clients with and without a Transport
+//	network_test.go  a network whose faults change, made with toxiproxy
+//	main_test.go     looks for goroutines that are left
+//	s3_test.go       a client: each has its own file
+//	http3            tests over quic-go's http3.Transport
+package e2e

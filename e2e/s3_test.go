@@ -1,0 +1,199 @@
+// Amazon S3, with gofakes3 as the server.
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const bucket, object = "bucket", "object"
+
+func s3Client() client {
+	return client{
+		name:    "aws-sdk-go-v2 S3",
+		off:     "`o.Retryer = aws.NopRetryer{}`",
+		needs:   "`profile.AWS()`; parts of at most `Upload.Memory`, or `Upload.Disk`",
+		rule:    profile.AWS(),
+		size:    1 << 20,
+		resumes: true,
+		serve: func(t testing.TB, _ string) http.Handler {
+			backend, fake := newFakeS3(t)
+			_, err := backend.PutObject(bucket, object, nil, bytes.NewReader(content(1<<20)), 1<<20, nil)
+			require.NoError(t, err)
+			return fake
+		},
+		open: func(_ testing.TB, s setup) session {
+			c := newS3(s)
+			return session{
+				download: func(ctx context.Context) error {
+					out, err := c.GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String(bucket), Key: aws.String(object)})
+					if err != nil {
+						return err
+					}
+					defer func() { _ = out.Body.Close() }()
+					return same(out.Body, content(1<<20))
+				},
+				upload: func(ctx context.Context) error {
+					_, err := c.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String(object), Body: bytes.NewReader(content(1 << 20))})
+					return err // the SDK sends a checksum, and the fake checks the length
+				},
+				own: asError[*smithy.OperationError],
+			}
+		},
+	}
+}
+
+func newS3(s setup) *s3.Client {
+	o := s3.Options{
+		HTTPClient: s.http, BaseEndpoint: &s.url, Region: "us-east-1", UsePathStyle: true,
+		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
+		Retryer:     retry.NewStandard(func(o *retry.StandardOptions) { o.MaxBackoff = time.Millisecond }),
+	}
+	if !s.retries {
+		o.Retryer = aws.NopRetryer{}
+	}
+	return s3.New(o)
+}
+
+// newFakeS3 returns a server with an empty bucket.
+func newFakeS3(t testing.TB) (gofakes3.Backend, http.Handler) {
+	backend := s3mem.New()
+	require.NoError(t, backend.CreateBucket(bucket))
+	return backend, gofakes3.New(backend, gofakes3.WithTimeSkewLimit(0)).Server()
+}
+
+// A parts counter counts how often each part of an upload was stored.
+type partsCounter struct {
+	next   http.Handler
+	mu     sync.Mutex
+	stored map[string]int
+}
+
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 { // gofakes3 calls it again after an error
+		w.status = status
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (p *partsCounter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	sw := &statusWriter{ResponseWriter: w}
+	p.next.ServeHTTP(sw, req)
+	if part := req.URL.Query().Get("partNumber"); req.Method == http.MethodPut && sw.status < http.StatusMultipleChoices {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.stored[part]++
+	}
+}
+
+// 64 MiB go up and come down through connections that are reset every few MiB.
+func TestS3Large(t *testing.T) {
+	want := content(64 << 20)
+	hash := sha256.Sum256(want)
+	backend, fake := newFakeS3(t)
+	parts := &partsCounter{next: fake, stored: map[string]int{}}
+	s := newServer(t, func(string) http.Handler { return parts })
+	n := newNetwork(t, s.url)
+	bare := newS3(setup{http: &http.Client{Transport: base(t, n, false)}, url: s.url})
+	open := func(rule policy.Rule, on func(int, transport.Event)) (*s3.Client, *recorder) {
+		hc, r := under(t, base(t, n, false), rule.Or(profile.AWS()), on)
+		return newS3(setup{http: hc, url: s.url}), r
+	}
+	stored := func(key string) [32]byte {
+		o, err := backend.GetObject(bucket, key, nil)
+		require.NoError(t, err)
+		defer func() { _ = o.Contents.Close() }()
+		got, err := io.ReadAll(o.Contents)
+		require.NoError(t, err)
+		return sha256.Sum256(got)
+	}
+
+	t.Run("in parts", func(t *testing.T) {
+		upload := func(c *s3.Client, key string) error {
+			m := transfermanager.New(c, func(o *transfermanager.Options) { o.PartSizeBytes, o.Concurrency = 5<<20, 4 })
+			_, err := m.UploadObject(bounded(t), &transfermanager.UploadObjectInput{Bucket: aws.String(bucket), Key: &key, Body: bytes.NewReader(want)})
+			return err
+		}
+		require.NoError(t, n.set(resetAfter(up, 12<<20)...))
+		require.Error(t, upload(bare, "bare"))
+		parts.stored = map[string]int{}
+		c, r := open(policy.Rule{Attempts: 10}, nil)
+		require.NoError(t, upload(c, "parts"))
+		assert.Equal(t, hash, stored("parts"))
+		assert.NotEmpty(t, r.told(), "resets")
+		assert.Len(t, parts.stored, 13)
+		for part, n := range parts.stored {
+			assert.Equal(t, 1, n, "part %s", part)
+		}
+	})
+	t.Run("as a whole", func(t *testing.T) {
+		upload := func(c *s3.Client, key string) error {
+			_, err := c.PutObject(bounded(t), &s3.PutObjectInput{Bucket: aws.String(bucket), Key: &key, Body: bytes.NewReader(want)})
+			return err
+		}
+		require.NoError(t, n.set(resetAfter(up, 20<<20)...))
+		require.Error(t, upload(bare, "bare"))
+		c, r := open(policy.Rule{Upload: policy.Upload{Disk: 128 << 20}}, func(i int, _ transport.Event) {
+			if i == 2 {
+				assert.NoError(t, n.set())
+			}
+		})
+		require.NoError(t, upload(c, "whole"))
+		assert.Equal(t, hash, stored("whole"))
+		assert.Len(t, r.told(), 2)
+	})
+	for name, row := range map[string]struct {
+		ranges string
+		want   []byte
+	}{
+		"down":            {"", want},
+		"down in a range": {"bytes=1000000-50000000", want[1000000:50000001]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, n.set(resetAfter(down, 6<<20)...))
+			get := func(c *s3.Client) error {
+				in := &s3.GetObjectInput{Bucket: aws.String(bucket), Key: aws.String("parts")}
+				if row.ranges != "" {
+					in.Range = &row.ranges
+				}
+				out, err := c.GetObject(bounded(t), in)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = out.Body.Close() }()
+				return same(out.Body, row.want)
+			}
+			require.Error(t, get(bare))
+			c, r := open(policy.Rule{}, nil)
+			require.NoError(t, get(c))
+			assert.GreaterOrEqual(t, len(r.told()), len(row.want)/(6<<20))
+		})
+	}
+}

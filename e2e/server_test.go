@@ -1,0 +1,144 @@
+// Servers for the clients, and the clients' http.Client.
+
+package e2e
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A server counts the requests for a handler. It speaks HTTP/1.1 and, without TLS,
+// HTTP/2.
+type server struct {
+	url string
+
+	mu       sync.Mutex
+	requests int
+	early    func(n int, w http.ResponseWriter, req *http.Request) bool
+}
+
+// newServer starts a server. serve gets its URL and returns its handler.
+func newServer(t testing.TB, serve func(url string) http.Handler) *server {
+	t.Helper()
+	s := &server{}
+	var handler http.Handler
+	ts := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		s.mu.Lock()
+		s.requests++
+		n, early := s.requests, s.early
+		s.mu.Unlock()
+		if early == nil || !early(n, w, req) {
+			handler.ServeHTTP(w, req)
+		}
+	}))
+	ts.Config.ErrorLog = log.New(io.Discard, "", 0)
+	ts.Config.Protocols = new(http.Protocols)
+	ts.Config.Protocols.SetHTTP1(true)
+	ts.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.url = "http://" + ts.Listener.Addr().String()
+	handler = serve(s.url)
+	ts.Start()
+	t.Cleanup(func() {
+		ts.CloseClientConnections()
+		ts.Close()
+	})
+	return s
+}
+
+// answer makes the server ask early about each request. If early returns true, it
+// has answered. Requests count from 1 again.
+func (s *server) answer(early func(n int, w http.ResponseWriter, req *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.early, s.requests = early, 0
+}
+
+// seen returns how many requests arrived since the last call of answer.
+func (s *server) seen() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+// unavailable answers 503 and does not read the request's body.
+func unavailable(_ int, w http.ResponseWriter, _ *http.Request) bool {
+	http.Error(w, "unavailable", http.StatusServiceUnavailable)
+	return true
+}
+
+// busyUntil answers the first n-1 requests with a 503 that names a wait of 0 s.
+func busyUntil(n int) func(int, http.ResponseWriter, *http.Request) bool {
+	return func(i int, w http.ResponseWriter, req *http.Request) bool {
+		if i >= n {
+			return false
+		}
+		w.Header().Set("Retry-After", "0")
+		return unavailable(i, w, req)
+	}
+}
+
+// base returns a transport of net/http that goes through the network. It speaks
+// HTTP/2 if h2c is set, and HTTP/1.1 otherwise.
+func base(t testing.TB, n *network, h2c bool) *http.Transport {
+	b := &http.Transport{DialContext: n.dial, Protocols: new(http.Protocols)}
+	b.Protocols.SetHTTP1(!h2c)
+	b.Protocols.SetUnencryptedHTTP2(h2c)
+	t.Cleanup(b.CloseIdleConnections)
+	return b
+}
+
+// A recorder keeps the events of a Transport.
+type recorder struct {
+	mu     sync.Mutex
+	events []transport.Event
+	on     func(n int, e transport.Event) // called for the n-th event that is not final
+}
+
+func (r *recorder) event(e transport.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.Reason != transport.ReasonFinal {
+		r.events = append(r.events, e)
+		if r.on != nil {
+			r.on(len(r.events), e)
+		}
+	}
+}
+
+// told returns the events that were not final so far.
+func (r *recorder) told() []transport.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]transport.Event(nil), r.events...)
+}
+
+// under returns a client with a Transport over b. The waits of the back-off are left
+// out.
+func under(t testing.TB, b http.RoundTripper, rule policy.Rule, on func(int, transport.Event)) (*http.Client, *recorder) {
+	t.Helper()
+	r := &recorder{on: on}
+	tr, err := transport.New(transport.Config{
+		Base:    b,
+		Rule:    rule.Or(policy.Rule{Backoff: backoff.Constant(0)}),
+		TempDir: t.TempDir(),
+		Trace:   &transport.Trace{Event: r.event},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		for _, s := range tr.Snapshot() {
+			assert.Zero(t, s.InFlight, "requests are still under way: %v", s)
+		}
+	})
+	return &http.Client{Transport: tr}, r
+}
