@@ -66,10 +66,16 @@ type series struct {
 // A download is a response's body that resumes, with the call that it came from.
 // It is the Sender of that body. Both are a single allocation.
 type download struct {
-	body    resume.Body
-	t       *Transport
-	req     *http.Request // the caller's, who must not change it until the body is closed
-	rule    *resolved
+	body resume.Body
+	t    *Transport
+	req  *http.Request // the caller's, who must not change it until the body is closed
+	rule *resolved
+	past *past // nil: a single attempt, and no reconnect
+}
+
+// A past is the state that a reconnect takes over from earlier attempts. Most bodies
+// come whole from the first attempt, and have none.
+type past struct {
 	series  series
 	spacing spacing
 }
@@ -95,7 +101,10 @@ func (t *Transport) resuming(req *http.Request, r *resolved, s series, resp *htt
 		return resp
 	}
 	if plan, ok := resume.Check(req, resp); ok {
-		d := &download{t: t, req: req, rule: r, series: s}
+		d := &download{t: t, req: req, rule: r}
+		if s != (series{sent: 1}) {
+			d.past = &past{series: s}
+		}
 		d.body.Wrap(d, req, resp, plan, r.rule.Resume.Max)
 	}
 	return resp
@@ -111,6 +120,14 @@ func (d *download) Lost(err error) bool {
 // call returns the call for req, the caller's request or the request for the rest.
 func (d *download) call(req *http.Request) call {
 	return call{t: d.t, req: req, ctx: req.Context(), rule: d.rule, options: optionsOf(req.Context())}
+}
+
+// before returns the past of the next reconnect.
+func (d *download) before() *past {
+	if d.past == nil {
+		d.past = &past{series: series{sent: 1}}
+	}
+	return d.past
 }
 
 // Discard discards the response to a reconnect.
@@ -129,19 +146,19 @@ func (d *download) Altered(field, want, got string) error {
 func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
 	h := d.t.hosts.Acquire(req.URL)
 	defer h.Release()
-	c := d.call(req)
+	c, past := d.call(req), d.before()
 	c.state, c.rule = h, d.rule.reconnecting()
-	x := exchange{segment: true, sent: d.series.sent, number: d.series.sent, notBefore: d.series.notBefore}
+	x := exchange{segment: true, sent: past.series.sent, number: past.series.sent, notBefore: past.series.notBefore}
 	defer x.begin(c)()
 	x.report.offset = offset
-	defer func() { d.series = x.series() }()
-	turn := d.spacing.turn(time.Now(), offset)
+	defer func() { past.series = x.series() }()
+	turn := past.spacing.turn(time.Now(), offset)
 	var err error
 	if progressed {
 		err = x.asRequest(cut, turn)
 	} else {
 		h.ReleaseCount() // only a request earns retries
-		x.prev, x.start = d.series.prev, d.series.start
+		x.prev, x.start = past.series.prev, past.series.start
 		err = x.asRetry(cut)
 	}
 	if err != nil {
@@ -150,7 +167,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 		}
 		return nil, err
 	}
-	d.spacing.last, d.spacing.from = time.Now(), offset
+	past.spacing.last, past.spacing.from = time.Now(), offset
 	return x.rest()
 }
 
@@ -273,7 +290,7 @@ func (d *download) tell(e *ResumeError) {
 	c := d.call(d.req)
 	c.state = h
 	(&report{call: &c, offset: e.Offset}).tell(nil, &decision{
-		Attempt: Attempt{Number: d.series.sent, Err: e, Time: time.Now()},
+		Attempt: Attempt{Number: d.before().series.sent, Err: e, Time: time.Now()},
 		reason:  e.Reason,
 	})
 }

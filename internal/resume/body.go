@@ -79,11 +79,7 @@ type Body struct {
 	cut   error          // the error that ended the current segment, if a reconnect is due
 	err   error          // the error that ended the body
 
-	// Digests of the whole body and of the current segment. nil: none to check.
-	whole       *sum
-	segment     *sum
-	wholeLate   *lateSum // for a digest in the trailer
-	segmentLate *lateSum
+	sums *sums // the digests that are checked; nil: none
 
 	mu     sync.Mutex         // guards the fields below
 	body   io.ReadCloser      // the current segment; only the reader sets it, and so may read it unlocked
@@ -98,7 +94,7 @@ type Body struct {
 func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan, limit int) {
 	b.sender, b.req, b.limit = s, req, limit
 	b.resp, b.body, b.validator = resp, resp.Body, plan.validator
-	b.encoding, _ = encodingOf(resp.Header)
+	b.encoding = plan.encoding
 	b.partial = resp.StatusCode == http.StatusPartialContent
 	b.pos, b.first, b.total = plan.span.first, plan.span.first, plan.span.total
 	b.end = plan.span.last
@@ -106,28 +102,11 @@ func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan,
 		b.end++
 	}
 	b.stop = b.end
-	b.expect(resp)
+	b.sums = firstSums(resp, b.partial)
 	if _, ok := resp.Body.(io.WriterTo); ok {
 		resp.Body = (*copier)(b)
 	} else {
 		resp.Body = b
-	}
-}
-
-// expect prepares the digests of the whole body. Content-Digest covers the bytes
-// of the first response, even if later segments bring some of them. Repr-Digest
-// covers the whole representation, so it is of no use for a range.
-func (b *Body) expect(resp *http.Response) {
-	d := digestOf(resp.Header, "Content-Digest")
-	if d.name == "" && !b.partial {
-		d = digestOf(resp.Header, "Repr-Digest")
-	}
-	b.whole = newSum(d)
-	if len(resp.Trailer) > 0 {
-		b.segmentLate = newLateSum(resp, "Content-Digest")
-		if !b.partial {
-			b.wholeLate = newLateSum(resp, "Repr-Digest")
-		}
 	}
 }
 
@@ -169,10 +148,9 @@ func (b *Body) take(p []byte) int {
 		b.err = b.sender.Altered("length", strconv.FormatInt(b.stop-b.first, 10), "more")
 	}
 	b.pos += int64(len(p))
-	b.whole.add(p)
-	b.segment.add(p)
-	b.wholeLate.add(p)
-	b.segmentLate.add(p)
+	if b.sums != nil {
+		b.sums.add(p)
+	}
 	return len(p)
 }
 
@@ -219,13 +197,8 @@ func (b *Body) cutBy(err error) {
 // err is the error that ended the last segment.
 func (b *Body) finish(err error) {
 	b.err = b.checkSegment(err)
-	if d := b.whole.check(); d != nil {
+	if d := b.sums.checkWhole(b.latest(), err == io.EOF); d != nil {
 		b.err = b.altered(d)
-	}
-	if err == io.EOF { // otherwise there is no trailer
-		if d := b.wholeLate.check(b.latest()); d != nil {
-			b.err = b.altered(d)
-		}
 	}
 	if b.err == nil {
 		b.err = io.EOF
@@ -241,17 +214,12 @@ func (b *Body) latest() *http.Response {
 	return b.resp
 }
 
-// checkSegment checks the digests of a segment that ended with err. Its trailer is
-// complete only after io.EOF.
+// checkSegment checks the digests of a segment that ended with err.
 func (b *Body) checkSegment(err error) error {
-	d := b.segment.check()
-	if d == nil && err == io.EOF {
-		d = b.segmentLate.check(b.latest())
+	if d := b.sums.checkSegment(b.latest(), err == io.EOF); d != nil {
+		return b.altered(d)
 	}
-	if d == nil {
-		return nil
-	}
-	return b.altered(d)
+	return nil
 }
 
 // altered returns the reader's error for a digest that differs.

@@ -21,6 +21,7 @@ func Likely(resp *http.Response) bool {
 type Plan struct {
 	span      byteRange // of the representation; last and total may be unknown
 	validator string    // sent in If-Range: an entity tag or a date
+	encoding  string    // Content-Encoding
 }
 
 // Check reports whether the body of resp, the response to req, can be resumed
@@ -41,7 +42,7 @@ func Check(req *http.Request, resp *http.Response) (plan Plan, ok bool) {
 	if plan.validator, ok = strongValidator(resp.Header); !ok {
 		return
 	}
-	if _, ok = encodingOf(resp.Header); !ok {
+	if plan.encoding, ok = encodingOf(resp.Header); !ok {
 		return
 	}
 	if ranges := resp.Header["Accept-Ranges"]; len(ranges) == 1 && ranges[0] == "none" {
@@ -137,11 +138,11 @@ func (b *Body) complete(resp *http.Response) bool {
 // otherDigest reports whether a header contradicts the digest that the whole body
 // is checked against.
 func (b *Body) otherDigest(h http.Header) bool {
-	if b.whole == nil || b.partial {
+	if b.sums == nil || b.sums.whole == nil || b.partial {
 		return false
 	}
 	d := digestOf(h, "Repr-Digest")
-	return d.name == b.whole.name && d.want != b.whole.want
+	return d.name == b.sums.whole.name && d.want != b.sums.whole.want
 }
 
 func unfit(format string, args ...any) (continuation, error) {

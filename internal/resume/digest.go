@@ -186,3 +186,72 @@ func (l *lateSum) check(resp *http.Response) *difference {
 	}
 	return nil
 }
+
+// sums are the digests of a body that are computed while it is read. If there is
+// none, the sums are nil, which all methods but add allow.
+type sums struct {
+	whole       *sum     // of the whole body
+	wholeLate   *lateSum // for a digest in the trailer
+	segment     *sum     // of the current segment
+	segmentLate *lateSum
+}
+
+// firstSums returns the sums for the first response. Content-Digest covers the bytes
+// of that response, even if later segments bring some of them. Repr-Digest covers the
+// whole representation, so it is of no use for a part of it.
+func firstSums(resp *http.Response, part bool) *sums {
+	d := digestOf(resp.Header, "Content-Digest")
+	if d.name == "" && !part {
+		d = digestOf(resp.Header, "Repr-Digest")
+	}
+	if d.name == "" && len(resp.Trailer) == 0 {
+		return nil
+	}
+	s := &sums{whole: newSum(d), segmentLate: newLateSum(resp, "Content-Digest")}
+	if !part {
+		s.wholeLate = newLateSum(resp, "Repr-Digest")
+	}
+	return s
+}
+
+// forSegment returns the sums after a reconnect. resp brings the next segment.
+func (s *sums) forSegment(resp *http.Response) *sums {
+	if s == nil {
+		s = new(sums)
+	}
+	s.segment = newSum(digestOf(resp.Header, "Content-Digest"))
+	s.segmentLate = newLateSum(resp, "Content-Digest")
+	return s
+}
+
+func (s *sums) add(p []byte) {
+	s.whole.add(p)
+	s.wholeLate.add(p)
+	s.segment.add(p)
+	s.segmentLate.add(p)
+}
+
+// checkWhole compares the digests of the whole body, whose last segment came with
+// resp. ended reports whether the trailer of resp is complete.
+func (s *sums) checkWhole(resp *http.Response, ended bool) *difference {
+	if s == nil {
+		return nil
+	}
+	if ended {
+		if d := s.wholeLate.check(resp); d != nil {
+			return d
+		}
+	}
+	return s.whole.check()
+}
+
+// checkSegment compares the digests of a segment, in the same way.
+func (s *sums) checkSegment(resp *http.Response, ended bool) *difference {
+	if s == nil {
+		return nil
+	}
+	if d := s.segment.check(); d != nil || !ended {
+		return d
+	}
+	return s.segmentLate.check(resp)
+}

@@ -102,7 +102,6 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 	}
 	b.first, b.total, b.end, b.stop = b.pos, c.total, c.end, c.stop
 	b.last = resp
-	b.segment = newSum(digestOf(resp.Header, "Content-Digest"))
-	b.segmentLate = newLateSum(resp, "Content-Digest")
+	b.sums = b.sums.forSegment(resp)
 	return nil
 }
