@@ -96,24 +96,30 @@ func quotas(h http.Header) []Quota {
 		return all
 	}
 	for _, g := range plainQuotas {
-		if q, ok := plainQuota(h, g.prefix, g.reset); ok {
+		if len(h[g.remaining]) == 0 || len(h[g.reset]) == 0 {
+			continue
+		}
+		if q, ok := g.read(h); ok {
 			return []Quota{q}
 		}
 	}
 	return nil
 }
 
-// plainQuotas are the groups of fields that hold one number each, and the
-// function that reads their reset. Some servers send X-Rate-Limit-Reset in
+// A plainFields is a group of fields that hold one number each, and the function
+// that reads the reset.
+type plainFields struct {
+	remaining, reset, limit string
+	wait                    func(s string, ref time.Time) (time.Duration, bool)
+}
+
+// plainQuotas are the known groups. Some servers send X-Rate-Limit-Reset in
 // seconds and others in milliseconds, so only a Unix time is unambiguous there.
 // X and Okta send a Unix time.
-var plainQuotas = [...]struct {
-	prefix string
-	reset  func(s string, ref time.Time) (time.Duration, bool)
-}{
-	{"Ratelimit-", secondsOrInstant},
-	{"X-Ratelimit-", reset},
-	{"X-Rate-Limit-", instant},
+var plainQuotas = [...]plainFields{
+	{"Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Limit", secondsOrInstant},
+	{"X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Limit", reset},
+	{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Limit", instant},
 }
 
 // reset reads seconds from now, or a Unix time in seconds or milliseconds.
@@ -229,10 +235,10 @@ func seventhDraft(field []string) []Quota {
 	return []Quota{{Remaining: remaining, Reset: scale(reset, 0, time.Second), Limit: limit}}
 }
 
-// plainQuota reads a group of fields that hold one number each. Of several
-// remaining quotas the smallest counts, and of several resets the latest.
-func plainQuota(h http.Header, prefix string, reset func(string, time.Time) (time.Duration, bool)) (q Quota, ok bool) {
-	for _, v := range h[prefix+"Remaining"] {
+// read reads the group from a header. Of several remaining quotas the smallest
+// counts, and of several resets the latest.
+func (f *plainFields) read(h http.Header) (q Quota, ok bool) {
+	for _, v := range h[f.remaining] {
 		n, _, valid := number(trim(v))
 		if !valid {
 			return Quota{}, false
@@ -242,12 +248,9 @@ func plainQuota(h http.Header, prefix string, reset func(string, time.Time) (tim
 		}
 		ok = true
 	}
-	if !ok || !has(h, prefix+"Reset") {
-		return Quota{}, false
-	}
 	ref := received(h)
-	q.Reset, ok = longest(h[prefix+"Reset"], func(v string) (time.Duration, bool) { return reset(v, ref) })
-	q.Limit, q.Window = plainLimit(h[prefix+"Limit"])
+	q.Reset, ok = longest(h[f.reset], func(v string) (time.Duration, bool) { return f.wait(v, ref) })
+	q.Limit, q.Window = plainLimit(h[f.limit])
 	return q, ok
 }
 

@@ -33,13 +33,14 @@ func (l *limits) hear(resp *http.Response) {
 		l.heard[0], l.heard[1] = l.heard[1], l.heard[0]
 		return
 	}
-	l.heard[0], l.heard[1] = hearing{resp: resp, at: l.t.now()}, l.heard[0]
+	now := l.t.now()
+	l.heard[0], l.heard[1] = hearing{resp: resp, at: now}, l.heard[0]
 	if l.rule.rate {
-		l.noteRate(resp.StatusCode)
+		l.noteRate(now, resp.StatusCode)
 	}
 	if l.rule.pacing {
 		if q, ok := classify.QuotaOf(l.outcome(resp, nil)); ok {
-			l.state.Machines().Pacing().Note(l.t.now(), l.scopeKey(), l.mark, q.Remaining, q.Limit, q.Reset, l.rule.settings.pacing)
+			l.state.Machines().Pacing().Note(now, l.scopeKey(), l.mark, q.Remaining, q.Limit, q.Reset, l.rule.settings.pacing)
 		}
 	}
 	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.rule.Cooldown != policy.On {
@@ -119,12 +120,12 @@ func (l *limits) hold(status int, wait time.Duration, u float64) {
 }
 
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.
-func (l *limits) noteRate(status int) {
+func (l *limits) noteRate(now time.Duration, status int) {
 	r := l.state.Machines().Rate(l.rule.settings.rate)
 	switch {
 	case status == http.StatusTooManyRequests:
-		r.Throttled(l.t.now(), l.sentAt)
+		r.Throttled(now, l.sentAt)
 	case status < 500:
-		r.Succeeded(l.t.now())
+		r.Succeeded(now)
 	}
 }

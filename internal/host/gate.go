@@ -447,11 +447,12 @@ func (g *Gate) settle(now time.Duration) (freed bool) {
 		g.retire(s)
 		freed = true
 	}
-	if every := g.lostSlotTime(); g.lost > 0 && now >= after(g.lostAt, every) {
-		n := (now - g.lostAt) / every
+	if g.lost > 0 {
+		every := g.lostSlotTime()
+		n := max(0, now-g.lostAt) / every
 		g.lost = max(0, g.lost-int32(min(n, math.MaxInt32)))
 		g.lostAt += n * every
-		freed = true
+		freed = freed || n > 0
 	}
 	if g.closed && g.inFlight > 0 && now >= g.probe {
 		g.renew() // the probe hangs
@@ -501,6 +502,9 @@ func (g *Gate) uncount(s *Slot) {
 // raised Max. For the same reason the first waiter hears of everything if the
 // waiters have different rules.
 func (g *Gate) head() *Waiter {
+	if g.queue.first == nil {
+		return nil
+	}
 	room := !g.closed && (g.used() < g.limit || g.streaming())
 	if !room && !g.mixed && g.nextChange() == Never {
 		return nil

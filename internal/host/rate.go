@@ -5,6 +5,7 @@ package host
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -69,6 +70,8 @@ type RateConfig struct {
 type Rate struct {
 	lim *rate.Limiter
 
+	lowered atomic.Bool // current is below the configured rate; written under mu
+
 	turns sync.Mutex // guards the queue and every waiter in it; taken before mu
 	queue queue
 
@@ -108,9 +111,8 @@ func (r *Rate) Set(now time.Duration, c RateConfig) {
 	if c == r.conf {
 		return
 	}
-	lowered := r.current < r.conf.PerSecond
 	r.conf = c
-	if !c.Adaptive || !lowered {
+	if !c.Adaptive || !r.lowered.Load() {
 		r.current = c.PerSecond
 	}
 	r.apply(now, min(r.current, c.PerSecond))
@@ -220,7 +222,7 @@ func (r *Rate) Throttled(now, sent time.Duration) {
 // Succeeded is told of a success, which raises a lowered rate. A pause without
 // successes counts for a second at most.
 func (r *Rate) Succeeded(now time.Duration) {
-	if r.raise(now) {
+	if r.lowered.Load() && r.raise(now) {
 		r.wakeFirst()
 	}
 }
@@ -229,7 +231,7 @@ func (r *Rate) Succeeded(now time.Duration) {
 func (r *Rate) raise(now time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.current >= r.conf.PerSecond || now <= r.raised {
+	if !r.lowered.Load() || now <= r.raised {
 		return false
 	}
 	passed := min(now-r.raised, time.Second)
@@ -248,6 +250,7 @@ func (r *Rate) PerSecond() float64 {
 // apply sets the present rate; r.mu is held.
 func (r *Rate) apply(now time.Duration, perSecond float64) {
 	r.current = perSecond
+	r.lowered.Store(perSecond < r.conf.PerSecond)
 	r.lim.SetLimitAt(clockTime(now), rate.Limit(perSecond))
 }
 
