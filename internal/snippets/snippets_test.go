@@ -57,8 +57,8 @@ func snippetsOf(file, text string) (all []snippet) {
 // packages are the packages that a snippet without imports may use.
 var packages = map[string]string{
 	"classify": "github.com/aplomb-go/aplomb/classify", "policy": "github.com/aplomb-go/aplomb/policy",
-	"transport": "github.com/aplomb-go/aplomb/transport",
-	"context":   "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io", "log": "log",
+	"transport": "github.com/aplomb-go/aplomb/transport", "profile": "github.com/aplomb-go/aplomb/policy/profile",
+	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io", "log": "log",
 	"os": "os", "slog": "log/slog", "strings": "strings", "sync": "sync", "time": "time", "url": "net/url",
 }
 
@@ -143,6 +143,25 @@ func TestSnippetsCompile(t *testing.T) {
 	require.NotEmpty(t, all, "the README has snippets")
 	out, err := check(t, all)
 	assert.NoError(t, err, out)
+}
+
+// The sections of the README that show how something is done have an example that also
+// runs, in transport/example_readme_test.go.
+func TestReadmeExamplesRun(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	examples, err := os.ReadFile(filepath.Join(root, "transport", "example_readme_test.go"))
+	require.NoError(t, err)
+	for _, title := range []string{"POST APIs", "With SDKs", "Timeouts", "What it tells"} {
+		_, section, found := strings.Cut(string(readme), "\n## "+title+"\n")
+		require.True(t, found, title)
+		section, _, _ = strings.Cut(section, "\n## ")
+		all := snippetsOf("README.md", section)
+		require.NotEmpty(t, all, title)
+		for _, s := range all {
+			assert.Contains(t, string(examples), "\n\n"+s.code, "%s: the example that runs is another", title)
+		}
+	}
 }
 
 // A snippet that does not compile is reported with its line. All forms of a

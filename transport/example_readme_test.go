@@ -1,0 +1,147 @@
+// The examples of the README. Package internal/snippets checks that the README has the
+// same functions.
+
+package transport_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+var hosts = map[string]policy.Rule{
+	"api.stripe.com": profile.Stripe(), // what the provider's documentation says
+	"*.example.com":  policy.API(),     // a 429, and a 503 that names a wait, did nothing
+}
+
+// A POST is sent again after a 429, and not after a lost response.
+func ExampleConfig_post() {
+	for _, codes := range [][]int{{429, 200}, {0, 200}} {
+		tr, err := transport.New(transport.Config{Base: server(codes...), Rule: policy.Rule{Backoff: atOnce}, Hosts: hosts})
+		if err != nil {
+			log.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(post("https://api.stripe.com/v1/charges"))
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		resp.Body.Close()
+		fmt.Println(resp.StatusCode)
+	}
+	// Output:
+	// -> POST https://api.stripe.com/v1/charges
+	// -> POST https://api.stripe.com/v1/charges
+	// 200
+	// -> POST https://api.stripe.com/v1/charges
+	// connection reset by peer
+}
+
+func post(url string) *http.Request {
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader("amount=100"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	return req
+}
+
+func clientForSDK() *http.Client { return &http.Client{Transport: transport.Default()} }
+
+// An SDK that makes three attempts of its own multiplies them with those of its client.
+func ExampleDefault_sdk() {
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	for _, attempts := range []int{3, 1} {
+		client := clientForSDK()
+		defer client.CloseIdleConnections()
+		tr := client.Transport.(*transport.Transport)
+		if err := tr.Update(policy.Rule{Backoff: atOnce}, nil); err != nil { // the example has no time
+			log.Fatal(err)
+		}
+		requests = 0
+		for range attempts { // the loop of the SDK
+			resp, err := client.Get(server.URL)
+			if err != nil {
+				log.Fatal(err)
+			}
+			resp.Body.Close()
+		}
+		fmt.Println("the SDK makes", attempts, "and the server sees", requests)
+	}
+	// Output:
+	// the SDK makes 3 and the server sees 18
+	// the SDK makes 1 and the server sees 6
+}
+
+var timeouts = policy.Rule{
+	AttemptTimeout: 100 * time.Millisecond,                  // of an attempt, until its headers
+	MaxElapsed:     2 * time.Second,                         // until the last retry starts
+	Stall:          policy.Stall{Timeout: 30 * time.Second}, // of a body that stands still
+}
+
+// An attempt that hangs is given up and retried.
+func ExampleNew_timeouts() {
+	tr, err := transport.New(transport.Config{Base: plays(hangs, says(200)), Rule: timeouts.Or(policy.Service())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: tr, Timeout: time.Minute}
+	resp, err := client.Get("https://api.example.com")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.StatusCode)
+	// Output:
+	// the first attempt hangs
+	// 200
+}
+
+// hangs responds only when the attempt is given up.
+func hangs(req *http.Request) (*http.Response, error) {
+	fmt.Println("the first attempt hangs")
+	<-req.Context().Done()
+	return nil, req.Context().Err()
+}
+
+func whyGivenUp(resp *http.Response, err error) string {
+	if e, ok := errors.AsType[*transport.Error](err); ok {
+		return e.Error() // no secrets of the URL, unlike the *url.Error around it
+	}
+	h := transport.HistoryOf(resp)
+	return fmt.Sprintf("reason %v, %d attempts", h.Reason, len(h.Attempts))
+}
+
+// The caller gets the last response or an error, and both say why.
+func ExampleHistoryOf_why() {
+	for _, codes := range [][]int{{503}, {503, 0}} {
+		tr, err := transport.New(transport.Config{Base: server(codes...), Rule: policy.Rule{Attempts: 2, Backoff: atOnce}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		resp, err := (&http.Client{Transport: tr}).Get("https://api.example.com?key=secret")
+		fmt.Println(whyGivenUp(resp, err))
+		if err == nil {
+			resp.Body.Close()
+		}
+	}
+	// Output:
+	// -> GET https://api.example.com?key=secret
+	// -> GET https://api.example.com?key=secret
+	// reason attempts, 2 attempts
+	// -> GET https://api.example.com?key=secret
+	// -> GET https://api.example.com?key=secret
+	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts, last status 503: connection reset by peer
+}
