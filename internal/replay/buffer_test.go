@@ -6,8 +6,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -146,6 +148,32 @@ func TestBufferLimit(t *testing.T) {
 	}
 }
 
+// Given a base transport that neither reads nor closes the body of the last attempt,
+// when the body is garbage, the pool gets its memory and its disk back.
+func TestKeptBytesOfALostBody(t *testing.T) {
+	for name, limits := range map[string]Limits{
+		"memory":          {Memory: 1 << 20},
+		"memory and disk": {Memory: 100_000, Disk: 1 << 20, Dir: t.TempDir()},
+		"disk":            {Disk: 1 << 20, Dir: t.TempDir()},
+	} {
+		var pool Pool
+		func() {
+			b := New(put(t, oneShot(noisy(300_000))), limits, &pool)
+			_, err := io.Copy(io.Discard, next(b))
+			require.NoError(t, err)
+			require.NoError(t, takeBack(b))
+			next(b)
+			b.Finish()
+			assert.Equal(t, limits.Memory > 0, pool.Memory.Load() > 0, name)
+			assert.Equal(t, limits.Disk > 0, pool.Disk.Load() > 0, name)
+		}()
+		require.Eventually(t, func() bool {
+			runtime.GC()
+			return pool.Memory.Load() == 0 && pool.Disk.Load() == 0
+		}, time.Minute, time.Millisecond, name)
+	}
+}
+
 // zeros is an endless reader that takes no time.
 type zeros struct{}
 
@@ -153,7 +181,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 // upload makes one attempt that reads a body without GetBody whole, in pieces.
 func upload(pool *Pool, size int64, piece []byte) {
-	b := New(&http.Request{Body: io.NopCloser(io.LimitReader(zeros{}, size))}, Limits{Memory: size}, pool)
+	b := New(&http.Request{Body: io.NopCloser(io.LimitReader(zeros{}, size))}, Limits{Memory: max(size, 1<<20)}, pool)
 	attempt := next(b)
 	for {
 		if _, err := attempt.Read(piece); err != nil {
