@@ -18,6 +18,12 @@ RACE     := $(if $(CC_FOUND),-race)
 # Every module of the repository: the root first.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
+# TEST_ALL tests two modules at a time. Of the module e2e it tests e2e/http3 only, and
+# make e2e tests the rest. The output of a module comes when it is done. At its exit a
+# test waits for reports of the race detector, a second if it is not told otherwise.
+TEST_ALL = printf '%s\n' $(filter-out e2e,$(MODULES)) e2e/http3 | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),1,0) xargs -P 2 -I '{}' \
+	sh -c 'out=$$($(GO) -C {} test $(RACE) -shuffle=on -timeout $(TIMEOUT) ./... 2>&1); code=$$?; echo "$$out"; exit $$code'
+
 # The packages that users import; docs/api lists their exported names.
 PUBLIC := classify policy policy/backoff policy/profile policy/rulefile transport
 
@@ -34,7 +40,7 @@ demo: ## seven faults, with a plain client and with aplomb
 
 test: ## all tests, with the race detector and in random order
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector")
-	@for m in $(filter-out e2e,$(MODULES)) e2e/http3; do CGO_ENABLED=$(if $(RACE),1,0) $(GO) -C $$m test $(RACE) -shuffle=on -timeout $(TIMEOUT) ./... || exit 1; done
+	@$(TEST_ALL)
 
 lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go mod tidy, and the exported API
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:" $$out; exit 1; }
@@ -60,8 +66,10 @@ fuzz: ## every fuzz target for a short time (FUZZ)
 simulate: ## random rules, callers and servers in virtual time (SEEDS, SEED, TIMES)
 	@APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) test -count 1 -run '^TestSeeds$$' -v -timeout 3h ./internal/simulate
 
-soak: ## long runs: 256 MiB over reset connections, SOAK times per protocol; 135,000 hosts; busy machines
-	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_SOAK=$(SOAK) $(GO) test $(RACE) -run '^(TestResumeSoak|TestManyHostsWithEverythingOn|TestStormOnABusyMachine)$$' -v -timeout 3h ./transport ./internal/host
+soak: TIMEOUT = 3h
+soak: export APLOMB_SOAK = $(SOAK)
+soak: ## all tests in full length, an hour: more seeds, rounds and bytes; SOAK downloads of 256 MiB per protocol
+	@$(TEST_ALL)
 
 uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and protocol
 	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_UPLOADS=$(UPLOADS) $(GO) test $(RACE) -run '^TestUploadsOfOneReader$$' -v -timeout 3h ./transport

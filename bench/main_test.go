@@ -12,14 +12,14 @@ func TestQuestions(t *testing.T) {
 	for _, q := range questions {
 		t.Run(q.name, func(t *testing.T) {
 			clients := q.clients()
-			response, err := q.ask(quick, clients)
+			answer, err := q.ask(quick, clients)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var named []string
-			for _, row := range response.rows {
-				if len(row) != len(response.heads) {
-					t.Errorf("%d cells below %d heads: %q", len(row), len(response.heads), row)
+			for _, row := range answer.rows {
+				if len(row) != len(answer.heads) {
+					t.Errorf("%d cells below %d heads: %q", len(row), len(answer.heads), row)
 				}
 				for _, cell := range row {
 					if cell == "" {
@@ -29,7 +29,7 @@ func TestQuestions(t *testing.T) {
 				named = append(named, row[0])
 			}
 			if q.name == "facts" {
-				named = response.heads
+				named = answer.heads
 			}
 			all := "\n" + strings.Join(named, "\n") + "\n"
 			for i := range clients {

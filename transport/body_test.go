@@ -38,7 +38,7 @@ func put(t testing.TB, tr *Transport, b io.ReadCloser) (*http.Response, error) {
 // Every resend carries the same bytes, whatever the body is and however much of
 // it the failed attempts read.
 func TestResendsAreWhole(t *testing.T) {
-	text := strings.Repeat("0123456789abcdef", 6_000) // beyond several chunks
+	text := strings.Repeat("0123456789abcdef", 3_000) // beyond several chunks
 	file := filepath.Join(t.TempDir(), "body")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	bodies := map[string]func() io.Reader{

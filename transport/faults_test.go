@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -377,7 +378,7 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 
 // TestConnectionsAreReused: an error page of up to 64 KiB costs no connection.
 func TestConnectionsAreReused(t *testing.T) {
-	const retries = 100
+	retries := soak.Size(20, 100)
 	rule := policy.Rule{Attempts: retries + 1}.Or(now)
 	for _, row := range []struct {
 		name  string

@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -67,7 +68,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 		})
 		return p99, p995, more
 	}
-	for seed := range uint64(5) {
+	for seed := range soak.Size[uint64](2, 5) {
 		p99, p995, more := tail(t, policy.Hedge{Percentile: 98}, seed)
 		_, without, _ := tail(t, policy.Hedge{After: policy.Off}, seed)
 		t.Logf("seed %d: p99 %v, p99.5 %v (%v without) for %.2f %% more attempts", seed, p99, p995, without, 100*more)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -146,10 +147,10 @@ func TestHTTP2EarlyResponses(t *testing.T) {
 		"closes":                  ts.Status(503).Body("busy").Then(ts.Close),
 		"resets":                  ts.Status(503).Body("busy").Then(ts.Reset),
 	} {
-		for _, after := range []int64{0, 1000, 200_000} {
+		for _, after := range soak.Size([]int64{0, 200_000}, []int64{0, 1000, 200_000}) {
 			for kind, body := range bodies(t, text) {
 				t.Run(name+"/"+kind, func(t *testing.T) {
-					at(t, http2, func(t *testing.T, cfg ts.Config) {
+					at(t, soak.Size(http2[1:], http2), func(t *testing.T, cfg ts.Config) {
 						s := set(t, cfg, now, step.Early(after), step.Early(after), ts.OK("done"))
 						got := s.send(http.MethodPut, body())
 						require.NoError(t, got.err)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -366,10 +367,7 @@ func holdAndSend(t *testing.T, tr *Transport, complain func(error)) {
 // TestNoSlotTokenOrWaiterIsLost: when all requests are over, no slot is in use, no request
 // waits, and new requests get their turn, whatever happened before.
 func TestNoSlotTokenOrWaiterIsLost(t *testing.T) {
-	seeds := uint64(60)
-	if testing.Short() {
-		seeds = 15
-	}
+	seeds := soak.Size[uint64](15, 60)
 	var total riot
 	for seed := range seeds {
 		r := &riot{seed: seed}

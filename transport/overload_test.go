@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -115,13 +116,15 @@ func (c *chaos) RoundTrip(req *http.Request) (*http.Response, error) {
 	return newResponse(req, code, c.responses.body(req.Context(), "a response"), header...), nil
 }
 
-// TestEverythingAtOnce: 1,000 callers with all limits on use a base that does anything
-// at random. Some callers leave early, and some read half of the body.
+// TestEverythingAtOnce: hundreds of callers with all limits on use a base that does
+// anything at random. Some callers leave early, and some read half of the body.
 func TestEverythingAtOnce(t *testing.T) {
-	const callers, each = 1000, 10
+	callers, each := soak.Size(300, 1000), 10
+	rule := everything
+	rule.Budget.Burst = soak.Size(5., 0) // so that even fewer requests use it up
 	bubble(t, func(t *testing.T) {
 		base := &chaos{}
-		tr := mustNew(t, Config{Base: base, Rule: everything})
+		tr := mustNew(t, Config{Base: base, Rule: rule})
 		start := time.Now()
 		var requests, succeeded atomic.Int64
 		var mu sync.Mutex
@@ -134,7 +137,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		together(callers, func(i int) {
 			for range each {
 				host := fmt.Sprintf("http://h%d.test/", i%3)
-				if rand.IntN(10) == 0 {
+				if rand.IntN(soak.Size(3, 10)) == 0 {
 					host = "http://calm.test/" // where there is room for hedges
 				}
 				time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
@@ -216,10 +219,7 @@ func TestManyHostsWithEverythingOn(t *testing.T) {
 		"held":    {20_000, status(429, "Retry-After: 30")}, // eviction among held hosts is tested with the table
 	} {
 		t.Run(name, func(t *testing.T) {
-			hosts := row.hosts
-			if soakRuns() == 0 {
-				hosts = min(hosts, 10_000) // the table's own tests fill it
-			}
+			hosts := min(row.hosts, soak.Size(5_000, row.hosts)) // the table's own tests fill it
 			rule := everything
 			rule.Attempts, rule.AttemptTimeout = 1, 0
 			tr := mustNew(t, Config{Base: rt(row.response), Rule: rule})

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -207,7 +208,7 @@ func TestNoConnectionIsLeftBehind(t *testing.T) {
 					return // takes real time
 				}
 				s := set(t, cfg, policy.Rule{Attempts: 4}.Or(now), step)
-				for range 20 {
+				for range soak.Size(5, 20) {
 					_, _ = get(t, s.tr, t.Context(), s.URL+"/") // the last response's body is closed unread
 				}
 				s.tr.CloseIdleConnections()

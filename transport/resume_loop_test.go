@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -847,7 +848,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 					return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
 				}
 				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, config)
-				for range 100 {
+				for range soak.Size(25, 100) {
 					resp, err := c.Get(srv.URL)
 					require.NoError(t, err)
 					read := make(chan struct{})

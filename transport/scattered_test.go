@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -54,7 +55,7 @@ func workers(t *testing.T, base http.RoundTripper, rule policy.Rule, n, each int
 // TestScatteredRefusals: a server refuses at random, and not because a quota is used up.
 // The shared cooldown does not make its callers much slower.
 func TestScatteredRefusals(t *testing.T) {
-	const seeds = 25
+	seeds := soak.Size(6, 25)
 	quickly := policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}
 	for _, row := range []struct {
 		share   float64
@@ -90,7 +91,7 @@ func TestScatteredRefusals(t *testing.T) {
 					}
 				}
 				ratio := took[1].Seconds() / took[0].Seconds()
-				t.Logf("without the cooldown %.1f s, with it %.1f s: %.2f times", took[0].Seconds()/seeds, took[1].Seconds()/seeds, ratio)
+				t.Logf("without the cooldown %.1f s, with it %.1f s: %.2f times", took[0].Seconds()/float64(seeds), took[1].Seconds()/float64(seeds), ratio)
 				assert.LessOrEqual(t, ratio, row.most)
 			})
 		}

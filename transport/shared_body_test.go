@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -105,14 +106,14 @@ func uploads() int {
 	if n, err := strconv.Atoi(os.Getenv("APLOMB_UPLOADS")); err == nil {
 		return n
 	}
-	return 1
+	return soak.Size(1, 20)
 }
 
 // A server responds early, while the body is on its way, and stores the body of a later
 // attempt. The stored body is right, although GetBody returns the same reader each
 // time.
 func TestUploadsOfOneReader(t *testing.T) {
-	text := string(noisy(8 << 20))
+	text := string(noisy(soak.Size(2<<20, 8<<20)))
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
 	n := uploads()
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {

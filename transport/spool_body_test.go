@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -175,7 +176,7 @@ func TestSpoolConcurrently(t *testing.T) {
 		}
 		return status(503)(req)
 	}))
-	for range 200 {
+	for range soak.Size(40, 200) {
 		src := oneShot(want)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
 		require.NoError(t, err)

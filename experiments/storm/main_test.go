@@ -76,7 +76,7 @@ func TestStopped(t *testing.T) {
 
 func TestLongest(t *testing.T) {
 	var out strings.Builder
-	if err := run(t.Context(), []string{"-longest", "-frozen", "4s", "-watched", "20s", "-strategies", "fixed,google"}, &out, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"-longest", "-runs", "1", "-frozen", "3s", "-watched", "20s", "-strategies", "fixed,google"}, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Count(out.String(), "survives") != 2 {

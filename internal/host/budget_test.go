@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 func TestBudget(t *testing.T) {
@@ -253,7 +255,7 @@ func (b *Budget) queue() (sum int64) {
 
 func TestBudgetHoldsInEveryWindow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 60 {
+	for range soak.Size(15, 60) {
 		steps := make([]byte, 120)
 		for i := range steps {
 			steps[i] = byte(rng.Uint32())

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 const (
@@ -353,7 +355,7 @@ func TestCooldownIsBounded(t *testing.T) {
 	}
 	w := NewWaiter()
 	mustHold(t, &c, 0, 3, w, time.Hour)
-	for i := range uint64(20_000) {
+	for i := range soak.Size[uint64](8*maxScopes, 20_000) {
 		now := time.Duration(i) * ms
 		c.Hold(now, 100+i, TooMany, 50*ms, exact, 0)
 		if n := len(c.holds); n > maxScopes {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // A visitor drives one request through a gate by hand.
@@ -358,7 +360,7 @@ func TestGateBadRoute(t *testing.T) {
 				c.at(c.now+time.Duration(rng.ExpFloat64()/tt.rate*float64(time.Second)), arrive)
 			}
 			c.at(0, arrive)
-			c.runTo(min(20*time.Minute, time.Duration(20_000/tt.rate*float64(time.Second))))
+			c.runTo(min(20*time.Minute, time.Duration(soak.Size(5_000., 20_000)/tt.rate*float64(time.Second))))
 			if float64(closed) > tt.most*float64(arrived) {
 				t.Errorf("closed at %d of %d arrivals", closed, arrived)
 			}
@@ -868,7 +870,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 }
 
 func TestGateServesEverybody(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range soak.Size[uint64](25, 100) {
 		runGate(t, seed, 300)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 func TestCanonical(t *testing.T) {
@@ -83,7 +85,7 @@ func TestKeyAllocatesNothing(t *testing.T) {
 
 // Names of any length cost a bounded number of bytes, and stay apart.
 func TestKeyIsBounded(t *testing.T) {
-	long := strings.Repeat("a", 4<<20)
+	long := strings.Repeat("a", soak.Size(256<<10, 4<<20))
 	keys := map[Key]bool{}
 	for _, u := range []url.URL{
 		{Scheme: "http", Host: long + ".example.com:8080"},

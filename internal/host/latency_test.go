@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 func TestLatencyBounds(t *testing.T) {
@@ -74,7 +76,7 @@ func checkLatency(t *testing.T, samples []time.Duration) {
 
 func TestLatencyQuantiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	for range 200 {
+	for range soak.Size(40, 200) {
 		samples := make([]time.Duration, rng.IntN(latencyForget-1))
 		spread := rng.Float64() * 6
 		for i := range samples {

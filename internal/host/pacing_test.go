@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 func pass(t *testing.T, p *Pacing, now time.Duration, n int) {
@@ -224,7 +226,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 
 func TestPacingIsBounded(t *testing.T) {
 	var p Pacing
-	for i := range uint64(20_000) {
+	for i := range soak.Size[uint64](8*maxScopes, 20_000) {
 		p.Note(time.Duration(i), i, 0, 5, 100, time.Hour, PacingConfig{})
 		if len(p.quotas) > maxScopes {
 			t.Fatalf("%d quotas", len(p.quotas))

@@ -6,11 +6,12 @@ package host
 import (
 	"math"
 	"math/rand/v2"
-	"os"
 	"sort"
 	"testing"
 
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // A storm is a server that is frozen for a while, and its clients, which share
@@ -305,12 +306,8 @@ func newStorm(seed uint64) *storm {
 }
 
 func TestStorm(t *testing.T) {
-	seeds := uint64(9)
-	if testing.Short() {
-		seeds = 3
-	}
 	var peaks, recovered []int
-	for seed := range seeds {
+	for seed := range soak.Size[uint64](3, 9) {
 		s := newStorm(seed)
 		s.gated = true
 		s.run()
@@ -338,27 +335,26 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// For comparison, with fixed delays the same server never recovers.
+// For comparison, with fixed delays the same server never recovers, even if it is
+// frozen for a shorter time.
 func TestStormFixed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	s := newStorm(1)
-	s.end = s.resume + 10*time.Second
+	s.resume = s.freeze + soak.Size(8*time.Second, 20*time.Second)
+	s.end = s.resume + soak.Size(9*time.Second, 10*time.Second)
 	s.fixed = true
 	s.run()
 	t.Logf("sent while frozen %d, peak %d", s.sent, s.peak)
 	if back := s.recovered(s.steady()); back >= 0 {
 		t.Errorf("back after %v", back)
 	}
-	if s.sent < 5000 {
+	if s.sent < soak.Size(1400, 5000) {
 		t.Errorf("%d attempts while frozen", s.sent)
 	}
 }
 
 // A server that responds with 503 at once instead of freezing.
 func TestStormRefusing(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range soak.Size[uint64](1, 3) {
 		s := newStorm(seed)
 		s.gated, s.refuses = true, true
 		s.run()
@@ -402,26 +398,26 @@ func TestGateAgainstAHang(t *testing.T) {
 // If the clients' machine is busy, neither its pauses nor its slow steps make the gate's
 // limit grow, because they do not say that the host takes more.
 func TestStormOnABusyMachine(t *testing.T) {
-	seeds := uint64(1)
-	if os.Getenv("APLOMB_SOAK") != "" { // by make soak
-		seeds = 5
-	}
-	for _, tt := range []struct {
+	type row struct {
 		name              string
 		stall, apart, lag time.Duration
 		most              int // limit, long after the recovery
-	}{
+	}
+	rows := []row{
+		{"pauses of 0.25 s", 500 * ms, 3 * sec, 0, 48},
+		{"100 ms for each step", 0, 0, 100 * ms, 30},
+	}
+	rows = soak.Size(rows, append(rows, []row{
 		{"at rest", 0, 0, 0, 30},
 		{"pauses of 0.1 s", 200 * ms, 2 * sec, 0, 38},
-		{"pauses of 0.25 s", 500 * ms, 3 * sec, 0, 48},
 		{"pauses of 0.5 s", sec, 10 * sec, 0, 48},
 		{"pauses of 1 s", 2 * sec, 20 * sec, 0, 40},
 		{"20 ms for each step", 0, 0, 20 * ms, 30},
-		{"100 ms for each step", 0, 0, 100 * ms, 30},
 		{"pauses and steps", 500 * ms, 3 * sec, 20 * ms, 30},
-	} {
+	}...))
+	for _, tt := range rows {
 		t.Run(tt.name, func(t *testing.T) {
-			for seed := range seeds {
+			for seed := range soak.Size[uint64](1, 5) {
 				s := newStorm(seed)
 				s.gated, s.end = true, 160*sec
 				s.stall, s.apart, s.lag = tt.stall, tt.apart, tt.lag

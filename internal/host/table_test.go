@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 type testTable = Table[int]
@@ -223,7 +225,7 @@ func TestAcquireAllocatesNothing(t *testing.T) {
 
 // TestIdleHostIsSmall measures the size of a host without traffic.
 func TestIdleHostIsSmall(t *testing.T) {
-	const n = 50_000
+	n := soak.Size(10_000, 50_000)
 	table := NewTable[int](0)
 	urls := make([]*url.URL, n)
 	for i := range urls {
@@ -237,7 +239,7 @@ func TestIdleHostIsSmall(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	perHost := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / n
+	perHost := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / int64(n)
 	t.Logf("%d B per idle host, State %d B", perHost, unsafe.Sizeof(State[int]{}))
 	// The host's name belongs to the URL, which the caller has: add its bytes.
 	require.LessOrEqual(t, perHost+int64(len(urls[n-1].Host)), int64(512))

@@ -3,6 +3,8 @@ package simulate
 import (
 	"fmt"
 	"testing"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // kept are seeds whose stories once found a defect, each with the defect. If
@@ -27,7 +29,7 @@ func TestKeptSeeds(t *testing.T) {
 	for _, k := range kept {
 		t.Run(fmt.Sprint(k.seed), func(t *testing.T) {
 			t.Log(k.reason)
-			for range 3 { // since the seed does not decide everything
+			for range soak.Size(1, 20) { // since the seed does not decide everything
 				if r := play(t, newPlan(k.seed), aTransport, nil); len(r.Violations) > 0 {
 					tellStory(t, r)
 					return

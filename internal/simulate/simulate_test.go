@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // play runs a story in a bubble of its own.
@@ -32,7 +34,7 @@ func play(t *testing.T, p *plan, client maker, keep func(int) bool) (r Report) {
 // Repeating a story makes sense because goroutines and the Transport's jitter
 // do not depend on the seed.
 func TestSeeds(t *testing.T) {
-	first, seeds, times := env("SEED", 1), env("SEEDS", 100), env("TIMES", 1)
+	first, seeds, times := env("SEED", 1), env("SEEDS", soak.Size(50, 1000)), env("TIMES", 1)
 	var next, calls, attempts, bad atomic.Int64
 	var all sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {

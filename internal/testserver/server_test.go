@@ -431,11 +431,13 @@ func noServerGoroutine(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
+	content := ts.Pattern(100_000)
+	hash := ts.Hash(content)
 	at(t, both, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.Bytes(100_000))
 		var clients sync.WaitGroup
 		for range 20 {
-			r := request(t, "POST", s.URL, bytes.NewReader(ts.Pattern(100_000)))
+			r := request(t, "POST", s.URL, bytes.NewReader(content))
 			clients.Go(func() {
 				o := do(s, r)
 				assert.NoError(t, o.err)
@@ -446,7 +448,7 @@ func TestConcurrentUse(t *testing.T) {
 		clients.Wait()
 		assert.Equal(t, 20, s.Arrivals())
 		for _, a := range s.Log() {
-			assert.Equal(t, ts.Hash(ts.Pattern(100_000)), a.BodySHA256)
+			assert.Equal(t, hash, a.BodySHA256)
 		}
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -327,8 +328,9 @@ func TestLoadIsBounded(t *testing.T) {
 	require.EqualError(t, err, "rulefile: rules are longer than 1 MiB")
 	_, _, err = Load(strings.NewReader(strings.Repeat("[", maxInput)), Names{})
 	require.Error(t, err)
+	size := soak.Size(128<<10, maxInput)
 	for _, line := range []string{`"rate": 1,`, `"x": 1,`, `"classify": [{}, {}, {}],`, "\n"} { // each takes work per fault
-		_, _, err = Load(strings.NewReader(`{"rule": {`+strings.Repeat(line, (maxInput-40)/len(line))+`"rate": {"burst": 0}}}`), Names{})
+		_, _, err = Load(strings.NewReader(`{"rule": {`+strings.Repeat(line, (size-40)/len(line))+`"rate": {"burst": 0}}}`), Names{})
 		all, ok := errors.AsType[Errors](err)
 		require.True(t, ok, line)
 		assert.LessOrEqual(t, len(all), maxFaults+1, line)

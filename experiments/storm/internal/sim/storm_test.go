@@ -8,6 +8,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // never stands for a recovery that was not seen. It sorts last.
@@ -20,7 +21,10 @@ func said(back time.Duration) string {
 	return back.String()
 }
 
-// medians are the figures of five runs.
+// few is the number of runs whose medians are judged. A single run may be an exception.
+var few = soak.Size(3, 5)
+
+// medians are the figures of a few runs.
 type medians struct {
 	attempts, peak, later, lost int
 	back                        time.Duration
@@ -28,11 +32,11 @@ type medians struct {
 	last                        float64
 }
 
-func storm(t *testing.T, sc model.Scenario, st model.Strategy) medians {
+func storm(t *testing.T, sc model.Scenario, st model.Strategy, runs int) medians {
 	t.Helper()
 	var list []record.Figures
-	for seed := range uint64(5) {
-		r, err := Run(t.Context(), sc, st, seed)
+	for seed := range runs {
+		r, err := Run(t.Context(), sc, st, uint64(seed))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,10 +112,10 @@ func TestArrivals(t *testing.T) {
 func TestArticle(t *testing.T) {
 	sc := model.DefaultScenario()
 	sc.Watched = 120 * time.Second // it takes most of a minute
-	if m := storm(t, sc, strategy(t, "fixed")); m.back != never || m.last > 0.05 {
+	if m := storm(t, sc, strategy(t, "fixed"), soak.Size(1, 5)); m.back != never || m.last > 0.05 {
 		t.Errorf("with a fixed delay it was back after %v", m.back)
 	}
-	if m := storm(t, sc, strategy(t, "program")); m.back > 90*time.Second {
+	if m := storm(t, sc, strategy(t, "program"), few); m.back > 90*time.Second {
 		t.Errorf("with the program's back-off it was back after %v", m.back)
 	}
 }
@@ -120,8 +124,8 @@ func TestArticle(t *testing.T) {
 // frozen server, and it recovers at once.
 func TestShared(t *testing.T) {
 	sc := model.DefaultScenario()
-	fixed := storm(t, sc, strategy(t, "fixed"))
-	m := storm(t, sc, strategy(t, "shared"))
+	fixed := storm(t, sc, strategy(t, "fixed"), soak.Size(1, 5))
+	m := storm(t, sc, strategy(t, "shared"), few)
 	limit := float64(sc.Server.Limit)
 	switch {
 	case m.back > 5*time.Second:
@@ -144,8 +148,8 @@ func TestSeparate(t *testing.T) {
 	shedding.Server.RetryAfter = 10 * time.Second
 	for name, sc := range map[string]model.Scenario{"short freeze": short, "server that sheds load": shedding} {
 		t.Run(name, func(t *testing.T) {
-			google, own := storm(t, sc, strategy(t, "google")), storm(t, sc, strategy(t, "own"))
-			printed, program := storm(t, sc, strategy(t, "printed")), storm(t, sc, strategy(t, "program"))
+			google, own := storm(t, sc, strategy(t, "google"), few), storm(t, sc, strategy(t, "own"), few)
+			printed, program := storm(t, sc, strategy(t, "printed"), few), storm(t, sc, strategy(t, "program"), few)
 			// Two seconds hold 200 requests, give or take 14: chance alone moves a
 			// recovery that was at once by more than a tenth.
 			const chance = time.Second
@@ -176,7 +180,7 @@ func TestSeparate(t *testing.T) {
 // shorter freeze.
 func TestWhatNobodyAloneSurvives(t *testing.T) {
 	sc := model.DefaultScenario()
-	if m := storm(t, sc, strategy(t, "once")); m.back != never {
+	if m := storm(t, sc, strategy(t, "once"), soak.Size(1, 5)); m.back != never {
 		t.Errorf("back after %v", m.back)
 	}
 }
@@ -186,7 +190,7 @@ func TestWhatNobodyAloneSurvives(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	sc := model.DefaultScenario()
 	sc.Server.RetryAfter = 5 * time.Second
-	if m := storm(t, sc, strategy(t, "own")); m.back > 10*time.Second || m.peak > sc.Server.Limit {
+	if m := storm(t, sc, strategy(t, "own"), few); m.back > 10*time.Second || m.peak > sc.Server.Limit {
 		t.Errorf("back after %v, peak %d", m.back, m.peak)
 	}
 	r, err := Run(t.Context(), sc, strategy(t, "own"), 1)
@@ -211,22 +215,20 @@ func TestRetryAfter(t *testing.T) {
 func TestRetryAfterShared(t *testing.T) {
 	sc := model.DefaultScenario()
 	for _, key := range []string{"shared", "ungated"} {
-		for _, sc.Server.RetryAfter = range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second} {
-			if m := storm(t, sc, strategy(t, key)); m.last < 0.95 || m.peak > sc.Server.Limit {
+		for _, sc.Server.RetryAfter = range soak.Size([]time.Duration{5 * time.Second}, []time.Duration{time.Second, 5 * time.Second, 10 * time.Second}) {
+			if m := storm(t, sc, strategy(t, key), few); m.last < 0.95 || m.peak > sc.Server.Limit {
 				t.Errorf("%s, Retry-After %v: rate at the end %.2f, peak %d", key, sc.Server.RetryAfter, m.last, m.peak)
 			}
 		}
 	}
 }
 
-// At a hundred times the load the orders are the same.
+// At ten times the load, and in a soak at a hundred times, the orders are the same.
 func TestLarge(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	times := soak.Size(10., 100)
 	sc := model.DefaultScenario()
-	sc.Clients = 100_000
-	sc.Server = sc.Server.Sized(100)
+	sc.Clients = int(times * 1000)
+	sc.Server = sc.Server.Sized(times)
 	sc.Watched = 30 * time.Second
 	fixed, err := Run(t.Context(), sc, strategy(t, "fixed"), 1)
 	if err != nil {
