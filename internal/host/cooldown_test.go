@@ -553,6 +553,80 @@ func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	}
 }
 
+// Whatever happens, two things hold when all woken waiters have asked. No waiter waits
+// for a time after its deadline. And the waiter with the nearest deadline knows when
+// its own turn comes at the latest.
+func TestCooldownDeadlines(t *testing.T) {
+	hurries := 0
+	for seed := range uint64(2000) {
+		var c Cooldown
+		rng := rand.New(rand.NewPCG(seed, 1))
+		now := sec
+		waiting := map[*Waiter]bool{}
+		var all, woken []*Waiter // all in the order of their coming, for the same run with the same seed
+		ask := func(w *Waiter) {
+			key := uint64(w.ID)
+			a := c.Enter(now, key, w)
+			switch {
+			case a.Verb != Wait:
+				delete(waiting, w)
+			case w.By > 0 && (a.Until >= w.By || now >= w.By):
+				c.Leave(key, w)
+				delete(waiting, w)
+			}
+		}
+		for range 100 {
+			switch op := rng.IntN(8); {
+			case op < 3:
+				w := &Waiter{ID: 1 + rng.IntN(2), Wake: func(w *Waiter) { woken = append(woken, w) }}
+				if rng.IntN(3) > 0 {
+					w.By = now + time.Duration(1+rng.Int64N(int64(20*sec)))
+				}
+				all, waiting[w] = append(all, w), true
+				ask(w)
+			case op == 3:
+				c.Hold(now, uint64(1+rng.IntN(2)), Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(8*sec))), CooldownConfig{Spread: 4 * sec, Max: 6 * sec, Stop: rng.IntN(6) == 0}, rng.Float64())
+			case op == 4:
+				c.Answered(now, uint64(1+rng.IntN(2)), now-time.Duration(rng.Int64N(int64(3*sec))), rng.IntN(3) > 0)
+			case op == 5:
+				if len(all) > 0 {
+					w := all[rng.IntN(len(all))]
+					c.Leave(uint64(w.ID), w)
+					delete(waiting, w)
+				}
+			default:
+				now += time.Duration(rng.Int64N(int64(2 * sec)))
+				for _, w := range all {
+					if waiting[w] && (w.told <= now || w.By > 0 && w.By <= now) {
+						ask(w)
+					}
+				}
+			}
+			for ; len(woken) > 0; woken = woken[1:] {
+				if waiting[woken[0]] {
+					ask(woken[0])
+				}
+			}
+			for key, h := range c.holds {
+				if w := h.hurried(); w != nil {
+					t.Fatalf("seed %d, at %v: a waiter of scope %d with the deadline %v asks at %v; named %v, opens %v", seed, now, key, w.By, w.told, h.named(), h.opens(w))
+				}
+				for w := range waiting {
+					if w.in == &h.queue && w.By > now && w.By <= h.named() {
+						t.Fatalf("seed %d, at %v: a waiter with the deadline %v waits until %v", seed, now, w.By, h.named())
+					}
+					if w.in == &h.queue && h.opens(w) < h.open {
+						hurries++
+					}
+				}
+			}
+		}
+	}
+	if hurries < 100 {
+		t.Errorf("only %d waiters had a nearer turn of their own", hurries)
+	}
+}
+
 // A success that ends a hold is no named end. So the waiters with a deadline return in
 // the ramp like the others, whatever their deadlines are.
 func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {

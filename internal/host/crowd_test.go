@@ -233,6 +233,39 @@ func TestCrowdHeldLonger(t *testing.T) {
 	}
 }
 
+// The eviction of a hold wakes one of its waiters. Each waiter that goes or leaves
+// wakes the next, so all of them hear of it.
+func TestCrowdOfAnEvictedHold(t *testing.T) {
+	const n = 100_000
+	var c Cooldown
+	var woken []*Waiter
+	ws := make([]Waiter, n)
+	c.Hold(0, 1, TooMany, sec, exact, 0)
+	for i := range ws {
+		ws[i].Wake = func(w *Waiter) { woken = append(woken, w) }
+		c.Enter(0, 1, &ws[i])
+	}
+	for key := range uint64(maxScopes - 1) {
+		c.Hold(sec, 2+key, TooMany, time.Hour, exact, 0)
+	}
+	if len(woken) != 1 {
+		t.Fatalf("the eviction wakes %d waiters", len(woken))
+	}
+	gone := 0
+	for i := 0; i < len(woken); i++ {
+		if gone++; i%7 == 3 {
+			c.Leave(1, woken[i])
+			continue
+		}
+		if a := c.Enter(sec, 1, woken[i]); a.Verb != Go {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if gone != n {
+		t.Errorf("%d of %d waiters heard of it", gone, n)
+	}
+}
+
 // BenchmarkCrowd is the time of an event with few and with many waiters.
 func BenchmarkCrowd(b *testing.B) {
 	for _, machine := range []string{"gate", "cooldown", "pacing", "rate"} {

@@ -47,6 +47,7 @@ var latencyBounds = func() (b [latencyBuckets]time.Duration) {
 type Latency struct {
 	mu     sync.Mutex // guards everything below
 	total  int32
+	top    int32 // the last bucket that is not empty
 	counts [latencyBuckets]uint16
 }
 
@@ -56,6 +57,7 @@ func (l *Latency) Record(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts[i]++
+	l.top = max(l.top, int32(i))
 	if l.total++; l.total >= latencyForget {
 		l.forget()
 	}
@@ -75,10 +77,9 @@ func (l *Latency) Quantile(q float64) (d time.Duration, ok bool) {
 	if l.total < 20 || beyond < 2-1e-9 {
 		return 0, false
 	}
-	longer := 0
-	for i := latencyBuckets - 1; i > 0; i-- {
-		longer += int(l.counts[i])
-		if float64(longer) > beyond+1e-9 {
+	longer, most := 0, int(beyond+1e-9)
+	for i := l.top; i > 0; i-- {
+		if longer += int(l.counts[i]); longer > most {
 			return latencyBounds[i], true
 		}
 	}
@@ -101,6 +102,9 @@ func (l *Latency) forget() {
 		carry += int32(n)
 		l.counts[i] = uint16(carry / 2)
 		total += carry / 2
+		if carry > 1 {
+			l.top = int32(i)
+		}
 		carry %= 2
 	}
 	l.total = total
