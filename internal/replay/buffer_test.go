@@ -95,7 +95,7 @@ func TestChunksUnderConcurrency(t *testing.T) {
 	for id := range 8 {
 		requests.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(id), 7))
-			for range 40 {
+			for range 15 {
 				size := r.IntN(150_000)
 				want := bytes.Repeat([]byte{byte('a' + id)}, size)
 				b := New(&http.Request{Body: io.NopCloser(io.MultiReader(bytes.NewReader(want)))}, Limits{Memory: 1 << 20}, &pool)
@@ -208,7 +208,7 @@ func BenchmarkKeep(b *testing.B) {
 	for _, size := range []int64{1 << 10, 10 << 10, 1 << 20, 64 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
 			var pool Pool
-			piece := make([]byte, 8<<10) // of an upload over HTTP/1
+			piece := make([]byte, 8<<10)
 			b.ReportAllocs()
 			b.SetBytes(size)
 			for b.Loop() {

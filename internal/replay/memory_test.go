@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -38,5 +39,36 @@ func TestIndependent(t *testing.T) {
 		"in a NopCloser, no GetBody": {of(io.NopCloser(strings.NewReader("text"))), false},
 	} {
 		assert.Equal(t, row.want, Independent(row.req), name)
+	}
+}
+
+// A body in memory costs nothing before the first retry. A retry then costs a reader
+// and its NopCloser, which net/http's own GetBody allocates as well.
+func TestCopiesAllocate(t *testing.T) {
+	var pool Pool
+	for name, row := range map[string]struct {
+		req   *http.Request
+		first float64 // allocations up to the first attempt
+	}{
+		"no body":     {put(t, nil), 0},
+		"http.NoBody": {put(t, http.NoBody), 0},
+		"GetBody":     {put(t, strings.NewReader("text")), 0},
+		"no GetBody":  {put(t, io.NopCloser(bytes.NewReader([]byte("text")))), 3},
+	} {
+		for attempts := 1; attempts <= 3; attempts++ {
+			want := row.first
+			if row.req.Body != nil && row.req.Body != http.NoBody {
+				want += 2 * float64(attempts-1)
+			}
+			assert.Equal(t, want, testing.AllocsPerRun(100, func() {
+				b := New(row.req, Limits{Memory: 1 << 20}, &pool)
+				for n := 1; b != nil && n <= attempts; n++ {
+					if n > 1 {
+						_, _ = b.TakeBack(context.Background(), MaxBusy)
+					}
+					b.Next(context.Background(), n)
+				}
+			}), "%s, %d attempts", name, attempts)
+		}
 	}
 }
