@@ -7,7 +7,8 @@
 //	clients_test.go  the questions and faults that every client meets, and the table of docs/clients.md
 //	server_test.go   servers that count, and http.Clients with and without a Transport
 //	network_test.go  a network whose faults change, made with toxiproxy
+//	store_test.go    a plain server, for clients that come without a fake
 //	main_test.go     looks for goroutines that are left
-//	s3_test.go       a client: each has its own file
+//	s3_test.go …     a client each
 //	http3            tests over quic-go's http3.Transport
 package e2e

@@ -55,8 +55,8 @@ func s3Client() client {
 					defer func() { _ = out.Body.Close() }()
 					return same(out.Body, content(1<<20))
 				},
-				upload: func(ctx context.Context) error {
-					_, err := c.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String(object), Body: bytes.NewReader(content(1 << 20))})
+				upload: func(ctx context.Context, b []byte) error {
+					_, err := c.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("other"), Body: bytes.NewReader(b)})
 					return err // the SDK sends a checksum, and the fake checks the length
 				},
 				own: asError[*smithy.OperationError],

@@ -1,0 +1,136 @@
+// connect-go, over HTTP/2 without TLS.
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const (
+	getProcedure  = "/e2e.Store/Get"
+	putProcedure  = "/e2e.Store/Put"
+	echoProcedure = "/e2e.Store/Echo"
+)
+
+func connectClient() client {
+	return client{
+		name:  "connect-go",
+		off:   hasNone,
+		needs: "`policy.API()`; `connect.WithHTTPGet` lets procedures without side effects be retried",
+		rule:  policy.API(),
+		h2c:   true,
+		size:  1 << 20,
+		serve: func(testing.TB, string) http.Handler { return fakeConnect() },
+		open: func(_ testing.TB, s setup) session {
+			get := connect.NewClient[emptypb.Empty, wrapperspb.BytesValue](s.http, s.url+getProcedure,
+				connect.WithHTTPGet(), connect.WithIdempotency(connect.IdempotencyNoSideEffects))
+			put := connect.NewClient[wrapperspb.BytesValue, wrapperspb.BytesValue](s.http, s.url+putProcedure)
+			return session{
+				download: func(ctx context.Context) error {
+					got, err := get.CallUnary(ctx, connect.NewRequest(&emptypb.Empty{}))
+					if err != nil {
+						return err
+					}
+					return same(bytes.NewReader(got.Msg.Value), content(1<<20))
+				},
+				upload: func(ctx context.Context, b []byte) error {
+					got, err := put.CallUnary(ctx, connect.NewRequest(&wrapperspb.BytesValue{Value: b}))
+					if err != nil {
+						return err
+					}
+					return same(bytes.NewReader(got.Msg.Value), sum(b))
+				},
+				own: asError[*connect.Error],
+			}
+		},
+	}
+}
+
+// fakeConnect has a procedure that returns a message, a procedure that returns the
+// hash of a message, and a procedure that returns every message of a stream.
+func fakeConnect() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle(getProcedure, connect.NewUnaryHandler(getProcedure,
+		func(context.Context, *connect.Request[emptypb.Empty]) (*connect.Response[wrapperspb.BytesValue], error) {
+			return connect.NewResponse(&wrapperspb.BytesValue{Value: content(1 << 20)}), nil
+		}, connect.WithIdempotency(connect.IdempotencyNoSideEffects)))
+	mux.Handle(putProcedure, connect.NewUnaryHandler(putProcedure,
+		func(_ context.Context, req *connect.Request[wrapperspb.BytesValue]) (*connect.Response[wrapperspb.BytesValue], error) {
+			return connect.NewResponse(&wrapperspb.BytesValue{Value: sum(req.Msg.Value)}), nil
+		}))
+	mux.Handle(echoProcedure, connect.NewBidiStreamHandler(echoProcedure,
+		func(_ context.Context, s *connect.BidiStream[wrapperspb.BytesValue, wrapperspb.BytesValue]) error {
+			for {
+				m, err := s.Receive()
+				if errors.Is(err, io.EOF) {
+					return nil
+				}
+				if err == nil {
+					err = s.Send(m)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}))
+	return mux
+}
+
+func TestConnectUploads(t *testing.T) { hundredUploads(t, connectClient()) }
+
+// In a bidirectional stream each message is answered before the next is sent. If the
+// stream is refused at its start, it depends on the moment whether the base
+// transport waits for a Read of the request's body. If it does, the stream is not
+// retried, and the client gets its own error. If it does not, the messages so far
+// are sent again, and the stream goes on.
+func TestConnectStreams(t *testing.T) {
+	b := newBench(t, connectClient())
+	hc, r := under(t, base(t, b.network, true), policy.API(), nil)
+	talk := func() error {
+		s := connect.NewClient[wrapperspb.BytesValue, wrapperspb.BytesValue](hc, b.url+echoProcedure).CallBidiStream(bounded(t))
+		defer func() { _ = s.CloseResponse() }()
+		for i := range 100 {
+			want := bytes.Repeat([]byte{byte(i)}, 10_000)
+			if err := s.Send(&wrapperspb.BytesValue{Value: want}); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+			got, err := s.Receive()
+			if err != nil {
+				return err
+			}
+			if err := same(bytes.NewReader(got.Value), want); err != nil {
+				return err
+			}
+		}
+		return s.CloseRequest()
+	}
+	require.NoError(t, talk())
+	assert.Empty(t, r.told())
+	b.answer(busyUntil(2))
+	err := talk()
+	told := r.told()
+	require.Len(t, told, 1)
+	if told[0].Reason == transport.ReasonRetry {
+		require.NoError(t, err)
+		assert.Equal(t, 2, b.seen())
+	} else {
+		assert.Equal(t, connect.CodeUnavailable, connect.CodeOf(err))
+		assert.Equal(t, transport.ReasonBodyBusy, told[0].Reason)
+		assert.Equal(t, 1, b.seen())
+	}
+	require.NoError(t, talk())
+}
