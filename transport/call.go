@@ -66,12 +66,9 @@ func (c *call) vouched() bool {
 
 // outcome returns the outcome that classifiers and hints judge.
 func (c *call) outcome(resp *http.Response, err error) classify.Outcome {
-	o := classify.Outcome{Request: c.req, Response: resp, Err: err}
+	o := classify.Outcome{Request: c.req, Response: resp, Err: err, PeekWait: c.rule.peekWait}
 	if c.linked {
 		o.Request = c.req.WithContext(c.ctx)
-	}
-	if d := c.rule.rule.AttemptTimeout; d > 0 {
-		o.PeekWait = min(d, time.Second)
 	}
 	return o
 }

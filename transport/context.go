@@ -22,6 +22,11 @@ type options struct {
 	attempt int // the number of an attempt; 0 in the context of a caller
 }
 
+// plain reports whether the options leave the first attempt as it is.
+func (o *options) plain() bool {
+	return o.attempt == 0 && (o.trace == nil || o.trace.Event == nil)
+}
+
 // sending says how often a request may be sent, whatever its method.
 type sending uint8
 
@@ -64,11 +69,6 @@ func AttemptNumber(ctx context.Context) int {
 		return o.attempt
 	}
 	return 1
-}
-
-// withAttempt returns the context of the n-th attempt.
-func withAttempt(ctx context.Context, n int) context.Context {
-	return withOptions(ctx, func(o *options) { o.attempt = n })
 }
 
 func withOptions(ctx context.Context, change func(*options)) context.Context {

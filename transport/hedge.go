@@ -44,7 +44,7 @@ func safe(req *http.Request) bool {
 // and the second to do so closes the response.
 type racer struct {
 	attempt
-	timer *attemptTimer
+	out   *outgoing
 	state atomic.Uint32 // running, answered or abandoned
 
 	// set before the state is answered
@@ -64,8 +64,8 @@ const (
 // loser does not touch the winner, whose context ends with its body.
 func (a attempt) start(done chan<- *racer) *racer {
 	a.beside = true
-	req, timer := a.prepare() // now, because the caller may change its request as soon as it has a response
-	r := &racer{attempt: a, timer: timer}
+	out := a.prepare() // now, because the caller may change its request as soon as it has a response
+	r := &racer{attempt: a, out: out}
 	go func() {
 		returned := false
 		defer func() {
@@ -77,7 +77,7 @@ func (a attempt) start(done chan<- *racer) *racer {
 			}
 			done <- r // has room for every racer
 		}()
-		r.resp, r.err = r.sendCopy(req, timer)
+		r.resp, r.err = r.sendCopy(out)
 		returned = true
 	}()
 	return r
@@ -89,9 +89,9 @@ func (a attempt) start(done chan<- *racer) *racer {
 func (r *racer) abandon() {
 	switch {
 	case r.state.CompareAndSwap(running, abandoned):
-		r.timer.abandon()
+		r.out.timer.abandon()
 	case r.state.CompareAndSwap(answered, abandoned):
-		r.timer.abandon()
+		r.out.timer.abandon()
 		r.close()
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -35,42 +34,78 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	h := t.hosts.Acquire(req.URL)
 	defer h.Release()
-	rule, options := t.ruleFor(h, set), optionsOf(req.Context())
-	if !t.light(req, h, rule, options) {
-		return t.exchange(req, h, rule, options)
+	c := call{t: t, req: req, ctx: req.Context(), state: h, rule: t.ruleFor(h, set), options: optionsOf(req.Context())}
+	if c.light() {
+		return c.roundTrip()
 	}
-	resp, err := checkResponse(t.base.RoundTrip(req))
-	verdict := rule.classify(classify.Outcome{Request: req, Response: resp, Err: err})
-	if err == nil && !retryable(verdict) && h.Quiet() {
-		if rule.rule.Resume.Max < 0 || !resume.Likely(resp) {
-			return resp, nil
+	return c.exchange()
+}
+
+// light reports whether the fast path applies: no limit to ask, no body to keep and
+// nobody to tell. Nearly every request takes it.
+func (c *call) light() bool {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	return !c.rule.limited && c.t.trace == nil && (c.options == nil || c.options.plain()) && c.req.Cancel == nil &&
+		(c.req.Body == nil || c.req.Body == http.NoBody || replay.Independent(c.req)) && c.state.Quiet()
+}
+
+// roundTrip is the fast path. It makes the first attempt, and returns the response if it
+// is a success. Any other outcome goes on in the loop.
+func (c *call) roundTrip() (resp *http.Response, err error) {
+	var start time.Duration
+	if c.rule.rule.MaxElapsed > 0 {
+		start = c.t.now()
+	}
+	if c.rule.timed {
+		a := attempt{base: c.t.base, rule: c.rule, req: c.req, ctx: c.ctx, number: 1}
+		resp, err = a.sendCopy(a.prepare())
+	} else {
+		resp, err = checkResponse(c.t.base.RoundTrip(c.req))
+	}
+	if err != nil || tellsToWait(resp.StatusCode) {
+		return c.exchangeAfter(start, resp, err, known{}) // the limits hear of the wait before a classifier reads the body
+	}
+	verdict := c.verdict(resp)
+	if retryable(verdict) || !c.state.Quiet() {
+		return c.exchangeAfter(start, resp, err, known{verdict, true})
+	}
+	if c.rule.resumes && resume.Likely(resp) && !c.single() {
+		return c.t.resuming(c.req, c.rule, series{sent: 1}, resp), nil
+	}
+	return resp, nil
+}
+
+// verdict classifies a response. It closes the body if a classifier of the user's
+// panics.
+func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
+	classified := false
+	defer func() {
+		if !classified && resp.Body != nil {
+			_ = resp.Body.Close()
 		}
-		return t.resuming(req, rule, series{sent: 1}, resp), nil
-	}
-	return t.exchangeAfter(req, h, rule, resp, err)
+	}()
+	v = c.rule.classify(c.outcome(resp, nil))
+	classified = true
+	return v
 }
 
 // exchange and exchangeAfter are functions of their own, so that a light request
-// does not pay for clearing an exchange.
+// does not pay for an exchange.
 
-func (t *Transport) exchange(req *http.Request, h *host.State[resolved], r *resolved, o *options) (*http.Response, error) {
-	var x exchange
-	defer x.begin(call{t: t, req: req, ctx: req.Context(), state: h, rule: r, options: o})()
+func (c call) exchange() (*http.Response, error) {
+	x := new(exchange)
+	defer x.begin(c)()
 	return x.run()
 }
 
-func (t *Transport) exchangeAfter(req *http.Request, h *host.State[resolved], r *resolved, resp *http.Response, err error) (*http.Response, error) {
-	var x exchange
-	defer x.begin(call{t: t, req: req, ctx: req.Context(), state: h, rule: r})()
-	return x.runAfter(resp, err)
-}
-
-// light reports whether the fast path applies: no limit to ask, no body to keep,
-// no clock to read, nobody to tell. Nearly every request takes it. If the outcome
-// is not a success, the request goes on in the loop like any other.
-func (t *Transport) light(req *http.Request, h *host.State[resolved], r *resolved, o *options) bool {
-	return r.light && o == nil && t.trace == nil && t.logger == nil &&
-		(req.Body == nil || req.Body == http.NoBody || replay.Independent(req)) && h.Quiet()
+// exchangeAfter continues after a light first attempt.
+func (c call) exchangeAfter(start time.Duration, resp *http.Response, err error, verdict known) (*http.Response, error) {
+	x := new(exchange)
+	defer x.begin(c)()
+	defer x.end()
+	x.sent, x.number, x.start, x.verdict = 1, 1, c.t.epoch.Add(start), verdict
+	x.keepBody()
+	return x.loop(resp, err)
 }
 
 // An exchange is one call of RoundTrip with all its attempts. One goroutine uses
@@ -88,6 +123,15 @@ type exchange struct {
 	notBefore time.Time     // the end of the wait that a lost response of a race asked for
 	retried   bool          // the loop has retried; a hedge is no retry
 	segment   bool          // this continues the body of a response
+
+	verdict known // of the light first attempt
+}
+
+// A known is a verdict, if there is one already. A classifier is asked once for each
+// outcome.
+type known struct {
+	verdict classify.Verdict
+	ok      bool
 }
 
 // begin sets up the exchange. The caller defers the function that it returns.
@@ -123,16 +167,6 @@ func (x *exchange) run() (*http.Response, error) {
 		return nil, x.refuse(no)
 	}
 	resp, err := x.send()
-	return x.loop(resp, err)
-}
-
-// runAfter continues after a light first attempt.
-func (x *exchange) runAfter(resp *http.Response, err error) (*http.Response, error) {
-	defer x.end()
-	x.sent, x.number = 1, 1
-	if x.req.Body != nil {
-		x.keepBody()
-	}
 	return x.loop(resp, err)
 }
 
@@ -228,6 +262,10 @@ func (x *exchange) end() {
 // verdict.
 func (x *exchange) classify(resp *http.Response, err error) classify.Verdict {
 	x.limits.hear(resp)
+	if v := x.verdict; v.ok {
+		x.verdict = known{}
+		return v.verdict
+	}
 	return x.rule.classify(x.outcome(resp, err))
 }
 

@@ -97,7 +97,7 @@ func (x *exchange) series() series {
 // resuming is that of exchange, also for the fast path. It allocates only if the
 // body can be resumed.
 func (t *Transport) resuming(req *http.Request, r *resolved, s series, resp *http.Response) *http.Response {
-	if r.rule.Resume.Max < 0 || r.rule.Attempts <= 1 {
+	if !r.resumes {
 		return resp
 	}
 	if plan, ok := resume.Check(req, resp); ok {
@@ -147,7 +147,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	h := d.t.hosts.Acquire(req.URL)
 	defer h.Release()
 	c, past := d.call(req), d.before()
-	c.state, c.rule = h, d.rule.reconnecting()
+	c.state, c.rule = h, d.rule.reconnect
 	x := exchange{segment: true, sent: past.series.sent, number: past.series.sent, notBefore: past.series.notBefore}
 	defer x.begin(c)()
 	x.report.offset = offset
@@ -183,16 +183,6 @@ func (x *exchange) rest() (*http.Response, error) {
 		err = x.report.newError(ReasonCanceled, contextErr(x.ctx)) // whatever error the base made of it
 	}
 	return resp, err
-}
-
-// reconnecting returns the rule for a reconnect, in which each attempt has a bound.
-func (r *resolved) reconnecting() *resolved {
-	if r.rule.AttemptTimeout > 0 || r.rule.Stall.Timeout > 0 {
-		return r
-	}
-	bounded := *r
-	bounded.rule.AttemptTimeout = reconnectTimeout
-	return &bounded
 }
 
 // asRequest prepares a reconnect after progress. It waits for its turn, for the

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -46,7 +47,12 @@ type resolved struct {
 	limited bool // any of them
 	vouches bool // Idempotent is not the default, so somebody has thought about this host
 	peeks   bool // its classifier or hint may wait for the body of a response
-	light   bool // none of them, no function of the user's, and no clock to read before the first attempt
+	timed   bool // attempts have a context of their own
+	resumes bool // the body of a response may be resumed
+
+	timeouts  timeouts
+	peekWait  time.Duration // how long a classifier waits for the body of a response
+	reconnect *resolved     // the rule for the reconnects of a body, in which every attempt is timed
 }
 
 // settings are the settings of the limits of a host.
@@ -150,10 +156,22 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	r.vouches = !sameFunc(rule.Idempotent, classify.Idempotent)
 	r.limited = r.rate || r.pacing || r.gate || r.hedge
 	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
-	r.light = !own && !r.limited && !timed(&rule) && rule.MaxElapsed <= 0
 	r.peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
 	if own {
 		r.classify = classify.First(rule.Classify, classify.Default)
+	}
+	r.timeouts = timeoutsOf(&rule)
+	r.timed = r.timeouts.on()
+	r.peekWait = min(max(rule.AttemptTimeout, 0), time.Second)
+	r.resumes = rule.Resume.Max >= 0 && rule.Attempts > 1
+	r.reconnect = r
+	if rule.AttemptTimeout <= 0 && rule.Stall.Timeout <= 0 && r.resumes {
+		bounded := *r
+		bounded.rule.AttemptTimeout = reconnectTimeout
+		bounded.timeouts, bounded.timed = timeoutsOf(&bounded.rule), true
+		bounded.peekWait = time.Second
+		bounded.reconnect = &bounded
+		r.reconnect = &bounded
 	}
 	return r
 }

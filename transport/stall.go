@@ -10,6 +10,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // ErrStalled is in the error of an attempt or of a response's body that made no progress
@@ -42,42 +44,51 @@ func (*stallError) Is(target error) bool {
 // Stall.Timeout.
 const throughputWindow = 30 * time.Second
 
-// stallLimits are the limits of a rule for stalls. The zero value is off.
+// stallLimits are the limits of a rule for stalls, with their errors. The zero value is
+// off.
 type stallLimits struct {
-	quiet time.Duration // the longest wait for a byte; not positive: off
-	rate  int64         // the least bytes per second; not positive: off
+	quiet  time.Duration // the longest wait for a byte; not positive: off
+	rate   int64         // the least bytes per second; not positive: off
+	window time.Duration // the time over which the throughput is averaged
+	need   int64         // the bytes that have to arrive in the window
+	silent *stallError   // there was no byte for too long
+	slow   *stallError   // there were too few bytes in the window
 }
 
-func (l stallLimits) on() bool { return l.quiet > 0 || l.rate > 0 }
-
-// window returns the time over which the throughput is averaged, and the number of
-// bytes that have to arrive in that time.
-func (l stallLimits) window() (time.Duration, int64) {
-	w := throughputWindow
+// stallLimitsOf returns the limits of a rule for stalls.
+func stallLimitsOf(r *policy.Rule) stallLimits {
+	l := stallLimits{quiet: r.Stall.Timeout, rate: r.Stall.MinBytesPerSecond, window: throughputWindow}
 	if l.quiet > 0 {
-		w = l.quiet
+		l.window = l.quiet
 	}
-	return w, max(1, int64(float64(l.rate)*w.Seconds()))
+	l.need = max(1, int64(float64(l.rate)*l.window.Seconds()))
+	l.silent = &stallError{after: l.quiet}
+	l.slow = &stallError{after: l.window, rate: l.rate}
+	return l
 }
 
-// A watchedBody is a response's body that ends when it stalls. The timer runs only during
-// a Read. When it fires, it cancels the attempt's context to end a Read that blocks in
-// the base transport. It also closes the body, because a base transport may ignore the
-// context.
-type watchedBody struct {
-	io.ReadCloser
-	limits stallLimits
-	caller context.Context
-	cancel context.CancelCauseFunc // ends the attempt
-	close  func() error            // closes the body once, for the timer or for the caller
+func (l *stallLimits) on() bool { return l.quiet > 0 || l.rate > 0 }
 
-	mu      sync.Mutex // guards the fields below; not held during a Read
-	timer   *time.Timer
+// An attemptBody is the body of the response to a timed attempt. It frees the attempt's
+// context when the body has ended or is closed.
+//
+// If the rule demands progress, the body also ends when it stalls. The timer of the
+// attempt runs only during a Read. When it fires, it cancels the attempt's context to end
+// a Read that blocks in the base transport. It also closes the body, because a base
+// transport may ignore the context.
+type attemptBody struct {
+	io.ReadCloser
+	timer *attemptTimer
+
+	closing  sync.Once // the body is closed once, by the timer or by the caller
+	closeErr error
+	panicked any // the value that the Close panicked with
+
+	// The lock of the timer guards the fields below. It is not held during a Read.
 	reading bool
 	closed  bool
 	began   time.Time   // when the present Read began
-	due     time.Time   // when the present Read is cut
-	cause   *stallError // the error if it is cut
+	cause   *stallError // the error if the present Read is cut
 	fired   *stallError // not nil: a Read was cut
 
 	quiet time.Duration // the wait for the next byte in earlier Reads
@@ -85,70 +96,85 @@ type watchedBody struct {
 	got   int64         // the bytes in the window
 }
 
-// watched returns a body that ends when it stalls.
-func watched(body io.ReadCloser, limits stallLimits, caller context.Context, cancel context.CancelCauseFunc) *watchedBody {
-	return &watchedBody{ReadCloser: body, limits: limits, caller: caller, cancel: cancel, close: sync.OnceValue(body.Close)}
+// of makes b the response's body.
+func (b *attemptBody) of(body io.ReadCloser, a *attemptTimer) *attemptBody {
+	b.ReadCloser, b.timer = body, a
+	return b
 }
 
+// watch turns the watch for stalls on. The Reads have not begun yet.
+func (b *attemptBody) watch() {
+	b.timer.mu.Lock()
+	b.timer.body = b
+	b.timer.mu.Unlock()
+}
+
+// watched reports whether stalls are watched for.
+func (b *attemptBody) watched() bool { return b.timer.body != nil }
+
 // Read reads from the body and fails if the body stalls.
-func (b *watchedBody) Read(p []byte) (int, error) {
+func (b *attemptBody) Read(p []byte) (int, error) {
+	if !b.watched() {
+		return b.read(p)
+	}
 	if err := b.begin(); err != nil {
 		return 0, err
 	}
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.read(p)
 	if stalled := b.end(n); stalled != nil && err != nil && err != io.EOF {
 		err = stalled
 	}
 	return n, err
 }
 
+func (b *attemptBody) read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.timer.finish()
+	}
+	return n, err
+}
+
 // begin starts the clock. It fails if an earlier Read was cut whose bytes still came at
 // the last moment.
-func (b *watchedBody) begin() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (b *attemptBody) begin() error {
+	b.timer.mu.Lock()
+	defer b.timer.mu.Unlock()
 	if b.fired != nil {
 		return b.stalled()
 	}
 	b.began, b.reading = time.Now(), true
-	wait := b.wait()
-	b.due = b.began.Add(wait)
-	if b.timer == nil {
-		b.timer = time.AfterFunc(wait, b.fire)
-	} else {
-		b.timer.Reset(wait)
-	}
+	b.timer.set(b.wait())
 	return nil
 }
 
 // wait returns how long the Read may take, and sets cause. Both are known when the Read
-// begins, because no byte counts before the Read returns. Called with mu held.
-func (b *watchedBody) wait() time.Duration {
-	wait := time.Duration(-1)
-	if b.limits.quiet > 0 {
-		wait = b.limits.quiet - b.quiet
-		b.cause = &stallError{after: b.limits.quiet}
+// begins, because no byte counts before the Read returns. Called with the lock held.
+func (b *attemptBody) wait() time.Duration {
+	wait, limits := time.Duration(-1), &b.timer.stall
+	if limits.quiet > 0 {
+		wait = limits.quiet - b.quiet
+		b.cause = limits.silent
 	}
-	if b.limits.rate > 0 {
-		window, need := b.limits.window()
-		left := window - b.spent
-		if b.got >= need {
-			left += window // this window has enough bytes, so the next window decides
+	if limits.rate > 0 {
+		left := limits.window - b.spent
+		if b.got >= limits.need {
+			left += limits.window // this window has enough bytes, so the next window decides
 		}
 		if wait < 0 || left < wait {
 			wait = left
-			b.cause = &stallError{after: window, rate: b.limits.rate}
+			b.cause = limits.slow
 		}
 	}
 	return wait
 }
 
 // end stops the clock. It returns an error if the Read was cut.
-func (b *watchedBody) end(n int) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (b *attemptBody) end(n int) error {
+	b.timer.mu.Lock()
+	defer b.timer.mu.Unlock()
 	b.reading = false
-	b.timer.Stop()
+	b.timer.timer.Stop()
 	if b.fired != nil {
 		return b.stalled()
 	}
@@ -156,58 +182,82 @@ func (b *watchedBody) end(n int) error {
 	if b.quiet += took; n > 0 {
 		b.quiet = 0
 	}
-	if b.limits.rate > 0 {
+	if b.timer.stall.rate > 0 {
 		b.count(int64(max(n, 0)), took)
 	}
 	return nil
 }
 
-// count adds the bytes and the time of a Read to the window. Called with mu held.
-func (b *watchedBody) count(n int64, took time.Duration) {
-	window, need := b.limits.window()
-	if b.spent += took; b.spent < window {
+// count adds the bytes and the time of a Read to the window. Called with the lock held.
+func (b *attemptBody) count(n int64, took time.Duration) {
+	limits := &b.timer.stall
+	if b.spent += took; b.spent < limits.window {
 		b.got += n
 		return
 	}
-	if b.got+n < need { // the timer was stopped before it could fire
-		b.fired = &stallError{after: window, rate: b.limits.rate}
+	if b.got+n < limits.need { // the timer was stopped before it could fire
+		b.fired = limits.slow
 	}
-	b.spent %= window
+	b.spent %= limits.window
 	b.got = n
 }
 
 // stalled returns the error of a body that was cut. If the caller's context has ended,
-// the error of the context comes first. Called with mu held.
-func (b *watchedBody) stalled() error {
-	if b.caller.Err() != nil {
-		return contextErr(b.caller)
+// the error of the context comes first. Called with the lock held.
+func (b *attemptBody) stalled() error {
+	if b.timer.parent.Err() != nil {
+		return contextErr(b.timer.parent)
 	}
 	return b.fired
 }
 
-// fire runs when the timer fires. It recovers a panic of the base's Close, which would
-// end the process here. sync.OnceValue raises the panic again in the reader's Close.
-func (b *watchedBody) fire() {
-	b.mu.Lock()
-	// The timer may have been reset while this call waited for the lock.
-	if !b.reading || b.closed || b.fired != nil || time.Until(b.due) > 0 {
-		b.mu.Unlock()
+// fire runs when the timer fires during a Read. It recovers a panic of the base's Close,
+// which would end the process here. The reader's Close raises the panic again.
+func (b *attemptBody) fire() {
+	if !b.cut() {
 		return
 	}
-	b.fired = b.cause
-	b.mu.Unlock()
-	b.cancel(b.cause)
 	defer func() { _ = recover() }()
 	_ = b.close()
 }
 
-// Close stops the timer and closes the body.
-func (b *watchedBody) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	if b.timer != nil {
-		b.timer.Stop()
+// cut cancels the attempt if the Read takes too long.
+func (b *attemptBody) cut() bool {
+	b.timer.mu.Lock()
+	defer b.timer.mu.Unlock()
+	// The timer may have been set again while this call waited for the lock.
+	if !b.reading || b.closed || b.fired != nil || time.Until(b.timer.due) > 0 {
+		return false
 	}
-	b.mu.Unlock()
+	b.fired = b.cause
+	b.timer.stop(b.cause)
+	return true
+}
+
+// Close stops the timer, closes the body and frees the attempt's context.
+func (b *attemptBody) Close() error {
+	if !b.watched() {
+		defer b.timer.free()
+		return b.ReadCloser.Close()
+	}
+	b.timer.mu.Lock()
+	b.closed = true
+	if b.timer.timer != nil {
+		b.timer.timer.Stop()
+	}
+	b.timer.mu.Unlock()
 	return b.close()
+}
+
+// close closes the body once. Every call gets the result of that one Close.
+func (b *attemptBody) close() error {
+	b.closing.Do(func() {
+		defer func() { b.panicked = recover() }()
+		b.closeErr = b.ReadCloser.Close()
+		b.timer.free()
+	})
+	if b.panicked != nil {
+		panic(b.panicked)
+	}
+	return b.closeErr
 }

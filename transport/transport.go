@@ -82,7 +82,7 @@ type Transport struct {
 	hosts   *host.Table[resolved]
 	kept    replay.Pool // of all request bodies
 	tempDir string
-	trace   *Trace
+	trace   *Trace // nil: nobody observes
 	logger  *slog.Logger
 
 	epoch time.Time    // the time of the limits counts from here
@@ -116,7 +116,7 @@ func New(c Config) (*Transport, error) {
 	case replay.IsNil(t.base):
 		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
 	}
-	if c.Trace != nil {
+	if c.Trace != nil && c.Trace.Event != nil {
 		trace := *c.Trace
 		t.trace = &trace
 	}
