@@ -12,8 +12,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 )
 
-// A call is a request, its host and the rule that applies to it. It does not
-// change after obeyCancel.
+// A call is a request, its host and the rule that applies to it. Apart from the
+// sleeper, it does not change after obeyCancel. One goroutine uses it.
 type call struct {
 	t       *Transport
 	req     *http.Request   // the caller's
@@ -22,6 +22,7 @@ type call struct {
 	state   *host.State[resolved]
 	rule    *resolved
 	options *options // nil: none
+	sleeper sleeper
 }
 
 // obeyCancel makes the closing of Request.Cancel end c.ctx, so that every wait of
@@ -78,21 +79,46 @@ func (c *call) sleep(d time.Duration) error { return c.sleepOr(d, nil) }
 
 // sleepOr waits until d is over or ready receives something.
 func (c *call) sleepOr(d time.Duration, ready <-chan struct{}) error {
-	if d <= 0 {
-		if c.ctx.Err() != nil {
-			return contextErr(c.ctx)
-		}
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ready:
-		return nil
-	case <-c.ctx.Done():
+	if c.sleeper.sleep(c.ctx, d, ready) == canceled {
 		return contextErr(c.ctx)
+	}
+	return nil
+}
+
+// A sleeper waits, and keeps its timer for the next wait. One goroutine uses it.
+type sleeper struct{ timer *time.Timer }
+
+// An awakening says why a sleep ended.
+type awakening uint8
+
+const (
+	elapsed  awakening = iota // the time is over
+	woken                     // ready received something, or is closed
+	canceled                  // the context has ended
+)
+
+// sleep waits until d is over, ready receives something or ctx ends. If d is not
+// positive, it does not wait.
+func (s *sleeper) sleep(ctx context.Context, d time.Duration, ready <-chan struct{}) awakening {
+	if d <= 0 {
+		if ctx.Err() != nil {
+			return canceled
+		}
+		return elapsed
+	}
+	if s.timer == nil {
+		s.timer = time.NewTimer(d)
+	} else {
+		s.timer.Reset(d)
+	}
+	defer s.timer.Stop()
+	select {
+	case <-s.timer.C:
+		return elapsed
+	case <-ready:
+		return woken
+	case <-ctx.Done():
+		return canceled
 	}
 }
 

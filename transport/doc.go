@@ -32,7 +32,8 @@
 //	queue.go         waiting for a turn at one limit
 //	heard.go         the limits of a host after an attempt
 //	slot.go          a slot at the gate
-//	attempt.go       one attempt and its timeout
+//	attempt.go       an attempt, and the copy of the request that it sends
+//	timeout.go       the context of an attempt, and the timer that ends it
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
 // A connection of HTTP/1 is used again only if the response was read to its end.
@@ -28,33 +30,23 @@ const (
 	drainEmpty = 100
 )
 
-var errBadCount = errors.New("transport: the response body's Read returned an invalid count")
+var (
+	errBadCount = errors.New("transport: the response body's Read returned an invalid count")
+	errTooLong  = errors.New("transport: the response body is too long to be drained")
+)
 
 // discard reads the rest of the body within both bounds and closes the body. It
 // returns when that is done, when drainTime is over, or when ctx ends.
-func discard(ctx context.Context, resp *http.Response) { discardWithin(ctx, resp, drainTime) }
-
-// discardWithin is discard with a time bound of its own. If the bound is not
-// positive, it reads nothing and closes the body.
-//
-// The Read and the Close belong to the base transport. Both may block for as long as
-// the server is silent. Close ends a Read of net/http's bodies, but the Close of
-// another base may wait for the Read. So neither runs in the caller's goroutine. There
-// are at most two goroutines for each response. They end when the Read and the Close
-// of the base end.
-//
-// A panic in the Read or the Close ends the drain and goes no further, because the
-// caller never gets this body and the retry does not depend on it.
-func discardWithin(ctx context.Context, resp *http.Response, limit time.Duration) {
-	drainWithin(ctx, resp, limit, io.Discard)
+func discard(ctx context.Context, resp *http.Response) {
+	drainWithin(ctx, resp, drainTime, io.Discard, new(sleeper))
 }
 
-// keepWithin is discardWithin for a response that the caller may still get. It
-// returns a copy of the response whose body is in memory. If the body was not
-// whole within the bounds, it returns nil.
-func keepWithin(ctx context.Context, resp *http.Response, limit time.Duration) *http.Response {
+// keepWithin drains a response that the caller may still get. It returns a copy of
+// the response whose body is in memory. If the body was not whole within the bounds,
+// it returns nil.
+func keepWithin(ctx context.Context, resp *http.Response, limit time.Duration, s *sleeper) *http.Response {
 	var rest bytes.Buffer
-	if resp == nil || !drainWithin(ctx, resp, limit, &rest) {
+	if resp == nil || !drainWithin(ctx, resp, limit, &rest, s) {
 		return nil
 	}
 	kept := *resp
@@ -63,64 +55,90 @@ func keepWithin(ctx context.Context, resp *http.Response, limit time.Duration) *
 }
 
 // drainWithin reads the rest of the body into w and closes the body, both within the
-// bounds. It reports whether w has the whole rest. If so, no goroutine writes to w any
-// more.
-func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, w io.Writer) (whole bool) {
+// bounds. If the limit is not positive, it reads nothing. It reports whether w has the
+// whole rest. If so, no goroutine writes to w any more.
+//
+// The Read and the Close belong to the base transport. Both may block for as long as
+// the server is silent. Close ends a Read of net/http's bodies, but the Close of
+// another base may wait for the Read. So neither runs in the caller's goroutine. There
+// are at most two goroutines for each response. They end when the Read and the Close
+// of the base end. A body in memory has no connection and cannot block, so it needs
+// neither a goroutine nor a timer.
+//
+// A panic in the Read or the Close ends the drain and goes no further, because the
+// caller never gets this body and the retry does not depend on it.
+func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, w io.Writer, s *sleeper) (whole bool) {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return true
 	}
-	d := &drain{body: resp.Body, to: w, done: make(chan struct{})}
-	go d.run(resp.ContentLength <= drainBytes && limit > 0 && ctx.Err() == nil)
+	if inMemory(resp.Body) {
+		_, err := io.Copy(w, resp.Body)
+		_ = resp.Body.Close()
+		return err == nil
+	}
+	d := &drain{
+		body: resp.Body, to: w, done: make(chan struct{}),
+		read: resp.ContentLength <= drainBytes && limit > 0 && ctx.Err() == nil,
+	}
+	go d.run()
 	if limit <= 0 {
 		limit = closeTime
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-d.done:
+	if s.sleep(ctx, limit, d.done) == woken {
 		return d.whole
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 	go d.shut()
 	return false
+}
+
+// inMemory reports whether a response's body is known to be in memory, and small.
+func inMemory(body io.ReadCloser) bool {
+	if timed, ok := body.(*attemptBody); ok {
+		body = timed.ReadCloser
+	}
+	return replay.SmallInMemory(body)
 }
 
 // A drain reads and closes the body of a discarded response.
 type drain struct {
 	body  io.ReadCloser
 	to    io.Writer     // gets the bytes
+	read  bool          // false: only close the body
 	whole bool          // to has all bytes; set before done is closed
+	taken int           // the bytes that were read; used by Read alone
 	empty int           // empty Reads in a row; used by Read alone
 	shuts atomic.Bool   // the body is closed or being closed
 	done  chan struct{} // closed when run is over
 }
 
 // run reads the rest if read is set, and closes the body.
-func (d *drain) run(read bool) {
+func (d *drain) run() {
 	defer close(d.done)
 	defer d.shut()
-	if !read {
+	if !d.read {
 		return
 	}
 	defer func() { _ = recover() }()
-	// Ask for one more byte, so that a body of exactly drainBytes shows its end.
-	_, err := io.CopyN(d.to, d, drainBytes+1)
-	d.whole = err == io.EOF
+	_, err := io.Copy(d.to, d)
+	d.whole = err == nil
 }
 
-// Read reads from the body until the body is closed. It returns an error if the body
-// breaks the contract of io.Reader, because such a body could keep the goroutine
-// reading forever.
+// Read reads from the body until the body is closed. It returns an error if the body is
+// too long, or if it breaks the contract of io.Reader, because such a body could keep
+// the goroutine reading forever.
 func (d *drain) Read(p []byte) (int, error) {
 	if d.shuts.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	n, err := d.body.Read(p)
+	// Ask for one more byte, so that a body of exactly drainBytes shows its end.
+	n, err := d.body.Read(p[:min(len(p), drainBytes+1-d.taken)])
 	switch {
 	case n < 0 || n > len(p):
 		return 0, errBadCount
+	case d.taken+n > drainBytes:
+		return 0, errTooLong
 	case n > 0 || err != nil:
+		d.taken += n
 		d.empty = 0
 		return n, err
 	}

@@ -5,6 +5,7 @@ package transport
 import (
 	"cmp"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -412,9 +413,9 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 func (x *exchange) giveUp(resp *http.Response, d *decision) (left *http.Response) {
 	limit := time.Until(d.Time.Add(d.drain))
 	if d.renew {
-		return keepWithin(x.ctx, resp, limit)
+		return keepWithin(x.ctx, resp, limit, &x.sleeper)
 	}
-	discardWithin(x.ctx, resp, limit)
+	drainWithin(x.ctx, resp, limit, io.Discard, &x.sleeper)
 	return nil
 }
 

@@ -12,14 +12,18 @@ import (
 // them.
 type report struct {
 	*call
-	history []Attempt // empty after a success on the first attempt
-	offset  int64     // where the body was cut that the call continues, else 0
+	history []Attempt  // empty after a success on the first attempt
+	few     [3]Attempt // where a short history is
+	offset  int64      // where the body was cut that the call continues, else 0
 }
 
 // record adds an attempt to the history and tells the observers. A success on the
 // first attempt is not recorded, because nobody will ask how it came.
 func (r *report) record(resp *http.Response, d *decision) {
 	if d.sent > 1 || d.Err != nil || d.reason != ReasonFinal {
+		if r.history == nil {
+			r.history = r.few[:0]
+		}
 		r.history = append(r.history, d.Attempt)
 	}
 	r.tell(resp, d)
