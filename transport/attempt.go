@@ -34,6 +34,8 @@ type outgoing struct {
 	ctx   attemptContext
 	timer attemptTimer // off if the attempt is neither timed nor beside another
 	body  attemptBody  // of the response
+
+	values [6]string // of a small header
 }
 
 // send makes the next attempt.
@@ -108,7 +110,7 @@ func (a *attempt) prepare() (out *outgoing) {
 	}
 	if a.number > 1 {
 		if !a.beside {
-			req.Header = a.req.Header.Clone()
+			req.Header = out.headerOf(a.req.Header)
 		}
 		if name := a.rule.rule.AttemptHeader; name != "" && name != "off" {
 			req.Header.Set(name, strconv.Itoa(a.number-1))
@@ -116,6 +118,26 @@ func (a *attempt) prepare() (out *outgoing) {
 	}
 	prepared = true
 	return out
+}
+
+// headerOf returns a copy of a header. Nothing that is done to the copy changes the
+// original.
+func (o *outgoing) headerOf(header http.Header) http.Header {
+	if header == nil {
+		return nil
+	}
+	all := o.values[:0]
+	own := make(http.Header, len(header))
+	for name, values := range header {
+		if values == nil {
+			own[name] = nil // net/http takes this as a demand to leave the field out
+			continue
+		}
+		from := len(all)
+		all = append(all, values...) // may move; the fields that are done keep the old array
+		own[name] = all[from:len(all):len(all)]
+	}
+	return own
 }
 
 // sendCopy sends a copy of the request.

@@ -1,3 +1,5 @@
+// The cost of a request in common settings.
+
 package transport
 
 import (
@@ -6,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
@@ -40,7 +44,7 @@ func costSettings() map[string]policy.Rule {
 
 var costOrder = []string{"default", "functions", "API", "everything"}
 
-// failing answers n times with 503 and then once with 200, and so on.
+// A failing base responds n times with 503 and then once with 200, and so on.
 type failing struct{ n, sent int }
 
 func (f *failing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -53,6 +57,46 @@ func (f *failing) RoundTrip(req *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 	}
 	return &http.Response{StatusCode: 503, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("later")), ContentLength: 5, Request: req}, nil
+}
+
+// allocations are the most allocations that each setting may add to the floor.
+var allocations = map[string]struct{ get, post, twoFailures float64 }{
+	"default":    {get: 0, post: 0, twoFailures: 10},
+	"functions":  {get: 0, post: 0, twoFailures: 12},
+	"API":        {get: 3, post: 3, twoFailures: 18},
+	"everything": {get: 4, post: 4, twoFailures: 24},
+}
+
+// TestAllocationsOfCommonSettings pins the allocations of a call. The floor is the same
+// number of attempts without a Transport.
+func TestAllocationsOfCommonSettings(t *testing.T) {
+	get, post := getRequest(t, "https://api.example.com/v1/things"), postRequest(t, "https://api.example.com/v1/things")
+	get.Header.Set("Authorization", "Bearer secret")
+	floor := func(req *http.Request, failures int) float64 {
+		base := &failing{n: failures}
+		return testing.AllocsPerRun(200, func() {
+			for range failures + 1 {
+				finish(base.RoundTrip(req))
+			}
+		})
+	}
+	for setting, most := range allocations {
+		of := func(req *http.Request, failures int) float64 {
+			tr := costOf(t, setting, failures)
+			return testing.AllocsPerRun(200, func() { finish(tr.RoundTrip(req)) }) - floor(req, failures)
+		}
+		assert.LessOrEqual(t, of(get, 0), most.get, "%s: GET", setting)
+		assert.LessOrEqual(t, of(post, 0), most.post, "%s: POST", setting)
+		assert.LessOrEqual(t, of(get, 2), most.twoFailures, "%s: two failures", setting)
+	}
+}
+
+// finish reads and closes a response.
+func finish(resp *http.Response, err error) {
+	if err == nil {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
 }
 
 func costOf(t testing.TB, setting string, failures int) *Transport {
@@ -71,9 +115,7 @@ func BenchmarkCost(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				for range failures + 1 {
-					resp, _ := base.RoundTrip(req)
-					_, _ = io.Copy(io.Discard, resp.Body)
-					_ = resp.Body.Close()
+					finish(base.RoundTrip(req))
 				}
 			}
 		})
@@ -83,9 +125,7 @@ func BenchmarkCost(b *testing.B) {
 				req := getRequest(b, "https://api.example.com/v1/things")
 				b.ReportAllocs()
 				for b.Loop() {
-					resp, _ := tr.RoundTrip(req)
-					_, _ = io.Copy(io.Discard, resp.Body)
-					_ = resp.Body.Close()
+					finish(tr.RoundTrip(req))
 				}
 			})
 		}

@@ -9,6 +9,8 @@
 //
 //	RoundTrip
 //	  host      find the rule and the state of the host
+//	  first     if there is no limit to ask and nobody to tell, send the request
+//	            and return a success at once; everything else goes to the loop
 //	  loop      for attempt 1, 2, …
 //	    admit     ask the limits of the host: wait, or refuse at once
 //	    send      send the caller's own request first, a copy of it later;

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -46,12 +47,18 @@ func (l *limits) hear(resp *http.Response) {
 	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.rule.Cooldown != policy.On {
 		return // the rest can wait for the verdict, which comes at once
 	}
-	headers := *resp
-	headers.Body = http.NoBody // the hint must not wait for the body here
-	if hint, ok := l.rule.rule.Hint(l.outcome(&headers, nil)); ok && hint > 0 {
+	if hint, ok := l.headersHint(resp); ok && hint > 0 {
 		l.heard[0].hint, l.heard[0].u = hint, rand.Float64()
 		l.hold(resp.StatusCode, hint, l.heard[0].u)
 	}
+}
+
+// headersHint returns the hint of the headers alone. The hint must not wait for the
+// body here, so it does not see the body.
+func (l *limits) headersHint(resp *http.Response) (time.Duration, bool) {
+	defer func(body io.ReadCloser) { resp.Body = body }(resp.Body)
+	resp.Body = http.NoBody
+	return l.rule.rule.Hint(l.outcome(resp, nil))
 }
 
 // note tells the cooldown the outcome of an attempt, and returns how long the

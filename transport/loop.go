@@ -105,7 +105,9 @@ func (c call) exchangeAfter(start time.Duration, resp *http.Response, err error,
 	defer x.begin(c)()
 	defer x.end()
 	x.sent, x.number, x.start, x.verdict = 1, 1, c.t.epoch.Add(start), verdict
-	x.keepBody()
+	if x.req.Body != nil {
+		x.keepBody()
+	}
 	return x.loop(resp, err)
 }
 

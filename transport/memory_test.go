@@ -4,9 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -113,4 +117,89 @@ func TestSmallUploadIsOneWrite(t *testing.T) {
 		_ = resp.Body.Close()
 		assert.EqualValues(t, 1, writes.Load())
 	})
+}
+
+// A file goes to the connection by ReadFrom, which can copy it within the kernel. A small
+// buffer goes out together with the headers. Timeouts change neither.
+func TestTimeoutsKeepThePathOfABody(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "body")
+	require.NoError(t, os.WriteFile(name, []byte("text"), 0o600))
+	file, err := os.Open(name) // closed with the request
+	require.NoError(t, err)
+	for name, row := range map[string]struct {
+		body io.Reader
+		want bool
+	}{
+		"file":   {file, true},
+		"buffer": {bytes.NewBufferString("text"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+			defer srv.Close()
+			var called atomic.Bool
+			base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+				if err != nil {
+					return nil, err
+				}
+				return readFromNoted{conn.(*net.TCPConn), &called}, nil
+			}}
+			defer base.CloseIdleConnections()
+			req := newRequest(t, http.MethodPut, srv.URL, row.body)
+			req.ContentLength = 4
+			resp, err := over(t, Config{Rule: timedOnce()}, base).RoundTrip(req)
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			assert.Equal(t, row.want, called.Load())
+		})
+	}
+}
+
+type readFromNoted struct {
+	*net.TCPConn
+	called *atomic.Bool
+}
+
+func (c readFromNoted) ReadFrom(r io.Reader) (int64, error) {
+	c.called.Store(true)
+	return c.TCPConn.ReadFrom(r)
+}
+
+// timedOnce is a rule with timeouts and without retries.
+func timedOnce() policy.Rule {
+	return policy.Rule{Attempts: 1, AttemptTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}
+}
+
+// net/http resends a POST by itself if nothing of it was written. It has to see that the
+// body can be made again, and that nobody has read it. Timeouts leave both as they are.
+func TestTimeoutsKeepTheResendOfTheBase(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer srv.Close()
+	var writes, dials atomic.Int32
+	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return secondWriteFails{conn, &writes}, err
+	}}
+	defer base.CloseIdleConnections()
+	tr := over(t, Config{Rule: timedOnce()}, base)
+	for range 2 { // the second finds a connection that cannot be written to
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, srv.URL, strings.NewReader("text")))
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	assert.EqualValues(t, 2, dials.Load())
+}
+
+type secondWriteFails struct {
+	net.Conn
+	writes *atomic.Int32
+}
+
+func (c secondWriteFails) Write(p []byte) (int, error) {
+	if c.writes.Add(1) == 2 {
+		return 0, errors.New("nothing is written")
+	}
+	return c.Conn.Write(p)
 }

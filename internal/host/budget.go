@@ -98,6 +98,9 @@ type Charge struct {
 	prev, next *Charge // in the ring, from the oldest to the newest
 }
 
+// noCharge is the charge of a budget that is off. It is never changed.
+var noCharge = new(Charge)
+
 // unit is the cost of a retry. In billionths the usual ratios are exact. A rate per
 // second times nanoseconds gives units, so sums of them do not drift.
 const unit = 1_000_000_000
@@ -125,7 +128,7 @@ func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
 		c = c.Complete()
 	}
 	if c.off {
-		return &Charge{}
+		return noCharge
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,6 +143,9 @@ func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
 // Release gives back a retry that is not sent after all, except for the part that
 // was earned back meanwhile. A second Release of the same retry returns nothing.
 func (b *Budget) Release(now time.Duration, c BudgetConfig, taken *Charge) {
+	if taken == noCharge {
+		return
+	}
 	if !c.complete {
 		c = c.Complete()
 	}
