@@ -12,18 +12,19 @@ const overloaded = 529
 
 // Anthropic returns a rule for api.anthropic.com.
 //
-//   - Signals: x-should-retry. retry-after is in seconds. Without it the wait is the
-//     time until the latest anthropic-ratelimit-…-reset whose remaining quota is 0.
-//     These are instants such as 2026-11-22T08:00:00Z.
-//   - Final: x-should-retry: false. A 429 is final if the monthly limit of spending
-//     is reached (enforced_spend_limit_reached).
-//   - POST is sent again after any other 429, and after a 529, which means that the
-//     API is overloaded. After a 500 it is not, also if x-should-retry is true,
-//     because the response may have been generated and charged. If that does no harm,
-//     set Idempotent.
-//   - Scope: the API key. Limits also differ by model, which is in the body.
+//   - retry-after is in seconds. If it is missing, the wait ends at the latest
+//     anthropic-ratelimit-…-reset whose remaining quota is 0. These are instants such as
+//     2026-11-22T08:00:00Z.
+//   - If x-should-retry is false, the response is final. A 429 is final if the monthly limit
+//     of spending is reached (enforced_spend_limit_reached).
+//   - A POST is sent again after any other 429, and after a 529, which means that the API is
+//     overloaded. After a 500 it is not sent again, even if x-should-retry is true, because
+//     the response may have been generated and charged. If that does no harm, set
+//     Idempotent.
+//   - Requests share a scope if they have the same API key. The limits also differ by model,
+//     but the model is in the body.
 //
-// Sources, read on 2026-11-22:
+// The sources were read on 2026-11-22.
 // https://learn.microsoft.com/en-us/microsoft-cloud/dev/dev-proxy/concepts/anthropic-529-overloaded-error,
 // which refers to Anthropic's own page, and
 // https://docs.aws.amazon.com/claude-platform/latest/userguide/rate-limits.html.

@@ -13,23 +13,21 @@ import (
 
 // AWS returns a rule for the services of AWS, S3 included.
 //
-//   - Signals: the error code, in x-amzn-errortype, in the JSON body (__type or
-//     code) or in the XML body (Code). The codes of throttling also come with status
-//     400. x-amz-retry-after is in milliseconds, Retry-After in seconds.
-//   - Final: every other 4xx. A used-up service quota (ServiceQuotaExceededException)
-//     is final with any status.
-//   - POST is sent again after a code of throttling, and after a 429. It is also
-//     sent again after a 503 of S3, which sheds load before it acts. A 500 or 503 of
-//     another service is ambiguous.
-//   - Scope: the access key in the signature. The region and the service, and often
-//     the bucket, are in the name of the host.
-//   - Limits: request bodies of up to 16 MiB are kept, because the SDK sends the
-//     parts of an upload without GetBody.
+//   - A refusal has an error code of throttling, in x-amzn-errortype or in a JSON or XML
+//     body. It may have status 400. The unit of x-amz-retry-after is a millisecond, and
+//     that of Retry-After is a second.
+//   - If a service quota is used up (ServiceQuotaExceededException), the response is final
+//     whatever its status. So is every 4xx that is no refusal.
+//   - A POST is sent again after a code of throttling, after a 429, and after a 503 that
+//     names a wait. It is also sent again after any 503 of S3, because S3 sheds load
+//     before it acts. If another service sends a 500 or 503, only idempotent requests are
+//     sent again.
+//   - Requests share a scope if their signatures have the same access key. The service, the
+//     region and often the bucket are in the name of the host.
+//   - Request bodies of up to 16 MiB are kept, because the SDK sends the parts of an upload
+//     without GetBody.
 //
-// A CompleteMultipartUpload of S3 can fail with status 200 and an error in the body.
-// The caller gets such a response.
-//
-// Sources, read on 2026-11-22:
+// The sources were read on 2026-11-22.
 // https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html,
 // https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorBestPractices.html and
 // https://repost.aws/knowledge-center/http-5xx-errors-s3. The codes are those of
@@ -71,9 +69,8 @@ func isThrottling(code string) bool {
 	}, code)
 }
 
-// awsCode returns the error code of a response, or "". The header may hold more
-// than the code, as in "ThrottlingException:http://example.com/doc", and the body
-// may have a name space before it, as in "com.amazon.coral#ThrottlingException".
+// awsCode returns the error code of a response, or "". In the header a colon and a URL
+// may follow the code. In the body a name space and a # may precede it.
 func awsCode(o classify.Outcome) string {
 	code := o.Response.Header.Get("X-Amzn-Errortype")
 	if code == "" {
@@ -119,13 +116,13 @@ func s3Unavailable(o classify.Outcome) classify.Verdict {
 	return classify.Unknown
 }
 
-// isS3 reports whether a name has a label of S3, as in s3.amazonaws.com,
-// bucket.s3.eu-north-1.amazonaws.com or s3-eu-west-1.amazonaws.com.
+// isS3 reports whether a host of AWS has a label of S3, such as s3, s3-eu-west-1 or
+// s3express-use1-az4.
 func isS3(host string) bool {
 	if !strings.HasSuffix(host, ".amazonaws.com") && !strings.HasSuffix(host, ".amazonaws.com.cn") {
 		return false
 	}
 	return slices.ContainsFunc(strings.Split(host, "."), func(label string) bool {
-		return label == "s3" || strings.HasPrefix(label, "s3-")
+		return label == "s3" || strings.HasPrefix(label, "s3-") || strings.HasPrefix(label, "s3express-")
 	})
 }

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
@@ -10,25 +11,30 @@ import (
 // retryWith is a status that Cosmos DB uses.
 const retryWith = 449
 
-// Azure returns a rule for the services of Azure, such as Resource Manager,
-// Storage, Cosmos DB and Azure OpenAI.
+// Azure returns a rule for the services of Azure, such as Resource Manager, Storage,
+// Cosmos DB and Azure OpenAI.
 //
-//   - Signals: retry-after-ms and x-ms-retry-after-ms are in milliseconds,
-//     Retry-After in seconds or a date. The first of them that is there counts. With
-//     a 201 or 202, Retry-After is for polling and is no reason for a retry.
-//   - Final: every 4xx but those named here, such as a 409 whose code is
-//     QuotaExceeded. A 429 is final if a paid quota is used up (insufficient_quota).
-//   - POST is sent again after any other 429, after a 503 whose code is ServerBusy
-//     (x-ms-error-code or the XML body), and after the 449 of Cosmos DB, whose write
-//     lost against another. Any other 5xx is ambiguous.
-//   - Scope: the credentials. A shared key counts by the name of the account.
-//   - Limits: request bodies of up to 16 MiB are kept, because the SDK sends the
-//     blocks of an upload without GetBody.
+//   - The unit of retry-after-ms and x-ms-retry-after-ms is a millisecond. Retry-After is in
+//     seconds or is a date. The first of the three that is there counts. If a 201 or 202
+//     has Retry-After, it is about polling and is no reason for a retry.
+//   - If a paid quota is used up, the response is final. It is a 409 whose code is
+//     QuotaExceeded, or a 429 with insufficient_quota. So is every other 4xx but those
+//     that the next item names.
+//   - A POST is sent again after any other 429, and after a 503 that names a wait or whose
+//     code is ServerBusy (x-ms-error-code or the XML body). It is also sent again after a
+//     503 of Cosmos DB, which did not process the request, and after its 449, which means
+//     that another write was faster. After any other 5xx only idempotent requests are sent
+//     again.
+//   - Requests share a scope if they have the same credentials. If they are signed with a
+//     shared key, the name of the account counts.
+//   - Request bodies of up to 16 MiB are kept, because the SDK sends the blocks of an upload
+//     without GetBody.
 //
-// Sources, read on 2026-11-22:
+// The sources were read on 2026-11-22.
 // https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling,
 // https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes,
-// https://learn.microsoft.com/rest/api/cosmos-db/http-status-codes-for-cosmosdb and
+// https://learn.microsoft.com/rest/api/cosmos-db/http-status-codes-for-cosmosdb,
+// https://docs.rs/crate/azure_data_cosmos_driver/0.4.0/source/docs/ErrorCodesAndRetries.md and
 // https://github.com/Azure/azure-sdk-for-go/blob/sdk/azcore/v1.24.0/sdk/azcore/internal/shared/shared.go.
 func Azure() policy.Rule {
 	return policy.Rule{
@@ -36,10 +42,20 @@ func Azure() policy.Rule {
 			serverBusy,
 			onWords(classify.Refused, []int{http.StatusServiceUnavailable}, "<Code>ServerBusy</Code>"),
 			classify.OnStatus(classify.Refused, retryWith),
+			cosmosUnavailable,
 		),
 		Hint:   classify.DefaultHint,
 		Upload: policy.Upload{Memory: memory},
 	}
+}
+
+// cosmosUnavailable recognises a 503 of Cosmos DB by the host.
+func cosmosUnavailable(o classify.Outcome) classify.Verdict {
+	if o.Response != nil && o.Response.StatusCode == http.StatusServiceUnavailable &&
+		o.Request != nil && strings.HasSuffix(o.Request.URL.Hostname(), ".documents.azure.com") {
+		return classify.Refused
+	}
+	return classify.Unknown
 }
 
 // serverBusy recognises a refusal by its header alone, because the response to a HEAD

@@ -13,21 +13,20 @@ const (
 	invalidCertificate = 526
 )
 
-// Cloudflare returns a rule for api.cloudflare.com, and for services behind
-// Cloudflare.
+// Cloudflare returns a rule for api.cloudflare.com, and for services behind Cloudflare.
 //
-//   - Signals: RateLimit and RateLimit-Policy of the IETF draft. With a 429 comes
-//     Retry-After, in seconds.
-//   - Final: a 526, because the certificate of the server behind Cloudflare is not
-//     valid, and every 4xx but 408, 421, 425 and 429.
-//   - POST is sent again after a 429, and after a 521, 523 or 525, because Cloudflare
-//     had no connection over which to send the request. After a 520, 522 or 524 the
-//     server may have acted.
-//   - Scope: the API token, or the API key in X-Auth-Key.
-//   - Limits: pacing, because a client that passes the limit of the API is blocked for
-//     five minutes.
+//   - RateLimit and RateLimit-Policy have the form of the IETF draft. When a limit is
+//     exceeded, the status is 429 and Retry-After is in seconds.
+//   - A 526 is final, because the certificate of the server behind Cloudflare is not valid.
+//     So is every 4xx but 429.
+//   - A POST is sent again after a 429. It is also sent again after a 521, 523 or 525, because
+//     Cloudflare had no connection over which to send the request. After a 520, 522 or 524
+//     the server may have acted, so only idempotent requests are sent again.
+//   - Requests share a scope if they have the same API token, or the same API key in
+//     X-Auth-Key.
+//   - Pacing is on. If a client exceeds the limit of the API, it is blocked for five minutes.
 //
-// Sources, read on 2026-11-22:
+// The sources were read on 2026-11-22.
 // https://developers.cloudflare.com/fundamentals/api/reference/limits/ (of 2026-04-20),
 // https://developers.cloudflare.com/changelog/2025-09-03-rate-limiting-improvement and
 // https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/.

@@ -10,21 +10,21 @@ import (
 
 // Discord returns a rule for discord.com.
 //
-//   - Signals: status 429. Retry-After is in whole seconds. Without it, retry_after in
-//     the JSON body and X-RateLimit-Reset-After are in seconds with decimals.
-//   - Final: every other 4xx. Discord blocks clients that send too many requests whose
-//     responses are 401, 403 or 429.
-//   - POST is sent again after a 429. It is not sent again after a 5xx or a lost
-//     response, because the message may have been posted.
-//   - Scope: the token and the route. A route is the method and the path without the
-//     version of the API. Of the ids in the path only those of channels, guilds and
-//     webhooks count. Discord may count several routes together (X-RateLimit-Bucket).
-//     Each of them learns of the limit by a response of its own. The same holds for
-//     the global limit.
-//   - Limits: 50 requests per second, which is the global limit, and pacing by
+//   - A refusal has status 429. Retry-After is in whole seconds. If it is missing, the wait
+//     is retry_after in the JSON body or X-RateLimit-Reset-After, in seconds with decimals.
+//   - Every other 4xx is final. Discord blocks clients that get too many responses of status
+//     401, 403 and 429.
+//   - A POST is sent again after a 429. After a 5xx or a lost response it is not sent again,
+//     because the message may have been posted.
+//   - Requests share a scope if they have the same token and the same route. A route is the
+//     method and the path, without the version of the API. Of the ids in the path only
+//     those of channels, guilds and webhooks count. If Discord counts several routes
+//     together (X-RateLimit-Bucket), each of them learns of the limit by a response of its
+//     own. The same holds for the global limit.
+//   - The rate is 50 requests per second, which is the global limit. Pacing is on and reads
 //     X-RateLimit-Remaining and X-RateLimit-Reset, so that a 429 becomes rare.
 //
-// Sources, read on 2026-11-22: https://docs.discord.com/developers/topics/rate-limits and
+// The sources were read on 2026-11-22. https://docs.discord.com/developers/topics/rate-limits and
 // https://support-dev.discord.com/hc/en-us/articles/6223003921559-My-Bot-is-Being-Rate-Limited.
 func Discord() policy.Rule {
 	return policy.Rule{

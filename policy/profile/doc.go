@@ -18,20 +18,22 @@
 //
 // # What a profile knows
 //
-//   - Signals: the header fields and bodies by which the provider says that it
-//     refuses a request, and how long to wait. They are in Classify and Hint.
-//   - Final refusals: a quota that waiting does not refill, for instance. "Every
-//     other 4xx" does not mean 408, 421 and 425, which are retried as in every rule.
-//   - POST: after which responses the provider surely did not act, so that any
-//     method may be sent again. After all other failures only idempotent requests
-//     are sent again, as [classify.Default] says.
-//   - Scope: which requests share a quota. A nil Scope means the credentials of the
-//     request.
-//   - Limits that the provider documents, and that are the same for all its users.
+//   - Classify and Hint know the header fields and bodies by which the provider says
+//     that it refuses a request, and how long to wait.
+//   - Classify also knows which refusals are final. If a quota is paid for, for
+//     instance, waiting does not refill it. "Every other 4xx" does not mean 408, 421
+//     and 425, which are retried as in every rule.
+//   - Classify knows after which responses the provider surely did not act. Then any
+//     method is sent again. After all other failures only idempotent requests are sent
+//     again, as [classify.Default] says.
+//   - Scope knows which requests share a quota. If Scope is nil, these are the requests
+//     with the same credentials.
+//   - A few fields have a limit that the provider documents, if it is the same for all
+//     users.
 //
 // Every other field is zero and inherits. In particular, Attempts, Backoff and the
-// timeouts depend on the caller and not on the provider. A wait longer than
-// RetryAfter.Max, such as a quota of an hour, gives the caller the response at
+// timeouts depend on the caller and not on the provider. If a server asks for a longer
+// wait than RetryAfter.Max, such as the rest of an hour, the caller gets the response at
 // once.
 //
 // Only responses of status 400 and above are looked at. Some APIs report errors

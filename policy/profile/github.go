@@ -11,20 +11,20 @@ import (
 
 // GitHub returns a rule for api.github.com and for GitHub Enterprise.
 //
-//   - Signals: GitHub reports an exceeded limit by status 403 or 429. Retry-After is
-//     in seconds. Without it, x-ratelimit-remaining: 0 means to wait until
-//     x-ratelimit-reset, which is a Unix time in seconds. If the response names no
-//     wait, it is one minute, the shortest that GitHub asks for.
-//   - Final: any other 403, such as missing permissions.
-//   - POST is sent again after an exceeded limit, and not after a 5xx.
-//   - Scope: the token, and the quota of the endpoint by its path. The quotas are
-//     those of search, of code search, of GraphQL, and of all the rest. A secondary
-//     limit holds only the scope in which it was met.
-//   - Limits: waits of up to 2 minutes, because many are a minute and some seconds.
-//     The quota of an hour is refilled too late for most callers, so they get the
+//   - A refusal has status 403 or 429. Retry-After is in seconds. If it is missing and
+//     x-ratelimit-remaining is 0, the wait ends at x-ratelimit-reset, a Unix time in
+//     seconds. If the response names no wait, the wait is one minute, the shortest that
+//     GitHub asks for.
+//   - Any other 403 is final. GitHub sends it when a permission is missing, for example.
+//   - A POST is sent again after a refusal. It is not sent again after a 5xx.
+//   - Requests share a scope if they have the same token and count against the same quota.
+//     The path tells the quotas of search, of code search, of GraphQL and of all the rest
+//     apart. A secondary limit holds only the scope in which it was met.
+//   - RetryAfter.Max is two minutes, because many waits are a minute and some seconds. If
+//     the quota of an hour is used up, the wait is longer. Then the caller gets the
 //     response at once, and further requests of the scope fail without being sent.
 //
-// Sources, read on 2026-11-22:
+// The sources were read on 2026-11-22.
 // https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api and
 // https://docs.github.com/rest/guides/best-practices-for-using-the-rest-api.
 func GitHub() policy.Rule {
@@ -32,7 +32,7 @@ func GitHub() policy.Rule {
 		Classify:   judge(),
 		Hint:       classify.FirstHint(classify.DefaultHint, githubMinute),
 		Scope:      func(req *http.Request) string { return withToken(req, githubQuota(req.URL.Path)) },
-		RetryAfter: policy.RetryAfter{Max: 2 * time.Minute, Beyond: policy.BeyondStop},
+		RetryAfter: policy.RetryAfter{Max: 2 * time.Minute},
 	}
 }
 

@@ -10,24 +10,25 @@ import (
 // GoogleCloud returns a rule for *.googleapis.com, Cloud Storage and the Gemini API
 // included.
 //
-//   - Signals: Retry-After, in seconds, else retryDelay of google.rpc.RetryInfo in the
-//     JSON body, such as "3.5s". A 403 with the reason rateLimitExceeded or
-//     userRateLimitExceeded means the same as a 429.
-//   - Final: any other 403. A 429 is final if the quota of a day is used up
-//     (dailyLimitExceeded, or a quotaId with PerDay), whatever retryDelay says.
-//   - POST is sent again after a refusal by a limit, and after a 503 that names a wait.
-//     After a lost response and after a
-//     5xx it is sent again if a condition protects it. Such a condition is the
-//     parameter ifGenerationMatch or ifMetagenerationMatch of Cloud Storage, its
+//   - A refusal has status 429, or status 403 with the reason rateLimitExceeded or
+//     userRateLimitExceeded. Retry-After is in seconds. If it is missing, the wait is the
+//     retryDelay of google.rpc.RetryInfo in the JSON body, such as "3.5s".
+//   - Any other 403 is final. A 429 is final if the quota of a day is used up
+//     (dailyLimitExceeded, or a quotaId with PerDay), even if it has a retryDelay.
+//   - A POST is sent again after a refusal, and after a 503 that names a wait. If a condition
+//     protects it, it is sent again after every failure that may pass. Such a condition is
+//     the parameter ifGenerationMatch or ifMetagenerationMatch of Cloud Storage, its
 //     header x-goog-if-generation-match or x-goog-if-metageneration-match, or the
-//     parameter requestId of Compute Engine. If the first attempt had its effect,
-//     Cloud Storage answers the second with 412.
-//   - Scope: the credentials, or the API key in x-goog-api-key. A key in the query is
-//     not seen, so clients that differ by it wait together.
-//   - Limits: request bodies of up to 16 MiB are kept, because the SDK sends its parts
-//     without GetBody. The default back-off is Google's formula.
+//     parameter requestId of Compute Engine. If the first attempt had its effect, Cloud
+//     Storage answers the second attempt with 412. If the rule has Hedge as well, all
+//     idempotent requests can be hedged, see policy.Rule.
+//   - Requests share a scope if they have the same credentials, or the same key in
+//     x-goog-api-key. A key in the query is not seen.
+//   - Request bodies of up to 16 MiB are kept, because the SDK sends its parts without
+//     GetBody. The default back-off is Google's formula already.
 //
-// Sources, read on 2026-11-22: https://docs.cloud.google.com/storage/docs/retry-strategy,
+// The sources were read on 2026-11-22.
+// https://docs.cloud.google.com/storage/docs/retry-strategy,
 // https://developers.google.com/drive/api/guides/limits and
 // https://developers.google.com/bid-manager/quotas. A response of the Gemini API is
 // recorded in https://github.com/continuedev/continue/issues/11681.

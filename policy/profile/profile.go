@@ -34,9 +34,9 @@ func All() map[string]policy.Rule {
 // storage send parts of 5 to 16 MiB in bodies that hide GetBody and Seek.
 const memory = 16 << 20
 
-// judge returns the classifier of a profile. A server that forbids a retry is
-// obeyed first. own are the provider's own rules. At last come the signals that ask
-// for a retry, and the rule that a 429, or a 503 that names a wait, is a refusal.
+// judge returns the classifier of a profile. It asks first whether the server forbids a
+// retry. Then it asks own, which are the provider's own rules, and at last
+// classify.Signals and classify.Refusals.
 func judge(own ...classify.Func) classify.Func {
 	return classify.First(forbidden, classify.First(own...), classify.Signals, classify.Refusals)
 }
@@ -50,21 +50,20 @@ func forbidden(o classify.Outcome) classify.Verdict {
 	return classify.Unknown
 }
 
-// onWords returns a classifier that gives v to responses with one of the words in
-// the first 64 KiB of their body. Without codes it looks at every response of
-// status 400 or above. A word in quotes matches a JSON string as a whole.
+// onWords returns a classifier that gives v if one of the words is in the first 64 KiB of
+// the body and the status is in codes. A word in quotes matches a whole JSON string.
 func onWords(v classify.Verdict, codes []int, words ...string) classify.Func {
 	return classify.OnBody(v, 0, func(head []byte) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(head, []byte(w)) })
 	}, codes...)
 }
 
-// withToken returns the name of a scope for a provider whose Authorization is a
-// token, which is the same in all requests of a client.
+// withToken returns the name of a scope. Use it only if Authorization is a token, which
+// is the same in all requests of a client, and not a signature.
 func withToken(req *http.Request, part string) string {
 	return req.Header.Get("Authorization") + "\n" + part
 }
 
-// wholeHost is the scope of a provider that counts clients by something that is
-// not in the request, such as their address.
+// wholeHost is the scope if the provider counts clients by something that is not in the
+// request, such as their address.
 func wholeHost(*http.Request) string { return "" }

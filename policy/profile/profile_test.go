@@ -244,6 +244,28 @@ func (p provider) scopes(t *testing.T) {
 	}
 }
 
+// A profile sets only the fields that depend on the provider.
+func TestFieldsOfProfiles(t *testing.T) {
+	const kept = "Upload: Upload{Memory: 16777216}"
+	want := map[string]string{
+		"github":       "{Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, Scope: func}",
+		"aws":          "{Classify: func, Hint: func, " + kept + "}",
+		"azure":        "{Classify: func, Hint: func, " + kept + "}",
+		"google_cloud": "{Classify: func, Hint: func, Idempotent: func, " + kept + "}",
+		"openai":       "{Classify: func, Hint: func}",
+		"anthropic":    "{Classify: func, Hint: func}",
+		"stripe":       "{Classify: func, Hint: func, Scope: func}",
+		"slack":        "{Classify: func, Hint: func, Scope: func}",
+		"discord":      "{Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Scope: func, Pacing: on}",
+		"cloudflare":   "{Classify: func, Hint: func, Pacing: on}",
+		"docker_hub":   "{Classify: func, Hint: func, Scope: func}",
+		"registry":     "{Classify: func, Hint: func, Scope: func}",
+	}
+	for name, rule := range profile.All() {
+		assert.Equal(t, want[name], rule.String(), name)
+	}
+}
+
 // The body of a final response is still there, and the profile of a success costs
 // nothing.
 func TestResponsesAreUnread(t *testing.T) {
@@ -302,6 +324,7 @@ func TestConditions(t *testing.T) {
 		"google: generation":       {profile.GoogleCloud(), "POST /upload/storage/v1/b/a/o?ifGenerationMatch=0", failure, 2},
 		"google: metageneration":   {profile.GoogleCloud(), "PATCH /storage/v1/b/a?ifMetagenerationMatch=3", failure, 2},
 		"google: header":           {profile.GoogleCloud(), "POST /a/o\nX-Goog-If-Generation-Match: 0", failure, 2},
+		"google: second header":    {profile.GoogleCloud(), "PATCH /a/o\nX-Goog-If-Metageneration-Match: 3", failure, 2},
 		"google: request id":       {profile.GoogleCloud(), "POST /compute/v1/projects/a/zones/b/instances?requestId=1", failure, 2},
 		"google: empty condition":  {profile.GoogleCloud(), "POST /upload/storage/v1/b/a/o?ifGenerationMatch=", failure, 1},
 		"stripe: 409 without key":  {profile.Stripe(), "POST /v1/charges", "409 Conflict\n\n{}", 1},
@@ -312,6 +335,8 @@ func TestConditions(t *testing.T) {
 		"stripe: 500 for a GET":    {profile.Stripe(), "GET /v1/charges", failure, 2},
 		"aws: S3 by its host":      {profile.AWS(), "POST https://bucket.s3.eu-north-1.amazonaws.com/a?uploads", "503 Error\n\n", 2},
 		"aws: S3 by its old host":  {profile.AWS(), "POST https://s3-eu-west-1.amazonaws.com/bucket/a?uploads", "503 Error\n\n", 2},
+		"aws: S3 Express":          {profile.AWS(), "POST https://bucket--x-s3.s3express-use1-az4.us-east-1.amazonaws.com/a?uploads", "503 Error\n\n", 2},
+		"azure: Cosmos DB":         {profile.Azure(), "POST https://account.documents.azure.com/dbs/a/colls/b/docs", "503 Error\n\n", 2},
 		"aws: another service":     {profile.AWS(), "POST https://sqs.eu-north-1.amazonaws.com/", "503 Error\n\n", 1},
 		"aws: S3 is only a label":  {profile.AWS(), "POST https://s3.example.com/", "503 Error\n\n", 1},
 		"slack: an error with 200": {profile.Slack(), "POST /api/chat.postMessage", `200 OK` + "\n\n" + `{"ok": false, "error": "ratelimited"}`, 1},

@@ -32,10 +32,14 @@ const (
 		`{"__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "message": "The level of configured provisioned throughput was exceeded."}`
 	s3SlowDown = "503 Slow Down\nX-Amz-Request-Id: 1\nX-Amz-Id-2: abc\nServer: AmazonS3\n\n" +
 		`<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>`
-	openAIQuota = "429 Too Many Requests\nX-Request-Id: req_1\n\n" +
-		`{"error": {"message": "You exceeded your current quota, please check your plan and billing details.", "type": "insufficient_quota", "param": null, "code": "%s"}}`
 	sigV4 = "AWS4-HMAC-SHA256 Credential=%s/20261122/eu-north-1/dynamodb/aws4_request, SignedHeaders=host, Signature=%s"
 )
+
+// openAILimit is a 429 about a limit that waiting does not lift.
+func openAILimit(kind, code string) string {
+	return "429 Too Many Requests\nX-Request-Id: req_1\n\n" + fmt.Sprintf(
+		`{"error": {"message": "You exceeded your current quota, please check your plan and billing details.", "type": %q, "param": null, "code": %q}}`, kind, code)
+}
 
 const pullLimit = `{"errors":[{"code":"TOOMANYREQUESTS","message":"You have reached your pull rate limit. You may increase the limit by authenticating and upgrading: https://www.docker.com/increase-rate-limit"}]}`
 
@@ -129,9 +133,11 @@ var providers = map[string]provider{
 			"bad gateway":            "502 Bad Gateway\nServer: cloudflare\n\n<html>",
 		},
 		final: map[string]string{
-			"quota":          fmt.Sprintf(openAIQuota, "insufficient_quota"),
-			"credit":         fmt.Sprintf(openAIQuota, "credit_balance_exhausted"),
-			"spend limit":    "429 Too Many Requests\n\n" + `{"error": {"type": "billing", "code": "project_spend_limit_exceeded"}}`,
+			"quota":          openAILimit("insufficient_quota", "insufficient_quota"),
+			"credit":         openAILimit("billing", "credit_balance_exhausted"),
+			"organization":   openAILimit("billing", "organization_spend_limit_exceeded"),
+			"project":        openAILimit("billing", "project_spend_limit_exceeded"),
+			"usage":          openAILimit("billing", "organization_usage_limit_exceeded"),
 			"a no":           "429 Too Many Requests\nX-Should-Retry: false\nRetry-After: 1\n\n{}",
 			"a no and a 503": "503 Service Unavailable\nX-Should-Retry: false\n\n" + `{"error": {"code": "slow_down"}}`,
 			"bad request":    "400 Bad Request\n\n{}",
@@ -305,7 +311,7 @@ var providers = map[string]provider{
 			"token":       "401 Unauthorized\n\n" + `{"message": "401: Unauthorized", "code": 0}`,
 		},
 		waits: map[string]wait{
-			"seconds":     {"429 Too Many Requests\nRetry-After: 45\nX-Ratelimit-Reset-After: 44.57\n\n" + `{"retry_after": 44.57}`, 45 * time.Second},
+			"seconds":     {"429 Too Many Requests\nRetry-After: 1\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset-After: 0.15\n\n" + `{"retry_after": 0.15}`, time.Second},
 			"body":        {"429 Too Many Requests\n\n" + `{"message": "You are being rate limited.", "retry_after": 4.57, "global": true}`, 4570 * time.Millisecond},
 			"reset-after": {"429 Too Many Requests\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset-After: 7.25\n\n", 7250 * time.Millisecond},
 		},

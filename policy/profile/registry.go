@@ -7,17 +7,17 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// DockerHub returns a rule for registry-1.docker.io, auth.docker.io and
-// hub.docker.com. It is [Registry] with the limits of Docker Hub.
+// DockerHub returns a rule for registry-1.docker.io, auth.docker.io and hub.docker.com. It
+// is [Registry] with the limits of Docker Hub.
 //
-//   - Signals: Retry-After, in seconds or as a Unix time.
-//   - Final: a 429 that says "pull rate limit" and names no wait. That quota is for
-//     hours. Requests beyond the limit against abuse get another 429.
-//   - POST is sent again after any other 429 and after a 503.
-//   - Scope: the whole host. Pulls count per user or per address. The tokens differ by
-//     repository and last for minutes, so they do not tell.
+//   - Retry-After is in seconds or is a Unix time.
+//   - If a 429 says "pull rate limit" and names no wait, it is final, because that quota is
+//     for six hours. If the limit against abuse is exceeded, Docker Hub sends another 429.
+//   - A POST is sent again after any other 429 and after a 503.
+//   - All requests to a host share a scope. Pulls count per user or per address. The tokens
+//     differ by repository and last for minutes, so they do not tell users apart.
 //
-// Sources, read on 2026-11-22: https://docs.docker.com/docker-hub/usage/,
+// The sources were read on 2026-11-22. https://docs.docker.com/docker-hub/usage/,
 // https://docs.docker.com/docker-hub/usage/pulls/ and
 // https://docs.docker.com/docker-hub/troubleshoot/.
 func DockerHub() policy.Rule {
@@ -37,22 +37,22 @@ func pullLimit() classify.Func {
 	}
 }
 
-// Registry returns a rule for OCI registries, such as ghcr.io, quay.io, public.ecr.aws
-// and *.dkr.ecr.*.amazonaws.com.
+// Registry returns a rule for OCI registries, such as ghcr.io, quay.io, public.ecr.aws and
+// *.dkr.ecr.*.amazonaws.com. If blobs are redirected to another host, that host needs a
+// rule of its own.
 //
-//   - Signals: the error code TOOMANYREQUESTS comes with status 429, and UNAVAILABLE
-//     with 503. Retry-After is in seconds, and some registries send a Unix time.
-//   - Final: every other 4xx.
-//   - POST is sent again after a 429, and after a 503 with or without a wait. A
-//     registry sends these before it touches an upload. If it did act on a PATCH, the
-//     Content-Range of the next PATCH does not fit and gets a 416. Any other 5xx is
-//     ambiguous.
-//   - Scope: the whole host, because the tokens differ by repository and last for
-//     minutes, and limits do not.
+//   - A refusal has status 429 and the error code TOOMANYREQUESTS, or status 503 and the
+//     error code UNAVAILABLE. Retry-After is in seconds, or is a Unix time.
+//   - Every other 4xx is final.
+//   - A POST is sent again after a 429, and after a 503 even if it names no wait, because a
+//     registry sends these before it touches an upload. If a registry did act on a PATCH,
+//     the Content-Range of the next PATCH does not fit and gets a 416. After any other 5xx
+//     only idempotent requests are sent again.
+//   - All requests to a host share a scope, because the tokens differ by repository and
+//     last for minutes, and the limits do not.
 //
-// Blobs are often redirected to another host, which needs a rule of its own.
-//
-// Sources, read on 2026-11-22: https://github.com/opencontainers/distribution-spec/blob/main/spec.md,
+// The sources were read on 2026-11-22.
+// https://github.com/opencontainers/distribution-spec/blob/main/spec.md,
 // https://github.com/distribution/distribution/blob/main/registry/api/errcode/register.go and
 // https://docs.aws.amazon.com/AmazonECR/latest/userguide/common-errors.html.
 func Registry() policy.Rule {

@@ -7,18 +7,19 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// Slack returns a rule for slack.com and hooks.slack.com. Nearly all of Slack's API
-// is POST.
+// Slack returns a rule for slack.com and hooks.slack.com. Nearly all of Slack's API is
+// POST.
 //
-//   - Signals: status 429 with Retry-After, in seconds.
-//   - Final: every other 4xx, and a response of status 200, also if its body says
+//   - A refusal has status 429, with Retry-After in seconds.
+//   - Every other 4xx is final. So is a response of status 200, even if its body says
 //     "ok": false.
-//   - POST is sent again after a 429. It is not sent again after a 5xx or a lost
-//     response, because the message may have been posted.
-//   - Scope: the token and the path. Slack counts requests per method, workspace and
-//     app. The path of an incoming webhook is its credentials.
+//   - A POST is sent again after a 429. After a 5xx or a lost response it is not sent again,
+//     because the message may have been posted.
+//   - Requests share a scope if they have the same token and the same path. Slack counts
+//     requests per method, workspace and app. The path of an incoming webhook is its
+//     credentials.
 //
-// Source, read on 2026-11-22: https://docs.slack.dev/apis/web-api/rate-limits.
+// The source was read on 2026-11-22. https://docs.slack.dev/apis/web-api/rate-limits.
 func Slack() policy.Rule {
 	return policy.Rule{
 		Classify: judge(),

@@ -8,21 +8,21 @@ import (
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// Stripe returns a rule for api.stripe.com. Give each POST an Idempotency-Key, as
-// Stripe's libraries do. Otherwise it is not sent again after a lost response.
+// Stripe returns a rule for api.stripe.com. Give each POST an Idempotency-Key, as Stripe's
+// libraries do. If a POST has none, it is not sent again after a lost response.
 //
-//   - Signals: Stripe-Should-Retry. Retry-After is in seconds, if it is there.
-//   - Final: Stripe-Should-Retry: false, and every 4xx but those named here. A 500 is
-//     final for a POST to API v1, unless Stripe-Should-Retry is true. Stripe keeps the
-//     response under the Idempotency-Key and would send the same response again.
-//   - POST is sent again after a 429, which also stands for a lock that another
-//     request held for too long. The limits are checked before a request is carried
-//     out. After a 409, a 502, 503 or 504, and after Stripe-Should-Retry: true it is
-//     sent again if it has an Idempotency-Key.
-//   - Scope: the API key and the connected account (Stripe-Account, Stripe-Context),
-//     because Stripe counts requests per account.
+//   - Retry-After is in seconds. Most refusals do not have it.
+//   - If Stripe-Should-Retry is false, the response is final. So is every 4xx but 409 and
+//     429. If a POST to API v1 gets a 500, the 500 is final unless Stripe-Should-Retry is
+//     true. Stripe keeps it under the Idempotency-Key and would send it again.
+//   - A POST is sent again after a 429. Stripe sends it when a limit is exceeded, and when
+//     another request holds a lock for too long. If a POST has an Idempotency-Key, it is
+//     also sent again after a 409, a 502, a 503 and a 504, and when Stripe-Should-Retry is
+//     true.
+//   - Requests share a scope if they have the same API key and the same connected account
+//     (Stripe-Account, Stripe-Context), because Stripe counts requests per account.
 //
-// Sources, read on 2026-11-22: https://docs.stripe.com/error-low-level,
+// The sources were read on 2026-11-22. https://docs.stripe.com/error-low-level,
 // https://docs.stripe.com/api/idempotent_requests and https://docs.stripe.com/rate-limits.
 func Stripe() policy.Rule {
 	return policy.Rule{

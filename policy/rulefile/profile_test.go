@@ -43,7 +43,7 @@ func TestLoadEveryProfile(t *testing.T) {
 func TestFieldsOverrideTheProfile(t *testing.T) {
 	rule := load(t, `"attempts": 4, "profile": "github", "retry_after": {"max": "10m"}, "scope": "host"`, Names{})
 	assert.Equal(t, 4, rule.Attempts)
-	assert.Equal(t, policy.RetryAfter{Max: 10 * time.Minute, Beyond: policy.BeyondStop}, rule.RetryAfter)
+	assert.Equal(t, policy.RetryAfter{Max: 10 * time.Minute}, rule.RetryAfter)
 	assert.Empty(t, rule.Scope(&http.Request{Header: http.Header{"Authorization": {"Bearer a"}}}))
 
 	rule = load(t, `"profile": "discord", "rate": "off", "pacing": "off", "idempotent": ["default", "POST"]`, Names{})
