@@ -130,18 +130,17 @@ func rateCrowd() *crowd {
 	}
 }
 
-// A memo is everything that a machine knows about a waiter.
+// A memo is a waiter's place in a queue and in a heap, and its time to ask again.
 type memo struct {
-	in         *queue
-	prev, next *Waiter
-	told       time.Duration
-	place      int
+	next  *Waiter
+	told  time.Duration
+	place int
 }
 
 // work returns how many waiters an event woke, and how many it touched. A waiter is
-// touched if its place in a queue or a heap has changed, or its time to ask again.
+// touched if its memo has changed.
 func (c *crowd) work(event func()) (wakes, touched int) {
-	look := func(w *Waiter) memo { return memo{w.in, w.prev, w.next, w.told, w.place} }
+	look := func(w *Waiter) memo { return memo{w.next, w.told, w.place} }
 	for i := range c.ws {
 		c.before[i] = look(&c.ws[i])
 	}
