@@ -84,8 +84,14 @@ func safeHost(s string) string {
 	return name
 }
 
-// safeKey returns the name of a host for events and snapshots.
-func safeKey(k host.Key) string { return k.Scheme + "://" + safeHost(k.Host) }
+// safeName returns the name of a host for events and snapshots.
+func safeName(s *host.State[resolved]) string {
+	k := s.Key()
+	if safe := safeHost(k.Host); safe != k.Host {
+		return k.Scheme + "://" + safe
+	}
+	return s.Name()
+}
 
 // safePath hides the parts of an escaped path that may be secret. They are an escaped
 // query or fragment, userinfo of a URL within the path, and the values of parameters

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -219,4 +220,16 @@ func always(o classify.Outcome) classify.Verdict {
 		return classify.Ambiguous
 	}
 	return classify.Unknown
+}
+
+// TestNameOfAHostCostsNothing: each event names its host, and building the name anew
+// for each would cost an allocation.
+func TestNameOfAHostCostsNothing(t *testing.T) {
+	tr := mustNew(t, Config{Base: newNoop()})
+	_, err := tr.RoundTrip(getRequest(t, "https://api.example.com/v1/things"))
+	require.NoError(t, err)
+	tr.hosts.All(func(s *host.State[resolved]) {
+		assert.Equal(t, "https://api.example.com", safeName(s))
+		assert.Zero(t, testing.AllocsPerRun(100, func() { safeName(s) }))
+	})
 }

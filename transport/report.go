@@ -52,7 +52,7 @@ func (r *report) event(resp *http.Response, d *decision) Event {
 	return Event{
 		Attempt:  d.Attempt,
 		Request:  r.req,
-		Host:     safeKey(r.state.Key()),
+		Host:     safeName(r.state),
 		Response: resp,
 		Offset:   r.offset,
 		Reason:   d.reason,

@@ -105,7 +105,7 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 		m = &host.Machines{} // no request has needed a machine yet
 	}
 	h := HostState{
-		Host:     safeKey(s.Key()),
+		Host:     safeName(s),
 		Requests: s.Requests(),
 		InFlight: s.InFlight(),
 	}

@@ -3,7 +3,6 @@
 package host
 
 import (
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -28,8 +27,8 @@ type State[R any] struct {
 
 	machines atomic.Pointer[Machines]
 
-	name   string // the host, or the whole key if the scheme is neither http nor https
-	scheme uint8
+	name   string // scheme://host
+	scheme uint8  // the length of the scheme
 }
 
 // Machines are the state machines of a host. Cooldown and Budget are on by
@@ -89,34 +88,12 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// The two common schemes are stored as a number. The name of any other scheme is
-// stored with the host's name.
-const (
-	schemeHTTPS uint8 = iota
-	schemeHTTP
-	schemeOther
-)
-
-func (k Key) coded() (scheme uint8, name string) {
-	switch k.Scheme {
-	case "https":
-		return schemeHTTPS, k.Host
-	case "http":
-		return schemeHTTP, k.Host
-	}
-	return schemeOther, k.String()
-}
+// Name returns scheme://host.
+func (s *State[R]) Name() string { return s.name }
 
 // Key names the host.
 func (s *State[R]) Key() Key {
-	switch s.scheme {
-	case schemeHTTPS:
-		return Key{"https", s.name}
-	case schemeHTTP:
-		return Key{"http", s.name}
-	}
-	scheme, name, _ := strings.Cut(s.name, "://")
-	return Key{scheme, name}
+	return Key{Scheme: s.name[:s.scheme], Host: s.name[int(s.scheme)+len("://"):]}
 }
 
 const (

@@ -103,9 +103,8 @@ func (t *Table[R]) Acquire(u *url.URL) *State[R] {
 // find looks in the chain without a lock.
 func (t *Table[R]) find(key Key, hash uint64) *State[R] {
 	buckets := *t.buckets.Load()
-	scheme, name := key.coded()
 	for s := buckets[hash&uint64(len(buckets)-1)].first.Load(); s != nil; s = s.next.Load() {
-		if s.hash == hash && s.scheme == scheme && s.name == name {
+		if s.hash == hash && s.Key() == key {
 			return s
 		}
 	}
@@ -147,8 +146,7 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
 	}
 	// The name in the URL may be part of a long text, which would stay in memory
 	// with it. So the state keeps a copy.
-	scheme, name := key.coded()
-	s := &State[R]{hash: hash, scheme: scheme, name: strings.Clone(name)}
+	s := &State[R]{hash: hash, name: key.String(), scheme: uint8(len(key.Scheme))}
 	// A host that was asked for once is the first to go.
 	new := entry[R]{state: s, seen: 1}
 	if len(t.ring) < t.max {
