@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
@@ -16,10 +17,10 @@ import (
 )
 
 // A tired server breaks the first connection, is busy once, and then responds.
-type tired struct{ requests int }
+type tired struct{ requests atomic.Int32 }
 
 func (s *tired) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	switch s.requests++; s.requests {
+	switch s.requests.Add(1) {
 	case 1:
 		panic(http.ErrAbortHandler)
 	case 2:
@@ -36,7 +37,7 @@ func withoutTimes(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// What happens is told to a log, for all requests, and to a trace for one.
+// A log is told about all requests, and a trace about a single request.
 func ExampleWithTrace() {
 	server := httptest.NewServer(&tired{})
 	defer server.Close()
