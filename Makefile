@@ -70,6 +70,7 @@ soak: TIMEOUT = 3h
 soak: export APLOMB_SOAK = $(SOAK)
 soak: ## all tests in full length, an hour: more seeds, rounds and bytes; SOAK downloads of 256 MiB per protocol
 	@$(TEST_ALL)
+	@APLOMB_SOAK_TIME=60s $(GO) -C e2e test -run '^TestSoak$$' -v -count 1 .
 
 uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and protocol
 	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_UPLOADS=$(UPLOADS) $(GO) test $(RACE) -run '^TestUploadsOfOneReader$$' -v -timeout 3h ./transport
