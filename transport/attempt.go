@@ -90,7 +90,10 @@ func (a *attempt) prepare() (out *outgoing) {
 	out = new(outgoing)
 	out.ctx.Context = a.ctx
 	if a.number > 1 || a.inside {
-		out.ctx.label(a.number)
+		if o := optionsOf(a.ctx); o != nil {
+			out.ctx.options = *o
+		}
+		out.ctx.options.attempt = a.number // for AttemptNumber
 	}
 	if a.beside || a.rule.timed {
 		out.ctx.timer = &out.timer

@@ -33,9 +33,6 @@ type call struct {
 func (c *call) obeyCancel() (stop func()) {
 	//lint:ignore SA1019 old callers still set Request.Cancel
 	canceled := c.req.Cancel
-	if canceled == nil {
-		return func() {}
-	}
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	c.ctx, c.linked = ctx, true
 	go func() {
@@ -74,10 +71,8 @@ func (c *call) outcome(resp *http.Response, err error) classify.Outcome {
 	return o
 }
 
-// sleep waits. It ends at once when the caller's context does.
-func (c *call) sleep(d time.Duration) error { return c.sleepOr(d, nil) }
-
-// sleepOr waits until d is over or ready receives something.
+// sleepOr waits until d is over or ready receives something. It ends at once when the
+// caller's context does.
 func (c *call) sleepOr(d time.Duration, ready <-chan struct{}) error {
 	if c.sleeper.sleep(c.ctx, d, ready) == canceled {
 		return contextErr(c.ctx)

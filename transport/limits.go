@@ -138,7 +138,7 @@ func (l *limits) admitByRate() (waited bool, no *refusal) {
 		return true, no
 	}
 	l.sentAt = a.Until
-	if err := l.sleep(early); err != nil {
+	if err := l.sleepOr(early, nil); err != nil {
 		return true, &refusal{reason: ReasonCanceled, err: err}
 	}
 	return true, nil

@@ -71,7 +71,7 @@ func (c *call) roundTrip() (resp *http.Response, err error) {
 		return c.exchangeAfter(start, resp, err, known{verdict, true})
 	}
 	if c.rule.resumes && resume.Likely(resp) && !c.single() {
-		return c.t.resuming(c.req, c.rule, series{sent: 1}, resp), nil
+		return c.resuming(series{sent: 1}, resp), nil
 	}
 	return resp, nil
 }
@@ -119,14 +119,10 @@ type exchange struct {
 	report report
 	body   replay.Body // nil: none, or it is sent once only
 
-	sent      int           // attempts so far
-	number    int           // of the attempt whose outcome is at hand; less than sent after a lost race
-	prev      time.Duration // the previous value of the back-off
-	start     time.Time     // of the first attempt; only read if the rule bounds the elapsed time
-	notBefore time.Time     // the end of the wait that a lost response of a race asked for
-	retried   bool          // the loop has retried; a hedge is no retry
-	segment   bool          // this continues the body of a response
-
+	series
+	number  int   // of the attempt whose outcome is at hand; less than sent after a lost race
+	retried bool  // the loop has retried; a hedge is no retry
+	segment bool  // this continues the body of a response
 	verdict known // of the light first attempt
 }
 
@@ -137,12 +133,24 @@ type known struct {
 	ok      bool
 }
 
+// A series is the state that the attempts of a call share. For the body of a response
+// these are the attempts since the last progress.
+type series struct {
+	sent      int           // attempts so far
+	prev      time.Duration // the previous value of the back-off
+	start     time.Time     // of the first attempt; zero if the rule does not need it
+	notBefore time.Time     // the end of the wait that a lost response of a race asked for
+}
+
 // begin sets up the exchange. The caller defers the function that it returns.
 func (x *exchange) begin(c call) (stop func()) {
 	x.call = c
-	stop = x.obeyCancel()
 	x.limits.call, x.report.call = &x.call, &x.call
-	return stop
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	if c.req.Cancel == nil {
+		return func() {}
+	}
+	return x.obeyCancel()
 }
 
 // A decision is the result of judging one attempt.
@@ -223,7 +231,7 @@ func (x *exchange) pause(d *decision) *refusal {
 // sleepAfter sleeps as long as was decided. It refuses the next attempt if the
 // caller's context ends the sleep.
 func (x *exchange) sleepAfter(d *decision) *refusal {
-	if err := x.sleep(time.Until(d.Time.Add(d.Wait))); err != nil {
+	if err := x.sleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
 		return &refusal{reason: ReasonCanceled, err: err}
 	}
 	return nil
@@ -400,7 +408,10 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 	case err == nil && d.reason.told():
 		return marked(resp, x.req, d.reason, x.report.history), nil
 	case err == nil:
-		return x.resuming(resp), nil // if a Transport below marked the response, it keeps the mark
+		if x.rule.resumes && !x.segment && !x.single() { // a segment does not resume by itself, but its body does
+			resp = x.resuming(x.series, resp)
+		}
+		return resp, nil // if a Transport below marked the response, it keeps the mark
 	case d.ended != nil:
 		return nil, x.report.newError(d.reason, d.ended)
 	case !x.retried && !d.reason.limit():

@@ -54,15 +54,6 @@ func (s *spacing) turn(now time.Time, offset int64) time.Duration {
 	return max(s.gap-now.Sub(s.last), 0)
 }
 
-// A series is the state that the attempts since the last progress share. An
-// ordinary retry continues it.
-type series struct {
-	sent      int           // attempts so far
-	prev      time.Duration // the previous value of the back-off
-	start     time.Time     // of the first attempt; zero if the rule does not need it
-	notBefore time.Time     // the end of the wait that a lost response of a race asked for
-}
-
 // A download is a response's body that resumes, with the call that it came from.
 // It is the Sender of that body. Both are a single allocation.
 type download struct {
@@ -80,32 +71,15 @@ type past struct {
 	spacing spacing
 }
 
-// resuming makes the response's body resume, if the rule and the response allow
-// it. A segment does not resume by itself, because the body that it belongs to
-// does.
-func (x *exchange) resuming(resp *http.Response) *http.Response {
-	if x.segment || x.single() {
-		return resp
-	}
-	return x.t.resuming(x.req, x.rule, x.series(), resp)
-}
-
-func (x *exchange) series() series {
-	return series{sent: x.sent, prev: x.prev, start: x.start, notBefore: x.notBefore}
-}
-
-// resuming is that of exchange, also for the fast path. It allocates only if the
-// body can be resumed.
-func (t *Transport) resuming(req *http.Request, r *resolved, s series, resp *http.Response) *http.Response {
-	if !r.resumes {
-		return resp
-	}
-	if plan, ok := resume.Check(req, resp); ok {
-		d := &download{t: t, req: req, rule: r}
+// resuming makes the response's body resume, if the response allows it. It allocates
+// only if so.
+func (c *call) resuming(s series, resp *http.Response) *http.Response {
+	if plan, ok := resume.Check(c.req, resp); ok {
+		d := &download{t: c.t, req: c.req, rule: c.rule}
 		if s != (series{sent: 1}) {
 			d.past = &past{series: s}
 		}
-		d.body.Wrap(d, req, resp, plan, r.rule.Resume.Max)
+		d.body.Wrap(d, c.req, resp, plan, c.rule.rule.Resume.Max)
 	}
 	return resp
 }
@@ -148,10 +122,10 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	defer h.Release()
 	c, past := d.call(req), d.before()
 	c.state, c.rule = h, d.rule.reconnect
-	x := exchange{segment: true, sent: past.series.sent, number: past.series.sent, notBefore: past.series.notBefore}
+	x := exchange{segment: true, series: series{sent: past.series.sent, notBefore: past.series.notBefore}, number: past.series.sent}
 	defer x.begin(c)()
 	x.report.offset = offset
-	defer func() { past.series = x.series() }()
+	defer func() { past.series = x.series }()
 	turn := past.spacing.turn(time.Now(), offset)
 	var err error
 	if progressed {

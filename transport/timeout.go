@@ -40,14 +40,6 @@ type attemptContext struct {
 	timer           *attemptTimer // nil: it ends with the caller's context only
 }
 
-// label gives the attempt a number, for [AttemptNumber].
-func (c *attemptContext) label(n int) {
-	if o := optionsOf(c.Context); o != nil {
-		c.options = *o
-	}
-	c.options.attempt = n
-}
-
 func (c *attemptContext) Value(key any) any {
 	if key == (optionsKey{}) && c.options.attempt > 0 {
 		return &c.options
