@@ -61,7 +61,7 @@ type Body interface {
 	Concurrent() bool
 
 	// TakeBack takes the body from the attempt that has it, for another attempt. It
-	// waits for a Read under way until limit has passed or ctx ends. Its error is
+	// waits for a Read or Close under way until limit has passed or ctx ends. Its error is
 	// [ErrBusy], [ErrEnded], or the reason why the body cannot be produced again.
 	// After an error the attempt still has the body.
 	//
@@ -103,8 +103,8 @@ func New(req *http.Request, limits Limits, pool *Pool) Body {
 }
 
 // copies is a Body in memory. The function makes a copy of it that shares no state with
-// other copies, and does not fail. The first attempt has the caller's body itself, so
-// nothing is to be closed in the end: the Close of a body in memory does nothing.
+// other copies, and does not fail. The first attempt has the caller's body itself. The
+// Close of a body in memory does nothing, so nothing need be closed in the end.
 type copies func() (io.ReadCloser, error)
 
 func (c copies) Next(_ context.Context, n int) (io.ReadCloser, func() (io.ReadCloser, error)) {

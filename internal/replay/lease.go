@@ -13,25 +13,28 @@ import (
 // The habits of base transports make the rules. Over HTTP/1, net/http may stay in a
 // Read for ever after an early response. Over HTTP/2, it closes the body from another
 // goroutine during a Read. So the Close of an attempt never waits for a Read, and a
-// body is taken back only when no Read is running.
+// body is taken back only when neither a Read nor a Close is running.
 type lease struct {
 	mu       sync.Mutex    // guards the lease and the fields of its owner that are listed after it
-	busy     bool          // a goroutine uses the body
-	over     chan struct{} // closed when that goroutine is done; nil if nobody waits for it
+	users    int           // how many goroutines use the body: at most one, and its Close beside it
+	over     chan struct{} // closed when users becomes 0; nil if nobody waits for that
 	wanted   bool          // a goroutine waits to take the body back, and no Read begins meanwhile
 	finished bool          // there will be no further attempt
 	why      error         // why the body cannot be produced again, nil if it can
 }
 
+// busy reports whether a goroutine uses the body. Called with mu held.
+func (l *lease) busy() bool { return l.users > 0 }
+
 // use runs f, which uses the caller's body, without the lock. It is called with mu
-// held and busy false. It returns with mu held, also when f panics.
+// held, and not busy unless f closes the body. It returns with mu held, also when f
+// panics.
 func (l *lease) use(f func()) {
-	l.busy = true
+	l.users++
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
-		l.busy = false
-		if l.over != nil {
+		if l.users--; l.users == 0 && l.over != nil {
 			close(l.over)
 			l.over = nil
 		}
@@ -40,7 +43,7 @@ func (l *lease) use(f func()) {
 }
 
 // done returns a channel that is closed when the use under way ends. Called with mu
-// held and busy true.
+// held and busy.
 func (l *lease) done() <-chan struct{} {
 	if l.over == nil {
 		l.over = make(chan struct{})
@@ -69,7 +72,7 @@ func (l *lease) free(ctx context.Context, limit time.Duration, still func() bool
 		switch {
 		case still != nil && !still():
 			return ErrBusy
-		case !l.busy:
+		case !l.busy():
 			return nil
 		case late != nil:
 			return late

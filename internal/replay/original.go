@@ -80,7 +80,7 @@ func (v *view) Read(p []byte) (int, error) {
 			return 0, ErrLent
 		case len(p) == 0:
 			return 0, nil
-		case o.busy:
+		case o.busy():
 			o.wait()
 		case v.at < o.kept.size:
 			return v.advance(o.kept.readAt(p, v.at)), nil

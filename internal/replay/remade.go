@@ -85,7 +85,7 @@ func (e *edition) Read(p []byte) (n int, err error) {
 			return 0, nil
 		case e.end != nil:
 			return 0, e.end
-		case r.busy:
+		case r.busy():
 			r.wait()
 		case r.wanted:
 			return 0, ErrLent // the body is about to be taken back
@@ -111,20 +111,17 @@ func (e *edition) readBody(p []byte) (n int, err error) {
 }
 
 // Close closes the body at once, even during a Read, because that is how a blocked
-// Read ends.
-func (e *edition) Close() error {
+// Read ends. GetBody is not called before the Close is over.
+func (e *edition) Close() (err error) {
 	r := e.r
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if e.shut {
-		r.mu.Unlock()
 		return nil
 	}
 	e.shut = true
-	r.mu.Unlock()
-	err := e.body.Close()
+	r.use(func() { err = e.body.Close() })
 	if err != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
 		r.broken("Close", err)
 	}
 	return err
@@ -169,7 +166,7 @@ func (r *remade) end(ctx context.Context, limit time.Duration) error {
 }
 
 // revoke ends the current edition if an attempt has it. It is called with mu held and
-// busy false, and gives mu up while it closes the body.
+// not busy, and gives mu up while it closes the body.
 func (r *remade) revoke() {
 	e := r.current
 	if e.phase != lent {
@@ -186,7 +183,7 @@ func (r *remade) revoke() {
 func (r *remade) Renew() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.busy {
+	for r.busy() {
 		r.wait()
 	}
 	_, err := r.remake()
@@ -194,7 +191,7 @@ func (r *remade) Renew() error {
 }
 
 // remake calls GetBody if the current edition is over, and reports whether there is
-// a new edition. It is called with mu held and busy false, and gives mu up meanwhile.
+// a new edition. It is called with mu held and not busy, and gives mu up meanwhile.
 func (r *remade) remake() (done bool, err error) {
 	if r.current.phase != over {
 		return false, nil

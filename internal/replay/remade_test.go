@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,6 +53,47 @@ func TestRemadePanics(t *testing.T) {
 	renew, _ = b.TakeBack(t.Context(), MaxBusy)
 	assert.True(t, renew)
 	b.Finish()
+}
+
+// slowToClose is a body whose Close takes a while.
+type slowToClose struct {
+	io.Reader
+	takes  time.Duration
+	closed bool
+}
+
+func (b *slowToClose) Close() error {
+	time.Sleep(b.takes)
+	b.closed = true
+	return nil
+}
+
+// Given an attempt that is closing its body, when the body is taken back, then GetBody
+// is called after the Close. If the Close takes too long, the attempt keeps the body.
+func TestRemadeDuringClose(t *testing.T) {
+	for takes, want := range map[time.Duration]error{MaxBusy / 2: nil, 2 * MaxBusy: ErrBusy} {
+		synctest.Test(t, func(t *testing.T) {
+			old := &slowToClose{Reader: strings.NewReader("text"), takes: takes}
+			b := remadeBy(t, old, func() (io.ReadCloser, error) {
+				assert.True(t, old.closed)
+				return oneShot("text"), nil
+			})
+			attempt := next(b)
+			var base sync.WaitGroup
+			base.Go(func() { _ = attempt.Close() })
+			synctest.Wait()
+			start := time.Now()
+			renew, err := b.TakeBack(t.Context(), MaxBusy)
+			assert.Equal(t, min(takes, MaxBusy), time.Since(start))
+			assert.Equal(t, want, err)
+			assert.Equal(t, want == nil, renew)
+			if renew {
+				assert.NoError(t, b.Renew())
+			}
+			b.Finish()
+			base.Wait()
+		})
+	}
 }
 
 // Given bodies of which some are in memory, when the loop and the base transports of
