@@ -81,7 +81,8 @@
 //
 // So a POST is not sent twice unless that is harmless. With classify.Refusals as
 // the rule's Classify, a 429, and a 503 that names a wait, also mean that the server
-// did not act.
+// did not act. Package policy/profile has rules for well-known providers, which know
+// this and more from the provider's documentation.
 //
 // # Request bodies
 //

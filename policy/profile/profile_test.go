@@ -3,6 +3,7 @@ package profile_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -353,6 +354,60 @@ func TestConditions(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Discord counts down the requests of a route. The profile waits for the end of the
+// window instead of running into a 429, and only on this route.
+func TestDiscordWaitsForItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 5
+		left, end := limit, time.Now().Add(10*time.Second)
+		base := roundTripper(func(req *http.Request) (*http.Response, error) {
+			if !strings.HasPrefix(req.URL.Path, "/api/v10/channels/1/") {
+				return parse(t, ok, req), nil
+			}
+			if !time.Now().Before(end) {
+				left, end = limit, time.Now().Add(10*time.Second)
+			}
+			left--
+			require.GreaterOrEqual(t, left, 0, "too many requests in a window")
+			return parse(t, fmt.Sprintf("200 OK\nX-Ratelimit-Limit: %d\nX-Ratelimit-Remaining: %d\nX-Ratelimit-Reset: %d.000\n\n", limit, left, end.Unix()), req), nil
+		})
+		tr := newTransport(t, base, profile.Discord())
+		start := time.Now()
+		for range 2 * limit {
+			_, _, err := send(t, tr, "POST /api/v10/channels/1/messages")
+			require.NoError(t, err)
+		}
+		assert.GreaterOrEqual(t, time.Since(start), 10*time.Second)
+		assert.Less(t, time.Since(start), 21*time.Second)
+		_, waited, err := send(t, tr, "POST /api/v10/channels/2/messages")
+		require.NoError(t, err)
+		assert.Less(t, waited, time.Second, "another route")
+	})
+}
+
+// Discord allows 50 requests per second in all.
+func TestDiscordKeepsTheGlobalLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, &script{t: t}, profile.Discord())
+		start := time.Now()
+		for i := range 101 {
+			_, _, err := send(t, tr, fmt.Sprintf("GET /api/v10/channels/%d", i))
+			require.NoError(t, err)
+		}
+		assert.GreaterOrEqual(t, time.Since(start), 2*time.Second)
+		assert.Less(t, time.Since(start), 3*time.Second)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return f(req)
 }
 
 // FuzzProfiles feeds odd responses to all profiles. Hints never return a negative

@@ -41,9 +41,9 @@
 //
 // The names are github, aws, azure, google_cloud, openai, anthropic, stripe, slack,
 // discord, cloudflare, docker_hub and registry. The other keys of the rule override
-// the profile. classify and hint add to it: their items are asked first, and the
-// profile's own are asked if they have no answer. A value that would leave the profile
-// no question is a fault. These are "default" in classify, "none" in hint, and "all"
+// the profile. The items of classify and hint are asked first. If they have no answer,
+// the profile is asked. A value that would turn off by accident what the profile knows
+// is a fault. These are "default" and "refusals" in classify, "none" in hint, and "all"
 // in idempotent.
 //
 // # Functions and back-offs

@@ -59,3 +59,25 @@ func ExampleErrors() {
 	// line 4, column 42: hosts["*.example.com"].attempt_timeout: the number 5 has no unit; write "5s" for seconds or "5ms" for milliseconds
 	// line 4, column 59: hosts["*.example.com"].idempotent: methods are in capitals; write "POST"
 }
+
+// A rule can start from a profile. Its other keys override the profile. A value that
+// contradicts the profile is a fault.
+func ExampleLoad_profile() {
+	_, hosts, err := rulefile.Load(strings.NewReader(`{"hosts": {
+		"api.github.com": {"profile": "github", "attempts": 4},
+		"discord.com":    {"profile": "discord", "pacing": "off"}
+	}}`), rulefile.Names{})
+	fmt.Println(hosts["api.github.com"], err)
+	fmt.Println(hosts["discord.com"])
+
+	_, _, err = rulefile.Load(strings.NewReader(`{"hosts": {
+		"api.github.com": {"profile": "github", "hint": "none"},
+		"api.gitlab.com": {"profile": "gitlab"}
+	}}`), rulefile.Names{})
+	fmt.Println(err)
+	// Output:
+	// {Attempts: 4, Classify: func, Hint: func, RetryAfter: RetryAfter{Max: 2m0s}, Scope: func} <nil>
+	// {Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Scope: func, Pacing: off}
+	// line 2, column 51: hosts["api.github.com"].hint: "none" contradicts the profile "github", which reads the waits that the server asks for; leave "hint" out
+	// line 3, column 33: hosts["api.gitlab.com"].profile: "gitlab" is not the name of a profile; known are anthropic, aws, azure, cloudflare, discord, docker_hub, github, google_cloud, openai, registry, slack, stripe
+}

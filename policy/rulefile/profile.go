@@ -20,21 +20,27 @@ func (l *loader) over(n *node, rule, base policy.Rule) policy.Rule {
 	return rule.Or(base)
 }
 
-// contradictions notes the built-in names that would leave the profile no question. A
-// name of the program can mean anything.
+// contradictions notes the built-in names that would turn off by accident what the
+// profile knows. A name of the program can mean anything.
 func (l *loader) contradictions(n *node, base policy.Rule) {
 	_, ownDefault := l.names.Classify["default"]
+	_, ownRefusals := l.names.Classify["refusals"]
 	_, ownNone := l.names.Hints["none"]
 	_, ownAll := l.names.Idempotent["all"]
-	if base.Classify != nil && !ownDefault {
-		l.contradiction(n, "classify", "default", `which would never be asked, because "default" decides everything; leave "default" out`)
-	}
-	if base.Hint != nil && !ownNone {
-		l.contradiction(n, "hint", "none", `which reads the waits that the server asks for; leave "hint" out`)
-	}
-	if base.Classify != nil && !ownAll {
-		l.contradiction(n, "idempotent", "all",
-			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`)
+	judges, waits := base.Classify != nil, base.Hint != nil
+	for _, c := range []struct {
+		known              bool
+		key, value, reason string
+	}{
+		{judges && !ownDefault, "classify", "default", `which would never be asked, because "default" decides everything; leave "default" out`},
+		{judges && !ownRefusals, "classify", "refusals", `which knows which 429 and 503 are refusals; leave "refusals" out`},
+		{waits && !ownNone, "hint", "none", `which reads the waits that the server asks for; leave "hint" out`},
+		{judges && !ownAll, "idempotent", "all",
+			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`},
+	} {
+		if c.known {
+			l.contradiction(n, c.key, c.value, c.reason)
+		}
 	}
 }
 

@@ -95,8 +95,10 @@ func TestProfileFaults(t *testing.T) {
 			`which reads the waits that the server asks for; leave "hint" out`,
 		`"profile": {"name": "aws"}, "hint": ["retry_after", {"name": "none"}]`: `line 1, column 72: rule.hint[1].name: "none" contradicts the profile "aws", ` +
 			`which reads the waits that the server asks for; leave "hint" out`,
-		`"classify": ["refusals", "default"], "profile": "openai"`: `line 1, column 36: rule.classify[1]: "default" contradicts the profile "openai", ` +
+		`"classify": ["signals", "default"], "profile": "openai"`: `line 1, column 35: rule.classify[1]: "default" contradicts the profile "openai", ` +
 			`which would never be asked, because "default" decides everything; leave "default" out`,
+		`"profile": "openai", "classify": [{"status": 409, "verdict": "ambiguous"}, "refusals"]`: `line 1, column 86: rule.classify[1]: "refusals" contradicts the profile "openai", ` +
+			`which knows which 429 and 503 are refusals; leave "refusals" out`,
 		`"profile": "stripe", "idempotent": "all"`: `line 1, column 46: rule.idempotent: "all" contradicts the profile "stripe", ` +
 			`which knows when a POST may be sent again; leave "idempotent" out, or write methods, as in ["default", "POST"]`,
 		`"profile": "slack", "attempts": 1001`: `line 1, column 43: rule.attempts: 1001 is more than 1000 attempts`,
