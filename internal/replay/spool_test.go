@@ -74,7 +74,7 @@ func TestSpoolThatIsShort(t *testing.T) {
 func TestDefaultTempTotal(t *testing.T) {
 	var pool Pool
 	assert.EqualValues(t, 1<<30, pool.maxDisk(8<<20))
-	assert.EqualValues(t, 1<<40, pool.maxDisk(1<<40))
+	assert.Equal(t, int64(1<<40), pool.maxDisk(1<<40))
 }
 
 // A Read of the file by an attempt that is over takes nothing from the attempt
