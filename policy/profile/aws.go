@@ -110,7 +110,7 @@ func s3Unavailable(o classify.Outcome) classify.Verdict {
 		return classify.Unknown
 	}
 	h := o.Response.Header
-	if h.Get("X-Amz-Id-2") != "" || h.Get("Server") == "AmazonS3" || o.Request != nil && isS3(o.Request.URL.Hostname()) {
+	if h.Get("X-Amz-Id-2") != "" || h.Get("Server") == "AmazonS3" || isS3(urlOf(o.Request).Hostname()) {
 		return classify.Refused
 	}
 	return classify.Unknown

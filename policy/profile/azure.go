@@ -52,7 +52,7 @@ func Azure() policy.Rule {
 // cosmosUnavailable recognises a 503 of Cosmos DB by the host.
 func cosmosUnavailable(o classify.Outcome) classify.Verdict {
 	if o.Response != nil && o.Response.StatusCode == http.StatusServiceUnavailable &&
-		o.Request != nil && strings.HasSuffix(o.Request.URL.Hostname(), ".documents.azure.com") {
+		strings.HasSuffix(urlOf(o.Request).Hostname(), ".documents.azure.com") {
 		return classify.Refused
 	}
 	return classify.Unknown

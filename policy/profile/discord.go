@@ -30,7 +30,7 @@ func Discord() policy.Rule {
 	return policy.Rule{
 		Classify: judge(),
 		Hint:     classify.FirstHint(classify.RetryAfter, classify.BodyRetryAfter, classify.ResetAfter),
-		Scope:    func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(req.URL.Path)) },
+		Scope:    func(req *http.Request) string { return withToken(req, req.Method+" "+discordRoute(urlOf(req).Path)) },
 		Rate:     policy.Rate{PerSecond: 50, Burst: 1},
 		Pacing:   policy.On,
 	}

@@ -31,7 +31,7 @@ func GitHub() policy.Rule {
 	return policy.Rule{
 		Classify:   judge(),
 		Hint:       classify.FirstHint(classify.DefaultHint, githubMinute),
-		Scope:      func(req *http.Request) string { return withToken(req, githubQuota(req.URL.Path)) },
+		Scope:      func(req *http.Request) string { return withToken(req, githubQuota(urlOf(req).Path)) },
 		RetryAfter: policy.RetryAfter{Max: 2 * time.Minute},
 	}
 }

@@ -48,16 +48,16 @@ func GoogleCloud() policy.Rule {
 // googleIdempotent reports whether a request may be repeated because of its method
 // or because of a condition.
 func googleIdempotent(req *http.Request) bool {
-	if classify.Idempotent(req) {
+	switch {
+	case classify.Idempotent(req):
 		return true
+	case req == nil:
+		return false
 	}
 	if req.Header.Get("X-Goog-If-Generation-Match") != "" || req.Header.Get("X-Goog-If-Metageneration-Match") != "" {
 		return true
 	}
-	if req.URL == nil || req.URL.RawQuery == "" {
-		return false
-	}
-	q := req.URL.Query()
+	q := urlOf(req).Query()
 	return q.Get("ifGenerationMatch") != "" || q.Get("ifMetagenerationMatch") != "" || q.Get("requestId") != ""
 }
 

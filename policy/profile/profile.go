@@ -5,6 +5,7 @@ package profile
 import (
 	"bytes"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -56,6 +57,15 @@ func onWords(v classify.Verdict, codes []int, words ...string) classify.Func {
 	return classify.OnBody(v, 0, func(head []byte) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(head, []byte(w)) })
 	}, codes...)
+}
+
+// urlOf returns the URL of a request. It is empty if there is no request or it has no
+// URL.
+func urlOf(req *http.Request) *url.URL {
+	if req == nil || req.URL == nil {
+		return &url.URL{}
+	}
+	return req.URL
 }
 
 // withToken returns the name of a scope. Use it only if Authorization is a token, which

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -292,6 +293,28 @@ func TestSuccessCostsNothing(t *testing.T) {
 	}
 }
 
+// A request without a URL is legal in an Outcome. An Outcome can also be empty.
+func TestOddOutcomes(t *testing.T) {
+	for name, rule := range profile.All() {
+		for _, req := range []*http.Request{nil, {}, {Method: http.MethodPost, URL: &url.URL{}}} {
+			for _, code := range []int{0, 200, 400, 403, 409, 429, 449, 500, 503, 526, 529, 999} {
+				for _, resp := range []*http.Response{{StatusCode: code}, {StatusCode: code, Header: http.Header{}, Body: http.NoBody}} {
+					o := classify.Outcome{Request: req, Response: resp}
+					assert.NotPanics(t, func() { rule.Classify(o); rule.Hint(o) }, "%s: %d", name, code)
+				}
+			}
+			assert.Equal(t, classify.Unknown, rule.Classify(classify.Outcome{Request: req}), name)
+			assert.Equal(t, classify.Unknown, rule.Classify(classify.Outcome{Request: req, Err: errors.New("odd")}), name)
+			if rule.Idempotent != nil {
+				assert.NotPanics(t, func() { rule.Idempotent(req) }, name)
+			}
+			if rule.Scope != nil && req != nil {
+				assert.NotPanics(t, func() { rule.Scope(req) }, name)
+			}
+		}
+	}
+}
+
 // A quota that is refilled too late gives the caller the response at once. Further
 // requests of the scope are refused unsent.
 func TestGitHubStopsAtAnHour(t *testing.T) {
@@ -340,6 +363,8 @@ func TestConditions(t *testing.T) {
 		"azure: Cosmos DB":         {profile.Azure(), "POST https://account.documents.azure.com/dbs/a/colls/b/docs", "503 Error\n\n", 2},
 		"aws: another service":     {profile.AWS(), "POST https://sqs.eu-north-1.amazonaws.com/", "503 Error\n\n", 1},
 		"aws: S3 is only a label":  {profile.AWS(), "POST https://s3.example.com/", "503 Error\n\n", 1},
+		"registry: PATCH refused":  {profile.Registry(), "PATCH /v2/a/blobs/uploads/1\nContent-Range: 0-15", "503 Error\n\n", 2},
+		"registry: PATCH failed":   {profile.Registry(), "PATCH /v2/a/blobs/uploads/1\nContent-Range: 0-15", failure, 1},
 		"slack: an error with 200": {profile.Slack(), "POST /api/chat.postMessage", `200 OK` + "\n\n" + `{"ok": false, "error": "ratelimited"}`, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

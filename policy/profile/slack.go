@@ -24,6 +24,6 @@ func Slack() policy.Rule {
 	return policy.Rule{
 		Classify: judge(),
 		Hint:     classify.DefaultHint,
-		Scope:    func(req *http.Request) string { return withToken(req, req.URL.Path) },
+		Scope:    func(req *http.Request) string { return withToken(req, urlOf(req).Path) },
 	}
 }

@@ -44,7 +44,7 @@ func Stripe() policy.Rule {
 // storedFailure recognises a failure that Stripe keeps as the result of the request.
 func storedFailure(o classify.Outcome) classify.Verdict {
 	if o.Response != nil && o.Response.StatusCode == http.StatusInternalServerError &&
-		o.Request != nil && o.Request.Method == http.MethodPost && strings.HasPrefix(o.Request.URL.Path, "/v1/") {
+		o.Request != nil && o.Request.Method == http.MethodPost && strings.HasPrefix(urlOf(o.Request).Path, "/v1/") {
 		return classify.Final
 	}
 	return classify.Unknown
