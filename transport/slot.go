@@ -54,8 +54,8 @@ func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Respons
 		return
 	}
 	if result = resultOf(ctx, resp, err); result == host.Success && streams(req, resp) {
-		resp.Body = s.keep(ctx, resp.Body)
 		kept = true
+		s.keep(ctx, resp)
 	}
 }
 
@@ -76,13 +76,19 @@ type slotBody struct {
 }
 
 // keep hands the slot of a success over to the body of the response.
-func (s *slot) keep(ctx context.Context, body io.ReadCloser) *slotBody {
-	b := &slotBody{ReadCloser: body, slot: *s}
+func (s *slot) keep(ctx context.Context, resp *http.Response) {
+	b := &slotBody{ReadCloser: resp.Body, slot: *s}
+	linked := false
+	defer func() { // if the context panics
+		if !linked {
+			b.done()
+		}
+	}()
 	b.slot.gate.Result(b.slot.t.now(), &b.slot.at, host.Success)
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}
-	return b
+	resp.Body, linked = b, true
 }
 
 // done ends the slot. Only the first call counts.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -514,4 +515,29 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 			})
 		}
 	}
+}
+
+// endlessContext panics when somebody wants to know when it ends.
+type endlessContext struct{ context.Context }
+
+func (endlessContext) Done() <-chan struct{} { panic("no end") }
+
+// TestSlotOfAContextThatPanics: if the context panics while the body takes over the slot, the
+// slot ends once.
+func TestSlotOfAContextThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := mustNew(t, Config{Base: newNoop()})
+		var gate host.Gate
+		for range 3 {
+			s := slot{t: tr, gate: &gate}
+			require.Equal(t, host.Go, gate.Enter(tr.now(), &s.at, nil, host.GateConfig{}).Verb)
+			assert.Panics(t, func() {
+				s.landed(endlessContext{context.Background()}, getRequest(t, "http://h"), &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}, nil)
+			})
+			assert.Zero(t, gate.State().InFlight)
+		}
+		time.Sleep(time.Hour) // no body is read any more
+		require.Equal(t, host.Go, gate.Enter(tr.now(), new(host.Slot), nil, host.GateConfig{}).Verb)
+		assert.Equal(t, 1, gate.State().InFlight)
+	})
 }
