@@ -201,7 +201,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			waited := 0
-			seeds := soak.Size[uint64](300, 2000)
+			seeds := soak.Size[uint64](1000, 2000)
 			for seed := range seeds {
 				at := [2]time.Duration{Never, Never} // when it went: asking all the time, and when told
 				for told := range at {
