@@ -30,7 +30,10 @@ import (
 // The sources were read on 2026-11-22.
 // https://docs.cloud.google.com/storage/docs/retry-strategy,
 // https://developers.google.com/drive/api/guides/limits and
-// https://developers.google.com/bid-manager/quotas. A response of the Gemini API is
+// https://developers.google.com/bid-manager/quotas. Google's own client sends a chunk
+// again after a lost response
+// (https://github.com/googleapis/google-api-go-client/blob/v0.307.0/internal/gensupport/resumable.go).
+// A response of the Gemini API is
 // recorded in https://github.com/continuedev/continue/issues/11681.
 func GoogleCloud() policy.Rule {
 	return policy.Rule{
@@ -58,6 +61,9 @@ func googleIdempotent(req *http.Request) bool {
 		return true
 	}
 	q := urlOf(req).Query()
+	if q.Get("upload_id") != "" && req.Header.Get("Content-Range") != "" {
+		return true
+	}
 	return q.Get("ifGenerationMatch") != "" || q.Get("ifMetagenerationMatch") != "" || q.Get("requestId") != ""
 }
 
