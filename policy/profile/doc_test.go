@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy/profile"
+	"github.com/aplomb-go/aplomb/policy/rulefile"
 )
 
 // docs/profiles.md has every profile in both of its tables, and names the same sources
@@ -36,6 +37,19 @@ func TestDocumentIsComplete(t *testing.T) {
 		require.NotEmpty(t, day, "%s: when were the sources read?", name)
 		assert.Contains(t, sources, "| "+day[1]+" |", name)
 	}
+}
+
+// The rules in docs/profiles.md can be loaded.
+func TestDocumentedRulesLoad(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md"))
+	require.NoError(t, err)
+	_, block, found := strings.Cut(string(text), "```json\n")
+	require.True(t, found)
+	block, _, _ = strings.Cut(block, "```")
+	_, hosts, err := rulefile.Load(strings.NewReader(block), rulefile.Names{})
+	require.NoError(t, err)
+	assert.Equal(t, 4, hosts["api.github.com"].Attempts)
+	assert.NotNil(t, hosts["api.github.com"].Scope, "the profile's")
 }
 
 func links(text string) []string {
