@@ -15,19 +15,10 @@ import (
 // ours are the settings that are compared. The first is the default.
 var ours = []library{
 	setting("aplomb", "default rule", policy.Rule{}),
-	setting("aplomb, API", "AttemptTimeout of 10 s, Classify: Refusals, bodies of up to 16 MiB kept for a resend", forAPIs()),
+	setting("aplomb, API", "the preset policy.API", policy.API()),
 	setting("aplomb, timeout", "AttemptTimeout of 5 s and Classify: Refusals", withTimeout()),
 	setting("aplomb, everything", "each timeout and each limit is on, with values that hold nothing back; "+
 		"hedging is off, because it sends more requests", everything()),
-}
-
-// forAPIs is a rule for clients of an API that sends errors as 429 and 503.
-func forAPIs() policy.Rule {
-	return policy.Rule{
-		AttemptTimeout: 10 * time.Second,
-		Classify:       classify.Refusals,
-		Upload:         policy.Upload{Memory: 16 << 20},
-	}
 }
 
 // withTimeout is the rule that most users set first.

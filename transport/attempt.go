@@ -27,15 +27,33 @@ type attempt struct {
 	beside bool   // runs beside another attempt, and may outlive the call
 }
 
-// An outgoing is the copy of a request that an attempt sends, with its context, its timer
-// and the body of its response. All of them are a single allocation.
+// An outgoing is the copy of a request that an attempt sends, with its context and the
+// body of its response. All of them are a single allocation. It is as small as possible,
+// because there is one for each attempt that is timed.
 type outgoing struct {
-	req   http.Request
-	ctx   attemptContext
-	timer attemptTimer // off if the attempt is neither timed nor beside another
-	body  attemptBody  // of the response
+	req  http.Request
+	ctx  attemptContext
+	body attemptBody // of the response
+	more *more       // nil for a first attempt that may take any time for its response's body
+}
 
-	values [6]string // of a small header
+// More is the part of an outgoing that only some attempts need.
+type more struct {
+	body   watchedBody // of the response, if it may stall
+	values [6]string   // of a small header
+}
+
+// newOutgoing makes both parts in a single allocation, or the first part alone.
+func newOutgoing(withMore bool) *outgoing {
+	if !withMore {
+		return new(outgoing)
+	}
+	both := new(struct {
+		outgoing
+		extra more
+	})
+	both.more = &both.extra
+	return &both.outgoing
 }
 
 // send makes the next attempt.
@@ -87,7 +105,7 @@ func (a *attempt) prepare() (out *outgoing) {
 			a.slot.release()
 		}
 	}()
-	out = new(outgoing)
+	out = newOutgoing(a.number > 1 || a.rule.timeouts.stall.on())
 	out.ctx.Context = a.ctx
 	if a.number > 1 || a.inside {
 		if o := optionsOf(a.ctx); o != nil {
@@ -96,8 +114,7 @@ func (a *attempt) prepare() (out *outgoing) {
 		out.ctx.options.attempt = a.number // for AttemptNumber
 	}
 	if a.beside || a.rule.timed {
-		out.ctx.timer = &out.timer
-		out.timer.start(a.ctx, &a.rule.timeouts, upgrades(a.req))
+		out.ctx.start(&a.rule.timeouts, upgrades(a.req))
 	}
 	if a.beside {
 		out.req = *a.req.Clone(&out.ctx)
@@ -129,7 +146,7 @@ func (o *outgoing) headerOf(header http.Header) http.Header {
 	if header == nil {
 		return nil
 	}
-	all := o.values[:0]
+	all := o.more.values[:0]
 	own := make(http.Header, len(header))
 	for name, values := range header {
 		if values == nil {
@@ -152,14 +169,14 @@ func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
 		}
 		a.slot.landed(a.ctx, req, resp, err)
 	}()
-	if out.ctx.timer != nil {
-		out.timer.watch(req)
+	if out.ctx.timeouts != nil {
+		out.ctx.watch(req)
 	}
 	resp, err = checkResponse(a.base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
 		resp.Request = a.req // as a plain transport would
 	}
-	if out.ctx.timer != nil {
+	if out.ctx.timeouts != nil {
 		return out.end(resp, err)
 	}
 	return resp, err
@@ -183,7 +200,8 @@ func checkResponse(resp *http.Response, err error) (*http.Response, error) {
 // upgrades reports whether the response to a request may hand its connection over to the
 // caller.
 func upgrades(req *http.Request) bool {
-	return req.Method == http.MethodConnect || req.Header.Get("Upgrade") != ""
+	upgrade := req.Header["Upgrade"]
+	return req.Method == http.MethodConnect || len(upgrade) > 0 && upgrade[0] != ""
 }
 
 // handsOver reports whether the response's body is the connection itself. The caller then

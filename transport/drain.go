@@ -93,8 +93,11 @@ func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, 
 
 // inMemory reports whether a response's body is known to be in memory, and small.
 func inMemory(body io.ReadCloser) bool {
-	if timed, ok := body.(*attemptBody); ok {
-		body = timed.ReadCloser
+	switch b := body.(type) {
+	case *attemptBody:
+		body = b.ReadCloser
+	case *watchedBody:
+		body = b.ReadCloser
 	}
 	return replay.SmallInMemory(body)
 }

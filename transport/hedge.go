@@ -90,9 +90,9 @@ func (a attempt) start(done chan<- *racer) *racer {
 func (r *racer) abandon() {
 	switch {
 	case r.state.CompareAndSwap(running, abandoned):
-		r.out.timer.abandon()
+		r.out.ctx.abandon()
 	case r.state.CompareAndSwap(answered, abandoned):
-		r.out.timer.abandon()
+		r.out.ctx.abandon()
 		r.close()
 	}
 }

@@ -71,24 +71,41 @@ func (l *stallLimits) on() bool { return l.quiet > 0 || l.rate > 0 }
 
 // An attemptBody is the body of the response to a timed attempt. It frees the attempt's
 // context when the body has ended or is closed.
-//
-// If the rule demands progress, the body also ends when it stalls. The timer of the
-// attempt runs only during a Read. When it fires, it cancels the attempt's context to end
-// a Read that blocks in the base transport. It also closes the body, because a base
-// transport may ignore the context.
 type attemptBody struct {
 	io.ReadCloser
-	timer *attemptTimer
+	ctx *attemptContext
+}
+
+func (b *attemptBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.ctx.finished()
+	}
+	return n, err
+}
+
+func (b *attemptBody) Close() error {
+	defer b.ctx.free()
+	return b.ReadCloser.Close()
+}
+
+// A watchedBody is an attemptBody that also ends when it stalls. The timer of the attempt
+// runs only during a Read. When it fires, it cancels the attempt's context to end a Read
+// that blocks in the base transport. It also closes the body, because a base transport
+// may ignore the context.
+type watchedBody struct {
+	attemptBody
 
 	closing  sync.Once // the body is closed once, by the timer or by the caller
 	closeErr error
 	panicked any // the value that the Close panicked with
 
-	// The lock of the timer guards the fields below. It is not held during a Read.
+	// The lock of the attempt's context guards the fields below. It is not held during
+	// a Read.
 	reading bool
 	closed  bool
 	began   time.Time   // when the present Read began
-	cause   *stallError // the error if the present Read is cut
+	late    *stallError // the error if the present Read is cut
 	fired   *stallError // not nil: a Read was cut
 
 	quiet time.Duration // the wait for the next byte in earlier Reads
@@ -96,65 +113,38 @@ type attemptBody struct {
 	got   int64         // the bytes in the window
 }
 
-// of makes b the response's body.
-func (b *attemptBody) of(body io.ReadCloser, a *attemptTimer) *attemptBody {
-	b.ReadCloser, b.timer = body, a
-	return b
-}
-
-// watch turns the watch for stalls on. The Reads have not begun yet.
-func (b *attemptBody) watch() {
-	b.timer.mu.Lock()
-	b.timer.body = b
-	b.timer.mu.Unlock()
-}
-
-// watched reports whether stalls are watched for.
-func (b *attemptBody) watched() bool { return b.timer.body != nil }
-
 // Read reads from the body and fails if the body stalls.
-func (b *attemptBody) Read(p []byte) (int, error) {
-	if !b.watched() {
-		return b.read(p)
-	}
+func (b *watchedBody) Read(p []byte) (int, error) {
 	if err := b.begin(); err != nil {
 		return 0, err
 	}
-	n, err := b.read(p)
+	n, err := b.attemptBody.Read(p)
 	if stalled := b.end(n); stalled != nil && err != nil && err != io.EOF {
 		err = stalled
 	}
 	return n, err
 }
 
-func (b *attemptBody) read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.timer.finish()
-	}
-	return n, err
-}
-
 // begin starts the clock. It fails if an earlier Read was cut whose bytes still came at
 // the last moment.
-func (b *attemptBody) begin() error {
-	b.timer.mu.Lock()
-	defer b.timer.mu.Unlock()
+func (b *watchedBody) begin() error {
+	b.ctx.mu.Lock()
+	defer b.ctx.mu.Unlock()
 	if b.fired != nil {
 		return b.stalled()
 	}
 	b.began, b.reading = time.Now(), true
-	b.timer.set(b.wait())
+	b.ctx.set(b.wait())
 	return nil
 }
 
 // wait returns how long the Read may take, and sets cause. Both are known when the Read
 // begins, because no byte counts before the Read returns. Called with the lock held.
-func (b *attemptBody) wait() time.Duration {
-	wait, limits := time.Duration(-1), &b.timer.stall
+func (b *watchedBody) wait() time.Duration {
+	wait, limits := time.Duration(-1), &b.ctx.stall
 	if limits.quiet > 0 {
 		wait = limits.quiet - b.quiet
-		b.cause = limits.silent
+		b.late = limits.silent
 	}
 	if limits.rate > 0 {
 		left := limits.window - b.spent
@@ -163,18 +153,18 @@ func (b *attemptBody) wait() time.Duration {
 		}
 		if wait < 0 || left < wait {
 			wait = left
-			b.cause = limits.slow
+			b.late = limits.slow
 		}
 	}
 	return wait
 }
 
 // end stops the clock. It returns an error if the Read was cut.
-func (b *attemptBody) end(n int) error {
-	b.timer.mu.Lock()
-	defer b.timer.mu.Unlock()
+func (b *watchedBody) end(n int) error {
+	b.ctx.mu.Lock()
+	defer b.ctx.mu.Unlock()
 	b.reading = false
-	b.timer.timer.Stop()
+	b.ctx.timer.Stop()
 	if b.fired != nil {
 		return b.stalled()
 	}
@@ -182,15 +172,15 @@ func (b *attemptBody) end(n int) error {
 	if b.quiet += took; n > 0 {
 		b.quiet = 0
 	}
-	if b.timer.stall.rate > 0 {
+	if b.ctx.stall.rate > 0 {
 		b.count(int64(max(n, 0)), took)
 	}
 	return nil
 }
 
 // count adds the bytes and the time of a Read to the window. Called with the lock held.
-func (b *attemptBody) count(n int64, took time.Duration) {
-	limits := &b.timer.stall
+func (b *watchedBody) count(n int64, took time.Duration) {
+	limits := &b.ctx.stall
 	if b.spent += took; b.spent < limits.window {
 		b.got += n
 		return
@@ -204,16 +194,16 @@ func (b *attemptBody) count(n int64, took time.Duration) {
 
 // stalled returns the error of a body that was cut. If the caller's context has ended,
 // the error of the context comes first. Called with the lock held.
-func (b *attemptBody) stalled() error {
-	if b.timer.parent.Err() != nil {
-		return contextErr(b.timer.parent)
+func (b *watchedBody) stalled() error {
+	if b.ctx.Context.Err() != nil {
+		return contextErr(b.ctx.Context)
 	}
 	return b.fired
 }
 
 // fire runs when the timer fires during a Read. It recovers a panic of the base's Close,
 // which would end the process here. The reader's Close raises the panic again.
-func (b *attemptBody) fire() {
+func (b *watchedBody) fire() {
 	if !b.cut() {
 		return
 	}
@@ -222,39 +212,34 @@ func (b *attemptBody) fire() {
 }
 
 // cut cancels the attempt if the Read takes too long.
-func (b *attemptBody) cut() bool {
-	b.timer.mu.Lock()
-	defer b.timer.mu.Unlock()
+func (b *watchedBody) cut() bool {
+	b.ctx.mu.Lock()
+	defer b.ctx.mu.Unlock()
 	// The timer may have been set again while this call waited for the lock.
-	if !b.reading || b.closed || b.fired != nil || time.Until(b.timer.due) > 0 {
+	if !b.reading || b.closed || b.fired != nil || time.Until(b.ctx.due) > 0 {
 		return false
 	}
-	b.fired = b.cause
-	b.timer.stop(b.cause)
+	b.fired = b.late
+	b.ctx.stop(b.late)
 	return true
 }
 
 // Close stops the timer, closes the body and frees the attempt's context.
-func (b *attemptBody) Close() error {
-	if !b.watched() {
-		defer b.timer.free()
-		return b.ReadCloser.Close()
-	}
-	b.timer.mu.Lock()
+func (b *watchedBody) Close() error {
+	b.ctx.mu.Lock()
 	b.closed = true
-	if b.timer.timer != nil {
-		b.timer.timer.Stop()
+	if b.ctx.timer != nil {
+		b.ctx.timer.Stop()
 	}
-	b.timer.mu.Unlock()
+	b.ctx.mu.Unlock()
 	return b.close()
 }
 
 // close closes the body once. Every call gets the result of that one Close.
-func (b *attemptBody) close() error {
+func (b *watchedBody) close() error {
 	b.closing.Do(func() {
 		defer func() { b.panicked = recover() }()
-		b.closeErr = b.ReadCloser.Close()
-		b.timer.free()
+		b.closeErr = b.attemptBody.Close()
 	})
 	if b.panicked != nil {
 		panic(b.panicked)

@@ -32,107 +32,72 @@ func timeoutsOf(r *policy.Rule) timeouts {
 // on reports whether attempts are timed, so that they need a context of their own.
 func (t *timeouts) on() bool { return t.after > 0 || t.stall.on() }
 
-// An attemptContext is the context of one attempt. It knows the number of the attempt.
-// If it has a timer, it can be cancelled without the caller's context.
-type attemptContext struct {
-	context.Context // the caller's
-	options         options
-	timer           *attemptTimer // nil: it ends with the caller's context only
-}
-
-func (c *attemptContext) Value(key any) any {
-	if key == (optionsKey{}) && c.options.attempt > 0 {
-		return &c.options
-	}
-	if c.timer != nil {
-		return c.timer.known().Value(key)
-	}
-	return c.Context.Value(key)
-}
-
-func (c *attemptContext) Done() <-chan struct{} {
-	if c.timer != nil {
-		return c.timer.derived().Done()
-	}
-	return c.Context.Done()
-}
-
-func (c *attemptContext) Err() error {
-	if c.timer != nil {
-		return c.timer.err()
-	}
-	return c.Context.Err()
-}
-
-// An attemptTimer bounds the time from the start of an attempt to the first Read of the
+// An attemptContext is the context of one attempt, with the timer that ends it. It knows
+// the number of the attempt. It may be cancelled without the caller's context if the
+// attempt is timed or runs beside another. Package context makes the context that is
+// cancelled then, and only when somebody asks for its end. A base transport that answers
+// from memory never does.
+//
+// The timer bounds the time from the start of an attempt to the first Read of the
 // request's body, and the time from the end of that body to the headers of the response.
 // If the rule has a Stall.Timeout, it also bounds the time between two Reads of the body.
 // It does not see the Reads of a small body in memory, and its time runs on during them.
-// Later the same timer watches over the Reads of the response's body (see [attemptBody]).
-//
-// It can end the context of the attempt. Package context makes that context, and only
-// when somebody asks for its end. A base transport that answers from memory never does.
-type attemptTimer struct {
-	*timeouts
-	parent context.Context // the caller's
-	unlink func() bool     // not nil: the context is linked to the caller's by AfterFunc, not derived from it
+// Later the same timer watches over the Reads of the response's body (see [watchedBody]).
+type attemptContext struct {
+	context.Context             // the caller's
+	options         options     // with the number of the attempt; 0: those of the caller apply
+	*timeouts                   // nil: it ends with the caller's context only
+	unlink          func() bool // not nil: it is linked to the caller's by AfterFunc, not derived from it
 
 	mu     sync.Mutex      // guards the fields below, and those of the response's body
 	own    context.Context // nil: nobody has asked for its end
 	cancel context.CancelCauseFunc
-	over   bool  // the context is cancelled
-	why    error // its cause
 	timer  *time.Timer
-	due    time.Time  // when the timer fires, if it was set again; zero: it was set once
-	cause  error      // the error that fire reports
-	upload *timedBody // the request's body that is being sent
-	gap    bool       // between two Reads of that body, when stalls count
-	ended  bool       // there was a response or an error
-	read   bool       // the response's body has ended
+	due    time.Time    // when the timer fires, if it was set again; zero: it was set once
+	cause  error        // the error of the next phase that ends too late; then why the context ended
+	upload *timedBody   // the request's body that is being sent
+	body   *watchedBody // the response's body, if it may stall
+	gap    bool         // between two Reads of the request's body, when stalls count
+	ended  bool         // there was a response or an error
+	read   bool         // the response's body has ended
 	fired  bool
-	body   *attemptBody // the response's body, if it may stall
+	over   bool // the context is cancelled
 }
 
-// start starts the timer. A derived context must be cancelled at some time, because its
-// parent keeps it until then. But the context must not be cancelled if its connection
-// goes over to the caller (101, CONNECT). So the context of a request that may upgrade is
-// detached from its parent. AfterFunc links the two until the response.
-func (a *attemptTimer) start(parent context.Context, t *timeouts, detached bool) {
-	a.timeouts, a.parent = t, parent
-	if detached {
-		a.own, a.cancel = context.WithCancelCause(context.WithoutCancel(parent))
-		cancel := a.cancel
-		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
+func (a *attemptContext) Value(key any) any {
+	if key == (optionsKey{}) && a.options.attempt > 0 {
+		return &a.options
 	}
-	a.mu.Lock()
-	a.arm()
-	a.mu.Unlock()
-}
-
-// known returns the attempt's own context if there is one, and the caller's otherwise.
-func (a *attemptTimer) known() context.Context {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.own != nil {
-		return a.own
+	if a.timeouts != nil {
+		a.mu.Lock()
+		own := a.own
+		a.mu.Unlock()
+		if own != nil {
+			return own.Value(key) // package context looks for its own contexts in this way
+		}
 	}
-	return a.parent
+	return a.Context.Value(key)
 }
 
-// derived returns the attempt's own context.
-func (a *attemptTimer) derived() context.Context {
+func (a *attemptContext) Done() <-chan struct{} {
+	if a.timeouts == nil {
+		return a.Context.Done()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.own == nil {
-		a.own, a.cancel = context.WithCancelCause(a.parent)
+		a.own, a.cancel = context.WithCancelCause(a.Context)
 		if a.over {
-			a.cancel(a.why)
+			a.cancel(a.cause)
 		}
 	}
-	return a.own
+	return a.own.Done()
 }
 
-func (a *attemptTimer) err() error {
+func (a *attemptContext) Err() error {
+	if a.timeouts == nil {
+		return a.Context.Err()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -141,48 +106,52 @@ func (a *attemptTimer) err() error {
 	case a.over:
 		return context.Canceled
 	}
-	return a.parent.Err()
+	return a.Context.Err()
+}
+
+// start starts the timer. Nobody else has the context yet. A derived context must be
+// cancelled at some time, because its parent keeps it until then. But the context must
+// not be cancelled if its connection goes over to the caller (101, CONNECT). So the
+// context of a request that may upgrade is detached from its parent. AfterFunc links the
+// two until the response.
+func (a *attemptContext) start(t *timeouts, detached bool) {
+	a.timeouts = t
+	if detached {
+		parent := a.Context
+		own, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+		a.own, a.cancel = own, cancel
+		a.unlink = context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
+	}
+	a.arm()
 }
 
 // stop cancels the context. Called with mu held.
-func (a *attemptTimer) stop(cause error) {
+func (a *attemptContext) stop(cause error) {
 	if a.over {
 		return
 	}
-	a.over, a.why = true, cause
+	a.over, a.cause = true, cause
 	if a.cancel != nil {
 		a.cancel(cause)
 	}
 }
 
 // abandon ends the attempt because nobody needs its response any more.
-func (a *attemptTimer) abandon() {
+func (a *attemptContext) abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stop(errOutrun)
 }
 
-// headers stops the timer, because there is a response or an error. It reports whether
-// the timer has ended the attempt.
-func (a *attemptTimer) headers() (fired bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ended = true
-	if a.timer != nil {
-		a.timer.Stop()
-	}
-	return a.fired
-}
-
 // free frees the context.
-func (a *attemptTimer) free() {
+func (a *attemptContext) free() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.release()
 }
 
 // release is free with mu held.
-func (a *attemptTimer) release() {
+func (a *attemptContext) release() {
 	if a.unlink != nil {
 		a.unlink()
 	}
@@ -190,7 +159,7 @@ func (a *attemptTimer) release() {
 }
 
 // arm sets the timer for the next phase of the attempt. Called with mu held.
-func (a *attemptTimer) arm() {
+func (a *attemptContext) arm() {
 	d, cause := a.after, a.late
 	if q := a.stall.quiet; q > 0 && (a.gap || d <= 0 || q < d) {
 		d, cause = q, a.stall.silent
@@ -202,7 +171,7 @@ func (a *attemptTimer) arm() {
 }
 
 // set sets the timer. Called with mu held.
-func (a *attemptTimer) set(d time.Duration) {
+func (a *attemptContext) set(d time.Duration) {
 	if a.timer == nil {
 		a.timer = time.AfterFunc(d, a.fire)
 		return
@@ -212,7 +181,7 @@ func (a *attemptTimer) set(d time.Duration) {
 }
 
 // fire runs when the timer fires, and ends the attempt.
-func (a *attemptTimer) fire() {
+func (a *attemptContext) fire() {
 	a.mu.Lock()
 	if a.body != nil {
 		a.mu.Unlock()
@@ -231,7 +200,7 @@ func (a *attemptTimer) fire() {
 // pause stops the timer while the base transport reads the request's body. If net/http
 // resends the request by itself, it reads a second body. Only that body counts from then
 // on.
-func (a *attemptTimer) pause(body *timedBody) {
+func (a *attemptContext) pause(body *timedBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.upload, a.gap = body, false
@@ -242,7 +211,7 @@ func (a *attemptTimer) pause(body *timedBody) {
 
 // sent starts the timer when the base transport has got a piece of the body and has to
 // come back for the next piece. It is called only if the rule has a Stall.Timeout.
-func (a *attemptTimer) sent(body *timedBody) {
+func (a *attemptContext) sent(body *timedBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.upload == body && !a.ended {
@@ -252,7 +221,7 @@ func (a *attemptTimer) sent(body *timedBody) {
 }
 
 // resume starts the timer again when the request's body has ended.
-func (a *attemptTimer) resume(body *timedBody) {
+func (a *attemptContext) resume(body *timedBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -267,12 +236,17 @@ func (a *attemptTimer) resume(body *timedBody) {
 	a.upload = nil
 }
 
-// finish releases the context when the response's body has ended. Over HTTP/2 the base
+// finished releases the context when the response's body has ended. Over HTTP/2 the base
 // transport may still be sending the request's body. The context then lives until that
 // body has ended.
-func (a *attemptTimer) finish() {
+func (a *attemptContext) finished() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.finish()
+}
+
+// finish is finished with mu held.
+func (a *attemptContext) finish() {
 	a.read = true
 	if a.upload == nil {
 		a.release()
@@ -285,13 +259,13 @@ func (a *attemptTimer) finish() {
 // A small body in memory stays as it is, because sending it takes almost no time.
 // net/http sends such a body together with the headers, and returns only when it no
 // longer needs the body. For that it has to see the type of the body.
-func (a *attemptTimer) watch(req *http.Request) {
+func (a *attemptContext) watch(req *http.Request) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return
 	}
 	small := replay.SmallInMemory(req.Body)
 	if !small {
-		req.Body = &timedBody{ReadCloser: req.Body, timer: a}
+		req.Body = &timedBody{ReadCloser: req.Body, ctx: a}
 	}
 	if getBody := req.GetBody; getBody != nil && !(small && replay.Independent(req)) {
 		req.GetBody = func() (io.ReadCloser, error) {
@@ -299,7 +273,7 @@ func (a *attemptTimer) watch(req *http.Request) {
 			if err != nil || body == nil || body == http.NoBody || replay.SmallInMemory(body) {
 				return body, err
 			}
-			return &timedBody{ReadCloser: body, timer: a}, nil
+			return &timedBody{ReadCloser: body, ctx: a}, nil
 		}
 	}
 }
@@ -308,28 +282,28 @@ func (a *attemptTimer) watch(req *http.Request) {
 // may be called during a Read.
 type timedBody struct {
 	io.ReadCloser
-	timer *attemptTimer
+	ctx   *attemptContext
 	begun bool // used by Read alone
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
-	stall := b.timer.stall.quiet > 0
+	stall := b.ctx.stall.quiet > 0
 	if !b.begun || stall {
 		b.begun = true
-		b.timer.pause(b) // the server is not at fault for a slow reader of the caller
+		b.ctx.pause(b) // the server is not at fault for a slow reader of the caller
 	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case err != nil:
-		b.timer.resume(b)
+		b.ctx.resume(b)
 	case stall:
-		b.timer.sent(b)
+		b.ctx.sent(b)
 	}
 	return n, err
 }
 
 func (b *timedBody) Close() error {
-	b.timer.resume(b)
+	b.ctx.resume(b)
 	return b.ReadCloser.Close()
 }
 
@@ -337,25 +311,22 @@ func (b *timedBody) Close() error {
 // timeout, or by the end of the caller's context, if one of them ended the attempt. The
 // attempt's context is cancelled only when the response's body has ended.
 func (o *outgoing) end(resp *http.Response, err error) (*http.Response, error) {
-	a := &o.timer
-	fired := a.headers()
-	switch {
-	case fired && resp != nil && resp.Body != nil: // the response came too late, and its body is already cut off
-		_ = resp.Body.Close()
-		fallthrough
-	case fired:
-		resp, err = nil, a.cause
-		if a.parent.Err() != nil {
-			err = contextErr(a.parent)
+	a, caller := &o.ctx, o.ctx.Context
+	if late := a.outcome(resp); late != nil {
+		if resp != nil && resp.Body != nil {
+			_ = resp.Body.Close() // the response came too late, and its body is already cut off
 		}
-		fallthrough
+		if caller.Err() != nil {
+			return nil, contextErr(caller)
+		}
+		return nil, late
+	}
+	switch {
 	case err != nil:
-		a.free()
-		if a.unlink != nil && a.parent.Err() != nil && !errors.Is(err, a.parent.Err()) {
-			err = contextErr(a.parent) // the attempt's context did not inherit it
+		if a.unlink != nil && caller.Err() != nil && !errors.Is(err, caller.Err()) {
+			err = contextErr(caller) // the attempt's context did not inherit it
 		}
 	case resp.Body == nil || resp.Body == http.NoBody:
-		a.finish()
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		if a.unlink != nil {
 			a.unlink()
@@ -364,13 +335,44 @@ func (o *outgoing) end(resp *http.Response, err error) (*http.Response, error) {
 		// A tunnel ends with the caller's context, as it does without aplomb. The
 		// body of a tunnel that has no Write, as in net/http, can be wrapped.
 		if _, writes := resp.Body.(io.Writer); !writes {
-			resp.Body = o.body.of(resp.Body, a)
+			o.body = attemptBody{resp.Body, a}
+			resp.Body = &o.body
 		}
+	case a.stall.on():
+		o.more.body.attemptBody = attemptBody{resp.Body, a}
+		resp.Body = &o.more.body
+		a.watchBody(&o.more.body)
 	default:
-		resp.Body = o.body.of(resp.Body, a)
-		if a.stall.on() {
-			o.body.watch()
-		}
+		o.body = attemptBody{resp.Body, a}
+		resp.Body = &o.body
 	}
 	return resp, err
+}
+
+// outcome stops the timer. resp is nil after an error. It returns the timer's error if
+// the timer has ended the attempt. The context lives on if there is a body to be read.
+func (a *attemptContext) outcome(resp *http.Response) (late error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	if a.fired {
+		late = a.cause
+	}
+	switch {
+	case a.fired || resp == nil:
+		a.release()
+	case resp.Body == nil || resp.Body == http.NoBody:
+		a.finish()
+	}
+	return late
+}
+
+// watchBody makes the timer watch over the response's body.
+func (a *attemptContext) watchBody(body *watchedBody) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.body = body
 }
