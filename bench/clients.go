@@ -47,7 +47,7 @@ type library struct {
 	carried func(error) *http.Response
 }
 
-// A nativeCall sends one request, reads the answer and closes it.
+// A nativeCall sends one request, reads the response and closes it.
 type nativeCall func(ctx context.Context, method, url string, body []byte) error
 
 // newClient makes a client with the http.Client's interface.
@@ -77,7 +77,7 @@ var bare = library{
 // retry: it does not look at methods, headers, errors or limits.
 var naive = library{
 	name:  "naive loop",
-	setup: "three retries after an error or a 5xx, any method, answers read to their end, nothing else",
+	setup: "three retries after an error or a 5xx, any method, responses read to their end, nothing else",
 	wrap:  func(t terms) http.RoundTripper { return naiveLoop{t.base, t.delay} },
 }
 

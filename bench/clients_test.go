@@ -34,7 +34,7 @@ func TestClientsRetry(t *testing.T) {
 				t.Errorf("%d attempts", n)
 			}
 			if o.err != nil || l.name != bare.name && (o.resp.StatusCode != 200 || o.read != int64(len("thanks"))) {
-				t.Errorf("%s with %d bytes, %v", o.answer(), o.read, o.err)
+				t.Errorf("%s with %d bytes, %v", o.result(), o.read, o.err)
 			}
 		})
 	}
@@ -117,8 +117,8 @@ func TestClientsSend(t *testing.T) {
 			o, err := exchange{
 				method: http.MethodPost, body: body, steps: script(testserver.OK("thanks")),
 			}.run(&l)
-			if err != nil || o.err != nil || !o.answered {
-				t.Fatalf("%s: %v, %v", o.answer(), err, o.err)
+			if err != nil || o.err != nil || !o.responded {
+				t.Fatalf("%s: %v, %v", o.result(), err, o.err)
 			}
 			if o.resp.StatusCode != http.StatusOK || o.read != int64(len("thanks")) {
 				t.Errorf("response %d with %d bytes", o.resp.StatusCode, o.read)

@@ -24,7 +24,7 @@ func twoFailures(s scale, libs []library) (*table, error) {
 	return cost(s, libs, &naive, 2, http.MethodGet, target(nil, anyURL))
 }
 
-// cost times requests that are answered after the given number of failures.
+// cost times requests that get a success after the given number of failures.
 // The floor is a client without the library, or with the naive loop in its
 // place, that is called in the same way.
 func cost(s scale, libs []library, floor *library, failures int, method string, to targets) (*table, error) {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// lastingOutage counts the sends to a server that answers 503 to everything.
+// lastingOutage counts the attempts to a server that responds with 503 to everything.
 func lastingOutage(s scale, libs []library) (*table, error) {
 	rows, err := each(libs, func(l *library) ([]string, error) {
 		base := &outage{}
@@ -37,7 +37,7 @@ func lastingOutage(s scale, libs []library) (*table, error) {
 		all.Wait()
 		return []string{fmt.Sprintf("%.2f", float64(base.sent.Load())/float64(requests))}, nil
 	})
-	t := &table{heads: []string{"client", "sends per request"}}
+	t := &table{heads: []string{"client", "attempts per request"}}
 	t.addRows(libs, rows)
 	t.note = fmt.Sprintf("About %d requests per second for %s, each with a deadline of 1 s. "+
 		"A figure below 1 means that requests were refused without a send, because the gate is closed.", s.perTick*100, units(s.outage))
@@ -83,7 +83,7 @@ func canceledBy(l *library, s scale) []string {
 			storeMax(&last, int64(time.Since(start)))
 		})
 	}
-	// All are sent, or wait for their turn, before the first is answered. So they
+	// All are sent, or wait for their turn, before the first has its response. So they
 	// wait for their next try at the same time, however slow the machine is.
 	begun.Wait()
 	quiet(10 * s.wait)

@@ -29,22 +29,22 @@ type exchange struct {
 	cancel   time.Duration // when the caller cancels, 0 for never
 	limit    time.Duration // how long to watch; 5 s if zero
 
-	// recode replaces the status of every answer, below the library.
+	// recode replaces the status of every response, below the library.
 	recode int
 }
 
 // An outcome is the observed result up to the end of the response's body, or up
 // to the limit.
 type outcome struct {
-	answered bool
-	took     time.Duration // until the answer, without its body
-	resp     *http.Response
-	err      error
-	read     int64 // bytes of body, at most readMost
-	readErr  error
+	responded bool
+	took      time.Duration // until the response, without its body
+	resp      *http.Response
+	err       error
+	read      int64 // bytes of body, at most readMost
+	readErr   error
 
-	sends, conns int
-	log          []testserver.Arrival
+	attempts, conns int
+	log             []testserver.Arrival
 }
 
 const readMost = 16 << 20
@@ -69,11 +69,11 @@ func (e exchange) run(lib *library) (outcome, error) {
 	case o = <-done:
 	case <-limit.C:
 	}
-	o.sends, o.conns, o.log = srv.Arrivals(), srv.Conns(), srv.Log()
+	o.attempts, o.conns, o.log = srv.Arrivals(), srv.Conns(), srv.Log()
 	return o, nil
 }
 
-// ask sends the request and reads the answer.
+// ask sends the request and reads the response.
 func (e exchange) ask(ctx context.Context, client doer, url string) outcome {
 	if e.deadline > 0 {
 		limited, cancel := context.WithTimeout(ctx, e.deadline)
@@ -88,11 +88,11 @@ func (e exchange) ask(ctx context.Context, client doer, url string) outcome {
 	}
 	req, err := e.request(ctx, url)
 	if err != nil {
-		return outcome{answered: true, err: err}
+		return outcome{responded: true, err: err}
 	}
 	start := time.Now()
 	resp, err := client.Do(req)
-	o := outcome{answered: true, took: time.Since(start), resp: resp, err: err}
+	o := outcome{responded: true, took: time.Since(start), resp: resp, err: err}
 	if resp == nil {
 		return o
 	}
@@ -141,11 +141,11 @@ func (r recoder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// answer describes the caller's result.
-func (o outcome) answer() string {
+// result describes the caller's result.
+func (o outcome) result() string {
 	switch {
-	case !o.answered:
-		return "no answer"
+	case !o.responded:
+		return "no response"
 	case o.err == nil:
 		return fmt.Sprint(o.resp.StatusCode)
 	case errors.Is(o.err, context.Canceled):
@@ -156,15 +156,15 @@ func (o outcome) answer() string {
 	return "error"
 }
 
-// delivery describes how much of the answer's body the caller could read.
+// delivery describes how much of the response's body the caller could read.
 func (o outcome) delivery() string {
 	switch {
-	case !o.answered || o.err != nil:
-		return fmt.Sprintf("%s; %d", o.answer(), o.sends)
+	case !o.responded || o.err != nil:
+		return fmt.Sprintf("%s; %d", o.result(), o.attempts)
 	case o.readErr != nil:
-		return fmt.Sprintf("%d, then an error; %d", o.read, o.sends)
+		return fmt.Sprintf("%d, then an error; %d", o.read, o.attempts)
 	}
-	return fmt.Sprintf("%d; %d", o.read, o.sends)
+	return fmt.Sprintf("%d; %d", o.read, o.attempts)
 }
 
 // orElse returns v, or otherwise if v is zero.

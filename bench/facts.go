@@ -24,39 +24,39 @@ type fact struct {
 }
 
 var facts = []fact{
-	{name: "GET, always answered 503: sends", measure: sends(exchange{
+	{name: "GET, always 503: attempts", measure: attempts(exchange{
 		steps: script(testserver.Status(503)),
 	})},
-	{name: "POST, always answered 503: sends", measure: sends(exchange{
+	{name: "POST, always 503: attempts", measure: attempts(exchange{
 		method: http.MethodPost, body: "order", steps: script(testserver.Status(503)),
 	})},
-	{name: "POST, connection always reset: sends", measure: sends(exchange{
+	{name: "POST, connection always reset: attempts", measure: attempts(exchange{
 		method: http.MethodPost, body: "order", steps: script(testserver.ResetBeforeHeaders()),
 	})},
-	{name: "POST answered 202 with Retry-After: 1: sends", measure: sends(exchange{
+	{name: "POST, 202 with Retry-After: 1: attempts", measure: attempts(exchange{
 		method: http.MethodPost, body: "order", limit: 4 * time.Second,
 		steps: script(testserver.Status(202).Header("Retry-After", "1")),
 	})},
 	{name: "503 with Retry-After: 1: shortest wait before a resend, of 6 requests", measure: earliestResend},
-	{name: "503 with Retry-After: 10000000000: sends within 2 s", measure: sends(exchange{
+	{name: "503 with Retry-After: 10000000000: attempts within 2 s", measure: attempts(exchange{
 		steps: script(testserver.Status(503).Header("Retry-After", "10000000000")), limit: 2 * time.Second,
 	})},
-	{name: "503 with Retry-After: 30, deadline of 1 s: result; when; sends", measure: answerAfter(exchange{
+	{name: "503 with Retry-After: 30, deadline of 1 s: result; when; attempts", measure: resultAfter(exchange{
 		steps: script(testserver.Status(503).Header("Retry-After", "30")), deadline: time.Second,
 	})},
-	{name: "503, wait of 0.5 s, cancelled after 0.1 s: result; when; sends", measure: answerAfter(exchange{
+	{name: "503, wait of 0.5 s, cancelled after 0.1 s: result; when; attempts", measure: resultAfter(exchange{
 		steps: script(testserver.Status(503)), delay: 500 * time.Millisecond, cancel: 100 * time.Millisecond,
 	})},
 	{name: "always 503, with a body of 9 bytes: the caller gets", measure: lastResponse},
-	{name: "40 GETs, always answered 503 with 32 KiB: sends; connections", measure: connections},
-	{name: "503 with an endless body: sends within 3 s", measure: sends(exchange{
+	{name: "40 GETs, always 503 with 32 KiB: attempts; connections", measure: connections},
+	{name: "503 with an endless body: attempts within 3 s", measure: attempts(exchange{
 		steps: script(testserver.Endless().Drip(16<<10, 2*time.Millisecond)), recode: 503, limit: 3 * time.Second,
 	})},
-	{name: "503 with a body that stalls: sends within 3 s", measure: sends(exchange{
+	{name: "503 with a body that stalls: attempts within 3 s", measure: attempts(exchange{
 		steps: script(testserver.Status(503).Body(strings.Repeat("x", 2048)).CutAt(1024, testserver.Stall)),
 		limit: 3 * time.Second,
 	})},
-	{name: "200 with 1 MiB and a strong ETag, cut after 256 KiB, server supports Range: bytes read; sends", measure: cutBody},
+	{name: "200 with 1 MiB and a strong ETag, cut after 256 KiB, server supports Range: bytes read; attempts", measure: cutBody},
 	{name: "101: does the body implement io.Writer?", measure: upgrade},
 	{name: "POST of 64 MiB from a pipe: bytes read before the first is sent; peak growth of the heap (client and server)",
 		alone: true, measure: uploadCost},
@@ -97,22 +97,22 @@ func (f *fact) of(libs []library) ([]string, error) {
 
 func script(steps ...testserver.Step) []testserver.Step { return steps }
 
-// sends counts the requests that arrived.
-func sends(e exchange) func(*library) (string, error) {
+// attempts counts the requests that arrived.
+func attempts(e exchange) func(*library) (string, error) {
 	return func(l *library) (string, error) {
 		o, err := e.run(l)
-		return fmt.Sprint(o.sends), err
+		return fmt.Sprint(o.attempts), err
 	}
 }
 
-// answerAfter describes the caller's result and when it came.
-func answerAfter(e exchange) func(*library) (string, error) {
+// resultAfter describes the caller's result and when it came.
+func resultAfter(e exchange) func(*library) (string, error) {
 	return func(l *library) (string, error) {
 		o, err := e.run(l)
-		if !o.answered {
-			return "no answer within 5 s", err
+		if !o.responded {
+			return "no response within 5 s", err
 		}
-		return fmt.Sprintf("%s; %.2f s; %d", o.answer(), o.took.Seconds(), o.sends), err
+		return fmt.Sprintf("%s; %.2f s; %d", o.result(), o.took.Seconds(), o.attempts), err
 	}
 }
 
@@ -147,19 +147,19 @@ func earliestResend(l *library) (string, error) {
 	return fmt.Sprintf("%d ms", earliest.Milliseconds()), failed
 }
 
-// lastResponse describes how much of the last answer the caller gets.
+// lastResponse describes how much of the last response the caller gets.
 func lastResponse(l *library) (string, error) {
 	const page = "try later"
 	o, err := exchange{steps: script(testserver.Status(503).Body(page))}.run(l)
-	if err != nil || !o.answered {
-		return o.answer(), err
+	if err != nil || !o.responded {
+		return o.result(), err
 	}
 	if o.err == nil {
-		return fmt.Sprintf("%s, %d bytes", o.answer(), o.read), nil
+		return fmt.Sprintf("%s, %d bytes", o.result(), o.read), nil
 	}
 	resp := l.carriedBy(o.err)
 	if resp == nil {
-		return o.answer(), nil
+		return o.result(), nil
 	}
 	defer resp.Body.Close()
 	n, _ := io.Copy(io.Discard, io.LimitReader(resp.Body, readMost))
@@ -167,7 +167,7 @@ func lastResponse(l *library) (string, error) {
 }
 
 // connections sends 40 requests, one after the other, through one client. Each
-// answer that the caller gets is read to its end and closed.
+// response that the caller gets is read to its end and closed.
 func connections(l *library) (string, error) {
 	srv, err := testserver.New(testserver.Config{}, testserver.Status(503).Body(strings.Repeat("x", 32<<10)))
 	if err != nil {
@@ -200,8 +200,8 @@ func upgrade(l *library) (string, error) {
 		header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}},
 		steps:  script(testserver.SwitchProtocols("echo")),
 	}.run(l)
-	if err != nil || o.err != nil || !o.answered {
-		return o.answer(), err
+	if err != nil || o.err != nil || !o.responded {
+		return o.result(), err
 	}
 	if _, ok := o.resp.Body.(io.Writer); ok {
 		return "yes", nil

@@ -16,7 +16,7 @@
 //
 // There are three kinds of question:
 //
-//   - Cost. The base transport is a stub that answers at once, so that the time
+//   - Cost. The base transport is a stub that responds at once, so that the time
 //     is the library's. Calls are timed in short batches, in rounds of random
 //     order. A figure is the median, over the rounds, of the difference to the
 //     floor in the same round. The floor is the same call without the library:
@@ -30,7 +30,7 @@
 //     fault. The README's table has these facts.
 //
 // Time figures are only shown. The tests assert that each client really retries,
-// by counting sends at a server, and that each question is answered for each
+// by counting attempts at a server, and that each question is answered for each
 // client.
 //
 // # Files
@@ -77,8 +77,8 @@ var questions = []question{
 	{"throughput", "Throughput over loopback", compared, throughput},
 	{"hosts", "First tries that go to 100,000 hosts in turn", compared, manyHosts},
 	{"waits", "10,000 waits that are cancelled", compared, canceledWaits},
-	{"outage", "Sends per request in a lasting outage", compared, lastingOutage},
-	{"cut", "An answer of 8 MiB that is cut after each MiB", compared, cutBodies},
+	{"outage", "Attempts per request in a lasting outage", compared, lastingOutage},
+	{"cut", "A response of 8 MiB that is cut after each MiB", compared, cutBodies},
 	{"facts", "Behaviour", described, behaviour},
 }
 
@@ -93,7 +93,7 @@ type scale struct {
 	requests  int   // of the question about connections
 	transfers int   // rounds of the question about throughput
 	gets      int   // small requests in a round
-	download  int64 // bytes of the large answer
+	download  int64 // bytes of the large response
 	hosts     int
 	waits     int
 	wait      time.Duration // that is cancelled

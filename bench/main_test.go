@@ -36,7 +36,7 @@ func TestQuestions(t *testing.T) {
 				name := clients[i].name
 				floor := name == bare.name || name == naive.name
 				if !floor && !strings.Contains(all, "\n"+name) {
-					t.Errorf("no answer for %s", name)
+					t.Errorf("no response for %s", name)
 				}
 			}
 		})

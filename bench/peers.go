@@ -72,7 +72,7 @@ var peers = []library{{
 	name:   "resty",
 	module: "github.com/go-resty/resty/v2",
 	setup: "its default is no retries; SetRetryCount(3) as in its README, AddRetryCondition for errors, 429 and 5xx; " +
-		"answers are read into memory, as by default; small request bodies are given as []byte, others as io.Reader",
+		"responses are read into memory, as by default; small request bodies are given as []byte, others as io.Reader",
 	client: func(t terms) doer { return restyClient{newResty(t)} },
 	native: func(t terms) nativeCall {
 		client := newResty(t)
@@ -89,7 +89,7 @@ var peers = []library{{
 	name:   "azcore",
 	module: "github.com/Azure/azure-sdk-for-go/sdk/azcore",
 	setup: "NewPipeline with its default policies over an http.Client, as in its SDKs; RetryDelay is the delay; " +
-		"answers are read into memory, as by default; request bodies that cannot seek are read into memory by NewRequestFromRequest",
+		"responses are read into memory, as by default; request bodies that cannot seek are read into memory by NewRequestFromRequest",
 	client: func(t terms) doer { return azureClient{newAzure(t)} },
 	native: func(t terms) nativeCall {
 		pipeline := newAzure(t)

@@ -1,4 +1,4 @@
-// Base transports that answer at once, so the time of a call is the library's
+// Base transports that respond at once, so the time of a call is the library's
 // time.
 
 package main
@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// fields are the header of each answer. Nobody writes to them.
+// fields are the header of each response. Nobody writes to them.
 var fields = http.Header{
 	"Content-Type": {"text/plain"},
 	"Date":         {"Tue, 06 Jan 2026 10:00:00 GMT"},
@@ -19,9 +19,9 @@ var fields = http.Header{
 
 const apology = "please try again later"
 
-// answer makes a response. Each call makes a new one, because some libraries
+// respond makes a response. Each call makes a new one, because some libraries
 // change its Body.
-func answer(req *http.Request, code int) *http.Response {
+func respond(req *http.Request, code int) *http.Response {
 	resp := &http.Response{
 		StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: fields, Body: http.NoBody, Request: req,
@@ -43,7 +43,7 @@ func consume(req *http.Request) error {
 	return err
 }
 
-// A flaky base answers failures times with 503, then once with 200, and so on.
+// A flaky base responds failures times with 503, then once with 200, and so on.
 // It is for requests that come one after the other.
 type flaky struct {
 	failures int
@@ -56,15 +56,15 @@ func (f *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	f.sent++
 	if f.sent%(f.failures+1) != 0 {
-		return answer(req, http.StatusServiceUnavailable), nil
+		return respond(req, http.StatusServiceUnavailable), nil
 	}
-	return answer(req, http.StatusOK), nil
+	return respond(req, http.StatusOK), nil
 }
 
-// An outage answers everything with 503 and counts.
+// An outage responds to everything with 503 and counts.
 type outage struct {
 	sent atomic.Int64
-	hold chan struct{} // if not nil, no answer comes before it is closed
+	hold chan struct{} // if not nil, no response comes before it is closed
 }
 
 func (o *outage) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -78,5 +78,5 @@ func (o *outage) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
-	return answer(req, http.StatusServiceUnavailable), nil
+	return respond(req, http.StatusServiceUnavailable), nil
 }

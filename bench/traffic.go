@@ -22,15 +22,15 @@ import (
 // 503 twice.
 func connectionsUsed(s scale, libs []library) (*table, error) {
 	t := &table{heads: []string{"client",
-		"short 503: sends", "connections", "503 with 32 KiB: sends", "connections"}}
+		"short 503: attempts", "connections", "503 with 32 KiB: attempts", "connections"}}
 	rows, err := each(libs, func(l *library) ([]string, error) {
 		var row []string
 		for _, size := range []int{100, 32 << 10} {
-			sends, conns, err := connectionsOf(l, s.requests, size)
+			attempts, conns, err := connectionsOf(l, s.requests, size)
 			if err != nil {
 				return nil, err
 			}
-			row = append(row, fmt.Sprint(sends), fmt.Sprint(conns))
+			row = append(row, fmt.Sprint(attempts), fmt.Sprint(conns))
 		}
 		return row, nil
 	})
@@ -38,7 +38,7 @@ func connectionsUsed(s scale, libs []library) (*table, error) {
 	return t, err
 }
 
-func connectionsOf(l *library, requests, size int) (sends, conns int, err error) {
+func connectionsOf(l *library, requests, size int) (attempts, conns int, err error) {
 	refuse := testserver.Status(503).Body(strings.Repeat("x", size))
 	srv, err := testserver.New(testserver.Config{Handler: func(r *testserver.Received) testserver.Step {
 		if r.N%3 != 0 {
@@ -61,7 +61,7 @@ func connectionsOf(l *library, requests, size int) (sends, conns int, err error)
 }
 
 // each measures all libraries at the same time. It suits questions of which the
-// answer is a count.
+// response is a count.
 func each(libs []library, measure func(*library) ([]string, error)) ([][]string, error) {
 	rows, errs := make([][]string, len(libs)), make([]error, len(libs))
 	var all sync.WaitGroup
@@ -77,7 +77,7 @@ func each(libs []library, measure func(*library) ([]string, error)) ([][]string,
 	return rows, nil
 }
 
-// throughput compares small requests and one large answer over kept connections.
+// throughput compares small requests and one large response over kept connections.
 func throughput(s scale, libs []library) (*table, error) {
 	small, chunk := []byte(strings.Repeat("x", 1<<10)), make([]byte, 64<<10)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -151,7 +151,7 @@ func together(n int, call func() error) (time.Duration, error) {
 	return took, <-failed
 }
 
-// fetch reads an answer of the given size.
+// fetch reads a response of the given size.
 func fetch(client doer, url string, size int64) error {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
 	if err != nil {
@@ -172,7 +172,7 @@ func fetch(client doer, url string, size int64) error {
 	return err
 }
 
-// cutBodies reads answers that are cut on the way.
+// cutBodies reads responses that are cut on the way.
 func cutBodies(_ scale, libs []library) (*table, error) {
 	const size, part = 8 << 20, 1 << 20
 	whole := testserver.Content(testserver.Pattern(size), `"v1"`)
@@ -196,7 +196,7 @@ func cutBodies(_ scale, libs []library) (*table, error) {
 	})
 	t := &table{heads: []string{"client", "strong ETag, cut once", "strong ETag, cut seven times", "no ETag, cut once"}}
 	t.addRows(libs, rows)
-	t.note = "Each cell has the bytes that the caller read, and the sends. A client that reads answers into memory can " +
+	t.note = "Each cell has the bytes that the caller read, and the attempts. A client that reads responses into memory can " +
 		"begin again from the first byte. That costs the memory, and the bytes that came already are sent once more."
 	return t, err
 }
