@@ -77,7 +77,7 @@ uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and
 
 # The race detector would compile the SDKs a second time, so it is left to GOFLAGS=-race.
 e2e: ## well-known clients over a bad network, 5 min with an empty build cache (UPDATE=1: write docs/clients.md)
-	@$(GO) -C e2e test -shuffle=on -timeout $(TIMEOUT) . $(if $(UPDATE),-update)
+	@$(GO) -C e2e test -shuffle=on -parallel 16 -timeout $(TIMEOUT) . $(if $(UPDATE),-update)
 
 examples: ## run every example program
 	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/...); do echo "== examples/$${d##*/}"; timeout 60 $(GO) run $$d || exit 1; done

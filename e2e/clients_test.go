@@ -13,7 +13,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,12 +77,15 @@ type session struct {
 	own func(error) bool
 }
 
-// content returns n bytes that are always the same and cannot be compressed.
-func content(n int) []byte {
-	b := make([]byte, n)
+var random = sync.OnceValue(func() []byte {
+	b := make([]byte, 64<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
 	return b
-}
+})
+
+// content returns n bytes, at most 64 MiB, that are always the same and cannot be
+// compressed. They must not be changed.
+func content(n int) []byte { return random()[:n:n] }
 
 // same returns an error if the bytes of r are not want. An error of r itself is
 // returned as it is.
@@ -105,8 +110,9 @@ type fault struct {
 }
 
 const (
-	never   = int(time.Hour / time.Millisecond)
-	patient = 2 * time.Second // of a bare client, and of an attempt
+	never     = int(time.Hour / time.Millisecond)
+	impatient = time.Second     // how long a bare client waits, in vain
+	patient   = 4 * time.Second // how long an attempt may take, on a busy machine
 )
 
 var faults = []fault{
@@ -132,22 +138,27 @@ type row struct {
 	survived         int // faults
 }
 
-// TestClients checks docs/clients.md as well. With -update it writes the table.
+// TestClients checks docs/clients.md as well. With -update it writes the table. The
+// tests mostly wait, so more of them than there are cores can run at the same time.
 func TestClients(t *testing.T) {
-	var rows []row
 	all := clients()
-	for _, c := range all {
+	rows := make([]*row, len(all))
+	t.Cleanup(func() { // when the parallel tests are done
+		rows = slices.DeleteFunc(rows, func(r *row) bool { return r == nil })
+		if !t.Failed() {
+			checkTable(t, rows, len(rows) == len(all))
+		}
+	})
+	for i, c := range all {
 		t.Run(c.name, func(t *testing.T) {
-			rows = append(rows, measure(t, c))
+			t.Parallel()
+			rows[i] = measure(t, c)
 		})
-	}
-	if !t.Failed() {
-		checkTable(t, rows, len(rows) == len(all))
 	}
 }
 
-func measure(t *testing.T, c client) row {
-	r := row{client: c}
+func measure(t *testing.T, c client) *row {
+	r := &row{client: c}
 	t.Run("unchanged", func(t *testing.T) { unchanged(t, c) })
 	t.Run("given up", func(t *testing.T) { r.alone, r.both, r.off = givenUp(t, c) })
 	t.Run("early 503", func(t *testing.T) { early503(t, c) })
@@ -180,8 +191,8 @@ func newBench(t testing.TB, c client) *bench {
 }
 
 // bare opens the client over net/http alone.
-func (b *bench) bare(t testing.TB, retries bool) session {
-	hc := &http.Client{Transport: base(t, b.network, b.client.h2c), Timeout: patient}
+func (b *bench) bare(t testing.TB, retries bool, timeout time.Duration) session {
+	hc := &http.Client{Transport: base(t, b.network, b.client.h2c), Timeout: timeout}
 	return b.client.open(t, setup{http: hc, url: b.url, retries: retries})
 }
 
@@ -207,7 +218,7 @@ func unchanged(t *testing.T, c client) {
 		require.NoError(t, s.download(bounded(t)))
 		return b.seen()
 	}
-	want := requests(b.bare(t, true))
+	want := requests(b.bare(t, true, 0))
 	s, r := b.under(t, policy.Rule{}, true, nil)
 	assert.Equal(t, want, requests(s))
 	assert.Empty(t, r.told())
@@ -225,8 +236,8 @@ func givenUp(t *testing.T, c client) (alone, both, off int) {
 		assert.True(t, s.own(err), "the client's own error: %v", err)
 		return b.seen()
 	}
-	alone = attempts(b.bare(t, true))
-	assert.Equal(t, 1, attempts(b.bare(t, false)), "without retries")
+	alone = attempts(b.bare(t, true, 0))
+	assert.Equal(t, 1, attempts(b.bare(t, false, 0)), "without retries")
 	s, _ := b.under(t, policy.Rule{}, true, nil)
 	both = attempts(s)
 	s, _ = b.under(t, policy.Rule{}, false, nil)
@@ -245,7 +256,7 @@ const hasNone = "has none"
 func early503(t *testing.T, c client) {
 	b := newBench(t, c)
 	b.answer(busyUntil(3))
-	require.Error(t, b.bare(t, false).upload(bounded(t), content(1<<20)))
+	require.Error(t, b.bare(t, false, 0).upload(bounded(t), content(1<<20)))
 	s, r := b.under(t, policy.Rule{}, false, nil)
 	b.answer(busyUntil(3))
 	require.NoError(t, s.upload(bounded(t), content(1<<20)))
@@ -265,7 +276,7 @@ func survive(t *testing.T, c client, f fault) {
 	}
 	if !f.inBody || !c.reopens {
 		strike()
-		require.Error(t, b.bare(t, false).download(bounded(t)))
+		require.Error(t, b.bare(t, false, impatient).download(bounded(t)))
 	}
 
 	strike()
@@ -310,7 +321,7 @@ const (
 )
 
 // String returns the row in Markdown.
-func (r row) String() string {
+func (r *row) String() string {
 	c := r.client
 	attempts := fmt.Sprintf("%d → %d → %d", r.alone, r.both, r.off)
 	download := "continued"
@@ -325,7 +336,7 @@ func (r row) String() string {
 
 // checkTable compares the rows with docs/clients.md. If whole is set, the table must
 // have no other rows.
-func checkTable(t *testing.T, rows []row, whole bool) {
+func checkTable(t *testing.T, rows []*row, whole bool) {
 	text, err := os.ReadFile(tableFile)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), tableStart)

@@ -70,9 +70,9 @@ func hundredUploads(t *testing.T, c client) {
 	firstRefused := func(n int, w http.ResponseWriter, req *http.Request) bool {
 		return n%2 == 1 && busyUntil(n+1)(n, w, req)
 	}
-	want := content(8 << 20)
+	want := bytes.Clone(content(8 << 20))
 	b.answer(firstRefused)
-	require.Error(t, b.bare(t, false).upload(bounded(t), want))
+	require.Error(t, b.bare(t, false, 0).upload(bounded(t), want))
 
 	s, r := b.under(t, policy.Rule{Budget: policy.Budget{Burst: policy.Off}}, false, nil)
 	b.answer(firstRefused)
