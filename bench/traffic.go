@@ -61,7 +61,7 @@ func connectionsOf(l *library, requests, size int) (attempts, conns int, err err
 }
 
 // each measures all libraries at the same time. It suits questions of which the
-// response is a count.
+// answer is a count.
 func each(libs []library, measure func(*library) ([]string, error)) ([][]string, error) {
 	rows, errs := make([][]string, len(libs)), make([]error, len(libs))
 	var all sync.WaitGroup
