@@ -40,6 +40,7 @@ type outgoing struct {
 // More is the part of an outgoing that only some attempts need.
 type more struct {
 	body   watchedBody // of the response, if it may stall
+	kept   slotBody    // of the response, if it keeps a slot
 	values [6]string   // of a small header
 }
 
@@ -87,7 +88,7 @@ func (x *exchange) attempt() attempt {
 // its body is not lent, and the attempt is not timed.
 func (a *attempt) send() (resp *http.Response, err error) {
 	if a.number == 1 && a.body == nil && !a.rule.timed && !a.inside {
-		defer func() { a.slot.landed(a.ctx, a.req, resp, err) }() // also if the base transport panics
+		defer func() { a.slot.landed(a.ctx, a.req, resp, err, nil) }() // also if the base transport panics
 		return checkResponse(a.base.RoundTrip(a.req))
 	}
 	return a.sendCopy(a.prepare())
@@ -105,7 +106,7 @@ func (a *attempt) prepare() (out *outgoing) {
 			a.slot.release()
 		}
 	}()
-	out = newOutgoing(a.number > 1 || a.rule.timeouts.stall.on())
+	out = newOutgoing(a.number > 1 || a.rule.timeouts.stall.on() || a.slot.gate != nil)
 	out.ctx.Context = a.ctx
 	if a.number > 1 || a.inside {
 		if o := optionsOf(a.ctx); o != nil {
@@ -167,7 +168,11 @@ func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
 		if resp == nil && err == nil && a.body != nil {
 			_ = a.body.Close()
 		}
-		a.slot.landed(a.ctx, req, resp, err)
+		var into *slotBody
+		if out.more != nil {
+			into = &out.more.kept
+		}
+		a.slot.landed(a.ctx, req, resp, err, into)
 	}()
 	if out.ctx.timeouts != nil {
 		out.ctx.watch(req)

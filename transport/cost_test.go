@@ -27,6 +27,10 @@ func costSettings() map[string]policy.Rule {
 			MaxElapsed: time.Minute,
 		},
 		"API": policy.API(),
+		"timeouts": {
+			AttemptTimeout: 10 * time.Second,
+			Stall:          policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10},
+		},
 		"everything": {
 			AttemptTimeout: 10 * time.Second,
 			Stall:          policy.Stall{Timeout: 30 * time.Second, MinBytesPerSecond: 1 << 10},
@@ -42,7 +46,7 @@ func costSettings() map[string]policy.Rule {
 	}
 }
 
-var costOrder = []string{"default", "functions", "API", "everything"}
+var costOrder = []string{"default", "functions", "API", "timeouts", "everything"}
 
 // A failing base responds n times with 503 and then once with 200, and so on.
 type failing struct{ n, sent int }
@@ -54,7 +58,7 @@ func (f *failing) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	f.sent++
 	if f.sent%(f.n+1) == 0 {
-		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("ok")), ContentLength: 2, Request: req}, nil
 	}
 	return &http.Response{StatusCode: 503, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("later")), ContentLength: 5, Request: req}, nil
 }
@@ -64,6 +68,7 @@ var allocations = map[string]struct{ get, post, twoFailures float64 }{
 	"default":    {get: 0, post: 0, twoFailures: 10},
 	"functions":  {get: 0, post: 0, twoFailures: 12},
 	"API":        {get: 3, post: 3, twoFailures: 18},
+	"timeouts":   {get: 3, post: 3, twoFailures: 18},
 	"everything": {get: 4, post: 4, twoFailures: 24},
 }
 

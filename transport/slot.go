@@ -39,8 +39,9 @@ func (s *slot) release() {
 
 // landed tells the gate the result of the attempt, and ends the slot unless the
 // body of the response takes it over. If there is neither a response nor an error, the
-// base transport has panicked or ended its goroutine.
-func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Response, err error) {
+// base transport has panicked or ended its goroutine. into may be nil. Otherwise it is
+// memory for the response's body.
+func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) {
 	if s.gate == nil {
 		return
 	}
@@ -55,7 +56,10 @@ func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Respons
 	}
 	if result = resultOf(ctx, resp, err); result == host.Success && streams(req, resp) {
 		kept = true
-		s.keep(ctx, resp)
+		if into == nil {
+			into = new(slotBody)
+		}
+		s.keep(ctx, resp, into)
 	}
 }
 
@@ -76,8 +80,8 @@ type slotBody struct {
 }
 
 // keep hands the slot of a success over to the body of the response.
-func (s *slot) keep(ctx context.Context, resp *http.Response) {
-	b := &slotBody{ReadCloser: resp.Body, slot: *s}
+func (s *slot) keep(ctx context.Context, resp *http.Response, b *slotBody) {
+	b.ReadCloser, b.slot = resp.Body, *s
 	linked := false
 	defer func() { // if the context panics
 		if !linked {

@@ -532,7 +532,7 @@ func TestSlotOfAContextThatPanics(t *testing.T) {
 			s := slot{t: tr, gate: &gate}
 			require.Equal(t, host.Go, gate.Enter(tr.now(), &s.at, nil, host.GateConfig{}).Verb)
 			assert.Panics(t, func() {
-				s.landed(endlessContext{context.Background()}, getRequest(t, "http://h"), &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}, nil)
+				s.landed(endlessContext{context.Background()}, getRequest(t, "http://h"), &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}, nil, nil)
 			})
 			assert.Zero(t, gate.State().InFlight)
 		}
