@@ -456,12 +456,17 @@ func TestNginxHTTP2(t *testing.T) {
 	url := "https://" + n.secure + "/app/"
 	bare := func() *http.Client { return &http.Client{Transport: n.secureBase(t, w)} }
 
-	refused := content(200_000) // Go's server reads so much, or else nginx says 502
-	n.backend.answer(busyUntil(3))
+	refused := content(1 << 20)
+	busy := func(i int, w http.ResponseWriter, req *http.Request) bool {
+		b, _ := io.ReadAll(req.Body) // or else nginx says 502
+		req.Body = io.NopCloser(bytes.NewReader(b))
+		return busyUntil(3)(i, w, req)
+	}
+	n.backend.answer(busy)
 	_, err := fetch(bounded(t), bare(), http.MethodPost, url, refused)
 	require.Equal(t, statusError(http.StatusServiceUnavailable), err)
 	hc, r := under(t, n.secureBase(t, w), policy.API(), nil)
-	n.backend.answer(busyUntil(3))
+	n.backend.answer(busy)
 	got, err := fetch(bounded(t), hc, http.MethodPost, url, refused)
 	require.NoError(t, err)
 	assert.Equal(t, sum(refused), got)
