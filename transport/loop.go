@@ -406,7 +406,7 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 	}
 	switch {
 	case err == nil && d.reason.told():
-		return marked(resp, x.req, d.reason, x.report.history), nil
+		return marked(resp, x.req, d.reason, x.report.attempts()), nil
 	case err == nil:
 		if x.rule.resumes && !x.segment && !x.single() { // a segment does not resume by itself, but its body does
 			resp = x.resuming(x.series, resp)
@@ -442,7 +442,7 @@ func (x *exchange) bodiless(left *http.Response, d *decision, why error) (*http.
 	last.Err, last.Wait = failed, 0
 	x.report.replaceLast(left, &last)
 	if left != nil {
-		return marked(left, x.req, ReasonNotReplayable, x.report.history), nil
+		return marked(left, x.req, ReasonNotReplayable, x.report.attempts()), nil
 	}
 	return nil, x.report.newError(ReasonNotReplayable, failed)
 }

@@ -5,6 +5,7 @@ package transport
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -28,6 +29,10 @@ func (r *report) record(resp *http.Response, d *decision) {
 	}
 	r.tell(resp, d)
 }
+
+// attempts returns the history for the caller, who may keep it. The copy does not keep
+// the exchange in memory.
+func (r *report) attempts() []Attempt { return slices.Clone(r.history) }
 
 // replaceLast replaces the last attempt of the history and tells the observers.
 func (r *report) replaceLast(resp *http.Response, d *decision) {
@@ -117,7 +122,7 @@ func (r *report) log(d *decision) {
 func (r *report) newError(reason Reason, err error) *Error {
 	return &Error{
 		Reason:   reason,
-		Attempts: r.history,
+		Attempts: r.attempts(),
 		Err:      err,
 		request:  method(r.req) + " " + safeURL(r.req.URL),
 		url:      r.req.URL.String(),
