@@ -21,8 +21,9 @@ func said(back time.Duration) string {
 	return back.String()
 }
 
-// few is the number of runs whose medians are judged. A single run may be an exception.
-var few = soak.Size(3, 5)
+// few is the number of runs whose medians are judged. Medians of three runs scatter too
+// much.
+var few = soak.Size(5, 9)
 
 // medians are the figures of a few runs.
 type medians struct {
