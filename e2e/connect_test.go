@@ -67,7 +67,7 @@ func fakeConnect() *http.ServeMux {
 	mux.Handle(getProcedure, connect.NewUnaryHandler(getProcedure,
 		func(context.Context, *connect.Request[emptypb.Empty]) (*connect.Response[wrapperspb.BytesValue], error) {
 			return connect.NewResponse(&wrapperspb.BytesValue{Value: content(1 << 20)}), nil
-		}, connect.WithIdempotency(connect.IdempotencyNoSideEffects)))
+		}, connect.WithIdempotency(connect.IdempotencyNoSideEffects), connect.WithCompressMinBytes(1<<30))) // the content is random
 	mux.Handle(putProcedure, connect.NewUnaryHandler(putProcedure,
 		func(_ context.Context, req *connect.Request[wrapperspb.BytesValue]) (*connect.Response[wrapperspb.BytesValue], error) {
 			return connect.NewResponse(&wrapperspb.BytesValue{Value: sum(req.Msg.Value)}), nil
