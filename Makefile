@@ -25,7 +25,7 @@ TEST_ALL = printf '%s\n' $(filter-out e2e,$(MODULES)) e2e/http3 | GORACE=atexit_
 	sh -c 'out=$$($(GO) -C {} test $(RACE) -shuffle=on -timeout $(TIMEOUT) ./... 2>&1); code=$$?; echo "$$out"; exit $$code'
 
 # The packages that users import; docs/api lists their exported names.
-PUBLIC := classify policy policy/backoff policy/profile policy/rulefile transport
+PUBLIC := classify faults policy policy/backoff policy/profile policy/rulefile transport
 
 # The systems that the packages are checked for; the tests run on Linux.
 SYSTEMS := windows/amd64 darwin/arm64 freebsd/amd64 openbsd/amd64 netbsd/amd64 js/wasm

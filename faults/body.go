@@ -1,0 +1,120 @@
+// Bodies of responses that are cut, stand still or are slow.
+
+package faults
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// spoil gives a response the body that the step asks for. The body of a 101 or of a
+// CONNECT is the connection itself, and stays as it is.
+func (s Step) spoil(req *http.Request, resp *http.Response) {
+	tunnel := resp.StatusCode == http.StatusSwitchingProtocols || req.Method == http.MethodConnect && resp.StatusCode/100 == 2
+	if s.cut == whole && s.drip == 0 || tunnel || req.Method == http.MethodHead {
+		return
+	}
+	resp.Body = &body{
+		inner: resp.Body, ctx: req.Context(), step: s, length: resp.ContentLength,
+		closed: make(chan struct{}),
+	}
+}
+
+// A body plays the faults of a step. As with other bodies, one goroutine reads it,
+// and another may close it at the same time.
+type body struct {
+	inner  io.ReadCloser
+	ctx    context.Context // of the request
+	step   Step
+	length int64 // of the whole body; -1: unknown
+	read   int64
+	ended  error // the error of the end, which is returned again
+
+	once   sync.Once
+	closed chan struct{}
+	err    error // of the inner Close
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.ended == nil {
+		b.ended = b.state()
+	}
+	if b.ended != nil || len(p) == 0 {
+		return 0, b.ended
+	}
+	if b.step.cut != whole {
+		left := b.step.cutAt - b.read
+		if left <= 0 && b.read != b.length {
+			b.ended = b.end()
+			return 0, b.ended
+		}
+		if left > 0 {
+			p = p[:min(int64(len(p)), left)]
+		}
+	}
+	if b.step.drip > 0 && b.read != b.length {
+		p = p[:min(len(p), b.step.drip)]
+		if b.ended = b.wait(b.step.every); b.ended != nil {
+			return 0, b.ended
+		}
+	}
+	n, err := b.inner.Read(p)
+	b.read += int64(n)
+	b.ended = err
+	return n, err
+}
+
+// state returns the error of a body that was closed or whose context has ended.
+func (b *body) state() error {
+	select {
+	case <-b.closed:
+		return http.ErrBodyReadAfterClose
+	case <-b.ctx.Done():
+		return context.Cause(b.ctx)
+	default:
+		return nil
+	}
+}
+
+// end plays the end of a body that ends early. The rest of the inner body is of no
+// use, so end closes it.
+func (b *body) end() error {
+	switch b.step.cut {
+	case atStall:
+		select {
+		case <-b.closed:
+		case <-b.ctx.Done():
+		}
+		return b.state()
+	case atReset:
+		_ = b.inner.Close()
+		return resetError()
+	}
+	_ = b.inner.Close()
+	return io.ErrUnexpectedEOF
+}
+
+// wait waits for d, until the body is closed, or until the context ends.
+func (b *body) wait(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-b.closed:
+	case <-b.ctx.Done():
+	}
+	return b.state()
+}
+
+// Close closes the body and ends a Read that waits.
+func (b *body) Close() error {
+	b.once.Do(func() {
+		close(b.closed)
+		b.err = b.inner.Close()
+	})
+	return b.err
+}

@@ -1,0 +1,216 @@
+// Steps, which say what happens to a request.
+
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Step says what happens to one request. The functions below make steps. The
+// methods of a Step return a changed copy, so several plans can share a Step. The
+// zero Step is [Pass].
+type Step struct {
+	kind   kind
+	code   int         // of a status
+	header http.Header // of the response
+	body   string      // of a status
+	err    error       // of a failure
+	taken  bool        // the request is read whole before the failure
+
+	delay time.Duration
+	cut   end   // how the body ends early
+	cutAt int64 // after so many bytes
+	drip  int   // bytes of each piece of the body; 0: as fast as it is read
+	every time.Duration
+}
+
+// A kind is the kind of a step.
+type kind uint8
+
+const (
+	pass kind = iota
+	status
+	failure
+	hang
+)
+
+// An end says how the body of a response ends early.
+type end uint8
+
+const (
+	whole end = iota
+	atEOF
+	atReset
+	atStall
+)
+
+// Pass sends the request to the base of the Transport, without a fault. The methods
+// [Step.CutAt], [Step.ResetAt], [Step.StallAt] and [Step.Drip] change the body of
+// its response. [Step.Header] sets fields of its header.
+func Pass() Step { return Step{} }
+
+// Status responds with a status. The pairs are the names and values of header
+// fields. By default the body is empty.
+func Status(code int, pairs ...string) Step {
+	s := Step{kind: status, code: code}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		s = s.Header(pairs[i], pairs[i+1])
+	}
+	return s
+}
+
+// Refuse fails as a dial does if nothing listens at the port. The request never
+// left. Its kind is classify.Dial.
+func Refuse() Step {
+	return Step{kind: failure, err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errRefused)}}
+}
+
+// DialTimeout fails as a dial does if nobody replies. The request never left. Its
+// kind is classify.Dial. It fails at once unless [Step.Delay] says otherwise.
+func DialTimeout() Step {
+	return Step{kind: failure, err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}
+}
+
+// Reset reads the request, and then fails as if the connection was reset before
+// the response. So the server may have acted. Its kind is classify.Reset.
+func Reset() Step { return Step{kind: failure, taken: true, err: resetError()} }
+
+// Close reads the request, and then fails as if the server closed the connection
+// before the response. So the server may have acted. Its kind is classify.Reset.
+func Close() Step { return Step{kind: failure, taken: true, err: io.EOF} }
+
+// Timeout reads the request, and then fails as if the base transport's own time
+// for the response was over. So the server may have acted. Its kind is
+// classify.Timeout. It fails at once unless [Step.Delay] says otherwise.
+func Timeout() Step {
+	return Step{kind: failure, taken: true, err: &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}}
+}
+
+// Fail returns err at once. It does not read the request's body, but closes it. If
+// err is nil, Fail is the same as Pass.
+func Fail(err error) Step {
+	if err == nil {
+		return Pass()
+	}
+	return Step{kind: failure, err: err}
+}
+
+// Hang reads the request and never responds. It ends with the request's context.
+func Hang() Step { return Step{kind: hang} }
+
+// Header adds a field to the header of the response. It has no effect if the step
+// has no response. A field of a Pass replaces the fields of the same name.
+func (s Step) Header(name, value string) Step {
+	if s.header = s.header.Clone(); s.header == nil {
+		s.header = http.Header{}
+	}
+	s.header.Add(name, value)
+	return s
+}
+
+// RetryAfter sets the Retry-After field of the response (RFC 9110 §10.2.3). The
+// field has no fractions of a second, so d is rounded up.
+func (s Step) RetryAfter(d time.Duration) Step {
+	if s.header = s.header.Clone(); s.header == nil {
+		s.header = http.Header{}
+	}
+	seconds := (max(d, 0) + time.Second - 1) / time.Second
+	s.header.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	return s
+}
+
+// Body sets the body of a [Status]. It has no effect on other steps.
+func (s Step) Body(text string) Step { s.body = text; return s }
+
+// Delay waits before the response or the error, and before a Pass sends the
+// request. The wait ends with the request's context.
+func (s Step) Delay(d time.Duration) Step { s.delay = d; return s }
+
+// CutAt ends the body of the response with io.ErrUnexpectedEOF after n bytes, as if
+// the server closed the connection. A body that has no more than n bytes ends as
+// usual, provided that the response names its length.
+func (s Step) CutAt(n int64) Step { return s.endAt(n, atEOF) }
+
+// ResetAt is like CutAt. The error is that of a connection that was reset.
+func (s Step) ResetAt(n int64) Step { return s.endAt(n, atReset) }
+
+// StallAt makes the body of the response stand still after n bytes. A Read then
+// blocks until the request's context ends or the body is closed.
+func (s Step) StallAt(n int64) Step { return s.endAt(n, atStall) }
+
+func (s Step) endAt(n int64, how end) Step {
+	s.cut, s.cutAt = how, max(n, 0)
+	return s
+}
+
+// Drip delivers the body of the response in pieces of at most n bytes. Before each
+// piece it waits. If n is less than 1, pieces have 1 byte.
+func (s Step) Drip(n int, every time.Duration) Step {
+	s.drip, s.every = max(n, 1), every
+	return s
+}
+
+// String describes the step in a few words, such as "status 503" or "pass, cut at
+// 100". Steps that do the same have the same text. It is the key of
+// [Counts].Steps.
+func (s Step) String() string {
+	var b strings.Builder
+	switch s.kind {
+	case pass:
+		b.WriteString("pass")
+	case status:
+		fmt.Fprintf(&b, "status %d", s.code)
+	case failure:
+		b.WriteString(failureText(s.err))
+	case hang:
+		b.WriteString("hang")
+	}
+	if s.delay > 0 {
+		fmt.Fprintf(&b, ", delay %v", s.delay)
+	}
+	switch s.cut {
+	case atEOF:
+		fmt.Fprintf(&b, ", cut at %d", s.cutAt)
+	case atReset:
+		fmt.Fprintf(&b, ", reset at %d", s.cutAt)
+	case atStall:
+		fmt.Fprintf(&b, ", stall at %d", s.cutAt)
+	}
+	if s.drip > 0 {
+		fmt.Fprintf(&b, ", drip %d every %v", s.drip, s.every)
+	}
+	return b.String()
+}
+
+// failureText names the failures of this package. Other errors are "fail", because
+// their texts may differ from request to request.
+func failureText(err error) string {
+	op, isOp := err.(*net.OpError)
+	switch {
+	case err == io.EOF:
+		return "close"
+	case !isOp:
+	case op.Op == "dial" && errors.Is(err, errRefused):
+		return "refuse"
+	case op.Op == "dial" && op.Err == os.ErrDeadlineExceeded:
+		return "dial timeout"
+	case op.Op == "read" && errors.Is(err, errReset):
+		return "reset"
+	case op.Op == "read" && op.Err == os.ErrDeadlineExceeded:
+		return "timeout"
+	}
+	return "fail"
+}
+
+// resetError returns the error of net/http for a connection that was reset.
+func resetError() error {
+	return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", errReset)}
+}
