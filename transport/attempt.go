@@ -164,15 +164,20 @@ func (o *outgoing) headerOf(header http.Header) http.Header {
 // sendCopy sends a copy of the request.
 func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
 	req := &out.req
-	defer func() { // also if the base transport panics
-		if resp == nil && err == nil && a.body != nil {
-			_ = a.body.Close()
-		}
+	defer func() {
 		var into *slotBody
 		if out.more != nil {
 			into = &out.more.kept
 		}
 		a.slot.landed(a.ctx, req, resp, err, into)
+	}()
+	defer func() {
+		if resp == nil && err == nil { // the base transport has panicked or ended its goroutine
+			out.ctx.outcome(nil)
+			if a.body != nil {
+				_ = a.body.Close()
+			}
+		}
 	}()
 	if out.ctx.timeouts != nil {
 		out.ctx.watch(req)
@@ -192,9 +197,7 @@ func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
 func checkResponse(resp *http.Response, err error) (*http.Response, error) {
 	switch {
 	case err != nil && resp != nil:
-		if resp.Body != nil {
-			_ = resp.Body.Close()
-		}
+		dismiss(context.Background(), resp)
 		return nil, err
 	case err == nil && resp == nil:
 		return nil, errors.New("transport: the base transport returned neither a response nor an error")

@@ -41,6 +41,12 @@ func discard(ctx context.Context, resp *http.Response) {
 	drainWithin(ctx, resp, drainTime, io.Discard, new(sleeper))
 }
 
+// dismiss closes the body of a response that came too late. It does not wait long for the
+// Close, and a panic of the Close goes no further.
+func dismiss(ctx context.Context, resp *http.Response) {
+	drainWithin(ctx, resp, 0, io.Discard, new(sleeper))
+}
+
 // keepWithin drains a response that the caller may still get. It returns a copy of
 // the response whose body is in memory. If the body was not whole within the bounds,
 // it returns nil.

@@ -5,7 +5,6 @@ package transport
 import (
 	"cmp"
 	"context"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -100,7 +99,7 @@ func (r *racer) abandon() {
 // close closes a response without draining it, because its context has ended. A
 // Close that panics would end the process here, and a Close that blocks would hold
 // up the winner.
-func (r *racer) close() { drainWithin(r.ctx, r.resp, 0, io.Discard, new(sleeper)) }
+func (r *racer) close() { dismiss(r.ctx, r.resp) }
 
 // A race has the racers of one call.
 type race struct {

@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -85,28 +86,44 @@ func (a *attemptContext) Done() <-chan struct{} {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.own == nil {
-		a.own, a.cancel = context.WithCancelCause(a.Context)
-		if a.over {
-			a.cancel(a.cause)
-		}
-	}
+	a.derive()
 	return a.own.Done()
 }
 
+// Err derives a context that is cancelled, because then the error and its cause must not
+// change any more.
 func (a *attemptContext) Err() error {
 	if a.timeouts == nil {
 		return a.Context.Err()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case a.own != nil:
+	if a.over {
+		a.derive()
+	}
+	if a.own != nil {
 		return a.own.Err()
-	case a.over:
-		return context.Canceled
 	}
 	return a.Context.Err()
+}
+
+// derive makes the context that can be cancelled. Called with mu held.
+func (a *attemptContext) derive() {
+	if a.own != nil {
+		return
+	}
+	a.own, a.cancel = context.WithCancelCause(a.Context)
+	if a.over {
+		a.cancel(a.cause)
+	}
+}
+
+// String keeps package fmt from reading the fields, which other goroutines may set.
+func (a *attemptContext) String() string {
+	if s, ok := a.Context.(fmt.Stringer); ok {
+		return s.String() + ".Attempt"
+	}
+	return fmt.Sprintf("%T.Attempt", a.Context)
 }
 
 // start starts the timer. Nobody else has the context yet. A derived context must be
@@ -313,9 +330,7 @@ func (b *timedBody) Close() error {
 func (o *outgoing) end(resp *http.Response, err error) (*http.Response, error) {
 	a, caller := &o.ctx, o.ctx.Context
 	if late := a.outcome(resp); late != nil {
-		if resp != nil && resp.Body != nil {
-			_ = resp.Body.Close() // the response came too late, and its body is already cut off
-		}
+		dismiss(caller, resp) // it came too late, and its body is already cut off
 		if caller.Err() != nil {
 			return nil, contextErr(caller)
 		}

@@ -1,0 +1,186 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+var timed = policy.Rule{AttemptTimeout: time.Minute, Attempts: 1}
+
+// A context has the same error each time after its first, also if nobody has asked for
+// its end.
+func TestAttemptContextKeepsItsError(t *testing.T) {
+	for name, endless := range map[string]bool{"the end was asked for": false, "nobody asked": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				var own context.Context
+				resp, err := get(t, over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+					own = req.Context()
+					if !endless {
+						own.Done()
+					}
+					return status(200)(req)
+				})), ctx)
+				require.NoError(t, err)
+				time.Sleep(2 * time.Second)
+				require.Equal(t, context.DeadlineExceeded, own.Err())
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, context.DeadlineExceeded, own.Err())
+				<-own.Done()
+				assert.Equal(t, context.DeadlineExceeded, own.Err())
+			})
+		})
+	}
+}
+
+// A base that never waits for the end of its context can see why it ended.
+func TestCauseOfATimeout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var late *attemptTimeout
+		_, err := get(t, over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+			for req.Context().Err() == nil {
+				time.Sleep(time.Second)
+			}
+			assert.Equal(t, context.Canceled, req.Context().Err())
+			assert.ErrorAs(t, context.Cause(req.Context()), &late)
+			return nil, req.Context().Err()
+		})), t.Context())
+		assert.ErrorAs(t, err, &late)
+	})
+}
+
+// An attempt leaves nothing behind in the caller's context, which may live longer. Its
+// timer is stopped.
+func TestAttemptLeavesNothingInItsContext(t *testing.T) {
+	read := func(resp *http.Response) { _, _ = io.Copy(io.Discard, resp.Body) }
+	shut := func(resp *http.Response) { _ = resp.Body.Close() }
+	rows := map[string]struct {
+		response response
+		end      func(*http.Response)
+	}{
+		"read":               {status(200), read},
+		"closed":             {status(200), shut},
+		"no body":            {empty(204), func(*http.Response) {}},
+		"error":              {fails(io.ErrUnexpectedEOF), nil},
+		"response and error": {func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, oneShot("")), io.EOF }, nil},
+		"nothing":            {func(*http.Request) (*http.Response, error) { return nil, nil }, nil},
+		"too late":           {deaf(2 * time.Minute), shut},
+		"panic":              {func(*http.Request) (*http.Response, error) { panic("base") }, nil},
+		"Goexit":             {func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, nil},
+		"response, error and a panic of Close": {func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 200, badBody{nil, func() { panic("close") }}), io.EOF
+		}, nil},
+		"panic of Close": {func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 200, badBody{nil, func() { panic("close") }}), nil
+		}, shut},
+		"tunnel": {func(req *http.Request) (*http.Response, error) { return newResponse(req, 101, oneShot("")), nil }, shut},
+	}
+	rules := map[string]policy.Rule{
+		"attempt timeout": {AttemptTimeout: time.Minute},
+		"stall":           {AttemptTimeout: -1, Stall: policy.Stall{Timeout: time.Minute}},
+		"throughput":      {AttemptTimeout: -1, Stall: policy.Stall{MinBytesPerSecond: 1}},
+		"hedge":           {AttemptTimeout: -1, Hedge: policy.Hedge{After: time.Second}},
+	}
+	for name, row := range rows {
+		for kind, rule := range rules {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					rule.Attempts = 2
+					ctx := &countingCtx{Context: t.Context(), done: make(chan struct{})}
+					req := headed(t, http.MethodGet, "http://h.test/").WithContext(ctx)
+					if name == "tunnel" {
+						req.Header.Set("Upgrade", "websocket")
+					}
+					tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+						req.Context().Done()
+						return row.response(req)
+					}))
+					var ended sync.WaitGroup
+					ended.Go(func() {
+						defer func() { _ = recover() }()
+						if resp, err := tr.RoundTrip(req); err == nil {
+							row.end(resp)
+						}
+					})
+					ended.Wait()
+					if name == "too late" {
+						time.Sleep(time.Hour) // until the loser of a race has its response
+					}
+					synctest.Wait()
+					assert.Zero(t, ctx.n.Load())
+				})
+			})
+		}
+	}
+}
+
+// fmt does not look into the context while it is in use.
+func TestAttemptContextIsPrinted(t *testing.T) {
+	_, err := get(t, over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+		var other sync.WaitGroup
+		other.Go(func() { req.Context().Done() })
+		text := fmt.Sprint(req.Context())
+		other.Wait()
+		assert.Equal(t, fmt.Sprint(t.Context())+".Attempt", text)
+		assert.True(t, strings.HasSuffix(fmt.Sprint(context.WithoutCancel(req.Context())), ".Attempt.WithoutCancel"))
+		return empty(204)(req)
+	})), t.Context())
+	require.NoError(t, err)
+}
+
+// A response that nobody can use is closed, but its Close neither holds up the caller nor
+// panics.
+func TestCloseOfAUselessResponse(t *testing.T) {
+	closes := map[string]func(<-chan struct{}){
+		"blocks": func(stop <-chan struct{}) { <-stop },
+		"panics": func(<-chan struct{}) { panic("close") },
+	}
+	rows := map[string]func(*http.Request) error{
+		"too late":            func(*http.Request) error { time.Sleep(2 * time.Minute); return nil },
+		"beside an error":     func(*http.Request) error { return io.ErrUnexpectedEOF },
+		"beside a late error": func(*http.Request) error { time.Sleep(2 * time.Minute); return io.EOF },
+	}
+	for name, answer := range rows {
+		for how, f := range closes {
+			t.Run(name+", and it "+how, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					stop := make(chan struct{})
+					var closed atomic.Bool
+					tr := over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+						return newResponse(req, 200, badBody{nil, func() { closed.Store(true); f(stop) }}), answer(req)
+					}))
+					over := make(chan error, 1)
+					go func() {
+						_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+						over <- err
+					}()
+					time.Sleep(time.Hour)
+					assert.True(t, closed.Load())
+					select {
+					case err := <-over:
+						assert.Error(t, err)
+					default:
+						t.Error("Close holds up the request")
+					}
+					close(stop)
+				})
+			})
+		}
+	}
+}
