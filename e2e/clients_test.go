@@ -28,7 +28,8 @@ import (
 
 // clients has a file for each client, and is the order of the rows in docs/clients.md.
 func clients() []client {
-	return []client{s3Client(), gcsClient(), azureClient(), openaiClient(), connectClient(), githubClient(), websocketClient()}
+	return []client{s3Client(), gcsClient(), azureClient(), openaiClient(), connectClient(), githubClient(), websocketClient(),
+		registryClient(), kubernetesClient(), proxyClient(), oauth2Client(), otelClient()}
 }
 
 // A client is a library that is given an http.Client. Its server is new for each

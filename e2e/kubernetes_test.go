@@ -1,0 +1,186 @@
+// client-go, with a server that has the shape of the Kubernetes API.
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+const mapsPath = "/api/v1/namespaces/default/configmaps"
+
+func kubernetesClient() client {
+	return client{
+		name:  "k8s.io/client-go",
+		off:   "`request.MaxRetries(0)`. It retries only what has a Retry-After: 11 → 66 → 6. The clients that are generated cannot turn this off",
+		needs: "`policy.API()`",
+		rule:  policy.API(),
+		size:  256 << 10,
+		serve: func(testing.TB, string) http.Handler { return fakeKubernetes(nil) },
+		open: func(t testing.TB, s setup) session {
+			c := newKubernetes(t, s)
+			return session{
+				download: func(ctx context.Context) error {
+					got, err := c(http.MethodGet).AbsPath(mapsPath, object).DoRaw(ctx)
+					if err != nil {
+						return err
+					}
+					return same(bytes.NewReader(got), configMap(object))
+				},
+				upload: func(ctx context.Context, b []byte) error {
+					got, err := c(http.MethodPost).AbsPath(mapsPath).Body(b).DoRaw(ctx)
+					if err != nil {
+						return err
+					}
+					return same(bytes.NewReader(got), sum(b))
+				},
+				own: asError[*apierrors.StatusError],
+			}
+		},
+	}
+}
+
+func newKubernetes(t testing.TB, s setup) func(method string) *rest.Request {
+	config := &rest.Config{Host: s.url, APIPath: "/api", QPS: -1, ContentConfig: rest.ContentConfig{
+		GroupVersion:         &schema.GroupVersion{Version: "v1"},
+		NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
+	}}
+	c, err := rest.RESTClientForConfigAndClient(config, s.http)
+	require.NoError(t, err)
+	return func(method string) *rest.Request {
+		r := c.Verb(method)
+		if !s.retries {
+			r.MaxRetries(0)
+		}
+		return r
+	}
+}
+
+// configMap is an object of the API with some content.
+func configMap(name string) []byte {
+	b, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": "default"},
+		"binaryData": map[string]any{"data": base64.StdEncoding.EncodeToString(content(256 << 10))},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// fakeKubernetes has ConfigMaps. A watch tells of three new ones, of each when the
+// one before was received.
+func fakeKubernetes(received <-chan struct{}) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+mapsPath+"/{name}", func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(configMap(req.PathValue("name")))
+	})
+	mux.HandleFunc("POST "+mapsPath, func(w http.ResponseWriter, req *http.Request) {
+		b, err := io.ReadAll(req.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = w.Write(sum(b))
+	})
+	mux.HandleFunc("GET "+mapsPath, func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if req.URL.Query().Get("watch") == "" {
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"v1","kind":"ConfigMapList","metadata":{"resourceVersion":"1"},"items":[%s]}`, configMap("0"))
+			return
+		}
+		for i := range 3 {
+			_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", configMap(fmt.Sprint(i)))
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-received:
+			case <-req.Context().Done():
+				return
+			}
+		}
+		panic(http.ErrAbortHandler) // the server goes away
+	})
+	return mux
+}
+
+// If the response names a wait, client-go retries by itself, ten times.
+func TestKubernetesRetries(t *testing.T) {
+	b := newBench(t, kubernetesClient())
+	attempts := func(s session) int {
+		b.answer(busyUntil(1000))
+		err := s.download(bounded(t))
+		require.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
+		return b.seen()
+	}
+	rule := policy.Rule{Budget: policy.Budget{Burst: policy.Off}}
+	assert.Equal(t, 11, attempts(b.bare(t, true, 0)))
+	assert.Equal(t, 1, attempts(b.bare(t, false, 0)))
+	s, _ := b.under(t, rule, true, nil)
+	assert.Equal(t, 66, attempts(s))
+	s, _ = b.under(t, rule, false, nil)
+	assert.Equal(t, 6, attempts(s))
+
+	s, _ = b.under(t, policy.Rule{}, true, nil)
+	assert.Less(t, attempts(s), 60, "the budget limits both together")
+}
+
+// The events of a watch arrive as they happen. When the connection is lost, the
+// watch ends and is not retried, because its response has no end that could be
+// continued. A watch that is refused at its start is retried.
+func TestKubernetesWatch(t *testing.T) {
+	received := make(chan struct{})
+	s := newServer(t, func(string) http.Handler { return fakeKubernetes(received) })
+	w := newNetwork(t, s.url)
+	maps := func(hc *http.Client) dynamic.ResourceInterface {
+		c, err := dynamic.NewForConfigAndClient(&rest.Config{Host: s.url}, hc)
+		require.NoError(t, err)
+		return c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")
+	}
+	s.answer(unavailable)
+	_, err := maps(&http.Client{Transport: base(t, w, false)}).List(bounded(t), metav1.ListOptions{})
+	require.Error(t, err)
+
+	first503 := func(i int, w http.ResponseWriter, req *http.Request) bool { return i == 1 && unavailable(i, w, req) }
+	hc, r := under(t, base(t, w, false), policy.API(), nil)
+	s.answer(first503)
+	list, err := maps(hc).List(bounded(t), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Len(t, list.Items, 1)
+	got, err := maps(hc).Get(bounded(t), object, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, object, got.GetName())
+
+	s.answer(first503)
+	events, err := maps(hc).Watch(bounded(t), metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	require.NoError(t, err)
+	defer events.Stop()
+	var names []string
+	for e := range events.ResultChan() {
+		if m, ok := e.Object.(*unstructured.Unstructured); ok && e.Type == "ADDED" {
+			names = append(names, m.GetName())
+			received <- struct{}{}
+		}
+	}
+	assert.Equal(t, []string{"0", "1", "2"}, names)
+	assert.Equal(t, 2, s.seen())
+	assert.Len(t, r.told(), 2, "the first list and the first watch")
+}
