@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
+	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
 	"github.com/johannesboyne/gofakes3"
@@ -169,6 +170,23 @@ func TestS3Large(t *testing.T) {
 		assert.Equal(t, hash, stored("whole"))
 		assert.Len(t, r.told(), 2)
 	})
+	t.Run("down in parts", func(t *testing.T) {
+		download := func(c *s3.Client) error {
+			// The manager tries the body of a part again by itself, so it gets one try.
+			m := transfermanager.New(c, func(o *transfermanager.Options) { o.PartBodyMaxRetries, o.PartSizeBytes = 1, 8<<20 })
+			got := types.NewWriteAtBuffer(make([]byte, 0, len(want)))
+			_, err := m.DownloadObject(bounded(t), &transfermanager.DownloadObjectInput{Bucket: aws.String(bucket), Key: aws.String("parts"), WriterAt: got})
+			if err != nil {
+				return err
+			}
+			return same(bytes.NewReader(got.Bytes()), want)
+		}
+		require.NoError(t, n.set(resetAfter(down, 6<<20)...))
+		require.Error(t, download(bare))
+		c, r := open(policy.Rule{}, nil)
+		require.NoError(t, download(c))
+		assert.GreaterOrEqual(t, len(r.told()), 8, "each part is cut")
+	})
 	for name, row := range map[string]struct {
 		ranges string
 		want   []byte
@@ -196,4 +214,34 @@ func TestS3Large(t *testing.T) {
 			assert.GreaterOrEqual(t, len(r.told()), len(row.want)/(6<<20))
 		})
 	}
+}
+
+// The SDK sends a POST again after a lost response, which can leave an upload behind
+// that nobody finishes. aplomb does so only if the rule says that it does no harm.
+func TestS3LostPost(t *testing.T) {
+	b := newBench(t, s3Client())
+	create := func(c *s3.Client) error {
+		b.answer(func(n int, _ http.ResponseWriter, _ *http.Request) bool {
+			if n == 1 {
+				panic(http.ErrAbortHandler)
+			}
+			return false
+		})
+		_, err := c.CreateMultipartUpload(bounded(t), &s3.CreateMultipartUploadInput{Bucket: aws.String(bucket), Key: aws.String(object)})
+		return err
+	}
+	require.NoError(t, create(newS3(setup{http: &http.Client{Transport: base(t, b.network, false)}, url: b.url, retries: true})))
+	assert.Equal(t, 2, b.seen())
+
+	rule := profile.AWS()
+	hc, r := under(t, base(t, b.network, false), rule, nil)
+	require.Error(t, create(newS3(setup{http: hc, url: b.url})))
+	assert.Equal(t, 1, b.seen())
+	require.Len(t, r.told(), 1)
+	assert.Equal(t, transport.ReasonNotIdempotent, r.told()[0].Reason)
+
+	rule.Idempotent = func(*http.Request) bool { return true }
+	hc, _ = under(t, base(t, b.network, false), rule, nil)
+	require.NoError(t, create(newS3(setup{http: hc, url: b.url})))
+	assert.Equal(t, 2, b.seen())
 }

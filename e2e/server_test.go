@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -91,7 +92,7 @@ func busyUntil(n int) func(int, http.ResponseWriter, *http.Request) bool {
 // base returns a transport of net/http that goes through the network. It speaks
 // HTTP/2 if h2c is set, and HTTP/1.1 otherwise.
 func base(t testing.TB, n *network, h2c bool) *http.Transport {
-	b := &http.Transport{DialContext: n.dial, Protocols: new(http.Protocols)}
+	b := &http.Transport{DialContext: n.dial, Protocols: new(http.Protocols), ExpectContinueTimeout: time.Second}
 	b.Protocols.SetHTTP1(!h2c)
 	b.Protocols.SetUnencryptedHTTP2(h2c)
 	t.Cleanup(b.CloseIdleConnections)
