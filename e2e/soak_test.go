@@ -115,7 +115,8 @@ func weather(ctx context.Context, t testing.TB, n *network) (changes int) {
 	return changes
 }
 
-// A soaker is a Transport that is used by half of the workers.
+// A soaker is a Transport that is used by half of the workers. The Transport over
+// HTTP/2 also has a gate and a rate.
 type soaker struct {
 	client   *http.Client
 	base     *http.Transport
@@ -155,17 +156,22 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 		return &counted{Conn: conn, open: &s.open}, nil
 	}
 	s.base.MaxIdleConnsPerHost = workers
+	rule := policy.Rule{
+		Backoff:        backoff.Exponential{Base: 10 * time.Millisecond, Jitter: 10 * time.Millisecond},
+		AttemptTimeout: time.Second,
+		Stall:          policy.Stall{Timeout: time.Second},
+		Classify:       classify.Refusals,
+		Hedge:          policy.Hedge{Percentile: 95},
+		Upload:         policy.Upload{Memory: 100_000, Disk: 2 * largest},
+	}
+	if h2c {
+		rule.Gate.Mode = policy.GateWait
+		rule.Rate = policy.Rate{PerSecond: 2000, Mode: policy.RateAdaptive}
+	}
 	tr, err := transport.New(transport.Config{
 		Base:    s,
 		TempDir: s.temp,
-		Rule: policy.Rule{
-			Backoff:        backoff.Exponential{Base: 10 * time.Millisecond, Jitter: 10 * time.Millisecond},
-			AttemptTimeout: time.Second,
-			Stall:          policy.Stall{Timeout: time.Second},
-			Classify:       classify.Refusals,
-			Hedge:          policy.Hedge{Percentile: 95},
-			Upload:         policy.Upload{Memory: 100_000, Disk: 2 * largest},
-		},
+		Rule:    rule,
 		Trace: &transport.Trace{Event: func(e transport.Event) {
 			switch e.Reason {
 			case transport.ReasonRetry:
