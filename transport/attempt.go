@@ -22,6 +22,8 @@ type attempt struct {
 	body   io.ReadCloser                 // nil: the caller's own, as it is
 	inner  func() (io.ReadCloser, error) // the base transport's GetBody; nil: the caller's own
 	slot   slot
+	timing timing
+	watch  *watch // nil: no hook observes attempts
 	mark   uint64 // from the pacing, 0 without pacing
 	inside bool   // the caller's context belongs to an attempt of another Transport
 	beside bool   // runs beside another attempt, and may outlive the call
@@ -58,25 +60,44 @@ func newOutgoing(withMore bool) *outgoing {
 }
 
 // send makes the next attempt.
-func (x *exchange) send() (*http.Response, error) {
+func (x *exchange) send() (resp *http.Response, err error) {
 	if x.rule.hedge && x.hedgeable() {
 		return x.race()
 	}
-	a := x.attempt()
+	a := x.attempt(x.nextKind())
+	defer func() { // also if the base transport panics
+		a.timing.took = time.Since(a.timing.start)
+		x.timing = a.timing
+		a.watch.end(a.timing.took, resp, err)
+	}()
 	return a.send()
 }
 
+// nextKind says why the next attempt is made if it is no hedge.
+func (x *exchange) nextKind() Kind {
+	switch {
+	case x.segment:
+		return KindReconnect
+	case x.sent == 0:
+		return KindFirst
+	}
+	return KindRetry
+}
+
 // attempt prepares the next attempt.
-func (x *exchange) attempt() attempt {
+func (x *exchange) attempt(kind Kind) attempt {
 	x.sent++
 	x.number = x.sent
+	now := time.Now()
 	if x.sent == 1 && x.rule.rule.MaxElapsed > 0 {
-		x.start = time.Now()
+		x.start = now
 	}
 	a := attempt{
-		base: x.t.base, rule: x.rule, req: x.req, ctx: x.req.Context(), number: x.sent,
+		base: x.t.base, rule: x.rule, req: x.req, ctx: x.parent(), number: x.sent,
 		inside: x.options != nil && x.options.attempt > 0,
+		timing: timing{kind: kind, start: now, queued: x.limits.waited()},
 	}
+	a.watch = x.watch(&a)
 	if x.body != nil {
 		a.body, a.inner = x.nextBody()
 	}
@@ -87,7 +108,7 @@ func (x *exchange) attempt() attempt {
 // send sends the caller's own request, untouched, if this is the first attempt,
 // its body is not lent, and the attempt is not timed.
 func (a *attempt) send() (resp *http.Response, err error) {
-	if a.number == 1 && a.body == nil && !a.rule.timed && !a.inside {
+	if a.number == 1 && a.body == nil && !a.rule.timed && !a.inside && a.watch == nil {
 		defer func() { a.slot.landed(a.ctx, a.req, resp, err, nil) }() // also if the base transport panics
 		return checkResponse(a.base.RoundTrip(a.req))
 	}
@@ -98,15 +119,29 @@ func (a *attempt) send() (resp *http.Response, err error) {
 // attempt may still be writing the old header while the base transport changes the new
 // one. An attempt beside another may still run when the caller has its response and
 // changes the request. So it shares nothing with the caller's request. If prepare
-// panics, it releases the slot, which has no other owner.
+// panics, it releases the slot and closes the body, which have no other owner.
 func (a *attempt) prepare() (out *outgoing) {
 	prepared := false
 	defer func() {
 		if !prepared {
 			a.slot.release()
+			a.closeBody()
 		}
 	}()
-	out = newOutgoing(a.number > 1 || a.rule.timeouts.stall.on() || a.slot.gate != nil)
+	own := a.number > 1 || a.watch != nil // a header of its own
+	out = newOutgoing(own || a.rule.timeouts.stall.on() || a.slot.gate != nil)
+	if a.beside {
+		out.req = *a.req.Clone(&out.ctx)
+	} else {
+		out.req = *a.req.WithContext(&out.ctx)
+	}
+	req := &out.req
+	if own && !a.beside {
+		req.Header = out.headerOf(a.req.Header)
+	}
+	if a.watch != nil {
+		a.ctx = a.watch.start(a.ctx, req.Header)
+	}
 	out.ctx.Context = a.ctx
 	if a.number > 1 || a.inside {
 		if o := optionsOf(a.ctx); o != nil {
@@ -117,12 +152,6 @@ func (a *attempt) prepare() (out *outgoing) {
 	if a.beside || a.rule.timed {
 		out.ctx.start(&a.rule.timeouts, upgrades(a.req))
 	}
-	if a.beside {
-		out.req = *a.req.Clone(&out.ctx)
-	} else {
-		out.req = *a.req.WithContext(&out.ctx)
-	}
-	req := &out.req
 	if a.body != nil {
 		req.Body = a.body
 	}
@@ -130,15 +159,22 @@ func (a *attempt) prepare() (out *outgoing) {
 		req.GetBody = a.inner
 	}
 	if a.number > 1 {
-		if !a.beside {
-			req.Header = out.headerOf(a.req.Header)
-		}
 		if name := a.rule.rule.AttemptHeader; name != "" && name != "off" {
 			req.Header.Set(name, strconv.Itoa(a.number-1))
 		}
 	}
 	prepared = true
 	return out
+}
+
+// closeBody closes the body of an attempt that is not sent.
+func (a *attempt) closeBody() {
+	switch {
+	case a.body != nil:
+		_ = a.body.Close()
+	case a.number == 1:
+		closeBody(a.req)
+	}
 }
 
 // headerOf returns a copy of a header. Nothing that is done to the copy changes the

@@ -21,7 +21,8 @@ type call struct {
 	linked  bool            // Request.Cancel ends ctx, too
 	state   *host.State[resolved]
 	rule    *resolved
-	options *options // nil: none
+	options *options        // nil: none
+	spanned context.Context // what RequestStart returned; nil: no hook
 	sleeper sleeper
 }
 

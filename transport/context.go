@@ -24,7 +24,7 @@ type options struct {
 
 // plain reports whether the options leave the first attempt as it is.
 func (o *options) plain() bool {
-	return o.attempt == 0 && (o.trace == nil || o.trace.Event == nil)
+	return o.attempt == 0 && o.trace.empty()
 }
 
 // sending says how often a request may be sent, whatever its method.

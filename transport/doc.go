@@ -39,7 +39,8 @@
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log
-//	trace.go         Trace, Event and Attempt
+//	trace.go         Trace and its hooks, Event and Attempt
+//	observe.go       telling the hooks about a request, its attempts and its body
 //	drain.go         draining a response within bounds
 //	error.go         Error
 //	redact.go        removing secrets from URLs and texts

@@ -36,10 +36,13 @@ var (
 	// for the timeouts of net/http. It is the same value as in package policy.
 	ErrAttemptTimeout = policy.ErrAttemptTimeout
 
+	// ErrOutrun is the error of an attempt if another attempt of the same request got
+	// a response first. It is also the cause of the end of its context.
+	ErrOutrun = errors.New("transport: another attempt of the request got a response first")
+
 	errNotMade         = errors.New("transport: a zero Transport; make one with New or Default")
 	errRequestCanceled = errors.New("transport: request canceled")
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
-	errOutrun          = errors.New("transport: another attempt of the request got a response first")
 )
 
 // A bodyError says why a request could not be sent again because of its body. If the

@@ -31,7 +31,7 @@ func (s *tired) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // withoutTimes keeps the log the same in each run.
 func withoutTimes(_ []string, a slog.Attr) slog.Attr {
 	switch a.Key {
-	case slog.TimeKey, "url":
+	case slog.TimeKey, "url", "duration", "elapsed":
 		return slog.Attr{}
 	}
 	return a

@@ -52,6 +52,9 @@ type racer struct {
 	err      error
 	panicked any  // the value that the base transport panicked with
 	exited   bool // the base transport called runtime.Goexit
+	took     time.Duration
+
+	told bool // the hooks know its end; the request's goroutine uses it
 }
 
 const (
@@ -77,6 +80,7 @@ func (a attempt) start(done chan<- *racer) *racer {
 			}
 			done <- r // has room for every racer
 		}()
+		defer func() { r.took = time.Since(r.timing.start) }() // also if it panics
 		r.resp, r.err = r.sendCopy(out)
 		returned = true
 	}()
@@ -96,6 +100,15 @@ func (r *racer) abandon() {
 	}
 }
 
+// ended notes how long the attempt took, and tells the hooks its end. Only the first
+// call counts.
+func (r *racer) ended(took time.Duration, resp *http.Response, err error) {
+	if !r.told {
+		r.told, r.timing.took = true, took
+		r.watch.end(took, resp, err)
+	}
+}
+
 // close closes a response without draining it, because its context has ended. A
 // Close that panics would end the process here, and a Close that blocks would hold
 // up the winner.
@@ -107,10 +120,12 @@ type race struct {
 	done                  chan *racer // has room for both
 }
 
-// end abandons all racers but the winner, also if a hook or a classifier panics.
+// end abandons all racers but the winner, also if a hook or a classifier panics. The
+// hooks hear of it when all are abandoned, because they may panic themselves.
 func (r *race) end() {
 	for _, other := range [...]*racer{r.first, r.second} {
 		if other != nil && other != r.winner {
+			defer func() { other.ended(time.Since(other.timing.start), nil, ErrOutrun) }()
 			other.abandon()
 		}
 	}
@@ -121,6 +136,7 @@ func (r *race) end() {
 // have happened in the caller's goroutine.
 func (r *race) next() *racer {
 	came := <-r.done
+	came.ended(came.took, came.resp, came.err)
 	if came.panicked != nil {
 		panic(came.panicked)
 	}
@@ -144,14 +160,14 @@ func (x *exchange) race() (*http.Response, error) {
 	start := time.Now()
 	r := race{done: make(chan *racer, 2)}
 	defer r.end()
-	r.first = x.attempt().start(r.done)
+	r.first = x.attempt(KindFirst).start(r.done)
 	x.hedge(&r)
 	came := r.next()
 	if r.second != nil {
 		came = x.pick(&r, came)
 	}
 	r.winner = came
-	x.number, x.limits.mark = came.number, came.mark
+	x.number, x.timing, x.limits.mark = came.number, came.timing, came.mark
 	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == host.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
@@ -180,6 +196,7 @@ func (x *exchange) hedge(r *race) {
 	if !ok {
 		return
 	}
+	x.hedges++
 	r.second = a.start(r.done)
 	x.report.tell(nil, &decision{Attempt: Attempt{Number: r.first.number, Time: time.Now()}, sent: x.sent, reason: ReasonHedged})
 }
@@ -216,7 +233,7 @@ func (x *exchange) secondAttempt() (a attempt, ok bool) {
 	if !x.limits.admitHedge() || !x.bodyBeside() {
 		return a, false
 	}
-	return x.attempt(), true
+	return x.attempt(KindHedge), true
 }
 
 // pick returns the racer whose response counts. If a response would be retried, the
@@ -231,7 +248,7 @@ func (x *exchange) pick(r *race, came *racer) *racer {
 	}
 	other := r.other(came)
 	other.abandon()
-	x.outrun(other, errOutrun, classify.Unknown)
+	x.outrun(other, ErrOutrun, classify.Unknown)
 	return came
 }
 
@@ -255,14 +272,15 @@ func (x *exchange) waitForBetter(r *race, came *racer) *racer {
 	again := retryable(x.classifyRacer(other))
 	switch {
 	case x.ctx.Err() != nil: // nobody knows what the server would have said to the other
+		x.outrun(came, cmp.Or(came.err, ErrOutrun), classify.Unknown)
 	case again:
 		x.outrun(other, other.err, classify.Ambiguous)
 		return came
 	case other.err != nil || rejected(other):
-		x.outrun(other, cmp.Or(other.err, errOutrun), classify.Unknown)
+		x.outrun(other, cmp.Or(other.err, ErrOutrun), classify.Unknown)
 		return came
 	}
-	x.outrun(came, errOutrun, classify.Unknown)
+	x.outrun(came, ErrOutrun, classify.Unknown)
 	return other
 }
 
@@ -287,8 +305,10 @@ func (x *exchange) makeWay(r *race, came *racer) *racer {
 func (x *exchange) outrun(r *racer, err error, v classify.Verdict) {
 	d := decision{
 		Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()},
-		sent:    x.sent, reason: ReasonOutrun, u: rand.Float64(),
+		sent:    x.sent, reason: ReasonOutrun, u: rand.Float64(), queued: r.timing.queued,
 	}
+	r.ended(d.Time.Sub(r.timing.start), nil, ErrOutrun)
+	r.timing.stamp(&d.Attempt)
 	if v == classify.Ambiguous {
 		if r.resp != nil {
 			d.Status = r.resp.StatusCode

@@ -137,7 +137,7 @@ func TestHedge(t *testing.T) {
 				assert.Error(t, winner.Err(), "ends with its body")
 				assert.Zero(t, l.open.Load())
 				assert.Equal(t, []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}, ev.reasons())
-				assert.ErrorIs(t, ev.all[1].Err, errOutrun)
+				assert.ErrorIs(t, ev.all[1].Err, ErrOutrun)
 				assert.Equal(t, 3-row.wins, ev.all[1].Number, "the loser's number")
 				assert.Equal(t, row.wins, ev.all[2].Number, "the winner's number")
 				s := stateOf(t, tr)

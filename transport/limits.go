@@ -22,6 +22,8 @@ type limits struct {
 	unpaced  bool          // no quota was known when the pacing was asked
 	mark     uint64        // the pacing's number of the attempt
 	entered  time.Duration // when the cooldown let the attempt go; 0 if nothing was held
+	queued   Queued        // by the next attempt so far
+	total    Queued        // by all attempts
 	sentAt   time.Duration // when the last limit that was asked let the attempt go
 	heard    [2]hearing    // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64        // the scope's key, once scoped
@@ -75,7 +77,7 @@ func (l *limits) admitByServer(arrives bool) *refusal {
 		l.entered = now
 		return nil
 	}
-	_, _, no := l.wait(cooldownQueue{l})
+	_, _, no := l.wait(cooldownQueue{l}, &l.queued.Cooldown)
 	l.entered = l.sentAt
 	return no
 }
@@ -91,7 +93,7 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 		l.mark = 0
 		if l.unpaced = m.Pacing().Quiet(); !l.unpaced {
 			var a host.Answer
-			if a, waited, no = l.wait(pacingQueue{l}); no != nil {
+			if a, waited, no = l.wait(pacingQueue{l}, &l.queued.Pacing); no != nil {
 				return waited, no
 			}
 			l.mark = a.Mark
@@ -113,7 +115,7 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 // such a request, and no probe would ever succeed.
 func (l *limits) admitByGate(gate *host.Gate) (waited bool, no *refusal) {
 	l.slot = slot{t: l.t, gate: gate}
-	a, waited, no := l.wait(gateQueue{l})
+	a, waited, no := l.wait(gateQueue{l}, &l.queued.Gate)
 	if no == nil && waited {
 		due := l.t.epoch.Add(a.Until)
 		if until, ok := l.ctx.Deadline(); ok && !due.Before(until) {
@@ -128,7 +130,7 @@ func (l *limits) admitByGate(gate *host.Gate) (waited bool, no *refusal) {
 
 // admitByRate takes a token of the rate.
 func (l *limits) admitByRate() (waited bool, no *refusal) {
-	a, waited, no := l.wait(rateQueue{l})
+	a, waited, no := l.wait(rateQueue{l}, &l.queued.Rate)
 	early := a.Until - l.sentAt
 	if no != nil || early <= 0 {
 		return waited, no
@@ -138,6 +140,7 @@ func (l *limits) admitByRate() (waited bool, no *refusal) {
 		return true, no
 	}
 	l.sentAt = a.Until
+	defer func() { l.queued.Rate += time.Since(now) }()
 	if err := l.sleepOr(early, nil); err != nil {
 		return true, &refusal{reason: ReasonCanceled, err: err}
 	}

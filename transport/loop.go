@@ -54,7 +54,7 @@ func (c *call) light() bool {
 // is a success. Any other outcome goes on in the loop.
 func (c *call) roundTrip() (resp *http.Response, err error) {
 	var start time.Duration
-	if c.rule.rule.MaxElapsed > 0 {
+	if c.clocked() {
 		start = c.t.now()
 	}
 	if c.rule.timed {
@@ -71,10 +71,13 @@ func (c *call) roundTrip() (resp *http.Response, err error) {
 		return c.exchangeAfter(start, resp, err, known{verdict, true})
 	}
 	if c.rule.resumes && resume.Likely(resp) && !c.single() {
-		return c.resuming(series{sent: 1}, resp), nil
+		c.resuming(series{sent: 1}, resp)
 	}
 	return resp, nil
 }
+
+// clocked reports whether somebody needs to know when the first attempt was sent.
+func (c *call) clocked() bool { return c.rule.rule.MaxElapsed > 0 || c.t.logger != nil }
 
 // verdict classifies a response. It closes the body if a classifier of the user's
 // panics.
@@ -96,6 +99,10 @@ func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 func (c call) exchange() (*http.Response, error) {
 	x := new(exchange)
 	defer x.begin(c)()
+	x.report.began = time.Now()
+	if x.hooked() {
+		return x.observed()
+	}
 	return x.run()
 }
 
@@ -104,7 +111,13 @@ func (c call) exchangeAfter(start time.Duration, resp *http.Response, err error,
 	x := new(exchange)
 	defer x.begin(c)()
 	defer x.end()
-	x.sent, x.number, x.start, x.verdict = 1, 1, c.t.epoch.Add(start), verdict
+	x.sent, x.number, x.verdict = 1, 1, verdict
+	x.timing.kind = KindFirst
+	if c.clocked() {
+		x.start = c.t.epoch.Add(start)
+		x.report.began = x.start
+		x.timing.start, x.timing.took = x.start, c.t.now()-start
+	}
 	if x.req.Body != nil {
 		x.keepBody()
 	}
@@ -120,10 +133,13 @@ type exchange struct {
 	body   replay.Body // nil: none, or it is sent once only
 
 	series
-	number  int   // of the attempt whose outcome is at hand; less than sent after a lost race
-	retried bool  // the loop has retried; a hedge is no retry
-	segment bool  // this continues the body of a response
-	verdict known // of the light first attempt
+	number   int       // of the attempt whose outcome is at hand; less than sent after a lost race
+	timing   timing    // of the same attempt; zero if a cut is at hand
+	hedges   int       // attempts that were hedges
+	retried  bool      // the loop has retried; a hedge is no retry
+	segment  bool      // this continues the body of a response
+	verdict  known     // of the light first attempt
+	download *download // the body that the response got; nil: it does not resume
 }
 
 // A known is a verdict, if there is one already. A classifier is asked once for each
@@ -162,6 +178,7 @@ type decision struct {
 	renew  bool          // before the retry, the caller's GetBody is to be called
 	ended  error         // the end of the caller's context, if it ended a wait for the body
 	u      float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
+	queued Queued        // before the attempt, or until it was refused
 }
 
 // run makes the attempts of a request that needs more than the base transport from
@@ -253,6 +270,7 @@ func (x *exchange) refuse(no *refusal) *Error {
 		Attempt: Attempt{Number: x.sent, Err: no.err, Time: time.Now()},
 		reason:  no.reason,
 		sent:    x.sent,
+		queued:  x.limits.waited(),
 	})
 	e := x.report.newError(no.reason, no.err)
 	e.Until = no.until
@@ -287,7 +305,8 @@ func retryable(v classify.Verdict) bool {
 
 // judge decides about an outcome, and reserves everything that a retry needs.
 func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) decision {
-	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}, sent: x.sent, u: rand.Float64()}
+	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}, sent: x.sent, u: rand.Float64(), queued: x.timing.queued}
+	x.timing.stamp(&d.Attempt)
 	if resp != nil {
 		d.Status = resp.StatusCode
 	}
@@ -409,7 +428,7 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 		return marked(resp, x.req, d.reason, x.report.attempts()), nil
 	case err == nil:
 		if x.rule.resumes && !x.segment && !x.single() { // a segment does not resume by itself, but its body does
-			resp = x.resuming(x.series, resp)
+			x.download = x.resuming(x.series, resp)
 		}
 		return resp, nil // if a Transport below marked the response, it keeps the mark
 	case d.ended != nil:

@@ -62,11 +62,15 @@ func (q gateQueue) leave(w *host.Waiter) { q.slot.gate.Leave(w) }
 // it go. A refused request leaves the queue before anybody is told. It also leaves if
 // the caller's context or a Trace panics, because a waiter that nobody drives would
 // stop the requests behind it.
-func (l *limits) wait(q queue) (a host.Answer, waited bool, no *refusal) {
+//
+// The time of the wait is added to queued.
+func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited bool, no *refusal) {
 	var w *host.Waiter // only made for a request that has to wait
+	var since time.Duration
 	defer func() {
 		if w != nil {
 			q.leave(w)
+			*queued += l.t.now() - since
 		}
 	}()
 	for {
@@ -88,7 +92,7 @@ func (l *limits) wait(q queue) (a host.Answer, waited bool, no *refusal) {
 			return a, true, no
 		}
 		if w == nil {
-			w = host.NewWaiter()
+			w, since = host.NewWaiter(), now
 			w.By = l.by()
 			continue // asks again, and takes its place in the queue
 		}
@@ -133,4 +137,11 @@ func (l *limits) tooLate(now, turn time.Time) *refusal {
 		return &refusal{ReasonMaxElapsed, errOverElapsed, turn}
 	}
 	return nil
+}
+
+// waited returns the time in queues before the attempt that goes or is refused now.
+func (l *limits) waited() (q Queued) {
+	q, l.queued = l.queued, Queued{}
+	l.total.add(q)
+	return q
 }

@@ -15,6 +15,8 @@ type report struct {
 	*call
 	history []Attempt  // empty after a success on the first attempt
 	few     [3]Attempt // where a short history is
+	began   time.Time  // of the call; zero if the light path was taken and nobody observes
+	reason  Reason     // of the last decision
 	offset  int64      // where the body was cut that the call continues, else 0
 }
 
@@ -37,11 +39,14 @@ func (r *report) attempts() []Attempt { return slices.Clone(r.history) }
 // replaceLast replaces the last attempt of the history and tells the observers.
 func (r *report) replaceLast(resp *http.Response, d *decision) {
 	r.history[len(r.history)-1] = d.Attempt
-	r.tell(resp, d)
+	again := *d
+	again.Kind = KindNone // the outcome of the attempt was told before
+	r.tell(resp, &again)
 }
 
 // tell tells the traces and the log.
 func (r *report) tell(resp *http.Response, d *decision) {
+	r.reason = d.reason
 	if own := r.t.trace; own != nil && own.Event != nil {
 		own.Event(r.event(resp, d))
 	}
@@ -61,6 +66,7 @@ func (r *report) event(resp *http.Response, d *decision) Event {
 		Response: resp,
 		Offset:   r.offset,
 		Reason:   d.reason,
+		Queued:   d.queued,
 	}
 }
 
@@ -115,7 +121,7 @@ func (r *report) log(d *decision) {
 	if d.reason == ReasonRetry || d.reason == ReasonResume {
 		attrs = append(attrs, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
 	}
-	r.t.logger.LogAttrs(r.ctx, level, msg, attrs...)
+	r.t.logger.LogAttrs(r.ctx, level, msg, append(attrs, r.durations(d)...)...)
 }
 
 // newError returns the error of a call that ends without a response.
@@ -128,4 +134,38 @@ func (r *report) newError(reason Reason, err error) *Error {
 		url:      r.req.URL.String(),
 		ended:    r.ctx.Err(),
 	}
+}
+
+// durations returns how long the attempt took, how long it was queued, and how long the
+// call has taken. A time that is not known or zero is left out.
+func (r *report) durations(d *decision) (attrs []slog.Attr) {
+	add := func(key string, took time.Duration) {
+		if took = took.Round(time.Millisecond); took > 0 {
+			attrs = append(attrs, slog.Duration(key, took))
+		}
+	}
+	add("duration", d.Duration)
+	add("queued", d.queued.Total())
+	switch d.reason {
+	case ReasonRetry, ReasonResume, ReasonHedged, ReasonOutrun: // the call goes on
+	default:
+		if !r.began.IsZero() {
+			add("elapsed", d.Time.Sub(r.began))
+		}
+	}
+	return attrs
+}
+
+// resumed logs that a reconnect continues a body. took is the time since the cut.
+func (r *report) resumed(attempt int, took time.Duration) {
+	if r.t.logger == nil || !r.t.logger.Enabled(r.ctx, slog.LevelInfo) {
+		return
+	}
+	r.t.logger.LogAttrs(r.ctx, slog.LevelInfo, "resumed",
+		slog.String("method", method(r.req)),
+		slog.String("url", safeURL(r.req.URL)),
+		slog.Int("attempt", attempt),
+		slog.Int64("offset", r.offset),
+		slog.Duration("duration", took.Round(time.Millisecond)),
+	)
 }

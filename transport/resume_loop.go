@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -62,6 +63,8 @@ type download struct {
 	req  *http.Request // the caller's, who must not change it until the body is closed
 	rule *resolved
 	past *past // nil: a single attempt, and no reconnect
+
+	resumes atomic.Int64 // reconnects that continued the body
 }
 
 // A past is the state that a reconnect takes over from earlier attempts. Most bodies
@@ -69,19 +72,41 @@ type download struct {
 type past struct {
 	series  series
 	spacing spacing
+	cutAt   time.Time // when the last reconnect began
 }
 
-// resuming makes the response's body resume, if the response allows it. It allocates
-// only if so.
-func (c *call) resuming(s series, resp *http.Response) *http.Response {
-	if plan, ok := resume.Check(c.req, resp); ok {
-		d := &download{t: c.t, req: c.req, rule: c.rule}
-		if s != (series{sent: 1}) {
-			d.past = &past{series: s}
-		}
-		d.body.Wrap(d, c.req, resp, plan, c.rule.rule.Resume.Max)
+// resuming makes the response's body resume. If the response does not allow it, resuming
+// returns nil, and allocates nothing.
+func (c *call) resuming(s series, resp *http.Response) *download {
+	plan, ok := resume.Check(c.req, resp)
+	if !ok {
+		return nil
 	}
-	return resp
+	d := &download{t: c.t, req: c.req, rule: c.rule}
+	if s != (series{sent: 1}) {
+		d.past = &past{series: s}
+	}
+	req := c.req
+	if c.spanned != nil {
+		req = req.WithContext(c.spanned) // the reconnects belong to the same span
+	}
+	d.body.Wrap(d, req, resp, plan, c.rule.rule.Resume.Max)
+	return d
+}
+
+// Continued counts and logs a reconnect that continues the body at offset.
+func (d *download) Continued(offset int64) {
+	d.resumes.Add(1)
+	c := d.call(d.req)
+	(&report{call: &c, offset: offset}).resumed(d.past.series.sent, time.Since(d.past.cutAt))
+}
+
+// resumed returns how many reconnects have continued the body.
+func (d *download) resumed() int {
+	if d == nil {
+		return 0
+	}
+	return int(d.resumes.Load())
 }
 
 // Lost reports whether err calls for a retry of a GET.
@@ -124,7 +149,8 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	c.state, c.rule = h, d.rule.reconnect
 	x := exchange{segment: true, series: series{sent: past.series.sent, notBefore: past.series.notBefore}, number: past.series.sent}
 	defer x.begin(c)()
-	x.report.offset = offset
+	x.report.offset, x.report.began = offset, time.Now()
+	past.cutAt = x.report.began
 	defer func() { past.series = x.series }()
 	turn := past.spacing.turn(time.Now(), offset)
 	var err error

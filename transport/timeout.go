@@ -157,7 +157,7 @@ func (a *attemptContext) stop(cause error) {
 func (a *attemptContext) abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stop(errOutrun)
+	a.stop(ErrOutrun)
 }
 
 // free frees the context.

@@ -1,8 +1,9 @@
-// Trace, Event and Attempt.
+// Trace and its hooks, Event and Attempt.
 
 package transport
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -11,16 +12,57 @@ import (
 
 // A Trace is a set of functions that observe requests. Each function may be nil. It
 // runs in the request's goroutine, which waits for it, and concurrently for
-// concurrent requests. It must not change its arguments, and must not read or close
-// a body.
+// concurrent requests. The request's goroutine is the caller of RoundTrip, and later
+// the reader of the response's body. A function must not change its arguments, apart
+// from the header in an [AttemptStart], and must not read or close a body.
+//
+// The functions with a context get the context that RequestStart or AttemptStart
+// returned, so that they find there what they have put into it, such as a span. These
+// two return their argument, or a context derived from it. If they return nil, their
+// argument counts.
+//
+//	RequestStart
+//	  AttemptStart  AttemptEnd  Event    for each attempt
+//	RequestEnd
+//	  AttemptStart  AttemptEnd  Event    for each reconnect of a cut body
+//	BodyEnd
+//
+// To count attempts, count the calls of AttemptStart, or the events whose Kind is not
+// [KindNone].
 type Trace struct {
 	// Event is called once after each attempt, when the next step is decided and
 	// before a wait begins. It is called once for a request that is refused
 	// without an attempt, and once when a hedge goes out ([ReasonHedged]). When the
 	// body of a response is cut and resumed, it is called for the cut
 	// ([ReasonResume]) and for each attempt to continue, from the goroutine that
-	// reads the body.
+	// reads the body. If a retry was decided and is not made after all, it is called
+	// again with the reason. If the base transport panics, there is no event for the
+	// attempts under way.
 	Event func(Event)
+
+	// RequestStart is called once when a request begins, before it waits for
+	// anything. The attempts get the context that it returns. A request that no
+	// transport could send, for example without a URL, is not reported.
+	RequestStart func(ctx context.Context, req *http.Request) context.Context
+
+	// AttemptStart is called once before each attempt. The base transport gets the
+	// context that it returns.
+	AttemptStart func(ctx context.Context, a AttemptStart) context.Context
+
+	// AttemptEnd is called once for each call of AttemptStart: when the base
+	// transport has returned or panicked, or when another attempt has outrun this
+	// attempt ([ErrOutrun]). The base transport may then still be busy with it.
+	AttemptEnd func(ctx context.Context, a AttemptEnd)
+
+	// RequestEnd is called once for each call of RequestStart, when RoundTrip
+	// returns or panics.
+	RequestEnd func(ctx context.Context, r RequestEnd)
+
+	// BodyEnd is called once after a RequestEnd whose BodyEnds is true. It is called
+	// when a Read of the response's body returns an error, which may be io.EOF, or
+	// when the body is closed before that. It runs in the goroutine that reads or
+	// closes the body.
+	BodyEnd func(ctx context.Context, b BodyEnd)
 }
 
 // An Event has the outcome of one attempt and the decision about it.
@@ -41,14 +83,21 @@ type Event struct {
 	Offset int64
 	// Reason is [ReasonRetry], or says why there is no further attempt.
 	Reason Reason
+	// Queued is the time that the attempt spent in queues before it was sent. If the
+	// request was refused, it is the time until then.
+	Queued Queued
 }
 
 // An Attempt records one send of a request by the base transport. It is part of an
 // [Event], an [Error] and a [History].
 type Attempt struct {
 	// Number counts the attempts of the request from 1. If the request was refused
-	// before an attempt, it is the number of attempts so far.
+	// before an attempt, it is the number of attempts so far. It starts again from 1
+	// when a reconnect follows progress.
 	Number int
+	// Kind says why the attempt was made. It is KindNone in an event that is not the
+	// outcome of an attempt.
+	Kind Kind
 	// Status is the status of the response, or 0 if there was none.
 	Status int
 	// Err is the base transport's error, or the error that refused the request.
@@ -63,22 +112,211 @@ type Attempt struct {
 	// Wait is the time from this outcome to the next attempt, or 0 after the last
 	// attempt.
 	Wait time.Duration
+	// Start is when the attempt was sent, and Duration is the time until the base
+	// transport returned the headers of the response or an error. Both are zero for
+	// the first attempt of a request that neither a Trace nor a Logger observes.
+	Start    time.Time
+	Duration time.Duration
 	// Time is when the outcome was known.
 	Time time.Time
+}
+
+// A Kind says why an attempt was made. Its String can be the label of a metric.
+type Kind uint8
+
+const (
+	// KindNone means that an event is not the outcome of an attempt.
+	KindNone Kind = iota
+	// KindFirst is the first attempt of a request.
+	KindFirst
+	// KindRetry is an attempt after a failure.
+	KindRetry
+	// KindHedge is an attempt beside a slow attempt.
+	KindHedge
+	// KindReconnect is an attempt for the rest of a cut body.
+	KindReconnect
+)
+
+var kindNames = [...]string{KindNone: "none", KindFirst: "first", KindRetry: "retry", KindHedge: "hedge", KindReconnect: "reconnect"}
+
+// String returns the kind as a word.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// Queued is the time that a request spent in the queues of its host's limits. A wait
+// for a slot of the gate includes the wait for the rate, if the rule has both.
+type Queued struct {
+	Cooldown, Pacing, Gate, Rate time.Duration
+}
+
+// Total returns the time in all queues together.
+func (q Queued) Total() time.Duration { return q.Cooldown + q.Pacing + q.Gate + q.Rate }
+
+func (q *Queued) add(more Queued) {
+	q.Cooldown += more.Cooldown
+	q.Pacing += more.Pacing
+	q.Gate += more.Gate
+	q.Rate += more.Rate
+}
+
+// An AttemptStart describes an attempt that is about to be sent.
+type AttemptStart struct {
+	// Request is the caller's request. For a reconnect it is the request for the
+	// rest.
+	Request *http.Request
+	// Host is the scheme and host whose rule applies.
+	Host string
+	// Header is the header that the attempt sends. The function may change it, for
+	// instance to add the identity of a span. The caller's request and other attempts
+	// do not see the change.
+	Header http.Header
+	// Number and Kind are those of the [Attempt].
+	Number int
+	Kind   Kind
+	// Offset is the offset at which a reconnect continues the body, or 0.
+	Offset int64
+	// Start is when the attempt is sent.
+	Start time.Time
+	// Queued is the time that the attempt spent in queues.
+	Queued Queued
+}
+
+// An AttemptEnd has the outcome of an attempt before anything is decided about it.
+type AttemptEnd struct {
+	AttemptStart
+	// Duration is the time until the base transport returned the headers of the
+	// response or an error. If the attempt was outrun, it is the time until then.
+	Duration time.Duration
+	// Response is the response, or nil if there was none. Its header may be read,
+	// but not its body.
+	Response *http.Response
+	// Err is the base transport's error, or [ErrOutrun]. If both Response and Err are
+	// nil, the base transport panicked or ended its goroutine.
+	Err error
+}
+
+// A RequestEnd sums up a request whose RoundTrip returns.
+type RequestEnd struct {
+	// Request is the caller's request.
+	Request *http.Request
+	// Host is the scheme and host whose rule applies.
+	Host string
+	// Response and Err are the results of RoundTrip. Both are nil after a panic.
+	Response *http.Response
+	Err      error
+	// Reason says why there was no further attempt. It means nothing after a panic.
+	Reason Reason
+	// Start is when RoundTrip began, and Duration is the time until its end.
+	Start    time.Time
+	Duration time.Duration
+	// Attempts counts the attempts. Retries and Hedges count the attempts of these
+	// kinds.
+	Attempts, Retries, Hedges int
+	// Queued is the time in queues before all attempts together.
+	Queued Queued
+	// BodyEnds reports that a BodyEnd follows. It is false if there is no body, and
+	// if the body is the connection itself (101, CONNECT).
+	BodyEnds bool
+}
+
+// A BodyEnd describes the end of a response's body.
+type BodyEnd struct {
+	// Request is the caller's request.
+	Request *http.Request
+	// Host is the scheme and host whose rule applies.
+	Host string
+	// Bytes counts the bytes that the caller got.
+	Bytes int64
+	// Err is the error that ended the body. It is nil after a clean end, and if the
+	// caller closed the body before its end.
+	Err error
+	// Whole reports whether the body came to its clean end.
+	Whole bool
+	// Resumes counts the reconnects that continued the body.
+	Resumes int
+	// Duration is the time from the end of RoundTrip to the end of the body.
+	Duration time.Duration
+}
+
+// empty reports whether there is nobody to tell.
+func (t *Trace) empty() bool {
+	return t == nil || t.Event == nil && !t.hooked()
+}
+
+// hooked reports whether there is a hook besides Event.
+func (t *Trace) hooked() bool {
+	return t != nil && (t.RequestStart != nil || t.AttemptStart != nil || t.AttemptEnd != nil || t.RequestEnd != nil || t.BodyEnd != nil)
 }
 
 // before returns a Trace that calls the functions of t and then those of next.
 func (t *Trace) before(next *Trace) *Trace {
 	switch {
-	case next == nil || next.Event == nil:
+	case next.empty():
 		trace := *t
 		return &trace
-	case t.Event == nil:
+	case t.empty():
 		return next
 	}
-	first, then := t.Event, next.Event
-	return &Trace{Event: func(e Event) {
-		first(e)
-		then(e)
-	}}
+	both := &Trace{
+		RequestStart: startBoth(t.RequestStart, next.RequestStart),
+		AttemptStart: startBoth(t.AttemptStart, next.AttemptStart),
+		AttemptEnd:   endBoth(t.AttemptEnd, next.AttemptEnd),
+		RequestEnd:   endBoth(t.RequestEnd, next.RequestEnd),
+		BodyEnd:      endBoth(t.BodyEnd, next.BodyEnd),
+	}
+	switch first, then := t.Event, next.Event; {
+	case first == nil:
+		both.Event = then
+	case then == nil:
+		both.Event = first
+	default:
+		both.Event = func(e Event) {
+			first(e)
+			then(e)
+		}
+	}
+	return both
+}
+
+// startBoth returns a function that calls first and then next, which gets the context
+// of first.
+func startBoth[A any](first, next func(context.Context, A) context.Context) func(context.Context, A) context.Context {
+	switch {
+	case first == nil:
+		return next
+	case next == nil:
+		return first
+	}
+	return func(ctx context.Context, a A) context.Context {
+		return start(next, start(first, ctx, a), a)
+	}
+}
+
+// start calls a hook that may return a context.
+func start[A any](hook func(context.Context, A) context.Context, ctx context.Context, a A) context.Context {
+	if hook == nil {
+		return ctx
+	}
+	if own := hook(ctx, a); own != nil {
+		return own
+	}
+	return ctx
+}
+
+// endBoth returns a function that calls first and then next.
+func endBoth[A any](first, next func(context.Context, A)) func(context.Context, A) {
+	switch {
+	case first == nil:
+		return next
+	case next == nil:
+		return first
+	}
+	return func(ctx context.Context, a A) {
+		first(ctx, a)
+		next(ctx, a)
+	}
 }

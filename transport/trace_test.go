@@ -199,15 +199,15 @@ func TestLog(t *testing.T) {
 		{"so is a final response", exactly, says(404), nil},
 		{"a retry and its response", exactly, plays(says(503), says(200)), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
-			{"level": "INFO", "msg": "answered after retries", "attempt": 2., "reason": "final", "status": 200.},
+			{"level": "INFO", "msg": "answered after retries", "attempt": 2., "reason": "final", "status": 200., "elapsed": second},
 		}},
 		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exactly), says(503), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
-			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "status": 503.},
+			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "status": 503., "elapsed": second},
 		}},
 		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exactly), fails(io.ErrUnexpectedEOF), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "error": "unexpected EOF", "wait": second},
-			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "error": "unexpected EOF"},
+			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "error": "unexpected EOF", "elapsed": second},
 		}},
 		{"a wait that is too long", exactly, says(503, "Retry-After: 3600"), []logLine{
 			{"level": "WARN", "msg": "gave up", "attempt": 1., "reason": "max_retry_after", "status": 503.},

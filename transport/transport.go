@@ -62,12 +62,14 @@ type Config struct {
 
 	// Logger gets log lines. Default none.
 	//
-	//	Info   a retry, a hedge, a resumed body; a success after more than one
+	//	Info   a retry, a hedge, a cut body, a resumed body; a success after more than one
 	//	       attempt; an error for which no retry was tried
 	//	Warn   retries that ended without success; a body that was not resumed
 	//	Debug  an attempt that another attempt outran
 	//
-	// URLs in log lines carry no userinfo, no query values and no fragments.
+	// A log line about an attempt has its duration and the time that it was queued, and
+	// the last log line of a request has the time since its beginning (elapsed). URLs in
+	// log lines carry no userinfo, no query values and no fragments.
 	Logger *slog.Logger
 }
 
@@ -116,7 +118,7 @@ func New(c Config) (*Transport, error) {
 	case replay.IsNil(t.base):
 		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
 	}
-	if c.Trace != nil && c.Trace.Event != nil {
+	if !c.Trace.empty() {
 		trace := *c.Trace
 		t.trace = &trace
 	}

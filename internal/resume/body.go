@@ -38,6 +38,10 @@ type Sender interface {
 	// Reconnect ends at once when the context of req does.
 	Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error)
 
+	// Continued is called when a reconnect has brought the rest from offset on, or a
+	// part of it.
+	Continued(offset int64)
+
 	// Discard closes the response to a reconnect that does not carry the rest. It
 	// may first read the response to its end, so that its connection can be used
 	// again.

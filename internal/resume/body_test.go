@@ -95,6 +95,7 @@ func (s *teller) Stopped(offset int64, cut, cause error, continued bool) error {
 func (*teller) Altered(field, want, got string) error {
 	return fmt.Errorf("%s is %s, announced was %s", field, got, want)
 }
+func (*teller) Continued(int64) {}
 func (*teller) Discard(_ context.Context, resp *http.Response) {
 	if resp.Body != nil {
 		_ = resp.Body.Close()

@@ -103,5 +103,6 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 	b.first, b.total, b.end, b.stop = b.pos, c.total, c.end, c.stop
 	b.last = resp
 	b.sums = b.sums.forSegment(resp)
+	b.sender.Continued(b.pos)
 	return nil
 }

@@ -1,0 +1,566 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A witness records the calls of all hooks, and fails the test if they come twice, in a
+// wrong order, or with a context that they did not get.
+type witness struct {
+	t      *testing.T
+	mu     sync.Mutex
+	steps  []string
+	starts []AttemptStart
+	ends   []AttemptEnd
+	sums   []RequestEnd
+	bodies []BodyEnd
+	events []Event
+
+	open     map[int]*http.Request // of the attempts that have begun and not ended
+	requests int                   // that have begun and not ended
+	due      int                   // bodies whose end is to come
+}
+
+type (
+	requestKey struct{}
+	attemptKey struct{}
+)
+
+func (w *witness) note(format string, args ...any) {
+	w.steps = append(w.steps, fmt.Sprintf(format, args...))
+}
+
+func (w *witness) trace() *Trace {
+	w.open = map[int]*http.Request{}
+	return &Trace{
+		Event: func(e Event) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events = append(w.events, e)
+		},
+		RequestStart: func(ctx context.Context, req *http.Request) context.Context {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.requests++
+			w.note("request")
+			return context.WithValue(ctx, requestKey{}, req)
+		},
+		AttemptStart: func(ctx context.Context, a AttemptStart) context.Context {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			assert.NotNil(w.t, ctx.Value(requestKey{}), "the attempt belongs to the request")
+			assert.Nil(w.t, ctx.Value(attemptKey{}), "attempts do not get each other's contexts")
+			n := len(w.starts)
+			w.starts = append(w.starts, a)
+			w.open[n] = a.Request
+			a.Header.Set("X-Attempt", fmt.Sprint(n))
+			w.note("%v", a.Kind)
+			return context.WithValue(ctx, attemptKey{}, n)
+		},
+		AttemptEnd: func(ctx context.Context, a AttemptEnd) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			n, ok := ctx.Value(attemptKey{}).(int)
+			assert.True(w.t, ok && w.open[n] != nil, "one end for each start")
+			delete(w.open, n)
+			w.ends = append(w.ends, a)
+			switch {
+			case a.Err != nil:
+				w.note("%d: %v", n, a.Err)
+			case a.Response != nil:
+				w.note("%d: %d", n, a.Response.StatusCode)
+			default:
+				w.note("%d: panic", n)
+			}
+		},
+		RequestEnd: func(ctx context.Context, r RequestEnd) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			assert.Same(w.t, r.Request, ctx.Value(requestKey{}))
+			assert.NotContains(w.t, slices.Collect(maps.Values(w.open)), r.Request, "an attempt that has not ended")
+			w.requests--
+			if r.BodyEnds {
+				w.due++
+			}
+			w.sums = append(w.sums, r)
+			w.note("end: %v", r.Reason)
+		},
+		BodyEnd: func(ctx context.Context, b BodyEnd) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			assert.Same(w.t, b.Request, ctx.Value(requestKey{}))
+			w.due--
+			w.bodies = append(w.bodies, b)
+			w.note("body")
+		},
+	}
+}
+
+// closed checks that every beginning had its end.
+func (w *witness) closed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	assert.Empty(w.t, w.open)
+	assert.Zero(w.t, w.requests)
+	assert.Zero(w.t, w.due)
+	outcomes, panics := 0, 0
+	for _, e := range w.events {
+		if e.Kind != KindNone {
+			outcomes++
+		}
+	}
+	for _, e := range w.ends {
+		if e.Err == nil && e.Response == nil {
+			panics++
+		}
+	}
+	if panics > 0 {
+		return
+	}
+	assert.Equal(w.t, len(w.starts), outcomes, "one event with a kind for each attempt")
+}
+
+// TestHooks: given all kinds of stories, each attempt, each request and each body begins
+// and ends once, in order, and the base sees each attempt that is told.
+func TestHooks(t *testing.T) {
+	const s = time.Second
+	text := strings.Repeat("x", 1000)
+	hedged := policy.Rule{Hedge: policy.Hedge{After: s}}.Or(exact)
+	byNumber := func(responses ...response) response {
+		return func(req *http.Request) (*http.Response, error) {
+			return responses[min(AttemptNumber(req.Context()), len(responses))-1](req)
+		}
+	}
+	after := func(d time.Duration, r response) response {
+		return func(req *http.Request) (*http.Response, error) {
+			if err := pause(req, d); err != nil {
+				return nil, err
+			}
+			return r(req)
+		}
+	}
+	panics := func(*http.Request) (*http.Response, error) { panic("base") }
+	exits := func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }
+	for _, row := range []struct {
+		name  string
+		rule  policy.Rule
+		base  http.RoundTripper
+		until time.Duration // the caller cancels; 0: never
+		body  io.Reader
+		leave bool // the caller closes the body at once
+		steps string
+	}{
+		{name: "a success", rule: exact, base: script(status(200)), steps: "request, first, 0: 200, end: final, body"},
+		{name: "no body", rule: exact, base: script(empty(204)), steps: "request, first, 0: 204, end: final"},
+		{name: "retries", rule: exact, base: script(status(503), fails(io.ErrUnexpectedEOF), status(200)),
+			steps: "request, first, 0: 503, retry, 1: unexpected EOF, retry, 2: 200, end: final, body"},
+		{name: "giving up", rule: policy.Rule{Attempts: 2}.Or(exact), base: script(status(503)),
+			steps: "request, first, 0: 503, retry, 1: 503, end: attempts, body"},
+		{name: "an error", rule: exact, base: script(fails(errors.New("no idea"))), steps: "request, first, 0: no idea, end: final"},
+		{name: "canceled in an attempt", rule: exact, base: rt(hangs), until: s, steps: "request, first, 0: context canceled, end: canceled"},
+		{name: "canceled in a wait", rule: exact, base: script(status(503, "Retry-After: 9")), until: s, steps: "request, first, 0: 503, end: canceled"},
+		{name: "a panic", rule: exact, base: rt(panics), steps: "request, first, 0: panic, end: final"},
+		{name: "a panic at a retry", rule: exact, base: script(status(503), panics), steps: "request, first, 0: 503, retry, 1: panic, end: retry"},
+		{name: "Goexit", rule: exact, base: rt(exits), steps: "request, first, 0: panic, end: final"},
+		{name: "a hedge that wins", rule: hedged, base: rt(byNumber(after(9*s, status(200)), status(200))),
+			steps: "request, first, hedge, 1: 200, 0: " + ErrOutrun.Error() + ", end: final, body"},
+		{name: "a hedge that loses", rule: hedged, base: rt(byNumber(after(2*s, status(200)), after(9*s, status(200)))),
+			steps: "request, first, hedge, 0: 200, 1: " + ErrOutrun.Error() + ", end: final, body"},
+		{name: "a hedge whose loser is deaf", rule: hedged, base: rt(byNumber(deaf(9*s), status(200))),
+			steps: "request, first, hedge, 1: 200, 0: " + ErrOutrun.Error() + ", end: final, body"},
+		{name: "a hedge that fails first", rule: hedged, base: rt(byNumber(after(3*s, status(200)), status(503))),
+			steps: "request, first, hedge, 1: 503, 0: 200, end: final, body"},
+		{name: "a hedge and a retry", rule: hedged, base: rt(byNumber(after(3*s, status(503)), after(1*s, status(503)), status(200))),
+			steps: "request, first, hedge, 1: 503, 0: 503, retry, 2: 200, end: final, body"},
+		{name: "a hedge that panics", rule: hedged, base: rt(byNumber(after(9*s, status(200)), panics)),
+			steps: "request, first, hedge, 1: panic, 0: " + ErrOutrun.Error() + ", end: hedged"},
+		{name: "canceled during a race", rule: hedged, base: rt(byNumber(hangs, deaf(9*s))), until: 2 * s,
+			steps: "request, first, hedge, 0: context canceled, 1: " + ErrOutrun.Error() + ", end: canceled"},
+		{name: "a resume", rule: exact, base: cutter(text, 400),
+			steps: "request, first, 0: 200, end: final, reconnect, 1: 206, body"},
+		{name: "a reconnect that is retried", rule: exact, base: cutter(text, 400, -503),
+			steps: "request, first, 0: 200, end: final, reconnect, 1: 503, reconnect, 2: 206, body"},
+		{name: "a resume that fails", rule: exact, base: cutter(text, 400, -404),
+			steps: "request, first, 0: 200, end: final, reconnect, 1: 404, body"},
+		{name: "a body that is left", rule: exact, base: cutter(text, 400), leave: true,
+			steps: "request, first, 0: 200, end: final, body"},
+		{name: "a GetBody that fails", rule: exact, base: script(status(503)), body: strings.NewReader("text"),
+			steps: "request, first, 0: 503, end: body_not_replayable, body"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := &witness{t: t}
+				sent := 0
+				var mu sync.Mutex
+				base := rt(func(req *http.Request) (*http.Response, error) {
+					mu.Lock()
+					sent++
+					mu.Unlock()
+					assert.Equal(t, fmt.Sprint(req.Context().Value(attemptKey{})), req.Header.Get("X-Attempt"), "context and header of the same attempt")
+					return row.base.RoundTrip(req)
+				})
+				tr := mustNew(t, Config{Base: base, Rule: row.rule, Trace: w.trace()})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if row.until > 0 {
+					time.AfterFunc(row.until, cancel)
+				}
+				req := newRequest(t, http.MethodGet, "http://h.test/", row.body).WithContext(ctx)
+				if row.body != nil {
+					req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("no body") }
+				}
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					defer func() { _ = recover() }()
+					resp, err := tr.RoundTrip(req)
+					if err != nil {
+						return
+					}
+					if !row.leave {
+						_, _ = io.Copy(io.Discard, onlyReader{resp.Body})
+						_, _ = resp.Body.Read(make([]byte, 1)) // once more
+					}
+					_ = resp.Body.Close()
+					_ = resp.Body.Close()
+				}()
+				<-ended
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				w.closed()
+				assert.Equal(t, row.steps, strings.Join(w.steps, ", "))
+				assert.Len(t, w.starts, sent)
+				assert.Empty(t, req.Header.Get("X-Attempt"), "the caller's header is not changed")
+			})
+		})
+	}
+}
+
+type onlyReader struct{ io.Reader }
+
+// TestTimesOfAttempts: start, duration and queues of each attempt, and their sums.
+func TestTimesOfAttempts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		w, start := &witness{t: t}, time.Now()
+		base := script(
+			func(req *http.Request) (*http.Response, error) { time.Sleep(300 * ms); return status(503)(req) },
+			func(req *http.Request) (*http.Response, error) { time.Sleep(50 * ms); return status(200)(req) },
+		)
+		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.2}}.Or(exact), Trace: w.trace()})
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		_ = resp.Body.Close()
+
+		require.Len(t, w.ends, 2)
+		first, second := w.ends[0], w.ends[1]
+		assert.Equal(t, start, first.Start)
+		assert.Equal(t, 300*ms, first.Duration)
+		assert.Zero(t, first.Queued)
+		assert.Equal(t, 5*time.Second, second.Start.Sub(start), "the next token of the rate")
+		assert.Equal(t, 50*ms, second.Duration)
+		assert.Equal(t, Queued{Rate: 5*time.Second - 300*ms - w.events[0].Wait}, second.Queued)
+		for i, e := range w.events {
+			assert.Equal(t, w.ends[i].Start, e.Start)
+			assert.Equal(t, w.ends[i].Duration, e.Duration)
+			assert.Equal(t, w.ends[i].Queued, e.Queued)
+		}
+		sum := w.sums[0]
+		assert.Equal(t, start, sum.Start)
+		assert.Equal(t, 5050*ms, sum.Duration)
+		assert.Equal(t, second.Queued, sum.Queued)
+		assert.Equal(t, []int{2, 1, 0}, []int{sum.Attempts, sum.Retries, sum.Hedges})
+		assert.Equal(t, resp, sum.Response)
+		assert.Equal(t, time.Second, w.bodies[0].Duration)
+	})
+}
+
+// TestQueued: the time in each queue is told under its name, also to a request that is
+// refused after it.
+func TestQueued(t *testing.T) {
+	const s = time.Second
+	quota := []string{"RateLimit-Remaining: 0", "RateLimit-Limit: 10", "RateLimit-Reset: 4"}
+	for name, row := range map[string]struct {
+		rule  policy.Rule
+		first response
+		want  func(Queued) time.Duration
+	}{
+		"cooldown": {policy.Rule{Attempts: 1}, status(429, "Retry-After: 4"), func(q Queued) time.Duration { return q.Cooldown }},
+		"pacing":   {policy.Rule{Pacing: policy.On}, status(200, quota...), func(q Queued) time.Duration { return q.Pacing }},
+		"rate":     {policy.Rule{Rate: policy.Rate{PerSecond: 0.25}}, status(200), func(q Queued) time.Duration { return q.Rate }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := &witness{t: t}
+				tr := mustNew(t, Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Trace: w.trace()})
+				for range 2 {
+					resp, err := get(t, tr, t.Context())
+					require.NoError(t, err)
+					_ = resp.Body.Close()
+					if name == "cooldown" {
+						time.Sleep(s) // a request that arrives just now
+					}
+				}
+				q := w.starts[1].Queued
+				assert.Greater(t, row.want(q), s)
+				assert.Equal(t, row.want(q), q.Total(), "and in no other queue")
+				assert.Equal(t, q, w.sums[1].Queued)
+			})
+		})
+	}
+	t.Run("gate", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			w := &witness{t: t}
+			tr := mustNew(t, Config{Base: rt(takes(4 * s)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
+			together(2, func(int) {
+				resp, err := get(t, tr, t.Context())
+				assert.NoError(t, err)
+				_ = resp.Body.Close()
+			})
+			assert.Equal(t, Queued{Gate: 4 * s}, w.starts[1].Queued)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				resp, err := get(t, tr, t.Context())
+				assert.NoError(t, err)
+				_ = resp.Body.Close()
+			}()
+			time.AfterFunc(3*s, cancel)
+			synctest.Wait()
+			_, err := get(t, tr, ctx)
+			assert.ErrorIs(t, err, context.Canceled)
+			last := w.sums[len(w.sums)-1]
+			assert.Equal(t, Queued{Gate: 3 * s}, last.Queued, "it was refused")
+			assert.Zero(t, last.Attempts)
+			assert.Equal(t, ReasonCanceled, last.Reason)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		})
+	})
+}
+
+// TestBodyEnd: bytes and error of a body, however it is read.
+func TestBodyEnd(t *testing.T) {
+	text := strings.Repeat("x", 1000)
+	broken := errors.New("broken")
+	bodies := map[string]func(err error) io.ReadCloser{
+		"Read":    func(err error) io.ReadCloser { return cutAt(text, err) },
+		"WriteTo": func(err error) io.ReadCloser { return &writerTo{text, err} },
+	}
+	for name, body := range bodies {
+		for _, end := range []error{io.EOF, broken} {
+			t.Run(name+"/"+end.Error(), func(t *testing.T) {
+				w := &witness{t: t}
+				tr := mustNew(t, Config{Trace: w.trace(), Rule: policy.Rule{Resume: policy.Resume{Max: policy.Off}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+					return newResponse(req, 200, body(end)), nil
+				})})
+				resp, err := get(t, tr, t.Context())
+				require.NoError(t, err)
+				_, ok := resp.Body.(io.WriterTo)
+				assert.Equal(t, name == "WriteTo", ok)
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+				w.closed()
+				b := w.bodies[0]
+				assert.EqualValues(t, 1000, b.Bytes)
+				assert.Equal(t, end == io.EOF, b.Whole)
+				if end == broken {
+					assert.ErrorIs(t, b.Err, broken)
+				} else {
+					assert.NoError(t, b.Err)
+				}
+			})
+		}
+	}
+	t.Run("a writer that fails does not end it", func(t *testing.T) {
+		w := &witness{t: t}
+		tr := mustNew(t, Config{Trace: w.trace(), Base: rt(func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 200, &writerTo{text, io.EOF}), nil
+		})})
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		_, err = resp.Body.(io.WriterTo).WriteTo(failingWriter{broken})
+		assert.ErrorIs(t, err, broken)
+		assert.Empty(t, w.bodies)
+		_ = resp.Body.Close()
+		assert.NoError(t, w.bodies[0].Err)
+		assert.False(t, w.bodies[0].Whole)
+		w.closed()
+	})
+	t.Run("resumes", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			w := &witness{t: t}
+			tr := mustNew(t, Config{Trace: w.trace(), Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, 3, w.bodies[0].Resumes)
+			assert.EqualValues(t, 1000, w.bodies[0].Bytes)
+			assert.EqualValues(t, 400, w.starts[1].Offset)
+			w.closed()
+		})
+	})
+	t.Run("a connection that is handed over", func(t *testing.T) {
+		w := &witness{t: t}
+		tr := mustNew(t, Config{Trace: w.trace(), Base: script(status(101))})
+		_, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		assert.False(t, w.sums[0].BodyEnds)
+		w.closed()
+	})
+}
+
+// writerTo is a body that has WriteTo.
+type writerTo struct {
+	text string
+	err  error
+}
+
+func (w *writerTo) Read(p []byte) (int, error) {
+	n := copy(p, w.text)
+	w.text = w.text[n:]
+	if n == 0 {
+		return 0, w.err
+	}
+	return n, nil
+}
+
+func (w *writerTo) WriteTo(to io.Writer) (int64, error) {
+	n, err := io.WriteString(to, w.text)
+	if err == nil && w.err != io.EOF {
+		err = w.err
+	}
+	return int64(n), err
+}
+func (*writerTo) Close() error { return nil }
+
+type failingWriter struct{ err error }
+
+func (f failingWriter) Write([]byte) (int, error) { return 0, f.err }
+
+// TestHooksOfSeveralTraces: the hooks of all traces are called in order, and each gets
+// the context of the previous.
+func TestHooksOfSeveralTraces(t *testing.T) {
+	var order []string
+	type key string
+	named := func(name string) *Trace {
+		return &Trace{
+			RequestStart: func(ctx context.Context, _ *http.Request) context.Context {
+				order = append(order, name)
+				return context.WithValue(ctx, key(name), true)
+			},
+			AttemptStart: func(context.Context, AttemptStart) context.Context { return nil },
+			AttemptEnd: func(ctx context.Context, _ AttemptEnd) {
+				order = append(order, name)
+				for _, other := range []string{"config", "new", "old"} {
+					assert.Equal(t, true, ctx.Value(key(other)), "the context of %s", other)
+				}
+			},
+		}
+	}
+	tr := mustNew(t, Config{Base: script(status(200)), Trace: named("config")})
+	ctx := WithTrace(WithTrace(t.Context(), named("old")), &Trace{})
+	ctx = WithTrace(WithTrace(ctx, &Trace{Event: func(Event) {}}), named("new"))
+	_, err := get(t, tr, ctx)
+	require.NoError(t, err)
+	assert.Equal(t, "config new old config new old", strings.Join(order, " "))
+}
+
+// TestHooksThatPanic: a panic of any hook reaches the caller, and leaves nothing behind.
+func TestHooksThatPanic(t *testing.T) {
+	for name, trace := range map[string]*Trace{
+		"RequestStart": {RequestStart: func(context.Context, *http.Request) context.Context { panic("hook") }},
+		"AttemptStart": {AttemptStart: func(context.Context, AttemptStart) context.Context { panic("hook") }},
+		"AttemptEnd":   {AttemptEnd: func(context.Context, AttemptEnd) { panic("hook") }},
+		"RequestEnd":   {RequestEnd: func(context.Context, RequestEnd) { panic("hook") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body, gate := oneShot("text"), policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}
+			answer := &body0{}
+			tr := mustNew(t, Config{Rule: gate, Trace: trace, Base: rt(func(req *http.Request) (*http.Response, error) {
+				_ = req.Body.Close()
+				return newResponse(req, 200, answer), nil
+			})})
+			assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", body)) })
+			assert.GreaterOrEqual(t, body.closed(), 1)
+			assert.Equal(t, name == "AttemptEnd" || name == "RequestEnd", answer.closed, "the response nobody gets")
+			assert.Zero(t, stateOf(t, tr).GateSlots)
+		})
+	}
+}
+
+// body0 is an empty body of a response that knows whether it is closed.
+type body0 struct{ closed bool }
+
+func (*body0) Read([]byte) (int, error) { return 0, io.EOF }
+func (b *body0) Close() error           { b.closed = true; return nil }
+
+// TestTraceWithoutHooksCostsNothing: an empty Trace, wherever it stands, leaves the
+// first attempt as it is.
+func TestTraceWithoutHooksCostsNothing(t *testing.T) {
+	tr := mustNew(t, Config{Base: newNoop(), Trace: &Trace{}})
+	assert.Nil(t, tr.trace)
+	req := getRequest(t, "http://h.test/")
+	req = req.WithContext(WithTrace(req.Context(), &Trace{}))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }))
+}
+
+// TestLogOfDurations: log lines say how long an attempt took, how long it was queued, and
+// how long the call took. A resume that succeeds has a log line.
+func TestLogOfDurations(t *testing.T) {
+	logged := func(t *testing.T, rule policy.Rule, base http.RoundTripper) string {
+		var b bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			switch a.Key {
+			case slog.TimeKey, slog.LevelKey, "method", "url":
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		tr := mustNew(t, Config{Base: base, Rule: rule, Logger: logger})
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		return b.String()
+	}
+	bubble(t, func(t *testing.T) {
+		slow := func(r response) response {
+			return func(req *http.Request) (*http.Response, error) { time.Sleep(300 * time.Millisecond); return r(req) }
+		}
+		for _, rule := range []policy.Rule{exact, policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact)} { // light or not
+			assert.Equal(t, "msg=retry attempt=1 reason=retry status=503 wait=1s duration=300ms\n"+
+				"msg=\"answered after retries\" attempt=2 reason=final status=200 duration=300ms elapsed=1.6s\n",
+				logged(t, rule, script(slow(status(503)), slow(status(200)))))
+		}
+		rate := policy.Rule{Rate: policy.Rate{PerSecond: 0.5}}.Or(exact)
+		assert.Contains(t, logged(t, rate, script(status(503), slow(status(200)))), "status=200 duration=300ms queued=1s elapsed=2.3s\n")
+	})
+	bubble(t, func(t *testing.T) {
+		base := cutter(strings.Repeat("x", 1000), 400)
+		assert.Equal(t, "msg=resume attempt=1 reason=resume error=\""+syscall.ECONNRESET.Error()+"\" offset=400 wait=1s\n"+
+			"msg=\"answered after retries\" attempt=2 reason=final status=206 offset=400 elapsed=1s\n"+
+			"msg=resumed attempt=2 offset=400 duration=1s\n", logged(t, exact, base))
+	})
+}
