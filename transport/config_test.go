@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -385,4 +386,36 @@ func TestUpdateOfTheZeroTransport(t *testing.T) {
 	assert.ErrorContains(t, tr.Update(policy.Rule{}, nil), "make one with New or Default")
 	_, err := get(t, &tr, t.Context(), "http://h.test/")
 	assert.ErrorContains(t, err, "make one with New or Default")
+}
+
+func TestRuleOf(t *testing.T) {
+	tr, err := transport.New(transport.Config{
+		Rule:  policy.Rule{Attempts: 3},
+		Hosts: map[string]policy.Rule{"*.Example.com": {Attempts: 4}, "a.example.com:8443": {MaxElapsed: time.Minute}},
+	})
+	require.NoError(t, err)
+	for text, want := range map[string]struct {
+		pattern  string
+		attempts int
+		elapsed  time.Duration
+	}{
+		"https://other.test/":          {"", 3, 0},
+		"https://b.EXAMPLE.com./":      {"*.Example.com", 4, 0},
+		"https://a.example.com:8443/x": {"a.example.com:8443", 3, time.Minute},
+		"https://a.example.com/":       {"*.Example.com", 4, 0},
+	} {
+		u, err := url.Parse(text)
+		require.NoError(t, err)
+		rule, pattern := tr.RuleOf(u)
+		require.Equal(t, want.pattern, pattern, text)
+		require.Equal(t, want.attempts, rule.Attempts, text)
+		require.Equal(t, want.elapsed, rule.MaxElapsed, text)
+		require.NotNil(t, rule.Backoff, text)
+	}
+	require.NoError(t, tr.Update(policy.Rule{Attempts: 2}, nil))
+	rule, pattern := tr.RuleOf(&url.URL{Scheme: "https", Host: "b.example.com"})
+	require.Equal(t, 2, rule.Attempts)
+	require.Empty(t, pattern)
+	rule, _ = new(transport.Transport).RuleOf(nil)
+	require.Equal(t, 6, rule.Attempts)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -26,6 +27,7 @@ type ruleset struct {
 }
 
 type hostRule struct {
+	name    string // the key of Config.Hosts
 	pattern pattern
 	rule    *resolved
 }
@@ -88,7 +90,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error
 			continue
 		}
 		names[p] = name
-		set.hosts = append(set.hosts, hostRule{p, set.resolve(merged)})
+		set.hosts = append(set.hosts, hostRule{name, p, set.resolve(merged)})
 	}
 	if len(faults) > 0 {
 		return nil, faults
@@ -112,7 +114,7 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 	if r := s.Resolved.Load(); r != nil && r.set == set {
 		return r
 	}
-	r := set.forHost(s.Key())
+	r, _ := set.forHost(s.Key())
 	if r.rate {
 		// Used tokens of the rate stay used. An Update must not allow another burst.
 		m := s.Machines()
@@ -125,10 +127,22 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 	return r
 }
 
-// forHost finds the most specific rule.
-func (set *ruleset) forHost(k host.Key) *resolved {
+// RuleOf returns the complete rule for the host of a URL, and the key of Config.Hosts
+// that chose it. The key is "" if no pattern matches, so that Config.Rule applies. In
+// the complete rule a zero field is off, or has the default that its comment names.
+func (t *Transport) RuleOf(u *url.URL) (rule policy.Rule, pattern string) {
+	set := t.rules.Load()
+	if set == nil || u == nil {
+		return policy.Defaults(), ""
+	}
+	r, pattern := set.forHost(host.KeyOf(u))
+	return r.rule, pattern
+}
+
+// forHost finds the most specific rule, and its key in Config.Hosts.
+func (set *ruleset) forHost(k host.Key) (r *resolved, key string) {
 	if len(set.hosts) == 0 {
-		return set.standard
+		return set.standard, ""
 	}
 	name, port := host.SplitPort(k.Host)
 	if port == "" {
@@ -136,10 +150,10 @@ func (set *ruleset) forHost(k host.Key) *resolved {
 	}
 	for i := range set.hosts {
 		if set.hosts[i].pattern.matches(name, port) {
-			return set.hosts[i].rule
+			return set.hosts[i].rule, set.hosts[i].name
 		}
 	}
-	return set.standard
+	return set.standard, ""
 }
 
 func (set *ruleset) resolve(rule policy.Rule) *resolved {

@@ -13,7 +13,9 @@
 //	  }
 //	}
 //
-// Both keys may be missing. The input {} gives a zero rule and no hosts.
+// Both keys may be missing. The input {} gives a zero rule and no hosts. A third key,
+// "$schema", is for editors, and Load ignores its value. docs/rules.schema.json is a
+// JSON Schema of the format. With it editors complete and check a file.
 //
 // # Fields
 //
@@ -80,5 +82,7 @@
 //	profile.go    rules over profiles
 //	functions.go  back-offs, classifiers, hints and tests for methods
 //	tree.go       JSON values and their places
+//	file.go       File, for tools that explain a file
+//	settings.go   Settings: each value of a rule, and its source
 //	error.go      Error and Errors
 package rulefile

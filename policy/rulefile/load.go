@@ -42,28 +42,46 @@ type Names struct {
 // returns an error, Load returns that error wrapped. Input longer than 1 MiB is an
 // error as well. With an error, Load returns no rules.
 func Load(r io.Reader, names Names) (policy.Rule, map[string]policy.Rule, error) {
+	f, err := Parse(r, names)
+	if err != nil {
+		return policy.Rule{}, nil, err
+	}
+	var hosts map[string]policy.Rule
+	if f.Hosts != nil {
+		hosts = make(map[string]policy.Rule, len(f.Hosts))
+	}
+	for pattern, part := range f.Hosts {
+		hosts[pattern] = part.Rule
+	}
+	return f.Rule.Rule, hosts, nil
+}
+
+// Parse is like [Load]. It also tells what each rule is made of, for tools that
+// explain a file.
+func Parse(r io.Reader, names Names) (*File, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxInput+1))
 	switch {
 	case err != nil:
-		return policy.Rule{}, nil, fmt.Errorf("rulefile: reading rules: %w", err)
+		return nil, fmt.Errorf("rulefile: reading rules: %w", err)
 	case len(data) > maxInput:
-		return policy.Rule{}, nil, errors.New("rulefile: rules are longer than 1 MiB")
+		return nil, errors.New("rulefile: rules are longer than 1 MiB")
 	}
 	l := &loader{document: document{data: data}, names: names}
 	var all file
-	if root := l.parse(); root != nil {
+	root := l.parse()
+	if root != nil {
 		l.object(root, reflect.ValueOf(&all).Elem())
 	}
 	if err := l.err(); err != nil {
-		return policy.Rule{}, nil, err
+		return nil, err
 	}
-	return all.Rule, all.Hosts, nil
+	return &File{Rule: all.Rule, Hosts: all.Hosts, data: l.data, root: root}, nil
 }
 
 // A file is the whole input.
 type file struct {
-	Rule  policy.Rule
-	Hosts map[string]policy.Rule
+	Rule  Part
+	Hosts map[string]Part
 }
 
 // A loader reads the tree of one input into rules.
@@ -84,6 +102,8 @@ func (l *loader) object(n *node, to reflect.Value) {
 		case i >= 0:
 			l.field(kid, to.Field(i), canBeOff(to.Type(), i))
 		case kid.key == "type" && isBackoff(to.Type()), kid.key == "profile" && to.Type() == reflect.TypeFor[policy.Rule]():
+		case kid.key == "$schema" && to.Type() == reflect.TypeFor[file]():
+			l.text(kid, "the address of a JSON Schema") // for editors
 		default:
 			l.unknown(kid, to.Type())
 		}
@@ -114,9 +134,9 @@ func snake(field string) string {
 // field reads the value n into a field. off says whether "off" may stand there.
 func (l *loader) field(n *node, to reflect.Value, off bool) {
 	switch to := to.Addr().Interface().(type) {
-	case *policy.Rule:
+	case *Part:
 		l.rule(n, to)
-	case *map[string]policy.Rule:
+	case *map[string]Part:
 		*to = l.hosts(n)
 	case *policy.Backoff:
 		*to = l.backoff(n)
@@ -196,12 +216,15 @@ func (l *loader) group(n *node, to reflect.Value) {
 }
 
 // rule reads one rule, lays it over its profile, and checks the result.
-func (l *loader) rule(n *node, to *policy.Rule) {
-	l.object(n, reflect.ValueOf(to).Elem())
+func (l *loader) rule(n *node, to *Part) {
+	l.object(n, reflect.ValueOf(&to.Keys).Elem())
+	to.node, to.Rule = n, to.Keys
 	if p := n.member("profile"); p != nil {
-		*to = l.over(n, *to, named(l, p, "a profile", l.names.Profiles, profile.All()))
+		to.Base = named(l, p, "a profile", l.names.Profiles, profile.All())
+		to.Profile, _ = nameOf(p).value.(string)
+		to.Rule = l.over(n, to.Keys, to.Base)
 	}
-	invalid, _ := errors.AsType[policy.Errors](to.Validate())
+	invalid, _ := errors.AsType[policy.Errors](to.Rule.Validate())
 	for _, fault := range invalid {
 		l.invalid(n, fault)
 	}
@@ -225,15 +248,15 @@ func (l *loader) invalid(n *node, fault *policy.FieldError) {
 }
 
 // hosts reads the rules of hosts by their patterns.
-func (l *loader) hosts(n *node) map[string]policy.Rule {
+func (l *loader) hosts(n *node) map[string]Part {
 	if !n.isObject() {
 		l.want(n, "an object of hosts and their rules")
 		return nil
 	}
 	n.named = true
-	hosts := make(map[string]policy.Rule, len(n.kids))
+	hosts := make(map[string]Part, len(n.kids))
 	for _, kid := range l.members(n) {
-		var rule policy.Rule
+		var rule Part
 		l.rule(kid, &rule)
 		hosts[kid.key] = rule
 	}

@@ -1,0 +1,213 @@
+// One request, and how its outcome is judged.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/rulefile"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// patience is how long a request may take if neither the rule nor the command line
+// bounds its time.
+const patience = time.Minute
+
+var (
+	errDone     = errors.New("the outcome is judged")
+	errPatience = fmt.Errorf("no response within %v", shown(patience))
+)
+
+// A judgement says how an outcome would be judged.
+type judgement struct {
+	Method  string   `json:"method"`
+	URL     string   `json:"url"`
+	Pattern string   `json:"pattern"`
+	Status  int      `json:"status,omitzero"`
+	Error   string   `json:"error,omitzero"`
+	Kind    string   `json:"kind,omitzero"`
+	Took    seconds  `json:"took"`
+	Verdict string   `json:"verdict"`
+	Hint    *seconds `json:"hint"`
+	Retry   bool     `json:"retry"`
+	Reason  string   `json:"reason"`
+	Wait    seconds  `json:"wait"`
+	Quota   *quota   `json:"quota"`
+}
+
+// A quota is what the response said about the rest of a quota.
+type quota struct {
+	Remaining int64   `json:"remaining"`
+	Limit     int64   `json:"limit,omitzero"`
+	Reset     seconds `json:"reset"`
+}
+
+// against sends one request through a Transport with the rules of the file. The
+// Transport decides as in a program. When it has told its decision, the context ends
+// its wait, and the base refuses further attempts.
+func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTripper) (*judgement, error) {
+	if base == nil {
+		real := http.DefaultTransport.(*http.Transport).Clone()
+		defer real.CloseIdleConnections()
+		base = real
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(errDone)
+	if o.deadline > 0 {
+		bounded, stop := context.WithTimeout(ctx, o.deadline)
+		defer stop()
+		ctx = bounded
+	} else {
+		defer time.AfterFunc(patience, func() { cancel(errPatience) }).Stop()
+	}
+	var event *transport.Event
+	trace := &transport.Trace{Event: func(e transport.Event) {
+		if event == nil {
+			event = &e
+			cancel(errDone)
+		}
+	}}
+	t, err := newTransport(f, transport.Config{Base: &single{base: base}, Trace: trace})
+	if err != nil {
+		return nil, err
+	}
+	rule, pattern := t.RuleOf(o.url)
+	if err := t.Update(withoutHedge(rule), nil); err != nil { // a hedge would be a second request
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, o.method, o.url.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = o.header
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	start := time.Now()
+	resp, err := t.RoundTrip(req)
+	took := time.Since(start)
+	if resp != nil {
+		_ = resp.Body.Close()
+	}
+	if event == nil {
+		return nil, fmt.Errorf("the request was not sent: %w", err)
+	}
+	if errors.Is(context.Cause(ctx), errPatience) {
+		event.Err = errPatience
+	}
+	return judge(o, pattern, event, took), nil
+}
+
+func withoutHedge(rule policy.Rule) policy.Rule {
+	rule.Hedge = policy.Hedge{After: policy.Off}
+	return rule
+}
+
+// A single is a base that sends one request.
+type single struct {
+	base http.RoundTripper
+	sent atomic.Bool
+}
+
+func (s *single) RoundTrip(req *http.Request) (*http.Response, error) {
+	if s.sent.Swap(true) {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, errDone
+	}
+	return s.base.RoundTrip(req)
+}
+
+func judge(o options, pattern string, e *transport.Event, took time.Duration) *judgement {
+	j := &judgement{
+		Method: o.method, URL: safe(o.url), Pattern: pattern, Status: e.Status, Took: seconds(took),
+		Verdict: e.Verdict.String(), Retry: e.Reason == transport.ReasonRetry, Reason: e.Reason.String(), Wait: seconds(e.Wait),
+	}
+	if e.Err != nil {
+		j.Error, j.Kind = e.Err.Error(), classify.KindOf(e.Err).String()
+	}
+	if e.Hint > 0 {
+		hint := seconds(e.Hint)
+		j.Hint = &hint
+	}
+	if e.Response != nil {
+		if q, ok := classify.QuotaOf(classify.Outcome{Request: e.Request, Response: e.Response}); ok {
+			j.Quota = &quota{q.Remaining, q.Limit, seconds(q.Reset)}
+		}
+	}
+	return j
+}
+
+// meanings say what a verdict means.
+var meanings = map[string]string{
+	"final":     "another attempt would not change it",
+	"refused":   "the server did not act, so any request may be sent again",
+	"ambiguous": "the server may have acted, so only an idempotent request may be sent again",
+}
+
+// reasons say why there is no retry. The keys are texts of transport.Reason.
+var reasons = map[string]string{
+	"final":           "the caller gets the outcome",
+	"not_idempotent":  "it could do harm to send the request twice",
+	"retries_off":     "the rule allows one attempt only",
+	"max_elapsed":     "the retry would start later than max_elapsed allows",
+	"deadline":        "the wait would pass the deadline",
+	"max_retry_after": "the server asks for a longer wait than retry_after.max",
+	"cooldown":        "the server asks for a longer wait than retry_after.max",
+	"canceled":        "the request was ended before it had an outcome",
+}
+
+func why(reason string) string {
+	if text := reasons[reason]; text != "" {
+		return fmt.Sprintf("%s (%s)", text, reason)
+	}
+	return reason
+}
+
+func (j *judgement) print(w io.Writer) {
+	rule := "the rule for all hosts"
+	if j.Pattern != "" {
+		rule = fmt.Sprintf("the rule of host %q", j.Pattern)
+	}
+	wrap(w, "", fmt.Sprintf("%s %s: %s applies.", j.Method, j.URL, rule))
+	line(w)
+	item := func(name, value string) { row(w, name, 7, value, columns-11, "") }
+	if j.Status != 0 {
+		item("outcome", fmt.Sprintf("%d %s after %v", j.Status, http.StatusText(j.Status), j.Took))
+	} else {
+		item("outcome", fmt.Sprintf("%s (kind %s) after %v", j.Error, j.Kind, j.Took))
+	}
+	verdict := j.Verdict
+	if means := meanings[verdict]; means != "" {
+		verdict += ": " + means
+	}
+	item("verdict", verdict)
+	if j.Hint != nil {
+		item("hint", fmt.Sprintf("the server asks to wait %v", *j.Hint))
+	} else {
+		item("hint", "none; the server does not ask to wait")
+	}
+	if j.Retry {
+		item("retry", fmt.Sprintf("yes, after %v", j.Wait))
+	} else {
+		item("retry", "no: "+why(j.Reason))
+	}
+	if q := j.Quota; q != nil {
+		of := ""
+		if q.Limit > 0 {
+			of = fmt.Sprintf(" of %d", q.Limit)
+		}
+		item("quota", fmt.Sprintf("%d%s left, new in %v", q.Remaining, of, q.Reset))
+	} else {
+		item("quota", "the response names none")
+	}
+}

@@ -1,0 +1,200 @@
+// The rule of a URL, the source of each value, and the waits.
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/rulefile"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A summary says that a file is fine.
+type summary struct {
+	File   string   `json:"file"`
+	Faults []fault  `json:"faults"`
+	Hosts  []string `json:"hosts"`
+}
+
+func newSummary(name string, f *rulefile.File) summary {
+	return summary{File: name, Faults: []fault{}, Hosts: slices.AppendSeq([]string{}, slices.Values(slices.Sorted(maps.Keys(f.Hosts))))}
+}
+
+func (s summary) print(w io.Writer) {
+	hosts := "no rules of hosts"
+	if n := len(s.Hosts); n > 0 {
+		hosts = fmt.Sprintf("rules for %s", strings.Join(s.Hosts, ", "))
+	}
+	wrap(w, "", fmt.Sprintf("%s: no faults; %s", s.File, hosts))
+}
+
+// An explanation is the rule of a URL.
+type explanation struct {
+	URL      string             `json:"url"`
+	Pattern  string             `json:"pattern"`
+	Settings []rulefile.Setting `json:"settings"`
+	Waits    []wait             `json:"waits"`
+	Attempts int                `json:"attempts"`
+	Notes    []string           `json:"notes"`
+}
+
+// A wait is the wait before a retry. Durations are in seconds. Earliest and Latest
+// are the times of the retry since the first attempt began, if attempts take no time.
+type wait struct {
+	Retry    int     `json:"retry"`
+	Lowest   seconds `json:"lowest"`
+	Mean     seconds `json:"mean"`
+	Highest  seconds `json:"highest"`
+	Earliest seconds `json:"earliest"`
+	Total    seconds `json:"total"`
+	Latest   seconds `json:"latest"`
+	Note     string  `json:"note,omitzero"`
+}
+
+func explain(o options, f *rulefile.File) (*explanation, error) {
+	t, err := newTransport(f, transport.Config{})
+	if err != nil {
+		return nil, err
+	}
+	rule, pattern := t.RuleOf(o.url)
+	e := &explanation{URL: safe(o.url), Pattern: pattern, Settings: f.Settings(pattern), Attempts: max(rule.Attempts, 1)}
+	e.Waits = waits(rule, o.deadline)
+	e.Notes = notes(rule, o.deadline)
+	return e, nil
+}
+
+// safe returns a URL without secrets.
+func safe(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
+
+// mostWaits bounds the table of a rule with up to 1000 attempts.
+const mostWaits = 30
+
+// waits computes the waits of a rule. The rule allows no retry later than MaxElapsed,
+// and no retry at or after the deadline.
+func waits(rule policy.Rule, deadline time.Duration) []wait {
+	retries := min(max(rule.Attempts, 1)-1, mostWaits)
+	var earliest, latest time.Duration
+	var all []wait
+	for i, b := range backoff.Bounds(rule.Backoff, retries) {
+		earliest, latest = earliest+b.Lowest, latest+b.Highest
+		all = append(all, wait{
+			i + 1, seconds(b.Lowest), seconds(b.Mean), seconds(b.Highest), seconds(earliest), seconds(b.Cumulated), seconds(latest),
+			reached(earliest, latest, rule.MaxElapsed, deadline),
+		})
+	}
+	return all
+}
+
+// reached says whether a limit of time ends the retries before a retry.
+func reached(earliest, latest, elapsed, deadline time.Duration) string {
+	never, maybe := "", ""
+	for _, limit := range []struct {
+		name    string
+		on      bool
+		earlier func(time.Duration) bool // is the retry within the limit?
+	}{
+		{"max_elapsed", elapsed > 0, func(at time.Duration) bool { return at <= elapsed }},
+		{"deadline", deadline > 0, func(at time.Duration) bool { return at < deadline }},
+	} {
+		switch {
+		case !limit.on || limit.earlier(latest):
+		case limit.earlier(earliest) && maybe == "":
+			maybe = "perhaps past " + limit.name
+		case !limit.earlier(earliest) && never == "":
+			never = "past " + limit.name
+		}
+	}
+	if never != "" {
+		return never
+	}
+	return maybe
+}
+
+// notes are sentences about the rule as a whole.
+func notes(rule policy.Rule, deadline time.Duration) []string {
+	var all []string
+	if rule.Attempts <= 1 {
+		return append(all, "There is one attempt and no retry.")
+	}
+	if n := rule.Attempts - 1; n > mostWaits {
+		all = append(all, fmt.Sprintf("The table has the first %d of %d retries.", mostWaits, n))
+	}
+	longest := shown(rule.RetryAfter.Max)
+	switch {
+	case rule.RetryAfter.Max < 0:
+		all = append(all, "If the server asks for a longer wait, the request waits as long as the server asked.")
+	case rule.RetryAfter.Beyond == policy.BeyondCap:
+		all = append(all, "If the server asks for a longer wait, the request waits as asked, but at most "+longest+".")
+	case rule.RetryAfter.Beyond == policy.BeyondWait:
+		all = append(all, "If the server asks for a longer wait, the request waits as asked.")
+	default:
+		all = append(all, "If the server asks for a longer wait, the request waits as asked. If the server asks for more than "+longest+", there is no retry.")
+	}
+	if rule.AttemptTimeout > 0 {
+		all = append(all, "The times leave out the attempts, each of which may take up to "+shown(rule.AttemptTimeout)+" until its headers.")
+	} else {
+		all = append(all, "The times leave out the attempts, whose time has no bound.")
+	}
+	if rule.MaxElapsed > 0 {
+		all = append(all, "No retry starts later than "+shown(rule.MaxElapsed)+" after the first attempt (max_elapsed).")
+	}
+	if deadline > 0 {
+		all = append(all, "No wait goes past the deadline of "+shown(deadline)+".")
+	}
+	return all
+}
+
+func (e *explanation) print(w io.Writer) {
+	rule := "the rule for all hosts"
+	if e.Pattern != "" {
+		rule = fmt.Sprintf("the rule of host %q", e.Pattern)
+	}
+	wrap(w, "", fmt.Sprintf("%s: %s applies.", e.URL, rule))
+	line(w)
+	var off []string
+	key, value := 0, 0
+	var rows []rulefile.Setting
+	for _, s := range e.Settings {
+		if s.Value == "off" && s.Source == "default" {
+			off = append(off, s.Key)
+			continue
+		}
+		rows = append(rows, s)
+		key, value = max(key, len(s.Key)), max(value, len(s.Value))
+	}
+	value = min(value, 24)
+	for _, s := range rows {
+		row(w, s.Key, key, s.Value, value, s.Source)
+	}
+	if len(off) > 0 {
+		line(w)
+		wrap(w, "  ", "off by default: "+strings.Join(off, ", "))
+	}
+	line(w)
+	e.printWaits(w)
+	for _, n := range e.Notes {
+		wrap(w, "", n)
+	}
+}
+
+func (e *explanation) printWaits(w io.Writer) {
+	if len(e.Waits) == 0 {
+		return
+	}
+	line(w, "retry  lowest    mean      highest   total: lowest  mean      highest")
+	for _, at := range e.Waits {
+		line(w, strings.TrimRight(fmt.Sprintf("%-5d  %-8v  %-8v  %-8v  %-13v  %-8v  %-8v", at.Retry, at.Lowest, at.Mean, at.Highest, at.Earliest, at.Total, at.Latest), " "))
+		if at.Note != "" {
+			line(w, "       "+at.Note)
+		}
+	}
+	line(w)
+}

@@ -1,0 +1,275 @@
+// Aplomb-rules checks and explains files of rules for package aplomb.
+//
+//	go install github.com/aplomb-go/aplomb/cmd/aplomb-rules@latest
+//	aplomb-rules -h
+//
+// The files:
+//
+//	main.go     flags and exit statuses
+//	explain.go  the rule of a URL, the source of each value, and the waits
+//	against.go  one request, and how its outcome is judged
+//	print.go    texts that fit a terminal
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/rulefile"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// These are the exit statuses.
+const (
+	exitFine   = 0
+	exitFaults = 1
+	exitUsage  = 2
+)
+
+const usage = `Usage: aplomb-rules [-json] FILE
+       aplomb-rules [-json] [-deadline D] FILE URL
+       aplomb-rules [-json] [-deadline D] [-method M] [-header 'NAME: VALUE']...
+                    -against URL [FILE]
+
+The first form checks a file of rules and reports all its faults.
+The second form prints the rule for a URL, where each value comes from, and the
+waits that the rule leads to.
+The third form sends one request and says how its outcome is judged: what the
+server did, how long it asked to wait, and whether there would be a retry.
+Without a file it applies the default rule. FILE is - for the standard input.
+
+Flags:
+`
+
+const exits = `
+Exit status:
+    0  the file has no fault
+    1  the file has faults, or it cannot be read
+    2  the command line is wrong
+`
+
+// A world is everything that run needs from outside.
+type world struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	base           http.RoundTripper // nil: a real one
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], world{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+}
+
+// options is the command line.
+type options struct {
+	json     bool
+	deadline time.Duration
+	method   string
+	header   http.Header
+	against  bool
+	file     string   // "": none
+	url      *url.URL // nil: none
+}
+
+func parse(args []string, w world) (options, error) {
+	o := options{header: http.Header{}}
+	f := flag.NewFlagSet("aplomb-rules", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // run prints the error itself
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	f.DurationVar(&o.deadline, "deadline", 0, "how long the caller waits in all, such as `30s`; 0: for ever")
+	f.StringVar(&o.method, "method", http.MethodGet, "the method of the request that -against sends")
+	f.Func("header", "a header field of that request, as `'NAME: VALUE'`; may be repeated", func(text string) error {
+		name, value, ok := strings.Cut(text, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return errors.New("want 'NAME: VALUE'")
+		}
+		o.header.Add(name, strings.TrimSpace(value))
+		return nil
+	})
+	against := f.String("against", "", "send one request to `URL`, and judge its outcome")
+	err := f.Parse(args)
+	rest := f.Args()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = fmt.Fprint(w.stdout, usage)
+		f.SetOutput(w.stdout)
+		f.PrintDefaults()
+		_, _ = fmt.Fprint(w.stdout, exits)
+		return o, err
+	case err != nil:
+		return o, err
+	case o.deadline < 0:
+		return o, errors.New("-deadline is negative")
+	case *against == "" && len(rest) == 0:
+		return o, errors.New("no FILE")
+	case *against != "" && len(rest) > 1, len(rest) > 2:
+		return o, errors.New("too many arguments; flags come before FILE")
+	}
+	target := *against
+	o.against = target != ""
+	if len(rest) > 0 {
+		o.file = rest[0]
+	}
+	if len(rest) > 1 {
+		target = rest[1]
+	}
+	if target != "" {
+		o.url, err = parseURL(target)
+	}
+	return o, err
+}
+
+// parseURL reads the URL of the command line. The scheme is not guessed, because the
+// rule of a host may depend on its port, and a request over http would not be secret.
+func parseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("the URL cannot be parsed")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return nil, fmt.Errorf("%q is not a URL; write it like https://api.example.com/", u.Redacted())
+	}
+	return u, nil
+}
+
+func run(ctx context.Context, args []string, w world) int {
+	o, err := parse(args, w)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitFine
+	case err != nil:
+		_, _ = fmt.Fprintf(w.stderr, "aplomb-rules: %v\naplomb-rules -h explains.\n", err)
+		return exitUsage
+	}
+	file, err := load(o.file, w)
+	if err != nil {
+		printFaults(o, w, err)
+		return exitFaults
+	}
+	switch {
+	case o.url == nil:
+		print(o, w, newSummary(o.file, file))
+	case o.against:
+		j, err := against(ctx, o, file, w.base)
+		if err != nil {
+			_, _ = fmt.Fprintf(w.stderr, "aplomb-rules: %v\n", err)
+			return exitUsage
+		}
+		print(o, w, j)
+	default:
+		e, err := explain(o, file)
+		if err != nil {
+			_, _ = fmt.Fprintf(w.stderr, "aplomb-rules: %v\n", err)
+			return exitFaults
+		}
+		print(o, w, e)
+	}
+	return exitFine
+}
+
+// load reads and checks a file as a program would. transport.New finds the faults
+// of patterns, and of rules that are only wrong together.
+func load(name string, w world) (*rulefile.File, error) {
+	if name == "" {
+		return rulefile.Parse(strings.NewReader("{}"), rulefile.Names{})
+	}
+	in := w.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	file, err := rulefile.Parse(in, rulefile.Names{})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := newTransport(file, transport.Config{}); err != nil {
+		return nil, file.Locate(err)
+	}
+	return file, nil
+}
+
+// newTransport returns a Transport with the rules of a file.
+func newTransport(file *rulefile.File, c transport.Config) (*transport.Transport, error) {
+	c.Rule, c.Hosts = file.Rule.Rule, make(map[string]policy.Rule, len(file.Hosts))
+	for pattern, part := range file.Hosts {
+		c.Hosts[pattern] = part.Rule
+	}
+	return transport.New(c)
+}
+
+// A printer prints itself as plain text. Its fields are the JSON.
+type printer interface{ print(io.Writer) }
+
+func print(o options, w world, p printer) {
+	if !o.json {
+		p.print(w.stdout)
+		return
+	}
+	e := json.NewEncoder(w.stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	_ = e.Encode(p)
+}
+
+// A fault is a fault of the file.
+type fault struct {
+	File   string `json:"file"`
+	Line   int    `json:"line,omitzero"`
+	Column int    `json:"column,omitzero"`
+	Path   string `json:"path,omitzero"`
+	Reason string `json:"reason"`
+}
+
+// printFaults prints each fault on a line that editors understand. As JSON they go to
+// the standard output.
+func printFaults(o options, w world, err error) {
+	list := struct {
+		Faults []fault `json:"faults"`
+	}{faultsOf(o.file, err)}
+	if o.json {
+		e := json.NewEncoder(w.stdout)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		_ = e.Encode(list)
+		return
+	}
+	for _, f := range list.Faults {
+		place := ""
+		if f.Line > 0 {
+			place = fmt.Sprintf("%s:%d:%d: ", f.File, f.Line, f.Column)
+		}
+		if f.Path != "" {
+			place += f.Path + ": "
+		}
+		_, _ = fmt.Fprintln(w.stderr, place+f.Reason)
+	}
+}
+
+func faultsOf(file string, err error) []fault {
+	all, ok := errors.AsType[rulefile.Errors](err)
+	if !ok {
+		return []fault{{File: file, Reason: "aplomb-rules: " + err.Error()}}
+	}
+	var list []fault
+	for _, f := range all {
+		list = append(list, fault{file, f.Line, f.Column, f.Path, f.Reason})
+	}
+	return list
+}

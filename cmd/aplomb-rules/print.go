@@ -1,0 +1,88 @@
+// Texts that fit a terminal of 80 columns.
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+const columns = 80
+
+// seconds is a duration that is a number of seconds in JSON.
+type seconds time.Duration
+
+func (s seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+func (s seconds) String() string { return shown(time.Duration(s)) }
+
+// shown rounds a duration to three digits or so.
+func shown(d time.Duration) string {
+	for unit := time.Nanosecond; unit < time.Hour; unit *= 10 {
+		if d < 1000*unit {
+			d = d.Round(unit)
+			break
+		}
+	}
+	if d >= time.Minute {
+		d = d.Round(time.Second)
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	return strings.Replace(text, "h0m", "h", 1)
+}
+
+func line(w io.Writer, texts ...any) { _, _ = fmt.Fprintln(w, texts...) }
+
+// row prints a row of the table of settings. A text that is too long for its column
+// goes on below.
+func row(w io.Writer, key string, keys int, value string, values int, source string) {
+	from := columns - 2 - keys - 2 - values - 2
+	left, right := broken(value, values), broken(source, max(from, 1))
+	for i := range max(len(left), len(right)) {
+		var k, l, r string
+		if i == 0 {
+			k = key
+		}
+		if i < len(left) {
+			l = left[i]
+		}
+		if i < len(right) {
+			r = right[i]
+		}
+		line(w, strings.TrimRight(fmt.Sprintf("  %-*s  %-*s  %s", keys, k, values, l, r), " "))
+	}
+}
+
+// wrap prints a text in lines, with an indent.
+func wrap(w io.Writer, indent, text string) {
+	for _, part := range broken(text, columns-len(indent)) {
+		line(w, indent+part)
+	}
+}
+
+// broken breaks a text into lines of so many characters, at spaces and after commas
+// if possible.
+func broken(text string, width int) []string {
+	var lines []string
+	rest := text
+	for utf8.RuneCountInString(rest) > width {
+		head := string([]rune(rest)[:width+1])
+		at := strings.LastIndexByte(head, ' ')
+		if at <= 0 {
+			at = strings.LastIndexByte(head[:len(head)-1], ',') + 1
+		}
+		if at <= 0 {
+			at = len(string([]rune(rest)[:width]))
+		}
+		lines = append(lines, strings.TrimRight(rest[:at], " "))
+		rest = strings.TrimLeft(rest[at:], " ")
+	}
+	return append(lines, rest)
+}

@@ -1,0 +1,75 @@
+// File, and the places of faults that are found after Load.
+
+package rulefile
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A File is a file of rules together with what its rules are made of.
+type File struct {
+	// Rule is the rule for all hosts.
+	Rule Part
+	// Hosts are the rules of hosts by their patterns.
+	Hosts map[string]Part
+
+	data []byte
+	root *node
+}
+
+// A Part is one rule of a file.
+type Part struct {
+	// Rule is the rule as [Load] returns it.
+	Rule policy.Rule
+	// Keys has only what the keys of the rule say, without the profile.
+	Keys policy.Rule
+	// Profile is the name of the profile, and Base is its rule. Without a profile
+	// they are zero.
+	Profile string
+	Base    policy.Rule
+
+	node *node
+}
+
+// Locate returns the places of the faults that transport.New and
+// transport.Transport.Update find in the rules of the file. These are wrong
+// patterns of hosts, and rules that are wrong together. Any other error is returned
+// as it is.
+func (f *File) Locate(err error) error {
+	faults, ok := errors.AsType[policy.Errors](err)
+	if !ok {
+		return err
+	}
+	l := &loader{document: document{data: f.data}}
+	for _, fault := range faults {
+		l.locate(f.root, fault)
+	}
+	return l.err()
+}
+
+// locate notes a fault of a transport.Config. Its field begins with Rule or with
+// Hosts["pattern"].
+func (l *loader) locate(root *node, fault *policy.FieldError) {
+	here, n := *fault, root
+	if list, ok := strings.CutPrefix(here.Field, "Hosts["); ok {
+		quoted, _ := strconv.QuotedPrefix(list)
+		pattern, _ := strconv.Unquote(quoted)
+		n, here.Field = root.member("hosts").member(pattern), strings.TrimPrefix(list[len(quoted):], "]")
+	} else if field, ok := strings.CutPrefix(here.Field, "Rule."); ok {
+		n, here.Field = root.member("rule"), "."+field
+	}
+	if field, ok := strings.CutPrefix(here.Field, "."); ok && n != nil {
+		here.Field = field
+		l.invalid(n, &here)
+		return
+	}
+	here.Field = ""
+	if n == nil {
+		n = root
+	}
+	l.note(n.keyPos, n, fault, "%s", strings.TrimPrefix(here.Error(), ": "))
+}

@@ -1,0 +1,232 @@
+// Settings, which explain the rule of a host value by value.
+
+package rulefile
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+// A Setting is one value of a complete rule, and where it comes from.
+type Setting struct {
+	// Key is the path of the key, such as retry_after.max.
+	Key string `json:"key"`
+	// Value is the value as a file has it, without quotes. "off" stands for a
+	// setting that does nothing.
+	Value string `json:"value"`
+	// Source is "default", "rule", `host "*.example.com"`, or
+	// `profile "github" of host "api.github.com"`, for instance. If the classifiers
+	// or hints of a rule stand in front of those of its profile, it names the rule,
+	// and Value names the profile.
+	Source string `json:"source"`
+}
+
+// A layer is a rule that gives its values to a complete rule.
+type layer struct {
+	rule   policy.Rule
+	source string
+	part   *Part // nil: the defaults, or a profile
+}
+
+// layers returns the rules that a complete rule is made of. A field has the value of
+// the first layer in which it is not zero, as policy.Rule.Or has it.
+func (f *File) layers(pattern string) []layer {
+	var all []layer
+	add := func(p Part, of string) {
+		all = append(all, layer{p.Keys, of, &p})
+		if p.Profile != "" {
+			all = append(all, layer{rule: p.Base, source: "profile " + strconv.Quote(p.Profile) + " of " + of})
+		}
+	}
+	if p, ok := f.Hosts[pattern]; ok {
+		add(p, "host "+strconv.Quote(pattern))
+	}
+	add(f.Rule, "rule")
+	return append(all, layer{rule: policy.Defaults(), source: "default"})
+}
+
+// Settings lists every value of the complete rule of a host, in the order of the
+// fields of [policy.Rule]. pattern is the key of the host's rule in the file. If the
+// file has no rule for it, the settings are those of all other hosts.
+// transport.Transport.RuleOf finds the pattern of a URL.
+func (f *File) Settings(pattern string) []Setting {
+	layers := f.layers(pattern)
+	var whole policy.Rule
+	for _, l := range layers {
+		whole = whole.Or(l.rule)
+	}
+	var all []Setting
+	v := reflect.ValueOf(whole)
+	for i := range v.NumField() {
+		key := snake(v.Type().Field(i).Name)
+		if field := v.Field(i); field.Kind() != reflect.Struct {
+			all = append(all, f.setting(key, layers, whole, i))
+		} else {
+			for j := range field.NumField() {
+				all = append(all, f.setting(key+"."+snake(field.Type().Field(j).Name), layers, whole, i, j))
+			}
+		}
+	}
+	return all
+}
+
+// setting explains the field with an index.
+func (f *File) setting(key string, layers []layer, whole policy.Rule, index ...int) Setting {
+	value := reflect.ValueOf(whole).FieldByIndex(index)
+	s := Setting{Key: key, Source: "default", Value: f.value(key, whole, value)}
+	for _, l := range layers {
+		if reflect.ValueOf(l.rule).FieldByIndex(index).IsZero() {
+			continue
+		}
+		s.Source = l.source
+		if value.Kind() == reflect.Func || value.Kind() == reflect.Interface {
+			s.Value = f.described(key, l, value)
+		}
+		break
+	}
+	return s
+}
+
+// value writes a value that is no function.
+func (f *File) value(key string, whole policy.Rule, v reflect.Value) string {
+	if v.IsZero() {
+		return unset(key, whole)
+	}
+	switch v := v.Interface().(type) {
+	case encoding.TextMarshaler:
+		text, _ := v.MarshalText()
+		return string(text)
+	case time.Duration:
+		return durationText(v)
+	case int64:
+		return sizeText(v)
+	case int:
+		return orOff(float64(v))
+	case float64:
+		return orOff(v)
+	case string:
+		return v
+	}
+	return ""
+}
+
+// unset says what a field that is zero in a complete rule stands for.
+func unset(key string, whole policy.Rule) string {
+	gate, budget := whole.Gate, whole.Budget
+	switch {
+	case key == "scope":
+		return "credentials"
+	case key == "rate.burst" && whole.Rate.PerSecond > 0:
+		return orOff(math.Ceil(whole.Rate.PerSecond))
+	case key == "budget.burst" && budget.PerSecond < 0:
+		return "10"
+	case key == "budget.burst":
+		return orOff(max(budget.PerSecond*budget.Window.Seconds(), 1))
+	case key == "gate.mode" && gate.Enabled():
+		return policy.GateWait.String()
+	case key == "gate.start" && gate.Enabled():
+		return "10"
+	case key == "gate.max" && gate.Enabled():
+		return "no bound"
+	}
+	return "off"
+}
+
+func orOff(n float64) string {
+	if n < 0 {
+		return "off"
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64)
+}
+
+func durationText(d time.Duration) string {
+	if d < 0 {
+		return "off"
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	return strings.Replace(text, "h0m", "h", 1)
+}
+
+func sizeText(n int64) string {
+	if n < 0 {
+		return "off"
+	}
+	for _, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		for _, u := range sizeUnits {
+			if u.name == unit && n%u.bytes == 0 {
+				return strconv.FormatInt(n/u.bytes, 10) + unit
+			}
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// described describes a function or a back-off by the text of its key, or else by
+// the layer that it comes from.
+func (f *File) described(key string, l layer, v reflect.Value) string {
+	if l.part != nil {
+		text := f.text(l.part.node.member(key))
+		_, isBackoff := v.Interface().(policy.Backoff)
+		if p := l.part; !isBackoff && p.Profile != "" && (key == "classify" && p.Base.Classify != nil || key == "hint" && p.Base.Hint != nil) {
+			text += ", then profile " + strconv.Quote(p.Profile)
+		}
+		return text
+	}
+	if b, ok := v.Interface().(policy.Backoff); ok {
+		return backoffText(b)
+	}
+	if l.source == "default" {
+		return "default"
+	}
+	return "of the profile"
+}
+
+// text returns a value of the file on one line.
+func (f *File) text(n *node) string {
+	if n == nil {
+		return ""
+	}
+	if s, ok := n.value.(string); ok {
+		return s
+	}
+	var raw json.RawMessage
+	var b bytes.Buffer
+	if json.NewDecoder(bytes.NewReader(f.data[n.pos:])).Decode(&raw) != nil || json.Compact(&b, raw) != nil {
+		return "" // cannot happen, because the file was read
+	}
+	return b.String()
+}
+
+// backoffText describes a back-off that is not in the file.
+func backoffText(b policy.Backoff) string {
+	if c, ok := b.(backoff.Constant); ok {
+		return "constant " + durationText(time.Duration(c))
+	}
+	for name, formula := range formulas {
+		if reflect.TypeOf(formula) != reflect.TypeOf(b) {
+			continue
+		}
+		var fields []string
+		v := reflect.ValueOf(b)
+		for i := range v.NumField() {
+			if !v.Field(i).IsZero() {
+				fields = append(fields, fmt.Sprintf("%s %v", snake(v.Type().Field(i).Name), v.Field(i)))
+			}
+		}
+		return strings.Join(append([]string{name}, fields...), ", ")
+	}
+	return fmt.Sprintf("%T", b)
+}
