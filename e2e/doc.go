@@ -11,6 +11,7 @@
 //	main_test.go     looks for goroutines that are left
 //	s3_test.go …     a client each
 //	nginx_test.go    nginx as the server
+//	httpbin_test.go  go-httpbin as the server
 //	soak_test.go     many workers while the faults change
 //	http3            tests over quic-go's http3.Transport
 package e2e

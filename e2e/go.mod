@@ -19,6 +19,7 @@ require (
 	github.com/google/go-github/v88 v88.0.0
 	github.com/googleapis/gax-go/v2 v2.26.2
 	github.com/johannesboyne/gofakes3 v1.2.0
+	github.com/mccutchen/go-httpbin/v2 v2.26.0
 	github.com/openai/openai-go v1.12.0
 	github.com/quic-go/quic-go v0.65.0
 	github.com/rs/zerolog v1.28.0

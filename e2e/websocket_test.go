@@ -120,17 +120,17 @@ func fakeSockets(size int) *http.ServeMux {
 // The timers of an attempt and of a body leave an upgraded connection alone, and
 // both directions work.
 func TestWebSocketIsHandedOver(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, websocketClient())
 	b.answer(busyUntil(2))
-	const short = 100 * time.Millisecond
-	hc, r := under(t, base(t, b.network, false), policy.Rule{AttemptTimeout: 10 * short, Stall: policy.Stall{Timeout: short}}, nil)
+	hc, r := under(t, base(t, b.network, false), policy.Rule{AttemptTimeout: patient, Stall: policy.Stall{Timeout: patient}}, nil)
 	c, err := dial(bounded(t), setup{http: hc, url: b.url}, "/echo")
 	require.NoError(t, err)
 	defer func() { _ = c.CloseNow() }()
 	assert.Len(t, r.told(), 1)
 	for i := range 100 {
 		if i == 50 {
-			time.Sleep(15 * short) // longer than either timer
+			time.Sleep(patient + impatient) // longer than either timer
 		}
 		want := fmt.Sprint("message ", i)
 		require.NoError(t, c.Write(bounded(t), websocket.MessageText, []byte(want)))
