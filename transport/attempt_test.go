@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,7 +115,8 @@ type countingCtx struct {
 func (c *countingCtx) Done() <-chan struct{} { return c.done }
 func (c *countingCtx) AfterFunc(func()) func() bool {
 	c.n.Add(1)
-	return func() bool { c.n.Add(-1); return true }
+	var once sync.Once
+	return func() bool { once.Do(func() { c.n.Add(-1) }); return true }
 }
 
 // A tunnel that is over leaves nothing behind in its context, which may live longer.

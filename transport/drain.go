@@ -61,15 +61,15 @@ func keepWithin(ctx context.Context, resp *http.Response, limit time.Duration, s
 }
 
 // drainWithin reads the rest of the body into w and closes the body, both within the
-// bounds. If the limit is not positive, it reads nothing. It reports whether w has the
-// whole rest. If so, no goroutine writes to w any more.
+// bounds. If the limit is not positive, it only reads a body in memory. It reports whether
+// w has the whole rest. If so, no goroutine writes to w any more.
 //
 // The Read and the Close belong to the base transport. Both may block for as long as
 // the server is silent. Close ends a Read of net/http's bodies, but the Close of
 // another base may wait for the Read. So neither runs in the caller's goroutine. There
 // are at most two goroutines for each response. They end when the Read and the Close
-// of the base end. A body in memory has no connection and cannot block, so it needs
-// neither a goroutine nor a timer.
+// of the base end. A small body in memory has no connection and cannot block, so it
+// needs neither a goroutine nor a timer.
 //
 // A panic in the Read or the Close ends the drain and goes no further, because the
 // caller never gets this body and the retry does not depend on it.

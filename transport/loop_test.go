@@ -1,11 +1,13 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -920,4 +922,145 @@ func TestHistoryOfACopiedResponse(t *testing.T) {
 	reason, _, ok := unretried(resp)
 	assert.True(t, ok)
 	assert.Equal(t, ReasonAttempts, reason)
+}
+
+// A request that takes the fast path has the same outcome as in the loop, and the same
+// functions of the caller are called. A Trace keeps requests off the fast path.
+func TestFastPathAndLoopAgree(t *testing.T) {
+	responses := map[string]response{
+		"success":     status(200),
+		"validator":   status(200, `ETag: "x"`),
+		"redirect":    status(307),
+		"not found":   status(404),
+		"failure":     status(500),
+		"unavailable": status(503),
+		"wait":        status(503, "Retry-After: 2"),
+		"long wait":   status(503, "Retry-After: 3600"),
+		"too many":    status(429, "Retry-After: 2"),
+		"forbidden":   status(403, "Retry-After: 2"),
+		"no body":     empty(204),
+		"refused":     fails(errRefused),
+		"cut":         fails(io.ErrUnexpectedEOF),
+		"canceled":    fails(context.Canceled),
+		"neither":     func(*http.Request) (*http.Response, error) { return nil, nil },
+		"both":        func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, oneShot("")), io.EOF },
+		"panic":       func(*http.Request) (*http.Response, error) { panic("base") },
+		"a mark of itself": func(req *http.Request) (*http.Response, error) {
+			return marked(newResponse(req, 503, oneShot("x")), req, ReasonAttempts, nil), nil
+		},
+	}
+	rules := map[string]policy.Rule{
+		"default": {},
+		"once":    {Attempts: 1},
+		"timed":   {AttemptTimeout: time.Minute},
+		"short":   {MaxElapsed: 1200 * time.Millisecond}, // less than an attempt and the first wait take
+		"elapsed": {MaxElapsed: 1400 * time.Millisecond}, // more
+		"stall":   {Stall: policy.Stall{Timeout: time.Minute}},
+		"no hold": {Cooldown: policy.Switch(policy.Off)},
+		"patient": {RetryAfter: policy.RetryAfter{Max: 2 * time.Hour}},
+	}
+	options := map[string]func(context.Context) context.Context{
+		"":           func(ctx context.Context) context.Context { return ctx },
+		"once":       Once,
+		"repeatable": Repeatable,
+	}
+	for name, first := range responses {
+		for kind, rule := range rules {
+			for way, option := range options {
+				for _, method := range []string{"GET", "POST"} {
+					t.Run(strings.Join([]string{name, kind, way, method}, " "), func(t *testing.T) {
+						bubble(t, func(t *testing.T) {
+							fast := story(t, rule, nil, first, option, method)
+							full := story(t, rule, &Trace{Event: func(Event) {}}, first, option, method)
+							assert.Equal(t, full, fast)
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+// story sends some requests, and tells everything that a caller can see of them.
+func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option func(context.Context) context.Context, method string) string {
+	var text strings.Builder
+	var log bytes.Buffer
+	rule = rule.Or(exact)
+	rule.Classify = func(o classify.Outcome) classify.Verdict {
+		fmt.Fprintln(&text, "classify", o.Response != nil, o.Err)
+		return classify.Unknown
+	}
+	rule.Hint = func(o classify.Outcome) (time.Duration, bool) {
+		fmt.Fprintln(&text, "hint", o.Response != nil, o.Err)
+		return classify.DefaultHint(o)
+	}
+	rule.Idempotent = func(req *http.Request) bool {
+		fmt.Fprintln(&text, "idempotent")
+		return classify.Idempotent(req)
+	}
+	var bodies []*body
+	n := 0
+	base := rt(func(req *http.Request) (*http.Response, error) {
+		n++
+		sent := "none"
+		if req.Body != nil {
+			all, _ := io.ReadAll(req.Body)
+			_ = req.Body.Close()
+			sent = string(all)
+		}
+		time.Sleep(300 * time.Millisecond)
+		fmt.Fprintln(&text, "attempt", n, AttemptNumber(req.Context()), sent, req.Header, req.GetBody != nil)
+		answer := first
+		if n%2 == 0 {
+			answer = status(200)
+		}
+		resp, err := answer(req)
+		if resp != nil {
+			b := &body{Reader: resp.Body}
+			bodies = append(bodies, b)
+			if resp.Body != http.NoBody {
+				resp.Body = b
+			}
+		}
+		return resp, err
+	})
+	c := Config{Rule: rule, Trace: trace, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == "wait" {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))}
+	tr := over(t, c, base)
+	for range 3 {
+		func() {
+			defer func() {
+				if p := recover(); p != nil {
+					fmt.Fprintln(&text, "panic", p)
+				}
+			}()
+			var b io.Reader
+			if method != "GET" {
+				b = strings.NewReader("body")
+			}
+			req := newRequest(t, method, "http://h.test/", b)
+			req = req.WithContext(option(req.Context()))
+			resp, err := tr.RoundTrip(req)
+			fmt.Fprintln(&text, "error", err)
+			if err == nil {
+				h := HistoryOf(resp)
+				all, err := io.ReadAll(resp.Body)
+				fmt.Fprintf(&text, "response %d %q %v %v %d %v\n", resp.StatusCode, all, err, h.Reason, len(h.Attempts), resp.Request.Context() == req.Context())
+				fmt.Fprintf(&text, "%v\n", resp.Body.Close())
+			}
+		}()
+		s := stateOf(t, tr)
+		fmt.Fprintln(&text, s.Requests, s.InFlight, s.HeldScopes)
+	}
+	for _, b := range bodies {
+		fmt.Fprintln(&text, "closed", b.closed())
+	}
+	return text.String() + log.String()
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -182,5 +183,29 @@ func TestCloseOfAUselessResponse(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Package context finds its own context behind that of an attempt, so it needs no
+// goroutine to link another context to it.
+func TestAttemptContextNeedsNoGoroutine(t *testing.T) {
+	for name, header := range map[string]string{"plain": "Accept: */*", "upgrade": "Upgrade: websocket"} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			gone := errors.New("gone")
+			_, err := over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+				before := runtime.NumGoroutine()
+				own, stop := context.WithCancel(req.Context())
+				defer stop()
+				assert.LessOrEqual(t, runtime.NumGoroutine(), before)
+				cancel(gone)
+				<-own.Done()
+				assert.Equal(t, gone, context.Cause(own))
+				assert.Equal(t, gone, context.Cause(req.Context()))
+				return empty(204)(req)
+			})).RoundTrip(headed(t, http.MethodGet, "http://h.test/", header).WithContext(ctx))
+			require.NoError(t, err)
+		})
 	}
 }
