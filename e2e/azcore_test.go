@@ -51,7 +51,7 @@ func azureClient() client {
 
 func TestAzureUploads(t *testing.T) { hundredUploads(t, azureClient()) }
 
-// azure does what the generated clients of the SDK do.
+// azure works like the generated clients of the SDK.
 type azure struct {
 	pipeline runtime.Pipeline
 	url      string

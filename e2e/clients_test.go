@@ -59,7 +59,7 @@ type client struct {
 	open func(t testing.TB, s setup) session
 }
 
-// A setup is what a client is given.
+// A setup is everything that a client gets.
 type setup struct {
 	http    *http.Client
 	url     string
@@ -68,10 +68,10 @@ type setup struct {
 
 // A session is a client that is set up.
 type session struct {
-	// download makes one idempotent request and checks the response's content. It
+	// download makes an idempotent request and checks the response's content. It
 	// returns the client's error as it is.
 	download func(context.Context) error
-	// upload makes one request with a body and checks that the server has it. It
+	// upload makes a request with a body and checks that the server has it. It
 	// returns the client's error as it is.
 	upload func(context.Context, []byte) error
 	// own reports whether an error has the client's own type.
@@ -132,7 +132,7 @@ var faults = []fault{
 		rule: policy.Rule{Stall: policy.Stall{Timeout: patient, MinBytesPerSecond: 128 << 10}}},
 }
 
-// A row is what the tests measured about a client.
+// A row has the results of the tests about a client.
 type row struct {
 	client           client
 	alone, both, off int // attempts at the server

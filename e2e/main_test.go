@@ -1,4 +1,4 @@
-// What is left when all tests are done.
+// A check for goroutines that are left when all tests are done.
 
 package e2e
 

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A toxic is a fault of one direction of a connection, as toxiproxy names it.
+// A toxic is a fault of a direction of a connection, as toxiproxy names it.
 type toxic struct {
 	Name       string         `json:"name"`
 	Type       string         `json:"type"`
@@ -33,12 +33,12 @@ func newToxic(kind, stream, attribute string, value int) toxic {
 	return toxic{Name: kind + " " + stream, Type: kind, Stream: stream, Toxicity: 1, Attributes: map[string]int{attribute: value}}
 }
 
-// cutAfter ends each connection cleanly after a number of bytes in one direction.
+// cutAfter ends each connection cleanly after a number of bytes in a direction.
 func cutAfter(stream string, bytes int) []toxic {
 	return []toxic{newToxic("limit_data", stream, "bytes", bytes)}
 }
 
-// resetAfter resets each connection after a number of bytes in one direction.
+// resetAfter resets each connection after a number of bytes in a direction.
 // toxiproxy makes the connections of a link with a reset_peer send a reset when
 // they are closed, whatever its toxicity. With a toxicity of 0 the data passes.
 func resetAfter(stream string, bytes int) []toxic {
@@ -47,7 +47,7 @@ func resetAfter(stream string, bytes int) []toxic {
 	return append(cutAfter(stream, bytes), reset)
 }
 
-// A network leads from clients to one server. It has a proxy of toxiproxy for its
+// A network leads from clients to a server. It has a proxy of toxiproxy for its
 // present faults. A change of the faults replaces the proxy and closes its
 // connections. toxiproxy can also change the faults of a running link, but that
 // can block for as long as a reader of the link does not read.

@@ -172,7 +172,7 @@ func TestS3Large(t *testing.T) {
 	})
 	t.Run("down in parts", func(t *testing.T) {
 		download := func(c *s3.Client) error {
-			// The manager tries the body of a part again by itself, so it gets one try.
+			// The manager tries the body of a part again by itself, so it gets a single try.
 			m := transfermanager.New(c, func(o *transfermanager.Options) { o.PartBodyMaxRetries, o.PartSizeBytes = 1, 8<<20 })
 			got := types.NewWriteAtBuffer(make([]byte, 0, len(want)))
 			_, err := m.DownloadObject(bounded(t), &transfermanager.DownloadObjectInput{Bucket: aws.String(bucket), Key: aws.String("parts"), WriterAt: got})

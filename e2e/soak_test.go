@@ -34,14 +34,14 @@ const (
 	sumField = "X-Sum" // the hash of a body
 )
 
-// A ledger is a server that remembers what it did.
+// A ledger is a server that remembers its effects.
 type ledger struct {
 	content []byte // of every GET
 
 	mu     sync.Mutex
-	stored map[string]string // the hash of what was PUT under a path
+	stored map[string]string // the hash of the last PUT, by its path
 	acted  map[string]int    // how often a POST had its effect
-	torn   []string          // requests whose body was not the one that was sent
+	torn   []string          // requests that arrived with a wrong body
 }
 
 func (l *ledger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -186,7 +186,7 @@ func newSoaker(t testing.TB, n *network, h2c bool) *soaker {
 	return s
 }
 
-// A worker sends requests one after the other and keeps what it was promised.
+// A worker sends a request at a time and keeps the promises that it got.
 type worker struct {
 	*soaker
 	name     string
@@ -201,8 +201,8 @@ type worker struct {
 	wrong    []string
 }
 
-// body returns the last n bytes of the content as one of the kinds of bodies that
-// people send: with GetBody, as a stream, or as a file. It also returns their hash.
+// body returns the last n bytes of the content in a form that people use: with
+// GetBody, as a stream, or as a file. It also returns the hash.
 func (w *worker) body(n int) (io.Reader, string) {
 	from := len(w.content) - n
 	b := w.content[from:]
@@ -223,7 +223,7 @@ func (w *worker) body(n int) (io.Reader, string) {
 	return f, hash
 }
 
-// step makes one request. Its failure is no mistake, but a false promise is.
+// step makes a request. Its failure is no mistake, but a false promise is.
 func (w *worker) step(ctx context.Context, i int) {
 	method := []string{http.MethodGet, http.MethodGet, http.MethodPut, http.MethodPut, http.MethodPost, http.MethodHead, http.MethodDelete}[w.rand.IntN(7)]
 	path := fmt.Sprintf("/%s/%d", w.name, i)
@@ -327,7 +327,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// check compares a worker's promises with what the server did.
+// check compares a worker's promises with the effects.
 func (l *ledger) check(t testing.TB, w *worker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
