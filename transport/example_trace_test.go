@@ -69,5 +69,5 @@ func ExampleWithTrace() {
 	// 2: status 503, error <nil>, ambiguous: retry
 	// level=INFO msg=retry method=GET attempt=2 reason=retry status=503 wait=1ms
 	// 3: status 200, error <nil>, final: final
-	// level=INFO msg="answered after retries" method=GET attempt=3 reason=final status=200
+	// level=INFO msg="response after retries" method=GET attempt=3 reason=final status=200
 }

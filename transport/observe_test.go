@@ -551,7 +551,7 @@ func TestLogOfDurations(t *testing.T) {
 		}
 		for _, rule := range []policy.Rule{exact, policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact)} { // light or not
 			assert.Equal(t, "msg=retry attempt=1 reason=retry status=503 wait=1s duration=300ms\n"+
-				"msg=\"answered after retries\" attempt=2 reason=final status=200 duration=300ms elapsed=1.6s\n",
+				"msg=\"response after retries\" attempt=2 reason=final status=200 duration=300ms elapsed=1.6s\n",
 				logged(t, rule, script(slow(status(503)), slow(status(200)))))
 		}
 		rate := policy.Rule{Rate: policy.Rate{PerSecond: 0.5}}.Or(exact)
@@ -560,7 +560,7 @@ func TestLogOfDurations(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := cutter(strings.Repeat("x", 1000), 400)
 		assert.Equal(t, "msg=resume attempt=1 reason=resume error=\""+syscall.ECONNRESET.Error()+"\" offset=400 wait=1s\n"+
-			"msg=\"answered after retries\" attempt=2 reason=final status=206 offset=400 elapsed=1s\n"+
+			"msg=\"response after retries\" attempt=2 reason=final status=206 offset=400 elapsed=1s\n"+
 			"msg=resumed attempt=2 offset=400 duration=1s\n", logged(t, exact, base))
 	})
 }

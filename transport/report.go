@@ -91,7 +91,7 @@ func logged(d *decision) (slog.Level, string) {
 		case d.Err != nil:
 			return slog.LevelInfo, "failed"
 		case d.sent > 1:
-			return slog.LevelInfo, "answered after retries"
+			return slog.LevelInfo, "response after retries"
 		}
 		return 0, ""
 	}

@@ -199,7 +199,7 @@ func TestLog(t *testing.T) {
 		{"so is a final response", exactly, says(404), nil},
 		{"a retry and its response", exactly, plays(says(503), says(200)), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
-			{"level": "INFO", "msg": "answered after retries", "attempt": 2., "reason": "final", "status": 200., "elapsed": second},
+			{"level": "INFO", "msg": "response after retries", "attempt": 2., "reason": "final", "status": 200., "elapsed": second},
 		}},
 		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exactly), says(503), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},

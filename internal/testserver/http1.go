@@ -1,5 +1,5 @@
 // HTTP/1.1. The answers are written by hand, because net/http's server cannot
-// reset a connection, write malformed answers or answer before an upload ends.
+// reset a connection, write malformed responses or respond before an upload ends.
 
 package testserver
 
