@@ -1,0 +1,140 @@
+// The counts in the text form of Prometheus.
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A metrics is a text in the form that Prometheus reads.
+type metrics struct{ strings.Builder }
+
+// family begins a metric.
+func (m *metrics) family(name, kind, help string) {
+	fmt.Fprintf(m, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+// sample adds a value. labels are names and values in turn.
+func (m *metrics) sample(name string, value float64, labels ...string) {
+	pairs := make([]string, 0, len(labels)/2)
+	for pair := range slices.Chunk(labels, 2) {
+		pairs = append(pairs, pair[0]+`="`+escapeLabel.Replace(pair[1])+`"`)
+	}
+	m.WriteString(name)
+	if len(pairs) > 0 {
+		m.WriteString("{" + strings.Join(pairs, ",") + "}")
+	}
+	m.WriteString(" " + strconv.FormatFloat(value, 'f', -1, 64) + "\n")
+}
+
+var escapeLabel = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// metricsOf returns all metrics of a view.
+func metricsOf(v view) string {
+	m := &metrics{}
+	m.ofProxy(v)
+	m.ofRules(v.Rules)
+	m.ofHosts(v.Hosts)
+	m.ofSnapshot(v.Hosts)
+	return m.String()
+}
+
+func (m *metrics) ofProxy(v view) {
+	m.family("proxy_requests_in_flight", "gauge", "Requests of clients that are not done.")
+	m.sample("proxy_requests_in_flight", float64(v.Active))
+	m.family("proxy_responses_total", "counter", "Responses to clients by status.")
+	for _, status := range slices.Sorted(maps.Keys(v.Responses)) {
+		m.sample("proxy_responses_total", float64(v.Responses[status]), "code", strconv.Itoa(status))
+	}
+	m.family("proxy_cut_responses_total", "counter", "Responses whose body was cut.")
+	m.sample("proxy_cut_responses_total", float64(v.Cut))
+	const name = "proxy_request_duration_seconds"
+	m.family(name, "histogram", "Time from a request to the end of its response.")
+	total := uint64(0)
+	for i, n := range v.durations {
+		total += n
+		bound := "+Inf"
+		if i < len(buckets) {
+			bound = strconv.FormatFloat(buckets[i], 'g', -1, 64)
+		}
+		m.sample(name+"_bucket", float64(total), "le", bound)
+	}
+	m.sample(name+"_sum", v.seconds)
+	m.sample(name+"_count", float64(total))
+}
+
+func (m *metrics) ofRules(r rulesState) {
+	m.family("proxy_rules_reloads_total", "counter", "Changes of the file with the rules.")
+	m.sample("proxy_rules_reloads_total", float64(r.Taken), "result", "taken")
+	m.sample("proxy_rules_reloads_total", float64(r.Refused), "result", "refused")
+	m.family("proxy_rules_in_force", "gauge", "1 if the file with the rules is in force, 0 if older rules are.")
+	m.sample("proxy_rules_in_force", number(r.Problem == ""))
+	m.family("proxy_rules_loaded_timestamp_seconds", "gauge", "When the rules came into force.")
+	m.sample("proxy_rules_loaded_timestamp_seconds", seconds(r.Loaded))
+}
+
+// ofHosts adds what the Trace counted.
+func (m *metrics) ofHosts(hosts []hostView) {
+	m.family("aplomb_attempts_total", "counter", "Attempts by status or kind of error.")
+	for _, h := range hosts {
+		for _, outcome := range slices.Sorted(maps.Keys(h.Outcomes)) {
+			m.sample("aplomb_attempts_total", float64(h.Outcomes[outcome]), "host", h.Host, "outcome", outcome)
+		}
+	}
+	m.family("aplomb_decisions_total", "counter", "Decisions after attempts by reason.")
+	for _, h := range hosts {
+		for _, reason := range slices.Sorted(maps.Keys(h.Decisions)) {
+			m.sample("aplomb_decisions_total", float64(h.Decisions[reason]), "host", h.Host, "reason", reason)
+		}
+	}
+	m.family("aplomb_wait_seconds_total", "counter", "Time that requests waited before retries.")
+	for _, h := range hosts {
+		m.sample("aplomb_wait_seconds_total", h.Waited, "host", h.Host)
+	}
+}
+
+// ofSnapshot adds the state of the limits.
+func (m *metrics) ofSnapshot(hosts []hostView) {
+	for _, metric := range []struct {
+		name, kind, help string
+		value            func(transport.HostState) float64
+	}{
+		{"aplomb_requests_total", "counter", "Requests that were sent.", func(h transport.HostState) float64 { return float64(h.Requests) }},
+		{"aplomb_requests_in_flight", "gauge", "Requests that have no response yet.", func(h transport.HostState) float64 { return float64(h.InFlight) }},
+		{"aplomb_budget_left", "gauge", "Retries that could be sent at once. -1: the budget is off.", func(h transport.HostState) float64 { return h.BudgetLeft }},
+		{"aplomb_held_scopes", "gauge", "Scopes that the host asked to wait.", func(h transport.HostState) float64 { return float64(h.HeldScopes) }},
+		{"aplomb_held_until_timestamp_seconds", "gauge", "End of the longest such wait. 0: there is none.", func(h transport.HostState) float64 { return seconds(h.HeldUntil) }},
+		{"aplomb_gate_limit", "gauge", "Attempts that the gate lets be in flight. 0: there is no gate.", func(h transport.HostState) float64 { return float64(h.GateLimit) }},
+		{"aplomb_gate_slots", "gauge", "Slots of the gate in use.", func(h transport.HostState) float64 { return float64(h.GateSlots) }},
+		{"aplomb_gate_queue", "gauge", "Attempts that wait for a slot.", func(h transport.HostState) float64 { return float64(h.GateQueue) }},
+		{"aplomb_gate_closed", "gauge", "1 if the gate is closed.", func(h transport.HostState) float64 { return number(h.GateClosed) }},
+		{"aplomb_rate_per_second", "gauge", "Limit of attempts per second. 0: there is none.", func(h transport.HostState) float64 { return h.RatePerSecond }},
+	} {
+		m.family(metric.name, metric.kind, metric.help)
+		for _, h := range hosts {
+			m.sample(metric.name, metric.value(h.HostState), "host", h.Host)
+		}
+	}
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// seconds returns a time as Prometheus has it.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
