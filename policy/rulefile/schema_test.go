@@ -1,0 +1,271 @@
+package rulefile
+
+import (
+	"encoding"
+	"encoding/json"
+	"flag"
+	"go/ast"
+	goparser "go/parser"
+	"go/token"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/profile"
+)
+
+var update = flag.Bool("update", false, "write docs/rules.schema.json")
+
+const schemaFile = "../../docs/rules.schema.json"
+
+// The schema is made from the types, tables and words of the loader. So a new field
+// or name is in the schema, or this test fails. The module tools compares how the
+// schema and the loader judge files.
+func TestSchemaIsThatOfTheLoader(t *testing.T) {
+	text, err := json.MarshalIndent(schema(t), "", "  ")
+	require.NoError(t, err)
+	text = append(text, '\n')
+	if *update {
+		require.NoError(t, os.WriteFile(schemaFile, text, 0o644))
+	}
+	have, err := os.ReadFile(schemaFile)
+	require.NoError(t, err)
+	assert.Equal(t, string(text), string(have), "run go test ./policy/rulefile -run Schema -update")
+}
+
+// An object is a JSON object.
+type object = map[string]any
+
+// bounds are the bounds of numbers that policy.Rule.Validate knows.
+var bounds = map[string]object{
+	"Rule.Attempts":    {"maximum": 1000},
+	"Rate.PerSecond":   {"maximum": 1e9},
+	"Budget.Ratio":     {"maximum": 1},
+	"Budget.PerSecond": {"maximum": 1e6},
+	"Budget.Burst":     {"maximum": 1e6},
+	"Hedge.Percentile": {"exclusiveMinimum": 1, "maximum": 99.9},
+	"Upload.Memory":    {"maximum": 64 << 20},
+	"Upload.Disk":      {"maximum": 1 << 40},
+	"Resume.Max":       {"maximum": 1000},
+
+	"Randomized.Multiplier":          {"minimum": 1},
+	"Randomized.RandomizationFactor": {"maximum": 1},
+	"Normal.Factor":                  {"minimum": 1},
+	"Normal.Jitter":                  {"maximum": 1.0 / 3},
+	"Geometric.Rate":                 {"minimum": 1},
+	"Geometric.Jitter":               {"maximum": 1},
+}
+
+// A schemer makes the schema.
+type schemer struct {
+	t    *testing.T
+	docs map[string]string // of fields, by type and name
+}
+
+func schema(t *testing.T) object {
+	s := schemer{t, map[string]string{}}
+	for _, dir := range []string{"..", "../backoff"} {
+		s.read(dir)
+	}
+	rule := s.fields(reflect.TypeFor[policy.Rule]())
+	rule["profile"] = described("A rule of package profile that this rule is laid over.", named1(slices.Sorted(maps.Keys(profile.All()))))
+	return object{
+		"$schema":     "https://json-schema.org/draft/2020-12/schema",
+		"$id":         "https://raw.githubusercontent.com/aplomb-go/aplomb/main/docs/rules.schema.json",
+		"title":       "Rules of aplomb",
+		"description": "A file that package policy/rulefile reads. The package refuses a few more values, such as times below a microsecond. It also knows the names that the program gives it.",
+		"type":        "object",
+		"properties": object{
+			"$schema": object{"type": "string", "minLength": 1, "description": "The address of this schema, for editors."},
+			"rule":    object{"$ref": "#/$defs/rule", "description": "The rule for all hosts."},
+			"hosts": object{
+				"type": "object", "additionalProperties": object{"$ref": "#/$defs/rule"},
+				"description": "Rules of hosts by pattern, such as api.example.com, api.example.com:8443 or *.example.com. The most specific pattern applies, and inherits from rule.",
+			},
+		},
+		"additionalProperties": false,
+		"$defs": object{
+			"rule":     object{"type": "object", "properties": rule, "additionalProperties": false},
+			"duration": object{"type": "string", "pattern": `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`, "examples": []string{"250ms", "5s", "1m30s"}},
+			"positive": object{"$ref": "#/$defs/duration", "pattern": "[1-9]"},
+			"size": object{"anyOf": []any{
+				object{"type": "integer", "minimum": 1},
+				object{"type": "string", "pattern": `^0*[1-9][0-9]* *(` + strings.Join(units(), "|") + `)$`, "examples": []string{"64KiB", "1MiB"}},
+			}},
+			"backoff":   s.backoffs(),
+			"clause":    clause(),
+			"verdict":   object{"enum": wordsOf(verdicts)},
+			"errorKind": object{"enum": wordsOf(errorKinds)},
+			"status":    object{"type": "integer", "minimum": 100, "maximum": 999},
+		},
+	}
+}
+
+func units() (names []string) {
+	for _, u := range sizeUnits {
+		names = append(names, u.name)
+	}
+	return names
+}
+
+// fields returns the schemas of a struct's fields by their keys.
+func (s *schemer) fields(typ reflect.Type) object {
+	all := object{}
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		doc := s.docs[typ.Name()+"."+f.Name]
+		require.NotEmpty(s.t, doc, "%s.%s has no comment", typ.Name(), f.Name)
+		all[snake(f.Name)] = described(doc, s.field(typ, i))
+	}
+	return all
+}
+
+func described(text string, schema object) object {
+	schema = maps.Clone(schema)
+	schema["description"] = text
+	return schema
+}
+
+func (s *schemer) field(typ reflect.Type, i int) object {
+	f := typ.Field(i)
+	bound := bounds[typ.Name()+"."+f.Name]
+	number := func(kind string, low object) object {
+		n := object{"type": kind}
+		maps.Copy(n, low)
+		maps.Copy(n, bound)
+		return orWord(canBeOff(typ, i), n)
+	}
+	switch to := reflect.New(f.Type).Interface().(type) {
+	case *policy.Backoff:
+		return object{"$ref": "#/$defs/backoff"}
+	case *classify.Func:
+		return oneOrMore(object{"$ref": "#/$defs/clause"})
+	case *classify.Hint:
+		return oneOrMore(named1(slices.Sorted(maps.Keys(hints))))
+	case *func(*http.Request) bool:
+		return oneOrMore(object{"anyOf": append(named1(slices.Sorted(maps.Keys(idempotent)))["anyOf"].([]any),
+			object{"type": "string", "pattern": "^[A-Z-]+$", "examples": []string{"POST", "PATCH"}})})
+	case *func(*http.Request) string:
+		return named1(slices.Sorted(maps.Keys(scopes)))
+	case encoding.TextUnmarshaler:
+		return object{"enum": modeWords(to)}
+	case *bool:
+		return object{"type": "boolean"}
+	case *string:
+		return object{"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", "not": object{"const": "-"}}
+	case *time.Duration:
+		return orWord(canBeOff(typ, i), object{"$ref": "#/$defs/positive"})
+	case *int:
+		return number("integer", object{"minimum": 1})
+	case *int64:
+		size := object{"$ref": "#/$defs/size"}
+		maps.Copy(size, bound) // of a number; a string is not bounded
+		return orWord(canBeOff(typ, i), size)
+	case *float64:
+		return number("number", object{"exclusiveMinimum": 0})
+	}
+	g, ok := groups[f.Type]
+	require.True(s.t, ok, "%v is neither a value nor a group", f.Type)
+	return orWord(g.off != nil, object{"type": "object", "properties": s.fields(f.Type), "additionalProperties": false, "minProperties": 1})
+}
+
+// orWord adds the word "off".
+func orWord(off bool, schema object) object {
+	if !off {
+		return schema
+	}
+	return object{"anyOf": []any{schema, object{"const": "off"}}}
+}
+
+// oneOrMore is a list of items. A single item needs no brackets.
+func oneOrMore(item object) object {
+	return object{"anyOf": []any{item, object{"type": "array", "items": item, "minItems": 1}}}
+}
+
+// named1 is a name, which is written "name" or {"name": "name"}.
+func named1(names []string) object {
+	return object{"anyOf": []any{object{"enum": names}, closed(object{"name": object{"enum": names}}, "name")}}
+}
+
+func closed(properties object, required ...string) object {
+	return object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+}
+
+// modeWords lists the words of a mode.
+func modeWords(to encoding.TextUnmarshaler) (words []string) {
+	v := reflect.ValueOf(to).Elem()
+	for i := int64(policy.Off); i < 10; i++ {
+		v.SetInt(i)
+		if text, err := v.Interface().(encoding.TextMarshaler).MarshalText(); err == nil && string(text) != "inherit" {
+			words = append(words, string(text))
+		}
+	}
+	return words
+}
+
+func (s *schemer) backoffs() object {
+	all := named1(slices.Sorted(maps.Keys(formulas)))["anyOf"].([]any)
+	for _, name := range formulaNames {
+		fields := object{"delay": described("The wait. It may be 0s.", object{"$ref": "#/$defs/duration"})}
+		required := []string{"type", "delay"}
+		if name != "constant" {
+			fields, required = s.fields(reflect.TypeOf(formulas[name])), required[:1]
+		}
+		fields["type"] = object{"const": name}
+		all = append(all, closed(fields, required...))
+	}
+	return object{"anyOf": all}
+}
+
+func clause() object {
+	verdict, status := object{"$ref": "#/$defs/verdict"}, oneOrMore(object{"$ref": "#/$defs/status"})
+	all := named1(slices.Sorted(maps.Keys(classifiers)))["anyOf"].([]any)
+	return object{"anyOf": append(all,
+		closed(object{"status": status, "verdict": verdict}, "status", "verdict"),
+		closed(object{"body": object{"type": "string", "minLength": 1}, "status": status, "verdict": verdict}, "body", "verdict"),
+		closed(object{"error": oneOrMore(object{"$ref": "#/$defs/errorKind"}), "verdict": verdict}, "error", "verdict"),
+	)}
+}
+
+// read reads the comments of the fields of all structs in a directory.
+func (s *schemer) read(dir string) {
+	files, err := os.ReadDir(dir)
+	require.NoError(s.t, err)
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+			continue
+		}
+		parsed, err := goparser.ParseFile(token.NewFileSet(), dir+"/"+f.Name(), nil, goparser.ParseComments)
+		require.NoError(s.t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if st, ok := spec.Type.(*ast.StructType); ok {
+				for _, field := range st.Fields.List {
+					for _, name := range field.Names {
+						s.docs[spec.Name.Name+"."+name.Name] = plainText(field.Doc.Text())
+					}
+				}
+			}
+			return false
+		})
+	}
+}
+
+// plainText returns the first paragraph of a comment on one line.
+func plainText(doc string) string {
+	doc, _, _ = strings.Cut(doc, "\n\n")
+	return strings.NewReplacer("[", "", "]", "").Replace(strings.Join(strings.Fields(doc), " "))
+}

@@ -1,0 +1,247 @@
+// Package schema compares docs/rules.schema.json with package rulefile. It is in this
+// module, because the root module does not depend on a validator.
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/aplomb-go/aplomb/policy/rulefile"
+)
+
+func compile(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	s, err := jsonschema.NewCompiler().Compile("../../docs/rules.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.DraftVersion != 2020 {
+		t.Fatalf("draft %d", s.DraftVersion)
+	}
+	return s
+}
+
+// verdicts returns what the schema and the loader say about a file.
+func verdicts(t *testing.T, s *jsonschema.Schema, text string) (bySchema, byLoader error) {
+	t.Helper()
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err, text)
+	}
+	_, _, byLoader = rulefile.Load(strings.NewReader(text), rulefile.Names{})
+	return s.Validate(value), byLoader
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The example files are judged the same.
+func TestFiles(t *testing.T) {
+	s := compile(t)
+	for _, dir := range []string{"valid", "invalid"} {
+		files, _ := filepath.Glob("testdata/" + dir + "/*.json")
+		if len(files) == 0 {
+			t.Fatal("no files")
+		}
+		for _, file := range files {
+			bySchema, byLoader := verdicts(t, s, read(t, file))
+			if valid := dir == "valid"; (bySchema == nil) != valid || (byLoader == nil) != valid {
+				t.Errorf("%s: the schema says %v; the loader says %v", file, bySchema, byLoader)
+			}
+		}
+	}
+	for _, file := range []string{"../../examples/hosts/rules.json", "../../cmd/aplomb-rules/testdata/rules.json"} {
+		if bySchema, byLoader := verdicts(t, s, read(t, file)); bySchema != nil || byLoader != nil {
+			t.Errorf("%s: the schema says %v; the loader says %v", file, bySchema, byLoader)
+		}
+	}
+}
+
+// others are values of all kinds that a value of a valid file is replaced by.
+var others = []string{
+	`null`, `true`, `0`, `-1`, `1`, `7`, `99.95`, `0.5`, `1.5`, `200`, `1001`, `1000000001`, `""`, `"off"`, `"on"`, `"none"`, `"default"`, `"inherit"`, `"x"`, `"POST"`, `"post"`,
+	`"5s"`, `"0s"`, `"-5s"`, `"1h30m0.5s"`, `".5s"`, `"5"`, `"5 s"`, `"64KiB"`, `"1 MiB"`, `"0MiB"`, `"1mib"`, `"1.5MiB"`, `"-"`, `"X-Y"`, `"X Y"`,
+	`[]`, `{}`, `[1]`, `["x"]`, `["none"]`, `["POST", "GET"]`, `{"name": "none"}`, `{"name": "x"}`, `{"type": "constant"}`, `{"type": "normal"}`,
+	`{"status": 500, "verdict": "final"}`, `{"status": [], "verdict": "final"}`, `{"error": ["dns"], "verdict": "refused"}`, `{"x": 1}`,
+}
+
+// stricter are the reasons of faults that a schema cannot state. They are about
+// several values together.
+var stricter = []string{
+	"is never asked, because",
+	"contradicts the profile",
+	"is less than",
+	"is more than Max",
+	"would earn no retries at all",
+}
+
+// Each value of the valid files is replaced by each of the others, left out, and
+// given another key. The schema and the loader judge the result the same, except
+// for faults that only the loader knows.
+func TestChangedFiles(t *testing.T) {
+	s := compile(t)
+	files, _ := filepath.Glob("testdata/valid/*.json")
+	changed, known := 0, map[string]bool{}
+	var texts []string
+	for _, file := range files {
+		texts = append(texts, parts(t, read(t, file))...)
+	}
+	for _, text := range texts {
+		for i := range places(t, text) {
+			for _, other := range append([]string{"remove", "rename"}, others...) {
+				mutant := change(t, text, i, other)
+				bySchema, byLoader := verdicts(t, s, mutant)
+				changed++
+				if (bySchema == nil) == (byLoader == nil) {
+					continue
+				}
+				k := -1
+				if byLoader != nil {
+					k = slices.IndexFunc(stricter, func(reason string) bool { return strings.Contains(byLoader.Error(), reason) })
+				}
+				if k < 0 {
+					t.Errorf("%s\nthe schema says %v; the loader says %v", mutant, bySchema, byLoader)
+				} else {
+					known[stricter[k]] = true
+				}
+			}
+		}
+	}
+	if changed < 1000 {
+		t.Errorf("only %d files were compared", changed)
+	}
+	if len(known) < len(stricter) {
+		t.Errorf("the list of stricter faults is longer than necessary; met were %v", known)
+	}
+}
+
+// parts returns a small file for each key of the rules in a file, which is faster to
+// compare than the whole. A profile stays with the other keys of its rule.
+func parts(t *testing.T, text string) (texts []string) {
+	var file struct {
+		Rule  map[string]any
+		Hosts map[string]map[string]any
+	}
+	if err := json.Unmarshal([]byte(text), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range append(slices.Collect(maps.Values(file.Hosts)), file.Rule) {
+		for key, value := range rule {
+			part := map[string]any{key: value}
+			if p, ok := rule["profile"]; ok {
+				part["profile"] = p
+			}
+			out, err := json.Marshal(map[string]any{"rule": part})
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, string(out))
+		}
+	}
+	return append(texts, `{"$schema": "x", "rule": {"attempts": 2}, "hosts": {"h": {"attempts": 3}}}`)
+}
+
+// places lists a value for each place of a file.
+func places(t *testing.T, text string) (all []any) {
+	walk(decode(t, text), func(_ any, _ any, value any) { all = append(all, value) })
+	return all
+}
+
+func decode(t *testing.T, text string) any {
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err, text)
+	}
+	return v
+}
+
+// walk calls f for each value below v, in a fixed order.
+func walk(v any, f func(in, key, value any)) {
+	switch v := v.(type) {
+	case map[string]any:
+		var keys []string
+		for key := range v {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		for _, key := range keys {
+			f(v, key, v[key])
+			walk(v[key], f)
+		}
+	case []any:
+		for i := range v {
+			f(v, i, v[i])
+			walk(v[i], f)
+		}
+	}
+}
+
+// change returns the text with another value at the place i.
+func change(t *testing.T, text string, i int, other string) string {
+	root := decode(t, text)
+	n := 0
+	var do func()
+	walk(root, func(in, key, value any) {
+		if n == i {
+			do = func() {
+				switch in := in.(type) {
+				case map[string]any:
+					if other == "remove" || other == "rename" {
+						delete(in, key.(string))
+					}
+					if other == "rename" {
+						in["other_"+fmt.Sprint(key)] = value
+					} else if other != "remove" {
+						in[key.(string)] = decode(t, other)
+					}
+				case []any:
+					if other != "remove" && other != "rename" {
+						in[key.(int)] = decode(t, other)
+					}
+				}
+			}
+		}
+		n++
+	})
+	do()
+	out, err := json.Marshal(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// The valid files together have every key of the schema, so that TestChangedFiles
+// looks at each of them.
+func TestValidFilesHaveEveryKey(t *testing.T) {
+	have := map[string]bool{}
+	files, _ := filepath.Glob("testdata/valid/*.json")
+	for _, file := range files {
+		walk(decode(t, read(t, file)), func(in, key, _ any) { have[fmt.Sprint(key)] = true })
+	}
+	walk(decode(t, read(t, "../../docs/rules.schema.json")), func(in, key, value any) {
+		if key != "properties" || reflect.TypeOf(value).Kind() != reflect.Map {
+			return
+		}
+		for name := range value.(map[string]any) {
+			if !have[name] {
+				t.Errorf("no valid file has the key %s", name)
+			}
+		}
+	})
+}
