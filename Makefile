@@ -84,6 +84,7 @@ examples: ## run every example program
 	@echo "== examples/proxy"; timeout 60 $(GO) run ./examples/proxy -demo
 	@echo "== examples/schedule"; timeout 120 $(GO) -C examples/schedule run .
 	@echo "== examples/fetch"; timeout 120 $(GO) -C examples/fetch run . -demo
+	@echo "== examples/metrics"; timeout 120 $(GO) -C examples/metrics run .
 	@echo "== experiments/storm"; timeout 120 $(GO) -C experiments/storm run . -sim -out ''
 
 storm: ## the experiment about retry storms, 110 s, with a report in pictures

@@ -18,6 +18,22 @@ const hidden = "xxxxx"
 // taken for a token.
 const longestName = 40
 
+// SafeURL returns the text of a URL without userinfo, query values and fragments, as log
+// lines and errors of this package have it.
+func SafeURL(u *url.URL) string { return safeURL(u) }
+
+// SafeError returns the text of an error without userinfo, query values and fragments of
+// the URLs in it. u is the URL of the request, or nil.
+func SafeError(err error, u *url.URL) string {
+	switch {
+	case err == nil:
+		return ""
+	case u == nil:
+		return safeText(err)
+	}
+	return safeText(err, u.String())
+}
+
 // safeURL returns the text of a URL for logs and errors. The text has no
 // userinfo, no query values and no fragment. The name of a query parameter is
 // shown only if the parameter surely is a name with a value.

@@ -61,6 +61,7 @@ func (r *report) tell(resp *http.Response, d *decision) {
 func (r *report) event(resp *http.Response, d *decision) Event {
 	return Event{
 		Attempt:  d.Attempt,
+		Context:  r.parent(),
 		Request:  r.req,
 		Host:     safeName(r.state),
 		Response: resp,

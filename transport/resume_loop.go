@@ -58,11 +58,12 @@ func (s *spacing) turn(now time.Time, offset int64) time.Duration {
 // A download is a response's body that resumes, with the call that it came from.
 // It is the Sender of that body. Both are a single allocation.
 type download struct {
-	body resume.Body
-	t    *Transport
-	req  *http.Request // the caller's, who must not change it until the body is closed
-	rule *resolved
-	past *past // nil: a single attempt, and no reconnect
+	body    resume.Body
+	t       *Transport
+	req     *http.Request // the caller's, who must not change it until the body is closed
+	rule    *resolved
+	past    *past           // nil: a single attempt, and no reconnect
+	spanned context.Context // what RequestStart returned; nil: no hook
 
 	resumes atomic.Int64 // reconnects that continued the body
 }
@@ -82,7 +83,7 @@ func (c *call) resuming(s series, resp *http.Response) *download {
 	if !ok {
 		return nil
 	}
-	d := &download{t: c.t, req: c.req, rule: c.rule}
+	d := &download{t: c.t, req: c.req, rule: c.rule, spanned: c.spanned}
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
 	}
@@ -278,7 +279,7 @@ func (d *download) tell(e *ResumeError) {
 	defer h.Release()
 	h.ReleaseCount() // no request is sent
 	c := d.call(d.req)
-	c.state = h
+	c.state, c.spanned = h, d.spanned
 	(&report{call: &c, offset: e.Offset}).tell(nil, &decision{
 		Attempt: Attempt{Number: d.before().series.sent, Err: e, Time: time.Now()},
 		reason:  e.Reason,

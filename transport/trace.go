@@ -69,7 +69,10 @@ type Trace struct {
 type Event struct {
 	Attempt
 
-	// Request is the caller's request.
+	// Context is the context that RequestStart returned, or that of the Request.
+	Context context.Context
+	// Request is the caller's request. In an event about a reconnect it is the request
+	// for the rest.
 	Request *http.Request
 	// Host is the scheme and host whose rule applies, as in
 	// https://api.example.com.
@@ -250,6 +253,18 @@ func (t *Trace) empty() bool {
 // hooked reports whether there is a hook besides Event.
 func (t *Trace) hooked() bool {
 	return t != nil && (t.RequestStart != nil || t.AttemptStart != nil || t.AttemptEnd != nil || t.RequestEnd != nil || t.BodyEnd != nil)
+}
+
+// JoinTraces returns a Trace that calls the functions of all traces, in their order. A
+// later trace gets the contexts that an earlier trace returned. Traces may be nil.
+func JoinTraces(traces ...*Trace) *Trace {
+	all := &Trace{}
+	for _, t := range traces {
+		if t != nil {
+			all = all.before(t)
+		}
+	}
+	return all
 }
 
 // before returns a Trace that calls the functions of t and then those of next.

@@ -1,0 +1,59 @@
+// Package aplombotel tells OpenTelemetry about the requests of a Transport.
+//
+//	telemetry, err := aplombotel.New(aplombotel.Config{})
+//	tr, err := transport.New(transport.Config{Trace: telemetry.Trace()})
+//	stop, err := telemetry.Watch(tr)
+//
+// # Spans
+//
+// Each request has a span of kind internal, named "aplomb GET" after its method. It ends
+// with the response's body, or with RoundTrip if there is no body. It has the events
+// retry, hedge and resume with their reasons and waits.
+//
+// Below it each attempt has a span of kind client, named after the method. It ends with
+// the headers of the response. The attempts to continue a cut body belong to the same
+// request. The trace context of the attempt's span is in the header that is sent.
+// The attributes follow the semantic conventions for HTTP spans. URLs carry no secrets,
+// as in the log of package transport.
+//
+//	http.request.method, url.full, server.address, server.port
+//	http.response.status_code
+//	http.request.resend_count   attempts of the request before this one
+//	error.type                  the status, or the kind of the error
+//	aplomb.attempt.kind         first, retry, hedge or reconnect
+//	aplomb.attempt.outrun       true if another attempt had its response first
+//	aplomb.queued               seconds in the queues of the host's limits
+//	aplomb.offset               where a reconnect continues a body
+//	aplomb.reason               why there was no further attempt
+//	aplomb.attempts             of the request, at its end
+//	aplomb.resumes              reconnects that continued the body
+//	http.response.body.size     bytes that the caller read
+//
+// otelhttp may be around the Transport and below it, as its base. Its spans then are the
+// parents and the children of these.
+//
+// # Metrics
+//
+//	aplomb.client.attempts         counter, by aplomb.attempt.kind and result
+//	aplomb.client.attempt.duration histogram in s, until the headers
+//	aplomb.client.requests         counter, by aplomb.reason and result
+//	aplomb.client.retries          counter, by the error.type that is retried
+//	aplomb.client.hedges           counter
+//	aplomb.client.resumes          counter of reconnects that continued a body
+//	aplomb.client.withheld         counter of retries that a limit withheld, by aplomb.reason
+//	aplomb.client.wait             histogram in s, of the waits before retries and reconnects
+//	aplomb.client.queued           histogram in s, by aplomb.queue
+//	aplomb.client.body.size        counter in bytes, of the bodies that callers read
+//	aplomb.host.requests           gauge of the requests under way
+//	aplomb.host.holds              gauge of the scopes that the server asked to wait
+//	aplomb.host.budget             gauge of the retries that could be sent at once
+//	aplomb.host.gate.limit         gauge of the attempts that the gate lets be in flight
+//	aplomb.host.gate.slots         gauge of the slots in use
+//	aplomb.host.gate.queue         gauge of the attempts that wait for a slot
+//	aplomb.host.gate.closed        gauge, 1 while the gate is closed
+//	aplomb.host.rate               gauge of the limit of attempts per second
+//
+// All of them have server.address and server.port. The counters of attempts and requests
+// also have http.request.method, http.response.status_code and error.type. A request that
+// the retry budget refused a retry is in aplomb.client.withheld with the reason budget.
+package aplombotel

@@ -1,0 +1,110 @@
+package aplombotel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const scope = "github.com/aplomb-go/aplomb/otel"
+
+// Config says where the telemetry goes. The zero Config is complete. A nil field takes
+// the global value of package otel at the time of New.
+type Config struct {
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	// Propagator writes the trace context into the header of each attempt.
+	Propagator propagation.TextMapPropagator
+	// NoRequestSpan leaves the span of the request out. The spans of the attempts then
+	// belong to the span of the caller's context, for example that of otelhttp around
+	// the Transport, and the events of the request are added to it.
+	NoRequestSpan bool
+}
+
+// A Telemetry makes the spans and the metrics. It may observe several Transports. It is
+// safe for concurrent use.
+type Telemetry struct {
+	tracer        trace.Tracer
+	propagator    propagation.TextMapPropagator
+	noRequestSpan bool
+	meter         metric.Meter
+	counts        *instruments
+	hosts         *gauges
+	sets          sets
+}
+
+// New returns a Telemetry. It returns an error if a field of the configuration is a nil
+// pointer, or if the meter refuses an instrument.
+func New(c Config) (*Telemetry, error) {
+	var faults []error
+	for name, v := range map[string]any{"TracerProvider": c.TracerProvider, "MeterProvider": c.MeterProvider, "Propagator": c.Propagator} {
+		if v := reflect.ValueOf(v); v.IsValid() && v.Kind() == reflect.Pointer && v.IsNil() {
+			faults = append(faults, fmt.Errorf("aplombotel: %s is a nil pointer", name))
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = otel.GetTracerProvider()
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
+	}
+	if c.Propagator == nil {
+		c.Propagator = otel.GetTextMapPropagator()
+	}
+	t := &Telemetry{
+		tracer:        c.TracerProvider.Tracer(scope),
+		propagator:    c.Propagator,
+		noRequestSpan: c.NoRequestSpan,
+		meter:         c.MeterProvider.Meter(scope),
+	}
+	var err error
+	if t.counts, err = newInstruments(t.meter); err != nil {
+		return nil, err
+	}
+	if t.hosts, err = newGauges(t.meter); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Trace returns the Trace for transport.Config, or for transport.WithTrace. Use
+// transport.JoinTraces if there is another Trace as well.
+func (t *Telemetry) Trace() *transport.Trace {
+	return &transport.Trace{
+		RequestStart: t.requestStart,
+		AttemptStart: t.attemptStart,
+		AttemptEnd:   t.attemptEnd,
+		Event:        t.event,
+		RequestEnd:   t.requestEnd,
+		BodyEnd:      t.bodyEnd,
+	}
+}
+
+// Watch reports the state of the hosts of tr as gauges whenever metrics are collected.
+// stop ends that. A Transport that is watched is kept in memory.
+func (t *Telemetry) Watch(tr *transport.Transport) (stop func() error, err error) {
+	if tr == nil {
+		return nil, errors.New("aplombotel: a nil Transport cannot be watched")
+	}
+	r, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, s := range tr.Snapshot() {
+			t.hosts.observe(o, &s)
+		}
+		return nil
+	}, t.hosts.all()...)
+	if err != nil {
+		return nil, err
+	}
+	return r.Unregister, nil
+}

@@ -1,0 +1,662 @@
+package aplombotel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	aplombotel "github.com/aplomb-go/aplomb/otel"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A kit has the SDK with exporters in memory.
+type kit struct {
+	t       *testing.T
+	spans   *tracetest.SpanRecorder
+	tracers *sdktrace.TracerProvider
+	reader  *sdkmetric.ManualReader
+	meters  *sdkmetric.MeterProvider
+}
+
+func newKit(t *testing.T) *kit {
+	k := &kit{t: t, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
+	k.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(k.spans))
+	k.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(k.reader))
+	return k
+}
+
+func (k *kit) config() aplombotel.Config {
+	return aplombotel.Config{TracerProvider: k.tracers, MeterProvider: k.meters, Propagator: propagation.TraceContext{}}
+}
+
+// transport makes a Transport that is observed.
+func (k *kit) transport(c transport.Config) *transport.Transport {
+	telemetry, err := aplombotel.New(k.config())
+	require.NoError(k.t, err)
+	c.Trace = telemetry.Trace()
+	tr, err := transport.New(c)
+	require.NoError(k.t, err)
+	stop, err := telemetry.Watch(tr)
+	require.NoError(k.t, err)
+	k.t.Cleanup(func() { assert.NoError(k.t, stop()) })
+	return tr
+}
+
+// named returns the ended spans whose names begin with a text.
+func (k *kit) named(prefix string) (all []sdktrace.ReadOnlySpan) {
+	for _, s := range k.spans.Ended() {
+		if strings.HasPrefix(s.Name(), prefix) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// sum returns the sum of a metric over the points that have all the attributes.
+func (k *kit) sum(name string, where ...attribute.KeyValue) (total float64) {
+	var all metricdata.ResourceMetrics
+	require.NoError(k.t, k.reader.Collect(context.Background(), &all))
+	match := func(set attribute.Set) bool {
+		for _, kv := range where {
+			if v, ok := set.Value(kv.Key); !ok || v != kv.Value {
+				return false
+			}
+		}
+		return true
+	}
+	for _, s := range all.ScopeMetrics {
+		for _, m := range s.Metrics {
+			if m.Name != name {
+				continue
+			}
+			switch d := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range d.DataPoints {
+					if match(p.Attributes) {
+						total += float64(p.Value)
+					}
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range d.DataPoints {
+					if match(p.Attributes) {
+						total += float64(p.Value)
+					}
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range d.DataPoints {
+					if match(p.Attributes) {
+						total += p.Value
+					}
+				}
+			case metricdata.Histogram[float64]: // the number of values
+				for _, p := range d.DataPoints {
+					if match(p.Attributes) {
+						total += float64(p.Count)
+					}
+				}
+			default:
+				k.t.Fatalf("%s is a %T", name, d)
+			}
+		}
+	}
+	return total
+}
+
+func attrs(s sdktrace.ReadOnlySpan) map[string]any {
+	all := map[string]any{}
+	for _, kv := range s.Attributes() {
+		all[string(kv.Key)] = kv.Value.AsInterface()
+	}
+	return all
+}
+
+type base func(*http.Request) (*http.Response, error)
+
+func (f base) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func response(req *http.Request, code int, body io.Reader, header ...string) *http.Response {
+	resp := &http.Response{StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: io.NopCloser(body), ContentLength: -1, Request: req}
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		resp.Header.Set(name, value)
+	}
+	return resp
+}
+
+func get(ctx context.Context, tr http.RoundTripper, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+var quick = policy.Rule{Backoff: backoff.Constant(time.Second)}
+
+// TestSpans: a request that is retried has a span for each attempt under its own, with
+// the attributes of the semantic conventions and without secrets.
+func TestSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t)
+		n := 0
+		tr := k.transport(transport.Config{Rule: quick, Base: base(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(100 * time.Millisecond)
+			switch n++; n {
+			case 1:
+				return response(req, 503, strings.NewReader("")), nil
+			case 2:
+				return nil, fmt.Errorf("Get %q: %w", req.URL, syscall.ECONNRESET)
+			}
+			return response(req, 200, strings.NewReader("text")), nil
+		})})
+		start := time.Now()
+		_, err := get(t.Context(), tr, "https://user:SECRET@api.example.com/v1/things?token=SECRET")
+		require.NoError(t, err)
+
+		spans := k.spans.Ended()
+		require.Len(t, spans, 4)
+		request := spans[3]
+		common := map[string]any{
+			"http.request.method": "GET", "server.address": "api.example.com", "server.port": int64(443),
+			"url.full": "https://xxxxx@api.example.com/v1/things?token=xxxxx",
+		}
+		with := func(more map[string]any) map[string]any {
+			for key, v := range common {
+				more[key] = v
+			}
+			return more
+		}
+		assert.Equal(t, "aplomb GET", request.Name())
+		assert.Equal(t, trace.SpanKindInternal, request.SpanKind())
+		assert.Equal(t, codes.Unset, request.Status().Code)
+		assert.Equal(t, with(map[string]any{
+			"http.response.status_code": int64(200), "aplomb.reason": "final", "aplomb.attempts": int64(3), "http.response.body.size": int64(4),
+		}), attrs(request))
+		assert.Equal(t, []map[string]any{
+			with(map[string]any{"aplomb.attempt.kind": "first", "http.response.status_code": int64(503), "error.type": "503"}),
+			with(map[string]any{"aplomb.attempt.kind": "retry", "http.request.resend_count": int64(1), "error.type": "reset"}),
+			with(map[string]any{"aplomb.attempt.kind": "retry", "http.request.resend_count": int64(2), "http.response.status_code": int64(200)}),
+		}, []map[string]any{attrs(spans[0]), attrs(spans[1]), attrs(spans[2])})
+		for i, s := range spans[:3] {
+			assert.Equal(t, "GET", s.Name())
+			assert.Equal(t, trace.SpanKindClient, s.SpanKind())
+			assert.Equal(t, request.SpanContext().SpanID(), s.Parent().SpanID())
+			assert.Equal(t, time.Duration(i)*1100*time.Millisecond, s.StartTime().Sub(start).Round(time.Millisecond))
+			assert.Equal(t, 100*time.Millisecond, s.EndTime().Sub(s.StartTime()))
+			assert.NotContains(t, fmt.Sprint(s.Attributes(), s.Status(), s.Events()), "SECRET")
+		}
+		assert.Equal(t, codes.Error, spans[1].Status().Code)
+		assert.Contains(t, spans[1].Status().Description, syscall.ECONNRESET.Error())
+		require.Len(t, request.Events(), 2)
+		assert.Equal(t, "retry", request.Events()[0].Name)
+	})
+}
+
+// TestSpanOfABody: the request's span ends with the body, and the reconnects are below it.
+func TestSpanOfABody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t)
+		tr := k.transport(transport.Config{Rule: quick, Base: base(func(req *http.Request) (*http.Response, error) {
+			if req.Header.Get("Range") != "" {
+				resp := response(req, 206, strings.NewReader("56789"), `ETag: "v1"`, "Content-Range: bytes 5-9/10")
+				resp.ContentLength = 5
+				return resp, nil
+			}
+			resp := response(req, 200, io.MultiReader(strings.NewReader("01234"), broken{}), `ETag: "v1"`)
+			resp.ContentLength = 10
+			return resp, nil
+		})})
+		text, err := get(t.Context(), tr, "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, "0123456789", string(text))
+		spans := k.spans.Ended()
+		require.Len(t, spans, 3)
+		request := spans[2]
+		assert.Equal(t, request.SpanContext().SpanID(), spans[1].Parent().SpanID())
+		assert.Equal(t, "reconnect", attrs(spans[1])["aplomb.attempt.kind"])
+		assert.EqualValues(t, 5, attrs(spans[1])["aplomb.offset"])
+		assert.EqualValues(t, 1, attrs(request)["aplomb.resumes"])
+		assert.EqualValues(t, 10, attrs(request)["http.response.body.size"])
+		assert.False(t, request.EndTime().Before(spans[1].EndTime()))
+		assert.EqualValues(t, 1, k.sum("aplomb.client.resumes"))
+		assert.EqualValues(t, 10, k.sum("aplomb.client.body.size"))
+		assert.EqualValues(t, 1, k.sum("aplomb.client.wait", attribute.String("aplomb.reason", "resume")))
+	})
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
+
+// TestSpansThatFail: errors, panics and refusals end their spans.
+func TestSpansThatFail(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		base          base
+		attempt, call string // error types
+	}{
+		{"an unknown error", func(*http.Request) (*http.Response, error) { return nil, errors.New("no idea") }, "_OTHER", "_OTHER"},
+		{"a panic", func(*http.Request) (*http.Response, error) { panic("base") }, "panic", "panic"},
+		{"a final status", func(req *http.Request) (*http.Response, error) { return response(req, 404, http.NoBody), nil }, "404", "404"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			k := newKit(t)
+			tr := k.transport(transport.Config{Base: row.base})
+			func() {
+				defer func() { _ = recover() }()
+				_, _ = get(t.Context(), tr, "http://h.test/")
+			}()
+			spans := k.spans.Ended()
+			require.Len(t, spans, 2)
+			assert.Equal(t, row.attempt, attrs(spans[0])["error.type"])
+			assert.Equal(t, row.call, attrs(spans[1])["error.type"])
+			assert.Equal(t, codes.Error, spans[1].Status().Code)
+			assert.Len(t, k.spans.Started(), 2)
+		})
+	}
+}
+
+// TestUnknownMethods: what a caller invents does not make new names.
+func TestUnknownMethods(t *testing.T) {
+	k := newKit(t)
+	tr := k.transport(transport.Config{Base: base(func(req *http.Request) (*http.Response, error) { return response(req, 200, http.NoBody), nil })})
+	req, err := http.NewRequestWithContext(t.Context(), "INVENTED", "http://h.test:8080/", nil)
+	require.NoError(t, err)
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	span := k.spans.Ended()[0]
+	assert.Equal(t, "HTTP", span.Name())
+	assert.Equal(t, "_OTHER", attrs(span)["http.request.method"])
+	assert.Equal(t, "INVENTED", attrs(span)["http.request.method_original"])
+	assert.EqualValues(t, 8080, attrs(span)["server.port"])
+}
+
+// A server counts what reaches it. Each request has a path of its own.
+type server struct {
+	mu                                sync.Mutex
+	attempts, firsts, retries, hedges int
+	reconnects, resumes, wrong        int
+	open                              map[string]int
+	seen                              map[string]int
+}
+
+const whole = "0123456789"
+
+// RoundTrip serves a path n by its faults: one of seven is hung so that it is hedged, one
+// of five fails twice, one of three is cut, and one of eleven has a reconnect that fails.
+func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
+	path := req.URL.Path
+	n, _ := strconv.Atoi(strings.Trim(path, "/"))
+	partial := req.Header.Get("Range") != ""
+	s.mu.Lock()
+	s.attempts++
+	hedge := s.open[path] > 0
+	number := s.seen[path]
+	s.seen[path]++
+	s.open[path]++
+	switch {
+	case partial:
+		s.reconnects++
+	case hedge:
+		s.hedges++
+	case number > 0:
+		s.retries++
+	default:
+		s.firsts++
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.open[path]--
+		s.mu.Unlock()
+	}()
+	if !sampled(req) {
+		s.mu.Lock()
+		s.wrong++
+		s.mu.Unlock()
+	}
+	switch {
+	case partial && n%11 == 0 && s.first("reconnect"+path):
+		return response(req, 503, strings.NewReader("")), nil
+	case partial:
+		s.mu.Lock()
+		s.resumes++
+		s.mu.Unlock()
+		resp := response(req, 206, strings.NewReader(whole[5:]), `ETag: "v1"`, "Content-Range: bytes 5-9/10")
+		resp.ContentLength = 5
+		return resp, nil
+	case n%7 == 0 && number == 0:
+		select {
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		case <-time.After(10 * time.Second): // the hedge failed
+		}
+		return response(req, 503, strings.NewReader("")), nil
+	case n%5 == 0 && number < 2:
+		if n%2 == 0 {
+			return nil, syscall.ECONNRESET
+		}
+		return response(req, 503, strings.NewReader("")), nil
+	case n%3 == 0:
+		resp := response(req, 200, io.MultiReader(strings.NewReader(whole[:5]), broken{}), `ETag: "v1"`)
+		resp.ContentLength = 10
+		return resp, nil
+	}
+	resp := response(req, 200, strings.NewReader(whole), `ETag: "v1"`)
+	resp.ContentLength = 10
+	return resp, nil
+}
+
+func (s *server) first(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen[key]++
+	return s.seen[key] == 1
+}
+
+// sampled reports whether the request carries the trace context of a span.
+func sampled(req *http.Request) bool {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(req.Header))
+	own := trace.SpanContextFromContext(req.Context())
+	return own.IsValid() && trace.SpanContextFromContext(ctx).SpanID() == own.SpanID()
+}
+
+// TestCountsAgree: given a thousand requests with faults, hedges and resumes, the spans
+// and the metrics agree with what the server counted.
+func TestCountsAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, s := newKit(t), &server{open: map[string]int{}, seen: map[string]int{}}
+		rule := policy.Rule{
+			Hedge:  policy.Hedge{After: 500 * time.Millisecond},
+			Budget: policy.Budget{Burst: policy.Off},
+		}.Or(quick)
+		tr := k.transport(transport.Config{Base: s, Rule: rule})
+		const requests = 1000
+		var wg sync.WaitGroup
+		for worker := range 20 {
+			wg.Go(func() {
+				for n := worker; n < requests; n += 20 {
+					text, err := get(t.Context(), tr, fmt.Sprintf("http://h.test/%d", n))
+					assert.NoError(t, err)
+					assert.Equal(t, whole, string(text))
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+
+		kind := func(v string) attribute.KeyValue { return attribute.String("aplomb.attempt.kind", v) }
+		for _, row := range []struct {
+			what   string
+			server int
+			metric float64
+			spans  int
+		}{
+			{"attempts", s.attempts, k.sum("aplomb.client.attempts"), len(k.named("GET"))},
+			{"first attempts", s.firsts, k.sum("aplomb.client.attempts", kind("first")), k.kinds("first")},
+			{"retries", s.retries, k.sum("aplomb.client.retries"), k.kinds("retry")},
+			{"hedges", s.hedges, k.sum("aplomb.client.hedges"), k.kinds("hedge")},
+			{"reconnects", s.reconnects, k.sum("aplomb.client.attempts", kind("reconnect")), k.kinds("reconnect")},
+			{"resumes", s.resumes, k.sum("aplomb.client.resumes"), k.resumes()},
+			{"requests", requests, k.sum("aplomb.client.requests"), len(k.named("aplomb GET"))},
+			{"durations", s.attempts, k.sum("aplomb.client.attempt.duration"), len(k.named("GET"))},
+		} {
+			assert.EqualValues(t, row.server, row.metric, "the metric of %s", row.what)
+			assert.Equal(t, row.server, row.spans, "the spans of %s", row.what)
+			assert.Greater(t, row.server, 50, "%s happen", row.what)
+		}
+		reset := k.sum("aplomb.client.retries", attribute.String("error.type", "reset"))
+		status := k.sum("aplomb.client.retries", attribute.String("error.type", "503"))
+		assert.EqualValues(t, s.retries, reset+status, "each retry has a reason")
+		assert.Positive(t, reset*status)
+		assert.Zero(t, s.wrong, "each attempt carries the trace context of its own span")
+		assert.EqualValues(t, requests*len(whole), k.sum("aplomb.client.body.size"))
+		assert.Len(t, k.spans.Started(), len(k.spans.Ended()), "each span ends")
+		parents := map[trace.SpanID]bool{}
+		for _, span := range k.named("aplomb GET") {
+			parents[span.SpanContext().SpanID()] = true
+		}
+		for _, span := range k.named("GET") {
+			assert.True(t, parents[span.Parent().SpanID()], "each attempt belongs to a request")
+		}
+	})
+}
+
+func (k *kit) kinds(kind string) (n int) {
+	for _, s := range k.named("GET") {
+		if attrs(s)["aplomb.attempt.kind"] == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func (k *kit) resumes() (n int) {
+	for _, s := range k.named("aplomb GET") {
+		if v, ok := attrs(s)["aplomb.resumes"].(int64); ok {
+			n += int(v)
+		}
+	}
+	return n
+}
+
+// TestWithheld: a retry that the budget refuses is counted, and so is the time in a queue.
+func TestWithheld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t)
+		rule := policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}, Rate: policy.Rate{PerSecond: 1}}.Or(quick)
+		tr := k.transport(transport.Config{Rule: rule, Base: base(func(req *http.Request) (*http.Response, error) {
+			return response(req, 503, strings.NewReader("")), nil
+		})})
+		for range 3 {
+			_, err := get(t.Context(), tr, "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.EqualValues(t, 3, k.sum("aplomb.client.withheld", attribute.String("aplomb.reason", "budget")))
+		assert.EqualValues(t, 3, k.sum("aplomb.client.requests", attribute.String("aplomb.reason", "budget"), attribute.Int("http.response.status_code", 503)))
+		assert.EqualValues(t, 1, k.sum("aplomb.client.retries"))
+		assert.Positive(t, k.sum("aplomb.client.queued", attribute.String("aplomb.queue", "rate")))
+	})
+}
+
+// TestGauges: the state of each host is a gauge, until the Transport is watched no more.
+func TestGauges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t)
+		telemetry, err := aplombotel.New(k.config())
+		require.NoError(t, err)
+		tr, err := transport.New(transport.Config{
+			Trace: telemetry.Trace(),
+			Rule:  policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 2}}.Or(quick),
+			Base: base(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(time.Minute)
+				return response(req, 429, strings.NewReader(""), "Retry-After: 3600"), nil
+			}),
+		})
+		require.NoError(t, err)
+		stop, err := telemetry.Watch(tr)
+		require.NoError(t, err)
+		for range 5 {
+			go func() { _, _ = get(t.Context(), tr, "http://h.test:8080/") }()
+		}
+		synctest.Wait()
+		host := []attribute.KeyValue{attribute.String("server.address", "h.test"), attribute.Int("server.port", 8080)}
+		assert.EqualValues(t, 5, k.sum("aplomb.host.requests", host...))
+		assert.EqualValues(t, 2, k.sum("aplomb.host.gate.slots", host...))
+		assert.EqualValues(t, 3, k.sum("aplomb.host.gate.queue", host...))
+		assert.EqualValues(t, 2, k.sum("aplomb.host.gate.limit", host...))
+		assert.Positive(t, k.sum("aplomb.host.budget", host...))
+		time.Sleep(61 * time.Second)
+		assert.EqualValues(t, 1, k.sum("aplomb.host.holds", host...))
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		assert.Zero(t, k.sum("aplomb.host.budget"))
+	})
+}
+
+// TestWithOtelhttp: spans of otelhttp above and below are parents and children, and the
+// server sees the trace context of the lowest span.
+func TestWithOtelhttp(t *testing.T) {
+	var mu sync.Mutex
+	var wire []trace.SpanContext
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(req.Header))
+		mu.Lock()
+		defer mu.Unlock()
+		if wire = append(wire, trace.SpanContextFromContext(ctx)); len(wire) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer srv.Close()
+	for _, row := range []struct {
+		name         string
+		above, below bool
+		none         bool // no span of the request
+		names        []string
+	}{
+		{"alone", false, false, false, []string{"aplomb GET", "GET"}},
+		{"above", true, false, false, []string{"above", "aplomb GET", "GET"}},
+		{"below", false, true, false, []string{"aplomb GET", "GET", "below"}},
+		{"above and below", true, true, false, []string{"above", "aplomb GET", "GET", "below"}},
+		{"without a span of the request", true, false, true, []string{"above", "GET"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			wire = nil
+			k := newKit(t)
+			layer := func(rt http.RoundTripper, name string) http.RoundTripper {
+				return otelhttp.NewTransport(rt, otelhttp.WithTracerProvider(k.tracers), otelhttp.WithMeterProvider(k.meters),
+					otelhttp.WithPropagators(propagation.TraceContext{}), otelhttp.WithSpanNameFormatter(func(string, *http.Request) string { return name }))
+			}
+			plain := &http.Transport{}
+			defer plain.CloseIdleConnections()
+			var below http.RoundTripper = plain
+			if row.below {
+				below = layer(plain, "below")
+			}
+			conf := k.config()
+			conf.NoRequestSpan = row.none
+			telemetry, err := aplombotel.New(conf)
+			require.NoError(t, err)
+			tr, err := transport.New(transport.Config{Base: below, Trace: telemetry.Trace(), Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
+			require.NoError(t, err)
+			var top http.RoundTripper = tr
+			if row.above {
+				top = layer(tr, "above")
+			}
+			_, err = get(t.Context(), top, srv.URL)
+			require.NoError(t, err)
+
+			byID := map[trace.SpanID]sdktrace.ReadOnlySpan{}
+			for _, s := range k.spans.Ended() {
+				byID[s.SpanContext().SpanID()] = s
+			}
+			require.Len(t, wire, 2)
+			assert.NotEqual(t, wire[0].SpanID(), wire[1].SpanID())
+			for _, sent := range wire {
+				var path []string
+				for s := byID[sent.SpanID()]; s != nil; s = byID[s.Parent().SpanID()] {
+					path = append([]string{s.Name()}, path...)
+					assert.Equal(t, sent.TraceID(), s.SpanContext().TraceID())
+				}
+				assert.Equal(t, row.names, path, "from the top to the span on the wire")
+			}
+			assert.Len(t, k.spans.Started(), len(k.spans.Ended()))
+		})
+	}
+}
+
+// TestNew: everything that is wrong is told, and the zero Config is complete.
+func TestNew(t *testing.T) {
+	telemetry, err := aplombotel.New(aplombotel.Config{})
+	require.NoError(t, err)
+	_, err = telemetry.Watch(nil)
+	assert.ErrorContains(t, err, "nil Transport")
+
+	_, err = aplombotel.New(aplombotel.Config{TracerProvider: (*sdktrace.TracerProvider)(nil), MeterProvider: (*sdkmetric.MeterProvider)(nil)})
+	assert.ErrorContains(t, err, "TracerProvider is a nil pointer")
+	assert.ErrorContains(t, err, "MeterProvider is a nil pointer")
+
+	_, err = aplombotel.New(aplombotel.Config{MeterProvider: refusing{}})
+	assert.ErrorContains(t, err, "refused")
+}
+
+// refusing is a meter that refuses an instrument.
+type refusing struct{ noop.MeterProvider }
+
+func (refusing) Meter(string, ...metric.MeterOption) metric.Meter { return refusingMeter{} }
+
+type refusingMeter struct{ noop.Meter }
+
+func (refusingMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	return nil, errors.New("refused")
+}
+
+// BenchmarkFirstTry compares a first attempt with telemetry and a plain base under
+// otelhttp.
+func BenchmarkFirstTry(b *testing.B) {
+	ok := &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody}
+	stub := base(func(*http.Request) (*http.Response, error) { return ok, nil })
+	for name, sampler := range map[string]sdktrace.Sampler{"sampled": sdktrace.AlwaysSample(), "unsampled": sdktrace.NeverSample()} {
+		tracers := sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler))
+		meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
+		make := func(none bool) http.RoundTripper {
+			telemetry, err := aplombotel.New(aplombotel.Config{TracerProvider: tracers, MeterProvider: meters, Propagator: propagation.TraceContext{}, NoRequestSpan: none})
+			require.NoError(b, err)
+			tr, err := transport.New(transport.Config{Base: stub, Trace: telemetry.Trace()})
+			require.NoError(b, err)
+			return tr
+		}
+		for _, row := range []struct {
+			name string
+			rt   http.RoundTripper
+		}{
+			{"otelhttp", otelhttp.NewTransport(stub, otelhttp.WithTracerProvider(tracers), otelhttp.WithMeterProvider(meters), otelhttp.WithPropagators(propagation.TraceContext{}))},
+			{"aplomb", make(false)},
+			{"aplomb without request span", make(true)},
+		} {
+			b.Run(name+"/"+row.name, func(b *testing.B) {
+				b.ReportAllocs()
+				req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "https://api.example.com/v1/things", nil)
+				require.NoError(b, err)
+				for b.Loop() {
+					resp, err := row.rt.RoundTrip(req)
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+				}
+			})
+		}
+	}
+}
