@@ -272,6 +272,73 @@ func TestNginxDownload(t *testing.T) {
 	}
 }
 
+// A download is continued if its range is a single one, and its validator is
+// strong. In the other cases it ends with an error, after the right bytes.
+func TestNginxValidators(t *testing.T) {
+	whole := content(1 << 20)
+	old, now := time.Now().Add(-time.Hour), time.Now()
+	tests := []struct {
+		name, server      string
+		header            http.Header
+		mtime             time.Time
+		want              []byte // nil: not compared
+		continued, differ bool   // differ: a reconnect was tried
+	}{
+		{name: "a range of the caller", header: http.Header{"Range": {"bytes=1000-900000"}}, want: whole[1000:900001], continued: true},
+		{name: "a range to the end", header: http.Header{"Range": {"bytes=1000-"}}, want: whole[1000:], continued: true},
+		{name: "a range of the last bytes", header: http.Header{"Range": {"bytes=-900000"}}, want: whole[len(whole)-900000:], continued: true},
+		{name: "two ranges", header: http.Header{"Range": {"bytes=0-500000,600000-1000000"}}},
+		{name: "an old date", server: "etag off;", mtime: old, want: whole, continued: true},
+		{name: "a date of now", server: "etag off;", mtime: now, want: whole},
+		{name: "no date", server: "etag off; if_modified_since off; add_header Last-Modified '';", mtime: old, want: whole},
+		{name: "no ranges", server: "max_ranges 0;", want: whole, differ: true},
+		{name: "a compressed file", server: "gzip_static on;", header: http.Header{"Accept-Encoding": {"gzip"}}, want: whole, differ: true}, // has no ranges
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNginx(t, test.server, "")
+			n.put(t, object, whole)
+			n.put(t, object+".gz", whole) // nobody looks into it
+			if !test.mtime.IsZero() {
+				require.NoError(t, os.Chtimes(filepath.Join(n.files, object), test.mtime, test.mtime))
+			}
+			w := newNetwork(t, n.plain)
+			require.NoError(t, w.set(cutAfter(down, 400_000)...))
+			get := func(hc *http.Client) ([]byte, error) {
+				req, err := http.NewRequestWithContext(bounded(t), http.MethodGet, n.url+"/"+object, nil)
+				require.NoError(t, err)
+				for name, values := range test.header {
+					req.Header[name] = values
+				}
+				resp, err := hc.Do(req)
+				require.NoError(t, err)
+				defer func() { _ = resp.Body.Close() }()
+				return io.ReadAll(resp.Body)
+			}
+			_, err := get(&http.Client{Transport: base(t, w, false)})
+			require.Error(t, err, "bare")
+			hc, r := under(t, base(t, w, false), policy.Rule{}, nil)
+			got, err := get(hc)
+			if test.continued {
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(test.want, got))
+				return
+			}
+			require.Error(t, err)
+			if test.want != nil {
+				assert.NotEmpty(t, got)
+				assert.True(t, bytes.HasPrefix(test.want, got))
+			}
+			if told := r.told(); !test.differ {
+				assert.Empty(t, told)
+			} else if assert.NotEmpty(t, told) {
+				assert.Equal(t, transport.ReasonMismatch, told[len(told)-1].Reason)
+			}
+		})
+	}
+}
+
 // If the file is replaced during the download, the versions are not spliced.
 func TestNginxNewVersion(t *testing.T) {
 	n := newNginx(t, "", "")
