@@ -45,9 +45,19 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // light reports whether the fast path applies: no limit to ask, no body to keep and
 // nobody to tell. Nearly every request takes it.
 func (c *call) light() bool {
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	return !c.rule.limited && c.t.trace == nil && (c.options == nil || c.options.plain()) && c.req.Cancel == nil &&
+	return !c.rule.limited && c.t.trace == nil && (c.options == nil || c.options.plain()) && !c.cancelsPeek() &&
 		(c.req.Body == nil || c.req.Body == http.NoBody || replay.Independent(c.req)) && c.state.Quiet()
+}
+
+// cancelsPeek reports whether only Request.Cancel can end the wait of a classifier for
+// the body. http.Client.Timeout sets Cancel and a deadline, which ends that wait as well.
+func (c *call) cancelsPeek() bool {
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	if c.req.Cancel == nil || !c.rule.peeks {
+		return false
+	}
+	_, ok := c.ctx.Deadline()
+	return !ok
 }
 
 // roundTrip is the fast path. It makes the first attempt, and returns the response if it
