@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -42,7 +43,7 @@ func ExampleConfig_post() {
 	// -> POST https://api.stripe.com/v1/charges
 	// 200
 	// -> POST https://api.stripe.com/v1/charges
-	// connection reset by peer
+	// read tcp: read: connection reset by peer
 }
 
 func post(url string) *http.Request {
@@ -93,7 +94,8 @@ var timeouts = policy.Rule{
 
 // An attempt that hangs is given up and retried.
 func ExampleNew_timeouts() {
-	tr, err := transport.New(transport.Config{Base: plays(hangs, says(200)), Rule: timeouts.Or(policy.Service())})
+	base := faults.New(nil, faults.Script(faults.Hang(), faults.Status(200)))
+	tr, err := transport.New(transport.Config{Base: base, Rule: timeouts.Or(policy.Service())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -103,17 +105,9 @@ func ExampleNew_timeouts() {
 		log.Fatal(err)
 	}
 	defer resp.Body.Close()
-	fmt.Println(resp.StatusCode)
+	fmt.Println(resp.StatusCode, "after", base.Counts().Requests, "attempts")
 	// Output:
-	// the first attempt hangs
-	// 200
-}
-
-// hangs responds only when the attempt is given up.
-func hangs(req *http.Request) (*http.Response, error) {
-	fmt.Println("the first attempt hangs")
-	<-req.Context().Done()
-	return nil, req.Context().Err()
+	// 200 after 2 attempts
 }
 
 func whyGivenUp(resp *http.Response, err error) string {
@@ -143,5 +137,5 @@ func ExampleHistoryOf_why() {
 	// reason attempts, 2 attempts
 	// -> GET https://api.example.com?key=secret
 	// -> GET https://api.example.com?key=secret
-	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts, last status 503: connection reset by peer
+	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts, last status 503: read tcp: read: connection reset by peer
 }

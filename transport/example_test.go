@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -20,14 +21,14 @@ import (
 // server is a base transport in memory that responds with these statuses, the
 // last one for ever, and prints what it is asked. 0 is a reset.
 func server(codes ...int) http.RoundTripper {
-	responses := make([]base, len(codes))
+	steps := make([]faults.Step, len(codes))
 	for i, code := range codes {
-		if responses[i] = says(code); code == 0 {
-			responses[i] = fails(syscall.ECONNRESET)
+		if steps[i] = faults.Status(code); code == 0 {
+			steps[i] = faults.Reset()
 		}
 	}
-	next := plays(responses...)
-	return base(func(req *http.Request) (*http.Response, error) {
+	next := faults.Script(steps...)
+	return faults.New(nil, func(req *http.Request) faults.Step {
 		fmt.Println("->", req.Method, req.URL)
 		return next(req)
 	})
@@ -144,7 +145,7 @@ func ExampleOnce() {
 	fmt.Println(err)
 	// Output:
 	// -> GET https://api.example.com/next-number
-	// connection reset by peer
+	// read tcp: read: connection reset by peer
 }
 
 // A response that would have been retried, had there been a limit less.
@@ -184,9 +185,9 @@ func ExampleError() {
 	// Output:
 	// -> GET https://api.example.com?key=secret
 	// -> GET https://api.example.com?key=secret
-	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts, last status 503: connection reset by peer
+	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts, last status 503: read tcp: read: connection reset by peer
 	// 1 503 <nil>
-	// 2 0 connection reset by peer
+	// 2 0 read tcp: read: connection reset by peer
 	// true
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -88,9 +89,8 @@ func TestStalledBodyTimesOut(t *testing.T) {
 // A slow body does not stall, however long it takes.
 func TestSlowBodyIsNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, testserver.Config{},
-			testserver.OK(strings.Repeat("x", 100)).Drip(1, 19*time.Second))
-		resp, err := c.Get(srv.URL)
+		slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 100)).Drip(1, 19*time.Second)))
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, slow), t.Context())
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
@@ -114,10 +114,9 @@ func TestMinThroughput(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				c, srv := overServer(t, Config{Rule: row.rule}, testserver.Config{},
-					testserver.OK(strings.Repeat("x", 2000)).Drip(10, row.every))
+				slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 2000)).Drip(10, row.every)))
 				start := time.Now()
-				resp, err := c.Get(srv.URL)
+				resp, err := get(t, over(t, Config{Rule: row.rule}, slow), t.Context())
 				require.NoError(t, err)
 				_, err = io.Copy(io.Discard, resp.Body)
 				if row.end == 0 {
