@@ -30,7 +30,7 @@ PUBLIC := classify faults policy policy/backoff policy/profile policy/rulefile t
 # The systems that the packages are checked for; the tests run on Linux.
 SYSTEMS := windows/amd64 darwin/arm64 freebsd/amd64 openbsd/amd64 netbsd/amd64 js/wasm
 
-.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples storm ci
+.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples browser storm ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -87,10 +87,13 @@ examples: ## run every example program
 	@echo "== examples/metrics"; timeout 120 $(GO) -C examples/metrics run .
 	@echo "== experiments/storm"; timeout 120 $(GO) -C experiments/storm run . -sim -out ''
 
+browser: ## install headless Chromium with apt-get, for the test of the page of examples/proxy
+	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends chromium-headless-shell fonts-dejavu-core; } || echo "no headless Chromium: the test of the page will be skipped"
+
 storm: ## the experiment about retry storms, 110 s, with a report in pictures
 	@$(GO) -C experiments/storm run .
 
-ci: lint cross test e2e simulate examples ## what a change must pass
+ci: browser lint cross test e2e simulate examples ## what a change must pass
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck

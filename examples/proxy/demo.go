@@ -106,7 +106,7 @@ func (d *demonstration) show(ctx context.Context) error {
 	d.say("Some of the metrics at " + d.debug + "/metrics:")
 	text, err := d.metrics(ctx)
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "aplomb_attempts_total") || strings.HasPrefix(line, "proxy_r") && !strings.Contains(line, "duration") {
+		if strings.HasPrefix(line, "aplomb_attempts_total") || strings.HasPrefix(line, "aplomb_outcomes_total") || strings.HasPrefix(line, "proxy_r") && !strings.Contains(line, "duration") {
 			fmt.Fprint(d.w.stdout, line)
 		}
 	}

@@ -60,6 +60,7 @@ type running struct {
 	url, debug string
 	log        *logbook
 	hangup     chan os.Signal
+	rules      string     // the file, if the test needs it
 	stop       func() int // ends the proxy and returns its exit status
 	expected   int        // the exit status
 }

@@ -82,21 +82,30 @@ func (m *metrics) ofRules(r rulesState) {
 
 // ofHosts adds what the Trace counted.
 func (m *metrics) ofHosts(hosts []hostView) {
-	m.family("aplomb_attempts_total", "counter", "Attempts by status or kind of error.")
-	for _, h := range hosts {
-		for _, outcome := range slices.Sorted(maps.Keys(h.Outcomes)) {
-			m.sample("aplomb_attempts_total", float64(h.Outcomes[outcome]), "host", h.Host, "outcome", outcome)
+	count := func(name, label, help string, values func(hostView) map[string]uint64) {
+		m.family(name, "counter", help)
+		for _, h := range hosts {
+			for _, value := range slices.Sorted(maps.Keys(values(h))) {
+				m.sample(name, float64(values(h)[value]), "host", h.Host, label, value)
+			}
 		}
 	}
-	m.family("aplomb_decisions_total", "counter", "Decisions after attempts by reason.")
+	count("aplomb_attempts_total", "kind", "Attempts: first, retry, hedge or reconnect.", func(h hostView) map[string]uint64 { return h.Kinds })
+	count("aplomb_outcomes_total", "outcome", "Attempts by status or kind of error.", func(h hostView) map[string]uint64 { return h.Outcomes })
+	count("aplomb_decisions_total", "reason", "Decisions after attempts by reason.", func(h hostView) map[string]uint64 { return h.Decisions })
+	m.family("aplomb_attempt_seconds_total", "counter", "Time of attempts to the header of their response.")
 	for _, h := range hosts {
-		for _, reason := range slices.Sorted(maps.Keys(h.Decisions)) {
-			m.sample("aplomb_decisions_total", float64(h.Decisions[reason]), "host", h.Host, "reason", reason)
-		}
+		m.sample("aplomb_attempt_seconds_total", h.Taken, "host", h.Host)
 	}
 	m.family("aplomb_wait_seconds_total", "counter", "Time that requests waited before retries.")
 	for _, h := range hosts {
 		m.sample("aplomb_wait_seconds_total", h.Waited, "host", h.Host)
+	}
+	m.family("aplomb_queue_seconds_total", "counter", "Time that requests waited in the queues of limits.")
+	for _, h := range hosts {
+		for _, limit := range slices.Sorted(maps.Keys(h.Queued)) {
+			m.sample("aplomb_queue_seconds_total", h.Queued[limit], "host", h.Host, "limit", limit)
+		}
 	}
 }
 

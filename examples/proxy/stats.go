@@ -5,18 +5,18 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net"
+	"net/http"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
 // maxRecent is how many events the debug page shows.
-const maxRecent = 40
+const maxRecent = 20
 
 // buckets are the bounds of the durations of requests, in seconds.
 var buckets = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
@@ -37,9 +37,13 @@ type stats struct {
 
 // counts are the counts of a host.
 type counts struct {
-	Outcomes  map[string]uint64 `json:"outcomes"`  // attempts, by status or kind of error
-	Decisions map[string]uint64 `json:"decisions"` // events, by reason
-	Waited    float64           `json:"waited"`    // seconds of waits before retries
+	Kinds     map[string]uint64  `json:"kinds"`     // attempts, by why they were made
+	Outcomes  map[string]uint64  `json:"outcomes"`  // attempts, by status or kind of error
+	Decisions map[string]uint64  `json:"decisions"` // events, by reason
+	Queued    map[string]float64 `json:"queued"`    // seconds in queues, by limit
+	Taken     float64            `json:"taken"`     // seconds of attempts, to the header of the response
+	Waited    float64            `json:"waited"`    // seconds of waits before retries
+	Failing   uint64             `json:"failing"`   // attempts without success, since the last success
 }
 
 // An occurrence is an event on the debug page. Paths and the texts of errors can be
@@ -48,6 +52,7 @@ type occurrence struct {
 	Time    time.Time `json:"time"`
 	Method  string    `json:"method"`
 	Host    string    `json:"host"`
+	Kind    string    `json:"kind"`
 	Number  int       `json:"number"`
 	Outcome string    `json:"outcome"`
 	Reason  string    `json:"reason"`
@@ -69,12 +74,10 @@ func (s *stats) event(e transport.Event) {
 	defer s.mu.Unlock()
 	c := s.hosts[e.Host]
 	if c == nil {
-		c = &counts{Outcomes: map[string]uint64{}, Decisions: map[string]uint64{}}
+		c = &counts{Kinds: map[string]uint64{}, Outcomes: map[string]uint64{}, Decisions: map[string]uint64{}, Queued: map[string]float64{}}
 		s.hosts[e.Host] = c
 	}
-	c.Outcomes[outcome]++
-	c.Decisions[e.Reason.String()]++
-	c.Waited += e.Wait.Seconds()
+	c.add(e, outcome)
 	if e.Number <= 1 && e.Reason == transport.ReasonFinal && e.Err == nil {
 		return
 	}
@@ -82,9 +85,39 @@ func (s *stats) event(e transport.Event) {
 		s.recent = append(s.recent[:0], s.recent[1:]...)
 	}
 	s.recent = append(s.recent, occurrence{
-		Time: e.Time, Method: e.Request.Method, Host: e.Host, Number: e.Number,
+		Time: e.Time, Method: e.Request.Method, Host: e.Host, Kind: e.Kind.String(), Number: e.Number,
 		Outcome: outcome, Reason: e.Reason.String(), Wait: e.Wait.Seconds(),
 	})
+}
+
+// add counts an event.
+func (c *counts) add(e transport.Event, outcome string) {
+	c.Decisions[e.Reason.String()]++
+	c.Waited += e.Wait.Seconds()
+	c.Queued["cooldown"] += e.Queued.Cooldown.Seconds()
+	c.Queued["pacing"] += e.Queued.Pacing.Seconds()
+	c.Queued["gate"] += e.Queued.Gate.Seconds()
+	c.Queued["rate"] += e.Queued.Rate.Seconds()
+	if e.Kind == transport.KindNone {
+		return // not the outcome of an attempt
+	}
+	c.Kinds[e.Kind.String()]++
+	c.Outcomes[outcome]++
+	c.Taken += e.Duration.Seconds()
+	switch {
+	case e.Response != nil && e.Status < 500 && e.Status != http.StatusTooManyRequests:
+		c.Failing = 0
+	case e.Reason != transport.ReasonOutrun && e.Reason != transport.ReasonCanceled:
+		c.Failing++
+	}
+}
+
+// clone returns a copy.
+func (c *counts) clone() counts {
+	copied := *c
+	copied.Kinds, copied.Outcomes, copied.Decisions = maps.Clone(c.Kinds), maps.Clone(c.Outcomes), maps.Clone(c.Decisions)
+	copied.Queued = maps.Clone(c.Queued)
+	return copied
 }
 
 // outcomeOf names the outcome of an attempt in a word.
@@ -97,25 +130,15 @@ func outcomeOf(e transport.Event) string {
 
 // kindOf names an error in a word that can be a label of a metric.
 func kindOf(err error) string {
-	var timeout interface{ Timeout() bool }
-	dns, isDNS := errors.AsType[*net.DNSError](err)
 	switch {
 	case err == nil:
 		return "none"
 	case errors.Is(err, transport.ErrCooldown), errors.Is(err, transport.ErrGateFull), errors.Is(err, transport.ErrOverDeadline):
 		return "not_sent"
-	case isDNS && dns != nil:
-		return "dns"
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return "timeout"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection_refused"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "connection_reset"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "cut"
 	}
-	return "error"
+	return classify.KindOf(err).String()
 }
 
 // responded counts a response to a client.
@@ -164,7 +187,7 @@ func (s *stats) now() counted {
 		seconds:   s.seconds,
 	}
 	for host, h := range s.hosts {
-		c.Hosts[host] = counts{maps.Clone(h.Outcomes), maps.Clone(h.Decisions), h.Waited}
+		c.Hosts[host] = h.clone()
 	}
 	return c
 }
