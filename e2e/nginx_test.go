@@ -37,6 +37,10 @@ import (
 
 // nginxProgram returns the path of nginx. CI must have it.
 var nginxProgram = sync.OnceValues(func() (string, error) {
+	const path = "/usr/sbin/nginx" // which is not on the PATH of most users
+	if _, err := exec.LookPath(path); err == nil {
+		return path, nil
+	}
 	if path, err := exec.LookPath("nginx"); err == nil {
 		return path, nil
 	}
@@ -52,7 +56,7 @@ var nginxProgram = sync.OnceValues(func() (string, error) {
 			return "", fmt.Errorf("apt-get %s: %w\n%s", args[0], err, out)
 		}
 	}
-	return exec.LookPath("nginx")
+	return exec.LookPath(path)
 })
 
 // nginxConf serves the folder files, over HTTP/1.1 at the first address and over
@@ -467,7 +471,7 @@ func TestNginxKeepAlive(t *testing.T) {
 	lost := func(t *testing.T, ctx context.Context, method string, bare bool) result {
 		n := newNginx(t, "keepalive_timeout 20ms;", "")
 		w := newNetwork(t, n.plain)
-		require.NoError(t, w.set(newToxic("latency", down, "latency", 500)))
+		require.NoError(t, w.set(newToxic("slow_close", down, "delay", 1000)))
 		for range 20 {
 			hc, r := under(t, base(t, w, false), policy.Rule{}, nil)
 			if bare {
@@ -476,6 +480,7 @@ func TestNginxKeepAlive(t *testing.T) {
 			n.backend.answer(nil)
 			_, err := fetch(ctx, hc, method, n.url+"/app/", []byte("first"))
 			require.NoError(t, err)
+			time.Sleep(200 * time.Millisecond) // nginx closes, and the client does not hear of it yet
 			_, err = fetch(ctx, hc, method, n.url+"/app/", []byte("second"))
 			if err != nil || len(r.told()) > 0 {
 				return result{err, n.backend.seen(), r.told()}
