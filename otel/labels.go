@@ -39,7 +39,7 @@ const (
 
 // about returns the attributes of a request, with room for more.
 func about(req *http.Request) []attribute.KeyValue {
-	attrs := make([]attribute.KeyValue, 0, 12)
+	attrs := make([]attribute.KeyValue, 0, 5)
 	known, method := methodOf(req)
 	attrs = append(attrs, methodKey.String(known))
 	if known != method {
@@ -77,7 +77,15 @@ func methodOf(req *http.Request) (known, method string) {
 	return "_OTHER", method
 }
 
-// name returns the name of a span.
+// requestName returns the name of the span of a request.
+func requestName(req *http.Request) string {
+	if name := name(req); name != http.MethodGet {
+		return "aplomb " + name
+	}
+	return "aplomb GET"
+}
+
+// name returns the name of the span of an attempt.
 func name(req *http.Request) string {
 	if known, method := methodOf(req); known == method {
 		return method

@@ -20,8 +20,9 @@ type requestKey struct{}
 
 // A request is what its attempts share.
 type request struct {
-	span trace.Span
-	own  bool // the span is ours to end
+	span  trace.Span
+	own   bool                 // the span is ours to end
+	about []attribute.KeyValue // those of the request; nil: nobody has asked yet
 
 	mu     sync.Mutex // guards the fields below
 	sent   int        // attempts so far
@@ -56,9 +57,10 @@ func requestOf(ctx context.Context) *request {
 func (t *Telemetry) requestStart(ctx context.Context, req *http.Request) context.Context {
 	r := &request{own: !t.noRequestSpan}
 	if r.own {
-		ctx, r.span = t.tracer.Start(ctx, "aplomb "+name(req))
+		ctx, r.span = t.tracer.Start(ctx, requestName(req))
 		if r.span.IsRecording() {
-			r.span.SetAttributes(about(req)...)
+			r.about = about(req)
+			r.span.SetAttributes(r.about...)
 		}
 	} else {
 		r.span = trace.SpanFromContext(ctx)
@@ -68,14 +70,19 @@ func (t *Telemetry) requestStart(ctx context.Context, req *http.Request) context
 
 // attemptStart begins the span of an attempt, and writes its trace context into the header.
 func (t *Telemetry) attemptStart(ctx context.Context, a transport.AttemptStart) context.Context {
-	resent, failed := 0, ""
-	if r := requestOf(ctx); r != nil {
-		resent, failed = r.next()
+	r := requestOf(ctx)
+	if r == nil {
+		r = &request{} // the trace context of another Trace was not derived from ours
 	}
+	resent, failed := r.next()
 	t.counts.attemptStart(ctx, t, &a, failed)
 	ctx, span := t.tracer.Start(ctx, name(a.Request), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(a.Start))
 	if span.IsRecording() {
-		attrs := append(about(a.Request), kindKey.String(a.Kind.String()))
+		if r.about == nil {
+			r.about = about(a.Request)
+		}
+		span.SetAttributes(r.about...)
+		attrs := append(make([]attribute.KeyValue, 0, 4), kindKey.String(a.Kind.String()))
 		if resent > 0 {
 			attrs = append(attrs, resendKey.Int(resent))
 		}
@@ -153,11 +160,11 @@ func (t *Telemetry) requestEnd(ctx context.Context, e transport.RequestEnd) {
 		return
 	}
 	if r.span.IsRecording() {
-		finish(r.span, e.Request, status, failure, e.Err)
-		r.span.SetAttributes(reasonKey.String(e.Reason.String()), attemptsKey.Int(e.Attempts))
+		attrs := append(make([]attribute.KeyValue, 0, 5), reasonKey.String(e.Reason.String()), attemptsKey.Int(e.Attempts))
 		if q := e.Queued.Total(); q > 0 {
-			r.span.SetAttributes(queuedKey.Float64(q.Seconds()))
+			attrs = append(attrs, queuedKey.Float64(q.Seconds()))
 		}
+		finish(r.span, e.Request, status, failure, e.Err, attrs...)
 	}
 	if !e.BodyEnds {
 		r.span.End()
@@ -188,14 +195,17 @@ func (t *Telemetry) bodyEnd(ctx context.Context, e transport.BodyEnd) {
 }
 
 // finish writes the result of an attempt or a request into its span.
-func finish(span trace.Span, req *http.Request, status int, failure string, err error) {
+func finish(span trace.Span, req *http.Request, status int, failure string, err error, more ...attribute.KeyValue) {
 	if status != 0 {
-		span.SetAttributes(statusKey.Int(status))
+		more = append(more, statusKey.Int(status))
 	}
+	if failure != "" {
+		more = append(more, errorKey.String(failure))
+	}
+	span.SetAttributes(more...)
 	if failure == "" {
 		return
 	}
-	span.SetAttributes(errorKey.String(failure))
 	text := ""
 	if err != nil {
 		text = transport.SafeError(err, req.URL)

@@ -57,6 +57,8 @@ type call struct {
 	attempts []*attempt
 	acts     []*attempt
 	events   []event
+	begun    int   // attempts that a Trace was told to begin
+	ended    int   // attempts that a Trace was told to end
 	progress int64 // bytes that the reconnects brought
 	dry      int
 

@@ -74,6 +74,9 @@ func (w *world) checkCall(c *call) {
 	for _, s := range c.attempts {
 		w.checkDiscarded(s)
 	}
+	if n := len(c.attempts); w.plan.traced && !w.plan.nested && (c.begun != n || c.ended != n) {
+		w.violateLocked(Told, c, "the server got %d attempts; the Trace was told %d beginnings and %d ends", n, c.begun, c.ended)
+	}
 }
 
 // checkDiscarded checks that a response that the caller did not get is closed

@@ -25,11 +25,12 @@ const (
 	Leak      Oracle = "nothing is left behind"                 // 12
 	Nested    Oracle = "retries are not multiplied"             // 14
 	Secret    Oracle = "no secrets in logs and errors"          // 15
+	Told      Oracle = "each attempt is told once"
 	Panics    Oracle = "no panic of our own"
 )
 
 // oracles lists all promises.
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
-	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Panics,
+	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Told, Panics,
 }

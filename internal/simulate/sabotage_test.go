@@ -243,6 +243,13 @@ var sabotage = []struct {
 		}
 		return aTransport(p, c)
 	}},
+	{"an attempt is told twice", Told, func(p *plan, c transport.Config) (Client, error) {
+		if c.Trace != nil {
+			again := c.Trace.AttemptEnd
+			c.Trace.AttemptEnd = func(ctx context.Context, a transport.AttemptEnd) { again(ctx, a); again(ctx, a) }
+		}
+		return aTransport(p, c)
+	}},
 	{"a goroutine is left", Leak, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		go func() { select {} }()
 		return next.RoundTrip(req)

@@ -238,12 +238,28 @@ func (w *world) config() transport.Config {
 		TempDir: os.TempDir(),
 	}
 	if p.traced {
-		c.Trace = &transport.Trace{Event: w.event}
+		c.Trace = &transport.Trace{
+			Event: w.event,
+			AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
+				w.told(a.Request, func(c *call) { c.begun++ })
+				return ctx
+			},
+			AttemptEnd: func(_ context.Context, a transport.AttemptEnd) { w.told(a.Request, func(c *call) { c.ended++ }) },
+		}
 	}
 	if p.logged {
 		c.Logger = newLogger(w)
 	}
 	return c
+}
+
+// told counts a call of a hook.
+func (w *world) told(req *http.Request, count func(*call)) {
+	if c := callOf(req.Context()); c != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		count(c)
+	}
 }
 
 // event notes an event of the Transport.
