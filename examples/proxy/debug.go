@@ -96,8 +96,8 @@ func (d debug) view() view {
 	return v
 }
 
-// host returns the place of a host in the view. An upstream without requests has one,
-// too.
+// host returns the place of a host in the view. An upstream has a place even
+// before its first request.
 func (v *view) host(name string) *hostView {
 	i := slices.IndexFunc(v.Hosts, func(h hostView) bool { return strings.EqualFold(h.Host, name) })
 	if i < 0 {

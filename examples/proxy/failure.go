@@ -18,8 +18,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// statusClientGone is the status of a request whose client has gone. Nobody gets it.
-// It is for the metrics, and many proxies use it.
+// statusClientGone is the status of a request if its client has gone. It is only for
+// the metrics, because nobody gets it. Many proxies use it.
 const statusClientGone = 499
 
 // fail responds to a request for which the transport has returned an error.

@@ -13,7 +13,7 @@
 //	failure.go    the response to a request that failed
 //	rules.go      rules from a file, reloaded when it changes
 //	hangup.go     the signal that reloads the rules (hangup_js.go: no such signal)
-//	stats.go      what is counted
+//	stats.go      counts of requests, attempts and responses
 //	metrics.go    the counts in the text form of Prometheus
 //	debug.go      the page that shows the state of each host (page.html)
 //	demo.go       the -demo flag: an upstream with faults, and rules that change
@@ -186,7 +186,7 @@ func newBase() *http.Transport {
 	base.MaxIdleConns = 1024
 	base.MaxIdleConnsPerHost = 256
 	// The client decides about compression. If net/http asked for it and undid it,
-	// the length of a response would be lost, and a cut response could not be
+	// the length of a response would be lost. A cut response could then not be
 	// continued.
 	base.DisableCompression = true
 	return base

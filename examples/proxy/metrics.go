@@ -80,7 +80,7 @@ func (m *metrics) ofRules(r rulesState) {
 	m.sample("proxy_rules_loaded_timestamp_seconds", seconds(r.Loaded))
 }
 
-// ofHosts adds what the Trace counted.
+// ofHosts adds the counts of the Trace.
 func (m *metrics) ofHosts(hosts []hostView) {
 	count := func(name, label, help string, values func(hostView) map[string]uint64) {
 		m.family(name, "counter", help)

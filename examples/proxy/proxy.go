@@ -103,7 +103,7 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	to := r.In.Context().Value(targetKey{}).(target)
 	r.Out.URL.RawPath = "/" + to.rest
 	r.Out.URL.Path, _ = url.PathUnescape(r.Out.URL.RawPath) // part of a path that was unescaped before
-	r.Out.URL.RawQuery = r.In.URL.RawQuery                  // ReverseProxy left out what Go cannot read
+	r.Out.URL.RawQuery = r.In.URL.RawQuery                  // ReverseProxy left out parts that Go cannot read
 	r.SetURL(to.route.to)
 	// The server fills this map when it has read the body, and after that the
 	// transport sends it.
@@ -131,8 +131,8 @@ func (p *proxy) respond(resp *http.Response) error {
 	return nil
 }
 
-// waitForHandlers waits for the end of all requests. http.Server does not know those
-// whose connections are upgraded.
+// waitForHandlers waits for the end of all requests. http.Server does not wait for
+// upgraded connections.
 func (p *proxy) waitForHandlers(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A route sends the requests whose path begins with a prefix to an upstream.
+// A route sends requests to an upstream if their path begins with a prefix.
 type route struct {
 	prefix string   // escaped; begins and ends with a slash
 	to     *url.URL // the path ends with a slash, or is empty

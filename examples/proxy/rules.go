@@ -20,7 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 )
 
-// maxRules is one byte more than package rulefile accepts.
+// maxRules is a byte more than package rulefile accepts.
 const maxRules = 1<<20 + 1
 
 // rules keeps the rules of a Transport the same as those in a file. If the file does
@@ -183,7 +183,7 @@ func cause(err error) error {
 	return err
 }
 
-// line returns an error in one line. Of many faults it has the first.
+// line returns an error as a single line. It has the first of many faults.
 func line(err error) string {
 	if faults, ok := errors.AsType[rulefile.Errors](err); ok && len(faults) > 1 {
 		return fmt.Sprintf("%s (and %d more)", line(faults[0]), len(faults)-1)

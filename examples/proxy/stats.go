@@ -1,4 +1,4 @@
-// What is counted.
+// The counts for the debug page and the metrics.
 
 package main
 
@@ -21,7 +21,7 @@ const maxRecent = 20
 // buckets are the bounds of the durations of requests, in seconds.
 var buckets = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 
-// stats counts what goes through the proxy. There are as many hosts as upstreams, so
+// stats counts requests, attempts and responses. There are as many hosts as upstreams, so
 // its size is bounded.
 type stats struct {
 	started time.Time
@@ -29,7 +29,7 @@ type stats struct {
 	mu        sync.Mutex // guards the fields below
 	hosts     map[string]*counts
 	responses map[int]uint64 // by status
-	cut       uint64         // responses whose body was cut
+	cut       uint64         // responses with a cut body
 	durations [len(buckets) + 1]uint64
 	seconds   float64
 	recent    []occurrence // oldest first
