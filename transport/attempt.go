@@ -209,7 +209,7 @@ func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
 	}()
 	defer func() {
 		if resp == nil && err == nil { // the base transport has panicked or ended its goroutine
-			out.ctx.outcome(nil)
+			_ = out.ctx.outcome(nil)
 			if a.body != nil {
 				_ = a.body.Close()
 			}
