@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -51,7 +50,10 @@ func about(req *http.Request) []attribute.KeyValue {
 // server appends the address and the port of a URL's host.
 func server(attrs []attribute.KeyValue, u *url.URL) []attribute.KeyValue {
 	attrs = append(attrs, addressKey.String(u.Hostname()))
-	port, _ := strconv.Atoi(u.Port())
+	port := 0
+	if text := u.Port(); text != "" {
+		port, _ = strconv.Atoi(text)
+	}
 	switch {
 	case port != 0:
 	case u.Scheme == "https":
@@ -116,8 +118,8 @@ const maxSets = 4096
 
 // sets keeps the sets of a Telemetry.
 type sets struct {
-	known sync.Map // of setKey to *set
-	count atomic.Int64
+	mu    sync.RWMutex // guards known
+	known map[setKey]*set
 }
 
 type setKey struct {
@@ -129,14 +131,20 @@ type setKey struct {
 func (s *sets) of(req *http.Request, l labels) *set {
 	method, _ := methodOf(req)
 	key := setKey{req.URL.Scheme, req.URL.Host, method, l}
-	if known, ok := s.known.Load(key); ok {
-		return known.(*set)
+	s.mu.RLock()
+	known := s.known[key] // a sync.Map would allocate for the key
+	s.mu.RUnlock()
+	if known != nil {
+		return known
 	}
 	made := newSet(req.URL, method, l)
-	if s.count.Load() < maxSets {
-		if _, there := s.known.LoadOrStore(key, made); !there {
-			s.count.Add(1)
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known = map[setKey]*set{}
+	}
+	if len(s.known) < maxSets {
+		s.known[key] = made
 	}
 	return made
 }

@@ -76,13 +76,13 @@ func (t *Telemetry) attemptStart(ctx context.Context, a transport.AttemptStart) 
 	}
 	resent, failed := r.next()
 	t.counts.attemptStart(ctx, t, &a, failed)
-	ctx, span := t.tracer.Start(ctx, name(a.Request), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(a.Start))
+	ctx, span := t.tracer.Start(ctx, name(a.Request), t.client...)
 	if span.IsRecording() {
 		if r.about == nil {
 			r.about = about(a.Request)
 		}
-		span.SetAttributes(r.about...)
-		attrs := append(make([]attribute.KeyValue, 0, 4), kindKey.String(a.Kind.String()))
+		attrs := append(make([]attribute.KeyValue, 0, len(r.about)+4), r.about...)
+		attrs = append(attrs, kindKey.String(a.Kind.String()))
 		if resent > 0 {
 			attrs = append(attrs, resendKey.Int(resent))
 		}
@@ -115,7 +115,7 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 			finish(span, a.Request, status, failure, a.Err)
 		}
 	}
-	span.End(trace.WithTimestamp(a.Start.Add(a.Duration)))
+	span.End()
 }
 
 // event counts a decision, and adds it to the request's span.

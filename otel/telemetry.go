@@ -35,6 +35,7 @@ type Telemetry struct {
 	tracer        trace.Tracer
 	propagator    propagation.TextMapPropagator
 	noRequestSpan bool
+	client        []trace.SpanStartOption // of the span of an attempt
 	meter         metric.Meter
 	counts        *instruments
 	hosts         *gauges
@@ -66,6 +67,7 @@ func New(c Config) (*Telemetry, error) {
 		tracer:        c.TracerProvider.Tracer(scope),
 		propagator:    c.Propagator,
 		noRequestSpan: c.NoRequestSpan,
+		client:        []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)},
 		meter:         c.MeterProvider.Meter(scope),
 	}
 	var err error
