@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -93,12 +92,12 @@ func reload(t *testing.T, p *running, path string, between func()) {
 		between()
 		require.NoError(t, os.RemoveAll(path))
 		require.NoError(t, breaks[i%len(breaks)]())
-		p.hangup <- syscall.SIGHUP
+		p.hangup <- os.Interrupt // the channel counts, not the signal
 		p.log.wait("the old rules stay in force", i+1)
 		between()
 		require.NoError(t, os.RemoveAll(path))
 		require.NoError(t, os.WriteFile(path, []byte(goodRules(i+1)), 0o600))
-		p.hangup <- syscall.SIGHUP
+		p.hangup <- os.Interrupt // the channel counts, not the signal
 		p.log.wait("new rules are in force", i+1)
 	}
 	_, metrics := get(t, p.debug+"/metrics")
