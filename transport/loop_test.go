@@ -1027,7 +1027,7 @@ func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option 
 	c := Config{Rule: rule, Trace: trace, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey || a.Key == "wait" {
+			if a.Key == slog.TimeKey || a.Key == "wait" || a.Key == "elapsed" || a.Key == "queued" { // waits have jitter
 				return slog.Attr{}
 			}
 			return a
