@@ -4,6 +4,7 @@ package transport
 
 import (
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
@@ -155,5 +157,17 @@ func BenchmarkCost(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// The first attempt reads the clock for a Logger only if the Logger takes lines.
+func TestLoggerThatIsOffReadsNoClock(t *testing.T) {
+	for level, timed := range map[slog.Level]bool{slog.LevelWarn: true, slog.LevelError: false} {
+		log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level}))
+		resp, err := mustNew(t, Config{Base: rt(status(503)), Logger: log}).RoundTrip(postRequest(t, "http://h.test/"))
+		require.NoError(t, err)
+		attempts := HistoryOf(resp).Attempts
+		require.Len(t, attempts, 1)
+		assert.Equal(t, timed, !attempts[0].Start.IsZero(), level)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -63,7 +64,7 @@ func (c *call) cancelsPeek() bool {
 // roundTrip is the fast path. It makes the first attempt, and returns the response if it
 // is a success. Any other outcome goes on in the loop.
 func (c *call) roundTrip() (resp *http.Response, err error) {
-	var start time.Duration
+	start := notTimed
 	if c.clocked() {
 		start = c.t.now()
 	}
@@ -86,8 +87,14 @@ func (c *call) roundTrip() (resp *http.Response, err error) {
 	return resp, nil
 }
 
-// clocked reports whether somebody needs to know when the first attempt was sent.
-func (c *call) clocked() bool { return c.rule.rule.MaxElapsed > 0 || c.t.logger != nil }
+// notTimed is the start of a first attempt for which no clock was read.
+const notTimed time.Duration = -1
+
+// clocked reports whether somebody needs to know when the first attempt was sent. A Logger
+// does if it takes warnings, which have the highest level of our lines.
+func (c *call) clocked() bool {
+	return c.rule.rule.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.ctx, slog.LevelWarn)
+}
 
 // verdict classifies a response. It closes the body if a classifier of the user's
 // panics.
@@ -123,7 +130,7 @@ func (c call) exchangeAfter(start time.Duration, resp *http.Response, err error,
 	defer x.end()
 	x.sent, x.number, x.verdict = 1, 1, verdict
 	x.timing.kind = KindFirst
-	if c.clocked() {
+	if start != notTimed {
 		x.start = c.t.epoch.Add(start)
 		x.report.began = x.start
 		x.timing.start, x.timing.took = x.start, c.t.now()-start
