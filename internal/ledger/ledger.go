@@ -1,0 +1,189 @@
+// Package ledger is what a fleet knows of a host: whether it is down, who may probe it,
+// and who may take which tokens of a rate. A backend of a fleet keeps one ledger for all
+// members. This package is the plain form of its rules. The scripts of the module fleet
+// do the same inside Redis, and a test compares the two. The simulations use this package
+// as it is.
+//
+// Nothing in it sleeps or reads a clock. Times count from any epoch that the caller
+// chooses. A ledger is not safe for concurrent use.
+//
+// # When a host is down
+//
+// A member reports that its requests fail, with the number of failures in a row and the
+// time when the row began. The host is down for the fleet if all of this holds:
+//
+//   - At least 3 members fail, or all members if the fleet has only 2.
+//   - Together they had 10 failures or more.
+//   - The first of their rows began a second ago or earlier.
+//
+// A success of any member withdraws all reports. So members that cannot reach a host for
+// reasons of their own count only while nobody else uses the host.
+//
+// The host is down since the latest of the times at which the rows began. A member that
+// had a success after that time does not obey, and says that the host works. This ends
+// the verdict. For 10 s after such an objection there is no other verdict, so that the
+// members that fail cannot stop the idle members again and again.
+//
+// # Who may probe
+//
+// One probe is under way in the whole fleet. After it has failed, no probe goes for
+// 0.5 s. The member that sent it waits twice as long, so that others have their turn. A
+// probe that did not end counts for 10 s.
+package ledger
+
+import (
+	"slices"
+	"time"
+)
+
+// The constants of a verdict and of the probes. See the package comment.
+const (
+	Quorum      = 3
+	MinFailures = 10
+	MinTime     = time.Second
+	Objection   = 10 * time.Second // no verdict after an objection
+	ReportTime  = 10 * time.Second // how long a report counts
+	MaxReports  = 16               // members whose reports are kept
+	DownTime    = time.Minute      // how long a verdict lasts without a probe
+	ProbeTime   = 10 * time.Second
+	ProbeGap    = 500 * time.Millisecond
+
+	// MaxReturn and ReturnEach shape the return after a success: the members come back
+	// within ReturnEach for each of them, and MaxReturn at most.
+	MaxReturn  = 5 * time.Second
+	ReturnEach = 100 * time.Millisecond
+
+	// AskEach is how long each member of the fleet waits, for each member, before it
+	// asks for a probe again. So the whole fleet asks a hundred times per second at most.
+	AskEach = 10 * time.Millisecond
+)
+
+// A Host is what the fleet knows of a host. The zero Host is ready.
+type Host struct {
+	failing []report
+	down    bool
+	since   time.Duration // the host is down since then
+	fresh   time.Duration // the verdict lapses DownTime after this
+	quiet   time.Duration // no verdict before this time
+	worked  time.Duration // when the last success was reported
+	proved  bool          // a success was reported
+
+	prober  int64         // the member whose probe is under way or was the last
+	probing bool          // its probe is under way
+	until   time.Duration // no other probe before this time
+}
+
+type report struct {
+	member    int64
+	failures  int
+	since, at time.Duration
+}
+
+// Failing takes a member's report: failures in a row, the first of them at since. It
+// returns true if the host is down from now on, and the time since when.
+func (h *Host) Failing(now time.Duration, member int64, failures int, since time.Duration, members int) (down bool, from time.Duration) {
+	if h.IsDown(now) || now < h.quiet || h.proved && since <= h.worked {
+		return false, 0
+	}
+	h.failing = slices.DeleteFunc(h.failing, func(r report) bool { return r.member == member || now-r.at > ReportTime })
+	if len(h.failing) < MaxReports {
+		h.failing = append(h.failing, report{member, failures, since, now})
+	}
+	sum, first, last := 0, now, since
+	for _, r := range h.failing {
+		sum += r.failures
+		first, last = min(first, r.since), max(last, r.since)
+	}
+	if len(h.failing) < max(2, min(Quorum, members)) || sum < MinFailures || now-first < MinTime {
+		return false, 0
+	}
+	h.down, h.since, h.fresh, h.failing = true, last, now, nil
+	return true, last
+}
+
+// Working takes a member's report of a success. It returns true if the host was down or a
+// probe was under way, so that all members have to hear of it. probe says that the success
+// is the member's own probe.
+func (h *Host) Working(now time.Duration, member int64) (up bool) {
+	probe := h.probing && h.prober == member
+	up = h.IsDown(now) || probe
+	if h.IsDown(now) && !probe {
+		h.quiet = now + Objection
+	}
+	h.failing, h.down = nil, false
+	h.worked, h.proved = now, true
+	if probe {
+		h.probing, h.until = false, now
+	}
+	return up
+}
+
+// IsDown reports whether the host is down.
+func (h *Host) IsDown(now time.Duration) bool { return h.down && now-h.fresh < DownTime }
+
+// Since returns since when the host is down.
+func (h *Host) Since() time.Duration { return h.since }
+
+// Probe asks for the right to send a probe. If it is not granted, the member should ask
+// again after wait.
+func (h *Host) Probe(now time.Duration, member int64, members int) (granted bool, wait time.Duration) {
+	free := h.until
+	if !h.probing && h.prober == member && h.until > 0 {
+		free += ProbeGap
+	}
+	if now < free {
+		return false, max(min(free-now, ProbeGap), time.Duration(members)*AskEach)
+	}
+	h.prober, h.probing, h.until = member, true, now+ProbeTime
+	h.fresh = now
+	return true, 0
+}
+
+// ProbeFailed ends a member's probe.
+func (h *Host) ProbeFailed(now time.Duration, member int64) {
+	if h.probing && h.prober == member {
+		h.probing, h.until = false, now+ProbeGap
+	}
+}
+
+// Spread returns the time within which so many members return.
+func Spread(members int) time.Duration {
+	return min(time.Duration(members)*ReturnEach, MaxReturn)
+}
+
+// Tokens is the rate of a host, for all members together. It is a GCRA, the token bucket
+// of ATM, whose state is a single time. The zero Tokens is a full bucket.
+type Tokens struct {
+	next time.Duration // when the next token may be used if the bucket is empty
+	used bool
+}
+
+// Tokens are given ahead of their time, so that a member can use one at its time without
+// another question.
+const (
+	// FirstAhead bounds the first token of an answer, and MoreAhead the others. The first
+	// may be further ahead, so that a member that wants little gets its token although
+	// others have taken all tokens of the near future.
+	FirstAhead = 400 * time.Millisecond
+	MoreAhead  = 100 * time.Millisecond
+)
+
+// Take gives a member up to want tokens: n tokens, the first to be used at first, the
+// others every so much later. If n is 0, the member should not ask again before again.
+func (t *Tokens) Take(now time.Duration, perSecond float64, burst, want int) (n int, first, every, again time.Duration) {
+	every = max(1, time.Duration(float64(time.Second)/perSecond))
+	first = now - time.Duration(burst-1)*every
+	if t.used {
+		first = max(first, t.next)
+	}
+	limit := max(FirstAhead, every)
+	if first-now > limit {
+		return 0, 0, every, first - now - limit/2
+	}
+	n = 1
+	if room := MoreAhead - (first - now); room > 0 && want > 1 {
+		n = min(want, max(1, 1+int(room/every)))
+	}
+	t.next, t.used = first+time.Duration(n)*every, true
+	return n, first, every, 0
+}

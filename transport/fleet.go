@@ -1,0 +1,148 @@
+// The seam to a fleet: what Transports of several processes tell each other.
+
+package transport
+
+import "time"
+
+// A Fleet lets the Transports of several processes share what servers tell them, so
+// that the processes behave like one client. Each such Transport is a member. The
+// module fleet has a Fleet over Redis. This interface is for other backends.
+//
+// A Transport calls a Fleet only in these cases: a host is used for the first time, a
+// server asked to wait, named a quota or failed, or the rule has a Rate. The first try
+// at a healthy host without a Rate never calls it.
+//
+// The methods of a Fleet return at once. They do not wait for the network, and they are
+// safe for concurrent use. An answer comes later, by a method of the [Member]. A
+// Transport waits for an answer for 10 ms at most. Then it goes on with its own
+// knowledge. So a Fleet that is slow or away costs no request, and a Fleet need not
+// report its own errors to a Transport. A Fleet may also drop news that comes too often.
+//
+// A time in a message is a duration from or to the call, so that the clocks of the
+// processes need not agree. Host is scheme://host, as in [HostSnapshot]. Scope is what
+// the method Scope returned, or 0 for requests without credentials.
+type Fleet interface {
+	// Join adds a member. [New] calls it once. From then on the Fleet calls the
+	// methods of m.
+	Join(m *Member)
+
+	// Scope returns a number for the credentials of a request, or for the value of the
+	// rule's Scope. Members that get the same text must get the same number. The number
+	// leaves the process, so it must not help to guess the text. A keyed hash such as
+	// HMAC-SHA256 does that.
+	Scope(text string) uint64
+
+	// Meet says that this member sends its first request to a host. The Fleet answers
+	// with everything that other members know of the host: Member.Hold and Member.Down.
+	Meet(host string)
+
+	// Hold says that a server asked this member to wait, or that a hold is over before
+	// its time.
+	Hold(h FleetHold)
+
+	// Quota says which quota a server named to this member.
+	Quota(q FleetQuota)
+
+	// Failing says that all requests of this member to a host have failed for some
+	// time. Every host with Rule.Gate is reported a few times per second at most.
+	Failing(f FleetFailing)
+
+	// Working says that a request to a host succeeded, after Failing, after Member.Down,
+	// or as a probe.
+	Working(host string)
+
+	// Probe asks whether this member may send a probe to a host at which its gate is
+	// closed. The answer is Member.Probe. The probe ends with Working, or with
+	// ProbeFailed. If neither comes within 10 s, another member may send a probe.
+	Probe(host string)
+
+	// ProbeFailed says that a probe failed or was not sent.
+	ProbeFailed(host string)
+
+	// Tokens asks for tokens of the rate that all members share. The answer is
+	// Member.Tokens. A member asks ten times per second and host at most.
+	Tokens(t FleetTokens)
+}
+
+// A FleetHold is a wait that a server asked for.
+type FleetHold struct {
+	Host   string
+	Scope  uint64
+	Status int // 503 if the hold is of a 503, else 429
+	// Wait is how long the server asked to wait, without jitter, and at most
+	// RetryAfter.Max of the member's rule. Zero means that a success has shown that the
+	// hold of the scope is over.
+	Wait time.Duration
+}
+
+// A FleetQuota is a quota that a server named.
+type FleetQuota struct {
+	Host             string
+	Scope            uint64
+	Remaining, Limit int64 // Limit is 0 if the server did not name it
+	Reset            time.Duration
+	// Members is, for Member.Quota, how many members use the quota. Each of them takes
+	// its part of the rest. Zero means 1.
+	Members int
+}
+
+// A FleetFailing says how a host fails for a member.
+type FleetFailing struct {
+	Host     string
+	Failures int           // in a row; 1 or more
+	Since    time.Duration // how long ago the first of them was sent or failed
+}
+
+// A FleetTokens asks for tokens.
+type FleetTokens struct {
+	Host      string
+	PerSecond float64 // of all members together
+	Burst     int     // 1 or more
+	Want      int     // 1 or more
+}
+
+// A FleetGrant says which tokens a member may use. They are for this member alone.
+type FleetGrant struct {
+	Host string
+	N    int // how many tokens; 0: none for now
+	// First is how long from now the first token may be used, and Every is the time
+	// between two tokens. A negative First means that some of them may be used now.
+	First, Every time.Duration
+	// Again is how long the member should not ask again if N is 0.
+	Again time.Duration
+}
+
+// A Member is the Transport of one process in a [Fleet]. The Fleet calls its methods
+// with news of the other members. The methods return at once and are safe for
+// concurrent use. News of a host that this Transport does not know is dropped. News
+// about a setting that the rule of the host turns off has no effect.
+type Member struct{ t *Transport }
+
+// Size says how many members the fleet has, this member included. A value below 1 counts
+// as 1. The floor of the budget is divided by it. So is Rule.Rate while the Fleet does
+// not answer.
+func (m *Member) Size(n int) {}
+
+// Hold holds a scope as another member was told to, or ends its hold.
+func (m *Member) Hold(h FleetHold) {}
+
+// Quota notes a quota that another member was told.
+func (m *Member) Quota(q FleetQuota) {}
+
+// Down says that a host has failed for the fleet for that long: for several members, and
+// for every member that asked it anything. If this member had a success meanwhile, the
+// member does not obey. It calls Fleet.Working instead. So members that cannot reach a
+// host never stop a member that can. Otherwise the member closes its gate, until Up, or
+// until a probe of its own succeeds.
+func (m *Member) Down(host string, since time.Duration) {}
+
+// Up says that a host works again. If its gate is closed, this member opens the gate
+// after a random part of spread.
+func (m *Member) Up(host string, spread time.Duration) {}
+
+// Probe answers Fleet.Probe. If it is not granted, the member asks again after wait at
+// the soonest.
+func (m *Member) Probe(host string, granted bool, wait time.Duration) {}
+
+// Tokens answers Fleet.Tokens.
+func (m *Member) Tokens(g FleetGrant) {}
