@@ -85,12 +85,12 @@ uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and
 e2e: ## well-known clients over a bad network, 5 min with an empty build cache (UPDATE=1: write docs/clients.md)
 	@$(GO) -C e2e test -shuffle=on -parallel 16 -timeout $(TIMEOUT) . $(if $(UPDATE),-update)
 
-examples: ## run every example program
-	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/... | grep -v /proxy); do echo "== examples/$${d##*/}"; timeout 60 $(GO) run $$d || exit 1; done
+examples: bin/fits ## run every example program; its output begins with a sentence, and fits 80 columns
+	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/... | grep -v /proxy); do echo "== examples/$${d##*/}"; timeout 60 bin/fits $(GO) run $$d || exit 1; done
 	@echo "== examples/proxy"; timeout 60 $(GO) run ./examples/proxy -demo
-	@echo "== examples/schedule"; timeout 120 $(GO) -C examples/schedule run .
+	@echo "== examples/schedule"; timeout 120 bin/fits $(GO) -C examples/schedule run .
 	@echo "== examples/fetch"; timeout 120 $(GO) -C examples/fetch run . -demo
-	@echo "== examples/metrics"; timeout 120 $(GO) -C examples/metrics run .
+	@echo "== examples/metrics"; timeout 120 bin/fits $(GO) -C examples/metrics run .
 	@echo "== experiments/storm"; timeout 120 $(GO) -C experiments/storm run . -sim -out ''
 
 browser: ## install headless Chromium with apt-get, for the test of the page of examples/proxy
@@ -106,6 +106,9 @@ bin/staticcheck: tools/go.mod
 
 bin/errcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ github.com/kisielk/errcheck
+
+bin/fits: tools/go.mod tools/fits/main.go
+	@$(GO) -C tools build -o ../$@ ./fits
 
 bin/benchstat: tools/go.mod
 	@$(GO) -C tools build -o ../$@ golang.org/x/perf/cmd/benchstat

@@ -20,19 +20,21 @@ import (
 const requests = 200
 
 func main() {
+	fmt.Println("The retry budget limits the load that retries add to a host that is down.")
+	fmt.Println()
 	without, _ := outage(policy.Budget{Burst: policy.Off})
 	with, took := outage(policy.Budget{}) // the default
 	// The budget allows a fifth of the requests, 30 saved-up retries, and 3
 	// retries per second.
 	most := 1.2*requests + 30 + 3*took.Seconds()
 
-	fmt.Printf("%d requests to a host that answers every attempt with 503:\n", requests)
+	fmt.Printf("%d requests go to a host that answers every attempt with 503:\n", requests)
 	fmt.Printf("  without the budget: %4d attempts arrive, %.1f per request\n", without, float64(without)/requests)
 	fmt.Printf("  with the budget:    %4d attempts arrive, and at most %.0f may\n", with, most)
 	if without != 6*requests || float64(with) > most {
 		log.Fatalf("expected %d and at most %.0f", 6*requests, most)
 	}
-	fmt.Println("The budget limits the load that retries add to an outage.")
+	fmt.Println("\nWithout the budget the outage would get six times the load.")
 }
 
 // outage sends the requests and returns how many attempts arrived.

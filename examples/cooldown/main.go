@@ -10,6 +10,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ import (
 )
 
 func main() {
+	fmt.Println("If one request is told to wait, all requests to the host wait with it.")
+	fmt.Println()
 	arrivals := make(chan time.Time, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		arrivals <- time.Now()
@@ -44,18 +47,22 @@ func main() {
 		}
 	}
 	all.Wait()
-	first, rows := <-arrivals, [50]int{}
-	for range len(arrivals) {
-		rows[min((<-arrivals).Sub(first)/(100*time.Millisecond), 49)]++
+	close(arrivals)
+	first := <-arrivals
+	var rows []int // requests in each tenth of a second after the first
+	for at := range arrivals {
+		tenth := int(at.Sub(first) / (100 * time.Millisecond))
+		rows = append(rows, make([]int, max(0, tenth+1-len(rows)))...)
+		rows[tenth]++
 	}
-	fmt.Println("Arrivals after the first of 50 requests was told to come back in 1 s:")
-	for i, n := range rows {
-		if n > 0 || i < 10 {
-			fmt.Printf("  %.1f s %s\n", float64(i)/10, strings.Repeat("#", n))
-		}
-		if n > 0 && i < 10 {
-			log.Fatal("expected no arrival in that second")
-		}
+	fmt.Println("One of 50 requests gets a 429 with Retry-After: 1. Then the server gets")
+	begin := slices.IndexFunc(rows, func(n int) bool { return n > 0 })
+	if begin < 10 {
+		log.Fatalf("expected nothing in the first second, and then 49 requests: %v", rows)
 	}
-	fmt.Println("All requests to the host waited, and came back a few at a time.")
+	fmt.Printf("  until %.1f s  nothing\n", float64(begin)/10)
+	for i, n := range rows[begin:] {
+		fmt.Printf("  from %.1f s  %2d %s\n", float64(begin+i)/10, n, strings.Repeat("#", n))
+	}
+	fmt.Println("\nAfter the wait a single request goes first, and each response lets two more go.")
 }

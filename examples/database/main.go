@@ -21,6 +21,8 @@ import (
 )
 
 func main() {
+	fmt.Println("policy.Do retries any function, here the ping of a database that is not up yet.")
+	fmt.Println()
 	// The server refuses connections for the first 0.3 s.
 	server, err := testserver.New(testserver.Config{ListenAfter: 300 * time.Millisecond})
 	if err != nil {
@@ -34,15 +36,23 @@ func main() {
 	rule := policy.Rule{Attempts: 10, Backoff: backoff.Exponential{
 		Base: 50 * time.Millisecond, Jitter: 50 * time.Millisecond, Max: time.Second,
 	}}
+	start := time.Now()
 	err = policy.Do(context.Background(), rule, notUp, func(ctx context.Context) error {
 		err := db.PingContext(ctx)
-		fmt.Println(time.Now().Format("15:04:05.000"), "ping, error:", err)
+		fmt.Printf("  after %.1f s: %s\n", time.Since(start).Seconds(), result(err))
 		return err
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("policy.Do waited until the database accepted connections.")
+	fmt.Println("\nThe program starts before its database, and nobody has to restart it.")
+}
+
+func result(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "the database is up"
 }
 
 // A connector takes the place of a database driver. It only opens connections.

@@ -17,6 +17,8 @@ import (
 )
 
 func main() {
+	fmt.Println("One line adds retries to everything that uses http.DefaultClient.")
+	fmt.Println()
 	// Do this once, at the start of the program and before any request. Clients
 	// with a Transport of their own do not change.
 	http.DefaultClient.Transport = transport.Default()
@@ -34,11 +36,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%s after %.1f s: %s\n", resp.Status, time.Since(start).Seconds(), body)
+	fmt.Printf("  http.Get returned %s after %.1f s: %s\n", resp.Status, time.Since(start).Seconds(), body)
 	if resp.StatusCode != http.StatusOK {
 		log.Fatal("the 503 was not retried")
 	}
-	fmt.Println("http.Get sent the request again after a 503.")
+	fmt.Println("\nThe first request got a 503. http.Get waited, and sent the request again.")
 }
 
 // failsOnce returns a server that answers its first request with 503.

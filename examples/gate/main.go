@@ -18,12 +18,14 @@ import (
 )
 
 func main() {
+	fmt.Println("The gate keeps requests from piling up in a server that hangs.")
+	fmt.Println()
 	without := hang("without", policy.Off)
 	with := hang("with", policy.GateWait)
 	if with > 10 || without < 100 {
 		log.Fatal("expected at most 10 with the gate, and 100 or more without")
 	}
-	fmt.Println("With the gate, requests wait in the client instead of the server that hangs.")
+	fmt.Println("\nWith the gate, requests wait in the client instead of the server that hangs.")
 }
 
 // hang returns how many requests were in the server when it stopped hanging.
@@ -51,10 +53,11 @@ func hang(name string, mode policy.GateMode) (queue int64) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	queue = inServer.Load()
-	fmt.Printf("%s the gate: %d requests are in the server\n  %v\n", name, queue, t.Snapshot()[0])
+	fmt.Printf("  %-7s the gate: %3d requests are in the server, and %3d wait in the client\n",
+		name, queue, t.Snapshot()[0].GateQueue)
 	start := time.Now()
 	close(awake)
 	all.Wait()
-	fmt.Printf("  all 200 requests are answered %v after the server went on\n", time.Since(start).Round(time.Millisecond))
+	fmt.Printf("  %17sall are answered %v after the server went on\n", "", time.Since(start).Round(time.Millisecond))
 	return queue
 }

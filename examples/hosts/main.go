@@ -4,6 +4,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	_ "embed"
 	"fmt"
 	"log"
@@ -34,22 +36,36 @@ func main() {
 		Base: &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(server.URL) }},
 	})
 	must(err)
+	fmt.Println("Each host can have a rule of its own, in code or in a file.")
+	fmt.Println("The server always answers 503, so it gets as many requests as the rule allows.")
 	try(t, server, "rules in code", 4, 2, 1)
 	rule, hosts, err := rulefile.Load(strings.NewReader(file), rulefile.Names{})
 	must(err)
 	must(t.Update(rule, hosts)) // for requests from now on
-	try(t, server, "rules from the file", 3, 5, 1)
+	try(t, server, "rules from the file, taken while the program runs", 3, 5, 1)
+	fmt.Println("\nThe most specific pattern counts. It takes nothing from a less specific pattern.")
 }
 
+// try sends a request to each host, and prints the pattern of its rule and the reason
+// why there were no more attempts.
 func try(t *transport.Transport, server *testserver.Server, title string, want ...int) {
+	fmt.Printf("\n%s:\n  %-16s %-18s %-7s %s\n", title, "host", "pattern", "sent", "why no more")
 	for i, host := range []string{"example.org", "api.example.com", "pay.example.com"} {
 		before := server.Arrivals()
-		resp, err := (&http.Client{Transport: t}).Get("http://" + host)
+		var last transport.Reason // of the last event, which says why there was no retry
+		ctx := transport.WithTrace(context.Background(), &transport.Trace{
+			Event: func(e transport.Event) { last = e.Reason },
+		})
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host, nil)
+		must(err)
+		resp, err := (&http.Client{Transport: t}).Do(req)
 		must(err)
 		resp.Body.Close()
-		fmt.Printf("%s: %s: sent %d×\n", title, host, server.Arrivals()-before)
-		if server.Arrivals() != before+want[i] {
-			log.Fatalf("expected %d×", want[i])
+		_, pattern := t.RuleOf(req.URL)
+		sent := server.Arrivals() - before
+		fmt.Printf("  %-16s %-18s %-7d %v\n", host, cmp.Or(pattern, "(all hosts)"), sent, last)
+		if sent != want[i] {
+			log.Fatalf("expected %d", want[i])
 		}
 	}
 }

@@ -20,6 +20,8 @@ import (
 )
 
 func main() {
+	fmt.Println("A text in the body of a response decides whether a request is sent again.")
+	fmt.Println()
 	// If the queue is full, the server has not accepted the job. The verdict is
 	// Refused, so even a POST may be sent again. If the service might have
 	// accepted it, the verdict would be Ambiguous.
@@ -52,10 +54,10 @@ func main() {
 		}
 		text, err := io.ReadAll(resp.Body) // complete, although the classifier has read it
 		resp.Body.Close()
-		fmt.Printf("POST %s: %d attempts, then %s, %q\n", path, attempts, resp.Status, text)
+		fmt.Printf("  POST %-9s %d sent, then %s, %q\n", path, attempts, resp.Status, text)
 		if err != nil || attempts != want[path] {
 			log.Fatalf("expected %d attempts and no error: %v", want[path], err)
 		}
 	}
-	fmt.Println(`Only the POST that was refused with "queue capacity" was sent again.`)
+	fmt.Println("\n" + `Only the POST that was refused with the text "queue capacity" was sent again.`)
 }

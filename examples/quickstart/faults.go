@@ -80,7 +80,7 @@ var faults = []fault{
 		also:   attempts,
 	},
 	{
-		name:   "PUT 512 KiB stream, 502",
+		name:   "PUT of 512 KiB, 502",
 		method: http.MethodPut,
 		body:   stream,
 		steps:  []testserver.Step{fail(502), testserver.OK(done)},
@@ -98,7 +98,7 @@ var faults = []fault{
 		also:   because(transport.ReasonNotIdempotent),
 	},
 	{
-		name:   "Retry-After 30, 2 s left",
+		name:   "told 30 s, has 2 s",
 		method: http.MethodGet,
 		limit:  2 * time.Second,
 		steps:  []testserver.Step{fail(503).Header("Retry-After", "30"), testserver.OK(done)},
@@ -126,7 +126,7 @@ func notBefore(wait time.Duration) func(result) (note, error) {
 		if gap < wait {
 			return "", fmt.Errorf("came back after %v, told to wait %v", gap, wait)
 		}
-		return "came back after " + seconds(gap), nil
+		return "sent after " + seconds(gap), nil
 	}
 }
 
@@ -142,7 +142,7 @@ func sameBodies(r result) (note, error) {
 			return "", fmt.Errorf("request %d arrived with %d bytes of another hash", a.N, a.BodyLength)
 		}
 	}
-	return "same SHA-256 both times", nil
+	return "same body twice", nil
 }
 
 // because checks the reason why there was no retry, and that the decision took
@@ -157,7 +157,7 @@ func because(reason transport.Reason) func(result) (note, error) {
 		case r.took > time.Second:
 			return "", fmt.Errorf("took %v instead of returning at once", r.took)
 		}
-		return "no retry: " + reason.String(), nil
+		return reason.String(), nil
 	}
 }
 

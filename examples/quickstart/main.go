@@ -5,7 +5,7 @@
 //
 //	go run ./examples/quickstart
 //
-// It takes about five seconds and needs only the loopback interface. Its exit
+// The table is 79 columns wide. It takes about five seconds and needs only the loopback interface. Its exit
 // status is 1 if a result is not as promised.
 package main
 
@@ -52,7 +52,7 @@ func run(ctx context.Context) int {
 		rows[i] = &row{fault: &faults[i]}
 	}
 	screen := newScreen(os.Stdout, rows)
-	screen.printf("Seven faults, each met by a plain client and by one with aplomb.\n%s\n\n", ruleInWords())
+	screen.printf("Seven faults, each met by a plain client and by a client with aplomb.\n%s\n\n", ruleInWords())
 
 	var all sync.WaitGroup
 	for _, r := range rows {
@@ -83,10 +83,18 @@ func run(ctx context.Context) int {
 	if wrong > 0 {
 		return 1
 	}
-	screen.printf("Arrivals are requests that the server saw: plain client / aplomb. Time is aplomb's.\n" +
-		"All outcomes are as promised.\n")
+	screen.printf("%s", ending)
 	return 0
 }
+
+const ending = `Sent is how many requests the server got: from the plain client / from aplomb.
+Time is aplomb's. The last two rows show the reason why there was no retry: a
+POST may have been acted on, and 30 s are more than the request's deadline.
+All outcomes are as promised.
+
+Read next: "What is retried" in README.md, and examples/README.md, which has
+a program for each way of use.
+`
 
 // ruleInWords describes the default rule.
 func ruleInWords() string {
@@ -95,6 +103,6 @@ func ruleInWords() string {
 	for _, b := range backoff.Bounds(rule.Backoff, 3) {
 		waits = append(waits, fmt.Sprintf("%v to %v", b.Lowest, b.Highest))
 	}
-	return fmt.Sprintf("The rule is the default: up to %d attempts, waits of %s, and so on.",
+	return fmt.Sprintf("The rule is the default: up to %d attempts, and waits of\n%s, and so on.",
 		rule.Attempts, strings.Join(waits, ", "))
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/aplomb-go/aplomb/transport"
@@ -45,12 +46,23 @@ func (r *row) note() (note, error) {
 	return r.fault.also(*r.aplomb)
 }
 
-// String returns the status, or the innermost error.
+// String returns the status, or the error in few words.
 func (r result) String() string {
 	if r.err == nil {
 		return strconv.Itoa(r.status)
 	}
-	err := r.err
+	return inShort(r.err)
+}
+
+// inShort names the usual failures of a connection as they are called everywhere. Of
+// other errors it returns the innermost.
+func inShort(err error) string {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.ECONNRESET):
+		return "connection reset"
+	}
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
 	}
@@ -66,12 +78,12 @@ const (
 )
 
 // These are the widths of the columns. With the time and two spaces between
-// columns the table is 99 wide.
+// columns the table is 79 wide, so that it fits any terminal.
 const (
-	faultWidth    = 24
-	plainWidth    = 24
-	aplombWidth   = 30
-	arrivalsWidth = 8
+	faultWidth    = 19
+	plainWidth    = 18
+	aplombWidth   = 24
+	arrivalsWidth = 5
 )
 
 // A screen shows the rows. Its methods are safe for concurrent use.
@@ -111,9 +123,9 @@ func (s *screen) event(r *row, e transport.Event) {
 	defer s.mu.Unlock()
 	switch {
 	case e.Err != nil:
-		r.last = "no answer"
+		r.last = strings.TrimPrefix(inShort(e.Err), "connection ")
 	case e.Hint > 0:
-		r.last = fmt.Sprintf("%d asks for %v", e.Status, e.Hint)
+		r.last = fmt.Sprintf("%d (%v)", e.Status, e.Hint)
 	default:
 		r.last = strconv.Itoa(e.Status)
 	}
@@ -175,7 +187,7 @@ func (s *screen) draw(last bool) {
 // lines lays the table out.
 func (s *screen) lines() []string {
 	header := cell("fault", faultWidth) + cell("plain client", plainWidth) +
-		cell("with aplomb", aplombWidth) + cell("arrivals", arrivalsWidth) + "time"
+		cell("with aplomb", aplombWidth) + cell("sent", arrivalsWidth) + "time"
 	lines := []string{s.paint(bold, header)}
 	for _, r := range s.rows {
 		lines = append(lines, strings.TrimRight(s.line(r), " "))

@@ -20,11 +20,13 @@ import (
 )
 
 func main() {
+	fmt.Println("An adaptive rate finds the limit of a server, here 50 requests per second.")
+	fmt.Println()
 	fixed, adaptive := try(policy.RateFixed), try(policy.RateAdaptive)
 	if fixed < 0.5 || adaptive > 0.2 {
 		log.Fatal("expected most to be refused at the fixed rate, and few at the adaptive rate")
 	}
-	fmt.Println("The adaptive rate follows the limit of the server.")
+	fmt.Println("\nThe rule allows 200 requests per second. The adaptive rate learns from each 429.")
 }
 
 // try sends requests for two seconds and returns the share of 429s in the
@@ -55,7 +57,7 @@ func try(mode policy.RateMode) (share float64) {
 			resp.Body.Close()
 		}
 		s, r, now := served.Swap(0), refused.Swap(0), t.Snapshot()[0].RatePerSecond
-		fmt.Printf("%-8v second %d: %d served, %3d refused; now %3.0f/s\n", mode, second+1, s, r, now)
+		fmt.Printf("  %-8v second %d: %d served, %3d refused; the rate is now %3.0f/s\n", mode, second+1, s, r, now)
 		share = float64(r) / float64(r+s)
 	}
 	return share

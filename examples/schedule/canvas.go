@@ -1,10 +1,11 @@
-// Pictures as files. A picture has a title and a legend above a row of panels.
+// Pictures as files. A picture has a title and a legend above its panels.
 // It is written as SVG for light and dark paper and as PNG.
 
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,12 +21,23 @@ import (
 
 func init() { plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"} }
 
-// A picture is a row of panels under a common title and legend. A panel's title
-// is what its vertical axis shows.
+// A picture is rows of panels under a common title and legend. A panel's title
+// names its vertical axis.
 type picture struct {
-	title  string
-	keys   []key
-	panels []*plot.Plot
+	title   string
+	keys    []key
+	panels  []*plot.Plot
+	columns int       // 0: all panels in a row
+	high    vg.Length // of a panel; 0: panelHigh
+}
+
+// grid returns the number of rows and columns.
+func (p *picture) grid() (rows, columns int) {
+	columns = len(p.panels)
+	if p.columns > 0 {
+		columns = p.columns
+	}
+	return (len(p.panels) + columns - 1) / columns, columns
 }
 
 // A key is one entry of the legend.
@@ -49,8 +61,9 @@ const (
 
 // save writes name-light.svg, name-dark.svg and name.png.
 func (p *picture) save(dir, name string) error {
-	wide := vg.Length(len(p.panels)*panelWide + 2*margin)
-	high := panelHigh + titleHigh + legendHigh*vg.Length(p.legend(nil, wide)) + 2*margin + 6
+	rows, columns := p.grid()
+	wide := vg.Length(columns*panelWide + 2*margin)
+	high := vg.Length(rows)*cmp.Or(p.high, panelHigh) + titleHigh + legendHigh*vg.Length(p.legend(nil, wide)) + 2*margin + 6
 	svg := vgsvg.New(wide, high)
 	p.draw(draw.New(svg))
 	png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(wide, high), vgimg.UseDPI(144))}
@@ -84,11 +97,12 @@ func (p *picture) draw(c draw.Canvas) {
 	style.Font.Weight = 3 // bold
 	c.FillText(style, vg.Point{X: c.Min.X, Y: c.Max.Y}, p.title)
 	c = draw.Crop(c, 0, 0, 0, -titleHigh)
-	rows := p.legend(&c, c.Size().X)
-	c = draw.Crop(c, 0, 0, 0, -legendHigh*vg.Length(rows)-6)
-	tiles := draw.Tiles{Rows: 1, Cols: len(p.panels), PadX: 16}
+	legend := p.legend(&c, c.Size().X)
+	c = draw.Crop(c, 0, 0, 0, -legendHigh*vg.Length(legend)-6)
+	rows, columns := p.grid()
+	tiles := draw.Tiles{Rows: rows, Cols: columns, PadX: 16, PadY: 6}
 	for i, panel := range p.panels {
-		tile := tiles.At(c, i, 0)
+		tile := tiles.At(c, i%columns, i/columns)
 		c.FillText(label(10), vg.Point{X: tile.Min.X, Y: tile.Max.Y}, panel.Title.Text)
 		bare := *panel
 		bare.Title.Text = ""

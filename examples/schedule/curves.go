@@ -17,25 +17,26 @@ type curve struct {
 	backoff policy.Backoff
 }
 
-// curves are all back-offs of package policy, each with its defaults.
+// curves are all back-offs of package policy/backoff, each with its defaults.
 var curves = []curve{
-	{"Google", "google", "2ⁿ s + up to 1 s, at most 32 s: the default of a Rule", backoff.Exponential{}},
-	{"Google, literal", "google-literal", "the same as printed: at the cap no random part is left", backoff.Exponential{Literal: true}},
+	{"Exponential", "exponential", "Google's 2ⁿ s + up to 1 s, at most 32 s, the default", backoff.Exponential{}},
+	{"Exponential, Literal", "exponential-literal", "the same as printed by Google: not random at the cap", backoff.Exponential{Literal: true}},
 	{"FullJitter", "full-jitter", "random from 0 to 100 ms · 2ⁿ, at most 20 s", backoff.FullJitter{}},
-	{"EqualJitter", "equal-jitter", "random from half of 100 ms · 2ⁿ to all of it, at most 20 s", backoff.EqualJitter{}},
-	{"Decorrelated", "decorrelated", "random from 100 ms to 3 times the wait before, at most 20 s", backoff.Decorrelated{}},
+	{"EqualJitter", "equal-jitter", "random from 50 ms · 2ⁿ to 100 ms · 2ⁿ, at most 20 s", backoff.EqualJitter{}},
+	{"Decorrelated", "decorrelated", "random from 100 ms to 3 · the wait before, at most 20 s", backoff.Decorrelated{}},
 	{"Randomized", "randomized", "500 ms · 1.5ⁿ · (1 ± 0.5), at most 60 s", backoff.Randomized{}},
 	{"Normal", "normal", "100 ms · 2ⁿ, normally distributed, at most 15 min", backoff.Normal{}},
-	{"Exponential", "exponential", "1 s · 2ⁿ, up to a fifth less, at most 10 s", backoff.Geometric{}},
+	{"Geometric", "geometric", "1 s · 2ⁿ, up to a fifth less, at most 10 s", backoff.Geometric{}},
 	{"Constant", "constant", "always 2 s", backoff.Constant(2 * time.Second)},
 }
 
 // article are the two curves of the article whose experiment experiments/storm
-// repeats, as its pseudo-code computes them.
+// repeats, as its pseudo-code computes them. It adds the jitter after the cap, so a wait
+// can be 1.3 times as long as the cap.
 var article = []curve{
-	{"100 ms · 2.7ⁿ, at most 10 min", "article-a", "jitter 0.1", backoff.Normal{
+	{"100 ms · 2.7ⁿ, at most 10 min before jitter", "article-a", "jitter 0.1 after the cap, so at most 13 min", backoff.Normal{
 		MinDelay: 100 * time.Millisecond, Factor: 2.7, Jitter: 0.1, MaxDelay: 10 * time.Minute, Literal: true}},
-	{"1 s · 1.5ⁿ, at most 5 min", "article-b", "jitter 0.1", backoff.Normal{
+	{"1 s · 1.5ⁿ, at most 5 min before jitter", "article-b", "jitter 0.1 after the cap, so at most 6.5 min", backoff.Normal{
 		MinDelay: time.Second, Factor: 1.5, Jitter: 0.1, MaxDelay: 5 * time.Minute, Literal: true}},
 }
 

@@ -1,8 +1,12 @@
-// Schedule shows how long each back-off of package policy waits, as tables and
-// pictures.
+// Schedule shows how long each back-off of package policy/backoff waits, as tables
+// and pictures.
 //
-//	go run .            tables only
-//	go run . -dir out   tables, and pictures as SVG (light and dark) and PNG in out
+//	go -C examples/schedule run .             a table of the mean waits
+//	go -C examples/schedule run . -all        a table for each back-off as well
+//	go -C examples/schedule run . -dir out    pictures in the directory out
+//
+// The pictures are SVG, light and dark, and PNG. docs/schedule-light.svg is
+// waits-all-light.svg, and docs/schedule-article-light.svg is waits-article-light.svg.
 //
 // The files:
 //
@@ -34,10 +38,11 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("schedule", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	dir := flags.String("dir", "", "write the pictures, SVG and PNG, into this `directory`; it is made where it is missing")
+	dir := flags.String("dir", "", "write pictures, SVG and PNG, into this `directory`, which is made if it is missing")
+	all := flags.Bool("all", false, "print the lowest, mean and highest waits of each back-off as well")
 	n := flags.Int("n", 12, "how many `retries` to show, 1 to 100")
 	flags.Usage = func() {
-		_, _ = fmt.Fprint(stderr, "Schedule prints the waits of every back-off, and draws them with -dir.\n\n")
+		_, _ = fmt.Fprint(stderr, "Schedule prints how long each back-off waits, and draws it with -dir.\n\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -49,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	case *n < 1 || *n > 100:
 		return fmt.Errorf("-n %d: must be 1 to 100", *n)
 	}
-	if err := tables(stdout, *n); err != nil {
+	if err := tables(stdout, *n, *all); err != nil {
 		return err
 	}
 	if *dir == "" {

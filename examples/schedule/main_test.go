@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -16,12 +17,49 @@ import (
 
 func TestTables(t *testing.T) {
 	var out bytes.Buffer
-	if err := run([]string{"-n", "4"}, &out, &out); err != nil {
+	if err := run([]string{"-n", "4", "-all"}, &out, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range curves {
+	for _, c := range append(curves, article...) {
 		if !strings.Contains(out.String(), c.name+"\n"+c.about) {
 			t.Errorf("no table of %s", c.name)
+		}
+	}
+}
+
+// TestOverviewTable: for any number of retries the table fits 80 columns, and a row for
+// each back-off ends with the sum.
+func TestOverviewTable(t *testing.T) {
+	for _, n := range []string{"1", "2", "12", "100"} {
+		var out bytes.Buffer
+		if err := run([]string{"-n", n}, &out, &out); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if wide := utf8.RuneCountInString(strings.TrimRight(line, "\n")); wide > 80 {
+				t.Errorf("-n %s: %d columns: %s", n, wide, line)
+			}
+		}
+		for _, c := range curves {
+			bounds := backoff.Bounds(c.backoff, 1)
+			if rows := strings.Count(out.String(), c.name+"  "); rows != 2 {
+				t.Errorf("-n %s: %d rows for %s", n, rows, c.name)
+			}
+			if n == "1" && !strings.Contains(out.String(), short(bounds[0].Mean)) {
+				t.Errorf("the mean of %s is missing", c.name)
+			}
+		}
+	}
+}
+
+// TestMarks: every axis has a label above its data.
+func TestMarks(t *testing.T) {
+	for _, high := range []float64{0.5, 59, 61, 266, 780, 4000} {
+		p := panel("wait", 4, logTime{})
+		marks(p, 0.07, high)
+		ticks := logTime{}.Ticks(p.Y.Min, p.Y.Max)
+		if len(ticks) < 2 || ticks[0].Value > 0.07 || ticks[len(ticks)-1].Value < high {
+			t.Errorf("ticks for 0.07 to %v: %v", high, ticks)
 		}
 	}
 }
@@ -48,7 +86,7 @@ func TestPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, hue := range append([]color.NRGBA{paper, ink, gridColor}, colors...) {
+	for _, hue := range append([]color.NRGBA{paper, ink, gridColor, faint}, colors...) {
 		name := fmt.Sprintf("#%02X%02X%02X", hue.R, hue.G, hue.B)
 		if bytes.Contains(dark, []byte(name)) || darkened.Replace(name) == name {
 			t.Errorf("the dark picture has the colour %v", hue)

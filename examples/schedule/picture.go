@@ -1,5 +1,5 @@
 // The waits as pictures. A band reaches from the lowest to the highest wait and
-// contains the mean. The sums of the means have a panel of their own.
+// contains the mean.
 
 package main
 
@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -25,6 +26,7 @@ var (
 	paper     = color.NRGBA{0xff, 0xff, 0xfe, 0xff}
 	ink       = color.NRGBA{0x33, 0x33, 0x33, 0xff}
 	gridColor = color.NRGBA{0xdd, 0xdd, 0xdd, 0xff}
+	faint     = color.NRGBA{0xb4, 0xb4, 0xb4, 0xff} // of what is there for comparison
 
 	colors = []color.NRGBA{
 		{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
@@ -38,7 +40,7 @@ var (
 
 // darkened replaces the colours with brighter colours for dark paper.
 var darkened = strings.NewReplacer(
-	"#FFFFFE", "#15181C", "#333333", "#D6D6D6", "#DDDDDD", "#363B42",
+	"#FFFFFE", "#15181C", "#333333", "#D6D6D6", "#DDDDDD", "#363B42", "#B4B4B4", "#59606A",
 	"#0072B2", "#3D9BFF", "#D55E00", "#FF8336", "#009E73", "#2FC99C", "#CC79A7", "#E69CC6",
 	"#56B4E9", "#9AD8FF", "#E69F00", "#F0B840", "#101010", "#FFFFFF", "#808080", "#9A9A9A",
 )
@@ -56,7 +58,7 @@ func pictures(dir string, n int, stdout io.Writer) error {
 			return err
 		}
 	}
-	if err := waitsOf("The two curves of the article, jitter 0.1", article, max(n, 16)).save(dir, "waits-article"); err != nil {
+	if err := waitsOf("The two curves of the article. Their jitter, 0.1, comes after the cap", article, max(n, 16)).save(dir, "waits-article"); err != nil {
 		return err
 	}
 	if err := overview(n).save(dir, "waits-all"); err != nil {
@@ -90,41 +92,73 @@ func waitsOf(title string, list []curve, n int) *picture {
 		out.key("mean; cumulated on the right", mean)
 	}
 	linear.Y.Min, sum.Y.Min = 0, 0
-	decades(logarithmic, low, high)
+	linear.Y.Max = aboveAll(high)
+	marks(logarithmic, low, high)
 	return out
 }
 
-// overview draws the means of all back-offs side by side.
+// overview has a panel for each back-off, all on the same scale. The means of the other
+// back-offs are grey in it.
 func overview(n int) *picture {
-	means := panel("mean wait before the retry", n, logTime{})
-	sum := panel("time since the first failure", n, logTime{})
-	out := &picture{title: "All back-offs with their defaults", panels: []*plot.Plot{means, sum}}
-	low, high, total := math.Inf(1), 0.0, 0.0
+	var shown []curve
 	for _, c := range curves {
 		if g, ok := c.backoff.(backoff.Exponential); ok && g.Literal {
 			continue // its means are those of the other within a few percent
 		}
-		i := len(out.keys)
+		shown = append(shown, c)
+	}
+	out := &picture{title: "How long each back-off waits, with its defaults", columns: 2, high: 150}
+	low, high := math.Inf(1), 0.0
+	for i, c := range shown {
 		bounds := backoff.Bounds(c.backoff, n)
-		mean := line(bounds, i, func(b backoff.Bound) float64 { return b.Mean.Seconds() })
-		means.Add(mean)
-		sum.Add(line(bounds, i, func(b backoff.Bound) float64 { return b.Cumulated.Seconds() }))
-		out.key(c.name, mean)
+		sum := bounds[len(bounds)-1].Cumulated.Round(time.Second)
+		p := panel(fmt.Sprintf("%s: %d retries take %s", c.name, n, short(sum)), n, logTime{})
+		for j, other := range shown {
+			if j != i {
+				p.Add(greyLine(backoff.Bounds(other.backoff, n)))
+			}
+		}
+		mean := line(bounds, 0, func(b backoff.Bound) float64 { return b.Mean.Seconds() })
+		p.Add(band(bounds, 0, logFloor), mean)
 		for _, b := range bounds {
-			low, high, total = min(low, b.Mean.Seconds()), max(high, b.Mean.Seconds()), max(total, b.Cumulated.Seconds())
+			low, high = min(low, max(b.Lowest.Seconds(), logFloor)), max(high, b.Highest.Seconds())
+		}
+		out.panels = append(out.panels, p)
+		if i == 0 {
+			out.key("from the lowest to the highest wait", swatch(0))
+			out.key("mean", mean)
+			out.key("means of the others", greyLine(bounds))
 		}
 	}
-	decades(means, low, high)
-	decades(sum, low, total)
+	for _, p := range out.panels {
+		marks(p, low, high)
+	}
 	return out
 }
 
-// decades gives a panel a logarithmic axis of whole decades around the data, so
-// that there are marks to read it by.
-func decades(p *plot.Plot, low, high float64) {
+// marks gives a panel a logarithmic axis that begins and ends at a mark, so that there
+// are labels below and above the data.
+func marks(p *plot.Plot, low, high float64) {
 	p.Y.Scale = plot.LogScale{}
-	p.Y.Min = math.Pow(10, math.Floor(math.Log10(low*1.0001)))
-	p.Y.Max = max(high, p.Y.Min*10)
+	p.Y.Min, p.Y.Max = clockMarks[0].Seconds(), clockMarks[len(clockMarks)-1].Seconds()
+	for _, m := range clockMarks {
+		if at := m.Seconds(); at <= low*1.0001 {
+			p.Y.Min = at
+		} else if at >= high*0.9999 {
+			p.Y.Max = at
+			return
+		}
+	}
+}
+
+// aboveAll returns the first tick of a linear axis that is not below the data.
+func aboveAll(high float64) float64 {
+	ticks := linearTime{}.Ticks(0, high)
+	if len(ticks) < 2 {
+		return high
+	}
+	step := ticks[1].Value - ticks[0].Value
+	return math.Ceil(high/step*0.9999) * step
 }
 
 func panel(y string, n int, ticks plot.Ticker) *plot.Plot {
@@ -169,6 +203,20 @@ func band(bounds []backoff.Bound, hue int, floor float64) *plotter.Polygon {
 func translucent(hue color.NRGBA) color.NRGBA {
 	hue.A = 0x40
 	return hue
+}
+
+// greyLine is a line of means for comparison.
+func greyLine(bounds []backoff.Bound) *plotter.Line {
+	var points plotter.XYs
+	for i, b := range bounds {
+		points = append(points, plotter.XY{X: float64(i + 1), Y: b.Mean.Seconds()})
+	}
+	l, err := plotter.NewLine(points)
+	if err != nil {
+		panic(err) // as above
+	}
+	l.Color, l.Width = faint, 0.75
+	return l
 }
 
 // A marked is a line with a marker at each retry.

@@ -7,19 +7,27 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-func tables(w io.Writer, n int) error {
+// tables prints the means of all back-offs, and with all a table for each of them.
+func tables(w io.Writer, n int, all bool) error {
 	out := bufio.NewWriter(w)
+	overviewTable(out, n)
+	if !all {
+		_, _ = fmt.Fprintln(out, "\n-all prints the lowest and highest waits as well, and -dir out draws pictures.")
+		return out.Flush()
+	}
 	for _, c := range curves {
 		heading(out, c)
 		waits(out, backoff.Bounds(c.backoff, n))
 	}
-	_, _ = fmt.Fprintln(out, "The two curves of the article on the storm")
+	_, _ = fmt.Fprintln(out, "\nThe two curves of the article on the storm")
 	for _, c := range article {
 		heading(out, c)
 		waits(out, backoff.Bounds(c.backoff, n))
@@ -28,7 +36,55 @@ func tables(w io.Writer, n int) error {
 	return out.Flush() // which keeps the first error
 }
 
-func heading(w io.Writer, c curve) { _, _ = fmt.Fprintf(w, "%s\n%s\n", c.name, c.about) }
+// overviewTable has a row for each back-off, which fits a terminal of 80 columns.
+func overviewTable(w io.Writer, n int) {
+	_, _ = fmt.Fprint(w, "A back-off says how long to wait before each retry. These are the back-offs of\n"+
+		"package policy/backoff, with their defaults:\n\n")
+	for _, c := range curves {
+		_, _ = fmt.Fprintf(w, "%-21s %s\n", c.name, c.about)
+	}
+	_, _ = fmt.Fprint(w, "\nTheir mean waits before some of the retries, and the sum of the means:\n\n")
+	shown := picked(n)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, cell func(retry int) string, sum string) {
+		_, _ = fmt.Fprintf(t, "%s\t", fmt.Sprintf("%-20s", name))
+		for _, retry := range shown {
+			_, _ = fmt.Fprintf(t, "%s\t", cell(retry))
+		}
+		_, _ = fmt.Fprintf(t, "%s\t\n", sum)
+	}
+	row("retry", strconv.Itoa, fmt.Sprintf("1 to %d", n))
+	for _, c := range curves {
+		bounds := backoff.Bounds(c.backoff, n)
+		row(c.name, func(retry int) string { return short(bounds[retry-1].Mean) }, short(bounds[len(bounds)-1].Cumulated))
+	}
+	_ = t.Flush()
+}
+
+// picked are the retries that the overview shows. The last of them is n.
+func picked(n int) (list []int) {
+	for _, retry := range []int{1, 2, 3, 5, 8} {
+		if retry < n {
+			list = append(list, retry)
+		}
+	}
+	return append(list, n)
+}
+
+// short writes a duration in at most six characters.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+}
+
+func heading(w io.Writer, c curve) { _, _ = fmt.Fprintf(w, "\n%s\n%s\n", c.name, c.about) }
 
 func waits(w io.Writer, bounds []backoff.Bound) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -37,12 +93,11 @@ func waits(w io.Writer, bounds []backoff.Bound) {
 		_, _ = fmt.Fprintf(t, "%d\t%v\t%v\t%v\t%v\t\n", i+1, round(b.Lowest), round(b.Mean), round(b.Highest), round(b.Cumulated))
 	}
 	_ = t.Flush()
-	_, _ = fmt.Fprintln(w)
 }
 
 // comparison prints the original's published table beside ours.
 func comparison(w io.Writer) {
-	_, _ = fmt.Fprint(w, "Randomized beside the table printed for github.com/cenkalti/backoff, in seconds\n"+
+	_, _ = fmt.Fprint(w, "\nRandomized beside the table printed for github.com/cenkalti/backoff, in seconds\n"+
 		"Each row there is computed from the one before it, cut to three decimals.\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(t, "retry\tmean\tprinted\tlowest\tprinted\thighest\tprinted\t")

@@ -16,6 +16,8 @@ import (
 )
 
 func main() {
+	fmt.Println("Retries go above the transport of an SDK, so that each attempt is signed anew.")
+	fmt.Println()
 	sdk := &http.Client{Transport: signer{http.DefaultTransport}} // as the SDK creates it
 
 	// The SDK's transport becomes the base, and the client gets the new
@@ -30,7 +32,7 @@ func main() {
 	last, requests := "", 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests++
-		fmt.Println("server got:", r.Header.Get("Authorization"))
+		fmt.Println("  server got:", r.Header.Get("Authorization"))
 		switch {
 		case r.Header.Get("Authorization") == last:
 			w.WriteHeader(http.StatusUnauthorized) // a repeated signature
@@ -44,11 +46,11 @@ func main() {
 		log.Fatal(err)
 	}
 	resp.Body.Close()
-	fmt.Println("client got:", resp.Status)
+	fmt.Println("  client got:", resp.Status)
 	if resp.StatusCode != http.StatusOK {
 		log.Fatal("an attempt was not signed anew")
 	}
-	fmt.Println("Each attempt had a signature of its own.")
+	fmt.Println("\nThe server would refuse a signature that comes twice.")
 }
 
 // A signer takes the place of the SDK's transport.
