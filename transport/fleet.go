@@ -22,9 +22,11 @@ import "time"
 // processes need not agree. Host is scheme://host, as in [HostSnapshot]. Scope is what
 // the method Scope returned, or 0 for requests without credentials.
 type Fleet interface {
-	// Join adds a member. [New] calls it once. From then on the Fleet calls the
-	// methods of m.
-	Join(m *Member)
+	// Join adds the member. [New] calls it once, after it has found no fault in its
+	// Config. From then on the Fleet calls the methods of m, but never within a call of
+	// a method of the Fleet. A Fleet has a single member. Join returns an error if there
+	// is one already.
+	Join(m *Member) error
 
 	// Scope returns a number for the credentials of a request, or for the value of the
 	// rule's Scope. Members that get the same text must get the same number. The number
