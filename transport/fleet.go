@@ -2,7 +2,15 @@
 
 package transport
 
-import "time"
+import (
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/policy"
+)
 
 // A Fleet lets the Transports of several processes share what servers tell them, so
 // that the processes behave like one client. Each such Transport is a member. The
@@ -71,9 +79,8 @@ type FleetHold struct {
 	Host   string
 	Scope  uint64
 	Status int // 503 if the hold is of a 503, else 429
-	// Wait is how long the server asked to wait, without jitter, and at most
-	// RetryAfter.Max of the member's rule. Zero means that a success has shown that the
-	// hold of the scope is over.
+	// Wait is how long the server asked to wait, without jitter. Each member obeys its
+	// own RetryAfter.Max. Zero means that a success has shown that the hold is over.
 	Wait time.Duration
 }
 
@@ -123,28 +130,172 @@ type Member struct{ t *Transport }
 // Size says how many members the fleet has, this member included. A value below 1 counts
 // as 1. The floor of the budget is divided by it. So is Rule.Rate while the Fleet does
 // not answer.
-func (m *Member) Size(n int) {}
+func (m *Member) Size(n int) { m.t.size.Store(int32(min(max(n, 1), maxMembers))) }
+
+// maxMembers bounds the size of a fleet. A larger number can only be a mistake.
+const maxMembers = 1 << 24
 
 // Hold holds a scope as another member was told to, or ends its hold.
-func (m *Member) Hold(h FleetHold) {}
+func (m *Member) Hold(h FleetHold) {
+	s, rule := m.find(h.Host)
+	if s == nil || rule.rule.Cooldown != policy.On {
+		return
+	}
+	cooldown, now := &s.Machines().Cooldown, m.t.now()
+	if h.Wait <= 0 {
+		cooldown.Free(now, h.Scope)
+		return
+	}
+	cooldown.HoldForFleet(now, h.Scope, codeOf(h.Status), h.Wait, m.t.cooldown(rule, h.Wait), rand.Float64())
+}
 
 // Quota notes a quota that another member was told.
-func (m *Member) Quota(q FleetQuota) {}
+func (m *Member) Quota(q FleetQuota) {
+	if s, rule := m.find(q.Host); s != nil && rule.pacing {
+		members := min(max(q.Members, 1), maxMembers)
+		s.Machines().Pacing().NoteForFleet(m.t.now(), q.Scope, q.Remaining, q.Limit, q.Reset, members, rule.settings.pacing)
+	}
+}
 
 // Down says that a host has failed for the fleet for that long: for several members, and
 // for every member that asked it anything. If this member had a success meanwhile, the
 // member does not obey. It calls Fleet.Working instead. So members that cannot reach a
 // host never stop a member that can. Otherwise the member closes its gate, until Up, or
 // until a probe of its own succeeds.
-func (m *Member) Down(host string, since time.Duration) {}
+func (m *Member) Down(name string, since time.Duration) {
+	if s, rule := m.find(name); s != nil && rule.gate {
+		now := m.t.now()
+		if s.Machines().Gate().Down(now, now-max(since, 0)) {
+			m.t.fleet.Working(name)
+		}
+	}
+}
 
 // Up says that a host works again. If its gate is closed, this member opens the gate
 // after a random part of spread.
-func (m *Member) Up(host string, spread time.Duration) {}
+func (m *Member) Up(name string, spread time.Duration) {
+	if s, rule := m.find(name); s != nil && rule.gate {
+		now := m.t.now()
+		s.Machines().Gate().Up(now, now+time.Duration(rand.Float64()*float64(max(spread, 0))))
+	}
+}
 
 // Probe answers Fleet.Probe. If it is not granted, the member asks again after wait at
 // the soonest.
-func (m *Member) Probe(host string, granted bool, wait time.Duration) {}
+func (m *Member) Probe(name string, granted bool, wait time.Duration) {
+	s, rule := m.find(name)
+	used := s != nil && rule.gate && s.Machines().Gate().Permit(m.t.now(), granted, wait)
+	if granted && !used {
+		m.t.fleet.ProbeFailed(name) // so that another member may send one
+	}
+}
 
 // Tokens answers Fleet.Tokens.
-func (m *Member) Tokens(g FleetGrant) {}
+func (m *Member) Tokens(g FleetGrant) {
+	s, rule := m.find(g.Host)
+	if s == nil || !rule.rate {
+		return
+	}
+	now, machines := m.t.now(), s.Machines()
+	machines.Rate(rule.settings.rate).Grant(now, g.N, now+g.First, g.Every, now+max(g.Again, 0))
+	if rule.gate {
+		machines.Gate().WakeFirst() // the requests that wait for tokens are in its queue
+	}
+}
+
+// find returns the state of a host and its rule. Both are nil if this Transport does not
+// know the host.
+func (m *Member) find(name string) (*host.State[resolved], *resolved) {
+	s := m.t.hosts.Lookup(name)
+	if s == nil {
+		return nil, nil
+	}
+	rule := s.Resolved.Load()
+	if rule == nil { // its first request has not come that far
+		return nil, nil
+	}
+	return s, rule
+}
+
+// members returns the size of the fleet.
+func (t *Transport) members() int { return max(1, int(t.size.Load())) }
+
+// cooldown returns the settings of a hold. The jitter spreads the members of a fleet
+// 20 ms apart, over at most the time of the wait.
+func (t *Transport) cooldown(rule *resolved, wait time.Duration) host.CooldownConfig {
+	c := rule.settings.cooldown
+	if n := t.members(); n > 1 && c.Spread == 0 {
+		c.Spread = min(max(time.Duration(n)*20*time.Millisecond, min(wait/2, time.Second)), wait)
+	}
+	return c
+}
+
+// tellGate tells the fleet the news of a gate.
+func (t *Transport) tellGate(s *host.State[resolved], gate *host.Gate) {
+	switch n := gate.News(); {
+	case n.Working:
+		t.fleet.Working(s.Name())
+	default:
+		if n.ProbeFailed {
+			t.fleet.ProbeFailed(s.Name())
+		}
+		if n.Failures > 0 {
+			t.fleet.Failing(FleetFailing{Host: s.Name(), Failures: n.Failures, Since: max(0, t.now()-n.Since)})
+		}
+	}
+}
+
+// askFleet asks the fleet for what the requests at the gate and at the rate wait for.
+func (l *limits) askFleet(now time.Duration) {
+	m := l.state.Machines()
+	if l.rule.gate && m.Gate().AskPermit(now) {
+		l.t.fleet.Probe(l.state.Name())
+	}
+	if !l.rule.rate {
+		return
+	}
+	r := m.Rate(l.rule.settings.rate)
+	waiting := r.Waiting()
+	if l.rule.gate {
+		waiting = m.Gate().Waiting()
+	}
+	r.Share(now, l.t.members())
+	if ask, ok := r.AskTokens(now, waiting, rand.Float64()); ok {
+		l.t.fleet.Tokens(FleetTokens{Host: l.state.Name(), PerSecond: ask.PerSecond, Burst: ask.Burst, Want: ask.Want})
+	}
+}
+
+// fleetScope returns the key of the request's scope in the fleet.
+func (l *limits) fleetScope() uint64 {
+	text := ""
+	if own := l.rule.rule.Scope; own != nil {
+		text = "scope\x00" + own(l.req)
+	} else if text = host.ScopeText(l.req.Header); text == "" {
+		return 0
+	}
+	return l.t.fleet.Scope(text)
+}
+
+// tellHold tells the fleet that a server asked to wait. A zero wait says that a response
+// with this status ended the hold.
+func (l *limits) tellHold(status int, wait time.Duration) {
+	if l.t.fleet != nil {
+		l.t.fleet.Hold(FleetHold{Host: l.state.Name(), Scope: l.scopeKey(), Status: status, Wait: wait})
+	}
+}
+
+// tellQuota tells the fleet of a quota that is half used up, or whose size is not known.
+// Nobody has to wait before that.
+func (l *limits) tellQuota(q classify.Quota) {
+	if l.t.fleet != nil && q.Remaining <= q.Limit/2 {
+		l.t.fleet.Quota(FleetQuota{Host: l.state.Name(), Scope: l.scopeKey(), Remaining: q.Remaining, Limit: q.Limit, Reset: q.Reset})
+	}
+}
+
+// codeOf returns the kind of hold that a status begins.
+func codeOf(status int) host.Code {
+	if status == http.StatusServiceUnavailable {
+		return host.Unavailable
+	}
+	return host.TooMany
+}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -42,6 +41,7 @@ func (l *limits) hear(resp *http.Response) {
 	if l.rule.pacing {
 		if q, ok := classify.QuotaOf(l.outcome(resp, nil)); ok {
 			l.state.Machines().Pacing().Note(now, l.scopeKey(), l.mark, q.Remaining, q.Limit, q.Reset, l.rule.settings.pacing)
+			l.tellQuota(q)
 		}
 	}
 	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.rule.Cooldown != policy.On {
@@ -113,17 +113,16 @@ func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint 
 	case tellsToWait(d.Status):
 		// Even if it is final, it does not show that the host takes more.
 	case d.Err == nil && !retryable(d.Verdict) && !l.state.Quiet():
-		l.state.Machines().Cooldown.Answered(l.t.now(), l.scopeKey(), l.entered, d.Status < 500)
+		if l.state.Machines().Cooldown.Answered(l.t.now(), l.scopeKey(), l.entered, d.Status < 500) {
+			l.tellHold(d.Status, 0)
+		}
 	}
 }
 
 // hold holds the scope.
 func (l *limits) hold(status int, wait time.Duration, u float64) {
-	code := host.TooMany
-	if status == http.StatusServiceUnavailable {
-		code = host.Unavailable
-	}
-	l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), code, wait, l.rule.settings.cooldown, u)
+	l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), codeOf(status), wait, l.t.cooldown(l.rule, wait), u)
+	l.tellHold(status, wait)
 }
 
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.

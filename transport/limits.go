@@ -114,7 +114,7 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
 func (l *limits) admitByGate(gate *host.Gate) (waited bool, no *refusal) {
-	l.slot = slot{t: l.t, gate: gate}
+	l.slot = slot{t: l.t, host: l.state, gate: gate}
 	a, waited, no := l.wait(gateQueue{l}, &l.queued.Gate)
 	if no == nil && waited {
 		due := l.t.epoch.Add(a.Until)
@@ -162,7 +162,7 @@ func (l *limits) admitHedge() bool {
 	}
 	switch {
 	case l.rule.gate:
-		l.slot = slot{t: l.t, gate: m.Gate()}
+		l.slot = slot{t: l.t, host: l.state, gate: m.Gate()}
 		a, _ := gateQueue{l}.enter(now, nil)
 		return a.Verb == host.Go
 	case l.rule.rate:
@@ -203,8 +203,16 @@ func (l *limits) next(now time.Time) (turn time.Duration, refused bool) {
 func (l *limits) reserve() bool {
 	budget := &l.state.Machines().Budget
 	budget.CountTo(l.state.Requests())
-	l.reserved = budget.Take(l.t.now(), l.rule.settings.budget)
+	l.reserved = budget.Take(l.t.now(), l.budget())
 	return l.reserved != nil
+}
+
+// budget returns the settings of the budget. In a fleet each member has its part.
+func (l *limits) budget() host.BudgetConfig {
+	if l.t.fleet == nil {
+		return l.rule.settings.budget
+	}
+	return l.rule.settings.budget.Part(l.t.members())
 }
 
 // releaseBudget gives the retry of the budget back, if it does not go.
@@ -212,7 +220,7 @@ func (l *limits) releaseBudget() {
 	if l.reserved != nil {
 		budget := &l.state.Machines().Budget
 		budget.CountTo(l.state.Requests())
-		budget.Release(l.t.now(), l.rule.settings.budget, l.reserved)
+		budget.Release(l.t.now(), l.budget(), l.reserved)
 		l.reserved = nil
 	}
 }
@@ -238,9 +246,13 @@ func (l *limits) release() {
 func (l *limits) scopeKey() uint64 {
 	if !l.scoped {
 		l.scoped = true
-		if own := l.rule.rule.Scope; own != nil {
+		own := l.rule.rule.Scope
+		switch {
+		case l.t.fleet != nil:
+			l.scope = l.fleetScope()
+		case own != nil:
 			l.scope = maphash.String(l.t.seed, own(l.req))
-		} else {
+		default:
 			l.scope = host.ScopeKey(l.t.seed, l.req.Header)
 		}
 	}

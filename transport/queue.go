@@ -50,13 +50,14 @@ type gateQueue struct{ *limits }
 // would wait for a slot, the request may still wait for the rate.
 func (q gateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
 	conf := q.rule.settings.gate
+	conf.Fleet = q.t.fleet != nil
 	if q.rule.rate {
 		conf.Rate = q.state.Machines().Rate(q.rule.settings.rate)
 	}
 	a := q.slot.gate.Enter(now, &q.slot.at, w, conf)
 	return a, q.rule.rule.Gate.Mode != policy.GateRefuse || a.ForRate
 }
-func (q gateQueue) leave(w *host.Waiter) { q.slot.gate.Leave(w) }
+func (q gateQueue) leave(w *host.Waiter) { q.slot.tell(q.slot.gate.Leave(w)) }
 
 // wait waits in one queue until the request may go, and returns the answer that lets
 // it go. A refused request leaves the queue before anybody is told. It also leaves if
@@ -76,6 +77,9 @@ func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited boo
 	for {
 		now, mayWait := l.t.now(), false
 		a, mayWait = q.enter(now, w)
+		if l.t.fleet != nil && (a.Verb != host.Go || l.rule.rate) {
+			l.askFleet(now)
+		}
 		switch {
 		case a.Verb == host.Go:
 			l.sentAt = now

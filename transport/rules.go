@@ -118,12 +118,18 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 	if r.rate {
 		// Used tokens of the rate stay used. An Update must not allow another burst.
 		m := s.Machines()
-		m.Rate(r.settings.rate).Set(t.now(), r.settings.rate)
+		rate := m.Rate(r.settings.rate)
+		rate.Set(t.now(), r.settings.rate)
+		if t.fleet != nil {
+			rate.Share(t.now(), t.members())
+		}
 		if gate, _ := m.Made(); gate != nil {
 			gate.WakeFirst() // the first request in that queue may wait for the rate
 		}
 	}
-	s.Resolved.Store(r)
+	if s.Resolved.Swap(r) == nil && t.fleet != nil {
+		t.fleet.Meet(s.Name())
+	}
 	return r
 }
 

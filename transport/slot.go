@@ -25,14 +25,22 @@ import (
 // minute, it keeps the slot no longer (see [host.Gate.Idle]).
 type slot struct {
 	t    *Transport
+	host *host.State[resolved]
 	gate *host.Gate // nil: no gate
 	at   host.Slot  // guarded by the gate's lock
+}
+
+// tell tells the fleet, if the gate has news for it.
+func (s *slot) tell(news bool) {
+	if news {
+		s.t.tellGate(s.host, s.gate)
+	}
 }
 
 // release ends the slot of an attempt that did not go. A second call does nothing.
 func (s *slot) release() {
 	if s.gate != nil {
-		s.gate.Release(s.t.now(), &s.at)
+		s.tell(s.gate.Release(s.t.now(), &s.at))
 		*s = slot{}
 	}
 }
@@ -48,7 +56,7 @@ func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Respons
 	result, kept := host.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
 		if !kept {
-			s.gate.End(s.t.now(), &s.at, result)
+			s.tell(s.gate.End(s.t.now(), &s.at, result))
 		}
 	}()
 	if resp == nil && err == nil {
@@ -88,7 +96,7 @@ func (s *slot) keep(ctx context.Context, resp *http.Response, b *slotBody) {
 			b.done()
 		}
 	}()
-	b.slot.gate.Result(b.slot.t.now(), &b.slot.at, host.Success)
+	b.slot.tell(b.slot.gate.Result(b.slot.t.now(), &b.slot.at, host.Success))
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}

@@ -57,6 +57,14 @@ type Config struct {
 	// value is an error.
 	TempTotal int64
 
+	// Fleet connects the Transport with those of other processes, so that they share
+	// what servers tell them. Default none. The module fleet has a Fleet over Redis.
+	//
+	// Members share holds if the rule has Cooldown, the knowledge that a host is down
+	// if the rule has Gate, and quotas if it has Pacing. Rule.Rate is then the rate of
+	// all members together, and the floor of Rule.Budget is divided by their number.
+	Fleet Fleet
+
 	// Trace is told about every attempt. Default none.
 	Trace *Trace
 
@@ -84,7 +92,9 @@ type Transport struct {
 	hosts   *host.Table[resolved]
 	kept    replay.Pool // of all request bodies
 	tempDir string
-	trace   *Trace // nil: nobody observes
+	fleet   Fleet        // nil: none
+	size    atomic.Int32 // of the fleet; 0 counts as 1
+	trace   *Trace       // nil: nobody observes
 	logger  *slog.Logger
 
 	epoch time.Time    // the time of the limits counts from here
@@ -118,6 +128,13 @@ func New(c Config) (*Transport, error) {
 	case replay.IsNil(t.base):
 		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
 	}
+	switch {
+	case c.Fleet == nil:
+	case replay.IsNil(c.Fleet):
+		faults = append(faults, &policy.FieldError{Field: "Fleet", Value: c.Fleet, Reason: "is a nil pointer"})
+	default:
+		t.fleet = c.Fleet
+	}
 	if !c.Trace.empty() {
 		trace := *c.Trace
 		t.trace = &trace
@@ -130,6 +147,9 @@ func New(c Config) (*Transport, error) {
 		return nil, faults
 	}
 	t.rules.Store(set)
+	if t.fleet != nil {
+		t.fleet.Join(&Member{t})
+	}
 	return t, nil
 }
 

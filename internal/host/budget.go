@@ -232,6 +232,16 @@ func (b *Budget) forgive(c *Charge) {
 	c.prev, c.next = nil, nil
 }
 
+// Part returns the part of a complete config that falls to each of so many processes. A
+// process keeps what its own requests earn, and can save up 10 retries of it.
+func (c BudgetConfig) Part(processes int) BudgetConfig {
+	if processes > 1 && c.PerSecond > 0 {
+		c.PerSecond /= float64(processes)
+		c.Burst = max(c.Burst/float64(processes), min(c.Burst, 10))
+	}
+	return c.Complete()
+}
+
 // Complete returns the config with all its defaults. Callers that ask a Budget often
 // pass it a complete config, so that the defaults are not found anew each time.
 func (c BudgetConfig) Complete() BudgetConfig {

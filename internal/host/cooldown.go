@@ -86,6 +86,8 @@ const (
 //     adds 1 to the doubt, up to 8. Each refusal takes 2 away.
 //   - While the doubt is at least 2, the first waiter is let go as a probe. If the
 //     probe is refused and the doubt is still at least 2, a second probe follows.
+//   - Only a hold that a response to this process began or lengthened is doubted. If a
+//     fleet brought it, the process that was told probes.
 //   - There are two probes at most in a run of holds. So a server whose quota
 //     really is used up sees two requests at most before the time that it named.
 //   - Responses count from the scope's first hold on. So a first refusal holds
@@ -138,6 +140,7 @@ type hold struct {
 	credits int32         // how many more requests the responses let go
 	doubt   int8          // how much speaks against the hold: see probe
 	probes  int8          // probes in this run of holds
+	own     bool          // a response to this process is part of this run of holds
 	probing bool          // nothing was refused since the last probe
 	probed  time.Duration // when the first probe was let go
 	saved   ramp          // the ramp that this run of holds interrupted
@@ -166,10 +169,35 @@ func (c *Cooldown) Hold(now time.Duration, key uint64, code Code, wait time.Dura
 	if wait <= 0 {
 		return now
 	}
+	return c.hold(now, key, code, wait, conf, u, true)
+}
+
+// HoldForFleet is Hold for a response that another process of a fleet got.
+func (c *Cooldown) HoldForFleet(now time.Duration, key uint64, code Code, wait time.Duration, conf CooldownConfig, u float64) {
+	if wait > 0 {
+		c.hold(now, key, code, wait, conf, u, false)
+	}
+}
+
+// Free ends the hold of a scope, because a success of another process of a fleet has ended
+// it there.
+func (c *Cooldown) Free(now time.Duration, key uint64) {
+	c.mu.Lock()
+	var next pair
+	if h := c.holds[key]; h != nil && now < h.open {
+		h.disprove(now)
+		next = pair{h.queue.first, h.hurried()}
+	}
+	c.mu.Unlock()
+	next.wake()
+}
+
+// hold begins or lengthens a hold. own says that a response to this process asked for it.
+func (c *Cooldown) hold(now time.Duration, key uint64, code Code, wait time.Duration, conf CooldownConfig, u float64, own bool) time.Duration {
 	conf = conf.withDefaults()
 	c.mu.Lock()
 	h, evicted := c.holdFor(now, key)
-	h.extend(now, code, wait, conf, u)
+	h.extend(now, code, wait, conf, u, own)
 	open, next := h.open, pair{nil, h.hurried()}
 	if h.refusing(now) > 0 || h.doubted() {
 		next[0] = h.queue.first
@@ -206,16 +234,19 @@ func (c *Cooldown) Leave(key uint64, w *Waiter) {
 // Answered is told of each response with a final verdict while the host is not
 // Quiet. sent is when Enter let the request pass. It is zero if Enter was not
 // asked because the host was Quiet then. success says that the response is no
-// failure of the server.
-func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, success bool) {
+// failure of the server. ended reports that the response ended the hold of the scope.
+func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, success bool) (ended bool) {
 	c.mu.Lock()
 	var next pair
 	if h := c.find(key); h != nil {
+		held := now < h.open
 		h.answered(now, sent, success)
+		ended = held && now >= h.open && h != c.shared
 		next = pair{h.queue.first, h.hurried()} // may go now, or have to wait for less time
 	}
 	c.mu.Unlock()
 	next.wake()
+	return ended
 }
 
 // Arrive reports whether a request that comes now for the first time goes at
@@ -448,7 +479,7 @@ func (c *Cooldown) count() {
 }
 
 // extend makes the hold longer by the wait that a response asked for; c.mu is held.
-func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf CooldownConfig, u float64) {
+func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf CooldownConfig, u float64, own bool) {
 	d := &h.demands[code]
 	d.at = now
 	end := after(now, min(wait, conf.Max))
@@ -463,8 +494,9 @@ func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf Coo
 	// the largest were kept, a process with many requests in flight would end at
 	// the upper end of the jitter, and so would all other processes.
 	if now >= h.named() {
-		h.probes = 0
+		h.probes, h.own = 0, false
 	}
+	h.own = h.own || own
 	h.probing = false
 	h.doubt = max(0, h.doubt-refusalCost)
 	if now >= h.open {
@@ -513,7 +545,7 @@ func (h *hold) probe(now time.Duration) bool {
 
 // doubted reports whether another probe is allowed.
 func (h *hold) doubted() bool {
-	return !h.probing && h.probes < maxProbes && h.doubt >= minDoubt
+	return h.own && !h.probing && h.probes < maxProbes && h.doubt >= minDoubt
 }
 
 // named returns the last time that the server named.

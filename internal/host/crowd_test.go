@@ -58,7 +58,7 @@ func gateCrowd() *crowd {
 	}
 	return &crowd{
 		enter: func(now time.Duration, w *Waiter) Answer { return g.Enter(now, new(Slot), w, conf) },
-		leave: g.Leave,
+		leave: func(w *Waiter) { g.Leave(w) },
 		events: []occurrence{
 			{"a success", ends(Success)},
 			{"a failure", ends(Failed)},

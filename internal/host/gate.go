@@ -41,6 +41,8 @@ type GateConfig struct {
 	// before the slot would pile up behind a closed gate and all be used when
 	// it opens. If Rate is nil, there is no such limit.
 	Rate *Rate
+	// Fleet makes a closed gate ask the fleet before it lets a probe through.
+	Fleet bool
 }
 
 // A Result tells how a request that had a slot ended, as a sign of the host.
@@ -114,6 +116,8 @@ const (
 //   - The first success of a request that was sent after the cut opens the gate,
 //     however late it comes.
 //
+// What the gate hears from a fleet and tells it is in gate_fleet.go.
+//
 // The zero Gate is ready. All methods are safe for concurrent use.
 type Gate struct {
 	mu    sync.Mutex // guards everything below and every waiter in the queue
@@ -154,6 +158,8 @@ type Gate struct {
 	window time.Duration // when this window began
 	cut    bool          // the gate was cut in this window
 	calm   bool          // there was no cut in the last whole window
+
+	fleet *gateFleet // nil: there is no fleet
 }
 
 // A Slot is a request's right to be in flight. Enter fills it. The zero Slot is
@@ -190,34 +196,43 @@ func (g *Gate) Enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) Answer
 	return a
 }
 
-// Leave takes w out of the queue.
-func (g *Gate) Leave(w *Waiter) {
+// Leave takes w out of the queue. news reports that the owner has to tell the fleet
+// something; see Gate.News.
+func (g *Gate) Leave(w *Waiter) (news bool) {
 	g.mu.Lock()
 	next := g.queue.leave(w)
+	if g.queue.n == 0 {
+		g.fleet.unused()
+	}
+	news = g.hasNews()
 	g.mu.Unlock()
 	next.wake()
+	return news
 }
 
-// Release gives back the slot of a request that was not sent.
-func (g *Gate) Release(now time.Duration, s *Slot) {
+// Release gives back the slot of a request that was not sent. news is as for Leave.
+func (g *Gate) Release(now time.Duration, s *Slot) (news bool) {
 	g.mu.Lock()
 	var next *Waiter
 	if s.held {
 		if g.closed && s.epoch == g.epoch {
 			g.probe = now // another probe may go instead
+			g.fleet.unsent()
 		}
 		g.free(now, s)
 		g.full = false
 		next = g.head()
 	}
+	news = g.hasNews()
 	g.mu.Unlock()
 	next.wake()
+	return news
 }
 
 // Result reports how a request ended, if its slot is kept for the body of the
 // response. It is called at most once per slot, before Done. From then on the gate
-// knows the address of the slot.
-func (g *Gate) Result(now time.Duration, s *Slot, r Result) {
+// knows the address of the slot. news is as for Leave.
+func (g *Gate) Result(now time.Duration, s *Slot, r Result) (news bool) {
 	g.mu.Lock()
 	var next *Waiter
 	if s.held {
@@ -227,28 +242,32 @@ func (g *Gate) Result(now time.Duration, s *Slot, r Result) {
 		}
 		next = g.head()
 	}
+	news = g.hasNews()
 	g.mu.Unlock()
 	next.wake()
+	return news
 }
 
 // Done gives back the slot of a request that has ended. It may be called more
 // than once and from several goroutines. Only the first call counts.
-func (g *Gate) Done(now time.Duration, s *Slot) { g.End(now, s, Neutral) }
+func (g *Gate) Done(now time.Duration, s *Slot) (news bool) { return g.End(now, s, Neutral) }
 
 // End is Result and Done in one.
-func (g *Gate) End(now time.Duration, s *Slot, r Result) {
+func (g *Gate) End(now time.Duration, s *Slot, r Result) (news bool) {
 	g.mu.Lock()
 	var next *Waiter
 	if s.held {
 		g.note(now, s, r)
 		if g.closed && s.epoch == g.epoch {
-			g.probe = after(now, probeGap)
+			g.probe = after(now, g.gapAfterProbe())
 		}
 		g.free(now, s)
 		next = g.head()
 	}
+	news = g.hasNews()
 	g.mu.Unlock()
 	next.wake()
+	return news
 }
 
 // Reading reports that the caller began to read from the response's body. The
@@ -283,6 +302,13 @@ func (g *Gate) WakeFirst() {
 	next.wake()
 }
 
+// Waiting returns how many requests are in the queue.
+func (g *Gate) Waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.queue.n
+}
+
 // State returns a snapshot.
 func (g *Gate) State() GateState {
 	g.mu.Lock()
@@ -305,6 +331,7 @@ func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Ans
 	if g.wholesale(now) {
 		// The outage may have been complete long ago, while nobody asked. The
 		// first probe counts its wait from that time and not from now.
+		g.fleet.fails(g.run, g.since)
 		g.close(g.outage())
 		next = g.queue.first // does not know yet when the first probe may go
 	}
@@ -350,6 +377,7 @@ func (g *Gate) take(now time.Duration, s *Slot) {
 	*s = Slot{sent: now, epoch: g.epoch, held: true}
 	if g.closed {
 		g.probe = after(now, probeTime)
+		g.fleet.probing()
 	}
 }
 
@@ -370,7 +398,7 @@ func (g *Gate) free(now time.Duration, s *Slot) {
 // admits reports whether another request may go; g.mu is held.
 func (g *Gate) admits(now time.Duration) bool {
 	if g.closed {
-		return g.inFlight == 0 && now >= g.probe
+		return g.inFlight == 0 && now >= g.probe && g.permitted(now)
 	}
 	if g.used() < g.limit {
 		return true
@@ -398,6 +426,9 @@ func (g *Gate) wait(now time.Duration, w *Waiter, r *Rate) Answer {
 	}
 	if g.queue.turn(w) {
 		a.Ask = g.nextChange()
+		if g.wantsPermit(now) {
+			a.Ask = after(now, AnswerTime) // the owner asks for it now
+		}
 		g.told = a.Ask
 	}
 	if r != nil {
@@ -420,8 +451,11 @@ func (g *Gate) waitForToken(now time.Duration, r *Rate) Answer {
 // nextChange returns when the gate may admit another request although nothing
 // happens until then; g.mu is held.
 func (g *Gate) nextChange() time.Duration {
+	if g.closed && g.asking() {
+		return min(after(g.fleet.asked, AnswerTime), g.opening())
+	}
 	if g.closed {
-		return g.probe // if the probe under way ends before this time, that wakes the first waiter
+		return min(g.probe, g.opening()) // if the probe under way ends before this time, that wakes the first waiter
 	}
 	at := Never
 	if g.lost > 0 {
@@ -456,6 +490,10 @@ func (g *Gate) settle(now time.Duration) (freed bool) {
 	}
 	if g.closed && g.inFlight > 0 && now >= g.probe {
 		g.renew() // the probe hangs
+		freed = true
+	}
+	if g.closed && now >= g.opening() {
+		g.open()
 		freed = true
 	}
 	return freed
@@ -525,6 +563,9 @@ func (g *Gate) configure(now time.Duration, c GateConfig) {
 	g.conf = c
 	if g.limit == 0 {
 		g.limit, g.threshold, g.window = c.Start, gateRoom*c.Start, now
+	}
+	if c.Fleet && g.fleet == nil {
+		g.fleet = new(gateFleet)
 	}
 	g.limit = min(g.limit, c.Max)
 }

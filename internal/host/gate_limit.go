@@ -76,7 +76,12 @@ func (g *Gate) succeed(now time.Duration, s *Slot) {
 	g.trip += (took - g.trip) / 8
 	g.quick = min(took, g.quick+max(g.quick/quickShare, quickStep))
 	g.success, g.run, g.lost = now, 0, 0
+	g.fleet.works(g.closed && int32(s.epoch-g.shut) >= 0)
 	switch {
+	case int32(s.epoch-g.shut) < 0 && g.contradicts(s):
+		g.open() // others closed the gate, but the host works for this process
+		g.fleet.works(true)
+		return
 	case int32(s.epoch-g.shut) < 0 && g.inFlight == 0:
 		// The request was sent before the cut. The server responds again, but
 		// that is no reason to send it more than the next probe.
@@ -85,7 +90,9 @@ func (g *Gate) succeed(now time.Duration, s *Slot) {
 	case int32(s.epoch-g.shut) < 0:
 		return
 	}
-	g.closed = false
+	if g.closed {
+		g.open()
+	}
 	if s.epoch != g.epoch {
 		return // a probe that took long
 	}
@@ -169,7 +176,9 @@ func (g *Gate) fail(now time.Duration, s *Slot, r Result) {
 	if g.run++; g.run == 1 {
 		g.since = began
 	}
+	g.reportFailure(now)
 	if g.wholesale(now) {
+		g.fleet.fails(g.run, g.since)
 		g.close(now)
 	}
 }

@@ -59,7 +59,7 @@ func gateRig(rng *rand.Rand) rig {
 		}
 		flying = append(flying[:i], flying[i+1:]...)
 	}
-	return rig{enter, g.Leave, func() *Waiter { return g.queue.first }, event}
+	return rig{enter, func(w *Waiter) { g.Leave(w) }, func() *Waiter { return g.queue.first }, event}
 }
 
 func cooldownRig(rng *rand.Rand) rig {

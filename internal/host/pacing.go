@@ -69,6 +69,7 @@ type quota struct {
 	guessed bool          // the server did not name this window
 	passed  uint64        // the last mark; it counts on from Pacing.passed, so that no mark comes twice
 	asked   uint64        // the mark of the latest request whose response is known
+	members int           // of a fleet that use the quota; 0 counts as 1
 	queue   queue
 }
 
@@ -94,6 +95,17 @@ func (p *Pacing) Note(now time.Duration, key, mark uint64, remaining, limit int6
 	}
 	p.mu.Unlock()
 	next.wake()
+}
+
+// NoteForFleet is Note for a response that another process of a fleet got. So many members
+// use the quota. Each of them spreads its requests as if the others sent as many.
+func (p *Pacing) NoteForFleet(now time.Duration, key uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) {
+	p.mu.Lock()
+	if q := p.quotas[key]; q != nil {
+		q.members = members
+	}
+	p.mu.Unlock()
+	p.Note(now, key, 0, remaining, limit, reset, c)
 }
 
 // Enter asks for a request to pass. With Wait the request joins the queue of its
@@ -246,7 +258,11 @@ func (q *quota) spread(now time.Duration, before int64, c PacingConfig) {
 // gap returns the time between requests that would use up the quota just at the end
 // of the window.
 func (q *quota) gap(now time.Duration, c PacingConfig) time.Duration {
-	return min((q.end-now)/time.Duration(q.left+1), c.maxWait())
+	each := (q.end - now) / time.Duration(q.left+1)
+	if q.members > 1 {
+		each = min(each, Never/time.Duration(q.members)) * time.Duration(q.members)
+	}
+	return min(each, c.maxWait())
 }
 
 // roll begins the next window if the present one is over, and reports whether a

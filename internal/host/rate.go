@@ -84,6 +84,8 @@ type Rate struct {
 	sample   time.Duration // when this sample of the real rate began
 	sent     int           // sends in this sample
 	measured float64       // sends per second, smoothed; zero means unknown
+
+	shared *shared // nil: the tokens do not come from a fleet
 }
 
 // NewRate returns a limit with a full bucket.
@@ -116,7 +118,6 @@ func (r *Rate) Set(now time.Duration, c RateConfig) {
 		r.current = c.PerSecond
 	}
 	r.apply(now, min(r.current, c.PerSecond))
-	r.lim.SetBurstAt(clockTime(now), c.Burst)
 }
 
 // Enter asks for a token. With Go, Until is when to send, which is now or at
@@ -127,15 +128,16 @@ func (r *Rate) Set(now time.Duration, c RateConfig) {
 func (r *Rate) Enter(now time.Duration, w *Waiter) (a Answer) {
 	r.turns.Lock()
 	var next *Waiter
-	switch wait := r.tokens(now, 1); {
-	case r.queue.turn(w) && wait <= rateAhead+time.Microsecond:
-		at := clockTime(now)
-		wait = r.lim.ReserveN(at, 1).DelayFrom(at).Round(time.Microsecond) // x/time's floats lose a nanosecond
-		r.count(now)
-		r.queue.leave(w)
-		a, next = Answer{Until: after(now, wait)}, r.queue.first
+	switch {
 	case r.queue.turn(w):
-		a = Answer{Verb: Wait, Ask: after(now, (wait - rateAhead).Truncate(time.Microsecond)), Until: after(now, wait)}
+		at, ask, ok := r.reserve(now)
+		if ok {
+			r.count(now)
+			r.queue.leave(w)
+			a, next = Answer{Until: at}, r.queue.first
+			break
+		}
+		a = Answer{Verb: Wait, Ask: ask, Until: at}
 	default:
 		a = Answer{Verb: Wait, Ask: Never}
 		if w == nil || w.in == nil {
@@ -150,12 +152,35 @@ func (r *Rate) Enter(now time.Duration, w *Waiter) (a Answer) {
 	return a
 }
 
+// reserve takes a token and returns when to use it, which is in 10 ms at most. If there is
+// none by then, ok is false, at is when there will be a token as far as is known, and ask is
+// when to ask again.
+func (r *Rate) reserve(now time.Duration) (at, ask time.Duration, ok bool) {
+	if at, ask, got, shared := r.reserveLeased(now, rateAhead); shared {
+		return at, ask, got
+	}
+	wait := r.tokens(now, 1)
+	if wait > rateAhead+time.Microsecond {
+		return after(now, wait), after(now, (wait - rateAhead).Truncate(time.Microsecond)), false
+	}
+	from := clockTime(now)
+	wait = r.lim.ReserveN(from, 1).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
+	return after(now, wait), 0, true
+}
+
 // Leave takes w out of the queue.
 func (r *Rate) Leave(w *Waiter) {
 	r.turns.Lock()
 	next := r.queue.leave(w)
 	r.turns.Unlock()
 	next.wake()
+}
+
+// Waiting returns how many requests are in the queue.
+func (r *Rate) Waiting() int {
+	r.turns.Lock()
+	defer r.turns.Unlock()
+	return r.queue.n
 }
 
 // wakeFirst wakes the first waiter after the rate has changed.
@@ -168,7 +193,7 @@ func (r *Rate) wakeFirst() {
 
 // Take takes a token if it is there now.
 func (r *Rate) Take(now time.Duration) bool {
-	if !r.lim.AllowN(clockTime(now), 1) {
+	if _, _, got, shared := r.reserveLeased(now, 0); shared && !got || !shared && !r.lim.AllowN(clockTime(now), 1) {
 		return false
 	}
 	r.count(now)
@@ -183,8 +208,11 @@ func (r *Rate) Peek(now time.Duration) time.Duration {
 	return r.tokens(now, r.queue.n+1)
 }
 
-// tokens returns how long it takes until there are n tokens.
+// tokens returns how long it takes until there are n tokens, as far as is known.
 func (r *Rate) tokens(now time.Duration, n int) time.Duration {
+	if wait, shared := r.leased(now, n); shared {
+		return wait
+	}
 	missing := float64(n) - r.lim.TokensAt(clockTime(now))
 	if missing <= 0 {
 		return 0
@@ -251,14 +279,17 @@ func (r *Rate) PerSecond() float64 {
 func (r *Rate) apply(now time.Duration, perSecond float64) {
 	r.current = perSecond
 	r.lowered.Store(perSecond < r.conf.PerSecond)
-	r.lim.SetLimitAt(clockTime(now), rate.Limit(perSecond))
+	r.limit(now)
 }
 
-// count counts a send to measure the real rate. A cut starts from the real rate,
+// count counts a send, to measure the real rate and the tokens to ask a fleet for. A cut starts from the real rate,
 // because lowering a limit that is far above it would change nothing.
 func (r *Rate) count(now time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.shared != nil {
+		r.shared.used++
+	}
 	if !r.conf.Adaptive {
 		return
 	}

@@ -26,15 +26,35 @@ import (
 // Cookies and keys in the URL do not count. Headers that a layer below adds are not
 // seen.
 func ScopeKey(seed maphash.Seed, h http.Header) uint64 {
+	kind, value := credentials(h)
+	if kind == "" {
+		return 0
+	}
+	return hash(seed, kind, value)
+}
+
+// ScopeText returns the part of the credentials that counts for ScopeKey, as a text. It is
+// empty if ScopeKey is zero. It is a secret.
+func ScopeText(h http.Header) string {
+	kind, value := credentials(h)
+	if kind == "" {
+		return ""
+	}
+	return strings.ToLower(kind) + "\x00" + value
+}
+
+// credentials returns the kind of the credentials and the part of them that counts. The
+// case of the kind does not matter (RFC 9110 §11.1).
+func credentials(h http.Header) (kind, value string) {
 	if v := first(h, "Authorization"); v != "" {
-		return scopeOf(seed, v)
+		return authorization(v)
 	}
 	for _, name := range keyHeaders {
 		if v := first(h, name); v != "" {
-			return hash(seed, name, v)
+			return name, v
 		}
 	}
-	return 0
+	return "", ""
 }
 
 // keyHeaders are the headers in which services take a key or a token, in
@@ -63,31 +83,31 @@ func first(h http.Header, name string) string {
 	return ""
 }
 
-// scopeOf hashes an Authorization.
-func scopeOf(seed maphash.Seed, authorization string) uint64 {
-	scheme, rest, named := strings.Cut(authorization, " ")
+// authorization is credentials for an Authorization. The kind is its scheme.
+func authorization(v string) (scheme, value string) {
+	scheme, rest, named := strings.Cut(v, " ")
 	rest = strings.TrimLeft(rest, " ")
 	kind, known := changing(scheme)
 	switch {
-	case !named && !known:
-		return hash(seed, "authorization", authorization) // a bare token
+	case !named && !known || scheme == "":
+		return "authorization", v // a bare token
 	case !known:
-		return hashFold(seed, scheme, rest)
+		return scheme, rest
 	case kind == byCredential:
 		id := param(rest, "Credential")
 		if end := strings.IndexAny(id, "/&"); end >= 0 {
 			id = id[:end] // the date follows in AWS, and the other parameters in Azure
 		}
-		return hashFold(seed, scheme, id)
+		return scheme, id
 	case kind == byKeyID:
 		id, _, _ := strings.Cut(rest, ":")
-		return hashFold(seed, scheme, id)
+		return scheme, id
 	case kind == byUser:
-		return hashFold(seed, scheme, param(rest, "username"))
+		return scheme, param(rest, "username")
 	case kind == byTokenUnlessSigned && param(rest, "oauth_signature_method") == "":
-		return hashFold(seed, scheme, rest)
+		return scheme, rest
 	}
-	return hashFold(seed, scheme, "")
+	return scheme, ""
 }
 
 // A steady says which part of an Authorization stays the same from one request to
@@ -168,23 +188,13 @@ func quoted(s string) (value, rest string) {
 	return s, ""
 }
 
-// hash keeps kinds of credentials apart with a separator that none contains.
+// hash keeps kinds of credentials apart with a separator that none contains. The case of
+// the kind does not matter.
 func hash(seed maphash.Seed, kind, value string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	_, _ = h.WriteString(kind)
-	_ = h.WriteByte(0)
-	_, _ = h.WriteString(value)
-	return h.Sum64()
-}
-
-// hashFold hashes a value under the name of a scheme, in which case does not matter
-// (RFC 9110 §11.1).
-func hashFold(seed maphash.Seed, scheme, value string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(seed)
-	for i := range len(scheme) {
-		c := scheme[i]
+	for i := range len(kind) {
+		c := kind[i]
 		if 'A' <= c && c <= 'Z' {
 			c += 'a' - 'A'
 		}

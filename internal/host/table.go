@@ -124,6 +124,18 @@ func (t *Table[R]) Peek(u *url.URL) *State[R] {
 	return t.find(key, maphash.String(t.seed, key.Host))
 }
 
+// Lookup returns the state of a host by its name, or nil if there is none. It counts no
+// request.
+func (t *Table[R]) Lookup(name string) *State[R] {
+	scheme, rest, ok := strings.Cut(name, "://")
+	if !ok {
+		return nil
+	}
+	t.mu.Lock() // a reader without the lock may miss a host
+	defer t.mu.Unlock()
+	return t.find(Key{Scheme: scheme, Host: rest}, maphash.String(t.seed, rest))
+}
+
 // All calls f for each state of this moment. It holds no lock during f.
 func (t *Table[R]) All(f func(*State[R])) {
 	t.mu.Lock()

@@ -102,8 +102,7 @@ func (h *Host) Failing(now time.Duration, member int64, failures int, since time
 }
 
 // Working takes a member's report of a success. It returns true if the host was down or a
-// probe was under way, so that all members have to hear of it. probe says that the success
-// is the member's own probe.
+// this was its probe, so that all members have to hear of it.
 func (h *Host) Working(now time.Duration, member int64) (up bool) {
 	probe := h.probing && h.prober == member
 	up = h.IsDown(now) || probe
@@ -112,7 +111,7 @@ func (h *Host) Working(now time.Duration, member int64) (up bool) {
 	}
 	h.failing, h.down = nil, false
 	h.worked, h.proved = now, true
-	if probe {
+	if up {
 		h.probing, h.until = false, now
 	}
 	return up
@@ -131,7 +130,7 @@ func (h *Host) Probe(now time.Duration, member int64, members int) (granted bool
 	if !h.probing && h.prober == member && h.until > 0 {
 		free += ProbeGap
 	}
-	if now < free {
+	if now < free && !(h.probing && h.prober == member) { // the member did not get its answer
 		return false, max(min(free-now, ProbeGap), time.Duration(members)*AskEach)
 	}
 	h.prober, h.probing, h.until = member, true, now+ProbeTime

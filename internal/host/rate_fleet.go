@@ -1,0 +1,218 @@
+// Tokens of a rate that a fleet shares. A fleet is the processes that share what they
+// know of a host.
+
+package host
+
+import (
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// askEvery is the least time between two questions for tokens. A random part of it
+	// is added, up to askJitter. Two processes that always asked in the same order would
+	// share the tokens unevenly.
+	askEvery  = 100 * time.Millisecond
+	askJitter = 50 * time.Millisecond
+
+	// tokenLife is how long a token can be used. A process that pauses does not save up
+	// the tokens of others.
+	tokenLife = time.Second
+)
+
+// shared is the part of a Rate whose tokens come from a fleet. The lock of the Rate
+// guards it. The rules:
+//
+//   - The process asks for as many tokens as requests wait, and for as many as it used
+//     since it asked last. It asks every 100 ms at most.
+//   - If there is no answer within 10 ms, the fleet is silent. The process then uses its
+//     part of the rate. An answer in time ends this. An answer that comes late counts
+//     for nothing.
+type shared struct {
+	leases  []lease
+	asking  bool
+	asked   time.Duration
+	next    time.Duration // no question before this time
+	used    int           // tokens used since the last question
+	members int           // of the fleet
+	silent  bool
+}
+
+// A lease is n tokens, the first of them for the time at, the others every so much later.
+type lease struct {
+	at, every time.Duration
+	n         int
+}
+
+// A TokenAsk asks the fleet for tokens.
+type TokenAsk struct {
+	PerSecond   float64
+	Burst, Want int
+}
+
+// Share makes the tokens come from a fleet with so many members.
+func (r *Rate) Share(now time.Duration, members int) {
+	if r.share(now, max(1, members)) {
+		r.wakeFirst()
+	}
+}
+
+// share is Share, and reports whether anything changed.
+func (r *Rate) share(now time.Duration, members int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.shared == nil:
+		r.shared = &shared{members: members}
+	case r.shared.members == members:
+		return false
+	}
+	r.shared.members = members
+	r.limit(now)
+	return true
+}
+
+// AskTokens returns what the owner has to ask the fleet for now, while so many requests
+// wait. ok is false if there is nothing to ask. u in [0,1) draws the jitter.
+func (r *Rate) AskTokens(now time.Duration, waiting int, u float64) (ask TokenAsk, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.shared
+	if s == nil || s.asking && now < after(s.asked, AnswerTime) || now < s.next {
+		return TokenAsk{}, false
+	}
+	s.expire(now)
+	want := waiting + s.used
+	for _, l := range s.leases {
+		want -= l.n
+	}
+	if want <= 0 {
+		return TokenAsk{}, false
+	}
+	s.asking, s.asked, s.used = true, now, 0
+	s.next = after(now, askEvery+time.Duration(u*float64(askJitter)))
+	return TokenAsk{PerSecond: r.current, Burst: r.conf.Burst, Want: want}, true
+}
+
+// Grant is the fleet's answer: n tokens, the first for the time at. If n is 0, the process
+// does not ask again before the time again.
+func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
+	r.mu.Lock()
+	s := r.shared
+	if s == nil || !s.asking {
+		r.mu.Unlock()
+		return // too late
+	}
+	inTime := now < after(s.asked, AnswerTime)
+	s.asking = false
+	if inTime {
+		s.silent = false
+		if n > 0 {
+			s.leases = append(s.leases, lease{at, max(every, 0), n})
+		}
+		s.next = max(s.next, again)
+	}
+	r.mu.Unlock()
+	r.wakeFirst()
+}
+
+// leased returns how long it takes until there are n tokens of the fleet. For tokens that
+// are not leased yet, it is how long it takes until the fleet has answered. ok is false if
+// the tokens do not come from a fleet, or if the fleet is silent.
+func (r *Rate) leased(now time.Duration, n int) (wait time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.shared
+	if !r.fromFleet(now) {
+		return 0, false
+	}
+	s.expire(now)
+	for _, l := range s.leases {
+		if n <= l.n {
+			return max(0, l.at+time.Duration(n-1)*l.every-now), true
+		}
+		n -= l.n
+	}
+	return s.answer(now) - now, true
+}
+
+// reserveLeased takes a token of the fleet that can be used within ahead. at and ask are as
+// for Rate.reserve. shared is as ok in leased.
+func (r *Rate) reserveLeased(now, ahead time.Duration) (at, ask time.Duration, got, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.shared
+	if !r.fromFleet(now) {
+		return 0, 0, false, false
+	}
+	s.expire(now)
+	if len(s.leases) == 0 {
+		at = s.answer(now)
+		return at, at, false, true
+	}
+	l := &s.leases[0]
+	if at = l.at; at > after(now, ahead) {
+		return at, at - ahead, false, true
+	}
+	if l.at, l.n = l.at+l.every, l.n-1; l.n == 0 {
+		s.leases = s.leases[1:]
+	}
+	return max(at, now), 0, true, true
+}
+
+// answer returns when the fleet has answered a question, or is silent.
+func (s *shared) answer(now time.Duration) time.Duration {
+	if s.asking {
+		return after(s.asked, AnswerTime)
+	}
+	return after(max(now, s.next), AnswerTime)
+}
+
+// fromFleet reports whether the tokens come from a fleet that answers; r.mu is held.
+func (r *Rate) fromFleet(now time.Duration) bool {
+	s := r.shared
+	if s == nil {
+		return false
+	}
+	if s.asking && !s.silent && now >= after(s.asked, AnswerTime) {
+		s.silent, s.leases = true, nil
+		// No burst: what this process saved up while the fleet answered is not its own.
+		if saved := int(r.lim.TokensAt(clockTime(now))); saved > 1 {
+			r.lim.AllowN(clockTime(now), saved-1)
+		}
+	}
+	return !s.silent
+}
+
+// expire drops the tokens that are too old; r.mu is held.
+func (s *shared) expire(now time.Duration) {
+	for len(s.leases) > 0 {
+		l := &s.leases[0]
+		old := now - tokenLife - l.at
+		if old <= 0 {
+			return
+		}
+		n := l.n
+		if l.every > 0 {
+			n = int(min(int64(l.n), int64(old/l.every)+1))
+		}
+		if l.at, l.n = l.at+time.Duration(n)*l.every, l.n-n; l.n > 0 {
+			return
+		}
+		s.leases = s.leases[1:]
+	}
+}
+
+// limit sets the process's own limit: the rate, or its part of it in a fleet; r.mu is
+// held.
+func (r *Rate) limit(now time.Duration) {
+	perSecond, burst := r.current, r.conf.Burst
+	if s := r.shared; s != nil {
+		perSecond /= float64(s.members)
+		burst = max(1, int(math.Round(float64(burst)/float64(s.members))))
+	}
+	r.lim.SetLimitAt(clockTime(now), rate.Limit(perSecond))
+	r.lim.SetBurstAt(clockTime(now), burst)
+}
