@@ -106,16 +106,15 @@ func TestResumeMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			whole := config
 			whole.Handler = func(*testserver.Received) testserver.Step { return testserver.Content(body, `"v1"`) }
-			srv := testserver.Start(t, whole)
-			bare := downloadMemory(t, srv.Transport(), srv.URL, 8<<20)
-			srv.Close()
-
-			srv = resetting(t, config, body)
+			plain := testserver.Start(t, whole)
+			srv := resetting(t, config, body)
 			tr := mustNew(t, Config{Base: srv.Transport()})
-			// Other goroutines of the process only add to a measurement, so the
-			// least of a few is the nearest to the truth.
+			// Other goroutines of the process add to a measurement, so the least of a
+			// few is the nearest to the truth. The buffers of HTTP/2 may be empty at the
+			// moment of a measurement, so both are measured anew.
 			over := int64(math.MaxInt64)
 			for range 3 {
+				bare := downloadMemory(t, plain.Transport(), plain.URL, 8<<20)
 				ours := downloadMemory(t, tr, srv.URL, 12<<20)
 				t.Logf("ours %d KiB, bare %d KiB", ours>>10, bare>>10)
 				if over = min(over, ours-bare); over < 4<<20 {
