@@ -92,8 +92,8 @@ Time is aplomb's. The last two rows show the reason why there was no retry: a
 POST may have been acted on, and 30 s are more than the request's deadline.
 All outcomes are as promised.
 
-Read next: "What is retried" in README.md, and examples/README.md, which has
-a program for each way of use.
+Read next: "What is retried" in README.md. examples/README.md has a program for
+each way of use, and docs/migrating.md helps to come from another library.
 `
 
 // ruleInWords describes the default rule.
