@@ -1,0 +1,310 @@
+// The behaviours that change, measured in virtual time.
+
+package migrating
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const url = "http://shop.example.com/orders"
+
+// measure runs a program in virtual time over a server that plays a plan.
+func measure(t *testing.T, build func(*testing.T, http.RoundTripper) program, plan faults.Plan, use func(*testing.T, program, *faults.Transport)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		server := faults.New(nil, plan)
+		use(t, build(t, server), server)
+	})
+}
+
+// changes are the columns of the table of the document. Each measures the first program
+// of a pair, and checks the second against the promise.
+var changes = []struct {
+	head    string
+	promise string // the cell of aplomb
+	before  func(*testing.T, pair) string
+	after   func(*testing.T, pair) error
+}{
+	{"POST, 503", "1", postBefore, postAfter},
+	{"back after", "10 s", waitBefore, waitAfter},
+	{"others meanwhile", "wait", meanwhileBefore, meanwhileAfter},
+	{"told 1 h", "response", hourBefore, hourAfter},
+	{"gives up with", "response", gaveUpBefore, gaveUpAfter},
+	{"100 requests", "at most 156", outageBefore, outageAfter},
+}
+
+func post(t *testing.T, build func(*testing.T, http.RoundTripper) program) (sent int, r result) {
+	measure(t, build, faults.Always(faults.Status(503)), func(t *testing.T, send program, server *faults.Transport) {
+		r = send(t.Context(), http.MethodPost, url, []byte("an order"))
+		sent = len(server.Records())
+	})
+	return sent, r
+}
+
+func postBefore(t *testing.T, p pair) string {
+	sent, _ := post(t, p.before)
+	return strconv.Itoa(sent)
+}
+
+func postAfter(t *testing.T, p pair) error {
+	if sent, r := post(t, p.after); sent != 1 {
+		return fmt.Errorf("sent %d times, %+v", sent, r)
+	}
+	return nil
+}
+
+// told returns the times of a request that is told to come back in 10 s, and of a second
+// request that begins a second later.
+func told(t *testing.T, build func(*testing.T, http.RoundTripper) program) (back, other time.Duration) {
+	plan := faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass(), faults.Pass())
+	measure(t, build, plan, func(t *testing.T, send program, server *faults.Transport) {
+		start := time.Now()
+		var both sync.WaitGroup
+		both.Go(func() { send(t.Context(), http.MethodGet, url+"/1", nil) })
+		both.Go(func() {
+			time.Sleep(time.Second)
+			send(t.Context(), http.MethodGet, url+"/2", nil)
+		})
+		both.Wait()
+		for i, r := range server.Records() {
+			switch at := r.Time.Sub(start); {
+			case strings.HasSuffix(r.URL, "/2"):
+				other = at
+			case i > 0:
+				back = at
+			}
+		}
+	})
+	return back, other
+}
+
+func waitBefore(t *testing.T, p pair) string {
+	earliest := time.Hour
+	for range 30 { // because of jitter
+		back, _ := told(t, p.before)
+		earliest = min(earliest, back)
+	}
+	switch {
+	case earliest < 3*time.Second:
+		return "3 s or less"
+	case earliest < 10*time.Second:
+		return "8 to 12 s"
+	}
+	return "10 s"
+}
+
+func waitAfter(t *testing.T, p pair) error {
+	for range 30 {
+		if back, _ := told(t, p.after); back < 10*time.Second || back > 11*time.Second {
+			return fmt.Errorf("came back after %v", back)
+		}
+	}
+	return nil
+}
+
+func meanwhileBefore(t *testing.T, p pair) string {
+	if _, other := told(t, p.before); other < 10*time.Second {
+		return "are sent"
+	}
+	return "wait"
+}
+
+func meanwhileAfter(t *testing.T, p pair) error {
+	if _, other := told(t, p.after); other < 10*time.Second {
+		return fmt.Errorf("the other request was sent after %v", other)
+	}
+	return nil
+}
+
+// hour returns how long a request takes that is told to come back in an hour.
+func hour(t *testing.T, build func(*testing.T, http.RoundTripper) program) (took time.Duration, r result) {
+	plan := faults.Script(faults.Status(503).RetryAfter(time.Hour), faults.Pass())
+	measure(t, build, plan, func(t *testing.T, send program, _ *faults.Transport) {
+		start := time.Now()
+		r = send(t.Context(), http.MethodGet, url, nil)
+		took = time.Since(start)
+	})
+	return took, r
+}
+
+func hourBefore(t *testing.T, p pair) string {
+	if took, _ := hour(t, p.before); took > 45*time.Minute { // less an hour's jitter of failsafe-go
+		return "1 h"
+	}
+	return "back in 3 s"
+}
+
+func hourAfter(t *testing.T, p pair) error {
+	took, r := hour(t, p.after)
+	if took != 0 || r.err == nil && r.status != 503 {
+		return fmt.Errorf("%d after %v, %v", r.status, took, r.err)
+	}
+	if r.resp != nil && reasonOf(r) != transport.ReasonMaxRetryAfter {
+		return fmt.Errorf("the reason is %v", reasonOf(r))
+	}
+	return nil
+}
+
+// down returns what a request gets from a host that is down.
+func down(t *testing.T, build func(*testing.T, http.RoundTripper) program) (r result) {
+	measure(t, build, faults.Always(faults.Status(503).Body("sorry")), func(t *testing.T, send program, _ *faults.Transport) {
+		r = send(t.Context(), http.MethodGet, url, nil)
+	})
+	return r
+}
+
+func gaveUpBefore(t *testing.T, p pair) string {
+	if r := down(t, p.before); r.err == nil && r.status == 503 && r.body == "sorry" {
+		return "response"
+	}
+	return "error"
+}
+
+func gaveUpAfter(t *testing.T, p pair) error {
+	r := down(t, p.after)
+	if p.name == "cenkalti/backoff" && r.err != nil {
+		return nil // the program makes this error of the response
+	}
+	if r.err != nil || r.status != 503 || r.body != "sorry" || reasonOf(r) != transport.ReasonAttempts {
+		return fmt.Errorf("%d %q %v, reason %v", r.status, r.body, r.err, reasonOf(r))
+	}
+	return nil
+}
+
+// outage returns how many attempts arrive of 100 requests that begin together, and how
+// long the last of them takes.
+func outage(t *testing.T, build func(*testing.T, http.RoundTripper) program) (sent int, took time.Duration) {
+	measure(t, build, faults.Always(faults.Status(503)), func(t *testing.T, send program, server *faults.Transport) {
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { send(t.Context(), http.MethodGet, url, nil) })
+		}
+		all.Wait()
+		sent, took = len(server.Records()), time.Since(start)
+	})
+	return sent, took
+}
+
+func outageBefore(t *testing.T, p pair) string {
+	sent, _ := outage(t, p.before)
+	return strconv.Itoa(sent)
+}
+
+func outageAfter(t *testing.T, p pair) error {
+	sent, took := outage(t, p.after)
+	// The budget has 30 retries, a fifth of the requests, and 3 for each second.
+	if most := 100 + 30 + 100/5 + int(3*took.Seconds()); sent > min(most, 156) || sent <= 100 {
+		return fmt.Errorf("sent %d times, and at most %d may", sent, most)
+	}
+	return nil
+}
+
+// TestChanges: the second program of each pair behaves as promised.
+func TestChanges(t *testing.T) {
+	for _, change := range changes {
+		for _, p := range pairs {
+			t.Run(change.head+"/"+p.name, func(t *testing.T) {
+				if err := change.after(t, p); err != nil {
+					t.Errorf("want %q: %v", change.promise, err)
+				}
+			})
+		}
+	}
+}
+
+// changesTable measures the table of the document.
+func changesTable(t *testing.T) string {
+	heads, rule, ours := "| |", "|---|", "| aplomb |"
+	for _, change := range changes {
+		heads += " " + change.head + " |"
+		rule += "---|"
+		ours += " " + change.promise + " |"
+	}
+	rows := []string{heads, rule}
+	for _, p := range pairs {
+		row := "| " + p.name + " |"
+		for _, change := range changes {
+			row += " " + change.before(t, p) + " |"
+		}
+		rows = append(rows, row)
+	}
+	return strings.Join(append(rows, ours), "\n") + "\n"
+}
+
+// TestWaysBack: what the document names brings the old behaviour back.
+func TestWaysBack(t *testing.T) {
+	always := faults.Always(faults.Status(503))
+	busy := faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass(), faults.Pass())
+	with := func(rule policy.Rule) func(*testing.T, http.RoundTripper) program {
+		return func(t *testing.T, base http.RoundTripper) program {
+			tr, err := transport.New(transport.Config{Base: base, Rule: rule})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ofClient(&http.Client{Transport: tr})
+		}
+	}
+	t.Run("Repeatable", func(t *testing.T) {
+		measure(t, with(policy.Rule{}), always, func(t *testing.T, send program, server *faults.Transport) {
+			send(transport.Repeatable(t.Context()), http.MethodPost, url, []byte("an order"))
+			if n := len(server.Records()); n != 6 {
+				t.Errorf("sent %d times", n)
+			}
+		})
+	})
+	t.Run("Idempotent", func(t *testing.T) {
+		rule := policy.Rule{Idempotent: func(*http.Request) bool { return true }}
+		measure(t, with(rule), always, func(t *testing.T, send program, server *faults.Transport) {
+			send(t.Context(), http.MethodPost, url, []byte("an order"))
+			if n := len(server.Records()); n != 6 {
+				t.Errorf("sent %d times", n)
+			}
+		})
+	})
+	t.Run("API", func(t *testing.T) {
+		measure(t, with(policy.API()), busy, func(t *testing.T, send program, server *faults.Transport) {
+			r := send(t.Context(), http.MethodPost, url, []byte("an order"))
+			if n := len(server.Records()); n != 2 || r.status != 200 {
+				t.Errorf("sent %d times, %d", n, r.status)
+			}
+		})
+	})
+	t.Run("Cooldown", func(t *testing.T) {
+		if back, other := told(t, with(policy.Rule{Cooldown: policy.Off})); back < 10*time.Second || other != time.Second {
+			t.Errorf("back after %v, the other request after %v", back, other)
+		}
+	})
+	t.Run("RetryAfter.Beyond", func(t *testing.T) {
+		rule := policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}}
+		if took, r := hour(t, with(rule)); took < time.Hour || r.status != 200 {
+			t.Errorf("%d after %v", r.status, took)
+		}
+	})
+	t.Run("Budget", func(t *testing.T) {
+		if sent, _ := outage(t, with(policy.Rule{Budget: policy.Budget{Burst: policy.Off}})); sent != 600 {
+			t.Errorf("sent %d times", sent)
+		}
+	})
+	t.Run("Error", func(t *testing.T) {
+		// The last attempts fail without a response.
+		measure(t, with(policy.Rule{}), faults.Always(faults.Reset()), func(t *testing.T, send program, _ *faults.Transport) {
+			r := send(t.Context(), http.MethodGet, url, nil)
+			if e, ok := errors.AsType[*transport.Error](r.err); !ok || e.Reason != transport.ReasonAttempts || len(e.Attempts) != 6 {
+				t.Errorf("%v", r.err)
+			}
+		})
+	})
+}

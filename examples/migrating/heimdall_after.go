@@ -1,0 +1,26 @@
+package migrating
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+func heimdallAfter(base http.RoundTripper) (*http.Client, error) {
+	t, err := transport.New(transport.Config{
+		Base: base,
+		Rule: policy.Rule{
+			Attempts:       5, // the retry count and the first attempt
+			AttemptTimeout: 10 * time.Second,
+			Backoff: backoff.Exponential{
+				Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: 50 * time.Millisecond},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: t}, nil
+}
