@@ -39,7 +39,8 @@ type campaign struct {
 // model, which pass speed times as fast as real time.
 func newCampaign(sc model.Scenario, st model.Strategy, speed float64) *campaign {
 	r := record.NewRun(sc.End())
-	r.Name, r.Key, r.Rule = st.Name, st.Key, st.Describe()
+	r.Name, r.Key, r.Words = st.Name, st.Key, st.Words
+	r.Aplomb, r.Coordinated = st.Aplomb(), st.Shared
 	r.Stop, r.Resume = sc.Stop(), sc.Resume()
 	r.Rate, r.ServerLimit = sc.Rate(), sc.Server.Limit
 	return &campaign{scenario: sc, strategy: st, speed: speed, run: r}
@@ -144,6 +145,19 @@ var server = url.URL{Scheme: "http", Host: "server", Path: "/"}
 func (c *campaign) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: -1}
 	return d.DialContext(ctx, network, c.addrs[rand.IntN(len(c.addrs))])
+}
+
+// reach connects to each of the server's ports once.
+func (c *campaign) reach(ctx context.Context) error {
+	for _, addr := range c.addrs {
+		d := net.Dialer{Timeout: 5 * time.Second}
+		conn, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		_ = conn.Close()
+	}
+	return nil
 }
 
 // counted notes every attempt.

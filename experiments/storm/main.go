@@ -12,7 +12,9 @@
 // The files:
 //
 //	main.go          flags
+//	check.go         what this system must allow, checked before the start
 //	real.go          the real experiment: servers, clients and the clock
+//	live.go          what is shown while it runs
 //	campaign.go      the clients of one strategy
 //	remote.go        a server process as its starter sees it
 //	server.go        a server
@@ -32,6 +34,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -41,6 +44,32 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/report"
 )
+
+// These are the exit statuses.
+const (
+	exitFine        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // 128 + SIGINT, as shells have it
+)
+
+const usage = `Usage: storm [flags]
+
+Freezes a server for 20 s under 1000 clients, and shows after which time it is
+back, by how the clients retry. Each strategy has a server and clients of its
+own, and all run at the same time, for 110 s. The report is a page with
+pictures.
+
+Flags:
+`
+
+const exits = `
+Exit status:
+    0  the experiment is done
+    1  it failed, or this system does not allow it; a message says why
+    2  the command line is wrong; nothing was started
+  130  interrupted
+`
 
 func main() {
 	runtime.LockOSThread() // see endWithParent
@@ -52,15 +81,26 @@ func main() {
 	} else {
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
+	os.Exit(status(err, os.Stderr))
+}
+
+// errUsage marks errors of the command line.
+var errUsage = errors.New("storm -h explains")
+
+// status reports an error and returns the exit status.
+func status(err error, stderr io.Writer) int {
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
+		return exitFine
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(os.Stderr, "\nstorm: stopped")
-		os.Exit(130)
-	default:
-		fmt.Fprintln(os.Stderr, "storm:", err)
-		os.Exit(1)
+		_, _ = fmt.Fprintln(stderr, "storm: stopped")
+		return exitInterrupted
 	}
+	_, _ = fmt.Fprintln(stderr, "storm:", err)
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	return exitFailed
 }
 
 // options are the flags.
@@ -74,16 +114,25 @@ type options struct {
 	runs       int
 	sized      bool // the server grows with the load
 	byHand     bool
+	details    bool
 	out        string
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
-	if err != nil {
+	o, err := parse(args, stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
 		return err
+	case err != nil:
+		return fmt.Errorf("%w\n%w", err, errUsage)
 	}
 	if o.longest {
 		return longest(ctx, o, stdout)
+	}
+	if o.out != "" {
+		if err := writable(o.out); err != nil {
+			return fmt.Errorf("-out: %w", err)
+		}
 	}
 	var runs []*record.Run
 	if o.sim {
@@ -94,39 +143,56 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := report.Table(stdout, runs); err != nil {
+	if err := report.Table(stdout, runs, o.details); err != nil {
 		return err
 	}
 	if o.out == "" {
 		return nil
 	}
-	title := fmt.Sprintf("%d clients, a server frozen for %v", o.scenario.Clients, o.scenario.Frozen)
-	if o.scenario.Server.RetryAfter > 0 {
-		title += fmt.Sprintf(" that answers 503 over its limit, Retry-After %v", o.scenario.Server.RetryAfter)
-	}
-	if o.sim {
-		title += " (simulated"
-		if o.runs > 1 {
-			title += fmt.Sprintf("; figures are medians of %d runs", o.runs)
-		}
-		title += ")"
-	}
-	files, err := report.Write(o.out, title, runs)
+	files, err := report.Write(o.out, o.setup(), runs)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "\nwritten: %s\n", strings.Join(files, ", "))
+	// The program may run in another directory than its caller, as by go -C. An absolute
+	// path is right for both.
+	page, err := filepath.Abs(files[0])
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "\nThe report, with pictures: %s\n", page)
 	return err
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
+// setup says what is played.
+func (o options) setup() string {
+	sc := o.scenario
+	text := fmt.Sprintf("%d clients send a request every %s each, and wait %s for the response.", sc.Clients, report.Seconds(sc.Think), report.Seconds(sc.Timeout))
+	if sc.Server.RetryAfter > 0 {
+		text += fmt.Sprintf(" The server answers 503 over its limit, with Retry-After: %.0f.", sc.Server.RetryAfter.Seconds())
+	}
+	for _, st := range o.strategies {
+		if st.Shared {
+			text += " Coordinated clients share a Transport."
+			break
+		}
+	}
+	switch {
+	case o.sim && o.runs > 1:
+		text += fmt.Sprintf(" Simulated: the figures are medians of %d runs, and the curves are of the first.", o.runs)
+	case o.sim:
+		text += " Simulated."
+	}
+	return text
+}
+
+func parse(args []string, stdout io.Writer) (options, error) {
 	o := options{scenario: model.DefaultScenario()}
 	sc := &o.scenario
 	flags := flag.NewFlagSet("storm", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.IntVar(&sc.Clients, "clients", sc.Clients, "how many clients there are for each strategy")
-	flags.DurationVar(&sc.Think, "think", sc.Think, "mean time from an answer to the next request, exponentially distributed")
-	flags.DurationVar(&sc.Timeout, "timeout", sc.Timeout, "how long a client waits for the answer to one attempt")
+	flags.SetOutput(io.Discard) // status prints the error
+	flags.IntVar(&sc.Clients, "clients", sc.Clients, "`N` clients for each strategy")
+	flags.DurationVar(&sc.Think, "think", sc.Think, "mean time from a response to the next request, exponential")
+	flags.DurationVar(&sc.Timeout, "timeout", sc.Timeout, "how long a client waits for the response to an attempt")
 	flags.DurationVar(&sc.Steady, "steady", sc.Steady, "time before the server is frozen")
 	flags.DurationVar(&sc.Frozen, "frozen", sc.Frozen, "time for which it is frozen")
 	flags.DurationVar(&sc.Watched, "watched", sc.Watched, "time for which it is watched afterwards")
@@ -135,27 +201,30 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.Float64Var(&sc.Server.Factor, "factor", sc.Server.Factor, "how much longer, for every -spread requests more")
 	flags.Float64Var(&sc.Server.Spread, "spread", sc.Server.Spread, "see -factor")
 	flags.DurationVar(&sc.Server.Tick, "tick", sc.Server.Tick, "how often a request looks whether it is done")
-	flags.DurationVar(&sc.Server.RetryAfter, "retry-after", 0, "let the server answer 503 beyond its limit and ask to wait so long; 0: it takes everything")
-	flags.Float64Var(&o.speed, "speed", 1, "let time pass so many times as fast; the gate's and the cooldown's own times stay what they are, so those strategies are true at 1 only")
-	flags.BoolVar(&o.sim, "sim", false, "simulate in virtual time; -limit and -spread then grow with the load, see -sized")
-	flags.BoolVar(&o.sized, "sized", true, "in a simulation, take -limit and -spread for 1000 clients with a mean of 10 s and scale them to the load")
-	flags.BoolVar(&o.longest, "longest", false, "simulate ever longer freezes, up to -frozen, and tell the longest from which the server comes back while it is watched")
+	flags.DurationVar(&sc.Server.RetryAfter, "retry-after", 0, "let the server answer 503 beyond its limit and ask to wait so\nlong; 0: it takes everything")
+	flags.Float64Var(&o.speed, "speed", 1, "let time pass `X` times as fast; the gate keeps its own times, so\nthe strategies with a gate are true at 1 only")
+	flags.BoolVar(&o.sim, "sim", false, "simulate in virtual time; see -sized")
+	flags.BoolVar(&o.sized, "sized", true, "in a simulation, take -limit and -spread for 1000 clients with\n-think 10s, and scale them to the load")
+	flags.BoolVar(&o.longest, "longest", false, "simulate longer and longer freezes, up to -frozen, and tell the\nlongest from which the server comes back")
 	flags.Uint64Var(&o.seed, "seed", 1, "for the clients of a simulation")
-	flags.IntVar(&o.runs, "runs", 5, "how many simulations, with consecutive seeds, the table's medians are of; the pictures are of the first")
-	flags.BoolVar(&o.byHand, "by-hand", howFrozen != "SIGSTOP", "let the server freeze itself (it accepts and answers nobody) instead of stopping its process")
-	flags.StringVar(&o.out, "out", "storm-report", "write the report and its pictures into this `directory`; empty: the table only")
+	flags.IntVar(&o.runs, "runs", 5, "simulate `N` times; the figures are the medians")
+	flags.BoolVar(&o.details, "details", false, "print all figures, and the clients' rules")
+	flags.BoolVar(&o.byHand, "by-hand", howFrozen != "SIGSTOP", "let the server freeze itself instead of stopping its process")
+	flags.StringVar(&o.out, "out", "storm-report", "write the report into this `directory`; empty: the table\nonly")
 	usual, others := keys(model.Strategies(0)), keys(model.Others(0))
-	chosen := flags.String("strategies", usual, "which to compare, a `list`; or all; there are also "+others)
-	flags.Usage = func() {
-		_, _ = fmt.Fprint(stderr, "Storm shows what clients do to a server that comes back, by how they retry.\n\n")
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
-		return o, err
-	}
+	chosen := flags.String("strategies", usual, "which strategies, a `list`; all: also\n"+strings.NewReplacer(",google-base2", ",\ngoogle-base2", ",full,", ",\nfull,").Replace(others)+"\n")
+	err := flags.Parse(args)
 	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = fmt.Fprint(stdout, usage)
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		_, _ = fmt.Fprint(stdout, exits)
+		return o, err
+	case err != nil:
+		return o, err
 	case flags.NArg() > 0:
-		return o, fmt.Errorf("%q: there are no arguments, only flags; see -h", flags.Arg(0))
+		return o, fmt.Errorf("%q: there are no arguments, only flags", flags.Arg(0))
 	case !(o.speed >= 0.1 && o.speed <= 20):
 		return o, fmt.Errorf("-speed %v: must be 0.1 to 20; beyond that the clock of this machine would be measured", o.speed)
 	case o.sim && o.speed != 1:

@@ -22,6 +22,7 @@ type remote struct {
 	stdin  io.WriteCloser
 	lines  *bufio.Scanner
 	addrs  []string
+	files  int  // how many files the server may open
 	byHand bool // the server freezes itself
 }
 
@@ -53,7 +54,16 @@ func startServer(ctx context.Context, m model.Server, every time.Duration, byHan
 		r.stop()
 		return nil, fmt.Errorf("the server ended at once: %w", r.lines.Err())
 	}
-	r.addrs = strings.Fields(r.lines.Text())
+	words := strings.Fields(r.lines.Text())
+	if len(words) < 2 {
+		r.stop()
+		return nil, fmt.Errorf("the server said %q", r.lines.Text())
+	}
+	r.addrs = words[1:]
+	if r.files, err = strconv.Atoi(words[0]); err != nil {
+		r.stop()
+		return nil, fmt.Errorf("the server said %q", r.lines.Text())
+	}
 	return r, nil
 }
 

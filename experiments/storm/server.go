@@ -26,8 +26,11 @@ import (
 // the search for a free port.
 const doors = 8
 
+// serverFiles is how many files a server would like to open.
+const serverFiles = 1 << 20
+
 // serve is the main function of the server. Its first line on stdout has the
-// server's addresses. Each further line reports what the server does. The server
+// number of files that it may open, and its addresses. Each further line reports what the server does. The server
 // ends when stdin ends, and so whenever the program that started it ends.
 func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	flags := flag.NewFlagSet("storm server", flag.ContinueOnError)
@@ -42,7 +45,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	raiseFiles(1 << 20)
+	files := raiseFiles(serverFiles)
 	w := &works{model: m, added: make(chan struct{}, 1)}
 	srv := &http.Server{Handler: w, ReadHeaderTimeout: time.Minute}
 	var addrs []string
@@ -54,7 +57,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		addrs = append(addrs, l.Addr().String())
 		go func() { _ = srv.Serve(&door{l, w}) }()
 	}
-	if _, err := fmt.Fprintln(stdout, strings.Join(addrs, " ")); err != nil {
+	if _, err := fmt.Fprintln(stdout, files, strings.Join(addrs, " ")); err != nil {
 		return err
 	}
 	go w.run()

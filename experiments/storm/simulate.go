@@ -37,8 +37,8 @@ func simulate(ctx context.Context, o options, progress io.Writer) ([]*record.Run
 			runs[i] = r
 			mu.Lock()
 			defer mu.Unlock()
-			_, _ = fmt.Fprintf(progress, "%s: %d × %v simulated in %v, %d attempts\n",
-				st.Name, o.runs, o.scenario.End(), time.Since(began).Round(time.Millisecond), r.Sent)
+			_, _ = fmt.Fprintf(progress, "%-32s %d × %.0f s simulated in %v\n",
+				st.Name, o.runs, o.scenario.End().Seconds(), time.Since(began).Round(time.Millisecond))
 		})
 	}
 	all.Wait()

@@ -10,23 +10,16 @@ import (
 
 // A Strategy is how the clients retry.
 type Strategy struct {
-	Key  string // for flags and file names
-	Name string
-	Rule policy.Rule
+	Key   string // for flags
+	Name  string
+	Words string // the rule as a person would say it
+	Rule  policy.Rule
 	// Shared gives all clients the same Transport. Otherwise each client has its
 	// own, as if it were a process of its own.
 	Shared bool
 	// FromThink makes a request's back-off begin with the time that its client
 	// thought before the request.
 	FromThink bool
-}
-
-// Describe returns the rule as it is printed.
-func (s Strategy) Describe() string {
-	if s.FromThink {
-		return s.Rule.String() + ", where the first retry comes after Factor times the last think time"
-	}
-	return s.Rule.String()
 }
 
 // Strategies returns the strategies that are compared. An attempt ends after the
@@ -42,44 +35,50 @@ func (s Strategy) Describe() string {
 func Strategies(timeout time.Duration) []Strategy {
 	plain := func(b policy.Backoff) policy.Rule { return plain(timeout, b) }
 	return []Strategy{
-		{Key: "fixed", Name: "fixed delay", Rule: plain(backoff.Constant(100 * time.Millisecond))},
-		{Key: "printed", Name: "exponential as printed", Rule: plain(DefaultArticle())},
-		{Key: "program", Name: "exponential as programmed", Rule: plain(DefaultArticle()), FromThink: true},
-		{Key: "google", Name: "Google's formula", Rule: plain(backoff.Exponential{Literal: true})},
-		{Key: "own", Name: "aplomb, a Transport each", Rule: policy.Rule{AttemptTimeout: timeout}},
-		{Key: "shared", Name: "aplomb, one Transport", Shared: true, Rule: policy.Rule{
-			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}}},
+		{Key: "fixed", Name: "retry every 0.1 s", Rule: plain(backoff.Constant(100 * time.Millisecond)),
+			Words: "waits 0.1 s before every retry, and never gives up"},
+		{Key: "short", Name: "exponential from 0.1 s", Rule: plain(DefaultArticle()),
+			Words: "waits 0.1 s, then 2.7 times as long each time, and never gives up"},
+		{Key: "long", Name: "exponential from 27 s", Rule: plain(DefaultArticle()), FromThink: true,
+			Words: "the same, but begins with 2.7 times the time from the client's last response to this request, which is 27 s on average"},
+		{Key: "google", Name: "exponential from 1 s (Google's)", Rule: plain(backoff.Exponential{Literal: true}),
+			Words: "waits 1, 2, 4 to 32 s, plus up to 1 s at random, and never gives up"},
+		{Key: "own", Name: "aplomb, each on its own", Rule: policy.Rule{AttemptTimeout: timeout},
+			Words: "aplomb's default: six attempts, Google's waits, and a retry budget; a Transport for each client"},
+		{Key: "shared", Name: "aplomb, coordinated", Shared: true, Rule: policy.Rule{
+			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}},
+			Words: "the same with the gate, in one Transport that all clients share"},
 	}
 }
 
 // Others returns further strategies, for a closer look.
 func Others(timeout time.Duration) []Strategy {
 	list := []Strategy{
-		{Key: "once", Name: "no retries at all", Rule: policy.Rule{Attempts: 1, AttemptTimeout: timeout}},
-		{Key: "thrifty", Name: "a Transport each, thrifty", Rule: policy.Rule{
+		{Key: "once", Name: "no retries at all", Words: "one attempt", Rule: policy.Rule{Attempts: 1, AttemptTimeout: timeout}},
+		{Key: "thrifty", Name: "aplomb, each on its own, thrifty", Words: "aplomb's default, with a budget of 0.02 retries per second and 5 saved up", Rule: policy.Rule{
 			AttemptTimeout: timeout, Budget: policy.Budget{PerSecond: 0.02, Burst: 5}}},
-		{Key: "ungated", Name: "one Transport, no gate", Shared: true, Rule: policy.Rule{AttemptTimeout: timeout}},
-		{Key: "uncooled", Name: "one Transport, no cooldown", Shared: true, Rule: policy.Rule{
+		{Key: "ungated", Name: "one Transport, no gate", Words: "aplomb's default, in one Transport that all clients share", Shared: true, Rule: policy.Rule{AttemptTimeout: timeout}},
+		{Key: "uncooled", Name: "one Transport, no cooldown", Words: "one Transport with the gate, and without the cooldown", Shared: true, Rule: policy.Rule{
 			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}, Cooldown: policy.Off}},
 	}
 	for _, b := range []struct {
-		key, name string
-		backoff   policy.Backoff
+		key, name, words string
+		backoff          policy.Backoff
 	}{
-		{"google-base2", "Google, Base 2 s", backoff.Exponential{Base: 2 * time.Second}},
-		{"google-base4", "Google, Base 4 s", backoff.Exponential{Base: 4 * time.Second}},
-		{"google-spread2", "Google, Spread 2 s", backoff.Exponential{Jitter: 2 * time.Second}},
-		{"google-spread4", "Google, Spread 4 s", backoff.Exponential{Jitter: 4 * time.Second}},
-		{"google-max64", "Google, Max 64 s", backoff.Exponential{Max: 64 * time.Second}},
-		{"full", "full jitter", backoff.FullJitter{}},
-		{"full2", "full jitter, Base 2 s", backoff.FullJitter{Base: 2 * time.Second, Max: 32 * time.Second}},
-		{"equal", "equal jitter", backoff.EqualJitter{}},
-		{"decorrelated", "decorrelated jitter", backoff.Decorrelated{}},
-		{"randomized", "randomized", backoff.Randomized{}},
-		{"exponential", "exponential to 10 s", backoff.Geometric{}},
-		{"normal", "normal", backoff.Normal{}},
+		{"google-base2", "Google, Base 2 s", "waits 2, 4, 8 to 32 s, plus up to 1 s", backoff.Exponential{Base: 2 * time.Second}},
+		{"google-base4", "Google, Base 4 s", "waits 4, 8, 16, 32 s, plus up to 1 s", backoff.Exponential{Base: 4 * time.Second}},
+		{"google-spread2", "Google, Spread 2 s", "waits 1, 2, 4 to 32 s, plus up to 2 s", backoff.Exponential{Jitter: 2 * time.Second}},
+		{"google-spread4", "Google, Spread 4 s", "waits 1, 2, 4 to 32 s, plus up to 4 s", backoff.Exponential{Jitter: 4 * time.Second}},
+		{"google-max64", "Google, Max 64 s", "waits 1, 2, 4 to 64 s, plus up to 1 s", backoff.Exponential{Max: 64 * time.Second}},
+		{"full", "full jitter", "waits a random part of 0.1, 0.2, 0.4 s and so on", backoff.FullJitter{}},
+		{"full2", "full jitter, Base 2 s", "waits a random part of 2, 4, 8 to 32 s", backoff.FullJitter{Base: 2 * time.Second, Max: 32 * time.Second}},
+		{"equal", "equal jitter", "waits half of full jitter's bound, plus a random part of the other half", backoff.EqualJitter{}},
+		{"decorrelated", "decorrelated jitter", "waits from 0.1 s to three times the last wait, at random", backoff.Decorrelated{}},
+		{"randomized", "randomized", "waits 0.5 s, then 1.5 times as long each time, give or take a half", backoff.Randomized{}},
+		{"exponential", "exponential to 10 s", "waits 1, 2, 4, 8, 10 s", backoff.Geometric{}},
+		{"normal", "normal", "waits 0.1 s, then 2.7 times as long each time, with normal jitter", backoff.Normal{}},
 	} {
-		list = append(list, Strategy{Key: b.key, Name: b.name, Rule: plain(timeout, b.backoff)})
+		list = append(list, Strategy{Key: b.key, Name: b.name, Words: b.words + ", and never gives up", Rule: plain(timeout, b.backoff)})
 	}
 	return list
 }
@@ -114,3 +113,6 @@ func (a Article) Delay(n int, prev time.Duration) time.Duration {
 	wait := min(float64(prev)*a.Factor, float64(a.MaxDelay))
 	return max(0, time.Duration(wait+rand.NormFloat64()*float64(a.Jitter)))
 }
+
+// Aplomb reports whether the clients use aplomb's default rule, and not only a back-off.
+func (s Strategy) Aplomb() bool { return s.Rule.Attempts == 0 }

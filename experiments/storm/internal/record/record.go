@@ -25,12 +25,19 @@ type Sample struct {
 // A Run is the course of one strategy. Times count from the beginning. A single
 // goroutine fills it.
 type Run struct {
-	Name, Key, Rule string
+	Name, Key string
+	Words     string // the rule as a person would say it
+	Aplomb    bool   // the clients use aplomb
+	// Coordinated means that the clients know of each other's failures.
+	Coordinated bool
 	// Stop, Resume and End are when the server is frozen, resumed, and no
 	// longer watched. Rate is the rate of requests to a healthy server.
 	Stop, Resume, End time.Duration
 	Rate              float64
 	ServerLimit       int
+	// Files is how many files the server may open, if that is known. A server that
+	// has this many connections takes no new ones.
+	Files int
 
 	Samples []Sample
 	// SentFrozen is the number of attempts that began while the server was frozen.
@@ -97,6 +104,18 @@ func (r *Run) Busy(now time.Duration, n int) {
 	if s := r.At(now); n > s.Busy {
 		s.Busy = n
 	}
+}
+
+// Exhausted returns when the server had used up its files, to within a few that it needs
+// for itself. It returns a negative time if it never had.
+func (r *Run) Exhausted() time.Duration {
+	const itsOwn = 50
+	for i, s := range r.Samples {
+		if r.Files > 0 && s.Busy >= r.Files-itsOwn {
+			return time.Duration(i) * Step
+		}
+	}
+	return -1
 }
 
 // Figures sum up a run.

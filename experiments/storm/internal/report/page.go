@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"html/template"
 	"os"
@@ -12,18 +13,16 @@ import (
 )
 
 // Write writes the page and its pictures into a directory, which it makes if it is
-// missing. It returns the names of the files.
-func Write(dir, title string, runs []*record.Run) (files []string, err error) {
+// missing. It returns the names of the files. The set-up is a sentence.
+func Write(dir, setup string, runs []*record.Run) (files []string, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	page, err := page(title, runs)
+	page, err := page(setup, runs)
 	if err != nil {
 		return nil, err
 	}
-	// The README has two charts: the successes of the clients, and the requests
-	// in progress at the server.
-	s := sheet{title, runs, []panel{goodput(runs), progress(runs)}}
+	s := newSheet(Finding(runs), setup+" "+shown(), newChart(succeeded, runs))
 	lightSVG, err := s.svg(light)
 	if err != nil {
 		return nil, err
@@ -51,41 +50,48 @@ func Write(dir, title string, runs []*record.Run) (files []string, err error) {
 	return files, nil
 }
 
-func page(title string, runs []*record.Run) ([]byte, error) {
-	type chart struct {
-		About string
-		SVG   template.HTML
-	}
-	type entry struct {
-		Name, Rule string
-		Cells      []string
-		Class      string
+// shown says what the first chart shows.
+func shown() string {
+	return "Curves: requests that succeed, per second."
+}
+
+// A tabled is a table of the page.
+type tabled struct {
+	Columns []string
+	Rows    [][]string
+	Texts   int // cells that are text and not numbers
+	Notes   []string
+}
+
+func page(setup string, runs []*record.Run) ([]byte, error) {
+	short := tabled{Columns: columns, Texts: 2, Notes: explained(runs)}
+	long := tabled{Columns: details, Texts: 1, Notes: explainedDetails}
+	for _, r := range runs {
+		short.Rows, long.Rows = append(short.Rows, row(r)), append(long.Rows, detailsOf(r))
 	}
 	data := struct {
-		Title          string
-		Columns, Notes []string
-		Runs           []entry
-		Charts         []chart
-		Light, Dark    template.CSS
-	}{Title: title, Columns: columns, Notes: explained}
-	for i, r := range runs {
-		data.Runs = append(data.Runs, entry{r.Name, r.Rule, row(r)[1:], fmt.Sprintf("k%d", line(i))})
+		Title, Setup, Shown string
+		Finding, Reason     *chart
+		More                []*chart
+		Short, Long         tabled
+		Runs                []*record.Run
+		Light, Dark         template.CSS
+	}{
+		Title: Finding(runs), Setup: setup, Shown: shown(),
+		Finding: newChart(succeeded, runs), Reason: newChart(inProgress, runs),
+		Short: short, Long: long, Runs: runs, Light: theme(light), Dark: theme(dark),
 	}
-	for i, p := range panels(runs) {
-		s := sheet{panels: []panel{p}}
-		if i == 0 {
-			s.runs = runs
+	for _, v := range further {
+		if c := newChart(v, runs); c != nil {
+			data.More = append(data.More, c)
 		}
-		svg, err := s.svg(variable)
-		if err != nil {
-			return nil, err
-		}
-		at := bytes.Index(svg, []byte("<svg")) // without the XML declaration
-		data.Charts = append(data.Charts, chart{p.about, template.HTML(svg[at:])})
 	}
-	data.Light, data.Dark = theme(light), theme(dark)
 	var b bytes.Buffer
-	err := pageTemplate.Execute(&b, data)
+	t, err := template.New("page").Funcs(template.FuncMap{"verdict": verdict, "back": back, "list": func(a ...any) []any { return a }}).Parse(pageText)
+	if err != nil {
+		return nil, err
+	}
+	err = t.Execute(&b, data)
 	return b.Bytes(), err
 }
 
@@ -93,51 +99,74 @@ func page(title string, runs []*record.Run) ([]byte, error) {
 func theme(as func(role) string) template.CSS {
 	var b strings.Builder
 	for r := range roles {
-		fmt.Fprintf(&b, "--c%d:%s;", r, as(role(r)))
+		fmt.Fprintf(&b, "--%s:%s;", roles[r].name, as(role(r)))
 	}
 	return template.CSS(b.String())
 }
 
-var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark">
-<title>{{.Title}}</title>
-<style>
-:root { {{.Light}} }
-@media (prefers-color-scheme: dark) { :root { {{.Dark}} } }
-body { background: var(--c0); color: var(--c1); font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-td { white-space: nowrap; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--c2); text-align: right; vertical-align: bottom; }
-th:first-child, td:first-child { text-align: left; }
-td:first-child::before { content: ""; display: inline-block; width: .7em; height: .7em; margin-right: .5em; background: var(--key); }
-{{range .Runs}}.{{.Class}} { --key: var(--c{{slice .Class 1}}); }
-{{end}}figure { margin: 0; overflow-x: auto; } svg { display: block; width: 100%; min-width: 36rem; height: auto; }
-code { font-size: .85rem; overflow-wrap: anywhere; }
-</style>
-</head>
-<body>
-<h1>{{.Title}}</h1>
-<div class="wide"><table>
-<thead><tr>{{range .Columns}}<th scope="col">{{.}}</th>{{end}}</tr></thead>
-<tbody>
-{{range .Runs}}<tr><td class="{{.Class}}">{{.Name}}</td>{{range .Cells}}<td>{{.}}</td>{{end}}</tr>
-{{end}}</tbody>
-</table></div>
-<ul>
-{{range .Notes}}<li>{{.}}</li>
-{{end}}</ul>
-<h2>Over time</h2>
-{{range .Charts}}<figure role="img" aria-label="{{.About}}">{{.SVG}}</figure>
-{{end}}<h2>The rules</h2>
-<dl>
-{{range .Runs}}<dt>{{.Name}}</dt><dd><code>{{.Rule}}</code></dd>
-{{end}}</dl>
-</body>
-</html>
-`))
+//go:embed page.html
+var pageText string
+
+// The methods of charts and panels for the page. A panel there is 1000 wide and 100 high,
+// and is stretched. All texts are beside it, so that they are not.
+
+func (c *chart) Name() string  { return c.name }
+func (c *chart) About() string { return c.about }
+
+// Log reports whether the axis is logarithmic.
+func (c *chart) Log() bool { return c.log }
+
+// Panels returns the panels.
+func (c *chart) Panels() []panel { return c.panels }
+
+// Stop and Woken are percentages of the width.
+func (c *chart) Stop() string   { return percent(c.stop) }
+func (c *chart) Woken() string  { return percent(c.woken) }
+func (c *chart) Frozen() string { return percent(c.woken - c.stop) }
+
+// Level is the height of the marked value in a panel, or "".
+func (c *chart) Level() string {
+	if c.level == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", 100*(1-c.y(c.level)))
+}
+
+// A Mark is a tick with its place in percent. The last stands at the end of its axis.
+type Mark struct {
+	At, Text string
+	Last     bool
+}
+
+// Times and Values are the ticks of the axes.
+func (c *chart) Times() []Mark  { return marks(c.times) }
+func (c *chart) Values() []Mark { return marks(c.values) }
+
+func marks(ticks []tick) (list []Mark) {
+	for _, t := range ticks {
+		list = append(list, Mark{percent(t.at), t.text, t.at > 0.95})
+	}
+	return list
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) }
+
+// Run returns the run of the panel.
+func (p panel) Run() *record.Run { return p.run }
+
+// Line and Area are the paths of the curves and of the areas below them.
+func (p panel) Line() string { return p.path(false) }
+func (p panel) Area() string { return p.path(true) }
+
+func (p panel) path(closed bool) string {
+	var b strings.Builder
+	for _, curve := range p.curves {
+		for i, at := range curve {
+			fmt.Fprintf(&b, "%c%.1f %.1f", "LM"[map[bool]int{true: 1}[i == 0]], 1000*at.x, 100*(1-at.y))
+		}
+		if closed {
+			fmt.Fprintf(&b, "L%.1f 100L%.1f 100Z", 1000*curve[len(curve)-1].x, 1000*curve[0].x)
+		}
+	}
+	return b.String()
+}

@@ -1,81 +1,148 @@
-// Package report shows runs as a table, as pictures, and as a page with both.
 package report
 
 import (
 	"bufio"
 	"fmt"
 	"io"
-	"text/tabwriter"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
-// columns are the table's heads.
-var columns = []string{
-	"strategy", "sends while frozen", "found at the resume", "peak at the server", "peak after that",
-	"back after", "rate at the end", "lost", "open at the end", "p50", "p99",
-}
-
-// explained explains the columns.
-var explained = []string{
-	"sends while frozen: attempts begun from the stop to the resume",
-	"found at the resume: requests in the server's sockets then; known in a simulation only",
-	"peak at the server: the most requests in progress after the resume; then the most after that had gone below the server's limit",
-	"back after: from the resume to the first 2 s with at least 95 % of the healthy rate that stay so for 5 s",
-	"rate at the end: successes in the last 10 s, as a share of the healthy rate",
-	"lost, open: requests that were given up, and that were neither given up nor answered at the end",
-	"p50, p99: from the call to the answer, waits included, of requests begun after the recovery",
-}
+// columns are the heads of the short table. It fits 80 columns.
+var columns = []string{"back after", "strategy", "sent while frozen", "peak"}
 
 // row returns the figures of a run as text. If there are several runs, the figures
 // are medians.
 func row(r *record.Run) []string {
+	return []string{verdict(r), r.Name, count(r.Median().SentFrozen), starred(r)}
+}
+
+// details are the heads of the other figures.
+var details = []string{"strategy", "found", "peak 2", "at end", "lost", "open", "p50", "p99"}
+
+func detailsOf(r *record.Run) []string {
 	f := r.Median()
-	found, back, later := "–", "never", "–"
+	found, later := "–", "–"
 	if r.Found > 0 {
-		found = fmt.Sprint(r.Found)
-	}
-	if f.Recovered >= 0 {
-		back = fmt.Sprintf("%.1f s", f.Recovered.Seconds())
+		found = count(r.Found)
 	}
 	if f.Later > 0 {
-		later = fmt.Sprint(f.Later)
+		later = count(f.Later)
 	}
 	return []string{
-		r.Name, fmt.Sprint(f.SentFrozen), found, fmt.Sprint(f.Peak), later, back,
-		fmt.Sprintf("%.0f %%", 100*f.LastGood), fmt.Sprint(f.Lost), fmt.Sprint(f.Open), took(f.P50), took(f.P99),
+		r.Name, found, later, fmt.Sprintf("%.0f %%", 100*f.LastGood), count(f.Lost), count(f.Open), took(f.P50), took(f.P99),
 	}
 }
 
 func took(d time.Duration) string {
-	if d == 0 {
+	switch {
+	case d == 0:
 		return "–"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
 	}
-	return d.Round(time.Millisecond).String()
+	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// Table writes the figures of all runs, and the rule of each.
-func Table(w io.Writer, runs []*record.Run) error {
+// explained and explainedDetails explain the columns.
+func explained(runs []*record.Run) []string {
+	r := runs[0]
+	return append([]string{
+		fmt.Sprintf("back after: the time from the resume to the first 2 s with 95 %% of the usual rate that stay so for 5 s. Never: not within the %s of the run.", Seconds(r.End-r.Resume)),
+		"sent while frozen: attempts that began while the server was frozen.",
+		fmt.Sprintf("peak: the most requests in progress at the server after the resume. Up to %s it is quick.", count(r.ServerLimit)),
+	}, notes(runs)...)
+}
+
+var explainedDetails = []string{
+	"found: requests in the server's sockets at the resume. Only a simulation knows it.",
+	"peak 2: the most requests in progress after their number had gone below the server's limit.",
+	"at end: successes in the last 10 s, as a share of the usual rate.",
+	"lost, open: requests that were given up, and requests without a response at the end.",
+	"p50, p99: the time from the call to the response, waits included, of requests that began after the server was back.",
+}
+
+// Table writes what the runs show, and their figures. With more it also writes the other
+// figures and the rules.
+func Table(w io.Writer, runs []*record.Run, more bool) error {
 	out := bufio.NewWriter(w)
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for i, c := range columns {
-		_, _ = fmt.Fprint(t, c, map[bool]string{true: "\n", false: "\t"}[i == len(columns)-1])
-	}
-	for _, r := range runs {
-		cells := row(r)
-		for i, c := range cells {
-			_, _ = fmt.Fprint(t, c, map[bool]string{true: "\n", false: "\t"}[i == len(cells)-1])
-		}
-	}
-	_ = t.Flush()
+	_, _ = fmt.Fprintf(out, "%s\n\n", wrap(Finding(runs)+".", 80))
+	table(out, columns, runs, row, 2)
 	_, _ = fmt.Fprintln(out)
-	for _, line := range explained {
-		_, _ = fmt.Fprintln(out, line)
-	}
-	_, _ = fmt.Fprintln(out)
-	for _, r := range runs {
-		_, _ = fmt.Fprintf(out, "%s: %s\n", r.Name, r.Rule)
+	list(out, explained(runs))
+	if more {
+		_, _ = fmt.Fprintln(out)
+		table(out, details, runs, detailsOf, 1)
+		_, _ = fmt.Fprintln(out)
+		list(out, explainedDetails)
+		_, _ = fmt.Fprintln(out)
+		list(out, rules(runs))
 	}
 	return out.Flush() // which keeps the first error
+}
+
+// rules says what the clients of each run do.
+func rules(runs []*record.Run) (all []string) {
+	for _, r := range runs {
+		all = append(all, r.Name+": "+r.Words+".")
+	}
+	return all
+}
+
+// table writes a table. The first texts of a row stand at the left, and the numbers after
+// them at the right.
+func table(out io.Writer, heads []string, runs []*record.Run, row func(*record.Run) []string, texts int) {
+	rows := [][]string{heads}
+	for _, r := range runs {
+		rows = append(rows, row(r))
+	}
+	width := make([]int, len(heads))
+	for _, cells := range rows {
+		for i, c := range cells {
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, cells := range rows {
+		var line strings.Builder
+		for i, c := range cells {
+			space := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if i < texts {
+				line.WriteString(c + space + "  ")
+			} else {
+				line.WriteString(space + c + "  ")
+			}
+		}
+		_, _ = fmt.Fprintln(out, strings.TrimRight(line.String(), " "))
+	}
+}
+
+func list(out io.Writer, lines []string) {
+	for _, l := range lines {
+		_, _ = fmt.Fprintln(out, wrap(l, 80))
+	}
+}
+
+// wrap breaks a text into lines of at most so many columns. All but the first are
+// indented.
+func wrap(text string, columns int) string {
+	var b strings.Builder
+	at := 0
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case at+1+n > columns:
+			b.WriteString("\n  ")
+			at = 2
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
 }

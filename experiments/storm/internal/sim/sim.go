@@ -99,7 +99,8 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 		run: record.NewRun(sc.End()),
 	}
 	w.conf = configsOf(w.rule)
-	w.run.Name, w.run.Key, w.run.Rule = st.Name, st.Key, st.Describe()
+	w.run.Name, w.run.Key, w.run.Words = st.Name, st.Key, st.Words
+	w.run.Aplomb, w.run.Coordinated = st.Aplomb(), st.Shared
 	w.run.Stop, w.run.Resume = sc.Stop(), sc.Resume()
 	w.run.Rate, w.run.ServerLimit = sc.Rate(), sc.Server.Limit
 	w.run.Keep = 1 + int(sc.Rate()*sc.End().Seconds()/1e6)

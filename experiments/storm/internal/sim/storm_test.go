@@ -116,7 +116,7 @@ func TestArticle(t *testing.T) {
 	if m := storm(t, sc, strategy(t, "fixed"), soak.Size(1, 5)); m.back != never || m.last > 0.05 {
 		t.Errorf("with a fixed delay it was back after %v", m.back)
 	}
-	if m := storm(t, sc, strategy(t, "program"), few); m.back > 90*time.Second {
+	if m := storm(t, sc, strategy(t, "long"), few); m.back > 90*time.Second {
 		t.Errorf("with the program's back-off it was back after %v", m.back)
 	}
 }
@@ -150,7 +150,7 @@ func TestSeparate(t *testing.T) {
 	for name, sc := range map[string]model.Scenario{"short freeze": short, "server that sheds load": shedding} {
 		t.Run(name, func(t *testing.T) {
 			google, own := storm(t, sc, strategy(t, "google"), few), storm(t, sc, strategy(t, "own"), few)
-			printed, program := storm(t, sc, strategy(t, "printed"), few), storm(t, sc, strategy(t, "program"), few)
+			printed, program := storm(t, sc, strategy(t, "short"), few), storm(t, sc, strategy(t, "long"), few)
 			// Two seconds hold 200 requests, give or take 14: chance alone moves a
 			// recovery that was at once by more than a tenth.
 			const chance = time.Second
