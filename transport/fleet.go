@@ -22,9 +22,10 @@ import (
 //
 // The methods of a Fleet return at once. They do not wait for the network, and they are
 // safe for concurrent use. An answer comes later, by a method of the [Member]. A
-// Transport waits for an answer for 10 ms at most. Then it goes on with its own
-// knowledge. So a Fleet that is slow or away costs no request, and a Fleet need not
-// report its own errors to a Transport. A Fleet may also drop news that comes too often.
+// Transport waits for an answer for 10 ms at most, and for the right to probe a host that
+// is down for 250 ms. Then it goes on with its own knowledge. So a Fleet that is slow or
+// away costs no request, and a Fleet need not report its own errors to a Transport. A
+// Fleet may also drop news that comes too often.
 //
 // A time in a message is a duration from or to the call, so that the clocks of the
 // processes need not agree. Host is scheme://host, as in [HostSnapshot]. Scope is what
@@ -158,8 +159,8 @@ func (m *Member) Quota(q FleetQuota) {
 }
 
 // Down says that a host has failed for the fleet for that long: for several members, and
-// for every member that asked it anything. If this member had a success meanwhile, the
-// member does not obey. It calls Fleet.Working instead. So members that cannot reach a
+// for every member that asked it anything. If this member had a success later than a second
+// after the failures began, it does not obey. It calls Fleet.Working instead. So members that cannot reach a
 // host never stop a member that can. Otherwise the member closes its gate, until Up, or
 // until a probe of its own succeeds.
 func (m *Member) Down(name string, since time.Duration) {

@@ -427,7 +427,7 @@ func (g *Gate) wait(now time.Duration, w *Waiter, r *Rate) Answer {
 	if g.queue.turn(w) {
 		a.Ask = g.nextChange()
 		if g.wantsPermit(now) {
-			a.Ask = after(now, AnswerTime) // the owner asks for it now
+			a.Ask = max(g.probe, after(now, permitTime)) // the owner asks for it now
 		}
 		g.told = a.Ask
 	}
@@ -451,11 +451,8 @@ func (g *Gate) waitForToken(now time.Duration, r *Rate) Answer {
 // nextChange returns when the gate may admit another request although nothing
 // happens until then; g.mu is held.
 func (g *Gate) nextChange() time.Duration {
-	if g.closed && g.asking() {
-		return min(after(g.fleet.asked, AnswerTime), g.opening())
-	}
 	if g.closed {
-		return min(g.probe, g.opening()) // if the probe under way ends before this time, that wakes the first waiter
+		return min(g.nextProbe(), g.opening())
 	}
 	at := Never
 	if g.lost > 0 {

@@ -15,16 +15,24 @@ const (
 	// that fails now and then is not reported.
 	failingEvery = 250 * time.Millisecond
 	silentTime   = time.Second
+
+	// permitTime is how long a closed gate waits for a permit, and how long before the
+	// time of a probe it asks for one. So a gate that has waiters loses no time. A gate
+	// without waiters asks when a request comes. Then a wait that is too short would let
+	// every process of a fleet probe by itself as soon as its first request comes.
+	permitTime = 250 * time.Millisecond
 )
 
 // A gateFleet is the part of a gate that a fleet knows of or has told it. The gate's
 // lock guards it. The rules:
 //
-//   - The fleet says that the host is down, and since when. A gate whose last success
-//     is older closes. Any other gate stays as it is, and tells the fleet that the host
-//     works.
-//   - While the gate is closed, a probe needs a permit of the fleet. If the fleet does not
-//     answer within 10 ms, the probe goes all the same.
+//   - The fleet says that the host is down, and since when. A gate that had a success more
+//     than a second after that time stays as it is, and tells the fleet that the host
+//     works. Any other gate closes. The second is there because others may have sent their
+//     first lost request before the last response of a host that then froze.
+//   - While the gate is closed, a probe needs a permit of the fleet. The gate asks 250 ms
+//     before the probe may go. If the fleet does not answer within 250 ms, the probe goes
+//     all the same.
 //   - The fleet says that the host works, and when this process may return. Then the gate
 //     opens with a limit of 1. A success of its own opens the gate at once.
 //   - If others closed the gate, a request that was sent after the host went down and that
@@ -58,12 +66,13 @@ type GateNews struct {
 }
 
 // Down is told that the host has been down for the fleet since then. If the gate's own
-// last success is later, Down changes nothing and returns true: the host works.
+// last success is more than a second later, Down changes nothing and returns true: the
+// host works.
 func (g *Gate) Down(now, since time.Duration) (works bool) {
 	g.mu.Lock()
 	f := g.inFleet()
 	var next *Waiter
-	if works = g.success > 0 && g.success > since; works {
+	if works = g.success > 0 && g.success > after(since, silentTime); works {
 		f.down, f.reported = false, false // the owner tells the fleet
 	} else {
 		f.down, f.since, f.returns = true, since, false
@@ -116,13 +125,13 @@ func (g *Gate) Permit(now time.Duration, granted bool, wait time.Duration) (used
 	switch {
 	case granted && g.closed && g.inFlight > 0:
 		f.granted = true // the probe went before the answer came
-	case granted && g.closed && now >= g.probe:
+	case granted && g.closed:
 		f.permit = true
 		next = g.queue.first
 	case granted:
 		granted = false
 	case asked && g.closed && g.inFlight == 0:
-		g.probe = max(g.probe, after(now, max(wait, AnswerTime)))
+		g.probe = max(g.probe, after(now, wait+permitTime))
 		next = g.queue.first
 	}
 	g.mu.Unlock()
@@ -151,18 +160,33 @@ func (g *Gate) inFleet() *gateFleet {
 	return g.fleet
 }
 
-// wantsPermit reports whether a probe could go if the fleet gave a permit; g.mu is held.
+// wantsPermit reports whether it is time to ask for a permit; g.mu is held.
 func (g *Gate) wantsPermit(now time.Duration) bool {
-	return g.closed && g.conf.Fleet && g.inFlight == 0 && now >= g.probe && !g.fleet.asking && !g.fleet.permit
+	return g.needsPermit() && now >= g.probe-permitTime
 }
 
-// asking reports whether the fleet was asked for a permit; g.mu is held.
-func (g *Gate) asking() bool { return g.fleet != nil && g.fleet.asking }
+// needsPermit reports whether a permit is still to be asked for before the next probe;
+// g.mu is held.
+func (g *Gate) needsPermit() bool {
+	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.fleet.asking && !g.fleet.permit
+}
+
+// nextProbe returns when the first waiter has something to do for the next probe: when it
+// asks for a permit, or when the probe may go; g.mu is held.
+func (g *Gate) nextProbe() time.Duration {
+	switch {
+	case g.needsPermit():
+		return g.probe - permitTime
+	case g.conf.Fleet && g.fleet.asking:
+		return max(g.probe, after(g.fleet.asked, permitTime))
+	}
+	return g.probe // if the probe under way ends before this time, that wakes the first waiter
+}
 
 // permitted reports whether a probe may go as far as the fleet is concerned; g.mu is held.
 func (g *Gate) permitted(now time.Duration) bool {
 	f := g.fleet
-	return !g.conf.Fleet || f.permit || f.asking && now >= after(f.asked, AnswerTime)
+	return !g.conf.Fleet || f.permit || f.asking && now >= after(f.asked, permitTime)
 }
 
 // opening returns when the gate opens because the fleet said so; g.mu is held.

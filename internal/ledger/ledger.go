@@ -10,19 +10,22 @@
 // # When a host is down
 //
 // A member reports that its requests fail, with the number of failures in a row and the
-// time when the row began. The host is down for the fleet if all of this holds:
+// time when the row began. A report counts once the row is 2 s old. The host is down for
+// the fleet if all of this holds for the reports that count:
 //
-//   - At least 3 members fail, or all members if the fleet has only 2.
-//   - Together they had 10 failures or more.
-//   - The first of their rows began a second ago or earlier.
+//   - They are of at least 3 members, or of all members if the fleet has only 2.
+//   - Together they have 10 failures or more.
 //
 // A success of any member withdraws all reports. So members that cannot reach a host for
 // reasons of their own count only while nobody else uses the host.
 //
 // The host is down since the latest of the times at which the rows began. A member that
-// had a success after that time does not obey, and says that the host works. This ends
-// the verdict. For 10 s after such an objection there is no other verdict, so that the
-// members that fail cannot stop the idle members again and again.
+// had a success more than a second after that time does not obey, and says that the host
+// works. So a member that has a success every second is never stopped. A success within
+// that second proves nothing. A host that froze may have left requests unanswered that
+// were sent before those that it still answered. An objection ends the verdict. For 10 s
+// after it there is no other verdict, so that the members that fail cannot stop the idle
+// members again and again.
 //
 // # Who may probe
 //
@@ -40,7 +43,7 @@ import (
 const (
 	Quorum      = 3
 	MinFailures = 10
-	MinTime     = time.Second
+	MinTime     = 2 * time.Second
 	Objection   = 10 * time.Second // no verdict after an objection
 	ReportTime  = 10 * time.Second // how long a report counts
 	MaxReports  = 16               // members whose reports are kept
@@ -89,12 +92,13 @@ func (h *Host) Failing(now time.Duration, member int64, failures int, since time
 	if len(h.failing) < MaxReports {
 		h.failing = append(h.failing, report{member, failures, since, now})
 	}
-	sum, first, last := 0, now, since
+	rows, sum, last := 0, 0, time.Duration(0)
 	for _, r := range h.failing {
-		sum += r.failures
-		first, last = min(first, r.since), max(last, r.since)
+		if now-r.since >= MinTime {
+			rows, sum, last = rows+1, sum+r.failures, max(last, r.since)
+		}
 	}
-	if len(h.failing) < max(2, min(Quorum, members)) || sum < MinFailures || now-first < MinTime {
+	if rows < max(2, min(Quorum, members)) || sum < MinFailures {
 		return false, 0
 	}
 	h.down, h.since, h.fresh, h.failing = true, last, now, nil

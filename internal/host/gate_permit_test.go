@@ -1,0 +1,83 @@
+package host
+
+import (
+	"testing"
+	"time"
+)
+
+// toldDown returns a gate of a fleet whose last success came at the time success, and which
+// was told at the time at that the host is down.
+func toldDown(success, at, since time.Duration) (g *Gate, works bool) {
+	g = new(Gate)
+	var s Slot
+	g.Enter(success-50*time.Millisecond, &s, nil, GateConfig{Fleet: true})
+	g.End(success, &s, Success)
+	return g, g.Down(at, since)
+}
+
+// A host that freezes answers some requests after it has lost others. A success that comes
+// that soon after the beginning of the failures is no objection.
+func TestObjection(t *testing.T) {
+	for after, want := range map[time.Duration]bool{-time.Second: false, 500 * time.Millisecond: false, 1500 * time.Millisecond: true} {
+		since := time.Minute
+		if g, works := toldDown(since+after, since+2*time.Second, since); works != want || g.State().Closed == want {
+			t.Errorf("a success %v after the failures began: objects %v, closed %v", after, works, g.State().Closed)
+		}
+	}
+}
+
+// A gate without waiters asks for a permit when a request comes, and waits 250 ms for it.
+// A shorter wait would let every process of a large fleet send its own probe. A gate with
+// waiters asks so long before its probe, and so loses no time.
+func TestPermitInTime(t *testing.T) {
+	since := time.Minute
+	told := since + 2*time.Second
+	t.Run("idle", func(t *testing.T) {
+		g, _ := toldDown(since-time.Second, told, since)
+		now := told + 5*time.Second
+		var s Slot
+		w := &Waiter{Wake: func(*Waiter) {}}
+		a := g.Enter(now, &s, w, GateConfig{Fleet: true})
+		if a.Verb != Wait || a.Ask != now+permitTime || !g.AskPermit(now) {
+			t.Fatalf("%+v", a)
+		}
+		if a := g.Enter(now+permitTime-1, &s, w, GateConfig{Fleet: true}); a.Verb != Wait {
+			t.Errorf("a probe without a permit after %v", permitTime-1)
+		}
+		if a := g.Enter(now+permitTime, &s, w, GateConfig{Fleet: true}); a.Verb != Go {
+			t.Errorf("no probe although the fleet does not answer: %+v", a)
+		}
+	})
+	t.Run("busy", func(t *testing.T) {
+		g, _ := toldDown(since-time.Second, told, since)
+		var s Slot
+		w := &Waiter{Wake: func(*Waiter) {}}
+		a := g.Enter(told, &s, w, GateConfig{Fleet: true})
+		ask, probe := told+probeGap-permitTime, told+probeGap
+		if a.Ask != ask || g.AskPermit(told) {
+			t.Fatalf("asks at %v, want %v", a.Ask-told, ask-told)
+		}
+		if a := g.Enter(ask, &s, w, GateConfig{Fleet: true}); a.Ask != probe || !g.AskPermit(ask) {
+			t.Fatalf("%+v", a)
+		}
+		if !g.Permit(ask+10*time.Millisecond, true, 0) {
+			t.Error("the permit is not used")
+		}
+		if a := g.Enter(probe, &s, w, GateConfig{Fleet: true}); a.Verb != Go {
+			t.Errorf("%+v", a)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		g, _ := toldDown(since-time.Second, told, since)
+		now := told + 5*time.Second
+		var s Slot
+		w := &Waiter{Wake: func(*Waiter) {}}
+		g.Enter(now, &s, w, GateConfig{Fleet: true})
+		g.AskPermit(now)
+		g.Permit(now+100*time.Millisecond, false, 3*time.Second)
+		next := now + 3100*time.Millisecond
+		if a := g.Enter(now+200*time.Millisecond, &s, w, GateConfig{Fleet: true}); a.Ask != next || g.AskPermit(next-1) || !g.AskPermit(next) {
+			t.Errorf("asks again at %v, want %v", a.Ask-now, next-now)
+		}
+	})
+}
