@@ -40,7 +40,7 @@ type campaign struct {
 func newCampaign(sc model.Scenario, st model.Strategy, speed float64) *campaign {
 	r := record.NewRun(sc.End())
 	r.Name, r.Key, r.Words = st.Name, st.Key, st.Words
-	r.Aplomb, r.Coordinated = st.Aplomb(), st.Shared
+	r.Aplomb, r.Coordinated = st.Aplomb(), st.Coordinated()
 	r.Stop, r.Resume = sc.Stop(), sc.Resume()
 	r.Rate, r.ServerLimit = sc.Rate(), sc.Server.Limit
 	return &campaign{scenario: sc, strategy: st, speed: speed, run: r}

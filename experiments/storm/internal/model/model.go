@@ -66,6 +66,11 @@ type Scenario struct {
 	Frozen  time.Duration
 	Watched time.Duration
 	Server  Server
+	// Processes is how many processes the clients are spread over. Zero means that
+	// each client is a process. FleetDelay is how long a process waits for a response of
+	// the fleet's backend, and how long news of a process takes to the others.
+	Processes  int
+	FleetDelay time.Duration
 }
 
 // DefaultScenario is the experiment of the article.
@@ -73,7 +78,7 @@ func DefaultScenario() Scenario {
 	return Scenario{
 		Clients: 1000, Think: 10 * time.Second, Timeout: 2 * time.Second,
 		Steady: 10 * time.Second, Frozen: 20 * time.Second, Watched: 80 * time.Second,
-		Server: DefaultServer(),
+		Server: DefaultServer(), FleetDelay: 100 * time.Millisecond,
 	}
 }
 
@@ -96,6 +101,10 @@ func (s Scenario) Check() error {
 		return fmt.Errorf("every time must be more than 0")
 	case s.Watched < 10*time.Second:
 		return fmt.Errorf("watched for %v: it takes 7 s to say that the server has recovered; 10 s at least", s.Watched)
+	case s.Processes < 0 || s.Processes > s.Clients:
+		return fmt.Errorf("%d processes: must be 1 to the number of clients, or 0", s.Processes)
+	case s.FleetDelay < 0 || s.FleetDelay%(2*time.Millisecond) != 0:
+		return fmt.Errorf("a fleet delay of %v: must be an even number of milliseconds", s.FleetDelay)
 	case s.Server.Limit < 1:
 		return fmt.Errorf("a limit of %d: must be 1 or more", s.Server.Limit)
 	}

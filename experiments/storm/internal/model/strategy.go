@@ -14,13 +14,35 @@ type Strategy struct {
 	Name  string
 	Words string // the rule as a person would say it
 	Rule  policy.Rule
-	// Shared gives all clients the same Transport. Otherwise each client has its
-	// own, as if it were a process of its own.
+	// Shared gives all clients the same Transport. Otherwise each process has its own.
 	Shared bool
+	// Fleet is what the processes share.
+	Fleet Fleet
 	// FromThink makes a request's back-off begin with the time that its client
 	// thought before the request.
 	FromThink bool
 }
+
+// A Fleet is what the members of a fleet share.
+type Fleet struct {
+	Holds  bool
+	Probe  bool // and the knowledge that the host is down
+	Spread bool // the members return spread over a while
+}
+
+// Processes returns how many Transports the clients have.
+func (s Strategy) Processes(sc Scenario) int {
+	switch {
+	case s.Shared:
+		return 1
+	case sc.Processes > 0:
+		return sc.Processes
+	}
+	return sc.Clients
+}
+
+// Coordinated reports whether all clients know of each other's failures.
+func (s Strategy) Coordinated() bool { return s.Shared || s.Fleet.Probe }
 
 // Strategies returns the strategies that are compared. An attempt ends after the
 // timeout of the scenario. The first strategies have no limit besides their
@@ -48,6 +70,23 @@ func Strategies(timeout time.Duration) []Strategy {
 		{Key: "shared", Name: "aplomb, coordinated", Shared: true, Rule: policy.Rule{
 			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}},
 			Words: "the same with the gate, in one Transport that all clients share"},
+	}
+}
+
+// Fleets returns the strategies of many processes, by what the processes share.
+func Fleets(timeout time.Duration) []Strategy {
+	rule := policy.Rule{AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}}
+	return []Strategy{
+		{Key: "alone", Name: "nothing shared", Rule: rule,
+			Words: "aplomb with the gate, a Transport for each process"},
+		{Key: "holds", Name: "holds", Rule: rule, Fleet: Fleet{Holds: true},
+			Words: "the processes share the waits that the server asks for"},
+		{Key: "probe", Name: "holds and probe", Rule: rule, Fleet: Fleet{Holds: true, Probe: true},
+			Words: "they also share that the server is down, and send one probe at a time"},
+		{Key: "fleet", Name: "holds, probe and spread return", Rule: rule, Fleet: Fleet{Holds: true, Probe: true, Spread: true},
+			Words: "they also return one after the other"},
+		{Key: "shared", Name: "one Transport", Shared: true, Rule: rule,
+			Words: "all clients are in one process, for comparison"},
 	}
 }
 

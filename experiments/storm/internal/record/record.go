@@ -20,6 +20,7 @@ type Sample struct {
 	Busy    int // the most requests in progress at the server; negative: not reported
 	Limit   int // the limit of the gate; 0: no gate, or not known
 	Waiting int // requests that wait for the gate
+	Ops     int // operations of the fleet's backend
 }
 
 // A Run is the course of one strategy. Times count from the beginning. A single

@@ -87,6 +87,7 @@ func (w *world) admit(i int32) {
 			break
 		}
 		if a := h.gate.Enter(w.now, &c.slot, &c.waiter, w.conf.gate); a.Verb != host.Go {
+			w.askFleet(i)
 			w.wait(i, queued, a)
 			return
 		}
@@ -96,7 +97,7 @@ func (w *world) admit(i int32) {
 		if h.cooldown.Named(w.now, scope) == 0 {
 			break
 		}
-		h.gate.Release(w.now, &c.slot)
+		w.tell(i, h.gate.Release(w.now, &c.slot))
 		waited = false
 	}
 	w.send(i)
@@ -155,7 +156,9 @@ func (w *world) answered(a answer) {
 	h := w.host(a.client)
 	w.result(a.client, host.Success)
 	if w.conf.cools && !h.cooldown.Quiet() {
-		h.cooldown.Answered(w.now, scope, c.entered, true)
+		if h.cooldown.Answered(w.now, scope, c.entered, true) {
+			w.hold(a.client, 0)
+		}
 	}
 	w.landed(a.client)
 	w.run.Success(c.began, w.now)
@@ -165,13 +168,13 @@ func (w *world) answered(a answer) {
 // result tells the gate how an attempt ended.
 func (w *world) result(i int32, r host.Result) {
 	if w.conf.gated {
-		w.host(i).gate.Result(w.now, &w.clients[i].slot, r)
+		w.tell(i, w.host(i).gate.Result(w.now, &w.clients[i].slot, r))
 	}
 }
 
 func (w *world) landed(i int32) {
 	if w.conf.gated {
-		w.host(i).gate.Done(w.now, &w.clients[i].slot)
+		w.tell(i, w.host(i).gate.Done(w.now, &w.clients[i].slot))
 	}
 }
 
@@ -182,7 +185,8 @@ func (w *world) failed(i int32, r host.Result, hint time.Duration) {
 	w.result(i, r)
 	u := rand.Float64()
 	if hint > 0 && w.conf.cools {
-		h.cooldown.Hold(w.now, scope, host.Unavailable, hint, w.conf.cooldown, u)
+		h.cooldown.Hold(w.now, scope, host.Unavailable, hint, w.cooldown(hint), u)
+		w.hold(i, hint)
 	}
 	wait, ok := w.decide(c, hint, u)
 	ok = ok && h.budget.Take(w.now, w.conf.budget) != nil

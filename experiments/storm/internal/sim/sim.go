@@ -6,6 +6,7 @@
 //
 //	sim.go     the course of a run
 //	client.go  the way of one request, as in the transport's loop
+//	fleet.go   what processes share
 //	server.go  the server
 //	wheel.go   the event queue
 package sim
@@ -33,9 +34,10 @@ type world struct {
 	wheel   *wheel
 	server  *server
 	clients []client
-	hosts   []machines // a set per client, or a single set
-	woken   []int32    // clients that have to ask again
-	answers []answer   // responses that arrive in the next millisecond
+	hosts   []machines // a set for each process
+	fleet   fleet
+	woken   []int32  // clients that have to ask again
+	answers []answer // responses that arrive in the next millisecond
 
 	ms  int64
 	now time.Duration // the same as a time
@@ -100,7 +102,7 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 	}
 	w.conf = configsOf(w.rule)
 	w.run.Name, w.run.Key, w.run.Words = st.Name, st.Key, st.Words
-	w.run.Aplomb, w.run.Coordinated = st.Aplomb(), st.Shared
+	w.run.Aplomb, w.run.Coordinated = st.Aplomb(), st.Coordinated()
 	w.run.Stop, w.run.Resume = sc.Stop(), sc.Resume()
 	w.run.Rate, w.run.ServerLimit = sc.Rate(), sc.Server.Limit
 	w.run.Keep = 1 + int(sc.Rate()*sc.End().Seconds()/1e6)
@@ -110,9 +112,12 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 		w.answers = append(w.answers, answer{x, hint})
 	})
 	w.clients = make([]client, sc.Clients)
-	w.hosts = make([]machines, 1)
-	if !st.Shared {
-		w.hosts = make([]machines, sc.Clients)
+	w.hosts = make([]machines, st.Processes(sc))
+	w.fleet = fleet{shares: st.Fleet, half: int64(sc.FleetDelay / 2 / time.Millisecond)}
+	w.conf.gate.Fleet = st.Fleet.Probe
+	if st.Fleet != (model.Fleet{}) {
+		w.conf.budget = w.conf.budget.Part(len(w.hosts))
+		w.run.At(0).Ops += len(w.hosts) // each process asks for what others know
 	}
 	wake := func(waiter *host.Waiter) { w.woken = append(w.woken, int32(waiter.ID)) }
 	for i := range w.clients {
@@ -125,7 +130,7 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 func configsOf(r policy.Rule) configs {
 	b := r.Budget
 	return configs{
-		budget:   host.BudgetConfig{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst},
+		budget:   host.BudgetConfig{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}.Complete(),
 		cooldown: host.CooldownConfig{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
 		gate:     host.GateConfig{Start: r.Gate.Start, Max: r.Gate.Max},
 		cools:    r.Cooldown == policy.On,
@@ -136,9 +141,10 @@ func configsOf(r policy.Rule) configs {
 	}
 }
 
-// step lets one millisecond pass. First the responses arrive, then the clients act
-// whose time has come.
+// step lets one millisecond pass. First messages of the fleet and responses arrive, then
+// the clients act whose time has come.
 func (w *world) step() {
+	w.deliver()
 	for len(w.answers) > 0 {
 		batch := w.answers
 		w.answers = nil
@@ -167,11 +173,11 @@ func (w *world) step() {
 }
 
 func (w *world) host(i int32) *machines {
-	if w.strategy.Shared {
-		return &w.hosts[0]
-	}
-	return &w.hosts[i]
+	return &w.hosts[w.process(i)]
 }
+
+// process returns the process of a client.
+func (w *world) process(i int32) int32 { return i % int32(len(w.hosts)) }
 
 // after plans an event of the client, at the next millisecond at the soonest.
 func (w *world) after(i int32, d time.Duration) { w.until(i, w.now+d) }

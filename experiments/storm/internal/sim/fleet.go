@@ -1,0 +1,164 @@
+// The processes and their fleet. The ledger is the real one. Only its network is a model:
+// everything takes half of the delay to the ledger, and half of the delay back.
+
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/ledger"
+
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
+)
+
+// A fleet is what the processes share.
+type fleet struct {
+	shares model.Fleet
+	half   int64 // ms that a message takes
+	ledger ledger.Host
+	posts  []post // on their way, the first to arrive first
+}
+
+// A post is a message to the ledger or from it.
+type post struct {
+	at      int64 // ms
+	deliver func()
+}
+
+// post lets a message arrive after half of the delay.
+func (w *world) post(deliver func()) {
+	w.fleet.posts = append(w.fleet.posts, post{w.ms + w.fleet.half, deliver})
+}
+
+// ask sends the ledger an operation.
+func (w *world) ask(op func()) {
+	w.run.At(w.now).Ops++
+	w.post(op)
+}
+
+// toAll lets all processes hear something, at the same time.
+func (w *world) toAll(hear func(m *machines)) {
+	w.post(func() {
+		for p := range w.hosts {
+			hear(&w.hosts[p])
+		}
+	})
+}
+
+// deliver delivers the messages whose time has come.
+func (w *world) deliver() {
+	f := &w.fleet
+	for len(f.posts) > 0 && f.posts[0].at <= w.ms {
+		p := f.posts[0]
+		f.posts[0] = post{}
+		f.posts = f.posts[1:]
+		p.deliver()
+		w.askAgain()
+	}
+}
+
+// askFleet asks for a permit, if the gate of this client's process needs it.
+func (w *world) askFleet(i int32) {
+	if !w.fleet.shares.Probe {
+		return
+	}
+	p := w.process(i)
+	h := &w.hosts[p]
+	if !h.gate.AskPermit(w.now) {
+		return
+	}
+	w.ask(func() {
+		granted, wait := w.fleet.ledger.Probe(w.now, int64(p), len(w.hosts))
+		w.post(func() {
+			if used := h.gate.Permit(w.now, granted, wait); granted && !used {
+				w.probeFailed(p)
+			}
+		})
+	})
+}
+
+// tell tells the fleet the news of a gate.
+func (w *world) tell(i int32, news bool) {
+	if !news || !w.fleet.shares.Probe {
+		return
+	}
+	p := w.process(i)
+	n := w.hosts[p].gate.News()
+	if n.Working {
+		w.working(p)
+		return
+	}
+	if n.ProbeFailed {
+		w.probeFailed(p)
+	}
+	if n.Failures > 0 {
+		w.ask(func() {
+			down, since := w.fleet.ledger.Failing(w.now, int64(p), n.Failures, n.Since, len(w.hosts))
+			if down {
+				w.down(since)
+			}
+		})
+	}
+}
+
+func (w *world) probeFailed(p int32) {
+	w.ask(func() { w.fleet.ledger.ProbeFailed(w.now, int64(p)) })
+}
+
+// down tells all processes that the host is down.
+func (w *world) down(since time.Duration) {
+	w.post(func() {
+		for p := range w.hosts {
+			if w.hosts[p].gate.Down(w.now, since) {
+				w.working(int32(p))
+			}
+		}
+	})
+}
+
+func (w *world) working(p int32) {
+	w.ask(func() {
+		if !w.fleet.ledger.Working(w.now, int64(p)) {
+			return
+		}
+		var spread time.Duration
+		if w.fleet.shares.Spread {
+			spread = ledger.Spread(len(w.hosts))
+		}
+		w.toAll(func(m *machines) { m.gate.Up(w.now, w.now+time.Duration(rand.Float64()*float64(spread))) })
+	})
+}
+
+// hold tells all processes that the server asked one of them to wait. A zero wait says
+// that the hold is over.
+func (w *world) hold(i int32, wait time.Duration) {
+	if !w.fleet.shares.Holds {
+		return
+	}
+	from := w.process(i)
+	w.ask(func() {
+		w.post(func() {
+			for p := range w.hosts {
+				switch c := &w.hosts[p].cooldown; {
+				case int32(p) == from:
+				case wait > 0:
+					c.HoldForFleet(w.now, scope, host.Unavailable, wait, w.cooldown(wait), rand.Float64())
+				default:
+					c.Free(w.now, scope)
+				}
+			}
+		})
+	})
+}
+
+// cooldown returns the settings of a hold. The members of a fleet return 20 ms apart, as
+// in the transport.
+func (w *world) cooldown(wait time.Duration) host.CooldownConfig {
+	c := w.conf.cooldown
+	if n := len(w.hosts); w.fleet.shares.Holds && n > 1 && c.Spread == 0 {
+		c.Spread = min(max(time.Duration(n)*20*time.Millisecond, min(wait/2, time.Second)), wait)
+	}
+	return c
+}
