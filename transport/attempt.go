@@ -23,7 +23,7 @@ type attempt struct {
 	inner  func() (io.ReadCloser, error) // the base transport's GetBody; nil: the caller's own
 	slot   slot
 	timing timing
-	watch  *watch // nil: no hook observes attempts
+	watch  watch
 	mark   uint64 // from the pacing, 0 without pacing
 	inside bool   // the caller's context belongs to an attempt of another Transport
 	beside bool   // runs beside another attempt, and may outlive the call
@@ -36,27 +36,38 @@ type outgoing struct {
 	req  http.Request
 	ctx  attemptContext
 	body attemptBody // of the response
-	more *more       // nil for a first attempt that may take any time for its response's body
+	more *more       // nil if the response's body may take any time and keeps no slot
 }
 
 // More is the part of an outgoing that only some attempts need.
 type more struct {
-	body   watchedBody // of the response, if it may stall
-	kept   slotBody    // of the response, if it keeps a slot
-	values [6]string   // of a small header
+	body watchedBody // of the response, if it may stall
+	kept slotBody    // of the response, if it keeps a slot
 }
 
-// newOutgoing makes both parts in a single allocation, or the first part alone.
-func newOutgoing(withMore bool) *outgoing {
-	if !withMore {
-		return new(outgoing)
+// Values has room for the values of a small header.
+type values [6]string
+
+// newOutgoing makes the parts that an attempt needs in a single allocation. room is for the
+// values of its header.
+func newOutgoing(withMore, withValues bool) (out *outgoing, room []string) {
+	switch {
+	case withMore: // rare enough to have room in any case
+		all := new(struct {
+			outgoing
+			extra more
+			values
+		})
+		all.more = &all.extra
+		return &all.outgoing, all.values[:0]
+	case withValues:
+		both := new(struct {
+			outgoing
+			values
+		})
+		return &both.outgoing, both.values[:0]
 	}
-	both := new(struct {
-		outgoing
-		extra more
-	})
-	both.more = &both.extra
-	return &both.outgoing
+	return new(outgoing), nil
 }
 
 // send makes the next attempt.
@@ -97,7 +108,7 @@ func (x *exchange) attempt(kind Kind) attempt {
 		inside: x.options != nil && x.options.attempt > 0,
 		timing: timing{kind: kind, start: now, queued: x.limits.waited()},
 	}
-	a.watch = x.watch(&a)
+	x.watch(&a)
 	if x.body != nil {
 		a.body, a.inner = x.nextBody()
 	}
@@ -108,7 +119,7 @@ func (x *exchange) attempt(kind Kind) attempt {
 // send sends the caller's own request, untouched, if this is the first attempt,
 // its body is not lent, and the attempt is not timed.
 func (a *attempt) send() (resp *http.Response, err error) {
-	if a.number == 1 && a.body == nil && !a.rule.timed && !a.inside && a.watch == nil {
+	if a.number == 1 && a.body == nil && !a.rule.timed && !a.inside && !a.watch.on {
 		defer func() { a.slot.landed(a.ctx, a.req, resp, err, nil) }() // also if the base transport panics
 		return checkResponse(a.base.RoundTrip(a.req))
 	}
@@ -128,8 +139,8 @@ func (a *attempt) prepare() (out *outgoing) {
 			a.closeBody()
 		}
 	}()
-	own := a.number > 1 || a.watch != nil // a header of its own
-	out = newOutgoing(own || a.rule.timeouts.stall.on() || a.slot.gate != nil)
+	own := a.number > 1 || a.watch.on // a header of its own
+	out, room := newOutgoing(a.rule.timeouts.stall.on() || a.slot.gate != nil, own && len(a.req.Header) > 0)
 	if a.beside {
 		out.req = *a.req.Clone(&out.ctx)
 	} else {
@@ -137,9 +148,9 @@ func (a *attempt) prepare() (out *outgoing) {
 	}
 	req := &out.req
 	if own && !a.beside {
-		req.Header = out.headerOf(a.req.Header)
+		req.Header = headerOf(a.req.Header, room)
 	}
-	if a.watch != nil {
+	if a.watch.on {
 		a.ctx = a.watch.start(a.ctx, req.Header)
 	}
 	out.ctx.Context = a.ctx
@@ -178,12 +189,12 @@ func (a *attempt) closeBody() {
 }
 
 // headerOf returns a copy of a header. Nothing that is done to the copy changes the
-// original.
-func (o *outgoing) headerOf(header http.Header) http.Header {
+// original. room is for the values.
+func headerOf(header http.Header, room []string) http.Header {
 	if header == nil {
 		return nil
 	}
-	all := o.more.values[:0]
+	all := room
 	own := make(http.Header, len(header))
 	for name, values := range header {
 		if values == nil {

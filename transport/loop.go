@@ -125,7 +125,12 @@ func (c call) exchange() (*http.Response, error) {
 
 // exchangeAfter continues after a light first attempt.
 func (c call) exchangeAfter(start time.Duration, resp *http.Response, err error, verdict known) (*http.Response, error) {
-	x := new(exchange)
+	both := new(struct { // nearly every outcome that comes here is recorded
+		exchange
+		few [3]Attempt
+	})
+	x := &both.exchange
+	x.report.history = both.few[:0]
 	defer x.begin(c)()
 	defer x.end()
 	x.sent, x.number, x.verdict = 1, 1, verdict

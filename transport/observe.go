@@ -102,27 +102,32 @@ func closeUnless(told *bool, resp *http.Response) {
 	}
 }
 
-// A watch tells the hooks about one attempt. The request's goroutine uses it.
+// A watch tells the hooks about one attempt. The request's goroutine uses it. It is a
+// part of the attempt, so that it needs no allocation.
 type watch struct {
-	traces [2]*Trace
+	on     bool // a hook observes attempts
 	begun  bool // AttemptStart was called
 	ended  bool // AttemptEnd was called
+	traces [2]*Trace
 	ctx    context.Context
 	about  AttemptStart
 }
 
-// watch returns the watch of an attempt, or nil if no hook observes attempts.
-func (x *exchange) watch(a *attempt) *watch {
+// watch makes the hooks observe an attempt, if there are hooks for attempts.
+func (x *exchange) watch(a *attempt) {
 	all := x.traces()
-	for _, t := range all {
-		if t != nil && (t.AttemptStart != nil || t.AttemptEnd != nil) {
-			return &watch{traces: all, about: AttemptStart{
-				Request: x.req, Host: safeName(x.state), Number: a.number, Kind: a.timing.kind,
-				Offset: x.report.offset, Start: a.timing.start, Queued: a.timing.queued,
-			}}
-		}
+	if !all[0].wantsAttempts() && !all[1].wantsAttempts() {
+		return
 	}
-	return nil
+	a.watch.on, a.watch.traces = true, all
+	a.watch.about = AttemptStart{
+		Request: x.req, Host: safeName(x.state), Number: a.number, Kind: a.timing.kind,
+		Offset: x.report.offset, Start: a.timing.start, Queued: a.timing.queued,
+	}
+}
+
+func (t *Trace) wantsAttempts() bool {
+	return t != nil && (t.AttemptStart != nil || t.AttemptEnd != nil)
 }
 
 // start calls the hooks AttemptStart. header is the attempt's own.
@@ -138,7 +143,7 @@ func (w *watch) start(ctx context.Context, header http.Header) context.Context {
 
 // end calls the hooks AttemptEnd, once.
 func (w *watch) end(took time.Duration, resp *http.Response, err error) {
-	if w == nil || !w.begun || w.ended {
+	if !w.begun || w.ended {
 		return
 	}
 	w.ended = true
@@ -164,7 +169,8 @@ func (x *exchange) observeBody(resp *http.Response) bool {
 	}
 	b := &observedBody{ReadCloser: resp.Body, traces: all, ctx: x.spanned, req: x.req, host: safeName(x.state), download: x.download, began: time.Now()}
 	if _, ok := resp.Body.(io.WriterTo); ok {
-		resp.Body = &observedCopier{b}
+		b.copier.observedBody = b
+		resp.Body = &b.copier
 	} else {
 		resp.Body = b
 	}
@@ -183,6 +189,7 @@ type observedBody struct {
 	host     string
 	download *download // nil: the body does not resume
 	began    time.Time
+	copier   observedCopier // of the body itself, if it has WriteTo
 
 	mu    sync.Mutex // guards the fields below
 	bytes int64

@@ -50,7 +50,8 @@ func safeURL(u *url.URL) string {
 	if u.User != nil {
 		safe.User = url.User(hidden)
 	}
-	if raw := safePath(u.EscapedPath()); raw != u.EscapedPath() {
+	escaped := u.EscapedPath()
+	if raw := safePath(escaped); raw != escaped {
 		if path, err := url.PathUnescape(raw); err == nil {
 			safe.Path, safe.RawPath = path, raw
 		} else {
@@ -84,7 +85,7 @@ func safeOpaque(u *url.URL) string {
 // safeHost returns a host without userinfo in front of it and without a path or a query
 // behind it. A caller that fills in a URL by hand may leave such parts in its Host.
 func safeHost(s string) string {
-	if !strings.ContainsAny(s, "@/?#\\ ") {
+	if isHost(s) {
 		return s
 	}
 	user, name, ok := cutLast(s, "@")
@@ -100,6 +101,18 @@ func safeHost(s string) string {
 	return name
 }
 
+// isHost reports whether s has nothing before or behind the host. It is called for every
+// event, and strings.ContainsAny would take several times as long.
+func isHost(s string) bool {
+	for i := range len(s) {
+		switch s[i] {
+		case '@', '/', '?', '#', '\\', ' ':
+			return false
+		}
+	}
+	return true
+}
+
 // safeName returns the name of a host for events and snapshots.
 func safeName(s *host.State[resolved]) string {
 	k := s.Key()
@@ -113,14 +126,14 @@ func safeName(s *host.State[resolved]) string {
 // query or fragment, userinfo of a URL within the path, and the values of parameters
 // such as ;jsessionid=.
 func safePath(path string) string {
+	if !strings.ContainsAny(path, ";@%") {
+		return path
+	}
 	for i := 0; i+2 < len(path); i++ {
 		if c := path[i : i+3]; strings.EqualFold(c, "%3f") || c == "%23" {
 			path = path[:i+3] + hidden
 			break
 		}
-	}
-	if !strings.ContainsAny(path, ";@%") {
-		return path
 	}
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
@@ -151,6 +164,9 @@ func safeSegment(s string, authority bool) string {
 // parameters. A parameter without a value may be a secret itself, such as
 // "c2VjcmV0==". A name with an escaped "=" may hide a value. Both are hidden whole.
 func safeQuery(query string) string {
+	if query == "" {
+		return ""
+	}
 	parts := strings.Split(query, "&")
 	for i, part := range parts {
 		name, value, _ := strings.Cut(part, "=")

@@ -13,11 +13,10 @@ import (
 // them.
 type report struct {
 	*call
-	history []Attempt  // empty after a success on the first attempt
-	few     [3]Attempt // where a short history is
-	began   time.Time  // of the call; zero if the light path was taken and nobody observes
-	reason  Reason     // of the last decision
-	offset  int64      // where the body was cut that the call continues, else 0
+	history []Attempt // empty after a success on the first attempt
+	began   time.Time // of the call; zero if the light path was taken and nobody observes
+	reason  Reason    // of the last decision
+	offset  int64     // where the body was cut that the call continues, else 0
 }
 
 // record adds an attempt to the history and tells the observers. A success on the
@@ -25,7 +24,7 @@ type report struct {
 func (r *report) record(resp *http.Response, d *decision) {
 	if d.sent > 1 || d.Err != nil || d.reason != ReasonFinal {
 		if r.history == nil {
-			r.history = r.few[:0]
+			r.history = make([]Attempt, 0, 3)
 		}
 		r.history = append(r.history, d.Attempt)
 	}
