@@ -14,7 +14,7 @@
 // the headers of the response. The attempts to continue a cut body belong to the same
 // request. The trace context of the attempt's span is in the header that is sent.
 // The attributes follow the semantic conventions for HTTP spans. URLs carry no secrets,
-// as in the log of package transport.
+// as in the log of package transport. A span gets its attributes when it ends.
 //
 //	http.request.method, url.full, server.address, server.port
 //	http.response.status_code
@@ -56,4 +56,9 @@
 // All of them have server.address and server.port. The counters of attempts and requests
 // also have http.request.method, http.response.status_code and error.type. A request that
 // the retry budget refused a retry is in aplomb.client.withheld with the reason budget.
+//
+// The counters are observable counters. They are read when metrics are collected, so that
+// a request only adds to numbers in memory. They have no exemplars. The histograms have
+// exemplars. Each counter keeps at most 1,999 sets of attributes. The counts of further
+// sets are together under otel.metric.overflow, as in the SDK.
 package aplombotel

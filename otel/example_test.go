@@ -62,6 +62,6 @@ func Example() {
 	}
 	// Output:
 	// GET aplomb.attempt.kind=first http.response.status_code=503
-	// GET aplomb.attempt.kind=retry http.request.resend_count=1 http.response.status_code=200
+	// GET http.request.resend_count=1 aplomb.attempt.kind=retry http.response.status_code=200
 	// aplomb GET aplomb.attempts=2 http.response.status_code=200
 }

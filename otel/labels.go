@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -35,17 +36,6 @@ const (
 	resumesKey  = attribute.Key("aplomb.resumes")
 	waitKey     = attribute.Key("aplomb.wait")
 )
-
-// about returns the attributes of a request, with room for more.
-func about(req *http.Request) []attribute.KeyValue {
-	attrs := make([]attribute.KeyValue, 0, 5)
-	known, method := methodOf(req)
-	attrs = append(attrs, methodKey.String(known))
-	if known != method {
-		attrs = append(attrs, originalKey.String(method))
-	}
-	return append(server(attrs, req.URL), urlKey.String(transport.SafeURL(req.URL)))
-}
 
 // server appends the address and the port of a URL's host.
 func server(attrs []attribute.KeyValue, u *url.URL) []attribute.KeyValue {
@@ -79,90 +69,152 @@ func methodOf(req *http.Request) (known, method string) {
 	return "_OTHER", method
 }
 
-// requestName returns the name of the span of a request.
-func requestName(req *http.Request) string {
-	if name := name(req); name != http.MethodGet {
-		return "aplomb " + name
-	}
-	return "aplomb GET"
+// A peer is a server and a method. It has the attributes and the counts of its requests.
+type peer struct {
+	all               *peers
+	kept              bool                 // it is found again
+	attrs             []attribute.KeyValue // the method and the server
+	name, requestName string               // of the spans
+	sets              map[labels]*set      // guarded by all.mu
+	latest            [measures]atomic.Pointer[set]
 }
 
-// name returns the name of the span of an attempt.
-func name(req *http.Request) string {
-	if known, method := methodOf(req); known == method {
-		return method
-	}
-	return "HTTP"
-}
-
-// labels are the attributes of a measurement that do not come from the request. The zero
-// value has none, and leaves the method out as well.
-type labels struct {
-	status     int
-	failure    string // the error type
-	key        attribute.Key
-	value      string
-	serverOnly bool
-}
-
-// A set has the attributes of a measurement as options. They are made once, because to
-// sort them costs more than to count.
+// A set has the measurements of a measure that have the same attributes. The attributes
+// are options that are made once, because to sort them costs more than to count.
 type set struct {
-	add     []metric.AddOption
-	record  []metric.RecordOption
-	observe []metric.ObserveOption
-}
-
-// maxSets bounds the sets that are kept. Further sets are made each time.
-const maxSets = 4096
-
-// sets keeps the sets of a Telemetry.
-type sets struct {
-	mu    sync.RWMutex // guards known
-	known map[setKey]*set
-}
-
-type setKey struct {
-	scheme, host, method string
 	labels
+	count  *atomic.Int64 // nil if the measure is a histogram
+	with   metric.MeasurementOption
+	record []metric.RecordOption // the same, for a histogram
 }
 
-// of returns the set for a request.
-func (s *sets) of(req *http.Request, l labels) *set {
-	method, _ := methodOf(req)
-	key := setKey{req.URL.Scheme, req.URL.Host, method, l}
-	s.mu.RLock()
-	known := s.known[key] // a sync.Map would allocate for the key
-	s.mu.RUnlock()
+// labels tell the sets of a peer apart. A zero field is not among the attributes.
+type labels struct {
+	of      measure
+	status  int
+	failure string // the error type
+	value   string // of the measure's own key
+}
+
+// most is how many peers are kept, and how many sets of each measure. With the overflow a
+// counter is then just within the default limit of the SDK, which is 2,000 sets.
+const most = 1999
+
+// peers are the peers of a Telemetry, with all counts.
+type peers struct {
+	overflow [counters]atomic.Int64 // the counts of the sets that are not kept
+
+	mu    sync.RWMutex // guards the fields below, and the sets of the peers
+	known map[peerKey]*peer
+	// kept is in the order in which the sets were made. So if the limit of the SDK is
+	// lower, the same sets are above it in each collection.
+	kept [measures][]*set
+}
+
+type peerKey struct{ scheme, host, method string }
+
+// of returns the peer of a request.
+func (p *peers) of(req *http.Request) *peer {
+	method, own := methodOf(req)
+	key := peerKey{req.URL.Scheme, req.URL.Host, method}
+	p.mu.RLock()
+	known := p.known[key] // a sync.Map would allocate for the key
+	p.mu.RUnlock()
 	if known != nil {
 		return known
 	}
-	made := newSet(req.URL, method, l)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known == nil {
-		s.known = map[setKey]*set{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known = p.known[key]; known != nil {
+		return known
 	}
-	if len(s.known) < maxSets {
-		s.known[key] = made
+	made := &peer{all: p, name: method, sets: map[labels]*set{}}
+	if method != own {
+		made.name = "HTTP"
+	}
+	made.requestName = "aplomb " + made.name
+	made.attrs = server([]attribute.KeyValue{methodKey.String(method)}, req.URL)
+	if made.kept = len(p.known) < most; made.kept {
+		p.known[key] = made
 	}
 	return made
 }
 
-func newSet(u *url.URL, method string, l labels) *set {
-	attrs := server(make([]attribute.KeyValue, 0, 6), u)
-	if !l.serverOnly {
-		attrs = append(attrs, methodKey.String(method))
+// set returns the set with the labels. It is the same each time, so that no count is lost.
+// The counts of the sets beyond the limit go into the overflow.
+func (p *peer) set(l labels) *set {
+	latest := &p.latest[l.of] // mostly the same as before
+	if s := latest.Load(); s != nil && s.labels == l {
+		return s
 	}
+	s := p.find(l)
+	latest.Store(s)
+	return s
+}
+
+// find is set without the shortcut.
+func (p *peer) find(l labels) *set {
+	all := p.all
+	all.mu.RLock()
+	known := p.sets[l]
+	all.mu.RUnlock()
+	if known != nil {
+		return known
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if known = p.sets[l]; known != nil {
+		return known
+	}
+	made := p.newSet(l)
+	switch {
+	case p.kept && len(all.kept[l.of]) < most:
+		made.count = new(atomic.Int64)
+		all.kept[l.of] = append(all.kept[l.of], made)
+		p.sets[l] = made
+	case l.of < counters:
+		made.count = &all.overflow[l.of]
+	}
+	return made
+}
+
+func (p *peer) newSet(l labels) *set {
+	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+3), p.attrs...) // NewSet sorts it
 	if l.status != 0 {
 		attrs = append(attrs, statusKey.Int(l.status))
 	}
 	if l.failure != "" {
 		attrs = append(attrs, errorKey.String(l.failure))
 	}
-	if l.key != "" {
-		attrs = append(attrs, l.key.String(l.value))
+	if l.value != "" {
+		attrs = append(attrs, about[l.of].key.String(l.value))
 	}
 	with := metric.WithAttributeSet(attribute.NewSet(attrs...))
-	return &set{add: []metric.AddOption{with}, record: []metric.RecordOption{with}, observe: []metric.ObserveOption{with}}
+	return &set{labels: l, with: with, record: []metric.RecordOption{with}}
+}
+
+// describe appends the attributes of a request.
+func (p *peer) describe(attrs []attribute.KeyValue, req *http.Request) []attribute.KeyValue {
+	attrs = append(append(attrs, p.attrs...), urlKey.String(transport.SafeURL(req.URL)))
+	if known, method := methodOf(req); known != method {
+		attrs = append(attrs, originalKey.String(method))
+	}
+	return attrs
+}
+
+// overflowed marks the counts of the sets that are not kept, as in the SDK.
+var overflowed = metric.WithAttributeSet(attribute.NewSet(attribute.Bool("otel.metric.overflow", true)))
+
+// observe reports all counts.
+func (p *peers) observe(report func(of measure, count int64, with metric.MeasurementOption)) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for of := range counters {
+		for _, s := range p.kept[of] {
+			report(of, s.count.Load(), s.with)
+		}
+		if n := p.overflow[of].Load(); n > 0 {
+			report(of, n, overflowed)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/aplomb-go/aplomb/transport"
@@ -15,57 +16,101 @@ import (
 // ones, because waits may take a minute.
 var seconds = metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
 
-// instruments are the counters and histograms.
+// A measure is a counter or a histogram.
+type measure uint8
+
+const (
+	attempts measure = iota
+	requests
+	retries
+	hedges
+	resumes
+	withheld
+	bodySize
+	wait
+	queued
+	measures
+	counters = wait // the measures before it are counters
+)
+
+// about describes the measures. The key is that of labels.value.
+var about = [measures]struct {
+	name, unit, text string
+	key              attribute.Key
+}{
+	attempts: {"attempts", "{attempt}", "Attempts, by kind and result.", kindKey},
+	requests: {"requests", "{request}", "Requests, by the reason for their end and their result.", reasonKey},
+	retries:  {"retries", "{attempt}", "Retries, by the error type of the attempt before.", ""},
+	hedges:   {"hedges", "{attempt}", "Attempts beside a slow attempt.", ""},
+	resumes:  {"resumes", "{attempt}", "Reconnects that continued the body of a response.", ""},
+	withheld: {"withheld", "{attempt}", "Retries that a limit withheld, by the limit.", reasonKey},
+	bodySize: {"body.size", "By", "Bytes that were read of the bodies of responses.", ""},
+	wait:     {"wait", "s", "Waits before retries and reconnects.", reasonKey},
+	queued:   {"queued", "s", "Time in the queue of a limit before an attempt.", queueKey},
+}
+
+// instruments are the counters and the histograms. The Telemetry counts by itself and
+// reports the counts when metrics are collected. A counter of the SDK would look at each
+// attribute for each request.
 type instruments struct {
-	attempts, requests, retries, hedges, resumes, withheld, body metric.Int64Counter
-	duration, wait, queued                                       metric.Float64Histogram
+	counters               [counters]metric.Int64ObservableCounter
+	duration, wait, queued metric.Float64Histogram
 }
 
 func newInstruments(m metric.Meter) (*instruments, error) {
 	var faults []error
-	counter := func(name, unit, text string) metric.Int64Counter {
-		c, err := m.Int64Counter("aplomb.client."+name, metric.WithUnit(unit), metric.WithDescription(text))
-		faults = append(faults, err)
-		return c
-	}
 	histogram := func(name, text string) metric.Float64Histogram {
 		h, err := m.Float64Histogram("aplomb.client."+name, metric.WithUnit("s"), metric.WithDescription(text), seconds)
 		faults = append(faults, err)
 		return h
 	}
 	i := &instruments{
-		attempts: counter("attempts", "{attempt}", "Attempts, by kind and result."),
-		requests: counter("requests", "{request}", "Requests, by the reason for their end and their result."),
-		retries:  counter("retries", "{attempt}", "Retries, by the error type of the attempt before."),
-		hedges:   counter("hedges", "{attempt}", "Attempts beside a slow attempt."),
-		resumes:  counter("resumes", "{attempt}", "Reconnects that continued the body of a response."),
-		withheld: counter("withheld", "{attempt}", "Retries that a limit withheld, by the limit."),
-		body:     counter("body.size", "By", "Bytes that were read of the bodies of responses."),
 		duration: histogram("attempt.duration", "Time from the start of an attempt to its headers or its error."),
-		wait:     histogram("wait", "Waits before retries and reconnects."),
-		queued:   histogram("queued", "Time in the queue of a limit before an attempt."),
+		wait:     histogram(about[wait].name, about[wait].text),
+		queued:   histogram(about[queued].name, about[queued].text),
+	}
+	for of := range i.counters {
+		a := &about[of]
+		c, err := m.Int64ObservableCounter("aplomb.client."+a.name, metric.WithUnit(a.unit), metric.WithDescription(a.text))
+		i.counters[of] = c
+		faults = append(faults, err)
 	}
 	return i, errors.Join(faults...)
 }
 
+// report makes the counts of all peers be reported whenever metrics are collected.
+func (i *instruments) report(m metric.Meter, all *peers) error {
+	observed := make([]metric.Observable, 0, len(i.counters))
+	for _, c := range i.counters {
+		observed = append(observed, c)
+	}
+	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		all.observe(func(of measure, count int64, with metric.MeasurementOption) {
+			o.ObserveInt64(i.counters[of], count, with)
+		})
+		return nil
+	}, observed...)
+	return err
+}
+
 // attemptStart counts a retry or a hedge. failed is the error type of the attempt before.
-func (i *instruments) attemptStart(ctx context.Context, t *Telemetry, a *transport.AttemptStart, failed string) {
-	switch a.Kind {
+func (p *peer) attemptStart(kind transport.Kind, failed string) {
+	switch kind {
 	case transport.KindRetry:
-		i.retries.Add(ctx, 1, t.sets.of(a.Request, labels{failure: failed}).add...)
+		p.set(labels{of: retries, failure: failed}).count.Add(1)
 	case transport.KindHedge:
-		i.hedges.Add(ctx, 1, t.sets.of(a.Request, labels{}).add...)
+		p.set(labels{of: hedges}).count.Add(1)
 	}
 }
 
 // event counts the waits, the time in queues and the refusals of a decision.
-func (i *instruments) event(t *Telemetry, e *transport.Event) {
+func (i *instruments) event(p *peer, e *transport.Event) {
 	switch e.Reason {
 	case transport.ReasonRetry, transport.ReasonResume:
-		i.wait.Record(e.Context, e.Wait.Seconds(), t.sets.of(e.Request, labels{key: reasonKey, value: e.Reason.String()}).record...)
+		i.wait.Record(e.Context, e.Wait.Seconds(), p.set(labels{of: wait, value: e.Reason.String()}).record...)
 	case transport.ReasonAttempts, transport.ReasonMaxElapsed, transport.ReasonDeadline, transport.ReasonMaxRetryAfter, transport.ReasonBackoffStop,
 		transport.ReasonCooldown, transport.ReasonBudget, transport.ReasonGateFull, transport.ReasonResumeMax:
-		i.withheld.Add(e.Context, 1, t.sets.of(e.Request, labels{key: reasonKey, value: e.Reason.String()}).add...)
+		p.set(labels{of: withheld, value: e.Reason.String()}).count.Add(1)
 	}
 	if e.Queued.Total() == 0 {
 		return
@@ -75,7 +120,7 @@ func (i *instruments) event(t *Telemetry, e *transport.Event) {
 		took time.Duration
 	}{{"cooldown", e.Queued.Cooldown}, {"pacing", e.Queued.Pacing}, {"gate", e.Queued.Gate}, {"rate", e.Queued.Rate}} {
 		if q.took > 0 {
-			i.queued.Record(e.Context, q.took.Seconds(), t.sets.of(e.Request, labels{key: queueKey, value: q.name}).record...)
+			i.queued.Record(e.Context, q.took.Seconds(), p.set(labels{of: queued, value: q.name}).record...)
 		}
 	}
 }
@@ -121,14 +166,14 @@ func (g *gauges) observe(o metric.Observer, s *transport.HostState) {
 	if err != nil {
 		u = &url.URL{Host: s.Host}
 	}
-	with := newSet(u, "", labels{serverOnly: true}).observe
-	o.ObserveInt64(g.requests, int64(s.InFlight), with...)
-	o.ObserveInt64(g.holds, int64(s.HeldScopes), with...)
+	with := metric.WithAttributeSet(attribute.NewSet(server(nil, u)...))
+	o.ObserveInt64(g.requests, int64(s.InFlight), with)
+	o.ObserveInt64(g.holds, int64(s.HeldScopes), with)
 	if s.BudgetLeft >= 0 {
-		o.ObserveFloat64(g.budget, s.BudgetLeft, with...)
+		o.ObserveFloat64(g.budget, s.BudgetLeft, with)
 	}
 	if s.RatePerSecond > 0 {
-		o.ObserveFloat64(g.rate, s.RatePerSecond, with...)
+		o.ObserveFloat64(g.rate, s.RatePerSecond, with)
 	}
 	if s.GateLimit == 0 {
 		return
@@ -137,8 +182,8 @@ func (g *gauges) observe(o metric.Observer, s *transport.HostState) {
 	if s.GateClosed {
 		closed = 1
 	}
-	o.ObserveInt64(g.gateLimit, int64(s.GateLimit), with...)
-	o.ObserveInt64(g.gateSlots, int64(s.GateSlots), with...)
-	o.ObserveInt64(g.gateQueue, int64(s.GateQueue), with...)
-	o.ObserveInt64(g.gateClosed, closed, with...)
+	o.ObserveInt64(g.gateLimit, int64(s.GateLimit), with)
+	o.ObserveInt64(g.gateSlots, int64(s.GateSlots), with)
+	o.ObserveInt64(g.gateQueue, int64(s.GateQueue), with)
+	o.ObserveInt64(g.gateClosed, closed, with)
 }

@@ -3,13 +3,14 @@ package aplombotel
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
-	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -18,110 +19,153 @@ import (
 
 type requestKey struct{}
 
-// A request is what its attempts share.
+// A request has the state that its attempts share. It is their context as well, so that
+// they find it. The request's goroutine changes it. The body may end in another goroutine,
+// which changes only last.
 type request struct {
-	span  trace.Span
-	own   bool                 // the span is ours to end
-	about []attribute.KeyValue // those of the request; nil: nobody has asked yet
+	context.Context // with the span of the request
+	span            trace.Span
+	own             bool // the span is ours to end
+	peer            *peer
 
-	mu     sync.Mutex // guards the fields below
-	sent   int        // attempts so far
-	failed string     // the error type of the last outcome
+	// all[room:] has the attributes that all spans of the request have. In front of them
+	// is room for those of an attempt. It is nil until a span is recorded.
+	all []attribute.KeyValue
+	// last has the attributes of the request's own span, which gets them when it ends.
+	last []attribute.KeyValue
+
+	sent    int    // attempts so far
+	status  int    // of the last outcome
+	failure string // the error type of the last outcome
+	taken   bool   // an attempt has taken the room
 }
 
-// next counts an attempt. It returns the number of attempts before it, and the error type
-// of the last of them.
+// Value returns the request, or a value of the caller's context.
+func (r *request) Value(key any) any {
+	if key == (requestKey{}) {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+// String keeps package fmt from reading the fields, which may change meanwhile.
+func (r *request) String() string { return fmt.Sprint(r.Context) + ".Request" }
+
+// requestOf returns the request of a context. If another Trace has replaced our context,
+// it returns a new request without a span of its own.
+func (t *Telemetry) requestOf(ctx context.Context, req *http.Request) *request {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		return r
+	}
+	return &request{Context: ctx, span: trace.SpanFromContext(ctx), peer: t.peers.of(req)}
+}
+
+// room is how many attributes most attempts have besides those of the request. behind is
+// how many most requests have besides those of their attempts.
+const (
+	room   = 2
+	behind = 4
+)
+
+// describe makes the attributes that all spans of the request have. If there is a single
+// attempt, both spans take their attributes from this memory.
+func (r *request) describe(req *http.Request) {
+	if r.all == nil {
+		r.all = r.peer.describe(make([]attribute.KeyValue, room, room+4+behind), req)
+	}
+}
+
+// with returns the attributes of an attempt. own are those that other spans do not have.
+// The slice is never changed again, because a span may keep it.
+func (r *request) with(own []attribute.KeyValue) []attribute.KeyValue {
+	if r.taken || len(own) > room {
+		return slices.Concat(own, r.all[room:])
+	}
+	r.taken = true
+	from := room - len(own)
+	copy(r.all[from:], own)
+	return slices.Clip(r.all[from:])
+}
+
+// next counts an attempt. It returns the number of attempts before it. failed is the error
+// type of the last of them. If it was no error, failed is its status.
 func (r *request) next() (before int, failed string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before, failed = r.sent, r.failed
+	before, failed = r.sent, r.failure
+	if before > 0 && failed == "" {
+		failed = strconv.Itoa(r.status)
+	}
 	r.sent++
 	return before, failed
 }
 
-// note keeps the error type of an attempt, or its status if that is not an error.
-func (r *request) note(status int, failure string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.failed = failure; failure == "" {
-		r.failed = strconv.Itoa(status)
-	}
-}
-
-func requestOf(ctx context.Context) *request {
-	r, _ := ctx.Value(requestKey{}).(*request)
-	return r
-}
-
 // requestStart begins the span of a request.
 func (t *Telemetry) requestStart(ctx context.Context, req *http.Request) context.Context {
-	r := &request{own: !t.noRequestSpan}
+	r := &request{Context: ctx, own: !t.noRequestSpan, peer: t.peers.of(req)}
 	if r.own {
-		ctx, r.span = t.tracer.Start(ctx, requestName(req))
-		if r.span.IsRecording() {
-			r.about = about(req)
-			r.span.SetAttributes(r.about...)
-		}
+		r.Context, r.span = t.tracer.Start(ctx, r.peer.requestName)
 	} else {
 		r.span = trace.SpanFromContext(ctx)
 	}
-	return context.WithValue(ctx, requestKey{}, r)
+	if r.own && r.span.IsRecording() {
+		r.describe(req)
+	}
+	return r
 }
 
 // attemptStart begins the span of an attempt, and writes its trace context into the header.
+// The span gets its attributes all at once when it ends, because each time costs much.
 func (t *Telemetry) attemptStart(ctx context.Context, a transport.AttemptStart) context.Context {
-	r := requestOf(ctx)
-	if r == nil {
-		r = &request{} // the trace context of another Trace was not derived from ours
-	}
+	r := t.requestOf(ctx, a.Request)
 	resent, failed := r.next()
-	t.counts.attemptStart(ctx, t, &a, failed)
-	ctx, span := t.tracer.Start(ctx, name(a.Request), t.client...)
-	if span.IsRecording() {
-		if r.about == nil {
-			r.about = about(a.Request)
-		}
-		attrs := append(make([]attribute.KeyValue, 0, len(r.about)+4), r.about...)
-		attrs = append(attrs, kindKey.String(a.Kind.String()))
-		if resent > 0 {
-			attrs = append(attrs, resendKey.Int(resent))
-		}
-		if q := a.Queued.Total(); q > 0 {
-			attrs = append(attrs, queuedKey.Float64(q.Seconds()))
-		}
-		if a.Offset > 0 {
-			attrs = append(attrs, offsetKey.Int64(a.Offset))
-		}
-		span.SetAttributes(attrs...)
+	r.peer.attemptStart(a.Kind, failed)
+	ctx, span := t.tracer.Start(ctx, r.peer.name, t.client...)
+	if resent > 0 {
+		span.SetAttributes(resendKey.Int(resent))
 	}
-	t.propagator.Inject(ctx, propagation.HeaderCarrier(a.Header))
+	t.propagator.Inject(ctx, carrier(a.Header))
 	return ctx
 }
 
 // attemptEnd ends the span of an attempt.
 func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
+	r := t.requestOf(ctx, a.Request)
 	status, failure := result(a.Response, a.Err)
-	if r := requestOf(ctx); r != nil && !errors.Is(a.Err, transport.ErrOutrun) {
-		r.note(status, failure)
+	outrun := errors.Is(a.Err, transport.ErrOutrun)
+	if !outrun {
+		r.status, r.failure = status, failure
 	}
-	with := t.sets.of(a.Request, labels{status: status, failure: failure, key: kindKey, value: a.Kind.String()})
-	t.counts.attempts.Add(ctx, 1, with.add...)
-	t.counts.duration.Record(ctx, a.Duration.Seconds(), with.record...)
+	all := r.peer.set(labels{of: attempts, status: status, failure: failure, value: a.Kind.String()})
+	all.count.Add(1)
+	t.counts.duration.Record(ctx, a.Duration.Seconds(), all.record...)
 	span := trace.SpanFromContext(ctx)
 	if span.IsRecording() {
-		if errors.Is(a.Err, transport.ErrOutrun) {
-			span.SetAttributes(outrunKey.Bool(true))
-		} else {
-			finish(span, a.Request, status, failure, a.Err)
+		own := append(make([]attribute.KeyValue, 0, 5), kindKey.String(a.Kind.String()))
+		if q := a.Queued.Total(); q > 0 {
+			own = append(own, queuedKey.Float64(q.Seconds()))
 		}
+		if a.Offset > 0 {
+			own = append(own, offsetKey.Int64(a.Offset))
+		}
+		if outrun {
+			own = append(own, outrunKey.Bool(true))
+		} else {
+			own = withResult(own, status, failure)
+			fail(span, a.Request, failure, a.Err)
+		}
+		r.describe(a.Request)
+		span.SetAttributes(r.with(own)...)
 	}
 	span.End()
 }
 
 // event counts a decision, and adds it to the request's span.
 func (t *Telemetry) event(e transport.Event) {
-	t.counts.event(t, &e)
-	if r := requestOf(e.Context); r != nil && r.span.IsRecording() {
+	if e.Reason == transport.ReasonFinal && e.Queued.Total() == 0 {
+		return // nearly every event
+	}
+	r := t.requestOf(e.Context, e.Request)
+	t.counts.event(r.peer, &e)
+	if r.span.IsRecording() {
 		r.decided(&e)
 	}
 }
@@ -152,66 +196,91 @@ func (r *request) decided(e *transport.Event) {
 
 // requestEnd counts a request, and ends its span if no body follows.
 func (t *Telemetry) requestEnd(ctx context.Context, e transport.RequestEnd) {
+	r := t.requestOf(ctx, e.Request)
 	status, failure := result(e.Response, e.Err)
-	with := t.sets.of(e.Request, labels{status: status, failure: failure, key: reasonKey, value: e.Reason.String()})
-	t.counts.requests.Add(ctx, 1, with.add...)
-	r := requestOf(ctx)
-	if r == nil || !r.own {
+	r.peer.set(labels{of: requests, status: status, failure: failure, value: e.Reason.String()}).count.Add(1)
+	if !r.own {
 		return
 	}
-	if r.span.IsRecording() {
-		attrs := append(make([]attribute.KeyValue, 0, 5), reasonKey.String(e.Reason.String()), attemptsKey.Int(e.Attempts))
+	if r.all != nil {
+		r.last = append(r.all[room:], reasonKey.String(e.Reason.String()), attemptsKey.Int(e.Attempts))
 		if q := e.Queued.Total(); q > 0 {
-			attrs = append(attrs, queuedKey.Float64(q.Seconds()))
+			r.last = append(r.last, queuedKey.Float64(q.Seconds()))
 		}
-		finish(r.span, e.Request, status, failure, e.Err, attrs...)
+		r.last = withResult(r.last, status, failure)
+		fail(r.span, e.Request, failure, e.Err)
 	}
 	if !e.BodyEnds {
-		r.span.End()
+		r.end()
 	}
 }
 
 // bodyEnd ends the span of a request whose response has a body.
 func (t *Telemetry) bodyEnd(ctx context.Context, e transport.BodyEnd) {
-	with := t.sets.of(e.Request, labels{})
-	t.counts.body.Add(ctx, e.Bytes, with.add...)
+	r := t.requestOf(ctx, e.Request)
+	r.peer.set(labels{of: bodySize}).count.Add(e.Bytes)
 	if e.Resumes > 0 {
-		t.counts.resumes.Add(ctx, int64(e.Resumes), with.add...)
+		r.peer.set(labels{of: resumes}).count.Add(int64(e.Resumes))
 	}
-	r := requestOf(ctx)
-	if r == nil || !r.own {
+	if !r.own {
 		return
 	}
-	if r.span.IsRecording() {
-		r.span.SetAttributes(sizeKey.Int64(e.Bytes))
+	if r.last != nil {
+		r.last = append(r.last, sizeKey.Int64(e.Bytes))
 		if e.Resumes > 0 {
-			r.span.SetAttributes(resumesKey.Int(e.Resumes))
+			r.last = append(r.last, resumesKey.Int(e.Resumes))
 		}
 		if e.Err != nil {
-			finish(r.span, e.Request, 0, typeOf(e.Err), e.Err)
+			r.last = withResult(r.last, 0, typeOf(e.Err))
+			fail(r.span, e.Request, typeOf(e.Err), e.Err)
 		}
 	}
+	r.end()
+}
+
+// end ends the span of the request.
+func (r *request) end() {
+	r.span.SetAttributes(r.last...)
 	r.span.End()
 }
 
-// finish writes the result of an attempt or a request into its span.
-func finish(span trace.Span, req *http.Request, status int, failure string, err error, more ...attribute.KeyValue) {
+// withResult appends the result of an attempt or a request.
+func withResult(attrs []attribute.KeyValue, status int, failure string) []attribute.KeyValue {
 	if status != 0 {
-		more = append(more, statusKey.Int(status))
+		attrs = append(attrs, statusKey.Int(status))
 	}
 	if failure != "" {
-		more = append(more, errorKey.String(failure))
+		attrs = append(attrs, errorKey.String(failure))
 	}
-	span.SetAttributes(more...)
-	if failure == "" {
+	return attrs
+}
+
+// fail gives a span the status of a failure. failure is empty after a success.
+func fail(span trace.Span, req *http.Request, failure string, err error) {
+	switch {
+	case failure == "":
+	case err == nil:
+		span.SetStatus(codes.Error, "")
+	default:
+		span.SetStatus(codes.Error, transport.SafeError(err, req.URL))
+	}
+}
+
+// A carrier is the header of an attempt. It knows the canonical name of the field that
+// propagators usually write, because http.Header would make that name anew each time.
+type carrier http.Header
+
+func (c carrier) Get(key string) string { return http.Header(c).Get(key) }
+
+func (c carrier) Set(key, value string) {
+	if key == "traceparent" {
+		c["Traceparent"] = []string{value}
 		return
 	}
-	text := ""
-	if err != nil {
-		text = transport.SafeError(err, req.URL)
-	}
-	span.SetStatus(codes.Error, text)
+	http.Header(c).Set(key, value)
 }
+
+func (c carrier) Keys() []string { return slices.Collect(maps.Keys(c)) }
 
 // result returns the status and the error type of an outcome. The type is empty after a
 // success. If there is neither a response nor an error, there was a panic.

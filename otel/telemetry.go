@@ -29,8 +29,9 @@ type Config struct {
 	NoRequestSpan bool
 }
 
-// A Telemetry makes the spans and the metrics. It may observe several Transports. It is
-// safe for concurrent use.
+// A Telemetry makes the spans and the metrics. It may observe several Transports. Make it
+// once and share it, because its MeterProvider keeps it in memory. It is safe for
+// concurrent use.
 type Telemetry struct {
 	tracer        trace.Tracer
 	propagator    propagation.TextMapPropagator
@@ -39,7 +40,7 @@ type Telemetry struct {
 	meter         metric.Meter
 	counts        *instruments
 	hosts         *gauges
-	sets          sets
+	peers         peers
 }
 
 // New returns a Telemetry. It returns an error if a field of the configuration is a nil
@@ -69,12 +70,16 @@ func New(c Config) (*Telemetry, error) {
 		noRequestSpan: c.NoRequestSpan,
 		client:        []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)},
 		meter:         c.MeterProvider.Meter(scope),
+		peers:         peers{known: map[peerKey]*peer{}},
 	}
 	var err error
 	if t.counts, err = newInstruments(t.meter); err != nil {
 		return nil, err
 	}
 	if t.hosts, err = newGauges(t.meter); err != nil {
+		return nil, err
+	}
+	if err = t.counts.report(t.meter, &t.peers); err != nil {
 		return nil, err
 	}
 	return t, nil

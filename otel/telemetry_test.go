@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
@@ -597,6 +599,118 @@ func TestWithOtelhttp(t *testing.T) {
 	}
 }
 
+// A keeper is a span that keeps the attributes that it gets, as an SDK may.
+type keeper struct {
+	tracenoop.Span
+	got *[][2][]attribute.KeyValue // each slice, and a copy of it
+}
+
+func (keeper) IsRecording() bool { return true }
+
+func (k keeper) SetAttributes(kv ...attribute.KeyValue) {
+	*k.got = append(*k.got, [2][]attribute.KeyValue{kv, slices.Clone(kv)})
+}
+
+func (k keeper) Tracer(string, ...trace.TracerOption) trace.Tracer { return keeperTracer{keeper: k} }
+
+type keeperTracer struct {
+	tracenoop.Tracer
+	keeper
+}
+
+func (k keeperTracer) Start(ctx context.Context, _ string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
+	return trace.ContextWithSpan(ctx, k.keeper), k.keeper
+}
+
+type keeperProvider struct {
+	tracenoop.TracerProvider
+	keeper
+}
+
+func (k keeperProvider) Tracer(string, ...trace.TracerOption) trace.Tracer {
+	return k.keeper.Tracer("")
+}
+
+// TestAttributesAreLeftAlone: attributes that a span has got do not change afterwards,
+// although the spans of a request share memory.
+func TestAttributesAreLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got [][2][]attribute.KeyValue
+		telemetry, err := aplombotel.New(aplombotel.Config{TracerProvider: keeperProvider{keeper: keeper{got: &got}}})
+		require.NoError(t, err)
+		n := 0
+		tr, err := transport.New(transport.Config{Rule: quick, Trace: telemetry.Trace(), Base: base(func(req *http.Request) (*http.Response, error) {
+			if n++; n < 3 {
+				return nil, syscall.ECONNRESET
+			}
+			return response(req, 200, strings.NewReader("text")), nil
+		})})
+		require.NoError(t, err)
+		_, err = get(t.Context(), tr, "http://h.test/")
+		require.NoError(t, err)
+		require.Len(t, got, 2+4, "two attempts are counted as resent, and four spans end")
+		for _, kv := range got {
+			_ = append(kv[0], attribute.String("a", "span")) // may add its own
+		}
+		for _, kv := range got {
+			assert.Equal(t, kv[1], kv[0])
+		}
+	})
+}
+
+// TestManyServers: the sets of attributes are bounded, and no count is lost.
+func TestManyServers(t *testing.T) {
+	k := newKit(t)
+	tr := k.transport(transport.Config{Base: base(func(req *http.Request) (*http.Response, error) { return response(req, 200, http.NoBody), nil })})
+	const servers, kept = 2010, 1999
+	for range 2 {
+		for i := range servers {
+			_, err := get(t.Context(), tr, fmt.Sprintf("http://h%d.test/", i))
+			require.NoError(t, err)
+		}
+	}
+	overflow := attribute.Bool("otel.metric.overflow", true)
+	for range 2 { // a collection changes no count
+		assert.EqualValues(t, 2*servers, k.sum("aplomb.client.attempts"))
+		assert.EqualValues(t, 2*(servers-kept), k.sum("aplomb.client.attempts", overflow))
+		assert.EqualValues(t, 2*(servers-kept), k.sum("aplomb.client.requests", overflow))
+		assert.EqualValues(t, 2, k.sum("aplomb.client.attempts", attribute.String("server.address", "h0.test")))
+	}
+}
+
+// TestTwoTelemetries: the counts of two Telemetries with the same meters add up.
+func TestTwoTelemetries(t *testing.T) {
+	k := newKit(t)
+	for range 2 {
+		tr := k.transport(transport.Config{Base: base(func(req *http.Request) (*http.Response, error) { return response(req, 200, http.NoBody), nil })})
+		_, err := get(t.Context(), tr, "http://h.test/")
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 2, k.sum("aplomb.client.requests"))
+}
+
+// TestForeignContext: if another Trace replaces our context, the spans do not belong
+// together any more, but everything is counted.
+func TestForeignContext(t *testing.T) {
+	k := newKit(t)
+	telemetry, err := aplombotel.New(k.config())
+	require.NoError(t, err)
+	foreign := &transport.Trace{RequestStart: func(context.Context, *http.Request) context.Context { return context.Background() }}
+	tr, err := transport.New(transport.Config{
+		Trace: transport.JoinTraces(telemetry.Trace(), foreign),
+		Base: base(func(req *http.Request) (*http.Response, error) {
+			return response(req, 200, strings.NewReader("text")), nil
+		}),
+	})
+	require.NoError(t, err)
+	_, err = get(t.Context(), tr, "http://h.test/")
+	require.NoError(t, err)
+	for _, name := range []string{"attempts", "requests", "attempt.duration"} {
+		assert.EqualValues(t, 1, k.sum("aplomb.client."+name), name)
+	}
+	assert.EqualValues(t, 4, k.sum("aplomb.client.body.size"))
+}
+
 // TestNew: everything that is wrong is told, and the zero Config is complete.
 func TestNew(t *testing.T) {
 	telemetry, err := aplombotel.New(aplombotel.Config{})
@@ -619,46 +733,149 @@ func (refusing) Meter(string, ...metric.MeterOption) metric.Meter { return refus
 
 type refusingMeter struct{ noop.Meter }
 
-func (refusingMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+func (refusingMeter) Int64ObservableCounter(string, ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
 	return nil, errors.New("refused")
 }
 
-// BenchmarkFirstTry compares a first attempt with telemetry and a plain base under
-// otelhttp.
-func BenchmarkFirstTry(b *testing.B) {
+// A firstTry is a setting in which the cost of a first attempt is measured. The base
+// responds at once, so that there is no other cost.
+type firstTry struct {
+	name    string
+	options []sdktrace.TracerProviderOption
+	body    string
+}
+
+var firstTries = []firstTry{
+	{"sampled", nil, ""},
+	{"sampled with a body", nil, strings.Repeat("x", 1<<10)},
+	{"exported", []sdktrace.TracerProviderOption{sdktrace.WithBatcher(nowhere{})}, strings.Repeat("x", 1<<10)},
+	{"unsampled", []sdktrace.TracerProviderOption{sdktrace.WithSampler(sdktrace.NeverSample())}, ""},
+}
+
+// nowhere is an exporter that keeps nothing.
+type nowhere struct{}
+
+func (nowhere) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
+func (nowhere) Shutdown(context.Context) error                             { return nil }
+
+// The layers above the base.
+const (
+	underOtelhttp       = iota
+	underAplomb         // with telemetry
+	withoutRequestSpan  // the same without the span of the request
+	underOtelhttpInSpan // otelhttp in another span, made as plainly as possible
+	layers
+)
+
+var layerNames = [layers]string{"otelhttp", "aplomb", "aplomb-without-request-span", "otelhttp-in-a-span"}
+
+// calls returns functions that make a request through each layer.
+func (f *firstTry) calls(t testing.TB) [layers]func() {
 	header := http.Header{}
 	stub := base(func(*http.Request) (*http.Response, error) { // otelhttp wraps the body, so each response is new
-		return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: header, Body: http.NoBody}, nil
-	})
-	for name, sampler := range map[string]sdktrace.Sampler{"sampled": sdktrace.AlwaysSample(), "unsampled": sdktrace.NeverSample()} {
-		tracers := sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler))
-		meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
-		make := func(none bool) http.RoundTripper {
-			telemetry, err := aplombotel.New(aplombotel.Config{TracerProvider: tracers, MeterProvider: meters, Propagator: propagation.TraceContext{}, NoRequestSpan: none})
-			require.NoError(b, err)
-			tr, err := transport.New(transport.Config{Base: stub, Trace: telemetry.Trace()})
-			require.NoError(b, err)
-			return tr
+		resp := &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: header, Body: http.NoBody}
+		if f.body != "" {
+			resp.Body = io.NopCloser(strings.NewReader(f.body))
 		}
-		for _, row := range []struct {
-			name string
-			rt   http.RoundTripper
-		}{
-			{"otelhttp", otelhttp.NewTransport(stub, otelhttp.WithTracerProvider(tracers), otelhttp.WithMeterProvider(meters), otelhttp.WithPropagators(propagation.TraceContext{}))},
-			{"aplomb", make(false)},
-			{"aplomb without request span", make(true)},
-		} {
-			b.Run(name+"/"+row.name, func(b *testing.B) {
+		return resp, nil
+	})
+	tracers := sdktrace.NewTracerProvider(f.options...)
+	t.Cleanup(func() { _ = tracers.Shutdown(context.Background()) })
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
+	observed := func(none bool) http.RoundTripper {
+		telemetry, err := aplombotel.New(aplombotel.Config{TracerProvider: tracers, MeterProvider: meters, Propagator: propagation.TraceContext{}, NoRequestSpan: none})
+		require.NoError(t, err)
+		tr, err := transport.New(transport.Config{Base: stub, Trace: telemetry.Trace()})
+		require.NoError(t, err)
+		return tr
+	}
+	buf := make([]byte, 4<<10)
+	call := func(rt http.RoundTripper) func() {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/v1/things", nil)
+		require.NoError(t, err)
+		return func() {
+			resp, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, err = resp.Body.Read(buf)
+			}
+			_ = resp.Body.Close()
+		}
+	}
+	plain := otelhttp.NewTransport(stub, otelhttp.WithTracerProvider(tracers), otelhttp.WithMeterProvider(meters), otelhttp.WithPropagators(propagation.TraceContext{}))
+	tracer := tracers.Tracer("bench")
+	return [layers]func(){
+		underOtelhttp:      call(plain),
+		underAplomb:        call(observed(false)),
+		withoutRequestSpan: call(observed(true)),
+		underOtelhttpInSpan: call(base(func(req *http.Request) (*http.Response, error) {
+			ctx, span := tracer.Start(req.Context(), "request")
+			defer span.End()
+			span.SetAttributes(attribute.String("http.request.method", req.Method))
+			return plain.RoundTrip(req.WithContext(ctx))
+		})),
+	}
+}
+
+// TestFirstTryAllocates: a first attempt with both spans needs fewer allocations than
+// otelhttp with its single span.
+func TestFirstTryAllocates(t *testing.T) {
+	for _, f := range firstTries {
+		if f.name == "exported" {
+			continue // the exporter allocates meanwhile
+		}
+		var got [layers]float64
+		for i, call := range f.calls(t) {
+			got[i] = testing.AllocsPerRun(200, call)
+		}
+		assert.LessOrEqual(t, got[underAplomb], got[underOtelhttp]-5, f.name)
+		assert.LessOrEqual(t, got[withoutRequestSpan], got[underOtelhttp]-8, "%s, without the span of the request", f.name)
+	}
+}
+
+// BenchmarkFirstTry measures a first attempt with telemetry.
+func BenchmarkFirstTry(b *testing.B) {
+	for _, f := range firstTries {
+		for i, call := range f.calls(b) {
+			b.Run(f.name+"/"+layerNames[i], func(b *testing.B) {
 				b.ReportAllocs()
-				req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "https://api.example.com/v1/things", nil)
-				require.NoError(b, err)
 				for b.Loop() {
-					resp, err := row.rt.RoundTrip(req)
-					if err == nil {
-						_ = resp.Body.Close()
-					}
+					call()
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkAgainstOtelhttp compares the cost of a first attempt with that of otelhttp. In
+// each iteration all layers make requests in turn, so that a busy machine slows all of
+// them. The medians of the ratios are reported.
+func BenchmarkAgainstOtelhttp(b *testing.B) {
+	const requests = 2000 // several garbage collections
+	for _, f := range firstTries {
+		b.Run(f.name, func(b *testing.B) {
+			var took [layers]float64
+			var ratios [layers][]float64
+			all := f.calls(b)
+			for b.Loop() {
+				for i, call := range all {
+					start := time.Now()
+					for range requests {
+						call()
+					}
+					took[i] = float64(time.Since(start))
+					ratios[i] = append(ratios[i], took[i]/took[underOtelhttp])
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			for i, name := range layerNames {
+				if i != underOtelhttp {
+					slices.Sort(ratios[i])
+					b.ReportMetric(ratios[i][len(ratios[i])/2], name)
+				}
+			}
+		})
 	}
 }
