@@ -28,7 +28,7 @@ import (
 // Fleet may also drop news that comes too often.
 //
 // A time in a message is a duration from or to the call, so that the clocks of the
-// processes need not agree. Host is scheme://host, as in [HostSnapshot]. Scope is what
+// processes need not agree. Host is scheme://host, as in [HostState]. Scope is what
 // the method Scope returned, or 0 for requests without credentials.
 type Fleet interface {
 	// Join adds the member. [New] calls it once, after it has found no fault in its

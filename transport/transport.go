@@ -148,7 +148,9 @@ func New(c Config) (*Transport, error) {
 	}
 	t.rules.Store(set)
 	if t.fleet != nil {
-		t.fleet.Join(&Member{t})
+		if err := t.fleet.Join(&Member{t}); err != nil {
+			return nil, policy.Errors{{Field: "Fleet", Value: c.Fleet, Reason: err.Error(), Err: err}}
+		}
 	}
 	return t, nil
 }

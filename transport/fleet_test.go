@@ -1,0 +1,539 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	shared "github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A memFleet is a fleet in memory, for tests in virtual time. News takes delay from a
+// member to the ledger and back.
+type memFleet struct {
+	delay time.Duration
+	seed  maphash.Seed
+	begun time.Time
+
+	mu      sync.Mutex
+	members []*Member
+	hosts   map[string]*shared.Host
+	tokens  map[string]*shared.Tokens
+	calls   int  // of any method but Join and Scope
+	away    bool // nobody is told anything
+	probes  int  // granted and not ended
+	most    int  // the most of them at a time
+}
+
+func newMemFleet(delay time.Duration) *memFleet {
+	return &memFleet{
+		delay: delay, seed: maphash.MakeSeed(), begun: time.Now(),
+		hosts: map[string]*shared.Host{}, tokens: map[string]*shared.Tokens{},
+	}
+}
+
+// memMember is the fleet as a member sees it.
+type memMember struct {
+	*memFleet
+	id int64
+	m  *Member
+}
+
+// member returns the Fleet for a further member.
+func (f *memFleet) member() *memMember { return &memMember{memFleet: f} }
+
+func (m *memMember) Join(member *Member) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.m = member
+	m.members = append(m.members, member)
+	m.id = int64(len(m.members))
+	for _, other := range m.members {
+		other.Size(len(m.members))
+	}
+	return nil
+}
+
+func (m *memMember) Scope(text string) uint64 { return maphash.String(m.seed, text) }
+
+// later runs ask at the ledger, and tell at the members when its result has arrived.
+func (m *memMember) later(ask func(now time.Duration, h *shared.Host) func(), host string) {
+	m.mu.Lock()
+	m.calls++
+	m.mu.Unlock()
+	time.AfterFunc(m.delay/2, func() {
+		m.mu.Lock()
+		if m.away {
+			m.mu.Unlock()
+			return
+		}
+		h := m.hosts[host]
+		if h == nil {
+			h = new(shared.Host)
+			m.hosts[host] = h
+		}
+		tell := ask(time.Since(m.begun), h)
+		m.mu.Unlock()
+		if tell != nil {
+			time.AfterFunc(m.delay/2, tell)
+		}
+	})
+}
+
+// others returns a function that tells all other members.
+func (m *memMember) others(tell func(*Member)) func() {
+	members := m.members
+	return func() {
+		for _, other := range members {
+			if other != m.m {
+				tell(other)
+			}
+		}
+	}
+}
+
+func (m *memMember) Meet(host string) {
+	m.later(func(now time.Duration, h *shared.Host) func() {
+		if !h.IsDown(now) {
+			return nil
+		}
+		since := now - h.Since()
+		return func() { m.m.Down(host, since) }
+	}, host)
+}
+
+func (m *memMember) Hold(h FleetHold) {
+	m.later(func(time.Duration, *shared.Host) func() {
+		return m.others(func(o *Member) { o.Hold(h) })
+	}, h.Host)
+}
+
+func (m *memMember) Quota(q FleetQuota) {
+	m.later(func(time.Duration, *shared.Host) func() {
+		q.Members = len(m.members)
+		return m.others(func(o *Member) { o.Quota(q) })
+	}, q.Host)
+}
+
+func (m *memMember) Failing(f FleetFailing) {
+	m.later(func(now time.Duration, h *shared.Host) func() {
+		down, from := h.Failing(now, m.id, f.Failures, now-f.Since, len(m.members))
+		if !down {
+			return nil
+		}
+		members, at := m.members, time.Now()
+		return func() {
+			for _, o := range members {
+				o.Down(f.Host, now-from+time.Since(at))
+			}
+		}
+	}, f.Host)
+}
+
+func (m *memMember) Working(host string) {
+	m.later(func(now time.Duration, h *shared.Host) func() {
+		m.probes = 0
+		if !h.Working(now, m.id) {
+			return nil
+		}
+		spread := shared.Spread(len(m.members))
+		return m.others(func(o *Member) { o.Up(host, spread) })
+	}, host)
+}
+
+func (m *memMember) Probe(host string) {
+	m.later(func(now time.Duration, h *shared.Host) func() {
+		granted, wait := h.Probe(now, m.id, len(m.members))
+		if granted {
+			m.probes++
+			m.most = max(m.most, m.probes)
+		}
+		return func() { m.m.Probe(host, granted, wait) }
+	}, host)
+}
+
+func (m *memMember) ProbeFailed(host string) {
+	m.later(func(now time.Duration, h *shared.Host) func() {
+		m.probes = 0
+		h.ProbeFailed(now, m.id)
+		return nil
+	}, host)
+}
+
+func (m *memMember) Tokens(t FleetTokens) {
+	m.later(func(now time.Duration, _ *shared.Host) func() {
+		tokens := m.tokens[t.Host]
+		if tokens == nil {
+			tokens = new(shared.Tokens)
+			m.tokens[t.Host] = tokens
+		}
+		n, first, every, again := tokens.Take(now, t.PerSecond, t.Burst, t.Want)
+		g := FleetGrant{Host: t.Host, N: n, First: first - now - m.delay/2, Every: every, Again: again}
+		return func() { m.m.Tokens(g) }
+	}, t.Host)
+}
+
+// A crew is a number of Transports over the same base. Each counts what it sends.
+type crew struct {
+	transports []*Transport
+	sent       []int
+	mu         sync.Mutex
+}
+
+// newCrew makes n Transports, which are members of f unless f is nil. base gets the number of
+// the member.
+func newCrew(t *testing.T, n int, f *memFleet, rule policy.Rule, base func(i int, req *http.Request) (*http.Response, error)) *crew {
+	c := &crew{sent: make([]int, n)}
+	for i := range n {
+		config := Config{Rule: rule, Base: rt(func(req *http.Request) (*http.Response, error) {
+			c.mu.Lock()
+			c.sent[i]++
+			c.mu.Unlock()
+			return base(i, req)
+		})}
+		if f != nil {
+			config.Fleet = f.member()
+		}
+		c.transports = append(c.transports, mustNew(t, config))
+	}
+	return c
+}
+
+// get makes a request of member i and returns its status, or 0 after an error.
+func (c *crew) get(t *testing.T, i int) int {
+	resp, err := c.transports[i].RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// count returns the sends of all members but the first few.
+func (c *crew) count(from int) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sent[from:] {
+		n += s
+	}
+	return n
+}
+
+// One process is told to wait for 2 s. The others obey, and come back spread.
+func TestFleetHold(t *testing.T) {
+	const members = 50
+	for _, together := range []bool{true, false} {
+		t.Run(fmt.Sprint("together ", together), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var f *memFleet
+				if together {
+					f = newMemFleet(20 * time.Millisecond)
+				}
+				var mu sync.Mutex
+				var told time.Time
+				var during int
+				back := map[int]int{} // tenths of a second after the hold
+				c := newCrew(t, members, f, policy.Rule{}, func(i int, req *http.Request) (*http.Response, error) {
+					time.Sleep(10 * time.Millisecond)
+					mu.Lock()
+					defer mu.Unlock()
+					switch since := time.Since(told); {
+					case told.IsZero() && i == 0 && req.Header.Get("Refuse") != "":
+						told = time.Now()
+						return status(429, "Retry-After: 2")(req)
+					case told.IsZero():
+					case since < 2*time.Second:
+						if i > 0 && since >= 100*time.Millisecond {
+							during++
+						}
+					default:
+						back[int((since-2*time.Second)/(100*time.Millisecond))]++
+					}
+					return status(200)(req)
+				})
+				var all sync.WaitGroup
+				ctx, stop := context.WithTimeout(t.Context(), 8*time.Second)
+				defer stop()
+				for i := range members {
+					for range 2 {
+						all.Go(func() {
+							for ctx.Err() == nil {
+								assert.Equal(t, 200, c.get(t, i))
+								time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond))))
+							}
+						})
+					}
+				}
+				time.Sleep(time.Second)
+				req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+				req.Header.Set("Refuse", "1")
+				resp, err := c.transports[0].RoundTrip(req)
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				all.Wait()
+				if !together {
+					assert.Greater(t, during, 1000, "without a fleet nobody else waits")
+					return
+				}
+				assert.LessOrEqual(t, during, 2)
+				most := 0
+				for tenth := range 10 {
+					most = max(most, back[tenth])
+				}
+				t.Logf("%d sends during the hold; after it, by tenths of a second: %v", during, back)
+				assert.Less(t, most, 2*members, "the members come back at once")
+			})
+		})
+	}
+}
+
+// A frozen server sees far fewer requests from a fleet, never more than one probe at a
+// time, and everybody is back within a few seconds.
+func TestFleetOutage(t *testing.T) {
+	const members, clients = 40, 10
+	rule := policy.Rule{AttemptTimeout: 2 * time.Second, Gate: policy.Gate{Mode: policy.GateWait}}
+	run := func(t *testing.T, f *memFleet) (sent, back int) {
+		server := newFreezer(5*time.Second, 25*time.Second)
+		c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return server.RoundTrip(req) })
+		ctx, stop := context.WithTimeout(t.Context(), 40*time.Second)
+		defer stop()
+		var all sync.WaitGroup
+		for i := range members {
+			for range clients {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						time.Sleep(time.Duration(rand.ExpFloat64() * float64(4*time.Second)))
+						c.get(t, i)
+					}
+				})
+			}
+		}
+		time.Sleep(5 * time.Second)
+		before := c.count(0)
+		time.Sleep(20 * time.Second)
+		sent = c.count(0) - before
+		all.Wait()
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		for _, at := range server.served {
+			if at > 30*time.Second && at < 40*time.Second {
+				back++
+			}
+		}
+		return sent, back
+	}
+	synctest.Test(t, func(t *testing.T) {
+		alone, backAlone := run(t, nil)
+		f := newMemFleet(20 * time.Millisecond)
+		sent, back := run(t, f)
+		t.Logf("sent to the frozen server: %d alone, %d in a fleet; served from 5 to 15 s after it: %d and %d; %d probes at a time at most, %d calls",
+			alone, sent, backAlone, back, f.most, f.calls)
+		assert.Less(t, sent, alone/3)
+		assert.Equal(t, 1, f.most)
+		assert.Greater(t, back, 700, "about 100 per second") // the mean time between two requests is 4 s
+	})
+}
+
+// Members that cannot reach a host for reasons of their own stop no member that can, and
+// an idle member that can is held up for a moment only.
+func TestFleetSickMembers(t *testing.T) {
+	const sick, healthy = 4, 3
+	synctest.Test(t, func(t *testing.T) {
+		f := newMemFleet(10 * time.Millisecond)
+		rule := policy.Rule{AttemptTimeout: time.Second, Gate: policy.Gate{Mode: policy.GateWait}, Budget: policy.Budget{Burst: policy.Off}}
+		c := newCrew(t, sick+healthy, f, rule, func(i int, req *http.Request) (*http.Response, error) {
+			if i < sick {
+				<-req.Context().Done()
+				return nil, context.Cause(req.Context())
+			}
+			time.Sleep(5 * time.Millisecond)
+			return status(200)(req)
+		})
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		var all sync.WaitGroup
+		for i := range sick {
+			for range 10 {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						c.get(t, i)
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+		}
+		var busy, idle time.Duration
+		var verdicts int
+		all.Go(func() { // sends all the time
+			for ctx.Err() == nil {
+				began := time.Now()
+				assert.Equal(t, 200, c.get(t, sick))
+				busy = max(busy, time.Since(began))
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+		all.Go(func() { // sends now and then
+			for ctx.Err() == nil {
+				time.Sleep(7 * time.Second)
+				began := time.Now()
+				assert.Equal(t, 200, c.get(t, sick+1))
+				idle = max(idle, time.Since(began))
+			}
+		})
+		all.Wait()
+		f.mu.Lock()
+		verdicts = f.calls
+		f.mu.Unlock()
+		t.Logf("the longest request: busy member %v, idle member %v; %d calls", busy, idle, verdicts)
+		assert.Less(t, busy, 10*time.Millisecond)
+		assert.Less(t, idle, time.Second)
+	})
+	// Nobody else uses the host, so nobody contradicts the sick members.
+	synctest.Test(t, func(t *testing.T) {
+		f := newMemFleet(10 * time.Millisecond)
+		rule := policy.Rule{AttemptTimeout: time.Second, Gate: policy.Gate{Mode: policy.GateWait}}
+		c := newCrew(t, sick+1, f, rule, func(i int, req *http.Request) (*http.Response, error) {
+			if i < sick {
+				return nil, errors.New("read: connection reset by peer")
+			}
+			return status(200)(req)
+		})
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		var all sync.WaitGroup
+		for i := range sick {
+			for range 10 {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						c.get(t, i)
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+		}
+		time.Sleep(30 * time.Second)
+		began := time.Now()
+		assert.Equal(t, 200, c.get(t, sick))
+		t.Logf("the first request of a member that can reach the host took %v", time.Since(began))
+		assert.Less(t, time.Since(began), 5*time.Second)
+		all.Wait()
+	})
+}
+
+// All members together keep to the rate, and a member that wants little gets it.
+func TestFleetRate(t *testing.T) {
+	const members = 20
+	for _, gated := range []bool{false, true} {
+		t.Run(fmt.Sprint("gate ", gated), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newMemFleet(2 * time.Millisecond)
+				rule := policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}
+				if gated {
+					rule.Gate = policy.Gate{Mode: policy.GateWait, Start: 100}
+				}
+				c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
+					time.Sleep(5 * time.Millisecond)
+					return status(200)(req)
+				})
+				ctx, stop := context.WithTimeout(t.Context(), 13*time.Second)
+				defer stop()
+				var all sync.WaitGroup
+				for i := range members {
+					clients, pause := 1, time.Duration(0)
+					switch {
+					case i < 2:
+						clients = 50 // wants far more than there is
+					case i >= 10:
+						pause = time.Second
+					}
+					for range clients {
+						all.Go(func() {
+							for ctx.Err() == nil {
+								c.get(t, i)
+								time.Sleep(pause)
+							}
+						})
+					}
+				}
+				time.Sleep(2 * time.Second)
+				before, mid := append([]int(nil), c.sent...), c.count(0)
+				calls := f.calls
+				time.Sleep(10 * time.Second)
+				total := c.count(0) - mid
+				each := make([]int, members)
+				for i := range each {
+					each[i] = c.sent[i] - before[i]
+				}
+				t.Logf("%d in 10 s, by member %v; %.1f questions per second and member", total, each, float64(f.calls-calls)/members/10)
+				assert.InDelta(t, 1000, total, 10)
+				for i, n := range each {
+					assert.GreaterOrEqual(t, n, 5, "member %d starves", i)
+				}
+				assert.LessOrEqual(t, f.calls-calls, members*100)
+				all.Wait()
+			})
+		})
+	}
+}
+
+// A fleet that does not answer costs 10 ms at most, and each member falls back to its
+// part of the rate.
+func TestFleetAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newMemFleet(2 * time.Millisecond)
+		f.away = true
+		rule := policy.Rule{Rate: policy.Rate{PerSecond: 40, Burst: 4}}
+		c := newCrew(t, 4, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return status(200)(req) })
+		began := time.Now()
+		assert.Equal(t, 200, c.get(t, 0))
+		assert.LessOrEqual(t, time.Since(began), 10*time.Millisecond)
+		began = time.Now()
+		for range 20 {
+			assert.Equal(t, 200, c.get(t, 0))
+		}
+		assert.InDelta(t, 2, time.Since(began).Seconds(), 0.2, "a quarter of 40 per second")
+		f.mu.Lock()
+		f.away = false
+		f.mu.Unlock()
+		time.Sleep(time.Second)
+		began = time.Now()
+		for range 40 {
+			assert.Equal(t, 200, c.get(t, 0))
+		}
+		assert.InDelta(t, 1, time.Since(began).Seconds(), 0.25, "the whole rate, because nobody else sends")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newMemFleet(2 * time.Millisecond)
+		f.away = true
+		down := true
+		rule := policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}
+		c := newCrew(t, 3, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
+			if down {
+				return status(503)(req)
+			}
+			return status(200)(req)
+		})
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() { assert.Equal(t, 200, c.get(t, 0)) })
+		}
+		time.Sleep(4 * time.Second)
+		down = false
+		began := time.Now()
+		all.Wait()
+		assert.Less(t, time.Since(began), 30*time.Second)
+	})
+}
