@@ -244,6 +244,15 @@ func changesTable(t *testing.T) string {
 	return strings.Join(append(rows, ours), "\n") + "\n"
 }
 
+// keyed sets the header of requests that may be repeated.
+type keyed struct{ http.RoundTripper }
+
+func (k keyed) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("Idempotency-Key", "order 17")
+	return k.RoundTripper.RoundTrip(req)
+}
+
 // TestWaysBack: what the document names brings the old behaviour back.
 func TestWaysBack(t *testing.T) {
 	always := faults.Always(faults.Status(503))
@@ -262,6 +271,26 @@ func TestWaysBack(t *testing.T) {
 			send(transport.Repeatable(t.Context()), http.MethodPost, url, []byte("an order"))
 			if n := len(server.Records()); n != 6 {
 				t.Errorf("sent %d times", n)
+			}
+		})
+	})
+	t.Run("Idempotency-Key", func(t *testing.T) {
+		withKey := func(t *testing.T, base http.RoundTripper) program {
+			tr, err := transport.New(transport.Config{Base: base})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ofClient(&http.Client{Transport: keyed{tr}})
+		}
+		if sent, _ := post(t, withKey); sent != 6 {
+			t.Errorf("sent %d times", sent)
+		}
+	})
+	t.Run("no connection", func(t *testing.T) {
+		measure(t, with(policy.Rule{}), faults.Script(faults.Refuse(), faults.Pass()), func(t *testing.T, send program, server *faults.Transport) {
+			r := send(t.Context(), http.MethodPost, url, []byte("an order"))
+			if n := len(server.Records()); n != 2 || r.status != 200 {
+				t.Errorf("sent %d times, %d", n, r.status)
 			}
 		})
 	})
