@@ -133,6 +133,8 @@ func check(text, dir string) error {
 		return checkProgram(dir, args)
 	case "test":
 		return checkTest(dir, args)
+	case "mod":
+		return checkMod(args)
 	case "install":
 		return checkPath(args, true)
 	case "get":
@@ -225,6 +227,18 @@ func checkFlags(args []string, source string) error {
 	return nil
 }
 
+// checkMod knows the commands that let a module use a checkout.
+func checkMod(args []string) error {
+	if slices.Equal(args, []string{"tidy"}) {
+		return nil
+	}
+	flags := strings.Join(args, " ")
+	if dir, ok := strings.CutPrefix(flags, "edit -replace "+moduleOf(root)+"="); ok && filepath.Base(dir) == "aplomb" {
+		return nil
+	}
+	return fmt.Errorf("go mod %s is not known to this test", flags)
+}
+
 // checkPath looks for a package of this repository, for a program if that is wanted.
 func checkPath(args []string, program bool) error {
 	if len(args) != 1 {
@@ -309,7 +323,7 @@ func TestBadCommands(t *testing.T) {
 		"make nonsense", "make test NONSENSE=1", "go run ./examples/nonsense", "go run ./examples/nonsense/NAME",
 		"go run .", "go run ./policy", "go run ./examples/schedule", "go run ./examples/proxy -nonsense", "go run",
 		"go -C examples/nonsense run .", "go -C bench run . -nonsense", "go test ./policy -run Nonsense",
-		"go -C otel test . -bench Nonsense", "go test ./policy -nonsense", "go test ./docs", "go test ./otel", "go mod tidy",
+		"go -C otel test . -bench Nonsense", "go test ./policy -nonsense", "go test ./docs", "go test ./otel", "go mod nonsense", "go mod edit -replace example.com/x=../aplomb",
 		"go install github.com/aplomb-go/aplomb/policy@latest", "go install example.com/x@latest",
 		"go get github.com/aplomb-go/aplomb/nonsense",
 	} {
@@ -321,6 +335,7 @@ func TestBadCommands(t *testing.T) {
 		"make test", "make simulate SEED=1 TIMES=2", "go run ./examples/NAME", "go run ./examples/proxy -demo",
 		"go -C bench run . -only outage", "go -C bench test . -run Features -update", "go test ./policy/rulefile -run Schema -update",
 		"go -C otel test -bench FirstTry -benchmem", "go get github.com/aplomb-go/aplomb",
+		"go get github.com/aplomb-go/aplomb@main", "go mod edit -replace github.com/aplomb-go/aplomb=../aplomb", "go mod tidy",
 	} {
 		if err := check(text, root); err != nil {
 			t.Errorf("%s: %v", text, err)
