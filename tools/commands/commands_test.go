@@ -199,21 +199,24 @@ func checkTest(dir string, args []string) error {
 	if a, b := moduleOf(dir), moduleOf(where); a != b {
 		return fmt.Errorf("%s is in the module %s, not in %s", args[0], b, a)
 	}
-	rest := args[1:]
-	for i := 0; i+1 < len(rest); i++ {
-		kind, ok := map[string]string{"-run": "(Test|Fuzz|Example)", "-bench": "Benchmark"}[rest[i]]
-		if !ok {
-			continue
+	kinds := map[string]string{"-run": "(Test|Fuzz|Example)", "-bench": "Benchmark"}
+	var own []string // flags that the test itself defines
+	for i := 1; i < len(args); i++ {
+		switch arg := args[i]; {
+		case slices.Contains([]string{"-benchmem", "-v", "-short", "-race"}, arg):
+		case i+1 < len(args) && slices.Contains([]string{"-benchtime", "-count", "-timeout"}, arg):
+			i++
+		case i+1 < len(args) && kinds[arg] != "":
+			i++
+			name := strings.Trim(args[i], "'^$") // "-" and "^$" stand for none
+			if name != "-" && !regexp.MustCompile(`\nfunc `+kinds[arg]+`\w*`+name).MatchString(source) {
+				return fmt.Errorf("%s has no %s", args[0], args[i])
+			}
+		default:
+			own = append(own, arg)
 		}
-		if !regexp.MustCompile(`\nfunc ` + kind + `\w*` + strings.Trim(rest[i+1], "'^$")).MatchString(source) {
-			return fmt.Errorf("%s has no %s", args[0], rest[i+1])
-		}
-		rest = slices.Delete(slices.Clone(rest), i, i+2)
-		i--
 	}
-	return checkFlags(slices.DeleteFunc(slices.Clone(rest), func(arg string) bool {
-		return slices.Contains([]string{"-benchmem", "-v", "-short", "-race"}, arg)
-	}), source)
+	return checkFlags(own, source)
 }
 
 // checkFlags looks for the names of flags in the source of a program.
@@ -323,7 +326,7 @@ func TestBadCommands(t *testing.T) {
 		"make nonsense", "make test NONSENSE=1", "go run ./examples/nonsense", "go run ./examples/nonsense/NAME",
 		"go run .", "go run ./policy", "go run ./examples/schedule", "go run ./examples/proxy -nonsense", "go run",
 		"go -C examples/nonsense run .", "go -C bench run . -nonsense", "go test ./policy -run Nonsense",
-		"go -C otel test . -bench Nonsense", "go test ./policy -nonsense", "go test ./docs", "go test ./otel", "go mod nonsense", "go mod edit -replace example.com/x=../aplomb",
+		"go -C otel test -run - -bench Nonsense -benchtime 2x", "go test ./policy -nonsense", "go test ./docs", "go test ./otel", "go mod nonsense", "go mod edit -replace example.com/x=../aplomb",
 		"go install github.com/aplomb-go/aplomb/policy@latest", "go install example.com/x@latest",
 		"go get github.com/aplomb-go/aplomb/nonsense",
 	} {
@@ -334,7 +337,7 @@ func TestBadCommands(t *testing.T) {
 	for _, text := range []string{
 		"make test", "make simulate SEED=1 TIMES=2", "go run ./examples/NAME", "go run ./examples/proxy -demo",
 		"go -C bench run . -only outage", "go -C bench test . -run Features -update", "go test ./policy/rulefile -run Schema -update",
-		"go -C otel test -bench FirstTry -benchmem", "go get github.com/aplomb-go/aplomb",
+		"go -C otel test -run - -bench FirstTry -benchtime 50x", "go get github.com/aplomb-go/aplomb",
 		"go get github.com/aplomb-go/aplomb@main", "go mod edit -replace github.com/aplomb-go/aplomb=../aplomb", "go mod tidy",
 	} {
 		if err := check(text, root); err != nil {
