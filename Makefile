@@ -32,7 +32,7 @@ PUBLIC := classify faults policy policy/backoff policy/profile policy/rulefile t
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples browser storm ci
+.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -96,10 +96,13 @@ examples: bin/fits ## run every example program; its output begins with a senten
 browser: ## install headless Chromium with apt-get, for the test of the page of examples/proxy
 	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends chromium-headless-shell fonts-dejavu-core; } || echo "no headless Chromium: the test of the page will be skipped"
 
+redis: ## install redis-server with apt-get, for the tests of fleet
+	@command -v redis-server >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends redis-server; }
+
 storm: ## the experiment about retry storms, 110 s, with a report in pictures
 	@$(GO) -C experiments/storm run .
 
-ci: browser lint cross test e2e simulate examples ## what a change must pass
+ci: browser redis lint cross test e2e simulate examples ## what a change must pass
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck

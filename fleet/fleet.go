@@ -1,0 +1,437 @@
+package fleet
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// The bounds of a Fleet. See the package comment.
+const (
+	maxItems = 4096 // topics in the outbox
+	maxAsks  = 256  // questions that wait to be sent
+	maxMet   = 1024 // hosts that are asked about again after an interruption
+	maxBatch = 64   // commands in a round trip
+
+	timeout  = time.Second            // of a command
+	askLife  = 100 * time.Millisecond // an older question is not sent
+	leaving  = 500 * time.Millisecond // Close waits so long for the last news
+	minKey   = 16
+	maxName  = 64 // bytes of the prefix
+	downTime = 10 * time.Second
+)
+
+// Parts are the parts of the knowledge that members share.
+type Parts uint
+
+const (
+	// Holds are the waits that servers ask for.
+	Holds Parts = 1 << iota
+	// Quotas are the quotas that servers name.
+	Quotas
+	// Probes are the verdict that a host is down, the right to probe it, and the return
+	// after a success.
+	Probes
+	// Rates are the tokens of Rule.Rate.
+	Rates
+	// Size is the number of members. The floor of the retry budget is divided by it. So is
+	// Rule.Rate while Redis is away.
+	Size
+
+	all = Holds | Quotas | Probes | Rates | Size
+)
+
+// Config configures a Fleet.
+type Config struct {
+	// Redis says where Redis is: a server, a cluster (several Addrs or IsClusterMode), or
+	// a master that sentinels know (MasterName). Addrs, the credentials, TLSConfig, DB,
+	// Dialer, OnConnect and the fields of clusters and sentinels count. The Fleet makes a
+	// client of its own from them, with its own timeouts, without retries, with two
+	// connections and a third for messages. Close closes it. Required.
+	Redis *redis.UniversalOptions
+
+	// Key is the secret for the hash of credentials. All members need the same Key, or
+	// they do not share the holds and quotas of requests with credentials. It has at
+	// least 16 bytes. Required.
+	Key []byte
+
+	// Prefix begins all keys in Redis and names the channel. Fleets with different
+	// prefixes share nothing. It has 1 to 64 bytes, without spaces, control characters
+	// and braces. Default "aplomb".
+	Prefix string
+
+	// Share is what this member shares. The other parts stay as they are without a
+	// Fleet. Default everything.
+	Share Parts
+
+	// Return is the time within which the members return to a host that was down. Each
+	// picks a random time. Default 100 ms for each member, at most 5 s. If it is negative,
+	// all members return at once.
+	Return time.Duration
+
+	// Logger gets a log line when Redis is lost, and another when it is back. Default
+	// none.
+	Logger *slog.Logger
+}
+
+// A Fleet is a transport.Fleet over Redis. It serves a single Transport. It is safe for
+// concurrent use. Make it with New, and call Close at the end.
+type Fleet struct {
+	client redis.UniversalClient
+	key    []byte
+	prefix string
+	share  Parts
+	spread time.Duration
+	id     string // of this member, hexadecimal
+	link   link
+	member atomic.Pointer[peer]
+	size   atomic.Int64
+
+	asks    chan ask
+	beatNow atomic.Bool   // the next heartbeat should not wait
+	wake    chan struct{} // there may be news to send, or a reason to do something else
+	done    chan struct{} // closed by Close
+	ctx     context.Context
+	stop    context.CancelFunc // ends every connection
+	group   sync.WaitGroup
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	out    *outbox
+	met    map[string]struct{}
+	down   map[string]time.Time // hosts that are down for the fleet, and when it was said
+	told   int                  // the size that the Transport was told
+	sized  int64                // when Redis said the size, by its clock
+	clock  clock
+
+	commands, messages, dropped, failed atomic.Uint64
+}
+
+// peer has the methods of transport.Member, so that tests can be one.
+type peer interface {
+	Size(n int)
+	Hold(h transport.FleetHold)
+	Quota(q transport.FleetQuota)
+	Down(host string, since time.Duration)
+	Up(host string, spread time.Duration)
+	Probe(host string, granted bool, wait time.Duration)
+	Tokens(g transport.FleetGrant)
+}
+
+var (
+	_ transport.Fleet = (*Fleet)(nil)
+	_ peer            = (*transport.Member)(nil)
+)
+
+// New returns a Fleet. The error names all faults of the Config. New does not wait for
+// Redis, and it succeeds while Redis is away.
+func New(c Config) (*Fleet, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	f := &Fleet{
+		key:    append([]byte(nil), c.Key...),
+		prefix: c.Prefix,
+		share:  c.Share,
+		spread: c.Return,
+		id:     strconv.FormatInt(1+rand.Int64N(1<<63-1), 16),
+		asks:   make(chan ask, maxAsks),
+		wake:   make(chan struct{}, 1),
+		done:   make(chan struct{}),
+		out:    newOutbox(maxItems),
+		met:    map[string]struct{}{},
+		down:   map[string]time.Time{},
+	}
+	if f.prefix == "" {
+		f.prefix = "aplomb"
+	}
+	if f.share == 0 {
+		f.share = all
+	}
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	f.link.logger = c.Logger
+	f.client = newClient(f.ctx, *c.Redis)
+	f.group.Go(f.listenLoop)
+	f.group.Go(f.askLoop)
+	f.group.Go(f.tellLoop)
+	return f, nil
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("fleet: "+format, args...)) }
+	switch {
+	case c.Redis == nil:
+		fault("Redis is nil")
+	case len(c.Redis.Addrs) == 0:
+		fault("Redis.Addrs is empty")
+	}
+	if len(c.Key) < minKey {
+		fault("Key has %d bytes, and needs at least %d", len(c.Key), minKey)
+	}
+	if len(c.Prefix) > maxName || strings.ContainsAny(c.Prefix, "{}") || c.Prefix != "" && !validHost(c.Prefix) {
+		fault("Prefix %q has more than %d bytes, or a space, a control character or a brace", c.Prefix, maxName)
+	}
+	if c.Share&^all != 0 {
+		fault("Share %#x has unknown parts", uint(c.Share))
+	}
+	if c.Return > time.Hour {
+		fault("Return %v is longer than an hour", c.Return)
+	}
+	return errors.Join(faults...)
+}
+
+// Close sends the last news, leaves the fleet, and ends all goroutines and connections.
+// It takes half a second at most if Redis does not answer. Later calls of any method do
+// nothing. The Transport can be used on, as if there were no Fleet.
+func (f *Fleet) Close() {
+	f.mu.Lock()
+	first := !f.closed
+	f.closed = true
+	f.mu.Unlock()
+	if first {
+		close(f.done)
+		timer := time.AfterFunc(leaving, f.stop)
+		defer timer.Stop()
+	}
+	f.group.Wait()
+	if first {
+		f.stop()
+		// The error says that the client is closed, or is about a connection that is
+		// being closed. Neither is of use to the caller.
+		_ = f.client.Close()
+	}
+}
+
+// Join makes the Transport the member. New of package transport calls it.
+func (f *Fleet) Join(m *transport.Member) error { return f.join(m) }
+
+func (f *Fleet) join(p peer) error {
+	if !f.member.CompareAndSwap(nil, &p) {
+		return errors.New("fleet: a Fleet serves a single Transport, and this Fleet has another already")
+	}
+	// If the first heartbeat was faster, the goroutine that sends the heartbeats tells the
+	// member the size.
+	f.nudge()
+	return nil
+}
+
+func (f *Fleet) peer() peer {
+	if p := f.member.Load(); p != nil {
+		return *p
+	}
+	return nobody{}
+}
+
+// nobody is the member of a Fleet that no Transport has joined.
+type nobody struct{}
+
+func (nobody) Size(int)                          {}
+func (nobody) Hold(transport.FleetHold)          {}
+func (nobody) Quota(transport.FleetQuota)        {}
+func (nobody) Down(string, time.Duration)        {}
+func (nobody) Up(string, time.Duration)          {}
+func (nobody) Probe(string, bool, time.Duration) {}
+func (nobody) Tokens(transport.FleetGrant)       {}
+
+// Scope returns the first 64 bits of the HMAC-SHA256 of a text, and 0 for no text.
+func (f *Fleet) Scope(text string) uint64 {
+	if text == "" {
+		return 0
+	}
+	mac := hmac.New(sha256.New, f.key)
+	mac.Write([]byte(text))
+	return max(1, binary.BigEndian.Uint64(mac.Sum(nil)))
+}
+
+// Meet fetches what the fleet knows of a host.
+func (f *Fleet) Meet(host string) {
+	if f.share&(Holds|Quotas|Probes) == 0 || !validHost(host) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.met) >= maxMet {
+		for old := range f.met { // any
+			delete(f.met, old)
+			break
+		}
+	}
+	f.met[host] = struct{}{}
+	f.put(topic{kind: meet, host: host}, func(*item, time.Time) bool { return true })
+}
+
+// Hold tells the fleet of a hold, unless all members know it.
+func (f *Fleet) Hold(h transport.FleetHold) {
+	if f.share&Holds == 0 || !validHost(h.Host) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.put(topic{hold, h.Host, h.Scope, holdStatus(h.Status)}, func(it *item, now time.Time) bool {
+		if h.Wait <= 0 {
+			it.until = time.Time{}
+			if now.Before(it.knownTo) || it.sending {
+				return true
+			}
+			f.out.withdraw(it) // nobody knows of the hold
+			return false
+		}
+		it.until = now.Add(min(h.Wait, maxWait))
+		return it.until.Sub(it.knownTo) > holdSlack
+	})
+}
+
+// holdStatus returns 503 for 503, else 429.
+func holdStatus(status int) int {
+	if status == 503 {
+		return 503
+	}
+	return 429
+}
+
+// Quota tells the fleet of a quota.
+func (f *Fleet) Quota(q transport.FleetQuota) {
+	if f.share&Quotas == 0 || !validHost(q.Host) || q.Remaining < 0 || q.Limit < 0 || q.Reset <= 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.put(topic{kind: quota, host: q.Host, scope: q.Scope}, func(it *item, now time.Time) bool {
+		it.quota, it.resets = q, now.Add(min(q.Reset, maxWait))
+		return true
+	})
+}
+
+// Failing tells the fleet how a host fails, unless the fleet knows that the host is down.
+func (f *Fleet) Failing(r transport.FleetFailing) {
+	if f.share&Probes == 0 || !validHost(r.Host) || r.Failures < 1 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if said, ok := f.down[r.Host]; ok && time.Since(said) < downTime {
+		return
+	}
+	f.put(topic{kind: failing, host: r.Host}, func(it *item, now time.Time) bool {
+		it.failures, it.since = r.Failures, now.Add(-max(0, min(r.Since, maxWait)))
+		return true
+	})
+}
+
+// Working tells the fleet that a host works.
+func (f *Fleet) Working(host string) {
+	if f.share&Probes == 0 || !validHost(host) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.down, host)
+	if it := f.out.items[topic{kind: failing, host: host}]; it != nil {
+		f.out.withdraw(it)
+	}
+	f.put(topic{kind: working, host: host}, func(*item, time.Time) bool { return true })
+}
+
+// ProbeFailed gives back the right to probe.
+func (f *Fleet) ProbeFailed(host string) {
+	if f.share&Probes == 0 || !validHost(host) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.put(topic{kind: probeFailed, host: host}, func(*item, time.Time) bool { return true })
+}
+
+// put hands news over to the goroutine that sends it, if set says that there is news. The
+// caller holds the lock.
+func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
+	if f.closed {
+		return
+	}
+	now := time.Now()
+	it := f.out.find(t, now)
+	if it == nil || f.link.lost() {
+		f.dropped.Add(1)
+		return
+	}
+	if set(it, now) {
+		f.out.push(it, now)
+		f.nudge()
+	}
+}
+
+// nudge wakes the goroutine that sends news.
+func (f *Fleet) nudge() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Probe asks for the right to probe a host.
+func (f *Fleet) Probe(host string) {
+	f.ask(ask{host: host, local: f.share&Probes == 0})
+}
+
+// Tokens asks for tokens.
+func (f *Fleet) Tokens(t transport.FleetTokens) {
+	f.ask(ask{host: t.Host, tokens: t, local: f.share&Rates == 0})
+}
+
+func (f *Fleet) ask(a ask) {
+	if !validHost(a.host) {
+		return
+	}
+	a.at = time.Now()
+	select {
+	case <-f.done:
+	case f.asks <- a:
+	default:
+		f.dropped.Add(1)
+	}
+}
+
+// A Snapshot says how a Fleet is.
+type Snapshot struct {
+	Connected bool // Redis answers, and messages arrive
+	Members   int  // as the last heartbeat said; 0 before the first
+	// Commands are the commands sent to Redis, Failed those of them that failed, and
+	// Messages the messages that arrived, those of this member included.
+	Commands, Failed, Messages uint64
+	// Dropped are the news and questions that were not sent, because there were too many
+	// or because Redis was away.
+	Dropped uint64
+}
+
+// Snapshot returns how the Fleet is at this moment.
+func (f *Fleet) Snapshot() Snapshot {
+	return Snapshot{
+		Connected: f.link.connected(),
+		Members:   int(f.size.Load()),
+		Commands:  f.commands.Load(),
+		Failed:    f.failed.Load(),
+		Messages:  f.messages.Load(),
+		Dropped:   f.dropped.Load(),
+	}
+}
+
+// keyOf returns a key of a host. The braces make Redis Cluster keep all keys of a host at
+// one node, so that a script can use several of them.
+func (f *Fleet) keyOf(host, what string) string { return f.prefix + ":{" + host + "}:" + what }
+
+func (f *Fleet) channel() string { return f.prefix + ":news" }

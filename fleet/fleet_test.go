@@ -1,0 +1,394 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+func TestConfigFaultsAllAtOnce(t *testing.T) {
+	_, err := New(Config{Prefix: "a b", Share: 1 << 20, Return: 2 * time.Hour})
+	for _, field := range []string{"Redis is nil", "Key has 0 bytes", `Prefix "a b"`, "Share 0x100000", "Return 2h0m0s"} {
+		require.ErrorContains(t, err, field)
+	}
+	_, err = New(Config{Redis: &redis.UniversalOptions{}, Key: testKey})
+	require.EqualError(t, err, "fleet: Redis.Addrs is empty")
+	for _, prefix := range []string{"a{b", "a}b", "a\nb", string(make([]byte, 65))} {
+		_, err = New(Config{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}, Key: testKey, Prefix: prefix})
+		require.ErrorContains(t, err, "Prefix")
+	}
+}
+
+func TestScopeIsAKeyedHash(t *testing.T) {
+	c := options(t, "127.0.0.1:1")
+	a, _ := start(t, c)
+	b, _ := start(t, c)
+	c.Key = []byte("another secret of the tests")
+	other, _ := start(t, c)
+	require.Zero(t, a.Scope(""))
+	require.NotZero(t, a.Scope("Bearer abc"))
+	require.Equal(t, a.Scope("Bearer abc"), b.Scope("Bearer abc"))
+	require.NotEqual(t, a.Scope("Bearer abc"), a.Scope("Bearer abd"))
+	require.NotEqual(t, a.Scope("Bearer abc"), other.Scope("Bearer abc"))
+}
+
+func TestJoinTakesOneMember(t *testing.T) {
+	f, _ := start(t, options(t, "127.0.0.1:1"))
+	require.ErrorContains(t, f.Join(&transport.Member{}), "another already")
+}
+
+func TestHoldReachesTheOthers(t *testing.T) {
+	c := options(t, sharedServer(t).Addr)
+	fleets, members := started(t, 3, c)
+	scope := fleets[0].Scope("Bearer abc")
+	fleets[0].Hold(transport.FleetHold{Host: host, Scope: scope, Status: 429, Wait: 5 * time.Second})
+	for _, m := range members[1:] {
+		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) == 1 }, "no hold")
+		h := m.holds[0]
+		require.InDelta(t, 5*time.Second, h.Wait, float64(2*time.Second))
+		h.Wait = 0
+		require.Equal(t, transport.FleetHold{Host: host, Scope: scope, Status: 429}, h)
+	}
+	// A newcomer learns the rest of it.
+	late, m := start(t, c)
+	time.Sleep(50 * time.Millisecond)
+	late.Meet(host)
+	eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) == 1 }, "no hold")
+	require.Less(t, m.holds[0].Wait, 5*time.Second-50*time.Millisecond)
+	require.Greater(t, m.holds[0].Wait, time.Duration(0))
+	// A success ends it for all.
+	fleets[1].Hold(transport.FleetHold{Host: host, Scope: scope, Status: 429})
+	eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) == 2 }, "the hold goes on")
+	require.Zero(t, m.holds[1].Wait)
+	require.Empty(t, get(members[0], func() []transport.FleetHold { return members[0].holds[1:] }))
+	newest, m := start(t, c)
+	newest.Meet(host)
+	eventually(t, func() bool { return newest.Snapshot().Commands >= 2 }, "no answer")
+	time.Sleep(20 * time.Millisecond)
+	require.Empty(t, get(m, func() []transport.FleetHold { return m.holds }))
+	// The sender hears nothing of its own.
+	require.Len(t, get(members[0], func() []transport.FleetHold { return members[0].holds }), 1) // of the end
+}
+
+// If all members know of a hold, those who are told the same say nothing.
+func TestHoldsThatAreKnownAreNotSent(t *testing.T) {
+	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
+	fleets[0].Hold(transport.FleetHold{Host: host, Status: 503, Wait: 30 * time.Second})
+	for _, m := range members[1:] {
+		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) == 1 }, "no hold")
+	}
+	before := fleets[1].Snapshot().Commands
+	for range 1000 {
+		for _, f := range fleets {
+			f.Hold(transport.FleetHold{Host: host, Status: 503, Wait: 30*time.Second - time.Millisecond})
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	require.LessOrEqual(t, fleets[1].Snapshot().Commands, before+1) // perhaps a heartbeat
+	require.Zero(t, get(members[0], func() int { return len(members[0].holds) }))
+}
+
+// News of a topic comes at once, and then at most every 100 ms.
+func TestNewsIsCoalesced(t *testing.T) {
+	fleets, members := started(t, 2, options(t, sharedServer(t).Addr))
+	begin := time.Now()
+	for i := range 2000 {
+		fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Hour + time.Duration(i)*time.Second})
+		if i%100 == 0 {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	eventually(t, func() bool {
+		return get(members[1], func() bool {
+			n := len(members[1].holds)
+			return n > 0 && members[1].holds[n-1].Wait > time.Hour+1990*time.Second
+		})
+	}, "the latest hold is missing")
+	took := time.Since(begin)
+	require.LessOrEqual(t, get(members[1], func() int { return len(members[1].holds) }), 2+int(took/minGap))
+}
+
+func TestQuotaSaysHowManyUseIt(t *testing.T) {
+	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
+	q := transport.FleetQuota{Host: host, Scope: 7, Remaining: 40, Limit: 100, Reset: 20 * time.Second}
+	for i, f := range fleets {
+		q.Remaining--
+		f.Quota(q)
+		eventually(t, func() bool {
+			return get(members[(i+1)%3], func() bool { return len(members[(i+1)%3].quotas) > 0 }) && fleets[i].Snapshot().Commands > 1
+		}, "no quota")
+		time.Sleep(110 * time.Millisecond) // Redis sends the quota of a scope every 100 ms
+	}
+	last := get(members[0], func() transport.FleetQuota { return members[0].quotas[len(members[0].quotas)-1] })
+	require.EqualValues(t, 37, last.Remaining)
+	require.EqualValues(t, 100, last.Limit)
+	require.EqualValues(t, 7, last.Scope)
+	require.Equal(t, 3, last.Members)
+	require.InDelta(t, 20*time.Second, last.Reset, float64(2*time.Second))
+	// The third member learns by its own report that there are three.
+	last = get(members[2], func() transport.FleetQuota { return members[2].quotas[len(members[2].quotas)-1] })
+	require.Equal(t, 3, last.Members)
+	// More reports of the same members do not count them twice.
+	fleets[0].Quota(q)
+	time.Sleep(150 * time.Millisecond)
+	last = get(members[1], func() transport.FleetQuota { return members[1].quotas[len(members[1].quotas)-1] })
+	require.Equal(t, 3, last.Members)
+}
+
+func TestVerdictProbeAndReturn(t *testing.T) {
+	c := options(t, sharedServer(t).Addr)
+	fleets, members := started(t, 4, c)
+	for _, f := range fleets[:3] {
+		f.Failing(transport.FleetFailing{Host: host, Failures: 4, Since: 3 * time.Second})
+	}
+	for _, m := range members { // also the members that reported, and the member that did not
+		eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no verdict")
+	}
+	late, m := start(t, c)
+	late.Meet(host)
+	eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no verdict for a newcomer")
+
+	for i, f := range fleets {
+		f.Probe(host)
+		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].probes) > 0 }) }, "no answer")
+		require.Equal(t, i == 0, members[i].probes[0])
+	}
+	require.Positive(t, members[1].waits[0])
+	fleets[0].Working(host)
+	for i, m := range members[1:] {
+		eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "%d: no return", i)
+		require.Equal(t, 500*time.Millisecond, m.ups[0]) // 5 members
+	}
+	require.Empty(t, members[0].ups)
+}
+
+// A member that had a success ends the verdict, and members that fail do not get another
+// for a while.
+func TestOneMemberObjects(t *testing.T) {
+	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
+	members[3].onDown = func(host string) { fleets[3].Working(host) }
+	for range 3 {
+		for _, f := range fleets[:3] {
+			f.Failing(transport.FleetFailing{Host: host, Failures: 10, Since: 5 * time.Second})
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	for _, m := range members {
+		require.LessOrEqual(t, get(m, func() int { return len(m.downs) }), 2) // by message, and by the reply to a report
+	}
+	require.Len(t, get(members[3], func() []string { return members[3].downs }), 1)
+	for _, m := range members[:3] {
+		require.Len(t, get(m, func() []time.Duration { return m.ups }), 1)
+	}
+}
+
+// One sick member can do nothing, however often it reports.
+func TestOneSickMemberMakesNoVerdict(t *testing.T) {
+	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
+	for i := range 20 {
+		fleets[0].Failing(transport.FleetFailing{Host: host, Failures: 10 * (i + 1), Since: 10 * time.Second})
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, m := range members {
+		require.Empty(t, get(m, func() []string { return m.downs }))
+	}
+}
+
+func TestTokensAreSharedOut(t *testing.T) {
+	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
+	for i, f := range fleets {
+		f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 1, Want: 5})
+		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no answer")
+	}
+	total := 0
+	for i, m := range members {
+		g := m.grants[0]
+		total += g.N
+		require.Equal(t, time.Second, g.Every, i)
+		if g.N == 0 {
+			require.Positive(t, g.Again)
+		}
+	}
+	require.Equal(t, 2, total) // one for now, and one for the next second
+}
+
+func TestSizeFollowsJoinAndClose(t *testing.T) {
+	c := options(t, sharedServer(t).Addr)
+	fleets, members := started(t, 5, c)
+	fleets[4].Close()
+	for _, m := range members[:4] {
+		eventually(t, func() bool { return m.lastSize() == 4 }, "the member is still counted")
+	}
+}
+
+// The parts that are not shared stay in this process.
+func TestShareTurnsPartsOff(t *testing.T) {
+	c := options(t, sharedServer(t).Addr)
+	everything, heard := start(t, c)
+	c.Share = Holds
+	f, m := start(t, c)
+	eventually(t, func() bool {
+		return f.Snapshot().Connected && everything.Snapshot().Connected && f.Snapshot().Members == 2
+	}, "not connected")
+	f.Probe(host)
+	f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 3, Want: 3})
+	eventually(t, func() bool { return get(m, func() bool { return len(m.probes) == 1 && len(m.grants) == 1 }) }, "no answer")
+	require.True(t, m.probes[0])
+	require.Equal(t, 3, m.grants[0].N)
+	f.Quota(transport.FleetQuota{Host: host, Remaining: 1, Reset: time.Second})
+	everything.Quota(transport.FleetQuota{Host: host, Remaining: 1, Reset: time.Second})
+	f.Working(host)
+	f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	eventually(t, func() bool { return get(heard, func() bool { return len(heard.holds) == 1 }) }, "no hold")
+	require.Empty(t, get(heard, func() []transport.FleetQuota { return heard.quotas[1:] })) // its own count
+	require.Empty(t, get(m, func() []transport.FleetQuota { return m.quotas }))
+	require.Zero(t, m.lastSize())
+	keys, err := connect(t, sharedServer(t).Addr).Keys(context.Background(), c.Prefix+":*").Result()
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprint(keys), ":gate")
+	require.NotContains(t, fmt.Sprint(keys), ":rate")
+}
+
+// Every key has an expiry, and the number and size of keys are bounded.
+func TestKeysExpireAndAreBounded(t *testing.T) {
+	server := ownServer(t)
+	client := connect(t, server.Addr)
+	fleets, _ := started(t, 3, options(t, server.Addr))
+	const hosts = 20
+	for i := range hosts {
+		name := "https://host" + strconv.Itoa(i) + ".example.com:8443"
+		for j, f := range fleets {
+			f.Meet(name)
+			f.Failing(transport.FleetFailing{Host: name, Failures: 5, Since: 3 * time.Second})
+			f.Probe(name)
+			f.Tokens(transport.FleetTokens{Host: name, PerSecond: 10, Burst: 5, Want: 5})
+			for s := range uint64(100) {
+				f.Hold(transport.FleetHold{Host: name, Scope: 1 + s + 100*uint64(j)<<32, Status: 429, Wait: time.Minute})
+				f.Quota(transport.FleetQuota{Host: name, Scope: 1 + s + 100*uint64(j)<<32, Remaining: 5, Limit: 10, Reset: time.Minute})
+			}
+		}
+		if i%4 == 0 {
+			time.Sleep(150 * time.Millisecond)
+		}
+	}
+	for _, f := range fleets {
+		eventually(t, func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return len(f.out.due) == 0 && len(f.asks) == 0
+		}, "it is not sent")
+	}
+	time.Sleep(50 * time.Millisecond)
+	ctx := context.Background()
+	keys, err := client.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	require.Greater(t, len(keys), 2*hosts) // those of rates live for 2 s
+	require.LessOrEqual(t, len(keys), 4*hosts+1)
+	most := map[string]int64{}
+	for _, key := range keys {
+		ttl, err := client.PTTL(ctx, key).Result()
+		require.NoError(t, err)
+		require.Positive(t, ttl, "%s has no expiry", key)
+		size, err := client.MemoryUsage(ctx, key, 0).Result()
+		require.NoError(t, err)
+		what := key[len(key)-6:]
+		most[what] = max(most[what], size)
+	}
+	t.Logf("%d keys, largest in bytes: %v", len(keys), most)
+	for _, what := range []string{":holds", "quotas"} {
+		require.Less(t, most[what], int64(64<<10))
+	}
+}
+
+func TestHoldsOfAHostAreBounded(t *testing.T) {
+	client := connect(t, sharedServer(t).Addr)
+	key := unique(t)
+	hold := func(at time.Duration, scope int, wait time.Duration) {
+		err := holdScript.Run(context.Background(), client, []string{key}, at.Microseconds(), "1", "", host, hex(uint64(scope)), 429,
+			wait.Microseconds(), minGap.Microseconds(), 10).Err()
+		require.NoError(t, err)
+	}
+	for i := range 20 {
+		hold(time.Second, i, time.Minute)
+	}
+	n, err := client.HLen(context.Background(), key).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 10, n)
+	hold(2*time.Minute, 100, time.Minute) // the others are over
+	n, err = client.HLen(context.Background(), key).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+}
+
+// A server that refuses at random does not make all members hear of each end.
+func TestEndsOfHoldsAreBounded(t *testing.T) {
+	client := connect(t, sharedServer(t).Addr)
+	key, told := unique(t), 0
+	for i := range 200 {
+		at := time.Duration(100+i) * 5 * time.Millisecond
+		for _, wait := range []time.Duration{time.Minute, 0} {
+			n, err := holdScript.Run(context.Background(), client, []string{key}, at.Microseconds(), "1", "", host, "0", 503,
+				wait.Microseconds(), minGap.Microseconds(), 10).Int()
+			require.NoError(t, err)
+			told += n
+		}
+	}
+	require.LessOrEqual(t, told, 2*11) // in a second
+	require.GreaterOrEqual(t, told, 2*9)
+}
+
+func TestScriptsAreSentAgainIfRedisForgetsThem(t *testing.T) {
+	server := ownServer(t)
+	fleets, members := started(t, 2, options(t, server.Addr))
+	require.NoError(t, connect(t, server.Addr).ScriptFlush(context.Background()).Err())
+	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].Probe(host)
+	eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > 0 }) }, "no hold")
+	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no answer")
+	require.True(t, fleets[0].Snapshot().Connected)
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	server := ownServer(t)
+	client := connect(t, server.Addr)
+	c := options(t, server.Addr)
+	fleets, _ := started(t, 5, c)
+	require.LessOrEqual(t, clients(t, client), 5*3)
+	for _, f := range fleets {
+		f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+		f.Close()
+		f.Close()
+		f.Meet(host)
+		f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Hour})
+		f.Probe(host)
+		f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 1, Want: 1})
+	}
+	noLeak(t)
+	eventually(t, func() bool { return clients(t, client) == 0 }, "connections are left")
+	n, err := client.ZCard(context.Background(), c.Prefix+":{members}").Result()
+	require.NoError(t, err)
+	require.Zero(t, n)
+	// The last news before Close was sent.
+	left, err := client.HLen(context.Background(), fleets[0].keyOf(host, "holds")).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, left)
+}
+
+func BenchmarkHoldReachesAnother(b *testing.B) {
+	fleets, members := started(b, 2, options(b, sharedServer(b).Addr))
+	took := make([]time.Duration, 0, b.N)
+	for i := range b.N {
+		begin := time.Now()
+		fleets[0].Hold(transport.FleetHold{Host: "https://" + strconv.Itoa(i), Status: 429, Wait: 200 * time.Millisecond})
+		eventually(b, func() bool { return get(members[1], func() bool { return len(members[1].holds) > i }) }, "no hold")
+		took = append(took, members[1].last.Sub(begin))
+	}
+	_ = took
+}

@@ -1,0 +1,144 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A message is news that Redis sends to all members. It is a text: the version 1, the
+// kind, the time at which it was sent by the clock of Redis, the member, and the rest.
+// The scripts write it.
+//
+//	1 h time member scope status wait host                        a hold
+//	1 q time member scope remaining limit reset members host      a quota
+//	1 d time member since host                                    a host is down
+//	1 u time member host                                          a host works again
+//	1 s time member size                                          the number of members
+//
+// Times and durations are in microseconds. Members and scopes are hexadecimal.
+type message struct {
+	kind byte
+	at   int64 // microseconds, by the clock of Redis
+	from string
+
+	hold  transport.FleetHold
+	quota transport.FleetQuota
+	host  string // of d and u
+	since time.Duration
+	size  int
+}
+
+const (
+	maxHost = 512                 // bytes of the name of a host
+	maxWait = 30 * 24 * time.Hour // no wait and no window of a quota is longer
+	maxSize = 1 << 24             // members
+)
+
+var errMessage = errors.New("malformed message")
+
+// parse reads a message. Anybody who may write to Redis may have sent it, so each field
+// is checked.
+func parse(text string) (m message, err error) {
+	f := fields{rest: text}
+	if len(text) > maxHost+256 || f.next() != "1" {
+		return m, errMessage
+	}
+	kind := f.next()
+	if len(kind) != 1 {
+		return m, errMessage
+	}
+	m.kind = kind[0]
+	m.at = f.number(math.MaxInt64)
+	m.from = strconv.FormatUint(f.hex(), 16)
+	switch m.kind {
+	case 'h':
+		m.hold.Scope = f.hex()
+		m.hold.Status = int(f.number(999))
+		m.hold.Wait = f.duration()
+		m.hold.Host = f.host()
+		if s := m.hold.Status; s != 429 && s != 503 {
+			return m, errMessage
+		}
+	case 'q':
+		m.quota.Scope = f.hex()
+		m.quota.Remaining = f.number(math.MaxInt64)
+		m.quota.Limit = f.number(math.MaxInt64)
+		m.quota.Reset = f.duration()
+		m.quota.Members = int(f.number(maxSize))
+		m.quota.Host = f.host()
+	case 'd':
+		m.since = f.duration()
+		m.host = f.host()
+	case 'u':
+		m.host = f.host()
+	case 's':
+		m.size = int(f.number(maxSize))
+	default:
+		return m, fmt.Errorf("%w: unknown kind %q", errMessage, m.kind)
+	}
+	if f.bad || f.rest != "" {
+		return m, errMessage
+	}
+	return m, nil
+}
+
+// fields reads the fields of a message one after the other.
+type fields struct {
+	rest string
+	bad  bool
+}
+
+func (f *fields) next() string {
+	s, rest, _ := strings.Cut(f.rest, " ")
+	f.rest = rest
+	return s
+}
+
+func (f *fields) number(most int64) int64 {
+	n, err := strconv.ParseUint(f.next(), 10, 63)
+	if err != nil || int64(n) > most {
+		f.bad = true
+		return 0
+	}
+	return int64(n)
+}
+
+func (f *fields) hex() uint64 {
+	n, err := strconv.ParseUint(f.next(), 16, 64)
+	f.bad = f.bad || err != nil
+	return n
+}
+
+func (f *fields) duration() time.Duration {
+	return time.Duration(f.number(maxWait.Microseconds())) * time.Microsecond
+}
+
+// host takes the rest of the message.
+func (f *fields) host() string {
+	s := f.rest
+	f.rest = ""
+	if !validHost(s) {
+		f.bad = true
+	}
+	return s
+}
+
+// validHost reports whether a name can be part of a key and of a message. The names that a
+// Transport makes are.
+func validHost(s string) bool {
+	if s == "" || len(s) > maxHost {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,262 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/redisserver"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const host = "https://api.example.com"
+
+var testKey = []byte("a secret of the tests, 32 bytes ")
+
+// shared is the server of all tests that do it no harm.
+var shared struct {
+	once   sync.Once
+	server *redisserver.Server
+	err    error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.server != nil {
+		shared.server.Stop()
+	}
+	os.Exit(code)
+}
+
+func sharedServer(t testing.TB) *redisserver.Server {
+	t.Helper()
+	shared.once.Do(func() { shared.server, shared.err = redisserver.Start() })
+	return skip(t, shared.server, shared.err)
+}
+
+// ownServer starts a server that a test may harm.
+func ownServer(t testing.TB, args ...string) *redisserver.Server {
+	t.Helper()
+	s, err := redisserver.Start(args...)
+	skip(t, s, err)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func skip(t testing.TB, s *redisserver.Server, err error) *redisserver.Server {
+	t.Helper()
+	if errors.Is(err, redisserver.ErrMissing) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	return s
+}
+
+func connect(t testing.TB, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+var runs atomic.Int64
+
+// unique returns a prefix that no other test has, and no other run of this test.
+func unique(t testing.TB) string {
+	name := strings.NewReplacer(" ", "_", "{", "_", "}", "_").Replace(t.Name())
+	return fmt.Sprint(name[:min(len(name), 50)], runs.Add(1))
+}
+
+// options returns a Config for a server.
+func options(t testing.TB, addr string) Config {
+	return Config{Redis: &redis.UniversalOptions{Addrs: []string{addr}}, Key: testKey, Prefix: unique(t)}
+}
+
+// start starts a Fleet with a member that notes what it is told.
+func start(t testing.TB, c Config) (*Fleet, *witness) {
+	t.Helper()
+	f, err := New(c)
+	require.NoError(t, err)
+	t.Cleanup(f.Close)
+	w := &witness{}
+	require.NoError(t, f.join(w))
+	return f, w
+}
+
+// started starts so many Fleets and waits until all of them are connected and know of
+// each other.
+func started(t testing.TB, n int, c Config) ([]*Fleet, []*witness) {
+	t.Helper()
+	fleets, members := make([]*Fleet, n), make([]*witness, n)
+	for i := range n {
+		fleets[i], members[i] = start(t, c)
+	}
+	for i, f := range fleets {
+		eventually(t, func() bool { return f.Snapshot().Connected && members[i].lastSize() == n }, "member %d of %d: %+v", i, n, f.Snapshot())
+	}
+	return fleets, members
+}
+
+// eventually waits until a condition holds.
+func eventually(t testing.TB, ok func() bool, format string, args ...any) {
+	t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 15*time.Second {
+			require.FailNow(t, "it did not happen", format, args)
+		}
+	}
+}
+
+// A witness is a member that notes what it is told.
+type witness struct {
+	mu     sync.Mutex
+	sizes  []int
+	holds  []transport.FleetHold
+	quotas []transport.FleetQuota
+	downs  []string
+	ups    []time.Duration
+	probes []bool
+	waits  []time.Duration
+	grants []transport.FleetGrant
+	last   time.Time // of the last hold
+	onDown func(host string)
+}
+
+func (w *witness) Size(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sizes = append(w.sizes, n)
+}
+
+func (w *witness) Hold(h transport.FleetHold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holds, w.last = append(w.holds, h), time.Now()
+}
+
+func (w *witness) Quota(q transport.FleetQuota) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.quotas = append(w.quotas, q)
+}
+
+func (w *witness) Down(host string, since time.Duration) {
+	w.mu.Lock()
+	w.downs = append(w.downs, host)
+	do := w.onDown
+	w.mu.Unlock()
+	if do != nil {
+		do(host)
+	}
+}
+
+func (w *witness) Up(_ string, spread time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ups = append(w.ups, spread)
+}
+
+func (w *witness) Probe(_ string, granted bool, wait time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.probes, w.waits = append(w.probes, granted), append(w.waits, wait)
+}
+
+func (w *witness) Tokens(g transport.FleetGrant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.grants = append(w.grants, g)
+}
+
+func (w *witness) lastSize() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.sizes) == 0 {
+		return 0
+	}
+	return w.sizes[len(w.sizes)-1]
+}
+
+// get reads something of a witness under its lock.
+func get[T any](w *witness, read func() T) T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return read()
+}
+
+// log is a Logger whose lines a test can read.
+type logLines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *logLines) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), s)
+}
+
+func (l *logLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// noLeak fails the test if goroutines of this package or of go-redis are left.
+func noLeak(t testing.TB) {
+	t.Helper()
+	var left string
+	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
+		var text strings.Builder
+		require.NoError(t, pprof.Lookup("goroutine").WriteTo(&text, 1))
+		left = ""
+		for s := range strings.SplitSeq(text.String(), "\n\n") {
+			if strings.Contains(s, "fleet.(*Fleet)") || strings.Contains(s, "go-redis") {
+				left += s + "\n\n"
+			}
+		}
+		if left == "" {
+			return
+		}
+		runtime.Gosched()
+	}
+	require.Fail(t, "goroutines are left", left)
+}
+
+// clients returns how many connections a server has, without the one that asks.
+func clients(t testing.TB, c *redis.Client) int {
+	list, err := c.ClientList(context.Background()).Result()
+	require.NoError(t, err)
+	return strings.Count(list, "\n") - 1
+}
+
+func info(t testing.TB, c *redis.Client, section, field string) string {
+	text, err := c.Info(context.Background(), section).Result()
+	require.NoError(t, err)
+	for line := range strings.SplitSeq(text, "\r\n") {
+		if v, ok := strings.CutPrefix(line, field+":"); ok {
+			return v
+		}
+	}
+	require.Fail(t, "no field", fmt.Sprint(section, " ", field))
+	return ""
+}

@@ -1,0 +1,14 @@
+-- KEYS: a sorted set of members, by the time at which they count as dead.
+-- ARGV: microseconds until then (0: leave), the number of members above which a change is
+-- not told. Returns {members, time}.
+local life, most = tonumber(ARGV[4]), tonumber(ARGV[5])
+local changed = redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', num(now))
+if life > 0 then
+  changed = changed + redis.call('ZADD', KEYS[1], num(now + life), me)
+  keep(KEYS[1], life / 1000)
+else
+  changed = changed + redis.call('ZREM', KEYS[1], me)
+end
+local n = redis.call('ZCARD', KEYS[1])
+if changed > 0 and n <= most then tell('s', num(n)) end
+return {n, num(now)}

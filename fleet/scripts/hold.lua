@@ -1,0 +1,37 @@
+-- ARGV: host, scope, status, wait in microseconds (0: over), the least time between the
+-- ends of two holds that are told, the greatest number of holds kept.
+-- A field of the hash is a scope and a status. Its value is the end and the wait.
+-- Returns 1 if all members were told.
+local host, scope, status = ARGV[4], ARGV[5], ARGV[6]
+local wait, gap, most = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local field = scope .. ' ' .. status
+local function rest(value)
+  local e, w = string.match(value or '', '^(%d+) (%d+)$')
+  return e and math.min(tonumber(e) - now, tonumber(w)) or 0
+end
+local left = rest(redis.call('HGET', KEYS[1], field))
+if wait == 0 then
+  if left <= 0 then return 0 end
+  -- A server that refuses at random makes many holds that end early. The field "over"
+  -- bounds how often all members hear of this.
+  local last = tonumber(redis.call('HGET', KEYS[1], 'over') or nil)
+  if last and last <= now and now - last < gap then return 0 end
+  redis.call('HDEL', KEYS[1], field)
+  redis.call('HSET', KEYS[1], 'over', num(now))
+  keep(KEYS[1], gap / 1000)
+  tell('h', scope .. ' ' .. status .. ' 0 ' .. host)
+  return 1
+end
+if wait <= left + gap then return 0 end
+if left == 0 and redis.call('HLEN', KEYS[1]) >= most then
+  local all = redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    if all[i] ~= 'over' and rest(all[i + 1]) <= 0 then redis.call('HDEL', KEYS[1], all[i]) end
+  end
+end
+if redis.call('HLEN', KEYS[1]) < most or redis.call('HEXISTS', KEYS[1], field) == 1 then
+  redis.call('HSET', KEYS[1], field, num(now + wait) .. ' ' .. num(wait))
+  keep(KEYS[1], wait / 1000)
+end
+tell('h', scope .. ' ' .. status .. ' ' .. num(wait) .. ' ' .. host)
+return 1

@@ -1,0 +1,28 @@
+-- KEYS: gate, holds, quotas. Returns {microseconds since the host is down or -1, holds
+-- {scope, status, microseconds …}, quotas {scope, remaining, limit, microseconds, members …}}.
+local down, holds, quotas = '-1', {}, {}
+local function unpacked(s)
+  local ok, v = pcall(cmsgpack.unpack, s or '')
+  return ok and type(v) == 'table' and v or {}
+end
+local h = unpacked(redis.call('GET', KEYS[1]))
+if #h == 9 and h[1] == 1 and now - h[3] < 60000000 then down = num(math.max(0, now - h[2])) end
+local all = redis.call('HGETALL', KEYS[2])
+for i = 1, #all, 2 do
+  local scope, status = string.match(all[i], '^(%x+) (%d+)$')
+  local e, w = string.match(all[i + 1], '^(%d+) (%d+)$')
+  local rest = e and math.min(tonumber(e) - now, tonumber(w)) or 0
+  if scope and rest > 0 then
+    holds[#holds + 1], holds[#holds + 2], holds[#holds + 3] = scope, status, num(rest)
+  end
+end
+all = redis.call('HGETALL', KEYS[3])
+for i = 1, #all, 2 do
+  local v = unpacked(all[i + 1])
+  if #v == 8 and v[3] > now then
+    local n = #quotas
+    quotas[n + 1], quotas[n + 2], quotas[n + 3] = all[i], num(v[1]), num(v[2])
+    quotas[n + 4], quotas[n + 5] = num(v[3] - now), num(math.max(v[6], v[7]))
+  end
+end
+return {down, holds, quotas}

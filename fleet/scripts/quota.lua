@@ -1,0 +1,44 @@
+-- ARGV: host, scope, remaining, limit, reset in microseconds, the period in which this
+-- member was counted last, the least time between two messages, the greatest number of
+-- quotas kept.
+-- A field of the hash is a scope. Members are counted per period, and each member sends
+-- the period in which it was counted. So there is no list of members.
+-- Returns {period, members}.
+local host, scope = ARGV[4], ARGV[5]
+local reset = tonumber(ARGV[8])
+local known, gap, most = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11])
+local MIN, MAX = 1000000, 60000000
+local function read(packed)
+  local ok, v = pcall(cmsgpack.unpack, packed or '')
+  if ok and type(v) == 'table' and #v == 8 then
+    return {ends = v[3], period = v[4], over = v[5], count = v[6], before = v[7], told = v[8]}
+  end
+end
+local q = read(redis.call('HGET', KEYS[1], scope))
+local new = not q
+q = q or {period = 0, over = 0, count = 0, before = 0, told = 0}
+if now >= q.over or q.over > now + MAX then
+  q.before = now - q.over < MAX and q.count or 0
+  q.count, q.period = 0, now
+  q.over = now + math.max(MIN, math.min(reset, MAX))
+end
+local period = num(q.period)
+if known ~= period then q.count = q.count + 1 end
+local members = math.max(q.count, q.before)
+local told = q.told > now or now - q.told >= gap
+if told then q.told = now end
+if new and redis.call('HLEN', KEYS[1]) >= most then
+  local all = redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    local old = read(all[i + 1])
+    if not old or old.ends <= now then redis.call('HDEL', KEYS[1], all[i]) end
+  end
+end
+if not new or redis.call('HLEN', KEYS[1]) < most then
+  redis.call('HSET', KEYS[1], scope, cmsgpack.pack({tonumber(ARGV[6]), tonumber(ARGV[7]), now + reset, q.period, q.over, q.count, q.before, q.told}))
+  keep(KEYS[1], math.max(reset, q.over - now) / 1000 + 1)
+end
+if told then
+  tell('q', scope .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. ' ' .. num(reset) .. ' ' .. num(members) .. ' ' .. host)
+end
+return {period, members}

@@ -1,0 +1,22 @@
+-- The GCRA of package internal/ledger, type Tokens. The key has the time of the next
+-- token. Times are in microseconds, with three decimals.
+-- ARGV: microseconds between two tokens, burst, tokens wanted.
+-- Returns {tokens, microseconds until the first, microseconds until the next question}.
+local AHEAD, MORE = 400000, 100000
+local every, burst, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local function frac(x) return string.format('%.3f', x) end
+local full = (burst - 1) * every
+local first = now - full
+local limit = math.max(AHEAD, every)
+local nextone = tonumber(redis.call('GET', KEYS[1]) or nil)
+if nextone then
+  -- No time is further ahead than this, unless the clock of Redis went back.
+  first = math.max(first, math.min(nextone, now + limit + MORE + 2 * every))
+end
+if first - now > limit then return {0, '0', frac(first - now - limit / 2)} end
+local n = 1
+local room = MORE - (first - now)
+if room > 0 and want > 1 then n = math.min(want, math.max(1, 1 + math.floor(room / every))) end
+nextone = first + n * every
+redis.call('SET', KEYS[1], frac(nextone), 'PX', num(math.min(math.ceil((nextone - now + full) / 1000) + 1000, 2592000000)))
+return {n, frac(first - now), '0'}
