@@ -6,162 +6,221 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"time"
-
-	"github.com/mattn/go-runewidth"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// bars draws to stdout. It prints errors after the last bar, because stderr is
-// most likely the same terminal and a line in between would tear the bars.
+// bars draws a frame, which has a line for each download under way, and prints
+// everything that is to stay above the frame.
+//
+// Between two drawings the cursor is at the beginning of the frame. If the user
+// makes the window smaller, some terminals wrap the lines of the frame and others
+// cut them. In both cases the cursor stays at the beginning, so the next drawing
+// replaces all of the frame. A frame takes at most half of the screen, so that it
+// still fits when its lines are wrapped.
 type bars struct {
-	progress *mpb.Progress
-	stderr   io.Writer
+	out, errs io.Writer
+	size      func() (width, height int)
+	oneScreen bool // errs is a terminal, most likely the same
 
-	mu     sync.Mutex // guards errors
-	errors []string
+	mu     sync.Mutex // guards everything below, the trackers' states, and the terminal
+	queued int        // downloads that have not begun
+	rows   []*barTracker
+	drawn  bool // there is a frame
+
+	stop    chan struct{}
+	stopped chan struct{}
 }
 
-func newBars(w world) *bars {
-	return &bars{
-		progress: mpb.New(mpb.WithOutput(w.stdout), mpb.WithAutoRefresh(), mpb.PopCompletedMode()),
-		stderr:   w.stderr,
+// drawPause is the time between two drawings.
+const drawPause = 150 * time.Millisecond
+
+// newBars starts a goroutine that draws until close.
+func newBars(w world, out io.Writer) *bars {
+	b := &bars{
+		out: out, errs: w.stderr,
+		size:      func() (int, int) { return w.screen(out) },
+		oneScreen: w.isScreen(w.stderr),
+		stop:      make(chan struct{}),
+		stopped:   make(chan struct{}),
 	}
+	go b.drawAll()
+	return b
 }
 
-func (b *bars) track(name string) tracker {
-	return &barTracker{bars: b, name: name}
+func (b *bars) drawAll() {
+	defer close(b.stopped)
+	tick := time.NewTicker(drawPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			b.mu.Lock()
+			b.draw()
+			b.mu.Unlock()
+		case <-b.stop:
+			return
+		}
+	}
 }
 
 func (b *bars) close() {
-	b.progress.Wait()
+	close(b.stop)
+	<-b.stopped
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, line := range b.errors {
-		fmt.Fprintln(b.stderr, line)
+	b.rows, b.queued = nil, 0
+	b.draw()
+}
+
+// eraseFrame erases from the cursor, which is at the beginning of a line, to the
+// end of the screen. It does so in two steps. If tmux is told to erase a whole
+// screen, it copies the screen to its history first.
+const eraseFrame = "\r\x1b[2K\x1b[C\x1b[J\r"
+
+// draw replaces the frame. The size is asked for each time, because a window may
+// change. The caller holds mu.
+func (b *bars) draw() {
+	width, height := b.size()
+	if width <= 0 || height <= 0 {
+		width, height = 80, 24 // it told its size at first
+	}
+	now := time.Now()
+	var rows []row
+	for _, t := range b.rows {
+		rows = append(rows, t.row(now))
+	}
+	lines := frame(rows, b.queued, width, height)
+	text := ""
+	if b.drawn {
+		text = eraseFrame
+	}
+	b.drawn = len(lines) > 0
+	text += strings.Join(lines, "\n")
+	if n := len(lines); n > 1 {
+		text += fmt.Sprintf("\x1b[%dA", n-1) // up to the first line
+	}
+	if b.drawn {
+		text += "\r"
+	}
+	if text != "" {
+		fmt.Fprint(b.out, text) // in a single write, so that nothing flickers
 	}
 }
 
+// say prints a line above the frame. The caller holds mu.
+func (b *bars) say(w io.Writer, text string) {
+	if b.drawn {
+		fmt.Fprint(b.out, eraseFrame)
+		b.drawn = false
+	}
+	fmt.Fprintln(w, text)
+	b.draw()
+}
+
+func (b *bars) track(name string) tracker {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queued++
+	return &barTracker{bars: b, name: name}
+}
+
+// A barTracker has a row in the frame from its first request to its end.
 type barTracker struct {
 	bars  *bars
 	name  string
 	meter meter
-	bar   *mpb.Bar // nil until there is something to show
 
-	mu     sync.Mutex // guards status, which the drawing goroutine reads
-	status string
+	// The mutex of bars guards these.
+	begun, running bool
+	status         string
+	next           time.Time // when the next attempt begins, if why is not empty
+	why            string
 }
 
-// These are the widths of a name and a bar. A bar becomes shorter if the
-// terminal is narrow.
-const (
-	nameWidth = 24
-	barWidth  = 30
-)
-
-// show makes the bar if there is none yet. Its total is set later, so that the
-// bar is complete when the download is finished and not when the last byte has
-// arrived.
-func (t *barTracker) show() {
-	if t.bar != nil {
-		return
+// row returns the tracker's row. The caller holds mu.
+func (t *barTracker) row(now time.Time) row {
+	r := row{name: t.name, status: t.status, why: t.why, next: t.next.Sub(now), resumes: t.meter.resumesText()}
+	if t.running {
+		r.at, r.earlier, r.total = t.meter.at()
+		r.started = true
+		r.rate, r.left = t.meter.pace(now)
 	}
-	t.bar = t.bars.progress.New(0, mpb.BarStyle().Lbound("").Rbound("").Filler("━").Tip("━").Padding("─").Refiller("═"),
-		mpb.BarFillerTrim(),
-		mpb.PrependDecorators(
-			decor.Name(runewidth.Truncate(t.name, nameWidth, "…"), decor.WCSyncSpaceR),
-			decor.Any(t.amount, decor.WCSyncSpaceR),
-		),
-		mpb.AppendDecorators(
-			decor.Any(t.pace, decor.WC{C: decor.DextraSpace}),
-			decor.Any(t.state, decor.WC{C: decor.DextraSpace}),
-		),
-		mpb.BarWidth(barWidth),
-	)
+	return r
 }
 
-func (t *barTracker) amount(s decor.Statistics) string {
-	if s.Total <= 0 {
-		return size(s.Current)
+// change changes the tracker under the lock.
+func (t *barTracker) change(f func()) {
+	t.bars.mu.Lock()
+	defer t.bars.mu.Unlock()
+	if !t.begun {
+		t.begun = true
+		t.bars.queued--
+		t.bars.rows = append(t.bars.rows, t)
 	}
-	return fmt.Sprintf("%3d %% of %s", 100*s.Current/s.Total, size(s.Total))
+	f()
 }
 
-func (t *barTracker) pace(s decor.Statistics) string {
-	if s.Completed || s.Aborted {
-		return ""
-	}
-	perSecond, left := t.meter.pace(time.Now())
-	switch {
-	case perSecond == 0:
-		return ""
-	case left < 0:
-		return size(perSecond) + "/s"
-	}
-	return fmt.Sprintf("%s/s, %v left", size(perSecond), left)
+func (t *barTracker) asks() {
+	t.change(func() { t.status, t.why = "asks the server", "" })
 }
 
-func (t *barTracker) state(decor.Statistics) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return joined(t.meter.resumesText(), t.status)
-}
-
-func (t *barTracker) setStatus(s string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.status = s
-}
-
-// note writes above the bars.
 func (t *barTracker) note(text string) {
-	_, _ = fmt.Fprintf(t.bars.progress, "%s: %s\n", t.name, text)
+	t.change(func() { t.bars.say(t.bars.out, t.name+": "+text) })
 }
 
 func (t *barTracker) retry(e transport.Event) {
-	t.show()
-	t.setStatus(retryText(e))
+	t.change(func() { t.why, t.next = failureOf(e), time.Now().Add(e.Wait) })
 }
 
-func (t *barTracker) resumed(transport.Event) { t.meter.resumed() }
+func (t *barTracker) startsOver(text string, wait time.Duration) {
+	t.change(func() {
+		t.why, t.next = text, time.Now().Add(wait)
+		t.bars.say(t.bars.errs, problem(t.name, text))
+	})
+}
+
+func (t *barTracker) resumed(string) {
+	t.meter.resumed()
+	t.change(func() { t.status, t.why = "", "" })
+}
 
 func (t *barTracker) started(offset, total int64) {
-	t.show()
-	t.setStatus("")
 	t.meter.start(offset, total, time.Now())
-	t.bar.SetTotal(total, false)
-	t.bar.SetCurrent(offset)
-	t.bar.SetRefill(offset)
+	t.change(func() { t.running, t.status, t.why = true, "", "" })
 }
 
-func (t *barTracker) wrote(n int) {
-	t.meter.add(n, time.Now())
-	t.bar.IncrBy(n)
-}
+func (t *barTracker) wrote(n int) { t.meter.add(n, time.Now()) }
 
-func (t *barTracker) checking() { t.setStatus("checking") }
+func (t *barTracker) checking() { t.change(func() { t.status = "checking" }) }
 
 func (t *barTracker) done(checked string) {
-	t.setStatus("done")
-	if checked != "" {
-		t.setStatus(checked + " agrees")
-	}
-	t.bar.SetTotal(-1, true)
+	t.end(func() { t.bars.say(t.bars.out, t.name+": "+t.meter.result(time.Now(), checked)) })
 }
 
-func (t *barTracker) failed(err error, kept int64) {
-	t.setStatus("failed")
-	if errors.Is(err, errInterrupted) {
-		t.setStatus("interrupted")
-	}
-	if t.bar != nil {
-		t.bar.Abort(false)
-	}
-	t.bars.mu.Lock()
-	defer t.bars.mu.Unlock()
-	t.bars.errors = append(t.bars.errors, failure(t.name, err, kept))
+// failed prints the error at once. If errors go elsewhere, the terminal shows at
+// least that there was an error.
+func (t *barTracker) failed(err error, s summary) {
+	t.end(func() {
+		if !t.bars.oneScreen {
+			word := "failed"
+			if errors.Is(err, errInterrupted) {
+				word = "interrupted"
+			}
+			t.bars.say(t.bars.out, t.name+": "+word)
+		}
+		t.bars.say(t.bars.errs, failure(t.name, err, s))
+	})
+}
+
+// end removes the row and prints the result.
+func (t *barTracker) end(f func()) {
+	t.change(func() {
+		t.bars.rows = slices.DeleteFunc(t.bars.rows, func(other *barTracker) bool { return other == t })
+		f()
+	})
 }

@@ -13,9 +13,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,19 +44,28 @@ func demo(ctx context.Context, w world, plain bool) int {
 	return exitFine
 }
 
-// demonstrate downloads one file in two runs, of which the first is
-// interrupted. It also downloads a file that does not match its digest.
+// demonstrate downloads a file in two runs, of which the first is interrupted. It
+// does so again with a file that changes in between. It also downloads a file that
+// does not match its digest.
 func demonstrate(ctx context.Context, w world, plain bool, dir string, pace int) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	good, bad := newDemoFile(1, pace), newDemoFile(2, 0)
+	good, old, changed, bad := newDemoFile(1, pace), newDemoFile(2, pace), newDemoFile(3, 0), newDemoFile(4, 0)
 	bad.digest = good.digest
-	bad.cut = demoSize
+	bad.cut, changed.cut = demoSize, demoSize
+	var late atomic.Bool // the file has changed
 	mux := http.NewServeMux()
 	mux.Handle("/good.bin", good)
 	mux.Handle("/bad.bin", bad)
+	mux.HandleFunc("/changing.bin", func(w http.ResponseWriter, r *http.Request) {
+		if late.Load() {
+			changed.ServeHTTP(w, r)
+		} else {
+			old.ServeHTTP(w, r)
+		}
+	})
 	server := &http.Server{Handler: mux}
 	go func() { _ = server.Serve(l) }()
 	defer func() { _ = server.Close() }()
@@ -65,34 +76,54 @@ func demonstrate(ctx context.Context, w world, plain bool, dir string, pace int)
 	}
 	say := func(text string) { fmt.Fprintf(w.stdout, "\n%s\n\n", text) }
 
-	say(fmt.Sprintf("A server resets each connection after %s of an answer. The first run is interrupted:", size(demoCut)))
-	half, cancel := context.WithCancel(ctx)
-	defer cancel()
-	interrupted := w
-	interrupted.wrap = func(r reporter) reporter { return &interrupter{r, cancel} }
-	code := fetch(half, interrupted, "good.bin")
-	if err := demoCheck(ctx, code, exitInterrupted, dir, []string{"good.bin.part", "good.bin.part.json"}); err != nil {
-		return err
+	interrupted := func(name string) error {
+		half, cancel := context.WithCancel(ctx)
+		defer cancel()
+		w := w
+		w.wrap = func(r reporter) reporter { return &interrupter{r, cancel} }
+		code := fetch(half, w, name)
+		u := &url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/" + name}
+		part := partOf(u, name) + partSuffix
+		return demoCheck(ctx, code, exitInterrupted, dir, part, part+".json")
+	}
+	again := func(name string, want []byte) error {
+		code := fetch(ctx, w, name)
+		if err := demoCheck(ctx, code, exitFine, dir, name); err != nil {
+			return err
+		}
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.Equal(got, want) {
+			return errors.Join(errors.New(name+" is not what was served"), err)
+		}
+		return os.Remove(filepath.Join(dir, name))
 	}
 
+	say(fmt.Sprintf("A server resets each connection after %s of an answer. The first run is interrupted:", sizeText(demoCut)))
+	if err := interrupted("good.bin"); err != nil {
+		return err
+	}
 	say("The same command again:")
-	code = fetch(ctx, w, "good.bin")
-	if err := demoCheck(ctx, code, exitFine, dir, []string{"good.bin"}); err != nil {
+	if err := again("good.bin", good.body); err != nil {
 		return err
 	}
-	got, err := os.ReadFile(filepath.Join(dir, "good.bin"))
-	if err != nil || !bytes.Equal(got, good.body) {
-		return errors.Join(errors.New("good.bin is not what was served"), err)
+
+	say("Another run is interrupted, and then the file changes on the server:")
+	if err := interrupted("changing.bin"); err != nil {
+		return err
+	}
+	say("The same command again does not mix the two versions:")
+	late.Store(true)
+	if err := again("changing.bin", changed.body); err != nil {
+		return err
 	}
 
-	say("A file that is not what the server's digest says:")
-	code = fetch(ctx, w, "bad.bin")
-	return demoCheck(ctx, code, exitAltered, dir, []string{"good.bin"})
+	say("A file that is not what the server's digest says is thrown away:")
+	return demoCheck(ctx, fetch(ctx, w, "bad.bin"), exitAltered, dir)
 }
 
 // demoCheck compares an exit status and the files in a directory with the
 // expected ones.
-func demoCheck(ctx context.Context, code, want int, dir string, names []string) error {
+func demoCheck(ctx context.Context, code, want int, dir string, names ...string) error {
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
@@ -136,13 +167,14 @@ func (t *interruptingTracker) wrote(n int) {
 // A demoFile is served with a validator and a digest, in pieces.
 type demoFile struct {
 	body   []byte
+	etag   string
 	digest string
 	cut    int
 	pace   int // bytes per second; 0: no limit
 }
 
 func newDemoFile(seed byte, pace int) *demoFile {
-	f := &demoFile{body: make([]byte, demoSize), cut: demoCut, pace: pace}
+	f := &demoFile{body: make([]byte, demoSize), etag: fmt.Sprintf("\"%d\"", seed), cut: demoCut, pace: pace}
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(f.body)
 	sum := sha256.Sum256(f.body)
 	f.digest = "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
@@ -150,7 +182,7 @@ func newDemoFile(seed byte, pace int) *demoFile {
 }
 
 func (f *demoFile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("ETag", `"1"`)
+	w.Header().Set("ETag", f.etag)
 	w.Header().Set("Repr-Digest", f.digest)
 	http.ServeContent(&cutWriter{w, f, time.Now(), 0}, r, "", time.Time{}, bytes.NewReader(f.body))
 }

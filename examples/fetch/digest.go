@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -41,33 +42,52 @@ func digests(field string) map[string][]byte {
 	return found
 }
 
+// sums computes the digests that the server named.
+type sums struct {
+	want   map[string][]byte
+	hashes map[string]hash.Hash
+}
+
+func newSums(field string) *sums {
+	s := &sums{want: digests(field), hashes: make(map[string]hash.Hash)}
+	for name := range s.want {
+		s.hashes[name] = algorithms[name]()
+	}
+	return s
+}
+
+func (s *sums) Write(b []byte) (int, error) {
+	for _, h := range s.hashes {
+		_, _ = h.Write(b) // a hash returns no error
+	}
+	return len(b), nil
+}
+
+// compare returns the names of the digests, or "" if there is none. If a digest
+// differs, the error is an errAltered.
+func (s *sums) compare() (string, error) {
+	names := slices.Sorted(maps.Keys(s.want))
+	for _, name := range names {
+		if got := s.hashes[name].Sum(nil); !bytes.Equal(got, s.want[name]) {
+			return "", altered(name, fmt.Sprintf("%x", got), fmt.Sprintf("%x", s.want[name]))
+		}
+	}
+	return strings.Join(names, " and "), nil
+}
+
 // check reads the file from its beginning, including the bytes of an earlier
 // run, and compares it with each digest in the field. It returns the names of
 // the digests that agree, or "" if there is none. It reads the bytes on the
 // disk, because these will get the final name.
 func check(ctx context.Context, file io.ReaderAt, size int64, field string) (string, error) {
-	want := digests(field)
-	if len(want) == 0 {
+	s := newSums(field)
+	if len(s.want) == 0 {
 		return "", nil
 	}
-	var sums []io.Writer
-	var names []string
-	for name := range want {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		sums = append(sums, algorithms[name]())
-	}
-	if _, err := io.Copy(io.MultiWriter(sums...), untilDone{ctx, io.NewSectionReader(file, 0, size)}); err != nil {
+	if _, err := io.Copy(s, untilDone{ctx, io.NewSectionReader(file, 0, size)}); err != nil {
 		return "", err
 	}
-	for i, name := range names {
-		if got := sums[i].(hash.Hash).Sum(nil); !bytes.Equal(got, want[name]) {
-			return "", altered(name, fmt.Sprintf("%x", got), fmt.Sprintf("%x", want[name]))
-		}
-	}
-	return strings.Join(names, " and "), nil
+	return s.compare()
 }
 
 // altered returns an errAltered that says which digest differs, as far as a

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -23,19 +24,28 @@ var (
 // A download is one target on its way. The transport does the retries and
 // reconnects. This file continues a download after the process has ended.
 type download struct {
-	client  *http.Client
-	target  *target
-	tracker tracker
+	client   *http.Client
+	rule     policy.Rule // of the URL's host
+	throttle *throttle
+	target   *target
+	tracker  tracker
+	cut      string // says where and why the body was cut last
 }
 
 // run downloads the target and tells the tracker.
 func (d *download) run(ctx context.Context) error {
-	s, err := d.toFile(ctx)
+	var s summary
+	var err error
+	if d.target.out != nil {
+		s.checked, err = d.repeated(ctx, d.toStdout)
+	} else {
+		s, err = d.toFile(ctx)
+	}
 	if err != nil && ctx.Err() != nil {
 		err = errInterrupted // whatever it broke on the way
 	}
 	if err != nil {
-		d.tracker.failed(err, s.kept)
+		d.tracker.failed(err, s)
 	} else {
 		d.tracker.done(s.checked)
 	}
@@ -46,6 +56,7 @@ func (d *download) run(ctx context.Context) error {
 type summary struct {
 	checked string // the digests that agree
 	kept    int64  // how much the next run can go on from
+	sure    bool   // the server is known to send the rest
 }
 
 func (d *download) toFile(ctx context.Context) (s summary, err error) {
@@ -54,32 +65,62 @@ func (d *download) toFile(ctx context.Context) (s summary, err error) {
 		return s, err
 	}
 	defer p.close()
-	defer func() {
-		if errors.Is(err, errAltered) {
-			p.discard() // there is nothing in it to go on from
-		}
-		if _, offset, ok := p.rest(); ok && err != nil && !p.gone {
-			s.kept = offset
-		}
-	}()
+	s.checked, err = d.repeated(ctx, func(ctx context.Context) (string, error) { return d.fill(ctx, p) })
+	if errors.Is(err, errAltered) {
+		p.discard() // there is nothing in it to go on from
+		return s, fmt.Errorf("%w; thrown away", err)
+	}
+	if err == nil {
+		err = p.finish()
+	}
+	if err != nil {
+		s.kept, s.sure = p.keeps()
+	}
+	return s, err
+}
+
+// fill writes the rest of the file, or the whole file, to the part. It returns the
+// digests that agree.
+func (d *download) fill(ctx context.Context, p *part) (string, error) {
 	a, err := d.ask(ctx, p)
 	if err != nil {
-		return s, err
+		return "", err
 	}
 	defer a.resp.Body.Close()
 	if err := p.accept(a); err != nil {
-		return s, err
+		return "", err
 	}
 	d.tracker.started(a.offset, a.Total)
-	size, err := d.copy(p, a)
+	size, err := d.copy(ctx, p.file, a)
 	if err != nil {
-		return s, err
+		return "", err
 	}
 	d.tracker.checking()
-	if s.checked, err = check(ctx, p.file, size, a.Digest); err != nil {
-		return s, err
+	return check(ctx, p.file, size, a.Digest)
+}
+
+// toStdout passes the file on. It cannot start over when bytes have been passed
+// on.
+func (d *download) toStdout(ctx context.Context) (string, error) {
+	a, err := d.askWhole(ctx)
+	if err != nil {
+		return "", err
 	}
-	return s, p.finish()
+	defer a.resp.Body.Close()
+	d.tracker.started(0, a.Total)
+	sums := newSums(a.Digest)
+	size, err := d.copy(ctx, io.MultiWriter(sums, d.target.out), a)
+	if cut, ok := errors.AsType[*cutError](err); ok && size > 0 {
+		return "", fmt.Errorf("%w; cannot start over, %s went to stdout already", cut.err, sizeText(size))
+	}
+	checked := ""
+	if err == nil {
+		checked, err = sums.compare()
+	}
+	if errors.Is(err, errAltered) {
+		err = fmt.Errorf("%w; stdout has it already", err)
+	}
+	return checked, err
 }
 
 // An answer is a response whose body belongs into the file from offset on.
@@ -113,20 +154,18 @@ func (d *download) ask(ctx context.Context, p *part) (answer, error) {
 		d.tracker.note("starts anew: the server's file is shorter")
 	default:
 		a, err := d.whole(resp)
-		if err == nil {
-			d.tracker.note("starts anew: " + whyWhole(a, kept))
+		switch {
+		case err != nil:
+		case a.same(kept):
+			a.strong = false // the next run cannot go on, either
+			d.tracker.note("starts anew: the server sends no parts")
+		default:
+			d.tracker.note("starts anew: the server's file has changed")
 		}
 		return a, err
 	}
 	_ = resp.Body.Close()
 	return d.askWhole(ctx)
-}
-
-func whyWhole(a answer, kept state) string {
-	if a.strong && a.same(kept) {
-		return "the server sends no parts"
-	}
-	return "the server's file has changed"
 }
 
 // continues checks that a 206 is the rest of the part, up to the end.
@@ -162,7 +201,7 @@ func (d *download) askWhole(ctx context.Context) (answer, error) {
 func (d *download) whole(resp *http.Response) (answer, error) {
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
-		return answer{}, statusError(resp)
+		return answer{}, newStatusError(resp)
 	}
 	s, strong := stateOf(d.target.url, resp, resp.ContentLength)
 	return answer{state: s, strong: strong, resp: resp}, nil
@@ -170,7 +209,7 @@ func (d *download) whole(resp *http.Response) (answer, error) {
 
 // get sends a request with header fields given as pairs.
 func (d *download) get(ctx context.Context, header ...string) (*http.Response, error) {
-	ctx = transport.WithTrace(ctx, &transport.Trace{Event: d.event})
+	ctx = transport.WithTrace(ctx, &transport.Trace{Event: d.event, AttemptStart: d.asks})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.target.url.String(), nil)
 	if err != nil {
 		return nil, err
@@ -185,18 +224,28 @@ func (d *download) get(ctx context.Context, header ...string) (*http.Response, e
 	return d.client.Do(req)
 }
 
-// event reports what the transport does about failures.
+// asks reports that a request leaves the queues.
+func (d *download) asks(ctx context.Context, _ transport.AttemptStart) context.Context {
+	d.tracker.asks()
+	return ctx
+}
+
+// event reports what the transport does about failures. A cut body is reported
+// when it goes on, because only then it is known that it does.
 func (d *download) event(e transport.Event) {
-	switch e.Reason {
-	case transport.ReasonRetry:
+	switch {
+	case e.Reason == transport.ReasonRetry:
 		d.tracker.retry(e)
-	case transport.ReasonResume:
-		d.tracker.resumed(e)
+	case e.Reason == transport.ReasonResume:
+		d.cut = fmt.Sprintf("cut off at %s (%s)", sizeText(e.Offset), inShort(e.Err))
+	case e.Kind == transport.KindReconnect && e.Reason == transport.ReasonFinal && e.Status == http.StatusPartialContent:
+		d.tracker.resumed(d.cut)
 	}
 }
 
 // accept prepares the part for the response's bytes.
 func (p *part) accept(a answer) error {
+	p.ranges = a.Ranges
 	switch {
 	case a.offset > 0:
 		return p.cutTo(a.offset)
@@ -206,19 +255,19 @@ func (p *part) accept(a answer) error {
 	return p.restart(nil)
 }
 
-// copy writes the body to the part and returns the part's size.
-func (d *download) copy(p *part, a answer) (int64, error) {
-	w := &counter{w: p.file, tracker: d.tracker}
-	n, err := io.Copy(w, a.resp.Body)
+// copy writes the body to w and returns the size of the file so far.
+func (d *download) copy(ctx context.Context, w io.Writer, a answer) (int64, error) {
+	c := &counter{w: w, tracker: d.tracker}
+	n, err := io.Copy(c, d.throttle.reader(ctx, a.resp.Body))
 	if e, ok := errors.AsType[*transport.IntegrityError](err); ok {
 		return a.offset + n, altered(e.Field, e.Got, e.Want)
 	}
 	size := a.offset + n
 	switch {
-	case w.err != nil:
-		return size, w.err
+	case c.err != nil:
+		return size, c.err
 	case err != nil:
-		return size, err
+		return size, &cutError{err: err, at: size, weak: !a.strong}
 	case a.Total >= 0 && size != a.Total:
 		return size, altered("length", strconv.FormatInt(size, 10), strconv.FormatInt(a.Total, 10))
 	}
@@ -257,25 +306,49 @@ func contentRange(resp *http.Response) (first, last, total int64, ok bool) {
 	return first, last, total, ok
 }
 
-// statusError returns an error with the response's status and, if there were
+// A statusError is a response that brings no file.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+// refused reports whether the same request will most likely fail again.
+func (e *statusError) refused() bool {
+	switch e.code {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return e.code < 500
+}
+
+// newStatusError returns an error with the response's status and, if there were
 // several attempts, their number.
-func statusError(resp *http.Response) error {
-	text := fmt.Sprintf("the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+func newStatusError(resp *http.Response) error {
+	text := strings.TrimSpace(fmt.Sprintf("the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	if h := transport.HistoryOf(resp); h.Reason != transport.ReasonFinal {
 		text += gaveUp(len(h.Attempts), h.Reason)
 	}
-	return errors.New(text)
+	return &statusError{resp.StatusCode, text}
 }
 
-// inShort returns the text of an error without the URL, which the user knows.
+// inShort returns the text of an error in one line, without the URL, which the
+// user knows.
 func inShort(err error) string {
+	if text := tlsText(err); text != "" {
+		return text
+	}
+	if e, ok := errors.AsType[*policy.LimitError](err); ok && e.Last != nil {
+		return fmt.Sprintf("%s; gave up after %s", inShort(e.Last), counted(e.Attempts, "start"))
+	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
 	if e, ok := errors.AsType[*transport.Error](err); ok {
 		return inShort(e.Err) + gaveUp(len(e.Attempts), e.Reason)
 	}
-	return strings.TrimPrefix(err.Error(), "transport: ")
+	return printable(strings.TrimPrefix(err.Error(), "transport: "))
 }
 
 // gaveUp says how many attempts were made. If the number does not explain it,

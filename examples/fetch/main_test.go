@@ -7,7 +7,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,14 +122,21 @@ func (b *bench) content(name string, want []byte) {
 	}
 }
 
-// state changes FILE.part.json, or writes one from nothing.
+// state writes the state of the part of a.bin.
 func (b *bench) state(change func(*state)) {
 	b.Helper()
 	s := state{URL: b.server.URL + "/a.bin", From: b.server.URL + "/a.bin", ETag: etag, Total: int64(len(body))}
 	change(&s)
 	text, err := json.Marshal(s)
 	b.must(err)
-	b.write("a.bin.part.json", text)
+	b.write(b.part()+".json", text)
+}
+
+// part returns the name of the part of a.bin.
+func (b *bench) part() string {
+	u, err := url.Parse(b.server.URL + "/a.bin")
+	b.must(err)
+	return partOf(u, "a.bin") + partSuffix
 }
 
 func TestWhole(t *testing.T) {
@@ -172,10 +181,10 @@ func TestContinues(t *testing.T) {
 		content(body, etag)).noRetries()
 	b.write("a.bin", []byte("an older one"))
 
-	b.expect(exitFailed, "unexpected EOF; 195.3 KiB kept")
-	b.holds("a.bin", "a.bin.part", "a.bin.part.json")
+	b.expect(exitFailed, "unexpected EOF; 195.3 KiB kept, the same command goes on from there\n")
+	b.holds("a.bin", b.part(), b.part()+".json")
 	b.content("a.bin", []byte("an older one"))
-	b.content("a.bin.part", body[:cut])
+	b.content(b.part(), body[:cut])
 
 	b.expect(exitFine, "goes on at 195.3 KiB of 293.0 KiB", "97.7 KiB of it now", "sha-256 agrees")
 	b.holds("a.bin")
@@ -189,7 +198,7 @@ func TestContinues(t *testing.T) {
 // Between the last byte and the name there is room for a crash, too.
 func TestContinuesAtTheEnd(t *testing.T) {
 	b := newBench(t, testserver.Config{}, content(body, etag))
-	b.write("a.bin.part", body)
+	b.write(b.part(), body)
 	b.state(func(s *state) { s.Digest = digestField(body) })
 	b.expect(exitFine, "1 byte of it now", "sha-256 agrees")
 	b.holds("a.bin")
@@ -247,7 +256,7 @@ func TestStartsAnew(t *testing.T) {
 		{"206 of another digest", func(s *state) { s.Digest = digestField(body) },
 			[]testserver.Step{part(kept, size-1, size, etag).Header("Repr-Digest", digestField(nil)), whole}, 2},
 		{"206 in parts", nil, []testserver.Step{part(kept, size-1, size, etag).Header("Content-Type", "multipart/byteranges; boundary=b"), whole}, 2},
-		{"kept from another URL", func(s *state) { s.URL += "?other" }, []testserver.Step{whole}, 1},
+		{"another URL of the same hash", func(s *state) { s.URL += "?other" }, []testserver.Step{whole}, 1},
 		{"redirected elsewhere then", func(s *state) { s.From += "2" }, []testserver.Step{part(kept, size-1, size, etag), whole}, 2},
 		{"kept under a weak tag", func(s *state) { s.ETag = "W/" + etag }, []testserver.Step{whole}, 1},
 		{"kept under no header value", func(s *state) { s.ETag = "\"v\r\n\"" }, []testserver.Step{whole}, 1},
@@ -256,7 +265,7 @@ func TestStartsAnew(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, testserver.Config{}, c.responses...)
-			b.write("a.bin.part", bytes.Repeat([]byte("x"), kept))
+			b.write(b.part(), bytes.Repeat([]byte("x"), kept))
 			if c.state == nil {
 				c.state = func(*state) {}
 			}
@@ -271,8 +280,8 @@ func TestStartsAnew(t *testing.T) {
 	}
 	t.Run("torn state", func(t *testing.T) {
 		b := newBench(t, testserver.Config{}, whole)
-		b.write("a.bin.part", body[:kept])
-		b.write("a.bin.part.json", []byte(`{"url": "ht`))
+		b.write(b.part(), body[:kept])
+		b.write(b.part()+".json", []byte(`{"url": "ht`))
 		b.expect(exitFine)
 		b.content("a.bin", body)
 	})
@@ -293,7 +302,7 @@ func TestDigestMismatch(t *testing.T) {
 // repeat it.
 func TestDigestMismatchInEarlierPart(t *testing.T) {
 	b := newBench(t, testserver.Config{}, testserver.Content(body, etag))
-	b.write("a.bin.part", bytes.Repeat([]byte("x"), 100))
+	b.write(b.part(), bytes.Repeat([]byte("x"), 100))
 	b.state(func(s *state) { s.Digest = digestField(body) })
 	b.expect(exitAltered, "goes on at 100 bytes", "thrown away")
 	b.holds()
@@ -304,10 +313,10 @@ func TestNotFound(t *testing.T) {
 	b.expect(exitFailed, "fetch: a.bin: the server answered 404 Not Found\n")
 	b.holds()
 
-	b.write("a.bin.part", body[:100])
+	b.write(b.part(), body[:100])
 	b.state(func(*state) {})
-	b.expect(exitFailed, "404", "100 bytes kept")
-	b.holds("a.bin.part", "a.bin.part.json")
+	b.expect(exitFailed, "404 Not Found; 100 bytes kept from an earlier run\n")
+	b.holds(b.part(), b.part()+".json")
 }
 
 func TestGivesUp(t *testing.T) {
@@ -344,9 +353,9 @@ func TestInterrupted(t *testing.T) {
 		if got := <-done; !strings.HasPrefix(got, "130 fetch: a.bin: interrupted; 48.8 KiB kept") {
 			t.Error(got)
 		}
-		b.holds("a.bin", "a.bin.part", "a.bin.part.json")
+		b.holds("a.bin", b.part(), b.part()+".json")
 		b.content("a.bin", []byte("an older one"))
-		b.content("a.bin.part", body[:cut])
+		b.content(b.part(), body[:cut])
 
 		b.expect(exitFine, "goes on at 48.8 KiB")
 		b.holds("a.bin")
@@ -378,7 +387,7 @@ func TestPerHost(t *testing.T) {
 	}{
 		{nil, 2},
 		{[]string{"-per-host", "3"}, 3},
-		{[]string{"-per-host", "0"}, 5},
+		{[]string{"-per-host", "5"}, 5},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, testserver.Config{Net: testserver.NewNet()}, testserver.Hang())
@@ -415,25 +424,17 @@ func TestWeakIsNotKept(t *testing.T) {
 	}
 }
 
-// What cannot be given its name stays a part.
-func TestNameTaken(t *testing.T) {
-	b := newBench(t, testserver.Config{}, content(body, etag))
-	b.must(os.MkdirAll(filepath.Join(b.dir, "a.bin", "in use"), 0o700))
-	b.expect(exitFailed)
-	b.holds("a.bin", "a.bin.part", "a.bin.part.json")
-}
-
-func TestSymbolicLinks(t *testing.T) {
+func TestPartIsLink(t *testing.T) {
 	b := newBench(t, testserver.Config{}, content(body, etag))
 	elsewhere := filepath.Join(t.TempDir(), "precious")
 	b.must(os.WriteFile(elsewhere, []byte("precious"), 0o600))
-	link := filepath.Join(b.dir, "a.bin.part")
+	link := filepath.Join(b.dir, b.part())
 	if err := os.Symlink(elsewhere, link); err != nil {
 		t.Skip(err)
 	}
 	b.expect(exitFailed, "is not a regular file")
 	// In the place of the state it is not read, and gives way.
-	b.must(os.Rename(link, filepath.Join(b.dir, "a.bin.part.json")))
+	b.must(os.Rename(link, filepath.Join(b.dir, b.part()+".json")))
 	b.expect(exitFine)
 	b.holds("a.bin")
 	if got, _ := os.ReadFile(elsewhere); string(got) != "precious" {
@@ -448,6 +449,16 @@ func TestOneFile(t *testing.T) {
 	b.holds("named")
 }
 
+// screenFor makes a writer a terminal of 80 columns and 24 lines.
+func screenFor(terminal io.Writer) func(io.Writer) (int, int) {
+	return func(w io.Writer) (int, int) {
+		if w == terminal {
+			return 80, 24
+		}
+		return 0, 0
+	}
+}
+
 func TestBars(t *testing.T) {
 	b := newBench(t, testserver.Config{Routes: map[string]testserver.Script{
 		"/a": {content(body, etag)},
@@ -455,12 +466,12 @@ func TestBars(t *testing.T) {
 		"/c": {testserver.Content(body, etag).Header("Repr-Digest", digestField(nil))},
 	}})
 	var out, errs bytes.Buffer
-	w := world{stdout: &out, stderr: &errs, terminal: true, base: b.server.Transport()}
+	w := world{stdout: &out, stderr: &errs, screen: screenFor(&out), base: b.server.Transport()}
 	code := run(t.Context(), []string{"-o", b.dir, b.server.URL + "/a", b.server.URL + "/b", b.server.URL + "/c"}, w)
 	if code != exitAltered || strings.Count(errs.String(), "\n") != 2 {
 		t.Errorf("exit status %d: %s", code, errs.String())
 	}
-	for _, text := range []string{"100 % of 293.0 KiB", "sha-256 agrees", "failed"} {
+	for _, text := range []string{"a: done: 293.0 KiB, sha-256 agrees\n", "b: failed\n", "c: failed\n"} {
 		if !strings.Contains(out.String(), text) {
 			t.Errorf("nothing shows %q: %q", text, out.String())
 		}

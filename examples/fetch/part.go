@@ -1,8 +1,9 @@
 // The partial file of an earlier run, and how a file gets its final name.
 //
-// FILE.part holds the first bytes of a representation. FILE.part.json describes
-// that representation. The two never disagree, because the state is removed
-// before the bytes and written before the first byte.
+// NAME.HASH.part holds the first bytes of a representation. NAME.HASH.part.json
+// describes that representation. The two never disagree, because the state is
+// removed before the bytes and written before the first byte. HASH stands for the
+// URL, so each URL has a part of its own.
 
 package main
 
@@ -14,12 +15,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 )
 
-// A state is the content of FILE.part.json.
+// A state is the content of NAME.HASH.part.json.
 type state struct {
 	URL string `json:"url"` // as asked for, without a password
 	// From is the URL of the response after redirects, without its query. A
@@ -30,11 +31,14 @@ type state struct {
 	Encoding     string `json:"encoding,omitempty"`
 	Total        int64  `json:"total"` // -1: not known
 	Digest       string `json:"repr_digest,omitempty"`
+	// Ranges reports whether the server said that it sends parts, or has sent one.
+	Ranges bool `json:"ranges,omitempty"`
 }
 
-// stateOf describes the representation of a 200 or 206. ok is false if the
-// response has no strong validator, because then no later response can be
-// matched with it (RFC 9110 §13.1.5).
+// stateOf describes the representation of a 200 or 206. ok is false if the file
+// cannot be continued later. Either the response has no strong validator, so that
+// no later response can be matched with it (RFC 9110 §13.1.5), or the server says
+// that it sends no parts (§14.3).
 func stateOf(asked *url.URL, resp *http.Response, total int64) (state, bool) {
 	s := state{
 		URL:      withoutUser(asked),
@@ -44,12 +48,28 @@ func stateOf(asked *url.URL, resp *http.Response, total int64) (state, bool) {
 		Digest:   reprDigest(resp.Header),
 	}
 	h := resp.Header
+	s.Ranges = resp.StatusCode == http.StatusPartialContent || hasToken(h, "Accept-Ranges", "bytes")
+	if hasToken(h, "Accept-Ranges", "none") {
+		return s, false
+	}
 	if tags := h.Values("ETag"); len(tags) > 0 {
 		s.ETag = tags[0]
 		return s, len(tags) == 1 && strongTag(s.ETag)
 	}
 	s.LastModified = h.Get("Last-Modified")
 	return s, strongDate(s.LastModified, h.Get("Date"))
+}
+
+// hasToken reports whether a field is a list with a token in it.
+func hasToken(h http.Header, field, token string) bool {
+	for _, value := range h.Values(field) {
+		for item := range strings.SplitSeq(value, ",") {
+			if strings.EqualFold(strings.Trim(item, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // validator returns the value for If-Range.
@@ -104,30 +124,36 @@ func whereFrom(resp *http.Response) string {
 	return c.String()
 }
 
-// A part is FILE.part, open and locked against other runs.
+// A part is NAME.HASH.part, open and locked against other runs.
 type part struct {
 	*target
-	file *os.File
-	gone bool // it has its name, or was thrown away
-	weak bool // no later run can go on from it
+	file   *os.File
+	gone   bool // it has its name, or was thrown away
+	weak   bool // no later run can go on from it
+	ranges bool // the server has sent a part, or says that it sends parts
 }
 
 var errBusy = errors.New("another download is writing it")
 
-// openPart opens or creates FILE.part.
+// openPart opens or creates the part.
 func openPart(t *target) (*part, error) {
-	name := t.name + partSuffix
+	name := t.part + partSuffix
 	if info, err := t.dir.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", t.in(name))
+		return nil, fmt.Errorf("%s is not a regular file", printable(t.in(name)))
 	}
-	f, err := t.dir.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+	// The part of a file that only its owner may read is no more open than the file.
+	mode := os.FileMode(0o666)
+	if info, err := t.dir.Lstat(t.name); err == nil && info.Mode().IsRegular() {
+		mode = info.Mode().Perm() | 0o600
+	}
+	f, err := t.dir.OpenFile(name, os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", printable(t.in(name)), bare(err))
 	}
 	p := &part{target: t, file: f}
 	if err := p.lock(); err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("%s: %w", t.in(name), err)
+		return nil, fmt.Errorf("%s: %w", printable(t.in(name)), err)
 	}
 	return p, nil
 }
@@ -139,26 +165,25 @@ func (p *part) lock() error {
 		return errBusy
 	}
 	mine, err1 := p.file.Stat()
-	there, err2 := p.dir.Lstat(p.name + partSuffix)
+	there, err2 := p.dir.Lstat(p.part + partSuffix)
 	if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
 		return errBusy
 	}
 	return nil
 }
 
-func (t *target) in(name string) string { return filepath.Join(t.path, name) }
-
 // rest returns the state of an earlier run and the offset at which to continue.
 // ok is false if there is nothing to continue. If the part is already complete,
 // the last byte is requested again, so that the server confirms it.
 func (p *part) rest() (s state, offset int64, ok bool) {
-	text, err1 := p.dir.ReadFile(p.name + stateSuffix)
+	text, err1 := p.dir.ReadFile(p.part + stateSuffix)
 	info, err2 := p.file.Stat()
 	if err1 != nil || err2 != nil || info.Size() == 0 || json.Unmarshal(text, &s) != nil {
 		return state{}, 0, false
 	}
 	_, err := http.ParseTime(s.LastModified)
 	strong := strongTag(s.ETag) || s.ETag == "" && err == nil
+	p.ranges = p.ranges || s.Ranges
 	if !strong || s.URL != withoutUser(p.url) || s.Total >= 0 && info.Size() > s.Total {
 		return state{}, 0, false
 	}
@@ -169,11 +194,22 @@ func (p *part) rest() (s state, offset int64, ok bool) {
 	return s, offset, true
 }
 
+// keeps returns how many bytes the next run can go on from. sure is false if the
+// server has not shown yet that it sends parts.
+func (p *part) keeps() (n int64, sure bool) {
+	_, n, ok := p.rest()
+	if !ok || p.gone || p.weak {
+		return 0, false
+	}
+	return n, p.ranges
+}
+
 // restart empties the part and starts one for s. If s is nil, the part cannot
 // be continued later.
 func (p *part) restart(s *state) error {
 	p.weak = s == nil
-	if err := remove(p.dir, p.name+stateSuffix); err != nil {
+	p.ranges = s != nil && s.Ranges
+	if err := remove(p.dir, p.part+stateSuffix); err != nil {
 		return err
 	}
 	if err := p.cutTo(0); err != nil || s == nil {
@@ -185,7 +221,7 @@ func (p *part) restart(s *state) error {
 	}
 	// A state that was written only in part does not parse and does no harm. It
 	// may hold a signed URL, so only its owner may read it.
-	return p.dir.WriteFile(p.name+stateSuffix, append(text, '\n'), 0o600)
+	return p.dir.WriteFile(p.part+stateSuffix, append(text, '\n'), 0o600)
 }
 
 // cutTo truncates the part to n bytes and moves to its end.
@@ -203,21 +239,28 @@ func (p *part) finish() error {
 	if err := p.file.Sync(); err != nil {
 		return err
 	}
+	// Another program may have made a file of that name since the beginning.
+	if err := p.replaceable(); err != nil {
+		return err
+	}
+	if info, err := p.dir.Lstat(p.name); err == nil {
+		_ = p.file.Chmod(info.Mode().Perm()) // not every file system has permissions
+	}
 	p.letGo()
-	if err := p.dir.Rename(p.name+partSuffix, p.name); err != nil {
+	if err := p.dir.Rename(p.part+partSuffix, p.name); err != nil {
 		return err
 	}
 	p.gone = true
 	syncDir(p.dir)
-	return remove(p.dir, p.name+stateSuffix)
+	return remove(p.dir, p.part+stateSuffix)
 }
 
 // discard removes the part.
 func (p *part) discard() {
 	p.gone = true
 	p.letGo()
-	_ = remove(p.dir, p.name+stateSuffix)
-	_ = remove(p.dir, p.name+partSuffix)
+	_ = remove(p.dir, p.part+stateSuffix)
+	_ = remove(p.dir, p.part+partSuffix)
 }
 
 // close keeps the part if the next run can continue it.

@@ -28,8 +28,30 @@ func TestUsage(t *testing.T) {
 	}{
 		{"help", "-h", "Exit status:", exitFine},
 		{"nothing", "", "no URL", exitUsage},
+		{"no downloads", "-per-host 0 http://a/b", "fetch: -per-host 0: it must be a whole number of at least 1\n", exitUsage},
+		{"negative downloads", "-per-host -1 http://a/b", "-per-host -1: it must be", exitUsage},
+		{"half a download", "-per-host 1.5 http://a/b", "-per-host 1.5: it must be", exitUsage},
+		{"no attempts", "-attempts 0 http://a/b", "-attempts 0: it must be a whole number of at least 1\n", exitUsage},
+		{"negative attempts", "-attempts -2 http://a/b", "-attempts -2: it must be", exitUsage},
+		{"no requests", "-rate 0 http://a/b", "-rate 0: it must be a number above 0\n", exitUsage},
+		{"negative requests", "-rate -1 http://a/b", "-rate -1: it must be", exitUsage},
+		{"no number of requests", "-rate NaN http://a/b", "-rate NaN: it must be", exitUsage},
+		{"infinite requests", "-rate Inf http://a/b", "-rate Inf: it must be", exitUsage},
+		{"no bytes", "-limit 0 http://a/b", "-limit 0: it must be a number of bytes per second, at least 1, such as 500K or 2M\n", exitUsage},
+		{"no kilobytes", "-limit 0K http://a/b", "-limit 0K: it must be", exitUsage},
+		{"negative bytes", "-limit -5M http://a/b", "-limit -5M: it must be", exitUsage},
+		{"a unit alone", "-limit K http://a/b", "-limit K: it must be", exitUsage},
+		{"too many bytes", "-limit 99999999999T http://a/b", "it must be", exitUsage},
+		{"no silence", "-stall 0 http://a/b", "-stall 0: it must be a time above 0, such as 30s or 2m\n", exitUsage},
+		{"negative silence", "-stall -1s http://a/b", "-stall -1s: it must be", exitUsage},
+		{"silence without a unit", "-stall 30 http://a/b", "-stall 30: it must be", exitUsage},
+		{"all faults at once", "-rate 0 -limit 0 -stall x", "-rate 0: it must be a number above 0\n-limit 0: it must be a number of bytes per second, at least 1, such as 500K or 2M\n-stall x: it must be a time above 0, such as 30s or 2m\nno URL\n", exitUsage},
+		{"two files", "-o a http://a/b -o c http://a/d", "-o is given twice", exitUsage},
+		{"flag after the URL", "http://a/b -rate 0", "-rate 0: it must be", exitUsage},
+		{"two URLs to stdout", "-o - http://a/b http://a/c", "-o -: this takes a single URL", exitUsage},
+		{"no CA file", "-cacert " + filepath.Join(dir, "none") + " http://a/b", "-cacert: open " + filepath.Join(dir, "none") + ": ", exitUsage},
+		{"no certificate in it", "-cacert " + rules + " http://a/b", "rules.json: there is no certificate in it", exitUsage},
 		{"unknown flag", "-x http://a/b", "-x", exitUsage},
-		{"negative limit", "-per-host -1 http://a/b", "negative", exitUsage},
 		{"demo of a URL", "-demo http://a/b", "no URL", exitUsage},
 		{"no rules", "-rule " + filepath.Join(dir, "none") + " http://a/b", "none", exitUsage},
 		{"wrong rules", "-rule " + rules + " http://a/b", "line 1", exitUsage},
@@ -37,7 +59,7 @@ func TestUsage(t *testing.T) {
 		{"no host", "http:///b", "not an http or https URL", exitUsage},
 		{"no name", "http://a/", "without a file name; name one with -o", exitUsage},
 		{"twice", "-o " + dir + " http://a/b http://c/b", "two of the URLs", exitUsage},
-		{"twice in part", "-o " + dir + " http://a/b http://c/b.part", "two of the URLs", exitUsage},
+		{"twice in part", "-o " + dir + " http://a/b http://c/b." + strings.TrimPrefix(partOf(&url.URL{Scheme: "http", Host: "a", Path: "/b"}, "b"), "b.") + ".part", "two of the URLs", exitUsage},
 		{"several in a file", "-o " + rules + " http://a/b http://a/c", "has to be a directory", exitUsage},
 		{"no directory", "-o " + filepath.Join(dir, "none") + string(filepath.Separator) + " http://a/b", "no such directory", exitUsage},
 		{"no directory above", "-o " + filepath.Join(dir, "none", "b") + " http://a/b", "none", exitUsage},
@@ -123,7 +145,7 @@ func TestLock(t *testing.T) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" || runtime.GOOS == "js" {
 		t.Skip("no locks here")
 	}
-	targets, err := targetsOf([]string{"http://a/b"}, t.TempDir())
+	targets, err := targetsOf([]string{"http://a/b"}, t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +207,73 @@ func TestCheckSeveralDigests(t *testing.T) {
 	cancel()
 	if _, err := check(ended, file, 5, good); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+func TestEmptyFlags(t *testing.T) {
+	for _, name := range []string{"-o", "-rule", "-cacert"} {
+		var out bytes.Buffer
+		w := world{stdout: &out, stderr: &out, base: refuseAll{t}}
+		if code := run(t.Context(), []string{name, "", "http://a/b"}, w); code != exitUsage {
+			t.Errorf("%s: exit status %d", name, code)
+		}
+		if want := name + ` "": it must not be empty`; !strings.Contains(out.String(), want) {
+			t.Errorf("the output lacks %s:\n%s", want, out.String())
+		}
+	}
+}
+
+// Each flag of the usage exists, and the usage fits a terminal.
+func TestHelpFits(t *testing.T) {
+	lines := strings.Split(strings.TrimSuffix(usage, "\n"), "\n")
+	if len(lines) > 23 { // the last line of the screen has the prompt
+		t.Errorf("%d lines", len(lines))
+	}
+	for _, line := range lines {
+		if len(line) > 80 {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+		flag, ok := strings.CutPrefix(line, "  -")
+		if !ok {
+			continue
+		}
+		name, _, _ := strings.Cut(flag, " ")
+		args := []string{"-" + name, "1", "http://a/b"}
+		if _, err := parse(args, world{}); err != nil && strings.Contains(err.Error(), "not defined") {
+			t.Error(err)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	o, err := parse(strings.Fields("-rate 0.5 http://a/b -limit 1.5M http://a/c -stall 1m -- -attempts"), world{})
+	if err != nil || o.rate != 0.5 || o.limit != 1.5*1024*1024 || o.stall != time.Minute {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if got := strings.Join(o.urls, " "); got != "http://a/b http://a/c -attempts" {
+		t.Errorf("the URLs are %s", got)
+	}
+}
+
+func TestBytesOf(t *testing.T) {
+	for text, want := range map[string]float64{
+		"1": 1, "500": 500, "500B": 500, "1k": 1024, "2K": 2048, "2KiB": 2048, "2KB": 2048, "1.5MiB": 1.5 * 1024 * 1024,
+		"1G": 1 << 30, "1T": 1 << 40, "": 0, "0": 0, "0.5": 0, "-1": 0, "K": 0, "KiB": 0, "1X": 0, "NaN": 0, "InfK": 0, "1e300G": 0,
+	} {
+		if got, ok := bytesOf(text); ok != (want > 0) || ok && got != want {
+			t.Errorf("%q: %v, %t; want %v", text, got, ok, want)
+		}
+	}
+}
+
+func TestSizeText(t *testing.T) {
+	for n, want := range map[int64]string{
+		-1: "unknown", 0: "0 bytes", 1: "1 byte", 1023: "1023 bytes", 1024: "1.0 KiB", 300_000: "293.0 KiB",
+		1<<20 - 1: "1.0 MiB", 16 << 20: "16.0 MiB", 1 << 40: "1.0 TiB", 1 << 60: "1048576.0 TiB",
+	} {
+		if got := sizeText(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
 	}
 }
 

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vbauerster/mpb/v8/decor"
-
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -24,20 +22,28 @@ type reporter interface {
 
 // A tracker shows the progress of one download. One goroutine calls it.
 type tracker interface {
+	asks() // a request is sent
 	note(text string)
 	retry(e transport.Event)
-	resumed(e transport.Event)
+	startsOver(text string, wait time.Duration)
+	resumed(text string)
 	started(offset, total int64) // total is -1 where it is not known
 	wrote(n int)
 	checking()
 	done(checked string)
-	failed(err error, kept int64)
+	failed(err error, s summary)
 }
 
-func newReporter(w world, plain bool) reporter {
-	var r reporter = &lines{stdout: w.stdout, stderr: w.stderr}
-	if w.terminal && !plain {
-		r = newBars(w)
+// newReporter reports to stdout, and to stderr if stdout is for a file.
+func newReporter(w world, plain, piped bool) reporter {
+	out := w.stdout
+	if piped {
+		out = w.stderr
+		plain = plain || w.isScreen(w.stdout) // the file would tear the bars
+	}
+	var r reporter = &lines{out: out, errs: w.stderr}
+	if w.isScreen(out) && !plain {
+		r = newBars(w, out)
 	}
 	if w.wrap != nil {
 		r = w.wrap(r)
@@ -47,8 +53,8 @@ func newReporter(w world, plain bool) reporter {
 
 // lines writes events line by line, for logs and pipes.
 type lines struct {
-	mu             sync.Mutex // guards both writers: whole lines only
-	stdout, stderr io.Writer
+	mu        sync.Mutex // guards both writers: whole lines only
+	out, errs io.Writer
 }
 
 func (l *lines) track(name string) tracker {
@@ -56,6 +62,12 @@ func (l *lines) track(name string) tracker {
 }
 
 func (l *lines) close() {}
+
+func (l *lines) say(w io.Writer, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintln(w, text)
+}
 
 // linePause is the time between two lines that only report progress.
 const linePause = 5 * time.Second
@@ -67,17 +79,19 @@ type lineTracker struct {
 	last  time.Time
 }
 
-func (t *lineTracker) note(text string) {
-	t.lines.mu.Lock()
-	defer t.lines.mu.Unlock()
-	fmt.Fprintf(t.lines.stdout, "%s: %s\n", t.name, text)
+func (t *lineTracker) asks() {}
+
+func (t *lineTracker) note(text string) { t.lines.say(t.lines.out, t.name+": "+text) }
+
+func (t *lineTracker) retry(e transport.Event) { t.note(failureOf(e) + ", " + nextTry(e.Wait)) }
+
+func (t *lineTracker) startsOver(text string, wait time.Duration) {
+	t.lines.say(t.lines.errs, problem(t.name, text)+", "+nextTry(wait))
 }
 
-func (t *lineTracker) retry(e transport.Event) { t.note(retryText(e)) }
-
-func (t *lineTracker) resumed(e transport.Event) {
+func (t *lineTracker) resumed(text string) {
 	t.meter.resumed()
-	t.note(fmt.Sprintf("cut off at %s (%s), taken up again", size(t.meter.at()), inShort(e.Err)))
+	t.note(text + ", taken up again")
 }
 
 func (t *lineTracker) started(offset, total int64) {
@@ -85,9 +99,9 @@ func (t *lineTracker) started(offset, total int64) {
 	t.meter.start(offset, total, t.last)
 	switch {
 	case offset > 0:
-		t.note(fmt.Sprintf("goes on at %s of %s", size(offset), size(total)))
+		t.note(fmt.Sprintf("goes on at %s of %s", sizeText(offset), sizeText(total)))
 	case total >= 0:
-		t.note(size(total) + " to come")
+		t.note(sizeText(total) + " to come")
 	default:
 		t.note("of unknown size")
 	}
@@ -108,40 +122,54 @@ func (t *lineTracker) done(checked string) {
 	t.note(t.meter.result(time.Now(), checked))
 }
 
-func (t *lineTracker) failed(err error, kept int64) {
-	t.lines.mu.Lock()
-	defer t.lines.mu.Unlock()
-	fmt.Fprintln(t.lines.stderr, failure(t.name, err, kept))
+func (t *lineTracker) failed(err error, s summary) {
+	t.lines.say(t.lines.errs, failure(t.name, err, s))
 }
+
+// problem returns a line for stderr.
+func problem(name, text string) string { return "fetch: " + name + ": " + text }
 
 // failure returns the line that says why a download failed and what to do.
-func failure(name string, err error, kept int64) string {
-	text := "fetch: " + name + ": " + inShort(err)
+func failure(name string, err error, s summary) string {
+	text := problem(name, inShort(err))
+	if s.kept == 0 {
+		return text
+	}
+	text += fmt.Sprintf("; %s kept", sizeText(s.kept))
+	status, ok := errors.AsType[*statusError](err)
 	switch {
-	case errors.Is(err, errAltered):
-		text += "; thrown away"
-	case kept > 0:
-		text += fmt.Sprintf("; %s kept, the same command goes on from there", size(kept))
+	case ok && status.refused():
+		return text + " from an earlier run"
+	case s.sure:
+		return text + ", the same command goes on from there"
 	}
-	return text
+	return text + ", the same command tries to go on from there"
 }
 
-func retryText(e transport.Event) string {
-	why := fmt.Sprintf("the server answered %d", e.Status)
+// failureOf says why a request is sent again.
+func failureOf(e transport.Event) string {
 	if e.Err != nil {
-		why = inShort(e.Err)
+		return inShort(e.Err)
 	}
-	return fmt.Sprintf("%s, next try in %v", why, e.Wait.Round(100*time.Millisecond))
+	return fmt.Sprintf("the server answered %d", e.Status)
 }
 
-func size(n int64) string {
+func nextTry(wait time.Duration) string {
+	return fmt.Sprintf("next try in %v", wait.Round(100*time.Millisecond))
+}
+
+func sizeText(n int64) string {
 	if n < 0 {
 		return "unknown"
 	}
 	if n < 1024 {
 		return counted(int(n), "byte")
 	}
-	return fmt.Sprintf("% .1f", decor.SizeB1024(n))
+	x, unit := float64(n)/1024, 0
+	for x >= 1023.95 && unit < 3 { // this would be printed as 1024.0
+		x, unit = x/1024, unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", x, "KMGT"[unit])
 }
 
 // A meter counts one download. It can be read at the same time.
@@ -161,6 +189,7 @@ func (m *meter) start(offset, total int64, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.offset, m.total, m.began, m.since = offset, total, now, now
+	m.got, m.pending, m.rate = 0, 0, 0 // a download may start over
 }
 
 func (m *meter) add(n int, now time.Time) {
@@ -192,11 +221,12 @@ func (m *meter) resumed() {
 	m.resumes++
 }
 
-// at returns how many bytes of the file are here.
-func (m *meter) at() int64 {
+// at returns how many bytes of the file are here, how many of these came in an
+// earlier run, and the size of the file.
+func (m *meter) at() (here, earlier, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.offset + m.got
+	return m.offset + m.got, m.offset, m.total
 }
 
 // resumesText returns "" if there were no resumes.
@@ -225,12 +255,12 @@ func (m *meter) pace(now time.Time) (perSecond int64, left time.Duration) {
 // progress returns a line about a running download.
 func (m *meter) progress(now time.Time) string {
 	perSecond, left := m.pace(now)
-	at := m.at()
-	parts := []string{size(at)}
-	if m.total > 0 {
-		parts[0] = fmt.Sprintf("%d %% of %s", 100*at/m.total, size(m.total))
+	at, _, total := m.at()
+	parts := []string{sizeText(at)}
+	if total > 0 {
+		parts[0] = fmt.Sprintf("%d %% of %s", percent(at, total), sizeText(total))
 	}
-	parts = append(parts, size(perSecond)+"/s")
+	parts = append(parts, sizeText(perSecond)+"/s")
 	if left >= 0 {
 		parts = append(parts, fmt.Sprintf("%v left", left))
 	}
@@ -239,18 +269,23 @@ func (m *meter) progress(now time.Time) string {
 
 // result returns a line about a successful download.
 func (m *meter) result(now time.Time, checked string) string {
-	text := "done: " + size(m.at())
+	at, _, _ := m.at()
+	text := "done: " + sizeText(at)
 	if m.offset > 0 {
-		text += fmt.Sprintf(", %s of it now", size(m.got))
+		text += fmt.Sprintf(", %s of it now", sizeText(m.got))
 	}
 	if d := now.Sub(m.began); d >= 100*time.Millisecond {
-		text += fmt.Sprintf(", in %v, %s/s", d.Round(100*time.Millisecond), size(int64(float64(m.got)/d.Seconds())))
+		text += fmt.Sprintf(", in %v, %s/s", d.Round(100*time.Millisecond), sizeText(int64(float64(m.got)/d.Seconds())))
 	}
 	if checked != "" {
 		checked += " agrees"
 	}
 	return joined(text, m.resumesText(), checked)
 }
+
+// percent rounds down, so that 100 % means all. Floating-point numbers do not
+// overflow.
+func percent(n, total int64) int { return int(100 * (float64(n) / float64(total))) }
 
 // joined joins the parts that are not empty.
 func joined(parts ...string) string {

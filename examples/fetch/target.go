@@ -3,55 +3,82 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
-// These files exist beside a file until it is complete.
+// These suffixes are those of the files that exist until a file is whole.
 const (
 	partSuffix  = ".part"
 	stateSuffix = ".part.json"
 )
 
-// A target is a URL and the file for its content. Every access to files uses
-// dir, which no name and no symbolic link can leave.
+// A target is a URL and the place of its content. Every access to files uses
+// dir, which no name and no symbolic link can leave. A symbolic link is resolved
+// before dir is opened.
 type target struct {
 	url  *url.URL
-	dir  *os.Root
-	path string // of dir, as the user named it
-	name string // within dir
+	dir  *os.Root // nil for stdout
+	path string   // of dir
+	name string   // within dir
+	part string   // within dir, and the same for every run with this URL
+	out  io.Writer
 }
 
-// targetsOf returns the files for the URLs. The caller has to close the
-// targets.
-func targetsOf(urls []string, output string) (targets []*target, err error) {
+// shown returns the name for people.
+func (t *target) shown() string {
+	if t.out == nil {
+		return printable(t.name)
+	}
+	if name, err := nameOf(t.url); err == nil {
+		return name
+	}
+	return t.url.Host
+}
+
+// targetsOf returns the places for the URLs. The caller has to close the targets.
+func targetsOf(urls []string, output string, stdout io.Writer) (targets []*target, err error) {
 	defer func() {
 		if err != nil {
 			closeAll(targets)
 			targets = nil
 		}
 	}()
+	toStdout := output == "-"
+	if toStdout && len(urls) > 1 {
+		return nil, errors.New("-o -: this takes a single URL")
+	}
 	dir, file, err := splitOutput(output, len(urls))
 	if err != nil {
 		return nil, err
 	}
 	taken := make(map[string]bool)
 	for _, s := range urls {
-		t, err := newTarget(s, dir, file)
-		if err != nil {
+		t, err := newTarget(s)
+		switch {
+		case err != nil:
+			return targets, err
+		case toStdout:
+			t.out = stdout
+			return []*target{t}, nil
+		}
+		if err := t.place(dir, file); err != nil {
 			return targets, err
 		}
 		targets = append(targets, t)
-		for _, name := range []string{t.name, t.name + partSuffix, t.name + stateSuffix} {
-			if taken[name] {
-				return targets, fmt.Errorf("two of the URLs would be written to %s", name)
+		for _, name := range []string{t.name, t.part + partSuffix, t.part + stateSuffix} {
+			if taken[t.in(name)] {
+				return targets, fmt.Errorf("two of the URLs would be written to %s", t.in(name))
 			}
-			taken[name] = true
+			taken[t.in(name)] = true
 		}
 	}
 	return targets, nil
@@ -60,7 +87,7 @@ func targetsOf(urls []string, output string) (targets []*target, err error) {
 // splitOutput splits the value of -o. The file is "" if the URLs give the
 // names.
 func splitOutput(output string, urls int) (dir, file string, err error) {
-	if output == "" {
+	if output == "" || output == "-" {
 		return ".", "", nil
 	}
 	info, err := os.Stat(output)
@@ -75,7 +102,7 @@ func splitOutput(output string, urls int) (dir, file string, err error) {
 	return filepath.Dir(output), filepath.Base(output), nil
 }
 
-func newTarget(s, dir, file string) (*target, error) {
+func newTarget(s string) (*target, error) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
@@ -84,16 +111,128 @@ func newTarget(s, dir, file string) (*target, error) {
 		return nil, fmt.Errorf("%q is not an http or https URL", u.Redacted())
 	}
 	u.Fragment, u.RawFragment = "", ""
+	return &target{url: u}, nil
+}
+
+// place finds the file for the target and opens its directory. If file is "", the
+// URL gives the name.
+func (t *target) place(dir, file string) (err error) {
+	hint := ""
 	if file == "" {
-		if file, err = nameOf(u); err != nil {
-			return nil, fmt.Errorf("%s: %w; name one with -o", u.Redacted(), err)
+		hint = "; name one with -o"
+		if file, err = nameOf(t.url); err != nil {
+			return fmt.Errorf("%s: %w%s", t.url.Redacted(), err, hint)
 		}
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
+	path := filepath.Join(dir, file)
+	if t.path, t.name, err = resolve(path); err != nil {
+		return fmt.Errorf("%s: %w%s", printable(path), bare(err), hint)
 	}
-	return &target{url: u, dir: root, path: dir, name: file}, nil
+	if t.dir, err = os.OpenRoot(t.path); err != nil {
+		return err
+	}
+	if err = t.replaceable(); err != nil {
+		_ = t.dir.Close()
+		return fmt.Errorf("%s: %w", printable(path), bare(err))
+	}
+	t.part = partOf(t.url, t.name)
+	return nil
+}
+
+// maxLinks is the number of links after which Linux gives up as well.
+const maxLinks = 40
+
+// resolve returns the directory and the name of the file that a path means. It
+// follows symbolic links, like a shell that redirects output, even to a file that
+// does not exist yet. There must be a regular file or nothing.
+func resolve(path string) (dir, name string, err error) {
+	// The system decides whether the links may be followed. In /tmp, Linux does not
+	// follow those of other users.
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return "", "", notRegular(info)
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return "", "", err
+	}
+	for range maxLinks {
+		dir, name = filepath.Split(path)
+		if name == "" || name == "." || name == ".." {
+			return "", "", errors.New("this is no name of a file")
+		}
+		// A ".." after a link is not the directory before the link, so the links are
+		// resolved before the path is shortened.
+		if dir, err = filepath.EvalSymlinks(orHere(dir)); err != nil {
+			return "", "", err
+		}
+		path = filepath.Join(dir, name)
+		to, err := os.Readlink(path)
+		if err != nil {
+			return dir, name, nil // there is no link, and Stat has seen no other file
+		}
+		if path = to; !filepath.IsAbs(to) {
+			path = dir + string(filepath.Separator) + to
+		}
+	}
+	return "", "", errors.New("too many symbolic links")
+}
+
+func orHere(dir string) string {
+	if dir == "" {
+		return "."
+	}
+	return dir
+}
+
+// replaceable checks that the target's name belongs to nothing, or to a regular
+// file that may be written.
+func (t *target) replaceable() error {
+	info, err := t.dir.Lstat(t.name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return notRegular(info)
+	}
+	// A rename would replace a file that the user must not write. A program that is
+	// running cannot be written either, and may be replaced.
+	f, err := t.dir.OpenFile(t.name, os.O_WRONLY, 0)
+	if err == nil {
+		return f.Close()
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	return nil
+}
+
+// notRegular returns an error that says what a file is.
+func notRegular(info os.FileInfo) error {
+	kind := "not a regular file"
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		return errors.New("this is a directory and not a regular file")
+	case mode&os.ModeNamedPipe != 0:
+		kind = "a pipe"
+	case mode&os.ModeSocket != 0:
+		kind = "a socket"
+	case mode&os.ModeDevice != 0:
+		kind = "a device"
+	case mode&os.ModeSymlink != 0:
+		kind = "a symbolic link"
+	}
+	return fmt.Errorf("this is %s; only regular files are written, and stdout with -o -", kind)
+}
+
+// bare returns an error without the operation and the path, which the caller
+// names.
+func bare(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
+	}
+	return err
 }
 
 // nameOf returns the file name in a URL. The author of the URL chooses it, so
@@ -109,14 +248,45 @@ func nameOf(u *url.URL) (string, error) {
 		return "", errors.New("the URL's path ends without a file name")
 	case strings.ContainsAny(name, `/\`), !filepath.IsLocal(name), name == ".":
 		return "", fmt.Errorf("the URL's file name is %q, which is a path", name)
-	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+	case strings.ContainsFunc(name, unprintable):
 		return "", fmt.Errorf("the URL's file name is %q, which cannot be printed", name)
 	}
 	return name, nil
 }
 
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+
+// printable replaces the characters that a terminal would act on.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unprintable(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// maxName is the length in bytes that most file systems allow for a name.
+const maxName = 255
+
+// partOf returns the name of a part without its suffix. The hash keeps the parts
+// of different URLs apart.
+func partOf(u *url.URL, name string) string {
+	hash := fmt.Sprintf(".%x", sha256.Sum256([]byte(withoutUser(u)+"\n"+name)))[:9]
+	room := maxName - len(hash) - len(stateSuffix)
+	for len(name) > room {
+		_, last := utf8.DecodeLastRuneInString(name)
+		name = name[:len(name)-last]
+	}
+	return name + hash
+}
+
+func (t *target) in(name string) string { return filepath.Join(t.path, name) }
+
 func closeAll(targets []*target) {
 	for _, t := range targets {
-		_ = t.dir.Close()
+		if t.dir != nil {
+			_ = t.dir.Close()
+		}
 	}
 }
