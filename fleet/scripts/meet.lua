@@ -6,7 +6,7 @@ local function unpacked(s)
   return ok and type(v) == 'table' and v or {}
 end
 local h = unpacked(redis.call('GET', KEYS[1]))
-if #h == 9 and h[1] == 1 and now - h[3] < 60000000 then down = num(math.max(0, now - h[2])) end
+if #h == 10 and h[1] == 1 and now - h[3] < 60000000 then down = num(math.max(0, now - h[2])) end
 local all = redis.call('HGETALL', KEYS[2])
 for i = 1, #all, 2 do
   local scope, status = string.match(all[i], '^(%x+) (%d+)$')

@@ -21,3 +21,33 @@ func TestYoungRows(t *testing.T) {
 		t.Errorf("down %v since %v, want %v", down, since, begin)
 	}
 }
+
+// The members that are refused ask again one after the other. If they all waited equally
+// long, a large fleet would ask all at once, and then not for minutes.
+func TestTurns(t *testing.T) {
+	const members = 10_000
+	var h Host
+	now := time.Minute
+	if granted, _ := h.Probe(now, 0, members); !granted {
+		t.Fatal("refused")
+	}
+	var last time.Duration
+	for member := range int64(members - 1) {
+		granted, wait := h.Probe(now, member+1, members)
+		switch {
+		case granted:
+			t.Fatal("two probes at a time")
+		case member == 0 && wait != ProbeGap:
+			t.Errorf("the first waits %v", wait)
+		case member > 0 && wait != min(last+AskEach, members*AskEach):
+			t.Fatalf("waits %v, the member before %v", wait, last)
+		}
+		last = wait
+	}
+	// After a success they begin anew.
+	h.Working(now, 0)
+	h.Probe(now+time.Second, 1, members)
+	if _, wait := h.Probe(now+time.Second, 2, members); wait != ProbeGap {
+		t.Errorf("waits %v in the next outage", wait)
+	}
+}

@@ -31,7 +31,8 @@
 //
 // One probe is under way in the whole fleet. After it has failed, no probe goes for
 // 0.5 s. The member that sent it waits twice as long, so that others have their turn. A
-// probe that did not end counts for 10 s.
+// probe that did not end counts for 10 s. The members that were refused ask again one
+// after the other.
 package ledger
 
 import (
@@ -56,8 +57,9 @@ const (
 	MaxReturn  = 5 * time.Second
 	ReturnEach = 100 * time.Millisecond
 
-	// AskEach is how long each member of the fleet waits, for each member, before it
-	// asks for a probe again. So the whole fleet asks a hundred times per second at most.
+	// AskEach is the time between two members that ask for a probe again after they were
+	// refused. So the whole fleet asks a hundred times per second, and the next probe goes
+	// soon after it may go.
 	AskEach = 10 * time.Millisecond
 )
 
@@ -74,6 +76,7 @@ type Host struct {
 	prober  int64         // the member whose probe is under way or was the last
 	probing bool          // its probe is under way
 	until   time.Duration // no other probe before this time
+	turn    time.Duration // when the last member that was refused asks again
 }
 
 type report struct {
@@ -116,7 +119,7 @@ func (h *Host) Working(now time.Duration, member int64) (up bool) {
 	h.failing, h.down = nil, false
 	h.worked, h.proved = now, true
 	if up {
-		h.probing, h.until = false, now
+		h.probing, h.until, h.turn = false, now, now
 	}
 	return up
 }
@@ -128,14 +131,18 @@ func (h *Host) IsDown(now time.Duration) bool { return h.down && now-h.fresh < D
 func (h *Host) Since() time.Duration { return h.since }
 
 // Probe asks for the right to send a probe. If it is not granted, the member should ask
-// again after wait.
+// again after wait. The members come back one after the other.
 func (h *Host) Probe(now time.Duration, member int64, members int) (granted bool, wait time.Duration) {
 	free := h.until
 	if !h.probing && h.prober == member && h.until > 0 {
 		free += ProbeGap
 	}
 	if now < free && !(h.probing && h.prober == member) { // the member did not get its answer
-		return false, max(min(free-now, ProbeGap), time.Duration(members)*AskEach)
+		// If all that are refused at the same time came back at the same time, no member
+		// would ask in between.
+		last := now + max(ProbeGap, time.Duration(members)*AskEach) // some may have ended
+		h.turn = min(max(h.turn+AskEach, now+min(free-now, ProbeGap)), last)
+		return false, h.turn - now
 	}
 	h.prober, h.probing, h.until = member, true, now+ProbeTime
 	h.fresh = now
