@@ -203,6 +203,7 @@ func (p *person) live(ctx context.Context) {
 			return
 		}
 		began := p.now()
+		p.note(func(r *record.Run, now time.Duration) { r.At(now).Begun++ })
 		err := p.ask(ctx)
 		if ctx.Err() != nil {
 			p.note(func(r *record.Run, _ time.Duration) { r.Open++ })

@@ -7,6 +7,7 @@
 //	go run . -sim                 the same in virtual time, in a second
 //	go run . -sim -runs 1 -clients 1000000 -think 60s -watched 9m30s
 //	go run . -longest -frozen 40s -strategies all
+//	go run . -sim -processes 1,10,30,50,100,1000,10000
 //	go run . -h                   all flags
 //
 // The files:
@@ -37,6 +38,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,6 +109,7 @@ func status(err error, stderr io.Writer) int {
 type options struct {
 	scenario   model.Scenario
 	strategies []model.Strategy
+	processes  []int // none: each client is a process
 	speed      float64
 	sim        bool
 	longest    bool
@@ -134,6 +137,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return fmt.Errorf("-out: %w", err)
 		}
 	}
+	if len(o.processes) > 1 {
+		return sweep(ctx, o, stdout, stderr)
+	}
 	var runs []*record.Run
 	if o.sim {
 		runs, err = simulate(ctx, o, stderr)
@@ -153,25 +159,33 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The program may run in another directory than its caller, as by go -C. An absolute
-	// path is right for both.
-	page, err := filepath.Abs(files[0])
+	return tell(stdout, "The report, with pictures", files[0])
+}
+
+// tell says where a file is. The program may run in another directory than its caller, as
+// by go -C. An absolute path is right for both.
+func tell(stdout io.Writer, file, path string) error {
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "\nThe report, with pictures: %s\n", page)
+	_, err = fmt.Fprintf(stdout, "\n%s: %s\n", file, path)
 	return err
 }
 
 // setup says what is played.
 func (o options) setup() string {
 	sc := o.scenario
-	text := fmt.Sprintf("%d clients send a request every %s each, and wait %s for the response.", sc.Clients, report.Seconds(sc.Think), report.Seconds(sc.Timeout))
+	who := fmt.Sprintf("%d clients", sc.Clients)
+	if sc.Processes > 0 {
+		who += fmt.Sprintf(" in %d processes", sc.Processes)
+	}
+	text := fmt.Sprintf("%s send a request every %s each, and wait %s for the response.", who, report.Seconds(sc.Think), report.Seconds(sc.Timeout))
 	if sc.Server.RetryAfter > 0 {
 		text += fmt.Sprintf(" The server answers 503 over its limit, with Retry-After: %.0f.", sc.Server.RetryAfter.Seconds())
 	}
 	for _, st := range o.strategies {
-		if st.Shared {
+		if st.Shared && sc.Processes == 0 {
 			text += " Coordinated clients share a Transport."
 			break
 		}
@@ -206,13 +220,16 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.BoolVar(&o.sim, "sim", false, "simulate in virtual time; see -sized")
 	flags.BoolVar(&o.sized, "sized", true, "in a simulation, take -limit and -spread for 1000 clients with\n-think 10s, and scale them to the load")
 	flags.BoolVar(&o.longest, "longest", false, "simulate longer and longer freezes, up to -frozen, and tell the\nlongest from which the server comes back")
+	processes := flags.String("processes", "", "spread the clients over so many processes, and compare what the\nprocesses share; with -sim also a `list`, such as 1,30,50,1000")
+	flags.DurationVar(&sc.FleetDelay, "fleet-delay", sc.FleetDelay, "simulated time from a process to the fleet's backend and back")
 	flags.Uint64Var(&o.seed, "seed", 1, "for the clients of a simulation")
 	flags.IntVar(&o.runs, "runs", 5, "simulate `N` times; the figures are the medians")
 	flags.BoolVar(&o.details, "details", false, "print all figures, and the clients' rules")
 	flags.BoolVar(&o.byHand, "by-hand", howFrozen != "SIGSTOP", "let the server freeze itself instead of stopping its process")
 	flags.StringVar(&o.out, "out", "storm-report", "write the report into this `directory`; empty: the table\nonly")
 	usual, others := keys(model.Strategies(0)), keys(model.Others(0))
-	chosen := flags.String("strategies", usual, "which strategies, a `list`; all: also\n"+strings.NewReplacer(",google-base2", ",\ngoogle-base2", ",full,", ",\nfull,").Replace(others)+"\n")
+	fleets := keys(model.Fleets(0))
+	chosen := flags.String("strategies", "", "which strategies, a `list` of "+usual+" (default),\nwith -processes of "+fleets+" (default); all: also\n"+strings.NewReplacer(",google-base2", ",\ngoogle-base2", ",full,", ",\nfull,").Replace(others))
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -236,9 +253,22 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	case sc.Clients > 10_000_000:
 		return o, fmt.Errorf("-clients %d: at most 10 million", sc.Clients)
 	}
+	if o.processes, err = numbers(*processes); err != nil {
+		return o, fmt.Errorf("-processes: %w", err)
+	}
+	if len(o.processes) > 1 && !o.sim {
+		return o, errors.New("-processes: a list needs -sim")
+	}
 	all := append(model.Strategies(sc.Timeout), model.Others(sc.Timeout)...)
-	if *chosen == "all" {
+	if len(o.processes) > 0 {
+		usual, all = fleets, append(model.Fleets(sc.Timeout), all...)
+		sc.Processes = o.processes[0]
+	}
+	switch *chosen {
+	case "all":
 		*chosen = usual + "," + others
+	case "":
+		*chosen = usual
 	}
 	for _, name := range strings.Split(*chosen, ",") {
 		i := slices.IndexFunc(all, func(s model.Strategy) bool { return s.Key == strings.TrimSpace(name) })
@@ -247,10 +277,49 @@ func parse(args []string, stdout io.Writer) (options, error) {
 		}
 		o.strategies = append(o.strategies, all[i])
 	}
+	if len(o.processes) > 1 {
+		for _, n := range o.processes {
+			if err := o.with(n).scenario.Check(); err != nil {
+				return o, err
+			}
+		}
+		return o, nil
+	}
+	o.scenario = o.scaled()
+	return o, o.scenario.Check()
+}
+
+// scaled returns the scenario, with a server that is as large as its load needs if that is
+// wanted.
+func (o options) scaled() model.Scenario {
+	sc := o.scenario
 	if (o.sim || o.longest) && o.sized {
 		sc.Server = sc.Server.Sized(sc.Rate() / model.DefaultScenario().Rate())
 	}
-	return o, sc.Check()
+	return sc
+}
+
+// with returns the options for so many processes, each with a client at least.
+func (o options) with(processes int) options {
+	o.scenario.Processes = processes
+	o.scenario.Clients = max(o.scenario.Clients, processes)
+	o.scenario = o.scaled()
+	return o
+}
+
+// numbers reads a list of numbers, 1 or more each.
+func numbers(list string) (all []int, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	for _, text := range strings.Split(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no number of processes", text)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 func keys(list []model.Strategy) string {

@@ -85,9 +85,17 @@ func TestLongest(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	for _, args := range []string{"x", "-speed 0", "-clients 0", "-strategies nope", "-watched 1s", "-sim -tick 1us"} {
+	for _, args := range []string{"x", "-speed 0", "-clients 0", "-strategies nope", "-watched 1s", "-sim -tick 1us", "-processes 1,2", "-sim -processes 0", "-sim -processes x", "-sim -processes 2000", "-sim -fleet-delay 1ms"} {
 		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil {
 			t.Errorf("%s: no error", args)
 		}
+	}
+}
+
+func TestSweepRuns(t *testing.T) {
+	var out strings.Builder
+	err := run(t.Context(), []string{"-sim", "-runs", "1", "-processes", "1,40", "-clients", "30", "-watched", "10s", "-out", t.TempDir()}, &out, io.Discard)
+	if err != nil || !strings.Contains(out.String(), "processes  clients  alone  holds  probe  fleet  shared") || !strings.Contains(out.String(), "       40       40") {
+		t.Errorf("%v, %s", err, &out)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/report"
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/sim"
 )
 
@@ -56,6 +57,28 @@ func repeated(ctx context.Context, sc model.Scenario, st model.Strategy, seed ui
 		}
 	}
 	return r, err
+}
+
+// sweep simulates one number of processes after the other.
+func sweep(ctx context.Context, o options, stdout, progress io.Writer) error {
+	var points []report.Point
+	for _, n := range o.processes {
+		o := o.with(n)
+		_, _ = fmt.Fprintf(progress, "%d processes with %d clients\n", n, o.scenario.Clients)
+		runs, err := simulate(ctx, o, io.Discard)
+		if err != nil {
+			return err
+		}
+		points = append(points, report.Point{Processes: n, Clients: o.scenario.Clients, Runs: runs})
+	}
+	if err := report.Sweep(stdout, points, o.details); err != nil || o.out == "" {
+		return err
+	}
+	files, err := report.WriteSweep(o.out, points)
+	if err != nil {
+		return err
+	}
+	return tell(stdout, "The picture", files[0])
 }
 
 // longest prints, for each strategy, the longest freeze from which the server

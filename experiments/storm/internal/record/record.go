@@ -13,6 +13,7 @@ const Step = 100 * time.Millisecond
 
 // A Sample has the events of one Step.
 type Sample struct {
+	Begun   int // requests that the clients began
 	Sends   int // attempts begun by the clients
 	Arrived int // requests that the server took up
 	Good    int // requests that succeeded
@@ -130,6 +131,9 @@ type Figures struct {
 	P50, P99   time.Duration // of requests begun after the recovery; 0: there were none
 	Sent       int
 	LastGood   float64 // successes per second in the last 10 s, as a share of the rate
+	// OpsPeace and OpsStorm are operations of the fleet's backend per request, before the
+	// stop, and from the stop until 10 s after the resume.
+	OpsPeace, OpsStorm float64
 }
 
 const (
@@ -153,6 +157,7 @@ func (r *Run) Figures() Figures {
 	}
 	last := min(10*time.Second, r.End-r.Resume)
 	f.LastGood = float64(r.goodIn(r.End-last, r.End)) / (r.Rate * last.Seconds())
+	f.OpsPeace, f.OpsStorm = r.ops(0, r.Stop), r.ops(r.Stop, r.Resume+last)
 	f.P50, f.P99 = r.latency(f.Recovered)
 	return f
 }
@@ -173,6 +178,8 @@ func (r *Run) Median() Figures {
 		P50:        middle(all, func(f Figures) time.Duration { return f.P50 }),
 		P99:        middle(all, func(f Figures) time.Duration { return f.P99 }),
 		LastGood:   middle(all, func(f Figures) float64 { return f.LastGood }),
+		OpsPeace:   middle(all, func(f Figures) float64 { return f.OpsPeace }),
+		OpsStorm:   middle(all, func(f Figures) float64 { return f.OpsStorm }),
 	}
 	// As an unsigned number, the -1 of a run that did not recover is the highest.
 	m.Recovered = time.Duration(middle(all, func(f Figures) uint64 { return uint64(f.Recovered) }))
@@ -197,6 +204,15 @@ func (r *Run) holds(at time.Duration) bool {
 		}
 	}
 	return true
+}
+
+// ops returns the operations of the fleet's backend per request.
+func (r *Run) ops(from, to time.Duration) float64 {
+	begun, ops := 0, 0
+	for _, s := range r.Samples[from/Step : to/Step] {
+		begun, ops = begun+s.Begun, ops+s.Ops
+	}
+	return float64(ops) / float64(max(1, begun))
 }
 
 func (r *Run) goodIn(from, to time.Duration) (n int) {

@@ -15,39 +15,50 @@ import (
 // Write writes the page and its pictures into a directory, which it makes if it is
 // missing. It returns the names of the files. The set-up is a sentence.
 func Write(dir, setup string, runs []*record.Run) (files []string, err error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
-	}
 	page, err := page(setup, runs)
 	if err != nil {
 		return nil, err
 	}
 	s := newSheet(Finding(runs), setup+" "+shown(), newChart(succeeded, runs))
-	lightSVG, err := s.svg(light)
+	pictures, err := render("storm", s)
 	if err != nil {
 		return nil, err
 	}
-	darkSVG, err := s.svg(dark)
+	return save(dir, append([]file{{"storm.html", page}}, pictures...))
+}
+
+// A file is to be written.
+type file struct {
+	name string
+	data []byte
+}
+
+// render returns a picture as files.
+func render(name string, d drawing) ([]file, error) {
+	lightSVG, err := svg(d, light)
 	if err != nil {
 		return nil, err
 	}
-	png, err := s.png()
+	darkSVG, err := svg(d, dark)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range []struct {
-		name string
-		data []byte
-	}{
-		{"storm.html", page}, {"storm-light.svg", lightSVG}, {"storm-dark.svg", darkSVG}, {"storm.png", png},
-	} {
+	pixels, err := png(d)
+	return []file{{name + "-light.svg", lightSVG}, {name + "-dark.svg", darkSVG}, {name + ".png", pixels}}, err
+}
+
+func save(dir string, files []file) (paths []string, err error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	for _, f := range files {
 		path := filepath.Join(dir, f.name)
 		if err := os.WriteFile(path, f.data, 0o666); err != nil {
-			return files, err
+			return paths, err
 		}
-		files = append(files, path)
+		paths = append(paths, path)
 	}
-	return files, nil
+	return paths, nil
 }
 
 // shown says what the first chart shows.

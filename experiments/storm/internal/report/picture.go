@@ -76,16 +76,25 @@ const (
 
 // A sheet is the picture of the finding: a title, and a panel for each run.
 type sheet struct {
+	heading
+	chart *chart
+}
+
+// A heading is the title of a picture, and a sentence or two below.
+type heading struct {
 	title, about string
-	chart        *chart
 	fonts        *font.Cache
 }
 
-func newSheet(title, about string, c *chart) sheet {
-	return sheet{title, about, c, font.NewCache(liberation.Collection())}
+func newHeading(title, about string) heading {
+	return heading{title, about, font.NewCache(liberation.Collection())}
 }
 
-func (s sheet) style(size vg.Length, bold bool, hue role) text.Style {
+func newSheet(title, about string, c *chart) sheet {
+	return sheet{newHeading(title, about), c}
+}
+
+func (s heading) style(size vg.Length, bold bool, hue role) text.Style {
 	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 	if bold {
 		f.Weight = 3
@@ -93,10 +102,13 @@ func (s sheet) style(size vg.Length, bold bool, hue role) text.Style {
 	return text.Style{Color: hue.color(), Font: f, YAlign: draw.YTop, Handler: text.Plain{Fonts: s.fonts}}
 }
 
+// otherFont is how much wider the font of a reader may be who lacks that of the picture.
+const otherFont = 1.18
+
 // lines breaks a text into lines that fit.
-func (s sheet) lines(t string, style text.Style) (list []string) {
+func (s heading) lines(t string, style text.Style) (list []string) {
 	for _, word := range strings.Fields(t) {
-		if n := len(list); n > 0 && style.Width(list[n-1]+" "+word) < wide-2*margin {
+		if n := len(list); n > 0 && otherFont*style.Width(list[n-1]+" "+word) < wide-2*margin {
 			list[n-1] += " " + word
 		} else {
 			list = append(list, word)
@@ -105,20 +117,21 @@ func (s sheet) lines(t string, style text.Style) (list []string) {
 	return list
 }
 
-func (s sheet) heading() (title, about []string) {
+func (s heading) texts() (title, about []string) {
 	return s.lines(s.title, s.style(15, true, ink)), s.lines(s.about, s.style(10.5, false, faint))
 }
 
-func (s sheet) high() vg.Length {
-	title, about := s.heading()
-	return vg.Length(len(title)*titleHigh+len(about)*aboutHigh+2*axisHigh+2*margin) + 8 +
-		vg.Length(len(s.chart.panels)*(nameHigh+panelHigh+rowGap))
+func (s heading) high() vg.Length {
+	title, about := s.texts()
+	return margin + vg.Length(len(title)*titleHigh+len(about)*aboutHigh) + 8
 }
 
-func (s sheet) draw(c draw.Canvas) {
+// draw fills the picture's ground and writes the heading. It returns where the heading
+// ends.
+func (s heading) draw(c draw.Canvas) (top vg.Length) {
 	c.FillPolygon(paper.color(), box(c.Min.X, c.Min.Y, c.Max.X, c.Max.Y))
-	top := c.Max.Y - margin
-	title, about := s.heading()
+	top = c.Max.Y - margin
+	title, about := s.texts()
 	for _, l := range title {
 		c.FillText(s.style(15, true, ink), vg.Point{X: margin, Y: top}, l)
 		top -= titleHigh
@@ -128,7 +141,15 @@ func (s sheet) draw(c draw.Canvas) {
 		c.FillText(s.style(10.5, false, faint), vg.Point{X: margin, Y: top}, l)
 		top -= aboutHigh
 	}
-	top -= 6
+	return top - 6
+}
+
+func (s sheet) high() vg.Length {
+	return s.heading.high() + 2*axisHigh + margin + vg.Length(len(s.chart.panels)*(nameHigh+panelHigh+rowGap))
+}
+
+func (s sheet) draw(c draw.Canvas) {
+	top := s.heading.draw(c)
 	left, width := vg.Length(verdictsTo), vg.Length(wide-margin-verdictsTo)
 	x := func(share float64) vg.Length { return left + vg.Length(share)*width }
 	label := s.style(10, false, faint)
@@ -193,10 +214,16 @@ func box(x0, y0, x1, y1 vg.Length) []vg.Point {
 	return []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}}
 }
 
-// svg returns the sheet in the colours of a theme.
-func (s sheet) svg(theme func(role) string) ([]byte, error) {
-	canvas := vgsvg.New(wide, s.high())
-	s.draw(draw.New(canvas))
+// A drawing is a picture of any height.
+type drawing interface {
+	high() vg.Length
+	draw(c draw.Canvas)
+}
+
+// svg returns a picture in the colours of a theme.
+func svg(d drawing, theme func(role) string) ([]byte, error) {
+	canvas := vgsvg.New(wide, d.high())
+	d.draw(draw.New(canvas))
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return nil, err
@@ -209,9 +236,9 @@ func (s sheet) svg(theme func(role) string) ([]byte, error) {
 	return bytes.ReplaceAll(out, []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif")), nil
 }
 
-func (s sheet) png() ([]byte, error) {
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(wide, s.high()), vgimg.UseDPI(144))}
-	s.draw(draw.New(canvas))
+func png(d drawing) ([]byte, error) {
+	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(wide, d.high()), vgimg.UseDPI(144))}
+	d.draw(draw.New(canvas))
 	var b bytes.Buffer
 	_, err := canvas.WriteTo(&b)
 	return b.Bytes(), err

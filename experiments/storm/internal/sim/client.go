@@ -52,6 +52,7 @@ func (w *world) due(i int32) {
 			c.prev = c.thought
 		}
 		w.host(i).budget.Request()
+		w.run.At(w.now).Begun++
 		w.admit(i)
 	case held, queued, resting:
 		w.admit(i)

@@ -117,7 +117,6 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 	w.conf.gate.Fleet = st.Fleet.Probe
 	if st.Fleet != (model.Fleet{}) {
 		w.conf.budget = w.conf.budget.Part(len(w.hosts))
-		w.run.At(0).Ops += len(w.hosts) // each process asks for what others know
 	}
 	wake := func(waiter *host.Waiter) { w.woken = append(w.woken, int32(waiter.ID)) }
 	for i := range w.clients {
