@@ -1,6 +1,6 @@
 -- ARGV: host, failures, microseconds since the first failure, members.
 -- Returns {1 if this is a new verdict, microseconds since the host is down or -1}.
-local host, failures, since, members = ARGV[4], tonumber(ARGV[5]), now - tonumber(ARGV[6]), tonumber(ARGV[7])
+local host, failures, since, members = ARGV[4], tonumber(ARGV[5]), math.min(now, now - tonumber(ARGV[6])), tonumber(ARGV[7])
 if isdown() then return {0, num(math.max(0, now - h.since))} end
 if now < h.quiet or (h.worked >= 0 and since <= h.worked) then return {0, '-1'} end
 local kept = {}
@@ -12,7 +12,7 @@ h.failing = kept
 local rows, sum, last = 0, 0, 0
 for _, r in ipairs(kept) do
   if now - r[3] >= TIME then
-    rows, sum, last = rows + 1, sum + r[2], math.max(last, r[3])
+    rows, sum, last = rows + 1, sum + math.min(math.max(r[2], 0), FAILURES), math.max(last, r[3])
   end
 end
 if rows < math.max(2, math.min(QUORUM, members)) or sum < FAILURES then

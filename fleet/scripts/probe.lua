@@ -1,7 +1,8 @@
 -- ARGV: host, members. Returns {1 if granted, microseconds to wait}.
-local free = h.free
-if h.probing == 0 and h.prober == me and free > 0 then free = free + GAP end
-if now < free and not (h.probing == 1 and h.prober == me) then -- else the member did not get its answer
+local mine, free = h.prober == me and h.free > 0, h.free
+if mine and h.probing == 1 and now < free then return {1, '0'} end -- the answer was lost
+if mine then free = free + GAP end
+if now < free then
   local last = now + math.max(GAP, tonumber(ARGV[5]) * ASK)
   h.turn = math.min(math.max(h.turn + ASK, now + math.min(free - now, GAP)), last)
   save()

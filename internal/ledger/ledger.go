@@ -5,7 +5,7 @@
 // as it is.
 //
 // Nothing in it sleeps or reads a clock. Times count from any epoch that the caller
-// chooses. A ledger is not safe for concurrent use.
+// chooses, and are not negative. A ledger is not safe for concurrent use.
 //
 // # When a host is down
 //
@@ -31,11 +31,14 @@
 //
 // One probe is under way in the whole fleet. After it has failed, no probe goes for
 // 0.5 s. The member that sent it waits twice as long, so that others have their turn. A
-// probe that did not end counts for 10 s. The members that were refused ask again one
-// after the other.
+// probe that did not end counts for 10 s, and then as a failed probe. If its member asks
+// again meanwhile, it gets the same permit again, because the answer may be lost. This
+// does not make the 10 s longer, so a member that hears nothing cannot keep the permit.
+// The members that were refused ask again one after the other.
 package ledger
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -88,6 +91,7 @@ type report struct {
 // Failing takes a member's report: failures in a row, the first of them at since. It
 // returns true if the host is down from now on, and the time since when.
 func (h *Host) Failing(now time.Duration, member int64, failures int, since time.Duration, members int) (down bool, from time.Duration) {
+	since = min(since, now)
 	if h.IsDown(now) || now < h.quiet || h.proved && since <= h.worked {
 		return false, 0
 	}
@@ -98,7 +102,7 @@ func (h *Host) Failing(now time.Duration, member int64, failures int, since time
 	rows, sum, last := 0, 0, time.Duration(0)
 	for _, r := range h.failing {
 		if now-r.since >= MinTime {
-			rows, sum, last = rows+1, sum+r.failures, max(last, r.since)
+			rows, sum, last = rows+1, sum+min(max(r.failures, 0), MinFailures), max(last, r.since)
 		}
 	}
 	if rows < max(2, min(Quorum, members)) || sum < MinFailures {
@@ -108,7 +112,7 @@ func (h *Host) Failing(now time.Duration, member int64, failures int, since time
 	return true, last
 }
 
-// Working takes a member's report of a success. It returns true if the host was down or a
+// Working takes a member's report of a success. It returns true if the host was down or if
 // this was its probe, so that all members have to hear of it.
 func (h *Host) Working(now time.Duration, member int64) (up bool) {
 	probe := h.probing && h.prober == member
@@ -133,11 +137,14 @@ func (h *Host) Since() time.Duration { return h.since }
 // Probe asks for the right to send a probe. If it is not granted, the member should ask
 // again after wait. The members come back one after the other.
 func (h *Host) Probe(now time.Duration, member int64, members int) (granted bool, wait time.Duration) {
-	free := h.until
-	if !h.probing && h.prober == member && h.until > 0 {
+	mine, free := h.prober == member && h.until > 0, h.until
+	switch {
+	case mine && h.probing && now < free:
+		return true, 0 // the answer was lost
+	case mine:
 		free += ProbeGap
 	}
-	if now < free && !(h.probing && h.prober == member) { // the member did not get its answer
+	if now < free {
 		// If all that are refused at the same time came back at the same time, no member
 		// would ask in between.
 		last := now + max(ProbeGap, time.Duration(members)*AskEach) // some may have ended
@@ -176,13 +183,20 @@ const (
 	// others have taken all tokens of the near future.
 	FirstAhead = 400 * time.Millisecond
 	MoreAhead  = 100 * time.Millisecond
+
+	// A slower rate counts as a token per MaxEvery.
+	MaxEvery = 24 * time.Hour
 )
 
 // Take gives a member up to want tokens: n tokens, the first to be used at first, the
 // others every so much later. If n is 0, the member should not ask again before again.
 func (t *Tokens) Take(now time.Duration, perSecond float64, burst, want int) (n int, first, every, again time.Duration) {
-	every = max(1, time.Duration(float64(time.Second)/perSecond))
-	first = now - time.Duration(burst-1)*every
+	every = MaxEvery
+	if ns := float64(time.Second) / perSecond; ns < float64(MaxEvery) {
+		every = max(1, time.Duration(ns))
+	}
+	saved := min(float64(burst-1)*float64(every), float64(math.MaxInt64/4)) // a product of integers may overflow
+	first = now - time.Duration(saved)
 	if t.used {
 		first = max(first, t.next)
 	}
