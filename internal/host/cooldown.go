@@ -172,20 +172,24 @@ func (c *Cooldown) Hold(now time.Duration, key uint64, code Code, wait time.Dura
 	return c.hold(now, key, code, wait, conf, u, true)
 }
 
-// HoldForFleet is Hold for a response that another process of a fleet got.
+// HoldForFleet is Hold for a response that another process of a fleet got. If there is no
+// room for the hold, HoldForFleet does nothing. A shared hold would hold other scopes for
+// a response that none of the requests here has got.
 func (c *Cooldown) HoldForFleet(now time.Duration, key uint64, code Code, wait time.Duration, conf CooldownConfig, u float64) {
 	if wait > 0 {
 		c.hold(now, key, code, wait, conf, u, false)
 	}
 }
 
-// Free ends the hold of a scope, because a success of another process of a fleet has ended
-// it there.
+// Free is told that a success has ended the hold of a scope in another process of a fleet.
+// It ends the demand of a 503. If only the fleet was told of a 429, the scope may be sent
+// requests from now on, and the jitter of its hold keeps the processes apart. A 429 to
+// this process stands until its time, or until a probe of its own succeeds.
 func (c *Cooldown) Free(now time.Duration, key uint64) {
 	c.mu.Lock()
 	var next pair
 	if h := c.holds[key]; h != nil && now < h.open {
-		h.disprove(now)
+		h.free(now)
 		next = pair{h.queue.first, h.hurried()}
 	}
 	c.mu.Unlock()
@@ -196,7 +200,11 @@ func (c *Cooldown) Free(now time.Duration, key uint64) {
 func (c *Cooldown) hold(now time.Duration, key uint64, code Code, wait time.Duration, conf CooldownConfig, u float64, own bool) time.Duration {
 	conf = conf.withDefaults()
 	c.mu.Lock()
-	h, evicted := c.holdFor(now, key)
+	h, evicted := c.holdFor(now, key, own)
+	if h == nil {
+		c.mu.Unlock()
+		return now
+	}
 	h.extend(now, code, wait, conf, u, own)
 	open, next := h.open, pair{nil, h.hurried()}
 	if h.refusing(now) > 0 || h.doubted() {
@@ -390,8 +398,8 @@ func (c *Cooldown) all() iter.Seq[*hold] {
 // holdFor returns the hold of a scope, and makes it if there is none; c.mu is held.
 // If another hold had to go for it, evicted is the first waiter of that hold. It
 // goes and wakes the next. If all holds are running, holdFor returns the shared
-// hold.
-func (c *Cooldown) holdFor(now time.Duration, key uint64) (h *hold, evicted *Waiter) {
+// hold, or nil if the hold is not own.
+func (c *Cooldown) holdFor(now time.Duration, key uint64, own bool) (h *hold, evicted *Waiter) {
 	c.tidy(now)
 	if h = c.holds[key]; h != nil {
 		return h, nil
@@ -399,7 +407,10 @@ func (c *Cooldown) holdFor(now time.Duration, key uint64) (h *hold, evicted *Wai
 	defer c.count()
 	h = &hold{open: -rampTime} // a ramp of an earlier hold would be over
 	if len(c.holds) >= maxScopes-1 {
-		victim, found := c.victim(now)
+		victim, found := c.victim(now, own)
+		if !found && !own {
+			return nil, nil
+		}
 		if !found {
 			if c.shared == nil {
 				c.shared = h
@@ -418,11 +429,13 @@ func (c *Cooldown) holdFor(now time.Duration, key uint64) (h *hold, evicted *Wai
 
 // victim returns the scope whose hold is missed least, of the holds that are not
 // running; c.mu is held. A hold without waiters goes first, and of these the hold
-// that ended first. Waiters of an evicted hold are no longer spread by its ramp.
-func (c *Cooldown) victim(now time.Duration) (victim uint64, found bool) {
+// that ended first. Waiters of an evicted hold are no longer spread by its ramp. For an
+// own hold, a running hold that a fleet brought and for which nobody waits may go as well.
+func (c *Cooldown) victim(now time.Duration, own bool) (victim uint64, found bool) {
 	var best *hold
 	for key, h := range c.holds {
-		if now >= h.open && (best == nil || h.before(best)) {
+		over := now >= h.open || own && !h.own && h.queue.n == 0
+		if over && (best == nil || h.before(best)) {
 			victim, best, found = key, h, true
 		}
 	}
@@ -564,14 +577,28 @@ func (h *hold) opens(w *Waiter) time.Duration {
 	return min(h.open, named+(w.By-named)/2)
 }
 
+// free ends a hold because of a success in another process; see Cooldown.Free.
+func (h *hold) free(now time.Duration) {
+	if now < h.demands[Unavailable].end {
+		h.recovered(now)
+	}
+	if d := &h.demands[TooMany]; now < d.end && !h.own {
+		d.end, d.refuse, d.named = now, 0, 0
+		h.reopen()
+	}
+}
+
 // recovers ends the demand of a 503 if a success arrives after it, and reports
 // whether the hold is over then; c.mu is held.
 func (h *hold) recovers(now time.Duration) bool {
 	d := &h.demands[Unavailable]
-	if now >= d.end || now <= d.at {
-		return false
-	}
-	*d = demand{}
+	return now < d.end && now > d.at && h.recovered(now)
+}
+
+// recovered ends the demand of a 503, and reports whether the hold is over then; c.mu is
+// held.
+func (h *hold) recovered(now time.Duration) bool {
+	h.demands[Unavailable] = demand{}
 	if h.demands[TooMany].end > h.saved.at {
 		h.reopen() // the demand of a 429 in the same run stands
 		return now >= h.open

@@ -217,11 +217,11 @@ func (g *Gate) Release(now time.Duration, s *Slot) (news bool) {
 	if s.held {
 		if g.closed && s.epoch == g.epoch {
 			g.probe = now // another probe may go instead
-			g.fleet.unsent()
+			g.fleet.passOn(g.queue.n)
 		}
 		g.free(now, s)
 		g.full = false
-		next = g.head()
+		next = g.head(now)
 	}
 	news = g.hasNews()
 	g.mu.Unlock()
@@ -240,7 +240,7 @@ func (g *Gate) Result(now time.Duration, s *Slot, r Result) (news bool) {
 		if s.answered && s.epoch == g.epoch {
 			g.idle.push(s, now)
 		}
-		next = g.head()
+		next = g.head(now)
 	}
 	news = g.hasNews()
 	g.mu.Unlock()
@@ -259,10 +259,10 @@ func (g *Gate) End(now time.Duration, s *Slot, r Result) (news bool) {
 	if s.held {
 		g.note(now, s, r)
 		if g.closed && s.epoch == g.epoch {
-			g.probe = after(now, g.gapAfterProbe())
+			g.probeEnded(now)
 		}
 		g.free(now, s)
-		next = g.head()
+		next = g.head(now)
 	}
 	news = g.hasNews()
 	g.mu.Unlock()
@@ -340,7 +340,7 @@ func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Ans
 		if c.Rate == nil || c.Rate.Take(now) {
 			g.queue.leave(w)
 			g.take(now, s)
-			return Answer{Until: after(now, g.quick)}, g.head()
+			return Answer{Until: after(now, g.quick)}, g.head(now)
 		}
 		noToken, g.full = true, false
 	}
@@ -377,7 +377,7 @@ func (g *Gate) take(now time.Duration, s *Slot) {
 	*s = Slot{sent: now, epoch: g.epoch, held: true}
 	if g.closed {
 		g.probe = after(now, probeTime)
-		g.fleet.probing()
+		g.fleet.probing(now)
 	}
 }
 
@@ -423,12 +423,15 @@ func (g *Gate) wait(now time.Duration, w *Waiter, r *Rate) Answer {
 	a := Answer{Verb: Wait, Ask: Never}
 	if g.closed && g.inFlight == 0 {
 		a.Until = g.probe
+		if f := g.fleet; f != nil && f.returns {
+			a.Until = f.at
+		}
+	}
+	if g.closed && g.fleet != nil {
+		g.fleet.orphaned = false
 	}
 	if g.queue.turn(w) {
-		a.Ask = g.nextChange()
-		if g.wantsPermit(now) {
-			a.Ask = max(g.probe, after(now, permitTime)) // the owner asks for it now
-		}
+		a.Ask = g.nextChange(now)
 		g.told = a.Ask
 	}
 	if r != nil {
@@ -450,9 +453,12 @@ func (g *Gate) waitForToken(now time.Duration, r *Rate) Answer {
 
 // nextChange returns when the gate may admit another request although nothing
 // happens until then; g.mu is held.
-func (g *Gate) nextChange() time.Duration {
+func (g *Gate) nextChange(now time.Duration) time.Duration {
+	if g.closed && g.inFlight == 0 {
+		return g.nextProbe(now)
+	}
 	if g.closed {
-		return min(g.nextProbe(), g.opening())
+		return min(g.probe, g.opening()) // if the probe under way ends before this time, that wakes the first waiter
 	}
 	at := Never
 	if g.lost > 0 {
@@ -487,10 +493,12 @@ func (g *Gate) settle(now time.Duration) (freed bool) {
 	}
 	if g.closed && g.inFlight > 0 && now >= g.probe {
 		g.renew() // the probe hangs
+		g.fleet.lapsed()
 		freed = true
 	}
 	if g.closed && now >= g.opening() {
 		g.open()
+		g.renew() // a probe that hangs must not fill the limit
 		freed = true
 	}
 	return freed
@@ -536,12 +544,12 @@ func (g *Gate) uncount(s *Slot) {
 // its rule's Max lets it go beside the streams, because an Update may have
 // raised Max. For the same reason the first waiter hears of everything if the
 // waiters have different rules.
-func (g *Gate) head() *Waiter {
+func (g *Gate) head(now time.Duration) *Waiter {
 	if g.queue.first == nil {
 		return nil
 	}
 	room := !g.closed && (g.used() < g.limit || g.streaming())
-	if !room && !g.mixed && g.nextChange() == Never {
+	if !room && !g.mixed && g.nextChange(now) == Never {
 		return nil
 	}
 	return g.queue.first

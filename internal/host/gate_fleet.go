@@ -10,17 +10,27 @@ const (
 	// by its own knowledge. So a fleet that does not answer stops nobody.
 	AnswerTime = 10 * time.Millisecond
 
+	// permitTime is how long a closed gate waits for a permit, and how long before the
+	// time of a probe it asks for one. So a gate that has waiters loses no time. A gate
+	// without waiters asks when a request comes. Then a wait that is too short would let
+	// every process of a fleet probe by itself as soon as its first request comes.
+	permitTime = 250 * time.Millisecond
+
 	// failingEvery is the least time between two reports that the host fails, and
 	// silentTime is how long a host is without a success before it is reported. A host
 	// that fails now and then is not reported.
 	failingEvery = 250 * time.Millisecond
 	silentTime   = time.Second
 
-	// permitTime is how long a closed gate waits for a permit, and how long before the
-	// time of a probe it asks for one. So a gate that has waiters loses no time. A gate
-	// without waiters asks when a request comes. Then a wait that is too short would let
-	// every process of a fleet probe by itself as soon as its first request comes.
-	permitTime = 250 * time.Millisecond
+	// A permit that is refused holdTime after the gate closed, or after its last probe, is
+	// not needed any more. longestNo bounds the wait after each refusal. A fleet of 10,000
+	// processes needs nearly that long until each of them has asked. So a probe that hangs
+	// elsewhere, or a fleet that is confused, keeps no gate closed for longer.
+	holdTime  = 30 * time.Second
+	longestNo = 2 * time.Minute
+
+	// latestReturn bounds the time from Up to the return.
+	latestReturn = 10 * time.Second
 )
 
 // A gateFleet is the part of a gate that a fleet knows of or has told it. The gate's
@@ -33,27 +43,40 @@ const (
 //   - While the gate is closed, a probe needs a permit of the fleet. The gate asks 250 ms
 //     before the probe may go. If the fleet does not answer within 250 ms, the probe goes
 //     all the same.
+//   - A probe goes although the fleet refuses the permit, if there was no probe for 30 s.
+//   - A permit that no request waits for is given back. If the first request cannot go
+//     after all, the next request uses its permit.
 //   - The fleet says that the host works, and when this process may return. Then the gate
-//     opens with a limit of 1. A success of its own opens the gate at once.
+//     opens with a limit of 1, and sends no probe before that. A success of its own opens
+//     the gate at once.
 //   - If others closed the gate, a request that was sent after the host went down and that
 //     succeeds opens it as well.
-//   - A failure is reported if there was no success for a second, every 250 ms at most. The
-//     next success is reported, too.
+//   - A failure is reported if there was no success for a second, every 250 ms at most. A
+//     failed probe is reported as another failure of the row that closed the gate. The next
+//     success is reported, too.
 type gateFleet struct {
 	down     bool          // the fleet says that the host is down
 	since    time.Duration // since then
 	byOthers bool          // the fleet's word closed the gate
 
-	asking  bool          // a permit was asked for
-	asked   time.Duration // when
-	permit  bool          // a permit was given and not used
-	granted bool          // the probe under way has a permit, so the fleet waits for its end
+	asking   bool          // a permit was asked for, and no probe has gone since
+	asked    time.Duration // when
+	orphaned bool          // the requests that waited for the answer have left
+	next     time.Duration // no question before this time
+	held     time.Duration // from this time on the fleet cannot refuse a permit
+
+	permit bool          // a probe may go
+	lapses time.Duration // the fleet may give the permit to another process from this time on
+	leased bool          // the probe under way has a permit that had not lapsed
+	owed   bool          // the fleet may wait for the end of the probe under way
 
 	returns bool          // the gate opens at a time
 	at      time.Duration // that time
 
+	row      int32         // failures in the row that closed the gate, and failed probes since
+	began    time.Duration // when the row began
 	reported bool          // the host was reported as failing, and not as working since then
-	last     time.Duration // when it was reported last
+	report   time.Duration // no report before this time
 	news     GateNews      // to be told; see Gate.News
 }
 
@@ -94,7 +117,13 @@ func (g *Gate) Up(now, at time.Duration) {
 	f.down = false
 	var next *Waiter
 	if g.closed {
-		f.returns, f.at = true, max(now, at)
+		at = min(max(now, at), after(now, latestReturn))
+		if f.returns {
+			at = min(at, f.at) // so that no number of calls puts off the return
+		}
+		f.returns, f.at = true, at
+		f.unused()
+		f.asking = false
 		next = g.queue.first
 	}
 	g.mu.Unlock()
@@ -102,7 +131,7 @@ func (g *Gate) Up(now, at time.Duration) {
 }
 
 // AskPermit reports whether the owner has to ask the fleet for a permit now. It reports
-// true once for each permit.
+// true once for each question.
 func (g *Gate) AskPermit(now time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,24 +148,33 @@ func (g *Gate) AskPermit(now time.Duration) bool {
 func (g *Gate) Permit(now time.Duration, granted bool, wait time.Duration) (used bool) {
 	g.mu.Lock()
 	f := g.inFleet()
-	asked := f.asking
-	f.asking = false
+	asked, unwanted := f.asking, f.orphaned && g.queue.n == 0
+	f.asking, f.orphaned = false, false
 	var next *Waiter
 	switch {
 	case granted && g.closed && g.inFlight > 0:
-		f.granted = true // the probe went before the answer came
-	case granted && g.closed:
-		f.permit = true
-		next = g.queue.first
+		f.owed, f.leased, used = true, true, true // the probe went before the answer came
+	case granted && f.permit:
+		used = true // the gate has heard of it already
+	case granted && (!asked || !g.closed || f.returns || unwanted):
+		// If the gate does not wait for an answer any more, the fleet was told that the
+		// probe has ended.
 	case granted:
-		granted = false
-	case asked && g.closed && g.inFlight == 0:
-		g.probe = max(g.probe, after(now, wait+permitTime))
+		f.permit, f.lapses, used = true, after(f.asked, probeTime), true
+		next = g.queue.first
+	case asked && g.closed && g.inFlight == 0 && now >= f.held:
+		f.permit, f.lapses = true, now // the fleet does not wait for this probe
+		next = g.queue.first
+	case g.closed && (asked || g.inFlight > 0):
+		f.next = after(now, min(max(wait, AnswerTime), longestNo))
+		if g.inFlight == 0 {
+			g.probe = max(g.probe, after(f.next, permitTime))
+		}
 		next = g.queue.first
 	}
 	g.mu.Unlock()
 	next.wake()
-	return granted
+	return used
 }
 
 // News returns what the owner has to tell the fleet. Each piece of news is returned once.
@@ -160,33 +198,36 @@ func (g *Gate) inFleet() *gateFleet {
 	return g.fleet
 }
 
-// wantsPermit reports whether it is time to ask for a permit; g.mu is held.
+// wantsPermit reports whether the fleet has to be asked for a permit now; g.mu is held.
 func (g *Gate) wantsPermit(now time.Duration) bool {
-	return g.needsPermit() && now >= g.probe-permitTime
+	f := g.fleet
+	return g.closed && g.conf.Fleet && g.inFlight == 0 && !f.asking && !f.permit && !f.returns && now >= g.question()
 }
 
-// needsPermit reports whether a permit is still to be asked for before the next probe;
-// g.mu is held.
-func (g *Gate) needsPermit() bool {
-	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.fleet.asking && !g.fleet.permit
-}
-
-// nextProbe returns when the first waiter has something to do for the next probe: when it
-// asks for a permit, or when the probe may go; g.mu is held.
-func (g *Gate) nextProbe() time.Duration {
-	switch {
-	case g.needsPermit():
-		return g.probe - permitTime
-	case g.conf.Fleet && g.fleet.asking:
-		return max(g.probe, after(g.fleet.asked, permitTime))
-	}
-	return g.probe // if the probe under way ends before this time, that wakes the first waiter
-}
+// question returns when the gate asks for a permit for its next probe; g.mu is held.
+func (g *Gate) question() time.Duration { return max(g.fleet.next, g.probe-permitTime) }
 
 // permitted reports whether a probe may go as far as the fleet is concerned; g.mu is held.
 func (g *Gate) permitted(now time.Duration) bool {
 	f := g.fleet
-	return !g.conf.Fleet || f.permit || f.asking && now >= after(f.asked, permitTime)
+	return !g.conf.Fleet || f.permit || !f.returns && f.asking && now >= after(f.asked, permitTime)
+}
+
+// nextProbe returns when a closed gate without a probe under way should be asked again;
+// g.mu is held.
+func (g *Gate) nextProbe(now time.Duration) time.Duration {
+	f := g.fleet
+	switch {
+	case f == nil || !g.conf.Fleet || f.permit:
+		return g.probe
+	case f.returns:
+		return f.at
+	case f.asking:
+		return max(g.probe, after(f.asked, permitTime))
+	case now >= g.question(): // the owner asks now
+		return max(g.probe, after(now, permitTime))
+	}
+	return g.question()
 }
 
 // opening returns when the gate opens because the fleet said so; g.mu is held.
@@ -202,19 +243,24 @@ func (g *Gate) open() {
 	g.closed = false
 	if f := g.fleet; f != nil {
 		f.unused()
-		f.byOthers, f.returns, f.asking, f.granted = false, false, false, false
+		f.byOthers, f.returns, f.asking, f.orphaned, f.owed = false, false, false, false, false
 	}
 }
 
-// gapAfterProbe returns the time to the next probe after the end of a probe, and notes
-// that the fleet has to hear of the end; g.mu is held. With a fleet the gate waits twice
-// as long, so that other processes have their turn.
-func (g *Gate) gapAfterProbe() time.Duration {
-	if !g.conf.Fleet {
-		return probeGap
+// probeEnded plans the next probe after a failed probe, and notes that the fleet has to
+// hear of it; g.mu is held. After a permit the gate waits twice as long, so that other
+// processes have their turn.
+func (g *Gate) probeEnded(now time.Duration) {
+	f := g.fleet
+	g.probe = after(now, probeGap)
+	if f == nil || !g.conf.Fleet {
+		return
 	}
-	g.fleet.unsent()
-	return 2 * probeGap
+	if f.leased {
+		f.next = max(f.next, after(now, 2*probeGap))
+	}
+	g.probe = max(g.probe, f.next)
+	f.unsent()
 }
 
 // contradicts reports whether the success of a request from before the cut shows that the
@@ -229,13 +275,10 @@ func (g *Gate) contradicts(s *Slot) bool {
 // report is old enough; g.mu is held.
 func (g *Gate) reportFailure(now time.Duration) {
 	f := g.fleet
-	if f == nil || f.reported && now < after(f.last, failingEvery) {
+	if f == nil || now < f.report || now-max(g.since, g.success) < silentTime && g.run < failRun {
 		return
 	}
-	if now-max(g.since, g.success) < silentTime && g.run < failRun {
-		return
-	}
-	f.last = now
+	f.report = after(now, failingEvery)
 	f.fails(g.run, g.since)
 }
 
@@ -251,29 +294,85 @@ func (f *gateFleet) fails(n int32, since time.Duration) {
 func (f *gateFleet) works(opens bool) {
 	if f != nil && (f.down || f.reported || opens) {
 		f.news = GateNews{Working: true}
-		f.down, f.reported, f.granted = false, false, false
+		f.down, f.reported, f.owed = false, false, false
+	}
+}
+
+// closing notes that the gate closes at that time, after so many failures since then.
+func (f *gateFleet) closing(at time.Duration, n int32, since time.Duration) {
+	if f == nil {
+		return
+	}
+	f.next, f.held = at, after(at, holdTime)
+	f.permit, f.owed, f.leased = false, false, false
+	if f.row, f.began = n, since; n == 0 {
+		f.began = at
+	}
+}
+
+// probeFails reports a failed probe.
+func (f *gateFleet) probeFails() {
+	if f != nil {
+		f.row++
+		f.fails(f.row, f.began)
+	}
+}
+
+// asksNow lets the gate ask for a permit now.
+func (f *gateFleet) asksNow(now time.Duration) {
+	if f != nil {
+		f.next = min(f.next, now)
 	}
 }
 
 // probing notes that a probe goes. If the answer of the fleet is not there yet, it may
-// still come.
-func (f *gateFleet) probing() {
-	if f != nil {
-		f.granted, f.permit = f.permit, false
-		f.asking = f.asking && !f.granted
+// still come. The fleet hears of the end in any case, because its answer may be lost.
+func (f *gateFleet) probing(now time.Duration) {
+	if f == nil {
+		return
 	}
+	f.held = after(now, holdTime)
+	f.leased = f.permit && now < f.lapses
+	f.owed = f.leased || f.asking
+	f.permit, f.asking = false, false
 }
 
 // unsent notes that the fleet need not wait for the probe under way any longer.
 func (f *gateFleet) unsent() {
-	if f != nil && f.granted {
-		f.granted, f.news.ProbeFailed = false, true
+	if f != nil && f.owed {
+		f.owed, f.leased, f.news.ProbeFailed = false, false, true
+	}
+}
+
+// passOn lets the next request use the permit of a probe that did not go.
+func (f *gateFleet) passOn(waiters int) {
+	if f == nil || !f.owed {
+		return
+	}
+	if waiters == 0 {
+		f.unsent()
+		return
+	}
+	if !f.leased { // its answer may still come
+		f.lapses = after(f.asked, probeTime)
+	}
+	f.permit, f.owed, f.leased = true, false, false
+}
+
+// lapsed notes that the probe under way no longer counts.
+func (f *gateFleet) lapsed() {
+	if f != nil {
+		f.owed, f.leased = false, false
 	}
 }
 
 // unused gives a permit back that nobody will use.
 func (f *gateFleet) unused() {
-	if f != nil && f.permit {
+	if f == nil {
+		return
+	}
+	if f.permit {
 		f.permit, f.news.ProbeFailed = false, true
 	}
+	f.orphaned = f.asking
 }

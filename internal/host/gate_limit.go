@@ -86,6 +86,7 @@ func (g *Gate) succeed(now time.Duration, s *Slot) {
 		// The request was sent before the cut. The server responds again, but
 		// that is no reason to send it more than the next probe.
 		g.probe = min(g.probe, now)
+		g.fleet.asksNow(now)
 		return
 	case int32(s.epoch-g.shut) < 0:
 		return
@@ -158,7 +159,11 @@ func (g *Gate) review(now time.Duration) (limit int) {
 // wholesale; g.mu is held. A failure of a request that was sent before the last
 // cut does not count, because it belongs to the outage that caused the cut.
 func (g *Gate) fail(now time.Duration, s *Slot, r Result) {
-	if s.epoch != g.epoch || g.closed {
+	if s.epoch != g.epoch {
+		return
+	}
+	if g.closed {
+		g.fleet.probeFails()
 		return
 	}
 	if r == Lost && g.success > after(s.sent, 2*g.trip) {
@@ -205,6 +210,7 @@ func (g *Gate) close(now time.Duration) {
 	g.limit = 1
 	g.renew()
 	g.shut = g.epoch
+	g.fleet.closing(now, g.run, g.since)
 	g.lost, g.grown, g.run = 0, 0, 0
 	g.closed, g.cut, g.full, g.calm = true, true, false, false
 	g.probe = after(now, probeGap)

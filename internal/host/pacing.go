@@ -69,7 +69,7 @@ type quota struct {
 	guessed bool          // the server did not name this window
 	passed  uint64        // the last mark; it counts on from Pacing.passed, so that no mark comes twice
 	asked   uint64        // the mark of the latest request whose response is known
-	members int           // of a fleet that use the quota; 0 counts as 1
+	members int           // of a fleet that use the quota in this window; 0 counts as 1
 	queue   queue
 }
 
@@ -84,28 +84,44 @@ func (p *Pacing) Note(now time.Duration, key, mark uint64, remaining, limit int6
 	if reset <= 0 {
 		return
 	}
-	end := after(now, min(reset, maxReset))
-	remaining = min(max(remaining, 0), maxQuota)
-	limit = min(max(limit, remaining), maxQuota)
 	p.mu.Lock()
-	var next *Waiter
-	if q := p.quotaFor(now, key); q != nil {
-		q.note(now, end, mark, remaining, limit, c)
-		next = q.queue.first
-	}
+	next := p.note(now, key, mark, remaining, limit, reset, 0, c)
 	p.mu.Unlock()
 	next.wake()
 }
 
 // NoteForFleet is Note for a response that another process of a fleet got. So many members
-// use the quota. Each of them spreads its requests as if the others sent as many.
+// use the quota. Until its window ends, each of them spreads its requests as if the others
+// sent as many. If there is no room for the scope, NoteForFleet does nothing, because this
+// process may never send a request of the scope.
 func (p *Pacing) NoteForFleet(now time.Duration, key uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) {
+	if reset <= 0 {
+		return
+	}
 	p.mu.Lock()
-	if q := p.quotas[key]; q != nil {
-		q.members = members
+	var next *Waiter
+	if p.quotas[key] != nil || len(p.quotas) < maxScopes {
+		next = p.note(now, key, 0, remaining, limit, reset, members, c)
 	}
 	p.mu.Unlock()
-	p.Note(now, key, 0, remaining, limit, reset, c)
+	next.wake()
+}
+
+// note takes in a response and returns the waiter to wake next; p.mu is held. members is
+// 0 if a response to this process named the quota.
+func (p *Pacing) note(now time.Duration, key, mark uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) *Waiter {
+	end := after(now, min(reset, maxReset))
+	remaining = min(max(remaining, 0), maxQuota)
+	limit = min(max(limit, remaining), maxQuota)
+	q := p.quotaFor(now, key)
+	if q == nil {
+		return nil
+	}
+	if members > 0 && now < q.end {
+		q.members = members
+	}
+	q.note(now, end, mark, remaining, limit, members, c)
+	return q.queue.first
 }
 
 // Enter asks for a request to pass. With Wait the request joins the queue of its
@@ -214,7 +230,7 @@ func (p *Pacing) drop(key uint64) {
 }
 
 // note takes in a response; p.mu is held.
-func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64, c PacingConfig) {
+func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64, members int, c PacingConfig) {
 	mark = min(mark, q.passed)
 	before, newest := q.left, mark > q.asked
 	same := now < q.end && !q.guessed && end <= q.end+pacingSlack && end >= q.end-pacingSlack
@@ -239,7 +255,7 @@ func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64
 		return // a late response of an earlier window, or of a window that cannot have begun
 	default:
 		// The response names another window.
-		q.end, q.length, q.left, q.limit = end, end-now, remaining, limit
+		q.end, q.length, q.left, q.limit, q.members = end, end-now, remaining, limit, members
 		q.next, q.guessed = 0, false
 	}
 	q.spread(now, before, c)
@@ -275,7 +291,7 @@ func (q *quota) roll(now time.Duration) bool {
 		return false
 	}
 	q.end += q.length
-	q.left, q.next, q.guessed = q.limit, 0, true
+	q.left, q.next, q.guessed, q.members = q.limit, 0, true, 0
 	return true
 }
 

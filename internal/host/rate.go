@@ -282,8 +282,9 @@ func (r *Rate) apply(now time.Duration, perSecond float64) {
 	r.limit(now)
 }
 
-// count counts a send, to measure the real rate and the tokens to ask a fleet for. A cut starts from the real rate,
-// because lowering a limit that is far above it would change nothing.
+// count counts a send, to measure the real rate and the tokens to ask a fleet for. A cut
+// starts from the real rate, because lowering a limit that is far above it would change
+// nothing.
 func (r *Rate) count(now time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

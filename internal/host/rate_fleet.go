@@ -35,6 +35,7 @@ type shared struct {
 	asking  bool
 	asked   time.Duration
 	next    time.Duration // no question before this time
+	want    int           // tokens that the last question asked for
 	used    int           // tokens used since the last question
 	members int           // of the fleet
 	silent  bool
@@ -91,13 +92,14 @@ func (r *Rate) AskTokens(now time.Duration, waiting int, u float64) (ask TokenAs
 	if want <= 0 {
 		return TokenAsk{}, false
 	}
-	s.asking, s.asked, s.used = true, now, 0
+	s.asking, s.asked, s.want, s.used = true, now, want, 0
 	s.next = after(now, askEvery+time.Duration(u*float64(askJitter)))
 	return TokenAsk{PerSecond: r.current, Burst: r.conf.Burst, Want: want}, true
 }
 
 // Grant is the fleet's answer: n tokens, the first for the time at. If n is 0, the process
-// does not ask again before the time again.
+// does not ask again before the time again. More tokens than the process wanted do not
+// count. Neither do times that are further away than a second, or two tokens at this rate.
 func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 	r.mu.Lock()
 	s := r.shared
@@ -109,13 +111,19 @@ func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 	s.asking = false
 	if inTime {
 		s.silent = false
-		if n > 0 {
-			s.leases = append(s.leases, lease{at, max(every, 0), n})
+		far := max(tokenLife, 2*interval(r.current))
+		if n = min(n, s.want); n > 0 && at <= after(now, far) {
+			s.leases = append(s.leases, lease{at, min(max(every, 0), far), n})
 		}
-		s.next = max(s.next, again)
+		s.next = max(s.next, min(again, after(now, far)))
 	}
 	r.mu.Unlock()
 	r.wakeFirst()
+}
+
+// interval returns the time between two tokens of a rate, a day at most.
+func interval(perSecond float64) time.Duration {
+	return time.Duration(min(float64(time.Second)/perSecond, float64(24*time.Hour)))
 }
 
 // leased returns how long it takes until there are n tokens of the fleet. For tokens that
