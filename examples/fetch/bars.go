@@ -1,4 +1,4 @@
-// Bars on a terminal: one for each download that has begun.
+// Bars on a terminal, for each download that has begun.
 
 package main
 
@@ -14,8 +14,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// bars draws a frame, which has a line for each download under way, and prints
-// everything that is to stay above the frame.
+// bars draws a frame, which has a line for each download under way. Everything that
+// is to stay is printed above the frame.
 //
 // Between two drawings the cursor is at the beginning of the frame. If the user
 // makes the window smaller, some terminals wrap the lines of the frame and others

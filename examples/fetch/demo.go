@@ -98,7 +98,7 @@ func demonstrate(ctx context.Context, w world, plain bool, dir string, pace int)
 		return os.Remove(filepath.Join(dir, name))
 	}
 
-	say(fmt.Sprintf("A server resets each connection after %s of an answer. The first run is interrupted:", sizeText(demoCut)))
+	say(fmt.Sprintf("A server cuts each connection after %s. The first run is interrupted:", sizeText(demoCut)))
 	if err := interrupted("good.bin"); err != nil {
 		return err
 	}

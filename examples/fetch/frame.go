@@ -13,8 +13,8 @@ import (
 // A row is what a bar shows at a moment.
 type row struct {
 	name               string
-	started            bool  // there is a response, and the numbers below count
-	at, earlier, total int64 // bytes here, those of an earlier run, and all; -1: not known
+	started            bool  // there is a response, so the numbers below count
+	at, earlier, total int64 // in bytes; total is -1 if it is not known
 	rate               int64 // bytes per second
 	left               time.Duration
 	resumes            string

@@ -21,8 +21,8 @@ func newThrottle(bytesPerSecond float64) *throttle {
 	if bytesPerSecond == 0 {
 		return nil
 	}
-	// A tenth of a second's bytes at once is smooth, and 32 KiB is what io.Copy
-	// reads.
+	// The bytes of a tenth of a second at once are smooth, and io.Copy reads 32 KiB
+	// at once.
 	most := int(min(max(math.Ceil(bytesPerSecond/10), 1), 32<<10))
 	return &throttle{rate.NewLimiter(rate.Limit(bytesPerSecond), most), most}
 }

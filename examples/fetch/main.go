@@ -56,8 +56,8 @@ const (
 type world struct {
 	stdout, stderr io.Writer
 	screen         func(io.Writer) (width, height int) // zero if the writer is no terminal
-	base           http.RoundTripper                   // nil: the transport's own
-	wrap           func(reporter) reporter             // nil: none; for who wants to know, too
+	base           http.RoundTripper                   // the default if nil
+	wrap           func(reporter) reporter             // observes the reporter, if not nil
 }
 
 func main() {

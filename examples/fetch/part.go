@@ -36,9 +36,9 @@ type state struct {
 }
 
 // stateOf describes the representation of a 200 or 206. ok is false if the file
-// cannot be continued later. Either the response has no strong validator, so that
-// no later response can be matched with it (RFC 9110 §13.1.5), or the server says
-// that it sends no parts (§14.3).
+// cannot be continued later. Without a strong validator no later response can be
+// matched with this response (RFC 9110 §13.1.5). The server may also say that it
+// sends no parts (§14.3).
 func stateOf(asked *url.URL, resp *http.Response, total int64) (state, bool) {
 	s := state{
 		URL:      withoutUser(asked),

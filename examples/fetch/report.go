@@ -175,7 +175,7 @@ func sizeText(n int64) string {
 // A meter counts one download. It can be read at the same time.
 type meter struct {
 	mu            sync.Mutex // guards everything below
-	offset, total int64      // where this run began; what is to become of it
+	offset, total int64      // where this run began, and the size of the whole file
 	got           int64      // in this run
 	resumes       int
 	began         time.Time
@@ -221,8 +221,8 @@ func (m *meter) resumed() {
 	m.resumes++
 }
 
-// at returns how many bytes of the file are here, how many of these came in an
-// earlier run, and the size of the file.
+// at returns the number of bytes that are here, the number of those from an earlier
+// run, and the size of the file.
 func (m *meter) at() (here, earlier, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

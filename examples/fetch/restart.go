@@ -31,8 +31,9 @@ func (e *cutError) startable() bool {
 }
 
 // repeated calls once until the file is whole. Only a cut body leads to another
-// call. The transport has seen to all other failures. The attempts and the waits
-// are those of the rule.
+// call, because the transport has already retried after all other failures. The
+// attempts and the waits are those of the rule. Its MaxElapsed is about a single
+// request, and a body may take longer.
 func (d *download) repeated(ctx context.Context, once func(context.Context) (string, error)) (string, error) {
 	var cut *cutError
 	again := func(err error) (ok bool) {
@@ -40,12 +41,11 @@ func (d *download) repeated(ctx context.Context, once func(context.Context) (str
 		return ok && cut.startable()
 	}
 	starts := max(d.rule.Attempts, 1) // retries may be off
-	rule := policy.Rule{Attempts: starts, MaxElapsed: d.rule.MaxElapsed}
-	rule.Backoff = announced{d.rule.Backoff, func(n int, wait time.Duration) {
+	backoff := announced{d.rule.Backoff, func(n int, wait time.Duration) {
 		text := fmt.Sprintf("%s, starts over (%d of %d)", cut.text(), n+2, starts)
 		d.tracker.startsOver(text, wait)
 	}}
-	return policy.DoValue(ctx, rule, again, once)
+	return policy.DoValue(ctx, policy.Rule{Attempts: starts, Backoff: backoff}, again, once)
 }
 
 func (e *cutError) text() string {
@@ -56,7 +56,7 @@ func (e *cutError) text() string {
 	return fmt.Sprintf("cut off at %s (%s), %s", sizeText(e.at), e, why)
 }
 
-// announced tells each wait. policy.Do asks for a wait once, before it sleeps.
+// announced tells each wait. policy.Do asks for each wait once, before it sleeps.
 type announced struct {
 	policy.Backoff
 	tell func(n int, wait time.Duration)
@@ -64,6 +64,8 @@ type announced struct {
 
 func (a announced) Delay(n int, prev time.Duration) time.Duration {
 	wait := a.Backoff.Delay(n, prev)
-	a.tell(n, wait)
+	if wait >= 0 { // otherwise there is no other start
+		a.tell(n, wait)
+	}
 	return wait
 }

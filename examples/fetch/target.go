@@ -198,7 +198,7 @@ func (t *target) replaceable() error {
 	}
 	// A rename would replace a file that the user must not write. A program that is
 	// running cannot be written either, and may be replaced.
-	f, err := t.dir.OpenFile(t.name, os.O_WRONLY, 0)
+	f, err := t.dir.OpenFile(t.name, os.O_WRONLY|noWait, 0)
 	if err == nil {
 		return f.Close()
 	}

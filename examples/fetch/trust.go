@@ -48,7 +48,7 @@ func trusting(file string) (http.RoundTripper, error) {
 	return base, nil
 }
 
-// tlsText says in one line what is wrong and what to do, if err is about TLS.
+// tlsText returns a line about the fault and its remedy if err is about TLS.
 // Otherwise it returns "".
 func tlsText(err error) string {
 	if e, ok := errors.AsType[x509.HostnameError](err); ok {
