@@ -471,7 +471,7 @@ func TestBars(t *testing.T) {
 	if code != exitAltered || strings.Count(errs.String(), "\n") != 2 {
 		t.Errorf("exit status %d: %s", code, errs.String())
 	}
-	for _, text := range []string{"a: done: 293.0 KiB, sha-256 agrees\n", "b: failed\n", "c: failed\n"} {
+	for _, text := range []string{"a: done: 293.0 KiB", "sha-256 agrees\n", "b: failed\n", "c: failed\n"} {
 		if !strings.Contains(out.String(), text) {
 			t.Errorf("nothing shows %q: %q", text, out.String())
 		}

@@ -168,20 +168,22 @@ func TestLongName(t *testing.T) {
 }
 
 func TestStdout(t *testing.T) {
-	b := newBench(t, testserver.Config{}, content(body, etag))
-	b.args = []string{"-o", "-"}
-	here, err := os.ReadDir(".")
-	b.must(err)
-	code, stdout, stderr := b.fetch(t.Context(), "a.bin")
-	if code != exitFine || stdout != string(body) {
-		t.Errorf("exit status %d, %d bytes\n%s", code, len(stdout), stderr)
-	}
-	if want := "a.bin: 293.0 KiB to come\na.bin: done: 293.0 KiB, sha-256 agrees\n"; stderr != want {
-		t.Errorf("stderr: %s", stderr)
-	}
-	if after, err := os.ReadDir("."); err != nil || len(after) != len(here) {
-		t.Errorf("there are %d files instead of %d (%v)", len(after), len(here), err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, testserver.Config{Net: testserver.NewNet()}, content(body, etag))
+		b.args = []string{"-o", "-"}
+		here, err := os.ReadDir(".")
+		b.must(err)
+		code, stdout, stderr := b.fetch(t.Context(), "a.bin")
+		if code != exitFine || stdout != string(body) {
+			t.Errorf("exit status %d, %d bytes\n%s", code, len(stdout), stderr)
+		}
+		if want := "a.bin: 293.0 KiB to come\na.bin: done: 293.0 KiB, sha-256 agrees\n"; stderr != want {
+			t.Errorf("stderr: %s", stderr)
+		}
+		if after, err := os.ReadDir("."); err != nil || len(after) != len(here) {
+			t.Errorf("there are %d files instead of %d (%v)", len(after), len(here), err)
+		}
+	})
 }
 
 func TestStdoutGoesOnWithinARun(t *testing.T) {
