@@ -256,6 +256,9 @@ func (l *limits) askFleet(now time.Duration) {
 		return
 	}
 	r := m.Rate(l.rule.settings.rate)
+	if !r.MayAsk(now) {
+		return
+	}
 	waiting := r.Waiting()
 	if l.rule.gate {
 		waiting = m.Gate().Waiting()

@@ -72,6 +72,8 @@ type Rate struct {
 
 	lowered atomic.Bool // current is below the configured rate; written under mu
 
+	askAt atomic.Int64 // no question for the fleet's tokens before this time; written under mu
+
 	turns sync.Mutex // guards the queue and every waiter in it; taken before mu
 	queue queue
 
