@@ -8,6 +8,14 @@
 //	defer f.Close()
 //	tr, err := transport.New(transport.Config{Fleet: f})
 //
+// # Security
+//
+//	ACL SETUSER fleet on >secret resetkeys resetchannels -@all
+//	    ~aplomb:* &aplomb:news +eval +evalsha +subscribe +ping
+//	    +time +publish +get +set +pttl +pexpire
+//	    +hget +hset +hdel +hlen +hexists +hgetall
+//	    +zadd +zrem +zremrangebyscore +zcard
+//
 // The files, in the order in which news meets them:
 //
 //	fleet.go    Config, New, Close, and the methods that the Transport calls

@@ -25,8 +25,8 @@ type link struct {
 	logger *slog.Logger
 
 	mu         sync.Mutex // guards the fields below
-	began      bool       // a command has succeeded or failed
-	commands   bool       // the last command succeeded
+	began      bool       // a heartbeat has succeeded, or a command has failed
+	commands   bool       // no command has failed since a heartbeat succeeded
 	subscribed bool
 	bad        bool // the log says that Redis is lost
 	losses     int  // log lines since the last calm minute
@@ -47,8 +47,9 @@ func (l *link) connected() bool {
 	return l.commands && l.subscribed
 }
 
-// good says that a command succeeded. It returns true if the commands before failed, or
-// if there was none.
+// good says that a heartbeat succeeded. It returns true if the heartbeat before failed, or
+// if there was none. Other commands prove less, because a Redis that refuses to write still
+// answers some of them.
 func (l *link) good() (back bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -36,6 +35,10 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if shared.server != nil {
 		shared.server.Stop()
+	}
+	if left := leftovers(); left != "" && code == 0 {
+		fmt.Println("goroutines are left:\n" + left)
+		code = 1
 	}
 	os.Exit(code)
 }
@@ -224,10 +227,17 @@ func (l *logLines) String() string {
 // noLeak fails the test if goroutines of this package or of go-redis are left.
 func noLeak(t testing.TB) {
 	t.Helper()
-	var left string
+	require.Empty(t, leftovers(), "goroutines are left")
+}
+
+// leftovers returns the stacks of the goroutines of this package and of go-redis. It gives
+// them time to end.
+func leftovers() (left string) {
 	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
 		var text strings.Builder
-		require.NoError(t, pprof.Lookup("goroutine").WriteTo(&text, 1))
+		if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
+			return err.Error()
+		}
 		left = ""
 		for s := range strings.SplitSeq(text.String(), "\n\n") {
 			if strings.Contains(s, "fleet.(*Fleet)") || strings.Contains(s, "go-redis") {
@@ -235,11 +245,10 @@ func noLeak(t testing.TB) {
 			}
 		}
 		if left == "" {
-			return
+			return ""
 		}
-		runtime.Gosched()
 	}
-	require.Fail(t, "goroutines are left", left)
+	return left
 }
 
 // clients returns how many connections a server has, without the one that asks.
@@ -247,16 +256,4 @@ func clients(t testing.TB, c *redis.Client) int {
 	list, err := c.ClientList(context.Background()).Result()
 	require.NoError(t, err)
 	return strings.Count(list, "\n") - 1
-}
-
-func info(t testing.TB, c *redis.Client, section, field string) string {
-	text, err := c.Info(context.Background(), section).Result()
-	require.NoError(t, err)
-	for line := range strings.SplitSeq(text, "\r\n") {
-		if v, ok := strings.CutPrefix(line, field+":"); ok {
-			return v
-		}
-	}
-	require.Fail(t, "no field", fmt.Sprint(section, " ", field))
-	return ""
 }

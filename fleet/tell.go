@@ -36,7 +36,7 @@ func (f *Fleet) tellLoop() {
 			beat = now.Add(f.beat(f.ctx))
 		}
 		f.tellSize()
-		if f.tell(f.ctx) {
+		if f.tell(f.ctx, time.Now()) {
 			continue
 		}
 		if f.link.lost() && time.Until(beat) > 2*retryEach {
@@ -75,6 +75,9 @@ func (f *Fleet) beat(ctx context.Context) time.Duration {
 	if err != nil {
 		return pause()
 	}
+	if f.link.good() {
+		f.resync()
+	}
 	f.mu.Lock()
 	f.clock.set(start, time.Now(), at)
 	f.mu.Unlock()
@@ -111,7 +114,7 @@ func beatReply(r *redis.Cmd) (n int, at int64, err error) {
 
 // leave sends what is still to be sent, and says that this member ends.
 func (f *Fleet) leave() {
-	for f.tell(f.ctx) {
+	for f.tell(f.ctx, time.Now().Add(maxWait)) {
 	}
 	if !f.link.lost() {
 		f.run(f.ctx, []command{f.beatCommand(0)})
@@ -134,8 +137,8 @@ func (f *Fleet) tellSize() {
 	}
 }
 
-// tell sends the news that is due. It returns false if there was none.
-func (f *Fleet) tell(ctx context.Context) bool {
+// tell sends the news that is due at a time. It returns false if there was none.
+func (f *Fleet) tell(ctx context.Context, due time.Time) bool {
 	f.mu.Lock()
 	if f.link.lost() {
 		f.dropped.Add(uint64(f.out.drop()))
@@ -143,7 +146,7 @@ func (f *Fleet) tell(ctx context.Context) bool {
 		return false
 	}
 	now := time.Now()
-	items := f.out.take(now, maxBatch)
+	items := f.out.take(due, maxBatch)
 	commands := make([]command, 0, len(items))
 	for _, it := range items {
 		commands = append(commands, f.commandOf(it, now))
@@ -245,22 +248,36 @@ func (f *Fleet) run(ctx context.Context, commands []command) []*redis.Cmd {
 	for i, c := range commands {
 		replies[i] = c.script.EvalSha(ctx, pipe, c.keys, f.args(c)...)
 	}
-	// Each reply has its own error.
-	_, _ = pipe.Exec(ctx)
-	sent := len(commands)
+	f.exec(ctx, pipe, replies)
+	var again []*redis.Cmd
 	pipe = f.client.Pipeline()
 	for i, c := range commands {
 		if redis.HasErrorPrefix(replies[i].Err(), "NOSCRIPT") {
 			replies[i] = c.script.Eval(ctx, pipe, c.keys, f.args(c)...)
+			again = append(again, replies[i])
 		}
 	}
-	if n := pipe.Len(); n > 0 {
-		sent += n
-		_, _ = pipe.Exec(ctx)
+	if len(again) > 0 {
+		f.exec(ctx, pipe, again)
 	}
-	f.commands.Add(uint64(sent))
 	f.judge(replies)
 	return replies
+}
+
+// exec sends a pipeline. If there is no connection, not every reply gets the error from
+// go-redis.
+func (f *Fleet) exec(ctx context.Context, pipe redis.Pipeliner, replies []*redis.Cmd) {
+	f.commands.Add(uint64(len(replies)))
+	if _, err := pipe.Exec(ctx); err != nil {
+		for _, r := range replies {
+			if r.Err() != nil {
+				return
+			}
+		}
+		for _, r := range replies {
+			r.SetErr(err)
+		}
+	}
 }
 
 func (f *Fleet) args(c command) []any { return append([]any{"", f.id, f.channel()}, c.args...) }
@@ -274,12 +291,7 @@ func (f *Fleet) judge(replies []*redis.Cmd) {
 			err = r.Err()
 		}
 	}
-	switch {
-	case err == nil:
-		if f.link.good() {
-			f.resync()
-		}
-	case f.ctx.Err() == nil: // else Close has ended the connection
+	if err != nil && f.ctx.Err() == nil { // else Close has ended the connection
 		f.link.failed(err, false)
 		f.nudge()
 	}

@@ -1,0 +1,109 @@
+package fleet
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]message{
+		"1 h 5 ab 1f 429 2000000 https://a.test":   {kind: 'h', at: 5, from: "ab", hold: transport.FleetHold{Host: "https://a.test", Scope: 0x1f, Status: 429, Wait: 2 * time.Second}},
+		"1 h 5 ab 0 503 0 http://[::1]:8080":       {kind: 'h', at: 5, from: "ab", hold: transport.FleetHold{Host: "http://[::1]:8080", Status: 503}},
+		"1 q 5 ab 1f 3 10 7000 3 https://a.test":   {kind: 'q', at: 5, from: "ab", quota: transport.FleetQuota{Host: "https://a.test", Scope: 0x1f, Remaining: 3, Limit: 10, Reset: 7 * time.Millisecond, Members: 3}},
+		"1 d 5 ab 9 https://a.test":                {kind: 'd', at: 5, from: "ab", since: 9 * time.Microsecond, host: "https://a.test"},
+		"1 u 5 ab https://a.test":                  {kind: 'u', at: 5, from: "ab", host: "https://a.test"},
+		"1 s 1763798400000000 7fffffffffffffff 50": {kind: 's', at: 1763798400000000, from: "7fffffffffffffff", size: 50},
+	} {
+		got, err := parse(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got)
+	}
+	for _, text := range []string{
+		"", "1", "1 h", "2 u 5 ab https://a.test", "1 x 5 ab https://a.test", "1 u 5 ab ", "1 u 5 ab a b", "1 u 5 ab a\x00b",
+		"1 u -5 ab https://a.test", "1 u 5 xyz https://a.test", "1 u 5 ab " + strings.Repeat("a", maxHost+1),
+		"1 h 5 ab 1f 200 2000000 https://a.test", "1 h 5 ab 1f 429 -1 https://a.test", "1 h 5 ab 1f 429 1e9 https://a.test",
+		"1 h 5 ab 1f 429 9223372036854775807 https://a.test", "1 h 5 ab 11111111111111111 429 1 https://a.test",
+		"1 s 5 ab 50 https://a.test", "1 s 5 ab 99999999", "1 uu 5 ab https://a.test", "1  5 ab https://a.test",
+	} {
+		_, err := parse(text)
+		require.ErrorIs(t, err, errMessage, "%q", text)
+	}
+}
+
+// Whatever arrives on the channel, a Fleet does not panic, and the Transport gets nothing
+// out of bounds.
+func FuzzHear(f *testing.F) {
+	f.Add("1 h 5 ab 1f 429 2000000 https://a.test")
+	f.Add("1 q 5 ab 1f 3 10 7000 3 https://a.test")
+	f.Add("1 d 5 ab 9 https://a.test")
+	f.Add("1 u 5 ab https://a.test")
+	f.Add("1 s 5 ab 50")
+	f.Add("1 h 99999999999999 ab 1f 503 0 https://a.test\n")
+	fleet, member := start(f, options(f, "127.0.0.1:1"))
+	fleet.clock.set(time.Now(), time.Now(), 6)
+	f.Fuzz(func(t *testing.T, text string) {
+		fleet.hear(text)
+		member.mu.Lock()
+		defer member.mu.Unlock()
+		for _, h := range member.holds {
+			require.True(t, validHost(h.Host) && h.Wait >= 0 && h.Wait <= maxWait && (h.Status == 429 || h.Status == 503), "%+v", h)
+		}
+		for _, q := range member.quotas {
+			require.True(t, validHost(q.Host) && q.Remaining >= 0 && q.Limit >= 0 && q.Reset > 0 && q.Reset <= maxWait && q.Members >= 0, "%+v", q)
+		}
+		for _, spread := range member.ups {
+			require.True(t, spread >= 0 && spread <= 5*time.Second)
+		}
+		for _, host := range member.downs {
+			require.True(t, validHost(host))
+		}
+		member.holds, member.quotas, member.ups, member.downs = nil, nil, nil, nil
+		require.LessOrEqual(t, fleet.Snapshot().Members, maxSize)
+		fleet.mu.Lock()
+		defer fleet.mu.Unlock()
+		require.LessOrEqual(t, len(fleet.out.items), maxItems)
+		require.LessOrEqual(t, len(fleet.down), maxMet)
+	})
+}
+
+// Garbage on the channel costs nothing but the time to read it.
+func TestGarbageOnTheChannel(t *testing.T) {
+	c := options(t, sharedServer(t).Addr)
+	fleets, members := started(t, 2, c)
+	admin := connect(t, sharedServer(t).Addr)
+	for _, text := range []string{"", "garbage", "2 h 5 ab 1f 429 2000000 https://a.test", "1 h 5 ab", strings.Repeat("1 ", 1<<16), "\xff\xfe\x00"} {
+		require.NoError(t, admin.Publish(context.Background(), fleets[0].channel(), text).Err())
+	}
+	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) == 1 }, "no hold")
+	require.GreaterOrEqual(t, fleets[1].Snapshot().Messages, uint64(7))
+}
+
+// A message that was under way for long, because Redis or the network stood still, says
+// how long a hold still lasts. Old verdicts do not count.
+func TestLateMessages(t *testing.T) {
+	fleet, member := start(t, options(t, "127.0.0.1:1"))
+	now := int64(1763798400000000)
+	fleet.clock.set(time.Now(), time.Now(), now)
+	at := func(age time.Duration) string { return strconv.FormatInt(now-age.Microseconds(), 10) }
+	fleet.hear("1 h " + at(0) + " ab 1f 429 8000000 https://a.test")
+	fleet.hear("1 h " + at(3*time.Second) + " ab 1f 429 8000000 https://a.test")
+	fleet.hear("1 h " + at(9*time.Second) + " ab 1f 429 8000000 https://a.test")
+	require.Len(t, member.holds, 2)
+	require.Equal(t, 8*time.Second, member.holds[0].Wait)
+	require.InDelta(t, 5*time.Second, member.holds[1].Wait, float64(time.Second))
+	fleet.hear("1 d " + at(9*time.Second) + " ab 5 https://a.test")
+	require.Empty(t, member.downs)
+	fleet.hear("1 d " + at(time.Second) + " ab 5 https://a.test")
+	require.Len(t, member.downs, 1)
+	// The clock of Redis went back by an hour.
+	fleet.hear("1 h " + at(-time.Hour) + " ab 1f 429 8000000 https://a.test")
+	require.Equal(t, 8*time.Second, member.holds[2].Wait)
+}

@@ -1,0 +1,204 @@
+package fleet
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// acl is the rule of the package comment: the commands, keys and channel that a Fleet
+// needs.
+const acl = "resetkeys resetchannels -@all ~PREFIX:* &PREFIX:news +eval +evalsha +subscribe +ping" +
+	" +time +publish +get +set +pttl +pexpire +hget +hset +hdel +hlen +hexists +hgetall" +
+	" +zadd +zrem +zremrangebyscore +zcard"
+
+func TestACL(t *testing.T) {
+	server := ownServer(t)
+	admin := connect(t, server.Addr)
+	c := options(t, server.Addr)
+	user := []any{"acl", "setuser", "fleet", "on", ">secret"}
+	for rule := range strings.FieldsSeq(strings.ReplaceAll(acl, "PREFIX", c.Prefix)) {
+		user = append(user, rule)
+	}
+	require.NoError(t, admin.Do(context.Background(), user...).Err())
+	c.Redis.Username, c.Redis.Password = "fleet", "secret"
+	lines := &logLines{}
+	c.Logger = lines.logger()
+	fleets, members := started(t, 3, c)
+	for i, f := range fleets {
+		f.Meet(host)
+		f.Quota(transport.FleetQuota{Host: host, Remaining: 1, Reset: time.Minute})
+		f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 1, Want: 1})
+		f.Failing(transport.FleetFailing{Host: host, Failures: 5, Since: 5 * time.Second})
+		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
+		for s := range uint64(keptHolds + 10) { // makes room for more
+			f.Hold(transport.FleetHold{Host: host, Scope: s, Status: 429, Wait: 200 * time.Millisecond})
+			f.Quota(transport.FleetQuota{Host: host, Scope: s, Remaining: 1, Reset: 200 * time.Millisecond})
+		}
+	}
+	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].downs) > 0 }) }, "no verdict")
+	fleets[0].Probe(host)
+	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
+	fleets[0].ProbeFailed(host)
+	fleets[0].Hold(transport.FleetHold{Host: "https://other", Status: 429, Wait: time.Minute})
+	told := func(over bool) func() bool {
+		return func() bool {
+			return get(members[2], func() bool {
+				return slices.ContainsFunc(members[2].holds, func(h transport.FleetHold) bool { return h.Host == "https://other" && (h.Wait == 0) == over })
+			})
+		}
+	}
+	eventually(t, told(false), "no hold")
+	fleets[0].Hold(transport.FleetHold{Host: "https://other", Status: 429})
+	eventually(t, told(true), "no end of the hold")
+	fleets[0].Working(host)
+	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].ups) > 0 }) }, "no return")
+	for _, f := range fleets {
+		f.Close()
+		require.Zero(t, f.Snapshot().Failed)
+	}
+	require.Empty(t, lines.String())
+	// Each command is needed, or the list would be too long.
+	entries, err := admin.Do(context.Background(), "acl", "log").Slice()
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	stats, err := admin.Info(context.Background(), "commandstats").Result()
+	require.NoError(t, err)
+	for field := range strings.FieldsSeq(acl) {
+		if name, ok := strings.CutPrefix(field, "+"); ok && name != "ping" { // after 5 s without a message
+			require.Contains(t, stats, "cmdstat_"+name+":")
+		}
+	}
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	for field := range strings.FieldsSeq(strings.ReplaceAll(acl, "PREFIX", "aplomb")) {
+		require.Contains(t, string(doc), field)
+	}
+}
+
+// Keys and messages have the names of hosts, and no credentials.
+func TestNoSecretsInRedis(t *testing.T) {
+	server := ownServer(t)
+	admin := connect(t, server.Addr)
+	var seen []string
+	sub := admin.Subscribe(context.Background(), "aplomb:news")
+	defer func() { require.NoError(t, sub.Close()) }()
+	_, err := sub.Receive(context.Background())
+	require.NoError(t, err)
+	c := options(t, server.Addr)
+	c.Prefix = ""
+	fleets, members := started(t, 2, c)
+	const secret = "Bearer sk-the-secret"
+	fleets[0].Hold(transport.FleetHold{Host: host, Scope: fleets[0].Scope(secret), Status: 429, Wait: time.Minute})
+	fleets[0].Quota(transport.FleetQuota{Host: host, Scope: fleets[0].Scope(secret), Remaining: 1, Reset: time.Minute})
+	eventually(t, func() bool {
+		return get(members[1], func() bool { return len(members[1].holds) > 0 && len(members[1].quotas) > 0 })
+	}, "no news")
+	for {
+		m, err := sub.ReceiveTimeout(context.Background(), 50*time.Millisecond)
+		if err != nil {
+			break
+		}
+		seen = append(seen, fmt.Sprintf("%+v", m))
+	}
+	keys, err := admin.Keys(context.Background(), "*").Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, seen)
+	for _, key := range keys {
+		dump, err := admin.Dump(context.Background(), key).Result()
+		require.NoError(t, err)
+		seen = append(seen, key, dump)
+	}
+	all := strings.Join(seen, "\n")
+	require.Contains(t, all, host)
+	require.NotContains(t, all, "sk-the")
+	require.NotContains(t, all, string(testKey))
+	for _, key := range keys {
+		require.True(t, strings.HasPrefix(key, "aplomb:{"), key)
+	}
+}
+
+// No time of day is used. time.Now is only for differences, which do not depend on the
+// clock of the machine.
+func TestNoTimeOfDay(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	uses := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				switch s.Sel.Name {
+				case "Now":
+					uses++
+				case "Unix", "UnixMilli", "UnixMicro", "UnixNano", "Format", "Round", "UTC", "Local", "Date", "AppendFormat", "WithDeadline":
+					require.Fail(t, "a time of day", "%v: %s", set.Position(s.Pos()), s.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	require.Positive(t, uses)
+}
+
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	write := func(name, kind string, b []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600))
+		return path
+	}
+	certFile, keyFile := write("cert.pem", "CERTIFICATE", der), write("key.pem", "EC PRIVATE KEY", secret)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	l.Close()
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	ownServer(t, "--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile, "--tls-auth-clients", "no")
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	c := options(t, addr)
+	c.Redis.TLSConfig = &tls.Config{RootCAs: roots}
+	fleets, members := started(t, 2, c)
+	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) == 1 }, "no hold")
+
+	c.Redis.TLSConfig = &tls.Config{} // does not know the certificate
+	lines := &logLines{}
+	c.Logger = lines.logger()
+	start(t, c)
+	eventually(t, func() bool { return lines.count("unknown authority") == 1 }, "%v", lines)
+}
