@@ -29,10 +29,12 @@ type campaign struct {
 	addrs    []string // the addresses of the server; any of them will do
 	began    time.Time
 	bases    []*http.Transport
+	fleet    transport.Fleet // nil: none
+	children []*child        // the processes of the clients; none: they are in this process
 
-	mu   sync.Mutex // guards run
-	run  *record.Run
-	good atomic.Int64 // successes, for the progress report
+	mu  sync.Mutex // guards run
+	run *record.Run
+	ops int // operations of the backend that were noted
 }
 
 // newCampaign makes the record. The times of the scenario are the times of the
@@ -78,6 +80,9 @@ func (c *campaign) heard(most, arrivals int) {
 
 // play runs all clients until the context ends.
 func (c *campaign) play(ctx context.Context) error {
+	if c.children != nil {
+		return c.playChildren(ctx)
+	}
 	var all sync.WaitGroup
 	shared, err := c.transport(nil)
 	if err != nil {
@@ -135,7 +140,7 @@ func (c *campaign) transport(p *person) (*transport.Transport, error) {
 	if c.strategy.FromThink && p != nil {
 		rule.Backoff = fromThink{rule.Backoff, &p.thought}
 	}
-	return transport.New(transport.Config{Base: counted{base, c}, Rule: model.Faster(rule, c.speed)})
+	return transport.New(transport.Config{Base: counted{base, c}, Rule: model.Faster(rule, c.speed), Fleet: c.fleet})
 }
 
 // server is the name of the server, which dial connects to.
@@ -215,7 +220,6 @@ func (p *person) live(ctx context.Context) {
 				return
 			}
 			r.Success(began, now)
-			p.good.Add(1)
 		})
 	}
 }

@@ -73,6 +73,10 @@ func (l limits) check(o options, progress io.Writer) error {
 	// Each client needs a connection, and some are being closed while the next is opened.
 	const itsOwn = 100
 	need := d.clientFiles*uint64(len(o.strategies)) + itsOwn
+	if o.scenario.Processes > 0 {
+		// The clients are in processes of their own. Each of them has two pipes.
+		need = max(d.clientFiles, uint64(2*o.scenario.Processes*len(o.strategies))) + itsOwn
+	}
 	if have := l.files(need); have < need {
 		return fmt.Errorf("%d strategies with %d clients need %d open files, and this process may open %d: raise the limit (ulimit -n %d), or take fewer -clients or -strategies",
 			len(o.strategies), o.scenario.Clients, need, have, need)

@@ -4,6 +4,8 @@ go 1.26.0
 
 require (
 	github.com/aplomb-go/aplomb v0.0.0
+	github.com/aplomb-go/aplomb/fleet v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/term v0.47.0
 	gonum.org/v1/plot v0.17.0
 )
@@ -13,13 +15,18 @@ require (
 	codeberg.org/go-latex/latex v0.2.0 // indirect
 	git.sr.ht/~sbinet/gg v0.7.0 // indirect
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
 
-replace github.com/aplomb-go/aplomb => ../..
+replace (
+	github.com/aplomb-go/aplomb => ../..
+	github.com/aplomb-go/aplomb/fleet => ../../fleet
+)

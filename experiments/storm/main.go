@@ -8,6 +8,7 @@
 //	go run . -sim -runs 1 -clients 1000000 -think 60s -watched 9m30s
 //	go run . -longest -frozen 40s -strategies all
 //	go run . -sim -processes 1,10,30,50,100,1000,10000
+//	go run . -processes 50 -watched 40s -runs 5
 //	go run . -h                   all flags
 //
 // The files:
@@ -17,6 +18,8 @@
 //	real.go          the real experiment: servers, clients and the clock
 //	live.go          what is shown while it runs
 //	campaign.go      the clients of one strategy
+//	child.go         the processes of clients
+//	redis.go         the backend of fleets
 //	remote.go        a server process as its starter sees it
 //	server.go        a server
 //	process_*.go     how to stop a process, and its limits
@@ -78,12 +81,24 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
-	if len(os.Args) > 1 && os.Args[1] == "server" {
-		err = serve(os.Args[2:], os.Stdin, os.Stdout)
-	} else {
+	if !asChild(os.Args[1:], os.Stdin, os.Stdout, &err) {
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
 	os.Exit(status(err, os.Stderr))
+}
+
+// asChild is the main function of a process that this program starts, a server or
+// clients. It returns false if this is no such process.
+func asChild(args []string, stdin io.Reader, stdout io.Writer, err *error) bool {
+	switch {
+	case len(args) > 0 && args[0] == "server":
+		*err = serve(args[1:], stdin, stdout)
+	case len(args) > 0 && args[0] == "clients":
+		*err = serveClients(stdin, stdout)
+	default:
+		return false
+	}
+	return true
 }
 
 // errUsage marks errors of the command line.
@@ -195,6 +210,8 @@ func (o options) setup() string {
 		text += fmt.Sprintf(" Simulated: the figures are medians of %d runs, and the curves are of the first.", o.runs)
 	case o.sim:
 		text += " Simulated."
+	case o.runs > 1:
+		text += fmt.Sprintf(" The figures are medians of %d runs, and the curves are of the first.", o.runs)
 	}
 	return text
 }
@@ -223,7 +240,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	processes := flags.String("processes", "", "spread the clients over so many processes, and compare what the\nprocesses share; with -sim also a `list`, such as 1,30,50,1000")
 	flags.DurationVar(&sc.FleetDelay, "fleet-delay", sc.FleetDelay, "simulated time from a process to the fleet's backend and back")
 	flags.Uint64Var(&o.seed, "seed", 1, "for the clients of a simulation")
-	flags.IntVar(&o.runs, "runs", 5, "simulate `N` times; the figures are the medians")
+	flags.IntVar(&o.runs, "runs", 0, "run `N` times; the figures are the medians (default 5 with -sim, 1\nwithout)")
 	flags.BoolVar(&o.details, "details", false, "print all figures, and the clients' rules")
 	flags.BoolVar(&o.byHand, "by-hand", howFrozen != "SIGSTOP", "let the server freeze itself instead of stopping its process")
 	flags.StringVar(&o.out, "out", "storm-report", "write the report into this `directory`; empty: the table\nonly")
@@ -248,10 +265,13 @@ func parse(args []string, stdout io.Writer) (options, error) {
 		return o, errors.New("-speed: a simulation takes no time that could pass faster")
 	case (o.sim || o.longest) && sc.Server.Tick%time.Millisecond != 0 || sc.Server.Tick <= 0:
 		return o, fmt.Errorf("-tick %v: must be whole milliseconds", sc.Server.Tick)
-	case o.runs < 1:
+	case o.runs < 0:
 		return o, fmt.Errorf("-runs %d: must be 1 or more", o.runs)
 	case sc.Clients > 10_000_000:
 		return o, fmt.Errorf("-clients %d: at most 10 million", sc.Clients)
+	}
+	if o.runs == 0 {
+		o.runs = map[bool]int{true: 5, false: 1}[o.sim || o.longest]
 	}
 	if o.processes, err = numbers(*processes); err != nil {
 		return o, fmt.Errorf("-processes: %w", err)

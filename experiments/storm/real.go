@@ -13,16 +13,50 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
+// experiment runs the experiment so many times. The figures of the first run are the
+// medians.
 func experiment(ctx context.Context, o options, progress io.Writer) ([]*record.Run, error) {
 	if err := check(o, progress); err != nil {
 		return nil, err
 	}
+	var first []*record.Run
+	for i := range o.runs {
+		if o.runs > 1 {
+			_, _ = fmt.Fprintf(progress, "run %d of %d\n", i+1, o.runs)
+		}
+		runs, err := once(ctx, o, progress)
+		if err != nil {
+			return nil, err
+		}
+		if first == nil {
+			first = runs
+			continue
+		}
+		for i, r := range runs {
+			first[i].Others = append(first[i].Others, r.Figures())
+		}
+	}
+	return first, nil
+}
+
+// once runs the experiment.
+func once(ctx context.Context, o options, progress io.Writer) ([]*record.Run, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	backend, err := startRedis(o)
+	if err != nil {
+		return nil, err
+	}
+	defer backend.stop()
 	var campaigns []*campaign
 	var servers []*remote
 	var listening sync.WaitGroup
 	defer func() {
+		for _, c := range campaigns {
+			for _, child := range c.children {
+				child.kill()
+			}
+		}
 		for _, s := range servers {
 			s.stop()
 		}
@@ -40,6 +74,21 @@ func experiment(ctx context.Context, o options, progress io.Writer) ([]*record.R
 		campaigns = append(campaigns, c)
 		if err := c.reach(ctx); err != nil {
 			return nil, fmt.Errorf("the server of %q cannot be reached: %w", st.Name, err)
+		}
+		if o.scenario.Processes > 0 {
+			if err := c.startChildren(ctx, backend.addr); err != nil {
+				return nil, fmt.Errorf("starting the processes of %q: %w", st.Name, err)
+			}
+		}
+	}
+	for _, c := range campaigns {
+		for _, child := range c.children {
+			switch err := child.ready(); {
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case err != nil:
+				return nil, fmt.Errorf("a process of %q: %w", c.strategy.Name, err)
+			}
 		}
 	}
 	began := time.Now()

@@ -52,7 +52,10 @@ func startServer(ctx context.Context, m model.Server, every time.Duration, byHan
 	r.lines = bufio.NewScanner(stdout)
 	if !r.lines.Scan() {
 		r.stop()
-		return nil, fmt.Errorf("the server ended at once: %w", r.lines.Err())
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("the server ended at once: %v", r.lines.Err())
 	}
 	words := strings.Fields(r.lines.Text())
 	if len(words) < 2 {

@@ -108,6 +108,45 @@ func (r *Run) Busy(now time.Duration, n int) {
 	}
 }
 
+// A Part has the events of a run that one process saw in some of the steps.
+type Part struct {
+	Steps            []int
+	Samples          []Sample // of these steps
+	Latency          []Latency
+	SentFrozen, Sent int
+	Open             int
+}
+
+// Take returns the events that the run has so far, and forgets them.
+func (r *Run) Take() Part {
+	p := Part{Latency: r.Latency, SentFrozen: r.SentFrozen, Sent: r.Sent, Open: r.Open}
+	none := Sample{Busy: -1}
+	for i, s := range r.Samples {
+		if s != none {
+			p.Steps, p.Samples = append(p.Steps, i), append(p.Samples, s)
+			r.Samples[i] = none
+		}
+	}
+	r.Latency, r.SentFrozen, r.Sent, r.Open = nil, 0, 0, 0
+	return p
+}
+
+// Add adds the events of a part.
+func (r *Run) Add(p Part) {
+	for i, step := range p.Steps {
+		s, add := &r.Samples[step], p.Samples[i]
+		s.Begun += add.Begun
+		s.Sends += add.Sends
+		s.Good += add.Good
+		s.Lost += add.Lost
+		s.Limit += add.Limit
+		s.Waiting += add.Waiting
+		s.Ops += add.Ops
+	}
+	r.Latency = append(r.Latency, p.Latency...)
+	r.SentFrozen, r.Sent, r.Open = r.SentFrozen+p.SentFrozen, r.Sent+p.Sent, r.Open+p.Open
+}
+
 // Exhausted returns when the server had used up its files, to within a few that it needs
 // for itself. It returns a negative time if it never had.
 func (r *Run) Exhausted() time.Duration {
@@ -123,6 +162,7 @@ func (r *Run) Exhausted() time.Duration {
 // Figures sum up a run.
 type Figures struct {
 	SentFrozen int
+	SentLate   int // of these, the attempts from 3 s after the stop on
 	Found      int
 	Peak       int           // the most requests in progress at the server after the resume
 	Later      int           // the most after that number had gone below the limit; 0: it never did
@@ -140,6 +180,8 @@ const (
 	window  = 2 * time.Second // the rate is measured over this time
 	steady  = 5 * time.Second // the rate has to stay healthy for this time
 	healthy = 0.95
+
+	late = 3 * time.Second // by then the first attempts to a frozen server have timed out
 )
 
 // Figures computes the figures of the run.
@@ -155,6 +197,9 @@ func (r *Run) Figures() Figures {
 			break
 		}
 	}
+	for at := r.Stop + late; at < r.Resume; at += Step {
+		f.SentLate += r.At(at).Sends
+	}
 	last := min(10*time.Second, r.End-r.Resume)
 	f.LastGood = float64(r.goodIn(r.End-last, r.End)) / (r.Rate * last.Seconds())
 	f.OpsPeace, f.OpsStorm = r.ops(0, r.Stop), r.ops(r.Stop, r.Resume+last)
@@ -169,6 +214,7 @@ func (r *Run) Median() Figures {
 	count := func(of func(Figures) int) int { return middle(all, of) }
 	m := Figures{
 		SentFrozen: count(func(f Figures) int { return f.SentFrozen }),
+		SentLate:   count(func(f Figures) int { return f.SentLate }),
 		Found:      count(func(f Figures) int { return f.Found }),
 		Peak:       count(func(f Figures) int { return f.Peak }),
 		Later:      count(func(f Figures) int { return f.Later }),

@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,6 +26,7 @@ type chart struct {
 // A panel shows a run.
 type panel struct {
 	run    *record.Run
+	ours   bool      // it has aplomb's colour
 	curves [][]point // breaks lie between them
 }
 
@@ -109,6 +111,8 @@ func newChart(v value, runs []*record.Run) *chart {
 		c.level = v.level(first)
 		c.top = c.level
 	}
+	// If all strategies are aplomb's, those that are coordinated have its colour.
+	allOurs := !slices.ContainsFunc(runs, func(r *record.Run) bool { return !r.Aplomb })
 	var all [][][]sample
 	for _, r := range runs {
 		if v.only != nil && !v.only(r) {
@@ -121,7 +125,7 @@ func newChart(v value, runs []*record.Run) *chart {
 			}
 		}
 		all = append(all, curves)
-		c.panels = append(c.panels, panel{run: r})
+		c.panels = append(c.panels, panel{run: r, ours: r.Aplomb && (r.Coordinated || !allOurs)})
 	}
 	if len(c.panels) == 0 {
 		return nil
@@ -212,7 +216,7 @@ func (c *chart) timeTicks(r *record.Run) (list []tick) {
 	after := (r.End - r.Resume).Seconds()
 	step := 1.
 	for _, s := range []float64{2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000} {
-		if after/step > 5 {
+		if step < 0.16*r.End.Seconds() {
 			step = s
 		}
 	}

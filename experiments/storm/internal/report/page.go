@@ -165,6 +165,9 @@ func percent(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) }
 // Run returns the run of the panel.
 func (p panel) Run() *record.Run { return p.run }
 
+// Ours reports whether the panel has aplomb's colour.
+func (p panel) Ours() bool { return p.ours }
+
 // Line and Area are the paths of the curves and of the areas below them.
 func (p panel) Line() string { return p.path(false) }
 func (p panel) Area() string { return p.path(true) }

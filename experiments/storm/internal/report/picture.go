@@ -54,7 +54,7 @@ func (r role) color() color.NRGBA {
 
 // hues returns the colours of a panel's curve and of the area below it.
 func (p panel) hues() (line, area role) {
-	if p.run.Aplomb {
+	if p.ours {
 		return ours, oursFill
 	}
 	return other, otherFill
@@ -167,7 +167,7 @@ func (s sheet) draw(c draw.Canvas) {
 		c.FillText(s.style(12, false, ink), vg.Point{X: margin, Y: top}, p.run.Name)
 		top -= nameHigh
 		hue := ink
-		if p.run.Aplomb && back(p.run) {
+		if p.ours && back(p.run) {
 			hue = ours
 		}
 		c.FillText(s.style(23, true, hue), vg.Point{X: margin, Y: top - 5}, verdict(p.run))

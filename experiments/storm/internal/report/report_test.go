@@ -106,7 +106,8 @@ func TestFinding(t *testing.T) {
 		{[]*record.Run{own(never), own(8 * time.Second), shared(0)}, "only coordinated clients bring the server back at once"},
 		{[]*record.Run{own(0), shared(0)}, "the server comes back with every strategy"},
 		{[]*record.Run{own(never), shared(never)}, "the server comes back with none of these strategies"},
-		{[]*record.Run{own(never), own(never), shared(8 * time.Second)}, "the server comes back with 1 of 3 strategies"},
+		{[]*record.Run{own(never), own(never), shared(8 * time.Second)}, "only coordinated clients bring the server back"},
+		{[]*record.Run{own(never), own(8 * time.Second), shared(8 * time.Second)}, "the server comes back with 2 of 3 strategies"},
 		{[]*record.Run{own(never), own(0), shared(0)}, "the server comes back with 2 of 3 strategies"},
 		{[]*record.Run{shared(0)}, "the server comes back with every strategy"},
 	} {

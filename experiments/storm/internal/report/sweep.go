@@ -62,6 +62,7 @@ type figure struct {
 var figures = []figure{
 	{"Back after:", verdict, false},
 	{"Sent while frozen:", func(r *record.Run) string { return count(r.Median().SentFrozen) }, false},
+	{"Of these, sent later than 3 s after the freeze:", func(r *record.Run) string { return count(r.Median().SentLate) }, true},
 	{"Peak at the server, as a multiple of its limit:", func(r *record.Run) string {
 		return fmt.Sprintf("%.1f", float64(r.Median().Peak)/float64(r.ServerLimit))
 	}, false},

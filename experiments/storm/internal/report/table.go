@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -78,10 +79,31 @@ func Table(w io.Writer, runs []*record.Run, more bool) error {
 		table(out, details, runs, detailsOf, 1)
 		_, _ = fmt.Fprintln(out)
 		list(out, explainedDetails)
+		if lines := shared(runs); lines != nil {
+			_, _ = fmt.Fprintln(out)
+			list(out, lines)
+		}
 		_, _ = fmt.Fprintln(out)
 		list(out, rules(runs))
 	}
 	return out.Flush() // which keeps the first error
+}
+
+// shared says how much the processes of a fleet told each other, and with what effect.
+// It returns nothing if there is no fleet.
+func shared(runs []*record.Run) (all []string) {
+	if !slices.ContainsFunc(runs, func(r *record.Run) bool { return r.Median().OpsStorm > 0 }) {
+		return nil
+	}
+	for _, r := range runs {
+		f := r.Median()
+		text := fmt.Sprintf("%s: %s attempts from 3 s after the freeze on", r.Name, count(f.SentLate))
+		if f.OpsStorm > 0 {
+			text += fmt.Sprintf("; %.2f operations of the backend per request in peace, and %.2f from the freeze until 10 s after the resume", f.OpsPeace, f.OpsStorm)
+		}
+		all = append(all, text+".")
+	}
+	return all
 }
 
 // rules says what the clients of each run do.

@@ -15,32 +15,38 @@ const atOnce = 3 * time.Second
 
 // Finding returns the headline: what the runs show.
 func Finding(runs []*record.Run) string {
-	back, coordinated, quick := 0, 0, 0
+	// How many are back, and how many at once, of those that are coordinated and of the
+	// others.
+	var all, back, quick struct{ coordinated, others int }
 	for _, r := range runs {
 		after := r.Median().Recovered
+		number := func(n *struct{ coordinated, others int }) *int {
+			if r.Coordinated {
+				return &n.coordinated
+			}
+			return &n.others
+		}
+		*number(&all)++
 		if after >= 0 {
-			back++
+			*number(&back)++
 		}
 		if after >= 0 && after <= atOnce {
-			quick++
-		}
-		if r.Coordinated {
-			coordinated++
-			if after < 0 || after > atOnce {
-				coordinated = -len(runs) // they are not the answer
-			}
+			*number(&quick)++
 		}
 	}
 	freeze := "After a " + Seconds(runs[0].Resume-runs[0].Stop) + " freeze, "
+	compared := all.coordinated > 0 && all.others > 0
 	switch {
-	case coordinated > 0 && quick == coordinated && len(runs) > coordinated:
+	case compared && quick.coordinated == all.coordinated && quick.others == 0:
 		return freeze + "only coordinated clients bring the server back at once"
-	case back == len(runs):
+	case compared && back.coordinated == all.coordinated && back.others == 0:
+		return freeze + "only coordinated clients bring the server back"
+	case back == all:
 		return freeze + "the server comes back with every strategy"
-	case back == 0:
+	case back.coordinated+back.others == 0:
 		return freeze + "the server comes back with none of these strategies"
 	}
-	return freeze + fmt.Sprintf("the server comes back with %d of %d strategies", back, len(runs))
+	return freeze + fmt.Sprintf("the server comes back with %d of %d strategies", back.coordinated+back.others, len(runs))
 }
 
 // verdict says after which time the server was back.

@@ -1,0 +1,59 @@
+// The backend of fleets.
+
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/aplomb-go/aplomb/fleet"
+	"github.com/aplomb-go/aplomb/internal/redisserver"
+
+	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
+)
+
+// A backend is a Redis of this experiment, or nothing.
+type backend struct {
+	server *redisserver.Server
+	addr   string
+}
+
+// startRedis starts a Redis if a strategy has a fleet.
+func startRedis(o options) (*backend, error) {
+	if !slices.ContainsFunc(o.strategies, func(s model.Strategy) bool { return s.Fleet != model.Fleet{} }) {
+		return &backend{}, nil
+	}
+	s, err := redisserver.Start("--maxclients", "10000")
+	if err != nil {
+		return nil, fmt.Errorf("a fleet needs Redis: %w", err)
+	}
+	return &backend{s, s.Addr}, nil
+}
+
+func (b *backend) stop() {
+	if b.server != nil {
+		b.server.Stop()
+	}
+}
+
+// join makes a member of a fleet. Each strategy has a fleet of its own.
+func join(addr, strategy string, shares model.Fleet) (*fleet.Fleet, error) {
+	c := fleet.Config{
+		Redis:  &redis.UniversalOptions{Addrs: []string{addr}},
+		Key:    []byte("the key of the experiment"),
+		Prefix: "storm-" + strategy,
+		Share:  fleet.Size,
+	}
+	if shares.Holds {
+		c.Share |= fleet.Holds
+	}
+	if shares.Probe {
+		c.Share |= fleet.Probes
+	}
+	if !shares.Spread {
+		c.Return = -1
+	}
+	return fleet.New(c)
+}
