@@ -2,7 +2,7 @@
 -- token. Times are in microseconds, with three decimals.
 -- ARGV: microseconds between two tokens, burst, tokens wanted.
 -- Returns {tokens, microseconds until the first, microseconds until the next question}.
-local AHEAD, MORE = 400000, 100000
+local AHEAD, MORE = 500000, 250000
 local every, burst, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local function frac(x) return string.format('%.3f', x) end
 local full = (burst - 1) * every

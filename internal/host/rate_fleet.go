@@ -11,11 +11,13 @@ import (
 )
 
 const (
-	// askEvery is the least time between two questions for tokens. A random part of it
-	// is added, up to askJitter. Two processes that always asked in the same order would
-	// share the tokens unevenly.
-	askEvery  = 100 * time.Millisecond
-	askJitter = 50 * time.Millisecond
+	// askEvery is the mean time between two questions for tokens, at least. A random time
+	// up to askJitter is added. Two processes that always asked in the same order would
+	// share the tokens unevenly. Up to askBurst questions may follow each other at once,
+	// for requests that come together. So there are ten in any second at most.
+	askEvery  = 130 * time.Millisecond
+	askJitter = 40 * time.Millisecond
+	askBurst  = 3
 
 	// tokenLife is how long a token can be used. A process that pauses does not save up
 	// the tokens of others.
@@ -26,7 +28,7 @@ const (
 // guards it. The rules:
 //
 //   - The process asks for as many tokens as requests wait, and for twice as many as it
-//     used since it asked last. It asks every 100 ms at most. So a client that sends one
+//     used since it asked last. It asks ten times in a second at most. So a client that sends one
 //     request after the other is soon at its full speed.
 //   - If there is no answer within 10 ms, the fleet is silent. The process then uses its
 //     part of the rate. An answer in time ends this. An answer that comes late counts
@@ -36,6 +38,7 @@ type shared struct {
 	asking  bool
 	asked   time.Duration
 	next    time.Duration // no question before this time
+	due     time.Duration // next without a burst
 	want    int           // tokens that the last question asked for
 	used    int           // tokens used since the last question
 	members int           // of the fleet
@@ -98,7 +101,8 @@ func (r *Rate) AskTokens(now time.Duration, waiting int, u float64) (ask TokenAs
 		return TokenAsk{}, false
 	}
 	s.asking, s.asked, s.want, s.used = true, now, want, 0
-	r.askNext(after(now, askEvery+time.Duration(u*float64(askJitter))))
+	s.due = max(s.due, now) + askEvery + time.Duration(u*float64(askJitter))
+	r.askNext(s.due - (askBurst-1)*askEvery)
 	return TokenAsk{PerSecond: r.current, Burst: r.conf.Burst, Want: want}, true
 }
 

@@ -181,8 +181,8 @@ const (
 	// FirstAhead bounds the first token of an answer, and MoreAhead the others. The first
 	// may be further ahead, so that a member that wants little gets its token although
 	// others have taken all tokens of the near future.
-	FirstAhead = 400 * time.Millisecond
-	MoreAhead  = 100 * time.Millisecond
+	FirstAhead = 500 * time.Millisecond
+	MoreAhead  = 250 * time.Millisecond
 
 	// A slower rate counts as a token per MaxEvery.
 	MaxEvery = 24 * time.Hour
