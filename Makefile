@@ -24,6 +24,9 @@ MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 TEST_ALL = printf '%s\n' $(filter-out e2e,$(MODULES)) e2e/http3 | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),1,0) xargs -P 2 -I '{}' \
 	sh -c 'out=$$($(GO) -C {} test $(RACE) -shuffle=on -timeout $(TIMEOUT) ./... 2>&1); code=$$?; echo "$$out"; exit $$code'
 
+# The modules that get a tag. docs/releasing.md says why the others do not.
+RELEASED := . otel fleet
+
 # The packages that users import; docs/api lists their exported names.
 PUBLIC := classify faults policy policy/backoff policy/profile policy/rulefile transport
 
@@ -32,10 +35,10 @@ PUBLIC := classify faults policy policy/backoff policy/profile policy/rulefile t
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm ci
+.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm version release-check ci
 
 help: ## this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
 
 demo: ## seven faults, with a plain client and with aplomb
 	@$(GO) run ./examples/quickstart
@@ -102,7 +105,14 @@ redis: ## install redis-server with apt-get, for the tests of fleet
 storm: ## the experiment about retry storms, 110 s, with a report in pictures
 	@$(GO) -C experiments/storm run .
 
-ci: browser redis lint cross test e2e simulate examples ## what a change must pass
+version: ## VERSION=v0.2.0: the released modules require this version of the root
+	@for m in $(filter-out .,$(RELEASED)); do $(GO) -C $$m mod edit -require "$$($(GO) list -m)@$(VERSION)" || exit 1; done
+	@for m in $(MODULES); do $(GO) -C $$m mod tidy || exit 1; done
+
+release-check: ## users outside the repository can require the tagged modules of the newest commit
+	@$(GO) -C tools run ./release
+
+ci: browser redis lint cross test e2e simulate examples release-check ## what a change must pass
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck
