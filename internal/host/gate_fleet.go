@@ -22,12 +22,18 @@ const (
 	failingEvery = 250 * time.Millisecond
 	silentTime   = time.Second
 
-	// A permit that is refused holdTime after the gate closed, or after its last probe, is
-	// not needed any more. longestNo bounds the wait after each refusal. A fleet of 10,000
+	// If a permit is still refused holdTime after the first refusal, it is not needed any
+	// more. longestNo bounds the wait after each refusal. A fleet of 10,000
 	// processes needs nearly that long until each of them has asked. So a probe that hangs
 	// elsewhere, or a fleet that is confused, keeps no gate closed for longer.
 	holdTime  = 30 * time.Second
 	longestNo = 2 * time.Minute
+
+	// permitLife is how long after the question a permit counts. The fleet lends it for
+	// probeTime, so that is the time that is left for the probe itself. A gate whose
+	// requests do not wait may use a permit later, because its next request may come late.
+	// But others may probe at the same time then.
+	permitLife = probeTime / 2
 
 	// latestReturn bounds the time from Up to the return.
 	latestReturn = 10 * time.Second
@@ -43,7 +49,8 @@ const (
 //   - While the gate is closed, a probe needs a permit of the fleet. The gate asks 250 ms
 //     before the probe may go. If the fleet does not answer within 250 ms, the probe goes
 //     all the same.
-//   - A probe goes although the fleet refuses the permit, if there was no probe for 30 s.
+//   - If the fleet still refuses a permit 30 s after the first refusal, a probe goes without
+//     one.
 //   - A permit that no request waits for is given back. If the first request cannot go
 //     after all, the next request uses its permit.
 //   - The fleet says that the host works, and when this process may return. Then the gate
@@ -63,11 +70,11 @@ type gateFleet struct {
 	asked    time.Duration // when
 	orphaned bool          // the requests that waited for the answer have left
 	next     time.Duration // no question before this time
-	held     time.Duration // from this time on the fleet cannot refuse a permit
+	refused  time.Duration // when the fleet first refused a permit to the requests that wait; 0: it did not
 
 	permit bool          // a probe may go
-	lapses time.Duration // the fleet may give the permit to another process from this time on
-	leased bool          // the probe under way has a permit that had not lapsed
+	lapses time.Duration // the permit counts until this time
+	leased bool          // the probe under way has a permit that still counted
 	owed   bool          // the fleet may wait for the end of the probe under way
 
 	returns bool          // the gate opens at a time
@@ -160,15 +167,18 @@ func (g *Gate) Permit(now time.Duration, granted bool, wait time.Duration) (used
 		// If the gate does not wait for an answer any more, the fleet was told that the
 		// probe has ended.
 	case granted:
-		f.permit, f.lapses, used = true, after(f.asked, probeTime), true
+		f.permit, f.lapses, used = true, after(f.asked, permitLife), true
 		next = g.queue.first
-	case asked && g.closed && g.inFlight == 0 && now >= f.held:
+	case asked && g.closed && g.inFlight == 0 && f.refused > 0 && now >= after(f.refused, holdTime):
 		f.permit, f.lapses = true, now // the fleet does not wait for this probe
 		next = g.queue.first
 	case g.closed && (asked || g.inFlight > 0):
+		if f.refused == 0 {
+			f.refused = now
+		}
 		f.next = after(now, min(max(wait, AnswerTime), longestNo))
 		if g.inFlight == 0 {
-			g.probe = max(g.probe, after(f.next, permitTime))
+			g.probe = max(g.probe, f.next)
 		}
 		next = g.queue.first
 	}
@@ -303,7 +313,7 @@ func (f *gateFleet) closing(at time.Duration, n int32, since time.Duration) {
 	if f == nil {
 		return
 	}
-	f.next, f.held = at, after(at, holdTime)
+	f.next, f.refused = at, 0
 	f.permit, f.owed, f.leased = false, false, false
 	if f.row, f.began = n, since; n == 0 {
 		f.began = at
@@ -331,9 +341,9 @@ func (f *gateFleet) probing(now time.Duration) {
 	if f == nil {
 		return
 	}
-	f.held = after(now, holdTime)
+	f.refused = 0
 	f.leased = f.permit && now < f.lapses
-	f.owed = f.leased || f.asking
+	f.owed = f.permit || f.asking
 	f.permit, f.asking = false, false
 }
 
@@ -354,7 +364,7 @@ func (f *gateFleet) passOn(waiters int) {
 		return
 	}
 	if !f.leased { // its answer may still come
-		f.lapses = after(f.asked, probeTime)
+		f.lapses = after(f.asked, permitLife)
 	}
 	f.permit, f.owed, f.leased = true, false, false
 }
@@ -374,5 +384,5 @@ func (f *gateFleet) unused() {
 	if f.permit {
 		f.permit, f.news.ProbeFailed = false, true
 	}
-	f.orphaned = f.asking
+	f.orphaned, f.refused = f.asking, 0
 }

@@ -1,0 +1,393 @@
+package host
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/soak"
+)
+
+// A fleetRun is several processes with a gate each, their ledger, and a network between
+// them that delays and loses messages, all in virtual time.
+type fleetRun struct {
+	t         *testing.T
+	seed      uint64
+	rng       *rand.Rand
+	clock     clock
+	ledger    ledger.Host
+	processes []*process
+
+	delay  time.Duration // a message takes up to that long
+	loss   float64       // the share of lost messages
+	cut    bool          // all messages are lost
+	works  bool          // the host works
+	frozen bool          // if it does not work, requests get no response
+
+	probes, denied, verdicts, objections, released int
+	most                                           int // probes with a permit at the same time, until the cut
+}
+
+type process struct {
+	run     *fleetRun
+	id      int64
+	gate    Gate
+	sick    bool // it does not reach the host
+	refuses bool // its requests do not wait
+	sent    int
+}
+
+// post lets a message arrive, or loses it.
+func (r *fleetRun) post(arrive func()) {
+	if r.cut || r.rng.Float64() < r.loss {
+		return
+	}
+	r.clock.at(r.clock.now+time.Duration(r.rng.Int64N(int64(r.delay)+1)), arrive)
+}
+
+func (r *fleetRun) toAll(hear func(p *process)) {
+	for _, p := range r.processes {
+		r.post(func() { hear(p) })
+	}
+}
+
+// ask does the part of the transport after a request was told to wait.
+func (p *process) ask() {
+	r := p.run
+	if !p.gate.AskPermit(r.clock.now) {
+		return
+	}
+	r.post(func() {
+		granted, wait := r.ledger.Probe(r.clock.now, p.id, len(r.processes))
+		if granted {
+			r.probes++
+		} else {
+			r.denied++
+		}
+		r.post(func() {
+			if used := p.gate.Permit(r.clock.now, granted, wait); granted && !used {
+				p.probeFailed()
+			}
+		})
+	})
+}
+
+func (p *process) probeFailed() {
+	p.run.post(func() { p.run.ledger.ProbeFailed(p.run.clock.now, p.id) })
+}
+
+func (p *process) working() {
+	r := p.run
+	r.post(func() {
+		if r.ledger.Working(r.clock.now, p.id) {
+			spread := ledger.Spread(len(r.processes))
+			r.toAll(func(p *process) {
+				p.gate.Up(r.clock.now, r.clock.now+time.Duration(r.rng.Float64()*float64(spread)))
+			})
+		}
+	})
+}
+
+// tell does the part of the transport after a gate has news.
+func (p *process) tell(news bool) {
+	r := p.run
+	if !news {
+		return
+	}
+	n := p.gate.News()
+	if n.Working {
+		p.working()
+		return
+	}
+	if n.ProbeFailed {
+		p.probeFailed()
+	}
+	if n.Failures > 0 {
+		r.post(func() {
+			if down, since := r.ledger.Failing(r.clock.now, p.id, n.Failures, n.Since, len(r.processes)); down {
+				r.verdicts++
+				r.toAll(func(p *process) { p.down(since) })
+			}
+		})
+	}
+}
+
+// down tells a process that the host is down. Nobody stops a process that had a success.
+func (p *process) down(since time.Duration) {
+	r, g := p.run, &p.gate
+	worked, closed := g.success > 0 && g.success > since+sec, g.closed
+	switch works := g.Down(r.clock.now, since); {
+	case works != worked, worked && g.closed != closed:
+		r.t.Fatalf("seed %d: closed %v by a Down since %v, with a success at %v", r.seed, g.closed, since, g.success)
+	case works:
+		r.objections++
+		p.working()
+	}
+}
+
+// A traveller is a request of a process.
+type traveller struct {
+	p      *process
+	slot   Slot
+	w      *Waiter
+	stays  bool // it waits until it goes
+	gone   bool
+	asks   int
+	second time.Duration // in which asks were counted
+}
+
+func (p *process) start(stays bool) *traveller {
+	v := &traveller{p: p, stays: stays}
+	r := p.run
+	if !p.refuses || stays {
+		v.w = &Waiter{Wake: func(*Waiter) { r.clock.at(r.clock.now, v.ask) }}
+	}
+	if !stays && v.w != nil && r.rng.IntN(2) == 0 {
+		r.clock.at(r.clock.now+time.Duration(r.rng.IntN(2000))*ms, func() {
+			if !v.gone {
+				v.gone = true
+				p.tell(p.gate.Leave(v.w))
+			}
+		})
+	}
+	v.ask()
+	return v
+}
+
+func (v *traveller) ask() {
+	if v.gone {
+		return
+	}
+	p, r := v.p, v.p.run
+	now := r.clock.now
+	if now/sec != v.second {
+		v.asks, v.second = 0, now/sec
+	}
+	if v.asks++; v.asks > 500 {
+		r.t.Fatalf("seed %d: a request asks %d times in a second", r.seed, v.asks)
+	}
+	a := p.gate.Enter(now, &v.slot, v.w, GateConfig{Fleet: true})
+	if a.Verb == Go {
+		v.gone = true
+		if !v.stays && r.rng.IntN(8) == 0 { // its deadline is too near
+			r.released++
+			p.tell(p.gate.Release(now, &v.slot))
+			return
+		}
+		v.send()
+		return
+	}
+	p.ask()
+	switch {
+	case v.w == nil:
+		v.gone = true
+	case a.Ask < Never:
+		r.clock.at(a.Ask, v.ask)
+	}
+}
+
+func (v *traveller) send() {
+	p, r := v.p, v.p.run
+	p.sent++
+	result, takes := Success, 20*ms
+	switch {
+	case r.works && !p.sick:
+	case r.frozen:
+		result, takes = Lost, sec
+	default:
+		result, takes = Failed, 5*ms
+	}
+	leased := 0
+	for _, p := range r.processes {
+		if !r.cut && p.gate.closed && p.gate.inFlight > 0 && p.gate.fleet.leased {
+			leased++
+		}
+	}
+	r.most = max(r.most, leased)
+	r.clock.at(r.clock.now+takes, func() { p.tell(p.gate.End(r.clock.now, &v.slot, result)) })
+}
+
+// noise is news that nobody should send.
+func (r *fleetRun) noise() {
+	g := &r.processes[r.rng.IntN(len(r.processes))].gate
+	now := r.clock.now
+	wild := []time.Duration{math.MinInt64, -sec, 0, ms, sec, time.Hour, Never}[r.rng.IntN(7)]
+	switch r.rng.IntN(5) {
+	case 0:
+		g.Up(now, wild)
+	case 1:
+		g.Permit(now, false, wild)
+	case 2:
+		g.Permit(now, true, wild)
+	case 3:
+		g.Down(now, min(now, wild))
+	default:
+		g.News()
+	}
+}
+
+// runFleet plays an outage of 30 s. From its end on all news is lost, and a request waits
+// in each process. It returns how long it took until all of these requests were sent.
+func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Duration) {
+	const begin, end = 5 * sec, 35 * sec
+	rng := rand.New(rand.NewPCG(seed, 3))
+	r = &fleetRun{t: t, seed: seed, rng: rng, works: true, frozen: rng.IntN(2) == 0,
+		delay: []time.Duration{0, ms, 100 * ms, 400 * ms, 3 * sec}[rng.IntN(5)],
+		loss:  []float64{0, 0, 0.1, 0.5}[rng.IntN(4)]}
+	for i := range 1 + rng.IntN(12) {
+		p := &process{run: r, id: int64(i + 1), sick: rng.IntN(6) == 0, refuses: rng.IntN(5) == 0}
+		r.processes = append(r.processes, p)
+		every := []time.Duration{5 * sec, 500 * ms, 50 * ms}[rng.IntN(3)]
+		for at := time.Duration(0); at < end; at += time.Duration(rng.Int64N(int64(2 * every))) {
+			r.clock.at(at, func() { p.start(false) })
+		}
+	}
+	if noisy {
+		for range 200 {
+			r.clock.at(time.Duration(rng.Int64N(int64(end))), r.noise)
+		}
+	}
+	r.clock.at(begin, func() { r.works = false })
+	var last []*traveller
+	r.clock.at(end, func() {
+		r.works, r.cut = true, true
+		for _, p := range r.processes {
+			p.sick = false
+			last = append(last, p.start(true))
+		}
+	})
+	r.clock.runTo(end)
+	for step := 100 * ms; took < 10*time.Minute; took += step {
+		waiting := 0
+		for _, v := range last {
+			if !v.gone {
+				waiting++
+			}
+		}
+		if waiting == 0 {
+			break
+		}
+		r.clock.runTo(r.clock.now + step)
+	}
+	r.clock.runTo(r.clock.now + 2*sec)
+	for _, p := range r.processes {
+		if s := p.gate.State(); s.Closed || s.Waiting > 0 || s.InFlight > 0 {
+			t.Fatalf("seed %d: after %v process %d is left with %+v", seed, took, p.id, s)
+		}
+	}
+	return r, took
+}
+
+// When the host works again and all news is lost, each gate opens soon. It waits for no
+// longer than the fleet has told it to before, which is a second in a small fleet, or as
+// long as a probe or a return was planned then. Nobody stops a process that had a success,
+// and nobody asks without end.
+func TestFleetFailsOpen(t *testing.T) {
+	var sum fleetRun
+	var longest time.Duration
+	for seed := range soak.Size[uint64](300, 5000) {
+		r, took := runFleet(t, seed, false)
+		if took > 4*sec {
+			t.Fatalf("seed %d: %v until all requests were sent", seed, took)
+		}
+		// Messages that overtake each other may end the permit of the next probe.
+		if r.loss == 0 && r.delay == 0 && r.most > 1 {
+			t.Fatalf("seed %d: %d probes with a permit at the same time", seed, r.most)
+		}
+		longest = max(longest, took)
+		sum.probes += r.probes
+		sum.denied += r.denied
+		sum.verdicts += r.verdicts
+		sum.objections += r.objections
+		sum.released += r.released
+	}
+	t.Logf("%d probes, %d denied, %d verdicts, %d objections, %d released; %v at most",
+		sum.probes, sum.denied, sum.verdicts, sum.objections, sum.released, longest)
+	if min(sum.probes, sum.denied, sum.verdicts, sum.objections, sum.released) == 0 {
+		t.Error("something did not happen")
+	}
+}
+
+// Processes that cannot reach the host stop a process that has not used the host lately.
+// When it uses the host, it gets its turn to probe, after 30 s at the latest, and ends the
+// verdict. A process that uses the host is never stopped.
+func TestFleetOfTheSick(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		sick   int
+		frozen bool // the sick get no response
+		within time.Duration
+	}{
+		{"a single sick process", 1, false, 0},
+		{"two", 2, true, 0},
+		{"three that fail at once", 3, false, 5 * sec},
+		{"three whose requests are lost", 3, true, 15 * sec},
+		{"twenty that fail at once", 20, false, 31 * sec},
+		{"twenty whose requests are lost", 20, true, 31 * sec},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var longest time.Duration
+			stopped, used := 0, 0
+			for seed := range soak.Size[uint64](2, 20) {
+				r := &fleetRun{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 4)), frozen: tt.frozen, works: true, delay: 2 * ms}
+				for i := range tt.sick + 2 {
+					r.processes = append(r.processes, &process{run: r, id: int64(i + 1), sick: i > 1})
+				}
+				rare, busy, works := r.processes[0], r.processes[1], false
+				for at := time.Duration(0); at < 4*time.Minute; at += 100 * ms {
+					r.clock.at(at, func() {
+						for _, p := range r.processes[2:] {
+							p.start(false)
+						}
+						if at > 3*time.Minute {
+							v := busy.start(true)
+							if works && !v.gone {
+								t.Fatalf("seed %d: the busy process is stopped at %v", seed, at)
+							}
+							works = v.gone
+							used++
+						}
+					})
+				}
+				r.clock.runTo(sec)
+				rare.start(true)
+				for range 3 {
+					r.clock.runTo(r.clock.now + 50*sec)
+					if rare.gate.State().Closed {
+						stopped++
+					}
+					v, begin := rare.start(true), r.clock.now
+					for !v.gone {
+						r.clock.runTo(r.clock.now + 10*ms)
+					}
+					longest = max(longest, r.clock.now-begin)
+				}
+				r.clock.runTo(5 * time.Minute)
+			}
+			t.Logf("stopped in %d cases, for %v at most", stopped, longest)
+			if longest > tt.within || stopped == 0 && tt.within > 0 || used == 0 {
+				t.Errorf("stopped in %d cases, for %v at most", stopped, longest)
+			}
+		})
+	}
+}
+
+// News that nobody should send costs two minutes at most.
+func TestFleetTalksNonsense(t *testing.T) {
+	var longest time.Duration
+	for seed := range soak.Size[uint64](300, 5000) {
+		_, took := runFleet(t, seed, true)
+		if longest = max(longest, took); took > longestNo+sec {
+			t.Fatalf("seed %d: %v until all requests were sent", seed, took)
+		}
+	}
+	t.Log(longest)
+}
+
+func FuzzFleet(f *testing.F) {
+	f.Add(uint64(1), true)
+	f.Add(uint64(1), false)
+	f.Fuzz(func(t *testing.T, seed uint64, noisy bool) { runFleet(t, seed, noisy) })
+}
