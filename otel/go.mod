@@ -3,7 +3,7 @@ module github.com/aplomb-go/aplomb/otel
 go 1.26.0
 
 require (
-	github.com/aplomb-go/aplomb v0.0.0
+	github.com/aplomb-go/aplomb v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.72.0
 	go.opentelemetry.io/otel v1.47.0

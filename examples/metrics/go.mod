@@ -3,7 +3,7 @@ module github.com/aplomb-go/aplomb/examples/metrics
 go 1.26.0
 
 require (
-	github.com/aplomb-go/aplomb v0.0.0
+	github.com/aplomb-go/aplomb v0.1.0
 	github.com/aplomb-go/aplomb/otel v0.0.0
 	github.com/prometheus/client_golang v1.24.1
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
