@@ -35,11 +35,7 @@ PUBLIC := classify faults policy policy/backoff policy/profile policy/rulefile t
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-<<<<<<< Updated upstream
-.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm version release-check ci
-=======
-.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm storm-fleet ci
->>>>>>> Stashed changes
+.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm storm-fleet version release-check ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -109,7 +105,9 @@ redis: ## install redis-server with apt-get, for the tests of fleet
 storm: ## the experiment about retry storms, 110 s, with a report in pictures
 	@$(GO) -C experiments/storm run .
 
-<<<<<<< Updated upstream
+storm-fleet: ## the same with 50 processes, alone and in a fleet over Redis, 5 times in 6 min
+	@$(GO) -C experiments/storm run . -processes 50 -watched 40s -runs 5
+
 version: ## VERSION=v0.2.0: the released modules require this version of the root
 	@for m in $(filter-out .,$(RELEASED)); do $(GO) -C $$m mod edit -require "$$($(GO) list -m)@$(VERSION)" || exit 1; done
 	@for m in $(MODULES); do $(GO) -C $$m mod tidy || exit 1; done
@@ -118,12 +116,6 @@ release-check: ## users outside the repository can require the tagged modules of
 	@$(GO) -C tools run ./release
 
 ci: browser redis lint cross test e2e simulate examples release-check ## what a change must pass
-=======
-storm-fleet: ## the same with 50 processes, alone and in a fleet over Redis, 5 times in 6 min
-	@$(GO) -C experiments/storm run . -processes 50 -watched 40s -runs 5
-
-ci: browser redis lint cross test e2e simulate examples ## what a change must pass
->>>>>>> Stashed changes
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck
