@@ -48,7 +48,7 @@ const (
 //     first lost request before the last response of a host that then froze.
 //   - While the gate is closed, a probe needs a permit of the fleet. The gate asks 250 ms
 //     before the probe may go. If the fleet does not answer within 250 ms, the probe goes
-//     all the same.
+//     all the same. From then on the gate waits for 10 ms only, until the fleet answers.
 //   - If the fleet still refuses a permit 30 s after the first refusal, a probe goes without
 //     one.
 //   - A permit that no request waits for is given back. If the first request cannot go
@@ -68,6 +68,7 @@ type gateFleet struct {
 
 	asking   bool          // a permit was asked for, and no probe has gone since
 	asked    time.Duration // when
+	silent   bool          // the fleet did not answer in time
 	orphaned bool          // the requests that waited for the answer have left
 	next     time.Duration // no question before this time
 	refused  time.Duration // when the fleet first refused a permit to the requests that wait; 0: it did not
@@ -156,7 +157,7 @@ func (g *Gate) Permit(now time.Duration, granted bool, wait time.Duration) (used
 	g.mu.Lock()
 	f := g.inFleet()
 	asked, unwanted := f.asking, f.orphaned && g.queue.n == 0
-	f.asking, f.orphaned = false, false
+	f.asking, f.orphaned, f.silent = false, false, false
 	var next *Waiter
 	switch {
 	case granted && g.closed && g.inFlight > 0:
@@ -220,7 +221,7 @@ func (g *Gate) question() time.Duration { return max(g.fleet.next, g.probe-permi
 // permitted reports whether a probe may go as far as the fleet is concerned; g.mu is held.
 func (g *Gate) permitted(now time.Duration) bool {
 	f := g.fleet
-	return !g.conf.Fleet || f.permit || !f.returns && f.asking && now >= after(f.asked, permitTime)
+	return !g.conf.Fleet || f.permit || !f.returns && f.asking && now >= after(f.asked, f.patience())
 }
 
 // nextProbe returns when a closed gate without a probe under way should be asked again;
@@ -233,11 +234,19 @@ func (g *Gate) nextProbe(now time.Duration) time.Duration {
 	case f.returns:
 		return f.at
 	case f.asking:
-		return max(g.probe, after(f.asked, permitTime))
+		return max(g.probe, after(f.asked, f.patience()))
 	case now >= g.question(): // the owner asks now
-		return max(g.probe, after(now, permitTime))
+		return max(g.probe, after(now, f.patience()))
 	}
 	return g.question()
+}
+
+// patience returns how long the gate waits for an answer.
+func (f *gateFleet) patience() time.Duration {
+	if f.silent {
+		return AnswerTime
+	}
+	return permitTime
 }
 
 // opening returns when the gate opens because the fleet said so; g.mu is held.
@@ -344,6 +353,7 @@ func (f *gateFleet) probing(now time.Duration) {
 	f.refused = 0
 	f.leased = f.permit && now < f.lapses
 	f.owed = f.permit || f.asking
+	f.silent = f.asking
 	f.permit, f.asking = false, false
 }
 

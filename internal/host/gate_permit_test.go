@@ -81,3 +81,38 @@ func TestPermitInTime(t *testing.T) {
 		}
 	})
 }
+
+// A fleet that did not answer once costs each later probe 10 ms only, until it answers.
+func TestSilentFleet(t *testing.T) {
+	g, _ := toldDown(time.Minute-time.Second, time.Minute, time.Minute)
+	now := time.Minute
+	w := &Waiter{Wake: func(*Waiter) {}}
+	// probe sends a probe an hour after the last, and returns how long the gate kept it.
+	probe := func(answer func()) time.Duration {
+		now += time.Hour
+		came := now
+		var s Slot
+		for a := g.Enter(now, &s, w, GateConfig{Fleet: true}); a.Verb != Go; a = g.Enter(now, &s, w, GateConfig{Fleet: true}) {
+			if g.AskPermit(now) && answer != nil {
+				now += time.Millisecond
+				answer()
+				continue
+			}
+			now = max(now+1, a.Ask)
+		}
+		g.End(now+time.Second, &s, Lost)
+		return now - came
+	}
+	granted := func() { g.Permit(now, true, 0) }
+	for i, want := range []struct {
+		answer func()
+		wait   time.Duration
+	}{
+		{nil, permitTime}, {nil, AnswerTime}, {nil, AnswerTime},
+		{granted, time.Millisecond}, {nil, permitTime}, {nil, AnswerTime},
+	} {
+		if got := probe(want.answer); got != want.wait {
+			t.Errorf("probe %d went after %v, want %v", i, got, want.wait)
+		}
+	}
+}
