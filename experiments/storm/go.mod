@@ -3,7 +3,7 @@ module github.com/aplomb-go/aplomb/experiments/storm
 go 1.26.0
 
 require (
-	github.com/aplomb-go/aplomb v0.0.0
+	github.com/aplomb-go/aplomb v0.1.0
 	github.com/aplomb-go/aplomb/fleet v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/term v0.47.0
