@@ -118,6 +118,7 @@ var faults = []fault{
 // say that Redis is lost and back, few attempts are made meanwhile, and news flows again
 // after it.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	// They mostly wait, so more of them run at a time than the machine has cores.
 	turns := make(chan struct{}, soak.Size(6, 1))
 	var group sync.WaitGroup

@@ -1,0 +1,252 @@
+package fleet
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A crew is a number of Transports with a Fleet each, as in so many processes. Their
+// server notes each request.
+type crew struct {
+	tr     []*transport.Transport
+	fleets []*Fleet
+	config Config
+	begun  time.Time
+
+	mu   sync.Mutex
+	sent []send
+}
+
+type send struct {
+	member int
+	at     time.Duration // since begun
+}
+
+// newCrew starts so many members. answer plays the server for a member.
+func newCrew(t *testing.T, n int, rule policy.Rule, answer func(member int, at time.Duration) (int, string)) *crew {
+	c := &crew{begun: time.Now(), config: options(t, sharedServer(t).Addr)}
+	for i := range n {
+		f, err := New(c.config)
+		require.NoError(t, err)
+		t.Cleanup(f.Close)
+		tr, err := transport.New(transport.Config{Fleet: f, Rule: rule, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+			at := time.Since(c.begun)
+			c.mu.Lock()
+			c.sent = append(c.sent, send{i, at})
+			c.mu.Unlock()
+			status, wait := answer(i, at)
+			if status == 0 {
+				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.EHOSTUNREACH}
+			}
+			resp := &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: req}
+			if wait != "" {
+				resp.Header.Set("Retry-After", wait)
+			}
+			return resp, nil
+		})})
+		require.NoError(t, err)
+		c.tr, c.fleets = append(c.tr, tr), append(c.fleets, f)
+	}
+	for _, f := range c.fleets {
+		eventually(t, func() bool { return f.Snapshot().Connected && f.Snapshot().Members == n }, "not connected")
+	}
+	return c
+}
+
+// get sends a request as a member, and returns the status or 0.
+func (c *crew) get(t *testing.T, member int) int {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, host, nil)
+	if err != nil {
+		return 0
+	}
+	resp, err := c.tr[member].RoundTrip(req)
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// sends returns the requests that were sent between two times.
+func (c *crew) sends(from, to time.Duration) (list []send) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sent {
+		if s.at >= from && s.at < to {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// run makes members send requests one after the other, until a time. pause is between two
+// requests.
+func (c *crew) run(t *testing.T, until time.Duration, pause func(member int) time.Duration) {
+	var group sync.WaitGroup
+	for i := range c.tr {
+		group.Go(func() {
+			for time.Since(c.begun) < until {
+				c.get(t, i)
+				time.Sleep(pause(i))
+			}
+		})
+	}
+	group.Wait()
+}
+
+// One process is told 429 Retry-After: 2. All others obey from 100 ms after it, and come
+// back spread.
+func TestAllObeyAHold(t *testing.T) {
+	t.Parallel()
+	const members, wait = 50, 2 * time.Second
+	var mu sync.Mutex
+	var told time.Duration
+	ready := false
+	c := newCrew(t, members, policy.Rule{}, func(member int, at time.Duration) (int, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ready && told == 0 && member == 0 {
+			told = at
+		}
+		if left := told + wait - at; told > 0 && left > 0 {
+			return 429, strconv.Itoa(int((left + time.Second - 1) / time.Second))
+		}
+		return 200, ""
+	})
+	for i := range members { // all know the host
+		require.Equal(t, 200, c.get(t, i))
+	}
+	mu.Lock()
+	ready = true
+	mu.Unlock()
+	c.run(t, time.Since(c.begun)+4*time.Second, func(int) time.Duration { return 50 * time.Millisecond })
+	during := c.sends(told+100*time.Millisecond, told+wait)
+	first := map[int]time.Duration{}
+	for _, s := range c.sends(told+wait, time.Hour) {
+		if _, ok := first[s.member]; !ok {
+			first[s.member] = s.at - told - wait
+		}
+	}
+	require.Len(t, first, members, "not all came back")
+	back := []time.Duration{}
+	busiest := map[time.Duration]int{}
+	most := 0
+	for _, at := range first {
+		back = append(back, at)
+		busiest[at/(100*time.Millisecond)]++
+		most = max(most, busiest[at/(100*time.Millisecond)])
+	}
+	slices.Sort(back)
+	t.Logf("%d sends from 100 ms after the 429 to the end of the wait; back within %v to %v, %d of %d in the busiest 100 ms",
+		len(during), back[0].Round(time.Millisecond), back[members-1].Round(time.Millisecond), most, members)
+	require.LessOrEqual(t, len(during), 2)
+	require.LessOrEqual(t, most, members/2)
+}
+
+// A rate of 100 per second over 20 members of which some want much and some want little.
+func TestRateOfTheFleet(t *testing.T) {
+	t.Parallel()
+	const members, perSecond = 20, 100
+	window := time.Duration(soak.Size(4, 10)) * time.Second
+	c := newCrew(t, members, policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}}, func(int, time.Duration) (int, string) { return 200, "" })
+	from := time.Since(c.begun) + time.Second
+	// The first 5 members send as much as they can, the next 10 want 4 requests per second,
+	// and the last 5 want 1.
+	c.run(t, from+window+200*time.Millisecond, func(member int) time.Duration {
+		switch {
+		case member < 5:
+			return 0
+		case member < 15:
+			return 250 * time.Millisecond
+		}
+		return time.Second
+	})
+	by := make([]int, members)
+	list := c.sends(from, from+window)
+	for _, s := range list {
+		by[s.member]++
+	}
+	rate := float64(len(list)) / window.Seconds()
+	commands := uint64(0)
+	for _, f := range c.fleets {
+		commands += f.Snapshot().Commands
+	}
+	t.Logf("%.1f per second over %v, by member %v; %d commands for %d requests", rate, window, by, commands, len(c.sent))
+	require.LessOrEqual(t, rate, 101.0)
+	if testing.Short() {
+		require.Greater(t, rate, 50.0)
+	} else {
+		require.Greater(t, rate, 80.0) // a loaded machine sends late; the log has the figure
+	}
+	for member, n := range by {
+		require.Positive(t, n, "member %d starves", member)
+	}
+}
+
+// Members that cannot reach a host never stop the members that can.
+func TestSickMembersStopNobody(t *testing.T) {
+	t.Parallel()
+	for _, sick := range []int{1, 3} {
+		t.Run(strconv.Itoa(sick), func(t *testing.T) {
+			t.Parallel()
+			const members = 6
+			c := newCrew(t, members, policy.Rule{Attempts: 1, Gate: policy.Gate{Max: 20}}, func(member int, _ time.Duration) (int, string) {
+				if member < sick {
+					return 0, ""
+				}
+				return 200, ""
+			})
+			observer, heard := start(t, c.config)
+			eventually(t, func() bool { return observer.Snapshot().Connected }, "not connected")
+			until := time.Since(c.begun) + 5*time.Second
+			var mu sync.Mutex
+			failed, longest := 0, time.Duration(0)
+			var group sync.WaitGroup
+			for i := range members {
+				group.Go(func() {
+					for time.Since(c.begun) < until {
+						begin := time.Now()
+						status := c.get(t, i)
+						took := time.Since(begin)
+						mu.Lock()
+						if i >= sick {
+							longest = max(longest, took)
+							if status != 200 {
+								failed++
+							}
+						}
+						mu.Unlock()
+						time.Sleep(10 * time.Millisecond)
+					}
+				})
+			}
+			group.Wait()
+			healthy := 0
+			for _, s := range c.sends(0, time.Hour) {
+				if s.member >= sick {
+					healthy++
+				}
+			}
+			verdicts, ends := get(heard, func() int { return len(heard.downs) }), get(heard, func() int { return len(heard.ups) })
+			t.Logf("%d sick of %d: %d verdicts, %d ended; the others sent %d, %d failed, the slowest took %v", sick, members, verdicts, ends, healthy, failed, longest)
+			require.Equal(t, sick >= 3, verdicts > 0)
+			require.Equal(t, verdicts, ends)
+			require.Zero(t, failed)
+			require.Less(t, longest, time.Second)
+			require.Greater(t, healthy, 200)
+		})
+	}
+}
