@@ -28,8 +28,8 @@ const (
 // guards it. The rules:
 //
 //   - The process asks for as many tokens as requests wait, and for twice as many as it
-//     used since it asked last. It asks ten times in a second at most. So a client that sends one
-//     request after the other is soon at its full speed.
+//     used since it asked last. It asks ten times in a second at most. So a client that
+//     sends one request after the other is soon at its full speed.
 //   - If there is no answer within 10 ms, the fleet is silent. The process then uses its
 //     part of the rate. An answer in time ends this. An answer that comes late counts
 //     for nothing.
@@ -117,6 +117,9 @@ func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 		return // too late
 	}
 	inTime := now < after(s.asked, AnswerTime)
+	// If the answer is late, the fleet is silent from now on, also if no request has looked
+	// since. Otherwise a fleet that always takes a little too long would stop the rate.
+	r.fromFleet(now)
 	s.asking = false
 	if inTime {
 		s.silent = false

@@ -1,0 +1,320 @@
+package host
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/soak"
+)
+
+// sharedRate returns a rate of 100 per second, with a burst of 10, whose tokens come from
+// a fleet of four.
+func sharedRate() *Rate {
+	r := NewRate(RateConfig{PerSecond: 100, Burst: 10})
+	r.Share(0, 4)
+	return r
+}
+
+func mustAskFor(t *testing.T, r *Rate, now time.Duration, waiting, want int) {
+	t.Helper()
+	if ask, ok := r.AskTokens(now, waiting, 0); !ok || ask != (TokenAsk{PerSecond: 100, Burst: 10, Want: want}) {
+		t.Fatalf("at %v: asks for %+v, %v; want %d tokens", now, ask, ok, want)
+	}
+	if _, ok := r.AskTokens(now, waiting, 0); ok {
+		t.Fatalf("at %v: asks twice", now)
+	}
+}
+
+// taken returns how many tokens can be used now.
+func taken(r *Rate, now time.Duration) (n int) {
+	for n < 1000 && r.Take(now) {
+		n++
+	}
+	return n
+}
+
+// A request waits for the fleet's answer, and uses its token at its time.
+func TestRateFromFleet(t *testing.T) {
+	r := sharedRate()
+	first, second := NewWaiter(), NewWaiter()
+	if a := r.Enter(sec, first); a != (Answer{Verb: Wait, Ask: sec + AnswerTime, Until: sec + AnswerTime}) {
+		t.Errorf("%+v", a)
+	}
+	r.Enter(sec, second)
+	mustAskFor(t, r, sec, 2, 2)
+	r.Grant(sec+ms, 2, sec+50*ms, 30*ms, 0)
+	if !woken(first) || woken(second) {
+		t.Error("the first waiter was not woken, or not alone")
+	}
+	if a := r.Enter(sec+ms, first); a != (Answer{Verb: Wait, Ask: sec + 50*ms - rateAhead, Until: sec + 50*ms}) {
+		t.Errorf("%+v", a)
+	}
+	if got := r.Peek(sec + ms); got != AnswerTime { // behind the waiters, with the next question
+		t.Errorf("peek %v", got)
+	}
+	if a := r.Enter(sec+50*ms-rateAhead, first); a != (Answer{Until: sec + 50*ms}) || !woken(second) {
+		t.Errorf("%+v", a)
+	}
+	if a := r.Enter(sec+80*ms, second); a != (Answer{Until: sec + 80*ms}) {
+		t.Errorf("%+v", a)
+	}
+	// It asks for what it used as well, because as many requests may come again.
+	mustAskFor(t, r, sec+askEvery, 1, 5)
+}
+
+// There are ten questions in a second at most, and none if enough tokens are there.
+func TestRateAsksSeldom(t *testing.T) {
+	r := sharedRate()
+	var asks []time.Duration
+	for now := time.Duration(0); now < 5*sec; now += ms {
+		if now > sec && now < 2*sec {
+			continue // a pause
+		}
+		may := r.MayAsk(now)
+		if _, ok := r.AskTokens(now, 5, 0); ok {
+			asks = append(asks, now)
+			r.Grant(now, 1, now, 0, 0)
+			if !may {
+				t.Fatal("MayAsk said no")
+			}
+		}
+		r.Take(now)
+	}
+	for i := range asks {
+		if i >= 10 && asks[i]-asks[i-10] < sec {
+			t.Errorf("11 questions within %v", asks[i]-asks[i-10])
+		}
+	}
+	if len(asks) < 28 {
+		t.Errorf("%d questions in four seconds", len(asks))
+	}
+	r = sharedRate()
+	if _, ok := r.AskTokens(0, 0, 0); ok {
+		t.Error("asks for nothing")
+	}
+	mustAskFor(t, r, 0, 5, 5)
+	r.Grant(0, 5, 900*ms, ms, 0)
+	if _, ok := r.AskTokens(500*ms, 5, 0); ok {
+		t.Error("asks for tokens that it has")
+	}
+	mustAskFor(t, r, 500*ms, 6, 1)
+	r.Grant(500*ms, 0, 0, 0, 800*ms)
+	if _, ok := r.AskTokens(800*ms-1, 6, 0); ok {
+		t.Error("asks before it was told to")
+	}
+	if _, ok := NewRate(RateConfig{PerSecond: 1}).AskTokens(0, 5, 0); ok {
+		t.Error("asks without a fleet")
+	}
+}
+
+// If there is no answer within 10 ms, the process uses its part of the rate, without a
+// burst. A late answer counts for nothing. An answer in time ends this.
+func TestRateWithASilentFleet(t *testing.T) {
+	r := sharedRate()
+	w := NewWaiter()
+	r.Enter(sec, w)
+	mustAskFor(t, r, sec, 1, 1)
+	if r.Take(sec + AnswerTime - 1) {
+		t.Error("does not wait for the answer")
+	}
+	r.Grant(sec+AnswerTime, 10, 0, 0, 0) // too late
+	if a := r.Enter(sec+AnswerTime, w); a.Verb != Go {
+		t.Errorf("%+v", a)
+	}
+	if n := taken(r, sec+AnswerTime); n != 0 {
+		t.Errorf("%d more tokens at once", n)
+	}
+	n := 0
+	for now := sec + AnswerTime; now < 3*sec+AnswerTime; now += ms {
+		n += taken(r, now)
+	}
+	if n < 48 || n > 50 {
+		t.Errorf("%d tokens in 2 s, want a quarter of 200", n)
+	}
+	if _, ok := r.AskTokens(4*sec, 1, 0); !ok {
+		t.Error("asks no more")
+	}
+	r.Grant(4*sec, 3, 4*sec, 0, 0)
+	if n := taken(r, 4*sec); n != 3 {
+		t.Errorf("%d tokens, want those of the fleet", n)
+	}
+}
+
+// The part follows the size of the fleet. Waiters hear of it.
+func TestRateOfAPart(t *testing.T) {
+	r := NewRate(RateConfig{PerSecond: 1, Burst: 1})
+	r.Share(0, 100)
+	r.AskTokens(0, 1, 0)
+	r.Take(AnswerTime)
+	w := NewWaiter()
+	before := r.Enter(AnswerTime, w)
+	r.Share(20*ms, 1)
+	if !woken(w) {
+		t.Fatal("not woken")
+	}
+	if a := r.Enter(20*ms, w); a.Ask >= before.Ask || a.Until > 2*sec {
+		t.Errorf("%+v, before %+v", a, before)
+	}
+	r.Share(30*ms, 1)
+	if woken(w) {
+		t.Error("woken without a reason")
+	}
+	r.Share(30*ms, -5)
+}
+
+// A token can be used for a second.
+func TestRateTokensExpire(t *testing.T) {
+	r := sharedRate()
+	mustAskFor(t, r, 0, 10, 10)
+	r.Grant(0, 10, 0, 100*ms, 0)
+	if n := taken(r, tokenLife+449*ms); n != 5 {
+		t.Errorf("%d tokens", n)
+	}
+	mustAskFor(t, r, 2*sec, 5, 15)
+	r.Grant(2*sec, 10, 2*sec, 0, 0)
+	if n := taken(r, 3*sec+1); n != 0 {
+		t.Errorf("%d tokens that are too old", n)
+	}
+}
+
+// A fleet that always takes a little too long does not stop the rate.
+func TestRateWithASlowFleet(t *testing.T) {
+	r := sharedRate()
+	w := NewWaiter()
+	now, sent := sec, 0
+	for range 100 {
+		if a := r.Enter(now, w); a.Verb == Go {
+			sent++
+		}
+		_, ok := r.AskTokens(now, 1, 0)
+		if now += AnswerTime; ok {
+			r.Grant(now, 1, now, 0, 0) // before the request looks
+		}
+	}
+	if sent < 20 {
+		t.Errorf("%d sent in a second", sent)
+	}
+}
+
+// An absurd answer neither lets a process exceed the rate for long nor stops it.
+func TestRateAnswersAtTheLimits(t *testing.T) {
+	for name, grant := range map[string]func(r *Rate, now time.Duration){
+		"too many":        func(r *Rate, now time.Duration) { r.Grant(now, math.MaxInt, now, 0, 0) },
+		"fewer than none": func(r *Rate, now time.Duration) { r.Grant(now, math.MinInt, now, 0, 0) },
+		"far away":        func(r *Rate, now time.Duration) { r.Grant(now, 5, Never, ms, 0) },
+		"long ago":        func(r *Rate, now time.Duration) { r.Grant(now, 5, math.MinInt64/2, ms, 0) },
+		"far apart":       func(r *Rate, now time.Duration) { r.Grant(now, 5, now, Never, 0) },
+		"backwards":       func(r *Rate, now time.Duration) { r.Grant(now, 5, now, math.MinInt64, 0) },
+		"never again":     func(r *Rate, now time.Duration) { r.Grant(now, 0, 0, 0, Never) },
+		"unasked":         func(r *Rate, now time.Duration) { r.Grant(now-1, 0, 0, 0, 0); r.Grant(now, 5, now, 0, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := sharedRate()
+			mustAskFor(t, r, sec, 5, 5)
+			grant(r, sec)
+			if n := taken(r, sec); n > 5 {
+				t.Fatalf("%d tokens", n)
+			}
+			// Two seconds later it has asked again, and a good answer counts.
+			w := NewWaiter()
+			now := sec
+			for range 100 {
+				a := r.Enter(now, w)
+				if a.Verb == Go {
+					return
+				}
+				if _, ok := r.AskTokens(now, 1, 0.5); ok {
+					if r.Grant(now, 1, now, 0, 0); a.Ask == Never {
+						t.Fatal("asks for tokens and never looks again")
+					}
+					continue
+				}
+				if now = a.Ask; now > 5*sec {
+					t.Fatalf("waits until %v", now)
+				}
+			}
+			t.Fatal("asks without end")
+		})
+	}
+}
+
+// Processes with uneven loads share a rate. Together they send nearly as much as it
+// allows, and no more. None of them starves.
+func TestRateOfAFleet(t *testing.T) {
+	const perSecond, burst, members = 100.0, 10, 20
+	for seed := range soak.Size[uint64](3, 50) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		var cl clock
+		var tokens ledger.Tokens
+		var sends []time.Duration
+		each, waiting := make([]int, members), make([]int, members)
+		for m := range members {
+			r := NewRate(RateConfig{PerSecond: perSecond, Burst: burst})
+			r.Share(0, members)
+			var request func()
+			request = func() {
+				waiting[m]++
+				began, gone := cl.now, false
+				w := new(Waiter)
+				var ask func()
+				ask = func() {
+					if gone {
+						return
+					}
+					a := r.Enter(cl.now, w)
+					if q, ok := r.AskTokens(cl.now, r.Waiting(), rng.Float64()); ok {
+						cl.at(cl.now+time.Duration(rng.Int64N(int64(4*ms))), func() {
+							n, first, every, again := tokens.Take(cl.now, q.PerSecond, q.Burst, q.Want)
+							asked := cl.now
+							cl.at(cl.now+time.Duration(rng.Int64N(int64(4*ms))), func() {
+								r.Grant(cl.now, n, first, every, asked+again)
+							})
+						})
+					}
+					switch {
+					case a.Verb == Go:
+						gone = true
+						waiting[m]--
+						cl.at(a.Until, func() {
+							sends = append(sends, cl.now)
+							each[m]++
+						})
+					case a.Ask < Never:
+						cl.at(a.Ask, ask)
+					}
+				}
+				w.Wake = func(*Waiter) { cl.at(cl.now, ask) }
+				ask()
+				if next := began + time.Duration(rng.Int64N(int64(sec)))/time.Duration(1+2*m); next < 12*sec && waiting[m] < 50 {
+					cl.at(next, request)
+				} else {
+					cl.at(cl.now+100*ms, request)
+				}
+			}
+			cl.at(time.Duration(rng.Int64N(int64(sec))), request)
+		}
+		cl.runTo(12 * sec)
+		n := 0
+		for i, at := range sends {
+			if at >= 2*sec {
+				n++
+			}
+			for j := range i {
+				if k, d := i-j+1, at-sends[j]; float64(k) > burst+perSecond*(d+tokenLife).Seconds()+1 {
+					t.Fatalf("seed %d: %d sends within %v", seed, k, d)
+				}
+			}
+		}
+		if n < 950 || n > 1010 {
+			t.Errorf("seed %d: %d sends in 10 s", seed, n)
+		}
+		for m := range members {
+			if each[m] < 8 {
+				t.Errorf("seed %d: process %d has sent %d requests", seed, m, each[m])
+			}
+		}
+	}
+}

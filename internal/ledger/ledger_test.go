@@ -1,0 +1,306 @@
+package ledger
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+
+	start = time.Minute
+)
+
+// A row is a report of a member whose failures began that long ago.
+type row struct {
+	member   int64
+	failures int
+	age      time.Duration
+}
+
+func TestVerdict(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rows    []row
+		members int
+		down    bool
+	}{
+		"three members":                     {[]row{{1, 4, 3 * sec}, {2, 4, 3 * sec}, {3, 4, 3 * sec}}, 50, true},
+		"two of two":                        {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}}, 2, true},
+		"two of three":                      {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}}, 3, false},
+		"a single member":                   {[]row{{1, 99, 3 * sec}}, 1, false},
+		"a member that says it three times": {[]row{{1, 9, 3 * sec}, {1, 9, 3 * sec}, {1, 9, 3 * sec}, {2, 9, 3 * sec}}, 50, false},
+		"nine failures":                     {[]row{{1, 3, 3 * sec}, {2, 3, 3 * sec}, {3, 3, 3 * sec}}, 50, false},
+		"a young row":                       {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}, {3, 9, 2*sec - 1}}, 50, false},
+		"a row that is just old enough":     {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}, {3, 9, 2 * sec}}, 50, true},
+		"a row that is yet to begin":        {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}, {3, 9, -time.Hour}}, 50, false},
+		"a fleet of unknown size":           {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}}, 0, true},
+		"absurd numbers":                    {[]row{{1, math.MaxInt, 3 * sec}, {2, math.MaxInt, 3 * sec}, {3, 1, 3 * sec}}, 50, true},
+		"negative numbers":                  {[]row{{1, 9, 3 * sec}, {2, 9, 3 * sec}, {3, math.MinInt, 3 * sec}}, 50, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h Host
+			down := false
+			for _, r := range tt.rows {
+				if down {
+					t.Fatal("down too early")
+				}
+				down, _ = h.Failing(start, r.member, r.failures, start-r.age, tt.members)
+			}
+			if down != tt.down || h.IsDown(start) != tt.down {
+				t.Errorf("down %v, %v", down, h.IsDown(start))
+			}
+		})
+	}
+}
+
+// reported returns a host that three members report, so that it is down since then.
+func reported(t *testing.T, h *Host, now, since time.Duration) {
+	t.Helper()
+	for member := range int64(3) {
+		h.Failing(now, 1+member, 10, since-time.Duration(2-member)*ms, 50)
+	}
+	if !h.IsDown(now) || h.Since() != since {
+		t.Fatalf("down %v since %v", h.IsDown(now), h.Since())
+	}
+}
+
+// Reports count for 10 s. Of more than 16 members the first 16 count.
+func TestReportsAreBounded(t *testing.T) {
+	var h Host
+	h.Failing(start, 1, 10, start-3*sec, 50)
+	h.Failing(start, 2, 10, start-3*sec, 50)
+	if down, _ := h.Failing(start+ReportTime+1, 3, 10, start-3*sec, 50); down {
+		t.Error("by reports that are too old")
+	}
+	h = Host{}
+	for member := range int64(1000) {
+		h.Failing(start, member, 0, start-3*sec, 1000)
+	}
+	if len(h.failing) != MaxReports || h.IsDown(start) {
+		t.Errorf("%d reports, down %v", len(h.failing), h.IsDown(start))
+	}
+	// A member that is among them can say more.
+	if down, _ := h.Failing(start, 3, 10, start-3*sec, 1000); !down {
+		t.Error("not down")
+	}
+}
+
+// A success withdraws all reports, and rows that began before it count no more.
+func TestSuccessWithdrawsReports(t *testing.T) {
+	var h Host
+	h.Failing(start, 1, 10, start-3*sec, 50)
+	h.Failing(start, 2, 10, start-3*sec, 50)
+	if h.Working(start, 4) {
+		t.Error("all have to hear of a success at a host that was not down")
+	}
+	for member := range int64(5) {
+		if down, _ := h.Failing(start+5*sec, member, 10, start, 50); down {
+			t.Fatal("down by rows from before the success")
+		}
+	}
+	reported(t, &h, start+5*sec, start+ms+2*ms)
+}
+
+// After an objection there is no verdict for 10 s. After the success of a probe there may
+// be one at once.
+func TestObjection(t *testing.T) {
+	var h Host
+	reported(t, &h, start, start-3*sec)
+	if !h.Working(start+ms, 9) || h.IsDown(start+ms) {
+		t.Fatal("the objection ends nothing")
+	}
+	for member := range int64(5) {
+		if down, _ := h.Failing(start+Objection, member, 10, start+sec, 50); down {
+			t.Fatal("down again in less than 10 s")
+		}
+	}
+	reported(t, &h, start+Objection+ms, start+sec)
+
+	now := start + time.Hour
+	h = Host{}
+	reported(t, &h, now, now-3*sec)
+	if granted, _ := h.Probe(now, 9, 50); !granted {
+		t.Fatal("no probe")
+	}
+	if !h.Working(now+ms, 9) || h.IsDown(now+ms) {
+		t.Fatal("the probe ends nothing")
+	}
+	reported(t, &h, now+4*sec, now+sec)
+}
+
+// A verdict lasts for a minute after the last probe.
+func TestVerdictLapses(t *testing.T) {
+	var h Host
+	reported(t, &h, start, start-3*sec)
+	if down, _ := h.Failing(start+sec, 7, 10, start-3*sec, 50); down {
+		t.Error("a second verdict")
+	}
+	if granted, _ := h.Probe(start+50*sec, 9, 50); !granted || !h.IsDown(start+50*sec+DownTime-1) {
+		t.Error("the probe does not make it last")
+	}
+	if h.IsDown(start + 50*sec + DownTime) {
+		t.Error("down for ever")
+	}
+	if h.Working(start+50*sec+DownTime, 8) {
+		t.Error("the success is news although the verdict has lapsed")
+	}
+}
+
+// A lost answer can be had again. It does not make the permit last longer, and a member
+// whose probe does not end lets the others have their turn.
+func TestProbe(t *testing.T) {
+	var h Host
+	ask := func(now time.Duration, member int64, granted bool, wait time.Duration) {
+		t.Helper()
+		if g, w := h.Probe(now, member, 4); g != granted || w != wait {
+			t.Fatalf("at %v member %d: %v, wait %v; want %v, %v", now, member, g, w, granted, wait)
+		}
+	}
+	ask(start, 1, true, 0)
+	ask(start+9*sec, 1, true, 0)
+	ask(start+9*sec, 2, false, ProbeGap)
+	ask(start+ProbeTime, 1, false, ProbeGap)
+	h.ProbeFailed(start+ProbeTime, 2) // not its probe
+	ask(start+ProbeTime, 2, true, 0)
+
+	failed := start + ProbeTime + sec
+	h.ProbeFailed(failed, 2)
+	h.ProbeFailed(failed+sec/4, 2) // a second time
+	ask(failed+ProbeGap-100*ms, 3, false, 100*ms)
+	ask(failed+ProbeGap, 2, false, ProbeGap)
+	ask(failed+2*ProbeGap, 2, true, 0) // nobody else wanted to
+	h.ProbeFailed(failed+2*ProbeGap, 2)
+	ask(failed+3*ProbeGap, 3, true, 0)
+}
+
+// However the members ask, there is one permit at a time, the gap after a failed probe is
+// kept, and a host that nobody probes can be probed after 10 s.
+func TestPermitsAreAlone(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var h Host
+		var holder int64 // whose permit counts; 0: nobody's
+		var until, failed time.Duration
+		now, members, permits := start, 1+rng.IntN(6), 0
+		for range 500 {
+			now += []time.Duration{0, ms, 100 * ms, 700 * ms, 4 * sec}[rng.IntN(5)]
+			if now >= until {
+				holder = 0
+			}
+			member := 1 + rng.Int64N(int64(members))
+			switch rng.IntN(6) {
+			case 0:
+				if h.ProbeFailed(now, member); member == holder {
+					holder, failed = 0, now
+				}
+			case 1:
+				if h.Working(now, member) {
+					holder, failed = 0, 0
+				}
+			case 2:
+				h.Failing(now, member, 5, now-3*sec, members)
+			default:
+				granted, wait := h.Probe(now, member, members)
+				switch {
+				case granted && holder != 0 && holder != member:
+					t.Fatalf("seed %d: %d and %d probe", seed, holder, member)
+				case granted && holder == 0 && failed > 0 && now < failed+ProbeGap:
+					t.Fatalf("seed %d: a probe %v after a failed probe", seed, now-failed)
+				case granted && holder == 0:
+					holder, until, permits = member, now+ProbeTime, permits+1
+				case !granted && (wait <= 0 || wait > ProbeGap+time.Duration(members)*AskEach):
+					t.Fatalf("seed %d: wait %v", seed, wait)
+				}
+			}
+		}
+		if permits < 10 {
+			t.Errorf("seed %d: %d permits", seed, permits)
+		}
+		if granted, _ := h.Probe(now+ProbeTime+ProbeGap, 7, members); !granted {
+			t.Errorf("seed %d: nobody may probe", seed)
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	for members, want := range map[int]time.Duration{1: 100 * ms, 10: sec, 50: 5 * sec, 10_000: 5 * sec} {
+		if got := Spread(members); got != want {
+			t.Errorf("%d members: %v, want %v", members, got, want)
+		}
+	}
+}
+
+// In each window the tokens are at most the rate times its length, and the burst. Members
+// that keep asking get nearly all of them.
+func TestTokensKeepTheRate(t *testing.T) {
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var tokens Tokens
+		perSecond, burst := []float64{0.5, 3, 10, 100, 1000}[rng.IntN(5)], 1+rng.IntN(20)
+		each := time.Duration(float64(sec) / perSecond)
+		begin := start + time.Duration(rng.Int64N(int64(time.Hour)))
+		now, end := begin, begin+20*sec+20*each
+		var at []time.Duration // when each token may be used first
+		for now < end {
+			n, first, every, again := tokens.Take(now, perSecond, burst, 1+rng.IntN(30)+int(perSecond))
+			for i := range n {
+				at = append(at, max(now, first+time.Duration(i)*every))
+			}
+			if n == 0 && (again <= 0 || again > 2*each+FirstAhead+MoreAhead) {
+				t.Fatalf("seed %d: again after %v", seed, again)
+			}
+			now += time.Duration(rng.Int64N(int64(100 * ms)))
+		}
+		for i := range at {
+			if i > 0 && at[i] < at[i-1] {
+				t.Fatalf("seed %d: tokens out of order", seed)
+			}
+			for j := range i {
+				if n, d := i-j+1, at[i]-at[j]; float64(n) > float64(burst)+float64(d)/float64(each)+1e-6 {
+					t.Fatalf("seed %d: %d tokens within %v; %v per second, burst %d", seed, n, d, perSecond, burst)
+				}
+			}
+			if i > 3000 {
+				break
+			}
+		}
+		if want := perSecond * (now - begin).Seconds(); float64(len(at)) < 0.9*want {
+			t.Errorf("seed %d: %d tokens of %v", seed, len(at), want)
+		}
+	}
+}
+
+func TestTokensAtTheLimits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		perSecond   float64
+		burst, want int
+		every       time.Duration
+	}{
+		"a token in a long time":      {1e-300, 5, 10, MaxEvery},
+		"none":                        {0, 5, 10, MaxEvery},
+		"not a number":                {math.NaN(), 5, 10, MaxEvery},
+		"a token per nanosecond":      {1e300, 5, 10, 1},
+		"a burst for ever":            {1e-5, math.MaxInt32, 10, MaxEvery},
+		"a burst and a wish for ever": {1000, math.MaxInt32, math.MaxInt32, ms},
+		"a rate and a wish for ever":  {math.Inf(1), 1, math.MaxInt32, 1},
+	} {
+		var tokens Tokens
+		n, first, every, _ := tokens.Take(start, tt.perSecond, tt.burst, tt.want)
+		if every != tt.every || n < 1 || n > tt.want || first > start {
+			t.Errorf("%s: %d tokens from %v, every %v", name, n, first-start, every)
+		}
+		taken := n
+		for range tt.burst {
+			n, first, _, _ := tokens.Take(start, tt.perSecond, tt.burst, tt.want)
+			if taken += n; n == 0 || first > start {
+				break
+			}
+		}
+		if float64(taken) > float64(tt.burst)+float64(FirstAhead+MoreAhead)/float64(tt.every)+1 {
+			t.Errorf("%s: %d tokens at once", name, taken)
+		}
+	}
+}
