@@ -75,9 +75,11 @@ type Config struct {
 	//	Warn   retries that ended without success; a body that was not resumed
 	//	Debug  an attempt that another attempt outran
 	//
-	// A log line about an attempt has its duration and the time that it was queued, and
-	// the last log line of a request has the time since its beginning (elapsed). URLs in
-	// log lines carry no userinfo, no query values and no fragments.
+	// Each log line has the attributes method, url and attempt. If they are known, it has
+	// reason, status, error, offset and wait. A log line about an attempt has its
+	// duration and the time that it was queued, and the last log line of a request has
+	// the time since its beginning (elapsed). URLs in log lines carry no userinfo, no
+	// query values and no fragments.
 	Logger *slog.Logger
 }
 
