@@ -23,7 +23,7 @@ import (
 // An order is what a process of clients has to do.
 type order struct {
 	Scenario model.Scenario // with the clients of this process
-	Strategy string         // the key of one of model.Fleets
+	Strategy string         // its key
 	Speed    float64
 	Addrs    []string // of the server
 	Redis    string   // the address of the backend; empty: no fleet
@@ -183,22 +183,20 @@ func serveClients(stdin io.Reader, stdout io.Writer) error {
 // clientsOf makes the clients of a process, and its fleet. The fleet is nil if there is
 // none.
 func clientsOf(o order) (*campaign, *fleet.Fleet, error) {
-	for _, st := range model.Fleets(o.Scenario.Timeout) {
-		if st.Key != o.Strategy {
-			continue
-		}
-		shares := st.Fleet
-		st.Shared = true // within this process
-		c := newCampaign(o.Scenario, st, o.Speed)
-		c.addrs = o.Addrs
-		if o.Redis == "" {
-			return c, nil, nil
-		}
-		f, err := join(o.Redis, st.Key, shares)
-		if err == nil {
-			c.fleet = f
-		}
-		return c, f, err
+	st, ok := model.Find(o.Scenario.Timeout, o.Strategy, true)
+	if !ok {
+		return nil, nil, fmt.Errorf("there is no strategy %q", o.Strategy)
 	}
-	return nil, nil, fmt.Errorf("there is no strategy %q for processes", o.Strategy)
+	shares := st.Fleet
+	st.Shared = true // within this process
+	c := newCampaign(o.Scenario, st, o.Speed)
+	c.addrs = o.Addrs
+	if o.Redis == "" {
+		return c, nil, nil
+	}
+	f, err := join(o.Redis, st.Key, shares)
+	if err == nil {
+		c.fleet = f
+	}
+	return c, f, err
 }

@@ -40,7 +40,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -279,9 +278,8 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	if len(o.processes) > 1 && !o.sim {
 		return o, errors.New("-processes: a list needs -sim")
 	}
-	all := append(model.Strategies(sc.Timeout), model.Others(sc.Timeout)...)
 	if len(o.processes) > 0 {
-		usual, all = fleets, append(model.Fleets(sc.Timeout), all...)
+		usual = fleets
 		sc.Processes = o.processes[0]
 	}
 	switch *chosen {
@@ -291,11 +289,14 @@ func parse(args []string, stdout io.Writer) (options, error) {
 		*chosen = usual
 	}
 	for _, name := range strings.Split(*chosen, ",") {
-		i := slices.IndexFunc(all, func(s model.Strategy) bool { return s.Key == strings.TrimSpace(name) })
-		if i < 0 {
+		st, ok := model.Find(sc.Timeout, strings.TrimSpace(name), len(o.processes) > 0)
+		switch {
+		case !ok:
 			return o, fmt.Errorf("-strategies: %q is none of %s", name, usual+","+others)
+		case st.FromThink && len(o.processes) > 0 && !o.sim:
+			return o, fmt.Errorf("-strategies: %q needs a Transport for each client, and with -processes each process has one", name)
 		}
-		o.strategies = append(o.strategies, all[i])
+		o.strategies = append(o.strategies, st)
 	}
 	if len(o.processes) > 1 {
 		for _, n := range o.processes {

@@ -66,10 +66,10 @@ func Strategies(timeout time.Duration) []Strategy {
 		{Key: "google", Name: "exponential from 1 s (Google's)", Rule: plain(backoff.Exponential{Literal: true}),
 			Words: "waits 1, 2, 4 to 32 s, plus up to 1 s at random, and never gives up"},
 		{Key: "own", Name: "aplomb, each on its own", Rule: policy.Rule{AttemptTimeout: timeout},
-			Words: "aplomb's default: six attempts, Google's waits, and a retry budget; a Transport for each client"},
+			Words: "aplomb's default: six attempts, Google's waits, and a retry budget; no Transport is shared"},
 		{Key: "shared", Name: "aplomb, coordinated", Shared: true, Rule: policy.Rule{
 			AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}},
-			Words: "the same with the gate, in one Transport that all clients share"},
+			Words: "aplomb's default with the gate, in one Transport that all clients share"},
 	}
 }
 
@@ -82,9 +82,9 @@ func Fleets(timeout time.Duration) []Strategy {
 		{Key: "holds", Name: "holds", Rule: rule, Fleet: Fleet{Holds: true},
 			Words: "the processes share the waits that the server asks for"},
 		{Key: "probe", Name: "holds and probe", Rule: rule, Fleet: Fleet{Holds: true, Probe: true},
-			Words: "they also share that the server is down, and send one probe at a time"},
+			Words: "they also share that the server is down, and send one probe at a time for all"},
 		{Key: "fleet", Name: "holds, probe and spread return", Rule: rule, Fleet: Fleet{Holds: true, Probe: true, Spread: true},
-			Words: "they also return one after the other"},
+			Words: "they share all that, and return one after the other"},
 		{Key: "shared", Name: "one Transport", Shared: true, Rule: rule,
 			Words: "all clients are in one process, for comparison"},
 	}
@@ -120,6 +120,21 @@ func Others(timeout time.Duration) []Strategy {
 		list = append(list, Strategy{Key: b.key, Name: b.name, Words: b.words + ", and never gives up", Rule: plain(timeout, b.backoff)})
 	}
 	return list
+}
+
+// Find returns the strategy with a key. If the clients are spread over processes, it looks
+// among Fleets first.
+func Find(timeout time.Duration, key string, processes bool) (st Strategy, ok bool) {
+	all := append(Strategies(timeout), Others(timeout)...)
+	if processes {
+		all = append(Fleets(timeout), all...)
+	}
+	for _, st := range all {
+		if st.Key == key {
+			return st, true
+		}
+	}
+	return Strategy{}, false
 }
 
 // plain is a rule with a back-off and no other limit.
