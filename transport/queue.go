@@ -50,7 +50,10 @@ type gateQueue struct{ *limits }
 // would wait for a slot, the request may still wait for the rate.
 func (q gateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
 	conf := q.rule.settings.gate
-	conf.Fleet = q.t.fleet != nil
+	if q.t.fleet != nil {
+		conf = conf.Part(q.t.members())
+		conf.Fleet = true
+	}
 	if q.rule.rate {
 		conf.Rate = q.state.Machines().Rate(q.rule.settings.rate)
 	}

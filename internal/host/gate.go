@@ -45,6 +45,20 @@ type GateConfig struct {
 	Fleet bool
 }
 
+// Part returns the config for each of so many processes of a fleet. Start is for all of them
+// together, so that a host that freezes has no more in its queue than it has from a single
+// process. A process starts with 2, because with 1 every second request of a small burst
+// would wait.
+func (c GateConfig) Part(processes int) GateConfig {
+	if c.Start <= 0 {
+		c.Start = gateStart
+	}
+	if processes > 1 {
+		c.Start = max(min(c.Start, 2), (c.Start+processes-1)/processes)
+	}
+	return c
+}
+
 // A Result tells how a request that had a slot ended, as a sign of the host.
 type Result uint8
 

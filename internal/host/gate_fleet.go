@@ -42,6 +42,10 @@ const (
 // A gateFleet is the part of a gate that a fleet knows of or has told it. The gate's
 // lock guards it. The rules:
 //
+//   - The first limit is for all processes together (see GateConfig.Part). The limit grows
+//     only while requests wait. Otherwise it would grow in each process as soon as the few
+//     slots are in use for a moment. If the host froze, all processes together would send
+//     it ten times as much as a single process.
 //   - The fleet says that the host is down, and since when. A gate that had a success more
 //     than a second after that time stays as it is, and tells the fleet that the host
 //     works. Any other gate closes. The second is there because others may have sent their

@@ -112,6 +112,9 @@ func (g *Gate) succeed(now time.Duration, s *Slot) {
 // pressed reports whether a success shows that the host takes more than the
 // limit lets through, and that the client has more to send; g.mu is held.
 func (g *Gate) pressed(now time.Duration, s *Slot) bool {
+	if g.conf.Fleet && g.queue.n == 0 {
+		return false // see gateFleet
+	}
 	if g.used() < g.limit && now > after(g.freeAt, g.trip/4) {
 		g.full = false // the waiters are slow to take the free slots, so they do not wait for the limit
 	}

@@ -116,3 +116,53 @@ func TestSilentFleet(t *testing.T) {
 		}
 	}
 }
+
+// The first limit is for all processes together, and 2 at least unless the rule says less.
+func TestGatePart(t *testing.T) {
+	for _, tt := range []struct{ start, processes, want int }{
+		{0, 1, 10}, {0, 0, 10}, {0, 3, 4}, {0, 50, 2}, {100, 7, 15}, {1, 50, 1}, {2, 2, 2},
+	} {
+		if got := (GateConfig{Start: tt.start}).Part(tt.processes).Start; got != tt.want {
+			t.Errorf("a start of %d for %d processes: %d each, want %d", tt.start, tt.processes, got, tt.want)
+		}
+	}
+}
+
+// In a fleet the limit grows only while requests wait.
+func TestFleetGateGrows(t *testing.T) {
+	for _, fleet := range []bool{false, true} {
+		var g Gate
+		conf := GateConfig{Start: 2, Fleet: fleet}
+		now := time.Duration(0)
+		round := func(waiters int) {
+			var slots [2]Slot
+			for i := range slots {
+				g.Enter(now, &slots[i], nil, conf)
+			}
+			var ws []*Waiter
+			for range waiters {
+				w := &Waiter{Wake: func(*Waiter) {}}
+				g.Enter(now, new(Slot), w, conf)
+				ws = append(ws, w)
+			}
+			now += 100 * time.Millisecond
+			for i := range slots {
+				g.End(now, &slots[i], Success)
+			}
+			for _, w := range ws {
+				g.Leave(w)
+			}
+		}
+		round(0)
+		if got, want := g.State().Limit, map[bool]int{false: 3, true: 2}[fleet]; got < want || fleet && got > want {
+			t.Errorf("fleet %v: a limit of %d after a round without waiters, want %d", fleet, got, want)
+		}
+		before := g.State().Limit
+		for range 3 {
+			round(5)
+		}
+		if got := g.State().Limit; got <= before {
+			t.Errorf("fleet %v: a limit of %d after rounds with waiters", fleet, got)
+		}
+	}
+}

@@ -117,6 +117,9 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 	w.conf.gate.Fleet = st.Fleet.Probe
 	if st.Fleet != (model.Fleet{}) {
 		w.conf.budget = w.conf.budget.Part(len(w.hosts))
+		if st.Fleet.Probe {
+			w.conf.gate = w.conf.gate.Part(len(w.hosts))
+		}
 	}
 	wake := func(waiter *host.Waiter) { w.woken = append(w.woken, int32(waiter.ID)) }
 	for i := range w.clients {
