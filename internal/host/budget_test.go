@@ -391,3 +391,46 @@ func BenchmarkBudgetRequest(b *testing.B) {
 		budget.Request()
 	}
 }
+
+// All processes of a fleet together earn what a single process earns per second. Each keeps
+// what its own requests earn, and can save up 10 retries.
+func TestBudgetPart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		conf             BudgetConfig
+		processes        int
+		perSecond, burst float64
+	}{
+		"alone":             {BudgetConfig{}, 1, 3, 30},
+		"no processes":      {BudgetConfig{}, 0, 3, 30},
+		"less than none":    {BudgetConfig{}, math.MinInt, 3, 30},
+		"two":               {BudgetConfig{}, 2, 1.5, 15},
+		"fifty":             {BudgetConfig{}, 50, 0.06, 10},
+		"a large fleet":     {BudgetConfig{}, 1 << 24, 3.0 / (1 << 24), 10},
+		"a small burst":     {BudgetConfig{Burst: 4}, 50, 0.06, 4},
+		"a large burst":     {BudgetConfig{Burst: 4000}, 50, 0.06, 80},
+		"by requests alone": {BudgetConfig{PerSecond: -1}, 50, -1, 10},
+		"by time alone":     {BudgetConfig{Ratio: -1}, 3, 1, 10},
+	} {
+		got := tt.conf.Complete().Part(tt.processes)
+		if got.PerSecond != tt.perSecond || got.Burst != tt.burst || got.Ratio != tt.conf.Complete().Ratio || !got.complete || got.off {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if off := (BudgetConfig{Ratio: -1, PerSecond: -1}).Complete().Part(50); !off.off {
+		t.Error("on")
+	}
+	// Fifty processes that ask all the time.
+	taken := 0
+	conf := BudgetConfig{}.Complete().Part(50)
+	for range 50 {
+		var b Budget
+		for now := time.Duration(0); now < 1000*sec; now += sec {
+			for b.Take(now, conf) != nil {
+				taken++
+			}
+		}
+	}
+	if most := 50*10 + 3*1000; taken > most || taken < most-100 {
+		t.Errorf("%d retries in 1000 s, want nearly %d", taken, most)
+	}
+}

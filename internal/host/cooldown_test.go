@@ -822,3 +822,142 @@ func TestCooldownMovesToAScopeOfItsOwn(t *testing.T) {
 		t.Error("not quiet in the end")
 	}
 }
+
+// A hold of the fleet holds as a hold of a response to this process does. But this process
+// sends no probes, because it does not know whether the hold is right.
+func TestCooldownHeldByTheFleet(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		var c Cooldown
+		c.Hold(0, 1, TooMany, sec, exact, 0) // from here on responses count
+		for range 8 {
+			c.Answered(2*sec, 1, sec, true)
+		}
+		if own {
+			c.Hold(3*sec, 1, TooMany, 10*sec, exact, 0)
+		} else {
+			c.HoldForFleet(3*sec, 1, TooMany, 10*sec, exact, 0)
+		}
+		if until, _ := c.Held(3*sec, 1); until != 13*sec {
+			t.Errorf("own %v: held until %v", own, until)
+		}
+		w := NewWaiter()
+		if got := c.Enter(3*sec, 1, w).Verb == Go; got != own {
+			t.Errorf("own %v: probes %v", own, got)
+		}
+		if !own {
+			mustHold(t, &c, 3*sec, 1, w, 13*sec)
+			c.Hold(4*sec, 1, TooMany, sec, exact, 0) // now it was told, too
+			if !woken(w) {
+				t.Error("not woken")
+			}
+			mustPass(t, &c, 4*sec, 1, w)
+		}
+	}
+	var c Cooldown
+	c.HoldForFleet(0, 1, TooMany, 0, exact, 0)
+	c.HoldForFleet(0, 1, TooMany, -sec, exact, 0)
+	if !c.Quiet() {
+		t.Error("held for no time")
+	}
+	c.HoldForFleet(0, 1, TooMany, Never, CooldownConfig{Spread: -1, Max: 3 * sec}, 0)
+	if until, _ := c.Held(0, 1); until != 3*sec {
+		t.Errorf("held until %v, and a response can hold for 3 s", until)
+	}
+}
+
+// A success elsewhere ends the hold of a 503, and what only the fleet was told of a 429.
+// What this process was told of a 429 stands.
+func TestCooldownFree(t *testing.T) {
+	own := func(code Code, wait time.Duration) func(*Cooldown) {
+		return func(c *Cooldown) { c.Hold(sec, 1, code, wait, exact, 0) }
+	}
+	fleet := func(code Code, wait time.Duration) func(*Cooldown) {
+		return func(c *Cooldown) { c.HoldForFleet(sec, 1, code, wait, exact, 0) }
+	}
+	for name, tt := range map[string]struct {
+		holds []func(*Cooldown)
+		until time.Duration
+	}{
+		"nothing":                          {nil, 0},
+		"a 503":                            {[]func(*Cooldown){own(Unavailable, 9*sec)}, 0},
+		"a 503 of the fleet":               {[]func(*Cooldown){fleet(Unavailable, 9*sec)}, 0},
+		"a 429":                            {[]func(*Cooldown){own(TooMany, 9*sec)}, 10 * sec},
+		"a 429 of the fleet":               {[]func(*Cooldown){fleet(TooMany, 9*sec)}, 0},
+		"a 429 and a longer 503":           {[]func(*Cooldown){own(TooMany, 5*sec), own(Unavailable, 9*sec)}, 6 * sec},
+		"both, of the fleet":               {[]func(*Cooldown){fleet(TooMany, 5*sec), fleet(Unavailable, 9*sec)}, 0},
+		"a 429, and a longer of the fleet": {[]func(*Cooldown){own(TooMany, 5*sec), fleet(TooMany, 9*sec)}, 10 * sec},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c Cooldown
+			for _, hold := range tt.holds {
+				hold(&c)
+			}
+			w := NewWaiter()
+			held := c.Enter(sec, 1, w).Verb == Wait
+			c.Free(sec, 1) // in the same instant
+			c.Free(sec, 1)
+			if until, _ := c.Held(sec, 1); until != tt.until {
+				t.Errorf("held until %v, want %v", until, tt.until)
+			}
+			if held && !woken(w) {
+				t.Error("the first waiter was not woken")
+			}
+			if a := c.Enter(sec, 1, w); (a.Verb == Wait) != (tt.until > 0) {
+				t.Errorf("%+v", a)
+			}
+			c.Free(sec, 2) // a scope that is not held
+		})
+	}
+}
+
+// When a success elsewhere ends a hold, its jitter keeps the processes apart. After a 503
+// the ramp goes on that the hold has interrupted.
+func TestCooldownFreeIsSpread(t *testing.T) {
+	var c Cooldown
+	c.HoldForFleet(0, 1, TooMany, 10*sec, CooldownConfig{Spread: 2 * sec}, 0.5)
+	first, second := NewWaiter(), NewWaiter()
+	mustHold(t, &c, 0, 1, first, 10*sec)
+	mustHold(t, &c, 0, 1, second, 10*sec)
+	c.Free(3*sec, 1)
+	if a := c.Enter(3*sec, 1, first); a.Verb != Wait || a.Ask != 4*sec {
+		t.Errorf("%+v", a)
+	}
+	mustPass(t, &c, 4*sec, 1, first)
+	if a := c.Enter(4*sec, 1, second); a.Verb != Wait || a.Ask != 4*sec+rampStep {
+		t.Errorf("%+v", a)
+	}
+
+	c = Cooldown{}
+	c.HoldForFleet(0, 1, Unavailable, 10*sec, exact, 0)
+	for range 100 {
+		mustHold(t, &c, 0, 1, NewWaiter(), 10*sec)
+	}
+	c.Free(3*sec, 1)
+	for range 100 {
+		mustPass(t, &c, 3*sec, 1, nil) // a server that sheds a little load
+	}
+}
+
+// Holds that the fleet brings never hold a scope of which nothing was said. They make room
+// for holds of this process.
+func TestCooldownOfALargeFleet(t *testing.T) {
+	var c Cooldown
+	for key := range uint64(2 * maxScopes) {
+		c.HoldForFleet(0, 1000+key, TooMany, 30*sec, exact, 0)
+	}
+	mustPass(t, &c, sec, 1, nil)
+	waiting := NewWaiter()
+	mustHold(t, &c, sec, 1000, waiting, 30*sec)
+	for key := range uint64(maxScopes - 2) {
+		c.Hold(sec, 1+key, TooMany, 30*sec, exact, 0)
+		mustHold(t, &c, sec, 1+key, nil, 31*sec)
+	}
+	if c.shared != nil || len(c.holds) != maxScopes-1 {
+		t.Errorf("%d holds, shared: %v", len(c.holds), c.shared != nil)
+	}
+	mustHold(t, &c, sec, 1000, waiting, 30*sec)
+	mustPass(t, &c, sec, 999, nil)
+	c.HoldForFleet(sec, 2000, TooMany, 30*sec, exact, 0) // there is no room
+	mustPass(t, &c, sec, 2000, nil)
+	c.Leave(1000, waiting)
+}

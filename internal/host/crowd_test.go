@@ -23,7 +23,7 @@ type crowd struct {
 	woken  []*Waiter
 }
 
-var crowds = map[string]func() *crowd{"gate": gateCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+var crowds = map[string]func() *crowd{"gate": gateCrowd, "closed gate": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
 // newCrowd returns a machine with so many waiters. Waiters with a deadline wait as long
 // as others.
@@ -74,6 +74,47 @@ func gateCrowd() *crowd {
 	}
 }
 
+// closedCrowd is a gate of a fleet that is closed.
+func closedCrowd() *crowd {
+	g, slot, conf := new(Gate), new(Slot), GateConfig{Fleet: true}
+	g.configure(0, conf)
+	g.Down(0, 0)
+	ask := func(now time.Duration) {
+		g.fleet.next, g.probe = 0, now
+		g.AskPermit(now)
+	}
+	return &crowd{
+		enter: func(now time.Duration, w *Waiter) Answer { return g.Enter(now, slot, w, conf) },
+		leave: func(w *Waiter) { g.Leave(w) },
+		events: []occurrence{
+			{"a second Down", func(now time.Duration) { g.Down(now, now) }},
+			{"a refusal", func(now time.Duration) { ask(now); g.Permit(now, false, sec) }},
+			{"a permit", func(now time.Duration) { ask(now); g.Permit(now, true, 0) }},
+			{"a probe that was not sent", func(now time.Duration) { g.Release(now, slot) }},
+			{"a failed probe", func(now time.Duration) { g.End(now, slot, Failed) }},
+			{"Up", func(now time.Duration) { g.Up(now, now+ms) }},
+			{"the return", func(now time.Duration) { g.Up(now, now); g.WakeFirst() }},
+		},
+	}
+}
+
+// sharedCrowd is a rate whose tokens come from a fleet.
+func sharedCrowd() *crowd {
+	r := NewRate(RateConfig{PerSecond: 10, Burst: 1})
+	r.Share(0, 10)
+	return &crowd{
+		enter: r.Enter,
+		leave: r.Leave,
+		events: []occurrence{
+			{"a fleet that grows", func(now time.Duration) { r.Share(now, 11) }},
+			{"tokens for later", func(now time.Duration) { r.AskTokens(now, 1, 0); r.Grant(now, 1, now+sec/2, sec, 0) }},
+			{"no tokens", func(now time.Duration) { r.shared.next = 0; r.AskTokens(now, 9, 0); r.Grant(now, 0, 0, 0, now+sec) }},
+			{"tokens", func(now time.Duration) { r.shared.next = 0; r.AskTokens(now, 9, 0); r.Grant(now, 3, now-sec/2, ms, 0) }},
+			{"a late answer", func(now time.Duration) { r.Grant(now, 1, now, 0, 0) }},
+		},
+	}
+}
+
 func cooldownCrowd() *crowd {
 	c := new(Cooldown)
 	hold := func(code Code, wait time.Duration) func(time.Duration) {
@@ -89,6 +130,8 @@ func cooldownCrowd() *crowd {
 			{"a shorter 429", hold(TooMany, sec)},
 			{"a 404", func(now time.Duration) { c.Answered(now, 1, 0, false) }},
 			{"another scope", func(now time.Duration) { c.Hold(now, 2, TooMany, sec, exact, 0) }},
+			{"a 429 of the fleet", func(now time.Duration) { c.HoldForFleet(now, 1, TooMany, 41*sec, exact, 0) }},
+			{"a success in the fleet", func(now time.Duration) { c.Free(now, 1) }},
 			{"a snapshot", func(now time.Duration) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
 			{"an early end of the 503", func(now time.Duration) { c.Answered(now, 1, 0, true) }},
 			{"a success", func(now time.Duration) { c.Answered(now, 1, 0, true) }},
@@ -109,6 +152,7 @@ func pacingCrowd() *crowd {
 		events: []occurrence{
 			{"a later reset", note(0, 60*sec)},
 			{"another scope", func(now time.Duration) { p.Note(now, 2, 0, 0, 9, sec, PacingConfig{}) }},
+			{"a quota of the fleet", func(now time.Duration) { p.NoteForFleet(now, 1, 0, 100, 61*sec, 4, PacingConfig{}) }},
 			{"a fresh quota", note(90, 62*sec)},
 		},
 	}

@@ -353,6 +353,7 @@ func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Ans
 	if g.queue.turn(w) && g.admits(now) {
 		if c.Rate == nil || c.Rate.Take(now) {
 			g.queue.leave(w)
+			g.told = Never // the next waiter was told nothing
 			g.take(now, s)
 			return Answer{Until: after(now, g.quick)}, g.head(now)
 		}

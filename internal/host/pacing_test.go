@@ -1,6 +1,7 @@
 package host
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -403,4 +404,79 @@ func TestPacingMarksDoNotComeTwice(t *testing.T) {
 	if left, _, _ := p.Left(time.Hour, 1); left != 49 {
 		t.Errorf("%d left", left)
 	}
+}
+
+// If a fleet shares a quota, each process takes its part of the rest, until the window
+// ends.
+func TestPacingInAFleet(t *testing.T) {
+	var p Pacing
+	p.NoteForFleet(0, 1, 9, 100, 10*sec, 4, PacingConfig{})
+	pass(t, &p, 0, 1)
+	paced(t, &p, 0, 4*10*sec/9)                               // 8 are left, so 9 gaps, and 4 processes
+	p.NoteForFleet(sec, 1, 4, 100, 9*sec, 2, PacingConfig{})  // others use it, too
+	p.NoteForFleet(sec, 1, 50, 100, 9*sec, 2, PacingConfig{}) // an old response
+	p.NoteForFleet(sec, 1, 0, 0, 0, 9, PacingConfig{})
+	p.NoteForFleet(sec, 1, 0, 0, -sec, 9, PacingConfig{})
+	pass(t, &p, 5*sec, 1)
+	paced(t, &p, 5*sec, 5*sec+2*5*sec/4) // 3 are left, and 2 processes
+
+	// The window ends. This process alone is told of the next window.
+	p.Note(10*sec, 1, 0, 4, 100, 10*sec, PacingConfig{})
+	pass(t, &p, 10*sec, 1)
+	paced(t, &p, 10*sec, 12500*ms)
+
+	// The same if the next window is assumed.
+	p = Pacing{}
+	p.NoteForFleet(0, 1, 2, 2, 10*sec, 4, PacingConfig{})
+	pass(t, &p, 10*sec, 1)
+	if p.quotas[1].members != 0 {
+		t.Error("shared although nobody said so in this window")
+	}
+}
+
+func TestPacingInAFleetAtTheLimits(t *testing.T) {
+	for _, members := range []int{math.MinInt, -1, 0, 1, 1 << 24, math.MaxInt} {
+		for _, conf := range []PacingConfig{{}, {MaxWait: -1}} {
+			var p Pacing
+			p.NoteForFleet(0, 1, math.MaxInt64, math.MaxInt64, math.MaxInt64, members, conf)
+			p.NoteForFleet(0, 1, 1, 100, 10*sec, members, conf)
+			p.NoteForFleet(sec, 1, 1, 100, 10*sec, members, conf)
+			p.Enter(sec, 1, nil, conf)
+			if a := p.Enter(sec, 1, nil, conf); a.Verb == Wait && (a.Until <= sec || a.Until > maxReset) {
+				t.Errorf("%d members: %+v", members, a)
+			}
+		}
+	}
+}
+
+// Quotas that the fleet brings take no room from those that this process was told.
+func TestPacingOfALargeFleet(t *testing.T) {
+	var p Pacing
+	for key := range uint64(maxScopes) {
+		p.Note(0, key, 0, 0, 10, sec+time.Duration(key), PacingConfig{})
+	}
+	p.NoteForFleet(0, 1000, 0, 10, sec, 4, PacingConfig{})
+	if _, _, ok := p.Left(0, 1000); ok || len(p.quotas) != maxScopes {
+		t.Error("another quota had to go")
+	}
+	p.NoteForFleet(0, 7, 0, 10, sec, 4, PacingConfig{})
+	if p.quotas[7].members != 4 {
+		t.Error("a known quota is not shared")
+	}
+}
+
+// The first waiter hears what the fleet says.
+func TestPacingInAFleetWakes(t *testing.T) {
+	var p Pacing
+	p.Note(0, 1, 0, 0, 10, 20*sec, PacingConfig{})
+	w := NewWaiter()
+	p.Enter(0, 1, w, PacingConfig{})
+	p.NoteForFleet(sec, 1, 10, 10, 40*sec, 2, PacingConfig{})
+	if !woken(w) {
+		t.Error("not woken")
+	}
+	if a := p.Enter(sec, 1, w, PacingConfig{}); a.Verb != Wait && a.Verb != Go {
+		t.Errorf("%+v", a)
+	}
+	p.Leave(1, w)
 }

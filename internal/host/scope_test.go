@@ -80,6 +80,12 @@ func TestScopeKey(t *testing.T) {
 			if got := ScopeKey(seed, tt.a) == ScopeKey(seed, tt.b); got != tt.same {
 				t.Errorf("the same scope: %v, want %v", got, tt.same)
 			}
+			if got := ScopeText(tt.a) == ScopeText(tt.b); got != tt.same {
+				t.Errorf("the same text: %v, want %v; %q and %q", got, tt.same, ScopeText(tt.a), ScopeText(tt.b))
+			}
+			if (ScopeText(tt.a) == "") != (ScopeKey(seed, tt.a) == 0) {
+				t.Errorf("the text is %q", ScopeText(tt.a))
+			}
 		})
 	}
 	for _, name := range keyHeaders {
@@ -106,6 +112,9 @@ func FuzzScopeKey(f *testing.F) {
 		h := http.Header{"Authorization": {v}}
 		if a, b := ScopeKey(seed, h), ScopeKey(seed, h.Clone()); a != b {
 			t.Error("two scopes")
+		}
+		if ScopeText(h) != ScopeText(h.Clone()) || (ScopeText(h) == "") != (ScopeKey(seed, h) == 0) {
+			t.Error("the text says something else")
 		}
 	})
 }

@@ -274,3 +274,47 @@ func BenchmarkLookup(b *testing.B) {
 		})
 	}
 }
+
+// The messages of a fleet name a host. Only a host that is in the table has a state, and
+// no request is counted.
+func TestTableLookup(t *testing.T) {
+	table := NewTable[int](3)
+	for _, name := range []string{"http://a.test", "https://a.test", "https://a.test:81"} {
+		s := table.Acquire(urlOf(name))
+		s.Release()
+		assert.Same(t, s, table.Lookup(s.Name()), name)
+		assert.EqualValues(t, 1, s.Requests())
+		assert.Zero(t, s.InFlight())
+	}
+	for _, name := range []string{"", "a.test", "http://", "://a.test", "http://b.test", "http://A.test", "http://a.test/", "ftp://a.test"} {
+		assert.Nil(t, table.Lookup(name), name)
+	}
+	assert.Equal(t, 3, table.Len())
+	for i := range 10 {
+		touch(table, fmt.Sprint(i))
+	}
+	assert.Nil(t, table.Lookup("http://a.test"), "evicted")
+}
+
+// A Lookup finds a host while others come and go.
+func TestTableLookupDuringInserts(t *testing.T) {
+	table := NewTable[int](0)
+	kept := table.Acquire(urlOf("http://kept.test"))
+	defer kept.Release()
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				touch(table, fmt.Sprint(g, "-", i))
+			}
+		})
+		wg.Go(func() {
+			for range 500 {
+				if table.Lookup("http://kept.test") != kept {
+					t.Error("not found")
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
