@@ -57,7 +57,8 @@ type Stall struct {
 	MinBytesPerSecond int64
 }
 
-// Rate limits the attempts per second to one host, retries included.
+// Rate limits the attempts per second to one host, retries included. With
+// transport.Config.Fleet the limit is for all processes of the fleet together.
 type Rate struct {
 	// PerSecond is the highest number of attempts per second. Default off.
 	PerSecond float64
@@ -170,7 +171,8 @@ type Gate struct {
 	// Mode turns the gate on. If another field is set, the default is GateWait.
 	Mode GateMode
 	// Start is the limit at first, and the value below which an unused limit does
-	// not go. Default 10.
+	// not go. Default 10. The processes of a fleet divide it. Each has 2 at least,
+	// unless Start is less.
 	Start int
 	// Max is the highest limit. Default none.
 	Max int

@@ -49,6 +49,7 @@
 //	resume_error.go  the errors of a response body
 //	stall.go         bodies that stand still
 //	snapshot.go      the state of all hosts
+//	fleet.go         the seam to the Transports of other processes
 //
 // # How the limits of a host act together
 //
@@ -69,6 +70,14 @@
 //	              └──────────── sleep ◀─────────────────────────  budget
 //
 // By default the cooldown and the budget are on, and the others are off.
+//
+// # Many processes
+//
+// The limits know the requests of one Transport. With Config.Fleet the Transports of
+// several processes share what servers tell them, and act like one client. A hold that
+// one of them is told binds all. A rate is for all of them together. If a host goes down,
+// they send it one probe at a time, and return one after the other. The first try at a
+// healthy host asks nobody, and a Fleet that does not answer stops nobody (see [Fleet]).
 //
 // # What is retried
 //
