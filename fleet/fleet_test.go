@@ -381,14 +381,35 @@ func TestCloseLeavesNothing(t *testing.T) {
 	require.EqualValues(t, 1, left)
 }
 
-func BenchmarkHoldReachesAnother(b *testing.B) {
-	fleets, members := started(b, 2, options(b, sharedServer(b).Addr))
-	took := make([]time.Duration, 0, b.N)
-	for i := range b.N {
-		begin := time.Now()
-		fleets[0].Hold(transport.FleetHold{Host: "https://" + strconv.Itoa(i), Status: 429, Wait: 200 * time.Millisecond})
-		eventually(b, func() bool { return get(members[1], func() bool { return len(members[1].holds) > i }) }, "no hold")
-		took = append(took, members[1].last.Sub(begin))
+// A member that lost the connection while a host came back hears of it later. A Redis that
+// lost its memory does not make it return.
+func TestNewsMissedWhileAway(t *testing.T) {
+	server := ownServer(t)
+	p := newProxy(t, server.Addr)
+	c := options(t, server.Addr)
+	fleets, members := started(t, 3, c)
+	c.Redis.Addrs = []string{p.addr}
+	away, m := start(t, c)
+	eventually(t, func() bool { return away.Snapshot().Connected && away.Snapshot().Members == 4 }, "not connected")
+	away.Meet(host)
+	other := "https://other.example.com"
+	away.Meet(other)
+	for _, name := range []string{host, other} {
+		for _, f := range fleets {
+			f.Failing(transport.FleetFailing{Host: name, Failures: 10, Since: 5 * time.Second})
+		}
 	}
-	_ = took
+	eventually(t, func() bool { return len(get(m, func() []string { return m.downs })) >= 2 }, "no verdict")
+	p.move("127.0.0.1:1")
+	eventually(t, func() bool { return !away.Snapshot().Connected }, "still connected")
+	fleets[0].Probe(host)
+	eventually(t, func() bool { return len(get(members[0], func() []bool { return members[0].probes })) == 1 }, "no answer")
+	fleets[0].Working(host)
+	eventually(t, func() bool { return len(get(members[1], func() []time.Duration { return members[1].ups })) == 1 }, "no return")
+	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].keyOf(other, "gate")).Err())
+	p.move(server.Addr)
+	eventually(t, func() bool { return len(get(m, func() []time.Duration { return m.ups })) == 1 }, "no return")
+	eventually(t, func() bool { return away.Snapshot().Connected }, "not connected")
+	time.Sleep(50 * time.Millisecond)
+	require.Len(t, get(m, func() []time.Duration { return m.ups }), 1)
 }

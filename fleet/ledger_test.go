@@ -35,7 +35,7 @@ func compareGate(t *testing.T, client *redis.Client, seed uint64) {
 	run := func(s *redis.Script, member int64, args ...any) *redis.Cmd {
 		return s.Run(context.Background(), client, []string{key}, append([]any{now.Microseconds(), strconv.FormatInt(member, 16), ""}, args...)...)
 	}
-	verdicts, ups, grants := 0, 0, 0
+	verdicts, ups, grants, known := 0, 0, 0, false
 	for step := range 150 {
 		steps := []time.Duration{0, time.Millisecond, 137 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, 11 * time.Second, 61 * time.Second}
 		now += steps[min(r.IntN(len(steps)), r.IntN(len(steps)))]
@@ -81,7 +81,15 @@ func compareGate(t *testing.T, client *redis.Client, seed uint64) {
 		}
 		met, err := meetScript.Run(context.Background(), client, []string{key, key + "h", key + "q"}, now.Microseconds(), "", "").Slice()
 		require.NoError(t, err)
-		require.Equal(t, host.IsDown(now), met[0] != "-1", step)
+		if down := "-1"; host.IsDown(now) {
+			down = strconv.FormatInt((now - host.Since()).Microseconds(), 10)
+			require.Equal(t, down, met[0], step)
+		} else if met[0] != "-2" { // nothing was reported yet
+			require.Equal(t, down, met[0], step)
+			known = true
+		} else {
+			require.False(t, known, step)
+		}
 	}
 	t.Logf("%d members: %d verdicts, %d ups, %d probes", members, verdicts, ups, grants)
 }

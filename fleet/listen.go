@@ -148,20 +148,23 @@ func (f *Fleet) isDown(host string, since time.Duration) {
 	f.peer().Down(host, since)
 }
 
-// met1 hands over what the fleet knows of a host.
-func (f *Fleet) met1(host string, r *redis.Cmd) {
+// fetched hands over what the fleet knows of a host.
+func (f *Fleet) fetched(host string, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 3 {
 		return
 	}
-	if since, ok := micros(v[0]); ok && since >= 0 {
+	switch since, ok := micros(v[0]); {
+	case ok && since >= 0:
 		f.isDown(host, since)
-	} else {
+	default:
 		f.mu.Lock()
 		_, was := f.down[host]
 		delete(f.down, host)
 		f.mu.Unlock()
-		if was {
+		// A Redis that has lost its memory knows nothing of the host. Then this process
+		// finds out by itself.
+		if was && since == -time.Microsecond {
 			f.peer().Up(host, f.returnTime())
 		}
 	}

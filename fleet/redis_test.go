@@ -106,7 +106,7 @@ func started(t testing.TB, n int, c Config) ([]*Fleet, []*witness) {
 		fleets[i], members[i] = start(t, c)
 	}
 	for i, f := range fleets {
-		eventually(t, func() bool { return f.Snapshot().Connected && members[i].lastSize() == n }, "member %d of %d: %+v", i, n, f.Snapshot())
+		eventually(t, func() bool { return f.Snapshot().Connected && members[i].lastSize() == n }, "member %d of %d is not connected", i, n)
 	}
 	return fleets, members
 }
@@ -116,7 +116,7 @@ func eventually(t testing.TB, ok func() bool, format string, args ...any) {
 	t.Helper()
 	for start := time.Now(); !ok(); time.Sleep(time.Millisecond) {
 		if time.Since(start) > 15*time.Second {
-			require.FailNow(t, "it did not happen", format, args)
+			require.FailNow(t, "it did not happen", fmt.Sprintf(format, args...))
 		}
 	}
 }

@@ -39,7 +39,7 @@ var (
 	holdScript        = redis.NewScript(common + holdText)
 	quotaScript       = redis.NewScript(common + quotaText)
 	tokensScript      = redis.NewScript(common + tokensText)
-	meetScript        = redis.NewScript(common + meetText)
+	meetScript        = redis.NewScript(common + gate + meetText)
 	beatScript        = redis.NewScript(common + beatText)
 )
 

@@ -200,7 +200,7 @@ func (f *Fleet) answered(it *item, r *redis.Cmd) {
 	}
 	switch it.kind {
 	case meet:
-		f.met1(it.host, r)
+		f.fetched(it.host, r)
 	case quota:
 		f.counted(it, r)
 	case failing:

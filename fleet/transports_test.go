@@ -80,6 +80,14 @@ func (c *crew) get(t *testing.T, member int) int {
 	return resp.StatusCode
 }
 
+// commands returns how many commands Redis got.
+func (c *crew) commands() (n uint64) {
+	for _, f := range c.fleets {
+		n += f.Snapshot().Commands
+	}
+	return n
+}
+
 // sends returns the requests that were sent between two times.
 func (c *crew) sends(from, to time.Duration) (list []send) {
 	c.mu.Lock()
@@ -150,8 +158,8 @@ func TestAllObeyAHold(t *testing.T) {
 		most = max(most, busiest[at/(100*time.Millisecond)])
 	}
 	slices.Sort(back)
-	t.Logf("%d sends from 100 ms after the 429 to the end of the wait; back within %v to %v, %d of %d in the busiest 100 ms",
-		len(during), back[0].Round(time.Millisecond), back[members-1].Round(time.Millisecond), most, members)
+	t.Logf("%d sends from 100 ms after the 429 to the end of the wait; back within %v to %v, %d of %d in the busiest 100 ms; %d commands for %d requests",
+		len(during), back[0].Round(time.Millisecond), back[members-1].Round(time.Millisecond), most, members, c.commands(), len(c.sent))
 	require.LessOrEqual(t, len(during), 2)
 	require.LessOrEqual(t, most, members/2)
 }
@@ -180,11 +188,7 @@ func TestRateOfTheFleet(t *testing.T) {
 		by[s.member]++
 	}
 	rate := float64(len(list)) / window.Seconds()
-	commands := uint64(0)
-	for _, f := range c.fleets {
-		commands += f.Snapshot().Commands
-	}
-	t.Logf("%.1f per second over %v, by member %v; %d commands for %d requests", rate, window, by, commands, len(c.sent))
+	t.Logf("%.1f per second over %v, by member %v; %d commands for %d requests", rate, window, by, c.commands(), len(c.sent))
 	require.LessOrEqual(t, rate, 101.0)
 	if testing.Short() {
 		require.Greater(t, rate, 50.0)
@@ -249,4 +253,22 @@ func TestSickMembersStopNobody(t *testing.T) {
 			require.Greater(t, healthy, 200)
 		})
 	}
+}
+
+// A healthy host without a rate costs heartbeats and a command for each new host, however
+// many requests there are.
+func TestPeaceCostsHeartbeatsOnly(t *testing.T) {
+	t.Parallel()
+	const members, each = 5, 2000
+	c := newCrew(t, members, policy.Rule{Gate: policy.Gate{Max: 20}, Pacing: policy.On}, func(int, time.Duration) (int, string) { return 200, "" })
+	before, begin := c.commands(), time.Now()
+	for i := range members {
+		for range each {
+			require.Equal(t, 200, c.get(t, i))
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	got, took := c.commands()-before, time.Since(begin)
+	t.Logf("%d commands for %d requests in %v", got, members*each, took)
+	require.LessOrEqual(t, got, uint64(members*(2+int(took/(beatEach*4/5)))))
 }

@@ -1,12 +1,12 @@
--- KEYS: gate, holds, quotas. Returns {microseconds since the host is down or -1, holds
--- {scope, status, microseconds …}, quotas {scope, remaining, limit, microseconds, members …}}.
-local down, holds, quotas = '-1', {}, {}
+-- KEYS: gate, holds, quotas. Returns {microseconds since the host is down, holds {scope,
+-- status, microseconds …}, quotas {scope, remaining, limit, microseconds, members …}}. The
+-- first is -1 if the host is not down, and -2 if nothing is known of it.
+local down, holds, quotas = '-2', {}, {}
 local function unpacked(s)
   local ok, v = pcall(cmsgpack.unpack, s or '')
   return ok and type(v) == 'table' and v or {}
 end
-local h = unpacked(redis.call('GET', KEYS[1]))
-if #h == 10 and h[1] == 1 and now - h[3] < 60000000 then down = num(math.max(0, now - h[2])) end
+if packed then down = isdown() and num(math.max(0, now - h.since)) or '-1' end
 local all = redis.call('HGETALL', KEYS[2])
 for i = 1, #all, 2 do
   local scope, status = string.match(all[i], '^(%x+) (%d+)$')

@@ -1,0 +1,170 @@
+package fleet
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// BenchmarkHold shows the time from Fleet.Hold to Member.Hold of another member.
+func BenchmarkHold(b *testing.B) {
+	fleets, _ := started(b, 1, options(b, sharedServer(b).Addr))
+	c := options(b, sharedServer(b).Addr)
+	c.Prefix = fleets[0].prefix
+	heard := &echo{done: make(chan time.Time)}
+	f, err := New(c)
+	require.NoError(b, err)
+	b.Cleanup(f.Close)
+	require.NoError(b, f.join(heard))
+	eventually(b, func() bool { return f.Snapshot().Connected }, "not connected")
+	var took []time.Duration
+	for i := 0; b.Loop(); i++ {
+		begin := time.Now()
+		fleets[0].Hold(transport.FleetHold{Host: "https://" + strconv.Itoa(i%1000), Status: 429, Wait: time.Duration(i+1) * time.Second})
+		took = append(took, (<-heard.done).Sub(begin))
+	}
+	report(b, took)
+}
+
+// BenchmarkTokens shows the time from Fleet.Tokens to Member.Tokens.
+func BenchmarkTokens(b *testing.B) {
+	f, err := New(options(b, sharedServer(b).Addr))
+	require.NoError(b, err)
+	b.Cleanup(f.Close)
+	heard := &echo{done: make(chan time.Time)}
+	require.NoError(b, f.join(heard))
+	eventually(b, func() bool { return f.Snapshot().Connected }, "not connected")
+	var took []time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1e6, Burst: 1, Want: 10})
+		took = append(took, (<-heard.done).Sub(begin))
+	}
+	report(b, took)
+}
+
+type echo struct {
+	witness
+	done chan time.Time
+}
+
+func (e *echo) Hold(transport.FleetHold)    { e.done <- time.Now() }
+func (e *echo) Tokens(transport.FleetGrant) { e.done <- time.Now() }
+
+func report(b *testing.B, took []time.Duration) {
+	b.ReportMetric(float64(percentile(took, 50).Microseconds()), "p50-µs")
+	b.ReportMetric(float64(percentile(took, 99).Microseconds()), "p99-µs")
+}
+
+// BenchmarkCall shows what the methods cost the Transport.
+func BenchmarkCall(b *testing.B) {
+	f, _ := start(b, options(b, sharedServer(b).Addr))
+	eventually(b, func() bool { return f.Snapshot().Connected }, "not connected")
+	for name, call := range map[string]func(){
+		"hold":    func() { f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Second}) },
+		"quota":   func() { f.Quota(transport.FleetQuota{Host: host, Remaining: 1, Reset: time.Second}) },
+		"failing": func() { f.Failing(transport.FleetFailing{Host: host, Failures: 1}) },
+		"scope":   func() { f.Scope("Bearer abcdefghijklmnop") },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				call()
+			}
+		})
+	}
+}
+
+// BenchmarkScript shows how long each script keeps Redis busy, by the statistics of Redis.
+func BenchmarkScript(b *testing.B) {
+	server := ownServer(b)
+	client := connect(b, server.Addr)
+	ctx := context.Background()
+	for _, s := range []struct {
+		name   string
+		script *redis.Script
+		args   func(i int) []any
+	}{
+		{"beat", beatScript, func(i int) []any { return []any{7000000, tellSize} }},
+		{"failing", failingScript, func(i int) []any { return []any{host, 1, 100000, 50} }},
+		{"working", workingScript, func(i int) []any { return []any{host} }},
+		{"probe", probeScript, func(i int) []any { return []any{host, 50} }},
+		{"hold", holdScript, func(i int) []any { return []any{host, "ab", 429, (i + 1) * 1000000, 100000, keptHolds} }},
+		{"quota", quotaScript, func(i int) []any { return []any{host, "ab", 5, 10, 60000000, "0", 100000, keptQuotas} }},
+		{"tokens", tokensScript, func(i int) []any { return []any{10.0, 1, 10} }},
+		{"meet", meetScript, func(i int) []any { return nil }},
+	} {
+		b.Run(s.name, func(b *testing.B) {
+			keys := []string{"bench:{x}:" + s.name, "bench:{x}:holds", "bench:{x}:quotas"}
+			i := 0
+			run := func() {
+				i++
+				args := append([]any{"", hex(uint64(i % 1000)), "bench:news"}, s.args(i)...)
+				require.NoError(b, s.script.Run(ctx, client, keys, args...).Err())
+			}
+			run()
+			require.NoError(b, client.ConfigResetStat(ctx).Err())
+			for b.Loop() {
+				run()
+			}
+			text, err := client.Info(ctx, "commandstats").Result()
+			require.NoError(b, err)
+			_, rest, ok := strings.Cut(text, "cmdstat_evalsha:")
+			require.True(b, ok)
+			_, rest, _ = strings.Cut(rest, "usec_per_call=")
+			each, _, _ := strings.Cut(rest, ",")
+			us, err := strconv.ParseFloat(each, 64)
+			require.NoError(b, err)
+			b.ReportMetric(us, "µs-in-redis")
+		})
+	}
+}
+
+// TestMemoryOfAHost logs how much memory the state of a host takes in Redis.
+func TestMemoryOfAHost(t *testing.T) {
+	server := ownServer(t)
+	client := connect(t, server.Addr)
+	fleets, members := started(t, 3, options(t, server.Addr))
+	use := func() map[string]int64 {
+		sizes := map[string]int64{}
+		keys, err := client.Keys(context.Background(), "*").Result()
+		require.NoError(t, err)
+		for _, key := range keys {
+			n, err := client.MemoryUsage(context.Background(), key, 0).Result()
+			require.NoError(t, err)
+			sizes[key[strings.LastIndex(key, ":")+1:]] = n
+		}
+		return sizes
+	}
+	tell := func(scopes uint64) {
+		for s := range scopes {
+			fleets[0].Hold(transport.FleetHold{Host: host, Scope: s << 40, Status: 429, Wait: time.Hour})
+			fleets[0].Quota(transport.FleetQuota{Host: host, Scope: s << 40, Remaining: 5, Limit: 5000, Reset: time.Hour})
+		}
+		eventually(t, func() bool {
+			return get(members[1], func() bool { return len(members[1].holds) >= int(scopes) && len(members[1].quotas) >= int(scopes) })
+		}, "not told")
+	}
+	fleets[0].Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 10, Want: 1})
+	for _, f := range fleets {
+		f.Failing(transport.FleetFailing{Host: host, Failures: 1, Since: time.Second})
+	}
+	tell(1)
+	eventually(t, func() bool { return len(use()) == 5 }, "keys are missing: %v", use())
+	t.Log("bytes with 1 scope:", use())
+	tell(keptHolds)
+	full := use()
+	t.Log("bytes with 256 scopes:", full)
+	sum := int64(0)
+	for _, n := range full {
+		sum += n
+	}
+	require.Less(t, sum, int64(64<<10))
+}
