@@ -55,6 +55,45 @@ func TestThousandGoroutines(t *testing.T) {
 			gaveUp   atomic.Int64
 			wg       sync.WaitGroup
 		)
+		// The fleet answers within 20 ms, or not at all. All goroutines ask it for the same
+		// process.
+		askFleet := func(now time.Duration, u float64) {
+			if gate.AskPermit(now) && u < 0.8 {
+				time.AfterFunc(time.Duration(u*float64(20*ms)), func() {
+					gate.Permit(time.Since(start), u < 0.5, time.Duration(u*float64(sec)))
+				})
+			}
+			rate.Share(now, 4)
+			if ask, ok := rate.AskTokens(now, gate.Waiting(), u); ok && u < 0.8 {
+				time.AfterFunc(time.Duration(u*float64(20*ms)), func() {
+					now := time.Since(start)
+					rate.Grant(now, ask.Want, now, 5*ms, now)
+					gate.WakeFirst()
+				})
+			}
+		}
+		// News of other processes, at any time.
+		var over atomic.Bool
+		others := func(rng *rand.Rand) {
+			for !over.Load() {
+				time.Sleep(time.Duration(rng.IntN(200)) * ms)
+				now, key, wait := time.Since(start), uint64(rng.IntN(7)), time.Duration(rng.IntN(2000))*ms
+				switch rng.IntN(6) {
+				case 0:
+					cooldown.HoldForFleet(now, key, Code(rng.IntN(2)), wait, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+				case 1:
+					cooldown.Free(now, key)
+				case 2:
+					pacing.NoteForFleet(now, key, int64(rng.IntN(100)), 100, wait, 1+rng.IntN(5), PacingConfig{})
+				case 3:
+					gate.Down(now, now-wait)
+				case 4:
+					gate.Up(now, now+wait)
+				default:
+					gate.News()
+				}
+			}
+		}
 		one := func(rng *rand.Rand, key uint64) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+rng.IntN(60_000))*ms)
 			defer cancel()
@@ -70,7 +109,9 @@ func TestThousandGoroutines(t *testing.T) {
 						return a
 					}, func() { pacing.Leave(key, w) }) == Go &&
 					waitAt(ctx, start, w, func(now time.Duration) Answer {
-						return gate.Enter(now, &slot, w, GateConfig{Rate: rate})
+						a := gate.Enter(now, &slot, w, GateConfig{Rate: rate, Fleet: true})
+						askFleet(now, rng.Float64())
+						return a
 					}, func() { gate.Leave(w) }) == Go
 				if !in {
 					gaveUp.Add(1)
@@ -126,7 +167,13 @@ func TestThousandGoroutines(t *testing.T) {
 				}
 			})
 		}
+		var told sync.WaitGroup
+		for i := range uint64(4) {
+			told.Go(func() { others(rand.New(rand.NewPCG(i, 2))) })
+		}
 		wg.Wait()
+		over.Store(true)
+		told.Wait()
 		t.Logf("%d attempts, at most %d at once, %d gave up, after %v", sent.Load(), most.Load(), gaveUp.Load(), time.Since(start))
 		if got := gate.State(); got.InFlight != 0 || got.Waiting != 0 {
 			t.Errorf("%+v", got)

@@ -751,6 +751,8 @@ func TestGateDoneTwice(t *testing.T) {
 type gateRequest struct {
 	clock  *clock
 	gate   *Gate
+	conf   GateConfig
+	asks   func() // the fleet for a permit
 	result Result
 	takes  time.Duration
 	reads  time.Duration // the response's body
@@ -787,7 +789,10 @@ func (v *gateRequest) ask() {
 	if v.state != 0 {
 		return
 	}
-	a := v.gate.Enter(v.clock.now, &v.slot, v.w, GateConfig{})
+	a := v.gate.Enter(v.clock.now, &v.slot, v.w, v.conf)
+	if v.asks != nil && v.gate.AskPermit(v.clock.now) {
+		v.asks()
+	}
 	if a.Verb == Wait {
 		if a.Ask != Never {
 			v.clock.at(a.Ask, v.ask)
@@ -810,13 +815,32 @@ func runGate(t *testing.T, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var g Gate
 	c := &clock{}
+	var conf GateConfig
+	var asks func()
+	if conf.Fleet = seed%2 == 1; conf.Fleet { // it says anything at any time, or nothing
+		answer := func() { g.Permit(c.now, rng.IntN(3) > 0, time.Duration(rng.IntN(800))*ms) }
+		asks = func() {
+			for range rng.IntN(3) {
+				c.at(c.now+time.Duration(rng.IntN(400))*ms, answer)
+			}
+		}
+		for range 40 {
+			c.at(time.Duration(rng.IntN(20_000))*ms, func() {
+				[]func(){
+					answer,
+					func() { g.Up(c.now, c.now+time.Duration(rng.IntN(3000))*ms) },
+					func() { g.Down(c.now, c.now-time.Duration(rng.IntN(5000))*ms) },
+				}[rng.IntN(3)]()
+			})
+		}
+	}
 	var waiting []int // in the order of arrival
 	served, left := 0, 0
 	mood := Success
 	idle := time.Duration(0) // for how long there was no probe although a request waits
 	for i := range n {
 		c.at(time.Duration(rng.IntN(20_000))*time.Millisecond, func() {
-			v := &gateRequest{clock: c, gate: &g, result: mood, takes: time.Duration(1+rng.IntN(1500)) * time.Millisecond}
+			v := &gateRequest{clock: c, gate: &g, conf: conf, asks: asks, result: mood, takes: time.Duration(1+rng.IntN(1500)) * time.Millisecond}
 			if rng.IntN(10) == 0 {
 				v.result = Result(rng.IntN(4))
 			}
@@ -855,7 +879,8 @@ func runGate(t *testing.T, seed uint64, n int) {
 			if idle += 50 * time.Millisecond; !g.closed || g.queue.n == 0 || g.inFlight > 0 {
 				idle = 0
 			}
-			if idle > time.Second {
+			// A gate of a fleet may be told to wait, and it waits for the time to return.
+			if idle > time.Second && !conf.Fleet || idle > 15*time.Second {
 				t.Fatalf("seed %d: no probe for %v", seed, idle)
 			}
 		})
