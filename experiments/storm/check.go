@@ -1,4 +1,4 @@
-// What this system must allow, checked before the experiment begins.
+// The checks of the system before the experiment begins.
 
 package main
 
@@ -26,7 +26,7 @@ type limits struct {
 	demand demand
 }
 
-// demand is what a strategy may need in the worst case.
+// A demand is the need of a strategy in the worst case.
 type demand struct {
 	clientFiles uint64 // of this process, for each strategy
 	serverFiles uint64

@@ -1,5 +1,6 @@
 // The clients in processes of their own. Such a process is this program, started again.
-// It reads its orders from stdin and writes what happened to stdout, both as JSON.
+// It reads its orders from stdin, and writes its part of the record to stdout, both as
+// JSON.
 
 package main
 
@@ -20,7 +21,7 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 )
 
-// An order is what a process of clients has to do.
+// An order tells a process of clients its task.
 type order struct {
 	Scenario model.Scenario // with the clients of this process
 	Strategy string         // its key
@@ -89,7 +90,8 @@ func (p *child) kill() {
 	_ = p.cmd.Wait() // the error only says that the process was killed
 }
 
-// playChildren lets the processes begin, notes what they report, and ends them when the
+// playChildren lets the processes begin, adds their reports to the record, and ends them
+// when the
 // context ends.
 func (c *campaign) playChildren(ctx context.Context) error {
 	failed := make(chan error, 2*len(c.children))

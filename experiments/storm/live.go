@@ -1,4 +1,4 @@
-// What is shown while the experiment runs.
+// The display while the experiment runs.
 
 package main
 

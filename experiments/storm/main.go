@@ -14,9 +14,9 @@
 // The files:
 //
 //	main.go          flags
-//	check.go         what this system must allow, checked before the start
+//	check.go         checks of the system before the start
 //	real.go          the real experiment: servers, clients and the clock
-//	live.go          what is shown while it runs
+//	live.go          the display while it runs
 //	campaign.go      the clients of one strategy
 //	child.go         the processes of clients
 //	redis.go         the backend of fleets
@@ -187,7 +187,7 @@ func tell(stdout io.Writer, file, path string) error {
 	return err
 }
 
-// setup says what is played.
+// setup describes the scenario in a sentence.
 func (o options) setup() string {
 	sc := o.scenario
 	who := fmt.Sprintf("%d clients", sc.Clients)

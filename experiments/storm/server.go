@@ -30,7 +30,8 @@ const doors = 8
 const serverFiles = 1 << 20
 
 // serve is the main function of the server. Its first line on stdout has the
-// number of files that it may open, and its addresses. Each further line reports what the server does. The server
+// number of files that it may open, and its addresses. Each further line reports the
+// most requests in progress and the number of arrivals. The server
 // ends when stdin ends, and so whenever the program that started it ends.
 func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	flags := flag.NewFlagSet("storm server", flag.ContinueOnError)

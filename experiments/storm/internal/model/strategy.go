@@ -16,14 +16,14 @@ type Strategy struct {
 	Rule  policy.Rule
 	// Shared gives all clients the same Transport. Otherwise each process has its own.
 	Shared bool
-	// Fleet is what the processes share.
+	// Fleet lists the parts of their knowledge that the processes share.
 	Fleet Fleet
 	// FromThink makes a request's back-off begin with the time that its client
 	// thought before the request.
 	FromThink bool
 }
 
-// A Fleet is what the members of a fleet share.
+// A Fleet lists the parts that the members of a fleet share.
 type Fleet struct {
 	Holds  bool
 	Probe  bool // and the knowledge that the host is down
@@ -73,7 +73,8 @@ func Strategies(timeout time.Duration) []Strategy {
 	}
 }
 
-// Fleets returns the strategies of many processes, by what the processes share.
+// Fleets returns the strategies of many processes. They differ in the parts that the
+// processes share.
 func Fleets(timeout time.Duration) []Strategy {
 	rule := policy.Rule{AttemptTimeout: timeout, Gate: policy.Gate{Mode: policy.GateWait}}
 	return []Strategy{

@@ -72,3 +72,31 @@ func TestMedian(t *testing.T) {
 		t.Errorf("back after %v, although most are not", f.Recovered)
 	}
 }
+
+// The parts of a run that several processes saw make up the whole run.
+func TestParts(t *testing.T) {
+	whole, joined := made(3*time.Second), NewRun(60*time.Second)
+	joined.Stop, joined.Resume, joined.Rate, joined.ServerLimit = whole.Stop, whole.Resume, whole.Rate, whole.ServerLimit
+	source := made(3 * time.Second)
+	for i := range source.Samples {
+		source.Samples[i].Busy = -1 // a process does not see the server
+		joined.Samples[i].Busy = whole.Samples[i].Busy
+	}
+	for _, r := range []*Run{whole, source} {
+		r.Send(15 * time.Second)
+		r.Open = 2
+		r.At(20 * time.Second).Ops = 7
+		r.At(20 * time.Second).Begun = 7
+	}
+	joined.Add(source.Take())
+	if again := source.Take(); len(again.Steps) > 0 || again.Sent > 0 || again.Open > 0 || len(again.Latency) > 0 {
+		t.Errorf("taken twice: %+v", again)
+	}
+	if a, b := whole.Figures(), joined.Figures(); a != b || a.OpsStorm == 0 || a.SentLate != 1 {
+		t.Errorf("%+v, want %+v", b, a)
+	}
+	joined.Add(Part{Steps: []int{200}, Samples: []Sample{{Busy: -1, Ops: 1}}})
+	if s := joined.At(20 * time.Second); s.Ops != 8 || s.Busy != 10 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -38,7 +38,7 @@ type tick struct {
 	text string
 }
 
-// A value is what a chart shows.
+// A value is the content of a chart.
 type value struct {
 	name, about string
 	log         bool

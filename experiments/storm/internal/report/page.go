@@ -61,7 +61,7 @@ func save(dir string, files []file) (paths []string, err error) {
 	return paths, nil
 }
 
-// shown says what the first chart shows.
+// shown describes the first chart.
 func shown() string {
 	return "Curves: requests that succeed, per second."
 }

@@ -34,17 +34,20 @@ func made(name string, back time.Duration) *record.Run {
 	return r
 }
 
-// storm returns runs as those of the experiment.
-func storm() (all []*record.Run) {
-	for _, st := range model.Strategies(time.Second) {
-		r := made(st.Name, -1)
-		r.Words, r.Aplomb, r.Coordinated = st.Words, st.Aplomb(), st.Shared
-		if st.Shared {
-			r = made(st.Name, 0)
-			r.Aplomb, r.Coordinated = true, true
-		}
+// runsOf returns a run for each strategy. The server comes back with those that are
+// coordinated.
+func runsOf(strategies []model.Strategy) (all []*record.Run) {
+	for _, st := range strategies {
+		r := made(st.Name, map[bool]time.Duration{false: -1}[st.Coordinated()])
+		r.Words, r.Aplomb, r.Coordinated = st.Words, st.Aplomb(), st.Coordinated()
 		all = append(all, r)
 	}
+	return all
+}
+
+// storm returns runs as those of the experiment.
+func storm() []*record.Run {
+	all := runsOf(model.Strategies(time.Second))
 	all[0].Files = 20_000
 	for i := range all[0].Samples[400:] {
 		all[0].Samples[400+i].Busy = 19_983
@@ -181,6 +184,7 @@ onload = () => {
 		least: Math.min(...texts.map(e => parseFloat(page.defaultView.getComputedStyle(e).fontSize))),
 		verdicts: verdicts.map(e => e.textContent),
 		overlaps: verdicts.filter(e => { const r = page.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect().right > box(e.parentElement.querySelector('svg')).left; }).length,
+		paper: page.defaultView.getComputedStyle(page.body).backgroundColor,
 		outside: texts.filter(e => box(e).right > page.documentElement.clientWidth + 1).map(e => e.textContent),
 	});
 }</script>`
@@ -196,23 +200,32 @@ func TestBrowser(t *testing.T) {
 	if browser == "" {
 		t.Skip("no headless Chromium is installed: make browser installs it with apt-get")
 	}
-	content, err := page("1000 clients send a request every 10 s each, and wait 2 s for the response. Coordinated clients share a Transport.", storm())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, width := range []string{"1280", "390"} {
-		t.Run(width, func(t *testing.T) {
+	for _, c := range []struct {
+		name, width, scheme, paper string
+		runs                       []*record.Run
+	}{
+		{"wide", "1280", "1", "rgb(255, 255, 254)", storm()},
+		{"narrow", "390", "1", "rgb(255, 255, 254)", storm()},
+		{"dark", "390", "0", "rgb(21, 24, 28)", storm()},
+		{"fleet, wide", "1280", "0", "rgb(21, 24, 28)", runsOf(model.Fleets(time.Second))},
+		{"fleet, narrow", "390", "1", "rgb(255, 255, 254)", runsOf(model.Fleets(time.Second))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			content, err := page("1000 clients in 50 processes send a request every 10 s each, and wait 2 s for the response. Coordinated clients share a Transport.", c.runs)
+			if err != nil {
+				t.Fatal(err)
+			}
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/html; charset=utf-8")
 				if r.URL.Path == "/page" {
 					_, _ = w.Write(content)
 					return
 				}
-				_, _ = w.Write([]byte(strings.Replace(frame, "%WIDTH%", width, 1)))
+				_, _ = w.Write([]byte(strings.Replace(frame, "%WIDTH%", c.width, 1)))
 			}))
 			defer srv.Close()
 			out, err := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server",
-				"--user-data-dir="+t.TempDir(), "--window-size=1400,900", "--timeout=20000", "--dump-dom", srv.URL).Output()
+				"--blink-settings=preferredColorScheme="+c.scheme, "--user-data-dir="+t.TempDir(), "--window-size=1400,900", "--timeout=20000", "--dump-dom", srv.URL).Output()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,6 +233,7 @@ func TestBrowser(t *testing.T) {
 				Wide, Lowest, Smallest, Least float64
 				Verdicts, Outside             []string
 				Overlaps                      int
+				Paper                         string
 			}
 			_, text, _ := strings.Cut(string(out), "<pre>")
 			text, _, _ = strings.Cut(text, "</pre>")
@@ -227,8 +241,8 @@ func TestBrowser(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			t.Logf("%+v", got)
-			if len(got.Verdicts) != 6 || got.Verdicts[0] != "never" || got.Verdicts[5] != "0 s" {
-				t.Errorf("verdicts %q", got.Verdicts)
+			if n := len(got.Verdicts); n != len(c.runs) || got.Verdicts[0] != "never" || got.Verdicts[n-1] != "0 s" || got.Paper != c.paper {
+				t.Errorf("verdicts %q on %s", got.Verdicts, got.Paper)
 			}
 			if got.Lowest > 844 || got.Smallest < 22 || got.Least < 11 {
 				t.Errorf("the last verdict ends at %v, the smallest has %v pixels, the smallest text %v", got.Lowest, got.Smallest, got.Least)

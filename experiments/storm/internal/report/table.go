@@ -66,7 +66,7 @@ var explainedDetails = []string{
 	"p50, p99: the time from the call to the response, waits included, of requests that began after the server was back.",
 }
 
-// Table writes what the runs show, and their figures. With more it also writes the other
+// Table writes the finding and the figures of the runs. With more it also writes the other
 // figures and the rules.
 func Table(w io.Writer, runs []*record.Run, more bool) error {
 	out := bufio.NewWriter(w)
@@ -106,7 +106,7 @@ func shared(runs []*record.Run) (all []string) {
 	return all
 }
 
-// rules says what the clients of each run do.
+// rules describes the clients of each run.
 func rules(runs []*record.Run) (all []string) {
 	for _, r := range runs {
 		all = append(all, r.Name+": "+r.Words+".")

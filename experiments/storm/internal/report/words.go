@@ -13,7 +13,7 @@ import (
 // moves the time by a second.
 const atOnce = 3 * time.Second
 
-// Finding returns the headline: what the runs show.
+// Finding returns the headline of the report.
 func Finding(runs []*record.Run) string {
 	// How many are back, and how many at once, of those that are coordinated and of the
 	// others.

@@ -13,7 +13,7 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 )
 
-// A fleet is what the processes share.
+// A fleet has the ledger that the processes share, and their messages.
 type fleet struct {
 	shares model.Fleet
 	half   int64 // ms that a message takes

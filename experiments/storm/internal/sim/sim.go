@@ -6,7 +6,7 @@
 //
 //	sim.go     the course of a run
 //	client.go  the way of one request, as in the transport's loop
-//	fleet.go   what processes share
+//	fleet.go   the processes and their fleet
 //	server.go  the server
 //	wheel.go   the event queue
 package sim
