@@ -1,6 +1,6 @@
-// Package classify says what happened when a request was sent once. It states
-// facts and decides nothing. Package policy describes what to do about them,
-// and package transport does it.
+// Package classify says whether a server acted on an HTTP request, and how long it
+// asked to wait, by the response or the error. It states facts and decides nothing.
+// Package policy describes what to do about them, and package transport does it.
 //
 // A [Func] looks at an [Outcome] and returns a [Verdict]. A verdict is about
 // the server, not about retrying. There are four:

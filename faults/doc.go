@@ -1,5 +1,5 @@
-// Package faults plays the faults of networks and servers, to test a program and
-// its rules. A [Transport] is an http.RoundTripper that takes the place of the
+// Package faults plays the faults of networks and HTTP servers, to test how a program
+// retries and gives up. A [Transport] is an http.RoundTripper that takes the place of the
 // network, or stands in front of a real transport:
 //
 //	base := faults.New(nil, faults.Script(

@@ -1,4 +1,5 @@
-// Package aplombotel tells OpenTelemetry about the requests of a Transport.
+// Package aplombotel makes OpenTelemetry spans and metrics of HTTP requests and their
+// retries, for the Transport of package transport.
 //
 //	telemetry, err := aplombotel.New(aplombotel.Config{})
 //	tr, err := transport.New(transport.Config{Trace: telemetry.Trace()})

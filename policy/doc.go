@@ -1,7 +1,7 @@
-// Package policy says what should be done about a failed attempt: how long to
-// wait, how often to retry, and when to stop. A [Rule] holds these settings. It is
-// a plain value without state, so it can be copied, compared by eye, laid over
-// another rule, and logged. Package transport has the state and the clocks.
+// Package policy has rules for retrying HTTP requests: how long to wait, how often to
+// retry, and when to stop. A [Rule] is a plain value without state, so it can be copied,
+// compared by eye, laid over another rule, and logged. Package transport has the state
+// and the clocks.
 //
 // Package policy/backoff has formulas for the waits. Package policy/profile has rules
 // for well-known providers. Package policy/rulefile reads rules from JSON.

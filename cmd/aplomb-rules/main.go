@@ -1,4 +1,5 @@
-// Aplomb-rules checks and explains files of rules for package aplomb.
+// Aplomb-rules checks and explains JSON files of rules for retrying HTTP requests with
+// aplomb.
 //
 //	go install github.com/aplomb-go/aplomb/cmd/aplomb-rules@latest
 //	aplomb-rules -h

@@ -1,5 +1,6 @@
-// Package backoff has formulas for the wait before a retry. Each formula is a
-// plain value that serves all requests, as the field Backoff of a policy.Rule.
+// Package backoff has formulas for the wait before a retry, such as exponential back-off
+// with jitter. Each formula is a plain value that serves all requests, as the field
+// Backoff of a policy.Rule.
 //
 //	policy.Rule{Backoff: backoff.Exponential{Base: 100 * time.Millisecond}}
 //

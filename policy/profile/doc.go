@@ -1,5 +1,6 @@
-// Package profile has rules for well-known providers, made from their
-// documentation. A profile is a [policy.Rule] for the hosts of a provider:
+// Package profile has rules for retrying requests to well-known APIs, such as GitHub,
+// AWS, OpenAI and Stripe. They are made from the providers' documentation. A profile is
+// a [policy.Rule] for the hosts of a provider:
 //
 //	transport.Config{
 //		Hosts: map[string]policy.Rule{

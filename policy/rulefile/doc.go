@@ -1,5 +1,5 @@
-// Package rulefile reads rules from JSON, so that they can be changed without a
-// new build.
+// Package rulefile reads rules for retrying HTTP requests from JSON, so that they can be
+// changed without a new build.
 //
 //	{
 //	  "rule": {
