@@ -1,12 +1,16 @@
 package faults_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -113,4 +117,72 @@ func ExampleStep_CutAt() {
 	got, err := io.ReadAll(resp.Body)
 	fmt.Println(string(got) == text, err, base.Counts().Requests)
 	// Output: true <nil> 2
+}
+
+// A search fails more often than it hangs. The same seed gives the same steps in each
+// run.
+func ExampleChance() {
+	plan := faults.Random(7,
+		faults.Chance{Rate: 0.3, Step: faults.Status(500)},
+		faults.Chance{Rate: 0.1, Step: faults.Hang().Delay(time.Second)},
+	)
+	for range 6 {
+		fmt.Println(plan(nil))
+	}
+	// Output:
+	// pass
+	// status 500
+	// pass
+	// status 500
+	// status 500
+	// status 500
+}
+
+// A server that is down for good.
+func ExampleAlways() {
+	client := &http.Client{Transport: faults.New(nil, faults.Always(faults.Refuse()))}
+	_, err := client.Get("http://down.test/")
+	fmt.Println(errors.Is(err, syscall.ECONNREFUSED))
+	// Output: true
+}
+
+// Each fault fails with the error that net/http would return, so package classify tells
+// them apart. After a Refuse and a DialTimeout a POST may be sent again, because it never
+// left.
+func ExampleStep() {
+	for _, step := range []faults.Step{
+		faults.Refuse(), faults.DialTimeout(), faults.Reset(), faults.Close(), faults.Timeout(),
+		faults.Fail(errors.New("the proxy has no route")), faults.Status(503), faults.Pass(),
+	} {
+		req, err := http.NewRequest(http.MethodPost, "http://api.test/", strings.NewReader("order"))
+		if err != nil {
+			panic(err)
+		}
+		resp, err := faults.New(nil, faults.Always(step)).RoundTrip(req)
+		verdict := classify.Default(classify.Outcome{Request: req, Response: resp, Err: err})
+		fmt.Printf("%v: %v, %v\n", step, classify.KindOf(err), verdict)
+	}
+	// Output:
+	// refuse: dial, refused
+	// dial timeout: dial, refused
+	// reset: reset, ambiguous
+	// close: reset, ambiguous
+	// timeout: timeout, ambiguous
+	// fail: other, final
+	// status 503: none, ambiguous
+	// pass: none, final
+}
+
+// A request that hangs ends with its context.
+func ExampleHang() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://frozen.test/", nil)
+	if err != nil {
+		panic(err)
+	}
+	client := &http.Client{Transport: faults.New(nil, faults.Always(faults.Hang()))}
+	_, err = client.Do(req)
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+	// Output: true
 }

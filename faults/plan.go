@@ -43,8 +43,8 @@ func Always(s Step) Plan { return func(*http.Request) Step { return s } }
 
 // A Chance is a step and the share of the requests that meet it, from 0 to 1.
 type Chance struct {
-	Rate float64
-	Step Step
+	Rate float64 // the share, such as 0.01 for one request in a hundred
+	Step Step    // what happens to these requests
 }
 
 // Random returns a Plan that draws a step for each request. A request meets at most

@@ -60,9 +60,9 @@ func (t *Transport) Counts() Counts {
 // A Record is one request as the Transport saw it.
 type Record struct {
 	Time   time.Time // of its arrival
-	Method string
-	URL    string // without userinfo, query and fragment
-	Step   Step
+	Method string    // of the request
+	URL    string    // without userinfo, query and fragment
+	Step   Step      // what happened to the request
 }
 
 // maxRecords bounds the memory for records, because a Transport may run for long.

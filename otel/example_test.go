@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -64,4 +65,24 @@ func Example() {
 	// GET aplomb.attempt.kind=first http.response.status_code=503
 	// GET http.request.resend_count=1 aplomb.attempt.kind=retry http.response.status_code=200
 	// aplomb GET aplomb.attempts=2 http.response.status_code=200
+}
+
+// Without a provider the global ones count. otelhttp around the Transport makes the span of
+// the request, so this Telemetry makes only those of the attempts.
+func ExampleConfig() {
+	telemetry, err := aplombotel.New(aplombotel.Config{NoRequestSpan: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	tr, err := transport.New(transport.Config{Trace: telemetry.Trace()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	stop, err := telemetry.Watch(tr) // the gauges of the hosts
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: otelhttp.NewTransport(tr)}
+	fmt.Println(client.Timeout, stop())
+	// Output: 0s <nil>
 }

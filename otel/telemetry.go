@@ -19,8 +19,10 @@ const scope = "github.com/aplomb-go/aplomb/otel"
 // Config says where the telemetry goes. The zero Config is complete. A nil field takes
 // the global value of package otel at the time of New.
 type Config struct {
+	// TracerProvider makes the tracer for the spans.
 	TracerProvider trace.TracerProvider
-	MeterProvider  metric.MeterProvider
+	// MeterProvider makes the meter for the metrics.
+	MeterProvider metric.MeterProvider
 	// Propagator writes the trace context into the header of each attempt.
 	Propagator propagation.TextMapPropagator
 	// NoRequestSpan leaves the span of the request out. The spans of the attempts then

@@ -77,9 +77,9 @@ type Fleet interface {
 
 // A FleetHold is a wait that a server asked for.
 type FleetHold struct {
-	Host   string
-	Scope  uint64
-	Status int // 503 if the hold is of a 503, else 429
+	Host   string // its scheme and host
+	Scope  uint64 // whose requests are held
+	Status int    // 503 if the hold is of a 503, else 429
 	// Wait is how long the server asked to wait, without jitter. Each member obeys its
 	// own RetryAfter.Max. Zero means that a success has shown that the hold is over.
 	Wait time.Duration
@@ -87,10 +87,10 @@ type FleetHold struct {
 
 // A FleetQuota is a quota that a server named.
 type FleetQuota struct {
-	Host             string
-	Scope            uint64
-	Remaining, Limit int64 // Limit is 0 if the server did not name it
-	Reset            time.Duration
+	Host             string        // its scheme and host
+	Scope            uint64        // whose quota it is
+	Remaining, Limit int64         // Limit is 0 if the server did not name it
+	Reset            time.Duration // how long until the quota is full again
 	// Members is, for Member.Quota, how many members use the quota. Each of them takes
 	// its part of the rest. Zero means 1.
 	Members int
@@ -98,14 +98,14 @@ type FleetQuota struct {
 
 // A FleetFailing says how a host fails for a member.
 type FleetFailing struct {
-	Host     string
+	Host     string        // its scheme and host
 	Failures int           // in a row; 1 or more
 	Since    time.Duration // how long ago the first of them was sent or failed
 }
 
 // A FleetTokens asks for tokens.
 type FleetTokens struct {
-	Host      string
+	Host      string  // its scheme and host
 	PerSecond float64 // of all members together
 	Burst     int     // 1 or more
 	Want      int     // 1 or more
@@ -113,8 +113,8 @@ type FleetTokens struct {
 
 // A FleetGrant says which tokens a member may use. They are for this member alone.
 type FleetGrant struct {
-	Host string
-	N    int // how many tokens; 0: none for now
+	Host string // its scheme and host
+	N    int    // how many tokens; 0: none for now
 	// First is how long from now the first token may be used, and Every is the time
 	// between two tokens. A negative First means that some of them may be used now.
 	First, Every time.Duration

@@ -153,7 +153,10 @@ func (k Kind) String() string {
 // Queued is the time that a request spent in the queues of its host's limits. A wait
 // for a slot of the gate includes the wait for the rate, if the rule has both.
 type Queued struct {
-	Cooldown, Pacing, Gate, Rate time.Duration
+	Cooldown time.Duration // until the end of a hold
+	Pacing   time.Duration // because the server's quota was nearly used up
+	Gate     time.Duration // for a slot
+	Rate     time.Duration // for a token
 }
 
 // Total returns the time in all queues together.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 )
 
@@ -80,4 +81,42 @@ func ExampleLoad_profile() {
 	// {Classify: func, Hint: func, Rate: Rate{PerSecond: 50, Burst: 1}, Scope: func, Pacing: off}
 	// line 2, column 51: hosts["api.github.com"].hint: "none" contradicts the profile "github", which reads the waits that the server asks for; leave "hint" out
 	// line 3, column 33: hosts["api.gitlab.com"].profile: "gitlab" is not the name of a profile; known are anthropic, aws, azure, cloudflare, discord, docker_hub, github, google_cloud, openai, registry, slack, stripe
+}
+
+// A file refers to functions and profiles of the program by their names.
+func ExampleNames() {
+	names := rulefile.Names{
+		Scopes: map[string]func(*http.Request) string{
+			"tenant": func(req *http.Request) string { return req.Header.Get("X-Tenant") },
+		},
+		Profiles: map[string]policy.Rule{"internal": policy.Service()},
+	}
+	_, hosts, err := rulefile.Load(strings.NewReader(`{"hosts": {
+		"*.internal": {"profile": "internal", "scope": "tenant", "attempts": 2}
+	}}`), names)
+	fmt.Println(hosts["*.internal"].Attempts, hosts["*.internal"].Scope != nil, err)
+	// Output: 2 true <nil>
+}
+
+// Parse tells from where each value comes.
+func ExampleParse() {
+	file, err := rulefile.Parse(strings.NewReader(`{
+		"rule":  {"attempts": 3},
+		"hosts": {"api.github.com": {"profile": "github", "attempt_timeout": "5s"}}
+	}`), rulefile.Names{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	for _, s := range file.Settings("api.github.com") {
+		switch s.Key {
+		case "attempts", "attempt_timeout", "retry_after.max", "cooldown":
+			fmt.Printf("%s: %s (%s)\n", s.Key, s.Value, s.Source)
+		}
+	}
+	// Output:
+	// attempts: 3 (rule)
+	// attempt_timeout: 5s (host "api.github.com")
+	// retry_after.max: 2m (profile "github" of host "api.github.com")
+	// cooldown: on (default)
 }

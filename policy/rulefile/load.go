@@ -24,12 +24,12 @@ import (
 // name. All maps may be nil. A name in Names takes precedence over the built-in
 // name, which [Load] lists.
 type Names struct {
-	Classify   map[string]classify.Func
-	Hints      map[string]classify.Hint
-	Idempotent map[string]func(*http.Request) bool
-	Backoffs   map[string]policy.Backoff
-	Scopes     map[string]func(*http.Request) string
-	Profiles   map[string]policy.Rule
+	Classify   map[string]classify.Func              // for the key classify
+	Hints      map[string]classify.Hint              // for the key hint
+	Idempotent map[string]func(*http.Request) bool   // for the key idempotent
+	Backoffs   map[string]policy.Backoff             // for the key backoff
+	Scopes     map[string]func(*http.Request) string // for the key scope
+	Profiles   map[string]policy.Rule                // for the key profile
 }
 
 // Load reads a default rule and the rules of hosts, as transport.Config and
