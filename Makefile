@@ -27,8 +27,10 @@ TEST_ALL = printf '%s\n' $(filter-out e2e,$(MODULES)) e2e/http3 | GORACE=atexit_
 # The modules that get a tag. docs/releasing.md says why the others do not.
 RELEASED := . otel fleet
 
-# The packages that users import; docs/api lists their exported names.
+# The packages that users import. API has those of the other released modules, too, and
+# docs/api lists their exported names.
 PUBLIC := classify faults policy policy/backoff policy/profile policy/rulefile transport
+API    := $(PUBLIC) $(filter-out .,$(RELEASED))
 
 # The systems that everything is checked for, and those that the packages are built for.
 # The tests run on Linux.
@@ -49,15 +51,16 @@ test: ## all tests, with the race detector and in random order
 
 # The linters read the source of each dependency. For e2e these are the SDKs, so it gets
 # go vet alone.
-lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go mod tidy, and the exported API
+lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go mod tidy, the exported API and its documentation
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:" $$out; exit 1; }
 	@! $(GO) list -deps $(addprefix ./,$(PUBLIC)) | grep '^golang.org/x/net\|testify' || { echo "users would compile these packages, which are only for tests"; exit 1; }
-	@$(GO) -C tools run ./api -check -dir .. -out ../docs/api $(PUBLIC)
+	@$(GO) -C tools run ./api -check -dir .. -out ../docs/api $(API)
+	@$(GO) -C tools run ./pkgdoc $(addprefix ../,$(API) cmd/aplomb-rules)
 	@for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(GO) mod tidy -diff) || exit 1; done
 	@for m in $(filter-out e2e,$(MODULES)); do (cd $$m && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/errcheck -exclude $(CURDIR)/tools/errcheck.txt ./...) || exit 1; done
 
 api: ## write the exported API to docs/api
-	@$(GO) -C tools run ./api -dir .. -out ../docs/api $(PUBLIC)
+	@$(GO) -C tools run ./api -dir .. -out ../docs/api $(API)
 
 cross: ## go vet for other systems, tests included; the packages alone for the BSDs
 	@for s in $(SYSTEMS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) vet ./... || exit 1; done

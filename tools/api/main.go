@@ -6,7 +6,8 @@
 //
 // The first form writes a file for each package. The second form compares the
 // packages with the files, prints the lines that differ, and exits with status 1
-// if there are any. The packages are paths of directories below dir.
+// if there are any. The packages are paths of directories below dir. They may belong to
+// several modules.
 package main
 
 import (
@@ -42,13 +43,16 @@ func main() {
 
 // run writes or compares the listings. It reports whether they are the same.
 func run(dir, out string, check bool, names []string) (same bool, err error) {
-	packages, err := load(dir, names)
-	if err != nil {
-		return false, err
+	packages := map[string]*types.Package{}
+	for module, below := range byModule(dir, names) {
+		if err := load(packages, dir, module, below); err != nil {
+			return false, err
+		}
 	}
 	same = true
-	for i, p := range packages {
-		file := filepath.Join(out, strings.ReplaceAll(names[i], "/", "-")+".txt")
+	for _, name := range names {
+		p := packages[name]
+		file := filepath.Join(out, strings.ReplaceAll(name, "/", "-")+".txt")
 		now := listing(p)
 		if !check {
 			if err := os.WriteFile(file, []byte(strings.Join(now, "\n")+"\n"), 0o644); err != nil {
@@ -60,7 +64,7 @@ func run(dir, out string, check bool, names []string) (same bool, err error) {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, err
 		}
-		if !compare(os.Stdout, names[i], strings.Split(strings.TrimSpace(string(text)), "\n"), now) {
+		if !compare(os.Stdout, name, strings.Split(strings.TrimSpace(string(text)), "\n"), now) {
 			same = false
 		}
 	}
@@ -86,17 +90,37 @@ func compare(w io.Writer, name string, before, now []string) bool {
 	return same
 }
 
-// load compiles the packages and reads their export data.
-func load(dir string, names []string) ([]*types.Package, error) {
+// byModule returns the packages of each module. A module is a directory with a go.mod.
+func byModule(dir string, names []string) map[string][]string {
+	modules := map[string][]string{}
+	for _, name := range names {
+		module := name
+		for module != "." {
+			if _, err := os.Stat(filepath.Join(dir, module, "go.mod")); err == nil {
+				break
+			}
+			module = filepath.Dir(module)
+		}
+		modules[module] = append(modules[module], name)
+	}
+	return modules
+}
+
+// load compiles the packages of a module and reads their export data.
+func load(packages map[string]*types.Package, dir, module string, names []string) error {
 	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.DepOnly}}"}
 	for _, name := range names {
-		args = append(args, "./"+name)
+		below, err := filepath.Rel(module, name)
+		if err != nil {
+			return err
+		}
+		args = append(args, "./"+filepath.ToSlash(below))
 	}
 	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.Dir, cmd.Stderr = filepath.Join(dir, module), os.Stderr
 	text, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
+		return fmt.Errorf("go list: %w", err)
 	}
 	exports := map[string]string{}
 	var paths []string
@@ -110,17 +134,16 @@ func load(dir string, names []string) ([]*types.Package, error) {
 	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(exports[path])
 	})
-	packages := make([]*types.Package, len(names))
-	for i, name := range names {
+	for _, name := range names {
 		at := slices.IndexFunc(paths, func(path string) bool { return strings.HasSuffix(path, "/"+name) })
 		if at < 0 {
-			return nil, fmt.Errorf("no package %s", name)
+			return fmt.Errorf("no package %s", name)
 		}
-		if packages[i], err = imports.Import(paths[at]); err != nil {
-			return nil, err
+		if packages[name], err = imports.Import(paths[at]); err != nil {
+			return err
 		}
 	}
-	return packages, nil
+	return nil
 }
 
 // listing returns the lines of a package, sorted by name.

@@ -1,0 +1,13 @@
+package shop_test
+
+import "example.com/shop"
+
+func ExampleOpen() {
+	shop.Sell(shop.Open())
+	// Output:
+}
+
+func ExampleExtra() {
+	_ = shop.Extra{}
+	// Output:
+}
