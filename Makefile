@@ -109,7 +109,7 @@ storm: ## the experiment about retry storms, 110 s, with a report in pictures
 	@$(GO) -C experiments/storm run .
 
 storm-fleet: ## the same with 50 processes, alone and in a fleet over Redis, 5 times in 6 min
-	@$(GO) -C experiments/storm run . -processes 50 -watched 40s -runs 5
+	@$(GO) -C experiments/storm run . -processes 50 -watched 40s -runs 5 -details
 
 version: ## VERSION=v0.2.0: the released modules require this version of the root
 	@for m in $(filter-out .,$(RELEASED)); do $(GO) -C $$m mod edit -require "$$($(GO) list -m)@$(VERSION)" || exit 1; done
