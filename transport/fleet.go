@@ -159,10 +159,10 @@ func (m *Member) Quota(q FleetQuota) {
 }
 
 // Down says that a host has failed for the fleet for that long: for several members, and
-// for every member that asked it anything. If this member had a success later than a second
-// after the failures began, it does not obey. It calls Fleet.Working instead. So members
-// that cannot reach a host never stop a member that can. Otherwise the member closes its
-// gate, until Up, or until a probe of its own succeeds.
+// for every member that asked it anything. If a request of this member succeeded that was
+// sent after the failures began, the member does not obey. It calls Fleet.Working instead. So
+// members that cannot reach a host never stop a member that can. Otherwise the member closes
+// its gate, until Up, or until a probe of its own succeeds.
 func (m *Member) Down(name string, since time.Duration) {
 	if s, rule := m.find(name); s != nil && rule.gate {
 		now := m.t.now()

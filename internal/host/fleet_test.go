@@ -117,9 +117,9 @@ func (p *process) tell(news bool) {
 // down tells a process that the host is down. Nobody stops a process that had a success.
 func (p *process) down(since time.Duration) {
 	r, g := p.run, &p.gate
-	worked, closed := g.success > 0 && g.success > since+sec, g.closed
+	worked, failed, closed := g.success > 0 && g.proof > since+sec, g.success <= since, g.closed
 	switch works := g.Down(r.clock.now, since); {
-	case works != worked, worked && g.closed != closed:
+	case worked && !works, failed && works, works && g.closed != closed:
 		r.t.Fatalf("seed %d: closed %v by a Down since %v, with a success at %v", r.seed, g.closed, since, g.success)
 	case works:
 		r.objections++

@@ -164,6 +164,7 @@ type Gate struct {
 	run     int32         // failures since the last success
 	since   time.Duration // when the run of failures began
 	success time.Duration // the time of the last success
+	proof   time.Duration // when the last request that succeeded was sent
 	gap     time.Duration // time between two successes, smoothed
 	trip    time.Duration // time from a send to its success, smoothed
 	quick   time.Duration // time from a send to its success for the fastest requests

@@ -46,10 +46,10 @@ const (
 //     only while requests wait. Otherwise it would grow in each process as soon as the few
 //     slots are in use for a moment. If the host froze, all processes together would send
 //     it ten times as much as a single process.
-//   - The fleet says that the host is down, and since when. A gate that had a success more
-//     than a second after that time stays as it is, and tells the fleet that the host
-//     works. Any other gate closes. The second is there because others may have sent their
-//     first lost request before the last response of a host that then froze.
+//   - The fleet says that the host is down, and since when. If a request succeeded that was
+//     sent later, the gate stays as it is, and tells the fleet that the host works. Any other
+//     gate closes. Later means two round trips, but from 100 ms to 1 s. A host that froze
+//     may have lost requests that were sent a little before the last request that it answered.
 //   - While the gate is closed, a probe needs a permit of the fleet. The gate asks 250 ms
 //     before the probe may go. If the fleet does not answer within 250 ms, the probe goes
 //     all the same. From then on the gate waits for 10 ms only, until the fleet answers.
@@ -100,14 +100,14 @@ type GateNews struct {
 	Since       time.Duration // when the first of them was sent or failed
 }
 
-// Down is told that the host has been down for the fleet since then. If the gate's own
-// last success is more than a second later, Down changes nothing and returns true: the
+// Down is told that the host has been down for the fleet since then. If a request succeeded
+// that was sent later, by the time of two round trips, Down changes nothing and returns true: the
 // host works.
 func (g *Gate) Down(now, since time.Duration) (works bool) {
 	g.mu.Lock()
 	f := g.inFleet()
 	var next *Waiter
-	if works = g.success > 0 && g.success > after(since, silentTime); works {
+	if works = g.success > 0 && g.proof > after(since, g.overlap()); works {
 		f.down, f.reported = false, false // the owner tells the fleet
 	} else {
 		f.down, f.since, f.returns = true, since, false
@@ -121,6 +121,10 @@ func (g *Gate) Down(now, since time.Duration) (works bool) {
 	next.wake()
 	return works
 }
+
+// overlap returns how much later than a lost request an answered request may have been sent,
+// when a host freezes; g.mu is held.
+func (g *Gate) overlap() time.Duration { return min(max(2*g.trip, 100*time.Millisecond), silentTime) }
 
 // Up is told that the host works again for the fleet. A closed gate opens at the time at.
 func (g *Gate) Up(now, at time.Duration) {

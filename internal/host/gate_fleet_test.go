@@ -70,22 +70,22 @@ const (
 	probeAt = cutAt + probeGap
 )
 
-// Down closes the gates that had no success, or none that is more than a second later.
+// Down closes the gates that had no success, or none that was sent later by a moment.
 func TestGateDown(t *testing.T) {
 	for name, tt := range map[string]struct {
 		success time.Duration // 0: there was none
 		since   time.Duration
 		works   bool
 	}{
-		"no success":                         {0, 5 * sec, false},
-		"no success, before the epoch":       {0, -5 * sec, false},
-		"no success, an absurd time":         {0, math.MinInt64, false},
-		"a success before":                   {4 * sec, 5 * sec, false},
-		"a success at the same time":         {5 * sec, 5 * sec, false},
-		"a success a second later":           {6 * sec, 5 * sec, false},
-		"a success more than a second later": {6*sec + 1, 5 * sec, true},
-		"a success, before the epoch":        {ms, -sec, true},
-		"a success, and a time to come":      {9 * sec, 11 * sec, false},
+		"no success":                    {0, 5 * sec, false},
+		"no success, before the epoch":  {0, -5 * sec, false},
+		"no success, an absurd time":    {0, math.MinInt64, false},
+		"a success before":              {4 * sec, 5 * sec, false},
+		"a success at the same time":    {5 * sec, 5 * sec, false},
+		"a success a moment later":      {5*sec + 100*ms, 5 * sec, false},
+		"a success later":               {5*sec + 100*ms + 1, 5 * sec, true},
+		"a success, before the epoch":   {ms, -sec, true},
+		"a success, and a time to come": {9 * sec, 11 * sec, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var g Gate

@@ -76,6 +76,7 @@ func (g *Gate) succeed(now time.Duration, s *Slot) {
 	g.trip += (took - g.trip) / 8
 	g.quick = min(took, g.quick+max(g.quick/quickShare, quickStep))
 	g.success, g.run, g.lost = now, 0, 0
+	g.proof = max(g.proof, s.sent)
 	g.fleet.works(g.closed && int32(s.epoch-g.shut) >= 0)
 	switch {
 	case int32(s.epoch-g.shut) < 0 && g.contradicts(s):

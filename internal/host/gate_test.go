@@ -915,7 +915,7 @@ func TestGateCosts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := unsafe.Sizeof(g); n > 272 {
+	if n := unsafe.Sizeof(g); n > 280 {
 		t.Errorf("%d bytes", n)
 	}
 	if n := unsafe.Sizeof(Waiter{}); n > 96 {

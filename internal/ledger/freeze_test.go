@@ -6,7 +6,7 @@ import (
 )
 
 // Reports count once their rows are 2 s old. So a member that has a success every second
-// has one that is more than a second younger than the beginning of every row, and objects.
+// has one that is younger than the beginning of every row, and objects.
 func TestYoungRows(t *testing.T) {
 	var h Host
 	begin := time.Minute

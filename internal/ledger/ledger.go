@@ -19,11 +19,11 @@
 // A success of any member withdraws all reports. So members that cannot reach a host for
 // reasons of their own count only while nobody else uses the host.
 //
-// The host is down since the latest of the times at which the rows began. A member that
-// had a success more than a second after that time does not obey, and says that the host
-// works. So a member that has a success every second is never stopped. A success within
-// that second proves nothing. A host that froze may have left requests unanswered that
-// were sent before those that it still answered. An objection ends the verdict. For 10 s
+// The host is down since the latest of the times at which the rows began. If a request of a
+// member succeeded that was sent later, the member does not obey, and says that the host
+// works. Since rows count from an age of 2 s, a member that has a success every second is
+// never stopped. Later means two round trips, but from 100 ms to 1 s. A host that froze may
+// have lost requests that were sent a little before the last that it answered. An objection ends the verdict. For 10 s
 // after it there is no other verdict, so that the members that fail cannot stop the idle
 // members again and again.
 //
