@@ -44,13 +44,12 @@ func join(addr, strategy string, shares model.Fleet) (*fleet.Fleet, error) {
 		Redis:  &redis.UniversalOptions{Addrs: []string{addr}},
 		Key:    []byte("the key of the experiment"),
 		Prefix: "storm-" + strategy,
-		Share:  fleet.Size,
 	}
 	if shares.Holds {
 		c.Share |= fleet.Holds
 	}
 	if shares.Probe {
-		c.Share |= fleet.Probes
+		c.Share |= fleet.Probes | fleet.Size
 	}
 	if !shares.Spread {
 		c.Return = -1

@@ -26,7 +26,7 @@ type Strategy struct {
 // A Fleet lists the parts that the members of a fleet share.
 type Fleet struct {
 	Holds  bool
-	Probe  bool // and the knowledge that the host is down
+	Probe  bool // also that the host is down, and the number of processes
 	Spread bool // the members return spread over a while
 }
 
@@ -83,7 +83,7 @@ func Fleets(timeout time.Duration) []Strategy {
 		{Key: "holds", Name: "holds", Rule: rule, Fleet: Fleet{Holds: true},
 			Words: "the processes share the waits that the server asks for"},
 		{Key: "probe", Name: "holds and probe", Rule: rule, Fleet: Fleet{Holds: true, Probe: true},
-			Words: "they also share that the server is down, and send one probe at a time for all"},
+			Words: "they also share that the server is down, send one probe at a time for all, and divide the first limit of the gate"},
 		{Key: "fleet", Name: "holds, probe and spread return", Rule: rule, Fleet: Fleet{Holds: true, Probe: true, Spread: true},
 			Words: "they share all that, and return one after the other"},
 		{Key: "shared", Name: "one Transport", Shared: true, Rule: rule,

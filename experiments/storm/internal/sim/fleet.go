@@ -61,12 +61,13 @@ func (w *world) deliver() {
 
 // askFleet asks for a permit, if the gate of this client's process needs it.
 func (w *world) askFleet(i int32) {
-	if !w.fleet.shares.Probe {
-		return
-	}
 	p := w.process(i)
 	h := &w.hosts[p]
-	if !h.gate.AskPermit(w.now) {
+	switch {
+	case !w.conf.gate.Fleet || !h.gate.AskPermit(w.now):
+		return
+	case !w.fleet.shares.Probe: // the member answers itself
+		h.gate.Permit(w.now, true, 0)
 		return
 	}
 	w.ask(func() {
@@ -81,12 +82,15 @@ func (w *world) askFleet(i int32) {
 
 // tell tells the fleet the news of a gate.
 func (w *world) tell(i int32, news bool) {
-	if !news || !w.fleet.shares.Probe {
+	if !news {
 		return
 	}
 	p := w.process(i)
 	n := w.hosts[p].gate.News()
-	if n.Working {
+	switch {
+	case !w.fleet.shares.Probe:
+		return
+	case n.Working:
 		w.working(p)
 		return
 	}

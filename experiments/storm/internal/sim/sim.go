@@ -114,12 +114,9 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 	w.clients = make([]client, sc.Clients)
 	w.hosts = make([]machines, st.Processes(sc))
 	w.fleet = fleet{shares: st.Fleet, half: int64(sc.FleetDelay / 2 / time.Millisecond)}
-	w.conf.gate.Fleet = st.Fleet.Probe
-	if st.Fleet != (model.Fleet{}) {
-		w.conf.budget = w.conf.budget.Part(len(w.hosts))
-		if st.Fleet.Probe {
-			w.conf.gate = w.conf.gate.Part(len(w.hosts))
-		}
+	w.conf.gate.Fleet = st.Fleet != (model.Fleet{})
+	if st.Fleet.Probe { // they know how many they are
+		w.conf.budget, w.conf.gate = w.conf.budget.Part(len(w.hosts)), w.conf.gate.Part(len(w.hosts))
 	}
 	wake := func(waiter *host.Waiter) { w.woken = append(w.woken, int32(waiter.ID)) }
 	for i := range w.clients {
