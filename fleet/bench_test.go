@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -167,4 +168,54 @@ func TestMemoryOfAHost(t *testing.T) {
 		sum += n
 	}
 	require.Less(t, sum, int64(64<<10))
+}
+
+// TestLargeFleet logs how long a hold takes to all members of a fleet, and how many
+// commands Redis gets in peace.
+func TestLargeFleet(t *testing.T) {
+	t.Parallel()
+	n := soak.Size(30, 1000)
+	server := ownServer(t)
+	client := connect(t, server.Addr)
+	fleets, members := make([]*Fleet, n), make([]*witness, n)
+	c := options(t, server.Addr)
+	for i := range n {
+		fleets[i], members[i] = start(t, c)
+	}
+	for _, f := range fleets {
+		eventually(t, func() bool { return f.Snapshot().Connected && f.Snapshot().Members > n*9/10 }, "not connected")
+	}
+	commands := func() (sum uint64) {
+		for _, f := range fleets {
+			sum += f.Snapshot().Commands
+		}
+		return sum
+	}
+	before, began := commands(), time.Now()
+	time.Sleep(time.Duration(soak.Size(1, 20)) * time.Second)
+	rate := float64(commands()-before) / time.Since(began).Seconds()
+	begin := time.Now()
+	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	var last time.Duration
+	for _, m := range members[1:] {
+		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) == 1 }, "no hold")
+		last = max(last, m.last.Sub(begin))
+	}
+	before = commands()
+	for _, f := range fleets {
+		f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	}
+	time.Sleep(100 * time.Millisecond)
+	known := commands() - before
+	for _, f := range fleets { // all are told at the same moment
+		f.Hold(transport.FleetHold{Host: "https://storm.example.com", Status: 429, Wait: time.Minute})
+	}
+	time.Sleep(time.Second)
+	messages, err := client.Info(context.Background(), "commandstats").Result()
+	require.NoError(t, err)
+	_, messages, _ = strings.Cut(messages, "cmdstat_publish:calls=")
+	messages, _, _ = strings.Cut(messages, ",")
+	t.Logf("%d members: %.0f commands per second in peace; %d connections; a hold reached the last member after %v; %d commands when all were told what they knew; %d members at Redis; %s messages in all",
+		n, rate, clients(t, client), last.Round(100*time.Microsecond), known, fleets[0].Snapshot().Members, messages)
+	require.LessOrEqual(t, rate, float64(n)/beatEach.Seconds()*5/4*1.2+20)
 }

@@ -327,6 +327,27 @@ func TestHoldsOfAHostAreBounded(t *testing.T) {
 	require.EqualValues(t, 1, n)
 }
 
+// In a fleet of 10,000 members, too, all members learn of a short hold, and of a hold that
+// ends much later than they know.
+func TestHoldsInALargeFleet(t *testing.T) {
+	client := connect(t, sharedServer(t).Addr)
+	key := unique(t)
+	hold := func(at, wait time.Duration) int {
+		n, err := holdScript.Run(context.Background(), client, []string{key}, at.Microseconds(), "1", "", host, "0", 429,
+			wait.Microseconds(), (10 * time.Second).Microseconds(), 10).Int()
+		require.NoError(t, err)
+		return n
+	}
+	require.Equal(t, 1, hold(100*time.Second, 2*time.Second))
+	require.Equal(t, 0, hold(100100*time.Millisecond, 2*time.Second))
+	require.Equal(t, 1, hold(100700*time.Millisecond, 2*time.Second))
+	require.Equal(t, 1, hold(103*time.Second, time.Second))
+	require.Equal(t, 0, hold(103100*time.Millisecond, time.Second))
+	require.Equal(t, 1, hold(103300*time.Millisecond, time.Second))
+	require.Equal(t, 1, hold(103400*time.Millisecond, time.Minute))
+	require.Equal(t, 0, hold(110*time.Second, time.Minute))
+}
+
 // A server that refuses at random does not make all members hear of each end.
 func TestEndsOfHoldsAreBounded(t *testing.T) {
 	client := connect(t, sharedServer(t).Addr)
