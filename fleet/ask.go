@@ -10,7 +10,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// An ask is a question of the Transport: for a probe, or for tokens if it has a host.
+// An ask is a question of the Transport. It is for tokens if they have a host, else for a
+// probe.
 type ask struct {
 	host   string
 	tokens transport.FleetTokens

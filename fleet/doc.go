@@ -8,13 +8,68 @@
 //	defer f.Close()
 //	tr, err := transport.New(transport.Config{Fleet: f})
 //
+// # What is shared
+//
+// The members of a fleet are the processes that use the same Redis and the same Prefix.
+// They share:
+//
+//   - the waits that servers ask for
+//   - the quotas that servers name
+//   - that a host is down, the right to probe it, and the return after a success
+//   - the tokens of Rule.Rate
+//   - the number of members
+//
+// Config.Share chooses among these [Parts]. The rule of a host turns parts off as well.
+// News about a setting that is off has no effect.
+//
+// Limits that adapt to a server are not shared, such as the limit of an open gate. The
+// retry budget is not shared, but its floor is divided by the number of members.
+//
+// # How it works
+//
+// The state of a host is in a few keys in Redis. Scripts change it, by the rules of package
+// internal/ledger and by the clock of Redis. They publish news on one channel. All
+// members get all news. Each key of a host has the host in braces, so that Redis Cluster
+// keeps them together.
+//
+// The methods that a Transport calls put news into an outbox in memory. Newer news of the
+// same host and scope replaces older news. The first goes at once, the next after 100 ms
+// or, in a large fleet, later. The outbox has room for 4096 hosts and scopes. News is not
+// sent if all members know it.
+//
+// # Failures of Redis
+//
+// A Transport waits 10 ms for tokens at most, and 250 ms for the right to probe a host that
+// is down. Nothing else waits for Redis. A command takes a second at most. If a command
+// fails, Redis counts as lost. News and questions are dropped then. A heartbeat every
+// second finds out when Redis is back. Then the process asks again about up to 1024 hosts
+// that it used.
+// The Logger gets one log line when Redis is lost, and one when it is back. No wrong
+// clock of a process has any effect, because no time of day is used.
+//
+// # Sizing
+//
+// A process has two connections, and a third while it asks for probes or tokens. It sends
+// a heartbeat every 2 s. From 400 members on, all heartbeats together are 200 per second.
+// A healthy host without a rate costs one command, when the process first uses it. A rate
+// costs up to 10 commands per second, process and host.
+//
+// All keys expire. A host takes up to 0.7 KiB, and 30 KiB more if 256 of its scopes have
+// holds and quotas. No more of them are kept.
+//
 // # Security
+//
+// The members trust each other, and Redis. Keys and messages contain the names of hosts,
+// and credentials only as an HMAC-SHA256 with Config.Key. The user in Redis needs these
+// rights:
 //
 //	ACL SETUSER fleet on >secret resetkeys resetchannels -@all
 //	    ~aplomb:* &aplomb:news +eval +evalsha +subscribe +ping
 //	    +time +publish +get +set +pttl +pexpire
 //	    +hget +hset +hdel +hlen +hexists +hgetall
 //	    +zadd +zrem +zremrangebyscore +zcard
+//
+// The document docs/fleet.md has measured figures, and says when a fleet is needed.
 //
 // The files, in the order in which news meets them:
 //

@@ -11,9 +11,9 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A message is news that Redis sends to all members. It is a text: the version 1, the
-// kind, the time at which it was sent by the clock of Redis, the member, and the rest.
-// The scripts write it.
+// A message is news that Redis sends to all members. The scripts write it, as a text with
+// these fields. The first is the version. The time is that of sending, by the clock of
+// Redis.
 //
 //	1 h time member scope status wait host                        a hold
 //	1 q time member scope remaining limit reset members host      a quota

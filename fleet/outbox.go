@@ -7,7 +7,7 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// What an item of the outbox is about.
+// A kind of news.
 type kind uint8
 
 const (
@@ -27,8 +27,8 @@ type topic struct {
 	status int
 }
 
-// An item is the news about a topic: the news to be sent, and enough about the news that
-// was sent before to send less.
+// An item is the news about a topic. It also remembers the news that was sent before, so
+// that less needs to be sent.
 type item struct {
 	topic
 	pending bool // there is news to be sent
@@ -37,7 +37,7 @@ type item struct {
 	due     time.Time
 	index   int // in the heap, if it is pending and not being sent
 
-	until     time.Time // hold: its end; the zero time: it is over
+	until     time.Time // hold: its end. The zero time says that it is over
 	quota     transport.FleetQuota
 	resets    time.Time // quota
 	failures  int
