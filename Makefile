@@ -37,13 +37,16 @@ API    := $(PUBLIC) $(filter-out .,$(RELEASED))
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo test lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm storm-fleet version release-check ci
+.PHONY: help demo fleet test lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm storm-fleet version release-check ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
 
 demo: ## seven faults, with a plain client and with aplomb
 	@$(GO) run ./examples/quickstart
+
+fleet: ## three worker processes share a quota, alone and as a fleet over Redis
+	@$(GO) -C examples/fleet run .
 
 test: ## all tests, with the race detector and in random order
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector")
@@ -97,12 +100,13 @@ examples: bin/fits ## run every example program; its output begins with a senten
 	@echo "== examples/schedule"; timeout 120 bin/fits $(GO) -C examples/schedule run .
 	@echo "== examples/fetch"; timeout 120 $(GO) -C examples/fetch run . -demo
 	@echo "== examples/metrics"; timeout 120 bin/fits $(GO) -C examples/metrics run .
+	@echo "== examples/fleet"; timeout 120 bin/fits $(GO) -C examples/fleet run .
 	@echo "== experiments/storm"; timeout 120 $(GO) -C experiments/storm run . -sim -out ''
 
 browser: ## install headless Chromium with apt-get, for the test of the page of examples/proxy
 	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends chromium-headless-shell fonts-dejavu-core; } || echo "no headless Chromium: the test of the page will be skipped"
 
-redis: ## install redis-server with apt-get, for the tests of fleet
+redis: ## install redis-server with apt-get, for the tests of fleet and for make fleet
 	@command -v redis-server >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends redis-server; }
 
 storm: ## the experiment about retry storms, 110 s, with a report in pictures
