@@ -14,7 +14,7 @@ const (
 	longest  = 140
 )
 
-// comments reports what has no comment, or a bad one.
+// comments reports the names without a comment, and a bad package comment.
 func (p *pkg) comments(report func(name, text string)) {
 	p.headline(report)
 	values := p.Consts

@@ -30,7 +30,7 @@ func rolesOf(packages []*pkg) map[string]role {
 			}
 		}
 	}
-	// What a type is made of has the role of the type. A type with both roles is taken.
+	// The types of the parts of a type have the role of the type. A type with both roles is taken.
 	each := func(taken bool) {
 		for changed = true; changed; {
 			changed = false
