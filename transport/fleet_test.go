@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	shared "github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -625,6 +626,140 @@ func TestFleetNonsense(t *testing.T) {
 		t.Logf("the next request took %v", time.Since(began))
 		assert.LessOrEqual(t, time.Since(began), 2*time.Minute+10*time.Second, "a hold lasts for RetryAfter.Max and its jitter")
 	})
+}
+
+// A chaoticFleet answers late, twice, wrongly or never, and makes up news.
+type chaoticFleet struct {
+	memMember
+	rng *rand.Rand
+}
+
+// soon calls f after a random time, zero to two times.
+func (f *chaoticFleet) soon(do func(rng *rand.Rand)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for range f.rng.IntN(3) {
+		rng := rand.New(rand.NewPCG(f.rng.Uint64(), 0))
+		time.AfterFunc(time.Duration(f.rng.ExpFloat64()*float64(100*time.Millisecond)), func() {
+			f.mu.Lock()
+			away := f.away
+			f.mu.Unlock()
+			if !away {
+				do(rng)
+			}
+		})
+	}
+}
+
+func (f *chaoticFleet) Join(m *Member) error { f.m = m; return nil }
+func (f *chaoticFleet) Meet(string)          {}
+func (f *chaoticFleet) Hold(FleetHold)       {}
+func (f *chaoticFleet) Quota(FleetQuota)     {}
+func (f *chaoticFleet) ProbeFailed(string)   {}
+func (f *chaoticFleet) Failing(x FleetFailing) {
+	f.soon(func(rng *rand.Rand) { f.m.Down(x.Host, time.Duration(rng.Int64N(int64(5*time.Second)))) })
+}
+func (f *chaoticFleet) Working(host string) {
+	f.soon(func(rng *rand.Rand) { f.m.Up(host, time.Duration(rng.Int64N(int64(5*time.Second)))) })
+}
+func (f *chaoticFleet) Probe(host string) {
+	f.soon(func(rng *rand.Rand) { f.m.Probe(host, rng.IntN(2) == 0, time.Duration(rng.Int64N(int64(time.Second)))) })
+}
+func (f *chaoticFleet) Tokens(x FleetTokens) {
+	f.soon(func(rng *rand.Rand) {
+		f.m.Tokens(FleetGrant{
+			Host: x.Host, N: rng.IntN(x.Want + 1), First: time.Duration(rng.Int64N(int64(time.Second))),
+			Every: time.Duration(float64(time.Second) / x.PerSecond), Again: time.Duration(rng.Int64N(int64(time.Second))),
+		})
+	})
+}
+
+// news makes something up.
+func (f *chaoticFleet) news(host string) {
+	f.soon(func(rng *rand.Rand) {
+		d := time.Duration(rng.Int64N(int64(3 * time.Second)))
+		switch rng.IntN(6) {
+		case 0:
+			f.m.Down(host, d)
+		case 1:
+			f.m.Up(host, d)
+		case 2:
+			f.m.Hold(FleetHold{Host: host, Status: 429 + 74*rng.IntN(2), Wait: d})
+		case 3:
+			f.m.Hold(FleetHold{Host: host})
+		case 4:
+			f.m.Quota(FleetQuota{Host: host, Remaining: rng.Int64N(10), Limit: 100, Reset: d, Members: rng.IntN(20)})
+		case 5:
+			f.m.Size(rng.IntN(20))
+		}
+	})
+}
+
+// Whatever a Fleet says, every request ends. When the Fleet is silent and the server well,
+// requests are soon as quick as ever.
+func TestFleetChaos(t *testing.T) {
+	for seed := range uint64(soak.Size(20, 300)) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			f := &chaoticFleet{memMember: memMember{memFleet: newMemFleet(0)}, rng: rand.New(rand.NewPCG(seed, 2))}
+			begun := time.Now()
+			well := func() bool {
+				return time.Since(begun) > time.Minute || time.Since(begun)%(10*time.Second) < 6*time.Second
+			}
+			rule := policy.Rule{
+				AttemptTimeout: time.Second, Attempts: 3, Gate: policy.Gate{Mode: policy.GateWait},
+				Rate: policy.Rate{PerSecond: 50, Burst: 5}, Pacing: policy.On, Budget: policy.Budget{Burst: policy.Off},
+			}
+			if rng.IntN(3) == 0 {
+				rule.Gate.Mode = policy.GateRefuse
+			}
+			if rng.IntN(3) == 0 {
+				rule.Rate.Mode = policy.RateAdaptive
+			}
+			tr := mustNew(t, Config{Rule: rule, Fleet: f, Base: rt(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(10 * time.Millisecond)
+				if !well() {
+					<-req.Context().Done()
+					return nil, context.Cause(req.Context())
+				}
+				return status(200)(req)
+			})})
+			c := &crew{transports: []*Transport{tr}}
+			var all sync.WaitGroup
+			var slowest time.Duration
+			served := 0
+			var mu sync.Mutex
+			for range 8 {
+				all.Go(func() {
+					for time.Since(begun) < 4*time.Minute {
+						began := time.Now()
+						code := c.get(t, 0)
+						mu.Lock()
+						slowest = max(slowest, time.Since(began))
+						if code == 200 && time.Since(begun) > 3*time.Minute {
+							served++
+						}
+						mu.Unlock()
+						time.Sleep(time.Duration(50+time.Since(begun)%97) * time.Millisecond)
+					}
+				})
+			}
+			for range 600 {
+				time.Sleep(100 * time.Millisecond)
+				f.news("http://h.test")
+			}
+			f.mu.Lock()
+			f.away = true
+			f.mu.Unlock()
+			tr.size.Store(1)
+			all.Wait()
+			assert.Less(t, slowest, 3*time.Minute, "seed %d", seed)
+			assert.Greater(t, served, 2000, "seed %d: of about 3000 in the last minute", seed)
+			if t.Failed() {
+				t.Logf("seed %d: slowest %v, served %d", seed, slowest, served)
+			}
+		})
+	}
 }
 
 // A Config without a usable Fleet is refused.
