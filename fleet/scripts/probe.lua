@@ -2,12 +2,16 @@
 local mine, free = h.prober == me and h.free > 0, h.free
 if mine and h.probing == 1 and now < free then return {1, '0'} end -- the answer was lost
 if mine then free = free + GAP end
-if now < free then
+local tried = false
+for _, m in ipairs(h.tried) do tried = tried or m == me end
+if now < free or tried and now < h.others then
   local last = now + math.max(GAP, tonumber(ARGV[5]) * ASK)
-  h.turn = math.min(math.max(h.turn + ASK, now + math.min(free - now, GAP)), last)
+  h.turn = math.min(math.max(h.turn + ASK, now + math.min(math.max(free - now, ASK), GAP)), last)
+  if not tried then h.others = h.turn + SLACK end
   save()
   return {0, num(h.turn - now)}
 end
+if not tried then h.others = 0 end
 h.prober, h.probing, h.free, h.fresh = me, 1, now + PROBE, now
 save()
 return {1, '0'}

@@ -3,7 +3,7 @@ local probe = h.probing == 1 and h.prober == me
 local up = isdown() or probe
 if isdown() and not probe then h.quiet = now + OBJECTION end
 h.failing, h.down, h.worked = {}, 0, now
-if up then h.probing, h.free, h.turn = 0, now, now end
+if up then h.probing, h.free, h.turn, h.tried, h.others = 0, now, now, {}, 0 end
 save()
 if up then
   tell('u', ARGV[4])

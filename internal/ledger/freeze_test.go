@@ -51,3 +51,44 @@ func TestTurns(t *testing.T) {
 		t.Errorf("waits %v in the next outage", wait)
 	}
 }
+
+// A member whose probe failed comes after a member that has sent none and that asks.
+func TestTriedComesLast(t *testing.T) {
+	var h Host
+	now := time.Minute
+	fail := func(member int64) {
+		t.Helper()
+		if granted, _ := h.Probe(now, member, 3); !granted {
+			t.Fatalf("member %d does not get the permit", member)
+		}
+		now += 10 * time.Millisecond
+		h.ProbeFailed(now, member)
+	}
+	fail(1)
+	now += 2 * ProbeGap
+	fail(2)
+	granted, wait := h.Probe(now, 3, 3) // too early
+	if granted {
+		t.Fatal("a probe right after a failed probe")
+	}
+	now += ProbeGap
+	if granted, _ := h.Probe(now, 1, 3); granted {
+		t.Error("a member whose probe failed goes before a member that has sent none")
+	}
+	now = max(now, time.Minute+wait)
+	if granted, _ := h.Probe(now, 3, 3); !granted {
+		t.Error("the member that has sent none does not go")
+	}
+	h.ProbeFailed(now, 3)
+	now += ProbeGap
+	if granted, _ := h.Probe(now, 1, 3); !granted {
+		t.Error("nobody else asks, and the member does not go")
+	}
+	// If the member that asked does not come back, the others go on.
+	h.ProbeFailed(now, 1)
+	h.Probe(now, 4, 3)
+	now += 2 * time.Second
+	if granted, _ := h.Probe(now, 2, 3); !granted {
+		t.Error("a member that left keeps the others from the probe")
+	}
+}

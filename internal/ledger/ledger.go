@@ -31,6 +31,8 @@
 //
 // One probe is under way in the whole fleet. After it has failed, no probe goes for
 // 0.5 s. The member that sent it waits twice as long, so that others have their turn. A
+// member whose probe failed comes after the members that have sent none. So members that
+// cannot reach the host do not keep it from the first request of a member that can. A
 // probe that did not end counts for 10 s, and then as a failed probe. If its member asks
 // again meanwhile, it gets the same permit again, because the answer may be lost. This
 // does not make the 10 s longer, so a member that hears nothing cannot keep the permit.
@@ -64,6 +66,11 @@ const (
 	// refused. So the whole fleet asks a hundred times per second, and the next probe goes
 	// soon after it may go.
 	AskEach = 10 * time.Millisecond
+
+	// MaxTried bounds the members that are known to have failed, and AskSlack is how late a
+	// member may ask.
+	MaxTried = 32
+	AskSlack = 100 * time.Millisecond
 )
 
 // A Host is what the fleet knows of a host. The zero Host is ready.
@@ -80,6 +87,8 @@ type Host struct {
 	probing bool          // its probe is under way
 	until   time.Duration // no other probe before this time
 	turn    time.Duration // when the last member that was refused asks again
+	tried   []int64       // the last members whose probe failed
+	others  time.Duration // until then a member is expected to ask that is not in tried
 }
 
 type report struct {
@@ -124,6 +133,7 @@ func (h *Host) Working(now time.Duration, member int64) (up bool) {
 	h.worked, h.proved = now, true
 	if up {
 		h.probing, h.until, h.turn = false, now, now
+		h.tried, h.others = nil, 0
 	}
 	return up
 }
@@ -144,12 +154,19 @@ func (h *Host) Probe(now time.Duration, member int64, members int) (granted bool
 	case mine:
 		free += ProbeGap
 	}
-	if now < free {
+	tried := slices.Contains(h.tried, member)
+	if now < free || tried && now < h.others {
 		// If all that are refused at the same time came back at the same time, no member
 		// would ask in between.
 		last := now + max(ProbeGap, time.Duration(members)*AskEach) // some may have ended
-		h.turn = min(max(h.turn+AskEach, now+min(free-now, ProbeGap)), last)
+		h.turn = min(max(h.turn+AskEach, now+min(max(free-now, AskEach), ProbeGap)), last)
+		if !tried {
+			h.others = h.turn + AskSlack
+		}
 		return false, h.turn - now
+	}
+	if !tried {
+		h.others = 0
 	}
 	h.prober, h.probing, h.until = member, true, now+ProbeTime
 	h.fresh = now
@@ -160,6 +177,10 @@ func (h *Host) Probe(now time.Duration, member int64, members int) (granted bool
 func (h *Host) ProbeFailed(now time.Duration, member int64) {
 	if h.probing && h.prober == member {
 		h.probing, h.until = false, now+ProbeGap
+		h.tried = append(slices.DeleteFunc(h.tried, func(m int64) bool { return m == member }), member)
+		if len(h.tried) > MaxTried {
+			h.tried = h.tried[1:]
+		}
 	}
 }
 
