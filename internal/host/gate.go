@@ -509,7 +509,6 @@ func (g *Gate) settle(now time.Duration) (freed bool) {
 	}
 	if g.closed && g.inFlight > 0 && now >= g.probe {
 		g.renew() // the probe hangs
-		g.fleet.lapsed()
 		freed = true
 	}
 	if g.closed && now >= g.opening() {

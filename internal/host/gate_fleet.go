@@ -387,13 +387,6 @@ func (f *gateFleet) passOn(waiters int) {
 	f.permit, f.owed, f.leased = true, false, false
 }
 
-// lapsed notes that the probe under way no longer counts.
-func (f *gateFleet) lapsed() {
-	if f != nil {
-		f.owed, f.leased = false, false
-	}
-}
-
 // unused gives a permit back that nobody will use.
 func (f *gateFleet) unused() {
 	if f == nil {
