@@ -4,7 +4,7 @@
 // and their programs are built and run.
 //
 //	go -C tools run ./release
-//	go -C tools run ./release -proxy https://proxy.golang.org
+//	go -C tools run ./release -proxy URL
 //
 // The second form takes the published versions instead, after a release. The version is
 // that of the newest section of CHANGELOG.md.
