@@ -1,0 +1,58 @@
+package fleet_test
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/fleet"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// The README and docs/fleet.md show the code of the next function.
+
+// begin
+func transportInFleet() (*transport.Transport, *fleet.Fleet, error) {
+	f, err := fleet.New(fleet.Config{
+		Redis:  &redis.UniversalOptions{Addrs: []string{"redis.internal:6379"}},
+		Key:    []byte(os.Getenv("FLEET_KEY")), // a secret of 16 bytes or more, the same in all processes
+		Logger: slog.Default(),                 // a log line when Redis is lost, and when it is back
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := transport.New(transport.Config{Fleet: f, Rule: policy.Rule{Gate: policy.Gate{Max: 50}}})
+	return t, f, err // call f.Close at the end of the process
+}
+
+// end
+
+func TestDocsShowCodeThatCompiles(t *testing.T) {
+	t.Setenv("FLEET_KEY", "a secret for tests")
+	_, f, err := transportInFleet()
+	require.NoError(t, err)
+	f.Close()
+	source, err := os.ReadFile("docs_test.go")
+	require.NoError(t, err)
+	code := between(t, string(source), "// begin\n", "\n// end\n")
+	for _, file := range []string{"../README.md", "../docs/fleet.md"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "```go\n"+code+"```\n", file)
+	}
+}
+
+// between returns the text between the first of two marks and the next of the other.
+func between(t *testing.T, text, from, to string) string {
+	t.Helper()
+	_, text, ok := strings.Cut(text, from)
+	require.True(t, ok)
+	text, _, ok = strings.Cut(text, to)
+	require.True(t, ok)
+	return text
+}
