@@ -197,7 +197,8 @@ func (c *Config) validate() error {
 
 // Close sends the last news, leaves the fleet, and ends all goroutines and connections.
 // It takes half a second at most if Redis does not answer. Later calls of any method do
-// nothing. The Transport can be used on, as if there were no Fleet.
+// nothing. The Transport can be used on. It goes on with its own knowledge, and with its
+// part of each rate and of the budget's floor.
 func (f *Fleet) Close() {
 	f.mu.Lock()
 	first := !f.closed

@@ -99,11 +99,17 @@ func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
 	var tokens ledger.Tokens
 	now := 100 * time.Second
 	key := unique(t)
-	ask := transport.FleetTokens{Host: "h", PerSecond: []float64{0.5, 3, 10, 100, 1000, 12345}[r.IntN(6)], Burst: 1 + r.IntN(20)}
+	rates := []float64{0.01, 0.5, 3, 10, 100, 1000, 12345}
+	ask := transport.FleetTokens{Host: "h", PerSecond: rates[r.IntN(len(rates))], Burst: 1 + r.IntN(20)}
+	mixed := r.IntN(2) == 0
 	each := everyOf(ask)
 	given := 0
 	for step := range 150 {
 		now += time.Duration(r.Int64N(int64(5*each))).Truncate(time.Microsecond) * time.Duration(r.IntN(2))
+		if mixed && r.IntN(5) == 0 { // another member, with another rule
+			ask.PerSecond = rates[r.IntN(len(rates))]
+			each = everyOf(ask)
+		}
 		ask.Want = 1 + r.IntN(30)
 		n, first, every, again := tokens.Take(now, ask.PerSecond, ask.Burst, ask.Want)
 		require.Equal(t, each, every)

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -198,6 +199,37 @@ func TestRateOfTheFleet(t *testing.T) {
 	for member, n := range by {
 		require.Positive(t, n, "member %d starves", member)
 	}
+}
+
+// A rate that is raised while it is in use counts at once, however low it was. The same
+// holds for a rate beside which another member has a lower one.
+func TestRateIsRaised(t *testing.T) {
+	t.Parallel()
+	slow := policy.Rule{Rate: policy.Rate{PerSecond: 1.0 / 60, Burst: 1}}
+	c := newCrew(t, 3, slow, func(int, time.Duration) (int, string) { return 200, "" })
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	for i := range c.tr {
+		waiting.Go(func() { // one of them is sent, and the others wait for minutes
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
+			if err == nil {
+				_, _ = c.tr[i].RoundTrip(req)
+			}
+		})
+	}
+	eventually(t, func() bool { return len(c.sends(0, time.Hour)) == 1 }, "nothing was sent")
+	time.Sleep(50 * time.Millisecond) // the others have asked for tokens
+	for _, tr := range c.tr[:2] {
+		require.NoError(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: 50, Burst: 1}}, nil))
+	}
+	begin := time.Now()
+	for i := range 40 {
+		require.Equal(t, 200, c.get(t, i%2))
+	}
+	t.Logf("40 requests in %v", time.Since(begin))
+	require.Less(t, time.Since(begin), 30*time.Second) // it was two minutes
 }
 
 // Members that cannot reach a host never stop the members that can.

@@ -9,14 +9,21 @@ local full = (burst - 1) * every
 local first = now - full
 local limit = math.max(AHEAD, every)
 local nextone = tonumber(redis.call('GET', KEYS[1]) or nil)
+local function keepnext()
+  redis.call('SET', KEYS[1], frac(nextone), 'PX', num(math.min(math.ceil((nextone - now + full) / 1000) + 1000, 2592000000)))
+end
 if nextone then
-  -- No time is further ahead than this, unless the clock of Redis went back.
-  first = math.max(first, math.min(nextone, now + limit + MORE + 2 * every))
+  -- The next token is further ahead if a member with a slower rate took one, or if the
+  -- clock of Redis went back.
+  local far = nextone > now + limit + every
+  if far then nextone = now + limit + every end
+  first = math.max(first, nextone)
+  if far then keepnext() end
 end
 if first - now > limit then return {0, '0', frac(first - now - limit / 2)} end
 local n = 1
 local room = MORE - (first - now)
 if room > 0 and want > 1 then n = math.min(want, math.max(1, 1 + math.floor(room / every))) end
 nextone = first + n * every
-redis.call('SET', KEYS[1], frac(nextone), 'PX', num(math.min(math.ceil((nextone - now + full) / 1000) + 1000, 2592000000)))
+keepnext()
 return {n, frac(first - now), '0'}

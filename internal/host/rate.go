@@ -115,6 +115,9 @@ func (r *Rate) Set(now time.Duration, c RateConfig) {
 	if c == r.conf {
 		return
 	}
+	if c.PerSecond != r.conf.PerSecond {
+		r.forget(now)
+	}
 	r.conf = c
 	if !c.Adaptive || !r.lowered.Load() {
 		r.current = c.PerSecond

@@ -33,6 +33,8 @@ const (
 //   - If there is no answer within 10 ms, the fleet is silent. The process then uses its
 //     part of the rate. An answer in time ends this. An answer that comes late counts
 //     for nothing.
+//   - Other processes may have other rules. The fleet then gives each of them tokens, and
+//     the process itself keeps to its own rate.
 type shared struct {
 	leases  []lease
 	asking  bool
@@ -43,6 +45,7 @@ type shared struct {
 	used    int           // tokens used since the last question
 	members int           // of the fleet
 	silent  bool
+	own     time.Duration // no token of this process before this time
 }
 
 // A lease is n tokens, the first of them for the time at, the others every so much later.
@@ -125,12 +128,23 @@ func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 		s.silent = false
 		far := max(tokenLife, 2*interval(r.current))
 		if n = min(n, s.want); n > 0 && at <= after(now, far) {
-			s.leases = append(s.leases, lease{at, min(max(every, 0), far), n})
+			l := lease{max(at, s.own), min(max(every, 0), far), n}
+			s.own = after(l.at, time.Duration(n)*l.every)
+			s.leases = append(s.leases, l)
 		}
 		r.askNext(max(s.next, min(again, after(now, far))))
 	}
 	r.mu.Unlock()
 	r.wakeFirst()
+}
+
+// forget drops the tokens and the waits that the fleet gave for another rate; r.mu is held.
+// They may lie far ahead if that rate was low.
+func (r *Rate) forget(now time.Duration) {
+	if s := r.shared; s != nil {
+		s.leases, s.own, s.due = nil, 0, now
+		r.askNext(now)
+	}
 }
 
 // interval returns the time between two tokens of a rate, a day at most.

@@ -65,6 +65,39 @@ func TestRateFromFleet(t *testing.T) {
 	mustAskFor(t, r, sec+askEvery, 1, 5)
 }
 
+// A new rate does not wait for the tokens of the rate before it.
+func TestRateForgetsTheTokensOfAnotherRate(t *testing.T) {
+	r := NewRate(RateConfig{PerSecond: 1.0 / 60, Burst: 1})
+	r.Share(0, 4)
+	for _, n := range []int{1, 0} { // a token a minute ahead, then none for a minute
+		r.AskTokens(sec, 5, 0)
+		r.Grant(sec, n, 61*sec, 60*sec, 61*sec)
+		r.Set(sec, RateConfig{PerSecond: 100, Burst: 10})
+		mustAskFor(t, r, sec, 5, 5)
+		r.Grant(sec, 5, sec, 10*ms, 0)
+		if got := taken(r, sec+40*ms); got != 5 {
+			t.Errorf("took %d", got)
+		}
+		r.Set(sec, RateConfig{PerSecond: 1.0 / 60, Burst: 1})
+	}
+}
+
+// If the processes have different rates, none of them is faster than its own rate.
+func TestRateKeepsToItself(t *testing.T) {
+	r := NewRate(RateConfig{PerSecond: 1, Burst: 1})
+	r.Share(0, 4)
+	used := 0
+	for now := sec; now < 11*sec; now += 10 * ms {
+		if _, ok := r.AskTokens(now, 3, 0); ok {
+			r.Grant(now, 1, now, sec, 0) // others with a faster rate have let it in
+		}
+		used += taken(r, now)
+	}
+	if used != 10 {
+		t.Errorf("%d sends in 10 s", used)
+	}
+}
+
 // There are ten questions in a second at most, and none if enough tokens are there.
 func TestRateAsksSeldom(t *testing.T) {
 	r := sharedRate()

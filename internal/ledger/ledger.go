@@ -216,12 +216,16 @@ func (t *Tokens) Take(now time.Duration, perSecond float64, burst, want int) (n 
 	if ns := float64(time.Second) / perSecond; ns < float64(MaxEvery) {
 		every = max(1, time.Duration(ns))
 	}
+	limit := max(FirstAhead, every)
+	// If all members ask for the same rate, the next token is at most that far ahead. A
+	// member with a slower rate may have taken a token far ahead. It must not stop the
+	// others for so long.
+	t.next = min(t.next, now+limit+every)
 	saved := min(float64(burst-1)*float64(every), float64(math.MaxInt64/4)) // a product of integers may overflow
 	first = now - time.Duration(saved)
 	if t.used {
 		first = max(first, t.next)
 	}
-	limit := max(FirstAhead, every)
 	if first-now > limit {
 		return 0, 0, every, first - now - limit/2
 	}

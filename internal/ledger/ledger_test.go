@@ -273,6 +273,39 @@ func TestTokensKeepTheRate(t *testing.T) {
 	}
 }
 
+// Members with different rates stop each other for a second at most. Together they get no
+// more than the fastest of them alone.
+func TestTokensOfDifferentRates(t *testing.T) {
+	const fast = 50.0
+	for _, slow := range []float64{0.001, 1.0 / 60, 0.5, 5} {
+		var tokens Tokens
+		n := 0
+		for now := start; now < start+20*sec; now += 130 * ms {
+			if (now-start)%(3*sec) < 130*ms {
+				tokens.Take(now, slow, 1, 1)
+			}
+			got, _, _, again := tokens.Take(now, fast, 1, 20)
+			if n += got; got == 0 && again > sec {
+				t.Errorf("%v per second beside %v: again after %v", fast, slow, again)
+			}
+		}
+		if n < int(20*fast/2) || n > int(20.5*fast) {
+			t.Errorf("%v per second beside %v: %d tokens in 20 s", fast, slow, n)
+		}
+	}
+	// A member that had a slow rate itself, and then gets a faster rule.
+	var tokens Tokens
+	for range 2 {
+		tokens.Take(start, 1.0/60, 1, 1)
+	}
+	if n, _, _, again := tokens.Take(start, fast, 1, 1); n != 0 || again > sec {
+		t.Errorf("%d tokens, again after %v", n, again)
+	}
+	if n, first, _, _ := tokens.Take(start+sec, fast, 1, 1); n != 1 || first > start+sec {
+		t.Errorf("%d tokens at %v", n, first-start)
+	}
+}
+
 func TestTokensAtTheLimits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		perSecond   float64
