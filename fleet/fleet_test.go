@@ -2,8 +2,11 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +95,12 @@ func TestHoldsThatAreKnownAreNotSent(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 	require.LessOrEqual(t, fleets[1].Snapshot().Commands, before+1) // perhaps a heartbeat
+	before = fleets[0].Snapshot().Commands
+	for range 5 {
+		time.Sleep(110 * time.Millisecond) // it may send again
+		fleets[0].Hold(transport.FleetHold{Host: host, Status: 503, Wait: 29 * time.Second})
+	}
+	require.LessOrEqual(t, fleets[0].Snapshot().Commands, before+1)
 	require.Zero(t, get(members[0], func() int { return len(members[0].holds) }))
 }
 
@@ -382,6 +391,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	c := options(t, server.Addr)
 	fleets, _ := started(t, 5, c)
 	require.LessOrEqual(t, clients(t, client), 5*3)
+	begin := time.Now()
 	for _, f := range fleets {
 		f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
 		f.Close()
@@ -391,6 +401,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		f.Probe(host)
 		f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 1, Want: 1})
 	}
+	require.Less(t, time.Since(begin), 5*leaving, "each Close waited for the timer")
 	noLeak(t)
 	eventually(t, func() bool { return clients(t, client) == 0 }, "connections are left")
 	n, err := client.ZCard(context.Background(), c.Prefix+":{members}").Result()
@@ -433,4 +444,34 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	eventually(t, func() bool { return away.Snapshot().Connected }, "not connected")
 	time.Sleep(50 * time.Millisecond)
 	require.Len(t, get(m, func() []time.Duration { return m.ups }), 1)
+}
+
+// While Redis cannot be reached, there is a dial per half a second at most, whatever
+// go-redis tries.
+func TestDialsAreFew(t *testing.T) {
+	t.Parallel()
+	c := options(t, "127.0.0.1:1")
+	var mu sync.Mutex
+	var dials []time.Time
+	c.Redis.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		dials = append(dials, time.Now())
+		return nil, errors.New("refused by the test")
+	}
+	lines := &logLines{}
+	c.Logger = lines.logger()
+	start(t, c)
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(dials)
+	}
+	eventually(t, func() bool { return count() >= 4 }, "no dials")
+	mu.Lock()
+	defer mu.Unlock()
+	for i, at := range dials[2:] { // the first two can be at the same time
+		require.GreaterOrEqual(t, at.Sub(dials[i+1]), retryEach/2)
+	}
+	require.Equal(t, 1, lines.count("refused by the test"))
 }

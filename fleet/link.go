@@ -156,11 +156,8 @@ type failure struct {
 }
 
 func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	d.mu.Lock()
-	last, ok := d.failures[addr]
-	d.mu.Unlock()
-	if ok && time.Since(last.at) < retryEach/2 {
-		return dead{last.err}, nil
+	if err := d.tooSoon(addr); err != nil {
+		return dead{err}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -182,6 +179,22 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 		return &checked{ended, s}, nil
 	}
 	return ended, nil
+}
+
+// tooSoon returns the last error of an address, if it is too soon for another attempt.
+// Else the attempt counts from now on, so that no other begins at the same time.
+func (d *dialer) tooSoon(addr string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last, ok := d.failures[addr]
+	if !ok {
+		return nil
+	}
+	if time.Since(last.at) < retryEach/2 {
+		return last.err
+	}
+	d.failures[addr] = failure{time.Now(), last.err}
+	return nil
 }
 
 // A conn is closed when its context ends.
