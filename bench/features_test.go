@@ -80,6 +80,8 @@ var features = []feature{
 	{name: "has a circuit breaker, or limits requests in flight", ours: yes, shown: []string{"transport.TestGateAgainstAHangingServer", "examples/gate"},
 		names:  map[string]string{"failsafehttp": "circuitbreaker.NewBuilder", "heimdall": "hystrix.NewClient"},
 		absent: regexp.MustCompile(`(?i)circuit|breaker|bulkhead|hystrix|concurren`)},
+	{name: "shares limits between processes", ours: yes, shown: []string{"transport.TestFleetHold", "transport.TestFleetRate", "examples/fleet"},
+		absent: regexp.MustCompile(`(?i)redis|distributed|fleet|cluster`)},
 	{name: "knows rules of providers", ours: yes, shown: []string{"policy/profile.TestProfiles"},
 		absent: regexp.MustCompile(`(?i)github|openai|stripe`)},
 	{name: "has rules for each host", ours: yes, shown: []string{"transport.TestMostSpecificRule", "examples/hosts"},
