@@ -70,7 +70,7 @@ type Config struct {
 	Key []byte
 
 	// Prefix begins all keys in Redis and names the channel. Fleets with different
-	// prefixes share nothing. It has 1 to 64 bytes, without spaces, control characters
+	// prefixes or in different databases share nothing. It has 1 to 64 bytes, without spaces, control characters
 	// and braces. Default "aplomb".
 	Prefix string
 
@@ -91,15 +91,16 @@ type Config struct {
 // A Fleet is a transport.Fleet over Redis. It serves a single Transport. It is safe for
 // concurrent use. Make it with New, and call Close at the end.
 type Fleet struct {
-	client redis.UniversalClient
-	key    []byte
-	prefix string
-	share  Parts
-	spread time.Duration
-	id     string // of this member, hexadecimal
-	link   link
-	member atomic.Pointer[peer]
-	size   atomic.Int64
+	client  redis.UniversalClient
+	key     []byte
+	prefix  string
+	channel string
+	share   Parts
+	spread  time.Duration
+	id      string // of this member, hexadecimal
+	link    link
+	member  atomic.Pointer[peer]
+	size    atomic.Int64
 
 	asks    chan ask
 	beatNow atomic.Bool   // the next heartbeat should not wait
@@ -159,6 +160,7 @@ func New(c Config) (*Fleet, error) {
 	if f.prefix == "" {
 		f.prefix = "aplomb"
 	}
+	f.channel = channelOf(f.prefix, c.Redis.DB)
 	if f.share == 0 {
 		f.share = all
 	}
@@ -435,4 +437,11 @@ func (f *Fleet) Snapshot() Snapshot {
 // one node, so that a script can use several of them.
 func (f *Fleet) keyOf(host, what string) string { return f.prefix + ":{" + host + "}:" + what }
 
-func (f *Fleet) channel() string { return f.prefix + ":news" }
+// channelOf returns the name of the channel. Channels do not belong to a database, so the
+// name has its number. Otherwise members of two databases would hear each other.
+func channelOf(prefix string, db int) string {
+	if db == 0 {
+		return prefix + ":news"
+	}
+	return prefix + ":news:" + strconv.Itoa(db)
+}

@@ -228,6 +228,26 @@ func TestTokensAreSharedOut(t *testing.T) {
 	require.Equal(t, 2, total) // one for now, and one for the next second
 }
 
+// Redis sends a message to the subscribers of all databases. Members in different databases
+// do not hear each other all the same.
+func TestDatabasesShareNothing(t *testing.T) {
+	c := options(t, sharedServer(t).Addr)
+	first, _ := started(t, 2, c)
+	c.Redis = &redis.UniversalOptions{Addrs: c.Redis.Addrs, DB: 2}
+	second, heard := started(t, 2, c)
+	first[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	second[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Hour})
+	eventually(t, func() bool { return get(heard[1], func() bool { return len(heard[1].holds) > 0 }) }, "the hold of its own database")
+	for i, f := range append(first, second...) {
+		require.Equal(t, 2, f.Snapshot().Members, i)
+	}
+	for _, w := range heard {
+		for _, h := range get(w, func() []transport.FleetHold { return w.holds }) {
+			require.Greater(t, h.Wait, time.Minute, "of another database")
+		}
+	}
+}
+
 func TestSizeFollowsJoinAndClose(t *testing.T) {
 	c := options(t, sharedServer(t).Addr)
 	fleets, members := started(t, 5, c)

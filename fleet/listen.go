@@ -40,7 +40,7 @@ func (f *Fleet) listenLoop() {
 // listen receives messages until the connection fails. A new PubSub each time makes sure
 // that nothing of a broken connection remains.
 func (f *Fleet) listen() error {
-	subscription := f.client.Subscribe(f.ctx, f.channel())
+	subscription := f.client.Subscribe(f.ctx, f.channel)
 	// Close of a PubSub only says that it was closed before.
 	defer func() { _ = subscription.Close() }()
 	wait, pinged := timeout, true // the first message says that the subscription is made

@@ -79,7 +79,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 	fleets, members := started(t, 2, c)
 	admin := connect(t, sharedServer(t).Addr)
 	for _, text := range []string{"", "garbage", "2 h 5 ab 1f 429 2000000 https://a.test", "1 h 5 ab", strings.Repeat("1 ", 1<<16), "\xff\xfe\x00"} {
-		require.NoError(t, admin.Publish(context.Background(), fleets[0].channel(), text).Err())
+		require.NoError(t, admin.Publish(context.Background(), fleets[0].channel, text).Err())
 	}
 	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) == 1 }, "no hold")

@@ -280,7 +280,7 @@ func (f *Fleet) exec(ctx context.Context, pipe redis.Pipeliner, replies []*redis
 	}
 }
 
-func (f *Fleet) args(c command) []any { return append([]any{"", f.id, f.channel()}, c.args...) }
+func (f *Fleet) args(c command) []any { return append([]any{"", f.id, f.channel}, c.args...) }
 
 // judge tells the link how the commands went.
 func (f *Fleet) judge(replies []*redis.Cmd) {
