@@ -70,8 +70,8 @@ type Config struct {
 	Key []byte
 
 	// Prefix begins all keys in Redis and names the channel. Fleets with different
-	// prefixes or in different databases share nothing. It has 1 to 64 bytes, without spaces, control characters
-	// and braces. Default "aplomb".
+	// prefixes or in different databases share nothing. It has 1 to 64 bytes, without
+	// spaces, control characters and braces. Default "aplomb".
 	Prefix string
 
 	// Share is what this member shares. The other parts stay as they are without a
