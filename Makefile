@@ -76,7 +76,7 @@ compare: ## aplomb beside other clients that retry, 2 min, as Markdown (ONLY: a 
 	@$(GO) -C bench run . -only '$(ONLY)'
 
 fuzz: ## every fuzz target for a short time (FUZZ)
-	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done
+	@for m in . fleet; do for p in $$($(GO) -C $$m list ./...); do for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done; done
 
 simulate: ## random rules, callers and servers in virtual time (SEEDS, SEED, TIMES)
 	@APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) test -count 1 -run '^TestSeeds$$' -v -timeout 3h ./internal/simulate
