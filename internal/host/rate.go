@@ -245,7 +245,7 @@ func (r *Rate) Throttled(now, sent time.Duration) {
 	}
 	base := r.current
 	if r.measured > 0 {
-		base = min(base, r.measured)
+		base = min(base, r.measured*r.parts())
 	}
 	r.cut, r.raised = now, now
 	// After an Update the rate may be below the new floor. A 429 must not raise it.

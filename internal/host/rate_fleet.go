@@ -138,6 +138,15 @@ func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 	r.wakeFirst()
 }
 
+// parts returns how many processes share the rate; r.mu is held. Each of them sees only its
+// own sends.
+func (r *Rate) parts() float64 {
+	if r.shared == nil {
+		return 1
+	}
+	return float64(r.shared.members)
+}
+
 // forget drops the tokens and the waits that the fleet gave for another rate; r.mu is held.
 // They may lie far ahead if that rate was low.
 func (r *Rate) forget(now time.Duration) {
@@ -250,7 +259,7 @@ func (s *shared) expire(now time.Duration) {
 func (r *Rate) limit(now time.Duration) {
 	perSecond, burst := r.current, r.conf.Burst
 	if s := r.shared; s != nil {
-		perSecond /= float64(s.members)
+		perSecond /= r.parts()
 		burst = max(1, int(math.Round(float64(burst)/float64(s.members))))
 	}
 	r.lim.SetLimitAt(clockTime(now), rate.Limit(perSecond))
