@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -536,7 +537,8 @@ func TestBodyThatCannotBeClosed(t *testing.T) {
 	req.GetBody = func() (io.ReadCloser, error) { return closeFails{strings.NewReader("text")}, nil }
 	req.Body, _ = req.GetBody()
 	_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
-	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+	// net/http closes the connection, and may notice that before it returns the error of Close.
+	assert.True(t, errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, net.ErrClosed), "%v", err)
 	base.CloseIdleConnections()
 	server.Close() // waits for the handlers
 	assert.LessOrEqual(t, posts.Load(), int32(1))
