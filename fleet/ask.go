@@ -32,8 +32,9 @@ func (f *Fleet) askLoop() {
 		case <-f.done:
 			return
 		}
+		most := f.link.batch()
 	more:
-		for len(asks) < maxBatch {
+		for len(asks) < most {
 			select {
 			case a := <-f.asks:
 				asks = append(asks, a)

@@ -47,6 +47,17 @@ func (l *link) connected() bool {
 	return l.commands && l.subscribed
 }
 
+// batch returns how many commands may go in a round trip. As long as the log says that Redis
+// is lost, it is a single command, because it may fail like the last.
+func (l *link) batch() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.bad {
+		return 1
+	}
+	return maxBatch
+}
+
 // good says that a heartbeat succeeded. It returns true if the heartbeat before failed, or
 // if there was none. Other commands prove less, because a Redis that refuses to write still
 // answers some of them.

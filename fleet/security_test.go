@@ -52,8 +52,8 @@ func TestACL(t *testing.T) {
 		f.Failing(transport.FleetFailing{Host: host, Failures: 5, Since: 5 * time.Second})
 		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
 		for s := range uint64(keptHolds + 10) { // makes room for more
-			f.Hold(transport.FleetHold{Host: host, Scope: s, Status: 429, Wait: 200 * time.Millisecond})
-			f.Quota(transport.FleetQuota{Host: host, Scope: s, Remaining: 1, Reset: 200 * time.Millisecond})
+			f.Hold(transport.FleetHold{Host: host, Scope: s, Status: 429, Wait: time.Minute})
+			f.Quota(transport.FleetQuota{Host: host, Scope: s, Remaining: 1, Reset: time.Minute})
 		}
 	}
 	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].downs) > 0 }) }, "no verdict")

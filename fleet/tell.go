@@ -146,7 +146,7 @@ func (f *Fleet) tell(ctx context.Context, due time.Time) bool {
 		return false
 	}
 	now := time.Now()
-	items := f.out.take(due, maxBatch)
+	items := f.out.take(due, f.link.batch())
 	commands := make([]command, 0, len(items))
 	for _, it := range items {
 		commands = append(commands, f.commandOf(it, now))
