@@ -43,7 +43,7 @@ const (
 	Holds Parts = 1 << iota
 	// Quotas are the quotas that servers name.
 	Quotas
-	// Probes are the verdict that a host is down, the right to probe it, and the return
+	// Probes are the knowledge that a host is down, the right to probe it, and the return
 	// after a success.
 	Probes
 	// Rates are the tokens of Rule.Rate.

@@ -154,18 +154,18 @@ func TestQuotaSaysHowManyUseIt(t *testing.T) {
 	require.Equal(t, 3, latest(1).Members)
 }
 
-func TestVerdictProbeAndReturn(t *testing.T) {
+func TestOutageProbeAndReturn(t *testing.T) {
 	c := options(t, sharedServer(t).Addr)
 	fleets, members := started(t, 4, c)
 	for _, f := range fleets[:3] {
 		f.Failing(transport.FleetFailing{Host: host, Failures: 4, Since: 3 * time.Second})
 	}
 	for _, m := range members { // also the members that reported, and the member that did not
-		eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no verdict")
+		eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no outage")
 	}
 	late, m := start(t, c)
 	late.Meet(host)
-	eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no verdict for a newcomer")
+	eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no outage for a newcomer")
 
 	for i, f := range fleets {
 		f.Probe(host)
@@ -181,7 +181,7 @@ func TestVerdictProbeAndReturn(t *testing.T) {
 	require.Empty(t, members[0].ups)
 }
 
-// A member that had a success ends the verdict, and members that fail do not get another
+// A member that had a success ends the outage, and members that fail do not get another
 // for a while.
 func TestOneMemberObjects(t *testing.T) {
 	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
@@ -202,7 +202,7 @@ func TestOneMemberObjects(t *testing.T) {
 }
 
 // One sick member can do nothing, however often it reports.
-func TestOneSickMemberMakesNoVerdict(t *testing.T) {
+func TestOneSickMemberMakesNoOutage(t *testing.T) {
 	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
 	for i := range 20 {
 		fleets[0].Failing(transport.FleetFailing{Host: host, Failures: 10 * (i + 1), Since: 10 * time.Second})
@@ -455,7 +455,7 @@ func TestNewsMissedWhileAway(t *testing.T) {
 			f.Failing(transport.FleetFailing{Host: name, Failures: 10, Since: 5 * time.Second})
 		}
 	}
-	eventually(t, func() bool { return len(get(m, func() []string { return m.downs })) >= 2 }, "no verdict")
+	eventually(t, func() bool { return len(get(m, func() []string { return m.downs })) >= 2 }, "no outage")
 	p.move("127.0.0.1:1")
 	eventually(t, func() bool { return !away.Snapshot().Connected }, "still connected")
 	fleets[0].Probe(host)

@@ -35,7 +35,7 @@ func compareGate(t *testing.T, client *redis.Client, seed uint64) {
 	run := func(s *redis.Script, member int64, args ...any) *redis.Cmd {
 		return s.Run(context.Background(), client, []string{key}, append([]any{now.Microseconds(), strconv.FormatInt(member, 16), ""}, args...)...)
 	}
-	verdicts, ups, grants, known := 0, 0, 0, false
+	outages, ups, grants, known := 0, 0, 0, false
 	for step := range 150 {
 		steps := []time.Duration{0, time.Millisecond, 137 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, 11 * time.Second, 61 * time.Second}
 		now += steps[min(r.IntN(len(steps)), r.IntN(len(steps)))]
@@ -71,7 +71,7 @@ func compareGate(t *testing.T, client *redis.Client, seed uint64) {
 			require.Equal(t, down, got[0] == int64(1), step)
 			switch {
 			case down:
-				verdicts++
+				outages++
 				require.Equal(t, strconv.FormatInt((now-from).Microseconds(), 10), got[1], step)
 			case wasDown: // the script also says since when
 				require.Equal(t, strconv.FormatInt((now-host.Since()).Microseconds(), 10), got[1], step)
@@ -91,7 +91,7 @@ func compareGate(t *testing.T, client *redis.Client, seed uint64) {
 			require.False(t, known, step)
 		}
 	}
-	t.Logf("%d members: %d verdicts, %d ups, %d probes", members, verdicts, ups, grants)
+	t.Logf("%d members: %d outages, %d ups, %d probes", members, outages, ups, grants)
 }
 
 func compareTokens(t *testing.T, client *redis.Client, seed uint64) {

@@ -13,7 +13,7 @@ import (
 const (
 	quietTime = 5 * time.Second // after so long without a message, a ping tests the connection
 	pongTime  = 2 * time.Second
-	staleTime = 5 * time.Second // older news of a quota or a verdict is dropped
+	staleTime = 5 * time.Second // older news of a quota or an outage is dropped
 )
 
 var errSilent = errors.New("the connection for messages is silent")

@@ -87,7 +87,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 }
 
 // A message that was under way for long, because Redis or the network stood still, says
-// how long a hold still lasts. Old verdicts do not count.
+// how long a hold still lasts. Old outages do not count.
 func TestLateMessages(t *testing.T) {
 	fleet, member := start(t, options(t, "127.0.0.1:1"))
 	now := int64(1763798400000000)

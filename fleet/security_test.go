@@ -56,7 +56,7 @@ func TestACL(t *testing.T) {
 			f.Quota(transport.FleetQuota{Host: host, Scope: s, Remaining: 1, Reset: time.Minute})
 		}
 	}
-	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].downs) > 0 }) }, "no verdict")
+	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].downs) > 0 }) }, "no outage")
 	fleets[0].Probe(host)
 	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
 	fleets[0].ProbeFailed(host)

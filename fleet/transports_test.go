@@ -273,10 +273,10 @@ func sickMembers(t *testing.T, sick int) {
 			healthy++
 		}
 	}
-	verdicts, ends := get(heard, func() int { return len(heard.downs) }), get(heard, func() int { return len(heard.ups) })
-	t.Logf("%d sick of %d: %d verdicts, %d ended; the others sent %d, %d failed, the slowest took %v", sick, members, verdicts, ends, healthy, failed, longest)
-	require.Equal(t, sick >= 3, verdicts > 0)
-	require.Equal(t, verdicts, ends)
+	outages, ends := get(heard, func() int { return len(heard.downs) }), get(heard, func() int { return len(heard.ups) })
+	t.Logf("%d sick of %d: %d outages, %d ended; the others sent %d, %d failed, the slowest took %v", sick, members, outages, ends, healthy, failed, longest)
+	require.Equal(t, sick >= 3, outages > 0)
+	require.Equal(t, outages, ends)
 	require.Zero(t, failed)
 	require.Less(t, longest, time.Second)
 	require.Greater(t, healthy, 200)

@@ -1,5 +1,5 @@
 -- ARGV: host, failures, microseconds since the first failure, members.
--- Returns {1 if this is a new verdict, microseconds since the host is down or -1}.
+-- Returns {1 if this is a new outage, microseconds since the host is down or -1}.
 local host, failures, since, members = ARGV[4], tonumber(ARGV[5]), math.min(now, now - tonumber(ARGV[6])), tonumber(ARGV[7])
 if isdown() then return {0, num(math.max(0, now - h.since))} end
 if now < h.quiet or (h.worked >= 0 and since <= h.worked) then return {0, '-1'} end

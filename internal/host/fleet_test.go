@@ -26,8 +26,8 @@ type fleetRun struct {
 	works  bool          // the host works
 	frozen bool          // if it does not work, requests get no response
 
-	probes, denied, verdicts, objections, released int
-	most                                           int // probes with a permit at the same time, until the cut
+	probes, denied, outages, objections, released int
+	most                                          int // probes with a permit at the same time, until the cut
 }
 
 type process struct {
@@ -107,7 +107,7 @@ func (p *process) tell(news bool) {
 	if n.Failures > 0 {
 		r.post(func() {
 			if down, since := r.ledger.Failing(r.clock.now, p.id, n.Failures, n.Since, len(r.processes)); down {
-				r.verdicts++
+				r.outages++
 				r.toAll(func(p *process) { p.down(since) })
 			}
 		})
@@ -299,20 +299,20 @@ func TestFleetFailsOpen(t *testing.T) {
 		longest = max(longest, took)
 		sum.probes += r.probes
 		sum.denied += r.denied
-		sum.verdicts += r.verdicts
+		sum.outages += r.outages
 		sum.objections += r.objections
 		sum.released += r.released
 	}
-	t.Logf("%d probes, %d denied, %d verdicts, %d objections, %d released; %v at most",
-		sum.probes, sum.denied, sum.verdicts, sum.objections, sum.released, longest)
-	if min(sum.probes, sum.denied, sum.verdicts, sum.objections, sum.released) == 0 {
+	t.Logf("%d probes, %d denied, %d outages, %d objections, %d released; %v at most",
+		sum.probes, sum.denied, sum.outages, sum.objections, sum.released, longest)
+	if min(sum.probes, sum.denied, sum.outages, sum.objections, sum.released) == 0 {
 		t.Error("something did not happen")
 	}
 }
 
 // Processes that cannot reach the host stop a process that has not used the host lately.
 // When it uses the host, it gets its turn to probe, after 30 s at the latest, and ends the
-// verdict. A process that uses the host is never stopped.
+// outage. A process that uses the host is never stopped.
 func TestFleetOfTheSick(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -23,9 +23,10 @@
 // member succeeded that was sent later, the member does not obey, and says that the host
 // works. Since rows count from an age of 2 s, a member that has a success every second is
 // never stopped. Later means two round trips, but from 100 ms to 1 s. A host that froze may
-// have lost requests that were sent a little before the last that it answered. An objection ends the verdict. For 10 s
-// after it there is no other verdict, so that the members that fail cannot stop the idle
-// members again and again.
+// have lost requests that were sent a little before the last that it answered.
+//
+// Such an objection ends the outage. For 10 s after it there is no other outage, so that the
+// members that fail cannot stop the idle members again and again.
 //
 // # Who may probe
 //
@@ -45,15 +46,15 @@ import (
 	"time"
 )
 
-// The constants of a verdict and of the probes. See the package comment.
+// The constants of an outage and of the probes. See the package comment.
 const (
 	Quorum      = 3
 	MinFailures = 10
 	MinTime     = 2 * time.Second
-	Objection   = 10 * time.Second // no verdict after an objection
+	Objection   = 10 * time.Second // no outage after an objection
 	ReportTime  = 10 * time.Second // how long a report counts
 	MaxReports  = 16               // members whose reports are kept
-	DownTime    = time.Minute      // how long a verdict lasts without a probe
+	DownTime    = time.Minute      // how long an outage lasts without a probe
 	ProbeTime   = 10 * time.Second
 	ProbeGap    = 500 * time.Millisecond
 
@@ -78,8 +79,8 @@ type Host struct {
 	failing []report
 	down    bool
 	since   time.Duration // the host is down since then
-	fresh   time.Duration // the verdict lapses DownTime after this
-	quiet   time.Duration // no verdict before this time
+	fresh   time.Duration // the outage lapses DownTime after this
+	quiet   time.Duration // no outage before this time
 	worked  time.Duration // when the last success was reported
 	proved  bool          // a success was reported
 

@@ -21,7 +21,7 @@ type row struct {
 	age      time.Duration
 }
 
-func TestVerdict(t *testing.T) {
+func TestOutage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rows    []row
 		members int
@@ -104,7 +104,7 @@ func TestSuccessWithdrawsReports(t *testing.T) {
 	reported(t, &h, start+5*sec, start+ms+2*ms)
 }
 
-// After an objection there is no verdict for 10 s. After the success of a probe there may
+// After an objection there is no outage for 10 s. After the success of a probe there may
 // be one at once.
 func TestObjection(t *testing.T) {
 	var h Host
@@ -131,12 +131,12 @@ func TestObjection(t *testing.T) {
 	reported(t, &h, now+4*sec, now+sec)
 }
 
-// A verdict lasts for a minute after the last probe.
-func TestVerdictLapses(t *testing.T) {
+// An outage lasts for a minute after the last probe.
+func TestOutageLapses(t *testing.T) {
 	var h Host
 	reported(t, &h, start, start-3*sec)
 	if down, _ := h.Failing(start+sec, 7, 10, start-3*sec, 50); down {
-		t.Error("a second verdict")
+		t.Error("a second outage")
 	}
 	if granted, _ := h.Probe(start+50*sec, 9, 50); !granted || !h.IsDown(start+50*sec+DownTime-1) {
 		t.Error("the probe does not make it last")
@@ -145,7 +145,7 @@ func TestVerdictLapses(t *testing.T) {
 		t.Error("down for ever")
 	}
 	if h.Working(start+50*sec+DownTime, 8) {
-		t.Error("the success is news although the verdict has lapsed")
+		t.Error("the success is news although the outage has lapsed")
 	}
 }
 
