@@ -129,8 +129,8 @@ type Rule struct {
 	// Pacing spreads requests over the rest of a quota's window when the server's
 	// own RateLimit fields (or x-ratelimit-remaining and -reset) say that less
 	// than a fifth is left. No request waits longer than RetryAfter.Max for the
-	// request before it. The answer to the latest request counts, so a wrong field
-	// slows a host down only until the next answer. Default Off.
+	// request before it. The response to the latest request counts, so a wrong field
+	// slows a host down only until the next response. Default Off.
 	Pacing Switch
 
 	// Gate limits the requests in flight to one host, and adapts the limit.
