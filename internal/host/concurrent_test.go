@@ -82,7 +82,7 @@ func TestThousandGoroutines(t *testing.T) {
 				case 0:
 					cooldown.HoldForFleet(now, key, Code(rng.IntN(2)), wait, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 				case 1:
-					cooldown.Free(now, key)
+					cooldown.Free(now, key, 0)
 				case 2:
 					pacing.NoteForFleet(now, key, int64(rng.IntN(100)), 100, wait, 1+rng.IntN(5), PacingConfig{})
 				case 3:

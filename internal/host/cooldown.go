@@ -141,6 +141,7 @@ type hold struct {
 	doubt   int8          // how much speaks against the hold: see probe
 	probes  int8          // probes in this run of holds
 	own     bool          // a response to this process is part of this run of holds
+	freeAt  time.Duration // a success in the fleet ends the hold then; 0: there was none
 	probing bool          // nothing was refused since the last probe
 	probed  time.Duration // when the first probe was let go
 	saved   ramp          // the ramp that this run of holds interrupted
@@ -184,12 +185,16 @@ func (c *Cooldown) HoldForFleet(now time.Duration, key uint64, code Code, wait t
 // Free is told that a success has ended the hold of a scope in another process of a fleet.
 // It ends the demand of a 503. If only the fleet was told of a 429, the scope may be sent
 // requests from now on, and the jitter of its hold keeps the processes apart. A 429 to
-// this process stands until its time, or until a probe of its own succeeds.
-func (c *Cooldown) Free(now time.Duration, key uint64) {
+// this process stands until its time, or until a probe of its own succeeds. The hold ends at
+// the time at, which keeps the processes apart.
+func (c *Cooldown) Free(now time.Duration, key uint64, at time.Duration) {
 	c.mu.Lock()
 	var next pair
 	if h := c.holds[key]; h != nil && now < h.open {
-		h.free(now)
+		if h.freeAt == 0 || at < h.freeAt {
+			h.freeAt = max(at, 1)
+		}
+		h.settle(now)
 		next = pair{h.queue.first, h.hurried()}
 	}
 	c.mu.Unlock()
@@ -222,7 +227,7 @@ func (c *Cooldown) hold(now time.Duration, key uint64, code Code, wait time.Dura
 func (c *Cooldown) Enter(now time.Duration, key uint64, w *Waiter) Answer {
 	c.mu.Lock()
 	c.tidy(now)
-	h := c.find(key)
+	h := c.find(now, key)
 	moved := c.claim(key, h, w)
 	a, next := c.enter(now, key, h, w)
 	c.mu.Unlock()
@@ -246,7 +251,7 @@ func (c *Cooldown) Leave(key uint64, w *Waiter) {
 func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, success bool) (ended bool) {
 	c.mu.Lock()
 	var next pair
-	if h := c.find(key); h != nil {
+	if h := c.find(now, key); h != nil {
 		held := now < h.open
 		h.answered(now, sent, success)
 		ended = held && now >= h.open && h != c.shared
@@ -265,7 +270,7 @@ func (c *Cooldown) Arrive(now time.Duration, key uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tidy(now)
-	h := c.find(key)
+	h := c.find(now, key)
 	return h == nil || now >= h.named()
 }
 
@@ -274,7 +279,7 @@ func (c *Cooldown) Arrive(now time.Duration, key uint64) bool {
 func (c *Cooldown) Named(now time.Duration, key uint64) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h := c.find(key); h != nil && now < h.named() {
+	if h := c.find(now, key); h != nil && now < h.named() {
 		return h.named()
 	}
 	return 0
@@ -289,7 +294,7 @@ func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, ref
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.find(key)
+	h := c.find(now, key)
 	if h == nil || now >= h.open {
 		return 0, false
 	}
@@ -374,8 +379,9 @@ func (c *Cooldown) leave(key uint64, w *Waiter) (next pair) {
 }
 
 // find returns the hold of a scope, or nil if there is none; c.mu is held.
-func (c *Cooldown) find(key uint64) *hold {
+func (c *Cooldown) find(now time.Duration, key uint64) *hold {
 	if h := c.holds[key]; h != nil {
+		h.settle(now)
 		return h
 	}
 	return c.shared
@@ -510,6 +516,9 @@ func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf Coo
 		h.probes, h.own = 0, false
 	}
 	h.own = h.own || own
+	if own || now >= h.named() {
+		h.freeAt = 0
+	}
 	h.probing = false
 	h.doubt = max(0, h.doubt-refusalCost)
 	if now >= h.open {
@@ -575,6 +584,14 @@ func (h *hold) opens(w *Waiter) time.Duration {
 		return h.open
 	}
 	return min(h.open, named+(w.By-named)/2)
+}
+
+// settle ends a hold at the time to which Free has put it off.
+func (h *hold) settle(now time.Duration) {
+	if h.freeAt > 0 && now >= h.freeAt {
+		h.freeAt = 0
+		h.free(now)
+	}
 }
 
 // free ends a hold because of a success in another process; see Cooldown.Free.
@@ -676,6 +693,12 @@ func (h *hold) wait(now time.Duration, w *Waiter) Answer {
 	}
 	if own := h.opens(w); own < h.open {
 		a.Ask = own
+	}
+	if h.freeAt > 0 && h.freeAt < a.Until {
+		a.Until, a.Open = h.freeAt, h.freeAt
+	}
+	if h.freeAt > 0 && h.queue.turn(w) {
+		a.Ask = min(a.Ask, h.freeAt)
 	}
 	if w != nil {
 		w.told = a.Ask

@@ -508,7 +508,7 @@ func TestCooldownCosts(t *testing.T) {
 	if n := unsafe.Sizeof(c); n > 40 {
 		t.Errorf("%d bytes", n)
 	}
-	if n := unsafe.Sizeof(hold{}); n > 168 {
+	if n := unsafe.Sizeof(hold{}); n > 184 {
 		t.Errorf("a scope has %d bytes", n)
 	}
 }
@@ -894,8 +894,8 @@ func TestCooldownFree(t *testing.T) {
 			}
 			w := NewWaiter()
 			held := c.Enter(sec, 1, w).Verb == Wait
-			c.Free(sec, 1) // in the same instant
-			c.Free(sec, 1)
+			c.Free(sec, 1, 0) // in the same instant
+			c.Free(sec, 1, 0)
 			if until, _ := c.Held(sec, 1); until != tt.until {
 				t.Errorf("held until %v, want %v", until, tt.until)
 			}
@@ -905,7 +905,7 @@ func TestCooldownFree(t *testing.T) {
 			if a := c.Enter(sec, 1, w); (a.Verb == Wait) != (tt.until > 0) {
 				t.Errorf("%+v", a)
 			}
-			c.Free(sec, 2) // a scope that is not held
+			c.Free(sec, 2, 0) // a scope that is not held
 		})
 	}
 }
@@ -918,7 +918,7 @@ func TestCooldownFreeIsSpread(t *testing.T) {
 	first, second := NewWaiter(), NewWaiter()
 	mustHold(t, &c, 0, 1, first, 10*sec)
 	mustHold(t, &c, 0, 1, second, 10*sec)
-	c.Free(3*sec, 1)
+	c.Free(3*sec, 1, 0)
 	if a := c.Enter(3*sec, 1, first); a.Verb != Wait || a.Ask != 4*sec {
 		t.Errorf("%+v", a)
 	}
@@ -932,9 +932,40 @@ func TestCooldownFreeIsSpread(t *testing.T) {
 	for range 100 {
 		mustHold(t, &c, 0, 1, NewWaiter(), 10*sec)
 	}
-	c.Free(3*sec, 1)
+	c.Free(3*sec, 1, 0)
 	for range 100 {
 		mustPass(t, &c, 3*sec, 1, nil) // a server that sheds a little load
+	}
+}
+
+// The hold ends at the time that Free was told, and no later for another Free. The first
+// waiter asks then. A response to this process that asks for a wait puts an end to that.
+func TestCooldownFreeLater(t *testing.T) {
+	var c Cooldown
+	c.HoldForFleet(0, 1, Unavailable, 10*sec, exact, 0)
+	first, second := NewWaiter(), NewWaiter()
+	mustHold(t, &c, 0, 1, first, 10*sec)
+	mustHold(t, &c, 0, 1, second, 10*sec)
+	c.Free(sec, 1, 3*sec)
+	c.Free(sec, 1, 5*sec)
+	c.HoldForFleet(2*sec, 1, Unavailable, 10*sec, exact, 0)
+	if !woken(first) {
+		t.Error("the first waiter was not woken")
+	}
+	if a := c.Enter(2*sec, 1, first); a.Verb != Wait || a.Ask != 3*sec || a.Until != 3*sec {
+		t.Errorf("%+v", a)
+	}
+	mustPass(t, &c, 3*sec, 1, first)
+	if !woken(second) {
+		t.Error("the second waiter was not woken")
+	}
+	mustPass(t, &c, 3*sec, 1, second)
+
+	c.HoldForFleet(4*sec, 1, Unavailable, 10*sec, exact, 0)
+	c.Free(4*sec, 1, 6*sec)
+	c.Hold(5*sec, 1, Unavailable, 10*sec, exact, 0)
+	if until, _ := c.Held(7*sec, 1); until != 15*sec {
+		t.Errorf("held until %v", until)
 	}
 }
 

@@ -131,7 +131,7 @@ func cooldownCrowd() *crowd {
 			{"a 404", func(now time.Duration) { c.Answered(now, 1, 0, false) }},
 			{"another scope", func(now time.Duration) { c.Hold(now, 2, TooMany, sec, exact, 0) }},
 			{"a 429 of the fleet", func(now time.Duration) { c.HoldForFleet(now, 1, TooMany, 41*sec, exact, 0) }},
-			{"a success in the fleet", func(now time.Duration) { c.Free(now, 1) }},
+			{"a success in the fleet", func(now time.Duration) { c.Free(now, 1, 0) }},
 			{"a snapshot", func(now time.Duration) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
 			{"an early end of the 503", func(now time.Duration) { c.Answered(now, 1, 0, true) }},
 			{"a success", func(now time.Duration) { c.Answered(now, 1, 0, true) }},

@@ -109,7 +109,7 @@ func cooldownRig(rng *rand.Rand) rig {
 		case 0:
 			c.HoldForFleet(now, 1, code, wait, conf, rng.Float64())
 		case 1:
-			c.Free(now, 1)
+			c.Free(now, 1, 0)
 		default:
 			c.Hold(now, 1, code, wait, conf, rng.Float64())
 		}

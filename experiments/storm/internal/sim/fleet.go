@@ -150,7 +150,8 @@ func (w *world) hold(i int32, wait time.Duration) {
 				case wait > 0:
 					c.HoldForFleet(w.now, scope, host.Unavailable, wait, w.cooldown(wait), rand.Float64())
 				default:
-					c.Free(w.now, scope)
+					spread := min(time.Duration(len(w.hosts)-1)*20*time.Millisecond, 5*time.Second)
+					c.Free(w.now, scope, w.now+time.Duration(rand.Float64()*float64(spread)))
 				}
 			}
 		})

@@ -72,4 +72,10 @@ func TestFleetHolds(t *testing.T) {
 	if fleet.back > alone.back+time.Second || fleet.last < 0.95 {
 		t.Errorf("back after %v, alone after %v; %.2f at the end", said(fleet.back), said(alone.back), fleet.last)
 	}
+	// A success ends a hold for all members. They come back one after the other, or the
+	// server would refuse most of them and hold all again.
+	sc.Processes = 1000
+	if fleet := storm(t, sc, arm(t, "fleet"), few); fleet.back > 15*time.Second || fleet.last < 0.95 {
+		t.Errorf("1000 processes: back after %v; %.2f at the end", said(fleet.back), fleet.last)
+	}
 }
