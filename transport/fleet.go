@@ -22,7 +22,7 @@ import (
 //
 // The methods of a Fleet return at once. They do not wait for the network, and they are
 // safe for concurrent use. An answer comes later, by a method of the [Member]. A
-// Transport waits for an answer for 10 ms at most, and for the right to probe a host that
+// Transport waits for an answer for 10 ms at most, and for a permit to probe a host that
 // is down for 250 ms. Then it goes on with its own knowledge. So a Fleet that is slow or
 // away costs no request, and a Fleet need not report its own errors to a Transport. A
 // Fleet may also drop news that comes too often.
