@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -234,6 +235,20 @@ func (c *crew) count(from int) (n int) {
 	return n
 }
 
+// each returns the sends of each member.
+func (c *crew) each() []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.sent)
+}
+
+// count returns how often a method was called.
+func (f *memFleet) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls
+}
+
 // One process is told to wait for 2 s. The others obey, and come back spread.
 func TestFleetHold(t *testing.T) {
 	const members = 50
@@ -337,6 +352,8 @@ func TestFleetOutage(t *testing.T) {
 		alone, backAlone := run(t, nil)
 		f := newMemFleet(20 * time.Millisecond)
 		sent, back := run(t, f)
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		t.Logf("sent to the frozen server: %d alone, %d in a fleet; served from 5 to 15 s after it: %d and %d; %d probes at a time at most, %d calls",
 			alone, sent, backAlone, back, f.most, f.calls)
 		assert.Less(t, sent, alone/3)
@@ -467,21 +484,20 @@ func TestFleetRate(t *testing.T) {
 					}
 				}
 				time.Sleep(2 * time.Second)
-				before, mid := append([]int(nil), c.sent...), c.count(0)
-				calls := f.calls
+				before, mid, calls := c.each(), c.count(0), f.count()
 				time.Sleep(10 * time.Second)
-				total := c.count(0) - mid
-				each := make([]int, members)
+				total, calls := c.count(0)-mid, f.count()-calls
+				each := c.each()
 				for i := range each {
-					each[i] = c.sent[i] - before[i]
+					each[i] -= before[i]
 				}
-				t.Logf("%d in 10 s, by member %v; %.1f questions per second and member", total, each, float64(f.calls-calls)/members/10)
+				t.Logf("%d in 10 s, by member %v; %.1f questions per second and member", total, each, float64(calls)/members/10)
 				assert.GreaterOrEqual(t, total, 950)
 				assert.LessOrEqual(t, total, 1010)
 				for i, n := range each {
 					assert.GreaterOrEqual(t, n, 5, "member %d starves", i)
 				}
-				assert.LessOrEqual(t, f.calls-calls, members*100)
+				assert.LessOrEqual(t, calls, members*100)
 				all.Wait()
 			})
 		})
@@ -565,7 +581,7 @@ func TestFleetAway(t *testing.T) {
 			all.Go(func() { assert.Equal(t, 200, c.get(t, 0)) })
 		}
 		all.Wait()
-		assert.Greater(t, f.calls, 3, "the member tells and asks the fleet all the same")
+		assert.Greater(t, f.count(), 3, "the member tells and asks the fleet all the same")
 		assert.Less(t, time.Since(begun), 30*time.Second)
 	})
 }
@@ -781,10 +797,10 @@ func TestFleetCostsNothing(t *testing.T) {
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	_, err := tr.RoundTrip(req)
 	require.NoError(t, err)
-	calls := f.calls
+	calls := f.count()
 	allocations := testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) })
 	assert.Zero(t, allocations)
-	assert.Equal(t, calls, f.calls)
+	assert.Equal(t, calls, f.count())
 }
 
 var okResponse = &http.Response{StatusCode: 200, Body: http.NoBody}
