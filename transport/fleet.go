@@ -62,8 +62,8 @@ type Fleet interface {
 	// or as a probe.
 	Working(host string)
 
-	// Probe asks whether this member may send a probe to a host at which its gate is
-	// closed. The answer is Member.Probe. The probe ends with Working, or with
+	// Probe asks for a permit to send a probe to a host at which the gate of this member
+	// is closed. The answer is Member.Probe. The probe ends with Working, or with
 	// ProbeFailed. If neither comes within 10 s, another member may send a probe.
 	Probe(host string)
 
@@ -108,7 +108,7 @@ type FleetTokens struct {
 	Host      string  // its scheme and host
 	PerSecond float64 // of all members together
 	Burst     int     // 1 or more
-	Want      int     // 1 or more
+	Want      int     // how many this member can use soon; 1 or more
 }
 
 // A FleetGrant says which tokens a member may use. They are for this member alone.
@@ -118,7 +118,7 @@ type FleetGrant struct {
 	// First is how long from now the first token may be used, and Every is the time
 	// between two tokens. A negative First means that some of them may be used now.
 	First, Every time.Duration
-	// Again is how long the member should not ask again if N is 0.
+	// If N is 0, Again is how long the member should wait before it asks again.
 	Again time.Duration
 }
 
@@ -161,9 +161,9 @@ func (m *Member) Quota(q FleetQuota) {
 	}
 }
 
-// Down says that a host has failed for the fleet for that long: for several members, and
-// for every member that asked it anything. If a request of this member succeeded that was
-// sent after the failures began, the member does not obey. It calls Fleet.Working instead. So
+// Down says that a host is down for the fleet, and for how long it has been: several members
+// fail, and none has told of a success. If a request of this member succeeded that was sent
+// after the failures began, the member does not obey. It calls Fleet.Working instead. So
 // members that cannot reach a host never stop a member that can. Otherwise the member closes
 // its gate, until Up, or until a probe of its own succeeds.
 func (m *Member) Down(name string, since time.Duration) {

@@ -23,7 +23,7 @@ import (
 
 const (
 	demoSize = 16 << 20
-	demoCut  = 3 << 20 // bytes of each answer before its connection is reset
+	demoCut  = 3 << 20 // bytes of each response before its connection is reset
 	demoPace = 8 << 20 // bytes per second, so that there is something to see
 )
 
