@@ -230,13 +230,13 @@ func checkFlags(args []string, source string) error {
 	return nil
 }
 
-// checkMod knows the commands that let a module use a checkout.
+// checkMod knows the commands that let a module use a checkout or the newest commit.
 func checkMod(args []string) error {
 	if slices.Equal(args, []string{"tidy"}) {
 		return nil
 	}
 	flags := strings.Join(args, " ")
-	if dir, ok := strings.CutPrefix(flags, "edit -replace "+moduleOf(root)+"="); ok && filepath.Base(dir) == "aplomb" {
+	if dir, ok := strings.CutPrefix(flags, "edit -replace "+moduleOf(root)+"="); ok && (filepath.Base(dir) == "aplomb" || dir == moduleOf(root)+"@main") {
 		return nil
 	}
 	return fmt.Errorf("go mod %s is not known to this test", flags)
@@ -339,6 +339,7 @@ func TestBadCommands(t *testing.T) {
 		"go -C bench run . -only outage", "go -C bench test . -run Features -update", "go test ./policy/rulefile -run Schema -update",
 		"go -C otel test -run - -bench FirstTry -benchtime 50x", "go get github.com/aplomb-go/aplomb",
 		"go get github.com/aplomb-go/aplomb@main", "go mod edit -replace github.com/aplomb-go/aplomb=../aplomb", "go mod tidy",
+		"go mod edit -replace github.com/aplomb-go/aplomb=github.com/aplomb-go/aplomb@main",
 	} {
 		if err := check(text, root); err != nil {
 			t.Errorf("%s: %v", text, err)
