@@ -67,7 +67,11 @@ func ofClient[C interface {
 	Do(*http.Request) (*http.Response, error)
 }](client C) program {
 	return func(ctx context.Context, method, url string, body []byte) result {
-		req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+		var r io.Reader // of nothing: heimdall rewinds a body that an attempt still reads
+		if body != nil {
+			r = bytes.NewReader(body)
+		}
+		req, err := http.NewRequestWithContext(ctx, method, url, r)
 		if err != nil {
 			return result{err: err}
 		}
@@ -84,8 +88,9 @@ func ofFunc(send func(context.Context, *http.Client, string, string, []byte) (*h
 }
 
 func ofResty(client *resty.Client) program {
+	client.SetLogger(silent{})
 	return func(ctx context.Context, method, url string, body []byte) result {
-		r := client.SetLogger(silent{}).R().SetContext(ctx)
+		r := client.R().SetContext(ctx)
 		if body != nil {
 			r.SetBody(body)
 		}
