@@ -538,6 +538,23 @@ func TestFleetRateOfOne(t *testing.T) {
 	})
 }
 
+// A burst that the fleet has saved up goes at once, also at a slow rate.
+func TestFleetRateBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newMemFleet(2 * time.Millisecond)
+		c := newCrew(t, 2, f, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 10}}, func(_ int, req *http.Request) (*http.Response, error) {
+			return status(200)(req)
+		})
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() { c.get(t, 0) })
+		}
+		all.Wait()
+		assert.Less(t, time.Since(began), time.Second)
+	})
+}
+
 // A fleet that does not answer costs 10 ms at most, and each member falls back to its
 // part of the rate.
 func TestFleetAway(t *testing.T) {
@@ -714,7 +731,7 @@ func (f *chaoticFleet) news(host string) {
 // Whatever a Fleet says, every request ends. When the Fleet is silent and the server well,
 // requests are soon as quick as ever.
 func TestFleetChaos(t *testing.T) {
-	for seed := range uint64(soak.Size(20, 300)) {
+	for seed := range uint64(soak.Size(10, 300)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			f := &chaoticFleet{memMember: memMember{memFleet: newMemFleet(0)}, rng: rand.New(rand.NewPCG(seed, 2))}

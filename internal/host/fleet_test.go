@@ -287,7 +287,7 @@ func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Dur
 func TestFleetFailsOpen(t *testing.T) {
 	var sum fleetRun
 	var longest time.Duration
-	for seed := range soak.Size[uint64](300, 5000) {
+	for seed := range soak.Size[uint64](40, 5000) {
 		r, took := runFleet(t, seed, false)
 		if took > 4*sec {
 			t.Fatalf("seed %d: %v until all requests were sent", seed, took)
@@ -330,7 +330,7 @@ func TestFleetOfTheSick(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var longest time.Duration
 			stopped, used := 0, 0
-			for seed := range soak.Size[uint64](2, 20) {
+			for seed := range soak.Size[uint64](1, 20) {
 				r := &fleetRun{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 4)), frozen: tt.frozen, works: true, delay: 2 * ms}
 				for i := range tt.sick + 2 {
 					r.processes = append(r.processes, &process{run: r, id: int64(i + 1), sick: i > 1})
@@ -377,7 +377,7 @@ func TestFleetOfTheSick(t *testing.T) {
 // News that nobody should send costs two minutes at most.
 func TestFleetTalksNonsense(t *testing.T) {
 	var longest time.Duration
-	for seed := range soak.Size[uint64](300, 5000) {
+	for seed := range soak.Size[uint64](40, 5000) {
 		_, took := runFleet(t, seed, true)
 		if longest = max(longest, took); took > longestNo+sec {
 			t.Fatalf("seed %d: %v until all requests were sent", seed, took)

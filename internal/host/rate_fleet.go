@@ -73,7 +73,7 @@ func (r *Rate) share(now time.Duration, members int) bool {
 	defer r.mu.Unlock()
 	switch {
 	case r.shared == nil:
-		r.shared = &shared{members: members}
+		r.shared = &shared{members: members, own: -Never}
 	case r.shared.members == members:
 		return false
 	}
@@ -111,7 +111,8 @@ func (r *Rate) AskTokens(now time.Duration, waiting int, u float64) (ask TokenAs
 
 // Grant is the fleet's answer: n tokens, the first for the time at. If n is 0, the process
 // does not ask again before the time again. More tokens than the process wanted do not
-// count. Neither do times that are further away than a second, or two tokens at this rate.
+// count. Neither do times that are further away than a second, or two tokens at this rate. And
+// the process never takes more than the whole rate and its burst.
 func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 	r.mu.Lock()
 	s := r.shared
@@ -128,14 +129,30 @@ func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 		s.silent = false
 		far := max(tokenLife, 2*interval(r.current))
 		if n = min(n, s.want); n > 0 && at <= after(now, far) {
-			l := lease{max(at, s.own), min(max(every, 0), far), n}
-			s.own = after(l.at, time.Duration(n)*l.every)
-			s.leases = append(s.leases, l)
+			least := interval(r.conf.PerSecond)
+			every = min(max(every, least), max(far, least))
+			saved := min(float64(r.conf.Burst-1)*float64(least), float64(Never/4))
+			at = max(at, s.own, now-time.Duration(saved))
+			s.own = after(at, time.Duration(n)*every)
+			s.lease(now, n, at, every)
 		}
 		r.askNext(max(s.next, min(again, after(now, far))))
 	}
 	r.mu.Unlock()
 	r.wakeFirst()
+}
+
+// lease takes n tokens, the first of them for the time at. Those whose time has come can be
+// used from now on.
+func (s *shared) lease(now time.Duration, n int, at, every time.Duration) {
+	if at <= now {
+		saved := int(min(int64(n), int64((now-at)/every)+1))
+		s.leases = append(s.leases, lease{now, 0, saved})
+		at, n = at+time.Duration(saved)*every, n-saved
+	}
+	if n > 0 {
+		s.leases = append(s.leases, lease{at, every, n})
+	}
 }
 
 // parts returns how many processes share the rate; r.mu is held. Each of them sees only its
@@ -151,7 +168,7 @@ func (r *Rate) parts() float64 {
 // They may lie far ahead if that rate was low.
 func (r *Rate) forget(now time.Duration) {
 	if s := r.shared; s != nil {
-		s.leases, s.own, s.due = nil, 0, now
+		s.leases, s.own, s.due = nil, -Never, now
 		r.askNext(now)
 	}
 }

@@ -191,7 +191,7 @@ func TestRateWithASilentFleet(t *testing.T) {
 	if _, ok := r.AskTokens(4*sec, 1, 0); !ok {
 		t.Error("asks no more")
 	}
-	r.Grant(4*sec, 3, 4*sec, 0, 0)
+	r.Grant(4*sec, 3, 4*sec-20*ms, 10*ms, 0)
 	if n := taken(r, 4*sec); n != 3 {
 		t.Errorf("%d tokens, want those of the fleet", n)
 	}
@@ -229,7 +229,7 @@ func TestRateTokensExpire(t *testing.T) {
 	}
 	mustAskFor(t, r, 2*sec, 5, 15)
 	r.Grant(2*sec, 10, 2*sec, 0, 0)
-	if n := taken(r, 3*sec+1); n != 0 {
+	if n := taken(r, 3*sec+100*ms); n != 0 {
 		t.Errorf("%d tokens that are too old", n)
 	}
 }
@@ -370,5 +370,29 @@ func TestRateOfAFleet(t *testing.T) {
 				t.Errorf("seed %d: process %d has sent %d requests", seed, m, each[m])
 			}
 		}
+	}
+}
+
+// Whatever a fleet grants, the process takes no more than the whole rate and its burst. It
+// can use the tokens that the fleet saved up, although their times are long past.
+func TestRateBoundsTheFleet(t *testing.T) {
+	r := NewRate(RateConfig{PerSecond: 1, Burst: 10})
+	r.Share(0, 4)
+	if _, ok := r.AskTokens(20*sec, 10, 0); !ok {
+		t.Fatal("does not ask")
+	}
+	r.Grant(20*sec, 10, 11*sec, sec, 0)
+	if n := taken(r, 20*sec); n != 10 {
+		t.Errorf("%d tokens at once, want the burst", n)
+	}
+	n := 0
+	for now := 21 * sec; now < 81*sec; now += 50 * ms {
+		if ask, ok := r.AskTokens(now, 5, 0); ok {
+			r.Grant(now, ask.Want, now-time.Duration(n%3)*sec, 0, 0)
+		}
+		n += taken(r, now)
+	}
+	if n < 55 || n > 61 {
+		t.Errorf("%d tokens in a minute at one per second", n)
 	}
 }
