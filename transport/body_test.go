@@ -564,6 +564,25 @@ func TestBodyOfAnInnerResend(t *testing.T) {
 	assert.Equal(t, 2, made)
 }
 
+// When a stream of HTTP/2 is reset, net/http waits until its Read of the body has ended. A
+// body whose writer waits for a response does not keep the caller from its error.
+func TestBlockedBodyOfALostStream(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		client, srv := overServer(t, Config{Rule: quick}, testserver.Config{HTTP2: true}, testserver.RSTStream(testserver.InternalError).Early(0))
+		pr, pw := io.Pipe()
+		rescue := time.AfterFunc(time.Hour, func() { _ = pw.Close() })
+		defer rescue.Stop()
+		req := newRequest(t, http.MethodPut, srv.URL, nil)
+		req.Body = pr
+		start := time.Now()
+		_, err := client.Transport.RoundTrip(req)
+		assert.ErrorContains(t, err, "INTERNAL_ERROR")
+		assert.Equal(t, replay.MaxBusy, time.Since(start))
+		_, err = pw.Write([]byte("x"))
+		assert.ErrorIs(t, err, io.ErrClosedPipe)
+	})
+}
+
 // A base transport may respond to a retry without a look at its body. That does not
 // use up the memory for kept bodies for good.
 func TestKeptBodyThatNobodyCloses(t *testing.T) {

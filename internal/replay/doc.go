@@ -17,7 +17,8 @@
 // A single attempt at a time has a body of the last two kinds. A lease guards it, because
 // base transports read and close the bodies of old attempts when they like.
 //
-// The package knows nothing of rules, reasons and responses. It starts no goroutine.
+// The package knows nothing of rules, reasons and responses. It starts no goroutine,
+// apart from the timer that ends a blocked Read.
 //
 // The files:
 //

@@ -33,6 +33,8 @@ type original struct {
 	holder  *view  // the reader of the attempt under way, nil if there is none
 	closed  bool   // body is closed
 	first   view   // of the first attempt
+
+	blocked *time.Timer // ends a Read that goes on after its view was closed; nil: there was none
 }
 
 // A view is the reader of one attempt. When the body is taken back, its Reads
@@ -242,15 +244,41 @@ func (o *original) settle() {
 // Close ends the attempt's hold. The body itself is closed if no attempt is to
 // follow. That happens at once, even during a Read, because it is how a blocked
 // Read ends.
+//
+// When a stream of HTTP/2 is reset, net/http closes the body and returns only when
+// the Read has ended. Until then nobody can know whether another attempt is to follow.
+// So if the Read goes on for MaxBusy, the body is given up and closed.
 func (v *view) Close() error {
-	v.o.mu.Lock()
+	o := v.o
+	o.mu.Lock()
+	if !v.closed && o.holder == v && o.busy() && !o.finished {
+		o.blocked = time.AfterFunc(MaxBusy, v.unblock)
+	}
 	v.closed = true
-	return v.o.closeUnused()
+	return o.closeUnused()
+}
+
+// unblock closes the body if the Read of a closed view has not ended. It does nothing
+// if TakeBack waits for the Read, because then the attempt is over already.
+func (v *view) unblock() {
+	o := v.o
+	o.mu.Lock()
+	if o.holder != v || !o.busy() || o.closed || o.wanted {
+		o.mu.Unlock()
+		return
+	}
+	o.closed = true
+	o.why = cmp.Or(o.why, errBlocked) // the kept bytes stay for now, because the Read may use their file
+	o.mu.Unlock()
+	_ = o.body.Close()
 }
 
 func (o *original) Finish() {
 	o.mu.Lock()
 	o.finished = true
+	if o.blocked != nil {
+		o.blocked.Stop()
+	}
 	_ = o.closeUnused()
 }
 
@@ -266,6 +294,8 @@ func (o *original) closeUnused() error {
 	}
 	return o.body.Close()
 }
+
+var errBlocked = fmt.Errorf("its Read went on for %v after the attempt", MaxBusy)
 
 var errSoughtElsewhere = errors.New("it returned another offset")
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -94,6 +95,44 @@ func TestCloseDuringRead(t *testing.T) {
 		assert.Equal(t, ErrLent, err)
 		assert.NoError(t, v.Close())
 	})
+}
+
+// A base transport may wait for its Read after it has closed the body. The Read ends in
+// any case. If it ends in time, the body is kept for another attempt.
+func TestCloseEndsABlockedRead(t *testing.T) {
+	for takes, kept := range map[time.Duration]bool{MaxBusy / 2: true, time.Hour: false} {
+		synctest.Test(t, func(t *testing.T) {
+			pr, pw := io.Pipe()
+			b := New(put(t, pr), Limits{Memory: 100}, new(Pool))
+			v := next(b)
+			time.AfterFunc(takes, func() {
+				_, _ = pw.Write([]byte("x"))
+				_ = pw.Close()
+			})
+			go func() {
+				synctest.Wait()
+				assert.NoError(t, v.Close())
+				assert.NoError(t, v.Close())
+			}()
+			start := time.Now()
+			_, err := v.Read(make([]byte, 10))
+			assert.Equal(t, min(takes, MaxBusy), time.Since(start))
+			assert.Equal(t, kept, replayable(b))
+			if kept {
+				assert.NoError(t, err)
+				assert.NoError(t, takeBack(b))
+				time.Sleep(2 * MaxBusy) // the body is not closed by the Close of the old attempt
+				text, err := io.ReadAll(next(b))
+				assert.NoError(t, err)
+				assert.Equal(t, "x", string(text))
+			} else {
+				assert.ErrorIs(t, err, io.ErrClosedPipe)
+				assert.Equal(t, errBlocked, takeBack(b))
+			}
+			b.Finish()
+			time.Sleep(time.Hour)
+		})
+	}
 }
 
 // FuzzOriginal drives a body the way base transports do: attempts that read
