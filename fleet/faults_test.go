@@ -174,8 +174,7 @@ func playFault(t *testing.T, fault fault) {
 		w.faulty.Store(true)
 	}
 	for i, f := range fleets {
-		eventually(t, func() bool { return logs[i].count("Redis is lost") == 1 }, "no log line")
-		require.False(t, f.Snapshot().Connected)
+		eventually(t, func() bool { return logs[i].count("Redis is lost") > 0 && !f.Snapshot().Connected }, "no log line")
 	}
 	accepted, before := s.proxy.accepted.Load(), f.Snapshot()
 	slowest := time.Duration(0)
@@ -195,11 +194,15 @@ func playFault(t *testing.T, fault fault) {
 	}
 	fault.mend(s)
 	for i, f := range fleets {
-		eventually(t, func() bool { return f.Snapshot().Connected && logs[i].count("Redis is back") == 1 }, "not back: %v", logs[i])
+		eventually(t, func() bool { return f.Snapshot().Connected && logs[i].count("Redis is back") == logs[i].count("Redis is lost") }, "not back: %v", logs[i])
 	}
 	got := len(get(m, func() []transport.FleetHold { return m.holds }))
-	workers[0].fleet.Hold(transport.FleetHold{Host: "https://after.example.com", Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return len(get(m, func() []transport.FleetHold { return m.holds })) > got }, "no news after the fault")
+	scope := uint64(0)
+	eventually(t, func() bool {
+		scope++ // another hold, because a machine under load may lose Redis once more
+		workers[0].fleet.Hold(transport.FleetHold{Host: "https://after.example.com", Scope: scope, Status: 429, Wait: time.Minute})
+		return len(get(m, func() []transport.FleetHold { return m.holds })) > got
+	}, "no news after the fault")
 	stop()
 	var withRate, without []time.Duration
 	for _, w := range workers {
@@ -209,8 +212,12 @@ func playFault(t *testing.T, fault fault) {
 		w.fleet.Close()
 	}
 	for _, l := range logs {
-		assert.Equal(t, 1, l.count("\n")-l.count("Redis is back"), "%v", l)
-		assert.Equal(t, 1, l.count("Redis is back"), "%v", l)
+		// If many faults are played at once, a command may take longer than a second, and
+		// Redis counts as lost once more.
+		lost, back := l.count("Redis is lost"), l.count("Redis is back")
+		assert.Equal(t, l.count("\n"), lost+back, "%v", l)
+		assert.LessOrEqual(t, lost, soak.Size(4, 1), "%v", l)
+		assert.InDelta(t, lost, back, soak.Size(1.0, 0.0), "%v", l)
 	}
 	p99 := func(d []time.Duration) time.Duration { return percentile(d, 99).Round(10 * time.Microsecond) }
 	t.Logf("%d requests, p99 during the fault %v, without a fleet %v; with a rate %v, before and after the fault %v, without a fleet %v; slowest call of 6000 %v; %s",
