@@ -194,7 +194,9 @@ func playFault(t *testing.T, fault fault) {
 	}
 	fault.mend(s)
 	for i, f := range fleets {
-		eventually(t, func() bool { return f.Snapshot().Connected && logs[i].count("Redis is back") == logs[i].count("Redis is lost") }, "not back: %v", logs[i])
+		eventually(t, func() bool {
+			return f.Snapshot().Connected && logs[i].count("Redis is back") == logs[i].count("Redis is lost")
+		}, "not back: %v", logs[i])
 	}
 	got := len(get(m, func() []transport.FleetHold { return m.holds }))
 	scope := uint64(0)
