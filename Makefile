@@ -18,14 +18,18 @@ RACE     := $(if $(CC_FOUND),-race)
 # Every module of the repository: the root first.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
-# TEST_ALL tests two modules at a time. Of the module e2e it tests e2e/http3 only, and
-# make e2e tests the rest. The output of a module comes when it is done. At its exit a
-# test waits for reports of the race detector, a second if it is not told otherwise.
-TEST_ALL = printf '%s\n' $(filter-out e2e,$(MODULES)) e2e/http3 | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),1,0) xargs -P 2 -I '{}' \
-	sh -c 'out=$$($(GO) -C {} test $(RACE) -shuffle=on -timeout $(TIMEOUT) ./... 2>&1); code=$$?; echo "$$out"; exit $$code'
-
 # The modules that get a tag. docs/releasing.md says why the others do not.
 RELEASED := . otel fleet
+
+# The other modules with tests. Of the module e2e this is e2e/http3 only, and make e2e
+# tests the rest.
+REST := $(filter-out e2e $(RELEASED),$(MODULES)) e2e/http3
+
+# TEST tests two of the MODULES at a time. The output of a module comes when it is done. At
+# its exit a test waits for reports of the race detector, a second if it is not told
+# otherwise.
+TEST = printf '%s\n' $(1) | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),1,0) xargs -P 2 -I '{}' \
+	sh -c 'out=$$($(GO) -C {} test $(RACE) -shuffle=on -timeout $(TIMEOUT) ./... 2>&1); code=$$?; echo "$$out"; exit $$code'
 
 # The packages that users import. API has those of the other released modules, too, and
 # docs/api lists their exported names.
@@ -37,7 +41,7 @@ API    := $(PUBLIC) $(filter-out .,$(RELEASED))
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo fleet test lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm storm-fleet version release-check ci
+.PHONY: help demo fleet test test-rest lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm storm-fleet version release-check ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -48,9 +52,12 @@ demo: ## seven faults, with a plain client and with aplomb
 fleet: ## three worker processes share a quota, alone and as a fleet over Redis
 	@$(GO) -C examples/fleet run .
 
-test: ## all tests, with the race detector and in random order
+test: ## the tests of the released modules, with the race detector and in random order
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector")
-	@$(TEST_ALL)
+	@$(call TEST,$(RELEASED))
+
+test-rest: ## the tests of the examples, the experiments, the comparisons and the tools
+	@$(call TEST,$(REST))
 
 # The linters read the source of each dependency. For e2e these are the SDKs, so it gets
 # go vet alone.
@@ -84,7 +91,7 @@ simulate: ## random rules, callers and servers in virtual time (SEEDS, SEED, TIM
 soak: TIMEOUT = 3h
 soak: export APLOMB_SOAK = $(SOAK)
 soak: ## all tests in full length, an hour: more seeds, rounds and bytes; SOAK downloads of 256 MiB per protocol
-	@$(TEST_ALL)
+	@$(call TEST,$(RELEASED) $(REST))
 	@APLOMB_SOAK_TIME=60s $(GO) -C e2e test -run '^TestSoak$$' -v -count 1 .
 
 uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and protocol
@@ -122,7 +129,7 @@ version: ## VERSION=v0.2.0: the released modules require this version of the roo
 release-check: ## users outside the repository can require the tagged modules of the newest commit
 	@$(GO) -C tools run ./release
 
-ci: browser redis lint cross test e2e simulate examples release-check ## what a change must pass
+ci: browser redis lint cross test test-rest e2e simulate examples release-check ## what a change must pass
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck
