@@ -133,9 +133,6 @@ type Member struct{ t *Transport }
 // not answer.
 func (m *Member) Size(n int) { m.t.size.Store(int32(min(max(n, 1), maxMembers))) }
 
-// memberGap is the mean time between two members that come back after a hold.
-const memberGap = 20 * time.Millisecond
-
 // maxMembers bounds the size of a fleet. A larger number can only be a mistake.
 const maxMembers = 1 << 24
 
@@ -147,7 +144,7 @@ func (m *Member) Hold(h FleetHold) {
 	}
 	cooldown, now := &s.Machines().Cooldown, m.t.now()
 	if h.Wait <= 0 {
-		cooldown.Free(now, h.Scope, now+time.Duration(rand.Float64()*float64(m.t.returnTime())))
+		cooldown.Free(now, h.Scope, now+time.Duration(rand.Float64()*float64(host.ReturnTime(m.t.members()))))
 		return
 	}
 	cooldown.HoldForFleet(now, h.Scope, codeOf(h.Status), h.Wait, m.t.cooldown(rule, h.Wait), rand.Float64())
@@ -221,23 +218,12 @@ func (m *Member) find(name string) (*host.State[resolved], *resolved) {
 	return s, rule
 }
 
-// returnTime returns the time within which the members come back when a hold is over before
-// its time, 20 ms apart, but 5 s at most.
-func (t *Transport) returnTime() time.Duration {
-	return min(time.Duration(t.members()-1)*memberGap, 5*time.Second)
-}
-
 // members returns the size of the fleet.
 func (t *Transport) members() int { return max(1, int(t.size.Load())) }
 
-// cooldown returns the settings of a hold. The jitter spreads the members of a fleet
-// 20 ms apart, over at most the time of the wait.
+// cooldown returns the settings of a hold.
 func (t *Transport) cooldown(rule *resolved, wait time.Duration) host.CooldownConfig {
-	c := rule.settings.cooldown
-	if n := t.members(); n > 1 && c.Spread == 0 {
-		c.Spread = min(max(time.Duration(n)*memberGap, min(wait/2, time.Second)), wait)
-	}
-	return c
+	return rule.settings.cooldown.Part(t.members(), wait)
 }
 
 // tellGate tells the fleet the news of a gate.

@@ -755,6 +755,24 @@ func (c CooldownConfig) withDefaults() CooldownConfig {
 	return c
 }
 
+// memberGap is the mean time between two processes of a fleet that come back after a hold.
+const memberGap = 20 * time.Millisecond
+
+// Part returns the config for a hold in each of so many processes of a fleet. The jitter
+// spreads them 20 ms apart, over at most the time of the wait.
+func (c CooldownConfig) Part(processes int, wait time.Duration) CooldownConfig {
+	if processes > 1 && c.Spread == 0 {
+		c.Spread = min(max(time.Duration(processes)*memberGap, c.spread(wait)), wait)
+	}
+	return c
+}
+
+// ReturnTime returns the time within which so many processes of a fleet come back when a
+// hold is over before its time: 20 ms apart, but 5 s at most.
+func ReturnTime(processes int) time.Duration {
+	return min(time.Duration(processes-1)*memberGap, 5*time.Second)
+}
+
 // spread returns the width of the jitter after a wait.
 func (c CooldownConfig) spread(wait time.Duration) time.Duration {
 	if c.Spread == 0 {

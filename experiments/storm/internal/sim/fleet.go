@@ -150,20 +150,17 @@ func (w *world) hold(i int32, wait time.Duration) {
 				case wait > 0:
 					c.HoldForFleet(w.now, scope, host.Unavailable, wait, w.cooldown(wait), rand.Float64())
 				default:
-					spread := min(time.Duration(len(w.hosts)-1)*20*time.Millisecond, 5*time.Second)
-					c.Free(w.now, scope, w.now+time.Duration(rand.Float64()*float64(spread)))
+					c.Free(w.now, scope, w.now+time.Duration(rand.Float64()*float64(host.ReturnTime(len(w.hosts)))))
 				}
 			}
 		})
 	})
 }
 
-// cooldown returns the settings of a hold. The members of a fleet return 20 ms apart, as
-// in the transport.
+// cooldown returns the settings of a hold.
 func (w *world) cooldown(wait time.Duration) host.CooldownConfig {
-	c := w.conf.cooldown
-	if n := len(w.hosts); w.fleet.shares.Holds && n > 1 && c.Spread == 0 {
-		c.Spread = min(max(time.Duration(n)*20*time.Millisecond, min(wait/2, time.Second)), wait)
+	if !w.fleet.shares.Holds {
+		return w.conf.cooldown
 	}
-	return c
+	return w.conf.cooldown.Part(len(w.hosts), wait)
 }
