@@ -108,8 +108,8 @@ func sharedCrowd() *crowd {
 		events: []occurrence{
 			{"a fleet that grows", func(now time.Duration) { r.Share(now, 11) }},
 			{"tokens for later", func(now time.Duration) { r.AskTokens(now, 1, 0); r.Grant(now, 1, now+sec/2, sec, 0) }},
-			{"no tokens", func(now time.Duration) { r.shared.next = 0; r.AskTokens(now, 9, 0); r.Grant(now, 0, 0, 0, now+sec) }},
-			{"tokens", func(now time.Duration) { r.shared.next = 0; r.AskTokens(now, 9, 0); r.Grant(now, 3, now-sec/2, ms, 0) }},
+			{"no tokens", func(now time.Duration) { r.askAt.Store(0); r.AskTokens(now, 9, 0); r.Grant(now, 0, 0, 0, now+sec) }},
+			{"tokens", func(now time.Duration) { r.askAt.Store(0); r.AskTokens(now, 9, 0); r.Grant(now, 3, now-sec/2, ms, 0) }},
 			{"a late answer", func(now time.Duration) { r.Grant(now, 1, now, 0, 0) }},
 		},
 	}

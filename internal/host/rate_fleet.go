@@ -39,8 +39,7 @@ type shared struct {
 	leases  []lease
 	asking  bool
 	asked   time.Duration
-	next    time.Duration // no question before this time
-	due     time.Duration // next without a burst
+	due     time.Duration // when to ask next without a burst
 	want    int           // tokens that the last question asked for
 	used    int           // tokens used since the last question
 	members int           // of the fleet
@@ -92,7 +91,7 @@ func (r *Rate) AskTokens(now time.Duration, waiting int, u float64) (ask TokenAs
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.shared
-	if s == nil || s.asking && now < after(s.asked, AnswerTime) || now < s.next {
+	if s == nil || s.asking && now < after(s.asked, AnswerTime) || !r.MayAsk(now) {
 		return TokenAsk{}, false
 	}
 	s.expire(now)
@@ -105,7 +104,7 @@ func (r *Rate) AskTokens(now time.Duration, waiting int, u float64) (ask TokenAs
 	}
 	s.asking, s.asked, s.want, s.used = true, now, want, 0
 	s.due = max(s.due, now) + askEvery + time.Duration(u*float64(askJitter))
-	r.askNext(s.due - (askBurst-1)*askEvery)
+	r.askAt.Store(int64(s.due - (askBurst-1)*askEvery))
 	return TokenAsk{PerSecond: r.current, Burst: r.conf.Burst, Want: want}, true
 }
 
@@ -136,7 +135,7 @@ func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 			s.own = after(at, time.Duration(n)*every)
 			s.lease(now, n, at, every)
 		}
-		r.askNext(max(s.next, min(again, after(now, far))))
+		r.askAt.Store(max(r.askAt.Load(), int64(min(again, after(now, far)))))
 	}
 	r.mu.Unlock()
 	r.wakeFirst()
@@ -169,19 +168,13 @@ func (r *Rate) parts() float64 {
 func (r *Rate) forget(now time.Duration) {
 	if s := r.shared; s != nil {
 		s.leases, s.own, s.due = nil, -Never, now
-		r.askNext(now)
+		r.askAt.Store(int64(now))
 	}
 }
 
 // interval returns the time between two tokens of a rate, a day at most.
 func interval(perSecond float64) time.Duration {
 	return time.Duration(min(float64(time.Second)/perSecond, float64(24*time.Hour)))
-}
-
-// askNext sets the time of the next question; r.mu is held.
-func (r *Rate) askNext(at time.Duration) {
-	r.shared.next = at
-	r.askAt.Store(int64(at))
 }
 
 // leased returns how long it takes until there are n tokens of the fleet. For tokens that
@@ -201,7 +194,7 @@ func (r *Rate) leased(now time.Duration, n int) (wait time.Duration, ok bool) {
 		}
 		n -= l.n
 	}
-	return s.answer(now) - now, true
+	return r.answer(now) - now, true
 }
 
 // reserveLeased takes a token of the fleet that can be used within ahead. at and ask are as
@@ -215,7 +208,7 @@ func (r *Rate) reserveLeased(now, ahead time.Duration) (at, ask time.Duration, g
 	}
 	s.expire(now)
 	if len(s.leases) == 0 {
-		at = s.answer(now)
+		at = r.answer(now)
 		return at, at, false, true
 	}
 	l := &s.leases[0]
@@ -228,12 +221,12 @@ func (r *Rate) reserveLeased(now, ahead time.Duration) (at, ask time.Duration, g
 	return max(at, now), 0, true, true
 }
 
-// answer returns when the fleet has answered a question, or is silent.
-func (s *shared) answer(now time.Duration) time.Duration {
-	if s.asking {
+// answer returns when the fleet has answered a question, or is silent; r.mu is held.
+func (r *Rate) answer(now time.Duration) time.Duration {
+	if s := r.shared; s.asking {
 		return after(s.asked, AnswerTime)
 	}
-	return after(max(now, s.next), AnswerTime)
+	return after(max(now, time.Duration(r.askAt.Load())), AnswerTime)
 }
 
 // fromFleet reports whether the tokens come from a fleet that answers; r.mu is held.
