@@ -2,14 +2,19 @@
 
 package classify
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // Default is the classifier that decides if no other classifier has an opinion.
 // It never returns [Unknown].
 //
 // Responses:
 //
-//   - [Refused]: 421 (RFC 9110 §15.5.20) and 425 (RFC 8470 §5.2).
+//   - [Refused]: 421 (RFC 9110 §15.5.20) and 425 (RFC 8470 §5.2). A 413 that
+//     names a wait in Retry-After (§15.5.14). A 417 to a request with
+//     Expect: 100-continue (§15.5.18), which can be sent again without the field.
 //   - [Ambiguous]: 408, 429, and every 5xx except 501, 505 and 511. A server
 //     that failed may have done part of the work.
 //   - [Final]: every other status.
@@ -20,7 +25,8 @@ import "net/http"
 //     name server failed temporarily, a TLS handshake timed out, or an HTTP/2
 //     or HTTP/3 server refused the stream or left it out of its GOAWAY.
 //   - Ambiguous, because the request may have arrived: resets, an early end,
-//     timeouts of an attempt, a malformed response.
+//     timeouts of an attempt, a cancellation that is not the caller's, a malformed
+//     response.
 //   - Final, because the next attempt would fail in the same way: certificate
 //     errors and TLS alerts, a name that does not exist, a bad URL or header,
 //     too many redirects, plain HTTP on an HTTPS port.
@@ -30,7 +36,7 @@ import "net/http"
 func Default(o Outcome) Verdict {
 	switch {
 	case o.Err == nil && o.Response != nil:
-		return byStatus(o.Response.StatusCode)
+		return byResponse(o)
 	case o.Err == nil:
 		return Final // neither a response nor an error, so nothing is known
 	case o.ended():
@@ -40,15 +46,20 @@ func Default(o Outcome) Verdict {
 	return v
 }
 
-// byStatus is [Default] for responses. It tests for success first, because
+// byResponse is [Default] for responses. It tests for success first, because
 // every request passes through here.
-func byStatus(code int) Verdict {
-	switch {
+func byResponse(o Outcome) Verdict {
+	switch code := o.Response.StatusCode; {
 	case code < http.StatusBadRequest || code > 599:
 		return Final
 	case code < http.StatusInternalServerError:
-		return by4xx(code)
+		return by4xx(o, code)
+	default:
+		return by5xx(code)
 	}
+}
+
+func by5xx(code int) Verdict {
 	switch code {
 	case http.StatusNotImplemented, // the server does not know the method
 		http.StatusHTTPVersionNotSupported,
@@ -58,8 +69,16 @@ func byStatus(code int) Verdict {
 	return Ambiguous
 }
 
-func by4xx(code int) Verdict {
+func by4xx(o Outcome, code int) Verdict {
 	switch code {
+	case http.StatusRequestEntityTooLarge: // RFC 9110 §15.5.14: with Retry-After the condition will pass
+		if _, ok := RetryAfter(o); ok {
+			return Refused
+		}
+	case http.StatusExpectationFailed: // RFC 9110 §10.1.1: to be repeated without the expectation
+		if expectsContinue(o.Request) {
+			return Refused
+		}
 	case http.StatusRequestTimeout, // RFC 9110 §15.5.9
 		http.StatusTooManyRequests: // RFC 6585 §4 does not promise that the server did nothing
 		return Ambiguous
@@ -70,11 +89,28 @@ func by4xx(code int) Verdict {
 	return Final
 }
 
+// expectsContinue reports whether a request waits for a 100 before it sends its
+// body. 100-continue is the only expectation that there is.
+func expectsContinue(r *http.Request) bool {
+	if r == nil {
+		return false
+	}
+	for _, v := range r.Header["Expect"] {
+		if strings.EqualFold(trim(v), "100-continue") {
+			return true
+		}
+	}
+	return false
+}
+
 // Refusals is an opt-in classifier for APIs that mostly take POST. It returns
 // [Refused] for a 429 and for a 503 that names a wait ([DefaultHint]), so any
 // method may be sent again after these. It takes such a response as a promise
 // that the server did not act. For every other outcome, such as a lost
 // response, it returns [Unknown].
+//
+// A wait of zero counts as a wait, but a time in the past does not. Such a time
+// was not chosen for this response. It comes from an old page or a wrong clock.
 //
 // A 429 can also mean that a quota is used up for good. [Signals] recognises
 // that case. To use both, write First(Signals, Refusals).
@@ -86,9 +122,23 @@ func Refusals(o Outcome) Verdict {
 	case http.StatusTooManyRequests:
 		return Refused
 	case http.StatusServiceUnavailable:
-		if _, ok := DefaultHint(o); ok {
+		if namesWait(o) {
 			return Refused
 		}
 	}
 	return Unknown
+}
+
+// namesWait reports whether a response names a wait that is not over, or the wait zero.
+func namesWait(o Outcome) bool {
+	wait, ok := DefaultHint(o)
+	if !ok || wait > 0 {
+		return ok
+	}
+	for _, key := range [...]string{"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"} {
+		if usedUp(o.Response.Header, key) {
+			return true
+		}
+	}
+	return false
 }

@@ -37,6 +37,30 @@ func TestDefaultStatuses(t *testing.T) {
 	}
 }
 
+// A 413 is about the size of the request, unless the server says that it will pass.
+func TestDefaultContentTooLarge(t *testing.T) {
+	assert.Equal(t, Refused, Default(response(413, "Retry-After", "30")))
+	assert.Equal(t, Refused, Default(response(413, "Retry-After", "0")))
+	assert.Equal(t, Final, Default(response(413, "Retry-After", "soon")))
+	assert.Equal(t, Final, Default(response(413, "RateLimit-Reset", "30")))
+}
+
+// Only a request with an expectation can be repeated without it.
+func TestDefaultExpectationFailed(t *testing.T) {
+	for _, tt := range []struct {
+		expect []string
+		want   Verdict
+	}{
+		{nil, Final}, {[]string{""}, Final}, {[]string{"200-ok"}, Final},
+		{[]string{"100-continue"}, Refused}, {[]string{" 100-Continue"}, Refused}, {[]string{"", "100-continue"}, Refused},
+	} {
+		o := response(417)
+		o.Request = request(t, "POST", "http://127.0.0.1/", nil)
+		o.Request.Header["Expect"] = tt.expect
+		assert.Equal(t, tt.want, Default(o), tt.expect)
+	}
+}
+
 func TestDefaultOfNothing(t *testing.T) {
 	assert.Equal(t, Final, Default(Outcome{}))
 	assert.Equal(t, Final, Default(Outcome{Err: errors.New("surprise")}))
@@ -50,16 +74,20 @@ func TestRefusals(t *testing.T) {
 		o    Outcome
 		want Verdict
 	}{
-		"429":                          {response(429), Refused},
-		"503 with a wait":              {response(503, "Retry-After", "1"), Refused},
-		"503 with a wait of nothing":   {response(503, "Retry-After", "0"), Refused},
-		"503 with milliseconds":        {response(503, "Retry-After-Ms", "5"), Refused},
-		"503 with a malformed wait":    {response(503, "Retry-After", "soon"), Unknown},
-		"503":                          {response(503), Unknown},
-		"500 with a wait":              {response(500, "Retry-After", "1"), Unknown},
-		"pitfall 8: 202 with a wait":   {response(202, "Retry-After", "1"), Unknown},
-		"a lost response":              {Outcome{Err: io.EOF}, Unknown},
-		"neither a response nor error": {Outcome{}, Unknown},
+		"429":                           {response(429), Refused},
+		"503 with a wait":               {response(503, "Retry-After", "1"), Refused},
+		"503 with a wait of nothing":    {response(503, "Retry-After", "0"), Refused},
+		"503 with zero milliseconds":    {response(503, "Retry-After-Ms", "0"), Refused},
+		"503 with milliseconds":         {response(503, "Retry-After-Ms", "5"), Refused},
+		"503 with a date to come":       {response(503, "Date", "Tue, 06 May 2031 08:49:29 GMT", "Retry-After", "Tue, 06 May 2031 08:49:30 GMT"), Refused},
+		"503 with a date in the past":   {response(503, "Date", "Tue, 06 May 2031 08:49:29 GMT", "Retry-After", "Tue, 06 May 2031 07:49:29 GMT"), Unknown},
+		"503 with an instant just past": {response(503, "Date", "Tue, 06 May 2031 08:49:29 GMT", "Retry-After", "1935823000"), Unknown},
+		"503 with a malformed wait":     {response(503, "Retry-After", "soon"), Unknown},
+		"503":                           {response(503), Unknown},
+		"500 with a wait":               {response(500, "Retry-After", "1"), Unknown},
+		"pitfall 8: 202 with a wait":    {response(202, "Retry-After", "1"), Unknown},
+		"a lost response":               {Outcome{Err: io.EOF}, Unknown},
+		"neither a response nor error":  {Outcome{}, Unknown},
 	} {
 		assert.Equal(t, tt.want, Refusals(tt.o), name)
 	}

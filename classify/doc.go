@@ -29,6 +29,7 @@
 //
 //	outcome.go     what one attempt returned
 //	peek.go        reads the beginning of a body without taking it from the reader
+//	events.go      the first event of an event stream
 //	verdict.go     the four verdicts, and classifiers made of smaller classifiers
 //	default.go     Default and Refusals, the verdicts for plain HTTP
 //	kind.go        the kinds of errors, by type (errno.go: by number)

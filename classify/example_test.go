@@ -1,6 +1,7 @@
 package classify_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -230,4 +231,24 @@ func ExampleIdempotent() {
 	// Output:
 	// false
 	// true
+}
+
+func ExampleOutcome_Await() {
+	// A server that sends its status first, and the result when it has one.
+	body := io.NopCloser(strings.NewReader("   \n  <Error><Code>InternalError</Code></Error>"))
+	o := classify.Outcome{Response: &http.Response{StatusCode: http.StatusOK, Body: body}}
+	head, err := o.Await(64<<10, func(head []byte) bool { return bytes.Contains(head, []byte("</Error>")) })
+	fmt.Println(strings.TrimSpace(string(head)), err)
+	// Output: <Error><Code>InternalError</Code></Error> <nil>
+}
+
+func ExampleOutcome_FirstEvent() {
+	body := io.NopCloser(strings.NewReader(": a comment\n\nevent: error\ndata: {\"type\": \"overloaded_error\"}\n\n"))
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}
+	fmt.Println(classify.IsEventStream(resp))
+	e, ok, err := classify.Outcome{Response: resp}.FirstEvent(nil)
+	fmt.Println(e.Type, string(e.Data), ok, err)
+	// Output:
+	// true
+	// error {"type": "overloaded_error"} true <nil>
 }

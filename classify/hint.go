@@ -10,10 +10,15 @@ import (
 
 // A Hint reads from an outcome how long the server asked to wait before the
 // request is sent again. If the server named no wait, ok is false. A wait of
-// zero with ok true means "at once". A Hint must be safe for concurrent use and
-// may read the response's body through [Outcome.Peek] only.
+// zero with ok true means that the server asks for no wait of its own. A Hint
+// must be safe for concurrent use and may read the response's body through
+// [Outcome.Peek] only.
 //
-// A hint is never a reason to send again. Only a [Func] gives such a reason.
+// A hint is never a reason to send again. Only a [Func] gives such a reason. It
+// is never a reason to hurry either. Package transport waits for the back-off or
+// for the hint, whichever is longer. So after a Retry-After: 0, or one with a
+// past date, the back-off alone counts. It spreads clients that failed together,
+// and many servers send a zero although they are overloaded.
 //
 // The hints of this package read responses of status 400 and above only. They
 // never return a negative wait, and never a shorter wait than the server asked

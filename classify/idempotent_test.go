@@ -9,8 +9,16 @@ import (
 
 func TestIdempotent(t *testing.T) {
 	for method, want := range map[string]bool{
-		"": true, "GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
-		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PROPFIND": false, "X": false,
+		"": true, "get": false, "propfind": false, "X": false, "*": false, "PRI": false,
+		// IANA's registry of HTTP methods, read on 22 November 2026.
+		"ACL": true, "BASELINE-CONTROL": true, "BIND": true, "CHECKIN": true, "CHECKOUT": true,
+		"CONNECT": false, "COPY": true, "DELETE": true, "GET": true, "HEAD": true, "LABEL": true,
+		"LINK": true, "LOCK": false, "MERGE": true, "MKACTIVITY": true, "MKCALENDAR": true,
+		"MKCOL": true, "MKREDIRECTREF": true, "MKWORKSPACE": true, "MOVE": true, "OPTIONS": true,
+		"ORDERPATCH": true, "PATCH": false, "POST": false, "PROPFIND": true, "PROPPATCH": true,
+		"PUT": true, "QUERY": true, "REBIND": true, "REPORT": true, "SEARCH": true, "TRACE": true,
+		"UNBIND": true, "UNCHECKOUT": true, "UNLINK": true, "UNLOCK": true, "UPDATE": true,
+		"UPDATEREDIRECTREF": true, "VERSION-CONTROL": true,
 	} {
 		assert.Equal(t, want, Idempotent(&http.Request{Method: method}), "pitfall 22: method %q", method)
 	}

@@ -23,7 +23,8 @@ type Kind uint8
 const (
 	// NoError is the kind of a nil error. It is the zero value.
 	NoError Kind = iota
-	// Canceled means that the request was canceled ([context.Canceled]).
+	// Canceled means that the request was canceled ([context.Canceled]), by its
+	// caller or by a base transport.
 	Canceled
 	// Timeout means that time ran out after the connection was made, or at an
 	// unknown stage ([context.DeadlineExceeded], or an error with a Timeout
@@ -101,7 +102,7 @@ func sort(err error) (Kind, Verdict) {
 	case err == nil:
 		return NoError, Unknown
 	case errors.Is(err, context.Canceled):
-		return Canceled, Final
+		return Canceled, byCancel(err)
 	case isTLS(err):
 		return TLS, Final // the next handshake would meet the same certificates
 	}
@@ -127,6 +128,16 @@ func sort(err error) (Kind, Verdict) {
 		return Protocol, Ambiguous
 	}
 	return Other, Final
+}
+
+// byCancel returns the verdict for a cancellation by somebody other than the
+// caller, such as a source of tokens below, or a dial that several requests share.
+// [Default] has dealt with those of the caller before.
+func byCancel(err error) Verdict {
+	if op, ok := operation(err); ok && isDial(op) {
+		return Refused
+	}
+	return Ambiguous
 }
 
 // isTLS reports whether an error ended a handshake or a TLS connection for

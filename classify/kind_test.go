@@ -34,8 +34,9 @@ func TestErrors(t *testing.T) {
 		want Verdict
 	}{
 		{"no error", nil, NoError, Unknown},
-		{"pitfall 25: canceled is permanent", context.Canceled, Canceled, Final},
-		{"canceled while dialling", opError("dial", context.Canceled), Canceled, Final},
+		{"canceled, but not by the caller", context.Canceled, Canceled, Ambiguous},
+		{"a shared dial that is canceled", opError("dial", context.Canceled), Canceled, Refused},
+		{"a source of tokens that is canceled", &url.Error{Op: "Post", URL: "http://tokens.invalid", Err: context.Canceled}, Canceled, Ambiguous},
 
 		{"pitfall 20: an attempt's deadline", context.DeadlineExceeded, Timeout, Ambiguous},
 		{"an i/o deadline", os.ErrDeadlineExceeded, Timeout, Ambiguous},

@@ -53,32 +53,72 @@ const (
 // called at any time. The result is valid until the body is closed and must not
 // be changed.
 func (o Outcome) Peek(n int) []byte {
-	resp := o.Response
+	body, empty := o.ahead(n)
 	switch {
-	case resp == nil || resp.Body == nil || n <= 0 || o.PeekWait < 0:
-		return nil
-	case resp.StatusCode == http.StatusSwitchingProtocols:
-		return nil // the body is a connection, and an io.Writer
-	case o.method() == http.MethodConnect, o.method() == http.MethodHead:
-		return nil
-	case resp.Body == http.NoBody:
+	case empty:
 		return []byte{}
-	}
-	body, ok := resp.Body.(*peekedBody)
-	if !ok {
+	case body == nil:
+		return nil
+	case body.until.IsZero():
 		wait := o.PeekWait
 		if wait == 0 {
 			wait = peekWait
 		}
-		body = &peekedBody{
-			src:   resp.Body,
-			until: time.Now().Add(wait),
-			head:  []byte{},
-			gone:  make(chan struct{}),
-		}
+		body.until = time.Now().Add(wait)
+	}
+	timer := time.NewTimer(time.Until(body.until))
+	defer timer.Stop()
+	body.fill(o.context(), n, body.until, timer.C, nil)
+	return body.leading(n)
+}
+
+// Await is [Outcome.Peek] for a body whose beginning may take minutes. It reads until
+// enough reports true for the bytes so far, and at most n bytes. PeekWait does not bound
+// it. Await waits as long as the Request's context lives and the body can be read, so a
+// Stall of the rule ends it as well.
+//
+// The error is nil if enough reported true or if there are n bytes. Otherwise it says
+// why Await stopped: io.EOF at the end of the body, the error of the body, or the error
+// of the context. A later Read returns the error of the body, too.
+//
+// The result is nil if the body cannot be read ahead, as with Peek. A negative PeekWait
+// turns Await off as well.
+func (o Outcome) Await(n int, enough func(head []byte) bool) (head []byte, err error) {
+	body, empty := o.ahead(n)
+	switch {
+	case empty:
+		return []byte{}, io.EOF
+	case body == nil:
+		return nil, errNotAhead
+	}
+	done := body.fill(o.context(), n, time.Time{}, nil, enough)
+	head = body.leading(n)
+	if done || len(head) == n {
+		return head, nil
+	}
+	return head, body.why(o.context())
+}
+
+// ahead returns the body that can be read ahead. It is nil if there is none, or if it is
+// known to be empty.
+func (o Outcome) ahead(n int) (body *peekedBody, empty bool) {
+	resp := o.Response
+	switch {
+	case resp == nil || resp.Body == nil || n <= 0 || o.PeekWait < 0:
+		return nil, false
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		return nil, false // the body is a connection, and an io.Writer
+	case o.method() == http.MethodConnect, o.method() == http.MethodHead:
+		return nil, false
+	case resp.Body == http.NoBody:
+		return nil, true
+	}
+	body, ok := resp.Body.(*peekedBody)
+	if !ok {
+		body = &peekedBody{src: resp.Body, head: []byte{}, gone: make(chan struct{})}
 		resp.Body = body
 	}
-	return body.peek(o.context(), n)
+	return body, false
 }
 
 // A peekedBody is a body whose first bytes were read ahead.
@@ -90,7 +130,7 @@ func (o Outcome) Peek(n int) []byte {
 // ends when the source returns or is closed, as a Read by the caller would.
 type peekedBody struct {
 	src   io.ReadCloser
-	until time.Time     // when PeekWait is over
+	until time.Time     // when PeekWait is over; zero before the first Peek
 	gone  chan struct{} // closed by Close
 
 	mu     sync.Mutex // guards the fields below; never held during a call of src or a wait
@@ -109,6 +149,7 @@ type readAhead struct {
 }
 
 var (
+	errNotAhead = errors.New("classify: the response body cannot be read ahead")
 	errBadCount = errors.New("classify: the response body's Read returned an invalid count")
 	errNoReturn = errors.New("classify: the response body's Read did not return")
 )
@@ -137,18 +178,22 @@ func (a *readAhead) read(src io.Reader) {
 	a.buf, a.err = buf[:n], err
 }
 
-func (b *peekedBody) peek(ctx context.Context, n int) []byte {
-	timer := time.NewTimer(time.Until(b.until))
-	defer timer.Stop()
+// fill reads until there are n bytes, or until it is too late. end fires at until, which
+// is zero if there is no such time. fill reports whether enough, which may be nil, said
+// that the bytes suffice.
+func (b *peekedBody) fill(ctx context.Context, n int, until time.Time, end <-chan time.Time, enough func([]byte) bool) bool {
 	for empty := 0; empty < emptyReads; {
-		late := ctx.Err() != nil || !time.Now().Before(b.until)
+		if empty == 0 && enough != nil && enough(b.leading(n)) {
+			return true
+		}
+		late := ctx.Err() != nil || !until.IsZero() && !time.Now().Before(until)
 		ahead := b.start(n, late)
 		if ahead == nil {
-			break
+			return false
 		}
 		select {
 		case <-ahead.done:
-		case <-timer.C:
+		case <-end:
 			late = true
 		case <-ctx.Done():
 			late = true
@@ -161,10 +206,25 @@ func (b *peekedBody) peek(ctx context.Context, n int) []byte {
 		case ok:
 			empty = 0
 		case late:
-			return b.leading(n)
+			return false
 		}
 	}
-	return b.leading(n)
+	return false
+}
+
+// why returns the reason why there are no further bytes.
+func (b *peekedBody) why(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.err != nil:
+		return b.err
+	case b.closed:
+		return http.ErrBodyReadAfterClose
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return io.ErrNoProgress
 }
 
 // start returns the Read in progress, or starts a Read. It returns nil if n

@@ -150,7 +150,7 @@ func resets(o Outcome, parse func(string) (time.Duration, bool), pairs ...[2]str
 	return wait, ok
 }
 
-// usedUp reports whether the field says that nothing remains.
+// usedUp reports whether the field is zero, so that nothing remains.
 func usedUp(h http.Header, key string) bool {
 	for _, v := range h[key] {
 		if v = trim(v); digits(v) && strings.Trim(v, "0") == "" {

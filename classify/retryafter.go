@@ -15,9 +15,11 @@ import (
 //   - A number of seconds. A fraction such as "2.0" is accepted, because Shopify
 //     sends it, although the RFC allows whole seconds only. If it were ignored,
 //     the request would come back too early.
-//   - A date in any of the three forms of RFC 9110 §5.6.7. The wait is measured
-//     from the response's Date field plus its Age, or from the local clock if
-//     there is no Date. A date in the past means "at once".
+//   - A date in any of the three forms of RFC 9110 §5.6.7, or in the form of RFC
+//     3339, which some servers send. The day may have one digit, and the zone
+//     may be GMT, UTC or an offset. The wait is measured from the response's Date
+//     field plus its Age, or from the local clock if there is no Date. A date in
+//     the past is a wait of zero.
 //   - A Unix time. Some servers send it, although the RFC does not allow it. A
 //     number of 500,000,000 or more is taken for a Unix time, because as a
 //     number of seconds it would be a wait of sixteen years. If that time is
@@ -191,31 +193,45 @@ func trim(s string) string {
 	return strings.Trim(s, " \t")
 }
 
-// These are the two obsolete forms of a date, which a recipient must accept
-// (RFC 9110 §5.6.7). The preferred form is http.TimeFormat. All are in GMT,
-// although asctime does not say so.
-const (
-	rfc850  = "Monday, 02-Jan-06 15:04:05 GMT"
-	asctime = "Mon Jan _2 15:04:05 2006"
-)
+// dateForms are the forms of a date with a year of four digits: those of RFC 9110
+// §5.6.7, of which asctime is in GMT without saying so, and of RFC 3339, which the
+// RFC does not allow. In all of them the day may have one digit and the zone may
+// be an offset. If such a date was ignored, the request would come back too early.
+var dateForms = [...]string{
+	"Mon, 2 Jan 2006 15:04:05 -0700",
+	"Mon Jan _2 15:04:05 2006",
+	"2006-01-02T15:04:05Z07:00",
+	"2006-01-02 15:04:05Z07:00",
+	"2006-01-02 15:04:05 -0700",
+}
 
-// httpDate reads a date in any of the three forms. If the year has two digits,
-// it is the year nearest to ref as nearCentury defines it.
+// rfc850 is the obsolete form with a year of two digits.
+const rfc850 = "Monday, 2-Jan-06 15:04:05 -0700"
+
+// httpDate reads a date in any of these forms. If the year has two digits, it is
+// the year nearest to ref as nearCentury defines it.
 func httpDate(s string, ref time.Time) (time.Time, bool) {
 	s = trim(s)
-	if s == "" {
-		return time.Time{}, false
+	if t, err := time.Parse(http.TimeFormat, s); err == nil || s == "" {
+		return t, err == nil // nearly every server writes this form
 	}
-	for _, form := range [...]string{http.TimeFormat, asctime} {
+	s = strings.ToUpper(s) // the time package reads names in any case, but no "t" and "z"
+	for _, zone := range [...]string{" GMT", " UTC", " UT", " Z"} {
+		if date, ok := strings.CutSuffix(s, zone); ok {
+			s = date + " +0000" // the time package takes the name of any zone for GMT
+			break
+		}
+	}
+	for _, form := range dateForms {
 		if t, err := time.Parse(form, s); err == nil {
-			return t, true
+			return t.UTC(), true
 		}
 	}
 	t, err := time.Parse(rfc850, s)
 	if err != nil {
 		return time.Time{}, false
 	}
-	return nearCentury(t, ref)
+	return nearCentury(t.UTC(), ref)
 }
 
 // nearCentury moves a date whose year had two digits to the latest such year

@@ -19,7 +19,8 @@ import (
 //     Stripe).
 //   - finagle-http-nonretryable-nack is present (Finagle).
 //   - x-envoy-overloaded is present (Envoy).
-//   - grpc-retry-pushback-ms is negative or malformed (gRPC over HTTP).
+//   - grpc-retry-pushback-ms is negative or malformed, or there are several of
+//     them (gRPC over HTTP).
 //   - The status is 429 and the first 64 KiB of the body contain
 //     "insufficient_quota", with the quotes (OpenAI). Waiting does not refill
 //     such a quota.
@@ -32,9 +33,9 @@ import (
 //   - "secondary rate limit" in the first 64 KiB of the body
 //
 // [Ambiguous], because the server asks for a retry: x-should-retry or
-// Stripe-Should-Retry is "true". This holds for any status except those after
-// which any method may be sent again (421, 425, and the responses of
-// [Refusals]). For these the verdict is Unknown, so that the next classifier
+// Stripe-Should-Retry is "true". This holds for any response except those after
+// which any method may be sent again: those that [Default] or [Refusals] calls
+// Refused. For these the verdict is Unknown, so that the next classifier
 // decides. For example, First(Signals, Refusals) sends any method again after a
 // 429 unless the server forbids it.
 //
@@ -57,7 +58,7 @@ func Signals(o Outcome) Verdict {
 		return Refused
 	case !says(h, "X-Should-Retry", "true") && !says(h, "Stripe-Should-Retry", "true"):
 		return Unknown
-	case byStatus(o.Response.StatusCode) == Refused, Refusals(o) == Refused:
+	case byResponse(o) == Refused, Refusals(o) == Refused:
 		return Unknown // Ambiguous would hide that the server did not act
 	}
 	return Ambiguous
@@ -75,14 +76,14 @@ func says(h http.Header, key, word string) bool {
 }
 
 // forbidsPushback reports whether a server stops the retries of gRPC. It does
-// so by a pushback that is not a valid wait (gRFC A6).
+// so by a pushback that is not a single valid wait (gRFC A6).
 func forbidsPushback(h http.Header) bool {
-	for _, v := range h["Grpc-Retry-Pushback-Ms"] {
-		if ms, err := strconv.ParseInt(trim(v), 10, 32); err != nil || ms < 0 {
-			return true
-		}
+	values := h["Grpc-Retry-Pushback-Ms"]
+	if len(values) != 1 {
+		return len(values) > 1
 	}
-	return false
+	ms, err := strconv.ParseInt(trim(values[0]), 10, 32)
+	return err != nil || ms < 0
 }
 
 // githubLimit reports whether a 403 of GitHub means an exceeded limit. GitHub

@@ -31,6 +31,7 @@ func TestSignals(t *testing.T) {
 		{"both words", response(500, "X-Should-Retry", "true", "X-Should-Retry", "false"), Final},
 		{"two servers' words", response(500, "X-Should-Retry", "true", "Stripe-Should-Retry", "false"), Final},
 		{"a stronger fact is left alone: 421", response(421, "X-Should-Retry", "true"), Unknown},
+		{"a stronger fact is left alone: 413", response(413, "X-Should-Retry", "true", "Retry-After", "1"), Unknown},
 		{"a stronger fact is left alone: 429", response(429, "X-Should-Retry", "true"), Unknown},
 		{"a stronger fact is left alone: 503", response(503, "X-Should-Retry", "true", "Retry-After", "1"), Unknown},
 
@@ -39,6 +40,9 @@ func TestSignals(t *testing.T) {
 		{"gRPC, negative", response(503, "Grpc-Retry-Pushback-Ms", "-1"), Final},
 		{"gRPC, malformed", response(503, "Grpc-Retry-Pushback-Ms", "soon"), Final},
 		{"gRPC, beyond int32", response(503, "Grpc-Retry-Pushback-Ms", "2147483648"), Final},
+		{"gRPC, two waits", response(503, "Grpc-Retry-Pushback-Ms", "5", "Grpc-Retry-Pushback-Ms", "7"), Final},
+		{"gRPC, the same wait twice", response(503, "Grpc-Retry-Pushback-Ms", "5", "Grpc-Retry-Pushback-Ms", "5"), Final},
+		{"gRPC, two waits in a field", response(503, "Grpc-Retry-Pushback-Ms", "5, 7"), Final},
 		{"gRPC, a wait", response(503, "Grpc-Retry-Pushback-Ms", "2147483647"), Unknown},
 
 		{"GitHub, with a wait", response(403, "X-GitHub-Request-Id", "1", "Retry-After", "5"), Refused},

@@ -99,14 +99,21 @@ var phrases = []phrase{
 	{"unknown error connection not allowed by ruleset", false, Dial, Final},
 
 	// net/http/transport.go, Transport.dialConn: a proxy's response to CONNECT.
-	// The text is the reason phrase of its status line. The verdict is
-	// Ambiguous, because other transports make such errors of a server's
-	// response.
+	// The text is the reason phrase of its status line, and the error wraps
+	// nothing. The phrases are those of RFC 9110 §15, for 408 and 504 also those of
+	// RFC 2616 §6.1.1, and for 503 also that of nginx. A proxy may write others, and
+	// then its status is not known. The verdict is Ambiguous, because other
+	// transports make such errors of a server's response. Package transport knows
+	// better if its base is net/http's.
+	{"Request Timeout", false, Dial, Ambiguous},
+	{"Request Time-out", false, Dial, Ambiguous},
 	{"Too Many Requests", false, Dial, Ambiguous},
 	{"Internal Server Error", false, Dial, Ambiguous},
 	{"Bad Gateway", false, Dial, Ambiguous},
 	{"Service Unavailable", false, Dial, Ambiguous},
+	{"Service Temporarily Unavailable", false, Dial, Ambiguous},
 	{"Gateway Timeout", false, Dial, Ambiguous},
+	{"Gateway Time-out", false, Dial, Ambiguous},
 
 	// net/http/transport.go, errServerClosedIdle: the server closed the
 	// connection before the request arrived. The request may still have been

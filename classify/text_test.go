@@ -127,11 +127,15 @@ var phraseTests = []struct {
 		return do(&c, request(t, "GET", "http://127.0.0.1/", nil))
 	}},
 
-	{"Too Many Requests", byProxy(429)},
-	{"Internal Server Error", byProxy(500)},
-	{"Bad Gateway", byProxy(502)},
-	{"Service Unavailable", byProxy(503)},
-	{"Gateway Timeout", byProxy(504)},
+	{"Request Timeout", byProxy("408 Request Timeout")},
+	{"Request Time-out", byProxy("408 Request Time-out")},
+	{"Too Many Requests", byProxy("429 Too Many Requests")},
+	{"Internal Server Error", byProxy("500 Internal Server Error")},
+	{"Bad Gateway", byProxy("502 Bad Gateway")},
+	{"Service Unavailable", byProxy("503 Service Unavailable")},
+	{"Service Temporarily Unavailable", byProxy("503 Service Temporarily Unavailable")},
+	{"Gateway Timeout", byProxy("504 Gateway Timeout")},
+	{"Gateway Time-out", byProxy("504 Gateway Time-out")},
 
 	{"malformed HTTP response ", raw("ICY\r\n\r\n")},
 	{"malformed HTTP status code ", raw("HTTP/1.1 2xx OK\r\n\r\n")},
@@ -295,7 +299,7 @@ func TestPhrasesAreNotSoughtInWrappers(t *testing.T) {
 	assert.Equal(t, Reset, KindOf(err))
 	assert.Equal(t, Other, KindOf(errors.New("mine: http: no Host in request URL")))
 	assertJudged(t, fmt.Errorf("tls: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), Dial, Refused)
-	assertJudged(t, fmt.Errorf("connection error: %w", context.Canceled), Canceled, Final)
+	assertJudged(t, fmt.Errorf("connection error: %w", context.Canceled), Canceled, Ambiguous)
 }
 
 // TestHTTP2Streams: what a reset of one stream proves, by type and, where
@@ -578,9 +582,9 @@ func pipeTransport(f func(net.Conn)) *http.Transport {
 }
 
 // byProxy sends through a proxy that responds to CONNECT with the given status.
-func byProxy(code int) func(*testing.T) error {
+func byProxy(status string) func(*testing.T) error {
 	return func(t *testing.T) error {
-		proxy, err := url.Parse(listen(t, says11(fmt.Sprintf("HTTP/1.1 %d %s\r\n\r\n", code, http.StatusText(code)))))
+		proxy, err := url.Parse(listen(t, says11("HTTP/1.1 "+status+"\r\n\r\n")))
 		require.NoError(t, err)
 		tr := transport(t)
 		tr.Proxy = http.ProxyURL(proxy)

@@ -1,0 +1,119 @@
+// The first event of an event stream.
+
+package classify
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// An Event is an event of an event stream (WHATWG HTML, "Server-sent events").
+type Event struct {
+	Type string // of the field "event"; empty if the event has none
+	Data []byte // the lines of the field "data", with a line feed between two of them
+}
+
+// IsEventStream reports whether a response is an event stream that can be read, which is
+// a success of type text/event-stream without a Content-Encoding.
+func IsEventStream(resp *http.Response) bool {
+	if resp == nil || resp.StatusCode != http.StatusOK || len(resp.Header["Content-Encoding"]) > 0 {
+		return false
+	}
+	values := resp.Header["Content-Type"]
+	if len(values) == 0 {
+		return false
+	}
+	media, _, _ := strings.Cut(values[0], ";")
+	return strings.EqualFold(trim(media), "text/event-stream")
+}
+
+// FirstEvent waits for the first event of a response that is an event stream, and
+// returns it. A comment is no event. Events for which skip reports true do not count. A
+// nil skip skips none. The body can still be read in full afterwards.
+//
+// PeekWait does not bound FirstEvent, see [Outcome.Await].
+//
+// ok is false if there is no event to see: the response is no event stream, its body has
+// ended or cannot be read ahead, or the event does not end within 64 KiB. If the body
+// fails or the context ends before the event, ok is false and err says why.
+func (o Outcome) FirstEvent(skip func(Event) bool) (e Event, ok bool, err error) {
+	if !IsEventStream(o.Response) {
+		return Event{}, false, nil
+	}
+	s := eventScanner{skip: skip}
+	_, err = o.Await(bodyLimit, func(head []byte) bool {
+		ok = s.scan(head)
+		return ok
+	})
+	switch {
+	case ok:
+		return s.event, true, nil
+	case err == io.EOF, errors.Is(err, errNotAhead):
+		return Event{}, false, nil
+	}
+	return Event{}, false, err
+}
+
+// An eventScanner looks for an event in the beginning of a stream, which grows from call
+// to call. It looks at each line once.
+type eventScanner struct {
+	skip   func(Event) bool
+	pos    int  // of the next line
+	cr     bool // the last line ended with a carriage return, and a line feed belongs to it
+	filled bool // the event has data
+	event  Event
+}
+
+// scan reports whether head has the event that counts.
+func (s *eventScanner) scan(head []byte) bool {
+	for s.pos < len(head) {
+		if s.cr && head[s.pos] == '\n' {
+			s.cr = false
+			s.pos++
+			continue
+		}
+		rest := head[s.pos:]
+		end := bytes.IndexAny(rest, "\r\n")
+		if end < 0 {
+			return false
+		}
+		if s.pos == 0 {
+			rest = bytes.TrimPrefix(rest[:end], []byte("\xef\xbb\xbf"))
+		} else {
+			rest = rest[:end]
+		}
+		s.cr = head[s.pos+end] == '\r'
+		s.pos += end + 1
+		if s.line(rest) {
+			return true
+		}
+	}
+	return false
+}
+
+// line takes a line without its end. It reports whether the line ends the event.
+func (s *eventScanner) line(line []byte) bool {
+	if len(line) == 0 {
+		if s.filled && (s.skip == nil || !s.skip(s.event)) {
+			return true
+		}
+		s.event, s.filled = Event{}, false // an event without data is none
+		return false
+	}
+	name, value, _ := bytes.Cut(line, []byte(":")) // a comment has an empty name
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "event":
+		s.event.Type = string(value)
+	case "data":
+		if s.filled {
+			s.event.Data = append(s.event.Data, '\n')
+		}
+		s.event.Data = append(s.event.Data, value...)
+		s.filled = true
+	}
+	return false
+}
