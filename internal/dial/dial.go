@@ -1,0 +1,107 @@
+// A Dialer, and which transports can have one.
+
+package dial
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"runtime"
+	"time"
+)
+
+// A Func dials. It has the type of http.Transport.DialContext.
+type Func = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// A Dialer dials the addresses of names for the transports of one base. It is safe
+// for concurrent use, and starts no goroutine that outlives a dial.
+type Dialer struct {
+	dial   Func
+	lookup lookupFunc
+	memory memory
+}
+
+// New returns a Dialer that dials as the transport does. It returns nil if the
+// transport has dialling of its own, because that may map names or refuse some
+// addresses. So it gets names and never an address. The method of a net.Dialer is
+// not such dialling. Its Control, its Resolver and its local address stay in force.
+func New(t *http.Transport) *Dialer {
+	//lint:ignore SA1019 old transports still set Dial and DialTLS
+	if runtime.GOOS == "js" || t.Dial != nil && t.DialContext == nil || t.DialTLS != nil || t.DialTLSContext != nil {
+		return nil
+	}
+	if t.DialContext == nil {
+		return newDialer(new(net.Dialer).DialContext)
+	}
+	if !isNetDialer(t.DialContext) {
+		return nil
+	}
+	return newDialer(t.DialContext)
+}
+
+// newDialer returns a Dialer over the DialContext of a net.Dialer.
+func newDialer(dial Func) *Dialer { return With(dial, lookupBy(dial)) }
+
+// With returns a Dialer that connects by dial and looks names up by lookup. lookup
+// returns the addresses of the name in addr, which is "name:port".
+func With(dial Func, lookup func(ctx context.Context, network, addr string) ([]netip.Addr, error)) *Dialer {
+	return &Dialer{dial: dial, lookup: lookup}
+}
+
+// isNetDialer reports whether dial is the method of a net.Dialer. A func that calls
+// such a method has a name of its own.
+func isNetDialer(dial Func) bool {
+	method := runtime.FuncForPC(reflect.ValueOf(new(net.Dialer).DialContext).Pointer())
+	f := runtime.FuncForPC(reflect.ValueOf(dial).Pointer())
+	return f != nil && method != nil && f.Name() == method.Name()
+}
+
+// DialContext connects to addr, which is "name:port". The next address of the name
+// gets its turn after 250 ms, or at once when an address fails. If all of them fail,
+// DialContext returns the error of the first.
+func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	name, port, err := net.SplitHostPort(addr)
+	if err != nil || name == "" || isLiteral(name) {
+		return d.dial(ctx, network, addr)
+	}
+	ips, err := d.lookup(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	d.memory.found(addr, ips)
+	if ips = ofNetwork(network, ips); len(ips) == 0 {
+		return d.dial(ctx, network, addr) // it knows the right error
+	}
+	return d.race(ctx, network, addr, port, d.memory.order(addr, ips))
+}
+
+// Failed notes that an address of a name did not serve a request, although it may
+// have connected. For a minute the other addresses of the name come first. addr is
+// "name:port".
+func (d *Dialer) Failed(addr string, ip netip.Addr) { d.memory.fail(addr, ip) }
+
+// Addrs returns the addresses of the name in addr, which is "name:port", in the order
+// in which the next dial would try them. If they were looked up less than age ago, Addrs
+// does not look them up again. It returns nil if the name has none, or if addr has a
+// literal address.
+func (d *Dialer) Addrs(ctx context.Context, addr string, age time.Duration) []netip.Addr {
+	name, _, err := net.SplitHostPort(addr)
+	if err != nil || name == "" || isLiteral(name) {
+		return nil
+	}
+	ips, at := d.memory.known(addr)
+	if len(ips) == 0 || time.Since(at) >= age {
+		if ips, err = d.lookup(ctx, "tcp", addr); err != nil || len(ips) == 0 {
+			return nil
+		}
+		d.memory.found(addr, ips)
+	}
+	return d.memory.order(addr, ips)
+}
+
+func isLiteral(name string) bool {
+	_, err := netip.ParseAddr(name)
+	return err == nil
+}

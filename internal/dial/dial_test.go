@@ -1,0 +1,395 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+)
+
+// A world is a network in memory with a name that has several addresses.
+type world struct {
+	*testserver.Net
+	d *Dialer
+
+	mu     sync.Mutex
+	ips    []netip.Addr
+	dialed []string        // the addresses, in order
+	late   map[string]bool // their connections come 10 s late
+	asked  int             // look-ups
+}
+
+func newWorld(t *testing.T, ips ...string) *world {
+	w := &world{Net: testserver.NewNet(), late: map[string]bool{}}
+	for _, ip := range ips {
+		w.ips = append(w.ips, netip.MustParseAddr(ip))
+		l, err := w.Listen(net.JoinHostPort(ip, "443"))
+		require.NoError(t, err)
+		go func() {
+			for {
+				if _, err := l.Accept(); err != nil {
+					return
+				}
+			}
+		}()
+		t.Cleanup(func() { _ = l.Close() })
+	}
+	w.d = With(w.dial, func(context.Context, string, string) ([]netip.Addr, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.asked++
+		return w.ips, nil
+	})
+	return w
+}
+
+func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	ip, _, _ := net.SplitHostPort(addr)
+	w.mu.Lock()
+	w.dialed = append(w.dialed, ip)
+	late := w.late[ip]
+	w.mu.Unlock()
+	if late {
+		time.Sleep(10 * time.Second) // a dialer that does not look at its context
+	}
+	return w.Net.DialContext(ctx, network, addr)
+}
+
+// connect dials the name and returns the address that it got, with the time that it took.
+func (w *world) connect(ctx context.Context) (to string, took time.Duration, err error) {
+	w.mu.Lock()
+	w.dialed = nil
+	w.mu.Unlock()
+	start := time.Now()
+	conn, err := w.d.DialContext(ctx, "tcp", "api.test:443")
+	if err != nil {
+		return "", time.Since(start), err
+	}
+	to, _, _ = net.SplitHostPort(conn.RemoteAddr().String())
+	return to, time.Since(start), conn.Close()
+}
+
+func TestAddressesInTurn(t *testing.T) {
+	refused := syscall.ECONNREFUSED
+	for _, c := range []struct {
+		name   string
+		faults map[string]error
+		to     string
+		took   time.Duration
+		dialed string
+	}{
+		{"the first address connects", nil, "192.0.2.1", 0, "192.0.2.1"},
+		{"the first address refuses, and the next has its turn at once", map[string]error{"192.0.2.1": refused}, "2001:db8::1", 0, "192.0.2.1 2001:db8::1"},
+		{"the first address drops packets, and the next has its turn after the stagger", map[string]error{"192.0.2.1": testserver.ErrBlackhole}, "2001:db8::1", stagger, "192.0.2.1 2001:db8::1"},
+		{"two addresses drop packets", map[string]error{"192.0.2.1": testserver.ErrBlackhole, "2001:db8::1": testserver.ErrBlackhole}, "192.0.2.2", 2 * stagger, "192.0.2.1 2001:db8::1 192.0.2.2"},
+		{"an address refuses while another is silent", map[string]error{"192.0.2.1": testserver.ErrBlackhole, "2001:db8::1": refused}, "192.0.2.2", stagger, "192.0.2.1 2001:db8::1 192.0.2.2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "192.0.2.1", "192.0.2.2", "2001:db8::1")
+				for ip, err := range c.faults {
+					w.Fail(ip, err)
+				}
+				to, took, err := w.connect(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, c.to, to)
+				assert.Equal(t, c.took, took)
+				assert.Equal(t, c.dialed, strings.Join(w.dialed, " "), "the families take turns (RFC 8305 §4)")
+			})
+		})
+	}
+}
+
+func TestAddressesThatFailedComeLast(t *testing.T) {
+	for name, fault := range map[string]error{
+		"the address refuses":       syscall.ECONNREFUSED,
+		"the address drops packets": testserver.ErrBlackhole,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "192.0.2.1", "192.0.2.2")
+				w.Fail("192.0.2.1", fault)
+				_, _, err := w.connect(t.Context())
+				require.NoError(t, err)
+				to, took, err := w.connect(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, "192.0.2.2", to)
+				assert.Zero(t, took)
+				assert.Equal(t, []string{"192.0.2.2"}, w.dialed, "the address that failed is not tried again yet")
+
+				w.Fail("192.0.2.1", nil)
+				time.Sleep(remembered)
+				to, _, err = w.connect(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, "192.0.2.1", to, "the failure is forgotten after a while")
+
+				w.d.Failed("api.test:443", netip.MustParseAddr("192.0.2.1"))
+				to, _, err = w.connect(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, "192.0.2.2", to, "an address that failed a request comes last, too")
+			})
+		})
+	}
+}
+
+func TestAllAddressesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "192.0.2.1", "192.0.2.2")
+		w.Fail("192.0.2.1", syscall.ECONNREFUSED)
+		w.Fail("192.0.2.2", syscall.EHOSTUNREACH)
+		_, took, err := w.connect(t.Context())
+		assert.ErrorIs(t, err, syscall.ECONNREFUSED, "the error of the first address")
+		assert.Zero(t, took)
+		_, _, err = w.connect(t.Context())
+		assert.ErrorIs(t, err, syscall.ECONNREFUSED, "both failed, so the one that failed first comes first")
+	})
+}
+
+func TestTheContextEndsADial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "192.0.2.1", "192.0.2.2")
+		w.Fail("192.0.2.1", testserver.ErrBlackhole)
+		w.Fail("192.0.2.2", testserver.ErrBlackhole)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, took, err := w.connect(ctx)
+		var timeout net.Error
+		require.ErrorAs(t, err, &timeout)
+		assert.True(t, timeout.Timeout())
+		assert.Equal(t, time.Second, took)
+
+		ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		w.d.Failed("api.test:443", netip.MustParseAddr("192.0.2.1"))
+		_, took, err = w.connect(ctx)
+		require.Error(t, err)
+		assert.Equal(t, 100*time.Millisecond, took)
+		assert.Equal(t, []string{"192.0.2.2"}, w.dialed)
+		assert.Equal(t, "192.0.2.2", w.d.Addrs(t.Context(), "api.test:443", time.Hour)[0].String(), "100 ms say nothing about an address")
+	})
+}
+
+// closeCounter counts how often a connection is closed.
+type closeCounter struct {
+	net.Conn
+	closed *atomic.Int32
+}
+
+func (c closeCounter) Close() error {
+	c.closed.Add(1)
+	return c.Conn.Close()
+}
+
+func TestAConnectionThatComesLateIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "192.0.2.1", "192.0.2.2")
+		w.late["192.0.2.1"] = true
+		var closed atomic.Int32
+		d := With(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := w.dial(context.WithoutCancel(ctx), network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return closeCounter{conn, &closed}, nil
+		}, w.d.lookup)
+		conn, err := d.DialContext(t.Context(), "tcp", "api.test:443")
+		require.NoError(t, err)
+		assert.Equal(t, "192.0.2.2:443", conn.RemoteAddr().String())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.EqualValues(t, 1, closed.Load())
+		require.NoError(t, conn.Close())
+		assert.EqualValues(t, 2, closed.Load())
+	})
+}
+
+func TestAddrs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "192.0.2.1", "192.0.2.2")
+		addrs := func(age time.Duration) []netip.Addr { return w.d.Addrs(t.Context(), "api.test:443", age) }
+		assert.Len(t, addrs(time.Second), 2)
+		assert.Equal(t, 1, w.asked)
+		w.ips = w.ips[:1]
+		assert.Len(t, addrs(time.Second), 2, "fresh enough")
+		time.Sleep(time.Second)
+		assert.Len(t, addrs(time.Second), 1)
+		assert.Equal(t, 2, w.asked)
+		assert.Nil(t, w.d.Addrs(t.Context(), "192.0.2.1:443", 0))
+		assert.Equal(t, 2, w.asked, "nothing to look up")
+	})
+}
+
+// The memory of names and failures is bounded.
+func TestMemoryIsBounded(t *testing.T) {
+	var m memory
+	ip := netip.MustParseAddr("192.0.2.1")
+	for i := range 3 * maxNames {
+		addr := strings.Repeat("a", i%7) + ip.String() + ":443"
+		m.found(addr, []netip.Addr{ip})
+		m.fail(addr, ip)
+		ip = ip.Next()
+	}
+	assert.LessOrEqual(t, len(m.names), maxNames)
+	for range 3 * maxFailed {
+		m.fail("api.test:443", ip)
+		ip = ip.Next()
+	}
+	assert.Len(t, m.names["api.test:443"].failed, maxFailed)
+}
+
+// TestNew says which transports are dialled by address.
+func TestNew(t *testing.T) {
+	dialer := &net.Dialer{Timeout: time.Second}
+	tls := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no") }
+	for _, c := range []struct {
+		name string
+		base *http.Transport
+		ok   bool
+	}{
+		{"net/http's own dialling", &http.Transport{}, true},
+		{"http.DefaultTransport", http.DefaultTransport.(*http.Transport), true},
+		{"the method of a net.Dialer", &http.Transport{DialContext: dialer.DialContext}, true},
+		{"a func that calls the method of a net.Dialer", &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, addr)
+		}}, false},
+		{"the method of another type", &http.Transport{DialContext: testserver.NewNet().DialContext}, false},
+		//lint:ignore SA1019 old transports still set Dial
+		{"a Dial of the user's", &http.Transport{Dial: dialer.Dial}, false},
+		{"a DialTLSContext", &http.Transport{DialTLSContext: tls}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.ok, New(c.base) != nil)
+		})
+	}
+}
+
+// nameServer answers each question for IPv4 addresses with ips, over a connection in
+// memory.
+func nameServer(asked *atomic.Int32, ips ...string) func(context.Context, string, string) (net.Conn, error) {
+	return func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		go func() {
+			defer server.Close()
+			for {
+				var size [2]byte
+				if _, err := readFull(server, size[:]); err != nil {
+					return
+				}
+				query := make([]byte, int(size[0])<<8|int(size[1]))
+				if _, err := readFull(server, query); err != nil {
+					return
+				}
+				var m dnsmessage.Message
+				if m.Unpack(query) != nil {
+					return
+				}
+				m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+				if m.Questions[0].Type == dnsmessage.TypeA {
+					asked.Add(1)
+					for _, ip := range ips {
+						m.Answers = append(m.Answers, dnsmessage.Resource{
+							Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET, TTL: 60},
+							Body:   &dnsmessage.AResource{A: netip.MustParseAddr(ip).As4()},
+						})
+					}
+				}
+				answer, err := m.Pack()
+				if err != nil {
+					return
+				}
+				_, _ = server.Write(append([]byte{byte(len(answer) >> 8), byte(len(answer))}, answer...))
+			}
+		}()
+		return client, nil
+	}
+}
+
+func readFull(c net.Conn, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = c.Read(b[n:])
+		n += m
+	}
+	return n, err
+}
+
+// TestNetDialer dials over real sockets of this machine. The Resolver and the Control of
+// the net.Dialer stay in force, each name is asked for once, and nothing is connected
+// while it is looked up.
+func TestNetDialer(t *testing.T) {
+	good, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer good.Close()
+	_, port, _ := net.SplitHostPort(good.Addr().String())
+
+	var asked atomic.Int32
+	var mu sync.Mutex
+	var controlled []string
+	dialer := &net.Dialer{
+		Timeout:  30 * time.Second,
+		Resolver: &net.Resolver{PreferGo: true, Dial: nameServer(&asked, "127.0.0.2", "127.0.0.1")},
+		Control: func(_, address string, _ syscall.RawConn) error {
+			mu.Lock()
+			defer mu.Unlock()
+			controlled = append(controlled, address)
+			if strings.HasPrefix(address, "127.0.0.2:") {
+				return syscall.EPERM // a guard against some addresses
+			}
+			return nil
+		},
+	}
+	d := New(&http.Transport{DialContext: dialer.DialContext})
+	require.NotNil(t, d)
+	var hooks []string
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		DNSDone:     func(i httptrace.DNSDoneInfo) { hooks = append(hooks, "found") },
+		ConnectDone: func(_, addr string, err error) { mu.Lock(); defer mu.Unlock(); hooks = append(hooks, "connected") },
+	})
+	conn, err := d.DialContext(ctx, "tcp", "api.example:"+port)
+	require.NoError(t, err)
+	defer conn.Close()
+	assert.Equal(t, good.Addr().String(), conn.RemoteAddr().String())
+	assert.EqualValues(t, 1, asked.Load())
+	assert.Equal(t, []string{"127.0.0.2:" + port, "127.0.0.1:" + port}, controlled)
+	assert.Equal(t, []string{"found", "connected", "connected"}, hooks, "a trace of the request sees what it saw before")
+
+	addrs := d.Addrs(t.Context(), "api.example:"+port, time.Hour)
+	assert.Equal(t, "127.0.0.1 127.0.0.2", strings.Trim(strings.Join(textOf(addrs), " "), "[]"), "the address that failed comes last")
+	_, err = d.DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
+	assert.NoError(t, err, "a literal address")
+}
+
+func TestNameThatDoesNotExist(t *testing.T) {
+	var asked atomic.Int32
+	dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: nameServer(&asked)}}
+	_, err := New(&http.Transport{DialContext: dialer.DialContext}).DialContext(t.Context(), "tcp", "api.example:443")
+	var dns *net.DNSError
+	require.ErrorAs(t, err, &dns)
+	assert.True(t, dns.IsNotFound)
+	var op *net.OpError
+	assert.ErrorAs(t, err, &op, "the error of package net")
+}
+
+func textOf(ips []netip.Addr) []string {
+	var all []string
+	for ip := range slices.Values(ips) {
+		all = append(all, ip.String())
+	}
+	return all
+}
