@@ -19,7 +19,9 @@ type Switch int8
 // On turns a setting on.
 const On Switch = 1
 
-// RetryAfter bounds the waits that servers ask for (RFC 9110 §10.2.3).
+// RetryAfter bounds the waits that servers ask for (RFC 9110 §10.2.3). A random time of up
+// to 1 s comes on top of such a wait. It is never longer than the wait itself, and never
+// passes the deadline of the request.
 type RetryAfter struct {
 	// Max is the longest wait that a server may ask for. Default 1 min. Off: no
 	// bound.
@@ -96,26 +98,72 @@ type Upload struct {
 	Disk int64
 }
 
-// Resume continues the body of a response when its connection is cut. It needs a
-// GET without a body of its own whose response has a strong ETag or, without any
-// ETag, a Last-Modified a minute or more before its Date (RFC 9110 §8.8.2.2,
-// §13.1.5, §14.2). It is off if Attempts is 1 or Off.
+// Download says which bodies of responses are read before the caller gets the response.
+type Download struct {
+	// Memory is how many bytes of such a body are read. If it is cut or stands still on
+	// the way, that is an outcome of the attempt, and the request is retried. So it also
+	// helps if the content differs at each request, which [Resume] cannot heal. It
+	// applies to requests that may be retried after such an outcome. A body with a
+	// greater Content-Length is not awaited. A body without a length is awaited until it
+	// is longer, pauses for 500 ms, or has come for 2 s. The caller then gets what has
+	// come in front of the rest. Event streams and other streams are not awaited.
+	//
+	// AttemptTimeout still ends at the headers. Stall bounds the reading, or 30 s do if
+	// it is off. All bodies of a Transport, of requests and responses, together hold at
+	// most 64 MiB, of which the first 64 KiB of each do not count. If that is reached,
+	// nothing is awaited. Default off, at most 64 MiB.
+	Memory int64
+}
+
+// Resume continues the body of a response when its connection is cut. It is off if
+// Attempts is 1 or Off.
 //
-// A reconnect after progress counts as a request. A reconnect without progress is
-// a retry, for which the whole rule applies. Reconnects after progress are spaced
-// out while segments are shorter than 1 MiB. The first comes at once. From then on
-// the time between two of them is 1 s, 2 s, 4 s, and at most 8 s, including the
-// time that the segment took. A longer segment starts that anew. Each attempt of
-// a reconnect has 30 s for the headers of its response, unless AttemptTimeout or
-// Stall.Timeout is set.
+// If a GET without a body of its own has a response with a strong ETag or, without any
+// ETag, a Last-Modified a minute or more before its Date, the rest is asked for with
+// Range and If-Range (RFC 9110 §8.8.2.2, §13.1.5, §14.2). A reconnect after progress
+// counts as a request. A reconnect without progress is a retry, for which the whole rule
+// applies. Reconnects after progress are spaced out while segments are shorter than
+// 1 MiB. The first comes at once. From then on the time between two of them is 1 s, 2 s,
+// 4 s, and at most 8 s, including the time that the segment took. A longer segment starts
+// that anew.
 //
-// A body that net/http decompressed itself is not resumed. A base transport that
-// delivers other bytes than the server's, decrypted ones for instance, has to set
-// Response.Uncompressed or remove the validator.
+// If there is no rest to ask for, the request is sent again as a retry. Then the bytes
+// that the reader has are compared with those of the second response, and dropped. The
+// reader gets exactly the body of the second response. If the two differ, the body ends
+// with the error of the cut. This also serves requests that transport.Repeatable allows
+// to be sent again and that have no body or one in memory. It never serves a stream.
+//
+// Each attempt of a reconnect has 30 s for the headers of its response, unless
+// AttemptTimeout or Stall.Timeout is set. A base transport that delivers other bytes than
+// the server's, decrypted ones for instance, has to set Response.Uncompressed or remove
+// the validator, because the rest would not fit.
 type Resume struct {
 	// Max is how many reconnects in a row may fail to bring 64 KiB of progress.
 	// Default 5. Off turns resuming off.
 	Max int
+	// Again is how many bytes of a body may be fetched a second time, by all requests
+	// for this body together, as the reader gets them. The digest of what the reader
+	// has stops there. Default 1 MiB, at most 1 GiB. Off leaves only the rest by Range.
+	Again int64
+	// Checksums checks bodies against the checksums of object stores, as they are always
+	// checked against the digests of RFC 9530: the CRC32C of x-goog-hash, and the CRC32C,
+	// CRC32 or CRC64NVME of x-amz-checksum-*. If the checksum differs, the body ends with
+	// a transport.IntegrityError. A range that the caller asked for, a body that was
+	// decompressed on the way, and a checksum that is made of those of parts are not
+	// checked. Default Off. The profiles of AWS and of Google Cloud turn it on.
+	Checksums Switch
+	// Events makes the event stream (text/event-stream) of a GET reconnect with
+	// Last-Event-ID after a cut, and after a clean end that follows an event ID (WHATWG
+	// HTML, "Server-sent events"). A 204 ends the stream. The wait before a reconnect is
+	// the larger of the stream's retry field and the Backoff. RetryAfter applies to that
+	// field.
+	//
+	// The reader gets an event when it is complete, and gets none twice. If an event
+	// with data has no ID and follows the last ID, or if an event has more than 1 MiB,
+	// the stream is not reconnected from there on. A reconnect after an event, or after
+	// more than 30 s, counts as a request. Another one is a retry, and Max bounds how
+	// many of these may follow each other. Default Off.
+	Events Switch
 }
 
 // A Budget bounds the retries and hedges to one host over time:
@@ -174,7 +222,8 @@ type Gate struct {
 	// not go. Default 10. The processes of a fleet divide it. Each has 2 at least,
 	// unless Start is less.
 	Start int
-	// Max is the highest limit. Default none.
+	// Max is the highest limit. It bounds neither streams nor uploads that wait for
+	// their callers. Default none.
 	Max int
 }
 
@@ -182,7 +231,7 @@ type Gate struct {
 // the response that comes first. Each hedge counts against the Budget, and no
 // hedge is sent while the host asked to wait. A zero field inherits.
 //
-// By default only GET, HEAD, OPTIONS and TRACE are hedged. The effect of PUT and
+// By default only safe methods are hedged, such as GET. The effect of PUT and
 // DELETE is idempotent but their status is not (RFC 9110 §9.2.2). The second
 // attempt finds the work done and gets 404 or 412. Other methods are hedged if
 // the caller allows it with transport.Repeatable, or if Rule.Idempotent is a

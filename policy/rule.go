@@ -24,6 +24,7 @@ const (
 	maxMemory   = 64 << 20
 	maxDisk     = 1 << 40
 	maxResumes  = 1000
+	maxAgain    = 1 << 30
 
 	// No network answers within minTime, so a shorter time is a number without
 	// its unit. A time beyond maxTime was multiplied by its unit twice.
@@ -68,6 +69,36 @@ type Rule struct {
 	// Default off.
 	AttemptTimeout time.Duration
 
+	// ConnectTimeout bounds the time in which an attempt gets a connection. It covers
+	// the name's address, connecting, the TLS handshake, and the wait for a connection
+	// that is in use. It is a part of the AttemptTimeout. An attempt that it ends did
+	// nothing, so any request may be sent again.
+	//
+	// It needs a base transport that calls the hooks GetConn and GotConn of
+	// net/http/httptrace, as http.Transport does. Otherwise it does nothing. Default
+	// off.
+	ConnectTimeout time.Duration
+
+	// FirstEventTimeout bounds the time from the headers of an event stream
+	// (text/event-stream) to its first event. If it is set, the response is returned with
+	// that event. A comment is no event. A stream that ends, fails or takes too long
+	// before its first event is the outcome of the attempt, as a lost response is. An
+	// event of more than 64 KiB is not awaited to its end. Default off.
+	FirstEventTimeout time.Duration
+
+	// Lanes lets a host have more than one pool of connections. If a connection dies
+	// without a word, an HTTP/2 pool keeps it, and every attempt would go over it. So
+	// if an attempt timed out and nothing came from the host meanwhile, the next
+	// attempts go over new connections. A retry after a 421, 502, 503 or 504, after a
+	// timeout, or to a name with several addresses takes other connections as well, and
+	// so does a hedge over HTTP/2. What is under way on the old connections goes on.
+	// New pools are limited in number.
+	//
+	// The pools are copies of an *http.Transport, or come from Config.Lane. Turn Lanes
+	// off if a protocol was registered with the base transport (RegisterProtocol),
+	// because a copy does not have it. Default On.
+	Lanes Switch
+
 	// MaxElapsed bounds the time from the first attempt to the start of the last
 	// retry. Default off.
 	MaxElapsed time.Duration
@@ -101,16 +132,14 @@ type Rule struct {
 	// its deadline only if the deadline lies before the named time.
 	//
 	// If a success arrives after a 503, the wait ends, because the 503 was about one
-	// request. Probes find out whether a server refuses at random. While there are at
-	// least twice as many successes as refusals, up to two requests are sent during a
-	// wait, one after the other. If one of them succeeds, the wait ends. So a server
-	// whose quota is used up sees at most two requests before the named time.
-	// In simulations with four workers, a wait of 1 s and 15 % of requests refused at
-	// random, the work takes 1.0 to 1.1 times as long as without the cooldown.
-	// Without probes it would take 1.5 to 2.1 times as long.
+	// request. Some servers refuse at random. While there are at least twice as many
+	// successes as refusals, the success of a request that was sent later than the
+	// refused requests ends the wait. To find out, up to two requests are sent during
+	// a wait, one after the other. So a server whose quota is used up sees at most two
+	// requests before the named time.
 	//
-	// If very many scopes of one host wait at the same time, further scopes share
-	// one wait.
+	// At most 256 scopes of a host wait at the same time. Of more scopes those for which
+	// no request waits are forgotten.
 	Cooldown Switch
 
 	// Scope returns a name for the requests to a host that share a quota or a wait,
@@ -144,6 +173,9 @@ type Rule struct {
 	// neither be made anew (GetBody) nor be rewound.
 	Upload Upload
 
+	// Download reads small responses whole before the caller gets them. Default off.
+	Download Download
+
 	// Resume continues the body of a response when its connection is cut. Default
 	// on.
 	Resume Resume
@@ -166,10 +198,11 @@ func Defaults() Rule {
 		RetryAfter: RetryAfter{Max: time.Minute, Beyond: BeyondStop},
 		Rate:       Rate{Mode: RateFixed},
 		Budget:     Budget{Ratio: 0.2, PerSecond: 3, Window: 10 * time.Second},
+		Lanes:      On,
 		Cooldown:   On,
 		Pacing:     Off,
 		Upload:     Upload{Memory: 1 << 20},
-		Resume:     Resume{Max: 5},
+		Resume:     Resume{Max: 5, Again: 1 << 20, Checksums: Off, Events: Off},
 	}
 }
 
@@ -207,6 +240,9 @@ func (r Rule) Validate() error {
 	}
 	bad = append(bad, checkBackoff(r.Backoff)...)
 	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
+	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
+	bad.checkTime("FirstEventTimeout", r.FirstEventTimeout)
+	bad.checkMode("Lanes", r.Lanes, int8(r.Lanes), switchWords)
 	bad.checkTime("Stall.Timeout", r.Stall.Timeout)
 	bad.checkTime("MaxElapsed", r.MaxElapsed)
 	bad.checkTime("RetryAfter.Max", r.RetryAfter.Max)
@@ -220,12 +256,20 @@ func (r Rule) Validate() error {
 	if r.Upload.Memory > maxMemory {
 		bad.add("Upload.Memory", r.Upload.Memory, "is more than 64 MiB (%d bytes)", maxMemory)
 	}
+	if r.Download.Memory > maxMemory {
+		bad.add("Download.Memory", r.Download.Memory, "is more than 64 MiB (%d bytes)", maxMemory)
+	}
 	if r.Upload.Disk > maxDisk {
 		bad.add("Upload.Disk", r.Upload.Disk, "is more than 1 TiB (%d bytes)", int64(maxDisk))
 	}
 	if r.Resume.Max > maxResumes {
 		bad.add("Resume.Max", r.Resume.Max, "is more than %d reconnects", maxResumes)
 	}
+	if r.Resume.Again > maxAgain {
+		bad.add("Resume.Again", r.Resume.Again, "is more than 1 GiB (%d bytes)", maxAgain)
+	}
+	bad.checkMode("Resume.Checksums", r.Resume.Checksums, int8(r.Resume.Checksums), switchWords)
+	bad.checkMode("Resume.Events", r.Resume.Events, int8(r.Resume.Events), switchWords)
 	if reason := badAttemptHeader(r.AttemptHeader); reason != "" {
 		bad.add("AttemptHeader", r.AttemptHeader, "%s", reason)
 	}

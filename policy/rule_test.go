@@ -133,10 +133,10 @@ func TestDefaults(t *testing.T) {
 	d := Defaults()
 	require.NoError(t, d.Validate())
 	assert.Equal(t,
-		"{Attempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, "+
+		"{Attempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, Lanes: on, "+
 			"RetryAfter: RetryAfter{Max: 1m0s, Beyond: stop}, Rate: Rate{Mode: fixed}, "+
 			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s}, Cooldown: on, Pacing: off, "+
-			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5}}",
+			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5, Again: 1048576, Checksums: off, Events: off}}",
 		d.String())
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
 	post, _ := http.NewRequest(http.MethodPost, "http://a.test/", strings.NewReader("x"))

@@ -193,7 +193,9 @@ func TestValidateNamesEveryBadField(t *testing.T) {
 		{Exponential{Base: -1, Max: -1}, "Base Max"},
 		{Exponential{Jitter: -1}, ""},
 		{Exponential{Max: 500 * ms}, "Max Max"}, // less than the default Base and Spread
-		{Exponential{Base: 100 * ms, Max: 500 * ms}, "Max"},
+		{Exponential{Base: 100 * ms, Max: 500 * ms}, ""},
+		{Exponential{Base: 500 * ms, Max: 500 * ms}, ""},
+		{Exponential{Base: 100 * ms, Jitter: sec, Max: 500 * ms}, "Max"},
 		{Exponential{Base: 100 * ms, Max: 500 * ms, Literal: true}, ""},
 		{Exponential{Base: 100 * ms, Jitter: 100 * ms, Max: 500 * ms}, ""},
 		{FullJitter{Base: -1, Max: -1}, "Base Max"},
@@ -228,7 +230,7 @@ func TestValidateNamesEveryBadField(t *testing.T) {
 		}
 		assert.Equal(t, test.want, strings.Join(got, " "), "%+v", test.backoff)
 	}
-	assert.EqualError(t, Exponential{Max: 500 * ms, Base: 1}.Validate(), "Max: 500ms is less than Jitter (1s)")
+	assert.EqualError(t, Exponential{Max: 500 * ms, Base: 1, Jitter: sec}.Validate(), "Max: 500ms is less than Jitter (1s)")
 	assert.EqualError(t, Normal{Jitter: nan}.Validate(), "Jitter: NaN is not a number up to 0.3333")
 }
 

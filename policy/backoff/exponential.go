@@ -32,7 +32,8 @@ import (
 type Exponential struct {
 	// Base is the first wait, before the random part. Default 1 s.
 	Base time.Duration
-	// Jitter is the longest random time that is added. Default 1 s. Negative: no jitter.
+	// Jitter is the longest random time that is added. Default 1 s, or if Base is set
+	// the same as Base, but at most half of Max. Negative: no jitter.
 	Jitter time.Duration
 	// Max is the longest wait, jitter included. Default 32 s. Google names 64 s as
 	// well.
@@ -63,7 +64,12 @@ func (g Exponential) Validate() error {
 }
 
 func (g Exponential) fields() (base, jitter, top time.Duration) {
-	return positive(g.Base, time.Second), optional(g.Jitter, time.Second), positive(g.Max, 32*time.Second)
+	base, top = positive(g.Base, time.Second), positive(g.Max, 32*time.Second)
+	spread := base
+	if g.Base > 0 {
+		spread = min(base, top/2) // otherwise a Base near Max would make the waits shorter than Base/2
+	}
+	return base, optional(g.Jitter, spread), top
 }
 
 func (g Exponential) at(n int, _ time.Duration, u float64) time.Duration {

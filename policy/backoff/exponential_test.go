@@ -69,6 +69,28 @@ func TestExponentialMaxHolds(t *testing.T) {
 	}
 }
 
+// Without a Jitter of its own, a short Base is not followed by a random second.
+func TestExponentialJitterFollowsBase(t *testing.T) {
+	for _, test := range []struct {
+		b         Exponential
+		low, high time.Duration // of the first wait
+	}{
+		{Exponential{}, sec, 2 * sec},
+		{Exponential{Base: 100 * ms}, 100 * ms, 200 * ms},
+		{Exponential{Base: 100 * ms, Literal: true}, 100 * ms, 200 * ms},
+		{Exponential{Base: 100 * ms, Jitter: sec}, 100 * ms, 1100 * ms},
+		{Exponential{Base: 100 * ms, Jitter: -1}, 100 * ms, 100 * ms},
+		{Exponential{Base: 100 * ms, Max: 150 * ms}, 75 * ms, 150 * ms},
+		{Exponential{Base: 5 * sec}, 5 * sec, 10 * sec},
+		{Exponential{Base: 20 * sec}, 16 * sec, 32 * sec},
+		{Exponential{Base: 32 * sec}, 16 * sec, 32 * sec},
+		{Exponential{Max: 1500 * ms}, 500 * ms, 1500 * ms},
+	} {
+		assert.Equal(t, test.low, test.b.at(0, 0, 0), "%+v", test.b)
+		assert.Equal(t, test.high, test.b.at(0, 0, justBelowOne), "%+v", test.b)
+	}
+}
+
 func FuzzExponential(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(0), false, 3, int64(0), uint64(1), uint64(2))
 	f.Add(int64(-1), int64(lowest), int64(-1), true, 63, int64(-1), uint64(1)<<63, ^uint64(0))

@@ -1,6 +1,8 @@
 package profile
 
 import (
+	"cmp"
+	"encoding/json"
 	"net/http"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -21,19 +23,47 @@ const overloaded = 529
 //     overloaded. After a 500 it is not sent again, even if x-should-retry is true, because
 //     the response may have been generated and charged. If that does no harm, set
 //     Idempotent.
+//   - The response to a request with "stream": true is returned with its first event that is
+//     no ping. If that event is an error, it is judged as the status that it stands for:
+//     overloaded_error is a 529, and rate_limit_error a 429. FirstEventTimeout bounds the
+//     wait.
 //   - Requests share a scope if they have the same API key. The limits also differ by model,
 //     but the model is in the body.
 //
 // The sources were read on 2026-11-22.
 // https://learn.microsoft.com/en-us/microsoft-cloud/dev/dev-proxy/concepts/anthropic-529-overloaded-error,
-// which refers to Anthropic's own page, and
-// https://docs.aws.amazon.com/claude-platform/latest/userguide/rate-limits.html.
+// which refers to Anthropic's own page,
+// https://docs.aws.amazon.com/claude-platform/latest/userguide/rate-limits.html,
+// https://docs.kindo.ai/apis/messages/streaming/ and
+// https://www.truefoundry.com/docs/ai-gateway/first-chunk-gate.
 func Anthropic() policy.Rule {
+	inside := firstEvent(anthropicStatus)
 	return policy.Rule{
-		Classify: judge(
+		Classify: judgeInside(inside,
 			onWords(classify.Final, []int{http.StatusTooManyRequests}, `"enforced_spend_limit_reached"`),
 			classify.OnStatus(classify.Refused, overloaded),
 		),
-		Hint: classify.FirstHint(classify.DefaultHint, classify.ResetTimes),
+		Hint:     hintInside(inside, classify.FirstHint(classify.DefaultHint, classify.ResetTimes)),
+		Download: policy.Download{Memory: whole},
 	}
+}
+
+// anthropicStatus returns the status for which an error event stands. An unknown error
+// stands for a 400, which is final.
+func anthropicStatus(data []byte) int {
+	var event streamError
+	if json.Unmarshal(data, &event) != nil || event.Type != "error" {
+		return 0
+	}
+	statuses := map[string]int{
+		"rate_limit_error": http.StatusTooManyRequests,
+		"api_error":        http.StatusInternalServerError,
+		"timeout_error":    http.StatusGatewayTimeout,
+		"overloaded_error": overloaded,
+	}
+	kind := ""
+	if event.Error != nil {
+		kind = event.Error.Type
+	}
+	return cmp.Or(statuses[kind], http.StatusBadRequest)
 }

@@ -3,6 +3,7 @@ package profile
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,21 +23,33 @@ import (
 //     names a wait. It is also sent again after any 503 of S3, because S3 sheds load
 //     before it acts. If another service sends a 500 or 503, only idempotent requests are
 //     sent again.
+//   - S3 sends a 200 to CompleteMultipartUpload, CopyObject and UploadPartCopy before it
+//     knows the result, and then white space, for minutes at times. The response is returned
+//     when the result is there. If that is an error, it is judged as the status that its code
+//     stands for. A CompleteMultipartUpload is a POST, and is sent again after an
+//     InternalError as well, as AWS says, unless it has an If-Match or an If-None-Match. The
+//     other two are PUTs and are idempotent. No other 200 is looked at.
 //   - Requests share a scope if their signatures have the same access key. The service, the
 //     region and often the bucket are in the name of the host.
+//   - If S3 sends a checksum of the whole object, a GET is checked against it. It sends one
+//     if the request has x-amz-checksum-mode.
 //   - Request bodies of up to 16 MiB are kept, because the SDK sends the parts of an upload
 //     without GetBody.
 //
 // The sources were read on 2026-11-22.
 // https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html,
-// https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorBestPractices.html and
-// https://repost.aws/knowledge-center/http-5xx-errors-s3. The codes are those of
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorBestPractices.html,
+// https://repost.aws/knowledge-center/http-5xx-errors-s3,
+// https://sdk.amazonaws.com/kotlin/api/latest/s3/aws.sdk.kotlin.services.s3/-s3-client/complete-multipart-upload.html
+// and https://github.com/aws/aws-sdk-js-v3/issues/1657. The codes are those of
 // https://github.com/aws/aws-sdk-go-v2/blob/v1.47.7/aws/retry/standard.go.
 func AWS() policy.Rule {
 	return policy.Rule{
-		Classify: judge(awsCodes, s3Unavailable),
-		Hint:     classify.DefaultHint,
+		Classify: judgeInside(s3Inside, awsCodes, s3Unavailable, s3Incomplete),
+		Hint:     hintInside(s3Inside, classify.DefaultHint),
+		Resume:   policy.Resume{Checksums: policy.On},
 		Upload:   policy.Upload{Memory: memory},
+		Download: policy.Download{Memory: whole},
 	}
 }
 
@@ -87,9 +100,8 @@ func codeInBody(o classify.Outcome) string {
 		return ""
 	}
 	body := o.Peek(64 << 10)
-	if _, rest, ok := bytes.Cut(body, []byte("<Code>")); ok {
-		code, _, _ := bytes.Cut(rest, []byte("</Code>"))
-		return string(code)
+	if code, ok := codeInXML(body); ok {
+		return code
 	}
 	var answer struct {
 		Type string `json:"__type"`
@@ -110,7 +122,7 @@ func s3Unavailable(o classify.Outcome) classify.Verdict {
 		return classify.Unknown
 	}
 	h := o.Response.Header
-	if h.Get("X-Amz-Id-2") != "" || h.Get("Server") == "AmazonS3" || isS3(urlOf(o.Request).Hostname()) {
+	if h.Get("X-Amz-Id-2") != "" || h.Get("Server") == "AmazonS3" || isS3(urlOf(o.Request).Hostname()) || copies(o.Request) || completes(o.Request) {
 		return classify.Refused
 	}
 	return classify.Unknown
@@ -125,4 +137,102 @@ func isS3(host string) bool {
 	return slices.ContainsFunc(strings.Split(host, "."), func(label string) bool {
 		return label == "s3" || strings.HasPrefix(label, "s3-") || strings.HasPrefix(label, "s3express-")
 	})
+}
+
+func codeInXML(body []byte) (code string, ok bool) {
+	_, rest, ok := bytes.Cut(body, []byte("<Code>"))
+	text, _, _ := bytes.Cut(rest, []byte("</Code>"))
+	return string(text), ok
+}
+
+// s3Inside is the look at the three responses of S3 that may have an error inside.
+func s3Inside(o classify.Outcome) (classify.Outcome, bool) {
+	if o.Response == nil || o.Response.StatusCode != http.StatusOK || !copies(o.Request) && !completes(o.Request) {
+		return o, false
+	}
+	root := ""
+	head, err := o.Await(64<<10, func(head []byte) bool {
+		root = rootOf(head)
+		return root != "" && (root != "Error" || bytes.Contains(head, []byte("</Error>")))
+	})
+	switch {
+	case root == "Error":
+		return standFor(o, s3Status(head), head), true
+	case head == nil, root != "", err == nil:
+		return o, false
+	case err == io.EOF && o.Response.ContentLength == 0:
+		return o, false // an answer of another server, which has nothing to tell
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return lost(o, err), true
+}
+
+// copies reports whether a request is a CopyObject or an UploadPartCopy of S3.
+func copies(req *http.Request) bool {
+	return req != nil && req.Method == http.MethodPut && len(req.Header["X-Amz-Copy-Source"]) > 0
+}
+
+// completes reports whether a request is a CompleteMultipartUpload of S3.
+func completes(req *http.Request) bool {
+	return req != nil && req.Method == http.MethodPost && strings.Contains(urlOf(req).RawQuery, "uploadId=") &&
+		urlOf(req).Query().Get("uploadId") != ""
+}
+
+// rootOf returns the name of the root element of a document. It is "" if the name has not
+// come yet, and "?" if the document is no XML.
+func rootOf(doc []byte) string {
+	doc = bytes.TrimPrefix(doc, []byte("\xef\xbb\xbf"))
+	for {
+		doc = bytes.TrimLeft(doc, " \t\r\n")
+		end := ">"
+		switch {
+		case len(doc) == 0:
+			return ""
+		case doc[0] != '<':
+			return "?"
+		case bytes.HasPrefix(doc, []byte("<?")):
+			end = "?>"
+		case bytes.HasPrefix(doc, []byte("<!--")):
+			end = "-->"
+		case bytes.HasPrefix(doc, []byte("<!")):
+		default:
+			if i := bytes.IndexAny(doc, " \t\r\n/>"); i > 0 {
+				return string(doc[1:i])
+			}
+			return ""
+		}
+		_, rest, ok := bytes.Cut(doc, []byte(end))
+		if !ok {
+			return ""
+		}
+		doc = rest
+	}
+}
+
+// s3Status returns the status that an error of S3 has if it does not come in a 200.
+func s3Status(doc []byte) int {
+	switch code, _ := codeInXML(doc); code {
+	case "InternalError":
+		return http.StatusInternalServerError
+	case "ServiceUnavailable", "SlowDown", "Busy", "ServerBusy":
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusBadRequest
+}
+
+// s3Incomplete recognises a CompleteMultipartUpload that failed, and that AWS says should
+// be sent again. The upload has an ID, so it cannot be completed twice. But if the request
+// has a condition, the second attempt may fail because the first had its effect.
+func s3Incomplete(o classify.Outcome) classify.Verdict {
+	if o.Response == nil || o.Response.StatusCode != http.StatusInternalServerError || !completes(o.Request) {
+		return classify.Unknown
+	}
+	if h := o.Request.Header; len(h["If-Match"]) > 0 || len(h["If-None-Match"]) > 0 {
+		return classify.Unknown
+	}
+	if awsCode(o) != "InternalError" {
+		return classify.Unknown
+	}
+	return classify.Refused
 }

@@ -44,8 +44,9 @@ func Azure() policy.Rule {
 			classify.OnStatus(classify.Refused, retryWith),
 			cosmosUnavailable,
 		),
-		Hint:   classify.DefaultHint,
-		Upload: policy.Upload{Memory: memory},
+		Hint:     classify.DefaultHint,
+		Upload:   policy.Upload{Memory: memory},
+		Download: policy.Download{Memory: whole},
 	}
 }
 

@@ -36,7 +36,8 @@ func Cloudflare() policy.Rule {
 			classify.OnStatus(classify.Refused, serverDown, serverUnreachable, handshakeFailed),
 			classify.OnStatus(classify.Final, invalidCertificate),
 		),
-		Hint:   classify.DefaultHint,
-		Pacing: policy.On,
+		Hint:     classify.DefaultHint,
+		Pacing:   policy.On,
+		Download: policy.Download{Memory: whole},
 	}
 }

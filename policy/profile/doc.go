@@ -37,9 +37,11 @@
 // wait than RetryAfter.Max, such as the rest of an hour, the caller gets the response at
 // once.
 //
-// Only responses of status 400 and above are looked at. Some APIs report errors
-// with status 200, as Slack's Web API and GitHub's GraphQL API can. The caller gets
-// these responses.
+// Responses of status 400 and above are looked at. Some APIs report errors with status
+// 200. AWS looks into the three responses of S3 that can have an error inside, and OpenAI
+// and Anthropic look at the first event of a stream. They wait for it as long as the
+// caller's context and Stall allow. All other successes go to the caller unread, as those
+// of Slack's Web API and of GitHub's GraphQL API.
 //
 // Providers change their APIs. Each function names its sources and the day on which
 // they were read. docs/profiles.md sums all profiles up in a table.
@@ -47,6 +49,7 @@
 // The files:
 //
 //	profile.go     All, and the parts that profiles share
+//	inside.go      errors inside a success
 //	github.go      GitHub
 //	aws.go         AWS
 //	azure.go       Azure

@@ -1,7 +1,11 @@
 package profile
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
@@ -20,21 +24,70 @@ import (
 //     are overloaded or that the client should slow down. After a 500 it is not sent again,
 //     even if x-should-retry is true, because the response may have been generated and
 //     charged. If that does no harm, set Idempotent.
+//   - The response to a request with "stream": true is returned with its first event. If that
+//     event is an error, it is judged as the status that it stands for: rate_limit_exceeded
+//     is a 429, and server_error a 500. FirstEventTimeout bounds the wait.
 //   - Requests share a scope if they have the same API key. The limits also differ by model,
 //     but the model is in the body.
 //
 // The sources were read on 2026-11-22.
 // https://developers.openai.com/api/docs/guides/error-codes,
-// https://help.openai.com/en/articles/5955604-troubleshooting-api-rate-limits-and-429-errors
-// and https://github.com/openai/openai-go/blob/v1.12.0/internal/requestconfig/requestconfig.go.
+// https://help.openai.com/en/articles/5955604-troubleshooting-api-rate-limits-and-429-errors,
+// https://github.com/openai/openai-go/blob/v1.12.0/internal/requestconfig/requestconfig.go
+// and https://github.com/openai/openai-python/issues/2699.
 func OpenAI() policy.Rule {
+	inside := firstEvent(openAIStatus)
 	return policy.Rule{
-		Classify: judge(
+		Classify: judgeInside(inside,
 			// classify.Signals knows insufficient_quota.
 			onWords(classify.Final, []int{http.StatusTooManyRequests}, `"credit_balance_exhausted"`, `"organization_spend_limit_exceeded"`,
 				`"project_spend_limit_exceeded"`, `"organization_usage_limit_exceeded"`),
 			onWords(classify.Refused, []int{http.StatusServiceUnavailable}, `"slow_down"`, "overloaded"),
 		),
-		Hint: classify.FirstHint(classify.DefaultHint, classify.ResetDurations),
+		Hint:     hintInside(inside, classify.FirstHint(classify.DefaultHint, classify.ResetDurations)),
+		Download: policy.Download{Memory: whole},
 	}
+}
+
+// openAIStatus returns the status for which an event stands, or 0 if it is no error. An
+// error of Chat Completions is {"error": {"type": …, "code": …}}. One of Responses is
+// {"type": "error", "code": …}, with or without an "error" inside, or a response.failed.
+// An unknown error stands for a 400, which is final.
+func openAIStatus(data []byte) int {
+	var event streamError
+	if json.Unmarshal(data, &event) != nil {
+		return 0
+	}
+	switch {
+	case event.Type == "response.failed" && event.Response != nil && event.Response.Error != nil:
+		event = *event.Response.Error
+	case event.Error != nil:
+		event = *event.Error
+	case event.Type != "error":
+		return 0
+	}
+	return openAICode(strings.Trim(string(event.Code), `"`)+" "+event.Type, bytes.Contains(data, []byte("overloaded")))
+}
+
+// openAICode returns the status of an error with these words, which are its code and its
+// type. The same type stands for a failure and for overload, which the message tells.
+func openAICode(words string, overloaded bool) int {
+	for _, word := range strings.Fields(words) {
+		if code, err := strconv.Atoi(word); err == nil && code >= 400 && code < 600 {
+			return code // servers that speak the same protocol send the status
+		}
+		switch word {
+		case "rate_limit_exceeded", "rate_limit_error", "too_many_requests", "requests", "tokens", "insufficient_quota",
+			"credit_balance_exhausted", "organization_spend_limit_exceeded", "project_spend_limit_exceeded", "organization_usage_limit_exceeded":
+			return http.StatusTooManyRequests
+		case "slow_down", "service_unavailable_error", "overloaded_error", "server_overloaded":
+			return http.StatusServiceUnavailable
+		case "server_error", "internal_error", "internal_server_error":
+			if overloaded {
+				return http.StatusServiceUnavailable
+			}
+			return http.StatusInternalServerError
+		}
+	}
+	return http.StatusBadRequest
 }

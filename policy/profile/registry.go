@@ -60,6 +60,7 @@ func Registry() policy.Rule {
 		Classify: judge(unavailable()),
 		Hint:     classify.DefaultHint,
 		Scope:    wholeHost,
+		Download: policy.Download{Memory: whole},
 	}
 }
 

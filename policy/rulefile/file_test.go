@@ -2,6 +2,8 @@ package rulefile
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -93,4 +95,29 @@ func TestSettings(t *testing.T) {
 			assert.Equal(t, pair, got[key], "%q %s", pattern, key)
 		}
 	}
+}
+
+// The cost of the faults of a file grows with the file, not with its square. With the
+// square this test would take minutes.
+func TestLocateInALargeFile(t *testing.T) {
+	const n = 1 << 18
+	var text strings.Builder
+	text.WriteString(`{"hosts":{"h":{}`)
+	for i := range n {
+		fmt.Fprintf(&text, `,"*%d":{}`, i)
+	}
+	text.WriteString(`,"*7":{}}}`)
+	l := &loader{document: document{data: []byte(text.String())}}
+	f := &File{data: l.data, root: l.parse()}
+	faults := make(policy.Errors, n)
+	for i := range faults {
+		faults[i] = &policy.FieldError{Field: fmt.Sprintf("Hosts[%q]", "*"+strconv.Itoa(i)), Value: i, Reason: "is wrong"}
+	}
+	err := f.Locate(faults)
+	located, ok := errors.AsType[Errors](err)
+	require.True(t, ok)
+	assert.Len(t, located, maxFaults+1)
+	assert.Equal(t, `line 1, column 26: hosts["*1"]: 1 is wrong`, located[1].Error())
+	assert.Contains(t, located[7].Error(), `hosts["*7"]: 7 is wrong`, "the first member counts")
+	assert.Contains(t, err.Error(), fmt.Sprintf("there are %d more faults", n-maxFaults))
 }

@@ -56,7 +56,9 @@ var bounds = map[string]object{
 	"Hedge.Percentile": {"exclusiveMinimum": 1, "maximum": 99.9},
 	"Upload.Memory":    {"maximum": 64 << 20},
 	"Upload.Disk":      {"maximum": 1 << 40},
+	"Download.Memory":  {"maximum": 64 << 20},
 	"Resume.Max":       {"maximum": 1000},
+	"Resume.Again":     {"maximum": 1 << 30},
 
 	"Randomized.Multiplier":          {"minimum": 1},
 	"Randomized.RandomizationFactor": {"maximum": 1},

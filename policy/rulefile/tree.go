@@ -30,6 +30,7 @@ type node struct {
 	named  bool // the keys of this object are names of hosts
 	value  any  // string, json.Number, bool, nil, or the opening json.Delim
 	kids   []*node
+	byKey  map[string]*node // the members of a large object; nil if there are few
 }
 
 func (n *node) isObject() bool { return n.value == json.Delim('{') }
@@ -80,11 +81,30 @@ func (n *node) member(key string) *node {
 	if !n.isObject() {
 		return nil
 	}
+	if n.byKey != nil {
+		return n.byKey[key]
+	}
 	i := slices.IndexFunc(n.kids, func(kid *node) bool { return kid.key == key })
 	if i < 0 {
 		return nil
 	}
 	return n.kids[i]
+}
+
+// manyKids is the number of members from which on an object has an index. A file may
+// have tens of thousands of hosts with a fault each, and each fault looks up its host.
+const manyKids = 64
+
+// makeIndex makes byKey. If a key is there twice, the first member counts, as without
+// the index.
+func (n *node) makeIndex() {
+	if !n.isObject() || len(n.kids) < manyKids {
+		return
+	}
+	n.byKey = make(map[string]*node, len(n.kids))
+	for _, kid := range slices.Backward(n.kids) {
+		n.byKey[kid.key] = kid
+	}
 }
 
 // clip shortens a part of the input for a fault.
@@ -203,5 +223,6 @@ func (p *parser) read(n *node, depth int) bool {
 		n.kids = append(n.kids, kid)
 	}
 	p.token() // the closing bracket
+	n.makeIndex()
 	return true
 }
