@@ -18,6 +18,15 @@ import (
 // ErrMissing says that there is no redis-server on this machine.
 var ErrMissing = errors.New("redis-server is missing: install it with \"make redis\" or your package manager")
 
+// Program returns the name of the server's program. It is redis-server, unless the
+// environment variable APLOMB_REDIS_SERVER names another, such as valkey-server.
+func Program() string {
+	if name := os.Getenv("APLOMB_REDIS_SERVER"); name != "" {
+		return name
+	}
+	return "redis-server"
+}
+
 // A Server is a running redis-server on a port of 127.0.0.1, which keeps nothing on disk.
 type Server struct {
 	Addr string
@@ -35,7 +44,7 @@ type Server struct {
 // settings, such as "--maxmemory", "2mb". Stop it at the end. On Linux the server also
 // ends when this process dies.
 func Start(args ...string) (*Server, error) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
+	if _, err := exec.LookPath(Program()); err != nil {
 		return nil, ErrMissing
 	}
 	dir, err := os.MkdirTemp("", "redisserver")
@@ -72,7 +81,7 @@ func (s *Server) Restart() error {
 	}
 	args := []string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
 		"--dir", s.dir, "--daemonize", "no", "--loglevel", "warning"}
-	cmd := exec.Command("redis-server", append(args, s.args...)...)
+	cmd := exec.Command(Program(), append(args, s.args...)...)
 	text := new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = text, text
 	endWithParent(cmd)

@@ -33,6 +33,8 @@ type Conn struct {
 	in, out       *half
 	local, remote Addr
 
+	closed func() // not nil: tells the Net
+
 	mu     sync.Mutex // guards linger
 	linger int        // the last SetLinger, or -1
 }
@@ -50,6 +52,7 @@ type half struct {
 	readerClosed  bool   // the reader's end is closed
 	swallowed     bool   // a Write after the reader closed has succeeded
 	reset         bool   // an end has reset the connection
+	silent        bool   // what is sent is lost, and the reader is told nothing
 	readDeadline  time.Time
 	writeDeadline time.Time
 }
@@ -105,6 +108,8 @@ func (h *half) tryRead(p []byte) (n int, wake chan struct{}, deadline time.Time,
 		return 0, nil, time.Time{}, os.ErrDeadlineExceeded
 	case len(p) == 0:
 		return 0, nil, time.Time{}, nil
+	case h.silent:
+		return 0, h.waitChan(), h.readDeadline, nil
 	case len(h.buf) > 0:
 		n = copy(p, h.buf)
 		h.buf = h.buf[n:]
@@ -128,6 +133,8 @@ func (h *half) tryWrite(p []byte) (n int, wake chan struct{}, deadline time.Time
 		return 0, nil, time.Time{}, net.ErrClosed
 	case passed(h.writeDeadline):
 		return 0, nil, time.Time{}, os.ErrDeadlineExceeded
+	case h.silent:
+		return len(p), nil, time.Time{}, nil
 	case h.reset:
 		return 0, nil, time.Time{}, os.NewSyscallError("write", errnoReset)
 	case h.fin, h.swallowed:
@@ -209,6 +216,9 @@ func (c *Conn) Close() error {
 	if again {
 		return c.fail("close", net.ErrClosed)
 	}
+	if c.closed != nil {
+		c.closed()
+	}
 	c.out.with(func() {
 		c.out.writerClosed = true
 		c.out.fin = true
@@ -227,6 +237,14 @@ func (c *Conn) CloseWrite() error {
 		c.out.fin = true
 	})
 	return err
+}
+
+// Silence makes the connection lose everything that either end sends, as if a cable had
+// been pulled. Neither end notices when the other closes. Bytes that are on their way are
+// lost as well.
+func (c *Conn) Silence() {
+	c.in.with(func() { c.in.silent = true })
+	c.out.with(func() { c.out.silent = true })
 }
 
 // SetLinger chooses how Close ends the connection. If sec is 0, Close sends a

@@ -30,6 +30,8 @@ type Net struct {
 	listeners map[string]*listener // the key is "host:port"
 	hosts     map[string]bool      // names that resolve: some server has listened on them
 	failures  map[string]error     // the key is a host or "host:port"; see Fail
+	muted     map[string]bool      // the key is a host or "host:port"; see Mute
+	conns     map[*Conn]bool       // the clients' ends of the open connections
 	nextPort  int                  // the last port given to a client or to port 0
 	dials     int
 }
@@ -40,6 +42,8 @@ func NewNet() *Net {
 		listeners: map[string]*listener{},
 		hosts:     map[string]bool{},
 		failures:  map[string]error{},
+		muted:     map[string]bool{},
+		conns:     map[*Conn]bool{},
 		nextPort:  40000,
 	}
 }
@@ -101,7 +105,74 @@ func (n *Net) DialContext(ctx context.Context, network, addr string) (net.Conn, 
 		return nil, opError("dial", nil, Addr(key), dialEnd(ctx))
 	}
 	l.sweep()
+	n.opened(host, key, client)
 	return client, nil
+}
+
+// opened registers a connection, so that Silence finds it.
+func (n *Net) opened(host, key string, c *Conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.muted[key] || n.muted[strings.ToLower(host)] {
+		c.Silence()
+	}
+	n.conns[c] = true
+	c.closed = func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.conns, c)
+	}
+}
+
+// Silence makes the open connections to target silent (see [Conn.Silence]). The target is
+// a host name or "host:port". Later connections work. It returns how many it has silenced.
+func (n *Net) Silence(target string) (silenced int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.conns {
+		if matches(target, string(c.remote)) {
+			c.Silence()
+			silenced++
+		}
+	}
+	return silenced
+}
+
+// endSilent resets the silent connections, whose ends would wait for ever.
+func (n *Net) endSilent() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.conns {
+		for _, h := range [...]*half{c.in, c.out} {
+			h.with(func() { h.silent, h.reset = false, h.reset || h.silent })
+		}
+	}
+}
+
+// Mute chooses whether later connections to target are silent from their beginning. They
+// are accepted, like those of a host whose process hangs.
+func (n *Net) Mute(target string, muted bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.muted[strings.ToLower(target)] = muted
+}
+
+// Open returns the number of open connections to target, as the clients see them.
+func (n *Net) Open(target string) (open int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.conns {
+		if matches(target, string(c.remote)) {
+			open++
+		}
+	}
+	return open
+}
+
+// matches reports whether addr, which is "host:port", belongs to target.
+func matches(target, addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	return strings.EqualFold(target, addr) || strings.EqualFold(target, host)
 }
 
 // ErrBlackhole is an error for [Net.Fail]. It makes dials hang until their context

@@ -255,6 +255,9 @@ func (s *Server) Close() {
 	for _, t := range transports {
 		t.CloseIdleConnections()
 	}
+	if s.cfg.Net != nil {
+		s.cfg.Net.endSilent()
+	}
 	s.tasks.Wait()
 }
 
