@@ -27,6 +27,12 @@ const defaultMaxDisk = 1 << 30
 // beyondSmall returns how many of the n bytes that a body holds count in the pool.
 func beyondSmall(n int64) int64 { return max(n-Small, 0) }
 
+// Hold lets a body of a response that holds held bytes hold n more, if there is room.
+func (p *Pool) Hold(held, n int64) bool { return p.takeMemory(held, n) }
+
+// Free takes the bytes back that such a body held.
+func (p *Pool) Free(held int64) { p.leaveMemory(held) }
+
 // takeMemory lets a body that holds held bytes hold n more, if there is room.
 func (p *Pool) takeMemory(held, n int64) bool {
 	n = beyondSmall(held+n) - beyondSmall(held)

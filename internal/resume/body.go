@@ -22,6 +22,9 @@ var (
 	// row made no progress.
 	ErrLimit = errors.New("transport: too many reconnects in a row without progress")
 
+	errDiffers  = errors.New("transport: the second response is another one: its first bytes differ")
+	errHeader   = errors.New("transport: the second response is another one: its status or its header differs")
+	errLate     = errors.New("transport: the second response took too long to come to the cut")
 	errBadCount = errors.New("transport: the response body's Read returned an invalid count")
 )
 
@@ -38,6 +41,14 @@ type Sender interface {
 	// Reconnect ends at once when the context of req does.
 	Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error)
 
+	// Again returns an error if the whole request must not be sent again now.
+	Again() error
+
+	// Skipping is called before the bytes that the reader has are read from the body of
+	// a second response. If that takes too long, the sender closes the body. The
+	// function that Skipping returns ends this, and reports whether it took too long.
+	Skipping(body io.Closer) (late func() bool)
+
 	// Continued is called when a reconnect has brought the rest from offset on, or a
 	// part of it.
 	Continued(offset int64)
@@ -46,6 +57,10 @@ type Sender interface {
 	// may first read the response to its end, so that its connection can be used
 	// again.
 	Discard(ctx context.Context, resp *http.Response)
+
+	// Drop closes the body of a segment that was cut. It does not wait long for the
+	// Close, and a panic of the Close goes no further.
+	Drop(body io.ReadCloser)
 
 	// Stopped is called at most once, when the body ends at offset because the
 	// rest could not be had. cut is the error that ended the previous segment, and
@@ -65,11 +80,9 @@ type Sender interface {
 type Body struct {
 	sender    Sender
 	req       *http.Request  // the caller's, who must not change it until the body is closed
-	limit     int            // of reconnects in a row without progress
 	resp      *http.Response // the caller's; it gets the Trailer of the last segment
-	validator string         // sent in If-Range: an entity tag or a date
+	validator string         // sent in If-Range: an entity tag or a date; "" with a prefix
 	encoding  string         // Content-Encoding of all segments
-	partial   bool           // the caller asked for a range and got it
 
 	// The reader alone uses the fields from here to mu. Offsets count the bytes of
 	// the representation.
@@ -78,25 +91,34 @@ type Body struct {
 	total int64          // length of the representation, or unknown
 	first int64          // where the current segment began
 	stop  int64          // where the current segment ends, or unknown
-	dry   int            // reconnects in a row without progress
+	left  int32          // how many bytes may still be fetched a second time
+	limit int16          // of reconnects in a row without progress
+	dry   int16          // reconnects in a row without progress
 	last  *http.Response // to the last reconnect; nil before it
 	cut   error          // the error that ended the current segment, if a reconnect is due
 	err   error          // the error that ended the body
 
-	sums *sums // the digests that are checked; nil: none
+	// The flags stand together, because there is a Body for nearly every response.
+	partial bool // the caller asked for a range and got it
+	tried   bool // the body has asked for its rest
+	closed  bool // guarded by mu
 
-	mu     sync.Mutex         // guards the fields below
+	sums   *sums   // the digests that are checked; nil: none
+	prefix *Prefix // nil: the rest comes by a range
+
+	mu     sync.Mutex         // guards closed and the fields below
 	body   io.ReadCloser      // the current segment; only the reader sets it, and so may read it unlocked
 	cancel context.CancelFunc // ends the last reconnect and its response; nil: none
-	closed bool
 }
 
-// Wrap makes the body of resp resume. plan is the result of Check for req and
-// resp. limit bounds the reconnects in a row without progress. The wrapped body
-// has WriteTo if the original body has it. Wrap allocates only if there is a
-// digest to check.
-func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan, limit int) {
-	b.sender, b.req, b.limit = s, req, limit
+// Wrap makes the body of resp continue after a cut. plan is the result of Check for req
+// and resp. limit bounds the reconnects in a row without progress, and again the bytes
+// that are fetched a second time. stores says that the checksums of object stores are
+// checked. prefix is empty, and nil unless the plan compares. The
+// wrapped body has WriteTo if the original body has it. Wrap allocates only if there is
+// a digest to check.
+func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan, limit int, again int64, stores bool, prefix *Prefix) {
+	b.sender, b.req, b.limit, b.left = s, req, int16(limit), int32(again)
 	b.resp, b.body, b.validator = resp, resp.Body, plan.validator
 	b.encoding = plan.encoding
 	b.partial = resp.StatusCode == http.StatusPartialContent
@@ -106,7 +128,13 @@ func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan,
 		b.end++
 	}
 	b.stop = b.end
-	b.sums = firstSums(resp, b.partial)
+	if !resp.Uncompressed { // a digest is one of the compressed bytes
+		b.sums = firstSums(resp, b.partial, stores)
+	}
+	if prefix != nil {
+		b.prefix = prefix
+		prefix.begin(resp)
+	}
 	if _, ok := resp.Body.(io.WriterTo); ok {
 		resp.Body = (*copier)(b)
 	} else {
@@ -114,16 +142,24 @@ func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan,
 	}
 }
 
+// Tried reports whether a response's body is a Body that has asked for its rest. A
+// wrapper of a Body has a method ResumeTried that reports the same. Like Read, Tried
+// belongs to the reader.
+func Tried(body io.ReadCloser) bool {
+	b, ok := body.(interface{ ResumeTried() bool })
+	return ok && b.ResumeTried()
+}
+
+// ResumeTried reports whether the body has asked for its rest. See [Tried].
+func (b *Body) ResumeTried() bool { return b.tried }
+
 // Read reads the next bytes and reconnects as often as needed.
 func (b *Body) Read(p []byte) (int, error) {
 	for {
 		if err := b.ready(); err != nil {
 			return 0, err
 		}
-		n, err := b.body.Read(p)
-		if n < 0 || n > len(p) {
-			n, err = 0, errBadCount
-		}
+		n, err := ReadSome(b.body, p)
 		n = b.take(p[:n])
 		if err != nil {
 			b.segmentEnded(err)
@@ -154,6 +190,9 @@ func (b *Body) take(p []byte) int {
 	b.pos += int64(len(p))
 	if b.sums != nil {
 		b.sums.add(p)
+	}
+	if b.prefix != nil {
+		b.prefix.add(p, int64(b.left))
 	}
 	return len(p)
 }
@@ -188,9 +227,11 @@ func (b *Body) needless() bool {
 
 // cutBy decides whether an error calls for a reconnect. If it does not, the body
 // ends with the error of the base transport, unchanged. After the last byte only
-// trailers are missing, and no range brings them.
+// trailers are missing, and no range brings them. If the segment is a body that has
+// itself asked for its rest, a Transport below did all that can be done, and was
+// perhaps told to wait. Reconnects are not multiplied.
 func (b *Body) cutBy(err error) {
-	if b.pos != b.end && b.sender.Lost(err) {
+	if b.pos != b.end && !Tried(b.body) && b.sender.Lost(err) {
 		b.cut = err
 	} else {
 		b.err = err

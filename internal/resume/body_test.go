@@ -95,7 +95,10 @@ func (s *teller) Stopped(offset int64, cut, cause error, continued bool) error {
 func (*teller) Altered(field, want, got string) error {
 	return fmt.Errorf("%s is %s, announced was %s", field, got, want)
 }
-func (*teller) Continued(int64) {}
+func (*teller) Continued(int64)                {}
+func (*teller) Drop(body io.ReadCloser)        { _ = body.Close() }
+func (*teller) Again() error                   { return nil }
+func (*teller) Skipping(io.Closer) func() bool { return func() bool { return false } }
 func (*teller) Discard(_ context.Context, resp *http.Response) {
 	if resp.Body != nil {
 		_ = resp.Body.Close()
@@ -115,8 +118,8 @@ func (s *onceMore) Reconnect(req *http.Request, _ int64, _ error, _ bool) (*http
 
 // wrapped returns resp with a body that resumes through s, if it can.
 func wrapped(s Sender, req *http.Request, resp *http.Response, limit int) *http.Response {
-	if plan, ok := Check(req, resp); ok {
-		new(Body).Wrap(s, req, resp, plan, limit)
+	if plan, err := Check(req, resp, false); err == nil {
+		new(Body).Wrap(s, req, resp, plan, limit, 0, false, nil)
 	}
 	return resp
 }
@@ -395,7 +398,12 @@ func TestResumeForgedResponses(t *testing.T) {
 		{name: "start after the cut", code: 206, body: truth[401:], header: []string{tag, part("bytes 401-999/1000")}, flaws: "begins at 401"},
 		{name: "from the beginning", code: 206, body: truth, header: []string{tag, part("bytes 0-999/1000")}, flaws: "begins at 0"},
 		{name: "wrong total", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1001")}, flaws: "of 1001 bytes"},
-		{name: "unknown total", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/*")}, flaws: "of unknown bytes"},
+		{name: "unknown total", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/*")}},
+		{name: "unknown total, with its length", code: 206, body: truth[400:], header: []string{tag, part("bytes 400-999/*")}, length: 600},
+		{name: "unknown total, a part of the rest", code: 206, body: wrong[400:999], header: []string{tag, part("bytes 400-998/*")}, flaws: "goes to 998 instead of 999"},
+		{name: "unknown total, more than the rest", code: 206, body: wrong[400:] + "x", header: []string{tag, part("bytes 400-1000/*")}, flaws: "goes to 1000 instead of 999"},
+		{name: "unknown total, another length", code: 206, body: truth[400:999], header: []string{tag, part("bytes 400-999/*")}, length: 599, flaws: "Content-Length is 599"},
+		{name: "unknown total, other tag", code: 206, body: wrong[400:], header: []string{`ETag: "v2"`, part("bytes 400-999/*")}, flaws: "validator"},
 		{name: "no Content-Range", code: 206, body: wrong[400:], header: []string{tag}, flaws: "Content-Range"},
 		{name: "broken Content-Range", code: 206, body: wrong[400:], header: []string{tag, part("bytes=400-999/1000")}, flaws: "Content-Range"},
 		{name: "two of them", code: 206, body: wrong[400:], header: []string{tag, part("bytes 400-999/1000"), part("bytes 400-999/1000")}, flaws: "Content-Range"},
@@ -492,7 +500,11 @@ func TestResumeKeepsThePromisedEnd(t *testing.T) {
 		{"no length, and a total", "", "", -1,
 			[]string{"bytes 100-199/1000", "bytes 200-999/1000"}, truth, true},
 		{"a total, and then none", "bytes=0-499", "bytes 0-499/1000", -1,
-			[]string{"bytes 100-499/*"}, truth[:100], false},
+			[]string{"bytes 100-499/*"}, truth[:500], true},
+		{"a total, and then none for a part", "bytes=0-499", "bytes 0-499/1000", -1,
+			[]string{"bytes 100-299/*"}, truth[:100], false},
+		{"a length, and no total for the last part", "", "", 1000,
+			[]string{"bytes 100-199/1000", "bytes 200-999/*"}, truth, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			req := getRequest(t, "http://h.test/")

@@ -5,51 +5,105 @@
 package resume
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 )
 
-// Likely is a cheap test that most responses fail. It reports whether the
-// response has a body and a header that may identify its version. Only then is
-// Check worth its time.
+// Likely is a cheap test that errors and responses without a body fail. It reports
+// whether the response is a success with a body that can be cut. Only then is Check
+// worth its time. A response that is an error may ask for a wait, so it is not fetched
+// again at once.
 func Likely(resp *http.Response) bool {
-	return resp.Body != nil && resp.Body != http.NoBody &&
-		(len(resp.Header["Etag"]) > 0 || len(resp.Header["Last-Modified"]) > 0)
+	return resp.StatusCode/100 == 2 && resp.Body != nil && resp.Body != http.NoBody && resp.ContentLength != 0
 }
 
-// A Plan says how a body can be resumed.
+// A Plan says how a body can be continued.
 type Plan struct {
 	span      byteRange // of the representation; last and total may be unknown
-	validator string    // sent in If-Range: an entity tag or a date
+	validator string    // sent in If-Range: an entity tag or a date; "": the body is compared
 	encoding  string    // Content-Encoding
 }
 
-// Check reports whether the body of resp, the response to req, can be resumed
-// after a cut, and how. It does not allocate.
-func Check(req *http.Request, resp *http.Response) (plan Plan, ok bool) {
+// Compares reports whether the body is continued by a second response to the whole
+// request. Wrap then needs a Prefix.
+func (p *Plan) Compares() bool { return p.validator == "" }
+
+// ErrNothing is for a response that has nothing to cut, or to a request that nobody
+// expects to be sent again.
+var ErrNothing = errors.New("transport: there is nothing to continue")
+
+// An Impossible says why nothing can continue a body.
+type Impossible string
+
+// The reasons why nothing can continue a body.
+const (
+	ErrStream      Impossible = "transport: the response is a stream"
+	ErrNoRanges    Impossible = "transport: the server says Accept-Ranges: none, and the request is not sent again whole"
+	ErrNoValidator Impossible = "transport: the response has no strong validator, and the request is not sent again whole"
+	ErrAgain       Impossible = "transport: there is no rest to ask for, and too many bytes to fetch them again (Resume.Again)"
+	ErrOld         Impossible = "transport: there is no rest to ask for, and a body without a length is not fetched again after 30 s"
+)
+
+// Error returns the reason.
+func (i Impossible) Error() string { return string(i) }
+
+// Check reports whether the body of resp, the response to req, can be continued after a
+// cut, and how. If not, the error says why. again says that the request may be sent
+// again whole. Check does not allocate.
+func Check(req *http.Request, resp *http.Response, again bool) (plan Plan, err error) {
+	get := req.Method == http.MethodGet || req.Method == ""
+	switch {
+	case !Likely(resp), !get && !again:
+		return plan, ErrNothing
+	case ranged(req, resp, &plan):
+		return plan, nil
+	case IsStream(req, resp):
+		return Plan{}, ErrStream
+	case again:
+		return compared(resp), nil
+	case plan.validator != "":
+		return Plan{}, ErrNoRanges
+	}
+	return Plan{}, ErrNoValidator
+}
+
+// compared returns the plan for a body that is fetched again and compared. Its end is
+// where the base transport says it is.
+func compared(resp *http.Response) Plan {
+	plan := Plan{span: byteRange{0, unknown, unknown}}
+	if r, ok := rangeOf(resp); ok {
+		plan.span.first = r.first
+	}
+	return plan
+}
+
+// ranged reports whether the rest of a body can be asked for with a Range. It sets the
+// plan.
+func ranged(req *http.Request, resp *http.Response, plan *Plan) (ok bool) {
 	switch {
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
-		return // no other status carries a representation of the target
+		return false // no other status carries a representation of the target
 	case req.Method != http.MethodGet && req.Method != "":
-		return // ranges are defined for GET only (RFC 9110 §14.2)
+		return false // ranges are defined for GET only (RFC 9110 §14.2)
 	case req.Body != nil && req.Body != http.NoBody:
-		return // the request body would have to be sent again
-	case resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0:
-		return // there is nothing to cut
+		return false // the request body would have to be sent again
 	case resp.Uncompressed:
-		return // the caller's offsets are not those of the representation
+		return false // the caller's offsets are not those of the representation
 	}
-	if plan.validator, ok = strongValidator(resp.Header); !ok {
-		return
+	validator, ok := strongValidator(resp.Header)
+	if !ok {
+		return false
 	}
 	if plan.encoding, ok = encodingOf(resp.Header); !ok {
-		return
+		return false
 	}
-	if ranges := resp.Header["Accept-Ranges"]; len(ranges) == 1 && ranges[0] == "none" {
-		return plan, false // the server's own word (RFC 9110 §14.3)
+	if plan.span, ok = spanOf(req, resp); !ok {
+		return false
 	}
-	plan.span, ok = spanOf(req, resp)
-	return plan, ok
+	plan.validator = validator
+	ranges := resp.Header["Accept-Ranges"]
+	return len(ranges) != 1 || ranges[0] != "none" // the server's own word (RFC 9110 §14.3)
 }
 
 // spanOf returns the bytes of the representation that resp carries: all of them
@@ -70,11 +124,48 @@ func spanOf(req *http.Request, resp *http.Response) (byteRange, bool) {
 type continuation struct {
 	end, total int64 // of the body and the representation, as far as they are known now
 	stop       int64 // where the segment ends
+	skip       int64 // bytes at its beginning that the reader has
 }
 
-// continuation checks whether resp carries the rest of the body. If not, the error
-// says why. The body of resp has not been read yet.
+// continuation checks whether resp continues the body. If not, the error says why. The
+// body of resp has not been read yet.
 func (b *Body) continuation(resp *http.Response) (continuation, error) {
+	switch {
+	case b.prefix == nil && resp.StatusCode == http.StatusOK:
+		return b.whole(resp)
+	case b.prefix == nil:
+		return b.rest(resp)
+	case resp.Body == nil:
+		return unfit("it has no body")
+	case !b.prefix.agrees(resp), b.otherDigest(resp):
+		return continuation{}, errHeader
+	}
+	return continuation{end: b.end, total: b.total, stop: b.stop, skip: b.prefix.size}, nil
+}
+
+// whole checks whether resp, a 200, brings the whole representation again, although the
+// rest was asked for. Its validator then says that the first bytes are those that the
+// reader has.
+func (b *Body) whole(resp *http.Response) (continuation, error) {
+	coding, single := encodingOf(resp.Header)
+	length := int64(unknown)
+	if resp.ContentLength >= 0 {
+		length = resp.ContentLength
+	}
+	switch {
+	case resp.Body == nil, b.partial, resp.Uncompressed, !single, coding != b.encoding, length != b.end,
+		!sameValidator(resp.Header, b.validator), b.otherDigest(resp):
+		return unfit("its status is %d", resp.StatusCode)
+	case b.left <= 0:
+		return unfit("its status is 200, and nothing may be fetched again")
+	case b.pos > int64(b.left):
+		return continuation{}, ErrAgain
+	}
+	return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, nil
+}
+
+// rest checks whether resp carries the rest of the body.
+func (b *Body) rest(resp *http.Response) (continuation, error) {
 	coding, single := encodingOf(resp.Header)
 	switch {
 	case resp.StatusCode != http.StatusPartialContent:
@@ -90,7 +181,7 @@ func (b *Body) continuation(resp *http.Response) (continuation, error) {
 		return unfit("its Content-Encoding is %q, not %q", coding, b.encoding)
 	case !sameValidator(resp.Header, b.validator):
 		return unfit("it does not have the validator %s", b.validator)
-	case b.otherDigest(resp.Header):
+	case b.otherDigest(resp):
 		return unfit("its Repr-Digest is another one")
 	}
 	return b.continuationBy(resp)
@@ -106,8 +197,10 @@ func (b *Body) continuationBy(resp *http.Response) (continuation, error) {
 		return unfit("its Content-Range is %q", resp.Header["Content-Range"])
 	case r.first != b.pos:
 		return unfit("it begins at %d instead of %d", r.first, b.pos)
-	case b.total != unknown && r.total != b.total:
-		return unfit("it is of %s bytes instead of %d", number(r.total), b.total)
+	case b.total != unknown && r.total == unknown && r.last != b.end-1:
+		return unfit("it is of unknown length, and goes to %d instead of %d", r.last, b.end-1)
+	case b.total != unknown && r.total != unknown && r.total != b.total:
+		return unfit("it is of %d bytes instead of %d", r.total, b.total)
 	case b.end == unknown && r.total == unknown:
 		return unfit("it does not tell where the whole ends")
 	case b.end != unknown && r.total < b.end:
@@ -120,8 +213,10 @@ func (b *Body) continuationBy(resp *http.Response) (continuation, error) {
 		return unfit("its range has %d bytes, its Content-Length is %d", r.length(), resp.ContentLength)
 	}
 	// A server may return less than the rest (RFC 9110 §15.3.7). At the end of such
-	// a segment the body asks for the bytes after it.
-	return continuation{end: min(b.end, r.total), total: r.total, stop: r.last + 1}, nil
+	// a segment the body asks for the bytes after it. A server may also leave the total
+	// out (RFC 9110 §14.4). Then the range has to be just the missing bytes, and the
+	// total stays as it is known.
+	return continuation{end: min(b.end, r.total), total: min(b.total, r.total), stop: r.last + 1}, nil
 }
 
 // complete reports whether resp proves that no byte is missing: it is a 416 whose
@@ -130,6 +225,9 @@ func (b *Body) continuationBy(resp *http.Response) (continuation, error) {
 // (RFC 9110 §13.1.5). A 416 proves nothing if an end was promised that is not
 // reached, or if announced trailers are lost.
 func (b *Body) complete(resp *http.Response) bool {
+	if b.prefix != nil {
+		return false
+	}
 	total, ok := unsatisfiedTotal(resp)
 	return ok && total == b.pos && b.end == unknown &&
 		len(b.resp.Trailer) == 0 && !otherValidator(resp.Header, b.validator)
@@ -137,21 +235,20 @@ func (b *Body) complete(resp *http.Response) bool {
 
 // otherDigest reports whether a header contradicts the digest that the whole body
 // is checked against.
-func (b *Body) otherDigest(h http.Header) bool {
+func (b *Body) otherDigest(resp *http.Response) bool {
 	if b.sums == nil || b.sums.whole == nil || b.partial {
 		return false
 	}
-	d := digestOf(h, "Repr-Digest")
+	d := digestOf(resp.Header, "Repr-Digest")
+	if b.sums.whole.isChecksum() {
+		if resp.StatusCode == http.StatusPartialContent {
+			return false // S3 may send the checksum of a part of the object
+		}
+		d = storeDigest(resp.Header)
+	}
 	return d.name == b.sums.whole.name && d.want != b.sums.whole.want
 }
 
 func unfit(format string, args ...any) (continuation, error) {
 	return continuation{}, fmt.Errorf("transport: the response is not the rest: "+format, args...)
-}
-
-func number(n int64) string {
-	if n == unknown {
-		return "unknown"
-	}
-	return fmt.Sprint(n)
 }

@@ -22,7 +22,7 @@ const maxDigestField = 4 << 10
 
 // A digest is an announced hash.
 type digest struct {
-	name string // sha-256 or sha-512; empty if there is no digest
+	name string // sha-256, sha-512 or the name of a checksum; empty if there is no digest
 	want [sha512.Size]byte
 	size int
 }
@@ -123,8 +123,10 @@ func newSum(d digest) *sum {
 		return &sum{d, sha256.New()}
 	case "sha-512":
 		return &sum{d, sha512.New()}
+	case "":
+		return nil
 	}
-	return nil
+	return &sum{d, newChecksum(d.name)}
 }
 
 func (s *sum) add(p []byte) {
@@ -198,11 +200,15 @@ type sums struct {
 
 // firstSums returns the sums for the first response. Content-Digest covers the bytes
 // of that response, even if later segments bring some of them. Repr-Digest covers the
-// whole representation, so it is of no use for a part of it.
-func firstSums(resp *http.Response, part bool) *sums {
+// whole representation, so it is of no use for a part of it. The same holds for the
+// checksum of an object store, which is read only if stores says so.
+func firstSums(resp *http.Response, part, stores bool) *sums {
 	d := digestOf(resp.Header, "Content-Digest")
 	if d.name == "" && !part {
 		d = digestOf(resp.Header, "Repr-Digest")
+	}
+	if d.name == "" && !part && stores {
+		d = storeDigest(resp.Header)
 	}
 	if d.name == "" && len(resp.Trailer) == 0 {
 		return nil
@@ -214,13 +220,22 @@ func firstSums(resp *http.Response, part bool) *sums {
 	return s
 }
 
-// forSegment returns the sums after a reconnect. resp brings the next segment.
-func (s *sums) forSegment(resp *http.Response) *sums {
+// after returns the sums after a reconnect. resp brings the next segment, and last
+// brought the segment before, or is nil if that was the first. whole says that resp
+// brings all of the body again. Then the sums of the first response go on, because what
+// they cover comes from resp as well.
+func (s *sums) after(last, resp *http.Response, whole bool) *sums {
+	if whole && (s == nil || last == nil) {
+		return s
+	}
 	if s == nil {
 		s = new(sums)
 	}
-	s.segment = newSum(digestOf(resp.Header, "Content-Digest"))
-	s.segmentLate = newLateSum(resp, "Content-Digest")
+	s.segment, s.segmentLate = nil, nil
+	if !whole {
+		s.segment = newSum(digestOf(resp.Header, "Content-Digest"))
+		s.segmentLate = newLateSum(resp, "Content-Digest")
+	}
 	return s
 }
 

@@ -1,28 +1,40 @@
 // Package resume continues a response's body after its connection was cut.
 //
-// [Check] reports whether a body can be resumed at all. [Body.Wrap] then puts a
-// Body in the place of the original body. When the connection breaks, the Body
-// sends a request for the rest through its [Sender]. It uses the response only if
-// the response provably carries the rest of the same representation. Otherwise
-// the body ends with an error. No byte is delivered twice, and a body with bytes
-// missing never ends cleanly.
+// [Check] reports whether a body can be continued at all, and how. [Body.Wrap] then puts
+// a Body in the place of the original body. When the connection breaks, the Body sends a
+// request through its [Sender].
+//
+// If the response has a strong validator, the request asks for the rest. Its response is
+// used only if it provably carries the rest of the same representation. Otherwise the
+// request is the caller's own once more. Its response is used only if it agrees with the
+// first in its headers and in all bytes that the reader has. If a check fails, the body
+// ends with an error. No byte is delivered twice, and a body with bytes missing never
+// ends cleanly.
+//
+// An [Events] takes the place of the body of an event stream if its caller wants that.
+// After a cut, and after a clean end, it asks for the events after the last event ID.
 //
 // The words that the package uses:
 //
 //	segment    the bytes that a single response adds to the body
 //	cut        the end of a segment before the end of the body
 //	rest       the bytes that are missing after a cut
-//	reconnect  the attempt to get the rest
+//	prefix     the bytes that the reader has
+//	reconnect  the attempt to get the rest, or everything again
 //
 // The package does not sleep and does not read a clock. The Sender decides when a
 // reconnect is sent.
 //
 // The files:
 //
-//	check.go      whether a body can be resumed, and whether a response continues it
+//	check.go      whether a body can be continued, and whether a response continues it
 //	range.go      Content-Range, validators and encodings
+//	stream.go     responses that are streams
 //	digest.go     digests in headers and trailers
+//	prefix.go     the digest of the bytes that the reader has
 //	body.go       the body that the caller reads
-//	reconnect.go  the request for the rest
+//	reconnect.go  the request for the rest, or for everything again
+//	events.go     the body of an event stream
+//	sse.go        the parser of event streams
 //	writeto.go    WriteTo, for a base transport whose bodies have it
 package resume

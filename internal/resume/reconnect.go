@@ -11,7 +11,7 @@ import (
 // resume makes one reconnect. It sets err if the body ends here.
 func (b *Body) resume() {
 	cut := b.cut
-	b.cut = nil
+	b.cut, b.tried = nil, true
 	ctx, ok := b.detach()
 	if !ok {
 		b.err = http.ErrBodyReadAfterClose
@@ -44,30 +44,51 @@ func (b *Body) detach() (context.Context, bool) {
 	old, release := b.body, b.cancel
 	b.body, b.cancel = http.NoBody, cancel
 	b.mu.Unlock()
-	_ = old.Close()
+	b.sender.Drop(old)
 	if release != nil {
 		release()
 	}
 	return ctx, true
 }
 
-// reconnect asks for the rest.
+// reconnect asks for the rest, or for everything again.
 func (b *Body) reconnect(ctx context.Context, cut error) (*http.Response, error) {
-	progressed := b.pos-b.first >= MinProgress
+	progressed := b.prefix == nil && b.pos-b.first >= MinProgress
 	if progressed {
 		b.dry = 0
 	} else if b.dry++; b.dry > b.limit {
 		return nil, ErrLimit
 	}
+	if b.prefix != nil {
+		if err := b.mayStartAgain(); err != nil {
+			return nil, err
+		}
+	}
 	req := b.req.Clone(ctx)
-	req.Header.Set("Range", b.rest())
-	req.Header.Set("If-Range", b.validator)
+	switch {
+	case b.prefix == nil:
+		req.Header.Set("Range", b.restRange())
+		req.Header.Set("If-Range", b.validator)
+	case req.GetBody != nil: // net/http's own, for a body in memory
+		var err error
+		if req.Body, err = req.GetBody(); err != nil {
+			return nil, err
+		}
+	}
 	return b.sender.Reconnect(req, b.pos, cut, progressed)
 }
 
-// rest returns the Range header for the rest. If the caller asked for a range,
+// mayStartAgain returns an error if the body must not be fetched again.
+func (b *Body) mayStartAgain() error {
+	if b.prefix.size > int64(b.left) {
+		return ErrAgain
+	}
+	return b.sender.Again()
+}
+
+// restRange returns the Range header for the rest. If the caller asked for a range,
 // the rest ends with that range.
-func (b *Body) rest() string {
+func (b *Body) restRange() string {
 	r := "bytes=" + strconv.FormatInt(b.pos, 10) + "-"
 	if b.partial {
 		r += strconv.FormatInt(b.end-1, 10)
@@ -75,7 +96,7 @@ func (b *Body) rest() string {
 	return r
 }
 
-// attach makes a response the next segment if it carries the rest. If the response
+// attach makes a response the next segment if it continues the body. If the response
 // proves that no byte is missing, attach ends the body. Otherwise it discards the
 // response and returns the reason.
 func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error {
@@ -90,6 +111,25 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 		b.sender.Discard(ctx, resp)
 		return err
 	}
+	if !b.put(resp) {
+		return http.ErrBodyReadAfterClose
+	}
+	b.first = b.pos
+	if c.skip > 0 {
+		if err := b.skip(resp, c.skip); err != nil {
+			return b.skipFailed(ctx, resp, err)
+		}
+	}
+	b.total, b.end, b.stop = c.total, c.end, c.stop
+	b.sums = b.sums.after(b.last, resp, c.skip > 0 || b.prefix != nil)
+	b.last = resp
+	b.sender.Continued(b.pos)
+	return nil
+}
+
+// put makes the body of resp the current segment. After Close it closes that body and
+// reports false.
+func (b *Body) put(resp *http.Response) bool {
 	b.mu.Lock()
 	closed := b.closed
 	if !closed {
@@ -98,11 +138,36 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 	b.mu.Unlock()
 	if closed {
 		_ = resp.Body.Close()
-		return http.ErrBodyReadAfterClose
 	}
-	b.first, b.total, b.end, b.stop = b.pos, c.total, c.end, c.stop
-	b.last = resp
-	b.sums = b.sums.forSegment(resp)
-	b.sender.Continued(b.pos)
-	return nil
+	return !closed
+}
+
+// skip reads the bytes that the reader has from a response that brings everything again.
+func (b *Body) skip(resp *http.Response, n int64) (err error) {
+	late := b.sender.Skipping(resp.Body)
+	var read int64
+	if b.prefix != nil {
+		read, err = b.prefix.match(resp.Body)
+	} else {
+		read, err = skip(resp.Body, n)
+	}
+	b.left -= int32(read)
+	if late() && err != nil {
+		return errLate
+	}
+	return err
+}
+
+// skipFailed ends a segment that did not come to the bytes that are missing. If its
+// connection was lost as well, the next reconnect is due.
+func (b *Body) skipFailed(ctx context.Context, resp *http.Response, err error) error {
+	if err != errDiffers && err != errLate && !b.isClosed() && b.sender.Lost(err) {
+		b.cut = err
+		return nil
+	}
+	b.mu.Lock()
+	b.body = http.NoBody
+	b.mu.Unlock()
+	b.sender.Discard(ctx, resp)
+	return err
 }

@@ -9,6 +9,7 @@ type copier Body
 
 func (c *copier) Read(p []byte) (int, error) { return (*Body)(c).Read(p) }
 func (c *copier) Close() error               { return (*Body)(c).Close() }
+func (c *copier) ResumeTried() bool          { return (*Body)(c).ResumeTried() }
 
 // WriteTo writes the rest of the body to w, and reconnects as often as needed.
 func (c *copier) WriteTo(w io.Writer) (int64, error) {

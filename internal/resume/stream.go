@@ -1,0 +1,45 @@
+// Responses that are streams: they tell events as they happen, and have no end that
+// the reader waits for.
+
+package resume
+
+import (
+	"net/http"
+	"strings"
+)
+
+// streamTypes are the media types of streams.
+var streamTypes = [...]string{
+	"text/event-stream",         // WHATWG HTML, "Server-sent events"
+	"application/x-ndjson",      // JSON texts in lines
+	"application/ndjson",        //
+	"application/jsonl",         //
+	"application/x-jsonlines",   //
+	"application/stream+json",   //
+	"application/json-seq",      // RFC 7464
+	"multipart/x-mixed-replace", // pictures of a camera
+	"application/grpc",          // and application/grpc-web, application/grpc+proto
+}
+
+// IsStream reports whether a response is a stream. A second request would bring other
+// events, so a stream is never fetched again.
+func IsStream(req *http.Request, resp *http.Response) bool {
+	values := resp.Header["Content-Type"]
+	if len(values) == 0 {
+		return false
+	}
+	full := strings.TrimLeft(values[0], " \t")
+	for _, t := range streamTypes {
+		if len(full) >= len(t) && strings.EqualFold(full[:len(t)], t) {
+			return true
+		}
+	}
+	return resp.ContentLength < 0 && isWatch(req, full)
+}
+
+// isWatch reports whether a response without a length is a watch of Kubernetes, which
+// has the media type of any other JSON or protobuf response.
+func isWatch(req *http.Request, mediaType string) bool {
+	return strings.Contains(mediaType, "=watch") || req.URL != nil &&
+		(strings.Contains(req.URL.RawQuery, "watch=true") || strings.Contains(req.URL.RawQuery, "watch=1"))
+}
