@@ -64,7 +64,7 @@ func TestThousandGoroutines(t *testing.T) {
 				})
 			}
 			rate.Share(now, 4)
-			if ask, ok := rate.AskTokens(now, gate.Waiting(), u); ok && u < 0.8 {
+			if ask, ok := rate.AskTokens(now, gate.Wants(), u); ok && u < 0.8 {
 				time.AfterFunc(time.Duration(u*float64(20*ms)), func() {
 					now := time.Since(start)
 					rate.Grant(now, ask.Want, now, 5*ms, now)
@@ -80,7 +80,7 @@ func TestThousandGoroutines(t *testing.T) {
 				now, key, wait := time.Since(start), uint64(rng.IntN(7)), time.Duration(rng.IntN(2000))*ms
 				switch rng.IntN(6) {
 				case 0:
-					cooldown.HoldForFleet(now, key, Code(rng.IntN(2)), wait, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					cooldown.HoldForFleet(now, key, Refusal{Code: Code(rng.IntN(2)), Wait: wait}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 				case 1:
 					cooldown.Free(now, key, 0)
 				case 2:
@@ -140,7 +140,7 @@ func TestThousandGoroutines(t *testing.T) {
 					rate.Succeeded(now)
 					return
 				case Failed:
-					cooldown.Hold(now, key, Code(rng.IntN(2)), time.Duration(rng.IntN(2000))*ms, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					cooldown.Hold(now, key, Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 					rate.Throttled(now, at)
 				}
 				if n == 3 {
@@ -200,7 +200,7 @@ func TestCooldownWithGoroutines(t *testing.T) {
 			at    []time.Duration
 			wg    sync.WaitGroup
 		)
-		open := c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.5)
+		open, _ := c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.5)
 		for range 50 {
 			wg.Go(func() {
 				w := NewWaiter()

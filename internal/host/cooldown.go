@@ -4,8 +4,7 @@
 package host
 
 import (
-	"container/heap"
-	"iter"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,17 +15,8 @@ const (
 	// credentials change with every request, each response brings a new scope.
 	maxScopes = 256
 
-	// rampStep, rampGrowth and rampTime shape the return after a hold. See
-	// Cooldown.
-	rampStep   = 100 * time.Millisecond
-	rampGrowth = 2
-	rampTime   = 10 * time.Second
-
-	// These constants shape the probes during a hold. See Cooldown.
-	maxProbes   = 2 // in a run of holds
-	minDoubt    = 2 // successes that allow a probe
-	maxDoubt    = 8 // successes that count at most
-	refusalCost = 2 // successes that a refusal outweighs
+	// maxHeard bounds what a fleet brings if CooldownConfig.Max has no bound.
+	maxHeard = time.Hour
 
 	// sweepEvery is the least time between two searches for holds that are over.
 	sweepEvery = time.Second
@@ -46,6 +36,10 @@ type CooldownConfig struct {
 	// instant. It only ever makes a hold longer. The default is half the wait,
 	// at most 1 s. A negative Spread means no jitter.
 	Spread time.Duration
+	// Processes is the size of the fleet. Probes is the time within which its processes
+	// send probes of a hold that they only heard of.
+	Processes int
+	Probes    time.Duration
 }
 
 // A Code tells apart the two kinds of response that hold a scope.
@@ -60,6 +54,16 @@ const (
 	codes
 )
 
+// A Refusal is a response that asked to wait.
+type Refusal struct {
+	Code Code
+	Wait time.Duration
+	// Sent is when its request was sent. It is zero if that is not known.
+	Sent time.Duration
+	// Ended is how many requests to the host have ended until now.
+	Ended uint64
+}
+
 // A Cooldown shares what a request learns from a 429 or a 503 with the other
 // requests to the host. A response that names a wait (RFC 9110 §10.2.3, RFC 6585
 // §4) holds every request of its scope, not only its own. A scope is the
@@ -73,25 +77,46 @@ const (
 //     refuses some. Nothing is sent during a hold. If only requests that were
 //     sent later counted, each refusal would hold the whole scope, and the storm
 //     experiment would end at a tenth of the load.
-//   - A probe that succeeds ends every hold of the scope.
 //   - A request that was itself told to wait always waits that long.
 //   - A response holds for Max at most. With Stop, requests are refused during
 //     the hold of a response that asked for more. They are told the time that
 //     the server named.
 //
-// Probes:
+// Doubt:
 //
-//   - Some servers refuse at random, and not because a quota is used up. So a
-//     hold is doubted if most responses of the scope are successes. Each success
-//     adds 1 to the doubt, up to 8. Each refusal takes 2 away.
-//   - While the doubt is at least 2, the first waiter is let go as a probe. If the
-//     probe is refused and the doubt is still at least 2, a second probe follows.
-//   - Only a hold that a response to this process began or lengthened is doubted. If a
-//     fleet brought it, the process that was told probes.
+//   - A refusal among many successes says little, because some servers refuse at
+//     random. Only refusals in a row say that a quota is used up. So a hold is
+//     doubted if most responses of the scope are successes. Each success adds 1 to
+//     the doubt, up to 12, and each refusal takes 2 away. A scope that had no hold
+//     lately begins with the requests that the host served since the last refusal.
+//   - While the doubt is at least 2, a success ends the hold if its request was
+//     sent later than each request that was refused. The refusals were not in a
+//     row then.
+//   - If no such success comes from the requests in flight, the first waiter is let
+//     go as a probe. The requests in flight have as much time for their responses
+//     as the refused request had, or 100 ms if that is not known. If the probe is
+//     refused and the doubt is still at least 2, a second probe follows. It also
+//     follows if the first has no response after a second.
 //   - There are two probes at most in a run of holds. So a server whose quota
 //     really is used up sees two requests at most before the time that it named.
-//   - Responses count from the scope's first hold on. So a first refusal holds
-//     until two requests that were in flight have succeeded.
+//   - While a doubt or a probe may still end a hold, no request is refused.
+//
+// What only a fleet brings:
+//
+//   - The hold may be about the process that was told and not about the host. So this
+//     process halves its doubt, to 2 at least, and sends one probe of its own. The processes
+//     of a fleet do so at different times, so that the first can tell the others what it
+//     got.
+//   - If the probe of a process is refused, the others wait with their probes for four
+//     times as long as the hold has lasted. So a server whose quota really is used up sees
+//     few probes, however many processes there are.
+//   - If this process was refused as well as another, it has no doubt. It sends a probe
+//     only if it hears of a success, once.
+//   - If the probe succeeds, or that of another process, this process does not believe the
+//     fleet for 10 s. The time begins anew if a request of its own succeeds after the fleet
+//     spoke of a hold again. It ends when this process is refused itself.
+//   - It slows requests down but refuses none. A request whose deadline lies before
+//     the end of the hold goes after half of its time.
 //
 // After a hold:
 //
@@ -106,119 +131,81 @@ const (
 //   - A request that comes for the first time after the named time goes at once
 //     (see Arrive). A caller that obeys the server by itself does not wait twice.
 //
-// At most 256 holds are kept. If there is no room, the hold that ended first goes,
-// before any hold with waiters. If all of them are running, the remaining scopes
-// of the host share one hold. A response that names a wait then holds all scopes
-// that have no hold of their own.
+// At most 256 holds are kept. If there is no room, a hold for which nobody waits goes:
+// one that is over, else one that a fleet brought, else the one that ends first. If
+// requests wait for all of them, the new hold is not kept. So scopes never hold each
+// other.
 //
 // The zero Cooldown is ready. All methods are safe for concurrent use.
 type Cooldown struct {
 	n atomic.Int32 // the number of holds, to be read without the lock
 
-	mu     sync.Mutex       // guards everything below and every waiter in a hold's queue
-	holds  map[uint64]*hold // by scope key
-	shared *hold            // for all scopes that are not in holds; nil if not needed
-	sweep  time.Duration    // no search for holds that are over before this time
-}
-
-// A demand holds the wait that the responses of one code asked for.
-type demand struct {
-	end    time.Duration // no request before this time
-	refuse time.Duration // requests are refused until this time
-	named  time.Duration // the time that the server named, if it is later than end
-	at     time.Duration // when the last such response came
-}
-
-// A hold is the record of a scope that has to wait. No request goes before the time
-// that the server named. With the jitter the hold lasts until open. Then its ramp
-// begins.
-type hold struct {
-	demands [codes]demand
-	open    time.Duration
-	jitter  time.Duration // the part of open that was drawn once for this run of holds
-	next    time.Duration // when the ramp lets the next request go, whatever is answered
-	credits int32         // how many more requests the responses let go
-	doubt   int8          // how much speaks against the hold: see probe
-	probes  int8          // probes in this run of holds
-	own     bool          // a response to this process is part of this run of holds
-	freeAt  time.Duration // a success in the fleet ends the hold then; 0: there was none
-	probing bool          // nothing was refused since the last probe
-	probed  time.Duration // when the first probe was let go
-	saved   ramp          // the ramp that this run of holds interrupted
-
-	// Two waiters hear of changes: the first in the queue, and the waiter with the
-	// nearest deadline. When one of them goes or leaves, its successor hears. So an
-	// event wakes at most two waiters, however many there are.
-	queue queue
-	dated *byDeadline // the waiters in the queue that have a deadline; nil if there was none
-}
-
-// A ramp says how far the return of a scope had come at a time.
-type ramp struct {
-	at, open, next time.Duration
-	credits        int32
+	mu    sync.Mutex       // guards everything below and every waiter in a hold's queue
+	holds map[uint64]*hold // by scope key
+	ended uint64           // how many requests ended until the last refusal, with the refused requests
+	sweep time.Duration    // no search for holds that are over before this time
 }
 
 // Quiet reports whether there is no hold on the host. Then no other method needs
 // to be called and no scope key is needed. Quiet is a single atomic load.
 func (c *Cooldown) Quiet() bool { return c.n.Load() == 0 }
 
-// Hold is told that a response of this code asked to wait. It returns when the
-// hold of the scope ends, jitter included. u in [0,1) draws the jitter. If wait is
-// zero or less, Hold does nothing.
-func (c *Cooldown) Hold(now time.Duration, key uint64, code Code, wait time.Duration, conf CooldownConfig, u float64) time.Duration {
-	if wait <= 0 {
-		return now
+// Hold is told that a response asked to wait. It returns when the hold of the scope
+// ends, jitter included. again reports whether the request was sent although the hold was
+// known, as a probe is. u in [0,1) draws the jitter. If the wait is zero or less, Hold does
+// nothing.
+func (c *Cooldown) Hold(now time.Duration, key uint64, r Refusal, conf CooldownConfig, u float64) (open time.Duration, again bool) {
+	if r.Wait <= 0 {
+		return now, false
 	}
-	return c.hold(now, key, code, wait, conf, u, true)
+	c.mu.Lock()
+	h, evicted := c.holdFor(now, key, r.Ended, true)
+	c.ended = max(c.ended, r.Ended) + 1 // this request ends as well, and is no success
+	open = now
+	var next pair
+	if h != nil {
+		again = h.refuse(now, r, conf.withDefaults(), u)
+		open, next = h.open, h.changed(now)
+	}
+	c.mu.Unlock()
+	next.wake()
+	evicted.wake()
+	return open, again
 }
 
-// HoldForFleet is Hold for a response that another process of a fleet got. If there is no
-// room for the hold, HoldForFleet does nothing. A shared hold would hold other scopes for
-// a response that none of the requests here has got.
-func (c *Cooldown) HoldForFleet(now time.Duration, key uint64, code Code, wait time.Duration, conf CooldownConfig, u float64) {
-	if wait > 0 {
-		c.hold(now, key, code, wait, conf, u, false)
+// HoldForFleet is Hold for a response that another process of a fleet got. It ignores the
+// time when the request was sent. If there is no room for the hold, HoldForFleet does
+// nothing.
+func (c *Cooldown) HoldForFleet(now time.Duration, key uint64, r Refusal, conf CooldownConfig, u float64) {
+	if r.Wait <= 0 {
+		return
 	}
+	c.mu.Lock()
+	h, evicted := c.holdFor(now, key, r.Ended, false)
+	var next pair
+	if h != nil && h.hear(now, r, conf.withDefaults(), u) {
+		next = h.changed(now)
+	}
+	c.mu.Unlock()
+	next.wake()
+	evicted.wake()
 }
 
 // Free is told that a success has ended the hold of a scope in another process of a fleet.
-// It ends the demand of a 503. If only the fleet was told of a 429, the scope may be sent
-// requests from now on, and the jitter of its hold keeps the processes apart. A 429 to
-// this process stands until its time, or until a probe of its own succeeds. The hold ends at
-// the time at, which keeps the processes apart.
+// It ends the demand of a 503, and everything that only the fleet was told. A 429 to this
+// process stands until its time, or until this process sees that it is wrong. It sends a
+// probe for that. The hold ends
+// at the time at, which keeps the processes apart.
 func (c *Cooldown) Free(now time.Duration, key uint64, at time.Duration) {
 	c.mu.Lock()
 	var next pair
 	if h := c.holds[key]; h != nil && now < h.open {
-		if h.freeAt == 0 || at < h.freeAt {
-			h.freeAt = max(at, 1)
-		}
+		h.free(at)
 		h.settle(now)
 		next = pair{h.queue.first, h.hurried()}
 	}
 	c.mu.Unlock()
 	next.wake()
-}
-
-// hold begins or lengthens a hold. own says that a response to this process asked for it.
-func (c *Cooldown) hold(now time.Duration, key uint64, code Code, wait time.Duration, conf CooldownConfig, u float64, own bool) time.Duration {
-	conf = conf.withDefaults()
-	c.mu.Lock()
-	h, evicted := c.holdFor(now, key, own)
-	if h == nil {
-		c.mu.Unlock()
-		return now
-	}
-	h.extend(now, code, wait, conf, u, own)
-	open, next := h.open, pair{nil, h.hurried()}
-	if h.refusing(now) > 0 || h.doubted() {
-		next[0] = h.queue.first
-	}
-	c.mu.Unlock()
-	next.wake()
-	evicted.wake()
-	return open
 }
 
 // Enter asks for a request to pass. With Wait the request joins the queue of its
@@ -228,7 +215,10 @@ func (c *Cooldown) Enter(now time.Duration, key uint64, w *Waiter) Answer {
 	c.mu.Lock()
 	c.tidy(now)
 	h := c.find(now, key)
-	moved := c.claim(key, h, w)
+	var moved pair
+	if w != nil && (h == nil || w.in != &h.queue) {
+		moved = c.leave(key, w) // its hold was evicted
+	}
 	a, next := c.enter(now, key, h, w)
 	c.mu.Unlock()
 	moved.wake()
@@ -245,16 +235,18 @@ func (c *Cooldown) Leave(key uint64, w *Waiter) {
 }
 
 // Answered is told of each response with a final verdict while the host is not
-// Quiet. sent is when Enter let the request pass. It is zero if Enter was not
-// asked because the host was Quiet then. success says that the response is no
-// failure of the server. ended reports that the response ended the hold of the scope.
-func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, success bool) (ended bool) {
+// Quiet. sent is when its request was sent. It is zero if that is not known. success
+// says that the response is no failure of the server. ended reports of which codes the
+// response ended the hold.
+func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, success bool) (ended [codes]bool) {
 	c.mu.Lock()
 	var next pair
 	if h := c.find(now, key); h != nil {
-		held := now < h.open
+		before := h.holding(now)
 		h.answered(now, sent, success)
-		ended = held && now >= h.open && h != c.shared
+		for code, held := range h.holding(now) {
+			ended[code] = before[code] && !held
+		}
 		next = pair{h.queue.first, h.hurried()} // may go now, or have to wait for less time
 	}
 	c.mu.Unlock()
@@ -274,13 +266,23 @@ func (c *Cooldown) Arrive(now time.Duration, key uint64) bool {
 	return h == nil || now >= h.named()
 }
 
+// HeldSince reports whether a scope is held by a response that came later than
+// Enter or Arrive let a request pass. passed is zero if neither was asked.
+func (c *Cooldown) HeldSince(now time.Duration, key uint64, passed time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.find(now, key)
+	return h != nil && now < h.named() && h.told >= passed
+}
+
 // Named returns the time before which nothing of a scope is sent, as the server
-// named it and without jitter. It is zero if that time is over.
+// named it to this process and without jitter. It is zero if that time is over, or if
+// the hold is in doubt.
 func (c *Cooldown) Named(now time.Duration, key uint64) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h := c.find(now, key); h != nil && now < h.named() {
-		return h.named()
+	if h := c.find(now, key); h != nil && now < h.ownEnd() && !h.undecided(now) {
+		return h.ownEnd()
 	}
 	return 0
 }
@@ -309,7 +311,7 @@ func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, ref
 func (c *Cooldown) Holds(now time.Duration) (n int, until time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for h := range c.all() {
+	for _, h := range c.holds {
 		if h.open > now {
 			n++
 			until = max(until, h.open)
@@ -323,14 +325,8 @@ func (c *Cooldown) Holding(now time.Duration) bool {
 	if c.Quiet() {
 		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for h := range c.all() {
-		if now < h.open {
-			return true
-		}
-	}
-	return false
+	n, _ := c.Holds(now)
+	return n > 0
 }
 
 // enter answers w and returns the waiters to wake next; c.mu is held.
@@ -343,25 +339,18 @@ func (c *Cooldown) enter(now time.Duration, key uint64, h *hold, w *Waiter) (a A
 		return Answer{Verb: Refuse, Until: named}, pair{h.queue.first} // all waiters have to hear of the refusal
 	}
 	if !h.passes(now, w) {
-		return h.wait(now, w), pair{}
+		a = h.wait(now, w)
+		if next[1] = h.hurried(); next[1] == w || h.queue.first != w {
+			next[1] = nil
+		}
+		return a, next // the time of a probe may be over, so that the hold stands
 	}
 	h.leave(w)
-	if h.over(now) && h.queue.n == 0 {
-		c.drop(key, h)
+	if h.forgotten(now) {
+		c.drop(key)
 		return Answer{}, pair{}
 	}
 	return Answer{}, pair{h.queue.first, h.hurried()}
-}
-
-// claim takes w out of any queue but that of h, and returns the waiters to wake
-// next; c.mu is held. A waiter in the shared hold changes queues if its scope got
-// a hold of its own meanwhile, and a waiter of an evicted hold has to leave its
-// queue.
-func (c *Cooldown) claim(key uint64, h *hold, w *Waiter) (next pair) {
-	if w == nil || h != nil && w.in == &h.queue {
-		return pair{}
-	}
-	return c.leave(key, w)
 }
 
 // leave takes w out of its queue and returns the waiters to wake next; c.mu is
@@ -370,90 +359,64 @@ func (c *Cooldown) leave(key uint64, w *Waiter) (next pair) {
 	if w == nil || w.in == nil {
 		return pair{}
 	}
-	for _, h := range [...]*hold{c.holds[key], c.shared} {
-		if h != nil && w.in == &h.queue {
-			return pair{h.leave(w), h.hurried()}
-		}
+	if h := c.holds[key]; h != nil && w.in == &h.queue {
+		return pair{h.leave(w), h.hurried()}
 	}
 	return pair{w.in.leave(w)} // its hold was evicted
 }
 
 // find returns the hold of a scope, or nil if there is none; c.mu is held.
 func (c *Cooldown) find(now time.Duration, key uint64) *hold {
-	if h := c.holds[key]; h != nil {
+	h := c.holds[key]
+	if h != nil {
 		h.settle(now)
-		return h
 	}
-	return c.shared
-}
-
-// all yields every hold; c.mu is held.
-func (c *Cooldown) all() iter.Seq[*hold] {
-	return func(yield func(*hold) bool) {
-		if c.shared != nil && !yield(c.shared) {
-			return
-		}
-		for _, h := range c.holds {
-			if !yield(h) {
-				return
-			}
-		}
-	}
+	return h
 }
 
 // holdFor returns the hold of a scope, and makes it if there is none; c.mu is held.
 // If another hold had to go for it, evicted is the first waiter of that hold. It
-// goes and wakes the next. If all holds are running, holdFor returns the shared
-// hold, or nil if the hold is not own.
-func (c *Cooldown) holdFor(now time.Duration, key uint64, own bool) (h *hold, evicted *Waiter) {
+// goes and wakes the next. If there is no room, holdFor returns nil. ended is how many
+// requests to the host have ended, and own says that this process was told to wait.
+func (c *Cooldown) holdFor(now time.Duration, key, ended uint64, own bool) (h *hold, evicted *Waiter) {
 	c.tidy(now)
-	if h = c.holds[key]; h != nil {
+	if h = c.find(now, key); h != nil {
 		return h, nil
 	}
-	defer c.count()
-	h = &hold{open: -rampTime} // a ramp of an earlier hold would be over
-	if len(c.holds) >= maxScopes-1 {
+	if len(c.holds) >= maxScopes {
 		victim, found := c.victim(now, own)
-		if !found && !own {
+		if !found {
 			return nil, nil
 		}
-		if !found {
-			if c.shared == nil {
-				c.shared = h
-			}
-			return c.shared, nil
-		}
 		evicted = c.holds[victim].queue.first
-		delete(c.holds, victim)
+		c.drop(victim)
 	}
 	if c.holds == nil {
 		c.holds = make(map[uint64]*hold)
 	}
+	h = newHold()
+	if ended > c.ended {
+		h.doubt = int8(min(ended-c.ended, maxDoubt))
+	}
 	c.holds[key] = h
+	c.n.Store(int32(len(c.holds)))
 	return h, evicted
 }
 
-// victim returns the scope whose hold is missed least, of the holds that are not
-// running; c.mu is held. A hold without waiters goes first, and of these the hold
-// that ended first. Waiters of an evicted hold are no longer spread by its ramp. For an
-// own hold, a running hold that a fleet brought and for which nobody waits may go as well.
+// victim returns the scope whose hold is missed least, and of these the hold that
+// ends or ended first; c.mu is held. own says that this process was told to wait. The
+// fleet only replaces holds that are over.
 func (c *Cooldown) victim(now time.Duration, own bool) (victim uint64, found bool) {
-	var best *hold
+	most, open := overNow, Never
+	if own {
+		most = returning
+	}
 	for key, h := range c.holds {
-		over := now >= h.open || own && !h.own && h.queue.n == 0
-		if over && (best == nil || h.before(best)) {
-			victim, best, found = key, h, true
+		if v := h.value(now); v < most || v == most && h.open < open {
+			victim, most, open, found = key, v, h.open, true
 		}
 	}
 	return victim, found
-}
-
-// before reports whether h is missed less than t.
-func (h *hold) before(t *hold) bool {
-	if waits, others := h.queue.n > 0, t.queue.n > 0; waits != others {
-		return others
-	}
-	return h.open < t.open
 }
 
 // tidy drops the holds that are over, once a second at most; c.mu is held. Without
@@ -465,284 +428,19 @@ func (c *Cooldown) tidy(now time.Duration) {
 	}
 	c.sweep = after(now, sweepEvery)
 	for key, h := range c.holds {
-		if h.over(now) && h.queue.n == 0 {
-			c.drop(key, h)
+		if h.forgotten(now) {
+			c.drop(key)
 		}
-	}
-	if c.shared != nil && c.shared.over(now) && c.shared.queue.n == 0 {
-		c.drop(0, c.shared)
 	}
 }
 
-// drop forgets a hold, either the own hold of a scope or the shared hold; c.mu is
-// held.
-func (c *Cooldown) drop(key uint64, h *hold) {
-	if h == c.shared {
-		c.shared = nil
-	} else {
-		delete(c.holds, key)
-	}
+// drop forgets a hold; c.mu is held.
+func (c *Cooldown) drop(key uint64) {
+	delete(c.holds, key)
 	if len(c.holds) == 0 {
 		c.holds = nil
 	}
-	c.count()
-}
-
-// count updates the number of holds for Quiet; c.mu is held.
-func (c *Cooldown) count() {
-	n := len(c.holds)
-	if c.shared != nil {
-		n++
-	}
-	c.n.Store(int32(n))
-}
-
-// extend makes the hold longer by the wait that a response asked for; c.mu is held.
-func (h *hold) extend(now time.Duration, code Code, wait time.Duration, conf CooldownConfig, u float64, own bool) {
-	d := &h.demands[code]
-	d.at = now
-	end := after(now, min(wait, conf.Max))
-	if now >= d.refuse {
-		d.named = 0
-	}
-	if conf.Stop && wait > conf.Max {
-		d.refuse = max(d.refuse, end)
-		d.named = max(d.named, after(now, wait))
-	}
-	// A run of holds has a single jitter. If the jitter were drawn per response and
-	// the largest were kept, a process with many requests in flight would end at
-	// the upper end of the jitter, and so would all other processes.
-	if now >= h.named() {
-		h.probes, h.own = 0, false
-	}
-	h.own = h.own || own
-	if own || now >= h.named() {
-		h.freeAt = 0
-	}
-	h.probing = false
-	h.doubt = max(0, h.doubt-refusalCost)
-	if now >= h.open {
-		h.saved = ramp{now, h.open, h.next, h.credits}
-		h.jitter = time.Duration(u * float64(conf.spread(end-now)))
-	}
-	d.end = max(d.end, end)
-	h.reopen()
-}
-
-// answered takes note of a response that is no refusal; c.mu is held.
-func (h *hold) answered(now, sent time.Duration, success bool) {
-	if success {
-		h.doubt = min(h.doubt+1, maxDoubt)
-	}
-	switch {
-	case success && h.probes > 0 && sent >= h.probed && now < h.named():
-		h.disprove(now)
-	case success && h.recovers(now), now >= h.open && sent >= h.open:
-		h.credits += rampGrowth
-	}
-}
-
-// disprove ends the hold and begins the ramp; c.mu is held. The ramp is needed
-// because a quota that is refilled steadily has room for a request now and
-// then, but not for all waiters at once.
-func (h *hold) disprove(now time.Duration) {
-	h.demands = [codes]demand{}
-	h.probes, h.probing = 0, false
-	h.open, h.next, h.credits = now, after(now, rampStep), rampGrowth
-}
-
-// probe reports whether a request may be let go before the time that the server
-// named, and counts it as a probe.
-func (h *hold) probe(now time.Duration) bool {
-	if !h.doubted() {
-		return false
-	}
-	if h.probes == 0 {
-		h.probed = now
-	}
-	h.probing = true
-	h.probes++
-	return true
-}
-
-// doubted reports whether another probe is allowed.
-func (h *hold) doubted() bool {
-	return h.own && !h.probing && h.probes < maxProbes && h.doubt >= minDoubt
-}
-
-// named returns the last time that the server named.
-func (h *hold) named() time.Duration {
-	return max(h.demands[TooMany].end, h.demands[Unavailable].end)
-}
-
-// opens returns when the hold is over for w. The jitter takes at most half of the
-// time from the named end to the deadline of w. If a success has ended the hold,
-// there is no named end and no jitter.
-func (h *hold) opens(w *Waiter) time.Duration {
-	named := h.named()
-	if w == nil || named == 0 || w.By <= named {
-		return h.open
-	}
-	return min(h.open, named+(w.By-named)/2)
-}
-
-// settle ends a hold at the time to which Free has put it off.
-func (h *hold) settle(now time.Duration) {
-	if h.freeAt > 0 && now >= h.freeAt {
-		h.freeAt = 0
-		h.free(now)
-	}
-}
-
-// free ends a hold because of a success in another process; see Cooldown.Free.
-func (h *hold) free(now time.Duration) {
-	if now < h.demands[Unavailable].end {
-		h.recovered(now)
-	}
-	if d := &h.demands[TooMany]; now < d.end && !h.own {
-		d.end, d.refuse, d.named = now, 0, 0
-		h.reopen()
-	}
-}
-
-// recovers ends the demand of a 503 if a success arrives after it, and reports
-// whether the hold is over then; c.mu is held.
-func (h *hold) recovers(now time.Duration) bool {
-	d := &h.demands[Unavailable]
-	return now < d.end && now > d.at && h.recovered(now)
-}
-
-// recovered ends the demand of a 503, and reports whether the hold is over then; c.mu is
-// held.
-func (h *hold) recovered(now time.Duration) bool {
-	h.demands[Unavailable] = demand{}
-	if h.demands[TooMany].end > h.saved.at {
-		h.reopen() // the demand of a 429 in the same run stands
-		return now >= h.open
-	}
-	// The 503 was about one request and not about the host, so the ramp goes on
-	// where it was interrupted. A new ramp would keep nearly all requests waiting
-	// after each refusal, and a large server that sheds a little load would lose
-	// most of its requests.
-	h.open, h.next, h.credits = h.saved.open, h.saved.next, h.saved.credits
-	return true
-}
-
-// reopen computes when the hold ends, and begins its ramp anew.
-func (h *hold) reopen() {
-	h.open = after(max(h.demands[TooMany].end, h.demands[Unavailable].end), h.jitter)
-	h.credits = 0
-	h.next = h.open
-}
-
-// refusing returns the time that the server named if requests are refused now,
-// else zero.
-func (h *hold) refusing(now time.Duration) (named time.Duration) {
-	for i := range h.demands {
-		if now < h.demands[i].refuse {
-			named = max(named, h.demands[i].named)
-		}
-	}
-	return named
-}
-
-// over reports whether the ramp has ended.
-func (h *hold) over(now time.Duration) bool { return now >= after(h.open, rampTime) }
-
-// passes reports whether w may go now, and uses up its turn in the ramp.
-func (h *hold) passes(now time.Duration, w *Waiter) bool {
-	switch {
-	case now < h.named():
-		return w != nil && h.queue.turn(w) && h.probe(now)
-	case now < h.open:
-		return now >= h.opens(w)
-	case h.over(now):
-		return true
-	case h.opens(w) < h.open:
-		return true // its deadline leaves no time to wait for the ramp
-	case !h.queue.turn(w):
-		return false
-	case now >= h.next:
-		// Turns that nobody used are not saved up. A turn that was used a little
-		// late does not delay the next turn.
-		if h.next += rampStep; h.next <= now {
-			h.next = now + rampStep
-		}
-		return true
-	case h.credits > 0:
-		h.credits--
-		return true
-	}
-	return false
-}
-
-// wait puts w in the queue and tells it when to ask again.
-func (h *hold) wait(now time.Duration, w *Waiter) Answer {
-	h.join(w)
-	// A waiter that is not first is woken when its turn comes. The end of the
-	// ramp is for the case that a waiter before it neither asks nor leaves.
-	a := Answer{Verb: Wait, Ask: after(h.open, rampTime), Until: h.named()}
-	if now < h.open {
-		a.Open = h.open
-	}
-	if h.queue.turn(w) {
-		a.Ask = max(h.open, min(h.next, a.Ask))
-		if now >= h.open {
-			a.Until = a.Ask
-		}
-	}
-	if own := h.opens(w); own < h.open {
-		a.Ask = own
-	}
-	if h.freeAt > 0 && h.freeAt < a.Until {
-		a.Until, a.Open = h.freeAt, h.freeAt
-	}
-	if h.freeAt > 0 && h.queue.turn(w) {
-		a.Ask = min(a.Ask, h.freeAt)
-	}
-	if w != nil {
-		w.told = a.Ask
-	}
-	return a
-}
-
-// join puts w in the queue. If w is nil or in the queue already, join does nothing.
-func (h *hold) join(w *Waiter) {
-	if w == nil || w.in == &h.queue {
-		return
-	}
-	h.queue.join(w)
-	if w.By <= 0 {
-		return
-	}
-	if h.dated == nil {
-		h.dated = new(byDeadline)
-	}
-	heap.Push(h.dated, w)
-}
-
-// leave takes w out of the queue. If w was first, leave returns the new first
-// waiter.
-func (h *hold) leave(w *Waiter) (next *Waiter) {
-	if w != nil && w.in == &h.queue && w.By > 0 {
-		heap.Remove(h.dated, w.place)
-	}
-	return h.queue.leave(w)
-}
-
-// hurried returns the waiter with the nearest deadline if it has to ask before the
-// time that it was told. Either the hold has become longer, and the server now lets
-// it go only after its deadline, or the hold has become shorter. All other waiters
-// have later deadlines. So they need no news before this waiter goes or leaves.
-func (h *hold) hurried() *Waiter {
-	if h.dated == nil || len(*h.dated) == 0 {
-		return nil
-	}
-	w := (*h.dated)[0]
-	if own := h.opens(w); w.By <= h.named() || own < h.open && own < w.told {
-		return w
-	}
-	return nil
+	c.n.Store(int32(len(c.holds)))
 }
 
 func (c CooldownConfig) withDefaults() CooldownConfig {
@@ -759,12 +457,30 @@ func (c CooldownConfig) withDefaults() CooldownConfig {
 const memberGap = 20 * time.Millisecond
 
 // Part returns the config for a hold in each of so many processes of a fleet. The jitter
-// spreads them 20 ms apart, over at most the time of the wait.
+// spreads them 20 ms apart, over at most the time of the wait. The probes are spread as
+// well, over at most half of that time.
 func (c CooldownConfig) Part(processes int, wait time.Duration) CooldownConfig {
-	if processes > 1 && c.Spread == 0 {
+	if processes <= 1 {
+		return c
+	}
+	if c.Spread == 0 {
 		c.Spread = min(max(time.Duration(processes)*memberGap, c.spread(wait)), wait)
 	}
+	c.Processes = processes
+	c.Probes = min(max(ReturnTime(processes), 4*testimony), wait/2)
 	return c
+}
+
+// turn returns when a process sends its probe, within Probes. u in [0,1) draws it. Few
+// processes are early, and each is more likely to be late than early. So one of them mostly
+// sends its probe and tells of it before the next is due, however many there are (RFC 4654
+// §2.5 spreads the feedback of receivers in this way).
+func (c CooldownConfig) turn(u float64) time.Duration {
+	if c.Processes <= 1 || u <= 0 {
+		return 0
+	}
+	part := 1 + math.Log(u)/math.Log(8*float64(c.Processes))
+	return time.Duration(max(0, part) * float64(c.Probes))
 }
 
 // ReturnTime returns the time within which so many processes of a fleet come back when a

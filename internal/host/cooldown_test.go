@@ -38,7 +38,7 @@ func TestCooldownHoldsAScope(t *testing.T) {
 		t.Error("new and not quiet")
 	}
 	mustPass(t, &c, 0, 1, nil)
-	if got := c.Hold(0, 1, TooMany, sec, exact, 0); got != sec {
+	if got, _ := c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0); got != sec {
 		t.Errorf("held until %v", got)
 	}
 	if c.Quiet() {
@@ -71,43 +71,43 @@ func TestCooldownExtends(t *testing.T) {
 		want time.Duration // the hold's end
 	}{
 		{"a wait of nothing holds nothing", func(c *Cooldown) {
-			c.Hold(0, 1, TooMany, 0, exact, 0)
-			c.Hold(0, 1, TooMany, -sec, exact, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: 0}, exact, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: -sec}, exact, 0)
 		}, 0},
 		{"a longer wait extends", func(c *Cooldown) {
-			c.Hold(0, 1, TooMany, sec, exact, 0)
-			c.Hold(0, 1, TooMany, 3*sec, exact, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: 3 * sec}, exact, 0)
 		}, 3 * sec},
 		{"a shorter wait does not shorten", func(c *Cooldown) {
-			c.Hold(0, 1, TooMany, 3*sec, exact, 0)
-			c.Hold(sec, 1, TooMany, sec, exact, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: 3 * sec}, exact, 0)
+			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 		}, 3 * sec},
 		{"nor does one of the other code", func(c *Cooldown) {
-			c.Hold(0, 1, Unavailable, 3*sec, exact, 0)
-			c.Hold(0, 1, TooMany, sec, exact, 0)
+			c.Hold(0, 1, Refusal{Code: Unavailable, Wait: 3 * sec}, exact, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 		}, 3 * sec},
 		{"never longer than Max", func(c *Cooldown) {
-			c.Hold(0, 1, TooMany, 365*24*time.Hour, exact, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: 365 * 24 * time.Hour}, exact, 0)
 		}, time.Minute},
 		{"without Max as long as asked", func(c *Cooldown) {
-			c.Hold(0, 1, TooMany, time.Hour, CooldownConfig{Max: -1, Spread: -1}, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: time.Hour}, CooldownConfig{Max: -1, Spread: -1}, 0)
 		}, time.Hour},
 		{"no overflow", func(c *Cooldown) {
-			c.Hold(sec, 1, TooMany, Never, CooldownConfig{Max: -1, Spread: -1}, 0)
+			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: Never}, CooldownConfig{Max: -1, Spread: -1}, 0)
 		}, Never},
 		{"jitter goes upward, by half the wait", func(c *Cooldown) {
-			c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.5)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.5)
 		}, 1250 * ms},
 		{"and by a second at most", func(c *Cooldown) {
-			c.Hold(0, 1, TooMany, 30*sec, CooldownConfig{}, 0.5)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, CooldownConfig{}, 0.5)
 		}, 30*sec + 500*ms},
 		{"one jitter per run of holds", func(c *Cooldown) {
-			c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.5)
-			c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.9)
-			c.Hold(sec, 1, TooMany, sec, CooldownConfig{}, 0.9)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.5)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9)
+			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9)
 		}, 2250 * ms},
 		{"a spread of one's own", func(c *Cooldown) {
-			c.Hold(0, 1, TooMany, sec, CooldownConfig{Spread: 10 * sec}, 0.5)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{Spread: 10 * sec}, 0.5)
 		}, 6 * sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -125,11 +125,11 @@ func TestCooldownRefuses(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	var c Cooldown
 	w, v := NewWaiter(), NewWaiter()
-	c.Hold(0, 1, TooMany, sec, conf, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, conf, 0)
 	mustHold(t, &c, 0, 1, w, sec)
 	mustHold(t, &c, 0, 1, v, sec)
 
-	c.Hold(ms, 1, TooMany, year, conf, 0)
+	c.Hold(ms, 1, Refusal{Code: TooMany, Wait: year}, conf, 0)
 	for _, x := range []*Waiter{w, v} { // both hear of the refusal at once, one after the other
 		if !woken(x) {
 			t.Fatal("not woken")
@@ -149,12 +149,12 @@ func TestCooldownRefuses(t *testing.T) {
 	c.Leave(1, w)
 
 	// The time that an earlier hold named is not repeated.
-	c.Hold(2*time.Minute, 1, TooMany, 2*time.Minute, conf, 0)
+	c.Hold(2*time.Minute, 1, Refusal{Code: TooMany, Wait: 2 * time.Minute}, conf, 0)
 	if a := c.Enter(2*time.Minute, 1, w); a.Verb != Refuse || a.Until != 4*time.Minute {
 		t.Errorf("%+v", a)
 	}
 	// Requests wait for a time that is not too long, in stop mode as well.
-	c.Hold(0, 2, TooMany, time.Minute, conf, 0)
+	c.Hold(0, 2, Refusal{Code: TooMany, Wait: time.Minute}, conf, 0)
 	mustHold(t, &c, 0, 2, nil, time.Minute)
 }
 
@@ -174,7 +174,7 @@ func TestCooldownEndsEarly(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Cooldown
-			c.Hold(sec, 1, tt.code, 10*sec, exact, 0)
+			c.Hold(sec, 1, Refusal{Code: tt.code, Wait: 10 * sec}, exact, 0)
 			w := NewWaiter()
 			mustHold(t, &c, sec, 1, w, 11*sec)
 			c.Answered(2*sec, 1, tt.sent, tt.success)
@@ -190,8 +190,8 @@ func TestCooldownEndsEarly(t *testing.T) {
 
 	t.Run("what a 429 asked stays", func(t *testing.T) {
 		var c Cooldown
-		c.Hold(0, 1, Unavailable, 10*sec, exact, 0)
-		c.Hold(0, 1, TooMany, 5*sec, exact, 0)
+		c.Hold(0, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
+		c.Hold(0, 1, Refusal{Code: TooMany, Wait: 5 * sec}, exact, 0)
 		c.Answered(2*sec, 1, sec, true)
 		if until, _ := c.Held(2*sec, 1); until != 5*sec {
 			t.Errorf("held until %v", until)
@@ -256,7 +256,7 @@ func TestCooldownRamp(t *testing.T) {
 				arrivals []time.Duration
 				order    []int
 			)
-			open := c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.3)
+			open, _ := c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.3)
 			for i := range 50 {
 				r := &cooldownRequest{clock: cl, c: &c, key: 1}
 				r.onGo = func() {
@@ -292,7 +292,7 @@ func TestCooldownRamp(t *testing.T) {
 func TestCooldownLengthened(t *testing.T) {
 	var c Cooldown
 	var left, woken []int
-	c.Hold(0, 1, TooMany, sec, exact, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 	ws := make([]*Waiter, 20)
 	for i := range ws {
 		ws[i] = &Waiter{ID: i, Wake: func(w *Waiter) { woken = append(woken, w.ID) }}
@@ -301,7 +301,7 @@ func TestCooldownLengthened(t *testing.T) {
 		}
 		mustHold(t, &c, 0, 1, ws[i], sec)
 	}
-	c.Hold(500*ms, 1, TooMany, 4500*ms, exact, 0)
+	c.Hold(500*ms, 1, Refusal{Code: TooMany, Wait: 4500 * ms}, exact, 0)
 	for ; len(woken) > 0; woken = woken[1:] {
 		w := ws[woken[0]]
 		if a := c.Enter(500*ms, 1, w); a.Verb != Wait || a.Until != 5*sec {
@@ -322,7 +322,7 @@ func TestCooldownLengthened(t *testing.T) {
 
 func TestCooldownUnusedSlotsAreNotSaved(t *testing.T) {
 	var c Cooldown
-	c.Hold(0, 1, TooMany, sec, exact, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 	mustPass(t, &c, 4*sec, 1, nil)
 	mustHold(t, &c, 4*sec, 1, nil, 4*sec+rampStep)
 	mustPass(t, &c, 4*sec+rampStep+30*ms, 1, nil) // a little late
@@ -333,7 +333,7 @@ func TestCooldownUnusedSlotsAreNotSaved(t *testing.T) {
 // not either, because they are not reported.
 func TestCooldownOldResponses(t *testing.T) {
 	var c Cooldown
-	c.Hold(sec, 1, TooMany, sec, exact, 0)
+	c.Hold(sec, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 	mustPass(t, &c, 2*sec, 1, nil)
 	for range 10 {
 		c.Answered(2*sec+ms, 1, 0, true)
@@ -346,18 +346,20 @@ func TestCooldownOldResponses(t *testing.T) {
 	mustHold(t, &c, 2*sec+ms, 1, nil, 2*sec+rampStep)
 }
 
-// If the credentials change with every request, memory stays bounded, and running
-// holds are the last to go.
+// If the credentials change with every request, memory stays bounded. A hold for which
+// somebody waits stays. Of the others the hold that ends first makes room. No scope is
+// held by the refusals of others.
 func TestCooldownIsBounded(t *testing.T) {
 	var c Cooldown
+	hour := Refusal{Wait: time.Hour}
 	for i := range uint64(10) {
-		c.Hold(0, i, TooMany, time.Hour, CooldownConfig{Max: -1, Spread: -1}, 0)
+		c.Hold(0, i, hour, CooldownConfig{Max: -1, Spread: -1}, 0)
 	}
 	w := NewWaiter()
 	mustHold(t, &c, 0, 3, w, time.Hour)
 	for i := range soak.Size[uint64](8*maxScopes, 20_000) {
 		now := time.Duration(i) * ms
-		c.Hold(now, 100+i, TooMany, 50*ms, exact, 0)
+		c.Hold(now, 100+i, Refusal{Wait: 50 * ms}, exact, 0)
 		if n := len(c.holds); n > maxScopes {
 			t.Fatalf("%d scopes", n)
 		}
@@ -367,19 +369,16 @@ func TestCooldownIsBounded(t *testing.T) {
 			t.Errorf("scope %d: held until %v", i, until)
 		}
 	}
-	// All holds are running, so none of them goes. The other scopes share one.
+	// All holds are running.
 	for i := range uint64(maxScopes + 20) {
-		c.Hold(200*sec, 1_000_000+i, TooMany, 2*time.Hour, CooldownConfig{Max: -1, Spread: -1}, 0)
+		c.Hold(200*sec, 1_000_000+i, Refusal{Wait: 2*time.Hour + time.Duration(i)}, CooldownConfig{Max: -1, Spread: -1}, 0)
 	}
-	if until, _ := c.Held(200*sec, 3); woken(w) || until != time.Hour {
-		t.Errorf("a running hold was given up, held until %v", until)
-	}
-	for _, key := range []uint64{1_000_000, 1_000_000 + maxScopes + 19, 77} {
-		if until, _ := c.Held(200*sec, key); until != 200*sec+2*time.Hour {
-			t.Errorf("scope %d: held until %v", key, until)
+	for key, want := range map[uint64]time.Duration{3: time.Hour, 4: 0, 77: 0, 1_000_020: 0, 1_000_021: 2*time.Hour + 200*sec + 21} {
+		if until, _ := c.Held(200*sec, key); until != want {
+			t.Errorf("scope %d: held until %v, want %v", key, until, want)
 		}
 	}
-	if n, _ := c.Holds(200 * sec); n != maxScopes {
+	if n, _ := c.Holds(200 * sec); n != maxScopes || woken(w) {
 		t.Errorf("%d scopes", n)
 	}
 	c.Leave(3, w)
@@ -388,6 +387,15 @@ func TestCooldownIsBounded(t *testing.T) {
 	if !c.Quiet() || c.holds != nil {
 		t.Errorf("%d scopes at the end", len(c.holds))
 	}
+
+	// If somebody waits for each of them, a further scope is not held, and nor is any other.
+	for i := range uint64(maxScopes) {
+		c.Hold(5*time.Hour, i, hour, CooldownConfig{Max: -1}, 0)
+		c.Enter(5*time.Hour, i, NewWaiter())
+	}
+	c.Hold(5*time.Hour, 1000, hour, CooldownConfig{Max: -1}, 0)
+	mustPass(t, &c, 5*time.Hour, 1000, nil)
+	mustPass(t, &c, 5*time.Hour, 1001, nil)
 }
 
 // Whatever happens, at most two requests pass during a run of holds. Waiters pass in
@@ -416,7 +424,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 			closed = max(closed, cl.now+wait)
 			since, allowed, through = closed, 0, 0
 			lastHold = cl.now
-			c.Hold(cl.now, 1, TooMany, wait, exact, 0)
+			c.Hold(cl.now, 1, Refusal{Code: TooMany, Wait: wait}, exact, 0)
 		})
 	}
 	for i := range n {
@@ -438,7 +446,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 					}
 					cl.at(cl.now+time.Duration(rng.IntN(400))*ms, func() {
 						if cl.now < closed {
-							c.Hold(cl.now, 1, TooMany, closed-cl.now, exact, 0)
+							c.Hold(cl.now, 1, Refusal{Code: TooMany, Wait: closed - cl.now}, exact, 0)
 						}
 					})
 					return
@@ -501,14 +509,14 @@ func TestCooldownCosts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	c.Hold(0, 1, TooMany, sec, exact, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 	if n := testing.AllocsPerRun(100, func() { c.Enter(0, 1, nil) }); n != 0 {
 		t.Errorf("%v allocations while held", n)
 	}
 	if n := unsafe.Sizeof(c); n > 40 {
 		t.Errorf("%d bytes", n)
 	}
-	if n := unsafe.Sizeof(hold{}); n > 184 {
+	if n := unsafe.Sizeof(hold{}); n > 232 {
 		t.Errorf("a scope has %d bytes", n)
 	}
 }
@@ -524,7 +532,7 @@ func BenchmarkCooldownQuiet(b *testing.B) {
 
 func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 	var c Cooldown
-	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
 	first, second := NewWaiter(), NewWaiter()
 	c.Enter(0, 1, first)
 	c.Enter(0, 1, second)
@@ -538,13 +546,13 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 // the waiter that has to pass it on gives up before it asks.
 func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	var c Cooldown
-	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
 	ws := []*Waiter{NewWaiter(), NewWaiter(), NewWaiter()}
 	for i, w := range ws {
 		w.By = time.Duration(i+2) * sec
 		c.Enter(0, 1, w)
 	}
-	c.Hold(0, 1, TooMany, 30*sec, CooldownConfig{}, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, CooldownConfig{}, 0)
 	for i, w := range ws {
 		if !woken(w) {
 			t.Errorf("waiter %d still counts on 1 s", i)
@@ -585,7 +593,7 @@ func TestCooldownDeadlines(t *testing.T) {
 				all, waiting[w] = append(all, w), true
 				ask(w)
 			case op == 3:
-				c.Hold(now, uint64(1+rng.IntN(2)), Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(8*sec))), CooldownConfig{Spread: 4 * sec, Max: 6 * sec, Stop: rng.IntN(6) == 0}, rng.Float64())
+				c.Hold(now, uint64(1+rng.IntN(2)), Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.Int64N(int64(8 * sec)))}, CooldownConfig{Spread: 4 * sec, Max: 6 * sec, Stop: rng.IntN(6) == 0}, rng.Float64())
 			case op == 4:
 				c.Answered(now, uint64(1+rng.IntN(2)), now-time.Duration(rng.Int64N(int64(3*sec))), rng.IntN(3) > 0)
 			case op == 5:
@@ -608,11 +616,11 @@ func TestCooldownDeadlines(t *testing.T) {
 				}
 			}
 			for key, h := range c.holds {
-				if w := h.hurried(); w != nil {
+				if w := h.hurried(); w != nil && !h.undecided(now) {
 					t.Fatalf("seed %d, at %v: a waiter of scope %d with the deadline %v asks at %v; named %v, opens %v", seed, now, key, w.By, w.told, h.named(), h.opens(w))
 				}
 				for w := range waiting {
-					if w.in == &h.queue && w.By > now && w.By <= h.named() {
+					if w.in == &h.queue && w.By > now && w.By <= h.named() && !h.undecided(now) {
 						t.Fatalf("seed %d, at %v: a waiter with the deadline %v waits until %v", seed, now, w.By, h.named())
 					}
 					if w.in == &h.queue && h.opens(w) < h.open {
@@ -632,7 +640,7 @@ func TestCooldownDeadlines(t *testing.T) {
 func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {
 	const begin = time.Hour
 	var c Cooldown
-	c.Hold(begin, 1, TooMany, 20*sec, exact, 0)
+	c.Hold(begin, 1, Refusal{Code: TooMany, Wait: 20 * sec}, exact, 0)
 	ws := make([]*Waiter, 10)
 	for i := range ws {
 		ws[i] = NewWaiter()
@@ -658,7 +666,7 @@ func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {
 // The last turn of a ramp is not after the ramp's end.
 func TestCooldownRampEnds(t *testing.T) {
 	var c Cooldown
-	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
 	now := sec + rampTime - 20*ms
 	c.Enter(now, 1, nil)
 	if a := c.Enter(now, 1, NewWaiter()); a.Ask > sec+rampTime {
@@ -673,7 +681,7 @@ func TestCooldownArrive(t *testing.T) {
 	if !c.Arrive(0, 1) {
 		t.Error("nothing is held")
 	}
-	c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.9) // open at 1450 ms
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9) // open at 1450 ms
 	w, v := NewWaiter(), NewWaiter()
 	mustHold(t, &c, 0, 1, w, sec)
 	mustHold(t, &c, 0, 1, v, sec)
@@ -709,7 +717,7 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 		sec + 899*ms - 1: sec + (899*ms-1)/2,
 	} {
 		var c Cooldown
-		c.Hold(0, 1, TooMany, sec, CooldownConfig{}, 0.9)
+		c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9)
 		first, w := NewWaiter(), NewWaiter()
 		w.By = by
 		mustHold(t, &c, 0, 1, first, sec)
@@ -725,154 +733,339 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// A hold is tried by at most two probes, and only if most responses are successes.
-// The success of a probe ends the hold. The success of an earlier request does not.
+// sure is a scope that has had many successes until now.
+func sure(now time.Duration) *Cooldown {
+	c := &Cooldown{}
+	c.Hold(now-5*sec, 1, Refusal{Wait: sec}, exact, 0)
+	for range 100 {
+		c.Answered(now-4*sec, 1, 0, true)
+	}
+	return c
+}
+
+func goes(c *Cooldown, now time.Duration, w *Waiter) bool { return c.Enter(now, 1, w).Verb == Go }
+
+// Only refusals in a row hold a scope that has had many successes. A success of a later
+// request ends the hold, and a success of an earlier request does not.
+func TestCooldownRefusalsInARow(t *testing.T) {
+	const now = 100 * sec
+	for name, tt := range map[string]struct {
+		successes uint64
+		refused   []time.Duration // when the refused requests were sent
+		sent      time.Duration   // when the request of the success was sent
+		ends      bool
+	}{
+		"a later request":              {100, []time.Duration{now - 50*ms}, now - 40*ms, true},
+		"an earlier request":           {100, []time.Duration{now - 50*ms}, now - 60*ms, false},
+		"the same time":                {100, []time.Duration{now - 50*ms}, now - 50*ms, false},
+		"a time that is not known":     {100, []time.Duration{now - 50*ms}, 0, false},
+		"between two refusals":         {100, []time.Duration{now - 50*ms, now - 30*ms}, now - 40*ms, false},
+		"they arrive in another order": {100, []time.Duration{now - 30*ms, now - 50*ms}, now - 40*ms, false},
+		"after two refusals":           {100, []time.Duration{now - 30*ms, now - 50*ms}, now - 20*ms, true},
+		"a refusal of unknown time":    {100, []time.Duration{0}, now - 20*ms, false},
+		"three successes":              {3, []time.Duration{now - 50*ms}, now - 40*ms, true},
+		"two successes":                {2, []time.Duration{now - 50*ms}, now - 40*ms, false},
+		"no success before":            {0, []time.Duration{now - 50*ms}, now - 40*ms, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c Cooldown
+			for _, sent := range tt.refused {
+				c.Hold(now, 1, Refusal{Wait: 10 * sec, Sent: sent, Ended: tt.successes}, exact, 0)
+			}
+			waiting, next := NewWaiter(), NewWaiter()
+			c.Enter(now, 1, waiting)
+			c.Enter(now, 1, next)
+			ended := c.Answered(now+ms, 1, tt.sent, true)
+			if until, _ := c.Held(now+ms, 1); (until == 0) != tt.ends || ended[TooMany] != tt.ends {
+				t.Fatalf("held until %v, ended %v", until, ended)
+			}
+			if tt.ends && (!goes(&c, now+ms, waiting) || !goes(&c, now+ms, next) || goes(&c, now+ms, NewWaiter())) {
+				t.Error("a success lets two waiters go")
+			}
+		})
+	}
+}
+
+// A scope begins with the successes of its host since the last refusal.
+func TestCooldownTrust(t *testing.T) {
+	var c Cooldown
+	c.Hold(0, 1, Refusal{Wait: sec, Ended: 1000}, exact, 0)
+	c.Hold(sec, 2, Refusal{Wait: sec, Ended: 1001}, exact, 0)
+	if !goes(&c, testimony, NewWaiter()) {
+		t.Error("1000 successes: no probe")
+	}
+	if c.Enter(sec+testimony, 2, NewWaiter()).Verb == Go {
+		t.Error("a single success since the last refusal: a probe")
+	}
+	c.Enter(time.Minute, 1, nil)
+	c.Hold(time.Minute, 2, Refusal{Wait: sec, Ended: 900}, exact, 0) // a count that came late
+	mustHold(t, &c, time.Minute, 2, nil, time.Minute+sec)
+}
+
+// A hold is tried by at most two probes, and only if most responses are successes. The
+// requests in flight have the time of a round trip before.
 func TestCooldownProbes(t *testing.T) {
-	begin := func(successes int) *Cooldown {
-		c := &Cooldown{}
-		c.Hold(0, 1, TooMany, sec, exact, 0)
-		mustPass(t, c, 2*sec, 1, nil)
-		for range successes {
-			c.Answered(2*sec, 1, 0, true)
-		}
-		c.Hold(5*sec, 1, TooMany, 10*sec, exact, 0)
-		return c
+	const now = 100 * sec
+	refuse := func(c *Cooldown, now, sent time.Duration) {
+		c.Hold(now, 1, Refusal{Wait: 110*sec - now, Sent: sent}, exact, 0)
 	}
-	goes := func(c *Cooldown, now time.Duration, w *Waiter) bool { return c.Enter(now, 1, w).Verb == Go }
-
-	c := begin(3)
-	if w := NewWaiter(); goes(c, 5*sec, w) {
-		t.Error("three successes and a refusal: a probe")
-	}
-	c = begin(4)
-	if goes(c, 5*sec, nil) {
-		t.Error("a hedge went as a probe")
-	}
-	if !goes(c, 5*sec, NewWaiter()) {
-		t.Error("four successes and a refusal: no probe")
-	}
-	if goes(c, 5*sec, NewWaiter()) {
-		t.Error("a second probe before the first was refused")
-	}
-	c.Hold(6*sec, 1, TooMany, 9*sec, exact, 0)
-	if goes(c, 6*sec, NewWaiter()) {
-		t.Error("a second probe with little doubt left")
-	}
-
-	c = begin(1000)
-	for i := range 5 {
-		if got := goes(c, 6*sec, NewWaiter()); got != (i < 2) {
-			t.Errorf("probe %d: %v", i+1, got)
-		}
-		c.Hold(6*sec, 1, TooMany, 9*sec, exact, 0)
-		for range 8 {
-			c.Answered(6*sec, 1, 0, true) // sent before
-		}
-	}
-	if until, _ := c.Held(6*sec, 1); until != 15*sec {
-		t.Errorf("held until %v", until)
-	}
-
-	c = begin(1000)
+	c := sure(now)
+	refuse(c, now, now-30*ms)
 	first, second := NewWaiter(), NewWaiter()
-	if !goes(c, 6*sec, first) || goes(c, 6*sec, second) {
-		t.Fatal("one probe")
+	if goes(c, now, first) || goes(c, now, second) || goes(c, now+30*ms, nil) {
+		t.Error("a probe before the round trip, or a hedge")
 	}
-	c.Answered(7*sec, 1, 4*sec, true)
-	c.Answered(7*sec, 1, 6*sec, false)
-	if goes(c, 7*sec, second) {
+	if a := c.Enter(now, 1, first); a.Ask != now+30*ms || a.Until != 0 {
+		t.Errorf("%+v", a)
+	}
+	if until, refused := c.Held(now, 1); until != 110*sec || refused || c.Named(now, 1) != 0 || !c.HeldSince(now, 1, now-1) {
+		t.Errorf("held until %v, refused %v", until, refused)
+	}
+	if !goes(c, now+30*ms, first) || goes(c, now+30*ms, second) {
+		t.Error("a single probe after the round trip")
+	}
+	if c.HeldSince(now+31*ms, 1, now+30*ms) {
+		t.Error("the probe is called back")
+	}
+	refuse(c, now+60*ms, now+30*ms)
+	if !woken(second) || !goes(c, now+60*ms, second) {
+		t.Error("no second probe after the first was refused")
+	}
+	third := NewWaiter()
+	if a := c.Enter(now+70*ms, 1, third); a.Verb != Wait || a.Until != 0 {
+		t.Errorf("%+v", a)
+	}
+	refuse(c, now+90*ms, now+60*ms)
+	for range maxDoubt {
+		c.Answered(now+100*ms, 1, now-sec, true) // of requests that were sent before
+	}
+	mustHold(t, c, now+200*ms, 1, third, 110*sec)
+	mustHold(t, c, now+9*sec, 1, third, 110*sec)
+	if c.Named(now+100*ms, 1) != 110*sec {
+		t.Errorf("named %v", c.Named(now+100*ms, 1))
+	}
+
+	// A probe that gets no response is given up after a second.
+	c = sure(now)
+	refuse(c, now, now-30*ms)
+	if !goes(c, now+sec, NewWaiter()) || goes(c, now+2*sec-1, second) || !goes(c, now+2*sec, second) {
+		t.Error("no second probe a second after the first")
+	}
+	mustHold(t, c, now+3*sec, 1, third, 110*sec)
+
+	// The requests in flight were refused as well.
+	c = sure(now)
+	for i := range time.Duration(6) {
+		refuse(c, now+i*ms, now-30*ms+i*ms)
+	}
+	mustHold(t, c, now+sec, 1, NewWaiter(), 110*sec)
+
+	// The success of a probe ends the hold, and a failure does not.
+	c = sure(now)
+	refuse(c, now, now-30*ms)
+	c.Enter(now, 1, first)
+	c.Enter(now, 1, second)
+	goes(c, now+30*ms, first)
+	refuse(c, now+40*ms, now-10*ms) // one that was in flight
+	if c.Answered(now+50*ms, 1, now+30*ms, false); goes(c, now+50*ms, second) {
 		t.Error("the hold is over, and no probe has succeeded")
 	}
-	c.Hold(7*sec, 1, TooMany, 8*sec, exact, 0) // of one that was in flight
-	c.Answered(7*sec, 1, 6*sec, true)
-	if !woken(second) || !goes(c, 7*sec, second) {
+	if c.Answered(now+60*ms, 1, now+30*ms, true); !woken(second) || !goes(c, now+60*ms, second) {
 		t.Error("held after a probe has succeeded")
 	}
-	// Then they come back in a ramp.
-	n := 0
-	for w := NewWaiter(); goes(c, 7*sec, w); w = NewWaiter() {
-		n++
+}
+
+// While a doubt may still end a hold, no request is refused.
+func TestCooldownStopsAfterTheDoubt(t *testing.T) {
+	const now = 100 * sec
+	conf := CooldownConfig{Stop: true, Spread: -1}
+	c := sure(now)
+	hour := Refusal{Wait: time.Hour, Sent: now - 30*ms}
+	c.Hold(now, 1, hour, conf, 0)
+	ws := []*Waiter{NewWaiter(), NewWaiter(), NewWaiter()}
+	for _, w := range ws {
+		mustHold(t, c, now, 1, w, 0)
 	}
-	if n != 1 {
-		t.Errorf("%d more at once", n)
+	for i, w := range ws[:2] {
+		at := now + time.Duration(i+1)*30*ms
+		mustPass(t, c, at, 1, w)
+		c.Hold(at+30*ms, 1, Refusal{Wait: time.Hour, Sent: at}, conf, 0)
+	}
+	if a := c.Enter(now+90*ms, 1, ws[2]); a.Verb != Refuse || !woken(ws[2]) {
+		t.Errorf("%+v", a)
 	}
 }
 
-// A waiter in the shared hold moves when its scope gets a hold of its own. The waiters
-// behind it do not wait for it.
-func TestCooldownMovesToAScopeOfItsOwn(t *testing.T) {
-	var c Cooldown
-	for i := range uint64(maxScopes - 1) {
-		c.Hold(0, 100+i, TooMany, sec, exact, 0)
-	}
-	c.Hold(0, 1, TooMany, 60*sec, exact, 0)
-	one, other := NewWaiter(), NewWaiter()
-	mustHold(t, &c, 0, 1, one, 60*sec)
-	mustHold(t, &c, 0, 2, other, 60*sec)
-	c.Hold(30*sec, 1, TooMany, 50*sec, exact, 0) // there is room again
-	mustHold(t, &c, 30*sec, 1, one, 80*sec)
-	if !woken(other) {
-		t.Error("the next in the queue was not woken")
-	}
-	mustPass(t, &c, 60*sec, 2, other)
-	c.Leave(1, one)
-	mustPass(t, &c, 200*sec, 1, one)
-	mustPass(t, &c, 200*sec, 3, nil)
-	if !c.Quiet() {
-		t.Error("not quiet in the end")
-	}
-}
-
-// A hold of the fleet holds as a hold of a response to this process does. But this process
-// sends no probes, because it does not know whether the hold is right.
+// A hold of the fleet holds as a hold of a response to this process does. A process with
+// successes of its own sends a single probe. If the probe succeeds, the process does not
+// believe the fleet for 10 s, and for longer if it succeeds again.
 func TestCooldownHeldByTheFleet(t *testing.T) {
-	for _, own := range []bool{false, true} {
-		var c Cooldown
-		c.Hold(0, 1, TooMany, sec, exact, 0) // from here on responses count
-		for range 8 {
-			c.Answered(2*sec, 1, sec, true)
+	const now = 100 * sec
+	told := Refusal{Wait: 10 * sec}
+	conf := CooldownConfig{Spread: -1, Processes: 2, Probes: 200 * ms}
+	var c Cooldown
+	c.HoldForFleet(now, 1, told, conf, 0)
+	mustHold(t, &c, now+5*sec, 1, NewWaiter(), now+10*sec) // it has no success of its own
+
+	for _, refused := range []bool{false, true} {
+		c := sure(now)
+		c.HoldForFleet(now, 1, told, conf, 0.25) // the processes are early with this probability
+		first, second := NewWaiter(), NewWaiter()
+		if a := c.Enter(now, 1, first); a.Ask != now+testimony+100*ms || a.Until != 0 {
+			t.Errorf("%+v", a)
 		}
-		if own {
-			c.Hold(3*sec, 1, TooMany, 10*sec, exact, 0)
-		} else {
-			c.HoldForFleet(3*sec, 1, TooMany, 10*sec, exact, 0)
+		mustHold(t, c, now, 1, second, 0)
+		c.HoldForFleet(now+50*ms, 1, told, conf, 1) // the same process
+		mustPass(t, c, now+200*ms, 1, first)
+		c.HoldForFleet(now+220*ms, 1, told, conf, 1)
+		if refused {
+			c.Hold(now+230*ms, 1, Refusal{Wait: 5 * sec, Sent: now + 200*ms}, exact, 0)
+			mustHold(t, c, now+6*sec, 1, second, now+220*ms+10*sec)
+			continue
 		}
-		if until, _ := c.Held(3*sec, 1); until != 13*sec {
-			t.Errorf("own %v: held until %v", own, until)
+		c.Answered(now+230*ms, 1, now-50*ms, true) // of a request that was sent before
+		mustHold(t, c, now+230*ms, 1, second, 0)
+		if ended := c.Answered(now+230*ms, 1, now+200*ms, true); !ended[TooMany] {
+			t.Error("the success of the probe does not end the hold")
 		}
+		mustPass(t, c, now+230*ms, 1, second)
+		deaf := now + 230*ms + 10*sec
+		told.Ended = 1000
+		c.HoldForFleet(now+5*sec, 1, told, conf, 1)
+		mustPass(t, c, now+5*sec, 1, nil)
+		c.Answered(now+6*sec, 1, now+4*sec, true) // sent before the fleet spoke
+		c.HoldForFleet(deaf-ms, 1, told, conf, 1)
+		c.Answered(deaf-ms, 1, deaf-ms, true) // sent at the same time
+		mustPass(t, c, deaf-ms, 1, nil)
+		deafer := sure(now)
+		*deafer.holds[1] = *c.holds[1]
+		c.HoldForFleet(deaf, 1, told, conf, 1)
+		mustHold(t, c, deaf, 1, NewWaiter(), 0)
+
+		deafer.Answered(deaf-ms/2, 1, deaf-ms/2, true)
+		deafer.HoldForFleet(deaf+9*sec, 1, told, conf, 1)
+		mustPass(t, deafer, deaf+9*sec, 1, nil)
+		deafer.HoldForFleet(deaf+10*sec, 1, told, conf, 1)
+		mustHold(t, deafer, deaf+10*sec, 1, NewWaiter(), 0)
+	}
+
+	// Another process is refused later, even if it names no later end. So this process waits
+	// with its probe for four times as long as the hold has lasted.
+	again := sure(now)
+	again.HoldForFleet(now, 1, told, conf, 0)
+	w := NewWaiter()
+	mustHold(t, again, now+50*ms, 1, w, 0)
+	again.HoldForFleet(now+60*ms+testimony, 1, Refusal{Wait: 9 * sec}, conf, 0)
+	if a := again.Enter(now+160*ms, 1, w); a.Ask != now+5*160*ms {
+		t.Errorf("%+v", a)
+	}
+
+	// If this process and another were refused, it sends no probe, whoever was first.
+	for _, own := range []time.Duration{0, 50 * ms} {
+		both := sure(now)
+		both.HoldForFleet(now+25*ms, 1, told, conf, 0)
+		if own == 0 {
+			both = sure(now)
+		}
+		both.Hold(now+own, 1, Refusal{Wait: 10 * sec, Sent: now - 10*ms}, conf, 0)
+		both.HoldForFleet(now+50*ms, 1, told, conf, 0)
+		both.HoldForFleet(now+2*testimony, 1, told, conf, 0)
 		w := NewWaiter()
-		if got := c.Enter(3*sec, 1, w).Verb == Go; got != own {
-			t.Errorf("own %v: probes %v", own, got)
+		if a := both.Enter(now+9*sec, 1, w); a.Verb != Wait || a.Until == 0 {
+			t.Errorf("%+v", a)
 		}
-		if !own {
-			mustHold(t, &c, 3*sec, 1, w, 13*sec)
-			c.Hold(4*sec, 1, TooMany, sec, exact, 0) // now it was told, too
-			if !woken(w) {
-				t.Error("not woken")
-			}
-			mustPass(t, &c, 4*sec, 1, w)
+		// A success in the fleet makes it send one, once.
+		both.Free(now+9*sec, 1, now+9*sec)
+		mustPass(t, both, now+9*sec, 1, w)
+		both.Free(now+9*sec, 1, now+9*sec)
+		mustHold(t, both, now+9*sec, 1, NewWaiter(), 0)
+		if a := both.Enter(now+9*sec+probeWait, 1, nil); a.Verb != Wait {
+			t.Errorf("%+v", a)
 		}
 	}
+
+	// The word of the fleet alone does not use up the doubt, and a refusal to this process
+	// makes it believe the fleet again.
+	quiet := sure(now)
+	for i := range time.Duration(20) {
+		at := now + i*20*sec
+		told.Ended = 1000
+		quiet.HoldForFleet(at, 1, told, conf, 0)
+		w := NewWaiter()
+		mustHold(t, quiet, at, 1, w, 0)
+		mustPass(t, quiet, at+testimony, 1, w)
+		quiet.Answered(at+2*testimony, 1, at+testimony, true)
+		quiet.HoldForFleet(at+3*testimony, 1, told, conf, 0)
+		if until, _ := quiet.Held(at+sec, 1); until != 0 {
+			t.Fatalf("run %d: held until %v", i, until)
+		}
+	}
+	at := now + 381*sec
+	quiet.Hold(at, 1, Refusal{Wait: sec, Sent: at - ms}, exact, 0)
+	quiet.HoldForFleet(at, 1, told, exact, 0)
+	if until, _ := quiet.Held(at, 1); until != at+10*sec {
+		t.Errorf("held until %v", until)
+	}
+}
+
+// A hold that only the fleet was told has bounds, and refuses no request. A request whose
+// deadline lies before its end goes after half of its time.
+func TestCooldownHearsay(t *testing.T) {
 	var c Cooldown
-	c.HoldForFleet(0, 1, TooMany, 0, exact, 0)
-	c.HoldForFleet(0, 1, TooMany, -sec, exact, 0)
+	c.HoldForFleet(0, 1, Refusal{}, exact, 0)
+	c.HoldForFleet(0, 1, Refusal{Wait: -sec}, exact, 0)
 	if !c.Quiet() {
 		t.Error("held for no time")
 	}
-	c.HoldForFleet(0, 1, TooMany, Never, CooldownConfig{Spread: -1, Max: 3 * sec}, 0)
-	if until, _ := c.Held(0, 1); until != 3*sec {
-		t.Errorf("held until %v, and a response can hold for 3 s", until)
+	for conf, want := range map[CooldownConfig]time.Duration{
+		{Spread: -1, Max: 3 * sec, Stop: true}: 3 * sec,
+		{Spread: -1, Stop: true}:               time.Minute,
+		{Spread: -1, Max: -1, Stop: true}:      maxHeard,
+	} {
+		var c Cooldown
+		c.HoldForFleet(0, 1, Refusal{Wait: Never}, conf, 0)
+		if until, refused := c.Held(0, 1); until != want || refused {
+			t.Errorf("%+v: held until %v, refused %v", conf, until, refused)
+		}
+		if named := c.Named(0, 1); named != 0 {
+			t.Errorf("named %v", named)
+		}
+		w, patient := NewWaiter(), NewWaiter()
+		mustHold(t, &c, sec, 1, patient, want)
+		w.From, w.By = sec, want // just too early
+		if a := c.Enter(sec, 1, w); a.Verb != Wait || a.Ask != sec+(want-sec)/2 || a.Until != a.Ask {
+			t.Errorf("%+v", a)
+		}
+		mustPass(t, &c, sec+(want-sec)/2, 1, w)
+		w.By = want + 2*sec
+		mustHold(t, &c, sec, 1, w, want)
+		mustHold(t, &c, want-1, 1, w, want)
+	}
+
+	// What this process was told stands.
+	c = Cooldown{}
+	c.Hold(0, 1, Refusal{Wait: 6 * sec}, exact, 0)
+	w := NewWaiter()
+	w.By = 8 * sec
+	mustHold(t, &c, 0, 1, w, 6*sec)
+	c.HoldForFleet(sec, 1, Refusal{Wait: 30 * sec}, exact, 0)
+	if a := c.Enter(sec, 1, w); a.Ask != 6*sec || a.Until != 6*sec {
+		t.Errorf("%+v", a)
+	}
+	w.By = 5 * sec
+	if a := c.Enter(sec, 1, w); a.Until < w.By {
+		t.Errorf("%+v: the hold of this process lasts longer", a)
 	}
 }
 
 // A success elsewhere ends the hold of a 503, and what only the fleet was told of a 429.
-// What this process was told of a 429 stands.
+// What this process was told of a 429 stands, but it sends a probe.
 func TestCooldownFree(t *testing.T) {
 	own := func(code Code, wait time.Duration) func(*Cooldown) {
-		return func(c *Cooldown) { c.Hold(sec, 1, code, wait, exact, 0) }
+		return func(c *Cooldown) { c.Hold(sec, 1, Refusal{Code: code, Wait: wait}, exact, 0) }
 	}
 	fleet := func(code Code, wait time.Duration) func(*Cooldown) {
-		return func(c *Cooldown) { c.HoldForFleet(sec, 1, code, wait, exact, 0) }
+		return func(c *Cooldown) { c.HoldForFleet(sec, 1, Refusal{Code: code, Wait: wait}, exact, 0) }
 	}
 	for name, tt := range map[string]struct {
 		holds []func(*Cooldown)
@@ -885,7 +1078,7 @@ func TestCooldownFree(t *testing.T) {
 		"a 429 of the fleet":               {[]func(*Cooldown){fleet(TooMany, 9*sec)}, 0},
 		"a 429 and a longer 503":           {[]func(*Cooldown){own(TooMany, 5*sec), own(Unavailable, 9*sec)}, 6 * sec},
 		"both, of the fleet":               {[]func(*Cooldown){fleet(TooMany, 5*sec), fleet(Unavailable, 9*sec)}, 0},
-		"a 429, and a longer of the fleet": {[]func(*Cooldown){own(TooMany, 5*sec), fleet(TooMany, 9*sec)}, 10 * sec},
+		"a 429, and a longer of the fleet": {[]func(*Cooldown){own(TooMany, 5*sec), fleet(TooMany, 9*sec)}, 6 * sec},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c Cooldown
@@ -902,7 +1095,10 @@ func TestCooldownFree(t *testing.T) {
 			if held && !woken(w) {
 				t.Error("the first waiter was not woken")
 			}
-			if a := c.Enter(sec, 1, w); (a.Verb == Wait) != (tt.until > 0) {
+			if a := c.Enter(sec, 1, w); a.Verb != Go {
+				t.Errorf("%+v", a)
+			}
+			if a := c.Enter(sec, 1, nil); a.Verb == Go && tt.until > 0 {
 				t.Errorf("%+v", a)
 			}
 			c.Free(sec, 2, 0) // a scope that is not held
@@ -910,15 +1106,14 @@ func TestCooldownFree(t *testing.T) {
 	}
 }
 
-// When a success elsewhere ends a hold, its jitter keeps the processes apart. After a 503
-// the ramp goes on that the hold has interrupted.
+// When a success elsewhere ends a hold, the waiters come back in a ramp. After a 503 the ramp goes on that the hold has interrupted.
 func TestCooldownFreeIsSpread(t *testing.T) {
 	var c Cooldown
-	c.HoldForFleet(0, 1, TooMany, 10*sec, CooldownConfig{Spread: 2 * sec}, 0.5)
+	c.HoldForFleet(0, 1, Refusal{Code: TooMany, Wait: 10 * sec}, CooldownConfig{Spread: 2 * sec}, 0.5)
 	first, second := NewWaiter(), NewWaiter()
 	mustHold(t, &c, 0, 1, first, 10*sec)
 	mustHold(t, &c, 0, 1, second, 10*sec)
-	c.Free(3*sec, 1, 0)
+	c.Free(3*sec, 1, 4*sec)
 	if a := c.Enter(3*sec, 1, first); a.Verb != Wait || a.Ask != 4*sec {
 		t.Errorf("%+v", a)
 	}
@@ -928,7 +1123,7 @@ func TestCooldownFreeIsSpread(t *testing.T) {
 	}
 
 	c = Cooldown{}
-	c.HoldForFleet(0, 1, Unavailable, 10*sec, exact, 0)
+	c.HoldForFleet(0, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
 	for range 100 {
 		mustHold(t, &c, 0, 1, NewWaiter(), 10*sec)
 	}
@@ -942,13 +1137,13 @@ func TestCooldownFreeIsSpread(t *testing.T) {
 // waiter asks then. A response to this process that asks for a wait puts an end to that.
 func TestCooldownFreeLater(t *testing.T) {
 	var c Cooldown
-	c.HoldForFleet(0, 1, Unavailable, 10*sec, exact, 0)
+	c.HoldForFleet(0, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
 	first, second := NewWaiter(), NewWaiter()
 	mustHold(t, &c, 0, 1, first, 10*sec)
 	mustHold(t, &c, 0, 1, second, 10*sec)
 	c.Free(sec, 1, 3*sec)
 	c.Free(sec, 1, 5*sec)
-	c.HoldForFleet(2*sec, 1, Unavailable, 10*sec, exact, 0)
+	c.HoldForFleet(2*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
 	if !woken(first) {
 		t.Error("the first waiter was not woken")
 	}
@@ -961,9 +1156,9 @@ func TestCooldownFreeLater(t *testing.T) {
 	}
 	mustPass(t, &c, 3*sec, 1, second)
 
-	c.HoldForFleet(4*sec, 1, Unavailable, 10*sec, exact, 0)
+	c.HoldForFleet(4*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
 	c.Free(4*sec, 1, 6*sec)
-	c.Hold(5*sec, 1, Unavailable, 10*sec, exact, 0)
+	c.Hold(5*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
 	if until, _ := c.Held(7*sec, 1); until != 15*sec {
 		t.Errorf("held until %v", until)
 	}
@@ -974,21 +1169,21 @@ func TestCooldownFreeLater(t *testing.T) {
 func TestCooldownOfALargeFleet(t *testing.T) {
 	var c Cooldown
 	for key := range uint64(2 * maxScopes) {
-		c.HoldForFleet(0, 1000+key, TooMany, 30*sec, exact, 0)
+		c.HoldForFleet(0, 1000+key, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0)
 	}
 	mustPass(t, &c, sec, 1, nil)
 	waiting := NewWaiter()
 	mustHold(t, &c, sec, 1000, waiting, 30*sec)
 	for key := range uint64(maxScopes - 2) {
-		c.Hold(sec, 1+key, TooMany, 30*sec, exact, 0)
+		c.Hold(sec, 1+key, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0)
 		mustHold(t, &c, sec, 1+key, nil, 31*sec)
 	}
-	if c.shared != nil || len(c.holds) != maxScopes-1 {
-		t.Errorf("%d holds, shared: %v", len(c.holds), c.shared != nil)
+	if len(c.holds) > maxScopes {
+		t.Errorf("%d holds", len(c.holds))
 	}
 	mustHold(t, &c, sec, 1000, waiting, 30*sec)
 	mustPass(t, &c, sec, 999, nil)
-	c.HoldForFleet(sec, 2000, TooMany, 30*sec, exact, 0) // there is no room
+	c.HoldForFleet(sec, 2000, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0) // there is no room
 	mustPass(t, &c, sec, 2000, nil)
 	c.Leave(1000, waiting)
 }

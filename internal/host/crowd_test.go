@@ -67,8 +67,18 @@ func gateCrowd() *crowd {
 			{"a request that was not sent", func(now time.Duration) { g.Release(now, &slots[i]); i++ }},
 			{"a body", func(now time.Duration) {
 				g.Result(now, &slots[i], Success)
-				g.Reading(&slots[i])
+				g.Reading(now, &slots[i], false)
 				g.Idle(now, &slots[i])
+			}},
+			{"a stream", func(now time.Duration) {
+				g.Result(now, &slots[i], Success)
+				g.Reading(now, &slots[i], true)
+				i++
+			}},
+			{"a slow caller", func(now time.Duration) {
+				g.Await(now, &slots[i])
+				g.Resume(now, &slots[i])
+				i++
 			}},
 		},
 	}
@@ -118,9 +128,9 @@ func sharedCrowd() *crowd {
 func cooldownCrowd() *crowd {
 	c := new(Cooldown)
 	hold := func(code Code, wait time.Duration) func(time.Duration) {
-		return func(now time.Duration) { c.Hold(now, 1, code, wait, exact, 0) }
+		return func(now time.Duration) { c.Hold(now, 1, Refusal{Code: code, Wait: wait}, exact, 0) }
 	}
-	c.Hold(0, 1, Unavailable, 20*sec, exact, 0)
+	c.Hold(0, 1, Refusal{Code: Unavailable, Wait: 20 * sec}, exact, 0)
 	return &crowd{
 		enter: func(now time.Duration, w *Waiter) Answer { return c.Enter(now, 1, w) },
 		leave: func(w *Waiter) { c.Leave(1, w) },
@@ -129,13 +139,15 @@ func cooldownCrowd() *crowd {
 			{"a longer 429", hold(TooMany, 40*sec)},
 			{"a shorter 429", hold(TooMany, sec)},
 			{"a 404", func(now time.Duration) { c.Answered(now, 1, 0, false) }},
-			{"another scope", func(now time.Duration) { c.Hold(now, 2, TooMany, sec, exact, 0) }},
-			{"a 429 of the fleet", func(now time.Duration) { c.HoldForFleet(now, 1, TooMany, 41*sec, exact, 0) }},
+			{"another scope", func(now time.Duration) { c.Hold(now, 2, Refusal{Code: TooMany, Wait: sec}, exact, 0) }},
+			{"a 429 of the fleet", func(now time.Duration) { c.HoldForFleet(now, 1, Refusal{Code: TooMany, Wait: 41 * sec}, exact, 0) }},
 			{"a success in the fleet", func(now time.Duration) { c.Free(now, 1, 0) }},
 			{"a snapshot", func(now time.Duration) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
 			{"an early end of the 503", func(now time.Duration) { c.Answered(now, 1, 0, true) }},
 			{"a success", func(now time.Duration) { c.Answered(now, 1, 0, true) }},
-			{"a refusal", func(now time.Duration) { c.Hold(now, 1, TooMany, 2*time.Minute, CooldownConfig{Stop: true}, 0) }},
+			{"a refusal", func(now time.Duration) {
+				c.Hold(now, 1, Refusal{Code: TooMany, Wait: 2 * time.Minute}, CooldownConfig{Stop: true}, 0)
+			}},
 		},
 	}
 }
@@ -276,20 +288,21 @@ func TestCrowdHeldLonger(t *testing.T) {
 	}
 }
 
-// The eviction of a hold wakes one of its waiters. Each waiter that goes or leaves
+// The eviction of a hold that is over wakes one of its waiters. Each waiter that goes or leaves
 // wakes the next, so all of them hear of it.
 func TestCrowdOfAnEvictedHold(t *testing.T) {
 	const n = 100_000
 	var c Cooldown
 	var woken []*Waiter
 	ws := make([]Waiter, n)
-	c.Hold(0, 1, TooMany, sec, exact, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 	for i := range ws {
 		ws[i].Wake = func(w *Waiter) { woken = append(woken, w) }
 		c.Enter(0, 1, &ws[i])
 	}
-	for key := range uint64(maxScopes - 1) {
-		c.Hold(sec, 2+key, TooMany, time.Hour, exact, 0)
+	for key := range uint64(maxScopes) {
+		c.Hold(sec, 2+key, Refusal{Code: TooMany, Wait: time.Hour}, exact, 0)
+		c.Enter(sec, 2+key, &Waiter{Wake: func(*Waiter) {}})
 	}
 	if len(woken) != 1 {
 		t.Fatalf("the eviction wakes %d waiters", len(woken))

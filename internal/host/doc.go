@@ -11,9 +11,11 @@
 //	key.go         the key of a request's host
 //	table.go       the state of that host, found without a lock, and eviction
 //	state.go       the state and its machines
+//	lane.go        over which connections its attempts go
 //	queue.go       how requests wait, and the machines' answers
 //	scope.go       the scope of a request: its credentials, as a hash
 //	cooldown.go    which requests wait after a server said "try later", and how they return
+//	hold.go        the hold of a scope
 //	pacing.go      the server's quota, spread over its window
 //	gate.go        how many requests may be in flight: slots and the queue
 //	gate_limit.go  how the gate's limit grows, goes back and is cut

@@ -35,6 +35,7 @@ type process struct {
 	id      int64
 	gate    Gate
 	sick    bool // it does not reach the host
+	dead    bool // it was killed
 	refuses bool // its requests do not wait
 	sent    int
 }
@@ -55,10 +56,14 @@ func (r *fleetRun) toAll(hear func(p *process)) {
 
 // ask does the part of the transport after a request was told to wait.
 func (p *process) ask() {
-	r := p.run
-	if !p.gate.AskPermit(r.clock.now) {
-		return
+	if p.gate.AskPermit(p.run.clock.now) {
+		p.probe()
 	}
+}
+
+// probe asks the ledger for a permit, or renews it.
+func (p *process) probe() {
+	r := p.run
 	r.post(func() {
 		granted, wait := r.ledger.Probe(r.clock.now, p.id, len(r.processes))
 		if granted {
@@ -157,7 +162,7 @@ func (p *process) start(stays bool) *traveller {
 }
 
 func (v *traveller) ask() {
-	if v.gone {
+	if v.gone || v.p.dead {
 		return
 	}
 	p, r := v.p, v.p.run
@@ -206,7 +211,20 @@ func (v *traveller) send() {
 		}
 	}
 	r.most = max(r.most, leased)
-	r.clock.at(r.clock.now+takes, func() { p.tell(p.gate.End(r.clock.now, &v.slot, result)) })
+	over := false
+	r.clock.at(r.clock.now+takes, func() {
+		if over = true; !p.dead {
+			p.tell(p.gate.End(r.clock.now, &v.slot, result))
+		}
+	})
+	var renew func()
+	renew = func() {
+		if !over && !p.dead && p.gate.Renew() {
+			p.probe()
+			r.clock.at(r.clock.now+RenewTime, renew)
+		}
+	}
+	r.clock.at(r.clock.now+RenewTime, renew)
 }
 
 // noise is news that nobody should send.

@@ -27,6 +27,14 @@ const (
 
 	// bodyTime is how long a body that nobody reads keeps its slot.
 	bodyTime = time.Minute
+
+	// streamTime is how long a Read of a body without a length waits before the
+	// body counts as a stream and loses its slot.
+	streamTime = 500 * time.Millisecond
+
+	// callerTime is how long an attempt waits for the caller's body before its slot
+	// stops counting.
+	callerTime = 100 * time.Millisecond
 )
 
 // A GateConfig bounds a gate. Zero fields take the defaults.
@@ -36,10 +44,13 @@ type GateConfig struct {
 	Start int
 	// Max is the highest limit. By default there is none.
 	Max int
-	// Rate also limits the sends per second. Each request that gets a slot
-	// takes a token of the rate at the same moment. Tokens that were taken
-	// before the slot would pile up behind a closed gate and all be used when
-	// it opens. If Rate is nil, there is no such limit.
+	// Rate also limits the sends per second. A request waits until there is a
+	// token, then until there is a slot, and takes both at the same moment.
+	// Tokens that were taken before the slot would pile up behind a closed gate
+	// and all be used when it opens. A slot that waits for a token would look
+	// like an overloaded host. As long as the first request waits for a token,
+	// no request counts as a waiter of the gate. If Rate is nil, there is no such
+	// limit.
 	Rate *Rate
 	// Fleet makes a closed gate ask the fleet before it lets a probe through.
 	Fleet bool
@@ -90,13 +101,18 @@ const (
 //     requests as well.
 //   - A response body that nobody has read from for a minute no longer counts.
 //     The caller may have forgotten to close it.
+//   - A response body without a length no longer counts when a Read of it has waited
+//     for 500 ms. It is a stream, and the server does not work on it.
+//   - While an attempt waits for the caller's body, the slot does not count. This begins
+//     after 100 ms, or at once if the attempt has spent most of its time so. When
+//     the Read returns, the slot counts again, also if the limit is used up by then.
 //   - A Lost request keeps its slot. All lost slots come back when a success
 //     shows that the server works off its queue, or when the gate closes. Until
 //     then a lost slot comes back every 0.2 s to 1 s, whether or not anybody asks. If
 //     they all came back at once, a frozen server would be sent a full limit of
 //     requests per timeout. The exception is a request that was lost although
-//     another request succeeded more than two round trips after its send. Its route
-//     is bad and not the host, so its slot comes back at once.
+//     another request that was sent later succeeded more than two round trips after
+//     its send. Its route is bad and not the host, so its slot comes back at once.
 //
 // The limit:
 //
@@ -120,6 +136,8 @@ const (
 //     failures in a row, for 20 times as long as successes are usually apart.
 //     The failures must also last for a second, unless there are 100 of them.
 //     A bad route among good routes has successes in between.
+//   - A success of a request that was sent before the first of the failures does not end
+//     the row. A host that goes may still finish the requests that it has.
 //   - When the gate closes, the limit becomes 1 and the threshold half of the
 //     former limit. This is a cut. Only requests that are sent after the cut
 //     count from then on, so requests that were sent together cause a single cut at
@@ -146,10 +164,13 @@ type Gate struct {
 	// a few streams from before the cut could keep the probes out.
 	epoch    uint32
 	shut     uint32        // the epoch that the last cut began; a success of this or a later epoch opens the gate
-	inFlight int           // requests of this epoch
+	away     int32         // requests of this epoch that do not count, because they wait for their callers
+	inFlight int           // the other requests of this epoch
 	answered int32         // requests in flight whose body is being read
 	beside   int32         // answered requests that do not count against the limit
-	idle     idleList      // answered requests whose body nobody reads at the moment
+	idle     slotList      // answered requests whose body nobody reads at the moment
+	streams  slotList      // answered requests that wait for a body without a length
+	uploads  slotList      // requests that wait for their callers, and count still
 	full     bool          // the limit was reached, and each slot that came free was taken again
 	fullAt   time.Duration // since when the gate is full
 	freeAt   time.Duration // when the first of the free slots came free
@@ -158,6 +179,10 @@ type Gate struct {
 	lostAt   time.Duration // when the last request was lost or the last lost slot came back
 	told     time.Duration // when the first waiter asks again
 
+	rated   time.Duration // how long the queue has waited for the rate; if it does, less the present time
+	forRate bool          // the first waiter has no token, so the queue waits for the rate
+	late    bool          // a request that was sent before the present run of failures succeeded during it
+	hasty   bool          // while closed: a probe was sent early because an old request succeeded
 	mixed   bool          // the waiters have different rules, because of an Update
 	closed  bool          // only probes may go
 	probe   time.Duration // while closed: no probe goes before this time
@@ -185,10 +210,12 @@ type Slot struct {
 	epoch    uint32
 	held     bool // the request is in flight
 	answered bool // the response has arrived
+	away     bool // it does not count, because it waits for the caller
 
-	// While nobody reads the body, the slot is in the gate's idle list.
-	idle       bool
-	idleSince  time.Duration
+	slow time.Duration // how long it has waited for the caller, less the time that it has not
+
+	in         *slotList     // a list of the gate, or nil
+	since      time.Duration // when it came into the list, or when a Read of the caller's body began or ended
 	prev, next *Slot
 }
 
@@ -217,6 +244,7 @@ func (g *Gate) Leave(w *Waiter) (news bool) {
 	g.mu.Lock()
 	next := g.queue.leave(w)
 	if g.queue.n == 0 {
+		g.byRate(0, false) // nobody is left who looks at the time
 		g.fleet.unused()
 	}
 	news = g.hasNews()
@@ -263,6 +291,67 @@ func (g *Gate) Result(now time.Duration, s *Slot, r Result) (news bool) {
 	return news
 }
 
+// Await reports that the attempt waits for the caller's body. From the first Await on
+// the gate knows the address of the slot. news is as for Leave.
+func (g *Gate) Await(now time.Duration, s *Slot) (news bool) {
+	g.mu.Lock()
+	var next *Waiter
+	if s.held && !s.answered && !s.away && s.epoch == g.epoch {
+		s.slow = max(0, s.slow-max(0, now-s.since))
+		g.uploads.push(s, now)
+		if s.slow >= callerTime {
+			g.leave(now, s)
+			next = g.head(now)
+		} else if g.told > after(now, callerTime) {
+			next = g.queue.first // does not know yet that a slot may come free then
+		}
+	}
+	news = g.hasNews()
+	g.mu.Unlock()
+	next.wake()
+	return news
+}
+
+// Resume reports that the attempt has got a part of the caller's body, or its end.
+func (g *Gate) Resume(now time.Duration, s *Slot) {
+	g.mu.Lock()
+	if s.in == &g.uploads || s.away {
+		s.slow = min(s.slow+max(0, now-s.since), 2*callerTime)
+		g.back(s)
+		s.since = now
+	}
+	g.mu.Unlock()
+}
+
+// leave makes a slot that waits for its caller not count; g.mu is held.
+func (g *Gate) leave(now time.Duration, s *Slot) {
+	s.unlist()
+	g.inFlight--
+	g.away++
+	s.away = true
+	g.full = g.full && g.queue.n > 0
+	if g.used() == g.limit-1 {
+		g.freeAt = now
+	}
+	if g.closed {
+		g.probe = min(g.probe, now) // another probe may go instead
+		g.fleet.passOn(g.queue.n)
+	}
+}
+
+// back ends the wait of a slot for its caller; g.mu is held.
+func (g *Gate) back(s *Slot) {
+	if s.in == &g.uploads {
+		s.unlist()
+	}
+	if s.away && s.epoch == g.epoch {
+		g.away--
+		g.inFlight++
+		g.peak = max(g.peak, g.inFlight-int(g.beside))
+	}
+	s.away = false
+}
+
 // Done gives back the slot of a request that has ended. It may be called more
 // than once and from several goroutines. Only the first call counts.
 func (g *Gate) Done(now time.Duration, s *Slot) (news bool) { return g.End(now, s, Neutral) }
@@ -273,7 +362,7 @@ func (g *Gate) End(now time.Duration, s *Slot, r Result) (news bool) {
 	var next *Waiter
 	if s.held {
 		g.note(now, s, r)
-		if g.closed && s.epoch == g.epoch {
+		if g.closed && s.epoch == g.epoch && g.inFlight == 1 { // else another probe went while this one waited for its caller
 			g.probeEnded(now)
 		}
 		g.free(now, s)
@@ -286,11 +375,20 @@ func (g *Gate) End(now time.Duration, s *Slot, r Result) (news bool) {
 }
 
 // Reading reports that the caller began to read from the response's body. The
-// slot counts for as long as that takes.
-func (g *Gate) Reading(s *Slot) {
+// slot counts for as long as that takes. If the body has no length, the slot no longer
+// counts from 500 ms on.
+func (g *Gate) Reading(now time.Duration, s *Slot, noLength bool) {
 	g.mu.Lock()
-	g.idle.remove(s)
+	var next *Waiter
+	s.unlist()
+	if noLength && s.held && s.answered && s.epoch == g.epoch {
+		g.streams.push(s, now)
+		if g.told > after(now, streamTime) {
+			next = g.queue.first // does not know yet that a slot may come free then
+		}
+	}
 	g.mu.Unlock()
+	next.wake()
 }
 
 // Idle reports that the caller does not read from the body for now. If there is
@@ -317,11 +415,27 @@ func (g *Gate) WakeFirst() {
 	next.wake()
 }
 
-// Waiting returns how many requests are in the queue.
-func (g *Gate) Waiting() int {
+// RateTime returns for how long in all the queue has waited for the rate and not for a
+// slot. The difference of two calls is the part of a wait that is due to the rate.
+func (g *Gate) RateTime(now time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.queue.n
+	if g.forRate {
+		return g.rated + now
+	}
+	return g.rated
+}
+
+// Wants returns how many tokens of the rate the waiters can use now. Tokens of a fleet
+// that wait with them for a slot would be lost to the other processes.
+func (g *Gate) Wants() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	room := 1
+	if !g.closed {
+		room = max(1, g.limit-g.used())
+	}
+	return min(room, g.queue.n)
 }
 
 // State returns a snapshot.
@@ -330,10 +444,19 @@ func (g *Gate) State() GateState {
 	defer g.mu.Unlock()
 	return GateState{
 		Limit:    g.limit,
-		InFlight: g.inFlight + int(g.old),
-		Waiting:  g.queue.n,
+		InFlight: g.inFlight + int(g.old+g.away),
+		Waiting:  g.waiting(),
 		Closed:   g.closed,
 	}
+}
+
+// waiting returns how many requests wait for a slot. If the first waiter waits for the
+// rate, none does; g.mu is held.
+func (g *Gate) waiting() int {
+	if g.forRate {
+		return 0
+	}
+	return g.queue.n
 }
 
 // enter answers w and returns the waiter to wake next; g.mu is held.
@@ -350,27 +473,51 @@ func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Ans
 		g.close(g.outage())
 		next = g.queue.first // does not know yet when the first probe may go
 	}
-	noToken := false
-	if g.queue.turn(w) && g.admits(now) {
+	turn := g.queue.turn(w)
+	noToken := turn && c.Rate != nil && c.Rate.tokens(now, 1) > 0
+	admits := turn && g.admits(now)
+	if admits && !noToken {
 		if c.Rate == nil || c.Rate.Take(now) {
+			g.byRate(now, false)
 			g.queue.leave(w)
 			g.told = Never // the next waiter was told nothing
 			g.take(now, s)
-			return Answer{Until: after(now, g.quick)}, g.head(now)
+			if next = g.head(now); next != nil && c.Rate != nil {
+				g.byRate(now, c.Rate.tokens(now, 1) > 0) // the next waiter finds out as soon as it runs
+			}
+			return Answer{Until: after(now, g.quick), Probe: g.closed && c.Fleet}, next
 		}
-		noToken, g.full = true, false
+		noToken = true
 	}
 	if w != nil {
 		g.queue.join(w)
 	}
+	if turn && g.queue.n > 0 {
+		g.byRate(now, noToken)
+	}
 	if noToken {
-		return g.waitForToken(now, c.Rate), next
+		g.full = false
+		g.told = after(now, c.Rate.tokens(now, 1))
+		return Answer{Verb: Wait, Ask: g.told, Until: g.told, ForRate: admits, NoToken: true}, next
 	}
 	return g.wait(now, w, c.Rate), next
 }
 
+// byRate notes whether the first waiter waits for the rate, and with it all others;
+// g.mu is held.
+func (g *Gate) byRate(now time.Duration, waits bool) {
+	switch {
+	case waits && !g.forRate:
+		g.rated -= now
+	case !waits && g.forRate:
+		g.rated += now
+	}
+	g.forRate = waits
+}
+
 // note takes note of how the request of s ended; g.mu is held.
 func (g *Gate) note(now time.Duration, s *Slot, r Result) {
+	g.back(s) // a server may respond before it has the whole body
 	switch r {
 	case Neutral:
 	case Success:
@@ -399,6 +546,7 @@ func (g *Gate) take(now time.Duration, s *Slot) {
 
 // free takes the slot s away; g.mu is held.
 func (g *Gate) free(now time.Duration, s *Slot) {
+	g.back(s)
 	if s.epoch != g.epoch {
 		g.old--
 	} else {
@@ -451,20 +599,13 @@ func (g *Gate) wait(now time.Duration, w *Waiter, r *Rate) Answer {
 		g.told = a.Ask
 	}
 	if r != nil {
-		// If there is a free slot, the waiters before w wait for the rate.
+		a.NoToken = g.forRate
 		a.ForRate = !g.closed && g.used() < g.limit
 		if w == nil {
 			a.Until = max(a.Until, after(now, r.tokens(now, g.queue.n+1)))
 		}
 	}
 	return a
-}
-
-// waitForToken tells the first request, which would get a slot, when there is a
-// token of the rate; g.mu is held.
-func (g *Gate) waitForToken(now time.Duration, r *Rate) Answer {
-	g.told = after(now, r.tokens(now, 1))
-	return Answer{Verb: Wait, Ask: g.told, Until: g.told, ForRate: true}
 }
 
 // nextChange returns when the gate may admit another request although nothing
@@ -474,15 +615,14 @@ func (g *Gate) nextChange(now time.Duration) time.Duration {
 		return g.nextProbe(now)
 	}
 	if g.closed {
-		return min(g.probe, g.opening()) // if the probe under way ends before this time, that wakes the first waiter
+		// If the probe under way ends before this time, that wakes the first waiter.
+		return min(g.probe, g.opening(), g.uploads.lapse(callerTime))
 	}
 	at := Never
 	if g.lost > 0 {
 		at = after(g.lostAt, g.lostSlotTime())
 	}
-	if s := g.idle.first; s != nil {
-		at = min(at, after(s.idleSince, bodyTime))
-	}
+	at = min(at, g.idle.lapse(bodyTime), g.streams.lapse(streamTime), g.uploads.lapse(callerTime))
 	if g.limit < g.conf.Start {
 		at = min(at, after(g.window, useWindow))
 	}
@@ -496,8 +636,16 @@ func (g *Gate) nextChange(now time.Duration) time.Duration {
 // g.mu is held. The outcome depends on the time alone and not on how often
 // somebody asks.
 func (g *Gate) settle(now time.Duration) (freed bool) {
-	for s := g.idle.first; s != nil && now >= after(s.idleSince, bodyTime); s = g.idle.first {
-		g.retire(s)
+	for g.idle.first != nil && now >= g.idle.lapse(bodyTime) {
+		g.retire(g.idle.first)
+		freed = true
+	}
+	for g.streams.first != nil && now >= g.streams.lapse(streamTime) {
+		g.retire(g.streams.first)
+		freed = true
+	}
+	for g.uploads.first != nil && now >= g.uploads.lapse(callerTime) {
+		g.leave(g.uploads.lapse(callerTime), g.uploads.first)
 		freed = true
 	}
 	if g.lost > 0 {
@@ -536,17 +684,19 @@ func (g *Gate) retire(s *Slot) {
 // renew begins an epoch, so that no request in flight counts any more; g.mu is
 // held.
 func (g *Gate) renew() {
-	for g.idle.first != nil {
-		g.idle.remove(g.idle.first)
+	for _, l := range [...]*slotList{&g.idle, &g.streams, &g.uploads} {
+		for l.first != nil {
+			l.first.unlist()
+		}
 	}
 	g.epoch++
-	g.old += int32(g.inFlight)
-	g.inFlight, g.answered, g.beside = 0, 0, 0
+	g.old += int32(g.inFlight) + g.away
+	g.inFlight, g.answered, g.beside, g.away = 0, 0, 0, 0
 }
 
 // uncount takes a slot of this epoch out of the numbers in flight; g.mu is held.
 func (g *Gate) uncount(s *Slot) {
-	g.idle.remove(s)
+	s.unlist()
 	g.inFlight--
 	if s.answered {
 		g.answered--
@@ -560,8 +710,8 @@ func (g *Gate) uncount(s *Slot) {
 // raised Max. For the same reason the first waiter hears of everything if the
 // waiters have different rules.
 func (g *Gate) head(now time.Duration) *Waiter {
-	if g.queue.first == nil {
-		return nil
+	if g.queue.first == nil || g.forRate && !g.mixed {
+		return nil // if the first waiter waits for the rate, it asks when there is a token
 	}
 	room := !g.closed && (g.used() < g.limit || g.streaming())
 	if !room && !g.mixed && g.nextChange(now) == Never {
@@ -590,14 +740,22 @@ func (g *Gate) configure(now time.Duration, c GateConfig) {
 	g.limit = min(g.limit, c.Max)
 }
 
-// An idleList holds the slots of the present epoch whose bodies nobody reads, in
-// the order in which the reading stopped. The gate's lock guards it.
-type idleList struct{ first, last *Slot }
+// A slotList holds slots of the present epoch in the order in which they came. The
+// gate's lock guards it. A slot is in a single list at a time.
+type slotList struct{ first, last *Slot }
+
+// lapse returns when the first slot has been in the list for so long, or [Never].
+func (l *slotList) lapse(d time.Duration) time.Duration {
+	if l.first == nil {
+		return Never
+	}
+	return after(l.first.since, d)
+}
 
 // push puts s at the end.
-func (l *idleList) push(s *Slot, now time.Duration) {
-	l.remove(s)
-	s.idle, s.idleSince, s.prev = true, now, l.last
+func (l *slotList) push(s *Slot, now time.Duration) {
+	s.unlist()
+	s.in, s.since, s.prev = l, now, l.last
 	if l.last != nil {
 		l.last.next = s
 	} else {
@@ -606,9 +764,10 @@ func (l *idleList) push(s *Slot, now time.Duration) {
 	l.last = s
 }
 
-// remove takes s out if it is in the list.
-func (l *idleList) remove(s *Slot) {
-	if !s.idle {
+// unlist takes s out of its list.
+func (s *Slot) unlist() {
+	l := s.in
+	if l == nil {
 		return
 	}
 	if s.prev != nil {
@@ -621,5 +780,5 @@ func (l *idleList) remove(s *Slot) {
 	} else {
 		l.last = s.prev
 	}
-	s.idle, s.prev, s.next = false, nil, nil
+	s.in, s.prev, s.next = nil, nil, nil
 }

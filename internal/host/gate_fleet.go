@@ -29,11 +29,15 @@ const (
 	holdTime  = 30 * time.Second
 	longestNo = 2 * time.Minute
 
-	// permitLife is how long after the question a permit counts. The fleet lends it for
-	// probeTime, so that is the time that is left for the probe itself. A gate whose
-	// requests do not wait may use a permit later, because its next request may come late.
-	// But others may probe at the same time then.
-	permitLife = probeTime / 2
+	// permitLife is how long after the question a permit counts. The fleet lends it for a
+	// second, so the rest is for the first renewal. A gate whose requests do not wait may
+	// use a permit later, because its next request may come late. But others may probe at
+	// the same time then.
+	permitLife = 600 * time.Millisecond
+
+	// RenewTime is how often the permit of a probe under way is renewed. If the process
+	// dies, the fleet soon lets another process send a probe.
+	RenewTime = 300 * time.Millisecond
 
 	// latestReturn bounds the time from Up to the return.
 	latestReturn = 10 * time.Second
@@ -61,7 +65,9 @@ const (
 //     opens with a limit of 1, and sends no probe before that. A success of its own opens
 //     the gate at once.
 //   - If others closed the gate, a request that was sent after the host went down and that
-//     succeeds opens it as well.
+//     succeeds opens it as well. Later means the same as above.
+//   - A success of a request that was sent before the failures began is not reported. It
+//     would end the outage for all, although the host may only finish old requests.
 //   - A failure is reported if there was no success for a second, every 250 ms at most. A
 //     failed probe is reported as another failure of the row that closed the gate. The next
 //     success is reported, too.
@@ -196,6 +202,14 @@ func (g *Gate) Permit(now time.Duration, granted bool, wait time.Duration) (used
 	return used
 }
 
+// Renew reports whether a probe is under way whose permit the owner has to renew. It does
+// so by asking for the permit again.
+func (g *Gate) Renew() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed && g.inFlight > 0 && g.fleet != nil && g.fleet.owed
+}
+
 // News returns what the owner has to tell the fleet. Each piece of news is returned once.
 func (g *Gate) News() (n GateNews) {
 	g.mu.Lock()
@@ -220,7 +234,7 @@ func (g *Gate) inFleet() *gateFleet {
 // wantsPermit reports whether the fleet has to be asked for a permit now; g.mu is held.
 func (g *Gate) wantsPermit(now time.Duration) bool {
 	f := g.fleet
-	return g.closed && g.conf.Fleet && g.inFlight == 0 && !f.asking && !f.permit && !f.returns && now >= g.question()
+	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.forRate && !f.asking && !f.permit && !f.returns && now >= g.question()
 }
 
 // question returns when the gate asks for a permit for its next probe; g.mu is held.
@@ -295,7 +309,7 @@ func (g *Gate) probeEnded(now time.Duration) {
 // gate by itself, or if the request was sent before the host went down, it may be a
 // response from the pile that a frozen host works off.
 func (g *Gate) contradicts(s *Slot) bool {
-	return g.closed && g.fleet != nil && g.fleet.byOthers && s.sent > g.fleet.since
+	return g.closed && g.fleet != nil && g.fleet.byOthers && s.sent > after(g.fleet.since, g.overlap())
 }
 
 // reportFailure reports a failure, if there was no success for some time and the last

@@ -71,38 +71,28 @@ const (
 
 // succeed takes note of a success; g.mu is held.
 func (g *Gate) succeed(now time.Duration, s *Slot) {
+	if !g.closed && g.run > 0 && s.sent < g.since {
+		// The host was working on the request when the failures began, and may only
+		// finish such requests. So the success says nothing about the failures.
+		g.late = true
+		g.respond(s)
+		return
+	}
 	took := max(0, now-s.sent)
 	g.gap += (min(max(0, now-g.success), longestGap) - g.gap) / 8
 	g.trip += (took - g.trip) / 8
 	g.quick = min(took, g.quick+max(g.quick/quickShare, quickStep))
-	g.success, g.run, g.lost = now, 0, 0
+	g.success, g.run, g.lost, g.late = now, 0, 0, false
 	g.proof = max(g.proof, s.sent)
-	g.fleet.works(g.closed && int32(s.epoch-g.shut) >= 0)
-	switch {
-	case int32(s.epoch-g.shut) < 0 && g.contradicts(s):
-		g.open() // others closed the gate, but the host works for this process
-		g.fleet.works(true)
-		return
-	case int32(s.epoch-g.shut) < 0 && g.inFlight == 0:
-		// The request was sent before the cut. The server responds again, but
-		// that is no reason to send it more than the next probe.
-		g.probe = min(g.probe, now)
-		g.fleet.asksNow(now)
-		return
-	case int32(s.epoch-g.shut) < 0:
+	if int32(s.epoch-g.shut) < 0 {
+		g.beforeCut(now, s)
 		return
 	}
+	g.fleet.works(g.closed)
 	if g.closed {
 		g.open()
 	}
-	if s.epoch != g.epoch {
-		return // a probe that took long
-	}
-	if !s.answered {
-		s.answered = true
-		g.answered++
-	}
-	if g.pressed(now, s) {
+	if g.respond(s) && g.pressed(now, s) {
 		if g.used() >= g.limit {
 			g.freeAt = now
 		}
@@ -110,10 +100,39 @@ func (g *Gate) succeed(now time.Duration, s *Slot) {
 	}
 }
 
+// respond notes that the response has arrived, unless the request no longer counts. Then
+// it returns false; g.mu is held.
+func (g *Gate) respond(s *Slot) bool {
+	if s.epoch != g.epoch {
+		return false // a probe that took long
+	}
+	if !s.answered {
+		s.answered = true
+		g.answered++
+	}
+	return true
+}
+
+// beforeCut takes note of a success of a request that was sent before the cut; g.mu is
+// held. It says nothing to the fleet, because the host may have failed since the send.
+func (g *Gate) beforeCut(now time.Duration, s *Slot) {
+	switch {
+	case g.contradicts(s):
+		g.open() // others closed the gate, but the host works for this process
+		g.fleet.works(true)
+	case g.closed && g.inFlight == 0 && !g.hasty:
+		// The server responds again, but that is no reason to send it more than the
+		// next probe. If that probe fails, the server only finishes old requests.
+		g.hasty = true
+		g.probe = min(g.probe, now)
+		g.fleet.asksNow(now)
+	}
+}
+
 // pressed reports whether a success shows that the host takes more than the
 // limit lets through, and that the client has more to send; g.mu is held.
 func (g *Gate) pressed(now time.Duration, s *Slot) bool {
-	if g.conf.Fleet && g.queue.n == 0 {
+	if g.conf.Fleet && g.waiting() == 0 {
 		return false // see gateFleet
 	}
 	if g.used() < g.limit && now > after(g.freeAt, g.trip/4) {
@@ -170,10 +189,11 @@ func (g *Gate) fail(now time.Duration, s *Slot, r Result) {
 		g.fleet.probeFails()
 		return
 	}
-	if r == Lost && g.success > after(s.sent, 2*g.trip) {
-		// Another request succeeded after this request should have succeeded. So
-		// the host works and the route of this request does not. If the host were
-		// frozen, the last success would have come from before the freeze.
+	if r == Lost && g.success > after(s.sent, 2*g.trip) && g.proof > s.sent {
+		// Another request was sent later, and succeeded after this request should
+		// have succeeded. So the host works and the route of this request does not.
+		// If the host were frozen, the last success would have come from before the
+		// freeze.
 		return
 	}
 	began := now
@@ -205,7 +225,11 @@ func (g *Gate) outage() time.Duration {
 	if g.run >= failMany && int(g.run) >= failRounds*g.limit {
 		least = 0
 	}
-	return after(g.since, max(least, failGaps*g.gap))
+	gaps := failGaps * g.gap
+	if g.late { // the successes of requests that were sent since then take a round trip longer
+		gaps += 2 * g.trip
+	}
+	return after(g.since, max(least, gaps))
 }
 
 // close closes the gate as of now, which may be a time in the past; g.mu is held.
@@ -215,7 +239,7 @@ func (g *Gate) close(now time.Duration) {
 	g.renew()
 	g.shut = g.epoch
 	g.fleet.closing(now, g.run, g.since)
-	g.lost, g.grown, g.run = 0, 0, 0
+	g.lost, g.grown, g.run, g.late, g.hasty = 0, 0, 0, false, false
 	g.closed, g.cut, g.full, g.calm = true, true, false, false
 	g.probe = after(now, probeGap)
 }

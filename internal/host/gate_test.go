@@ -546,7 +546,7 @@ func TestGateRest(t *testing.T) {
 	g.Idle(0, &a) // has no response yet
 	g.Result(0, &a, Success)
 	g.Result(0, &b, Success)
-	g.Reading(&b)
+	g.Reading(0, &b, false)
 	w := visit(t, &g)
 	w.conf = conf
 	w.mustWait(sec, bodyTime)
@@ -564,12 +564,12 @@ func TestGateRest(t *testing.T) {
 	if v := g.Enter(bodyTime+2*sec, &c, nil, conf); v.Verb != Go {
 		t.Errorf("%+v", v)
 	}
-	g.Reading(&a) // too late
+	g.Reading(bodyTime+2*sec, &a, true) // too late
 	g.Idle(2*bodyTime, &a)
 	for _, p := range []*Slot{&a, &b, &c, &w.slot, &a} {
 		g.Done(2*bodyTime, p)
 	}
-	if got := g.State(); got.InFlight != 0 || g.used() != 0 || g.idle.first != nil || g.idle.last != nil {
+	if got := g.State(); got.InFlight != 0 || g.used() != 0 || g.idle != (slotList{}) || g.streams != (slotList{}) || g.uploads != (slotList{}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -582,7 +582,7 @@ func TestGateRestTellsWhoWaits(t *testing.T) {
 	var a Slot
 	g.Enter(0, &a, nil, conf)
 	g.Result(0, &a, Success)
-	g.Reading(&a)
+	g.Reading(0, &a, false)
 	w := visit(t, &g)
 	w.conf = conf
 	w.mustWait(0, Never)
@@ -694,7 +694,8 @@ func TestGateTellsOfRoom(t *testing.T) {
 	}
 }
 
-// A request that gets no token of the rate keeps its turn and takes no slot.
+// A request that gets no token of the rate keeps its turn, takes no slot, and counts as no
+// waiter of the gate.
 func TestGateWaitsForTheRate(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 9)
@@ -702,20 +703,29 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	rate.Take(0)
 	a, b := visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = rate, rate
-	if got := a.enter(0); got != (Answer{Verb: Wait, Ask: sec, Until: sec, ForRate: true}) {
+	if got := a.enter(0); got != (Answer{Verb: Wait, Ask: sec, Until: sec, ForRate: true, NoToken: true}) {
 		t.Errorf("%+v", got)
 	}
 	if got := b.enter(0); got.Verb != Wait || got.Ask != Never || !got.ForRate {
 		t.Errorf("%+v", got)
 	}
-	if got := g.State(); got.InFlight != 9 || got.Waiting != 2 {
+	if got := g.State(); got.InFlight != 9 || got.Waiting != 0 {
 		t.Errorf("%+v", got)
 	}
 	b.mustWait(sec, Never) // a is first still
 	a.mustGo(sec)
 	b.woken()
-	if got := b.enter(sec); got.Verb != Wait || got.Ask != Never || got.ForRate {
+	if got := b.enter(sec); got.Verb != Wait || got.Ask != 2*sec || got.ForRate {
+		t.Errorf("the rate comes first: %+v", got)
+	}
+	if got := b.enter(2 * sec); got.Verb != Wait || got.Ask != Never || got.ForRate {
 		t.Errorf("the limit is used up: %+v", got)
+	}
+	if got := g.State(); got.InFlight != 10 || got.Waiting != 1 {
+		t.Errorf("%+v", got)
+	}
+	if got := g.RateTime(5 * sec); got != 2*sec {
+		t.Errorf("waited %v for the rate", got)
 	}
 }
 
@@ -749,16 +759,19 @@ func TestGateDoneTwice(t *testing.T) {
 
 // A gateRequest goes through a gate in virtual time.
 type gateRequest struct {
-	clock  *clock
-	gate   *Gate
-	conf   GateConfig
-	asks   func() // the fleet for a permit
-	result Result
-	takes  time.Duration
-	reads  time.Duration // the response's body
-	gives  time.Duration // up waiting after this; zero: never
+	clock   *clock
+	gate    *Gate
+	conf    GateConfig
+	asks    func() // the fleet for a permit
+	result  Result
+	takes   time.Duration
+	waits   time.Duration // for its caller, from the send on
+	reads   time.Duration // the response's body
+	streams bool          // the response's body has no length
+	gives   time.Duration // up waiting after this; zero: never
 
 	slot    Slot
+	used    int // before it asked
 	w       *Waiter
 	state   int // 0 waiting, 1 sent, 2 left
 	onGo    func()
@@ -789,6 +802,7 @@ func (v *gateRequest) ask() {
 	if v.state != 0 {
 		return
 	}
+	v.used = v.gate.used()
 	a := v.gate.Enter(v.clock.now, &v.slot, v.w, v.conf)
 	if v.asks != nil && v.gate.AskPermit(v.clock.now) {
 		v.asks()
@@ -803,8 +817,15 @@ func (v *gateRequest) ask() {
 	if v.onGo != nil {
 		v.onGo()
 	}
+	if v.waits > 0 {
+		v.clock.at(v.clock.now, func() { v.gate.Await(v.clock.now, &v.slot) })
+		v.clock.at(v.clock.now+v.waits, func() { v.gate.Resume(v.clock.now, &v.slot) })
+	}
 	v.clock.at(v.clock.now+v.takes, func() {
 		v.gate.Result(v.clock.now, &v.slot, v.result)
+		if v.reads > 0 {
+			v.gate.Reading(v.clock.now, &v.slot, v.streams)
+		}
 		v.clock.at(v.clock.now+v.reads, func() { v.gate.Done(v.clock.now, &v.slot) })
 	})
 }
@@ -845,7 +866,10 @@ func runGate(t *testing.T, seed uint64, n int) {
 				v.result = Result(rng.IntN(4))
 			}
 			if rng.IntN(4) == 0 {
-				v.reads = time.Duration(rng.IntN(3000)) * time.Millisecond
+				v.reads, v.streams = time.Duration(rng.IntN(3000))*time.Millisecond, rng.IntN(2) == 0
+			}
+			if rng.IntN(4) == 0 {
+				v.waits = time.Duration(1+rng.IntN(2000)) * time.Millisecond // for its caller
 			}
 			if rng.IntN(3) == 0 {
 				v.gives = time.Duration(1+rng.IntN(4000)) * time.Millisecond
@@ -860,7 +884,8 @@ func runGate(t *testing.T, seed uint64, n int) {
 				if remove() != 0 {
 					t.Fatalf("seed %d: %d went before its turn", seed, i)
 				}
-				if g.closed && g.inFlight != 1 || !g.closed && g.used() > g.limit {
+				// A slot that comes back from waiting for its caller may exceed the limit.
+				if g.closed && g.inFlight != 1 || !g.closed && g.used() > max(g.limit, v.used) {
 					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.closed, g.limit, g.inFlight, g.lost)
 				}
 				served++
@@ -889,7 +914,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	if served+left != n || len(waiting) != 0 {
 		t.Fatalf("seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
 	}
-	if g.inFlight != 0 || g.answered != 0 || g.old != 0 || g.queue.n != 0 || g.queue.first != nil || g.queue.last != nil {
+	if g.inFlight != 0 || g.answered != 0 || g.old != 0 || g.away != 0 || g.queue.n != 0 || g.queue.first != nil || g.queue.last != nil {
 		t.Fatalf("seed %d: left over: %+v", seed, g.State())
 	}
 }
@@ -915,7 +940,7 @@ func TestGateCosts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := unsafe.Sizeof(g); n > 280 {
+	if n := unsafe.Sizeof(g); n > 320 {
 		t.Errorf("%d bytes", n)
 	}
 	if n := unsafe.Sizeof(Waiter{}); n > 96 {
@@ -1035,7 +1060,7 @@ func TestGateKeepsTheOrderForTheRate(t *testing.T) {
 	rate.Take(0)
 	first, second := visit(t, &g), visit(t, &g)
 	first.conf.Rate, second.conf.Rate = rate, rate
-	first.mustWait(0, Never)
+	first.mustWait(0, sec)
 	second.mustWait(0, Never)
 	in[0].end(1, Neutral)
 	in[1].end(1, Neutral)

@@ -69,12 +69,20 @@ func gateRig(rng *rand.Rand) rig {
 		}
 		if len(bodies) > 0 && rng.IntN(3) == 0 {
 			b := bodies[rng.IntN(len(bodies))]
-			[]func(){func() { g.Reading(b) }, func() { g.Idle(now, b) }, func() { g.Done(now, b) }}[rng.IntN(3)]()
+			[]func(){func() { g.Reading(now, b, rng.IntN(2) == 0) }, func() { g.Idle(now, b) }, func() { g.Done(now, b) }}[rng.IntN(3)]()
 		}
 		if len(flying) == 0 {
 			return
 		}
 		i := rng.IntN(len(flying))
+		switch rng.IntN(4) {
+		case 0:
+			g.Await(now, flying[i])
+			return
+		case 1:
+			g.Resume(now, flying[i])
+			return
+		}
 		result := Result(rng.IntN(4))
 		g.Result(now, flying[i], result)
 		if rng.IntN(3) > 0 {
@@ -107,11 +115,11 @@ func cooldownRig(rng *rand.Rand) rig {
 		code, wait, conf := Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(5*sec))), CooldownConfig{Max: 3 * sec, Stop: rng.IntN(4) == 0}
 		switch rng.IntN(4) {
 		case 0:
-			c.HoldForFleet(now, 1, code, wait, conf, rng.Float64())
+			c.HoldForFleet(now, 1, Refusal{Code: code, Wait: wait}, conf, rng.Float64())
 		case 1:
 			c.Free(now, 1, 0)
 		default:
-			c.Hold(now, 1, code, wait, conf, rng.Float64())
+			c.Hold(now, 1, Refusal{Code: code, Wait: wait}, conf, rng.Float64())
 		}
 	}
 	first := func() *Waiter {

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,9 @@ const (
 
 	// Larger values from a server are cut to these.
 	maxReset = 24 * time.Hour
+
+	// deafTime is how long a fleet is not believed that spoke of a quota and was wrong.
+	deafTime = 10 * time.Second
 	maxQuota = 1 << 40
 )
 
@@ -47,12 +51,21 @@ type PacingConfig struct {
 //   - When a window ends, another window like it is assumed until a response tells.
 //     After a second window without a response nothing is known.
 //
-// At most 256 scopes are kept. The scope whose window ended or ends first goes
-// first. A scope with waiters does not go.
+// What only a fleet says slows requests down and refuses none:
+//
+//   - A request whose deadline comes first waits for half of its time. Without a bound
+//     of the configuration a request waits for an hour at most.
+//   - A response to this process that names another window is believed instead.
+//   - If a request of this process succeeds and its response names no quota, the fleet is
+//     not believed for 10 s from the last such success, or until a response names a quota.
+//
+// At most 256 scopes are kept. The scope whose window ended or ends first goes first. A
+// scope that only a fleet named goes before the others. A scope with waiters does not go.
 //
 // The zero Pacing is ready. All methods are safe for concurrent use.
 type Pacing struct {
-	n atomic.Int32 // len(quotas), to be read without the lock
+	n    atomic.Int32 // len(quotas), to be read without the lock
+	deaf atomic.Int64 // what a fleet says is not believed before this time; written with the lock
 
 	mu     sync.Mutex // guards everything below and every waiter in a queue
 	quotas map[uint64]*quota
@@ -70,11 +83,17 @@ type quota struct {
 	passed  uint64        // the last mark; it counts on from Pacing.passed, so that no mark comes twice
 	asked   uint64        // the mark of the latest request whose response is known
 	members int           // of a fleet that use the quota in this window; 0 counts as 1
+	named   bool          // a response to this process named this window
+	heard   bool          // a fleet said that less is left than this process knew
+	since   uint64        // passed when the fleet named the window
 	queue   queue
 }
 
 // Quiet reports whether no quota is known. It is a single atomic load.
 func (p *Pacing) Quiet() bool { return p.n.Load() == 0 }
+
+// Listens reports whether Unnamed has to be called. Else no scope key is needed.
+func (p *Pacing) Listens(now time.Duration) bool { return !p.Quiet() || int64(now) < p.deaf.Load() }
 
 // Note is told the quota that a response names: remaining requests are left of
 // limit until reset from now. A zero limit means that the response names none. mark
@@ -85,6 +104,7 @@ func (p *Pacing) Note(now time.Duration, key, mark uint64, remaining, limit int6
 		return
 	}
 	p.mu.Lock()
+	p.deaf.Store(0)
 	next := p.note(now, key, mark, remaining, limit, reset, 0, c)
 	p.mu.Unlock()
 	next.wake()
@@ -100,8 +120,39 @@ func (p *Pacing) NoteForFleet(now time.Duration, key uint64, remaining, limit in
 	}
 	p.mu.Lock()
 	var next *Waiter
+	if int64(now) >= p.deaf.Load() && p.roomForFleet(now, key) {
+		next = p.note(now, key, 0, remaining, limit, reset, max(members, 1), c)
+	}
+	p.mu.Unlock()
+	next.wake()
+}
+
+// roomForFleet makes room for what a fleet says about a scope, without evicting what this
+// process was told. It reports false if there is no room; p.mu is held.
+func (p *Pacing) roomForFleet(now time.Duration, key uint64) bool {
 	if p.quotas[key] != nil || len(p.quotas) < maxScopes {
-		next = p.note(now, key, 0, remaining, limit, reset, members, c)
+		return true
+	}
+	victim, found := p.victim(now)
+	return found && (p.quotas[victim].hearsay() || now >= p.quotas[victim].end)
+}
+
+// Unnamed is told of a success that names no quota. mark is the Mark of Enter's answer. If
+// only a fleet knows of a quota of the scope, the success shows that there is none. It is
+// forgotten, and the fleet is not believed about the host for 10 s from the last success.
+func (p *Pacing) Unnamed(now time.Duration, key, mark uint64) {
+	p.mu.Lock()
+	var next *Waiter
+	q := p.quotas[key]
+	wrong := q != nil && q.hearsay() && mark > q.since
+	if wrong || int64(now) < p.deaf.Load() {
+		p.deaf.Store(int64(after(now, deafTime)))
+	}
+	if wrong {
+		next = q.queue.first
+		if q.end, q.guessed = now, true; next == nil {
+			p.drop(key)
+		}
 	}
 	p.mu.Unlock()
 	next.wake()
@@ -171,7 +222,7 @@ func (p *Pacing) enter(now time.Duration, key uint64, w *Waiter, c PacingConfig)
 		}
 		return Answer{}, q.queue.first
 	}
-	if q.queue.turn(w) && q.passes(now, c) {
+	if q.queue.turn(w) && q.passes(now, w, c) {
 		q.queue.leave(w)
 		return Answer{Mark: q.passed}, q.queue.first
 	}
@@ -179,7 +230,10 @@ func (p *Pacing) enter(now time.Duration, key uint64, w *Waiter, c PacingConfig)
 		q.queue.join(w)
 	}
 	if q.queue.turn(w) {
-		at := min(q.next, q.end)
+		at := min(q.until(w), q.end)
+		if w == nil && q.slowed() { // its deadline is not known, and may be nearer
+			return Answer{Verb: Wait, Ask: at}, nil
+		}
 		return Answer{Verb: Wait, Ask: at, Until: at}, nil
 	}
 	return Answer{Verb: Wait, Ask: Never}, nil
@@ -208,12 +262,22 @@ func (p *Pacing) quotaFor(now time.Duration, key uint64) *quota {
 }
 
 // victim returns the scope whose window ends or ended first, of the scopes without
-// waiters; p.mu is held.
+// waiters. Windows that are over come first, then those that only a fleet named; p.mu is
+// held.
 func (p *Pacing) victim(now time.Duration) (victim uint64, found bool) {
-	soonest := Never
+	soonest, least := Never, math.MaxInt
 	for key, q := range p.quotas {
-		if q.queue.n == 0 && q.end < soonest {
-			victim, soonest, found = key, q.end, true
+		class := 2
+		switch {
+		case q.queue.n > 0:
+			continue
+		case now >= q.end:
+			class = 0
+		case q.hearsay():
+			class = 1
+		}
+		if class < least || class == least && q.end < soonest {
+			victim, least, soonest, found = key, class, q.end, true
 		}
 	}
 	return victim, found
@@ -238,11 +302,13 @@ func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64
 		remaining = max(0, remaining-int64(q.passed-mark))
 		q.asked = mark
 	}
+	hearsay := q.hearsay()
 	switch {
 	case same && newest:
-		q.left, q.limit = remaining, limit
+		q.left, q.limit, q.heard = remaining, limit, false
 		q.length = max(q.length, end-now)
 	case same:
+		q.heard = q.heard || members > 0 && remaining < q.left
 		q.left, q.limit = min(q.left, remaining), max(q.limit, limit)
 		q.length = max(q.length, end-now)
 	case now < q.end && q.guessed && !newest:
@@ -251,14 +317,48 @@ func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64
 		q.left, q.limit = min(q.left, remaining), limit
 		q.end, q.next, q.guessed = end, 0, false
 		q.length = max(q.length, end-now)
-	case now < q.end && !newest && (end < q.end || now < q.end-pacingSlack):
+		q.begin(members)
+	case now < q.end && !newest && (members > 0 || !hearsay) && (end < q.end || now < q.end-pacingSlack):
 		return // a late response of an earlier window, or of a window that cannot have begun
 	default:
 		// The response names another window.
 		q.end, q.length, q.left, q.limit, q.members = end, end-now, remaining, limit, members
 		q.next, q.guessed = 0, false
+		q.begin(members)
 	}
+	q.named = q.named || members == 0
 	q.spread(now, before, c)
+}
+
+// begin notes who named a window first.
+func (q *quota) begin(members int) {
+	q.named, q.heard = members == 0, members > 0
+	if q.heard {
+		q.since = q.passed
+	}
+}
+
+// hearsay reports whether only a fleet named the window.
+func (q *quota) hearsay() bool { return q.heard && !q.named }
+
+// slowed reports whether requests may have to wait for longer because of a fleet.
+func (q *quota) slowed() bool { return q.heard || q.members > 1 && q.left > 0 }
+
+// until returns until when w has to wait. It waits for half of its time at most for the
+// word of a fleet, so that the fleet fails no request.
+func (q *quota) until(w *Waiter) time.Duration {
+	if w != nil && q.slowed() && w.By > 0 && w.By <= min(q.next, q.end) {
+		return w.half()
+	}
+	return q.next
+}
+
+// maxWait returns the longest wait between two requests.
+func (q *quota) maxWait(c PacingConfig) time.Duration {
+	if q.slowed() {
+		return min(c.maxWait(), maxHeard)
+	}
+	return c.maxWait()
 }
 
 // spread computes when the next request may go; p.mu is held.
@@ -267,7 +367,7 @@ func (q *quota) spread(now time.Duration, before int64, c PacingConfig) {
 	case q.left > 0: // more may be left than when q.next was computed
 		q.next = min(q.next, after(now, q.gap(now, c)))
 	case before > 0 || q.next <= now:
-		q.next = min(q.end, after(now, c.maxWait()))
+		q.next = min(q.end, after(now, q.maxWait(c)))
 	}
 }
 
@@ -278,7 +378,7 @@ func (q *quota) gap(now time.Duration, c PacingConfig) time.Duration {
 	if q.members > 1 {
 		each = min(each, Never/time.Duration(q.members)) * time.Duration(q.members)
 	}
-	return min(each, c.maxWait())
+	return min(each, q.maxWait(c))
 }
 
 // roll begins the next window if the present one is over, and reports whether a
@@ -291,14 +391,14 @@ func (q *quota) roll(now time.Duration) bool {
 		return false
 	}
 	q.end += q.length
-	q.left, q.next, q.guessed, q.members = q.limit, 0, true, 0
+	q.left, q.next, q.guessed, q.members, q.heard = q.limit, 0, true, 0, q.hearsay()
 	return true
 }
 
 // passes reports whether another request may go, and counts it; p.mu is held.
-func (q *quota) passes(now time.Duration, c PacingConfig) bool {
+func (q *quota) passes(now time.Duration, w *Waiter, c PacingConfig) bool {
 	plenty := q.left > q.limit/pacingShare
-	if !plenty && now < q.next {
+	if !plenty && now < q.until(w) {
 		return false
 	}
 	q.passed++

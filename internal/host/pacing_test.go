@@ -22,7 +22,7 @@ func pass(t *testing.T, p *Pacing, now time.Duration, n int) {
 
 func paced(t *testing.T, p *Pacing, now, until time.Duration) {
 	t.Helper()
-	if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != Wait || a.Until != until {
+	if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != Wait || a.Ask != until {
 		t.Fatalf("at %v: %+v, want Wait until %v", now, a, until)
 	}
 }
@@ -273,7 +273,7 @@ func TestPacingCosts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := unsafe.Sizeof(p); n > 32 {
+	if n := unsafe.Sizeof(p); n > 40 {
 		t.Errorf("%d bytes", n)
 	}
 }
@@ -479,4 +479,84 @@ func TestPacingInAFleetWakes(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	p.Leave(1, w)
+}
+
+// Quotas that only the fleet named make room for those that this process was told.
+func TestPacingEvictsHearsayFirst(t *testing.T) {
+	var p Pacing
+	for key := range uint64(maxScopes / 2) {
+		p.Note(0, key, 0, 0, 10, 10*sec, PacingConfig{})
+		p.NoteForFleet(0, 1000+key, 0, 10, time.Hour, 4, PacingConfig{})
+	}
+	for key := range uint64(maxScopes / 2) {
+		p.NoteForFleet(sec, 3000+key, 0, 10, 2*time.Hour, 4, PacingConfig{})
+		p.Note(2*sec, 2000+key, 0, 0, 10, 10*sec, PacingConfig{})
+	}
+	for key := range uint64(maxScopes / 2) {
+		if p.quotas[key] == nil || p.quotas[2000+key] == nil || len(p.quotas) != maxScopes {
+			t.Fatal("a quota that this process was told had to go")
+		}
+	}
+}
+
+// A request waits for half of its time at most for what only a fleet said. Others wait for
+// their turn.
+func TestPacingHearsay(t *testing.T) {
+	for _, conf := range []PacingConfig{{}, {MaxWait: -1}} {
+		var p Pacing
+		p.NoteForFleet(sec, 1, 0, 100, 24*time.Hour, 4, conf)
+		turn := after(sec, min(conf.maxWait(), maxHeard))
+		if a := p.Enter(sec, 1, nil, conf); a.Verb != Wait || a.Until != 0 || a.Ask != turn {
+			t.Errorf("%+v", a)
+		}
+		w := NewWaiter()
+		w.From, w.By = sec, turn
+		half := sec + (turn-sec)/2
+		if a := p.Enter(sec, 1, w, conf); a.Verb != Wait || a.Until != half || a.Ask != half {
+			t.Errorf("%+v", a)
+		}
+		second := NewWaiter()
+		p.Enter(sec, 1, second, conf)
+		a := p.Enter(half, 1, w, conf)
+		if a.Verb != Go || !woken(second) {
+			t.Errorf("%+v", a)
+		}
+		if b := p.Enter(half, 1, second, conf); b.Verb != Wait || b.Until != half+turn-sec {
+			t.Errorf("%+v", b)
+		}
+
+		// The response names no quota, so the fleet is wrong.
+		p.Unnamed(half+sec, 1, 0) // it passed before the fleet spoke
+		if b := p.Enter(half+sec, 1, second, conf); b.Verb != Wait {
+			t.Errorf("%+v", b)
+		}
+		p.Unnamed(half+sec, 1, a.Mark)
+		if b := p.Enter(half+sec, 1, second, conf); !woken(second) || b.Verb != Go || !p.Quiet() {
+			t.Errorf("%+v", b)
+		}
+		p.NoteForFleet(half+2*sec, 1, 0, 100, 24*time.Hour, 4, conf)
+		p.NoteForFleet(half+2*sec, 2, 0, 100, 24*time.Hour, 4, conf)
+		p.Unnamed(half+3*sec, 1, 0)
+		p.NoteForFleet(half+12*sec, 1, 0, 100, 24*time.Hour, 4, conf)
+		if !p.Quiet() {
+			t.Error("the fleet is believed")
+		}
+		p.NoteForFleet(half+13*sec, 1, 0, 100, 24*time.Hour, 4, conf)
+		if p.Quiet() {
+			t.Error("the fleet is not believed again")
+		}
+		p.Note(half+14*sec, 1, 0, 50, 100, time.Minute, conf) // of a request that passed before
+		pass(t, &p, half+14*sec, 10)
+	}
+
+	// A quota that this process was told is not doubted because of another response.
+	var p Pacing
+	p.Note(0, 1, 0, 0, 100, 24*time.Hour, PacingConfig{})
+	p.NoteForFleet(0, 1, 0, 100, 24*time.Hour, 4, PacingConfig{})
+	p.Unnamed(0, 1, 0)
+	w := NewWaiter()
+	w.By = 30 * sec
+	if a := p.Enter(0, 1, w, PacingConfig{}); a.Verb != Wait || a.Until != time.Minute {
+		t.Errorf("%+v", a)
+	}
 }

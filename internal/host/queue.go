@@ -44,6 +44,12 @@ type Answer struct {
 	// ForRate says, with Wait, that a gate has a free slot, so that the request
 	// or those before it wait for the client's own rate.
 	ForRate bool
+	// Probe says, with Go, that the request is a probe of a gate of a fleet. Its permit
+	// has to be renewed while it is under way (see [Gate.Renew]).
+	Probe bool
+	// NoToken says, with Wait, that the queue of a gate waits for a token of the
+	// rate, whether there is a free slot or not.
+	NoToken bool
 }
 
 // A Waiter is a request in a queue. A request is in a single queue at a time and
@@ -66,6 +72,9 @@ type Waiter struct {
 	// By is the time by which the request has to be sent. Zero means no such
 	// time. By is set before the first use.
 	By time.Duration
+	// From is when the request began to wait for the limits. It is set before the
+	// first use.
+	From time.Duration
 
 	// The lock of the machine that owns the queue guards these fields.
 	in         *queue
@@ -76,6 +85,9 @@ type Waiter struct {
 
 // NewWaiter returns a waiter that is woken through Ready.
 func NewWaiter() *Waiter { return &Waiter{Ready: make(chan struct{}, 1)} }
+
+// half returns when half of the time of w is over. w has a deadline.
+func (w *Waiter) half() time.Duration { return w.From + (w.By-w.From)/2 }
 
 // wake tells w to ask again. If w is nil, wake does nothing.
 func (w *Waiter) wake() {

@@ -63,8 +63,9 @@ type RateConfig struct {
 //   - Successes raise the rate evenly. From nothing to the configured rate it
 //     takes 30 s.
 //
-// If the host has a gate, requests wait in the gate's queue and take their
-// tokens there (see [GateConfig]). Otherwise they wait in the queue of the Rate.
+// If the host has a gate, one queue serves both limits, so that a request takes
+// token and slot at the same moment (see [GateConfig]). Otherwise requests wait in
+// the queue of the Rate.
 //
 // All methods are safe for concurrent use.
 type Rate struct {

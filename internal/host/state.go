@@ -42,6 +42,7 @@ type Machines struct {
 	latency atomic.Pointer[Latency]
 	pacing  atomic.Pointer[Pacing]
 	rate    atomic.Pointer[Rate]
+	lanes   atomic.Pointer[Lanes]
 }
 
 // Quiet reports whether nothing is held on the host. If nothing has ever failed,
@@ -65,6 +66,17 @@ func (m *Machines) Latency() *Latency { return made(&m.latency) }
 
 // Pacing returns the host's pacing.
 func (m *Machines) Pacing() *Pacing { return made(&m.pacing) }
+
+// Lanes returns the host's lanes. They are made at its first trouble.
+func (m *Machines) Lanes() *Lanes { return made(&m.lanes) }
+
+// LanesMade returns the host's lanes, or nil if it had no trouble yet.
+func (s *State[R]) LanesMade() *Lanes {
+	if m := s.machines.Load(); m != nil {
+		return m.lanes.Load()
+	}
+	return nil
+}
 
 // Rate returns the host's rate. The first call makes it with c.
 func (m *Machines) Rate(c RateConfig) *Rate {
@@ -125,6 +137,12 @@ func (s *State[R]) Requests() uint64 { return s.word.Load() / oneRequest }
 
 // InFlight returns how many requests have begun and not ended.
 func (s *State[R]) InFlight() int { return int(s.word.Load() & inFlight) }
+
+// Ended returns how many requests have ended.
+func (s *State[R]) Ended() uint64 {
+	w := s.word.Load()
+	return w/oneRequest - min(w/oneRequest, w&inFlight)
+}
 
 // A worth says how much is lost if a state is evicted.
 type worth uint8

@@ -47,6 +47,10 @@ type Table[R any] struct {
 	// running. It is set before the first use.
 	Now func() time.Duration
 
+	// Evicted is called for each state that had to go. It is called without a lock, and
+	// is set before the first use. Requests may still be under way with the state.
+	Evicted func(*State[R])
+
 	mu   sync.Mutex // guards ring and hand, and all inserts and removals
 	ring []entry[R] // every host in the buckets, in the order in which the hand meets them
 	hand int
@@ -90,7 +94,10 @@ func (t *Table[R]) Acquire(u *url.URL) *State[R] {
 	for {
 		s := t.find(key, hash)
 		if s == nil {
-			s = t.insert(key, hash, u)
+			var gone *State[R]
+			if s, gone = t.insert(key, hash, u); gone != nil && t.Evicted != nil {
+				t.Evicted(gone)
+			}
 		}
 		// A state that was evicted between the lookup and here must not be used. If a
 		// host had two states, each would allow the full limits of the host.
@@ -149,16 +156,17 @@ func (t *Table[R]) All(f func(*State[R])) {
 	}
 }
 
-// insert returns the state of a host, and makes it if there is none.
-func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
+// insert returns the state of a host, and makes it if there is none. gone is the state
+// that it replaces, or nil.
+func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) (s, gone *State[R]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.find(key, hash); s != nil {
-		return s // another request was first, or the chain was being relinked
+		return s, nil // another request was first, or the chain was being relinked
 	}
 	// The name in the URL may be part of a long text, which would stay in memory
 	// with it. So the state keeps a copy.
-	s := &State[R]{hash: hash, name: key.String(), scheme: uint8(len(key.Scheme))}
+	s = &State[R]{hash: hash, name: key.String(), scheme: uint8(len(key.Scheme))}
 	// A host that was asked for once is the first to go.
 	new := entry[R]{state: s, seen: 1}
 	if len(t.ring) < t.max {
@@ -167,7 +175,9 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
 			t.grow()
 		}
 	} else {
-		t.ring[t.victim()] = new
+		i := t.victim()
+		gone = t.ring[i].state
+		t.ring[i] = new
 	}
 	t.link(*t.buckets.Load(), s)
 	if len(u.Host) <= maxHostLen && len(u.Scheme) <= maxSchemeLen { // longer texts would stay in memory whole
@@ -177,7 +187,7 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) *State[R] {
 		}
 		t.last.Store(&spelled[R]{scheme: key.Scheme, host: key.Host, state: s})
 	}
-	return s
+	return s, gone
 }
 
 // link puts a state at the head of its chain; t.mu is held.

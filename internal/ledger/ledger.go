@@ -34,9 +34,10 @@
 // 0.5 s. The member that sent it waits twice as long, so that others have their turn. A
 // member whose probe failed comes after the members that have sent none. So members that
 // cannot reach the host do not keep it from the first request of a member that can. A
-// probe that did not end counts for 10 s, and then as a failed probe. If its member asks
-// again meanwhile, it gets the same permit again, because the answer may be lost. This
-// does not make the 10 s longer, so a member that hears nothing cannot keep the permit.
+// permit is lent for 1 s. The member asks again every 0.3 s while its probe is under way,
+// and each time the permit lasts for 1 s more. So if the member dies, another soon sends a
+// probe. A probe that did not end after 10 s counts as failed, however often its member
+// asks. So a member that hears nothing cannot keep the permit.
 // The members that were refused ask again one after the other.
 package ledger
 
@@ -55,7 +56,8 @@ const (
 	ReportTime  = 10 * time.Second // how long a report counts
 	MaxReports  = 16               // members whose reports are kept
 	DownTime    = time.Minute      // how long an outage lasts without a probe
-	ProbeTime   = 10 * time.Second
+	ProbeTime   = 10 * time.Second // how long a probe may be under way
+	LendTime    = time.Second      // how long a permit lasts unless its member asks again
 	ProbeGap    = 500 * time.Millisecond
 
 	// MaxReturn and ReturnEach shape the return after a success: the members come back
@@ -86,6 +88,7 @@ type Host struct {
 
 	prober  int64         // the member whose probe is under way or was the last
 	probing bool          // its probe is under way
+	granted time.Duration // when its permit was granted first
 	until   time.Duration // no other probe before this time
 	turn    time.Duration // when the last member that was refused asks again
 	tried   []int64       // the last members whose probe failed
@@ -151,7 +154,8 @@ func (h *Host) Probe(now time.Duration, member int64, members int) (granted bool
 	mine, free := h.prober == member && h.until > 0, h.until
 	switch {
 	case mine && h.probing && now < free:
-		return true, 0 // the answer was lost
+		h.until = min(now+LendTime, h.granted+ProbeTime) // the probe is under way, or the answer was lost
+		return true, 0
 	case mine:
 		free += ProbeGap
 	}
@@ -169,7 +173,7 @@ func (h *Host) Probe(now time.Duration, member int64, members int) (granted bool
 	if !tried {
 		h.others = 0
 	}
-	h.prober, h.probing, h.until = member, true, now+ProbeTime
+	h.prober, h.probing, h.granted, h.until = member, true, now, now+LendTime
 	h.fresh = now
 	return true, 0
 }
@@ -210,14 +214,29 @@ const (
 	MaxEvery = 24 * time.Hour
 )
 
+// Restore tells the bucket when the next token is due as far as a member knows, so much after
+// now. It is for a bucket that was lost, or that could not be asked while the members sent
+// their parts of the rate. It only makes the bucket emptier, and empty at most.
+func (t *Tokens) Restore(now time.Duration, perSecond float64, due time.Duration) {
+	t.next, t.used = max(t.next, now+min(due, ahead(interval(perSecond)))), true
+}
+
+// interval returns the time between two tokens.
+func interval(perSecond float64) time.Duration {
+	if ns := float64(time.Second) / perSecond; ns < float64(MaxEvery) {
+		return max(1, time.Duration(ns))
+	}
+	return MaxEvery
+}
+
+// ahead returns how far ahead the first token of an answer may be.
+func ahead(every time.Duration) time.Duration { return max(FirstAhead, every) }
+
 // Take gives a member up to want tokens: n tokens, the first to be used at first, the
 // others every so much later. If n is 0, the member should not ask again before again.
 func (t *Tokens) Take(now time.Duration, perSecond float64, burst, want int) (n int, first, every, again time.Duration) {
-	every = MaxEvery
-	if ns := float64(time.Second) / perSecond; ns < float64(MaxEvery) {
-		every = max(1, time.Duration(ns))
-	}
-	limit := max(FirstAhead, every)
+	every = interval(perSecond)
+	limit := ahead(every)
 	// If all members ask for the same rate, the next token is at most that far ahead. A
 	// member with a slower rate may have taken a token far ahead. It must not stop the
 	// others for so long.

@@ -149,8 +149,31 @@ func TestOutageLapses(t *testing.T) {
 	}
 }
 
-// A lost answer can be had again. It does not make the permit last longer, and a member
-// whose probe does not end lets the others have their turn.
+// A member that asks again gets its permit for another second, up to 10 s in all. If it does
+// not ask, because it died, another member has its turn.
+func TestPermitsAreLent(t *testing.T) {
+	var h Host
+	at := start
+	for ; at < start+ProbeTime; at += 300 * ms {
+		if granted, _ := h.Probe(at, 1, 4); !granted {
+			t.Fatalf("lost after %v", at-start)
+		}
+		if granted, _ := h.Probe(at+ms, 2, 4); granted {
+			t.Fatal("two probes")
+		}
+	}
+	if granted, _ := h.Probe(start+ProbeTime, 2, 4); !granted {
+		t.Error("a probe that does not end keeps the permit")
+	}
+	if granted, _ := h.Probe(start+ProbeTime+LendTime-1, 3, 4); granted {
+		t.Error("two probes")
+	}
+	if granted, _ := h.Probe(start+ProbeTime+LendTime, 3, 4); !granted {
+		t.Error("a member that died keeps the permit")
+	}
+}
+
+// A member whose probe does not end lets the others have their turn.
 func TestProbe(t *testing.T) {
 	var h Host
 	ask := func(now time.Duration, member int64, granted bool, wait time.Duration) {
@@ -177,13 +200,13 @@ func TestProbe(t *testing.T) {
 }
 
 // However the members ask, there is one permit at a time, the gap after a failed probe is
-// kept, and a host that nobody probes can be probed after 10 s.
+// kept, and a host that nobody probes can be probed after 1 s.
 func TestPermitsAreAlone(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var h Host
 		var holder int64 // whose permit counts; 0: nobody's
-		var until, failed time.Duration
+		var since, until, failed time.Duration
 		now, members, permits := start, 1+rng.IntN(6), 0
 		for range 500 {
 			now += []time.Duration{0, ms, 100 * ms, 700 * ms, 4 * sec}[rng.IntN(5)]
@@ -210,7 +233,9 @@ func TestPermitsAreAlone(t *testing.T) {
 				case granted && holder == 0 && failed > 0 && now < failed+ProbeGap:
 					t.Fatalf("seed %d: a probe %v after a failed probe", seed, now-failed)
 				case granted && holder == 0:
-					holder, until, permits = member, now+ProbeTime, permits+1
+					holder, since, until, permits = member, now, now+LendTime, permits+1
+				case granted: // it is renewed
+					until = min(now+LendTime, since+ProbeTime)
 				case !granted && (wait <= 0 || wait > ProbeGap+time.Duration(members)*AskEach):
 					t.Fatalf("seed %d: wait %v", seed, wait)
 				}

@@ -1,0 +1,54 @@
+package host
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// A process that is killed while it holds the permit to probe delays the return by little:
+// the fleet lends the permit for a second only. In each storm a process that has a probe
+// under way is killed when the host thaws, in virtual time.
+func TestKilledProber(t *testing.T) {
+	for seed := range uint64(10) {
+		const begin, thaw = 5 * sec, 25 * sec
+		r := &fleetRun{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 5)), works: true, frozen: true, delay: 2 * ms}
+		for i := range 4 + r.rng.IntN(20) {
+			p := &process{run: r, id: int64(i + 1)}
+			r.processes = append(r.processes, p)
+			for at := time.Duration(r.rng.Int64N(int64(100 * ms))); at < 60*sec; at += 100 * ms {
+				r.clock.at(at, func() {
+					if !p.dead {
+						p.start(at%sec < 100*ms)
+					}
+				})
+			}
+		}
+		r.clock.at(begin, func() { r.works = false })
+		killed, back := time.Duration(0), time.Duration(0)
+		r.clock.at(thaw, func() {})
+		for r.clock.now < 50*sec && back == 0 {
+			r.clock.runTo(r.clock.now + ms)
+			if killed == 0 && r.clock.now >= thaw {
+				for _, p := range r.processes {
+					if g := &p.gate; g.closed && g.inFlight > 0 && g.fleet.leased {
+						p.dead, killed, r.works = true, r.clock.now, true
+						break
+					}
+				}
+			}
+			for _, p := range r.processes {
+				if killed > 0 && !p.dead && p.gate.success > killed {
+					back = r.clock.now
+				}
+			}
+		}
+		if killed == 0 || back == 0 {
+			t.Fatalf("seed %d: killed at %v, back at %v", seed, killed, back)
+		}
+		t.Logf("seed %d: %d processes, back after %v", seed, len(r.processes), back-killed)
+		if back-killed > 2*sec {
+			t.Errorf("seed %d: back after %v", seed, back-killed)
+		}
+	}
+}

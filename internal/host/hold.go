@@ -1,0 +1,475 @@
+// A hold is what a cooldown knows of a scope that was told to wait. The rules are
+// at Cooldown.
+
+package host
+
+import (
+	"container/heap"
+	"time"
+)
+
+const (
+	// rampStep, rampGrowth and rampTime shape the return after a hold.
+	rampStep   = 100 * time.Millisecond
+	rampGrowth = 2
+	rampTime   = 10 * time.Second
+
+	// These constants shape the doubt in a hold.
+	maxProbes   = 2                      // in a run of holds
+	minDoubt    = 2                      // below it a hold stands
+	maxDoubt    = 12                     // successes that count at most
+	refusalCost = 2                      // successes that a refusal outweighs
+	testimony   = 100 * time.Millisecond // for the responses in flight, if no other time is known
+	probeWait   = time.Second            // a probe without a response is given up
+	putOff      = 4                      // so many times later comes the next probe if a probe in the fleet was refused
+)
+
+// A demand holds the wait that the responses of one code asked for.
+type demand struct {
+	end    time.Duration // no request before this time
+	refuse time.Duration // requests are refused until this time
+	named  time.Duration // the time that the server named, if it is later than end
+}
+
+// A hold is the record of a scope that has to wait. No request goes before the time
+// that the server named. With the jitter the hold lasts until open. Then its ramp
+// begins. The lock of its Cooldown guards it.
+type hold struct {
+	own     [codes]demand        // of responses to this process
+	heard   [codes]time.Duration // the ends of the waits that only the fleet was told
+	open    time.Duration
+	jitter  time.Duration // the part of open that was drawn once for this run of holds
+	next    time.Duration // when the ramp lets the next request go, whatever is answered
+	credits int32         // how many more requests the responses let go
+	saved   ramp          // the ramp that this run of holds interrupted
+
+	doubt   int8          // how much speaks against the hold
+	probes  int8          // probes in this run of holds
+	probeAt time.Duration // no further probe before this time; until then a probe may be under way
+	refused time.Duration // when the last of the refused requests was sent
+	told    time.Duration // when the last refusal came
+	news    time.Duration // when the fleet last told of a refusal that put off the probe
+	freeAt  time.Duration // a success in the fleet ends the hold then; 0: there was none
+	freed   bool          // the fleet told of a success in this run of holds
+	deaf    time.Duration // what the fleet says is not believed before this time
+	ignored time.Duration // when the fleet last said something that was not believed; 0: a success has followed
+
+	// Two waiters hear of changes: the first in the queue, and the waiter with the
+	// nearest deadline. When one of them goes or leaves, its successor hears. So an
+	// event wakes at most two waiters, however many there are.
+	queue queue
+	dated *byDeadline // the waiters in the queue that have a deadline; nil if there was none
+}
+
+// A ramp says how far the return of a scope had come at a time.
+type ramp struct {
+	at, open, next time.Duration
+	credits        int32
+}
+
+// newHold returns a hold that is over. A ramp of an earlier hold would be over, too.
+func newHold() *hold { return &hold{open: -rampTime} }
+
+// refuse notes a refusal of a request of this process. It reports whether the request was
+// sent although the hold was known.
+func (h *hold) refuse(now time.Duration, r Refusal, conf CooldownConfig, u float64) (again bool) {
+	end := after(now, min(r.Wait, conf.Max))
+	if now >= h.named() {
+		h.probes, h.refused, h.freed = 0, 0, false
+	} else {
+		again = r.Sent >= h.told
+	}
+	h.begin(now, end, conf, u)
+	d := &h.own[r.Code]
+	if now >= d.refuse {
+		d.named = 0
+	}
+	if conf.Stop && r.Wait > conf.Max {
+		d.refuse = max(d.refuse, end)
+		d.named = max(d.named, after(now, r.Wait))
+	}
+	d.end = max(d.end, end)
+	h.deaf, h.freeAt = 0, 0
+	h.doubt = max(0, h.doubt-refusalCost)
+	if now < h.heardEnd() {
+		h.doubt = 0 // two processes were refused, so the hold is not about one of them
+	}
+	h.probeAt = h.reprobe(now, r, conf, u)
+	if r.Sent <= 0 {
+		r.Sent = now
+	}
+	h.refused = max(h.refused, r.Sent)
+	h.told = now
+	h.reopen()
+	return again
+}
+
+// reprobe returns when the next probe may be sent after a refusal of a request of this
+// process.
+func (h *hold) reprobe(now time.Duration, r Refusal, conf CooldownConfig, u float64) time.Duration {
+	switch probed := h.probes >= maxProbes || h.probes > 0 && r.Sent >= h.told; {
+	case now < h.heardEnd():
+		return max(h.probeAt, now)
+	case probed && conf.Processes > 1:
+		return after(now, testimony+conf.turn(u)) // the fleet has to hear of the refusal first
+	case probed:
+		return now
+	case r.Sent <= 0:
+		return after(now, testimony)
+	}
+	return after(now, now-r.Sent)
+}
+
+// hear notes a refusal in another process of the fleet, and reports whether it is news.
+func (h *hold) hear(now time.Duration, r Refusal, conf CooldownConfig, u float64) bool {
+	if now < h.deaf {
+		h.ignored = now
+		return false
+	}
+	end := after(now, min(r.Wait, conf.Max, maxHeard))
+	longer := end > h.heard[r.Code]
+	switch {
+	case now >= h.named():
+		h.probes, h.refused, h.freed, h.freeAt = maxProbes-1, now, false, 0 // the other process sends the other probe
+		h.probeAt, h.news = after(now, testimony+conf.turn(u)), now
+		if h.doubt > minDoubt {
+			h.doubt = max(minDoubt, h.doubt/2)
+		}
+	case now >= h.heardEnd(): // this process was refused as well, so the hold is not about the other
+		h.doubt = 0
+		h.probes = max(h.probes, maxProbes-1)
+		h.probeAt, h.news = max(h.probeAt, after(now, testimony+conf.turn(u))), now
+	case now > h.news+testimony: // the probe of another process was refused
+		if h.probes < maxProbes {
+			h.probeAt = after(now, putOff*(now-h.saved.at+max(0, h.probeAt-now)))
+		}
+		h.news = now
+	case !longer:
+		return false
+	}
+	if longer {
+		h.begin(now, end, conf, u)
+		h.heard[r.Code] = end
+		h.reopen()
+	}
+	h.told = now
+	return true
+}
+
+// begin draws the jitter of a run of holds. A run has a single jitter. If the jitter were
+// drawn per response and the largest were kept, a process with many requests in flight
+// would end at the upper end of the jitter, and so would all other processes.
+func (h *hold) begin(now, end time.Duration, conf CooldownConfig, u float64) {
+	if now >= h.open {
+		h.saved = ramp{now, h.open, h.next, h.credits}
+		h.jitter = time.Duration(u * float64(conf.spread(end-now)))
+	}
+}
+
+// changed returns the waiters to wake after a refusal.
+func (h *hold) changed(now time.Duration) pair {
+	next := pair{nil, h.hurried()}
+	if h.refusing(now) > 0 || h.undecided(now) {
+		next[0] = h.queue.first
+	}
+	return next
+}
+
+// answered takes note of a response that is no refusal.
+func (h *hold) answered(now, sent time.Duration, success bool) {
+	if success {
+		h.doubt = min(h.doubt+1, maxDoubt)
+		h.contradict(now, sent)
+	}
+	switch later := sent > h.refused; {
+	case success && h.recovers(now):
+	case success && later && now < h.named() && h.doubt >= minDoubt:
+		h.disprove(now)
+	case now >= h.open && later:
+		h.credits += rampGrowth
+	}
+}
+
+// disprove ends the hold and begins the ramp. The ramp is needed because a quota that
+// is refilled steadily has room for a request now and then, but not for all waiters at
+// once.
+func (h *hold) disprove(now time.Duration) {
+	h.ignore(now)
+	h.own, h.heard = [codes]demand{}, [codes]time.Duration{}
+	h.open, h.next, h.credits = now, after(now, rampStep), rampGrowth
+}
+
+// ignore says that what the fleet said is wrong, so that this process does not believe
+// it for some time.
+func (h *hold) ignore(now time.Duration) {
+	if now < h.heardEnd() {
+		h.deaf = max(h.deaf, after(now, rampTime))
+	}
+}
+
+// contradict prolongs the time for which the fleet is not believed, if a request of this
+// process succeeded that was sent after the fleet said that it would not.
+func (h *hold) contradict(now, sent time.Duration) {
+	if h.ignored > 0 && sent > h.ignored && now < h.deaf {
+		h.ignored, h.deaf = 0, after(now, rampTime)
+	}
+}
+
+// recovers ends the demand of a 503 if a success arrives after it, and reports
+// whether the hold is over then.
+func (h *hold) recovers(now time.Duration) bool {
+	return now < h.end(Unavailable) && now > h.told && h.recovered(now)
+}
+
+// recovered ends the demand of a 503, and reports whether the hold is over then.
+func (h *hold) recovered(now time.Duration) bool {
+	h.ignore(now)
+	h.own[Unavailable], h.heard[Unavailable] = demand{}, 0
+	if h.end(TooMany) > h.saved.at {
+		h.reopen() // the demand of a 429 in the same run stands
+		return now >= h.open
+	}
+	// The 503 was about one request and not about the host, so the ramp goes on
+	// where it was interrupted. A new ramp would keep nearly all requests waiting
+	// after each refusal, and a large server that sheds a little load would lose
+	// most of its requests.
+	h.open, h.next, h.credits = h.saved.open, h.saved.next, h.saved.credits
+	return true
+}
+
+// free notes that a success has ended the hold in another process of the fleet. What only
+// the fleet was told ends at a time. A process that was refused itself sends one probe
+// more then, in case it was refused at random.
+func (h *hold) free(at time.Duration) {
+	if h.freeAt == 0 || at < h.freeAt {
+		h.freeAt = max(at, 1)
+	}
+	if !h.freed && h.freeAt < h.own[TooMany].end {
+		h.freed = true
+		h.doubt, h.probes, h.probeAt = max(h.doubt, minDoubt), min(h.probes, maxProbes-1), at
+	}
+}
+
+// settle ends a hold at the time to which Free has put it off.
+func (h *hold) settle(now time.Duration) {
+	if h.freeAt == 0 || now < h.freeAt {
+		return
+	}
+	h.freeAt = 0
+	if now < h.end(Unavailable) {
+		h.recovered(now)
+	}
+	if now < h.heard[TooMany] {
+		h.ignore(now)
+		h.heard[TooMany], h.jitter = now, 0
+		h.reopen()
+	}
+}
+
+// reopen computes when the hold ends, and begins its ramp anew.
+func (h *hold) reopen() {
+	h.open = after(h.named(), h.jitter)
+	h.credits = 0
+	h.next = h.open
+}
+
+// end returns the last time that the responses of a code named.
+func (h *hold) end(code Code) time.Duration { return max(h.own[code].end, h.heard[code]) }
+
+// named returns the last time that the server named.
+func (h *hold) named() time.Duration { return max(h.end(TooMany), h.end(Unavailable)) }
+
+// heardEnd returns the end of the longest wait that only the fleet was told.
+func (h *hold) heardEnd() time.Duration { return max(h.heard[TooMany], h.heard[Unavailable]) }
+
+// ownEnd returns the last time that the server named to this process.
+func (h *hold) ownEnd() time.Duration { return max(h.own[TooMany].end, h.own[Unavailable].end) }
+
+// holding returns which codes hold the scope.
+func (h *hold) holding(now time.Duration) (held [codes]bool) {
+	for code := range codes {
+		held[code] = now < h.end(code)
+	}
+	return held
+}
+
+// undecided reports whether the hold is in doubt and a response may still end it.
+func (h *hold) undecided(now time.Duration) bool {
+	return h.doubt >= minDoubt && now < h.named() && (h.probes < maxProbes || now < h.probeAt)
+}
+
+// probe reports whether a request may be let go before the time that the server
+// named, and counts it as a probe.
+func (h *hold) probe(now time.Duration) bool {
+	if h.doubt < minDoubt || h.probes >= maxProbes || now < h.probeAt {
+		return false
+	}
+	h.probes++
+	h.probeAt = after(now, probeWait)
+	return true
+}
+
+// refusing returns the time that the server named if requests are refused now,
+// else zero.
+func (h *hold) refusing(now time.Duration) (named time.Duration) {
+	for i := range h.own {
+		if now < h.own[i].refuse && !h.undecided(now) {
+			named = max(named, h.own[i].named)
+		}
+	}
+	return named
+}
+
+// opens returns when the hold is over for w. The jitter takes at most half of the
+// time from the named end to the deadline of w. What only the fleet was told takes at
+// most half of the time that w had when it came. If a success has ended the hold,
+// there is no named end and no jitter.
+func (h *hold) opens(w *Waiter) time.Duration {
+	named := h.named()
+	switch {
+	case w == nil || named == 0 || w.By <= h.ownEnd():
+		return h.open
+	case w.By <= named:
+		return min(h.open, max(h.ownEnd(), w.half()))
+	}
+	return min(h.open, named+(w.By-named)/2)
+}
+
+// over reports whether the ramp has ended.
+func (h *hold) over(now time.Duration) bool { return now >= after(h.open, rampTime) }
+
+// forgotten reports whether nothing has to be remembered any more.
+func (h *hold) forgotten(now time.Duration) bool {
+	return h.over(now) && now >= h.deaf && h.queue.n == 0
+}
+
+// passes reports whether w may go now, and uses up its turn in the ramp.
+func (h *hold) passes(now time.Duration, w *Waiter) bool {
+	switch own := h.opens(w); {
+	case h.over(now):
+		return true
+	case own < h.open && now >= own:
+		return true // its deadline leaves no time to wait for longer
+	case now < h.named():
+		return w != nil && h.queue.turn(w) && h.probe(now)
+	case now < h.open || !h.queue.turn(w):
+		return false
+	case now >= h.next:
+		// Turns that nobody used are not saved up. A turn that was used a little
+		// late does not delay the next turn.
+		if h.next += rampStep; h.next <= now {
+			h.next = now + rampStep
+		}
+		return true
+	case h.credits > 0:
+		h.credits--
+		return true
+	}
+	return false
+}
+
+// wait puts w in the queue and tells it when to ask again.
+func (h *hold) wait(now time.Duration, w *Waiter) Answer {
+	h.join(w)
+	// A waiter that is not first is woken when its turn comes. The end of the
+	// ramp is for the case that a waiter before it neither asks nor leaves.
+	a := Answer{Verb: Wait, Ask: after(h.open, rampTime), Until: h.named()}
+	if now < h.open {
+		a.Open = h.open
+	}
+	first := h.queue.turn(w)
+	if first {
+		a.Ask = max(h.open, min(h.next, a.Ask))
+		if now >= h.open {
+			a.Until = a.Ask
+		}
+	}
+	if own := h.opens(w); own < h.open {
+		a.Ask, a.Until = own, min(a.Until, own)
+	}
+	if w == nil && now < h.named() && h.named() > h.ownEnd() { // its deadline is not known, and may end what only the fleet was told
+		a.Until = min(a.Until, h.ownEnd())
+	}
+	if h.undecided(now) {
+		a.Until = 0
+		if first {
+			a.Ask = min(a.Ask, h.probeAt)
+		}
+	}
+	if h.freeAt > 0 && h.freeAt < a.Until {
+		a.Until, a.Open = h.freeAt, h.freeAt
+	}
+	if h.freeAt > 0 && first {
+		a.Ask = min(a.Ask, h.freeAt)
+	}
+	if w != nil {
+		w.told = a.Ask
+	}
+	return a
+}
+
+// join puts w in the queue. If w is nil or in the queue already, join does nothing.
+func (h *hold) join(w *Waiter) {
+	if w == nil || w.in == &h.queue {
+		return
+	}
+	h.queue.join(w)
+	if w.By <= 0 {
+		return
+	}
+	if h.dated == nil {
+		h.dated = new(byDeadline)
+	}
+	heap.Push(h.dated, w)
+}
+
+// leave takes w out of the queue. If w was first, leave returns the new first
+// waiter.
+func (h *hold) leave(w *Waiter) (next *Waiter) {
+	if w != nil && w.in == &h.queue && w.By > 0 {
+		heap.Remove(h.dated, w.place)
+	}
+	return h.queue.leave(w)
+}
+
+// hurried returns the waiter with the nearest deadline if it has to ask before the
+// time that it was told. Either the hold has become longer, and the server now lets
+// it go only after its deadline, or the hold has become shorter. All other waiters
+// have later deadlines. So they need no news before this waiter goes or leaves.
+func (h *hold) hurried() *Waiter {
+	if h.dated == nil || len(*h.dated) == 0 {
+		return nil
+	}
+	w := (*h.dated)[0]
+	if own := h.opens(w); w.By <= h.ownEnd() || own < h.open && own < w.told {
+		return w
+	}
+	return nil
+}
+
+// A value says how much is lost if a hold is forgotten.
+type value uint8
+
+const (
+	overNow     value = iota // nobody waits
+	forgettable              // the fleet brought it, and nobody waits
+	ownHold                  // nobody waits
+	returning                // it is over, and waiters come back in its ramp
+	waitedFor                // it is never forgotten
+)
+
+// value returns how much is lost if the hold is forgotten. The waiters of a forgotten hold
+// are no longer spread by its ramp.
+func (h *hold) value(now time.Duration) value {
+	switch over, waits := now >= h.open, h.queue.n > 0; {
+	case over && waits:
+		return returning
+	case waits:
+		return waitedFor
+	case over:
+		return overNow
+	case now >= h.ownEnd():
+		return forgettable
+	}
+	return ownHold
+}

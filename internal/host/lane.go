@@ -1,0 +1,377 @@
+// The lanes of a host: over which connections its attempts go.
+
+package host
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Lane is a pool of connections to a host. The first lane of a host is the base
+// transport itself, which other hosts share. Further lanes belong to one host. The nil
+// Lane is a first lane of which nothing is known. A Lane is safe for concurrent use.
+type Lane struct {
+	Number int               // counts the lanes of the host; 0: the first
+	Base   http.RoundTripper // sends the attempts; nil: the base transport itself
+
+	// Ways is the number of addresses that the name had when the lane last dialled. It is
+	// 0 if that is not known.
+	Ways atomic.Int32
+
+	// Room is the number of connections that the lane may have, and Conns the number that
+	// it has. Both are 0 if nothing bounds them.
+	Room  int
+	Conns atomic.Int32
+
+	heard   atomic.Int64 // when something came over it last; 0: never
+	proven  atomic.Bool  // it has brought a good response
+	doubted atomic.Bool  // the last that is known of it is a failure
+
+	// net/http dials once for each request that finds no connection, also over HTTP/2. So
+	// one attempt goes ahead on a new lane, and the others wait for its connection.
+	ahead     atomic.Bool
+	connected atomic.Bool
+	ready     chan struct{} // closed when connected is true; nil: of the first lane
+	swept     int64         // heard at the last Sweep; guarded by the lock of the Lanes
+}
+
+// NewLane returns a lane that is not connected.
+func NewLane(base http.RoundTripper) *Lane {
+	return &Lane{Base: base, ready: make(chan struct{})}
+}
+
+// Ahead reports whether the caller's attempt is the first on a lane that is not connected.
+// The attempt then makes the connection. It must call Connected when it has it, and when
+// it has failed.
+func (l *Lane) Ahead() bool { return l.ahead.CompareAndSwap(false, true) }
+
+// Ready returns the channel for which the other attempts wait. It is closed when the lane
+// is connected.
+func (l *Lane) Ready() <-chan struct{} { return l.ready }
+
+// Doubt notes that the lane did worse than another.
+func (l *Lane) Doubt() { l.doubted.Store(true) }
+
+// IsConnected reports whether attempts need not wait.
+func (l *Lane) IsConnected() bool { return l == nil || l.ready == nil || l.connected.Load() }
+
+// Connected lets the attempts go that wait.
+func (l *Lane) Connected() {
+	if l != nil && l.ready != nil && l.connected.CompareAndSwap(false, true) {
+		close(l.ready)
+	}
+}
+
+// Many reports whether the name had several addresses when the lane last dialled.
+func (l *Lane) Many() bool { return l != nil && l.Ways.Load() > 1 }
+
+// Heard returns when something came over the lane last, or 0 if nothing ever did.
+func (l *Lane) Heard() time.Duration {
+	if l == nil {
+		return 0
+	}
+	return time.Duration(l.heard.Load())
+}
+
+// Hear notes that something came over the lane, so its connections are not dead.
+func (l *Lane) Hear(now time.Duration) { l.heard.Store(int64(max(now, 1))) }
+
+// Lanes says over which lane the attempts to a host go. There are at most two: the
+// current lane, and a spare for attempts that should not take the same way as another.
+//
+// A lane that is left is not closed, and the attempts under way on it go on. So it is
+// left on a mere suspicion. But a new lane costs a handshake, so their number is
+// limited (see may). The zero Lanes is ready. Lanes is safe for concurrent use.
+type Lanes struct {
+	first   Lane
+	current atomic.Pointer[Lane] // nil: the first
+	spare   atomic.Pointer[Lane] // nil: none
+	proto   atomic.Int32         // the major version of HTTP in the last response; 0: not known
+
+	mu     sync.Mutex // guards the fields below, and all changes of those above
+	opened int
+	last   *Lane         // that was opened
+	at     time.Duration // when it was
+	streak int           // lanes in a row that have brought no good response
+	debt   time.Duration // falls with time, and rises with each lane
+	bound  []*Lane       // lanes with a Room, as long as they may have connections
+}
+
+// An Opener makes a lane, or returns nil if there can be none. held is the number of
+// connections that the lanes with a Room may have. moves says that attempts will not
+// take the lane of before any more.
+type Opener = func(held int, moves bool) *Lane
+
+// Lanes are opened for two reasons, with different limits.
+const (
+	// laneGap is the time in which a host opens one lane at most, unless its lane is
+	// silent. After a silent lane that was new itself, the next may be opened after
+	// laneGap, then after twice that time and so on, up to laneMost.
+	laneGap  = time.Second
+	laneMost = time.Minute
+	// A host opens laneBurst lanes at once at most, and one for each laneCost after that.
+	laneBurst = 5
+	laneCost  = 4 * time.Second
+)
+
+// Lane returns the current lane of the host, and when something came over it last. The
+// lane is nil if nobody asked for the Lanes of the host yet. Then nothing is noted, so its
+// first timeout always looks as if nothing had come.
+func (s *State[R]) Lane() (*Lane, time.Duration) {
+	lanes := s.LanesMade()
+	if lanes == nil {
+		return nil, 0
+	}
+	l := lanes.Current()
+	return l, l.Heard()
+}
+
+// Connected reports whether an attempt over the current lane need not wait.
+func (s *State[R]) Connected() bool {
+	lanes := s.LanesMade()
+	return lanes == nil || lanes.Current().IsConnected()
+}
+
+// First returns the lane that is the base transport itself.
+func (l *Lanes) First() *Lane { return &l.first }
+
+// Current returns the lane over which attempts go.
+func (l *Lanes) Current() *Lane {
+	if c := l.current.Load(); c != nil {
+		return c
+	}
+	return &l.first
+}
+
+// Answered notes a response over a lane. It is good if it needs no retry. If it came over
+// the spare, the spare did better than the current lane, and the two change places.
+// moved reports that they did.
+func (l *Lanes) Answered(now time.Duration, from *Lane, good bool) (moved bool) {
+	if from == nil {
+		from = &l.first
+	}
+	from.Hear(now)
+	if !good {
+		return false
+	}
+	if from.doubted.Load() {
+		from.doubted.Store(false)
+	}
+	if !from.proven.Load() {
+		from.proven.Store(true)
+	}
+	if from != l.spare.Load() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if from != l.spare.Load() {
+		return false
+	}
+	old := l.Current()
+	l.current.Store(from)
+	l.spare.Store(old)
+	return true
+}
+
+// Leave leaves a lane over which nothing came while an attempt timed out. The host moves
+// to the spare, or to a lane that open makes. If there can be none, it returns to the
+// first, whose connections may be new by now. left is the lane that attempts no longer
+// take, or nil.
+func (l *Lanes) Leave(now time.Duration, used *Lane, open Opener) (left *Lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if used == nil {
+		used = &l.first
+	}
+	used.doubted.Store(true)
+	if used == l.spare.Load() {
+		l.spare.Store(nil)
+		return used
+	}
+	if used != l.Current() {
+		return nil // another attempt was first
+	}
+	to := l.spare.Load()
+	if to != nil && !to.doubted.Load() {
+		l.spare.Store(nil)
+	} else if !l.may(now, true, used) {
+		return nil
+	} else if to = l.open(now, true, open); to == nil {
+		if to = &l.first; used == to {
+			return nil
+		}
+	}
+	l.current.Store(to)
+	return used
+}
+
+// A Detour says what an attempt may take instead of the lane of the attempt before it.
+type Detour struct {
+	Doubted bool // also a lane that has failed itself
+	New     bool // also a lane that is opened for it
+	Urgent  bool // even if others were opened just before, because the name has other addresses
+}
+
+// Detour returns the lane for an attempt that should not take the lane used. It returns
+// nil if there is none. left is a spare that attempts no longer take, or nil.
+func (l *Lanes) Detour(now time.Duration, used *Lane, d Detour, open Opener) (to, left *Lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if used == nil {
+		used = &l.first
+	}
+	used.doubted.Store(true)
+	spare, current := l.spare.Load(), l.Current()
+	switch {
+	case spare != nil && spare != used && !spare.doubted.Load():
+		return spare, nil
+	case current != used && !current.doubted.Load():
+		return current, nil
+	}
+	if d.New {
+		if l.may(now, d.Urgent, used) {
+			to = l.open(now, false, open)
+		}
+		if to != nil {
+			l.spare.Store(to)
+			return to, spare
+		}
+	}
+	if d.Doubted && spare != nil && spare != used {
+		return spare, nil
+	}
+	return nil, nil
+}
+
+// Beside returns the lane for an attempt beside another that goes over used. It returns
+// nil if there is none.
+func (l *Lanes) Beside(now time.Duration, used *Lane, open Opener) *Lane {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if used == nil {
+		used = &l.first
+	}
+	spare, current := l.spare.Load(), l.Current()
+	switch {
+	case spare != nil && spare != used && !spare.doubted.Load():
+		return spare
+	case current != used:
+		return current
+	}
+	if l.may(now, true, used) {
+		if to := l.open(now, false, open); to != nil {
+			l.spare.Store(to)
+			return to
+		}
+	}
+	return spare
+}
+
+// open opens a lane; l.mu is held.
+func (l *Lanes) open(now time.Duration, moves bool, open Opener) *Lane {
+	to := open(l.held(), moves)
+	if to == nil {
+		return nil
+	}
+	l.opened++
+	to.Number = l.opened
+	l.last, l.at = to, now
+	l.streak++
+	l.debt = max(l.debt, now) + laneCost
+	if to.Room > 0 {
+		l.bound = append(l.bound, to)
+	}
+	return to
+}
+
+// held returns how many connections the lanes with a Room may have; l.mu is held. A lane
+// that attempts no longer take has those that are open.
+func (l *Lanes) held() (n int) {
+	l.bound = slices.DeleteFunc(l.bound, func(b *Lane) bool {
+		if b == l.Current() || b == l.spare.Load() {
+			n += b.Room
+			return false
+		}
+		open := int(b.Conns.Load())
+		n += open
+		return open == 0
+	})
+	return n
+}
+
+// Speak notes the major version of HTTP in a response.
+func (l *Lanes) Speak(major int) {
+	if l.proto.Load() != int32(major) {
+		l.proto.Store(int32(major))
+	}
+}
+
+// Protocol returns the major version of HTTP in the last response that was noted, or 0.
+func (l *Lanes) Protocol() int { return int(l.proto.Load()) }
+
+// may reports whether a lane may be opened now; l.mu is held. If the last lane brought a
+// good response, new lanes help, and each may be left at once. If it brought none, the
+// cause is rather the host, and the next lane has to wait, longer each time. But the name
+// may have several bad addresses, which are tried one after the other.
+func (l *Lanes) may(now time.Duration, urgent bool, used *Lane) bool {
+	if l.last == nil || l.last.proven.Load() {
+		l.streak = 0
+	}
+	switch {
+	case l.debt > now+(laneBurst-1)*laneCost:
+		return false
+	case l.streak > 0 && now < l.at+min(laneGap<<min(l.streak-1, 10), laneMost):
+		return urgent && l.streak < int(used.Ways.Load())
+	case !urgent && l.last != nil && now < l.at+laneGap:
+		return false
+	}
+	return true
+}
+
+// Sweep gives up the lanes over which nothing came since the last Sweep. Without the
+// current lane the host returns to the first. Attempts under way go on. Sweep returns the
+// lanes given up, and whether lanes are left.
+func (l *Lanes) Sweep() (idle []*Lane, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unused := func(lane *Lane) bool {
+		heard := lane.heard.Load()
+		same := heard == lane.swept
+		lane.swept = heard
+		return same
+	}
+	spare, current := l.spare.Load(), l.current.Load()
+	if spare != nil && unused(spare) {
+		l.spare.Store(nil)
+		idle = append(idle, spare)
+	}
+	if current != nil && current != &l.first && unused(current) {
+		if l.spare.Load() == &l.first {
+			l.spare.Store(nil)
+		}
+		l.current.Store(nil)
+		idle = append(idle, current)
+	}
+	return idle, l.spare.Load() != nil || l.Current() != &l.first
+}
+
+// All returns the lanes of the host but the first.
+func (l *Lanes) All() (all []*Lane) {
+	for _, lane := range [...]*Lane{l.current.Load(), l.spare.Load()} {
+		if lane != nil && lane != &l.first {
+			all = append(all, lane)
+		}
+	}
+	return all
+}
+
+// Opened returns how many lanes the host has opened.
+func (l *Lanes) Opened() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opened
+}
