@@ -36,6 +36,15 @@
 //
 // [Transport.Records] has the time of each request.
 //
+// A Transport has no connections. To let the connections of a host die without a word,
+// let one Transport stand for the old connections, and another for new ones:
+//
+//	rt, err := transport.New(transport.Config{
+//		Base: faults.New(nil, faults.Script(faults.Pass(), faults.Hang())),
+//		Lane: func(host string) http.RoundTripper { return faults.New(nil, faults.Always(faults.Pass())) },
+//		Rule: policy.Rule{AttemptTimeout: time.Second},
+//	})
+//
 // # In staging
 //
 // With a real transport as the base, most requests pass, and a share of them meets

@@ -392,3 +392,32 @@ func TestCutBodiesAreResumed(t *testing.T) {
 		})
 	}
 }
+
+// The connections of a host die without a word, and new ones work. Base stands for the old
+// connections, and each Transport that Config.Lane returns for new ones. The request
+// that met the death is slow, and no other.
+func TestDeadConnectionsAreLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base, fresh := faults.New(nil, faults.Script(faults.Pass(), faults.Hang())), faults.New(nil, faults.Always(faults.Pass()))
+		rt, err := transport.New(transport.Config{
+			Base: base,
+			Lane: func(string) http.RoundTripper { return fresh },
+			Rule: policy.Rule{AttemptTimeout: time.Second, Backoff: backoff.Constant(0)},
+		})
+		require.NoError(t, err)
+		for i := range 10 {
+			start := time.Now()
+			resp, err := send(t, rt, http.MethodGet)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			if i == 1 {
+				assert.Equal(t, time.Second, time.Since(start))
+			} else {
+				assert.Zero(t, time.Since(start))
+			}
+		}
+		assert.Equal(t, 2, base.Counts().Requests)
+		assert.Equal(t, 9, fresh.Counts().Requests)
+		rt.CloseIdleConnections()
+	})
+}

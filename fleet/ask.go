@@ -50,8 +50,9 @@ func (f *Fleet) askLoop() {
 				f.peer().Probe(a.host, true, 0)
 			case a.local:
 				f.peer().Tokens(ownTokens(own, a.tokens, time.Since(start)))
-			case f.link.lost() || time.Since(a.at) > askLife:
+			case f.link.lost("") || time.Since(a.at) > askLife:
 				f.dropped.Add(1)
+				f.buckets.unanswered(a.tokens.Host, a.at, time.Now())
 			default:
 				shared = append(shared, a)
 			}
@@ -65,18 +66,19 @@ func (f *Fleet) askLoop() {
 // askAll sends questions and hands over the answers.
 func (f *Fleet) askAll(asks []ask) {
 	commands := make([]command, 0, len(asks))
+	sent, away := time.Now(), f.link.away()
 	for _, a := range asks {
 		if t := a.tokens; t.Host != "" {
 			every := float64(everyOf(t)) / float64(time.Microsecond)
-			commands = append(commands, command{tokensScript, []string{f.keyOf(t.Host, "rate")}, []any{every, t.Burst, t.Want}})
+			commands = append(commands, command{tokensScript, t.Host, []string{f.keyOf(t.Host, "rate")}, []any{every, t.Burst, t.Want, f.buckets.known(t.Host, sent, away)}})
 		} else {
-			commands = append(commands, command{probeScript, []string{f.keyOf(a.host, "gate")}, []any{a.host, f.members()}})
+			commands = append(commands, command{probeScript, a.host, []string{f.keyOf(a.host, "gate")}, []any{a.host, f.members()}})
 		}
 	}
 	replies := f.run(f.ctx, commands)
 	for i, a := range asks {
 		if a.tokens.Host != "" {
-			f.grant(a.tokens, replies[i])
+			f.grant(a, sent, away, replies[i])
 		} else {
 			f.permit(a.host, replies[i])
 		}
@@ -97,16 +99,23 @@ func (f *Fleet) permit(host string, r *redis.Cmd) {
 	}
 }
 
-// grant hands over the answer to a question for tokens.
-func (f *Fleet) grant(t transport.FleetTokens, r *redis.Cmd) {
+// grant hands over the answer to a question for tokens that was sent at a time.
+func (f *Fleet) grant(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
+	t := a.tokens
 	v, err := r.Slice()
 	if err != nil || len(v) != 3 {
+		f.buckets.unanswered(t.Host, a.at, time.Now())
 		return
 	}
 	n, _ := v[0].(int64)
 	first, ok1 := micros(v[1])
 	again, ok2 := micros(v[2])
 	if ok1 && ok2 && n >= 0 && n <= int64(t.Want) {
+		next := first + time.Duration(n)*everyOf(t)
+		if n == 0 {
+			next = again + max(ledger.FirstAhead, everyOf(t))/2
+		}
+		f.buckets.answered(t.Host, sent.Add(next), away)
 		f.peer().Tokens(transport.FleetGrant{Host: t.Host, N: int(n), First: first, Every: everyOf(t), Again: again})
 	}
 }

@@ -34,8 +34,11 @@
 //
 // The methods that a Transport calls put news into an outbox in memory. Newer news of the
 // same host and scope replaces older news. The first goes at once, the next after 100 ms
-// or, in a large fleet, later. The outbox has room for 4096 hosts and scopes. News is not
-// sent if all members know it.
+// or, in a large fleet, later, but after 10 s at most. News is not sent if all members know
+// it. The outbox has 4096 places each for holds, for quotas, for the news of the gate and for
+// questions about new hosts. A host gets 1024 places for its holds, and as many for its
+// quotas. If there is no place, the oldest topic makes room that has no news to be sent. Else
+// the news is dropped, and the Logger gets a line.
 //
 // # Failures of Redis
 //
@@ -43,7 +46,10 @@
 // is down. Nothing else waits for Redis. A command takes a second at most. If a command
 // fails, Redis counts as lost. News and questions are dropped then. A heartbeat every
 // second finds out when Redis is back. Then the process asks again about up to 1024 hosts
-// that it used.
+// that it used. In a Redis Cluster this holds for each node alone, so the hosts of the other
+// nodes are shared as before. An error about the keys of a host is no lost Redis. If
+// somebody else has written such a key, the scripts forget it.
+//
 // The Logger gets one log line when Redis is lost, and one when it is back. No wrong
 // clock of a process has any effect, because no time of day is used.
 //
@@ -75,9 +81,14 @@
 //
 //	fleet.go    Config, New, Close, and the methods that the Transport calls
 //	outbox.go   news that was not sent yet
+//	lru.go      the hosts that this member uses
 //	tell.go     sending news and heartbeats
 //	ask.go      sending questions
+//	run.go      the commands, and the node that each goes to
 //	link.go     whether Redis can be used, and connections to it
+//	replies.go  the bounds of what Redis replies
+//	secrets.go  what is not printed
+//	journal.go  the log
 //	scripts.go  the scripts, which change the state inside Redis
 //	message.go  the messages to all members
 //	listen.go   receiving messages

@@ -20,7 +20,7 @@ import (
 func transportInFleet() (*transport.Transport, *fleet.Fleet, error) {
 	f, err := fleet.New(fleet.Config{
 		Redis:  &redis.UniversalOptions{Addrs: []string{"redis.internal:6379"}},
-		Key:    []byte(os.Getenv("FLEET_KEY")), // a secret of 16 bytes or more, the same in all processes
+		Key:    []byte(os.Getenv("FLEET_KEY")), // random, as of openssl rand -hex 32; the same in all processes
 		Logger: slog.Default(),                 // a log line when Redis is lost, and when it is back
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 func Example() {
 	f, err := fleet.New(fleet.Config{
 		Redis:  &redis.UniversalOptions{Addrs: []string{"redis.internal:6379"}, Password: os.Getenv("REDIS_PASSWORD")},
-		Key:    []byte(os.Getenv("FLEET_KEY")), // at least 16 bytes, the same in all processes
+		Key:    []byte(os.Getenv("FLEET_KEY")), // random, as of openssl rand -hex 32
 		Logger: slog.Default(),
 	})
 	if err != nil {

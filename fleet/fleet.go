@@ -2,8 +2,6 @@ package fleet
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,7 +20,8 @@ import (
 
 // The bounds of a Fleet. See the package comment.
 const (
-	maxItems = 4096 // topics in the outbox
+	maxItems = 4096 // topics in each tray of the outbox
+	maxScope = 1024 // holds of a host in the outbox, and as many quotas
 	maxAsks  = 256  // questions that wait to be sent
 	maxMet   = 1024 // hosts that are asked about again after an interruption
 	maxBatch = 64   // commands in a round trip
@@ -30,6 +29,7 @@ const (
 	timeout  = time.Second            // of a command
 	askLife  = 100 * time.Millisecond // an older question is not sent
 	leaving  = 500 * time.Millisecond // Close waits so long for the last news
+	remember = time.Minute            // a hold that others know is told again after it
 	minKey   = 16
 	maxName  = 64 // bytes of the prefix
 	downTime = 10 * time.Second
@@ -66,7 +66,8 @@ type Config struct {
 
 	// Key is the secret for the hash of credentials. All members need the same Key, or
 	// they do not share the holds and quotas of requests with credentials. It has at
-	// least 16 bytes. Required.
+	// least 16 bytes, and they should be random, for instance the output of
+	// "openssl rand -hex 32". Required.
 	Key []byte
 
 	// Prefix begins all keys in Redis and names the channel. Fleets with different
@@ -83,8 +84,10 @@ type Config struct {
 	// all members return at once.
 	Return time.Duration
 
-	// Logger gets a log line when Redis is lost, and another when it is back. Default
-	// none.
+	// Logger gets a log line when Redis is lost, and another when it is back. It gets one
+	// per minute at most if news is dropped because there is too much, or if Redis refuses
+	// the news of a host. It gets one if another member has another Key. A handler that
+	// blocks holds up nothing but the log. Default none.
 	Logger *slog.Logger
 }
 
@@ -92,20 +95,24 @@ type Config struct {
 // concurrent use. Make it with New, and call Close at the end.
 type Fleet struct {
 	client  redis.UniversalClient
-	key     []byte
+	hash    func(text string) []byte // a closure, so that no format prints the Key
 	prefix  string
 	channel string
 	share   Parts
 	spread  time.Duration
 	id      string // of this member, hexadecimal
+	journal journal
 	link    link
 	member  atomic.Pointer[peer]
 	size    atomic.Int64
 
 	asks    chan ask
+	buckets buckets       // belongs to the goroutine that asks
 	beatNow atomic.Bool   // the next heartbeat should not wait
+	early   chan struct{} // there may be a reason for an early heartbeat
 	wake    chan struct{} // there may be news to send, or a reason to do something else
 	done    chan struct{} // closed by Close
+	told    chan struct{} // closed when the last news is sent
 	ctx     context.Context
 	stop    context.CancelFunc // ends every connection
 	group   sync.WaitGroup
@@ -113,11 +120,18 @@ type Fleet struct {
 	mu     sync.Mutex // guards the fields below
 	closed bool
 	out    *outbox
-	met    map[string]struct{}
-	down   map[string]time.Time // hosts that are down for the fleet, and when it was said
-	told   int                  // the size that the Transport was told
-	sized  int64                // when Redis said the size, by its clock
+	met    *lru[struct{}]  // hosts that this member uses
+	down   *lru[time.Time] // hosts that are down for the fleet, and when it was said
+	size0  int             // the size that the Transport was told
+	sized  int64           // when Redis said the size, by its clock
+	held   heldSize
 	clock  clock
+	full   rarely // log lines about news that is dropped
+	refuse rarely // log lines about hosts whose news Redis refuses
+	keys   int64  // how many different keys the members have
+
+	heardAt  string // the node of a cluster that has the subscription
+	unlisten func() // ends the subscription
 
 	commands, messages, dropped, failed atomic.Uint64
 }
@@ -145,17 +159,19 @@ func New(c Config) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		key:    append([]byte(nil), c.Key...),
+		hash:   hasher(c.Key),
 		prefix: c.Prefix,
 		share:  c.Share,
 		spread: c.Return,
 		id:     strconv.FormatInt(1+rand.Int64N(1<<63-1), 16),
-		asks:   make(chan ask, maxAsks),
-		wake:   make(chan struct{}, 1),
-		done:   make(chan struct{}),
-		out:    newOutbox(maxItems),
-		met:    map[string]struct{}{},
-		down:   map[string]time.Time{},
+		asks:   make(chan ask, maxAsks), buckets: buckets{},
+		early: make(chan struct{}, 1),
+		wake:  make(chan struct{}, 1),
+		done:  make(chan struct{}),
+		told:  make(chan struct{}),
+		out:   newOutbox(),
+		met:   newLRU[struct{}](maxMet),
+		down:  newLRU[time.Time](maxMet),
 	}
 	if f.prefix == "" {
 		f.prefix = "aplomb"
@@ -165,11 +181,15 @@ func New(c Config) (*Fleet, error) {
 		f.share = all
 	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
-	f.link.logger = c.Logger
-	f.client = newClient(f.ctx, *c.Redis)
+	f.journal.logger = c.Logger
+	options, hidden := withoutSecrets(*c.Redis)
+	f.client = newClient(f.ctx, options)
+	_, cluster := f.client.(*redis.ClusterClient)
+	f.link = link{journal: &f.journal, hidden: hidden, cluster: cluster}
 	f.group.Go(f.listenLoop)
 	f.group.Go(f.askLoop)
 	f.group.Go(f.tellLoop)
+	f.group.Go(f.beatLoop)
 	return f, nil
 }
 
@@ -198,21 +218,23 @@ func (c *Config) validate() error {
 }
 
 // Close sends the last news, leaves the fleet, and ends all goroutines and connections.
-// It takes half a second at most if Redis does not answer. Later calls of any method do
-// nothing. The Transport can be used on. It goes on with its own knowledge, and with its
+// It takes half a second at most if Redis or the Logger does not answer. Later calls of any
+// method do nothing. The Transport can be used on. It goes on with its own knowledge, and with its
 // part of each rate and of the budget's floor.
 func (f *Fleet) Close() {
 	f.mu.Lock()
 	first := !f.closed
 	f.closed = true
 	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), leaving)
+	defer cancel()
 	if first {
 		close(f.done)
-		timer := time.AfterFunc(leaving, f.stop)
-		defer timer.Stop()
+		defer context.AfterFunc(ctx, f.stop)()
 	}
 	f.group.Wait()
 	if first {
+		f.journal.close(ctx)
 		f.stop()
 		// The error says that the client is closed, or is about a connection that is
 		// being closed. Neither is of use to the caller.
@@ -256,9 +278,7 @@ func (f *Fleet) Scope(text string) uint64 {
 	if text == "" {
 		return 0
 	}
-	mac := hmac.New(sha256.New, f.key)
-	mac.Write([]byte(text))
-	return max(1, binary.BigEndian.Uint64(mac.Sum(nil)))
+	return max(1, binary.BigEndian.Uint64(f.hash(text)))
 }
 
 // Meet fetches what the fleet knows of a host.
@@ -268,13 +288,7 @@ func (f *Fleet) Meet(host string) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.met) >= maxMet {
-		for old := range f.met { // any
-			delete(f.met, old)
-			break
-		}
-	}
-	f.met[host] = struct{}{}
+	f.met.set(host, struct{}{})
 	f.put(topic{kind: meet, host: host}, func(*item, time.Time) bool { return true })
 }
 
@@ -288,14 +302,16 @@ func (f *Fleet) Hold(h transport.FleetHold) {
 	f.put(topic{hold, h.Host, h.Scope, holdStatus(h.Status)}, func(it *item, now time.Time) bool {
 		if h.Wait <= 0 {
 			it.until = time.Time{}
-			if now.Before(it.knownTo) || it.sending {
+			// If the item is new, this member may have forgotten what it told.
+			if now.Before(it.knownTo) || it.sending || !it.pending && it.sent.IsZero() {
 				return true
 			}
 			f.out.withdraw(it) // nobody knows of the hold
 			return false
 		}
 		it.until = now.Add(min(h.Wait, maxWait))
-		return it.until.Sub(it.knownTo) > holdSlack
+		it.refused = it.refused || h.Again
+		return it.refused || it.until.Sub(it.knownTo) > holdSlack || !now.Before(it.forget)
 	})
 }
 
@@ -327,7 +343,7 @@ func (f *Fleet) Failing(r transport.FleetFailing) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if said, ok := f.down[r.Host]; ok && time.Since(said) < downTime {
+	if said, ok := f.down.get(r.Host); ok && time.Since(said) < downTime {
 		return
 	}
 	f.put(topic{kind: failing, host: r.Host}, func(it *item, now time.Time) bool {
@@ -343,8 +359,8 @@ func (f *Fleet) Working(host string) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.down, host)
-	if it := f.out.items[topic{kind: failing, host: host}]; it != nil {
+	f.down.delete(host)
+	if it := f.out.get(topic{kind: failing, host: host}); it != nil {
 		f.out.withdraw(it)
 	}
 	f.put(topic{kind: working, host: host}, func(*item, time.Time) bool { return true })
@@ -366,15 +382,28 @@ func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
 	if f.closed {
 		return
 	}
+	if f.link.lost("") {
+		f.dropped.Add(1)
+		return
+	}
+	f.met.get(t.host) // it is in use
 	now := time.Now()
 	it := f.out.find(t, now)
-	if it == nil || f.link.lost() {
-		f.dropped.Add(1)
+	if it == nil {
+		f.tooMuch(t, now)
 		return
 	}
 	if set(it, now) {
 		f.out.push(it, now)
 		f.nudge()
+	}
+}
+
+// tooMuch drops news, and says so in the log. The caller holds the lock.
+func (f *Fleet) tooMuch(t topic, now time.Time) {
+	f.dropped.Add(1)
+	if n := f.full.pass(now); n > 0 {
+		f.journal.add(slog.LevelWarn, "fleet: some news is not shared, because there is too much", "dropped", n, "last", t.kind.String(), "host", t.host)
 	}
 }
 
@@ -411,7 +440,7 @@ func (f *Fleet) ask(a ask) {
 
 // A Snapshot says how a Fleet is.
 type Snapshot struct {
-	Connected bool // Redis answers, and messages arrive
+	Connected bool // Redis answers, with all nodes of a cluster, and messages arrive
 	Members   int  // as the last heartbeat said; 0 before the first
 	// Commands are the commands sent to Redis, Failed those of them that failed, and
 	// Messages the messages that arrived, those of this member included.

@@ -111,10 +111,21 @@ func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
 			each = everyOf(ask)
 		}
 		ask.Want = 1 + r.IntN(30)
+		known := "" // what the member says about the bucket
+		if r.IntN(4) == 0 {
+			due := (time.Duration(r.Int64N(int64(each)*30)) - each*25).Truncate(time.Microsecond)
+			tokens.Restore(now, ask.PerSecond, due)
+			known = strconv.FormatInt(due.Microseconds(), 10)
+			if r.IntN(4) == 0 { // Redis has lost the key
+				tokens = ledger.Tokens{}
+				tokens.Restore(now, ask.PerSecond, due)
+				require.NoError(t, client.Del(context.Background(), key).Err())
+			}
+		}
 		n, first, every, again := tokens.Take(now, ask.PerSecond, ask.Burst, ask.Want)
 		require.Equal(t, each, every)
 		got, err := tokensScript.Run(context.Background(), client, []string{key},
-			now.Microseconds(), "", "", float64(each)/float64(time.Microsecond), ask.Burst, ask.Want).Slice()
+			now.Microseconds(), "", "", float64(each)/float64(time.Microsecond), ask.Burst, ask.Want, known).Slice()
 		require.NoError(t, err)
 		require.Equal(t, int64(n), got[0], step)
 		given += n

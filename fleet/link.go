@@ -3,9 +3,11 @@ package fleet
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -21,53 +23,139 @@ const (
 
 // A link knows whether Redis can be used. There are two ways to lose Redis: commands fail,
 // or the subscription ends. While commands fail, only one command per second tries again.
+//
+// In a cluster each node can be lost alone. Then the hosts of the other nodes are shared as
+// before. A node is known by its address. A single server is the node "".
 type link struct {
-	logger *slog.Logger
+	journal *journal
+	hidden  *hidden
+	cluster bool
 
 	mu         sync.Mutex // guards the fields below
-	began      bool       // a heartbeat has succeeded, or a command has failed
-	commands   bool       // no command has failed since a heartbeat succeeded
+	began      bool       // a heartbeat has succeeded
+	lostNodes  map[string]lostNode
 	subscribed bool
 	bad        bool // the log says that Redis is lost
 	losses     int  // log lines since the last calm minute
 	since      time.Time
 	lastBad    time.Time
+	gone       time.Time     // since when nothing of Redis answers; zero: it answers
+	goneFor    time.Duration // how long that was before
+	broken     uint64        // how often a heartbeat or the subscription failed
 }
 
-// lost reports whether news should be dropped.
-func (l *link) lost() bool {
+// A lostNode is tried with a question about a host that it had. If the heartbeat has failed
+// there, the host is empty, and the next heartbeat tries the node.
+type lostNode struct{ host string }
+
+// lost reports whether news for a node should be dropped. The node "" of a cluster is lost
+// if no node answers who has which keys.
+func (l *link) lost(node string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.began && !l.commands
+	_, all := l.lostNodes[""]
+	_, this := l.lostNodes[node]
+	return all || this
+}
+
+// away returns how long Redis was lost in all.
+func (l *link) away() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone.IsZero() {
+		return l.goneFor
+	}
+	return l.goneFor + time.Since(l.gone)
+}
+
+// breaks returns how often Redis was lost. The loss of a node that has neither the heartbeats
+// nor the subscription does not count.
+func (l *link) breaks() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken
+}
+
+// faulty reports whether any node is lost.
+func (l *link) faulty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.lostNodes) > 0
+}
+
+// toTry returns a host of each lost node that no heartbeat tries.
+func (l *link) toTry() map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hosts := map[string]string{}
+	for node, lost := range l.lostNodes {
+		if lost.host != "" && l.cluster && node != "" {
+			hosts[node] = lost.host
+		}
+	}
+	return hosts
 }
 
 func (l *link) connected() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.commands && l.subscribed
+	return l.began && len(l.lostNodes) == 0 && l.subscribed
+}
+
+// usable reports whether at least a part of Redis answers, and messages arrive.
+func (l *link) usable() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, all := l.lostNodes[""]
+	return (l.began || len(l.lostNodes) > 0) && !all && l.subscribed
 }
 
 // batch returns how many commands may go in a round trip. As long as the log says that Redis
-// is lost, it is a single command, because it may fail like the last.
+// is lost, it is a single command, because it may fail like the last. In a cluster the
+// commands go to nodes that are not lost.
 func (l *link) batch() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.bad {
+	if l.bad && !l.cluster {
 		return 1
 	}
 	return maxBatch
 }
 
-// good says that a heartbeat succeeded. It returns true if the heartbeat before failed, or
-// if there was none. Other commands prove less, because a Redis that refuses to write still
+// good says that a heartbeat succeeded. It returns true if the heartbeat before failed, or if
+// there was none. Other commands prove less, because a Redis that refuses to write still
 // answers some of them.
 func (l *link) good() (back bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	back = !l.commands
-	l.began, l.commands = true, true
+	back = !l.began
+	l.began = true
+	for node, lost := range l.lostNodes {
+		// The key of the members may have moved from the node where the heartbeat failed.
+		if lost.host == "" || node == "" {
+			l.regained(node)
+			back = true
+		}
+	}
 	l.settle()
 	return back
+}
+
+// served says that the question about the host of a lost node was answered.
+func (l *link) served(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.regained(node)
+	l.settle()
+}
+
+// regained notes that a node is lost no longer. The caller holds the lock.
+func (l *link) regained(node string) {
+	delete(l.lostNodes, node)
+	if node == "" && !l.gone.IsZero() {
+		l.goneFor += time.Since(l.gone)
+		l.gone = time.Time{}
+	}
 }
 
 // joined says that the subscription is made.
@@ -83,7 +171,7 @@ func (l *link) joined() {
 // longer after each loss. The caller holds the lock.
 func (l *link) settle() {
 	now := time.Now()
-	if !l.commands || !l.subscribed {
+	if !l.began || len(l.lostNodes) > 0 || !l.subscribed {
 		return
 	}
 	if l.since.IsZero() {
@@ -91,33 +179,68 @@ func (l *link) settle() {
 	}
 	if l.bad && now.Sub(l.since) >= min(calm, time.Second<<min(l.losses, 10)>>1) {
 		l.bad = false
-		if l.logger != nil {
-			l.logger.Info("fleet: Redis is back")
-		}
+		l.journal.add(slog.LevelInfo, "fleet: Redis is back")
 	}
 	if !l.bad && now.Sub(l.lastBad) > calm {
 		l.losses = 0
 	}
 }
 
-// failed says that a command or the subscription failed.
-func (l *link) failed(err error, subscription bool) {
+// failed says that a command failed at a node. The host is that of the command, or empty for
+// a heartbeat.
+func (l *link) failed(err error, node, host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if subscription {
-		l.subscribed = false
-	} else {
-		l.began, l.commands = true, false
+	if l.lostNodes == nil {
+		l.lostNodes = map[string]lostNode{}
 	}
+	old, was := l.lostNodes[node]
+	if !was || old.host != "" {
+		l.lostNodes[node] = lostNode{host}
+	}
+	if node == "" && !was {
+		l.gone = time.Now()
+	}
+	if node == "" || host == "" {
+		l.broken++
+	}
+	l.note(err, node)
+}
+
+// unsubscribed says that the subscription failed.
+func (l *link) unsubscribed(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.subscribed = false
+	l.broken++
+	l.note(err, "")
+}
+
+// note writes the log line that Redis is lost. The caller holds the lock.
+func (l *link) note(err error, node string) {
 	l.since, l.lastBad = time.Time{}, time.Now()
 	if l.bad {
 		return
 	}
 	l.bad = true
 	l.losses++
-	if l.logger != nil {
-		l.logger.Warn("fleet: Redis is lost, this process goes on with its own knowledge", "err", err)
+	if node == "" {
+		l.journal.add(slog.LevelWarn, "fleet: Redis is lost, this process goes on with its own knowledge", "err", l.hidden.reason(err))
+		return
 	}
+	l.journal.add(slog.LevelWarn, "fleet: a node of Redis is lost, this process goes on with its own knowledge of the hosts there",
+		"node", node, "err", l.hidden.reason(err))
+}
+
+// aboutAHost reports whether an error says something about the keys of a host, and nothing
+// about Redis. A script cannot read a key with the wrong type, for instance.
+func aboutAHost(err error) bool {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "CLUSTERDOWN Hash slot not served") || redis.HasErrorPrefix(err, "TRYAGAIN") {
+		return true
+	}
+	var reply redis.Error
+	return errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "ERR ") && strings.Contains(reply.Error(), "user_script") &&
+		!strings.Contains(reply.Error(), "The user executing the script") // may not do what it needs to
 }
 
 // pause returns how long to wait before the next attempt.
@@ -184,7 +307,7 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 		return dead{err}, nil
 	}
 	delete(d.failures, addr)
-	ended := &conn{Conn: c}
+	ended := &conn{Conn: &bounded{Conn: c}}
 	ended.stop = context.AfterFunc(d.ctx, func() { _ = c.Close() })
 	if s, ok := c.(syscall.Conn); ok {
 		return &checked{ended, s}, nil

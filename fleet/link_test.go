@@ -13,31 +13,57 @@ import (
 func TestFlappingWritesFewLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := &logLines{}
-		l := link{logger: lines.logger()}
+		l := link{journal: &journal{logger: lines.logger()}}
 		l.joined()
 		for range 200 {
-			l.failed(errors.New("connection refused"), false)
+			l.failed(errors.New("connection refused"), "", "")
 			time.Sleep(time.Second)
 			l.good()
 			require.True(t, l.connected()) // it is used all the same
 			time.Sleep(1500 * time.Millisecond)
 			l.good()
 		}
+		synctest.Wait() // for the log
 		require.Equal(t, 2, lines.count("lost"))
 		require.Equal(t, 1, lines.count("back"))
 		time.Sleep(2 * time.Second)
 		l.good()
+		synctest.Wait()
 		require.Equal(t, 2, lines.count("back"))
 		// After a calm minute the next loss is told as soon as the first.
 		time.Sleep(2 * calm)
 		l.good()
-		l.failed(errors.New("connection refused"), true)
+		l.unsubscribed(errors.New("connection refused"))
 		require.False(t, l.connected())
-		require.False(t, l.lost()) // commands still work
+		require.False(t, l.lost("")) // commands still work
 		l.joined()
 		time.Sleep(time.Second)
 		l.good()
+		synctest.Wait()
 		require.Equal(t, 3, lines.count("lost"))
 		require.Equal(t, 3, lines.count("back"))
+	})
+}
+
+// The link knows how long Redis was lost in all.
+func TestAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := link{journal: &journal{}, cluster: true}
+		lost := errors.New("connection refused")
+		for i := range time.Duration(3) {
+			time.Sleep(time.Minute)
+			require.Equal(t, i*3*time.Second, l.away())
+			l.failed(lost, "", "")
+			time.Sleep(time.Second)
+			l.failed(lost, "", "h") // it is lost already
+			time.Sleep(time.Second)
+			require.Equal(t, i*3*time.Second+2*time.Second, l.away())
+			l.failed(lost, "a node", "")
+			time.Sleep(time.Second)
+			l.good()
+		}
+		l.failed(lost, "a node", "h") // the hosts of the other nodes are shared
+		time.Sleep(time.Minute)
+		require.Equal(t, 9*time.Second, l.away())
 	})
 }

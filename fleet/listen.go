@@ -1,8 +1,11 @@
 package fleet
 
 import (
+	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,20 +17,25 @@ const (
 	quietTime = 5 * time.Second // after so long without a message, a ping tests the connection
 	pongTime  = 2 * time.Second
 	staleTime = 5 * time.Second // older news of a quota or an outage is dropped
+
+	minPeriod = time.Second // in which the users of a quota are counted
+	maxPeriod = time.Minute
 )
 
 var errSilent = errors.New("the connection for messages is silent")
 
 // listenLoop receives messages, until Close.
 func (f *Fleet) listenLoop() {
+	last := ""
 	for {
-		err := f.listen()
+		var err error
+		last, err = f.listen(last)
 		select {
 		case <-f.done:
 			return
 		default:
 		}
-		f.link.failed(err, true)
+		f.link.unsubscribed(err)
 		timer := time.NewTimer(pause())
 		select {
 		case <-f.done:
@@ -37,10 +45,45 @@ func (f *Fleet) listenLoop() {
 	}
 }
 
+// subscribe subscribes to the channel. All nodes of a cluster have all messages. So each member
+// takes one of them at random that is not known to be lost, and another one than last time.
+func (f *Fleet) subscribe(last string) (*redis.PubSub, string) {
+	cluster, ok := f.client.(*redis.ClusterClient)
+	if !ok {
+		return f.client.Subscribe(f.ctx, f.channel), ""
+	}
+	var mu sync.Mutex
+	var best *redis.Client
+	order := 0.0 // of the best: 2 and more if it is lost, 1 and more if it is the last
+	// Without any node the Subscribe below has the error.
+	_ = cluster.ForEachMaster(f.ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		n := rand.Float64()
+		if addr := node.Options().Addr; f.link.lost(addr) {
+			n += 2
+		} else if addr == last {
+			n++
+		}
+		if best == nil || n < order {
+			best, order = node, n
+		}
+		return nil
+	})
+	if best == nil {
+		return f.client.Subscribe(f.ctx, f.channel), ""
+	}
+	return best.Subscribe(f.ctx, f.channel), best.Options().Addr
+}
+
 // listen receives messages until the connection fails. A new PubSub each time makes sure
-// that nothing of a broken connection remains.
-func (f *Fleet) listen() error {
-	subscription := f.client.Subscribe(f.ctx, f.channel)
+// that nothing of a broken connection remains. It returns the node that it listened to, of a
+// cluster.
+func (f *Fleet) listen(last string) (node string, err error) {
+	subscription, node := f.subscribe(last)
+	f.mu.Lock()
+	f.heardAt, f.unlisten = node, func() { _ = subscription.Close() } // see below
+	f.mu.Unlock()
 	// Close of a PubSub only says that it was closed before.
 	defer func() { _ = subscription.Close() }()
 	wait, pinged := timeout, true // the first message says that the subscription is made
@@ -50,14 +93,14 @@ func (f *Fleet) listen() error {
 		switch {
 		case errors.As(err, &n) && n.Timeout() && !pinged:
 			if err := subscription.Ping(f.ctx); err != nil {
-				return err
+				return node, err
 			}
 			wait, pinged = pongTime, true
 			continue
 		case errors.As(err, &n) && n.Timeout():
-			return errSilent
+			return node, errSilent
 		case err != nil:
-			return err
+			return node, err
 		}
 		wait, pinged = quietTime, false
 		switch v := v.(type) {
@@ -66,7 +109,7 @@ func (f *Fleet) listen() error {
 			f.resync()
 			// Members that joined since the last heartbeat were told to nobody here.
 			f.beatNow.Store(true)
-			f.nudge()
+			f.beatEarlier()
 		case *redis.Message:
 			f.hear(v.Payload)
 		}
@@ -105,7 +148,7 @@ func (f *Fleet) hear(text string) {
 	case 'u':
 		if f.share&Probes != 0 {
 			f.mu.Lock()
-			delete(f.down, m.host)
+			f.down.delete(m.host)
 			f.mu.Unlock()
 			f.peer().Up(m.host, f.returnTime())
 		}
@@ -124,14 +167,28 @@ func (f *Fleet) heldBy(h transport.FleetHold) {
 	}
 	now := time.Now()
 	f.mu.Lock()
-	if it := f.out.find(topic{hold, h.Host, h.Scope, h.Status}, now); it != nil {
-		it.knownTo = now.Add(h.Wait)
-		if h.Wait == 0 {
-			it.knownTo = time.Time{}
-		}
-	}
+	f.heard(topic{hold, h.Host, h.Scope, h.Status}, h.Wait, now)
 	f.mu.Unlock()
 	f.peer().Hold(h)
+}
+
+// heard remembers that all members know of a hold, so that this member need not tell it. It
+// remembers nothing about hosts that this member does not use. The caller holds the lock.
+func (f *Fleet) heard(t topic, wait time.Duration, now time.Time) {
+	it := f.out.get(t)
+	if it == nil {
+		if _, met := f.met.get(t.host); !met || wait == 0 {
+			return
+		}
+		if it = f.out.find(t, now); it == nil {
+			return
+		}
+	}
+	it.knownTo, it.forget = now.Add(wait), now.Add(remember)
+	if wait == 0 {
+		it.knownTo = time.Time{}
+	}
+	f.out.touch(it)
 }
 
 // isDown says that a host is down for the fleet.
@@ -140,10 +197,9 @@ func (f *Fleet) isDown(host string, since time.Duration) {
 		return
 	}
 	f.mu.Lock()
-	if len(f.down) >= maxMet {
-		clear(f.down)
+	if _, met := f.met.get(host); met {
+		f.down.set(host, time.Now())
 	}
-	f.down[host] = time.Now()
 	f.mu.Unlock()
 	f.peer().Down(host, since)
 }
@@ -159,8 +215,8 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 		f.isDown(host, since)
 	default:
 		f.mu.Lock()
-		_, was := f.down[host]
-		delete(f.down, host)
+		_, was := f.down.get(host)
+		f.down.delete(host)
 		f.mu.Unlock()
 		// A Redis that has lost its memory knows nothing of the host. Then this process
 		// finds out by itself.
@@ -197,7 +253,10 @@ func (f *Fleet) counted(it *item, r *redis.Cmd) {
 	}
 	n, _ := v[1].(int64)
 	f.mu.Lock()
-	it.period, _ = v[0].(string)
+	if period, _ := v[0].(string); period != it.period {
+		// The period may have begun earlier, so it is over by then.
+		it.period, it.counted = period, time.Now().Add(min(max(minPeriod, time.Until(it.resets)), maxPeriod))
+	}
 	news := int(n) != it.members
 	it.members = int(n)
 	q := it.quota
@@ -241,29 +300,54 @@ func (r *reader) duration(i int) time.Duration {
 }
 
 // A clock estimates the time of Redis from the monotonic clock of this process and the
-// last heartbeat. It tells how old a message is. The time of day of this process does not
+// heartbeats. It tells how old a message is. The time of day of this process does not
 // matter.
 type clock struct {
 	base  time.Time // when Redis read its clock
 	redis int64     // microseconds
+	slack time.Duration
 }
 
-// set notes that Redis read its clock between two times. A slow answer tells little.
-func (c *clock) set(start, end time.Time, redis int64) {
-	if took := end.Sub(start); took < 100*time.Millisecond || c.base.IsZero() {
-		c.base, c.redis = start.Add(took/2), redis
+const (
+	drift    = 1000 // two clocks differ by at most this part of the time between
+	leastAge = 100 * time.Millisecond
+)
+
+// set notes that Redis read its clock between two times. A quick answer tells more than a slow
+// one, and a new answer tells more than an old one. If they contradict each other, the clock of
+// Redis has jumped, and the new answer counts. Then set returns true.
+func (c *clock) set(start, end time.Time, redis int64) (jumped bool) {
+	slack, at := end.Sub(start)/2, start.Add(end.Sub(start)/2)
+	if !c.base.IsZero() {
+		since := at.Sub(c.base)
+		old := c.slack + since/drift
+		off := sub(redis, c.redis) - since
+		jumped = max(off, -off) > slack+old+leastAge
+		if !jumped && slack > old {
+			return false
+		}
 	}
+	c.base, c.redis, c.slack = at, redis, slack
+	return jumped
 }
 
-// age returns how long ago a message was sent. It returns 0 if that is less than the
+// age returns how long ago a message was sent, at least. It returns 0 if that is less than the
 // clock can tell.
 func (c *clock) age(at int64) time.Duration {
 	if c.base.IsZero() {
 		return 0
 	}
-	age := time.Duration(c.redis-at)*time.Microsecond + time.Since(c.base)
-	if age < 100*time.Millisecond || age > maxWait {
+	since := time.Since(c.base)
+	age := sub(c.redis, at) + since - c.slack - since/drift
+	if age < leastAge || age > maxWait {
 		return 0
 	}
 	return age
+}
+
+// sub returns the duration between two times of Redis. It is bounded, because a message may
+// have any time.
+func sub(a, b int64) time.Duration {
+	const most = 1 << 52
+	return time.Duration(max(-most, min(a-b, most))) * time.Microsecond
 }

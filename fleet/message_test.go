@@ -68,8 +68,8 @@ func FuzzHear(f *testing.F) {
 		require.LessOrEqual(t, fleet.Snapshot().Members, maxSize)
 		fleet.mu.Lock()
 		defer fleet.mu.Unlock()
-		require.LessOrEqual(t, len(fleet.out.items), maxItems)
-		require.LessOrEqual(t, len(fleet.down), maxMet)
+		require.LessOrEqual(t, len(fleet.out.trays[holdTray].items), maxItems)
+		require.LessOrEqual(t, len(fleet.down.at), maxMet)
 	})
 }
 

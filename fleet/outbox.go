@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"container/heap"
+	"container/list"
 	"time"
 
 	"github.com/aplomb-go/aplomb/transport"
@@ -19,6 +20,10 @@ const (
 	probeFailed
 )
 
+var kindNames = [...]string{"meet", "hold", "quota", "failing", "working", "probe failed"}
+
+func (k kind) String() string { return kindNames[k] }
+
 // A topic is a thing of which only the latest news counts.
 type topic struct {
 	kind   kind
@@ -35,7 +40,9 @@ type item struct {
 	again   bool // news came while the last was being sent
 	sending bool
 	due     time.Time
-	index   int // in the heap, if it is pending and not being sent
+	index   int           // in the heap, if it is pending and not being sent
+	rest    *list.Element // in the list of the tray, if it only remembers
+	ofHost  *list.Element // in the list of the host, if it only remembers
 
 	until     time.Time // hold: its end. The zero time says that it is over
 	quota     transport.FleetQuota
@@ -43,53 +50,159 @@ type item struct {
 	failures  int
 	since     time.Time // failing
 	knownTo   time.Time // hold: its end as all members know it
+	forget    time.Time // hold: when this member tells it again all the same
 	sent      time.Time // hold: its end as it was sent
+	refused   bool      // hold: a probe was refused, which all members have to hear
 	period    string    // quota: the period in which this member was counted
+	counted   time.Time // quota: the period is over then
 	members   int       // quota: as the Transport was told
 	notBefore time.Time // the next time that news of this topic may be sent
+}
+
+// The trays of an outbox. Each has its own places. So many quotas leave no hold without a
+// place, and nothing takes the places of the gate's news.
+const (
+	gateTray = iota
+	holdTray
+	meetTray
+	quotaTray
+	trays
+)
+
+func trayOf(k kind) int {
+	switch k {
+	case hold:
+		return holdTray
+	case meet:
+		return meetTray
+	case quota:
+		return quotaTray
+	}
+	return gateTray
 }
 
 // An outbox has the news that was not sent yet. News of a topic replaces older news. The
 // first news is due at once. The next is due after the gap of the topic. The caller
 // locks.
 type outbox struct {
-	items map[topic]*item
-	due   dueHeap
-	most  int
-	swept time.Time
+	trays [trays]tray
+	turn  int // the tray that comes first in the next batch, after the gate's
 }
 
-func newOutbox(most int) *outbox { return &outbox{items: map[topic]*item{}, most: most} }
+// A tray has the items of some kinds. If it is full, an item that only remembers makes room,
+// the oldest first.
+type tray struct {
+	items   map[topic]*item
+	due     dueHeap
+	resting list.List              // of *item, the oldest first
+	hosts   map[string]*hostsShare // nil if only one item of each kind can be of a host
+	most    int
+	perHost int
+}
+
+// hostsShare are the items of a host in a tray.
+type hostsShare struct {
+	count   int
+	resting list.List
+}
+
+func newOutbox() *outbox {
+	o := &outbox{}
+	for i := range o.trays {
+		o.trays[i] = tray{items: map[topic]*item{}, most: maxItems}
+	}
+	o.trays[holdTray].perHost, o.trays[holdTray].hosts = maxScope, map[string]*hostsShare{}
+	o.trays[quotaTray].perHost, o.trays[quotaTray].hosts = maxScope, map[string]*hostsShare{}
+	return o
+}
+
+// get returns the item of a topic, or nil.
+func (o *outbox) get(t topic) *item { return o.trays[trayOf(t.kind)].items[t] }
 
 // find returns the item of a topic. It makes one if there is room, else it returns nil.
 func (o *outbox) find(t topic, now time.Time) *item {
-	if it := o.items[t]; it != nil {
+	y := &o.trays[trayOf(t.kind)]
+	if it := y.items[t]; it != nil {
 		return it
 	}
-	if len(o.items) >= o.most && now.Sub(o.swept) > time.Second {
-		o.swept = now
-		for t, it := range o.items {
-			if it.idle(now) {
-				delete(o.items, t)
-			}
-		}
-	}
-	if len(o.items) >= o.most {
+	if !y.makeRoom(t.host, now) {
 		return nil
 	}
 	it := &item{topic: t, index: -1}
-	o.items[t] = it
+	y.items[t] = it
+	if y.hosts != nil {
+		if y.hosts[t.host] == nil {
+			y.hosts[t.host] = &hostsShare{}
+		}
+		y.hosts[t.host].count++
+	}
+	y.settle(it)
 	return it
 }
 
-// idle reports whether an item has nothing to remember.
-func (it *item) idle(now time.Time) bool {
-	return !it.pending && !it.sending && !now.Before(it.notBefore) && !now.Before(it.knownTo) && !now.Before(it.resets)
+// makeRoom makes room for an item of a host. Within the share of a host the gaps count, so
+// that many scopes in turn do not send more than the share in a gap. Between hosts the
+// oldest item gives way in any case.
+func (y *tray) makeRoom(host string, now time.Time) bool {
+	if h := y.hosts[host]; h != nil && h.count >= y.perHost {
+		e := h.resting.Front()
+		if e == nil || now.Before(e.Value.(*item).notBefore) || !e.Value.(*item).forgettable(now) {
+			return false
+		}
+		y.remove(e.Value.(*item))
+	}
+	if len(y.items) < y.most {
+		return true
+	}
+	e := y.resting.Front()
+	if e == nil || !e.Value.(*item).forgettable(now) {
+		return false
+	}
+	y.remove(e.Value.(*item))
+	return true
+}
+
+// forgettable reports whether it does no harm to forget an item. A member that forgets the
+// period in which it was counted would be counted twice.
+func (it *item) forgettable(now time.Time) bool { return !now.Before(it.counted) }
+
+func (y *tray) remove(it *item) {
+	y.unsettle(it)
+	delete(y.items, it.topic)
+	if h := y.hosts[it.host]; h != nil {
+		if h.count--; h.count == 0 {
+			delete(y.hosts, it.host)
+		}
+	}
+}
+
+// settle puts an item that only remembers at the end of the lists.
+func (y *tray) settle(it *item) {
+	y.unsettle(it)
+	if it.pending || it.sending {
+		return
+	}
+	it.rest = y.resting.PushBack(it)
+	if h := y.hosts[it.host]; h != nil {
+		it.ofHost = h.resting.PushBack(it)
+	}
+}
+
+func (y *tray) unsettle(it *item) {
+	if it.rest != nil {
+		y.resting.Remove(it.rest)
+		it.rest = nil
+	}
+	if it.ofHost != nil {
+		y.hosts[it.host].resting.Remove(it.ofHost)
+		it.ofHost = nil
+	}
 }
 
 // push says that an item has news. It is due at a time, or when its topic may be told
 // again.
 func (o *outbox) push(it *item, at time.Time) {
+	y := &o.trays[trayOf(it.kind)]
 	it.pending = true
 	switch {
 	case it.sending:
@@ -99,24 +212,38 @@ func (o *outbox) push(it *item, at time.Time) {
 		if at.Before(it.notBefore) {
 			it.due = it.notBefore
 		}
-		heap.Push(&o.due, it)
+		heap.Push(&y.due, it)
 	}
+	y.settle(it)
 }
 
 // withdraw forgets the news of an item.
 func (o *outbox) withdraw(it *item) {
+	y := &o.trays[trayOf(it.kind)]
 	it.pending, it.again = false, false
 	if it.index >= 0 {
-		heap.Remove(&o.due, it.index)
+		heap.Remove(&y.due, it.index)
 	}
+	y.settle(it)
 }
 
-// take returns up to most items that are due. They are being sent until done.
+// touch says that an item remembers something new.
+func (o *outbox) touch(it *item) { o.trays[trayOf(it.kind)].settle(it) }
+
+// take returns up to most items that are due. They are being sent until done. The trays
+// take turns, so that no news waits behind all news of another tray.
 func (o *outbox) take(now time.Time, most int) []*item {
 	var items []*item
-	for len(items) < most && len(o.due) > 0 && !now.Before(o.due[0].due) {
-		it := heap.Pop(&o.due).(*item)
+	for empty := 0; len(items) < most && empty < trays; o.turn = (o.turn + 1) % trays {
+		y := &o.trays[o.turn]
+		if len(y.due) == 0 || now.Before(y.due[0].due) {
+			empty++
+			continue
+		}
+		empty = 0
+		it := heap.Pop(&y.due).(*item)
 		it.pending, it.sending = false, true
+		y.settle(it)
 		items = append(items, it)
 	}
 	return items
@@ -129,24 +256,33 @@ func (o *outbox) done(it *item, now time.Time, gap time.Duration) {
 	if it.again {
 		it.again = false
 		o.push(it, now)
+		return
 	}
+	o.touch(it)
 }
 
 // next returns when the next item is due.
-func (o *outbox) next() (time.Time, bool) {
-	if len(o.due) == 0 {
-		return time.Time{}, false
+func (o *outbox) next() (next time.Time, ok bool) {
+	for i := range o.trays {
+		if y := &o.trays[i]; len(y.due) > 0 && (!ok || y.due[0].due.Before(next)) {
+			next, ok = y.due[0].due, true
+		}
 	}
-	return o.due[0].due, true
+	return next, ok
 }
 
 // drop forgets all news and returns how many items had some.
 func (o *outbox) drop() (n int) {
-	for _, it := range o.due {
-		it.pending, it.again, it.index = false, false, -1
-		n++
+	for i := range o.trays {
+		y := &o.trays[i]
+		due := y.due
+		y.due = nil
+		for _, it := range due {
+			it.pending, it.again, it.index = false, false, -1
+			y.settle(it)
+			n++
+		}
 	}
-	o.due = nil
 	return n
 }
 

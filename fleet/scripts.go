@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The scripts that change the shared state. Each begins with common.lua. The scripts of a
-// host's gate go on with gate.lua.
+// The scripts that change the shared state. Each begins with common.lua and ends with
+// finish.lua. The scripts of a host's gate go on with gate.lua.
 var (
 	//go:embed scripts/common.lua
 	common string
@@ -32,20 +32,29 @@ var (
 	//go:embed scripts/beat.lua
 	beatText string
 
-	failingScript     = redis.NewScript(common + gate + failingText)
-	workingScript     = redis.NewScript(common + gate + workingText)
-	probeScript       = redis.NewScript(common + gate + probeText)
-	probeFailedScript = redis.NewScript(common + gate + probeFailedText)
-	holdScript        = redis.NewScript(common + holdText)
-	quotaScript       = redis.NewScript(common + quotaText)
-	tokensScript      = redis.NewScript(common + tokensText)
-	meetScript        = redis.NewScript(common + gate + meetText)
-	beatScript        = redis.NewScript(common + beatText)
+	//go:embed scripts/finish.lua
+	finish string
+
+	failingScript     = newScript(gate + failingText)
+	workingScript     = newScript(gate + workingText)
+	probeScript       = newScript(gate + probeText)
+	probeFailedScript = newScript(gate + probeFailedText)
+	holdScript        = newScript(holdText)
+	quotaScript       = newScript(quotaText)
+	tokensScript      = newScript(tokensText)
+	meetScript        = newScript(gate + meetText)
+	beatScript        = newScript(beatText)
 )
 
-// A script needs the channel only if it tells other members.
+// newScript makes the text the function run, which finish.lua calls.
+func newScript(text string) *redis.Script {
+	return redis.NewScript(common + "local function run()\n" + text + "\nend\n" + finish)
+}
+
+// A command runs a script. A script needs the channel only if it tells other members.
 type command struct {
 	script *redis.Script
+	host   string // empty for a heartbeat
 	keys   []string
 	args   []any // after the time, the member and the channel
 }

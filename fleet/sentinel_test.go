@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -38,7 +39,7 @@ func TestSentinel(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "port %s\nbind 127.0.0.1\nsentinel monitor main %s %s 1\n"+
 		"sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n", port, host0, port0), 0o600))
-	cmd := exec.Command("redis-server", file, "--sentinel")
+	cmd := exec.Command(redisserver.Program(), file, "--sentinel")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {

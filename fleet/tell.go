@@ -2,9 +2,13 @@ package fleet
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"log/slog"
+	"math"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,6 +20,7 @@ import (
 // fleet. So the fleet as a whole sends a bounded number of commands.
 const (
 	minGap    = 100 * time.Millisecond
+	maxGap    = 10 * time.Second       // however many members there are said to be
 	holdSlack = 100 * time.Millisecond // a hold that ends so little later is not told
 
 	beatEach = 2 * time.Second
@@ -27,28 +32,22 @@ const (
 	keptQuotas = 256
 )
 
-// tellLoop sends the news and the heartbeats, until Close.
+// tellLoop sends the news, until Close.
 func (f *Fleet) tellLoop() {
-	defer f.stop()
-	beat := time.Now()
+	defer close(f.told)
 	for {
-		if now := time.Now(); f.beatNow.Swap(false) || !now.Before(beat) {
-			beat = now.Add(f.beat(f.ctx))
-		}
 		f.tellSize()
 		if f.tell(f.ctx, time.Now()) {
 			continue
 		}
-		if f.link.lost() && time.Until(beat) > 2*retryEach {
-			beat = time.Now().Add(pause())
-		}
-		timer := time.NewTimer(time.Until(f.wakeTime(beat)))
+		timer := time.NewTimer(time.Until(f.wakeTime()))
 		select {
 		case <-timer.C:
 		case <-f.wake:
 		case <-f.done:
 			timer.Stop()
-			f.leave()
+			for f.tell(f.ctx, time.Now().Add(maxWait)) { // what is still to be sent
+			}
 			return
 		}
 		timer.Stop()
@@ -56,33 +55,116 @@ func (f *Fleet) tellLoop() {
 }
 
 // wakeTime returns when there is something to do, if nothing else happens.
-func (f *Fleet) wakeTime(beat time.Time) time.Time {
+func (f *Fleet) wakeTime() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if next, ok := f.out.next(); ok && next.Before(beat) {
+	if next, ok := f.out.next(); ok {
 		return next
 	}
-	return beat
+	return time.Now().Add(beatMost)
 }
 
-// beat sends a heartbeat, and returns the time until the next. While Redis is away, it is
-// the only command that is sent.
+// beatLoop sends the heartbeats, until Close. It has a goroutine of its own, so that a node
+// that does not answer the heartbeat does not hold up the news for other nodes.
+func (f *Fleet) beatLoop() {
+	defer f.stop()
+	due := time.Now()
+	for {
+		if now := time.Now(); f.beatNow.Swap(false) || !now.Before(due) {
+			wait := f.beat(f.ctx)
+			due = time.Now().Add(wait)
+		}
+		if f.link.faulty() && time.Until(due) > 2*retryEach {
+			due = time.Now().Add(pause())
+		}
+		timer := time.NewTimer(time.Until(due))
+		select {
+		case <-timer.C:
+		case <-f.early:
+		case <-f.done:
+			timer.Stop()
+			<-f.told
+			f.leave()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// beat sends a heartbeat, and returns the time until the next. It also tries the nodes that
+// are lost. While all of Redis is away, nothing else is sent.
 func (f *Fleet) beat(ctx context.Context) time.Duration {
+	var tries sync.WaitGroup
+	defer tries.Wait()
+	for node, host := range f.link.toTry() {
+		tries.Go(func() { f.try(ctx, node, host) })
+	}
 	every := min(max(beatEach, time.Duration(f.size.Load())*beatSize), beatMost)
 	start := time.Now()
 	replies := f.run(ctx, []command{f.beatCommand(3*every + time.Second)})
-	n, at, err := beatReply(replies[0])
+	n, at, keys, err := beatReply(replies[0])
 	if err != nil {
+		f.askForNodes(ctx)
 		return pause()
 	}
 	if f.link.good() {
 		f.resync()
 	}
 	f.mu.Lock()
-	f.clock.set(start, time.Now(), at)
+	jumped := f.clock.set(start, time.Now(), at)
 	f.mu.Unlock()
+	if jumped {
+		f.resync() // messages may have been taken for old ones
+	}
 	f.setSize(n, at)
+	f.compareKeys(keys)
+	f.nudge()
 	return every*4/5 + rand.N(every*2/5)
+}
+
+// try asks a node that was lost about a host. If the host has moved to another node, the
+// next command about it tells how that node is.
+func (f *Fleet) try(ctx context.Context, node, host string) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c := f.meetCommand(host)
+	if f.nodeOf(ctx, c) == node {
+		replies := make([]*redis.Cmd, 1)
+		f.runAt(ctx, node, []command{c}, []int{0}, replies)
+		if err := replies[0].Err(); err != nil && !aboutAHost(err) {
+			f.askForNodes(ctx)
+			return
+		}
+	}
+	f.link.served(node)
+	f.resync()
+}
+
+// askForNodes asks a cluster who has which keys, because a replica may have become a master.
+// It does not wait for the answer.
+func (f *Fleet) askForNodes(ctx context.Context) {
+	if cluster, ok := f.client.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
+}
+
+// compareKeys writes a log line if members have different keys, and says nothing more until
+// all of them have the same.
+func (f *Fleet) compareKeys(keys int64) {
+	f.mu.Lock()
+	news := keys > 1 && f.keys <= 1
+	f.keys = keys
+	f.mu.Unlock()
+	if news {
+		f.journal.add(slog.LevelWarn, "fleet: members have different values of Key, so they do not share holds and quotas of requests with credentials",
+			"keys", keys, "key_of_this_member", f.keyID())
+	}
+}
+
+// keyID returns a number by which members see that their keys differ. It is short, so that it
+// helps little to guess the Key.
+func (f *Fleet) keyID() string {
+	return hex(uint64(binary.BigEndian.Uint32(f.hash("the key of a fleet"))))
 }
 
 // setSize notes the number of members that Redis said at a time by its clock. The reply
@@ -93,31 +175,33 @@ func (f *Fleet) setSize(n int, at int64) {
 	defer f.mu.Unlock()
 	if at >= f.sized || f.sized-at > staleTime.Microseconds() {
 		f.sized = at
-		f.size.Store(int64(n))
+		every := min(max(beatEach, time.Duration(f.size.Load())*beatSize), beatMost)
+		f.size.Store(int64(f.held.hear(time.Now(), n, every, f.link.breaks())))
 	}
 }
 
 func (f *Fleet) beatCommand(life time.Duration) command {
-	return command{beatScript, []string{f.prefix + ":{members}"}, []any{life.Microseconds(), tellSize}}
+	key := f.prefix + ":{members}"
+	return command{beatScript, "", []string{key, key + ":keys"}, []any{life.Microseconds(), tellSize, f.keyID()}}
 }
 
-func beatReply(r *redis.Cmd) (n int, at int64, err error) {
+func beatReply(r *redis.Cmd) (n int, at, keys int64, err error) {
 	v, err := r.Slice()
-	if err != nil || len(v) != 2 {
-		return 0, 0, errors.Join(err, errMessage)
+	if err != nil || len(v) != 3 {
+		return 0, 0, 0, errors.Join(err, errMessage)
 	}
 	size, _ := v[0].(int64)
 	text, _ := v[1].(string)
+	keys, _ = v[2].(int64)
 	at, err = strconv.ParseInt(text, 10, 64)
-	return int(min(size, maxSize)), at, err
+	return int(max(0, min(size, maxSize))), at, keys, err
 }
 
-// leave sends what is still to be sent, and says that this member ends.
+// leave says that this member ends.
 func (f *Fleet) leave() {
-	for f.tell(f.ctx, time.Now().Add(maxWait)) {
-	}
-	if !f.link.lost() {
-		f.run(f.ctx, []command{f.beatCommand(0)})
+	c := f.beatCommand(0)
+	if !f.link.lost(f.nodeOf(f.ctx, c)) {
+		f.run(f.ctx, []command{c})
 	}
 }
 
@@ -129,18 +213,19 @@ func (f *Fleet) tellSize() {
 		return
 	}
 	f.mu.Lock()
-	news := n != f.told
-	f.told = n
+	news := n != f.size0
+	f.size0 = n
 	f.mu.Unlock()
 	if news {
 		(*p).Size(n)
 	}
 }
 
-// tell sends the news that is due at a time. It returns false if there was none.
+// tell sends the news that is due at a time. It returns false if there was none. News for a
+// node that is lost is dropped.
 func (f *Fleet) tell(ctx context.Context, due time.Time) bool {
 	f.mu.Lock()
-	if f.link.lost() {
+	if f.link.lost("") {
 		f.dropped.Add(uint64(f.out.drop()))
 		f.mu.Unlock()
 		return false
@@ -167,23 +252,31 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 	key := []string{f.keyOf(it.host, "gate")}
 	switch it.kind {
 	case meet:
-		return command{meetScript, []string{key[0], f.keyOf(it.host, "holds"), f.keyOf(it.host, "quotas")}, nil}
+		return f.meetCommand(it.host)
 	case hold:
 		wait := max(0, it.until.Sub(now))
-		it.sent = it.until
-		return command{holdScript, []string{f.keyOf(it.host, "holds")},
-			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(hold).Microseconds(), keptHolds}}
+		refused := 0
+		if it.refused {
+			refused = 1
+		}
+		it.sent, it.refused = it.until, false
+		return command{holdScript, it.host, []string{f.keyOf(it.host, "holds")},
+			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(hold).Microseconds(), keptHolds, refused}}
 	case quota:
-		return command{quotaScript, []string{f.keyOf(it.host, "quotas")},
+		return command{quotaScript, it.host, []string{f.keyOf(it.host, "quotas")},
 			[]any{it.host, hex(it.scope), it.quota.Remaining, it.quota.Limit, max(1, it.resets.Sub(now).Microseconds()),
 				it.period, f.gap(quota).Microseconds(), keptQuotas}}
 	case failing:
-		return command{failingScript, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.members()}}
+		return command{failingScript, it.host, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.members()}}
 	case working:
-		return command{workingScript, key, []any{it.host}}
+		return command{workingScript, it.host, key, []any{it.host}}
 	default:
-		return command{probeFailedScript, key, []any{it.host}}
+		return command{probeFailedScript, it.host, key, []any{it.host}}
 	}
+}
+
+func (f *Fleet) meetCommand(host string) command {
+	return command{meetScript, host, []string{f.keyOf(host, "gate"), f.keyOf(host, "holds"), f.keyOf(host, "quotas")}, nil}
 }
 
 // answered notes that the news of an item was sent, and hands the reply to the Transport.
@@ -192,7 +285,7 @@ func (f *Fleet) answered(it *item, r *redis.Cmd) {
 	f.mu.Lock()
 	f.out.done(it, now, f.gap(it.kind))
 	if it.kind == hold && r.Err() == nil {
-		it.knownTo = it.sent
+		it.knownTo, it.forget = it.sent, now.Add(remember)
 	}
 	f.mu.Unlock()
 	if r.Err() != nil {
@@ -217,13 +310,13 @@ func (f *Fleet) gap(k kind) time.Duration {
 	n := time.Duration(f.members())
 	switch k {
 	case hold:
-		return max(minGap, n*time.Millisecond)
+		return min(max(minGap, n*time.Millisecond), maxGap)
 	case quota:
-		return max(minGap, n*2*time.Millisecond)
+		return min(max(minGap, n*2*time.Millisecond), maxGap)
 	case failing:
 		// At random, so that many members that fail at the same moment do not report
 		// again at the same moment.
-		return 2*minGap + rand.N(max(1, n*5*time.Millisecond))
+		return 2*minGap + rand.N(min(max(1, n*5*time.Millisecond), maxGap))
 	}
 	return minGap
 }
@@ -238,76 +331,17 @@ func (f *Fleet) returnTime() time.Duration {
 	return max(0, f.spread)
 }
 
-// run sends commands in a round trip. The replies have the errors. An error means that
-// Redis is lost.
-func (f *Fleet) run(ctx context.Context, commands []command) []*redis.Cmd {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	replies := make([]*redis.Cmd, len(commands))
-	pipe := f.client.Pipeline()
-	for i, c := range commands {
-		replies[i] = c.script.EvalSha(ctx, pipe, c.keys, f.args(c)...)
-	}
-	f.exec(ctx, pipe, replies)
-	var again []*redis.Cmd
-	pipe = f.client.Pipeline()
-	for i, c := range commands {
-		if redis.HasErrorPrefix(replies[i].Err(), "NOSCRIPT") {
-			replies[i] = c.script.Eval(ctx, pipe, c.keys, f.args(c)...)
-			again = append(again, replies[i])
-		}
-	}
-	if len(again) > 0 {
-		f.exec(ctx, pipe, again)
-	}
-	f.judge(replies)
-	return replies
-}
-
-// exec sends a pipeline. If there is no connection, not every reply gets the error from
-// go-redis.
-func (f *Fleet) exec(ctx context.Context, pipe redis.Pipeliner, replies []*redis.Cmd) {
-	f.commands.Add(uint64(len(replies)))
-	if _, err := pipe.Exec(ctx); err != nil {
-		for _, r := range replies {
-			if r.Err() != nil {
-				return
-			}
-		}
-		for _, r := range replies {
-			r.SetErr(err)
-		}
-	}
-}
-
-func (f *Fleet) args(c command) []any { return append([]any{"", f.id, f.channel}, c.args...) }
-
-// judge tells the link how the commands went.
-func (f *Fleet) judge(replies []*redis.Cmd) {
-	var err error
-	for _, r := range replies {
-		if r.Err() != nil {
-			f.failed.Add(1)
-			err = r.Err()
-		}
-	}
-	if err != nil && f.ctx.Err() == nil { // else Close has ended the connection
-		f.link.failed(err, false)
-		f.nudge()
-	}
-}
-
 // resync asks again about the hosts that were met, because news may have been lost. In a
 // large fleet the members do this at random times.
 func (f *Fleet) resync() {
-	if !f.link.connected() {
+	if !f.link.usable() {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
 	within := min(time.Duration(f.members())*time.Millisecond, 10*time.Second)
-	for host := range f.met {
+	for host := range f.met.at {
 		if it := f.out.find(topic{kind: meet, host: host}, now); it != nil && !f.closed {
 			f.out.push(it, now.Add(rand.N(within)))
 		}
@@ -321,7 +355,7 @@ func hex(n uint64) string { return strconv.FormatUint(n, 16) }
 func micros(v any) (time.Duration, bool) {
 	s, ok := v.(string)
 	n, err := strconv.ParseFloat(s, 64)
-	if !ok || err != nil || n > float64(maxWait.Microseconds()) || n < -float64(maxWait.Microseconds()) {
+	if !ok || err != nil || !(math.Abs(n) <= float64(maxWait.Microseconds())) { // it may be no number
 		return 0, false
 	}
 	return time.Duration(n * float64(time.Microsecond)), true

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
 )
 
 // An attempt is a send of the request by the base transport. It has everything that it
@@ -23,10 +25,12 @@ type attempt struct {
 	inner  func() (io.ReadCloser, error) // the base transport's GetBody; nil: the caller's own
 	slot   slot
 	timing timing
+	way    way
 	watch  watch
 	mark   uint64 // from the pacing, 0 without pacing
 	inside bool   // the caller's context belongs to an attempt of another Transport
 	beside bool   // runs beside another attempt, and may outlive the call
+	plain  bool   // is sent without Expect
 }
 
 // An outgoing is the copy of a request that an attempt sends, with its context and the
@@ -42,7 +46,7 @@ type outgoing struct {
 // More is the part of an outgoing that only some attempts need.
 type more struct {
 	body watchedBody // of the response, if it may stall
-	kept slotBody    // of the response, if it keeps a slot
+	kept slotBody    // the slot of the attempt, and the body of the response, if it keeps the slot
 }
 
 // Values has room for the values of a small header.
@@ -97,6 +101,7 @@ func (x *exchange) nextKind() Kind {
 
 // attempt prepares the next attempt.
 func (x *exchange) attempt(kind Kind) attempt {
+	proves := x.proves() // may panic, and nothing is sent then
 	x.sent++
 	x.number = x.sent
 	now := time.Now()
@@ -104,22 +109,27 @@ func (x *exchange) attempt(kind Kind) attempt {
 		x.start = now
 	}
 	a := attempt{
-		base: x.t.base, rule: x.rule, req: x.req, ctx: x.parent(), number: x.sent,
-		inside: x.options != nil && x.options.attempt > 0,
+		way: x.nextWay(kind), rule: x.rule, req: x.req, ctx: x.parent(), number: x.sent,
+		inside: x.options != nil && x.options.attempt > 0, plain: x.plain != nil,
 		timing: timing{kind: kind, start: now, queued: x.limits.waited()},
 	}
 	x.watch(&a)
+	x.linked(&a, proves)
+	x.way, a.base = a.way, x.t.baseOf(a.way.lane)
 	if x.body != nil {
 		a.body, a.inner = x.nextBody()
 	}
+	x.limits.started = now.Sub(x.t.epoch)
 	a.slot, a.mark = x.limits.going(), x.limits.mark
 	return a
 }
 
 // send sends the caller's own request, untouched, if this is the first attempt,
-// its body is not lent, and the attempt is not timed.
+// its body is not lent, and neither a timer nor a gate watches it.
 func (a *attempt) send() (resp *http.Response, err error) {
-	if a.number == 1 && a.body == nil && !a.rule.timed && !a.inside && !a.watch.on {
+	watched := a.rule.timed || a.watch.on || a.slot.probe ||
+		a.slot.gate != nil && a.req.Body != nil && a.req.Body != http.NoBody
+	if a.number == 1 && a.body == nil && !watched && !a.inside && a.way.link == nil {
 		defer func() { a.slot.landed(a.ctx, a.req, resp, err, nil) }() // also if the base transport panics
 		return checkResponse(a.base.RoundTrip(a.req))
 	}
@@ -135,6 +145,7 @@ func (a *attempt) prepare() (out *outgoing) {
 	prepared := false
 	defer func() {
 		if !prepared {
+			a.way.link.leave()
 			a.slot.release()
 			a.closeBody()
 		}
@@ -153,7 +164,11 @@ func (a *attempt) prepare() (out *outgoing) {
 	if a.watch.on {
 		a.ctx = a.watch.start(a.ctx, req.Header)
 	}
-	out.ctx.Context = a.ctx
+	if a.way.link != nil {
+		a.way.link.ctx = &out.ctx
+		a.ctx = a.way.link.hook(a.ctx)
+	}
+	out.ctx.Context, out.ctx.lane, out.ctx.t = a.ctx, a.way.lane, a.way.t
 	if a.number > 1 || a.inside {
 		if o := optionsOf(a.ctx); o != nil {
 			out.ctx.options = *o
@@ -172,6 +187,9 @@ func (a *attempt) prepare() (out *outgoing) {
 	if a.number > 1 {
 		if name := a.rule.rule.AttemptHeader; name != "" && name != "off" {
 			req.Header.Set(name, strconv.Itoa(a.number-1))
+		}
+		if a.plain {
+			delete(req.Header, "Expect")
 		}
 	}
 	prepared = true
@@ -211,13 +229,13 @@ func headerOf(header http.Header, room []string) http.Header {
 // sendCopy sends a copy of the request.
 func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
 	req := &out.req
-	defer func() {
-		var into *slotBody
-		if out.more != nil {
-			into = &out.more.kept
-		}
-		a.slot.landed(a.ctx, req, resp, err, into)
-	}()
+	var held *slot
+	if a.slot.gate != nil {
+		kept := &out.more.kept
+		kept.slot, a.slot = a.slot, slot{}
+		held = &kept.slot
+		defer func() { held.landed(a.ctx, req, resp, err, kept) }()
+	}
 	defer func() {
 		if resp == nil && err == nil { // the base transport has panicked or ended its goroutine
 			_ = out.ctx.outcome(nil)
@@ -226,17 +244,46 @@ func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
 			}
 		}
 	}()
-	if out.ctx.timeouts != nil {
-		out.ctx.watch(req)
+	if out.ctx.timeouts != nil || held != nil {
+		out.ctx.watch(req, held)
+	}
+	if held != nil && held.probe {
+		defer held.renew()()
+	}
+	if a.way.link != nil && !a.way.lane.IsConnected() {
+		defer a.way.link.leave()
+		a.await(req.Context())
 	}
 	resp, err = checkResponse(a.base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
 		resp.Request = a.req // as a plain transport would
 	}
-	if out.ctx.timeouts != nil {
-		return out.end(resp, err)
+	if out.ctx.timeouts == nil {
+		return resp, err
+	}
+	resp, err = out.end(resp, err)
+	if err == nil && out.ctx.event > 0 && classify.IsEventStream(resp) {
+		return out.awaitEvent(resp)
 	}
 	return resp, err
+}
+
+// awaitEvent waits for the first event of a stream. It returns an error if the stream
+// fails or takes too long before that.
+func (o *outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
+	a := &o.ctx
+	ctx, cancel := context.WithTimeoutCause(a, a.event, a.eventless)
+	defer cancel()
+	_, ok, err := classify.Outcome{Request: o.req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+	if ok || err == nil {
+		return resp, nil
+	}
+	caller := a.Context
+	dismiss(caller, resp)
+	if caller.Err() != nil {
+		return nil, contextErr(caller)
+	}
+	return nil, err
 }
 
 // checkResponse returns an error if the base transport broke its contract and returned

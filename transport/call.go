@@ -12,8 +12,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 )
 
-// A call is a request, its host and the rule that applies to it. Apart from the
-// sleeper, it does not change after obeyCancel. One goroutine uses it.
+// A call is a request, its host and the rule that applies to it. Apart from plain and
+// the sleeper, it does not change after obeyCancel. One goroutine uses it.
 type call struct {
 	t       *Transport
 	req     *http.Request   // the caller's
@@ -23,6 +23,7 @@ type call struct {
 	rule    *resolved
 	options *options        // nil: none
 	spanned context.Context // what RequestStart returned; nil: no hook
+	plain   *http.Request   // the request without its Expect, after a 417; nil: it keeps it
 	sleeper sleeper
 }
 
@@ -30,12 +31,19 @@ type call struct {
 // the exchange sees it. Old callers still use Request.Cancel. The attempts keep
 // the caller's context, because the base transport looks at the channel itself,
 // and because the body of its response outlives the exchange. stop ends the
-// goroutine that listens.
+// goroutine that listens. That goroutine may run late. So a channel that is closed
+// already, as after a light first attempt, ends c.ctx at once.
 func (c *call) obeyCancel() (stop func()) {
 	//lint:ignore SA1019 old callers still set Request.Cancel
 	canceled := c.req.Cancel
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	c.ctx, c.linked = ctx, true
+	select {
+	case <-canceled:
+		cancel(errRequestCanceled)
+		return func() {}
+	default:
+	}
 	go func() {
 		select {
 		case <-canceled:
@@ -66,10 +74,22 @@ func (c *call) vouched() bool {
 // outcome returns the outcome that classifiers and hints judge.
 func (c *call) outcome(resp *http.Response, err error) classify.Outcome {
 	o := classify.Outcome{Request: c.req, Response: resp, Err: err, PeekWait: c.rule.peekWait}
-	if c.linked {
+	switch {
+	case c.plain != nil:
+		o.Request = c.plain
+	case c.linked:
 		o.Request = c.req.WithContext(c.ctx)
 	}
 	return o
+}
+
+// unexpect makes the next attempts leave Expect out. A server that cannot meet an
+// expectation has not acted, and may act on the same request without it (RFC 9110
+// §10.1.1). A classifier sees the request as it is sent, so that a second 417 is final.
+func (c *call) unexpect() {
+	c.plain = c.req.WithContext(c.ctx)
+	c.plain.Header = c.req.Header.Clone()
+	delete(c.plain.Header, "Expect")
 }
 
 // sleepOr waits until d is over or ready receives something. It ends at once when the

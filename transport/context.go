@@ -5,6 +5,7 @@ package transport
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
 )
@@ -85,27 +86,41 @@ func optionsOf(ctx context.Context) *options {
 	return o
 }
 
-// A mark is the history of a response that called for a retry and was not retried.
-// The response carries it in the context of its Request.
+// A mark is the history of a response that called for a retry and was not retried, or
+// that came after more than one attempt. The response carries it in the context of its
+// Request.
 type mark struct {
-	resp    *http.Response // see of
-	history History
+	context.Context                // of the request that brought the response
+	req             http.Request   // the same request, with the mark as its context
+	resp            *http.Response // see of
+	history         History
 }
+
+func (m *mark) Value(key any) any {
+	if key == (markKey{}) {
+		return m
+	}
+	return m.Context.Value(key)
+}
+
+// String keeps package fmt from printing all of the response.
+func (m *mark) String() string { return fmt.Sprint(m.Context) + ".History" }
 
 func markOf(ctx context.Context) *mark {
 	m, _ := ctx.Value(markKey{}).(*mark)
 	return m
 }
 
-// marked returns resp with the reason why it was not retried. Its Request becomes
+// marked returns resp with its history. Its Request becomes
 // a copy whose context carries the mark, for [HistoryOf]. If the reason is a
 // limit, a Transport around this one that sees the mark does not start again.
 func marked(resp *http.Response, req *http.Request, reason Reason, attempts []Attempt) *http.Response {
 	if resp.Request != nil {
 		req = resp.Request
 	}
-	m := &mark{resp: resp, history: History{Reason: reason, Attempts: attempts}}
-	resp.Request = req.WithContext(context.WithValue(req.Context(), markKey{}, m))
+	m := &mark{Context: req.Context(), resp: resp, history: History{Reason: reason, Attempts: attempts}}
+	m.req = *req.WithContext(m)
+	resp.Request = &m.req
 	return resp
 }
 
@@ -122,19 +137,20 @@ type History struct {
 	// Reason says why there was no further attempt. It is [ReasonFinal] if the
 	// response did not call for a retry.
 	Reason Reason
-	// Attempts are all attempts, oldest first. It is empty if Reason is
-	// ReasonFinal.
+	// Attempts are all attempts, oldest first, with hedges. It is empty if Reason is
+	// ReasonFinal and there was one attempt only.
 	Attempts []Attempt
 }
 
-// HistoryOf returns the history of a response that called for a retry and was not
-// retried. Either the retry was not safe ([ReasonNotIdempotent],
-// [ReasonNotReplayable], [ReasonBodyBusy]), or a limit withheld it (attempts,
-// time, the deadline, the longest wait allowed, the budget …).
+// HistoryOf returns the history of a response. It says which attempts were made if
+// there was more than one, also if the last of them is a success. If the response
+// called for a retry, it says why there was none. Either the retry was not safe
+// ([ReasonNotIdempotent], [ReasonNotReplayable], [ReasonBodyBusy]), or a limit withheld
+// it (attempts, time, the deadline, the longest wait allowed, the budget …).
 //
-// For every other response the History is zero: for a success, for a response
-// that another attempt would not change, for a request that was to be sent once,
-// and for a response of another transport.
+// For every other response the History is zero: for a success or another final
+// response of a single attempt, for a request that was to be sent once, and for a
+// response of another transport.
 func HistoryOf(resp *http.Response) History {
 	if resp == nil || resp.Request == nil {
 		return History{}

@@ -266,16 +266,80 @@ func TestContractOfTheBase(t *testing.T) {
 	})
 }
 
-// After retries a response's Request is the caller's, as with a plain
-// transport.
+// The base transport does not hear of a request whose context has ended.
+func TestContractOfAnEndedContext(t *testing.T) {
+	contract(t, func(t *testing.T, c Config) {
+		over, cancel := context.WithCancelCause(t.Context())
+		reason := errors.New("the job is over")
+		cancel(reason)
+		late, stop := context.WithDeadline(t.Context(), time.Now())
+		defer stop()
+		for ctx, want := range map[context.Context]error{over: reason, late: context.DeadlineExceeded} {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				base, text := script(status(200)), oneShot("text")
+				c.Base = base
+				resp, err := mustNew(t, c).RoundTrip(newRequest(t, method, "http://h.test/", text).WithContext(ctx))
+				assert.Nil(t, resp)
+				assert.ErrorIs(t, err, ctx.Err())
+				assert.ErrorIs(t, err, want)
+				assert.ErrorContains(t, err, "not sent")
+				assert.Equal(t, ctx.Err() == context.DeadlineExceeded, os.IsTimeout(err))
+				assert.Zero(t, base.attempts())
+				assert.NotZero(t, text.closed(), "its body is closed")
+			}
+		}
+	})
+}
+
+// A retry that follows without a wait is not sent for a caller who has gone either.
+func TestNoRetryForACallerWhoHasGone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		base := script(status(503), status(200))
+		req := newRequest(t, http.MethodPut, "http://h.test/", oneShot("text")).WithContext(ctx)
+		req.GetBody = func() (io.ReadCloser, error) {
+			cancel() // while the retry is prepared
+			return oneShot("text"), nil
+		}
+		_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 1, base.attempts())
+	})
+}
+
+// The same holds for a request whose Cancel is closed.
+func TestClosedCancelIsSeenAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		canceled := make(chan struct{})
+		close(canceled)
+		base := script(status(200))
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+		//lint:ignore SA1019 old callers still set Request.Cancel
+		req.Cancel = canceled
+		_, err := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Max: 5}}}, base).RoundTrip(req)
+		assert.ErrorContains(t, err, "request canceled")
+		assert.Zero(t, base.attempts())
+	})
+}
+
+// A response's Request is the caller's, as with a plain transport. After several attempts
+// it is a copy, whose context has the history as well.
 func TestContractResponseRequest(t *testing.T) {
 	contract(t, func(t *testing.T, c Config) {
 		req := newRequest(t, http.MethodGet, "http://h.test", nil)
-		resp, err := over(t, c, script(status(503), status(404))).RoundTrip(req)
+		req = req.WithContext(context.WithValue(t.Context(), callersKey{}, "a value"))
+		resp, err := over(t, c, script(status(404))).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Same(t, req, resp.Request)
+
+		resp, err = over(t, c, script(status(503), status(404))).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, "a value", resp.Request.Context().Value(callersKey{}))
+		assert.Equal(t, req, resp.Request.WithContext(req.Context()), "all else is the same")
 	})
 }
+
+type callersKey struct{}
 
 func TestZeroTransportIsAnError(t *testing.T) {
 	b := oneShot("text")

@@ -70,9 +70,9 @@ func (f *failing) RoundTrip(req *http.Request) (*http.Response, error) {
 var allocations = map[string]struct{ get, post, twoFailures float64 }{
 	"default":    {get: 0, post: 0, twoFailures: 10},
 	"functions":  {get: 0, post: 0, twoFailures: 12},
-	"API":        {get: 3, post: 3, twoFailures: 18},
-	"timeouts":   {get: 3, post: 3, twoFailures: 18},
-	"everything": {get: 4, post: 4, twoFailures: 24},
+	"API":        {get: 3, post: 7, twoFailures: 18},
+	"timeouts":   {get: 3, post: 7, twoFailures: 18},
+	"everything": {get: 4, post: 8, twoFailures: 24},
 }
 
 // TestAllocationsOfCommonSettings pins the allocations of a call. The floor is the same

@@ -71,12 +71,18 @@ const (
 	// bytes, and that a further request continues it after Attempt.Wait.
 	ReasonResume
 	// ReasonResumeMax means that more than Rule.Resume.Max reconnects in a row
-	// brought no progress.
+	// brought no progress. For an event stream, fewer do if Rule.Attempts is less.
 	ReasonResumeMax
 	// ReasonMismatch means that a reconnect did not bring the rest of the same
 	// representation, so the body ends at the cut. The Err of the event is a
 	// [ResumeError].
 	ReasonMismatch
+	// ReasonNotResumable means that nothing could continue a body that was cut. It is a
+	// stream, or there is no rest to ask for and the request is not sent again whole.
+	// The Err of the event is a [ResumeError] that says which.
+	ReasonNotResumable
+
+	reasons // how many there are
 )
 
 var reasonNames = [...]string{
@@ -102,6 +108,7 @@ var reasonNames = [...]string{
 	ReasonResume:        "resume",
 	ReasonResumeMax:     "resume_max",
 	ReasonMismatch:      "mismatch",
+	ReasonNotResumable:  "not_resumable",
 }
 
 // String returns the reason in snake case.
@@ -136,12 +143,13 @@ func (r Reason) told() bool {
 
 // facts are everything that the decision depends on.
 type facts struct {
-	verdict    classify.Verdict
-	canceled   bool // the caller's context has ended, and there is no final response
-	nested     bool // a Transport below gave up
-	once       bool // the caller allowed one attempt only
-	idempotent bool // only asked if the verdict is Ambiguous
-	replayable bool // the body can be produced again, as far as is known
+	verdict     classify.Verdict
+	canceled    bool // the caller's context has ended, and there is no final response
+	nested      bool // a Transport below gave up
+	misdirected bool // a 421, and there is no other connection
+	once        bool // the caller allowed one attempt only
+	idempotent  bool // only asked if the verdict is Ambiguous
+	replayable  bool // the body can be produced again, as far as is known
 
 	sent, attempts int // made so far, and allowed
 
@@ -156,6 +164,7 @@ type facts struct {
 	room                time.Duration // to the deadline
 	deadline            bool
 	turn                time.Duration // until the limits let another attempt go, as far as is known
+	limit               string        // that takes so long
 	refused             bool          // the cooldown refuses requests instead of letting them wait
 }
 
@@ -171,10 +180,12 @@ func decide(f facts) (Reason, time.Duration) {
 	switch {
 	case f.canceled:
 		return ReasonCanceled, 0 // nobody waits for it any more
-	case f.verdict != classify.Refused && f.verdict != classify.Ambiguous:
-		return ReasonFinal, 0 // nothing says that another attempt would help
 	case f.nested:
 		return ReasonNested, 0 // RFC 9110 §9.2.2: a failed retry is no excuse for another layer's
+	case f.verdict != classify.Refused && f.verdict != classify.Ambiguous:
+		return ReasonFinal, 0 // nothing says that another attempt would help
+	case f.misdirected:
+		return ReasonFinal, 0 // RFC 9110 §15.5.20: it would go over the same connection
 	case f.once:
 		return ReasonSentOnce, 0
 	case f.attempts <= 1:
@@ -203,6 +214,22 @@ func decide(f facts) (Reason, time.Duration) {
 		return ReasonMaxElapsed, 0
 	}
 	return ReasonRetry, wait + f.jitter(wait, asked)
+}
+
+// withheldBy returns the limit that withheld a retry for this reason. It is empty if
+// there would be no retry without the limit either.
+func (f facts) withheldBy(reason Reason) string {
+	switch reason {
+	case ReasonCooldown:
+		return f.limit
+	case ReasonDeadline, ReasonMaxElapsed:
+		limit := f.limit
+		f.turn = 0
+		if alone, _ := decide(f); alone == ReasonRetry {
+			return limit
+		}
+	}
+	return ""
 }
 
 // asked returns the server's wait as far as the rule obeys it. It is negative if the

@@ -31,10 +31,12 @@ func TestDecide(t *testing.T) {
 		{"a refused one needs no idempotence", func(f *facts) { f.verdict, f.idempotent = classify.Refused, false }, ReasonRetry, 2 * time.Second},
 		{"an ambiguous one does", func(f *facts) { f.idempotent = false }, ReasonNotIdempotent, 0},
 		{"a final outcome", func(f *facts) { f.verdict = classify.Final }, ReasonFinal, 0},
+		{"a 421, and there is no other connection", func(f *facts) { f.verdict, f.misdirected = classify.Refused, true }, ReasonFinal, 0},
 		{"nobody has an opinion", func(f *facts) { f.verdict = classify.Unknown }, ReasonFinal, 0},
 		{"the caller has left", func(f *facts) { f.canceled = true }, ReasonCanceled, 0},
 		{"the caller has left with a final error", func(f *facts) { f.canceled, f.verdict = true, classify.Final }, ReasonCanceled, 0},
 		{"a transport below gave up", func(f *facts) { f.nested = true }, ReasonNested, 0},
+		{"a transport below gave up with a final error", func(f *facts) { f.nested, f.verdict = true, classify.Final }, ReasonNested, 0},
 		{"one attempt only, says the caller", func(f *facts) { f.once = true }, ReasonSentOnce, 0},
 		{"one attempt only, says the rule", func(f *facts) { f.attempts = -1 }, ReasonRetriesOff, 0},
 		{"the body is gone", func(f *facts) { f.replayable = false }, ReasonNotReplayable, 0},
@@ -127,13 +129,23 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
+// The names of the reasons are labels of metrics, so they never change.
 func TestReasonsHaveNames(t *testing.T) {
-	seen := map[string]bool{}
-	for r := ReasonFinal; r <= ReasonOutrun; r++ {
-		assert.NotEmpty(t, r.String())
-		assert.False(t, seen[r.String()], r.String())
-		seen[r.String()] = true
+	names := map[Reason]string{
+		ReasonFinal: "final", ReasonRetry: "retry", ReasonNotIdempotent: "not_idempotent",
+		ReasonNotReplayable: "body_not_replayable", ReasonBodyBusy: "body_busy",
+		ReasonSentOnce: "sent_once", ReasonRetriesOff: "retries_off", ReasonNested: "nested",
+		ReasonCanceled: "canceled", ReasonAttempts: "attempts", ReasonMaxElapsed: "max_elapsed",
+		ReasonDeadline: "deadline", ReasonMaxRetryAfter: "max_retry_after",
+		ReasonBackoffStop: "backoff_stop", ReasonCooldown: "cooldown", ReasonBudget: "budget",
+		ReasonGateFull: "gate_full", ReasonHedged: "hedged", ReasonOutrun: "outrun",
+		ReasonResume: "resume", ReasonResumeMax: "resume_max", ReasonMismatch: "mismatch",
+		ReasonNotResumable: "not_resumable",
 	}
+	for r := range reasons {
+		assert.Equal(t, names[r], r.String(), "reason %d", uint8(r))
+	}
+	assert.Len(t, names, int(reasons))
 	assert.Equal(t, "Reason(200)", Reason(200).String())
 }
 

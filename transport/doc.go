@@ -34,6 +34,9 @@
 //	queue.go         waiting for a turn at one limit
 //	heard.go         the limits of a host after an attempt
 //	slot.go          a slot at the gate
+//	lane.go          which lane an attempt takes, and what its outcome says about it
+//	lanes.go         making lanes and closing them
+//	connect.go       the connection of an attempt
 //	attempt.go       an attempt, and the copy of the request that it sends
 //	timeout.go       the context of an attempt, and the timer that ends it
 //	hedge.go         a second attempt beside a slow one
@@ -45,6 +48,7 @@
 //	error.go         Error
 //	redact.go        removing secrets from URLs and texts
 //	body.go          the seam to internal/replay, which keeps request bodies
+//	await.go         responses that are read whole before the caller gets them
 //	resume_loop.go   the seam to internal/resume, which continues response bodies
 //	resume_error.go  the errors of a response body
 //	stall.go         bodies that stand still
@@ -55,8 +59,9 @@
 //
 // An attempt passes the limits in this order. The cooldown holds it if the host
 // asked for a wait. Pacing holds it if the server's quota is nearly used up. The
-// gate holds it if too many requests are in flight. The rate comes last. A request
-// waits in one queue at a time, in the order of arrival, until its context ends. If
+// rate holds it if it has no token. The gate comes last, and holds it if too many
+// requests are in flight. Token and slot are taken at the same moment. A request
+// waits for one limit at a time, in the order of arrival, until its context ends. If
 // its turn would come after its deadline, it is refused at once. If a hold begins
 // while a request waits for another limit, the request goes back to the cooldown.
 //
@@ -64,12 +69,20 @@
 // the sleep. If the retry does not go, the budget gets it back. A hedge never
 // waits. It goes if all limits let it go at once.
 //
-//	request ─▶ cooldown ─▶ pacing ─▶ gate ─▶ rate ─▶ attempt ─▶ response ─▶ caller
+//	request ─▶ cooldown ─▶ pacing ─▶ rate ─▶ gate ─▶ attempt ─▶ response ─▶ caller
 //	              ▲                                    │ slow?     │ failed?
 //	              │                                    └▶ hedge    ▼
 //	              └──────────── sleep ◀─────────────────────────  budget
 //
 // By default the cooldown and the budget are on, and the others are off.
+//
+// # Connections
+//
+// A lane is a pool of connections to a host. At first it is the base transport itself. If
+// nothing comes over it while an attempt times out, the host moves to another lane, which
+// is a copy of an *http.Transport or comes from Config.Lane. What is under way goes on. A
+// retry after a 421, 502, 503 or 504, a retry to a name with several addresses, and a hedge
+// over HTTP/2 take another lane, too. docs/connections.md has the rules.
 //
 // # Many processes
 //
@@ -82,17 +95,25 @@
 // # What is retried
 //
 // By default a request is retried in two cases. In the first case the server
-// surely did not act on it: there was no connection, HTTP/2 refused the stream, or
-// the status is 421 or 425. In the second case the server may have acted, and the
-// request is idempotent (RFC 9110 §9.2.2). The second case covers 408, 429, most
-// 5xx, a connection that was reset, and an attempt that timed out. GET, HEAD,
-// OPTIONS, TRACE, PUT and DELETE are idempotent, and any request with an
-// Idempotency-Key.
+// surely did not act on it: it never had a connection, HTTP/2 refused the stream, the
+// status is 421 or 425, or a 413 names a wait. A 417 to Expect: 100-continue belongs
+// here as well, and the retry goes without that field. In the second case the server
+// may have acted, and the request is idempotent (RFC 9110 §9.2.2). The second case
+// covers 408, 429, most 5xx, a connection that was reset, and an attempt that timed
+// out. GET, HEAD, OPTIONS, TRACE, PUT, DELETE and the further methods that IANA's
+// registry calls idempotent are so, and any request with an Idempotency-Key.
 //
 // So a POST is not sent twice unless that is harmless. With classify.Refusals as
 // the rule's Classify, a 429, and a 503 that names a wait, also mean that the server
 // did not act. Package policy/profile has rules for well-known providers, which know
 // this and more from the provider's documentation.
+//
+// A proxy that answers CONNECT with a 503 or the like has made no connection either. The
+// default base sees its status and its Retry-After. A base that is an *http.Transport of
+// the caller's reports the text of the status only. So the text must be a usual one, such
+// as "Service Unavailable", and the wait of the proxy is not known. If another base is
+// around net/http, such an error may be that of a server, and only an idempotent request
+// is retried.
 //
 // # Request bodies
 //
@@ -126,7 +147,20 @@
 // representation. Otherwise the body ends with the error of the cut. The error is
 // bare if nothing was resumed before, and otherwise it is in a [ResumeError]. Length
 // and digest (RFC 9530) are checked on the way ([IntegrityError]), also a digest in
-// an announced trailer. A body that net/http decompressed itself is not resumed.
+// an announced trailer.
+//
+// If there is no rest to ask for, as with JSON that has no validator, aplomb sends the
+// GET again as a retry, up to Rule.Resume.Again bytes. It compares the bytes that the
+// reader has with those of the second response, and goes on after them if they are the
+// same. So the reader gets exactly the body of the second response. If they differ, the
+// body ends with the error of the cut. Streams of events are never fetched again.
+//
+// With Rule.Resume.Events the event stream of a GET reconnects with Last-Event-ID after a
+// cut, and after a clean end. Its reader gets each event whole and once.
+//
+// With Rule.Download a small response is read before the caller gets it. A cut of its
+// body is then an outcome of the attempt.
+//
 // With Rule.Stall a silent connection counts as cut.
 //
 // # What is not counted

@@ -104,6 +104,10 @@ func inMemory(body io.ReadCloser) bool {
 		body = b.ReadCloser
 	case *watchedBody:
 		body = b.ReadCloser
+	case *slotBody:
+		return inMemory(b.ReadCloser)
+	case *incoming:
+		return b.inMemory()
 	}
 	return replay.SmallInMemory(body)
 }

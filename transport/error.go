@@ -45,6 +45,19 @@ var (
 	errOverElapsed     = errors.New("transport: its turn would come later than the rule allows")
 )
 
+// named returns the error of a refusal. It names the limit if the error itself does not.
+func (no *refusal) named() error {
+	switch {
+	case no.limit == "":
+		return no.err
+	case no.err == ErrOverDeadline:
+		return &overDeadline{limit: no.limit}
+	case no.err == errOverElapsed:
+		return fmt.Errorf("%w (%s)", errOverElapsed, no.limit)
+	}
+	return no.err
+}
+
 // A bodyError says why a request could not be sent again because of its body. If the
 // last attempt failed with an error, errors.Is and errors.As see that error first.
 type bodyError struct {
@@ -73,12 +86,20 @@ func (e *bodyError) Unwrap() []error {
 	return []error{e.last, e.why}
 }
 
-type overDeadline struct{}
+// An overDeadline names the limit, except in ErrOverDeadline itself.
+type overDeadline struct{ limit string }
 
-func (*overDeadline) Error() string        { return "transport: its turn would come after the deadline" }
-func (*overDeadline) Timeout() bool        { return true }
-func (*overDeadline) Temporary() bool      { return true }
-func (*overDeadline) Is(target error) bool { return target == context.DeadlineExceeded }
+func (e *overDeadline) Error() string {
+	if e.limit == "" {
+		return "transport: its turn would come after the deadline"
+	}
+	return "transport: its turn would come after the deadline (" + e.limit + ")"
+}
+func (*overDeadline) Timeout() bool   { return true }
+func (*overDeadline) Temporary() bool { return true }
+func (*overDeadline) Is(target error) bool {
+	return target == ErrOverDeadline || target == context.DeadlineExceeded
+}
 
 type attemptTimeout struct{ after time.Duration }
 
@@ -89,6 +110,25 @@ func (*attemptTimeout) Timeout() bool   { return true }
 func (*attemptTimeout) Temporary() bool { return true }
 func (*attemptTimeout) Is(target error) bool {
 	return target == ErrAttemptTimeout || target == context.DeadlineExceeded
+}
+
+// An eventTimeout is the error of an attempt whose event stream had no event within
+// Rule.FirstEventTimeout.
+type eventTimeout struct{ attemptTimeout }
+
+func (e *eventTimeout) Error() string {
+	return "transport: no event within " + e.after.String() + " after the headers"
+}
+
+// A connectTimeout is the cause of the net.OpError of an attempt that got no connection
+// within Rule.ConnectTimeout.
+type connectTimeout struct{ after time.Duration }
+
+func (e *connectTimeout) Error() string { return "no connection within " + e.after.String() }
+func (*connectTimeout) Timeout() bool   { return true }
+func (*connectTimeout) Temporary() bool { return true }
+func (*connectTimeout) Is(target error) bool {
+	return target == context.DeadlineExceeded
 }
 
 // An Error tells more than the error of the base transport. A Transport returns it
@@ -104,6 +144,8 @@ func (*attemptTimeout) Is(target error) bool {
 type Error struct {
 	// Reason says why there was no further attempt.
 	Reason Reason
+	// Limit is the limit of the host that withheld the next attempt, as in [Event].
+	Limit string
 	// Attempts are the attempts of the call, oldest first. It is empty if the
 	// request was refused without being sent.
 	Attempts []Attempt
@@ -185,14 +227,20 @@ func (e *Error) reasonText() string {
 	case e.Err != nil && !e.isLast():
 		return ""
 	}
-	return " (" + strings.ReplaceAll(e.Reason.String(), "_", " ") + ")"
+	text := strings.ReplaceAll(e.Reason.String(), "_", " ")
+	if e.Limit != "" && e.Limit != text {
+		text += ", " + e.Limit
+	}
+	return " (" + text + ")"
 }
 
 // endText says how the caller's context ended, unless Err already says so.
 func (e *Error) endText() string {
 	switch {
+	case len(e.Attempts) == 0 && e.Limit != "":
+		return " while it waited for its turn (" + e.Limit + ")"
 	case len(e.Attempts) == 0:
-		return " while it waited for its turn"
+		return "" // "not sent" says it
 	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, errRequestCanceled):
 		return ""
 	case errors.Is(e.Err, context.DeadlineExceeded) && !errors.Is(e.ended, context.Canceled):

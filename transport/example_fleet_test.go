@@ -1,11 +1,11 @@
 package transport_test
 
 import (
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"log"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -56,7 +56,7 @@ func (s *seat) Hold(h transport.FleetHold) {
 // Redis, and shares more than holds.
 func ExampleFleet() {
 	b := &board{seed: maphash.MakeSeed()}
-	client := func(s faults.Step) *http.Client {
+	client := func(s faults.Step) *transport.Transport {
 		tr, err := transport.New(transport.Config{
 			Base:  faults.New(nil, faults.Always(s)),
 			Rule:  policy.Rule{Attempts: 1, RetryAfter: policy.RetryAfter{Max: time.Second}},
@@ -65,24 +65,24 @@ func ExampleFleet() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		return &http.Client{Transport: tr}
+		return tr
 	}
 	told, other := client(faults.Status(429).RetryAfter(time.Minute)), client(faults.Status(200))
-	if resp, err := other.Get("http://api.test/"); err == nil {
+	get := func(tr *transport.Transport) (*http.Response, error) {
+		c := http.Client{Transport: tr}
+		return c.Get("http://api.test/")
+	}
+	if resp, err := get(other); err == nil {
 		resp.Body.Close() // from now on it knows the host
 	}
-	if resp, err := told.Get("http://api.test/"); err == nil {
+	if resp, err := get(told); err == nil {
 		fmt.Println("told:", resp.StatusCode)
 		resp.Body.Close()
 	}
 	for range 100 { // the news takes a moment
-		resp, err := other.Get("http://api.test/")
-		if errors.Is(err, transport.ErrCooldown) {
+		if s, _ := other.SnapshotOf(&url.URL{Scheme: "http", Host: "api.test"}); s.HeldScopes > 0 {
 			fmt.Println("other: holds its requests back")
 			return
-		}
-		if err == nil {
-			resp.Body.Close()
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -84,7 +84,7 @@ func TestFaultsThenAResponse(t *testing.T) {
 }
 
 // A response that breaks off after its headers is the caller's: what was read of
-// it may have been used already.
+// it may have been used already. If it may not be fetched again, it ends there.
 func TestFaultsInASuccessfulBody(t *testing.T) {
 	for name, step := range map[string]ts.Step{
 		"a malformed chunk": ts.BadChunk(),
@@ -93,7 +93,7 @@ func TestFaultsInASuccessfulBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, now, step, ts.OK("hello, world"))
+				s := set(t, cfg, policy.Rule{Resume: policy.Resume{Again: policy.Off}}.Or(now), step, ts.OK("hello, world"))
 				got := s.send(http.MethodGet, nil)
 				assert.Equal(t, 200, got.status)
 				assert.Equal(t, "hello", got.body)
@@ -379,7 +379,7 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 // TestConnectionsAreReused: an error page of up to 64 KiB costs no connection.
 func TestConnectionsAreReused(t *testing.T) {
 	retries := soak.Size(20, 100)
-	rule := policy.Rule{Attempts: retries + 1}.Or(now)
+	rule := policy.Rule{Attempts: retries + 1, Lanes: policy.Off}.Or(now)
 	for _, row := range []struct {
 		name  string
 		step  ts.Step

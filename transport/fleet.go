@@ -43,8 +43,10 @@ type Fleet interface {
 	// HMAC-SHA256 does that.
 	Scope(text string) uint64
 
-	// Meet says that this member sends its first request to a host. The Fleet answers
-	// with everything that other members know of the host: Member.Hold and Member.Down.
+	// Meet says that this member sends its first request to a host, or the first since
+	// [Transport.Update] turned on its Cooldown, Pacing or Gate. The Fleet answers with
+	// everything that other members know of the host: Member.Hold, Member.Quota and
+	// Member.Down.
 	Meet(host string)
 
 	// Hold says that a server asked this member to wait, or that a hold is over before
@@ -64,7 +66,8 @@ type Fleet interface {
 
 	// Probe asks for a permit to send a probe to a host at which the gate of this member
 	// is closed. The answer is Member.Probe. The probe ends with Working, or with
-	// ProbeFailed. If neither comes within 10 s, another member may send a probe.
+	// ProbeFailed. While it is under way, the member asks again every 0.3 s. If it does
+	// not, or if the probe takes 10 s, another member may send a probe.
 	Probe(host string)
 
 	// ProbeFailed says that a probe failed or was not sent.
@@ -83,6 +86,10 @@ type FleetHold struct {
 	// Wait is how long the server asked to wait, without jitter. Each member obeys its
 	// own RetryAfter.Max. Zero means that a success has shown that the hold is over.
 	Wait time.Duration
+	// Again says that the request was sent although the hold was known. It was a probe,
+	// and each other member that plans one waits for longer now. So a Fleet tells the
+	// members even if the hold ends no later than they know. Member.Hold ignores Again.
+	Again bool
 }
 
 // A FleetQuota is a quota that a server named.
@@ -147,7 +154,8 @@ func (m *Member) Hold(h FleetHold) {
 		cooldown.Free(now, h.Scope, now+time.Duration(rand.Float64()*float64(host.ReturnTime(m.t.members()))))
 		return
 	}
-	cooldown.HoldForFleet(now, h.Scope, codeOf(h.Status), h.Wait, m.t.cooldown(rule, h.Wait), rand.Float64())
+	r := host.Refusal{Code: codeOf(h.Status), Wait: h.Wait, Ended: s.Ended()}
+	cooldown.HoldForFleet(now, h.Scope, r, m.t.cooldown(rule, h.Wait), rand.Float64())
 }
 
 // Quota notes a quota that another member was told.
@@ -256,7 +264,7 @@ func (l *limits) askFleet(now time.Duration) {
 	}
 	waiting := r.Waiting()
 	if l.rule.gate {
-		waiting = m.Gate().Waiting()
+		waiting = m.Gate().Wants()
 	}
 	r.Share(now, l.t.members())
 	if ask, ok := r.AskTokens(now, waiting, rand.Float64()); ok {
@@ -276,10 +284,11 @@ func (l *limits) fleetScope() uint64 {
 }
 
 // tellHold tells the fleet that a server asked to wait. A zero wait says that a response
-// with this status ended the hold.
-func (l *limits) tellHold(status int, wait time.Duration) {
+// with this status ended the hold. again says that the request was sent although the hold
+// was known.
+func (l *limits) tellHold(status int, wait time.Duration, again bool) {
 	if l.t.fleet != nil {
-		l.t.fleet.Hold(FleetHold{Host: l.state.Name(), Scope: l.scopeKey(), Status: status, Wait: wait})
+		l.t.fleet.Hold(FleetHold{Host: l.state.Name(), Scope: l.scopeKey(), Status: status, Wait: wait, Again: again})
 	}
 }
 
@@ -297,4 +306,12 @@ func codeOf(status int) host.Code {
 		return host.Unavailable
 	}
 	return host.TooMany
+}
+
+// statusOf returns the status of a kind of hold.
+func statusOf(code host.Code) int {
+	if code == host.Unavailable {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusTooManyRequests
 }

@@ -277,11 +277,45 @@ func TestGateRefuseAndRate(t *testing.T) {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
 		}
-		together(3, func(int) { // requests that wait for the rate stand in the gate's queue
+		together(3, func(int) { // there are free slots
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
 		})
 	})
+}
+
+// TestRateIsNoGate: requests that wait for their rate wait for no slot, and say nothing about
+// the gate's limit.
+func TestRateIsNoGate(t *testing.T) {
+	for name, f := range map[string]*memFleet{"alone": nil, "fleet": newMemFleet(0)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := &witness{t: t}
+				c := Config{Base: rt(takes(100 * time.Millisecond)), Trace: w.trace(), Rule: policy.Rule{
+					Gate: policy.Gate{Max: 50}, Rate: policy.Rate{PerSecond: 1, Burst: 1},
+				}.Or(exact)}
+				if f != nil {
+					f = newMemFleet(2 * time.Millisecond)
+					c.Fleet = f.member()
+				}
+				tr := mustNew(t, c)
+				var all sync.WaitGroup
+				for range 20 {
+					all.Go(func() { _, err := send(t, tr, http.MethodGet, "http://h.test/"); assert.NoError(t, err) })
+				}
+				for range 18 {
+					time.Sleep(time.Second)
+					state := stateOf(t, tr)
+					assert.Zero(t, state.GateQueue)
+					assert.Equal(t, 10, state.GateLimit)
+				}
+				all.Wait()
+				last := w.starts[len(w.starts)-1].Queued
+				assert.Zero(t, last.Gate)
+				assert.InDelta(t, 19, last.Rate.Seconds(), 0.1)
+			})
+		})
+	}
 }
 
 // TestSlotOfABody: an attempt has its slot until the end of the response's body.

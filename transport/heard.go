@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -39,9 +40,12 @@ func (l *limits) hear(resp *http.Response) {
 		l.noteRate(now, resp.StatusCode)
 	}
 	if l.rule.pacing {
+		pacing := l.state.Machines().Pacing()
 		if q, ok := classify.QuotaOf(l.outcome(resp, nil)); ok {
-			l.state.Machines().Pacing().Note(now, l.scopeKey(), l.mark, q.Remaining, q.Limit, q.Reset, l.rule.settings.pacing)
+			pacing.Note(now, l.scopeKey(), l.mark, q.Remaining, q.Limit, q.Reset, l.rule.settings.pacing)
 			l.tellQuota(q)
+		} else if l.t.fleet != nil && resp.StatusCode < 400 && pacing.Listens(now) {
+			pacing.Unnamed(now, l.scopeKey(), l.mark)
 		}
 	}
 	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.rule.Cooldown != policy.On {
@@ -88,11 +92,12 @@ func tellsToWait(status int) bool {
 
 // speaksForAll reports whether a 4xx that is retried is about more than its own
 // request. An example is a 403 by which a service says that a limit is exceeded. A
-// 408 is about the slowness of this request. A 421 and a 425 are about the
-// connection of this request.
+// 408 is about the slowness of this request, a 413 about its size, and a 417 about its
+// header. A 421 and a 425 are about the connection of this request.
 func speaksForAll(status int) bool {
 	switch status {
-	case http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly:
+	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusExpectationFailed,
+		http.StatusMisdirectedRequest, http.StatusTooEarly:
 		return false
 	}
 	return status >= 400 && status < 500
@@ -113,16 +118,20 @@ func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint 
 	case tellsToWait(d.Status):
 		// Even if it is final, it does not show that the host takes more.
 	case d.Err == nil && !retryable(d.Verdict) && !l.state.Quiet():
-		if l.state.Machines().Cooldown.Answered(l.t.now(), l.scopeKey(), l.entered, d.Status < 500) {
-			l.tellHold(d.Status, 0)
+		ended := l.state.Machines().Cooldown.Answered(l.t.now(), l.scopeKey(), l.started, d.Status < 500)
+		for code, over := range ended {
+			if over {
+				l.tellHold(statusOf(host.Code(code)), 0, false)
+			}
 		}
 	}
 }
 
 // hold holds the scope.
 func (l *limits) hold(status int, wait time.Duration, u float64) {
-	l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), codeOf(status), wait, l.t.cooldown(l.rule, wait), u)
-	l.tellHold(status, wait)
+	r := host.Refusal{Code: codeOf(status), Wait: wait, Sent: l.started, Ended: l.state.Ended()}
+	_, again := l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), r, l.t.cooldown(l.rule, wait), u)
+	l.tellHold(status, wait, again)
 }
 
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.

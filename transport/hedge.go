@@ -32,7 +32,8 @@ func (x *exchange) hedgeable() bool {
 // safe reports whether the request's method is safe (RFC 9110 §9.2.1).
 func safe(req *http.Request) bool {
 	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
+		"PROPFIND", "QUERY", "REPORT", "SEARCH": // of IANA's registry of methods
 		return true
 	}
 	return false
@@ -166,8 +167,12 @@ func (x *exchange) race() (*http.Response, error) {
 	if r.second != nil {
 		came = x.pick(&r, came)
 	}
+	if came == r.second && r.first.way.lane.Heard() == r.first.way.heard {
+		x.doubt(r.first.way.lane)
+	}
 	r.winner = came
-	x.number, x.timing, x.limits.mark = came.number, came.timing, came.mark
+	x.number, x.timing, x.way = came.number, came.timing, came.way
+	x.limits.about(came)
 	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == host.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
@@ -254,9 +259,13 @@ func (x *exchange) pick(r *race, came *racer) *racer {
 
 // classifyRacer asks the rule for a verdict on a racer's outcome.
 func (x *exchange) classifyRacer(r *racer) classify.Verdict {
-	x.limits.mark = r.mark
+	x.way = r.way
+	x.limits.about(r)
 	return x.classify(r.resp, r.err)
 }
+
+// about says whose response is at hand.
+func (l *limits) about(r *racer) { l.mark, l.started = r.mark, r.timing.start.Sub(l.t.epoch) }
 
 // rejected reports whether the racer has a 4xx.
 func rejected(r *racer) bool {
@@ -309,7 +318,10 @@ func (x *exchange) outrun(r *racer, err error, v classify.Verdict) {
 	}
 	r.ended(d.Time.Sub(r.timing.start), nil, ErrOutrun)
 	r.timing.stamp(&d.Attempt)
+	r.way.stamp(&d.Attempt)
 	if v == classify.Ambiguous {
+		x.way = r.way
+		x.noteWay(r.resp, r.err, v)
 		if r.resp != nil {
 			d.Status = r.resp.StatusCode
 		}

@@ -36,8 +36,9 @@ var (
 )
 
 var (
-	http1 = []protocol{{"http1", ts.Config{}}, {"http1+tls", ts.Config{TLS: ts.Trusted}}}
-	http2 = []protocol{{"h2c", ts.Config{HTTP2: true}}, {"http2", ts.Config{HTTP2: true, TLS: ts.Trusted}}}
+	http1       = []protocol{{"http1", ts.Config{}}, {"http1+tls", ts.Config{TLS: ts.Trusted}}}
+	http2       = []protocol{{"h2c", ts.Config{HTTP2: true}}, {"http2", ts.Config{HTTP2: true, TLS: ts.Trusted}}}
+	anyProtocol = []protocol{http1[0], http2[0]}
 )
 
 // base is a base transport made of a function.

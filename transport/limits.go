@@ -21,7 +21,9 @@ type limits struct {
 	slot     slot          // at the gate, before an attempt takes it over
 	unpaced  bool          // no quota was known when the pacing was asked
 	mark     uint64        // the pacing's number of the attempt
+	since    time.Duration // when the attempt began to wait for the limits
 	entered  time.Duration // when the cooldown let the attempt go; 0 if nothing was held
+	started  time.Duration // when the attempt was sent whose response is at hand; 0 if that is not known
 	queued   Queued        // by the next attempt so far
 	total    Queued        // by all attempts
 	sentAt   time.Duration // when the last limit that was asked let the attempt go
@@ -36,7 +38,16 @@ type refusal struct {
 	reason Reason
 	err    error
 	until  time.Time // when a new request makes sense; zero: not known
+	limit  string    // that the request waited for; empty: none
 }
+
+// The limits of a host by the names that errors, events and log lines have for them.
+const (
+	limitCooldown = "cooldown"
+	limitPacing   = "pacing"
+	limitGate     = "gate"
+	limitRate     = "rate"
+)
 
 // admit waits until the limits let an attempt go. The hold of the server comes
 // first, then the limits of the rule, and last a slot at the gate, so that no request
@@ -48,6 +59,7 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 	if !l.rule.limited && l.state.Quiet() {
 		return nil
 	}
+	l.since = l.t.now()
 	for arrives := first; ; arrives = false {
 		if no := l.admitByServer(arrives); no != nil {
 			return no
@@ -86,7 +98,7 @@ func (l *limits) admitByServer(arrives bool) *refusal {
 func (l *limits) cooling() bool { return l.rule.rule.Cooldown == policy.On && !l.state.Quiet() }
 
 // admitByRule waits for the limits that the rule turns on: a share of the server's
-// quota, a slot at the gate, and the rate.
+// quota, the rate, and a slot at the gate.
 func (l *limits) admitByRule() (waited bool, no *refusal) {
 	m := l.state.Machines()
 	if l.rule.pacing {
@@ -109,7 +121,8 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 	return waited || more, no
 }
 
-// admitByGate takes a slot at the gate, and a token of the rate with it. It refuses
+// admitByGate waits for a token of the rate, if the rule has one, and for a slot at the
+// gate. It takes both at the same moment. It refuses
 // a request that waited until its deadline leaves less time than a response takes.
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
@@ -119,7 +132,7 @@ func (l *limits) admitByGate(gate *host.Gate) (waited bool, no *refusal) {
 	if no == nil && waited {
 		due := l.t.epoch.Add(a.Until)
 		if until, ok := l.ctx.Deadline(); ok && !due.Before(until) {
-			no = &refusal{ReasonDeadline, ErrOverDeadline, due}
+			no = &refusal{ReasonDeadline, ErrOverDeadline, due, limitGate}
 		}
 	}
 	if no != nil {
@@ -137,12 +150,13 @@ func (l *limits) admitByRate() (waited bool, no *refusal) {
 	}
 	now := time.Now()
 	if no := l.tooLate(now, now.Add(early)); no != nil {
+		no.limit = limitRate
 		return true, no
 	}
 	l.sentAt = a.Until
 	defer func() { l.queued.Rate += time.Since(now) }()
 	if err := l.sleepOr(early, nil); err != nil {
-		return true, &refusal{reason: ReasonCanceled, err: err}
+		return true, &refusal{reason: ReasonCanceled, err: err, limit: limitRate}
 	}
 	return true, nil
 }
@@ -175,27 +189,32 @@ func (l *limits) admitHedge() bool {
 // of none, let the request pass.
 func (l *limits) quotaCame() bool { return l.unpaced && !l.state.Machines().Pacing().Quiet() }
 
-// held reports whether the server asked for a wait that is not over.
+// held reports whether the server asked for a wait since the cooldown let the request
+// go, and the wait is not over.
 func (l *limits) held() bool {
-	return l.cooling() && l.state.Machines().Cooldown.Named(l.t.now(), l.scopeKey()) != 0
+	return l.cooling() && l.state.Machines().Cooldown.HeldSince(l.t.now(), l.scopeKey(), l.entered)
 }
 
 // next returns when the limits would let the next attempt go, as far as is known,
-// counted from now. refused means that a hold refuses requests.
-func (l *limits) next(now time.Time) (turn time.Duration, refused bool) {
+// counted from now, and the limit that takes longest. refused means that a hold refuses
+// requests.
+func (l *limits) next(now time.Time) (turn time.Duration, limit string, refused bool) {
 	if l.rule.rate {
-		turn = l.state.Machines().Rate(l.rule.settings.rate).Peek(now.Sub(l.t.epoch))
+		turn, limit = l.state.Machines().Rate(l.rule.settings.rate).Peek(now.Sub(l.t.epoch)), limitRate
 	}
 	if !l.cooling() {
-		return turn, false
+		return turn, limit, false
 	}
 	at, cooldown := l.t.now(), &l.state.Machines().Cooldown
 	if _, refused = cooldown.Held(at, l.scopeKey()); refused {
-		return turn, true
+		return turn, limitCooldown, true
 	}
 	// The request's own wait keeps its own jitter although the hold has jitter as
 	// well. A success of another request may end the hold before its time.
-	return max(turn, cooldown.Named(at, l.scopeKey())-at), false
+	if held := cooldown.Named(at, l.scopeKey()) - at; held > turn {
+		turn, limit = held, limitCooldown
+	}
+	return turn, limit, false
 }
 
 // reserve takes one retry or hedge from the host's budget. It reports false if

@@ -341,7 +341,7 @@ func holdAndSend(t *testing.T, tr *Transport, complain func(error)) {
 		if scope == "" {
 			key = host.ScopeKey(tr.seed, http.Header{})
 		}
-		state.Machines().Cooldown.Hold(tr.now(), key, host.TooMany, time.Second, host.CooldownConfig{Max: time.Minute}, 0)
+		state.Machines().Cooldown.Hold(tr.now(), key, host.Refusal{Code: host.TooMany, Wait: time.Second}, host.CooldownConfig{Max: time.Minute}, 0)
 	}
 	state.Release()
 	var mu sync.Mutex
@@ -407,7 +407,7 @@ func TestWhatIsLostIsFound(t *testing.T) {
 			m.Gate().Done(tr.now(), &full[0])
 		},
 		"a waiter at the cooldown": func(tr *Transport, m *host.Machines) {
-			m.Cooldown.Hold(tr.now(), scope(tr), host.TooMany, time.Second, host.CooldownConfig{Max: time.Minute}, 0)
+			m.Cooldown.Hold(tr.now(), scope(tr), host.Refusal{Code: host.TooMany, Wait: time.Second}, host.CooldownConfig{Max: time.Minute}, 0)
 			m.Cooldown.Enter(tr.now(), scope(tr), host.NewWaiter())
 		},
 		"a waiter at the rate": func(tr *Transport, m *host.Machines) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -37,7 +38,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	h := t.hosts.Acquire(req.URL)
 	defer h.Release()
 	c := call{t: t, req: req, ctx: req.Context(), state: h, rule: t.ruleFor(h, set), options: optionsOf(req.Context())}
-	if c.light() {
+	if c.light() && c.ctx.Err() == nil {
 		return c.roundTrip()
 	}
 	return c.exchange()
@@ -47,7 +48,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // nobody to tell. Nearly every request takes it.
 func (c *call) light() bool {
 	return !c.rule.limited && c.t.trace == nil && (c.options == nil || c.options.plain()) && !c.cancelsPeek() &&
-		(c.req.Body == nil || c.req.Body == http.NoBody || replay.Independent(c.req)) && c.state.Quiet()
+		(c.req.Body == nil || c.req.Body == http.NoBody || replay.Independent(c.req)) && c.state.Quiet() && c.state.Connected()
 }
 
 // cancelsPeek reports whether only Request.Cancel can end the wait of a classifier for
@@ -68,21 +69,31 @@ func (c *call) roundTrip() (resp *http.Response, err error) {
 	if c.clocked() {
 		start = c.t.now()
 	}
+	w := c.firstWay()
 	if c.rule.timed {
-		a := attempt{base: c.t.base, rule: c.rule, req: c.req, ctx: c.ctx, number: 1}
+		if c.proves() {
+			w.link = new(link)
+		}
+		a := attempt{base: c.t.baseOf(w.lane), way: w, rule: c.rule, req: c.req, ctx: c.ctx, number: 1}
 		resp, err = a.sendCopy(a.prepare())
 	} else {
-		resp, err = checkResponse(c.t.base.RoundTrip(c.req))
+		resp, err = checkResponse(c.t.baseOf(w.lane).RoundTrip(c.req))
 	}
 	if err != nil || tellsToWait(resp.StatusCode) {
-		return c.exchangeAfter(start, resp, err, known{}) // the limits hear of the wait before a classifier reads the body
+		return c.exchangeAfter(start, w, resp, err, known{}) // the limits hear of the wait before a classifier reads the body
 	}
 	verdict := c.verdict(resp)
 	if retryable(verdict) || !c.state.Quiet() {
-		return c.exchangeAfter(start, resp, err, known{verdict, true})
+		return c.exchangeAfter(start, w, resp, err, known{verdict, true})
+	}
+	c.answered(w, resp, true)
+	if c.awaits(resp) {
+		if err := c.await(resp); err != nil {
+			return c.exchangeAfter(start, w, nil, err, known{})
+		}
 	}
 	if c.rule.resumes && resume.Likely(resp) && !c.single() {
-		c.resuming(series{sent: 1}, resp)
+		c.resuming(series{sent: 1}, w.lane, resp)
 	}
 	return resp, nil
 }
@@ -124,7 +135,7 @@ func (c call) exchange() (*http.Response, error) {
 }
 
 // exchangeAfter continues after a light first attempt.
-func (c call) exchangeAfter(start time.Duration, resp *http.Response, err error, verdict known) (*http.Response, error) {
+func (c call) exchangeAfter(start time.Duration, w way, resp *http.Response, err error, verdict known) (*http.Response, error) {
 	both := new(struct { // nearly every outcome that comes here is recorded
 		exchange
 		few [3]Attempt
@@ -134,10 +145,10 @@ func (c call) exchangeAfter(start time.Duration, resp *http.Response, err error,
 	defer x.begin(c)()
 	defer x.end()
 	x.sent, x.number, x.verdict = 1, 1, verdict
-	x.timing.kind = KindFirst
+	x.timing.kind, x.way = KindFirst, w
 	if start != notTimed {
 		x.start = c.t.epoch.Add(start)
-		x.report.began = x.start
+		x.report.began, x.limits.started = x.start, start
 		x.timing.start, x.timing.took = x.start, c.t.now()-start
 	}
 	if x.req.Body != nil {
@@ -155,13 +166,18 @@ type exchange struct {
 	body   replay.Body // nil: none, or it is sent once only
 
 	series
-	number   int       // of the attempt whose outcome is at hand; less than sent after a lost race
-	timing   timing    // of the same attempt; zero if a cut is at hand
-	hedges   int       // attempts that were hedges
-	retried  bool      // the loop has retried; a hedge is no retry
-	segment  bool      // this continues the body of a response
-	verdict  known     // of the light first attempt
-	download *download // the body that the response got; nil: it does not resume
+	number   int           // of the attempt whose outcome is at hand; less than sent after a lost race
+	timing   timing        // of the same attempt; zero if a cut is at hand
+	way      way           // of the same attempt
+	trouble  trouble       // that it had
+	via      *host.Lane    // for the next attempt; nil: the current lane
+	hedges   int           // attempts that were hedges
+	misled   bool          // an attempt got a 421
+	retried  bool          // the loop has retried; a hedge is no retry
+	segment  bool          // this continues the body of a response
+	asked    time.Duration // the wait that the body, an event stream, asked for
+	verdict  known         // of the light first attempt, or of the cut
+	download *download     // the body that the response got; nil: it does not resume
 }
 
 // A known is a verdict, if there is one already. A classifier is asked once for each
@@ -177,7 +193,7 @@ type series struct {
 	sent      int           // attempts so far
 	prev      time.Duration // the previous value of the back-off
 	start     time.Time     // of the first attempt; zero if the rule does not need it
-	notBefore time.Time     // the end of the wait that a lost response of a race asked for
+	notBefore time.Time     // the end of a wait that the server asked for in a lost response of a race, or below
 }
 
 // begin sets up the exchange. The caller defers the function that it returns.
@@ -195,12 +211,14 @@ func (x *exchange) begin(c call) (stop func()) {
 type decision struct {
 	Attempt
 	reason Reason
+	limit  string        // of the host, that stood in the way; empty: none
 	sent   int           // attempts so far
 	drain  time.Duration // how long after Time the response may be drained before the retry
 	renew  bool          // before the retry, the caller's GetBody is to be called
 	ended  error         // the end of the caller's context, if it ended a wait for the body
 	u      float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
 	queued Queued        // before the attempt, or until it was refused
+	stuck  bool          // a 421, and there is no other connection
 }
 
 // run makes the attempts of a request that needs more than the base transport from
@@ -210,7 +228,7 @@ func (x *exchange) run() (*http.Response, error) {
 	if x.req.Body != nil {
 		x.keepBody()
 	}
-	if no := x.limits.admit(x.sent == 0, x.latest()); no != nil {
+	if no := x.admit(x.sent == 0); no != nil {
 		if x.sent == 0 {
 			x.state.ReleaseCount() // a refused request does not reach the host and earns no retry
 		}
@@ -230,11 +248,16 @@ func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) 
 		}
 	}()
 	for {
-		d := x.judge(resp, err, x.classify(resp, err))
+		verdict := x.classify(resp, err)
+		resp, verdict, err = x.awaitFinal(resp, verdict, err)
+		d := x.judge(resp, err, verdict)
 		x.report.record(resp, &d)
 		if d.reason != ReasonRetry {
 			delivered = true
 			return x.deliver(resp, err, &d)
+		}
+		if d.Status == http.StatusExpectationFailed {
+			x.unexpect()
 		}
 		left := x.giveUp(resp, &d)
 		resp = nil
@@ -246,12 +269,26 @@ func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) 
 				return x.bodiless(left, &d, why)
 			}
 		}
-		if no := x.limits.admit(false, x.latest()); no != nil {
+		if no := x.admit(false); no != nil {
 			return nil, x.refuse(no)
 		}
 		x.retried = true
 		resp, err = x.send()
 	}
+}
+
+// admit waits until the limits let an attempt go. Nothing is sent for a caller who has
+// gone, although the limits may let a request go that they did not have to stop.
+func (x *exchange) admit(first bool) *refusal {
+	if x.ctx.Err() == nil {
+		if no := x.limits.admit(first, x.latest()); no != nil {
+			return no
+		}
+	}
+	if x.ctx.Err() != nil {
+		return &refusal{reason: ReasonCanceled, err: contextErr(x.ctx)}
+	}
+	return nil
 }
 
 // pause sleeps as long as was decided. It refuses a retry that would start later
@@ -288,13 +325,15 @@ func (x *exchange) latest() time.Time {
 // refuse ends the call without a further attempt, and tells the observers.
 func (x *exchange) refuse(no *refusal) *Error {
 	x.limits.releaseBudget()
+	err := no.named()
 	x.report.tell(nil, &decision{
-		Attempt: Attempt{Number: x.sent, Err: no.err, Time: time.Now()},
+		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now()},
 		reason:  no.reason,
+		limit:   no.limit,
 		sent:    x.sent,
 		queued:  x.limits.waited(),
 	})
-	e := x.report.newError(no.reason, no.err)
+	e := x.report.newError(no.reason, err)
 	e.Until = no.until
 	return e
 }
@@ -317,7 +356,27 @@ func (x *exchange) classify(resp *http.Response, err error) classify.Verdict {
 		x.verdict = known{}
 		return v.verdict
 	}
-	return x.rule.classify(x.outcome(resp, err))
+	v := x.rule.classify(x.outcome(resp, err))
+	if v == classify.Ambiguous && err != nil && (x.way.link.unsent() || x.refusedByProxy(err)) {
+		return classify.Refused
+	}
+	return v
+}
+
+// refusedByProxy reports whether a proxy refused to connect to the server, so that nothing
+// of the request has left. net/http then returns the text of the proxy's status as an error
+// that wraps nothing. Package classify knows the texts. A base transport around net/http may
+// make such an error of a server's response, so only net/http itself is believed.
+func (x *exchange) refusedByProxy(err error) bool {
+	base, ok := x.t.base.(*http.Transport)
+	if !ok || base.Proxy == nil || x.req.URL.Scheme != "https" {
+		return false
+	}
+	switch err.(type) {
+	case interface{ Unwrap() error }, interface{ Unwrap() []error }:
+		return false
+	}
+	return classify.KindOf(err) == classify.Dial
 }
 
 // retryable reports whether a verdict calls for a retry.
@@ -329,18 +388,30 @@ func retryable(v classify.Verdict) bool {
 func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) decision {
 	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}, sent: x.sent, u: rand.Float64(), queued: x.timing.queued}
 	x.timing.stamp(&d.Attempt)
+	x.way.stamp(&d.Attempt)
+	x.noteWay(resp, err, v)
 	if resp != nil {
 		d.Status = resp.StatusCode
 	}
 	hint, hinted := x.limits.note(resp, &d)
+	if until := heldUntil(err); until.After(x.notBefore) {
+		x.notBefore = until
+	}
 	if left := x.notBefore.Sub(d.Time); left > hint { // the attempt that lost a race was told to wait
 		hint, hinted = left, true
+	}
+	if x.asked > hint {
+		hint, hinted = x.asked, true
 	}
 	d.Hint = max(hint, 0)
 	f := x.facts(resp, &d)
 	f.hint, f.hinted = hint, hinted
+	d.stuck = retryable(v) && x.misdirected(resp)
+	f.misdirected = d.stuck
 	d.reason, d.Wait = decide(f)
+	d.limit = f.withheldBy(d.reason)
 	if d.reason == ReasonRetry {
+		x.setOut(d.Hint > 0)
 		d.drain = f.within(d.Wait, drainTime)
 		x.commit(&d, f.backoff, f.within(d.Wait, replay.MaxBusy))
 	}
@@ -395,7 +466,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 	if until, ok := x.ctx.Deadline(); ok {
 		f.room, f.deadline = until.Sub(d.Time), true
 	}
-	f.turn, f.refused = x.limits.next(d.Time)
+	f.turn, f.limit, f.refused = x.limits.next(d.Time)
 	return f
 }
 
@@ -408,7 +479,11 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 		if resp.Request != nil {
 			m = markOf(resp.Request.Context())
 		}
-		return m != nil && m.history.Reason.limit() && m != markOf(req.Context())
+		if m == nil || m == markOf(req.Context()) {
+			return false
+		}
+		// A final 421 has a mark if the Transport below has no other connection.
+		return m.history.Reason.limit() || m.history.Reason == ReasonFinal && resp.StatusCode == http.StatusMisdirectedRequest
 	}
 	e, ok := errors.AsType[interface {
 		error
@@ -448,11 +523,16 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 	switch {
 	case err == nil && d.reason.told():
 		return marked(resp, x.req, d.reason, x.report.attempts()), nil
+	case err == nil && d.stuck && d.reason == ReasonFinal && len(x.report.history) <= 1: // see nested
+		return marked(resp, x.req, d.reason, nil), nil
 	case err == nil:
 		if x.rule.resumes && !x.segment && !x.single() { // a segment does not resume by itself, but its body does
-			x.download = x.resuming(x.series, resp)
+			x.download = x.resuming(x.series, x.way.lane, resp)
 		}
-		return resp, nil // if a Transport below marked the response, it keeps the mark
+		if len(x.report.history) > 1 && !x.segment && !nested(x.req, resp, nil) {
+			return marked(resp, x.req, d.reason, x.report.attempts()), nil
+		}
+		return resp, nil // if a Transport below gave up, the response keeps its mark
 	case d.ended != nil:
 		return nil, x.report.newError(d.reason, d.ended)
 	case !x.retried && !d.reason.limit():

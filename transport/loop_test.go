@@ -560,13 +560,74 @@ type rwc struct{ io.ReadWriter }
 
 func (*rwc) Close() error { return nil }
 
+// Given a base that is slow to notice Request.Cancel, when the channel was closed before
+// the first attempt failed, then there is no second attempt.
+func TestNoRetryAfterRequestCancel(t *testing.T) {
+	for range 20 { // the goroutine that listens to the channel may be fast
+		cancel := make(chan struct{})
+		base := script(func(*http.Request) (*http.Response, error) {
+			close(cancel)
+			return nil, syscall.ECONNRESET
+		}, status(200))
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+		//lint:ignore SA1019 still honoured
+		req.Cancel = cancel
+		_, err := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(0)}}, base).RoundTrip(req)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+		assert.Equal(t, 1, base.attempts())
+	}
+}
+
+// Only a body that could be continued after a cut is wrapped.
+// Given a timed attempt, when the rule's Idempotent panics before it, then the request's body
+// is closed.
+func TestBodyIsClosedIfIdempotentPanics(t *testing.T) {
+	b := oneShot("text")
+	rule := policy.Rule{AttemptTimeout: time.Second, Idempotent: func(*http.Request) bool { panic("mine") }}
+	tr := over(t, Config{Rule: rule}, script(status(200)))
+	req := newRequest(t, http.MethodPost, "http://h.test/", b)
+	assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req.WithContext(Once(t.Context()))) })
+	assert.Equal(t, 1, b.closed())
+}
+
 func TestPlainBodiesAreNotWrapped(t *testing.T) {
 	own := oneShot("text")
-	resp, err := get(t, over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 200, own), nil
-	})), t.Context())
-	require.NoError(t, err)
-	assert.Same(t, own, resp.Body)
+	text := http.Header{"Content-Type": {"text/plain"}}
+	for _, row := range []struct {
+		name   string
+		rule   policy.Rule
+		method string
+		header http.Header
+		ctx    func(context.Context) context.Context
+	}{
+		{"a POST", policy.Rule{}, http.MethodPost, text, nil},
+		{"a redirect", policy.Rule{}, http.MethodGet, http.Header{"Location": {"/"}}, nil},
+		{"an event stream", policy.Rule{}, http.MethodGet, http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}, nil},
+		{"lines of JSON", policy.Rule{}, http.MethodGet, http.Header{"Content-Type": {"application/x-ndjson"}}, nil},
+		{"fetching again is off", policy.Rule{Resume: policy.Resume{Again: policy.Off}}, http.MethodGet, text, nil},
+		{"resuming is off", policy.Rule{Resume: policy.Resume{Max: policy.Off}}, http.MethodGet, text, nil},
+		{"retries are off", policy.Rule{Attempts: policy.Off}, http.MethodGet, text, nil},
+		{"a request that is sent once", policy.Rule{}, http.MethodGet, text, Once},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			code := 200
+			if row.header["Location"] != nil {
+				code = 302
+			}
+			tr := over(t, Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				resp := newResponse(req, code, own)
+				resp.Header = row.header
+				return resp, nil
+			}))
+			req := newRequest(t, row.method, "http://h.test/", nil)
+			if row.ctx != nil {
+				req = req.WithContext(row.ctx(req.Context()))
+			}
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Same(t, own, resp.Body)
+		})
+	}
 }
 
 func TestAttemptNumberAndHeader(t *testing.T) {
@@ -631,6 +692,36 @@ func TestNestedTransports(t *testing.T) {
 			resp, err := get(t, over(t, Config{Rule: quick}, inner), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
+		})
+	})
+	t.Run("a limit below stops the next layer, too, if its error is final", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			base := script(fails(syscall.ECONNRESET), fails(&Error{Reason: ReasonMaxElapsed, Err: errOverElapsed}))
+			_, err := get(t, over(t, Config{Rule: quick}, base), t.Context())
+			e, ok := errors.AsType[*Error](err)
+			require.True(t, ok)
+			assert.Equal(t, ReasonNested, e.Reason)
+			assert.True(t, e.GaveUp())
+		})
+	})
+	t.Run("the wait of an attempt that the outer one ended is kept", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			rule := policy.Rule{Cooldown: policy.Off}.Or(quick)
+			base := script(status(429, "Retry-After: 20"), status(200))
+			start, again := time.Now(), time.Duration(0)
+			inner := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+				again = time.Since(start)
+				return base.RoundTrip(req)
+			}))
+			rule.AttemptTimeout = 5 * time.Second
+			var seen events
+			resp, err := get(t, over(t, Config{Rule: rule, Trace: seen.trace()}, inner), t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, 2, base.attempts())
+			assert.GreaterOrEqual(t, again, 20*time.Second)
+			assert.ErrorIs(t, seen.all[0].Err, ErrAttemptTimeout)
+			assert.Equal(t, 15*time.Second, seen.all[0].Hint)
 		})
 	})
 	t.Run("the context of a marked response may be used again", func(t *testing.T) {

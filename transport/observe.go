@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
 // A timing records why and when an attempt was sent, and how long it took.
@@ -111,6 +113,8 @@ type watch struct {
 	traces [2]*Trace
 	ctx    context.Context
 	about  AttemptStart
+	lane   int
+	link   *link
 }
 
 // watch makes the hooks observe an attempt, if there are hooks for attempts.
@@ -149,7 +153,7 @@ func (w *watch) end(took time.Duration, resp *http.Response, err error) {
 	w.ended = true
 	told := false
 	defer closeUnless(&told, resp)
-	e := AttemptEnd{AttemptStart: w.about, Duration: took, Response: resp, Err: err}
+	e := AttemptEnd{AttemptStart: w.about, Addr: w.link.addr(), Lane: w.lane, Duration: took, Response: resp, Err: err}
 	for _, t := range w.traces {
 		if t != nil && t.AttemptEnd != nil {
 			t.AttemptEnd(w.ctx, e)
@@ -204,6 +208,10 @@ func (b *observedBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// ResumeTried reports whether the body has asked for its rest. A Transport around this
+// one asks.
+func (b *observedBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 // Close tells the end after the body is closed, also if its Close panics.
 func (b *observedBody) Close() error {

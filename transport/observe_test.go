@@ -329,6 +329,19 @@ func TestQueued(t *testing.T) {
 			})
 		})
 	}
+	t.Run("rate before the gate", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			w := &witness{t: t}
+			rule := policy.Rule{Gate: policy.Gate{Max: 1}, Rate: policy.Rate{PerSecond: 1, Burst: 1}}
+			tr := mustNew(t, Config{Base: rt(takes(4 * s)), Rule: rule.Or(exact), Trace: w.trace()})
+			together(2, func(int) {
+				resp, err := get(t, tr, t.Context())
+				assert.NoError(t, err)
+				_ = resp.Body.Close()
+			})
+			assert.Equal(t, Queued{Rate: s, Gate: 3 * s}, w.starts[1].Queued)
+		})
+	})
 	t.Run("gate", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			w := &witness{t: t}

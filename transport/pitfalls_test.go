@@ -179,7 +179,7 @@ func TestHostileWaits(t *testing.T) {
 
 // TestWaitsOfResponsesThatAreFinal: there, Retry-After is about something else.
 func TestWaitsOfResponsesThatAreFinal(t *testing.T) {
-	for _, code := range []int{200, 201, 202, 204, 301, 302, 304, 307, 400, 403, 404, 409, 413} {
+	for _, code := range []int{200, 201, 202, 204, 301, 302, 304, 307, 400, 403, 404, 409, 417} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
 			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 				s := set(t, cfg, exactly, ts.Status(code).Header("Retry-After", "1"))
@@ -398,7 +398,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 func TestMethods(t *testing.T) {
 	for method, again := range map[string]bool{
 		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
-		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PROPFIND": false,
+		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PROPFIND": true, "QUERY": true, "LOCK": false,
 	} {
 		tr := mustNew(t, transport.Config{Base: plays(says(503), says(200)), Rule: now})
 		resp, err := tr.RoundTrip(request(t, method, "http://h.test/", nil))

@@ -3,11 +3,14 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,23 +22,26 @@ import (
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
-// A response of a proxy does not come from the server. Over the default base any
-// method is sent again, because nothing of the request has left. Over another base
-// only an idempotent request is.
+// A response of a proxy does not come from the server. Any method is sent again, because
+// nothing of the request has left. Over a base around net/http, which may make such an
+// error of a server's response, only an idempotent request is.
 func TestProxyRefusesConnect(t *testing.T) {
 	for _, row := range []struct {
 		code     int
 		method   string
-		own      bool // the default base
+		base     string
 		attempts int
 	}{
-		{503, http.MethodGet, true, 3}, {503, http.MethodPost, true, 3},
-		{429, http.MethodPost, true, 3}, {502, http.MethodPost, true, 3},
-		{407, http.MethodGet, true, 1}, {403, http.MethodGet, true, 1}, {501, http.MethodGet, true, 1},
-		{503, http.MethodGet, false, 3}, {504, http.MethodGet, false, 3}, {503, http.MethodPost, false, 1},
-		{407, http.MethodGet, false, 1},
+		{503, http.MethodGet, "default", 3}, {503, http.MethodPost, "default", 3},
+		{429, http.MethodPost, "default", 3}, {502, http.MethodPost, "default", 3},
+		{407, http.MethodGet, "default", 1}, {403, http.MethodGet, "default", 1}, {501, http.MethodGet, "default", 1},
+		{503, http.MethodGet, "user's", 3}, {504, http.MethodGet, "user's", 3},
+		{503, http.MethodPost, "user's", 3}, {502, http.MethodPost, "user's", 3}, {429, http.MethodPost, "user's", 3},
+		{408, http.MethodPost, "user's", 3}, {500, http.MethodPost, "user's", 3},
+		{407, http.MethodGet, "user's", 1}, {407, http.MethodPost, "user's", 1}, {403, http.MethodPost, "user's", 1},
+		{503, http.MethodGet, "wrapped", 3}, {503, http.MethodPost, "wrapped", 1},
 	} {
-		t.Run(fmt.Sprint(row.code, " ", row.method, " own base: ", row.own), func(t *testing.T) {
+		t.Run(fmt.Sprint(row.code, " ", row.method, " base: ", row.base), func(t *testing.T) {
 			var attempts atomic.Int32
 			proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				attempts.Add(1)
@@ -44,19 +50,48 @@ func TestProxyRefusesConnect(t *testing.T) {
 			defer proxy.Close()
 			u, err := url.Parse(proxy.URL)
 			require.NoError(t, err)
-			base := &http.Transport{}
-			if row.own {
-				base = defaultBase()
+			own := &http.Transport{}
+			if row.base == "default" {
+				own = defaultBase()
 			}
-			base.Proxy = http.ProxyURL(u)
+			own.Proxy = http.ProxyURL(u)
+			var base http.RoundTripper = own
+			if row.base == "wrapped" {
+				base = rt(own.RoundTrip)
+			}
 			tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)}})
-			req, err := http.NewRequestWithContext(t.Context(), row.method, "https://host.invalid/", nil)
-			require.NoError(t, err)
+			req := newRequest(t, row.method, "https://host.invalid/", strings.NewReader("text"))
 			_, err = tr.RoundTrip(req)
 			require.Error(t, err)
 			assert.EqualValues(t, row.attempts, attempts.Load(), "%v", err)
 			assert.ErrorContains(t, err, http.StatusText(row.code))
 		})
+	}
+}
+
+// An error that only looks like that of a proxy does not make a POST safe.
+func TestNoProxyRefused(t *testing.T) {
+	text := errors.New("Bad Gateway")
+	proxied := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	for _, row := range []struct {
+		name string
+		base http.RoundTripper
+		url  string
+		err  error
+		want bool
+	}{
+		{"a proxy's", proxied, "https://h.test/", text, true},
+		{"one that is final", proxied, "https://h.test/", errors.New("Forbidden"), false},
+		{"one that wraps another", proxied, "https://h.test/", fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", text), false},
+		{"one of several", proxied, "https://h.test/", errors.Join(text), false},
+		{"a reset", proxied, "https://h.test/", syscall.ECONNRESET, false},
+		{"a proxy for plain HTTP", proxied, "http://h.test/", text, false},
+		{"a base without a proxy", &http.Transport{}, "https://h.test/", text, false},
+		{"a base around net/http", rt(proxied.RoundTrip), "https://h.test/", text, false},
+	} {
+		var x exchange
+		x.t, x.req = over(t, Config{}, row.base), newRequest(t, http.MethodPost, row.url, nil)
+		assert.Equal(t, row.want, x.refusedByProxy(row.err), row.name)
 	}
 }
 

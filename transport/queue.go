@@ -17,21 +17,30 @@ type queue interface {
 	enter(now time.Duration, w *host.Waiter) (a host.Answer, mayWait bool)
 	// leave takes a waiter out of the queue.
 	leave(w *host.Waiter)
+	// limit returns the name of the limit that gave the answer.
+	limit(a host.Answer) string
+	// rateTime returns for how long in all the queue has waited for the rate, if that
+	// is not the limit of the queue itself.
+	rateTime(now time.Duration) time.Duration
 }
+
+func (*limits) rateTime(time.Duration) time.Duration { return 0 }
 
 type cooldownQueue struct{ *limits }
 
 func (q cooldownQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
 	return q.state.Machines().Cooldown.Enter(now, q.scopeKey(), w), true
 }
-func (q cooldownQueue) leave(w *host.Waiter) { q.state.Machines().Cooldown.Leave(q.scopeKey(), w) }
+func (q cooldownQueue) leave(w *host.Waiter)   { q.state.Machines().Cooldown.Leave(q.scopeKey(), w) }
+func (cooldownQueue) limit(host.Answer) string { return limitCooldown }
 
 type pacingQueue struct{ *limits }
 
 func (q pacingQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
 	return q.state.Machines().Pacing().Enter(now, q.scopeKey(), w, q.rule.settings.pacing), true
 }
-func (q pacingQueue) leave(w *host.Waiter) { q.state.Machines().Pacing().Leave(q.scopeKey(), w) }
+func (q pacingQueue) leave(w *host.Waiter)   { q.state.Machines().Pacing().Leave(q.scopeKey(), w) }
+func (pacingQueue) limit(host.Answer) string { return limitPacing }
 
 type rateQueue struct{ *limits }
 
@@ -41,12 +50,13 @@ func (q rateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) 
 func (q rateQueue) leave(w *host.Waiter) {
 	q.state.Machines().Rate(q.rule.settings.rate).Leave(w)
 }
+func (rateQueue) limit(host.Answer) string { return limitRate }
 
-// A gateQueue is the queue at the gate. If the rule has a rate as well, a request
-// takes a token of the rate when it has a slot.
+// A gateQueue is the queue at the gate. If the rule has a rate as well, it is the queue
+// of both. A request waits for a token, then for a slot, and takes both at once.
 type gateQueue struct{ *limits }
 
-// enter asks for a slot and a token of the rate. If the rule refuses a request that
+// enter asks for a token of the rate and a slot. If the rule refuses a request that
 // would wait for a slot, the request may still wait for the rate.
 func (q gateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
 	conf := q.rule.settings.gate
@@ -58,23 +68,39 @@ func (q gateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) 
 		conf.Rate = q.state.Machines().Rate(q.rule.settings.rate)
 	}
 	a := q.slot.gate.Enter(now, &q.slot.at, w, conf)
+	q.slot.probe = a.Probe
 	return a, q.rule.rule.Gate.Mode != policy.GateRefuse || a.ForRate
 }
 func (q gateQueue) leave(w *host.Waiter) { q.slot.tell(q.slot.gate.Leave(w)) }
+func (gateQueue) limit(a host.Answer) string {
+	if a.NoToken {
+		return limitRate
+	}
+	return limitGate
+}
+func (q gateQueue) rateTime(now time.Duration) time.Duration {
+	return q.slot.gate.RateTime(now)
+}
 
 // wait waits in one queue until the request may go, and returns the answer that lets
 // it go. A refused request leaves the queue before anybody is told. It also leaves if
 // the caller's context or a Trace panics, because a waiter that nobody drives would
 // stop the requests behind it.
 //
-// The time of the wait is added to queued.
+// The time of the wait is added to queued, apart from the part that is due to the rate.
 func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited bool, no *refusal) {
 	var w *host.Waiter // only made for a request that has to wait
-	var since time.Duration
+	var since, rated time.Duration
 	defer func() {
 		if w != nil {
+			now := l.t.now()
+			rated = q.rateTime(now) - rated
 			q.leave(w)
-			*queued += l.t.now() - since
+			l.queued.Rate += rated
+			*queued += now - since - rated
+		}
+		if no != nil {
+			no.limit = q.limit(a)
 		}
 	}()
 	for {
@@ -88,7 +114,7 @@ func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited boo
 			l.sentAt = now
 			return a, w != nil, nil
 		case a.Verb == host.Refuse:
-			return a, true, &refusal{ReasonCooldown, ErrCooldown, l.t.epoch.Add(a.Until)}
+			return a, true, &refusal{reason: ReasonCooldown, err: ErrCooldown, until: l.t.epoch.Add(a.Until)}
 		case !mayWait:
 			return a, true, &refusal{reason: ReasonGateFull, err: ErrGateFull}
 		}
@@ -99,8 +125,8 @@ func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited boo
 			return a, true, no
 		}
 		if w == nil {
-			w, since = host.NewWaiter(), now
-			w.By = l.by()
+			w, since, rated = host.NewWaiter(), now, q.rateTime(now)
+			w.By, w.From = l.by(), l.since
 			continue // asks again, and takes its place in the queue
 		}
 		if err := l.sleepOr(min(a.Ask-now, l.patience()), w.Ready); err != nil {
@@ -135,13 +161,13 @@ func (l *limits) patience() time.Duration {
 // retry whose turn comes later than the rule allows. A zero turn means now.
 func (l *limits) tooLate(now, turn time.Time) *refusal {
 	if until, ok := l.ctx.Deadline(); ok && turn.After(now) && !turn.Before(until) {
-		return &refusal{ReasonDeadline, ErrOverDeadline, turn}
+		return &refusal{reason: ReasonDeadline, err: ErrOverDeadline, until: turn}
 	}
 	if turn.Before(now) {
 		turn = now
 	}
 	if !l.latest.IsZero() && turn.After(l.latest) {
-		return &refusal{ReasonMaxElapsed, errOverElapsed, turn}
+		return &refusal{reason: ReasonMaxElapsed, err: errOverElapsed, until: turn}
 	}
 	return nil
 }

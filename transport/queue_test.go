@@ -3,13 +3,16 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +23,7 @@ import (
 	"errors"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 // TestPacingBeginsWhileRequestsWaitAtTheGate: some requests passed the pacing before the
@@ -276,6 +280,85 @@ func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 				}
 				wg.Wait()
 				assert.Equal(t, 6, base.attempts(), "one per second")
+			})
+		})
+	}
+}
+
+// A refusal names the limit in the error, in the event and in the log line.
+func TestRefusalsNameTheLimit(t *testing.T) {
+	busy := func(req *http.Request) (*http.Response, error) {
+		if req.URL.Path == "/long" {
+			time.Sleep(time.Minute)
+		}
+		return empty(200)(req)
+	}
+	hold := func(t *testing.T, tr *Transport) { _, _ = get(t, tr, Once(t.Context())) }
+	slow := func(t *testing.T, tr *Transport) {
+		go func() { _, _ = send(t, tr, http.MethodGet, "http://h.test/long") }()
+		synctest.Wait()
+	}
+	elapsed := policy.Rule{MaxElapsed: 5 * time.Second, Attempts: 2}.Or(exact)
+	for name, row := range map[string]struct {
+		limit  string
+		rule   policy.Rule
+		base   response
+		first  func(*testing.T, *Transport)
+		reason Reason
+		text   string
+	}{
+		"rate": {limit: "rate", base: empty(200), first: hold, reason: ReasonDeadline,
+			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}}, text: "its turn would come after the deadline (rate)"},
+		"rate with a gate": {limit: "rate", base: empty(200), first: hold, reason: ReasonDeadline,
+			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}, Gate: policy.Gate{Max: 5}}, text: "its turn would come after the deadline (rate)"},
+		"cooldown": {limit: "cooldown", base: status(429, "Retry-After: 20"), first: hold, reason: ReasonDeadline,
+			text: "its turn would come after the deadline (cooldown)"},
+		"cooldown that refuses": {limit: "cooldown", base: status(429, "Retry-After: 3600"), first: hold, reason: ReasonCooldown,
+			text: "the host asked for no requests"},
+		"pacing": {limit: "pacing", base: status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 1", "RateLimit-Reset: 50"), reason: ReasonDeadline,
+			rule: policy.Rule{Pacing: policy.On}, text: "its turn would come after the deadline (pacing)",
+			first: func(t *testing.T, tr *Transport) {
+				hold(t, tr)
+				go hold(t, tr) // takes the last turn
+				synctest.Wait()
+			}},
+		"gate that refuses": {limit: "gate", base: busy, first: slow, reason: ReasonGateFull,
+			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: policy.GateRefuse}}, text: "too many requests in flight"},
+		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: ReasonCanceled,
+			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, text: "not sent while it waited for its turn (gate)"},
+		"a retry by the rate": {limit: "rate", base: fails(syscall.ECONNRESET), first: hold, reason: ReasonDeadline,
+			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(deadline, rate): connection reset"},
+		"a retry too late for the rule": {limit: "rate", base: fails(syscall.ECONNRESET), first: hold, reason: ReasonMaxElapsed,
+			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.12, Burst: 2}}.Or(elapsed), text: "(max elapsed, rate): connection reset"},
+		"no limit": {limit: "", base: fails(syscall.ECONNRESET), first: hold, reason: ReasonDeadline,
+			rule: policy.Rule{Backoff: backoff.Constant(time.Minute)}, text: "(deadline): connection reset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var text bytes.Buffer
+				var seen events
+				logger := slog.New(slog.NewTextHandler(&text, nil))
+				tr := over(t, Config{Rule: row.rule, Logger: logger}, rt(row.base))
+				row.first(t, tr)
+				ctx, cancel := context.WithTimeout(seen.on(t.Context()), 10*time.Second)
+				defer cancel()
+				resp, err := get(t, tr, ctx)
+				require.Error(t, err, "%v", resp)
+				assert.ErrorContains(t, err, row.text)
+				e, ok := errors.AsType[*Error](err)
+				require.True(t, ok)
+				assert.Equal(t, row.reason, e.Reason)
+				assert.Equal(t, row.limit, e.Limit)
+				last := seen.all[len(seen.all)-1]
+				assert.Equal(t, row.reason, last.Reason)
+				assert.Equal(t, row.limit, last.Limit)
+				lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+				if row.limit != "" {
+					assert.Contains(t, lines[len(lines)-1], "limit="+row.limit)
+				} else {
+					assert.NotContains(t, lines[len(lines)-1], "limit=")
+				}
+				time.Sleep(2 * time.Minute)
 			})
 		})
 	}

@@ -214,8 +214,42 @@ func safeText(err error, known ...string) string {
 		if len(u) > 3 { // a shorter text could be a part of any word
 			text = strings.ReplaceAll(text, u, safe)
 		}
+		text = withoutAuthority(text, u)
 	}
 	return h.text(text)
+}
+
+// withoutAuthority hides what stands before and behind the host of a known URL. The error
+// of a dial or of a lookup names the host alone, as the field Host of the URL has it. A
+// caller that fills in a URL by hand may leave a secret there.
+func withoutAuthority(text, known string) string {
+	_, rest, _ := strings.Cut(known, "//")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	whole, err := url.PathUnescape(rest[:end]) // url.URL.String escapes what no host has
+	if err != nil || isHost(whole) {
+		return text
+	}
+	if user, _, ok := cutLast(whole, "@"); ok && user != "" {
+		text = replaced(text, user+"@", hidden+"@")
+	}
+	_, whole, _ = cutLast("@"+whole, "@")
+	name, _ := host.SplitPort(whole) // a lookup is about the name alone
+	for _, s := range []string{whole, name} {
+		if safe := safeHost(s); safe != "" && safe != s {
+			text = replaced(text, s, safe)
+		}
+	}
+	return text
+}
+
+// replaced replaces s in a text, also if s is quoted there.
+func replaced(text, s, safe string) string {
+	quoted := strconv.Quote(s)
+	text = strings.ReplaceAll(text, quoted[1:len(quoted)-1], safe)
+	return strings.ReplaceAll(text, s, safe)
 }
 
 // urlsIn returns the URLs of all errors of net/url and of this package in the tree of
@@ -262,7 +296,7 @@ func (h *hider) known(s string) string {
 // text hides the secrets of the URLs in a text. It reads the text once: quoted
 // strings, which may hold spaces, and the words between them.
 func (h *hider) text(s string) string {
-	if !strings.ContainsAny(s, "@?") && !strings.Contains(s, ":/") && len(h.broken) == 0 {
+	if !strings.ContainsAny(s, "@?#") && !strings.Contains(s, ":/") && len(h.broken) == 0 {
 		return s
 	}
 	var b strings.Builder
@@ -284,9 +318,7 @@ func (h *hider) text(s string) string {
 		case isBreak(s[0]):
 			b.WriteByte(s[0])
 		default:
-			for n < len(s) && !isBreak(s[n]) {
-				n++
-			}
+			n = wordLength(s)
 			b.WriteString(h.word(s[:n]))
 		}
 		s = s[n:]
@@ -296,6 +328,38 @@ func (h *hider) text(s string) string {
 
 // isBreak reports whether a character ends a word.
 func isBreak(c byte) bool { return c <= ' ' || c == '"' || c == '<' || c == '>' || c == '`' }
+
+// wordLength returns the length of the word at the beginning of s. A fragment or a query
+// that was written as it came may hold the characters that end a word. So within them
+// such a character ends the word only if nothing that looks like the rest follows. A
+// blank ends a query, because most URLs stand in sentences. It ends a fragment only after
+// the end of a clause. So some of the sentence behind a fragment may be hidden as well.
+func wordLength(s string) int {
+	start := len(s) - len(strings.TrimLeft(s, leading))
+	isURL := strings.HasPrefix(s[start:], "/") || isHTTP(s[start:min(len(s), start+len("https:"))])
+	query, fragment := false, false
+	for n := range len(s) {
+		switch c := s[n]; {
+		case c == '/':
+			isURL = isURL || strings.HasSuffix(s[:n], ":/")
+		case c == '?':
+			query = query || isURL
+		case c == '#':
+			fragment = fragment || isURL
+		case !isBreak(c):
+		case c == ' ' && fragment && strings.IndexByte(trailing, s[n-1]) < 0:
+		case c > ' ' && (query || fragment) && goesOn(s[n+1:]):
+		default:
+			return n
+		}
+	}
+	return len(s)
+}
+
+// goesOn reports whether a text after a quote or a bracket may belong to the same word.
+func goesOn(s string) bool {
+	return s != "" && !isBreak(s[0]) && strings.IndexByte(trailing, s[0]) < 0
+}
 
 // quoted returns the content of the quoted string at the beginning of s, and its length
 // with the quotes. The length is 0 if the quoted string has no end.
@@ -367,8 +431,9 @@ func (h *hider) word(s string) string {
 		return s[:start] + h.trimmed(s[start:])
 	case strings.Contains(s, "?"), strings.Contains(s, "@") && strings.Contains(s, ":"):
 		return h.trimmed(s)
-	case isHTTP(strings.TrimLeft(s, leading)):
-		u := strings.TrimLeft(s, leading)
+	}
+	u := strings.TrimLeft(s, leading)
+	if isHTTP(u) || strings.HasPrefix(u, "/") && strings.Contains(u, "#") {
 		return s[:len(s)-len(u)] + h.trimmed(u)
 	}
 	return s

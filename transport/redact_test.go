@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -58,6 +59,12 @@ var secretURLs = []string{
 	"http://h.test?" + marker,
 	"http://h.test/#" + marker,
 	"http://h.test/#access_token=" + marker,
+	"http://h.test/#a>" + marker,
+	"http://h.test/#a\"" + marker,
+	"http://h.test/#a`" + marker,
+	"http://h.test/#a<" + marker,
+	"http://h.test/#a " + marker,
+	"http://h.test/?q=1#two words " + marker,
 	"http://u:" + marker + "@h.test/",
 	"http://" + marker + "@h.test/",
 	"http://" + marker + ":@h.test/",
@@ -81,6 +88,12 @@ func TestRequestURLsAreRedacted(t *testing.T) {
 		{Scheme: "http", Host: "h.test", Opaque: "/path", RawQuery: marker},
 		{Scheme: "http", Host: "u:" + marker + "@h.test"},
 		{Scheme: "http", Host: "h.test?" + marker},
+		{Scheme: "http", Host: "h.test#" + marker},
+		{Scheme: "http", Host: "h.test/" + marker},
+		{Scheme: "http", Host: marker + "@h.test"},
+		{Scheme: "http", Host: marker + "@h.test:8080", Path: "/path"},
+		{Scheme: "http", Host: "h.test#" + marker + ":8080"},
+		{Scheme: "http", Host: "[::1]:80@" + marker + "@h.test"},
 		{Scheme: "http", Host: "h.test", Path: "/a?token=" + marker},
 		{Scheme: "http", Host: "h.test", Path: "/a#" + marker},
 	}
@@ -95,6 +108,10 @@ func TestRequestURLsAreRedacted(t *testing.T) {
 			fmt.Errorf("cannot reach %s: %w", u, io.EOF),
 			fmt.Errorf("cannot reach %q, nor (%v)", u, u),
 			&url.Error{Op: "Get", URL: u.String(), Err: io.EOF},
+			// The errors of a dial name the host alone.
+			&net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Name: u.Hostname(), Err: "no such host", IsNotFound: true}},
+			fmt.Errorf("dial %s: refused", u.Host),
+			fmt.Errorf("dial %q: refused", net.JoinHostPort(u.Hostname(), "80")),
 		} {
 			assert.NotContains(t, written(t, u, err), marker, "%#v and %q", u, err)
 		}
@@ -139,6 +156,16 @@ func TestURLsInErrorsAreRedacted(t *testing.T) {
 		"http://h.test/a,http://u:" + marker + "@h.test/",
 		"/login?next=http://h.test/&token=" + marker,
 		`"a" "b\" "http://h.test/?` + marker,
+		"redirected to http://h.test/#a>" + marker,
+		"redirected to http://h.test/#a\"" + marker,
+		"redirected to http://h.test/#a`" + marker,
+		"redirected to (http://h.test/#a<b>" + marker + "): EOF",
+		"redirected to http://h.test/#a " + marker,
+		"redirected to http://h.test/?q=1#a b c " + marker + ": EOF",
+		"redirected to http://h.test/?q=a>" + marker,
+		"redirected to http:opaque#a>" + marker,
+		"redirected to /login#" + marker,
+		"redirected to (/login#a " + marker + ")",
 	} {
 		assert.NotContains(t, written(t, here, errors.New(text)), marker, "%s", text)
 	}
@@ -159,6 +186,9 @@ func TestRedactedTextsStayReadable(t *testing.T) {
 		`Get "http://h.test/a?b=c": EOF`:                          `Get "http://h.test/a?b=xxxxx": EOF`,
 		"see (http://h.test/a?b=c&d=e).":                          "see (http://h.test/a?b=xxxxx&d=xxxxx).",
 		"http://u:p@h.test:80/a#b: refused":                       "http://xxxxx@h.test:80/a: refused",
+		"see <http://h.test/?b=c> and <http://h.test/#d>: EOF":    "see <http://h.test/?b=xxxxx> and <http://h.test/>: EOF",
+		"GET http://h.test/?b=c failed":                           "GET http://h.test/?b=xxxxx failed",
+		"path /a/b#c: not found":                                  "path /a/b: not found",
 	} {
 		if want == "" {
 			want = text
@@ -169,7 +199,7 @@ func TestRedactedTextsStayReadable(t *testing.T) {
 
 // The cost of a redaction grows with the text, not with its square.
 func TestRedactionOfLongTexts(t *testing.T) {
-	for _, part := range []string{`"`, `\"`, `"\z`, "http://", "?", "u:p@", "/;a=", `"http://`} {
+	for _, part := range []string{`"`, `\"`, `"\z`, "http://", "?", "u:p@", "/;a=", `"http://`, "http://h/#", "/#>", "/?>", "http://h/# "} {
 		text := strings.Repeat(part, 1<<20/len(part))
 		assert.NotPanics(t, func() { safeText(errors.New(text)) })
 	}
@@ -181,13 +211,14 @@ func FuzzRedaction(f *testing.F) {
 	f.Add("q", "value", "frag", "user", uint64(1))
 	f.Add("a=b&c", "%3D", "#", "u:p", uint64(2))
 	f.Add("\"", "\\", " ", "@", uint64(3))
+	f.Add("a@b", ":80", "#", "/", uint64(4))
 	f.Fuzz(func(t *testing.T, a, b, c, d string, seed uint64) {
 		if strings.Contains(a+b+c+d, marker) {
 			return
 		}
 		r := rand.New(rand.NewPCG(seed, 0))
 		u := &url.URL{Scheme: "http", Host: "h.test", Path: "/path"}
-		switch r.IntN(6) {
+		switch r.IntN(8) {
 		case 0:
 			u.RawQuery = url.QueryEscape(a) + "=" + url.QueryEscape(b+marker+c)
 		case 1:
@@ -200,6 +231,10 @@ func FuzzRedaction(f *testing.F) {
 			u.User = url.User(a + marker + b)
 		case 5:
 			u.Opaque = "//" + url.UserPassword(a, b+marker+c).String() + "@h.test/"
+		case 6:
+			u.Host = a + marker + b + "@h.test" + c
+		case 7:
+			u.Host = "h.test" + "/?#\\ "[r.IntN(5):][:1] + marker + a
 		}
 		text := u.String()
 		err := []error{
@@ -209,7 +244,9 @@ func FuzzRedaction(f *testing.F) {
 			fmt.Errorf("x: (%s), and %q: %w", text, text, io.EOF),
 			&url.Error{Op: d, URL: text, Err: errors.New(text)},
 			fmt.Errorf("failed to parse Location header %q: %v", text, d),
-		}[r.IntN(6)]
+			fmt.Errorf("dial tcp: lookup %s: no such host", u.Hostname()),
+			fmt.Errorf("dial %q: refused", u.Host),
+		}[r.IntN(8)]
 		assert.NotContains(t, written(t, u, err), marker)
 	})
 }

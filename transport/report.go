@@ -16,6 +16,7 @@ type report struct {
 	history []Attempt // empty after a success on the first attempt
 	began   time.Time // of the call; zero if the light path was taken and nobody observes
 	reason  Reason    // of the last decision
+	limit   string    // that it names
 	offset  int64     // where the body was cut that the call continues, else 0
 }
 
@@ -45,7 +46,7 @@ func (r *report) replaceLast(resp *http.Response, d *decision) {
 
 // tell tells the traces and the log.
 func (r *report) tell(resp *http.Response, d *decision) {
-	r.reason = d.reason
+	r.reason, r.limit = d.reason, d.limit
 	if own := r.t.trace; own != nil && own.Event != nil {
 		own.Event(r.event(resp, d))
 	}
@@ -66,6 +67,7 @@ func (r *report) event(resp *http.Response, d *decision) Event {
 		Response: resp,
 		Offset:   r.offset,
 		Reason:   d.reason,
+		Limit:    d.limit,
 		Queued:   d.queued,
 	}
 }
@@ -78,7 +80,7 @@ func logged(d *decision) (slog.Level, string) {
 		return slog.LevelInfo, "retry"
 	case ReasonResume:
 		return slog.LevelInfo, "resume"
-	case ReasonResumeMax, ReasonMismatch:
+	case ReasonResumeMax, ReasonMismatch, ReasonNotResumable:
 		return slog.LevelWarn, "not resumed"
 	case ReasonHedged:
 		return slog.LevelInfo, "hedged"
@@ -109,6 +111,9 @@ func (r *report) log(d *decision) {
 		slog.Int("attempt", d.Number),
 		slog.String("reason", d.reason.String()),
 	}
+	if d.limit != "" {
+		attrs = append(attrs, slog.String("limit", d.limit))
+	}
 	if d.Status != 0 {
 		attrs = append(attrs, slog.Int("status", d.Status))
 	}
@@ -128,6 +133,7 @@ func (r *report) log(d *decision) {
 func (r *report) newError(reason Reason, err error) *Error {
 	return &Error{
 		Reason:   reason,
+		Limit:    r.limit,
 		Attempts: r.attempts(),
 		Err:      err,
 		request:  method(r.req) + " " + safeURL(r.req.URL),

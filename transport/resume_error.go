@@ -14,11 +14,12 @@ import (
 //
 // In two cases the reader gets the base transport's own error instead, so that a
 // caller may compare it with io.ErrUnexpectedEOF. In the first case the error of the
-// cut is not worth a reconnect. In the second case the first reconnect shows that the
-// body cannot be resumed, because of a 200, a 4xx, a response that is not the rest,
-// or an error that a retry does not help against. The last [Event] and the log then
-// have the reason. An event with the Reason [ReasonMismatch] has a ResumeError in its
-// Err.
+// cut is not worth a reconnect. In the second case nothing can continue the body, or the
+// first reconnect shows this, because of another 200, a 4xx, a response that is not the
+// rest, or an error that a retry does not help against. The last [Event] and the log then
+// have the reason. If an event stream has ended cleanly and its server sends no more of it,
+// the reader gets io.EOF in both cases. An event with the Reason [ReasonMismatch] or [ReasonNotResumable] has a
+// ResumeError in its Err.
 type ResumeError struct {
 	// Offset is the number of good bytes, counted from the beginning of the
 	// representation. A new request for the rest begins there.
@@ -67,7 +68,8 @@ func isTimeout(err error) bool {
 // Trailer header announced it.
 type IntegrityError struct {
 	// Field names the value that differs. It is "sha-256" or "sha-512" for a
-	// Repr-Digest or Content-Digest (RFC 9530), or "length" for the length.
+	// Repr-Digest or Content-Digest (RFC 9530), "crc32c", "crc32" or "crc64nvme" for a
+	// checksum of an object store (Resume.Checksums), or "length" for the length.
 	Field string
 	// Want is the value that the server announced. Got is the value of the body that
 	// arrived. Digests are hexadecimal. A length is in bytes.

@@ -6,13 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // resumeJitter bounds the random wait before a reconnect after progress. A proxy
@@ -63,9 +67,11 @@ type download struct {
 	req     *http.Request // the caller's, who must not change it until the body is closed
 	rule    *resolved
 	past    *past           // nil: a single attempt, and no reconnect
+	lane    *host.Lane      // over which the body comes
 	spanned context.Context // what RequestStart returned; nil: no hook
 
-	resumes atomic.Int64 // reconnects that continued the body
+	resumes atomic.Int32 // reconnects that continued the body
+	began   uint32       // the second in which the header came, or that of the last segment of an event stream; 0: the body has a length
 }
 
 // A past is the state that a reconnect takes over from earlier attempts. Most bodies
@@ -74,30 +80,178 @@ type past struct {
 	series  series
 	spacing spacing
 	cutAt   time.Time // when the last reconnect began
+	cut     known     // the verdict on the cut, from Lost to Reconnect
+
+	events bool          // the body is an event stream that reconnects
+	asked  time.Duration // the wait that the stream asked for; 0: none
 }
 
-// resuming makes the response's body resume. If the response does not allow it, resuming
-// returns nil, and allocates nothing.
-func (c *call) resuming(s series, resp *http.Response) *download {
-	plan, ok := resume.Check(c.req, resp)
-	if !ok {
+// resuming makes the response's body continue after a cut. If the body cannot be
+// continued, resuming returns nil, and allocates nothing unless somebody is told why.
+func (c *call) resuming(s series, lane *host.Lane, resp *http.Response) *download {
+	plan, why := resume.Check(c.req, resp, c.again() && !handsOver(c.req, resp))
+	if c.rule.rule.Resume.Events == policy.On && resume.CanReconnect(c.req, resp) && (why != nil || resp.ContentLength < 0) {
+		return c.reconnecting(s, lane, resp)
+	}
+	if plan.Compares() && inMemory(resp.Body) {
+		return nil // nothing can cut it
+	}
+	var d *download
+	var prefix *resume.Prefix
+	switch {
+	case why == resume.ErrNothing:
+		return nil
+	case why != nil && !c.hears():
+		return nil
+	case why == nil && plan.Compares():
+		both := new(struct {
+			download
+			resume.Prefix
+		})
+		d, prefix = &both.download, &both.Prefix
+	default:
+		d = new(download)
+	}
+	d.from(c, s, lane)
+	if why != nil {
+		resp.Body = &lostBody{ReadCloser: resp.Body, d: d, why: why}
 		return nil
 	}
-	d := &download{t: c.t, req: c.req, rule: c.rule, spanned: c.spanned}
+	if prefix != nil && resp.ContentLength < 0 {
+		d.began = d.second()
+	}
+	settings := &c.rule.rule.Resume
+	d.body.Wrap(d, c.spannedRequest(), resp, plan, settings.Max, max(settings.Again, 0), settings.Checksums == policy.On, prefix)
+	return d
+}
+
+// reconnecting makes the event stream of a response reconnect with Last-Event-ID.
+func (c *call) reconnecting(s series, lane *host.Lane, resp *http.Response) *download {
+	both := new(struct {
+		download
+		resume.Events
+	})
+	d := &both.download
+	d.from(c, s, lane)
+	d.began = d.second()
+	limit := min(c.rule.rule.Resume.Max, c.rule.rule.Attempts-1)
+	both.Events.Wrap(d, &d.body, c.spannedRequest(), resp, limit)
+	return d
+}
+
+// from sets where a download comes from.
+func (d *download) from(c *call, s series, lane *host.Lane) {
+	d.t, d.req, d.rule, d.lane, d.spanned = c.t, c.req, c.rule, lane, c.spanned
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
 	}
-	req := c.req
-	if c.spanned != nil {
-		req = req.WithContext(c.spanned) // the reconnects belong to the same span
-	}
-	d.body.Wrap(d, req, resp, plan, c.rule.rule.Resume.Max)
-	return d
 }
+
+// spannedRequest returns the request with the context of its span, to which the
+// reconnects belong as well.
+func (c *call) spannedRequest() *http.Request {
+	if c.spanned == nil {
+		return c.req
+	}
+	return c.req.WithContext(c.spanned)
+}
+
+// again reports whether the request may be sent again whole after its response was cut:
+// a GET, or a request for which the caller has said so. An Idempotency-Key is no such
+// word, because a server may give another response to the second request.
+func (c *call) again() bool {
+	bare := c.req.Body == nil || c.req.Body == http.NoBody
+	switch {
+	case c.rule.rule.Resume.Again <= 0:
+		return false
+	case c.options != nil && c.options.sending == repeatable:
+		return bare || replay.Independent(c.req)
+	}
+	return bare && method(c.req) == http.MethodGet
+}
+
+// hears reports whether a trace or a logger is told of a body that is not continued.
+func (c *call) hears() bool {
+	return c.t.logger != nil || c.t.trace != nil && c.t.trace.Event != nil ||
+		c.options != nil && c.options.trace != nil && c.options.trace.Event != nil
+}
+
+// A lostBody is a body that nothing continues. It tells why when it is cut.
+type lostBody struct {
+	io.ReadCloser
+	d    *download
+	why  error
+	read int64
+	done bool
+}
+
+// Read reads from the body.
+func (b *lostBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(max(n, 0))
+	if err != nil && err != io.EOF && !b.done {
+		b.done = true
+		if !resume.Tried(b.ReadCloser) && b.d.Lost(err) {
+			_ = b.d.Stopped(b.read, err, b.why, false)
+		}
+	}
+	return n, err
+}
+
+// ResumeTried reports whether a Transport below has asked for the rest of the body.
+func (b *lostBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
+
+const (
+	// againWithin bounds how long after its header a body without a length may be
+	// fetched again. A body that goes on for longer is a stream in all likelihood.
+	againWithin = 30 * time.Second
+	// againTime bounds how long a second response may take to come to the cut. It may be
+	// a stream that begins with silence.
+	againTime = 10 * time.Second
+	// heldFor is how long a segment of an event stream has to last for the next reconnect
+	// to count as a request although no event came.
+	heldFor = 30 * time.Second
+)
+
+// Again returns an error if the body may be a stream.
+func (d *download) Again() error {
+	if d.began > 0 && d.second()-d.began > uint32(againWithin/time.Second) {
+		return resume.ErrOld
+	}
+	return nil
+}
+
+// AtLeast notes the wait before each attempt of the next reconnect of an event stream.
+func (d *download) AtLeast(wait time.Duration) {
+	p := d.before()
+	p.events, p.asked = true, wait
+}
+
+// Held reports whether the last segment of an event stream has lasted for long. Proxies
+// cut connections that are idle, and a stream may have nothing to tell for hours.
+func (d *download) Held() bool { return d.second()-d.began > uint32(heldFor/time.Second) }
+
+// second counts from 1. A body lives for less than a century.
+func (d *download) second() uint32 { return uint32(d.t.now()/time.Second) + 1 }
+
+// Skipping closes the body if the reader's bytes take too long to come.
+func (d *download) Skipping(body io.Closer) (late func() bool) {
+	closed := &drain{body: closerOnly{body}}
+	timer := time.AfterFunc(againTime, closed.shut)
+	return func() bool { return !timer.Stop() }
+}
+
+// A closerOnly is a body that is only closed.
+type closerOnly struct{ io.Closer }
+
+func (closerOnly) Read([]byte) (int, error) { return 0, http.ErrBodyReadAfterClose }
 
 // Continued counts and logs a reconnect that continues the body at offset.
 func (d *download) Continued(offset int64) {
 	d.resumes.Add(1)
+	if d.past.events {
+		d.began = d.second()
+	}
 	c := d.call(d.req)
 	(&report{call: &c, offset: offset}).resumed(d.past.series.sent, time.Since(d.past.cutAt))
 }
@@ -114,7 +268,15 @@ func (d *download) resumed() int {
 func (d *download) Lost(err error) bool {
 	var x exchange
 	defer x.begin(d.call(d.req))()
-	return x.ctx.Err() == nil && retryable(x.classify(nil, err)) && !nested(x.req, nil, err) && x.idempotent()
+	if x.ctx.Err() != nil {
+		return false
+	}
+	v := x.classify(nil, err)
+	if !retryable(v) || nested(x.req, nil, err) || !x.idempotent() {
+		return false
+	}
+	d.before().cut = known{v, true}
+	return true
 }
 
 // call returns the call for req, the caller's request or the request for the rest.
@@ -133,6 +295,11 @@ func (d *download) before() *past {
 // Discard discards the response to a reconnect.
 func (d *download) Discard(ctx context.Context, resp *http.Response) { discard(ctx, resp) }
 
+// Drop closes the body of a segment that was cut.
+func (d *download) Drop(body io.ReadCloser) {
+	dismiss(context.Background(), &http.Response{Body: body})
+}
+
 // Altered returns an IntegrityError.
 func (d *download) Altered(field, want, got string) error {
 	return &IntegrityError{Field: field, Want: want, Got: got}
@@ -148,12 +315,14 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	defer h.Release()
 	c, past := d.call(req), d.before()
 	c.state, c.rule = h, d.rule.reconnect
-	x := exchange{segment: true, series: series{sent: past.series.sent, notBefore: past.series.notBefore}, number: past.series.sent}
+	x := exchange{segment: true, series: series{sent: past.series.sent, notBefore: past.series.notBefore}, number: past.series.sent, verdict: past.cut}
+	x.way = way{lane: d.lane, t: d.t}
 	defer x.begin(c)()
 	x.report.offset, x.report.began = offset, time.Now()
 	past.cutAt = x.report.began
-	defer func() { past.series = x.series }()
-	turn := past.spacing.turn(time.Now(), offset)
+	defer func() { past.series, d.lane = x.series, x.way.lane }()
+	x.asked = past.asked
+	turn := past.turn(offset, c.rule)
 	var err error
 	if progressed {
 		err = x.asRequest(cut, turn)
@@ -170,6 +339,20 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	}
 	past.spacing.last, past.spacing.from = time.Now(), offset
 	return x.rest()
+}
+
+// turn returns how long a reconnect at offset has to wait after progress. An event
+// stream waits for the back-off, as EventSource does. If its server has named a wait,
+// there is no further spacing, because the server may want to be polled.
+func (p *past) turn(offset int64, r *resolved) time.Duration {
+	if !p.events {
+		return p.spacing.turn(time.Now(), offset)
+	}
+	wait := r.rule.Backoff.Delay(0, 0)
+	if p.asked == 0 {
+		wait = max(wait, p.spacing.turn(time.Now(), offset))
+	}
+	return max(wait, 0)
 }
 
 // rest sends the request for the rest. A response that was given up on is an error,
@@ -197,7 +380,7 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 	f := facts{
 		verdict: classify.Refused, replayable: true, attempts: 2, // a new request may be sent
 		backoff:       turn,
-		hint:          x.notBefore.Sub(d.Time),
+		hint:          max(x.notBefore.Sub(d.Time), x.asked),
 		hinted:        true,
 		maxRetryAfter: x.rule.rule.RetryAfter.Max,
 		beyond:        x.rule.rule.RetryAfter.Beyond,
@@ -215,6 +398,8 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 	if f.deadline {
 		jitter = min(jitter, (f.room-d.Wait)/2)
 	}
+	x.noteWay(nil, cut, d.Verdict)
+	x.setOut(false)
 	d.reason = ReasonResume
 	d.Wait += time.Duration(rand.Float64() * float64(max(jitter, 0)))
 	x.report.tell(nil, &d)
@@ -269,6 +454,9 @@ func (d *download) reasonOf(cause error) Reason {
 		return ReasonCanceled
 	case cause == resume.ErrLimit:
 		return ReasonResumeMax
+	}
+	if _, ok := cause.(resume.Impossible); ok {
+		return ReasonNotResumable
 	}
 	return ReasonMismatch
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,10 +19,12 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testserver"
@@ -518,6 +521,7 @@ func TestNotResumable(t *testing.T) {
 			if row.asks != nil {
 				req.Header = row.asks
 			}
+			row.rule.Resume.Again = policy.Off // only the rest by Range
 			resp, err := over(t, Config{Rule: row.rule}, base).RoundTrip(req)
 			require.NoError(t, err)
 			assert.True(t, own == resp.Body, "wrapped in a %T", resp.Body)
@@ -535,6 +539,32 @@ func TestReadErrorsThatAreNoCut(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadAll(resp.Body)
 	assert.Equal(t, own, err)
+}
+
+// A classifier is asked once about each outcome, and a cut is one of them.
+func TestClassifierIsAskedOnceAboutACut(t *testing.T) {
+	for name, cut := range map[string]int{"with progress": 100 << 10, "without progress": 50} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				text := strings.Repeat("0123456789", 20<<10)
+				var asked []string
+				rule := policy.Rule{Classify: func(o classify.Outcome) classify.Verdict {
+					if o.Err != nil {
+						asked = append(asked, o.Err.Error())
+					} else {
+						asked = append(asked, strconv.Itoa(o.Response.StatusCode))
+					}
+					return classify.Default(o)
+				}}
+				resp, err := get(t, over(t, Config{Rule: rule.Or(quick)}, cutter(text, cut)), t.Context())
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.True(t, text == string(got))
+				assert.Equal(t, []string{"200", "connection reset by peer", "206"}, asked)
+			})
+		})
+	}
 }
 
 // After progress the count of reconnects starts anew. Only a reconnect after
@@ -775,6 +805,45 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 	}
 }
 
+// Given a Transport around another, the outer Transport does not reconnect after the inner
+// has learned that the body cannot be resumed. The server may even have asked to wait.
+func TestResumeIsNotTriedAboveAgain(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{
+		"plain":    {},
+		"timed":    {AttemptTimeout: time.Minute},
+		"stall":    {Stall: policy.Stall{Timeout: time.Minute}},
+		"gated":    {Gate: policy.Gate{Mode: policy.GateWait}},
+		"observed": {AttemptTimeout: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				base := cutter(strings.Repeat("x", 1000), 400, -501)
+				c := Config{Rule: rule.Or(quick)}
+				if name == "observed" {
+					c.Trace = &Trace{BodyEnd: func(context.Context, BodyEnd) {}}
+				}
+				resp, err := get(t, over(t, c, over(t, c, base)), t.Context())
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				assert.ErrorIs(t, err, syscall.ECONNRESET)
+				assert.Len(t, got, 400)
+				assert.Equal(t, 2, base.attempts())
+			})
+		})
+	}
+	t.Run("an inner one that does not resume leaves it to the outer", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			base := cutter(strings.Repeat("x", 1000), 400)
+			inner := over(t, Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}.Or(quick)}, base)
+			resp, err := get(t, over(t, Config{Rule: quick}, inner), t.Context())
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Len(t, got, 1000)
+		})
+	})
+}
+
 // Close and the end of the context interrupt a reconnect in each of its phases.
 func TestEndDuringReconnect(t *testing.T) {
 	hang := func(req *http.Request) (*http.Response, error) {
@@ -868,7 +937,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 	}
 }
 
-// A resumable body costs one allocation, any other none.
+// A body that can be continued costs one allocation, any other none.
 func TestResumableAllocatesOnce(t *testing.T) {
 	body := &cutBody{}
 	for _, row := range []struct {
@@ -877,9 +946,10 @@ func TestResumableAllocatesOnce(t *testing.T) {
 	}{
 		{[]string{`ETag: "v1"`}, 1},
 		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:05:00 GMT"}, 1},
-		{[]string{`ETag: W/"v1"`}, 0},
-		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:00:05 GMT"}, 0},
-		{nil, 0},
+		{[]string{`ETag: W/"v1"`}, 1},
+		{[]string{"Last-Modified: Mon, 06 Jan 2025 10:00:00 GMT", "Date: Mon, 06 Jan 2025 10:00:05 GMT"}, 1},
+		{nil, 1},
+		{[]string{"Content-Type: text/event-stream"}, 0},
 	} {
 		resp := newResponse(nil, 200, body, row.header...)
 		resp.ContentLength = 1000
@@ -891,5 +961,87 @@ func TestResumableAllocatesOnce(t *testing.T) {
 		assert.Equal(t, row.want, testing.AllocsPerRun(1000, func() {
 			_, _ = tr.RoundTrip(req)
 		}), "%v", row.header)
+	}
+}
+
+// oneEvent is the body of an event stream that waits for its next event.
+type oneEvent struct{ text string }
+
+func (b *oneEvent) Read(p []byte) (int, error) {
+	n := copy(p, b.text)
+	b.text = b.text[n:]
+	return n, nil
+}
+
+func (b *oneEvent) Close() error { return nil }
+
+// BenchmarkMemoryOfEventStreams: 10,000 event streams that have had an event and wait for the
+// next.
+func BenchmarkMemoryOfEventStreams(t *testing.B) {
+	const streams = 10_000
+	perStream := func(events policy.Switch) float64 {
+		tr := over(t, Config{Rule: policy.Rule{Resume: policy.Resume{Events: events}}}, rt(func(req *http.Request) (*http.Response, error) {
+			resp := newResponse(req, 200, &oneEvent{"id: 0123456789abcdef\ndata: x\n\n"}, "Content-Type: text/event-stream")
+			resp.ContentLength = -1
+			return resp, nil
+		}))
+		all := make([]*http.Response, streams)
+		p := make([]byte, 100)
+		before := heap()
+		for i := range all {
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+			require.NoError(t, err)
+			_, err = resp.Body.Read(p)
+			require.NoError(t, err)
+			all[i] = resp
+		}
+		after := heap()
+		runtime.KeepAlive(all)
+		return (float64(after) - float64(before)) / streams
+	}
+	for t.Loop() {
+		t.ReportMetric(perStream(policy.Off), "B/stream-off")
+		t.ReportMetric(perStream(policy.On), "B/stream-on")
+	}
+}
+
+// A body that may be fetched again takes 640 bytes until it is read.
+func TestSizeOfABodyThatMayBeFetchedAgain(t *testing.T) {
+	type both struct {
+		download
+		resume.Prefix
+	}
+	const header = 8 // of an object of more than 512 bytes on the heap
+	assert.LessOrEqual(t, unsafe.Sizeof(both{})+header, uintptr(640))
+	assert.LessOrEqual(t, unsafe.Sizeof(download{}), uintptr(288), "without a digest")
+}
+
+// BenchmarkMemoryOfManyBodies: 10,000 bodies under way cost what a body that may be fetched again takes, and 10,000
+// event streams nothing.
+func BenchmarkMemoryOfManyBodies(t *testing.B) {
+	const n = 10_000
+	perBody := func(mediaType string, again int64) float64 {
+		body := &cutBody{}
+		header := http.Header{"Content-Type": {mediaType}}
+		tr := mustNew(t, Config{Rule: policy.Rule{Resume: policy.Resume{Again: again}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: header, Body: body, ContentLength: -1, Request: req}, nil
+		})})
+		req := getRequest(t, "https://api.example.com/v1/things")
+		all := make([]*http.Response, n)
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range all {
+			all[i], _ = tr.RoundTrip(req)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(all)
+		return (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / n
+	}
+	for t.Loop() {
+		t.ReportMetric(perBody("application/json", policy.Off), "B/body-off")
+		t.ReportMetric(perBody("application/json", 0), "B/body-on")
+		t.ReportMetric(perBody("text/event-stream", 0), "B/stream")
 	}
 }

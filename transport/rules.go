@@ -50,6 +50,7 @@ type resolved struct {
 	vouches bool // Idempotent is not the default, so somebody has thought about this host
 	peeks   bool // its classifier or hint may wait for the body of a response
 	timed   bool // attempts have a context of their own
+	lanes   bool // the host may have more than one lane
 	resumes bool // the body of a response may be resumed
 
 	timeouts  timeouts
@@ -127,10 +128,17 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 			gate.WakeFirst() // the first request in that queue may wait for the rate
 		}
 	}
-	if s.Resolved.Swap(r) == nil && t.fleet != nil {
+	if old := s.Resolved.Swap(r); t.fleet != nil && r.obeysMore(old) {
 		t.fleet.Meet(s.Name())
 	}
 	return r
+}
+
+// obeysMore reports whether something that a fleet knows matters with the rule, and did
+// not matter with the old rule. The old rule is nil for the first request to a host.
+func (r *resolved) obeysMore(old *resolved) bool {
+	on := func(r *resolved) bool { return r.rule.Cooldown == policy.On }
+	return old == nil || on(r) && !on(old) || r.pacing && !old.pacing || r.gate && !old.gate
 }
 
 // RuleOf returns the complete rule for the host of a URL, and the key of Config.Hosts
@@ -182,6 +190,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	}
 	r.timeouts = timeoutsOf(&rule)
 	r.timed = r.timeouts.on()
+	r.lanes = rule.Lanes == policy.On
 	r.peekWait = min(max(rule.AttemptTimeout, 0), time.Second)
 	r.resumes = rule.Resume.Max >= 0 && rule.Attempts > 1
 	r.reconnect = r

@@ -7,9 +7,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
 // A slot is the right of an attempt to be in flight to a host with a gate. The zero
@@ -18,16 +22,23 @@ import (
 // A slot has one owner at a time, and each owner releases it in a deferred call.
 // The limits of the call own it from the answer of the gate until an attempt takes
 // it over. The attempt owns it until the response arrives. Then the body of the
-// response owns it. Each owner takes over the value itself. An error, a failed
-// response, a response without a body and a connection that is handed over end the
-// slot at once. The body of a success keeps the slot until the body has ended or is
-// closed, or the request's context has ended. If nobody reads from the body for a
-// minute, it keeps the slot no longer (see [host.Gate.Idle]).
+// response owns it. Each owner takes over the value itself. From the send on the
+// value is at its last place, because the gate may know its address.
+//
+// An error, a failed response, a response without a body, an event stream and a
+// connection that is handed over end the slot at once. The body of any other success
+// keeps the slot until the body has ended or is closed, or the request's context has
+// ended. If nobody reads from the body for a minute, it keeps the slot no longer (see
+// [host.Gate.Idle]). The same holds if the body has no length and a Read waits for
+// 500 ms (see [host.Gate.Reading]). While the attempt waits for the caller's body, its
+// slot does not count (see [host.Gate.Await]).
 type slot struct {
 	t    *Transport
 	host *host.State[resolved]
 	gate *host.Gate // nil: no gate
-	at   host.Slot  // guarded by the gate's lock
+
+	probe bool      // a permit of the fleet has to be renewed while the attempt is under way
+	at    host.Slot // guarded by the gate's lock
 }
 
 // tell tells the fleet, if the gate has news for it.
@@ -45,10 +56,39 @@ func (s *slot) release() {
 	}
 }
 
+// awaits notes that the attempt waits for the caller's body.
+func (s *slot) awaits() { s.tell(s.gate.Await(s.t.now(), &s.at)) }
+
+// goesOn notes that the caller's body has a part for the attempt, or has ended.
+func (s *slot) goesOn() { s.gate.Resume(s.t.now(), &s.at) }
+
+// renew renews the permit of a probe until stop is called, or the gate needs it no longer.
+func (s *slot) renew() (stop func()) {
+	t, h, gate := s.t, s.host, s.gate
+	var mu sync.Mutex // guards the timer
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(host.RenewTime, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if timer != nil && gate.Renew() {
+			t.fleet.Probe(h.Name())
+			timer.Reset(host.RenewTime)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		timer.Stop()
+		timer = nil
+	}
+}
+
 // landed tells the gate the result of the attempt, and ends the slot unless the
 // body of the response takes it over. If there is neither a response nor an error, the
 // base transport has panicked or ended its goroutine. into may be nil. Otherwise it is
-// memory for the response's body.
+// memory for the response's body, and may have the slot already.
 func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Response, err error, into *slotBody) {
 	if s.gate == nil {
 		return
@@ -62,34 +102,46 @@ func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Respons
 	if resp == nil && err == nil {
 		return
 	}
-	if result = resultOf(ctx, resp, err); result == host.Success && streams(req, resp) {
+	if result = resultOf(ctx, resp, err); result == host.Success && keeps(req, resp) {
 		kept = true
 		if into == nil {
 			into = new(slotBody)
 		}
-		s.keep(ctx, resp, into)
+		if s != &into.slot {
+			into.slot = *s
+		}
+		into.keep(ctx, resp)
 	}
 }
 
-// streams reports whether a response has a body that its host may have to work on
+// keeps reports whether a response has a body that its host may have to work on
 // for long. The body of a failed response is an error page. A caller that forgets
-// to close it must not keep slots of the host.
-func streams(req *http.Request, resp *http.Response) bool {
-	return resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode < 500 && !handsOver(req, resp)
+// to close it must not keep slots of the host. A host does not work on an event stream,
+// which may last for days.
+func keeps(req *http.Request, resp *http.Response) bool {
+	return resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode < 500 && !handsOver(req, resp) && !serverSent(resp)
 }
 
-// A slotBody ends its slot when the body has ended or is closed. It also tells the
+// serverSent reports whether the response is a stream of server-sent events.
+func serverSent(resp *http.Response) bool {
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+}
+
+// A slotBody has the slot of an attempt, from the send on. If it becomes the body of the
+// response, it ends the slot when the body has ended or is closed. It also tells the
 // gate when the body is being read. Read belongs to one goroutine. Close may come
 // from another goroutine during a Read.
 type slotBody struct {
 	io.ReadCloser
-	slot slot
-	stop func() bool // unlinks the slot from the context; nil: it is not linked
+	slot     slot
+	noLength bool        // nobody knows when the body ends
+	stop     func() bool // unlinks the slot from the context; nil: it is not linked
 }
 
-// keep hands the slot of a success over to the body of the response.
-func (s *slot) keep(ctx context.Context, resp *http.Response, b *slotBody) {
-	b.ReadCloser, b.slot = resp.Body, *s
+// keep makes b the body of a success, which keeps the slot.
+func (b *slotBody) keep(ctx context.Context, resp *http.Response) {
+	b.ReadCloser, b.noLength = resp.Body, resp.ContentLength < 0
 	linked := false
 	defer func() { // if the context panics
 		if !linked {
@@ -116,7 +168,7 @@ func (b *slotBody) ended() {
 
 func (b *slotBody) Read(p []byte) (n int, err error) {
 	s, returned := &b.slot, false
-	s.gate.Reading(&s.at)
+	s.gate.Reading(s.t.now(), &s.at, b.noLength)
 	defer func() {
 		if !returned || err != nil { // a body that panics has no more to give
 			b.ended()
@@ -128,6 +180,9 @@ func (b *slotBody) Read(p []byte) (n int, err error) {
 	returned = true
 	return n, err
 }
+
+// ResumeTried reports whether a Transport below has asked for the rest of the body.
+func (b *slotBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 // Close ends the slot when the body is closed. If Close hangs, the body counts as
 // a body that nobody reads.

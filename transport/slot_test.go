@@ -137,9 +137,9 @@ type rudeBody func()
 func (b rudeBody) Read([]byte) (int, error) { b(); return 0, io.EOF }
 func (b rudeBody) Close() error             { b(); return nil }
 
-// TestSlowStreamKeepsItsSlot: a body keeps its slot while somebody reads it, however
-// long the server takes for the next bytes.
-func TestSlowStreamKeepsItsSlot(t *testing.T) {
+// TestSlowDownloadKeepsItsSlot: a body with a length keeps its slot while somebody reads it,
+// however long the server takes for the next bytes.
+func TestSlowDownloadKeepsItsSlot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 			r, w := io.Pipe()
@@ -150,7 +150,9 @@ func TestSlowStreamKeepsItsSlot(t *testing.T) {
 				}
 				_ = w.Close()
 			}()
-			return newResponse(req, 200, r), nil
+			resp := newResponse(req, 200, r)
+			resp.ContentLength = 3
+			return resp, nil
 		}), Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
 		resp, err := get(t, tr, t.Context())
 		require.NoError(t, err)
@@ -160,7 +162,7 @@ func TestSlowStreamKeepsItsSlot(t *testing.T) {
 		defer cancel()
 		_, err = get(t, tr, ctx)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		next, err := get(t, tr, t.Context()) // waits for the stream's end
+		next, err := get(t, tr, t.Context()) // waits for the body's end
 		require.NoError(t, err)
 		assert.Zero(t, stateOf(t, tr).GateQueue)
 		_ = next.Body.Close()

@@ -39,13 +39,19 @@ type HostState struct {
 	// the headers of the response or with its error. A success ends its slot when
 	// its body has been read or closed, or when the request's context has ended.
 	// A body that nobody reads stays in GateSlots for as long, although it no longer
-	// counts against the limit after a minute.
+	// counts against the limit after a minute. So does a body without a length that
+	// turned out to be a stream, and an attempt that waits for the caller's body.
 	GateSlots int `json:"gate_slots"`
 	// GateQueue is the number of attempts that wait for a slot.
 	GateQueue int `json:"gate_queue"`
 	// GateClosed reports that the gate is closed. A closed gate lets a single
 	// attempt at a time try whether the host is back.
 	GateClosed bool `json:"gate_closed"`
+	// Lane is the number of the pool of connections over which attempts go, and Lanes is
+	// how many the host has opened besides the base transport. Lane is 0 while that is
+	// the base transport itself (see policy.Rule.Lanes).
+	Lane  int `json:"lane,omitzero"`
+	Lanes int `json:"lanes,omitzero"`
 	// RatePerSecond is the present limit of attempts per second.
 	RatePerSecond float64 `json:"rate_per_second"`
 }
@@ -66,6 +72,9 @@ func (s HostState) String() string {
 			state = "closed"
 		}
 		fmt.Fprintf(&b, ", gate %s at %d with %d slots in use and %d waiting", state, s.GateLimit, s.GateSlots, s.GateQueue)
+	}
+	if s.Lanes > 0 {
+		fmt.Fprintf(&b, ", lane %d of %d", s.Lane, s.Lanes)
 	}
 	if s.RatePerSecond > 0 {
 		fmt.Fprintf(&b, ", %.1f attempts/s", s.RatePerSecond)
@@ -118,6 +127,9 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 	}
 	if n, until := m.Cooldown.Holds(now); n > 0 {
 		h.HeldScopes, h.HeldUntil = n, t.epoch.Add(until)
+	}
+	if lanes := s.LanesMade(); lanes != nil {
+		h.Lane, h.Lanes = lanes.Current().Number, lanes.Opened()
 	}
 	gate, rate := m.Made()
 	if gate != nil && r != nil && r.gate {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -78,11 +79,17 @@ type attemptBody struct {
 
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if n > 0 && b.ctx.lane != nil {
+		b.ctx.lane.Hear(b.ctx.t.now())
+	}
 	if err != nil {
 		b.ctx.finished()
 	}
 	return n, err
 }
+
+// ResumeTried reports whether a Transport below has asked for the rest of the body.
+func (b *attemptBody) ResumeTried() bool { return resume.Tried(b.ReadCloser) }
 
 func (b *attemptBody) Close() error {
 	defer b.ctx.free()

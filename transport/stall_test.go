@@ -64,7 +64,7 @@ func TestStalledBodyTimesOut(t *testing.T) {
 	for name, config := range protocols {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, config,
+				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Resume: policy.Resume{Max: policy.Off}}}, config,
 					testserver.OK("0123456789").CutAt(4, testserver.Stall))
 				start := time.Now()
 				resp, err := c.Get(srv.URL)
@@ -115,6 +115,7 @@ func TestMinThroughput(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 2000)).Drip(10, row.every)))
+				row.rule.Resume.Max = policy.Off
 				start := time.Now()
 				resp, err := get(t, over(t, Config{Rule: row.rule}, slow), t.Context())
 				require.NoError(t, err)
@@ -238,7 +239,7 @@ func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
 		r, w := io.Pipe()
 		defer func() { _ = w.Close() }()
 		base := rt(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, r), nil })
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, base), t.Context())
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, base), t.Context())
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
 		assert.ErrorIs(t, err, ErrStalled)
@@ -250,7 +251,7 @@ func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
 func TestStalledBodyIsClosedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		src := &stuckBody{closed: make(chan struct{})}
-		tr := over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, rt(func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 200, src), nil
 		}))
 		resp, err := get(t, tr, t.Context())
@@ -272,7 +273,7 @@ func TestStalledBodyWhoseClosePanics(t *testing.T) {
 				return 0, req.Context().Err()
 			}, func() { panic("bad close") }}), nil
 		})
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, base), t.Context())
+		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, base), t.Context())
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
 		assert.ErrorIs(t, err, ErrStalled)

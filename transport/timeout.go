@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -20,6 +22,12 @@ type timeouts struct {
 	after time.Duration // from the start of an attempt to the headers; not positive: off
 	late  error         // if that takes longer
 	stall stallLimits
+
+	connect     time.Duration // until the attempt has a connection; not positive: off
+	unconnected error         // if that takes longer
+
+	event     time.Duration // from the headers of an event stream to its first event; not positive: off
+	eventless error         // if that takes longer
 }
 
 func timeoutsOf(r *policy.Rule) timeouts {
@@ -27,11 +35,17 @@ func timeoutsOf(r *policy.Rule) timeouts {
 		after: r.AttemptTimeout,
 		late:  &attemptTimeout{after: r.AttemptTimeout},
 		stall: stallLimitsOf(r),
+
+		connect:     r.ConnectTimeout,
+		unconnected: &net.OpError{Op: "dial", Net: "tcp", Err: &connectTimeout{after: r.ConnectTimeout}},
+
+		event:     r.FirstEventTimeout,
+		eventless: &eventTimeout{attemptTimeout{after: r.FirstEventTimeout}},
 	}
 }
 
 // on reports whether attempts are timed, so that they need a context of their own.
-func (t *timeouts) on() bool { return t.after > 0 || t.stall.on() }
+func (t *timeouts) on() bool { return t.after > 0 || t.connect > 0 || t.event > 0 || t.stall.on() }
 
 // An attemptContext is the context of one attempt, with the timer that ends it. It knows
 // the number of the attempt. It may be cancelled without the caller's context if the
@@ -49,6 +63,8 @@ type attemptContext struct {
 	options         options     // with the number of the attempt; 0: those of the caller apply
 	*timeouts                   // nil: it ends with the caller's context only
 	unlink          func() bool // not nil: it is linked to the caller's by AfterFunc, not derived from it
+	lane            *host.Lane  // hears what comes; nil: nobody needs to know
+	t               *Transport  // whose clock the lane goes by
 
 	mu     sync.Mutex      // guards the fields below, and those of the response's body
 	own    context.Context // nil: nobody has asked for its end
@@ -56,11 +72,13 @@ type attemptContext struct {
 	timer  *time.Timer
 	due    time.Time    // when the timer fires, if it was set again; zero: it was set once
 	cause  error        // the error of the next phase that ends too late; then why the context ended
+	began  time.Time    // when the attempt began, if its connect phase is bounded
 	upload *timedBody   // the request's body that is being sent
 	body   *watchedBody // the response's body, if it may stall
 	gap    bool         // between two Reads of the request's body, when stalls count
 	ended  bool         // there was a response or an error
 	read   bool         // the response's body has ended
+	opens  bool         // a connection is being sought, and time for it is bounded
 	fired  bool
 	over   bool // the context is cancelled
 }
@@ -133,6 +151,9 @@ func (a *attemptContext) String() string {
 // two until the response.
 func (a *attemptContext) start(t *timeouts, detached bool) {
 	a.timeouts = t
+	if t.connect > 0 {
+		a.began = time.Now()
+	}
 	if detached {
 		parent := a.Context
 		own, cancel := context.WithCancelCause(context.WithoutCancel(parent))
@@ -177,14 +198,60 @@ func (a *attemptContext) release() {
 
 // arm sets the timer for the next phase of the attempt. Called with mu held.
 func (a *attemptContext) arm() {
-	d, cause := a.after, a.late
-	if q := a.stall.quiet; q > 0 && (a.gap || d <= 0 || q < d) {
-		d, cause = q, a.stall.silent
-	}
-	if d > 0 {
+	if d, cause := a.phase(); d > 0 {
 		a.cause = cause
 		a.set(d)
 	}
+}
+
+// phase returns how long a phase of the attempt may take, and the error if it takes
+// longer. Called with mu held.
+func (a *attemptContext) phase() (d time.Duration, cause error) {
+	d, cause = a.after, a.late
+	if q := a.stall.quiet; q > 0 && (a.gap || d <= 0 || q < d) {
+		d, cause = q, a.stall.silent
+	}
+	return d, cause
+}
+
+// connecting bounds the time until the attempt has a connection. The base transport may
+// seek a connection again later, which is not bounded.
+func (a *attemptContext) connecting() {
+	if a.timeouts == nil || a.connect <= 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended || a.opens || a.began.IsZero() {
+		return
+	}
+	if d, _ := a.phase(); d > 0 && time.Until(a.began.Add(d)) <= a.connect {
+		a.began = time.Time{} // the attempt ends earlier
+		return
+	}
+	a.opens, a.cause = true, a.unconnected
+	a.set(a.connect)
+}
+
+// connected gives the attempt the rest of its time.
+func (a *attemptContext) connected() {
+	if a.timeouts == nil || a.connect <= 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.opens || a.ended || a.fired {
+		return
+	}
+	a.opens = false
+	d, cause := a.phase()
+	if d <= 0 {
+		a.timer.Stop()
+	} else {
+		a.cause = cause
+		a.set(time.Until(a.began.Add(d)))
+	}
+	a.began = time.Time{}
 }
 
 // set sets the timer. Called with mu held.
@@ -270,19 +337,19 @@ func (a *attemptContext) finish() {
 	}
 }
 
-// watch makes the timer see when the body of req begins and ends. It also watches the
-// body of a resend by net/http itself.
+// watch makes the timer and the gate see when the body of req is read. held is nil
+// without a gate. It also watches the body of a resend by net/http itself.
 //
 // A small body in memory stays as it is, because sending it takes almost no time.
 // net/http sends such a body together with the headers, and returns only when it no
 // longer needs the body. For that it has to see the type of the body.
-func (a *attemptContext) watch(req *http.Request) {
+func (a *attemptContext) watch(req *http.Request, held *slot) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return
 	}
 	small := replay.SmallInMemory(req.Body)
 	if !small {
-		req.Body = &timedBody{ReadCloser: req.Body, ctx: a}
+		req.Body = &timedBody{ReadCloser: req.Body, ctx: a, slot: held}
 	}
 	if getBody := req.GetBody; getBody != nil && !(small && replay.Independent(req)) {
 		req.GetBody = func() (io.ReadCloser, error) {
@@ -290,28 +357,37 @@ func (a *attemptContext) watch(req *http.Request) {
 			if err != nil || body == nil || body == http.NoBody || replay.SmallInMemory(body) {
 				return body, err
 			}
-			return &timedBody{ReadCloser: body, ctx: a}, nil
+			return &timedBody{ReadCloser: body, ctx: a, slot: held}, nil
 		}
 	}
 }
 
-// A timedBody is a request's body that reports its Reads to the attempt's timer. Close
-// may be called during a Read.
+// A timedBody is a request's body that reports its Reads to the attempt's timer and to
+// the gate. The server is not at fault for a slow reader of the caller, and does not work
+// on the request meanwhile. Close may be called during a Read.
 type timedBody struct {
 	io.ReadCloser
 	ctx   *attemptContext
-	begun bool // used by Read alone
+	slot  *slot // nil: no gate
+	begun bool  // used by Read alone
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
-	stall := b.ctx.stall.quiet > 0
-	if !b.begun || stall {
+	timed := b.ctx.timeouts != nil
+	stall := timed && b.ctx.stall.quiet > 0
+	if timed && !b.begun || stall {
 		b.begun = true
-		b.ctx.pause(b) // the server is not at fault for a slow reader of the caller
+		b.ctx.pause(b)
+	}
+	if b.slot != nil {
+		b.slot.awaits()
 	}
 	n, err := b.ReadCloser.Read(p)
+	if b.slot != nil {
+		b.slot.goesOn()
+	}
 	switch {
-	case err != nil:
+	case err != nil && timed:
 		b.ctx.resume(b)
 	case stall:
 		b.ctx.sent(b)
@@ -320,7 +396,9 @@ func (b *timedBody) Read(p []byte) (int, error) {
 }
 
 func (b *timedBody) Close() error {
-	b.ctx.resume(b)
+	if b.ctx.timeouts != nil {
+		b.ctx.resume(b)
+	}
 	return b.ReadCloser.Close()
 }
 
@@ -334,7 +412,7 @@ func (o *outgoing) end(resp *http.Response, err error) (*http.Response, error) {
 		if caller.Err() != nil {
 			return nil, contextErr(caller)
 		}
-		return nil, late
+		return nil, withHold(late, err)
 	}
 	switch {
 	case err != nil:
@@ -362,6 +440,45 @@ func (o *outgoing) end(resp *http.Response, err error) (*http.Response, error) {
 		resp.Body = &o.body
 	}
 	return resp, err
+}
+
+// A heldBelow is the error of an attempt that our timer ended while a Transport below
+// waited as long as the server had asked. It hides the error of that Transport, which
+// says that its context ended.
+type heldBelow struct {
+	late  error
+	until time.Time // the end of the server's wait
+}
+
+func (e *heldBelow) Error() string   { return e.late.Error() }
+func (e *heldBelow) Unwrap() error   { return e.late }
+func (e *heldBelow) Timeout() bool   { return true }
+func (e *heldBelow) Temporary() bool { return true }
+
+// withHold adds the wait that err tells of to the error of a timer.
+func withHold(late, err error) error {
+	if until := heldUntil(err); !until.IsZero() {
+		return &heldBelow{late, until}
+	}
+	return late
+}
+
+// heldUntil returns the end of the longest wait that a server asked for in the attempts
+// of a Transport below. It is zero if err does not come from such a Transport.
+func heldUntil(err error) (until time.Time) {
+	if held, ok := errors.AsType[*heldBelow](err); ok {
+		return held.until
+	}
+	below, ok := errors.AsType[*Error](err)
+	if !ok {
+		return until
+	}
+	for _, a := range below.Attempts {
+		if end := a.Time.Add(a.Hint); a.Hint > 0 && end.After(until) {
+			until = end
+		}
+	}
+	return until
 }
 
 // outcome stops the timer. resp is nil after an error. It returns the timer's error if

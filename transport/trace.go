@@ -58,6 +58,10 @@ type Trace struct {
 	// returns or panics.
 	RequestEnd func(ctx context.Context, r RequestEnd)
 
+	// Addresses asks for the address of first attempts, too (see [Attempt]). It costs some
+	// allocations for each request.
+	Addresses bool
+
 	// BodyEnd is called once after a RequestEnd whose BodyEnds is true. It is called
 	// when a Read of the response's body returns an error, which may be io.EOF, or
 	// when the body is closed before that. It runs in the goroutine that reads or
@@ -86,6 +90,9 @@ type Event struct {
 	Offset int64
 	// Reason is [ReasonRetry], or says why there is no further attempt.
 	Reason Reason
+	// Limit is the limit of the host that withheld the attempt: "cooldown", "pacing",
+	// "rate" or "gate". It is empty if the request did not have to wait for a limit.
+	Limit string
 	// Queued is the time that the attempt spent in queues before it was sent. If the
 	// request was refused, it is the time until then.
 	Queued Queued
@@ -110,6 +117,15 @@ type Attempt struct {
 	Err error
 	// Verdict is the verdict of the classifiers.
 	Verdict classify.Verdict
+	// Addr is the address of the server or proxy at the other end of the connection, as
+	// in "192.0.2.1:443". It is known from the first retry on, and of the first attempt if
+	// Trace.Addresses asks for it. It is "" if it is not known, and if the base transport
+	// does not call the hooks of net/http/httptrace.
+	Addr string
+	// Lane counts the pools of connections to the host. It is 0 for the base transport
+	// itself, and more for the pools that were made because a connection of an earlier
+	// pool seemed dead or its server bad (see Rule.Lanes).
+	Lane int
 	// Hint is how long the server asked to wait, or 0 if it did not ask.
 	Hint time.Duration
 	// Wait is the time from this outcome to the next attempt, or 0 after the last
@@ -194,6 +210,9 @@ type AttemptStart struct {
 // An AttemptEnd has the outcome of an attempt before anything is decided about it.
 type AttemptEnd struct {
 	AttemptStart
+	// Addr and Lane are those of the [Attempt].
+	Addr string
+	Lane int
 	// Duration is the time until the base transport returned the headers of the
 	// response or an error. If the attempt was outrun, it is the time until then.
 	Duration time.Duration
@@ -285,6 +304,7 @@ func (t *Trace) before(next *Trace) *Trace {
 		AttemptEnd:   endBoth(t.AttemptEnd, next.AttemptEnd),
 		RequestEnd:   endBoth(t.RequestEnd, next.RequestEnd),
 		BodyEnd:      endBoth(t.BodyEnd, next.BodyEnd),
+		Addresses:    t.Addresses || next.Addresses,
 	}
 	switch first, then := t.Event, next.Event; {
 	case first == nil:

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-cleanhttp"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
@@ -26,7 +27,10 @@ import (
 type Config struct {
 	// Base sends each attempt. Default cleanhttp.DefaultPooledTransport(), which
 	// has its own pool, keep-alive, HTTP/2, and timeouts for dialling and for the
-	// TLS handshake. Authentication, tracing and caches may go here, below the
+	// TLS handshake. The default also dials the addresses of a name with the families
+	// in turn and 250 ms apart (RFC 8305), tries addresses that failed within the last
+	// minute after the others, and closes an HTTP/2 connection that is silent for 30 s
+	// and then leaves a PING unanswered for 15 s. Authentication, tracing and caches may go here, below the
 	// retries, or around the Transport, above them. Under js/wasm use an
 	// &http.Transport{}, because only a transport without a dialer uses Fetch.
 	Base http.RoundTripper
@@ -44,6 +48,18 @@ type Config struct {
 	// a pattern with a port than the same pattern without. Case and a trailing dot
 	// make no difference. Two patterns that mean the same hosts are an error.
 	Hosts map[string]policy.Rule
+
+	// Lane returns a transport like Base, with connections of its own. It is called when
+	// the connections of a host seem dead or its server bad, at most a few times per
+	// minute for each host (see policy.Rule.Lanes). host is that of the URL. If Lane
+	// returns nil, the host keeps the connections that it has. If the transport has
+	// CloseIdleConnections, it is called when the transport is no longer needed.
+	//
+	// It must be safe for concurrent use, and must not use the Transport that calls it.
+	// Default: copies of Base if that is an *http.Transport without HTTP/2 of its own
+	// (TLSNextProto), and otherwise none. Set it if Base wraps an *http.Transport, or for
+	// HTTP/3.
+	Lane func(host string) http.RoundTripper
 
 	// TempDir is the directory of the temporary files that Rule.Upload.Disk allows.
 	// Default: os.TempDir(). A disk should be behind it, not memory. If no file can
@@ -71,12 +87,15 @@ type Config struct {
 	// Logger gets log lines. Default none.
 	//
 	//	Info   a retry, a hedge, a cut body, a resumed body; a success after more than one
-	//	       attempt; an error for which no retry was tried
+	//	       attempt; an error for which no retry was tried; a host that leaves silent
+	//	       connections; once, that the base has one lane only
 	//	Warn   retries that ended without success; a body that was not resumed
-	//	Debug  an attempt that another attempt outran
+	//	Debug  an attempt that another attempt outran; a host that moves to better
+	//	       connections
 	//
-	// Each log line has the attributes method, url and attempt. If they are known, it has
-	// reason, status, error, offset and wait. A log line about an attempt has its
+	// A log line about connections has the attributes host, reason, lane and to, and avoid
+	// if an address is avoided that is known. Each other log line has method, url and
+	// attempt. If they are known, it has reason, limit, status, error, offset and wait. A log line about an attempt has its
 	// duration and the time that it was queued, and the last log line of a request has
 	// the time since its beginning (elapsed). URLs in log lines carry no userinfo, no
 	// query values and no fragments.
@@ -94,6 +113,7 @@ type Transport struct {
 	hosts   *host.Table[resolved]
 	kept    replay.Pool // of all request bodies
 	tempDir string
+	pools   *pools       // make the lanes
 	fleet   Fleet        // nil: none
 	size    atomic.Int32 // of the fleet; 0 counts as 1
 	trace   *Trace       // nil: nobody observes
@@ -119,14 +139,20 @@ func New(c Config) (*Transport, error) {
 		seed:    maphash.MakeSeed(),
 	}
 	t.hosts.Now = t.now
+	t.hosts.Evicted = t.leaveAll
 	t.kept.MaxDisk = c.TempTotal
 	var faults policy.Errors
+	var dialer *dial.Dialer // of the default base
 	if c.TempTotal < 0 {
 		faults = append(faults, &policy.FieldError{Field: "TempTotal", Value: c.TempTotal, Reason: "is negative; leave Upload.Disk at 0 to keep nothing in files"})
 	}
 	switch {
 	case t.base == nil:
-		t.base = defaultBase()
+		base := defaultBase()
+		if dialer = dial.New(base); dialer != nil {
+			base.DialContext = dialer.DialContext
+		}
+		t.base = base
 	case replay.IsNil(t.base):
 		faults = append(faults, &policy.FieldError{Field: "Base", Value: c.Base, Reason: "is a nil pointer"})
 	}
@@ -148,6 +174,7 @@ func New(c Config) (*Transport, error) {
 	if len(faults) > 0 {
 		return nil, faults
 	}
+	t.pools = newPools(&c, t.base, dialer)
 	t.rules.Store(set)
 	if t.fleet != nil {
 		if err := t.fleet.Join(&Member{t}); err != nil {
@@ -157,10 +184,20 @@ func New(c Config) (*Transport, error) {
 	return t, nil
 }
 
+// The default base sends a PING over an HTTP/2 connection from which nothing came for
+// pingAfter, and closes the connection if no answer comes within pingTimeout. Some servers
+// count pings to a connection that is silent, and close it after the fourth (gRPC's
+// enforcement policy), so a silent stream lives for two minutes there.
+const (
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+)
+
 // defaultBase returns the default base transport. If a proxy answers CONNECT with a
 // passing failure, the error says so, because nothing of the request has left then.
 func defaultBase() *http.Transport {
 	base := cleanhttp.DefaultPooledTransport()
+	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
 		if retryable(classify.Default(classify.Outcome{Request: req, Response: resp})) {
 			answer := *resp
@@ -205,11 +242,12 @@ func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error
 	return nil
 }
 
-// CloseIdleConnections closes the idle connections of the base transport, if the
-// base transport has such a method. The Transport itself never closes them, because
-// other requests may use them.
+// CloseIdleConnections closes the idle connections of the base transport and of the
+// transports of Config.Lane, if they have such a method. The Transport itself only closes
+// them when a host has left them because they seemed dead.
 func (t *Transport) CloseIdleConnections() {
-	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
+	closeIdle(t.base)
+	if t.hosts != nil {
+		t.hosts.All(closeLanes)
 	}
 }

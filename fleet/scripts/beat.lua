@@ -1,7 +1,7 @@
--- KEYS: a sorted set of members, by the time at which they count as dead.
--- ARGV: microseconds until then (0: leave), the number of members above which a change is
--- not told. Returns {members, time}.
-local life, most = tonumber(ARGV[4]), tonumber(ARGV[5])
+-- KEYS: a sorted set of members, and one of the ids of their keys, by the time at which they
+-- count as dead. ARGV: microseconds until then (0: leave), the number of members above which
+-- a change is not told, the id of the member's key. Returns {members, time, ids}.
+local life, most, id = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local changed = 0
 if life > 0 then
   -- The first write of a script fails if Redis is out of memory. So this comes first.
@@ -13,4 +13,17 @@ end
 changed = changed + redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', num(now))
 local n = redis.call('ZCARD', KEYS[1])
 if changed > 0 and n <= most then tell('s', num(n)) end
-return {n, num(now)}
+local function ids()
+  if life > 0 then
+    redis.call('ZADD', KEYS[2], num(now + life), id)
+    keep(KEYS[2], life / 1000)
+  end
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', num(now))
+  return redis.call('ZCARD', KEYS[2])
+end
+local ok, count = pcall(ids)
+if not ok then -- somebody else has written the key
+  forget(KEYS[2])
+  count = 1
+end
+return {n, num(now), count}

@@ -13,6 +13,17 @@ local function tell(kind, rest)
     redis.call('PUBLISH', channel, '1 ' .. kind .. ' ' .. num(now) .. ' ' .. me .. ' ' .. rest)
   end
 end
+-- forget deletes a key. It does not need the right to DEL.
+local function forget(key) redis.call('PEXPIRE', key, 0) end
+-- numbers reports whether a list has n elements, and all of them are numbers.
+local function numbers(list, n)
+  if type(list) ~= 'table' or #list ~= n then return false end
+  for i = 1, n do
+    local x = list[i]
+    if type(x) ~= 'number' or x ~= x or math.abs(x) > 2^53 then return false end
+  end
+  return true
+end
 -- keep gives a key at least ms milliseconds more to live.
 local function keep(key, ms)
   ms = math.ceil(ms)

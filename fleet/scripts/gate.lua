@@ -2,15 +2,24 @@
 -- it is always written together with its expiry. In microseconds.
 local QUORUM, FAILURES, TIME = 3, 10, 2000000
 local OBJECTION, REPORT, REPORTS = 10000000, 10000000, 16
-local DOWN, PROBE, GAP, ASK = 60000000, 10000000, 500000, 10000
+local DOWN, PROBE, LEND, GAP, ASK = 60000000, 10000000, 1000000, 500000, 10000
 local TRIED, SLACK = 32, 100000
 local KEEP = 600000 -- ms
+-- During an upgrade members of two versions use the same state. A later version may append
+-- fields, and an earlier one may have fewer. A field that is missing or has another type gets
+-- its first value, and a field that this version does not know stays. probing is 0, or the
+-- time at which the permit was granted first. An earlier version writes 1.
+local NAMES = {'down', 'since', 'fresh', 'quiet', 'worked', 'prober', 'probing', 'free', 'failing', 'turn', 'tried', 'others'}
 local h = {down = 0, since = 0, fresh = 0, quiet = 0, worked = -1, prober = '', probing = 0, free = 0, failing = {}, turn = 0, tried = {}, others = 0}
+local fields = {}
 local packed = redis.call('GET', KEYS[1])
 if packed then
   local ok, v = pcall(cmsgpack.unpack, packed)
-  if ok and type(v) == 'table' and #v == 12 then
-    h = {down = v[1], since = v[2], fresh = v[3], quiet = v[4], worked = v[5], prober = v[6], probing = v[7], free = v[8], failing = v[9], turn = v[10], tried = v[11], others = v[12]}
+  if ok and type(v) == 'table' then
+    fields = v
+    for i, name in ipairs(NAMES) do
+      if type(v[i]) == type(h[name]) then h[name] = v[i] end
+    end
   end
 end
 -- After a failover the clock of Redis may be behind. Then no time is further ahead than
@@ -18,7 +27,9 @@ end
 h.fresh, h.worked = math.min(h.fresh, now), math.min(h.worked, now)
 h.quiet, h.free = math.min(h.quiet, now + OBJECTION), math.min(h.free, now + PROBE)
 h.others = math.min(h.others, now + PROBE)
+if h.probing > 1 then h.probing = math.min(h.probing, now) end
 local function isdown() return h.down == 1 and now - h.fresh < DOWN end
 local function save()
-  redis.call('SET', KEYS[1], cmsgpack.pack({h.down, h.since, h.fresh, h.quiet, h.worked, h.prober, h.probing, h.free, h.failing, h.turn, h.tried, h.others}), 'PX', KEEP)
+  for i, name in ipairs(NAMES) do fields[i] = h[name] end
+  redis.call('SET', KEYS[1], cmsgpack.pack(fields), 'PX', KEEP)
 end

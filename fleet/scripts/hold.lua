@@ -1,5 +1,6 @@
 -- ARGV: host, scope, status, wait in microseconds (0: over), the least time between two
--- messages that holds are over, the greatest number of holds kept.
+-- messages that holds are over, the greatest number of holds kept, and 1 if a probe was
+-- refused, so that all members hear of it.
 -- A field of the hash is a scope and a status. Its value is the end and the wait.
 -- Returns 1 if all members were told.
 local host, scope, status = ARGV[4], ARGV[5], ARGV[6]
@@ -24,7 +25,8 @@ if wait == 0 then
 end
 -- A hold that ends little later than they know is not told again.
 local little = math.max(100000, math.min(gap, wait / 4))
-if left > 0 and wait <= left + little then return 0 end
+if left > 0 and wait <= left + little and ARGV[10] ~= '1' then return 0 end
+wait = math.max(wait, left)
 if left == 0 and redis.call('HLEN', KEYS[1]) >= most then
   local all = redis.call('HGETALL', KEYS[1])
   for i = 1, #all, 2 do

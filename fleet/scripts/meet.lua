@@ -4,10 +4,12 @@
 local down, holds, quotas = '-2', {}, {}
 local function unpacked(s)
   local ok, v = pcall(cmsgpack.unpack, s or '')
-  return ok and type(v) == 'table' and v or {}
+  return ok and v
 end
 if packed then down = isdown() and num(math.max(0, now - h.since)) or '-1' end
-local all = redis.call('HGETALL', KEYS[2])
+-- If one of these keys has the wrong type, it says nothing. The script that writes it
+-- forgets it.
+local all = redis.pcall('HGETALL', KEYS[2])
 for i = 1, #all, 2 do
   local scope, status = string.match(all[i], '^(%x+) (%d+)$')
   local e, w = string.match(all[i + 1], '^(%d+) (%d+)$')
@@ -16,10 +18,10 @@ for i = 1, #all, 2 do
     holds[#holds + 1], holds[#holds + 2], holds[#holds + 3] = scope, status, num(rest)
   end
 end
-all = redis.call('HGETALL', KEYS[3])
+all = redis.pcall('HGETALL', KEYS[3])
 for i = 1, #all, 2 do
   local v = unpacked(all[i + 1])
-  if #v == 8 and v[3] > now then
+  if numbers(v, 8) and v[3] > now then
     local n = #quotas
     quotas[n + 1], quotas[n + 2], quotas[n + 3] = all[i], num(v[1]), num(v[2])
     quotas[n + 4], quotas[n + 5] = num(v[3] - now), num(math.max(v[6], v[7]))

@@ -1,6 +1,11 @@
 -- ARGV: host, members. Returns {1 if granted, microseconds to wait}.
 local mine, free = h.prober == me and h.free > 0, h.free
-if mine and h.probing == 1 and now < free then return {1, '0'} end -- the answer was lost
+if mine and h.probing > 0 and now < free then -- the probe is under way, or the answer was lost
+  local granted = h.probing > 1 and h.probing or free - PROBE
+  h.free = math.min(now + LEND, granted + PROBE)
+  save()
+  return {1, '0'}
+end
 if mine then free = free + GAP end
 local tried = false
 for _, m in ipairs(h.tried) do tried = tried or m == me end
@@ -12,6 +17,6 @@ if now < free or tried and now < h.others then
   return {0, num(h.turn - now)}
 end
 if not tried then h.others = 0 end
-h.prober, h.probing, h.free, h.fresh = me, 1, now + PROBE, now
+h.prober, h.probing, h.free, h.fresh = me, now, now + LEND, now
 save()
 return {1, '0'}

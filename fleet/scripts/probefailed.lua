@@ -1,5 +1,5 @@
 -- ARGV: host.
-if h.probing == 1 and h.prober == me then
+if h.probing > 0 and h.prober == me then
   h.probing, h.free = 0, now + GAP
   local tried = {}
   for _, m in ipairs(h.tried) do if m ~= me then table.insert(tried, m) end end

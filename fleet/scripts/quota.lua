@@ -10,7 +10,7 @@ local known, gap, most = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11])
 local MIN, MAX = 1000000, 60000000
 local function read(packed)
   local ok, v = pcall(cmsgpack.unpack, packed or '')
-  if ok and type(v) == 'table' and #v == 8 then
+  if ok and numbers(v, 8) then
     return {ends = v[3], period = v[4], over = v[5], count = v[6], before = v[7], told = v[8]}
   end
 end

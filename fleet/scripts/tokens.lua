@@ -1,6 +1,8 @@
 -- The GCRA of package internal/ledger, type Tokens. The key has the time of the next
 -- token. Times are in microseconds, with three decimals.
--- ARGV: microseconds between two tokens, burst, tokens wanted.
+-- ARGV: microseconds between two tokens, burst, tokens wanted, and the microseconds until the
+-- next token as the member knows it, or nothing. The last is for a Redis that has lost the key,
+-- or that was away while the members sent their parts of the rate.
 -- Returns {tokens, microseconds until the first, microseconds until the next question}.
 local AHEAD, MORE = 500000, 250000
 local every, burst, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -9,6 +11,8 @@ local full = (burst - 1) * every
 local first = now - full
 local limit = math.max(AHEAD, every)
 local nextone = tonumber(redis.call('GET', KEYS[1]) or nil)
+local known = tonumber(ARGV[7] or '')
+if known then nextone = math.max(nextone or 0, now + math.min(known, limit)) end
 local function keepnext()
   redis.call('SET', KEYS[1], frac(nextone), 'PX', num(math.min(math.ceil((nextone - now + full) / 1000) + 1000, 2592000000)))
 end

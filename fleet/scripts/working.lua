@@ -1,5 +1,5 @@
 -- ARGV: host. Returns 1 if the host was down, or if this was its probe.
-local probe = h.probing == 1 and h.prober == me
+local probe = h.probing > 0 and h.prober == me
 local up = isdown() or probe
 if isdown() and not probe then h.quiet = now + OBJECTION end
 h.failing, h.down, h.worked = {}, 0, now

@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// One host with many credentials takes no place of other hosts, and none of the gate's news.
+func TestManyCredentials(t *testing.T) {
+	const credentials, hosts = 4500, 20
+	lines := &logLines{}
+	c := options(t, sharedServer(t).Addr)
+	c.Logger = lines.logger()
+	fleets, members := started(t, 4, c)
+	for i := range uint64(credentials) {
+		fleets[0].Quota(transport.FleetQuota{Host: host, Scope: 1 + i, Remaining: 1, Limit: 10, Reset: time.Hour})
+		fleets[0].Hold(transport.FleetHold{Host: host, Scope: 1 + i, Status: 429, Wait: time.Hour})
+	}
+	for i := range hosts {
+		fleets[0].Hold(transport.FleetHold{Host: name(i), Status: 429, Wait: time.Hour})
+		fleets[0].Quota(transport.FleetQuota{Host: name(i), Remaining: 1, Limit: 10, Reset: time.Hour})
+	}
+	for _, f := range fleets[:3] {
+		f.Failing(transport.FleetFailing{Host: host, Failures: 10, Since: 5 * time.Second})
+	}
+	m := members[3]
+	of := func(prefix string) (holds, quotas int) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, h := range m.holds {
+			if strings.HasPrefix(h.Host, prefix) {
+				holds++
+			}
+		}
+		for _, q := range m.quotas {
+			if strings.HasPrefix(q.Host, prefix) {
+				quotas++
+			}
+		}
+		return holds, quotas
+	}
+	eventually(t, func() bool { return get(m, func() int { return len(m.downs) }) > 0 }, "Failing was dropped")
+	fleets[0].Probe(host)
+	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
+	fleets[0].ProbeFailed(host)
+	fleets[0].Working(host)
+	eventually(t, func() bool { return get(m, func() int { return len(m.ups) }) > 0 }, "Working was dropped")
+	eventually(t, func() bool {
+		fleets[0].mu.Lock()
+		_, busy := fleets[0].out.next()
+		fleets[0].mu.Unlock()
+		all, _ := of("https://")
+		same, quotas := of(host)
+		return !busy && all-same == hosts && same >= maxScope && quotas >= maxScope
+	}, "holds are missing")
+	same, quotas := of(host)
+	t.Logf("of %d credentials %d holds and %d quotas arrived, %d dropped", credentials, same, quotas, fleets[0].Snapshot().Dropped)
+	require.Equal(t, 1, lines.count("too much"), "%v", lines)
+	require.Positive(t, fleets[0].Snapshot().Dropped)
+}
+
+// The trays of an outbox are bounded, and so is the part of a host. If there is no room, the
+// oldest item that only remembers makes some.
+func TestOutboxMakesRoomByAge(t *testing.T) {
+	o := newOutbox()
+	now := time.Unix(0, 0)
+	tell := func(k kind, host string, scope uint64) bool {
+		it := o.find(topic{kind: k, host: host, scope: scope}, now)
+		if it == nil {
+			return false
+		}
+		o.push(it, now)
+		for _, it := range o.take(now, 1) {
+			o.done(it, now, minGap)
+		}
+		return true
+	}
+	for i := range uint64(2 * maxItems) {
+		require.True(t, tell(hold, name(int(i)), i), "an older hold of another host has to make room")
+	}
+	require.Len(t, o.trays[holdTray].items, maxItems)
+	require.Nil(t, o.get(topic{kind: hold, host: name(0), scope: 0}))
+	require.NotNil(t, o.get(topic{kind: hold, host: name(2*maxItems - 1), scope: 2*maxItems - 1}))
+	told := 0
+	for i := range uint64(2 * maxScope) {
+		if tell(hold, host, i) {
+			told++
+		}
+	}
+	require.Equal(t, maxScope, told, "the gaps of a host's scopes bound its news")
+	now = now.Add(minGap)
+	for i := range uint64(maxScope) {
+		require.True(t, tell(hold, host, 1<<20+i))
+	}
+	require.False(t, tell(hold, host, 1<<30))
+	require.Equal(t, maxScope, o.trays[holdTray].hosts[host].count)
+
+	// News that is not sent yet, or that counts members, makes no room.
+	for i := range maxItems {
+		it := o.find(topic{kind: quota, host: name(i)}, now)
+		if i%2 == 0 {
+			o.push(it, now)
+		} else {
+			it.counted = now.Add(maxPeriod)
+		}
+	}
+	require.Nil(t, o.find(topic{kind: quota, host: host}, now))
+	now = now.Add(maxPeriod)
+	require.NotNil(t, o.find(topic{kind: quota, host: host}, now))
+	for i := range maxItems {
+		o.push(o.find(topic{kind: failing, host: fmt.Sprint(i)}, now), now)
+	}
+	require.Nil(t, o.find(topic{kind: working, host: host}, now))
+
+	// The trays take turns.
+	o.push(o.find(topic{kind: meet, host: host}, now), now)
+	o.push(o.find(topic{kind: hold, host: host, scope: 5 + 1<<20}, now), now)
+	kinds := map[kind]int{}
+	for _, it := range o.take(now, 10) {
+		kinds[it.kind]++
+	}
+	require.Equal(t, map[kind]int{meet: 1, hold: 1, failing: 4, quota: 4}, kinds)
+	require.Equal(t, maxItems/2-4+maxItems-4, o.drop())
+	_, ok := o.next()
+	require.False(t, ok)
+	require.NotNil(t, o.find(topic{kind: working, host: host}, now))
+}
+
+// Messages about hosts that a member does not use leave nothing behind. Holds of others are
+// remembered for a while, however long they are.
+func TestWhatOthersSayIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := start(t, unreachable(t, handler(func() {})))
+		defer f.Close()
+		f.link.mu.Lock()
+		clear(f.link.lostNodes) // as if Redis were there
+		f.link.mu.Unlock()
+		f.met.set(host, struct{}{})
+		forged := func(host string, scope int) {
+			f.hear(fmt.Sprintf("1 h 1 ab %x 429 %d %s", scope, maxWait.Microseconds(), host))
+			f.hear(fmt.Sprintf("1 d 1 ab 9 %s", host))
+		}
+		forged(host, 0)
+		for i := range 2 * maxItems {
+			forged(name(i), i)
+			f.hear(fmt.Sprintf("1 h 1 ab %x 429 0 %s", i, name(i)))
+		}
+		require.Len(t, f.out.trays[holdTray].items, 1)
+		_, down := f.down.get(host)
+		require.True(t, down, "messages about other hosts have pushed it out")
+		require.Len(t, f.down.at, 1)
+		for i := range 2 * maxItems {
+			forged(host, i)
+		}
+		require.LessOrEqual(t, len(f.out.trays[holdTray].items), maxScope)
+		forged(host, 0)
+		sends := func() bool {
+			f.link.mu.Lock()
+			clear(f.link.lostNodes)
+			f.link.mu.Unlock()
+			before := f.Snapshot().Commands
+			f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Hour})
+			synctest.Wait()
+			return f.Snapshot().Commands > before
+		}
+		require.False(t, sends(), "all know it")
+		time.Sleep(remember)
+		require.True(t, sends(), "it is remembered for longer")
+	})
+}

@@ -1,0 +1,119 @@
+package fleet
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// hasher returns the keyed hash of texts. The function is the only thing that knows the key.
+func hasher(key []byte) func(text string) []byte {
+	key = append([]byte(nil), key...)
+	return func(text string) []byte {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(text))
+		return mac.Sum(nil)
+	}
+}
+
+// Format prints a Config without its secrets.
+func (c Config) Format(s fmt.State, _ rune) {
+	text := fmt.Sprintf("fleet.Config{%s}", c.LogValue())
+	// An error of the writer is that of the caller of fmt, who gets it there.
+	_, _ = io.WriteString(s, text)
+}
+
+// LogValue returns a Config without its secrets.
+func (c Config) LogValue() slog.Value {
+	var addrs []string
+	if c.Redis != nil {
+		addrs = c.Redis.Addrs
+	}
+	return slog.GroupValue(slog.Any("Addrs", addrs), slog.String("Prefix", c.Prefix),
+		slog.Uint64("Share", uint64(c.Share)), slog.Duration("Return", c.Return))
+}
+
+// Format prints what Snapshot returns.
+func (f *Fleet) Format(s fmt.State, _ rune) {
+	// See Format of Config.
+	_, _ = fmt.Fprintf(s, "fleet.Fleet{%+v}", f.Snapshot())
+}
+
+// LogValue returns what Snapshot returns.
+func (f *Fleet) LogValue() slog.Value { return slog.AnyValue(f.Snapshot()) }
+
+// hidden are the passwords that were sent to Redis. An error of Redis may repeat them.
+type hidden struct {
+	mu    sync.Mutex // guards words
+	words []string   // the last few
+}
+
+// maxHidden bounds the passwords that are remembered, because a CredentialsProvider may
+// return another each time.
+const maxHidden = 16
+
+func (h *hidden) add(word string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.words {
+		if w == word {
+			return
+		}
+	}
+	if word == "" {
+		return
+	}
+	if len(h.words) >= maxHidden {
+		h.words = h.words[1:]
+	}
+	h.words = append(h.words, word)
+}
+
+// reason returns the text of an error without passwords. Redis repeats the arguments of a
+// command that it does not know, and AUTH may be such a command.
+func (h *hidden) reason(err error) string {
+	text, _, cut := strings.Cut(err.Error(), "with args beginning with")
+	if cut {
+		text += "…"
+	}
+	if h != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, w := range h.words {
+			text = strings.ReplaceAll(text, w, "…")
+		}
+	}
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason], "") + "…"
+	}
+	return text
+}
+
+// withoutSecrets returns options that note each password before it is sent.
+func withoutSecrets(o redis.UniversalOptions) (redis.UniversalOptions, *hidden) {
+	h := &hidden{}
+	h.add(o.Password)
+	h.add(o.SentinelPassword)
+	if provider := o.CredentialsProvider; provider != nil {
+		o.CredentialsProvider = func() (string, string) {
+			name, word := provider()
+			h.add(word)
+			return name, word
+		}
+	}
+	if provider := o.CredentialsProviderContext; provider != nil {
+		o.CredentialsProviderContext = func(ctx context.Context) (string, string, error) {
+			name, word, err := provider(ctx)
+			h.add(word)
+			return name, word, err
+		}
+	}
+	return o, h
+}

@@ -1,0 +1,724 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// The section "When Redis forgets or lies" of docs/fleet.md has the figures that these
+// trials log:
+//
+//	APLOMB_SOAK=1 go -C fleet test -run Trial -v
+
+func fine(int, time.Duration) (int, string) { return 200, "" }
+
+func unpaused(int) time.Duration { return 0 }
+
+// at returns a config for a server, with a prefix of its own.
+func at(t *testing.T, n int, addr string) []Config {
+	return slices.Repeat([]Config{options(t, addr)}, n)
+}
+
+// info returns a number of the INFO command.
+func info(t *testing.T, c *redis.Client, name string) float64 {
+	t.Helper()
+	text, err := c.Info(t.Context(), "everything").Result()
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(text, "\r\n"+name+":")
+	require.True(t, ok, name)
+	text, _, _ = strings.Cut(text, "\r\n")
+	v, err := strconv.ParseFloat(text, 64)
+	require.NoError(t, err)
+	return v
+}
+
+// newcomer starts a member that meets the host, and returns how many holds it hears of.
+func newcomer(t *testing.T, c Config) int {
+	f, w := start(t, c)
+	eventually(t, func() bool { return f.Snapshot().Connected }, "not connected")
+	f.Meet(host)
+	time.Sleep(200 * time.Millisecond)
+	return get(w, func() int { return len(w.holds) })
+}
+
+// Redis forgets all keys again and again. Each time the rate begins with a full burst. The
+// members go on with the holds that they know, and a member that starts then knows none.
+func TestTrialFlush(t *testing.T) {
+	t.Parallel()
+	const members, perSecond, burst = 4, 50, 10
+	flushes := soak.Size(2, 10)
+	server := ownServer(t)
+	admin := connect(t, server.Addr)
+	configs := at(t, members, server.Addr)
+	c := crewOf(t, configs, policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
+	from := time.Since(c.begun)
+	var flushing sync.WaitGroup
+	flushing.Go(func() {
+		for range flushes {
+			time.Sleep(time.Second)
+			if err := admin.FlushAll(t.Context()).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	c.run(t, from+time.Duration(flushes+1)*time.Second, unpaused)
+	flushing.Wait()
+	spent := (time.Since(c.begun) - from).Seconds()
+	sent, due := float64(len(c.sends(from, time.Hour))), perSecond*spent+burst
+	t.Logf("rate: %.0f sent in %.1f s, %.0f without a FLUSHALL: %.1f more for each FLUSHALL, with a burst of %d", sent, spent, due, (sent-due)/float64(flushes), burst)
+	require.LessOrEqual(t, sent, due+float64(flushes*(burst+perSecond/2)))
+	require.Zero(t, c.failed.Load())
+
+	fleets, heard := started(t, 2, options(t, server.Addr))
+	fleets[1].Meet(host)
+	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	eventually(t, func() bool { return get(heard[1], func() int { return len(heard[1].holds) }) == 1 }, "no hold")
+	config := options(t, server.Addr)
+	config.Prefix = fleets[0].prefix
+	before := newcomer(t, config)
+	require.NoError(t, admin.FlushAll(t.Context()).Err())
+	after := newcomer(t, config)
+	taken := get(heard[1], func() bool {
+		return slices.ContainsFunc(heard[1].holds, func(h transport.FleetHold) bool { return h.Wait <= 0 })
+	})
+	t.Logf("hold: a newcomer hears of %d holds before the FLUSHALL, and of %d after it; is it taken back from the others: %v", before, after, taken)
+	require.Equal(t, 1, before)
+	require.False(t, taken)
+}
+
+// Redis evicts keys, because something else fills its memory.
+func TestTrialEviction(t *testing.T) {
+	t.Parallel()
+	const members, perSecond, burst = 4, 50, 10
+	window := time.Duration(soak.Size(2, 20)) * time.Second
+	server := ownServer(t, "--maxmemory-policy", "allkeys-lru")
+	admin := connect(t, server.Addr)
+	c := crewOf(t, at(t, members, server.Addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
+	holder, _ := start(t, c.config)
+	eventually(t, func() bool { return holder.Snapshot().Connected }, "not connected")
+	holder.Hold(transport.FleetHold{Host: host, Status: 429, Scope: 1, Wait: time.Hour})
+	eventually(t, func() bool { return holder.Snapshot().Members == members+1 }, "too few members")
+	most := int64(info(t, admin, "used_memory")) + 1<<20
+	require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(most, 10)).Err())
+
+	from := time.Since(c.begun)
+	var filling sync.WaitGroup
+	least := members + 1
+	filling.Go(func() {
+		junk := strings.Repeat("x", 1000)
+		for i := 0; time.Since(c.begun) < from+window; i++ {
+			_ = admin.Set(t.Context(), fmt.Sprint("junk", i), junk, 0).Err() // out of memory is part of the trial
+			if i%5 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			least = min(least, holder.Snapshot().Members)
+		}
+	})
+	c.run(t, from+window, unpaused)
+	filling.Wait()
+	sent, due := len(c.sends(from, time.Hour)), int(perSecond*window.Seconds())+burst
+	left := 0
+	for _, what := range []string{keyOfMembers(holder), holder.keyOf(host, "rate"), holder.keyOf(host, "holds")} {
+		n, err := admin.Exists(t.Context(), what).Result()
+		require.NoError(t, err)
+		left += int(n)
+	}
+	evicted := info(t, admin, "evicted_keys")
+	t.Logf("%.0f keys evicted in %v; %d sent, %d without evictions; the least size that was seen is %d of %d; %d of 3 keys are left; a newcomer hears of %d holds",
+		evicted, window, sent, due, least, members+1, left, newcomer(t, c.config))
+	require.Positive(t, evicted)
+	require.Zero(t, c.failed.Load())
+}
+
+func keyOfMembers(f *Fleet) string { return f.prefix + ":{members}" }
+
+// A replica becomes the master without the last writes.
+func TestTrialPromotedReplica(t *testing.T) {
+	t.Parallel()
+	const members, perSecond, burst = 4, 50, 50
+	master := ownServer(t)
+	wire := newProxy(t, master.Addr)
+	wireHost, wirePort, err := net.SplitHostPort(wire.addr)
+	require.NoError(t, err)
+	replica := ownServer(t, "--replicaof", wireHost+" "+wirePort)
+	second := connect(t, replica.Addr)
+	front := newProxy(t, master.Addr)
+	c := crewOf(t, at(t, members, front.addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
+	fleets, heard := started(t, 2, options(t, front.addr))
+	fleets[1].Meet(host)
+	eventually(t, func() bool { return second.DBSize(t.Context()).Val() > 0 }, "the replica is empty")
+
+	from := time.Since(c.begun)
+	var story sync.WaitGroup
+	var killed, back time.Duration
+	story.Go(func() {
+		time.Sleep(time.Second)
+		wire.cut() // the replica gets no more
+		time.Sleep(500 * time.Millisecond)
+		fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+		time.Sleep(1500 * time.Millisecond)
+		killed = time.Since(c.begun)
+		master.Kill()
+		if err := second.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
+			t.Error(err)
+		}
+		front.move(replica.Addr)
+		for !c.fleets[0].Snapshot().Connected {
+			time.Sleep(time.Millisecond)
+		}
+		back = time.Since(c.begun)
+	})
+	c.run(t, from+6*time.Second, unpaused)
+	story.Wait()
+	spent := time.Since(c.begun) - from
+	sent := len(c.sends(from, time.Hour))
+	first := len(c.sends(back, back+2*time.Second))
+	config := options(t, front.addr)
+	config.Prefix = fleets[0].prefix
+	t.Logf("rate: %d sent in %.1f s, %.0f are due with one burst of %d; %d in the first 2 s after the return, which took %v; a member knows %d hold, a newcomer %d",
+		sent, spent.Seconds(), perSecond*spent.Seconds()+burst, burst, first, (back - killed).Round(10*time.Millisecond),
+		get(heard[1], func() int { return len(heard[1].holds) }), newcomer(t, config))
+	require.LessOrEqual(t, float64(sent), perSecond*spent.Seconds()+2*burst+perSecond)
+	require.Zero(t, c.failed.Load())
+}
+
+// Redis closes the connection of a subscriber that reads too slowly. The subscriber comes
+// back and hears of what it missed.
+func TestTrialSlowSubscriber(t *testing.T) {
+	t.Parallel()
+	server := ownServer(t, "--client-output-buffer-limit", "pubsub 256kb 0 0")
+	admin := connect(t, server.Addr)
+	config := options(t, server.Addr)
+	lines := &logLines{}
+	deaf := new(deafness)
+	slow := config
+	slow.Logger = lines.logger()
+	slow.Redis = &redis.UniversalOptions{Addrs: []string{server.Addr}, Dialer: deaf.dial}
+	f, w := start(t, slow)
+	other, _ := start(t, config)
+	for _, f := range []*Fleet{f, other} {
+		eventually(t, func() bool { return f.Snapshot().Connected && f.Snapshot().Members == 2 }, "not connected")
+	}
+	f.Meet(host)
+	deaf.on.Store(true)
+	defer deaf.on.Store(false)
+	junk := strings.Repeat("x", 100_000)
+	published, left := 0, 2
+	for ; left == 2 && published < 1000; published++ {
+		require.NoError(t, admin.Publish(t.Context(), f.channel, junk).Err())
+		list, err := admin.Do(t.Context(), "client", "list", "type", "pubsub").Text()
+		require.NoError(t, err)
+		left = strings.Count(list, "\n")
+	}
+	other.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	time.Sleep(100 * time.Millisecond)
+	missed := get(w, func() int { return len(w.holds) })
+	begin := time.Now()
+	deaf.on.Store(false)
+	eventually(t, func() bool { return get(w, func() int { return len(w.holds) }) > 0 }, "the hold is lost: %v", lines)
+	took := time.Since(begin)
+	eventually(t, func() bool { return lines.count("back") == 1 }, "not back: %v", lines)
+	t.Logf("closed after %.1f MB that were not read; %d holds before the return; the hold came %v after the subscriber read again; %d log line for the loss, %d for the return",
+		float64(published*len(junk))/1e6, missed, took.Round(10*time.Millisecond), lines.count("lost"), lines.count("back"))
+	require.Equal(t, 1, left)
+	require.Equal(t, 1, lines.count("lost"))
+}
+
+// A deafness makes connections with a subscription that do not read while it is on.
+type deafness struct{ on atomic.Bool }
+
+func (d *deafness) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return &deafConn{Conn: c, of: d}, err
+}
+
+type deafConn struct {
+	net.Conn
+	of         *deafness
+	subscribed atomic.Bool
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("subscribe")) {
+		c.subscribed.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	for c.subscribed.Load() && c.of.on.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	return c.Conn.Read(b)
+}
+
+// Half of the members lose Redis, and nobody else.
+func TestTrialPartition(t *testing.T) {
+	t.Parallel()
+	const members, perSecond = 10, 50
+	cutFor := time.Duration(soak.Size(3, 15)) * time.Second
+	server := ownServer(t)
+	wire := newProxy(t, server.Addr)
+	configs := at(t, members, server.Addr)
+	for i := range members / 2 {
+		configs[i].Redis = &redis.UniversalOptions{Addrs: []string{wire.addr}}
+	}
+	var told atomic.Int64 // when a member of the cut half was told to wait
+	c := crewOf(t, configs, policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}}, fine)
+	holders := make([]*Fleet, 2)
+	heard := make([]*witness, 2)
+	for i := range holders {
+		holders[i], heard[i] = start(t, configs[i*members/2])
+	}
+	for _, f := range holders {
+		eventually(t, func() bool { return f.Snapshot().Connected }, "not connected")
+		f.Meet(host)
+	}
+	from := time.Since(c.begun) + time.Second
+	var story sync.WaitGroup
+	story.Go(func() {
+		time.Sleep(from + 2*time.Second - time.Since(c.begun))
+		wire.cut()
+		time.Sleep(2500 * time.Millisecond)
+		told.Store(int64(time.Since(c.begun)))
+		holders[0].Hold(transport.FleetHold{Host: host, Scope: 1, Status: 429, Wait: time.Hour})
+		time.Sleep(from + 2*time.Second + cutFor - time.Since(c.begun))
+		wire.heal()
+	})
+	c.run(t, from+cutFor+6*time.Second, unpaused)
+	story.Wait()
+	rate := func(from, to time.Duration) string {
+		var cut, rest float64
+		for _, s := range c.sends(from, to) {
+			if s.member < members/2 {
+				cut++
+			} else {
+				rest++
+			}
+		}
+		s := (to - from).Seconds()
+		return fmt.Sprintf("%.0f + %.0f = %.0f per second", cut/s, rest/s, (cut+rest)/s)
+	}
+	begin := from + 2*time.Second
+	t.Logf("cut half + other half: %s before; %s in the partition of %v; %s after it",
+		rate(from, begin), rate(begin, begin+cutFor), cutFor, rate(begin+cutFor+2*time.Second, begin+cutFor+4*time.Second))
+	config := configs[members-1]
+	t.Logf("a hold of the cut half: heard by %d of the other half, by %d newcomers after the partition",
+		get(heard[1], func() int { return len(heard[1].holds) }), newcomer(t, config))
+	require.Zero(t, c.failed.Load())
+	whole := len(c.sends(begin, begin+cutFor))
+	require.LessOrEqual(t, float64(whole), 1.75*perSecond*cutFor.Seconds()+perSecond)
+}
+
+// One member has another key than the others.
+func TestTrialWrongKey(t *testing.T) {
+	t.Parallel()
+	const members, wait = 4, 2 * time.Second
+	for name, credentials := range map[string]string{"without credentials": "", "with credentials": "Bearer secret"} {
+		t.Run(name, func(t *testing.T) {
+			configs := at(t, members, sharedServer(t).Addr)
+			configs[members-1].Key = []byte("not the secret of all the others")
+			var mu sync.Mutex
+			var told time.Duration
+			c := crewOf(t, configs, policy.Rule{}, func(_ int, at time.Duration) (int, string) {
+				mu.Lock()
+				defer mu.Unlock()
+				if left := told + wait - at; told > 0 && left > 0 {
+					return 429, strconv.Itoa(int((left + time.Second - 1) / time.Second))
+				}
+				return 200, ""
+			})
+			c.header = http.Header{}
+			if credentials != "" {
+				c.header.Set("Authorization", credentials)
+			}
+			for i := range members {
+				require.Equal(t, 200, c.get(t, i))
+			}
+			mu.Lock()
+			told = time.Since(c.begun)
+			mu.Unlock()
+			var first sync.WaitGroup
+			first.Go(func() { c.get(t, 0) })
+			time.Sleep(100 * time.Millisecond)
+			c.run(t, told+wait+500*time.Millisecond, func(int) time.Duration { return 50 * time.Millisecond })
+			first.Wait()
+			by := make([]int, members)
+			for _, s := range c.sends(told, told+wait) {
+				by[s.member]++
+			}
+			t.Logf("requests in a wait of %v that the first member was told: %v, the last has another key", wait, by)
+			require.Equal(t, 1, by[0])
+			require.LessOrEqual(t, by[1]+by[2], 2)
+			require.LessOrEqual(t, by[members-1], 3)
+			if credentials != "" {
+				require.Positive(t, by[members-1])
+			}
+		})
+	}
+}
+
+// 200 members send 2000 requests per second in all to a host with a rate.
+func TestTrialLoad(t *testing.T) {
+	if soak.Size(true, false) {
+		t.Skip("it loads the machine: make soak")
+	}
+	const members, each, seconds = 200, 10, 20
+	server := ownServer(t, "--slowlog-log-slower-than", "1000", "--slowlog-max-len", "1000")
+	admin := connect(t, server.Addr)
+	c := crewOf(t, at(t, members, server.Addr), policy.Rule{Rate: policy.Rate{PerSecond: 2500, Burst: 100}, Gate: policy.Gate{Max: 50}}, fine)
+	work := func(seconds int) (times []time.Duration) {
+		var mu sync.Mutex
+		var group sync.WaitGroup
+		for i := range members {
+			group.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second / each / members)
+				tick := time.NewTicker(time.Second / each)
+				defer tick.Stop()
+				for range seconds * each {
+					<-tick.C
+					begin := time.Now()
+					if c.get(t, i) != 200 {
+						t.Error("a request failed")
+					}
+					mu.Lock()
+					times = append(times, time.Since(begin))
+					mu.Unlock()
+				}
+			})
+		}
+		group.Wait()
+		return times
+	}
+	work(2)
+	numbers := func() (scripts, cpu, dropped float64) {
+		for _, f := range c.fleets {
+			scripts += float64(f.Snapshot().Commands)
+			dropped += float64(f.Snapshot().Dropped)
+		}
+		return scripts, info(t, admin, "used_cpu_user") + info(t, admin, "used_cpu_sys"), dropped
+	}
+	require.NoError(t, admin.Do(t.Context(), "slowlog", "reset").Err())
+	commands, cpu, dropped := numbers()
+	all := info(t, admin, "total_commands_processed")
+	begin := time.Now()
+	times := work(seconds)
+	took := time.Since(begin).Seconds()
+	commands1, cpu1, dropped1 := numbers()
+	all1 := info(t, admin, "total_commands_processed")
+	slow, err := admin.SlowLogGet(t.Context(), 1000).Result()
+	require.NoError(t, err)
+	longest := time.Duration(0)
+	for _, entry := range slow {
+		longest = max(longest, entry.Duration)
+	}
+	t.Logf("%.0f requests per second by %d members: %.0f scripts per second, %.0f operations per second in Redis, %.0f %% of a core, %d commands in %d s took 1 ms or more, the longest %v, memory %.1f MB, %.0f questions dropped",
+		float64(len(times))/took, members, (commands1-commands)/took, (all1-all)/took, 100*(cpu1-cpu)/took, len(slow), seconds, longest, info(t, admin, "used_memory")/1e6, dropped1-dropped)
+	t.Logf("a request takes %v at the median, %v at p99, %v at most", percentile(times, 50), percentile(times, 99), percentile(times, 100))
+}
+
+// The slowest and the fastest rates that somebody may want.
+func TestTrialExtremeRates(t *testing.T) {
+	t.Parallel()
+	t.Run("0.01", func(t *testing.T) {
+		t.Parallel()
+		window := time.Duration(soak.Size(3, 210)) * time.Second
+		c := newCrew(t, 3, policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}, fine)
+		ctx, cancel := context.WithTimeout(t.Context(), window)
+		defer cancel()
+		var refused atomic.Int64
+		var group sync.WaitGroup
+		for i := range c.tr {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+					req, err := http.NewRequestWithContext(short, http.MethodGet, host, nil)
+					if err != nil {
+						t.Error(err)
+					}
+					if _, err := c.tr[i].RoundTrip(req); errors.Is(err, transport.ErrOverDeadline) {
+						refused.Add(1)
+					}
+					cancel()
+					time.Sleep(50 * time.Millisecond)
+				}
+			})
+		}
+		group.Wait()
+		var at []string
+		for _, s := range c.sends(0, time.Hour) {
+			at = append(at, s.at.Round(100*time.Millisecond).String())
+		}
+		t.Logf("0.01 per second, burst 1, %v: sent at %v; %d requests with a deadline of 0.5 s were refused at once; %d commands", window, at, refused.Load(), c.commands())
+		require.LessOrEqual(t, len(at), 1+int(window/(100*time.Second)))
+		require.NotEmpty(t, at)
+	})
+	t.Run("1e6", func(t *testing.T) {
+		if soak.Size(true, false) {
+			t.Skip("it loads the machine: make soak")
+		}
+		for name, rule := range map[string]policy.Rule{"without a rate": {}, "1e6 per second": {Rate: policy.Rate{PerSecond: 1e6, Burst: 1e6}}, "1e6 per second, burst 1": {Rate: policy.Rate{PerSecond: 1e6, Burst: 1}}} {
+			c := newCrew(t, 3, rule, fine)
+			from := time.Since(c.begun)
+			commands := c.commands()
+			c.run(t, from+3*time.Second, unpaused)
+			t.Logf("%s: %.0f requests per second by three members, %.0f commands per second", name, float64(len(c.sends(from, time.Hour)))/3, float64(c.commands()-commands)/3)
+		}
+	})
+}
+
+// One member wants a hundred times as much as another.
+func TestTrialFairness(t *testing.T) {
+	t.Parallel()
+	const perSecond = 50
+	window := time.Duration(soak.Size(3, 20)) * time.Second
+	for _, row := range []struct {
+		name  string
+		pause time.Duration // between two requests of the small member
+	}{{"one at a time", 0}, {"two per second", 500 * time.Millisecond}} {
+		t.Run(row.name, func(t *testing.T) {
+			c := newCrew(t, 2, policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: 1}}, fine)
+			ctx, cancel := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			for range 100 {
+				group.Go(func() {
+					for ctx.Err() == nil {
+						req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
+						if err == nil {
+							_, _ = c.tr[0].RoundTrip(req)
+						}
+					}
+				})
+			}
+			time.Sleep(500 * time.Millisecond)
+			var times []time.Duration
+			from := time.Since(c.begun)
+			for time.Since(c.begun) < from+window {
+				begin := time.Now()
+				require.Equal(t, 200, c.get(t, 1))
+				times = append(times, time.Since(begin))
+				time.Sleep(row.pause)
+			}
+			spent := time.Since(c.begun) - from
+			by := [2]float64{}
+			for _, s := range c.sends(from, from+spent) {
+				by[s.member]++
+			}
+			cancel()
+			group.Wait()
+			t.Logf("100 at a time get %.1f per second, the other member %.1f; it waits for %v at the median, %v at p99, %v at most",
+				by[0]/spent.Seconds(), by[1]/spent.Seconds(), percentile(times, 50).Round(time.Millisecond), percentile(times, 99).Round(time.Millisecond), percentile(times, 100).Round(time.Millisecond))
+			require.Less(t, percentile(times, 50), 2*time.Second)
+			require.LessOrEqual(t, (by[0]+by[1])/spent.Seconds(), perSecond*1.2)
+		})
+	}
+}
+
+// Redis is cut off from all members twice, or it dies and comes back empty. One member of four
+// sends nothing while it is away.
+func TestTrialInterruptions(t *testing.T) {
+	t.Parallel()
+	atOnce(t, soak.Size(4, 2), []string{"cut", "emptied", "cut, and a member is idle", "emptied, and a member is idle"}, func(s string) string { return s }, trialInterruption)
+}
+
+func trialInterruption(t *testing.T, name string) {
+	const members, perSecond, times = 4, 50, 2
+	burst, away := soak.Size(100, 500), soak.Size(3*time.Second, 10*time.Second)
+	server := ownServer(t)
+	wire := newProxy(t, server.Addr)
+	c := crewOf(t, at(t, members, wire.addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
+	var idle atomic.Bool
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for i := range members {
+		for range 1 + 10*i {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					if i == members-1 && idle.Load() {
+						time.Sleep(time.Millisecond)
+						continue
+					}
+					c.get(t, i)
+				}
+			})
+		}
+	}
+	time.Sleep(time.Duration(burst)*time.Second/400 + 2*time.Second)
+	var backs []time.Duration
+	for range times {
+		idle.Store(strings.HasSuffix(name, "idle"))
+		wire.cut()
+		if strings.HasPrefix(name, "emptied") {
+			require.NoError(t, connect(t, server.Addr).FlushAll(t.Context()).Err())
+		}
+		time.Sleep(away)
+		wire.heal()
+		for _, f := range c.fleets {
+			eventually(t, func() bool { return f.Snapshot().Connected }, "not back")
+		}
+		idle.Store(false)
+		backs = append(backs, time.Since(c.begun))
+		time.Sleep(3 * time.Second)
+	}
+	cancel()
+	group.Wait()
+	var after []float64
+	for _, back := range backs {
+		after = append(after, float64(len(c.sends(back-time.Second/2, back+5*time.Second/2)))/3)
+	}
+	worst, window := worstWindow(c.sends(0, time.Hour), perSecond, burst)
+	t.Logf("%.0f per second in the 3 s around each return; %d sent in all; the busiest window of %v has %.2f times the rate with one burst",
+		after, len(c.sends(0, time.Hour)), window.Round(10*time.Millisecond), worst)
+	require.LessOrEqual(t, worst, 1.1)
+}
+
+// worstWindow returns the window in which most was sent, compared with the rate and one burst.
+func worstWindow(list []send, perSecond, burst int) (most float64, window time.Duration) {
+	for i, first := range list {
+		for j, last := range list[i:] {
+			d := last.at - first.at
+			if share := float64(j+1) / (float64(perSecond)*d.Seconds() + float64(burst)); share > most {
+				most, window = share, d
+			}
+		}
+	}
+	return most, window
+}
+
+// Redis restarts empty and dies again, over and over. Each time it counts the members anew.
+func TestTrialRestarts(t *testing.T) {
+	t.Parallel()
+	const members = 20
+	server := ownServer(t)
+	fleets, witnesses := started(t, members, options(t, server.Addr))
+	var most float64 // the parts of all members, as a multiple of the rate
+	least, beats := members, uint64(0)
+	look := func() {
+		parts := 0.0
+		for _, w := range witnesses {
+			n := w.lastSize()
+			least = min(least, n)
+			parts += 1 / float64(n)
+		}
+		most = max(most, parts)
+	}
+	watch := func(d time.Duration) {
+		for begin := time.Now(); time.Since(begin) < d; time.Sleep(5 * time.Millisecond) {
+			look()
+		}
+	}
+	for range soak.Size(3, 20) {
+		server.Kill()
+		watch(1500 * time.Millisecond)
+		before := answered(fleets)
+		require.NoError(t, server.Restart())
+		watch(300 * time.Millisecond)
+		beats += answered(fleets) - before
+	}
+	server.Kill()
+	watch(time.Second)
+	t.Logf("%d members heard of a size; the parts add up to %.2f times the rate at most, and the least size that a member believed is %d", beats, most, least)
+	require.LessOrEqual(t, most, 1.2)
+	require.Greater(t, least, 1)
+	require.Positive(t, beats)
+}
+
+// answered returns how many commands Redis answered.
+func answered(fleets []*Fleet) (n uint64) {
+	for _, f := range fleets {
+		s := f.Snapshot()
+		n += s.Commands - s.Failed
+	}
+	return n
+}
+
+// The host is down, and the member that has the permit to probe is killed just before the host
+// comes back.
+func TestTrialKilledProber(t *testing.T) {
+	t.Parallel()
+	storms := make([]int, soak.Size(2, 10))
+	for i := range storms {
+		storms[i] = i
+	}
+	atOnce(t, 5, storms, strconv.Itoa, killedProber)
+}
+
+func killedProber(t *testing.T, _ int) {
+	const members = 8
+	server := ownServer(t)
+	configs := at(t, members, server.Addr)
+	wires := make([]*proxy, members)
+	for i := range wires {
+		wires[i] = newProxy(t, server.Addr)
+		configs[i].Redis = &redis.UniversalOptions{Addrs: []string{wires[i].addr}}
+	}
+	var frozen, kill atomic.Bool
+	var killed, back atomic.Int64
+	killed.Store(-1)
+	c := crewOf(t, configs, policy.Rule{Attempts: 1, Gate: policy.Gate{Max: 20}}, func(member int, at time.Duration) (int, string) {
+		switch {
+		case int64(member) == killed.Load():
+			<-t.Context().Done()
+			return 0, ""
+		case frozen.Load() && kill.CompareAndSwap(true, false):
+			killed.Store(int64(member))
+			wires[member].cut()
+			<-t.Context().Done()
+			return 0, ""
+		case frozen.Load():
+			time.Sleep(200 * time.Millisecond)
+			return 0, ""
+		}
+		back.CompareAndSwap(0, int64(at))
+		return 200, ""
+	})
+	var group sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for i := range members {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
+				if err == nil && int64(i) != killed.Load() {
+					_, _ = c.tr[i].RoundTrip(req)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(time.Second)
+	frozen.Store(true)
+	time.Sleep(8 * time.Second)
+	down := len(c.sends(time.Since(c.begun)-2*time.Second, time.Hour))
+	kill.Store(true)
+	eventually(t, func() bool { return killed.Load() >= 0 }, "nobody probed")
+	back.Store(0)
+	frozen.Store(false)
+	thaw := time.Since(c.begun)
+	eventually(t, func() bool { return back.Load() > 0 }, "nobody came back")
+	took := time.Duration(back.Load()) - thaw
+	cancel()
+	for _, w := range wires {
+		w.close()
+	}
+	t.Logf("%d requests in the 2 s before the thaw; the first success came %v after it", down, took.Round(10*time.Millisecond))
+	require.LessOrEqual(t, down, 10) // probes, one after the other
+	require.LessOrEqual(t, took, 2*time.Second)
+}

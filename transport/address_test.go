@@ -1,0 +1,220 @@
+// Names with several addresses, one of which is bad.
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/dial"
+	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+const (
+	badIP  = "192.0.2.1" // resolved first
+	goodIP = "192.0.2.2"
+)
+
+// A site is a name with a server at each of its addresses, in memory.
+type site struct {
+	*testserver.Net
+	t         *testing.T
+	bad, good *testserver.Server
+	tr        *Transport
+
+	mu    sync.Mutex
+	ips   []netip.Addr
+	fault testserver.Step // of the bad server
+	sick  bool
+}
+
+// newSite makes a site and a Transport. own says that its base is the default base, which
+// dials by address itself. Otherwise the base dials like a net.Dialer.
+func newSite(t *testing.T, h2, own bool, rule policy.Rule) *site {
+	s := &site{Net: testserver.NewNet(), t: t, ips: []netip.Addr{netip.MustParseAddr(badIP), netip.MustParseAddr(goodIP)}}
+	start := func(ip string, handler func(*testserver.Received) testserver.Step) *testserver.Server {
+		return testserver.Start(t, testserver.Config{Net: s.Net, Host: ip, HTTP2: h2, Handler: handler})
+	}
+	s.bad = start(badIP, func(*testserver.Received) testserver.Step {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.sick {
+			return s.fault
+		}
+		return testserver.OK("well")
+	})
+	s.good = start(goodIP, func(*testserver.Received) testserver.Step { return testserver.OK("well") })
+	d := dial.With(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // as in most net.Dialers
+		defer cancel()
+		return s.DialContext(ctx, network, addr)
+	}, s.lookup)
+	base := s.good.Transport()
+	base.DialContext = s.serial
+	if own {
+		base.DialContext = d.DialContext
+	}
+	s.tr = mustNew(t, Config{Base: base, Rule: rule})
+	s.tr.pools.own = func() *dial.Dialer { return d }
+	t.Cleanup(func() {
+		time.Sleep(time.Minute) // the dials under way end
+		s.tr.CloseIdleConnections()
+	})
+	return s
+}
+
+func (s *site) lookup(context.Context, string, string) ([]netip.Addr, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ips, nil
+}
+
+// serial dials as package net does: the addresses in order, each with a part of 30 s.
+func (s *site) serial(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	ips, _ := s.lookup(ctx, network, addr)
+	for _, ip := range ips {
+		part, cancel := context.WithTimeout(ctx, 30*time.Second/time.Duration(len(ips)))
+		conn, err = s.DialContext(part, network, net.JoinHostPort(ip.String(), "80"))
+		cancel()
+		if err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// turn makes the bad server bad.
+func (s *site) turn(fault testserver.Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sick, s.fault = true, fault
+}
+
+func (s *site) send(method string) (elapsed time.Duration, err error) {
+	start := time.Now()
+	resp, err := s.tr.RoundTrip(newRequest(s.t, method, "http://api.test/", strings.NewReader("")))
+	elapsed = time.Since(start)
+	if err != nil {
+		return elapsed, err
+	}
+	text, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err == nil && string(text) != "well" {
+		err = errors.New(resp.Status)
+	}
+	return elapsed, err
+}
+
+var patient = policy.Rule{Attempts: 4, AttemptTimeout: 300 * time.Millisecond, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}
+
+// An address is bad in one of many ways, from the beginning or with connections to it in
+// the pool. The first GET succeeds, and at most one request after that is slow.
+func TestOneAddressIsBad(t *testing.T) {
+	sick := func(step testserver.Step) func(*site) { return func(s *site) { s.turn(step) } }
+	for name, fault := range map[string]func(*site){
+		"refuses": func(s *site) {
+			require.NoError(t, s.bad.Refuse())
+			s.bad.ResetAll()
+		},
+		"is silent":      func(s *site) { s.Mute(badIP, true); s.Silence(badIP) },
+		"drops SYNs":     func(s *site) { s.Fail(badIP, testserver.ErrBlackhole); s.Silence(badIP) },
+		"503":            sick(testserver.Status(503)),
+		"500":            sick(testserver.Status(500)),
+		"resets":         sick(testserver.ResetBeforeHeaders()),
+		"resets in half": sick(testserver.ResetInHeaders()),
+		"hangs":          sick(testserver.Hang()),
+	} {
+		for _, pooled := range []bool{false, true} {
+			for _, kind := range []struct {
+				name    string
+				h2, own bool
+			}{{"http1", false, false}, {"h2c", true, false}, {"default http1", false, true}, {"default h2c", true, true}} {
+				t.Run(strings.Join([]string{name, kind.name, map[bool]string{false: "cold", true: "pooled"}[pooled]}, "/"), func(t *testing.T) {
+					bubble(t, func(t *testing.T) {
+						s := newSite(t, kind.h2, kind.own, patient)
+						if pooled {
+							var wg sync.WaitGroup
+							for range 4 {
+								wg.Go(func() { _, _ = s.send(http.MethodGet) })
+							}
+							wg.Wait()
+						}
+						before := s.bad.Arrivals()
+						fault(s)
+						slow := 0
+						for i := range 30 {
+							elapsed, err := s.send(http.MethodGet)
+							assert.NoError(t, err, i)
+							if elapsed > 100*time.Millisecond {
+								slow++
+							}
+							assert.LessOrEqual(t, elapsed, 600*time.Millisecond, i)
+						}
+						assert.LessOrEqual(t, slow, 1)
+						assert.LessOrEqual(t, s.bad.Arrivals()-before, 4)
+					})
+				})
+			}
+		}
+	}
+}
+
+// The first address never accepts a connection. A POST arrives once, at the other.
+func TestPOSTToAnotherAddress(t *testing.T) {
+	for name, fault := range map[string]func(*site){
+		"refuses":    func(s *site) { _ = s.bad.Refuse() },
+		"drops SYNs": func(s *site) { s.Fail(badIP, testserver.ErrBlackhole) },
+	} {
+		for _, h2 := range []bool{false, true} {
+			bubble(t, func(t *testing.T) {
+				s := newSite(t, h2, false, patient)
+				fault(s)
+				elapsed, err := s.send(http.MethodPost)
+				assert.NoError(t, err, name)
+				assert.LessOrEqual(t, elapsed, 600*time.Millisecond, name)
+				assert.Equal(t, 1, s.good.Arrivals(), name)
+				assert.Zero(t, s.bad.Arrivals(), name)
+			})
+		}
+	}
+}
+
+// The name moves, and connections to the old address stay open.
+func TestNameMoves(t *testing.T) {
+	for name, fault := range map[string]func(*site){
+		"silent": func(s *site) { s.Silence(badIP); s.Mute(badIP, true) },
+		"503":    func(s *site) { s.turn(testserver.Status(503)) },
+		"500":    func(s *site) { s.turn(testserver.Status(500)) },
+	} {
+		for _, h2 := range []bool{false, true} {
+			bubble(t, func(t *testing.T) {
+				s := newSite(t, h2, false, patient)
+				s.ips = s.ips[:1]
+				_, err := s.send(http.MethodGet)
+				require.NoError(t, err)
+				s.ips = []netip.Addr{netip.MustParseAddr(goodIP)}
+				fault(s)
+				before := s.bad.Arrivals()
+				for i := range 10 {
+					elapsed, err := s.send(http.MethodGet)
+					assert.NoError(t, err, name)
+					assert.True(t, i == 0 || elapsed < 100*time.Millisecond, name)
+				}
+				assert.LessOrEqual(t, s.bad.Arrivals()-before, 3, name)
+			})
+		}
+	}
+}

@@ -1,0 +1,412 @@
+// Bodies that were cut and have no rest to ask for.
+
+package transport_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// text returns n bytes of JSON that gzip cannot make much smaller.
+func text(n int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, `{"id":%d,"name":"%x"},`, i, uint64(i)*0x9e3779b97f4a7c15)
+	}
+	return b.String()[:n]
+}
+
+// jsonStep is an answer as JSON APIs give it, without a validator.
+func jsonStep(body string, length, gzip bool) ts.Step {
+	step := ts.OK(body).Header("Content-Type", "application/json")
+	if gzip {
+		step = step.Gzip()
+	}
+	if !length {
+		step = step.Chunked()
+	}
+	return step
+}
+
+// TestACutAnswerIsFetchedAgain: JSON without a validator, cut once. Without fetching
+// again, no reader gets the body.
+func TestACutAnswerIsFetchedAgain(t *testing.T) {
+	const size = 10_000
+	for _, length := range []bool{true, false} {
+		for _, gzip := range []bool{true, false} {
+			for _, at := range []int64{0, 1, 100, -1} {
+				for name, rule := range map[string]policy.Rule{"default": {}, "API": policy.API()} {
+					t.Run(fmt.Sprintf("%s/length=%v/gzip=%v/at %d", name, length, gzip, at), func(t *testing.T) {
+						inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+							whole := jsonStep(text(size), length, gzip)
+							cut := at
+							if cut < 0 {
+								cut = size - 1
+								if gzip {
+									cut = 2000 // the middle; its end holds a checksum
+								}
+							}
+							for _, again := range []int64{policy.Off, 0} {
+								rule.Resume.Again, rule.Download.Memory = again, policy.Off
+								s := set(t, cfg, rule, whole.CutAt(cut, ts.Reset), whole)
+								got := s.send(http.MethodGet, nil)
+								if again == policy.Off {
+									assert.Error(t, got.err)
+									assert.Less(t, len(got.body), size)
+									assert.Equal(t, 1, s.Arrivals())
+								} else {
+									assert.NoError(t, got.err)
+									assert.True(t, got.body == text(size), "%d bytes", len(got.body))
+									assert.Equal(t, 2, s.Arrivals())
+								}
+								s.base.CloseIdleConnections()
+								s.Close()
+							}
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestCutsAtEveryOffset: also two and three cuts in a row.
+func TestCutsAtEveryOffset(t *testing.T) {
+	const size = 20_000
+	body := text(size)
+	step := soak.Size(997, 1)
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		for at := int64(0); at < size; at += int64(step) {
+			whole := jsonStep(body, at%2 == 0, at%3 == 0)
+			steps := []ts.Step{whole.CutAt(at%4000, ts.Reset), whole.CutAt(at/2%4000, ts.Close), whole.CutAt(at*7%4000, ts.Reset)}[:1+at%3]
+			rule := policy.Rule{Budget: policy.Budget{Burst: policy.Off}}
+			s := set(t, cfg, rule, append(steps, whole)...)
+			got := s.send(http.MethodGet, nil)
+			require.NoError(t, got.err, "at %d", at)
+			require.True(t, got.body == body)
+			s.base.CloseIdleConnections()
+			s.Close()
+		}
+	})
+}
+
+// TestASecondAnswerThatDiffers: nothing is spliced, and the reader gets the error of the
+// cut.
+func TestASecondAnswerThatDiffers(t *testing.T) {
+	body := text(10_000)
+	whole := jsonStep(body, true, false)
+	for _, row := range []struct {
+		name   string
+		first  ts.Step
+		second ts.Step
+		reason transport.Reason
+	}{
+		{"another beginning", whole, jsonStep("!"+body[1:], true, false), transport.ReasonMismatch},
+		{"the last byte before the cut", whole, jsonStep(body[:4999]+"!"+body[5000:], true, false), transport.ReasonMismatch},
+		{"another length", whole, jsonStep(body+"}", true, false), transport.ReasonMismatch},
+		{"no length", whole, jsonStep(body, false, false), transport.ReasonMismatch},
+		{"another type", whole, ts.OK(body).Header("Content-Type", "text/html"), transport.ReasonMismatch},
+		{"another weak tag", whole.Header("ETag", `W/"1"`), whole.Header("ETag", `W/"2"`), transport.ReasonMismatch},
+		{"another date", whole.Header("Last-Modified", "a"), whole.Header("Last-Modified", "b"), transport.ReasonMismatch},
+		{"another digest", whole.Header("Digest", "a"), whole.Header("Digest", "b"), transport.ReasonMismatch},
+		{"a 404", whole, ts.Status(404).Body(body).Header("Content-Type", "application/json"), transport.ReasonMismatch},
+		{"an end before the cut", jsonStep(body, false, false), jsonStep(body[:4000], false, false), transport.ReasonMismatch},
+		{"a stream of events", ts.OK(body).Header("Content-Type", "text/event-stream"), whole, transport.ReasonNotResumable},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, policy.Rule{}, row.first.CutAt(5000, ts.Reset), row.second)
+				got := s.send(http.MethodGet, nil)
+				require.Error(t, got.err)
+				assert.Equal(t, body[:5000], got.body)
+				assert.NotErrorAs(t, got.err, new(*transport.ResumeError), "the error of the cut, as it is")
+				events := s.seen.events()
+				last := events[len(events)-1]
+				assert.Equal(t, row.reason, last.Reason)
+				var e *transport.ResumeError
+				require.ErrorAs(t, last.Err, &e)
+				assert.EqualValues(t, 5000, e.Offset)
+				s.base.CloseIdleConnections()
+			})
+		})
+	}
+}
+
+// At offset 0 there is nothing to compare, but the headers already belong to the caller.
+func TestHeadersAreComparedAtTheStart(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		whole := jsonStep(text(1000), true, false)
+		s := set(t, cfg, policy.Rule{}, whole.CutAt(0, ts.Reset), whole.Header("Last-Modified", "a"))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err, "the first response had no Last-Modified")
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "other.test"}, policy.Rule{}, whole.CutAt(0, ts.Reset), ts.OK(text(1000)).Header("Content-Type", "text/html"))
+		got = s.send(http.MethodGet, nil)
+		require.Error(t, got.err)
+		assert.Empty(t, got.body)
+	})
+}
+
+// TestAgainIsBounded: no more than Resume.Again bytes are fetched a second time.
+func TestAgainIsBounded(t *testing.T) {
+	body := text(10_000)
+	whole := jsonStep(body, true, false)
+	for _, row := range []struct {
+		name  string
+		again int64
+		cuts  []int64
+		ok    bool
+	}{
+		{"just enough", 5000, []int64{5000}, true},
+		{"a byte too little", 4999, []int64{5000}, false},
+		{"enough for two cuts", 9000, []int64{4000, 5000}, true},
+		{"not enough for the second cut", 8999, []int64{4000, 5000}, false},
+		{"the second request is cut earlier", 8000, []int64{5000, 3000}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+				var steps []ts.Step
+				for _, at := range row.cuts {
+					steps = append(steps, whole.CutAt(at, ts.Reset))
+				}
+				s := set(t, cfg, policy.Rule{Resume: policy.Resume{Again: row.again}}, append(steps, whole)...)
+				got := s.send(http.MethodGet, nil)
+				if row.ok {
+					require.NoError(t, got.err)
+					assert.True(t, got.body == body)
+					return
+				}
+				require.Error(t, got.err)
+				events := s.seen.events()
+				assert.Equal(t, transport.ReasonNotResumable, events[len(events)-1].Reason)
+				assert.True(t, strings.HasPrefix(body, got.body))
+			})
+		})
+	}
+}
+
+// TestWhichRequestsAreFetchedAgain: a response that was cut is no licence to act twice.
+func TestWhichRequestsAreFetchedAgain(t *testing.T) {
+	order := func() io.Reader { return strings.NewReader("an order") }
+	for _, row := range []struct {
+		name   string
+		method string
+		body   func() io.Reader
+		rule   policy.Rule
+		ctx    func(context.Context) context.Context
+		key    bool
+		again  bool
+	}{
+		{"GET", http.MethodGet, nil, policy.Rule{}, nil, false, true},
+		{"GET with a body", http.MethodGet, order, policy.Rule{}, nil, false, false},
+		{"GET once", http.MethodGet, nil, policy.Rule{}, transport.Once, false, false},
+		{"GET without retries", http.MethodGet, nil, policy.Rule{Attempts: policy.Off}, nil, false, false},
+		{"POST", http.MethodPost, order, policy.Rule{}, nil, false, false},
+		{"POST with a key", http.MethodPost, order, policy.Rule{}, nil, true, false},
+		{"POST of an idempotent host", http.MethodPost, order, policy.Rule{Idempotent: func(*http.Request) bool { return true }}, nil, false, false},
+		{"PUT", http.MethodPut, order, policy.Rule{}, nil, false, false},
+		{"repeatable POST", http.MethodPost, order, policy.Rule{}, transport.Repeatable, false, true},
+		{"repeatable POST without a body", http.MethodPost, nil, policy.Rule{}, transport.Repeatable, false, true},
+		{"repeatable POST of a pipe", http.MethodPost, func() io.Reader { return reader(order()) }, policy.Rule{}, transport.Repeatable, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+				whole := jsonStep(text(5000), true, false)
+				s := set(t, cfg, row.rule, whole.CutAt(3000, ts.Reset), whole)
+				var body io.Reader
+				if row.body != nil {
+					body = row.body()
+				}
+				req := s.request(row.method, body)
+				if row.ctx != nil {
+					req = req.WithContext(row.ctx(req.Context()))
+				}
+				if row.key {
+					req.Header.Set("Idempotency-Key", "k")
+				}
+				got := s.do(req)
+				assert.Equal(t, row.again, got.err == nil, "%v", got.err)
+				if row.again && row.body != nil {
+					s.lastBody("an order")
+				}
+				if !row.again {
+					assert.Equal(t, 1, s.Arrivals())
+				}
+			})
+		})
+	}
+}
+
+// TestAgainWaitsLikeARetry: the second request keeps to the back-off, the attempts and
+// the deadline.
+func TestAgainWaitsLikeARetry(t *testing.T) {
+	whole := jsonStep(text(5000), true, false)
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, exactly, whole.CutAt(3000, ts.Reset), whole.CutAt(3500, ts.Reset), whole)
+		start := time.Now()
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.Equal(t, 3*time.Second, time.Since(start), "1 s and 2 s")
+
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "b.test"}, policy.Rule{Attempts: 3}.Or(now), repeat(9, whole.CutAt(3000, ts.Reset))...)
+		got = s.send(http.MethodGet, nil)
+		require.Error(t, got.err)
+		assert.Equal(t, 3, s.Arrivals())
+
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "c.test"}, exactly, whole.CutAt(3000, ts.Reset), whole)
+		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		got = s.do(s.request(http.MethodGet, nil).WithContext(ctx))
+		require.Error(t, got.err)
+		assert.Zero(t, time.Since(start), "the wait would pass the deadline")
+		assert.Equal(t, 1, s.Arrivals())
+	})
+}
+
+// TestAWatchDoesNotHang: a body without a length may be a stream that looks like JSON.
+func TestAWatchDoesNotHang(t *testing.T) {
+	event := `{"type":"ADDED","object":{"n":1}}` + "\n"
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		old := jsonStep(strings.Repeat(event, 40), false, false).Drip(len(event), time.Second)
+		s := set(t, cfg, policy.Rule{}, old.CutAt(int64(35*len(event)), ts.Reset), old)
+		got := s.send(http.MethodGet, nil)
+		require.Error(t, got.err)
+		assert.Equal(t, 1, s.Arrivals(), "cut more than 30 s after its headers")
+
+		// The second response is silent.
+		young := jsonStep(strings.Repeat(event, 3), false, false)
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "b.test"}, now, young.CutAt(int64(2*len(event)), ts.Reset), young.CutAt(10, ts.Stall))
+		start := time.Now()
+		got = s.send(http.MethodGet, nil)
+		require.Error(t, got.err)
+		assert.Equal(t, strings.Repeat(event, 2), got.body)
+		assert.Equal(t, 10*time.Second, time.Since(start))
+
+		// The second response goes on with other events, so the difference shows early.
+		other := jsonStep(strings.Repeat(strings.ToLower(event), 100), false, false).Drip(len(event), 50*time.Millisecond)
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "c.test"}, now, jsonStep(strings.Repeat(event, 100), false, false).CutAt(int64(90*len(event)), ts.Reset), other)
+		start = time.Now()
+		got = s.send(http.MethodGet, nil)
+		require.Error(t, got.err)
+		assert.Less(t, time.Since(start), 1500*time.Millisecond, "512 bytes are enough, and the drain takes 250 ms")
+
+		req := s.request(http.MethodGet, nil)
+		req.URL.RawQuery = "resourceVersion=5&watch=true"
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "d.test"}, now, young.CutAt(5, ts.Reset), young)
+		req.URL.Host = strings.TrimPrefix(s.URL, "http://")
+		got = s.do(req)
+		require.Error(t, got.err)
+		assert.Equal(t, 1, s.Arrivals(), "a watch of Kubernetes")
+	})
+}
+
+// TestA200ToARangeIsSkipped: the server ignores ranges, and its validator says that the
+// bytes are the same. So no third request is sent.
+func TestA200ToARangeIsSkipped(t *testing.T) {
+	body := text(10_000)
+	whole := jsonStep(body, true, false).Header("ETag", `"v1"`)
+	for _, row := range []struct {
+		name   string
+		second ts.Step
+		again  int64
+		ok     bool
+	}{
+		{"the same tag", whole, 0, true},
+		{"another tag", jsonStep(body, true, false).Header("ETag", `"v2"`), 0, false},
+		{"fetching again is off", whole, policy.Off, false},
+		{"too many bytes", whole, 4999, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+				s := set(t, cfg, policy.Rule{Resume: policy.Resume{Again: row.again}}, whole.CutAt(5000, ts.Reset), row.second)
+				got := s.send(http.MethodGet, nil)
+				assert.Equal(t, 2, s.Arrivals())
+				assert.NotEmpty(t, s.Log()[1].Header.Get("Range"))
+				if row.ok {
+					require.NoError(t, got.err)
+					assert.True(t, got.body == body)
+				} else {
+					require.Error(t, got.err)
+					assert.Equal(t, body[:5000], got.body)
+				}
+			})
+		})
+	}
+	t.Run("the server says that it has no ranges", func(t *testing.T) {
+		inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+			whole := whole.Header("Accept-Ranges", "none")
+			s := set(t, cfg, policy.Rule{}, whole.CutAt(5000, ts.Reset), whole)
+			got := s.send(http.MethodGet, nil)
+			require.NoError(t, got.err)
+			assert.Empty(t, s.Log()[1].Header.Get("Range"))
+		})
+	})
+}
+
+// TestCloseEndsTheComparison: a reader that leaves while a second response is compared
+// waits for nothing.
+func TestCloseEndsTheComparison(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		whole := jsonStep(text(5000), true, false)
+		s := set(t, cfg, now, whole.CutAt(3000, ts.Reset), whole.CutAt(1000, ts.Stall))
+		resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
+		require.NoError(t, err)
+		time.AfterFunc(2*time.Second, func() { _ = resp.Body.Close() })
+		start := time.Now()
+		_, err = io.ReadAll(resp.Body)
+		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+		assert.Equal(t, 2*time.Second, time.Since(start))
+	})
+}
+
+// TestNoMixOfVersions: the content changes at random between the requests, with
+// beginnings in common. The reader gets the whole of one version, or the beginning of
+// one and an error.
+func TestNoMixOfVersions(t *testing.T) {
+	for seed := range uint64(soak.Size(2000, 100)) {
+		bubble(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 7))
+			var versions []string
+			version := text(1 + r.IntN(3000))
+			step := func() ts.Step {
+				if r.IntN(3) == 0 { // another version with the same beginning
+					at := r.IntN(len(version) + 1)
+					version = version[:at] + strings.Repeat(string(rune('a'+r.IntN(3))), r.IntN(2000)+1)
+				}
+				versions = append(versions, version)
+				s := jsonStep(version, r.IntN(2) == 0, r.IntN(2) == 0)
+				if tag := r.IntN(4); tag < 2 { // of a server that does not know its content
+					s = s.Header("ETag", []string{`W/"1"`, `"strong"`}[tag]).Header("Accept-Ranges", "none")
+				}
+				return s
+			}
+			var steps []ts.Step
+			for range 1 + r.IntN(4) {
+				steps = append(steps, step().CutAt(int64(r.IntN(1000)), []ts.End{ts.Reset, ts.Close}[r.IntN(2)]))
+			}
+			s := set(t, ts.Config{Net: ts.NewNet(), HTTP2: r.IntN(2) == 0}, now, append(steps, step())...)
+			got := s.send(http.MethodGet, nil)
+			if got.err != nil {
+				assert.True(t, slices.ContainsFunc(versions, func(v string) bool { return strings.HasPrefix(v, got.body) }), "seed %d: %v", seed, got.err)
+			} else {
+				assert.Contains(t, versions, got.body, "seed %d", seed)
+			}
+			s.base.CloseIdleConnections()
+		})
+	}
+}

@@ -1,0 +1,301 @@
+// Responses that are read whole before the caller gets them.
+
+package transport_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// awaiting reads bodies of up to 1 MiB.
+var awaiting = policy.Rule{Download: policy.Download{Memory: 1 << 20}}.Or(now)
+
+// version is JSON that is another at each request.
+func version(n, size int) string { return fmt.Sprintf(`{"now":%d,"data":%q}`, n, text(size)) }
+
+// TestContentThatChangesAtEachRequest: the reader gets the whole of one version, wherever
+// the bodies are cut. Without Download.Memory it gets the error of the cut.
+func TestContentThatChangesAtEachRequest(t *testing.T) {
+	const size = 20_000
+	step := int64(soak.Size(1999, 1))
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		for at := int64(0); at < size; at += step {
+			for _, rule := range []policy.Rule{policy.API(), {}} {
+				length, gzip := at%2 == 0, at%3 == 0
+				cut := at
+				if gzip {
+					cut %= 4000
+				}
+				s := set(t, cfg, policy.Rule{Budget: policy.Budget{Burst: policy.Off}}.Or(rule),
+					jsonStep(version(1, size), length, gzip).CutAt(cut, ts.Reset),
+					jsonStep(version(2, size), length, gzip).CutAt(cut/2, ts.Close),
+					jsonStep(version(3, size), length, gzip))
+				got := s.send(http.MethodGet, nil)
+				if rule.Download.Memory > 0 {
+					require.NoError(t, got.err, "at %d", at)
+					require.True(t, got.body == version(3, size))
+				} else if got.err == nil {
+					require.True(t, got.body == version(2, size) || got.body == version(3, size), "nothing was delivered before the cut")
+				}
+				s.base.CloseIdleConnections()
+				s.Close()
+			}
+		}
+	})
+}
+
+// TestWhichResponsesAreAwaited: a cut of any other body reaches the reader, and a POST is
+// not sent twice.
+func TestWhichResponsesAreAwaited(t *testing.T) {
+	small, large := text(5000), text(2<<20)
+	for _, row := range []struct {
+		name    string
+		method  string
+		rule    policy.Rule
+		step    ts.Step
+		ctx     func(context.Context) context.Context
+		awaited bool
+	}{
+		{"GET", http.MethodGet, awaiting, jsonStep(small, true, false), nil, true},
+		{"GET without a length", http.MethodGet, awaiting, jsonStep(small, false, false), nil, true},
+		{"PUT", http.MethodPut, awaiting, jsonStep(small, true, false), nil, true},
+		{"POST", http.MethodPost, awaiting, jsonStep(small, true, false), nil, false},
+		{"repeatable POST", http.MethodPost, awaiting, jsonStep(small, true, false), transport.Repeatable, true},
+		{"GET once", http.MethodGet, awaiting, jsonStep(small, true, false), transport.Once, false},
+		{"off", http.MethodGet, now, jsonStep(small, true, false), nil, false},
+		{"too long", http.MethodGet, awaiting, jsonStep(large, true, false), nil, false},
+		{"an error", http.MethodGet, awaiting, ts.Status(404).Body(small), nil, false},
+		{"an event stream", http.MethodGet, awaiting, ts.OK(small).Header("Content-Type", "text/event-stream"), nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+				rule := row.rule
+				rule.Resume.Again = policy.Off
+				s := set(t, cfg, rule, row.step.CutAt(3000, ts.Reset), row.step)
+				req := s.request(row.method, strings.NewReader("an order"))
+				if row.method == http.MethodGet {
+					req = s.request(row.method, nil)
+				}
+				if row.ctx != nil {
+					req = req.WithContext(row.ctx(req.Context()))
+				}
+				got := s.do(req)
+				assert.Equal(t, row.awaited, got.err == nil, "%v", got.err)
+				if row.awaited {
+					assert.Equal(t, 2, s.Arrivals())
+					assert.Equal(t, small, got.body)
+				} else {
+					assert.Equal(t, 1, s.Arrivals())
+				}
+				s.base.CloseIdleConnections()
+			})
+		})
+	}
+}
+
+// TestTheRestOfAnAwaitedBody: a connection that is cut after so many bytes each time brings
+// the whole in parts.
+func TestTheRestOfAnAwaitedBody(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		body := text(1 << 20)
+		s := set(t, cfg, awaiting, ts.Content([]byte(body), `"v1"`).CutAt(400_000, ts.Reset), ts.Content([]byte(body), `"v1"`).CutAt(400_000, ts.Reset), ts.Content([]byte(body), `"v1"`))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.True(t, got.body == body)
+		assert.Equal(t, "bytes=400000-", s.Log()[1].Header.Get("Range"))
+		s.base.CloseIdleConnections()
+	})
+}
+
+// TestAStreamIsNotHeldBack: a body without a length that pauses is delivered as it comes.
+func TestAStreamIsNotHeldBack(t *testing.T) {
+	lines := strings.Repeat("a line of a log\n", 20)
+	for _, row := range []struct {
+		name  string
+		every time.Duration
+		first time.Duration // until RoundTrip returns
+	}{
+		{"it comes at once", 0, 0},
+		{"it pauses", time.Second, 1500 * time.Millisecond}, // the testserver waits before the first piece
+		{"it trickles", 300 * time.Millisecond, 2 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+				step := ts.OK(lines).Header("Content-Type", "text/plain").Chunked()
+				if row.every > 0 {
+					step = step.Drip(16, row.every)
+				}
+				s := set(t, cfg, awaiting, step)
+				start := time.Now()
+				resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
+				require.NoError(t, err)
+				assert.LessOrEqual(t, time.Since(start), row.first)
+				// Each line comes when it was sent.
+				line := make([]byte, 16)
+				for i := range 20 {
+					_, err := io.ReadFull(resp.Body, line)
+					require.NoError(t, err)
+					assert.LessOrEqual(t, time.Since(start), max(row.first, time.Duration(i+1)*row.every))
+				}
+				_, err = resp.Body.Read(line)
+				assert.Equal(t, io.EOF, err)
+				require.NoError(t, resp.Body.Close())
+				s.base.CloseIdleConnections()
+			})
+		})
+	}
+}
+
+// TestFirstByteWithoutDownloadMemory: no reader waits for a byte that has arrived.
+func TestFirstByteWithoutDownloadMemory(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, policy.Rule{}, ts.OK(strings.Repeat("x", 100)).Chunked().Drip(1, 10*time.Millisecond))
+		start := time.Now()
+		resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(start))
+		_, err = resp.Body.Read(make([]byte, 1))
+		require.NoError(t, err)
+		assert.Equal(t, 10*time.Millisecond, time.Since(start))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// TestABodyThatStandsStillIsAnOutcome: with a length it is given up after Stall.Timeout,
+// or after 30 s.
+func TestABodyThatStandsStillIsAnOutcome(t *testing.T) {
+	for stall, want := range map[time.Duration]time.Duration{policy.Off: 30 * time.Second, 5 * time.Second: 5 * time.Second} {
+		inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+			whole := jsonStep(text(5000), true, false)
+			s := set(t, cfg, policy.Rule{Stall: policy.Stall{Timeout: stall}}.Or(awaiting), whole.CutAt(3000, ts.Stall), whole)
+			got := s.send(http.MethodGet, nil)
+			require.NoError(t, got.err)
+			assert.Equal(t, text(5000), got.body)
+			assert.Equal(t, want, got.elapsed)
+			assert.ErrorIs(t, s.seen.events()[0].Err, transport.ErrStalled)
+		})
+	}
+}
+
+// TestTheContextEndsTheAwaiting: at once, whether the length is known or not.
+func TestTheContextEndsTheAwaiting(t *testing.T) {
+	for _, length := range []bool{true, false} {
+		inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+			s := set(t, cfg, awaiting, jsonStep(text(5000), length, false).CutAt(3000, ts.Stall))
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
+			require.ErrorIs(t, got.err, context.DeadlineExceeded)
+			assert.Equal(t, 300*time.Millisecond, got.elapsed)
+			assert.Equal(t, 1, s.Arrivals())
+		})
+	}
+}
+
+// TestRequestCancelEndsTheAwaiting: old callers close a channel.
+func TestRequestCancelEndsTheAwaiting(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, jsonStep(text(5000), true, false).CutAt(3000, ts.Stall))
+		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: awaiting})
+		req := request(t, http.MethodGet, s.URL+"/", nil)
+		cancel := make(chan struct{})
+		//lint:ignore SA1019 still honoured
+		req.Cancel = cancel
+		time.AfterFunc(300*time.Millisecond, func() { close(cancel) })
+		got := do(tr, req)
+		require.ErrorContains(t, got.err, "cancel")
+		assert.Equal(t, 300*time.Millisecond, got.elapsed)
+		assert.Equal(t, 1, s.Arrivals())
+	})
+}
+
+// TestAwaitingIsNotMultiplied: the inner of two Transports uses up its attempts, and the
+// outer one sees that.
+func TestAwaitingIsNotMultiplied(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		whole := jsonStep(text(5000), true, false)
+		s := ts.Start(t, cfg, whole.CutAt(100, ts.Reset))
+		rule := policy.Rule{Attempts: 3, Resume: policy.Resume{Max: policy.Off}}.Or(awaiting)
+		inner := mustNew(t, transport.Config{Base: s.Transport(), Rule: rule})
+		got := do(mustNew(t, transport.Config{Base: inner, Rule: rule}), request(t, http.MethodGet, s.URL+"/", nil))
+		require.Error(t, got.err)
+		assert.Equal(t, 3, s.Arrivals())
+	})
+}
+
+// TestAwaitedBodiesAreClosed: whatever the reader does, the body of the base is closed and
+// no goroutine stays.
+func TestAwaitedBodiesAreClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := set(t, ts.Config{Net: ts.NewNet()}, awaiting, jsonStep(text(5000), false, false).CutAt(3000, ts.Stall))
+		resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
+		require.NoError(t, err, "it paused, so it is a stream")
+		first := make([]byte, 3000)
+		_, err = io.ReadFull(resp.Body, first)
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() { _ = resp.Body.Close() })
+		_, err = resp.Body.Read(first)
+		require.Error(t, err)
+		synctest.Wait()
+		_, err = resp.Body.Read(first)
+		assert.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+	})
+}
+
+// BenchmarkDownloadMemory is a GET of 10 kB over loopback. With Download.Memory the
+// response is read before the caller gets it.
+func BenchmarkDownloadMemory(b *testing.B) {
+	body := []byte(text(10_000))
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write(body)
+	_ = z.Close()
+	for _, coded := range []bool{false, true} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if coded {
+				w.Header().Set("Content-Encoding", "gzip")
+				_, _ = w.Write(zipped.Bytes())
+				return
+			}
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			_, _ = w.Write(body)
+		}))
+		for _, memory := range []int64{policy.Off, 1 << 20} {
+			b.Run(fmt.Sprintf("gzip=%v/awaited=%v", coded, memory > 0), func(b *testing.B) {
+				tr := mustNew(b, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: memory}}})
+				b.ReportAllocs()
+				for b.Loop() {
+					resp, err := tr.RoundTrip(request(b, http.MethodGet, srv.URL, nil))
+					if err != nil {
+						b.Fatal(err)
+					}
+					if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != int64(len(body)) {
+						b.Fatal(n, err)
+					}
+					_ = resp.Body.Close()
+				}
+				tr.CloseIdleConnections()
+			})
+		}
+		srv.Close()
+	}
+}

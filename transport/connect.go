@@ -1,0 +1,104 @@
+// The connection of an attempt, as the base transport tells it.
+
+package transport
+
+import (
+	"context"
+	"net"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host"
+)
+
+// A link is the connection of one attempt. The base transport tells it by the hooks of
+// net/http/httptrace. It may call them from goroutines of its own, and also after the
+// attempt. A base transport that calls no hooks tells nothing. The nil link belongs to an
+// attempt whose connection nobody needs to know.
+type link struct {
+	trace httptrace.ClientTrace
+	ctx   *attemptContext
+	opens *host.Lane // the attempt makes the first connection of this lane; nil: of none
+
+	asked atomic.Bool // a connection is wanted
+	got   atomic.Bool // there was one, so the server may have seen the request
+
+	mu     sync.Mutex // guards remote
+	remote net.Addr
+}
+
+// hook returns a context with which the base transport tells about the attempt.
+func (l *link) hook(ctx context.Context) context.Context {
+	l.trace.GetConn, l.trace.GotConn = l.getConn, l.gotConn
+	if l.opens != nil {
+		// Not GotConn: net/http offers a new connection of HTTP/2 to other requests a
+		// little later.
+		l.trace.WroteHeaders = l.opens.Connected
+	}
+	return httptrace.WithClientTrace(ctx, &l.trace)
+}
+
+func (l *link) getConn(string) {
+	l.asked.Store(true)
+	l.ctx.connecting()
+}
+
+func (l *link) gotConn(info httptrace.GotConnInfo) {
+	l.got.Store(true)
+	if info.Conn != nil {
+		l.mu.Lock()
+		l.remote = info.Conn.RemoteAddr()
+		l.mu.Unlock()
+	}
+	l.ctx.connected()
+}
+
+// unsent reports whether the attempt surely never had a connection. That a connection was
+// there and no byte was written would prove nothing: over HTTP/2 the hooks that say so may
+// come after the server has acted.
+func (l *link) unsent() bool { return l != nil && l.asked.Load() && !l.got.Load() }
+
+// addr returns the address of the server or the proxy, or "" if it is not known.
+func (l *link) addr() string {
+	if l == nil {
+		return ""
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.remote == nil {
+		return ""
+	}
+	return l.remote.String()
+}
+
+// laneWait bounds how long an attempt waits for the connection that another attempt makes
+// for both. After that it makes one of its own.
+const laneWait = time.Second
+
+// await waits until the lane of the attempt is connected, unless this attempt makes the
+// connection. Nothing is sent meanwhile, so the wait belongs to the connect phase.
+func (a *attempt) await(ctx context.Context) {
+	if a.way.link.opens != nil {
+		return
+	}
+	a.way.link.getConn("")
+	timer := time.NewTimer(laneWait)
+	defer timer.Stop()
+	select {
+	case <-a.way.lane.Ready():
+	case <-timer.C:
+	case <-ctx.Done():
+	//lint:ignore SA1019 old callers still set Request.Cancel
+	case <-a.req.Cancel:
+	}
+}
+
+// leave lets the attempts go that wait for the connection of this attempt, also if there
+// is none.
+func (l *link) leave() {
+	if l != nil {
+		l.opens.Connected()
+	}
+}

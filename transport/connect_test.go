@@ -1,0 +1,142 @@
+// The connect phase of an attempt.
+
+package transport_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// post sends a POST that is not idempotent.
+func (w *wired) post() result {
+	return do(w.tr, request(w.t, http.MethodPost, w.URL+"/", strings.NewReader("an order")))
+}
+
+// A POST that never had a connection is sent again, and arrives once.
+func TestUnsentPOSTIsRetried(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		rule policy.Rule
+		ends time.Duration // of the first attempt
+	}{
+		{"AttemptTimeout", quick, attemptTime},
+		{"policy.Service", policy.Service(), time.Second},
+		{"ConnectTimeout", policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(quick), 100 * time.Millisecond},
+		{"ConnectTimeout alone", policy.Rule{AttemptTimeout: policy.Off, ConnectTimeout: 100 * time.Millisecond}.Or(quick), 100 * time.Millisecond},
+		{"ConnectTimeout that is longer", policy.Rule{ConnectTimeout: time.Second}.Or(quick), attemptTime},
+	} {
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			w := wire(t, cfg, row.rule, well)
+			w.net.Fail("fault.test", ts.ErrBlackhole) // drops SYNs
+			go func() {
+				time.Sleep(row.ends - time.Millisecond)
+				w.net.Fail("fault.test", nil)
+			}()
+			got := w.post()
+			w.ok(got, row.ends+200*time.Millisecond, row.name)
+			assert.GreaterOrEqual(t, got.elapsed, row.ends, row.name)
+			assert.Equal(t, 1, w.Arrivals(), row.name)
+		})
+	}
+}
+
+// A TLS handshake that hangs belongs to the connect phase, too.
+func TestHangingHandshakeIsTheConnectPhase(t *testing.T) {
+	inMemory(t, []protocol{{"tls", ts.Config{TLS: ts.HangingHandshake}}}, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(quick), well)
+		got := w.post()
+		e, ok := got.err.(*transport.Error)
+		require.True(t, ok, got.err)
+		assert.Equal(t, transport.ReasonAttempts, e.Reason)
+		for _, a := range e.Attempts {
+			assert.Equal(t, classify.Refused, a.Verdict)
+			assert.Equal(t, classify.Dial, classify.KindOf(a.Err))
+			assert.ErrorIs(t, a.Err, context.DeadlineExceeded)
+		}
+		assert.EqualError(t, e.Attempts[0].Err, "dial tcp: no connection within 100ms")
+	})
+}
+
+// The server has a POST and is silent. It may have acted, so the POST is not sent again.
+// The time of the connect phase does not bound it.
+func TestSentPOSTIsNotRetried(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{ConnectTimeout: 50 * time.Millisecond}.Or(quick), func(r *ts.Received) ts.Step {
+			return ts.Hang()
+		})
+		got := w.post()
+		require.Error(t, got.err)
+		assert.Equal(t, attemptTime, got.elapsed)
+		assert.Equal(t, 1, w.Arrivals())
+	})
+}
+
+// A base transport that calls no hooks, or that calls them after it had a connection,
+// proves nothing.
+func TestNoProofWithoutHooks(t *testing.T) {
+	trace := func(req *http.Request) *httptrace.ClientTrace { return httptrace.ContextClientTrace(req.Context()) }
+	for name, row := range map[string]struct {
+		before   func(*http.Request)
+		attempts int
+	}{
+		"no hooks":       {func(*http.Request) {}, 1},
+		"only GetConn":   {func(req *http.Request) { trace(req).GetConn("h.test:80") }, 4},
+		"a connection":   {func(req *http.Request) { trace(req).GetConn("h.test:80"); trace(req).GotConn(httptrace.GotConnInfo{}) }, 1},
+		"another, later": {func(req *http.Request) { trace(req).GotConn(httptrace.GotConnInfo{}); trace(req).GetConn("h.test:80") }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				sent := 0
+				b := base(func(req *http.Request) (*http.Response, error) {
+					sent++
+					row.before(req)
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				})
+				tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{ConnectTimeout: time.Minute}.Or(quick)})
+				_, err := tr.RoundTrip(request(t, http.MethodPost, "http://h.test/", nil))
+				require.Error(t, err)
+				assert.Equal(t, row.attempts, sent)
+			})
+		})
+	}
+}
+
+// The attempts know their connections from the first retry on, or if a hook asks.
+func TestAttemptsKnowTheirConnections(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		bad := func(r *ts.Received) ts.Step {
+			if r.Conn < 3 {
+				return ts.Status(503)
+			}
+			return ts.OK("well")
+		}
+		w := wire(t, cfg, policy.Rule{Attempts: 2}.Or(now), bad)
+		resp, err := w.tr.RoundTrip(request(t, http.MethodGet, w.URL, nil))
+		require.NoError(t, err)
+		all := transport.HistoryOf(resp).Attempts
+		require.Len(t, all, 2)
+		assert.Equal(t, "", all[0].Addr)
+		assert.Equal(t, w.Addr, all[1].Addr)
+		assert.Equal(t, 0, all[0].Lane)
+		assert.Equal(t, 1, all[1].Lane)
+
+		var ends []transport.AttemptEnd
+		ctx := transport.WithTrace(t.Context(), &transport.Trace{Addresses: true, AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { ends = append(ends, e) }})
+		_, err = get(t, w.tr, ctx, w.URL)
+		require.NoError(t, err)
+		assert.Equal(t, w.Addr, ends[0].Addr)
+	})
+}

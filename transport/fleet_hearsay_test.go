@@ -1,0 +1,139 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A knowingFleet knows something of each host. It tells it to each member that asks.
+type knowingFleet struct {
+	*memMember
+	tell func(m *Member, host string)
+}
+
+func (f *knowingFleet) Meet(host string) {
+	time.AfterFunc(time.Millisecond, func() { f.tell(f.m, host) })
+}
+
+// aMember returns a Transport whose fleet tells something of each host, and its number of
+// sends.
+func aMember(t *testing.T, rule policy.Rule, base response, tell func(m *Member, host string)) (*Transport, *int) {
+	sent := 0
+	return mustNew(t, Config{
+		Rule:  rule,
+		Fleet: &knowingFleet{newMemFleet(time.Millisecond).member(), tell},
+		Base:  rt(func(req *http.Request) (*http.Response, error) { sent++; return base(req) }),
+	}), &sent
+}
+
+// If Update turns on a limit that a fleet shares, the member asks what the fleet knows.
+func TestUpdateAsksTheFleet(t *testing.T) {
+	hold := func(m *Member, host string) { m.Hold(FleetHold{Host: host, Status: 429, Wait: time.Minute}) }
+	quota := func(m *Member, host string) { m.Quota(FleetQuota{Host: host, Limit: 100, Reset: 50 * time.Second}) }
+	down := func(m *Member, host string) { m.Down(host, 0) }
+	off := policy.Rule{Cooldown: policy.Off, Pacing: policy.Off}
+	for name, row := range map[string]struct {
+		tell    func(m *Member, host string)
+		on      policy.Rule
+		atLeast time.Duration
+	}{
+		"cooldown": {hold, policy.Rule{Pacing: policy.Off, Cooldown: policy.On}, 50 * time.Millisecond}, // then it sends a probe
+		"pacing":   {quota, policy.Rule{Cooldown: policy.Off, Pacing: policy.On}, 49 * time.Second},
+		"gate":     {down, policy.Rule{Cooldown: policy.Off, Gate: policy.Gate{Mode: policy.GateWait}}, 200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr, _ := aMember(t, off, status(200), row.tell)
+				send := func() time.Duration {
+					begin := time.Now()
+					resp, err := get(t, tr, t.Context())
+					require.NoError(t, err)
+					_ = resp.Body.Close()
+					return time.Since(begin)
+				}
+				for range 2 {
+					assert.Zero(t, send())
+					time.Sleep(10 * time.Millisecond)
+				}
+				require.NoError(t, tr.Update(row.on, nil))
+				assert.Zero(t, send(), "the first request asks")
+				time.Sleep(10 * time.Millisecond)
+				assert.GreaterOrEqual(t, send(), row.atLeast)
+			})
+		})
+	}
+}
+
+// Whatever a fleet says, no request fails because of it. A request waits for half of its
+// time at most.
+func TestHearsayRefusesNothing(t *testing.T) {
+	for name, tell := range map[string]func(m *Member, host string){
+		"hold": func(m *Member, host string) { m.Hold(FleetHold{Host: host, Status: 429, Wait: 30 * 24 * time.Hour}) },
+		"quota": func(m *Member, host string) {
+			m.Quota(FleetQuota{Host: host, Limit: 100, Reset: 24 * time.Hour, Members: 1 << 24})
+		},
+		"quota with a rest": func(m *Member, host string) {
+			m.Quota(FleetQuota{Host: host, Remaining: 2, Limit: 100, Reset: 24 * time.Hour, Members: 1 << 24})
+		},
+	} {
+		for _, most := range []time.Duration{0, -1} {
+			t.Run(fmt.Sprint(name, most), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					rule := policy.Rule{Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: most}}
+					tr, sent := aMember(t, rule, status(503), tell)
+					for range 4 {
+						begin := time.Now()
+						ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+						before := *sent
+						resp, err := get(t, tr, ctx)
+						assert.Greater(t, *sent, before, "not sent")
+						if assert.NoError(t, err) {
+							_ = resp.Body.Close()
+						}
+						assert.LessOrEqual(t, time.Since(begin), 8*time.Second)
+						cancel()
+						time.Sleep(10 * time.Millisecond)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A false quota of a fleet slows a member until its own responses show that it is false.
+func TestFalseQuota(t *testing.T) {
+	for name, base := range map[string]response{
+		"the server names its quota": status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 90", "RateLimit-Reset: 60"),
+		"the server names no quota":  status(200),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr, sent := aMember(t, policy.Rule{Pacing: policy.On}, base, func(m *Member, host string) {
+					go func() {
+						for range 200 {
+							m.Quota(FleetQuota{Host: host, Limit: 100, Reset: 24 * time.Hour, Members: 4})
+							time.Sleep(time.Second)
+						}
+					}()
+				})
+				begin := time.Now()
+				for time.Since(begin) < 160*time.Second {
+					resp, err := get(t, tr, t.Context())
+					require.NoError(t, err)
+					_ = resp.Body.Close()
+					time.Sleep(2 * time.Second)
+				}
+				assert.GreaterOrEqual(t, *sent, 50)
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}

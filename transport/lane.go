@@ -1,0 +1,343 @@
+// Which lane an attempt takes, and what its outcome says about the lane.
+
+package transport
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host"
+)
+
+// A way is the lane of an attempt, and what is known of its connection.
+type way struct {
+	lane  *host.Lane    // nil: the base transport of a host that had no trouble so far
+	heard time.Duration // when something had come over the lane last before the attempt
+	t     *Transport    // whose clock that is
+	link  *link         // nil: nobody needs to know
+}
+
+// stamp fills in the part of the record that the way knows.
+func (w *way) stamp(a *Attempt) {
+	a.Addr, a.Lane = w.link.addr(), w.number()
+}
+
+func (w *way) number() int {
+	if w.lane == nil {
+		return 0
+	}
+	return w.lane.Number
+}
+
+// firstWay returns the way of a first attempt. The lanes of the host note what comes from
+// the beginning if attempts are timed, may be hedged, or if connections are counted.
+func (c *call) firstWay() (w way) {
+	if c.rule.lanes {
+		if (c.rule.timed || c.rule.hedge || c.t.pools.most() > 0) && c.state.LanesMade() == nil && c.laned() {
+			c.state.Machines().Lanes()
+		}
+		w.lane, w.heard = c.state.Lane()
+		w.t = c.t
+	}
+	return w
+}
+
+// nextWay returns the way of the next attempt. A retry may have a detour to take. A hedge
+// over HTTP/2 takes the spare lane, because the pool of HTTP/2 would send it over the
+// connection on which the first attempt waits.
+func (x *exchange) nextWay(kind Kind) way {
+	w := x.firstWay()
+	switch {
+	case !x.rule.lanes:
+		return w
+	case kind == KindHedge:
+		if lanes := x.state.LanesMade(); lanes != nil && x.laned() && lanes.Protocol() != 1 {
+			w.lane = lanes.Beside(x.t.now(), x.way.lane, x.opener())
+		}
+	case x.trouble == isBroken:
+		if x.otherAddress() {
+			x.detour(host.Detour{Doubted: true, New: true, Urgent: true})
+		}
+		fallthrough
+	default:
+		if x.via != nil {
+			w.lane = x.via
+		}
+	}
+	x.via, x.trouble = nil, noTrouble
+	w.heard = w.lane.Heard()
+	return w
+}
+
+// linked makes the base transport tell about the connection of an attempt, if somebody
+// needs to know. It costs some allocations, so the first attempt of an idempotent request
+// goes without. proves is the result of the method proves.
+func (x *exchange) linked(a *attempt, proves bool) {
+	waits := !a.way.lane.IsConnected()
+	if waits || a.number > 1 && (x.laned() || x.told()) || x.asksAddress() || proves {
+		a.way.link = new(link)
+	}
+	if waits && a.way.lane.Ahead() {
+		a.way.link.opens = a.way.lane
+	}
+	a.watch.lane, a.watch.link = a.way.number(), a.way.link
+}
+
+// asksAddress reports whether a Trace wants to know the address of each attempt.
+func (c *call) asksAddress() bool {
+	return c.t.trace != nil && c.t.trace.Addresses || c.options != nil && c.options.trace != nil && c.options.trace.Addresses
+}
+
+// told reports whether somebody hears of each attempt.
+func (c *call) told() bool {
+	return c.t.trace != nil || c.t.logger != nil || c.options != nil && c.options.trace != nil
+}
+
+// proves reports whether it may matter that an attempt had no connection. A request that
+// is idempotent is sent again in any case.
+func (c *call) proves() bool {
+	return c.rule.timeouts.connect > 0 || c.rule.timed && !c.idempotent()
+}
+
+// A trouble is what an outcome says about the way of its attempt.
+type trouble uint8
+
+const (
+	noTrouble   trouble = iota
+	isSilent            // nothing came over the lane while the attempt timed out
+	isLate              // the attempt timed out, but something else came
+	isStalled           // a body stood still, which says little about other streams
+	isSick              // a server answered that it cannot
+	isBroken            // the attempt failed in another way, so only another address may help
+	isElsewhere         // the server wants the request over another connection
+)
+
+// troubleOf returns what an outcome says about the way of its attempt.
+func (x *exchange) troubleOf(resp *http.Response, err error, v classify.Verdict) trouble {
+	switch {
+	case err != nil && errors.Is(x.ctx.Err(), context.Canceled):
+		return noTrouble // the caller left
+	case err != nil && x.late(err):
+		switch {
+		case x.timing.kind == KindNone:
+			return isStalled
+		case x.silent():
+			return isSilent
+		}
+		return isLate
+	case !retryable(v):
+		return noTrouble
+	case err != nil:
+		return isBroken
+	}
+	switch resp.StatusCode {
+	case http.StatusMisdirectedRequest:
+		return isElsewhere
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return isSick
+	}
+	if resp.StatusCode >= http.StatusInternalServerError {
+		return isBroken
+	}
+	return noTrouble
+}
+
+// late reports whether an attempt ended because it took too long. A base transport may
+// return the cause of the caller's deadline, which can be any error.
+func (x *exchange) late(err error) bool {
+	return classify.KindOf(err) == classify.Timeout || x.ctx.Err() != nil && errors.Is(err, context.Cause(x.ctx))
+}
+
+// silent reports whether nothing came over the lane while the attempt timed out. If the
+// connection died during the attempt, something may have come before that. So only the
+// second half of the time counts, if it is known how long the attempt took.
+func (x *exchange) silent() bool {
+	heard := x.way.lane.Heard()
+	took := cmp.Or(x.timing.took, max(x.rule.timeouts.after, 0))
+	return heard == x.way.heard || took > 0 && x.t.now()-heard > took/2
+}
+
+// noteWay tells the lanes of the host about an outcome. It is called once for each.
+func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
+	x.via, x.trouble = nil, noTrouble
+	if !x.rule.lanes {
+		return
+	}
+	if lanes := x.state.LanesMade(); lanes != nil && x.way.lane == nil {
+		x.way.lane = lanes.First() // they were made while the attempt was under way
+	}
+	x.trouble = x.troubleOf(resp, err, v)
+	if resp != nil {
+		x.answered(x.way, resp, x.trouble == noTrouble)
+	}
+	if x.trouble != noTrouble && x.trouble != isLate && x.laned() {
+		x.avoid()
+	}
+	if x.trouble != isSilent {
+		return
+	}
+	if x.laned() {
+		x.leave()
+	}
+	if !x.laned() { // leave may have found out
+		x.t.oneLane(x.ctx, safeName(x.state))
+	}
+}
+
+// leave moves the host from the lane of the attempt to another.
+func (x *exchange) leave() {
+	lanes := x.state.Machines().Lanes()
+	left := lanes.Leave(x.t.now(), x.way.lane, x.opener())
+	x.t.leave(left)
+	if to := lanes.Current(); left != nil && left != to {
+		x.report.changed(slog.LevelInfo, left, to, "silent", x.way.link.addr())
+	}
+}
+
+// answered notes a response.
+func (c *call) answered(w way, resp *http.Response, good bool) {
+	lanes := c.state.LanesMade()
+	if lanes == nil {
+		return
+	}
+	lanes.Speak(resp.ProtoMajor)
+	if from := lanes.Current(); lanes.Answered(c.t.now(), w.lane, good) {
+		(&report{call: c}).changed(slog.LevelDebug, from, lanes.Current(), "better", "")
+	}
+}
+
+// misdirected reports whether a 421 cannot be sent over another connection. If it can, it
+// prepares that.
+func (x *exchange) misdirected(resp *http.Response) bool {
+	if resp == nil || resp.StatusCode != http.StatusMisdirectedRequest {
+		return false
+	}
+	if x.trouble != isElsewhere || !x.laned() {
+		// HTTP/1 may use another connection anyway. HTTP/2 would use the same.
+		return resp.ProtoMajor > 1
+	}
+	x.detour(host.Detour{New: true, Doubted: !x.misled}) // later the other lane may have said so, too
+	x.misled = true
+	return x.via == nil
+}
+
+// setOut prepares the way of a retry that was decided. A detour because of an address is
+// prepared later, because it needs the name's addresses of then.
+func (x *exchange) setOut(hinted bool) {
+	switch x.trouble {
+	case isLate:
+		x.detour(host.Detour{})
+	case isStalled:
+		x.detour(host.Detour{Doubted: true, New: true})
+	case isSick:
+		x.detour(host.Detour{Doubted: true, New: !hinted, Urgent: x.way.lane.Many()})
+	}
+}
+
+// detour makes the next attempt take another lane than the attempt at hand, if there is
+// one.
+func (x *exchange) detour(d host.Detour) {
+	if !x.laned() {
+		return
+	}
+	to, left := x.state.Machines().Lanes().Detour(x.t.now(), x.way.lane, d, x.opener())
+	x.t.leave(left)
+	x.via = to
+}
+
+// doubt notes that a lane did worse than another.
+func (x *exchange) doubt(l *host.Lane) {
+	if l != nil {
+		l.Doubt()
+	}
+}
+
+// opener returns a function that makes a lane for the host.
+func (x *exchange) opener() host.Opener {
+	return func(held int, moves bool) *host.Lane {
+		room, ok := x.room(held, moves)
+		if !ok {
+			return nil
+		}
+		return x.t.openLane(x.req, x.way.link.addr() == "" && x.trouble != isElsewhere, room)
+	}
+}
+
+// room returns how many connections a new lane may have, so that all lanes of the host
+// keep to the MaxConnsPerHost of the base. It is 0 if that is not bounded. held are the
+// connections of the lanes besides the base.
+//
+// Nobody knows how many the base has. Over HTTP/2 it has one, unless that is full. Over
+// HTTP/1 it has at most as many as there are requests, but their number may grow, so
+// there is a new lane only if requests no longer take the base.
+func (x *exchange) room(held int, moves bool) (room int, ok bool) {
+	most := x.t.pools.most()
+	switch {
+	case most <= 0:
+		return 0, true
+	case x.state.Machines().Lanes().Protocol() > 1:
+		return 1, held+1 < most
+	}
+	room = most - held - x.state.InFlight()
+	return room, moves && room > 0
+}
+
+// avoid makes later dials try the address of the attempt last.
+func (x *exchange) avoid() {
+	d := x.t.dialerFor(x.req)
+	if addr := x.way.link.ip(); d != nil && addr.IsValid() {
+		d.Failed(hostPort(x.req), addr)
+	}
+}
+
+// otherAddress reports whether the name of the host has another address than that of the
+// attempt at hand.
+func (x *exchange) otherAddress() bool {
+	d := x.t.dialerFor(x.req)
+	if d == nil {
+		return false
+	}
+	used := x.way.link.ip()
+	ctx, cancel := context.WithTimeout(x.ctx, lookupTime)
+	defer cancel()
+	addrs := d.Addrs(ctx, hostPort(x.req), lookupAge)
+	for _, a := range addrs {
+		if a != used && (used.IsValid() || len(addrs) > 1) {
+			return true
+		}
+	}
+	return false
+}
+
+// hostPort returns the address that net/http dials for a request without a proxy.
+func hostPort(req *http.Request) string {
+	port := req.URL.Port()
+	if port == "" {
+		port = host.DefaultPort(req.URL.Scheme)
+	}
+	return net.JoinHostPort(req.URL.Hostname(), port)
+}
+
+// changed logs that a host moved to another lane. addr is the address that it avoids from
+// now on, or "" if that is not known.
+func (r *report) changed(level slog.Level, from, to *host.Lane, why, addr string) {
+	if r.t.logger == nil || !r.t.logger.Enabled(r.ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("host", safeName(r.state)),
+		slog.String("reason", why),
+		slog.Int("lane", from.Number),
+		slog.Int("to", to.Number),
+	}
+	if addr != "" {
+		attrs = append(attrs, slog.String("avoid", addr))
+	}
+	r.t.logger.LogAttrs(r.ctx, level, "other connections", attrs...)
+}

@@ -1,0 +1,804 @@
+// Connections that die, and servers that are bad on some of them.
+
+package transport_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// attemptTime is the AttemptTimeout of these tests, and a slow request takes longer.
+const attemptTime = 300 * time.Millisecond
+
+var (
+	// quick has four attempts with a short timeout, almost without waits between.
+	quick = policy.Rule{Attempts: 4, AttemptTimeout: attemptTime, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}
+
+	anyHTTP = []protocol{http1[0], http2[0], http2[1]}
+)
+
+// A wired is a server in memory whose connections can die, and a Transport over it that
+// nobody observes, so that the fast path is taken.
+type wired struct {
+	*ts.Server
+	t   *testing.T
+	net *ts.Net
+	tr  *transport.Transport
+}
+
+func wire(t *testing.T, cfg ts.Config, rule policy.Rule, handler func(*ts.Received) ts.Step) *wired {
+	cfg.Handler = handler
+	s := ts.Start(t, cfg)
+	return &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: s.Transport(), Rule: rule})}
+}
+
+func well(*ts.Received) ts.Step { return ts.OK("well") }
+
+// die makes all open connections silent.
+func (w *wired) die() { w.net.Silence("fault.test") }
+
+func (w *wired) get() result { return w.send(http.MethodGet) }
+
+func (w *wired) send(method string) result {
+	return do(w.tr, request(w.t, method, w.URL+"/", nil))
+}
+
+// ok asserts that a request is answered within most.
+func (w *wired) ok(got result, most time.Duration, msg ...any) {
+	w.t.Helper()
+	assert.NoError(w.t, got.err, msg...)
+	assert.Equal(w.t, 200, got.status, msg...)
+	assert.LessOrEqual(w.t, got.elapsed, most, msg...)
+}
+
+// The connection of many workers becomes a black hole. Each request comes through, with
+// one slow attempt at most, and over one new connection of HTTP/2. A body that has not come
+// stalls, and is fetched again.
+func TestDeathUnderLoad(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		for name, rule := range map[string]policy.Rule{"with a wait": quick, "without": policy.Rule{Backoff: backoff.Constant(0)}.Or(quick)} {
+			cfg.Net = ts.NewNet()
+			rule.Stall.Timeout = attemptTime
+			w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
+				return ts.OK("well").Delay(time.Duration(1+r.N%7) * time.Millisecond)
+			})
+			var wg sync.WaitGroup
+			before := 0
+			for range 64 {
+				wg.Go(func() {
+					for range 20 {
+						w.ok(w.get(), attemptTime+50*time.Millisecond, name)
+					}
+				})
+			}
+			time.Sleep(30*time.Millisecond + time.Microsecond) // no response is on its way; no timeout bounds a body
+			before = w.Conns()
+			w.die()
+			wg.Wait()
+			for range 10 {
+				w.ok(w.get(), 50*time.Millisecond, name)
+			}
+			if cfg.HTTP2 {
+				assert.LessOrEqual(t, w.Conns()-before, 1, name)
+			}
+		}
+	})
+}
+
+// Only the caller has a deadline. The request that meets the death fails, and no other.
+func TestDeathWithDeadlineOnly(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{}, well)
+		for range 5 {
+			w.ok(w.get(), 0)
+			w.die()
+			failed := 0
+			for range 10 {
+				ctx, cancel := context.WithTimeout(t.Context(), attemptTime)
+				if resp, err := get(t, w.tr, ctx, w.URL); err != nil {
+					failed++
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				} else {
+					assert.Equal(t, 200, resp.StatusCode)
+				}
+				cancel()
+			}
+			assert.LessOrEqual(t, failed, 1)
+		}
+	})
+}
+
+// Only hedges find another way. A connection that died before is not taken again.
+func TestDeathWithHedges(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(now), well)
+		for i := range 4 {
+			for range 3 {
+				w.ok(w.get(), 55*time.Millisecond, i)
+			}
+			w.die()
+		}
+		w.tr.CloseIdleConnections()
+	})
+}
+
+// Many connections die that are idle in the pool. net/http returns the cause of a deadline
+// in place of the deadline's error.
+func TestDeathOfAPool(t *testing.T) {
+	for _, cause := range []error{nil, errors.New("the caller is in a hurry")} {
+		t.Run(fmt.Sprint(cause), func(t *testing.T) { testDeathOfAPool(t, cause) })
+	}
+}
+
+func testDeathOfAPool(t *testing.T, cause error) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{}, func(*ts.Received) ts.Step { return ts.OK("well").Delay(5 * time.Millisecond) })
+		for range 3 {
+			var wg sync.WaitGroup
+			for range 32 {
+				wg.Go(func() { w.ok(w.get(), time.Second) })
+			}
+			wg.Wait()
+			w.die()
+			failed := 0
+			for range 20 {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), attemptTime, cause)
+				if _, err := get(t, w.tr, ctx, w.URL); err != nil {
+					failed++
+				}
+				cancel()
+			}
+			assert.LessOrEqual(t, failed, 1)
+		}
+	})
+}
+
+// Connections die one after the other.
+func TestDeathAfterDeath(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, quick, well)
+		for range 4 {
+			w.ok(w.get(), attemptTime+20*time.Millisecond)
+			w.ok(w.get(), 0)
+			w.die()
+		}
+	})
+}
+
+// A connection is slow by 2 s.
+func TestSlowConnection(t *testing.T) {
+	slow := func(r *ts.Received) ts.Step {
+		if r.Conn == 1 {
+			return ts.OK("late").Delay(2 * time.Second)
+		}
+		return ts.OK("well")
+	}
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, quick, slow)
+		w.ok(w.get(), attemptTime+20*time.Millisecond, "the retry takes another connection")
+		for range 20 {
+			w.ok(w.get(), 0)
+		}
+	})
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(now), slow)
+		w.ok(w.get(), 50*time.Millisecond, "the hedge takes another connection")
+		for range 20 {
+			w.ok(w.get(), 50*time.Millisecond)
+		}
+	})
+}
+
+// A server behind a balancer is bad, and other connections lead to a healthy one.
+func TestBadServerOnOneConnection(t *testing.T) {
+	for _, code := range []int{421, 502, 503, 504} {
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			var mu sync.Mutex
+			bad := 0
+			w := wire(t, cfg, now, func(r *ts.Received) ts.Step {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Conn == 1 {
+					bad++
+					return ts.Status(code)
+				}
+				return ts.OK("well")
+			})
+			for i := range 21 {
+				w.ok(w.get(), 0, code, i)
+			}
+			assert.LessOrEqual(t, bad, 1, code)
+			assert.LessOrEqual(t, w.Conns(), 2, code)
+		})
+	}
+}
+
+// Every connection says 421. A Transport around another does not start again when the inner
+// one has no other connection.
+func TestMisdirectedBelow(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, now, func(*ts.Received) ts.Step { return ts.Status(421) })
+		w.tr = mustNew(t, transport.Config{Base: w.tr, Rule: now})
+		for range 2 { // the second request finds that no lane may be opened
+			before := len(w.Log())
+			got := w.get()
+			require.NoError(t, got.err)
+			assert.Equal(t, 421, got.status)
+			assert.LessOrEqual(t, len(w.Log())-before, 2)
+		}
+		w.tr.CloseIdleConnections()
+	})
+}
+
+// Every connection says 421. It is not repeated over a connection that said so.
+func TestMisdirectedEverywhere(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, now, func(*ts.Received) ts.Step { return ts.Status(421) })
+		for range 3 {
+			before := len(w.Log())
+			got := w.send(http.MethodPost)
+			require.NoError(t, got.err)
+			assert.Equal(t, 421, got.status)
+			conns := map[int]int{}
+			for _, a := range w.Log()[before:] {
+				conns[a.Conn]++
+			}
+			for conn, n := range conns {
+				assert.Equal(t, 1, n, "connection %d", conn)
+			}
+		}
+	})
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{Lanes: policy.Off}.Or(now), func(*ts.Received) ts.Step { return ts.Status(421) })
+		assert.Equal(t, 421, w.get().status)
+		assert.Equal(t, cfg.HTTP2, w.Arrivals() == 1)
+	})
+}
+
+// A named wait, and a total overload, cost few connections.
+func TestOverloadCostsFewConnections(t *testing.T) {
+	for name, step := range map[string]ts.Step{
+		"503":             ts.Status(503),
+		"503 with a wait": ts.Status(503).Header("Retry-After", "1"),
+		"silence":         ts.Hang(),
+	} {
+		inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+			w := wire(t, cfg, quick, func(r *ts.Received) ts.Step {
+				if r.N == 1 {
+					return ts.OK("well")
+				}
+				return step
+			})
+			w.ok(w.get(), 0)
+			until := time.Now().Add(4 * time.Second)
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for time.Now().Before(until) {
+						_ = w.get()
+					}
+				})
+			}
+			wg.Wait()
+			if name == "503 with a wait" {
+				assert.Equal(t, 1, w.Conns(), name)
+			}
+			assert.LessOrEqual(t, w.Conns(), 1+6, name)
+		})
+	}
+}
+
+// Slow handlers are no dead connections. A long poll on the same connection lives on. If
+// something else comes over the connection, it is not left at all.
+func TestSlowHandlers(t *testing.T) {
+	for _, row := range []struct {
+		beside string // a request that is under way meanwhile
+		conns  int    // at most
+	}{{"/poll", 1 + 2}, {"/drip", 1}} {
+		inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+			cfg.Routes = map[string]ts.Script{
+				"/":     {ts.OK("well")},
+				"/poll": {ts.OK("news").Delay(time.Minute)},
+				"/drip": {ts.OK("a stream of a second").Drip(1, 100*time.Millisecond)},
+				"/slow": {ts.OK("slow").Delay(time.Hour)},
+			}
+			s := ts.Start(t, cfg)
+			base := s.Transport()
+			tr, untimed := mustNew(t, transport.Config{Base: base, Rule: quick}), mustNew(t, transport.Config{Base: base})
+			require.NoError(t, do(tr, request(t, http.MethodGet, s.URL+"/", nil)).err)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				to := untimed
+				if row.beside == "/drip" {
+					to = tr // which then hears the pieces
+				}
+				got := do(to, request(t, http.MethodGet, s.URL+row.beside, nil))
+				assert.NoError(t, got.err)
+				assert.NotEmpty(t, got.body)
+			})
+			time.Sleep(10 * time.Millisecond)
+			for range 4 {
+				wg.Go(func() {
+					got := do(tr, request(t, http.MethodGet, s.URL+"/slow", nil))
+					assert.ErrorIs(t, got.err, context.DeadlineExceeded)
+				})
+			}
+			wg.Wait()
+			assert.LessOrEqual(t, s.Conns(), row.conns, row.beside)
+			tr.CloseIdleConnections()
+		})
+	}
+}
+
+// A download whose connection dies goes on over another.
+func TestDeathDuringADownload(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		content := ts.Pattern(200_000)
+		rule := policy.Rule{Stall: policy.Stall{Timeout: time.Second}}.Or(quick)
+		w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
+			return ts.Content(content, `"v1"`).Drip(10_000, 10*time.Millisecond)
+		})
+		go func() {
+			time.Sleep(55 * time.Millisecond)
+			w.die()
+		}()
+		start := time.Now()
+		got := w.get()
+		require.NoError(t, got.err)
+		assert.Equal(t, string(content), got.body)
+		assert.LessOrEqual(t, time.Since(start), 2*time.Second)
+	})
+}
+
+// New connections under the first trouble are made once, and shared.
+func TestRequestsWaitForOneHandshake(t *testing.T) {
+	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("well"))
+		base := s.Transport()
+		dial := base.DialContext
+		base.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+			time.Sleep(100 * time.Millisecond)
+			return dial(ctx, network, addr)
+		}
+		tr := mustNew(t, transport.Config{Base: base, Rule: quick})
+		require.NoError(t, do(tr, request(t, http.MethodGet, s.URL, nil)).err)
+		before := s.Conns()
+		cfg.Net.Silence("fault.test")
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				got := do(tr, request(t, http.MethodGet, s.URL, nil))
+				assert.NoError(t, got.err)
+				assert.LessOrEqual(t, got.elapsed, attemptTime+120*time.Millisecond)
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, 1, s.Conns()-before)
+	})
+}
+
+// A caller who leaves does not wait for a connection that another request makes.
+func TestCancelEndsTheWaitForAHandshake(t *testing.T) {
+	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("well"))
+		base := s.Transport()
+		dial := base.DialContext
+		base.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+			time.Sleep(500 * time.Millisecond)
+			return dial(ctx, network, addr)
+		}
+		tr := mustNew(t, transport.Config{Base: base, Rule: quick})
+		require.NoError(t, do(mustNew(t, transport.Config{Base: base}), request(t, http.MethodGet, s.URL, nil)).err)
+		cfg.Net.Silence("fault.test")
+		var wg sync.WaitGroup
+		wg.Go(func() { do(tr, request(t, http.MethodGet, s.URL, nil)) })
+		time.Sleep(attemptTime + 50*time.Millisecond)
+		req := request(t, http.MethodGet, s.URL, nil)
+		canceled := make(chan struct{})
+		//lint:ignore SA1019 old callers still set Request.Cancel
+		req.Cancel = canceled
+		time.AfterFunc(50*time.Millisecond, func() { close(canceled) })
+		got := do(tr, req)
+		assert.Error(t, got.err)
+		assert.Equal(t, 50*time.Millisecond, got.elapsed)
+		wg.Wait()
+		time.Sleep(time.Second) // the dials end
+		tr.CloseIdleConnections()
+	})
+}
+
+// Lanes that are not used any more go away, and so do the dead connections of the base.
+func TestIdleLanesGoAway(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, quick, well)
+		w.ok(w.get(), 0)
+		w.die()
+		w.ok(w.get(), attemptTime+20*time.Millisecond)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, 1, w.net.Open("fault.test"), "the dead connection is closed")
+		assert.Equal(t, 1, w.tr.Snapshot()[0].Lane)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		assert.Zero(t, w.net.Open("fault.test"))
+		assert.Zero(t, w.tr.Snapshot()[0].Lane, "the host is back on the base")
+		w.ok(w.get(), 0)
+	})
+}
+
+// A client closes the connections of all lanes.
+func TestCloseIdleConnectionsOfLanes(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, quick, well)
+		w.ok(w.get(), 0)
+		w.die()
+		w.ok(w.get(), attemptTime+20*time.Millisecond)
+		synctest.Wait() // the streams have ended
+		w.tr.CloseIdleConnections()
+		time.Sleep(time.Second)
+		assert.Zero(t, w.net.Open("fault.test"))
+	})
+}
+
+// All lanes of a host together keep to the MaxConnsPerHost of the base.
+func TestLanesKeepToMaxConnsPerHost(t *testing.T) {
+	for _, most := range []int{1, 2, 4} {
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			cfg.Handler = func(r *ts.Received) ts.Step {
+				if r.N%50 == 49 {
+					return ts.Status(503)
+				}
+				return ts.OK("well").Delay(time.Millisecond)
+			}
+			s := ts.Start(t, cfg)
+			base := s.Transport()
+			base.MaxConnsPerHost = most
+			tr := mustNew(t, transport.Config{Base: base, Rule: quick})
+			var wg sync.WaitGroup
+			ok, worst, last := 0, 0, 0
+			var mu sync.Mutex
+			over := make(chan struct{})
+			go func() { // the connections as the clients see them, at all times
+				for {
+					select {
+					case <-over:
+						return
+					case <-time.After(time.Millisecond / 2):
+						// net/http dials a moment before it closes, so one look says nothing
+						now := cfg.Net.Open("fault.test")
+						worst, last = max(worst, min(now, last)), now
+					}
+				}
+			}()
+			for range 8 {
+				wg.Go(func() {
+					for range 200 {
+						if got := do(tr, request(t, http.MethodGet, s.URL, nil)); got.err == nil && got.status == 200 {
+							mu.Lock()
+							ok++
+							mu.Unlock()
+						}
+					}
+				})
+			}
+			time.Sleep(20*time.Millisecond + time.Microsecond)
+			cfg.Net.Silence("fault.test")
+			wg.Wait()
+			close(over)
+			synctest.Wait()
+			if most > 1 || !cfg.HTTP2 {
+				assert.LessOrEqual(t, worst, most) // net/http alone has 2 of HTTP/2 if 1 is allowed
+			}
+			if most > 1 || !cfg.HTTP2 {
+				assert.Equal(t, 8*200, ok, "at most %d", most)
+			}
+		})
+	}
+}
+
+// A base whose HTTP/2 is not that of net/http has one lane, and the log says so once.
+func TestOneLaneOnly(t *testing.T) {
+	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
+		for name, change := range map[string]func(*http.Transport) http.RoundTripper{
+			"TLSNextProto": func(b *http.Transport) http.RoundTripper {
+				b.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{"other": nil}
+				return b
+			},
+			"wrapped": func(b *http.Transport) http.RoundTripper { return base(b.RoundTrip) },
+		} {
+			cfg.Net = ts.NewNet()
+			s := ts.Start(t, cfg, ts.OK("well"))
+			var log bytes.Buffer
+			tr := mustNew(t, transport.Config{Base: change(s.Transport()), Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			require.Equal(t, 200, do(tr, request(t, http.MethodGet, s.URL, nil)).status)
+			cfg.Net.Silence("fault.test")
+			for range 2 {
+				require.Error(t, do(tr, request(t, http.MethodGet, s.URL, nil)).err)
+			}
+			assert.Equal(t, 1, s.Conns(), name)
+			assert.Equal(t, 1, strings.Count(log.String(), `msg="one lane only" host=http://fault.test`), name)
+		}
+	})
+}
+
+// Config.Lane makes the lanes of a base that is not an *http.Transport.
+func TestLanesOfAnotherBase(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("well"))
+		made := 0
+		tr := mustNew(t, transport.Config{
+			Base: base(s.Transport().RoundTrip),
+			Rule: quick,
+			Lane: func(host string) http.RoundTripper {
+				assert.Equal(t, "fault.test", host)
+				if made++; made == 1 {
+					return nil
+				}
+				return s.Transport()
+			},
+		})
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
+		w.ok(w.get(), 0)
+		w.die()
+		w.ok(w.get(), 2*attemptTime+20*time.Millisecond)
+		w.ok(w.get(), 0)
+		tr.CloseIdleConnections()
+	})
+}
+
+// The log says when a host leaves silent connections.
+func TestLanesAreLogged(t *testing.T) {
+	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("well"))
+		var log bytes.Buffer
+		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
+		w.ok(w.get(), 0)
+		w.die()
+		w.ok(w.get(), attemptTime+20*time.Millisecond)
+		w.die()
+		w.ok(w.send(http.MethodPut), attemptTime+20*time.Millisecond)
+		assert.Equal(t, 2, strings.Count(log.String(), `msg="other connections" host=http://fault.test reason=silent lane=`), log.String())
+		assert.Contains(t, log.String(), "lane=0 to=1")
+		assert.Contains(t, log.String(), "lane=1 to=2")
+		tr.CloseIdleConnections()
+	})
+}
+
+// The lanes of a host that is forgotten are closed.
+func TestLanesOfEvictedHosts(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, quick, well)
+		w.ok(w.get(), 0)
+		w.die()
+		w.ok(w.get(), attemptTime+20*time.Millisecond)
+		w.tr.Evict(w.URL)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Zero(t, w.net.Open("fault.test"))
+	})
+}
+
+// Requests with a scheme of their own, and requests under a rule without lanes, take the
+// base.
+func TestLanesOff(t *testing.T) {
+	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{Lanes: policy.Off}.Or(quick), well)
+		w.ok(w.get(), 0)
+		w.die()
+		require.Error(t, w.get().err)
+		assert.Equal(t, 1, w.Conns())
+		require.NoError(t, w.tr.Update(quick, nil))
+		w.ok(w.get(), attemptTime+20*time.Millisecond)
+		require.NoError(t, w.tr.Update(policy.Rule{Lanes: policy.Off}.Or(quick), nil))
+		assert.Equal(t, 2, w.Conns())
+	})
+}
+
+// tunnels starts a proxy at proxy.test:3128 that knows only CONNECT.
+func tunnels(t *testing.T, n *ts.Net) {
+	l, err := n.Listen("proxy.test:3128")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	tunnel := func(client net.Conn) {
+		defer client.Close()
+		req, err := http.ReadRequest(bufio.NewReader(client))
+		if err != nil {
+			return
+		}
+		server, err := n.DialContext(t.Context(), "tcp", req.Host)
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		_, _ = io.WriteString(client, "HTTP/1.1 200 Connected\r\n\r\n")
+		go func() {
+			_, _ = io.Copy(server, client)
+			_ = server.Close()
+		}()
+		_, _ = io.Copy(client, server)
+	}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go tunnel(client)
+		}
+	}()
+}
+
+// A tunnel through a proxy dies.
+func TestTunnelDies(t *testing.T) {
+	inMemory(t, []protocol{http1[1], http2[1]}, func(t *testing.T, cfg ts.Config) {
+		tunnels(t, cfg.Net)
+		s := ts.Start(t, cfg, ts.OK("well"))
+		base := s.Transport()
+		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test:3128"})
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: quick})}
+		for range 3 {
+			w.ok(w.get(), attemptTime+20*time.Millisecond)
+			w.ok(w.get(), 0)
+			cfg.Net.Silence("proxy.test")
+		}
+		assert.NotZero(t, s.Arrivals())
+		w.tr.CloseIdleConnections()
+	})
+}
+
+// A server restarts again and again under load. No GET fails, and no POST arrives twice.
+func TestRollingRestart(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, policy.Rule{Attempts: 20}.Or(quick), func(r *ts.Received) ts.Step { return ts.OK("well").Delay(3 * time.Millisecond) })
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Go(func() {
+				for j := range 50 {
+					if i%2 == 0 {
+						w.ok(w.get(), time.Second)
+						continue
+					}
+					_ = do(w.tr, request(t, http.MethodPost, fmt.Sprintf("%s/%d/%d", w.URL, i, j), nil))
+				}
+			})
+		}
+		for range 4 {
+			time.Sleep(20 * time.Millisecond)
+			w.ResetAll()
+			require.NoError(t, w.Refuse())
+			time.Sleep(20 * time.Millisecond)
+			require.NoError(t, w.Listen())
+		}
+		wg.Wait()
+		posts := map[string]int{}
+		for _, a := range w.Log() {
+			if a.Method == http.MethodPost {
+				posts[a.Target]++
+			}
+		}
+		for path, n := range posts {
+			assert.Equal(t, 1, n, path)
+		}
+	})
+}
+
+// The same over sockets of this machine, with the default base and with http.Transports of
+// a user: a relay in between stops to forward what comes over the connections so far.
+func TestDeathOverSockets(t *testing.T) {
+	for name, cfg := range map[string]ts.Config{"http1": {}, "http2": {HTTP2: true, TLS: ts.Trusted}} {
+		for _, own := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, " default base ", own), func(t *testing.T) {
+				s := ts.Start(t, cfg, ts.OK("well"))
+				r := relayTo(t, s.Addr)
+				c := transport.Config{Rule: policy.Rule{AttemptTimeout: attemptTime, Backoff: backoff.Constant(time.Millisecond)}}
+				scheme, _, _ := strings.Cut(s.URL, "://")
+				if !own || scheme == "https" { // the default base does not trust the certificate
+					base := s.Transport()
+					base.DialContext = (&net.Dialer{Timeout: 30 * time.Second}).DialContext
+					c.Base = base
+				}
+				tr := mustNew(t, c)
+				t.Cleanup(tr.CloseIdleConnections)
+				for range 3 {
+					for range 3 {
+						got := do(tr, request(t, http.MethodGet, scheme+"://"+r.Addr().String()+"/", nil))
+						require.NoError(t, got.err)
+						require.Equal(t, "well", got.body)
+					}
+					r.die()
+				}
+			})
+		}
+	}
+}
+
+// A relay forwards connections, until they die.
+type relay struct {
+	net.Listener
+	mu    sync.Mutex
+	alive *struct{ int } // the present generation of connections; die begins another
+}
+
+func relayTo(t *testing.T, addr string) *relay {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &relay{Listener: l, alive: new(struct{ int })}
+	var all sync.Map
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Range(func(c, _ any) bool { return c.(net.Conn).Close() == nil || true })
+	})
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", addr)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			all.Store(client, nil)
+			all.Store(server, nil)
+			r.mu.Lock()
+			alive := r.alive
+			r.mu.Unlock()
+			go r.forward(client, server, alive)
+			go r.forward(server, client, alive)
+		}
+	}()
+	return r
+}
+
+// forward copies until the generation is dead, and then loses what comes.
+func (r *relay) forward(to, from net.Conn, alive *struct{ int }) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		r.mu.Lock()
+		dead := r.alive != alive
+		r.mu.Unlock()
+		switch {
+		case dead && err != nil:
+			return // the other side is not told
+		case dead:
+			continue
+		case err != nil:
+			_ = to.Close()
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (r *relay) die() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.alive = new(struct{ int })
+}

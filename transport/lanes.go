@@ -1,0 +1,336 @@
+// The lanes of a Transport: making them, and closing them.
+
+package transport
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/dial"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/replay"
+)
+
+// pools make further lanes, and close the connections of lanes that nobody needs.
+type pools struct {
+	base *http.Transport                     // is copied for a lane; nil: it cannot be
+	make func(host string) http.RoundTripper // Config.Lane; nil: base is copied
+	own  func() *dial.Dialer                 // of the lanes; nil: they dial names like the base
+
+	single atomic.Bool // the base turned out to have one lane only
+	told   sync.Once   // the log knows it
+
+	mu    sync.Mutex         // guards the fields below
+	timer *time.Timer        // nil: nothing to close
+	due   time.Time          // when it fires
+	left  map[*host.Lane]int // how often the idle connections are to be closed yet
+	swept time.Time
+}
+
+const (
+	// lookupAge is how old the addresses of a name may be for a detour.
+	lookupAge = 100 * time.Millisecond
+	// lookupTime bounds the time of a name server before a retry.
+	lookupTime = 500 * time.Millisecond
+	// laneIdle is the time in which a lane is given up if nothing comes over it. It is
+	// also the time after which net/http closes the idle connections of a lane.
+	laneIdle = 90 * time.Second
+)
+
+// leaveTimes are the times from leaving a lane to closing its idle connections, again and
+// again, until the attempts that were under way should have ended.
+var leaveTimes = [...]time.Duration{laneIdle, time.Second, 50 * time.Millisecond}
+
+func newPools(c *Config, base http.RoundTripper, dialer *dial.Dialer) *pools {
+	p := &pools{make: c.Lane}
+	if runtime.GOOS == "js" {
+		p.make = nil // the browser chooses the connections
+		return p
+	}
+	if t, ok := base.(*http.Transport); ok && p.make == nil {
+		p.base = t
+		p.own = sync.OnceValue(func() *dial.Dialer {
+			if dialer != nil {
+				return dialer
+			}
+			return dial.New(t)
+		})
+	}
+	return p
+}
+
+// most returns how many connections a host may have in all lanes, or 0 if any number.
+func (p *pools) most() int {
+	if p.base == nil {
+		return 0
+	}
+	return max(p.base.MaxConnsPerHost, 0)
+}
+
+// hasOwnTLS reports whether the base makes the connections of TLS in a way of its own.
+func hasOwnTLS(t *http.Transport) bool {
+	//lint:ignore SA1019 old transports still set DialTLS
+	return t.DialTLS != nil || t.DialTLSContext != nil
+}
+
+// laned reports whether the host may have further lanes. A copy of the base knows no other
+// schemes, which may be registered with the base.
+func (c *call) laned() bool {
+	p := c.t.pools
+	return p.make != nil || p.base != nil && !p.single.Load() && (c.req.URL.Scheme == "http" || c.req.URL.Scheme == "https")
+}
+
+// baseOf returns the base transport of a lane.
+func (t *Transport) baseOf(l *host.Lane) http.RoundTripper {
+	if l == nil || l.Base == nil {
+		return t.base
+	}
+	return l.Base
+}
+
+// oneLane logs once that the base has one lane only, when a host would need another.
+func (t *Transport) oneLane(ctx context.Context, name string) {
+	if t.logger == nil {
+		return
+	}
+	t.pools.told.Do(func() {
+		t.logger.LogAttrs(ctx, slog.LevelInfo, "one lane only", slog.String("host", name))
+	})
+}
+
+// openLane makes a lane for the host of a request. If guess is set, the address that the
+// last attempt reached is not known. It returns nil if there can be none.
+func (t *Transport) openLane(req *http.Request, guess bool, room int) *host.Lane {
+	if t.pools.make != nil {
+		base := t.pools.make(req.URL.Host)
+		if base == nil || replay.IsNil(base) {
+			return nil
+		}
+		return host.NewLane(base)
+	}
+	c := t.pools.base.Clone()
+	if len(c.TLSNextProto) > 0 || room > 0 && hasOwnTLS(c) {
+		// Its HTTP/2 connections would be those of the base, or they could not be counted.
+		t.pools.single.Store(true)
+		return nil
+	}
+	if c.IdleConnTimeout == 0 {
+		c.IdleConnTimeout = laneIdle
+	}
+	lane := host.NewLane(c)
+	if d := t.dialerFor(req); d != nil {
+		c.DialContext = dialing(d, lane, guess)
+	}
+	if room > 0 {
+		closeIdle(t.base) // nobody counted these
+		lane.Room, c.MaxConnsPerHost = room, room
+		c.DialContext = counting(dialOf(c), lane) // has priority over Dial
+	}
+	return lane
+}
+
+// dialOf returns the function that a transport dials with.
+func dialOf(t *http.Transport) dial.Func {
+	//lint:ignore SA1019 old transports still set Dial
+	old := t.Dial
+	switch {
+	case t.DialContext != nil:
+		return t.DialContext
+	case old != nil:
+		return func(_ context.Context, network, addr string) (net.Conn, error) { return old(network, addr) }
+	}
+	return new(net.Dialer).DialContext
+}
+
+// counting returns a DialContext that counts the connections of a lane.
+func counting(dial dial.Func, lane *host.Lane) dial.Func {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		lane.Conns.Add(1)
+		return &countedConn{Conn: conn, lane: lane}, nil
+	}
+}
+
+// A countedConn is a connection of a lane that has a Room.
+type countedConn struct {
+	net.Conn
+	lane *host.Lane
+	once sync.Once
+}
+
+func (c *countedConn) Close() error {
+	c.once.Do(func() { c.lane.Conns.Add(-1) })
+	return c.Conn.Close()
+}
+
+// dialing returns the DialContext of a lane. With guess, the address that is dialled first
+// is the one to be avoided. It is not looked up before the lane dials, because a request
+// that has failed does not wait for a name server.
+func dialing(d *dial.Dialer, lane *host.Lane, guess bool) dial.Func {
+	var once sync.Once
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		addrs := d.Addrs(ctx, addr, time.Hour)
+		lane.Ways.Store(int32(len(addrs)))
+		once.Do(func() {
+			if guess && len(addrs) > 1 {
+				d.Failed(addr, addrs[0])
+			}
+		})
+		return d.DialContext(ctx, network, addr)
+	}
+}
+
+// dialerFor returns what dials the addresses of a request's host in the lanes. It is nil
+// if the base dials in its own way, or through a proxy.
+func (t *Transport) dialerFor(req *http.Request) *dial.Dialer {
+	if t.pools.own == nil {
+		return nil
+	}
+	d := t.pools.own()
+	if proxy := t.pools.base.Proxy; d != nil && proxy != nil {
+		if u, err := proxy(req); err != nil || u != nil {
+			return nil
+		}
+	}
+	return d
+}
+
+// leave closes the idle connections of a lane that attempts no longer take, a moment
+// later. What is under way goes on.
+func (t *Transport) leave(l *host.Lane) {
+	if l == nil {
+		return
+	}
+	p := t.pools
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left == nil {
+		p.left = map[*host.Lane]int{}
+	}
+	p.left[l] = len(leaveTimes)
+	p.wake(t, leaveTimes[len(leaveTimes)-1])
+}
+
+// leaveAll leaves the lanes of a host that was evicted.
+func (t *Transport) leaveAll(s *host.State[resolved]) {
+	if lanes := s.LanesMade(); lanes != nil {
+		for _, l := range lanes.All() {
+			t.leave(l)
+		}
+	}
+}
+
+// wake makes tidy run after d at the latest; p.mu is held.
+func (p *pools) wake(t *Transport, d time.Duration) {
+	due := time.Now().Add(d)
+	switch {
+	case p.timer == nil:
+		p.swept = time.Now()
+		p.timer = time.AfterFunc(d, t.tidy)
+	case due.Before(p.due):
+		p.timer.Reset(d)
+	default:
+		return
+	}
+	p.due = due
+}
+
+// tidy closes the connections that nobody needs. It runs from time to time while there are
+// lanes, and holds no goroutine between.
+func (t *Transport) tidy() {
+	for _, l := range t.pools.leaving() {
+		closeIdle(t.baseOf(l))
+	}
+	more := true
+	if t.pools.sweeps() {
+		more = t.sweep()
+	}
+	p := t.pools
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := laneIdle
+	for _, times := range p.left {
+		next = min(next, leaveTimes[times-1])
+	}
+	p.timer, p.due = nil, time.Time{}
+	if more || len(p.left) > 0 {
+		swept := p.swept
+		p.wake(t, next)
+		p.swept = swept
+	}
+}
+
+// leaving returns the lanes that were left.
+func (p *pools) leaving() (all []*host.Lane) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l, times := range p.left {
+		all = append(all, l)
+		if p.left[l]--; times == 1 {
+			delete(p.left, l)
+		}
+	}
+	return all
+}
+
+// sweeps reports whether idle lanes are to be given up now.
+func (p *pools) sweeps() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.swept) < laneIdle {
+		return false
+	}
+	p.swept = time.Now()
+	return true
+}
+
+// sweep gives up the lanes that are idle, and reports whether some are left.
+func (t *Transport) sweep() (more bool) {
+	t.hosts.All(func(s *host.State[resolved]) {
+		lanes := s.LanesMade()
+		if lanes == nil {
+			return
+		}
+		idle, has := lanes.Sweep()
+		for _, l := range idle {
+			closeIdle(l.Base)
+		}
+		more = more || has
+	})
+	return more
+}
+
+// closeLanes closes the idle connections of the lanes of a host.
+func closeLanes(s *host.State[resolved]) {
+	if lanes := s.LanesMade(); lanes != nil {
+		for _, l := range lanes.All() {
+			closeIdle(l.Base)
+		}
+	}
+}
+
+// closeIdle closes the idle connections of a base transport, if it can.
+func closeIdle(base http.RoundTripper) {
+	if c, ok := base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// ip returns the address of the server, or the zero Addr if it is not known.
+func (l *link) ip() netip.Addr {
+	at, err := netip.ParseAddrPort(l.addr())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap()
+}
