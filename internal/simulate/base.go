@@ -11,10 +11,18 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A base is the base transport of the client under test.
-type base struct{ world *world }
+// A base is the base transport of the client under test, or a further lane of it.
+type base struct {
+	world *world
+	lane  int // 0: the base transport itself
+
+	mu    sync.Mutex // guards the connections
+	conns []*conn
+}
 
 // An attempt is one call of the base transport.
 type attempt struct {
@@ -25,6 +33,7 @@ type attempt struct {
 	number int // of its call, from 1
 	script *script
 	req    *http.Request
+	conn   *conn  // nil: it has none, or the host has no connections
 	rng    string // the requested Range
 	began  time.Duration
 	ended  time.Duration // when RoundTrip returned; never, while it has not
@@ -38,13 +47,25 @@ type attempt struct {
 	exited   bool // ended by a panic or together with its goroutine
 	body     *respBody
 	page     page
-	promised bool // the response says where its body ends
+	promised bool          // the response says where its body ends
+	supplied []span        // the Reads of the request's body that took long
+	cut      time.Duration // when its context ended; never, while it has not
+	cause    error         // why it ended
 }
 
-// CloseIdleConnections must never be called, because the connections are
-// shared.
+// CloseIdleConnections must never be called if the host has no other connections, because
+// the connections are shared.
 func (b *base) CloseIdleConnections() {
-	b.world.violate(Discarded, nil, "the pool's idle connections were closed")
+	if !b.world.plan.wired() {
+		b.world.violate(Discarded, nil, "the pool's idle connections were closed")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		if c.streams == 0 {
+			c.closed = true
+		}
+	}
 }
 
 // RoundTrip sends a request according to the script of the attempt.
@@ -55,19 +76,29 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	}
 	up := newUpload(s)
 	s.exited = true
+	stop := context.AfterFunc(req.Context(), func() { s.checkTimeout(up) })
 	defer func() {
 		if resp == nil {
 			up.halt()
 		}
 		s.leave(resp, err)
+		if resp == nil || s.body == nil {
+			s.release(resp != nil)
+			stop() // otherwise the context may end because the body stalls
+		}
 	}()
-	resp, err = s.exchange(up)
+	resp, err = b.exchange(s, up)
 	s.exited = false
 	return resp, err
 }
 
 // exchange performs the script.
-func (s *attempt) exchange(up *upload) (*http.Response, error) {
+func (b *base) exchange(s *attempt, up *upload) (*http.Response, error) {
+	if s.host.wires != nil {
+		if err := b.connect(s); err != nil {
+			return nil, err
+		}
+	}
 	sc := s.script
 	switch sc.outcome {
 	case cannotDial, refuses, distrusts:
@@ -81,6 +112,9 @@ func (s *attempt) exchange(up *upload) (*http.Response, error) {
 		runtime.Goexit()
 	}
 	up.start()
+	if s.conn.is(dies) && !sc.acts {
+		return nil, s.wait(never)
+	}
 	if !sc.early || sc.outcome == responds && sc.status < 300 {
 		if err := s.await(up); err != nil {
 			return nil, err
@@ -101,6 +135,9 @@ func (s *attempt) result(up *upload) (*http.Response, error) {
 	sc := s.script
 	if s.acts() && (up == nil || up.isWhole()) {
 		s.act()
+	}
+	if s.conn.is(dies) {
+		return nil, s.wait(never)
 	}
 	switch sc.outcome {
 	case responds:
@@ -192,6 +229,10 @@ type upload struct {
 	halted  chan struct{}
 	once    sync.Once
 
+	mu      sync.Mutex    // guards the next two fields
+	reading bool          // a Read of the caller's body is under way
+	since   time.Duration // when the last Read ended
+
 	got     int64
 	wrong   int64 // the first byte that is not the caller's; negative: none
 	whole   bool  // read before done is closed
@@ -277,7 +318,7 @@ func (u *upload) run(stop func() bool) {
 			return
 		default:
 		}
-		n, err := u.body.Read(buf)
+		n, err := u.read(buf)
 		if u.wrong < 0 {
 			u.wrong = u.attempt.call.content.differs(buf[:n], u.got)
 		}
@@ -289,6 +330,66 @@ func (u *upload) run(stop func() bool) {
 		if u.attempt.script.gap > 0 {
 			time.Sleep(u.attempt.script.gap)
 		}
+	}
+}
+
+// read reads from the body, and notes when.
+func (u *upload) read(p []byte) (n int, err error) {
+	note := func(reading bool) {
+		u.mu.Lock()
+		u.reading, u.since = reading, u.attempt.world.now()
+		u.mu.Unlock()
+	}
+	note(true)
+	began := u.since
+	defer func() { // also if it panics
+		note(false)
+		if u.since > began {
+			s := u.attempt
+			s.world.mu.Lock()
+			s.supplied = append(s.supplied, span{began, u.since})
+			s.world.mu.Unlock()
+		}
+	}()
+	return u.body.Read(p)
+}
+
+// quiet returns for how long the server has been silent while nothing else was waited for.
+// That is the time since the beginning of the attempt, or since the last Read of the
+// request's body. It is zero during such a Read.
+func (s *attempt) quiet(u *upload) time.Duration {
+	since := s.began
+	if u != nil && s.call.plan.shape != inMemory { // the timer does not see such Reads
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.reading {
+			return 0
+		}
+		since = max(since, u.since)
+	}
+	return s.world.now() - since
+}
+
+// checkTimeout judges the end of the attempt's context.
+func (s *attempt) checkTimeout(u *upload) {
+	var limit, quiet time.Duration
+	rule, cause := s.call.rule, context.Cause(s.req.Context())
+	s.world.mu.Lock()
+	responded, body, end := s.ended < never, s.body, s.script.end
+	s.cut, s.cause = s.world.now(), cause
+	s.world.mu.Unlock()
+	if quiet = s.quiet(u); body != nil {
+		quiet = body.quietFor()
+	}
+	switch {
+	case end == explodes: // a body that panics has no more to give
+	case !responded && errors.Is(cause, transport.ErrAttemptTimeout):
+		limit = rule.AttemptTimeout
+	case errors.Is(cause, transport.ErrStalled) && (!responded || rule.Stall.MinBytesPerSecond <= 0):
+		limit = rule.Stall.Timeout
+	}
+	if quiet < limit-s.host.mayWait() {
+		s.world.violate(Patience, s.call, "attempt %d was ended by %q, when it had waited for the server for %v", s.number, cause, quiet)
 	}
 }
 
@@ -337,6 +438,9 @@ func (s *attempt) response(up *upload) *http.Response {
 	resp := &http.Response{
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Request: s.req, ContentLength: -1,
+	}
+	if s.conn != nil && s.host.http2 {
+		resp.Proto, resp.ProtoMajor, resp.ProtoMinor = "HTTP/2.0", 2, 0
 	}
 	page := s.represent(resp)
 	resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)

@@ -46,7 +46,8 @@ type call struct {
 	err      error
 	panicked any
 	exited   bool
-	served   *attempt // the attempt that returned resp
+	served   *attempt   // the attempt that returned resp, or from which its body comes
+	replaced []*attempt // the attempts whose bodies were cut before their first byte
 	read     int64
 	readErr  error
 	reading  time.Duration // when the last Read began

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -49,14 +50,21 @@ func (w *world) checkArrival(s *attempt) {
 	}
 	// In a pair, the outer Transport may start a retry in time that then waits
 	// in the inner Transport.
-	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.attempts[0].began > limit {
+	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.attempts[0].began > limit+s.host.mayWait() {
 		w.violateLocked(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.began-c.attempts[0].began, limit)
 	}
 }
 
 // besides reports whether an attempt began in the instant in which the other
 // attempt got its response. It cannot have known of that response.
-func (s *attempt) besides(other *attempt) bool { return s.began == other.ended && s.number == 2 }
+// A hedge may also have waited for the connection that another attempt makes.
+func (s *attempt) besides(other *attempt) bool {
+	wait := s.host.mayWait()
+	if s.call.rule.Hedge.After <= 0 {
+		wait = 0
+	}
+	return s.began >= other.ended && s.began <= other.ended+wait && s.number == 2
+}
 
 // hedges reports whether the attempt runs beside an earlier attempt. The caller
 // must hold the world's lock.
@@ -86,8 +94,15 @@ func (s *attempt) mustWait() time.Duration {
 // of reconnects with progress is not limited.
 func (w *world) checkReconnect(s *attempt) {
 	c := s.call
-	if c.resp.Uncompressed {
+	again := s.rng == c.plan.rng // the whole, which is compared with what the reader has
+	if c.resp.Uncompressed && !again {
 		w.violateLocked(Spliced, c, "the rest of a body was asked for that was decompressed on the way")
+	}
+	if again && !c.idempotent() {
+		w.violateLocked(TooOften, c, "the response to a %s was cut, and it was sent again", c.plan.method)
+	}
+	if most := max(1, c.rule.Attempts); again && !w.plan.nested && s.number > most {
+		w.violateLocked(TooOften, c, "attempt %d for the whole of a cut body, the rule allows %d", s.number, most)
 	}
 	offset, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(strings.Split(s.rng+"-", "-")[0], "bytes="), "-"), 10, 64)
 	if err != nil {
@@ -224,6 +239,9 @@ func (c *call) mayStall() bool { return c.rule.Stall.Timeout > 0 || c.rule.Stall
 func (c *call) checkError() {
 	var own *transport.Error
 	isOwn := errors.As(c.err, &own)
+	for isOwn && own.Reason == transport.ReasonNested && errors.As(own.Err, &own) {
+		// The Transport below says which limit it was.
+	}
 	switch last := c.lastFault(); {
 	case last != nil && errors.Is(c.err, last):
 		if len(c.attempts) == 1 && c.err != error(last) && !(isOwn && own.GaveUp()) && !c.gone() {
@@ -236,12 +254,20 @@ func (c *call) checkError() {
 	case c.gone():
 		c.checkContextError()
 	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, transport.ErrAttemptTimeout):
+	case c.rule.ConnectTimeout > 0 && c.world.plan.wired() && dialTimedOut(c.err):
 	case c.mayStall() && errors.Is(c.err, transport.ErrStalled):
 	case c.plan.shape == noGetBody && isOwn && own.Reason == transport.ReasonNotReplayable && errors.Is(c.err, errBody):
 	case isOwn && (own.Reason == transport.ReasonDeadline || own.Reason == transport.ReasonMaxElapsed || own.Reason == transport.ReasonCooldown || own.Reason == transport.ReasonGateFull):
+	case c.rule.Download.Memory > 0 && (errors.Is(c.err, transport.ErrStalled) || c.anyAttempt(func(s *attempt) bool { return s.explains(c.err) })): // its body was cut
 	default:
 		c.violateLocked(Outcome, "an error from nowhere: %v", c.err)
 	}
+}
+
+// dialTimedOut reports whether an attempt got no connection in time.
+func dialTimedOut(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout()
 }
 
 // gone reports whether the caller's patience has ended.
@@ -251,8 +277,8 @@ func (c *call) gone() bool { return c.ends <= c.world.now() }
 // context's error and cause.
 func (c *call) checkContextError() {
 	ctx := c.req.Context()
-	if c.plan.oldStyle && ctx.Err() == nil {
-		return
+	if c.plan.oldStyle && (ctx.Err() == nil || errors.Is(c.err, context.Canceled)) {
+		return // the channel was closed first
 	}
 	if !errors.Is(c.err, ctx.Err()) && !errors.Is(c.err, context.Cause(ctx)) {
 		c.violateLocked(Outcome, "after the end of the context the error is %v", c.err)
@@ -287,6 +313,12 @@ func (c *call) checkFutile() {
 		return
 	}
 	rule := c.rule
+	if rule.Download.Memory > 0 { // the body may have kept it waiting
+		return
+	}
+	if c.attempts[0].host.wires != nil {
+		return // it may wait for a connection that another attempt makes
+	}
 	if rule.Gate.Enabled() || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || c.plan.shape > inMemory || c.world.plan.nested {
 		return
 	}
@@ -309,6 +341,9 @@ func (c *call) checkSecret(text string) {
 
 // take compares the bytes that the caller got with the bytes of the server.
 func (c *call) take(p []byte) {
+	if c.read == 0 {
+		c.restart()
+	}
 	s := c.served
 	if s == nil || len(p) == 0 {
 		c.read += int64(len(p))
@@ -324,10 +359,25 @@ func (c *call) take(p []byte) {
 	c.read += int64(len(p))
 }
 
+// restart looks for a later response from which the caller gets the body. If the first was
+// cut before its first byte, the caller may get all of the second.
+func (c *call) restart() {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	if c.served == nil || c.served.body == nil || c.served.body.delivered() > 0 {
+		return
+	}
+	for _, s := range c.attempts {
+		if s.began >= c.returned && s.status == c.served.status && s.body != nil && s.body.delivered() > 0 {
+			c.replaced, c.served = append(c.replaced, c.served), s
+		}
+	}
+}
+
 // explains reports whether the error of a response's body comes from this
 // attempt. It may be the attempt's own error. It may also be the Transport's
 // error for an invalid Read, or for a segment that ends properly before its
-// end.
+// end. A total that is too large looks like such a segment if nobody knew the total.
 func (s *attempt) explains(err error) bool {
 	switch {
 	case s.err != nil && errors.Is(err, s.err), s.body != nil && s.body.failed != nil && errors.Is(err, s.body.failed):
@@ -335,8 +385,11 @@ func (s *attempt) explains(err error) bool {
 	case s.script.end == overcounts:
 		return true
 	}
-	short := s.script.lie == promisesMore || s.script.lie == wrongLength || s.script.lie == early
-	return short && errors.Is(err, io.ErrUnexpectedEOF)
+	switch s.script.lie {
+	case promisesMore, wrongLength, early, otherTotal:
+		return errors.Is(err, io.ErrUnexpectedEOF)
+	}
+	return false
 }
 
 // readEnded judges the end of a response's body. A nil error means a proper

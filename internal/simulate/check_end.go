@@ -40,6 +40,11 @@ func (w *world) finish() {
 			w.mu.Lock()
 			w.checkBudget(h)
 			w.checkHolds(h)
+			w.checkIdle(h)
+			w.checkLanes(h)
+			if h.scene != nil {
+				w.checkScene(h)
+			}
 			w.mu.Unlock()
 		}
 	}
@@ -73,7 +78,9 @@ func (w *world) checkCall(c *call) {
 	}
 	for _, s := range c.attempts {
 		w.checkDiscarded(s)
+		w.checkCut(s)
 	}
+	w.checkTold(c)
 	if n := len(c.attempts); w.plan.traced && !w.plan.nested && (c.begun != n || c.ended != n) {
 		w.violateLocked(Told, c, "the server got %d attempts; the Trace was told %d beginnings and %d ends", n, c.begun, c.ended)
 	}
@@ -89,7 +96,7 @@ func (w *world) checkDiscarded(s *attempt) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delivered := c.served == s
+	delivered := c.served == s || slices.Contains(c.replaced, s)
 	open := b.closedAt == never && !b.ended
 	part := c.served != nil && s.began >= c.returned // belongs to the body that the caller has
 	switch {
@@ -100,6 +107,7 @@ func (w *world) checkDiscarded(s *attempt) {
 		}
 	case open:
 		w.violateLocked(Discarded, c, "the response of attempt %d was never closed", s.number)
+	case c.rule.Download.Memory > 0 && b.read <= c.rule.Download.Memory: // it was read whole, or until it was cut
 	case b.read > drainBytes:
 		w.violateLocked(Discarded, c, "%d bytes were read of the response of attempt %d, which nobody got", b.read, s.number)
 	case b.closedAt < never && b.closedAt-s.needed() > drainTime:
@@ -283,12 +291,13 @@ func budgetOf(b policy.Budget) policy.Budget {
 	return b
 }
 
-// takes returns the times at which the retries and hedges were decided.
+// takes returns the times at which the retries and hedges were decided. The event of a
+// retry may come later, because the attempt before it may still read the caller's body.
 func (c *call) takes() (all []time.Duration) {
 	for _, e := range c.events {
 		sent := c.anyAttempt(func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
 		if e.Offset == 0 && (e.Reason == transport.ReasonHedged || e.Reason == transport.ReasonRetry && sent) {
-			all = append(all, e.at)
+			all = append(all, min(e.at, c.world.timeOf(e.Time)))
 		}
 	}
 	return all
@@ -372,8 +381,13 @@ var bubble = regexp.MustCompile(`^goroutine \d+ \[.*(synctest bubble \d+)`)
 // checkGoroutines looks for goroutines that still run in this bubble.
 func (w *world) checkGoroutines() {
 	synctest.Wait()
-	buf := make([]byte, 1<<20)
-	all := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	buf := make([]byte, 16<<10)
+	n := runtime.Stack(buf, true)
+	for n == len(buf) && n < 1<<20 { // the goroutines of other stories run, too
+		buf = make([]byte, 4*n)
+		n = runtime.Stack(buf, true)
+	}
+	all := strings.Split(string(buf[:n]), "\n\n")
 	mine := bubble.FindStringSubmatch(all[0])
 	if mine == nil {
 		w.violate(Leak, nil, "not in a bubble: %s", all[0])

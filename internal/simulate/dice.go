@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -49,13 +50,18 @@ type text uint64
 
 // fill writes the bytes of the text from off on into p.
 func (t text) fill(p []byte, off int64) {
-	for i := range p {
-		p[i] = t.at(off + int64(i))
+	for len(p) > 0 {
+		word := t.word(off)
+		n := copy(p, word[off&7:])
+		p, off = p[n:], off+int64(n)
 	}
 }
 
-func (t text) at(off int64) byte {
-	return byte(mix(uint64(t)+uint64(off>>3)) >> (8 * (off & 7)))
+// word returns the eight bytes of the text around an offset. The first of them has an
+// offset that eight divides.
+func (t text) word(off int64) (word [8]byte) {
+	binary.LittleEndian.PutUint64(word[:], mix(uint64(t)+uint64(off>>3)))
+	return word
 }
 
 // bytes returns the text's first n bytes.
@@ -68,9 +74,16 @@ func (t text) bytes(n int64) []byte {
 // differs compares p with the bytes of the text from off on. It returns the
 // first offset that differs, or -1.
 func (t text) differs(p []byte, off int64) int64 {
-	for i, b := range p {
-		if b != t.at(off+int64(i)) {
-			return off + int64(i)
+	for len(p) > 0 {
+		word := t.word(off)
+		for _, b := range word[off&7:] {
+			if len(p) == 0 {
+				return -1
+			}
+			if p[0] != b {
+				return off
+			}
+			p, off = p[1:], off+1
 		}
 	}
 	return -1

@@ -10,8 +10,19 @@
 // observed from outside. The oracles use no code of the packages under test to
 // judge.
 //
+// Some promises are about figures, such as how many requests a host gets while it is down.
+// For them, some stories have a scene. A scene is a host with a crowd of callers who come at
+// regular times.
+//
+// Some hosts have connections. Each lane of such a host is a pool of its own, over HTTP/1 or
+// HTTP/2. A connection may die without a word, become slow, or lead to a bad server.
+//
 //	make simulate SEEDS=1000           # stories 1 to 1000
 //	make simulate SEED=42 TIMES=20     # one story, again and again
+//
+// The first bad story of each kind is printed, and at the end the seeds of all kinds. A long
+// range of seeds is played fastest in one process for each core, with GOMAXPROCS=1 and
+// GOGC=400 in the environment of make simulate.
 //
 // The seed does not decide everything. Goroutines run in any order, and the
 // Transport has a jitter of its own. But each host, caller and attempt has its
@@ -29,6 +40,9 @@
 //	reqbody.go     request bodies
 //	base.go        the base transport
 //	script.go      how one attempt is going to end
+//	conn.go        the connections of an attempt's host, in pools
+//	scene.go       a crowd of callers at a host of their own
+//	conn_scene.go  a crowd whose connections turn bad
 //	fault.go       the errors of attempts
 //	hint.go        the waits that servers ask for
 //	resource.go    the representations of a server
@@ -37,6 +51,9 @@
 //	oracle.go      the promises
 //	check_call.go  checks when an attempt arrives and when a call returns
 //	check_end.go   checks at the end of the story
+//	check_conn.go  checks of connections and lanes
+//	check_room.go  the check that no request waits for a host that has nothing to do
+//	check_scene.go the checks of the figures of a scene
 //
 // sabotage_test.go shows that each oracle complains if its promise is broken.
 package simulate

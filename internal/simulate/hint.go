@@ -14,12 +14,14 @@ import (
 // written into the header, so the oracles know it without parsing.
 type told struct {
 	wait time.Duration
-	form int
+	form hintForm
 }
 
-// These are the forms of a wait. The forms from badHints on ask for no wait.
+// A hintForm is a form of a wait. The forms from badHints on ask for no wait.
+type hintForm int
+
 const (
-	noHint = iota
+	noHint hintForm = iota
 	plainSeconds
 	withDate
 	againstDate // a date, measured from a Date field of a clock that is wrong
@@ -35,12 +37,17 @@ const (
 	badHints = garbage
 )
 
+func (f hintForm) String() string {
+	return [...]string{"none", "seconds", "date", "date of a wrong clock", "milliseconds", "several", "RateLimit", "X-RateLimit",
+		"garbage", "a past date", "negative", "empty"}[f]
+}
+
 // newTold draws a wait, or a malformed hint.
 func newTold(d dice) told {
 	if d.chance(20) {
-		return told{form: badHints + d.IntN(hintForms-badHints)}
+		return told{form: badHints + hintForm(d.IntN(int(hintForms-badHints)))}
 	}
-	t := told{form: 1 + d.IntN(badHints-1)}
+	t := told{form: 1 + hintForm(d.IntN(int(badHints-1)))}
 	t.wait = d.between(time.Second, 90*time.Second)
 	if d.chance(10) {
 		t.wait = d.between(time.Minute, 3*time.Hour)

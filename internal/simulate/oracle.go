@@ -26,11 +26,18 @@ const (
 	Nested    Oracle = "retries are not multiplied"             // 14
 	Secret    Oracle = "no secrets in logs and errors"          // 15
 	Told      Oracle = "each attempt is told once"
+	Patience  Oracle = "the caller's own time does not count"
+	Innocent  Oracle = "scattered refusals hold nobody for long"
+	Spared    Oracle = "a host that is down is spared"
+	Room      Oracle = "slow callers and streams take no room"
+	Another   Oracle = "a bad connection costs little"
+	Few       Oracle = "new connections are few"
+	Cut       Oracle = "nothing under way is closed"
 	Panics    Oracle = "no panic of our own"
 )
 
 // oracles lists all promises.
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
-	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Told, Panics,
+	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Another, Few, Cut, Panics,
 }

@@ -21,6 +21,10 @@ const (
 	ofCall
 	ofAttempt
 	ofUpdate
+	ofScene
+	ofManner
+	ofConn
+	ofReading
 )
 
 // A plan describes a story. It has the hosts with their rules and moods, the
@@ -52,6 +56,10 @@ type host struct {
 	weather []phase
 	changes []time.Duration // when the representations change
 	wild    bool            // its base misbehaves: panics, ends its goroutine, responds twice or not at all
+	streams bool            // some of its bodies are streams
+	lingers bool            // some of its responses arrive in a later phase
+	scene   *scene          // nil: none
+	wires   *wiring         // its connections; nil: it has none that anybody sees
 }
 
 // A mood is how a host mostly behaves.
@@ -64,11 +72,11 @@ const (
 	throttling
 	exhausted // a quota is used up until the end of the phase
 	frozen
-	moods
+	scattered // some requests are refused at random
 )
 
 func (m mood) String() string {
-	return [...]string{"fine", "flaky", "failing", "throttling", "exhausted", "frozen"}[m]
+	return [...]string{"fine", "flaky", "failing", "throttling", "exhausted", "frozen", "scattered"}[m]
 }
 
 // A phase is a mood that lasts until a time.
@@ -146,10 +154,28 @@ type callPlan struct {
 	pause    time.Duration
 	hook     string // in which callback it panics
 	hookAt   int    // in which call of that callback, from 1
+	role     role   // in the scene of its host
 }
 
 // newPlan returns the plan of a seed.
 func newPlan(seed uint64) *plan {
+	p := plainPlan(seed)
+	p.addWires()
+	return p
+}
+
+// plainPlan returns the plan of a seed without connections.
+func plainPlan(seed uint64) *plan {
+	p := basicPlan(seed)
+	p.addManners()
+	p.addReading()
+	p.addScene()
+	return p
+}
+
+// basicPlan returns the plan of a seed without a scene, and without slow callers, streams,
+// scattered refusals and late successes.
+func basicPlan(seed uint64) *plan {
 	d := roll(seed, ofPlan)
 	p := &plan{seed: seed, nested: d.chance(8), traced: d.chance(75), logged: d.chance(50)}
 	span := d.between(time.Second, 5*time.Minute)
@@ -249,6 +275,40 @@ func newCall(seed uint64, id int, hosts []*host, span time.Duration) *callPlan {
 	return c
 }
 
+// addManners makes some callers slow, some hosts stream or linger, and some phases a time
+// of scattered refusals. It has dice of its own, so it does not change the rest of the plan.
+func (p *plan) addManners() {
+	d := roll(p.seed, ofManner)
+	if d.chance(50) {
+		return
+	}
+	for _, h := range p.hosts {
+		h.streams, h.lingers = d.chance(30), d.chance(30)
+		for i := range h.weather {
+			if d.chance(15) {
+				h.weather[i].mood = scattered
+			}
+		}
+	}
+	for _, c := range p.calls {
+		if c.shape > inMemory && d.chance(20) {
+			c.slow = d.between(10*time.Millisecond, 20*time.Second)
+		}
+		if d.chance(10) {
+			c.appetite, c.pause = dawdles, d.between(time.Second, 5*time.Minute)
+		}
+	}
+}
+
+// addReading makes some rules read responses whole, and bounds what they fetch again.
+func (p *plan) addReading() {
+	d := roll(p.seed, ofReading)
+	for _, h := range p.hosts {
+		h.rule.Download.Memory = one[int64](d, 0, 0, -1, 1<<10, 100<<10, 1<<20)
+		h.rule.Resume.Again = one[int64](d, 0, 0, 0, -1, 1<<10)
+	}
+}
+
 // hooks are the callbacks in which the caller's code may panic.
 var hooks = [...]string{"classify", "hint", "idempotent", "scope", "trace", "getbody"}
 
@@ -300,6 +360,11 @@ func (p *plan) rules(of func(*host) policy.Rule) map[string]policy.Rule {
 	return m
 }
 
+// wired reports whether a host has connections.
+func (p *plan) wired() bool {
+	return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.wires != nil })
+}
+
 // String describes the hosts and callers.
 func (p *plan) String() string {
 	var b strings.Builder
@@ -307,6 +372,12 @@ func (p *plan) String() string {
 		fmt.Fprintf(&b, "%s %v\n", h.origin, h.rule)
 		for _, phase := range h.weather {
 			fmt.Fprintf(&b, "    %v until %v\n", phase.mood, phase.until)
+		}
+		if h.wires != nil {
+			fmt.Fprintf(&b, "    %v, HTTP/2 %v\n", h.wires, h.http2)
+		}
+		if h.scene != nil {
+			fmt.Fprintf(&b, "    %v\n", h.scene)
 		}
 	}
 	for _, u := range p.updates {

@@ -13,6 +13,9 @@ import (
 	"time"
 )
 
+// endless is the size of a stream.
+const endless = 1 << 40
+
 // A page is the content of a response's body. It is the bytes of a text from
 // first to until.
 type page struct {
@@ -73,10 +76,16 @@ func (s *attempt) document(resp *http.Response) page {
 	doc := pageOf(key, 0, total, total)
 	tag := fmt.Sprintf(`"v%d"`, n)
 	modified := s.world.start.Add(since).UTC().Format(http.TimeFormat)
+	if s.script.typed {
+		resp.Header.Set("Content-Type", "text/event-stream")
+	}
 	s.validate(resp.Header, tag, modified)
 	if s.script.digest {
 		sum := sha256.Sum256(key.bytes(total))
 		resp.Header.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":")
+	}
+	if s.script.endless {
+		return pageOf(key, 0, endless, endless)
 	}
 	condition := s.req.Header.Get("If-Range")
 	if s.rng == "" || condition != "" && condition != tag && condition != modified {

@@ -25,6 +25,7 @@ type respBody struct {
 	using   atomic.Int32
 	closed  chan struct{}
 	once    sync.Once
+	free    sync.Once     // gives the connection back
 	idle    chan struct{} // full during a Read, if Close waits for it
 
 	mu       sync.Mutex // guards the fields below
@@ -34,12 +35,15 @@ type respBody struct {
 	failed   error         // of the last Read
 	closedAt time.Duration // never, while it is open
 	readEnd  time.Duration // when the last Read returned; never, while a Read is in progress
+	began    time.Duration // when the last Read began
+	quiet    time.Duration // the time in earlier Reads since the last byte
+	over     time.Duration // when the body had ended or was closed; never before
 }
 
 func newRespBody(s *attempt, up *upload) *respBody {
 	return &respBody{
 		attempt: s, upload: up, closed: make(chan struct{}), idle: make(chan struct{}, 1),
-		pos: s.page.first, closedAt: never,
+		pos: s.page.first, closedAt: never, over: never,
 	}
 }
 
@@ -54,7 +58,7 @@ func (b *respBody) Read(p []byte) (int, error) {
 	}
 	b.mu.Lock()
 	pos := b.pos
-	b.readEnd = never
+	b.readEnd, b.began = never, b.attempt.world.now()
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -64,6 +68,9 @@ func (b *respBody) Read(p []byte) (int, error) {
 	n, err := b.next(p, pos)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.quiet += b.attempt.world.now() - b.began; n > 0 {
+		b.quiet = 0
+	}
 	b.pos += int64(n)
 	b.read += int64(n)
 	if err != nil && err != io.EOF && err != errClosed {
@@ -71,6 +78,8 @@ func (b *respBody) Read(p []byte) (int, error) {
 	}
 	if err != nil && !b.ended {
 		b.ended = true
+		b.over = min(b.over, b.attempt.world.now())
+		b.free.Do(func() { b.attempt.release(err == io.EOF) })
 		b.upload.halt()
 	}
 	return n, err
@@ -88,6 +97,9 @@ func (b *respBody) next(p []byte, pos int64) (int, error) {
 	}
 	if err := b.wait(sc.pause); err != nil {
 		return 0, err
+	}
+	if b.attempt.conn.is(dies) {
+		return 0, b.wait(never)
 	}
 	n := int(min(int64(len(p)), sc.piece, end-pos))
 	page.text.fill(p[:n], pos)
@@ -109,6 +121,16 @@ func (b *respBody) next(p []byte, pos int64) (int, error) {
 		return 0, b.attempt.fault(&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET})
 	}
 	return 0, b.wait(never)
+}
+
+// quietFor returns for how long Reads have waited since the last byte.
+func (b *respBody) quietFor() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.readEnd == never {
+		return b.quiet + b.attempt.world.now() - b.began
+	}
+	return b.quiet
 }
 
 func (b *respBody) isClosed() bool {
@@ -150,8 +172,10 @@ func (b *respBody) Close() error {
 	b.once.Do(func() {
 		b.mu.Lock()
 		b.closedAt = b.attempt.world.now()
+		b.over = min(b.over, b.closedAt)
 		b.mu.Unlock()
 		close(b.closed)
+		b.free.Do(func() { b.attempt.release(false) })
 		b.upload.halt()
 	})
 	if b.attempt.script.blocks > 0 {
@@ -187,3 +211,10 @@ func (c copier) WriteTo(w io.Writer) (n int64, err error) {
 type tunnel struct{ *respBody }
 
 func (t *tunnel) Write(p []byte) (int, error) { return len(p), nil }
+
+// delivered returns how many bytes were read.
+func (b *respBody) delivered() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.read
+}

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,6 +152,45 @@ func forgetful(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
+// An untraced is a context without hooks of httptrace.
+type untraced struct{ context.Context }
+
+func (u untraced) Value(key any) any {
+	v := u.Context.Value(key)
+	if _, hooks := v.(*httptrace.ClientTrace); hooks {
+		return nil
+	}
+	return v
+}
+
+// A closer is a base transport that ends all that is under way when an attempt times out.
+type closer struct {
+	http.RoundTripper
+	mu  sync.Mutex // guards all
+	all []context.CancelFunc
+}
+
+func (c *closer) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(req.Context())
+	c.mu.Lock()
+	c.all = append(c.all, cancel)
+	c.mu.Unlock()
+	context.AfterFunc(req.Context(), func() {
+		if errors.Is(context.Cause(req.Context()), transport.ErrAttemptTimeout) {
+			c.closeAll()
+		}
+	})
+	return c.RoundTripper.RoundTrip(req.WithContext(ctx))
+}
+
+func (c *closer) closeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cancel := range c.all {
+		cancel()
+	}
+}
+
 // sabotage breaks each promise at least once.
 var sabotage = []struct {
 	name   string
@@ -287,6 +329,88 @@ var sabotage = []struct {
 		}
 		return resp, err
 	})},
+	{"a timer that runs while the caller is slow", Patience, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		ctx, stop := context.WithTimeoutCause(req.Context(), 10*time.Millisecond, transport.ErrAttemptTimeout)
+		defer stop()
+		return next.RoundTrip(req.WithContext(ctx))
+	})},
+	{"each refusal holds all", Innocent, func(p *plan, c transport.Config) (Client, error) {
+		var until atomic.Int64
+		base := c.Base
+		c.Base = rt(func(req *http.Request) (*http.Response, error) {
+			resp, err := base.RoundTrip(req)
+			if resp != nil && resp.StatusCode == http.StatusTooManyRequests {
+				until.Store(time.Now().Add(time.Second).UnixNano())
+			}
+			return resp, err
+		})
+		next, err := aTransport(p, c)
+		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Until(time.Unix(0, until.Load())))
+			return next.RoundTrip(req)
+		}}, err
+	}},
+	{"no gate", Spared, func(p *plan, c transport.Config) (Client, error) {
+		for name, rule := range c.Hosts {
+			rule.Gate = policy.Gate{}
+			c.Hosts[name] = rule
+		}
+		return aTransport(p, c)
+	}},
+	{"slow callers take the room of others", Room, func(p *plan, c transport.Config) (Client, error) {
+		next, err := aTransport(p, c)
+		room := make(chan struct{}, slowCallers)
+		return &saboteur{Client: next, roundTrip: func(req *http.Request) (*http.Response, error) {
+			select {
+			case room <- struct{}{}:
+				defer func() { <-room }()
+			case <-req.Context().Done():
+			}
+			return next.RoundTrip(req)
+		}}, err
+	}},
+	{"no other lanes", Another, func(p *plan, c transport.Config) (Client, error) {
+		c.Lane = nil
+		return aTransport(p, c)
+	}},
+	{"lanes are opened as often as asked", Few, func(p *plan, c transport.Config) (Client, error) {
+		if open := c.Lane; open != nil {
+			c.Lane = func(host string) (lane http.RoundTripper) {
+				for range 6 {
+					lane = open(host)
+				}
+				return lane
+			}
+		}
+		return aTransport(p, c)
+	}},
+	{"connections are closed at the first timeout", Cut, func(p *plan, c transport.Config) (Client, error) {
+		c.Base = &closer{RoundTripper: c.Base}
+		return aTransport(p, c)
+	}},
+	{"the hooks tell of no connection", ActedOnce, func(p *plan, c transport.Config) (Client, error) {
+		base := c.Base
+		c.Base = rt(func(req *http.Request) (*http.Response, error) {
+			if trace := httptrace.ContextClientTrace(req.Context()); trace != nil {
+				trace.GetConn(req.URL.Host)
+				req = req.WithContext(untraced{req.Context()})
+			}
+			return base.RoundTrip(req)
+		})
+		return aTransport(p, c)
+	}},
+	{"the Trace is told another address", Told, func(p *plan, c transport.Config) (Client, error) {
+		if c.Trace != nil {
+			event := c.Trace.Event
+			c.Trace.Event = func(e transport.Event) {
+				if e.Addr != "" {
+					e.Addr += "0"
+				}
+				event(e)
+			}
+		}
+		return aTransport(p, c)
+	}},
 	{"a panic", Panics, above(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		_ = resp.Status

@@ -4,6 +4,8 @@
 package simulate
 
 import (
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -65,6 +67,15 @@ const (
 	lies
 )
 
+func (e bodyEnd) String() string {
+	return [...]string{"whole", "cut", "stalls", "explodes", "overcounts"}[e]
+}
+
+func (l lie) String() string {
+	return [...]string{"truth", "everything", "shifted", "other total", "shorter total", "no total", "no Content-Range", "other tag", "weak tag",
+		"multipart", "wrong length", "promises more", "unpacked", "other coding", "early end"}[l]
+}
+
 // A script describes one attempt before it begins.
 type script struct {
 	outcome outcome
@@ -90,6 +101,28 @@ type script struct {
 	writes  bool  // the body has a WriteTo
 	quota   int64 // the remaining quota that the server names; negative: it names none
 	reset   time.Duration
+	stream  bool // the body has no length, and its pieces may come far apart
+	endless bool // it does not end, either
+	typed   bool // it has the type of an event stream
+}
+
+// String describes the script for the printed story.
+func (s script) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v", s.outcome)
+	if s.outcome == responds {
+		fmt.Fprintf(&b, " %d", s.status)
+	}
+	if s.told.form != noHint {
+		fmt.Fprintf(&b, ", hint %v", s.told.form)
+	}
+	if s.lie != truth {
+		fmt.Fprintf(&b, ", to a range %v", s.lie)
+	}
+	if s.end != whole {
+		fmt.Fprintf(&b, ", body %v at %d", s.end, s.cutAt)
+	}
+	return b.String()
 }
 
 // newScript draws the script of the n-th attempt of a call. A host tells the
@@ -119,12 +152,25 @@ func newScript(seed uint64, h *host, m mood, callID, n int) *script {
 	if h.wild && d.chance(10) {
 		s.outcome = one(d, blowsUp, exits, says0, says2)
 	}
+	s.drawLength(roll(seed, ofManner, uint64(callID), uint64(n)), h)
 	return s
+}
+
+// drawLength draws whether the body is a stream and whether the response takes until a
+// later phase. Streams come to an end, so that the story does.
+func (s *script) drawLength(d dice, h *host) {
+	if h.streams && s.status == 200 && d.chance(40) {
+		s.stream, s.typed, s.length, s.unpacks, s.pause = true, d.chance(50), false, false, d.between(10*time.Millisecond, 40*time.Second)
+		s.piece = max(s.piece, 4<<10)
+	}
+	if h.lingers && s.outcome == responds && d.chance(15) {
+		s.takes = d.between(time.Second, 2*time.Minute)
+	}
 }
 
 // drawMood draws whether the attempt succeeds.
 func (s *script) drawMood(d dice, m mood) {
-	bad := [moods]int{fine: 1, flaky: 25, failing: 95, throttling: 90, exhausted: 100, frozen: 95}[m]
+	bad := [...]int{fine: 1, scattered: 10, flaky: 25, failing: 95, throttling: 90, exhausted: 100, frozen: 95}[m]
 	if !d.chance(bad) {
 		s.status = one(d, 200, 200, 200, 200, 200, 200, 204, 404, 301)
 		if d.chance(5) {
@@ -133,9 +179,11 @@ func (s *script) drawMood(d dice, m mood) {
 		return
 	}
 	switch {
+	case m == scattered:
+		s.status, s.told = 429, told{wait: d.between(time.Second, 10*time.Second).Truncate(time.Second), form: plainSeconds}
 	case m == exhausted:
 		s.status, s.told = 429, newTold(d)
-		s.told.form = 1 + int(s.told.form)%(badHints-1) // the phase decides how long
+		s.told.form = 1 + s.told.form%(badHints-1) // the phase decides how long
 	case m == frozen:
 		s.outcome = hangs
 	case m == throttling:

@@ -52,6 +52,7 @@ func nest(c transport.Config, between func(http.RoundTripper) http.RoundTripper)
 	if err != nil {
 		return nil, err
 	}
+	c.Lane = nil // the inner Transport has the connections
 	if c.Base = t; between != nil {
 		c.Base = between(t)
 	}
@@ -80,6 +81,8 @@ type world struct {
 	attempts   []*attempt
 	story      []entry
 	violations []Violation
+	lanes      map[*host][]time.Duration // when lanes were opened
+	dials      map[*host][]time.Duration // when connections were dialled
 }
 
 // An entry is one event of the story.
@@ -135,10 +138,14 @@ func (w *world) arrive(req *http.Request) *attempt {
 	h := w.plan.hosts[c.plan.host]
 	s := &attempt{
 		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1,
-		req: req, rng: req.Header.Get("Range"), began: w.now(), ended: never,
+		req: req, rng: req.Header.Get("Range"), began: w.now(), ended: never, cut: never,
 	}
 	mood, until := h.moodAt(s.began)
-	s.script = newScript(w.plan.seed, h, mood, c.plan.id, s.number)
+	if h.scene == nil {
+		s.script = newScript(w.plan.seed, h, mood, c.plan.id, s.number)
+	} else {
+		s.script = h.scene.script(roll(w.plan.seed, ofAttempt, uint64(c.plan.id), uint64(s.number)), c.plan, s.began)
+	}
 	if c.last {
 		s.script = &script{outcome: responds, status: 200, takes: time.Millisecond, piece: 1 << 10, quota: -1}
 	}
@@ -153,7 +160,7 @@ func (w *world) arrive(req *http.Request) *attempt {
 	s.late = c.endedBy(s.began)
 	c.attempts = append(c.attempts, s)
 	w.attempts = append(w.attempts, s)
-	w.story = append(w.story, entry{s.began, c.plan.id, "  attempt %d: the server %v %d", []any{s.number, s.script.outcome, s.script.status}})
+	w.story = append(w.story, entry{s.began, c.plan.id, "  attempt %d: the server %v", []any{s.number, *s.script}})
 	w.checkArrival(s)
 	return s
 }
@@ -206,7 +213,7 @@ type Report struct {
 // calls. run must be called in a bubble. It is a defect if anything of the
 // story is left when run returns.
 func run(p *plan, client maker, keep func(call int) bool) (r Report) {
-	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed)}
+	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed), lanes: make(map[*host][]time.Duration), dials: make(map[*host][]time.Duration)}
 	var err error
 	if w.client, err = client(p, w.config()); err != nil {
 		w.violate(Panics, nil, "the configuration is refused: %v", err)
@@ -233,9 +240,12 @@ func run(p *plan, client maker, keep func(call int) bool) (r Report) {
 func (w *world) config() transport.Config {
 	p := w.plan
 	c := transport.Config{
-		Base:    &base{w},
+		Base:    &base{world: w},
 		Hosts:   p.rules(func(h *host) policy.Rule { return h.rule }),
 		TempDir: os.TempDir(),
+	}
+	if p.wired() {
+		c.Lane = w.newLane
 	}
 	if p.traced {
 		c.Trace = &transport.Trace{
@@ -321,4 +331,12 @@ func (r Report) Story() string {
 		}
 	}
 	return b.String()
+}
+
+// timeOf returns a time of a Transport as a time of the story. The zero time is the end.
+func (w *world) timeOf(t time.Time) time.Duration {
+	if t.IsZero() {
+		return never
+	}
+	return t.Sub(w.start)
 }

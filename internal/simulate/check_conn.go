@@ -1,0 +1,156 @@
+// Checks of connections.
+
+package simulate
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A host opens this many lanes at once at most, and one more for each laneEach.
+const (
+	lanesAtOnce = 5
+	laneEach    = 4 * time.Second
+)
+
+// checkLanes checks that lanes are opened seldom. The caller must hold w.mu, here and in
+// all functions below.
+func (w *world) checkLanes(h *host) {
+	opened := w.lanes[h]
+	for i := range opened {
+		for j := i; j < len(opened); j++ {
+			if most := lanesAtOnce + int((opened[j]-opened[i])/laneEach); j-i+1 > most {
+				w.violateLocked(Few, nil, "%d lanes from %v to %v; there may be %d", j-i+1, opened[i], opened[j], most)
+				return
+			}
+		}
+	}
+}
+
+// checkCut checks that nothing but its own time, its caller or a response that outran it
+// ended an attempt that was under way.
+func (w *world) checkCut(s *attempt) {
+	c, b := s.call, s.body
+	if s.cut == never || s.cut >= c.ends || s.exited || c.panicked != nil || c.exited {
+		return
+	}
+	for _, own := range []error{transport.ErrAttemptTimeout, transport.ErrStalled, transport.ErrOutrun, context.DeadlineExceeded} {
+		if errors.Is(s.cause, own) {
+			return
+		}
+	}
+	if s.cut < s.ended || s.cut == s.ended && s.err != nil && errors.Is(s.err, s.cause) {
+		w.violateLocked(Cut, c, "attempt %d was under way and ended by %v", s.number, s.cause)
+		return
+	}
+	if b == nil || c.served != s || !c.closed {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.failed != nil && errors.Is(b.failed, s.cause) || !b.ended && b.failed == nil && s.script.end != overcounts && s.script.end != explodes && b.closedAt > s.cut {
+		w.violateLocked(Cut, c, "the response of attempt %d was being read and ended by %v", s.number, s.cause)
+	}
+}
+
+// checkTold checks the connections of which the Trace was told.
+func (w *world) checkTold(c *call) {
+	for _, e := range c.events {
+		if e.Addr == "" || e.Offset > 0 || e.at > c.returned || e.Number < 1 || e.Number > len(c.attempts) || w.plan.nested {
+			continue
+		}
+		s := c.attempts[e.Number-1]
+		if s.conn == nil || s.conn.addr.String() != e.Addr || s.conn.pool.lane != e.Lane {
+			w.violateLocked(Told, c, "the Trace was told that attempt %d went over %s of lane %d", e.Number, e.Addr, e.Lane)
+		}
+	}
+}
+
+// checkWires judges a scene about connections.
+func (w *world) checkWires(h *host, s *scene) {
+	if s.kind == overload {
+		w.checkOverload(h, s)
+		return
+	}
+	perStrike := make(map[time.Duration]int)
+	for _, c := range w.calls {
+		if c.plan.host != h.id || c.last || c.plan.role != ordinary || c.plan.method != http.MethodGet {
+			continue
+		}
+		w.checkDetour(c, s)
+		for _, a := range c.attempts {
+			if a.conn.is(sick) && a.status == http.StatusServiceUnavailable {
+				perStrike[a.conn.turns]++
+			}
+		}
+	}
+	for at, n := range perStrike {
+		if n > sickMost {
+			w.violateLocked(Another, nil, "%d requests went over connections that were sick since %v", n, at)
+		}
+	}
+}
+
+// sickMost is how many requests may go over a sick connection.
+const sickMost = 12
+
+// checkDetour checks that a request of a scene meets a bad connection at most once for
+// each strike, and only until the strike is noticed.
+func (w *world) checkDetour(c *call, s *scene) {
+	after := never // since the first attempt after the last strike before the end of the call
+	for at := s.begin; at < s.end && at < c.returned; at += strikeEach {
+		after = c.plan.at - w.firstAfter(c.attempts[0].host, at)
+	}
+	noticed := s.timeout + s.trip + 2*dialTime
+	slow, most := 0, 0
+	for _, a := range c.attempts {
+		if a.conn.is(dies) && a.ended-a.began > s.trip+2*dialTime {
+			slow++
+		}
+	}
+	if after < noticed || s.percent < 100 {
+		most = 1
+	}
+	switch {
+	case s.deadline && slow > 0:
+		if most == 0 {
+			w.violateLocked(Another, c, "the request met a dead connection %v after it had died", after)
+		}
+	case c.resp == nil || c.resp.StatusCode != http.StatusOK:
+		w.violateLocked(Another, c, "the request failed, although other connections were well: %s", c.outcome())
+	case slow > most:
+		w.violateLocked(Another, c, "%d slow attempts %v after the connections had died; there may be %d", slow, after, most)
+	case c.returned-c.plan.at > s.timeout+200*time.Millisecond+s.trip:
+		w.violateLocked(Another, c, "the request took %v, with timeouts of %v", c.returned-c.plan.at, s.timeout)
+	}
+}
+
+// firstAfter returns when the first attempt at a host began after a time.
+func (w *world) firstAfter(h *host, at time.Duration) time.Duration {
+	for _, s := range w.attempts {
+		if s.host == h && s.began >= at {
+			return s.began
+		}
+	}
+	return never
+}
+
+// overloadMost is how many connections of HTTP/2 an overload of 4 s may cost.
+const overloadMost = 6
+
+// checkOverload checks that a host that is slow for a while gets few connections.
+func (w *world) checkOverload(h *host, s *scene) {
+	n := 0
+	for _, at := range w.dials[h] {
+		if at >= s.begin && at < s.end+s.timeout {
+			n++
+		}
+	}
+	if h.http2 && n > overloadMost {
+		w.violateLocked(Few, nil, "an overload of %v cost %d connections", s.end-s.begin, n)
+	}
+}

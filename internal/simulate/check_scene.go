@@ -1,0 +1,85 @@
+// Checks of the figures of a scene.
+
+package simulate
+
+import (
+	"slices"
+	"time"
+)
+
+// checkScene judges the scene of a host. The caller must hold w.mu.
+func (w *world) checkScene(h *host) {
+	switch s := h.scene; s.kind {
+	case deaths, sickness, overload:
+		w.checkWires(h, s)
+	case refusals:
+		w.checkInnocent(h, s)
+	case outage:
+		w.checkOutage(h, s)
+	case slowUploads, streaming:
+		w.checkRoom(h, s)
+	}
+}
+
+// waitsOf returns how long the calls of the scene that keep allows waited for their first
+// attempt, sorted.
+func (w *world) waitsOf(h *host, s *scene, keep func(*call) bool) (waits []time.Duration) {
+	for _, c := range w.calls {
+		if c.plan.host != h.id || c.last || c.plan.role != ordinary || c.plan.at < s.begin || !keep(c) {
+			continue
+		}
+		if len(c.attempts) > 0 {
+			waits = append(waits, c.attempts[0].began-c.plan.at)
+		} else {
+			waits = append(waits, never)
+		}
+	}
+	slices.Sort(waits)
+	return waits
+}
+
+// checkInnocent checks that refusals at random hardly delay the requests that are not
+// refused themselves.
+func (w *world) checkInnocent(h *host, s *scene) {
+	waits := w.waitsOf(h, s, func(c *call) bool {
+		return !c.anyAttempt(func(s *attempt) bool { return s.status == 429 })
+	})
+	n := len(waits)
+	if n < 100 {
+		return // a shortened story says nothing about percentiles
+	}
+	if p90 := waits[n*90/100]; p90 > 10*s.trip {
+		w.violateLocked(Innocent, nil, "a tenth of the requests that were not refused waited for %v or more, with %d %% refused", p90, s.percent)
+	}
+}
+
+// An outage is noticed within this time. Then the gate lets probes through only, at most
+// two in a second.
+const (
+	noticed     = 5 * time.Second
+	probesEach  = 500 * time.Millisecond
+	probesExtra = 15
+)
+
+// checkOutage checks that a host that is down gets little more than probes, although
+// responses to requests of before the outage still arrive.
+func (w *world) checkOutage(h *host, s *scene) {
+	n := 0
+	for _, a := range w.attempts {
+		if a.host == h && a.began >= s.begin+noticed && a.began < s.end {
+			n++
+		}
+	}
+	if most := int((s.end-s.begin-noticed)/probesEach) + probesExtra; n > most {
+		w.violateLocked(Spared, nil, "%d attempts in an outage after %v; probes would be %d", n, noticed, most)
+	}
+}
+
+// checkRoom checks that callers who keep their own attempts waiting, and callers who listen
+// to streams, take no room of the others.
+func (w *world) checkRoom(h *host, s *scene) {
+	waits := w.waitsOf(h, s, func(*call) bool { return true })
+	if n := len(waits); n > 0 && waits[n-1] > time.Second {
+		w.violateLocked(Room, nil, "a request waited for %v beside %v", waits[n-1], s.kind)
+	}
+}
