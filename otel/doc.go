@@ -22,6 +22,8 @@
 //	http.request.resend_count   attempts of the request before this one
 //	error.type                  the status, or the kind of the error
 //	aplomb.attempt.kind         first, retry, hedge or reconnect
+//	network.peer.address, network.peer.port   of the connection, if it is known
+//	aplomb.lane                 the number of the host's pool of connections, if it is not the base
 //	aplomb.attempt.outrun       true if another attempt had its response first
 //	aplomb.queued               seconds in the queues of the host's limits
 //	aplomb.offset               where a reconnect continues a body
@@ -29,6 +31,9 @@
 //	aplomb.attempts             of the request, at its end
 //	aplomb.resumes              reconnects that continued the body
 //	http.response.body.size     bytes that the caller read
+//
+// If a caller never closes a body, the span of its request never ends and is not exported.
+// Its memory is freed with the body.
 //
 // otelhttp may be around the Transport and below it, as its base. Its spans then are the
 // parents and the children of these.
@@ -52,9 +57,12 @@
 //	aplomb.host.gate.slots         gauge of the slots in use
 //	aplomb.host.gate.queue         gauge of the attempts that wait for a slot
 //	aplomb.host.gate.closed        gauge, 1 while the gate is closed
+//	aplomb.host.lane               gauge of the number of the host's pool of connections; 0 is the base
 //	aplomb.host.rate               gauge of the limit of attempts per second
 //
-// All of them have server.address and server.port. The counters of attempts and requests
+// All of them have server.address and server.port. These are of the host as the Transport
+// counts it, in lower case and without userinfo. If a name is longer than 320 bytes, a hash
+// stands for its beginning. The counters of attempts and requests
 // also have http.request.method, http.response.status_code and error.type. A request that
 // the retry budget refused a retry is in aplomb.client.withheld with the reason budget.
 //

@@ -2,14 +2,17 @@ package aplombotel
 
 import (
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -26,6 +29,9 @@ const (
 	errorKey    = attribute.Key("error.type")
 
 	attemptsKey = attribute.Key("aplomb.attempts")
+	laneKey     = attribute.Key("aplomb.lane")
+	peerIPKey   = attribute.Key("network.peer.address")
+	peerPortKey = attribute.Key("network.peer.port")
 	kindKey     = attribute.Key("aplomb.attempt.kind")
 	numberKey   = attribute.Key("aplomb.attempt.number")
 	outrunKey   = attribute.Key("aplomb.attempt.outrun")
@@ -37,23 +43,42 @@ const (
 	waitKey     = attribute.Key("aplomb.wait")
 )
 
-// server appends the address and the port of a URL's host.
-func server(attrs []attribute.KeyValue, u *url.URL) []attribute.KeyValue {
-	attrs = append(attrs, addressKey.String(u.Hostname()))
-	port := 0
-	if text := u.Port(); text != "" {
-		port, _ = strconv.Atoi(text)
+// server appends the address and the port of a host.
+func server(attrs []attribute.KeyValue, k host.Key) []attribute.KeyValue {
+	name, text := host.SplitPort(k.Host)
+	if text == "" {
+		text = host.DefaultPort(k.Scheme)
 	}
-	switch {
-	case port != 0:
-	case u.Scheme == "https":
-		port = 443
-	case u.Scheme == "http":
-		port = 80
-	default:
-		return attrs
+	attrs = append(attrs, addressKey.String(strings.Trim(name, "[]")))
+	if port, _ := strconv.Atoi(text); port != 0 {
+		attrs = append(attrs, portKey.Int(port))
 	}
-	return append(attrs, portKey.Int(port))
+	return attrs
+}
+
+// keyOf returns the key of a URL's host, as package transport has it. Its length is
+// bounded, because peers are kept for good.
+func keyOf(u *url.URL) host.Key {
+	if name := bare(u.Host); name != u.Host {
+		return host.KeyOf(&url.URL{Scheme: u.Scheme, Host: name})
+	}
+	return host.KeyOf(u)
+}
+
+// bare returns a host without what stands before and behind it. A caller that fills in a
+// URL by hand may leave a secret there.
+func bare(name string) string {
+	for i := range len(name) {
+		switch name[i] {
+		case '@', '/', '?', '#', '\\', ' ':
+			name = name[strings.LastIndexByte(name, '@')+1:]
+			if i := strings.IndexAny(name, "/?#\\ "); i >= 0 {
+				name = name[:i]
+			}
+			return name
+		}
+	}
+	return name
 }
 
 // methodOf returns the method of a request, and the same as a known method. An unknown
@@ -67,6 +92,15 @@ func methodOf(req *http.Request) (known, method string) {
 		return method, method
 	}
 	return "_OTHER", method
+}
+
+// withPeer appends the address of the other end of a connection, if it is known.
+func withPeer(attrs []attribute.KeyValue, addr string) []attribute.KeyValue {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return attrs
+	}
+	return append(attrs, peerIPKey.String(at.Addr().String()), peerPortKey.Int(int(at.Port())))
 }
 
 // A peer is a server and a method. It has the attributes and the counts of its requests.
@@ -111,12 +145,15 @@ type peers struct {
 	kept [measures][]*set
 }
 
-type peerKey struct{ scheme, host, method string }
+type peerKey struct {
+	host   host.Key
+	method string
+}
 
 // of returns the peer of a request.
 func (p *peers) of(req *http.Request) *peer {
 	method, own := methodOf(req)
-	key := peerKey{req.URL.Scheme, req.URL.Host, method}
+	key := peerKey{keyOf(req.URL), method}
 	p.mu.RLock()
 	known := p.known[key] // a sync.Map would allocate for the key
 	p.mu.RUnlock()
@@ -128,12 +165,14 @@ func (p *peers) of(req *http.Request) *peer {
 	if known = p.known[key]; known != nil {
 		return known
 	}
+	// The key of a canonical host is a part of the text of the whole URL.
+	key.host.Scheme, key.host.Host = strings.Clone(key.host.Scheme), strings.Clone(key.host.Host)
 	made := &peer{all: p, name: method, sets: map[labels]*set{}}
 	if method != own {
 		made.name = "HTTP"
 	}
 	made.requestName = "aplomb " + made.name
-	made.attrs = server([]attribute.KeyValue{methodKey.String(method)}, req.URL)
+	made.attrs = server([]attribute.KeyValue{methodKey.String(method)}, key.host)
 	if made.kept = len(p.known) < most; made.kept {
 		p.known[key] = made
 	}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,4 +27,48 @@ func TestPeersAreBounded(t *testing.T) {
 	p.observe(func(_ measure, count int64, _ metric.MeasurementOption) { total += count })
 	assert.EqualValues(t, 2*(most+10), total)
 	assert.EqualValues(t, most+2*10, p.overflow[requests].Load())
+}
+
+// heap returns the bytes that are in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestPeersAreSmall: a peer is kept for good. A server can redirect a client to hosts with
+// long names, and a short name may be a part of a long URL.
+func TestPeersAreSmall(t *testing.T) {
+	const n, long = 64, 1 << 20
+	for _, format := range []string{"http://h%d.%s.test/", "http://h%d.test/%s", "http://h%d.test/?%s"} {
+		p := &peers{known: map[peerKey]*peer{}}
+		before := heap()
+		for i := range n {
+			u, err := url.Parse(fmt.Sprintf(format, i, strings.Repeat("x", long)))
+			assert.NoError(t, err)
+			p.of(&http.Request{Method: http.MethodGet, URL: u}).set(labels{of: requests}).count.Add(1)
+		}
+		assert.Less(t, heap()-before, int64(n*long/4), format)
+		assert.Len(t, p.known, n)
+	}
+}
+
+// TestPeersAreThoseOfTheTransport: a host that is written in several ways is one peer.
+func TestPeersAreThoseOfTheTransport(t *testing.T) {
+	p := &peers{known: map[peerKey]*peer{}}
+	for _, name := range []string{"h.test", "H.Test", "h.test:80", "h.test.", "h.test:080", "u:p@h.test", "h.test/path"} {
+		p.of(&http.Request{URL: &url.URL{Scheme: "http", Host: name}})
+	}
+	assert.Len(t, p.known, 1)
+	for name, want := range map[string]string{
+		"h.test": "[{server.address h.test} {server.port 80}]", "h.test:8080": "[{server.address h.test} {server.port 8080}]",
+		"[::1]:90": "[{server.address ::1} {server.port 90}]", "[::1]": "[{server.address ::1} {server.port 80}]",
+	} {
+		var got []string
+		for _, kv := range server(nil, keyOf(&url.URL{Scheme: "http", Host: name})) {
+			got = append(got, fmt.Sprintf("{%s %v}", kv.Key, kv.Value.AsInterface()))
+		}
+		assert.Equal(t, want, fmt.Sprint(got), name)
+	}
 }

@@ -3,12 +3,13 @@ package aplombotel
 import (
 	"context"
 	"errors"
-	"net/url"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -127,8 +128,8 @@ func (i *instruments) event(p *peer, e *transport.Event) {
 
 // gauges show the state of the hosts.
 type gauges struct {
-	requests, holds, gateLimit, gateSlots, gateQueue, gateClosed metric.Int64ObservableGauge
-	budget, rate                                                 metric.Float64ObservableGauge
+	requests, holds, lane, gateLimit, gateSlots, gateQueue, gateClosed metric.Int64ObservableGauge
+	budget, rate                                                       metric.Float64ObservableGauge
 }
 
 func newGauges(m metric.Meter) (*gauges, error) {
@@ -146,6 +147,7 @@ func newGauges(m metric.Meter) (*gauges, error) {
 	g := &gauges{
 		requests:   whole("requests", "{request}", "Requests under way."),
 		holds:      whole("holds", "{scope}", "Scopes that the server asked to wait."),
+		lane:       whole("lane", "{lane}", "The number of the pool of connections in use. 0 is the base."),
 		gateLimit:  whole("gate.limit", "{attempt}", "Attempts that the gate lets be in flight."),
 		gateSlots:  whole("gate.slots", "{attempt}", "Slots of the gate in use."),
 		gateQueue:  whole("gate.queue", "{attempt}", "Attempts that wait for a slot of the gate."),
@@ -157,18 +159,17 @@ func newGauges(m metric.Meter) (*gauges, error) {
 }
 
 func (g *gauges) all() []metric.Observable {
-	return []metric.Observable{g.requests, g.holds, g.gateLimit, g.gateSlots, g.gateQueue, g.gateClosed, g.budget, g.rate}
+	return []metric.Observable{g.requests, g.holds, g.lane, g.gateLimit, g.gateSlots, g.gateQueue, g.gateClosed, g.budget, g.rate}
 }
 
 // observe reports the state of one host. A limit that the rule turns off is left out.
 func (g *gauges) observe(o metric.Observer, s *transport.HostState) {
-	u, err := url.Parse(s.Host)
-	if err != nil {
-		u = &url.URL{Host: s.Host}
-	}
-	with := metric.WithAttributeSet(attribute.NewSet(server(nil, u)...))
+	scheme, name, _ := strings.Cut(s.Host, "://")
+	k := host.Key{Scheme: scheme, Host: bare(name)}
+	with := metric.WithAttributeSet(attribute.NewSet(server(nil, k)...))
 	o.ObserveInt64(g.requests, int64(s.InFlight), with)
 	o.ObserveInt64(g.holds, int64(s.HeldScopes), with)
+	o.ObserveInt64(g.lane, int64(s.Lane), with)
 	if s.BudgetLeft >= 0 {
 		o.ObserveFloat64(g.budget, s.BudgetLeft, with)
 	}

@@ -139,7 +139,11 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 	t.counts.duration.Record(ctx, a.Duration.Seconds(), all.record...)
 	span := trace.SpanFromContext(ctx)
 	if span.IsRecording() {
-		own := append(make([]attribute.KeyValue, 0, 5), kindKey.String(a.Kind.String()))
+		own := append(make([]attribute.KeyValue, 0, 8), kindKey.String(a.Kind.String()))
+		own = withPeer(own, a.Addr)
+		if a.Lane > 0 {
+			own = append(own, laneKey.Int(a.Lane))
+		}
 		if q := a.Queued.Total(); q > 0 {
 			own = append(own, queuedKey.Float64(q.Seconds()))
 		}
