@@ -56,10 +56,12 @@ var facts = []fact{
 		steps: script(testserver.Status(503).Body(strings.Repeat("x", 2048)).CutAt(1024, testserver.Stall)),
 		limit: 3 * time.Second,
 	})},
-	{name: "200 with 1 MiB and a strong ETag, cut after 256 KiB, server supports Range: bytes read; attempts", measure: cutBody},
+	{name: "200 with 1 MiB and a strong ETag, cut after 256 KiB, server supports Range: bytes read; attempts", measure: cutBody(`"v1"`)},
+	{name: "200 with 1 MiB and neither ETag nor Last-Modified, cut after 256 KiB, whole if it is asked for again: bytes read; attempts", measure: cutBody("")},
 	{name: "101: does the body implement io.Writer?", measure: upgrade},
 	{name: "POST of 64 MiB from a pipe: bytes read before the first is sent; peak growth of the heap (client and server)",
-		alone: true, measure: uploadCost},
+		alone: true, measure: uploadCost(fromPipe)},
+	{name: "POST of 64 MiB from a file: the same", alone: true, measure: uploadCost(fromFile)},
 }
 
 // behaviour fills the table of facts. The libraries are measured at the same
@@ -188,10 +190,12 @@ func connections(l *library) (string, error) {
 }
 
 // cutBody describes how much of a cut body the caller can read, and how it ends.
-func cutBody(l *library) (string, error) {
-	whole := testserver.Content(testserver.Pattern(1<<20), `"v1"`)
-	o, err := exchange{steps: script(whole.CutAt(256<<10, testserver.Close), whole)}.run(l)
-	return o.delivery(), err
+func cutBody(etag string) func(*library) (string, error) {
+	return func(l *library) (string, error) {
+		whole := testserver.Content(testserver.Pattern(1<<20), etag)
+		o, err := exchange{steps: script(whole.CutAt(256<<10, testserver.Close), whole)}.run(l)
+		return o.delivery(), err
+	}
 }
 
 // upgrade tells whether the caller can write to a switched connection.
@@ -210,7 +214,9 @@ func upgrade(l *library) (string, error) {
 }
 
 // uploadCost describes what an upload costs in memory.
-func uploadCost(l *library) (string, error) {
-	u, err := upload(l, full.upload)
-	return fmt.Sprintf("%d; %.1f MiB", u.before, mebi(u.peak)), err
+func uploadCost(from kind) func(*library) (string, error) {
+	return func(l *library) (string, error) {
+		u, err := upload(l, full.upload, from)
+		return fmt.Sprintf("%d; %.1f MiB", u.before, mebi(u.peak)), err
+	}
 }

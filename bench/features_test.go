@@ -4,47 +4,45 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/aplomb-go/aplomb/faults"
-	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
 var update = flag.Bool("update", false, "write the tables of features to docs/compare.md")
 
 const comparison = "../docs/compare.md"
 
-// A feature is a row of the table. Either probe measures every cell, or the cells come
-// from names.
+// A feature is a row of the table.
 type feature struct {
 	name  string
 	ours  string   // aplomb's cell
 	shown []string // behind a yes of aplomb's: DIRECTORY.Test, or the directory of an example
 
-	probe func(*testing.T, *library) string
+	// probe tries the feature, and returns the cell. setups says how a library is told to
+	// have it. A library without a set-up of its own is tried in the set-up of the other
+	// tables. Without a probe the cells come from names.
+	probe  func(*testing.T, *library) string
+	setups map[string]func(terms) doer
 
-	// names has an exported name, package.Name, of each library that has the feature. No
-	// exported name of another library matches absent, apart from those in but.
-	names  map[string]string
+	// names has an exported name, package.Name, of each library that has the feature or a
+	// set-up for it. The feature of a library in untried is not tried.
+	names   map[string]string
+	untried []string
+
+	// If there is no probe, no exported name of another library matches absent, apart from
+	// those in but.
 	absent *regexp.Regexp
 	but    []string
 }
@@ -60,36 +58,38 @@ var features = []feature{
 	{name: "ends its wait with the context", ours: yes, shown: []string{"transport.TestCancelDuringTheWait"}, probe: endsWaits},
 	{name: "returns the last response when it gives up", ours: yes, shown: []string{"transport.TestGivesUpWithTheLastResponse"}, probe: returnsTheLast},
 	{name: "limits the retries to a host that is down, by default", ours: yes, shown: []string{"transport.TestBudgetBoundsAnOutage", "examples/budget"}, probe: limitsRetries},
-	{name: "continues a cut download", ours: yes, shown: []string{"faults.TestCutBodiesAreResumed", "examples/fetch"}, probe: continues},
+	{name: "continues a cut download", ours: yes, shown: []string{"faults.TestCutBodiesAreResumed", "examples/fetch"}, probe: continues(`"v1"`)},
+	{name: "completes a cut download that has neither ETag nor Last-Modified", ours: yes, shown: []string{"transport.TestACutAnswerIsFetchedAgain"}, probe: continues("")},
 	{name: "sends an upload while it reads it", ours: yes, shown: []string{"transport.TestUploadStreams"}, probe: streams},
 	{name: "keeps an upgraded connection writable", ours: yes, shown: []string{"transport.TestUpgradesOverTheWire"}, probe: upgrades},
 
 	{name: "is an `http.RoundTripper`", ours: yes, shown: []string{"transport.TestContractReturnsTheResponse"},
 		names:  map[string]string{"retryablehttp": "retryablehttp.RoundTripper", "rehttp": "rehttp.Transport", "failsafehttp": "failsafehttp.NewRoundTripper"},
 		absent: regexp.MustCompile(`\.(New)?RoundTrip(per)?$`), but: []string{"resty.RoundTrip"}}, // of its digest authentication
-	{name: "bounds the time of an attempt", ours: yes, shown: []string{"transport.TestAttemptTimeout"},
+	{name: "bounds the time of an attempt", ours: yes, shown: []string{"transport.TestAttemptTimeout"}, probe: bounds, setups: boundSetups,
 		names: map[string]string{"retryablehttp": "retryablehttp.HTTPClient", "rehttp": "rehttp.PerAttemptTimeout", "failsafehttp": "timeout.New",
-			"heimdall": "httpclient.WithHTTPTimeout", "resty": "resty.SetTimeout", "azcore": "policy.TryTimeout"}},
-	{name: "has a retry budget", ours: yes, shown: []string{"transport.TestBudgetInEveryWindow", "examples/budget"},
-		names: map[string]string{"failsafehttp": "retrypolicy.WithBudget"}, absent: regexp.MustCompile(`(?i)budget`)},
-	{name: "hedges", ours: yes, shown: []string{"transport.TestHedgeCutsTheTail", "examples/hedge"},
-		names: map[string]string{"failsafehttp": "hedgepolicy.NewWithDelay"}, absent: regexp.MustCompile(`(?i)hedg`)},
-	{name: "limits the rate of requests", ours: yes, shown: []string{"transport.TestRateLimit", "examples/rate"},
-		names:  map[string]string{"failsafehttp": "ratelimiter.NewSmooth", "resty": "resty.SetRateLimiter"},
-		absent: regexp.MustCompile(`(?i)ratelimit`), but: []string{"retryablehttp.RateLimitLinearJitterBackoff"}}, // reads Retry-After
-	{name: "has a circuit breaker, or limits requests in flight", ours: yes, shown: []string{"transport.TestGateAgainstAHangingServer", "examples/gate"},
-		names:  map[string]string{"failsafehttp": "circuitbreaker.NewBuilder", "heimdall": "hystrix.NewClient"},
-		absent: regexp.MustCompile(`(?i)circuit|breaker|bulkhead|hystrix|concurren`)},
-	{name: "shares limits between processes", ours: yes, shown: []string{"transport.TestFleetHold", "transport.TestFleetRate", "examples/fleet"},
-		absent: regexp.MustCompile(`(?i)redis|distributed|fleet|cluster`)},
-	{name: "knows rules of providers", ours: yes, shown: []string{"policy/profile.TestProfiles"},
-		absent: regexp.MustCompile(`(?i)github|openai|stripe`)},
-	{name: "has rules for each host", ours: yes, shown: []string{"transport.TestMostSpecificRule", "examples/hosts"},
-		absent: regexp.MustCompile(`(?i)perhost|hosts`)},
+			"heimdall": "httpclient.WithHTTPClient", "resty": "resty.SetTimeout", "azcore": "policy.TryTimeout"}},
+	{name: "bounds the time until there is a connection", ours: yes, shown: []string{"transport.TestUnsentPOSTIsRetried"}, probe: connects, setups: connectSetups},
+	{name: "takes a new HTTP/2 connection after a timeout", ours: yes, shown: []string{"transport.TestDeathUnderLoad", "transport.TestDeathOverSockets"}, probe: leaves, setups: boundSetups},
+	{name: "tries another address of the host", ours: yes, shown: []string{"transport.TestOneAddressIsBad"}, probe: detours},
+	{name: "checks the health of HTTP/2 connections by default", ours: yes, shown: []string{"transport.TestDefaultBaseChecksTheHealthOfConnections"}, probe: checksHealth},
+	{name: "has a retry budget", ours: yes, shown: []string{"transport.TestBudgetInEveryWindow", "examples/budget"}, probe: limitsRetries, setups: budgetSetups,
+		names: map[string]string{"failsafehttp": "retrypolicy.WithBudget"}},
+	{name: "hedges", ours: yes, shown: []string{"transport.TestHedgeCutsTheTail", "examples/hedge"}, probe: hedges, setups: hedgeSetups,
+		names: map[string]string{"failsafehttp": "hedgepolicy.NewWithDelay"}},
+	{name: "limits the rate of requests", ours: yes, shown: []string{"transport.TestRateLimit", "examples/rate"}, probe: limitsRate, setups: rateSetups,
+		names: map[string]string{"failsafehttp": "ratelimiter.NewSmoothBuilder", "resty": "resty.SetRateLimiter"}},
+	{name: "has a circuit breaker, or limits requests in flight", ours: yes, shown: []string{"transport.TestGateAgainstAHangingServer", "examples/gate"}, probe: breaks, setups: breakerSetups,
+		names: map[string]string{"failsafehttp": "circuitbreaker.NewBuilder", "heimdall": "hystrix.NewClient"}, untried: []string{"heimdall"}},
+	{name: "shares limits between processes", ours: yes, shown: []string{"transport.TestFleetHold", "transport.TestFleetRate", "examples/fleet"}, probe: shares, setups: fleetSetups},
+	{name: "knows rules of providers", ours: yes, shown: []string{"policy/profile.TestProfiles"}, probe: knowsProviders, setups: providerSetups},
+	{name: "has rules for each host", ours: yes, shown: []string{"transport.TestMostSpecificRule", "examples/hosts"}, probe: distinguishesHosts, setups: hostSetups,
+		names: map[string]string{"retryablehttp": "retryablehttp.CheckRetry", "rehttp": "rehttp.RetryFn", "failsafehttp": "retrypolicy.AbortIf",
+			"resty": "resty.AddRetryCondition", "azcore": "policy.ShouldRetry"}},
 	{name: "reads rules from a file, and takes new ones", ours: yes, shown: []string{"policy/rulefile.TestLoad", "transport.TestUpdateKeepsHostState", "examples/hosts"},
 		absent: regexp.MustCompile(`(?i)loadrule|rulefile|update`)},
-	{name: "says why there was no retry", ours: yes, shown: []string{"transport.TestEvents", "examples/quickstart"},
-		absent: regexp.MustCompile(`(?i)reason`)},
+	{name: "says why there was no retry", ours: yes, shown: []string{"transport.TestEvents", "examples/quickstart"}, probe: saysWhy, setups: reasonSetups,
+		names: map[string]string{"retryablehttp": "retryablehttp.StandardClient", "failsafehttp": "retrypolicy.ExceededError", "azcore": "log.SetListener"}},
 	{name: "has OpenTelemetry", ours: yes, shown: []string{"otel.TestSpans", "examples/metrics"},
 		names: map[string]string{"azcore": "policy.TracingProvider"}, absent: regexp.MustCompile(`(?i)otel|telemetry|trac(e|ing)`),
 		but: []string{"resty.EnableTrace", "resty.DisableTrace", "resty.TraceInfo"}}, // times of net/http/httptrace
@@ -98,10 +98,11 @@ var features = []feature{
 	{name: "retries other functions than requests", ours: yes, shown: []string{"policy.TestDoSucceeds", "examples/database"},
 		names: map[string]string{"failsafehttp": "failsafe.Executor", "resty": "resty.Backoff"}},
 
-	{name: "returns something else instead (fallback)", ours: no,
-		names: map[string]string{"failsafehttp": "fallback.NewWithResult", "heimdall": "hystrix.WithFallbackFunc"}, absent: regexp.MustCompile(`(?i)fallback`)},
-	{name: "caches responses", ours: no,
-		names: map[string]string{"failsafehttp": "cachepolicy.NewBuilder"}, absent: regexp.MustCompile(`(?i)cache`)},
+	{name: "returns something else instead (fallback)", ours: no, probe: fallsBack, setups: fallbackSetups,
+		names:   map[string]string{"retryablehttp": "retryablehttp.ErrorHandler", "failsafehttp": "fallback.NewBuilderWithFunc", "heimdall": "hystrix.WithFallbackFunc"},
+		untried: []string{"heimdall"}},
+	{name: "caches responses", ours: no, probe: caches, setups: cacheSetups,
+		names: map[string]string{"failsafehttp": "cachepolicy.NewBuilder"}},
 	{name: "lets urgent requests go first", ours: no,
 		names: map[string]string{"failsafehttp": "priority.Prioritizer"}, absent: regexp.MustCompile(`(?i)priori`)},
 	{name: "works for gRPC", ours: no,
@@ -114,183 +115,43 @@ var features = []feature{
 		names: map[string]string{"resty": "resty.SetAuthToken", "azcore": "policy.AuthorizationHandler"}, absent: regexp.MustCompile(`(?i)auth`)},
 }
 
-// in runs a probe over a server that plays a plan, in virtual time.
-func in(t *testing.T, l *library, plan faults.Plan, delay time.Duration, use func(*testing.T, doer, *faults.Transport)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		server := faults.New(nil, plan)
-		use(t, l.newClient(terms{base: server, delay: delay}), server)
-	})
-}
-
-// send sends a request, and returns the result.
-func send(ctx context.Context, client doer, method, body string) outcome {
-	return exchange{method: method, body: body}.ask(ctx, client, "http://shop.example.com/"+strings.ToLower(method))
-}
-
-func asked(ok bool) string {
-	if ok {
-		return yes
-	}
-	return no
-}
-
-func sent(t *testing.T, l *library, method, body string, step faults.Step) (n int) {
-	in(t, l, faults.Always(step), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
-		send(t.Context(), client, method, body)
-		n = len(server.Records())
-	})
-	return n
-}
-
-func sendsAgain(t *testing.T, l *library) string {
-	return asked(sent(t, l, http.MethodGet, "", faults.Status(503)) > 1)
-}
-
-func sendsOnce(t *testing.T, l *library) string {
-	return asked(sent(t, l, http.MethodPost, "order", faults.Status(503)) == 1 && sent(t, l, http.MethodPost, "order", faults.Reset()) == 1)
-}
-
-func obeys(t *testing.T, l *library) string {
-	earliest := time.Hour
-	for range 10 { // because of jitter
-		in(t, l, faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass()), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
-			start := time.Now()
-			send(t.Context(), client, http.MethodGet, "")
-			earliest = min(earliest, server.Records()[1].Time.Sub(start))
-		})
-	}
-	return asked(earliest >= 10*time.Second)
-}
-
-func holdsOthers(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass()), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
-		start := time.Now()
-		var both sync.WaitGroup
-		both.Go(func() { send(t.Context(), client, http.MethodGet, "") })
-		both.Go(func() {
-			time.Sleep(time.Second)
-			send(t.Context(), client, http.MethodHead, "")
-		})
-		both.Wait()
-		for _, r := range server.Records() {
-			if r.Method == http.MethodHead {
-				cell = asked(r.Time.Sub(start) >= 10*time.Second)
-			}
-		}
-	})
-	return cell
-}
-
-// foresees is about a wait that the server asks for, or otherwise the client's own.
-func foresees(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503).RetryAfter(30*time.Second)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		start := time.Now()
-		send(ctx, client, http.MethodGet, "")
-		cell = asked(time.Since(start) < time.Second)
-	})
-	return cell
-}
-
-func endsWaits(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		start := time.Now()
-		send(ctx, client, http.MethodGet, "")
-		cell = asked(time.Since(start) <= time.Second)
-	})
-	return cell
-}
-
-func returnsTheLast(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503).Body("sorry")), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
-		o := send(t.Context(), client, http.MethodGet, "")
-		cell = asked(o.err == nil && o.read == int64(len("sorry")))
-		if resp := l.carriedBy(o.err); resp != nil {
-			_ = resp.Body.Close()
-			cell = "in the error"
-		}
-	})
-	return cell
-}
-
-func limitsRetries(t *testing.T, l *library) (cell string) {
-	in(t, l, faults.Always(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(func() { send(t.Context(), client, http.MethodGet, "") })
-		}
-		all.Wait()
-		cell = asked(len(server.Records()) < 200)
-	})
-	return cell
-}
-
-func continues(t *testing.T, l *library) (cell string) {
-	synctest.Test(t, func(t *testing.T) {
-		whole := testserver.Content(testserver.Pattern(1<<20), `"v1"`)
-		server := testserver.Start(t, testserver.Config{Net: testserver.NewNet()}, whole.CutAt(256<<10, testserver.Close), whole)
-		o := exchange{}.ask(t.Context(), l.newClient(terms{base: server.Transport(), delay: shortDelay}), server.URL)
-		log := server.Log()
-		switch {
-		case o.err != nil || o.readErr != nil || o.read != 1<<20:
-			cell = no
-		case log[1].Header.Get("Range") == "":
-			cell = "starts again"
-		default:
-			cell = yes
-		}
-	})
-	return cell
-}
-
-func streams(t *testing.T, l *library) string {
-	u, err := upload(l, 1<<20)
-	if err != nil {
-		t.Error(err)
-	}
-	return asked(u.before == 0)
-}
-
-func upgrades(t *testing.T, l *library) (cell string) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testserver.Start(t, testserver.Config{Net: testserver.NewNet()}, testserver.SwitchProtocols("echo"))
-		e := exchange{header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}}
-		defer time.AfterFunc(time.Minute, server.Close).Stop() // some read until the end of the connection
-		o := e.ask(t.Context(), l.newClient(terms{base: server.Transport(), delay: shortDelay}), server.URL)
-		cell = no
-		if o.err == nil && o.resp != nil {
-			_, writable := o.resp.Body.(io.Writer)
-			cell = asked(writable)
-		}
-	})
-	return cell
-}
-
 // cells returns the cells of a row, aplomb's first.
 func (f *feature) cells(t *testing.T) []string {
 	row := []string{f.ours}
 	if f.probe != nil {
-		if got := f.probe(t, &ours[0]); got != f.ours {
+		if got := f.probe(t, f.setup(&ours[0])); got != f.ours {
 			t.Errorf("%s: aplomb: %s", f.name, got)
 		}
 	}
 	for i := range peers {
-		cell := asked(f.names[peers[i].name] != "")
-		if f.probe != nil {
-			cell = f.probe(t, &peers[i])
+		l := &peers[i]
+		if f.tries(l.name) {
+			row = append(row, f.probe(t, f.setup(l)))
+		} else {
+			row = append(row, asked(f.names[l.name] != ""))
 		}
-		row = append(row, cell)
 	}
 	return row
 }
 
+func (f *feature) tries(library string) bool {
+	return f.probe != nil && !slices.Contains(f.untried, library)
+}
+
+// setup returns the library as it is set up for this row.
+func (f *feature) setup(l *library) *library {
+	client := f.setups[l.name]
+	if client == nil {
+		return l
+	}
+	told := *l
+	told.client = client
+	return &told
+}
+
 // TestFeatures: docs/compare.md has the table of features and what is behind it. Behind
 // each yes of aplomb's is a test or an example that exists. Behind the cells of the
-// others is a measurement, or a name that they export, or that they export no such name.
+// others is an experiment, or a name that they export, or that they export no such name.
 func TestFeatures(t *testing.T) {
 	exported := map[string]map[string]bool{}
 	for i := range peers {
@@ -298,7 +159,7 @@ func TestFeatures(t *testing.T) {
 	}
 	heads := []string{"", "aplomb"}
 	for i := range peers {
-		heads = append(heads, peers[i].name)
+		heads = append(heads, peers[i].name+" "+moduleVersion(t, peers[i].module))
 	}
 	var rows, behind bytes.Buffer
 	fmt.Fprintf(&rows, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
@@ -346,9 +207,6 @@ func (f *feature) check(t *testing.T, exported map[string]map[string]bool) {
 			t.Errorf("%s: %v", f.name, err)
 		}
 	}
-	if f.probe != nil {
-		return
-	}
 	for i := range peers {
 		library := peers[i].name
 		if name := f.names[library]; name != "" {
@@ -357,10 +215,10 @@ func (f *feature) check(t *testing.T, exported map[string]map[string]bool) {
 			}
 			continue
 		}
+		if f.probe != nil || f.absent == nil {
+			continue
+		}
 		for name := range exported[library] {
-			if f.absent == nil {
-				break
-			}
 			if f.absent.MatchString(name) && !slices.Contains(f.but, name) {
 				t.Errorf("%s: %s exports %s", f.name, library, name)
 			}
@@ -406,24 +264,42 @@ func links(shown []string) string {
 
 // evidence says what is behind the cells of the others.
 func (f *feature) evidence() string {
-	if f.probe != nil {
-		return "measured"
-	}
-	var list []string
+	var used, untried []string
 	for i := range peers {
-		if name := f.names[peers[i].name]; name != "" {
-			list = append(list, "`"+name+"`")
+		switch name := f.names[peers[i].name]; {
+		case name == "":
+		case f.tries(peers[i].name):
+			used = append(used, "`"+name+"`")
+		default:
+			untried = append(untried, "`"+name+"`")
 		}
 	}
-	if len(list) == 0 {
-		return "no such name"
+	var list []string
+	switch {
+	case f.probe != nil && used == nil:
+		list = append(list, "tried")
+	case f.probe != nil:
+		list = append(list, "tried, with "+strings.Join(used, ", "))
+	case untried == nil:
+		list = append(list, "no such name")
 	}
-	return strings.Join(list, ", ")
+	if untried != nil {
+		list = append(list, "exported: "+strings.Join(untried, ", "))
+	}
+	return strings.Join(list, "; ")
 }
 
 // moduleDir is where the source of a module is.
 func moduleDir(t *testing.T, module string) string {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		t.Fatal(module, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func moduleVersion(t *testing.T, module string) string {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
 	if err != nil {
 		t.Fatal(module, err)
 	}

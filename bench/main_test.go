@@ -79,8 +79,10 @@ func TestDescribe(t *testing.T) {
 func TestUpload(t *testing.T) {
 	for _, l := range compared() {
 		t.Run(l.name, func(t *testing.T) {
-			if _, err := upload(&l, 100<<10); err != nil {
-				t.Error(err)
+			for _, from := range []kind{fromPipe, fromFile} {
+				if _, err := upload(&l, 100<<10, from); err != nil {
+					t.Error(from, err)
+				}
 			}
 		})
 	}

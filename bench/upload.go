@@ -1,14 +1,16 @@
-// The cost of a large upload whose body cannot be read a second time.
+// The cost of a large upload.
 
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"runtime/metrics"
 	"sync"
@@ -23,7 +25,7 @@ func uploads(s scale, libs []library) (*table, error) {
 	before, peaks := make([]int64, len(libs)), make([][]float64, len(libs))
 	for range s.uploads {
 		for _, i := range rand.Perm(len(libs)) {
-			u, err := upload(&libs[i], s.upload)
+			u, err := upload(&libs[i], s.upload, fromPipe)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", libs[i].name, err)
 			}
@@ -45,8 +47,16 @@ type uploaded struct {
 	peak   int64 // the highest growth of the heap, of client and server, garbage included
 }
 
-// upload posts size bytes from a pipe to a server of its own.
-func upload(l *library, size int64) (uploaded, error) {
+// A kind of source says whether it can be read a second time.
+type kind int
+
+const (
+	fromPipe kind = iota
+	fromFile
+)
+
+// upload posts size bytes from a source to a server of its own.
+func upload(l *library, size int64, from kind) (uploaded, error) {
 	srv, err := testserver.New(testserver.Config{}, testserver.OK(""))
 	if err != nil {
 		return uploaded{}, err
@@ -55,10 +65,14 @@ func upload(l *library, size int64) (uploaded, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 
-	body := newSource(size)
+	body, read, err := newSource(size, from)
+	if err != nil {
+		return uploaded{}, err
+	}
+	defer body.Close()
 	var before atomic.Int64
 	base := srv.Transport()
-	base.DialContext = onFirstWrite(func() { before.Store(body.read.Load()) })
+	base.DialContext = onFirstWrite(func() { before.Store(read.Load()) })
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, body)
 	if err != nil {
 		return uploaded{}, err
@@ -77,14 +91,11 @@ func upload(l *library, size int64) (uploaded, error) {
 	return uploaded{before: before.Load(), peak: grown}, nil
 }
 
-// A source is the reading end of a pipe. It counts the bytes that are read.
-type source struct {
-	*io.PipeReader
-	read atomic.Int64
-}
-
-// newSource gives size bytes in pieces of 32 KiB.
-func newSource(size int64) *source {
+// newSource makes a body of size bytes, and counts those that are read.
+func newSource(size int64, from kind) (io.ReadCloser, *atomic.Int64, error) {
+	if from == fromFile {
+		return newFile(size)
+	}
 	r, w := io.Pipe()
 	go func() {
 		piece := make([]byte, 32<<10)
@@ -95,7 +106,14 @@ func newSource(size int64) *source {
 		}
 		_ = w.Close()
 	}()
-	return &source{PipeReader: r}
+	s := &source{PipeReader: r}
+	return s, &s.read, nil
+}
+
+// A source is the reading end of a pipe.
+type source struct {
+	*io.PipeReader
+	read atomic.Int64
 }
 
 func (s *source) Read(p []byte) (int, error) {
@@ -103,6 +121,36 @@ func (s *source) Read(p []byte) (int, error) {
 	s.read.Add(int64(n))
 	return n, err
 }
+
+// A file is a body that can seek. It has no other method of an *os.File, because their
+// reads would not be counted.
+type file struct {
+	io.ReadSeeker
+	close func() error
+	read  atomic.Int64
+}
+
+// newFile makes a file that is removed when it is closed.
+func newFile(size int64) (io.ReadCloser, *atomic.Int64, error) {
+	f, err := os.CreateTemp("", "upload")
+	if err != nil {
+		return nil, nil, err
+	}
+	remove := func() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
+	if err := f.Truncate(size); err != nil {
+		return nil, nil, errors.Join(err, remove())
+	}
+	body := &file{ReadSeeker: f, close: sync.OnceValue(remove)}
+	return body, &body.read, nil
+}
+
+func (f *file) Read(p []byte) (int, error) {
+	n, err := f.ReadSeeker.Read(p)
+	f.read.Add(int64(n))
+	return n, err
+}
+
+func (f *file) Close() error { return f.close() }
 
 // onFirstWrite returns a dialer. The first write on its connections calls f.
 func onFirstWrite(f func()) func(context.Context, string, string) (net.Conn, error) {

@@ -10,6 +10,7 @@
 //	store_test.go    a plain server, for clients that come without a fake
 //	main_test.go     looks for goroutines that are left
 //	s3_test.go …     a client each
+//	silence_test.go  clients whose connection dies without a word
 //	nginx_test.go    nginx as the server
 //	httpbin_test.go  go-httpbin as the server
 //	soak_test.go     many workers while the faults change

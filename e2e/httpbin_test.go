@@ -73,7 +73,7 @@ func TestHTTPBinStatus(t *testing.T) {
 	}{
 		{http.MethodGet, 500, 6}, {http.MethodGet, 502, 6}, {http.MethodPut, 503, 6}, {http.MethodDelete, 504, 6},
 		{http.MethodGet, 408, 6}, {http.MethodGet, 429, 6},
-		{http.MethodPost, 500, 1}, {http.MethodPost, 503, 1}, {http.MethodPost, 425, 6}, {http.MethodPost, 421, 6},
+		{http.MethodPost, 500, 1}, {http.MethodPost, 503, 1}, {http.MethodPost, 425, 6},
 		{http.MethodGet, 404, 1}, {http.MethodGet, 418, 1}, {http.MethodGet, 501, 1}, {http.MethodGet, 505, 1}, {http.MethodGet, 511, 1},
 	}
 	for _, test := range tests {
@@ -89,6 +89,17 @@ func TestHTTPBinStatus(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
 	assert.Equal(t, 1, b.seen(), "a Retry-After with a 200")
+}
+
+// A request that was misdirected is sent again over other connections only.
+func TestHTTPBinMisdirected(t *testing.T) {
+	b := newHTTPBin(t, policy.Rule{})
+	b.answer(nil)
+	resp, _, err := b.do(bounded(t), t, b.hc, http.MethodPost, "/status/421", nil)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusMisdirectedRequest, resp.StatusCode)
+	assert.Greater(t, b.seen(), 1)
+	assert.Equal(t, b.dialled(), b.seen(), "each attempt has a connection of its own")
 }
 
 // Half of all requests fail at random.
@@ -126,8 +137,8 @@ func TestHTTPBinDelay(t *testing.T) {
 	assert.Len(t, gaveUp.Attempts, 3)
 }
 
-// A drip has no validator, so it cannot be continued. If it is too slow, it ends
-// with an error, and otherwise it is read whole.
+// A drip has no validator, so it is fetched again if it is too slow. If it stays too slow,
+// it ends with an error.
 func TestHTTPBinDrip(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBin(t, policy.Rule{Stall: policy.Stall{Timeout: impatient, MinBytesPerSecond: 1000}})
@@ -139,7 +150,7 @@ func TestHTTPBinDrip(t *testing.T) {
 	_, got, err := b.do(bounded(t), t, b.hc, http.MethodGet, "/drip?numbytes=1000&duration=50s&delay=0s", nil)
 	require.ErrorIs(t, err, transport.ErrStalled)
 	assert.Less(t, len(got), 1000)
-	assert.Equal(t, 1, b.seen())
+	assert.Equal(t, 1+policy.Defaults().Resume.Max, b.seen())
 
 	patience, _ := under(t, base(t, b.network, false), policy.Rule{Stall: policy.Stall{Timeout: patient}}, nil)
 	_, got, err = b.do(bounded(t), t, patience, http.MethodGet, "/drip?numbytes=10&duration=500ms&delay=0s", nil)
@@ -147,7 +158,8 @@ func TestHTTPBinDrip(t *testing.T) {
 	assert.Equal(t, "**********", string(got))
 }
 
-// What cannot surely be continued ends with an error and keeps what was read. The
+// A response without a rest to ask for is fetched again. If it is always cut at the same
+// byte, or is another one each time, it ends with an error and keeps what was read. The
 // ETag of /range has no quotes. The body of /etag tells the fields of the request,
 // so it differs for the rest although the strong ETag is the same.
 func TestHTTPBinCuts(t *testing.T) {
@@ -155,15 +167,15 @@ func TestHTTPBinCuts(t *testing.T) {
 	tests := []struct {
 		path, accept string
 		cut          int
-		reason       transport.Reason // of the last event, if a reconnect was tried
+		reason       transport.Reason // of the last event
 	}{
-		{path: "/range/100000", cut: 50_000},
+		{path: "/range/100000", cut: 50_000, reason: transport.ReasonResumeMax},
 		{path: "/etag/strong?pad=" + pad, cut: 3000, reason: transport.ReasonMismatch},
-		{path: "/stream/100", cut: 5000},
-		{path: "/bytes/100000?seed=1", cut: 50_000},
-		{path: "/drip?numbytes=100000&duration=0s&delay=0s", cut: 50_000},
-		{path: "/gzip", cut: 300},
-		{path: "/gzip", accept: "gzip", cut: 300},
+		{path: "/stream/100", cut: 5000, reason: transport.ReasonResumeMax},
+		{path: "/bytes/100000?seed=1", cut: 50_000, reason: transport.ReasonResumeMax},
+		{path: "/drip?numbytes=100000&duration=0s&delay=0s", cut: 50_000, reason: transport.ReasonResumeMax},
+		{path: "/gzip", cut: 300, reason: transport.ReasonResumeMax},
+		{path: "/gzip", accept: "gzip", cut: 300, reason: transport.ReasonResumeMax},
 	}
 	for _, test := range tests {
 		endpoint := strings.FieldsFunc(test.path, func(r rune) bool { return r == '/' || r == '?' })[0]
@@ -188,10 +200,19 @@ func TestHTTPBinCuts(t *testing.T) {
 					assert.True(t, bytes.HasPrefix(want, got))
 				}
 				told := b.r.told()[before:]
-				if test.reason == 0 {
-					assert.Empty(t, told)
-				} else if assert.NotEmpty(t, told) {
+				if assert.NotEmpty(t, told) {
 					assert.Equal(t, test.reason, told[len(told)-1].Reason)
+				}
+
+				healed, _ := under(t, base(t, b.network, false), policy.Rule{}, func(int, transport.Event) { assert.NoError(t, b.set()) })
+				_, got, err = b.do(bounded(t), t, healed, http.MethodGet, test.path, nil, header...)
+				if test.reason == transport.ReasonMismatch {
+					require.Error(t, err)
+					continue
+				}
+				require.NoError(t, err, "cut once")
+				if !strings.HasPrefix(test.path, "/gzip") {
+					assert.True(t, bytes.Equal(want, got))
 				}
 			}
 		})

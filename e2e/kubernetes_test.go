@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 const mapsPath = "/api/v1/namespaces/default/configmaps"
@@ -182,5 +183,7 @@ func TestKubernetesWatch(t *testing.T) {
 	}
 	assert.Equal(t, []string{"0", "1", "2"}, names)
 	assert.Equal(t, 2, s.seen())
-	assert.Len(t, r.told(), 2, "the first list and the first watch")
+	told := r.told()
+	require.Len(t, told, 3, "the first list, the first watch, and the end of the watch")
+	assert.Equal(t, transport.ReasonNotResumable, told[2].Reason)
 }

@@ -50,25 +50,33 @@ func resetAfter(stream string, bytes int) []toxic {
 // A network leads from clients to a server. It has a proxy of toxiproxy for its
 // present faults. A change of the faults replaces the proxy and closes its
 // connections. toxiproxy can also change the faults of a running link, but that
-// can block for as long as a reader of the link does not read.
+// can block for as long as a reader of the link does not read. So only silence does
+// that, because its links are idle.
 type network struct {
 	target string // host and port of the server
 	api    *toxiproxy.ApiServer
 
 	mu    sync.Mutex
-	count int
+	count int // of proxies so far
+	dials int
 	proxy *toxiproxy.Proxy
+	mute  []*toxiproxy.Proxy // those of silence
 }
 
 // newNetwork returns a network without faults.
 func newNetwork(t testing.TB, serverURL string) *network {
 	t.Helper()
 	n := &network{
-		target: strings.TrimPrefix(serverURL, "http://"),
+		target: strings.TrimPrefix(strings.TrimPrefix(serverURL, "https://"), "http://"),
 		api:    toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
 	}
 	require.NoError(t, n.set())
-	t.Cleanup(n.close)
+	t.Cleanup(func() {
+		n.close()
+		for _, p := range n.mute {
+			p.Stop()
+		}
+	})
 	return n
 }
 
@@ -77,8 +85,42 @@ func newNetwork(t testing.TB, serverURL string) *network {
 func (n *network) set(faults ...toxic) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	old, err := n.replace(faults...)
+	if old != nil {
+		old.Stop()
+	}
+	return err
+}
+
+// silence swallows the bytes of the open connections in both directions and closes none.
+// New connections are well. There must be no bytes under way.
+func (n *network) silence() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	old, err := n.replace()
+	if err != nil {
+		return err
+	}
+	n.mute = append(n.mute, old)
+	return add(old, newToxic("timeout", up, "timeout", 0), newToxic("timeout", down, "timeout", 0))
+}
+
+// replace makes a new proxy for later connections. It returns the proxy before; n.mu is
+// held.
+func (n *network) replace(faults ...toxic) (old *toxiproxy.Proxy, err error) {
 	n.count++
 	proxy := toxiproxy.NewProxy(n.api, fmt.Sprint("network ", n.count), "127.0.0.1:0", n.target)
+	if err := add(proxy, faults...); err != nil {
+		return nil, err
+	}
+	if err := proxy.Start(); err != nil {
+		return nil, err
+	}
+	old, n.proxy = n.proxy, proxy
+	return old, nil
+}
+
+func add(proxy *toxiproxy.Proxy, faults ...toxic) error {
 	for _, f := range faults {
 		text, err := json.Marshal(f)
 		if err != nil {
@@ -87,14 +129,6 @@ func (n *network) set(faults ...toxic) error {
 		if _, err := proxy.Toxics.AddToxicJson(bytes.NewReader(text)); err != nil {
 			return fmt.Errorf("toxic %s: %w", text, err)
 		}
-	}
-	if err := proxy.Start(); err != nil {
-		return err
-	}
-	old := n.proxy
-	n.proxy = proxy
-	if old != nil {
-		old.Stop()
 	}
 	return nil
 }
@@ -109,8 +143,16 @@ func (n *network) close() {
 // dial connects to the server through the network, whatever the address.
 func (n *network) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	n.mu.Lock()
+	n.dials++
 	address := n.proxy.Listen
 	n.mu.Unlock()
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", address)
+}
+
+// dialled returns how often clients have connected so far.
+func (n *network) dialled() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dials
 }

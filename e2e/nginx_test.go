@@ -276,8 +276,9 @@ func TestNginxDownload(t *testing.T) {
 	}
 }
 
-// A download is continued if its range is a single one, and its validator is
-// strong. In the other cases it ends with an error, after the right bytes.
+// The rest of a download is asked for if its range is a single one, and its validator is
+// strong. In the other cases it is fetched again. If it is always cut at the same byte, it
+// then ends with an error, after the right bytes.
 func TestNginxValidators(t *testing.T) {
 	whole := content(1 << 20)
 	old, now := time.Now().Add(-time.Hour), time.Now()
@@ -286,17 +287,17 @@ func TestNginxValidators(t *testing.T) {
 		header            http.Header
 		mtime             time.Time
 		want              []byte // nil: not compared
-		continued, differ bool   // differ: a reconnect was tried
+		continued, differ bool   // differ: so is each response
 	}{
 		{name: "a range of the caller", header: http.Header{"Range": {"bytes=1000-900000"}}, want: whole[1000:900001], continued: true},
 		{name: "a range to the end", header: http.Header{"Range": {"bytes=1000-"}}, want: whole[1000:], continued: true},
 		{name: "a range of the last bytes", header: http.Header{"Range": {"bytes=-900000"}}, want: whole[len(whole)-900000:], continued: true},
-		{name: "two ranges", header: http.Header{"Range": {"bytes=0-500000,600000-1000000"}}},
+		{name: "two ranges", header: http.Header{"Range": {"bytes=0-500000,600000-1000000"}}, differ: true}, // each has its own boundary
 		{name: "an old date", server: "etag off;", mtime: old, want: whole, continued: true},
 		{name: "a date of now", server: "etag off;", mtime: now, want: whole},
 		{name: "no date", server: "etag off; if_modified_since off; add_header Last-Modified '';", mtime: old, want: whole},
-		{name: "no ranges", server: "max_ranges 0;", want: whole, differ: true},
-		{name: "a compressed file", server: "gzip_static on;", header: http.Header{"Accept-Encoding": {"gzip"}}, want: whole, differ: true}, // has no ranges
+		{name: "no ranges", server: "max_ranges 0;", want: whole},
+		{name: "a compressed file", server: "gzip_static on;", header: http.Header{"Accept-Encoding": {"gzip"}}, want: whole}, // has no ranges
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -334,11 +335,18 @@ func TestNginxValidators(t *testing.T) {
 				assert.NotEmpty(t, got)
 				assert.True(t, bytes.HasPrefix(test.want, got))
 			}
-			if told := r.told(); !test.differ {
-				assert.Empty(t, told)
-			} else if assert.NotEmpty(t, told) {
+			told := r.told()
+			require.NotEmpty(t, told)
+			if test.differ {
 				assert.Equal(t, transport.ReasonMismatch, told[len(told)-1].Reason)
+				return
 			}
+			assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason, "the bound of Resume.Again")
+
+			hc, _ = under(t, base(t, w, false), policy.Rule{}, func(int, transport.Event) { assert.NoError(t, w.set()) })
+			got, err = get(hc)
+			require.NoError(t, err, "cut once")
+			require.True(t, bytes.Equal(test.want, got))
 		})
 	}
 }
@@ -365,8 +373,8 @@ func TestNginxNewVersion(t *testing.T) {
 	assert.Equal(t, transport.ReasonMismatch, told[1].Reason)
 }
 
-// nginx compresses as it sends, without a length. net/http decompresses, so
-// nothing can be continued, and a cut is an error. If the client asks for plain
+// nginx compresses as it sends, without a length. net/http decompresses, so there is no
+// rest to ask for, and the download is fetched again. If the client asks for plain
 // content, the download continues.
 func TestNginxGzip(t *testing.T) {
 	n := newNginx(t, "gzip on; gzip_types *;", "")
@@ -396,7 +404,16 @@ func TestNginxGzip(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, err = get(hc, "gzip") // with a weak ETag
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	assert.Empty(t, r.told())
+	told := r.told()
+	assert.Equal(t, transport.ReasonNotResumable, told[len(told)-1].Reason, "the bound of Resume.Again")
+	for _, encoding := range []string{"", "gzip"} {
+		require.NoError(t, w.set(cutAfter(down, 512<<10)...))
+		healed, again := under(t, base(t, w, false), policy.Rule{}, func(int, transport.Event) { assert.NoError(t, w.set()) })
+		_, err = get(healed, encoding)
+		require.NoError(t, err, "cut once")
+		assert.Len(t, again.told(), 1)
+	}
+	require.NoError(t, w.set(cutAfter(down, 512<<10)...))
 	got, err = get(hc, "identity")
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(text, got))

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"crypto/x509"
 	"io"
 	"log"
 	"net/http"
@@ -19,18 +20,23 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// A server counts the requests for a handler. It speaks HTTP/1.1 and, without TLS,
-// HTTP/2.
+// A server counts the requests for a handler. It speaks HTTP/1.1 and HTTP/2.
 type server struct {
-	url string
+	url   string
+	roots *x509.CertPool // trust it; nil: it speaks without TLS
 
 	mu       sync.Mutex
 	requests int
 	early    func(n int, w http.ResponseWriter, req *http.Request) bool
 }
 
-// newServer starts a server. serve gets its URL and returns its handler.
+// newServer starts a server without TLS. serve gets its URL and returns its handler.
 func newServer(t testing.TB, serve func(url string) http.Handler) *server {
+	t.Helper()
+	return startServer(t, false, serve)
+}
+
+func startServer(t testing.TB, withTLS bool, serve func(url string) http.Handler) *server {
 	t.Helper()
 	s := &server{}
 	var handler http.Handler
@@ -46,10 +52,21 @@ func newServer(t testing.TB, serve func(url string) http.Handler) *server {
 	ts.Config.ErrorLog = log.New(io.Discard, "", 0)
 	ts.Config.Protocols = new(http.Protocols)
 	ts.Config.Protocols.SetHTTP1(true)
+	ts.Config.Protocols.SetHTTP2(true)
 	ts.Config.Protocols.SetUnencryptedHTTP2(true)
+	ts.EnableHTTP2 = withTLS
 	s.url = "http://" + ts.Listener.Addr().String()
+	if withTLS {
+		s.url = "https://" + ts.Listener.Addr().String()
+	}
 	handler = serve(s.url)
-	ts.Start()
+	if withTLS {
+		ts.StartTLS()
+		s.roots = x509.NewCertPool()
+		s.roots.AddCert(ts.Certificate())
+	} else {
+		ts.Start()
+	}
 	t.Cleanup(func() {
 		ts.CloseClientConnections()
 		ts.Close()

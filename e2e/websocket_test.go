@@ -21,11 +21,12 @@ import (
 func websocketClient() client {
 	const size = 256 << 10
 	return client{
-		name:  "coder/websocket",
-		off:   hasNone,
-		needs: "none, because the handshake is a GET",
-		size:  size,
-		serve: func(testing.TB, string) http.Handler { return fakeSockets(size) },
+		name:     "coder/websocket",
+		off:      hasNone,
+		needs:    "none, because the handshake is a GET",
+		size:     size,
+		upgrades: true,
+		serve:    func(testing.TB, string) http.Handler { return fakeSockets(size) },
 		open: func(_ testing.TB, s setup) session {
 			return session{
 				download: func(ctx context.Context) error {

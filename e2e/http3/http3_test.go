@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -270,6 +272,40 @@ func TestHTTP3CutDownloads(t *testing.T) {
 				if assert.Contains(t, req.Header.Get("Range"), "bytes=") {
 					assert.Equal(t, `"v1"`, req.Header.Get("If-Range"))
 				}
+			}
+		})
+	}
+}
+
+// An answer of JSON without a validator is fetched again and compared, wherever it is cut,
+// also twice in a row.
+func TestHTTP3CutAnswers(t *testing.T) {
+	content := bytes.Repeat([]byte(`{"id":"0123456789"},`), 1000)
+	const cuts = 2
+	for _, length := range []bool{true, false} {
+		t.Run(fmt.Sprintf("length=%v", length), func(t *testing.T) {
+			var at atomic.Int64
+			s := serve(t, policy.Rule{}, func(n int, w http.ResponseWriter, req *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if length {
+					w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+				}
+				if n%(cuts+1) == 0 {
+					_, _ = w.Write(content)
+					return
+				}
+				w.WriteHeader(http.StatusOK)
+				w.(http.Flusher).Flush()
+				stream, err := w.(http3.HTTPStreamer).HTTPStream()
+				if assert.NoError(t, err) {
+					_, _ = stream.Write(content[:int(at.Load())/(n%(cuts+1))])
+					stream.CancelWrite(quic.StreamErrorCode(http3.ErrCodeInternalError))
+				}
+			})
+			for ; at.Load() < int64(len(content)); at.Add(int64(soak.Size(1999, 97))) {
+				_, got, err := s.do(t, http.MethodGet, "/", "")
+				require.NoError(t, err, "at %d", at.Load())
+				require.True(t, bytes.Equal(content, got), "%d bytes", len(got))
 			}
 		})
 	}

@@ -1,0 +1,191 @@
+// The experiments about connections and addresses behind the table of features in
+// docs/compare.md.
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+	_ "unsafe" // for go:linkname
+
+	"github.com/go-resty/resty/v2"
+	"github.com/hashicorp/go-retryablehttp"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const remote = "shop.example.com"
+
+// leaves has an HTTP/2 connection that dies without a word. New connections work.
+func leaves(t *testing.T, l *library) (cell string) {
+	synctest.Test(t, func(t *testing.T) {
+		n := testserver.NewNet()
+		server := testserver.Start(t, testserver.Config{Net: n, Host: remote, HTTP2: true}, testserver.OK("well"))
+		client := l.newClient(terms{base: server.Transport(), delay: shortDelay})
+		succeeds := func() bool {
+			o := exchange{}.ask(t.Context(), client, server.URL)
+			return o.err == nil && o.resp.StatusCode == 200
+		}
+		if !succeeds() || n.Silence(remote) == 0 {
+			t.Error("no connection")
+		}
+		cell = asked(succeeds())
+	})
+	return cell
+}
+
+// detours has a name with two addresses. The server at the first answers 503, or ends each
+// connection. The base dials with a net.Dialer.
+func detours(t *testing.T, l *library) string {
+	for _, bad := range []http.HandlerFunc{
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		good := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		defer good.Close()
+		_, port, _ := net.SplitHostPort(good.Listener.Addr().String())
+		first, err := net.Listen("tcp", "127.0.0.2:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sick := httptest.NewUnstartedServer(bad)
+		_ = sick.Listener.Close()
+		sick.Listener = first
+		sick.Start()
+		defer sick.Close()
+
+		dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: nameServer("127.0.0.2", "127.0.0.1")}}
+		base := &http.Transport{DialContext: dialer.DialContext}
+		defer base.CloseIdleConnections()
+		o := exchange{}.ask(t.Context(), l.newClient(terms{base: base, delay: shortDelay}), "http://"+remote+":"+port)
+		if o.err != nil || o.resp.StatusCode != 200 {
+			return no
+		}
+	}
+	return yes
+}
+
+// nameServer is a name server that gives every name the addresses. It returns connections to
+// itself.
+func nameServer(ips ...string) func(context.Context, string, string) (net.Conn, error) {
+	return func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		go func() {
+			defer server.Close()
+			for resolve(server, ips) == nil {
+			}
+		}()
+		return client, nil
+	}
+}
+
+// resolve answers a question that came over TCP (RFC 1035, section 4.2.2).
+func resolve(conn net.Conn, ips []string) error {
+	var size uint16
+	if err := binary.Read(conn, binary.BigEndian, &size); err != nil {
+		return err
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(conn, text); err != nil {
+		return err
+	}
+	var m dnsmessage.Message
+	if err := m.Unpack(text); err != nil {
+		return err
+	}
+	m.Response, m.Additionals = true, nil
+	if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
+		for _, ip := range ips {
+			a := &dnsmessage.AResource{A: [4]byte(net.ParseIP(ip).To4())}
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: a})
+		}
+	}
+	text, err := m.Pack()
+	if err != nil {
+		return err
+	}
+	_, err = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
+	return err
+}
+
+// checksHealth is about the base transport that the library makes if it is given none. Its
+// HTTP/2 connection dies without a word while a request is under way.
+func checksHealth(t *testing.T, l *library) (cell string) {
+	base := defaultBases[l.name]().Clone()
+	synctest.Test(t, func(t *testing.T) {
+		n := testserver.NewNet()
+		server := testserver.Start(t, testserver.Config{Net: n, Host: remote, HTTP2: true, TLS: testserver.Trusted}, testserver.OK("well"))
+		base.DialContext, base.Proxy = n.DialContext, nil
+		if base.TLSClientConfig == nil {
+			base.TLSClientConfig = new(tls.Config)
+		}
+		base.TLSClientConfig.RootCAs = server.Transport().TLSClientConfig.RootCAs
+		client := &http.Client{Transport: base}
+		o := exchange{}.ask(t.Context(), client, server.URL)
+		if o.err != nil || o.resp.ProtoMajor != 2 || n.Silence(remote) == 0 {
+			t.Error("no connection", fmt.Sprint(o.err))
+		}
+		start := time.Now()
+		exchange{deadline: time.Hour}.ask(t.Context(), client, server.URL)
+		cell = asked(time.Since(start) < time.Hour)
+		base.CloseIdleConnections()
+	})
+	return cell
+}
+
+func goDefault() *http.Transport { return http.DefaultTransport.(*http.Transport) }
+
+// defaultBases return the transports that the libraries make.
+var defaultBases = map[string]func() *http.Transport{
+	"aplomb": func() *http.Transport {
+		v := reflect.ValueOf(transport.Default()).Elem().FieldByName("base")
+		return (*http.Transport)(v.Elem().UnsafePointer())
+	},
+	"retryablehttp": func() *http.Transport { return retryablehttp.NewClient().HTTPClient.Transport.(*http.Transport) },
+	"rehttp":        goDefault,
+	"failsafehttp":  goDefault,
+	"heimdall":      goDefault,
+	"resty":         func() *http.Transport { return resty.New().GetClient().Transport.(*http.Transport) },
+	"azcore":        func() *http.Transport { return azureDefault.Transport.(*http.Transport) },
+}
+
+// azureDefault is the client of a pipeline that is given none.
+//
+//go:linkname azureDefault github.com/Azure/azure-sdk-for-go/sdk/internal/transport.DefaultHTTPClient
+var azureDefault *http.Client
+
+// connects has a host that drops the packets of the first connection, and then needs 3 s
+// for a response.
+func connects(t *testing.T, l *library) (cell string) {
+	synctest.Test(t, func(t *testing.T) {
+		n := testserver.NewNet()
+		server := testserver.Start(t, testserver.Config{Net: n, Host: remote}, testserver.OK("well").Delay(3*time.Second))
+		n.Fail(remote, testserver.ErrBlackhole)
+		defer time.AfterFunc(attemptTimeout/2, func() { n.Fail(remote, nil) }).Stop()
+		e := exchange{method: http.MethodPost, body: "order", deadline: 20 * time.Second}
+		o := e.ask(t.Context(), l.newClient(terms{base: server.Transport(), delay: shortDelay}), server.URL)
+		cell = asked(o.err == nil && o.resp.StatusCode == 200 && server.Arrivals() == 1)
+	})
+	return cell
+}
+
+// connectSetups: the other libraries have a timeout for the whole attempt only.
+var connectSetups = func() map[string]func(terms) doer {
+	setups := maps.Clone(boundSetups)
+	setups["aplomb"] = aplombWith(policy.Rule{ConnectTimeout: attemptTimeout})
+	return setups
+}()

@@ -1,0 +1,369 @@
+// The experiments behind the table of features in docs/compare.md.
+
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/internal/testserver"
+)
+
+// in runs a probe over a server that plays a plan, in virtual time.
+func in(t *testing.T, l *library, plan faults.Plan, delay time.Duration, use func(*testing.T, doer, *faults.Transport)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		server := faults.New(nil, plan)
+		use(t, l.newClient(terms{base: server, delay: delay}), server)
+	})
+}
+
+// send sends a request, and returns the result.
+func send(ctx context.Context, client doer, method, body string) outcome {
+	return exchange{method: method, body: body}.ask(ctx, client, "http://shop.example.com/"+strings.ToLower(method))
+}
+
+func asked(ok bool) string {
+	if ok {
+		return yes
+	}
+	return no
+}
+
+func sent(t *testing.T, l *library, method, body string, step faults.Step) (n int) {
+	in(t, l, faults.Always(step), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		send(t.Context(), client, method, body)
+		n = len(server.Records())
+	})
+	return n
+}
+
+func sendsAgain(t *testing.T, l *library) string {
+	return asked(sent(t, l, http.MethodGet, "", faults.Status(503)) > 1)
+}
+
+func sendsOnce(t *testing.T, l *library) string {
+	return asked(sent(t, l, http.MethodPost, "order", faults.Status(503)) == 1 && sent(t, l, http.MethodPost, "order", faults.Reset()) == 1)
+}
+
+func obeys(t *testing.T, l *library) string {
+	earliest := time.Hour
+	for range 10 { // because of jitter
+		in(t, l, faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass()), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+			start := time.Now()
+			send(t.Context(), client, http.MethodGet, "")
+			earliest = min(earliest, server.Records()[1].Time.Sub(start))
+		})
+	}
+	return asked(earliest >= 10*time.Second)
+}
+
+func holdsOthers(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass()), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		start := time.Now()
+		var both sync.WaitGroup
+		both.Go(func() { send(t.Context(), client, http.MethodGet, "") })
+		both.Go(func() {
+			time.Sleep(time.Second)
+			send(t.Context(), client, http.MethodHead, "")
+		})
+		both.Wait()
+		for _, r := range server.Records() {
+			if r.Method == http.MethodHead {
+				cell = asked(r.Time.Sub(start) >= 10*time.Second)
+			}
+		}
+	})
+	return cell
+}
+
+// foresees is about a wait that the server asks for, or otherwise the client's own.
+func foresees(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Always(faults.Status(503).RetryAfter(30*time.Second)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		start := time.Now()
+		send(ctx, client, http.MethodGet, "")
+		cell = asked(time.Since(start) < time.Second)
+	})
+	return cell
+}
+
+func endsWaits(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Always(faults.Status(503)), 30*time.Second, func(t *testing.T, client doer, _ *faults.Transport) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		start := time.Now()
+		send(ctx, client, http.MethodGet, "")
+		cell = asked(time.Since(start) <= time.Second)
+	})
+	return cell
+}
+
+func returnsTheLast(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Always(faults.Status(503).Body("sorry")), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
+		o := send(t.Context(), client, http.MethodGet, "")
+		cell = asked(o.err == nil && o.read == int64(len("sorry")))
+		if resp := l.carriedBy(o.err); resp != nil {
+			_ = resp.Body.Close()
+			cell = "in the error"
+		}
+	})
+	return cell
+}
+
+// limitsRetries has 100 requests at once. A response takes 100 ms, because some budgets are
+// for the retries that are under way.
+func limitsRetries(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Always(faults.Status(503).Delay(100*time.Millisecond)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { send(t.Context(), client, http.MethodGet, "") })
+		}
+		all.Wait()
+		cell = asked(len(server.Records()) < 200)
+	})
+	return cell
+}
+
+// continues is about a download that is whole if it is asked for a second time.
+func continues(etag string) func(*testing.T, *library) string {
+	return func(t *testing.T, l *library) (cell string) {
+		synctest.Test(t, func(t *testing.T) {
+			whole := testserver.Content(testserver.Pattern(1<<20), etag)
+			server := testserver.Start(t, testserver.Config{Net: testserver.NewNet()}, whole.CutAt(256<<10, testserver.Close), whole)
+			o := exchange{}.ask(t.Context(), l.newClient(terms{base: server.Transport(), delay: shortDelay}), server.URL)
+			log := server.Log()
+			switch {
+			case o.err != nil || o.readErr != nil || o.read != 1<<20:
+				cell = no
+			case log[1].Header.Get("Range") == "" && etag != "":
+				cell = "starts again"
+			default:
+				cell = yes
+			}
+		})
+		return cell
+	}
+}
+
+func streams(t *testing.T, l *library) string {
+	ahead := func(from kind) bool {
+		u, err := upload(l, 1<<20, from)
+		if err != nil {
+			t.Error(err)
+		}
+		return u.before > 0
+	}
+	switch {
+	case !ahead(fromPipe):
+		return yes
+	case !ahead(fromFile):
+		return "if it can seek"
+	}
+	return no
+}
+
+func upgrades(t *testing.T, l *library) (cell string) {
+	synctest.Test(t, func(t *testing.T) {
+		server := testserver.Start(t, testserver.Config{Net: testserver.NewNet()}, testserver.SwitchProtocols("echo"))
+		e := exchange{header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}}
+		defer time.AfterFunc(time.Minute, server.Close).Stop() // some read until the end of the connection
+		o := e.ask(t.Context(), l.newClient(terms{base: server.Transport(), delay: shortDelay}), server.URL)
+		cell = no
+		if o.err == nil && o.resp != nil {
+			_, writable := o.resp.Body.(io.Writer)
+			cell = asked(writable)
+		}
+	})
+	return cell
+}
+
+// bounds is about an attempt without a response.
+func bounds(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Script(faults.Hang(), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		o := send(ctx, client, http.MethodGet, "")
+		cell = asked(o.err == nil && o.resp.StatusCode == 200 && len(server.Records()) == 2)
+	})
+	return cell
+}
+
+func hedges(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Script(faults.Status(200).Delay(10*time.Second), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		o := send(t.Context(), client, http.MethodGet, "")
+		cell = asked(o.err == nil && o.took < 5*time.Second && len(server.Records()) == 2)
+	})
+	return cell
+}
+
+// limitsRate sends 30 requests at once. At most 10 per second are allowed, in bursts of
+// at most 10.
+func limitsRate(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Always(faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 30 {
+			all.Go(func() { send(t.Context(), client, http.MethodGet, "") })
+		}
+		all.Wait()
+		n := 0
+		for _, r := range server.Records() {
+			if r.Time.Sub(start) < 500*time.Millisecond {
+				n++
+			}
+		}
+		cell = asked(n <= 15)
+	})
+	return cell
+}
+
+// breaks sends a request every 10 ms for 10 s to a host that is down.
+func breaks(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Always(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		for ctx.Err() == nil {
+			all.Go(func() { send(ctx, client, http.MethodGet, "") })
+			time.Sleep(10 * time.Millisecond)
+		}
+		all.Wait()
+		cell = asked(len(server.Records()) < 500)
+	})
+	return cell
+}
+
+// shares has two clients, as two processes have. Both know the host. Then one is told to
+// wait.
+func shares(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Script(faults.Status(200), faults.Status(429).RetryAfter(10*time.Second), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		other := l.newClient(terms{base: server, delay: shortDelay})
+		send(t.Context(), other, http.MethodGet, "")
+		start := time.Now()
+		var both sync.WaitGroup
+		both.Go(func() { send(t.Context(), client, http.MethodGet, "") })
+		both.Go(func() {
+			time.Sleep(time.Second)
+			send(t.Context(), other, http.MethodHead, "")
+		})
+		both.Wait()
+		for _, r := range server.Records() {
+			if r.Method == http.MethodHead {
+				cell = asked(r.Time.Sub(start) >= 10*time.Second)
+			}
+		}
+	})
+	return cell
+}
+
+// knowsProviders names the providers whose wait is obeyed although it is not in
+// Retry-After.
+func knowsProviders(t *testing.T, l *library) string {
+	providers := []struct {
+		name, host string
+		answer     func() faults.Step
+		wait       time.Duration
+	}{
+		{"Azure's", "azure.example.com", func() faults.Step { return faults.Status(503).Header("x-ms-retry-after-ms", "9500") }, 9500 * time.Millisecond},
+		{"OpenAI's", "openai.example.com", func() faults.Step { return faults.Status(429).Header("retry-after-ms", "9500") }, 9500 * time.Millisecond},
+		{"GitHub's", "github.example.com", func() faults.Step {
+			reset := strconv.FormatInt(time.Now().Add(30*time.Second).Unix(), 10)
+			return faults.Status(403, "x-github-request-id", "C0FF:EE", "x-ratelimit-remaining", "0", "x-ratelimit-reset", reset)
+		}, 29 * time.Second},
+	}
+	var known []string
+	for _, p := range providers {
+		synctest.Test(t, func(t *testing.T) {
+			server := faults.New(nil, faults.Script(p.answer(), faults.Status(200)))
+			start := time.Now()
+			exchange{}.ask(t.Context(), l.newClient(terms{base: server, delay: shortDelay}), "http://"+p.host+"/")
+			if log := server.Records(); len(log) == 2 && log[1].Time.Sub(start) >= p.wait {
+				known = append(known, p.name)
+			}
+		})
+	}
+	switch len(known) {
+	case 0:
+		return no
+	case len(providers):
+		return yes
+	}
+	return strings.Join(known, " and ")
+}
+
+// distinguishesHosts has a client that should retry at one host and not at another.
+func distinguishesHosts(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Always(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		exchange{}.ask(t.Context(), client, "http://"+retried+"/")
+		n := len(server.Records())
+		exchange{}.ask(t.Context(), client, "http://"+unretried+"/")
+		switch {
+		case n < 2 || len(server.Records()) != n+1:
+			cell = no
+		case l.name == ours[0].name:
+			cell = yes
+		default:
+			cell = "in a callback"
+		}
+	})
+	return cell
+}
+
+const retried, unretried = "good.example.com", "bad.example.com"
+
+// A teller is a client that says more than its result does.
+type teller interface {
+	doer
+	reason() string
+}
+
+// saysWhy ends a request in three ways: the attempts are used up, the server asks for a
+// wait that is too long, the response is final.
+func saysWhy(t *testing.T, l *library) string {
+	said := 0
+	for _, step := range []faults.Step{faults.Status(503), faults.Status(503).RetryAfter(24 * time.Hour), faults.Status(404)} {
+		in(t, l, faults.Always(step), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
+			o := send(t.Context(), client, http.MethodGet, "")
+			told, ok := client.(teller)
+			if o.err != nil || ok && told.reason() != "" {
+				said++
+			}
+		})
+	}
+	switch {
+	case said == 0:
+		return no
+	case said < 3:
+		return "in part"
+	case l.name == "azcore":
+		return "in its log"
+	}
+	return yes
+}
+
+func fallsBack(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Always(faults.Status(503)), shortDelay, func(t *testing.T, client doer, _ *faults.Transport) {
+		o := send(t.Context(), client, http.MethodGet, "")
+		cell = asked(o.err == nil && o.resp.StatusCode == 200)
+	})
+	return cell
+}
+
+func caches(t *testing.T, l *library) (cell string) {
+	in(t, l, faults.Always(faults.Status(200).Header("Cache-Control", "max-age=60")), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
+		send(t.Context(), client, http.MethodGet, "")
+		send(t.Context(), client, http.MethodGet, "")
+		cell = asked(len(server.Records()) == 1)
+	})
+	return cell
+}

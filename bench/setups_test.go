@@ -1,0 +1,294 @@
+// How the clients are told to have a feature of docs/compare.md.
+
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	azlog "github.com/Azure/azure-sdk-for-go/sdk/azcore/log"
+	azpolicy "github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/PuerkitoBio/rehttp"
+	"github.com/failsafe-go/failsafe-go"
+	"github.com/failsafe-go/failsafe-go/budget"
+	"github.com/failsafe-go/failsafe-go/cachepolicy"
+	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+	"github.com/failsafe-go/failsafe-go/failsafehttp"
+	"github.com/failsafe-go/failsafe-go/fallback"
+	"github.com/failsafe-go/failsafe-go/hedgepolicy"
+	"github.com/failsafe-go/failsafe-go/ratelimiter"
+	"github.com/failsafe-go/failsafe-go/timeout"
+	"github.com/go-resty/resty/v2"
+	"github.com/gojek/heimdall/v7"
+	"github.com/gojek/heimdall/v7/httpclient"
+	"github.com/hashicorp/go-retryablehttp"
+	"golang.org/x/time/rate"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/policy/profile"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const attemptTimeout = time.Second
+
+var boundSetups = map[string]func(terms) doer{
+	"aplomb":        aplombWith(policy.Rule{AttemptTimeout: attemptTimeout}),
+	"retryablehttp": retryableWith(func(c *retryablehttp.Client) { c.HTTPClient.Timeout = attemptTimeout }),
+	"rehttp": func(t terms) doer {
+		rt := rehttp.NewTransport(t.base, rehttp.RetryAll(rehttp.RetryMaxRetries(3), rehttp.RetryTimeoutErr()), rehttp.ConstDelay(t.delay))
+		rt.PerAttemptTimeout = attemptTimeout
+		return &http.Client{Transport: rt}
+	},
+	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] { return timeout.New[*http.Response](attemptTimeout) }),
+	"heimdall": func(t terms) doer {
+		return httpclient.NewClient(
+			httpclient.WithHTTPClient(&http.Client{Transport: t.base, Timeout: attemptTimeout}),
+			httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(t.delay, time.Millisecond))),
+			httpclient.WithRetryCount(4))
+	},
+	"resty":  restyWith(func(c *resty.Client) { c.SetTimeout(attemptTimeout) }),
+	"azcore": azureWith(azpolicy.RetryOptions{TryTimeout: attemptTimeout}),
+}
+
+var budgetSetups = map[string]func(terms) doer{
+	"failsafehttp": func(t terms) doer {
+		retries := failsafehttp.NewRetryPolicyBuilder().WithDelay(t.delay).WithBudget(budget.New()).Build()
+		return &http.Client{Transport: failsafehttp.NewRoundTripper(t.base, retries)}
+	},
+}
+
+var hedgeSetups = map[string]func(terms) doer{
+	"aplomb":       aplombWith(policy.Rule{Hedge: policy.Hedge{After: time.Second}}),
+	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] { return hedgepolicy.NewWithDelay[*http.Response](time.Second) }),
+}
+
+var rateSetups = map[string]func(terms) doer{
+	"aplomb": aplombWith(policy.Rule{Rate: policy.Rate{PerSecond: 10, Burst: 10}}),
+	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] {
+		return ratelimiter.NewSmoothBuilder[*http.Response](10, time.Second).WithMaxWaitTime(time.Minute).Build()
+	}),
+	"resty": restyWith(func(c *resty.Client) { c.SetRateLimiter(rate.NewLimiter(10, 10)) }),
+}
+
+var breakerSetups = map[string]func(terms) doer{
+	"aplomb": aplombWith(policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}),
+	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] {
+		return circuitbreaker.NewBuilder[*http.Response]().
+			HandleIf(func(resp *http.Response, err error) bool { return err != nil || resp.StatusCode >= 500 }).
+			WithFailureThreshold(10).
+			WithDelay(time.Second).
+			Build()
+	}),
+}
+
+// fleetSetups: the clients of aplomb are members of a fleet in memory.
+var fleetSetups = map[string]func(terms) doer{"aplomb": new(switchboard).client}
+
+var providerSetups = map[string]func(terms) doer{
+	"aplomb": aplombWith(policy.Rule{}, map[string]policy.Rule{
+		"azure.example.com":  profile.Azure(),
+		"openai.example.com": profile.OpenAI(),
+		"github.example.com": profile.GitHub(),
+	}),
+}
+
+func failed(resp *http.Response, err error) bool { return err != nil || resp.StatusCode >= 500 }
+
+func stays(resp *http.Response) bool { return resp.Request.URL.Host == unretried }
+
+var hostSetups = map[string]func(terms) doer{
+	"aplomb": aplombWith(policy.Rule{}, map[string]policy.Rule{unretried: {Attempts: 1}}),
+	"retryablehttp": retryableWith(func(c *retryablehttp.Client) {
+		c.CheckRetry = func(_ context.Context, resp *http.Response, err error) (bool, error) {
+			return failed(resp, err) && !stays(resp), nil
+		}
+	}),
+	"rehttp": func(t terms) doer {
+		elsewhere := func(a rehttp.Attempt) bool { return a.Request.URL.Host != unretried }
+		retry := rehttp.RetryAll(rehttp.RetryMaxRetries(3), rehttp.RetryStatusInterval(500, 600), elsewhere)
+		return &http.Client{Transport: rehttp.NewTransport(t.base, retry, rehttp.ConstDelay(t.delay))}
+	},
+	"failsafehttp": func(t terms) doer {
+		retries := failsafehttp.NewRetryPolicyBuilder().
+			WithDelay(t.delay).
+			AbortIf(func(resp *http.Response, _ error) bool { return stays(resp) }).
+			Build()
+		return &http.Client{Transport: failsafehttp.NewRoundTripper(t.base, retries)}
+	},
+	"resty": restyWith(func(c *resty.Client) {
+		c.RetryConditions = []resty.RetryConditionFunc{func(resp *resty.Response, err error) bool {
+			return failed(resp.RawResponse, err) && !stays(resp.RawResponse)
+		}}
+	}),
+	"azcore": azureWith(azpolicy.RetryOptions{ShouldRetry: func(resp *http.Response, err error) bool { return failed(resp, err) && !stays(resp) }}),
+}
+
+var reasonSetups = map[string]func(terms) doer{
+	"aplomb": func(t terms) doer {
+		told := new(telling)
+		rt, err := transport.New(transport.Config{Base: t.base, Trace: &transport.Trace{RequestEnd: func(_ context.Context, r transport.RequestEnd) {
+			told.text = r.Reason.String()
+		}}})
+		if err != nil {
+			panic(err) // the settings are this test's
+		}
+		told.doer = &http.Client{Transport: rt}
+		return told
+	},
+	"azcore": func(t terms) doer {
+		told := &telling{doer: azureClient{newAzure(t)}}
+		var mu sync.Mutex // the listener stays for the requests of other tests
+		azlog.SetListener(func(_ azlog.Event, text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, part := range []string{"exit due to", "exceeds", "exceeded"} {
+				if strings.Contains(text, part) {
+					told.text = text
+				}
+			}
+		})
+		return told
+	},
+}
+
+type telling struct {
+	doer
+	text string
+}
+
+func (t *telling) reason() string { return t.text }
+
+var fallbackSetups = map[string]func(terms) doer{
+	"retryablehttp": retryableWith(func(c *retryablehttp.Client) {
+		c.ErrorHandler = func(resp *http.Response, _ error, _ int) (*http.Response, error) {
+			return substitute(), resp.Body.Close()
+		}
+	}),
+	"failsafehttp": func(t terms) doer {
+		instead := fallback.NewBuilderWithFunc(func(failsafe.Execution[*http.Response]) (*http.Response, error) { return substitute(), nil }).
+			HandleIf(failed).
+			Build()
+		return &http.Client{Transport: failsafehttp.NewRoundTripper(t.base, instead)}
+	},
+}
+
+func substitute() *http.Response {
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("instead"))}
+}
+
+var cacheSetups = map[string]func(terms) doer{
+	"failsafehttp": failsafeWith(func() failsafe.Policy[*http.Response] {
+		return cachepolicy.NewBuilder[*http.Response](cache{}).WithKey("page").Build()
+	}),
+}
+
+// A cache is for one goroutine.
+type cache map[string]*http.Response
+
+func (c cache) Get(key string) (*http.Response, bool)   { resp, ok := c[key]; return resp, ok }
+func (c cache) Set(key string, response *http.Response) { c[key] = response }
+
+func aplombWith(rule policy.Rule, hosts ...map[string]policy.Rule) func(terms) doer {
+	return func(t terms) doer {
+		c := transport.Config{Base: t.base, Rule: rule}
+		c.Rule.Backoff = backoff.Constant(t.delay)
+		for _, h := range hosts {
+			c.Hosts = h
+		}
+		rt, err := transport.New(c)
+		if err != nil {
+			panic(err) // the settings are this test's
+		}
+		return &http.Client{Transport: rt}
+	}
+}
+
+func retryableWith(set func(*retryablehttp.Client)) func(terms) doer {
+	return func(t terms) doer {
+		c := retryablehttp.NewClient()
+		c.HTTPClient.Transport = t.base
+		c.Logger = nil
+		c.RetryWaitMin, c.RetryWaitMax = t.delay, t.delay
+		set(c)
+		return c.StandardClient()
+	}
+}
+
+// failsafeWith adds a policy within the retries.
+func failsafeWith(inner func() failsafe.Policy[*http.Response]) func(terms) doer {
+	return func(t terms) doer {
+		retries := failsafehttp.NewRetryPolicyBuilder().WithDelay(t.delay).Build()
+		return &http.Client{Transport: failsafehttp.NewRoundTripper(t.base, retries, inner())}
+	}
+}
+
+func restyWith(set func(*resty.Client)) func(terms) doer {
+	return func(t terms) doer {
+		c := newResty(t)
+		set(c)
+		return restyClient{c}
+	}
+}
+
+func azureWith(retry azpolicy.RetryOptions) func(terms) doer {
+	return func(t terms) doer {
+		retry.RetryDelay = t.delay
+		return azureClient{runtime.NewPipeline("bench", "v1.0.0", runtime.PipelineOptions{}, &azpolicy.ClientOptions{
+			Transport: &http.Client{Transport: t.base}, Retry: retry,
+		})}
+	}
+}
+
+// A switchboard passes holds on between its members. The zero switchboard is ready to use.
+type switchboard struct {
+	mu      sync.Mutex // guards members
+	members []*seat
+}
+
+func (m *switchboard) client(t terms) doer {
+	s := &seat{all: m}
+	rt, err := transport.New(transport.Config{Base: t.base, Fleet: s})
+	if err != nil {
+		panic(err) // the settings are this test's
+	}
+	return &http.Client{Transport: rt}
+}
+
+// A seat is the place of a member.
+type seat struct {
+	all    *switchboard
+	member *transport.Member
+}
+
+func (s *seat) Join(m *transport.Member) error {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	s.member = m
+	s.all.members = append(s.all.members, s)
+	return nil
+}
+
+func (s *seat) Hold(h transport.FleetHold) {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	for _, other := range s.all.members {
+		if other != s {
+			go other.member.Hold(h)
+		}
+	}
+}
+
+func (s *seat) Scope(string) uint64            { return 0 }
+func (s *seat) Meet(string)                    {}
+func (s *seat) Quota(transport.FleetQuota)     {}
+func (s *seat) Failing(transport.FleetFailing) {}
+func (s *seat) Working(string)                 {}
+func (s *seat) Probe(string)                   {}
+func (s *seat) ProbeFailed(string)             {}
+func (s *seat) Tokens(transport.FleetTokens)   {}

@@ -1,0 +1,68 @@
+// Connections of HTTP/2 that die without a word, under clients that use them for all
+// their requests.
+
+package e2e
+
+import (
+	"crypto/tls"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A client whose only connection swallows all bytes makes one slow attempt, and then goes
+// on over a new connection. Without lanes all its attempts go over the dead connection.
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	for _, c := range []client{s3Client(), azureClient(), githubClient()} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s, n, r := overTLS(t, c, policy.Rule{AttemptTimeout: patient})
+			require.NoError(t, s.download(bounded(t)))
+			require.NoError(t, n.silence())
+			require.NoError(t, s.download(bounded(t)))
+			told := r.told()
+			require.Len(t, told, 1)
+			assert.Equal(t, transport.ReasonRetry, told[0].Reason)
+			require.ErrorIs(t, told[0].Attempt.Err, transport.ErrAttemptTimeout)
+			for range 20 {
+				require.NoError(t, s.download(bounded(t)))
+			}
+			assert.Len(t, r.told(), 1, "the other requests need one attempt")
+			assert.Equal(t, 2, n.dialled())
+		})
+		t.Run(c.name+" without lanes", func(t *testing.T) {
+			t.Parallel()
+			s, n, r := overTLS(t, c, policy.Rule{AttemptTimeout: patient, Attempts: 2, Lanes: policy.Off})
+			require.NoError(t, s.download(bounded(t)))
+			require.NoError(t, n.silence())
+			for range 2 {
+				require.ErrorIs(t, s.download(bounded(t)), transport.ErrAttemptTimeout)
+			}
+			assert.Len(t, r.told(), 4)
+			assert.Equal(t, 1, n.dialled())
+		})
+	}
+}
+
+// overTLS opens a client with a Transport and without its own retries. Its server speaks
+// HTTP/2 over TLS, and has seen no other protocol.
+func overTLS(t *testing.T, c client, rule policy.Rule) (session, *network, *recorder) {
+	s := startServer(t, true, func(url string) http.Handler {
+		next := c.serve(t, url)
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			assert.Equal(t, 2, req.ProtoMajor)
+			next.ServeHTTP(w, req)
+		})
+	})
+	n := newNetwork(t, s.url)
+	b := &http.Transport{DialContext: n.dial, TLSClientConfig: &tls.Config{RootCAs: s.roots}, ForceAttemptHTTP2: true}
+	t.Cleanup(b.CloseIdleConnections)
+	hc, r := under(t, b, rule.Or(c.rule), nil)
+	return c.open(t, setup{http: hc, url: s.url}), n, r
+}
