@@ -98,7 +98,7 @@ func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTr
 		_ = resp.Body.Close()
 	}
 	if event == nil {
-		return nil, fmt.Errorf("the request was not sent: %w", err)
+		return nil, errors.New("the request was not sent: " + transport.SafeError(err, o.url))
 	}
 	if errors.Is(context.Cause(ctx), errPatience) {
 		event.Err = errPatience
@@ -133,7 +133,7 @@ func judge(o options, pattern string, e *transport.Event, took time.Duration) *j
 		Verdict: e.Verdict.String(), Retry: e.Reason == transport.ReasonRetry, Reason: e.Reason.String(), Wait: seconds(e.Wait),
 	}
 	if e.Err != nil {
-		j.Error, j.Kind = e.Err.Error(), classify.KindOf(e.Err).String()
+		j.Error, j.Kind = transport.SafeError(e.Err, e.Request.URL), classify.KindOf(e.Err).String()
 	}
 	if e.Hint > 0 {
 		hint := seconds(e.Hint)

@@ -71,8 +71,12 @@ func explain(o options, f *rulefile.File) (*explanation, error) {
 	return e, nil
 }
 
-// safe returns a URL without secrets.
-func safe(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
+// safe returns a URL without its userinfo, query and fragment, and without other secrets.
+func safe(u *url.URL) string {
+	c := *u
+	c.User, c.RawQuery, c.ForceQuery = nil, "", false
+	return transport.SafeURL(&c)
+}
 
 // mostWaits bounds the table of a rule with up to 1000 attempts.
 const mostWaits = 30

@@ -13,8 +13,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,10 +23,12 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/terminal"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -89,13 +91,25 @@ func parse(args []string, w world) (options, error) {
 	o := options{header: http.Header{}}
 	f := flag.NewFlagSet("aplomb-rules", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // run prints the error itself
-	f.BoolVar(&o.json, "json", false, "print JSON")
-	f.DurationVar(&o.deadline, "deadline", 0, "how long the caller waits in all, such as `30s`; 0: for ever")
+	// The errors of package flag repeat the value, in which a secret may stand.
+	var bad error
+	f.BoolFunc("json", "print JSON", func(text string) (err error) {
+		if o.json, err = strconv.ParseBool(text); err != nil {
+			bad = cmp.Or(bad, errors.New("-json takes no value"))
+		}
+		return nil
+	})
+	f.Func("deadline", "how long the caller waits in all, such as `30s`; 0: for ever", func(text string) (err error) {
+		if o.deadline, err = time.ParseDuration(text); err != nil {
+			bad = cmp.Or(bad, errors.New("-deadline is not a duration; write it like 30s"))
+		}
+		return nil
+	})
 	f.StringVar(&o.method, "method", http.MethodGet, "the method of the request that -against sends")
 	f.Func("header", "a header field of that request, as `'NAME: VALUE'`; may be repeated", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return errors.New("want 'NAME: VALUE'")
+			bad = cmp.Or(bad, errors.New("-header is not of the form 'NAME: VALUE'"))
 		}
 		o.header.Add(name, strings.TrimSpace(value))
 		return nil
@@ -112,6 +126,8 @@ func parse(args []string, w world) (options, error) {
 		return o, err
 	case err != nil:
 		return o, err
+	case bad != nil:
+		return o, bad
 	case o.deadline < 0:
 		return o, errors.New("-deadline is negative")
 	case *against == "" && len(rest) == 0:
@@ -141,7 +157,7 @@ func parseURL(text string) (*url.URL, error) {
 	case err != nil:
 		return nil, errors.New("the URL cannot be parsed")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, fmt.Errorf("%q is not a URL; write it like https://api.example.com/", u.Redacted())
+		return nil, errors.New(terminal.URL(text) + " is not a URL; write it like https://api.example.com/")
 	}
 	return u, nil
 }
@@ -152,7 +168,8 @@ func run(ctx context.Context, args []string, w world) int {
 	case errors.Is(err, flag.ErrHelp):
 		return exitFine
 	case err != nil:
-		_, _ = fmt.Fprintf(w.stderr, "aplomb-rules: %v\naplomb-rules -h explains.\n", err)
+		complain(w, err)
+		line(w.stderr, "aplomb-rules -h explains.")
 		return exitUsage
 	}
 	file, err := load(o.file, w)
@@ -166,14 +183,14 @@ func run(ctx context.Context, args []string, w world) int {
 	case o.against:
 		j, err := against(ctx, o, file, w.base)
 		if err != nil {
-			_, _ = fmt.Fprintf(w.stderr, "aplomb-rules: %v\n", err)
+			complain(w, err)
 			return exitUsage
 		}
 		print(o, w, j)
 	default:
 		e, err := explain(o, file)
 		if err != nil {
-			_, _ = fmt.Fprintf(w.stderr, "aplomb-rules: %v\n", err)
+			complain(w, err)
 			return exitFaults
 		}
 		print(o, w, e)
@@ -223,10 +240,7 @@ func print(o options, w world, p printer) {
 		p.print(w.stdout)
 		return
 	}
-	e := json.NewEncoder(w.stdout)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	_ = e.Encode(p)
+	printJSON(w.stdout, p)
 }
 
 // A fault is a fault of the file.
@@ -245,10 +259,7 @@ func printFaults(o options, w world, err error) {
 		Faults []fault `json:"faults"`
 	}{faultsOf(o.file, err)}
 	if o.json {
-		e := json.NewEncoder(w.stdout)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		_ = e.Encode(list)
+		printJSON(w.stdout, list)
 		return
 	}
 	for _, f := range list.Faults {
@@ -259,14 +270,15 @@ func printFaults(o options, w world, err error) {
 		if f.Path != "" {
 			place += f.Path + ": "
 		}
-		_, _ = fmt.Fprintln(w.stderr, place+f.Reason)
+		line(w.stderr, place+f.Reason)
 	}
 }
 
 func faultsOf(file string, err error) []fault {
 	all, ok := errors.AsType[rulefile.Errors](err)
 	if !ok {
-		return []fault{{File: file, Reason: "aplomb-rules: " + err.Error()}}
+		// A URL in the place of FILE is in the error of the open.
+		return []fault{{File: transport.SafeError(errors.New(file), nil), Reason: "aplomb-rules: " + transport.SafeError(err, nil)}}
 	}
 	var list []fault
 	for _, f := range all {

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/aplomb-go/aplomb/internal/terminal"
 )
 
 const columns = 80
@@ -38,7 +40,27 @@ func shown(d time.Duration) string {
 	return strings.Replace(text, "h0m", "h", 1)
 }
 
-func line(w io.Writer, texts ...any) { _, _ = fmt.Fprintln(w, texts...) }
+// line prints a line. Some texts come from a server or from a file, so it makes them
+// printable.
+func line(w io.Writer, texts ...any) {
+	text := strings.TrimSuffix(fmt.Sprintln(texts...), "\n")
+	_, _ = fmt.Fprintln(w, terminal.Printable(text))
+}
+
+// printJSON prints a value as JSON.
+func printJSON(w io.Writer, v any) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v)
+	_, _ = w.Write(terminal.JSON(b.Bytes()))
+}
+
+// complain prints an error to the standard error.
+func complain(w world, err error) {
+	_, _ = fmt.Fprintln(w.stderr, "aplomb-rules: "+terminal.Error(err))
+}
 
 // row prints a row of the table of settings. A text that is too long for its column
 // goes on below.
@@ -68,21 +90,35 @@ func wrap(w io.Writer, indent, text string) {
 }
 
 // broken breaks a text into lines of so many characters, at spaces and after commas
-// if possible.
+// if possible. It looks only at the line to come, because a text may name thousands of
+// hosts.
 func broken(text string, width int) []string {
 	var lines []string
-	rest := text
-	for utf8.RuneCountInString(rest) > width {
-		head := string([]rune(rest)[:width+1])
+	for {
+		head := first(text, width+1)
+		end := len(first(head, width))
+		if end == len(head) { // the rest fits
+			return append(lines, text)
+		}
 		at := strings.LastIndexByte(head, ' ')
 		if at <= 0 {
 			at = strings.LastIndexByte(head[:len(head)-1], ',') + 1
 		}
 		if at <= 0 {
-			at = len(string([]rune(rest)[:width]))
+			at = end
 		}
-		lines = append(lines, strings.TrimRight(rest[:at], " "))
-		rest = strings.TrimLeft(rest[at:], " ")
+		lines = append(lines, strings.TrimRight(text[:at], " "))
+		text = strings.TrimLeft(text[at:], " ")
 	}
-	return append(lines, rest)
+}
+
+// first returns the first n characters of a text, or the whole text if there are fewer.
+func first(text string, n int) string {
+	for i := range text {
+		if n == 0 {
+			return text[:i]
+		}
+		n--
+	}
+	return text
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/terminal"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -118,7 +119,7 @@ func (b *bars) say(w io.Writer, text string) {
 		fmt.Fprint(b.out, eraseFrame)
 		b.drawn = false
 	}
-	fmt.Fprintln(w, text)
+	fmt.Fprintln(w, terminal.Printable(text))
 	b.draw()
 }
 

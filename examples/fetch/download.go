@@ -348,7 +348,7 @@ func inShort(err error) string {
 	if e, ok := errors.AsType[*transport.Error](err); ok {
 		return inShort(e.Err) + gaveUp(len(e.Attempts), e.Reason)
 	}
-	return printable(strings.TrimPrefix(err.Error(), "transport: "))
+	return strings.TrimPrefix(transport.SafeError(err, nil), "transport: ")
 }
 
 // gaveUp says how many attempts were made. If the number does not explain it,

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/terminal"
 )
 
 // usage fits a terminal of 80 columns and 24 lines.
@@ -176,7 +178,7 @@ func bytesOf(text string) (float64, bool) {
 
 // quoted puts a text in quotes if it is not a single word.
 func quoted(text string) string {
-	if text == "" || strings.ContainsAny(text, " \"") || printable(text) != text {
+	if text == "" || strings.ContainsAny(text, " \"") || terminal.Printable(text) != text {
 		return strconv.Quote(text)
 	}
 	return text

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/mattn/go-runewidth"
+
+	"github.com/aplomb-go/aplomb/internal/terminal"
 )
 
 // A row is what a bar shows at a moment.
@@ -47,7 +49,7 @@ func frame(rows []row, queued, width, height int) []string {
 	c := columnsOf(rows, width)
 	var lines []string
 	for _, r := range rows {
-		lines = append(lines, runewidth.Truncate(r.text(c), width, "…"))
+		lines = append(lines, runewidth.Truncate(terminal.Printable(r.text(c)), width, "…"))
 	}
 	if queued > 0 {
 		lines = append(lines, runewidth.Truncate(fmt.Sprintf("… and %d more", queued), width, ""))

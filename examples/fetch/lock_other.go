@@ -4,9 +4,6 @@ package main
 
 import "os"
 
-// noWait is not needed on this system.
-const noWait = 0
-
 // lockFile does nothing on this system. The user has to avoid two runs for the
 // same file.
 func lockFile(*os.File) error { return nil }

@@ -7,9 +7,6 @@ import (
 	"syscall"
 )
 
-// noWait keeps an open of a pipe from waiting for a reader.
-const noWait = syscall.O_NONBLOCK
-
 // lockFile locks f for this run until f is closed or the process ends.
 func lockFile(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

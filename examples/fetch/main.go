@@ -10,6 +10,7 @@
 //	trust.go     certificates, and errors of TLS in plain words
 //	target.go    the name and the directory of a file
 //	part.go      the partial file of an earlier run, and the final name
+//	owner_unix.go the files of others (owner_other.go: systems without owners)
 //	lock_unix.go one run at a time (lock_other.go: systems without locks)
 //	download.go  one download: ask, judge the response, copy, check, finish
 //	restart.go   a download that is cut and cannot be resumed
@@ -37,6 +38,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/aplomb-go/aplomb/internal/terminal"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -92,26 +94,30 @@ func (w world) isScreen(out io.Writer) bool {
 	return width > 0 && height > 0
 }
 
+// complain prints an error. Its arguments may hold a secret.
+func (w world) complain(err error) { fmt.Fprintln(w.stderr, "fetch: "+terminal.Error(err)) }
+
 func run(ctx context.Context, args []string, w world) int {
 	o, err := parse(args, w)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return exitFine
 	case err != nil:
-		fmt.Fprintf(w.stderr, "fetch: %v\nfetch -h explains.\n", err)
+		w.complain(err)
+		fmt.Fprintln(w.stderr, "fetch -h explains.")
 		return exitUsage
 	case o.demo:
 		return demo(ctx, w, o.plain)
 	}
 	t, err := newTransport(o, w.base)
 	if err != nil {
-		fmt.Fprintf(w.stderr, "fetch: %v\n", err)
+		w.complain(err)
 		return exitUsage
 	}
 	defer t.CloseIdleConnections()
 	targets, err := targetsOf(o.urls, o.output, w.stdout)
 	if err != nil {
-		fmt.Fprintf(w.stderr, "fetch: %v\n", err)
+		w.complain(err)
 		return exitUsage
 	}
 	defer closeAll(targets)
@@ -141,6 +147,7 @@ func newTransport(o options, base http.RoundTripper) (*transport.Transport, erro
 	if o.perHost > 0 {
 		given.Gate = atATime(o.perHost)
 	}
+	given.Resume.Again = policy.Off // this program starts over by itself, and says so
 	rule = given.Or(rule).Or(policy.Rule{Gate: atATime(2), Stall: policy.Stall{Timeout: 30 * time.Second}})
 	return transport.New(transport.Config{Base: base, Rule: rule, Hosts: hosts})
 }
@@ -169,11 +176,11 @@ func loadRules(name string) (rule policy.Rule, hosts map[string]policy.Rule, err
 // fetchAll downloads everything at once, as far as the gates allow. It returns
 // an error for each target, which is nil if the download succeeded.
 func fetchAll(ctx context.Context, t *transport.Transport, limit *throttle, targets []*target, r reporter) []error {
-	client := &http.Client{Transport: t}
+	client := &http.Client{Transport: t, CheckRedirect: redirected}
 	errs := make([]error, len(targets))
 	trackers := make([]tracker, len(targets))
 	for i, target := range targets {
-		trackers[i] = r.track(target.shown())
+		trackers[i] = r.track(terminal.Printable(target.shown()))
 	}
 	var all sync.WaitGroup
 	for i, target := range targets {
@@ -186,6 +193,16 @@ func fetchAll(ctx context.Context, t *transport.Transport, limit *throttle, targ
 	all.Wait()
 	r.close()
 	return errs
+}
+
+// redirected bounds the number of redirects, as http.Client does by itself. No request
+// gets a Referer, because the query of a signed URL is a secret.
+func redirected(req *http.Request, before []*http.Request) error {
+	if len(before) >= 10 {
+		return errors.New("the server redirects again and again")
+	}
+	req.Header.Del("Referer")
+	return nil
 }
 
 func status(errs []error) int {

@@ -133,29 +133,66 @@ type part struct {
 	ranges bool // the server has sent a part, or says that it sends parts
 }
 
-var errBusy = errors.New("another download is writing it")
+var (
+	errBusy    = errors.New("another download is writing it")
+	errNotOurs = errors.New("it is not a regular file")
+)
+
+// maxState is more than the state of any download.
+const maxState = 1 << 20
 
 // openPart opens or creates the part.
 func openPart(t *target) (*part, error) {
 	name := t.part + partSuffix
-	if info, err := t.dir.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", printable(t.in(name)))
-	}
 	// The part of a file that only its owner may read is no more open than the file.
 	mode := os.FileMode(0o666)
 	if info, err := t.dir.Lstat(t.name); err == nil && info.Mode().IsRegular() {
 		mode = info.Mode().Perm() | 0o600
 	}
-	f, err := t.dir.OpenFile(name, os.O_RDWR|os.O_CREATE, mode)
+	f, err := t.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, os.ErrExist) {
+		f, err = openOwn(t.dir, name, os.O_RDWR)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", printable(t.in(name)), bare(err))
+		return nil, fmt.Errorf("%s: %w", t.in(name), bare(err))
 	}
 	p := &part{target: t, file: f}
 	if err := p.lock(); err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("%s: %w", printable(t.in(name)), err)
+		return nil, fmt.Errorf("%s: %w", t.in(name), err)
 	}
 	return p, nil
+}
+
+// openOwn opens a file that an earlier run has made. Where others may write as well, such
+// as in /tmp, they may have put a file there under the same name. Such a file would become
+// the download, or be written through. The checks are of the open file, because the name
+// may lead to another file by then.
+func openOwn(dir *os.Root, name string, flag int) (*os.File, error) {
+	there, err := dir.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !there.Mode().IsRegular() {
+		return nil, errNotOurs
+	}
+	f, err := dir.OpenFile(name, flag|noWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular(), !os.SameFile(info, there):
+		err = errNotOurs
+	default:
+		err = foreign(info)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // lock locks the file for this run. Another run may have renamed or removed the
@@ -176,7 +213,7 @@ func (p *part) lock() error {
 // ok is false if there is nothing to continue. If the part is already complete,
 // the last byte is requested again, so that the server confirms it.
 func (p *part) rest() (s state, offset int64, ok bool) {
-	text, err1 := p.dir.ReadFile(p.part + stateSuffix)
+	text, err1 := p.readState()
 	info, err2 := p.file.Stat()
 	if err1 != nil || err2 != nil || info.Size() == 0 || json.Unmarshal(text, &s) != nil {
 		return state{}, 0, false
@@ -192,6 +229,26 @@ func (p *part) rest() (s state, offset int64, ok bool) {
 		offset--
 	}
 	return s, offset, true
+}
+
+func (p *part) readState() ([]byte, error) {
+	f, err := openOwn(p.dir, p.part+stateSuffix, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxState))
+}
+
+// writeState writes the state to a new file. A state that was written only in part does
+// not parse and does no harm. It may hold a signed URL, so only its owner may read it.
+func (p *part) writeState(text []byte) error {
+	f, err := p.dir.OpenFile(p.part+stateSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
 }
 
 // keeps returns how many bytes the next run can go on from. sure is false if the
@@ -219,9 +276,7 @@ func (p *part) restart(s *state) error {
 	if err != nil {
 		return err
 	}
-	// A state that was written only in part does not parse and does no harm. It
-	// may hold a signed URL, so only its owner may read it.
-	return p.dir.WriteFile(p.part+stateSuffix, append(text, '\n'), 0o600)
+	return p.writeState(append(text, '\n'))
 }
 
 // cutTo truncates the part to n bytes and moves to its end.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/terminal"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -66,7 +67,7 @@ func (l *lines) close() {}
 func (l *lines) say(w io.Writer, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fmt.Fprintln(w, text)
+	fmt.Fprintln(w, terminal.Printable(text))
 }
 
 // linePause is the time between two lines that only report progress.

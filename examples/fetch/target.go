@@ -11,8 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/aplomb-go/aplomb/internal/terminal"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // These suffixes are those of the files that exist until a file is whole.
@@ -36,7 +38,7 @@ type target struct {
 // shown returns the name for people.
 func (t *target) shown() string {
 	if t.out == nil {
-		return printable(t.name)
+		return t.name
 	}
 	if name, err := nameOf(t.url); err == nil {
 		return name
@@ -106,9 +108,9 @@ func newTarget(s string) (*target, error) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return nil, errors.New("not a URL: " + fmt.Sprintf("%q", s))
+		return nil, errors.New(terminal.URL(s) + " is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return nil, fmt.Errorf("%q is not an http or https URL", u.Redacted())
+		return nil, errors.New(terminal.URL(s) + " is not an http or https URL")
 	}
 	u.Fragment, u.RawFragment = "", ""
 	return &target{url: u}, nil
@@ -121,19 +123,19 @@ func (t *target) place(dir, file string) (err error) {
 	if file == "" {
 		hint = "; name one with -o"
 		if file, err = nameOf(t.url); err != nil {
-			return fmt.Errorf("%s: %w%s", t.url.Redacted(), err, hint)
+			return fmt.Errorf("%s: %w%s", transport.SafeURL(t.url), err, hint)
 		}
 	}
 	path := filepath.Join(dir, file)
 	if t.path, t.name, err = resolve(path); err != nil {
-		return fmt.Errorf("%s: %w%s", printable(path), bare(err), hint)
+		return fmt.Errorf("%s: %w%s", path, bare(err), hint)
 	}
 	if t.dir, err = os.OpenRoot(t.path); err != nil {
 		return err
 	}
 	if err = t.replaceable(); err != nil {
 		_ = t.dir.Close()
-		return fmt.Errorf("%s: %w", printable(path), bare(err))
+		return fmt.Errorf("%s: %w", path, bare(err))
 	}
 	t.part = partOf(t.url, t.name)
 	return nil
@@ -248,22 +250,10 @@ func nameOf(u *url.URL) (string, error) {
 		return "", errors.New("the URL's path ends without a file name")
 	case strings.ContainsAny(name, `/\`), !filepath.IsLocal(name), name == ".":
 		return "", fmt.Errorf("the URL's file name is %q, which is a path", name)
-	case strings.ContainsFunc(name, unprintable):
+	case terminal.Printable(name) != name:
 		return "", fmt.Errorf("the URL's file name is %q, which cannot be printed", name)
 	}
 	return name, nil
-}
-
-func unprintable(r rune) bool { return !unicode.IsPrint(r) }
-
-// printable replaces the characters that a terminal would act on.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unprintable(r) {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 // maxName is the length in bytes that most file systems allow for a name.

@@ -83,7 +83,9 @@ func backoffNames(e *backoff.ExponentialBackOff, z backoff.ZeroBackOff, s backof
 func loopNames() []any { return nil }
 
 // standardNames are the names of the standard library in the second column.
-func standardNames(c *http.Client, l *slog.Logger) []any { return []any{c, l, http.NewRequest} }
+func standardNames(c *http.Client, rt http.RoundTripper, l *slog.Logger) []any {
+	return []any{c, rt, l, http.NewRequest}
+}
 
 // namesOf has the function with the names of each section with a table.
 var namesOf = map[string]any{

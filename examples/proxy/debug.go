@@ -6,7 +6,9 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -40,14 +42,34 @@ type debug struct {
 	rules *rules
 }
 
-func newDebug(p *proxy, r *rules) http.Handler {
+// newDebug returns the handler of the pages. names are the hosts for which they are served.
+func newDebug(p *proxy, r *rules, names []string) http.Handler {
 	d := debug{p, r}
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", http.RedirectHandler("/debug", http.StatusFound))
 	mux.HandleFunc("GET /debug", d.page)
 	mux.HandleFunc("GET /debug/state", d.state)
 	mux.HandleFunc("GET /metrics", d.metrics)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isOurs(r.Host, names) {
+			http.Error(w, "proxy: this is not a name of the debug address; -debug-host adds one", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// isOurs reports whether the Host of a request is a name of the debug address. A web page
+// can make its own name lead to this machine, and then read the pages in the browser of a
+// person who may see them. It cannot do so with an IP address.
+func isOurs(host string, names []string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".")
+	_, err := netip.ParseAddr(host)
+	return err == nil || strings.EqualFold(host, "localhost") ||
+		host != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) })
 }
 
 // page serves the page, which fetches the state by itself.

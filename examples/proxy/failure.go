@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/terminal"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -26,13 +27,18 @@ const statusClientGone = 499
 func (p *proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := described(err)
 	status := statusOf(e, context.Cause(r.Context()))
+	if to, ok := r.Context().Value(targetKey{}).(target); ok && to.client.isLate() {
+		status = http.StatusRequestTimeout
+		w.Header().Set("Connection", "close")
+	}
 	p.stats.responded(status)
 	if seconds := secondsUntil(e.Until, time.Now()); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
 	details := fmt.Sprintf("%v, attempts: %d", e.Reason, len(e.Attempts))
 	w.Header().Set("Proxy-Status", proxyStatus(errorType(e), details))
-	http.Error(w, "proxy: "+strings.TrimPrefix(e.Error(), "transport: "), status)
+	// The text may have names that a server chose, and somebody may read it in a terminal.
+	http.Error(w, "proxy: "+terminal.Printable(strings.TrimPrefix(e.Error(), "transport: ")), status)
 }
 
 // described returns an error with its history. The error of a single attempt comes

@@ -10,6 +10,7 @@
 //	serve.go      the listeners, and an orderly end
 //	route.go      which upstream gets a request
 //	proxy.go      a request and its response
+//	client.go     a client that is slow, and the trailer of its request
 //	failure.go    the response to a request that failed
 //	rules.go      rules from a file, reloaded when it changes
 //	hangup.go     the signal that reloads the rules (hangup_js.go: no such signal)
@@ -35,6 +36,7 @@ import (
 
 	"github.com/hashicorp/go-cleanhttp"
 
+	"github.com/aplomb-go/aplomb/internal/terminal"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -61,7 +63,9 @@ force, and the log says why.
 
 http://ADDR/debug shows the state of each host, and http://ADDR/metrics has it for
 Prometheus. ADDR is the address of -debug. Leave it on an address that only people
-you trust can reach.
+you trust can reach. Only requests for localhost, for an IP address, for the name in
+ADDR, or for a -debug-host are answered, because any web page can make its own name
+lead to this machine.
 
 SIGINT and SIGTERM end the proxy when the requests under way are done.
 
@@ -83,6 +87,9 @@ type world struct {
 	ready          func(proxy, debug string) // nil: nobody asks for the addresses
 }
 
+// complain prints an error, in which an argument with a secret may stand.
+func (w world) complain(err error) { fmt.Fprintln(w.stderr, "proxy: "+terminal.Error(err)) }
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal ends the proxy in good order. A second signal ends the
@@ -101,6 +108,8 @@ type options struct {
 	listen  string
 	debug   string
 	grace   time.Duration
+	client  time.Duration // for a piece of a body
+	names   []string      // of the debug address
 	trusted bool
 	level   slog.Level
 	demo    bool
@@ -112,7 +121,8 @@ func run(ctx context.Context, args []string, w world) int {
 	case errors.Is(err, flag.ErrHelp):
 		return exitFine
 	case err != nil:
-		fmt.Fprintf(w.stderr, "proxy: %v\nproxy -h explains.\n", err)
+		w.complain(err)
+		fmt.Fprintln(w.stderr, "proxy -h explains.")
 		return exitUsage
 	case o.demo:
 		return demo(ctx, w)
@@ -125,13 +135,13 @@ func run(ctx context.Context, args []string, w world) int {
 	s := newStats()
 	t, err := transport.New(transport.Config{Base: base, Logger: log, Trace: s.trace()})
 	if err != nil {
-		fmt.Fprintf(w.stderr, "proxy: %v\n", err)
+		w.complain(err)
 		return exitFailed
 	}
 	defer t.CloseIdleConnections()
 	r := newRules(o.rules, t.Update, log)
 	if err := r.load(); err != nil {
-		fmt.Fprintf(w.stderr, "proxy: %v\n", err)
+		w.complain(err)
 		return exitUsage
 	}
 	return serve(ctx, o, w, newProxy(o, t, s, log), r)
@@ -150,6 +160,11 @@ func parse(args []string, w world) (options, error) {
 	f.DurationVar(&o.poll, "poll", time.Second, "how often to look whether the rules have changed; 0: only on SIGHUP")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "accept requests at `ADDR`")
 	f.StringVar(&o.debug, "debug", "127.0.0.1:8081", "show the state of the hosts at `ADDR`; off: do not")
+	f.Func("debug-host", "also show the pages to requests for the host `NAME`; may be given several times", func(name string) error {
+		o.names = append(o.names, name)
+		return nil
+	})
+	f.DurationVar(&o.client, "client", time.Minute, "how long a client may take for each piece of its request's body, and half of how long to read a piece of the response; 0: for ever")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long requests under way may take at the end")
 	f.BoolVar(&o.trusted, "trust", false, "keep the X-Forwarded headers of requests, because they come from another proxy")
 	f.TextVar(&o.level, "log", slog.LevelInfo, "the least `LEVEL` that is logged: debug, info, warn or error")
@@ -172,6 +187,8 @@ func parse(args []string, w world) (options, error) {
 		return o, errors.New("-poll is negative")
 	case o.grace < 0:
 		return o, errors.New("-grace is negative")
+	case o.client < 0:
+		return o, errors.New("-client is negative")
 	case o.demo && len(args) > 1:
 		return o, errors.New("-demo takes no other flag")
 	case !o.demo && len(o.routes) == 0:

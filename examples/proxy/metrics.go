@@ -124,6 +124,8 @@ func (m *metrics) ofSnapshot(hosts []hostView) {
 		{"aplomb_gate_slots", "gauge", "Slots of the gate in use.", func(h transport.HostState) float64 { return float64(h.GateSlots) }},
 		{"aplomb_gate_queue", "gauge", "Attempts that wait for a slot.", func(h transport.HostState) float64 { return float64(h.GateQueue) }},
 		{"aplomb_gate_closed", "gauge", "1 if the gate is closed.", func(h transport.HostState) float64 { return number(h.GateClosed) }},
+		{"aplomb_lane", "gauge", "Number of the pool of connections in use. 0: that of the base.", func(h transport.HostState) float64 { return float64(h.Lane) }},
+		{"aplomb_lanes_total", "counter", "Pools of connections that were opened because of trouble.", func(h transport.HostState) float64 { return float64(h.Lanes) }},
 		{"aplomb_rate_per_second", "gauge", "Limit of attempts per second. 0: there is none.", func(h transport.HostState) float64 { return h.RatePerSecond }},
 	} {
 		m.family(metric.name, metric.kind, metric.help)

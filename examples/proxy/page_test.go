@@ -15,6 +15,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A web page can make its own name lead to this machine.
+func TestDebugIsOnlyForItsNames(t *testing.T) {
+	to := upstream(t, hello)
+	p := start(t, "-to", to.URL, "-debug", "localhost:0", "-debug-host", "Metrics.internal", "-debug-host", "proxy.svc")
+	for host, want := range map[string]int{
+		"127.0.0.1:8081": 200, "127.0.0.1": 200, "[::1]:8081": 200, "::1": 200, "192.0.2.1": 200,
+		"localhost": 200, "LOCALHOST:8081": 200, "localhost.:1": 200, "metrics.internal:8081": 200, "proxy.svc": 200,
+		"evil.example": 403, "evil.example:8081": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "xproxy.svc": 403, "": 403,
+	} {
+		for _, path := range []string{"/", "/debug", "/debug/state", "/metrics"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.debug+path, nil)
+			require.NoError(t, err)
+			if req.Host = host; host == "" {
+				continue // http.Client would send the host of the URL
+			}
+			resp, err := client(t).Do(req)
+			require.NoError(t, err)
+			resp.Body.Close()
+			want := want
+			if want == 200 && path == "/" {
+				want = http.StatusFound
+			}
+			assert.Equal(t, want, resp.StatusCode, "%s %s", host, path)
+		}
+	}
+	assert.False(t, isOurs("", []string{""}))
+}
+
 // busy starts a proxy whose hosts are in all kinds of states: fine, asked to wait, down,
 // behind a gate, and without requests.
 func busy(t *testing.T) *running {

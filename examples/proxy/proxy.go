@@ -22,7 +22,8 @@ import (
 // A proxy forwards requests.
 type proxy struct {
 	routes    routes
-	trusted   bool // the X-Forwarded headers of requests
+	trusted   bool          // the X-Forwarded headers of requests
+	patience  time.Duration // with a client, for a piece of a body
 	transport *transport.Transport
 	stats     *stats
 	forward   *httputil.ReverseProxy
@@ -36,7 +37,7 @@ type proxy struct {
 
 func newProxy(o options, t *transport.Transport, s *stats, logger *slog.Logger) *proxy {
 	p := &proxy{
-		routes: o.routes, trusted: o.trusted, transport: t, stats: s, log: logger,
+		routes: o.routes, trusted: o.trusted, patience: o.client, transport: t, stats: s, log: logger,
 		via:      "aplomb-" + rand.Text()[:8], // two proxies in a row are no loop
 		errorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
@@ -57,6 +58,8 @@ func newProxy(o options, t *transport.Transport, s *stats, logger *slog.Logger) 
 type target struct {
 	route route
 	rest  string // the path below the route's prefix
+
+	client *downstream
 }
 
 type targetKey struct{}
@@ -65,8 +68,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.handlers.Add(1)
 	p.active.Add(1)
 	start, whole := time.Now(), false
+	c, r := newDownstream(w, r, p.patience)
+	w = c
 	defer func() { // also if ReverseProxy panics, because a body was cut
 		p.stats.served(time.Since(start), whole)
+		c.end()
+		c.hurry()
 		p.active.Add(-1)
 		p.handlers.Done()
 	}()
@@ -80,7 +87,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case to.leaves(rest):
 		p.refuse(w, http.StatusBadRequest, "the path leaves the path of the upstream")
 	default:
-		ctx := context.WithValue(r.Context(), targetKey{}, target{to, rest})
+		ctx := context.WithValue(r.Context(), targetKey{}, target{to, rest, c})
 		p.forward.ServeHTTP(w, r.WithContext(ctx))
 	}
 	whole = true
@@ -105,9 +112,9 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Path, _ = url.PathUnescape(r.Out.URL.RawPath) // part of a path that was unescaped before
 	r.Out.URL.RawQuery = r.In.URL.RawQuery                  // ReverseProxy left out parts that Go cannot read
 	r.SetURL(to.route.to)
-	// The server fills this map when it has read the body, and after that the
+	// The client fills this map when it has read the body, and after that the
 	// transport sends it.
-	r.Out.Trailer = r.In.Trailer
+	r.Out.Trailer = to.client.trailer
 	if p.trusted {
 		r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 	}
@@ -123,6 +130,9 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 // respond passes the response of an upstream on. If the transport gave up and this is
 // the last response, the response says so.
 func (p *proxy) respond(resp *http.Response) error {
+	if resp.StatusCode < 100 {
+		return fmt.Errorf("the upstream's status is %03d", resp.StatusCode) // net/http cannot send it
+	}
 	p.stats.responded(resp.StatusCode)
 	if h := transport.HistoryOf(resp); h.Reason != transport.ReasonFinal {
 		details := fmt.Sprintf("%v, attempts: %d", h.Reason, len(h.Attempts))

@@ -38,6 +38,9 @@ func TestForwarding(t *testing.T) {
 		{"/pay/", "/v1/"},
 		{"/pay/eu/charges", "/charges"},
 		{"/pay", "/pay"},
+		{"/pay/a..b/..c;x=../100%25/.", "/v1/a..b/..c;x=../100%25/."},
+		{"/pay/a%252Fb", "/v1/a%252Fb"},
+		{"/..;/a", "/..;/a"},
 	} {
 		t.Run(test.path, func(t *testing.T) {
 			status, body := raw(t, p, "GET "+test.path+" HTTP/1.1")
@@ -80,6 +83,17 @@ func TestNotForwarded(t *testing.T) {
 		{"GET /open/a/%2e%2E/../private HTTP/1.1", 400},
 		{"GET /open/..%2fprivate HTTP/1.1", 400},
 		{`GET /open/..%5cprivate HTTP/1.1`, 400},
+		{"GET /open/..;/private HTTP/1.1", 400},
+		{"GET /open/..;x=1/private HTTP/1.1", 400},
+		{"GET /open/a/%2e%2e%3B/..;/private HTTP/1.1", 400},
+		{"GET /open/%252e%252e/private HTTP/1.1", 400},
+		{"GET /open/%25252e%25252e%25252fprivate HTTP/1.1", 400},
+		{"GET /open/%2525252525252e/private HTTP/1.1", 400},
+		{"GET /open/%25%32%65./private HTTP/1.1", 400},
+		{"GET /open/%252e%252e/100%25 HTTP/1.1", 400},
+		{"GET /open/..%00/private HTTP/1.1", 400},
+		{"GET /open/..%20/private HTTP/1.1", 400},
+		{"GET /open/.../private HTTP/1.1", 400},
 	} {
 		t.Run(test.request, func(t *testing.T) {
 			status, _ := raw(t, p, test.request)
@@ -224,6 +238,59 @@ func TestTrailers(t *testing.T) {
 	assert.EqualValues(t, 2, n.Load())
 	assert.Equal(t, "7", resp.Trailer.Get("X-Announced"))
 	assert.Equal(t, "late", resp.Trailer.Get("X-Late"))
+}
+
+// A trailer cannot set a field that the proxy replaces or removes in the header.
+func TestTrailersOfStrangers(t *testing.T) {
+	var got atomic.Pointer[http.Header]
+	to := upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		trailer := r.Trailer.Clone()
+		got.Store(&trailer)
+	})
+	p := start(t, "-to", to.URL)
+	call := func(announced string, fields ...string) http.Header {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		require.NoError(t, err)
+		defer conn.Close()
+		fmt.Fprintf(conn, "PUT / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: %s\r\n\r\n1\r\nx\r\n0\r\n%s\r\n\r\n",
+			announced, strings.Join(fields, "\r\n"))
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		return *got.Load()
+	}
+	assert.Equal(t, http.Header{"X-Amz-Checksum-Sha256": {"1", "2"}}, call("x-amz-checksum-sha256", "x-amz-checksum-sha256: 1", "X-Amz-Checksum-Sha256: 2"))
+	bad := []string{"X-Forwarded-For", "authorization", "Via", "Cookie", "X-Real-IP", "Forwarded", "If-Match", "X-Forwarded-Proto", "Proxy-Authorization"}
+	fields := []string{"X-Sum: 1"}
+	for _, name := range bad {
+		fields = append(fields, name+": 192.0.2.1")
+	}
+	assert.Equal(t, http.Header{"X-Sum": {"1"}}, call("X-Sum, "+strings.Join(bad, ", "), fields...))
+	assert.Equal(t, http.Header{"X-Sum": {"1"}}, call("X-Sum", fields...), "not announced")
+}
+
+// net/http takes such a response, and panics when it is to send it.
+func TestNonsenseStatus(t *testing.T) {
+	for _, status := range []string{"000", "001", "099"} {
+		to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "HTTP/1.1 %s what\r\nContent-Length: 0\r\n\r\n", status)
+		})
+		p := start(t, "-to", to.URL)
+		code, body := raw(t, p, "GET / HTTP/1.1")
+		assert.Equal(t, http.StatusBadGateway, code)
+		assert.Contains(t, body, status)
+		assert.NotContains(t, p.log.String(), "panic")
+		_, metrics := get(t, p.debug+"/metrics")
+		assert.Contains(t, metrics, `proxy_responses_total{code="502"} 1`)
+		assert.NotContains(t, metrics, `proxy_responses_total{code="0`)
+	}
 }
 
 // The upstream sends each piece only when the client has the piece before.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -73,12 +74,58 @@ func (rs routes) find(u *url.URL) (r route, rest string, ok bool) {
 	return route{}, "", false
 }
 
+// rounds is how often a path is unescaped at most. A path that is escaped more often than
+// that is not forwarded.
+const rounds = 4
+
 // leaves reports whether dots in the path below the prefix lead out of the path of
-// the upstream. It is asked only if the upstream has a path.
+// the upstream. It is asked only if the upstream has a path. Servers differ in how they
+// read a path: some unescape it twice, some take a backslash for a slash, and some leave
+// out the parameters behind a semicolon before they look for dots.
 func (r route) leaves(rest string) bool {
 	if r.to.Path == "" || r.to.Path == "/" {
 		return false
 	}
-	path, err := url.PathUnescape(rest)
-	return err != nil || slices.Contains(strings.FieldsFunc(path, func(c rune) bool { return c == '/' || c == '\\' }), "..")
+	for range rounds {
+		if climbs(rest) {
+			return true
+		}
+		path := unescaped(rest)
+		if path == rest {
+			return false
+		}
+		rest = path
+	}
+	return true
+}
+
+// climbs reports whether a segment of a path may mean the directory above.
+func climbs(path string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(path, func(c rune) bool { return c == '/' || c == '\\' }), func(segment string) bool {
+		name, _, _ := strings.Cut(segment, ";")
+		name = strings.TrimFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f })
+		return len(name) > 1 && strings.Trim(name, ".") == ""
+	})
+}
+
+// unescaped returns a path without its escapes. It leaves wrong escapes as they are,
+// unlike url.PathUnescape.
+func unescaped(path string) string {
+	var b strings.Builder
+	for path != "" {
+		before, after, ok := strings.Cut(path, "%")
+		b.WriteString(before)
+		if !ok {
+			break
+		}
+		c, err := strconv.ParseUint(after[:min(len(after), 2)], 16, 8)
+		if err != nil || len(after) < 2 {
+			b.WriteByte('%')
+			path = after
+			continue
+		}
+		b.WriteByte(byte(c))
+		path = after[2:]
+	}
+	return b.String()
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -22,7 +21,7 @@ const (
 func serve(ctx context.Context, o options, w world, p *proxy, r *rules) int {
 	front, err := net.Listen("tcp", o.listen)
 	if err != nil {
-		fmt.Fprintf(w.stderr, "proxy: %v\n", err)
+		w.complain(err)
 		return exitFailed
 	}
 	defer front.Close()
@@ -30,29 +29,19 @@ func serve(ctx context.Context, o options, w world, p *proxy, r *rules) int {
 	// in peace when ctx ends.
 	requests, cut := context.WithCancelCause(context.Background())
 	defer cut(errEnding)
-	server := &http.Server{
-		Handler:           p,
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		BaseContext:       func(net.Listener) context.Context { return requests },
-		ErrorLog:          p.errorLog,
-	}
+	server := newServer(p, p)
+	server.BaseContext = func(net.Listener) context.Context { return requests }
 	failed := make(chan error, 2)
 	debugAddr := ""
 	if o.debug != "off" {
 		back, err := net.Listen("tcp", o.debug)
 		if err != nil {
-			fmt.Fprintf(w.stderr, "proxy: %v\n", err)
+			w.complain(err)
 			return exitFailed
 		}
 		debugAddr = back.Addr().String()
-		pages := &http.Server{
-			Handler:           newDebug(p, r),
-			ReadHeaderTimeout: headerTimeout,
-			WriteTimeout:      pageTimeout,
-			IdleTimeout:       idleTimeout,
-			ErrorLog:          p.errorLog,
-		}
+		pages := newServer(newDebug(p, r, append(o.names, hostIn(o.debug))), p)
+		pages.WriteTimeout = pageTimeout
 		defer func() { _ = pages.Close() }()
 		go func() { failed <- pages.Serve(back) }()
 	}
@@ -79,6 +68,21 @@ func serve(ctx context.Context, o options, w world, p *proxy, r *rules) int {
 		_ = server.Close()
 		return exitFailed
 	}
+}
+
+// newServer returns a server on which no idle connection stays for ever. The deadlines for
+// bodies are in client.go.
+func newServer(h http.Handler, p *proxy) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ErrorLog: p.errorLog}
+}
+
+// hostIn returns the host of an address.
+func hostIn(addr string) string {
+	name, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	return name
 }
 
 // errEnding is the cause of the end of a request that was cut off.

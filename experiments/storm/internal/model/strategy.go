@@ -105,8 +105,8 @@ func Others(timeout time.Duration) []Strategy {
 		key, name, words string
 		backoff          policy.Backoff
 	}{
-		{"google-base2", "Google, Base 2 s", "waits 2, 4, 8 to 32 s, plus up to 1 s", backoff.Exponential{Base: 2 * time.Second}},
-		{"google-base4", "Google, Base 4 s", "waits 4, 8, 16, 32 s, plus up to 1 s", backoff.Exponential{Base: 4 * time.Second}},
+		{"google-base2", "Google, Base 2 s", "waits 2, 4, 8 to 32 s, plus up to 1 s", backoff.Exponential{Base: 2 * time.Second, Jitter: time.Second}},
+		{"google-base4", "Google, Base 4 s", "waits 4, 8, 16, 32 s, plus up to 1 s", backoff.Exponential{Base: 4 * time.Second, Jitter: time.Second}},
 		{"google-spread2", "Google, Spread 2 s", "waits 1, 2, 4 to 32 s, plus up to 2 s", backoff.Exponential{Jitter: 2 * time.Second}},
 		{"google-spread4", "Google, Spread 4 s", "waits 1, 2, 4 to 32 s, plus up to 4 s", backoff.Exponential{Jitter: 4 * time.Second}},
 		{"google-max64", "Google, Max 64 s", "waits 1, 2, 4 to 64 s, plus up to 1 s", backoff.Exponential{Max: 64 * time.Second}},

@@ -91,11 +91,13 @@ func (w *world) admit(i int32) {
 			w.askFleet(i)
 			w.wait(i, queued, a)
 			return
+		} else if a.Probe {
+			w.renewLater(w.process(i))
 		}
 		if !waited || !w.conf.cools {
 			break
 		}
-		if h.cooldown.Named(w.now, scope) == 0 {
+		if !h.cooldown.HeldSince(w.now, scope, c.entered) {
 			break
 		}
 		w.tell(i, h.gate.Release(w.now, &c.slot))
@@ -157,12 +159,13 @@ func (w *world) answered(a answer) {
 	h := w.host(a.client)
 	w.result(a.client, host.Success)
 	if w.conf.cools && !h.cooldown.Quiet() {
-		if h.cooldown.Answered(w.now, scope, c.entered, true) {
+		if h.cooldown.Answered(w.now, scope, c.entered, true)[host.Unavailable] {
 			w.hold(a.client, 0)
 		}
 	}
 	w.landed(a.client)
 	w.run.Success(c.began, w.now)
+	h.ended++
 	w.think(a.client)
 }
 
@@ -186,7 +189,7 @@ func (w *world) failed(i int32, r host.Result, hint time.Duration) {
 	w.result(i, r)
 	u := rand.Float64()
 	if hint > 0 && w.conf.cools {
-		h.cooldown.Hold(w.now, scope, host.Unavailable, hint, w.cooldown(hint), u)
+		h.cooldown.Hold(w.now, scope, host.Refusal{Code: host.Unavailable, Wait: hint, Sent: c.entered, Ended: h.ended}, w.cooldown(hint), u)
 		w.hold(i, hint)
 	}
 	wait, ok := w.decide(c, hint, u)
@@ -220,5 +223,6 @@ func (w *world) decide(c *client, hint time.Duration, u float64) (wait time.Dura
 // lose ends a request without an answer.
 func (w *world) lose(i int32) {
 	w.run.At(w.now).Lost++
+	w.host(i).ended++
 	w.think(i)
 }

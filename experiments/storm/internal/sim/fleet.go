@@ -19,6 +19,31 @@ type fleet struct {
 	half   int64 // ms that a message takes
 	ledger ledger.Host
 	posts  []post // on their way, the first to arrive first
+	renews []renewal
+}
+
+// A renewal is the time at which a process renews the permit of its probe.
+type renewal struct {
+	at      int64 // ms
+	process int32
+}
+
+// renewLater lets a process renew the permit of the probe that it sends now.
+func (w *world) renewLater(p int32) {
+	w.fleet.renews = append(w.fleet.renews, renewal{w.ms + host.RenewTime.Milliseconds(), p})
+}
+
+// renew renews the permits whose time has come.
+func (w *world) renew() {
+	f := &w.fleet
+	for len(f.renews) > 0 && f.renews[0].at <= w.ms {
+		p := f.renews[0].process
+		f.renews = f.renews[1:]
+		if f.shares.Probe && w.hosts[p].gate.Renew() {
+			w.permit(p)
+			w.renewLater(p)
+		}
+	}
 }
 
 // A post is a message to the ledger or from it.
@@ -50,6 +75,7 @@ func (w *world) toAll(hear func(m *machines)) {
 // deliver delivers the messages whose time has come.
 func (w *world) deliver() {
 	f := &w.fleet
+	w.renew()
 	for len(f.posts) > 0 && f.posts[0].at <= w.ms {
 		p := f.posts[0]
 		f.posts[0] = post{}
@@ -70,6 +96,12 @@ func (w *world) askFleet(i int32) {
 		h.gate.Permit(w.now, true, 0)
 		return
 	}
+	w.permit(p)
+}
+
+// permit asks the ledger for a permit, or renews it.
+func (w *world) permit(p int32) {
+	h := &w.hosts[p]
 	w.ask(func() {
 		granted, wait := w.fleet.ledger.Probe(w.now, int64(p), len(w.hosts))
 		w.post(func() {
@@ -145,10 +177,11 @@ func (w *world) hold(i int32, wait time.Duration) {
 	w.ask(func() {
 		w.post(func() {
 			for p := range w.hosts {
-				switch c := &w.hosts[p].cooldown; {
+				m := &w.hosts[p]
+				switch c := &m.cooldown; {
 				case int32(p) == from:
 				case wait > 0:
-					c.HoldForFleet(w.now, scope, host.Unavailable, wait, w.cooldown(wait), rand.Float64())
+					c.HoldForFleet(w.now, scope, host.Refusal{Code: host.Unavailable, Wait: wait, Ended: m.ended}, w.cooldown(wait), rand.Float64())
 				default:
 					c.Free(w.now, scope, w.now+time.Duration(rand.Float64()*float64(host.ReturnTime(len(w.hosts)))))
 				}

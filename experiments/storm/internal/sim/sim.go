@@ -49,6 +49,7 @@ type machines struct {
 	budget   host.Budget
 	cooldown host.Cooldown
 	gate     host.Gate
+	ended    uint64 // requests
 }
 
 // configs are the values of the rule in the form that the machines need.
