@@ -202,7 +202,7 @@ func TestLargeFleet(t *testing.T) {
 	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
 	var last time.Duration
 	for _, m := range members[1:] {
-		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) == 1 }, "no hold")
+		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
 		last = max(last, m.last.Sub(begin))
 	}
 	before = commands()

@@ -82,7 +82,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 		require.NoError(t, admin.Publish(context.Background(), fleets[0].channel, text).Err())
 	}
 	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) == 1 }, "no hold")
+	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
 	require.GreaterOrEqual(t, fleets[1].Snapshot().Messages, uint64(7))
 }
 

@@ -121,7 +121,7 @@ func TestAnotherKey(t *testing.T) {
 	wrong := begin("the wrong key of the tests")
 	beat()
 	for i, lines := range logs {
-		eventually(t, func() bool { return lines.count("different values of Key") == 1 }, "%d: %v", i, lines)
+		eventually(t, func() bool { return lines.count("different values of Key") >= 1 }, "%d: %v", i, lines)
 	}
 	beat()
 	require.NotEqual(t, id(t, logs[0]), id(t, logs[2]))

@@ -194,11 +194,11 @@ func TestTLS(t *testing.T) {
 	c.Redis.TLSConfig = &tls.Config{RootCAs: roots}
 	fleets, members := started(t, 2, c)
 	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) == 1 }, "no hold")
+	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
 
 	c.Redis.TLSConfig = &tls.Config{} // does not know the certificate
 	lines := &logLines{}
 	c.Logger = lines.logger()
 	start(t, c)
-	eventually(t, func() bool { return lines.count("unknown authority") == 1 }, "%v", lines)
+	eventually(t, func() bool { return lines.count("unknown authority") >= 1 }, "%v", lines)
 }

@@ -90,7 +90,7 @@ func TestTrialFlush(t *testing.T) {
 	fleets, heard := started(t, 2, options(t, server.Addr))
 	fleets[1].Meet(host)
 	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(heard[1], func() int { return len(heard[1].holds) }) == 1 }, "no hold")
+	eventually(t, func() bool { return get(heard[1], func() int { return len(heard[1].holds) }) >= 1 }, "no hold")
 	config := options(t, server.Addr)
 	config.Prefix = fleets[0].prefix
 	before := newcomer(t, config)
@@ -235,7 +235,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 	deaf.on.Store(false)
 	eventually(t, func() bool { return get(w, func() int { return len(w.holds) }) > 0 }, "the hold is lost: %v", lines)
 	took := time.Since(begin)
-	eventually(t, func() bool { return lines.count("back") == 1 }, "not back: %v", lines)
+	eventually(t, func() bool { return lines.count("back") >= 1 }, "not back: %v", lines)
 	t.Logf("closed after %.1f MB that were not read; %d holds before the return; the hold came %v after the subscriber read again; %d log line for the loss, %d for the return",
 		float64(published*len(junk))/1e6, missed, took.Round(10*time.Millisecond), lines.count("lost"), lines.count("back"))
 	require.Equal(t, 1, left)
