@@ -25,11 +25,10 @@ RELEASED := . otel fleet
 # tests the rest.
 REST := $(filter-out e2e $(RELEASED),$(MODULES)) e2e/http3
 
-# TEST tests two of the MODULES at a time. The output of a module comes when it is done. At
-# its exit a test waits for reports of the race detector, a second if it is not told
-# otherwise. make lint runs go vet.
+# TEST tests two of the MODULES at a time. At its exit a test waits for reports of the race
+# detector, a second if it is not told otherwise. make lint runs go vet.
 TEST = printf '%s\n' $(1) | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),1,0) xargs -P 2 -I '{}' \
-	sh -c 'out=$$($(GO) -C {} test $(RACE) -vet=off -shuffle=on -timeout $(TIMEOUT) ./... 2>&1); code=$$?; echo "$$out"; exit $$code'
+	env GO='$(GO)' tools/gotest '{}' $(RACE) -vet=off -shuffle=on -timeout $(TIMEOUT) ./...
 
 # The packages that users import. API has those of the other released modules, too, and
 # docs/api lists their exported names.
@@ -99,7 +98,7 @@ uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and
 
 # The race detector would compile the SDKs a second time, so it is left to GOFLAGS=-race.
 e2e: ## well-known clients over a bad network, 5 min with an empty build cache (UPDATE=1: write docs/clients.md)
-	@$(GO) -C e2e test -shuffle=on -parallel 16 -timeout $(TIMEOUT) . $(if $(UPDATE),-update)
+	@GO='$(GO)' tools/gotest e2e -shuffle=on -parallel 16 -timeout $(TIMEOUT) $(if $(UPDATE),. -update,.)
 
 examples: bin/fits ## run every example program; its output begins with a sentence, and fits 80 columns
 	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/... | grep -v /proxy); do echo "== examples/$${d##*/}"; timeout 60 bin/fits $(GO) run $$d || exit 1; done
