@@ -101,11 +101,11 @@ type Upload struct {
 // Download says which bodies of responses are read before the caller gets the response.
 type Download struct {
 	// Memory is how many bytes of such a body are read. If it is cut or stands still on
-	// the way, that is an outcome of the attempt, and the request is retried. So it also
-	// helps if the content differs at each request, which [Resume] cannot heal. It
-	// applies to requests that may be retried after such an outcome. A body with a
-	// greater Content-Length is not awaited. A body without a length is awaited until it
-	// is longer, pauses for 500 ms, or has come for 2 s. The caller then gets what has
+	// the way, or if its digest differs, that is an outcome of the attempt, and the request
+	// is retried. So it also helps if the content differs at each request, which [Resume]
+	// cannot heal. It applies to requests that may be retried after such an outcome. A body
+	// with a greater Content-Length is not awaited. A body without a length is awaited until
+	// it is longer, pauses for 500 ms, or has come for 2 s. The caller then gets what has
 	// come in front of the rest. Event streams and other streams are not awaited.
 	//
 	// AttemptTimeout still ends at the headers. Stall bounds the reading, or 30 s do if
@@ -148,7 +148,7 @@ type Resume struct {
 	// Checksums checks bodies against the checksums of object stores, as they are always
 	// checked against the digests of RFC 9530: the CRC32C of x-goog-hash, and the CRC32C,
 	// CRC32 or CRC64NVME of x-amz-checksum-*. If the checksum differs, the body ends with
-	// a transport.IntegrityError. A range that the caller asked for, a body that was
+	// a transport.IntegrityError, or the request is retried if Download applies. A range that the caller asked for, a body that was
 	// decompressed on the way, and a checksum that is made of those of parts are not
 	// checked. Default Off. The profiles of AWS and of Google Cloud turn it on.
 	Checksums Switch

@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 const (
@@ -56,11 +57,20 @@ func (x *exchange) awaitFinal(resp *http.Response, v classify.Verdict, err error
 	if err = x.await(resp); err == nil {
 		return resp, v, nil
 	}
+	x.verdict = verdictOfBody(err)
 	return nil, x.classify(nil, err), err
 }
 
+// verdictOfBody returns the verdict on a body whose digest differs. It was altered on the
+// way, so that another attempt may bring it as it is. A classifier does not know the error.
+func verdictOfBody(err error) known {
+	_, ok := errors.AsType[*IntegrityError](err)
+	return known{classify.Ambiguous, ok}
+}
+
 // await reads the body of a response, and puts what was read in its place. It returns the
-// error of a body that was cut, which is closed then.
+// error of a body that was cut, or that is not as the server announced it. The body is
+// closed then.
 func (c *call) await(resp *http.Response) error {
 	in := &incoming{body: resp.Body, most: c.rule.rule.Download.Memory, memory: &holding{pool: &c.t.kept}}
 	delivered := false
@@ -77,7 +87,14 @@ func (c *call) await(resp *http.Response) error {
 		defer linked.obeyCancel()()
 		ctx = linked.ctx
 	}
-	if err := in.read(ctx, &c.sleeper, resp.ContentLength, c.rule.timeouts.stall.on()); err != nil && !c.restIsNear(in, resp) {
+	err := in.read(ctx, &c.sleeper, resp, c.rule.timeouts.stall.on())
+	switch {
+	case err == nil:
+		err = c.altered(in, resp)
+	case c.restIsNear(in, resp):
+		err = nil
+	}
+	if err != nil {
 		return err
 	}
 	delivered = true
@@ -99,6 +116,19 @@ func (c *call) restIsNear(in *incoming, resp *http.Response) bool {
 	}
 	_, no := resume.Check(c.req, resp, false)
 	return no == nil
+}
+
+// altered returns an IntegrityError if a body that was read whole has another digest than
+// the announced one.
+func (c *call) altered(in *incoming, resp *http.Response) error {
+	if !in.inMemory() {
+		return nil
+	}
+	field, want, got := resume.Verify(resp, in.data, c.rule.rule.Resume.Checksums == policy.On)
+	if field == "" {
+		return nil
+	}
+	return &IntegrityError{Field: field, Want: want, Got: got}
 }
 
 // A holding is memory that counts in the pool of a Transport until it is freed.
@@ -142,16 +172,16 @@ type incoming struct {
 
 // read reads a body in a goroutine, because it may be a stream that pauses for ever, or a
 // base transport that does not look at its context. The goroutine ends when the base
-// transport's Read does. length is that of the body, or negative. stalls says that the
-// rule bounds the time of a Read.
-func (in *incoming) read(ctx context.Context, s *sleeper, length int64, stalls bool) error {
+// transport's Read does. stalls says that the rule bounds the time of a Read.
+func (in *incoming) read(ctx context.Context, s *sleeper, resp *http.Response, stalls bool) error {
+	length := resp.ContentLength // or negative
 	pause, end := pauseTime, time.Now().Add(unknownTime)
 	if length >= 0 {
 		pause, end = knownTime, time.Now().Add(knownTime)
 		in.most = length + 1 // a byte more shows the end
 	}
 	in.running, in.came, in.done = true, make(chan struct{}, 1), make(chan struct{})
-	go in.run(length)
+	go in.run(length, len(resp.Trailer) == 0)
 	for {
 		left := time.Until(end)
 		if length >= 0 && stalls {
@@ -179,8 +209,9 @@ func (in *incoming) read(ctx context.Context, s *sleeper, length int64, stalls b
 	}
 }
 
-// run reads until the body ends, the caller has it, or enough is read.
-func (in *incoming) run(length int64) {
+// run reads until the body ends, the caller has it, or enough is read. bare says that no
+// trailer was announced, so that nothing is missing after the last byte.
+func (in *incoming) run(length int64, bare bool) {
 	returned := false
 	defer close(in.done)
 	defer func() {
@@ -207,8 +238,8 @@ func (in *incoming) run(length int64) {
 		}
 		n, err := resume.ReadSome(in.body, data[len(data):cap(data)])
 		data = data[:len(data)+n]
-		if int64(len(data)) == length && err != nil {
-			err = io.EOF // no byte is missing
+		if int64(len(data)) == length && err != nil && bare {
+			err = io.EOF
 		}
 		if in.take(data, n, err) {
 			returned = true
@@ -290,6 +321,12 @@ func (in *incoming) inMemory() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.err == io.EOF && !in.running
+}
+
+// whole reports whether all of a body of this length is in memory. The length may be
+// unknown.
+func (in *incoming) whole(length int64) bool {
+	return in.inMemory() && (length < 0 || length == int64(len(in.data)))
 }
 
 // ResumeTried reports whether a Transport below has asked for the rest of the body.

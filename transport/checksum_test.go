@@ -3,6 +3,7 @@ package transport
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"io"
 	"net/http"
@@ -76,6 +77,111 @@ func TestChecksumsOfObjectStores(t *testing.T) {
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, "crc32c", e.Field)
 			})
+		})
+	}
+}
+
+// A body that is read whole before the caller gets it is checked as well. If a digest
+// differs, the request is retried.
+func TestDigestsOfAwaitedBodies(t *testing.T) {
+	const right, google = "right!", "X-Goog-Hash: crc32c="
+	for name, tt := range map[string]struct {
+		rule     policy.Rule
+		header   string // of the response
+		trailer  string
+		unzipped bool
+		retried  bool
+	}{
+		"no digest":                     {},
+		"it agrees":                     {header: "Repr-Digest: " + field256(right)},
+		"Repr-Digest":                   {header: "Repr-Digest: " + field256("wrong!"), retried: true},
+		"Content-Digest":                {header: "Content-Digest: " + field512("wrong!"), retried: true},
+		"in a trailer":                  {trailer: "wrong!", retried: true},
+		"in a trailer, and it agrees":   {trailer: right},
+		"decompressed":                  {header: "Repr-Digest: " + field256("wrong!"), unzipped: true},
+		"of an object store":            {rule: profile.GoogleCloud(), header: google + crc32cOf("wrong!"), retried: true},
+		"of an object store, unnamed":   {header: google + crc32cOf("wrong!")},
+		"of an object store, and right": {rule: profile.GoogleCloud(), header: google + crc32cOf(right)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, length := range []int64{-1, int64(len(right))} {
+				for _, attempts := range []int{1, 3} {
+					bubble(t, func(t *testing.T) {
+						answer := func(header, trailer string) response {
+							return func(req *http.Request) (*http.Response, error) {
+								resp := newResponse(req, 200, nil)
+								if name, value, ok := strings.Cut(header, ": "); ok {
+									resp.Header.Set(name, value)
+								}
+								if trailer != "" {
+									resp.Trailer = http.Header{"Repr-Digest": nil}
+								}
+								resp.ContentLength, resp.Uncompressed = length, tt.unzipped
+								resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(right), readFunc(func([]byte) (int, error) {
+									if trailer != "" {
+										resp.Trailer.Set("Repr-Digest", field256(trailer))
+									}
+									return 0, io.EOF
+								})))
+								return resp, nil
+							}
+						}
+						bad, good := answer(tt.header, tt.trailer), answer("", "")
+						base := script(bad, bad, good)
+						tt.rule.Attempts = attempts + 1
+						tt.rule.Download.Memory = 1 << 10
+						resp, err := get(t, over(t, Config{Rule: tt.rule}, base), t.Context())
+						switch {
+						case !tt.retried:
+							assert.Equal(t, 1, base.attempts())
+						case attempts == 1:
+							var e *IntegrityError
+							require.ErrorAs(t, err, &e)
+							assert.Equal(t, 2, base.attempts())
+							return
+						default:
+							assert.Equal(t, 3, base.attempts())
+							assert.Len(t, HistoryOf(resp).Attempts, 3)
+						}
+						require.NoError(t, err)
+						got, err := io.ReadAll(resp.Body)
+						require.NoError(t, err)
+						assert.Equal(t, right, string(got))
+					})
+				}
+			}
+		})
+	}
+}
+
+// A base transport may have a body in memory that nothing can cut.
+func TestDigestOfABodyInMemory(t *testing.T) {
+	for text, bad := range map[string]bool{"right!": false, "wrong!": true} {
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 200, io.NopCloser(strings.NewReader("right!")), "Repr-Digest: "+field256(text)), nil
+		})
+		resp, err := get(t, mustNew(t, Config{Base: base}), t.Context())
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		assert.Equal(t, bad, errors.As(err, new(*IntegrityError)))
+	}
+}
+
+// A cut after the last byte loses the trailer, if there is one.
+func TestTrailerOfAnAwaitedBody(t *testing.T) {
+	for _, trailer := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) {
+				resp := newResponse(req, 200, cutAt("right!", io.ErrUnexpectedEOF))
+				resp.ContentLength = 6
+				if trailer {
+					resp.Trailer = http.Header{"X-Status": nil}
+				}
+				return resp, nil
+			}, status(200))
+			_, err := get(t, over(t, Config{Rule: policy.Rule{Download: policy.Download{Memory: 1 << 10}}}, base), t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, trailer, base.attempts() == 2)
 		})
 	}
 }

@@ -89,7 +89,7 @@ func (c *call) roundTrip() (resp *http.Response, err error) {
 	c.answered(w, resp, true)
 	if c.awaits(resp) {
 		if err := c.await(resp); err != nil {
-			return c.exchangeAfter(start, w, nil, err, known{})
+			return c.exchangeAfter(start, w, nil, err, verdictOfBody(err))
 		}
 	}
 	if c.rule.resumes && resume.Likely(resp) && !c.single() {

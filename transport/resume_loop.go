@@ -89,11 +89,16 @@ type past struct {
 // resuming makes the response's body continue after a cut. If the body cannot be
 // continued, resuming returns nil, and allocates nothing unless somebody is told why.
 func (c *call) resuming(s series, lane *host.Lane, resp *http.Response) *download {
+	if in, ok := resp.Body.(*incoming); ok && in.whole(resp.ContentLength) {
+		return nil // it was checked, and nothing can cut it
+	}
 	plan, why := resume.Check(c.req, resp, c.again() && !handsOver(c.req, resp))
 	if c.rule.rule.Resume.Events == policy.On && resume.CanReconnect(c.req, resp) && (why != nil || resp.ContentLength < 0) {
 		return c.reconnecting(s, lane, resp)
 	}
-	if plan.Compares() && inMemory(resp.Body) {
+	settings := &c.rule.rule.Resume
+	stores := settings.Checksums == policy.On
+	if plan.Compares() && inMemory(resp.Body) && !resume.Digested(resp, stores) {
 		return nil // nothing can cut it
 	}
 	var d *download
@@ -120,8 +125,7 @@ func (c *call) resuming(s series, lane *host.Lane, resp *http.Response) *downloa
 	if prefix != nil && resp.ContentLength < 0 {
 		d.began = d.second()
 	}
-	settings := &c.rule.rule.Resume
-	d.body.Wrap(d, c.spannedRequest(), resp, plan, settings.Max, max(settings.Again, 0), settings.Checksums == policy.On, prefix)
+	d.body.Wrap(d, c.spannedRequest(), resp, plan, settings.Max, max(settings.Again, 0), stores, prefix)
 	return d
 }
 

@@ -128,9 +128,7 @@ func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan,
 		b.end++
 	}
 	b.stop = b.end
-	if !resp.Uncompressed { // a digest is one of the compressed bytes
-		b.sums = firstSums(resp, b.partial, stores)
-	}
+	b.sums = firstSums(resp, b.partial, stores)
 	if prefix != nil {
 		b.prefix = prefix
 		prefix.begin(resp)

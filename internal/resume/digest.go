@@ -203,6 +203,9 @@ type sums struct {
 // whole representation, so it is of no use for a part of it. The same holds for the
 // checksum of an object store, which is read only if stores says so.
 func firstSums(resp *http.Response, part, stores bool) *sums {
+	if resp.Uncompressed {
+		return nil // a digest is one of the compressed bytes
+	}
 	d := digestOf(resp.Header, "Content-Digest")
 	if d.name == "" && !part {
 		d = digestOf(resp.Header, "Repr-Digest")
@@ -218,6 +221,29 @@ func firstSums(resp *http.Response, part, stores bool) *sums {
 		s.wholeLate = newLateSum(resp, "Repr-Digest")
 	}
 	return s
+}
+
+// Verify compares the digests of a response that was read to its end. It returns an empty
+// name if they agree, or if there is none.
+func Verify(resp *http.Response, data []byte, stores bool) (name, want, got string) {
+	s := firstSums(resp, resp.StatusCode == http.StatusPartialContent, stores)
+	if s == nil {
+		return
+	}
+	s.add(data)
+	d := s.checkSegment(resp, true)
+	if d == nil {
+		d = s.checkWhole(resp, true)
+	}
+	if d == nil {
+		return
+	}
+	return d.name, d.want, d.got
+}
+
+// Digested reports whether the bytes of a response are to be compared with a digest.
+func Digested(resp *http.Response, stores bool) bool {
+	return firstSums(resp, resp.StatusCode == http.StatusPartialContent, stores) != nil
 }
 
 // after returns the sums after a reconnect. resp brings the next segment, and last
