@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -137,6 +138,6 @@ func ownTokens(own map[string]*ledger.Tokens, t transport.FleetTokens, now time.
 		}
 		own[t.Host] = new(ledger.Tokens)
 	}
-	n, first, every, again := own[t.Host].Take(now, t.PerSecond, t.Burst, t.Want)
-	return transport.FleetGrant{Host: t.Host, N: n, First: first - now, Every: every, Again: again}
+	n, first, every, again := own[t.Host].Take(instant.At(now), t.PerSecond, t.Burst, t.Want)
+	return transport.FleetGrant{Host: t.Host, N: n, First: first.Since() - now, Every: every, Again: again}
 }

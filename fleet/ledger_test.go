@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/transport"
@@ -29,16 +30,16 @@ func TestScriptsDoWhatTheLedgerDoes(t *testing.T) {
 func compareGate(t *testing.T, client *redis.Client, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var host ledger.Host
-	now := 100 * time.Second
+	now := instant.At(100 * time.Second)
 	key := unique(t)
 	members := 1 + r.IntN(5)
 	run := func(s *redis.Script, member int64, args ...any) *redis.Cmd {
-		return s.Run(context.Background(), client, []string{key}, append([]any{now.Microseconds(), strconv.FormatInt(member, 16), ""}, args...)...)
+		return s.Run(context.Background(), client, []string{key}, append([]any{now.Since().Microseconds(), strconv.FormatInt(member, 16), ""}, args...)...)
 	}
 	outages, ups, grants, known := 0, 0, 0, false
 	for step := range 150 {
 		steps := []time.Duration{0, time.Millisecond, 137 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, 11 * time.Second, 61 * time.Second}
-		now += steps[min(r.IntN(len(steps)), r.IntN(len(steps)))]
+		now = now.Add(steps[min(r.IntN(len(steps)), r.IntN(len(steps)))])
 		member := 1 + r.Int64N(int64(members)+2)
 		switch r.IntN(9) {
 		case 0:
@@ -65,24 +66,24 @@ func compareGate(t *testing.T, client *redis.Client, seed uint64) {
 		default:
 			failures, since := 1+r.IntN(6), time.Duration(r.Int64N(int64(4*time.Second))).Truncate(time.Microsecond)
 			wasDown := host.IsDown(now)
-			down, from := host.Failing(now, member, failures, now-since, members)
+			down, from := host.Failing(now, member, failures, now.Add(-since), members)
 			got, err := run(failingScript, member, "h", failures, since.Microseconds(), members).Slice()
 			require.NoError(t, err)
 			require.Equal(t, down, got[0] == int64(1), step)
 			switch {
 			case down:
 				outages++
-				require.Equal(t, strconv.FormatInt((now-from).Microseconds(), 10), got[1], step)
+				require.Equal(t, strconv.FormatInt(now.Sub(from).Microseconds(), 10), got[1], step)
 			case wasDown: // the script also says since when
-				require.Equal(t, strconv.FormatInt((now-host.Since()).Microseconds(), 10), got[1], step)
+				require.Equal(t, strconv.FormatInt(now.Sub(host.Since()).Microseconds(), 10), got[1], step)
 			default:
 				require.Equal(t, "-1", got[1], step)
 			}
 		}
-		met, err := meetScript.Run(context.Background(), client, []string{key, key + "h", key + "q"}, now.Microseconds(), "", "").Slice()
+		met, err := meetScript.Run(context.Background(), client, []string{key, key + "h", key + "q"}, now.Since().Microseconds(), "", "").Slice()
 		require.NoError(t, err)
 		if down := "-1"; host.IsDown(now) {
-			down = strconv.FormatInt((now - host.Since()).Microseconds(), 10)
+			down = strconv.FormatInt(now.Sub(host.Since()).Microseconds(), 10)
 			require.Equal(t, down, met[0], step)
 		} else if met[0] != "-2" { // nothing was reported yet
 			require.Equal(t, down, met[0], step)
@@ -97,7 +98,7 @@ func compareGate(t *testing.T, client *redis.Client, seed uint64) {
 func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	var tokens ledger.Tokens
-	now := 100 * time.Second
+	now := instant.At(100 * time.Second)
 	key := unique(t)
 	rates := []float64{0.01, 0.5, 3, 10, 100, 1000, 12345}
 	ask := transport.FleetTokens{Host: "h", PerSecond: rates[r.IntN(len(rates))], Burst: 1 + r.IntN(20)}
@@ -105,7 +106,7 @@ func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
 	each := everyOf(ask)
 	given := 0
 	for step := range 150 {
-		now += time.Duration(r.Int64N(int64(5*each))).Truncate(time.Microsecond) * time.Duration(r.IntN(2))
+		now = now.Add(time.Duration(r.Int64N(int64(5*each))).Truncate(time.Microsecond) * time.Duration(r.IntN(2)))
 		if mixed && r.IntN(5) == 0 { // another member, with another rule
 			ask.PerSecond = rates[r.IntN(len(rates))]
 			each = everyOf(ask)
@@ -125,12 +126,12 @@ func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
 		n, first, every, again := tokens.Take(now, ask.PerSecond, ask.Burst, ask.Want)
 		require.Equal(t, each, every)
 		got, err := tokensScript.Run(context.Background(), client, []string{key},
-			now.Microseconds(), "", "", float64(each)/float64(time.Microsecond), ask.Burst, ask.Want, known).Slice()
+			now.Since().Microseconds(), "", "", float64(each)/float64(time.Microsecond), ask.Burst, ask.Want, known).Slice()
 		require.NoError(t, err)
 		require.Equal(t, int64(n), got[0], step)
 		given += n
 		if n > 0 {
-			near(t, first-now, got[1], step)
+			near(t, first.Sub(now), got[1], step)
 		} else {
 			near(t, again, got[2], step)
 		}

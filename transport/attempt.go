@@ -119,7 +119,7 @@ func (x *exchange) attempt(kind Kind) attempt {
 	if x.body != nil {
 		a.body, a.inner = x.nextBody()
 	}
-	x.limits.started = now.Sub(x.t.epoch)
+	x.limits.started = x.t.instantOf(now)
 	a.slot, a.mark = x.limits.going(), x.limits.mark
 	return a
 }

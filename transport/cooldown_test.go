@@ -448,7 +448,7 @@ func TestUnavailableEndsEarly(t *testing.T) {
 				require.NoError(t, err)
 				time.Sleep(2 * time.Second)
 				state := tr.hosts.Peek(newRequest(t, http.MethodGet, "http://h.test/", nil).URL)
-				state.Machines().Cooldown.Answered(tr.now(), 0, tr.now()-time.Second, true)
+				state.Machines().Cooldown.Answered(tr.now(), 0, tr.now().Add(-time.Second), true)
 				_, err = send(t, tr, http.MethodGet, "http://h.test/")
 				require.NoError(t, err)
 				assert.Equal(t, early, server.arrivals()[1] < 30*time.Second)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -151,7 +152,7 @@ func (m *Member) Hold(h FleetHold) {
 	}
 	cooldown, now := &s.Machines().Cooldown, m.t.now()
 	if h.Wait <= 0 {
-		cooldown.Free(now, h.Scope, now+time.Duration(rand.Float64()*float64(host.ReturnTime(m.t.members()))))
+		cooldown.Free(now, h.Scope, now.Add(time.Duration(rand.Float64()*float64(host.ReturnTime(m.t.members())))))
 		return
 	}
 	r := host.Refusal{Code: codeOf(h.Status), Wait: h.Wait, Ended: s.Ended()}
@@ -174,7 +175,7 @@ func (m *Member) Quota(q FleetQuota) {
 func (m *Member) Down(name string, since time.Duration) {
 	if s, rule := m.find(name); s != nil && rule.gate {
 		now := m.t.now()
-		if s.Machines().Gate().Down(now, now-max(since, 0)) {
+		if s.Machines().Gate().Down(now, now.Add(-max(since, 0))) {
 			m.t.fleet.Working(name)
 		}
 	}
@@ -185,7 +186,7 @@ func (m *Member) Down(name string, since time.Duration) {
 func (m *Member) Up(name string, spread time.Duration) {
 	if s, rule := m.find(name); s != nil && rule.gate {
 		now := m.t.now()
-		s.Machines().Gate().Up(now, now+time.Duration(rand.Float64()*float64(max(spread, 0))))
+		s.Machines().Gate().Up(now, now.Add(time.Duration(rand.Float64()*float64(max(spread, 0)))))
 	}
 }
 
@@ -206,7 +207,7 @@ func (m *Member) Tokens(g FleetGrant) {
 		return
 	}
 	now, machines := m.t.now(), s.Machines()
-	machines.Rate(rule.settings.rate).Grant(now, g.N, now+g.First, g.Every, now+max(g.Again, 0))
+	machines.Rate(rule.settings.rate).Grant(now, g.N, now.Add(g.First), g.Every, now.Add(max(g.Again, 0)))
 	if rule.gate {
 		machines.Gate().WakeFirst() // the requests that wait for tokens are in its queue
 	}
@@ -244,13 +245,13 @@ func (t *Transport) tellGate(s *host.State[resolved], gate *host.Gate) {
 			t.fleet.ProbeFailed(s.Name())
 		}
 		if n.Failures > 0 {
-			t.fleet.Failing(FleetFailing{Host: s.Name(), Failures: n.Failures, Since: max(0, t.now()-n.Since)})
+			t.fleet.Failing(FleetFailing{Host: s.Name(), Failures: n.Failures, Since: max(0, t.now().Sub(n.Since))})
 		}
 	}
 }
 
 // askFleet asks the fleet for what the requests at the gate and at the rate wait for.
-func (l *limits) askFleet(now time.Duration) {
+func (l *limits) askFleet(now instant.Instant) {
 	m := l.state.Machines()
 	if l.rule.gate && m.Gate().AskPermit(now) {
 		l.t.fleet.Probe(l.state.Name())

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	shared "github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
@@ -73,7 +74,7 @@ func (m *memMember) Join(member *Member) error {
 func (m *memMember) Scope(text string) uint64 { return maphash.String(m.seed, text) }
 
 // later runs ask at the ledger, and tell at the members when its result has arrived.
-func (m *memMember) later(ask func(now time.Duration, h *shared.Host) func(), host string) {
+func (m *memMember) later(ask func(now instant.Instant, h *shared.Host) func(), host string) {
 	m.mu.Lock()
 	m.calls++
 	m.mu.Unlock()
@@ -88,7 +89,7 @@ func (m *memMember) later(ask func(now time.Duration, h *shared.Host) func(), ho
 			h = new(shared.Host)
 			m.hosts[host] = h
 		}
-		tell := ask(time.Since(m.begun), h)
+		tell := ask(instant.At(time.Since(m.begun)), h)
 		m.mu.Unlock()
 		if tell != nil {
 			time.AfterFunc(m.delay/2, tell)
@@ -109,45 +110,45 @@ func (m *memMember) others(tell func(*Member)) func() {
 }
 
 func (m *memMember) Meet(host string) {
-	m.later(func(now time.Duration, h *shared.Host) func() {
+	m.later(func(now instant.Instant, h *shared.Host) func() {
 		if !h.IsDown(now) {
 			return nil
 		}
-		since := now - h.Since()
+		since := now.Sub(h.Since())
 		return func() { m.m.Down(host, since) }
 	}, host)
 }
 
 func (m *memMember) Hold(h FleetHold) {
-	m.later(func(time.Duration, *shared.Host) func() {
+	m.later(func(instant.Instant, *shared.Host) func() {
 		return m.others(func(o *Member) { o.Hold(h) })
 	}, h.Host)
 }
 
 func (m *memMember) Quota(q FleetQuota) {
-	m.later(func(time.Duration, *shared.Host) func() {
+	m.later(func(instant.Instant, *shared.Host) func() {
 		q.Members = len(m.members)
 		return m.others(func(o *Member) { o.Quota(q) })
 	}, q.Host)
 }
 
 func (m *memMember) Failing(f FleetFailing) {
-	m.later(func(now time.Duration, h *shared.Host) func() {
-		down, from := h.Failing(now, m.id, f.Failures, now-f.Since, len(m.members))
+	m.later(func(now instant.Instant, h *shared.Host) func() {
+		down, from := h.Failing(now, m.id, f.Failures, now.Add(-f.Since), len(m.members))
 		if !down {
 			return nil
 		}
 		members, at := m.members, time.Now()
 		return func() {
 			for _, o := range members {
-				o.Down(f.Host, now-from+time.Since(at))
+				o.Down(f.Host, now.Sub(from)+time.Since(at))
 			}
 		}
 	}, f.Host)
 }
 
 func (m *memMember) Working(host string) {
-	m.later(func(now time.Duration, h *shared.Host) func() {
+	m.later(func(now instant.Instant, h *shared.Host) func() {
 		m.probes = 0
 		if !h.Working(now, m.id) {
 			return nil
@@ -158,7 +159,7 @@ func (m *memMember) Working(host string) {
 }
 
 func (m *memMember) Probe(host string) {
-	m.later(func(now time.Duration, h *shared.Host) func() {
+	m.later(func(now instant.Instant, h *shared.Host) func() {
 		granted, wait := h.Probe(now, m.id, len(m.members))
 		if granted && (m.probes == 0 || m.prober != m.id) { // else it is renewed
 			m.probes, m.prober = m.probes+1, m.id
@@ -169,7 +170,7 @@ func (m *memMember) Probe(host string) {
 }
 
 func (m *memMember) ProbeFailed(host string) {
-	m.later(func(now time.Duration, h *shared.Host) func() {
+	m.later(func(now instant.Instant, h *shared.Host) func() {
 		m.probes = 0
 		h.ProbeFailed(now, m.id)
 		return nil
@@ -177,14 +178,14 @@ func (m *memMember) ProbeFailed(host string) {
 }
 
 func (m *memMember) Tokens(t FleetTokens) {
-	m.later(func(now time.Duration, _ *shared.Host) func() {
+	m.later(func(now instant.Instant, _ *shared.Host) func() {
 		tokens := m.tokens[t.Host]
 		if tokens == nil {
 			tokens = new(shared.Tokens)
 			m.tokens[t.Host] = tokens
 		}
 		n, first, every, again := tokens.Take(now, t.PerSecond, t.Burst, t.Want)
-		g := FleetGrant{Host: t.Host, N: n, First: first - now - m.delay/2, Every: every, Again: again}
+		g := FleetGrant{Host: t.Host, N: n, First: first.Sub(now) - m.delay/2, Every: every, Again: again}
 		return func() { m.m.Tokens(g) }
 	}, t.Host)
 }

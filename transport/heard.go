@@ -11,13 +11,14 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
 // A hearing records that the limits have heard the headers of one response.
 type hearing struct {
 	resp *http.Response // nil: no response yet
-	at   time.Duration
+	at   instant.Instant
 	hint time.Duration // the hold that was noted; 0: none
 	u    float64       // the jitter of the hold
 }
@@ -112,7 +113,7 @@ func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint 
 			if hint <= heard.hint {
 				return // noted already
 			}
-			hint -= l.t.now() - heard.at // the body asks for more than the headers did
+			hint -= l.t.now().Sub(heard.at) // the body asks for more than the headers did
 		}
 		l.hold(d.Status, hint, d.u)
 	case tellsToWait(d.Status):
@@ -135,7 +136,7 @@ func (l *limits) hold(status int, wait time.Duration, u float64) {
 }
 
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.
-func (l *limits) noteRate(now time.Duration, status int) {
+func (l *limits) noteRate(now instant.Instant, status int) {
 	r := l.state.Machines().Rate(l.rule.settings.rate)
 	switch {
 	case status == http.StatusTooManyRequests:

@@ -265,7 +265,7 @@ func (x *exchange) classifyRacer(r *racer) classify.Verdict {
 }
 
 // about says whose response is at hand.
-func (l *limits) about(r *racer) { l.mark, l.started = r.mark, r.timing.start.Sub(l.t.epoch) }
+func (l *limits) about(r *racer) { l.mark, l.started = r.mark, l.t.instantOf(r.timing.start) }
 
 // rejected reports whether the racer has a 4xx.
 func rejected(r *racer) bool {

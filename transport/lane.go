@@ -9,18 +9,18 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // A way is the lane of an attempt, and what is known of its connection.
 type way struct {
-	lane  *host.Lane    // nil: the base transport of a host that had no trouble so far
-	heard time.Duration // when something had come over the lane last before the attempt
-	t     *Transport    // whose clock that is
-	link  *link         // nil: nobody needs to know
+	lane  *host.Lane      // nil: the base transport of a host that had no trouble so far
+	heard instant.Instant // when something had come over the lane last before the attempt
+	t     *Transport      // whose clock that is
+	link  *link           // nil: nobody needs to know
 }
 
 // stamp fills in the part of the record that the way knows.
@@ -160,7 +160,7 @@ func (x *exchange) late(err error) bool {
 func (x *exchange) silent() bool {
 	heard := x.way.lane.Heard()
 	took := cmp.Or(x.timing.took, max(x.rule.timeouts.after, 0))
-	return heard == x.way.heard || took > 0 && x.t.now()-heard > took/2
+	return heard == x.way.heard || took > 0 && x.t.now().Sub(heard) > took/2
 }
 
 // noteWay tells the lanes of the host about an outcome. It is called once for each.

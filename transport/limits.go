@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -17,18 +18,18 @@ type limits struct {
 	*call
 	latest time.Time // no retry starts later; zero: no bound
 
-	reserved *host.Charge  // a retry from the budget that has not gone yet
-	slot     slot          // at the gate, before an attempt takes it over
-	unpaced  bool          // no quota was known when the pacing was asked
-	mark     uint64        // the pacing's number of the attempt
-	since    time.Duration // when the attempt began to wait for the limits
-	entered  time.Duration // when the cooldown let the attempt go; 0 if nothing was held
-	started  time.Duration // when the attempt was sent whose response is at hand; 0 if that is not known
-	queued   Queued        // by the next attempt so far
-	total    Queued        // by all attempts
-	sentAt   time.Duration // when the last limit that was asked let the attempt go
-	heard    [2]hearing    // of the responses' headers, the latest first; a hedged request has two
-	scope    uint64        // the scope's key, once scoped
+	reserved *host.Charge    // a retry from the budget that has not gone yet
+	slot     slot            // at the gate, before an attempt takes it over
+	unpaced  bool            // no quota was known when the pacing was asked
+	mark     uint64          // the pacing's number of the attempt
+	since    instant.Instant // when the attempt began to wait for the limits
+	entered  instant.Instant // when the cooldown let the attempt go; 0 if nothing was held
+	started  instant.Instant // when the attempt was sent whose response is at hand; 0 if that is not known
+	queued   Queued          // by the next attempt so far
+	total    Queued          // by all attempts
+	sentAt   instant.Instant // when the last limit that was asked let the attempt go
+	heard    [2]hearing      // of the responses' headers, the latest first; a hedged request has two
+	scope    uint64          // the scope's key, once scoped
 	scoped   bool
 }
 
@@ -130,7 +131,7 @@ func (l *limits) admitByGate(gate *host.Gate) (waited bool, no *refusal) {
 	l.slot = slot{t: l.t, host: l.state, gate: gate}
 	a, waited, no := l.wait(gateQueue{l}, &l.queued.Gate)
 	if no == nil && waited {
-		due := l.t.epoch.Add(a.Until)
+		due := l.t.timeOf(a.Until)
 		if until, ok := l.ctx.Deadline(); ok && !due.Before(until) {
 			no = &refusal{ReasonDeadline, ErrOverDeadline, due, limitGate}
 		}
@@ -144,7 +145,7 @@ func (l *limits) admitByGate(gate *host.Gate) (waited bool, no *refusal) {
 // admitByRate takes a token of the rate.
 func (l *limits) admitByRate() (waited bool, no *refusal) {
 	a, waited, no := l.wait(rateQueue{l}, &l.queued.Rate)
-	early := a.Until - l.sentAt
+	early := a.Until.Sub(l.sentAt)
 	if no != nil || early <= 0 {
 		return waited, no
 	}
@@ -200,7 +201,7 @@ func (l *limits) held() bool {
 // requests.
 func (l *limits) next(now time.Time) (turn time.Duration, limit string, refused bool) {
 	if l.rule.rate {
-		turn, limit = l.state.Machines().Rate(l.rule.settings.rate).Peek(now.Sub(l.t.epoch)), limitRate
+		turn, limit = l.state.Machines().Rate(l.rule.settings.rate).Peek(l.t.instantOf(now)), limitRate
 	}
 	if !l.cooling() {
 		return turn, limit, false
@@ -211,7 +212,7 @@ func (l *limits) next(now time.Time) (turn time.Duration, limit string, refused 
 	}
 	// The request's own wait keeps its own jitter although the hold has jitter as
 	// well. A success of another request may end the hold before its time.
-	if held := cooldown.Named(at, l.scopeKey()) - at; held > turn {
+	if held := cooldown.Named(at, l.scopeKey()).Sub(at); held > turn {
 		turn, limit = held, limitCooldown
 	}
 	return turn, limit, false

@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -99,7 +100,7 @@ func (c *call) roundTrip() (resp *http.Response, err error) {
 }
 
 // notTimed is the start of a first attempt for which no clock was read.
-const notTimed time.Duration = -1
+const notTimed instant.Instant = -1
 
 // clocked reports whether somebody needs to know when the first attempt was sent. A Logger
 // does if it takes warnings, which have the highest level of our lines.
@@ -135,7 +136,7 @@ func (c call) exchange() (*http.Response, error) {
 }
 
 // exchangeAfter continues after a light first attempt.
-func (c call) exchangeAfter(start time.Duration, w way, resp *http.Response, err error, verdict known) (*http.Response, error) {
+func (c call) exchangeAfter(start instant.Instant, w way, resp *http.Response, err error, verdict known) (*http.Response, error) {
 	both := new(struct { // nearly every outcome that comes here is recorded
 		exchange
 		few [3]Attempt
@@ -147,9 +148,9 @@ func (c call) exchangeAfter(start time.Duration, w way, resp *http.Response, err
 	x.sent, x.number, x.verdict = 1, 1, verdict
 	x.timing.kind, x.way = KindFirst, w
 	if start != notTimed {
-		x.start = c.t.epoch.Add(start)
+		x.start = c.t.timeOf(start)
 		x.report.began, x.limits.started = x.start, start
-		x.timing.start, x.timing.took = x.start, c.t.now()-start
+		x.timing.start, x.timing.took = x.start, c.t.now().Sub(start)
 	}
 	if x.req.Body != nil {
 		x.keepBody()

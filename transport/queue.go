@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -14,21 +15,21 @@ import (
 type queue interface {
 	// enter asks the limit. mayWait is false if a request that cannot go at once
 	// is not allowed to wait.
-	enter(now time.Duration, w *host.Waiter) (a host.Answer, mayWait bool)
+	enter(now instant.Instant, w *host.Waiter) (a host.Answer, mayWait bool)
 	// leave takes a waiter out of the queue.
 	leave(w *host.Waiter)
 	// limit returns the name of the limit that gave the answer.
 	limit(a host.Answer) string
 	// rateTime returns for how long in all the queue has waited for the rate, if that
 	// is not the limit of the queue itself.
-	rateTime(now time.Duration) time.Duration
+	rateTime(now instant.Instant) time.Duration
 }
 
-func (*limits) rateTime(time.Duration) time.Duration { return 0 }
+func (*limits) rateTime(instant.Instant) time.Duration { return 0 }
 
 type cooldownQueue struct{ *limits }
 
-func (q cooldownQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
+func (q cooldownQueue) enter(now instant.Instant, w *host.Waiter) (host.Answer, bool) {
 	return q.state.Machines().Cooldown.Enter(now, q.scopeKey(), w), true
 }
 func (q cooldownQueue) leave(w *host.Waiter)   { q.state.Machines().Cooldown.Leave(q.scopeKey(), w) }
@@ -36,7 +37,7 @@ func (cooldownQueue) limit(host.Answer) string { return limitCooldown }
 
 type pacingQueue struct{ *limits }
 
-func (q pacingQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
+func (q pacingQueue) enter(now instant.Instant, w *host.Waiter) (host.Answer, bool) {
 	return q.state.Machines().Pacing().Enter(now, q.scopeKey(), w, q.rule.settings.pacing), true
 }
 func (q pacingQueue) leave(w *host.Waiter)   { q.state.Machines().Pacing().Leave(q.scopeKey(), w) }
@@ -44,7 +45,7 @@ func (pacingQueue) limit(host.Answer) string { return limitPacing }
 
 type rateQueue struct{ *limits }
 
-func (q rateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
+func (q rateQueue) enter(now instant.Instant, w *host.Waiter) (host.Answer, bool) {
 	return q.state.Machines().Rate(q.rule.settings.rate).Enter(now, w), true
 }
 func (q rateQueue) leave(w *host.Waiter) {
@@ -58,7 +59,7 @@ type gateQueue struct{ *limits }
 
 // enter asks for a token of the rate and a slot. If the rule refuses a request that
 // would wait for a slot, the request may still wait for the rate.
-func (q gateQueue) enter(now time.Duration, w *host.Waiter) (host.Answer, bool) {
+func (q gateQueue) enter(now instant.Instant, w *host.Waiter) (host.Answer, bool) {
 	conf := q.rule.settings.gate
 	if q.t.fleet != nil {
 		conf = conf.Part(q.t.members())
@@ -78,7 +79,7 @@ func (gateQueue) limit(a host.Answer) string {
 	}
 	return limitGate
 }
-func (q gateQueue) rateTime(now time.Duration) time.Duration {
+func (q gateQueue) rateTime(now instant.Instant) time.Duration {
 	return q.slot.gate.RateTime(now)
 }
 
@@ -90,14 +91,15 @@ func (q gateQueue) rateTime(now time.Duration) time.Duration {
 // The time of the wait is added to queued, apart from the part that is due to the rate.
 func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited bool, no *refusal) {
 	var w *host.Waiter // only made for a request that has to wait
-	var since, rated time.Duration
+	var since instant.Instant
+	var rated time.Duration
 	defer func() {
 		if w != nil {
 			now := l.t.now()
 			rated = q.rateTime(now) - rated
 			q.leave(w)
 			l.queued.Rate += rated
-			*queued += now - since - rated
+			*queued += now.Sub(since) - rated
 		}
 		if no != nil {
 			no.limit = q.limit(a)
@@ -114,13 +116,13 @@ func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited boo
 			l.sentAt = now
 			return a, w != nil, nil
 		case a.Verb == host.Refuse:
-			return a, true, &refusal{reason: ReasonCooldown, err: ErrCooldown, until: l.t.epoch.Add(a.Until)}
+			return a, true, &refusal{reason: ReasonCooldown, err: ErrCooldown, until: l.t.timeOf(a.Until)}
 		case !mayWait:
 			return a, true, &refusal{reason: ReasonGateFull, err: ErrGateFull}
 		}
-		if no := l.tooLate(l.t.epoch.Add(now), l.t.epoch.Add(a.Until)); no != nil {
+		if no := l.tooLate(l.t.timeOf(now), l.t.timeOf(a.Until)); no != nil {
 			if a.Open > 0 {
-				no.until = l.t.epoch.Add(a.Open) // spreads the requests that come back then
+				no.until = l.t.timeOf(a.Open) // spreads the requests that come back then
 			}
 			return a, true, no
 		}
@@ -129,7 +131,7 @@ func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited boo
 			w.By, w.From = l.by(), l.since
 			continue // asks again, and takes its place in the queue
 		}
-		if err := l.sleepOr(min(a.Ask-now, l.patience()), w.Ready); err != nil {
+		if err := l.sleepOr(min(a.Ask.Sub(now), l.patience()), w.Ready); err != nil {
 			return a, true, &refusal{reason: ReasonCanceled, err: err}
 		}
 	}
@@ -137,12 +139,12 @@ func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited boo
 
 // by returns when the request has to go at the latest, in the time of the host's
 // machines. It is zero if nothing bounds it.
-func (l *limits) by() (at time.Duration) {
+func (l *limits) by() (at instant.Instant) {
 	if until, ok := l.ctx.Deadline(); ok {
-		at = until.Sub(l.t.epoch)
+		at = l.t.instantOf(until)
 	}
 	if !l.latest.IsZero() {
-		if end := l.latest.Sub(l.t.epoch); at == 0 || end < at {
+		if end := l.t.instantOf(l.latest); at == 0 || end < at {
 			at = end
 		}
 	}
@@ -152,7 +154,7 @@ func (l *limits) by() (at time.Duration) {
 // patience returns how long the request may wait for its turn.
 func (l *limits) patience() time.Duration {
 	if l.latest.IsZero() {
-		return host.Never
+		return instant.Forever
 	}
 	return time.Until(l.latest) + 1
 }

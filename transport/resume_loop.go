@@ -236,7 +236,7 @@ func (d *download) AtLeast(wait time.Duration) {
 func (d *download) Held() bool { return d.second()-d.began > uint32(heldFor/time.Second) }
 
 // second counts from 1. A body lives for less than a century.
-func (d *download) second() uint32 { return uint32(d.t.now()/time.Second) + 1 }
+func (d *download) second() uint32 { return uint32(d.t.now().Since()/time.Second) + 1 }
 
 // Skipping closes the body if the reader's bytes take too long to come.
 func (d *download) Skipping(body io.Closer) (late func() bool) {

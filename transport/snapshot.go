@@ -126,7 +126,7 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 		}
 	}
 	if n, until := m.Cooldown.Holds(now); n > 0 {
-		h.HeldScopes, h.HeldUntil = n, t.epoch.Add(until)
+		h.HeldScopes, h.HeldUntil = n, t.timeOf(until)
 	}
 	if lanes := s.LanesMade(); lanes != nil {
 		h.Lane, h.Lanes = lanes.Current().Number, lanes.Opened()

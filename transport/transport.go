@@ -18,6 +18,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -124,7 +125,13 @@ type Transport struct {
 }
 
 // now returns the time as the limits of the hosts count it.
-func (t *Transport) now() time.Duration { return time.Since(t.epoch) }
+func (t *Transport) now() instant.Instant { return instant.At(time.Since(t.epoch)) }
+
+// instantOf returns a time as the limits of the hosts count it.
+func (t *Transport) instantOf(at time.Time) instant.Instant { return instant.At(at.Sub(t.epoch)) }
+
+// timeOf returns the time of an instant of now.
+func (t *Transport) timeOf(at instant.Instant) time.Time { return t.epoch.Add(at.Since()) }
 
 // New returns a Transport. It copies the configuration. If something in it is
 // wrong, New returns all faults at once, as [policy.Errors] with their paths, and a

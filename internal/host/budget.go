@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // A BudgetConfig says how many retries and hedges a host may be sent. Zero
@@ -86,7 +88,7 @@ type Budget struct {
 
 	mu      sync.Mutex // guards everything below and every Charge in the queue
 	settled uint64     // requests that are in the bucket
-	at      time.Duration
+	at      instant.Instant
 	used    int64   // in units; 0 is a full bucket
 	oldest  *Charge // the first in a ring of all debts; nil if used is 0
 }
@@ -123,7 +125,7 @@ func (b *Budget) CountTo(total uint64) {
 
 // Take reserves a retry or hedge. It returns nil if none is left. Take is the
 // last question before a retry, and comes before the wait.
-func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
+func (b *Budget) Take(now instant.Instant, c BudgetConfig) *Charge {
 	if !c.complete {
 		c = c.Complete()
 	}
@@ -142,7 +144,7 @@ func (b *Budget) Take(now time.Duration, c BudgetConfig) *Charge {
 
 // Release gives back a retry that is not sent after all, except for the part that
 // was earned back meanwhile. A second Release of the same retry returns nothing.
-func (b *Budget) Release(now time.Duration, c BudgetConfig, taken *Charge) {
+func (b *Budget) Release(now instant.Instant, c BudgetConfig, taken *Charge) {
 	if taken == noCharge {
 		return
 	}
@@ -158,7 +160,7 @@ func (b *Budget) Release(now time.Duration, c BudgetConfig, taken *Charge) {
 
 // Left returns how many retries could be sent at once. It is +Inf if the budget is
 // off.
-func (b *Budget) Left(now time.Duration, c BudgetConfig) float64 {
+func (b *Budget) Left(now instant.Instant, c BudgetConfig) float64 {
 	if c = c.Complete(); c.off {
 		return math.Inf(1)
 	}
@@ -171,10 +173,10 @@ func (b *Budget) Left(now time.Duration, c BudgetConfig) float64 {
 // settle puts into the bucket what requests and time have earned since the last
 // settlement; b.mu is held. It rounds down, so that no more is put in than was
 // earned.
-func (b *Budget) settle(now time.Duration, c *BudgetConfig) {
+func (b *Budget) settle(now instant.Instant, c *BudgetConfig) {
 	n := b.requests.Load()
-	requests, passed := n-b.settled, max(0, now-b.at) // concurrent callers may bring their times out of order
-	b.settled, b.at = n, b.at+passed
+	requests, passed := n-b.settled, max(0, now.Sub(b.at)) // concurrent callers may bring their times out of order
+	b.settled, b.at = n, b.at.Add(passed)
 	if b.used == 0 {
 		return // the bucket is full
 	}

@@ -10,13 +10,14 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 func TestBudget(t *testing.T) {
 	const never = -1
 	type step struct {
-		at       time.Duration
+		at       instant.Instant
 		requests int
 		take     int // how many are asked for
 		want     int // how many are granted
@@ -32,9 +33,9 @@ func TestBudget(t *testing.T) {
 		}},
 		{"3 per second come back, 30 at most", BudgetConfig{}, []step{
 			{take: 40, want: 30},
-			{at: 999 * time.Millisecond, take: 9, want: 2},
-			{at: 1001 * time.Millisecond, take: 9, want: 1},
-			{at: time.Hour, take: 40, want: 30},
+			{at: instant.At(999 * time.Millisecond), take: 9, want: 2},
+			{at: instant.At(1001 * time.Millisecond), take: 9, want: 1},
+			{at: instant.At(time.Hour), take: 40, want: 30},
 		}},
 		{"five requests earn a retry", BudgetConfig{}, []step{
 			{take: 30, want: 30},
@@ -51,46 +52,46 @@ func TestBudget(t *testing.T) {
 		}},
 		{"a request a minute keeps its five retries", BudgetConfig{}, []step{
 			{requests: 1, take: 5, want: 5},
-			{at: 1 * time.Minute, requests: 1, take: 5, want: 5},
-			{at: 2 * time.Minute, requests: 1, take: 5, want: 5},
-			{at: 3 * time.Minute, requests: 1, take: 5, want: 5},
+			{at: instant.At(1 * time.Minute), requests: 1, take: 5, want: 5},
+			{at: instant.At(2 * time.Minute), requests: 1, take: 5, want: 5},
+			{at: instant.At(3 * time.Minute), requests: 1, take: 5, want: 5},
 		}},
 		{"after an outage a single failure is retried again", BudgetConfig{}, []step{
 			{requests: 1000, take: 5000, want: 30},
-			{at: 10 * time.Second, requests: 1000, take: 5000, want: 30},
-			{at: 10*time.Second + 334*time.Millisecond, take: 1, want: 1},
+			{at: instant.At(10 * time.Second), requests: 1000, take: 5000, want: 30},
+			{at: instant.At(10*time.Second + 334*time.Millisecond), take: 1, want: 1},
 		}},
 		{"a refund can be taken again", BudgetConfig{}, []step{
 			{take: 31, want: 30, refund: 3},
 			{take: 9, want: 3, refund: 3},
-			{at: time.Hour, take: 40, want: 30, refund: 1},
+			{at: instant.At(time.Hour), take: 40, want: 30, refund: 1},
 		}},
 		{"a refund does not overfill", BudgetConfig{}, []step{
 			{take: 1, want: 1},
-			{at: time.Second, refund: 1},
-			{at: time.Second, take: 40, want: 30},
+			{at: instant.At(time.Second), refund: 1},
+			{at: instant.At(time.Second), take: 40, want: 30},
 		}},
 		{"floor off", BudgetConfig{PerSecond: never}, []step{
 			{take: 99, want: 10},
-			{at: time.Hour, take: 1, want: 0},
-			{at: time.Hour, requests: 10, take: 9, want: 2},
+			{at: instant.At(time.Hour), take: 1, want: 0},
+			{at: instant.At(time.Hour), requests: 10, take: 9, want: 2},
 		}},
 		{"ratio off", BudgetConfig{Ratio: never}, []step{
 			{requests: 1000, take: 99, want: 30},
-			{requests: 1000, at: time.Second, take: 99, want: 3},
+			{requests: 1000, at: instant.At(time.Second), take: 99, want: 3},
 		}},
 		{"both off: no budget", BudgetConfig{Ratio: never, PerSecond: never}, []step{
 			{take: 9999, want: 9999},
 		}},
 		{"never less than one", BudgetConfig{PerSecond: 0.01}, []step{
 			{take: 2, want: 1},
-			{at: 99 * time.Second, take: 1, want: 0},
-			{at: 100 * time.Second, take: 2, want: 1},
+			{at: instant.At(99 * time.Second), take: 1, want: 0},
+			{at: instant.At(100 * time.Second), take: 2, want: 1},
 		}},
 		{"time that runs backwards earns nothing", BudgetConfig{}, []step{
-			{at: time.Hour, take: 40, want: 30},
+			{at: instant.At(time.Hour), take: 40, want: 30},
 			{at: 0, take: 1, want: 0},
-			{at: time.Hour + 334*time.Millisecond, take: 9, want: 1},
+			{at: instant.At(time.Hour + 334*time.Millisecond), take: 9, want: 1},
 		}},
 		{"the end of time", BudgetConfig{}, []step{
 			{take: 40, want: 30},
@@ -159,7 +160,7 @@ func TestBudgetCountTo(t *testing.T) {
 // A budgetEntry is an event: requests began, or a retry was taken. If the retry is
 // released later, the entry has the index of the release.
 type budgetEntry struct {
-	at       time.Duration
+	at       instant.Instant
 	requests int
 	retry    bool
 	refunded int
@@ -180,7 +181,7 @@ func checkBudget(t *testing.T, trace []budgetEntry) {
 				retries++
 				back[e.refunded]++
 			}
-			bound := 0.2*float64(requests) + 30 + 3*(e.at-trace[i].at).Seconds()
+			bound := 0.2*float64(requests) + 30 + 3*e.at.Sub(trace[i].at).Seconds()
 			if float64(retries) > bound+1e-6 {
 				t.Fatalf("window %v to %v: %d retries, %d requests, bound %v", trace[i].at, e.at, retries, requests, bound)
 			}
@@ -196,7 +197,7 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 	}
 	var (
 		b      Budget
-		now    time.Duration
+		now    instant.Instant
 		trace  []budgetEntry
 		owners []owner // of retries that are neither sent nor refunded
 	)
@@ -231,9 +232,9 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 				drop(i)
 			}
 		case 6:
-			now += time.Duration(n) * 7 * time.Millisecond
+			now = now.Add(time.Duration(n) * 7 * time.Millisecond)
 		case 7:
-			now += time.Duration(n*n) * 11 * time.Millisecond
+			now = now.Add(time.Duration(n*n) * 11 * time.Millisecond)
 		}
 		if queue := b.queue(); queue != b.used {
 			t.Fatalf("%d is owed, and %d used", queue, b.used)
@@ -288,14 +289,14 @@ func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 				}
 				// When others have taken what time gave back meanwhile, refunds
 				// return what time has not.
-				for b.Take(after, BudgetConfig{}) != nil {
+				for b.Take(instant.At(after), BudgetConfig{}) != nil {
 				}
 				for i := range old {
-					b.Release(after, BudgetConfig{}, old[order(i)])
-					b.Release(after, BudgetConfig{}, old[order(i)]) // twice is once
+					b.Release(instant.At(after), BudgetConfig{}, old[order(i)])
+					b.Release(instant.At(after), BudgetConfig{}, old[order(i)]) // twice is once
 				}
 				again := 0
-				for b.Take(after, BudgetConfig{}) != nil {
+				for b.Take(instant.At(after), BudgetConfig{}) != nil {
 					again++
 				}
 				if again != want {
@@ -311,7 +312,7 @@ func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 func TestBudgetInAnOutage(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		var b Budget
-		var now time.Duration
+		var now instant.Instant
 		attempts := 1000
 		retries := func() {
 			for range 4 {
@@ -320,7 +321,7 @@ func TestBudgetInAnOutage(t *testing.T) {
 				}
 				attempts++
 				if !parallel {
-					now += time.Millisecond
+					now = now.Add(time.Millisecond)
 				}
 			}
 		}
@@ -335,7 +336,7 @@ func TestBudgetInAnOutage(t *testing.T) {
 			}
 			retries()
 		}
-		if bound := 1.2*1000 + 30 + 3*now.Seconds(); float64(attempts) > bound {
+		if bound := 1.2*1000 + 30 + 3*now.Since().Seconds(); float64(attempts) > bound {
 			t.Errorf("parallel %v: %d attempts, bound %v", parallel, attempts, bound)
 		}
 	}
@@ -351,7 +352,7 @@ func TestBudgetConcurrently(t *testing.T) {
 			n := 0
 			for j := range 10 {
 				b.Request()
-				if b.Take(time.Duration(i*j)*time.Microsecond, BudgetConfig{}) != nil {
+				if b.Take(instant.At(time.Duration(i*j)*time.Microsecond), BudgetConfig{}) != nil {
 					n++
 				}
 			}
@@ -424,7 +425,7 @@ func TestBudgetPart(t *testing.T) {
 	conf := BudgetConfig{}.Complete().Part(50)
 	for range 50 {
 		var b Budget
-		for now := time.Duration(0); now < 1000*sec; now += sec {
+		for now := instant.Instant(0); now < 1000*sec; now += sec {
 			for b.Take(now, conf) != nil {
 				taken++
 			}

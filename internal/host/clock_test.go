@@ -2,18 +2,19 @@ package host
 
 import (
 	"container/heap"
-	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // A clock runs events in virtual time.
 type clock struct {
-	now    time.Duration
+	now    instant.Instant
 	events eventQueue
 	seq    int
 }
 
 type event struct {
-	at  time.Duration
+	at  instant.Instant
 	seq int
 	do  func()
 }
@@ -34,13 +35,13 @@ func (q *eventQueue) Pop() any {
 }
 
 // at plans an event; those of the same time happen in the order of planning.
-func (c *clock) at(t time.Duration, do func()) {
+func (c *clock) at(t instant.Instant, do func()) {
 	c.seq++
 	heap.Push(&c.events, event{max(t, c.now), c.seq, do})
 }
 
 // runTo runs the events that are planned until then.
-func (c *clock) runTo(end time.Duration) {
+func (c *clock) runTo(end instant.Instant) {
 	for len(c.events) > 0 && c.events[0].at <= end {
 		e := heap.Pop(&c.events).(event)
 		c.now = e.at

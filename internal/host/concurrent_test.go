@@ -10,20 +10,22 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // waitAt does the part of the transport's loop: it asks until the request may go, is
 // refused or gives up.
-func waitAt(ctx context.Context, start time.Time, w *Waiter, ask func(now time.Duration) Answer, leave func()) Verb {
+func waitAt(ctx context.Context, start time.Time, w *Waiter, ask func(now instant.Instant) Answer, leave func()) Verb {
 	for {
 		now := time.Since(start)
-		a := ask(now)
+		a := ask(instant.At(now))
 		if a.Verb != Wait {
 			return a.Verb
 		}
 		var alarm <-chan time.Time
-		if a.Ask != Never {
-			timer := time.NewTimer(a.Ask - now)
+		if a.Ask != instant.Never {
+			timer := time.NewTimer(a.Ask.Sub(instant.At(now)))
 			defer timer.Stop()
 			alarm = timer.C
 		}
@@ -57,17 +59,17 @@ func TestThousandGoroutines(t *testing.T) {
 		)
 		// The fleet answers within 20 ms, or not at all. All goroutines ask it for the same
 		// process.
-		askFleet := func(now time.Duration, u float64) {
+		askFleet := func(now instant.Instant, u float64) {
 			if gate.AskPermit(now) && u < 0.8 {
 				time.AfterFunc(time.Duration(u*float64(20*ms)), func() {
-					gate.Permit(time.Since(start), u < 0.5, time.Duration(u*float64(sec)))
+					gate.Permit(instant.At(time.Since(start)), u < 0.5, time.Duration(u*float64(sec)))
 				})
 			}
 			rate.Share(now, 4)
 			if ask, ok := rate.AskTokens(now, gate.Wants(), u); ok && u < 0.8 {
 				time.AfterFunc(time.Duration(u*float64(20*ms)), func() {
 					now := time.Since(start)
-					rate.Grant(now, ask.Want, now, 5*ms, now)
+					rate.Grant(instant.At(now), ask.Want, instant.At(now), 5*ms, instant.At(now))
 					gate.WakeFirst()
 				})
 			}
@@ -80,15 +82,15 @@ func TestThousandGoroutines(t *testing.T) {
 				now, key, wait := time.Since(start), uint64(rng.IntN(7)), time.Duration(rng.IntN(2000))*ms
 				switch rng.IntN(6) {
 				case 0:
-					cooldown.HoldForFleet(now, key, Refusal{Code: Code(rng.IntN(2)), Wait: wait}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					cooldown.HoldForFleet(instant.At(now), key, Refusal{Code: Code(rng.IntN(2)), Wait: wait}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 				case 1:
-					cooldown.Free(now, key, 0)
+					cooldown.Free(instant.At(now), key, 0)
 				case 2:
-					pacing.NoteForFleet(now, key, int64(rng.IntN(100)), 100, wait, 1+rng.IntN(5), PacingConfig{})
+					pacing.NoteForFleet(instant.At(now), key, int64(rng.IntN(100)), 100, wait, 1+rng.IntN(5), PacingConfig{})
 				case 3:
-					gate.Down(now, now-wait)
+					gate.Down(instant.At(now), instant.At(now-wait))
 				case 4:
-					gate.Up(now, now+wait)
+					gate.Up(instant.At(now), instant.At(now+wait))
 				default:
 					gate.News()
 				}
@@ -102,13 +104,13 @@ func TestThousandGoroutines(t *testing.T) {
 			var slot Slot
 			var mark uint64
 			for n := range 4 {
-				in := waitAt(ctx, start, w, func(now time.Duration) Answer { return cooldown.Enter(now, key, w) }, func() { cooldown.Leave(key, w) }) == Go &&
-					waitAt(ctx, start, w, func(now time.Duration) Answer {
+				in := waitAt(ctx, start, w, func(now instant.Instant) Answer { return cooldown.Enter(now, key, w) }, func() { cooldown.Leave(key, w) }) == Go &&
+					waitAt(ctx, start, w, func(now instant.Instant) Answer {
 						a := pacing.Enter(now, key, w, PacingConfig{})
 						mark = a.Mark
 						return a
 					}, func() { pacing.Leave(key, w) }) == Go &&
-					waitAt(ctx, start, w, func(now time.Duration) Answer {
+					waitAt(ctx, start, w, func(now instant.Instant) Answer {
 						a := gate.Enter(now, &slot, w, GateConfig{Rate: rate, Fleet: true})
 						askFleet(now, rng.Float64())
 						return a
@@ -127,31 +129,31 @@ func TestThousandGoroutines(t *testing.T) {
 				now := time.Since(start)
 				latency.Record(now - at)
 				latency.Quantile(0.98)
-				pacing.Note(now, key, mark, int64(rng.IntN(100)), 100, time.Duration(rng.IntN(5))*sec, PacingConfig{})
+				pacing.Note(instant.At(now), key, mark, int64(rng.IntN(100)), 100, time.Duration(rng.IntN(5))*sec, PacingConfig{})
 				result := Success
 				if rng.IntN(8) == 0 {
 					result = Result(rng.IntN(4))
 				}
-				gate.Result(now, &slot, result)
-				gate.Done(now, &slot)
+				gate.Result(instant.At(now), &slot, result)
+				gate.Done(instant.At(now), &slot)
 				switch result {
 				case Success, Neutral:
-					cooldown.Answered(now, key, at, true)
-					rate.Succeeded(now)
+					cooldown.Answered(instant.At(now), key, instant.At(at), true)
+					rate.Succeeded(instant.At(now))
 					return
 				case Failed:
-					cooldown.Hold(now, key, Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
-					rate.Throttled(now, at)
+					cooldown.Hold(instant.At(now), key, Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					rate.Throttled(instant.At(now), instant.At(at))
 				}
 				if n == 3 {
 					return
 				}
-				taken := budget.Take(now, BudgetConfig{})
+				taken := budget.Take(instant.At(now), BudgetConfig{})
 				if taken == nil {
 					return
 				}
 				if rng.IntN(10) == 0 {
-					budget.Release(now, BudgetConfig{}, taken)
+					budget.Release(instant.At(now), BudgetConfig{}, taken)
 					return
 				}
 				time.Sleep(time.Duration(rng.IntN(100)) * ms)
@@ -162,7 +164,7 @@ func TestThousandGoroutines(t *testing.T) {
 				rng := rand.New(rand.NewPCG(i, 1))
 				for range 5 {
 					one(rng, i%7)
-					cooldown.Holds(time.Since(start))
+					cooldown.Holds(instant.At(time.Since(start)))
 					gate.State()
 				}
 			})
@@ -182,7 +184,7 @@ func TestThousandGoroutines(t *testing.T) {
 			t.Errorf("%d attempts", sent.Load())
 		}
 		time.Sleep(time.Hour)
-		cooldown.Enter(time.Since(start), 99, nil)
+		cooldown.Enter(instant.At(time.Since(start)), 99, nil)
 		if !cooldown.Quiet() {
 			t.Error("not quiet at the end")
 		}
@@ -204,17 +206,17 @@ func TestCooldownWithGoroutines(t *testing.T) {
 		for range 50 {
 			wg.Go(func() {
 				w := NewWaiter()
-				waitAt(t.Context(), start, w, func(now time.Duration) Answer { return c.Enter(now, 1, w) }, nil)
+				waitAt(t.Context(), start, w, func(now instant.Instant) Answer { return c.Enter(now, 1, w) }, nil)
 				now := time.Since(start)
 				mu.Lock()
 				at = append(at, now)
 				mu.Unlock()
 				time.Sleep(20 * ms)
-				c.Answered(time.Since(start), 1, now, true)
+				c.Answered(instant.At(time.Since(start)), 1, instant.At(now), true)
 			})
 		}
 		wg.Wait()
-		if len(at) != 50 || at[0] != open || at[1] == open || at[49] > open+300*ms {
+		if len(at) != 50 || instant.At(at[0]) != open || instant.At(at[1]) == open || instant.At(at[49]) > open+300*ms {
 			t.Errorf("held until %v, arrivals at %v", open, at)
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 const (
@@ -59,7 +61,7 @@ type Refusal struct {
 	Code Code
 	Wait time.Duration
 	// Sent is when its request was sent. It is zero if that is not known.
-	Sent time.Duration
+	Sent instant.Instant
 	// Ended is how many requests to the host have ended until now.
 	Ended uint64
 }
@@ -143,7 +145,7 @@ type Cooldown struct {
 	mu    sync.Mutex       // guards everything below and every waiter in a hold's queue
 	holds map[uint64]*hold // by scope key
 	ended uint64           // how many requests ended until the last refusal, with the refused requests
-	sweep time.Duration    // no search for holds that are over before this time
+	sweep instant.Instant  // no search for holds that are over before this time
 }
 
 // Quiet reports whether there is no hold on the host. Then no other method needs
@@ -154,7 +156,7 @@ func (c *Cooldown) Quiet() bool { return c.n.Load() == 0 }
 // ends, jitter included. again reports whether the request was sent although the hold was
 // known, as a probe is. u in [0,1) draws the jitter. If the wait is zero or less, Hold does
 // nothing.
-func (c *Cooldown) Hold(now time.Duration, key uint64, r Refusal, conf CooldownConfig, u float64) (open time.Duration, again bool) {
+func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf CooldownConfig, u float64) (open instant.Instant, again bool) {
 	if r.Wait <= 0 {
 		return now, false
 	}
@@ -176,7 +178,7 @@ func (c *Cooldown) Hold(now time.Duration, key uint64, r Refusal, conf CooldownC
 // HoldForFleet is Hold for a response that another process of a fleet got. It ignores the
 // time when the request was sent. If there is no room for the hold, HoldForFleet does
 // nothing.
-func (c *Cooldown) HoldForFleet(now time.Duration, key uint64, r Refusal, conf CooldownConfig, u float64) {
+func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf CooldownConfig, u float64) {
 	if r.Wait <= 0 {
 		return
 	}
@@ -196,7 +198,7 @@ func (c *Cooldown) HoldForFleet(now time.Duration, key uint64, r Refusal, conf C
 // process stands until its time, or until this process sees that it is wrong. It sends a
 // probe for that. The hold ends
 // at the time at, which keeps the processes apart.
-func (c *Cooldown) Free(now time.Duration, key uint64, at time.Duration) {
+func (c *Cooldown) Free(now instant.Instant, key uint64, at instant.Instant) {
 	c.mu.Lock()
 	var next pair
 	if h := c.holds[key]; h != nil && now < h.open {
@@ -211,7 +213,7 @@ func (c *Cooldown) Free(now time.Duration, key uint64, at time.Duration) {
 // Enter asks for a request to pass. With Wait the request joins the queue of its
 // scope. It asks again with the same w, or calls Leave. A request with a nil w
 // does not wait and joins no queue.
-func (c *Cooldown) Enter(now time.Duration, key uint64, w *Waiter) Answer {
+func (c *Cooldown) Enter(now instant.Instant, key uint64, w *Waiter) Answer {
 	c.mu.Lock()
 	c.tidy(now)
 	h := c.find(now, key)
@@ -238,7 +240,7 @@ func (c *Cooldown) Leave(key uint64, w *Waiter) {
 // Quiet. sent is when its request was sent. It is zero if that is not known. success
 // says that the response is no failure of the server. ended reports of which codes the
 // response ended the hold.
-func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, success bool) (ended [codes]bool) {
+func (c *Cooldown) Answered(now instant.Instant, key uint64, sent instant.Instant, success bool) (ended [codes]bool) {
 	c.mu.Lock()
 	var next pair
 	if h := c.find(now, key); h != nil {
@@ -258,7 +260,7 @@ func (c *Cooldown) Answered(now time.Duration, key uint64, sent time.Duration, s
 // once. It does if nothing is held, or if the time that the server named is over.
 // Such a request joins no queue. The jitter and the ramp only spread requests
 // that were held. A caller that obeyed the server by itself does not wait again.
-func (c *Cooldown) Arrive(now time.Duration, key uint64) bool {
+func (c *Cooldown) Arrive(now instant.Instant, key uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tidy(now)
@@ -268,7 +270,7 @@ func (c *Cooldown) Arrive(now time.Duration, key uint64) bool {
 
 // HeldSince reports whether a scope is held by a response that came later than
 // Enter or Arrive let a request pass. passed is zero if neither was asked.
-func (c *Cooldown) HeldSince(now time.Duration, key uint64, passed time.Duration) bool {
+func (c *Cooldown) HeldSince(now instant.Instant, key uint64, passed instant.Instant) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.find(now, key)
@@ -278,7 +280,7 @@ func (c *Cooldown) HeldSince(now time.Duration, key uint64, passed time.Duration
 // Named returns the time before which nothing of a scope is sent, as the server
 // named it to this process and without jitter. It is zero if that time is over, or if
 // the hold is in doubt.
-func (c *Cooldown) Named(now time.Duration, key uint64) time.Duration {
+func (c *Cooldown) Named(now instant.Instant, key uint64) instant.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.find(now, key); h != nil && now < h.ownEnd() && !h.undecided(now) {
@@ -290,7 +292,7 @@ func (c *Cooldown) Named(now time.Duration, key uint64) time.Duration {
 // Held returns until when a scope is held, jitter included. It is zero if nothing
 // is held. If requests are refused meanwhile, refused is true and the time is the
 // time that the server named. Held changes nothing.
-func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, refused bool) {
+func (c *Cooldown) Held(now instant.Instant, key uint64) (until instant.Instant, refused bool) {
 	if c.Quiet() {
 		return 0, false
 	}
@@ -308,7 +310,7 @@ func (c *Cooldown) Held(now time.Duration, key uint64) (until time.Duration, ref
 
 // Holds returns how many scopes are held, and the end of the longest hold. It
 // serves snapshots.
-func (c *Cooldown) Holds(now time.Duration) (n int, until time.Duration) {
+func (c *Cooldown) Holds(now instant.Instant) (n int, until instant.Instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, h := range c.holds {
@@ -321,7 +323,7 @@ func (c *Cooldown) Holds(now time.Duration) (n int, until time.Duration) {
 }
 
 // Holding reports whether any scope is held.
-func (c *Cooldown) Holding(now time.Duration) bool {
+func (c *Cooldown) Holding(now instant.Instant) bool {
 	if c.Quiet() {
 		return false
 	}
@@ -330,7 +332,7 @@ func (c *Cooldown) Holding(now time.Duration) bool {
 }
 
 // enter answers w and returns the waiters to wake next; c.mu is held.
-func (c *Cooldown) enter(now time.Duration, key uint64, h *hold, w *Waiter) (a Answer, next pair) {
+func (c *Cooldown) enter(now instant.Instant, key uint64, h *hold, w *Waiter) (a Answer, next pair) {
 	if h == nil {
 		return Answer{}, pair{}
 	}
@@ -366,7 +368,7 @@ func (c *Cooldown) leave(key uint64, w *Waiter) (next pair) {
 }
 
 // find returns the hold of a scope, or nil if there is none; c.mu is held.
-func (c *Cooldown) find(now time.Duration, key uint64) *hold {
+func (c *Cooldown) find(now instant.Instant, key uint64) *hold {
 	h := c.holds[key]
 	if h != nil {
 		h.settle(now)
@@ -378,7 +380,7 @@ func (c *Cooldown) find(now time.Duration, key uint64) *hold {
 // If another hold had to go for it, evicted is the first waiter of that hold. It
 // goes and wakes the next. If there is no room, holdFor returns nil. ended is how many
 // requests to the host have ended, and own says that this process was told to wait.
-func (c *Cooldown) holdFor(now time.Duration, key, ended uint64, own bool) (h *hold, evicted *Waiter) {
+func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, own bool) (h *hold, evicted *Waiter) {
 	c.tidy(now)
 	if h = c.find(now, key); h != nil {
 		return h, nil
@@ -406,8 +408,8 @@ func (c *Cooldown) holdFor(now time.Duration, key, ended uint64, own bool) (h *h
 // victim returns the scope whose hold is missed least, and of these the hold that
 // ends or ended first; c.mu is held. own says that this process was told to wait. The
 // fleet only replaces holds that are over.
-func (c *Cooldown) victim(now time.Duration, own bool) (victim uint64, found bool) {
-	most, open := overNow, Never
+func (c *Cooldown) victim(now instant.Instant, own bool) (victim uint64, found bool) {
+	most, open := overNow, instant.Never
 	if own {
 		most = returning
 	}
@@ -422,11 +424,11 @@ func (c *Cooldown) victim(now time.Duration, own bool) (victim uint64, found boo
 // tidy drops the holds that are over, once a second at most; c.mu is held. Without
 // tidy the hold of a scope that sends no further request would stay, and the host
 // would never be Quiet.
-func (c *Cooldown) tidy(now time.Duration) {
+func (c *Cooldown) tidy(now instant.Instant) {
 	if c.Quiet() || now < c.sweep {
 		return
 	}
-	c.sweep = after(now, sweepEvery)
+	c.sweep = instant.After(now, sweepEvery)
 	for key, h := range c.holds {
 		if h.forgotten(now) {
 			c.drop(key)
@@ -448,7 +450,7 @@ func (c CooldownConfig) withDefaults() CooldownConfig {
 	case c.Max == 0:
 		c.Max = time.Minute
 	case c.Max < 0:
-		c.Max = Never
+		c.Max = instant.Forever
 	}
 	return c
 }

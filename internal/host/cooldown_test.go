@@ -7,25 +7,26 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 const (
-	ms  = time.Millisecond
-	sec = time.Second
+	ms  = 1_000_000
+	sec = 1_000_000_000
 )
 
 // exact has no jitter.
 var exact = CooldownConfig{Spread: -1}
 
-func mustPass(t *testing.T, c *Cooldown, now time.Duration, key uint64, w *Waiter) {
+func mustPass(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *Waiter) {
 	t.Helper()
 	if a := c.Enter(now, key, w); a.Verb != Go {
 		t.Fatalf("at %v: %+v, want Go", now, a)
 	}
 }
 
-func mustHold(t *testing.T, c *Cooldown, now time.Duration, key uint64, w *Waiter, until time.Duration) {
+func mustHold(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *Waiter, until instant.Instant) {
 	t.Helper()
 	if a := c.Enter(now, key, w); a.Verb != Wait || a.Until != until {
 		t.Fatalf("at %v: %+v, want Wait until %v", now, a, until)
@@ -93,8 +94,8 @@ func TestCooldownExtends(t *testing.T) {
 			c.Hold(0, 1, Refusal{Code: TooMany, Wait: time.Hour}, CooldownConfig{Max: -1, Spread: -1}, 0)
 		}, time.Hour},
 		{"no overflow", func(c *Cooldown) {
-			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: Never}, CooldownConfig{Max: -1, Spread: -1}, 0)
-		}, Never},
+			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: instant.Forever}, CooldownConfig{Max: -1, Spread: -1}, 0)
+		}, instant.Forever},
 		{"jitter goes upward, by half the wait", func(c *Cooldown) {
 			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.5)
 		}, 1250 * ms},
@@ -113,7 +114,7 @@ func TestCooldownExtends(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Cooldown
 			tt.hold(&c)
-			if until, _ := c.Held(0, 1); until != tt.want {
+			if until, _ := c.Held(0, 1); until != instant.At(tt.want) {
 				t.Errorf("held until %v, want %v", until, tt.want)
 			}
 		})
@@ -134,35 +135,35 @@ func TestCooldownRefuses(t *testing.T) {
 		if !woken(x) {
 			t.Fatal("not woken")
 		}
-		if a := c.Enter(ms, 1, x); a.Verb != Refuse || a.Until != ms+year {
+		if a := c.Enter(ms, 1, x); a.Verb != Refuse || a.Until != instant.At(ms+year) {
 			t.Fatalf("%+v", a)
 		}
 	}
-	if until, refused := c.Held(sec, 1); !refused || until != ms+year {
+	if until, refused := c.Held(sec, 1); !refused || until != instant.At(ms+year) {
 		t.Errorf("%v, %v", until, refused)
 	}
-	if a := c.Enter(time.Minute, 1, w); a.Verb != Refuse {
+	if a := c.Enter(instant.At(time.Minute), 1, w); a.Verb != Refuse {
 		t.Errorf("%+v", a)
 	}
-	mustPass(t, &c, time.Minute+ms, 1, w) // then the first request passes
-	mustHold(t, &c, time.Minute+ms, 1, w, time.Minute+ms+rampStep)
+	mustPass(t, &c, instant.At(time.Minute+ms), 1, w) // then the first request passes
+	mustHold(t, &c, instant.At(time.Minute+ms), 1, w, instant.At(time.Minute+ms+rampStep))
 	c.Leave(1, w)
 
 	// The time that an earlier hold named is not repeated.
-	c.Hold(2*time.Minute, 1, Refusal{Code: TooMany, Wait: 2 * time.Minute}, conf, 0)
-	if a := c.Enter(2*time.Minute, 1, w); a.Verb != Refuse || a.Until != 4*time.Minute {
+	c.Hold(instant.At(2*time.Minute), 1, Refusal{Code: TooMany, Wait: 2 * time.Minute}, conf, 0)
+	if a := c.Enter(instant.At(2*time.Minute), 1, w); a.Verb != Refuse || a.Until != instant.At(4*time.Minute) {
 		t.Errorf("%+v", a)
 	}
 	// Requests wait for a time that is not too long, in stop mode as well.
 	c.Hold(0, 2, Refusal{Code: TooMany, Wait: time.Minute}, conf, 0)
-	mustHold(t, &c, 0, 2, nil, time.Minute)
+	mustHold(t, &c, 0, 2, nil, instant.At(time.Minute))
 }
 
 func TestCooldownEndsEarly(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		code    Code
-		sent    time.Duration
+		sent    instant.Instant
 		success bool
 		want    time.Duration // the hold's end as seen at 2 s
 	}{
@@ -178,7 +179,7 @@ func TestCooldownEndsEarly(t *testing.T) {
 			w := NewWaiter()
 			mustHold(t, &c, sec, 1, w, 11*sec)
 			c.Answered(2*sec, 1, tt.sent, tt.success)
-			if until, _ := c.Held(2*sec, 1); until != tt.want {
+			if until, _ := c.Held(2*sec, 1); until != instant.At(tt.want) {
 				t.Errorf("held until %v, want %v", until, tt.want)
 			}
 			if tt.want == 0 {
@@ -260,25 +261,25 @@ func TestCooldownRamp(t *testing.T) {
 			for i := range 50 {
 				r := &cooldownRequest{clock: cl, c: &c, key: 1}
 				r.onGo = func() {
-					arrivals, order = append(arrivals, cl.now), append(order, i)
+					arrivals, order = append(arrivals, cl.now.Since()), append(order, i)
 					sent := cl.now
 					if tt.response > 0 {
-						cl.at(cl.now+tt.response, func() { c.Answered(cl.now, 1, sent, true) })
+						cl.at(cl.now.Add(tt.response), func() { c.Answered(cl.now, 1, sent, true) })
 					}
 				}
-				cl.at(time.Duration(i)*10*ms, r.start)
+				cl.at(instant.At(time.Duration(i)*10*ms), r.start)
 			}
 			for i, want := range tt.want {
-				cl.runTo(open + time.Duration(i+1)*100*ms - 1)
+				cl.runTo(open.Add(time.Duration(i+1)*100*ms) - 1)
 				if got := len(arrivals); got != want {
 					t.Errorf("%d arrivals %d ms after the hold, want %d", got, (i+1)*100, want)
 				}
 			}
-			cl.runTo(open + rampTime)
+			cl.runTo(open.Add(rampTime))
 			if len(arrivals) != 50 || arrivals[0] < sec || !slices.IsSorted(order) {
 				t.Errorf("%d arrivals, the first at %v, in the order %v", len(arrivals), arrivals[0], order)
 			}
-			c.Enter(open+rampTime+sec, 9, nil)
+			c.Enter(open.Add(rampTime)+sec, 9, nil)
 			if !c.Quiet() {
 				t.Error("not quiet at the end")
 			}
@@ -297,7 +298,7 @@ func TestCooldownLengthened(t *testing.T) {
 	for i := range ws {
 		ws[i] = &Waiter{ID: i, Wake: func(w *Waiter) { woken = append(woken, w.ID) }}
 		if i%4 == 3 {
-			ws[i].By = time.Duration(20-i) * sec / 2 // the later, the nearer
+			ws[i].By = instant.At(time.Duration(20-i) * sec / 2) // the later, the nearer
 		}
 		mustHold(t, &c, 0, 1, ws[i], sec)
 	}
@@ -324,9 +325,9 @@ func TestCooldownUnusedSlotsAreNotSaved(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 	mustPass(t, &c, 4*sec, 1, nil)
-	mustHold(t, &c, 4*sec, 1, nil, 4*sec+rampStep)
-	mustPass(t, &c, 4*sec+rampStep+30*ms, 1, nil) // a little late
-	mustHold(t, &c, 4*sec+rampStep+30*ms, 1, nil, 4*sec+2*rampStep)
+	mustHold(t, &c, 4*sec, 1, nil, instant.At(4*sec+rampStep))
+	mustPass(t, &c, instant.At(4*sec+rampStep+30*ms), 1, nil) // a little late
+	mustHold(t, &c, instant.At(4*sec+rampStep+30*ms), 1, nil, instant.At(4*sec+2*rampStep))
 }
 
 // Responses to requests from before the hold do not make the ramp steeper. Failures do
@@ -339,11 +340,11 @@ func TestCooldownOldResponses(t *testing.T) {
 		c.Answered(2*sec+ms, 1, 0, true)
 		c.Answered(2*sec+ms, 1, sec, true)
 	}
-	mustHold(t, &c, 2*sec+ms, 1, nil, 2*sec+rampStep)
+	mustHold(t, &c, 2*sec+ms, 1, nil, instant.At(2*sec+rampStep))
 	c.Answered(2*sec+ms, 1, 2*sec, false)
 	mustPass(t, &c, 2*sec+ms, 1, nil)
 	mustPass(t, &c, 2*sec+ms, 1, nil)
-	mustHold(t, &c, 2*sec+ms, 1, nil, 2*sec+rampStep)
+	mustHold(t, &c, 2*sec+ms, 1, nil, instant.At(2*sec+rampStep))
 }
 
 // If the credentials change with every request, memory stays bounded. A hold for which
@@ -356,16 +357,16 @@ func TestCooldownIsBounded(t *testing.T) {
 		c.Hold(0, i, hour, CooldownConfig{Max: -1, Spread: -1}, 0)
 	}
 	w := NewWaiter()
-	mustHold(t, &c, 0, 3, w, time.Hour)
+	mustHold(t, &c, 0, 3, w, instant.At(time.Hour))
 	for i := range soak.Size[uint64](8*maxScopes, 20_000) {
 		now := time.Duration(i) * ms
-		c.Hold(now, 100+i, Refusal{Wait: 50 * ms}, exact, 0)
+		c.Hold(instant.At(now), 100+i, Refusal{Wait: 50 * ms}, exact, 0)
 		if n := len(c.holds); n > maxScopes {
 			t.Fatalf("%d scopes", n)
 		}
 	}
 	for i := range uint64(10) {
-		if until, _ := c.Held(20*sec, i); until != time.Hour {
+		if until, _ := c.Held(20*sec, i); until != instant.At(time.Hour) {
 			t.Errorf("scope %d: held until %v", i, until)
 		}
 	}
@@ -374,7 +375,7 @@ func TestCooldownIsBounded(t *testing.T) {
 		c.Hold(200*sec, 1_000_000+i, Refusal{Wait: 2*time.Hour + time.Duration(i)}, CooldownConfig{Max: -1, Spread: -1}, 0)
 	}
 	for key, want := range map[uint64]time.Duration{3: time.Hour, 4: 0, 77: 0, 1_000_020: 0, 1_000_021: 2*time.Hour + 200*sec + 21} {
-		if until, _ := c.Held(200*sec, key); until != want {
+		if until, _ := c.Held(200*sec, key); until != instant.At(want) {
 			t.Errorf("scope %d: held until %v, want %v", key, until, want)
 		}
 	}
@@ -383,19 +384,19 @@ func TestCooldownIsBounded(t *testing.T) {
 	}
 	c.Leave(3, w)
 	// When all holds are over, nothing is kept.
-	c.Enter(4*time.Hour, 5, nil)
+	c.Enter(instant.At(4*time.Hour), 5, nil)
 	if !c.Quiet() || c.holds != nil {
 		t.Errorf("%d scopes at the end", len(c.holds))
 	}
 
 	// If somebody waits for each of them, a further scope is not held, and nor is any other.
 	for i := range uint64(maxScopes) {
-		c.Hold(5*time.Hour, i, hour, CooldownConfig{Max: -1}, 0)
-		c.Enter(5*time.Hour, i, NewWaiter())
+		c.Hold(instant.At(5*time.Hour), i, hour, CooldownConfig{Max: -1}, 0)
+		c.Enter(instant.At(5*time.Hour), i, NewWaiter())
 	}
-	c.Hold(5*time.Hour, 1000, hour, CooldownConfig{Max: -1}, 0)
-	mustPass(t, &c, 5*time.Hour, 1000, nil)
-	mustPass(t, &c, 5*time.Hour, 1001, nil)
+	c.Hold(instant.At(5*time.Hour), 1000, hour, CooldownConfig{Max: -1}, 0)
+	mustPass(t, &c, instant.At(5*time.Hour), 1000, nil)
+	mustPass(t, &c, instant.At(5*time.Hour), 1001, nil)
 }
 
 // Whatever happens, at most two requests pass during a run of holds. Waiters pass in
@@ -405,30 +406,30 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 	var (
 		c        Cooldown
 		cl       = &clock{}
-		closed   time.Duration // an oracle without 503s: no request before this
+		closed   instant.Instant // an oracle without 503s: no request before this
 		waiting  []int
 		passed   int
 		left     int
-		since    time.Duration // the hold's end
-		allowed  float64       // by responses since then
-		through  int           // since then
-		lastHold time.Duration
+		since    instant.Instant // the hold's end
+		allowed  float64         // by responses since then
+		through  int             // since then
+		lastHold instant.Instant
 		early    int // passed in this run of holds
 	)
 	for range 1 + rng.IntN(5) {
-		cl.at(time.Duration(rng.IntN(8000))*ms, func() {
+		cl.at(instant.At(time.Duration(rng.IntN(8000))*ms), func() {
 			wait := time.Duration(1+rng.IntN(3000)) * ms
 			if cl.now >= closed {
 				early = 0
 			}
-			closed = max(closed, cl.now+wait)
+			closed = max(closed, cl.now.Add(wait))
 			since, allowed, through = closed, 0, 0
 			lastHold = cl.now
 			c.Hold(cl.now, 1, Refusal{Code: TooMany, Wait: wait}, exact, 0)
 		})
 	}
 	for i := range n {
-		cl.at(time.Duration(rng.IntN(10_000))*ms, func() {
+		cl.at(instant.At(time.Duration(rng.IntN(10_000))*ms), func() {
 			r := &cooldownRequest{clock: cl, c: &c, key: 1}
 			waiting = append(waiting, i)
 			remove := func() int {
@@ -444,25 +445,25 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 					if early++; early > maxProbes || at != 0 {
 						t.Fatalf("seed %d: %d passed at %v, held until %v, as number %d", seed, i, cl.now, closed, early)
 					}
-					cl.at(cl.now+time.Duration(rng.IntN(400))*ms, func() {
+					cl.at(cl.now.Add(time.Duration(rng.IntN(400))*ms), func() {
 						if cl.now < closed {
-							c.Hold(cl.now, 1, Refusal{Code: TooMany, Wait: closed - cl.now}, exact, 0)
+							c.Hold(cl.now, 1, Refusal{Code: TooMany, Wait: closed.Sub(cl.now)}, exact, 0)
 						}
 					})
 					return
 				}
-				if lastHold == 0 || cl.now >= since+rampTime {
+				if lastHold == 0 || cl.now >= since.Add(rampTime) {
 					return
 				}
 				if at != 0 {
 					t.Fatalf("seed %d: %d passed before its turn", seed, i)
 				}
 				through++
-				if most := 1 + (cl.now-since).Seconds()*10 + allowed; float64(through) > most+1e-9 {
+				if most := 1 + cl.now.Sub(since).Seconds()*10 + allowed; float64(through) > most+1e-9 {
 					t.Fatalf("seed %d: %d passed %v after the hold, at most %v", seed, through, cl.now-since, most)
 				}
 				sent := cl.now
-				cl.at(cl.now+time.Duration(rng.IntN(400))*ms, func() {
+				cl.at(cl.now.Add(time.Duration(rng.IntN(400))*ms), func() {
 					if sent >= since {
 						allowed += rampGrowth
 					}
@@ -471,7 +472,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 			}
 			r.start()
 			if rng.IntN(3) == 0 {
-				cl.at(cl.now+time.Duration(rng.IntN(3000))*ms, func() {
+				cl.at(cl.now.Add(time.Duration(rng.IntN(3000))*ms), func() {
 					if !r.gone {
 						remove()
 						left++
@@ -481,7 +482,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 			}
 		})
 	}
-	cl.runTo(time.Minute)
+	cl.runTo(instant.At(time.Minute))
 	if passed+left != n {
 		t.Fatalf("seed %d: %d passed and %d left of %d", seed, passed, left, n)
 	}
@@ -549,7 +550,7 @@ func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
 	ws := []*Waiter{NewWaiter(), NewWaiter(), NewWaiter()}
 	for i, w := range ws {
-		w.By = time.Duration(i+2) * sec
+		w.By = instant.At(time.Duration(i+2) * sec)
 		c.Enter(0, 1, w)
 	}
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, CooldownConfig{}, 0)
@@ -569,7 +570,7 @@ func TestCooldownDeadlines(t *testing.T) {
 	for seed := range uint64(500) {
 		var c Cooldown
 		rng := rand.New(rand.NewPCG(seed, 1))
-		now := sec
+		now := instant.At(sec)
 		waiting := map[*Waiter]bool{}
 		var all, woken []*Waiter // all in the order of their coming, for the same run with the same seed
 		ask := func(w *Waiter) {
@@ -588,14 +589,14 @@ func TestCooldownDeadlines(t *testing.T) {
 			case op < 3:
 				w := &Waiter{ID: 1 + rng.IntN(2), Wake: func(w *Waiter) { woken = append(woken, w) }}
 				if rng.IntN(3) > 0 {
-					w.By = now + time.Duration(1+rng.Int64N(int64(20*sec)))
+					w.By = now.Add(time.Duration(1 + rng.Int64N(int64(20*sec))))
 				}
 				all, waiting[w] = append(all, w), true
 				ask(w)
 			case op == 3:
 				c.Hold(now, uint64(1+rng.IntN(2)), Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.Int64N(int64(8 * sec)))}, CooldownConfig{Spread: 4 * sec, Max: 6 * sec, Stop: rng.IntN(6) == 0}, rng.Float64())
 			case op == 4:
-				c.Answered(now, uint64(1+rng.IntN(2)), now-time.Duration(rng.Int64N(int64(3*sec))), rng.IntN(3) > 0)
+				c.Answered(now, uint64(1+rng.IntN(2)), now.Add(-time.Duration(rng.Int64N(int64(3*sec)))), rng.IntN(3) > 0)
 			case op == 5:
 				if len(all) > 0 {
 					w := all[rng.IntN(len(all))]
@@ -603,7 +604,7 @@ func TestCooldownDeadlines(t *testing.T) {
 					delete(waiting, w)
 				}
 			default:
-				now += time.Duration(rng.Int64N(int64(2 * sec)))
+				now = now.Add(time.Duration(rng.Int64N(int64(2 * sec))))
 				for _, w := range all {
 					if waiting[w] && (w.told <= now || w.By > 0 && w.By <= now) {
 						ask(w)
@@ -640,21 +641,21 @@ func TestCooldownDeadlines(t *testing.T) {
 func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {
 	const begin = time.Hour
 	var c Cooldown
-	c.Hold(begin, 1, Refusal{Code: TooMany, Wait: 20 * sec}, exact, 0)
+	c.Hold(instant.At(begin), 1, Refusal{Code: TooMany, Wait: 20 * sec}, exact, 0)
 	ws := make([]*Waiter, 10)
 	for i := range ws {
 		ws[i] = NewWaiter()
-		ws[i].By = begin + time.Minute
-		mustHold(t, &c, begin, 1, ws[i], begin+20*sec)
+		ws[i].By = instant.At(begin + time.Minute)
+		mustHold(t, &c, instant.At(begin), 1, ws[i], instant.At(begin+20*sec))
 	}
 	for range minDoubt {
-		c.Answered(begin+sec, 1, 0, true)
+		c.Answered(instant.At(begin+sec), 1, 0, true)
 	}
-	mustPass(t, &c, begin+sec, 1, ws[0]) // the probe
-	c.Answered(begin+2*sec, 1, begin+sec, true)
+	mustPass(t, &c, instant.At(begin+sec), 1, ws[0]) // the probe
+	c.Answered(instant.At(begin+2*sec), 1, instant.At(begin+sec), true)
 	passed := 0
 	for _, w := range ws[1:] {
-		if c.Enter(begin+2*sec, 1, w).Verb == Go {
+		if c.Enter(instant.At(begin+2*sec), 1, w).Verb == Go {
 			passed++
 		}
 	}
@@ -667,9 +668,9 @@ func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {
 func TestCooldownRampEnds(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
-	now := sec + rampTime - 20*ms
+	now := instant.At(sec).Add(rampTime) - 20*ms
 	c.Enter(now, 1, nil)
-	if a := c.Enter(now, 1, NewWaiter()); a.Ask > sec+rampTime {
+	if a := c.Enter(now, 1, NewWaiter()); a.Ask > instant.At(sec+rampTime) {
 		t.Errorf("%+v, the ramp ends at %v", a, sec+rampTime)
 	}
 }
@@ -719,14 +720,14 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 		var c Cooldown
 		c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9)
 		first, w := NewWaiter(), NewWaiter()
-		w.By = by
+		w.By = instant.At(by)
 		mustHold(t, &c, 0, 1, first, sec)
 		mustHold(t, &c, 0, 1, w, sec)
-		if a := c.Enter(sec, 1, w); want < 1450*ms && a.Ask != want {
+		if a := c.Enter(sec, 1, w); want < 1450*ms && a.Ask != instant.At(want) {
 			t.Errorf("by %v: %+v, want to ask at %v", by, a, want)
 		}
-		a := c.Enter(want-1, 1, w)
-		b := c.Enter(want, 1, w)
+		a := c.Enter(instant.At(want-1), 1, w)
+		b := c.Enter(instant.At(want), 1, w)
 		if a.Verb != Wait || (b.Verb == Go) != (want < 1450*ms) {
 			t.Errorf("by %v: %+v, then %+v", by, a, b)
 		}
@@ -734,7 +735,7 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 }
 
 // sure is a scope that has had many successes until now.
-func sure(now time.Duration) *Cooldown {
+func sure(now instant.Instant) *Cooldown {
 	c := &Cooldown{}
 	c.Hold(now-5*sec, 1, Refusal{Wait: sec}, exact, 0)
 	for range 100 {
@@ -743,7 +744,7 @@ func sure(now time.Duration) *Cooldown {
 	return c
 }
 
-func goes(c *Cooldown, now time.Duration, w *Waiter) bool { return c.Enter(now, 1, w).Verb == Go }
+func goes(c *Cooldown, now instant.Instant, w *Waiter) bool { return c.Enter(now, 1, w).Verb == Go }
 
 // Only refusals in a row hold a scope that has had many successes. A success of a later
 // request ends the hold, and a success of an earlier request does not.
@@ -752,7 +753,7 @@ func TestCooldownRefusalsInARow(t *testing.T) {
 	for name, tt := range map[string]struct {
 		successes uint64
 		refused   []time.Duration // when the refused requests were sent
-		sent      time.Duration   // when the request of the success was sent
+		sent      instant.Instant // when the request of the success was sent
 		ends      bool
 	}{
 		"a later request":              {100, []time.Duration{now - 50*ms}, now - 40*ms, true},
@@ -770,7 +771,7 @@ func TestCooldownRefusalsInARow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var c Cooldown
 			for _, sent := range tt.refused {
-				c.Hold(now, 1, Refusal{Wait: 10 * sec, Sent: sent, Ended: tt.successes}, exact, 0)
+				c.Hold(now, 1, Refusal{Wait: 10 * sec, Sent: instant.At(sent), Ended: tt.successes}, exact, 0)
 			}
 			waiting, next := NewWaiter(), NewWaiter()
 			c.Enter(now, 1, waiting)
@@ -791,23 +792,23 @@ func TestCooldownTrust(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, Refusal{Wait: sec, Ended: 1000}, exact, 0)
 	c.Hold(sec, 2, Refusal{Wait: sec, Ended: 1001}, exact, 0)
-	if !goes(&c, testimony, NewWaiter()) {
+	if !goes(&c, instant.At(testimony), NewWaiter()) {
 		t.Error("1000 successes: no probe")
 	}
-	if c.Enter(sec+testimony, 2, NewWaiter()).Verb == Go {
+	if c.Enter(instant.At(sec+testimony), 2, NewWaiter()).Verb == Go {
 		t.Error("a single success since the last refusal: a probe")
 	}
-	c.Enter(time.Minute, 1, nil)
-	c.Hold(time.Minute, 2, Refusal{Wait: sec, Ended: 900}, exact, 0) // a count that came late
-	mustHold(t, &c, time.Minute, 2, nil, time.Minute+sec)
+	c.Enter(instant.At(time.Minute), 1, nil)
+	c.Hold(instant.At(time.Minute), 2, Refusal{Wait: sec, Ended: 900}, exact, 0) // a count that came late
+	mustHold(t, &c, instant.At(time.Minute), 2, nil, instant.At(time.Minute+sec))
 }
 
 // A hold is tried by at most two probes, and only if most responses are successes. The
 // requests in flight have the time of a round trip before.
 func TestCooldownProbes(t *testing.T) {
 	const now = 100 * sec
-	refuse := func(c *Cooldown, now, sent time.Duration) {
-		c.Hold(now, 1, Refusal{Wait: 110*sec - now, Sent: sent}, exact, 0)
+	refuse := func(c *Cooldown, now, sent instant.Instant) {
+		c.Hold(now, 1, Refusal{Wait: instant.At(110 * sec).Sub(now), Sent: sent}, exact, 0)
 	}
 	c := sure(now)
 	refuse(c, now, now-30*ms)
@@ -856,7 +857,7 @@ func TestCooldownProbes(t *testing.T) {
 	// The requests in flight were refused as well.
 	c = sure(now)
 	for i := range time.Duration(6) {
-		refuse(c, now+i*ms, now-30*ms+i*ms)
+		refuse(c, instant.At(now+i*ms), instant.At(now-30*ms+i*ms))
 	}
 	mustHold(t, c, now+sec, 1, NewWaiter(), 110*sec)
 
@@ -888,8 +889,8 @@ func TestCooldownStopsAfterTheDoubt(t *testing.T) {
 	}
 	for i, w := range ws[:2] {
 		at := now + time.Duration(i+1)*30*ms
-		mustPass(t, c, at, 1, w)
-		c.Hold(at+30*ms, 1, Refusal{Wait: time.Hour, Sent: at}, conf, 0)
+		mustPass(t, c, instant.At(at), 1, w)
+		c.Hold(instant.At(at+30*ms), 1, Refusal{Wait: time.Hour, Sent: instant.At(at)}, conf, 0)
 	}
 	if a := c.Enter(now+90*ms, 1, ws[2]); a.Verb != Refuse || !woken(ws[2]) {
 		t.Errorf("%+v", a)
@@ -911,7 +912,7 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		c := sure(now)
 		c.HoldForFleet(now, 1, told, conf, 0.25) // the processes are early with this probability
 		first, second := NewWaiter(), NewWaiter()
-		if a := c.Enter(now, 1, first); a.Ask != now+testimony+100*ms || a.Until != 0 {
+		if a := c.Enter(now, 1, first); a.Ask != instant.At(now+testimony+100*ms) || a.Until != 0 {
 			t.Errorf("%+v", a)
 		}
 		mustHold(t, c, now, 1, second, 0)
@@ -929,7 +930,7 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 			t.Error("the success of the probe does not end the hold")
 		}
 		mustPass(t, c, now+230*ms, 1, second)
-		deaf := now + 230*ms + 10*sec
+		deaf := instant.At(now + 230*ms + 10*sec)
 		told.Ended = 1000
 		c.HoldForFleet(now+5*sec, 1, told, conf, 1)
 		mustPass(t, c, now+5*sec, 1, nil)
@@ -955,7 +956,7 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 	again.HoldForFleet(now, 1, told, conf, 0)
 	w := NewWaiter()
 	mustHold(t, again, now+50*ms, 1, w, 0)
-	again.HoldForFleet(now+60*ms+testimony, 1, Refusal{Wait: 9 * sec}, conf, 0)
+	again.HoldForFleet(instant.At(now+60*ms+testimony), 1, Refusal{Wait: 9 * sec}, conf, 0)
 	if a := again.Enter(now+160*ms, 1, w); a.Ask != now+5*160*ms {
 		t.Errorf("%+v", a)
 	}
@@ -967,9 +968,9 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		if own == 0 {
 			both = sure(now)
 		}
-		both.Hold(now+own, 1, Refusal{Wait: 10 * sec, Sent: now - 10*ms}, conf, 0)
+		both.Hold(instant.At(now+own), 1, Refusal{Wait: 10 * sec, Sent: now - 10*ms}, conf, 0)
 		both.HoldForFleet(now+50*ms, 1, told, conf, 0)
-		both.HoldForFleet(now+2*testimony, 1, told, conf, 0)
+		both.HoldForFleet(instant.At(now+2*testimony), 1, told, conf, 0)
 		w := NewWaiter()
 		if a := both.Enter(now+9*sec, 1, w); a.Verb != Wait || a.Until == 0 {
 			t.Errorf("%+v", a)
@@ -979,7 +980,7 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		mustPass(t, both, now+9*sec, 1, w)
 		both.Free(now+9*sec, 1, now+9*sec)
 		mustHold(t, both, now+9*sec, 1, NewWaiter(), 0)
-		if a := both.Enter(now+9*sec+probeWait, 1, nil); a.Verb != Wait {
+		if a := both.Enter(instant.At(now+9*sec+probeWait), 1, nil); a.Verb != Wait {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -990,17 +991,17 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 	for i := range time.Duration(20) {
 		at := now + i*20*sec
 		told.Ended = 1000
-		quiet.HoldForFleet(at, 1, told, conf, 0)
+		quiet.HoldForFleet(instant.At(at), 1, told, conf, 0)
 		w := NewWaiter()
-		mustHold(t, quiet, at, 1, w, 0)
-		mustPass(t, quiet, at+testimony, 1, w)
-		quiet.Answered(at+2*testimony, 1, at+testimony, true)
-		quiet.HoldForFleet(at+3*testimony, 1, told, conf, 0)
-		if until, _ := quiet.Held(at+sec, 1); until != 0 {
+		mustHold(t, quiet, instant.At(at), 1, w, 0)
+		mustPass(t, quiet, instant.At(at+testimony), 1, w)
+		quiet.Answered(instant.At(at+2*testimony), 1, instant.At(at+testimony), true)
+		quiet.HoldForFleet(instant.At(at+3*testimony), 1, told, conf, 0)
+		if until, _ := quiet.Held(instant.At(at+sec), 1); until != 0 {
 			t.Fatalf("run %d: held until %v", i, until)
 		}
 	}
-	at := now + 381*sec
+	at := instant.At(now + 381*sec)
 	quiet.Hold(at, 1, Refusal{Wait: sec, Sent: at - ms}, exact, 0)
 	quiet.HoldForFleet(at, 1, told, exact, 0)
 	if until, _ := quiet.Held(at, 1); until != at+10*sec {
@@ -1023,23 +1024,23 @@ func TestCooldownHearsay(t *testing.T) {
 		{Spread: -1, Max: -1, Stop: true}:      maxHeard,
 	} {
 		var c Cooldown
-		c.HoldForFleet(0, 1, Refusal{Wait: Never}, conf, 0)
-		if until, refused := c.Held(0, 1); until != want || refused {
+		c.HoldForFleet(0, 1, Refusal{Wait: instant.Forever}, conf, 0)
+		if until, refused := c.Held(0, 1); until != instant.At(want) || refused {
 			t.Errorf("%+v: held until %v, refused %v", conf, until, refused)
 		}
 		if named := c.Named(0, 1); named != 0 {
 			t.Errorf("named %v", named)
 		}
 		w, patient := NewWaiter(), NewWaiter()
-		mustHold(t, &c, sec, 1, patient, want)
-		w.From, w.By = sec, want // just too early
-		if a := c.Enter(sec, 1, w); a.Verb != Wait || a.Ask != sec+(want-sec)/2 || a.Until != a.Ask {
+		mustHold(t, &c, sec, 1, patient, instant.At(want))
+		w.From, w.By = sec, instant.At(want) // just too early
+		if a := c.Enter(sec, 1, w); a.Verb != Wait || a.Ask != instant.At(sec+(want-sec)/2) || a.Until != a.Ask {
 			t.Errorf("%+v", a)
 		}
-		mustPass(t, &c, sec+(want-sec)/2, 1, w)
-		w.By = want + 2*sec
-		mustHold(t, &c, sec, 1, w, want)
-		mustHold(t, &c, want-1, 1, w, want)
+		mustPass(t, &c, instant.At(sec+(want-sec)/2), 1, w)
+		w.By = instant.At(want + 2*sec)
+		mustHold(t, &c, sec, 1, w, instant.At(want))
+		mustHold(t, &c, instant.At(want-1), 1, w, instant.At(want))
 	}
 
 	// What this process was told stands.
@@ -1069,7 +1070,7 @@ func TestCooldownFree(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		holds []func(*Cooldown)
-		until time.Duration
+		until instant.Instant
 	}{
 		"nothing":                          {nil, 0},
 		"a 503":                            {[]func(*Cooldown){own(Unavailable, 9*sec)}, 0},
@@ -1118,7 +1119,7 @@ func TestCooldownFreeIsSpread(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	mustPass(t, &c, 4*sec, 1, first)
-	if a := c.Enter(4*sec, 1, second); a.Verb != Wait || a.Ask != 4*sec+rampStep {
+	if a := c.Enter(4*sec, 1, second); a.Verb != Wait || a.Ask != instant.At(4*sec+rampStep) {
 		t.Errorf("%+v", a)
 	}
 

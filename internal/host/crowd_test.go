@@ -4,17 +4,19 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // An occurrence is something that a machine is told.
 type occurrence struct {
 	name string
-	tell func(now time.Duration)
+	tell func(now instant.Instant)
 }
 
 // A crowd is a machine in whose queue many requests wait.
 type crowd struct {
-	enter  func(now time.Duration, w *Waiter) Answer
+	enter  func(now instant.Instant, w *Waiter) Answer
 	leave  func(w *Waiter)
 	events []occurrence
 
@@ -34,7 +36,7 @@ func newCrowd(machine string, n int, dated bool) *crowd {
 	for i := range c.ws {
 		c.ws[i] = Waiter{ID: i, Wake: wake}
 		if dated {
-			c.ws[i].By = time.Hour + time.Duration(i*7919%n)
+			c.ws[i].By = instant.At(time.Hour + time.Duration(i*7919%n))
 		}
 		c.enter(sec, &c.ws[i])
 	}
@@ -49,33 +51,33 @@ func gateCrowd() *crowd {
 		g.Enter(0, &slots[i], nil, conf)
 	}
 	i := 0
-	ends := func(r Result) func(time.Duration) {
-		return func(now time.Duration) {
+	ends := func(r Result) func(instant.Instant) {
+		return func(now instant.Instant) {
 			g.Result(now, &slots[i], r)
 			g.Done(now, &slots[i])
 			i++
 		}
 	}
 	return &crowd{
-		enter: func(now time.Duration, w *Waiter) Answer { return g.Enter(now, new(Slot), w, conf) },
+		enter: func(now instant.Instant, w *Waiter) Answer { return g.Enter(now, new(Slot), w, conf) },
 		leave: func(w *Waiter) { g.Leave(w) },
 		events: []occurrence{
 			{"a success", ends(Success)},
 			{"a failure", ends(Failed)},
 			{"a loss", ends(Lost)},
 			{"a cancelled request", ends(Neutral)},
-			{"a request that was not sent", func(now time.Duration) { g.Release(now, &slots[i]); i++ }},
-			{"a body", func(now time.Duration) {
+			{"a request that was not sent", func(now instant.Instant) { g.Release(now, &slots[i]); i++ }},
+			{"a body", func(now instant.Instant) {
 				g.Result(now, &slots[i], Success)
 				g.Reading(now, &slots[i], false)
 				g.Idle(now, &slots[i])
 			}},
-			{"a stream", func(now time.Duration) {
+			{"a stream", func(now instant.Instant) {
 				g.Result(now, &slots[i], Success)
 				g.Reading(now, &slots[i], true)
 				i++
 			}},
-			{"a slow caller", func(now time.Duration) {
+			{"a slow caller", func(now instant.Instant) {
 				g.Await(now, &slots[i])
 				g.Resume(now, &slots[i])
 				i++
@@ -89,21 +91,21 @@ func closedCrowd() *crowd {
 	g, slot, conf := new(Gate), new(Slot), GateConfig{Fleet: true}
 	g.configure(0, conf)
 	g.Down(0, 0)
-	ask := func(now time.Duration) {
+	ask := func(now instant.Instant) {
 		g.fleet.next, g.probe = 0, now
 		g.AskPermit(now)
 	}
 	return &crowd{
-		enter: func(now time.Duration, w *Waiter) Answer { return g.Enter(now, slot, w, conf) },
+		enter: func(now instant.Instant, w *Waiter) Answer { return g.Enter(now, slot, w, conf) },
 		leave: func(w *Waiter) { g.Leave(w) },
 		events: []occurrence{
-			{"a second Down", func(now time.Duration) { g.Down(now, now) }},
-			{"a refusal", func(now time.Duration) { ask(now); g.Permit(now, false, sec) }},
-			{"a permit", func(now time.Duration) { ask(now); g.Permit(now, true, 0) }},
-			{"a probe that was not sent", func(now time.Duration) { g.Release(now, slot) }},
-			{"a failed probe", func(now time.Duration) { g.End(now, slot, Failed) }},
-			{"Up", func(now time.Duration) { g.Up(now, now+ms) }},
-			{"the return", func(now time.Duration) { g.Up(now, now); g.WakeFirst() }},
+			{"a second Down", func(now instant.Instant) { g.Down(now, now) }},
+			{"a refusal", func(now instant.Instant) { ask(now); g.Permit(now, false, sec) }},
+			{"a permit", func(now instant.Instant) { ask(now); g.Permit(now, true, 0) }},
+			{"a probe that was not sent", func(now instant.Instant) { g.Release(now, slot) }},
+			{"a failed probe", func(now instant.Instant) { g.End(now, slot, Failed) }},
+			{"Up", func(now instant.Instant) { g.Up(now, now+ms) }},
+			{"the return", func(now instant.Instant) { g.Up(now, now); g.WakeFirst() }},
 		},
 	}
 }
@@ -116,36 +118,36 @@ func sharedCrowd() *crowd {
 		enter: r.Enter,
 		leave: r.Leave,
 		events: []occurrence{
-			{"a fleet that grows", func(now time.Duration) { r.Share(now, 11) }},
-			{"tokens for later", func(now time.Duration) { r.AskTokens(now, 1, 0); r.Grant(now, 1, now+sec/2, sec, 0) }},
-			{"no tokens", func(now time.Duration) { r.askAt.Store(0); r.AskTokens(now, 9, 0); r.Grant(now, 0, 0, 0, now+sec) }},
-			{"tokens", func(now time.Duration) { r.askAt.Store(0); r.AskTokens(now, 9, 0); r.Grant(now, 3, now-sec/2, ms, 0) }},
-			{"a late answer", func(now time.Duration) { r.Grant(now, 1, now, 0, 0) }},
+			{"a fleet that grows", func(now instant.Instant) { r.Share(now, 11) }},
+			{"tokens for later", func(now instant.Instant) { r.AskTokens(now, 1, 0); r.Grant(now, 1, now+sec/2, sec, 0) }},
+			{"no tokens", func(now instant.Instant) { r.askAt.Store(0); r.AskTokens(now, 9, 0); r.Grant(now, 0, 0, 0, now+sec) }},
+			{"tokens", func(now instant.Instant) { r.askAt.Store(0); r.AskTokens(now, 9, 0); r.Grant(now, 3, now-sec/2, ms, 0) }},
+			{"a late answer", func(now instant.Instant) { r.Grant(now, 1, now, 0, 0) }},
 		},
 	}
 }
 
 func cooldownCrowd() *crowd {
 	c := new(Cooldown)
-	hold := func(code Code, wait time.Duration) func(time.Duration) {
-		return func(now time.Duration) { c.Hold(now, 1, Refusal{Code: code, Wait: wait}, exact, 0) }
+	hold := func(code Code, wait time.Duration) func(instant.Instant) {
+		return func(now instant.Instant) { c.Hold(now, 1, Refusal{Code: code, Wait: wait}, exact, 0) }
 	}
 	c.Hold(0, 1, Refusal{Code: Unavailable, Wait: 20 * sec}, exact, 0)
 	return &crowd{
-		enter: func(now time.Duration, w *Waiter) Answer { return c.Enter(now, 1, w) },
+		enter: func(now instant.Instant, w *Waiter) Answer { return c.Enter(now, 1, w) },
 		leave: func(w *Waiter) { c.Leave(1, w) },
 		events: []occurrence{
 			{"a longer 503", hold(Unavailable, 30*sec)},
 			{"a longer 429", hold(TooMany, 40*sec)},
 			{"a shorter 429", hold(TooMany, sec)},
-			{"a 404", func(now time.Duration) { c.Answered(now, 1, 0, false) }},
-			{"another scope", func(now time.Duration) { c.Hold(now, 2, Refusal{Code: TooMany, Wait: sec}, exact, 0) }},
-			{"a 429 of the fleet", func(now time.Duration) { c.HoldForFleet(now, 1, Refusal{Code: TooMany, Wait: 41 * sec}, exact, 0) }},
-			{"a success in the fleet", func(now time.Duration) { c.Free(now, 1, 0) }},
-			{"a snapshot", func(now time.Duration) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
-			{"an early end of the 503", func(now time.Duration) { c.Answered(now, 1, 0, true) }},
-			{"a success", func(now time.Duration) { c.Answered(now, 1, 0, true) }},
-			{"a refusal", func(now time.Duration) {
+			{"a 404", func(now instant.Instant) { c.Answered(now, 1, 0, false) }},
+			{"another scope", func(now instant.Instant) { c.Hold(now, 2, Refusal{Code: TooMany, Wait: sec}, exact, 0) }},
+			{"a 429 of the fleet", func(now instant.Instant) { c.HoldForFleet(now, 1, Refusal{Code: TooMany, Wait: 41 * sec}, exact, 0) }},
+			{"a success in the fleet", func(now instant.Instant) { c.Free(now, 1, 0) }},
+			{"a snapshot", func(now instant.Instant) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
+			{"an early end of the 503", func(now instant.Instant) { c.Answered(now, 1, 0, true) }},
+			{"a success", func(now instant.Instant) { c.Answered(now, 1, 0, true) }},
+			{"a refusal", func(now instant.Instant) {
 				c.Hold(now, 1, Refusal{Code: TooMany, Wait: 2 * time.Minute}, CooldownConfig{Stop: true}, 0)
 			}},
 		},
@@ -154,17 +156,17 @@ func cooldownCrowd() *crowd {
 
 func pacingCrowd() *crowd {
 	p := new(Pacing)
-	note := func(left int64, reset time.Duration) func(time.Duration) {
-		return func(now time.Duration) { p.Note(now, 1, 0, left, 100, reset, PacingConfig{}) }
+	note := func(left int64, reset time.Duration) func(instant.Instant) {
+		return func(now instant.Instant) { p.Note(now, 1, 0, left, 100, reset, PacingConfig{}) }
 	}
 	note(0, 30*sec)(0)
 	return &crowd{
-		enter: func(now time.Duration, w *Waiter) Answer { return p.Enter(now, 1, w, PacingConfig{}) },
+		enter: func(now instant.Instant, w *Waiter) Answer { return p.Enter(now, 1, w, PacingConfig{}) },
 		leave: func(w *Waiter) { p.Leave(1, w) },
 		events: []occurrence{
 			{"a later reset", note(0, 60*sec)},
-			{"another scope", func(now time.Duration) { p.Note(now, 2, 0, 0, 9, sec, PacingConfig{}) }},
-			{"a quota of the fleet", func(now time.Duration) { p.NoteForFleet(now, 1, 0, 100, 61*sec, 4, PacingConfig{}) }},
+			{"another scope", func(now instant.Instant) { p.Note(now, 2, 0, 0, 9, sec, PacingConfig{}) }},
+			{"a quota of the fleet", func(now instant.Instant) { p.NoteForFleet(now, 1, 0, 100, 61*sec, 4, PacingConfig{}) }},
 			{"a fresh quota", note(90, 62*sec)},
 		},
 	}
@@ -178,10 +180,10 @@ func rateCrowd() *crowd {
 		enter: r.Enter,
 		leave: r.Leave,
 		events: []occurrence{
-			{"a 429", func(now time.Duration) { r.Throttled(now, now) }},
+			{"a 429", func(now instant.Instant) { r.Throttled(now, now) }},
 			{"a success", r.Succeeded},
-			{"an update", func(now time.Duration) { r.Set(now, RateConfig{PerSecond: 0.4, Burst: 1, Adaptive: true}) }},
-			{"a look", func(now time.Duration) { r.Peek(now) }},
+			{"an update", func(now instant.Instant) { r.Set(now, RateConfig{PerSecond: 0.4, Burst: 1, Adaptive: true}) }},
+			{"a look", func(now instant.Instant) { r.Peek(now) }},
 		},
 	}
 }
@@ -189,7 +191,7 @@ func rateCrowd() *crowd {
 // A memo is a waiter's place in a queue and in a heap, and its time to ask again.
 type memo struct {
 	next  *Waiter
-	told  time.Duration
+	told  instant.Instant
 	place int
 }
 
@@ -212,7 +214,7 @@ func (c *crowd) work(event func()) (wakes, touched int) {
 
 // settle lets each woken waiter ask, until no waiter is woken any more. It returns how
 // many waiters asked and how many of them are gone, but stops after most of them.
-func (c *crowd) settle(now time.Duration, most int) (asked, gone int) {
+func (c *crowd) settle(now instant.Instant, most int) (asked, gone int) {
 	for ; len(c.woken) > 0 && asked < most; asked++ {
 		w := c.woken[0]
 		c.woken = c.woken[1:]
@@ -234,7 +236,7 @@ func TestCrowd(t *testing.T) {
 				continue // only the cooldown looks at deadlines
 			}
 			c := newCrowd(name, n, dated)
-			now := 2 * sec
+			now := instant.At(2 * sec)
 			check := func(what string, event func()) {
 				t.Helper()
 				wakes, touched := c.work(event)
@@ -267,9 +269,9 @@ func TestCrowdHeldLonger(t *testing.T) {
 	for i := range c.ws {
 		w := &c.ws[i]
 		c.leave(w)
-		w.By = time.Duration(i)*ms + time.Hour
+		w.By = instant.At(time.Duration(i)*ms + time.Hour)
 		if i%10 == 5 {
-			w.By = 25*sec + time.Duration(i)
+			w.By = instant.At(25*sec + time.Duration(i))
 		}
 		c.enter(sec, w)
 	}
@@ -339,7 +341,7 @@ func BenchmarkCrowd(b *testing.B) {
 		c := newCrowd("cooldown", n, true)
 		b.Run(fmt.Sprintf("cooldown/waiters=%d/longer", n), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
-				c.events[0].tell(2*sec + time.Duration(i))
+				c.events[0].tell(instant.At(2*sec + time.Duration(i)))
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -45,7 +46,7 @@ func (r *fleetRun) post(arrive func()) {
 	if r.cut || r.rng.Float64() < r.loss {
 		return
 	}
-	r.clock.at(r.clock.now+time.Duration(r.rng.Int64N(int64(r.delay)+1)), arrive)
+	r.clock.at(r.clock.now.Add(time.Duration(r.rng.Int64N(int64(r.delay)+1))), arrive)
 }
 
 func (r *fleetRun) toAll(hear func(p *process)) {
@@ -89,7 +90,7 @@ func (p *process) working() {
 		if r.ledger.Working(r.clock.now, p.id) {
 			spread := ledger.Spread(len(r.processes))
 			r.toAll(func(p *process) {
-				p.gate.Up(r.clock.now, r.clock.now+time.Duration(r.rng.Float64()*float64(spread)))
+				p.gate.Up(r.clock.now, r.clock.now.Add(time.Duration(r.rng.Float64()*float64(spread))))
 			})
 		}
 	})
@@ -120,7 +121,7 @@ func (p *process) tell(news bool) {
 }
 
 // down tells a process that the host is down. Nobody stops a process that had a success.
-func (p *process) down(since time.Duration) {
+func (p *process) down(since instant.Instant) {
 	r, g := p.run, &p.gate
 	worked, failed, closed := g.success > 0 && g.proof > since+sec, g.success <= since, g.closed
 	switch works := g.Down(r.clock.now, since); {
@@ -140,7 +141,7 @@ type traveller struct {
 	stays  bool // it waits until it goes
 	gone   bool
 	asks   int
-	second time.Duration // in which asks were counted
+	second instant.Instant // in which asks were counted
 }
 
 func (p *process) start(stays bool) *traveller {
@@ -150,7 +151,7 @@ func (p *process) start(stays bool) *traveller {
 		v.w = &Waiter{Wake: func(*Waiter) { r.clock.at(r.clock.now, v.ask) }}
 	}
 	if !stays && v.w != nil && r.rng.IntN(2) == 0 {
-		r.clock.at(r.clock.now+time.Duration(r.rng.IntN(2000))*ms, func() {
+		r.clock.at(r.clock.now.Add(time.Duration(r.rng.IntN(2000))*ms), func() {
 			if !v.gone {
 				v.gone = true
 				p.tell(p.gate.Leave(v.w))
@@ -188,7 +189,7 @@ func (v *traveller) ask() {
 	switch {
 	case v.w == nil:
 		v.gone = true
-	case a.Ask < Never:
+	case a.Ask < instant.Never:
 		r.clock.at(a.Ask, v.ask)
 	}
 }
@@ -196,7 +197,7 @@ func (v *traveller) ask() {
 func (v *traveller) send() {
 	p, r := v.p, v.p.run
 	p.sent++
-	result, takes := Success, 20*ms
+	result, takes := Success, time.Duration(20*ms)
 	switch {
 	case r.works && !p.sick:
 	case r.frozen:
@@ -212,7 +213,7 @@ func (v *traveller) send() {
 	}
 	r.most = max(r.most, leased)
 	over := false
-	r.clock.at(r.clock.now+takes, func() {
+	r.clock.at(r.clock.now.Add(takes), func() {
 		if over = true; !p.dead {
 			p.tell(p.gate.End(r.clock.now, &v.slot, result))
 		}
@@ -221,26 +222,26 @@ func (v *traveller) send() {
 	renew = func() {
 		if !over && !p.dead && p.gate.Renew() {
 			p.probe()
-			r.clock.at(r.clock.now+RenewTime, renew)
+			r.clock.at(r.clock.now.Add(RenewTime), renew)
 		}
 	}
-	r.clock.at(r.clock.now+RenewTime, renew)
+	r.clock.at(r.clock.now.Add(RenewTime), renew)
 }
 
 // noise is news that nobody should send.
 func (r *fleetRun) noise() {
 	g := &r.processes[r.rng.IntN(len(r.processes))].gate
 	now := r.clock.now
-	wild := []time.Duration{math.MinInt64, -sec, 0, ms, sec, time.Hour, Never}[r.rng.IntN(7)]
+	wild := []time.Duration{math.MinInt64, -sec, 0, ms, sec, time.Hour, instant.Forever}[r.rng.IntN(7)]
 	switch r.rng.IntN(5) {
 	case 0:
-		g.Up(now, wild)
+		g.Up(now, instant.At(wild))
 	case 1:
 		g.Permit(now, false, wild)
 	case 2:
 		g.Permit(now, true, wild)
 	case 3:
-		g.Down(now, min(now, wild))
+		g.Down(now, min(now, instant.At(wild)))
 	default:
 		g.News()
 	}
@@ -258,13 +259,13 @@ func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Dur
 		p := &process{run: r, id: int64(i + 1), sick: rng.IntN(6) == 0, refuses: rng.IntN(5) == 0}
 		r.processes = append(r.processes, p)
 		every := []time.Duration{5 * sec, 500 * ms, 50 * ms}[rng.IntN(3)]
-		for at := time.Duration(0); at < end; at += time.Duration(rng.Int64N(int64(2 * every))) {
+		for at := instant.Instant(0); at < end; at = at.Add(time.Duration(rng.Int64N(int64(2 * every)))) {
 			r.clock.at(at, func() { p.start(false) })
 		}
 	}
 	if noisy {
 		for range 200 {
-			r.clock.at(time.Duration(rng.Int64N(int64(end))), r.noise)
+			r.clock.at(instant.At(time.Duration(rng.Int64N(int64(end)))), r.noise)
 		}
 	}
 	r.clock.at(begin, func() { r.works = false })
@@ -277,7 +278,7 @@ func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Dur
 		}
 	})
 	r.clock.runTo(end)
-	for step := 100 * ms; took < 10*time.Minute; took += step {
+	for step := time.Duration(100 * ms); took < 10*time.Minute; took += step {
 		waiting := 0
 		for _, v := range last {
 			if !v.gone {
@@ -287,7 +288,7 @@ func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Dur
 		if waiting == 0 {
 			break
 		}
-		r.clock.runTo(r.clock.now + step)
+		r.clock.runTo(r.clock.now.Add(step))
 	}
 	r.clock.runTo(r.clock.now + 2*sec)
 	for _, p := range r.processes {
@@ -354,12 +355,12 @@ func TestFleetOfTheSick(t *testing.T) {
 					r.processes = append(r.processes, &process{run: r, id: int64(i + 1), sick: i > 1})
 				}
 				rare, busy, works := r.processes[0], r.processes[1], false
-				for at := time.Duration(0); at < 4*time.Minute; at += 100 * ms {
+				for at := instant.Instant(0); at < instant.At(4*time.Minute); at += 100 * ms {
 					r.clock.at(at, func() {
 						for _, p := range r.processes[2:] {
 							p.start(false)
 						}
-						if at > 3*time.Minute {
+						if at > instant.At(3*time.Minute) {
 							v := busy.start(true)
 							if works && !v.gone {
 								t.Fatalf("seed %d: the busy process is stopped at %v", seed, at)
@@ -380,9 +381,9 @@ func TestFleetOfTheSick(t *testing.T) {
 					for !v.gone {
 						r.clock.runTo(r.clock.now + 10*ms)
 					}
-					longest = max(longest, r.clock.now-begin)
+					longest = max(instant.At(longest), r.clock.now-begin).Since()
 				}
-				r.clock.runTo(5 * time.Minute)
+				r.clock.runTo(instant.At(5 * time.Minute))
 			}
 			t.Logf("stopped in %d cases, for %v at most", stopped, longest)
 			if longest > tt.within || stopped == 0 && tt.within > 0 || used == 0 {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // The constants of the slots. Those of the limit are in gate_limit.go.
@@ -163,41 +165,41 @@ type Gate struct {
 	// A cut begins a new epoch. Requests of older epochs no longer count, because
 	// a few streams from before the cut could keep the probes out.
 	epoch    uint32
-	shut     uint32        // the epoch that the last cut began; a success of this or a later epoch opens the gate
-	away     int32         // requests of this epoch that do not count, because they wait for their callers
-	inFlight int           // the other requests of this epoch
-	answered int32         // requests in flight whose body is being read
-	beside   int32         // answered requests that do not count against the limit
-	idle     slotList      // answered requests whose body nobody reads at the moment
-	streams  slotList      // answered requests that wait for a body without a length
-	uploads  slotList      // requests that wait for their callers, and count still
-	full     bool          // the limit was reached, and each slot that came free was taken again
-	fullAt   time.Duration // since when the gate is full
-	freeAt   time.Duration // when the first of the free slots came free
-	lost     int32         // slots that are kept for Lost requests
-	old      int32         // requests in flight from older epochs; only the snapshot needs them
-	lostAt   time.Duration // when the last request was lost or the last lost slot came back
-	told     time.Duration // when the first waiter asks again
+	shut     uint32          // the epoch that the last cut began; a success of this or a later epoch opens the gate
+	away     int32           // requests of this epoch that do not count, because they wait for their callers
+	inFlight int             // the other requests of this epoch
+	answered int32           // requests in flight whose body is being read
+	beside   int32           // answered requests that do not count against the limit
+	idle     slotList        // answered requests whose body nobody reads at the moment
+	streams  slotList        // answered requests that wait for a body without a length
+	uploads  slotList        // requests that wait for their callers, and count still
+	full     bool            // the limit was reached, and each slot that came free was taken again
+	fullAt   instant.Instant // since when the gate is full
+	freeAt   instant.Instant // when the first of the free slots came free
+	lost     int32           // slots that are kept for Lost requests
+	old      int32           // requests in flight from older epochs; only the snapshot needs them
+	lostAt   instant.Instant // when the last request was lost or the last lost slot came back
+	told     instant.Instant // when the first waiter asks again
 
-	rated   time.Duration // how long the queue has waited for the rate; if it does, less the present time
-	forRate bool          // the first waiter has no token, so the queue waits for the rate
-	late    bool          // a request that was sent before the present run of failures succeeded during it
-	hasty   bool          // while closed: a probe was sent early because an old request succeeded
-	mixed   bool          // the waiters have different rules, because of an Update
-	closed  bool          // only probes may go
-	probe   time.Duration // while closed: no probe goes before this time
-	run     int32         // failures since the last success
-	since   time.Duration // when the run of failures began
-	success time.Duration // the time of the last success
-	proof   time.Duration // when the last request that succeeded was sent
-	gap     time.Duration // time between two successes, smoothed
-	trip    time.Duration // time from a send to its success, smoothed
-	quick   time.Duration // time from a send to its success for the fastest requests
+	rated   time.Duration   // how long the queue has waited for the rate; if it does, less the time from the epoch to now
+	forRate bool            // the first waiter has no token, so the queue waits for the rate
+	late    bool            // a request that was sent before the present run of failures succeeded during it
+	hasty   bool            // while closed: a probe was sent early because an old request succeeded
+	mixed   bool            // the waiters have different rules, because of an Update
+	closed  bool            // only probes may go
+	probe   instant.Instant // while closed: no probe goes before this time
+	run     int32           // failures since the last success
+	since   instant.Instant // when the run of failures began
+	success instant.Instant // the time of the last success
+	proof   instant.Instant // when the last request that succeeded was sent
+	gap     time.Duration   // time between two successes, smoothed
+	trip    time.Duration   // time from a send to its success, smoothed
+	quick   time.Duration   // time from a send to its success for the fastest requests
 
-	peak   int           // the most slots in use in this window
-	window time.Duration // when this window began
-	cut    bool          // the gate was cut in this window
-	calm   bool          // there was no cut in the last whole window
+	peak   int             // the most slots in use in this window
+	window instant.Instant // when this window began
+	cut    bool            // the gate was cut in this window
+	calm   bool            // there was no cut in the last whole window
 
 	fleet *gateFleet // nil: there is no fleet
 }
@@ -206,7 +208,7 @@ type Gate struct {
 // empty, and Result, Done and End do nothing with it. The gate's lock guards it. Its
 // owner may move a slot to another address before Result.
 type Slot struct {
-	sent     time.Duration
+	sent     instant.Instant
 	epoch    uint32
 	held     bool // the request is in flight
 	answered bool // the response has arrived
@@ -214,8 +216,8 @@ type Slot struct {
 
 	slow time.Duration // how long it has waited for the caller, less the time that it has not
 
-	in         *slotList     // a list of the gate, or nil
-	since      time.Duration // when it came into the list, or when a Read of the caller's body began or ended
+	in         *slotList       // a list of the gate, or nil
+	since      instant.Instant // when it came into the list, or when a Read of the caller's body began or ended
 	prev, next *Slot
 }
 
@@ -230,7 +232,7 @@ type GateState struct {
 // With Wait the request joins the queue. It asks again with the same w, or calls
 // Leave. A request with a nil w does not wait and joins no queue. Enter never
 // answers Refuse.
-func (g *Gate) Enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) Answer {
+func (g *Gate) Enter(now instant.Instant, s *Slot, w *Waiter, c GateConfig) Answer {
 	g.mu.Lock()
 	a, next := g.enter(now, s, w, c)
 	g.mu.Unlock()
@@ -254,7 +256,7 @@ func (g *Gate) Leave(w *Waiter) (news bool) {
 }
 
 // Release gives back the slot of a request that was not sent. news is as for Leave.
-func (g *Gate) Release(now time.Duration, s *Slot) (news bool) {
+func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
 	g.mu.Lock()
 	var next *Waiter
 	if s.held {
@@ -275,7 +277,7 @@ func (g *Gate) Release(now time.Duration, s *Slot) (news bool) {
 // Result reports how a request ended, if its slot is kept for the body of the
 // response. It is called at most once per slot, before Done. From then on the gate
 // knows the address of the slot. news is as for Leave.
-func (g *Gate) Result(now time.Duration, s *Slot, r Result) (news bool) {
+func (g *Gate) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 	g.mu.Lock()
 	var next *Waiter
 	if s.held {
@@ -293,16 +295,16 @@ func (g *Gate) Result(now time.Duration, s *Slot, r Result) (news bool) {
 
 // Await reports that the attempt waits for the caller's body. From the first Await on
 // the gate knows the address of the slot. news is as for Leave.
-func (g *Gate) Await(now time.Duration, s *Slot) (news bool) {
+func (g *Gate) Await(now instant.Instant, s *Slot) (news bool) {
 	g.mu.Lock()
 	var next *Waiter
 	if s.held && !s.answered && !s.away && s.epoch == g.epoch {
-		s.slow = max(0, s.slow-max(0, now-s.since))
+		s.slow = max(0, s.slow-max(0, now.Sub(s.since)))
 		g.uploads.push(s, now)
 		if s.slow >= callerTime {
 			g.leave(now, s)
 			next = g.head(now)
-		} else if g.told > after(now, callerTime) {
+		} else if g.told > instant.After(now, callerTime) {
 			next = g.queue.first // does not know yet that a slot may come free then
 		}
 	}
@@ -313,10 +315,10 @@ func (g *Gate) Await(now time.Duration, s *Slot) (news bool) {
 }
 
 // Resume reports that the attempt has got a part of the caller's body, or its end.
-func (g *Gate) Resume(now time.Duration, s *Slot) {
+func (g *Gate) Resume(now instant.Instant, s *Slot) {
 	g.mu.Lock()
 	if s.in == &g.uploads || s.away {
-		s.slow = min(s.slow+max(0, now-s.since), 2*callerTime)
+		s.slow = min(s.slow+max(0, now.Sub(s.since)), 2*callerTime)
 		g.back(s)
 		s.since = now
 	}
@@ -324,7 +326,7 @@ func (g *Gate) Resume(now time.Duration, s *Slot) {
 }
 
 // leave makes a slot that waits for its caller not count; g.mu is held.
-func (g *Gate) leave(now time.Duration, s *Slot) {
+func (g *Gate) leave(now instant.Instant, s *Slot) {
 	s.unlist()
 	g.inFlight--
 	g.away++
@@ -354,10 +356,10 @@ func (g *Gate) back(s *Slot) {
 
 // Done gives back the slot of a request that has ended. It may be called more
 // than once and from several goroutines. Only the first call counts.
-func (g *Gate) Done(now time.Duration, s *Slot) (news bool) { return g.End(now, s, Neutral) }
+func (g *Gate) Done(now instant.Instant, s *Slot) (news bool) { return g.End(now, s, Neutral) }
 
 // End is Result and Done in one.
-func (g *Gate) End(now time.Duration, s *Slot, r Result) (news bool) {
+func (g *Gate) End(now instant.Instant, s *Slot, r Result) (news bool) {
 	g.mu.Lock()
 	var next *Waiter
 	if s.held {
@@ -377,13 +379,13 @@ func (g *Gate) End(now time.Duration, s *Slot, r Result) (news bool) {
 // Reading reports that the caller began to read from the response's body. The
 // slot counts for as long as that takes. If the body has no length, the slot no longer
 // counts from 500 ms on.
-func (g *Gate) Reading(now time.Duration, s *Slot, noLength bool) {
+func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
 	g.mu.Lock()
 	var next *Waiter
 	s.unlist()
 	if noLength && s.held && s.answered && s.epoch == g.epoch {
 		g.streams.push(s, now)
-		if g.told > after(now, streamTime) {
+		if g.told > instant.After(now, streamTime) {
 			next = g.queue.first // does not know yet that a slot may come free then
 		}
 	}
@@ -393,12 +395,12 @@ func (g *Gate) Reading(now time.Duration, s *Slot, noLength bool) {
 
 // Idle reports that the caller does not read from the body for now. If there is
 // no Reading within a minute, the slot no longer counts.
-func (g *Gate) Idle(now time.Duration, s *Slot) {
+func (g *Gate) Idle(now instant.Instant, s *Slot) {
 	g.mu.Lock()
 	var next *Waiter
 	if s.held && s.answered && s.epoch == g.epoch {
 		g.idle.push(s, now)
-		if g.told > after(now, bodyTime) {
+		if g.told > instant.After(now, bodyTime) {
 			next = g.queue.first // does not know yet that a slot may come free then
 		}
 	}
@@ -417,11 +419,11 @@ func (g *Gate) WakeFirst() {
 
 // RateTime returns for how long in all the queue has waited for the rate and not for a
 // slot. The difference of two calls is the part of a wait that is due to the rate.
-func (g *Gate) RateTime(now time.Duration) time.Duration {
+func (g *Gate) RateTime(now instant.Instant) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.forRate {
-		return g.rated + now
+		return g.rated + now.Since()
 	}
 	return g.rated
 }
@@ -460,7 +462,7 @@ func (g *Gate) waiting() int {
 }
 
 // enter answers w and returns the waiter to wake next; g.mu is held.
-func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
+func (g *Gate) enter(now instant.Instant, s *Slot, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
 	g.configure(now, c)
 	freed, before := g.settle(now), g.limit
 	if g.review(now) > before || freed {
@@ -480,12 +482,12 @@ func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Ans
 		if c.Rate == nil || c.Rate.Take(now) {
 			g.byRate(now, false)
 			g.queue.leave(w)
-			g.told = Never // the next waiter was told nothing
+			g.told = instant.Never // the next waiter was told nothing
 			g.take(now, s)
 			if next = g.head(now); next != nil && c.Rate != nil {
 				g.byRate(now, c.Rate.tokens(now, 1) > 0) // the next waiter finds out as soon as it runs
 			}
-			return Answer{Until: after(now, g.quick), Probe: g.closed && c.Fleet}, next
+			return Answer{Until: instant.After(now, g.quick), Probe: g.closed && c.Fleet}, next
 		}
 		noToken = true
 	}
@@ -497,7 +499,7 @@ func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Ans
 	}
 	if noToken {
 		g.full = false
-		g.told = after(now, c.Rate.tokens(now, 1))
+		g.told = instant.After(now, c.Rate.tokens(now, 1))
 		return Answer{Verb: Wait, Ask: g.told, Until: g.told, ForRate: admits, NoToken: true}, next
 	}
 	return g.wait(now, w, c.Rate), next
@@ -505,18 +507,18 @@ func (g *Gate) enter(now time.Duration, s *Slot, w *Waiter, c GateConfig) (a Ans
 
 // byRate notes whether the first waiter waits for the rate, and with it all others;
 // g.mu is held.
-func (g *Gate) byRate(now time.Duration, waits bool) {
+func (g *Gate) byRate(now instant.Instant, waits bool) {
 	switch {
 	case waits && !g.forRate:
-		g.rated -= now
+		g.rated -= now.Since()
 	case !waits && g.forRate:
-		g.rated += now
+		g.rated += now.Since()
 	}
 	g.forRate = waits
 }
 
 // note takes note of how the request of s ended; g.mu is held.
-func (g *Gate) note(now time.Duration, s *Slot, r Result) {
+func (g *Gate) note(now instant.Instant, s *Slot, r Result) {
 	g.back(s) // a server may respond before it has the whole body
 	switch r {
 	case Neutral:
@@ -528,7 +530,7 @@ func (g *Gate) note(now time.Duration, s *Slot, r Result) {
 }
 
 // take fills s for a request that is sent now; g.mu is held.
-func (g *Gate) take(now time.Duration, s *Slot) {
+func (g *Gate) take(now instant.Instant, s *Slot) {
 	if !g.closed && g.used() >= g.limit {
 		g.beside++ // see admits
 	}
@@ -539,13 +541,13 @@ func (g *Gate) take(now time.Duration, s *Slot) {
 	}
 	*s = Slot{sent: now, epoch: g.epoch, held: true}
 	if g.closed {
-		g.probe = after(now, probeTime)
+		g.probe = instant.After(now, probeTime)
 		g.fleet.probing(now)
 	}
 }
 
 // free takes the slot s away; g.mu is held.
-func (g *Gate) free(now time.Duration, s *Slot) {
+func (g *Gate) free(now instant.Instant, s *Slot) {
 	g.back(s)
 	if s.epoch != g.epoch {
 		g.old--
@@ -560,7 +562,7 @@ func (g *Gate) free(now time.Duration, s *Slot) {
 }
 
 // admits reports whether another request may go; g.mu is held.
-func (g *Gate) admits(now time.Duration) bool {
+func (g *Gate) admits(now instant.Instant) bool {
 	if g.closed {
 		return g.inFlight == 0 && now >= g.probe && g.permitted(now)
 	}
@@ -583,8 +585,8 @@ func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
 func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
 
 // wait tells w when to ask again for a slot; g.mu is held.
-func (g *Gate) wait(now time.Duration, w *Waiter, r *Rate) Answer {
-	a := Answer{Verb: Wait, Ask: Never}
+func (g *Gate) wait(now instant.Instant, w *Waiter, r *Rate) Answer {
+	a := Answer{Verb: Wait, Ask: instant.Never}
 	if g.closed && g.inFlight == 0 {
 		a.Until = g.probe
 		if f := g.fleet; f != nil && f.returns {
@@ -602,7 +604,7 @@ func (g *Gate) wait(now time.Duration, w *Waiter, r *Rate) Answer {
 		a.NoToken = g.forRate
 		a.ForRate = !g.closed && g.used() < g.limit
 		if w == nil {
-			a.Until = max(a.Until, after(now, r.tokens(now, g.queue.n+1)))
+			a.Until = max(a.Until, instant.After(now, r.tokens(now, g.queue.n+1)))
 		}
 	}
 	return a
@@ -610,7 +612,7 @@ func (g *Gate) wait(now time.Duration, w *Waiter, r *Rate) Answer {
 
 // nextChange returns when the gate may admit another request although nothing
 // happens until then; g.mu is held.
-func (g *Gate) nextChange(now time.Duration) time.Duration {
+func (g *Gate) nextChange(now instant.Instant) instant.Instant {
 	if g.closed && g.inFlight == 0 {
 		return g.nextProbe(now)
 	}
@@ -618,13 +620,13 @@ func (g *Gate) nextChange(now time.Duration) time.Duration {
 		// If the probe under way ends before this time, that wakes the first waiter.
 		return min(g.probe, g.opening(), g.uploads.lapse(callerTime))
 	}
-	at := Never
+	at := instant.Never
 	if g.lost > 0 {
-		at = after(g.lostAt, g.lostSlotTime())
+		at = instant.After(g.lostAt, g.lostSlotTime())
 	}
 	at = min(at, g.idle.lapse(bodyTime), g.streams.lapse(streamTime), g.uploads.lapse(callerTime))
 	if g.limit < g.conf.Start {
-		at = min(at, after(g.window, useWindow))
+		at = min(at, instant.After(g.window, useWindow))
 	}
 	if g.run >= failRun {
 		at = min(at, g.outage())
@@ -635,7 +637,7 @@ func (g *Gate) nextChange(now time.Duration) time.Duration {
 // settle frees the slots whose time is over, and reports whether it freed any;
 // g.mu is held. The outcome depends on the time alone and not on how often
 // somebody asks.
-func (g *Gate) settle(now time.Duration) (freed bool) {
+func (g *Gate) settle(now instant.Instant) (freed bool) {
 	for g.idle.first != nil && now >= g.idle.lapse(bodyTime) {
 		g.retire(g.idle.first)
 		freed = true
@@ -650,9 +652,9 @@ func (g *Gate) settle(now time.Duration) (freed bool) {
 	}
 	if g.lost > 0 {
 		every := g.lostSlotTime()
-		n := max(0, now-g.lostAt) / every
+		n := max(0, now.Sub(g.lostAt)) / every
 		g.lost = max(0, g.lost-int32(min(n, math.MaxInt32)))
-		g.lostAt += n * every
+		g.lostAt = g.lostAt.Add(n * every)
 		freed = freed || n > 0
 	}
 	if g.closed && g.inFlight > 0 && now >= g.probe {
@@ -709,19 +711,19 @@ func (g *Gate) uncount(s *Slot) {
 // its rule's Max lets it go beside the streams, because an Update may have
 // raised Max. For the same reason the first waiter hears of everything if the
 // waiters have different rules.
-func (g *Gate) head(now time.Duration) *Waiter {
+func (g *Gate) head(now instant.Instant) *Waiter {
 	if g.queue.first == nil || g.forRate && !g.mixed {
 		return nil // if the first waiter waits for the rate, it asks when there is a token
 	}
 	room := !g.closed && (g.used() < g.limit || g.streaming())
-	if !room && !g.mixed && g.nextChange(now) == Never {
+	if !room && !g.mixed && g.nextChange(now) == instant.Never {
 		return nil
 	}
 	return g.queue.first
 }
 
 // configure takes over the configuration of the request that asks; g.mu is held.
-func (g *Gate) configure(now time.Duration, c GateConfig) {
+func (g *Gate) configure(now instant.Instant, c GateConfig) {
 	if c.Start <= 0 {
 		c.Start = gateStart
 	}
@@ -744,16 +746,16 @@ func (g *Gate) configure(now time.Duration, c GateConfig) {
 // gate's lock guards it. A slot is in a single list at a time.
 type slotList struct{ first, last *Slot }
 
-// lapse returns when the first slot has been in the list for so long, or [Never].
-func (l *slotList) lapse(d time.Duration) time.Duration {
+// lapse returns when the first slot has been in the list for so long, or [instant.Never].
+func (l *slotList) lapse(d time.Duration) instant.Instant {
 	if l.first == nil {
-		return Never
+		return instant.Never
 	}
-	return after(l.first.since, d)
+	return instant.After(l.first.since, d)
 }
 
 // push puts s at the end.
-func (l *slotList) push(s *Slot, now time.Duration) {
+func (l *slotList) push(s *Slot, now instant.Instant) {
 	s.unlist()
 	s.in, s.since, s.prev = l, now, l.last
 	if l.last != nil {

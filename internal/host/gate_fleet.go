@@ -3,7 +3,11 @@
 
 package host
 
-import "time"
+import (
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+)
 
 const (
 	// AnswerTime is how long a process waits for an answer of the fleet. Then it goes on
@@ -72,48 +76,48 @@ const (
 //     failed probe is reported as another failure of the row that closed the gate. The next
 //     success is reported, too.
 type gateFleet struct {
-	down     bool          // the fleet says that the host is down
-	since    time.Duration // since then
-	byOthers bool          // the fleet's word closed the gate
+	down     bool            // the fleet says that the host is down
+	since    instant.Instant // since then
+	byOthers bool            // the fleet's word closed the gate
 
-	asking   bool          // a permit was asked for, and no probe has gone since
-	asked    time.Duration // when
-	silent   bool          // the fleet did not answer in time
-	orphaned bool          // the requests that waited for the answer have left
-	next     time.Duration // no question before this time
-	refused  time.Duration // when the fleet first refused a permit to the requests that wait; 0: it did not
+	asking   bool            // a permit was asked for, and no probe has gone since
+	asked    instant.Instant // when
+	silent   bool            // the fleet did not answer in time
+	orphaned bool            // the requests that waited for the answer have left
+	next     instant.Instant // no question before this time
+	refused  instant.Instant // when the fleet first refused a permit to the requests that wait; 0: it did not
 
-	permit bool          // a probe may go
-	lapses time.Duration // the permit counts until this time
-	leased bool          // the probe under way has a permit that still counted
-	owed   bool          // the fleet may wait for the end of the probe under way
+	permit bool            // a probe may go
+	lapses instant.Instant // the permit counts until this time
+	leased bool            // the probe under way has a permit that still counted
+	owed   bool            // the fleet may wait for the end of the probe under way
 
-	returns bool          // the gate opens at a time
-	at      time.Duration // that time
+	returns bool            // the gate opens at a time
+	at      instant.Instant // that time
 
-	row      int32         // failures in the row that closed the gate, and failed probes since
-	began    time.Duration // when the row began
-	reported bool          // the host was reported as failing, and not as working since then
-	report   time.Duration // no report before this time
-	news     GateNews      // to be told; see Gate.News
+	row      int32           // failures in the row that closed the gate, and failed probes since
+	began    instant.Instant // when the row began
+	reported bool            // the host was reported as failing, and not as working since then
+	report   instant.Instant // no report before this time
+	news     GateNews        // to be told; see Gate.News
 }
 
 // GateNews is what the owner of a gate has to tell the fleet.
 type GateNews struct {
 	Working     bool
 	ProbeFailed bool
-	Failures    int           // in a row; 0: nothing to report
-	Since       time.Duration // when the first of them was sent or failed
+	Failures    int             // in a row; 0: nothing to report
+	Since       instant.Instant // when the first of them was sent or failed
 }
 
 // Down is told that the host has been down for the fleet since then. If a request succeeded
 // that was sent later, by the time of two round trips, Down changes nothing and returns true: the
 // host works.
-func (g *Gate) Down(now, since time.Duration) (works bool) {
+func (g *Gate) Down(now, since instant.Instant) (works bool) {
 	g.mu.Lock()
 	f := g.inFleet()
 	var next *Waiter
-	if works = g.success > 0 && g.proof > after(since, g.overlap()); works {
+	if works = g.success > 0 && g.proof > instant.After(since, g.overlap()); works {
 		f.down, f.reported = false, false // the owner tells the fleet
 	} else {
 		f.down, f.since, f.returns = true, since, false
@@ -133,13 +137,13 @@ func (g *Gate) Down(now, since time.Duration) (works bool) {
 func (g *Gate) overlap() time.Duration { return min(max(2*g.trip, 100*time.Millisecond), silentTime) }
 
 // Up is told that the host works again for the fleet. A closed gate opens at the time at.
-func (g *Gate) Up(now, at time.Duration) {
+func (g *Gate) Up(now, at instant.Instant) {
 	g.mu.Lock()
 	f := g.inFleet()
 	f.down = false
 	var next *Waiter
 	if g.closed {
-		at = min(max(now, at), after(now, latestReturn))
+		at = min(max(now, at), instant.After(now, latestReturn))
 		if f.returns {
 			at = min(at, f.at) // so that no number of calls puts off the return
 		}
@@ -154,7 +158,7 @@ func (g *Gate) Up(now, at time.Duration) {
 
 // AskPermit reports whether the owner has to ask the fleet for a permit now. It reports
 // true once for each question.
-func (g *Gate) AskPermit(now time.Duration) bool {
+func (g *Gate) AskPermit(now instant.Instant) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.wantsPermit(now) {
@@ -167,7 +171,7 @@ func (g *Gate) AskPermit(now time.Duration) bool {
 // Permit is the fleet's answer. If the permit is not granted, the gate asks again after
 // wait. Permit returns false if the gate has no use for a permit that was granted, so
 // that the owner gives it back.
-func (g *Gate) Permit(now time.Duration, granted bool, wait time.Duration) (used bool) {
+func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (used bool) {
 	g.mu.Lock()
 	f := g.inFleet()
 	asked, unwanted := f.asking, f.orphaned && g.queue.n == 0
@@ -182,16 +186,16 @@ func (g *Gate) Permit(now time.Duration, granted bool, wait time.Duration) (used
 		// If the gate does not wait for an answer any more, the fleet was told that the
 		// probe has ended.
 	case granted:
-		f.permit, f.lapses, used = true, after(f.asked, permitLife), true
+		f.permit, f.lapses, used = true, instant.After(f.asked, permitLife), true
 		next = g.queue.first
-	case asked && g.closed && g.inFlight == 0 && f.refused > 0 && now >= after(f.refused, holdTime):
+	case asked && g.closed && g.inFlight == 0 && f.refused > 0 && now >= instant.After(f.refused, holdTime):
 		f.permit, f.lapses = true, now // the fleet does not wait for this probe
 		next = g.queue.first
 	case g.closed && (asked || g.inFlight > 0):
 		if f.refused == 0 {
 			f.refused = now
 		}
-		f.next = after(now, min(max(wait, AnswerTime), longestNo))
+		f.next = instant.After(now, min(max(wait, AnswerTime), longestNo))
 		if g.inFlight == 0 {
 			g.probe = max(g.probe, f.next)
 		}
@@ -232,23 +236,23 @@ func (g *Gate) inFleet() *gateFleet {
 }
 
 // wantsPermit reports whether the fleet has to be asked for a permit now; g.mu is held.
-func (g *Gate) wantsPermit(now time.Duration) bool {
+func (g *Gate) wantsPermit(now instant.Instant) bool {
 	f := g.fleet
 	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.forRate && !f.asking && !f.permit && !f.returns && now >= g.question()
 }
 
 // question returns when the gate asks for a permit for its next probe; g.mu is held.
-func (g *Gate) question() time.Duration { return max(g.fleet.next, g.probe-permitTime) }
+func (g *Gate) question() instant.Instant { return max(g.fleet.next, g.probe.Add(-permitTime)) }
 
 // permitted reports whether a probe may go as far as the fleet is concerned; g.mu is held.
-func (g *Gate) permitted(now time.Duration) bool {
+func (g *Gate) permitted(now instant.Instant) bool {
 	f := g.fleet
-	return !g.conf.Fleet || f.permit || !f.returns && f.asking && now >= after(f.asked, f.patience())
+	return !g.conf.Fleet || f.permit || !f.returns && f.asking && now >= instant.After(f.asked, f.patience())
 }
 
 // nextProbe returns when a closed gate without a probe under way should be asked again;
 // g.mu is held.
-func (g *Gate) nextProbe(now time.Duration) time.Duration {
+func (g *Gate) nextProbe(now instant.Instant) instant.Instant {
 	f := g.fleet
 	switch {
 	case f == nil || !g.conf.Fleet || f.permit:
@@ -256,9 +260,9 @@ func (g *Gate) nextProbe(now time.Duration) time.Duration {
 	case f.returns:
 		return f.at
 	case f.asking:
-		return max(g.probe, after(f.asked, f.patience()))
+		return max(g.probe, instant.After(f.asked, f.patience()))
 	case now >= g.question(): // the owner asks now
-		return max(g.probe, after(now, f.patience()))
+		return max(g.probe, instant.After(now, f.patience()))
 	}
 	return g.question()
 }
@@ -272,11 +276,11 @@ func (f *gateFleet) patience() time.Duration {
 }
 
 // opening returns when the gate opens because the fleet said so; g.mu is held.
-func (g *Gate) opening() time.Duration {
+func (g *Gate) opening() instant.Instant {
 	if f := g.fleet; f != nil && f.returns {
 		return f.at
 	}
-	return Never
+	return instant.Never
 }
 
 // open opens the gate; g.mu is held.
@@ -291,14 +295,14 @@ func (g *Gate) open() {
 // probeEnded plans the next probe after a failed probe, and notes that the fleet has to
 // hear of it; g.mu is held. After a permit the gate waits twice as long, so that other
 // processes have their turn.
-func (g *Gate) probeEnded(now time.Duration) {
+func (g *Gate) probeEnded(now instant.Instant) {
 	f := g.fleet
-	g.probe = after(now, probeGap)
+	g.probe = instant.After(now, probeGap)
 	if f == nil || !g.conf.Fleet {
 		return
 	}
 	if f.leased {
-		f.next = max(f.next, after(now, 2*probeGap))
+		f.next = max(f.next, instant.After(now, 2*probeGap))
 	}
 	g.probe = max(g.probe, f.next)
 	f.unsent()
@@ -309,22 +313,22 @@ func (g *Gate) probeEnded(now time.Duration) {
 // gate by itself, or if the request was sent before the host went down, it may be a
 // response from the pile that a frozen host works off.
 func (g *Gate) contradicts(s *Slot) bool {
-	return g.closed && g.fleet != nil && g.fleet.byOthers && s.sent > after(g.fleet.since, g.overlap())
+	return g.closed && g.fleet != nil && g.fleet.byOthers && s.sent > instant.After(g.fleet.since, g.overlap())
 }
 
 // reportFailure reports a failure, if there was no success for some time and the last
 // report is old enough; g.mu is held.
-func (g *Gate) reportFailure(now time.Duration) {
+func (g *Gate) reportFailure(now instant.Instant) {
 	f := g.fleet
-	if f == nil || now < f.report || now-max(g.since, g.success) < silentTime && g.run < failRun {
+	if f == nil || now < f.report || now.Sub(max(g.since, g.success)) < silentTime && g.run < failRun {
 		return
 	}
-	f.report = after(now, failingEvery)
+	f.report = instant.After(now, failingEvery)
 	f.fails(g.run, g.since)
 }
 
 // fails notes that so many requests in a row failed since then.
-func (f *gateFleet) fails(n int32, since time.Duration) {
+func (f *gateFleet) fails(n int32, since instant.Instant) {
 	if f != nil && !f.down {
 		f.reported = true
 		f.news.Failures, f.news.Since, f.news.Working = int(n), since, false
@@ -340,7 +344,7 @@ func (f *gateFleet) works(opens bool) {
 }
 
 // closing notes that the gate closes at that time, after so many failures since then.
-func (f *gateFleet) closing(at time.Duration, n int32, since time.Duration) {
+func (f *gateFleet) closing(at instant.Instant, n int32, since instant.Instant) {
 	if f == nil {
 		return
 	}
@@ -360,7 +364,7 @@ func (f *gateFleet) probeFails() {
 }
 
 // asksNow lets the gate ask for a permit now.
-func (f *gateFleet) asksNow(now time.Duration) {
+func (f *gateFleet) asksNow(now instant.Instant) {
 	if f != nil {
 		f.next = min(f.next, now)
 	}
@@ -368,7 +372,7 @@ func (f *gateFleet) asksNow(now time.Duration) {
 
 // probing notes that a probe goes. If the answer of the fleet is not there yet, it may
 // still come. The fleet hears of the end in any case, because its answer may be lost.
-func (f *gateFleet) probing(now time.Duration) {
+func (f *gateFleet) probing(now instant.Instant) {
 	if f == nil {
 		return
 	}
@@ -396,7 +400,7 @@ func (f *gateFleet) passOn(waiters int) {
 		return
 	}
 	if !f.leased { // its answer may still come
-		f.lapses = after(f.asked, permitLife)
+		f.lapses = instant.After(f.asked, permitLife)
 	}
 	f.permit, f.owed, f.leased = true, false, false
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 var inFleet = GateConfig{Fleet: true}
@@ -16,7 +18,7 @@ func member(t *testing.T, g *Gate) *visitor {
 }
 
 // closedInFleet returns a gate that failed wholesale and closed at that time.
-func closedInFleet(t *testing.T, at time.Duration) *Gate {
+func closedInFleet(t *testing.T, at instant.Instant) *Gate {
 	t.Helper()
 	g := new(Gate)
 	g.configure(0, inFleet)
@@ -37,7 +39,7 @@ func closedInFleet(t *testing.T, at time.Duration) *Gate {
 }
 
 // mustAsk lets the owner ask for a permit.
-func mustAsk(t *testing.T, g *Gate, now time.Duration) {
+func mustAsk(t *testing.T, g *Gate, now instant.Instant) {
 	t.Helper()
 	if !g.AskPermit(now) {
 		t.Fatalf("at %v: asks for no permit", now)
@@ -47,7 +49,7 @@ func mustAsk(t *testing.T, g *Gate, now time.Duration) {
 	}
 }
 
-func mustNotAsk(t *testing.T, g *Gate, now time.Duration) {
+func mustNotAsk(t *testing.T, g *Gate, now instant.Instant) {
 	t.Helper()
 	if g.AskPermit(now) {
 		t.Fatalf("at %v: asks for a permit", now)
@@ -66,15 +68,15 @@ func wantNews(t *testing.T, g *Gate, want GateNews) {
 
 const (
 	cutAt   = 10 * sec
-	askAt   = cutAt + probeGap - permitTime
-	probeAt = cutAt + probeGap
+	askAt   = instant.Instant(cutAt + probeGap - permitTime)
+	probeAt = instant.Instant(cutAt + probeGap)
 )
 
 // Down closes the gates that had no success, or none that was sent later by a moment.
 func TestGateDown(t *testing.T) {
 	for name, tt := range map[string]struct {
-		success time.Duration // 0: there was none
-		since   time.Duration
+		success instant.Instant // 0: there was none
+		since   instant.Instant
 		works   bool
 	}{
 		"no success":                    {0, 5 * sec, false},
@@ -116,7 +118,7 @@ func TestGateDownTwice(t *testing.T) {
 	g.Down(cutAt, 9*sec)
 	first := member(t, &g)
 	first.mustWait(cutAt, askAt)
-	for now := cutAt; now < probeAt; now += 50 * ms {
+	for now := instant.At(cutAt); now < probeAt; now += 50 * ms {
 		g.Down(now, 9*sec)
 	}
 	first.woken()
@@ -133,8 +135,8 @@ func TestGateDownWakes(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 10)
 	first, second := member(t, &g), member(t, &g)
-	first.mustWait(0, Never)
-	second.mustWait(0, Never)
+	first.mustWait(0, instant.Never)
+	second.mustWait(0, instant.Never)
 	g.Down(cutAt, 9*sec)
 	if !first.woken() || second.woken() {
 		t.Error("the first waiter was not woken, or not alone")
@@ -147,7 +149,7 @@ func TestGateAsksForAPermit(t *testing.T) {
 	first, second := member(t, g), member(t, g)
 	first.mustWait(cutAt, askAt)
 	mustNotAsk(t, g, cutAt)
-	second.mustWait(askAt, Never)
+	second.mustWait(askAt, instant.Never)
 	first.mustWait(askAt, probeAt)
 	mustAsk(t, g, askAt)
 	if !g.Permit(askAt+ms, true, 0) || !first.woken() {
@@ -156,7 +158,7 @@ func TestGateAsksForAPermit(t *testing.T) {
 	first.mustWait(askAt+ms, probeAt)
 	mustNotAsk(t, g, askAt+ms)
 	first.mustGo(probeAt)
-	second.mustWait(probeAt, probeAt+probeTime)
+	second.mustWait(probeAt, probeAt.Add(probeTime))
 	mustNotAsk(t, g, probeAt)
 
 	// It waits twice as long after its probe has failed, so that others have their turn.
@@ -166,12 +168,12 @@ func TestGateAsksForAPermit(t *testing.T) {
 	}
 	wantNews(t, g, GateNews{ProbeFailed: true, Failures: 11, Since: 8 * sec})
 	second.woken()
-	second.mustWait(failed, failed+2*probeGap)
-	mustNotAsk(t, g, failed+2*probeGap-1)
-	second.mustWait(failed+2*probeGap, failed+2*probeGap+permitTime)
-	mustAsk(t, g, failed+2*probeGap)
-	g.Permit(failed+2*probeGap, true, 0)
-	second.mustGo(failed + 2*probeGap)
+	second.mustWait(failed, failed.Add(2*probeGap))
+	mustNotAsk(t, g, failed.Add(2*probeGap)-1)
+	second.mustWait(failed.Add(2*probeGap), failed.Add(2*probeGap).Add(permitTime))
+	mustAsk(t, g, failed.Add(2*probeGap))
+	g.Permit(failed.Add(2*probeGap), true, 0)
+	second.mustGo(failed.Add(2 * probeGap))
 	if !g.End(failed+2*sec, &second.slot, Success) || g.State().Closed {
 		t.Error("no news, or closed")
 	}
@@ -184,8 +186,8 @@ func TestGateWithASilentFleet(t *testing.T) {
 	now := probeAt
 	for range 5 {
 		v := member(t, g)
-		v.enter(now - permitTime)
-		mustAsk(t, g, now-permitTime)
+		v.enter(now.Add(-permitTime))
+		mustAsk(t, g, now.Add(-permitTime))
 		v.mustWait(now-1, now)
 		v.mustGo(now)
 		// The fleet may have given a permit although its answer was lost. So it hears of
@@ -193,7 +195,7 @@ func TestGateWithASilentFleet(t *testing.T) {
 		if !g.End(now+sec, &v.slot, Lost) || !g.News().ProbeFailed {
 			t.Error("the fleet does not hear of the end")
 		}
-		now += sec + probeGap
+		now = now.Add(sec + probeGap)
 	}
 }
 
@@ -201,11 +203,11 @@ func TestGateWithASilentFleet(t *testing.T) {
 func TestGateAsksLate(t *testing.T) {
 	g := closedInFleet(t, cutAt)
 	v := member(t, g)
-	now := cutAt + time.Hour
-	v.mustWait(now, now+permitTime)
+	now := instant.At(cutAt).Add(time.Hour)
+	v.mustWait(now, now.Add(permitTime))
 	mustAsk(t, g, now)
-	v.mustWait(now+permitTime-1, now+permitTime)
-	v.mustGo(now + permitTime)
+	v.mustWait(now.Add(permitTime)-1, now.Add(permitTime))
+	v.mustGo(now.Add(permitTime))
 }
 
 // Answers that come late, twice or unasked neither stop a gate nor keep a permit from
@@ -229,7 +231,7 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 			t.Error("the fleet does not hear of the end")
 		}
 		next := member(t, g)
-		next.mustWait(probeAt+sec, probeAt+sec+2*probeGap) // the others have their turn
+		next.mustWait(probeAt+sec, (probeAt + sec).Add(2*probeGap)) // the others have their turn
 	})
 	t.Run("refused late, during the probe", func(t *testing.T) {
 		g, v := asked(t)
@@ -248,7 +250,7 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 		}
 		g.Permit(probeAt+sec+ms, false, time.Hour)
 		next := member(t, g)
-		next.mustWait(probeAt+sec+ms, probeAt+sec+probeGap-permitTime)
+		next.mustWait(probeAt+sec+ms, (probeAt + sec).Add(probeGap).Add(-permitTime))
 	})
 	t.Run("late, after the gate has opened", func(t *testing.T) {
 		g, v := asked(t)
@@ -294,9 +296,9 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 			if !v.woken() {
 				t.Error("the first waiter did not hear of it")
 			}
-			at := max(askAt+next, probeAt-permitTime)
+			at := max(askAt.Add(next), probeAt.Add(-permitTime))
 			v.mustWait(askAt, at)
-			v.mustWait(at, max(at+permitTime, probeAt))
+			v.mustWait(at, max(at.Add(permitTime), probeAt))
 			mustAsk(t, g, at)
 		}
 	})
@@ -346,7 +348,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		if !g.Permit(probeAt+ms, true, 0) {
 			t.Error("given back")
 		}
-		if a := g.Enter(probeAt+time.Minute, &s, nil, inFleet); a.Verb != Go {
+		if a := g.Enter(probeAt.Add(time.Minute), &s, nil, inFleet); a.Verb != Go {
 			t.Errorf("%+v", a)
 		}
 		if g.fleet.leased {
@@ -398,7 +400,7 @@ func TestGateRefusedForLong(t *testing.T) {
 		g.Permit(now, false, sec)
 		g.Leave(v.w)
 
-		now += time.Minute
+		now = now.Add(time.Minute)
 		v, from := member(t, g), now
 		for a := v.enter(now); a.Verb == Wait; a = v.enter(now) {
 			if g.AskPermit(now) {
@@ -406,18 +408,18 @@ func TestGateRefusedForLong(t *testing.T) {
 			} else {
 				now = a.Ask
 			}
-			if now > from+time.Minute {
+			if now > from.Add(time.Minute) {
 				t.Fatal("no probe for a minute")
 			}
 		}
-		if waited := now - from; waited < holdTime || waited > holdTime+sec {
+		if waited := now - from; waited < instant.At(holdTime) || waited > instant.At(holdTime+sec) {
 			t.Errorf("the probe goes after %v", waited)
 		}
 		if g.fleet.leased {
 			t.Error("with a permit")
 		}
 		v.end(now+sec, Lost)
-		now += time.Minute
+		now = now.Add(time.Minute)
 	}
 }
 
@@ -429,9 +431,9 @@ func TestGateProbeHangsInFleet(t *testing.T) {
 	mustAsk(t, g, askAt)
 	g.Permit(askAt, true, 0)
 	v.mustGo(probeAt)
-	hangs := probeAt + probeTime
+	hangs := probeAt.Add(probeTime)
 	next.mustWait(probeAt, hangs)
-	next.mustWait(hangs, hangs+permitTime)
+	next.mustWait(hangs, hangs.Add(permitTime))
 	mustAsk(t, g, hangs)
 	g.Permit(hangs, true, 0)
 	v.end(hangs, Lost) // this is the end of the old probe
@@ -472,9 +474,9 @@ func TestGateUp(t *testing.T) {
 }
 
 func TestGateUpAtAnyTime(t *testing.T) {
-	for name, tt := range map[string]struct{ at, opens time.Duration }{
+	for name, tt := range map[string]struct{ at, opens instant.Instant }{
 		"in the past": {-sec, cutAt}, "now": {cutAt, cutAt}, "soon": {cutAt + sec, cutAt + sec},
-		"never": {Never, cutAt + latestReturn}, "absurd": {math.MinInt64, cutAt},
+		"never": {instant.Never, instant.At(cutAt + latestReturn)}, "absurd": {math.MinInt64, cutAt},
 	} {
 		g := closedInFleet(t, cutAt)
 		g.Up(cutAt, tt.at)
@@ -487,7 +489,7 @@ func TestGateUpAtAnyTime(t *testing.T) {
 		}
 	}
 	var g Gate // an open gate stays as it is
-	g.Up(0, time.Hour)
+	g.Up(0, instant.At(time.Hour))
 	member(t, &g).mustGo(0)
 	wantLimit(t, &g, 10)
 }
@@ -503,7 +505,7 @@ func TestGateUpAndDown(t *testing.T) {
 	g.Up(probeAt, probeAt+sec)
 	g.Down(probeAt+ms, 9*sec)
 	next := member(t, g)
-	next.mustWait(probeAt+sec, probeAt+probeTime)
+	next.mustWait(probeAt+sec, probeAt.Add(probeTime))
 	g.Up(probeAt+sec, probeAt+2*sec)
 	if !next.woken() {
 		t.Error("not woken")
@@ -516,7 +518,7 @@ func TestGateUpAndDown(t *testing.T) {
 // succeeds. A request from before may be a response from the pile of a frozen host.
 func TestGateContradicts(t *testing.T) {
 	for _, tt := range []struct {
-		sent  time.Duration
+		sent  instant.Instant
 		opens bool
 		byOwn bool
 	}{
@@ -545,7 +547,7 @@ func TestGateContradicts(t *testing.T) {
 // The next success is reported once.
 func TestGateReports(t *testing.T) {
 	var g Gate
-	ends := func(now time.Duration, r Result) bool {
+	ends := func(now instant.Instant, r Result) bool {
 		v := member(t, &g)
 		v.mustGo(now)
 		return g.End(now, &v.slot, r)
@@ -557,7 +559,7 @@ func TestGateReports(t *testing.T) {
 		t.Error("no news")
 	}
 	wantNews(t, &g, GateNews{Failures: 3, Since: 1900 * ms})
-	if ends(2900*ms+failingEvery-1, Failed) || !ends(2900*ms+failingEvery, Failed) {
+	if ends(instant.At(2900*ms+failingEvery-1), Failed) || !ends(instant.At(2900*ms+failingEvery), Failed) {
 		t.Error("not every 250 ms")
 	}
 	if !ends(4*sec, Success) {
@@ -574,7 +576,7 @@ func TestGateReports(t *testing.T) {
 		if i%11 == 10 {
 			r = Success
 		}
-		if ends(5*sec+i*ms, r); g.News().Failures > 0 {
+		if ends(instant.At(5*sec+i*ms), r); g.News().Failures > 0 {
 			reports++
 		}
 	}
@@ -596,5 +598,5 @@ func TestGateConfigChanges(t *testing.T) {
 	alone.mustGo(probeAt)
 	alone.end(probeAt+sec, Failed)
 	back := member(t, g)
-	back.mustWait(probeAt+sec, probeAt+sec+probeGap-permitTime)
+	back.mustWait(probeAt+sec, (probeAt + sec).Add(probeGap).Add(-permitTime))
 }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // A process that is killed while it holds the permit to probe delays the return by little:
@@ -16,7 +18,7 @@ func TestKilledProber(t *testing.T) {
 		for i := range 4 + r.rng.IntN(20) {
 			p := &process{run: r, id: int64(i + 1)}
 			r.processes = append(r.processes, p)
-			for at := time.Duration(r.rng.Int64N(int64(100 * ms))); at < 60*sec; at += 100 * ms {
+			for at := instant.Instant(r.rng.Int64N(int64(100 * ms))); at < 60*sec; at += 100 * ms {
 				r.clock.at(at, func() {
 					if !p.dead {
 						p.start(at%sec < 100*ms)
@@ -32,14 +34,14 @@ func TestKilledProber(t *testing.T) {
 			if killed == 0 && r.clock.now >= thaw {
 				for _, p := range r.processes {
 					if g := &p.gate; g.closed && g.inFlight > 0 && g.fleet.leased {
-						p.dead, killed, r.works = true, r.clock.now, true
+						p.dead, killed, r.works = true, r.clock.now.Since(), true
 						break
 					}
 				}
 			}
 			for _, p := range r.processes {
-				if killed > 0 && !p.dead && p.gate.success > killed {
-					back = r.clock.now
+				if killed > 0 && !p.dead && p.gate.success > instant.At(killed) {
+					back = r.clock.now.Since()
 				}
 			}
 		}

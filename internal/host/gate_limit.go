@@ -3,7 +3,11 @@
 
 package host
 
-import "time"
+import (
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+)
 
 // The storm simulation in this package's tests gave these constants. It has a
 // server with a limit of 30 that is frozen for 20 s under 1000 clients.
@@ -70,7 +74,7 @@ const (
 )
 
 // succeed takes note of a success; g.mu is held.
-func (g *Gate) succeed(now time.Duration, s *Slot) {
+func (g *Gate) succeed(now instant.Instant, s *Slot) {
 	if !g.closed && g.run > 0 && s.sent < g.since {
 		// The host was working on the request when the failures began, and may only
 		// finish such requests. So the success says nothing about the failures.
@@ -78,8 +82,8 @@ func (g *Gate) succeed(now time.Duration, s *Slot) {
 		g.respond(s)
 		return
 	}
-	took := max(0, now-s.sent)
-	g.gap += (min(max(0, now-g.success), longestGap) - g.gap) / 8
+	took := max(0, now.Sub(s.sent))
+	g.gap += (min(max(0, now.Sub(g.success)), longestGap) - g.gap) / 8
 	g.trip += (took - g.trip) / 8
 	g.quick = min(took, g.quick+max(g.quick/quickShare, quickStep))
 	g.success, g.run, g.lost, g.late = now, 0, 0, false
@@ -115,7 +119,7 @@ func (g *Gate) respond(s *Slot) bool {
 
 // beforeCut takes note of a success of a request that was sent before the cut; g.mu is
 // held. It says nothing to the fleet, because the host may have failed since the send.
-func (g *Gate) beforeCut(now time.Duration, s *Slot) {
+func (g *Gate) beforeCut(now instant.Instant, s *Slot) {
 	switch {
 	case g.contradicts(s):
 		g.open() // others closed the gate, but the host works for this process
@@ -131,14 +135,14 @@ func (g *Gate) beforeCut(now time.Duration, s *Slot) {
 
 // pressed reports whether a success shows that the host takes more than the
 // limit lets through, and that the client has more to send; g.mu is held.
-func (g *Gate) pressed(now time.Duration, s *Slot) bool {
+func (g *Gate) pressed(now instant.Instant, s *Slot) bool {
 	if g.conf.Fleet && g.waiting() == 0 {
 		return false // see gateFleet
 	}
-	if g.used() < g.limit && now > after(g.freeAt, g.trip/4) {
+	if g.used() < g.limit && now > instant.After(g.freeAt, g.trip/4) {
 		g.full = false // the waiters are slow to take the free slots, so they do not wait for the limit
 	}
-	return g.full && (!g.calm || s.sent >= after(g.fullAt, pressTime))
+	return g.full && (!g.calm || s.sent >= instant.After(g.fullAt, pressTime))
 }
 
 // grow raises the limit for a success; g.mu is held.
@@ -161,8 +165,8 @@ func (g *Gate) grow() {
 // start if a gate was left open at a low limit because nobody used it up. After
 // a pause the limit takes a single step, because a host that served many
 // requests once may soon be asked to do so again.
-func (g *Gate) review(now time.Duration) (limit int) {
-	passed := now - g.window
+func (g *Gate) review(now instant.Instant) (limit int) {
+	passed := now.Sub(g.window)
 	if passed < useWindow {
 		return g.limit
 	}
@@ -181,7 +185,7 @@ func (g *Gate) review(now time.Duration) (limit int) {
 // fail takes note of a failure, and closes the gate if the host now fails
 // wholesale; g.mu is held. A failure of a request that was sent before the last
 // cut does not count, because it belongs to the outage that caused the cut.
-func (g *Gate) fail(now time.Duration, s *Slot, r Result) {
+func (g *Gate) fail(now instant.Instant, s *Slot, r Result) {
 	if s.epoch != g.epoch {
 		return
 	}
@@ -189,7 +193,7 @@ func (g *Gate) fail(now time.Duration, s *Slot, r Result) {
 		g.fleet.probeFails()
 		return
 	}
-	if r == Lost && g.success > after(s.sent, 2*g.trip) && g.proof > s.sent {
+	if r == Lost && g.success > instant.After(s.sent, 2*g.trip) && g.proof > s.sent {
 		// Another request was sent later, and succeeded after this request should
 		// have succeeded. So the host works and the route of this request does not.
 		// If the host were frozen, the last success would have come from before the
@@ -214,13 +218,13 @@ func (g *Gate) fail(now time.Duration, s *Slot, r Result) {
 
 // wholesale reports whether the failures since the last success are an outage;
 // g.mu is held.
-func (g *Gate) wholesale(now time.Duration) bool {
+func (g *Gate) wholesale(now instant.Instant) bool {
 	return !g.closed && g.run >= failRun && now >= g.outage()
 }
 
 // outage returns the time from which on the failures are an outage, if there are
 // enough of them; g.mu is held.
-func (g *Gate) outage() time.Duration {
+func (g *Gate) outage() instant.Instant {
 	least := failTime
 	if g.run >= failMany && int(g.run) >= failRounds*g.limit {
 		least = 0
@@ -229,11 +233,11 @@ func (g *Gate) outage() time.Duration {
 	if g.late { // the successes of requests that were sent since then take a round trip longer
 		gaps += 2 * g.trip
 	}
-	return after(g.since, max(least, gaps))
+	return instant.After(g.since, max(least, gaps))
 }
 
 // close closes the gate as of now, which may be a time in the past; g.mu is held.
-func (g *Gate) close(now time.Duration) {
+func (g *Gate) close(now instant.Instant) {
 	g.threshold = max(g.limit/2, 2)
 	g.limit = 1
 	g.renew()
@@ -241,5 +245,5 @@ func (g *Gate) close(now time.Duration) {
 	g.fleet.closing(now, g.run, g.since)
 	g.lost, g.grown, g.run, g.late, g.hasty = 0, 0, 0, false, false
 	g.closed, g.cut, g.full, g.calm = true, true, false, false
-	g.probe = after(now, probeGap)
+	g.probe = instant.After(now, probeGap)
 }

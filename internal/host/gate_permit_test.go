@@ -3,14 +3,16 @@ package host
 import (
 	"testing"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // toldDown returns a gate of a fleet whose last success came at the time success, and which
 // was told at the time at that the host is down.
-func toldDown(success, at, since time.Duration) (g *Gate, works bool) {
+func toldDown(success, at, since instant.Instant) (g *Gate, works bool) {
 	g = new(Gate)
 	var s Slot
-	g.Enter(success-50*time.Millisecond, &s, nil, GateConfig{Fleet: true})
+	g.Enter(success.Add(-50*time.Millisecond), &s, nil, GateConfig{Fleet: true})
 	g.End(success, &s, Success)
 	return g, g.Down(at, since)
 }
@@ -21,7 +23,7 @@ func toldDown(success, at, since time.Duration) (g *Gate, works bool) {
 func TestObjection(t *testing.T) {
 	for after, want := range map[time.Duration]bool{-time.Second: false, 100 * time.Millisecond: false, 500 * time.Millisecond: true} {
 		since := time.Minute
-		if g, works := toldDown(since+after, since+2*time.Second, since); works != want || g.State().Closed == want {
+		if g, works := toldDown(instant.At(since+after), instant.At(since+2*time.Second), instant.At(since)); works != want || g.State().Closed == want {
 			t.Errorf("a success %v after the failures began: objects %v, closed %v", after, works, g.State().Closed)
 		}
 	}
@@ -34,58 +36,58 @@ func TestPermitInTime(t *testing.T) {
 	since := time.Minute
 	told := since + 2*time.Second
 	t.Run("idle", func(t *testing.T) {
-		g, _ := toldDown(since-time.Second, told, since)
+		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
 		now := told + 5*time.Second
 		var s Slot
 		w := &Waiter{Wake: func(*Waiter) {}}
-		a := g.Enter(now, &s, w, GateConfig{Fleet: true})
-		if a.Verb != Wait || a.Ask != now+permitTime || !g.AskPermit(now) {
+		a := g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true})
+		if a.Verb != Wait || a.Ask != instant.At(now+permitTime) || !g.AskPermit(instant.At(now)) {
 			t.Fatalf("%+v", a)
 		}
-		if a := g.Enter(now+permitTime-1, &s, w, GateConfig{Fleet: true}); a.Verb != Wait {
+		if a := g.Enter(instant.At(now+permitTime-1), &s, w, GateConfig{Fleet: true}); a.Verb != Wait {
 			t.Errorf("a probe without a permit after %v", permitTime-1)
 		}
-		if a := g.Enter(now+permitTime, &s, w, GateConfig{Fleet: true}); a.Verb != Go {
+		if a := g.Enter(instant.At(now+permitTime), &s, w, GateConfig{Fleet: true}); a.Verb != Go {
 			t.Errorf("no probe although the fleet does not answer: %+v", a)
 		}
 	})
 	t.Run("busy", func(t *testing.T) {
-		g, _ := toldDown(since-time.Second, told, since)
+		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
 		var s Slot
 		w := &Waiter{Wake: func(*Waiter) {}}
-		a := g.Enter(told, &s, w, GateConfig{Fleet: true})
+		a := g.Enter(instant.At(told), &s, w, GateConfig{Fleet: true})
 		ask, probe := told+probeGap-permitTime, told+probeGap
-		if a.Ask != ask || g.AskPermit(told) {
-			t.Fatalf("asks at %v, want %v", a.Ask-told, ask-told)
+		if a.Ask != instant.At(ask) || g.AskPermit(instant.At(told)) {
+			t.Fatalf("asks at %v, want %v", a.Ask.Add(-told), ask-told)
 		}
-		if a := g.Enter(ask, &s, w, GateConfig{Fleet: true}); a.Ask != probe || !g.AskPermit(ask) {
+		if a := g.Enter(instant.At(ask), &s, w, GateConfig{Fleet: true}); a.Ask != instant.At(probe) || !g.AskPermit(instant.At(ask)) {
 			t.Fatalf("%+v", a)
 		}
-		if !g.Permit(ask+10*time.Millisecond, true, 0) {
+		if !g.Permit(instant.At(ask+10*time.Millisecond), true, 0) {
 			t.Error("the permit is not used")
 		}
-		if a := g.Enter(probe, &s, w, GateConfig{Fleet: true}); a.Verb != Go {
+		if a := g.Enter(instant.At(probe), &s, w, GateConfig{Fleet: true}); a.Verb != Go {
 			t.Errorf("%+v", a)
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
-		g, _ := toldDown(since-time.Second, told, since)
+		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
 		now := told + 5*time.Second
 		var s Slot
 		w := &Waiter{Wake: func(*Waiter) {}}
-		g.Enter(now, &s, w, GateConfig{Fleet: true})
-		g.AskPermit(now)
-		g.Permit(now+100*time.Millisecond, false, 3*time.Second)
+		g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true})
+		g.AskPermit(instant.At(now))
+		g.Permit(instant.At(now+100*time.Millisecond), false, 3*time.Second)
 		next := now + 3100*time.Millisecond
-		if a := g.Enter(now+200*time.Millisecond, &s, w, GateConfig{Fleet: true}); a.Ask != next || g.AskPermit(next-1) || !g.AskPermit(next) {
-			t.Errorf("asks again at %v, want %v", a.Ask-now, next-now)
+		if a := g.Enter(instant.At(now+200*time.Millisecond), &s, w, GateConfig{Fleet: true}); a.Ask != instant.At(next) || g.AskPermit(instant.At(next-1)) || !g.AskPermit(instant.At(next)) {
+			t.Errorf("asks again at %v, want %v", a.Ask.Add(-now), next-now)
 		}
 	})
 }
 
 // A fleet that did not answer once costs each later probe 10 ms only, until it answers.
 func TestSilentFleet(t *testing.T) {
-	g, _ := toldDown(time.Minute-time.Second, time.Minute, time.Minute)
+	g, _ := toldDown(instant.At(time.Minute-time.Second), instant.At(time.Minute), instant.At(time.Minute))
 	now := time.Minute
 	w := &Waiter{Wake: func(*Waiter) {}}
 	// probe sends a probe an hour after the last, and returns how long the gate kept it.
@@ -93,18 +95,18 @@ func TestSilentFleet(t *testing.T) {
 		now += time.Hour
 		came := now
 		var s Slot
-		for a := g.Enter(now, &s, w, GateConfig{Fleet: true}); a.Verb != Go; a = g.Enter(now, &s, w, GateConfig{Fleet: true}) {
-			if g.AskPermit(now) && answer != nil {
+		for a := g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true}); a.Verb != Go; a = g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true}) {
+			if g.AskPermit(instant.At(now)) && answer != nil {
 				now += time.Millisecond
 				answer()
 				continue
 			}
-			now = max(now+1, a.Ask)
+			now = max(instant.At(now+1), a.Ask).Since()
 		}
-		g.End(now+time.Second, &s, Lost)
+		g.End(instant.At(now+time.Second), &s, Lost)
 		return now - came
 	}
-	granted := func() { g.Permit(now, true, 0) }
+	granted := func() { g.Permit(instant.At(now), true, 0) }
 	for i, want := range []struct {
 		answer func()
 		wait   time.Duration
@@ -138,17 +140,17 @@ func TestFleetGateGrows(t *testing.T) {
 		round := func(waiters int) {
 			var slots [2]Slot
 			for i := range slots {
-				g.Enter(now, &slots[i], nil, conf)
+				g.Enter(instant.At(now), &slots[i], nil, conf)
 			}
 			var ws []*Waiter
 			for range waiters {
 				w := &Waiter{Wake: func(*Waiter) {}}
-				g.Enter(now, new(Slot), w, conf)
+				g.Enter(instant.At(now), new(Slot), w, conf)
 				ws = append(ws, w)
 			}
 			now += 100 * time.Millisecond
 			for i := range slots {
-				g.End(now, &slots[i], Success)
+				g.End(instant.At(now), &slots[i], Success)
 			}
 			for _, w := range ws {
 				g.Leave(w)

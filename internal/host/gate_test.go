@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -23,9 +24,9 @@ func visit(t *testing.T, g *Gate) *visitor {
 	return &visitor{t: t, gate: g, w: NewWaiter()}
 }
 
-func (v *visitor) enter(now time.Duration) Answer { return v.gate.Enter(now, &v.slot, v.w, v.conf) }
+func (v *visitor) enter(now instant.Instant) Answer { return v.gate.Enter(now, &v.slot, v.w, v.conf) }
 
-func (v *visitor) end(now time.Duration, r Result) {
+func (v *visitor) end(now instant.Instant, r Result) {
 	v.gate.Result(now, &v.slot, r)
 	v.gate.Done(now, &v.slot)
 }
@@ -42,14 +43,14 @@ func woken(w *Waiter) bool {
 	}
 }
 
-func (v *visitor) mustGo(now time.Duration) {
+func (v *visitor) mustGo(now instant.Instant) {
 	v.t.Helper()
 	if a := v.enter(now); a.Verb != Go {
 		v.t.Fatalf("at %v: %+v, want Go", now, a)
 	}
 }
 
-func (v *visitor) mustWait(now, ask time.Duration) {
+func (v *visitor) mustWait(now, ask instant.Instant) {
 	v.t.Helper()
 	if a := v.enter(now); a.Verb != Wait || a.Ask != ask {
 		v.t.Fatalf("at %v: %+v, want Wait until %v", now, a, ask)
@@ -57,7 +58,7 @@ func (v *visitor) mustWait(now, ask time.Duration) {
 }
 
 // fill sends n requests.
-func fill(t *testing.T, g *Gate, now time.Duration, n int) []*visitor {
+func fill(t *testing.T, g *Gate, now instant.Instant, n int) []*visitor {
 	t.Helper()
 	vs := make([]*visitor, n)
 	for i := range vs {
@@ -69,10 +70,10 @@ func fill(t *testing.T, g *Gate, now time.Duration, n int) []*visitor {
 
 // closeGate makes a gate with the first limit fail wholesale, so that it is closed at
 // that time.
-func closeGate(t *testing.T, g *Gate, at time.Duration) {
+func closeGate(t *testing.T, g *Gate, at instant.Instant) {
 	t.Helper()
 	g.gap = 0 // as if there had been much traffic before
-	for _, v := range fill(t, g, at-2*time.Second, 10) {
+	for _, v := range fill(t, g, at.Add(-2*time.Second), 10) {
 		v.end(at, Lost)
 	}
 	if !g.State().Closed {
@@ -93,7 +94,7 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 	waiting := make([]*visitor, 5)
 	for i := range waiting {
 		waiting[i] = visit(t, &g)
-		waiting[i].mustWait(0, Never)
+		waiting[i].mustWait(0, instant.Never)
 	}
 	if a := g.Enter(0, new(Slot), nil, GateConfig{}); a.Verb != Wait || g.State().Waiting != 5 {
 		t.Errorf("one that does not wait: %+v, %+v", a, g.State())
@@ -103,7 +104,7 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 		t.Error("not the first was woken, or not alone")
 	}
 	newcomer := visit(t, &g)
-	newcomer.mustWait(1, Never) // although a slot is free, because the first waiter gets it
+	newcomer.mustWait(1, instant.Never) // although a slot is free, because the first waiter gets it
 	waiting[0].mustGo(1)
 	if waiting[1].woken() {
 		t.Error("the second was woken without a slot")
@@ -120,8 +121,8 @@ func TestGateLeaveHandsTheTurnOn(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
 	a, b := visit(t, &g), visit(t, &g)
-	a.mustWait(0, Never)
-	b.mustWait(0, Never)
+	a.mustWait(0, instant.Never)
+	b.mustWait(0, instant.Never)
 	in[0].end(1, Neutral) // wakes a, which is about to give up
 	g.Leave(a.w)
 	if !b.woken() {
@@ -135,8 +136,8 @@ func TestGateLeaveHandsTheTurnOn(t *testing.T) {
 func TestGateGrowsOnlyInFullUse(t *testing.T) {
 	var g Gate
 	for i := range 1000 {
-		v := fill(t, &g, time.Duration(i), 1)[0]
-		v.end(time.Duration(i), Success)
+		v := fill(t, &g, instant.At(time.Duration(i)), 1)[0]
+		v.end(instant.At(time.Duration(i)), Success)
 	}
 	wantLimit(t, &g, 10)
 
@@ -148,13 +149,13 @@ func TestGateGrowsOnlyInFullUse(t *testing.T) {
 
 	in = fill(t, &g, 1000, 10)
 	waiting := visit(t, &g)
-	waiting.mustWait(1000, Never)
+	waiting.mustWait(1000, instant.Never)
 	in[0].end(1001, Success)
 	wantLimit(t, &g, 11)
 }
 
 // round uses up the limit with successes once, and returns the limit after that.
-func round(t *testing.T, g *Gate, now time.Duration) int {
+func round(t *testing.T, g *Gate, now instant.Instant) int {
 	t.Helper()
 	in := fill(t, g, now, g.State().Limit)
 	next := visit(t, g) // a request always waits, so the limit is used up
@@ -170,14 +171,14 @@ func TestGateSlowStartThenLinear(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 1)[0].end(0, Success)
 	g.limit = 40
-	for _, v := range fill(t, &g, time.Second, 40) {
-		v.end(3*time.Second, Lost)
+	for _, v := range fill(t, &g, instant.At(time.Second), 40) {
+		v.end(instant.At(3*time.Second), Lost)
 	}
 	wantLimit(t, &g, 1)
 	var limits []int
 	now := 3*time.Second + probeGap
 	for range 14 {
-		limits = append(limits, round(t, &g, now))
+		limits = append(limits, round(t, &g, instant.At(now)))
 		now += 100 * time.Millisecond
 	}
 	want := []int{2, 4, 8, 16, 20, 20, 21, 21, 22, 22, 23, 23, 24, 24}
@@ -189,29 +190,29 @@ func TestGateSlowStartThenLinear(t *testing.T) {
 func TestGateProbes(t *testing.T) {
 	var g Gate
 	const cut = 10 * time.Second
-	closeGate(t, &g, cut)
+	closeGate(t, &g, instant.At(cut))
 	a, b, c := visit(t, &g), visit(t, &g), visit(t, &g)
-	a.mustWait(cut, cut+probeGap)
-	b.mustWait(cut, Never) // a is asked first
-	a.mustGo(cut + probeGap)
-	b.mustWait(cut+probeGap, cut+probeGap+probeTime) // the probe may hang
-	c.mustWait(cut+probeGap, Never)
+	a.mustWait(instant.At(cut), instant.At(cut+probeGap))
+	b.mustWait(instant.At(cut), instant.Never) // a is asked first
+	a.mustGo(instant.At(cut + probeGap))
+	b.mustWait(instant.At(cut+probeGap), instant.At(cut+probeGap+probeTime)) // the probe may hang
+	c.mustWait(instant.At(cut+probeGap), instant.Never)
 
 	end := cut + probeGap + 2*time.Second
-	a.end(end, Lost)
+	a.end(instant.At(end), Lost)
 	if !b.woken() || c.woken() {
 		t.Error("the next probe was not woken, or not alone")
 	}
-	b.mustWait(end, end+probeGap)
-	b.mustGo(end + probeGap)
+	b.mustWait(instant.At(end), instant.At(end+probeGap))
+	b.mustGo(instant.At(end + probeGap))
 	end += probeGap + time.Millisecond
-	b.end(end, Failed)
+	b.end(instant.At(end), Failed)
 	if !c.woken() {
 		t.Error("c was not woken")
 	}
-	c.mustWait(end, end+probeGap)
-	c.mustGo(end + probeGap)
-	c.end(end+probeGap, Success)
+	c.mustWait(instant.At(end), instant.At(end+probeGap))
+	c.mustGo(instant.At(end + probeGap))
+	c.end(instant.At(end+probeGap), Success)
 	if got := g.State(); got.Closed || got.Limit != 2 {
 		t.Errorf("after a success: %+v", got)
 	}
@@ -230,25 +231,25 @@ func TestGateCutsOncePerRound(t *testing.T) {
 	g.limit = 40
 	in := fill(t, &g, 0, 40)
 	for _, v := range in[:36] {
-		v.end(2*time.Second, Lost)
+		v.end(instant.At(2*time.Second), Lost)
 	}
 	wantLimit(t, &g, 1)
 	if g.threshold != 20 {
 		t.Errorf("threshold %d", g.threshold)
 	}
 	probe := visit(t, &g)
-	probe.mustGo(3 * time.Second)
-	probe.end(3*time.Second, Success)
+	probe.mustGo(instant.At(3 * time.Second))
+	probe.end(instant.At(3*time.Second), Success)
 	wantLimit(t, &g, 2)
 	for _, v := range in[36:38] { // they were sent before the cut
-		v.end(3*time.Second, Lost)
+		v.end(instant.At(3*time.Second), Lost)
 	}
 	wantLimit(t, &g, 2)
 	if g.threshold != 20 {
 		t.Errorf("threshold %d", g.threshold)
 	}
 	for _, v := range in[38:] {
-		v.end(3*time.Second, Success)
+		v.end(instant.At(3*time.Second), Success)
 	}
 	wantLimit(t, &g, 2) // nor do they make it grow
 	if got := g.State().InFlight; got != 0 {
@@ -265,55 +266,55 @@ func TestGateOldRequests(t *testing.T) {
 		g.Result(0, &v.slot, Success)
 	}
 	slow := visit(t, &g)
-	slow.mustGo(time.Millisecond)
-	for _, v := range fill(t, &g, time.Second, 6) {
-		v.end(10*time.Second, Lost)
+	slow.mustGo(instant.At(time.Millisecond))
+	for _, v := range fill(t, &g, instant.At(time.Second), 6) {
+		v.end(instant.At(10*time.Second), Lost)
 	}
 	now := 10 * time.Second
 	for range 4 { // the slots come back one after the other
 		v := visit(t, &g)
-		v.mustWait(now, now+soonestSlot)
-		v.mustGo(now + soonestSlot)
+		v.mustWait(instant.At(now), instant.At(now+soonestSlot))
+		v.mustGo(instant.At(now + soonestSlot))
 		now += 2 * time.Second
-		v.end(now, Lost)
+		v.end(instant.At(now), Lost)
 	}
 	if got := g.State(); !got.Closed || got.InFlight != 4 {
 		t.Fatalf("%+v", got)
 	}
 	probe := visit(t, &g)
-	probe.mustWait(now, now+probeGap)
-	slow.end(now+1, Success)
+	probe.mustWait(instant.At(now), instant.At(now+probeGap))
+	slow.end(instant.At(now+1), Success)
 	if got := g.State(); !got.Closed {
 		t.Errorf("opened by an old request: %+v", got)
 	}
 	if !probe.woken() {
 		t.Error("the probe was not woken")
 	}
-	probe.mustGo(now + 1)
+	probe.mustGo(instant.At(now + 1))
 }
 
 func TestGateLostRequestsKeepTheirSlot(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
 	waiting := visit(t, &g)
-	waiting.mustWait(0, Never)
+	waiting.mustWait(0, instant.Never)
 	for _, v := range in[:4] {
-		v.end(2*time.Second, Lost)
+		v.end(instant.At(2*time.Second), Lost)
 	}
-	waiting.mustWait(2*time.Second, 2*time.Second+soonestSlot)
+	waiting.mustWait(instant.At(2*time.Second), instant.At(2*time.Second+soonestSlot))
 	waiting.woken()
-	in[4].end(2*time.Second, Success) // the server works off its queue
+	in[4].end(instant.At(2*time.Second), Success) // the server works off its queue
 	if !waiting.woken() {
 		t.Fatal("no slot after a success")
 	}
-	in[5].end(2*time.Second, Success)
-	for _, v := range fill0(t, &g, waiting, 2*time.Second, 6) {
-		v.end(2*time.Second, Neutral)
+	in[5].end(instant.At(2*time.Second), Success)
+	for _, v := range fill0(t, &g, waiting, instant.At(2*time.Second), 6) {
+		v.end(instant.At(2*time.Second), Neutral)
 	}
 }
 
 // fill0 lets the first waiter go, and then n−1 more requests.
-func fill0(t *testing.T, g *Gate, first *visitor, now time.Duration, n int) []*visitor {
+func fill0(t *testing.T, g *Gate, first *visitor, now instant.Instant, n int) []*visitor {
 	t.Helper()
 	first.mustGo(now)
 	return append([]*visitor{first}, fill(t, g, now, n-1)...)
@@ -357,10 +358,10 @@ func TestGateBadRoute(t *testing.T) {
 				if g.State().Closed {
 					closed++
 				}
-				c.at(c.now+time.Duration(rng.ExpFloat64()/tt.rate*float64(time.Second)), arrive)
+				c.at(c.now.Add(time.Duration(rng.ExpFloat64()/tt.rate*float64(time.Second))), arrive)
 			}
 			c.at(0, arrive)
-			c.runTo(min(20*time.Minute, time.Duration(soak.Size(5_000., 20_000)/tt.rate*float64(time.Second))))
+			c.runTo(instant.At(min(20*time.Minute, time.Duration(soak.Size(5_000., 20_000)/tt.rate*float64(time.Second)))))
 			if float64(closed) > tt.most*float64(arrived) {
 				t.Errorf("closed at %d of %d arrivals", closed, arrived)
 			}
@@ -380,7 +381,7 @@ func TestGateBrokenConnection(t *testing.T) {
 			vs[i].mustGo(0)
 		}
 		for _, v := range vs {
-			v.end(time.Second, Failed)
+			v.end(instant.At(time.Second), Failed)
 		}
 		if g.State().Closed {
 			t.Errorf("closed after %d at once", n)
@@ -391,12 +392,12 @@ func TestGateBrokenConnection(t *testing.T) {
 func TestGateClosesOnFailures(t *testing.T) {
 	var g Gate
 	fails := 0
-	var now time.Duration
-	for ; !g.State().Closed; now += 10 * time.Millisecond {
+	var now instant.Instant
+	for ; !g.State().Closed; now = now.Add(10 * time.Millisecond) {
 		fill(t, &g, now, 1)[0].end(now, Failed)
 		fails++
 	}
-	if fails != 100 && now < time.Second {
+	if fails != 100 && now < instant.At(time.Second) {
 		t.Errorf("closed after %d failures and %v", fails, now)
 	}
 	// At a high rate it does not take the second.
@@ -416,53 +417,53 @@ func TestGateClosesOnFailures(t *testing.T) {
 func TestGateClosesWhenNobodyAsks(t *testing.T) {
 	var g Gate
 	for i := range time.Duration(failRun) {
-		fill(t, &g, i*10*time.Millisecond, 1)[0].end(i*10*time.Millisecond, Failed)
+		fill(t, &g, instant.At(i*10*time.Millisecond), 1)[0].end(instant.At(i*10*time.Millisecond), Failed)
 	}
 	if g.State().Closed {
 		t.Fatal("closed too early for this test")
 	}
 	probe := visit(t, &g)
-	probe.mustGo(time.Hour)
+	probe.mustGo(instant.At(time.Hour))
 	if !g.State().Closed {
 		t.Error("the gate is open")
 	}
-	visit(t, &g).mustWait(time.Hour, time.Hour+probeTime)
+	visit(t, &g).mustWait(instant.At(time.Hour), instant.At(time.Hour+probeTime))
 }
 
 func TestGateStreams(t *testing.T) {
 	var g Gate
-	closeGate(t, &g, 10*time.Second)
+	closeGate(t, &g, instant.At(10*time.Second))
 	now := 20 * time.Second
 	streams := 0
 	for range 50 {
 		v := visit(t, &g)
-		if a := v.enter(now); a.Verb != Go {
+		if a := v.enter(instant.At(now)); a.Verb != Go {
 			t.Fatalf("after %d streams: %+v, %+v", streams, a, g.State())
 		}
-		g.Result(now, &v.slot, Success) // and never Done
+		g.Result(instant.At(now), &v.slot, Success) // and never Done
 		streams++
 	}
 	v := visit(t, &g)
-	v.mustGo(now) // has no response yet, and the next request waits for it
+	v.mustGo(instant.At(now)) // has no response yet, and the next request waits for it
 	w := visit(t, &g)
-	w.mustWait(now, 10*time.Second+2*useWindow) // the limit goes back to the start
-	g.Result(now, &v.slot, Success)
+	w.mustWait(instant.At(now), instant.At(10*time.Second+2*useWindow)) // the limit goes back to the start
+	g.Result(instant.At(now), &v.slot, Success)
 	if !w.woken() {
 		t.Error("not woken")
 	}
-	w.mustGo(now)
+	w.mustGo(instant.At(now))
 
 	g2 := Gate{}
 	conf := GateConfig{Max: 12}
 	for i := range 12 {
 		v := visit(t, &g2)
 		v.conf = conf
-		v.mustGo(time.Duration(i))
-		g2.Result(time.Duration(i), &v.slot, Success)
+		v.mustGo(instant.At(time.Duration(i)))
+		g2.Result(instant.At(time.Duration(i)), &v.slot, Success)
 	}
 	v = visit(t, &g2)
 	v.conf = conf
-	v.mustWait(20, bodyTime) // Max holds for streams as well
+	v.mustWait(20, instant.At(bodyTime)) // Max holds for streams as well
 }
 
 // Responses that wait for their readers look like streams. Further requests may go
@@ -473,30 +474,30 @@ func TestGateUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
 	for range 4 {
 		for _, v := range in {
 			if !v.slot.answered {
-				g.Result(time.Millisecond, &v.slot, Neutral)
+				g.Result(instant.At(time.Millisecond), &v.slot, Neutral)
 				v.slot.answered = true // without the growth of a success
 				g.answered++
 			}
 		}
-		in = append(in, fill(t, &g, time.Millisecond, 1)...)
+		in = append(in, fill(t, &g, instant.At(time.Millisecond), 1)...)
 	}
 	wantLimit(t, &g, 10)
 	if got := g.State().InFlight; got != 14 {
 		t.Errorf("%d in flight", got)
 	}
 	for _, v := range in {
-		v.end(time.Second, Neutral)
+		v.end(instant.At(time.Second), Neutral)
 	}
 	wantLimit(t, &g, 10)
-	fill(t, &g, time.Second, 10)
-	visit(t, &g).mustWait(time.Second, Never)
+	fill(t, &g, instant.At(time.Second), 10)
+	visit(t, &g).mustWait(instant.At(time.Second), instant.Never)
 }
 
 // calmGate is a gate that has been healthy for a window.
 func calmGate(t *testing.T) *Gate {
 	g := &Gate{}
 	for _, now := range []time.Duration{0, useWindow} {
-		fill(t, g, now, 1)[0].end(now+100*ms, Success)
+		fill(t, g, instant.At(now), 1)[0].end(instant.At(now+100*ms), Success)
 	}
 	return g
 }
@@ -504,15 +505,15 @@ func calmGate(t *testing.T) *Gate {
 // A burst is no reason to grow, but pressure that lasts is.
 func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
 	g := calmGate(t)
-	for now := 11 * sec; now < 30*sec; now += 3 * sec {
-		for at := now; at < now+pressTime; at += 100 * ms { // a burst of 200
+	for now := instant.At(11 * sec); now < 30*sec; now += 3 * sec {
+		for at := now; at < now.Add(pressTime); at += 100 * ms { // a burst of 200
 			round(t, g, at)
 		}
-		fill(t, g, now+pressTime, 1)[0].end(now+pressTime, Success) // its end
+		fill(t, g, now.Add(pressTime), 1)[0].end(now.Add(pressTime), Success) // its end
 	}
 	wantLimit(t, g, 10)
 	g = calmGate(t)
-	for now := 11 * sec; now < 15*sec; now += 100 * ms {
+	for now := instant.At(11 * sec); now < 15*sec; now += 100 * ms {
 		round(t, g, now)
 	}
 	if got := g.State().Limit; got < 20 {
@@ -525,7 +526,7 @@ func TestGateDoesNotGrowForAnIdleQueue(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
 	waiting := visit(t, &g)
-	waiting.mustWait(0, Never)
+	waiting.mustWait(0, instant.Never)
 	for _, v := range in[:5] {
 		v.end(100*ms, Success)
 	}
@@ -549,25 +550,25 @@ func TestGateRest(t *testing.T) {
 	g.Reading(0, &b, false)
 	w := visit(t, &g)
 	w.conf = conf
-	w.mustWait(sec, bodyTime)
+	w.mustWait(sec, instant.At(bodyTime))
 	g.Idle(2*sec, &b)
 	if w.woken() {
 		t.Error("woken without need")
 	}
-	w.mustGo(bodyTime) // with the slot of a
+	w.mustGo(instant.At(bodyTime)) // with the slot of a
 	if got := g.State(); got.InFlight != 3 {
 		t.Errorf("%+v", got)
 	}
-	if v := g.Enter(bodyTime, &c, nil, conf); v.Verb != Wait {
+	if v := g.Enter(instant.At(bodyTime), &c, nil, conf); v.Verb != Wait {
 		t.Errorf("%+v: b is not forgotten yet", v)
 	}
-	if v := g.Enter(bodyTime+2*sec, &c, nil, conf); v.Verb != Go {
+	if v := g.Enter(instant.At(bodyTime+2*sec), &c, nil, conf); v.Verb != Go {
 		t.Errorf("%+v", v)
 	}
-	g.Reading(bodyTime+2*sec, &a, true) // too late
-	g.Idle(2*bodyTime, &a)
+	g.Reading(instant.At(bodyTime+2*sec), &a, true) // too late
+	g.Idle(instant.At(2*bodyTime), &a)
 	for _, p := range []*Slot{&a, &b, &c, &w.slot, &a} {
-		g.Done(2*bodyTime, p)
+		g.Done(instant.At(2*bodyTime), p)
 	}
 	if got := g.State(); got.InFlight != 0 || g.used() != 0 || g.idle != (slotList{}) || g.streams != (slotList{}) || g.uploads != (slotList{}) {
 		t.Errorf("%+v", got)
@@ -585,25 +586,25 @@ func TestGateRestTellsWhoWaits(t *testing.T) {
 	g.Reading(0, &a, false)
 	w := visit(t, &g)
 	w.conf = conf
-	w.mustWait(0, Never)
+	w.mustWait(0, instant.Never)
 	g.Idle(sec, &a)
 	if !w.woken() {
 		t.Fatal("not woken")
 	}
-	w.mustWait(sec, sec+bodyTime)
-	w.mustGo(sec + bodyTime)
+	w.mustWait(sec, instant.At(sec+bodyTime))
+	w.mustGo(instant.At(sec + bodyTime))
 }
 
 // The slots of lost requests come back by time, however many requests ask.
 func TestGateLostSlotsComeBackByTime(t *testing.T) {
 	var g Gate
 	for _, v := range fill(t, &g, 0, 9) {
-		v.end(2*time.Second, Lost)
+		v.end(instant.At(2*time.Second), Lost)
 	}
 	if g.lost != 9 {
 		t.Fatalf("%d slots kept", g.lost)
 	}
-	fill(t, &g, time.Hour, 10)
+	fill(t, &g, instant.At(time.Hour), 10)
 	if g.lost != 0 {
 		t.Errorf("%d slots kept", g.lost)
 	}
@@ -615,11 +616,11 @@ func TestGateQuick(t *testing.T) {
 	var g Gate
 	respond := func(took time.Duration) time.Duration {
 		v := fill(t, &g, 0, 1)[0]
-		v.end(took, Success)
+		v.end(instant.At(took), Success)
 		var p Slot
 		a := g.Enter(0, &p, nil, GateConfig{})
 		g.Done(0, &p)
-		return a.Until
+		return a.Until.Since()
 	}
 	for range 3 {
 		respond(30 * sec)
@@ -654,7 +655,7 @@ func TestGateLimitGoesBack(t *testing.T) {
 	var limits []int
 	for range 7 {
 		now += useWindow
-		fill(t, &g, now, 1)[0].end(now, Success)
+		fill(t, &g, instant.At(now), 1)[0].end(instant.At(now), Success)
 		limits = append(limits, g.State().Limit)
 	}
 	if !slices.IsSortedFunc(limits, func(a, b int) int { return b - a }) || limits[6] != 10 {
@@ -662,13 +663,13 @@ func TestGateLimitGoesBack(t *testing.T) {
 	}
 
 	// The limit also goes up to the start again if it was not used up after a cut.
-	closeGate(t, &g, now+2*time.Second)
+	closeGate(t, &g, instant.At(now+2*time.Second))
 	now += 3 * time.Second
-	fill(t, &g, now, 1)[0].end(now, Success)
+	fill(t, &g, instant.At(now), 1)[0].end(instant.At(now), Success)
 	wantLimit(t, &g, 2)
 	for range 3 {
 		now += useWindow
-		fill(t, &g, now, 1)[0].end(now, Success)
+		fill(t, &g, instant.At(now), 1)[0].end(instant.At(now), Success)
 	}
 	wantLimit(t, &g, 10)
 }
@@ -676,18 +677,18 @@ func TestGateLimitGoesBack(t *testing.T) {
 // If the question of a newcomer makes room, the first waiter hears of it.
 func TestGateTellsOfRoom(t *testing.T) {
 	var g Gate
-	closeGate(t, &g, 2*time.Second)
-	fill(t, &g, 3*time.Second, 1)[0].end(3*time.Second, Success)
+	closeGate(t, &g, instant.At(2*time.Second))
+	fill(t, &g, instant.At(3*time.Second), 1)[0].end(instant.At(3*time.Second), Success)
 	wantLimit(t, &g, 2)
-	fill(t, &g, 3*time.Second, 2) // slow requests, which use up the limit
+	fill(t, &g, instant.At(3*time.Second), 2) // slow requests, which use up the limit
 	first := visit(t, &g)
-	first.mustWait(3*time.Second, useWindow)
+	first.mustWait(instant.At(3*time.Second), instant.At(useWindow))
 	first.woken()
 	for now := 4 * time.Second; g.State().Limit == 2; now += time.Second {
 		if now > time.Minute {
 			t.Fatal("the limit never went back")
 		}
-		visit(t, &g).enter(now)
+		visit(t, &g).enter(instant.At(now))
 	}
 	if !first.woken() {
 		t.Errorf("not woken: %+v", g.State())
@@ -706,19 +707,19 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	if got := a.enter(0); got != (Answer{Verb: Wait, Ask: sec, Until: sec, ForRate: true, NoToken: true}) {
 		t.Errorf("%+v", got)
 	}
-	if got := b.enter(0); got.Verb != Wait || got.Ask != Never || !got.ForRate {
+	if got := b.enter(0); got.Verb != Wait || got.Ask != instant.Never || !got.ForRate {
 		t.Errorf("%+v", got)
 	}
 	if got := g.State(); got.InFlight != 9 || got.Waiting != 0 {
 		t.Errorf("%+v", got)
 	}
-	b.mustWait(sec, Never) // a is first still
+	b.mustWait(sec, instant.Never) // a is first still
 	a.mustGo(sec)
 	b.woken()
 	if got := b.enter(sec); got.Verb != Wait || got.Ask != 2*sec || got.ForRate {
 		t.Errorf("the rate comes first: %+v", got)
 	}
-	if got := b.enter(2 * sec); got.Verb != Wait || got.Ask != Never || got.ForRate {
+	if got := b.enter(2 * sec); got.Verb != Wait || got.Ask != instant.Never || got.ForRate {
 		t.Errorf("the limit is used up: %+v", got)
 	}
 	if got := g.State(); got.InFlight != 10 || got.Waiting != 1 {
@@ -734,7 +735,7 @@ func TestGateRelease(t *testing.T) {
 	fill(t, &g, 0, 9)
 	a, b := visit(t, &g), visit(t, &g)
 	a.mustGo(0)
-	b.mustWait(0, Never)
+	b.mustWait(0, instant.Never)
 	g.Release(0, &a.slot)
 	if got := g.State(); got.InFlight != 9 || got.Waiting != 1 {
 		t.Errorf("%+v", got)
@@ -785,7 +786,7 @@ func (v *gateRequest) start() {
 		v.clock.at(v.clock.now, v.ask)
 	}}
 	if v.gives > 0 {
-		v.clock.at(v.clock.now+v.gives, func() {
+		v.clock.at(v.clock.now.Add(v.gives), func() {
 			if v.state == 0 {
 				v.state = 2
 				v.gate.Leave(v.w)
@@ -808,7 +809,7 @@ func (v *gateRequest) ask() {
 		v.asks()
 	}
 	if a.Verb == Wait {
-		if a.Ask != Never {
+		if a.Ask != instant.Never {
 			v.clock.at(a.Ask, v.ask)
 		}
 		return
@@ -819,14 +820,14 @@ func (v *gateRequest) ask() {
 	}
 	if v.waits > 0 {
 		v.clock.at(v.clock.now, func() { v.gate.Await(v.clock.now, &v.slot) })
-		v.clock.at(v.clock.now+v.waits, func() { v.gate.Resume(v.clock.now, &v.slot) })
+		v.clock.at(v.clock.now.Add(v.waits), func() { v.gate.Resume(v.clock.now, &v.slot) })
 	}
-	v.clock.at(v.clock.now+v.takes, func() {
+	v.clock.at(v.clock.now.Add(v.takes), func() {
 		v.gate.Result(v.clock.now, &v.slot, v.result)
 		if v.reads > 0 {
 			v.gate.Reading(v.clock.now, &v.slot, v.streams)
 		}
-		v.clock.at(v.clock.now+v.reads, func() { v.gate.Done(v.clock.now, &v.slot) })
+		v.clock.at(v.clock.now.Add(v.reads), func() { v.gate.Done(v.clock.now, &v.slot) })
 	})
 }
 
@@ -842,15 +843,15 @@ func runGate(t *testing.T, seed uint64, n int) {
 		answer := func() { g.Permit(c.now, rng.IntN(3) > 0, time.Duration(rng.IntN(800))*ms) }
 		asks = func() {
 			for range rng.IntN(3) {
-				c.at(c.now+time.Duration(rng.IntN(400))*ms, answer)
+				c.at(c.now.Add(time.Duration(rng.IntN(400))*ms), answer)
 			}
 		}
 		for range 40 {
-			c.at(time.Duration(rng.IntN(20_000))*ms, func() {
+			c.at(instant.At(time.Duration(rng.IntN(20_000))*ms), func() {
 				[]func(){
 					answer,
-					func() { g.Up(c.now, c.now+time.Duration(rng.IntN(3000))*ms) },
-					func() { g.Down(c.now, c.now-time.Duration(rng.IntN(5000))*ms) },
+					func() { g.Up(c.now, c.now.Add(time.Duration(rng.IntN(3000))*ms)) },
+					func() { g.Down(c.now, c.now.Add(-time.Duration(rng.IntN(5000))*ms)) },
 				}[rng.IntN(3)]()
 			})
 		}
@@ -860,7 +861,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	mood := Success
 	idle := time.Duration(0) // for how long there was no probe although a request waits
 	for i := range n {
-		c.at(time.Duration(rng.IntN(20_000))*time.Millisecond, func() {
+		c.at(instant.At(time.Duration(rng.IntN(20_000))*time.Millisecond), func() {
 			v := &gateRequest{clock: c, gate: &g, conf: conf, asks: asks, result: mood, takes: time.Duration(1+rng.IntN(1500)) * time.Millisecond}
 			if rng.IntN(10) == 0 {
 				v.result = Result(rng.IntN(4))
@@ -896,10 +897,10 @@ func runGate(t *testing.T, seed uint64, n int) {
 		})
 	}
 	for at := range 20 {
-		c.at(time.Duration(at)*time.Second, func() { mood = Result(rng.IntN(4)) })
+		c.at(instant.At(time.Duration(at)*time.Second), func() { mood = Result(rng.IntN(4)) })
 	}
-	c.at(20*time.Second, func() { mood = Success })
-	for at := time.Duration(0); at < time.Minute; at += 50 * time.Millisecond {
+	c.at(instant.At(20*time.Second), func() { mood = Success })
+	for at := instant.Instant(0); at < instant.At(time.Minute); at = at.Add(50 * time.Millisecond) {
 		c.at(at, func() {
 			if idle += 50 * time.Millisecond; !g.closed || g.queue.n == 0 || g.inFlight > 0 {
 				idle = 0
@@ -910,7 +911,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 			}
 		})
 	}
-	c.runTo(time.Hour)
+	c.runTo(instant.At(time.Hour))
 	if served+left != n || len(waiting) != 0 {
 		t.Fatalf("seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
 	}
@@ -962,28 +963,28 @@ func BenchmarkGate(b *testing.B) {
 // requests hears of it although no other request comes.
 func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
 	var g Gate
-	closeGate(t, &g, 2*time.Second)
-	fill(t, &g, 3*time.Second, 1)[0].end(3*time.Second, Success)
+	closeGate(t, &g, instant.At(2*time.Second))
+	fill(t, &g, instant.At(3*time.Second), 1)[0].end(instant.At(3*time.Second), Success)
 	wantLimit(t, &g, 2)
-	in := fill(t, &g, 3*time.Second, 2) // slow requests, which use up the limit
+	in := fill(t, &g, instant.At(3*time.Second), 2) // slow requests, which use up the limit
 	first, second := visit(t, &g), visit(t, &g)
 	now := 4 * time.Second
-	first.enter(now)
-	second.enter(now)
-	in[0].end(now, Neutral)
-	first.mustGo(now)
+	first.enter(instant.At(now))
+	second.enter(instant.At(now))
+	in[0].end(instant.At(now), Neutral)
+	first.mustGo(instant.At(now))
 	if !second.woken() {
 		t.Fatal("the new first in the queue was told nothing")
 	}
 	for asks := 0; ; asks++ {
-		a := second.enter(now)
+		a := second.enter(instant.At(now))
 		if a.Verb == Go {
 			break
 		}
-		if a.Ask == Never || asks > 3 {
+		if a.Ask == instant.Never || asks > 3 {
 			t.Fatalf("at %v, asked %d times: %+v", now, asks, a)
 		}
-		now = a.Ask
+		now = a.Ask.Since()
 	}
 	if now > 4*time.Second+2*useWindow {
 		t.Errorf("only at %v", now)
@@ -996,7 +997,7 @@ func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
 	first := visit(t, &g)
-	first.mustWait(0, Never)
+	first.mustWait(0, instant.Never)
 	for _, v := range in {
 		g.Result(100*ms, &v.slot, Failed) // their bodies stay open
 	}
@@ -1004,8 +1005,8 @@ func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
 		t.Fatal("not woken")
 	}
 	first.mustWait(100*ms, 1100*ms)
-	first.mustWait(1100*ms, 1100*ms+probeGap)
-	first.mustGo(1100*ms + probeGap)
+	first.mustWait(1100*ms, instant.At(1100*ms+probeGap))
+	first.mustGo(instant.At(1100*ms + probeGap))
 }
 
 // An Update raised Max. A waiter with the new rule does not wait for a stream although
@@ -1019,7 +1020,7 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 	g.Enter(0, new(Slot), w, one) // behind it, with the old rule
 	next := visit(t, &g)
 	next.conf = four
-	next.mustWait(0, Never)
+	next.mustWait(0, instant.Never)
 	g.Done(1, &stream)
 	g.Enter(1, &stream, w, one)
 	g.Result(2, &stream, Success) // and it streams
@@ -1040,7 +1041,7 @@ func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 	g.Enter(0, &b, w, one)
 	next := visit(t, &g)
 	next.conf = ten
-	next.mustWait(0, Never)
+	next.mustWait(0, instant.Never)
 	g.Done(1, &a)
 	if v := g.Enter(1, &b, w, one); v.Verb != Go {
 		t.Fatalf("%+v", v)
@@ -1048,8 +1049,8 @@ func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 	if !next.woken() {
 		t.Fatal("not woken")
 	}
-	next.mustWait(1, useWindow)
-	next.mustGo(useWindow)
+	next.mustWait(1, instant.At(useWindow))
+	next.mustGo(instant.At(useWindow))
 }
 
 // Requests that get no token of the rate go in the order in which they came.
@@ -1061,12 +1062,12 @@ func TestGateKeepsTheOrderForTheRate(t *testing.T) {
 	first, second := visit(t, &g), visit(t, &g)
 	first.conf.Rate, second.conf.Rate = rate, rate
 	first.mustWait(0, sec)
-	second.mustWait(0, Never)
+	second.mustWait(0, instant.Never)
 	in[0].end(1, Neutral)
 	in[1].end(1, Neutral)
-	second.mustWait(1, Never)
+	second.mustWait(1, instant.Never)
 	first.mustWait(1, sec)
-	second.mustWait(sec, Never)
+	second.mustWait(sec, instant.Never)
 	first.mustGo(sec)
 	second.mustWait(sec, 2*sec)
 }
@@ -1078,9 +1079,9 @@ func TestGateEnd(t *testing.T) {
 		var flying [2][]*Slot
 		rng := rand.New(rand.NewPCG(seed, 1))
 		conf := GateConfig{Start: 1 + rng.IntN(20), Max: rng.IntN(3) * 20}
-		now := sec
+		now := instant.At(sec)
 		for range 500 {
-			now += time.Duration(rng.Int64N(int64(200 * ms)))
+			now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
 			if op := rng.IntN(2); op == 0 || len(flying[0]) == 0 {
 				for i := range gates {
 					if s := new(Slot); gates[i].Enter(now, s, nil, conf).Verb == Go {

@@ -6,6 +6,8 @@ package host
 import (
 	"container/heap"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 const (
@@ -26,33 +28,33 @@ const (
 
 // A demand holds the wait that the responses of one code asked for.
 type demand struct {
-	end    time.Duration // no request before this time
-	refuse time.Duration // requests are refused until this time
-	named  time.Duration // the time that the server named, if it is later than end
+	end    instant.Instant // no request before this time
+	refuse instant.Instant // requests are refused until this time
+	named  instant.Instant // the time that the server named, if it is later than end
 }
 
 // A hold is the record of a scope that has to wait. No request goes before the time
 // that the server named. With the jitter the hold lasts until open. Then its ramp
 // begins. The lock of its Cooldown guards it.
 type hold struct {
-	own     [codes]demand        // of responses to this process
-	heard   [codes]time.Duration // the ends of the waits that only the fleet was told
-	open    time.Duration
-	jitter  time.Duration // the part of open that was drawn once for this run of holds
-	next    time.Duration // when the ramp lets the next request go, whatever is answered
-	credits int32         // how many more requests the responses let go
-	saved   ramp          // the ramp that this run of holds interrupted
+	own     [codes]demand          // of responses to this process
+	heard   [codes]instant.Instant // the ends of the waits that only the fleet was told
+	open    instant.Instant
+	jitter  time.Duration   // the part of open that was drawn once for this run of holds
+	next    instant.Instant // when the ramp lets the next request go, whatever is answered
+	credits int32           // how many more requests the responses let go
+	saved   ramp            // the ramp that this run of holds interrupted
 
-	doubt   int8          // how much speaks against the hold
-	probes  int8          // probes in this run of holds
-	probeAt time.Duration // no further probe before this time; until then a probe may be under way
-	refused time.Duration // when the last of the refused requests was sent
-	told    time.Duration // when the last refusal came
-	news    time.Duration // when the fleet last told of a refusal that put off the probe
-	freeAt  time.Duration // a success in the fleet ends the hold then; 0: there was none
-	freed   bool          // the fleet told of a success in this run of holds
-	deaf    time.Duration // what the fleet says is not believed before this time
-	ignored time.Duration // when the fleet last said something that was not believed; 0: a success has followed
+	doubt   int8            // how much speaks against the hold
+	probes  int8            // probes in this run of holds
+	probeAt instant.Instant // no further probe before this time; until then a probe may be under way
+	refused instant.Instant // when the last of the refused requests was sent
+	told    instant.Instant // when the last refusal came
+	news    instant.Instant // when the fleet last told of a refusal that put off the probe
+	freeAt  instant.Instant // a success in the fleet ends the hold then; 0: there was none
+	freed   bool            // the fleet told of a success in this run of holds
+	deaf    instant.Instant // what the fleet says is not believed before this time
+	ignored instant.Instant // when the fleet last said something that was not believed; 0: a success has followed
 
 	// Two waiters hear of changes: the first in the queue, and the waiter with the
 	// nearest deadline. When one of them goes or leaves, its successor hears. So an
@@ -63,17 +65,17 @@ type hold struct {
 
 // A ramp says how far the return of a scope had come at a time.
 type ramp struct {
-	at, open, next time.Duration
+	at, open, next instant.Instant
 	credits        int32
 }
 
 // newHold returns a hold that is over. A ramp of an earlier hold would be over, too.
-func newHold() *hold { return &hold{open: -rampTime} }
+func newHold() *hold { return &hold{open: instant.At(-rampTime)} }
 
 // refuse notes a refusal of a request of this process. It reports whether the request was
 // sent although the hold was known.
-func (h *hold) refuse(now time.Duration, r Refusal, conf CooldownConfig, u float64) (again bool) {
-	end := after(now, min(r.Wait, conf.Max))
+func (h *hold) refuse(now instant.Instant, r Refusal, conf CooldownConfig, u float64) (again bool) {
+	end := instant.After(now, min(r.Wait, conf.Max))
 	if now >= h.named() {
 		h.probes, h.refused, h.freed = 0, 0, false
 	} else {
@@ -86,7 +88,7 @@ func (h *hold) refuse(now time.Duration, r Refusal, conf CooldownConfig, u float
 	}
 	if conf.Stop && r.Wait > conf.Max {
 		d.refuse = max(d.refuse, end)
-		d.named = max(d.named, after(now, r.Wait))
+		d.named = max(d.named, instant.After(now, r.Wait))
 	}
 	d.end = max(d.end, end)
 	h.deaf, h.freeAt = 0, 0
@@ -106,42 +108,42 @@ func (h *hold) refuse(now time.Duration, r Refusal, conf CooldownConfig, u float
 
 // reprobe returns when the next probe may be sent after a refusal of a request of this
 // process.
-func (h *hold) reprobe(now time.Duration, r Refusal, conf CooldownConfig, u float64) time.Duration {
+func (h *hold) reprobe(now instant.Instant, r Refusal, conf CooldownConfig, u float64) instant.Instant {
 	switch probed := h.probes >= maxProbes || h.probes > 0 && r.Sent >= h.told; {
 	case now < h.heardEnd():
 		return max(h.probeAt, now)
 	case probed && conf.Processes > 1:
-		return after(now, testimony+conf.turn(u)) // the fleet has to hear of the refusal first
+		return instant.After(now, testimony+conf.turn(u)) // the fleet has to hear of the refusal first
 	case probed:
 		return now
 	case r.Sent <= 0:
-		return after(now, testimony)
+		return instant.After(now, testimony)
 	}
-	return after(now, now-r.Sent)
+	return instant.After(now, now.Sub(r.Sent))
 }
 
 // hear notes a refusal in another process of the fleet, and reports whether it is news.
-func (h *hold) hear(now time.Duration, r Refusal, conf CooldownConfig, u float64) bool {
+func (h *hold) hear(now instant.Instant, r Refusal, conf CooldownConfig, u float64) bool {
 	if now < h.deaf {
 		h.ignored = now
 		return false
 	}
-	end := after(now, min(r.Wait, conf.Max, maxHeard))
+	end := instant.After(now, min(r.Wait, conf.Max, maxHeard))
 	longer := end > h.heard[r.Code]
 	switch {
 	case now >= h.named():
 		h.probes, h.refused, h.freed, h.freeAt = maxProbes-1, now, false, 0 // the other process sends the other probe
-		h.probeAt, h.news = after(now, testimony+conf.turn(u)), now
+		h.probeAt, h.news = instant.After(now, testimony+conf.turn(u)), now
 		if h.doubt > minDoubt {
 			h.doubt = max(minDoubt, h.doubt/2)
 		}
 	case now >= h.heardEnd(): // this process was refused as well, so the hold is not about the other
 		h.doubt = 0
 		h.probes = max(h.probes, maxProbes-1)
-		h.probeAt, h.news = max(h.probeAt, after(now, testimony+conf.turn(u))), now
-	case now > h.news+testimony: // the probe of another process was refused
+		h.probeAt, h.news = max(h.probeAt, instant.After(now, testimony+conf.turn(u))), now
+	case now > h.news.Add(testimony): // the probe of another process was refused
 		if h.probes < maxProbes {
-			h.probeAt = after(now, putOff*(now-h.saved.at+max(0, h.probeAt-now)))
+			h.probeAt = instant.After(now, putOff*(now.Sub(h.saved.at)+max(0, h.probeAt.Sub(now))))
 		}
 		h.news = now
 	case !longer:
@@ -159,15 +161,15 @@ func (h *hold) hear(now time.Duration, r Refusal, conf CooldownConfig, u float64
 // begin draws the jitter of a run of holds. A run has a single jitter. If the jitter were
 // drawn per response and the largest were kept, a process with many requests in flight
 // would end at the upper end of the jitter, and so would all other processes.
-func (h *hold) begin(now, end time.Duration, conf CooldownConfig, u float64) {
+func (h *hold) begin(now, end instant.Instant, conf CooldownConfig, u float64) {
 	if now >= h.open {
 		h.saved = ramp{now, h.open, h.next, h.credits}
-		h.jitter = time.Duration(u * float64(conf.spread(end-now)))
+		h.jitter = time.Duration(u * float64(conf.spread(end.Sub(now))))
 	}
 }
 
 // changed returns the waiters to wake after a refusal.
-func (h *hold) changed(now time.Duration) pair {
+func (h *hold) changed(now instant.Instant) pair {
 	next := pair{nil, h.hurried()}
 	if h.refusing(now) > 0 || h.undecided(now) {
 		next[0] = h.queue.first
@@ -176,7 +178,7 @@ func (h *hold) changed(now time.Duration) pair {
 }
 
 // answered takes note of a response that is no refusal.
-func (h *hold) answered(now, sent time.Duration, success bool) {
+func (h *hold) answered(now, sent instant.Instant, success bool) {
 	if success {
 		h.doubt = min(h.doubt+1, maxDoubt)
 		h.contradict(now, sent)
@@ -193,36 +195,36 @@ func (h *hold) answered(now, sent time.Duration, success bool) {
 // disprove ends the hold and begins the ramp. The ramp is needed because a quota that
 // is refilled steadily has room for a request now and then, but not for all waiters at
 // once.
-func (h *hold) disprove(now time.Duration) {
+func (h *hold) disprove(now instant.Instant) {
 	h.ignore(now)
-	h.own, h.heard = [codes]demand{}, [codes]time.Duration{}
-	h.open, h.next, h.credits = now, after(now, rampStep), rampGrowth
+	h.own, h.heard = [codes]demand{}, [codes]instant.Instant{}
+	h.open, h.next, h.credits = now, instant.After(now, rampStep), rampGrowth
 }
 
 // ignore says that what the fleet said is wrong, so that this process does not believe
 // it for some time.
-func (h *hold) ignore(now time.Duration) {
+func (h *hold) ignore(now instant.Instant) {
 	if now < h.heardEnd() {
-		h.deaf = max(h.deaf, after(now, rampTime))
+		h.deaf = max(h.deaf, instant.After(now, rampTime))
 	}
 }
 
 // contradict prolongs the time for which the fleet is not believed, if a request of this
 // process succeeded that was sent after the fleet said that it would not.
-func (h *hold) contradict(now, sent time.Duration) {
+func (h *hold) contradict(now, sent instant.Instant) {
 	if h.ignored > 0 && sent > h.ignored && now < h.deaf {
-		h.ignored, h.deaf = 0, after(now, rampTime)
+		h.ignored, h.deaf = 0, instant.After(now, rampTime)
 	}
 }
 
 // recovers ends the demand of a 503 if a success arrives after it, and reports
 // whether the hold is over then.
-func (h *hold) recovers(now time.Duration) bool {
+func (h *hold) recovers(now instant.Instant) bool {
 	return now < h.end(Unavailable) && now > h.told && h.recovered(now)
 }
 
 // recovered ends the demand of a 503, and reports whether the hold is over then.
-func (h *hold) recovered(now time.Duration) bool {
+func (h *hold) recovered(now instant.Instant) bool {
 	h.ignore(now)
 	h.own[Unavailable], h.heard[Unavailable] = demand{}, 0
 	if h.end(TooMany) > h.saved.at {
@@ -240,7 +242,7 @@ func (h *hold) recovered(now time.Duration) bool {
 // free notes that a success has ended the hold in another process of the fleet. What only
 // the fleet was told ends at a time. A process that was refused itself sends one probe
 // more then, in case it was refused at random.
-func (h *hold) free(at time.Duration) {
+func (h *hold) free(at instant.Instant) {
 	if h.freeAt == 0 || at < h.freeAt {
 		h.freeAt = max(at, 1)
 	}
@@ -251,7 +253,7 @@ func (h *hold) free(at time.Duration) {
 }
 
 // settle ends a hold at the time to which Free has put it off.
-func (h *hold) settle(now time.Duration) {
+func (h *hold) settle(now instant.Instant) {
 	if h.freeAt == 0 || now < h.freeAt {
 		return
 	}
@@ -268,25 +270,25 @@ func (h *hold) settle(now time.Duration) {
 
 // reopen computes when the hold ends, and begins its ramp anew.
 func (h *hold) reopen() {
-	h.open = after(h.named(), h.jitter)
+	h.open = instant.After(h.named(), h.jitter)
 	h.credits = 0
 	h.next = h.open
 }
 
 // end returns the last time that the responses of a code named.
-func (h *hold) end(code Code) time.Duration { return max(h.own[code].end, h.heard[code]) }
+func (h *hold) end(code Code) instant.Instant { return max(h.own[code].end, h.heard[code]) }
 
 // named returns the last time that the server named.
-func (h *hold) named() time.Duration { return max(h.end(TooMany), h.end(Unavailable)) }
+func (h *hold) named() instant.Instant { return max(h.end(TooMany), h.end(Unavailable)) }
 
 // heardEnd returns the end of the longest wait that only the fleet was told.
-func (h *hold) heardEnd() time.Duration { return max(h.heard[TooMany], h.heard[Unavailable]) }
+func (h *hold) heardEnd() instant.Instant { return max(h.heard[TooMany], h.heard[Unavailable]) }
 
 // ownEnd returns the last time that the server named to this process.
-func (h *hold) ownEnd() time.Duration { return max(h.own[TooMany].end, h.own[Unavailable].end) }
+func (h *hold) ownEnd() instant.Instant { return max(h.own[TooMany].end, h.own[Unavailable].end) }
 
 // holding returns which codes hold the scope.
-func (h *hold) holding(now time.Duration) (held [codes]bool) {
+func (h *hold) holding(now instant.Instant) (held [codes]bool) {
 	for code := range codes {
 		held[code] = now < h.end(code)
 	}
@@ -294,24 +296,24 @@ func (h *hold) holding(now time.Duration) (held [codes]bool) {
 }
 
 // undecided reports whether the hold is in doubt and a response may still end it.
-func (h *hold) undecided(now time.Duration) bool {
+func (h *hold) undecided(now instant.Instant) bool {
 	return h.doubt >= minDoubt && now < h.named() && (h.probes < maxProbes || now < h.probeAt)
 }
 
 // probe reports whether a request may be let go before the time that the server
 // named, and counts it as a probe.
-func (h *hold) probe(now time.Duration) bool {
+func (h *hold) probe(now instant.Instant) bool {
 	if h.doubt < minDoubt || h.probes >= maxProbes || now < h.probeAt {
 		return false
 	}
 	h.probes++
-	h.probeAt = after(now, probeWait)
+	h.probeAt = instant.After(now, probeWait)
 	return true
 }
 
 // refusing returns the time that the server named if requests are refused now,
 // else zero.
-func (h *hold) refusing(now time.Duration) (named time.Duration) {
+func (h *hold) refusing(now instant.Instant) (named instant.Instant) {
 	for i := range h.own {
 		if now < h.own[i].refuse && !h.undecided(now) {
 			named = max(named, h.own[i].named)
@@ -324,7 +326,7 @@ func (h *hold) refusing(now time.Duration) (named time.Duration) {
 // time from the named end to the deadline of w. What only the fleet was told takes at
 // most half of the time that w had when it came. If a success has ended the hold,
 // there is no named end and no jitter.
-func (h *hold) opens(w *Waiter) time.Duration {
+func (h *hold) opens(w *Waiter) instant.Instant {
 	named := h.named()
 	switch {
 	case w == nil || named == 0 || w.By <= h.ownEnd():
@@ -332,19 +334,19 @@ func (h *hold) opens(w *Waiter) time.Duration {
 	case w.By <= named:
 		return min(h.open, max(h.ownEnd(), w.half()))
 	}
-	return min(h.open, named+(w.By-named)/2)
+	return min(h.open, named.Add(w.By.Sub(named)/2))
 }
 
 // over reports whether the ramp has ended.
-func (h *hold) over(now time.Duration) bool { return now >= after(h.open, rampTime) }
+func (h *hold) over(now instant.Instant) bool { return now >= instant.After(h.open, rampTime) }
 
 // forgotten reports whether nothing has to be remembered any more.
-func (h *hold) forgotten(now time.Duration) bool {
+func (h *hold) forgotten(now instant.Instant) bool {
 	return h.over(now) && now >= h.deaf && h.queue.n == 0
 }
 
 // passes reports whether w may go now, and uses up its turn in the ramp.
-func (h *hold) passes(now time.Duration, w *Waiter) bool {
+func (h *hold) passes(now instant.Instant, w *Waiter) bool {
 	switch own := h.opens(w); {
 	case h.over(now):
 		return true
@@ -357,8 +359,8 @@ func (h *hold) passes(now time.Duration, w *Waiter) bool {
 	case now >= h.next:
 		// Turns that nobody used are not saved up. A turn that was used a little
 		// late does not delay the next turn.
-		if h.next += rampStep; h.next <= now {
-			h.next = now + rampStep
+		if h.next = h.next.Add(rampStep); h.next <= now {
+			h.next = now.Add(rampStep)
 		}
 		return true
 	case h.credits > 0:
@@ -369,11 +371,11 @@ func (h *hold) passes(now time.Duration, w *Waiter) bool {
 }
 
 // wait puts w in the queue and tells it when to ask again.
-func (h *hold) wait(now time.Duration, w *Waiter) Answer {
+func (h *hold) wait(now instant.Instant, w *Waiter) Answer {
 	h.join(w)
 	// A waiter that is not first is woken when its turn comes. The end of the
 	// ramp is for the case that a waiter before it neither asks nor leaves.
-	a := Answer{Verb: Wait, Ask: after(h.open, rampTime), Until: h.named()}
+	a := Answer{Verb: Wait, Ask: instant.After(h.open, rampTime), Until: h.named()}
 	if now < h.open {
 		a.Open = h.open
 	}
@@ -460,7 +462,7 @@ const (
 
 // value returns how much is lost if the hold is forgotten. The waiters of a forgotten hold
 // are no longer spread by its ramp.
-func (h *hold) value(now time.Duration) value {
+func (h *hold) value(now instant.Instant) value {
 	switch over, waits := now >= h.open, h.queue.n > 0; {
 	case over && waits:
 		return returning

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // A Lane is a pool of connections to a host. The first lane of a host is the base
@@ -69,15 +71,15 @@ func (l *Lane) Connected() {
 func (l *Lane) Many() bool { return l != nil && l.Ways.Load() > 1 }
 
 // Heard returns when something came over the lane last, or 0 if nothing ever did.
-func (l *Lane) Heard() time.Duration {
+func (l *Lane) Heard() instant.Instant {
 	if l == nil {
 		return 0
 	}
-	return time.Duration(l.heard.Load())
+	return instant.Instant(l.heard.Load())
 }
 
 // Hear notes that something came over the lane, so its connections are not dead.
-func (l *Lane) Hear(now time.Duration) { l.heard.Store(int64(max(now, 1))) }
+func (l *Lane) Hear(now instant.Instant) { l.heard.Store(int64(max(now, 1))) }
 
 // Lanes says over which lane the attempts to a host go. There are at most two: the
 // current lane, and a spare for attempts that should not take the same way as another.
@@ -93,11 +95,11 @@ type Lanes struct {
 
 	mu     sync.Mutex // guards the fields below, and all changes of those above
 	opened int
-	last   *Lane         // that was opened
-	at     time.Duration // when it was
-	streak int           // lanes in a row that have brought no good response
-	debt   time.Duration // falls with time, and rises with each lane
-	bound  []*Lane       // lanes with a Room, as long as they may have connections
+	last   *Lane           // that was opened
+	at     instant.Instant // when it was
+	streak int             // lanes in a row that have brought no good response
+	debt   instant.Instant // falls with time, and rises with each lane
+	bound  []*Lane         // lanes with a Room, as long as they may have connections
 }
 
 // An Opener makes a lane, or returns nil if there can be none. held is the number of
@@ -120,7 +122,7 @@ const (
 // Lane returns the current lane of the host, and when something came over it last. The
 // lane is nil if nobody asked for the Lanes of the host yet. Then nothing is noted, so its
 // first timeout always looks as if nothing had come.
-func (s *State[R]) Lane() (*Lane, time.Duration) {
+func (s *State[R]) Lane() (*Lane, instant.Instant) {
 	lanes := s.LanesMade()
 	if lanes == nil {
 		return nil, 0
@@ -149,7 +151,7 @@ func (l *Lanes) Current() *Lane {
 // Answered notes a response over a lane. It is good if it needs no retry. If it came over
 // the spare, the spare did better than the current lane, and the two change places.
 // moved reports that they did.
-func (l *Lanes) Answered(now time.Duration, from *Lane, good bool) (moved bool) {
+func (l *Lanes) Answered(now instant.Instant, from *Lane, good bool) (moved bool) {
 	if from == nil {
 		from = &l.first
 	}
@@ -181,7 +183,7 @@ func (l *Lanes) Answered(now time.Duration, from *Lane, good bool) (moved bool) 
 // to the spare, or to a lane that open makes. If there can be none, it returns to the
 // first, whose connections may be new by now. left is the lane that attempts no longer
 // take, or nil.
-func (l *Lanes) Leave(now time.Duration, used *Lane, open Opener) (left *Lane) {
+func (l *Lanes) Leave(now instant.Instant, used *Lane, open Opener) (left *Lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if used == nil {
@@ -218,7 +220,7 @@ type Detour struct {
 
 // Detour returns the lane for an attempt that should not take the lane used. It returns
 // nil if there is none. left is a spare that attempts no longer take, or nil.
-func (l *Lanes) Detour(now time.Duration, used *Lane, d Detour, open Opener) (to, left *Lane) {
+func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (to, left *Lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if used == nil {
@@ -249,7 +251,7 @@ func (l *Lanes) Detour(now time.Duration, used *Lane, d Detour, open Opener) (to
 
 // Beside returns the lane for an attempt beside another that goes over used. It returns
 // nil if there is none.
-func (l *Lanes) Beside(now time.Duration, used *Lane, open Opener) *Lane {
+func (l *Lanes) Beside(now instant.Instant, used *Lane, open Opener) *Lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if used == nil {
@@ -272,7 +274,7 @@ func (l *Lanes) Beside(now time.Duration, used *Lane, open Opener) *Lane {
 }
 
 // open opens a lane; l.mu is held.
-func (l *Lanes) open(now time.Duration, moves bool, open Opener) *Lane {
+func (l *Lanes) open(now instant.Instant, moves bool, open Opener) *Lane {
 	to := open(l.held(), moves)
 	if to == nil {
 		return nil
@@ -281,7 +283,7 @@ func (l *Lanes) open(now time.Duration, moves bool, open Opener) *Lane {
 	to.Number = l.opened
 	l.last, l.at = to, now
 	l.streak++
-	l.debt = max(l.debt, now) + laneCost
+	l.debt = max(l.debt, now).Add(laneCost)
 	if to.Room > 0 {
 		l.bound = append(l.bound, to)
 	}
@@ -317,16 +319,16 @@ func (l *Lanes) Protocol() int { return int(l.proto.Load()) }
 // good response, new lanes help, and each may be left at once. If it brought none, the
 // cause is rather the host, and the next lane has to wait, longer each time. But the name
 // may have several bad addresses, which are tried one after the other.
-func (l *Lanes) may(now time.Duration, urgent bool, used *Lane) bool {
+func (l *Lanes) may(now instant.Instant, urgent bool, used *Lane) bool {
 	if l.last == nil || l.last.proven.Load() {
 		l.streak = 0
 	}
 	switch {
-	case l.debt > now+(laneBurst-1)*laneCost:
+	case l.debt > now.Add((laneBurst-1)*laneCost):
 		return false
-	case l.streak > 0 && now < l.at+min(laneGap<<min(l.streak-1, 10), laneMost):
+	case l.streak > 0 && now < l.at.Add(min(laneGap<<min(l.streak-1, 10), laneMost)):
 		return urgent && l.streak < int(used.Ways.Load())
-	case !urgent && l.last != nil && now < l.at+laneGap:
+	case !urgent && l.last != nil && now < l.at.Add(laneGap):
 		return false
 	}
 	return true

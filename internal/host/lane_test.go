@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // A traffic drives the lanes of a host, as a Transport would.
 type traffic struct {
 	Lanes
-	now    time.Duration
+	now    instant.Instant
 	failed bool // nothing can be opened
 }
 
@@ -23,7 +25,7 @@ func (tr *traffic) open(int, bool) *Lane {
 
 func (tr *traffic) good(l *Lane) bool    { return tr.Answered(tr.now, l, true) }
 func (tr *traffic) leave(l *Lane)        { tr.Leave(tr.now, l, tr.open) }
-func (tr *traffic) wait(d time.Duration) { tr.now += d }
+func (tr *traffic) wait(d time.Duration) { tr.now = tr.now.Add(d) }
 
 func (tr *traffic) detour(l *Lane, d Detour) *Lane {
 	to, _ := tr.Detour(tr.now, l, d, tr.open)
@@ -164,7 +166,7 @@ func TestLanes(t *testing.T) {
 		}, 0, -1, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			tr := &traffic{now: time.Hour}
+			tr := &traffic{now: instant.At(time.Hour)}
 			row.do(tr)
 			assert.Equal(t, row.current, tr.Current().Number, "current")
 			spare := -1
@@ -197,10 +199,10 @@ func TestLaneHears(t *testing.T) {
 	l, heard := s.Lane()
 	assert.Nil(t, l)
 	assert.Zero(t, heard)
-	s.Machines().Lanes().Answered(time.Second, nil, false)
+	s.Machines().Lanes().Answered(instant.At(time.Second), nil, false)
 	l, heard = s.Lane()
 	assert.NotNil(t, l)
-	assert.Equal(t, time.Second, heard)
-	l.Hear(time.Minute)
-	assert.Equal(t, time.Minute, l.Heard())
+	assert.Equal(t, instant.At(time.Second), heard)
+	l.Hear(instant.At(time.Minute))
+	assert.Equal(t, instant.At(time.Minute), l.Heard())
 }

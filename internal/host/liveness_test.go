@@ -5,15 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // A rig is a machine with a queue, for TestNobodyWaitsForNothing.
 type rig struct {
-	enter func(now time.Duration, w *Waiter) Answer
+	enter func(now instant.Instant, w *Waiter) Answer
 	leave func(w *Waiter)
 	first func() *Waiter
-	event func(now time.Duration) // something that the machine is told
+	event func(now instant.Instant) // something that the machine is told
 }
 
 func gateRig(rng *rand.Rand) rig {
@@ -26,12 +27,12 @@ func gateRig(rng *rand.Rand) rig {
 	)
 	conf.Fleet = rng.IntN(2) == 0
 	// The owner asks the fleet after it has asked the gate.
-	askFleet := func(now time.Duration) {
+	askFleet := func(now instant.Instant) {
 		if conf.Fleet {
 			g.AskPermit(now)
 		}
 	}
-	enter := func(now time.Duration, w *Waiter) Answer {
+	enter := func(now instant.Instant, w *Waiter) Answer {
 		p := new(Slot)
 		a := g.Enter(now, p, w, conf)
 		if a.Verb == Go {
@@ -40,12 +41,12 @@ func gateRig(rng *rand.Rand) rig {
 		askFleet(now)
 		return a
 	}
-	event := func(now time.Duration) {
+	event := func(now instant.Instant) {
 		if conf.Fleet && rng.IntN(3) == 0 {
 			wait := time.Duration(rng.Int64N(int64(3 * sec)))
 			[]func(){
-				func() { g.Down(now, now-wait) },
-				func() { g.Up(now, now+wait) },
+				func() { g.Down(now, now.Add(-wait)) },
+				func() { g.Up(now, now.Add(wait)) },
 				func() { g.Permit(now, true, 0) },
 				func() { g.Permit(now, false, wait) },
 				func() { g.News() },
@@ -60,7 +61,7 @@ func gateRig(rng *rand.Rand) rig {
 		}
 		if rng.IntN(12) == 0 { // an outage, more often than not
 			for range 12 {
-				now += time.Duration(rng.Int64N(int64(200 * ms)))
+				now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
 				if enter(now, nil).Verb == Go {
 					g.Result(now, flying[len(flying)-1], Failed)
 					g.Done(now, flying[len(flying)-1])
@@ -100,16 +101,16 @@ func cooldownRig(rng *rand.Rand) rig {
 		c    Cooldown
 		sent []time.Duration
 	)
-	enter := func(now time.Duration, w *Waiter) Answer {
+	enter := func(now instant.Instant, w *Waiter) Answer {
 		a := c.Enter(now, 1, w)
 		if a.Verb == Go {
-			sent = append(sent, now)
+			sent = append(sent, now.Since())
 		}
 		return a
 	}
-	event := func(now time.Duration) {
+	event := func(now instant.Instant) {
 		if len(sent) > 0 && rng.IntN(3) > 0 {
-			c.Answered(now, 1, sent[rng.IntN(len(sent))], rng.IntN(4) > 0)
+			c.Answered(now, 1, instant.At(sent[rng.IntN(len(sent))]), rng.IntN(4) > 0)
 			return
 		}
 		code, wait, conf := Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(5*sec))), CooldownConfig{Max: 3 * sec, Stop: rng.IntN(4) == 0}
@@ -135,7 +136,7 @@ func pacingRig(rng *rand.Rand) rig {
 	var p Pacing
 	var passed uint64
 	conf := PacingConfig{MaxWait: []time.Duration{0, -1, sec}[rng.IntN(3)]}
-	event := func(now time.Duration) {
+	event := func(now instant.Instant) {
 		if rng.IntN(3) == 0 {
 			p.NoteForFleet(now, 1, rng.Int64N(20), 20, time.Duration(rng.IntN(10))*sec, 1+rng.IntN(5), conf)
 			return
@@ -148,7 +149,7 @@ func pacingRig(rng *rand.Rand) rig {
 		}
 		return nil
 	}
-	enter := func(now time.Duration, w *Waiter) Answer {
+	enter := func(now instant.Instant, w *Waiter) Answer {
 		a := p.Enter(now, 1, w, conf)
 		passed = max(passed, a.Mark)
 		return a
@@ -160,16 +161,16 @@ func rateRig(rng *rand.Rand) rig {
 	conf := RateConfig{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3), Adaptive: rng.IntN(2) == 0}
 	r := NewRate(conf)
 	shared := rng.IntN(2) == 0
-	event := func(now time.Duration) {
+	event := func(now instant.Instant) {
 		if shared && rng.IntN(2) == 0 {
 			wait := time.Duration(rng.Int64N(int64(sec)))
 			switch rng.IntN(4) {
 			case 0:
 				r.Share(now, 1+rng.IntN(5))
 			case 1:
-				r.Grant(now, 0, 0, 0, now+wait)
+				r.Grant(now, 0, 0, 0, now.Add(wait))
 			default:
-				r.Grant(now, 1+rng.IntN(3), now+wait-sec/2, time.Duration(rng.Int64N(int64(sec))), 0)
+				r.Grant(now, 1+rng.IntN(3), now.Add(wait)-sec/2, time.Duration(rng.Int64N(int64(sec))), 0)
 			}
 			return
 		}
@@ -183,7 +184,7 @@ func rateRig(rng *rand.Rand) rig {
 			r.Succeeded(now)
 		}
 	}
-	enter := func(now time.Duration, w *Waiter) Answer {
+	enter := func(now instant.Instant, w *Waiter) Answer {
 		a := r.Enter(now, w)
 		if shared {
 			r.Share(now, 3)
@@ -198,12 +199,12 @@ type stander struct {
 	w     *Waiter
 	woken bool
 	wakes int
-	ask   time.Duration
+	ask   instant.Instant
 }
 
 // stir uses a machine at random, and returns the first waiter after that, or nil if
 // there is none.
-func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, first *stander) {
+func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, first *stander) {
 	queue := map[*Waiter]*stander{}
 	var all []*stander // in order of their coming, for the same choice in every run
 	now = sec
@@ -245,7 +246,7 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now time.Duration, fi
 		case op < 9:
 			r.event(now)
 		default:
-			now += time.Duration(rng.Int64N(int64([]time.Duration{ms, 100 * ms, sec, 11 * sec}[rng.IntN(4)])))
+			now = now.Add(time.Duration(rng.Int64N(int64([]time.Duration{ms, 100 * ms, sec, 11 * sec}[rng.IntN(4)]))))
 		}
 		for _, s := range waiting {
 			wakes += s.wakes
@@ -272,7 +273,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 			waited := 0
 			seeds := soak.Size[uint64](1000, 2000)
 			for seed := range seeds {
-				at := [2]time.Duration{Never, Never} // when it went: asking all the time, and when told
+				at := [2]time.Duration{instant.Forever, instant.Forever} // when it went: asking all the time, and when told
 				for told := range at {
 					rng := rand.New(rand.NewPCG(seed, 1))
 					r := build(rng)
@@ -289,7 +290,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 						s.woken = false
 						a := r.enter(now, s.w)
 						if a.Verb != Wait {
-							at[told] = now
+							at[told] = now.Since()
 							break
 						}
 						if s.ask = a.Ask; told == 0 {
@@ -299,7 +300,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 						}
 					}
 				}
-				if at[1]-step-slack[name] > at[0] && at[0] < Never {
+				if at[1]-step-slack[name] > at[0] && instant.At(at[0]) < instant.Never {
 					t.Fatalf("seed %d: goes at %v where it asks all the time, at %v where it asks when it is told", seed, at[0], at[1])
 				}
 			}

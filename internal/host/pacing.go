@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 const (
@@ -74,18 +76,18 @@ type Pacing struct {
 
 // A quota is the record of the window of a scope.
 type quota struct {
-	end     time.Duration // when the window ends
-	length  time.Duration // the longest time to the end that the server named
+	end     instant.Instant // when the window ends
+	length  time.Duration   // the longest time to the end that the server named
 	left    int64
 	limit   int64
-	next    time.Duration // when the next request may go, if the requests are spread
-	guessed bool          // the server did not name this window
-	passed  uint64        // the last mark; it counts on from Pacing.passed, so that no mark comes twice
-	asked   uint64        // the mark of the latest request whose response is known
-	members int           // of a fleet that use the quota in this window; 0 counts as 1
-	named   bool          // a response to this process named this window
-	heard   bool          // a fleet said that less is left than this process knew
-	since   uint64        // passed when the fleet named the window
+	next    instant.Instant // when the next request may go, if the requests are spread
+	guessed bool            // the server did not name this window
+	passed  uint64          // the last mark; it counts on from Pacing.passed, so that no mark comes twice
+	asked   uint64          // the mark of the latest request whose response is known
+	members int             // of a fleet that use the quota in this window; 0 counts as 1
+	named   bool            // a response to this process named this window
+	heard   bool            // a fleet said that less is left than this process knew
+	since   uint64          // passed when the fleet named the window
 	queue   queue
 }
 
@@ -93,13 +95,13 @@ type quota struct {
 func (p *Pacing) Quiet() bool { return p.n.Load() == 0 }
 
 // Listens reports whether Unnamed has to be called. Else no scope key is needed.
-func (p *Pacing) Listens(now time.Duration) bool { return !p.Quiet() || int64(now) < p.deaf.Load() }
+func (p *Pacing) Listens(now instant.Instant) bool { return !p.Quiet() || int64(now) < p.deaf.Load() }
 
 // Note is told the quota that a response names: remaining requests are left of
 // limit until reset from now. A zero limit means that the response names none. mark
 // is the Mark of Enter's answer, or zero if Enter was not asked. If reset is zero or
 // less, Note does nothing. Other values out of range are cut to the range.
-func (p *Pacing) Note(now time.Duration, key, mark uint64, remaining, limit int64, reset time.Duration, c PacingConfig) {
+func (p *Pacing) Note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, c PacingConfig) {
 	if reset <= 0 {
 		return
 	}
@@ -114,7 +116,7 @@ func (p *Pacing) Note(now time.Duration, key, mark uint64, remaining, limit int6
 // use the quota. Until its window ends, each of them spreads its requests as if the others
 // sent as many. If there is no room for the scope, NoteForFleet does nothing, because this
 // process may never send a request of the scope.
-func (p *Pacing) NoteForFleet(now time.Duration, key uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) {
+func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) {
 	if reset <= 0 {
 		return
 	}
@@ -129,7 +131,7 @@ func (p *Pacing) NoteForFleet(now time.Duration, key uint64, remaining, limit in
 
 // roomForFleet makes room for what a fleet says about a scope, without evicting what this
 // process was told. It reports false if there is no room; p.mu is held.
-func (p *Pacing) roomForFleet(now time.Duration, key uint64) bool {
+func (p *Pacing) roomForFleet(now instant.Instant, key uint64) bool {
 	if p.quotas[key] != nil || len(p.quotas) < maxScopes {
 		return true
 	}
@@ -140,13 +142,13 @@ func (p *Pacing) roomForFleet(now time.Duration, key uint64) bool {
 // Unnamed is told of a success that names no quota. mark is the Mark of Enter's answer. If
 // only a fleet knows of a quota of the scope, the success shows that there is none. It is
 // forgotten, and the fleet is not believed about the host for 10 s from the last success.
-func (p *Pacing) Unnamed(now time.Duration, key, mark uint64) {
+func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64) {
 	p.mu.Lock()
 	var next *Waiter
 	q := p.quotas[key]
 	wrong := q != nil && q.hearsay() && mark > q.since
 	if wrong || int64(now) < p.deaf.Load() {
-		p.deaf.Store(int64(after(now, deafTime)))
+		p.deaf.Store(int64(instant.After(now, deafTime)))
 	}
 	if wrong {
 		next = q.queue.first
@@ -160,8 +162,8 @@ func (p *Pacing) Unnamed(now time.Duration, key, mark uint64) {
 
 // note takes in a response and returns the waiter to wake next; p.mu is held. members is
 // 0 if a response to this process named the quota.
-func (p *Pacing) note(now time.Duration, key, mark uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) *Waiter {
-	end := after(now, min(reset, maxReset))
+func (p *Pacing) note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) *Waiter {
+	end := instant.After(now, min(reset, maxReset))
 	remaining = min(max(remaining, 0), maxQuota)
 	limit = min(max(limit, remaining), maxQuota)
 	q := p.quotaFor(now, key)
@@ -178,7 +180,7 @@ func (p *Pacing) note(now time.Duration, key, mark uint64, remaining, limit int6
 // Enter asks for a request to pass. With Wait the request joins the queue of its
 // scope. It asks again with the same w, or calls Leave. A request with a nil w
 // does not wait and joins no queue. Enter never answers Refuse.
-func (p *Pacing) Enter(now time.Duration, key uint64, w *Waiter, c PacingConfig) Answer {
+func (p *Pacing) Enter(now instant.Instant, key uint64, w *Waiter, c PacingConfig) Answer {
 	p.mu.Lock()
 	a, next := p.enter(now, key, w, c)
 	p.mu.Unlock()
@@ -199,7 +201,7 @@ func (p *Pacing) Leave(key uint64, w *Waiter) {
 
 // Left returns how much of a scope's quota is believed to be left, and when its
 // window ends. ok is false if nothing is known.
-func (p *Pacing) Left(now time.Duration, key uint64) (left int64, end time.Duration, ok bool) {
+func (p *Pacing) Left(now instant.Instant, key uint64) (left int64, end instant.Instant, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	q := p.quotas[key]
@@ -210,7 +212,7 @@ func (p *Pacing) Left(now time.Duration, key uint64) (left int64, end time.Durat
 }
 
 // enter answers w and returns the waiter to wake next; p.mu is held.
-func (p *Pacing) enter(now time.Duration, key uint64, w *Waiter, c PacingConfig) (Answer, *Waiter) {
+func (p *Pacing) enter(now instant.Instant, key uint64, w *Waiter, c PacingConfig) (Answer, *Waiter) {
 	q := p.quotas[key]
 	if q == nil {
 		return Answer{}, nil
@@ -236,12 +238,12 @@ func (p *Pacing) enter(now time.Duration, key uint64, w *Waiter, c PacingConfig)
 		}
 		return Answer{Verb: Wait, Ask: at, Until: at}, nil
 	}
-	return Answer{Verb: Wait, Ask: Never}, nil
+	return Answer{Verb: Wait, Ask: instant.Never}, nil
 }
 
 // quotaFor returns the quota of a scope, and makes it if there is none; p.mu is
 // held. It returns nil if there is no room.
-func (p *Pacing) quotaFor(now time.Duration, key uint64) *quota {
+func (p *Pacing) quotaFor(now instant.Instant, key uint64) *quota {
 	if q := p.quotas[key]; q != nil {
 		return q
 	}
@@ -264,8 +266,8 @@ func (p *Pacing) quotaFor(now time.Duration, key uint64) *quota {
 // victim returns the scope whose window ends or ended first, of the scopes without
 // waiters. Windows that are over come first, then those that only a fleet named; p.mu is
 // held.
-func (p *Pacing) victim(now time.Duration) (victim uint64, found bool) {
-	soonest, least := Never, math.MaxInt
+func (p *Pacing) victim(now instant.Instant) (victim uint64, found bool) {
+	soonest, least := instant.Never, math.MaxInt
 	for key, q := range p.quotas {
 		class := 2
 		switch {
@@ -294,10 +296,10 @@ func (p *Pacing) drop(key uint64) {
 }
 
 // note takes in a response; p.mu is held.
-func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64, members int, c PacingConfig) {
+func (q *quota) note(now, end instant.Instant, mark uint64, remaining, limit int64, members int, c PacingConfig) {
 	mark = min(mark, q.passed)
 	before, newest := q.left, mark > q.asked
-	same := now < q.end && !q.guessed && end <= q.end+pacingSlack && end >= q.end-pacingSlack
+	same := now < q.end && !q.guessed && end <= q.end.Add(pacingSlack) && end >= q.end.Add(-pacingSlack)
 	if newest {
 		remaining = max(0, remaining-int64(q.passed-mark))
 		q.asked = mark
@@ -306,23 +308,23 @@ func (q *quota) note(now, end time.Duration, mark uint64, remaining, limit int64
 	switch {
 	case same && newest:
 		q.left, q.limit, q.heard = remaining, limit, false
-		q.length = max(q.length, end-now)
+		q.length = max(q.length, end.Sub(now))
 	case same:
 		q.heard = q.heard || members > 0 && remaining < q.left
 		q.left, q.limit = min(q.left, remaining), max(q.limit, limit)
-		q.length = max(q.length, end-now)
+		q.length = max(q.length, end.Sub(now))
 	case now < q.end && q.guessed && !newest:
 		// The window was guessed. The server did not count all requests that
 		// passed in it meanwhile.
 		q.left, q.limit = min(q.left, remaining), limit
 		q.end, q.next, q.guessed = end, 0, false
-		q.length = max(q.length, end-now)
+		q.length = max(q.length, end.Sub(now))
 		q.begin(members)
-	case now < q.end && !newest && (members > 0 || !hearsay) && (end < q.end || now < q.end-pacingSlack):
+	case now < q.end && !newest && (members > 0 || !hearsay) && (end < q.end || now < q.end.Add(-pacingSlack)):
 		return // a late response of an earlier window, or of a window that cannot have begun
 	default:
 		// The response names another window.
-		q.end, q.length, q.left, q.limit, q.members = end, end-now, remaining, limit, members
+		q.end, q.length, q.left, q.limit, q.members = end, end.Sub(now), remaining, limit, members
 		q.next, q.guessed = 0, false
 		q.begin(members)
 	}
@@ -346,7 +348,7 @@ func (q *quota) slowed() bool { return q.heard || q.members > 1 && q.left > 0 }
 
 // until returns until when w has to wait. It waits for half of its time at most for the
 // word of a fleet, so that the fleet fails no request.
-func (q *quota) until(w *Waiter) time.Duration {
+func (q *quota) until(w *Waiter) instant.Instant {
 	if w != nil && q.slowed() && w.By > 0 && w.By <= min(q.next, q.end) {
 		return w.half()
 	}
@@ -362,41 +364,41 @@ func (q *quota) maxWait(c PacingConfig) time.Duration {
 }
 
 // spread computes when the next request may go; p.mu is held.
-func (q *quota) spread(now time.Duration, before int64, c PacingConfig) {
+func (q *quota) spread(now instant.Instant, before int64, c PacingConfig) {
 	switch {
 	case q.left > 0: // more may be left than when q.next was computed
-		q.next = min(q.next, after(now, q.gap(now, c)))
+		q.next = min(q.next, instant.After(now, q.gap(now, c)))
 	case before > 0 || q.next <= now:
-		q.next = min(q.end, after(now, q.maxWait(c)))
+		q.next = min(q.end, instant.After(now, q.maxWait(c)))
 	}
 }
 
 // gap returns the time between requests that would use up the quota just at the end
 // of the window.
-func (q *quota) gap(now time.Duration, c PacingConfig) time.Duration {
-	each := (q.end - now) / time.Duration(q.left+1)
+func (q *quota) gap(now instant.Instant, c PacingConfig) time.Duration {
+	each := q.end.Sub(now) / time.Duration(q.left+1)
 	if q.members > 1 {
-		each = min(each, Never/time.Duration(q.members)) * time.Duration(q.members)
+		each = min(each, instant.Forever/time.Duration(q.members)) * time.Duration(q.members)
 	}
 	return min(each, q.maxWait(c))
 }
 
 // roll begins the next window if the present one is over, and reports whether a
 // window is running; p.mu is held.
-func (q *quota) roll(now time.Duration) bool {
+func (q *quota) roll(now instant.Instant) bool {
 	switch {
 	case now < q.end:
 		return true
-	case q.guessed || now-q.end >= q.length:
+	case q.guessed || now.Sub(q.end) >= q.length:
 		return false
 	}
-	q.end += q.length
+	q.end = q.end.Add(q.length)
 	q.left, q.next, q.guessed, q.members, q.heard = q.limit, 0, true, 0, q.hearsay()
 	return true
 }
 
 // passes reports whether another request may go, and counts it; p.mu is held.
-func (q *quota) passes(now time.Duration, w *Waiter, c PacingConfig) bool {
+func (q *quota) passes(now instant.Instant, w *Waiter, c PacingConfig) bool {
 	plenty := q.left > q.limit/pacingShare
 	if !plenty && now < q.until(w) {
 		return false
@@ -404,7 +406,7 @@ func (q *quota) passes(now time.Duration, w *Waiter, c PacingConfig) bool {
 	q.passed++
 	q.left = max(0, q.left-1)
 	if !plenty {
-		q.next = after(now, q.gap(now, c))
+		q.next = instant.After(now, q.gap(now, c))
 	}
 	return true
 }
@@ -414,7 +416,7 @@ func (c PacingConfig) maxWait() time.Duration {
 	case c.MaxWait == 0:
 		return time.Minute
 	case c.MaxWait < 0:
-		return Never
+		return instant.Forever
 	}
 	return c.MaxWait
 }

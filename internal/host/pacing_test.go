@@ -8,10 +8,11 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-func pass(t *testing.T, p *Pacing, now time.Duration, n int) {
+func pass(t *testing.T, p *Pacing, now instant.Instant, n int) {
 	t.Helper()
 	for i := range n {
 		if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != Go {
@@ -20,7 +21,7 @@ func pass(t *testing.T, p *Pacing, now time.Duration, n int) {
 	}
 }
 
-func paced(t *testing.T, p *Pacing, now, until time.Duration) {
+func paced(t *testing.T, p *Pacing, now, until instant.Instant) {
 	t.Helper()
 	if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != Wait || a.Ask != until {
 		t.Fatalf("at %v: %+v, want Wait until %v", now, a, until)
@@ -37,8 +38,8 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 	pass(t, &p, 0, 4) // more than a fifth is left
 	for i := range 20 {
 		at := time.Duration(i) * 10 * sec / 20
-		pass(t, &p, at, 1)
-		paced(t, &p, at, at+10*sec/20)
+		pass(t, &p, instant.At(at), 1)
+		paced(t, &p, instant.At(at), instant.At(at+10*sec/20))
 	}
 	paced(t, &p, 9600*ms, 10*sec) // used up: the window's end
 	pass(t, &p, 10*sec, 80)       // a window like the last
@@ -59,9 +60,9 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		notes []note
-		at    time.Duration
+		at    instant.Instant
 		want  int64
-		end   time.Duration
+		end   instant.Instant
 	}{
 		{"the least of one window counts", []note{{0, 10 * sec, 50, 100}, {0, 10 * sec, 70, 100}, {0, 10 * sec, 49, 100}, {0, 10 * sec, 52, 100}}, 0, 49, 10 * sec},
 		{"whole seconds round", []note{{0, 10 * sec, 50, 100}, {900 * ms, 10 * sec, 60, 100}, {ms, 9 * sec, 60, 100}}, sec, 50, 10 * sec},
@@ -70,14 +71,14 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		{"a late response of the window before", []note{{0, 2 * sec, 0, 100}, {2 * sec, 60 * sec, 99, 100}, {2100 * ms, sec, 0, 100}}, 2200 * ms, 99, 62 * sec},
 		{"no reset says nothing", []note{{0, 0, 5, 100}, {0, -sec, 5, 100}}, 0, 0, 0},
 		{"a negative rest is none", []note{{0, sec, -5, 100}}, 0, 0, sec},
-		{"a reset in a year is cut", []note{{0, 365 * 24 * time.Hour, 5, 100}}, 0, 5, maxReset},
+		{"a reset in a year is cut", []note{{0, 365 * 24 * time.Hour, 5, 100}}, 0, 5, instant.At(maxReset)},
 		{"a huge rest is cut", []note{{0, sec, 1 << 62, 1 << 62}}, 0, maxQuota, sec},
 		{"the limit is not named", []note{{0, sec, 5, 0}}, 0, 5, sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var p Pacing
 			for _, n := range tt.notes {
-				p.Note(n.at, 1, 0, n.remaining, n.limit, n.reset, PacingConfig{})
+				p.Note(instant.At(n.at), 1, 0, n.remaining, n.limit, n.reset, PacingConfig{})
 			}
 			left, end, _ := p.Left(tt.at, 1)
 			if left != tt.want || end != tt.end {
@@ -103,10 +104,10 @@ func TestPacingMaxWait(t *testing.T) {
 		var p Pacing
 		most := conf.maxWait()
 		p.Note(0, 1, 0, 0, 100, 24*time.Hour, conf)
-		var now time.Duration
+		var now instant.Instant
 		for range 10 {
 			a := p.Enter(now, 1, nil, conf)
-			if a.Verb != Wait || a.Ask-now > most {
+			if a.Verb != Wait || a.Ask.Sub(now) > most {
 				t.Fatalf("at %v: %+v", now, a)
 			}
 			now = a.Ask
@@ -118,7 +119,7 @@ func TestPacingMaxWait(t *testing.T) {
 	}
 	var p Pacing
 	p.Note(0, 1, 0, 0, 100, time.Hour, PacingConfig{MaxWait: -1})
-	paced(t, &p, 0, time.Hour)
+	paced(t, &p, 0, instant.At(time.Hour))
 }
 
 func TestPacingWaitersPassInOrder(t *testing.T) {
@@ -139,8 +140,8 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 			switch a := p.Enter(cl.now, 1, w, PacingConfig{}); {
 			case a.Verb == Go:
 				done = true
-				times, order = append(times, cl.now), append(order, i)
-			case a.Ask != Never:
+				times, order = append(times, cl.now.Since()), append(order, i)
+			case a.Ask != instant.Never:
 				cl.at(a.Ask, ask)
 			}
 		}
@@ -176,8 +177,8 @@ func TestPacingAvoidsThe429(t *testing.T) {
 		cl := &clock{}
 		used, window := 0, time.Duration(0)
 		serve := func(mark uint64) {
-			if now := cl.now / (10 * sec); now != window {
-				window, used = now, 0
+			if now := cl.now / (10 * sec); now != instant.At(window) {
+				window, used = now.Since(), 0
 			}
 			used++
 			if used > 100 {
@@ -185,13 +186,13 @@ func TestPacingAvoidsThe429(t *testing.T) {
 			} else {
 				ok++
 			}
-			left, reset := max(0, 100-used), (window+1)*10*sec-cl.now
+			left, reset := max(0, 100-used), instant.At((window+1)*10*sec)-cl.now
 			reset = (reset + sec - 1) / sec * sec // whole seconds
-			cl.at(cl.now+time.Duration(rng.IntN(200))*ms, func() {
-				p.Note(cl.now, 1, mark, int64(left), 100, reset, PacingConfig{})
+			cl.at(cl.now.Add(time.Duration(rng.IntN(200))*ms), func() {
+				p.Note(cl.now, 1, mark, int64(left), 100, reset.Since(), PacingConfig{})
 			})
 		}
-		for at := time.Duration(0); at < 5*time.Minute; at += 50 * ms {
+		for at := instant.Instant(0); at < instant.At(5*time.Minute); at += 50 * ms {
 			w := &Waiter{}
 			done := false
 			var ask func()
@@ -207,14 +208,14 @@ func TestPacingAvoidsThe429(t *testing.T) {
 				case a.Verb == Go:
 					done = true
 					cl.at(cl.now+20*ms, func() { serve(a.Mark) })
-				case a.Ask != Never:
+				case a.Ask != instant.Never:
 					cl.at(a.Ask, ask)
 				}
 			}
 			w.Wake = func(*Waiter) { cl.at(cl.now, ask) }
 			cl.at(at, ask)
 		}
-		cl.runTo(5 * time.Minute)
+		cl.runTo(instant.At(5 * time.Minute))
 		return ok, refused
 	}
 	ok, refused := run(false)
@@ -228,7 +229,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 func TestPacingIsBounded(t *testing.T) {
 	var p Pacing
 	for i := range soak.Size[uint64](8*maxScopes, 20_000) {
-		p.Note(time.Duration(i), i, 0, 5, 100, time.Hour, PacingConfig{})
+		p.Note(instant.At(time.Duration(i)), i, 0, 5, 100, time.Hour, PacingConfig{})
 		if len(p.quotas) > maxScopes {
 			t.Fatalf("%d quotas", len(p.quotas))
 		}
@@ -241,23 +242,23 @@ func FuzzPacing(f *testing.F) {
 	f.Add([]byte{1, 200, 10, 3, 0, 40, 7, 1, 90})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var p Pacing
-		var now time.Duration
+		var now instant.Instant
 		for len(data) >= 3 {
 			kind, a, b := data[0]%4, int64(data[1]), time.Duration(data[2])
 			data = data[3:]
 			left, end, known := p.Left(now, 1)
 			switch kind {
 			case 0:
-				now += time.Duration(a) * b * ms
+				now = now.Add(time.Duration(a) * b * ms)
 				continue
 			case 1:
 				p.Note(now, 1, 0, a-10, 200, (b-5)*100*ms, PacingConfig{})
 			default:
-				if ans := p.Enter(now, 1, nil, PacingConfig{}); ans.Verb == Wait && ans.Ask-now > time.Minute {
+				if ans := p.Enter(now, 1, nil, PacingConfig{}); ans.Verb == Wait && ans.Ask.Sub(now) > time.Minute {
 					t.Fatalf("at %v: %+v", now, ans)
 				}
 			}
-			if l, e, ok := p.Left(now, 1); known && ok && e <= end+pacingSlack && l > left {
+			if l, e, ok := p.Left(now, 1); known && ok && e <= end.Add(pacingSlack) && l > left {
 				t.Fatalf("at %v: from %d to %d left in the window until %v", now, left, l, end)
 			}
 		}
@@ -284,7 +285,7 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	pass(t, &p, 0, 1)
 	first, second := NewWaiter(), NewWaiter()
 	p.Enter(0, 1, first, PacingConfig{})
-	if a := p.Enter(0, 1, second, PacingConfig{}); a.Ask != Never {
+	if a := p.Enter(0, 1, second, PacingConfig{}); a.Ask != instant.Never {
 		t.Fatalf("%+v", a)
 	}
 	p.Leave(1, first)
@@ -309,7 +310,7 @@ func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 }
 
 // sendPaced lets one request pass and returns its mark.
-func sendPaced(t *testing.T, p *Pacing, now time.Duration) uint64 {
+func sendPaced(t *testing.T, p *Pacing, now instant.Instant) uint64 {
 	t.Helper()
 	a := p.Enter(now, 1, nil, PacingConfig{})
 	if a.Verb != Go || a.Mark == 0 {
@@ -336,19 +337,19 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 			p.Note(0, 1, 0, 5000, 5000, time.Hour, PacingConfig{})
 			p.Note(sec, 1, sendPaced(t, &p, sec), 4999, 5000, time.Hour-sec, PacingConfig{})
 			p.Note(2*sec, 1, sendPaced(t, &p, 2*sec), tt.remaining, tt.limit, tt.reset, PacingConfig{})
-			now := 2 * sec
+			now := instant.At(2 * sec)
 			if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb == Wait {
-				if now = a.Until; now > 2*sec+time.Minute {
+				if now = a.Until; now > instant.At(2*sec+time.Minute) {
 					t.Fatalf("waits until %v", now)
 				}
 				p.Enter(now, 1, nil, PacingConfig{})
 			}
-			mark := p.Enter(now+time.Minute, 1, nil, PacingConfig{}).Mark // 0 where that window is over
-			p.Note(now+time.Minute, 1, mark, 4990, 5000, time.Hour-now, PacingConfig{})
-			if left, end, _ := p.Left(now+time.Minute, 1); left != 4990 || end != time.Hour+time.Minute {
+			mark := p.Enter(now.Add(time.Minute), 1, nil, PacingConfig{}).Mark // 0 where that window is over
+			p.Note(now.Add(time.Minute), 1, mark, 4990, 5000, instant.At(time.Hour).Sub(now), PacingConfig{})
+			if left, end, _ := p.Left(now.Add(time.Minute), 1); left != 4990 || end != instant.At(time.Hour+time.Minute) {
 				t.Errorf("%d left until %v", left, end)
 			}
-			pass(t, &p, now+time.Minute, 3000)
+			pass(t, &p, now.Add(time.Minute), 3000)
 		})
 	}
 }
@@ -390,18 +391,18 @@ func TestPacingMarksDoNotComeTwice(t *testing.T) {
 	for range 50 {
 		old = sendPaced(t, &p, 0)
 	}
-	p.Enter(time.Hour, 1, nil, PacingConfig{})
+	p.Enter(instant.At(time.Hour), 1, nil, PacingConfig{})
 	if !p.Quiet() {
 		t.Fatal("still known")
 	}
-	p.Note(time.Hour, 1, 0, 50, 100, time.Minute, PacingConfig{})
-	mark := sendPaced(t, &p, time.Hour)
+	p.Note(instant.At(time.Hour), 1, 0, 50, 100, time.Minute, PacingConfig{})
+	mark := sendPaced(t, &p, instant.At(time.Hour))
 	if mark <= old {
 		t.Errorf("mark %d after %d", mark, old)
 	}
-	p.Note(time.Hour, 1, mark, 49, 100, time.Minute, PacingConfig{})
-	p.Note(time.Hour, 1, old, 99, 100, time.Minute, PacingConfig{})
-	if left, _, _ := p.Left(time.Hour, 1); left != 49 {
+	p.Note(instant.At(time.Hour), 1, mark, 49, 100, time.Minute, PacingConfig{})
+	p.Note(instant.At(time.Hour), 1, old, 99, 100, time.Minute, PacingConfig{})
+	if left, _, _ := p.Left(instant.At(time.Hour), 1); left != 49 {
 		t.Errorf("%d left", left)
 	}
 }
@@ -442,7 +443,7 @@ func TestPacingInAFleetAtTheLimits(t *testing.T) {
 			p.NoteForFleet(0, 1, 1, 100, 10*sec, members, conf)
 			p.NoteForFleet(sec, 1, 1, 100, 10*sec, members, conf)
 			p.Enter(sec, 1, nil, conf)
-			if a := p.Enter(sec, 1, nil, conf); a.Verb == Wait && (a.Until <= sec || a.Until > maxReset) {
+			if a := p.Enter(sec, 1, nil, conf); a.Verb == Wait && (a.Until <= sec || a.Until > instant.At(maxReset)) {
 				t.Errorf("%d members: %+v", members, a)
 			}
 		}
@@ -505,7 +506,7 @@ func TestPacingHearsay(t *testing.T) {
 	for _, conf := range []PacingConfig{{}, {MaxWait: -1}} {
 		var p Pacing
 		p.NoteForFleet(sec, 1, 0, 100, 24*time.Hour, 4, conf)
-		turn := after(sec, min(conf.maxWait(), maxHeard))
+		turn := instant.After(sec, min(conf.maxWait(), maxHeard))
 		if a := p.Enter(sec, 1, nil, conf); a.Verb != Wait || a.Until != 0 || a.Ask != turn {
 			t.Errorf("%+v", a)
 		}
@@ -556,7 +557,7 @@ func TestPacingHearsay(t *testing.T) {
 	p.Unnamed(0, 1, 0)
 	w := NewWaiter()
 	w.By = 30 * sec
-	if a := p.Enter(0, 1, w, PacingConfig{}); a.Verb != Wait || a.Until != time.Minute {
+	if a := p.Enter(0, 1, w, PacingConfig{}); a.Verb != Wait || a.Until != instant.At(time.Minute) {
 		t.Errorf("%+v", a)
 	}
 }

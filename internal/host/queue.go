@@ -4,13 +4,8 @@
 package host
 
 import (
-	"math"
-	"time"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
-
-// Never is a time that does not come. A request that is told to ask again at
-// this time waits for a wake-up only.
-const Never = time.Duration(math.MaxInt64)
 
 // A Verb is a machine's instruction to a request.
 type Verb uint8
@@ -30,17 +25,17 @@ const (
 type Answer struct {
 	Verb Verb
 	// Ask is, with Wait, when to ask again if there is no wake-up before.
-	Ask time.Duration
+	Ask instant.Instant
 	// Until is, with Wait, the earliest time at which the request can pass as
 	// far as is known. A request with a nearer deadline can give up at once. With
 	// Refuse it is the time that the server named. Zero means unknown.
-	Until time.Duration
+	Until instant.Instant
 	// Mark is, with Go, the number under which a Pacing wants to hear of the
 	// response.
 	Mark uint64
 	// Open is, with Wait, when a hold ends, jitter included. A caller that gives
 	// up is told this time to come back at. Zero means that nothing is held.
-	Open time.Duration
+	Open instant.Instant
 	// ForRate says, with Wait, that a gate has a free slot, so that the request
 	// or those before it wait for the client's own rate.
 	ForRate bool
@@ -71,23 +66,23 @@ type Waiter struct {
 	ID int
 	// By is the time by which the request has to be sent. Zero means no such
 	// time. By is set before the first use.
-	By time.Duration
+	By instant.Instant
 	// From is when the request began to wait for the limits. It is set before the
 	// first use.
-	From time.Duration
+	From instant.Instant
 
 	// The lock of the machine that owns the queue guards these fields.
 	in         *queue
 	prev, next *Waiter
-	told       time.Duration // when a cooldown told w to ask again
-	place      int           // the index in a byDeadline
+	told       instant.Instant // when a cooldown told w to ask again
+	place      int             // the index in a byDeadline
 }
 
 // NewWaiter returns a waiter that is woken through Ready.
 func NewWaiter() *Waiter { return &Waiter{Ready: make(chan struct{}, 1)} }
 
 // half returns when half of the time of w is over. w has a deadline.
-func (w *Waiter) half() time.Duration { return w.From + (w.By-w.From)/2 }
+func (w *Waiter) half() instant.Instant { return w.From.Add(w.By.Sub(w.From) / 2) }
 
 // wake tells w to ask again. If w is nil, wake does nothing.
 func (w *Waiter) wake() {
@@ -184,16 +179,4 @@ func (p pair) wake() {
 	if p[1] != p[0] {
 		p[1].wake()
 	}
-}
-
-// after returns now + d, or [Never] if that overflows. A negative d counts as
-// zero.
-func after(now, d time.Duration) time.Duration {
-	if d <= 0 {
-		return now
-	}
-	if now > Never-d {
-		return Never
-	}
-	return now + d
 }

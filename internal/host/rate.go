@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 const (
@@ -80,13 +82,13 @@ type Rate struct {
 
 	mu      sync.Mutex // guards everything below
 	conf    RateConfig
-	current float64       // the rate per second
-	cut     time.Duration // the last 429 that lowered the rate
-	raised  time.Duration // successes are credited up to this time
+	current float64         // the rate per second
+	cut     instant.Instant // the last 429 that lowered the rate
+	raised  instant.Instant // successes are credited up to this time
 
-	sample   time.Duration // when this sample of the real rate began
-	sent     int           // sends in this sample
-	measured float64       // sends per second, smoothed; zero means unknown
+	sample   instant.Instant // when this sample of the real rate began
+	sent     int             // sends in this sample
+	measured float64         // sends per second, smoothed; zero means unknown
 
 	shared *shared // nil: the tokens do not come from a fleet
 }
@@ -98,17 +100,17 @@ func NewRate(c RateConfig) *Rate {
 		lim:     rate.NewLimiter(rate.Limit(c.PerSecond), c.Burst),
 		conf:    c,
 		current: c.PerSecond,
-		cut:     -time.Hour, // never
-		raised:  -time.Hour,
-		sample:  -time.Hour,
+		cut:     instant.At(-time.Hour), // never
+		raised:  instant.At(-time.Hour),
+		sample:  instant.At(-time.Hour),
 	}
 }
 
 // clockTime returns now as x/time needs it. The date does not matter.
-func clockTime(now time.Duration) time.Time { return time.Unix(0, 0).Add(now) }
+func clockTime(now instant.Instant) time.Time { return time.Unix(0, 0).Add(now.Since()) }
 
 // Set changes the configuration. A rate that a 429 lowered stays lowered.
-func (r *Rate) Set(now time.Duration, c RateConfig) {
+func (r *Rate) Set(now instant.Instant, c RateConfig) {
 	c = c.withDefaults()
 	defer r.wakeFirst() // when mu is unlocked
 	r.mu.Lock()
@@ -131,7 +133,7 @@ func (r *Rate) Set(now time.Duration, c RateConfig) {
 // the same w, or calls Leave. A request with a nil w does not wait and joins no
 // queue. Enter never answers Refuse. Waiters take no tokens in advance, so a new
 // rate applies to them as well.
-func (r *Rate) Enter(now time.Duration, w *Waiter) (a Answer) {
+func (r *Rate) Enter(now instant.Instant, w *Waiter) (a Answer) {
 	r.turns.Lock()
 	var next *Waiter
 	switch {
@@ -145,9 +147,9 @@ func (r *Rate) Enter(now time.Duration, w *Waiter) (a Answer) {
 		}
 		a = Answer{Verb: Wait, Ask: ask, Until: at}
 	default:
-		a = Answer{Verb: Wait, Ask: Never}
+		a = Answer{Verb: Wait, Ask: instant.Never}
 		if w == nil || w.in == nil {
-			a.Until = after(now, r.tokens(now, r.queue.n+1))
+			a.Until = instant.After(now, r.tokens(now, r.queue.n+1))
 		}
 	}
 	if a.Verb == Wait && w != nil {
@@ -161,17 +163,17 @@ func (r *Rate) Enter(now time.Duration, w *Waiter) (a Answer) {
 // reserve takes a token and returns when to use it, which is in 10 ms at most. If there is
 // none by then, ok is false, at is when there will be a token as far as is known, and ask is
 // when to ask again.
-func (r *Rate) reserve(now time.Duration) (at, ask time.Duration, ok bool) {
+func (r *Rate) reserve(now instant.Instant) (at, ask instant.Instant, ok bool) {
 	if at, ask, got, shared := r.reserveLeased(now, rateAhead); shared {
 		return at, ask, got
 	}
 	wait := r.tokens(now, 1)
 	if wait > rateAhead+time.Microsecond {
-		return after(now, wait), after(now, (wait - rateAhead).Truncate(time.Microsecond)), false
+		return instant.After(now, wait), instant.After(now, (wait - rateAhead).Truncate(time.Microsecond)), false
 	}
 	from := clockTime(now)
 	wait = r.lim.ReserveN(from, 1).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
-	return after(now, wait), 0, true
+	return instant.After(now, wait), 0, true
 }
 
 // Leave takes w out of the queue.
@@ -198,7 +200,7 @@ func (r *Rate) wakeFirst() {
 }
 
 // Take takes a token if it is there now.
-func (r *Rate) Take(now time.Duration) bool {
+func (r *Rate) Take(now instant.Instant) bool {
 	if _, _, got, shared := r.reserveLeased(now, 0); shared && !got || !shared && !r.lim.AllowN(clockTime(now), 1) {
 		return false
 	}
@@ -208,14 +210,14 @@ func (r *Rate) Take(now time.Duration) bool {
 
 // Peek estimates how long a request that comes now would wait behind the
 // waiters. It takes no token. A now in the future is allowed.
-func (r *Rate) Peek(now time.Duration) time.Duration {
+func (r *Rate) Peek(now instant.Instant) time.Duration {
 	r.turns.Lock()
 	defer r.turns.Unlock()
 	return r.tokens(now, r.queue.n+1)
 }
 
 // tokens returns how long it takes until there are n tokens, as far as is known.
-func (r *Rate) tokens(now time.Duration, n int) time.Duration {
+func (r *Rate) tokens(now instant.Instant, n int) time.Duration {
 	if wait, shared := r.leased(now, n); shared {
 		return wait
 	}
@@ -224,18 +226,18 @@ func (r *Rate) tokens(now time.Duration, n int) time.Duration {
 		return 0
 	}
 	ns := math.Ceil(missing / float64(r.lim.Limit()) * float64(time.Second))
-	if ns >= float64(Never) {
-		return Never
+	if ns >= float64(instant.Forever) {
+		return instant.Forever
 	}
 	return time.Duration(ns)
 }
 
 // Throttled is told of a 429 to a request that was sent at that time. A request
 // that was sent before the last cut does not lower the rate again.
-func (r *Rate) Throttled(now, sent time.Duration) {
+func (r *Rate) Throttled(now, sent instant.Instant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.conf.Adaptive || sent <= r.cut || now-r.cut < rateCutGap {
+	if !r.conf.Adaptive || sent <= r.cut || now.Sub(r.cut) < rateCutGap {
 		return
 	}
 	// The server refuses more than the rate, and saved tokens are more than the
@@ -255,20 +257,20 @@ func (r *Rate) Throttled(now, sent time.Duration) {
 
 // Succeeded is told of a success, which raises a lowered rate. A pause without
 // successes counts for a second at most.
-func (r *Rate) Succeeded(now time.Duration) {
+func (r *Rate) Succeeded(now instant.Instant) {
 	if r.lowered.Load() && r.raise(now) {
 		r.wakeFirst()
 	}
 }
 
 // raise raises the rate and reports whether it did.
-func (r *Rate) raise(now time.Duration) bool {
+func (r *Rate) raise(now instant.Instant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.lowered.Load() || now <= r.raised {
 		return false
 	}
-	passed := min(now-r.raised, time.Second)
+	passed := min(now.Sub(r.raised), time.Second)
 	r.raised = now
 	r.apply(now, min(r.conf.PerSecond, r.current+r.conf.PerSecond*float64(passed)/float64(rateRecovery)))
 	return true
@@ -282,7 +284,7 @@ func (r *Rate) PerSecond() float64 {
 }
 
 // apply sets the present rate; r.mu is held.
-func (r *Rate) apply(now time.Duration, perSecond float64) {
+func (r *Rate) apply(now instant.Instant, perSecond float64) {
 	r.current = perSecond
 	r.lowered.Store(perSecond < r.conf.PerSecond)
 	r.limit(now)
@@ -291,7 +293,7 @@ func (r *Rate) apply(now time.Duration, perSecond float64) {
 // count counts a send, to measure the real rate and the tokens to ask a fleet for. A cut
 // starts from the real rate, because lowering a limit that is far above it would change
 // nothing.
-func (r *Rate) count(now time.Duration) {
+func (r *Rate) count(now instant.Instant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.shared != nil {
@@ -300,7 +302,7 @@ func (r *Rate) count(now time.Duration) {
 	if !r.conf.Adaptive {
 		return
 	}
-	switch passed := now - r.sample; {
+	switch passed := now.Sub(r.sample); {
 	case passed >= rateStale:
 		r.measured, r.sent, r.sample = 0, 0, now
 	case passed >= rateSample:

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 const (
@@ -38,19 +40,20 @@ const (
 type shared struct {
 	leases  []lease
 	asking  bool
-	asked   time.Duration
-	due     time.Duration // when to ask next without a burst
-	want    int           // tokens that the last question asked for
-	used    int           // tokens used since the last question
-	members int           // of the fleet
+	asked   instant.Instant
+	due     instant.Instant // when to ask next without a burst
+	want    int             // tokens that the last question asked for
+	used    int             // tokens used since the last question
+	members int             // of the fleet
 	silent  bool
-	own     time.Duration // no token of this process before this time
+	own     instant.Instant // no token of this process before this time
 }
 
 // A lease is n tokens, the first of them for the time at, the others every so much later.
 type lease struct {
-	at, every time.Duration
-	n         int
+	at    instant.Instant
+	every time.Duration
+	n     int
 }
 
 // A TokenAsk asks the fleet for tokens.
@@ -60,19 +63,19 @@ type TokenAsk struct {
 }
 
 // Share makes the tokens come from a fleet with so many members.
-func (r *Rate) Share(now time.Duration, members int) {
+func (r *Rate) Share(now instant.Instant, members int) {
 	if r.share(now, max(1, members)) {
 		r.wakeFirst()
 	}
 }
 
 // share is Share, and reports whether anything changed.
-func (r *Rate) share(now time.Duration, members int) bool {
+func (r *Rate) share(now instant.Instant, members int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.shared == nil:
-		r.shared = &shared{members: members, own: -Never}
+		r.shared = &shared{members: members, own: -instant.Never}
 	case r.shared.members == members:
 		return false
 	}
@@ -83,15 +86,15 @@ func (r *Rate) share(now time.Duration, members int) bool {
 
 // MayAsk reports whether it may be time to ask the fleet for tokens. It is a single atomic
 // load.
-func (r *Rate) MayAsk(now time.Duration) bool { return int64(now) >= r.askAt.Load() }
+func (r *Rate) MayAsk(now instant.Instant) bool { return int64(now) >= r.askAt.Load() }
 
 // AskTokens returns what the owner has to ask the fleet for now, while so many requests
 // wait. ok is false if there is nothing to ask. u in [0,1) draws the jitter.
-func (r *Rate) AskTokens(now time.Duration, waiting int, u float64) (ask TokenAsk, ok bool) {
+func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask TokenAsk, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.shared
-	if s == nil || s.asking && now < after(s.asked, AnswerTime) || !r.MayAsk(now) {
+	if s == nil || s.asking && now < instant.After(s.asked, AnswerTime) || !r.MayAsk(now) {
 		return TokenAsk{}, false
 	}
 	s.expire(now)
@@ -103,8 +106,8 @@ func (r *Rate) AskTokens(now time.Duration, waiting int, u float64) (ask TokenAs
 		return TokenAsk{}, false
 	}
 	s.asking, s.asked, s.want, s.used = true, now, want, 0
-	s.due = max(s.due, now) + askEvery + time.Duration(u*float64(askJitter))
-	r.askAt.Store(int64(s.due - (askBurst-1)*askEvery))
+	s.due = max(s.due, now).Add(askEvery + time.Duration(u*float64(askJitter)))
+	r.askAt.Store(int64(s.due.Add(-(askBurst - 1) * askEvery)))
 	return TokenAsk{PerSecond: r.current, Burst: r.conf.Burst, Want: want}, true
 }
 
@@ -112,14 +115,14 @@ func (r *Rate) AskTokens(now time.Duration, waiting int, u float64) (ask TokenAs
 // does not ask again before the time again. More tokens than the process wanted do not
 // count. Neither do times that are further away than a second, or two tokens at this rate. And
 // the process never takes more than the whole rate and its burst.
-func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
+func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.Duration, again instant.Instant) {
 	r.mu.Lock()
 	s := r.shared
 	if s == nil || !s.asking {
 		r.mu.Unlock()
 		return // too late
 	}
-	inTime := now < after(s.asked, AnswerTime)
+	inTime := now < instant.After(s.asked, AnswerTime)
 	// If the answer is late, the fleet is silent from now on, also if no request has looked
 	// since. Otherwise a fleet that always takes a little too long would stop the rate.
 	r.fromFleet(now)
@@ -127,15 +130,15 @@ func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 	if inTime {
 		s.silent = false
 		far := max(tokenLife, 2*interval(r.current))
-		if n = min(n, s.want); n > 0 && at <= after(now, far) {
+		if n = min(n, s.want); n > 0 && at <= instant.After(now, far) {
 			least := interval(r.conf.PerSecond)
 			every = min(max(every, least), max(far, least))
-			saved := min(float64(r.conf.Burst-1)*float64(least), float64(Never/4))
-			at = max(at, s.own, now-time.Duration(saved))
-			s.own = after(at, time.Duration(n)*every)
+			saved := min(float64(r.conf.Burst-1)*float64(least), float64(instant.Forever/4))
+			at = max(at, s.own, now.Add(-time.Duration(saved)))
+			s.own = instant.After(at, time.Duration(n)*every)
 			s.lease(now, n, at, every)
 		}
-		r.askAt.Store(max(r.askAt.Load(), int64(min(again, after(now, far)))))
+		r.askAt.Store(max(r.askAt.Load(), int64(min(again, instant.After(now, far)))))
 	}
 	r.mu.Unlock()
 	r.wakeFirst()
@@ -143,11 +146,11 @@ func (r *Rate) Grant(now time.Duration, n int, at, every, again time.Duration) {
 
 // lease takes n tokens, the first of them for the time at. Those whose time has come can be
 // used from now on.
-func (s *shared) lease(now time.Duration, n int, at, every time.Duration) {
+func (s *shared) lease(now instant.Instant, n int, at instant.Instant, every time.Duration) {
 	if at <= now {
-		saved := int(min(int64(n), int64((now-at)/every)+1))
+		saved := int(min(int64(n), int64(now.Sub(at)/every)+1))
 		s.leases = append(s.leases, lease{now, 0, saved})
-		at, n = at+time.Duration(saved)*every, n-saved
+		at, n = at.Add(time.Duration(saved)*every), n-saved
 	}
 	if n > 0 {
 		s.leases = append(s.leases, lease{at, every, n})
@@ -165,9 +168,9 @@ func (r *Rate) parts() float64 {
 
 // forget drops the tokens and the waits that the fleet gave for another rate; r.mu is held.
 // They may lie far ahead if that rate was low.
-func (r *Rate) forget(now time.Duration) {
+func (r *Rate) forget(now instant.Instant) {
 	if s := r.shared; s != nil {
-		s.leases, s.own, s.due = nil, -Never, now
+		s.leases, s.own, s.due = nil, -instant.Never, now
 		r.askAt.Store(int64(now))
 	}
 }
@@ -180,7 +183,7 @@ func interval(perSecond float64) time.Duration {
 // leased returns how long it takes until there are n tokens of the fleet. For tokens that
 // are not leased yet, it is how long it takes until the fleet has answered. ok is false if
 // the tokens do not come from a fleet, or if the fleet is silent.
-func (r *Rate) leased(now time.Duration, n int) (wait time.Duration, ok bool) {
+func (r *Rate) leased(now instant.Instant, n int) (wait time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.shared
@@ -190,16 +193,16 @@ func (r *Rate) leased(now time.Duration, n int) (wait time.Duration, ok bool) {
 	s.expire(now)
 	for _, l := range s.leases {
 		if n <= l.n {
-			return max(0, l.at+time.Duration(n-1)*l.every-now), true
+			return max(0, l.at.Add(time.Duration(n-1)*l.every).Sub(now)), true
 		}
 		n -= l.n
 	}
-	return r.answer(now) - now, true
+	return r.answer(now).Sub(now), true
 }
 
 // reserveLeased takes a token of the fleet that can be used within ahead. at and ask are as
 // for Rate.reserve. shared is as ok in leased.
-func (r *Rate) reserveLeased(now, ahead time.Duration) (at, ask time.Duration, got, ok bool) {
+func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration) (at, ask instant.Instant, got, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.shared
@@ -212,30 +215,30 @@ func (r *Rate) reserveLeased(now, ahead time.Duration) (at, ask time.Duration, g
 		return at, at, false, true
 	}
 	l := &s.leases[0]
-	if at = l.at; at > after(now, ahead) {
-		return at, at - ahead, false, true
+	if at = l.at; at > instant.After(now, ahead) {
+		return at, at.Add(-ahead), false, true
 	}
-	if l.at, l.n = l.at+l.every, l.n-1; l.n == 0 {
+	if l.at, l.n = l.at.Add(l.every), l.n-1; l.n == 0 {
 		s.leases = s.leases[1:]
 	}
 	return max(at, now), 0, true, true
 }
 
 // answer returns when the fleet has answered a question, or is silent; r.mu is held.
-func (r *Rate) answer(now time.Duration) time.Duration {
+func (r *Rate) answer(now instant.Instant) instant.Instant {
 	if s := r.shared; s.asking {
-		return after(s.asked, AnswerTime)
+		return instant.After(s.asked, AnswerTime)
 	}
-	return after(max(now, time.Duration(r.askAt.Load())), AnswerTime)
+	return instant.After(max(now, instant.Instant(r.askAt.Load())), AnswerTime)
 }
 
 // fromFleet reports whether the tokens come from a fleet that answers; r.mu is held.
-func (r *Rate) fromFleet(now time.Duration) bool {
+func (r *Rate) fromFleet(now instant.Instant) bool {
 	s := r.shared
 	if s == nil {
 		return false
 	}
-	if s.asking && !s.silent && now >= after(s.asked, AnswerTime) {
+	if s.asking && !s.silent && now >= instant.After(s.asked, AnswerTime) {
 		s.silent, s.leases = true, nil
 		// No burst: what this process saved up while the fleet answered is not its own.
 		if saved := int(r.lim.TokensAt(clockTime(now))); saved > 1 {
@@ -246,10 +249,10 @@ func (r *Rate) fromFleet(now time.Duration) bool {
 }
 
 // expire drops the tokens that are too old; r.mu is held.
-func (s *shared) expire(now time.Duration) {
+func (s *shared) expire(now instant.Instant) {
 	for len(s.leases) > 0 {
 		l := &s.leases[0]
-		old := now - tokenLife - l.at
+		old := now.Sub(l.at) - tokenLife
 		if old <= 0 {
 			return
 		}
@@ -257,7 +260,7 @@ func (s *shared) expire(now time.Duration) {
 		if l.every > 0 {
 			n = int(min(int64(l.n), int64(old/l.every)+1))
 		}
-		if l.at, l.n = l.at+time.Duration(n)*l.every, l.n-n; l.n > 0 {
+		if l.at, l.n = l.at.Add(time.Duration(n)*l.every), l.n-n; l.n > 0 {
 			return
 		}
 		s.leases = s.leases[1:]
@@ -266,7 +269,7 @@ func (s *shared) expire(now time.Duration) {
 
 // limit sets the process's own limit: the rate, or its part of it in a fleet; r.mu is
 // held.
-func (r *Rate) limit(now time.Duration) {
+func (r *Rate) limit(now instant.Instant) {
 	perSecond, burst := r.current, r.conf.Burst
 	if s := r.shared; s != nil {
 		perSecond /= r.parts()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -18,7 +19,7 @@ func sharedRate() *Rate {
 	return r
 }
 
-func mustAskFor(t *testing.T, r *Rate, now time.Duration, waiting, want int) {
+func mustAskFor(t *testing.T, r *Rate, now instant.Instant, waiting, want int) {
 	t.Helper()
 	if ask, ok := r.AskTokens(now, waiting, 0); !ok || ask != (TokenAsk{PerSecond: 100, Burst: 10, Want: want}) {
 		t.Fatalf("at %v: asks for %+v, %v; want %d tokens", now, ask, ok, want)
@@ -29,7 +30,7 @@ func mustAskFor(t *testing.T, r *Rate, now time.Duration, waiting, want int) {
 }
 
 // taken returns how many tokens can be used now.
-func taken(r *Rate, now time.Duration) (n int) {
+func taken(r *Rate, now instant.Instant) (n int) {
 	for n < 1000 && r.Take(now) {
 		n++
 	}
@@ -40,7 +41,7 @@ func taken(r *Rate, now time.Duration) (n int) {
 func TestRateFromFleet(t *testing.T) {
 	r := sharedRate()
 	first, second := NewWaiter(), NewWaiter()
-	if a := r.Enter(sec, first); a != (Answer{Verb: Wait, Ask: sec + AnswerTime, Until: sec + AnswerTime}) {
+	if a := r.Enter(sec, first); a != (Answer{Verb: Wait, Ask: instant.At(sec + AnswerTime), Until: instant.At(sec + AnswerTime)}) {
 		t.Errorf("%+v", a)
 	}
 	r.Enter(sec, second)
@@ -49,20 +50,20 @@ func TestRateFromFleet(t *testing.T) {
 	if !woken(first) || woken(second) {
 		t.Error("the first waiter was not woken, or not alone")
 	}
-	if a := r.Enter(sec+ms, first); a != (Answer{Verb: Wait, Ask: sec + 50*ms - rateAhead, Until: sec + 50*ms}) {
+	if a := r.Enter(sec+ms, first); a != (Answer{Verb: Wait, Ask: instant.At(sec + 50*ms - rateAhead), Until: sec + 50*ms}) {
 		t.Errorf("%+v", a)
 	}
 	if got := r.Peek(sec + ms); got != AnswerTime { // behind the waiters, with the next question
 		t.Errorf("peek %v", got)
 	}
-	if a := r.Enter(sec+50*ms-rateAhead, first); a != (Answer{Until: sec + 50*ms}) || !woken(second) {
+	if a := r.Enter(instant.At(sec+50*ms-rateAhead), first); a != (Answer{Until: sec + 50*ms}) || !woken(second) {
 		t.Errorf("%+v", a)
 	}
 	if a := r.Enter(sec+80*ms, second); a != (Answer{Until: sec + 80*ms}) {
 		t.Errorf("%+v", a)
 	}
 	// It asks for what it used as well, because as many requests may come again.
-	mustAskFor(t, r, sec+askEvery, 1, 5)
+	mustAskFor(t, r, instant.At(sec+askEvery), 1, 5)
 }
 
 // A new rate does not wait for the tokens of the rate before it.
@@ -87,7 +88,7 @@ func TestRateKeepsToItself(t *testing.T) {
 	r := NewRate(RateConfig{PerSecond: 1, Burst: 1})
 	r.Share(0, 4)
 	used := 0
-	for now := sec; now < 11*sec; now += 10 * ms {
+	for now := instant.At(sec); now < 11*sec; now += 10 * ms {
 		if _, ok := r.AskTokens(now, 3, 0); ok {
 			r.Grant(now, 1, now, sec, 0) // others with a faster rate have let it in
 		}
@@ -104,7 +105,7 @@ func TestRateOfAFleetAdapts(t *testing.T) {
 	for members, want := range map[int]float64{1: 0.7 * 25, 4: 0.7 * 100, 8: 0.7 * 100} {
 		r := NewRate(RateConfig{PerSecond: 100, Burst: 1, Adaptive: true})
 		r.Share(0, members)
-		now := sec
+		now := instant.At(sec)
 		for range 100 { // 25 per second
 			now += 40 * ms
 			if _, ok := r.AskTokens(now, 1, 0); ok {
@@ -123,13 +124,13 @@ func TestRateOfAFleetAdapts(t *testing.T) {
 func TestRateAsksSeldom(t *testing.T) {
 	r := sharedRate()
 	var asks []time.Duration
-	for now := time.Duration(0); now < 5*sec; now += ms {
+	for now := instant.Instant(0); now < 5*sec; now += ms {
 		if now > sec && now < 2*sec {
 			continue // a pause
 		}
 		may := r.MayAsk(now)
 		if _, ok := r.AskTokens(now, 5, 0); ok {
-			asks = append(asks, now)
+			asks = append(asks, now.Since())
 			r.Grant(now, 1, now, 0, 0)
 			if !may {
 				t.Fatal("MayAsk said no")
@@ -171,18 +172,18 @@ func TestRateWithASilentFleet(t *testing.T) {
 	w := NewWaiter()
 	r.Enter(sec, w)
 	mustAskFor(t, r, sec, 1, 1)
-	if r.Take(sec + AnswerTime - 1) {
+	if r.Take(instant.At(sec + AnswerTime - 1)) {
 		t.Error("does not wait for the answer")
 	}
-	r.Grant(sec+AnswerTime, 10, 0, 0, 0) // too late
-	if a := r.Enter(sec+AnswerTime, w); a.Verb != Go {
+	r.Grant(instant.At(sec+AnswerTime), 10, 0, 0, 0) // too late
+	if a := r.Enter(instant.At(sec+AnswerTime), w); a.Verb != Go {
 		t.Errorf("%+v", a)
 	}
-	if n := taken(r, sec+AnswerTime); n != 0 {
+	if n := taken(r, instant.At(sec+AnswerTime)); n != 0 {
 		t.Errorf("%d more tokens at once", n)
 	}
 	n := 0
-	for now := sec + AnswerTime; now < 3*sec+AnswerTime; now += ms {
+	for now := instant.At(sec).Add(AnswerTime); now < instant.At(3*sec+AnswerTime); now += ms {
 		n += taken(r, now)
 	}
 	if n < 48 || n > 50 {
@@ -202,9 +203,9 @@ func TestRateOfAPart(t *testing.T) {
 	r := NewRate(RateConfig{PerSecond: 1, Burst: 1})
 	r.Share(0, 100)
 	r.AskTokens(0, 1, 0)
-	r.Take(AnswerTime)
+	r.Take(instant.At(AnswerTime))
 	w := NewWaiter()
-	before := r.Enter(AnswerTime, w)
+	before := r.Enter(instant.At(AnswerTime), w)
 	r.Share(20*ms, 1)
 	if !woken(w) {
 		t.Fatal("not woken")
@@ -224,7 +225,7 @@ func TestRateTokensExpire(t *testing.T) {
 	r := sharedRate()
 	mustAskFor(t, r, 0, 10, 10)
 	r.Grant(0, 10, 0, 100*ms, 0)
-	if n := taken(r, tokenLife+449*ms); n != 5 {
+	if n := taken(r, instant.At(tokenLife+449*ms)); n != 5 {
 		t.Errorf("%d tokens", n)
 	}
 	mustAskFor(t, r, 2*sec, 5, 15)
@@ -238,13 +239,13 @@ func TestRateTokensExpire(t *testing.T) {
 func TestRateWithASlowFleet(t *testing.T) {
 	r := sharedRate()
 	w := NewWaiter()
-	now, sent := sec, 0
+	now, sent := instant.At(sec), 0
 	for range 100 {
 		if a := r.Enter(now, w); a.Verb == Go {
 			sent++
 		}
 		_, ok := r.AskTokens(now, 1, 0)
-		if now += AnswerTime; ok {
+		if now = now.Add(AnswerTime); ok {
 			r.Grant(now, 1, now, 0, 0) // before the request looks
 		}
 	}
@@ -255,15 +256,15 @@ func TestRateWithASlowFleet(t *testing.T) {
 
 // An absurd answer neither lets a process exceed the rate for long nor stops it.
 func TestRateAnswersAtTheLimits(t *testing.T) {
-	for name, grant := range map[string]func(r *Rate, now time.Duration){
-		"too many":        func(r *Rate, now time.Duration) { r.Grant(now, math.MaxInt, now, 0, 0) },
-		"fewer than none": func(r *Rate, now time.Duration) { r.Grant(now, math.MinInt, now, 0, 0) },
-		"far away":        func(r *Rate, now time.Duration) { r.Grant(now, 5, Never, ms, 0) },
-		"long ago":        func(r *Rate, now time.Duration) { r.Grant(now, 5, math.MinInt64/2, ms, 0) },
-		"far apart":       func(r *Rate, now time.Duration) { r.Grant(now, 5, now, Never, 0) },
-		"backwards":       func(r *Rate, now time.Duration) { r.Grant(now, 5, now, math.MinInt64, 0) },
-		"never again":     func(r *Rate, now time.Duration) { r.Grant(now, 0, 0, 0, Never) },
-		"unasked":         func(r *Rate, now time.Duration) { r.Grant(now-1, 0, 0, 0, 0); r.Grant(now, 5, now, 0, 0) },
+	for name, grant := range map[string]func(r *Rate, now instant.Instant){
+		"too many":        func(r *Rate, now instant.Instant) { r.Grant(now, math.MaxInt, now, 0, 0) },
+		"fewer than none": func(r *Rate, now instant.Instant) { r.Grant(now, math.MinInt, now, 0, 0) },
+		"far away":        func(r *Rate, now instant.Instant) { r.Grant(now, 5, instant.Never, ms, 0) },
+		"long ago":        func(r *Rate, now instant.Instant) { r.Grant(now, 5, math.MinInt64/2, ms, 0) },
+		"far apart":       func(r *Rate, now instant.Instant) { r.Grant(now, 5, now, instant.Forever, 0) },
+		"backwards":       func(r *Rate, now instant.Instant) { r.Grant(now, 5, now, math.MinInt64, 0) },
+		"never again":     func(r *Rate, now instant.Instant) { r.Grant(now, 0, 0, 0, instant.Never) },
+		"unasked":         func(r *Rate, now instant.Instant) { r.Grant(now-1, 0, 0, 0, 0); r.Grant(now, 5, now, 0, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := sharedRate()
@@ -274,14 +275,14 @@ func TestRateAnswersAtTheLimits(t *testing.T) {
 			}
 			// Two seconds later it has asked again, and a good answer counts.
 			w := NewWaiter()
-			now := sec
+			now := instant.At(sec)
 			for range 100 {
 				a := r.Enter(now, w)
 				if a.Verb == Go {
 					return
 				}
 				if _, ok := r.AskTokens(now, 1, 0.5); ok {
-					if r.Grant(now, 1, now, 0, 0); a.Ask == Never {
+					if r.Grant(now, 1, now, 0, 0); a.Ask == instant.Never {
 						t.Fatal("asks for tokens and never looks again")
 					}
 					continue
@@ -320,11 +321,11 @@ func TestRateOfAFleet(t *testing.T) {
 					}
 					a := r.Enter(cl.now, w)
 					if q, ok := r.AskTokens(cl.now, r.Waiting(), rng.Float64()); ok {
-						cl.at(cl.now+time.Duration(rng.Int64N(int64(4*ms))), func() {
+						cl.at(cl.now.Add(time.Duration(rng.Int64N(int64(4*ms)))), func() {
 							n, first, every, again := tokens.Take(cl.now, q.PerSecond, q.Burst, q.Want)
 							asked := cl.now
-							cl.at(cl.now+time.Duration(rng.Int64N(int64(4*ms))), func() {
-								r.Grant(cl.now, n, first, every, asked+again)
+							cl.at(cl.now.Add(time.Duration(rng.Int64N(int64(4*ms)))), func() {
+								r.Grant(cl.now, n, first, every, asked.Add(again))
 							})
 						})
 					}
@@ -333,22 +334,22 @@ func TestRateOfAFleet(t *testing.T) {
 						gone = true
 						waiting[m]--
 						cl.at(a.Until, func() {
-							sends = append(sends, cl.now)
+							sends = append(sends, cl.now.Since())
 							each[m]++
 						})
-					case a.Ask < Never:
+					case a.Ask < instant.Never:
 						cl.at(a.Ask, ask)
 					}
 				}
 				w.Wake = func(*Waiter) { cl.at(cl.now, ask) }
 				ask()
-				if next := began + time.Duration(rng.Int64N(int64(sec)))/time.Duration(1+2*m); next < 12*sec && waiting[m] < 50 {
+				if next := began.Add(time.Duration(rng.Int64N(int64(sec))) / time.Duration(1+2*m)); next < 12*sec && waiting[m] < 50 {
 					cl.at(next, request)
 				} else {
 					cl.at(cl.now+100*ms, request)
 				}
 			}
-			cl.at(time.Duration(rng.Int64N(int64(sec))), request)
+			cl.at(instant.At(time.Duration(rng.Int64N(int64(sec)))), request)
 		}
 		cl.runTo(12 * sec)
 		n := 0
@@ -386,9 +387,9 @@ func TestRateBoundsTheFleet(t *testing.T) {
 		t.Errorf("%d tokens at once, want the burst", n)
 	}
 	n := 0
-	for now := 21 * sec; now < 81*sec; now += 50 * ms {
+	for now := instant.At(21 * sec); now < 81*sec; now += 50 * ms {
 		if ask, ok := r.AskTokens(now, 5, 0); ok {
-			r.Grant(now, ask.Want, now-time.Duration(n%3)*sec, 0, 0)
+			r.Grant(now, ask.Want, now.Add(-time.Duration(n%3)*sec), 0, 0)
 		}
 		n += taken(r, now)
 	}

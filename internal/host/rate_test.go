@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 func TestRateQueue(t *testing.T) {
@@ -13,9 +15,9 @@ func TestRateQueue(t *testing.T) {
 		{},
 		{},
 		{Verb: Wait, Ask: 90 * ms, Until: 100 * ms},
-		{Verb: Wait, Ask: Never, Until: 200 * ms},
+		{Verb: Wait, Ask: instant.Never, Until: 200 * ms},
 	} {
-		if got := r.Peek(0); got != want.Until {
+		if got := r.Peek(0); instant.At(got) != want.Until {
 			t.Errorf("peek %d: %v, want %v", i, got, want.Until)
 		}
 		if got := r.Enter(0, NewWaiter()); got != want {
@@ -111,19 +113,19 @@ func TestRateAdapts(t *testing.T) {
 	t.Run("down to a floor", func(t *testing.T) {
 		r := NewRate(RateConfig{PerSecond: 10, Adaptive: true})
 		for i := range time.Duration(50) {
-			r.Throttled((i+1)*sec, i*sec+ms)
+			r.Throttled(instant.At((i+1)*sec), instant.At(i*sec+ms))
 		}
 		near(t, r, 0.5)
 		r = NewRate(RateConfig{PerSecond: 1, Adaptive: true})
 		for i := range time.Duration(50) {
-			r.Throttled((i+1)*sec, i*sec+ms)
+			r.Throttled(instant.At((i+1)*sec), instant.At(i*sec+ms))
 		}
 		near(t, r, 0.1)
 	})
 	t.Run("what was really sent counts", func(t *testing.T) {
 		r := NewRate(RateConfig{PerSecond: 1000, Adaptive: true})
 		for i := range time.Duration(40) {
-			r.Take(i * 100 * ms)
+			r.Take(instant.At(i * 100 * ms))
 		}
 		r.Throttled(4*sec, 3900*ms)
 		near(t, r, 7)
@@ -133,13 +135,13 @@ func TestRateAdapts(t *testing.T) {
 		r.Throttled(0, -sec)
 		near(t, r, 21)
 		for i := range time.Duration(30) {
-			r.Succeeded((i + 1) * 100 * ms)
+			r.Succeeded(instant.At((i + 1) * 100 * ms))
 		}
 		near(t, r, 24)
-		r.Succeeded(time.Hour) // a pause counts for one second
+		r.Succeeded(instant.At(time.Hour)) // a pause counts for one second
 		near(t, r, 25)
 		for i := range time.Duration(100) {
-			r.Succeeded(time.Hour + i*sec)
+			r.Succeeded(instant.At(time.Hour + i*sec))
 		}
 		near(t, r, 30)
 	})
@@ -178,13 +180,13 @@ func TestRateFindsTheServers(t *testing.T) {
 		}
 		send = func() {
 			sent := cl.now
-			tokens = min(20, tokens+20*(cl.now-last).Seconds())
-			last = cl.now
+			tokens = min(20, tokens+20*cl.now.Sub(instant.At(last)).Seconds())
+			last = cl.now.Since()
 			accepted := tokens >= 1
 			if accepted {
 				tokens--
 			}
-			cl.at(cl.now+time.Duration(20+rng.IntN(30))*ms, func() {
+			cl.at(cl.now.Add(time.Duration(20+rng.IntN(30))*ms), func() {
 				if accepted {
 					ok++
 					r.Succeeded(cl.now)
@@ -196,7 +198,7 @@ func TestRateFindsTheServers(t *testing.T) {
 			cl.at(cl.now, ask)
 		}
 		cl.at(0, send)
-		cl.runTo(5 * time.Minute)
+		cl.runTo(instant.At(5 * time.Minute))
 		t.Logf("adaptive %v: %d served, %d refused", adaptive, ok, refused)
 		if ok < 5000 || adaptive && refused > ok/5 {
 			t.Errorf("adaptive %v: %d served, %d refused", adaptive, ok, refused)

@@ -4,7 +4,8 @@ package host
 
 import (
 	"sync/atomic"
-	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // A State is everything that a Transport knows about a host. It is safe for
@@ -155,7 +156,7 @@ const (
 
 // worth returns how much is lost with the state. A hold that is over is worth
 // nothing, even while it is still kept.
-func (s *State[R]) worth(now time.Duration) worth {
+func (s *State[R]) worth(now instant.Instant) worth {
 	switch m := s.machines.Load(); {
 	case s.InFlight() > 0:
 		return inUse

@@ -8,9 +8,9 @@ import (
 	"math/rand/v2"
 	"sort"
 	"testing"
-
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -27,9 +27,9 @@ type storm struct {
 	gated    bool
 	fixed    bool // retry after 100 ms without end, instead of backing off
 	refuses  bool // instead of freezing, the server responds with 503 after 5 ms
-	freeze   time.Duration
-	resume   time.Duration
-	end      time.Duration
+	freeze   instant.Instant
+	resume   instant.Instant
+	end      instant.Instant
 	seed     uint64
 
 	// The machine of the clients is busy. Again and again all clients stand still
@@ -69,7 +69,7 @@ type simRequest struct {
 type simAttempt struct {
 	req     *simRequest
 	slot    Slot
-	started time.Duration
+	started instant.Instant
 	over    bool // for the client: it has the response or has given up
 }
 
@@ -77,7 +77,7 @@ func (s *storm) run() {
 	s.rng = rand.New(rand.NewPCG(s.seed, 1))
 	s.stand()
 	for range s.clients {
-		s.client(s.exp(s.think), func() { s.begin(true) })
+		s.client(instant.At(s.exp(s.think)), func() { s.begin(true) })
 	}
 	if s.arrivals > 0 {
 		s.arrive()
@@ -96,7 +96,7 @@ func (s *storm) exp(mean time.Duration) time.Duration {
 
 func (s *storm) arrive() {
 	s.begin(false)
-	s.at(s.now+s.exp(time.Duration(float64(time.Second)/s.arrivals)), s.arrive)
+	s.at(s.now.Add(s.exp(time.Duration(float64(time.Second)/s.arrivals))), s.arrive)
 }
 
 // begin starts a request.
@@ -123,7 +123,7 @@ func (s *storm) enter(r *simRequest) {
 		s.unused = append(s.unused, r.waiter.ID)
 		r.waiter = nil
 		s.send(r)
-	} else if a.Ask != Never {
+	} else if a.Ask != instant.Never {
 		w := r.waiter
 		s.client(a.Ask, func() { s.ask(w) })
 	}
@@ -152,11 +152,11 @@ func (s *storm) send(r *simRequest) {
 	}
 	x := &simAttempt{req: r, slot: r.slot}
 	if s.frozen && s.refuses {
-		s.at(s.now+5*time.Millisecond, func() { s.giveUp(x, Failed) })
+		s.at(s.now.Add(5*time.Millisecond), func() { s.giveUp(x, Failed) })
 		return
 	}
 	if s.timeout > 0 {
-		s.client(s.now+s.timeout, func() { s.giveUp(x, Lost) })
+		s.client(s.now.Add(s.timeout), func() { s.giveUp(x, Lost) })
 	}
 	if s.frozen {
 		s.socket = append(s.socket, x)
@@ -166,9 +166,9 @@ func (s *storm) send(r *simRequest) {
 }
 
 // client plans a step of a client: later than asked if its machine stands still.
-func (s *storm) client(t time.Duration, do func()) {
+func (s *storm) client(t instant.Instant, do func()) {
 	if s.lag > 0 {
-		t += s.exp(s.lag)
+		t = t.Add(s.exp(s.lag))
 	}
 	i := sort.Search(len(s.stalls), func(i int) bool { return s.stalls[i].to > t })
 	if i < len(s.stalls) && s.stalls[i].from <= t {
@@ -181,16 +181,16 @@ func (s *storm) client(t time.Duration, do func()) {
 func (s *storm) stand() {
 	for t := time.Duration(0); s.apart > 0; {
 		t += s.exp(s.apart)
-		if t > s.end {
+		if instant.At(t) > s.end {
 			break
 		}
 		to := t + time.Duration(s.rng.Float64()*float64(s.stall))
-		s.stalls = append(s.stalls, span{t, to})
+		s.stalls = append(s.stalls, span{instant.At(t), instant.At(to)})
 		t = to
 	}
 }
 
-type span struct{ from, to time.Duration }
+type span struct{ from, to instant.Instant }
 
 // The server.
 
@@ -200,7 +200,7 @@ func (s *storm) accept(x *simAttempt) {
 		s.peak = max(s.peak, s.busy)
 	}
 	x.started = s.now
-	s.at(s.now+50*time.Millisecond, func() { s.step(x) })
+	s.at(s.now.Add(50*time.Millisecond), func() { s.step(x) })
 }
 
 func (s *storm) step(x *simAttempt) {
@@ -210,8 +210,8 @@ func (s *storm) step(x *simAttempt) {
 	}
 	over := max(0, float64(s.busy-30))
 	delay := time.Duration(float64(100*time.Millisecond) * math.Pow(1.05, over/15))
-	if s.now-x.started < delay {
-		s.at(s.now+50*time.Millisecond, func() { s.step(x) })
+	if s.now.Sub(x.started) < delay {
+		s.at(s.now.Add(50*time.Millisecond), func() { s.step(x) })
 		return
 	}
 	s.busy--
@@ -240,7 +240,7 @@ func (s *storm) respond(x *simAttempt) {
 	x.over = true
 	s.gate.Result(s.now, &x.slot, Success)
 	s.client(s.now, func() { s.gate.Done(s.now, &x.slot) })
-	s.done = append(s.done, s.now)
+	s.done = append(s.done, s.now.Since())
 	s.rest(x.req)
 }
 
@@ -255,10 +255,10 @@ func (s *storm) giveUp(x *simAttempt, why Result) {
 	r.attempt++
 	switch {
 	case s.fixed:
-		s.at(s.now+100*time.Millisecond, func() { s.enter(r) })
+		s.at(s.now.Add(100*time.Millisecond), func() { s.enter(r) })
 	case r.attempt < 6 && s.budget.Take(s.now, BudgetConfig{}) != nil:
 		wait := time.Duration(min(math.Pow(2, float64(r.attempt-1)), 31)*1e9 + s.rng.Float64()*1e9)
-		s.at(s.now+wait, func() { s.enter(r) })
+		s.at(s.now.Add(wait), func() { s.enter(r) })
 	default:
 		s.lost++
 		s.rest(r)
@@ -267,40 +267,40 @@ func (s *storm) giveUp(x *simAttempt, why Result) {
 
 func (s *storm) rest(r *simRequest) {
 	if r.client {
-		s.client(s.now+s.exp(s.think), func() { s.begin(true) })
+		s.client(s.now.Add(s.exp(s.think)), func() { s.begin(true) })
 	}
 }
 
 // recovered returns the time from the resume to the first 2 s at 95 % of rate
 // that stay so for 5 s, measured every 0.1 s; -1 where there are none.
 func (s *storm) recovered(perSecond float64) time.Duration {
-	within := func(from, to time.Duration) int {
-		i := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= from })
-		j := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= to })
+	within := func(from, to instant.Instant) int {
+		i := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= from })
+		j := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= to })
 		return j - i
 	}
-	for t := s.resume; t < s.end-7*time.Second; t += 100 * time.Millisecond {
+	for t := s.resume; t < s.end.Add(-7*time.Second); t = t.Add(100 * time.Millisecond) {
 		good := true
-		for u := t; good && u <= t+5*time.Second; u += time.Second {
-			good = float64(within(u, u+2*time.Second)) >= 0.95*2*perSecond
+		for u := t; good && u <= t.Add(5*time.Second); u = u.Add(time.Second) {
+			good = float64(within(u, u.Add(2*time.Second))) >= 0.95*2*perSecond
 		}
 		if good {
-			return t - s.resume
+			return t.Sub(s.resume)
 		}
 	}
 	return -1
 }
 
 func (s *storm) steady() float64 {
-	i := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= s.freeze-15*time.Second })
-	j := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= s.freeze })
+	i := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= s.freeze.Add(-15*time.Second) })
+	j := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= s.freeze })
 	return float64(j-i) / 15
 }
 
 func newStorm(seed uint64) *storm {
 	return &storm{
 		clients: 1000, think: 10 * time.Second, timeout: 2 * time.Second,
-		freeze: 20 * time.Second, resume: 40 * time.Second, end: 80 * time.Second,
+		freeze: instant.At(20 * time.Second), resume: instant.At(40 * time.Second), end: instant.At(80 * time.Second),
 		seed: seed,
 	}
 }
@@ -339,8 +339,8 @@ func TestStorm(t *testing.T) {
 // frozen for a shorter time.
 func TestStormFixed(t *testing.T) {
 	s := newStorm(1)
-	s.resume = s.freeze + soak.Size(8*time.Second, 20*time.Second)
-	s.end = s.resume + soak.Size(9*time.Second, 10*time.Second)
+	s.resume = s.freeze.Add(soak.Size(8*time.Second, 20*time.Second))
+	s.end = s.resume.Add(soak.Size(9*time.Second, 10*time.Second))
 	s.fixed = true
 	s.run()
 	t.Logf("sent while frozen %d, peak %d", s.sent, s.peak)
@@ -373,13 +373,13 @@ func TestGateAgainstAHang(t *testing.T) {
 		s := newStorm(1)
 		s.clients, s.arrivals, s.gated, s.timeout = 0, 100, true, timeout
 		s.run()
-		served := func(from time.Duration) int {
-			i := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= s.resume+from })
-			j := sort.Search(len(s.done), func(i int) bool { return s.done[i] >= s.resume+from+time.Second })
+		served := func(from instant.Instant) int {
+			i := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= s.resume+from })
+			j := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= (s.resume + from).Add(time.Second) })
 			return j - i
 		}
 		t.Logf("timeout %v: limit %d, found at the wake %d, served in the seconds after it: %d %d %d %d",
-			timeout, s.peakLimit, s.atWake, served(0), served(time.Second), served(2*time.Second), served(3*time.Second))
+			timeout, s.peakLimit, s.atWake, served(0), served(instant.At(time.Second)), served(instant.At(2*time.Second)), served(instant.At(3*time.Second)))
 		most := s.peakLimit
 		if timeout > 0 {
 			// What was given up is in the server's socket still, and one probe
@@ -389,7 +389,7 @@ func TestGateAgainstAHang(t *testing.T) {
 		if s.atWake > most {
 			t.Errorf("timeout %v: the server found %d requests, the limit was %d", timeout, s.atWake, s.peakLimit)
 		}
-		if n := served(2 * time.Second); n < 100 {
+		if n := served(instant.At(2 * time.Second)); n < 100 {
 			t.Errorf("timeout %v: %d requests served in the third second", timeout, n)
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // MaxHosts is the largest number of hosts in a Table.
@@ -45,7 +46,7 @@ type Table[R any] struct {
 	// Now returns the time of the machines, which shows which holds are over. It
 	// is only called when a host has to go. If Now is nil, every hold counts as
 	// running. It is set before the first use.
-	Now func() time.Duration
+	Now func() instant.Instant
 
 	// Evicted is called for each state that had to go. It is called without a lock, and
 	// is set before the first use. Requests may still be under way with the state.
@@ -217,7 +218,7 @@ func (t *Table[R]) grow() {
 // idle host, then a host that the server asked to wait, and last the host under
 // the hand, which is in flight.
 func (t *Table[R]) victim() int {
-	var now time.Duration
+	var now instant.Instant
 	if t.Now != nil {
 		now = t.Now()
 	}

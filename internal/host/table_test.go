@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -96,15 +97,15 @@ func TestTableKeepsBusyAndRecentHosts(t *testing.T) {
 // holds were not tidied away.
 func TestTableForgetsHoldsThatAreOver(t *testing.T) {
 	for name, row := range map[string]struct {
-		now  time.Duration
+		now  instant.Instant
 		dead int // how many of the held hosts are there in the end
 	}{
 		"running": {0, 50},
-		"over":    {time.Minute, 0},
+		"over":    {instant.At(time.Minute), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := NewTable[int](100)
-			table.Now = func() time.Duration { return row.now }
+			table.Now = func() instant.Instant { return row.now }
 			for i := range 50 {
 				s := table.Acquire(urlOf(fmt.Sprintf("http://dead-%d", i)))
 				s.Machines().Cooldown.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0)
@@ -135,7 +136,7 @@ func TestTableForgetsHoldsThatAreOver(t *testing.T) {
 // Hosts in flight are the last to go, after those with a running hold.
 func TestTableEvictsHostsInFlightLast(t *testing.T) {
 	table := NewTable[int](100)
-	table.Now = func() time.Duration { return 0 }
+	table.Now = func() instant.Instant { return 0 }
 	var flying []*State[int]
 	for i := range 90 {
 		flying = append(flying, table.Acquire(urlOf(fmt.Sprintf("http://flying-%d", i))))

@@ -3,20 +3,22 @@ package ledger
 import (
 	"testing"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // Reports count once their rows are 2 s old. So a member that has a success every second
 // has one that is younger than the beginning of every row, and objects.
 func TestYoungRows(t *testing.T) {
 	var h Host
-	begin := time.Minute
+	begin := instant.At(time.Minute)
 	for member := range int64(5) {
-		if down, _ := h.Failing(begin+1900*time.Millisecond, member, 10, begin, 5); down {
+		if down, _ := h.Failing(begin.Add(1900*time.Millisecond), member, 10, begin, 5); down {
 			t.Fatalf("down after 1.9 s")
 		}
 	}
 	// A row that has just begun neither counts nor moves the time since when the host is down.
-	down, since := h.Failing(begin+2*time.Second, 5, 10, begin+1900*time.Millisecond, 6)
+	down, since := h.Failing(begin.Add(2*time.Second), 5, 10, begin.Add(1900*time.Millisecond), 6)
 	if !down || since != begin {
 		t.Errorf("down %v since %v, want %v", down, since, begin)
 	}
@@ -27,7 +29,7 @@ func TestYoungRows(t *testing.T) {
 func TestTurns(t *testing.T) {
 	const members = 10_000
 	var h Host
-	now := time.Minute
+	now := instant.At(time.Minute)
 	if granted, _ := h.Probe(now, 0, members); !granted {
 		t.Fatal("refused")
 	}
@@ -46,8 +48,8 @@ func TestTurns(t *testing.T) {
 	}
 	// After a success they begin anew.
 	h.Working(now, 0)
-	h.Probe(now+time.Second, 1, members)
-	if _, wait := h.Probe(now+time.Second, 2, members); wait != ProbeGap {
+	h.Probe(now.Add(time.Second), 1, members)
+	if _, wait := h.Probe(now.Add(time.Second), 2, members); wait != ProbeGap {
 		t.Errorf("waits %v in the next outage", wait)
 	}
 }
@@ -55,39 +57,39 @@ func TestTurns(t *testing.T) {
 // A member whose probe failed comes after a member that has sent none and that asks.
 func TestTriedComesLast(t *testing.T) {
 	var h Host
-	now := time.Minute
+	now := instant.At(time.Minute)
 	fail := func(member int64) {
 		t.Helper()
 		if granted, _ := h.Probe(now, member, 3); !granted {
 			t.Fatalf("member %d does not get the permit", member)
 		}
-		now += 10 * time.Millisecond
+		now = now.Add(10 * time.Millisecond)
 		h.ProbeFailed(now, member)
 	}
 	fail(1)
-	now += 2 * ProbeGap
+	now = now.Add(2 * ProbeGap)
 	fail(2)
 	granted, wait := h.Probe(now, 3, 3) // too early
 	if granted {
 		t.Fatal("a probe right after a failed probe")
 	}
-	now += ProbeGap
+	now = now.Add(ProbeGap)
 	if granted, _ := h.Probe(now, 1, 3); granted {
 		t.Error("a member whose probe failed goes before a member that has sent none")
 	}
-	now = max(now, time.Minute+wait)
+	now = max(now, instant.At(time.Minute+wait))
 	if granted, _ := h.Probe(now, 3, 3); !granted {
 		t.Error("the member that has sent none does not go")
 	}
 	h.ProbeFailed(now, 3)
-	now += ProbeGap
+	now = now.Add(ProbeGap)
 	if granted, _ := h.Probe(now, 1, 3); !granted {
 		t.Error("nobody else asks, and the member does not go")
 	}
 	// If the member that asked does not come back, the others go on.
 	h.ProbeFailed(now, 1)
 	h.Probe(now, 4, 3)
-	now += 2 * time.Second
+	now = now.Add(2 * time.Second)
 	if granted, _ := h.Probe(now, 2, 3); !granted {
 		t.Error("a member that left keeps the others from the probe")
 	}

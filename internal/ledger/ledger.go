@@ -45,6 +45,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // The constants of an outage and of the probes. See the package comment.
@@ -80,41 +82,41 @@ const (
 type Host struct {
 	failing []report
 	down    bool
-	since   time.Duration // the host is down since then
-	fresh   time.Duration // the outage lapses DownTime after this
-	quiet   time.Duration // no outage before this time
-	worked  time.Duration // when the last success was reported
-	proved  bool          // a success was reported
+	since   instant.Instant // the host is down since then
+	fresh   instant.Instant // the outage lapses DownTime after this
+	quiet   instant.Instant // no outage before this time
+	worked  instant.Instant // when the last success was reported
+	proved  bool            // a success was reported
 
-	prober  int64         // the member whose probe is under way or was the last
-	probing bool          // its probe is under way
-	granted time.Duration // when its permit was granted first
-	until   time.Duration // no other probe before this time
-	turn    time.Duration // when the last member that was refused asks again
-	tried   []int64       // the last members whose probe failed
-	others  time.Duration // until then a member is expected to ask that is not in tried
+	prober  int64           // the member whose probe is under way or was the last
+	probing bool            // its probe is under way
+	granted instant.Instant // when its permit was granted first
+	until   instant.Instant // no other probe before this time
+	turn    instant.Instant // when the last member that was refused asks again
+	tried   []int64         // the last members whose probe failed
+	others  instant.Instant // until then a member is expected to ask that is not in tried
 }
 
 type report struct {
 	member    int64
 	failures  int
-	since, at time.Duration
+	since, at instant.Instant
 }
 
 // Failing takes a member's report: failures in a row, the first of them at since. It
 // returns true if the host is down from now on, and the time since when.
-func (h *Host) Failing(now time.Duration, member int64, failures int, since time.Duration, members int) (down bool, from time.Duration) {
+func (h *Host) Failing(now instant.Instant, member int64, failures int, since instant.Instant, members int) (down bool, from instant.Instant) {
 	since = min(since, now)
 	if h.IsDown(now) || now < h.quiet || h.proved && since <= h.worked {
 		return false, 0
 	}
-	h.failing = slices.DeleteFunc(h.failing, func(r report) bool { return r.member == member || now-r.at > ReportTime })
+	h.failing = slices.DeleteFunc(h.failing, func(r report) bool { return r.member == member || now.Sub(r.at) > ReportTime })
 	if len(h.failing) < MaxReports {
 		h.failing = append(h.failing, report{member, failures, since, now})
 	}
-	rows, sum, last := 0, 0, time.Duration(0)
+	rows, sum, last := 0, 0, instant.Instant(0)
 	for _, r := range h.failing {
-		if now-r.since >= MinTime {
+		if now.Sub(r.since) >= MinTime {
 			rows, sum, last = rows+1, sum+min(max(r.failures, 0), MinFailures), max(last, r.since)
 		}
 	}
@@ -127,11 +129,11 @@ func (h *Host) Failing(now time.Duration, member int64, failures int, since time
 
 // Working takes a member's report of a success. It returns true if the host was down or if
 // this was its probe, so that all members have to hear of it.
-func (h *Host) Working(now time.Duration, member int64) (up bool) {
+func (h *Host) Working(now instant.Instant, member int64) (up bool) {
 	probe := h.probing && h.prober == member
 	up = h.IsDown(now) || probe
 	if h.IsDown(now) && !probe {
-		h.quiet = now + Objection
+		h.quiet = now.Add(Objection)
 	}
 	h.failing, h.down = nil, false
 	h.worked, h.proved = now, true
@@ -143,45 +145,45 @@ func (h *Host) Working(now time.Duration, member int64) (up bool) {
 }
 
 // IsDown reports whether the host is down.
-func (h *Host) IsDown(now time.Duration) bool { return h.down && now-h.fresh < DownTime }
+func (h *Host) IsDown(now instant.Instant) bool { return h.down && now.Sub(h.fresh) < DownTime }
 
 // Since returns since when the host is down.
-func (h *Host) Since() time.Duration { return h.since }
+func (h *Host) Since() instant.Instant { return h.since }
 
 // Probe asks for the right to send a probe. If it is not granted, the member should ask
 // again after wait. The members come back one after the other.
-func (h *Host) Probe(now time.Duration, member int64, members int) (granted bool, wait time.Duration) {
+func (h *Host) Probe(now instant.Instant, member int64, members int) (granted bool, wait time.Duration) {
 	mine, free := h.prober == member && h.until > 0, h.until
 	switch {
 	case mine && h.probing && now < free:
-		h.until = min(now+LendTime, h.granted+ProbeTime) // the probe is under way, or the answer was lost
+		h.until = min(now.Add(LendTime), h.granted.Add(ProbeTime)) // the probe is under way, or the answer was lost
 		return true, 0
 	case mine:
-		free += ProbeGap
+		free = free.Add(ProbeGap)
 	}
 	tried := slices.Contains(h.tried, member)
 	if now < free || tried && now < h.others {
 		// If all that are refused at the same time came back at the same time, no member
 		// would ask in between.
-		last := now + max(ProbeGap, time.Duration(members)*AskEach) // some may have ended
-		h.turn = min(max(h.turn+AskEach, now+min(max(free-now, AskEach), ProbeGap)), last)
+		last := now.Add(max(ProbeGap, time.Duration(members)*AskEach)) // some may have ended
+		h.turn = min(max(h.turn.Add(AskEach), now.Add(min(max(free.Sub(now), AskEach), ProbeGap))), last)
 		if !tried {
-			h.others = h.turn + AskSlack
+			h.others = h.turn.Add(AskSlack)
 		}
-		return false, h.turn - now
+		return false, h.turn.Sub(now)
 	}
 	if !tried {
 		h.others = 0
 	}
-	h.prober, h.probing, h.granted, h.until = member, true, now, now+LendTime
+	h.prober, h.probing, h.granted, h.until = member, true, now, now.Add(LendTime)
 	h.fresh = now
 	return true, 0
 }
 
 // ProbeFailed ends a member's probe.
-func (h *Host) ProbeFailed(now time.Duration, member int64) {
+func (h *Host) ProbeFailed(now instant.Instant, member int64) {
 	if h.probing && h.prober == member {
-		h.probing, h.until = false, now+ProbeGap
+		h.probing, h.until = false, now.Add(ProbeGap)
 		h.tried = append(slices.DeleteFunc(h.tried, func(m int64) bool { return m == member }), member)
 		if len(h.tried) > MaxTried {
 			h.tried = h.tried[1:]
@@ -197,7 +199,7 @@ func Spread(members int) time.Duration {
 // Tokens is the rate of a host, for all members together. It is a GCRA, the token bucket
 // of ATM, whose state is a single time. The zero Tokens is a full bucket.
 type Tokens struct {
-	next time.Duration // when the next token may be used if the bucket is empty
+	next instant.Instant // when the next token may be used if the bucket is empty
 	used bool
 }
 
@@ -217,8 +219,8 @@ const (
 // Restore tells the bucket when the next token is due as far as a member knows, so much after
 // now. It is for a bucket that was lost, or that could not be asked while the members sent
 // their parts of the rate. It only makes the bucket emptier, and empty at most.
-func (t *Tokens) Restore(now time.Duration, perSecond float64, due time.Duration) {
-	t.next, t.used = max(t.next, now+min(due, ahead(interval(perSecond)))), true
+func (t *Tokens) Restore(now instant.Instant, perSecond float64, due time.Duration) {
+	t.next, t.used = max(t.next, now.Add(min(due, ahead(interval(perSecond))))), true
 }
 
 // interval returns the time between two tokens.
@@ -234,25 +236,25 @@ func ahead(every time.Duration) time.Duration { return max(FirstAhead, every) }
 
 // Take gives a member up to want tokens: n tokens, the first to be used at first, the
 // others every so much later. If n is 0, the member should not ask again before again.
-func (t *Tokens) Take(now time.Duration, perSecond float64, burst, want int) (n int, first, every, again time.Duration) {
+func (t *Tokens) Take(now instant.Instant, perSecond float64, burst, want int) (n int, first instant.Instant, every, again time.Duration) {
 	every = interval(perSecond)
 	limit := ahead(every)
 	// If all members ask for the same rate, the next token is at most that far ahead. A
 	// member with a slower rate may have taken a token far ahead. It must not stop the
 	// others for so long.
-	t.next = min(t.next, now+limit+every)
+	t.next = min(t.next, now.Add(limit+every))
 	saved := min(float64(burst-1)*float64(every), float64(math.MaxInt64/4)) // a product of integers may overflow
-	first = now - time.Duration(saved)
+	first = now.Add(-time.Duration(saved))
 	if t.used {
 		first = max(first, t.next)
 	}
-	if first-now > limit {
-		return 0, 0, every, first - now - limit/2
+	if first.Sub(now) > limit {
+		return 0, 0, every, first.Sub(now) - limit/2
 	}
 	n = 1
-	if room := MoreAhead - (first - now); room > 0 && want > 1 {
+	if room := MoreAhead - first.Sub(now); room > 0 && want > 1 {
 		n = min(want, max(1, 1+int(room/every)))
 	}
-	t.next, t.used = first+time.Duration(n)*every, true
+	t.next, t.used = first.Add(time.Duration(n)*every), true
 	return n, first, every, 0
 }

@@ -5,13 +5,15 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 const (
-	ms  = time.Millisecond
-	sec = time.Second
+	ms  = 1_000_000
+	sec = 1_000_000_000
 
-	start = time.Minute
+	start = instant.Instant(time.Minute)
 )
 
 // A row is a report of a member whose failures began that long ago.
@@ -47,7 +49,7 @@ func TestOutage(t *testing.T) {
 				if down {
 					t.Fatal("down too early")
 				}
-				down, _ = h.Failing(start, r.member, r.failures, start-r.age, tt.members)
+				down, _ = h.Failing(start, r.member, r.failures, start.Add(-r.age), tt.members)
 			}
 			if down != tt.down || h.IsDown(start) != tt.down {
 				t.Errorf("down %v, %v", down, h.IsDown(start))
@@ -57,10 +59,10 @@ func TestOutage(t *testing.T) {
 }
 
 // reported returns a host that three members report, so that it is down since then.
-func reported(t *testing.T, h *Host, now, since time.Duration) {
+func reported(t *testing.T, h *Host, now, since instant.Instant) {
 	t.Helper()
 	for member := range int64(3) {
-		h.Failing(now, 1+member, 10, since-time.Duration(2-member)*ms, 50)
+		h.Failing(now, 1+member, 10, since.Add(-time.Duration(2-member)*ms), 50)
 	}
 	if !h.IsDown(now) || h.Since() != since {
 		t.Fatalf("down %v since %v", h.IsDown(now), h.Since())
@@ -72,7 +74,7 @@ func TestReportsAreBounded(t *testing.T) {
 	var h Host
 	h.Failing(start, 1, 10, start-3*sec, 50)
 	h.Failing(start, 2, 10, start-3*sec, 50)
-	if down, _ := h.Failing(start+ReportTime+1, 3, 10, start-3*sec, 50); down {
+	if down, _ := h.Failing(start.Add(ReportTime)+1, 3, 10, start-3*sec, 50); down {
 		t.Error("by reports that are too old")
 	}
 	h = Host{}
@@ -113,13 +115,13 @@ func TestObjection(t *testing.T) {
 		t.Fatal("the objection ends nothing")
 	}
 	for member := range int64(5) {
-		if down, _ := h.Failing(start+Objection, member, 10, start+sec, 50); down {
+		if down, _ := h.Failing(start.Add(Objection), member, 10, start+sec, 50); down {
 			t.Fatal("down again in less than 10 s")
 		}
 	}
-	reported(t, &h, start+Objection+ms, start+sec)
+	reported(t, &h, start.Add(Objection)+ms, start+sec)
 
-	now := start + time.Hour
+	now := start.Add(time.Hour)
 	h = Host{}
 	reported(t, &h, now, now-3*sec)
 	if granted, _ := h.Probe(now, 9, 50); !granted {
@@ -138,13 +140,13 @@ func TestOutageLapses(t *testing.T) {
 	if down, _ := h.Failing(start+sec, 7, 10, start-3*sec, 50); down {
 		t.Error("a second outage")
 	}
-	if granted, _ := h.Probe(start+50*sec, 9, 50); !granted || !h.IsDown(start+50*sec+DownTime-1) {
+	if granted, _ := h.Probe(start+50*sec, 9, 50); !granted || !h.IsDown((start+50*sec).Add(DownTime)-1) {
 		t.Error("the probe does not make it last")
 	}
-	if h.IsDown(start + 50*sec + DownTime) {
+	if h.IsDown((start + 50*sec).Add(DownTime)) {
 		t.Error("down for ever")
 	}
-	if h.Working(start+50*sec+DownTime, 8) {
+	if h.Working((start + 50*sec).Add(DownTime), 8) {
 		t.Error("the success is news although the outage has lapsed")
 	}
 }
@@ -154,7 +156,7 @@ func TestOutageLapses(t *testing.T) {
 func TestPermitsAreLent(t *testing.T) {
 	var h Host
 	at := start
-	for ; at < start+ProbeTime; at += 300 * ms {
+	for ; at < start.Add(ProbeTime); at += 300 * ms {
 		if granted, _ := h.Probe(at, 1, 4); !granted {
 			t.Fatalf("lost after %v", at-start)
 		}
@@ -162,13 +164,13 @@ func TestPermitsAreLent(t *testing.T) {
 			t.Fatal("two probes")
 		}
 	}
-	if granted, _ := h.Probe(start+ProbeTime, 2, 4); !granted {
+	if granted, _ := h.Probe(start.Add(ProbeTime), 2, 4); !granted {
 		t.Error("a probe that does not end keeps the permit")
 	}
-	if granted, _ := h.Probe(start+ProbeTime+LendTime-1, 3, 4); granted {
+	if granted, _ := h.Probe(start.Add(ProbeTime).Add(LendTime)-1, 3, 4); granted {
 		t.Error("two probes")
 	}
-	if granted, _ := h.Probe(start+ProbeTime+LendTime, 3, 4); !granted {
+	if granted, _ := h.Probe(start.Add(ProbeTime).Add(LendTime), 3, 4); !granted {
 		t.Error("a member that died keeps the permit")
 	}
 }
@@ -176,7 +178,7 @@ func TestPermitsAreLent(t *testing.T) {
 // A member whose probe does not end lets the others have their turn.
 func TestProbe(t *testing.T) {
 	var h Host
-	ask := func(now time.Duration, member int64, granted bool, wait time.Duration) {
+	ask := func(now instant.Instant, member int64, granted bool, wait time.Duration) {
 		t.Helper()
 		if g, w := h.Probe(now, member, 4); g != granted || w != wait {
 			t.Fatalf("at %v member %d: %v, wait %v; want %v, %v", now, member, g, w, granted, wait)
@@ -185,18 +187,18 @@ func TestProbe(t *testing.T) {
 	ask(start, 1, true, 0)
 	ask(start+9*sec, 1, true, 0)
 	ask(start+9*sec, 2, false, ProbeGap)
-	ask(start+ProbeTime, 1, false, ProbeGap)
-	h.ProbeFailed(start+ProbeTime, 2) // not its probe
-	ask(start+ProbeTime, 2, true, 0)
+	ask(start.Add(ProbeTime), 1, false, ProbeGap)
+	h.ProbeFailed(start.Add(ProbeTime), 2) // not its probe
+	ask(start.Add(ProbeTime), 2, true, 0)
 
-	failed := start + ProbeTime + sec
+	failed := start.Add(ProbeTime) + sec
 	h.ProbeFailed(failed, 2)
 	h.ProbeFailed(failed+sec/4, 2) // a second time
-	ask(failed+ProbeGap-100*ms, 3, false, 100*ms)
-	ask(failed+ProbeGap, 2, false, ProbeGap)
-	ask(failed+2*ProbeGap, 2, true, 0) // nobody else wanted to
-	h.ProbeFailed(failed+2*ProbeGap, 2)
-	ask(failed+3*ProbeGap, 3, true, 0)
+	ask(failed.Add(ProbeGap)-100*ms, 3, false, 100*ms)
+	ask(failed.Add(ProbeGap), 2, false, ProbeGap)
+	ask(failed.Add(2*ProbeGap), 2, true, 0) // nobody else wanted to
+	h.ProbeFailed(failed.Add(2*ProbeGap), 2)
+	ask(failed.Add(3*ProbeGap), 3, true, 0)
 }
 
 // However the members ask, there is one permit at a time, the gap after a failed probe is
@@ -206,10 +208,10 @@ func TestPermitsAreAlone(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var h Host
 		var holder int64 // whose permit counts; 0: nobody's
-		var since, until, failed time.Duration
+		var since, until, failed instant.Instant
 		now, members, permits := start, 1+rng.IntN(6), 0
 		for range 500 {
-			now += []time.Duration{0, ms, 100 * ms, 700 * ms, 4 * sec}[rng.IntN(5)]
+			now = now.Add([]time.Duration{0, ms, 100 * ms, 700 * ms, 4 * sec}[rng.IntN(5)])
 			if now >= until {
 				holder = 0
 			}
@@ -230,12 +232,12 @@ func TestPermitsAreAlone(t *testing.T) {
 				switch {
 				case granted && holder != 0 && holder != member:
 					t.Fatalf("seed %d: %d and %d probe", seed, holder, member)
-				case granted && holder == 0 && failed > 0 && now < failed+ProbeGap:
-					t.Fatalf("seed %d: a probe %v after a failed probe", seed, now-failed)
+				case granted && holder == 0 && failed > 0 && now < failed.Add(ProbeGap):
+					t.Fatalf("seed %d: a probe %v after a failed probe", seed, now.Sub(failed))
 				case granted && holder == 0:
-					holder, since, until, permits = member, now, now+LendTime, permits+1
+					holder, since, until, permits = member, now, now.Add(LendTime), permits+1
 				case granted: // it is renewed
-					until = min(now+LendTime, since+ProbeTime)
+					until = min(now.Add(LendTime), since.Add(ProbeTime))
 				case !granted && (wait <= 0 || wait > ProbeGap+time.Duration(members)*AskEach):
 					t.Fatalf("seed %d: wait %v", seed, wait)
 				}
@@ -244,7 +246,7 @@ func TestPermitsAreAlone(t *testing.T) {
 		if permits < 10 {
 			t.Errorf("seed %d: %d permits", seed, permits)
 		}
-		if granted, _ := h.Probe(now+ProbeTime+ProbeGap, 7, members); !granted {
+		if granted, _ := h.Probe(now.Add(ProbeTime).Add(ProbeGap), 7, members); !granted {
 			t.Errorf("seed %d: nobody may probe", seed)
 		}
 	}
@@ -266,18 +268,18 @@ func TestTokensKeepTheRate(t *testing.T) {
 		var tokens Tokens
 		perSecond, burst := []float64{0.5, 3, 10, 100, 1000}[rng.IntN(5)], 1+rng.IntN(20)
 		each := time.Duration(float64(sec) / perSecond)
-		begin := start + time.Duration(rng.Int64N(int64(time.Hour)))
-		now, end := begin, begin+20*sec+20*each
+		begin := start.Add(time.Duration(rng.Int64N(int64(time.Hour))))
+		now, end := begin, (begin + 20*sec).Add(20*each)
 		var at []time.Duration // when each token may be used first
 		for now < end {
 			n, first, every, again := tokens.Take(now, perSecond, burst, 1+rng.IntN(30)+int(perSecond))
 			for i := range n {
-				at = append(at, max(now, first+time.Duration(i)*every))
+				at = append(at, max(now, first.Add(time.Duration(i)*every)).Since())
 			}
 			if n == 0 && (again <= 0 || again > 2*each+FirstAhead+MoreAhead) {
 				t.Fatalf("seed %d: again after %v", seed, again)
 			}
-			now += time.Duration(rng.Int64N(int64(100 * ms)))
+			now = now.Add(time.Duration(rng.Int64N(int64(100 * ms))))
 		}
 		for i := range at {
 			if i > 0 && at[i] < at[i-1] {
@@ -292,7 +294,7 @@ func TestTokensKeepTheRate(t *testing.T) {
 				break
 			}
 		}
-		if want := perSecond * (now - begin).Seconds(); float64(len(at)) < 0.9*want {
+		if want := perSecond * now.Sub(begin).Seconds(); float64(len(at)) < 0.9*want {
 			t.Errorf("seed %d: %d tokens of %v", seed, len(at), want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 // A client thinks, sends a request, waits for its response, and thinks again.
@@ -15,10 +16,10 @@ type client struct {
 	state   state
 	sent    uint16 // attempts of this request
 	attempt uint32 // counts all attempts, so that late responses can be recognised
-	began   time.Duration
-	prev    time.Duration // the last back-off
-	entered time.Duration // when the cooldown let the attempt pass; 0: it was quiet
-	thought time.Duration // how long it thought before this request
+	began   instant.Instant
+	prev    time.Duration   // the last back-off
+	entered instant.Instant // when the cooldown let the attempt pass; 0: it was quiet
+	thought time.Duration   // how long it thought before this request
 	slot    host.Slot
 	waiter  host.Waiter
 }
@@ -52,7 +53,7 @@ func (w *world) due(i int32) {
 			c.prev = c.thought
 		}
 		w.host(i).budget.Request()
-		w.run.At(w.now).Begun++
+		w.run.At(w.now.Since()).Begun++
 		w.admit(i)
 	case held, queued, resting:
 		w.admit(i)
@@ -140,7 +141,7 @@ func (w *world) send(i int32) {
 	c.state = flying
 	c.sent++
 	c.attempt++
-	w.run.Send(w.now)
+	w.run.Send(w.now.Since())
 	w.after(i, w.rule.AttemptTimeout)
 	w.server.arrive(w.ms, send{i, c.attempt})
 }
@@ -164,7 +165,7 @@ func (w *world) answered(a answer) {
 		}
 	}
 	w.landed(a.client)
-	w.run.Success(c.began, w.now)
+	w.run.Success(c.began.Since(), w.now.Since())
 	h.ended++
 	w.think(a.client)
 }
@@ -222,7 +223,7 @@ func (w *world) decide(c *client, hint time.Duration, u float64) (wait time.Dura
 
 // lose ends a request without an answer.
 func (w *world) lose(i int32) {
-	w.run.At(w.now).Lost++
+	w.run.At(w.now.Since()).Lost++
 	w.host(i).ended++
 	w.think(i)
 }

@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/internal/ledger"
-
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
 // A fleet has the ledger that the processes share, and their messages.
@@ -59,7 +59,7 @@ func (w *world) post(deliver func()) {
 
 // ask sends the ledger an operation.
 func (w *world) ask(op func()) {
-	w.run.At(w.now).Ops++
+	w.run.At(w.now.Since()).Ops++
 	w.post(op)
 }
 
@@ -144,7 +144,7 @@ func (w *world) probeFailed(p int32) {
 }
 
 // down tells all processes that the host is down.
-func (w *world) down(since time.Duration) {
+func (w *world) down(since instant.Instant) {
 	w.post(func() {
 		for p := range w.hosts {
 			if w.hosts[p].gate.Down(w.now, since) {
@@ -163,7 +163,7 @@ func (w *world) working(p int32) {
 		if w.fleet.shares.Spread {
 			spread = ledger.Spread(len(w.hosts))
 		}
-		w.toAll(func(m *machines) { m.gate.Up(w.now, w.now+time.Duration(rand.Float64()*float64(spread))) })
+		w.toAll(func(m *machines) { m.gate.Up(w.now, w.now.Add(time.Duration(rand.Float64()*float64(spread)))) })
 	})
 }
 
@@ -183,7 +183,7 @@ func (w *world) hold(i int32, wait time.Duration) {
 				case wait > 0:
 					c.HoldForFleet(w.now, scope, host.Refusal{Code: host.Unavailable, Wait: wait, Ended: m.ended}, w.cooldown(wait), rand.Float64())
 				default:
-					c.Free(w.now, scope, w.now+time.Duration(rand.Float64()*float64(host.ReturnTime(len(w.hosts)))))
+					c.Free(w.now, scope, w.now.Add(time.Duration(rand.Float64()*float64(host.ReturnTime(len(w.hosts))))))
 				}
 			}
 		})

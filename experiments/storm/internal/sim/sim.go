@@ -16,11 +16,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host"
-	"github.com/aplomb-go/aplomb/policy"
-
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
+	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // A world is one run.
@@ -40,7 +40,7 @@ type world struct {
 	answers []answer // responses that arrive in the next millisecond
 
 	ms  int64
-	now time.Duration // the same as a time
+	now instant.Instant // the same as a time
 	run *record.Run
 }
 
@@ -74,7 +74,7 @@ func Run(ctx context.Context, sc model.Scenario, st model.Strategy, seed uint64)
 	end := int64(sc.End() / time.Millisecond)
 	stop, resume := int64(sc.Stop()/time.Millisecond), int64(sc.Resume()/time.Millisecond)
 	for w.ms = 0; w.ms < end; w.ms++ {
-		w.now = time.Duration(w.ms) * time.Millisecond
+		w.now = instant.At(time.Duration(w.ms) * time.Millisecond)
 		switch w.ms {
 		case stop:
 			w.server.frozen = true
@@ -162,11 +162,11 @@ func (w *world) step() {
 		w.askAgain()
 	}
 	w.server.run(w.ms)
-	w.run.Busy(w.now, w.server.busy)
-	w.run.Arrive(w.now, w.server.came)
+	w.run.Busy(w.now.Since(), w.server.busy)
+	w.run.Arrive(w.now.Since(), w.server.came)
 	w.server.came = 0
 	if w.strategy.Shared && w.conf.gated && w.ms%100 == 0 {
-		s := w.run.At(w.now)
+		s := w.run.At(w.now.Since())
 		state := w.hosts[0].gate.State()
 		s.Limit, s.Waiting = state.Limit, state.Waiting
 	}
@@ -180,11 +180,11 @@ func (w *world) host(i int32) *machines {
 func (w *world) process(i int32) int32 { return i % int32(len(w.hosts)) }
 
 // after plans an event of the client, at the next millisecond at the soonest.
-func (w *world) after(i int32, d time.Duration) { w.until(i, w.now+d) }
+func (w *world) after(i int32, d time.Duration) { w.until(i, w.now.Add(d)) }
 
-func (w *world) until(i int32, at time.Duration) {
-	ms := int64(at / time.Millisecond)
-	if at%time.Millisecond > 0 && ms < 1<<40 {
+func (w *world) until(i int32, at instant.Instant) {
+	ms := at.Since().Milliseconds()
+	if at.Since()%time.Millisecond > 0 && ms < 1<<40 {
 		ms++
 	}
 	w.wheel.set(i, max(ms, w.ms+1))

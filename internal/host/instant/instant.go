@@ -1,0 +1,45 @@
+// Package instant has a type for points in time. With it the compiler tells a point in
+// time from a length of time, which time.Duration alone would both be.
+package instant
+
+import (
+	"math"
+	"time"
+)
+
+// An Instant is a point in time. It counts from an epoch that its owner chooses, so two
+// instants are only comparable if they have the same owner. The zero Instant is the epoch.
+type Instant time.Duration
+
+// Never is an instant that does not come. A request that is told to ask again at this
+// time waits for a wake-up only.
+const Never = Instant(math.MaxInt64)
+
+// Forever is the longest time. It stands for a time without a bound.
+const Forever = time.Duration(math.MaxInt64)
+
+// At returns the instant that is d after the epoch.
+func At(d time.Duration) Instant { return Instant(d) }
+
+// Add returns t + d. It may overflow (see [After]).
+func (t Instant) Add(d time.Duration) Instant { return t + Instant(d) }
+
+// Sub returns the time from u to t.
+func (t Instant) Sub(u Instant) time.Duration { return time.Duration(t - u) }
+
+// Since returns the time from the epoch to t.
+func (t Instant) Since() time.Duration { return time.Duration(t) }
+
+// String returns the time from the epoch to t.
+func (t Instant) String() string { return time.Duration(t).String() }
+
+// After returns now + d, or [Never] if that overflows. A negative d counts as zero.
+func After(now Instant, d time.Duration) Instant {
+	if d <= 0 {
+		return now
+	}
+	if now > Never.Add(-d) {
+		return Never
+	}
+	return now.Add(d)
+}

@@ -1,0 +1,36 @@
+package instant
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestAfter(t *testing.T) {
+	for name, tt := range map[string]struct {
+		now  Instant
+		d    time.Duration
+		want Instant
+	}{
+		"the time is added":            {At(time.Second), time.Minute, At(61 * time.Second)},
+		"nothing is added":             {At(time.Second), 0, At(time.Second)},
+		"a negative time counts as 0":  {At(time.Second), -time.Minute, At(time.Second)},
+		"the least time, too":          {0, math.MinInt64, 0},
+		"a sum that just fits":         {1, Forever - 1, Never},
+		"a sum that is too large":      {2, Forever - 1, Never},
+		"nothing is later than never":  {Never, Forever, Never},
+		"an instant before the epoch":  {At(-time.Hour), time.Hour, 0},
+		"a long time from before then": {At(-time.Hour), Forever, Never - At(time.Hour)},
+	} {
+		assert.Equal(t, tt.want, After(tt.now, tt.d), name)
+	}
+}
+
+func TestArithmetic(t *testing.T) {
+	later := At(time.Second).Add(500 * time.Millisecond)
+	assert.Equal(t, 500*time.Millisecond, later.Sub(At(time.Second)))
+	assert.Equal(t, 1500*time.Millisecond, later.Since())
+	assert.Equal(t, "1.5s", later.String())
+}
