@@ -128,7 +128,13 @@ version: ## VERSION=v0.2.0: the released modules require this version of the roo
 release-check: ## users outside the repository can require the tagged modules of the newest commit
 	@$(GO) -C tools run ./release
 
-ci: browser redis lint cross test test-rest e2e simulate examples release-check ## what a change must pass
+# CI has the steps of a change, in order. make browser and make redis install what is
+# missing, make test has 50 stories of make simulate under the race detector, and make e2e
+# installs nginx.
+CI := browser redis lint cross test test-rest e2e simulate examples release-check
+
+ci: ## what a change must pass
+	@for t in $(CI); do printf '\n== make %s\n' $$t; $(MAKE) --no-print-directory $$t || exit 1; done
 
 bin/staticcheck: tools/go.mod
 	@$(GO) -C tools build -o ../$@ honnef.co/go/tools/cmd/staticcheck
