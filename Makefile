@@ -19,11 +19,17 @@ RACE     := $(if $(CC_FOUND),-race)
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
 # The modules that get a tag. docs/releasing.md says why the others do not.
-RELEASED := . otel fleet
+RELEASED := . otel fleet cmd
 
 # The other modules with tests. Of the module e2e this is e2e/http3 only, and make e2e
 # tests the rest.
 REST := $(filter-out e2e $(RELEASED),$(MODULES)) e2e/http3
+
+# TIDY runs go mod tidy in all MODULES, with the flags $(1). It does not read cmd/go.work, so
+# for cmd it gets copies of go.mod and go.sum in which the root is replaced.
+TIDY = mkdir -p bin && for m in $(filter-out cmd,$(MODULES)); do $(GO) -C $$m mod tidy $(1) || exit 1; done; \
+	cp cmd/go.mod bin/cmd.mod && cp cmd/go.sum bin/cmd.sum && $(GO) mod edit -replace $$($(GO) list -m)=.. bin/cmd.mod && \
+	GOWORK=off $(GO) -C cmd mod tidy $(1) -modfile ../bin/cmd.mod
 
 # TEST tests two of the MODULES at a time. At its exit a test waits for reports of the race
 # detector, a second if it is not told otherwise. make lint runs go vet.
@@ -33,20 +39,20 @@ TEST = printf '%s\n' $(1) | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),
 # The packages that users import. API has those of the other released modules, too, and
 # docs/api lists their exported names.
 PUBLIC := classify faults policy policy/backoff policy/profile policy/rulefile transport
-API    := $(PUBLIC) $(filter-out .,$(RELEASED))
+API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED))
 
 # The systems that everything is checked for, and those that the packages are built for.
 # The tests run on Linux.
 SYSTEMS := windows/amd64 darwin/arm64 js/wasm
 BUILDS  := freebsd/amd64 openbsd/amd64 netbsd/amd64
 
-.PHONY: help demo fleet test test-rest lint api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm storm-fleet version release-check ci
+.PHONY: help demo fleet test test-rest lint tidy api cross bench compare fuzz simulate soak uploads e2e examples browser redis storm storm-fleet version release-check ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
 
 demo: ## seven faults, with a plain client and with aplomb
-	@$(GO) run ./examples/quickstart
+	@$(GO) -C cmd run ./aplomb demo
 
 fleet: ## three worker processes share a quota, alone and as a fleet over Redis
 	@$(GO) -C examples/fleet run .
@@ -64,15 +70,20 @@ lint: bin/staticcheck bin/errcheck ## gofmt, go vet, staticcheck, errcheck, go m
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:" $$out; exit 1; }
 	@! $(GO) list -deps $(addprefix ./,$(PUBLIC)) | grep '^golang.org/x/net\|testify' || { echo "users would compile these packages, which are only for tests"; exit 1; }
 	@$(GO) -C tools run ./api -check -dir .. -out ../docs/api $(API)
-	@$(GO) -C tools run ./pkgdoc $(addprefix ../,$(API) cmd/aplomb-rules)
-	@for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(GO) mod tidy -diff) || exit 1; done
+	@$(GO) -C tools run ./pkgdoc $(addprefix ../,$(API) cmd/aplomb)
+	@$(call TIDY,-diff)
+	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
 	@for m in $(filter-out e2e,$(MODULES)); do (cd $$m && $(CURDIR)/bin/staticcheck ./... && $(CURDIR)/bin/errcheck -exclude $(CURDIR)/tools/errcheck.txt ./...) || exit 1; done
+
+tidy: ## go mod tidy in every module
+	@$(call TIDY) && cp bin/cmd.sum cmd/go.sum && $(GO) mod edit -dropreplace $$($(GO) list -m) bin/cmd.mod && cp bin/cmd.mod cmd/go.mod
 
 api: ## write the exported API to docs/api
 	@$(GO) -C tools run ./api -dir .. -out ../docs/api $(API)
 
 cross: ## go vet for other systems, tests included; the packages alone for the BSDs
 	@for s in $(SYSTEMS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) vet ./... || exit 1; done
+	@for s in $(filter-out js/%,$(SYSTEMS)); do echo "$$s: cmd"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) -C cmd vet ./... || exit 1; done
 	@for s in $(BUILDS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) build $(addprefix ./,$(PUBLIC)) || exit 1; done
 
 bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
@@ -82,7 +93,7 @@ compare: ## aplomb beside other clients that retry, 2 min, as Markdown (ONLY: a 
 	@$(GO) -C bench run . -only '$(ONLY)'
 
 fuzz: ## every fuzz target for a short time (FUZZ)
-	@for m in . fleet; do for p in $$($(GO) -C $$m list ./...); do for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done; done
+	@for m in $(RELEASED); do for p in $$($(GO) -C $$m list ./...); do for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done; done
 
 simulate: ## random rules, callers and servers in virtual time (SEEDS, SEED, TIMES)
 	@APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) test -count 1 -run '^TestSeeds$$' -v -timeout 3h ./internal/simulate
@@ -103,7 +114,8 @@ e2e: ## well-known clients over a bad network, 5 min with an empty build cache (
 examples: bin/fits ## run every example program; its output begins with a sentence, and fits 80 columns
 	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/... | grep -v /proxy); do echo "== examples/$${d##*/}"; timeout 60 bin/fits $(GO) run $$d || exit 1; done
 	@echo "== examples/proxy"; timeout 60 $(GO) run ./examples/proxy -demo
-	@echo "== examples/schedule"; timeout 120 bin/fits $(GO) -C examples/schedule run .
+	@echo "== aplomb waits"; timeout 120 bin/fits $(GO) -C cmd run ./aplomb waits
+	@echo "== aplomb demo"; timeout 60 bin/fits $(GO) -C cmd run ./aplomb demo
 	@echo "== examples/fetch"; timeout 120 $(GO) -C examples/fetch run . -demo
 	@echo "== examples/metrics"; timeout 120 bin/fits $(GO) -C examples/metrics run .
 	@echo "== examples/fleet"; timeout 120 bin/fits $(GO) -C examples/fleet run .
@@ -123,7 +135,7 @@ storm-fleet: ## the same with 50 processes, alone and in a fleet over Redis, 5 t
 
 version: ## VERSION=v0.2.0: the released modules require this version of the root
 	@for m in $(filter-out .,$(RELEASED)); do $(GO) -C $$m mod edit -require "$$($(GO) list -m)@$(VERSION)" || exit 1; done
-	@for m in $(MODULES); do $(GO) -C $$m mod tidy || exit 1; done
+	@$(MAKE) --no-print-directory tidy
 
 release-check: ## users outside the repository can require the tagged modules of the newest commit
 	@$(GO) -C tools run ./release

@@ -51,7 +51,7 @@ const yes, no = "yes", "no"
 
 var features = []feature{
 	{name: "sends a GET again after a 503", ours: yes, shown: []string{"transport.TestRetriesWithTheFormulasWaits", "examples/default"}, probe: sendsAgain},
-	{name: "sends a POST once if the server may have acted", ours: yes, shown: []string{"transport.TestPOST", "examples/quickstart"}, probe: sendsOnce},
+	{name: "sends a POST once if the server may have acted", ours: yes, shown: []string{"transport.TestPOST", "cmd/internal/demo"}, probe: sendsOnce},
 	{name: "never comes back before the time in Retry-After", ours: yes, shown: []string{"transport.TestServersWait"}, probe: obeys},
 	{name: "holds other requests back for that time", ours: yes, shown: []string{"transport.TestOneIsToldAndAllWait", "examples/cooldown"}, probe: holdsOthers},
 	{name: "gives up at once if the wait would pass the deadline", ours: yes, shown: []string{"transport.TestDeadlineIsSeenBeforeTheSleep"}, probe: foresees},
@@ -88,7 +88,7 @@ var features = []feature{
 			"resty": "resty.AddRetryCondition", "azcore": "policy.ShouldRetry"}},
 	{name: "reads rules from a file, and takes new ones", ours: yes, shown: []string{"policy/rulefile.TestLoad", "transport.TestUpdateKeepsHostState", "examples/hosts"},
 		absent: regexp.MustCompile(`(?i)loadrule|rulefile|update`)},
-	{name: "says why there was no retry", ours: yes, shown: []string{"transport.TestEvents", "examples/quickstart"}, probe: saysWhy, setups: reasonSetups,
+	{name: "says why there was no retry", ours: yes, shown: []string{"transport.TestEvents", "cmd/internal/demo"}, probe: saysWhy, setups: reasonSetups,
 		names: map[string]string{"retryablehttp": "retryablehttp.StandardClient", "failsafehttp": "retrypolicy.ExceededError", "azcore": "log.SetListener"}},
 	{name: "has OpenTelemetry", ours: yes, shown: []string{"otel.TestSpans", "examples/metrics"},
 		names: map[string]string{"azcore": "policy.TracingProvider"}, absent: regexp.MustCompile(`(?i)otel|telemetry|trac(e|ing)`),

@@ -324,7 +324,7 @@ func TestCommands(t *testing.T) {
 func TestBadCommands(t *testing.T) {
 	for _, text := range []string{
 		"make nonsense", "make test NONSENSE=1", "go run ./examples/nonsense", "go run ./examples/nonsense/NAME",
-		"go run .", "go run ./policy", "go run ./examples/schedule", "go run ./examples/proxy -nonsense", "go run",
+		"go run .", "go run ./policy", "go run ./fleet", "go run ./examples/proxy -nonsense", "go run",
 		"go -C examples/nonsense run .", "go -C bench run . -nonsense", "go test ./policy -run Nonsense",
 		"go -C otel test -run - -bench Nonsense -benchtime 2x", "go test ./policy -nonsense", "go test ./docs", "go test ./otel", "go mod nonsense", "go mod edit -replace example.com/x=../aplomb",
 		"go install github.com/aplomb-go/aplomb/policy@latest", "go install example.com/x@latest",

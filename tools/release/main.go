@@ -1,7 +1,7 @@
 // Release checks that a user outside this repository can require the modules that are
 // released. From the newest commit it makes a directory that the go command can use as a
 // module proxy. Modules outside the repository then require the tagged versions from it,
-// and their programs are built and run.
+// and their programs are built and run. The tool aplomb is installed by its version.
 //
 //	go -C tools run ./release
 //	go -C tools run ./release -proxy URL
@@ -14,7 +14,7 @@
 //	main.go    flags, and the order of the checks
 //	module.go  the modules of the repository, and faults in their go.mod
 //	proxy.go   the directory for the go command
-//	user.go    the modules that require the released modules
+//	user.go    the modules that require the released modules, and the installed tool
 package main
 
 import (
@@ -27,8 +27,8 @@ import (
 )
 
 // released has the directories of the modules that get a tag. Each has the program of a
-// user in testdata.
-var released = []string{".", "otel", "fleet"}
+// user in testdata, apart from a module of programs.
+var released = []string{".", "otel", "fleet", "cmd"}
 
 func main() {
 	dir := flag.String("dir", "..", "the root of the repository")

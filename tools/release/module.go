@@ -26,6 +26,7 @@ type module struct {
 	dir     string // relative to the root, with slashes; the root is "."
 	text    []byte // of go.mod
 	file    *modfile.File
+	work    *modfile.WorkFile // the go.work of a module of programs; nil: it has none
 	version string
 }
 
@@ -63,8 +64,8 @@ func open(dir string, released []string) (*repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name := range strings.Lines(string(names)) {
-		name = strings.TrimSpace(name)
+	files := strings.Split(strings.TrimSpace(string(names)), "\n")
+	for _, name := range files {
 		if path.Base(name) != "go.mod" || strings.Contains(name, "testdata/") {
 			continue
 		}
@@ -76,7 +77,15 @@ func open(dir string, released []string) (*repository, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := &module{path.Dir(name), text, file, repo.version}
+		m := &module{path.Dir(name), text, file, nil, repo.version}
+		if work := path.Join(m.dir, "go.work"); slices.Contains(files, work) {
+			if text, err = repo.show(work); err != nil {
+				return nil, err
+			}
+			if m.work, err = modfile.ParseWork(work, text, nil); err != nil {
+				return nil, err
+			}
+		}
 		if m.dir == "." {
 			repo.path = m.path()
 		}
@@ -100,6 +109,14 @@ func (repo *repository) ours(path string) bool {
 	return path == repo.path || strings.HasPrefix(path, repo.path+"/")
 }
 
+// replaced returns the modules that a checkout replaces.
+func (m *module) replaced() []*modfile.Replace {
+	if m.work != nil {
+		return m.work.Replace
+	}
+	return m.file.Replace
+}
+
 // check returns the faults of all go.mod.
 func (repo *repository) check() (faults []error) {
 	for _, m := range slices.Concat(repo.released, repo.others) {
@@ -114,7 +131,7 @@ func (repo *repository) check() (faults []error) {
 			if !repo.ours(r.Mod.Path) {
 				continue
 			}
-			if !slices.ContainsFunc(m.file.Replace, func(other *modfile.Replace) bool { return other.Old.Path == r.Mod.Path }) {
+			if !slices.ContainsFunc(m.replaced(), func(other *modfile.Replace) bool { return other.Old.Path == r.Mod.Path }) {
 				fault("a checkout would not use its own %s, because it is not replaced", r.Mod.Path)
 			}
 			if isReleased && r.Mod.Version != repo.version {
@@ -125,6 +142,10 @@ func (repo *repository) check() (faults []error) {
 			continue
 		}
 		for _, r := range m.file.Replace {
+			if m.work != nil {
+				fault("the go command does not install a module that replaces %s", r.Old.Path)
+				continue
+			}
 			if m.dir == "." || !repo.ours(r.Old.Path) {
 				fault("the tests would use another %s than users, because replace does not count for them", r.Old.Path)
 			}

@@ -24,15 +24,16 @@ func parse(t *testing.T, dir, text string) *module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &module{dir, []byte(text), file, "v0.1.0"}
+	return &module{dir, []byte(text), file, nil, "v0.1.0"}
 }
 
-// example makes a repository of three modules. A line is added to one of them.
+// example makes a repository of four modules. A line is added to one of them.
 func example(t *testing.T, dir, line string) *repository {
 	t.Helper()
 	texts := map[string]string{
 		".":    "module example.com/x\n\ngo 1.26.0\n\nrequire example.com/dep v1.0.0\n",
 		"otel": "module example.com/x/otel\n\ngo 1.26.0\n\nrequire example.com/x v0.1.0\n\nreplace example.com/x => ../\n",
+		"cmd":  "module example.com/x/cmd\n\ngo 1.26.0\n\nrequire example.com/x v0.1.0\n",
 		"e2e":  "module example.com/x/e2e\n\ngo 1.26.0\n\nrequire example.com/x v0.0.0\n\nreplace example.com/x => ../\n",
 	}
 	if old, replacement, ok := strings.Cut(line, " -> "); ok {
@@ -40,9 +41,14 @@ func example(t *testing.T, dir, line string) *repository {
 	} else {
 		texts[dir] += line + "\n"
 	}
+	tool := parse(t, "cmd", texts["cmd"])
+	var err error
+	if tool.work, err = modfile.ParseWork("cmd/go.work", []byte("go 1.26.0\n\nuse .\n\nreplace example.com/x => ..\n"), nil); err != nil {
+		t.Fatal(err)
+	}
 	return &repository{
 		path: "example.com/x", version: "v0.1.0",
-		released: []*module{parse(t, ".", texts["."]), parse(t, "otel", texts["otel"])},
+		released: []*module{parse(t, ".", texts["."]), parse(t, "otel", texts["otel"]), tool},
 		others:   []*module{parse(t, "e2e", texts["e2e"])},
 	}
 }
@@ -61,6 +67,9 @@ func TestCheck(t *testing.T) {
 		{"otel", "go 1.26.0 -> go 1.27.0", "otel/go.mod: it is for Go 1.27.0"},
 		{".", "replace example.com/dep => ../dep", "go.mod: the tests would use another example.com/dep"},
 		{".", "require example.com/x/otel v0.1.0", "go.mod: a checkout would not use its own example.com/x/otel"},
+		{"cmd", "v0.1.0 -> v0.0.0", "cmd/go.mod: users would get example.com/x v0.0.0"},
+		{"cmd", "replace example.com/x => ../", "cmd/go.mod: the go command does not install a module that replaces example.com/x"},
+		{"cmd", "require example.com/x/otel v0.1.0", "cmd/go.mod: a checkout would not use its own example.com/x/otel"},
 		{"e2e", "replace example.com/x => ../ -> ", "e2e/go.mod: a checkout would not use its own example.com/x"},
 	} {
 		faults := example(t, test.dir, test.line).check()

@@ -17,8 +17,8 @@ import (
 //go:embed testdata
 var programs embed.FS
 
-// compiles has the modules that a program with a released module compiles, besides those
-// of this repository. Each of them is a burden for users, so a new dependency has to be
+// compiles has the modules that a program with a released module compiles, or an installed
+// program, besides those of this repository. Each of them is a burden for users, so a new dependency has to be
 // added here, too.
 var compiles = map[string][]string{
 	"root": {
@@ -48,6 +48,21 @@ var compiles = map[string][]string{
 		"golang.org/x/sys",
 		"golang.org/x/time",
 	},
+	"cmd": {
+		"codeberg.org/go-fonts/liberation",
+		"codeberg.org/go-latex/latex",
+		"codeberg.org/go-pdf/fpdf",
+		"git.sr.ht/~sbinet/gg",
+		"github.com/ajstarks/svgo",
+		"github.com/dunglas/httpsfv",
+		"github.com/golang/freetype",
+		"github.com/hashicorp/go-cleanhttp",
+		"golang.org/x/image",
+		"golang.org/x/net",
+		"golang.org/x/text",
+		"golang.org/x/time",
+		"gonum.org/v1/plot",
+	},
 }
 
 // A user is a module outside the repository that requires a released module.
@@ -66,13 +81,16 @@ func environment(temp string) []string {
 		"GOWORK=off", "GOTOOLCHAIN=local", "GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=")
 }
 
-// newUser writes the program of a user, and lets it require the module.
+// newUser writes the program of a user. A user of programs needs none.
 func newUser(dir string, env []string, m *module) (*user, error) {
-	text, err := programs.ReadFile("testdata/" + m.name() + "/main.go")
-	if err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if m.work != nil {
+		return &user{dir, env, m}, nil
+	}
+	text, err := programs.ReadFile("testdata/" + m.name() + "/main.go")
+	if err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), text, 0o644); err != nil {
@@ -83,6 +101,9 @@ func newUser(dir string, env []string, m *module) (*user, error) {
 
 // check builds and runs the program, and looks at the modules that it got.
 func (u *user) check(w io.Writer, repo *repository) error {
+	if u.module.work != nil {
+		return u.install(w, repo)
+	}
 	wanted := u.module.path() + "@" + u.module.version
 	for _, args := range [][]string{
 		{"mod", "init", "example.com/user"},
@@ -97,11 +118,6 @@ func (u *user) check(w io.Writer, repo *repository) error {
 	said, err := u.run("run", ".")
 	if err != nil {
 		return err
-	}
-	if u.module.dir == "." {
-		if err := u.install(repo); err != nil {
-			return err
-		}
 	}
 	graph, err := u.run("mod", "graph")
 	if err != nil {
@@ -156,10 +172,36 @@ func (m *module) requires(path string) bool {
 	return false
 }
 
-// install installs the program of the root module by its version. The go command refuses
-// that if go.mod replaces a module.
-func (u *user) install(repo *repository) error {
-	_, err := u.run("install", repo.path+"/cmd/aplomb-rules@"+u.module.version)
+// install installs the tool by its version, as a user does, and runs it. The go command
+// refuses that if go.mod replaces a module.
+func (u *user) install(w io.Writer, repo *repository) error {
+	wanted := u.module.path() + "/aplomb@" + u.module.version
+	bin := filepath.Join(u.dir, "bin")
+	u.env = append(u.env, "GOBIN="+bin)
+	if _, err := u.run("install", wanted); err != nil {
+		return err
+	}
+	said, err := output(u.dir, u.env, filepath.Join(bin, "aplomb"), "waits", "-n", "1")
+	if err != nil {
+		return err
+	}
+	said, _, _ = strings.Cut(said, ".")
+	// The lines are of the form "dep PATH VERSION HASH", and mod for the module itself.
+	info, err := u.run("version", "-m", filepath.Join(bin, "aplomb"))
+	if err != nil {
+		return err
+	}
+	var all, compiled []string
+	for line := range strings.Lines(info) {
+		if words := strings.Fields(line); len(words) > 2 && (words[0] == "dep" || words[0] == "mod") {
+			all, compiled = append(all, words[1]+"@"+words[2]), append(compiled, words[1])
+		}
+	}
+	slices.Sort(compiled)
+	if err := errors.Join(u.judge(repo, all, compiled)...); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s: a user installs it and compiles %d modules; it says: %s\n", wanted, len(compiled), said)
 	return err
 }
 

@@ -65,7 +65,7 @@ func TestFiles(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{"../../examples/hosts/rules.json", "../../cmd/aplomb-rules/testdata/rules.json"} {
+	for _, file := range []string{"../../examples/hosts/rules.json", "../../cmd/internal/rules/testdata/rules.json"} {
 		if bySchema, byLoader := verdicts(t, s, read(t, file)); bySchema != nil || byLoader != nil {
 			t.Errorf("%s: the schema says %v; the loader says %v", file, bySchema, byLoader)
 		}

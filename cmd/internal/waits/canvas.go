@@ -1,7 +1,7 @@
 // Pictures as files. A picture has a title and a legend above its panels.
 // It is written as SVG for light and dark paper and as PNG.
 
-package main
+package waits
 
 import (
 	"bytes"
@@ -18,8 +18,6 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 )
-
-func init() { plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"} }
 
 // A picture is rows of panels under a common title and legend. A panel's title
 // names its vertical axis.

@@ -1,9 +1,11 @@
-module github.com/aplomb-go/aplomb/examples/schedule
+// The tool aplomb. To install it by its version, this file must not replace a module.
+module github.com/aplomb-go/aplomb/cmd
 
 go 1.26.0
 
 require (
-	github.com/aplomb-go/aplomb v0.0.0
+	github.com/aplomb-go/aplomb v0.1.0
+	github.com/stretchr/testify v1.12.1
 	gonum.org/v1/plot v0.17.0
 )
 
@@ -15,8 +17,10 @@ require (
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
+	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/image v0.30.0 // indirect
+	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 )
-
-replace github.com/aplomb-go/aplomb => ../..

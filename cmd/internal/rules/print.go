@@ -1,6 +1,6 @@
 // Texts that fit a terminal of 80 columns.
 
-package main
+package rules
 
 import (
 	"bytes"
@@ -8,37 +8,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/aplomb-go/aplomb/internal/terminal"
 )
 
 const columns = 80
-
-// seconds is a duration that is a number of seconds in JSON.
-type seconds time.Duration
-
-func (s seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
-
-func (s seconds) String() string { return shown(time.Duration(s)) }
-
-// shown rounds a duration to three digits or so.
-func shown(d time.Duration) string {
-	for unit := time.Nanosecond; unit < time.Hour; unit *= 10 {
-		if d < 1000*unit {
-			d = d.Round(unit)
-			break
-		}
-	}
-	if d >= time.Minute {
-		d = d.Round(time.Second)
-	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	return strings.Replace(text, "h0m", "h", 1)
-}
 
 // line prints a line. Some texts come from a server or from a file, so it makes them
 // printable.
@@ -59,7 +33,7 @@ func printJSON(w io.Writer, v any) {
 
 // complain prints an error to the standard error.
 func complain(w world, err error) {
-	_, _ = fmt.Fprintln(w.stderr, "aplomb-rules: "+terminal.Error(err))
+	_, _ = fmt.Fprintln(w.stderr, "aplomb rules: "+terminal.Error(err))
 }
 
 // row prints a row of the table of settings. A text that is too long for its column

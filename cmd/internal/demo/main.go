@@ -1,21 +1,19 @@
-// Quickstart shows seven faults. It sends the same requests through a plain
+// Package demo is the command aplomb demo. It shows seven faults. It sends the same requests through a plain
 // http.Client and through a client with aplomb's transport. It prints the
 // results of both clients and the number of requests that arrived at the
 // server.
 //
-//	go run ./examples/quickstart
-//
-// The table is 79 columns wide. It takes about five seconds and needs only the loopback interface. Its exit
-// status is 1 if a result is not as promised.
-package main
+// The table is 79 columns wide. It takes about five seconds and needs only the loopback
+// interface. The exit status is 1 if a result is not as promised.
+package demo
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"time"
@@ -27,16 +25,35 @@ import (
 
 var errTooLong = errors.New("took longer than 18 s")
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	// The first Ctrl-C ends the requests. A second Ctrl-C ends the program.
-	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx))
+const usage = `Usage: aplomb demo
+
+Sends seven requests through a plain client and through a client with aplomb. A
+server in this program meets each of them with a fault.
+
+Exit status: 0 all outcomes are as promised, 1 one is not, 2 the command line is
+wrong, 130 interrupted
+`
+
+// Run runs the command with its arguments, and returns the exit status. The end of ctx ends
+// the requests.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	f := flag.NewFlagSet("demo", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	err := f.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = fmt.Fprint(stdout, usage)
+		return 0
+	case err != nil || f.NArg() > 0:
+		_, _ = fmt.Fprintln(stderr, "aplomb demo: there are no flags and no arguments")
+		return 2
+	}
+	return run(ctx, stdout, stderr)
 }
 
 // run sends everything at once, because the waits of the default rule are
 // seconds. One after the other, they would take three times as long.
-func run(ctx context.Context) int {
+func run(ctx context.Context, stdout, stderr io.Writer) int {
 	plain := &http.Client{}
 	aplomb := &http.Client{Transport: transport.Default()}
 
@@ -51,7 +68,7 @@ func run(ctx context.Context) int {
 	for i := range faults {
 		rows[i] = &row{fault: &faults[i]}
 	}
-	screen := newScreen(os.Stdout, rows)
+	screen := newScreen(stdout, rows)
 	screen.printf("Seven faults, each met by a plain client and by a client with aplomb.\n%s\n\n", ruleInWords())
 
 	var all sync.WaitGroup
@@ -70,14 +87,14 @@ func run(ctx context.Context) int {
 	stopDrawing()
 
 	if ctx.Err() != nil {
-		fmt.Fprintln(os.Stderr, "interrupted")
+		_, _ = fmt.Fprintln(stderr, "interrupted")
 		return 130
 	}
 	wrong := 0
 	for _, r := range rows {
 		for _, problem := range r.problems() {
 			wrong++
-			fmt.Fprintln(os.Stderr, "NOT AS PROMISED:", problem)
+			_, _ = fmt.Fprintln(stderr, "NOT AS PROMISED:", problem)
 		}
 	}
 	if wrong > 0 {

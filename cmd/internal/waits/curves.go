@@ -1,6 +1,6 @@
 // The back-offs that are shown.
 
-package main
+package waits
 
 import (
 	"time"

@@ -1,48 +1,46 @@
-// Schedule shows how long each back-off of package policy/backoff waits, as tables
-// and pictures.
-//
-//	go -C examples/schedule run .             a table of the mean waits
-//	go -C examples/schedule run . -all        a table for each back-off as well
-//	go -C examples/schedule run . -dir out    pictures in the directory out
+// Package waits is the command aplomb waits. It shows how long each back-off of package
+// policy/backoff waits, as tables and pictures. The command aplomb rules prints its table
+// with this package, too.
 //
 // The pictures are SVG, light and dark, and PNG. docs/schedule-light.svg is
 // waits-all-light.svg, and docs/schedule-article-light.svg is waits-article-light.svg.
 //
 // The files:
 //
-//	main.go    flags
-//	curves.go  the back-offs
-//	table.go   their waits as text
-//	picture.go their waits as pictures
-//	canvas.go  pictures as files
-//	axis.go    axes of time
-package main
+//	main.go     flags
+//	curves.go   the back-offs
+//	overview.go their waits as text
+//	table.go    the table of a back-off
+//	picture.go  their waits as pictures
+//	canvas.go   pictures as files
+//	axis.go     axes of time
+package waits
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		if err == flag.ErrHelp {
-			return
-		}
-		fmt.Fprintln(os.Stderr, "schedule:", err)
-		os.Exit(1)
+// Run runs the command with its arguments, and returns the exit status.
+func Run(args []string, stdout, stderr io.Writer) int {
+	err := run(args, stdout, stderr)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
 	}
+	_, _ = fmt.Fprintln(stderr, "aplomb waits:", err)
+	return 1
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("schedule", flag.ContinueOnError)
+	flags := flag.NewFlagSet("waits", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dir := flags.String("dir", "", "write pictures, SVG and PNG, into this `directory`, which is made if it is missing")
 	all := flags.Bool("all", false, "print the lowest, mean and highest waits of each back-off as well")
 	n := flags.Int("n", 12, "how many `retries` to show, 1 to 100")
 	flags.Usage = func() {
-		_, _ = fmt.Fprint(stderr, "Schedule prints how long each back-off waits, and draws it with -dir.\n\n")
+		_, _ = fmt.Fprint(stderr, "Usage: aplomb waits [FLAGS]\n\nPrints how long each back-off waits, and draws it with -dir.\n\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {

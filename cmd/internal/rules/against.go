@@ -1,6 +1,6 @@
 // One request, and how its outcome is judged.
 
-package main
+package rules
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/cmd/internal/waits"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
@@ -23,31 +24,31 @@ const patience = time.Minute
 
 var (
 	errDone     = errors.New("the outcome is judged")
-	errPatience = fmt.Errorf("no response within %v", shown(patience))
+	errPatience = fmt.Errorf("no response within %v", waits.Short(patience))
 )
 
 // A judgement says how an outcome would be judged.
 type judgement struct {
-	Method  string   `json:"method"`
-	URL     string   `json:"url"`
-	Pattern string   `json:"pattern"`
-	Status  int      `json:"status,omitzero"`
-	Error   string   `json:"error,omitzero"`
-	Kind    string   `json:"kind,omitzero"`
-	Took    seconds  `json:"took"`
-	Verdict string   `json:"verdict"`
-	Hint    *seconds `json:"hint"`
-	Retry   bool     `json:"retry"`
-	Reason  string   `json:"reason"`
-	Wait    seconds  `json:"wait"`
-	Quota   *quota   `json:"quota"`
+	Method  string         `json:"method"`
+	URL     string         `json:"url"`
+	Pattern string         `json:"pattern"`
+	Status  int            `json:"status,omitzero"`
+	Error   string         `json:"error,omitzero"`
+	Kind    string         `json:"kind,omitzero"`
+	Took    waits.Seconds  `json:"took"`
+	Verdict string         `json:"verdict"`
+	Hint    *waits.Seconds `json:"hint"`
+	Retry   bool           `json:"retry"`
+	Reason  string         `json:"reason"`
+	Wait    waits.Seconds  `json:"wait"`
+	Quota   *quota         `json:"quota"`
 }
 
 // A quota is what the response said about the rest of a quota.
 type quota struct {
-	Remaining int64   `json:"remaining"`
-	Limit     int64   `json:"limit,omitzero"`
-	Reset     seconds `json:"reset"`
+	Remaining int64         `json:"remaining"`
+	Limit     int64         `json:"limit,omitzero"`
+	Reset     waits.Seconds `json:"reset"`
 }
 
 // against sends one request through a Transport with the rules of the file. The
@@ -129,19 +130,19 @@ func (s *single) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func judge(o options, pattern string, e *transport.Event, took time.Duration) *judgement {
 	j := &judgement{
-		Method: o.method, URL: safe(o.url), Pattern: pattern, Status: e.Status, Took: seconds(took),
-		Verdict: e.Verdict.String(), Retry: e.Reason == transport.ReasonRetry, Reason: e.Reason.String(), Wait: seconds(e.Wait),
+		Method: o.method, URL: safe(o.url), Pattern: pattern, Status: e.Status, Took: waits.Seconds(took),
+		Verdict: e.Verdict.String(), Retry: e.Reason == transport.ReasonRetry, Reason: e.Reason.String(), Wait: waits.Seconds(e.Wait),
 	}
 	if e.Err != nil {
 		j.Error, j.Kind = transport.SafeError(e.Err, e.Request.URL), classify.KindOf(e.Err).String()
 	}
 	if e.Hint > 0 {
-		hint := seconds(e.Hint)
+		hint := waits.Seconds(e.Hint)
 		j.Hint = &hint
 	}
 	if e.Response != nil {
 		if q, ok := classify.QuotaOf(classify.Outcome{Request: e.Request, Response: e.Response}); ok {
-			j.Quota = &quota{q.Remaining, q.Limit, seconds(q.Reset)}
+			j.Quota = &quota{q.Remaining, q.Limit, waits.Seconds(q.Reset)}
 		}
 	}
 	return j

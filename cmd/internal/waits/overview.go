@@ -1,16 +1,13 @@
 // The waits as text.
 
-package main
+package waits
 
 import (
 	"bufio"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
-	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -25,12 +22,12 @@ func tables(w io.Writer, n int, all bool) error {
 	}
 	for _, c := range curves {
 		heading(out, c)
-		waits(out, backoff.Bounds(c.backoff, n))
+		Print(out, Table(c.backoff, n))
 	}
 	_, _ = fmt.Fprintln(out, "\nThe two curves of the article on the storm")
 	for _, c := range article {
 		heading(out, c)
-		waits(out, backoff.Bounds(c.backoff, n))
+		Print(out, Table(c.backoff, n))
 	}
 	comparison(out)
 	return out.Flush() // which keeps the first error
@@ -56,7 +53,7 @@ func overviewTable(w io.Writer, n int) {
 	row("retry", strconv.Itoa, fmt.Sprintf("1 to %d", n))
 	for _, c := range curves {
 		bounds := backoff.Bounds(c.backoff, n)
-		row(c.name, func(retry int) string { return short(bounds[retry-1].Mean) }, short(bounds[len(bounds)-1].Cumulated))
+		row(c.name, func(retry int) string { return Short(bounds[retry-1].Mean) }, Short(bounds[len(bounds)-1].Cumulated))
 	}
 	_ = t.Flush()
 }
@@ -71,29 +68,7 @@ func picked(n int) (list []int) {
 	return append(list, n)
 }
 
-// short writes a duration in at most six characters.
-func short(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
-	}
-	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-}
-
 func heading(w io.Writer, c curve) { _, _ = fmt.Fprintf(w, "\n%s\n%s\n", c.name, c.about) }
-
-func waits(w io.Writer, bounds []backoff.Bound) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(t, "retry\tlowest\tmean\thighest\tcumulated\t")
-	for i, b := range bounds {
-		_, _ = fmt.Fprintf(t, "%d\t%v\t%v\t%v\t%v\t\n", i+1, round(b.Lowest), round(b.Mean), round(b.Highest), round(b.Cumulated))
-	}
-	_ = t.Flush()
-}
 
 // comparison prints the original's published table beside ours.
 func comparison(w io.Writer) {
@@ -107,13 +82,4 @@ func comparison(w io.Writer) {
 			b.Mean.Seconds(), p[0], b.Lowest.Seconds(), p[1], b.Highest.Seconds(), p[2])
 	}
 	_ = t.Flush()
-}
-
-// round keeps about four digits of a duration.
-func round(d time.Duration) time.Duration {
-	if d <= 0 {
-		return d
-	}
-	digits := int(math.Log10(float64(d)))
-	return d.Round(time.Duration(math.Pow10(max(0, digits-3))))
 }

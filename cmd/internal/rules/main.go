@@ -1,8 +1,5 @@
-// Aplomb-rules checks and explains JSON files of rules for retrying HTTP requests with
-// aplomb.
-//
-//	go install github.com/aplomb-go/aplomb/cmd/aplomb-rules@latest
-//	aplomb-rules -h
+// Package rules is the command aplomb rules. It checks and explains JSON files of rules for
+// retrying HTTP requests.
 //
 // The files:
 //
@@ -10,7 +7,7 @@
 //	explain.go  the rule of a URL, the source of each value, and the waits
 //	against.go  one request, and how its outcome is judged
 //	print.go    texts that fit a terminal
-package main
+package rules
 
 import (
 	"cmp"
@@ -22,10 +19,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/terminal"
@@ -41,9 +36,9 @@ const (
 	exitUsage  = 2
 )
 
-const usage = `Usage: aplomb-rules [-json] FILE
-       aplomb-rules [-json] [-deadline D] FILE URL
-       aplomb-rules [-json] [-deadline D] [-method M] [-header 'NAME: VALUE']...
+const usage = `Usage: aplomb rules [-json] FILE
+       aplomb rules [-json] [-deadline D] FILE URL
+       aplomb rules [-json] [-deadline D] [-method M] [-header 'NAME: VALUE']...
                     -against URL [FILE]
 
 The first form checks a file of rules and reports all its faults.
@@ -70,10 +65,10 @@ type world struct {
 	base           http.RoundTripper // nil: a real one
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], world{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+// Run runs the command with its arguments, and returns the exit status. The end of ctx ends
+// a request.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return run(ctx, args, world{stdin: stdin, stdout: stdout, stderr: stderr})
 }
 
 // options is the command line.
@@ -89,7 +84,7 @@ type options struct {
 
 func parse(args []string, w world) (options, error) {
 	o := options{header: http.Header{}}
-	f := flag.NewFlagSet("aplomb-rules", flag.ContinueOnError)
+	f := flag.NewFlagSet("rules", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // run prints the error itself
 	// The errors of package flag repeat the value, in which a secret may stand.
 	var bad error
@@ -169,7 +164,7 @@ func run(ctx context.Context, args []string, w world) int {
 		return exitFine
 	case err != nil:
 		complain(w, err)
-		line(w.stderr, "aplomb-rules -h explains.")
+		line(w.stderr, "aplomb rules -h explains.")
 		return exitUsage
 	}
 	file, err := load(o.file, w)
@@ -278,7 +273,7 @@ func faultsOf(file string, err error) []fault {
 	all, ok := errors.AsType[rulefile.Errors](err)
 	if !ok {
 		// A URL in the place of FILE is in the error of the open.
-		return []fault{{File: transport.SafeError(errors.New(file), nil), Reason: "aplomb-rules: " + transport.SafeError(err, nil)}}
+		return []fault{{File: transport.SafeError(errors.New(file), nil), Reason: "aplomb rules: " + transport.SafeError(err, nil)}}
 	}
 	var list []fault
 	for _, f := range all {

@@ -1,4 +1,4 @@
-package main
+package rules
 
 import (
 	"crypto/x509"
@@ -96,5 +96,5 @@ func TestErrorsKeepSecrets(t *testing.T) {
 		assert.NotContains(t, stdout+stderr, secret, "%q", header)
 	}
 	_, _, stderr := call(t, base, "-", "h.test/v1?key="+secret)
-	assert.Equal(t, "aplomb-rules: \"h.test/v1?key=xxxxx\" is not a URL; write it like https://api.example.com/\naplomb-rules -h explains.\n", strings.ReplaceAll(stderr, "\r", ""))
+	assert.Equal(t, "aplomb rules: \"h.test/v1?key=xxxxx\" is not a URL; write it like https://api.example.com/\naplomb rules -h explains.\n", strings.ReplaceAll(stderr, "\r", ""))
 }

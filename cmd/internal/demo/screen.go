@@ -1,12 +1,13 @@
 // The table of results. On a terminal the table is redrawn while the requests
 // run. Elsewhere it is printed once at the end, after a line for each wait.
 
-package main
+package demo
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -88,7 +89,7 @@ const (
 
 // A screen shows the rows. Its methods are safe for concurrent use.
 type screen struct {
-	out    *os.File
+	out    io.Writer
 	live   bool // cursor movements are understood
 	colour bool
 
@@ -97,9 +98,12 @@ type screen struct {
 	drawn int // lines of the table that is on the terminal
 }
 
-func newScreen(out *os.File, rows []*row) *screen {
-	info, err := out.Stat()
-	live := err == nil && info.Mode()&fs.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+func newScreen(out io.Writer, rows []*row) *screen {
+	live := false
+	if f, ok := out.(*os.File); ok {
+		info, err := f.Stat()
+		live = err == nil && info.Mode()&fs.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+	}
 	return &screen{out: out, rows: rows, live: live, colour: live && os.Getenv("NO_COLOR") == ""}
 }
 

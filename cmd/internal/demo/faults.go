@@ -1,6 +1,6 @@
 // The faults and the promised results.
 
-package main
+package demo
 
 import (
 	"bytes"

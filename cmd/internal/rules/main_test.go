@@ -1,4 +1,4 @@
-package main
+package rules
 
 import (
 	"bytes"
@@ -128,7 +128,7 @@ func TestUsage(t *testing.T) {
 		code, stdout, stderr := call(t, base, args...)
 		assert.Equal(t, 2, code, args)
 		assert.Empty(t, stdout, args)
-		assert.Contains(t, stderr, "aplomb-rules: ", args)
+		assert.Contains(t, stderr, "aplomb rules: ", args)
 		assert.Zero(t, base.Counts().Requests, args)
 	}
 }
@@ -220,13 +220,4 @@ func TestInterrupted(t *testing.T) {
 	code := run(ctx, []string{"-against", "http://h.test/"}, world{stdout: &out, stderr: &err, base: faults.New(nil, faults.Always(faults.Hang()))})
 	assert.Equal(t, 0, code, err.String())
 	assert.Contains(t, out.String(), "canceled")
-}
-
-func TestShown(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 1234 * time.Nanosecond: "1.23µs", 12345 * time.Microsecond: "12.3ms", 1999 * time.Millisecond: "2s",
-		time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h", 90*time.Minute + 500*time.Millisecond: "1h30m",
-	} {
-		assert.Equal(t, want, shown(d))
-	}
 }

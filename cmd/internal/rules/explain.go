@@ -1,6 +1,6 @@
 // The rule of a URL, the source of each value, and the waits.
 
-package main
+package rules
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/cmd/internal/waits"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/rulefile"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -41,22 +41,9 @@ type explanation struct {
 	URL      string             `json:"url"`
 	Pattern  string             `json:"pattern"`
 	Settings []rulefile.Setting `json:"settings"`
-	Waits    []wait             `json:"waits"`
+	Waits    []waits.Row        `json:"waits"`
 	Attempts int                `json:"attempts"`
 	Notes    []string           `json:"notes"`
-}
-
-// A wait is the wait before a retry. Durations are in seconds. Earliest and Latest
-// are the times of the retry since the first attempt began, if attempts take no time.
-type wait struct {
-	Retry    int     `json:"retry"`
-	Lowest   seconds `json:"lowest"`
-	Mean     seconds `json:"mean"`
-	Highest  seconds `json:"highest"`
-	Earliest seconds `json:"earliest"`
-	Total    seconds `json:"total"`
-	Latest   seconds `json:"latest"`
-	Note     string  `json:"note,omitzero"`
 }
 
 func explain(o options, f *rulefile.File) (*explanation, error) {
@@ -66,7 +53,7 @@ func explain(o options, f *rulefile.File) (*explanation, error) {
 	}
 	rule, pattern := t.RuleOf(o.url)
 	e := &explanation{URL: safe(o.url), Pattern: pattern, Settings: f.Settings(pattern), Attempts: max(rule.Attempts, 1)}
-	e.Waits = waits(rule, o.deadline)
+	e.Waits = table(rule, o.deadline)
 	e.Notes = notes(rule, o.deadline)
 	return e, nil
 }
@@ -81,20 +68,14 @@ func safe(u *url.URL) string {
 // mostWaits bounds the table of a rule with up to 1000 attempts.
 const mostWaits = 30
 
-// waits computes the waits of a rule. The rule allows no retry later than MaxElapsed,
-// and no retry at or after the deadline.
-func waits(rule policy.Rule, deadline time.Duration) []wait {
-	retries := min(max(rule.Attempts, 1)-1, mostWaits)
-	var earliest, latest time.Duration
-	var all []wait
-	for i, b := range backoff.Bounds(rule.Backoff, retries) {
-		earliest, latest = earliest+b.Lowest, latest+b.Highest
-		all = append(all, wait{
-			i + 1, seconds(b.Lowest), seconds(b.Mean), seconds(b.Highest), seconds(earliest), seconds(b.Cumulated), seconds(latest),
-			reached(earliest, latest, rule.MaxElapsed, deadline),
-		})
+// table returns the waits of a rule. The rule allows no retry later than MaxElapsed, and no
+// retry at or after the deadline.
+func table(rule policy.Rule, deadline time.Duration) []waits.Row {
+	rows := waits.Table(rule.Backoff, min(max(rule.Attempts, 1)-1, mostWaits))
+	for i := range rows {
+		rows[i].Note = reached(time.Duration(rows[i].Earliest), time.Duration(rows[i].Latest), rule.MaxElapsed, deadline)
 	}
-	return all
+	return rows
 }
 
 // reached says whether a limit of time ends the retries before a retry.
@@ -131,7 +112,7 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 	if n := rule.Attempts - 1; n > mostWaits {
 		all = append(all, fmt.Sprintf("The table has the first %d of %d retries.", mostWaits, n))
 	}
-	longest := shown(rule.RetryAfter.Max)
+	longest := waits.Short(rule.RetryAfter.Max)
 	switch {
 	case rule.RetryAfter.Max < 0:
 		all = append(all, "If the server asks for a longer wait, the request waits as long as the server asked.")
@@ -143,15 +124,15 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 		all = append(all, "If the server asks for a longer wait, the request waits as asked. If the server asks for more than "+longest+", there is no retry.")
 	}
 	if rule.AttemptTimeout > 0 {
-		all = append(all, "The times leave out the attempts, each of which may take up to "+shown(rule.AttemptTimeout)+" until its headers.")
+		all = append(all, "The times leave out the attempts, each of which may take up to "+waits.Short(rule.AttemptTimeout)+" until its headers.")
 	} else {
 		all = append(all, "The times leave out the attempts, whose time has no bound.")
 	}
 	if rule.MaxElapsed > 0 {
-		all = append(all, "No retry starts later than "+shown(rule.MaxElapsed)+" after the first attempt (max_elapsed).")
+		all = append(all, "No retry starts later than "+waits.Short(rule.MaxElapsed)+" after the first attempt (max_elapsed).")
 	}
 	if deadline > 0 {
-		all = append(all, "No wait goes past the deadline of "+shown(deadline)+".")
+		all = append(all, "No wait goes past the deadline of "+waits.Short(deadline)+".")
 	}
 	return all
 }
@@ -183,22 +164,11 @@ func (e *explanation) print(w io.Writer) {
 		wrap(w, "  ", "off by default: "+strings.Join(off, ", "))
 	}
 	line(w)
-	e.printWaits(w)
+	if len(e.Waits) > 0 {
+		waits.Print(w, e.Waits)
+		line(w)
+	}
 	for _, n := range e.Notes {
 		wrap(w, "", n)
 	}
-}
-
-func (e *explanation) printWaits(w io.Writer) {
-	if len(e.Waits) == 0 {
-		return
-	}
-	line(w, "retry  lowest    mean      highest   total: lowest  mean      highest")
-	for _, at := range e.Waits {
-		line(w, strings.TrimRight(fmt.Sprintf("%-5d  %-8v  %-8v  %-8v  %-13v  %-8v  %-8v", at.Retry, at.Lowest, at.Mean, at.Highest, at.Earliest, at.Total, at.Latest), " "))
-		if at.Note != "" {
-			line(w, "       "+at.Note)
-		}
-	}
-	line(w)
 }

@@ -1,4 +1,4 @@
-package main
+package waits
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -45,7 +46,7 @@ func TestOverviewTable(t *testing.T) {
 			if rows := strings.Count(out.String(), c.name+"  "); rows != 2 {
 				t.Errorf("-n %s: %d rows for %s", n, rows, c.name)
 			}
-			if n == "1" && !strings.Contains(out.String(), short(bounds[0].Mean)) {
+			if n == "1" && !strings.Contains(out.String(), Short(bounds[0].Mean)) {
 				t.Errorf("the mean of %s is missing", c.name)
 			}
 		}
@@ -103,6 +104,17 @@ func TestPrintedTable(t *testing.T) {
 			if got := ours[j]; got < want*0.995 || got > want*1.005 {
 				t.Errorf("retry %d: %.4f, printed %.4f", i+1, got, want)
 			}
+		}
+	}
+}
+
+func TestShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1234 * time.Nanosecond: "1.23µs", 12345 * time.Microsecond: "12.3ms", 1999 * time.Millisecond: "2s",
+		time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h", 90*time.Minute + 500*time.Millisecond: "1h30m",
+	} {
+		if got := Short(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
 }

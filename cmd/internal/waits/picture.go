@@ -1,7 +1,7 @@
 // The waits as pictures. A band reaches from the lowest to the highest wait and
 // contains the mean.
 
-package main
+package waits
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -53,6 +54,7 @@ func pictures(dir string, n int, stdout io.Writer) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	for _, c := range curves {
 		if err := waitsOf(c.name+": "+c.about, []curve{c}, n).save(dir, "waits-"+c.file); err != nil {
 			return err
@@ -112,7 +114,7 @@ func overview(n int) *picture {
 	for i, c := range shown {
 		bounds := backoff.Bounds(c.backoff, n)
 		sum := bounds[len(bounds)-1].Cumulated.Round(time.Second)
-		p := panel(fmt.Sprintf("%s: %d retries take %s", c.name, n, short(sum)), n, logTime{})
+		p := panel(fmt.Sprintf("%s: %d retries take %s", c.name, n, Short(sum)), n, logTime{})
 		for j, other := range shown {
 			if j != i {
 				p.Add(greyLine(backoff.Bounds(other.backoff, n)))

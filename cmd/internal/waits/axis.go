@@ -1,6 +1,6 @@
 // Axes of time: ticks at the steps of a clock, labelled with units.
 
-package main
+package waits
 
 import (
 	"fmt"
