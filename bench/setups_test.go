@@ -29,6 +29,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/time/rate"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/policy/profile"
@@ -262,33 +263,29 @@ func (m *switchboard) client(t terms) doer {
 
 // A seat is the place of a member.
 type seat struct {
-	all    *switchboard
-	member *transport.Member
+	all  *switchboard
+	hear func(fleetmsg.Message)
 }
 
-func (s *seat) Join(m *transport.Member) error {
+func (s *seat) Join(hear func(fleetmsg.Message)) error {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
-	s.member = m
+	s.hear = hear
 	s.all.members = append(s.all.members, s)
 	return nil
 }
 
-func (s *seat) Hold(h transport.FleetHold) {
+func (s *seat) Tell(m fleetmsg.Message) {
+	if m.Kind != fleetmsg.Hold {
+		return
+	}
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
 	for _, other := range s.all.members {
 		if other != s {
-			go other.member.Hold(h)
+			go other.hear(m)
 		}
 	}
 }
 
-func (s *seat) Scope(string) uint64            { return 0 }
-func (s *seat) Meet(string)                    {}
-func (s *seat) Quota(transport.FleetQuota)     {}
-func (s *seat) Failing(transport.FleetFailing) {}
-func (s *seat) Working(string)                 {}
-func (s *seat) Probe(string)                   {}
-func (s *seat) ProbeFailed(string)             {}
-func (s *seat) Tokens(transport.FleetTokens)   {}
+func (s *seat) Scope(string) uint64 { return 0 }

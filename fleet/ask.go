@@ -6,25 +6,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
-// An ask is a question of the Transport. It is for tokens if they have a host, else for a
-// probe.
+// An ask is a question of the Transport, for tokens or for a probe.
 type ask struct {
-	host   string
-	tokens transport.FleetTokens
-	local  bool // the part is not shared, so that this process decides alone
-	at     time.Time
+	fleetmsg.Message
+	at time.Time
 }
 
 // askLoop answers questions, until Close. It has a connection of its own, so that no
 // question waits behind news.
 func (f *Fleet) askLoop() {
-	own := map[string]*ledger.Tokens{} // the rates that are not shared
-	start := time.Now()
 	for {
 		var asks []ask
 		select {
@@ -46,14 +40,12 @@ func (f *Fleet) askLoop() {
 		var shared []ask
 		for _, a := range asks {
 			switch {
-			case a.tokens.Host != "" && !valid(a.tokens):
-			case a.local && a.tokens.Host == "":
-				f.peer().Probe(a.host, true, 0)
-			case a.local:
-				f.peer().Tokens(ownTokens(own, a.tokens, time.Since(start)))
+			case a.Kind == fleetmsg.AskTokens && !valid(a.Message):
 			case f.link.lost("") || time.Since(a.at) > askLife:
 				f.dropped.Add(1)
-				f.buckets.unanswered(a.tokens.Host, a.at, time.Now())
+				if a.Kind == fleetmsg.AskTokens {
+					f.buckets.unanswered(a.Host, a.at, time.Now())
+				}
 			default:
 				shared = append(shared, a)
 			}
@@ -69,19 +61,20 @@ func (f *Fleet) askAll(asks []ask) {
 	commands := make([]command, 0, len(asks))
 	sent, away := time.Now(), f.link.away()
 	for _, a := range asks {
-		if t := a.tokens; t.Host != "" {
-			every := float64(everyOf(t)) / float64(time.Microsecond)
-			commands = append(commands, command{tokensScript, t.Host, []string{f.keyOf(t.Host, "rate")}, []any{every, t.Burst, t.Want, f.buckets.known(t.Host, sent, away)}})
+		if a.Kind == fleetmsg.AskTokens {
+			every := float64(everyOf(a.Message)) / float64(time.Microsecond)
+			commands = append(commands, command{tokensScript, a.Host, []string{f.keyOf(a.Host, "rate")},
+				[]any{every, int64(a.Burst), int64(a.Amount), f.buckets.known(a.Host, sent, away)}})
 		} else {
-			commands = append(commands, command{probeScript, a.host, []string{f.keyOf(a.host, "gate")}, []any{a.host, f.members()}})
+			commands = append(commands, command{probeScript, a.Host, []string{f.keyOf(a.Host, "gate")}, []any{a.Host, f.members()}})
 		}
 	}
 	replies := f.run(f.ctx, commands)
 	for i, a := range asks {
-		if a.tokens.Host != "" {
+		if a.Kind == fleetmsg.AskTokens {
 			f.grant(a, sent, away, replies[i])
 		} else {
-			f.permit(a.host, replies[i])
+			f.permit(a.Host, replies[i])
 		}
 	}
 }
@@ -91,53 +84,42 @@ func (f *Fleet) permit(host string, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 2 {
 		// Redis may have granted the probe and failed then.
-		f.ProbeFailed(host)
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
 		return
 	}
 	granted, _ := v[0].(int64)
 	if wait, ok := micros(v[1]); ok {
-		f.peer().Probe(host, granted == 1, wait)
+		f.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: host, Granted: granted == 1, Wait: wait})
 	}
 }
 
 // grant hands over the answer to a question for tokens that was sent at a time.
 func (f *Fleet) grant(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
-	t := a.tokens
 	v, err := r.Slice()
 	if err != nil || len(v) != 3 {
-		f.buckets.unanswered(t.Host, a.at, time.Now())
+		f.buckets.unanswered(a.Host, a.at, time.Now())
 		return
 	}
 	n, _ := v[0].(int64)
 	first, ok1 := micros(v[1])
 	again, ok2 := micros(v[2])
-	if ok1 && ok2 && n >= 0 && n <= int64(t.Want) {
-		next := first + time.Duration(n)*everyOf(t)
+	if ok1 && ok2 && n >= 0 && n <= int64(a.Amount) {
+		every := everyOf(a.Message)
+		next := first + time.Duration(n)*every
 		if n == 0 {
-			next = again + max(ledger.FirstAhead, everyOf(t))/2
+			next = again + max(ledger.FirstAhead, every)/2
 		}
-		f.buckets.answered(t.Host, sent.Add(next), away)
-		f.peer().Tokens(transport.FleetGrant{Host: t.Host, N: int(n), First: first, Every: everyOf(t), Again: again})
+		f.buckets.answered(a.Host, sent.Add(next), away)
+		f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: a.Host, Amount: float64(n), First: first, Every: every, Wait: again})
 	}
 }
 
-func valid(t transport.FleetTokens) bool {
-	return t.PerSecond > 0 && !math.IsInf(t.PerSecond, 0) && t.Burst > 0 && t.Want > 0
+// valid reports whether a question can be answered. The numbers have to fit into a script.
+func valid(m fleetmsg.Message) bool {
+	return m.PerSecond > 0 && !math.IsInf(m.PerSecond, 0) && m.Burst >= 1 && m.Burst <= maxAmount && m.Amount >= 1 && m.Amount <= maxAmount
 }
 
 // everyOf is the time between two tokens.
-func everyOf(t transport.FleetTokens) time.Duration {
-	return max(1, time.Duration(min(float64(time.Second)/t.PerSecond, float64(maxWait))))
-}
-
-// ownTokens answers a question for tokens of a rate that is not shared.
-func ownTokens(own map[string]*ledger.Tokens, t transport.FleetTokens, now time.Duration) transport.FleetGrant {
-	if own[t.Host] == nil {
-		if len(own) >= maxItems {
-			clear(own)
-		}
-		own[t.Host] = new(ledger.Tokens)
-	}
-	n, first, every, again := own[t.Host].Take(instant.At(now), t.PerSecond, t.Burst, t.Want)
-	return transport.FleetGrant{Host: t.Host, N: n, First: first.Since() - now, Every: every, Again: again}
+func everyOf(m fleetmsg.Message) time.Duration {
+	return max(1, time.Duration(min(float64(time.Second)/m.PerSecond, float64(maxWait))))
 }

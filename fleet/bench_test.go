@@ -11,68 +11,69 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/soak"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
-// BenchmarkHold shows the time from Fleet.Hold to Member.Hold of another member.
+// BenchmarkHold shows the time until another member hears of a hold.
 func BenchmarkHold(b *testing.B) {
 	fleets, _ := started(b, 1, options(b, sharedServer(b).Addr))
 	c := options(b, sharedServer(b).Addr)
 	c.Prefix = fleets[0].prefix
-	heard := &echo{done: make(chan time.Time)}
+	heard := make(chan time.Time)
 	f, err := New(c)
 	require.NoError(b, err)
 	b.Cleanup(f.Close)
-	require.NoError(b, f.join(heard))
+	require.NoError(b, f.Join(echo(fleetmsg.Hold, heard)))
 	eventually(b, func() bool { return f.Snapshot().Connected }, "not connected")
 	var took []time.Duration
 	for i := 0; b.Loop(); i++ {
 		begin := time.Now()
-		fleets[0].Hold(transport.FleetHold{Host: "https://" + strconv.Itoa(i%1000), Status: 429, Wait: time.Duration(i+1) * time.Second})
-		took = append(took, (<-heard.done).Sub(begin))
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://" + strconv.Itoa(i%1000), Status: 429, Wait: time.Duration(i+1) * time.Second})
+		took = append(took, (<-heard).Sub(begin))
 	}
 	report(b, took)
 }
 
-// BenchmarkTokens shows the time from Fleet.Tokens to Member.Tokens.
+// BenchmarkTokens shows the time from a question for tokens to the answer.
 func BenchmarkTokens(b *testing.B) {
 	f, err := New(options(b, sharedServer(b).Addr))
 	require.NoError(b, err)
 	b.Cleanup(f.Close)
-	heard := &echo{done: make(chan time.Time)}
-	require.NoError(b, f.join(heard))
+	heard := make(chan time.Time)
+	require.NoError(b, f.Join(echo(fleetmsg.Tokens, heard)))
 	eventually(b, func() bool { return f.Snapshot().Connected }, "not connected")
 	var took []time.Duration
 	for b.Loop() {
 		begin := time.Now()
-		f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1e6, Burst: 1, Want: 10})
-		took = append(took, (<-heard.done).Sub(begin))
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1e6, Burst: 1, Amount: 10})
+		took = append(took, (<-heard).Sub(begin))
 	}
 	report(b, took)
 }
 
-type echo struct {
-	witness
-	done chan time.Time
+// echo returns a member that says when it hears a message of a kind.
+func echo(kind fleetmsg.Kind, heard chan<- time.Time) func(fleetmsg.Message) {
+	return func(m fleetmsg.Message) {
+		if m.Kind == kind {
+			heard <- time.Now()
+		}
+	}
 }
-
-func (e *echo) Hold(transport.FleetHold)    { e.done <- time.Now() }
-func (e *echo) Tokens(transport.FleetGrant) { e.done <- time.Now() }
 
 func report(b *testing.B, took []time.Duration) {
 	b.ReportMetric(float64(percentile(took, 50).Microseconds()), "p50-µs")
 	b.ReportMetric(float64(percentile(took, 99).Microseconds()), "p99-µs")
 }
 
-// BenchmarkCall shows what the methods cost the Transport.
+// BenchmarkCall shows what Tell costs the Transport.
 func BenchmarkCall(b *testing.B) {
 	f, _ := start(b, options(b, sharedServer(b).Addr))
 	eventually(b, func() bool { return f.Snapshot().Connected }, "not connected")
 	for name, call := range map[string]func(){
-		"hold":    func() { f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Second}) },
-		"quota":   func() { f.Quota(transport.FleetQuota{Host: host, Remaining: 1, Reset: time.Second}) },
-		"failing": func() { f.Failing(transport.FleetFailing{Host: host, Failures: 1}) },
+		"hold":    func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Second}) },
+		"quota":   func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Second}) },
+		"failing": func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1}) },
 		"scope":   func() { f.Scope("Bearer abcdefghijklmnop") },
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -150,16 +151,16 @@ func TestMemoryOfAHost(t *testing.T) {
 	}
 	tell := func(scopes uint64) {
 		for s := range scopes {
-			fleets[0].Hold(transport.FleetHold{Host: host, Scope: s << 40, Status: 429, Wait: time.Hour})
-			fleets[0].Quota(transport.FleetQuota{Host: host, Scope: s << 40, Remaining: 5, Limit: 5000, Reset: time.Hour})
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s << 40, Status: 429, Wait: time.Hour})
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s << 40, Amount: 5, Limit: 5000, Wait: time.Hour})
 		}
 		eventually(t, func() bool {
 			return get(members[1], func() bool { return len(members[1].holds) >= int(scopes) && len(members[1].quotas) >= int(scopes) })
 		}, "not told")
 	}
-	fleets[0].Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 10, Want: 1})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 10, Amount: 1})
 	for _, f := range fleets {
-		f.Failing(transport.FleetFailing{Host: host, Failures: 1, Since: time.Second})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1, Wait: time.Second})
 	}
 	tell(1)
 	eventually(t, func() bool { return len(use()) == 5 }, "keys are missing: %v", use())
@@ -199,7 +200,7 @@ func TestLargeFleet(t *testing.T) {
 	time.Sleep(time.Duration(soak.Size(1, 20)) * time.Second)
 	rate := float64(commands()-before) / time.Since(began).Seconds()
 	begin := time.Now()
-	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	var last time.Duration
 	for _, m := range members[1:] {
 		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
@@ -207,12 +208,12 @@ func TestLargeFleet(t *testing.T) {
 	}
 	before = commands()
 	for _, f := range fleets {
-		f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	}
 	time.Sleep(100 * time.Millisecond)
 	known := commands() - before
 	for _, f := range fleets { // all are told at the same moment
-		f.Hold(transport.FleetHold{Host: "https://storm.example.com", Status: 429, Wait: time.Minute})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://storm.example.com", Status: 429, Wait: time.Minute})
 	}
 	time.Sleep(time.Second)
 	messages, err := client.Info(context.Background(), "commandstats").Result()

@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/internal/soak"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A cluster of three masters: all keys of a host are at one node, and messages reach
@@ -30,10 +30,10 @@ func TestCluster(t *testing.T) {
 	fleets, members := started(t, 4, c)
 	const hosts = 30
 	for i := range hosts {
-		fleets[i%4].Hold(transport.FleetHold{Host: name(i), Status: 429, Wait: time.Minute})
+		fleets[i%4].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: time.Minute})
 		for _, f := range fleets {
-			f.Meet(name(i))
-			f.Failing(transport.FleetFailing{Host: name(i), Failures: 10, Since: 5 * time.Second})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name(i), Failures: 10, Wait: 5 * time.Second})
 		}
 	}
 	for i, m := range members {
@@ -42,8 +42,8 @@ func TestCluster(t *testing.T) {
 		}, "member %d", i)
 	}
 	for i := range hosts { // one after the other, because old questions are not sent
-		fleets[0].Tokens(transport.FleetTokens{Host: name(i), PerSecond: 0.1, Burst: 1, Want: 1})
-		fleets[0].Probe(name(i))
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: name(i), PerSecond: 0.1, Burst: 1, Amount: 1})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: name(i)})
 		eventually(t, func() bool {
 			return get(members[0], func() bool { return len(members[0].grants) > i && len(members[0].probes) > i })
 		}, "no answer")
@@ -107,7 +107,7 @@ func TestClusterFailover(t *testing.T) {
 	}
 	first := owner()
 	for _, f := range fleets {
-		f.Meet(host)
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	}
 	for _, s := range nodes {
 		if s.Addr == first {
@@ -119,7 +119,7 @@ func TestClusterFailover(t *testing.T) {
 	eventually(t, func() bool {
 		time.Sleep(10 * time.Millisecond)
 		scope++
-		fleets[0].Hold(transport.FleetHold{Host: host, Scope: scope, Status: 429, Wait: time.Minute})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: scope, Status: 429, Wait: time.Minute})
 		return get(members[1], func() bool { return len(members[1].holds) > 0 && members[1].holds[len(members[1].holds)-1].Scope > 10 }) && owner() != first
 	}, "the hosts of the node are not shared again")
 	t.Logf("back %v after the master died", time.Since(begin).Round(100*time.Millisecond))
@@ -178,7 +178,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	var live []string
 	for i := 0; len(live) < 40; i++ {
 		for _, f := range fleets {
-			f.Meet(name(i))
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name(i)})
 		}
 		if owner(fleets[0].meetCommand(name(i))) != dead.Addr {
 			live = append(live, name(i))
@@ -198,7 +198,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	// The first command to the dead node may take a second.
 	eventually(t, func() bool {
 		for _, f := range fleets {
-			f.Hold(transport.FleetHold{Host: deadHost, Scope: 1, Status: 429, Wait: time.Minute})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: 1, Status: 429, Wait: time.Minute})
 		}
 		lost := 0
 		for _, f := range fleets {
@@ -213,11 +213,11 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 	// While the node is away, news of its hosts goes on to come.
 	arrived, connected := map[string]bool{}, 0
 	for i, h := range live {
-		fleets[0].Hold(transport.FleetHold{Host: deadHost, Scope: uint64(i), Status: 429, Wait: time.Minute})
-		fleets[0].Hold(transport.FleetHold{Host: h, Status: 429, Wait: time.Hour})
-		fleets[0].Failing(transport.FleetFailing{Host: h, Failures: 10, Since: 5 * time.Second})
-		fleets[1].Failing(transport.FleetFailing{Host: h, Failures: 10, Since: 5 * time.Second})
-		fleets[2].Failing(transport.FleetFailing{Host: h, Failures: 10, Since: 5 * time.Second})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: uint64(i), Status: 429, Wait: time.Minute})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: h, Status: 429, Wait: time.Hour})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
+		fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
+		fleets[2].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: h, Failures: 10, Wait: 5 * time.Second})
 		time.Sleep(50 * time.Millisecond)
 		if fleets[2].link.usable() && !fleets[2].link.lost("") {
 			connected++
@@ -255,7 +255,7 @@ func clusterLosesANode(t *testing.T, frozen, heartbeats bool) {
 		eventually(t, func() bool { return f.Snapshot().Connected }, "not back")
 	}
 	eventually(t, func() bool {
-		fleets[0].Hold(transport.FleetHold{Host: deadHost, Scope: 1 << 30, Status: 503, Wait: time.Minute})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: deadHost, Scope: 1 << 30, Status: 503, Wait: time.Minute})
 		return get(members[2], func() bool {
 			for _, h := range members[2].holds {
 				if h.Host == deadHost && h.Scope == 1<<30 {

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 )
 
 // A key that somebody else has written, with a wrong type or with wrong fields, stops nothing.
@@ -63,21 +63,21 @@ func TestDamagedKeys(t *testing.T) {
 			require.NoError(t, admin.Del(ctx, key).Err())
 			require.NoError(t, damage.do(key)) // now by turns
 			for i, f := range fleets {
-				f.Meet(host)
-				f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 5, Want: 1})
+				f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+				f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 5, Amount: 1})
 				eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
-				f.Quota(transport.FleetQuota{Host: host, Remaining: 5, Limit: 10, Reset: time.Minute})
-				f.Failing(transport.FleetFailing{Host: host, Failures: 10, Since: 5 * time.Second})
+				f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 5, Limit: 10, Wait: time.Minute})
+				f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
 			}
-			fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
-			fleets[0].Hold(transport.FleetHold{Host: "https://other", Status: 429, Wait: time.Minute})
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
 			m := members[1]
 			eventually(t, func() bool {
 				return get(m, func() bool { return len(m.holds) >= 2 && len(m.quotas) > 0 && len(m.downs) > 0 })
 			}, "it is not shared: %v", lines)
-			fleets[0].Probe(host)
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 			eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
-			fleets[0].Working(host)
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 			eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "no return")
 			for _, f := range fleets {
 				require.True(t, f.Snapshot().Connected)

@@ -19,8 +19,7 @@
 //   - the tokens of Rule.Rate
 //   - the number of members
 //
-// Config.Share chooses among these [Parts]. The rule of a host turns parts off as well.
-// News about a setting that is off has no effect.
+// The rule of a host decides which of these. News about a setting that is off has no effect.
 //
 // Limits that adapt to a server are not shared, such as the limit of an open gate. The
 // retry budget is not shared, but its floor is divided by the number of members.
@@ -32,7 +31,7 @@
 // members get all news. Each key of a host has the host in braces, so that Redis Cluster
 // keeps them together.
 //
-// The methods that a Transport calls put news into an outbox in memory. Newer news of the
+// Tell puts news into an outbox in memory. Newer news of the
 // same host and scope replaces older news. The first goes at once, the next after 100 ms
 // or, in a large fleet, later, but after 10 s at most. News is not sent if all members know
 // it. The outbox has 4096 places each for holds, for quotas, for the news of the gate and for
@@ -79,7 +78,7 @@
 //
 // The files, in the order in which news meets them:
 //
-//	fleet.go    Config, New, Close, and the methods that the Transport calls
+//	fleet.go    Config, New, Close, and what the Transport tells and asks
 //	outbox.go   news that was not sent yet
 //	lru.go      the hosts that this member uses
 //	tell.go     sending news and heartbeats

@@ -45,7 +45,6 @@ func ExampleConfig_url() {
 	config := fleet.Config{
 		Redis: &redis.UniversalOptions{Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLSConfig},
 		Key:   []byte(os.Getenv("FLEET_KEY")),
-		Share: fleet.Holds | fleet.Rates, // each process probes and returns by itself
 	}
 	_ = config
 }

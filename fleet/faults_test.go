@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
@@ -198,12 +199,12 @@ func playFault(t *testing.T, fault fault) {
 			return f.Snapshot().Connected && logs[i].count("Redis is back") == logs[i].count("Redis is lost")
 		}, "not back: %v", logs[i])
 	}
-	got := len(get(m, func() []transport.FleetHold { return m.holds }))
+	got := len(get(m, func() []fleetmsg.Message { return m.holds }))
 	scope := uint64(0)
 	eventually(t, func() bool {
 		scope++ // another hold, because a machine under load may lose Redis once more
-		workers[0].fleet.Hold(transport.FleetHold{Host: "https://after.example.com", Scope: scope, Status: 429, Wait: time.Minute})
-		return len(get(m, func() []transport.FleetHold { return m.holds })) > got
+		workers[0].fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://after.example.com", Scope: scope, Status: 429, Wait: time.Minute})
+		return len(get(m, func() []fleetmsg.Message { return m.holds })) > got
 	}, "no news after the fault")
 	stop()
 	var withRate, without []time.Duration
@@ -233,16 +234,17 @@ func playFault(t *testing.T, fault fault) {
 	}
 }
 
-// callAll calls the methods that a Transport calls, and returns how long the slowest
-// took.
+// callAll tells and asks what a Transport does, and returns how long the slowest call took.
 func callAll(f *Fleet) (slowest time.Duration) {
 	for _, call := range []func(){
-		func() { f.Meet(host) },
-		func() { f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Second}) },
-		func() { f.Quota(transport.FleetQuota{Host: host, Remaining: 1, Reset: time.Second}) },
-		func() { f.Failing(transport.FleetFailing{Host: host, Failures: 1, Since: time.Second}) },
-		func() { f.Probe(host) },
-		func() { f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 1, Want: 1}) },
+		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host}) },
+		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Second}) },
+		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Second}) },
+		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 1, Wait: time.Second}) },
+		func() { f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host}) },
+		func() {
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
+		},
 	} {
 		begin := time.Now()
 		call()

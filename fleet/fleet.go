@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -33,26 +35,6 @@ const (
 	minKey   = 16
 	maxName  = 64 // bytes of the prefix
 	downTime = 10 * time.Second
-)
-
-// Parts are the parts of the knowledge that members share.
-type Parts uint
-
-const (
-	// Holds are the waits that servers ask for.
-	Holds Parts = 1 << iota
-	// Quotas are the quotas that servers name.
-	Quotas
-	// Probes are the knowledge that a host is down, the right to probe it, and the return
-	// after a success.
-	Probes
-	// Rates are the tokens of Rule.Rate.
-	Rates
-	// Size is the number of members. The floor of the retry budget is divided by it. So is
-	// Rule.Rate while Redis is away.
-	Size
-
-	all = Holds | Quotas | Probes | Rates | Size
 )
 
 // Config configures a Fleet.
@@ -75,10 +57,6 @@ type Config struct {
 	// spaces, control characters and braces. Default "aplomb".
 	Prefix string
 
-	// Share is what this member shares. The other parts stay as they are without a
-	// Fleet. Default everything.
-	Share Parts
-
 	// Return is the time within which the members return to a host that was down. Each
 	// picks a random time. Default 100 ms for each member, at most 5 s. If it is negative,
 	// all members return at once.
@@ -98,12 +76,11 @@ type Fleet struct {
 	hash    func(text string) []byte // a closure, so that no format prints the Key
 	prefix  string
 	channel string
-	share   Parts
 	spread  time.Duration
 	id      string // of this member, hexadecimal
 	journal journal
 	link    link
-	member  atomic.Pointer[peer]
+	member  atomic.Pointer[func(fleetmsg.Message)]
 	size    atomic.Int64
 
 	asks    chan ask
@@ -136,21 +113,7 @@ type Fleet struct {
 	commands, messages, dropped, failed atomic.Uint64
 }
 
-// peer has the methods of transport.Member, so that tests can be one.
-type peer interface {
-	Size(n int)
-	Hold(h transport.FleetHold)
-	Quota(q transport.FleetQuota)
-	Down(host string, since time.Duration)
-	Up(host string, spread time.Duration)
-	Probe(host string, granted bool, wait time.Duration)
-	Tokens(g transport.FleetGrant)
-}
-
-var (
-	_ transport.Fleet = (*Fleet)(nil)
-	_ peer            = (*transport.Member)(nil)
-)
+var _ transport.Fleet = (*Fleet)(nil)
 
 // New returns a Fleet. The error names all faults of the Config. New does not wait for
 // Redis, and it succeeds while Redis is away.
@@ -161,7 +124,6 @@ func New(c Config) (*Fleet, error) {
 	f := &Fleet{
 		hash:   hasher(c.Key),
 		prefix: c.Prefix,
-		share:  c.Share,
 		spread: c.Return,
 		id:     strconv.FormatInt(1+rand.Int64N(1<<63-1), 16),
 		asks:   make(chan ask, maxAsks), buckets: buckets{},
@@ -177,9 +139,6 @@ func New(c Config) (*Fleet, error) {
 		f.prefix = "aplomb"
 	}
 	f.channel = channelOf(f.prefix, c.Redis.DB)
-	if f.share == 0 {
-		f.share = all
-	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.journal.logger = c.Logger
 	options, hidden := withoutSecrets(*c.Redis)
@@ -207,9 +166,6 @@ func (c *Config) validate() error {
 	}
 	if len(c.Prefix) > maxName || strings.ContainsAny(c.Prefix, "{}") || c.Prefix != "" && !validHost(c.Prefix) {
 		fault("Prefix %q has more than %d bytes, or a space, a control character or a brace", c.Prefix, maxName)
-	}
-	if c.Share&^all != 0 {
-		fault("Share %#x has unknown parts", uint(c.Share))
 	}
 	if c.Return > time.Hour {
 		fault("Return %v is longer than an hour", c.Return)
@@ -242,11 +198,9 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Join makes the Transport the member. New of package transport calls it.
-func (f *Fleet) Join(m *transport.Member) error { return f.join(m) }
-
-func (f *Fleet) join(p peer) error {
-	if !f.member.CompareAndSwap(nil, &p) {
+// Join makes a Transport the member. New of package transport calls it.
+func (f *Fleet) Join(hear func(fleetmsg.Message)) error {
+	if !f.member.CompareAndSwap(nil, &hear) {
 		return errors.New("fleet: a Fleet serves a single Transport, and this Fleet has another already")
 	}
 	// If the first heartbeat was faster, the goroutine that sends the heartbeats tells the
@@ -255,23 +209,12 @@ func (f *Fleet) join(p peer) error {
 	return nil
 }
 
-func (f *Fleet) peer() peer {
-	if p := f.member.Load(); p != nil {
-		return *p
+// hear hands a message to the Transport, if one has joined.
+func (f *Fleet) hear(m fleetmsg.Message) {
+	if hear := f.member.Load(); hear != nil {
+		(*hear)(m)
 	}
-	return nobody{}
 }
-
-// nobody is the member of a Fleet that no Transport has joined.
-type nobody struct{}
-
-func (nobody) Size(int)                          {}
-func (nobody) Hold(transport.FleetHold)          {}
-func (nobody) Quota(transport.FleetQuota)        {}
-func (nobody) Down(string, time.Duration)        {}
-func (nobody) Up(string, time.Duration)          {}
-func (nobody) Probe(string, bool, time.Duration) {}
-func (nobody) Tokens(transport.FleetGrant)       {}
 
 // Scope returns the first 64 bits of the HMAC-SHA256 of a text, and 0 for no text.
 func (f *Fleet) Scope(text string) uint64 {
@@ -281,26 +224,45 @@ func (f *Fleet) Scope(text string) uint64 {
 	return max(1, binary.BigEndian.Uint64(f.hash(text)))
 }
 
-// Meet fetches what the fleet knows of a host.
-func (f *Fleet) Meet(host string) {
-	if f.share&(Holds|Quotas|Probes) == 0 || !validHost(host) {
+// Tell takes news and questions. It ignores units other than requests.
+func (f *Fleet) Tell(m fleetmsg.Message) {
+	if !validHost(m.Host) || m.Unit != "" {
+		return
+	}
+	switch m.Kind {
+	case fleetmsg.AskProbe, fleetmsg.AskTokens:
+		f.ask(m)
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.met.set(host, struct{}{})
-	f.put(topic{kind: meet, host: host}, func(*item, time.Time) bool { return true })
+	switch m.Kind {
+	case fleetmsg.Meet:
+		f.met.set(m.Host, struct{}{})
+		f.put(topic{kind: meet, host: m.Host}, always)
+	case fleetmsg.Hold:
+		f.hold(m)
+	case fleetmsg.Quota:
+		f.quota(m)
+	case fleetmsg.Failing:
+		f.failing(m)
+	case fleetmsg.Working:
+		f.down.delete(m.Host)
+		if it := f.out.get(topic{kind: failing, host: m.Host}); it != nil {
+			f.out.withdraw(it)
+		}
+		f.put(topic{kind: working, host: m.Host}, always)
+	case fleetmsg.ProbeFailed:
+		f.put(topic{kind: probeFailed, host: m.Host}, always)
+	}
 }
 
-// Hold tells the fleet of a hold, unless all members know it.
-func (f *Fleet) Hold(h transport.FleetHold) {
-	if f.share&Holds == 0 || !validHost(h.Host) {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.put(topic{hold, h.Host, h.Scope, holdStatus(h.Status)}, func(it *item, now time.Time) bool {
-		if h.Wait <= 0 {
+func always(*item, time.Time) bool { return true }
+
+// hold tells the fleet of a hold, unless all members know it. The caller holds the lock.
+func (f *Fleet) hold(m fleetmsg.Message) {
+	f.put(topic{hold, m.Host, m.Scope, holdStatus(m.Status)}, func(it *item, now time.Time) bool {
+		if m.Wait <= 0 {
 			it.until = time.Time{}
 			// If the item is new, this member may have forgotten what it told.
 			if now.Before(it.knownTo) || it.sending || !it.pending && it.sent.IsZero() {
@@ -309,8 +271,8 @@ func (f *Fleet) Hold(h transport.FleetHold) {
 			f.out.withdraw(it) // nobody knows of the hold
 			return false
 		}
-		it.until = now.Add(min(h.Wait, maxWait))
-		it.refused = it.refused || h.Again
+		it.until = now.Add(min(m.Wait, maxWait))
+		it.refused = it.refused || m.Again
 		return it.refused || it.until.Sub(it.knownTo) > holdSlack || !now.Before(it.forget)
 	})
 }
@@ -323,57 +285,31 @@ func holdStatus(status int) int {
 	return 429
 }
 
-// Quota tells the fleet of a quota.
-func (f *Fleet) Quota(q transport.FleetQuota) {
-	if f.share&Quotas == 0 || !validHost(q.Host) || q.Remaining < 0 || q.Limit < 0 || q.Reset <= 0 {
+// quota tells the fleet of a quota. The caller holds the lock.
+func (f *Fleet) quota(m fleetmsg.Message) {
+	if !(m.Amount >= 0) || !(m.Limit >= 0) || m.Wait <= 0 {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.put(topic{kind: quota, host: q.Host, scope: q.Scope}, func(it *item, now time.Time) bool {
-		it.quota, it.resets = q, now.Add(min(q.Reset, maxWait))
+	m.Amount, m.Limit = math.Floor(min(m.Amount, maxAmount)), math.Floor(min(m.Limit, maxAmount))
+	f.put(topic{kind: quota, host: m.Host, scope: m.Scope}, func(it *item, now time.Time) bool {
+		it.quota, it.resets = m, now.Add(min(m.Wait, maxWait))
 		return true
 	})
 }
 
-// Failing tells the fleet how a host fails, unless the fleet knows that the host is down.
-func (f *Fleet) Failing(r transport.FleetFailing) {
-	if f.share&Probes == 0 || !validHost(r.Host) || r.Failures < 1 {
+// failing tells the fleet how a host fails, unless the fleet knows that the host is down.
+// The caller holds the lock.
+func (f *Fleet) failing(m fleetmsg.Message) {
+	if m.Failures < 1 {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if said, ok := f.down.get(r.Host); ok && time.Since(said) < downTime {
+	if said, ok := f.down.get(m.Host); ok && time.Since(said) < downTime {
 		return
 	}
-	f.put(topic{kind: failing, host: r.Host}, func(it *item, now time.Time) bool {
-		it.failures, it.since = r.Failures, now.Add(-max(0, min(r.Since, maxWait)))
+	f.put(topic{kind: failing, host: m.Host}, func(it *item, now time.Time) bool {
+		it.failures, it.since = m.Failures, now.Add(-max(0, min(m.Wait, maxWait)))
 		return true
 	})
-}
-
-// Working tells the fleet that a host works.
-func (f *Fleet) Working(host string) {
-	if f.share&Probes == 0 || !validHost(host) {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.down.delete(host)
-	if it := f.out.get(topic{kind: failing, host: host}); it != nil {
-		f.out.withdraw(it)
-	}
-	f.put(topic{kind: working, host: host}, func(*item, time.Time) bool { return true })
-}
-
-// ProbeFailed gives back the right to probe.
-func (f *Fleet) ProbeFailed(host string) {
-	if f.share&Probes == 0 || !validHost(host) {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.put(topic{kind: probeFailed, host: host}, func(*item, time.Time) bool { return true })
 }
 
 // put hands news over to the goroutine that sends it, if set says that there is news. The
@@ -415,24 +351,11 @@ func (f *Fleet) nudge() {
 	}
 }
 
-// Probe asks for the right to probe a host.
-func (f *Fleet) Probe(host string) {
-	f.ask(ask{host: host, local: f.share&Probes == 0})
-}
-
-// Tokens asks for tokens.
-func (f *Fleet) Tokens(t transport.FleetTokens) {
-	f.ask(ask{host: t.Host, tokens: t, local: f.share&Rates == 0})
-}
-
-func (f *Fleet) ask(a ask) {
-	if !validHost(a.host) {
-		return
-	}
-	a.at = time.Now()
+// ask hands a question over to the goroutine that asks.
+func (f *Fleet) ask(m fleetmsg.Message) {
 	select {
 	case <-f.done:
-	case f.asks <- a:
+	case f.asks <- ask{m, time.Now()}:
 	default:
 		f.dropped.Add(1)
 	}

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"sync"
@@ -13,12 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 )
 
 func TestConfigFaultsAllAtOnce(t *testing.T) {
-	_, err := New(Config{Prefix: "a b", Share: 1 << 20, Return: 2 * time.Hour})
-	for _, field := range []string{"Redis is nil", "Key has 0 bytes", `Prefix "a b"`, "Share 0x100000", "Return 2h0m0s"} {
+	_, err := New(Config{Prefix: "a b", Return: 2 * time.Hour})
+	for _, field := range []string{"Redis is nil", "Key has 0 bytes", `Prefix "a b"`, "Return 2h0m0s"} {
 		require.ErrorContains(t, err, field)
 	}
 	_, err = New(Config{Redis: &redis.UniversalOptions{}, Key: testKey})
@@ -44,52 +43,52 @@ func TestScopeIsAKeyedHash(t *testing.T) {
 
 func TestJoinTakesOneMember(t *testing.T) {
 	f, _ := start(t, options(t, "127.0.0.1:1"))
-	require.ErrorContains(t, f.Join(&transport.Member{}), "another already")
+	require.ErrorContains(t, f.Join(func(fleetmsg.Message) {}), "another already")
 }
 
 func TestHoldReachesTheOthers(t *testing.T) {
 	c := options(t, sharedServer(t).Addr)
 	fleets, members := started(t, 3, c)
 	scope := fleets[0].Scope("Bearer abc")
-	fleets[0].Hold(transport.FleetHold{Host: host, Scope: scope, Status: 429, Wait: 5 * time.Second})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: scope, Status: 429, Wait: 5 * time.Second})
 	for _, m := range members[1:] {
 		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
 		h := m.holds[0]
 		require.InDelta(t, 5*time.Second, h.Wait, float64(2*time.Second))
 		h.Wait = 0
-		require.Equal(t, transport.FleetHold{Host: host, Scope: scope, Status: 429}, h)
+		require.Equal(t, fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: scope, Status: 429}, h)
 	}
 	// A newcomer learns the rest of it.
 	late, m := start(t, c)
 	time.Sleep(50 * time.Millisecond)
-	late.Meet(host)
+	late.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
 	require.Less(t, m.holds[0].Wait, 5*time.Second-50*time.Millisecond)
 	require.Greater(t, m.holds[0].Wait, time.Duration(0))
 	// A success ends it for all.
-	fleets[1].Hold(transport.FleetHold{Host: host, Scope: scope, Status: 429})
+	fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: scope, Status: 429})
 	eventually(t, func() bool { return get(m, func() bool { return m.holds[len(m.holds)-1].Wait == 0 }) }, "the hold goes on")
-	require.Empty(t, get(members[0], func() []transport.FleetHold { return members[0].holds[1:] }))
+	require.Empty(t, get(members[0], func() []fleetmsg.Message { return members[0].holds[1:] }))
 	newest, m := start(t, c)
-	newest.Meet(host)
+	newest.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	eventually(t, func() bool { return newest.Snapshot().Commands >= 2 }, "no answer")
 	time.Sleep(20 * time.Millisecond)
-	require.Empty(t, get(m, func() []transport.FleetHold { return m.holds }))
+	require.Empty(t, get(m, func() []fleetmsg.Message { return m.holds }))
 	// The sender hears nothing of its own.
-	require.Len(t, get(members[0], func() []transport.FleetHold { return members[0].holds }), 1) // of the end
+	require.Len(t, get(members[0], func() []fleetmsg.Message { return members[0].holds }), 1) // of the end
 }
 
 // If all members know of a hold, those who are told the same say nothing.
 func TestHoldsThatAreKnownAreNotSent(t *testing.T) {
 	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
-	fleets[0].Hold(transport.FleetHold{Host: host, Status: 503, Wait: 30 * time.Second})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 30 * time.Second})
 	for _, m := range members[1:] {
 		eventually(t, func() bool { return get(m, func() int { return len(m.holds) }) >= 1 }, "no hold")
 	}
 	before := fleets[1].Snapshot().Commands
 	for range 1000 {
 		for _, f := range fleets {
-			f.Hold(transport.FleetHold{Host: host, Status: 503, Wait: 30*time.Second - time.Millisecond})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 30*time.Second - time.Millisecond})
 		}
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -97,7 +96,7 @@ func TestHoldsThatAreKnownAreNotSent(t *testing.T) {
 	before = fleets[0].Snapshot().Commands
 	for range 5 {
 		time.Sleep(110 * time.Millisecond) // it may send again
-		fleets[0].Hold(transport.FleetHold{Host: host, Status: 503, Wait: 29 * time.Second})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 503, Wait: 29 * time.Second})
 	}
 	require.LessOrEqual(t, fleets[0].Snapshot().Commands, before+1)
 	require.Zero(t, get(members[0], func() int { return len(members[0].holds) }))
@@ -108,7 +107,7 @@ func TestNewsIsCoalesced(t *testing.T) {
 	fleets, members := started(t, 2, options(t, sharedServer(t).Addr))
 	begin := time.Now()
 	for i := range 2000 {
-		fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Hour + time.Duration(i)*time.Second})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour + time.Duration(i)*time.Second})
 		if i%100 == 0 {
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -125,31 +124,31 @@ func TestNewsIsCoalesced(t *testing.T) {
 
 func TestQuotaSaysHowManyUseIt(t *testing.T) {
 	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
-	q := transport.FleetQuota{Host: host, Scope: 7, Remaining: 40, Limit: 100, Reset: 20 * time.Second}
-	latest := func(member int) (last transport.FleetQuota) {
-		if list := get(members[member], func() []transport.FleetQuota { return members[member].quotas }); len(list) > 0 {
+	q := fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: 7, Amount: 40, Limit: 100, Wait: 20 * time.Second}
+	latest := func(member int) (last fleetmsg.Message) {
+		if list := get(members[member], func() []fleetmsg.Message { return members[member].quotas }); len(list) > 0 {
 			last = list[len(list)-1]
 		}
 		return last
 	}
 	for i, f := range fleets {
-		q.Remaining--
-		f.Quota(q)
-		eventually(t, func() bool { return latest((i+1)%3).Remaining == q.Remaining }, "no quota")
+		q.Amount--
+		f.Tell(q)
+		eventually(t, func() bool { return latest((i+1)%3).Amount == q.Amount }, "no quota")
 		time.Sleep(110 * time.Millisecond) // Redis sends the quota of a scope every 100 ms
 	}
 	last := latest(0)
-	require.EqualValues(t, 37, last.Remaining)
+	require.EqualValues(t, 37, last.Amount)
 	require.EqualValues(t, 100, last.Limit)
 	require.EqualValues(t, 7, last.Scope)
 	require.Equal(t, 3, last.Members)
-	require.InDelta(t, 20*time.Second, last.Reset, float64(2*time.Second))
+	require.InDelta(t, 20*time.Second, last.Wait, float64(2*time.Second))
 	// The third member learns by its own report that there are three.
 	eventually(t, func() bool { return latest(2).Members == 3 }, "the reporter does not know")
 	// More reports of the same members do not count them twice.
-	q.Remaining = 20
-	fleets[0].Quota(q)
-	eventually(t, func() bool { return latest(1).Remaining == 20 }, "no quota")
+	q.Amount = 20
+	fleets[0].Tell(q)
+	eventually(t, func() bool { return latest(1).Amount == 20 }, "no quota")
 	require.Equal(t, 3, latest(1).Members)
 }
 
@@ -157,22 +156,22 @@ func TestOutageProbeAndReturn(t *testing.T) {
 	c := options(t, sharedServer(t).Addr)
 	fleets, members := started(t, 4, c)
 	for _, f := range fleets[:3] {
-		f.Failing(transport.FleetFailing{Host: host, Failures: 4, Since: 3 * time.Second})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 4, Wait: 3 * time.Second})
 	}
 	for _, m := range members { // also the members that reported, and the member that did not
 		eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no outage")
 	}
 	late, m := start(t, c)
-	late.Meet(host)
+	late.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	eventually(t, func() bool { return get(m, func() bool { return len(m.downs) > 0 }) }, "no outage for a newcomer")
 
 	for i, f := range fleets {
-		f.Probe(host)
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].probes) > 0 }) }, "no answer")
 		require.Equal(t, i == 0, members[i].probes[0])
 	}
 	require.Positive(t, members[1].waits[0])
-	fleets[0].Working(host)
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	for i, m := range members[1:] {
 		eventually(t, func() bool { return get(m, func() bool { return len(m.ups) > 0 }) }, "%d: no return", i)
 		require.Equal(t, 500*time.Millisecond, m.ups[0]) // 5 members
@@ -184,10 +183,10 @@ func TestOutageProbeAndReturn(t *testing.T) {
 // for a while.
 func TestOneMemberObjects(t *testing.T) {
 	fleets, members := started(t, 4, options(t, sharedServer(t).Addr))
-	members[3].onDown = func(host string) { fleets[3].Working(host) }
+	members[3].onDown = func(host string) { fleets[3].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host}) }
 	for range 3 {
 		for _, f := range fleets[:3] {
-			f.Failing(transport.FleetFailing{Host: host, Failures: 10, Since: 5 * time.Second})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
@@ -204,7 +203,7 @@ func TestOneMemberObjects(t *testing.T) {
 func TestOneSickMemberMakesNoOutage(t *testing.T) {
 	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
 	for i := range 20 {
-		fleets[0].Failing(transport.FleetFailing{Host: host, Failures: 10 * (i + 1), Since: 10 * time.Second})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10 * (i + 1), Wait: 10 * time.Second})
 		time.Sleep(20 * time.Millisecond)
 	}
 	for _, m := range members {
@@ -215,19 +214,19 @@ func TestOneSickMemberMakesNoOutage(t *testing.T) {
 func TestTokensAreSharedOut(t *testing.T) {
 	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
 	for i, f := range fleets {
-		f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 1, Want: 5})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 5})
 		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no answer")
 	}
-	total := 0
+	total := 0.0
 	for i, m := range members {
 		g := m.grants[0]
-		total += g.N
+		total += g.Amount
 		require.Equal(t, time.Second, g.Every, i)
-		if g.N == 0 {
-			require.Positive(t, g.Again)
+		if g.Amount == 0 {
+			require.Positive(t, g.Wait)
 		}
 	}
-	require.Equal(t, 2, total) // one for now, and one for the next second
+	require.Equal(t, 2.0, total) // one for now, and one for the next second
 }
 
 // Redis sends a message to the subscribers of all databases. Members in different databases
@@ -237,14 +236,14 @@ func TestDatabasesShareNothing(t *testing.T) {
 	first, _ := started(t, 2, c)
 	c.Redis = &redis.UniversalOptions{Addrs: c.Redis.Addrs, DB: 2}
 	second, heard := started(t, 2, c)
-	first[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
-	second[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Hour})
+	first[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	second[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
 	eventually(t, func() bool { return get(heard[1], func() bool { return len(heard[1].holds) > 0 }) }, "the hold of its own database")
 	for i, f := range append(first, second...) {
 		require.Equal(t, 2, f.Snapshot().Members, i)
 	}
 	for _, w := range heard {
-		for _, h := range get(w, func() []transport.FleetHold { return w.holds }) {
+		for _, h := range get(w, func() []fleetmsg.Message { return w.holds }) {
 			require.Greater(t, h.Wait, time.Minute, "of another database")
 		}
 	}
@@ -259,35 +258,6 @@ func TestSizeFollowsJoinAndClose(t *testing.T) {
 	}
 }
 
-// The parts that are not shared stay in this process.
-func TestShareTurnsPartsOff(t *testing.T) {
-	c := options(t, sharedServer(t).Addr)
-	everything, heard := start(t, c)
-	c.Share = Holds
-	f, m := start(t, c)
-	eventually(t, func() bool {
-		return f.Snapshot().Connected && everything.Snapshot().Connected && f.Snapshot().Members == 2
-	}, "not connected")
-	f.Probe(host)
-	f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 3, Want: 3})
-	eventually(t, func() bool { return get(m, func() bool { return len(m.probes) >= 1 && len(m.grants) >= 1 }) }, "no answer")
-	require.True(t, m.probes[0])
-	require.Equal(t, 3, m.grants[0].N)
-	f.Quota(transport.FleetQuota{Host: host, Remaining: 1, Reset: time.Second})
-	everything.Quota(transport.FleetQuota{Host: host, Remaining: 1, Reset: time.Second})
-	f.Working(host)
-	f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
-	eventually(t, func() bool { return get(heard, func() bool { return len(heard.holds) >= 1 }) }, "no hold")
-	eventually(t, func() bool { return get(heard, func() bool { return len(heard.quotas) > 0 }) }, "its own count")
-	require.Len(t, get(heard, func() []transport.FleetQuota { return heard.quotas }), 1)
-	require.Empty(t, get(m, func() []transport.FleetQuota { return m.quotas }))
-	require.Zero(t, m.lastSize())
-	keys, err := connect(t, sharedServer(t).Addr).Keys(context.Background(), c.Prefix+":*").Result()
-	require.NoError(t, err)
-	require.NotContains(t, fmt.Sprint(keys), ":gate")
-	require.NotContains(t, fmt.Sprint(keys), ":rate")
-}
-
 // Every key has an expiry, and the number and size of keys are bounded.
 func TestKeysExpireAndAreBounded(t *testing.T) {
 	server := ownServer(t)
@@ -297,13 +267,13 @@ func TestKeysExpireAndAreBounded(t *testing.T) {
 	for i := range hosts {
 		name := "https://host" + strconv.Itoa(i) + ".example.com:8443"
 		for j, f := range fleets {
-			f.Meet(name)
-			f.Failing(transport.FleetFailing{Host: name, Failures: 5, Since: 3 * time.Second})
-			f.Probe(name)
-			f.Tokens(transport.FleetTokens{Host: name, PerSecond: 10, Burst: 5, Want: 5})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: name})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name, Failures: 5, Wait: 3 * time.Second})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: name})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: name, PerSecond: 10, Burst: 5, Amount: 5})
 			for s := range uint64(100) {
-				f.Hold(transport.FleetHold{Host: name, Scope: 1 + s + 100*uint64(j)<<32, Status: 429, Wait: time.Minute})
-				f.Quota(transport.FleetQuota{Host: name, Scope: 1 + s + 100*uint64(j)<<32, Remaining: 5, Limit: 10, Reset: time.Minute})
+				f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name, Scope: 1 + s + 100*uint64(j)<<32, Status: 429, Wait: time.Minute})
+				f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: name, Scope: 1 + s + 100*uint64(j)<<32, Amount: 5, Limit: 10, Wait: time.Minute})
 			}
 		}
 		if i%4 == 0 {
@@ -384,10 +354,10 @@ func TestHoldsInALargeFleet(t *testing.T) {
 // A member that meets a host again is told again.
 func TestMeetAsksAgain(t *testing.T) {
 	fleets, members := started(t, 2, options(t, sharedServer(t).Addr))
-	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	for n := range 4 {
 		eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > n }) }, "not told")
-		fleets[1].Meet(host)
+		fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	}
 }
 
@@ -395,16 +365,16 @@ func TestMeetAsksAgain(t *testing.T) {
 // know. The hold does not become shorter.
 func TestRefusedProbesAreTold(t *testing.T) {
 	fleets, members := started(t, 3, options(t, sharedServer(t).Addr))
-	h := transport.FleetHold{Host: host, Status: 429, Wait: time.Minute}
-	fleets[1].Meet(host)
-	fleets[0].Hold(h)
+	h := fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute}
+	fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+	fleets[0].Tell(h)
 	holds := func(i, n int) func() bool {
 		return func() bool { return get(members[i], func() bool { return len(members[i].holds) == n }) }
 	}
 	eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > 0 }) }, "no hold")
 	eventually(t, holds(2, 1), "no hold")
 	h.Wait, h.Again = 30*time.Second, true
-	fleets[1].Hold(h)
+	fleets[1].Tell(h)
 	eventually(t, holds(2, 2), "the refusal was not told")
 	eventually(t, holds(0, 1), "the refusal was not told")
 	require.Greater(t, get(members[2], func() time.Duration { return members[2].holds[1].Wait }), 50*time.Second)
@@ -431,8 +401,8 @@ func TestScriptsAreSentAgainIfRedisForgetsThem(t *testing.T) {
 	server := ownServer(t)
 	fleets, members := started(t, 2, options(t, server.Addr))
 	require.NoError(t, connect(t, server.Addr).ScriptFlush(context.Background()).Err())
-	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
-	fleets[0].Probe(host)
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 	eventually(t, func() bool { return get(members[1], func() bool { return len(members[1].holds) > 0 }) }, "no hold")
 	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no answer")
 	require.True(t, fleets[0].Snapshot().Connected)
@@ -446,13 +416,13 @@ func TestCloseLeavesNothing(t *testing.T) {
 	require.LessOrEqual(t, clients(t, client), 5*3)
 	begin := time.Now()
 	for _, f := range fleets {
-		f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 		f.Close()
 		f.Close()
-		f.Meet(host)
-		f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Hour})
-		f.Probe(host)
-		f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 1, Want: 1})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
 	}
 	require.Less(t, time.Since(begin), 5*leaving, "each Close waited for the timer")
 	noLeak(t)
@@ -476,20 +446,20 @@ func TestNewsMissedWhileAway(t *testing.T) {
 	c.Redis.Addrs = []string{p.addr}
 	away, m := start(t, c)
 	eventually(t, func() bool { return away.Snapshot().Connected && away.Snapshot().Members == 4 }, "not connected")
-	away.Meet(host)
+	away.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	other := "https://other.example.com"
-	away.Meet(other)
+	away.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: other})
 	for _, name := range []string{host, other} {
 		for _, f := range fleets {
-			f.Failing(transport.FleetFailing{Host: name, Failures: 10, Since: 5 * time.Second})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: name, Failures: 10, Wait: 5 * time.Second})
 		}
 	}
 	eventually(t, func() bool { return len(get(m, func() []string { return m.downs })) >= 2 }, "no outage")
 	p.move("127.0.0.1:1")
 	eventually(t, func() bool { return !away.Snapshot().Connected }, "still connected")
-	fleets[0].Probe(host)
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 	eventually(t, func() bool { return len(get(members[0], func() []bool { return members[0].probes })) >= 1 }, "no answer")
-	fleets[0].Working(host)
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	eventually(t, func() bool { return len(get(members[1], func() []time.Duration { return members[1].ups })) >= 1 }, "no return")
 	require.NoError(t, connect(t, server.Addr).Del(context.Background(), fleets[0].keyOf(other, "gate")).Err())
 	p.move(server.Addr)

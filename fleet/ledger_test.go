@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
 // The scripts and package ledger answer the same for random questions at the same times.
@@ -101,7 +101,7 @@ func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
 	now := instant.At(100 * time.Second)
 	key := unique(t)
 	rates := []float64{0.01, 0.5, 3, 10, 100, 1000, 12345}
-	ask := transport.FleetTokens{Host: "h", PerSecond: rates[r.IntN(len(rates))], Burst: 1 + r.IntN(20)}
+	ask := fleetmsg.Message{Host: "h", PerSecond: rates[r.IntN(len(rates))], Burst: float64(1 + r.IntN(20))}
 	mixed := r.IntN(2) == 0
 	each := everyOf(ask)
 	given := 0
@@ -111,7 +111,7 @@ func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
 			ask.PerSecond = rates[r.IntN(len(rates))]
 			each = everyOf(ask)
 		}
-		ask.Want = 1 + r.IntN(30)
+		want := 1 + r.IntN(30)
 		known := "" // what the member says about the bucket
 		if r.IntN(4) == 0 {
 			due := (time.Duration(r.Int64N(int64(each)*30)) - each*25).Truncate(time.Microsecond)
@@ -123,10 +123,10 @@ func compareTokens(t *testing.T, client *redis.Client, seed uint64) {
 				require.NoError(t, client.Del(context.Background(), key).Err())
 			}
 		}
-		n, first, every, again := tokens.Take(now, ask.PerSecond, ask.Burst, ask.Want)
+		n, first, every, again := tokens.Take(now, ask.PerSecond, int(ask.Burst), want)
 		require.Equal(t, each, every)
 		got, err := tokensScript.Run(context.Background(), client, []string{key},
-			now.Since().Microseconds(), "", "", float64(each)/float64(time.Microsecond), ask.Burst, ask.Want, known).Slice()
+			now.Since().Microseconds(), "", "", float64(each)/float64(time.Microsecond), ask.Burst, want, known).Slice()
 		require.NoError(t, err)
 		require.Equal(t, int64(n), got[0], step)
 		given += n

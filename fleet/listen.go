@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 )
 
 const (
@@ -111,13 +111,13 @@ func (f *Fleet) listen(last string) (node string, err error) {
 			f.beatNow.Store(true)
 			f.beatEarlier()
 		case *redis.Message:
-			f.hear(v.Payload)
+			f.receive(v.Payload)
 		}
 	}
 }
 
-// hear hands a message to the Transport.
-func (f *Fleet) hear(text string) {
+// receive hands a message of Redis to the Transport.
+func (f *Fleet) receive(text string) {
 	f.messages.Add(1)
 	m, err := parse(text)
 	if err != nil || m.from == f.id {
@@ -127,49 +127,44 @@ func (f *Fleet) hear(text string) {
 	age := f.clock.age(m.at)
 	f.mu.Unlock()
 	stale := age > staleTime
-	switch m.kind {
-	case 'h':
-		if m.hold.Wait > 0 {
-			m.hold.Wait -= age
-			if m.hold.Wait <= 0 {
+	switch news := m.news; news.Kind {
+	case fleetmsg.Hold:
+		if news.Wait > 0 {
+			news.Wait -= age
+			if news.Wait <= 0 {
 				return
 			}
 		}
-		f.heldBy(m.hold)
-	case 'q':
-		m.quota.Reset -= age
-		if f.share&Quotas != 0 && !stale && m.quota.Reset > 0 {
-			f.peer().Quota(m.quota)
+		f.heldBy(news)
+	case fleetmsg.Quota:
+		news.Wait -= age
+		if !stale && news.Wait > 0 {
+			f.hear(news)
 		}
-	case 'd':
+	case fleetmsg.Down:
 		if !stale {
-			f.isDown(m.host, m.since+age)
+			f.isDown(news.Host, news.Wait+age)
 		}
-	case 'u':
-		if f.share&Probes != 0 {
-			f.mu.Lock()
-			f.down.delete(m.host)
-			f.mu.Unlock()
-			f.peer().Up(m.host, f.returnTime())
-		}
-	case 's':
-		if m.size > 0 && !stale {
-			f.setSize(m.size, m.at)
+	case fleetmsg.Up:
+		f.mu.Lock()
+		f.down.delete(news.Host)
+		f.mu.Unlock()
+		f.works(news.Host)
+	case fleetmsg.Members:
+		if news.Members > 0 && !stale {
+			f.setSize(news.Members, m.at)
 			f.nudge()
 		}
 	}
 }
 
 // heldBy hands over a hold that all members know now.
-func (f *Fleet) heldBy(h transport.FleetHold) {
-	if f.share&Holds == 0 {
-		return
-	}
+func (f *Fleet) heldBy(h fleetmsg.Message) {
 	now := time.Now()
 	f.mu.Lock()
 	f.heard(topic{hold, h.Host, h.Scope, h.Status}, h.Wait, now)
 	f.mu.Unlock()
-	f.peer().Hold(h)
+	f.hear(h)
 }
 
 // heard remembers that all members know of a hold, so that this member need not tell it. It
@@ -193,15 +188,17 @@ func (f *Fleet) heard(t topic, wait time.Duration, now time.Time) {
 
 // isDown says that a host is down for the fleet.
 func (f *Fleet) isDown(host string, since time.Duration) {
-	if f.share&Probes == 0 {
-		return
-	}
 	f.mu.Lock()
 	if _, met := f.met.get(host); met {
 		f.down.set(host, time.Now())
 	}
 	f.mu.Unlock()
-	f.peer().Down(host, since)
+	f.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: since})
+}
+
+// works says that a host works again for the fleet.
+func (f *Fleet) works(host string) {
+	f.hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: host, Wait: f.returnTime()})
 }
 
 // fetched hands over what the fleet knows of a host.
@@ -221,13 +218,13 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 		// A Redis that has lost its memory knows nothing of the host. Then this process
 		// finds out by itself.
 		if was && since == -time.Microsecond {
-			f.peer().Up(host, f.returnTime())
+			f.works(host)
 		}
 	}
 	holds, _ := v[1].([]any)
 	for ; len(holds) >= 3; holds = holds[3:] {
 		fields := reader{v: holds}
-		h := transport.FleetHold{Host: host, Scope: fields.hex(0), Status: int(fields.number(1)), Wait: fields.duration(2)}
+		h := fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: fields.hex(0), Status: int(fields.number(1)), Wait: fields.duration(2)}
 		if !fields.bad && h.Wait > 0 {
 			h.Status = holdStatus(h.Status)
 			f.heldBy(h)
@@ -236,10 +233,10 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 	quotas, _ := v[2].([]any)
 	for ; len(quotas) >= 5; quotas = quotas[5:] {
 		fields := reader{v: quotas}
-		q := transport.FleetQuota{Host: host, Scope: fields.hex(0), Remaining: fields.number(1), Limit: fields.number(2),
-			Reset: fields.duration(3), Members: int(fields.number(4))}
-		if !fields.bad && f.share&Quotas != 0 && q.Reset > 0 {
-			f.peer().Quota(q)
+		q := fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: fields.hex(0), Amount: float64(fields.number(1)),
+			Limit: float64(fields.number(2)), Wait: fields.duration(3), Members: int(fields.number(4))}
+		if !fields.bad && q.Wait > 0 {
+			f.hear(q)
 		}
 	}
 }
@@ -260,10 +257,10 @@ func (f *Fleet) counted(it *item, r *redis.Cmd) {
 	news := int(n) != it.members
 	it.members = int(n)
 	q := it.quota
-	q.Reset, q.Members = time.Until(it.resets), int(n)
+	q.Wait, q.Members = time.Until(it.resets), int(n)
 	f.mu.Unlock()
-	if news && n > 0 && q.Reset > 0 {
-		f.peer().Quota(q)
+	if news && n > 0 && q.Wait > 0 {
+		f.hear(q)
 	}
 }
 

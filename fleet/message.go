@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 )
 
 // A message is news that Redis sends to all members. The scripts write it, as a text with
@@ -23,21 +23,18 @@ import (
 //
 // Times and durations are in microseconds. Members and scopes are hexadecimal.
 type message struct {
-	kind byte
 	at   int64 // microseconds, by the clock of Redis
 	from string
 
-	hold  transport.FleetHold
-	quota transport.FleetQuota
-	host  string // of d and u
-	since time.Duration
-	size  int
+	news fleetmsg.Message // as the Transport hears it
 }
 
 const (
 	maxHost = 512                 // bytes of the name of a host
 	maxWait = 30 * 24 * time.Hour // no wait and no window of a quota is longer
 	maxSize = 1 << 24             // members
+	// maxAmount is the largest number that a script reads exactly.
+	maxAmount = 1 << 53
 )
 
 var errMessage = errors.New("malformed message")
@@ -53,34 +50,38 @@ func parse(text string) (m message, err error) {
 	if len(kind) != 1 {
 		return m, errMessage
 	}
-	m.kind = kind[0]
 	m.at = f.number(math.MaxInt64)
 	m.from = strconv.FormatUint(f.hex(), 16)
-	switch m.kind {
+	switch kind[0] {
 	case 'h':
-		m.hold.Scope = f.hex()
-		m.hold.Status = int(f.number(999))
-		m.hold.Wait = f.duration()
-		m.hold.Host = f.host()
-		if s := m.hold.Status; s != 429 && s != 503 {
+		m.news.Kind = fleetmsg.Hold
+		m.news.Scope = f.hex()
+		m.news.Status = int(f.number(999))
+		m.news.Wait = f.duration()
+		m.news.Host = f.host()
+		if s := m.news.Status; s != 429 && s != 503 {
 			return m, errMessage
 		}
 	case 'q':
-		m.quota.Scope = f.hex()
-		m.quota.Remaining = f.number(math.MaxInt64)
-		m.quota.Limit = f.number(math.MaxInt64)
-		m.quota.Reset = f.duration()
-		m.quota.Members = int(f.number(maxSize))
-		m.quota.Host = f.host()
+		m.news.Kind = fleetmsg.Quota
+		m.news.Scope = f.hex()
+		m.news.Amount = float64(f.number(math.MaxInt64))
+		m.news.Limit = float64(f.number(math.MaxInt64))
+		m.news.Wait = f.duration()
+		m.news.Members = int(f.number(maxSize))
+		m.news.Host = f.host()
 	case 'd':
-		m.since = f.duration()
-		m.host = f.host()
+		m.news.Kind = fleetmsg.Down
+		m.news.Wait = f.duration()
+		m.news.Host = f.host()
 	case 'u':
-		m.host = f.host()
+		m.news.Kind = fleetmsg.Up
+		m.news.Host = f.host()
 	case 's':
-		m.size = int(f.number(maxSize))
+		m.news.Kind = fleetmsg.Members
+		m.news.Members = int(f.number(maxSize))
 	default:
-		return m, fmt.Errorf("%w: unknown kind %q", errMessage, m.kind)
+		return m, fmt.Errorf("%w: unknown kind %q", errMessage, kind)
 	}
 	if f.bad || f.rest != "" {
 		return m, errMessage

@@ -9,17 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 )
 
 func TestParse(t *testing.T) {
 	for text, want := range map[string]message{
-		"1 h 5 ab 1f 429 2000000 https://a.test":   {kind: 'h', at: 5, from: "ab", hold: transport.FleetHold{Host: "https://a.test", Scope: 0x1f, Status: 429, Wait: 2 * time.Second}},
-		"1 h 5 ab 0 503 0 http://[::1]:8080":       {kind: 'h', at: 5, from: "ab", hold: transport.FleetHold{Host: "http://[::1]:8080", Status: 503}},
-		"1 q 5 ab 1f 3 10 7000 3 https://a.test":   {kind: 'q', at: 5, from: "ab", quota: transport.FleetQuota{Host: "https://a.test", Scope: 0x1f, Remaining: 3, Limit: 10, Reset: 7 * time.Millisecond, Members: 3}},
-		"1 d 5 ab 9 https://a.test":                {kind: 'd', at: 5, from: "ab", since: 9 * time.Microsecond, host: "https://a.test"},
-		"1 u 5 ab https://a.test":                  {kind: 'u', at: 5, from: "ab", host: "https://a.test"},
-		"1 s 1763798400000000 7fffffffffffffff 50": {kind: 's', at: 1763798400000000, from: "7fffffffffffffff", size: 50},
+		"1 h 5 ab 1f 429 2000000 https://a.test":   {at: 5, from: "ab", news: fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://a.test", Scope: 0x1f, Status: 429, Wait: 2 * time.Second}},
+		"1 h 5 ab 0 503 0 http://[::1]:8080":       {at: 5, from: "ab", news: fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://[::1]:8080", Status: 503}},
+		"1 q 5 ab 1f 3 10 7000 3 https://a.test":   {at: 5, from: "ab", news: fleetmsg.Message{Kind: fleetmsg.Quota, Host: "https://a.test", Scope: 0x1f, Amount: 3, Limit: 10, Wait: 7 * time.Millisecond, Members: 3}},
+		"1 d 5 ab 9 https://a.test":                {at: 5, from: "ab", news: fleetmsg.Message{Kind: fleetmsg.Down, Wait: 9 * time.Microsecond, Host: "https://a.test"}},
+		"1 u 5 ab https://a.test":                  {at: 5, from: "ab", news: fleetmsg.Message{Kind: fleetmsg.Up, Host: "https://a.test"}},
+		"1 s 1763798400000000 7fffffffffffffff 50": {at: 1763798400000000, from: "7fffffffffffffff", news: fleetmsg.Message{Kind: fleetmsg.Members, Members: 50}},
 	} {
 		got, err := parse(text)
 		require.NoError(t, err, text)
@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 
 // Whatever arrives on the channel, a Fleet does not panic, and the Transport gets nothing
 // out of bounds.
-func FuzzHear(f *testing.F) {
+func FuzzReceive(f *testing.F) {
 	f.Add("1 h 5 ab 1f 429 2000000 https://a.test")
 	f.Add("1 q 5 ab 1f 3 10 7000 3 https://a.test")
 	f.Add("1 d 5 ab 9 https://a.test")
@@ -49,14 +49,14 @@ func FuzzHear(f *testing.F) {
 	fleet, member := start(f, options(f, "127.0.0.1:1"))
 	fleet.clock.set(time.Now(), time.Now(), 6)
 	f.Fuzz(func(t *testing.T, text string) {
-		fleet.hear(text)
+		fleet.receive(text)
 		member.mu.Lock()
 		defer member.mu.Unlock()
 		for _, h := range member.holds {
 			require.True(t, validHost(h.Host) && h.Wait >= 0 && h.Wait <= maxWait && (h.Status == 429 || h.Status == 503), "%+v", h)
 		}
 		for _, q := range member.quotas {
-			require.True(t, validHost(q.Host) && q.Remaining >= 0 && q.Limit >= 0 && q.Reset > 0 && q.Reset <= maxWait && q.Members >= 0, "%+v", q)
+			require.True(t, validHost(q.Host) && q.Amount >= 0 && q.Limit >= 0 && q.Wait > 0 && q.Wait <= maxWait && q.Members >= 0, "%+v", q)
 		}
 		for _, spread := range member.ups {
 			require.True(t, spread >= 0 && spread <= 5*time.Second)
@@ -81,7 +81,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 	for _, text := range []string{"", "garbage", "2 h 5 ab 1f 429 2000000 https://a.test", "1 h 5 ab", strings.Repeat("1 ", 1<<16), "\xff\xfe\x00"} {
 		require.NoError(t, admin.Publish(context.Background(), fleets[0].channel, text).Err())
 	}
-	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
 	require.GreaterOrEqual(t, fleets[1].Snapshot().Messages, uint64(7))
 }
@@ -93,17 +93,17 @@ func TestLateMessages(t *testing.T) {
 	now := int64(1763798400000000)
 	fleet.clock.set(time.Now(), time.Now(), now)
 	at := func(age time.Duration) string { return strconv.FormatInt(now-age.Microseconds(), 10) }
-	fleet.hear("1 h " + at(0) + " ab 1f 429 8000000 https://a.test")
-	fleet.hear("1 h " + at(3*time.Second) + " ab 1f 429 8000000 https://a.test")
-	fleet.hear("1 h " + at(9*time.Second) + " ab 1f 429 8000000 https://a.test")
+	fleet.receive("1 h " + at(0) + " ab 1f 429 8000000 https://a.test")
+	fleet.receive("1 h " + at(3*time.Second) + " ab 1f 429 8000000 https://a.test")
+	fleet.receive("1 h " + at(9*time.Second) + " ab 1f 429 8000000 https://a.test")
 	require.Len(t, member.holds, 2)
 	require.Equal(t, 8*time.Second, member.holds[0].Wait)
 	require.InDelta(t, 5*time.Second, member.holds[1].Wait, float64(time.Second))
-	fleet.hear("1 d " + at(9*time.Second) + " ab 5 https://a.test")
+	fleet.receive("1 d " + at(9*time.Second) + " ab 5 https://a.test")
 	require.Empty(t, member.downs)
-	fleet.hear("1 d " + at(time.Second) + " ab 5 https://a.test")
+	fleet.receive("1 d " + at(time.Second) + " ab 5 https://a.test")
 	require.Len(t, member.downs, 1)
 	// The clock of Redis went back by an hour.
-	fleet.hear("1 h " + at(-time.Hour) + " ab 1f 429 8000000 https://a.test")
+	fleet.receive("1 h " + at(-time.Hour) + " ab 1f 429 8000000 https://a.test")
 	require.Equal(t, 8*time.Second, member.holds[2].Wait)
 }

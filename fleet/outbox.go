@@ -5,7 +5,7 @@ import (
 	"container/list"
 	"time"
 
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 )
 
 // A kind of news.
@@ -45,7 +45,7 @@ type item struct {
 	ofHost  *list.Element // in the list of the host, if it only remembers
 
 	until     time.Time // hold: its end. The zero time says that it is over
-	quota     transport.FleetQuota
+	quota     fleetmsg.Message
 	resets    time.Time // quota
 	failures  int
 	since     time.Time // failing

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 )
 
 // One host with many credentials takes no place of other hosts, and none of the gate's news.
@@ -20,15 +20,15 @@ func TestManyCredentials(t *testing.T) {
 	c.Logger = lines.logger()
 	fleets, members := started(t, 4, c)
 	for i := range uint64(credentials) {
-		fleets[0].Quota(transport.FleetQuota{Host: host, Scope: 1 + i, Remaining: 1, Limit: 10, Reset: time.Hour})
-		fleets[0].Hold(transport.FleetHold{Host: host, Scope: 1 + i, Status: 429, Wait: time.Hour})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: 1 + i, Amount: 1, Limit: 10, Wait: time.Hour})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 1 + i, Status: 429, Wait: time.Hour})
 	}
 	for i := range hosts {
-		fleets[0].Hold(transport.FleetHold{Host: name(i), Status: 429, Wait: time.Hour})
-		fleets[0].Quota(transport.FleetQuota{Host: name(i), Remaining: 1, Limit: 10, Reset: time.Hour})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: time.Hour})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: name(i), Amount: 1, Limit: 10, Wait: time.Hour})
 	}
 	for _, f := range fleets[:3] {
-		f.Failing(transport.FleetFailing{Host: host, Failures: 10, Since: 5 * time.Second})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
 	}
 	m := members[3]
 	of := func(prefix string) (holds, quotas int) {
@@ -47,10 +47,10 @@ func TestManyCredentials(t *testing.T) {
 		return holds, quotas
 	}
 	eventually(t, func() bool { return get(m, func() int { return len(m.downs) }) > 0 }, "Failing was dropped")
-	fleets[0].Probe(host)
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
-	fleets[0].ProbeFailed(host)
-	fleets[0].Working(host)
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	eventually(t, func() bool { return get(m, func() int { return len(m.ups) }) > 0 }, "Working was dropped")
 	eventually(t, func() bool {
 		fleets[0].mu.Lock()
@@ -144,13 +144,13 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 		f.link.mu.Unlock()
 		f.met.set(host, struct{}{})
 		forged := func(host string, scope int) {
-			f.hear(fmt.Sprintf("1 h 1 ab %x 429 %d %s", scope, maxWait.Microseconds(), host))
-			f.hear(fmt.Sprintf("1 d 1 ab 9 %s", host))
+			f.receive(fmt.Sprintf("1 h 1 ab %x 429 %d %s", scope, maxWait.Microseconds(), host))
+			f.receive(fmt.Sprintf("1 d 1 ab 9 %s", host))
 		}
 		forged(host, 0)
 		for i := range 2 * maxItems {
 			forged(name(i), i)
-			f.hear(fmt.Sprintf("1 h 1 ab %x 429 0 %s", i, name(i)))
+			f.receive(fmt.Sprintf("1 h 1 ab %x 429 0 %s", i, name(i)))
 		}
 		require.Len(t, f.out.trays[holdTray].items, 1)
 		_, down := f.down.get(host)
@@ -166,7 +166,7 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 			clear(f.link.lostNodes)
 			f.link.mu.Unlock()
 			before := f.Snapshot().Commands
-			f.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Hour})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
 			synctest.Wait()
 			return f.Snapshot().Commands > before
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
-	"github.com/aplomb-go/aplomb/transport"
 )
 
 const host = "https://api.example.com"
@@ -93,7 +93,7 @@ func start(t testing.TB, c Config) (*Fleet, *witness) {
 	require.NoError(t, err)
 	t.Cleanup(f.Close)
 	w := &witness{}
-	require.NoError(t, f.join(w))
+	require.NoError(t, f.Join(w.hear))
 	return f, w
 }
 
@@ -125,61 +125,40 @@ func eventually(t testing.TB, ok func() bool, format string, args ...any) {
 type witness struct {
 	mu     sync.Mutex
 	sizes  []int
-	holds  []transport.FleetHold
-	quotas []transport.FleetQuota
+	holds  []fleetmsg.Message
+	quotas []fleetmsg.Message
 	downs  []string
 	ups    []time.Duration
 	probes []bool
 	waits  []time.Duration
-	grants []transport.FleetGrant
+	grants []fleetmsg.Message
 	last   time.Time // of the last hold
 	onDown func(host string)
 }
 
-func (w *witness) Size(n int) {
+func (w *witness) hear(m fleetmsg.Message) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sizes = append(w.sizes, n)
-}
-
-func (w *witness) Hold(h transport.FleetHold) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.holds, w.last = append(w.holds, h), time.Now()
-}
-
-func (w *witness) Quota(q transport.FleetQuota) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.quotas = append(w.quotas, q)
-}
-
-func (w *witness) Down(host string, since time.Duration) {
-	w.mu.Lock()
-	w.downs = append(w.downs, host)
+	switch m.Kind {
+	case fleetmsg.Members:
+		w.sizes = append(w.sizes, m.Members)
+	case fleetmsg.Hold:
+		w.holds, w.last = append(w.holds, m), time.Now()
+	case fleetmsg.Quota:
+		w.quotas = append(w.quotas, m)
+	case fleetmsg.Down:
+		w.downs = append(w.downs, m.Host)
+	case fleetmsg.Up:
+		w.ups = append(w.ups, m.Wait)
+	case fleetmsg.Probe:
+		w.probes, w.waits = append(w.probes, m.Granted), append(w.waits, m.Wait)
+	case fleetmsg.Tokens:
+		w.grants = append(w.grants, m)
+	}
 	do := w.onDown
 	w.mu.Unlock()
-	if do != nil {
-		do(host)
+	if m.Kind == fleetmsg.Down && do != nil {
+		do(m.Host)
 	}
-}
-
-func (w *witness) Up(_ string, spread time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ups = append(w.ups, spread)
-}
-
-func (w *witness) Probe(_ string, granted bool, wait time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.probes, w.waits = append(w.probes, granted), append(w.waits, wait)
-}
-
-func (w *witness) Tokens(g transport.FleetGrant) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.grants = append(w.grants, g)
 }
 
 func (w *witness) lastSize() int {

@@ -36,8 +36,7 @@ func (c Config) LogValue() slog.Value {
 	if c.Redis != nil {
 		addrs = c.Redis.Addrs
 	}
-	return slog.GroupValue(slog.Any("Addrs", addrs), slog.String("Prefix", c.Prefix),
-		slog.Uint64("Share", uint64(c.Share)), slog.Duration("Return", c.Return))
+	return slog.GroupValue(slog.Any("Addrs", addrs), slog.String("Prefix", c.Prefix), slog.Duration("Return", c.Return))
 }
 
 // Format prints what Snapshot returns.

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 )
 
 // No way to print a Config or a Fleet shows the Key or a password.
@@ -82,7 +82,7 @@ func TestNoPasswordInTheLog(t *testing.T) {
 // A size that somebody has forged mutes no topic for long.
 func TestForgedSize(t *testing.T) {
 	f, _ := start(t, options(t, "127.0.0.1:1"))
-	f.hear("1 s 5 ab 16777216")
+	f.receive("1 s 5 ab 16777216")
 	require.Equal(t, maxSize, f.Snapshot().Members)
 	for k := meet; k <= probeFailed; k++ {
 		for range 20 {
@@ -129,7 +129,7 @@ func TestAnotherKey(t *testing.T) {
 	for _, lines := range logs {
 		require.Equal(t, 1, lines.count("\n"), "%v", lines)
 	}
-	wrong.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute}) // it is a member all the same
+	wrong.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute}) // it is a member all the same
 }
 
 func id(t *testing.T, l *logLines) string {
@@ -181,9 +181,9 @@ func TestClockIsCorrected(t *testing.T) {
 	f.mu.Lock()
 	f.clock.redis += (6 * time.Second).Microseconds()
 	f.mu.Unlock()
-	f.Meet(host)
-	teller.Hold(transport.FleetHold{Host: host, Status: 429, Wait: 3 * time.Second})
-	teller.Hold(transport.FleetHold{Host: "https://other", Status: 429, Wait: time.Hour}) // all messages before it were heard
+	f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+	teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: 3 * time.Second})
+	teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Hour}) // all messages before it were heard
 	heard := func(host string) func() bool {
 		return func() bool {
 			return get(m, func() bool {
@@ -200,7 +200,7 @@ func TestClockIsCorrected(t *testing.T) {
 	f.beatNow.Store(true)
 	f.beatEarlier()
 	eventually(t, func() bool {
-		teller.Hold(transport.FleetHold{Host: "https://third", Status: 503, Wait: 3 * time.Second})
+		teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://third", Status: 503, Wait: 3 * time.Second})
 		return heard("https://third")()
 	}, "new messages seem to be old")
 	eventually(t, heard(host), "the hold is lost")

@@ -23,7 +23,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/aplomb-go/aplomb/transport"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 )
 
 // acl is the rule of the package comment: the commands, keys and channel that a Fleet
@@ -46,32 +46,32 @@ func TestACL(t *testing.T) {
 	c.Logger = lines.logger()
 	fleets, members := started(t, 3, c)
 	for i, f := range fleets {
-		f.Meet(host)
-		f.Quota(transport.FleetQuota{Host: host, Remaining: 1, Reset: time.Minute})
-		f.Tokens(transport.FleetTokens{Host: host, PerSecond: 1, Burst: 1, Want: 1})
-		f.Failing(transport.FleetFailing{Host: host, Failures: 5, Since: 5 * time.Second})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Amount: 1, Wait: time.Minute})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: host, PerSecond: 1, Burst: 1, Amount: 1})
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 5, Wait: 5 * time.Second})
 		eventually(t, func() bool { return get(members[i], func() bool { return len(members[i].grants) > 0 }) }, "no tokens")
 		for s := range uint64(keptHolds + 10) { // makes room for more
-			f.Hold(transport.FleetHold{Host: host, Scope: s, Status: 429, Wait: time.Minute})
-			f.Quota(transport.FleetQuota{Host: host, Scope: s, Remaining: 1, Reset: time.Minute})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: s, Status: 429, Wait: time.Minute})
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: s, Amount: 1, Wait: time.Minute})
 		}
 	}
 	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].downs) > 0 }) }, "no outage")
-	fleets[0].Probe(host)
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
 	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
-	fleets[0].ProbeFailed(host)
-	fleets[0].Hold(transport.FleetHold{Host: "https://other", Status: 429, Wait: time.Minute})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429, Wait: time.Minute})
 	told := func(over bool) func() bool {
 		return func() bool {
 			return get(members[2], func() bool {
-				return slices.ContainsFunc(members[2].holds, func(h transport.FleetHold) bool { return h.Host == "https://other" && (h.Wait == 0) == over })
+				return slices.ContainsFunc(members[2].holds, func(h fleetmsg.Message) bool { return h.Host == "https://other" && (h.Wait == 0) == over })
 			})
 		}
 	}
 	eventually(t, told(false), "no hold")
-	fleets[0].Hold(transport.FleetHold{Host: "https://other", Status: 429})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://other", Status: 429})
 	eventually(t, told(true), "no end of the hold")
-	fleets[0].Working(host)
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
 	eventually(t, func() bool { return get(members[2], func() bool { return len(members[2].ups) > 0 }) }, "no return")
 	for _, f := range fleets {
 		f.Close()
@@ -109,8 +109,8 @@ func TestNoSecretsInRedis(t *testing.T) {
 	c.Prefix = ""
 	fleets, members := started(t, 2, c)
 	const secret = "Bearer sk-the-secret"
-	fleets[0].Hold(transport.FleetHold{Host: host, Scope: fleets[0].Scope(secret), Status: 429, Wait: time.Minute})
-	fleets[0].Quota(transport.FleetQuota{Host: host, Scope: fleets[0].Scope(secret), Remaining: 1, Reset: time.Minute})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: fleets[0].Scope(secret), Status: 429, Wait: time.Minute})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: fleets[0].Scope(secret), Amount: 1, Wait: time.Minute})
 	eventually(t, func() bool {
 		return get(members[1], func() bool { return len(members[1].holds) > 0 && len(members[1].quotas) > 0 })
 	}, "no news")
@@ -193,7 +193,7 @@ func TestTLS(t *testing.T) {
 	c := options(t, addr)
 	c.Redis.TLSConfig = &tls.Config{RootCAs: roots}
 	fleets, members := started(t, 2, c)
-	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(members[1], func() int { return len(members[1].holds) }) >= 1 }, "no hold")
 
 	c.Redis.TLSConfig = &tls.Config{} // does not know the certificate

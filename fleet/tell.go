@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
@@ -207,9 +208,8 @@ func (f *Fleet) leave() {
 
 // tellSize tells the Transport the size of the fleet, if the size is new.
 func (f *Fleet) tellSize() {
-	p := f.member.Load()
 	n := int(f.size.Load())
-	if p == nil || n == 0 || f.share&Size == 0 {
+	if f.member.Load() == nil || n == 0 {
 		return
 	}
 	f.mu.Lock()
@@ -217,7 +217,7 @@ func (f *Fleet) tellSize() {
 	f.size0 = n
 	f.mu.Unlock()
 	if news {
-		(*p).Size(n)
+		f.hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: n})
 	}
 }
 
@@ -264,7 +264,7 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(hold).Microseconds(), keptHolds, refused}}
 	case quota:
 		return command{quotaScript, it.host, []string{f.keyOf(it.host, "quotas")},
-			[]any{it.host, hex(it.scope), it.quota.Remaining, it.quota.Limit, max(1, it.resets.Sub(now).Microseconds()),
+			[]any{it.host, hex(it.scope), int64(it.quota.Amount), int64(it.quota.Limit), max(1, it.resets.Sub(now).Microseconds()),
 				it.period, f.gap(quota).Microseconds(), keptQuotas}}
 	case failing:
 		return command{failingScript, it.host, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.members()}}

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -54,7 +55,7 @@ func info(t *testing.T, c *redis.Client, name string) float64 {
 func newcomer(t *testing.T, c Config) int {
 	f, w := start(t, c)
 	eventually(t, func() bool { return f.Snapshot().Connected }, "not connected")
-	f.Meet(host)
+	f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	time.Sleep(200 * time.Millisecond)
 	return get(w, func() int { return len(w.holds) })
 }
@@ -88,8 +89,8 @@ func TestTrialFlush(t *testing.T) {
 	require.Zero(t, c.failed.Load())
 
 	fleets, heard := started(t, 2, options(t, server.Addr))
-	fleets[1].Meet(host)
-	fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
+	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	eventually(t, func() bool { return get(heard[1], func() int { return len(heard[1].holds) }) >= 1 }, "no hold")
 	config := options(t, server.Addr)
 	config.Prefix = fleets[0].prefix
@@ -97,7 +98,7 @@ func TestTrialFlush(t *testing.T) {
 	require.NoError(t, admin.FlushAll(t.Context()).Err())
 	after := newcomer(t, config)
 	taken := get(heard[1], func() bool {
-		return slices.ContainsFunc(heard[1].holds, func(h transport.FleetHold) bool { return h.Wait <= 0 })
+		return slices.ContainsFunc(heard[1].holds, func(h fleetmsg.Message) bool { return h.Wait <= 0 })
 	})
 	t.Logf("hold: a newcomer hears of %d holds before the FLUSHALL, and of %d after it; is it taken back from the others: %v", before, after, taken)
 	require.Equal(t, 1, before)
@@ -114,7 +115,7 @@ func TestTrialEviction(t *testing.T) {
 	c := crewOf(t, at(t, members, server.Addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
 	holder, _ := start(t, c.config)
 	eventually(t, func() bool { return holder.Snapshot().Connected }, "not connected")
-	holder.Hold(transport.FleetHold{Host: host, Status: 429, Scope: 1, Wait: time.Hour})
+	holder.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Scope: 1, Wait: time.Hour})
 	eventually(t, func() bool { return holder.Snapshot().Members == members+1 }, "too few members")
 	most := int64(info(t, admin, "used_memory")) + 1<<20
 	require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(most, 10)).Err())
@@ -163,7 +164,7 @@ func TestTrialPromotedReplica(t *testing.T) {
 	front := newProxy(t, master.Addr)
 	c := crewOf(t, at(t, members, front.addr), policy.Rule{Rate: policy.Rate{PerSecond: perSecond, Burst: burst}}, fine)
 	fleets, heard := started(t, 2, options(t, front.addr))
-	fleets[1].Meet(host)
+	fleets[1].Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	eventually(t, func() bool { return second.DBSize(t.Context()).Val() > 0 }, "the replica is empty")
 
 	from := time.Since(c.begun)
@@ -173,7 +174,7 @@ func TestTrialPromotedReplica(t *testing.T) {
 		time.Sleep(time.Second)
 		wire.cut() // the replica gets no more
 		time.Sleep(500 * time.Millisecond)
-		fleets[0].Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 		time.Sleep(1500 * time.Millisecond)
 		killed = time.Since(c.begun)
 		master.Kill()
@@ -217,7 +218,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 	for _, f := range []*Fleet{f, other} {
 		eventually(t, func() bool { return f.Snapshot().Connected && f.Snapshot().Members == 2 }, "not connected")
 	}
-	f.Meet(host)
+	f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	deaf.on.Store(true)
 	defer deaf.on.Store(false)
 	junk := strings.Repeat("x", 100_000)
@@ -228,7 +229,7 @@ func TestTrialSlowSubscriber(t *testing.T) {
 		require.NoError(t, err)
 		left = strings.Count(list, "\n")
 	}
-	other.Hold(transport.FleetHold{Host: host, Status: 429, Wait: time.Minute})
+	other.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Minute})
 	time.Sleep(100 * time.Millisecond)
 	missed := get(w, func() int { return len(w.holds) })
 	begin := time.Now()
@@ -290,7 +291,7 @@ func TestTrialPartition(t *testing.T) {
 	}
 	for _, f := range holders {
 		eventually(t, func() bool { return f.Snapshot().Connected }, "not connected")
-		f.Meet(host)
+		f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host})
 	}
 	from := time.Since(c.begun) + time.Second
 	var story sync.WaitGroup
@@ -299,7 +300,7 @@ func TestTrialPartition(t *testing.T) {
 		wire.cut()
 		time.Sleep(2500 * time.Millisecond)
 		told.Store(int64(time.Since(c.begun)))
-		holders[0].Hold(transport.FleetHold{Host: host, Scope: 1, Status: 429, Wait: time.Hour})
+		holders[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 1, Status: 429, Wait: time.Hour})
 		time.Sleep(from + 2*time.Second + cutFor - time.Since(c.begun))
 		wire.heal()
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -17,40 +18,39 @@ import (
 // A board shares holds between the Transports of this process. A real backend also
 // carries them to other processes.
 type board struct {
-	seed    maphash.Seed
-	mu      sync.Mutex
-	members []*transport.Member
+	seed  maphash.Seed
+	mu    sync.Mutex
+	seats []*seat
 }
 
-// A seat is the place of one member at the board. It embeds a Fleet that is nil, so it
-// has only the methods that this example needs.
+// A seat is the place of one member at the board. It is a Fleet.
 type seat struct {
-	transport.Fleet
 	*board
-	me *transport.Member
+	hear func(fleetmsg.Message)
 }
 
-func (s *seat) Join(m *transport.Member) error {
+func (s *seat) Join(hear func(fleetmsg.Message)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.me = m
-	s.members = append(s.members, m)
+	s.hear = hear
+	s.seats = append(s.seats, s)
 	return nil
 }
 
-func (s *seat) Scope(text string) uint64 { return maphash.String(s.seed, text) }
-
-func (s *seat) Meet(string) {}
-
-func (s *seat) Hold(h transport.FleetHold) {
+func (s *seat) Tell(m fleetmsg.Message) {
+	if m.Kind != fleetmsg.Hold {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.members {
-		if m != s.me {
-			go m.Hold(h) // never within a call of a method of the Fleet
+	for _, other := range s.seats {
+		if other != s {
+			go other.hear(m) // never within Tell
 		}
 	}
 }
+
+func (s *seat) Scope(text string) uint64 { return maphash.String(s.seed, text) }
 
 // A hold that one Transport is told binds the other. The module fleet does this over
 // Redis, and shares more than holds.

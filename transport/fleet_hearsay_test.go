@@ -10,38 +10,53 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
 // A knowingFleet knows something of each host. It tells it to each member that asks.
 type knowingFleet struct {
 	*memMember
-	tell func(m *Member, host string)
+	knows fleetmsg.Message
+	times int // how often it tells it, once per second
 }
 
-func (f *knowingFleet) Meet(host string) {
-	time.AfterFunc(time.Millisecond, func() { f.tell(f.m, host) })
+func (f *knowingFleet) Tell(m fleetmsg.Message) {
+	if m.Kind != fleetmsg.Meet {
+		f.memMember.Tell(m)
+		return
+	}
+	time.AfterFunc(time.Millisecond, func() {
+		for n := range max(f.times, 1) {
+			if n > 0 {
+				time.Sleep(time.Second)
+			}
+			news := f.knows
+			news.Host = m.Host
+			f.hear(news)
+		}
+	})
 }
 
 // aMember returns a Transport whose fleet tells something of each host, and its number of
 // sends.
-func aMember(t *testing.T, rule policy.Rule, base response, tell func(m *Member, host string)) (*Transport, *int) {
+func aMember(t *testing.T, rule policy.Rule, base response, knows fleetmsg.Message, times int) (*Transport, *int) {
 	sent := 0
 	return mustNew(t, Config{
 		Rule:  rule,
-		Fleet: &knowingFleet{newMemFleet(time.Millisecond).member(), tell},
+		Fleet: &knowingFleet{newMemFleet(time.Millisecond).member(), knows, times},
 		Base:  rt(func(req *http.Request) (*http.Response, error) { sent++; return base(req) }),
 	}), &sent
 }
 
 // If Update turns on a limit that a fleet shares, the member asks what the fleet knows.
 func TestUpdateAsksTheFleet(t *testing.T) {
-	hold := func(m *Member, host string) { m.Hold(FleetHold{Host: host, Status: 429, Wait: time.Minute}) }
-	quota := func(m *Member, host string) { m.Quota(FleetQuota{Host: host, Limit: 100, Reset: 50 * time.Second}) }
-	down := func(m *Member, host string) { m.Down(host, 0) }
+	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: time.Minute}
+	quota := fleetmsg.Message{Kind: fleetmsg.Quota, Limit: 100, Wait: 50 * time.Second}
+	down := fleetmsg.Message{Kind: fleetmsg.Down}
 	off := policy.Rule{Cooldown: policy.Off, Pacing: policy.Off}
 	for name, row := range map[string]struct {
-		tell    func(m *Member, host string)
+		knows   fleetmsg.Message
 		on      policy.Rule
 		atLeast time.Duration
 	}{
@@ -51,7 +66,7 @@ func TestUpdateAsksTheFleet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				tr, _ := aMember(t, off, status(200), row.tell)
+				tr, _ := aMember(t, off, status(200), row.knows, 1)
 				send := func() time.Duration {
 					begin := time.Now()
 					resp, err := get(t, tr, t.Context())
@@ -75,20 +90,16 @@ func TestUpdateAsksTheFleet(t *testing.T) {
 // Whatever a fleet says, no request fails because of it. A request waits for half of its
 // time at most.
 func TestHearsayRefusesNothing(t *testing.T) {
-	for name, tell := range map[string]func(m *Member, host string){
-		"hold": func(m *Member, host string) { m.Hold(FleetHold{Host: host, Status: 429, Wait: 30 * 24 * time.Hour}) },
-		"quota": func(m *Member, host string) {
-			m.Quota(FleetQuota{Host: host, Limit: 100, Reset: 24 * time.Hour, Members: 1 << 24})
-		},
-		"quota with a rest": func(m *Member, host string) {
-			m.Quota(FleetQuota{Host: host, Remaining: 2, Limit: 100, Reset: 24 * time.Hour, Members: 1 << 24})
-		},
+	for name, knows := range map[string]fleetmsg.Message{
+		"hold":              {Kind: fleetmsg.Hold, Status: 429, Wait: 30 * 24 * time.Hour},
+		"quota":             {Kind: fleetmsg.Quota, Limit: 100, Wait: 24 * time.Hour, Members: 1 << 24},
+		"quota with a rest": {Kind: fleetmsg.Quota, Amount: 2, Limit: 100, Wait: 24 * time.Hour, Members: 1 << 24},
 	} {
 		for _, most := range []time.Duration{0, -1} {
 			t.Run(fmt.Sprint(name, most), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					rule := policy.Rule{Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: most}}
-					tr, sent := aMember(t, rule, status(503), tell)
+					tr, sent := aMember(t, rule, status(503), knows, 1)
 					for range 4 {
 						begin := time.Now()
 						ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
@@ -116,14 +127,8 @@ func TestFalseQuota(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				tr, sent := aMember(t, policy.Rule{Pacing: policy.On}, base, func(m *Member, host string) {
-					go func() {
-						for range 200 {
-							m.Quota(FleetQuota{Host: host, Limit: 100, Reset: 24 * time.Hour, Members: 4})
-							time.Sleep(time.Second)
-						}
-					}()
-				})
+				wrong := fleetmsg.Message{Kind: fleetmsg.Quota, Limit: 100, Wait: 24 * time.Hour, Members: 4}
+				tr, sent := aMember(t, policy.Rule{Pacing: policy.On}, base, wrong, 200)
 				begin := time.Now()
 				for time.Since(begin) < 160*time.Second {
 					resp, err := get(t, tr, t.Context())

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	shared "github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -32,10 +33,10 @@ type memFleet struct {
 	begun time.Time
 
 	mu      sync.Mutex
-	members []*Member
+	members []*memMember
 	hosts   map[string]*shared.Host
 	tokens  map[string]*shared.Tokens
-	calls   int  // of any method but Join and Scope
+	calls   int  // of Tell
 	away    bool // nobody is told anything
 	probes  int  // granted and not ended
 	prober  int64
@@ -52,29 +53,33 @@ func newMemFleet(delay time.Duration) *memFleet {
 // memMember is the fleet as a member sees it.
 type memMember struct {
 	*memFleet
-	id int64
-	m  *Member
+	id   int64
+	hear func(fleetmsg.Message)
 }
 
 // member returns the Fleet for a further member.
 func (f *memFleet) member() *memMember { return &memMember{memFleet: f} }
 
-func (m *memMember) Join(member *Member) error {
+func (m *memMember) Join(hear func(fleetmsg.Message)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.m = member
-	m.members = append(m.members, member)
+	m.hear = hear
+	m.members = append(m.members, m)
 	m.id = int64(len(m.members))
-	for _, other := range m.members {
-		other.Size(len(m.members))
-	}
+	time.AfterFunc(0, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, other := range m.members {
+			other.hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: len(m.members)})
+		}
+	})
 	return nil
 }
 
 func (m *memMember) Scope(text string) uint64 { return maphash.String(m.seed, text) }
 
 // later runs ask at the ledger, and tell at the members when its result has arrived.
-func (m *memMember) later(ask func(now instant.Instant, h *shared.Host) func(), host string) {
+func (m *memMember) later(host string, ask func(now instant.Instant, h *shared.Host) func()) {
 	m.mu.Lock()
 	m.calls++
 	m.mu.Unlock()
@@ -98,96 +103,82 @@ func (m *memMember) later(ask func(now instant.Instant, h *shared.Host) func(), 
 }
 
 // others returns a function that tells all other members.
-func (m *memMember) others(tell func(*Member)) func() {
+func (m *memMember) others(news fleetmsg.Message) func() {
 	members := m.members
 	return func() {
 		for _, other := range members {
-			if other != m.m {
-				tell(other)
+			if other != m {
+				other.hear(news)
 			}
 		}
 	}
 }
 
-func (m *memMember) Meet(host string) {
-	m.later(func(now instant.Instant, h *shared.Host) func() {
-		if !h.IsDown(now) {
-			return nil
-		}
-		since := now.Sub(h.Since())
-		return func() { m.m.Down(host, since) }
-	}, host)
-}
-
-func (m *memMember) Hold(h FleetHold) {
-	m.later(func(instant.Instant, *shared.Host) func() {
-		return m.others(func(o *Member) { o.Hold(h) })
-	}, h.Host)
-}
-
-func (m *memMember) Quota(q FleetQuota) {
-	m.later(func(instant.Instant, *shared.Host) func() {
-		q.Members = len(m.members)
-		return m.others(func(o *Member) { o.Quota(q) })
-	}, q.Host)
-}
-
-func (m *memMember) Failing(f FleetFailing) {
-	m.later(func(now instant.Instant, h *shared.Host) func() {
-		down, from := h.Failing(now, m.id, f.Failures, now.Add(-f.Since), len(m.members))
-		if !down {
-			return nil
-		}
-		members, at := m.members, time.Now()
-		return func() {
-			for _, o := range members {
-				o.Down(f.Host, now.Sub(from)+time.Since(at))
+func (m *memMember) Tell(msg fleetmsg.Message) {
+	m.later(msg.Host, func(now instant.Instant, h *shared.Host) func() {
+		switch msg.Kind {
+		case fleetmsg.Meet:
+			if !h.IsDown(now) {
+				return nil
 			}
-		}
-	}, f.Host)
-}
-
-func (m *memMember) Working(host string) {
-	m.later(func(now instant.Instant, h *shared.Host) func() {
-		m.probes = 0
-		if !h.Working(now, m.id) {
+			return func() {
+				m.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: msg.Host, Wait: m.now().Sub(h.Since())})
+			}
+		case fleetmsg.Hold:
+			return m.others(msg)
+		case fleetmsg.Quota:
+			msg.Members = len(m.members)
+			return m.others(msg)
+		case fleetmsg.Failing:
+			return m.failing(msg, now, h)
+		case fleetmsg.Working:
+			m.probes = 0
+			if !h.Working(now, m.id) {
+				return nil
+			}
+			return m.others(fleetmsg.Message{Kind: fleetmsg.Up, Host: msg.Host, Wait: shared.Spread(len(m.members))})
+		case fleetmsg.AskProbe:
+			granted, wait := h.Probe(now, m.id, len(m.members))
+			if granted && (m.probes == 0 || m.prober != m.id) { // else it is renewed
+				m.probes, m.prober = m.probes+1, m.id
+				m.most = max(m.most, m.probes)
+			}
+			return func() { m.hear(fleetmsg.Message{Kind: fleetmsg.Probe, Host: msg.Host, Granted: granted, Wait: wait}) }
+		case fleetmsg.ProbeFailed:
+			m.probes = 0
+			h.ProbeFailed(now, m.id)
 			return nil
+		case fleetmsg.AskTokens:
+			return m.take(msg, now)
 		}
-		spread := shared.Spread(len(m.members))
-		return m.others(func(o *Member) { o.Up(host, spread) })
-	}, host)
-}
-
-func (m *memMember) Probe(host string) {
-	m.later(func(now instant.Instant, h *shared.Host) func() {
-		granted, wait := h.Probe(now, m.id, len(m.members))
-		if granted && (m.probes == 0 || m.prober != m.id) { // else it is renewed
-			m.probes, m.prober = m.probes+1, m.id
-			m.most = max(m.most, m.probes)
-		}
-		return func() { m.m.Probe(host, granted, wait) }
-	}, host)
-}
-
-func (m *memMember) ProbeFailed(host string) {
-	m.later(func(now instant.Instant, h *shared.Host) func() {
-		m.probes = 0
-		h.ProbeFailed(now, m.id)
 		return nil
-	}, host)
+	})
 }
 
-func (m *memMember) Tokens(t FleetTokens) {
-	m.later(func(now instant.Instant, _ *shared.Host) func() {
-		tokens := m.tokens[t.Host]
-		if tokens == nil {
-			tokens = new(shared.Tokens)
-			m.tokens[t.Host] = tokens
+func (m *memMember) now() instant.Instant { return instant.At(time.Since(m.begun)) }
+
+func (m *memMember) failing(msg fleetmsg.Message, now instant.Instant, h *shared.Host) func() {
+	down, from := h.Failing(now, m.id, msg.Failures, now.Add(-msg.Wait), len(m.members))
+	if !down {
+		return nil
+	}
+	members := m.members
+	return func() {
+		for _, o := range members {
+			o.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: msg.Host, Wait: m.now().Sub(from)})
 		}
-		n, first, every, again := tokens.Take(now, t.PerSecond, t.Burst, t.Want)
-		g := FleetGrant{Host: t.Host, N: n, First: first.Sub(now) - m.delay/2, Every: every, Again: again}
-		return func() { m.m.Tokens(g) }
-	}, t.Host)
+	}
+}
+
+func (m *memMember) take(msg fleetmsg.Message, now instant.Instant) func() {
+	tokens := m.tokens[msg.Host]
+	if tokens == nil {
+		tokens = new(shared.Tokens)
+		m.tokens[msg.Host] = tokens
+	}
+	n, first, every, again := tokens.Take(now, msg.PerSecond, int(msg.Burst), int(msg.Amount))
+	answer := fleetmsg.Message{Kind: fleetmsg.Tokens, Host: msg.Host, Amount: float64(n), First: first.Sub(now) - m.delay/2, Every: every, Wait: again}
+	return func() { m.hear(answer) }
 }
 
 // A crew is a number of Transports over the same base. Each counts what it sends.
@@ -213,6 +204,7 @@ func newCrew(t *testing.T, n int, f *memFleet, rule policy.Rule, base func(i int
 		}
 		c.transports = append(c.transports, mustNew(t, config))
 	}
+	time.Sleep(1) // they hear how many they are
 	return c
 }
 
@@ -244,7 +236,7 @@ func (c *crew) each() []int {
 	return slices.Clone(c.sent)
 }
 
-// count returns how often a method was called.
+// count returns how often Tell was called.
 func (f *memFleet) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -635,23 +627,25 @@ func TestFleetNonsense(t *testing.T) {
 		}
 		c := newCrew(t, 1, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return status(200)(req) })
 		require.Equal(t, 200, c.get(t, 0))
-		m := f.members[0]
+		hear := f.members[0].hear
 		durations := []time.Duration{math.MinInt64, -time.Hour, -1, 0, 1, time.Second, math.MaxInt64}
 		for _, host := range []string{"", "http://", "://", "http://h.test", "http://other.test"} {
 			for _, d := range durations {
 				for _, n := range []int{math.MinInt, -1, 0, 1, math.MaxInt} {
-					m.Size(n)
-					m.Hold(FleetHold{Host: host, Scope: uint64(n), Status: n, Wait: d})
-					m.Quota(FleetQuota{Host: host, Scope: uint64(n), Remaining: int64(n), Limit: -int64(n), Reset: d, Members: n})
-					m.Down(host, d)
-					m.Up(host, d)
-					m.Probe(host, true, d)
-					m.Probe(host, false, d)
-					m.Tokens(FleetGrant{Host: host, N: n, First: d, Every: d, Again: d})
+					for kind := range fleetmsg.Kind(128) {
+						for _, x := range []float64{float64(n), math.NaN(), math.Inf(1), math.Inf(-1)} {
+							for _, unit := range []string{"", "x"} {
+								hear(fleetmsg.Message{
+									Kind: kind, Host: host, Scope: uint64(n), Status: n, Unit: unit, Wait: d, First: d, Every: d,
+									Members: n, Failures: n, Amount: x, Limit: -x, PerSecond: x, Burst: x, Granted: n > 0, Again: n > 0,
+								})
+							}
+						}
+					}
 				}
 			}
 		}
-		m.Size(1)
+		hear(fleetmsg.Message{Kind: fleetmsg.Members, Members: 1})
 		began := time.Now()
 		assert.Equal(t, 200, c.get(t, 0))
 		t.Logf("the next request took %v", time.Since(began))
@@ -682,47 +676,48 @@ func (f *chaoticFleet) soon(do func(rng *rand.Rand)) {
 	}
 }
 
-func (f *chaoticFleet) Join(m *Member) error { f.m = m; return nil }
-func (f *chaoticFleet) Meet(string)          {}
-func (f *chaoticFleet) Hold(FleetHold)       {}
-func (f *chaoticFleet) Quota(FleetQuota)     {}
-func (f *chaoticFleet) ProbeFailed(string)   {}
-func (f *chaoticFleet) Failing(x FleetFailing) {
-	f.soon(func(rng *rand.Rand) { f.m.Down(x.Host, time.Duration(rng.Int64N(int64(5*time.Second)))) })
-}
-func (f *chaoticFleet) Working(host string) {
-	f.soon(func(rng *rand.Rand) { f.m.Up(host, time.Duration(rng.Int64N(int64(5*time.Second)))) })
-}
-func (f *chaoticFleet) Probe(host string) {
-	f.soon(func(rng *rand.Rand) { f.m.Probe(host, rng.IntN(2) == 0, time.Duration(rng.Int64N(int64(time.Second)))) })
-}
-func (f *chaoticFleet) Tokens(x FleetTokens) {
+func (f *chaoticFleet) Join(hear func(fleetmsg.Message)) error { f.hear = hear; return nil }
+
+func (f *chaoticFleet) Tell(m fleetmsg.Message) {
+	answer := fleetmsg.Message{Host: m.Host}
 	f.soon(func(rng *rand.Rand) {
-		f.m.Tokens(FleetGrant{
-			Host: x.Host, N: rng.IntN(x.Want + 1), First: time.Duration(rng.Int64N(int64(time.Second))),
-			Every: time.Duration(float64(time.Second) / x.PerSecond), Again: time.Duration(rng.Int64N(int64(time.Second))),
-		})
+		random := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+		switch m.Kind {
+		case fleetmsg.Failing:
+			answer.Kind, answer.Wait = fleetmsg.Down, random(5*time.Second)
+		case fleetmsg.Working:
+			answer.Kind, answer.Wait = fleetmsg.Up, random(5*time.Second)
+		case fleetmsg.AskProbe:
+			answer.Kind, answer.Granted, answer.Wait = fleetmsg.Probe, rng.IntN(2) == 0, random(time.Second)
+		case fleetmsg.AskTokens:
+			answer.Kind, answer.Amount, answer.First = fleetmsg.Tokens, float64(rng.IntN(int(m.Amount)+1)), random(time.Second)
+			answer.Every, answer.Wait = time.Duration(float64(time.Second)/m.PerSecond), random(time.Second)
+		default:
+			return
+		}
+		f.hear(answer)
 	})
 }
 
 // news makes something up.
 func (f *chaoticFleet) news(host string) {
 	f.soon(func(rng *rand.Rand) {
-		d := time.Duration(rng.Int64N(int64(3 * time.Second)))
+		m := fleetmsg.Message{Host: host, Wait: time.Duration(rng.Int64N(int64(3 * time.Second)))}
 		switch rng.IntN(6) {
 		case 0:
-			f.m.Down(host, d)
+			m.Kind = fleetmsg.Down
 		case 1:
-			f.m.Up(host, d)
+			m.Kind = fleetmsg.Up
 		case 2:
-			f.m.Hold(FleetHold{Host: host, Status: 429 + 74*rng.IntN(2), Wait: d})
+			m.Kind, m.Status = fleetmsg.Hold, 429+74*rng.IntN(2)
 		case 3:
-			f.m.Hold(FleetHold{Host: host})
+			m.Kind, m.Wait = fleetmsg.Hold, 0
 		case 4:
-			f.m.Quota(FleetQuota{Host: host, Remaining: rng.Int64N(10), Limit: 100, Reset: d, Members: rng.IntN(20)})
+			m.Kind, m.Amount, m.Limit, m.Members = fleetmsg.Quota, float64(rng.IntN(10)), 100, rng.IntN(20)
 		case 5:
-			f.m.Size(rng.IntN(20))
+			m = fleetmsg.Message{Kind: fleetmsg.Members, Members: rng.IntN(20)}
 		}
+		f.hear(m)
 	})
 }
 
@@ -803,7 +798,65 @@ func TestFleetConfig(t *testing.T) {
 
 type fullFleet struct{ *memMember }
 
-func (fullFleet) Join(*Member) error { return errors.New("it has a member already") }
+func (fullFleet) Join(func(fleetmsg.Message)) error { return errors.New("it has a member already") }
+
+// A slowFleet answers a Meet within Tell, as a file does.
+type slowFleet struct {
+	*memMember
+	knows fleetmsg.Message
+}
+
+func (f slowFleet) Tell(m fleetmsg.Message) {
+	if m.Kind == fleetmsg.Meet {
+		time.Sleep(5 * time.Millisecond)
+		f.knows.Host = m.Host
+		f.hear(f.knows)
+	}
+}
+
+// No request goes before a Fleet that answers at once has answered, also if several requests
+// are the first, and if an Update turns something on.
+func TestFleetAnswersAtOnce(t *testing.T) {
+	hold := fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: 2 * time.Second}
+	down := fleetmsg.Message{Kind: fleetmsg.Down, Wait: 5 * time.Second}
+	for _, row := range []struct {
+		name  string
+		rule  policy.Rule
+		knows fleetmsg.Message
+		least time.Duration
+	}{
+		{"a hold keeps the first requests back", policy.Rule{}, hold, 2 * time.Second},
+		{"an outage keeps the first requests back", policy.Rule{Cooldown: policy.Off, Gate: policy.Gate{Mode: policy.GateWait}}, down, 200 * time.Millisecond},
+	} {
+		for _, updated := range []bool{false, true} {
+			t.Run(fmt.Sprint(row.name, ", updated ", updated), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					begun := time.Now()
+					rule := row.rule
+					if updated {
+						rule = policy.Rule{Cooldown: policy.Off}
+					}
+					tr := mustNew(t, Config{Rule: rule, Fleet: slowFleet{newMemFleet(0).member(), row.knows}, Base: rt(func(req *http.Request) (*http.Response, error) {
+						assert.GreaterOrEqual(t, time.Since(begun), row.least)
+						return status(200)(req)
+					})})
+					if updated {
+						require.NoError(t, tr.Update(row.rule, nil))
+					}
+					c := &crew{transports: []*Transport{tr}}
+					var all sync.WaitGroup
+					for i := range 10 {
+						all.Go(func() {
+							time.Sleep(time.Duration(i) * time.Millisecond)
+							assert.Equal(t, 200, c.get(t, 0))
+						})
+					}
+					all.Wait()
+				})
+			})
+		}
+	}
+}
 
 // The first try at a healthy host does not call the fleet, and costs nothing.
 func TestFleetCostsNothing(t *testing.T) {
@@ -823,8 +876,10 @@ var okResponse = &http.Response{StatusCode: 200, Body: http.NoBody}
 // A generousFleet has tokens for everybody.
 type generousFleet struct{ *memMember }
 
-func (f generousFleet) Tokens(t FleetTokens) {
-	go f.m.Tokens(FleetGrant{Host: t.Host, N: 1e9})
+func (f generousFleet) Tell(m fleetmsg.Message) {
+	if m.Kind == fleetmsg.AskTokens {
+		go f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: m.Host, Amount: 1e9})
+	}
 }
 
 // BenchmarkFleet is the cost of a first try at a healthy host, with and without a fleet.

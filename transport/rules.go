@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -128,9 +129,12 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 			gate.WakeFirst() // the first request in that queue may wait for the rate
 		}
 	}
-	if old := s.Resolved.Swap(r); t.fleet != nil && r.obeysMore(old) {
-		t.fleet.Meet(s.Name())
+	if t.fleet != nil && r.obeysMore(s.Resolved.Load()) {
+		// A Fleet may answer at once. So no request goes before it, and that includes one that
+		// comes meanwhile and asks as well.
+		t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: s.Name()})
 	}
+	s.Resolved.Store(r)
 	return r
 }
 

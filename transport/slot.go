@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -73,7 +74,7 @@ func (s *slot) renew() (stop func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if timer != nil && gate.Renew() {
-			t.fleet.Probe(h.Name())
+			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: h.Name()})
 			timer.Reset(host.RenewTime)
 		}
 	})

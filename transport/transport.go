@@ -184,7 +184,7 @@ func New(c Config) (*Transport, error) {
 	t.pools = newPools(&c, t.base, dialer)
 	t.rules.Store(set)
 	if t.fleet != nil {
-		if err := t.fleet.Join(&Member{t}); err != nil {
+		if err := t.fleet.Join(t.hear); err != nil {
 			return nil, policy.Errors{{Field: "Fleet", Value: c.Fleet, Reason: err.Error(), Err: err}}
 		}
 	}

@@ -198,7 +198,7 @@ func clientsOf(o order) (*campaign, *fleet.Fleet, error) {
 	}
 	f, err := join(o.Redis, st.Key, shares)
 	if err == nil {
-		c.fleet = f
+		c.fleet = &partOf{Fleet: f, shares: shares}
 	}
 	return c, f, err
 }

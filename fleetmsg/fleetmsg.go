@@ -1,0 +1,155 @@
+// Package fleetmsg has the messages between a Transport and its fleet.
+//
+// A fleet is the processes that share what servers tell them. The Transport of each
+// process is a member. It tells its [github.com/aplomb-go/aplomb/transport.Fleet] news and
+// asks it questions, and hears news of the other members and answers. Each of these is a
+// [Message]. Only authors of a backend need this package.
+//
+// A time in a Message is a duration from or to the moment at which the Message is handed
+// over, so that the clocks of the processes need not agree. An amount has a Unit.
+package fleetmsg
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Kind says what a Message is about, and which of its fields count. A Fleet ignores kinds
+// that it does not know, and so does a Transport. A later version may have more.
+type Kind uint8
+
+// What a Transport tells its Fleet. Hold and Quota go both ways.
+const (
+	// Meet says that the member sends its first request to Host, or the first since an
+	// Update turned on its Cooldown, Pacing or Gate. The answer is everything that other
+	// members know of the host: a Hold for each scope, a Quota for each scope and unit,
+	// and Down.
+	Meet Kind = iota + 1
+
+	// Hold says that a server asked to wait. Scope is whose requests are held, and Status
+	// is 503 if the hold is of a 503, else 429. Wait is how long the server asked to wait,
+	// without jitter. It is 0 if a success has shown that the hold is over before its time.
+	// Again says that the request was sent although the hold was known. It was a probe, and
+	// each other member that plans one waits for longer now. So a Fleet tells the members
+	// even if the hold ends no later than they know. A member obeys its own RetryAfter.Max.
+	Hold
+
+	// Quota says which quota a server named. Scope is whose quota it is. Amount of Unit is
+	// left of Limit, which is 0 if it is not known. Wait is the time until the quota is full
+	// again. To a member, Members is how many members use the quota, itself included. Each of
+	// them takes its part of the rest. 0 counts as 1.
+	Quota
+
+	// Failing says that all requests of this member to Host have failed for some time:
+	// Failures in a row, 1 or more, of which the first was sent or failed Wait ago. Every host
+	// with a Gate is reported a few times per second at most.
+	Failing
+
+	// Working says that a request to Host succeeded, after Failing, after Down, or as a
+	// probe.
+	Working
+
+	// AskProbe asks for a permit to send a probe to Host, at which the gate of this member is
+	// closed. The answer is Probe. The probe ends with Working or with ProbeFailed. While
+	// it is under way, the member asks again every 0.3 s. If it does not, or if the probe
+	// takes 10 s, another member may send a probe.
+	AskProbe
+
+	// ProbeFailed says that a probe failed or was not sent.
+	ProbeFailed
+
+	// AskTokens asks for tokens of the rate that all members share: PerSecond of all members
+	// together, and Burst, 1 or more. Amount of Unit is how many this member can use soon, 1
+	// or more. The answer is Tokens. A member asks ten times per second and host at most.
+	AskTokens
+)
+
+// What a Transport hears from its Fleet, beside Hold and Quota.
+const (
+	// Members says how many members the fleet has, this one included. Below 1 counts as 1.
+	// The floor of the budget is divided by it. So is the rate while the Fleet does not
+	// answer.
+	Members Kind = iota + 64
+
+	// Down says that Host has been down for the fleet for Wait: several members fail, and
+	// none has told of a success. If a request of this member succeeded that was sent after
+	// the failures began, the member does not obey. It tells Working instead. So members
+	// that cannot reach a host never stop a member that can. Otherwise the member closes its
+	// gate, until Up, or until a probe of its own succeeds.
+	Down
+
+	// Up says that Host works again. If its gate is closed, the member opens the gate after
+	// a random part of Wait.
+	Up
+
+	// Probe answers AskProbe. If it is not Granted, the member asks again after Wait at the
+	// soonest.
+	Probe
+
+	// Tokens answers AskTokens. Amount of Unit may be used, by this member alone: the first
+	// after First, and each further one Every later. A negative First means that some of
+	// them may be used now. If Amount is 0, the member asks again after Wait.
+	Tokens
+)
+
+var names = [...]string{
+	Meet: "meet", Hold: "hold", Quota: "quota", Failing: "failing", Working: "working", AskProbe: "ask for a probe",
+	ProbeFailed: "probe failed", AskTokens: "ask for tokens", Members: "members", Down: "down", Up: "up", Probe: "probe", Tokens: "tokens",
+}
+
+func (k Kind) String() string {
+	if int(k) < len(names) && names[k] != "" {
+		return names[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// A Message is a piece of news, a question or an answer. Its Kind says which fields count.
+// The others are zero. Messages can be compared with ==.
+type Message struct {
+	Kind   Kind
+	Host   string // scheme://host, as in a HostState
+	Scope  uint64 // whose requests: what Fleet.Scope returned, or 0 for requests without credentials
+	Status int    // 429 or 503
+	Unit   string // of Amount, Limit, PerSecond and Burst; "" means requests
+
+	Wait         time.Duration // Hold, Quota, Failing, Down, Up, Probe and Tokens say of what
+	First, Every time.Duration // Tokens: until the first may be used, and between two
+
+	Members          int     // Members and Quota: how many
+	Failures         int     // Failing: in a row
+	Amount, Limit    float64 // Quota, AskTokens, Tokens; in Units
+	PerSecond, Burst float64 // AskTokens: the rate; in Units
+
+	Granted bool // Probe: one may go
+	Again   bool // Hold: the request was a probe
+}
+
+// String returns the kind of a Message and the fields that are not zero. It has no secrets,
+// because a Scope is a keyed hash.
+func (m Message) String() string {
+	var b strings.Builder
+	b.WriteString(m.Kind.String())
+	field := func(name string, value any, zero bool) {
+		if !zero {
+			fmt.Fprintf(&b, " %s=%v", name, value)
+		}
+	}
+	field("host", m.Host, m.Host == "")
+	field("scope", fmt.Sprintf("%x", m.Scope), m.Scope == 0)
+	field("status", m.Status, m.Status == 0)
+	field("unit", fmt.Sprintf("%q", m.Unit), m.Unit == "")
+	field("wait", m.Wait, m.Wait == 0)
+	field("first", m.First, m.First == 0)
+	field("every", m.Every, m.Every == 0)
+	field("members", m.Members, m.Members == 0)
+	field("failures", m.Failures, m.Failures == 0)
+	field("amount", m.Amount, m.Amount == 0)
+	field("limit", m.Limit, m.Limit == 0)
+	field("per_second", m.PerSecond, m.PerSecond == 0)
+	field("burst", m.Burst, m.Burst == 0)
+	field("granted", m.Granted, !m.Granted)
+	field("again", m.Again, !m.Again)
+	return b.String()
+}
