@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
@@ -21,6 +22,8 @@ type way struct {
 	heard instant.Instant // when something had come over the lane last before the attempt
 	t     *Transport      // whose clock that is
 	link  *link           // nil: nobody needs to know
+
+	instead bool // the attempt takes the lane instead of another, or beside it
 }
 
 // stamp fills in the part of the record that the way knows.
@@ -58,7 +61,9 @@ func (x *exchange) nextWay(kind Kind) way {
 		return w
 	case kind == KindHedge:
 		if lanes := x.state.LanesMade(); lanes != nil && x.laned() && lanes.Protocol() != 1 {
-			w.lane = lanes.Beside(x.t.now(), x.way.lane, x.opener())
+			if beside := lanes.Beside(x.t.now(), x.way.lane, x.opener()); beside != nil {
+				w.lane, w.instead = beside, true
+			}
 		}
 	case x.trouble == isBroken:
 		if x.otherAddress() {
@@ -67,7 +72,7 @@ func (x *exchange) nextWay(kind Kind) way {
 		fallthrough
 	default:
 		if x.via != nil {
-			w.lane = x.via
+			w.lane, w.instead = x.via, true
 		}
 	}
 	x.via, x.trouble = nil, noTrouble
@@ -158,9 +163,13 @@ func (x *exchange) late(err error) bool {
 // connection died during the attempt, something may have come before that. So only the
 // second half of the time counts, if it is known how long the attempt took.
 func (x *exchange) silent() bool {
-	heard := x.way.lane.Heard()
-	took := cmp.Or(x.timing.took, max(x.rule.timeouts.after, 0))
+	heard, took := x.way.lane.Heard(), x.took()
 	return heard == x.way.heard || took > 0 && x.t.now().Sub(heard) > took/2
+}
+
+// took returns how long the attempt at hand took, or 0 if that is not known.
+func (x *exchange) took() time.Duration {
+	return cmp.Or(x.timing.took, max(x.rule.timeouts.after, 0))
 }
 
 // noteWay tells the lanes of the host about an outcome. It is called once for each.
@@ -179,10 +188,13 @@ func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
 	if x.trouble != noTrouble && x.trouble != isLate && x.laned() {
 		x.avoid()
 	}
-	if x.trouble != isSilent {
+	switch {
+	case x.trouble == isLate && x.ctx.Err() != nil && x.laned():
+		x.leave() // no retry will find out whether another lane is better
 		return
-	}
-	if x.laned() {
+	case x.trouble != isSilent:
+		return
+	case x.laned():
 		x.leave()
 	}
 	if !x.laned() { // leave may have found out
@@ -192,11 +204,15 @@ func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
 
 // leave moves the host from the lane of the attempt to another.
 func (x *exchange) leave() {
-	lanes := x.state.Machines().Lanes()
-	left := lanes.Leave(x.t.now(), x.way.lane, x.opener())
+	lanes, why := x.state.Machines().Lanes(), "silent"
+	if x.trouble == isLate {
+		why = "late"
+	}
+	now := x.t.now()
+	left := lanes.Leave(now, x.way.lane, x.trouble == isSilent, now.Add(-x.took()), x.opener())
 	x.t.leave(left)
 	if to := lanes.Current(); left != nil && left != to {
-		x.report.changed(slog.LevelInfo, left, to, "silent", x.way.link.addr())
+		x.report.changed(slog.LevelInfo, left, to, why, x.way.link.addr())
 	}
 }
 
@@ -207,7 +223,7 @@ func (c *call) answered(w way, resp *http.Response, good bool) {
 		return
 	}
 	lanes.Speak(resp.ProtoMajor)
-	if from := lanes.Current(); lanes.Answered(c.t.now(), w.lane, good) {
+	if from := lanes.Current(); lanes.Answered(c.t.now(), w.lane, good, w.instead) {
 		(&report{call: c}).changed(slog.LevelDebug, from, lanes.Current(), "better", "")
 	}
 }
@@ -232,7 +248,7 @@ func (x *exchange) misdirected(resp *http.Response) bool {
 func (x *exchange) setOut(hinted bool) {
 	switch x.trouble {
 	case isLate:
-		x.detour(host.Detour{})
+		x.detour(host.Detour{New: true, Since: x.t.now().Add(-x.took())}) // its connection may be dead beside others that are well
 	case isStalled:
 		x.detour(host.Detour{Doubted: true, New: true})
 	case isSick:

@@ -107,6 +107,70 @@ func TestDeathUnderLoad(t *testing.T) {
 	})
 }
 
+// Connections die beside one that is well. Streams go on over that one meanwhile, so the
+// lane is not silent. But a retry over the same lane could meet a dead connection again.
+func TestDeathBesideStreams(t *testing.T) {
+	hedged := policy.Rule{Hedge: policy.Hedge{After: time.Hour}} // so that what comes is noted from the beginning
+	for name, rule := range map[string]policy.Rule{"timeouts": quick, "deadlines": hedged} {
+		t.Run(name, func(t *testing.T) { testDeathBesideStreams(t, rule) })
+	}
+}
+
+func testDeathBesideStreams(t *testing.T, rule policy.Rule) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		cfg.Streams = 100
+		cfg.Routes = map[string]ts.Script{"/stream": {ts.OK(strings.Repeat("-", 1000)).Drip(1, 50*time.Millisecond)}}
+		cfg.Handler = func(*ts.Received) ts.Step { return ts.OK("well").Delay(5 * time.Millisecond) }
+		s := ts.Start(t, cfg)
+		var mu sync.Mutex
+		var conns []*ts.Conn
+		base := s.Transport()
+		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := cfg.Net.DialContext(ctx, network, addr)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				conns = append(conns, conn.(*ts.Conn))
+			}
+			return conn, err
+		}
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
+		var streams, wg sync.WaitGroup
+		for i := range cfg.Streams {
+			streams.Go(func() { w.ok(do(w.tr, request(t, http.MethodGet, fmt.Sprint(w.URL, "/stream"), nil)), time.Minute) })
+			if i == 0 {
+				synctest.Wait() // the other streams share the connection, if that is possible
+			}
+		}
+		time.Sleep(time.Millisecond)
+		mu.Lock()
+		well := len(conns)
+		mu.Unlock()
+		for range 16 {
+			wg.Go(func() { w.ok(w.get(), 10*time.Millisecond) })
+		}
+		wg.Wait()
+		for _, conn := range conns[well:] {
+			conn.Silence()
+		}
+		slow := 0
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), attemptTime+20*time.Millisecond)
+			start := time.Now()
+			if _, err := get(t, w.tr, ctx, w.URL); rule.AttemptTimeout > 0 {
+				assert.NoError(t, err)
+			}
+			if time.Since(start) >= attemptTime {
+				slow++
+			}
+			cancel()
+		}
+		assert.Equal(t, 1, slow)
+		streams.Wait()
+		w.tr.CloseIdleConnections()
+	})
+}
+
 // Only the caller has a deadline. The request that meets the death fails, and no other.
 func TestDeathWithDeadlineOnly(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
@@ -310,13 +374,9 @@ func TestOverloadCostsFewConnections(t *testing.T) {
 	}
 }
 
-// Slow handlers are no dead connections. A long poll on the same connection lives on. If
-// something else comes over the connection, it is not left at all.
+// Slow handlers cost few connections. A long poll on the same connection lives on.
 func TestSlowHandlers(t *testing.T) {
-	for _, row := range []struct {
-		beside string // a request that is under way meanwhile
-		conns  int    // at most
-	}{{"/poll", 1 + 2}, {"/drip", 1}} {
+	for _, beside := range []string{"/poll", "/drip"} { // a request that is under way meanwhile
 		inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
 			cfg.Routes = map[string]ts.Script{
 				"/":     {ts.OK("well")},
@@ -331,10 +391,10 @@ func TestSlowHandlers(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				to := untimed
-				if row.beside == "/drip" {
+				if beside == "/drip" {
 					to = tr // which then hears the pieces
 				}
-				got := do(to, request(t, http.MethodGet, s.URL+row.beside, nil))
+				got := do(to, request(t, http.MethodGet, s.URL+beside, nil))
 				assert.NoError(t, got.err)
 				assert.NotEmpty(t, got.body)
 			})
@@ -346,7 +406,7 @@ func TestSlowHandlers(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			assert.LessOrEqual(t, s.Conns(), row.conns, row.beside)
+			assert.LessOrEqual(t, s.Conns(), 1+2, beside)
 			tr.CloseIdleConnections()
 		})
 	}

@@ -303,7 +303,7 @@ func (t *Transport) sweep() (more bool) {
 		}
 		idle, has := lanes.Sweep()
 		for _, l := range idle {
-			closeIdle(l.Base)
+			closeIdle(t.baseOf(l))
 		}
 		more = more || has
 	})

@@ -78,6 +78,9 @@ func (l *Lane) Heard() instant.Instant {
 	return instant.Instant(l.heard.Load())
 }
 
+// alive reports whether something came over the lane since then.
+func (l *Lane) alive(since instant.Instant) bool { return l != nil && l.Heard() > since }
+
 // Hear notes that something came over the lane, so its connections are not dead.
 func (l *Lane) Hear(now instant.Instant) { l.heard.Store(int64(max(now, 1))) }
 
@@ -148,10 +151,10 @@ func (l *Lanes) Current() *Lane {
 	return &l.first
 }
 
-// Answered notes a response over a lane. It is good if it needs no retry. If it came over
-// the spare, the spare did better than the current lane, and the two change places.
-// moved reports that they did.
-func (l *Lanes) Answered(now instant.Instant, from *Lane, good bool) (moved bool) {
+// Answered notes a response over a lane. It is good if it needs no retry. If the attempt
+// was sent over the spare instead of the current lane, the spare did better, and the two
+// change places. moved reports that they did.
+func (l *Lanes) Answered(now instant.Instant, from *Lane, good, instead bool) (moved bool) {
 	if from == nil {
 		from = &l.first
 	}
@@ -165,7 +168,7 @@ func (l *Lanes) Answered(now instant.Instant, from *Lane, good bool) (moved bool
 	if !from.proven.Load() {
 		from.proven.Store(true)
 	}
-	if from != l.spare.Load() {
+	if !instead || from != l.spare.Load() {
 		return false
 	}
 	l.mu.Lock()
@@ -179,11 +182,13 @@ func (l *Lanes) Answered(now instant.Instant, from *Lane, good bool) (moved bool
 	return true
 }
 
-// Leave leaves a lane over which nothing came while an attempt timed out. The host moves
-// to the spare, or to a lane that open makes. If there can be none, it returns to the
-// first, whose connections may be new by now. left is the lane that attempts no longer
+// Leave leaves a lane over which an attempt timed out. silent says that nothing else came
+// over it meanwhile. The host moves to the spare if something came over that one since the
+// attempt began, and otherwise to a lane that open makes, because all connections may have
+// died at once. If there can be none, the host moves to the spare in any case, or it returns
+// to the first, whose connections may be new by now. left is the lane that attempts no longer
 // take, or nil.
-func (l *Lanes) Leave(now instant.Instant, used *Lane, open Opener) (left *Lane) {
+func (l *Lanes) Leave(now instant.Instant, used *Lane, silent bool, since instant.Instant, open Opener) (left *Lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if used == nil {
@@ -197,15 +202,25 @@ func (l *Lanes) Leave(now instant.Instant, used *Lane, open Opener) (left *Lane)
 	if used != l.Current() {
 		return nil // another attempt was first
 	}
-	to := l.spare.Load()
-	if to != nil && !to.doubted.Load() {
-		l.spare.Store(nil)
-	} else if !l.may(now, true, used) {
-		return nil
-	} else if to = l.open(now, true, open); to == nil {
-		if to = &l.first; used == to {
-			return nil
+	spare, to := l.spare.Load(), (*Lane)(nil)
+	if spare != nil && spare.doubted.Load() {
+		spare = nil
+	}
+	may := false
+	if !spare.alive(since) {
+		if may = l.may(now, silent, used); may {
+			to = l.open(now, true, open)
 		}
+	}
+	switch {
+	case to != nil:
+	case spare != nil:
+		to = spare
+		l.spare.Store(nil)
+	case !may || used == &l.first:
+		return nil
+	default:
+		to = &l.first
 	}
 	l.current.Store(to)
 	return used
@@ -216,6 +231,10 @@ type Detour struct {
 	Doubted bool // also a lane that has failed itself
 	New     bool // also a lane that is opened for it
 	Urgent  bool // even if others were opened just before, because the name has other addresses
+
+	// Since is set after a timeout. If nothing came over the spare since then, it may be
+	// dead as well, and a new lane is better.
+	Since instant.Instant
 }
 
 // Detour returns the lane for an attempt that should not take the lane used. It returns
@@ -229,7 +248,7 @@ func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 	used.doubted.Store(true)
 	spare, current := l.spare.Load(), l.Current()
 	switch {
-	case spare != nil && spare != used && !spare.doubted.Load():
+	case spare != nil && spare != used && !spare.doubted.Load() && (d.Since == 0 || spare.alive(d.Since)):
 		return spare, nil
 	case current != used && !current.doubted.Load():
 		return current, nil
@@ -243,7 +262,7 @@ func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 			return to, spare
 		}
 	}
-	if d.Doubted && spare != nil && spare != used {
+	if spare != nil && spare != used && (d.Doubted || !spare.doubted.Load()) {
 		return spare, nil
 	}
 	return nil, nil
@@ -336,7 +355,7 @@ func (l *Lanes) may(now instant.Instant, urgent bool, used *Lane) bool {
 
 // Sweep gives up the lanes over which nothing came since the last Sweep. Without the
 // current lane the host returns to the first. Attempts under way go on. Sweep returns the
-// lanes given up, and whether lanes are left.
+// lanes whose idle connections are to be closed, and whether lanes are left.
 func (l *Lanes) Sweep() (idle []*Lane, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -357,6 +376,9 @@ func (l *Lanes) Sweep() (idle []*Lane, more bool) {
 		}
 		l.current.Store(nil)
 		idle = append(idle, current)
+		if l.first.doubted.Load() {
+			idle = append(idle, &l.first) // may have dead connections yet
+		}
 	}
 	return idle, l.spare.Load() != nil || l.Current() != &l.first
 }

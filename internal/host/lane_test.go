@@ -23,8 +23,8 @@ func (tr *traffic) open(int, bool) *Lane {
 	return NewLane(nil)
 }
 
-func (tr *traffic) good(l *Lane) bool    { return tr.Answered(tr.now, l, true) }
-func (tr *traffic) leave(l *Lane)        { tr.Leave(tr.now, l, tr.open) }
+func (tr *traffic) good(l *Lane) bool    { return tr.Answered(tr.now, l, true, true) }
+func (tr *traffic) leave(l *Lane)        { tr.Leave(tr.now, l, true, tr.now.Add(-time.Second), tr.open) }
 func (tr *traffic) wait(d time.Duration) { tr.now = tr.now.Add(d) }
 
 func (tr *traffic) detour(l *Lane, d Detour) *Lane {
@@ -35,7 +35,7 @@ func (tr *traffic) detour(l *Lane, d Detour) *Lane {
 var (
 	sick    = Detour{Doubted: true, New: true} // a 503
 	told    = Detour{Doubted: true}            // a 503 that names a wait
-	another = Detour{New: true}                // a 421
+	another = Detour{New: true}                // a 421, or a timeout beside other responses
 )
 
 // TestLanes is the specification of the lanes.
@@ -104,9 +104,14 @@ func TestLanes(t *testing.T) {
 			assert.True(t, tr.good(spare))
 			assert.False(t, tr.good(spare))
 		}, 1, 0, 1},
+		{"a response to an attempt of before says nothing about the spare", func(tr *traffic) {
+			base := tr.Current()
+			tr.good(tr.detour(nil, sick))
+			assert.False(t, tr.Answered(tr.now, base, true, false))
+		}, 1, 0, 1},
 		{"the spare does no better", func(tr *traffic) {
 			spare := tr.detour(nil, sick)
-			assert.False(t, tr.Answered(tr.now, spare, false))
+			assert.False(t, tr.Answered(tr.now, spare, false, true))
 			assert.Nil(t, tr.detour(spare, sick), "the base has failed, too")
 		}, 0, 1, 1},
 		{"after a second another spare is tried", func(tr *traffic) {
@@ -136,12 +141,33 @@ func TestLanes(t *testing.T) {
 			assert.Same(t, tr.Current(), tr.detour(base, told))
 		}, 1, -1, 1},
 
+		{"a lane that is late, but not silent, is left once in a second at most", func(tr *traffic) {
+			for range 20 {
+				tr.Leave(tr.now, tr.Current(), false, 0, tr.open)
+				tr.good(tr.Current())
+				tr.wait(100 * time.Millisecond)
+			}
+		}, 2, -1, 2},
 		{"a hedge opens a spare and keeps it", func(tr *traffic) {
 			spare := tr.Beside(tr.now, nil, tr.open)
 			assert.Same(t, spare, tr.Beside(tr.now, nil, tr.open))
 		}, 0, 1, 1},
-		{"a silent lane gives way to a spare that is there", func(tr *traffic) {
-			tr.Beside(tr.now, nil, tr.open)
+		{"a silent lane gives way to a spare that is alive", func(tr *traffic) {
+			tr.Beside(tr.now, nil, tr.open).Hear(tr.now)
+			tr.leave(tr.Current())
+		}, 1, -1, 1},
+		{"a spare over which nothing came lately may be dead as well", func(tr *traffic) {
+			tr.Beside(tr.now, nil, tr.open).Hear(tr.now)
+			tr.wait(time.Minute)
+			tr.leave(tr.Current())
+			tr.good(tr.Current())
+			tr.wait(time.Second)
+			assert.Equal(t, 3, tr.detour(tr.Current(), Detour{New: true, Since: tr.now}).Number)
+		}, 2, 3, 3},
+		{"but it is better than nothing", func(tr *traffic) {
+			tr.Beside(tr.now, nil, tr.open).Hear(tr.now)
+			tr.wait(time.Minute)
+			tr.failed = true
 			tr.leave(tr.Current())
 		}, 1, -1, 1},
 		{"a spare that is silent goes", func(tr *traffic) {
@@ -161,7 +187,7 @@ func TestLanes(t *testing.T) {
 			_, more := tr.Sweep()
 			assert.True(t, more)
 			idle, more := tr.Sweep()
-			assert.Len(t, idle, 1)
+			assert.Len(t, idle, 2, "the base as well, because it failed")
 			assert.False(t, more)
 		}, 0, -1, 1},
 	} {
@@ -199,7 +225,7 @@ func TestLaneHears(t *testing.T) {
 	l, heard := s.Lane()
 	assert.Nil(t, l)
 	assert.Zero(t, heard)
-	s.Machines().Lanes().Answered(instant.At(time.Second), nil, false)
+	s.Machines().Lanes().Answered(instant.At(time.Second), nil, false, false)
 	l, heard = s.Lane()
 	assert.NotNil(t, l)
 	assert.Equal(t, instant.At(time.Second), heard)

@@ -39,6 +39,7 @@ var kept = []struct {
 	{1009087, "the same"},
 	{61, "the oracle did not know that a hedge may wait for the connection that another attempt makes"},
 	{2004684, "an Idempotent that panicked before the first attempt left the request's body open"},
+	{50504, "a spare lane was taken for a silent one, and had died with it"},
 	{2000535, "the oracle did not know that a body cut before its first byte may come whole from a second response"},
 }
 

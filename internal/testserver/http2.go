@@ -33,7 +33,8 @@ const (
 	HTTP11Required   = http2.ErrCodeHTTP11Required
 )
 
-// Our SETTINGS frame is empty, so these defaults of RFC 9113 apply to us.
+// Our SETTINGS frame has at most the number of streams, so these defaults of RFC 9113 apply
+// to us.
 const (
 	initialWindow   = 65535    // the flow-control window of a stream and of the connection
 	maxFrameSize    = 16 << 10 // also the least that every client accepts
@@ -94,7 +95,11 @@ func (h *h2conn) read() {
 	if _, err := io.ReadFull(h.c.br, preface); err != nil || string(preface) != http2.ClientPreface {
 		return
 	}
-	err := h.framer.WriteSettings()
+	var settings []http2.Setting
+	if n := h.c.s.cfg.Streams; n > 0 {
+		settings = []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: uint32(n)}}
+	}
+	err := h.framer.WriteSettings(settings...)
 	for err == nil {
 		var f http2.Frame
 		if f, err = h.framer.ReadFrame(); err == nil {

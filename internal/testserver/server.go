@@ -28,6 +28,9 @@ type Config struct {
 	// HTTP/2 by ALPN. Without TLS, the clients use prior knowledge (h2c), and the
 	// server understands both protocols even if HTTP2 is false.
 	HTTP2 bool
+	// Streams is the number of streams that a connection of HTTP/2 may have at once, as
+	// the server tells its clients. Zero tells them nothing.
+	Streams int
 	// TLS chooses how the server uses TLS. Zero means no TLS.
 	TLS TLS
 
