@@ -40,6 +40,10 @@ var kept = []struct {
 	{61, "the oracle did not know that a hedge may wait for the connection that another attempt makes"},
 	{2004684, "an Idempotent that panicked before the first attempt left the request's body open"},
 	{50504, "a spare lane was taken for a silent one, and had died with it"},
+	{1008712, "the oracle did not know that three refusals in a row by chance confirm a hold"},
+	{1013595, "the same"},
+	{1013803, "the same, with 5 % refused"},
+	{3000218, "the same"},
 	{2000535, "the oracle did not know that a body cut before its first byte may come whole from a second response"},
 }
 
