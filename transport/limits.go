@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -18,7 +19,7 @@ type limits struct {
 	*call
 	latest time.Time // no retry starts later; zero: no bound
 
-	reserved *host.Charge    // a retry from the budget that has not gone yet
+	reserved *budget.Charge  // a retry from the budget that has not gone yet
 	slot     slot            // at the gate, before an attempt takes it over
 	unpaced  bool            // no quota was known when the pacing was asked
 	mark     uint64          // the pacing's number of the attempt
@@ -228,7 +229,7 @@ func (l *limits) reserve() bool {
 }
 
 // budget returns the settings of the budget. In a fleet each member has its part.
-func (l *limits) budget() host.BudgetConfig {
+func (l *limits) budget() budget.Config {
 	if l.t.fleet == nil {
 		return l.rule.settings.budget
 	}

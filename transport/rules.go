@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -62,7 +63,7 @@ type resolved struct {
 // settings are the settings of the limits of a host.
 type settings struct {
 	rate     host.RateConfig
-	budget   host.BudgetConfig
+	budget   budget.Config
 	cooldown host.CooldownConfig
 	pacing   host.PacingConfig
 	gate     host.GateConfig
@@ -217,7 +218,7 @@ func settingsOf(r *policy.Rule) settings {
 			Burst:     r.Rate.Burst,
 			Adaptive:  r.Rate.Mode == policy.RateAdaptive,
 		},
-		budget: host.BudgetConfig{
+		budget: budget.Config{
 			Ratio:     r.Budget.Ratio,
 			PerSecond: r.Budget.PerSecond,
 			Window:    r.Budget.Window,
@@ -228,7 +229,7 @@ func settingsOf(r *policy.Rule) settings {
 		gate:     host.GateConfig{Start: r.Gate.Start, Max: r.Gate.Max},
 	}
 	if r.Budget.Burst < 0 {
-		c.budget = host.BudgetConfig{Ratio: -1, PerSecond: -1} // off
+		c.budget = budget.Config{Ratio: -1, PerSecond: -1} // off
 	}
 	c.budget = c.budget.Complete()
 	return c

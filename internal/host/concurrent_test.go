@@ -11,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/latency"
 )
 
 // waitAt does the part of the transport's loop: it asks until the request may go, is
@@ -47,8 +49,8 @@ func TestThousandGoroutines(t *testing.T) {
 			start    = time.Now()
 			cooldown Cooldown
 			gate     Gate
-			budget   Budget
-			latency  Latency
+			retries  budget.Budget
+			latency  latency.Latency
 			pacing   Pacing
 			rate     = NewRate(RateConfig{PerSecond: 200, Burst: 10, Adaptive: true})
 			sent     atomic.Int64
@@ -100,7 +102,7 @@ func TestThousandGoroutines(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+rng.IntN(60_000))*ms)
 			defer cancel()
 			w := NewWaiter()
-			budget.Request()
+			retries.Request()
 			var slot Slot
 			var mark uint64
 			for n := range 4 {
@@ -148,12 +150,12 @@ func TestThousandGoroutines(t *testing.T) {
 				if n == 3 {
 					return
 				}
-				taken := budget.Take(instant.At(now), BudgetConfig{})
+				taken := retries.Take(instant.At(now), budget.Config{})
 				if taken == nil {
 					return
 				}
 				if rng.IntN(10) == 0 {
-					budget.Release(instant.At(now), BudgetConfig{}, taken)
+					retries.Release(instant.At(now), budget.Config{}, taken)
 					return
 				}
 				time.Sleep(time.Duration(rng.IntN(100)) * ms)
@@ -225,7 +227,7 @@ func TestCooldownWithGoroutines(t *testing.T) {
 // An idle host has a bounded size, without and with its first hold.
 func TestFirstTryCosts(t *testing.T) {
 	var (
-		b    Budget
+		b    budget.Budget
 		c    Cooldown
 		p    Pacing
 		seed = maphash.MakeSeed()

@@ -8,6 +8,7 @@
 //
 // The files, in the order in which a request meets them:
 //
+//	instant/       the type of a point in time
 //	key.go         the key of a request's host
 //	table.go       the state of that host, found without a lock, and eviction
 //	state.go       the state and its machines
@@ -22,6 +23,6 @@
 //	gate_fleet.go  what the gate hears from other processes and tells them
 //	rate.go        how many requests per second this client may send
 //	rate_fleet.go  tokens of a rate that several processes share
-//	latency.go     how long responses took lately
-//	budget.go      whether another retry may be sent
+//	latency/       how long responses took lately
+//	budget/        whether another retry may be sent
 package host

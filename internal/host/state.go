@@ -5,7 +5,9 @@ package host
 import (
 	"sync/atomic"
 
+	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/latency"
 )
 
 // A State is everything that a Transport knows about a host. It is safe for
@@ -37,10 +39,10 @@ type State[R any] struct {
 // are first asked for.
 type Machines struct {
 	Cooldown Cooldown
-	Budget   Budget
+	Budget   budget.Budget
 
 	gate    atomic.Pointer[Gate]
-	latency atomic.Pointer[Latency]
+	latency atomic.Pointer[latency.Latency]
 	pacing  atomic.Pointer[Pacing]
 	rate    atomic.Pointer[Rate]
 	lanes   atomic.Pointer[Lanes]
@@ -63,7 +65,7 @@ func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 func (m *Machines) Gate() *Gate { return made(&m.gate) }
 
 // Latency returns the host's latencies.
-func (m *Machines) Latency() *Latency { return made(&m.latency) }
+func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
 
 // Pacing returns the host's pacing.
 func (m *Machines) Pacing() *Pacing { return made(&m.pacing) }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -46,7 +47,7 @@ type storm struct {
 
 	stalls  []span // in order
 	gate    Gate
-	budget  Budget
+	budget  budget.Budget
 	waiting []*simRequest // by Waiter.ID
 	unused  []int
 
@@ -256,7 +257,7 @@ func (s *storm) giveUp(x *simAttempt, why Result) {
 	switch {
 	case s.fixed:
 		s.at(s.now.Add(100*time.Millisecond), func() { s.enter(r) })
-	case r.attempt < 6 && s.budget.Take(s.now, BudgetConfig{}) != nil:
+	case r.attempt < 6 && s.budget.Take(s.now, budget.Config{}) != nil:
 		wait := time.Duration(min(math.Pow(2, float64(r.attempt-1)), 31)*1e9 + s.rng.Float64()*1e9)
 		s.at(s.now.Add(wait), func() { s.enter(r) })
 	default:

@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -46,7 +47,7 @@ type world struct {
 
 // machines are the state machines that a Transport keeps per host.
 type machines struct {
-	budget   host.Budget
+	budget   budget.Budget
 	cooldown host.Cooldown
 	gate     host.Gate
 	ended    uint64 // requests
@@ -54,7 +55,7 @@ type machines struct {
 
 // configs are the values of the rule in the form that the machines need.
 type configs struct {
-	budget         host.BudgetConfig
+	budget         budget.Config
 	cooldown       host.CooldownConfig
 	gate           host.GateConfig
 	cools, gated   bool
@@ -130,7 +131,7 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 func configsOf(r policy.Rule) configs {
 	b := r.Budget
 	return configs{
-		budget:   host.BudgetConfig{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}.Complete(),
+		budget:   budget.Config{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}.Complete(),
 		cooldown: host.CooldownConfig{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
 		gate:     host.GateConfig{Start: r.Gate.Start, Max: r.Gate.Max},
 		cools:    r.Cooldown == policy.On,

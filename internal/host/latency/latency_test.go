@@ -1,4 +1,4 @@
-package host
+package latency
 
 import (
 	"math"
@@ -12,11 +12,11 @@ import (
 )
 
 func TestLatencyBounds(t *testing.T) {
-	if first, last := latencyBounds[0], latencyBounds[latencyBuckets-1]; first != latencyFloor || last < latencyTop || last > latencyTop*11/10 {
+	if first, last := bounds[0], bounds[buckets-1]; first != lowest || last < highest || last > highest*11/10 {
 		t.Errorf("from %v to %v", first, last)
 	}
-	for i := 1; i < latencyBuckets; i++ {
-		if r := float64(latencyBounds[i]) / float64(latencyBounds[i-1]); r > 1.05 || r < 1.049 {
+	for i := 1; i < buckets; i++ {
+		if r := float64(bounds[i]) / float64(bounds[i-1]); r > 1.05 || r < 1.049 {
 			t.Errorf("bucket %d: factor %v", i, r)
 		}
 	}
@@ -65,10 +65,10 @@ func checkLatency(t *testing.T, samples []time.Duration) {
 			continue
 		}
 		want := exactQuantile(samples, q)
-		if want > latencyBounds[latencyBuckets-1] {
+		if want > bounds[buckets-1] {
 			continue // all values beyond the last bound are in one bucket
 		}
-		if got < want || float64(got) > max(float64(want)*1.05, float64(latencyFloor)) {
+		if got < want || float64(got) > max(float64(want)*1.05, float64(lowest)) {
 			t.Fatalf("q %v of %d samples: %v, exact %v", q, len(samples), got, want)
 		}
 	}
@@ -77,7 +77,7 @@ func checkLatency(t *testing.T, samples []time.Duration) {
 func TestLatencyQuantiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range soak.Size(40, 200) {
-		samples := make([]time.Duration, rng.IntN(latencyForget-1))
+		samples := make([]time.Duration, rng.IntN(full-1))
 		spread := rng.Float64() * 6
 		for i := range samples {
 			samples[i] = time.Duration(1e5 * math.Exp(rng.NormFloat64()*spread+3))
@@ -90,7 +90,7 @@ func FuzzLatency(f *testing.F) {
 	f.Add([]byte("some samples are enough for a median, I hope"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		samples := make([]time.Duration, 0, len(data))
-		for _, b := range data[:min(len(data), latencyForget-1)] {
+		for _, b := range data[:min(len(data), full-1)] {
 			samples = append(samples, time.Duration(1)<<(b%64)+time.Duration(b))
 		}
 		checkLatency(t, samples)
@@ -101,7 +101,7 @@ func FuzzLatency(f *testing.F) {
 // its buckets hold one sample each.
 func TestLatencyForgetsEvenly(t *testing.T) {
 	var l Latency
-	for i := range latencyForget - 1 {
+	for i := range full - 1 {
 		d := 10 * time.Millisecond
 		if i%100 == 0 {
 			d = time.Duration(100+i) * time.Millisecond // a bucket of its own for most
@@ -110,7 +110,7 @@ func TestLatencyForgetsEvenly(t *testing.T) {
 	}
 	before, _ := l.Quantile(0.995)
 	l.Record(10 * time.Millisecond)
-	if n := l.Samples(); n != latencyForget/2 {
+	if n := l.Samples(); n != full/2 {
 		t.Errorf("%d samples left", n)
 	}
 	after, _ := l.Quantile(0.995)
@@ -121,7 +121,7 @@ func TestLatencyForgetsEvenly(t *testing.T) {
 		t.Errorf("0.98: %v", got)
 	}
 	// Old samples are forgotten in the end.
-	for range 6 * latencyForget {
+	for range 6 * full {
 		l.Record(time.Millisecond)
 	}
 	if got, _ := l.Quantile(0.99); got > 2*time.Millisecond {

@@ -1,6 +1,5 @@
-// The latency machine knows how long a host's responses took lately.
-
-package host
+// Package latency knows how long a host's responses took lately.
+package latency
 
 import (
 	"sort"
@@ -9,25 +8,25 @@ import (
 )
 
 const (
-	// Durations outside latencyFloor and latencyTop count as the first and the
+	// Durations outside lowest and highest count as the first and the
 	// last bucket.
-	latencyFloor = 10 * time.Microsecond
-	latencyTop   = 2 * time.Minute
+	lowest  = 10 * time.Microsecond
+	highest = 2 * time.Minute
 
-	// latencyBuckets is the number of steps of a twentieth from latencyFloor to
-	// latencyTop.
-	latencyBuckets = 336
+	// buckets is the number of steps of a twentieth from lowest to
+	// highest.
+	buckets = 336
 
-	// All counts are halved when there are latencyForget samples. So the last two
+	// All counts are halved when there are full samples. So the last two
 	// to four thousand responses of the host count.
-	latencyForget = 4096
+	full = 4096
 )
 
-// latencyBounds are the upper bounds of the buckets, inclusive. Each is a twentieth
+// bounds are the upper bounds of the buckets, inclusive. Each is a twentieth
 // above the bound before it, so a quantile is at most 5 % too high and never too
 // low.
-var latencyBounds = func() (b [latencyBuckets]time.Duration) {
-	d := latencyFloor
+var bounds = func() (b [buckets]time.Duration) {
+	d := lowest
 	for i := range b {
 		b[i] = d
 		d += d / 20
@@ -48,17 +47,17 @@ type Latency struct {
 	mu     sync.Mutex // guards everything below
 	total  int32
 	top    int32 // the last bucket that is not empty
-	counts [latencyBuckets]uint16
+	counts [buckets]uint16
 }
 
 // Record adds a sample.
 func (l *Latency) Record(d time.Duration) {
-	i := min(latencyBucket(d), latencyBuckets-1)
+	i := min(bucketOf(d), buckets-1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts[i]++
 	l.top = max(l.top, int32(i))
-	if l.total++; l.total >= latencyForget {
+	if l.total++; l.total >= full {
 		l.forget()
 	}
 }
@@ -80,10 +79,10 @@ func (l *Latency) Quantile(q float64) (d time.Duration, ok bool) {
 	longer, most := 0, int(beyond+1e-9)
 	for i := l.top; i > 0; i-- {
 		if longer += int(l.counts[i]); longer > most {
-			return latencyBounds[i], true
+			return bounds[i], true
 		}
 	}
-	return latencyBounds[0], true
+	return bounds[0], true
 }
 
 // Samples returns how many samples count at present.
@@ -110,7 +109,7 @@ func (l *Latency) forget() {
 	l.total = total
 }
 
-// latencyBucket returns the first bucket whose bound is not below d.
-func latencyBucket(d time.Duration) int {
-	return sort.Search(latencyBuckets, func(i int) bool { return latencyBounds[i] >= d })
+// bucketOf returns the first bucket whose bound is not below d.
+func bucketOf(d time.Duration) int {
+	return sort.Search(buckets, func(i int) bool { return bounds[i] >= d })
 }

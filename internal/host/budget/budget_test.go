@@ -1,4 +1,4 @@
-package host
+package budget
 
 import (
 	"fmt"
@@ -14,6 +14,9 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
+// sec is a second, of a point in time or of a length of time.
+const sec = 1_000_000_000
+
 func TestBudget(t *testing.T) {
 	const never = -1
 	type step struct {
@@ -25,75 +28,75 @@ func TestBudget(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		conf  BudgetConfig
+		conf  Config
 		steps []step
 	}{
-		{"a burst of 30 without any request", BudgetConfig{}, []step{
+		{"a burst of 30 without any request", Config{}, []step{
 			{take: 40, want: 30},
 		}},
-		{"3 per second come back, 30 at most", BudgetConfig{}, []step{
+		{"3 per second come back, 30 at most", Config{}, []step{
 			{take: 40, want: 30},
 			{at: instant.At(999 * time.Millisecond), take: 9, want: 2},
 			{at: instant.At(1001 * time.Millisecond), take: 9, want: 1},
 			{at: instant.At(time.Hour), take: 40, want: 30},
 		}},
-		{"five requests earn a retry", BudgetConfig{}, []step{
+		{"five requests earn a retry", Config{}, []step{
 			{take: 30, want: 30},
 			{requests: 4, take: 1, want: 0},
 			{requests: 1, take: 2, want: 1},
 			{requests: 5000, take: 2000, want: 30}, // saved up to the burst only
 		}},
-		{"fractions add up exactly", BudgetConfig{Ratio: 0.1, PerSecond: never}, []step{
+		{"fractions add up exactly", Config{Ratio: 0.1, PerSecond: never}, []step{
 			{take: 10, want: 10},
 			{requests: 9, take: 1, want: 0},
 			{requests: 1, take: 2, want: 1},
 			{requests: 7, take: 1, want: 0},
 			{requests: 3, take: 2, want: 1},
 		}},
-		{"a request a minute keeps its five retries", BudgetConfig{}, []step{
+		{"a request a minute keeps its five retries", Config{}, []step{
 			{requests: 1, take: 5, want: 5},
 			{at: instant.At(1 * time.Minute), requests: 1, take: 5, want: 5},
 			{at: instant.At(2 * time.Minute), requests: 1, take: 5, want: 5},
 			{at: instant.At(3 * time.Minute), requests: 1, take: 5, want: 5},
 		}},
-		{"after an outage a single failure is retried again", BudgetConfig{}, []step{
+		{"after an outage a single failure is retried again", Config{}, []step{
 			{requests: 1000, take: 5000, want: 30},
 			{at: instant.At(10 * time.Second), requests: 1000, take: 5000, want: 30},
 			{at: instant.At(10*time.Second + 334*time.Millisecond), take: 1, want: 1},
 		}},
-		{"a refund can be taken again", BudgetConfig{}, []step{
+		{"a refund can be taken again", Config{}, []step{
 			{take: 31, want: 30, refund: 3},
 			{take: 9, want: 3, refund: 3},
 			{at: instant.At(time.Hour), take: 40, want: 30, refund: 1},
 		}},
-		{"a refund does not overfill", BudgetConfig{}, []step{
+		{"a refund does not overfill", Config{}, []step{
 			{take: 1, want: 1},
 			{at: instant.At(time.Second), refund: 1},
 			{at: instant.At(time.Second), take: 40, want: 30},
 		}},
-		{"floor off", BudgetConfig{PerSecond: never}, []step{
+		{"floor off", Config{PerSecond: never}, []step{
 			{take: 99, want: 10},
 			{at: instant.At(time.Hour), take: 1, want: 0},
 			{at: instant.At(time.Hour), requests: 10, take: 9, want: 2},
 		}},
-		{"ratio off", BudgetConfig{Ratio: never}, []step{
+		{"ratio off", Config{Ratio: never}, []step{
 			{requests: 1000, take: 99, want: 30},
 			{requests: 1000, at: instant.At(time.Second), take: 99, want: 3},
 		}},
-		{"both off: no budget", BudgetConfig{Ratio: never, PerSecond: never}, []step{
+		{"both off: no budget", Config{Ratio: never, PerSecond: never}, []step{
 			{take: 9999, want: 9999},
 		}},
-		{"never less than one", BudgetConfig{PerSecond: 0.01}, []step{
+		{"never less than one", Config{PerSecond: 0.01}, []step{
 			{take: 2, want: 1},
 			{at: instant.At(99 * time.Second), take: 1, want: 0},
 			{at: instant.At(100 * time.Second), take: 2, want: 1},
 		}},
-		{"time that runs backwards earns nothing", BudgetConfig{}, []step{
+		{"time that runs backwards earns nothing", Config{}, []step{
 			{at: instant.At(time.Hour), take: 40, want: 30},
 			{at: 0, take: 1, want: 0},
 			{at: instant.At(time.Hour + 334*time.Millisecond), take: 9, want: 1},
 		}},
-		{"the end of time", BudgetConfig{}, []step{
+		{"the end of time", Config{}, []step{
 			{take: 40, want: 30},
 			{at: math.MaxInt64, take: 40, want: 30},
 		}},
@@ -127,15 +130,15 @@ func TestBudget(t *testing.T) {
 
 func TestBudgetLeft(t *testing.T) {
 	var b Budget
-	if got := b.Left(0, BudgetConfig{}); got != 30 {
+	if got := b.Left(0, Config{}); got != 30 {
 		t.Errorf("new: %v", got)
 	}
-	b.Take(0, BudgetConfig{})
+	b.Take(0, Config{})
 	b.Request()
-	if got := b.Left(0, BudgetConfig{}); got != 29.2 {
+	if got := b.Left(0, Config{}); got != 29.2 {
 		t.Errorf("after one retry and one request: %v", got)
 	}
-	if got := b.Left(0, BudgetConfig{Ratio: -1, PerSecond: -1}); !math.IsInf(got, 1) {
+	if got := b.Left(0, Config{Ratio: -1, PerSecond: -1}); !math.IsInf(got, 1) {
 		t.Errorf("off: %v", got)
 	}
 }
@@ -212,7 +215,7 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 			trace = append(trace, budgetEntry{at: now, requests: n})
 		case 1, 2:
 			for range n {
-				c := b.Take(now, BudgetConfig{})
+				c := b.Take(now, Config{})
 				if c == nil {
 					break
 				}
@@ -228,7 +231,7 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 				i := (n*7 + k*13) % len(owners)
 				trace[owners[i].entry].refunded = len(trace)
 				trace = append(trace, budgetEntry{at: now})
-				b.Release(now, BudgetConfig{}, owners[i].Charge)
+				b.Release(now, Config{}, owners[i].Charge)
 				drop(i)
 			}
 		case 6:
@@ -285,18 +288,18 @@ func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 				var b Budget
 				var old [30]*Charge
 				for i := range old {
-					old[i] = b.Take(0, BudgetConfig{})
+					old[i] = b.Take(0, Config{})
 				}
 				// When others have taken what time gave back meanwhile, refunds
 				// return what time has not.
-				for b.Take(instant.At(after), BudgetConfig{}) != nil {
+				for b.Take(instant.At(after), Config{}) != nil {
 				}
 				for i := range old {
-					b.Release(instant.At(after), BudgetConfig{}, old[order(i)])
-					b.Release(instant.At(after), BudgetConfig{}, old[order(i)]) // twice is once
+					b.Release(instant.At(after), Config{}, old[order(i)])
+					b.Release(instant.At(after), Config{}, old[order(i)]) // twice is once
 				}
 				again := 0
-				for b.Take(instant.At(after), BudgetConfig{}) != nil {
+				for b.Take(instant.At(after), Config{}) != nil {
 					again++
 				}
 				if again != want {
@@ -316,7 +319,7 @@ func TestBudgetInAnOutage(t *testing.T) {
 		attempts := 1000
 		retries := func() {
 			for range 4 {
-				if b.Take(now, BudgetConfig{}) == nil {
+				if b.Take(now, Config{}) == nil {
 					return
 				}
 				attempts++
@@ -352,7 +355,7 @@ func TestBudgetConcurrently(t *testing.T) {
 			n := 0
 			for j := range 10 {
 				b.Request()
-				if b.Take(instant.At(time.Duration(i*j)*time.Microsecond), BudgetConfig{}) != nil {
+				if b.Take(instant.At(time.Duration(i*j)*time.Microsecond), Config{}) != nil {
 					n++
 				}
 			}
@@ -373,9 +376,9 @@ func TestBudgetCosts(t *testing.T) {
 		t.Errorf("%v allocations for a request", n)
 	}
 	for range 100 {
-		b.Take(0, BudgetConfig{})
+		b.Take(0, Config{})
 	}
-	if n := testing.AllocsPerRun(100, func() { b.Take(0, BudgetConfig{}) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { b.Take(0, Config{}) }); n != 0 {
 		t.Errorf("%v allocations for a retry that is refused", n)
 	}
 	if n := unsafe.Sizeof(Charge{}); n > 24 {
@@ -397,32 +400,32 @@ func BenchmarkBudgetRequest(b *testing.B) {
 // what its own requests earn, and can save up 10 retries.
 func TestBudgetPart(t *testing.T) {
 	for name, tt := range map[string]struct {
-		conf             BudgetConfig
+		conf             Config
 		processes        int
 		perSecond, burst float64
 	}{
-		"alone":             {BudgetConfig{}, 1, 3, 30},
-		"no processes":      {BudgetConfig{}, 0, 3, 30},
-		"less than none":    {BudgetConfig{}, math.MinInt, 3, 30},
-		"two":               {BudgetConfig{}, 2, 1.5, 15},
-		"fifty":             {BudgetConfig{}, 50, 0.06, 10},
-		"a large fleet":     {BudgetConfig{}, 1 << 24, 3.0 / (1 << 24), 10},
-		"a small burst":     {BudgetConfig{Burst: 4}, 50, 0.06, 4},
-		"a large burst":     {BudgetConfig{Burst: 4000}, 50, 0.06, 80},
-		"by requests alone": {BudgetConfig{PerSecond: -1}, 50, -1, 10},
-		"by time alone":     {BudgetConfig{Ratio: -1}, 3, 1, 10},
+		"alone":             {Config{}, 1, 3, 30},
+		"no processes":      {Config{}, 0, 3, 30},
+		"less than none":    {Config{}, math.MinInt, 3, 30},
+		"two":               {Config{}, 2, 1.5, 15},
+		"fifty":             {Config{}, 50, 0.06, 10},
+		"a large fleet":     {Config{}, 1 << 24, 3.0 / (1 << 24), 10},
+		"a small burst":     {Config{Burst: 4}, 50, 0.06, 4},
+		"a large burst":     {Config{Burst: 4000}, 50, 0.06, 80},
+		"by requests alone": {Config{PerSecond: -1}, 50, -1, 10},
+		"by time alone":     {Config{Ratio: -1}, 3, 1, 10},
 	} {
 		got := tt.conf.Complete().Part(tt.processes)
 		if got.PerSecond != tt.perSecond || got.Burst != tt.burst || got.Ratio != tt.conf.Complete().Ratio || !got.complete || got.off {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if off := (BudgetConfig{Ratio: -1, PerSecond: -1}).Complete().Part(50); !off.off {
+	if off := (Config{Ratio: -1, PerSecond: -1}).Complete().Part(50); !off.off {
 		t.Error("on")
 	}
 	// Fifty processes that ask all the time.
 	taken := 0
-	conf := BudgetConfig{}.Complete().Part(50)
+	conf := Config{}.Complete().Part(50)
 	for range 50 {
 		var b Budget
 		for now := instant.Instant(0); now < 1000*sec; now += sec {

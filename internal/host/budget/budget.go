@@ -1,6 +1,5 @@
-// The budget limits how many retries are sent per request.
-
-package host
+// Package budget limits how many retries are sent per request.
+package budget
 
 import (
 	"math"
@@ -11,10 +10,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
-// A BudgetConfig says how many retries and hedges a host may be sent. Zero
+// A Config says how many retries and hedges a host may be sent. Zero
 // fields take the defaults. A negative Ratio or PerSecond turns that part off. If
 // both are negative, the budget is off.
-type BudgetConfig struct {
+type Config struct {
 	// Ratio is how many retries each request earns. The default is 0.2.
 	Ratio float64
 	// PerSecond is how many retries each second earns, so that a quiet client
@@ -125,7 +124,7 @@ func (b *Budget) CountTo(total uint64) {
 
 // Take reserves a retry or hedge. It returns nil if none is left. Take is the
 // last question before a retry, and comes before the wait.
-func (b *Budget) Take(now instant.Instant, c BudgetConfig) *Charge {
+func (b *Budget) Take(now instant.Instant, c Config) *Charge {
 	if !c.complete {
 		c = c.Complete()
 	}
@@ -144,7 +143,7 @@ func (b *Budget) Take(now instant.Instant, c BudgetConfig) *Charge {
 
 // Release gives back a retry that is not sent after all, except for the part that
 // was earned back meanwhile. A second Release of the same retry returns nothing.
-func (b *Budget) Release(now instant.Instant, c BudgetConfig, taken *Charge) {
+func (b *Budget) Release(now instant.Instant, c Config, taken *Charge) {
 	if taken == noCharge {
 		return
 	}
@@ -160,7 +159,7 @@ func (b *Budget) Release(now instant.Instant, c BudgetConfig, taken *Charge) {
 
 // Left returns how many retries could be sent at once. It is +Inf if the budget is
 // off.
-func (b *Budget) Left(now instant.Instant, c BudgetConfig) float64 {
+func (b *Budget) Left(now instant.Instant, c Config) float64 {
 	if c = c.Complete(); c.off {
 		return math.Inf(1)
 	}
@@ -173,7 +172,7 @@ func (b *Budget) Left(now instant.Instant, c BudgetConfig) float64 {
 // settle puts into the bucket what requests and time have earned since the last
 // settlement; b.mu is held. It rounds down, so that no more is put in than was
 // earned.
-func (b *Budget) settle(now instant.Instant, c *BudgetConfig) {
+func (b *Budget) settle(now instant.Instant, c *Config) {
 	n := b.requests.Load()
 	requests, passed := n-b.settled, max(0, now.Sub(b.at)) // concurrent callers may bring their times out of order
 	b.settled, b.at = n, b.at.Add(passed)
@@ -236,7 +235,7 @@ func (b *Budget) forgive(c *Charge) {
 
 // Part returns the part of a complete config that falls to each of so many processes. A
 // process keeps what its own requests earn, and can save up 10 retries of it.
-func (c BudgetConfig) Part(processes int) BudgetConfig {
+func (c Config) Part(processes int) Config {
 	if processes > 1 && c.PerSecond > 0 {
 		c.PerSecond /= float64(processes)
 		c.Burst = max(c.Burst/float64(processes), min(c.Burst, 10))
@@ -246,7 +245,7 @@ func (c BudgetConfig) Part(processes int) BudgetConfig {
 
 // Complete returns the config with all its defaults. Callers that ask a Budget often
 // pass it a complete config, so that the defaults are not found anew each time.
-func (c BudgetConfig) Complete() BudgetConfig {
+func (c Config) Complete() Config {
 	if c.Ratio == 0 {
 		c.Ratio = 0.2
 	}
