@@ -9,6 +9,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -106,7 +107,7 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 	if l.rule.pacing {
 		l.mark = 0
 		if l.unpaced = m.Pacing().Quiet(); !l.unpaced {
-			var a host.Answer
+			var a queue.Answer
 			if a, waited, no = l.wait(pacingQueue{l}, &l.queued.Pacing); no != nil {
 				return waited, no
 			}
@@ -167,12 +168,12 @@ func (l *limits) admitByRate() (waited bool, no *refusal) {
 func (l *limits) admitHedge() bool {
 	m, now := l.state.Machines(), l.t.now()
 	l.sentAt = now
-	if l.cooling() && m.Cooldown.Enter(now, l.scopeKey(), nil).Verb != host.Go {
+	if l.cooling() && m.Cooldown.Enter(now, l.scopeKey(), nil).Verb != queue.Go {
 		return false
 	}
 	if l.rule.pacing {
 		a, _ := pacingQueue{l}.enter(now, nil)
-		if l.mark = a.Mark; a.Verb != host.Go {
+		if l.mark = a.Mark; a.Verb != queue.Go {
 			return false
 		}
 	}
@@ -180,7 +181,7 @@ func (l *limits) admitHedge() bool {
 	case l.rule.gate:
 		l.slot = slot{t: l.t, host: l.state, gate: m.Gate()}
 		a, _ := gateQueue{l}.enter(now, nil)
-		return a.Verb == host.Go
+		return a.Verb == queue.Go
 	case l.rule.rate:
 		return m.Rate(l.rule.settings.rate).Take(now)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -402,18 +403,18 @@ func TestWhatIsLostIsFound(t *testing.T) {
 		"a waiter at the gate": func(tr *Transport, m *host.Machines) {
 			full := make([]host.Slot, 2)
 			for i := range full {
-				m.Gate().Enter(tr.now(), &full[i], host.NewWaiter(), host.GateConfig{Start: 1, Max: 1})
+				m.Gate().Enter(tr.now(), &full[i], queue.NewWaiter(), host.GateConfig{Start: 1, Max: 1})
 			}
 			m.Gate().Done(tr.now(), &full[0])
 		},
 		"a waiter at the cooldown": func(tr *Transport, m *host.Machines) {
 			m.Cooldown.Hold(tr.now(), scope(tr), host.Refusal{Code: host.TooMany, Wait: time.Second}, host.CooldownConfig{Max: time.Minute}, 0)
-			m.Cooldown.Enter(tr.now(), scope(tr), host.NewWaiter())
+			m.Cooldown.Enter(tr.now(), scope(tr), queue.NewWaiter())
 		},
 		"a waiter at the rate": func(tr *Transport, m *host.Machines) {
 			r := m.Rate(host.RateConfig{PerSecond: 1, Burst: 1})
-			r.Enter(tr.now(), host.NewWaiter())
-			r.Enter(tr.now(), host.NewWaiter())
+			r.Enter(tr.now(), queue.NewWaiter())
+			r.Enter(tr.now(), queue.NewWaiter())
 		},
 		"a request": func(tr *Transport, _ *host.Machines) {
 			tr.hosts.Acquire(&url.URL{Scheme: "http", Host: "h.test"})

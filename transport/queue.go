@@ -5,21 +5,21 @@ package transport
 import (
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
-// A queue is one limit of a host, at which requests wait in order. Each queue is a
+// A hostQueue is one limit of a host, at which requests wait in order. Each queue is a
 // pointer to the limits of the call, so that asking it costs no allocation.
-type queue interface {
+type hostQueue interface {
 	// enter asks the limit. mayWait is false if a request that cannot go at once
 	// is not allowed to wait.
-	enter(now instant.Instant, w *host.Waiter) (a host.Answer, mayWait bool)
+	enter(now instant.Instant, w *queue.Waiter) (a queue.Answer, mayWait bool)
 	// leave takes a waiter out of the queue.
-	leave(w *host.Waiter)
+	leave(w *queue.Waiter)
 	// limit returns the name of the limit that gave the answer.
-	limit(a host.Answer) string
+	limit(a queue.Answer) string
 	// rateTime returns for how long in all the queue has waited for the rate, if that
 	// is not the limit of the queue itself.
 	rateTime(now instant.Instant) time.Duration
@@ -29,29 +29,29 @@ func (*limits) rateTime(instant.Instant) time.Duration { return 0 }
 
 type cooldownQueue struct{ *limits }
 
-func (q cooldownQueue) enter(now instant.Instant, w *host.Waiter) (host.Answer, bool) {
+func (q cooldownQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
 	return q.state.Machines().Cooldown.Enter(now, q.scopeKey(), w), true
 }
-func (q cooldownQueue) leave(w *host.Waiter)   { q.state.Machines().Cooldown.Leave(q.scopeKey(), w) }
-func (cooldownQueue) limit(host.Answer) string { return limitCooldown }
+func (q cooldownQueue) leave(w *queue.Waiter)   { q.state.Machines().Cooldown.Leave(q.scopeKey(), w) }
+func (cooldownQueue) limit(queue.Answer) string { return limitCooldown }
 
 type pacingQueue struct{ *limits }
 
-func (q pacingQueue) enter(now instant.Instant, w *host.Waiter) (host.Answer, bool) {
+func (q pacingQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
 	return q.state.Machines().Pacing().Enter(now, q.scopeKey(), w, q.rule.settings.pacing), true
 }
-func (q pacingQueue) leave(w *host.Waiter)   { q.state.Machines().Pacing().Leave(q.scopeKey(), w) }
-func (pacingQueue) limit(host.Answer) string { return limitPacing }
+func (q pacingQueue) leave(w *queue.Waiter)   { q.state.Machines().Pacing().Leave(q.scopeKey(), w) }
+func (pacingQueue) limit(queue.Answer) string { return limitPacing }
 
 type rateQueue struct{ *limits }
 
-func (q rateQueue) enter(now instant.Instant, w *host.Waiter) (host.Answer, bool) {
+func (q rateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
 	return q.state.Machines().Rate(q.rule.settings.rate).Enter(now, w), true
 }
-func (q rateQueue) leave(w *host.Waiter) {
+func (q rateQueue) leave(w *queue.Waiter) {
 	q.state.Machines().Rate(q.rule.settings.rate).Leave(w)
 }
-func (rateQueue) limit(host.Answer) string { return limitRate }
+func (rateQueue) limit(queue.Answer) string { return limitRate }
 
 // A gateQueue is the queue at the gate. If the rule has a rate as well, it is the queue
 // of both. A request waits for a token, then for a slot, and takes both at once.
@@ -59,7 +59,7 @@ type gateQueue struct{ *limits }
 
 // enter asks for a token of the rate and a slot. If the rule refuses a request that
 // would wait for a slot, the request may still wait for the rate.
-func (q gateQueue) enter(now instant.Instant, w *host.Waiter) (host.Answer, bool) {
+func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
 	conf := q.rule.settings.gate
 	if q.t.fleet != nil {
 		conf = conf.Part(q.t.members())
@@ -72,8 +72,8 @@ func (q gateQueue) enter(now instant.Instant, w *host.Waiter) (host.Answer, bool
 	q.slot.probe = a.Probe
 	return a, q.rule.rule.Gate.Mode != policy.GateRefuse || a.ForRate
 }
-func (q gateQueue) leave(w *host.Waiter) { q.slot.tell(q.slot.gate.Leave(w)) }
-func (gateQueue) limit(a host.Answer) string {
+func (q gateQueue) leave(w *queue.Waiter) { q.slot.tell(q.slot.gate.Leave(w)) }
+func (gateQueue) limit(a queue.Answer) string {
 	if a.NoToken {
 		return limitRate
 	}
@@ -89,8 +89,8 @@ func (q gateQueue) rateTime(now instant.Instant) time.Duration {
 // stop the requests behind it.
 //
 // The time of the wait is added to queued, apart from the part that is due to the rate.
-func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited bool, no *refusal) {
-	var w *host.Waiter // only made for a request that has to wait
+func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waited bool, no *refusal) {
+	var w *queue.Waiter // only made for a request that has to wait
 	var since instant.Instant
 	var rated time.Duration
 	defer func() {
@@ -108,14 +108,14 @@ func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited boo
 	for {
 		now, mayWait := l.t.now(), false
 		a, mayWait = q.enter(now, w)
-		if l.t.fleet != nil && (a.Verb != host.Go || l.rule.rate) {
+		if l.t.fleet != nil && (a.Verb != queue.Go || l.rule.rate) {
 			l.askFleet(now)
 		}
 		switch {
-		case a.Verb == host.Go:
+		case a.Verb == queue.Go:
 			l.sentAt = now
 			return a, w != nil, nil
-		case a.Verb == host.Refuse:
+		case a.Verb == queue.Refuse:
 			return a, true, &refusal{reason: ReasonCooldown, err: ErrCooldown, until: l.t.timeOf(a.Until)}
 		case !mayWait:
 			return a, true, &refusal{reason: ReasonGateFull, err: ErrGateFull}
@@ -127,7 +127,7 @@ func (l *limits) wait(q queue, queued *time.Duration) (a host.Answer, waited boo
 			return a, true, no
 		}
 		if w == nil {
-			w, since, rated = host.NewWaiter(), now, q.rateTime(now)
+			w, since, rated = queue.NewWaiter(), now, q.rateTime(now)
 			w.By, w.From = l.by(), l.since
 			continue // asks again, and takes its place in the queue
 		}

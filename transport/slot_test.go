@@ -18,6 +18,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
@@ -532,14 +533,14 @@ func TestSlotOfAContextThatPanics(t *testing.T) {
 		var gate host.Gate
 		for range 3 {
 			s := slot{t: tr, gate: &gate}
-			require.Equal(t, host.Go, gate.Enter(tr.now(), &s.at, nil, host.GateConfig{}).Verb)
+			require.Equal(t, queue.Go, gate.Enter(tr.now(), &s.at, nil, host.GateConfig{}).Verb)
 			assert.Panics(t, func() {
 				s.landed(endlessContext{context.Background()}, getRequest(t, "http://h"), &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}, nil, nil)
 			})
 			assert.Zero(t, gate.State().InFlight)
 		}
 		time.Sleep(time.Hour) // no body is read any more
-		require.Equal(t, host.Go, gate.Enter(tr.now(), new(host.Slot), nil, host.GateConfig{}).Verb)
+		require.Equal(t, queue.Go, gate.Enter(tr.now(), new(host.Slot), nil, host.GateConfig{}).Verb)
 		assert.Equal(t, 1, gate.State().InFlight)
 	})
 }

@@ -14,15 +14,16 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 // waitAt does the part of the transport's loop: it asks until the request may go, is
 // refused or gives up.
-func waitAt(ctx context.Context, start time.Time, w *Waiter, ask func(now instant.Instant) Answer, leave func()) Verb {
+func waitAt(ctx context.Context, start time.Time, w *queue.Waiter, ask func(now instant.Instant) queue.Answer, leave func()) queue.Verb {
 	for {
 		now := time.Since(start)
 		a := ask(instant.At(now))
-		if a.Verb != Wait {
+		if a.Verb != queue.Wait {
 			return a.Verb
 		}
 		var alarm <-chan time.Time
@@ -36,7 +37,7 @@ func waitAt(ctx context.Context, start time.Time, w *Waiter, ask func(now instan
 		case <-alarm:
 		case <-ctx.Done():
 			leave()
-			return Refuse
+			return queue.Refuse
 		}
 	}
 }
@@ -101,22 +102,22 @@ func TestThousandGoroutines(t *testing.T) {
 		one := func(rng *rand.Rand, key uint64) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+rng.IntN(60_000))*ms)
 			defer cancel()
-			w := NewWaiter()
+			w := queue.NewWaiter()
 			retries.Request()
 			var slot Slot
 			var mark uint64
 			for n := range 4 {
-				in := waitAt(ctx, start, w, func(now instant.Instant) Answer { return cooldown.Enter(now, key, w) }, func() { cooldown.Leave(key, w) }) == Go &&
-					waitAt(ctx, start, w, func(now instant.Instant) Answer {
+				in := waitAt(ctx, start, w, func(now instant.Instant) queue.Answer { return cooldown.Enter(now, key, w) }, func() { cooldown.Leave(key, w) }) == queue.Go &&
+					waitAt(ctx, start, w, func(now instant.Instant) queue.Answer {
 						a := pacing.Enter(now, key, w, PacingConfig{})
 						mark = a.Mark
 						return a
-					}, func() { pacing.Leave(key, w) }) == Go &&
-					waitAt(ctx, start, w, func(now instant.Instant) Answer {
+					}, func() { pacing.Leave(key, w) }) == queue.Go &&
+					waitAt(ctx, start, w, func(now instant.Instant) queue.Answer {
 						a := gate.Enter(now, &slot, w, GateConfig{Rate: rate, Fleet: true})
 						askFleet(now, rng.Float64())
 						return a
-					}, func() { gate.Leave(w) }) == Go
+					}, func() { gate.Leave(w) }) == queue.Go
 				if !in {
 					gaveUp.Add(1)
 					return
@@ -207,8 +208,8 @@ func TestCooldownWithGoroutines(t *testing.T) {
 		open, _ := c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.5)
 		for range 50 {
 			wg.Go(func() {
-				w := NewWaiter()
-				waitAt(t.Context(), start, w, func(now instant.Instant) Answer { return c.Enter(now, 1, w) }, nil)
+				w := queue.NewWaiter()
+				waitAt(t.Context(), start, w, func(now instant.Instant) queue.Answer { return c.Enter(now, 1, w) }, nil)
 				now := time.Since(start)
 				mu.Lock()
 				at = append(at, now)

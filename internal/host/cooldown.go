@@ -10,16 +10,10 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 const (
-	// maxScopes bounds the scopes for which something is kept per host. If the
-	// credentials change with every request, each response brings a new scope.
-	maxScopes = 256
-
-	// maxHeard bounds what a fleet brings if CooldownConfig.Max has no bound.
-	maxHeard = time.Hour
-
 	// sweepEvery is the least time between two searches for holds that are over.
 	sweepEvery = time.Second
 )
@@ -164,14 +158,14 @@ func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf Cooldow
 	h, evicted := c.holdFor(now, key, r.Ended, true)
 	c.ended = max(c.ended, r.Ended) + 1 // this request ends as well, and is no success
 	open = now
-	var next pair
+	var next queue.Pair
 	if h != nil {
 		again = h.refuse(now, r, conf.withDefaults(), u)
 		open, next = h.open, h.changed(now)
 	}
 	c.mu.Unlock()
-	next.wake()
-	evicted.wake()
+	next.Wake()
+	evicted.Wake()
 	return open, again
 }
 
@@ -184,13 +178,13 @@ func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf
 	}
 	c.mu.Lock()
 	h, evicted := c.holdFor(now, key, r.Ended, false)
-	var next pair
+	var next queue.Pair
 	if h != nil && h.hear(now, r, conf.withDefaults(), u) {
 		next = h.changed(now)
 	}
 	c.mu.Unlock()
-	next.wake()
-	evicted.wake()
+	next.Wake()
+	evicted.Wake()
 }
 
 // Free is told that a success has ended the hold of a scope in another process of a fleet.
@@ -200,40 +194,40 @@ func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf
 // at the time at, which keeps the processes apart.
 func (c *Cooldown) Free(now instant.Instant, key uint64, at instant.Instant) {
 	c.mu.Lock()
-	var next pair
+	var next queue.Pair
 	if h := c.holds[key]; h != nil && now < h.open {
 		h.free(at)
 		h.settle(now)
-		next = pair{h.queue.first, h.hurried()}
+		next = queue.Pair{h.queue.First(), h.hurried()}
 	}
 	c.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // Enter asks for a request to pass. With Wait the request joins the queue of its
 // scope. It asks again with the same w, or calls Leave. A request with a nil w
 // does not wait and joins no queue.
-func (c *Cooldown) Enter(now instant.Instant, key uint64, w *Waiter) Answer {
+func (c *Cooldown) Enter(now instant.Instant, key uint64, w *queue.Waiter) queue.Answer {
 	c.mu.Lock()
 	c.tidy(now)
 	h := c.find(now, key)
-	var moved pair
-	if w != nil && (h == nil || w.in != &h.queue) {
+	var moved queue.Pair
+	if w != nil && (h == nil || !h.queue.Has(w)) {
 		moved = c.leave(key, w) // its hold was evicted
 	}
 	a, next := c.enter(now, key, h, w)
 	c.mu.Unlock()
-	moved.wake()
-	next.wake()
+	moved.Wake()
+	next.Wake()
 	return a
 }
 
 // Leave takes w out of its queue.
-func (c *Cooldown) Leave(key uint64, w *Waiter) {
+func (c *Cooldown) Leave(key uint64, w *queue.Waiter) {
 	c.mu.Lock()
 	next := c.leave(key, w)
 	c.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // Answered is told of each response with a final verdict while the host is not
@@ -242,17 +236,17 @@ func (c *Cooldown) Leave(key uint64, w *Waiter) {
 // response ended the hold.
 func (c *Cooldown) Answered(now instant.Instant, key uint64, sent instant.Instant, success bool) (ended [codes]bool) {
 	c.mu.Lock()
-	var next pair
+	var next queue.Pair
 	if h := c.find(now, key); h != nil {
 		before := h.holding(now)
 		h.answered(now, sent, success)
 		for code, held := range h.holding(now) {
 			ended[code] = before[code] && !held
 		}
-		next = pair{h.queue.first, h.hurried()} // may go now, or have to wait for less time
+		next = queue.Pair{h.queue.First(), h.hurried()} // may go now, or have to wait for less time
 	}
 	c.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return ended
 }
 
@@ -332,17 +326,17 @@ func (c *Cooldown) Holding(now instant.Instant) bool {
 }
 
 // enter answers w and returns the waiters to wake next; c.mu is held.
-func (c *Cooldown) enter(now instant.Instant, key uint64, h *hold, w *Waiter) (a Answer, next pair) {
+func (c *Cooldown) enter(now instant.Instant, key uint64, h *hold, w *queue.Waiter) (a queue.Answer, next queue.Pair) {
 	if h == nil {
-		return Answer{}, pair{}
+		return queue.Answer{}, queue.Pair{}
 	}
 	if named := h.refusing(now); named > 0 {
 		h.leave(w)
-		return Answer{Verb: Refuse, Until: named}, pair{h.queue.first} // all waiters have to hear of the refusal
+		return queue.Answer{Verb: queue.Refuse, Until: named}, queue.Pair{h.queue.First()} // all waiters have to hear of the refusal
 	}
 	if !h.passes(now, w) {
 		a = h.wait(now, w)
-		if next[1] = h.hurried(); next[1] == w || h.queue.first != w {
+		if next[1] = h.hurried(); next[1] == w || h.queue.First() != w {
 			next[1] = nil
 		}
 		return a, next // the time of a probe may be over, so that the hold stands
@@ -350,21 +344,21 @@ func (c *Cooldown) enter(now instant.Instant, key uint64, h *hold, w *Waiter) (a
 	h.leave(w)
 	if h.forgotten(now) {
 		c.drop(key)
-		return Answer{}, pair{}
+		return queue.Answer{}, queue.Pair{}
 	}
-	return Answer{}, pair{h.queue.first, h.hurried()}
+	return queue.Answer{}, queue.Pair{h.queue.First(), h.hurried()}
 }
 
 // leave takes w out of its queue and returns the waiters to wake next; c.mu is
 // held.
-func (c *Cooldown) leave(key uint64, w *Waiter) (next pair) {
-	if w == nil || w.in == nil {
-		return pair{}
+func (c *Cooldown) leave(key uint64, w *queue.Waiter) (next queue.Pair) {
+	if !w.Waits() {
+		return queue.Pair{}
 	}
-	if h := c.holds[key]; h != nil && w.in == &h.queue {
-		return pair{h.leave(w), h.hurried()}
+	if h := c.holds[key]; h != nil && h.queue.Has(w) {
+		return queue.Pair{h.leave(w), h.hurried()}
 	}
-	return pair{w.in.leave(w)} // its hold was evicted
+	return queue.Pair{w.Leave()} // its hold was evicted
 }
 
 // find returns the hold of a scope, or nil if there is none; c.mu is held.
@@ -380,17 +374,17 @@ func (c *Cooldown) find(now instant.Instant, key uint64) *hold {
 // If another hold had to go for it, evicted is the first waiter of that hold. It
 // goes and wakes the next. If there is no room, holdFor returns nil. ended is how many
 // requests to the host have ended, and own says that this process was told to wait.
-func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, own bool) (h *hold, evicted *Waiter) {
+func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, own bool) (h *hold, evicted *queue.Waiter) {
 	c.tidy(now)
 	if h = c.find(now, key); h != nil {
 		return h, nil
 	}
-	if len(c.holds) >= maxScopes {
+	if len(c.holds) >= queue.MaxScopes {
 		victim, found := c.victim(now, own)
 		if !found {
 			return nil, nil
 		}
-		evicted = c.holds[victim].queue.first
+		evicted = c.holds[victim].queue.First()
 		c.drop(victim)
 	}
 	if c.holds == nil {

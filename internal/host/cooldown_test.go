@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -19,17 +20,17 @@ const (
 // exact has no jitter.
 var exact = CooldownConfig{Spread: -1}
 
-func mustPass(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *Waiter) {
+func mustPass(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *queue.Waiter) {
 	t.Helper()
-	if a := c.Enter(now, key, w); a.Verb != Go {
+	if a := c.Enter(now, key, w); a.Verb != queue.Go {
 		t.Fatalf("at %v: %+v, want Go", now, a)
 	}
 }
 
-func mustHold(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *Waiter, until instant.Instant) {
+func mustHold(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *queue.Waiter, until instant.Instant) {
 	t.Helper()
-	if a := c.Enter(now, key, w); a.Verb != Wait || a.Until != until {
-		t.Fatalf("at %v: %+v, want Wait until %v", now, a, until)
+	if a := c.Enter(now, key, w); a.Verb != queue.Wait || a.Until != until {
+		t.Fatalf("at %v: %+v, want queue.Wait until %v", now, a, until)
 	}
 }
 
@@ -125,24 +126,24 @@ func TestCooldownRefuses(t *testing.T) {
 	conf := CooldownConfig{Max: time.Minute, Stop: true, Spread: -1}
 	const year = 365 * 24 * time.Hour
 	var c Cooldown
-	w, v := NewWaiter(), NewWaiter()
+	w, v := queue.NewWaiter(), queue.NewWaiter()
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, conf, 0)
 	mustHold(t, &c, 0, 1, w, sec)
 	mustHold(t, &c, 0, 1, v, sec)
 
 	c.Hold(ms, 1, Refusal{Code: TooMany, Wait: year}, conf, 0)
-	for _, x := range []*Waiter{w, v} { // both hear of the refusal at once, one after the other
+	for _, x := range []*queue.Waiter{w, v} { // both hear of the refusal at once, one after the other
 		if !woken(x) {
 			t.Fatal("not woken")
 		}
-		if a := c.Enter(ms, 1, x); a.Verb != Refuse || a.Until != instant.At(ms+year) {
+		if a := c.Enter(ms, 1, x); a.Verb != queue.Refuse || a.Until != instant.At(ms+year) {
 			t.Fatalf("%+v", a)
 		}
 	}
 	if until, refused := c.Held(sec, 1); !refused || until != instant.At(ms+year) {
 		t.Errorf("%v, %v", until, refused)
 	}
-	if a := c.Enter(instant.At(time.Minute), 1, w); a.Verb != Refuse {
+	if a := c.Enter(instant.At(time.Minute), 1, w); a.Verb != queue.Refuse {
 		t.Errorf("%+v", a)
 	}
 	mustPass(t, &c, instant.At(time.Minute+ms), 1, w) // then the first request passes
@@ -151,7 +152,7 @@ func TestCooldownRefuses(t *testing.T) {
 
 	// The time that an earlier hold named is not repeated.
 	c.Hold(instant.At(2*time.Minute), 1, Refusal{Code: TooMany, Wait: 2 * time.Minute}, conf, 0)
-	if a := c.Enter(instant.At(2*time.Minute), 1, w); a.Verb != Refuse || a.Until != instant.At(4*time.Minute) {
+	if a := c.Enter(instant.At(2*time.Minute), 1, w); a.Verb != queue.Refuse || a.Until != instant.At(4*time.Minute) {
 		t.Errorf("%+v", a)
 	}
 	// Requests wait for a time that is not too long, in stop mode as well.
@@ -176,7 +177,7 @@ func TestCooldownEndsEarly(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Cooldown
 			c.Hold(sec, 1, Refusal{Code: tt.code, Wait: 10 * sec}, exact, 0)
-			w := NewWaiter()
+			w := queue.NewWaiter()
 			mustHold(t, &c, sec, 1, w, 11*sec)
 			c.Answered(2*sec, 1, tt.sent, tt.success)
 			if until, _ := c.Held(2*sec, 1); until != instant.At(tt.want) {
@@ -206,14 +207,14 @@ type cooldownRequest struct {
 	c     *Cooldown
 	key   uint64
 	onGo  func()
-	onNo  func(Answer)
+	onNo  func(queue.Answer)
 
-	w    *Waiter
+	w    *queue.Waiter
 	gone bool
 }
 
 func (r *cooldownRequest) start() {
-	r.w = &Waiter{Wake: func(*Waiter) { r.clock.at(r.clock.now, r.ask) }}
+	r.w = &queue.Waiter{Woken: func(*queue.Waiter) { r.clock.at(r.clock.now, r.ask) }}
 	r.ask()
 }
 
@@ -227,13 +228,13 @@ func (r *cooldownRequest) ask() {
 		return
 	}
 	switch a := r.c.Enter(r.clock.now, r.key, r.w); a.Verb {
-	case Go:
+	case queue.Go:
 		r.gone = true
 		r.onGo()
-	case Refuse:
+	case queue.Refuse:
 		r.gone = true
 		r.onNo(a)
-	case Wait:
+	case queue.Wait:
 		r.clock.at(a.Ask, r.ask)
 	}
 }
@@ -294,9 +295,9 @@ func TestCooldownLengthened(t *testing.T) {
 	var c Cooldown
 	var left, woken []int
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
-	ws := make([]*Waiter, 20)
+	ws := make([]*queue.Waiter, 20)
 	for i := range ws {
-		ws[i] = &Waiter{ID: i, Wake: func(w *Waiter) { woken = append(woken, w.ID) }}
+		ws[i] = &queue.Waiter{ID: i, Woken: func(w *queue.Waiter) { woken = append(woken, w.ID) }}
 		if i%4 == 3 {
 			ws[i].By = instant.At(time.Duration(20-i) * sec / 2) // the later, the nearer
 		}
@@ -305,7 +306,7 @@ func TestCooldownLengthened(t *testing.T) {
 	c.Hold(500*ms, 1, Refusal{Code: TooMany, Wait: 4500 * ms}, exact, 0)
 	for ; len(woken) > 0; woken = woken[1:] {
 		w := ws[woken[0]]
-		if a := c.Enter(500*ms, 1, w); a.Verb != Wait || a.Until != 5*sec {
+		if a := c.Enter(500*ms, 1, w); a.Verb != queue.Wait || a.Until != 5*sec {
 			t.Errorf("%+v, want to wait until 5 s", a)
 		}
 		if w.By == 0 || w.By > 5*sec {
@@ -356,12 +357,12 @@ func TestCooldownIsBounded(t *testing.T) {
 	for i := range uint64(10) {
 		c.Hold(0, i, hour, CooldownConfig{Max: -1, Spread: -1}, 0)
 	}
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	mustHold(t, &c, 0, 3, w, instant.At(time.Hour))
-	for i := range soak.Size[uint64](8*maxScopes, 20_000) {
+	for i := range soak.Size[uint64](8*queue.MaxScopes, 20_000) {
 		now := time.Duration(i) * ms
 		c.Hold(instant.At(now), 100+i, Refusal{Wait: 50 * ms}, exact, 0)
-		if n := len(c.holds); n > maxScopes {
+		if n := len(c.holds); n > queue.MaxScopes {
 			t.Fatalf("%d scopes", n)
 		}
 	}
@@ -371,7 +372,7 @@ func TestCooldownIsBounded(t *testing.T) {
 		}
 	}
 	// All holds are running.
-	for i := range uint64(maxScopes + 20) {
+	for i := range uint64(queue.MaxScopes + 20) {
 		c.Hold(200*sec, 1_000_000+i, Refusal{Wait: 2*time.Hour + time.Duration(i)}, CooldownConfig{Max: -1, Spread: -1}, 0)
 	}
 	for key, want := range map[uint64]time.Duration{3: time.Hour, 4: 0, 77: 0, 1_000_020: 0, 1_000_021: 2*time.Hour + 200*sec + 21} {
@@ -379,7 +380,7 @@ func TestCooldownIsBounded(t *testing.T) {
 			t.Errorf("scope %d: held until %v, want %v", key, until, want)
 		}
 	}
-	if n, _ := c.Holds(200 * sec); n != maxScopes || woken(w) {
+	if n, _ := c.Holds(200 * sec); n != queue.MaxScopes || woken(w) {
 		t.Errorf("%d scopes", n)
 	}
 	c.Leave(3, w)
@@ -390,9 +391,9 @@ func TestCooldownIsBounded(t *testing.T) {
 	}
 
 	// If somebody waits for each of them, a further scope is not held, and nor is any other.
-	for i := range uint64(maxScopes) {
+	for i := range uint64(queue.MaxScopes) {
 		c.Hold(instant.At(5*time.Hour), i, hour, CooldownConfig{Max: -1}, 0)
-		c.Enter(instant.At(5*time.Hour), i, NewWaiter())
+		c.Enter(instant.At(5*time.Hour), i, queue.NewWaiter())
 	}
 	c.Hold(instant.At(5*time.Hour), 1000, hour, CooldownConfig{Max: -1}, 0)
 	mustPass(t, &c, instant.At(5*time.Hour), 1000, nil)
@@ -534,7 +535,7 @@ func BenchmarkCooldownQuiet(b *testing.B) {
 func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
-	first, second := NewWaiter(), NewWaiter()
+	first, second := queue.NewWaiter(), queue.NewWaiter()
 	c.Enter(0, 1, first)
 	c.Enter(0, 1, second)
 	c.Leave(1, first)
@@ -548,7 +549,7 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
-	ws := []*Waiter{NewWaiter(), NewWaiter(), NewWaiter()}
+	ws := []*queue.Waiter{queue.NewWaiter(), queue.NewWaiter(), queue.NewWaiter()}
 	for i, w := range ws {
 		w.By = instant.At(time.Duration(i+2) * sec)
 		c.Enter(0, 1, w)
@@ -571,13 +572,13 @@ func TestCooldownDeadlines(t *testing.T) {
 		var c Cooldown
 		rng := rand.New(rand.NewPCG(seed, 1))
 		now := instant.At(sec)
-		waiting := map[*Waiter]bool{}
-		var all, woken []*Waiter // all in the order of their coming, for the same run with the same seed
-		ask := func(w *Waiter) {
+		waiting := map[*queue.Waiter]bool{}
+		var all, woken []*queue.Waiter // all in the order of their coming, for the same run with the same seed
+		ask := func(w *queue.Waiter) {
 			key := uint64(w.ID)
 			a := c.Enter(now, key, w)
 			switch {
-			case a.Verb != Wait:
+			case a.Verb != queue.Wait:
 				delete(waiting, w)
 			case w.By > 0 && (a.Until >= w.By || now >= w.By):
 				c.Leave(key, w)
@@ -587,7 +588,7 @@ func TestCooldownDeadlines(t *testing.T) {
 		for range 100 {
 			switch op := rng.IntN(8); {
 			case op < 3:
-				w := &Waiter{ID: 1 + rng.IntN(2), Wake: func(w *Waiter) { woken = append(woken, w) }}
+				w := &queue.Waiter{ID: 1 + rng.IntN(2), Woken: func(w *queue.Waiter) { woken = append(woken, w) }}
 				if rng.IntN(3) > 0 {
 					w.By = now.Add(time.Duration(1 + rng.Int64N(int64(20*sec))))
 				}
@@ -606,7 +607,7 @@ func TestCooldownDeadlines(t *testing.T) {
 			default:
 				now = now.Add(time.Duration(rng.Int64N(int64(2 * sec))))
 				for _, w := range all {
-					if waiting[w] && (w.told <= now || w.By > 0 && w.By <= now) {
+					if waiting[w] && (w.Told <= now || w.By > 0 && w.By <= now) {
 						ask(w)
 					}
 				}
@@ -618,13 +619,13 @@ func TestCooldownDeadlines(t *testing.T) {
 			}
 			for key, h := range c.holds {
 				if w := h.hurried(); w != nil && !h.undecided(now) {
-					t.Fatalf("seed %d, at %v: a waiter of scope %d with the deadline %v asks at %v; named %v, opens %v", seed, now, key, w.By, w.told, h.named(), h.opens(w))
+					t.Fatalf("seed %d, at %v: a waiter of scope %d with the deadline %v asks at %v; named %v, opens %v", seed, now, key, w.By, w.Told, h.named(), h.opens(w))
 				}
 				for w := range waiting {
-					if w.in == &h.queue && w.By > now && w.By <= h.named() && !h.undecided(now) {
+					if h.queue.Has(w) && w.By > now && w.By <= h.named() && !h.undecided(now) {
 						t.Fatalf("seed %d, at %v: a waiter with the deadline %v waits until %v", seed, now, w.By, h.named())
 					}
-					if w.in == &h.queue && h.opens(w) < h.open {
+					if h.queue.Has(w) && h.opens(w) < h.open {
 						hurries++
 					}
 				}
@@ -642,9 +643,9 @@ func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {
 	const begin = time.Hour
 	var c Cooldown
 	c.Hold(instant.At(begin), 1, Refusal{Code: TooMany, Wait: 20 * sec}, exact, 0)
-	ws := make([]*Waiter, 10)
+	ws := make([]*queue.Waiter, 10)
 	for i := range ws {
-		ws[i] = NewWaiter()
+		ws[i] = queue.NewWaiter()
 		ws[i].By = instant.At(begin + time.Minute)
 		mustHold(t, &c, instant.At(begin), 1, ws[i], instant.At(begin+20*sec))
 	}
@@ -655,7 +656,7 @@ func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {
 	c.Answered(instant.At(begin+2*sec), 1, instant.At(begin+sec), true)
 	passed := 0
 	for _, w := range ws[1:] {
-		if c.Enter(instant.At(begin+2*sec), 1, w).Verb == Go {
+		if c.Enter(instant.At(begin+2*sec), 1, w).Verb == queue.Go {
 			passed++
 		}
 	}
@@ -670,7 +671,7 @@ func TestCooldownRampEnds(t *testing.T) {
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
 	now := instant.At(sec).Add(rampTime) - 20*ms
 	c.Enter(now, 1, nil)
-	if a := c.Enter(now, 1, NewWaiter()); a.Ask > instant.At(sec+rampTime) {
+	if a := c.Enter(now, 1, queue.NewWaiter()); a.Ask > instant.At(sec+rampTime) {
 		t.Errorf("%+v, the ramp ends at %v", a, sec+rampTime)
 	}
 }
@@ -683,7 +684,7 @@ func TestCooldownArrive(t *testing.T) {
 		t.Error("nothing is held")
 	}
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9) // open at 1450 ms
-	w, v := NewWaiter(), NewWaiter()
+	w, v := queue.NewWaiter(), queue.NewWaiter()
 	mustHold(t, &c, 0, 1, w, sec)
 	mustHold(t, &c, 0, 1, v, sec)
 	if c.Arrive(sec-1, 1) {
@@ -696,7 +697,7 @@ func TestCooldownArrive(t *testing.T) {
 	}
 	mustHold(t, &c, sec, 1, w, sec)
 	mustPass(t, &c, 1450*ms, 1, w)
-	if a := c.Enter(1450*ms, 1, v); a.Verb != Wait {
+	if a := c.Enter(1450*ms, 1, v); a.Verb != queue.Wait {
 		t.Errorf("%+v: the ramp lets one go", a)
 	}
 	if !c.Arrive(1450*ms, 1) {
@@ -719,7 +720,7 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 	} {
 		var c Cooldown
 		c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9)
-		first, w := NewWaiter(), NewWaiter()
+		first, w := queue.NewWaiter(), queue.NewWaiter()
 		w.By = instant.At(by)
 		mustHold(t, &c, 0, 1, first, sec)
 		mustHold(t, &c, 0, 1, w, sec)
@@ -728,7 +729,7 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 		}
 		a := c.Enter(instant.At(want-1), 1, w)
 		b := c.Enter(instant.At(want), 1, w)
-		if a.Verb != Wait || (b.Verb == Go) != (want < 1450*ms) {
+		if a.Verb != queue.Wait || (b.Verb == queue.Go) != (want < 1450*ms) {
 			t.Errorf("by %v: %+v, then %+v", by, a, b)
 		}
 	}
@@ -744,7 +745,9 @@ func sure(now instant.Instant) *Cooldown {
 	return c
 }
 
-func goes(c *Cooldown, now instant.Instant, w *Waiter) bool { return c.Enter(now, 1, w).Verb == Go }
+func goes(c *Cooldown, now instant.Instant, w *queue.Waiter) bool {
+	return c.Enter(now, 1, w).Verb == queue.Go
+}
 
 // Only refusals in a row hold a scope that has had many successes. A success of a later
 // request ends the hold, and a success of an earlier request does not.
@@ -773,14 +776,14 @@ func TestCooldownRefusalsInARow(t *testing.T) {
 			for _, sent := range tt.refused {
 				c.Hold(now, 1, Refusal{Wait: 10 * sec, Sent: instant.At(sent), Ended: tt.successes}, exact, 0)
 			}
-			waiting, next := NewWaiter(), NewWaiter()
+			waiting, next := queue.NewWaiter(), queue.NewWaiter()
 			c.Enter(now, 1, waiting)
 			c.Enter(now, 1, next)
 			ended := c.Answered(now+ms, 1, tt.sent, true)
 			if until, _ := c.Held(now+ms, 1); (until == 0) != tt.ends || ended[TooMany] != tt.ends {
 				t.Fatalf("held until %v, ended %v", until, ended)
 			}
-			if tt.ends && (!goes(&c, now+ms, waiting) || !goes(&c, now+ms, next) || goes(&c, now+ms, NewWaiter())) {
+			if tt.ends && (!goes(&c, now+ms, waiting) || !goes(&c, now+ms, next) || goes(&c, now+ms, queue.NewWaiter())) {
 				t.Error("a success lets two waiters go")
 			}
 		})
@@ -792,10 +795,10 @@ func TestCooldownTrust(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, Refusal{Wait: sec, Ended: 1000}, exact, 0)
 	c.Hold(sec, 2, Refusal{Wait: sec, Ended: 1001}, exact, 0)
-	if !goes(&c, instant.At(testimony), NewWaiter()) {
+	if !goes(&c, instant.At(testimony), queue.NewWaiter()) {
 		t.Error("1000 successes: no probe")
 	}
-	if c.Enter(instant.At(sec+testimony), 2, NewWaiter()).Verb == Go {
+	if c.Enter(instant.At(sec+testimony), 2, queue.NewWaiter()).Verb == queue.Go {
 		t.Error("a single success since the last refusal: a probe")
 	}
 	c.Enter(instant.At(time.Minute), 1, nil)
@@ -812,7 +815,7 @@ func TestCooldownProbes(t *testing.T) {
 	}
 	c := sure(now)
 	refuse(c, now, now-30*ms)
-	first, second := NewWaiter(), NewWaiter()
+	first, second := queue.NewWaiter(), queue.NewWaiter()
 	if goes(c, now, first) || goes(c, now, second) || goes(c, now+30*ms, nil) {
 		t.Error("a probe before the round trip, or a hedge")
 	}
@@ -832,8 +835,8 @@ func TestCooldownProbes(t *testing.T) {
 	if !woken(second) || !goes(c, now+60*ms, second) {
 		t.Error("no second probe after the first was refused")
 	}
-	third := NewWaiter()
-	if a := c.Enter(now+70*ms, 1, third); a.Verb != Wait || a.Until != 0 {
+	third := queue.NewWaiter()
+	if a := c.Enter(now+70*ms, 1, third); a.Verb != queue.Wait || a.Until != 0 {
 		t.Errorf("%+v", a)
 	}
 	refuse(c, now+90*ms, now+60*ms)
@@ -849,7 +852,7 @@ func TestCooldownProbes(t *testing.T) {
 	// A probe that gets no response is given up after a second.
 	c = sure(now)
 	refuse(c, now, now-30*ms)
-	if !goes(c, now+sec, NewWaiter()) || goes(c, now+2*sec-1, second) || !goes(c, now+2*sec, second) {
+	if !goes(c, now+sec, queue.NewWaiter()) || goes(c, now+2*sec-1, second) || !goes(c, now+2*sec, second) {
 		t.Error("no second probe a second after the first")
 	}
 	mustHold(t, c, now+3*sec, 1, third, 110*sec)
@@ -859,7 +862,7 @@ func TestCooldownProbes(t *testing.T) {
 	for i := range time.Duration(6) {
 		refuse(c, instant.At(now+i*ms), instant.At(now-30*ms+i*ms))
 	}
-	mustHold(t, c, now+sec, 1, NewWaiter(), 110*sec)
+	mustHold(t, c, now+sec, 1, queue.NewWaiter(), 110*sec)
 
 	// The success of a probe ends the hold, and a failure does not.
 	c = sure(now)
@@ -883,7 +886,7 @@ func TestCooldownStopsAfterTheDoubt(t *testing.T) {
 	c := sure(now)
 	hour := Refusal{Wait: time.Hour, Sent: now - 30*ms}
 	c.Hold(now, 1, hour, conf, 0)
-	ws := []*Waiter{NewWaiter(), NewWaiter(), NewWaiter()}
+	ws := []*queue.Waiter{queue.NewWaiter(), queue.NewWaiter(), queue.NewWaiter()}
 	for _, w := range ws {
 		mustHold(t, c, now, 1, w, 0)
 	}
@@ -892,7 +895,7 @@ func TestCooldownStopsAfterTheDoubt(t *testing.T) {
 		mustPass(t, c, instant.At(at), 1, w)
 		c.Hold(instant.At(at+30*ms), 1, Refusal{Wait: time.Hour, Sent: instant.At(at)}, conf, 0)
 	}
-	if a := c.Enter(now+90*ms, 1, ws[2]); a.Verb != Refuse || !woken(ws[2]) {
+	if a := c.Enter(now+90*ms, 1, ws[2]); a.Verb != queue.Refuse || !woken(ws[2]) {
 		t.Errorf("%+v", a)
 	}
 }
@@ -906,12 +909,12 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 	conf := CooldownConfig{Spread: -1, Processes: 2, Probes: 200 * ms}
 	var c Cooldown
 	c.HoldForFleet(now, 1, told, conf, 0)
-	mustHold(t, &c, now+5*sec, 1, NewWaiter(), now+10*sec) // it has no success of its own
+	mustHold(t, &c, now+5*sec, 1, queue.NewWaiter(), now+10*sec) // it has no success of its own
 
 	for _, refused := range []bool{false, true} {
 		c := sure(now)
 		c.HoldForFleet(now, 1, told, conf, 0.25) // the processes are early with this probability
-		first, second := NewWaiter(), NewWaiter()
+		first, second := queue.NewWaiter(), queue.NewWaiter()
 		if a := c.Enter(now, 1, first); a.Ask != instant.At(now+testimony+100*ms) || a.Until != 0 {
 			t.Errorf("%+v", a)
 		}
@@ -941,20 +944,20 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		deafer := sure(now)
 		*deafer.holds[1] = *c.holds[1]
 		c.HoldForFleet(deaf, 1, told, conf, 1)
-		mustHold(t, c, deaf, 1, NewWaiter(), 0)
+		mustHold(t, c, deaf, 1, queue.NewWaiter(), 0)
 
 		deafer.Answered(deaf-ms/2, 1, deaf-ms/2, true)
 		deafer.HoldForFleet(deaf+9*sec, 1, told, conf, 1)
 		mustPass(t, deafer, deaf+9*sec, 1, nil)
 		deafer.HoldForFleet(deaf+10*sec, 1, told, conf, 1)
-		mustHold(t, deafer, deaf+10*sec, 1, NewWaiter(), 0)
+		mustHold(t, deafer, deaf+10*sec, 1, queue.NewWaiter(), 0)
 	}
 
 	// Another process is refused later, even if it names no later end. So this process waits
 	// with its probe for four times as long as the hold has lasted.
 	again := sure(now)
 	again.HoldForFleet(now, 1, told, conf, 0)
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	mustHold(t, again, now+50*ms, 1, w, 0)
 	again.HoldForFleet(instant.At(now+60*ms+testimony), 1, Refusal{Wait: 9 * sec}, conf, 0)
 	if a := again.Enter(now+160*ms, 1, w); a.Ask != now+5*160*ms {
@@ -971,16 +974,16 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		both.Hold(instant.At(now+own), 1, Refusal{Wait: 10 * sec, Sent: now - 10*ms}, conf, 0)
 		both.HoldForFleet(now+50*ms, 1, told, conf, 0)
 		both.HoldForFleet(instant.At(now+2*testimony), 1, told, conf, 0)
-		w := NewWaiter()
-		if a := both.Enter(now+9*sec, 1, w); a.Verb != Wait || a.Until == 0 {
+		w := queue.NewWaiter()
+		if a := both.Enter(now+9*sec, 1, w); a.Verb != queue.Wait || a.Until == 0 {
 			t.Errorf("%+v", a)
 		}
 		// A success in the fleet makes it send one, once.
 		both.Free(now+9*sec, 1, now+9*sec)
 		mustPass(t, both, now+9*sec, 1, w)
 		both.Free(now+9*sec, 1, now+9*sec)
-		mustHold(t, both, now+9*sec, 1, NewWaiter(), 0)
-		if a := both.Enter(instant.At(now+9*sec+probeWait), 1, nil); a.Verb != Wait {
+		mustHold(t, both, now+9*sec, 1, queue.NewWaiter(), 0)
+		if a := both.Enter(instant.At(now+9*sec+probeWait), 1, nil); a.Verb != queue.Wait {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -992,7 +995,7 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		at := now + i*20*sec
 		told.Ended = 1000
 		quiet.HoldForFleet(instant.At(at), 1, told, conf, 0)
-		w := NewWaiter()
+		w := queue.NewWaiter()
 		mustHold(t, quiet, instant.At(at), 1, w, 0)
 		mustPass(t, quiet, instant.At(at+testimony), 1, w)
 		quiet.Answered(instant.At(at+2*testimony), 1, instant.At(at+testimony), true)
@@ -1021,7 +1024,7 @@ func TestCooldownHearsay(t *testing.T) {
 	for conf, want := range map[CooldownConfig]time.Duration{
 		{Spread: -1, Max: 3 * sec, Stop: true}: 3 * sec,
 		{Spread: -1, Stop: true}:               time.Minute,
-		{Spread: -1, Max: -1, Stop: true}:      maxHeard,
+		{Spread: -1, Max: -1, Stop: true}:      queue.MaxHeard,
 	} {
 		var c Cooldown
 		c.HoldForFleet(0, 1, Refusal{Wait: instant.Forever}, conf, 0)
@@ -1031,10 +1034,10 @@ func TestCooldownHearsay(t *testing.T) {
 		if named := c.Named(0, 1); named != 0 {
 			t.Errorf("named %v", named)
 		}
-		w, patient := NewWaiter(), NewWaiter()
+		w, patient := queue.NewWaiter(), queue.NewWaiter()
 		mustHold(t, &c, sec, 1, patient, instant.At(want))
 		w.From, w.By = sec, instant.At(want) // just too early
-		if a := c.Enter(sec, 1, w); a.Verb != Wait || a.Ask != instant.At(sec+(want-sec)/2) || a.Until != a.Ask {
+		if a := c.Enter(sec, 1, w); a.Verb != queue.Wait || a.Ask != instant.At(sec+(want-sec)/2) || a.Until != a.Ask {
 			t.Errorf("%+v", a)
 		}
 		mustPass(t, &c, instant.At(sec+(want-sec)/2), 1, w)
@@ -1046,7 +1049,7 @@ func TestCooldownHearsay(t *testing.T) {
 	// What this process was told stands.
 	c = Cooldown{}
 	c.Hold(0, 1, Refusal{Wait: 6 * sec}, exact, 0)
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	w.By = 8 * sec
 	mustHold(t, &c, 0, 1, w, 6*sec)
 	c.HoldForFleet(sec, 1, Refusal{Wait: 30 * sec}, exact, 0)
@@ -1086,8 +1089,8 @@ func TestCooldownFree(t *testing.T) {
 			for _, hold := range tt.holds {
 				hold(&c)
 			}
-			w := NewWaiter()
-			held := c.Enter(sec, 1, w).Verb == Wait
+			w := queue.NewWaiter()
+			held := c.Enter(sec, 1, w).Verb == queue.Wait
 			c.Free(sec, 1, 0) // in the same instant
 			c.Free(sec, 1, 0)
 			if until, _ := c.Held(sec, 1); until != tt.until {
@@ -1096,10 +1099,10 @@ func TestCooldownFree(t *testing.T) {
 			if held && !woken(w) {
 				t.Error("the first waiter was not woken")
 			}
-			if a := c.Enter(sec, 1, w); a.Verb != Go {
+			if a := c.Enter(sec, 1, w); a.Verb != queue.Go {
 				t.Errorf("%+v", a)
 			}
-			if a := c.Enter(sec, 1, nil); a.Verb == Go && tt.until > 0 {
+			if a := c.Enter(sec, 1, nil); a.Verb == queue.Go && tt.until > 0 {
 				t.Errorf("%+v", a)
 			}
 			c.Free(sec, 2, 0) // a scope that is not held
@@ -1111,22 +1114,22 @@ func TestCooldownFree(t *testing.T) {
 func TestCooldownFreeIsSpread(t *testing.T) {
 	var c Cooldown
 	c.HoldForFleet(0, 1, Refusal{Code: TooMany, Wait: 10 * sec}, CooldownConfig{Spread: 2 * sec}, 0.5)
-	first, second := NewWaiter(), NewWaiter()
+	first, second := queue.NewWaiter(), queue.NewWaiter()
 	mustHold(t, &c, 0, 1, first, 10*sec)
 	mustHold(t, &c, 0, 1, second, 10*sec)
 	c.Free(3*sec, 1, 4*sec)
-	if a := c.Enter(3*sec, 1, first); a.Verb != Wait || a.Ask != 4*sec {
+	if a := c.Enter(3*sec, 1, first); a.Verb != queue.Wait || a.Ask != 4*sec {
 		t.Errorf("%+v", a)
 	}
 	mustPass(t, &c, 4*sec, 1, first)
-	if a := c.Enter(4*sec, 1, second); a.Verb != Wait || a.Ask != instant.At(4*sec+rampStep) {
+	if a := c.Enter(4*sec, 1, second); a.Verb != queue.Wait || a.Ask != instant.At(4*sec+rampStep) {
 		t.Errorf("%+v", a)
 	}
 
 	c = Cooldown{}
 	c.HoldForFleet(0, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
 	for range 100 {
-		mustHold(t, &c, 0, 1, NewWaiter(), 10*sec)
+		mustHold(t, &c, 0, 1, queue.NewWaiter(), 10*sec)
 	}
 	c.Free(3*sec, 1, 0)
 	for range 100 {
@@ -1139,7 +1142,7 @@ func TestCooldownFreeIsSpread(t *testing.T) {
 func TestCooldownFreeLater(t *testing.T) {
 	var c Cooldown
 	c.HoldForFleet(0, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
-	first, second := NewWaiter(), NewWaiter()
+	first, second := queue.NewWaiter(), queue.NewWaiter()
 	mustHold(t, &c, 0, 1, first, 10*sec)
 	mustHold(t, &c, 0, 1, second, 10*sec)
 	c.Free(sec, 1, 3*sec)
@@ -1148,7 +1151,7 @@ func TestCooldownFreeLater(t *testing.T) {
 	if !woken(first) {
 		t.Error("the first waiter was not woken")
 	}
-	if a := c.Enter(2*sec, 1, first); a.Verb != Wait || a.Ask != 3*sec || a.Until != 3*sec {
+	if a := c.Enter(2*sec, 1, first); a.Verb != queue.Wait || a.Ask != 3*sec || a.Until != 3*sec {
 		t.Errorf("%+v", a)
 	}
 	mustPass(t, &c, 3*sec, 1, first)
@@ -1169,17 +1172,17 @@ func TestCooldownFreeLater(t *testing.T) {
 // for holds of this process.
 func TestCooldownOfALargeFleet(t *testing.T) {
 	var c Cooldown
-	for key := range uint64(2 * maxScopes) {
+	for key := range uint64(2 * queue.MaxScopes) {
 		c.HoldForFleet(0, 1000+key, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0)
 	}
 	mustPass(t, &c, sec, 1, nil)
-	waiting := NewWaiter()
+	waiting := queue.NewWaiter()
 	mustHold(t, &c, sec, 1000, waiting, 30*sec)
-	for key := range uint64(maxScopes - 2) {
+	for key := range uint64(queue.MaxScopes - 2) {
 		c.Hold(sec, 1+key, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0)
 		mustHold(t, &c, sec, 1+key, nil, 31*sec)
 	}
-	if len(c.holds) > maxScopes {
+	if len(c.holds) > queue.MaxScopes {
 		t.Errorf("%d holds", len(c.holds))
 	}
 	mustHold(t, &c, sec, 1000, waiting, 30*sec)

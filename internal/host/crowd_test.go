@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 // An occurrence is something that a machine is told.
@@ -16,13 +18,13 @@ type occurrence struct {
 
 // A crowd is a machine in whose queue many requests wait.
 type crowd struct {
-	enter  func(now instant.Instant, w *Waiter) Answer
-	leave  func(w *Waiter)
+	enter  func(now instant.Instant, w *queue.Waiter) queue.Answer
+	leave  func(w *queue.Waiter)
 	events []occurrence
 
-	ws     []Waiter
+	ws     []queue.Waiter
 	before []memo // of each waiter
-	woken  []*Waiter
+	woken  []*queue.Waiter
 }
 
 var crowds = map[string]func() *crowd{"gate": gateCrowd, "closed gate": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
@@ -31,10 +33,10 @@ var crowds = map[string]func() *crowd{"gate": gateCrowd, "closed gate": closedCr
 // as others.
 func newCrowd(machine string, n int, dated bool) *crowd {
 	c := crowds[machine]()
-	wake := func(w *Waiter) { c.woken = append(c.woken, w) }
-	c.ws, c.before = make([]Waiter, n), make([]memo, n)
+	wake := func(w *queue.Waiter) { c.woken = append(c.woken, w) }
+	c.ws, c.before = make([]queue.Waiter, n), make([]memo, n)
 	for i := range c.ws {
-		c.ws[i] = Waiter{ID: i, Wake: wake}
+		c.ws[i] = queue.Waiter{ID: i, Woken: wake}
 		if dated {
 			c.ws[i].By = instant.At(time.Hour + time.Duration(i*7919%n))
 		}
@@ -59,8 +61,8 @@ func gateCrowd() *crowd {
 		}
 	}
 	return &crowd{
-		enter: func(now instant.Instant, w *Waiter) Answer { return g.Enter(now, new(Slot), w, conf) },
-		leave: func(w *Waiter) { g.Leave(w) },
+		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return g.Enter(now, new(Slot), w, conf) },
+		leave: func(w *queue.Waiter) { g.Leave(w) },
 		events: []occurrence{
 			{"a success", ends(Success)},
 			{"a failure", ends(Failed)},
@@ -96,8 +98,8 @@ func closedCrowd() *crowd {
 		g.AskPermit(now)
 	}
 	return &crowd{
-		enter: func(now instant.Instant, w *Waiter) Answer { return g.Enter(now, slot, w, conf) },
-		leave: func(w *Waiter) { g.Leave(w) },
+		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return g.Enter(now, slot, w, conf) },
+		leave: func(w *queue.Waiter) { g.Leave(w) },
 		events: []occurrence{
 			{"a second Down", func(now instant.Instant) { g.Down(now, now) }},
 			{"a refusal", func(now instant.Instant) { ask(now); g.Permit(now, false, sec) }},
@@ -134,8 +136,8 @@ func cooldownCrowd() *crowd {
 	}
 	c.Hold(0, 1, Refusal{Code: Unavailable, Wait: 20 * sec}, exact, 0)
 	return &crowd{
-		enter: func(now instant.Instant, w *Waiter) Answer { return c.Enter(now, 1, w) },
-		leave: func(w *Waiter) { c.Leave(1, w) },
+		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return c.Enter(now, 1, w) },
+		leave: func(w *queue.Waiter) { c.Leave(1, w) },
 		events: []occurrence{
 			{"a longer 503", hold(Unavailable, 30*sec)},
 			{"a longer 429", hold(TooMany, 40*sec)},
@@ -161,8 +163,8 @@ func pacingCrowd() *crowd {
 	}
 	note(0, 30*sec)(0)
 	return &crowd{
-		enter: func(now instant.Instant, w *Waiter) Answer { return p.Enter(now, 1, w, PacingConfig{}) },
-		leave: func(w *Waiter) { p.Leave(1, w) },
+		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return p.Enter(now, 1, w, PacingConfig{}) },
+		leave: func(w *queue.Waiter) { p.Leave(1, w) },
 		events: []occurrence{
 			{"a later reset", note(0, 60*sec)},
 			{"another scope", func(now instant.Instant) { p.Note(now, 2, 0, 0, 9, sec, PacingConfig{}) }},
@@ -188,17 +190,14 @@ func rateCrowd() *crowd {
 	}
 }
 
-// A memo is a waiter's place in a queue and in a heap, and its time to ask again.
-type memo struct {
-	next  *Waiter
-	told  instant.Instant
-	place int
-}
+// A memo is all that a machine knows of a waiter: its place in a queue and in a heap, and
+// its time to ask again.
+type memo [unsafe.Sizeof(queue.Waiter{})]byte
 
 // work returns how many waiters an event woke, and how many it touched. A waiter is
 // touched if its memo has changed.
 func (c *crowd) work(event func()) (wakes, touched int) {
-	look := func(w *Waiter) memo { return memo{w.next, w.told, w.place} }
+	look := func(w *queue.Waiter) memo { return *(*memo)(unsafe.Pointer(w)) }
 	for i := range c.ws {
 		c.before[i] = look(&c.ws[i])
 	}
@@ -218,7 +217,7 @@ func (c *crowd) settle(now instant.Instant, most int) (asked, gone int) {
 	for ; len(c.woken) > 0 && asked < most; asked++ {
 		w := c.woken[0]
 		c.woken = c.woken[1:]
-		if c.enter(now, w).Verb != Wait {
+		if c.enter(now, w).Verb != queue.Wait {
 			gone++
 		}
 	}
@@ -247,7 +246,7 @@ func TestCrowd(t *testing.T) {
 					t.Errorf("%s, deadlines %v: %d waiters ask after %s, and %d are gone", name, dated, asked, what, gone)
 				}
 			}
-			check("a newcomer", func() { c.enter(now, &Waiter{Wake: func(*Waiter) {}, By: sec}) })
+			check("a newcomer", func() { c.enter(now, &queue.Waiter{Woken: func(*queue.Waiter) {}, By: sec}) })
 			check("a request that does not wait", func() { c.enter(now, nil) })
 			check("a look around", func() { c.enter(now, &c.ws[n/2]) })
 			for _, i := range []int{0, n / 3, n / 2, n - 1} {
@@ -295,16 +294,16 @@ func TestCrowdHeldLonger(t *testing.T) {
 func TestCrowdOfAnEvictedHold(t *testing.T) {
 	const n = 100_000
 	var c Cooldown
-	var woken []*Waiter
-	ws := make([]Waiter, n)
+	var woken []*queue.Waiter
+	ws := make([]queue.Waiter, n)
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
 	for i := range ws {
-		ws[i].Wake = func(w *Waiter) { woken = append(woken, w) }
+		ws[i].Woken = func(w *queue.Waiter) { woken = append(woken, w) }
 		c.Enter(0, 1, &ws[i])
 	}
-	for key := range uint64(maxScopes) {
+	for key := range uint64(queue.MaxScopes) {
 		c.Hold(sec, 2+key, Refusal{Code: TooMany, Wait: time.Hour}, exact, 0)
-		c.Enter(sec, 2+key, &Waiter{Wake: func(*Waiter) {}})
+		c.Enter(sec, 2+key, &queue.Waiter{Woken: func(*queue.Waiter) {}})
 	}
 	if len(woken) != 1 {
 		t.Fatalf("the eviction wakes %d waiters", len(woken))
@@ -315,7 +314,7 @@ func TestCrowdOfAnEvictedHold(t *testing.T) {
 			c.Leave(1, woken[i])
 			continue
 		}
-		if a := c.Enter(sec, 1, woken[i]); a.Verb != Go {
+		if a := c.Enter(sec, 1, woken[i]); a.Verb != queue.Go {
 			t.Fatalf("%+v", a)
 		}
 	}

@@ -13,7 +13,7 @@
 //	table.go       the state of that host, found without a lock, and eviction
 //	state.go       the state and its machines
 //	lane.go        over which connections its attempts go
-//	queue.go       how requests wait, and the machines' answers
+//	queue/         how requests wait, and the machines' answers
 //	scope.go       the scope of a request: its credentials, as a hash
 //	cooldown.go    which requests wait after a server said "try later", and how they return
 //	hold.go        the hold of a scope

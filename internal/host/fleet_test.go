@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -137,7 +138,7 @@ func (p *process) down(since instant.Instant) {
 type traveller struct {
 	p      *process
 	slot   Slot
-	w      *Waiter
+	w      *queue.Waiter
 	stays  bool // it waits until it goes
 	gone   bool
 	asks   int
@@ -148,7 +149,7 @@ func (p *process) start(stays bool) *traveller {
 	v := &traveller{p: p, stays: stays}
 	r := p.run
 	if !p.refuses || stays {
-		v.w = &Waiter{Wake: func(*Waiter) { r.clock.at(r.clock.now, v.ask) }}
+		v.w = &queue.Waiter{Woken: func(*queue.Waiter) { r.clock.at(r.clock.now, v.ask) }}
 	}
 	if !stays && v.w != nil && r.rng.IntN(2) == 0 {
 		r.clock.at(r.clock.now.Add(time.Duration(r.rng.IntN(2000))*ms), func() {
@@ -175,7 +176,7 @@ func (v *traveller) ask() {
 		r.t.Fatalf("seed %d: a request asks %d times in a second", r.seed, v.asks)
 	}
 	a := p.gate.Enter(now, &v.slot, v.w, GateConfig{Fleet: true})
-	if a.Verb == Go {
+	if a.Verb == queue.Go {
 		v.gone = true
 		if !v.stays && r.rng.IntN(8) == 0 { // its deadline is too near
 			r.released++

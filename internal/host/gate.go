@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 // The constants of the slots. Those of the limit are in gate_limit.go.
@@ -155,7 +156,7 @@ const (
 // The zero Gate is ready. All methods are safe for concurrent use.
 type Gate struct {
 	mu    sync.Mutex // guards everything below and every waiter in the queue
-	queue queue
+	queue queue.Queue
 
 	conf      GateConfig
 	limit     int
@@ -232,37 +233,37 @@ type GateState struct {
 // With Wait the request joins the queue. It asks again with the same w, or calls
 // Leave. A request with a nil w does not wait and joins no queue. Enter never
 // answers Refuse.
-func (g *Gate) Enter(now instant.Instant, s *Slot, w *Waiter, c GateConfig) Answer {
+func (g *Gate) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c GateConfig) queue.Answer {
 	g.mu.Lock()
 	a, next := g.enter(now, s, w, c)
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return a
 }
 
 // Leave takes w out of the queue. news reports that the owner has to tell the fleet
 // something; see Gate.News.
-func (g *Gate) Leave(w *Waiter) (news bool) {
+func (g *Gate) Leave(w *queue.Waiter) (news bool) {
 	g.mu.Lock()
-	next := g.queue.leave(w)
-	if g.queue.n == 0 {
+	next := g.queue.Leave(w)
+	if g.queue.Len() == 0 {
 		g.byRate(0, false) // nobody is left who looks at the time
 		g.fleet.unused()
 	}
 	news = g.hasNews()
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return news
 }
 
 // Release gives back the slot of a request that was not sent. news is as for Leave.
 func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
 	g.mu.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	if s.held {
 		if g.closed && s.epoch == g.epoch {
 			g.probe = now // another probe may go instead
-			g.fleet.passOn(g.queue.n)
+			g.fleet.passOn(g.queue.Len())
 		}
 		g.free(now, s)
 		g.full = false
@@ -270,7 +271,7 @@ func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
 	}
 	news = g.hasNews()
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return news
 }
 
@@ -279,7 +280,7 @@ func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
 // knows the address of the slot. news is as for Leave.
 func (g *Gate) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 	g.mu.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	if s.held {
 		g.note(now, s, r)
 		if s.answered && s.epoch == g.epoch {
@@ -289,7 +290,7 @@ func (g *Gate) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 	}
 	news = g.hasNews()
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return news
 }
 
@@ -297,7 +298,7 @@ func (g *Gate) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 // the gate knows the address of the slot. news is as for Leave.
 func (g *Gate) Await(now instant.Instant, s *Slot) (news bool) {
 	g.mu.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	if s.held && !s.answered && !s.away && s.epoch == g.epoch {
 		s.slow = max(0, s.slow-max(0, now.Sub(s.since)))
 		g.uploads.push(s, now)
@@ -305,12 +306,12 @@ func (g *Gate) Await(now instant.Instant, s *Slot) (news bool) {
 			g.leave(now, s)
 			next = g.head(now)
 		} else if g.told > instant.After(now, callerTime) {
-			next = g.queue.first // does not know yet that a slot may come free then
+			next = g.queue.First() // does not know yet that a slot may come free then
 		}
 	}
 	news = g.hasNews()
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return news
 }
 
@@ -331,13 +332,13 @@ func (g *Gate) leave(now instant.Instant, s *Slot) {
 	g.inFlight--
 	g.away++
 	s.away = true
-	g.full = g.full && g.queue.n > 0
+	g.full = g.full && g.queue.Len() > 0
 	if g.used() == g.limit-1 {
 		g.freeAt = now
 	}
 	if g.closed {
 		g.probe = min(g.probe, now) // another probe may go instead
-		g.fleet.passOn(g.queue.n)
+		g.fleet.passOn(g.queue.Len())
 	}
 }
 
@@ -361,7 +362,7 @@ func (g *Gate) Done(now instant.Instant, s *Slot) (news bool) { return g.End(now
 // End is Result and Done in one.
 func (g *Gate) End(now instant.Instant, s *Slot, r Result) (news bool) {
 	g.mu.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	if s.held {
 		g.note(now, s, r)
 		if g.closed && s.epoch == g.epoch && g.inFlight == 1 { // else another probe went while this one waited for its caller
@@ -372,7 +373,7 @@ func (g *Gate) End(now instant.Instant, s *Slot, r Result) (news bool) {
 	}
 	news = g.hasNews()
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return news
 }
 
@@ -381,40 +382,40 @@ func (g *Gate) End(now instant.Instant, s *Slot, r Result) (news bool) {
 // counts from 500 ms on.
 func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
 	g.mu.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	s.unlist()
 	if noLength && s.held && s.answered && s.epoch == g.epoch {
 		g.streams.push(s, now)
 		if g.told > instant.After(now, streamTime) {
-			next = g.queue.first // does not know yet that a slot may come free then
+			next = g.queue.First() // does not know yet that a slot may come free then
 		}
 	}
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // Idle reports that the caller does not read from the body for now. If there is
 // no Reading within a minute, the slot no longer counts.
 func (g *Gate) Idle(now instant.Instant, s *Slot) {
 	g.mu.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	if s.held && s.answered && s.epoch == g.epoch {
 		g.idle.push(s, now)
 		if g.told > instant.After(now, bodyTime) {
-			next = g.queue.first // does not know yet that a slot may come free then
+			next = g.queue.First() // does not know yet that a slot may come free then
 		}
 	}
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // WakeFirst wakes the first waiter, which may have less to wait for after a
 // change of the rate.
 func (g *Gate) WakeFirst() {
 	g.mu.Lock()
-	next := g.queue.first
+	next := g.queue.First()
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // RateTime returns for how long in all the queue has waited for the rate and not for a
@@ -437,7 +438,7 @@ func (g *Gate) Wants() int {
 	if !g.closed {
 		room = max(1, g.limit-g.used())
 	}
-	return min(room, g.queue.n)
+	return min(room, g.queue.Len())
 }
 
 // State returns a snapshot.
@@ -458,49 +459,49 @@ func (g *Gate) waiting() int {
 	if g.forRate {
 		return 0
 	}
-	return g.queue.n
+	return g.queue.Len()
 }
 
 // enter answers w and returns the waiter to wake next; g.mu is held.
-func (g *Gate) enter(now instant.Instant, s *Slot, w *Waiter, c GateConfig) (a Answer, next *Waiter) {
+func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c GateConfig) (a queue.Answer, next *queue.Waiter) {
 	g.configure(now, c)
 	freed, before := g.settle(now), g.limit
 	if g.review(now) > before || freed {
-		next = g.queue.first // does not know yet that there is room
+		next = g.queue.First() // does not know yet that there is room
 	}
 	if g.wholesale(now) {
 		// The outage may have been complete long ago, while nobody asked. The
 		// first probe counts its wait from that time and not from now.
 		g.fleet.fails(g.run, g.since)
 		g.close(g.outage())
-		next = g.queue.first // does not know yet when the first probe may go
+		next = g.queue.First() // does not know yet when the first probe may go
 	}
-	turn := g.queue.turn(w)
+	turn := g.queue.Turn(w)
 	noToken := turn && c.Rate != nil && c.Rate.tokens(now, 1) > 0
 	admits := turn && g.admits(now)
 	if admits && !noToken {
 		if c.Rate == nil || c.Rate.Take(now) {
 			g.byRate(now, false)
-			g.queue.leave(w)
+			g.queue.Leave(w)
 			g.told = instant.Never // the next waiter was told nothing
 			g.take(now, s)
 			if next = g.head(now); next != nil && c.Rate != nil {
 				g.byRate(now, c.Rate.tokens(now, 1) > 0) // the next waiter finds out as soon as it runs
 			}
-			return Answer{Until: instant.After(now, g.quick), Probe: g.closed && c.Fleet}, next
+			return queue.Answer{Until: instant.After(now, g.quick), Probe: g.closed && c.Fleet}, next
 		}
 		noToken = true
 	}
 	if w != nil {
-		g.queue.join(w)
+		g.queue.Join(w)
 	}
-	if turn && g.queue.n > 0 {
+	if turn && g.queue.Len() > 0 {
 		g.byRate(now, noToken)
 	}
 	if noToken {
 		g.full = false
 		g.told = instant.After(now, c.Rate.tokens(now, 1))
-		return Answer{Verb: Wait, Ask: g.told, Until: g.told, ForRate: admits, NoToken: true}, next
+		return queue.Answer{Verb: queue.Wait, Ask: g.told, Until: g.told, ForRate: admits, NoToken: true}, next
 	}
 	return g.wait(now, w, c.Rate), next
 }
@@ -553,7 +554,7 @@ func (g *Gate) free(now instant.Instant, s *Slot) {
 		g.old--
 	} else {
 		g.uncount(s)
-		g.full = g.full && g.queue.n > 0
+		g.full = g.full && g.queue.Len() > 0
 		if g.used() == g.limit-1 {
 			g.freeAt = now
 		}
@@ -585,8 +586,8 @@ func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
 func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
 
 // wait tells w when to ask again for a slot; g.mu is held.
-func (g *Gate) wait(now instant.Instant, w *Waiter, r *Rate) Answer {
-	a := Answer{Verb: Wait, Ask: instant.Never}
+func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *Rate) queue.Answer {
+	a := queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 	if g.closed && g.inFlight == 0 {
 		a.Until = g.probe
 		if f := g.fleet; f != nil && f.returns {
@@ -596,7 +597,7 @@ func (g *Gate) wait(now instant.Instant, w *Waiter, r *Rate) Answer {
 	if g.closed && g.fleet != nil {
 		g.fleet.orphaned = false
 	}
-	if g.queue.turn(w) {
+	if g.queue.Turn(w) {
 		a.Ask = g.nextChange(now)
 		g.told = a.Ask
 	}
@@ -604,7 +605,7 @@ func (g *Gate) wait(now instant.Instant, w *Waiter, r *Rate) Answer {
 		a.NoToken = g.forRate
 		a.ForRate = !g.closed && g.used() < g.limit
 		if w == nil {
-			a.Until = max(a.Until, instant.After(now, r.tokens(now, g.queue.n+1)))
+			a.Until = max(a.Until, instant.After(now, r.tokens(now, g.queue.Len()+1)))
 		}
 	}
 	return a
@@ -711,15 +712,15 @@ func (g *Gate) uncount(s *Slot) {
 // its rule's Max lets it go beside the streams, because an Update may have
 // raised Max. For the same reason the first waiter hears of everything if the
 // waiters have different rules.
-func (g *Gate) head(now instant.Instant) *Waiter {
-	if g.queue.first == nil || g.forRate && !g.mixed {
+func (g *Gate) head(now instant.Instant) *queue.Waiter {
+	if g.queue.First() == nil || g.forRate && !g.mixed {
 		return nil // if the first waiter waits for the rate, it asks when there is a token
 	}
 	room := !g.closed && (g.used() < g.limit || g.streaming())
 	if !room && !g.mixed && g.nextChange(now) == instant.Never {
 		return nil
 	}
-	return g.queue.first
+	return g.queue.First()
 }
 
 // configure takes over the configuration of the request that asks; g.mu is held.
@@ -731,7 +732,7 @@ func (g *Gate) configure(now instant.Instant, c GateConfig) {
 		c.Max = math.MaxInt32
 	}
 	c.Start = min(c.Start, c.Max)
-	g.mixed = g.queue.n > 0 && (g.mixed || c != g.conf)
+	g.mixed = g.queue.Len() > 0 && (g.mixed || c != g.conf)
 	g.conf = c
 	if g.limit == 0 {
 		g.limit, g.threshold, g.window = c.Start, gateRoom*c.Start, now

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 const (
@@ -116,7 +117,7 @@ type GateNews struct {
 func (g *Gate) Down(now, since instant.Instant) (works bool) {
 	g.mu.Lock()
 	f := g.inFleet()
-	var next *Waiter
+	var next *queue.Waiter
 	if works = g.success > 0 && g.proof > instant.After(since, g.overlap()); works {
 		f.down, f.reported = false, false // the owner tells the fleet
 	} else {
@@ -125,10 +126,10 @@ func (g *Gate) Down(now, since instant.Instant) (works bool) {
 			g.close(now)
 			f.byOthers = true
 		}
-		next = g.queue.first // does not know yet when the first probe may go
+		next = g.queue.First() // does not know yet when the first probe may go
 	}
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return works
 }
 
@@ -141,7 +142,7 @@ func (g *Gate) Up(now, at instant.Instant) {
 	g.mu.Lock()
 	f := g.inFleet()
 	f.down = false
-	var next *Waiter
+	var next *queue.Waiter
 	if g.closed {
 		at = min(max(now, at), instant.After(now, latestReturn))
 		if f.returns {
@@ -150,10 +151,10 @@ func (g *Gate) Up(now, at instant.Instant) {
 		f.returns, f.at = true, at
 		f.unused()
 		f.asking = false
-		next = g.queue.first
+		next = g.queue.First()
 	}
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // AskPermit reports whether the owner has to ask the fleet for a permit now. It reports
@@ -174,9 +175,9 @@ func (g *Gate) AskPermit(now instant.Instant) bool {
 func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (used bool) {
 	g.mu.Lock()
 	f := g.inFleet()
-	asked, unwanted := f.asking, f.orphaned && g.queue.n == 0
+	asked, unwanted := f.asking, f.orphaned && g.queue.Len() == 0
 	f.asking, f.orphaned, f.silent = false, false, false
-	var next *Waiter
+	var next *queue.Waiter
 	switch {
 	case granted && g.closed && g.inFlight > 0:
 		f.owed, f.leased, used = true, true, true // the probe went before the answer came
@@ -187,10 +188,10 @@ func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (us
 		// probe has ended.
 	case granted:
 		f.permit, f.lapses, used = true, instant.After(f.asked, permitLife), true
-		next = g.queue.first
+		next = g.queue.First()
 	case asked && g.closed && g.inFlight == 0 && f.refused > 0 && now >= instant.After(f.refused, holdTime):
 		f.permit, f.lapses = true, now // the fleet does not wait for this probe
-		next = g.queue.first
+		next = g.queue.First()
 	case g.closed && (asked || g.inFlight > 0):
 		if f.refused == 0 {
 			f.refused = now
@@ -199,10 +200,10 @@ func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (us
 		if g.inFlight == 0 {
 			g.probe = max(g.probe, f.next)
 		}
-		next = g.queue.first
+		next = g.queue.First()
 	}
 	g.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return used
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 var inFleet = GateConfig{Fleet: true}
@@ -24,7 +25,7 @@ func closedInFleet(t *testing.T, at instant.Instant) *Gate {
 	g.configure(0, inFleet)
 	var slots [10]Slot
 	for i := range slots {
-		if a := g.Enter(at-2*sec, &slots[i], nil, inFleet); a.Verb != Go {
+		if a := g.Enter(at-2*sec, &slots[i], nil, inFleet); a.Verb != queue.Go {
 			t.Fatalf("%+v", a)
 		}
 	}
@@ -348,7 +349,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		if !g.Permit(probeAt+ms, true, 0) {
 			t.Error("given back")
 		}
-		if a := g.Enter(probeAt.Add(time.Minute), &s, nil, inFleet); a.Verb != Go {
+		if a := g.Enter(probeAt.Add(time.Minute), &s, nil, inFleet); a.Verb != queue.Go {
 			t.Errorf("%+v", a)
 		}
 		if g.fleet.leased {
@@ -402,7 +403,7 @@ func TestGateRefusedForLong(t *testing.T) {
 
 		now = now.Add(time.Minute)
 		v, from := member(t, g), now
-		for a := v.enter(now); a.Verb == Wait; a = v.enter(now) {
+		for a := v.enter(now); a.Verb == queue.Wait; a = v.enter(now) {
 			if g.AskPermit(now) {
 				g.Permit(now, false, 700*ms)
 			} else {
@@ -468,7 +469,7 @@ func TestGateUp(t *testing.T) {
 	if s := g.State(); s.Closed || s.Limit != 1 || s.InFlight != 1 {
 		t.Errorf("%+v", s)
 	}
-	if second.enter(askAt+spread).Verb != Wait {
+	if second.enter(askAt+spread).Verb != queue.Wait {
 		t.Error("two at once")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 // toldDown returns a gate of a fleet whose last success came at the time success, and which
@@ -39,22 +40,22 @@ func TestPermitInTime(t *testing.T) {
 		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
 		now := told + 5*time.Second
 		var s Slot
-		w := &Waiter{Wake: func(*Waiter) {}}
+		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
 		a := g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true})
-		if a.Verb != Wait || a.Ask != instant.At(now+permitTime) || !g.AskPermit(instant.At(now)) {
+		if a.Verb != queue.Wait || a.Ask != instant.At(now+permitTime) || !g.AskPermit(instant.At(now)) {
 			t.Fatalf("%+v", a)
 		}
-		if a := g.Enter(instant.At(now+permitTime-1), &s, w, GateConfig{Fleet: true}); a.Verb != Wait {
+		if a := g.Enter(instant.At(now+permitTime-1), &s, w, GateConfig{Fleet: true}); a.Verb != queue.Wait {
 			t.Errorf("a probe without a permit after %v", permitTime-1)
 		}
-		if a := g.Enter(instant.At(now+permitTime), &s, w, GateConfig{Fleet: true}); a.Verb != Go {
+		if a := g.Enter(instant.At(now+permitTime), &s, w, GateConfig{Fleet: true}); a.Verb != queue.Go {
 			t.Errorf("no probe although the fleet does not answer: %+v", a)
 		}
 	})
 	t.Run("busy", func(t *testing.T) {
 		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
 		var s Slot
-		w := &Waiter{Wake: func(*Waiter) {}}
+		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
 		a := g.Enter(instant.At(told), &s, w, GateConfig{Fleet: true})
 		ask, probe := told+probeGap-permitTime, told+probeGap
 		if a.Ask != instant.At(ask) || g.AskPermit(instant.At(told)) {
@@ -66,7 +67,7 @@ func TestPermitInTime(t *testing.T) {
 		if !g.Permit(instant.At(ask+10*time.Millisecond), true, 0) {
 			t.Error("the permit is not used")
 		}
-		if a := g.Enter(instant.At(probe), &s, w, GateConfig{Fleet: true}); a.Verb != Go {
+		if a := g.Enter(instant.At(probe), &s, w, GateConfig{Fleet: true}); a.Verb != queue.Go {
 			t.Errorf("%+v", a)
 		}
 	})
@@ -74,7 +75,7 @@ func TestPermitInTime(t *testing.T) {
 		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
 		now := told + 5*time.Second
 		var s Slot
-		w := &Waiter{Wake: func(*Waiter) {}}
+		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
 		g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true})
 		g.AskPermit(instant.At(now))
 		g.Permit(instant.At(now+100*time.Millisecond), false, 3*time.Second)
@@ -89,13 +90,13 @@ func TestPermitInTime(t *testing.T) {
 func TestSilentFleet(t *testing.T) {
 	g, _ := toldDown(instant.At(time.Minute-time.Second), instant.At(time.Minute), instant.At(time.Minute))
 	now := time.Minute
-	w := &Waiter{Wake: func(*Waiter) {}}
+	w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
 	// probe sends a probe an hour after the last, and returns how long the gate kept it.
 	probe := func(answer func()) time.Duration {
 		now += time.Hour
 		came := now
 		var s Slot
-		for a := g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true}); a.Verb != Go; a = g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true}) {
+		for a := g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true}); a.Verb != queue.Go; a = g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true}) {
 			if g.AskPermit(instant.At(now)) && answer != nil {
 				now += time.Millisecond
 				answer()
@@ -142,9 +143,9 @@ func TestFleetGateGrows(t *testing.T) {
 			for i := range slots {
 				g.Enter(instant.At(now), &slots[i], nil, conf)
 			}
-			var ws []*Waiter
+			var ws []*queue.Waiter
 			for range waiters {
-				w := &Waiter{Wake: func(*Waiter) {}}
+				w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
 				g.Enter(instant.At(now), new(Slot), w, conf)
 				ws = append(ws, w)
 			}

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -17,14 +18,16 @@ type visitor struct {
 	gate *Gate
 	conf GateConfig
 	slot Slot
-	w    *Waiter
+	w    *queue.Waiter
 }
 
 func visit(t *testing.T, g *Gate) *visitor {
-	return &visitor{t: t, gate: g, w: NewWaiter()}
+	return &visitor{t: t, gate: g, w: queue.NewWaiter()}
 }
 
-func (v *visitor) enter(now instant.Instant) Answer { return v.gate.Enter(now, &v.slot, v.w, v.conf) }
+func (v *visitor) enter(now instant.Instant) queue.Answer {
+	return v.gate.Enter(now, &v.slot, v.w, v.conf)
+}
 
 func (v *visitor) end(now instant.Instant, r Result) {
 	v.gate.Result(now, &v.slot, r)
@@ -34,7 +37,7 @@ func (v *visitor) end(now instant.Instant, r Result) {
 func (v *visitor) woken() bool { return woken(v.w) }
 
 // woken reports whether w was woken since the last call.
-func woken(w *Waiter) bool {
+func woken(w *queue.Waiter) bool {
 	select {
 	case <-w.Ready:
 		return true
@@ -45,15 +48,15 @@ func woken(w *Waiter) bool {
 
 func (v *visitor) mustGo(now instant.Instant) {
 	v.t.Helper()
-	if a := v.enter(now); a.Verb != Go {
+	if a := v.enter(now); a.Verb != queue.Go {
 		v.t.Fatalf("at %v: %+v, want Go", now, a)
 	}
 }
 
 func (v *visitor) mustWait(now, ask instant.Instant) {
 	v.t.Helper()
-	if a := v.enter(now); a.Verb != Wait || a.Ask != ask {
-		v.t.Fatalf("at %v: %+v, want Wait until %v", now, a, ask)
+	if a := v.enter(now); a.Verb != queue.Wait || a.Ask != ask {
+		v.t.Fatalf("at %v: %+v, want queue.Wait until %v", now, a, ask)
 	}
 }
 
@@ -96,7 +99,7 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 		waiting[i] = visit(t, &g)
 		waiting[i].mustWait(0, instant.Never)
 	}
-	if a := g.Enter(0, new(Slot), nil, GateConfig{}); a.Verb != Wait || g.State().Waiting != 5 {
+	if a := g.Enter(0, new(Slot), nil, GateConfig{}); a.Verb != queue.Wait || g.State().Waiting != 5 {
 		t.Errorf("one that does not wait: %+v, %+v", a, g.State())
 	}
 	in[0].end(1, Neutral)
@@ -437,7 +440,7 @@ func TestGateStreams(t *testing.T) {
 	streams := 0
 	for range 50 {
 		v := visit(t, &g)
-		if a := v.enter(instant.At(now)); a.Verb != Go {
+		if a := v.enter(instant.At(now)); a.Verb != queue.Go {
 			t.Fatalf("after %d streams: %+v, %+v", streams, a, g.State())
 		}
 		g.Result(instant.At(now), &v.slot, Success) // and never Done
@@ -559,10 +562,10 @@ func TestGateRest(t *testing.T) {
 	if got := g.State(); got.InFlight != 3 {
 		t.Errorf("%+v", got)
 	}
-	if v := g.Enter(instant.At(bodyTime), &c, nil, conf); v.Verb != Wait {
+	if v := g.Enter(instant.At(bodyTime), &c, nil, conf); v.Verb != queue.Wait {
 		t.Errorf("%+v: b is not forgotten yet", v)
 	}
-	if v := g.Enter(instant.At(bodyTime+2*sec), &c, nil, conf); v.Verb != Go {
+	if v := g.Enter(instant.At(bodyTime+2*sec), &c, nil, conf); v.Verb != queue.Go {
 		t.Errorf("%+v", v)
 	}
 	g.Reading(instant.At(bodyTime+2*sec), &a, true) // too late
@@ -704,10 +707,10 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	rate.Take(0)
 	a, b := visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = rate, rate
-	if got := a.enter(0); got != (Answer{Verb: Wait, Ask: sec, Until: sec, ForRate: true, NoToken: true}) {
+	if got := a.enter(0); got != (queue.Answer{Verb: queue.Wait, Ask: sec, Until: sec, ForRate: true, NoToken: true}) {
 		t.Errorf("%+v", got)
 	}
-	if got := b.enter(0); got.Verb != Wait || got.Ask != instant.Never || !got.ForRate {
+	if got := b.enter(0); got.Verb != queue.Wait || got.Ask != instant.Never || !got.ForRate {
 		t.Errorf("%+v", got)
 	}
 	if got := g.State(); got.InFlight != 9 || got.Waiting != 0 {
@@ -716,10 +719,10 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	b.mustWait(sec, instant.Never) // a is first still
 	a.mustGo(sec)
 	b.woken()
-	if got := b.enter(sec); got.Verb != Wait || got.Ask != 2*sec || got.ForRate {
+	if got := b.enter(sec); got.Verb != queue.Wait || got.Ask != 2*sec || got.ForRate {
 		t.Errorf("the rate comes first: %+v", got)
 	}
-	if got := b.enter(2 * sec); got.Verb != Wait || got.Ask != instant.Never || got.ForRate {
+	if got := b.enter(2 * sec); got.Verb != queue.Wait || got.Ask != instant.Never || got.ForRate {
 		t.Errorf("the limit is used up: %+v", got)
 	}
 	if got := g.State(); got.InFlight != 10 || got.Waiting != 1 {
@@ -773,7 +776,7 @@ type gateRequest struct {
 
 	slot    Slot
 	used    int // before it asked
-	w       *Waiter
+	w       *queue.Waiter
 	state   int // 0 waiting, 1 sent, 2 left
 	onGo    func()
 	onLeave func()
@@ -781,7 +784,7 @@ type gateRequest struct {
 }
 
 func (v *gateRequest) start() {
-	v.w = &Waiter{Wake: func(*Waiter) {
+	v.w = &queue.Waiter{Woken: func(*queue.Waiter) {
 		v.woken++
 		v.clock.at(v.clock.now, v.ask)
 	}}
@@ -808,7 +811,7 @@ func (v *gateRequest) ask() {
 	if v.asks != nil && v.gate.AskPermit(v.clock.now) {
 		v.asks()
 	}
-	if a.Verb == Wait {
+	if a.Verb == queue.Wait {
 		if a.Ask != instant.Never {
 			v.clock.at(a.Ask, v.ask)
 		}
@@ -902,7 +905,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	c.at(instant.At(20*time.Second), func() { mood = Success })
 	for at := instant.Instant(0); at < instant.At(time.Minute); at = at.Add(50 * time.Millisecond) {
 		c.at(at, func() {
-			if idle += 50 * time.Millisecond; !g.closed || g.queue.n == 0 || g.inFlight > 0 {
+			if idle += 50 * time.Millisecond; !g.closed || g.queue.Len() == 0 || g.inFlight > 0 {
 				idle = 0
 			}
 			// A gate of a fleet may be told to wait, and it waits for the time to return.
@@ -915,7 +918,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	if served+left != n || len(waiting) != 0 {
 		t.Fatalf("seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
 	}
-	if g.inFlight != 0 || g.answered != 0 || g.old != 0 || g.away != 0 || g.queue.n != 0 || g.queue.first != nil || g.queue.last != nil {
+	if g.inFlight != 0 || g.answered != 0 || g.old != 0 || g.away != 0 || g.queue != (queue.Queue{}) {
 		t.Fatalf("seed %d: left over: %+v", seed, g.State())
 	}
 }
@@ -944,7 +947,7 @@ func TestGateCosts(t *testing.T) {
 	if n := unsafe.Sizeof(g); n > 320 {
 		t.Errorf("%d bytes", n)
 	}
-	if n := unsafe.Sizeof(Waiter{}); n > 96 {
+	if n := unsafe.Sizeof(queue.Waiter{}); n > 96 {
 		t.Errorf("a waiter has %d bytes", n)
 	}
 }
@@ -978,7 +981,7 @@ func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
 	}
 	for asks := 0; ; asks++ {
 		a := second.enter(instant.At(now))
-		if a.Verb == Go {
+		if a.Verb == queue.Go {
 			break
 		}
 		if a.Ask == instant.Never || asks > 3 {
@@ -1015,7 +1018,7 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 	var g Gate
 	one, four := GateConfig{Start: 1, Max: 1}, GateConfig{Start: 1, Max: 4}
 	var stream Slot
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	g.Enter(0, &stream, nil, one)
 	g.Enter(0, new(Slot), w, one) // behind it, with the old rule
 	next := visit(t, &g)
@@ -1036,14 +1039,14 @@ func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 	var g Gate
 	one, ten := GateConfig{Start: 1}, GateConfig{Start: 10}
 	var a, b Slot
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	g.Enter(0, &a, nil, one)
 	g.Enter(0, &b, w, one)
 	next := visit(t, &g)
 	next.conf = ten
 	next.mustWait(0, instant.Never)
 	g.Done(1, &a)
-	if v := g.Enter(1, &b, w, one); v.Verb != Go {
+	if v := g.Enter(1, &b, w, one); v.Verb != queue.Go {
 		t.Fatalf("%+v", v)
 	}
 	if !next.woken() {
@@ -1084,7 +1087,7 @@ func TestGateEnd(t *testing.T) {
 			now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
 			if op := rng.IntN(2); op == 0 || len(flying[0]) == 0 {
 				for i := range gates {
-					if s := new(Slot); gates[i].Enter(now, s, nil, conf).Verb == Go {
+					if s := new(Slot); gates[i].Enter(now, s, nil, conf).Verb == queue.Go {
 						flying[i] = append(flying[i], s)
 					}
 				}

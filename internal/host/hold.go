@@ -4,10 +4,10 @@
 package host
 
 import (
-	"container/heap"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 const (
@@ -59,8 +59,8 @@ type hold struct {
 	// Two waiters hear of changes: the first in the queue, and the waiter with the
 	// nearest deadline. When one of them goes or leaves, its successor hears. So an
 	// event wakes at most two waiters, however many there are.
-	queue queue
-	dated *byDeadline // the waiters in the queue that have a deadline; nil if there was none
+	queue queue.Queue
+	dated *queue.Deadlines // the waiters in the queue that have a deadline; nil if there was none
 }
 
 // A ramp says how far the return of a scope had come at a time.
@@ -128,7 +128,7 @@ func (h *hold) hear(now instant.Instant, r Refusal, conf CooldownConfig, u float
 		h.ignored = now
 		return false
 	}
-	end := instant.After(now, min(r.Wait, conf.Max, maxHeard))
+	end := instant.After(now, min(r.Wait, conf.Max, queue.MaxHeard))
 	longer := end > h.heard[r.Code]
 	switch {
 	case now >= h.named():
@@ -169,10 +169,10 @@ func (h *hold) begin(now, end instant.Instant, conf CooldownConfig, u float64) {
 }
 
 // changed returns the waiters to wake after a refusal.
-func (h *hold) changed(now instant.Instant) pair {
-	next := pair{nil, h.hurried()}
+func (h *hold) changed(now instant.Instant) queue.Pair {
+	next := queue.Pair{nil, h.hurried()}
 	if h.refusing(now) > 0 || h.undecided(now) {
-		next[0] = h.queue.first
+		next[0] = h.queue.First()
 	}
 	return next
 }
@@ -326,13 +326,13 @@ func (h *hold) refusing(now instant.Instant) (named instant.Instant) {
 // time from the named end to the deadline of w. What only the fleet was told takes at
 // most half of the time that w had when it came. If a success has ended the hold,
 // there is no named end and no jitter.
-func (h *hold) opens(w *Waiter) instant.Instant {
+func (h *hold) opens(w *queue.Waiter) instant.Instant {
 	named := h.named()
 	switch {
 	case w == nil || named == 0 || w.By <= h.ownEnd():
 		return h.open
 	case w.By <= named:
-		return min(h.open, max(h.ownEnd(), w.half()))
+		return min(h.open, max(h.ownEnd(), w.Half()))
 	}
 	return min(h.open, named.Add(w.By.Sub(named)/2))
 }
@@ -342,19 +342,19 @@ func (h *hold) over(now instant.Instant) bool { return now >= instant.After(h.op
 
 // forgotten reports whether nothing has to be remembered any more.
 func (h *hold) forgotten(now instant.Instant) bool {
-	return h.over(now) && now >= h.deaf && h.queue.n == 0
+	return h.over(now) && now >= h.deaf && h.queue.Len() == 0
 }
 
 // passes reports whether w may go now, and uses up its turn in the ramp.
-func (h *hold) passes(now instant.Instant, w *Waiter) bool {
+func (h *hold) passes(now instant.Instant, w *queue.Waiter) bool {
 	switch own := h.opens(w); {
 	case h.over(now):
 		return true
 	case own < h.open && now >= own:
 		return true // its deadline leaves no time to wait for longer
 	case now < h.named():
-		return w != nil && h.queue.turn(w) && h.probe(now)
-	case now < h.open || !h.queue.turn(w):
+		return w != nil && h.queue.Turn(w) && h.probe(now)
+	case now < h.open || !h.queue.Turn(w):
 		return false
 	case now >= h.next:
 		// Turns that nobody used are not saved up. A turn that was used a little
@@ -371,15 +371,15 @@ func (h *hold) passes(now instant.Instant, w *Waiter) bool {
 }
 
 // wait puts w in the queue and tells it when to ask again.
-func (h *hold) wait(now instant.Instant, w *Waiter) Answer {
+func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
 	h.join(w)
 	// A waiter that is not first is woken when its turn comes. The end of the
 	// ramp is for the case that a waiter before it neither asks nor leaves.
-	a := Answer{Verb: Wait, Ask: instant.After(h.open, rampTime), Until: h.named()}
+	a := queue.Answer{Verb: queue.Wait, Ask: instant.After(h.open, rampTime), Until: h.named()}
 	if now < h.open {
 		a.Open = h.open
 	}
-	first := h.queue.turn(w)
+	first := h.queue.Turn(w)
 	if first {
 		a.Ask = max(h.open, min(h.next, a.Ask))
 		if now >= h.open {
@@ -405,45 +405,45 @@ func (h *hold) wait(now instant.Instant, w *Waiter) Answer {
 		a.Ask = min(a.Ask, h.freeAt)
 	}
 	if w != nil {
-		w.told = a.Ask
+		w.Told = a.Ask
 	}
 	return a
 }
 
 // join puts w in the queue. If w is nil or in the queue already, join does nothing.
-func (h *hold) join(w *Waiter) {
-	if w == nil || w.in == &h.queue {
+func (h *hold) join(w *queue.Waiter) {
+	if w == nil || h.queue.Has(w) {
 		return
 	}
-	h.queue.join(w)
+	h.queue.Join(w)
 	if w.By <= 0 {
 		return
 	}
 	if h.dated == nil {
-		h.dated = new(byDeadline)
+		h.dated = new(queue.Deadlines)
 	}
-	heap.Push(h.dated, w)
+	h.dated.Add(w)
 }
 
 // leave takes w out of the queue. If w was first, leave returns the new first
 // waiter.
-func (h *hold) leave(w *Waiter) (next *Waiter) {
-	if w != nil && w.in == &h.queue && w.By > 0 {
-		heap.Remove(h.dated, w.place)
+func (h *hold) leave(w *queue.Waiter) (next *queue.Waiter) {
+	if w != nil && h.queue.Has(w) && w.By > 0 {
+		h.dated.Remove(w)
 	}
-	return h.queue.leave(w)
+	return h.queue.Leave(w)
 }
 
 // hurried returns the waiter with the nearest deadline if it has to ask before the
 // time that it was told. Either the hold has become longer, and the server now lets
 // it go only after its deadline, or the hold has become shorter. All other waiters
 // have later deadlines. So they need no news before this waiter goes or leaves.
-func (h *hold) hurried() *Waiter {
-	if h.dated == nil || len(*h.dated) == 0 {
+func (h *hold) hurried() *queue.Waiter {
+	w := h.dated.Nearest()
+	if w == nil {
 		return nil
 	}
-	w := (*h.dated)[0]
-	if own := h.opens(w); w.By <= h.ownEnd() || own < h.open && own < w.told {
+	if own := h.opens(w); w.By <= h.ownEnd() || own < h.open && own < w.Told {
 		return w
 	}
 	return nil
@@ -463,7 +463,7 @@ const (
 // value returns how much is lost if the hold is forgotten. The waiters of a forgotten hold
 // are no longer spread by its ramp.
 func (h *hold) value(now instant.Instant) value {
-	switch over, waits := now >= h.open, h.queue.n > 0; {
+	switch over, waits := now >= h.open, h.queue.Len() > 0; {
 	case over && waits:
 		return returning
 	case waits:

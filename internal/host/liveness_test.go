@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // A rig is a machine with a queue, for TestNobodyWaitsForNothing.
 type rig struct {
-	enter func(now instant.Instant, w *Waiter) Answer
-	leave func(w *Waiter)
-	first func() *Waiter
+	enter func(now instant.Instant, w *queue.Waiter) queue.Answer
+	leave func(w *queue.Waiter)
+	first func() *queue.Waiter
 	event func(now instant.Instant) // something that the machine is told
 }
 
@@ -32,10 +33,10 @@ func gateRig(rng *rand.Rand) rig {
 			g.AskPermit(now)
 		}
 	}
-	enter := func(now instant.Instant, w *Waiter) Answer {
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
 		p := new(Slot)
 		a := g.Enter(now, p, w, conf)
-		if a.Verb == Go {
+		if a.Verb == queue.Go {
 			flying = append(flying, p)
 		}
 		askFleet(now)
@@ -62,7 +63,7 @@ func gateRig(rng *rand.Rand) rig {
 		if rng.IntN(12) == 0 { // an outage, more often than not
 			for range 12 {
 				now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
-				if enter(now, nil).Verb == Go {
+				if enter(now, nil).Verb == queue.Go {
 					g.Result(now, flying[len(flying)-1], Failed)
 					g.Done(now, flying[len(flying)-1])
 				}
@@ -93,7 +94,7 @@ func gateRig(rng *rand.Rand) rig {
 		}
 		flying = append(flying[:i], flying[i+1:]...)
 	}
-	return rig{enter, func(w *Waiter) { g.Leave(w) }, func() *Waiter { return g.queue.first }, event}
+	return rig{enter, func(w *queue.Waiter) { g.Leave(w) }, func() *queue.Waiter { return g.queue.First() }, event}
 }
 
 func cooldownRig(rng *rand.Rand) rig {
@@ -101,9 +102,9 @@ func cooldownRig(rng *rand.Rand) rig {
 		c    Cooldown
 		sent []time.Duration
 	)
-	enter := func(now instant.Instant, w *Waiter) Answer {
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
 		a := c.Enter(now, 1, w)
-		if a.Verb == Go {
+		if a.Verb == queue.Go {
 			sent = append(sent, now.Since())
 		}
 		return a
@@ -123,13 +124,13 @@ func cooldownRig(rng *rand.Rand) rig {
 			c.Hold(now, 1, Refusal{Code: code, Wait: wait}, conf, rng.Float64())
 		}
 	}
-	first := func() *Waiter {
+	first := func() *queue.Waiter {
 		if s := c.holds[1]; s != nil {
-			return s.queue.first
+			return s.queue.First()
 		}
 		return nil
 	}
-	return rig{enter, func(w *Waiter) { c.Leave(1, w) }, first, event}
+	return rig{enter, func(w *queue.Waiter) { c.Leave(1, w) }, first, event}
 }
 
 func pacingRig(rng *rand.Rand) rig {
@@ -143,18 +144,18 @@ func pacingRig(rng *rand.Rand) rig {
 		}
 		p.Note(now, 1, max(passed, 3)-uint64(rng.IntN(4)), rng.Int64N(20), 20, time.Duration(rng.IntN(10))*sec, conf)
 	}
-	first := func() *Waiter {
+	first := func() *queue.Waiter {
 		if q := p.quotas[1]; q != nil {
-			return q.queue.first
+			return q.queue.First()
 		}
 		return nil
 	}
-	enter := func(now instant.Instant, w *Waiter) Answer {
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
 		a := p.Enter(now, 1, w, conf)
 		passed = max(passed, a.Mark)
 		return a
 	}
-	return rig{enter, func(w *Waiter) { p.Leave(1, w) }, first, event}
+	return rig{enter, func(w *queue.Waiter) { p.Leave(1, w) }, first, event}
 }
 
 func rateRig(rng *rand.Rand) rig {
@@ -184,7 +185,7 @@ func rateRig(rng *rand.Rand) rig {
 			r.Succeeded(now)
 		}
 	}
-	enter := func(now instant.Instant, w *Waiter) Answer {
+	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
 		a := r.Enter(now, w)
 		if shared {
 			r.Share(now, 3)
@@ -192,11 +193,11 @@ func rateRig(rng *rand.Rand) rig {
 		}
 		return a
 	}
-	return rig{enter, r.Leave, func() *Waiter { return r.queue.first }, event}
+	return rig{enter, r.Leave, func() *queue.Waiter { return r.queue.First() }, event}
 }
 
 type stander struct {
-	w     *Waiter
+	w     *queue.Waiter
 	woken bool
 	wakes int
 	ask   instant.Instant
@@ -205,21 +206,21 @@ type stander struct {
 // stir uses a machine at random, and returns the first waiter after that, or nil if
 // there is none.
 func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, first *stander) {
-	queue := map[*Waiter]*stander{}
+	waits := map[*queue.Waiter]*stander{}
 	var all []*stander // in order of their coming, for the same choice in every run
 	now = sec
 	ask := func(s *stander) {
 		s.woken = false
 		a := r.enter(now, s.w)
-		if s.ask = a.Ask; a.Verb != Wait {
+		if s.ask = a.Ask; a.Verb != queue.Wait {
 			r.leave(s.w)
-			delete(queue, s.w)
+			delete(waits, s.w)
 		}
 	}
 	for range steps {
 		var waiting, due []*stander
 		for _, s := range all {
-			if queue[s.w] != nil {
+			if waits[s.w] != nil {
 				waiting = append(waiting, s)
 				if s.woken || s.ask <= now {
 					due = append(due, s)
@@ -233,8 +234,8 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, 
 		switch op := rng.IntN(10); {
 		case op < 3 && len(waiting) < 8:
 			s := &stander{}
-			s.w = &Waiter{Wake: func(*Waiter) { s.woken = true; s.wakes++ }}
-			queue[s.w] = s
+			s.w = &queue.Waiter{Woken: func(*queue.Waiter) { s.woken = true; s.wakes++ }}
+			waits[s.w] = s
 			all = append(all, s)
 			ask(s)
 		case op < 6 && len(due) > 0:
@@ -242,7 +243,7 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, 
 		case op == 6 && len(waiting) > 0:
 			s := waiting[rng.IntN(len(waiting))]
 			r.leave(s.w)
-			delete(queue, s.w)
+			delete(waits, s.w)
 		case op < 9:
 			r.event(now)
 		default:
@@ -255,7 +256,7 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, 
 			t.Fatalf("%d wakes for one event", wakes)
 		}
 	}
-	return now, queue[r.first()]
+	return now, waits[r.first()]
 }
 
 // Whatever has happened before, let nothing more happen. Then the first waiter, which
@@ -289,7 +290,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 						}
 						s.woken = false
 						a := r.enter(now, s.w)
-						if a.Verb != Wait {
+						if a.Verb != queue.Wait {
 							at[told] = now.Since()
 							break
 						}

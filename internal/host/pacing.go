@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 const (
@@ -88,7 +89,7 @@ type quota struct {
 	named   bool            // a response to this process named this window
 	heard   bool            // a fleet said that less is left than this process knew
 	since   uint64          // passed when the fleet named the window
-	queue   queue
+	queue   queue.Queue
 }
 
 // Quiet reports whether no quota is known. It is a single atomic load.
@@ -109,7 +110,7 @@ func (p *Pacing) Note(now instant.Instant, key, mark uint64, remaining, limit in
 	p.deaf.Store(0)
 	next := p.note(now, key, mark, remaining, limit, reset, 0, c)
 	p.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // NoteForFleet is Note for a response that another process of a fleet got. So many members
@@ -121,18 +122,18 @@ func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, remaining, limit 
 		return
 	}
 	p.mu.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	if int64(now) >= p.deaf.Load() && p.roomForFleet(now, key) {
 		next = p.note(now, key, 0, remaining, limit, reset, max(members, 1), c)
 	}
 	p.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // roomForFleet makes room for what a fleet says about a scope, without evicting what this
 // process was told. It reports false if there is no room; p.mu is held.
 func (p *Pacing) roomForFleet(now instant.Instant, key uint64) bool {
-	if p.quotas[key] != nil || len(p.quotas) < maxScopes {
+	if p.quotas[key] != nil || len(p.quotas) < queue.MaxScopes {
 		return true
 	}
 	victim, found := p.victim(now)
@@ -144,25 +145,25 @@ func (p *Pacing) roomForFleet(now instant.Instant, key uint64) bool {
 // forgotten, and the fleet is not believed about the host for 10 s from the last success.
 func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64) {
 	p.mu.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	q := p.quotas[key]
 	wrong := q != nil && q.hearsay() && mark > q.since
 	if wrong || int64(now) < p.deaf.Load() {
 		p.deaf.Store(int64(instant.After(now, deafTime)))
 	}
 	if wrong {
-		next = q.queue.first
+		next = q.queue.First()
 		if q.end, q.guessed = now, true; next == nil {
 			p.drop(key)
 		}
 	}
 	p.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // note takes in a response and returns the waiter to wake next; p.mu is held. members is
 // 0 if a response to this process named the quota.
-func (p *Pacing) note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) *Waiter {
+func (p *Pacing) note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) *queue.Waiter {
 	end := instant.After(now, min(reset, maxReset))
 	remaining = min(max(remaining, 0), maxQuota)
 	limit = min(max(limit, remaining), maxQuota)
@@ -174,29 +175,29 @@ func (p *Pacing) note(now instant.Instant, key, mark uint64, remaining, limit in
 		q.members = members
 	}
 	q.note(now, end, mark, remaining, limit, members, c)
-	return q.queue.first
+	return q.queue.First()
 }
 
 // Enter asks for a request to pass. With Wait the request joins the queue of its
 // scope. It asks again with the same w, or calls Leave. A request with a nil w
 // does not wait and joins no queue. Enter never answers Refuse.
-func (p *Pacing) Enter(now instant.Instant, key uint64, w *Waiter, c PacingConfig) Answer {
+func (p *Pacing) Enter(now instant.Instant, key uint64, w *queue.Waiter, c PacingConfig) queue.Answer {
 	p.mu.Lock()
 	a, next := p.enter(now, key, w, c)
 	p.mu.Unlock()
-	next.wake()
+	next.Wake()
 	return a
 }
 
 // Leave takes w out of its queue.
-func (p *Pacing) Leave(key uint64, w *Waiter) {
+func (p *Pacing) Leave(key uint64, w *queue.Waiter) {
 	p.mu.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	if q := p.quotas[key]; q != nil {
-		next = q.queue.leave(w)
+		next = q.queue.Leave(w)
 	}
 	p.mu.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // Left returns how much of a scope's quota is believed to be left, and when its
@@ -212,33 +213,33 @@ func (p *Pacing) Left(now instant.Instant, key uint64) (left int64, end instant.
 }
 
 // enter answers w and returns the waiter to wake next; p.mu is held.
-func (p *Pacing) enter(now instant.Instant, key uint64, w *Waiter, c PacingConfig) (Answer, *Waiter) {
+func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c PacingConfig) (queue.Answer, *queue.Waiter) {
 	q := p.quotas[key]
 	if q == nil {
-		return Answer{}, nil
+		return queue.Answer{}, nil
 	}
-	if !q.roll(now) && q.queue.turn(w) {
-		q.queue.leave(w)
-		if q.queue.n == 0 {
+	if !q.roll(now) && q.queue.Turn(w) {
+		q.queue.Leave(w)
+		if q.queue.Len() == 0 {
 			p.drop(key)
 		}
-		return Answer{}, q.queue.first
+		return queue.Answer{}, q.queue.First()
 	}
-	if q.queue.turn(w) && q.passes(now, w, c) {
-		q.queue.leave(w)
-		return Answer{Mark: q.passed}, q.queue.first
+	if q.queue.Turn(w) && q.passes(now, w, c) {
+		q.queue.Leave(w)
+		return queue.Answer{Mark: q.passed}, q.queue.First()
 	}
 	if w != nil {
-		q.queue.join(w)
+		q.queue.Join(w)
 	}
-	if q.queue.turn(w) {
+	if q.queue.Turn(w) {
 		at := min(q.until(w), q.end)
 		if w == nil && q.slowed() { // its deadline is not known, and may be nearer
-			return Answer{Verb: Wait, Ask: at}, nil
+			return queue.Answer{Verb: queue.Wait, Ask: at}, nil
 		}
-		return Answer{Verb: Wait, Ask: at, Until: at}, nil
+		return queue.Answer{Verb: queue.Wait, Ask: at, Until: at}, nil
 	}
-	return Answer{Verb: Wait, Ask: instant.Never}, nil
+	return queue.Answer{Verb: queue.Wait, Ask: instant.Never}, nil
 }
 
 // quotaFor returns the quota of a scope, and makes it if there is none; p.mu is
@@ -247,7 +248,7 @@ func (p *Pacing) quotaFor(now instant.Instant, key uint64) *quota {
 	if q := p.quotas[key]; q != nil {
 		return q
 	}
-	if len(p.quotas) >= maxScopes {
+	if len(p.quotas) >= queue.MaxScopes {
 		victim, found := p.victim(now)
 		if !found {
 			return nil
@@ -271,7 +272,7 @@ func (p *Pacing) victim(now instant.Instant) (victim uint64, found bool) {
 	for key, q := range p.quotas {
 		class := 2
 		switch {
-		case q.queue.n > 0:
+		case q.queue.Len() > 0:
 			continue
 		case now >= q.end:
 			class = 0
@@ -348,9 +349,9 @@ func (q *quota) slowed() bool { return q.heard || q.members > 1 && q.left > 0 }
 
 // until returns until when w has to wait. It waits for half of its time at most for the
 // word of a fleet, so that the fleet fails no request.
-func (q *quota) until(w *Waiter) instant.Instant {
+func (q *quota) until(w *queue.Waiter) instant.Instant {
 	if w != nil && q.slowed() && w.By > 0 && w.By <= min(q.next, q.end) {
-		return w.half()
+		return w.Half()
 	}
 	return q.next
 }
@@ -358,7 +359,7 @@ func (q *quota) until(w *Waiter) instant.Instant {
 // maxWait returns the longest wait between two requests.
 func (q *quota) maxWait(c PacingConfig) time.Duration {
 	if q.slowed() {
-		return min(c.maxWait(), maxHeard)
+		return min(c.maxWait(), queue.MaxHeard)
 	}
 	return c.maxWait()
 }
@@ -398,7 +399,7 @@ func (q *quota) roll(now instant.Instant) bool {
 }
 
 // passes reports whether another request may go, and counts it; p.mu is held.
-func (q *quota) passes(now instant.Instant, w *Waiter, c PacingConfig) bool {
+func (q *quota) passes(now instant.Instant, w *queue.Waiter, c PacingConfig) bool {
 	plenty := q.left > q.limit/pacingShare
 	if !plenty && now < q.until(w) {
 		return false

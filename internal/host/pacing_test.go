@@ -9,13 +9,14 @@ import (
 	"unsafe"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 func pass(t *testing.T, p *Pacing, now instant.Instant, n int) {
 	t.Helper()
 	for i := range n {
-		if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != Go {
+		if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != queue.Go {
 			t.Fatalf("at %v, request %d: %+v, want Go", now, i+1, a)
 		}
 	}
@@ -23,8 +24,8 @@ func pass(t *testing.T, p *Pacing, now instant.Instant, n int) {
 
 func paced(t *testing.T, p *Pacing, now, until instant.Instant) {
 	t.Helper()
-	if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != Wait || a.Ask != until {
-		t.Fatalf("at %v: %+v, want Wait until %v", now, a, until)
+	if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != queue.Wait || a.Ask != until {
+		t.Fatalf("at %v: %+v, want queue.Wait until %v", now, a, until)
 	}
 }
 
@@ -107,11 +108,11 @@ func TestPacingMaxWait(t *testing.T) {
 		var now instant.Instant
 		for range 10 {
 			a := p.Enter(now, 1, nil, conf)
-			if a.Verb != Wait || a.Ask.Sub(now) > most {
+			if a.Verb != queue.Wait || a.Ask.Sub(now) > most {
 				t.Fatalf("at %v: %+v", now, a)
 			}
 			now = a.Ask
-			if a := p.Enter(now, 1, nil, conf); a.Verb != Go {
+			if a := p.Enter(now, 1, nil, conf); a.Verb != queue.Go {
 				t.Fatalf("at %v: %+v", now, a)
 			}
 			p.Note(now, 1, 0, 0, 100, 24*time.Hour, conf) // and again
@@ -130,7 +131,7 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 	var order []int
 	woken := 0
 	for i := range 30 {
-		w := &Waiter{ID: i}
+		w := &queue.Waiter{ID: i}
 		var ask func()
 		done := false
 		ask = func() {
@@ -138,14 +139,14 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 				return
 			}
 			switch a := p.Enter(cl.now, 1, w, PacingConfig{}); {
-			case a.Verb == Go:
+			case a.Verb == queue.Go:
 				done = true
 				times, order = append(times, cl.now.Since()), append(order, i)
 			case a.Ask != instant.Never:
 				cl.at(a.Ask, ask)
 			}
 		}
-		w.Wake = func(*Waiter) { woken++; cl.at(cl.now, ask) }
+		w.Woken = func(*queue.Waiter) { woken++; cl.at(cl.now, ask) }
 		cl.at(0, ask)
 		if i == 5 {
 			cl.at(500*ms, func() { done = true; p.Leave(1, w) })
@@ -193,26 +194,26 @@ func TestPacingAvoidsThe429(t *testing.T) {
 			})
 		}
 		for at := instant.Instant(0); at < instant.At(5*time.Minute); at += 50 * ms {
-			w := &Waiter{}
+			w := &queue.Waiter{}
 			done := false
 			var ask func()
 			ask = func() {
 				if done {
 					return
 				}
-				a := Answer{}
+				a := queue.Answer{}
 				if pace {
 					a = p.Enter(cl.now, 1, w, PacingConfig{})
 				}
 				switch {
-				case a.Verb == Go:
+				case a.Verb == queue.Go:
 					done = true
 					cl.at(cl.now+20*ms, func() { serve(a.Mark) })
 				case a.Ask != instant.Never:
 					cl.at(a.Ask, ask)
 				}
 			}
-			w.Wake = func(*Waiter) { cl.at(cl.now, ask) }
+			w.Woken = func(*queue.Waiter) { cl.at(cl.now, ask) }
 			cl.at(at, ask)
 		}
 		cl.runTo(instant.At(5 * time.Minute))
@@ -228,9 +229,9 @@ func TestPacingAvoidsThe429(t *testing.T) {
 
 func TestPacingIsBounded(t *testing.T) {
 	var p Pacing
-	for i := range soak.Size[uint64](8*maxScopes, 20_000) {
+	for i := range soak.Size[uint64](8*queue.MaxScopes, 20_000) {
 		p.Note(instant.At(time.Duration(i)), i, 0, 5, 100, time.Hour, PacingConfig{})
-		if len(p.quotas) > maxScopes {
+		if len(p.quotas) > queue.MaxScopes {
 			t.Fatalf("%d quotas", len(p.quotas))
 		}
 	}
@@ -254,7 +255,7 @@ func FuzzPacing(f *testing.F) {
 			case 1:
 				p.Note(now, 1, 0, a-10, 200, (b-5)*100*ms, PacingConfig{})
 			default:
-				if ans := p.Enter(now, 1, nil, PacingConfig{}); ans.Verb == Wait && ans.Ask.Sub(now) > time.Minute {
+				if ans := p.Enter(now, 1, nil, PacingConfig{}); ans.Verb == queue.Wait && ans.Ask.Sub(now) > time.Minute {
 					t.Fatalf("at %v: %+v", now, ans)
 				}
 			}
@@ -283,7 +284,7 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	var p Pacing
 	p.Note(0, 1, 0, 1, 100, 10*sec, PacingConfig{})
 	pass(t, &p, 0, 1)
-	first, second := NewWaiter(), NewWaiter()
+	first, second := queue.NewWaiter(), queue.NewWaiter()
 	p.Enter(0, 1, first, PacingConfig{})
 	if a := p.Enter(0, 1, second, PacingConfig{}); a.Ask != instant.Never {
 		t.Fatalf("%+v", a)
@@ -301,10 +302,10 @@ func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	p.Note(0, 1, 0, 10, 100, 50*sec, PacingConfig{})
 	pass(t, &p, 0, 1) // the next in 5 s
 	p.Note(sec, 1, 0, 0, 100, 49*sec, PacingConfig{})
-	if a := p.Enter(sec, 1, nil, PacingConfig{}); a.Verb != Wait || a.Until != 50*sec {
+	if a := p.Enter(sec, 1, nil, PacingConfig{}); a.Verb != queue.Wait || a.Until != 50*sec {
 		t.Errorf("%+v", a)
 	}
-	if a := p.Enter(6*sec, 1, nil, PacingConfig{}); a.Verb != Wait {
+	if a := p.Enter(6*sec, 1, nil, PacingConfig{}); a.Verb != queue.Wait {
 		t.Errorf("at 6 s, with none left until 50 s: %+v", a)
 	}
 }
@@ -313,7 +314,7 @@ func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 func sendPaced(t *testing.T, p *Pacing, now instant.Instant) uint64 {
 	t.Helper()
 	a := p.Enter(now, 1, nil, PacingConfig{})
-	if a.Verb != Go || a.Mark == 0 {
+	if a.Verb != queue.Go || a.Mark == 0 {
 		t.Fatalf("at %v: %+v, want Go", now, a)
 	}
 	return a.Mark
@@ -338,7 +339,7 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 			p.Note(sec, 1, sendPaced(t, &p, sec), 4999, 5000, time.Hour-sec, PacingConfig{})
 			p.Note(2*sec, 1, sendPaced(t, &p, 2*sec), tt.remaining, tt.limit, tt.reset, PacingConfig{})
 			now := instant.At(2 * sec)
-			if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb == Wait {
+			if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb == queue.Wait {
 				if now = a.Until; now > instant.At(2*sec+time.Minute) {
 					t.Fatalf("waits until %v", now)
 				}
@@ -443,7 +444,7 @@ func TestPacingInAFleetAtTheLimits(t *testing.T) {
 			p.NoteForFleet(0, 1, 1, 100, 10*sec, members, conf)
 			p.NoteForFleet(sec, 1, 1, 100, 10*sec, members, conf)
 			p.Enter(sec, 1, nil, conf)
-			if a := p.Enter(sec, 1, nil, conf); a.Verb == Wait && (a.Until <= sec || a.Until > instant.At(maxReset)) {
+			if a := p.Enter(sec, 1, nil, conf); a.Verb == queue.Wait && (a.Until <= sec || a.Until > instant.At(maxReset)) {
 				t.Errorf("%d members: %+v", members, a)
 			}
 		}
@@ -453,11 +454,11 @@ func TestPacingInAFleetAtTheLimits(t *testing.T) {
 // Quotas that the fleet brings take no room from those that this process was told.
 func TestPacingOfALargeFleet(t *testing.T) {
 	var p Pacing
-	for key := range uint64(maxScopes) {
+	for key := range uint64(queue.MaxScopes) {
 		p.Note(0, key, 0, 0, 10, sec+time.Duration(key), PacingConfig{})
 	}
 	p.NoteForFleet(0, 1000, 0, 10, sec, 4, PacingConfig{})
-	if _, _, ok := p.Left(0, 1000); ok || len(p.quotas) != maxScopes {
+	if _, _, ok := p.Left(0, 1000); ok || len(p.quotas) != queue.MaxScopes {
 		t.Error("another quota had to go")
 	}
 	p.NoteForFleet(0, 7, 0, 10, sec, 4, PacingConfig{})
@@ -470,13 +471,13 @@ func TestPacingOfALargeFleet(t *testing.T) {
 func TestPacingInAFleetWakes(t *testing.T) {
 	var p Pacing
 	p.Note(0, 1, 0, 0, 10, 20*sec, PacingConfig{})
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	p.Enter(0, 1, w, PacingConfig{})
 	p.NoteForFleet(sec, 1, 10, 10, 40*sec, 2, PacingConfig{})
 	if !woken(w) {
 		t.Error("not woken")
 	}
-	if a := p.Enter(sec, 1, w, PacingConfig{}); a.Verb != Wait && a.Verb != Go {
+	if a := p.Enter(sec, 1, w, PacingConfig{}); a.Verb != queue.Wait && a.Verb != queue.Go {
 		t.Errorf("%+v", a)
 	}
 	p.Leave(1, w)
@@ -485,16 +486,16 @@ func TestPacingInAFleetWakes(t *testing.T) {
 // Quotas that only the fleet named make room for those that this process was told.
 func TestPacingEvictsHearsayFirst(t *testing.T) {
 	var p Pacing
-	for key := range uint64(maxScopes / 2) {
+	for key := range uint64(queue.MaxScopes / 2) {
 		p.Note(0, key, 0, 0, 10, 10*sec, PacingConfig{})
 		p.NoteForFleet(0, 1000+key, 0, 10, time.Hour, 4, PacingConfig{})
 	}
-	for key := range uint64(maxScopes / 2) {
+	for key := range uint64(queue.MaxScopes / 2) {
 		p.NoteForFleet(sec, 3000+key, 0, 10, 2*time.Hour, 4, PacingConfig{})
 		p.Note(2*sec, 2000+key, 0, 0, 10, 10*sec, PacingConfig{})
 	}
-	for key := range uint64(maxScopes / 2) {
-		if p.quotas[key] == nil || p.quotas[2000+key] == nil || len(p.quotas) != maxScopes {
+	for key := range uint64(queue.MaxScopes / 2) {
+		if p.quotas[key] == nil || p.quotas[2000+key] == nil || len(p.quotas) != queue.MaxScopes {
 			t.Fatal("a quota that this process was told had to go")
 		}
 	}
@@ -506,33 +507,33 @@ func TestPacingHearsay(t *testing.T) {
 	for _, conf := range []PacingConfig{{}, {MaxWait: -1}} {
 		var p Pacing
 		p.NoteForFleet(sec, 1, 0, 100, 24*time.Hour, 4, conf)
-		turn := instant.After(sec, min(conf.maxWait(), maxHeard))
-		if a := p.Enter(sec, 1, nil, conf); a.Verb != Wait || a.Until != 0 || a.Ask != turn {
+		turn := instant.After(sec, min(conf.maxWait(), queue.MaxHeard))
+		if a := p.Enter(sec, 1, nil, conf); a.Verb != queue.Wait || a.Until != 0 || a.Ask != turn {
 			t.Errorf("%+v", a)
 		}
-		w := NewWaiter()
+		w := queue.NewWaiter()
 		w.From, w.By = sec, turn
 		half := sec + (turn-sec)/2
-		if a := p.Enter(sec, 1, w, conf); a.Verb != Wait || a.Until != half || a.Ask != half {
+		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Until != half || a.Ask != half {
 			t.Errorf("%+v", a)
 		}
-		second := NewWaiter()
+		second := queue.NewWaiter()
 		p.Enter(sec, 1, second, conf)
 		a := p.Enter(half, 1, w, conf)
-		if a.Verb != Go || !woken(second) {
+		if a.Verb != queue.Go || !woken(second) {
 			t.Errorf("%+v", a)
 		}
-		if b := p.Enter(half, 1, second, conf); b.Verb != Wait || b.Until != half+turn-sec {
+		if b := p.Enter(half, 1, second, conf); b.Verb != queue.Wait || b.Until != half+turn-sec {
 			t.Errorf("%+v", b)
 		}
 
 		// The response names no quota, so the fleet is wrong.
 		p.Unnamed(half+sec, 1, 0) // it passed before the fleet spoke
-		if b := p.Enter(half+sec, 1, second, conf); b.Verb != Wait {
+		if b := p.Enter(half+sec, 1, second, conf); b.Verb != queue.Wait {
 			t.Errorf("%+v", b)
 		}
 		p.Unnamed(half+sec, 1, a.Mark)
-		if b := p.Enter(half+sec, 1, second, conf); !woken(second) || b.Verb != Go || !p.Quiet() {
+		if b := p.Enter(half+sec, 1, second, conf); !woken(second) || b.Verb != queue.Go || !p.Quiet() {
 			t.Errorf("%+v", b)
 		}
 		p.NoteForFleet(half+2*sec, 1, 0, 100, 24*time.Hour, 4, conf)
@@ -555,9 +556,9 @@ func TestPacingHearsay(t *testing.T) {
 	p.Note(0, 1, 0, 0, 100, 24*time.Hour, PacingConfig{})
 	p.NoteForFleet(0, 1, 0, 100, 24*time.Hour, 4, PacingConfig{})
 	p.Unnamed(0, 1, 0)
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	w.By = 30 * sec
-	if a := p.Enter(0, 1, w, PacingConfig{}); a.Verb != Wait || a.Until != instant.At(time.Minute) {
+	if a := p.Enter(0, 1, w, PacingConfig{}); a.Verb != queue.Wait || a.Until != instant.At(time.Minute) {
 		t.Errorf("%+v", a)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 const (
@@ -78,7 +79,7 @@ type Rate struct {
 	askAt atomic.Int64 // no question for the fleet's tokens before this time; written under mu
 
 	turns sync.Mutex // guards the queue and every waiter in it; taken before mu
-	queue queue
+	queue queue.Queue
 
 	mu      sync.Mutex // guards everything below
 	conf    RateConfig
@@ -133,30 +134,30 @@ func (r *Rate) Set(now instant.Instant, c RateConfig) {
 // the same w, or calls Leave. A request with a nil w does not wait and joins no
 // queue. Enter never answers Refuse. Waiters take no tokens in advance, so a new
 // rate applies to them as well.
-func (r *Rate) Enter(now instant.Instant, w *Waiter) (a Answer) {
+func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	r.turns.Lock()
-	var next *Waiter
+	var next *queue.Waiter
 	switch {
-	case r.queue.turn(w):
+	case r.queue.Turn(w):
 		at, ask, ok := r.reserve(now)
 		if ok {
 			r.count(now)
-			r.queue.leave(w)
-			a, next = Answer{Until: at}, r.queue.first
+			r.queue.Leave(w)
+			a, next = queue.Answer{Until: at}, r.queue.First()
 			break
 		}
-		a = Answer{Verb: Wait, Ask: ask, Until: at}
+		a = queue.Answer{Verb: queue.Wait, Ask: ask, Until: at}
 	default:
-		a = Answer{Verb: Wait, Ask: instant.Never}
-		if w == nil || w.in == nil {
-			a.Until = instant.After(now, r.tokens(now, r.queue.n+1))
+		a = queue.Answer{Verb: queue.Wait, Ask: instant.Never}
+		if !w.Waits() {
+			a.Until = instant.After(now, r.tokens(now, r.queue.Len()+1))
 		}
 	}
-	if a.Verb == Wait && w != nil {
-		r.queue.join(w)
+	if a.Verb == queue.Wait && w != nil {
+		r.queue.Join(w)
 	}
 	r.turns.Unlock()
-	next.wake()
+	next.Wake()
 	return a
 }
 
@@ -177,26 +178,26 @@ func (r *Rate) reserve(now instant.Instant) (at, ask instant.Instant, ok bool) {
 }
 
 // Leave takes w out of the queue.
-func (r *Rate) Leave(w *Waiter) {
+func (r *Rate) Leave(w *queue.Waiter) {
 	r.turns.Lock()
-	next := r.queue.leave(w)
+	next := r.queue.Leave(w)
 	r.turns.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // Waiting returns how many requests are in the queue.
 func (r *Rate) Waiting() int {
 	r.turns.Lock()
 	defer r.turns.Unlock()
-	return r.queue.n
+	return r.queue.Len()
 }
 
 // wakeFirst wakes the first waiter after the rate has changed.
 func (r *Rate) wakeFirst() {
 	r.turns.Lock()
-	next := r.queue.first
+	next := r.queue.First()
 	r.turns.Unlock()
-	next.wake()
+	next.Wake()
 }
 
 // Take takes a token if it is there now.
@@ -213,7 +214,7 @@ func (r *Rate) Take(now instant.Instant) bool {
 func (r *Rate) Peek(now instant.Instant) time.Duration {
 	r.turns.Lock()
 	defer r.turns.Unlock()
-	return r.tokens(now, r.queue.n+1)
+	return r.tokens(now, r.queue.Len()+1)
 }
 
 // tokens returns how long it takes until there are n tokens, as far as is known.

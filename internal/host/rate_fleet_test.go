@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -40,8 +41,8 @@ func taken(r *Rate, now instant.Instant) (n int) {
 // A request waits for the fleet's answer, and uses its token at its time.
 func TestRateFromFleet(t *testing.T) {
 	r := sharedRate()
-	first, second := NewWaiter(), NewWaiter()
-	if a := r.Enter(sec, first); a != (Answer{Verb: Wait, Ask: instant.At(sec + AnswerTime), Until: instant.At(sec + AnswerTime)}) {
+	first, second := queue.NewWaiter(), queue.NewWaiter()
+	if a := r.Enter(sec, first); a != (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + AnswerTime), Until: instant.At(sec + AnswerTime)}) {
 		t.Errorf("%+v", a)
 	}
 	r.Enter(sec, second)
@@ -50,16 +51,16 @@ func TestRateFromFleet(t *testing.T) {
 	if !woken(first) || woken(second) {
 		t.Error("the first waiter was not woken, or not alone")
 	}
-	if a := r.Enter(sec+ms, first); a != (Answer{Verb: Wait, Ask: instant.At(sec + 50*ms - rateAhead), Until: sec + 50*ms}) {
+	if a := r.Enter(sec+ms, first); a != (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - rateAhead), Until: sec + 50*ms}) {
 		t.Errorf("%+v", a)
 	}
 	if got := r.Peek(sec + ms); got != AnswerTime { // behind the waiters, with the next question
 		t.Errorf("peek %v", got)
 	}
-	if a := r.Enter(instant.At(sec+50*ms-rateAhead), first); a != (Answer{Until: sec + 50*ms}) || !woken(second) {
+	if a := r.Enter(instant.At(sec+50*ms-rateAhead), first); a != (queue.Answer{Until: sec + 50*ms}) || !woken(second) {
 		t.Errorf("%+v", a)
 	}
-	if a := r.Enter(sec+80*ms, second); a != (Answer{Until: sec + 80*ms}) {
+	if a := r.Enter(sec+80*ms, second); a != (queue.Answer{Until: sec + 80*ms}) {
 		t.Errorf("%+v", a)
 	}
 	// It asks for what it used as well, because as many requests may come again.
@@ -169,14 +170,14 @@ func TestRateAsksSeldom(t *testing.T) {
 // burst. A late answer counts for nothing. An answer in time ends this.
 func TestRateWithASilentFleet(t *testing.T) {
 	r := sharedRate()
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	r.Enter(sec, w)
 	mustAskFor(t, r, sec, 1, 1)
 	if r.Take(instant.At(sec + AnswerTime - 1)) {
 		t.Error("does not wait for the answer")
 	}
 	r.Grant(instant.At(sec+AnswerTime), 10, 0, 0, 0) // too late
-	if a := r.Enter(instant.At(sec+AnswerTime), w); a.Verb != Go {
+	if a := r.Enter(instant.At(sec+AnswerTime), w); a.Verb != queue.Go {
 		t.Errorf("%+v", a)
 	}
 	if n := taken(r, instant.At(sec+AnswerTime)); n != 0 {
@@ -204,7 +205,7 @@ func TestRateOfAPart(t *testing.T) {
 	r.Share(0, 100)
 	r.AskTokens(0, 1, 0)
 	r.Take(instant.At(AnswerTime))
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	before := r.Enter(instant.At(AnswerTime), w)
 	r.Share(20*ms, 1)
 	if !woken(w) {
@@ -238,10 +239,10 @@ func TestRateTokensExpire(t *testing.T) {
 // A fleet that always takes a little too long does not stop the rate.
 func TestRateWithASlowFleet(t *testing.T) {
 	r := sharedRate()
-	w := NewWaiter()
+	w := queue.NewWaiter()
 	now, sent := instant.At(sec), 0
 	for range 100 {
-		if a := r.Enter(now, w); a.Verb == Go {
+		if a := r.Enter(now, w); a.Verb == queue.Go {
 			sent++
 		}
 		_, ok := r.AskTokens(now, 1, 0)
@@ -274,11 +275,11 @@ func TestRateAnswersAtTheLimits(t *testing.T) {
 				t.Fatalf("%d tokens", n)
 			}
 			// Two seconds later it has asked again, and a good answer counts.
-			w := NewWaiter()
+			w := queue.NewWaiter()
 			now := instant.At(sec)
 			for range 100 {
 				a := r.Enter(now, w)
-				if a.Verb == Go {
+				if a.Verb == queue.Go {
 					return
 				}
 				if _, ok := r.AskTokens(now, 1, 0.5); ok {
@@ -313,7 +314,7 @@ func TestRateOfAFleet(t *testing.T) {
 			request = func() {
 				waiting[m]++
 				began, gone := cl.now, false
-				w := new(Waiter)
+				w := new(queue.Waiter)
 				var ask func()
 				ask = func() {
 					if gone {
@@ -330,7 +331,7 @@ func TestRateOfAFleet(t *testing.T) {
 						})
 					}
 					switch {
-					case a.Verb == Go:
+					case a.Verb == queue.Go:
 						gone = true
 						waiting[m]--
 						cl.at(a.Until, func() {
@@ -341,7 +342,7 @@ func TestRateOfAFleet(t *testing.T) {
 						cl.at(a.Ask, ask)
 					}
 				}
-				w.Wake = func(*Waiter) { cl.at(cl.now, ask) }
+				w.Woken = func(*queue.Waiter) { cl.at(cl.now, ask) }
 				ask()
 				if next := began.Add(time.Duration(rng.Int64N(int64(sec))) / time.Duration(1+2*m)); next < 12*sec && waiting[m] < 50 {
 					cl.at(next, request)

@@ -7,20 +7,21 @@ import (
 	"unsafe"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 func TestRateQueue(t *testing.T) {
 	r := NewRate(RateConfig{PerSecond: 10, Burst: 2})
-	for i, want := range []Answer{
+	for i, want := range []queue.Answer{
 		{},
 		{},
-		{Verb: Wait, Ask: 90 * ms, Until: 100 * ms},
-		{Verb: Wait, Ask: instant.Never, Until: 200 * ms},
+		{Verb: queue.Wait, Ask: 90 * ms, Until: 100 * ms},
+		{Verb: queue.Wait, Ask: instant.Never, Until: 200 * ms},
 	} {
 		if got := r.Peek(0); instant.At(got) != want.Until {
 			t.Errorf("peek %d: %v, want %v", i, got, want.Until)
 		}
-		if got := r.Enter(0, NewWaiter()); got != want {
+		if got := r.Enter(0, queue.NewWaiter()); got != want {
 			t.Errorf("request %d: %v, want %v", i, got, want)
 		}
 	}
@@ -35,24 +36,24 @@ func TestRateTellsOfANewRate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := NewRate(RateConfig{PerSecond: 1, Burst: 1, Adaptive: true})
 			r.Throttled(0, -sec)
-			first, second := NewWaiter(), NewWaiter()
+			first, second := queue.NewWaiter(), queue.NewWaiter()
 			before := r.Enter(0, first)
 			r.Enter(0, second)
 			raise(r)
 			if !woken(first) {
 				t.Fatal("not woken")
 			}
-			if got := r.Enter(0, first); got.Verb != Wait || got.Ask >= before.Ask {
+			if got := r.Enter(0, first); got.Verb != queue.Wait || got.Ask >= before.Ask {
 				t.Errorf("%+v, before %+v", got, before)
 			}
-			if got := r.Enter(3*sec, nil); got.Verb == Go {
+			if got := r.Enter(3*sec, nil); got.Verb == queue.Go {
 				t.Error("a newcomer overtook")
 			}
 			r.Leave(first)
 			if !woken(second) {
 				t.Fatal("the second was not told")
 			}
-			if got := r.Enter(3*sec, second); got.Verb != Go {
+			if got := r.Enter(3*sec, second); got.Verb != queue.Go {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -170,9 +171,9 @@ func TestRateFindsTheServers(t *testing.T) {
 		tokens, last := 20.0, time.Duration(0)
 		ok, refused := 0, 0
 		var send, ask func()
-		w := NewWaiter()
+		w := queue.NewWaiter()
 		ask = func() {
-			if a := r.Enter(cl.now, w); a.Verb == Wait {
+			if a := r.Enter(cl.now, w); a.Verb == queue.Wait {
 				cl.at(a.Ask, ask)
 			} else {
 				cl.at(a.Until, send)

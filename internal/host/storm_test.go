@@ -12,6 +12,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -62,7 +63,7 @@ type storm struct {
 
 type simRequest struct {
 	slot    Slot
-	waiter  *Waiter
+	waiter  *queue.Waiter
 	attempt int
 	client  bool // a client thinks after it
 }
@@ -114,12 +115,12 @@ func (s *storm) enter(r *simRequest) {
 		return
 	}
 	if r.waiter == nil {
-		r.waiter = &Waiter{ID: s.id(r), Wake: func(w *Waiter) {
+		r.waiter = &queue.Waiter{ID: s.id(r), Woken: func(w *queue.Waiter) {
 			s.client(s.now, func() { s.ask(w) })
 		}}
 	}
 	a := s.gate.Enter(s.now, &r.slot, r.waiter, GateConfig{})
-	if a.Verb == Go {
+	if a.Verb == queue.Go {
 		s.waiting[r.waiter.ID] = nil
 		s.unused = append(s.unused, r.waiter.ID)
 		r.waiter = nil
@@ -130,7 +131,7 @@ func (s *storm) enter(r *simRequest) {
 	}
 }
 
-func (s *storm) ask(w *Waiter) {
+func (s *storm) ask(w *queue.Waiter) {
 	if r := s.waiting[w.ID]; r != nil && r.waiter == w {
 		s.enter(r)
 	}

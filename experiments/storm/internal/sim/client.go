@@ -9,6 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 // A client thinks, sends a request, waits for its response, and thinks again.
@@ -21,7 +22,7 @@ type client struct {
 	entered instant.Instant // when the cooldown let the attempt pass; 0: it was quiet
 	thought time.Duration   // how long it thought before this request
 	slot    host.Slot
-	waiter  host.Waiter
+	waiter  queue.Waiter
 }
 
 type state uint8
@@ -88,7 +89,7 @@ func (w *world) admit(i int32) {
 		if !w.conf.gated {
 			break
 		}
-		if a := h.gate.Enter(w.now, &c.slot, &c.waiter, w.conf.gate); a.Verb != host.Go {
+		if a := h.gate.Enter(w.now, &c.slot, &c.waiter, w.conf.gate); a.Verb != queue.Go {
 			w.askFleet(i)
 			w.wait(i, queued, a)
 			return
@@ -118,7 +119,7 @@ func (w *world) admitByServer(i int32) bool {
 		c.entered = w.now
 		return true
 	}
-	if a := h.cooldown.Enter(w.now, scope, &c.waiter); a.Verb != host.Go {
+	if a := h.cooldown.Enter(w.now, scope, &c.waiter); a.Verb != queue.Go {
 		w.wait(i, held, a)
 		return false
 	}
@@ -127,8 +128,8 @@ func (w *world) admitByServer(i int32) bool {
 }
 
 // wait makes the client ask again at the time that it was told, or when it is woken.
-func (w *world) wait(i int32, s state, a host.Answer) {
-	if a.Verb == host.Refuse {
+func (w *world) wait(i int32, s state, a queue.Answer) {
+	if a.Verb == queue.Refuse {
 		w.lose(i)
 		return
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -120,9 +121,9 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 	if st.Fleet.Probe { // they know how many they are
 		w.conf.budget, w.conf.gate = w.conf.budget.Part(len(w.hosts)), w.conf.gate.Part(len(w.hosts))
 	}
-	wake := func(waiter *host.Waiter) { w.woken = append(w.woken, int32(waiter.ID)) }
+	wake := func(waiter *queue.Waiter) { w.woken = append(w.woken, int32(waiter.ID)) }
 	for i := range w.clients {
-		w.clients[i].waiter = host.Waiter{ID: i, Wake: wake}
+		w.clients[i].waiter = queue.Waiter{ID: i, Woken: wake}
 		w.think(int32(i))
 	}
 	return w

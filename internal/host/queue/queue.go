@@ -1,10 +1,32 @@
-// Requests wait in queues for the machines of this package. The machines
-// themselves neither sleep nor start goroutines.
-
-package host
+// Package queue has the queues in which requests wait, and the answers that the machines
+// of a host give them. It neither sleeps nor starts goroutines.
+//
+// # Locks
+//
+// Each queue belongs to a machine, and the lock of the machine guards it and the waiters
+// in it. A method that needs the lock says so: the lock is held. No machine holds a lock
+// while it wakes a waiter.
+//
+// Locks are taken in this order, and no other two are held at once:
+//
+//	the lock of a gate, then those of its rate
+//	the lock of the queue of a rate (turns), then that of the rate (mu)
+package queue
 
 import (
+	"container/heap"
+	"time"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+)
+
+const (
+	// MaxScopes bounds the scopes for which a machine keeps something per host. If the
+	// credentials change with every request, each response brings a new scope.
+	MaxScopes = 256
+
+	// MaxHeard bounds the waits that a fleet brings, if the rule has no bound.
+	MaxHeard = time.Hour
 )
 
 // A Verb is a machine's instruction to a request.
@@ -30,7 +52,7 @@ type Answer struct {
 	// far as is known. A request with a nearer deadline can give up at once. With
 	// Refuse it is the time that the server named. Zero means unknown.
 	Until instant.Instant
-	// Mark is, with Go, the number under which a Pacing wants to hear of the
+	// Mark is, with Go, the number under which a pacing wants to hear of the
 	// response.
 	Mark uint64
 	// Open is, with Wait, when a hold ends, jitter included. A caller that gives
@@ -40,7 +62,7 @@ type Answer struct {
 	// or those before it wait for the client's own rate.
 	ForRate bool
 	// Probe says, with Go, that the request is a probe of a gate of a fleet. Its permit
-	// has to be renewed while it is under way (see [Gate.Renew]).
+	// has to be renewed while it is under way (see gate.Renew).
 	Probe bool
 	// NoToken says, with Wait, that the queue of a gate waits for a token of the
 	// rate, whether there is a free slot or not.
@@ -53,16 +75,16 @@ type Answer struct {
 // the machine, because a waiter that neither asks nor leaves blocks all behind
 // it.
 //
-// Exactly one of Ready and Wake is set before the first use and not changed
+// Exactly one of Ready and Woken is set before the first use and not changed
 // afterwards. No machine holds a lock while it wakes a waiter.
 type Waiter struct {
 	// Ready has capacity 1. It receives when it is time to ask again.
 	Ready chan struct{}
-	// Wake is called instead of a send on Ready, for drivers with an event queue
-	// of their own. Wake notes that this waiter has to ask and does not ask
+	// Woken is called instead of a send on Ready, for drivers with an event queue
+	// of their own. Woken notes that this waiter has to ask and does not ask
 	// itself. All waiters may share a function, which tells them apart by ID.
-	Wake func(*Waiter)
-	// ID is for the use of Wake.
+	Woken func(*Waiter)
+	// ID is for the use of Woken.
 	ID int
 	// By is the time by which the request has to be sent. Zero means no such
 	// time. By is set before the first use.
@@ -72,24 +94,26 @@ type Waiter struct {
 	From instant.Instant
 
 	// The lock of the machine that owns the queue guards these fields.
-	in         *queue
+	in         *Queue
 	prev, next *Waiter
-	told       instant.Instant // when a cooldown told w to ask again
-	place      int             // the index in a byDeadline
+	place      int // the index in a byDeadline
+
+	// Told is when the waiter asks again. It is for the machine that owns the queue.
+	Told instant.Instant
 }
 
 // NewWaiter returns a waiter that is woken through Ready.
 func NewWaiter() *Waiter { return &Waiter{Ready: make(chan struct{}, 1)} }
 
-// half returns when half of the time of w is over. w has a deadline.
-func (w *Waiter) half() instant.Instant { return w.From.Add(w.By.Sub(w.From) / 2) }
+// Half returns when half of the time of w is over. w has a deadline.
+func (w *Waiter) Half() instant.Instant { return w.From.Add(w.By.Sub(w.From) / 2) }
 
-// wake tells w to ask again. If w is nil, wake does nothing.
-func (w *Waiter) wake() {
+// Wake tells w to ask again. If w is nil, Wake does nothing.
+func (w *Waiter) Wake() {
 	switch {
 	case w == nil:
-	case w.Wake != nil:
-		w.Wake(w)
+	case w.Woken != nil:
+		w.Woken(w)
 	default:
 		select {
 		case w.Ready <- struct{}{}:
@@ -98,17 +122,17 @@ func (w *Waiter) wake() {
 	}
 }
 
-// A queue holds waiters in the order of their arrival. A waiter can leave from
+// A Queue holds waiters in the order of their arrival. A waiter can leave from
 // the middle in constant time. Only the first waiter is told a time or woken,
 // and a waiter that passes wakes the next. So a hundred waiters cost a single timer,
 // and a free slot lets a single waiter go.
-type queue struct {
+type Queue struct {
 	first, last *Waiter
 	n           int
 }
 
-// join puts w at the end, unless w is in the queue already.
-func (q *queue) join(w *Waiter) {
+// Join puts w at the end, unless w is in the queue already.
+func (q *Queue) Join(w *Waiter) {
 	if w.in == q {
 		return
 	}
@@ -122,9 +146,9 @@ func (q *queue) join(w *Waiter) {
 	q.n++
 }
 
-// leave takes w out. If w was first, leave returns the new first waiter. The
+// Leave takes w out. If w was first, Leave returns the new first waiter. The
 // caller wakes that waiter, unless w has passed and the machine knows better.
-func (q *queue) leave(w *Waiter) (next *Waiter) {
+func (q *Queue) Leave(w *Waiter) (next *Waiter) {
 	if w == nil || w.in != q {
 		return nil
 	}
@@ -143,9 +167,42 @@ func (q *queue) leave(w *Waiter) (next *Waiter) {
 	return next
 }
 
-// turn reports whether no other waiter is before w. A nil w or a newcomer comes
+// Turn reports whether no other waiter is before w. A nil w or a newcomer comes
 // after all waiters.
-func (q *queue) turn(w *Waiter) bool { return q.first == nil || q.first == w }
+func (q *Queue) Turn(w *Waiter) bool { return q.first == nil || q.first == w }
+
+// Len returns the number of waiters.
+func (q *Queue) Len() int { return q.n }
+
+// First returns the first waiter, or nil if there is none.
+func (q *Queue) First() *Waiter { return q.first }
+
+// Has reports whether w is in the queue.
+func (q *Queue) Has(w *Waiter) bool { return w != nil && w.in == q }
+
+// Waits reports whether w is in any queue.
+func (w *Waiter) Waits() bool { return w != nil && w.in != nil }
+
+// Leave takes w out of the queue that it is in, and returns the waiter to wake next.
+func (w *Waiter) Leave() (next *Waiter) { return w.in.Leave(w) }
+
+// Deadlines are the waiters of a queue that have a deadline. The lock of the machine that
+// owns the queue guards them.
+type Deadlines struct{ waiters byDeadline }
+
+// Add adds a waiter that has a deadline.
+func (d *Deadlines) Add(w *Waiter) { heap.Push(&d.waiters, w) }
+
+// Remove takes out a waiter that was added.
+func (d *Deadlines) Remove(w *Waiter) { heap.Remove(&d.waiters, w.place) }
+
+// Nearest returns the waiter with the nearest deadline, or nil if there is none.
+func (d *Deadlines) Nearest() *Waiter {
+	if d == nil || len(d.waiters) == 0 {
+		return nil
+	}
+	return d.waiters[0]
+}
 
 // A byDeadline is a heap of waiters that have a deadline. The nearest comes first.
 type byDeadline []*Waiter
@@ -171,12 +228,13 @@ func (h *byDeadline) Pop() any {
 	return w
 }
 
-// A pair is two waiters to wake after an event. Each may be nil.
-type pair [2]*Waiter
+// A Pair is two waiters to wake after an event. Each may be nil.
+type Pair [2]*Waiter
 
-func (p pair) wake() {
-	p[0].wake()
+// Wake wakes both waiters.
+func (p Pair) Wake() {
+	p[0].Wake()
 	if p[1] != p[0] {
-		p[1].wake()
+		p[1].Wake()
 	}
 }
