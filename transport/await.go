@@ -147,7 +147,16 @@ func (h *holding) take(n int64) bool {
 }
 
 // free gives everything back. It may be called more than once.
-func (h *holding) free() { h.pool.Free(h.held.Swap(0)) }
+func (h *holding) free() { h.pool.Free(h.held.Swap(0), 0) }
+
+// hold makes what is held n bytes, if there is room. One goroutine at a time calls it.
+func (h *holding) hold(n int64) bool {
+	if held := h.held.Load(); n > held {
+		return h.take(n - held)
+	}
+	h.pool.Free(h.held.Swap(n), n)
+	return true
+}
 
 // An incoming is a body of which a part, or everything, was read before the caller got
 // the response. It is the caller's body then. Read belongs to one goroutine. Close may

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -234,6 +235,14 @@ func (d *download) AtLeast(wait time.Duration) {
 // Held reports whether the last segment of an event stream has lasted for long. Proxies
 // cut connections that are idle, and a stream may have nothing to tell for hours.
 func (d *download) Held() bool { return d.second()-d.began > uint32(heldFor/time.Second) }
+
+// Memory counts the bytes of an event stream among those of all bodies. If the caller
+// forgets the body, the memory is given back.
+func (d *download) Memory() (hold func(n int64) bool) {
+	h := &holding{pool: &d.t.kept}
+	runtime.AddCleanup(d, (*holding).free, h)
+	return h.hold
+}
 
 // second counts from 1. A body lives for less than a century.
 func (d *download) second() uint32 { return uint32(d.t.now().Since()/time.Second) + 1 }

@@ -3,7 +3,11 @@ package transport
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"hash"
+	"hash/crc32"
+	"hash/crc64"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -22,6 +26,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 // soakRuns returns how often each protocol's download is repeated, from
@@ -155,31 +160,62 @@ func live() int64 {
 }
 
 // BenchmarkDownload compares a download of 1 GiB over loopback, resumable but
-// not cut, with the bare base. It reports the median of nine quotients of their
-// times as ours/bare. If the quotient is above 1, ours was faster. In each round
-// both bodies are read by turns in slices of 16 MiB, so that other work on the
-// machine slows down both.
+// not cut, with the bare base, without a checksum and with each. It reports the median
+// of nine quotients of their times as ours/bare, and the bare throughput. If the quotient
+// is above 1, ours was faster. In each round both bodies are read by turns in slices of
+// 16 MiB, so that other work on the machine slows down both.
 func BenchmarkDownload(b *testing.B) {
-	const size, slice = int64(1 << 30), int64(16 << 20)
+	const size = int64(1 << 30)
 	chunk := make([]byte, 1<<20)
-	srv := newLoopback(b, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("ETag", `"v1"`)
-		w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
-		for n := size; n > 0; n -= int64(len(chunk)) {
-			if _, err := w.Write(chunk); err != nil {
-				return
+	for _, sum := range []struct {
+		name, field string
+		hash.Hash
+	}{
+		{"none", "", nil},
+		{"crc32c", "X-Amz-Checksum-Crc32c", crc32.New(crc32.MakeTable(crc32.Castagnoli))},
+		{"crc32", "X-Amz-Checksum-Crc32", crc32.NewIEEE()},
+		{"crc64nvme", "X-Amz-Checksum-Crc64nvme", crc64.New(crc64.MakeTable(0x9a6c9329ac4bc9b5))},
+		{"sha-256", "Repr-Digest", sha256.New()},
+	} {
+		b.Run(sum.name, func(b *testing.B) {
+			want := ""
+			if sum.Hash != nil {
+				for range size / int64(len(chunk)) {
+					_, _ = sum.Write(chunk)
+				}
+				want = base64.StdEncoding.EncodeToString(sum.Sum(nil))
 			}
-		}
-	})
+			if sum.field == "Repr-Digest" {
+				want = "sha-256=:" + want + ":"
+			}
+			downloads(b, newLoopback(b, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("ETag", `"v1"`)
+				w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+				if want != "" {
+					w.Header().Set(sum.field, want)
+				}
+				for n := size; n > 0; n -= int64(len(chunk)) {
+					if _, err := w.Write(chunk); err != nil {
+						return
+					}
+				}
+			}), size)
+		})
+	}
+}
+
+// downloads reads size bytes from a URL with and without aplomb.
+func downloads(b *testing.B, url string, size int64) {
+	const slice = int64(16 << 20)
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	defer base.CloseIdleConnections()
-	sides := [2]http.RoundTripper{base, mustNew(b, Config{Base: base})}
+	rule := policy.Rule{Resume: policy.Resume{Checksums: policy.On}}
+	sides := [2]http.RoundTripper{base, mustNew(b, Config{Base: base, Rule: rule})}
 	buf := make([]byte, 64<<10)
-	round := func() float64 {
+	round := func() (took [2]time.Duration) {
 		var bodies [2]io.ReadCloser
-		var took [2]time.Duration
 		for i, rt := range sides {
-			resp, err := rt.RoundTrip(getRequest(b, srv))
+			resp, err := rt.RoundTrip(getRequest(b, url))
 			require.NoError(b, err)
 			bodies[i] = resp.Body
 			defer func() { _ = resp.Body.Close() }()
@@ -196,16 +232,21 @@ func BenchmarkDownload(b *testing.B) {
 				require.Equal(b, slice, k)
 			}
 		}
-		return took[0].Seconds() / took[1].Seconds()
+		return took
 	}
 	round()
 	for b.Loop() {
-		var quotients []float64
+		var quotients, bare []float64
 		for range 9 {
-			quotients = append(quotients, round())
+			took := round()
+			quotients = append(quotients, took[0].Seconds()/took[1].Seconds())
+			bare = append(bare, float64(size)/1e9/took[0].Seconds())
 		}
 		slices.Sort(quotients)
+		slices.Sort(bare)
 		b.ReportMetric(quotients[4], "ours/bare")
+		b.ReportMetric(bare[4], "bare-GB/s")
+		b.ReportMetric(quotients[4]*bare[4], "ours-GB/s")
 		b.Logf("%.3f", quotients)
 	}
 }

@@ -30,8 +30,8 @@ func beyondSmall(n int64) int64 { return max(n-Small, 0) }
 // Hold lets a body of a response that holds held bytes hold n more, if there is room.
 func (p *Pool) Hold(held, n int64) bool { return p.takeMemory(held, n) }
 
-// Free takes the bytes back that such a body held.
-func (p *Pool) Free(held int64) { p.leaveMemory(held) }
+// Free takes bytes back from such a body, which held held bytes, and holds left from now on.
+func (p *Pool) Free(held, left int64) { p.Memory.Add(beyondSmall(left) - beyondSmall(held)) }
 
 // takeMemory lets a body that holds held bytes hold n more, if there is room.
 func (p *Pool) takeMemory(held, n int64) bool {

@@ -93,3 +93,26 @@ func FuzzStoreDigest(f *testing.F) {
 		newSum(d).add([]byte("text"))
 	})
 }
+
+// BenchmarkDigest is the cost of each hash that may run over a body.
+func BenchmarkDigest(b *testing.B) {
+	data := make([]byte, 64<<10)
+	for _, name := range []string{"crc32c", "crc32", "crc64nvme", "sha-256", "sha-512"} {
+		b.Run(name, func(b *testing.B) {
+			s := newSum(digest{name: name})
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				s.add(data)
+			}
+		})
+	}
+	b.Run("prefix", func(b *testing.B) {
+		b.SetBytes(1 << 20)
+		for b.Loop() {
+			var p Prefix
+			for range (1 << 20) / len(data) {
+				p.add(data, 1<<20)
+			}
+		}
+	})
+}

@@ -20,6 +20,10 @@ const maxEvent = 1 << 20
 // keptRoom is how much memory a stream keeps for the next event.
 const keptRoom = 16 << 10
 
+// ownRoom is how much memory each stream may take for the event under way. More than
+// this counts in the memory for all streams.
+const ownRoom = 64 << 10
+
 // maxID is the size of the longest ID that is sent to a server. Servers refuse requests
 // with large headers.
 const maxID = 4 << 10
@@ -32,7 +36,7 @@ const (
 	ErrNoID     Impossible = "transport: the event stream has no event ID to continue from"
 	ErrLoose    Impossible = "transport: an event without an ID came after the last ID, and the server may send it again"
 	ErrBadID    Impossible = "transport: the last event ID does not fit into a header"
-	ErrBigEvent Impossible = "transport: an event was too large to be kept until it was complete"
+	ErrBigEvent Impossible = "transport: an event was too large to be kept until it was complete, or the memory for events was used up"
 )
 
 var errStartsOver = errors.New("transport: the server sends the event stream from its beginning again")
@@ -48,6 +52,11 @@ type EventSender interface {
 	// Held reports whether the last segment has lasted so long that its server is not
 	// failing, although it may have sent no event.
 	Held() bool
+
+	// Memory returns the function that sets how much of the memory for all streams this
+	// stream takes. The function reports false if there is no room for n bytes, which it
+	// never does if the stream takes more. Memory is called at most once.
+	Memory() (hold func(n int64) bool)
 }
 
 // Events is the body of an event stream that reconnects. It hands an event on when it is
@@ -64,6 +73,8 @@ type Events struct {
 	at      int    // how much of it was delivered
 	ready   int    // how much of it belongs to complete events
 	firstID []byte // the first ID of the stream
+
+	memory func(n int64) bool // holds memory for buf; nil: it was never large; guarded by mu
 
 	was error // the error that ended the segment before
 
@@ -138,21 +149,50 @@ func (e *Events) deliver(p []byte) (int, error) {
 	e.pos += int64(n)
 	if e.at == e.ready {
 		e.keep(e.buf[e.ready:])
+		e.hold()
 	}
 	return n, nil
 }
 
-// keep keeps the bytes of the event under way.
+// keep keeps the bytes of the event under way, and nothing else.
 func (e *Events) keep(rest []byte) {
 	e.at, e.ready = 0, 0
-	switch {
-	case len(rest) == 0:
+	if len(rest) == 0 || cap(e.buf) > keptRoom {
 		e.buf = nil // most streams wait for an event most of the time
-		return
-	case cap(e.buf) > keptRoom:
-		e.buf = nil
 	}
-	e.buf = append(e.buf[:0], rest...)
+	if len(rest) > 0 {
+		e.buf = append(e.buf[:0], rest...)
+	}
+}
+
+// hold reports whether there is room for the bytes that are kept. After Close they need
+// none.
+func (e *Events) hold() bool {
+	n := int64(len(e.buf))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.memory == nil && n <= ownRoom:
+		return true
+	case e.memory == nil:
+		e.memory = e.sender.Memory()
+	}
+	if e.closed {
+		n = 0
+	}
+	return e.memory(n)
+}
+
+// Close ends the body like that of a Body, and gives its memory back.
+func (e *Events) Close() error {
+	defer func() { // also if the base transport panics
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.memory != nil {
+			e.memory(0)
+		}
+	}()
+	return e.Body.Close()
 }
 
 // take takes the bytes p that arrived. It returns how many of them the reader gets at
@@ -171,7 +211,7 @@ func (e *Events) take(p []byte) (n int) {
 		e.buf = append(e.buf[:ready], e.buf[rest:]...)
 		e.ready = ready
 	}
-	if len(e.buf)-e.ready > maxEvent {
+	if !e.hold() || len(e.buf)-e.ready > maxEvent {
 		e.passing, e.ready = true, len(e.buf)
 	}
 	e.pos += int64(n)
@@ -243,7 +283,10 @@ func (e *Events) segmentEnded(err error) {
 			e.stop(err, why)
 		}
 	}
-	e.buf = e.buf[:e.ready]
+	if e.buf = e.buf[:e.ready]; e.ready == 0 {
+		e.keep(nil)
+		e.hold()
+	}
 	if e.err != nil {
 		e.release()
 	}

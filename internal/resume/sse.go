@@ -100,7 +100,7 @@ func (s *scanner) lineEnded(line []byte) bool {
 	case "id":
 		if bytes.IndexByte(value, 0) < 0 {
 			s.under.id = true
-			s.newID = append(s.newID[:0], value...)
+			s.newID = append(s.newID[:0], value[:min(len(value), maxID+1)]...) // more than maxID is too long to be sent
 		}
 	case "retry":
 		if d, ok := milliseconds(value); ok {
