@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/replay"
+	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
 // A connection of HTTP/1 is used again only if the response was read to its end.
@@ -30,10 +31,7 @@ const (
 	drainEmpty = 100
 )
 
-var (
-	errBadCount = errors.New("transport: the response body's Read returned an invalid count")
-	errTooLong  = errors.New("transport: the response body is too long to be drained")
-)
+var errTooLong = errors.New("transport: the response body is too long to be drained")
 
 // discard reads the rest of the body within both bounds and closes the body. It
 // returns when that is done, when drainTime is over, or when ctx ends.
@@ -144,10 +142,8 @@ func (d *drain) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	// Ask for one more byte, so that a body of exactly drainBytes shows its end.
-	n, err := d.body.Read(p[:min(len(p), drainBytes+1-d.taken)])
+	n, err := resume.ReadSome(d.body, p[:min(len(p), drainBytes+1-d.taken)])
 	switch {
-	case n < 0 || n > len(p):
-		return 0, errBadCount
 	case d.taken+n > drainBytes:
 		return 0, errTooLong
 	case n > 0 || err != nil:

@@ -10,8 +10,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
 )
 
 // maxEvent is the size of the largest event that is kept until it is complete.
@@ -93,15 +94,7 @@ type Events struct {
 func CanReconnect(req *http.Request, resp *http.Response) bool {
 	get := req.Method == http.MethodGet || req.Method == ""
 	bare := req.Body == nil || req.Body == http.NoBody
-	return get && bare && isEvents(resp)
-}
-
-// isEvents reports whether a response is an event stream that can be parsed.
-func isEvents(resp *http.Response) bool {
-	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	coding, single := encodingOf(resp.Header)
-	return resp.StatusCode == http.StatusOK && resp.Body != nil && single && coding == "" &&
-		strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+	return get && bare && resp.Body != nil && classify.IsEventStream(resp)
 }
 
 // Wrap makes the event stream resp, the response to req, reconnect. body is for e alone.
@@ -358,7 +351,7 @@ func (e *Events) attach(ctx context.Context, resp *http.Response) error {
 		e.release()
 		return nil
 	}
-	if !isEvents(resp) {
+	if resp.Body == nil || !classify.IsEventStream(resp) {
 		e.sender.Discard(ctx, resp)
 		return &noStream{resp.StatusCode, resp.Header.Get("Content-Type")}
 	}
