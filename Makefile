@@ -112,16 +112,15 @@ e2e: ## well-known clients over a bad network, 5 min with an empty build cache (
 	@GO='$(GO)' tools/gotest e2e -shuffle=on -parallel 16 -timeout $(TIMEOUT) $(if $(UPDATE),. -update,.)
 
 examples: bin/fits ## run every example program; its output begins with a sentence, and fits 80 columns
-	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/... | grep -v /proxy); do echo "== examples/$${d##*/}"; timeout 60 bin/fits $(GO) run $$d || exit 1; done
-	@echo "== examples/proxy"; timeout 60 $(GO) run ./examples/proxy -demo
-	@echo "== aplomb waits"; timeout 120 bin/fits $(GO) -C cmd run ./aplomb waits
-	@echo "== aplomb demo"; timeout 60 bin/fits $(GO) -C cmd run ./aplomb demo
-	@echo "== examples/fetch"; timeout 120 $(GO) -C examples/fetch run . -demo
+	@for d in $$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./examples/...); do echo "== examples/$${d##*/}"; timeout 60 bin/fits $(GO) run $$d || exit 1; done
+	@$(GO) -C cmd build -o ../bin/aplomb ./aplomb
+	@for c in waits demo; do echo "== aplomb $$c"; timeout 60 bin/fits bin/aplomb $$c || exit 1; done
+	@for c in proxy get; do echo "== aplomb $$c -demo"; timeout 60 bin/aplomb $$c -demo || exit 1; done
 	@echo "== examples/metrics"; timeout 120 bin/fits $(GO) -C examples/metrics run .
 	@echo "== examples/fleet"; timeout 120 bin/fits $(GO) -C examples/fleet run .
 	@echo "== experiments/storm"; timeout 120 $(GO) -C experiments/storm run . -sim -out ''
 
-browser: ## install headless Chromium with apt-get, for the test of the page of examples/proxy
+browser: ## install headless Chromium with apt-get, for the test of the page of aplomb proxy
 	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends chromium-headless-shell fonts-dejavu-core; } || echo "no headless Chromium: the test of the page will be skipped"
 
 redis: ## install redis-server with apt-get, for the tests of fleet and for make fleet

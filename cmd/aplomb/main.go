@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"github.com/aplomb-go/aplomb/cmd/internal/demo"
+	"github.com/aplomb-go/aplomb/cmd/internal/get"
+	"github.com/aplomb-go/aplomb/cmd/internal/proxy"
 	"github.com/aplomb-go/aplomb/cmd/internal/rules"
 	"github.com/aplomb-go/aplomb/cmd/internal/waits"
 	"github.com/aplomb-go/aplomb/internal/terminal"
@@ -26,6 +28,8 @@ import (
 const usage = `Usage: aplomb COMMAND [ARGUMENT]...
 
 Commands:
+  get     download files, and continue downloads that were cut
+  proxy   forward requests, with retries and limits for each upstream
   rules   check a file of rules, show the rule of a URL, or judge a response
   waits   show how long each back-off waits, as tables and pictures
   demo    show seven faults, met by a plain client and by a client with aplomb
@@ -60,6 +64,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	name, args := f.Arg(0), f.Args()[1:]
 	switch name {
+	case "get":
+		return get.Run(ctx, args, stdout, stderr)
+	case "proxy":
+		return proxy.Run(ctx, args, stdout, stderr)
 	case "rules":
 		return rules.Run(ctx, args, os.Stdin, stdout, stderr)
 	case "waits":

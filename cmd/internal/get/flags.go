@@ -1,0 +1,185 @@
+// The command line.
+
+package get
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/terminal"
+)
+
+// usage fits a terminal of 80 columns and 24 lines.
+const usage = `Usage: aplomb get [FLAGS] URL...
+       aplomb get -demo
+
+Downloads each URL into a file named like the last part of its path. A download
+that is cut goes on where it was cut, in the same run or when the same command
+is run again, and never mixes two versions of a file. A file of that name is
+replaced when the new file is whole. Until then it is NAME.HASH.part.
+
+  -o FILE       write to FILE, or into FILE/ if that is a directory; - is stdout
+  -attempts N   at most N attempts of a request, and N starts of a download (6)
+  -per-host N   at most N downloads from a host at a time (2)
+  -rate N       at most N requests per second to a host (no limit)
+  -limit SIZE   at most SIZE bytes per second in all, such as 500K (no limit)
+  -stall TIME   a connection that is silent for TIME counts as cut (30s)
+  -cacert FILE  trust the CA certificates in FILE (PEM), besides the system's
+  -rule FILE    read the rules from FILE (JSON, as in package policy/rulefile)
+  -plain        lines instead of bars on a terminal
+  -demo         download from a server in this program, and check the result
+
+Exit status: 0 all files are here, 1 a download failed, 2 the command line is
+wrong and nothing was sent, 3 a file was not as announced, 130 interrupted
+`
+
+// options is the command line. A zero number or duration was not given.
+type options struct {
+	output   string
+	rules    string
+	caFile   string
+	attempts int
+	perHost  int
+	rate     float64 // requests per second
+	limit    float64 // bytes per second
+	stall    time.Duration
+	plain    bool
+	demo     bool
+	urls     []string
+}
+
+// parse reads the command line. Its error names all faults.
+func parse(args []string, w world) (options, error) {
+	var o options
+	var faults []error
+	f := flag.NewFlagSet("get", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // run prints the error itself
+	seen := make(map[string]bool)
+	value := func(name string, set func(text string) string) {
+		f.Func(name, "", func(text string) error {
+			switch wrong := set(text); {
+			case seen[name]:
+				faults = append(faults, fmt.Errorf("-%s is given twice", name))
+			case wrong != "":
+				faults = append(faults, fmt.Errorf("-%s %s: %s", name, quoted(text), wrong))
+			}
+			seen[name] = true
+			return nil
+		})
+	}
+	value("o", textInto(&o.output))
+	value("rule", textInto(&o.rules))
+	value("cacert", textInto(&o.caFile))
+	value("attempts", countInto(&o.attempts))
+	value("per-host", countInto(&o.perHost))
+	value("rate", func(text string) string {
+		var ok bool
+		if o.rate, ok = positive(text); !ok {
+			return "it must be a number above 0"
+		}
+		return ""
+	})
+	value("limit", func(text string) string {
+		var ok bool
+		if o.limit, ok = bytesOf(text); !ok {
+			return "it must be a number of bytes per second, at least 1, such as 500K or 2M"
+		}
+		return ""
+	})
+	value("stall", func(text string) string {
+		var err error
+		if o.stall, err = time.ParseDuration(text); err != nil || o.stall <= 0 {
+			return "it must be a time above 0, such as 30s or 2m"
+		}
+		return ""
+	})
+	f.BoolVar(&o.plain, "plain", false, "")
+	f.BoolVar(&o.demo, "demo", false, "")
+	err := parseMixed(f, args, &o.urls)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(w.stdout, usage)
+		return o, err
+	case err != nil:
+		faults = append(faults, err)
+	case o.demo && len(o.urls) > 0:
+		faults = append(faults, errors.New("-demo takes no URL"))
+	case !o.demo && len(o.urls) == 0:
+		faults = append(faults, errors.New("no URL"))
+	}
+	return o, errors.Join(faults...)
+}
+
+// parseMixed parses flags before, between and after the URLs, as curl and wget
+// do. After "--" there are only URLs.
+func parseMixed(f *flag.FlagSet, args []string, urls *[]string) error {
+	for {
+		if err := f.Parse(args); err != nil {
+			return err
+		}
+		rest := f.Args()
+		if n := len(args) - len(rest); len(rest) == 0 || n > 0 && args[n-1] == "--" {
+			*urls = append(*urls, rest...)
+			return nil
+		}
+		*urls = append(*urls, rest[0])
+		args = rest[1:]
+	}
+}
+
+// textInto returns a function that stores a text, or says why it is wrong.
+func textInto(to *string) func(string) string {
+	return func(text string) string {
+		*to = text
+		if text == "" {
+			return "it must not be empty"
+		}
+		return ""
+	}
+}
+
+// countInto returns a function that stores a number, or says why it is wrong.
+func countInto(to *int) func(string) string {
+	return func(text string) string {
+		n, err := strconv.Atoi(text)
+		*to = n
+		if err != nil || n < 1 {
+			return "it must be a whole number of at least 1"
+		}
+		return ""
+	}
+}
+
+func positive(text string) (float64, bool) {
+	n, err := strconv.ParseFloat(text, 64)
+	return n, err == nil && n > 0 && !math.IsInf(n, 0)
+}
+
+// bytesOf reads a number of bytes such as 500K or 1.5MiB. The units are powers of
+// 1024, with which curl and wget count as well.
+func bytesOf(text string) (float64, bool) {
+	number := strings.TrimSuffix(strings.TrimSuffix(text, "B"), "i")
+	unit := 1.0
+	if i := len(number) - 1; i > 0 {
+		if power := strings.IndexByte("KMGT", number[i]&^0x20); power >= 0 {
+			number, unit = number[:i], math.Pow(1024, float64(power+1))
+		}
+	}
+	n, ok := positive(number)
+	n *= unit
+	return n, ok && n >= 1 && n <= math.MaxInt64/2
+}
+
+// quoted puts a text in quotes if it is not a single word.
+func quoted(text string) string {
+	if text == "" || strings.ContainsAny(text, " \"") || terminal.Printable(text) != text {
+		return strconv.Quote(text)
+	}
+	return text
+}

@@ -1,0 +1,171 @@
+// A client that is slow, and the trailer of its request.
+
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A downstream bounds how long the client of a request may take for each piece of the
+// request's body, and, with twice that time, to read each piece of the response. A client that sends or reads
+// nothing would otherwise keep the upstream busy for ever. There is no bound for the
+// whole, because an upload may be large and an event stream may last for days.
+type downstream struct {
+	http.ResponseWriter
+	conn    *http.ResponseController
+	timeout time.Duration // 0: none
+	request *http.Request
+	body    io.ReadCloser
+
+	trailer http.Header // filled at the end of the body
+
+	mu    sync.Mutex // guards the fields below, and the deadline for reading
+	ended bool       // the body is closed or the handler has returned
+	whole bool       // the body has been read
+	late  bool       // the client took too long for a piece of the body
+}
+
+// newDownstream returns the client's side of a request, and the request with a body that keeps to the
+// deadlines.
+func newDownstream(w http.ResponseWriter, r *http.Request, timeout time.Duration) (*downstream, *http.Request) {
+	c := &downstream{ResponseWriter: w, conn: http.NewResponseController(w), timeout: timeout, request: r, body: r.Body, trailer: http.Header{}}
+	c.whole = r.Body == nil || r.Body == http.NoBody
+	for name := range r.Trailer { // announced, and without values yet
+		if isTrailer(name) {
+			c.trailer[name] = nil
+		}
+	}
+	if len(c.trailer) == 0 {
+		c.trailer = nil
+	}
+	out := r.WithContext(r.Context())
+	if !c.whole {
+		out.Body = c
+	}
+	out.Trailer = c.trailer
+	_ = c.conn.SetWriteDeadline(time.Time{}) // of the request before
+	return c, out
+}
+
+// Unwrap lets an http.ResponseController find the connection.
+func (c *downstream) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// Write writes a piece of the response.
+func (c *downstream) Write(p []byte) (int, error) {
+	c.hurry()
+	return c.ResponseWriter.Write(p)
+}
+
+// WriteHeader writes the header of the response, or an informational response.
+func (c *downstream) WriteHeader(status int) {
+	c.hurry()
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// hurry sets the deadline for the client to take what is written next. It stays until the
+// next piece, because the flush comes later. Before the header the server may wait for a
+// piece of the body, so the deadline is later than that for the piece.
+func (c *downstream) hurry() {
+	if c.timeout > 0 {
+		_ = c.conn.SetWriteDeadline(time.Now().Add(2 * c.timeout))
+	}
+}
+
+// Read reads a piece of the request's body.
+func (c *downstream) Read(p []byte) (int, error) {
+	if !c.await(c.timeout) {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := c.body.Read(p)
+	if err == io.EOF {
+		c.fillTrailer()
+	}
+	c.mu.Lock()
+	c.whole = c.whole || err == io.EOF
+	c.late = c.late || errors.Is(err, os.ErrDeadlineExceeded)
+	c.mu.Unlock()
+	// The server reads on, to see whether the client goes away. That may take any time.
+	c.await(0)
+	return n, err
+}
+
+// Close closes the request's body. The server then reads on, to use the connection for
+// another request.
+func (c *downstream) Close() error {
+	c.end()
+	return c.body.Close()
+}
+
+// await sets the deadline for the next piece of the body, or removes it. It returns false
+// if the body is closed or the handler has returned. The transport may read the body of a
+// request that has its response already, and the connection may be at the next request
+// then.
+func (c *downstream) await(timeout time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	deadline := time.Time{}
+	if timeout > 0 {
+		deadline = time.Now().Add(timeout)
+	}
+	_ = c.conn.SetReadDeadline(deadline)
+	return true
+}
+
+// end ends the reading of the body. The server then reads some of the rest, if there is a
+// rest, and a last deadline bounds that.
+func (c *downstream) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.ended = true
+	if !c.whole && c.timeout > 0 {
+		_ = c.conn.SetReadDeadline(time.Now().Add(c.timeout))
+	}
+}
+
+// isLate reports whether the client took too long for a piece of the body.
+func (c *downstream) isLate() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.late
+}
+
+// fillTrailer copies the announced fields of the trailer. The server has read them with
+// the end of the body, and the transport sends them after it.
+func (c *downstream) fillTrailer() {
+	for name := range c.trailer {
+		c.trailer[name] = c.request.Trailer[name]
+	}
+}
+
+// notTrailers are fields that mean something before a body is read: who asks, for what, by
+// which way (RFC 9110 §6.5.1). Some servers merge the trailer into the header. A client
+// could then set fields that the proxy replaces or removes in the header.
+var notTrailers = []string{
+	"Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type",
+	"Cookie", "Date", "Expect", "Forwarded", "Host", "Http2-Settings", "Keep-Alive", "Max-Forwards", "Origin", "Pragma", "Range",
+	"Referer", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "True-Client-Ip", "Upgrade", "Via", "Warning",
+}
+
+// isTrailer reports whether a field may be in the trailer of a request.
+func isTrailer(name string) bool {
+	name = http.CanonicalHeaderKey(name)
+	for _, prefix := range []string{"Accept", "If-", "Proxy-", "Sec-", "Www-", "X-Forwarded", "X-Original-", "X-Real-", "X-Rewrite-", "X-Http-Method", "X-Method-Override"} {
+		if strings.HasPrefix(name, prefix) {
+			return false
+		}
+	}
+	return !slices.Contains(notTrailers, name)
+}
