@@ -125,6 +125,7 @@ func TestAboutAHost(t *testing.T) {
 		"READONLY You can't write against a read only replica. script: 5, on @user_script:18.":   false,
 		"LOADING Redis is loading the dataset in memory":                                         false,
 		"ERR The user executing the script can't publish to the channel, in user_script":         false,
+		"ERR ACL failure in script: No permissions to access a channel, in user_script":          false,
 		"NOAUTH Authentication required.":                                                        false,
 		"ERR unknown command 'evalsha'":                                                          false,
 	} {

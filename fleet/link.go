@@ -239,9 +239,20 @@ func aboutAHost(err error) bool {
 		return true
 	}
 	var reply redis.Error
-	return errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "ERR ") && strings.Contains(reply.Error(), "user_script") &&
-		!strings.Contains(reply.Error(), "The user executing the script") // may not do what it needs to
+	if !errors.As(err, &reply) || !strings.HasPrefix(reply.Error(), "ERR ") || !strings.Contains(reply.Error(), "user_script") {
+		return false
+	}
+	for _, text := range missingRights {
+		if strings.Contains(reply.Error(), text) {
+			return false
+		}
+	}
+	return true
 }
+
+// missingRights are in the errors of scripts whose user may not do what they need to: of
+// Redis up to 7.0, and of Valkey and later Redis. Such an error is about all hosts.
+var missingRights = [...]string{"The user executing the script", "ACL failure in script"}
 
 // pause returns how long to wait before the next attempt.
 func pause() time.Duration { return retryEach*3/4 + rand.N(retryEach/2) }
