@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -203,7 +204,7 @@ func TestCooldownEndsEarly(t *testing.T) {
 
 // A cooldownRequest goes through a cooldown in virtual time.
 type cooldownRequest struct {
-	clock *clock
+	clock *hosttest.Clock
 	c     *Cooldown
 	key   uint64
 	onGo  func()
@@ -214,7 +215,7 @@ type cooldownRequest struct {
 }
 
 func (r *cooldownRequest) start() {
-	r.w = &queue.Waiter{Woken: func(*queue.Waiter) { r.clock.at(r.clock.now, r.ask) }}
+	r.w = &queue.Waiter{Woken: func(*queue.Waiter) { r.clock.At(r.clock.Now, r.ask) }}
 	r.ask()
 }
 
@@ -227,7 +228,7 @@ func (r *cooldownRequest) ask() {
 	if r.gone {
 		return
 	}
-	switch a := r.c.Enter(r.clock.now, r.key, r.w); a.Verb {
+	switch a := r.c.Enter(r.clock.Now, r.key, r.w); a.Verb {
 	case queue.Go:
 		r.gone = true
 		r.onGo()
@@ -235,7 +236,7 @@ func (r *cooldownRequest) ask() {
 		r.gone = true
 		r.onNo(a)
 	case queue.Wait:
-		r.clock.at(a.Ask, r.ask)
+		r.clock.At(a.Ask, r.ask)
 	}
 }
 
@@ -254,7 +255,7 @@ func TestCooldownRamp(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var (
 				c        Cooldown
-				cl       = &clock{}
+				cl       = &hosttest.Clock{}
 				arrivals []time.Duration
 				order    []int
 			)
@@ -262,21 +263,21 @@ func TestCooldownRamp(t *testing.T) {
 			for i := range 50 {
 				r := &cooldownRequest{clock: cl, c: &c, key: 1}
 				r.onGo = func() {
-					arrivals, order = append(arrivals, cl.now.Since()), append(order, i)
-					sent := cl.now
+					arrivals, order = append(arrivals, cl.Now.Since()), append(order, i)
+					sent := cl.Now
 					if tt.response > 0 {
-						cl.at(cl.now.Add(tt.response), func() { c.Answered(cl.now, 1, sent, true) })
+						cl.At(cl.Now.Add(tt.response), func() { c.Answered(cl.Now, 1, sent, true) })
 					}
 				}
-				cl.at(instant.At(time.Duration(i)*10*ms), r.start)
+				cl.At(instant.At(time.Duration(i)*10*ms), r.start)
 			}
 			for i, want := range tt.want {
-				cl.runTo(open.Add(time.Duration(i+1)*100*ms) - 1)
+				cl.RunTo(open.Add(time.Duration(i+1)*100*ms) - 1)
 				if got := len(arrivals); got != want {
 					t.Errorf("%d arrivals %d ms after the hold, want %d", got, (i+1)*100, want)
 				}
 			}
-			cl.runTo(open.Add(rampTime))
+			cl.RunTo(open.Add(rampTime))
 			if len(arrivals) != 50 || arrivals[0] < sec || !slices.IsSorted(order) {
 				t.Errorf("%d arrivals, the first at %v, in the order %v", len(arrivals), arrivals[0], order)
 			}
@@ -406,7 +407,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	var (
 		c        Cooldown
-		cl       = &clock{}
+		cl       = &hosttest.Clock{}
 		closed   instant.Instant // an oracle without 503s: no request before this
 		waiting  []int
 		passed   int
@@ -418,19 +419,19 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 		early    int // passed in this run of holds
 	)
 	for range 1 + rng.IntN(5) {
-		cl.at(instant.At(time.Duration(rng.IntN(8000))*ms), func() {
+		cl.At(instant.At(time.Duration(rng.IntN(8000))*ms), func() {
 			wait := time.Duration(1+rng.IntN(3000)) * ms
-			if cl.now >= closed {
+			if cl.Now >= closed {
 				early = 0
 			}
-			closed = max(closed, cl.now.Add(wait))
+			closed = max(closed, cl.Now.Add(wait))
 			since, allowed, through = closed, 0, 0
-			lastHold = cl.now
-			c.Hold(cl.now, 1, Refusal{Code: TooMany, Wait: wait}, exact, 0)
+			lastHold = cl.Now
+			c.Hold(cl.Now, 1, Refusal{Code: TooMany, Wait: wait}, exact, 0)
 		})
 	}
 	for i := range n {
-		cl.at(instant.At(time.Duration(rng.IntN(10_000))*ms), func() {
+		cl.At(instant.At(time.Duration(rng.IntN(10_000))*ms), func() {
 			r := &cooldownRequest{clock: cl, c: &c, key: 1}
 			waiting = append(waiting, i)
 			remove := func() int {
@@ -441,39 +442,39 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 			r.onGo = func() {
 				at := remove()
 				passed++
-				if cl.now < closed {
+				if cl.Now < closed {
 					// A probe, which this server refuses until the hold is over.
 					if early++; early > maxProbes || at != 0 {
-						t.Fatalf("seed %d: %d passed at %v, held until %v, as number %d", seed, i, cl.now, closed, early)
+						t.Fatalf("seed %d: %d passed at %v, held until %v, as number %d", seed, i, cl.Now, closed, early)
 					}
-					cl.at(cl.now.Add(time.Duration(rng.IntN(400))*ms), func() {
-						if cl.now < closed {
-							c.Hold(cl.now, 1, Refusal{Code: TooMany, Wait: closed.Sub(cl.now)}, exact, 0)
+					cl.At(cl.Now.Add(time.Duration(rng.IntN(400))*ms), func() {
+						if cl.Now < closed {
+							c.Hold(cl.Now, 1, Refusal{Code: TooMany, Wait: closed.Sub(cl.Now)}, exact, 0)
 						}
 					})
 					return
 				}
-				if lastHold == 0 || cl.now >= since.Add(rampTime) {
+				if lastHold == 0 || cl.Now >= since.Add(rampTime) {
 					return
 				}
 				if at != 0 {
 					t.Fatalf("seed %d: %d passed before its turn", seed, i)
 				}
 				through++
-				if most := 1 + cl.now.Sub(since).Seconds()*10 + allowed; float64(through) > most+1e-9 {
-					t.Fatalf("seed %d: %d passed %v after the hold, at most %v", seed, through, cl.now-since, most)
+				if most := 1 + cl.Now.Sub(since).Seconds()*10 + allowed; float64(through) > most+1e-9 {
+					t.Fatalf("seed %d: %d passed %v after the hold, at most %v", seed, through, cl.Now-since, most)
 				}
-				sent := cl.now
-				cl.at(cl.now.Add(time.Duration(rng.IntN(400))*ms), func() {
+				sent := cl.Now
+				cl.At(cl.Now.Add(time.Duration(rng.IntN(400))*ms), func() {
 					if sent >= since {
 						allowed += rampGrowth
 					}
-					c.Answered(cl.now, 1, sent, true)
+					c.Answered(cl.Now, 1, sent, true)
 				})
 			}
 			r.start()
 			if rng.IntN(3) == 0 {
-				cl.at(cl.now.Add(time.Duration(rng.IntN(3000))*ms), func() {
+				cl.At(cl.Now.Add(time.Duration(rng.IntN(3000))*ms), func() {
 					if !r.gone {
 						remove()
 						left++
@@ -483,7 +484,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 			}
 		})
 	}
-	cl.runTo(instant.At(time.Minute))
+	cl.RunTo(instant.At(time.Minute))
 	if passed+left != n {
 		t.Fatalf("seed %d: %d passed and %d left of %d", seed, passed, left, n)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/ledger"
@@ -18,7 +19,7 @@ type fleetRun struct {
 	t         *testing.T
 	seed      uint64
 	rng       *rand.Rand
-	clock     clock
+	clock     hosttest.Clock
 	ledger    ledger.Host
 	processes []*process
 
@@ -47,7 +48,7 @@ func (r *fleetRun) post(arrive func()) {
 	if r.cut || r.rng.Float64() < r.loss {
 		return
 	}
-	r.clock.at(r.clock.now.Add(time.Duration(r.rng.Int64N(int64(r.delay)+1))), arrive)
+	r.clock.At(r.clock.Now.Add(time.Duration(r.rng.Int64N(int64(r.delay)+1))), arrive)
 }
 
 func (r *fleetRun) toAll(hear func(p *process)) {
@@ -58,7 +59,7 @@ func (r *fleetRun) toAll(hear func(p *process)) {
 
 // ask does the part of the transport after a request was told to wait.
 func (p *process) ask() {
-	if p.gate.AskPermit(p.run.clock.now) {
+	if p.gate.AskPermit(p.run.clock.Now) {
 		p.probe()
 	}
 }
@@ -67,14 +68,14 @@ func (p *process) ask() {
 func (p *process) probe() {
 	r := p.run
 	r.post(func() {
-		granted, wait := r.ledger.Probe(r.clock.now, p.id, len(r.processes))
+		granted, wait := r.ledger.Probe(r.clock.Now, p.id, len(r.processes))
 		if granted {
 			r.probes++
 		} else {
 			r.denied++
 		}
 		r.post(func() {
-			if used := p.gate.Permit(r.clock.now, granted, wait); granted && !used {
+			if used := p.gate.Permit(r.clock.Now, granted, wait); granted && !used {
 				p.probeFailed()
 			}
 		})
@@ -82,16 +83,16 @@ func (p *process) probe() {
 }
 
 func (p *process) probeFailed() {
-	p.run.post(func() { p.run.ledger.ProbeFailed(p.run.clock.now, p.id) })
+	p.run.post(func() { p.run.ledger.ProbeFailed(p.run.clock.Now, p.id) })
 }
 
 func (p *process) working() {
 	r := p.run
 	r.post(func() {
-		if r.ledger.Working(r.clock.now, p.id) {
+		if r.ledger.Working(r.clock.Now, p.id) {
 			spread := ledger.Spread(len(r.processes))
 			r.toAll(func(p *process) {
-				p.gate.Up(r.clock.now, r.clock.now.Add(time.Duration(r.rng.Float64()*float64(spread))))
+				p.gate.Up(r.clock.Now, r.clock.Now.Add(time.Duration(r.rng.Float64()*float64(spread))))
 			})
 		}
 	})
@@ -113,7 +114,7 @@ func (p *process) tell(news bool) {
 	}
 	if n.Failures > 0 {
 		r.post(func() {
-			if down, since := r.ledger.Failing(r.clock.now, p.id, n.Failures, n.Since, len(r.processes)); down {
+			if down, since := r.ledger.Failing(r.clock.Now, p.id, n.Failures, n.Since, len(r.processes)); down {
 				r.outages++
 				r.toAll(func(p *process) { p.down(since) })
 			}
@@ -125,7 +126,7 @@ func (p *process) tell(news bool) {
 func (p *process) down(since instant.Instant) {
 	r, g := p.run, &p.gate
 	worked, failed, closed := g.success > 0 && g.proof > since+sec, g.success <= since, g.closed
-	switch works := g.Down(r.clock.now, since); {
+	switch works := g.Down(r.clock.Now, since); {
 	case worked && !works, failed && works, works && g.closed != closed:
 		r.t.Fatalf("seed %d: closed %v by a Down since %v, with a success at %v", r.seed, g.closed, since, g.success)
 	case works:
@@ -149,10 +150,10 @@ func (p *process) start(stays bool) *traveller {
 	v := &traveller{p: p, stays: stays}
 	r := p.run
 	if !p.refuses || stays {
-		v.w = &queue.Waiter{Woken: func(*queue.Waiter) { r.clock.at(r.clock.now, v.ask) }}
+		v.w = &queue.Waiter{Woken: func(*queue.Waiter) { r.clock.At(r.clock.Now, v.ask) }}
 	}
 	if !stays && v.w != nil && r.rng.IntN(2) == 0 {
-		r.clock.at(r.clock.now.Add(time.Duration(r.rng.IntN(2000))*ms), func() {
+		r.clock.At(r.clock.Now.Add(time.Duration(r.rng.IntN(2000))*ms), func() {
 			if !v.gone {
 				v.gone = true
 				p.tell(p.gate.Leave(v.w))
@@ -168,7 +169,7 @@ func (v *traveller) ask() {
 		return
 	}
 	p, r := v.p, v.p.run
-	now := r.clock.now
+	now := r.clock.Now
 	if now/sec != v.second {
 		v.asks, v.second = 0, now/sec
 	}
@@ -191,7 +192,7 @@ func (v *traveller) ask() {
 	case v.w == nil:
 		v.gone = true
 	case a.Ask < instant.Never:
-		r.clock.at(a.Ask, v.ask)
+		r.clock.At(a.Ask, v.ask)
 	}
 }
 
@@ -214,25 +215,25 @@ func (v *traveller) send() {
 	}
 	r.most = max(r.most, leased)
 	over := false
-	r.clock.at(r.clock.now.Add(takes), func() {
+	r.clock.At(r.clock.Now.Add(takes), func() {
 		if over = true; !p.dead {
-			p.tell(p.gate.End(r.clock.now, &v.slot, result))
+			p.tell(p.gate.End(r.clock.Now, &v.slot, result))
 		}
 	})
 	var renew func()
 	renew = func() {
 		if !over && !p.dead && p.gate.Renew() {
 			p.probe()
-			r.clock.at(r.clock.now.Add(RenewTime), renew)
+			r.clock.At(r.clock.Now.Add(RenewTime), renew)
 		}
 	}
-	r.clock.at(r.clock.now.Add(RenewTime), renew)
+	r.clock.At(r.clock.Now.Add(RenewTime), renew)
 }
 
 // noise is news that nobody should send.
 func (r *fleetRun) noise() {
 	g := &r.processes[r.rng.IntN(len(r.processes))].gate
-	now := r.clock.now
+	now := r.clock.Now
 	wild := []time.Duration{math.MinInt64, -sec, 0, ms, sec, time.Hour, instant.Forever}[r.rng.IntN(7)]
 	switch r.rng.IntN(5) {
 	case 0:
@@ -261,24 +262,24 @@ func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Dur
 		r.processes = append(r.processes, p)
 		every := []time.Duration{5 * sec, 500 * ms, 50 * ms}[rng.IntN(3)]
 		for at := instant.Instant(0); at < end; at = at.Add(time.Duration(rng.Int64N(int64(2 * every)))) {
-			r.clock.at(at, func() { p.start(false) })
+			r.clock.At(at, func() { p.start(false) })
 		}
 	}
 	if noisy {
 		for range 200 {
-			r.clock.at(instant.At(time.Duration(rng.Int64N(int64(end)))), r.noise)
+			r.clock.At(instant.At(time.Duration(rng.Int64N(int64(end)))), r.noise)
 		}
 	}
-	r.clock.at(begin, func() { r.works = false })
+	r.clock.At(begin, func() { r.works = false })
 	var last []*traveller
-	r.clock.at(end, func() {
+	r.clock.At(end, func() {
 		r.works, r.cut = true, true
 		for _, p := range r.processes {
 			p.sick = false
 			last = append(last, p.start(true))
 		}
 	})
-	r.clock.runTo(end)
+	r.clock.RunTo(end)
 	for step := time.Duration(100 * ms); took < 10*time.Minute; took += step {
 		waiting := 0
 		for _, v := range last {
@@ -289,9 +290,9 @@ func runFleet(t *testing.T, seed uint64, noisy bool) (r *fleetRun, took time.Dur
 		if waiting == 0 {
 			break
 		}
-		r.clock.runTo(r.clock.now.Add(step))
+		r.clock.RunTo(r.clock.Now.Add(step))
 	}
-	r.clock.runTo(r.clock.now + 2*sec)
+	r.clock.RunTo(r.clock.Now + 2*sec)
 	for _, p := range r.processes {
 		if s := p.gate.State(); s.Closed || s.Waiting > 0 || s.InFlight > 0 {
 			t.Fatalf("seed %d: after %v process %d is left with %+v", seed, took, p.id, s)
@@ -357,7 +358,7 @@ func TestFleetOfTheSick(t *testing.T) {
 				}
 				rare, busy, works := r.processes[0], r.processes[1], false
 				for at := instant.Instant(0); at < instant.At(4*time.Minute); at += 100 * ms {
-					r.clock.at(at, func() {
+					r.clock.At(at, func() {
 						for _, p := range r.processes[2:] {
 							p.start(false)
 						}
@@ -371,20 +372,20 @@ func TestFleetOfTheSick(t *testing.T) {
 						}
 					})
 				}
-				r.clock.runTo(sec)
+				r.clock.RunTo(sec)
 				rare.start(true)
 				for range 3 {
-					r.clock.runTo(r.clock.now + 50*sec)
+					r.clock.RunTo(r.clock.Now + 50*sec)
 					if rare.gate.State().Closed {
 						stopped++
 					}
-					v, begin := rare.start(true), r.clock.now
+					v, begin := rare.start(true), r.clock.Now
 					for !v.gone {
-						r.clock.runTo(r.clock.now + 10*ms)
+						r.clock.RunTo(r.clock.Now + 10*ms)
 					}
-					longest = max(instant.At(longest), r.clock.now-begin).Since()
+					longest = max(instant.At(longest), r.clock.Now-begin).Since()
 				}
-				r.clock.runTo(instant.At(5 * time.Minute))
+				r.clock.RunTo(instant.At(5 * time.Minute))
 			}
 			t.Logf("stopped in %d cases, for %v at most", stopped, longest)
 			if longest > tt.within || stopped == 0 && tt.within > 0 || used == 0 {

@@ -19,29 +19,29 @@ func TestKilledProber(t *testing.T) {
 			p := &process{run: r, id: int64(i + 1)}
 			r.processes = append(r.processes, p)
 			for at := instant.Instant(r.rng.Int64N(int64(100 * ms))); at < 60*sec; at += 100 * ms {
-				r.clock.at(at, func() {
+				r.clock.At(at, func() {
 					if !p.dead {
 						p.start(at%sec < 100*ms)
 					}
 				})
 			}
 		}
-		r.clock.at(begin, func() { r.works = false })
+		r.clock.At(begin, func() { r.works = false })
 		killed, back := time.Duration(0), time.Duration(0)
-		r.clock.at(thaw, func() {})
-		for r.clock.now < 50*sec && back == 0 {
-			r.clock.runTo(r.clock.now + ms)
-			if killed == 0 && r.clock.now >= thaw {
+		r.clock.At(thaw, func() {})
+		for r.clock.Now < 50*sec && back == 0 {
+			r.clock.RunTo(r.clock.Now + ms)
+			if killed == 0 && r.clock.Now >= thaw {
 				for _, p := range r.processes {
 					if g := &p.gate; g.closed && g.inFlight > 0 && g.fleet.leased {
-						p.dead, killed, r.works = true, r.clock.now.Since(), true
+						p.dead, killed, r.works = true, r.clock.Now.Since(), true
 						break
 					}
 				}
 			}
 			for _, p := range r.processes {
 				if killed > 0 && !p.dead && p.gate.success > instant.At(killed) {
-					back = r.clock.now.Since()
+					back = r.clock.Now.Since()
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -348,7 +349,7 @@ func TestGateBadRoute(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var g Gate
 			rng := rand.New(rand.NewPCG(1, 1))
-			c := &clock{}
+			c := &hosttest.Clock{}
 			arrived, closed := 0, 0
 			var arrive func()
 			arrive = func() {
@@ -361,10 +362,10 @@ func TestGateBadRoute(t *testing.T) {
 				if g.State().Closed {
 					closed++
 				}
-				c.at(c.now.Add(time.Duration(rng.ExpFloat64()/tt.rate*float64(time.Second))), arrive)
+				c.At(c.Now.Add(time.Duration(rng.ExpFloat64()/tt.rate*float64(time.Second))), arrive)
 			}
-			c.at(0, arrive)
-			c.runTo(instant.At(min(20*time.Minute, time.Duration(soak.Size(5_000., 20_000)/tt.rate*float64(time.Second)))))
+			c.At(0, arrive)
+			c.RunTo(instant.At(min(20*time.Minute, time.Duration(soak.Size(5_000., 20_000)/tt.rate*float64(time.Second)))))
 			if float64(closed) > tt.most*float64(arrived) {
 				t.Errorf("closed at %d of %d arrivals", closed, arrived)
 			}
@@ -763,7 +764,7 @@ func TestGateDoneTwice(t *testing.T) {
 
 // A gateRequest goes through a gate in virtual time.
 type gateRequest struct {
-	clock   *clock
+	clock   *hosttest.Clock
 	gate    *Gate
 	conf    GateConfig
 	asks    func() // the fleet for a permit
@@ -786,10 +787,10 @@ type gateRequest struct {
 func (v *gateRequest) start() {
 	v.w = &queue.Waiter{Woken: func(*queue.Waiter) {
 		v.woken++
-		v.clock.at(v.clock.now, v.ask)
+		v.clock.At(v.clock.Now, v.ask)
 	}}
 	if v.gives > 0 {
-		v.clock.at(v.clock.now.Add(v.gives), func() {
+		v.clock.At(v.clock.Now.Add(v.gives), func() {
 			if v.state == 0 {
 				v.state = 2
 				v.gate.Leave(v.w)
@@ -807,13 +808,13 @@ func (v *gateRequest) ask() {
 		return
 	}
 	v.used = v.gate.used()
-	a := v.gate.Enter(v.clock.now, &v.slot, v.w, v.conf)
-	if v.asks != nil && v.gate.AskPermit(v.clock.now) {
+	a := v.gate.Enter(v.clock.Now, &v.slot, v.w, v.conf)
+	if v.asks != nil && v.gate.AskPermit(v.clock.Now) {
 		v.asks()
 	}
 	if a.Verb == queue.Wait {
 		if a.Ask != instant.Never {
-			v.clock.at(a.Ask, v.ask)
+			v.clock.At(a.Ask, v.ask)
 		}
 		return
 	}
@@ -822,15 +823,15 @@ func (v *gateRequest) ask() {
 		v.onGo()
 	}
 	if v.waits > 0 {
-		v.clock.at(v.clock.now, func() { v.gate.Await(v.clock.now, &v.slot) })
-		v.clock.at(v.clock.now.Add(v.waits), func() { v.gate.Resume(v.clock.now, &v.slot) })
+		v.clock.At(v.clock.Now, func() { v.gate.Await(v.clock.Now, &v.slot) })
+		v.clock.At(v.clock.Now.Add(v.waits), func() { v.gate.Resume(v.clock.Now, &v.slot) })
 	}
-	v.clock.at(v.clock.now.Add(v.takes), func() {
-		v.gate.Result(v.clock.now, &v.slot, v.result)
+	v.clock.At(v.clock.Now.Add(v.takes), func() {
+		v.gate.Result(v.clock.Now, &v.slot, v.result)
 		if v.reads > 0 {
-			v.gate.Reading(v.clock.now, &v.slot, v.streams)
+			v.gate.Reading(v.clock.Now, &v.slot, v.streams)
 		}
-		v.clock.at(v.clock.now.Add(v.reads), func() { v.gate.Done(v.clock.now, &v.slot) })
+		v.clock.At(v.clock.Now.Add(v.reads), func() { v.gate.Done(v.clock.Now, &v.slot) })
 	})
 }
 
@@ -839,22 +840,22 @@ func (v *gateRequest) ask() {
 func runGate(t *testing.T, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var g Gate
-	c := &clock{}
+	c := &hosttest.Clock{}
 	var conf GateConfig
 	var asks func()
 	if conf.Fleet = seed%2 == 1; conf.Fleet { // it says anything at any time, or nothing
-		answer := func() { g.Permit(c.now, rng.IntN(3) > 0, time.Duration(rng.IntN(800))*ms) }
+		answer := func() { g.Permit(c.Now, rng.IntN(3) > 0, time.Duration(rng.IntN(800))*ms) }
 		asks = func() {
 			for range rng.IntN(3) {
-				c.at(c.now.Add(time.Duration(rng.IntN(400))*ms), answer)
+				c.At(c.Now.Add(time.Duration(rng.IntN(400))*ms), answer)
 			}
 		}
 		for range 40 {
-			c.at(instant.At(time.Duration(rng.IntN(20_000))*ms), func() {
+			c.At(instant.At(time.Duration(rng.IntN(20_000))*ms), func() {
 				[]func(){
 					answer,
-					func() { g.Up(c.now, c.now.Add(time.Duration(rng.IntN(3000))*ms)) },
-					func() { g.Down(c.now, c.now.Add(-time.Duration(rng.IntN(5000))*ms)) },
+					func() { g.Up(c.Now, c.Now.Add(time.Duration(rng.IntN(3000))*ms)) },
+					func() { g.Down(c.Now, c.Now.Add(-time.Duration(rng.IntN(5000))*ms)) },
 				}[rng.IntN(3)]()
 			})
 		}
@@ -864,7 +865,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	mood := Success
 	idle := time.Duration(0) // for how long there was no probe although a request waits
 	for i := range n {
-		c.at(instant.At(time.Duration(rng.IntN(20_000))*time.Millisecond), func() {
+		c.At(instant.At(time.Duration(rng.IntN(20_000))*time.Millisecond), func() {
 			v := &gateRequest{clock: c, gate: &g, conf: conf, asks: asks, result: mood, takes: time.Duration(1+rng.IntN(1500)) * time.Millisecond}
 			if rng.IntN(10) == 0 {
 				v.result = Result(rng.IntN(4))
@@ -900,11 +901,11 @@ func runGate(t *testing.T, seed uint64, n int) {
 		})
 	}
 	for at := range 20 {
-		c.at(instant.At(time.Duration(at)*time.Second), func() { mood = Result(rng.IntN(4)) })
+		c.At(instant.At(time.Duration(at)*time.Second), func() { mood = Result(rng.IntN(4)) })
 	}
-	c.at(instant.At(20*time.Second), func() { mood = Success })
+	c.At(instant.At(20*time.Second), func() { mood = Success })
 	for at := instant.Instant(0); at < instant.At(time.Minute); at = at.Add(50 * time.Millisecond) {
-		c.at(at, func() {
+		c.At(at, func() {
 			if idle += 50 * time.Millisecond; !g.closed || g.queue.Len() == 0 || g.inFlight > 0 {
 				idle = 0
 			}
@@ -914,7 +915,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 			}
 		})
 	}
-	c.runTo(instant.At(time.Hour))
+	c.RunTo(instant.At(time.Hour))
 	if served+left != n || len(waiting) != 0 {
 		t.Fatalf("seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
 	}

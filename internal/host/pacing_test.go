@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -125,7 +126,7 @@ func TestPacingMaxWait(t *testing.T) {
 
 func TestPacingWaitersPassInOrder(t *testing.T) {
 	var p Pacing
-	cl := &clock{}
+	cl := &hosttest.Clock{}
 	p.Note(0, 1, 0, 10, 100, 10*sec, PacingConfig{})
 	var times []time.Duration
 	var order []int
@@ -138,21 +139,21 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 			if done {
 				return
 			}
-			switch a := p.Enter(cl.now, 1, w, PacingConfig{}); {
+			switch a := p.Enter(cl.Now, 1, w, PacingConfig{}); {
 			case a.Verb == queue.Go:
 				done = true
-				times, order = append(times, cl.now.Since()), append(order, i)
+				times, order = append(times, cl.Now.Since()), append(order, i)
 			case a.Ask != instant.Never:
-				cl.at(a.Ask, ask)
+				cl.At(a.Ask, ask)
 			}
 		}
-		w.Woken = func(*queue.Waiter) { woken++; cl.at(cl.now, ask) }
-		cl.at(0, ask)
+		w.Woken = func(*queue.Waiter) { woken++; cl.At(cl.Now, ask) }
+		cl.At(0, ask)
 		if i == 5 {
-			cl.at(500*ms, func() { done = true; p.Leave(1, w) })
+			cl.At(500*ms, func() { done = true; p.Leave(1, w) })
 		}
 	}
-	cl.runTo(10*sec - 1)
+	cl.RunTo(10*sec - 1)
 	if len(times) != 10 || !slices.IsSorted(order) || slices.Contains(order, 5) {
 		t.Errorf("passed %v at %v", order, times)
 	}
@@ -164,7 +165,7 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 	if woken > 40 {
 		t.Errorf("%d wake-ups", woken)
 	}
-	cl.runTo(10 * sec)
+	cl.RunTo(10 * sec)
 	if len(times) != 29 {
 		t.Errorf("%d passed by the window's end", len(times))
 	}
@@ -175,10 +176,10 @@ func TestPacingAvoidsThe429(t *testing.T) {
 	run := func(pace bool) (ok, refused int) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		var p Pacing
-		cl := &clock{}
+		cl := &hosttest.Clock{}
 		used, window := 0, time.Duration(0)
 		serve := func(mark uint64) {
-			if now := cl.now / (10 * sec); now != instant.At(window) {
+			if now := cl.Now / (10 * sec); now != instant.At(window) {
 				window, used = now.Since(), 0
 			}
 			used++
@@ -187,10 +188,10 @@ func TestPacingAvoidsThe429(t *testing.T) {
 			} else {
 				ok++
 			}
-			left, reset := max(0, 100-used), instant.At((window+1)*10*sec)-cl.now
+			left, reset := max(0, 100-used), instant.At((window+1)*10*sec)-cl.Now
 			reset = (reset + sec - 1) / sec * sec // whole seconds
-			cl.at(cl.now.Add(time.Duration(rng.IntN(200))*ms), func() {
-				p.Note(cl.now, 1, mark, int64(left), 100, reset.Since(), PacingConfig{})
+			cl.At(cl.Now.Add(time.Duration(rng.IntN(200))*ms), func() {
+				p.Note(cl.Now, 1, mark, int64(left), 100, reset.Since(), PacingConfig{})
 			})
 		}
 		for at := instant.Instant(0); at < instant.At(5*time.Minute); at += 50 * ms {
@@ -203,20 +204,20 @@ func TestPacingAvoidsThe429(t *testing.T) {
 				}
 				a := queue.Answer{}
 				if pace {
-					a = p.Enter(cl.now, 1, w, PacingConfig{})
+					a = p.Enter(cl.Now, 1, w, PacingConfig{})
 				}
 				switch {
 				case a.Verb == queue.Go:
 					done = true
-					cl.at(cl.now+20*ms, func() { serve(a.Mark) })
+					cl.At(cl.Now+20*ms, func() { serve(a.Mark) })
 				case a.Ask != instant.Never:
-					cl.at(a.Ask, ask)
+					cl.At(a.Ask, ask)
 				}
 			}
-			w.Woken = func(*queue.Waiter) { cl.at(cl.now, ask) }
-			cl.at(at, ask)
+			w.Woken = func(*queue.Waiter) { cl.At(cl.Now, ask) }
+			cl.At(at, ask)
 		}
-		cl.runTo(instant.At(5 * time.Minute))
+		cl.RunTo(instant.At(5 * time.Minute))
 		return ok, refused
 	}
 	ok, refused := run(false)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/ledger"
@@ -303,7 +304,7 @@ func TestRateOfAFleet(t *testing.T) {
 	const perSecond, burst, members = 100.0, 10, 20
 	for seed := range soak.Size[uint64](3, 50) {
 		rng := rand.New(rand.NewPCG(seed, 5))
-		var cl clock
+		var cl hosttest.Clock
 		var tokens ledger.Tokens
 		var sends []time.Duration
 		each, waiting := make([]int, members), make([]int, members)
@@ -313,20 +314,20 @@ func TestRateOfAFleet(t *testing.T) {
 			var request func()
 			request = func() {
 				waiting[m]++
-				began, gone := cl.now, false
+				began, gone := cl.Now, false
 				w := new(queue.Waiter)
 				var ask func()
 				ask = func() {
 					if gone {
 						return
 					}
-					a := r.Enter(cl.now, w)
-					if q, ok := r.AskTokens(cl.now, r.Waiting(), rng.Float64()); ok {
-						cl.at(cl.now.Add(time.Duration(rng.Int64N(int64(4*ms)))), func() {
-							n, first, every, again := tokens.Take(cl.now, q.PerSecond, q.Burst, q.Want)
-							asked := cl.now
-							cl.at(cl.now.Add(time.Duration(rng.Int64N(int64(4*ms)))), func() {
-								r.Grant(cl.now, n, first, every, asked.Add(again))
+					a := r.Enter(cl.Now, w)
+					if q, ok := r.AskTokens(cl.Now, r.Waiting(), rng.Float64()); ok {
+						cl.At(cl.Now.Add(time.Duration(rng.Int64N(int64(4*ms)))), func() {
+							n, first, every, again := tokens.Take(cl.Now, q.PerSecond, q.Burst, q.Want)
+							asked := cl.Now
+							cl.At(cl.Now.Add(time.Duration(rng.Int64N(int64(4*ms)))), func() {
+								r.Grant(cl.Now, n, first, every, asked.Add(again))
 							})
 						})
 					}
@@ -334,25 +335,25 @@ func TestRateOfAFleet(t *testing.T) {
 					case a.Verb == queue.Go:
 						gone = true
 						waiting[m]--
-						cl.at(a.Until, func() {
-							sends = append(sends, cl.now.Since())
+						cl.At(a.Until, func() {
+							sends = append(sends, cl.Now.Since())
 							each[m]++
 						})
 					case a.Ask < instant.Never:
-						cl.at(a.Ask, ask)
+						cl.At(a.Ask, ask)
 					}
 				}
-				w.Woken = func(*queue.Waiter) { cl.at(cl.now, ask) }
+				w.Woken = func(*queue.Waiter) { cl.At(cl.Now, ask) }
 				ask()
 				if next := began.Add(time.Duration(rng.Int64N(int64(sec))) / time.Duration(1+2*m)); next < 12*sec && waiting[m] < 50 {
-					cl.at(next, request)
+					cl.At(next, request)
 				} else {
-					cl.at(cl.now+100*ms, request)
+					cl.At(cl.Now+100*ms, request)
 				}
 			}
-			cl.at(instant.At(time.Duration(rng.Int64N(int64(sec)))), request)
+			cl.At(instant.At(time.Duration(rng.Int64N(int64(sec)))), request)
 		}
-		cl.runTo(12 * sec)
+		cl.RunTo(12 * sec)
 		n := 0
 		for i, at := range sends {
 			if at >= 2*sec {

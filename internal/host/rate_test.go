@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
@@ -166,40 +167,40 @@ func TestRateAdapts(t *testing.T) {
 func TestRateFindsTheServers(t *testing.T) {
 	for _, adaptive := range []bool{false, true} {
 		r := NewRate(RateConfig{PerSecond: 100, Burst: 1, Adaptive: adaptive})
-		cl := &clock{}
+		cl := &hosttest.Clock{}
 		rng := rand.New(rand.NewPCG(1, 1))
 		tokens, last := 20.0, time.Duration(0)
 		ok, refused := 0, 0
 		var send, ask func()
 		w := queue.NewWaiter()
 		ask = func() {
-			if a := r.Enter(cl.now, w); a.Verb == queue.Wait {
-				cl.at(a.Ask, ask)
+			if a := r.Enter(cl.Now, w); a.Verb == queue.Wait {
+				cl.At(a.Ask, ask)
 			} else {
-				cl.at(a.Until, send)
+				cl.At(a.Until, send)
 			}
 		}
 		send = func() {
-			sent := cl.now
-			tokens = min(20, tokens+20*cl.now.Sub(instant.At(last)).Seconds())
-			last = cl.now.Since()
+			sent := cl.Now
+			tokens = min(20, tokens+20*cl.Now.Sub(instant.At(last)).Seconds())
+			last = cl.Now.Since()
 			accepted := tokens >= 1
 			if accepted {
 				tokens--
 			}
-			cl.at(cl.now.Add(time.Duration(20+rng.IntN(30))*ms), func() {
+			cl.At(cl.Now.Add(time.Duration(20+rng.IntN(30))*ms), func() {
 				if accepted {
 					ok++
-					r.Succeeded(cl.now)
+					r.Succeeded(cl.Now)
 				} else {
 					refused++
-					r.Throttled(cl.now, sent)
+					r.Throttled(cl.Now, sent)
 				}
 			})
-			cl.at(cl.now, ask)
+			cl.At(cl.Now, ask)
 		}
-		cl.at(0, send)
-		cl.runTo(instant.At(5 * time.Minute))
+		cl.At(0, send)
+		cl.RunTo(instant.At(5 * time.Minute))
 		t.Logf("adaptive %v: %d served, %d refused", adaptive, ok, refused)
 		if ok < 5000 || adaptive && refused > ok/5 {
 			t.Errorf("adaptive %v: %d served, %d refused", adaptive, ok, refused)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -40,7 +41,7 @@ type storm struct {
 	// average.
 	stall, apart, lag time.Duration
 
-	clock
+	hosttest.Clock
 	rng    *rand.Rand
 	frozen bool
 	socket []*simAttempt // arrived while frozen
@@ -84,12 +85,12 @@ func (s *storm) run() {
 	if s.arrivals > 0 {
 		s.arrive()
 	}
-	s.at(s.freeze, func() {
+	s.At(s.freeze, func() {
 		s.frozen = true
 		s.peakLimit = s.gate.State().Limit
 	})
-	s.at(s.resume, s.wake)
-	s.runTo(s.end)
+	s.At(s.resume, s.wake)
+	s.RunTo(s.end)
 }
 
 func (s *storm) exp(mean time.Duration) time.Duration {
@@ -98,7 +99,7 @@ func (s *storm) exp(mean time.Duration) time.Duration {
 
 func (s *storm) arrive() {
 	s.begin(false)
-	s.at(s.now.Add(s.exp(time.Duration(float64(time.Second)/s.arrivals))), s.arrive)
+	s.At(s.Now.Add(s.exp(time.Duration(float64(time.Second)/s.arrivals))), s.arrive)
 }
 
 // begin starts a request.
@@ -116,10 +117,10 @@ func (s *storm) enter(r *simRequest) {
 	}
 	if r.waiter == nil {
 		r.waiter = &queue.Waiter{ID: s.id(r), Woken: func(w *queue.Waiter) {
-			s.client(s.now, func() { s.ask(w) })
+			s.client(s.Now, func() { s.ask(w) })
 		}}
 	}
-	a := s.gate.Enter(s.now, &r.slot, r.waiter, GateConfig{})
+	a := s.gate.Enter(s.Now, &r.slot, r.waiter, GateConfig{})
 	if a.Verb == queue.Go {
 		s.waiting[r.waiter.ID] = nil
 		s.unused = append(s.unused, r.waiter.ID)
@@ -154,11 +155,11 @@ func (s *storm) send(r *simRequest) {
 	}
 	x := &simAttempt{req: r, slot: r.slot}
 	if s.frozen && s.refuses {
-		s.at(s.now.Add(5*time.Millisecond), func() { s.giveUp(x, Failed) })
+		s.At(s.Now.Add(5*time.Millisecond), func() { s.giveUp(x, Failed) })
 		return
 	}
 	if s.timeout > 0 {
-		s.client(s.now.Add(s.timeout), func() { s.giveUp(x, Lost) })
+		s.client(s.Now.Add(s.timeout), func() { s.giveUp(x, Lost) })
 	}
 	if s.frozen {
 		s.socket = append(s.socket, x)
@@ -176,7 +177,7 @@ func (s *storm) client(t instant.Instant, do func()) {
 	if i < len(s.stalls) && s.stalls[i].from <= t {
 		t = s.stalls[i].to
 	}
-	s.at(t, do)
+	s.At(t, do)
 }
 
 // stand plans when the clients' machine stands still.
@@ -198,11 +199,11 @@ type span struct{ from, to instant.Instant }
 
 func (s *storm) accept(x *simAttempt) {
 	s.busy++
-	if s.now >= s.resume {
+	if s.Now >= s.resume {
 		s.peak = max(s.peak, s.busy)
 	}
-	x.started = s.now
-	s.at(s.now.Add(50*time.Millisecond), func() { s.step(x) })
+	x.started = s.Now
+	s.At(s.Now.Add(50*time.Millisecond), func() { s.step(x) })
 }
 
 func (s *storm) step(x *simAttempt) {
@@ -212,12 +213,12 @@ func (s *storm) step(x *simAttempt) {
 	}
 	over := max(0, float64(s.busy-30))
 	delay := time.Duration(float64(100*time.Millisecond) * math.Pow(1.05, over/15))
-	if s.now.Sub(x.started) < delay {
-		s.at(s.now.Add(50*time.Millisecond), func() { s.step(x) })
+	if s.Now.Sub(x.started) < delay {
+		s.At(s.Now.Add(50*time.Millisecond), func() { s.step(x) })
 		return
 	}
 	s.busy--
-	s.client(s.now, func() { s.respond(x) })
+	s.client(s.Now, func() { s.respond(x) })
 }
 
 func (s *storm) wake() {
@@ -240,9 +241,9 @@ func (s *storm) respond(x *simAttempt) {
 		return
 	}
 	x.over = true
-	s.gate.Result(s.now, &x.slot, Success)
-	s.client(s.now, func() { s.gate.Done(s.now, &x.slot) })
-	s.done = append(s.done, s.now.Since())
+	s.gate.Result(s.Now, &x.slot, Success)
+	s.client(s.Now, func() { s.gate.Done(s.Now, &x.slot) })
+	s.done = append(s.done, s.Now.Since())
 	s.rest(x.req)
 }
 
@@ -251,16 +252,16 @@ func (s *storm) giveUp(x *simAttempt, why Result) {
 		return
 	}
 	x.over = true
-	s.gate.Result(s.now, &x.slot, why)
-	s.gate.Done(s.now, &x.slot)
+	s.gate.Result(s.Now, &x.slot, why)
+	s.gate.Done(s.Now, &x.slot)
 	r := x.req
 	r.attempt++
 	switch {
 	case s.fixed:
-		s.at(s.now.Add(100*time.Millisecond), func() { s.enter(r) })
-	case r.attempt < 6 && s.budget.Take(s.now, budget.Config{}) != nil:
+		s.At(s.Now.Add(100*time.Millisecond), func() { s.enter(r) })
+	case r.attempt < 6 && s.budget.Take(s.Now, budget.Config{}) != nil:
 		wait := time.Duration(min(math.Pow(2, float64(r.attempt-1)), 31)*1e9 + s.rng.Float64()*1e9)
-		s.at(s.now.Add(wait), func() { s.enter(r) })
+		s.At(s.Now.Add(wait), func() { s.enter(r) })
 	default:
 		s.lost++
 		s.rest(r)
@@ -269,7 +270,7 @@ func (s *storm) giveUp(x *simAttempt, why Result) {
 
 func (s *storm) rest(r *simRequest) {
 	if r.client {
-		s.client(s.now.Add(s.exp(s.think)), func() { s.begin(true) })
+		s.client(s.Now.Add(s.exp(s.think)), func() { s.begin(true) })
 	}
 }
 
@@ -424,7 +425,7 @@ func TestStormOnABusyMachine(t *testing.T) {
 				s.gated, s.end = true, 160*sec
 				s.stall, s.apart, s.lag = tt.stall, tt.apart, tt.lag
 				for at := s.resume + 50*sec; at < s.end; at += 20 * ms {
-					s.at(at, func() { s.highest = max(s.highest, s.gate.State().Limit) })
+					s.At(at, func() { s.highest = max(s.highest, s.gate.State().Limit) })
 				}
 				s.run()
 				t.Logf("seed %d: limit %d", seed, s.highest)

@@ -1,4 +1,5 @@
-package host
+// Package hosttest has a clock for the tests of the machines of a host.
+package hosttest
 
 import (
 	"container/heap"
@@ -6,9 +7,9 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
-// A clock runs events in virtual time.
-type clock struct {
-	now    instant.Instant
+// A Clock runs events in virtual time.
+type Clock struct {
+	Now    instant.Instant
 	events eventQueue
 	seq    int
 }
@@ -34,18 +35,18 @@ func (q *eventQueue) Pop() any {
 	return e
 }
 
-// at plans an event; those of the same time happen in the order of planning.
-func (c *clock) at(t instant.Instant, do func()) {
+// At plans an event; those of the same time happen in the order of planning.
+func (c *Clock) At(t instant.Instant, do func()) {
 	c.seq++
-	heap.Push(&c.events, event{max(t, c.now), c.seq, do})
+	heap.Push(&c.events, event{max(t, c.Now), c.seq, do})
 }
 
-// runTo runs the events that are planned until then.
-func (c *clock) runTo(end instant.Instant) {
+// RunTo runs the events that are planned until then.
+func (c *Clock) RunTo(end instant.Instant) {
 	for len(c.events) > 0 && c.events[0].at <= end {
 		e := heap.Pop(&c.events).(event)
-		c.now = e.at
+		c.Now = e.at
 		e.do()
 	}
-	c.now = max(c.now, end)
+	c.Now = max(c.Now, end)
 }
