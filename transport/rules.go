@@ -18,6 +18,7 @@ import (
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -65,7 +66,7 @@ type settings struct {
 	rate     host.RateConfig
 	budget   budget.Config
 	cooldown host.CooldownConfig
-	pacing   host.PacingConfig
+	pacing   pacing.Config
 	gate     host.GateConfig
 }
 
@@ -225,7 +226,7 @@ func settingsOf(r *policy.Rule) settings {
 			Burst:     r.Budget.Burst,
 		},
 		cooldown: host.CooldownConfig{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
-		pacing:   host.PacingConfig{MaxWait: r.RetryAfter.Max},
+		pacing:   pacing.Config{MaxWait: r.RetryAfter.Max},
 		gate:     host.GateConfig{Start: r.Gate.Start, Max: r.Gate.Max},
 	}
 	if r.Budget.Burst < 0 {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
-	"github.com/aplomb-go/aplomb/internal/host/latency"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
@@ -47,33 +47,29 @@ func waitAt(ctx context.Context, start time.Time, w *queue.Waiter, ask func(now 
 func TestThousandGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
-			start    = time.Now()
-			cooldown Cooldown
-			gate     Gate
-			retries  budget.Budget
-			latency  latency.Latency
-			pacing   Pacing
-			rate     = NewRate(RateConfig{PerSecond: 200, Burst: 10, Adaptive: true})
-			sent     atomic.Int64
-			most     atomic.Int64
-			inside   atomic.Int64
-			gaveUp   atomic.Int64
-			wg       sync.WaitGroup
+			start  = time.Now()
+			m      Machines
+			limit  = m.Rate(RateConfig{PerSecond: 200, Burst: 10, Adaptive: true})
+			sent   atomic.Int64
+			most   atomic.Int64
+			inside atomic.Int64
+			gaveUp atomic.Int64
+			wg     sync.WaitGroup
 		)
 		// The fleet answers within 20 ms, or not at all. All goroutines ask it for the same
 		// process.
 		askFleet := func(now instant.Instant, u float64) {
-			if gate.AskPermit(now) && u < 0.8 {
+			if m.Gate().AskPermit(now) && u < 0.8 {
 				time.AfterFunc(time.Duration(u*float64(20*ms)), func() {
-					gate.Permit(instant.At(time.Since(start)), u < 0.5, time.Duration(u*float64(sec)))
+					m.Gate().Permit(instant.At(time.Since(start)), u < 0.5, time.Duration(u*float64(sec)))
 				})
 			}
-			rate.Share(now, 4)
-			if ask, ok := rate.AskTokens(now, gate.Wants(), u); ok && u < 0.8 {
+			limit.Share(now, 4)
+			if ask, ok := limit.AskTokens(now, m.Gate().Wants(), u); ok && u < 0.8 {
 				time.AfterFunc(time.Duration(u*float64(20*ms)), func() {
 					now := time.Since(start)
-					rate.Grant(instant.At(now), ask.Want, instant.At(now), 5*ms, instant.At(now))
-					gate.WakeFirst()
+					limit.Grant(instant.At(now), ask.Want, instant.At(now), 5*ms, instant.At(now))
+					m.Gate().WakeFirst()
 				})
 			}
 		}
@@ -85,17 +81,17 @@ func TestThousandGoroutines(t *testing.T) {
 				now, key, wait := time.Since(start), uint64(rng.IntN(7)), time.Duration(rng.IntN(2000))*ms
 				switch rng.IntN(6) {
 				case 0:
-					cooldown.HoldForFleet(instant.At(now), key, Refusal{Code: Code(rng.IntN(2)), Wait: wait}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					m.Cooldown.HoldForFleet(instant.At(now), key, Refusal{Code: Code(rng.IntN(2)), Wait: wait}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 				case 1:
-					cooldown.Free(instant.At(now), key, 0)
+					m.Cooldown.Free(instant.At(now), key, 0)
 				case 2:
-					pacing.NoteForFleet(instant.At(now), key, int64(rng.IntN(100)), 100, wait, 1+rng.IntN(5), PacingConfig{})
+					m.Pacing().NoteForFleet(instant.At(now), key, int64(rng.IntN(100)), 100, wait, 1+rng.IntN(5), pacing.Config{})
 				case 3:
-					gate.Down(instant.At(now), instant.At(now-wait))
+					m.Gate().Down(instant.At(now), instant.At(now-wait))
 				case 4:
-					gate.Up(instant.At(now), instant.At(now+wait))
+					m.Gate().Up(instant.At(now), instant.At(now+wait))
 				default:
-					gate.News()
+					m.Gate().News()
 				}
 			}
 		}
@@ -103,21 +99,21 @@ func TestThousandGoroutines(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+rng.IntN(60_000))*ms)
 			defer cancel()
 			w := queue.NewWaiter()
-			retries.Request()
+			m.Budget.Request()
 			var slot Slot
 			var mark uint64
 			for n := range 4 {
-				in := waitAt(ctx, start, w, func(now instant.Instant) queue.Answer { return cooldown.Enter(now, key, w) }, func() { cooldown.Leave(key, w) }) == queue.Go &&
+				in := waitAt(ctx, start, w, func(now instant.Instant) queue.Answer { return m.Cooldown.Enter(now, key, w) }, func() { m.Cooldown.Leave(key, w) }) == queue.Go &&
 					waitAt(ctx, start, w, func(now instant.Instant) queue.Answer {
-						a := pacing.Enter(now, key, w, PacingConfig{})
+						a := m.Pacing().Enter(now, key, w, pacing.Config{})
 						mark = a.Mark
 						return a
-					}, func() { pacing.Leave(key, w) }) == queue.Go &&
+					}, func() { m.Pacing().Leave(key, w) }) == queue.Go &&
 					waitAt(ctx, start, w, func(now instant.Instant) queue.Answer {
-						a := gate.Enter(now, &slot, w, GateConfig{Rate: rate, Fleet: true})
+						a := m.Gate().Enter(now, &slot, w, GateConfig{Rate: limit, Fleet: true})
 						askFleet(now, rng.Float64())
 						return a
-					}, func() { gate.Leave(w) }) == queue.Go
+					}, func() { m.Gate().Leave(w) }) == queue.Go
 				if !in {
 					gaveUp.Add(1)
 					return
@@ -130,33 +126,33 @@ func TestThousandGoroutines(t *testing.T) {
 				time.Sleep(time.Duration(1+rng.IntN(50)) * ms)
 				inside.Add(-1)
 				now := time.Since(start)
-				latency.Record(now - at)
-				latency.Quantile(0.98)
-				pacing.Note(instant.At(now), key, mark, int64(rng.IntN(100)), 100, time.Duration(rng.IntN(5))*sec, PacingConfig{})
+				m.Latency().Record(now - at)
+				m.Latency().Quantile(0.98)
+				m.Pacing().Note(instant.At(now), key, mark, int64(rng.IntN(100)), 100, time.Duration(rng.IntN(5))*sec, pacing.Config{})
 				result := Success
 				if rng.IntN(8) == 0 {
 					result = Result(rng.IntN(4))
 				}
-				gate.Result(instant.At(now), &slot, result)
-				gate.Done(instant.At(now), &slot)
+				m.Gate().Result(instant.At(now), &slot, result)
+				m.Gate().Done(instant.At(now), &slot)
 				switch result {
 				case Success, Neutral:
-					cooldown.Answered(instant.At(now), key, instant.At(at), true)
-					rate.Succeeded(instant.At(now))
+					m.Cooldown.Answered(instant.At(now), key, instant.At(at), true)
+					limit.Succeeded(instant.At(now))
 					return
 				case Failed:
-					cooldown.Hold(instant.At(now), key, Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
-					rate.Throttled(instant.At(now), instant.At(at))
+					m.Cooldown.Hold(instant.At(now), key, Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					limit.Throttled(instant.At(now), instant.At(at))
 				}
 				if n == 3 {
 					return
 				}
-				taken := retries.Take(instant.At(now), budget.Config{})
+				taken := m.Budget.Take(instant.At(now), budget.Config{})
 				if taken == nil {
 					return
 				}
 				if rng.IntN(10) == 0 {
-					retries.Release(instant.At(now), budget.Config{}, taken)
+					m.Budget.Release(instant.At(now), budget.Config{}, taken)
 					return
 				}
 				time.Sleep(time.Duration(rng.IntN(100)) * ms)
@@ -167,8 +163,8 @@ func TestThousandGoroutines(t *testing.T) {
 				rng := rand.New(rand.NewPCG(i, 1))
 				for range 5 {
 					one(rng, i%7)
-					cooldown.Holds(instant.At(time.Since(start)))
-					gate.State()
+					m.Cooldown.Holds(instant.At(time.Since(start)))
+					m.Gate().State()
 				}
 			})
 		}
@@ -180,15 +176,15 @@ func TestThousandGoroutines(t *testing.T) {
 		over.Store(true)
 		told.Wait()
 		t.Logf("%d attempts, at most %d at once, %d gave up, after %v", sent.Load(), most.Load(), gaveUp.Load(), time.Since(start))
-		if got := gate.State(); got.InFlight != 0 || got.Waiting != 0 {
+		if got := m.Gate().State(); got.InFlight != 0 || got.Waiting != 0 {
 			t.Errorf("%+v", got)
 		}
 		if sent.Load() < 100 {
 			t.Errorf("%d attempts", sent.Load())
 		}
 		time.Sleep(time.Hour)
-		cooldown.Enter(instant.At(time.Since(start)), 99, nil)
-		if !cooldown.Quiet() {
+		m.Cooldown.Enter(instant.At(time.Since(start)), 99, nil)
+		if !m.Cooldown.Quiet() {
 			t.Error("not quiet at the end")
 		}
 	})
@@ -230,7 +226,7 @@ func TestFirstTryCosts(t *testing.T) {
 	var (
 		b    budget.Budget
 		c    Cooldown
-		p    Pacing
+		p    pacing.Pacing
 		seed = maphash.MakeSeed()
 		h    = http.Header{"Authorization": {"Bearer abc"}}
 	)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	ms  = 1_000_000
-	sec = 1_000_000_000
+	ms  = hosttest.Ms
+	sec = hosttest.Sec
 )
 
 // exact has no jitter.
@@ -134,7 +134,7 @@ func TestCooldownRefuses(t *testing.T) {
 
 	c.Hold(ms, 1, Refusal{Code: TooMany, Wait: year}, conf, 0)
 	for _, x := range []*queue.Waiter{w, v} { // both hear of the refusal at once, one after the other
-		if !woken(x) {
+		if !hosttest.Woken(x) {
 			t.Fatal("not woken")
 		}
 		if a := c.Enter(ms, 1, x); a.Verb != queue.Refuse || a.Until != instant.At(ms+year) {
@@ -381,7 +381,7 @@ func TestCooldownIsBounded(t *testing.T) {
 			t.Errorf("scope %d: held until %v, want %v", key, until, want)
 		}
 	}
-	if n, _ := c.Holds(200 * sec); n != queue.MaxScopes || woken(w) {
+	if n, _ := c.Holds(200 * sec); n != queue.MaxScopes || hosttest.Woken(w) {
 		t.Errorf("%d scopes", n)
 	}
 	c.Leave(3, w)
@@ -540,7 +540,7 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 	c.Enter(0, 1, first)
 	c.Enter(0, 1, second)
 	c.Leave(1, first)
-	if !woken(second) {
+	if !hosttest.Woken(second) {
 		t.Error("the second in the queue was not woken")
 	}
 }
@@ -557,7 +557,7 @@ func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	}
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, CooldownConfig{}, 0)
 	for i, w := range ws {
-		if !woken(w) {
+		if !hosttest.Woken(w) {
 			t.Errorf("waiter %d still counts on 1 s", i)
 		}
 		c.Leave(1, w)
@@ -833,7 +833,7 @@ func TestCooldownProbes(t *testing.T) {
 		t.Error("the probe is called back")
 	}
 	refuse(c, now+60*ms, now+30*ms)
-	if !woken(second) || !goes(c, now+60*ms, second) {
+	if !hosttest.Woken(second) || !goes(c, now+60*ms, second) {
 		t.Error("no second probe after the first was refused")
 	}
 	third := queue.NewWaiter()
@@ -875,7 +875,7 @@ func TestCooldownProbes(t *testing.T) {
 	if c.Answered(now+50*ms, 1, now+30*ms, false); goes(c, now+50*ms, second) {
 		t.Error("the hold is over, and no probe has succeeded")
 	}
-	if c.Answered(now+60*ms, 1, now+30*ms, true); !woken(second) || !goes(c, now+60*ms, second) {
+	if c.Answered(now+60*ms, 1, now+30*ms, true); !hosttest.Woken(second) || !goes(c, now+60*ms, second) {
 		t.Error("held after a probe has succeeded")
 	}
 }
@@ -896,7 +896,7 @@ func TestCooldownStopsAfterTheDoubt(t *testing.T) {
 		mustPass(t, c, instant.At(at), 1, w)
 		c.Hold(instant.At(at+30*ms), 1, Refusal{Wait: time.Hour, Sent: instant.At(at)}, conf, 0)
 	}
-	if a := c.Enter(now+90*ms, 1, ws[2]); a.Verb != queue.Refuse || !woken(ws[2]) {
+	if a := c.Enter(now+90*ms, 1, ws[2]); a.Verb != queue.Refuse || !hosttest.Woken(ws[2]) {
 		t.Errorf("%+v", a)
 	}
 }
@@ -1097,7 +1097,7 @@ func TestCooldownFree(t *testing.T) {
 			if until, _ := c.Held(sec, 1); until != tt.until {
 				t.Errorf("held until %v, want %v", until, tt.until)
 			}
-			if held && !woken(w) {
+			if held && !hosttest.Woken(w) {
 				t.Error("the first waiter was not woken")
 			}
 			if a := c.Enter(sec, 1, w); a.Verb != queue.Go {
@@ -1149,14 +1149,14 @@ func TestCooldownFreeLater(t *testing.T) {
 	c.Free(sec, 1, 3*sec)
 	c.Free(sec, 1, 5*sec)
 	c.HoldForFleet(2*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
-	if !woken(first) {
+	if !hosttest.Woken(first) {
 		t.Error("the first waiter was not woken")
 	}
 	if a := c.Enter(2*sec, 1, first); a.Verb != queue.Wait || a.Ask != 3*sec || a.Until != 3*sec {
 		t.Errorf("%+v", a)
 	}
 	mustPass(t, &c, 3*sec, 1, first)
-	if !woken(second) {
+	if !hosttest.Woken(second) {
 		t.Error("the second waiter was not woken")
 	}
 	mustPass(t, &c, 3*sec, 1, second)

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
@@ -157,18 +158,18 @@ func cooldownCrowd() *crowd {
 }
 
 func pacingCrowd() *crowd {
-	p := new(Pacing)
+	p := new(pacing.Pacing)
 	note := func(left int64, reset time.Duration) func(instant.Instant) {
-		return func(now instant.Instant) { p.Note(now, 1, 0, left, 100, reset, PacingConfig{}) }
+		return func(now instant.Instant) { p.Note(now, 1, 0, left, 100, reset, pacing.Config{}) }
 	}
 	note(0, 30*sec)(0)
 	return &crowd{
-		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return p.Enter(now, 1, w, PacingConfig{}) },
+		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return p.Enter(now, 1, w, pacing.Config{}) },
 		leave: func(w *queue.Waiter) { p.Leave(1, w) },
 		events: []occurrence{
 			{"a later reset", note(0, 60*sec)},
-			{"another scope", func(now instant.Instant) { p.Note(now, 2, 0, 0, 9, sec, PacingConfig{}) }},
-			{"a quota of the fleet", func(now instant.Instant) { p.NoteForFleet(now, 1, 0, 100, 61*sec, 4, PacingConfig{}) }},
+			{"another scope", func(now instant.Instant) { p.Note(now, 2, 0, 0, 9, sec, pacing.Config{}) }},
+			{"a quota of the fleet", func(now instant.Instant) { p.NoteForFleet(now, 1, 0, 100, 61*sec, 4, pacing.Config{}) }},
 			{"a fresh quota", note(90, 62*sec)},
 		},
 	}

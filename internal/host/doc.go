@@ -17,7 +17,7 @@
 //	scope.go       the scope of a request: its credentials, as a hash
 //	cooldown.go    which requests wait after a server said "try later", and how they return
 //	hold.go        the hold of a scope
-//	pacing.go      the server's quota, spread over its window
+//	pacing/        the server's quota, spread over its window
 //	gate.go        how many requests may be in flight: slots and the queue
 //	gate_limit.go  how the gate's limit grows, goes back and is cut
 //	gate_fleet.go  what the gate hears from other processes and tells them

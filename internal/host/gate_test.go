@@ -35,17 +35,7 @@ func (v *visitor) end(now instant.Instant, r Result) {
 	v.gate.Done(now, &v.slot)
 }
 
-func (v *visitor) woken() bool { return woken(v.w) }
-
-// woken reports whether w was woken since the last call.
-func woken(w *queue.Waiter) bool {
-	select {
-	case <-w.Ready:
-		return true
-	default:
-		return false
-	}
-}
+func (v *visitor) woken() bool { return hosttest.Woken(v.w) }
 
 func (v *visitor) mustGo(now instant.Instant) {
 	v.t.Helper()

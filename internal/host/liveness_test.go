@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -14,7 +15,6 @@ import (
 type rig struct {
 	enter func(now instant.Instant, w *queue.Waiter) queue.Answer
 	leave func(w *queue.Waiter)
-	first func() *queue.Waiter
 	event func(now instant.Instant) // something that the machine is told
 }
 
@@ -94,7 +94,7 @@ func gateRig(rng *rand.Rand) rig {
 		}
 		flying = append(flying[:i], flying[i+1:]...)
 	}
-	return rig{enter, func(w *queue.Waiter) { g.Leave(w) }, func() *queue.Waiter { return g.queue.First() }, event}
+	return rig{enter, func(w *queue.Waiter) { g.Leave(w) }, event}
 }
 
 func cooldownRig(rng *rand.Rand) rig {
@@ -124,19 +124,13 @@ func cooldownRig(rng *rand.Rand) rig {
 			c.Hold(now, 1, Refusal{Code: code, Wait: wait}, conf, rng.Float64())
 		}
 	}
-	first := func() *queue.Waiter {
-		if s := c.holds[1]; s != nil {
-			return s.queue.First()
-		}
-		return nil
-	}
-	return rig{enter, func(w *queue.Waiter) { c.Leave(1, w) }, first, event}
+	return rig{enter, func(w *queue.Waiter) { c.Leave(1, w) }, event}
 }
 
 func pacingRig(rng *rand.Rand) rig {
-	var p Pacing
+	var p pacing.Pacing
 	var passed uint64
-	conf := PacingConfig{MaxWait: []time.Duration{0, -1, sec}[rng.IntN(3)]}
+	conf := pacing.Config{MaxWait: []time.Duration{0, -1, sec}[rng.IntN(3)]}
 	event := func(now instant.Instant) {
 		if rng.IntN(3) == 0 {
 			p.NoteForFleet(now, 1, rng.Int64N(20), 20, time.Duration(rng.IntN(10))*sec, 1+rng.IntN(5), conf)
@@ -144,18 +138,12 @@ func pacingRig(rng *rand.Rand) rig {
 		}
 		p.Note(now, 1, max(passed, 3)-uint64(rng.IntN(4)), rng.Int64N(20), 20, time.Duration(rng.IntN(10))*sec, conf)
 	}
-	first := func() *queue.Waiter {
-		if q := p.quotas[1]; q != nil {
-			return q.queue.First()
-		}
-		return nil
-	}
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
 		a := p.Enter(now, 1, w, conf)
 		passed = max(passed, a.Mark)
 		return a
 	}
-	return rig{enter, func(w *queue.Waiter) { p.Leave(1, w) }, first, event}
+	return rig{enter, func(w *queue.Waiter) { p.Leave(1, w) }, event}
 }
 
 func rateRig(rng *rand.Rand) rig {
@@ -193,7 +181,7 @@ func rateRig(rng *rand.Rand) rig {
 		}
 		return a
 	}
-	return rig{enter, r.Leave, func() *queue.Waiter { return r.queue.First() }, event}
+	return rig{enter, r.Leave, event}
 }
 
 type stander struct {
@@ -256,7 +244,12 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, 
 			t.Fatalf("%d wakes for one event", wakes)
 		}
 	}
-	return now, waits[r.first()]
+	for _, s := range all { // the first of those that still wait
+		if waits[s.w] != nil {
+			return now, s
+		}
+	}
+	return now, nil
 }
 
 // Whatever has happened before, let nothing more happen. Then the first waiter, which

@@ -49,7 +49,7 @@ func TestRateFromFleet(t *testing.T) {
 	r.Enter(sec, second)
 	mustAskFor(t, r, sec, 2, 2)
 	r.Grant(sec+ms, 2, sec+50*ms, 30*ms, 0)
-	if !woken(first) || woken(second) {
+	if !hosttest.Woken(first) || hosttest.Woken(second) {
 		t.Error("the first waiter was not woken, or not alone")
 	}
 	if a := r.Enter(sec+ms, first); a != (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - rateAhead), Until: sec + 50*ms}) {
@@ -58,7 +58,7 @@ func TestRateFromFleet(t *testing.T) {
 	if got := r.Peek(sec + ms); got != AnswerTime { // behind the waiters, with the next question
 		t.Errorf("peek %v", got)
 	}
-	if a := r.Enter(instant.At(sec+50*ms-rateAhead), first); a != (queue.Answer{Until: sec + 50*ms}) || !woken(second) {
+	if a := r.Enter(instant.At(sec+50*ms-rateAhead), first); a != (queue.Answer{Until: sec + 50*ms}) || !hosttest.Woken(second) {
 		t.Errorf("%+v", a)
 	}
 	if a := r.Enter(sec+80*ms, second); a != (queue.Answer{Until: sec + 80*ms}) {
@@ -209,14 +209,14 @@ func TestRateOfAPart(t *testing.T) {
 	w := queue.NewWaiter()
 	before := r.Enter(instant.At(AnswerTime), w)
 	r.Share(20*ms, 1)
-	if !woken(w) {
+	if !hosttest.Woken(w) {
 		t.Fatal("not woken")
 	}
 	if a := r.Enter(20*ms, w); a.Ask >= before.Ask || a.Until > 2*sec {
 		t.Errorf("%+v, before %+v", a, before)
 	}
 	r.Share(30*ms, 1)
-	if woken(w) {
+	if hosttest.Woken(w) {
 		t.Error("woken without a reason")
 	}
 	r.Share(30*ms, -5)

@@ -41,7 +41,7 @@ func TestRateTellsOfANewRate(t *testing.T) {
 			before := r.Enter(0, first)
 			r.Enter(0, second)
 			raise(r)
-			if !woken(first) {
+			if !hosttest.Woken(first) {
 				t.Fatal("not woken")
 			}
 			if got := r.Enter(0, first); got.Verb != queue.Wait || got.Ask >= before.Ask {
@@ -51,7 +51,7 @@ func TestRateTellsOfANewRate(t *testing.T) {
 				t.Error("a newcomer overtook")
 			}
 			r.Leave(first)
-			if !woken(second) {
+			if !hosttest.Woken(second) {
 				t.Fatal("the second was not told")
 			}
 			if got := r.Enter(3*sec, second); got.Verb != queue.Go {

@@ -8,6 +8,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
 )
 
 // A State is everything that a Transport knows about a host. It is safe for
@@ -43,7 +44,7 @@ type Machines struct {
 
 	gate    atomic.Pointer[Gate]
 	latency atomic.Pointer[latency.Latency]
-	pacing  atomic.Pointer[Pacing]
+	pacing  atomic.Pointer[pacing.Pacing]
 	rate    atomic.Pointer[Rate]
 	lanes   atomic.Pointer[Lanes]
 }
@@ -68,7 +69,7 @@ func (m *Machines) Gate() *Gate { return made(&m.gate) }
 func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
 
 // Pacing returns the host's pacing.
-func (m *Machines) Pacing() *Pacing { return made(&m.pacing) }
+func (m *Machines) Pacing() *pacing.Pacing { return made(&m.pacing) }
 
 // Lanes returns the host's lanes. They are made at its first trouble.
 func (m *Machines) Lanes() *Lanes { return made(&m.lanes) }

@@ -10,12 +10,12 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-// sec is a second, of a point in time or of a length of time.
-const sec = 1_000_000_000
+const sec = hosttest.Sec
 
 func TestBudget(t *testing.T) {
 	const never = -1

@@ -5,7 +5,24 @@ import (
 	"container/heap"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
+
+// Ms is a millisecond, and Sec is a second, of a point in time or of a length of time.
+const (
+	Ms  = 1_000_000
+	Sec = 1_000_000_000
+)
+
+// Woken reports whether w was woken since it was asked last.
+func Woken(w *queue.Waiter) bool {
+	select {
+	case <-w.Ready:
+		return true
+	default:
+		return false
+	}
+}
 
 // A Clock runs events in virtual time.
 type Clock struct {

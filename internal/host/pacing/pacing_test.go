@@ -1,4 +1,4 @@
-package host
+package pacing
 
 import (
 	"math"
@@ -14,10 +14,15 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
+const (
+	ms  = hosttest.Ms
+	sec = hosttest.Sec
+)
+
 func pass(t *testing.T, p *Pacing, now instant.Instant, n int) {
 	t.Helper()
 	for i := range n {
-		if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != queue.Go {
+		if a := p.Enter(now, 1, nil, Config{}); a.Verb != queue.Go {
 			t.Fatalf("at %v, request %d: %+v, want Go", now, i+1, a)
 		}
 	}
@@ -25,7 +30,7 @@ func pass(t *testing.T, p *Pacing, now instant.Instant, n int) {
 
 func paced(t *testing.T, p *Pacing, now, until instant.Instant) {
 	t.Helper()
-	if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb != queue.Wait || a.Ask != until {
+	if a := p.Enter(now, 1, nil, Config{}); a.Verb != queue.Wait || a.Ask != until {
 		t.Fatalf("at %v: %+v, want queue.Wait until %v", now, a, until)
 	}
 }
@@ -36,7 +41,7 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 		t.Error("new and not quiet")
 	}
 	pass(t, &p, 0, 1000) // nothing is known
-	p.Note(0, 1, 0, 24, 100, 10*sec, PacingConfig{})
+	p.Note(0, 1, 0, 24, 100, 10*sec, Config{})
 	pass(t, &p, 0, 4) // more than a fifth is left
 	for i := range 20 {
 		at := time.Duration(i) * 10 * sec / 20
@@ -80,7 +85,7 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var p Pacing
 			for _, n := range tt.notes {
-				p.Note(instant.At(n.at), 1, 0, n.remaining, n.limit, n.reset, PacingConfig{})
+				p.Note(instant.At(n.at), 1, 0, n.remaining, n.limit, n.reset, Config{})
 			}
 			left, end, _ := p.Left(tt.at, 1)
 			if left != tt.want || end != tt.end {
@@ -92,9 +97,9 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 
 func TestPacingRequestsInFlightCount(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 50, 100, 10*sec, PacingConfig{})
+	p.Note(0, 1, 0, 50, 100, 10*sec, Config{})
 	pass(t, &p, 0, 20)
-	p.Note(ms, 1, 0, 49, 100, 10*sec, PacingConfig{}) // the first one's response
+	p.Note(ms, 1, 0, 49, 100, 10*sec, Config{}) // the first one's response
 	if left, _, _ := p.Left(ms, 1); left != 30 {
 		t.Errorf("%d left", left)
 	}
@@ -102,7 +107,7 @@ func TestPacingRequestsInFlightCount(t *testing.T) {
 
 // A wrong or hostile header stops a host no longer than MaxWait at a time.
 func TestPacingMaxWait(t *testing.T) {
-	for _, conf := range []PacingConfig{{}, {MaxWait: 5 * sec}} {
+	for _, conf := range []Config{{}, {MaxWait: 5 * sec}} {
 		var p Pacing
 		most := conf.maxWait()
 		p.Note(0, 1, 0, 0, 100, 24*time.Hour, conf)
@@ -120,14 +125,14 @@ func TestPacingMaxWait(t *testing.T) {
 		}
 	}
 	var p Pacing
-	p.Note(0, 1, 0, 0, 100, time.Hour, PacingConfig{MaxWait: -1})
+	p.Note(0, 1, 0, 0, 100, time.Hour, Config{MaxWait: -1})
 	paced(t, &p, 0, instant.At(time.Hour))
 }
 
 func TestPacingWaitersPassInOrder(t *testing.T) {
 	var p Pacing
 	cl := &hosttest.Clock{}
-	p.Note(0, 1, 0, 10, 100, 10*sec, PacingConfig{})
+	p.Note(0, 1, 0, 10, 100, 10*sec, Config{})
 	var times []time.Duration
 	var order []int
 	woken := 0
@@ -139,7 +144,7 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 			if done {
 				return
 			}
-			switch a := p.Enter(cl.Now, 1, w, PacingConfig{}); {
+			switch a := p.Enter(cl.Now, 1, w, Config{}); {
 			case a.Verb == queue.Go:
 				done = true
 				times, order = append(times, cl.Now.Since()), append(order, i)
@@ -191,7 +196,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 			left, reset := max(0, 100-used), instant.At((window+1)*10*sec)-cl.Now
 			reset = (reset + sec - 1) / sec * sec // whole seconds
 			cl.At(cl.Now.Add(time.Duration(rng.IntN(200))*ms), func() {
-				p.Note(cl.Now, 1, mark, int64(left), 100, reset.Since(), PacingConfig{})
+				p.Note(cl.Now, 1, mark, int64(left), 100, reset.Since(), Config{})
 			})
 		}
 		for at := instant.Instant(0); at < instant.At(5*time.Minute); at += 50 * ms {
@@ -204,7 +209,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 				}
 				a := queue.Answer{}
 				if pace {
-					a = p.Enter(cl.Now, 1, w, PacingConfig{})
+					a = p.Enter(cl.Now, 1, w, Config{})
 				}
 				switch {
 				case a.Verb == queue.Go:
@@ -231,7 +236,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 func TestPacingIsBounded(t *testing.T) {
 	var p Pacing
 	for i := range soak.Size[uint64](8*queue.MaxScopes, 20_000) {
-		p.Note(instant.At(time.Duration(i)), i, 0, 5, 100, time.Hour, PacingConfig{})
+		p.Note(instant.At(time.Duration(i)), i, 0, 5, 100, time.Hour, Config{})
 		if len(p.quotas) > queue.MaxScopes {
 			t.Fatalf("%d quotas", len(p.quotas))
 		}
@@ -254,13 +259,13 @@ func FuzzPacing(f *testing.F) {
 				now = now.Add(time.Duration(a) * b * ms)
 				continue
 			case 1:
-				p.Note(now, 1, 0, a-10, 200, (b-5)*100*ms, PacingConfig{})
+				p.Note(now, 1, 0, a-10, 200, (b-5)*100*ms, Config{})
 			default:
-				if ans := p.Enter(now, 1, nil, PacingConfig{}); ans.Verb == queue.Wait && ans.Ask.Sub(now) > time.Minute {
+				if ans := p.Enter(now, 1, nil, Config{}); ans.Verb == queue.Wait && ans.Ask.Sub(now) > time.Minute {
 					t.Fatalf("at %v: %+v", now, ans)
 				}
 			}
-			if l, e, ok := p.Left(now, 1); known && ok && e <= end.Add(pacingSlack) && l > left {
+			if l, e, ok := p.Left(now, 1); known && ok && e <= end.Add(slack) && l > left {
 				t.Fatalf("at %v: from %d to %d left in the window until %v", now, left, l, end)
 			}
 		}
@@ -269,10 +274,10 @@ func FuzzPacing(f *testing.F) {
 
 func TestPacingCosts(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 1<<30, 1<<30, time.Hour, PacingConfig{})
+	p.Note(0, 1, 0, 1<<30, 1<<30, time.Hour, Config{})
 	if n := testing.AllocsPerRun(100, func() {
-		p.Enter(0, 1, nil, PacingConfig{})
-		p.Note(0, 1, 0, 1<<30, 1<<30, time.Hour, PacingConfig{})
+		p.Enter(0, 1, nil, Config{})
+		p.Note(0, 1, 0, 1<<30, 1<<30, time.Hour, Config{})
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -283,15 +288,15 @@ func TestPacingCosts(t *testing.T) {
 
 func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 1, 100, 10*sec, PacingConfig{})
+	p.Note(0, 1, 0, 1, 100, 10*sec, Config{})
 	pass(t, &p, 0, 1)
 	first, second := queue.NewWaiter(), queue.NewWaiter()
-	p.Enter(0, 1, first, PacingConfig{})
-	if a := p.Enter(0, 1, second, PacingConfig{}); a.Ask != instant.Never {
+	p.Enter(0, 1, first, Config{})
+	if a := p.Enter(0, 1, second, Config{}); a.Ask != instant.Never {
 		t.Fatalf("%+v", a)
 	}
 	p.Leave(1, first)
-	if !woken(second) {
+	if !hosttest.Woken(second) {
 		t.Error("the second in the queue was not woken")
 	}
 }
@@ -300,13 +305,13 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 // being spread before the response that said so.
 func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 10, 100, 50*sec, PacingConfig{})
+	p.Note(0, 1, 0, 10, 100, 50*sec, Config{})
 	pass(t, &p, 0, 1) // the next in 5 s
-	p.Note(sec, 1, 0, 0, 100, 49*sec, PacingConfig{})
-	if a := p.Enter(sec, 1, nil, PacingConfig{}); a.Verb != queue.Wait || a.Until != 50*sec {
+	p.Note(sec, 1, 0, 0, 100, 49*sec, Config{})
+	if a := p.Enter(sec, 1, nil, Config{}); a.Verb != queue.Wait || a.Until != 50*sec {
 		t.Errorf("%+v", a)
 	}
-	if a := p.Enter(6*sec, 1, nil, PacingConfig{}); a.Verb != queue.Wait {
+	if a := p.Enter(6*sec, 1, nil, Config{}); a.Verb != queue.Wait {
 		t.Errorf("at 6 s, with none left until 50 s: %+v", a)
 	}
 }
@@ -314,7 +319,7 @@ func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 // sendPaced lets one request pass and returns its mark.
 func sendPaced(t *testing.T, p *Pacing, now instant.Instant) uint64 {
 	t.Helper()
-	a := p.Enter(now, 1, nil, PacingConfig{})
+	a := p.Enter(now, 1, nil, Config{})
 	if a.Verb != queue.Go || a.Mark == 0 {
 		t.Fatalf("at %v: %+v, want Go", now, a)
 	}
@@ -336,18 +341,18 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var p Pacing
-			p.Note(0, 1, 0, 5000, 5000, time.Hour, PacingConfig{})
-			p.Note(sec, 1, sendPaced(t, &p, sec), 4999, 5000, time.Hour-sec, PacingConfig{})
-			p.Note(2*sec, 1, sendPaced(t, &p, 2*sec), tt.remaining, tt.limit, tt.reset, PacingConfig{})
+			p.Note(0, 1, 0, 5000, 5000, time.Hour, Config{})
+			p.Note(sec, 1, sendPaced(t, &p, sec), 4999, 5000, time.Hour-sec, Config{})
+			p.Note(2*sec, 1, sendPaced(t, &p, 2*sec), tt.remaining, tt.limit, tt.reset, Config{})
 			now := instant.At(2 * sec)
-			if a := p.Enter(now, 1, nil, PacingConfig{}); a.Verb == queue.Wait {
+			if a := p.Enter(now, 1, nil, Config{}); a.Verb == queue.Wait {
 				if now = a.Until; now > instant.At(2*sec+time.Minute) {
 					t.Fatalf("waits until %v", now)
 				}
-				p.Enter(now, 1, nil, PacingConfig{})
+				p.Enter(now, 1, nil, Config{})
 			}
-			mark := p.Enter(now.Add(time.Minute), 1, nil, PacingConfig{}).Mark // 0 where that window is over
-			p.Note(now.Add(time.Minute), 1, mark, 4990, 5000, instant.At(time.Hour).Sub(now), PacingConfig{})
+			mark := p.Enter(now.Add(time.Minute), 1, nil, Config{}).Mark // 0 where that window is over
+			p.Note(now.Add(time.Minute), 1, mark, 4990, 5000, instant.At(time.Hour).Sub(now), Config{})
 			if left, end, _ := p.Left(now.Add(time.Minute), 1); left != 4990 || end != instant.At(time.Hour+time.Minute) {
 				t.Errorf("%d left until %v", left, end)
 			}
@@ -360,7 +365,7 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 // response to a later one.
 func TestPacingReorderedResponses(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 100, 100, 10*sec, PacingConfig{})
+	p.Note(0, 1, 0, 100, 100, 10*sec, Config{})
 	var marks [5]uint64
 	for i := range marks {
 		marks[i] = sendPaced(t, &p, 0)
@@ -371,39 +376,39 @@ func TestPacingReorderedResponses(t *testing.T) {
 			t.Errorf("%d left, want %d", got, want)
 		}
 	}
-	p.Note(ms, 1, marks[3], 40, 100, 10*sec, PacingConfig{}) // others use the quota, too
+	p.Note(ms, 1, marks[3], 40, 100, 10*sec, Config{}) // others use the quota, too
 	left(39)                                                 // one passed since
-	p.Note(ms, 1, marks[1], 60, 100, 10*sec, PacingConfig{})
+	p.Note(ms, 1, marks[1], 60, 100, 10*sec, Config{})
 	left(39)
-	p.Note(ms, 1, marks[2], 20, 100, 10*sec, PacingConfig{}) // less is less
+	p.Note(ms, 1, marks[2], 20, 100, 10*sec, Config{}) // less is less
 	left(20)
-	p.Note(ms, 1, marks[0], 0, 100, 24*time.Hour, PacingConfig{}) // that window cannot have begun
+	p.Note(ms, 1, marks[0], 0, 100, 24*time.Hour, Config{}) // that window cannot have begun
 	left(20)
-	p.Note(ms, 1, marks[0], 90, 100, sec, PacingConfig{}) // that window is over
+	p.Note(ms, 1, marks[0], 90, 100, sec, Config{}) // that window is over
 	left(20)
-	p.Note(ms, 1, marks[4], 70, 100, 10*sec, PacingConfig{})
+	p.Note(ms, 1, marks[4], 70, 100, 10*sec, Config{})
 	left(70)
 }
 
 // The marks of a quota that was forgotten mean nothing to the next one.
 func TestPacingMarksDoNotComeTwice(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 100, 100, sec, PacingConfig{})
+	p.Note(0, 1, 0, 100, 100, sec, Config{})
 	var old uint64
 	for range 50 {
 		old = sendPaced(t, &p, 0)
 	}
-	p.Enter(instant.At(time.Hour), 1, nil, PacingConfig{})
+	p.Enter(instant.At(time.Hour), 1, nil, Config{})
 	if !p.Quiet() {
 		t.Fatal("still known")
 	}
-	p.Note(instant.At(time.Hour), 1, 0, 50, 100, time.Minute, PacingConfig{})
+	p.Note(instant.At(time.Hour), 1, 0, 50, 100, time.Minute, Config{})
 	mark := sendPaced(t, &p, instant.At(time.Hour))
 	if mark <= old {
 		t.Errorf("mark %d after %d", mark, old)
 	}
-	p.Note(instant.At(time.Hour), 1, mark, 49, 100, time.Minute, PacingConfig{})
-	p.Note(instant.At(time.Hour), 1, old, 99, 100, time.Minute, PacingConfig{})
+	p.Note(instant.At(time.Hour), 1, mark, 49, 100, time.Minute, Config{})
+	p.Note(instant.At(time.Hour), 1, old, 99, 100, time.Minute, Config{})
 	if left, _, _ := p.Left(instant.At(time.Hour), 1); left != 49 {
 		t.Errorf("%d left", left)
 	}
@@ -413,24 +418,24 @@ func TestPacingMarksDoNotComeTwice(t *testing.T) {
 // ends.
 func TestPacingInAFleet(t *testing.T) {
 	var p Pacing
-	p.NoteForFleet(0, 1, 9, 100, 10*sec, 4, PacingConfig{})
+	p.NoteForFleet(0, 1, 9, 100, 10*sec, 4, Config{})
 	pass(t, &p, 0, 1)
 	paced(t, &p, 0, 4*10*sec/9)                               // 8 are left, so 9 gaps, and 4 processes
-	p.NoteForFleet(sec, 1, 4, 100, 9*sec, 2, PacingConfig{})  // others use it, too
-	p.NoteForFleet(sec, 1, 50, 100, 9*sec, 2, PacingConfig{}) // an old response
-	p.NoteForFleet(sec, 1, 0, 0, 0, 9, PacingConfig{})
-	p.NoteForFleet(sec, 1, 0, 0, -sec, 9, PacingConfig{})
+	p.NoteForFleet(sec, 1, 4, 100, 9*sec, 2, Config{})  // others use it, too
+	p.NoteForFleet(sec, 1, 50, 100, 9*sec, 2, Config{}) // an old response
+	p.NoteForFleet(sec, 1, 0, 0, 0, 9, Config{})
+	p.NoteForFleet(sec, 1, 0, 0, -sec, 9, Config{})
 	pass(t, &p, 5*sec, 1)
 	paced(t, &p, 5*sec, 5*sec+2*5*sec/4) // 3 are left, and 2 processes
 
 	// The window ends. This process alone is told of the next window.
-	p.Note(10*sec, 1, 0, 4, 100, 10*sec, PacingConfig{})
+	p.Note(10*sec, 1, 0, 4, 100, 10*sec, Config{})
 	pass(t, &p, 10*sec, 1)
 	paced(t, &p, 10*sec, 12500*ms)
 
 	// The same if the next window is assumed.
 	p = Pacing{}
-	p.NoteForFleet(0, 1, 2, 2, 10*sec, 4, PacingConfig{})
+	p.NoteForFleet(0, 1, 2, 2, 10*sec, 4, Config{})
 	pass(t, &p, 10*sec, 1)
 	if p.quotas[1].members != 0 {
 		t.Error("shared although nobody said so in this window")
@@ -439,7 +444,7 @@ func TestPacingInAFleet(t *testing.T) {
 
 func TestPacingInAFleetAtTheLimits(t *testing.T) {
 	for _, members := range []int{math.MinInt, -1, 0, 1, 1 << 24, math.MaxInt} {
-		for _, conf := range []PacingConfig{{}, {MaxWait: -1}} {
+		for _, conf := range []Config{{}, {MaxWait: -1}} {
 			var p Pacing
 			p.NoteForFleet(0, 1, math.MaxInt64, math.MaxInt64, math.MaxInt64, members, conf)
 			p.NoteForFleet(0, 1, 1, 100, 10*sec, members, conf)
@@ -456,13 +461,13 @@ func TestPacingInAFleetAtTheLimits(t *testing.T) {
 func TestPacingOfALargeFleet(t *testing.T) {
 	var p Pacing
 	for key := range uint64(queue.MaxScopes) {
-		p.Note(0, key, 0, 0, 10, sec+time.Duration(key), PacingConfig{})
+		p.Note(0, key, 0, 0, 10, sec+time.Duration(key), Config{})
 	}
-	p.NoteForFleet(0, 1000, 0, 10, sec, 4, PacingConfig{})
+	p.NoteForFleet(0, 1000, 0, 10, sec, 4, Config{})
 	if _, _, ok := p.Left(0, 1000); ok || len(p.quotas) != queue.MaxScopes {
 		t.Error("another quota had to go")
 	}
-	p.NoteForFleet(0, 7, 0, 10, sec, 4, PacingConfig{})
+	p.NoteForFleet(0, 7, 0, 10, sec, 4, Config{})
 	if p.quotas[7].members != 4 {
 		t.Error("a known quota is not shared")
 	}
@@ -471,14 +476,14 @@ func TestPacingOfALargeFleet(t *testing.T) {
 // The first waiter hears what the fleet says.
 func TestPacingInAFleetWakes(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 0, 10, 20*sec, PacingConfig{})
+	p.Note(0, 1, 0, 0, 10, 20*sec, Config{})
 	w := queue.NewWaiter()
-	p.Enter(0, 1, w, PacingConfig{})
-	p.NoteForFleet(sec, 1, 10, 10, 40*sec, 2, PacingConfig{})
-	if !woken(w) {
+	p.Enter(0, 1, w, Config{})
+	p.NoteForFleet(sec, 1, 10, 10, 40*sec, 2, Config{})
+	if !hosttest.Woken(w) {
 		t.Error("not woken")
 	}
-	if a := p.Enter(sec, 1, w, PacingConfig{}); a.Verb != queue.Wait && a.Verb != queue.Go {
+	if a := p.Enter(sec, 1, w, Config{}); a.Verb != queue.Wait && a.Verb != queue.Go {
 		t.Errorf("%+v", a)
 	}
 	p.Leave(1, w)
@@ -488,12 +493,12 @@ func TestPacingInAFleetWakes(t *testing.T) {
 func TestPacingEvictsHearsayFirst(t *testing.T) {
 	var p Pacing
 	for key := range uint64(queue.MaxScopes / 2) {
-		p.Note(0, key, 0, 0, 10, 10*sec, PacingConfig{})
-		p.NoteForFleet(0, 1000+key, 0, 10, time.Hour, 4, PacingConfig{})
+		p.Note(0, key, 0, 0, 10, 10*sec, Config{})
+		p.NoteForFleet(0, 1000+key, 0, 10, time.Hour, 4, Config{})
 	}
 	for key := range uint64(queue.MaxScopes / 2) {
-		p.NoteForFleet(sec, 3000+key, 0, 10, 2*time.Hour, 4, PacingConfig{})
-		p.Note(2*sec, 2000+key, 0, 0, 10, 10*sec, PacingConfig{})
+		p.NoteForFleet(sec, 3000+key, 0, 10, 2*time.Hour, 4, Config{})
+		p.Note(2*sec, 2000+key, 0, 0, 10, 10*sec, Config{})
 	}
 	for key := range uint64(queue.MaxScopes / 2) {
 		if p.quotas[key] == nil || p.quotas[2000+key] == nil || len(p.quotas) != queue.MaxScopes {
@@ -505,7 +510,7 @@ func TestPacingEvictsHearsayFirst(t *testing.T) {
 // A request waits for half of its time at most for what only a fleet said. Others wait for
 // their turn.
 func TestPacingHearsay(t *testing.T) {
-	for _, conf := range []PacingConfig{{}, {MaxWait: -1}} {
+	for _, conf := range []Config{{}, {MaxWait: -1}} {
 		var p Pacing
 		p.NoteForFleet(sec, 1, 0, 100, 24*time.Hour, 4, conf)
 		turn := instant.After(sec, min(conf.maxWait(), queue.MaxHeard))
@@ -521,7 +526,7 @@ func TestPacingHearsay(t *testing.T) {
 		second := queue.NewWaiter()
 		p.Enter(sec, 1, second, conf)
 		a := p.Enter(half, 1, w, conf)
-		if a.Verb != queue.Go || !woken(second) {
+		if a.Verb != queue.Go || !hosttest.Woken(second) {
 			t.Errorf("%+v", a)
 		}
 		if b := p.Enter(half, 1, second, conf); b.Verb != queue.Wait || b.Until != half+turn-sec {
@@ -534,7 +539,7 @@ func TestPacingHearsay(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 		p.Unnamed(half+sec, 1, a.Mark)
-		if b := p.Enter(half+sec, 1, second, conf); !woken(second) || b.Verb != queue.Go || !p.Quiet() {
+		if b := p.Enter(half+sec, 1, second, conf); !hosttest.Woken(second) || b.Verb != queue.Go || !p.Quiet() {
 			t.Errorf("%+v", b)
 		}
 		p.NoteForFleet(half+2*sec, 1, 0, 100, 24*time.Hour, 4, conf)
@@ -554,12 +559,12 @@ func TestPacingHearsay(t *testing.T) {
 
 	// A quota that this process was told is not doubted because of another response.
 	var p Pacing
-	p.Note(0, 1, 0, 0, 100, 24*time.Hour, PacingConfig{})
-	p.NoteForFleet(0, 1, 0, 100, 24*time.Hour, 4, PacingConfig{})
+	p.Note(0, 1, 0, 0, 100, 24*time.Hour, Config{})
+	p.NoteForFleet(0, 1, 0, 100, 24*time.Hour, 4, Config{})
 	p.Unnamed(0, 1, 0)
 	w := queue.NewWaiter()
 	w.By = 30 * sec
-	if a := p.Enter(0, 1, w, PacingConfig{}); a.Verb != queue.Wait || a.Until != instant.At(time.Minute) {
+	if a := p.Enter(0, 1, w, Config{}); a.Verb != queue.Wait || a.Until != instant.At(time.Minute) {
 		t.Errorf("%+v", a)
 	}
 }

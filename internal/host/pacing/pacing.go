@@ -1,6 +1,5 @@
-// Pacing spreads requests over the quota that the server says is left.
-
-package host
+// Package pacing spreads requests over the quota that the server says is left.
+package pacing
 
 import (
 	"math"
@@ -13,13 +12,13 @@ import (
 )
 
 const (
-	// The last part of a quota, 1 in pacingShare, is spread over the
+	// The last part of a quota, 1 in share, is spread over the
 	// rest of its window.
-	pacingShare = 5
+	share = 5
 
-	// pacingSlack is how far apart two named ends of the same window may be.
+	// slack is how far apart two named ends of the same window may be.
 	// Servers name them in whole seconds.
-	pacingSlack = 1500 * time.Millisecond
+	slack = 1500 * time.Millisecond
 
 	// Larger values from a server are cut to these.
 	maxReset = 24 * time.Hour
@@ -29,8 +28,8 @@ const (
 	maxQuota = 1 << 40
 )
 
-// A PacingConfig bounds pacing.
-type PacingConfig struct {
+// A Config bounds pacing.
+type Config struct {
 	// MaxWait is the longest time between two requests, even if the quota
 	// is used up until much later. So a wrong header cannot stop a host for
 	// longer. The default is 1 min. A negative MaxWait means no bound.
@@ -102,7 +101,7 @@ func (p *Pacing) Listens(now instant.Instant) bool { return !p.Quiet() || int64(
 // limit until reset from now. A zero limit means that the response names none. mark
 // is the Mark of Enter's answer, or zero if Enter was not asked. If reset is zero or
 // less, Note does nothing. Other values out of range are cut to the range.
-func (p *Pacing) Note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, c PacingConfig) {
+func (p *Pacing) Note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, c Config) {
 	if reset <= 0 {
 		return
 	}
@@ -117,7 +116,7 @@ func (p *Pacing) Note(now instant.Instant, key, mark uint64, remaining, limit in
 // use the quota. Until its window ends, each of them spreads its requests as if the others
 // sent as many. If there is no room for the scope, NoteForFleet does nothing, because this
 // process may never send a request of the scope.
-func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) {
+func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, remaining, limit int64, reset time.Duration, members int, c Config) {
 	if reset <= 0 {
 		return
 	}
@@ -163,7 +162,7 @@ func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64) {
 
 // note takes in a response and returns the waiter to wake next; p.mu is held. members is
 // 0 if a response to this process named the quota.
-func (p *Pacing) note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, members int, c PacingConfig) *queue.Waiter {
+func (p *Pacing) note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, members int, c Config) *queue.Waiter {
 	end := instant.After(now, min(reset, maxReset))
 	remaining = min(max(remaining, 0), maxQuota)
 	limit = min(max(limit, remaining), maxQuota)
@@ -181,7 +180,7 @@ func (p *Pacing) note(now instant.Instant, key, mark uint64, remaining, limit in
 // Enter asks for a request to pass. With Wait the request joins the queue of its
 // scope. It asks again with the same w, or calls Leave. A request with a nil w
 // does not wait and joins no queue. Enter never answers Refuse.
-func (p *Pacing) Enter(now instant.Instant, key uint64, w *queue.Waiter, c PacingConfig) queue.Answer {
+func (p *Pacing) Enter(now instant.Instant, key uint64, w *queue.Waiter, c Config) queue.Answer {
 	p.mu.Lock()
 	a, next := p.enter(now, key, w, c)
 	p.mu.Unlock()
@@ -213,7 +212,7 @@ func (p *Pacing) Left(now instant.Instant, key uint64) (left int64, end instant.
 }
 
 // enter answers w and returns the waiter to wake next; p.mu is held.
-func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c PacingConfig) (queue.Answer, *queue.Waiter) {
+func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Config) (queue.Answer, *queue.Waiter) {
 	q := p.quotas[key]
 	if q == nil {
 		return queue.Answer{}, nil
@@ -297,10 +296,10 @@ func (p *Pacing) drop(key uint64) {
 }
 
 // note takes in a response; p.mu is held.
-func (q *quota) note(now, end instant.Instant, mark uint64, remaining, limit int64, members int, c PacingConfig) {
+func (q *quota) note(now, end instant.Instant, mark uint64, remaining, limit int64, members int, c Config) {
 	mark = min(mark, q.passed)
 	before, newest := q.left, mark > q.asked
-	same := now < q.end && !q.guessed && end <= q.end.Add(pacingSlack) && end >= q.end.Add(-pacingSlack)
+	same := now < q.end && !q.guessed && end <= q.end.Add(slack) && end >= q.end.Add(-slack)
 	if newest {
 		remaining = max(0, remaining-int64(q.passed-mark))
 		q.asked = mark
@@ -321,7 +320,7 @@ func (q *quota) note(now, end instant.Instant, mark uint64, remaining, limit int
 		q.end, q.next, q.guessed = end, 0, false
 		q.length = max(q.length, end.Sub(now))
 		q.begin(members)
-	case now < q.end && !newest && (members > 0 || !hearsay) && (end < q.end || now < q.end.Add(-pacingSlack)):
+	case now < q.end && !newest && (members > 0 || !hearsay) && (end < q.end || now < q.end.Add(-slack)):
 		return // a late response of an earlier window, or of a window that cannot have begun
 	default:
 		// The response names another window.
@@ -357,7 +356,7 @@ func (q *quota) until(w *queue.Waiter) instant.Instant {
 }
 
 // maxWait returns the longest wait between two requests.
-func (q *quota) maxWait(c PacingConfig) time.Duration {
+func (q *quota) maxWait(c Config) time.Duration {
 	if q.slowed() {
 		return min(c.maxWait(), queue.MaxHeard)
 	}
@@ -365,7 +364,7 @@ func (q *quota) maxWait(c PacingConfig) time.Duration {
 }
 
 // spread computes when the next request may go; p.mu is held.
-func (q *quota) spread(now instant.Instant, before int64, c PacingConfig) {
+func (q *quota) spread(now instant.Instant, before int64, c Config) {
 	switch {
 	case q.left > 0: // more may be left than when q.next was computed
 		q.next = min(q.next, instant.After(now, q.gap(now, c)))
@@ -376,7 +375,7 @@ func (q *quota) spread(now instant.Instant, before int64, c PacingConfig) {
 
 // gap returns the time between requests that would use up the quota just at the end
 // of the window.
-func (q *quota) gap(now instant.Instant, c PacingConfig) time.Duration {
+func (q *quota) gap(now instant.Instant, c Config) time.Duration {
 	each := q.end.Sub(now) / time.Duration(q.left+1)
 	if q.members > 1 {
 		each = min(each, instant.Forever/time.Duration(q.members)) * time.Duration(q.members)
@@ -399,8 +398,8 @@ func (q *quota) roll(now instant.Instant) bool {
 }
 
 // passes reports whether another request may go, and counts it; p.mu is held.
-func (q *quota) passes(now instant.Instant, w *queue.Waiter, c PacingConfig) bool {
-	plenty := q.left > q.limit/pacingShare
+func (q *quota) passes(now instant.Instant, w *queue.Waiter, c Config) bool {
+	plenty := q.left > q.limit/share
 	if !plenty && now < q.until(w) {
 		return false
 	}
@@ -412,7 +411,7 @@ func (q *quota) passes(now instant.Instant, w *queue.Waiter, c PacingConfig) boo
 	return true
 }
 
-func (c PacingConfig) maxWait() time.Duration {
+func (c Config) maxWait() time.Duration {
 	switch {
 	case c.MaxWait == 0:
 		return time.Minute
