@@ -24,6 +24,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -412,7 +413,7 @@ func TestWhatIsLostIsFound(t *testing.T) {
 			m.Cooldown.Enter(tr.now(), scope(tr), queue.NewWaiter())
 		},
 		"a waiter at the rate": func(tr *Transport, m *host.Machines) {
-			r := m.Rate(host.RateConfig{PerSecond: 1, Burst: 1})
+			r := m.Rate(rate.Config{PerSecond: 1, Burst: 1})
 			r.Enter(tr.now(), queue.NewWaiter())
 			r.Enter(tr.now(), queue.NewWaiter())
 		},

@@ -19,6 +19,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -63,7 +64,7 @@ type resolved struct {
 
 // settings are the settings of the limits of a host.
 type settings struct {
-	rate     host.RateConfig
+	rate     rate.Config
 	budget   budget.Config
 	cooldown host.CooldownConfig
 	pacing   pacing.Config
@@ -214,7 +215,7 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 // settingsOf returns the settings of the limits in the form that package host takes.
 func settingsOf(r *policy.Rule) settings {
 	c := settings{
-		rate: host.RateConfig{
+		rate: rate.Config{
 			PerSecond: r.Rate.PerSecond,
 			Burst:     r.Rate.Burst,
 			Adaptive:  r.Rate.Mode == policy.RateAdaptive,

@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
 // waitAt does the part of the transport's loop: it asks until the request may go, is
@@ -49,7 +50,7 @@ func TestThousandGoroutines(t *testing.T) {
 		var (
 			start  = time.Now()
 			m      Machines
-			limit  = m.Rate(RateConfig{PerSecond: 200, Burst: 10, Adaptive: true})
+			limit  = m.Rate(rate.Config{PerSecond: 200, Burst: 10, Adaptive: true})
 			sent   atomic.Int64
 			most   atomic.Int64
 			inside atomic.Int64

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
 // An occurrence is something that a machine is told.
@@ -22,18 +24,19 @@ type crowd struct {
 	enter  func(now instant.Instant, w *queue.Waiter) queue.Answer
 	leave  func(w *queue.Waiter)
 	events []occurrence
+	step   time.Duration // between the events; 0: 20 ms
 
 	ws     []queue.Waiter
 	before []memo // of each waiter
 	woken  []*queue.Waiter
 }
 
-var crowds = map[string]func() *crowd{"gate": gateCrowd, "closed gate": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
+var crowds = map[string]func(testing.TB) *crowd{"gate": gateCrowd, "closed gate": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
 // newCrowd returns a machine with so many waiters. Waiters with a deadline wait as long
 // as others.
-func newCrowd(machine string, n int, dated bool) *crowd {
-	c := crowds[machine]()
+func newCrowd(t testing.TB, machine string, n int, dated bool) *crowd {
+	c := crowds[machine](t)
 	wake := func(w *queue.Waiter) { c.woken = append(c.woken, w) }
 	c.ws, c.before = make([]queue.Waiter, n), make([]memo, n)
 	for i := range c.ws {
@@ -47,7 +50,7 @@ func newCrowd(machine string, n int, dated bool) *crowd {
 	return c
 }
 
-func gateCrowd() *crowd {
+func gateCrowd(t testing.TB) *crowd {
 	g, slots := new(Gate), make([]Slot, 30)
 	conf := GateConfig{Start: len(slots)}
 	for i := range slots {
@@ -90,15 +93,19 @@ func gateCrowd() *crowd {
 }
 
 // closedCrowd is a gate of a fleet that is closed.
-func closedCrowd() *crowd {
+func closedCrowd(t testing.TB) *crowd {
 	g, slot, conf := new(Gate), new(Slot), GateConfig{Fleet: true}
-	g.configure(0, conf)
+	g.Enter(0, slot, nil, conf)
+	g.Release(0, slot)
 	g.Down(0, 0)
 	ask := func(now instant.Instant) {
-		g.fleet.next, g.probe = 0, now
-		g.AskPermit(now)
+		t.Helper()
+		if !g.AskPermit(now) {
+			t.Errorf("nothing to ask at %v", now)
+		}
 	}
 	return &crowd{
+		step:  3 * sec,
 		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return g.Enter(now, slot, w, conf) },
 		leave: func(w *queue.Waiter) { g.Leave(w) },
 		events: []occurrence{
@@ -114,23 +121,30 @@ func closedCrowd() *crowd {
 }
 
 // sharedCrowd is a rate whose tokens come from a fleet.
-func sharedCrowd() *crowd {
-	r := NewRate(RateConfig{PerSecond: 10, Burst: 1})
+func sharedCrowd(t testing.TB) *crowd {
+	r := rate.New(rate.Config{PerSecond: 10, Burst: 1})
 	r.Share(0, 10)
+	ask := func(now instant.Instant, waiting int) {
+		t.Helper()
+		if _, ok := r.AskTokens(now, waiting, 0); !ok {
+			t.Errorf("nothing to ask at %v", now)
+		}
+	}
 	return &crowd{
+		step:  3 * sec,
 		enter: r.Enter,
 		leave: r.Leave,
 		events: []occurrence{
 			{"a fleet that grows", func(now instant.Instant) { r.Share(now, 11) }},
-			{"tokens for later", func(now instant.Instant) { r.AskTokens(now, 1, 0); r.Grant(now, 1, now+sec/2, sec, 0) }},
-			{"no tokens", func(now instant.Instant) { r.askAt.Store(0); r.AskTokens(now, 9, 0); r.Grant(now, 0, 0, 0, now+sec) }},
-			{"tokens", func(now instant.Instant) { r.askAt.Store(0); r.AskTokens(now, 9, 0); r.Grant(now, 3, now-sec/2, ms, 0) }},
+			{"tokens for later", func(now instant.Instant) { ask(now, 1); r.Grant(now, 1, now+sec/2, sec, 0) }},
+			{"no tokens", func(now instant.Instant) { ask(now, 9); r.Grant(now, 0, 0, 0, now+sec) }},
+			{"tokens", func(now instant.Instant) { ask(now, 9); r.Grant(now, 3, now-sec/2, ms, 0) }},
 			{"a late answer", func(now instant.Instant) { r.Grant(now, 1, now, 0, 0) }},
 		},
 	}
 }
 
-func cooldownCrowd() *crowd {
+func cooldownCrowd(t testing.TB) *crowd {
 	c := new(Cooldown)
 	hold := func(code Code, wait time.Duration) func(instant.Instant) {
 		return func(now instant.Instant) { c.Hold(now, 1, Refusal{Code: code, Wait: wait}, exact, 0) }
@@ -157,7 +171,7 @@ func cooldownCrowd() *crowd {
 	}
 }
 
-func pacingCrowd() *crowd {
+func pacingCrowd(t testing.TB) *crowd {
 	p := new(pacing.Pacing)
 	note := func(left int64, reset time.Duration) func(instant.Instant) {
 		return func(now instant.Instant) { p.Note(now, 1, 0, left, 100, reset, pacing.Config{}) }
@@ -175,9 +189,9 @@ func pacingCrowd() *crowd {
 	}
 }
 
-func rateCrowd() *crowd {
-	conf := RateConfig{PerSecond: 0.5, Burst: 1, Adaptive: true}
-	r := NewRate(conf)
+func rateCrowd(t testing.TB) *crowd {
+	conf := rate.Config{PerSecond: 0.5, Burst: 1, Adaptive: true}
+	r := rate.New(conf)
 	r.Take(0)
 	return &crowd{
 		enter: r.Enter,
@@ -185,7 +199,7 @@ func rateCrowd() *crowd {
 		events: []occurrence{
 			{"a 429", func(now instant.Instant) { r.Throttled(now, now) }},
 			{"a success", r.Succeeded},
-			{"an update", func(now instant.Instant) { r.Set(now, RateConfig{PerSecond: 0.4, Burst: 1, Adaptive: true}) }},
+			{"an update", func(now instant.Instant) { r.Set(now, rate.Config{PerSecond: 0.4, Burst: 1, Adaptive: true}) }},
 			{"a look", func(now instant.Instant) { r.Peek(now) }},
 		},
 	}
@@ -235,7 +249,7 @@ func TestCrowd(t *testing.T) {
 			if dated && name != "cooldown" {
 				continue // only the cooldown looks at deadlines
 			}
-			c := newCrowd(name, n, dated)
+			c := newCrowd(t, name, n, dated)
 			now := instant.At(2 * sec)
 			check := func(what string, event func()) {
 				t.Helper()
@@ -254,7 +268,7 @@ func TestCrowd(t *testing.T) {
 				check(fmt.Sprint("leaving as number ", i), func() { c.leave(&c.ws[i]) })
 			}
 			for _, event := range c.events {
-				now += 20 * ms
+				now = now.Add(cmp.Or(c.step, 20*ms))
 				check(event.name, func() { event.tell(now) })
 			}
 		}
@@ -265,7 +279,7 @@ func TestCrowd(t *testing.T) {
 // the others, which give up.
 func TestCrowdHeldLonger(t *testing.T) {
 	const n = 100_000
-	c := newCrowd("cooldown", n, true)
+	c := newCrowd(t, "cooldown", n, true)
 	for i := range c.ws {
 		w := &c.ws[i]
 		c.leave(w)
@@ -328,7 +342,7 @@ func TestCrowdOfAnEvictedHold(t *testing.T) {
 func BenchmarkCrowd(b *testing.B) {
 	for _, machine := range []string{"gate", "cooldown", "pacing", "rate"} {
 		for _, n := range []int{10, 100_000} {
-			c := newCrowd(machine, n, true)
+			c := newCrowd(b, machine, n, true)
 			rejoin := func(i int) { c.leave(&c.ws[i]); c.enter(2*sec, &c.ws[i]) }
 			b.Run(fmt.Sprintf("%s/waiters=%d/leave-and-join", machine, n), func(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
@@ -338,7 +352,7 @@ func BenchmarkCrowd(b *testing.B) {
 		}
 	}
 	for _, n := range []int{10, 100_000} {
-		c := newCrowd("cooldown", n, true)
+		c := newCrowd(b, "cooldown", n, true)
 		b.Run(fmt.Sprintf("cooldown/waiters=%d/longer", n), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				c.events[0].tell(instant.At(2*sec + time.Duration(i)))

@@ -21,8 +21,7 @@
 //	gate.go        how many requests may be in flight: slots and the queue
 //	gate_limit.go  how the gate's limit grows, goes back and is cut
 //	gate_fleet.go  what the gate hears from other processes and tells them
-//	rate.go        how many requests per second this client may send
-//	rate_fleet.go  tokens of a rate that several processes share
+//	rate/          how many requests per second this client may send
 //	latency/       how long responses took lately
 //	budget/        whether another retry may be sent
 package host

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
 // The constants of the slots. Those of the limit are in gate_limit.go.
@@ -54,7 +55,7 @@ type GateConfig struct {
 	// like an overloaded host. As long as the first request waits for a token,
 	// no request counts as a waiter of the gate. If Rate is nil, there is no such
 	// limit.
-	Rate *Rate
+	Rate *rate.Rate
 	// Fleet makes a closed gate ask the fleet before it lets a probe through.
 	Fleet bool
 }
@@ -477,7 +478,7 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c GateConfig
 		next = g.queue.First() // does not know yet when the first probe may go
 	}
 	turn := g.queue.Turn(w)
-	noToken := turn && c.Rate != nil && c.Rate.tokens(now, 1) > 0
+	noToken := turn && c.Rate != nil && c.Rate.WaitFor(now, 1) > 0
 	admits := turn && g.admits(now)
 	if admits && !noToken {
 		if c.Rate == nil || c.Rate.Take(now) {
@@ -486,7 +487,7 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c GateConfig
 			g.told = instant.Never // the next waiter was told nothing
 			g.take(now, s)
 			if next = g.head(now); next != nil && c.Rate != nil {
-				g.byRate(now, c.Rate.tokens(now, 1) > 0) // the next waiter finds out as soon as it runs
+				g.byRate(now, c.Rate.WaitFor(now, 1) > 0) // the next waiter finds out as soon as it runs
 			}
 			return queue.Answer{Until: instant.After(now, g.quick), Probe: g.closed && c.Fleet}, next
 		}
@@ -500,7 +501,7 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c GateConfig
 	}
 	if noToken {
 		g.full = false
-		g.told = instant.After(now, c.Rate.tokens(now, 1))
+		g.told = instant.After(now, c.Rate.WaitFor(now, 1))
 		return queue.Answer{Verb: queue.Wait, Ask: g.told, Until: g.told, ForRate: admits, NoToken: true}, next
 	}
 	return g.wait(now, w, c.Rate), next
@@ -586,7 +587,7 @@ func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
 func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
 
 // wait tells w when to ask again for a slot; g.mu is held.
-func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *Rate) queue.Answer {
+func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *rate.Rate) queue.Answer {
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 	if g.closed && g.inFlight == 0 {
 		a.Until = g.probe
@@ -605,7 +606,7 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *Rate) queue.Answer 
 		a.NoToken = g.forRate
 		a.ForRate = !g.closed && g.used() < g.limit
 		if w == nil {
-			a.Until = max(a.Until, instant.After(now, r.tokens(now, g.queue.Len()+1)))
+			a.Until = max(a.Until, instant.After(now, r.WaitFor(now, g.queue.Len()+1)))
 		}
 	}
 	return a

@@ -8,13 +8,10 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
 const (
-	// AnswerTime is how long a process waits for an answer of the fleet. Then it goes on
-	// by its own knowledge. So a fleet that does not answer stops nobody.
-	AnswerTime = 10 * time.Millisecond
-
 	// permitTime is how long a closed gate waits for a permit, and how long before the
 	// time of a probe it asks for one. So a gate that has waiters loses no time. A gate
 	// without waiters asks when a request comes. Then a wait that is too short would let
@@ -196,7 +193,7 @@ func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (us
 		if f.refused == 0 {
 			f.refused = now
 		}
-		f.next = instant.After(now, min(max(wait, AnswerTime), longestNo))
+		f.next = instant.After(now, min(max(wait, rate.AnswerTime), longestNo))
 		if g.inFlight == 0 {
 			g.probe = max(g.probe, f.next)
 		}
@@ -271,7 +268,7 @@ func (g *Gate) nextProbe(now instant.Instant) instant.Instant {
 // patience returns how long the gate waits for an answer.
 func (f *gateFleet) patience() time.Duration {
 	if f.silent {
-		return AnswerTime
+		return rate.AnswerTime
 	}
 	return permitTime
 }

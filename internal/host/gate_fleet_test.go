@@ -7,6 +7,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
 var inFleet = GateConfig{Fleet: true}
@@ -290,7 +291,7 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		for wait, next := range map[time.Duration]time.Duration{
-			math.MinInt64: AnswerTime, 0: AnswerTime, sec: sec, time.Hour: longestNo, math.MaxInt64: longestNo,
+			math.MinInt64: rate.AnswerTime, 0: rate.AnswerTime, sec: sec, time.Hour: longestNo, math.MaxInt64: longestNo,
 		} {
 			g, v := asked(t)
 			g.Permit(askAt, false, wait)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
 // toldDown returns a gate of a fleet whose last success came at the time success, and which
@@ -112,8 +113,8 @@ func TestSilentFleet(t *testing.T) {
 		answer func()
 		wait   time.Duration
 	}{
-		{nil, permitTime}, {nil, AnswerTime}, {nil, AnswerTime},
-		{granted, time.Millisecond}, {nil, permitTime}, {nil, AnswerTime},
+		{nil, permitTime}, {nil, rate.AnswerTime}, {nil, rate.AnswerTime},
+		{granted, time.Millisecond}, {nil, permitTime}, {nil, rate.AnswerTime},
 	} {
 		if got := probe(want.answer); got != want.wait {
 			t.Errorf("probe %d went after %v, want %v", i, got, want.wait)

@@ -10,6 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -694,7 +695,7 @@ func TestGateTellsOfRoom(t *testing.T) {
 func TestGateWaitsForTheRate(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 9)
-	rate := NewRate(RateConfig{PerSecond: 1, Burst: 1})
+	rate := rate.New(rate.Config{PerSecond: 1, Burst: 1})
 	rate.Take(0)
 	a, b := visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = rate, rate
@@ -1051,7 +1052,7 @@ func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 func TestGateKeepsTheOrderForTheRate(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
-	rate := NewRate(RateConfig{PerSecond: 1, Burst: 1})
+	rate := rate.New(rate.Config{PerSecond: 1, Burst: 1})
 	rate.Take(0)
 	first, second := visit(t, &g), visit(t, &g)
 	first.conf.Rate, second.conf.Rate = rate, rate

@@ -8,6 +8,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -147,8 +148,8 @@ func pacingRig(rng *rand.Rand) rig {
 }
 
 func rateRig(rng *rand.Rand) rig {
-	conf := RateConfig{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3), Adaptive: rng.IntN(2) == 0}
-	r := NewRate(conf)
+	conf := rate.Config{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3), Adaptive: rng.IntN(2) == 0}
+	r := rate.New(conf)
 	shared := rng.IntN(2) == 0
 	event := func(now instant.Instant) {
 		if shared && rng.IntN(2) == 0 {

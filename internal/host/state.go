@@ -9,6 +9,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
 // A State is everything that a Transport knows about a host. It is safe for
@@ -45,7 +46,7 @@ type Machines struct {
 	gate    atomic.Pointer[Gate]
 	latency atomic.Pointer[latency.Latency]
 	pacing  atomic.Pointer[pacing.Pacing]
-	rate    atomic.Pointer[Rate]
+	rate    atomic.Pointer[rate.Rate]
 	lanes   atomic.Pointer[Lanes]
 }
 
@@ -83,16 +84,16 @@ func (s *State[R]) LanesMade() *Lanes {
 }
 
 // Rate returns the host's rate. The first call makes it with c.
-func (m *Machines) Rate(c RateConfig) *Rate {
+func (m *Machines) Rate(c rate.Config) *rate.Rate {
 	if r := m.rate.Load(); r != nil {
 		return r
 	}
-	m.rate.CompareAndSwap(nil, NewRate(c))
+	m.rate.CompareAndSwap(nil, rate.New(c))
 	return m.rate.Load()
 }
 
 // Made returns the gate and the rate. Each is nil if nobody asked for it yet.
-func (m *Machines) Made() (*Gate, *Rate) { return m.gate.Load(), m.rate.Load() }
+func (m *Machines) Made() (*Gate, *rate.Rate) { return m.gate.Load(), m.rate.Load() }
 
 // made returns the value at p, which the first call makes. If two calls race, both
 // return the value of the winner.

@@ -377,7 +377,7 @@ func TestPacingReorderedResponses(t *testing.T) {
 		}
 	}
 	p.Note(ms, 1, marks[3], 40, 100, 10*sec, Config{}) // others use the quota, too
-	left(39)                                                 // one passed since
+	left(39)                                           // one passed since
 	p.Note(ms, 1, marks[1], 60, 100, 10*sec, Config{})
 	left(39)
 	p.Note(ms, 1, marks[2], 20, 100, 10*sec, Config{}) // less is less
@@ -420,7 +420,7 @@ func TestPacingInAFleet(t *testing.T) {
 	var p Pacing
 	p.NoteForFleet(0, 1, 9, 100, 10*sec, 4, Config{})
 	pass(t, &p, 0, 1)
-	paced(t, &p, 0, 4*10*sec/9)                               // 8 are left, so 9 gaps, and 4 processes
+	paced(t, &p, 0, 4*10*sec/9)                         // 8 are left, so 9 gaps, and 4 processes
 	p.NoteForFleet(sec, 1, 4, 100, 9*sec, 2, Config{})  // others use it, too
 	p.NoteForFleet(sec, 1, 50, 100, 9*sec, 2, Config{}) // an old response
 	p.NoteForFleet(sec, 1, 0, 0, 0, 9, Config{})

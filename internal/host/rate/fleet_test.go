@@ -1,4 +1,4 @@
-package host
+package rate
 
 import (
 	"math"
@@ -16,14 +16,14 @@ import (
 // sharedRate returns a rate of 100 per second, with a burst of 10, whose tokens come from
 // a fleet of four.
 func sharedRate() *Rate {
-	r := NewRate(RateConfig{PerSecond: 100, Burst: 10})
+	r := New(Config{PerSecond: 100, Burst: 10})
 	r.Share(0, 4)
 	return r
 }
 
 func mustAskFor(t *testing.T, r *Rate, now instant.Instant, waiting, want int) {
 	t.Helper()
-	if ask, ok := r.AskTokens(now, waiting, 0); !ok || ask != (TokenAsk{PerSecond: 100, Burst: 10, Want: want}) {
+	if ask, ok := r.AskTokens(now, waiting, 0); !ok || ask != (Ask{PerSecond: 100, Burst: 10, Want: want}) {
 		t.Fatalf("at %v: asks for %+v, %v; want %d tokens", now, ask, ok, want)
 	}
 	if _, ok := r.AskTokens(now, waiting, 0); ok {
@@ -52,13 +52,13 @@ func TestRateFromFleet(t *testing.T) {
 	if !hosttest.Woken(first) || hosttest.Woken(second) {
 		t.Error("the first waiter was not woken, or not alone")
 	}
-	if a := r.Enter(sec+ms, first); a != (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - rateAhead), Until: sec + 50*ms}) {
+	if a := r.Enter(sec+ms, first); a != (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - ahead), Until: sec + 50*ms}) {
 		t.Errorf("%+v", a)
 	}
 	if got := r.Peek(sec + ms); got != AnswerTime { // behind the waiters, with the next question
 		t.Errorf("peek %v", got)
 	}
-	if a := r.Enter(instant.At(sec+50*ms-rateAhead), first); a != (queue.Answer{Until: sec + 50*ms}) || !hosttest.Woken(second) {
+	if a := r.Enter(instant.At(sec+50*ms-ahead), first); a != (queue.Answer{Until: sec + 50*ms}) || !hosttest.Woken(second) {
 		t.Errorf("%+v", a)
 	}
 	if a := r.Enter(sec+80*ms, second); a != (queue.Answer{Until: sec + 80*ms}) {
@@ -70,24 +70,24 @@ func TestRateFromFleet(t *testing.T) {
 
 // A new rate does not wait for the tokens of the rate before it.
 func TestRateForgetsTheTokensOfAnotherRate(t *testing.T) {
-	r := NewRate(RateConfig{PerSecond: 1.0 / 60, Burst: 1})
+	r := New(Config{PerSecond: 1.0 / 60, Burst: 1})
 	r.Share(0, 4)
 	for _, n := range []int{1, 0} { // a token a minute ahead, then none for a minute
 		r.AskTokens(sec, 5, 0)
 		r.Grant(sec, n, 61*sec, 60*sec, 61*sec)
-		r.Set(sec, RateConfig{PerSecond: 100, Burst: 10})
+		r.Set(sec, Config{PerSecond: 100, Burst: 10})
 		mustAskFor(t, r, sec, 5, 5)
 		r.Grant(sec, 5, sec, 10*ms, 0)
 		if got := taken(r, sec+40*ms); got != 5 {
 			t.Errorf("took %d", got)
 		}
-		r.Set(sec, RateConfig{PerSecond: 1.0 / 60, Burst: 1})
+		r.Set(sec, Config{PerSecond: 1.0 / 60, Burst: 1})
 	}
 }
 
 // If the processes have different rates, none of them is faster than its own rate.
 func TestRateKeepsToItself(t *testing.T) {
-	r := NewRate(RateConfig{PerSecond: 1, Burst: 1})
+	r := New(Config{PerSecond: 1, Burst: 1})
 	r.Share(0, 4)
 	used := 0
 	for now := instant.At(sec); now < 11*sec; now += 10 * ms {
@@ -105,7 +105,7 @@ func TestRateKeepsToItself(t *testing.T) {
 // part of it.
 func TestRateOfAFleetAdapts(t *testing.T) {
 	for members, want := range map[int]float64{1: 0.7 * 25, 4: 0.7 * 100, 8: 0.7 * 100} {
-		r := NewRate(RateConfig{PerSecond: 100, Burst: 1, Adaptive: true})
+		r := New(Config{PerSecond: 100, Burst: 1, Adaptive: true})
 		r.Share(0, members)
 		now := instant.At(sec)
 		for range 100 { // 25 per second
@@ -162,7 +162,7 @@ func TestRateAsksSeldom(t *testing.T) {
 	if _, ok := r.AskTokens(800*ms-1, 6, 0); ok {
 		t.Error("asks before it was told to")
 	}
-	if _, ok := NewRate(RateConfig{PerSecond: 1}).AskTokens(0, 5, 0); ok {
+	if _, ok := New(Config{PerSecond: 1}).AskTokens(0, 5, 0); ok {
 		t.Error("asks without a fleet")
 	}
 }
@@ -202,7 +202,7 @@ func TestRateWithASilentFleet(t *testing.T) {
 
 // The part follows the size of the fleet. Waiters hear of it.
 func TestRateOfAPart(t *testing.T) {
-	r := NewRate(RateConfig{PerSecond: 1, Burst: 1})
+	r := New(Config{PerSecond: 1, Burst: 1})
 	r.Share(0, 100)
 	r.AskTokens(0, 1, 0)
 	r.Take(instant.At(AnswerTime))
@@ -309,7 +309,7 @@ func TestRateOfAFleet(t *testing.T) {
 		var sends []time.Duration
 		each, waiting := make([]int, members), make([]int, members)
 		for m := range members {
-			r := NewRate(RateConfig{PerSecond: perSecond, Burst: burst})
+			r := New(Config{PerSecond: perSecond, Burst: burst})
 			r.Share(0, members)
 			var request func()
 			request = func() {
@@ -379,7 +379,7 @@ func TestRateOfAFleet(t *testing.T) {
 // Whatever a fleet grants, the process takes no more than the whole rate and its burst. It
 // can use the tokens that the fleet saved up, although their times are long past.
 func TestRateBoundsTheFleet(t *testing.T) {
-	r := NewRate(RateConfig{PerSecond: 1, Burst: 10})
+	r := New(Config{PerSecond: 1, Burst: 10})
 	r.Share(0, 4)
 	if _, ok := r.AskTokens(20*sec, 10, 0); !ok {
 		t.Fatal("does not ask")

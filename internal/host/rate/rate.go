@@ -1,6 +1,5 @@
-// The rate limits how many requests per second this client sends to a host.
-
-package host
+// Package rate limits how many requests per second this client sends to a host.
+package rate
 
 import (
 	"math"
@@ -8,44 +7,44 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
+	xrate "golang.org/x/time/rate"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
 const (
-	// A 429 multiplies the rate by rateCut. CUBIC (RFC 9438 §4.6) and AWS's
+	// A 429 multiplies the rate by cutFactor. CUBIC (RFC 9438 §4.6) and AWS's
 	// adaptive mode use the same factor.
-	rateCut = 0.7
+	cutFactor = 0.7
 
-	// rateCutGap is the least time between two cuts. A client that sends
+	// cutGap is the least time between two cuts. A client that sends
 	// a single request at a time would otherwise cut its rate with every 429.
-	rateCutGap = 100 * time.Millisecond
+	cutGap = 100 * time.Millisecond
 
-	// rateRecovery is the time in which successes raise the rate from nothing to
+	// recovery is the time in which successes raise the rate from nothing to
 	// the configured rate.
-	rateRecovery = 30 * time.Second
+	recovery = 30 * time.Second
 
-	// The lower of rateFloor per second and rateFloorShare of the configured rate
+	// The lower of floor per second and floorShare of the configured rate
 	// is the lowest rate that cuts can reach.
-	rateFloor      = 0.5
-	rateFloorShare = 0.1
+	floor      = 0.5
+	floorShare = 0.1
 
-	// rateAhead is how long before its time the first waiter takes its token.
+	// ahead is how long before its time the first waiter takes its token.
 	// Timers are late by up to about a millisecond. If each waiter set its timer
 	// only when the waiter before it went, no more than a thousand per second
 	// would go without a burst.
-	rateAhead = 10 * time.Millisecond
+	ahead = 10 * time.Millisecond
 
-	// rateSample is the time over which the real rate is measured. A sample that
-	// took rateStale contains a pause, so it says nothing about the rate.
-	rateSample = 500 * time.Millisecond
-	rateStale  = 2 * time.Second
+	// sampleTime is the time over which the real rate is measured. A sample that
+	// took staleTime contains a pause, so it says nothing about the rate.
+	sampleTime = 500 * time.Millisecond
+	staleTime  = 2 * time.Second
 )
 
-// A RateConfig bounds the sends to a host. PerSecond must be positive.
-type RateConfig struct {
+// A Config bounds the sends to a host. PerSecond must be positive.
+type Config struct {
 	PerSecond float64
 	// Burst is how many sends may come at once. The default is PerSecond rounded
 	// up.
@@ -67,12 +66,12 @@ type RateConfig struct {
 //     takes 30 s.
 //
 // If the host has a gate, one queue serves both limits, so that a request takes
-// token and slot at the same moment (see [GateConfig]). Otherwise requests wait in
+// token and slot at the same moment (see gate.Config). Otherwise requests wait in
 // the queue of the Rate.
 //
 // All methods are safe for concurrent use.
 type Rate struct {
-	lim *rate.Limiter
+	lim *xrate.Limiter
 
 	lowered atomic.Bool // current is below the configured rate; written under mu
 
@@ -82,7 +81,7 @@ type Rate struct {
 	queue queue.Queue
 
 	mu      sync.Mutex // guards everything below
-	conf    RateConfig
+	conf    Config
 	current float64         // the rate per second
 	cut     instant.Instant // the last 429 that lowered the rate
 	raised  instant.Instant // successes are credited up to this time
@@ -94,11 +93,11 @@ type Rate struct {
 	shared *shared // nil: the tokens do not come from a fleet
 }
 
-// NewRate returns a limit with a full bucket.
-func NewRate(c RateConfig) *Rate {
+// New returns a limit with a full bucket.
+func New(c Config) *Rate {
 	c = c.withDefaults()
 	return &Rate{
-		lim:     rate.NewLimiter(rate.Limit(c.PerSecond), c.Burst),
+		lim:     xrate.NewLimiter(xrate.Limit(c.PerSecond), c.Burst),
 		conf:    c,
 		current: c.PerSecond,
 		cut:     instant.At(-time.Hour), // never
@@ -111,7 +110,7 @@ func NewRate(c RateConfig) *Rate {
 func clockTime(now instant.Instant) time.Time { return time.Unix(0, 0).Add(now.Since()) }
 
 // Set changes the configuration. A rate that a 429 lowered stays lowered.
-func (r *Rate) Set(now instant.Instant, c RateConfig) {
+func (r *Rate) Set(now instant.Instant, c Config) {
 	c = c.withDefaults()
 	defer r.wakeFirst() // when mu is unlocked
 	r.mu.Lock()
@@ -150,7 +149,7 @@ func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	default:
 		a = queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 		if !w.Waits() {
-			a.Until = instant.After(now, r.tokens(now, r.queue.Len()+1))
+			a.Until = instant.After(now, r.WaitFor(now, r.queue.Len()+1))
 		}
 	}
 	if a.Verb == queue.Wait && w != nil {
@@ -165,12 +164,12 @@ func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 // none by then, ok is false, at is when there will be a token as far as is known, and ask is
 // when to ask again.
 func (r *Rate) reserve(now instant.Instant) (at, ask instant.Instant, ok bool) {
-	if at, ask, got, shared := r.reserveLeased(now, rateAhead); shared {
+	if at, ask, got, shared := r.reserveLeased(now, ahead); shared {
 		return at, ask, got
 	}
-	wait := r.tokens(now, 1)
-	if wait > rateAhead+time.Microsecond {
-		return instant.After(now, wait), instant.After(now, (wait - rateAhead).Truncate(time.Microsecond)), false
+	wait := r.WaitFor(now, 1)
+	if wait > ahead+time.Microsecond {
+		return instant.After(now, wait), instant.After(now, (wait - ahead).Truncate(time.Microsecond)), false
 	}
 	from := clockTime(now)
 	wait = r.lim.ReserveN(from, 1).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
@@ -214,11 +213,11 @@ func (r *Rate) Take(now instant.Instant) bool {
 func (r *Rate) Peek(now instant.Instant) time.Duration {
 	r.turns.Lock()
 	defer r.turns.Unlock()
-	return r.tokens(now, r.queue.Len()+1)
+	return r.WaitFor(now, r.queue.Len()+1)
 }
 
-// tokens returns how long it takes until there are n tokens, as far as is known.
-func (r *Rate) tokens(now instant.Instant, n int) time.Duration {
+// WaitFor returns how long it takes until there are n tokens, as far as is known.
+func (r *Rate) WaitFor(now instant.Instant, n int) time.Duration {
 	if wait, shared := r.leased(now, n); shared {
 		return wait
 	}
@@ -238,7 +237,7 @@ func (r *Rate) tokens(now instant.Instant, n int) time.Duration {
 func (r *Rate) Throttled(now, sent instant.Instant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.conf.Adaptive || sent <= r.cut || now.Sub(r.cut) < rateCutGap {
+	if !r.conf.Adaptive || sent <= r.cut || now.Sub(r.cut) < cutGap {
 		return
 	}
 	// The server refuses more than the rate, and saved tokens are more than the
@@ -253,7 +252,7 @@ func (r *Rate) Throttled(now, sent instant.Instant) {
 	}
 	r.cut, r.raised = now, now
 	// After an Update the rate may be below the new floor. A 429 must not raise it.
-	r.apply(now, min(r.current, max(base*rateCut, min(rateFloor, r.conf.PerSecond*rateFloorShare))))
+	r.apply(now, min(r.current, max(base*cutFactor, min(floor, r.conf.PerSecond*floorShare))))
 }
 
 // Succeeded is told of a success, which raises a lowered rate. A pause without
@@ -273,7 +272,7 @@ func (r *Rate) raise(now instant.Instant) bool {
 	}
 	passed := min(now.Sub(r.raised), time.Second)
 	r.raised = now
-	r.apply(now, min(r.conf.PerSecond, r.current+r.conf.PerSecond*float64(passed)/float64(rateRecovery)))
+	r.apply(now, min(r.conf.PerSecond, r.current+r.conf.PerSecond*float64(passed)/float64(recovery)))
 	return true
 }
 
@@ -304,9 +303,9 @@ func (r *Rate) count(now instant.Instant) {
 		return
 	}
 	switch passed := now.Sub(r.sample); {
-	case passed >= rateStale:
+	case passed >= staleTime:
 		r.measured, r.sent, r.sample = 0, 0, now
-	case passed >= rateSample:
+	case passed >= sampleTime:
 		perSecond := float64(r.sent) / passed.Seconds()
 		if r.measured > 0 {
 			perSecond = 0.8*perSecond + 0.2*r.measured
@@ -316,7 +315,7 @@ func (r *Rate) count(now instant.Instant) {
 	r.sent++
 }
 
-func (c RateConfig) withDefaults() RateConfig {
+func (c Config) withDefaults() Config {
 	if c.Burst <= 0 {
 		c.Burst = int(min(max(math.Ceil(c.PerSecond), 1), math.MaxInt32))
 	}

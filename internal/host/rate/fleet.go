@@ -1,18 +1,22 @@
 // Tokens of a rate that a fleet shares. A fleet is the processes that share what they
 // know of a host.
 
-package host
+package rate
 
 import (
 	"math"
 	"time"
 
-	"golang.org/x/time/rate"
+	xrate "golang.org/x/time/rate"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
 const (
+	// AnswerTime is how long a process waits for an answer of the fleet. Then it goes on
+	// by its own knowledge. So a fleet that does not answer stops nobody.
+	AnswerTime = 10 * time.Millisecond
+
 	// askEvery is the mean time between two questions for tokens, at least. A random time
 	// up to askJitter is added. Two processes that always asked in the same order would
 	// share the tokens unevenly. Up to askBurst questions may follow each other at once,
@@ -56,8 +60,8 @@ type lease struct {
 	n     int
 }
 
-// A TokenAsk asks the fleet for tokens.
-type TokenAsk struct {
+// A Ask asks the fleet for tokens.
+type Ask struct {
 	PerSecond   float64
 	Burst, Want int
 }
@@ -90,12 +94,12 @@ func (r *Rate) MayAsk(now instant.Instant) bool { return int64(now) >= r.askAt.L
 
 // AskTokens returns what the owner has to ask the fleet for now, while so many requests
 // wait. ok is false if there is nothing to ask. u in [0,1) draws the jitter.
-func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask TokenAsk, ok bool) {
+func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask Ask, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.shared
 	if s == nil || s.asking && now < instant.After(s.asked, AnswerTime) || !r.MayAsk(now) {
-		return TokenAsk{}, false
+		return Ask{}, false
 	}
 	s.expire(now)
 	want := waiting + 2*s.used
@@ -103,12 +107,12 @@ func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask Token
 		want -= l.n
 	}
 	if want <= 0 {
-		return TokenAsk{}, false
+		return Ask{}, false
 	}
 	s.asking, s.asked, s.want, s.used = true, now, want, 0
 	s.due = max(s.due, now).Add(askEvery + time.Duration(u*float64(askJitter)))
 	r.askAt.Store(int64(s.due.Add(-(askBurst - 1) * askEvery)))
-	return TokenAsk{PerSecond: r.current, Burst: r.conf.Burst, Want: want}, true
+	return Ask{PerSecond: r.current, Burst: r.conf.Burst, Want: want}, true
 }
 
 // Grant is the fleet's answer: n tokens, the first for the time at. If n is 0, the process
@@ -275,6 +279,6 @@ func (r *Rate) limit(now instant.Instant) {
 		perSecond /= r.parts()
 		burst = max(1, int(math.Round(float64(burst)/float64(s.members))))
 	}
-	r.lim.SetLimitAt(clockTime(now), rate.Limit(perSecond))
+	r.lim.SetLimitAt(clockTime(now), xrate.Limit(perSecond))
 	r.lim.SetBurstAt(clockTime(now), burst)
 }

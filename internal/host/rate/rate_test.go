@@ -1,4 +1,4 @@
-package host
+package rate
 
 import (
 	"math/rand/v2"
@@ -11,8 +11,13 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
+const (
+	ms  = hosttest.Ms
+	sec = hosttest.Sec
+)
+
 func TestRateQueue(t *testing.T) {
-	r := NewRate(RateConfig{PerSecond: 10, Burst: 2})
+	r := New(Config{PerSecond: 10, Burst: 2})
 	for i, want := range []queue.Answer{
 		{},
 		{},
@@ -31,11 +36,11 @@ func TestRateQueue(t *testing.T) {
 // A new rate applies to waiters as well, in their order.
 func TestRateTellsOfANewRate(t *testing.T) {
 	for name, raise := range map[string]func(*Rate){
-		"a new configuration": func(r *Rate) { r.Set(0, RateConfig{PerSecond: 20, Burst: 1}) },
+		"a new configuration": func(r *Rate) { r.Set(0, Config{PerSecond: 20, Burst: 1}) },
 		"successes":           func(r *Rate) { r.Succeeded(sec) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := NewRate(RateConfig{PerSecond: 1, Burst: 1, Adaptive: true})
+			r := New(Config{PerSecond: 1, Burst: 1, Adaptive: true})
 			r.Throttled(0, -sec)
 			first, second := queue.NewWaiter(), queue.NewWaiter()
 			before := r.Enter(0, first)
@@ -62,7 +67,7 @@ func TestRateTellsOfANewRate(t *testing.T) {
 }
 
 func TestRateTake(t *testing.T) {
-	r := NewRate(RateConfig{PerSecond: 10, Burst: 1})
+	r := New(Config{PerSecond: 10, Burst: 1})
 	if !r.Take(0) || r.Take(0) || r.Take(99*ms) || !r.Take(100*ms) {
 		t.Error("not one per 100 ms")
 	}
@@ -70,15 +75,15 @@ func TestRateTake(t *testing.T) {
 
 func TestRateBurst(t *testing.T) {
 	for _, tt := range []struct {
-		conf RateConfig
+		conf Config
 		want int
 	}{
-		{RateConfig{PerSecond: 0.1}, 1},
-		{RateConfig{PerSecond: 2.5}, 3},
-		{RateConfig{PerSecond: 10}, 10},
-		{RateConfig{PerSecond: 10, Burst: 4}, 4},
+		{Config{PerSecond: 0.1}, 1},
+		{Config{PerSecond: 2.5}, 3},
+		{Config{PerSecond: 10}, 10},
+		{Config{PerSecond: 10, Burst: 4}, 4},
 	} {
-		r := NewRate(tt.conf)
+		r := New(tt.conf)
 		got := 0
 		for r.Take(0) {
 			got++
@@ -97,12 +102,12 @@ func TestRateAdapts(t *testing.T) {
 		}
 	}
 	t.Run("not unless told", func(t *testing.T) {
-		r := NewRate(RateConfig{PerSecond: 10})
+		r := New(Config{PerSecond: 10})
 		r.Throttled(sec, 0)
 		near(t, r, 10)
 	})
 	t.Run("once for the attempts in flight", func(t *testing.T) {
-		r := NewRate(RateConfig{PerSecond: 10, Adaptive: true})
+		r := New(Config{PerSecond: 10, Adaptive: true})
 		for range 20 {
 			r.Throttled(sec, 0)
 		}
@@ -113,19 +118,19 @@ func TestRateAdapts(t *testing.T) {
 		near(t, r, 4.9)
 	})
 	t.Run("down to a floor", func(t *testing.T) {
-		r := NewRate(RateConfig{PerSecond: 10, Adaptive: true})
+		r := New(Config{PerSecond: 10, Adaptive: true})
 		for i := range time.Duration(50) {
 			r.Throttled(instant.At((i+1)*sec), instant.At(i*sec+ms))
 		}
 		near(t, r, 0.5)
-		r = NewRate(RateConfig{PerSecond: 1, Adaptive: true})
+		r = New(Config{PerSecond: 1, Adaptive: true})
 		for i := range time.Duration(50) {
 			r.Throttled(instant.At((i+1)*sec), instant.At(i*sec+ms))
 		}
 		near(t, r, 0.1)
 	})
 	t.Run("what was really sent counts", func(t *testing.T) {
-		r := NewRate(RateConfig{PerSecond: 1000, Adaptive: true})
+		r := New(Config{PerSecond: 1000, Adaptive: true})
 		for i := range time.Duration(40) {
 			r.Take(instant.At(i * 100 * ms))
 		}
@@ -133,7 +138,7 @@ func TestRateAdapts(t *testing.T) {
 		near(t, r, 7)
 	})
 	t.Run("up again in 30 s, by successes only", func(t *testing.T) {
-		r := NewRate(RateConfig{PerSecond: 30, Adaptive: true})
+		r := New(Config{PerSecond: 30, Adaptive: true})
 		r.Throttled(0, -sec)
 		near(t, r, 21)
 		for i := range time.Duration(30) {
@@ -148,16 +153,16 @@ func TestRateAdapts(t *testing.T) {
 		near(t, r, 30)
 	})
 	t.Run("a new configuration", func(t *testing.T) {
-		r := NewRate(RateConfig{PerSecond: 10, Adaptive: true})
-		r.Set(0, RateConfig{PerSecond: 20, Adaptive: true})
+		r := New(Config{PerSecond: 10, Adaptive: true})
+		r.Set(0, Config{PerSecond: 20, Adaptive: true})
 		near(t, r, 20)
 		r.Throttled(sec, 0)
-		r.Set(sec, RateConfig{PerSecond: 40, Adaptive: true})
+		r.Set(sec, Config{PerSecond: 40, Adaptive: true})
 		near(t, r, 14)
-		r.Set(sec, RateConfig{PerSecond: 10, Adaptive: true})
+		r.Set(sec, Config{PerSecond: 10, Adaptive: true})
 		near(t, r, 10)
 		r.Throttled(2*sec, 1500*ms)
-		r.Set(2*sec, RateConfig{PerSecond: 10})
+		r.Set(2*sec, Config{PerSecond: 10})
 		near(t, r, 10)
 	})
 }
@@ -166,7 +171,7 @@ func TestRateAdapts(t *testing.T) {
 // wastes few attempts and still uses the server's rate.
 func TestRateFindsTheServers(t *testing.T) {
 	for _, adaptive := range []bool{false, true} {
-		r := NewRate(RateConfig{PerSecond: 100, Burst: 1, Adaptive: adaptive})
+		r := New(Config{PerSecond: 100, Burst: 1, Adaptive: adaptive})
 		cl := &hosttest.Clock{}
 		rng := rand.New(rand.NewPCG(1, 1))
 		tokens, last := 20.0, time.Duration(0)
@@ -209,7 +214,7 @@ func TestRateFindsTheServers(t *testing.T) {
 }
 
 func TestRateCosts(t *testing.T) {
-	r := NewRate(RateConfig{PerSecond: 1e9, Adaptive: true})
+	r := New(Config{PerSecond: 1e9, Adaptive: true})
 	if n := testing.AllocsPerRun(100, func() {
 		r.Enter(0, nil)
 		r.Peek(0)
@@ -225,9 +230,9 @@ func TestRateCosts(t *testing.T) {
 // A 429 never makes a client faster, even if an Update has raised the floor above the
 // present rate.
 func TestRateThrottledNeverRaises(t *testing.T) {
-	r := NewRate(RateConfig{PerSecond: 0.2, Adaptive: true})
+	r := New(Config{PerSecond: 0.2, Adaptive: true})
 	r.Throttled(0, -sec)
-	r.Set(0, RateConfig{PerSecond: 20, Adaptive: true})
+	r.Set(0, Config{PerSecond: 20, Adaptive: true})
 	before := r.PerSecond()
 	r.Throttled(sec, sec/2)
 	if got := r.PerSecond(); got > before {
