@@ -11,6 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -137,7 +138,7 @@ func (t *Transport) cooldown(rule *resolved, wait time.Duration) host.CooldownCo
 }
 
 // tellGate tells the fleet the news of a gate.
-func (t *Transport) tellGate(s *host.State[resolved], gate *host.Gate) {
+func (t *Transport) tellGate(s *host.State[resolved], gate *gate.Gate) {
 	switch n := gate.News(); {
 	case n.Working:
 		t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: s.Name()})

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 )
 
 // hedgeable reports whether the next attempt may be hedged. It must be the first
@@ -173,7 +173,7 @@ func (x *exchange) race() (*http.Response, error) {
 	r.winner = came
 	x.number, x.timing, x.way = came.number, came.timing, came.way
 	x.limits.about(came)
-	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == host.Success {
+	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.

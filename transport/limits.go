@@ -8,6 +8,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
@@ -129,7 +130,7 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 // a request that waited until its deadline leaves less time than a response takes.
 // The queue is served in order. Behind a closed gate every probe would otherwise be
 // such a request, and no probe would ever succeed.
-func (l *limits) admitByGate(gate *host.Gate) (waited bool, no *refusal) {
+func (l *limits) admitByGate(gate *gate.Gate) (waited bool, no *refusal) {
 	l.slot = slot{t: l.t, host: l.state, gate: gate}
 	a, waited, no := l.wait(gateQueue{l}, &l.queued.Gate)
 	if no == nil && waited {

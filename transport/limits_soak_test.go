@@ -23,6 +23,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -399,12 +400,12 @@ func TestWhatIsLostIsFound(t *testing.T) {
 	scope := func(tr *Transport) uint64 { return host.ScopeKey(tr.seed, http.Header{}) }
 	rows := map[string]func(tr *Transport, m *host.Machines){
 		"a slot": func(tr *Transport, m *host.Machines) {
-			m.Gate().Enter(tr.now(), new(host.Slot), nil, host.GateConfig{Start: 4, Max: 4})
+			m.Gate().Enter(tr.now(), new(gate.Slot), nil, gate.Config{Start: 4, Max: 4})
 		},
 		"a waiter at the gate": func(tr *Transport, m *host.Machines) {
-			full := make([]host.Slot, 2)
+			full := make([]gate.Slot, 2)
 			for i := range full {
-				m.Gate().Enter(tr.now(), &full[i], queue.NewWaiter(), host.GateConfig{Start: 1, Max: 1})
+				m.Gate().Enter(tr.now(), &full[i], queue.NewWaiter(), gate.Config{Start: 1, Max: 1})
 			}
 			m.Gate().Done(tr.now(), &full[0])
 		},

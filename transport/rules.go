@@ -18,6 +18,7 @@ import (
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 	"github.com/aplomb-go/aplomb/policy"
@@ -68,7 +69,7 @@ type settings struct {
 	budget   budget.Config
 	cooldown host.CooldownConfig
 	pacing   pacing.Config
-	gate     host.GateConfig
+	gate     gate.Config
 }
 
 func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error) {
@@ -228,7 +229,7 @@ func settingsOf(r *policy.Rule) settings {
 		},
 		cooldown: host.CooldownConfig{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
 		pacing:   pacing.Config{MaxWait: r.RetryAfter.Max},
-		gate:     host.GateConfig{Start: r.Gate.Start, Max: r.Gate.Max},
+		gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max},
 	}
 	if r.Budget.Burst < 0 {
 		c.budget = budget.Config{Ratio: -1, PerSecond: -1} // off

@@ -14,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
@@ -30,16 +31,16 @@ import (
 // connection that is handed over end the slot at once. The body of any other success
 // keeps the slot until the body has ended or is closed, or the request's context has
 // ended. If nobody reads from the body for a minute, it keeps the slot no longer (see
-// [host.Gate.Idle]). The same holds if the body has no length and a Read waits for
-// 500 ms (see [host.Gate.Reading]). While the attempt waits for the caller's body, its
-// slot does not count (see [host.Gate.Await]).
+// [gate.Gate.Idle]). The same holds if the body has no length and a Read waits for
+// 500 ms (see [gate.Gate.Reading]). While the attempt waits for the caller's body, its
+// slot does not count (see [gate.Gate.Await]).
 type slot struct {
 	t    *Transport
 	host *host.State[resolved]
-	gate *host.Gate // nil: no gate
+	gate *gate.Gate // nil: no gate
 
 	probe bool      // a permit of the fleet has to be renewed while the attempt is under way
-	at    host.Slot // guarded by the gate's lock
+	at    gate.Slot // guarded by the gate's lock
 }
 
 // tell tells the fleet, if the gate has news for it.
@@ -65,17 +66,17 @@ func (s *slot) goesOn() { s.gate.Resume(s.t.now(), &s.at) }
 
 // renew renews the permit of a probe until stop is called, or the gate needs it no longer.
 func (s *slot) renew() (stop func()) {
-	t, h, gate := s.t, s.host, s.gate
+	t, h, g := s.t, s.host, s.gate
 	var mu sync.Mutex // guards the timer
 	var timer *time.Timer
 	mu.Lock()
 	defer mu.Unlock()
-	timer = time.AfterFunc(host.RenewTime, func() {
+	timer = time.AfterFunc(gate.RenewTime, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if timer != nil && gate.Renew() {
+		if timer != nil && g.Renew() {
 			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: h.Name()})
-			timer.Reset(host.RenewTime)
+			timer.Reset(gate.RenewTime)
 		}
 	})
 	return func() {
@@ -94,7 +95,7 @@ func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Respons
 	if s.gate == nil {
 		return
 	}
-	result, kept := host.Neutral, false
+	result, kept := gate.Neutral, false
 	defer func() { // also if a method of the base transport's error panics
 		if !kept {
 			s.tell(s.gate.End(s.t.now(), &s.at, result))
@@ -103,7 +104,7 @@ func (s *slot) landed(ctx context.Context, req *http.Request, resp *http.Respons
 	if resp == nil && err == nil {
 		return
 	}
-	if result = resultOf(ctx, resp, err); result == host.Success && keeps(req, resp) {
+	if result = resultOf(ctx, resp, err); result == gate.Success && keeps(req, resp) {
 		kept = true
 		if into == nil {
 			into = new(slotBody)
@@ -149,7 +150,7 @@ func (b *slotBody) keep(ctx context.Context, resp *http.Response) {
 			b.done()
 		}
 	}()
-	b.slot.tell(b.slot.gate.Result(b.slot.t.now(), &b.slot.at, host.Success))
+	b.slot.tell(b.slot.gate.Result(b.slot.t.now(), &b.slot.at, gate.Success))
 	if ctx.Done() != nil {
 		b.stop = context.AfterFunc(ctx, b.done)
 	}
@@ -194,31 +195,31 @@ func (b *slotBody) Close() error {
 }
 
 // resultOf returns what an outcome says about the host as a whole.
-func resultOf(ctx context.Context, resp *http.Response, err error) host.Result {
+func resultOf(ctx context.Context, resp *http.Response, err error) gate.Result {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
-		return host.Neutral // the caller left
+		return gate.Neutral // the caller left
 	case err != nil:
 		return resultOfError(err)
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout:
-		return host.Neutral // this client sends too much, or too slowly
+		return gate.Neutral // this client sends too much, or too slowly
 	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusNetworkAuthenticationRequired:
-		return host.Success // it is about this request alone
+		return gate.Success // it is about this request alone
 	}
 	if resp.StatusCode >= 500 {
-		return host.Failed
+		return gate.Failed
 	}
-	return host.Success
+	return gate.Success
 }
 
-func resultOfError(err error) host.Result {
+func resultOfError(err error) gate.Result {
 	switch classify.KindOf(err) {
 	case classify.Timeout:
-		return host.Lost // the host may be busy with it still
+		return gate.Lost // the host may be busy with it still
 	case classify.DNS, classify.Dial, classify.TLS, classify.Reset:
-		return host.Failed
+		return gate.Failed
 	}
-	return host.Neutral // the request's own fault, or nobody's
+	return gate.Neutral // the request's own fault, or nobody's
 }

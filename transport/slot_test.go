@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -530,17 +530,17 @@ func (endlessContext) Done() <-chan struct{} { panic("no end") }
 func TestSlotOfAContextThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := mustNew(t, Config{Base: newNoop()})
-		var gate host.Gate
+		var g gate.Gate
 		for range 3 {
-			s := slot{t: tr, gate: &gate}
-			require.Equal(t, queue.Go, gate.Enter(tr.now(), &s.at, nil, host.GateConfig{}).Verb)
+			s := slot{t: tr, gate: &g}
+			require.Equal(t, queue.Go, g.Enter(tr.now(), &s.at, nil, gate.Config{}).Verb)
 			assert.Panics(t, func() {
 				s.landed(endlessContext{context.Background()}, getRequest(t, "http://h"), &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}, nil, nil)
 			})
-			assert.Zero(t, gate.State().InFlight)
+			assert.Zero(t, g.State().InFlight)
 		}
 		time.Sleep(time.Hour) // no body is read any more
-		require.Equal(t, queue.Go, gate.Enter(tr.now(), new(host.Slot), nil, host.GateConfig{}).Verb)
-		assert.Equal(t, 1, gate.State().InFlight)
+		require.Equal(t, queue.Go, g.Enter(tr.now(), new(gate.Slot), nil, gate.Config{}).Verb)
+		assert.Equal(t, 1, g.State().InFlight)
 	})
 }

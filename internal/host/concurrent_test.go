@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -101,7 +102,7 @@ func TestThousandGoroutines(t *testing.T) {
 			defer cancel()
 			w := queue.NewWaiter()
 			m.Budget.Request()
-			var slot Slot
+			var slot gate.Slot
 			var mark uint64
 			for n := range 4 {
 				in := waitAt(ctx, start, w, func(now instant.Instant) queue.Answer { return m.Cooldown.Enter(now, key, w) }, func() { m.Cooldown.Leave(key, w) }) == queue.Go &&
@@ -111,7 +112,7 @@ func TestThousandGoroutines(t *testing.T) {
 						return a
 					}, func() { m.Pacing().Leave(key, w) }) == queue.Go &&
 					waitAt(ctx, start, w, func(now instant.Instant) queue.Answer {
-						a := m.Gate().Enter(now, &slot, w, GateConfig{Rate: limit, Fleet: true})
+						a := m.Gate().Enter(now, &slot, w, gate.Config{Rate: limit, Fleet: true})
 						askFleet(now, rng.Float64())
 						return a
 					}, func() { m.Gate().Leave(w) }) == queue.Go
@@ -130,18 +131,18 @@ func TestThousandGoroutines(t *testing.T) {
 				m.Latency().Record(now - at)
 				m.Latency().Quantile(0.98)
 				m.Pacing().Note(instant.At(now), key, mark, int64(rng.IntN(100)), 100, time.Duration(rng.IntN(5))*sec, pacing.Config{})
-				result := Success
+				result := gate.Success
 				if rng.IntN(8) == 0 {
-					result = Result(rng.IntN(4))
+					result = gate.Result(rng.IntN(4))
 				}
 				m.Gate().Result(instant.At(now), &slot, result)
 				m.Gate().Done(instant.At(now), &slot)
 				switch result {
-				case Success, Neutral:
+				case gate.Success, gate.Neutral:
 					m.Cooldown.Answered(instant.At(now), key, instant.At(at), true)
 					limit.Succeeded(instant.At(now))
 					return
-				case Failed:
+				case gate.Failed:
 					m.Cooldown.Hold(instant.At(now), key, Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 					limit.Throttled(instant.At(now), instant.At(at))
 				}

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -51,13 +52,13 @@ func newCrowd(t testing.TB, machine string, n int, dated bool) *crowd {
 }
 
 func gateCrowd(t testing.TB) *crowd {
-	g, slots := new(Gate), make([]Slot, 30)
-	conf := GateConfig{Start: len(slots)}
+	g, slots := new(gate.Gate), make([]gate.Slot, 30)
+	conf := gate.Config{Start: len(slots)}
 	for i := range slots {
 		g.Enter(0, &slots[i], nil, conf)
 	}
 	i := 0
-	ends := func(r Result) func(instant.Instant) {
+	ends := func(r gate.Result) func(instant.Instant) {
 		return func(now instant.Instant) {
 			g.Result(now, &slots[i], r)
 			g.Done(now, &slots[i])
@@ -65,21 +66,21 @@ func gateCrowd(t testing.TB) *crowd {
 		}
 	}
 	return &crowd{
-		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return g.Enter(now, new(Slot), w, conf) },
+		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return g.Enter(now, new(gate.Slot), w, conf) },
 		leave: func(w *queue.Waiter) { g.Leave(w) },
 		events: []occurrence{
-			{"a success", ends(Success)},
-			{"a failure", ends(Failed)},
-			{"a loss", ends(Lost)},
-			{"a cancelled request", ends(Neutral)},
+			{"a success", ends(gate.Success)},
+			{"a failure", ends(gate.Failed)},
+			{"a loss", ends(gate.Lost)},
+			{"a cancelled request", ends(gate.Neutral)},
 			{"a request that was not sent", func(now instant.Instant) { g.Release(now, &slots[i]); i++ }},
 			{"a body", func(now instant.Instant) {
-				g.Result(now, &slots[i], Success)
+				g.Result(now, &slots[i], gate.Success)
 				g.Reading(now, &slots[i], false)
 				g.Idle(now, &slots[i])
 			}},
 			{"a stream", func(now instant.Instant) {
-				g.Result(now, &slots[i], Success)
+				g.Result(now, &slots[i], gate.Success)
 				g.Reading(now, &slots[i], true)
 				i++
 			}},
@@ -94,7 +95,7 @@ func gateCrowd(t testing.TB) *crowd {
 
 // closedCrowd is a gate of a fleet that is closed.
 func closedCrowd(t testing.TB) *crowd {
-	g, slot, conf := new(Gate), new(Slot), GateConfig{Fleet: true}
+	g, slot, conf := new(gate.Gate), new(gate.Slot), gate.Config{Fleet: true}
 	g.Enter(0, slot, nil, conf)
 	g.Release(0, slot)
 	g.Down(0, 0)
@@ -113,7 +114,7 @@ func closedCrowd(t testing.TB) *crowd {
 			{"a refusal", func(now instant.Instant) { ask(now); g.Permit(now, false, sec) }},
 			{"a permit", func(now instant.Instant) { ask(now); g.Permit(now, true, 0) }},
 			{"a probe that was not sent", func(now instant.Instant) { g.Release(now, slot) }},
-			{"a failed probe", func(now instant.Instant) { g.End(now, slot, Failed) }},
+			{"a failed probe", func(now instant.Instant) { g.End(now, slot, gate.Failed) }},
 			{"Up", func(now instant.Instant) { g.Up(now, now+ms) }},
 			{"the return", func(now instant.Instant) { g.Up(now, now); g.WakeFirst() }},
 		},

@@ -18,9 +18,7 @@
 //	cooldown.go    which requests wait after a server said "try later", and how they return
 //	hold.go        the hold of a scope
 //	pacing/        the server's quota, spread over its window
-//	gate.go        how many requests may be in flight: slots and the queue
-//	gate_limit.go  how the gate's limit grows, goes back and is cut
-//	gate_fleet.go  what the gate hears from other processes and tells them
+//	gate/          how many requests may be in flight: slots and the queue
 //	rate/          how many requests per second this client may send
 //	latency/       how long responses took lately
 //	budget/        whether another retry may be sent

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -21,10 +22,10 @@ type rig struct {
 
 func gateRig(rng *rand.Rand) rig {
 	var (
-		g      Gate
-		flying []*Slot
-		bodies []*Slot // of successes, not closed yet
-		confs  = []GateConfig{{Start: 1 + rng.IntN(4)}, {Start: 1, Max: 1 + rng.IntN(4)}}
+		g      gate.Gate
+		flying []*gate.Slot
+		bodies []*gate.Slot // of successes, not closed yet
+		confs  = []gate.Config{{Start: 1 + rng.IntN(4)}, {Start: 1, Max: 1 + rng.IntN(4)}}
 		conf   = confs[rng.IntN(2)]
 	)
 	conf.Fleet = rng.IntN(2) == 0
@@ -35,7 +36,7 @@ func gateRig(rng *rand.Rand) rig {
 		}
 	}
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
-		p := new(Slot)
+		p := new(gate.Slot)
 		a := g.Enter(now, p, w, conf)
 		if a.Verb == queue.Go {
 			flying = append(flying, p)
@@ -65,7 +66,7 @@ func gateRig(rng *rand.Rand) rig {
 			for range 12 {
 				now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
 				if enter(now, nil).Verb == queue.Go {
-					g.Result(now, flying[len(flying)-1], Failed)
+					g.Result(now, flying[len(flying)-1], gate.Failed)
 					g.Done(now, flying[len(flying)-1])
 				}
 			}
@@ -86,11 +87,11 @@ func gateRig(rng *rand.Rand) rig {
 			g.Resume(now, flying[i])
 			return
 		}
-		result := Result(rng.IntN(4))
+		result := gate.Result(rng.IntN(4))
 		g.Result(now, flying[i], result)
 		if rng.IntN(3) > 0 {
 			g.Done(now, flying[i])
-		} else if result == Success {
+		} else if result == gate.Success {
 			bodies = append(bodies, flying[i])
 		}
 		flying = append(flying[:i], flying[i+1:]...)

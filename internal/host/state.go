@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -43,7 +44,7 @@ type Machines struct {
 	Cooldown Cooldown
 	Budget   budget.Budget
 
-	gate    atomic.Pointer[Gate]
+	gate    atomic.Pointer[gate.Gate]
 	latency atomic.Pointer[latency.Latency]
 	pacing  atomic.Pointer[pacing.Pacing]
 	rate    atomic.Pointer[rate.Rate]
@@ -64,7 +65,7 @@ func (s *State[R]) Machines() *Machines { return made(&s.machines) }
 func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 
 // Gate returns the host's gate.
-func (m *Machines) Gate() *Gate { return made(&m.gate) }
+func (m *Machines) Gate() *gate.Gate { return made(&m.gate) }
 
 // Latency returns the host's latencies.
 func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
@@ -93,7 +94,7 @@ func (m *Machines) Rate(c rate.Config) *rate.Rate {
 }
 
 // Made returns the gate and the rate. Each is nil if nobody asked for it yet.
-func (m *Machines) Made() (*Gate, *rate.Rate) { return m.gate.Load(), m.rate.Load() }
+func (m *Machines) Made() (*gate.Gate, *rate.Rate) { return m.gate.Load(), m.rate.Load() }
 
 // made returns the value at p, which the first call makes. If two calls race, both
 // return the value of the winner.

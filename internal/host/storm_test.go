@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -48,7 +49,7 @@ type storm struct {
 	busy   int           // what the server works on
 
 	stalls  []span // in order
-	gate    Gate
+	gate    gate.Gate
 	budget  budget.Budget
 	waiting []*simRequest // by Waiter.ID
 	unused  []int
@@ -63,7 +64,7 @@ type storm struct {
 }
 
 type simRequest struct {
-	slot    Slot
+	slot    gate.Slot
 	waiter  *queue.Waiter
 	attempt int
 	client  bool // a client thinks after it
@@ -71,7 +72,7 @@ type simRequest struct {
 
 type simAttempt struct {
 	req     *simRequest
-	slot    Slot
+	slot    gate.Slot
 	started instant.Instant
 	over    bool // for the client: it has the response or has given up
 }
@@ -120,7 +121,7 @@ func (s *storm) enter(r *simRequest) {
 			s.client(s.Now, func() { s.ask(w) })
 		}}
 	}
-	a := s.gate.Enter(s.Now, &r.slot, r.waiter, GateConfig{})
+	a := s.gate.Enter(s.Now, &r.slot, r.waiter, gate.Config{})
 	if a.Verb == queue.Go {
 		s.waiting[r.waiter.ID] = nil
 		s.unused = append(s.unused, r.waiter.ID)
@@ -155,11 +156,11 @@ func (s *storm) send(r *simRequest) {
 	}
 	x := &simAttempt{req: r, slot: r.slot}
 	if s.frozen && s.refuses {
-		s.At(s.Now.Add(5*time.Millisecond), func() { s.giveUp(x, Failed) })
+		s.At(s.Now.Add(5*time.Millisecond), func() { s.giveUp(x, gate.Failed) })
 		return
 	}
 	if s.timeout > 0 {
-		s.client(s.Now.Add(s.timeout), func() { s.giveUp(x, Lost) })
+		s.client(s.Now.Add(s.timeout), func() { s.giveUp(x, gate.Lost) })
 	}
 	if s.frozen {
 		s.socket = append(s.socket, x)
@@ -241,13 +242,13 @@ func (s *storm) respond(x *simAttempt) {
 		return
 	}
 	x.over = true
-	s.gate.Result(s.Now, &x.slot, Success)
+	s.gate.Result(s.Now, &x.slot, gate.Success)
 	s.client(s.Now, func() { s.gate.Done(s.Now, &x.slot) })
 	s.done = append(s.done, s.Now.Since())
 	s.rest(x.req)
 }
 
-func (s *storm) giveUp(x *simAttempt, why Result) {
+func (s *storm) giveUp(x *simAttempt, why gate.Result) {
 	if x.over {
 		return
 	}

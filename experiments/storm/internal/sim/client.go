@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
@@ -21,7 +22,7 @@ type client struct {
 	prev    time.Duration   // the last back-off
 	entered instant.Instant // when the cooldown let the attempt pass; 0: it was quiet
 	thought time.Duration   // how long it thought before this request
-	slot    host.Slot
+	slot    gate.Slot
 	waiter  queue.Waiter
 }
 
@@ -59,7 +60,7 @@ func (w *world) due(i int32) {
 	case held, queued, resting:
 		w.admit(i)
 	case flying: // the attempt's timeout
-		w.failed(i, host.Lost, 0)
+		w.failed(i, gate.Lost, 0)
 	}
 }
 
@@ -155,11 +156,11 @@ func (w *world) answered(a answer) {
 	}
 	w.wheel.clear(a.client)
 	if a.hint > 0 {
-		w.failed(a.client, host.Failed, a.hint)
+		w.failed(a.client, gate.Failed, a.hint)
 		return
 	}
 	h := w.host(a.client)
-	w.result(a.client, host.Success)
+	w.result(a.client, gate.Success)
 	if w.conf.cools && !h.cooldown.Quiet() {
 		if h.cooldown.Answered(w.now, scope, c.entered, true)[host.Unavailable] {
 			w.hold(a.client, 0)
@@ -172,7 +173,7 @@ func (w *world) answered(a answer) {
 }
 
 // result tells the gate how an attempt ended.
-func (w *world) result(i int32, r host.Result) {
+func (w *world) result(i int32, r gate.Result) {
 	if w.conf.gated {
 		w.tell(i, w.host(i).gate.Result(w.now, &w.clients[i].slot, r))
 	}
@@ -186,7 +187,7 @@ func (w *world) landed(i int32) {
 
 // failed notes a failed attempt and decides on a retry. It asks for attempts left,
 // the back-off, the wait that the server asked for, and last the budget.
-func (w *world) failed(i int32, r host.Result, hint time.Duration) {
+func (w *world) failed(i int32, r gate.Result, hint time.Duration) {
 	c, h := &w.clients[i], w.host(i)
 	w.result(i, r)
 	u := rand.Float64()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/model"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 )
@@ -30,7 +31,7 @@ type renewal struct {
 
 // renewLater lets a process renew the permit of the probe that it sends now.
 func (w *world) renewLater(p int32) {
-	w.fleet.renews = append(w.fleet.renews, renewal{w.ms + host.RenewTime.Milliseconds(), p})
+	w.fleet.renews = append(w.fleet.renews, renewal{w.ms + gate.RenewTime.Milliseconds(), p})
 }
 
 // renew renews the permits whose time has come.

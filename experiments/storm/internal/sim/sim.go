@@ -20,6 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/experiments/storm/internal/record"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
@@ -50,7 +51,7 @@ type world struct {
 type machines struct {
 	budget   budget.Budget
 	cooldown host.Cooldown
-	gate     host.Gate
+	gate     gate.Gate
 	ended    uint64 // requests
 }
 
@@ -58,7 +59,7 @@ type machines struct {
 type configs struct {
 	budget         budget.Config
 	cooldown       host.CooldownConfig
-	gate           host.GateConfig
+	gate           gate.Config
 	cools, gated   bool
 	attempts       int
 	elapsed, asked time.Duration
@@ -134,7 +135,7 @@ func configsOf(r policy.Rule) configs {
 	return configs{
 		budget:   budget.Config{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}.Complete(),
 		cooldown: host.CooldownConfig{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
-		gate:     host.GateConfig{Start: r.Gate.Start, Max: r.Gate.Max},
+		gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max},
 		cools:    r.Cooldown == policy.On,
 		gated:    r.Gate.Enabled(),
 		attempts: r.Attempts,

@@ -1,4 +1,4 @@
-package host
+package gate
 
 import (
 	"math"
@@ -10,7 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
-var inFleet = GateConfig{Fleet: true}
+var inFleet = Config{Fleet: true}
 
 // member is a request at a gate that belongs to a fleet.
 func member(t *testing.T, g *Gate) *visitor {
@@ -58,12 +58,12 @@ func mustNotAsk(t *testing.T, g *Gate, now instant.Instant) {
 	}
 }
 
-func wantNews(t *testing.T, g *Gate, want GateNews) {
+func wantNews(t *testing.T, g *Gate, want News) {
 	t.Helper()
 	if got := g.News(); got != want {
 		t.Fatalf("news %+v, want %+v", got, want)
 	}
-	if got := g.News(); got != (GateNews{}) {
+	if got := g.News(); got != (News{}) {
 		t.Fatalf("news %+v for the second time", got)
 	}
 }
@@ -168,7 +168,7 @@ func TestGateAsksForAPermit(t *testing.T) {
 	if !g.End(failed, &first.slot, Lost) {
 		t.Error("no news")
 	}
-	wantNews(t, g, GateNews{ProbeFailed: true, Failures: 11, Since: 8 * sec})
+	wantNews(t, g, News{ProbeFailed: true, Failures: 11, Since: 8 * sec})
 	second.woken()
 	second.mustWait(failed, failed.Add(2*probeGap))
 	mustNotAsk(t, g, failed.Add(2*probeGap)-1)
@@ -179,7 +179,7 @@ func TestGateAsksForAPermit(t *testing.T) {
 	if !g.End(failed+2*sec, &second.slot, Success) || g.State().Closed {
 		t.Error("no news, or closed")
 	}
-	wantNews(t, g, GateNews{Working: true})
+	wantNews(t, g, News{Working: true})
 }
 
 // If the fleet is silent, a gate probes as often as a gate without a fleet.
@@ -340,7 +340,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		if !g.Leave(v.w) {
 			t.Error("no news")
 		}
-		wantNews(t, g, GateNews{ProbeFailed: true})
+		wantNews(t, g, News{ProbeFailed: true})
 	})
 	t.Run("requests that do not wait", func(t *testing.T) {
 		g := closedInFleet(t, cutAt)
@@ -541,7 +541,7 @@ func TestGateContradicts(t *testing.T) {
 		if g.State().Closed == tt.opens {
 			t.Errorf("%+v: closed %v", tt, g.State().Closed)
 		}
-		wantNews(t, &g, GateNews{Working: tt.opens})
+		wantNews(t, &g, News{Working: tt.opens})
 	}
 }
 
@@ -560,14 +560,14 @@ func TestGateReports(t *testing.T) {
 	if !ends(2900*ms, Failed) {
 		t.Error("no news")
 	}
-	wantNews(t, &g, GateNews{Failures: 3, Since: 1900 * ms})
+	wantNews(t, &g, News{Failures: 3, Since: 1900 * ms})
 	if ends(instant.At(2900*ms+failingEvery-1), Failed) || !ends(instant.At(2900*ms+failingEvery), Failed) {
 		t.Error("not every 250 ms")
 	}
 	if !ends(4*sec, Success) {
 		t.Error("the success is no news")
 	}
-	wantNews(t, &g, GateNews{Working: true})
+	wantNews(t, &g, News{Working: true})
 	if ends(4*sec, Success) {
 		t.Error("the next success is news")
 	}

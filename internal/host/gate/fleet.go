@@ -1,7 +1,7 @@
 // What a gate hears from a fleet and tells it. A fleet is the processes that share what
 // they know of a host.
 
-package host
+package gate
 
 import (
 	"time"
@@ -45,10 +45,10 @@ const (
 	latestReturn = 10 * time.Second
 )
 
-// A gateFleet is the part of a gate that a fleet knows of or has told it. The gate's
+// A fleet is the part of a gate that a fleet knows of or has told it. The gate's
 // lock guards it. The rules:
 //
-//   - The first limit is for all processes together (see GateConfig.Part). The limit grows
+//   - The first limit is for all processes together (see Config.Part). The limit grows
 //     only while requests wait. Otherwise it would grow in each process as soon as the few
 //     slots are in use for a moment. If the host froze, all processes together would send
 //     it ten times as much as a single process.
@@ -73,7 +73,7 @@ const (
 //   - A failure is reported if there was no success for a second, every 250 ms at most. A
 //     failed probe is reported as another failure of the row that closed the gate. The next
 //     success is reported, too.
-type gateFleet struct {
+type fleet struct {
 	down     bool            // the fleet says that the host is down
 	since    instant.Instant // since then
 	byOthers bool            // the fleet's word closed the gate
@@ -97,11 +97,11 @@ type gateFleet struct {
 	began    instant.Instant // when the row began
 	reported bool            // the host was reported as failing, and not as working since then
 	report   instant.Instant // no report before this time
-	news     GateNews        // to be told; see Gate.News
+	news     News            // to be told; see Gate.News
 }
 
-// GateNews is what the owner of a gate has to tell the fleet.
-type GateNews struct {
+// News is what the owner of a gate has to tell the fleet.
+type News struct {
 	Working     bool
 	ProbeFailed bool
 	Failures    int             // in a row; 0: nothing to report
@@ -213,7 +213,7 @@ func (g *Gate) Renew() bool {
 }
 
 // News returns what the owner has to tell the fleet. Each piece of news is returned once.
-func (g *Gate) News() (n GateNews) {
+func (g *Gate) News() (n News) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if f := g.fleet; f != nil {
@@ -223,12 +223,12 @@ func (g *Gate) News() (n GateNews) {
 }
 
 // hasNews reports whether News would return something; g.mu is held.
-func (g *Gate) hasNews() bool { return g.fleet != nil && g.fleet.news != GateNews{} }
+func (g *Gate) hasNews() bool { return g.fleet != nil && g.fleet.news != News{} }
 
 // inFleet returns the part of the gate that belongs to the fleet; g.mu is held.
-func (g *Gate) inFleet() *gateFleet {
+func (g *Gate) inFleet() *fleet {
 	if g.fleet == nil {
-		g.fleet = new(gateFleet)
+		g.fleet = new(fleet)
 	}
 	return g.fleet
 }
@@ -266,7 +266,7 @@ func (g *Gate) nextProbe(now instant.Instant) instant.Instant {
 }
 
 // patience returns how long the gate waits for an answer.
-func (f *gateFleet) patience() time.Duration {
+func (f *fleet) patience() time.Duration {
 	if f.silent {
 		return rate.AnswerTime
 	}
@@ -326,7 +326,7 @@ func (g *Gate) reportFailure(now instant.Instant) {
 }
 
 // fails notes that so many requests in a row failed since then.
-func (f *gateFleet) fails(n int32, since instant.Instant) {
+func (f *fleet) fails(n int32, since instant.Instant) {
 	if f != nil && !f.down {
 		f.reported = true
 		f.news.Failures, f.news.Since, f.news.Working = int(n), since, false
@@ -334,15 +334,15 @@ func (f *gateFleet) fails(n int32, since instant.Instant) {
 }
 
 // works notes a success. opens says that it opens the gate.
-func (f *gateFleet) works(opens bool) {
+func (f *fleet) works(opens bool) {
 	if f != nil && (f.down || f.reported || opens) {
-		f.news = GateNews{Working: true}
+		f.news = News{Working: true}
 		f.down, f.reported, f.owed = false, false, false
 	}
 }
 
 // closing notes that the gate closes at that time, after so many failures since then.
-func (f *gateFleet) closing(at instant.Instant, n int32, since instant.Instant) {
+func (f *fleet) closing(at instant.Instant, n int32, since instant.Instant) {
 	if f == nil {
 		return
 	}
@@ -354,7 +354,7 @@ func (f *gateFleet) closing(at instant.Instant, n int32, since instant.Instant) 
 }
 
 // probeFails reports a failed probe.
-func (f *gateFleet) probeFails() {
+func (f *fleet) probeFails() {
 	if f != nil {
 		f.row++
 		f.fails(f.row, f.began)
@@ -362,7 +362,7 @@ func (f *gateFleet) probeFails() {
 }
 
 // asksNow lets the gate ask for a permit now.
-func (f *gateFleet) asksNow(now instant.Instant) {
+func (f *fleet) asksNow(now instant.Instant) {
 	if f != nil {
 		f.next = min(f.next, now)
 	}
@@ -370,7 +370,7 @@ func (f *gateFleet) asksNow(now instant.Instant) {
 
 // probing notes that a probe goes. If the answer of the fleet is not there yet, it may
 // still come. The fleet hears of the end in any case, because its answer may be lost.
-func (f *gateFleet) probing(now instant.Instant) {
+func (f *fleet) probing(now instant.Instant) {
 	if f == nil {
 		return
 	}
@@ -382,14 +382,14 @@ func (f *gateFleet) probing(now instant.Instant) {
 }
 
 // unsent notes that the fleet need not wait for the probe under way any longer.
-func (f *gateFleet) unsent() {
+func (f *fleet) unsent() {
 	if f != nil && f.owed {
 		f.owed, f.leased, f.news.ProbeFailed = false, false, true
 	}
 }
 
 // passOn lets the next request use the permit of a probe that did not go.
-func (f *gateFleet) passOn(waiters int) {
+func (f *fleet) passOn(waiters int) {
 	if f == nil || !f.owed {
 		return
 	}
@@ -404,7 +404,7 @@ func (f *gateFleet) passOn(waiters int) {
 }
 
 // unused gives a permit back that nobody will use.
-func (f *gateFleet) unused() {
+func (f *fleet) unused() {
 	if f == nil {
 		return
 	}

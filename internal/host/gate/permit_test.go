@@ -1,4 +1,4 @@
-package host
+package gate
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ import (
 func toldDown(success, at, since instant.Instant) (g *Gate, works bool) {
 	g = new(Gate)
 	var s Slot
-	g.Enter(success.Add(-50*time.Millisecond), &s, nil, GateConfig{Fleet: true})
+	g.Enter(success.Add(-50*time.Millisecond), &s, nil, Config{Fleet: true})
 	g.End(success, &s, Success)
 	return g, g.Down(at, since)
 }
@@ -42,14 +42,14 @@ func TestPermitInTime(t *testing.T) {
 		now := told + 5*time.Second
 		var s Slot
 		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
-		a := g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true})
+		a := g.Enter(instant.At(now), &s, w, Config{Fleet: true})
 		if a.Verb != queue.Wait || a.Ask != instant.At(now+permitTime) || !g.AskPermit(instant.At(now)) {
 			t.Fatalf("%+v", a)
 		}
-		if a := g.Enter(instant.At(now+permitTime-1), &s, w, GateConfig{Fleet: true}); a.Verb != queue.Wait {
+		if a := g.Enter(instant.At(now+permitTime-1), &s, w, Config{Fleet: true}); a.Verb != queue.Wait {
 			t.Errorf("a probe without a permit after %v", permitTime-1)
 		}
-		if a := g.Enter(instant.At(now+permitTime), &s, w, GateConfig{Fleet: true}); a.Verb != queue.Go {
+		if a := g.Enter(instant.At(now+permitTime), &s, w, Config{Fleet: true}); a.Verb != queue.Go {
 			t.Errorf("no probe although the fleet does not answer: %+v", a)
 		}
 	})
@@ -57,18 +57,18 @@ func TestPermitInTime(t *testing.T) {
 		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
 		var s Slot
 		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
-		a := g.Enter(instant.At(told), &s, w, GateConfig{Fleet: true})
+		a := g.Enter(instant.At(told), &s, w, Config{Fleet: true})
 		ask, probe := told+probeGap-permitTime, told+probeGap
 		if a.Ask != instant.At(ask) || g.AskPermit(instant.At(told)) {
 			t.Fatalf("asks at %v, want %v", a.Ask.Add(-told), ask-told)
 		}
-		if a := g.Enter(instant.At(ask), &s, w, GateConfig{Fleet: true}); a.Ask != instant.At(probe) || !g.AskPermit(instant.At(ask)) {
+		if a := g.Enter(instant.At(ask), &s, w, Config{Fleet: true}); a.Ask != instant.At(probe) || !g.AskPermit(instant.At(ask)) {
 			t.Fatalf("%+v", a)
 		}
 		if !g.Permit(instant.At(ask+10*time.Millisecond), true, 0) {
 			t.Error("the permit is not used")
 		}
-		if a := g.Enter(instant.At(probe), &s, w, GateConfig{Fleet: true}); a.Verb != queue.Go {
+		if a := g.Enter(instant.At(probe), &s, w, Config{Fleet: true}); a.Verb != queue.Go {
 			t.Errorf("%+v", a)
 		}
 	})
@@ -77,11 +77,11 @@ func TestPermitInTime(t *testing.T) {
 		now := told + 5*time.Second
 		var s Slot
 		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
-		g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true})
+		g.Enter(instant.At(now), &s, w, Config{Fleet: true})
 		g.AskPermit(instant.At(now))
 		g.Permit(instant.At(now+100*time.Millisecond), false, 3*time.Second)
 		next := now + 3100*time.Millisecond
-		if a := g.Enter(instant.At(now+200*time.Millisecond), &s, w, GateConfig{Fleet: true}); a.Ask != instant.At(next) || g.AskPermit(instant.At(next-1)) || !g.AskPermit(instant.At(next)) {
+		if a := g.Enter(instant.At(now+200*time.Millisecond), &s, w, Config{Fleet: true}); a.Ask != instant.At(next) || g.AskPermit(instant.At(next-1)) || !g.AskPermit(instant.At(next)) {
 			t.Errorf("asks again at %v, want %v", a.Ask.Add(-now), next-now)
 		}
 	})
@@ -97,7 +97,7 @@ func TestSilentFleet(t *testing.T) {
 		now += time.Hour
 		came := now
 		var s Slot
-		for a := g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true}); a.Verb != queue.Go; a = g.Enter(instant.At(now), &s, w, GateConfig{Fleet: true}) {
+		for a := g.Enter(instant.At(now), &s, w, Config{Fleet: true}); a.Verb != queue.Go; a = g.Enter(instant.At(now), &s, w, Config{Fleet: true}) {
 			if g.AskPermit(instant.At(now)) && answer != nil {
 				now += time.Millisecond
 				answer()
@@ -127,7 +127,7 @@ func TestGatePart(t *testing.T) {
 	for _, tt := range []struct{ start, processes, want int }{
 		{0, 1, 10}, {0, 0, 10}, {0, 3, 4}, {0, 50, 2}, {100, 7, 15}, {1, 50, 1}, {2, 2, 2},
 	} {
-		if got := (GateConfig{Start: tt.start}).Part(tt.processes).Start; got != tt.want {
+		if got := (Config{Start: tt.start}).Part(tt.processes).Start; got != tt.want {
 			t.Errorf("a start of %d for %d processes: %d each, want %d", tt.start, tt.processes, got, tt.want)
 		}
 	}
@@ -137,7 +137,7 @@ func TestGatePart(t *testing.T) {
 func TestFleetGateGrows(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
 		var g Gate
-		conf := GateConfig{Start: 2, Fleet: fleet}
+		conf := Config{Start: 2, Fleet: fleet}
 		now := time.Duration(0)
 		round := func(waiters int) {
 			var slots [2]Slot

@@ -1,4 +1,4 @@
-package host
+package gate
 
 import (
 	"math/rand/v2"
@@ -14,11 +14,16 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
+const (
+	ms  = hosttest.Ms
+	sec = hosttest.Sec
+)
+
 // A visitor drives one request through a gate by hand.
 type visitor struct {
 	t    *testing.T
 	gate *Gate
-	conf GateConfig
+	conf Config
 	slot Slot
 	w    *queue.Waiter
 }
@@ -91,7 +96,7 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 		waiting[i] = visit(t, &g)
 		waiting[i].mustWait(0, instant.Never)
 	}
-	if a := g.Enter(0, new(Slot), nil, GateConfig{}); a.Verb != queue.Wait || g.State().Waiting != 5 {
+	if a := g.Enter(0, new(Slot), nil, Config{}); a.Verb != queue.Wait || g.State().Waiting != 5 {
 		t.Errorf("one that does not wait: %+v, %+v", a, g.State())
 	}
 	in[0].end(1, Neutral)
@@ -107,7 +112,7 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 	g.Leave(waiting[1].w) // gave up
 	in[1].end(2, Neutral)
 	waiting[2].mustGo(2)
-	if got := g.State(); got != (GateState{Limit: 10, InFlight: 10, Waiting: 3}) {
+	if got := g.State(); got != (State{Limit: 10, InFlight: 10, Waiting: 3}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -368,7 +373,7 @@ func TestGateBadRoute(t *testing.T) {
 func TestGateBrokenConnection(t *testing.T) {
 	for _, n := range []int{10, 50, 200} {
 		g := Gate{}
-		conf := GateConfig{Start: n}
+		conf := Config{Start: n}
 		vs := make([]*visitor, n)
 		for i := range vs {
 			vs[i] = visit(t, &g)
@@ -449,7 +454,7 @@ func TestGateStreams(t *testing.T) {
 	w.mustGo(instant.At(now))
 
 	g2 := Gate{}
-	conf := GateConfig{Max: 12}
+	conf := Config{Max: 12}
 	for i := range 12 {
 		v := visit(t, &g2)
 		v.conf = conf
@@ -535,7 +540,7 @@ func TestGateDoesNotGrowForAnIdleQueue(t *testing.T) {
 // Whatever a caller does with a body, its slot ends once.
 func TestGateRest(t *testing.T) {
 	var g Gate
-	conf := GateConfig{Start: 2, Max: 2}
+	conf := Config{Start: 2, Max: 2}
 	var a, b, c Slot
 	g.Enter(0, &a, nil, conf)
 	g.Enter(0, &b, nil, conf)
@@ -574,7 +579,7 @@ func TestGateRest(t *testing.T) {
 // reading a body, the waiter is woken and learns such a time.
 func TestGateRestTellsWhoWaits(t *testing.T) {
 	var g Gate
-	conf := GateConfig{Start: 1, Max: 1}
+	conf := Config{Start: 1, Max: 1}
 	var a Slot
 	g.Enter(0, &a, nil, conf)
 	g.Result(0, &a, Success)
@@ -613,7 +618,7 @@ func TestGateQuick(t *testing.T) {
 		v := fill(t, &g, 0, 1)[0]
 		v.end(instant.At(took), Success)
 		var p Slot
-		a := g.Enter(0, &p, nil, GateConfig{})
+		a := g.Enter(0, &p, nil, Config{})
 		g.Done(0, &p)
 		return a.Until.Since()
 	}
@@ -757,7 +762,7 @@ func TestGateDoneTwice(t *testing.T) {
 type gateRequest struct {
 	clock   *hosttest.Clock
 	gate    *Gate
-	conf    GateConfig
+	conf    Config
 	asks    func() // the fleet for a permit
 	result  Result
 	takes   time.Duration
@@ -832,7 +837,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var g Gate
 	c := &hosttest.Clock{}
-	var conf GateConfig
+	var conf Config
 	var asks func()
 	if conf.Fleet = seed%2 == 1; conf.Fleet { // it says anything at any time, or nothing
 		answer := func() { g.Permit(c.Now, rng.IntN(3) > 0, time.Duration(rng.IntN(800))*ms) }
@@ -930,7 +935,7 @@ func TestGateCosts(t *testing.T) {
 	var g Gate
 	var p Slot
 	if n := testing.AllocsPerRun(100, func() {
-		g.Enter(0, &p, nil, GateConfig{})
+		g.Enter(0, &p, nil, Config{})
 		g.Result(0, &p, Success)
 		g.Done(0, &p)
 	}); n != 0 {
@@ -948,7 +953,7 @@ func BenchmarkGate(b *testing.B) {
 	var g Gate
 	var p Slot
 	for b.Loop() {
-		g.Enter(0, &p, nil, GateConfig{})
+		g.Enter(0, &p, nil, Config{})
 		g.Result(0, &p, Success)
 		g.Done(0, &p)
 	}
@@ -1008,7 +1013,7 @@ func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
 // a request with the old rule asked last.
 func TestGateTellsAfterAnUpdate(t *testing.T) {
 	var g Gate
-	one, four := GateConfig{Start: 1, Max: 1}, GateConfig{Start: 1, Max: 4}
+	one, four := Config{Start: 1, Max: 1}, Config{Start: 1, Max: 4}
 	var stream Slot
 	w := queue.NewWaiter()
 	g.Enter(0, &stream, nil, one)
@@ -1029,7 +1034,7 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 // although the request before it passed with the old rule.
 func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 	var g Gate
-	one, ten := GateConfig{Start: 1}, GateConfig{Start: 10}
+	one, ten := Config{Start: 1}, Config{Start: 10}
 	var a, b Slot
 	w := queue.NewWaiter()
 	g.Enter(0, &a, nil, one)
@@ -1073,7 +1078,7 @@ func TestGateEnd(t *testing.T) {
 		var gates [2]Gate
 		var flying [2][]*Slot
 		rng := rand.New(rand.NewPCG(seed, 1))
-		conf := GateConfig{Start: 1 + rng.IntN(20), Max: rng.IntN(3) * 20}
+		conf := Config{Start: 1 + rng.IntN(20), Max: rng.IntN(3) * 20}
 		now := instant.At(sec)
 		for range 500 {
 			now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))

@@ -1,7 +1,7 @@
 // The gate's limit follows the results of the requests: it grows, goes back and
 // is cut.
 
-package host
+package gate
 
 import (
 	"time"
@@ -12,26 +12,26 @@ import (
 // The storm simulation in this package's tests gave these constants. It has a
 // server with a limit of 30 that is frozen for 20 s under 1000 clients.
 const (
-	gateStart = 10
+	start = 10
 
-	// gateRoom is how many times the start the slow start of a new gate may
-	// reach. gateDouble is how many times the present limit the slow start may
+	// room is how many times the start the slow start of a new gate may
+	// reach. double is how many times the present limit the slow start may
 	// reach when the gate has been open for a window. Without these bounds the
 	// queue that forms while a server hangs would double the limit until the
 	// server falls over when it wakes up.
-	gateRoom   = 10
-	gateDouble = 2
+	room   = 10
+	double = 2
 
-	// gateRounds times the limit is how many requests must succeed for a step of
+	// rounds times the limit is how many requests must succeed for a step of
 	// growth above the threshold. TCP needs one round. One round is too few here,
 	// because the queue of an outage would drive the limit past what the server can
 	// take before the queue is worked off.
-	gateRounds = 2
+	rounds = 2
 
-	// The limit divided by gateShare is the step by which it grows, if
+	// The limit divided by share is the step by which it grows, if
 	// that is more than 1. With steps of 1 a host that takes thousands of
 	// requests at a time would need minutes to come back.
-	gateShare = 32
+	share = 32
 
 	// pressTime is how long the limit of a healthy gate must have been used up
 	// before it grows. The successes of requests that are sent after that time
@@ -137,7 +137,7 @@ func (g *Gate) beforeCut(now instant.Instant, s *Slot) {
 // limit lets through, and that the client has more to send; g.mu is held.
 func (g *Gate) pressed(now instant.Instant, s *Slot) bool {
 	if g.conf.Fleet && g.waiting() == 0 {
-		return false // see gateFleet
+		return false // see fleet
 	}
 	if g.used() < g.limit && now > instant.After(g.freeAt, g.trip/4) {
 		g.full = false // the waiters are slow to take the free slots, so they do not wait for the limit
@@ -148,14 +148,14 @@ func (g *Gate) pressed(now instant.Instant, s *Slot) bool {
 // grow raises the limit for a success; g.mu is held.
 func (g *Gate) grow() {
 	if g.limit >= g.threshold {
-		if g.grown++; int(g.grown) < gateRounds*g.limit {
+		if g.grown++; int(g.grown) < rounds*g.limit {
 			return
 		}
 		g.grown = 0
 	}
 	step := 1
 	if g.limit >= g.threshold {
-		step = max(1, g.limit/gateShare)
+		step = max(1, g.limit/share)
 	}
 	g.limit = min(g.limit+step, g.conf.Max)
 }
@@ -175,7 +175,7 @@ func (g *Gate) review(now instant.Instant) (limit int) {
 	}
 	if !g.closed && !g.cut {
 		g.limit = max(g.limit, g.conf.Start)
-		g.threshold = gateDouble * g.limit
+		g.threshold = double * g.limit
 	}
 	g.calm = !g.cut
 	g.peak, g.window, g.cut = g.inFlight-int(g.beside), now, g.closed

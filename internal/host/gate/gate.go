@@ -1,6 +1,5 @@
-// The gate limits how many requests are in flight to a host at the same time.
-
-package host
+// Package gate limits how many requests are in flight to a host at the same time.
+package gate
 
 import (
 	"math"
@@ -12,7 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
 
-// The constants of the slots. Those of the limit are in gate_limit.go.
+// The constants of the slots. Those of the limit are in limit.go.
 const (
 	// Lost requests keep their slots. A few requests that were lost must not
 	// fill the limit for ever, and a bad route must not keep out the good
@@ -41,8 +40,8 @@ const (
 	callerTime = 100 * time.Millisecond
 )
 
-// A GateConfig bounds a gate. Zero fields take the defaults.
-type GateConfig struct {
+// A Config bounds a gate. Zero fields take the defaults.
+type Config struct {
 	// Start is the first limit. The limit also returns to Start when it is not
 	// used up. The default is 10.
 	Start int
@@ -64,9 +63,9 @@ type GateConfig struct {
 // together, so that a host that freezes has no more in its queue than it has from a single
 // process. A process starts with 2, because with 1 every second request of a small burst
 // would wait.
-func (c GateConfig) Part(processes int) GateConfig {
+func (c Config) Part(processes int) Config {
 	if c.Start <= 0 {
-		c.Start = gateStart
+		c.Start = start
 	}
 	if processes > 1 {
 		c.Start = max(min(c.Start, 2), (c.Start+processes-1)/processes)
@@ -152,14 +151,14 @@ const (
 //   - The first success of a request that was sent after the cut opens the gate,
 //     however late it comes.
 //
-// What the gate hears from a fleet and tells it is in gate_fleet.go.
+// What the gate hears from a fleet and tells it is in fleet.go.
 //
 // The zero Gate is ready. All methods are safe for concurrent use.
 type Gate struct {
 	mu    sync.Mutex // guards everything below and every waiter in the queue
 	queue queue.Queue
 
-	conf      GateConfig
+	conf      Config
 	limit     int
 	threshold int   // the limit grows by slow start below it, and linearly from it on
 	grown     int32 // successes towards the next step of the linear growth
@@ -203,7 +202,7 @@ type Gate struct {
 	cut    bool            // the gate was cut in this window
 	calm   bool            // there was no cut in the last whole window
 
-	fleet *gateFleet // nil: there is no fleet
+	fleet *fleet // nil: there is no fleet
 }
 
 // A Slot is a request's right to be in flight. Enter fills it. The zero Slot is
@@ -223,8 +222,8 @@ type Slot struct {
 	prev, next *Slot
 }
 
-// A GateState is a snapshot of a gate.
-type GateState struct {
+// A State is a snapshot of a gate.
+type State struct {
 	Limit, InFlight, Waiting int
 	Closed                   bool
 }
@@ -234,7 +233,7 @@ type GateState struct {
 // With Wait the request joins the queue. It asks again with the same w, or calls
 // Leave. A request with a nil w does not wait and joins no queue. Enter never
 // answers Refuse.
-func (g *Gate) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c GateConfig) queue.Answer {
+func (g *Gate) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) queue.Answer {
 	g.mu.Lock()
 	a, next := g.enter(now, s, w, c)
 	g.mu.Unlock()
@@ -443,10 +442,10 @@ func (g *Gate) Wants() int {
 }
 
 // State returns a snapshot.
-func (g *Gate) State() GateState {
+func (g *Gate) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return GateState{
+	return State{
 		Limit:    g.limit,
 		InFlight: g.inFlight + int(g.old+g.away),
 		Waiting:  g.waiting(),
@@ -464,7 +463,7 @@ func (g *Gate) waiting() int {
 }
 
 // enter answers w and returns the waiter to wake next; g.mu is held.
-func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c GateConfig) (a queue.Answer, next *queue.Waiter) {
+func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a queue.Answer, next *queue.Waiter) {
 	g.configure(now, c)
 	freed, before := g.settle(now), g.limit
 	if g.review(now) > before || freed {
@@ -725,9 +724,9 @@ func (g *Gate) head(now instant.Instant) *queue.Waiter {
 }
 
 // configure takes over the configuration of the request that asks; g.mu is held.
-func (g *Gate) configure(now instant.Instant, c GateConfig) {
+func (g *Gate) configure(now instant.Instant, c Config) {
 	if c.Start <= 0 {
-		c.Start = gateStart
+		c.Start = start
 	}
 	if c.Max <= 0 {
 		c.Max = math.MaxInt32
@@ -736,10 +735,10 @@ func (g *Gate) configure(now instant.Instant, c GateConfig) {
 	g.mixed = g.queue.Len() > 0 && (g.mixed || c != g.conf)
 	g.conf = c
 	if g.limit == 0 {
-		g.limit, g.threshold, g.window = c.Start, gateRoom*c.Start, now
+		g.limit, g.threshold, g.window = c.Start, room*c.Start, now
 	}
 	if c.Fleet && g.fleet == nil {
-		g.fleet = new(gateFleet)
+		g.fleet = new(fleet)
 	}
 	g.limit = min(g.limit, c.Max)
 }

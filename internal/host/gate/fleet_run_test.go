@@ -1,4 +1,4 @@
-package host
+package gate
 
 import (
 	"math"
@@ -176,7 +176,7 @@ func (v *traveller) ask() {
 	if v.asks++; v.asks > 500 {
 		r.t.Fatalf("seed %d: a request asks %d times in a second", r.seed, v.asks)
 	}
-	a := p.gate.Enter(now, &v.slot, v.w, GateConfig{Fleet: true})
+	a := p.gate.Enter(now, &v.slot, v.w, Config{Fleet: true})
 	if a.Verb == queue.Go {
 		v.gone = true
 		if !v.stays && r.rng.IntN(8) == 0 { // its deadline is too near

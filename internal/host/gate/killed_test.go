@@ -1,4 +1,4 @@
-package host
+package gate
 
 import (
 	"math/rand/v2"
