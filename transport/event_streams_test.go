@@ -191,6 +191,7 @@ func TestEventStreamsThatEnd(t *testing.T) {
 	big := "id: 2\ndata: " + strings.Repeat("x", 1<<20) + "\n\n"
 	html := func(ts.Step) ts.Step { return ts.OK(a) }
 	says := func(code int) func(ts.Step) ts.Step { return func(ts.Step) ts.Step { return ts.Status(code) } }
+	elsewhere := func(ts.Step) ts.Step { return ts.Status(307).Header("Location", "/there") }
 	only := func(text string) func(ts.Step) ts.Step { return func(ts.Step) ts.Step { return stream(text) } }
 	onlyCut := func(text string) func(ts.Step) ts.Step {
 		return func(ts.Step) ts.Step { return stream(text, "data: torn").CutAt(int64(len(text)+6), ts.Reset) }
@@ -216,6 +217,8 @@ func TestEventStreamsThatEnd(t *testing.T) {
 		{"204 after a clean end", then(only(a), gone), a, true, 2, transport.ReasonFinal},
 		{"404 after a cut", then(onlyCut(a), says(404)), a, false, 2, transport.ReasonMismatch},
 		{"404 after a clean end", then(only(a), says(404)), a, true, 2, transport.ReasonMismatch},
+		{"a redirect after a cut", then(onlyCut(a), elsewhere), a, false, 2, transport.ReasonMismatch},
+		{"a redirect after a clean end", then(only(a), elsewhere), a, true, 2, transport.ReasonMismatch},
 		{"another type", then(onlyCut(a), html), a, false, 2, transport.ReasonMismatch},
 		{"503 without end", then(onlyCut(a), says(503)), a, false, 7, transport.ReasonAttempts},
 		{"the server starts over after a cut", then(onlyCut(a + b)), a + b, false, 2, transport.ReasonMismatch},
