@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -273,7 +274,7 @@ func (f *Fleet) hold(m fleetmsg.Message) {
 		}
 		it.until = now.Add(min(m.Wait, maxWait))
 		it.refused = it.refused || m.Again
-		return it.refused || it.until.Sub(it.knownTo) > holdSlack || !now.Before(it.forget)
+		return it.refused || it.until.Sub(it.knownTo) > ledger.HoldSlack || !now.Before(it.forget)
 	})
 }
 

@@ -11,15 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
 const (
 	quietTime = 5 * time.Second // after so long without a message, a ping tests the connection
 	pongTime  = 2 * time.Second
 	staleTime = 5 * time.Second // older news of a quota or an outage is dropped
-
-	minPeriod = time.Second // in which the users of a quota are counted
-	maxPeriod = time.Minute
 )
 
 var errSilent = errors.New("the connection for messages is silent")
@@ -252,7 +250,7 @@ func (f *Fleet) counted(it *item, r *redis.Cmd) {
 	f.mu.Lock()
 	if period, _ := v[0].(string); period != it.period {
 		// The period may have begun earlier, so it is over by then.
-		it.period, it.counted = period, time.Now().Add(min(max(minPeriod, time.Until(it.resets)), maxPeriod))
+		it.period, it.counted = period, time.Now().Add(min(max(ledger.MinPeriod, time.Until(it.resets)), ledger.MaxPeriod))
 	}
 	news := int(n) != it.members
 	it.members = int(n)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
 // One host with many credentials takes no place of other hosts, and none of the gate's news.
@@ -108,11 +109,11 @@ func TestOutboxMakesRoomByAge(t *testing.T) {
 		if i%2 == 0 {
 			o.push(it, now)
 		} else {
-			it.counted = now.Add(maxPeriod)
+			it.counted = now.Add(ledger.MaxPeriod)
 		}
 	}
 	require.Nil(t, o.find(topic{kind: quota, host: host}, now))
-	now = now.Add(maxPeriod)
+	now = now.Add(ledger.MaxPeriod)
 	require.NotNil(t, o.find(topic{kind: quota, host: host}, now))
 	for i := range maxItems {
 		o.push(o.find(topic{kind: failing, host: fmt.Sprint(i)}, now), now)

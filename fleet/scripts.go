@@ -2,12 +2,17 @@ package fleet
 
 import (
 	_ "embed"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
-// The scripts that change the shared state. Each begins with common.lua and ends with
-// finish.lua. The scripts of a host's gate go on with gate.lua.
+// The scripts that change the shared state. Each begins with the constants and common.lua,
+// and ends with finish.lua. The scripts of a host's gate go on with gate.lua.
 var (
 	//go:embed scripts/common.lua
 	common string
@@ -46,9 +51,34 @@ var (
 	beatScript        = newScript(beatText)
 )
 
+// constants returns the constants of package ledger as local variables of a script that uses
+// them. Times are in microseconds.
+func constants(text string) string {
+	var b strings.Builder
+	for _, c := range []struct {
+		name  string
+		value any
+	}{
+		{"QUORUM", ledger.Quorum}, {"MIN_FAILURES", ledger.MinFailures}, {"MIN_TIME", ledger.MinTime},
+		{"OBJECTION", ledger.Objection}, {"REPORT_TIME", ledger.ReportTime}, {"MAX_REPORTS", ledger.MaxReports},
+		{"DOWN_TIME", ledger.DownTime}, {"PROBE_TIME", ledger.ProbeTime}, {"LEND_TIME", ledger.LendTime},
+		{"PROBE_GAP", ledger.ProbeGap}, {"ASK_EACH", ledger.AskEach}, {"ASK_SLACK", ledger.AskSlack},
+		{"MAX_TRIED", ledger.MaxTried}, {"FIRST_AHEAD", ledger.FirstAhead}, {"MORE_AHEAD", ledger.MoreAhead},
+		{"HOLD_SLACK", ledger.HoldSlack}, {"MIN_PERIOD", ledger.MinPeriod}, {"MAX_PERIOD", ledger.MaxPeriod},
+	} {
+		if d, ok := c.value.(time.Duration); ok {
+			c.value = d.Microseconds()
+		}
+		if strings.Contains(text, c.name) {
+			fmt.Fprintf(&b, "local %s = %d\n", c.name, c.value)
+		}
+	}
+	return b.String()
+}
+
 // newScript makes the text the function run, which finish.lua calls.
 func newScript(text string) *redis.Script {
-	return redis.NewScript(common + "local function run()\n" + text + "\nend\n" + finish)
+	return redis.NewScript(constants(text) + common + "local function run()\n" + text + "\nend\n" + finish)
 }
 
 // A command runs a script. A script needs the channel only if it tells other members.

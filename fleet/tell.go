@@ -20,9 +20,8 @@ import (
 // The gaps between two messages of a topic, and between two heartbeats, grow with the
 // fleet. So the fleet as a whole sends a bounded number of commands.
 const (
-	minGap    = 100 * time.Millisecond
-	maxGap    = 10 * time.Second       // however many members there are said to be
-	holdSlack = 100 * time.Millisecond // a hold that ends so little later is not told
+	minGap = 100 * time.Millisecond
+	maxGap = 10 * time.Second // however many members there are said to be
 
 	beatEach = 2 * time.Second
 	beatMost = time.Minute

@@ -63,6 +63,10 @@ const (
 	// together, and Burst, 1 or more. Amount of Unit is how many this member can use soon, 1
 	// or more. The answer is Tokens. A member asks ten times per second and host at most.
 	AskTokens
+
+	// Use answers AskUse, within the call of hear. Amount is how many requests to Host have
+	// begun so far, and Busy says that one of them is under way.
+	Use
 )
 
 // What a Transport hears from its Fleet, beside Hold and Quota.
@@ -91,11 +95,17 @@ const (
 	// after First, and each further one Every later. A negative First means that some of
 	// them may be used now. If Amount is 0, the member asks again after Wait.
 	Tokens
+
+	// AskUse asks whether Host is in use. The answer is Use, or nothing if the Transport does
+	// not know the host. The first try at a healthy host tells a Fleet nothing. So a Fleet
+	// that looks for news from time to time asks in this way whether it still has to.
+	AskUse
 )
 
 var names = [...]string{
 	Meet: "meet", Hold: "hold", Quota: "quota", Failing: "failing", Working: "working", AskProbe: "ask for a probe",
 	ProbeFailed: "probe failed", AskTokens: "ask for tokens", Members: "members", Down: "down", Up: "up", Probe: "probe", Tokens: "tokens",
+	Use: "use", AskUse: "ask for the use",
 }
 
 func (k Kind) String() string {
@@ -124,6 +134,7 @@ type Message struct {
 
 	Granted bool // Probe: one may go
 	Again   bool // Hold: the request was a probe
+	Busy    bool // Use: a request is under way
 }
 
 // String returns the kind of a Message and the fields that are not zero. It has no secrets,
@@ -151,5 +162,6 @@ func (m Message) String() string {
 	field("burst", m.Burst, m.Burst == 0)
 	field("granted", m.Granted, !m.Granted)
 	field("again", m.Again, !m.Again)
+	field("busy", m.Busy, !m.Busy)
 	return b.String()
 }

@@ -69,6 +69,10 @@ func (t *Transport) hear(m fleetmsg.Message) {
 		}
 		return
 	}
+	if m.Kind == fleetmsg.AskUse {
+		t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Use, Host: m.Host, Amount: float64(s.Requests()), Busy: s.InFlight() > 0})
+		return
+	}
 	set, rule := t.rules.Load(), s.Resolved.Load()
 	if rule == nil || rule.set != set { // the first request with this rule is asking the fleet
 		rule, _ = set.forHost(s.Key())

@@ -5,17 +5,17 @@ if isdown() then return {0, num(math.max(0, now - h.since))} end
 if now < h.quiet or (h.worked >= 0 and since <= h.worked) then return {0, '-1'} end
 local kept = {}
 for _, r in ipairs(h.failing) do
-  if r[1] ~= me and now - r[4] <= REPORT then kept[#kept + 1] = r end
+  if r[1] ~= me and now - r[4] <= REPORT_TIME then kept[#kept + 1] = r end
 end
-if #kept < REPORTS then kept[#kept + 1] = {me, failures, since, now} end
+if #kept < MAX_REPORTS then kept[#kept + 1] = {me, failures, since, now} end
 h.failing = kept
 local rows, sum, last = 0, 0, 0
 for _, r in ipairs(kept) do
-  if now - r[3] >= TIME then
-    rows, sum, last = rows + 1, sum + math.min(math.max(r[2], 0), FAILURES), math.max(last, r[3])
+  if now - r[3] >= MIN_TIME then
+    rows, sum, last = rows + 1, sum + math.min(math.max(r[2], 0), MIN_FAILURES), math.max(last, r[3])
   end
 end
-if rows < math.max(2, math.min(QUORUM, members)) or sum < FAILURES then
+if rows < math.max(2, math.min(QUORUM, members)) or sum < MIN_FAILURES then
   save()
   return {0, '-1'}
 end

@@ -1,9 +1,5 @@
 -- The state of a host: package internal/ledger, type Host. It is a single string, so that
 -- it is always written together with its expiry. In microseconds.
-local QUORUM, FAILURES, TIME = 3, 10, 2000000
-local OBJECTION, REPORT, REPORTS = 10000000, 10000000, 16
-local DOWN, PROBE, LEND, GAP, ASK = 60000000, 10000000, 1000000, 500000, 10000
-local TRIED, SLACK = 32, 100000
 local KEEP = 600000 -- ms
 -- During an upgrade members of two versions use the same state. A later version may append
 -- fields, and an earlier one may have fewer. A field that is missing or has another type gets
@@ -25,10 +21,10 @@ end
 -- After a failover the clock of Redis may be behind. Then no time is further ahead than
 -- the rules allow.
 h.fresh, h.worked = math.min(h.fresh, now), math.min(h.worked, now)
-h.quiet, h.free = math.min(h.quiet, now + OBJECTION), math.min(h.free, now + PROBE)
-h.others = math.min(h.others, now + PROBE)
+h.quiet, h.free = math.min(h.quiet, now + OBJECTION), math.min(h.free, now + PROBE_TIME)
+h.others = math.min(h.others, now + PROBE_TIME)
 if h.probing > 1 then h.probing = math.min(h.probing, now) end
-local function isdown() return h.down == 1 and now - h.fresh < DOWN end
+local function isdown() return h.down == 1 and now - h.fresh < DOWN_TIME end
 local function save()
   for i, name in ipairs(NAMES) do fields[i] = h[name] end
   redis.call('SET', KEYS[1], cmsgpack.pack(fields), 'PX', KEEP)

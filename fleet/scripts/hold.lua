@@ -24,7 +24,7 @@ if wait == 0 then
   return 1
 end
 -- A hold that ends little later than they know is not told again.
-local little = math.max(100000, math.min(gap, wait / 4))
+local little = math.max(HOLD_SLACK, math.min(gap, wait / 4))
 if left > 0 and wait <= left + little and ARGV[10] ~= '1' then return 0 end
 wait = math.max(wait, left)
 if left == 0 and redis.call('HLEN', KEYS[1]) >= most then

@@ -7,7 +7,6 @@
 local host, scope = ARGV[4], ARGV[5]
 local reset = tonumber(ARGV[8])
 local known, gap, most = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11])
-local MIN, MAX = 1000000, 60000000
 local function read(packed)
   local ok, v = pcall(cmsgpack.unpack, packed or '')
   if ok and numbers(v, 8) then
@@ -17,10 +16,10 @@ end
 local q = read(redis.call('HGET', KEYS[1], scope))
 local new = not q
 q = q or {period = 0, over = 0, count = 0, before = 0, told = 0}
-if now >= q.over or q.over > now + MAX then
-  q.before = now - q.over < MAX and q.count or 0
+if now >= q.over or q.over > now + MAX_PERIOD then
+  q.before = now - q.over < MAX_PERIOD and q.count or 0
   q.count, q.period = 0, now
-  q.over = now + math.max(MIN, math.min(reset, MAX))
+  q.over = now + math.max(MIN_PERIOD, math.min(reset, MAX_PERIOD))
 end
 local period = num(q.period)
 if known ~= period then q.count = q.count + 1 end

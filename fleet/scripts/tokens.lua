@@ -4,12 +4,11 @@
 -- next token as the member knows it, or nothing. The last is for a Redis that has lost the key,
 -- or that was away while the members sent their parts of the rate.
 -- Returns {tokens, microseconds until the first, microseconds until the next question}.
-local AHEAD, MORE = 500000, 250000
 local every, burst, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local function frac(x) return string.format('%.3f', x) end
 local full = (burst - 1) * every
 local first = now - full
-local limit = math.max(AHEAD, every)
+local limit = math.max(FIRST_AHEAD, every)
 local nextone = tonumber(redis.call('GET', KEYS[1]) or nil)
 local known = tonumber(ARGV[7] or '')
 if known then nextone = math.max(nextone or 0, now + math.min(known, limit)) end
@@ -26,7 +25,7 @@ if nextone then
 end
 if first - now > limit then return {0, '0', frac(first - now - limit / 2)} end
 local n = 1
-local room = MORE - (first - now)
+local room = MORE_AHEAD - (first - now)
 if room > 0 and want > 1 then n = math.min(want, math.max(1, 1 + math.floor(room / every))) end
 nextone = first + n * every
 keepnext()

@@ -78,46 +78,50 @@ const (
 	AskSlack = 100 * time.Millisecond
 )
 
-// A Host is what the fleet knows of a host. The zero Host is ready.
+// A Host is what the fleet knows of a host. The zero Host is ready. The scripts of module
+// fleet have the same fields in the same order.
 type Host struct {
-	failing []report
 	down    bool
 	since   instant.Instant // the host is down since then
 	fresh   instant.Instant // the outage lapses DownTime after this
 	quiet   instant.Instant // no outage before this time
-	worked  instant.Instant // when the last success was reported
-	proved  bool            // a success was reported
-
+	worked  instant.Instant // when the last success was reported; 0: none was
 	prober  int64           // the member whose probe is under way or was the last
-	probing bool            // its probe is under way
-	granted instant.Instant // when its permit was granted first
-	until   instant.Instant // no other probe before this time
+	probing instant.Instant // when its permit was granted first; 0: no probe is under way
+	free    instant.Instant // no other probe before this time
+	failing []report
 	turn    instant.Instant // when the last member that was refused asks again
 	tried   []int64         // the last members whose probe failed
 	others  instant.Instant // until then a member is expected to ask that is not in tried
 }
 
+// fields returns the fields of a Host, to keep it in a file.
+func (h *Host) fields() []any {
+	return []any{&h.down, &h.since, &h.fresh, &h.quiet, &h.worked, &h.prober, &h.probing, &h.free, &h.failing, &h.turn, &h.tried, &h.others}
+}
+
+// A report is what a member said of its failures.
 type report struct {
-	member    int64
-	failures  int
-	since, at instant.Instant
+	Member    int64
+	Failures  int
+	Since, At instant.Instant
 }
 
 // Failing takes a member's report: failures in a row, the first of them at since. It
 // returns true if the host is down from now on, and the time since when.
 func (h *Host) Failing(now instant.Instant, member int64, failures int, since instant.Instant, members int) (down bool, from instant.Instant) {
 	since = min(since, now)
-	if h.IsDown(now) || now < h.quiet || h.proved && since <= h.worked {
+	if h.IsDown(now) || now < h.quiet || h.worked > 0 && since <= h.worked {
 		return false, 0
 	}
-	h.failing = slices.DeleteFunc(h.failing, func(r report) bool { return r.member == member || now.Sub(r.at) > ReportTime })
+	h.failing = slices.DeleteFunc(h.failing, func(r report) bool { return r.Member == member || now.Sub(r.At) > ReportTime })
 	if len(h.failing) < MaxReports {
 		h.failing = append(h.failing, report{member, failures, since, now})
 	}
 	rows, sum, last := 0, 0, instant.Instant(0)
 	for _, r := range h.failing {
-		if now.Sub(r.since) >= MinTime {
-			rows, sum, last = rows+1, sum+min(max(r.failures, 0), MinFailures), max(last, r.since)
+		if now.Sub(r.Since) >= MinTime {
+			rows, sum, last = rows+1, sum+min(max(r.Failures, 0), MinFailures), max(last, r.Since)
 		}
 	}
 	if rows < max(2, min(Quorum, members)) || sum < MinFailures {
@@ -130,15 +134,15 @@ func (h *Host) Failing(now instant.Instant, member int64, failures int, since in
 // Working takes a member's report of a success. It returns true if the host was down or if
 // this was its probe, so that all members have to hear of it.
 func (h *Host) Working(now instant.Instant, member int64) (up bool) {
-	probe := h.probing && h.prober == member
+	probe := h.probing > 0 && h.prober == member
 	up = h.IsDown(now) || probe
 	if h.IsDown(now) && !probe {
 		h.quiet = now.Add(Objection)
 	}
 	h.failing, h.down = nil, false
-	h.worked, h.proved = now, true
+	h.worked = max(now, 1)
 	if up {
-		h.probing, h.until, h.turn = false, now, now
+		h.probing, h.free, h.turn = 0, now, now
 		h.tried, h.others = nil, 0
 	}
 	return up
@@ -153,10 +157,10 @@ func (h *Host) Since() instant.Instant { return h.since }
 // Probe asks for the right to send a probe. If it is not granted, the member should ask
 // again after wait. The members come back one after the other.
 func (h *Host) Probe(now instant.Instant, member int64, members int) (granted bool, wait time.Duration) {
-	mine, free := h.prober == member && h.until > 0, h.until
+	mine, free := h.prober == member && h.free > 0, h.free
 	switch {
-	case mine && h.probing && now < free:
-		h.until = min(now.Add(LendTime), h.granted.Add(ProbeTime)) // the probe is under way, or the answer was lost
+	case mine && h.probing > 0 && now < free:
+		h.free = min(now.Add(LendTime), h.probing.Add(ProbeTime)) // the probe is under way, or the answer was lost
 		return true, 0
 	case mine:
 		free = free.Add(ProbeGap)
@@ -175,15 +179,15 @@ func (h *Host) Probe(now instant.Instant, member int64, members int) (granted bo
 	if !tried {
 		h.others = 0
 	}
-	h.prober, h.probing, h.granted, h.until = member, true, now, now.Add(LendTime)
+	h.prober, h.probing, h.free = member, max(now, 1), now.Add(LendTime)
 	h.fresh = now
 	return true, 0
 }
 
 // ProbeFailed ends a member's probe.
 func (h *Host) ProbeFailed(now instant.Instant, member int64) {
-	if h.probing && h.prober == member {
-		h.probing, h.until = false, now.Add(ProbeGap)
+	if h.probing > 0 && h.prober == member {
+		h.probing, h.free = 0, now.Add(ProbeGap)
 		h.tried = append(slices.DeleteFunc(h.tried, func(m int64) bool { return m == member }), member)
 		if len(h.tried) > MaxTried {
 			h.tried = h.tried[1:]

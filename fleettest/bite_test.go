@@ -1,0 +1,187 @@
+package fleettest_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A broken is a Fleet with a deliberate defect. A nil func breaks nothing.
+type broken struct {
+	transport.Fleet
+	join  func(f *broken, hear func(fleetmsg.Message)) error
+	tell  func(f *broken, m fleetmsg.Message)
+	heard func(f *broken, m fleetmsg.Message) (fleetmsg.Message, bool) // false: it is lost
+	scope func(text string) uint64
+	hear  func(fleetmsg.Message)
+}
+
+func (f *broken) Join(hear func(fleetmsg.Message)) error {
+	f.hear = hear
+	err := f.Fleet.Join(func(m fleetmsg.Message) {
+		if f.heard != nil {
+			var ok bool
+			if m, ok = f.heard(f, m); !ok {
+				return
+			}
+		}
+		hear(m)
+	})
+	if f.join != nil {
+		return f.join(f, hear)
+	}
+	return err
+}
+
+func (f *broken) Tell(m fleetmsg.Message) {
+	if f.tell == nil {
+		f.Fleet.Tell(m)
+		return
+	}
+	f.tell(f, m)
+}
+
+func (f *broken) Scope(text string) uint64 {
+	if f.scope == nil {
+		return f.Fleet.Scope(text)
+	}
+	return f.scope(text)
+}
+
+// loses returns a Fleet that does not hear of what matches.
+func loses(match func(fleetmsg.Message) bool) broken {
+	return broken{tell: func(f *broken, m fleetmsg.Message) {
+		if !match(m) {
+			f.Fleet.Tell(m)
+		}
+	}}
+}
+
+// says returns a Fleet that changes what is heard.
+func says(change func(*fleetmsg.Message)) broken {
+	return broken{heard: func(_ *broken, m fleetmsg.Message) (fleetmsg.Message, bool) {
+		change(&m)
+		return m, true
+	}}
+}
+
+// bites are the defects, each with the name of the test that finds it.
+var bites = []struct {
+	name, finds string
+	fleet       broken
+}{
+	{"any number may join", "a_Fleet_has_one_member", broken{join: func(*broken, func(fleetmsg.Message)) error { return nil }}},
+	{"nobody hears how many there are", "members_know_how_many_they_are", says(func(m *fleetmsg.Message) { m.Members = 1 })},
+	{"each member has scopes of its own", "a_scope_is_the_same_for_all_members", broken{scope: func(string) uint64 { return rand.Uint64() }}},
+	{"all texts are one scope", "a_scope_is_the_same_for_all_members", broken{scope: func(string) uint64 { return 1 }}},
+	{"holds are lost", "a_hold_reaches_the_others_and_newcomers", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Hold })},
+	{"a newcomer hears nothing", "a_hold_reaches_the_others_and_newcomers", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Meet })},
+	{"a member hears its own news", "a_hold_reaches_the_others_and_newcomers", broken{tell: func(f *broken, m fleetmsg.Message) {
+		f.Fleet.Tell(m)
+		if m.Kind == fleetmsg.Hold {
+			go f.hear(m)
+		}
+	}}},
+	{"holds become longer on the way", "a_hold_reaches_the_others_and_newcomers", says(func(m *fleetmsg.Message) { m.Wait += time.Minute })},
+	{"the last hold counts", "a_hold_becomes_longer_and_not_shorter", broken{tell: func(f *broken, m fleetmsg.Message) {
+		if m.Kind == fleetmsg.Hold && m.Wait == time.Second {
+			over := m
+			over.Wait = 0
+			f.Fleet.Tell(over)
+		}
+		f.Fleet.Tell(m)
+	}}},
+	{"no hold ends early", "the_end_of_a_hold_is_told", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Hold && m.Wait == 0 })},
+	{"a refused probe is no news", "a_refused_probe_is_told", loses(func(m fleetmsg.Message) bool { return m.Again })},
+	{"all scopes are one", "scopes,_statuses_and_hosts_are_apart", says(func(m *fleetmsg.Message) { m.Scope = 1 })},
+	{"nobody counts the users of a quota", "a_quota_reaches_the_others_with_its_users", says(func(m *fleetmsg.Message) {
+		if m.Kind == fleetmsg.Quota {
+			m.Members = 1
+		}
+	})},
+	{"all units are one", "a_quota_reaches_the_others_with_its_users", broken{tell: func(f *broken, m fleetmsg.Message) {
+		if m.Kind == fleetmsg.Quota && m.Unit == "" {
+			defer f.Fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: m.Host, Scope: m.Scope, Amount: 5000, Limit: 9000, Wait: time.Hour})
+		}
+		f.Fleet.Tell(m)
+	}}},
+	{"there is no outage", "an_outage_needs_several_members", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Failing })},
+	{"a failure of one is an outage", "a_member_that_fails_alone_stops_nobody", broken{tell: func(f *broken, m fleetmsg.Message) {
+		f.Fleet.Tell(m)
+		if m.Kind == fleetmsg.Failing {
+			go f.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: m.Host, Wait: m.Wait})
+		}
+	}}},
+	{"a success ends nothing", "a_success_ends_an_outage", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Working })},
+	{"all may probe", "one_member_probes", says(func(m *fleetmsg.Message) { m.Granted = m.Kind == fleetmsg.Probe })},
+	{"a permit is lent twice", "the_permit_of_a_member_that_died_is_lent_again", says(func(m *fleetmsg.Message) { m.Granted = m.Kind == fleetmsg.Probe })},
+	{"nobody may probe", "the_permit_of_a_member_that_died_is_lent_again", says(func(m *fleetmsg.Message) { m.Granted = false })},
+	{"there are tokens for all", "tokens_keep_the_rate", says(func(m *fleetmsg.Message) {
+		if m.Kind == fleetmsg.Tokens {
+			m.Amount = 20
+		}
+	})},
+	{"a question is answered within Tell", "tokens_keep_the_rate", broken{tell: func(f *broken, m fleetmsg.Message) {
+		if m.Kind == fleetmsg.AskTokens {
+			f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: m.Host, Amount: 1, Every: 20 * time.Millisecond})
+			return
+		}
+		f.Fleet.Tell(m)
+	}}},
+	{"the burst is endless", "tokens_are_refused_with_a_time", broken{tell: func(f *broken, m fleetmsg.Message) {
+		m.Burst = 1e6
+		f.Fleet.Tell(m)
+	}}},
+	{"nonsense is passed on", "nonsense_does_no_harm", broken{tell: func(f *broken, m fleetmsg.Message) {
+		f.Fleet.Tell(m)
+		if m.Kind == fleetmsg.Quota {
+			go f.hear(m)
+		}
+	}}},
+	{"the members wait for each other", "many_members_tell_at_once", broken{heard: func(f *broken, m fleetmsg.Message) (fleetmsg.Message, bool) {
+		return m, !strings.Contains(m.Host, "settled")
+	}}},
+}
+
+// TestBroken runs the contract over a broken fleet, in a process of its own.
+func TestBroken(t *testing.T) {
+	name := os.Getenv("APLOMB_BITE")
+	if name == "" {
+		t.Skip("TestContractBites runs it")
+	}
+	for _, b := range bites {
+		if b.name == name {
+			fleettest.Run(t, func(*testing.T) func() transport.Fleet {
+				memory := fleettest.NewMemory()
+				return func() transport.Fleet {
+					f := b.fleet
+					f.Fleet = memory.Member()
+					return &f
+				}
+			})
+		}
+	}
+}
+
+// Each defect is found by its test.
+func TestContractBites(t *testing.T) {
+	for _, b := range bites {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "-test.run", "^TestBroken$/^"+b.finds+"$", "-test.v", "-test.timeout", "1m")
+			cmd.Env = append(os.Environ(), "APLOMB_BITE="+b.name, "APLOMB_PATIENCE=1s", "GORACE=atexit_sleep_ms=0")
+			out, err := cmd.CombinedOutput()
+			assert.Error(t, err)
+			assert.Contains(t, string(out), "--- FAIL: TestBroken/"+b.finds)
+		})
+	}
+}

@@ -1,0 +1,456 @@
+package fleettest
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// host is the host of the tests.
+const host = "http://api.test"
+
+// Run runs the tests that a backend should pass. newFleet returns a function that makes a
+// further member of a fleet that is new and empty. It may register a Cleanup that closes the
+// members. The tests take some seconds. They wait long for what should come, and they do
+// not measure how long it takes, so they also pass on a slow machine.
+func Run(t *testing.T, newFleet func(t *testing.T) (newMember func() transport.Fleet)) {
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, newMember func() transport.Fleet)
+	}{
+		{"a Fleet has one member", testJoin},
+		{"members know how many they are", testMembers},
+		{"a scope is the same for all members", testScope},
+		{"a hold reaches the others and newcomers", testHold},
+		{"a hold becomes longer and not shorter", testHoldLasts},
+		{"the end of a hold is told", testHoldEnds},
+		{"a refused probe is told", testAgain},
+		{"scopes, statuses and hosts are apart", testApart},
+		{"a quota reaches the others with its users", testQuota},
+		{"an outage needs several members", testOutage},
+		{"a member that fails alone stops nobody", testLoneFailure},
+		{"a success ends an outage", testObjection},
+		{"one member probes", testProbe},
+		{"the permit of a member that died is lent again", testDeadProber},
+		{"tokens keep the rate", testTokens},
+		{"tokens are refused with a time", testNoTokens},
+		{"nonsense does no harm", testNonsense},
+		{"many members tell at once", testConcurrent},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, newFleet(t)) })
+	}
+}
+
+func testJoin(t *testing.T, newMember func() transport.Fleet) {
+	f := newMember()
+	join(t, f)
+	if f.Join(func(fleetmsg.Message) {}) == nil {
+		t.Error("a second Join returns no error")
+	}
+}
+
+func testMembers(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 3, newMember)
+	for _, w := range all {
+		for _, n := range w.find(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Members }) {
+			if n.Members < 1 || n.Members > 3 {
+				t.Errorf("heard of %d members", n.Members)
+			}
+		}
+	}
+}
+
+func testScope(t *testing.T, newMember func() transport.Fleet) {
+	a, b := newMember(), newMember()
+	seen := map[uint64]string{}
+	for i := range 100 {
+		text := fmt.Sprint("Bearer ", i)
+		if a.Scope(text) != b.Scope(text) {
+			t.Errorf("members have different numbers for %q", text)
+		}
+		if other, known := seen[a.Scope(text)]; known {
+			t.Errorf("%q and %q have the same number", text, other)
+		}
+		seen[a.Scope(text)] = text
+	}
+}
+
+func testHold(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 3, newMember)
+	told := fleetmsg.Message{Kind: fleetmsg.Hold, Scope: all[0].fleet.Scope("Bearer abc"), Status: 429, Wait: time.Minute}
+	before := time.Now()
+	all[0].tell(told)
+	for _, w := range all[1:] {
+		n := w.await("the others hear of a hold", is(fleetmsg.Hold))
+		if n.Wait <= 0 || n.Wait > time.Minute || n.Scope != told.Scope || n.Status != 429 {
+			t.Errorf("heard %v, told %v", n, told)
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	asked := time.Now()
+	late := join(t, newMember())
+	late.tell(fleetmsg.Message{Kind: fleetmsg.Meet})
+	n := late.await("a newcomer hears of a hold", is(fleetmsg.Hold))
+	if left := time.Minute - asked.Sub(before); n.Wait <= 0 || n.Wait > left+10*time.Millisecond && n.Wait > time.Minute-40*time.Millisecond {
+		t.Errorf("a newcomer hears of %v, %v are left", n.Wait, left)
+	}
+	settled(append(all, late)...)
+	if own := all[0].find(is(fleetmsg.Hold)); len(own) > 0 {
+		t.Errorf("a member hears its own news: %v", own)
+	}
+}
+
+func testHoldLasts(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 2, newMember)
+	for i, wait := range []time.Duration{time.Minute, time.Second, time.Hour} {
+		all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 503, Wait: wait})
+		all[1].await("the hold", func(m fleetmsg.Message) bool {
+			return is(fleetmsg.Hold)(m) && m.Wait > []time.Duration{0, 0, time.Minute}[i]
+		})
+		time.Sleep(120 * time.Millisecond) // a Fleet may send news of a hold ten times per second
+	}
+	for range 3 {
+		all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 503, Wait: time.Second})
+		time.Sleep(120 * time.Millisecond)
+	}
+	settled(all...)
+	late := join(t, newMember())
+	late.tell(fleetmsg.Message{Kind: fleetmsg.Meet})
+	if n := late.await("a newcomer hears of the hold", is(fleetmsg.Hold)); n.Wait <= 30*time.Minute || n.Wait > time.Hour {
+		t.Errorf("the hold of an hour has become one of %v", n.Wait)
+	}
+}
+
+func testHoldEnds(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 3, newMember)
+	over := func(m fleetmsg.Message) bool { return is(fleetmsg.Hold)(m) && m.Wait <= 0 }
+	all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 503, Wait: time.Minute})
+	for _, w := range all[1:] {
+		w.await("the hold", is(fleetmsg.Hold))
+	}
+	all[1].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 503})
+	all[0].await("the end of the hold", over)
+	all[2].await("the end of the hold", over)
+	late := join(t, newMember())
+	late.tell(fleetmsg.Message{Kind: fleetmsg.Meet})
+	settled(append(all, late)...)
+	if found := late.find(is(fleetmsg.Hold)); len(found) > 0 {
+		t.Errorf("a newcomer hears of a hold that is over: %v", found)
+	}
+}
+
+func testAgain(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 3, newMember)
+	all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: time.Minute})
+	all[1].await("the hold", is(fleetmsg.Hold))
+	all[2].await("the hold", is(fleetmsg.Hold))
+	time.Sleep(120 * time.Millisecond)
+	all[1].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Status: 429, Wait: 10 * time.Second, Again: true})
+	for start := time.Now(); len(all[2].find(is(fleetmsg.Hold))) < 2; time.Sleep(time.Millisecond) {
+		if time.Since(start) > patience() {
+			t.Fatal("a refused probe is not told")
+		}
+	}
+	if n := all[2].find(is(fleetmsg.Hold))[1]; n.Wait < 20*time.Second {
+		t.Errorf("the hold of a minute has become one of %v", n.Wait)
+	}
+}
+
+func testApart(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 2, newMember)
+	other := "http://other.test"
+	all[1].tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: other})
+	told := []fleetmsg.Message{
+		{Kind: fleetmsg.Hold, Host: host, Scope: 1, Status: 429, Wait: time.Minute},
+		{Kind: fleetmsg.Hold, Host: host, Scope: 2, Status: 429, Wait: time.Hour},
+		{Kind: fleetmsg.Hold, Host: host, Scope: 2, Status: 503, Wait: time.Minute},
+		{Kind: fleetmsg.Hold, Host: other, Scope: 2, Status: 429, Wait: time.Minute},
+	}
+	for _, m := range told {
+		all[0].tell(m)
+	}
+	all[0].tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 3, Status: 429}) // nobody holds it
+	for _, m := range told {
+		n := all[1].await(m.String(), func(h fleetmsg.Message) bool {
+			return h.Kind == m.Kind && h.Host == m.Host && h.Scope == m.Scope && h.Status == m.Status
+		})
+		if n.Wait > m.Wait || n.Wait < m.Wait/2 {
+			t.Errorf("heard %v, told %v", n, m)
+		}
+	}
+	if n := len(all[1].find(func(m fleetmsg.Message) bool { return m.Scope == 3 })); n > 0 {
+		t.Errorf("heard %d times of a hold that nobody told", n)
+	}
+}
+
+func testQuota(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 3, newMember)
+	told := fleetmsg.Message{Kind: fleetmsg.Quota, Scope: 7, Amount: 40, Limit: 100, Wait: time.Minute}
+	for i, w := range all {
+		told.Amount--
+		w.tell(fleetmsg.Message{Kind: fleetmsg.Quota, Scope: 7, Unit: "input tokens", Amount: 5000, Limit: 9000, Wait: time.Hour})
+		w.tell(told)
+		all[(i+1)%3].await("the quota", func(m fleetmsg.Message) bool {
+			return is(fleetmsg.Quota)(m) && m.Unit == "" && m.Amount == told.Amount && m.Limit == 100 && m.Scope == 7 && m.Wait > 0 && m.Wait <= time.Minute
+		})
+		time.Sleep(120 * time.Millisecond) // a Fleet may send news of a quota ten times per second
+	}
+	for i, w := range all[:1] {
+		w.await(fmt.Sprintf("member %d hears that three use the quota", i), func(m fleetmsg.Message) bool {
+			return is(fleetmsg.Quota)(m) && m.Unit == "" && m.Members == 3
+		})
+	}
+	// More reports of the same members do not count them twice.
+	told.Amount = 20
+	all[0].tell(told)
+	all[1].await("the quota of a member that was counted before", func(m fleetmsg.Message) bool {
+		return is(fleetmsg.Quota)(m) && m.Amount == 20 && m.Members == 3
+	})
+	late := join(t, newMember())
+	late.tell(fleetmsg.Message{Kind: fleetmsg.Meet})
+	late.await("a newcomer hears of the quota", func(m fleetmsg.Message) bool {
+		return is(fleetmsg.Quota)(m) && m.Unit == "" && m.Amount == 20 && m.Members == 3
+	})
+}
+
+// failing is a report that three members make.
+var failing = fleetmsg.Message{Kind: fleetmsg.Failing, Failures: 10, Wait: 5 * time.Second}
+
+func testOutage(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 4, newMember)
+	for _, w := range all[:3] {
+		w.tell(failing)
+	}
+	for i, w := range all {
+		n := w.await(fmt.Sprintf("member %d hears of the outage", i), is(fleetmsg.Down))
+		if n.Wait < 5*time.Second || n.Wait > 5*time.Minute {
+			t.Errorf("down for %v, failing for 5s", n.Wait)
+		}
+	}
+	late := join(t, newMember())
+	late.tell(fleetmsg.Message{Kind: fleetmsg.Meet})
+	late.await("a newcomer hears of the outage", is(fleetmsg.Down))
+}
+
+func testLoneFailure(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 3, newMember)
+	for range 4 {
+		all[0].tell(failing)
+		time.Sleep(50 * time.Millisecond)
+	}
+	settled(all...)
+	for i, w := range all {
+		if found := w.find(is(fleetmsg.Down)); len(found) > 0 {
+			t.Errorf("member %d hears of an outage: %v", i, found)
+		}
+	}
+}
+
+func testObjection(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 4, newMember)
+	all[3].mu.Lock()
+	all[3].react = func(m fleetmsg.Message) { // as a Transport does whose requests succeed
+		if m.Kind == fleetmsg.Down {
+			all[3].fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: m.Host})
+		}
+	}
+	all[3].mu.Unlock()
+	for _, w := range all[:3] {
+		w.tell(failing)
+	}
+	for i, w := range all[:3] {
+		if n := w.await(fmt.Sprintf("member %d hears that the host works", i), is(fleetmsg.Up)); n.Wait < 0 || n.Wait > time.Minute {
+			t.Errorf("the members return within %v", n.Wait)
+		}
+	}
+	for _, w := range all[:3] {
+		w.tell(failing)
+	}
+	settled(all...)
+	if found := all[3].find(is(fleetmsg.Down)); len(found) != 1 {
+		t.Errorf("the member whose requests succeed hears %d times of an outage", len(found))
+	}
+	if found := all[3].find(is(fleetmsg.Up)); len(found) > 0 {
+		t.Errorf("a member hears its own news: %v", found)
+	}
+	late := join(t, newMember())
+	late.tell(fleetmsg.Message{Kind: fleetmsg.Meet})
+	settled(append(all, late)...)
+	if found := late.find(is(fleetmsg.Down)); len(found) > 0 {
+		t.Errorf("a newcomer hears of an outage that is over: %v", found)
+	}
+}
+
+func testProbe(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 4, newMember)
+	for _, w := range all[:3] {
+		w.tell(failing)
+	}
+	ask := fleetmsg.Message{Kind: fleetmsg.AskProbe}
+	if !all[0].ask(ask, fleetmsg.Probe).Granted {
+		t.Fatal("the first member may not probe")
+	}
+	asked := time.Now()
+	for i, w := range all[1:] {
+		n := w.ask(ask, fleetmsg.Probe)
+		if n.Granted && n.at.Sub(asked) < 500*time.Millisecond {
+			t.Fatalf("member %d may probe as well", i+1)
+		}
+		if !n.Granted && n.Wait <= 0 {
+			t.Errorf("member %d has to wait for %v", i+1, n.Wait)
+		}
+	}
+	all[0].tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed})
+	untilGranted(t, all[1])
+	all[1].tell(fleetmsg.Message{Kind: fleetmsg.Working})
+	for i, w := range all {
+		if i != 1 {
+			w.await(fmt.Sprintf("member %d hears that the host works", i), is(fleetmsg.Up))
+		}
+	}
+}
+
+// untilGranted asks for a permit until the member gets it, and returns when it did.
+func untilGranted(t *testing.T, w *witness) time.Time {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < patience(); {
+		n := w.ask(fleetmsg.Message{Kind: fleetmsg.AskProbe}, fleetmsg.Probe)
+		if n.Granted {
+			return n.at
+		}
+		time.Sleep(min(max(n.Wait, time.Millisecond), time.Second))
+	}
+	t.Fatal("nobody may probe any more")
+	return time.Time{}
+}
+
+func testDeadProber(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 3, newMember)
+	for _, w := range all {
+		w.tell(failing)
+	}
+	begun := time.Now()
+	if !all[0].ask(fleetmsg.Message{Kind: fleetmsg.AskProbe}, fleetmsg.Probe).Granted {
+		t.Fatal("the first member may not probe")
+	}
+	if at := untilGranted(t, all[1]); at.Sub(begun) < 500*time.Millisecond {
+		t.Errorf("two members may probe within %v", at.Sub(begun))
+	}
+}
+
+func testTokens(t *testing.T, newMember func() transport.Fleet) {
+	const perSecond, burst = 50.0, 5.0
+	all := crew(t, 3, newMember)
+	ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, PerSecond: perSecond, Burst: burst, Amount: 20}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	given := 0.0
+	begun := time.Now()
+	for _, w := range all {
+		group.Go(func() {
+			for time.Since(begun) < 2*time.Second {
+				n := w.ask(ask, fleetmsg.Tokens)
+				mu.Lock()
+				given += n.Amount
+				mu.Unlock()
+				if every := time.Duration(float64(time.Second) / perSecond); n.Amount > 0 && (n.Every < every-time.Microsecond || n.Every > every+time.Microsecond) {
+					t.Errorf("a token per %v, and %v per second were asked for", n.Every, perSecond)
+				}
+				if n.Amount < 0 || n.Amount > 20 || n.First > 10*time.Second {
+					t.Errorf("got %v", n.Message)
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+	}
+	group.Wait()
+	spent := time.Since(begun).Seconds()
+	// Tokens may be given half a second ahead, and a few for a quarter of a second more.
+	if most := burst + perSecond*(spent+1); given > most {
+		t.Errorf("%v tokens in %.1f s, at most %v are due", given, spent, most)
+	}
+	if given < burst {
+		t.Errorf("%v tokens in %.1f s", given, spent)
+	}
+}
+
+func testNoTokens(t *testing.T, newMember func() transport.Fleet) {
+	w := crew(t, 1, newMember)[0]
+	ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, PerSecond: 0.01, Burst: 3, Amount: 1}
+	for range 3 {
+		if n := w.ask(ask, fleetmsg.Tokens); n.Amount != 1 || n.First > 0 {
+			t.Fatalf("of a burst of 3: %v", n.Message)
+		}
+	}
+	n := w.ask(ask, fleetmsg.Tokens)
+	for n.Amount > 0 && n.First > 0 { // it may be used later
+		n = w.ask(ask, fleetmsg.Tokens)
+	}
+	if n.Amount > 0 || n.Wait <= 0 || n.Wait > 10*time.Minute {
+		t.Errorf("after the burst: %v", n.Message)
+	}
+}
+
+func testNonsense(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 2, newMember)
+	for kind := range fleetmsg.Kind(255) {
+		for _, name := range []string{"", host, "http://", "a b", "\x00", strings.Repeat("x", 10_000)} {
+			for _, d := range []time.Duration{math.MinInt64, -1, 0, math.MaxInt64} {
+				for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, 1e300} {
+					if kind == fleetmsg.Hold && d > 0 || kind == fleetmsg.Failing {
+						continue // they make sense
+					}
+					all[0].fleet.Tell(fleetmsg.Message{
+						Kind: kind, Host: name, Scope: 1, Status: -1, Unit: name, Wait: d, First: d, Every: d,
+						Members: -1, Failures: -1, Amount: x, Limit: x, PerSecond: x, Burst: x,
+					})
+				}
+			}
+		}
+	}
+	settled(all...)
+	for _, w := range all {
+		for _, n := range w.find(func(m fleetmsg.Message) bool { return true }) {
+			if bad := math.IsNaN(n.Amount + n.Limit); bad || n.Kind == fleetmsg.Quota && (n.Wait <= 0 || n.Amount < 0) {
+				t.Errorf("heard %v", n.Message)
+			}
+		}
+	}
+}
+
+func testConcurrent(t *testing.T, newMember func() transport.Fleet) {
+	all := crew(t, 4, newMember)
+	var group sync.WaitGroup
+	for i, w := range all {
+		for j := range 4 {
+			group.Go(func() {
+				for n := range 25 {
+					m := fleetmsg.Message{Host: fmt.Sprintf("http://h%d.test", n%5), Scope: uint64(i), Wait: time.Minute}
+					switch (n + j) % 6 {
+					case 0:
+						m.Kind, m.Status = fleetmsg.Hold, 429
+					case 1:
+						m.Kind, m.Amount = fleetmsg.Quota, float64(n)
+					case 2:
+						m.Kind, m.Failures = fleetmsg.Failing, n+1
+					case 3:
+						m.Kind = fleetmsg.AskProbe
+					case 4:
+						m.Kind, m.PerSecond, m.Burst, m.Amount = fleetmsg.AskTokens, 10, 1, 1
+					case 5:
+						m.Kind = fleetmsg.Working
+					}
+					w.tell(m)
+				}
+			})
+		}
+	}
+	group.Wait()
+	settled(all...)
+}

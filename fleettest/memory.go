@@ -1,0 +1,148 @@
+package fleettest
+
+import (
+	"errors"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/ledger"
+)
+
+// maxHosts bounds what a Memory keeps. If it is full, it forgets everything about hosts.
+const maxHosts = 4096
+
+// A Memory is a fleet in the memory of one process. It is for tests of code that uses a
+// fleet, also in virtual time, and for several Transports of one program. News reaches the
+// other members at once. It is safe for concurrent use. Make it with [NewMemory].
+type Memory struct {
+	seed  maphash.Seed
+	begun time.Time
+
+	mu      sync.Mutex // guards the fields below, and those of the members
+	members []*Member
+	hosts   map[string]*ledger.Record
+	last    int64 // the number of the last member
+}
+
+// NewMemory returns a fleet without members.
+func NewMemory() *Memory {
+	return &Memory{seed: maphash.MakeSeed(), begun: time.Now(), hosts: map[string]*ledger.Record{}}
+}
+
+// Member returns a Fleet for one further Transport. It becomes a member when the Transport
+// is made.
+func (f *Memory) Member() *Member { return &Member{fleet: f, heard: map[string]instant.Instant{}} }
+
+// A Member is a transport.Fleet. It is the place of one Transport in a [Memory].
+type Member struct {
+	fleet   *Memory
+	id      int64 // 0: nobody has joined
+	hear    func(fleetmsg.Message)
+	heard   map[string]instant.Instant // the mark of the last news of each host
+	queue   []fleetmsg.Message         // what the Transport has to hear
+	hearing bool                       // a goroutine empties the queue
+}
+
+// Join makes a Transport the member. New of package transport calls it.
+func (m *Member) Join(hear func(fleetmsg.Message)) error {
+	f := m.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m.id != 0 {
+		return errors.New("fleettest: a Member serves a single Transport, and this one has another already")
+	}
+	f.last++
+	m.id, m.hear = f.last, hear
+	f.members = append(f.members, m)
+	f.tellSize()
+	return nil
+}
+
+// Close takes the member out of the fleet. The Transport can be used on.
+func (m *Member) Close() {
+	f := m.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.members = slices.DeleteFunc(f.members, func(o *Member) bool { return o == m })
+	f.tellSize()
+}
+
+// tellSize tells all members how many they are; f.mu is held.
+func (f *Memory) tellSize() {
+	for _, m := range f.members {
+		m.send(fleetmsg.Message{Kind: fleetmsg.Members, Members: len(f.members)})
+	}
+}
+
+// Scope returns a hash of a text. Its key is random.
+func (m *Member) Scope(text string) uint64 { return maphash.String(m.fleet.seed, text) }
+
+// Tell takes news and questions.
+func (m *Member) Tell(msg fleetmsg.Message) {
+	answers := m.tell(msg)
+	for _, a := range answers { // to a Meet
+		m.hear(a)
+	}
+}
+
+// tell returns the answers to a Meet. Others hear of the rest.
+func (m *Member) tell(msg fleetmsg.Message) (answers []fleetmsg.Message) {
+	f := m.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Contains(f.members, m) || !ledger.Valid(msg) {
+		return nil
+	}
+	r := f.hosts[msg.Host]
+	if r == nil {
+		if len(f.hosts) >= maxHosts {
+			clear(f.hosts)
+			for _, o := range f.members {
+				clear(o.heard)
+			}
+		}
+		r = new(ledger.Record)
+		f.hosts[msg.Host] = r
+	}
+	now := instant.At(time.Since(f.begun) + 2*ledger.MaxWait) // no time is before the epoch
+	answers, _ = r.Tell(now, m.id, len(f.members), msg)
+	if msg.Kind == fleetmsg.Meet {
+		m.heard[msg.Host] = r.Last()
+		return answers
+	}
+	m.send(answers...)
+	for _, o := range f.members {
+		o.send(r.News(now, o.id, len(f.members), o.heard[msg.Host])...)
+		o.heard[msg.Host] = r.Last()
+	}
+	return nil
+}
+
+// send lets the Transport hear messages, one after the other, in a goroutine that ends when
+// there are no more; fleet.mu is held.
+func (m *Member) send(messages ...fleetmsg.Message) {
+	m.queue = append(m.queue, messages...)
+	if len(m.queue) > 0 && !m.hearing {
+		m.hearing = true
+		go m.deliver()
+	}
+}
+
+func (m *Member) deliver() {
+	for {
+		m.fleet.mu.Lock()
+		queue := m.queue
+		if m.queue, m.hearing = nil, len(queue) > 0; !m.hearing {
+			m.fleet.mu.Unlock()
+			return
+		}
+		m.fleet.mu.Unlock()
+		for _, msg := range queue {
+			m.hear(msg)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package ledger
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+)
+
+// chance tells a Record something at random.
+func chance(r *Record, rng *rand.Rand, now instant.Instant) {
+	kinds := []fleetmsg.Kind{fleetmsg.Hold, fleetmsg.Quota, fleetmsg.AskTokens, fleetmsg.AskProbe, fleetmsg.ProbeFailed, fleetmsg.Failing, fleetmsg.Failing, fleetmsg.Failing, fleetmsg.Failing}
+	m := fleetmsg.Message{
+		Kind: kinds[rng.IntN(len(kinds))], Host: "http://h.test", Scope: rng.Uint64N(3), Status: 429 + 74*rng.IntN(2),
+		Wait: time.Duration(rng.Int64N(int64(time.Minute))) * time.Duration(rng.IntN(2)), Failures: 1 + rng.IntN(9),
+		Amount: float64(1 + rng.IntN(50)), Limit: 100, PerSecond: 10, Burst: 5, Again: rng.IntN(4) == 0,
+	}
+	if rng.IntN(40) == 0 {
+		m.Kind = fleetmsg.Working
+	}
+	r.Tell(now, 1+rng.Int64N(4), 4, m)
+}
+
+// A Record that was kept as JSON after each step goes on like one that was not.
+func TestRecordIsKept(t *testing.T) {
+	outages := 0
+	for seed := range uint64(50) {
+		var plain, kept Record
+		one, two := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 1))
+		now := instant.At(2 * MaxWait)
+		for step := range 200 {
+			now = now.Add(time.Duration(rand.New(rand.NewPCG(seed, uint64(step))).Int64N(int64(2 * time.Second))))
+			chance(&plain, one, now)
+			chance(&kept, two, now)
+			b, err := json.Marshal(&kept)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = Record{}
+			if err := json.Unmarshal(b, &kept); err != nil {
+				t.Fatal(err)
+			}
+			if !kept.Sane(now, 0) {
+				t.Fatalf("seed %d, step %d: not sane: %s", seed, step, b)
+			}
+			want, _ := json.Marshal(&plain)
+			if string(want) != string(b) {
+				t.Fatalf("seed %d, step %d: %s\nwant %s", seed, step, b, want)
+			}
+		}
+		outages += min(1, int(plain.Outage.Told))
+		if len(plain.Holds) == 0 || len(plain.Quotas) == 0 || len(plain.Rates) == 0 {
+			t.Errorf("seed %d: nothing happened: %+v", seed, plain)
+		}
+	}
+	if outages < 20 {
+		t.Errorf("%d outages", outages)
+	}
+}
+
+// The scopes, users and units of a host are bounded, also if a Fleet is told of more.
+func TestRecordIsBounded(t *testing.T) {
+	var r Record
+	now := instant.At(2 * MaxWait)
+	for i := range 2000 {
+		scope := uint64(i)
+		r.Tell(now, int64(i), 1, fleetmsg.Message{Kind: fleetmsg.Hold, Host: "h", Scope: scope, Wait: time.Hour})
+		r.Tell(now, int64(i), 1, fleetmsg.Message{Kind: fleetmsg.Quota, Host: "h", Scope: scope, Amount: 1, Wait: time.Hour})
+		r.Tell(now, int64(i), 1, fleetmsg.Message{Kind: fleetmsg.Quota, Host: "h", Scope: 1, Amount: 1, Wait: time.Hour})
+		r.Tell(now, int64(i), 1, fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", Unit: time.Duration(i).String(), PerSecond: 1, Burst: 1, Amount: 1})
+	}
+	if len(r.Holds) != MaxScopes || len(r.Quotas) != MaxScopes/4 || len(r.Rates) != maxUnits || len(r.Quotas[1].Users) != MaxUsers {
+		t.Errorf("%d holds, %d quotas, %d rates, %d users", len(r.Holds), len(r.Quotas), len(r.Rates), len(r.Quotas[1].Users))
+	}
+	// When they are over, there is room for others.
+	later := now.Add(2 * time.Hour)
+	r.Tell(later, 1, 1, fleetmsg.Message{Kind: fleetmsg.Hold, Host: "h", Scope: 5000, Wait: time.Hour})
+	r.Tell(later, 1, 1, fleetmsg.Message{Kind: fleetmsg.Quota, Host: "h", Scope: 5000, Amount: 1, Wait: time.Hour})
+	if len(r.Holds) != 1 || len(r.Quotas) != 1 {
+		t.Errorf("%d holds, %d quotas", len(r.Holds), len(r.Quotas))
+	}
+}
+
+// No member hears of a hold for longer than it was told, and none hears the same twice.
+func TestRecordTellsNoMoreThanItWasTold(t *testing.T) {
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		var r Record
+		now := instant.At(2 * MaxWait)
+		heard := map[int64]instant.Instant{}
+		ends := map[uint64]instant.Instant{} // the latest end that anybody was told
+		for range 300 {
+			now = now.Add(time.Duration(rng.Int64N(int64(300 * time.Millisecond))))
+			if rng.IntN(2) == 0 {
+				m := fleetmsg.Message{Kind: fleetmsg.Hold, Host: "h", Scope: rng.Uint64N(3), Status: 429, Wait: time.Duration(rng.Int64N(int64(5 * time.Second)))}
+				r.Tell(now, 1+rng.Int64N(4), 4, m)
+				ends[m.Scope] = max(ends[m.Scope], now.Add(m.Wait))
+				continue
+			}
+			member := 1 + rng.Int64N(4)
+			for _, m := range r.News(now, member, 4, heard[member]) {
+				if now.Add(m.Wait) > ends[m.Scope] {
+					t.Fatalf("seed %d: a hold of %v, %v are left", seed, m.Wait, ends[m.Scope].Sub(now))
+				}
+			}
+			heard[member] = r.Last()
+			if again := r.News(now, member, 4, heard[member]); len(again) > 0 {
+				t.Fatalf("seed %d: heard twice: %v", seed, again)
+			}
+		}
+	}
+}
