@@ -16,7 +16,7 @@ CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
 RACE     := $(if $(CC_FOUND),-race)
 
 # Every module of the repository: the root first.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
 
 # The modules that get a tag. docs/releasing.md says why the others do not.
 RELEASED := . otel fleet cmd
@@ -55,13 +55,13 @@ demo: ## seven faults, with a plain client and with aplomb
 	@$(GO) -C cmd run ./aplomb demo
 
 fleet: ## three worker processes share a quota, alone and as a fleet over Redis
-	@$(GO) -C examples/fleet run .
+	@$(GO) -C lab run ./fleet
 
 test: ## the tests of the released modules, with the race detector and in random order
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector")
 	@$(call TEST,$(RELEASED))
 
-test-rest: ## the tests of the examples, the experiments, the comparisons and the tools
+test-rest: ## the tests of the experiments, the comparisons, the larger examples and the tools
 	@$(call TEST,$(REST))
 
 # The linters read the source of each dependency. For e2e these are the SDKs, so it gets
@@ -90,7 +90,7 @@ bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
 	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee bin/bench.txt | grep -v '^ok\|no test files' && bin/benchstat bin/bench.txt
 
 compare: ## aplomb beside other clients that retry, 2 min, as Markdown (ONLY: a regular expression of questions)
-	@$(GO) -C bench run . -only '$(ONLY)'
+	@$(GO) -C lab run ./bench -only '$(ONLY)'
 
 fuzz: ## every fuzz target for a short time (FUZZ)
 	@for m in $(RELEASED); do for p in $$($(GO) -C $$m list ./...); do for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done; done
@@ -116,9 +116,9 @@ examples: bin/fits ## run every example program; its output begins with a senten
 	@$(GO) -C cmd build -o ../bin/aplomb ./aplomb
 	@for c in waits demo; do echo "== aplomb $$c"; timeout 60 bin/fits bin/aplomb $$c || exit 1; done
 	@for c in proxy get; do echo "== aplomb $$c -demo"; timeout 60 bin/aplomb $$c -demo || exit 1; done
-	@echo "== examples/metrics"; timeout 120 bin/fits $(GO) -C examples/metrics run .
-	@echo "== examples/fleet"; timeout 120 bin/fits $(GO) -C examples/fleet run .
-	@echo "== experiments/storm"; timeout 120 $(GO) -C experiments/storm run . -sim -out ''
+	@echo "== lab/metrics"; timeout 120 bin/fits $(GO) -C lab run ./metrics
+	@echo "== lab/fleet"; timeout 120 bin/fits $(GO) -C lab run ./fleet
+	@echo "== lab/storm"; timeout 120 $(GO) -C lab run ./storm -sim -out ''
 
 browser: ## install headless Chromium with apt-get, for the test of the page of aplomb proxy
 	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends chromium-headless-shell fonts-dejavu-core; } || echo "no headless Chromium: the test of the page will be skipped"
@@ -127,10 +127,10 @@ redis: ## install redis-server with apt-get, for the tests of fleet and for make
 	@command -v redis-server >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends redis-server; }
 
 storm: ## the experiment about retry storms, 110 s, with a report in pictures
-	@$(GO) -C experiments/storm run .
+	@$(GO) -C lab run ./storm
 
 storm-fleet: ## the same with 50 processes, alone and in a fleet over Redis, 5 times in 6 min
-	@$(GO) -C experiments/storm run . -processes 50 -watched 40s -runs 5 -details
+	@$(GO) -C lab run ./storm -processes 50 -watched 40s -runs 5 -details
 
 version: ## VERSION=v0.2.0: the released modules require this version of the root
 	@for m in $(filter-out .,$(RELEASED)); do $(GO) -C $$m mod edit -require "$$($(GO) list -m)@$(VERSION)" || exit 1; done

@@ -113,7 +113,9 @@ func Example_events() {
 	// <nil>
 }
 
-// Snapshot shows what is known of each host.
+// Snapshot shows what is known of each host. This line publishes it at /debug/vars:
+//
+//	expvar.Publish("aplomb", expvar.Func(func() any { return tr.Snapshot() }))
 func ExampleTransport_Snapshot() {
 	tr, err := transport.New(transport.Config{
 		Base: server(200),

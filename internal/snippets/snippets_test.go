@@ -131,7 +131,7 @@ func mustAbs(t *testing.T, path string) string {
 
 // others says where the snippets of a document are compiled that need another module.
 var others = map[string]string{
-	"migrating.md": "examples/migrating",
+	"migrating.md": "lab/migrating",
 	"fleet.md":     "fleet",
 }
 

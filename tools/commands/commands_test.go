@@ -327,8 +327,8 @@ func TestCommands(t *testing.T) {
 func TestBadCommands(t *testing.T) {
 	for _, text := range []string{
 		"make nonsense", "make test NONSENSE=1", "go run ./examples/nonsense", "go run ./examples/nonsense/NAME",
-		"go run .", "go run ./policy", "go run ./fleet", "go -C bench run . -nonsense=1", "go run",
-		"go -C examples/nonsense run .", "go -C bench run . -nonsense", "go test ./policy -run Nonsense",
+		"go run .", "go run ./policy", "go run ./fleet", "go -C lab/bench run . -nonsense=1", "go run",
+		"go -C examples/nonsense run .", "go -C lab/bench run . -nonsense", "go test ./policy -run Nonsense",
 		"go -C otel test -run - -bench Nonsense -benchtime 2x", "go test ./policy -nonsense", "go test ./docs", "go test ./otel", "go mod nonsense", "go mod edit -replace example.com/x=../aplomb",
 		"go install github.com/aplomb-go/aplomb/policy@latest", "go install example.com/x@latest", "go install ./policy",
 		"go get github.com/aplomb-go/aplomb/nonsense",
@@ -339,7 +339,7 @@ func TestBadCommands(t *testing.T) {
 	}
 	for _, text := range []string{
 		"make test", "make simulate SEED=1 TIMES=2", "go run ./examples/NAME", "go -C cmd run ./aplomb demo",
-		"go -C bench run . -only outage", "go -C bench test . -run Features -update", "go test ./policy/rulefile -run Schema -update",
+		"go -C lab/bench run . -only outage", "go -C lab/bench test . -run Features -update", "go test ./policy/rulefile -run Schema -update",
 		"go -C otel test -run - -bench FirstTry -benchtime 50x", "go get github.com/aplomb-go/aplomb",
 		"go get github.com/aplomb-go/aplomb@main", "go mod edit -replace github.com/aplomb-go/aplomb=../aplomb", "go mod tidy",
 		"go mod edit -replace github.com/aplomb-go/aplomb=github.com/aplomb-go/aplomb@main",

@@ -30,7 +30,7 @@ var curves = []curve{
 	{"Constant", "constant", "always 2 s", backoff.Constant(2 * time.Second)},
 }
 
-// article are the two curves of the article whose experiment experiments/storm
+// article are the two curves of the article whose experiment lab/storm
 // repeats, as its pseudo-code computes them. It adds the jitter after the cap, so a wait
 // can be 1.3 times as long as the cap.
 var article = []curve{

@@ -1,0 +1,375 @@
+// The table of features in docs/compare.md.
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the tables of features to docs/compare.md")
+
+const (
+	root       = "../.."
+	comparison = root + "/docs/compare.md"
+)
+
+// A feature is a row of the table.
+type feature struct {
+	name  string
+	ours  string   // aplomb's cell
+	shown []string // behind a yes of aplomb's: DIRECTORY.Test, or the directory of an example
+
+	// probe tries the feature, and returns the cell. setups says how a library is told to
+	// have it. A library without a set-up of its own is tried in the set-up of the other
+	// tables. Without a probe the cells come from names.
+	probe  func(*testing.T, *library) string
+	setups map[string]func(terms) doer
+
+	// names has an exported name, package.Name, of each library that has the feature or a
+	// set-up for it. The feature of a library in untried is not tried.
+	names   map[string]string
+	untried []string
+
+	// If there is no probe, no exported name of another library matches absent, apart from
+	// those in but.
+	absent *regexp.Regexp
+	but    []string
+}
+
+const yes, no = "yes", "no"
+
+var features = []feature{
+	{name: "sends a GET again after a 503", ours: yes, shown: []string{"transport.TestRetriesWithTheFormulasWaits", "examples/default"}, probe: sendsAgain},
+	{name: "sends a POST once if the server may have acted", ours: yes, shown: []string{"transport.TestPOST", "cmd/internal/demo"}, probe: sendsOnce},
+	{name: "never comes back before the time in Retry-After", ours: yes, shown: []string{"transport.TestServersWait"}, probe: obeys},
+	{name: "holds other requests back for that time", ours: yes, shown: []string{"transport.TestOneIsToldAndAllWait"}, probe: holdsOthers},
+	{name: "gives up at once if the wait would pass the deadline", ours: yes, shown: []string{"transport.TestDeadlineIsSeenBeforeTheSleep"}, probe: foresees},
+	{name: "ends its wait with the context", ours: yes, shown: []string{"transport.TestCancelDuringTheWait"}, probe: endsWaits},
+	{name: "returns the last response when it gives up", ours: yes, shown: []string{"transport.TestGivesUpWithTheLastResponse"}, probe: returnsTheLast},
+	{name: "limits the retries to a host that is down, by default", ours: yes, shown: []string{"transport.TestBudgetBoundsAnOutage"}, probe: limitsRetries},
+	{name: "continues a cut download", ours: yes, shown: []string{"faults.TestCutBodiesAreResumed", "cmd/internal/get"}, probe: continues(`"v1"`)},
+	{name: "completes a cut download that has neither ETag nor Last-Modified", ours: yes, shown: []string{"transport.TestACutAnswerIsFetchedAgain"}, probe: continues("")},
+	{name: "sends an upload while it reads it", ours: yes, shown: []string{"transport.TestUploadStreams"}, probe: streams},
+	{name: "keeps an upgraded connection writable", ours: yes, shown: []string{"transport.TestUpgradesOverTheWire"}, probe: upgrades},
+
+	{name: "is an `http.RoundTripper`", ours: yes, shown: []string{"transport.TestContractReturnsTheResponse"},
+		names:  map[string]string{"retryablehttp": "retryablehttp.RoundTripper", "rehttp": "rehttp.Transport", "failsafehttp": "failsafehttp.NewRoundTripper"},
+		absent: regexp.MustCompile(`\.(New)?RoundTrip(per)?$`), but: []string{"resty.RoundTrip"}}, // of its digest authentication
+	{name: "bounds the time of an attempt", ours: yes, shown: []string{"transport.TestAttemptTimeout"}, probe: bounds, setups: boundSetups,
+		names: map[string]string{"retryablehttp": "retryablehttp.HTTPClient", "rehttp": "rehttp.PerAttemptTimeout", "failsafehttp": "timeout.New",
+			"heimdall": "httpclient.WithHTTPClient", "resty": "resty.SetTimeout", "azcore": "policy.TryTimeout"}},
+	{name: "bounds the time until there is a connection", ours: yes, shown: []string{"transport.TestUnsentPOSTIsRetried"}, probe: connects, setups: connectSetups},
+	{name: "takes a new HTTP/2 connection after a timeout", ours: yes, shown: []string{"transport.TestDeathUnderLoad", "transport.TestDeathOverSockets"}, probe: leaves, setups: boundSetups},
+	{name: "tries another address of the host", ours: yes, shown: []string{"transport.TestOneAddressIsBad"}, probe: detours},
+	{name: "checks the health of HTTP/2 connections by default", ours: yes, shown: []string{"transport.TestDefaultBaseChecksTheHealthOfConnections"}, probe: checksHealth},
+	{name: "has a retry budget", ours: yes, shown: []string{"transport.TestBudgetInEveryWindow"}, probe: limitsRetries, setups: budgetSetups,
+		names: map[string]string{"failsafehttp": "retrypolicy.WithBudget"}},
+	{name: "hedges", ours: yes, shown: []string{"transport.TestHedgeCutsTheTail"}, probe: hedges, setups: hedgeSetups,
+		names: map[string]string{"failsafehttp": "hedgepolicy.NewWithDelay"}},
+	{name: "limits the rate of requests", ours: yes, shown: []string{"transport.TestRateLimit"}, probe: limitsRate, setups: rateSetups,
+		names: map[string]string{"failsafehttp": "ratelimiter.NewSmoothBuilder", "resty": "resty.SetRateLimiter"}},
+	{name: "has a circuit breaker, or limits requests in flight", ours: yes, shown: []string{"transport.TestGateAgainstAHangingServer"}, probe: breaks, setups: breakerSetups,
+		names: map[string]string{"failsafehttp": "circuitbreaker.NewBuilder", "heimdall": "hystrix.NewClient"}, untried: []string{"heimdall"}},
+	{name: "shares limits between processes", ours: yes, shown: []string{"transport.TestFleetHold", "transport.TestFleetRate", "lab/fleet"}, probe: shares, setups: fleetSetups},
+	{name: "knows rules of providers", ours: yes, shown: []string{"policy/profile.TestProfiles"}, probe: knowsProviders, setups: providerSetups},
+	{name: "has rules for each host", ours: yes, shown: []string{"transport.TestMostSpecificRule", "examples/hosts"}, probe: distinguishesHosts, setups: hostSetups,
+		names: map[string]string{"retryablehttp": "retryablehttp.CheckRetry", "rehttp": "rehttp.RetryFn", "failsafehttp": "retrypolicy.AbortIf",
+			"resty": "resty.AddRetryCondition", "azcore": "policy.ShouldRetry"}},
+	{name: "reads rules from a file, and takes new ones", ours: yes, shown: []string{"policy/rulefile.TestLoad", "transport.TestUpdateKeepsHostState", "examples/hosts"},
+		absent: regexp.MustCompile(`(?i)loadrule|rulefile|update`)},
+	{name: "says why there was no retry", ours: yes, shown: []string{"transport.TestEvents", "cmd/internal/demo"}, probe: saysWhy, setups: reasonSetups,
+		names: map[string]string{"retryablehttp": "retryablehttp.StandardClient", "failsafehttp": "retrypolicy.ExceededError", "azcore": "log.SetListener"}},
+	{name: "has OpenTelemetry", ours: yes, shown: []string{"otel.TestSpans", "lab/metrics"},
+		names: map[string]string{"azcore": "policy.TracingProvider"}, absent: regexp.MustCompile(`(?i)otel|telemetry|trac(e|ing)`),
+		but: []string{"resty.EnableTrace", "resty.DisableTrace", "resty.TraceInfo"}}, // times of net/http/httptrace
+	{name: "plays faults for tests", ours: yes, shown: []string{"faults.TestWaitsOfARule"},
+		names: map[string]string{"azcore": "fake.ErrorResponder"}, absent: regexp.MustCompile(`(?i)\.fault|fake`)},
+	{name: "retries other functions than requests", ours: yes, shown: []string{"policy.TestDoSucceeds", "examples/database"},
+		names: map[string]string{"failsafehttp": "failsafe.Executor", "resty": "resty.Backoff"}},
+
+	{name: "returns something else instead (fallback)", ours: no, probe: fallsBack, setups: fallbackSetups,
+		names:   map[string]string{"retryablehttp": "retryablehttp.ErrorHandler", "failsafehttp": "fallback.NewBuilderWithFunc", "heimdall": "hystrix.WithFallbackFunc"},
+		untried: []string{"heimdall"}},
+	{name: "caches responses", ours: no, probe: caches, setups: cacheSetups,
+		names: map[string]string{"failsafehttp": "cachepolicy.NewBuilder"}},
+	{name: "lets urgent requests go first", ours: no,
+		names: map[string]string{"failsafehttp": "priority.Prioritizer"}, absent: regexp.MustCompile(`(?i)priori`)},
+	{name: "works for gRPC", ours: no,
+		names: map[string]string{"failsafehttp": "failsafegrpc.NewUnaryClientInterceptor"}, absent: regexp.MustCompile(`(?i)grpc`)},
+	{name: "protects servers as well", ours: no,
+		names: map[string]string{"failsafehttp": "failsafehttp.NewHandler"}, absent: regexp.MustCompile(`NewHandler`)},
+	{name: "encodes and decodes JSON", ours: no,
+		names: map[string]string{"resty": "resty.SetJSONMarshaler", "azcore": "runtime.UnmarshalAsJSON"}, absent: regexp.MustCompile(`(?i)json`)},
+	{name: "authenticates", ours: no,
+		names: map[string]string{"resty": "resty.SetAuthToken", "azcore": "policy.AuthorizationHandler"}, absent: regexp.MustCompile(`(?i)auth`)},
+}
+
+// cells returns the cells of a row, aplomb's first.
+func (f *feature) cells(t *testing.T) []string {
+	row := []string{f.ours}
+	if f.probe != nil {
+		if got := f.probe(t, f.setup(&ours[0])); got != f.ours {
+			t.Errorf("%s: aplomb: %s", f.name, got)
+		}
+	}
+	for i := range peers {
+		l := &peers[i]
+		if f.tries(l.name) {
+			row = append(row, f.probe(t, f.setup(l)))
+		} else {
+			row = append(row, asked(f.names[l.name] != ""))
+		}
+	}
+	return row
+}
+
+func (f *feature) tries(library string) bool {
+	return f.probe != nil && !slices.Contains(f.untried, library)
+}
+
+// setup returns the library as it is set up for this row.
+func (f *feature) setup(l *library) *library {
+	client := f.setups[l.name]
+	if client == nil {
+		return l
+	}
+	told := *l
+	told.client = client
+	return &told
+}
+
+// TestFeatures: docs/compare.md has the table of features and what is behind it. Behind
+// each yes of aplomb's is a test or an example that exists. Behind the cells of the
+// others is an experiment, or a name that they export, or that they export no such name.
+func TestFeatures(t *testing.T) {
+	exported := map[string]map[string]bool{}
+	for i := range peers {
+		exported[peers[i].name] = exportedBy(t, peers[i].module)
+	}
+	heads := []string{"", "aplomb"}
+	for i := range peers {
+		heads = append(heads, peers[i].name+" "+moduleVersion(t, peers[i].module))
+	}
+	var rows, behind bytes.Buffer
+	fmt.Fprintf(&rows, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
+	fmt.Fprintf(&behind, "| | aplomb | the others |\n|---|---|---|\n")
+	for i := range features {
+		f := &features[i]
+		f.check(t, exported)
+		fmt.Fprintf(&rows, "| %s | %s |\n", f.name, strings.Join(f.cells(t), " | "))
+		fmt.Fprintf(&behind, "| %s | %s | %s |\n", f.name, links(f.shown), f.evidence())
+	}
+	versions := []string{goVersion(t, root)}
+	for i := range peers {
+		versions = append(versions, goVersion(t, moduleDir(t, peers[i].module)))
+	}
+	fmt.Fprintf(&rows, "| needs Go | %s |\n", strings.Join(versions, " | "))
+
+	text, err := os.ReadFile(comparison)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := text
+	for name, table := range map[string]string{"features": rows.String(), "behind the features": behind.String()} {
+		marked := regexp.MustCompile("<!-- " + name + " -->\n(\\|[^\n]*\n)*")
+		if !marked.Match(text) {
+			t.Errorf("docs/compare.md lacks <!-- %s -->", name)
+		}
+		got = marked.ReplaceAllLiteral(got, []byte("<!-- "+name+" -->\n"+table))
+	}
+	if *update {
+		if err := os.WriteFile(comparison, got, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	} else if !bytes.Equal(got, text) {
+		t.Errorf("docs/compare.md differs; go -C lab/bench test . -run Features -update writes it")
+	}
+}
+
+// check finds out whether what is behind the row exists.
+func (f *feature) check(t *testing.T, exported map[string]map[string]bool) {
+	if f.ours == yes && len(f.shown) == 0 {
+		t.Errorf("%s: nothing is behind the yes", f.name)
+	}
+	for _, what := range f.shown {
+		if err := exists(what); err != nil {
+			t.Errorf("%s: %v", f.name, err)
+		}
+	}
+	for i := range peers {
+		library := peers[i].name
+		if name := f.names[library]; name != "" {
+			if !exported[library][name] {
+				t.Errorf("%s: %s does not export %s", f.name, library, name)
+			}
+			continue
+		}
+		if f.probe != nil || f.absent == nil {
+			continue
+		}
+		for name := range exported[library] {
+			if f.absent.MatchString(name) && !slices.Contains(f.but, name) {
+				t.Errorf("%s: %s exports %s", f.name, library, name)
+			}
+		}
+	}
+}
+
+// exists looks for an example, or for a test in the files of a directory.
+func exists(what string) error {
+	dir, test, isTest := strings.Cut(what, ".")
+	if !isTest {
+		_, err := os.Stat(filepath.Join(root, what, "main.go"))
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(text, []byte("\nfunc "+test+"(t *testing.T)")) {
+			return nil
+		}
+	}
+	return errors.Join(err, fmt.Errorf("there is no %s in %s", test, dir))
+}
+
+// links makes links of what is behind a yes.
+func links(shown []string) string {
+	if len(shown) == 0 {
+		return "none"
+	}
+	var list []string
+	for _, what := range shown {
+		if dir, test, ok := strings.Cut(what, "."); ok {
+			list = append(list, fmt.Sprintf("`%s` in [%s](../%s)", test, dir, dir))
+		} else {
+			list = append(list, fmt.Sprintf("[%s](../%s)", what, what))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// evidence says what is behind the cells of the others.
+func (f *feature) evidence() string {
+	var used, untried []string
+	for i := range peers {
+		switch name := f.names[peers[i].name]; {
+		case name == "":
+		case f.tries(peers[i].name):
+			used = append(used, "`"+name+"`")
+		default:
+			untried = append(untried, "`"+name+"`")
+		}
+	}
+	var list []string
+	switch {
+	case f.probe != nil && used == nil:
+		list = append(list, "tried")
+	case f.probe != nil:
+		list = append(list, "tried, with "+strings.Join(used, ", "))
+	case untried == nil:
+		list = append(list, "no such name")
+	}
+	if untried != nil {
+		list = append(list, "exported: "+strings.Join(untried, ", "))
+	}
+	return strings.Join(list, "; ")
+}
+
+// moduleDir is where the source of a module is.
+func moduleDir(t *testing.T, module string) string {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		t.Fatal(module, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func moduleVersion(t *testing.T, module string) string {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
+	if err != nil {
+		t.Fatal(module, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// goVersion is the oldest Go that compiles a module, to its go.mod.
+func goVersion(t *testing.T, dir string) string {
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(text)
+	if m == nil {
+		return "any"
+	}
+	return string(m[1])
+}
+
+// exportedBy returns the exported names of a module's packages as package.Name, with
+// fields and methods as if they were the package's own. It leaves out internal packages,
+// examples and tests.
+func exportedBy(t *testing.T, module string) map[string]bool {
+	names := map[string]bool{}
+	root := moduleDir(t, module)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if path != root && slices.Contains([]string{"internal", "examples", "example", "testdata", "test"}, entry.Name()) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		add := func(list ...*ast.Ident) {
+			for _, name := range list {
+				if name.IsExported() {
+					names[file.Name.Name+"."+name.Name] = true
+				}
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				add(n.Name)
+				return false
+			case *ast.TypeSpec:
+				add(n.Name)
+			case *ast.ValueSpec:
+				add(n.Names...)
+			case *ast.Field:
+				add(n.Names...)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil || len(names) == 0 {
+		t.Fatal(module, len(names), err)
+	}
+	return names
+}

@@ -1,0 +1,180 @@
+// Bench compares aplomb with other clients that retry, and prints one Markdown
+// table for each question.
+//
+//	go -C lab/bench run .                  # all questions, about 3 minutes
+//	go -C lab/bench run . -only outage     # the questions whose names match
+//	go -C lab/bench run . -quick           # a few of everything: does it work?
+//
+// From the top of the repository, make compare does the first.
+//
+// # How it works
+//
+// Each client is set up as its documentation shows, with its own number of
+// tries. Only the delay between tries is made equal and short. Aplomb takes part
+// in four settings. The output begins with all set-ups, the versions and the
+// machine.
+//
+// There are three kinds of question:
+//
+//   - Cost. The base transport is a stub that responds at once, so that the time
+//     is the library's. Calls are timed in short batches, in rounds of random
+//     order. A figure is the median, over the rounds, of the difference to the
+//     floor in the same round. The floor is the same call without the library:
+//     the bare stub, or for retries the shortest loop that retries. A client is
+//     called in the most direct way that it offers, and its floor is called in
+//     the same way (see shape in clients.go). Allocations are counted over the
+//     same floor.
+//   - Traffic. Real requests go over loopback to a server in this process, which
+//     counts what arrives. Time figures are medians over rounds in random order.
+//   - Behaviour. Each fact is one request, or a few, that meet a server with a
+//     fault. The README's table has these facts.
+//
+// Time figures are only shown. The tests assert that each client really retries,
+// by counting attempts at a server, and that each question is answered for each
+// client.
+//
+// # Files
+//
+//	main.go      the questions, and how much each of them measures
+//	clients.go   the clients that are compared
+//	ours.go      the set-ups of aplomb; no other file uses its API
+//	peers.go     the set-ups of the other libraries
+//	timing.go    measuring time on a machine that does other things as well
+//	stub.go      servers that need no network
+//	cost.go      the cost of a library when no network is involved
+//	upload.go    the cost of a large upload that cannot be read a second time
+//	traffic.go   connections and the rate of traffic
+//	crowd.go     many requests that fail at the same time
+//	facts.go     the behaviour of the clients when something goes wrong
+//	exchange.go  one request that meets a faulty server
+//	table.go     printing tables
+//	machine.go   the machine, the versions and the settings of a run
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"time"
+)
+
+// A question has one table for its answer.
+type question struct {
+	name    string // for -only
+	title   string
+	clients func() []library
+	ask     func(scale, []library) (*table, error)
+}
+
+var questions = []question{
+	{"get", "First try of a GET", compared, firstGet},
+	{"post", "First try of a POST with 1 KiB", compared, firstPost},
+	{"retry", "A GET with two failures, then success, without waits", compared, twoFailures},
+	{"upload", "Upload of 64 MiB from a reader that cannot go back", compared, uploads},
+	{"connections", "Connections used for 200 requests that get two 503s each", compared, connectionsUsed},
+	{"throughput", "Throughput over loopback", compared, throughput},
+	{"hosts", "First tries that go to 100,000 hosts in turn", compared, manyHosts},
+	{"waits", "10,000 waits that are cancelled", compared, canceledWaits},
+	{"outage", "Attempts per request in a lasting outage", compared, lastingOutage},
+	{"cut", "A response of 8 MiB that is cut after each MiB", compared, cutBodies},
+	{"facts", "Behaviour", described, behaviour},
+}
+
+// A scale says how much is measured.
+type scale struct {
+	rounds    int           // of timed calls
+	batch     time.Duration // of one call in a round
+	allocRuns int
+
+	uploads   int   // rounds of uploads
+	upload    int64 // bytes of one
+	requests  int   // of the question about connections
+	transfers int   // rounds of the question about throughput
+	gets      int   // small requests in a round
+	download  int64 // bytes of the large response
+	hosts     int
+	waits     int
+	wait      time.Duration // that is cancelled
+	outage    time.Duration
+	perTick   int // requests each 10 ms in an outage
+	facts     int // how many, from the first
+}
+
+// full is what the titles of the questions say.
+var full = scale{
+	rounds: 101, batch: 3 * time.Millisecond, allocRuns: 200,
+	uploads: 3, upload: 64 << 20,
+	requests:  200,
+	transfers: 15, gets: 600, download: 16 << 20,
+	hosts: 100_000, waits: 10_000, wait: 2 * time.Second,
+	outage: 3 * time.Second, perTick: 10,
+	facts: 1000,
+}
+
+// quick shows whether everything works. Its figures mean nothing.
+var quick = scale{
+	rounds: 3, batch: 100 * time.Microsecond, allocRuns: 5,
+	uploads: 1, upload: 256 << 10,
+	requests:  5,
+	transfers: 1, gets: 20, download: 256 << 10,
+	hosts: 100, waits: 50, wait: 300 * time.Millisecond,
+	outage: 100 * time.Millisecond, perTick: 2,
+	facts: 2,
+}
+
+// longest is how long a run may take. A longer run is stuck.
+const longest = 10 * time.Minute
+
+func main() {
+	small := flag.Bool("quick", false, "measure a little of everything, to see whether it works")
+	only := flag.String("only", "", "a regular expression: measure only the questions whose names match\n("+names()+")")
+	flag.Parse()
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		fatal(err)
+	}
+	s := full
+	if *small {
+		s = quick
+	}
+	time.AfterFunc(longest, func() { fatal(fmt.Errorf("not done within %v", longest)) })
+	fmt.Println("# Aplomb and other clients that retry")
+	fmt.Println()
+	describe(os.Stdout, s, compared())
+	for _, q := range questions {
+		if !pattern.MatchString(q.name) {
+			continue
+		}
+		start := time.Now()
+		if err := q.answer(os.Stdout, s); err != nil {
+			fatal(err)
+		}
+		fmt.Fprintf(os.Stderr, "%s: %.1f s\n", q.name, time.Since(start).Seconds())
+	}
+}
+
+// answer prints the question's title and table.
+func (q question) answer(out io.Writer, s scale) error {
+	t, err := q.ask(s, q.clients())
+	if err != nil {
+		return fmt.Errorf("%s: %w", q.name, err)
+	}
+	fmt.Fprintf(out, "\n## %s\n\n", q.title)
+	t.markdown(out)
+	return nil
+}
+
+func names() string {
+	list := ""
+	for _, q := range questions {
+		list += " " + q.name
+	}
+	return list[1:]
+}
+
+func fatal(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}

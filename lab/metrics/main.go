@@ -1,0 +1,130 @@
+// Command metrics shows requests through a Transport as OpenTelemetry metrics, in the text
+// form of Prometheus, as a page /metrics would have them.
+//
+//	go -C lab/metrics run .
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	aplombotel "github.com/aplomb-go/aplomb/otel"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+func main() {
+	log.SetFlags(0)
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	fmt.Print("Requests through a Transport become OpenTelemetry metrics, here as Prometheus\nreads them.\n\n")
+	registry := prometheus.NewRegistry()
+	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo())
+	if err != nil {
+		return err
+	}
+	telemetry, err := aplombotel.New(aplombotel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	if err != nil {
+		return err
+	}
+	tr, err := transport.New(transport.Config{
+		Trace: telemetry.Trace(),
+		Rule:  policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond), Gate: policy.Gate{Mode: policy.GateWait}},
+	})
+	if err != nil {
+		return err
+	}
+	defer tr.CloseIdleConnections()
+	stop, err := telemetry.Watch(tr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stop() }()
+
+	// Every fourth attempt gets a 503.
+	var arrived atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if arrived.Add(1)%4 == 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "hello")
+	}))
+	defer api.Close()
+	client := &http.Client{Transport: tr}
+	for range 9 {
+		resp, err := client.Get(api.URL)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		if err := resp.Body.Close(); err != nil {
+			return err
+		}
+		if err != nil {
+			return err
+		}
+	}
+
+	page := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer page.Close()
+	return show(page.URL, int(arrived.Load()))
+}
+
+// show prints the interesting lines of the page, and checks that the page counts as many
+// attempts as the server got. It leaves out the sums, the buckets, and the labels that are
+// the same everywhere.
+func show(url string, arrived int) error {
+	same := regexp.MustCompile(`,?(http_request_method|server_address|server_port)="[^"]*"`)
+	resp, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	attempts, last := 0, ""
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		name, rest, _ := strings.Cut(lines.Text(), "{")
+		if !strings.HasPrefix(name, "aplomb_") || strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, "_sum") {
+			continue
+		}
+		labels, value, _ := strings.Cut(rest, "} ")
+		if name != last {
+			fmt.Println(name)
+		}
+		last = name
+		labels = strings.Trim(same.ReplaceAllString(labels, ""), ",")
+		fmt.Println(strings.TrimRight(fmt.Sprintf("  %4.4s  %s", value, strings.NewReplacer(",", " ", `"`, "").Replace(labels)), " "))
+		if name == "aplomb_client_attempts_total" {
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				return err
+			}
+			attempts += n
+		}
+	}
+	if attempts != arrived {
+		return fmt.Errorf("the page counts %d attempts, and the server got %d", attempts, arrived)
+	}
+	fmt.Print("\nThe sums, the buckets, and the labels http_request_method, server_address\nand server_port are left out here.\n")
+	fmt.Printf("The server got %d requests, and the metrics count as many attempts.\n", arrived)
+	return nil
+}

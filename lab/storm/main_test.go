@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/redisserver"
+
+	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
+)
+
+// The experiment starts this program as its servers and clients.
+func TestMain(m *testing.M) {
+	var err error
+	if asChild(os.Args[1:], os.Stdin, os.Stdout, &err) {
+		os.Exit(status(err, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// played returns the runs of an experiment.
+func played(t *testing.T, args string) []*record.Run {
+	t.Helper()
+	o, err := parse(strings.Fields(args), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := experiment(t.Context(), o, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runs
+}
+
+func TestExperiment(t *testing.T) {
+	for _, how := range []string{"-by-hand=false", "-by-hand=true"} {
+		if how == "-by-hand=false" && howFrozen != "SIGSTOP" {
+			continue
+		}
+		for _, r := range played(t, how+" -clients 30 -think 500ms -speed 10 -steady 2s -frozen 4s -watched 10s -strategies google,own,shared") {
+			// The bounds are loose. The test is about all parts working together.
+			if f := r.Figures(); f.Peak == 0 || f.SentFrozen == 0 || f.LastGood < 0.3 {
+				t.Errorf("%s: %s: %+v", how, r.Name, f)
+			}
+			// A frozen server sees no request. After the resume it sees those that waited.
+			var total int
+			for i, s := range r.Samples {
+				total += s.Arrived
+				if at := time.Duration(i) * record.Step; at >= r.Stop && at < r.Resume && s.Arrived > 0 {
+					t.Errorf("%s: %s: %d arrived at %v, while the server was frozen", how, r.Name, s.Arrived, at)
+				}
+			}
+			then := r.Samples[r.Resume/record.Step:]
+			if !slices.ContainsFunc(then, func(s record.Sample) bool { return s.Arrived > 0 }) || total > r.Sent {
+				t.Errorf("%s: %s: %d arrived of %d that were sent, or none after the resume", how, r.Name, total, r.Sent)
+			}
+			waited := slices.ContainsFunc(r.Samples, func(s record.Sample) bool { return s.Waiting > 0 })
+			if waited != (r.Key == "shared") {
+				t.Errorf("%s: %s: waited at a gate: %v", how, r.Name, waited)
+			}
+		}
+	}
+}
+
+// The program stops at once when it is interrupted, even while the server is
+// frozen.
+func TestStopped(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	defer cancel()
+	args := []string{"-clients", "5", "-steady", "300ms", "-strategies", "own", "-out", ""}
+	if err := run(ctx, args, io.Discard, io.Discard); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLongest(t *testing.T) {
+	var out strings.Builder
+	if err := run(t.Context(), []string{"-longest", "-runs", "1", "-frozen", "3s", "-watched", "20s", "-strategies", "fixed,google"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out.String(), "survives") != 2 {
+		t.Errorf("%s", &out)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, args := range []string{"x", "-speed 0", "-clients 0", "-strategies nope", "-watched 1s", "-sim -tick 1us", "-processes 1,2", "-sim -processes 0", "-sim -processes x", "-sim -processes 2000", "-sim -fleet-delay 1ms", "-processes 10 -strategies long", "-strategies alone"} {
+		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil {
+			t.Errorf("%s: no error", args)
+		}
+	}
+}
+
+func TestSweepRuns(t *testing.T) {
+	var out strings.Builder
+	err := run(t.Context(), []string{"-sim", "-runs", "1", "-processes", "1,40", "-clients", "30", "-watched", "10s", "-out", t.TempDir()}, &out, io.Discard)
+	if err != nil || !strings.Contains(out.String(), "processes  clients  alone  holds  probe  fleet  shared") || !strings.Contains(out.String(), "       40       40") {
+		t.Errorf("%v, %s", err, &out)
+	}
+}
+
+// The clients are in processes of their own, which form a fleet over a real Redis.
+func TestProcesses(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("there is no redis-server")
+	}
+	for _, r := range played(t, "-processes 4 -clients 40 -think 500ms -speed 5 -steady 5s -frozen 25s -watched 10s -strategies alone,fleet") {
+		f := r.Figures()
+		if f.Peak == 0 || f.SentFrozen == 0 || r.Open > 40 || r.Sent < f.SentFrozen {
+			t.Errorf("%s: %+v", r.Name, f)
+		}
+		if (f.OpsStorm > 0) != (r.Key == "fleet") {
+			t.Errorf("%s: %v operations of the backend per request", r.Name, f.OpsStorm)
+		}
+		begun, ended := 0, r.Open
+		for _, s := range r.Samples {
+			begun, ended = begun+s.Begun, ended+s.Good+s.Lost
+		}
+		if begun == 0 || begun != ended {
+			t.Errorf("%s: %d requests began and %d ended or are open", r.Name, begun, ended)
+		}
+	}
+}
+
+// A missing Redis is told before the experiment begins.
+func TestNoRedis(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	err := run(t.Context(), []string{"-processes", "2", "-clients", "4", "-out", ""}, io.Discard, io.Discard)
+	if !errors.Is(err, redisserver.ErrMissing) || status(err, io.Discard) != exitFailed {
+		t.Errorf("%v", err)
+	}
+}
+
+// A process of clients that ends is told, and its siblings end as well.
+func TestLostProcess(t *testing.T) {
+	o, err := parse([]string{"-processes", "3", "-clients", "30", "-strategies", "alone"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCampaign(o.scenario, o.strategies[0], 1)
+	c.addrs = []string{"127.0.0.1:1"}
+	if err := c.startChildren(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range c.children {
+		if err := p.ready(); err != nil {
+			t.Fatal(err)
+		}
+		defer p.kill()
+	}
+	c.began = time.Now()
+	c.children[1].kill()
+	if err := c.play(t.Context()); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("%v", err)
+	}
+}

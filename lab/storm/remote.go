@@ -1,0 +1,99 @@
+// A remote is the server process as its starter sees it.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
+)
+
+// A remote is a server process.
+type remote struct {
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	lines  *bufio.Scanner
+	addrs  []string
+	files  int  // how many files the server may open
+	byHand bool // the server freezes itself
+}
+
+// startServer starts this program as a server, and reads its addresses.
+func startServer(ctx context.Context, m model.Server, every time.Duration, byHand bool) (*remote, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "server",
+		"-base", m.Base.String(), "-limit", strconv.Itoa(m.Limit),
+		"-factor", fmt.Sprint(m.Factor), "-spread", fmt.Sprint(m.Spread),
+		"-tick", m.Tick.String(), "-retry-after", m.RetryAfter.String(), "-report", every.String())
+	detach(cmd)
+	cmd.Stderr = os.Stderr
+	r := &remote{cmd: cmd, byHand: byHand}
+	if r.stdin, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the server: %w", err)
+	}
+	r.lines = bufio.NewScanner(stdout)
+	if !r.lines.Scan() {
+		r.stop()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("the server ended at once: %v", r.lines.Err())
+	}
+	words := strings.Fields(r.lines.Text())
+	if len(words) < 2 {
+		r.stop()
+		return nil, fmt.Errorf("the server said %q", r.lines.Text())
+	}
+	r.addrs = words[1:]
+	if r.files, err = strconv.Atoi(words[0]); err != nil {
+		r.stop()
+		return nil, fmt.Errorf("the server said %q", r.lines.Text())
+	}
+	return r, nil
+}
+
+// listen passes each report of the server to hear, until the server ends.
+func (r *remote) listen(hear func(most, arrivals int)) {
+	for r.lines.Scan() {
+		var most, arrivals int
+		if _, err := fmt.Sscan(r.lines.Text(), &most, &arrivals); err == nil {
+			hear(most, arrivals)
+		}
+	}
+}
+
+func (r *remote) freeze() error { return r.order(freeze, "freeze") }
+
+func (r *remote) resume() error { return r.order(resume, "resume") }
+
+func (r *remote) order(signal func(*os.Process) error, word string) error {
+	if r.byHand {
+		_, err := fmt.Fprintln(r.stdin, word)
+		return err
+	}
+	return signal(r.cmd.Process)
+}
+
+// stop ends the server, whether or not it is frozen, and waits for it.
+func (r *remote) stop() {
+	_ = r.cmd.Process.Kill()
+	_ = r.cmd.Wait() // the error only says that the process was killed
+}

@@ -1,0 +1,221 @@
+// The server is this program, started again. It is as slow as the model says, and
+// goes on working for clients that have left.
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
+)
+
+// doors is the number of ports that the server listens on. Connections between two
+// addresses differ by their ports, and the client has some 28,000 ports for each
+// port of the server. When most of them are in use, the system spends its time on
+// the search for a free port.
+const doors = 8
+
+// serverFiles is how many files a server would like to open.
+const serverFiles = 1 << 20
+
+// serve is the main function of the server. Its first line on stdout has the
+// number of files that it may open, and its addresses. Each further line reports the
+// most requests in progress and the number of arrivals. The server
+// ends when stdin ends, and so whenever the program that started it ends.
+func serve(args []string, stdin io.Reader, stdout io.Writer) error {
+	flags := flag.NewFlagSet("storm server", flag.ContinueOnError)
+	m := model.DefaultServer()
+	flags.DurationVar(&m.Base, "base", m.Base, "time that a request takes")
+	flags.IntVar(&m.Limit, "limit", m.Limit, "requests in progress beyond which it takes longer")
+	flags.Float64Var(&m.Factor, "factor", m.Factor, "how much longer, per spread requests more")
+	flags.Float64Var(&m.Spread, "spread", m.Spread, "see factor")
+	flags.DurationVar(&m.Tick, "tick", m.Tick, "how often a request looks whether it is done")
+	flags.DurationVar(&m.RetryAfter, "retry-after", 0, "answer 503 beyond the limit and ask to wait so long; 0: never")
+	report := flags.Duration("report", 100*time.Millisecond, "how often to tell what it does")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	files := raiseFiles(serverFiles)
+	w := &works{model: m, added: make(chan struct{}, 1)}
+	srv := &http.Server{Handler: w, ReadHeaderTimeout: time.Minute}
+	var addrs []string
+	for range doors {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		addrs = append(addrs, l.Addr().String())
+		go func() { _ = srv.Serve(&door{l, w}) }()
+	}
+	if _, err := fmt.Fprintln(stdout, files, strings.Join(addrs, " ")); err != nil {
+		return err
+	}
+	go w.run()
+	go w.tell(stdout, *report)
+	return w.obey(stdin)
+}
+
+// works are the requests in progress.
+type works struct {
+	model model.Server
+
+	// door is locked for writing while the server has frozen itself. Then no
+	// request begins and none ends.
+	door sync.RWMutex
+
+	mu       sync.Mutex // guards everything below
+	line     []*work    // in the order in which they check whether they are done
+	head     int
+	busy     int
+	most     int // the most requests in progress since the last report
+	arrivals int // since the last report
+	added    chan struct{}
+}
+
+type work struct {
+	began, look time.Time
+	done        chan struct{}
+}
+
+// ServeHTTP does not look at the request's context, because this server does not
+// notice that a client has left.
+func (w *works) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
+	w.door.RLock()
+	x := w.begin()
+	w.door.RUnlock()
+	if x == nil {
+		seconds := (w.model.RetryAfter + time.Second - 1) / time.Second
+		rw.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
+		http.Error(rw, "too busy", http.StatusServiceUnavailable)
+		return
+	}
+	<-x.done
+	_, _ = io.WriteString(rw, "ok\n") // a client that has left does not receive it
+}
+
+// begin adds a request to the requests in progress. It returns nil if there is no
+// room for the request.
+func (w *works) begin() *work {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.arrivals++
+	if w.model.RetryAfter > 0 && w.busy >= w.model.Limit {
+		return nil
+	}
+	now := time.Now()
+	x := &work{began: now, look: now.Add(w.model.Tick), done: make(chan struct{})}
+	w.line = append(w.line, x)
+	w.busy++
+	w.most = max(w.most, w.busy)
+	select {
+	case w.added <- struct{}{}:
+	default:
+	}
+	return x
+}
+
+// run lets each request check, every tick, whether it has spent its time. A single
+// goroutine does this for all requests. With tens of thousands of requests in
+// progress a timer for each would be the bottleneck instead of the model.
+func (w *works) run() {
+	for {
+		w.door.RLock()
+		next, ok := w.look(time.Now())
+		w.door.RUnlock()
+		if !ok {
+			<-w.added
+			continue
+		}
+		time.Sleep(max(time.Until(next), 200*time.Microsecond))
+	}
+}
+
+// look lets the requests check whose time has come, and returns when the next
+// request checks. ok is false if there is none.
+func (w *works) look(now time.Time) (next time.Time, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.head < len(w.line) {
+		x := w.line[w.head]
+		if x.look.After(now) {
+			return x.look, true
+		}
+		w.line[w.head] = nil
+		w.head++
+		if now.Sub(x.began) >= w.model.Delay(w.busy) {
+			w.busy--
+			close(x.done)
+		} else {
+			x.look = now.Add(w.model.Tick)
+			w.line = append(w.line, x)
+		}
+		if w.head > 1000 && w.head > len(w.line)/2 {
+			w.line = append(w.line[:0], w.line[w.head:]...)
+			w.head = 0
+		}
+	}
+	return time.Time{}, false
+}
+
+// tell reports again and again the most requests in progress and the number of
+// arrivals since the last report.
+func (w *works) tell(to io.Writer, every time.Duration) {
+	for range time.Tick(every) {
+		w.mu.Lock()
+		most, arrivals := w.most, w.arrivals
+		w.most, w.arrivals = w.busy, 0
+		w.mu.Unlock()
+		if _, err := fmt.Fprintln(to, most, arrivals); err != nil {
+			os.Exit(1) // the reader has gone
+		}
+	}
+}
+
+// obey freezes and resumes the server by commands on stdin, for systems that cannot
+// stop a process. It returns when stdin ends.
+func (w *works) obey(stdin io.Reader) error {
+	lines := bufio.NewScanner(stdin)
+	for lines.Scan() {
+		switch lines.Text() {
+		case "freeze":
+			w.door.Lock()
+		case "resume":
+			w.door.Unlock()
+		default:
+			return fmt.Errorf("%q is neither freeze nor resume", lines.Text())
+		}
+	}
+	return lines.Err()
+}
+
+// A door is a listener that accepts nothing while the server has frozen itself.
+// Connections then wait in the system's queue.
+type door struct {
+	net.Listener
+	works *works
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		conn, err := d.Listener.Accept()
+		d.works.door.RLock()
+		d.works.door.RUnlock() //lint:ignore SA2001 passing through is the point
+		// If the server is out of files, it tries again, because others will be
+		// closed.
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
