@@ -38,6 +38,9 @@ func (w *world) checkCut(s *attempt) {
 	if s.cut == never || s.cut >= c.ends || s.exited || c.panicked != nil || c.exited {
 		return
 	}
+	if c.plan.appetite == closesMeanwhile && s.cut >= c.returned+c.plan.pause {
+		return // Close ends a reconnect as well
+	}
 	for _, own := range []error{transport.ErrAttemptTimeout, transport.ErrStalled, transport.ErrOutrun, context.DeadlineExceeded} {
 		if errors.Is(s.cause, own) {
 			return
