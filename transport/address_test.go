@@ -39,6 +39,7 @@ type site struct {
 	ips   []netip.Addr
 	fault testserver.Step // of the bad server
 	sick  bool
+	late  time.Duration // the name server needs so long
 }
 
 // newSite makes a site and a Transport. own says that its base is the default base, which
@@ -78,8 +79,10 @@ func newSite(t *testing.T, h2, own bool, rule policy.Rule) *site {
 
 func (s *site) lookup(context.Context, string, string) ([]netip.Addr, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ips, nil
+	ips, late := s.ips, s.late
+	s.mu.Unlock()
+	time.Sleep(late)
+	return ips, nil
 }
 
 // serial dials as package net does: the addresses in order, each with a part of 30 s.
@@ -170,6 +173,29 @@ func TestOneAddressIsBad(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A retry that asks a slow name server holds no slot meanwhile.
+func TestNoSlotDuringALookup(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newSite(t, true, false, policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}.Or(patient))
+		_, err := s.send(http.MethodGet)
+		require.NoError(t, err)
+		s.turn(testserver.ResetBeforeHeaders())
+		s.mu.Lock()
+		s.late = 200 * time.Millisecond
+		s.mu.Unlock()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := s.send(http.MethodGet)
+			assert.NoError(t, err)
+		})
+		time.Sleep(50 * time.Millisecond)
+		assert.Zero(t, s.tr.Snapshot()[0].GateSlots, "the name server is asked")
+		time.Sleep(200 * time.Millisecond)
+		assert.Equal(t, 1, s.tr.Snapshot()[0].GateSlots)
+		wg.Wait()
+	})
 }
 
 // The first address never accepts a connection. A POST arrives once, at the other.

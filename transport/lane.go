@@ -65,15 +65,8 @@ func (x *exchange) nextWay(kind Kind) way {
 				w.lane, w.instead = beside, true
 			}
 		}
-	case x.trouble == isBroken:
-		if x.otherAddress() {
-			x.detour(host.Detour{Doubted: true, New: true, Urgent: true})
-		}
-		fallthrough
-	default:
-		if x.via != nil {
-			w.lane, w.instead = x.via, true
-		}
+	case x.via != nil:
+		w.lane, w.instead = x.via, true
 	}
 	x.via, x.trouble = nil, noTrouble
 	w.heard = w.lane.Heard()
@@ -243,8 +236,8 @@ func (x *exchange) misdirected(resp *http.Response) bool {
 	return x.via == nil
 }
 
-// setOut prepares the way of a retry that was decided. A detour because of an address is
-// prepared later, because it needs the name's addresses of then.
+// setOut prepares the way of a retry that was decided. lookAround prepares a detour because
+// of an address.
 func (x *exchange) setOut(hinted bool) {
 	switch x.trouble {
 	case isLate:
@@ -253,6 +246,14 @@ func (x *exchange) setOut(hinted bool) {
 		x.detour(host.Detour{Doubted: true, New: true})
 	case isSick:
 		x.detour(host.Detour{Doubted: true, New: !hinted, Urgent: x.way.lane.Many()})
+	}
+}
+
+// lookAround prepares the way of a retry that another address may help. It is called just
+// before the retry, because it needs the name's addresses of then.
+func (x *exchange) lookAround() {
+	if x.trouble == isBroken && x.otherAddress() {
+		x.detour(host.Detour{Doubted: true, New: true, Urgent: true})
 	}
 }
 

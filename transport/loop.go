@@ -282,6 +282,7 @@ func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) 
 // gone, although the limits may let a request go that they did not have to stop.
 func (x *exchange) admit(first bool) *refusal {
 	if x.ctx.Err() == nil {
+		x.lookAround() // now, because it may take a while, and nothing is held yet
 		if no := x.limits.admit(first, x.latest()); no != nil {
 			return no
 		}
