@@ -47,6 +47,9 @@ func (c *call) firstWay() (w way) {
 		}
 		w.lane, w.heard = c.state.Lane()
 		w.t = c.t
+		if w.lane.Stale() {
+			closeIdle(c.t.baseOf(w.lane))
+		}
 	}
 	return w
 }
@@ -187,7 +190,7 @@ func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
 		return
 	case x.trouble != isSilent:
 		return
-	case x.laned():
+	case x.laned() || x.t.pools.base != nil:
 		x.leave()
 	}
 	if !x.laned() { // leave may have found out

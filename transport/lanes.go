@@ -115,6 +115,9 @@ func (t *Transport) openLane(req *http.Request, guess bool, room int) *host.Lane
 		}
 		return host.NewLane(base)
 	}
+	if t.pools.single.Load() {
+		return nil
+	}
 	c := t.pools.base.Clone()
 	if len(c.TLSNextProto) > 0 || room > 0 && hasOwnTLS(c) {
 		// Its HTTP/2 connections would be those of the base, or they could not be counted.

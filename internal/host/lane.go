@@ -31,6 +31,7 @@ type Lane struct {
 	heard   atomic.Int64 // when something came over it last; 0: never
 	proven  atomic.Bool  // it has brought a good response
 	doubted atomic.Bool  // the last that is known of it is a failure
+	stale   atomic.Bool  // see Stale
 
 	// net/http dials once for each request that finds no connection, also over HTTP/2. So
 	// one attempt goes ahead on a new lane, and the others wait for its connection.
@@ -77,6 +78,11 @@ func (l *Lane) Heard() instant.Instant {
 	}
 	return instant.Instant(l.heard.Load())
 }
+
+// Stale reports whether the idle connections of the lane are to be closed before the next
+// attempt, because it was silent and there can be no other lane. Only the first call after
+// that reports it.
+func (l *Lane) Stale() bool { return l != nil && l.stale.Load() && l.stale.CompareAndSwap(true, false) }
 
 // alive reports whether something came over the lane since then.
 func (l *Lane) alive(since instant.Instant) bool { return l != nil && l.Heard() > since }
@@ -186,8 +192,8 @@ func (l *Lanes) Answered(now instant.Instant, from *Lane, good, instead bool) (m
 // over it meanwhile. The host moves to the spare if something came over that one since the
 // attempt began, and otherwise to a lane that open makes, because all connections may have
 // died at once. If there can be none, the host moves to the spare in any case, or it returns
-// to the first, whose connections may be new by now. left is the lane that attempts no longer
-// take, or nil.
+// to the first, whose connections may be new by now. left is the lane whose idle connections
+// are to be closed, because attempts no longer take it or because it is the only one, or nil.
 func (l *Lanes) Leave(now instant.Instant, used *Lane, silent bool, since instant.Instant, open Opener) (left *Lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,8 +223,12 @@ func (l *Lanes) Leave(now instant.Instant, used *Lane, silent bool, since instan
 	case spare != nil:
 		to = spare
 		l.spare.Store(nil)
-	case !may || used == &l.first:
+	case !may:
 		return nil
+	case used == &l.first: // stays, and is left only in so far as its idle connections are closed
+		l.debt = max(l.debt, now).Add(laneCost)
+		l.first.stale.Store(true)
+		return used
 	default:
 		to = &l.first
 	}

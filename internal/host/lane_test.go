@@ -56,6 +56,17 @@ func TestLanes(t *testing.T) {
 			}
 		}, 1, -1, 1},
 		{"nothing can be opened", func(tr *traffic) { tr.failed = true; tr.leave(nil) }, 0, -1, 0},
+		{"so its idle connections are closed, but not again and again", func(tr *traffic) {
+			tr.failed = true
+			closed := 0
+			for range 100 {
+				tr.leave(tr.Current())
+				if tr.Current().Stale() {
+					closed++
+				}
+			}
+			assert.Equal(t, laneBurst, closed)
+		}, 0, -1, 0},
 		{"a lane that brought nothing is left after 1 s", func(tr *traffic) {
 			tr.leave(nil)
 			tr.wait(time.Second - 1)
