@@ -11,6 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
@@ -115,13 +116,13 @@ func (t *Transport) hearHold(s *host.State[resolved], rule *resolved, m fleetmsg
 	if rule.rule.Cooldown != policy.On {
 		return
 	}
-	cooldown := &s.Machines().Cooldown
+	holds := &s.Machines().Cooldown
 	if m.Wait <= 0 {
-		cooldown.Free(now, m.Scope, now.Add(time.Duration(rand.Float64()*float64(host.ReturnTime(t.members())))))
+		holds.Free(now, m.Scope, now.Add(time.Duration(rand.Float64()*float64(cooldown.ReturnTime(t.members())))))
 		return
 	}
-	r := host.Refusal{Code: codeOf(m.Status), Wait: m.Wait, Ended: s.Ended()}
-	cooldown.HoldForFleet(now, m.Scope, r, t.cooldown(rule, m.Wait), rand.Float64())
+	r := cooldown.Refusal{Code: codeOf(m.Status), Wait: m.Wait, Ended: s.Ended()}
+	holds.HoldForFleet(now, m.Scope, r, t.cooldown(rule, m.Wait), rand.Float64())
 }
 
 // wholes returns how many whole units an amount has. It is bounded, because an amount of a
@@ -137,7 +138,7 @@ func wholes(amount float64) int64 {
 func (t *Transport) members() int { return max(1, int(t.size.Load())) }
 
 // cooldown returns the settings of a hold.
-func (t *Transport) cooldown(rule *resolved, wait time.Duration) host.CooldownConfig {
+func (t *Transport) cooldown(rule *resolved, wait time.Duration) cooldown.Config {
 	return rule.settings.cooldown.Part(t.members(), wait)
 }
 
@@ -210,16 +211,16 @@ func (l *limits) tellQuota(q classify.Quota) {
 }
 
 // codeOf returns the kind of hold that a status begins.
-func codeOf(status int) host.Code {
+func codeOf(status int) cooldown.Code {
 	if status == http.StatusServiceUnavailable {
-		return host.Unavailable
+		return cooldown.Unavailable
 	}
-	return host.TooMany
+	return cooldown.TooMany
 }
 
 // statusOf returns the status of a kind of hold.
-func statusOf(code host.Code) int {
-	if code == host.Unavailable {
+func statusOf(code cooldown.Code) int {
+	if code == cooldown.Unavailable {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusTooManyRequests

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -122,7 +122,7 @@ func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint 
 		ended := l.state.Machines().Cooldown.Answered(l.t.now(), l.scopeKey(), l.started, d.Status < 500)
 		for code, over := range ended {
 			if over {
-				l.tellHold(statusOf(host.Code(code)), 0, false)
+				l.tellHold(statusOf(cooldown.Code(code)), 0, false)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint 
 
 // hold holds the scope.
 func (l *limits) hold(status int, wait time.Duration, u float64) {
-	r := host.Refusal{Code: codeOf(status), Wait: wait, Sent: l.started, Ended: l.state.Ended()}
+	r := cooldown.Refusal{Code: codeOf(status), Wait: wait, Sent: l.started, Ended: l.state.Ended()}
 	_, again := l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), r, l.t.cooldown(l.rule, wait), u)
 	l.tellHold(status, wait, again)
 }

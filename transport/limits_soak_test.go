@@ -23,6 +23,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -344,7 +345,7 @@ func holdAndSend(t *testing.T, tr *Transport, complain func(error)) {
 		if scope == "" {
 			key = host.ScopeKey(tr.seed, http.Header{})
 		}
-		state.Machines().Cooldown.Hold(tr.now(), key, host.Refusal{Code: host.TooMany, Wait: time.Second}, host.CooldownConfig{Max: time.Minute}, 0)
+		state.Machines().Cooldown.Hold(tr.now(), key, cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Second}, cooldown.Config{Max: time.Minute}, 0)
 	}
 	state.Release()
 	var mu sync.Mutex
@@ -410,7 +411,7 @@ func TestWhatIsLostIsFound(t *testing.T) {
 			m.Gate().Done(tr.now(), &full[0])
 		},
 		"a waiter at the cooldown": func(tr *Transport, m *host.Machines) {
-			m.Cooldown.Hold(tr.now(), scope(tr), host.Refusal{Code: host.TooMany, Wait: time.Second}, host.CooldownConfig{Max: time.Minute}, 0)
+			m.Cooldown.Hold(tr.now(), scope(tr), cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Second}, cooldown.Config{Max: time.Minute}, 0)
 			m.Cooldown.Enter(tr.now(), scope(tr), queue.NewWaiter())
 		},
 		"a waiter at the rate": func(tr *Transport, m *host.Machines) {

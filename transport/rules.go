@@ -18,6 +18,7 @@ import (
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -67,7 +68,7 @@ type resolved struct {
 type settings struct {
 	rate     rate.Config
 	budget   budget.Config
-	cooldown host.CooldownConfig
+	cooldown cooldown.Config
 	pacing   pacing.Config
 	gate     gate.Config
 }
@@ -227,7 +228,7 @@ func settingsOf(r *policy.Rule) settings {
 			Window:    r.Budget.Window,
 			Burst:     r.Budget.Burst,
 		},
-		cooldown: host.CooldownConfig{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
+		cooldown: cooldown.Config{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
 		pacing:   pacing.Config{MaxWait: r.RetryAfter.Max},
 		gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max},
 	}

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -11,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -50,7 +52,7 @@ func TestThousandGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
 			start  = time.Now()
-			m      Machines
+			m      host.Machines
 			limit  = m.Rate(rate.Config{PerSecond: 200, Burst: 10, Adaptive: true})
 			sent   atomic.Int64
 			most   atomic.Int64
@@ -83,7 +85,7 @@ func TestThousandGoroutines(t *testing.T) {
 				now, key, wait := time.Since(start), uint64(rng.IntN(7)), time.Duration(rng.IntN(2000))*ms
 				switch rng.IntN(6) {
 				case 0:
-					m.Cooldown.HoldForFleet(instant.At(now), key, Refusal{Code: Code(rng.IntN(2)), Wait: wait}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					m.Cooldown.HoldForFleet(instant.At(now), key, cooldown.Refusal{Code: cooldown.Code(rng.IntN(2)), Wait: wait}, cooldown.Config{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 				case 1:
 					m.Cooldown.Free(instant.At(now), key, 0)
 				case 2:
@@ -143,7 +145,7 @@ func TestThousandGoroutines(t *testing.T) {
 					limit.Succeeded(instant.At(now))
 					return
 				case gate.Failed:
-					m.Cooldown.Hold(instant.At(now), key, Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, CooldownConfig{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					m.Cooldown.Hold(instant.At(now), key, cooldown.Refusal{Code: cooldown.Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, cooldown.Config{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 					limit.Throttled(instant.At(now), instant.At(at))
 				}
 				if n == 3 {
@@ -198,12 +200,12 @@ func TestCooldownWithGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
 			start = time.Now()
-			c     Cooldown
+			c     cooldown.Cooldown
 			mu    sync.Mutex
 			at    []time.Duration
 			wg    sync.WaitGroup
 		)
-		open, _ := c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.5)
+		open, _ := c.Hold(0, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: sec}, cooldown.Config{}, 0.5)
 		for range 50 {
 			wg.Go(func() {
 				w := queue.NewWaiter()
@@ -227,7 +229,7 @@ func TestCooldownWithGoroutines(t *testing.T) {
 func TestFirstTryCosts(t *testing.T) {
 	var (
 		b    budget.Budget
-		c    Cooldown
+		c    cooldown.Cooldown
 		p    pacing.Pacing
 		seed = maphash.MakeSeed()
 		h    = http.Header{"Authorization": {"Bearer abc"}}
@@ -237,7 +239,7 @@ func TestFirstTryCosts(t *testing.T) {
 		if !c.Quiet() || !p.Quiet() {
 			t.Error("not quiet")
 		}
-		ScopeKey(seed, h)
+		host.ScopeKey(seed, h)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

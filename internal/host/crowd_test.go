@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"cmp"
@@ -7,12 +7,22 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
+
+const (
+	ms  = hosttest.Ms
+	sec = hosttest.Sec
+)
+
+// exact has no jitter.
+var exact = cooldown.Config{Spread: -1}
 
 // An occurrence is something that a machine is told.
 type occurrence struct {
@@ -146,27 +156,31 @@ func sharedCrowd(t testing.TB) *crowd {
 }
 
 func cooldownCrowd(t testing.TB) *crowd {
-	c := new(Cooldown)
-	hold := func(code Code, wait time.Duration) func(instant.Instant) {
-		return func(now instant.Instant) { c.Hold(now, 1, Refusal{Code: code, Wait: wait}, exact, 0) }
+	c := new(cooldown.Cooldown)
+	hold := func(code cooldown.Code, wait time.Duration) func(instant.Instant) {
+		return func(now instant.Instant) { c.Hold(now, 1, cooldown.Refusal{Code: code, Wait: wait}, exact, 0) }
 	}
-	c.Hold(0, 1, Refusal{Code: Unavailable, Wait: 20 * sec}, exact, 0)
+	c.Hold(0, 1, cooldown.Refusal{Code: cooldown.Unavailable, Wait: 20 * sec}, exact, 0)
 	return &crowd{
 		enter: func(now instant.Instant, w *queue.Waiter) queue.Answer { return c.Enter(now, 1, w) },
 		leave: func(w *queue.Waiter) { c.Leave(1, w) },
 		events: []occurrence{
-			{"a longer 503", hold(Unavailable, 30*sec)},
-			{"a longer 429", hold(TooMany, 40*sec)},
-			{"a shorter 429", hold(TooMany, sec)},
+			{"a longer 503", hold(cooldown.Unavailable, 30*sec)},
+			{"a longer 429", hold(cooldown.TooMany, 40*sec)},
+			{"a shorter 429", hold(cooldown.TooMany, sec)},
 			{"a 404", func(now instant.Instant) { c.Answered(now, 1, 0, false) }},
-			{"another scope", func(now instant.Instant) { c.Hold(now, 2, Refusal{Code: TooMany, Wait: sec}, exact, 0) }},
-			{"a 429 of the fleet", func(now instant.Instant) { c.HoldForFleet(now, 1, Refusal{Code: TooMany, Wait: 41 * sec}, exact, 0) }},
+			{"another scope", func(now instant.Instant) {
+				c.Hold(now, 2, cooldown.Refusal{Code: cooldown.TooMany, Wait: sec}, exact, 0)
+			}},
+			{"a 429 of the fleet", func(now instant.Instant) {
+				c.HoldForFleet(now, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: 41 * sec}, exact, 0)
+			}},
 			{"a success in the fleet", func(now instant.Instant) { c.Free(now, 1, 0) }},
 			{"a snapshot", func(now instant.Instant) { c.Holds(now); c.Holding(now); c.Held(now, 1); c.Named(now, 1) }},
 			{"an early end of the 503", func(now instant.Instant) { c.Answered(now, 1, 0, true) }},
 			{"a success", func(now instant.Instant) { c.Answered(now, 1, 0, true) }},
 			{"a refusal", func(now instant.Instant) {
-				c.Hold(now, 1, Refusal{Code: TooMany, Wait: 2 * time.Minute}, CooldownConfig{Stop: true}, 0)
+				c.Hold(now, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: 2 * time.Minute}, cooldown.Config{Stop: true}, 0)
 			}},
 		},
 	}
@@ -309,16 +323,16 @@ func TestCrowdHeldLonger(t *testing.T) {
 // wakes the next, so all of them hear of it.
 func TestCrowdOfAnEvictedHold(t *testing.T) {
 	const n = 100_000
-	var c Cooldown
+	var c cooldown.Cooldown
 	var woken []*queue.Waiter
 	ws := make([]queue.Waiter, n)
-	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
+	c.Hold(0, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: sec}, exact, 0)
 	for i := range ws {
 		ws[i].Woken = func(w *queue.Waiter) { woken = append(woken, w) }
 		c.Enter(0, 1, &ws[i])
 	}
 	for key := range uint64(queue.MaxScopes) {
-		c.Hold(sec, 2+key, Refusal{Code: TooMany, Wait: time.Hour}, exact, 0)
+		c.Hold(sec, 2+key, cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Hour}, exact, 0)
 		c.Enter(sec, 2+key, &queue.Waiter{Woken: func(*queue.Waiter) {}})
 	}
 	if len(woken) != 1 {

@@ -15,8 +15,7 @@
 //	lane.go        over which connections its attempts go
 //	queue/         how requests wait, and the machines' answers
 //	scope.go       the scope of a request: its credentials, as a hash
-//	cooldown.go    which requests wait after a server said "try later", and how they return
-//	hold.go        the hold of a scope
+//	cooldown/      which requests wait after a server said "try later", and how they return
 //	pacing/        the server's quota, spread over its window
 //	gate/          how many requests may be in flight: slots and the queue
 //	rate/          how many requests per second this client may send

@@ -1,10 +1,11 @@
-package host
+package host_test
 
 import (
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
@@ -101,7 +102,7 @@ func gateRig(rng *rand.Rand) rig {
 
 func cooldownRig(rng *rand.Rand) rig {
 	var (
-		c    Cooldown
+		c    cooldown.Cooldown
 		sent []time.Duration
 	)
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
@@ -116,14 +117,14 @@ func cooldownRig(rng *rand.Rand) rig {
 			c.Answered(now, 1, instant.At(sent[rng.IntN(len(sent))]), rng.IntN(4) > 0)
 			return
 		}
-		code, wait, conf := Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(5*sec))), CooldownConfig{Max: 3 * sec, Stop: rng.IntN(4) == 0}
+		code, wait, conf := cooldown.Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(5*sec))), cooldown.Config{Max: 3 * sec, Stop: rng.IntN(4) == 0}
 		switch rng.IntN(4) {
 		case 0:
-			c.HoldForFleet(now, 1, Refusal{Code: code, Wait: wait}, conf, rng.Float64())
+			c.HoldForFleet(now, 1, cooldown.Refusal{Code: code, Wait: wait}, conf, rng.Float64())
 		case 1:
 			c.Free(now, 1, 0)
 		default:
-			c.Hold(now, 1, Refusal{Code: code, Wait: wait}, conf, rng.Float64())
+			c.Hold(now, 1, cooldown.Refusal{Code: code, Wait: wait}, conf, rng.Float64())
 		}
 	}
 	return rig{enter, func(w *queue.Waiter) { c.Leave(1, w) }, event}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
@@ -41,7 +42,7 @@ type State[R any] struct {
 // default, and their zero values are ready. The other machines are made when they
 // are first asked for.
 type Machines struct {
-	Cooldown Cooldown
+	Cooldown cooldown.Cooldown
 	Budget   budget.Budget
 
 	gate    atomic.Pointer[gate.Gate]

@@ -1,7 +1,7 @@
 // The storm simulation shows, in virtual time, whether a host that failed under load
 // recovers.
 
-package host
+package host_test
 
 import (
 	"math"

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -162,7 +162,7 @@ func (w *world) answered(a answer) {
 	h := w.host(a.client)
 	w.result(a.client, gate.Success)
 	if w.conf.cools && !h.cooldown.Quiet() {
-		if h.cooldown.Answered(w.now, scope, c.entered, true)[host.Unavailable] {
+		if h.cooldown.Answered(w.now, scope, c.entered, true)[cooldown.Unavailable] {
 			w.hold(a.client, 0)
 		}
 	}
@@ -192,7 +192,7 @@ func (w *world) failed(i int32, r gate.Result, hint time.Duration) {
 	w.result(i, r)
 	u := rand.Float64()
 	if hint > 0 && w.conf.cools {
-		h.cooldown.Hold(w.now, scope, host.Refusal{Code: host.Unavailable, Wait: hint, Sent: c.entered, Ended: h.ended}, w.cooldown(hint), u)
+		h.cooldown.Hold(w.now, scope, cooldown.Refusal{Code: cooldown.Unavailable, Wait: hint, Sent: c.entered, Ended: h.ended}, w.cooldown(hint), u)
 		w.hold(i, hint)
 	}
 	wait, ok := w.decide(c, hint, u)

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
@@ -182,9 +182,9 @@ func (w *world) hold(i int32, wait time.Duration) {
 				switch c := &m.cooldown; {
 				case int32(p) == from:
 				case wait > 0:
-					c.HoldForFleet(w.now, scope, host.Refusal{Code: host.Unavailable, Wait: wait, Ended: m.ended}, w.cooldown(wait), rand.Float64())
+					c.HoldForFleet(w.now, scope, cooldown.Refusal{Code: cooldown.Unavailable, Wait: wait, Ended: m.ended}, w.cooldown(wait), rand.Float64())
 				default:
-					c.Free(w.now, scope, w.now.Add(time.Duration(rand.Float64()*float64(host.ReturnTime(len(w.hosts))))))
+					c.Free(w.now, scope, w.now.Add(time.Duration(rand.Float64()*float64(cooldown.ReturnTime(len(w.hosts))))))
 				}
 			}
 		})
@@ -192,7 +192,7 @@ func (w *world) hold(i int32, wait time.Duration) {
 }
 
 // cooldown returns the settings of a hold.
-func (w *world) cooldown(wait time.Duration) host.CooldownConfig {
+func (w *world) cooldown(wait time.Duration) cooldown.Config {
 	if !w.fleet.shares.Holds {
 		return w.conf.cooldown
 	}

@@ -16,8 +16,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
+	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -50,7 +50,7 @@ type world struct {
 // machines are the state machines that a Transport keeps per host.
 type machines struct {
 	budget   budget.Budget
-	cooldown host.Cooldown
+	cooldown cooldown.Cooldown
 	gate     gate.Gate
 	ended    uint64 // requests
 }
@@ -58,7 +58,7 @@ type machines struct {
 // configs are the values of the rule in the form that the machines need.
 type configs struct {
 	budget         budget.Config
-	cooldown       host.CooldownConfig
+	cooldown       cooldown.Config
 	gate           gate.Config
 	cools, gated   bool
 	attempts       int
@@ -134,7 +134,7 @@ func configsOf(r policy.Rule) configs {
 	b := r.Budget
 	return configs{
 		budget:   budget.Config{Ratio: b.Ratio, PerSecond: b.PerSecond, Window: b.Window, Burst: b.Burst}.Complete(),
-		cooldown: host.CooldownConfig{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
+		cooldown: cooldown.Config{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
 		gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max},
 		cools:    r.Cooldown == policy.On,
 		gated:    r.Gate.Enabled(),

@@ -1,7 +1,6 @@
-// A cooldown holds back requests after the server said "try later", and spreads
+// Package cooldown holds back requests after the server said "try later", and spreads
 // them when they return.
-
-package host
+package cooldown
 
 import (
 	"math"
@@ -18,8 +17,8 @@ const (
 	sweepEvery = time.Second
 )
 
-// A CooldownConfig bounds holds. Zero fields take the defaults.
-type CooldownConfig struct {
+// A Config bounds holds. Zero fields take the defaults.
+type Config struct {
 	// Max is the longest time for which a single response can hold a scope. The
 	// default is 1 min. A negative Max means no bound.
 	Max time.Duration
@@ -150,7 +149,7 @@ func (c *Cooldown) Quiet() bool { return c.n.Load() == 0 }
 // ends, jitter included. again reports whether the request was sent although the hold was
 // known, as a probe is. u in [0,1) draws the jitter. If the wait is zero or less, Hold does
 // nothing.
-func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf CooldownConfig, u float64) (open instant.Instant, again bool) {
+func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf Config, u float64) (open instant.Instant, again bool) {
 	if r.Wait <= 0 {
 		return now, false
 	}
@@ -172,7 +171,7 @@ func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf Cooldow
 // HoldForFleet is Hold for a response that another process of a fleet got. It ignores the
 // time when the request was sent. If there is no room for the hold, HoldForFleet does
 // nothing.
-func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf CooldownConfig, u float64) {
+func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf Config, u float64) {
 	if r.Wait <= 0 {
 		return
 	}
@@ -439,7 +438,7 @@ func (c *Cooldown) drop(key uint64) {
 	c.n.Store(int32(len(c.holds)))
 }
 
-func (c CooldownConfig) withDefaults() CooldownConfig {
+func (c Config) withDefaults() Config {
 	switch {
 	case c.Max == 0:
 		c.Max = time.Minute
@@ -455,7 +454,7 @@ const memberGap = 20 * time.Millisecond
 // Part returns the config for a hold in each of so many processes of a fleet. The jitter
 // spreads them 20 ms apart, over at most the time of the wait. The probes are spread as
 // well, over at most half of that time.
-func (c CooldownConfig) Part(processes int, wait time.Duration) CooldownConfig {
+func (c Config) Part(processes int, wait time.Duration) Config {
 	if processes <= 1 {
 		return c
 	}
@@ -471,7 +470,7 @@ func (c CooldownConfig) Part(processes int, wait time.Duration) CooldownConfig {
 // processes are early, and each is more likely to be late than early. So one of them mostly
 // sends its probe and tells of it before the next is due, however many there are (RFC 4654
 // §2.5 spreads the feedback of receivers in this way).
-func (c CooldownConfig) turn(u float64) time.Duration {
+func (c Config) turn(u float64) time.Duration {
 	if c.Processes <= 1 || u <= 0 {
 		return 0
 	}
@@ -486,7 +485,7 @@ func ReturnTime(processes int) time.Duration {
 }
 
 // spread returns the width of the jitter after a wait.
-func (c CooldownConfig) spread(wait time.Duration) time.Duration {
+func (c Config) spread(wait time.Duration) time.Duration {
 	if c.Spread == 0 {
 		return min(wait/2, time.Second)
 	}

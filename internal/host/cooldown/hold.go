@@ -1,7 +1,7 @@
 // A hold is what a cooldown knows of a scope that was told to wait. The rules are
 // at Cooldown.
 
-package host
+package cooldown
 
 import (
 	"time"
@@ -74,7 +74,7 @@ func newHold() *hold { return &hold{open: instant.At(-rampTime)} }
 
 // refuse notes a refusal of a request of this process. It reports whether the request was
 // sent although the hold was known.
-func (h *hold) refuse(now instant.Instant, r Refusal, conf CooldownConfig, u float64) (again bool) {
+func (h *hold) refuse(now instant.Instant, r Refusal, conf Config, u float64) (again bool) {
 	end := instant.After(now, min(r.Wait, conf.Max))
 	if now >= h.named() {
 		h.probes, h.refused, h.freed = 0, 0, false
@@ -108,7 +108,7 @@ func (h *hold) refuse(now instant.Instant, r Refusal, conf CooldownConfig, u flo
 
 // reprobe returns when the next probe may be sent after a refusal of a request of this
 // process.
-func (h *hold) reprobe(now instant.Instant, r Refusal, conf CooldownConfig, u float64) instant.Instant {
+func (h *hold) reprobe(now instant.Instant, r Refusal, conf Config, u float64) instant.Instant {
 	switch probed := h.probes >= maxProbes || h.probes > 0 && r.Sent >= h.told; {
 	case now < h.heardEnd():
 		return max(h.probeAt, now)
@@ -123,7 +123,7 @@ func (h *hold) reprobe(now instant.Instant, r Refusal, conf CooldownConfig, u fl
 }
 
 // hear notes a refusal in another process of the fleet, and reports whether it is news.
-func (h *hold) hear(now instant.Instant, r Refusal, conf CooldownConfig, u float64) bool {
+func (h *hold) hear(now instant.Instant, r Refusal, conf Config, u float64) bool {
 	if now < h.deaf {
 		h.ignored = now
 		return false
@@ -161,7 +161,7 @@ func (h *hold) hear(now instant.Instant, r Refusal, conf CooldownConfig, u float
 // begin draws the jitter of a run of holds. A run has a single jitter. If the jitter were
 // drawn per response and the largest were kept, a process with many requests in flight
 // would end at the upper end of the jitter, and so would all other processes.
-func (h *hold) begin(now, end instant.Instant, conf CooldownConfig, u float64) {
+func (h *hold) begin(now, end instant.Instant, conf Config, u float64) {
 	if now >= h.open {
 		h.saved = ramp{now, h.open, h.next, h.credits}
 		h.jitter = time.Duration(u * float64(conf.spread(end.Sub(now))))

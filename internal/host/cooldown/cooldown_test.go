@@ -1,4 +1,4 @@
-package host
+package cooldown
 
 import (
 	"math/rand/v2"
@@ -19,7 +19,7 @@ const (
 )
 
 // exact has no jitter.
-var exact = CooldownConfig{Spread: -1}
+var exact = Config{Spread: -1}
 
 func mustPass(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *queue.Waiter) {
 	t.Helper()
@@ -93,24 +93,24 @@ func TestCooldownExtends(t *testing.T) {
 			c.Hold(0, 1, Refusal{Code: TooMany, Wait: 365 * 24 * time.Hour}, exact, 0)
 		}, time.Minute},
 		{"without Max as long as asked", func(c *Cooldown) {
-			c.Hold(0, 1, Refusal{Code: TooMany, Wait: time.Hour}, CooldownConfig{Max: -1, Spread: -1}, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: time.Hour}, Config{Max: -1, Spread: -1}, 0)
 		}, time.Hour},
 		{"no overflow", func(c *Cooldown) {
-			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: instant.Forever}, CooldownConfig{Max: -1, Spread: -1}, 0)
+			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: instant.Forever}, Config{Max: -1, Spread: -1}, 0)
 		}, instant.Forever},
 		{"jitter goes upward, by half the wait", func(c *Cooldown) {
-			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.5)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.5)
 		}, 1250 * ms},
 		{"and by a second at most", func(c *Cooldown) {
-			c.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, CooldownConfig{}, 0.5)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, Config{}, 0.5)
 		}, 30*sec + 500*ms},
 		{"one jitter per run of holds", func(c *Cooldown) {
-			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.5)
-			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9)
-			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.5)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.9)
+			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.9)
 		}, 2250 * ms},
 		{"a spread of one's own", func(c *Cooldown) {
-			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{Spread: 10 * sec}, 0.5)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{Spread: 10 * sec}, 0.5)
 		}, 6 * sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestCooldownExtends(t *testing.T) {
 }
 
 func TestCooldownRefuses(t *testing.T) {
-	conf := CooldownConfig{Max: time.Minute, Stop: true, Spread: -1}
+	conf := Config{Max: time.Minute, Stop: true, Spread: -1}
 	const year = 365 * 24 * time.Hour
 	var c Cooldown
 	w, v := queue.NewWaiter(), queue.NewWaiter()
@@ -259,7 +259,7 @@ func TestCooldownRamp(t *testing.T) {
 				arrivals []time.Duration
 				order    []int
 			)
-			open, _ := c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.3)
+			open, _ := c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.3)
 			for i := range 50 {
 				r := &cooldownRequest{clock: cl, c: &c, key: 1}
 				r.onGo = func() {
@@ -356,7 +356,7 @@ func TestCooldownIsBounded(t *testing.T) {
 	var c Cooldown
 	hour := Refusal{Wait: time.Hour}
 	for i := range uint64(10) {
-		c.Hold(0, i, hour, CooldownConfig{Max: -1, Spread: -1}, 0)
+		c.Hold(0, i, hour, Config{Max: -1, Spread: -1}, 0)
 	}
 	w := queue.NewWaiter()
 	mustHold(t, &c, 0, 3, w, instant.At(time.Hour))
@@ -374,7 +374,7 @@ func TestCooldownIsBounded(t *testing.T) {
 	}
 	// All holds are running.
 	for i := range uint64(queue.MaxScopes + 20) {
-		c.Hold(200*sec, 1_000_000+i, Refusal{Wait: 2*time.Hour + time.Duration(i)}, CooldownConfig{Max: -1, Spread: -1}, 0)
+		c.Hold(200*sec, 1_000_000+i, Refusal{Wait: 2*time.Hour + time.Duration(i)}, Config{Max: -1, Spread: -1}, 0)
 	}
 	for key, want := range map[uint64]time.Duration{3: time.Hour, 4: 0, 77: 0, 1_000_020: 0, 1_000_021: 2*time.Hour + 200*sec + 21} {
 		if until, _ := c.Held(200*sec, key); until != instant.At(want) {
@@ -393,10 +393,10 @@ func TestCooldownIsBounded(t *testing.T) {
 
 	// If somebody waits for each of them, a further scope is not held, and nor is any other.
 	for i := range uint64(queue.MaxScopes) {
-		c.Hold(instant.At(5*time.Hour), i, hour, CooldownConfig{Max: -1}, 0)
+		c.Hold(instant.At(5*time.Hour), i, hour, Config{Max: -1}, 0)
 		c.Enter(instant.At(5*time.Hour), i, queue.NewWaiter())
 	}
-	c.Hold(instant.At(5*time.Hour), 1000, hour, CooldownConfig{Max: -1}, 0)
+	c.Hold(instant.At(5*time.Hour), 1000, hour, Config{Max: -1}, 0)
 	mustPass(t, &c, instant.At(5*time.Hour), 1000, nil)
 	mustPass(t, &c, instant.At(5*time.Hour), 1001, nil)
 }
@@ -535,7 +535,7 @@ func BenchmarkCooldownQuiet(b *testing.B) {
 
 func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 	var c Cooldown
-	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0)
 	first, second := queue.NewWaiter(), queue.NewWaiter()
 	c.Enter(0, 1, first)
 	c.Enter(0, 1, second)
@@ -549,13 +549,13 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 // the waiter that has to pass it on gives up before it asks.
 func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	var c Cooldown
-	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0)
 	ws := []*queue.Waiter{queue.NewWaiter(), queue.NewWaiter(), queue.NewWaiter()}
 	for i, w := range ws {
 		w.By = instant.At(time.Duration(i+2) * sec)
 		c.Enter(0, 1, w)
 	}
-	c.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, CooldownConfig{}, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, Config{}, 0)
 	for i, w := range ws {
 		if !hosttest.Woken(w) {
 			t.Errorf("waiter %d still counts on 1 s", i)
@@ -596,7 +596,7 @@ func TestCooldownDeadlines(t *testing.T) {
 				all, waiting[w] = append(all, w), true
 				ask(w)
 			case op == 3:
-				c.Hold(now, uint64(1+rng.IntN(2)), Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.Int64N(int64(8 * sec)))}, CooldownConfig{Spread: 4 * sec, Max: 6 * sec, Stop: rng.IntN(6) == 0}, rng.Float64())
+				c.Hold(now, uint64(1+rng.IntN(2)), Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.Int64N(int64(8 * sec)))}, Config{Spread: 4 * sec, Max: 6 * sec, Stop: rng.IntN(6) == 0}, rng.Float64())
 			case op == 4:
 				c.Answered(now, uint64(1+rng.IntN(2)), now.Add(-time.Duration(rng.Int64N(int64(3*sec)))), rng.IntN(3) > 0)
 			case op == 5:
@@ -669,7 +669,7 @@ func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {
 // The last turn of a ramp is not after the ramp's end.
 func TestCooldownRampEnds(t *testing.T) {
 	var c Cooldown
-	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0)
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0)
 	now := instant.At(sec).Add(rampTime) - 20*ms
 	c.Enter(now, 1, nil)
 	if a := c.Enter(now, 1, queue.NewWaiter()); a.Ask > instant.At(sec+rampTime) {
@@ -684,7 +684,7 @@ func TestCooldownArrive(t *testing.T) {
 	if !c.Arrive(0, 1) {
 		t.Error("nothing is held")
 	}
-	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9) // open at 1450 ms
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.9) // open at 1450 ms
 	w, v := queue.NewWaiter(), queue.NewWaiter()
 	mustHold(t, &c, 0, 1, w, sec)
 	mustHold(t, &c, 0, 1, v, sec)
@@ -720,7 +720,7 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 		sec + 899*ms - 1: sec + (899*ms-1)/2,
 	} {
 		var c Cooldown
-		c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, CooldownConfig{}, 0.9)
+		c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.9)
 		first, w := queue.NewWaiter(), queue.NewWaiter()
 		w.By = instant.At(by)
 		mustHold(t, &c, 0, 1, first, sec)
@@ -883,7 +883,7 @@ func TestCooldownProbes(t *testing.T) {
 // While a doubt may still end a hold, no request is refused.
 func TestCooldownStopsAfterTheDoubt(t *testing.T) {
 	const now = 100 * sec
-	conf := CooldownConfig{Stop: true, Spread: -1}
+	conf := Config{Stop: true, Spread: -1}
 	c := sure(now)
 	hour := Refusal{Wait: time.Hour, Sent: now - 30*ms}
 	c.Hold(now, 1, hour, conf, 0)
@@ -907,7 +907,7 @@ func TestCooldownStopsAfterTheDoubt(t *testing.T) {
 func TestCooldownHeldByTheFleet(t *testing.T) {
 	const now = 100 * sec
 	told := Refusal{Wait: 10 * sec}
-	conf := CooldownConfig{Spread: -1, Processes: 2, Probes: 200 * ms}
+	conf := Config{Spread: -1, Processes: 2, Probes: 200 * ms}
 	var c Cooldown
 	c.HoldForFleet(now, 1, told, conf, 0)
 	mustHold(t, &c, now+5*sec, 1, queue.NewWaiter(), now+10*sec) // it has no success of its own
@@ -1022,7 +1022,7 @@ func TestCooldownHearsay(t *testing.T) {
 	if !c.Quiet() {
 		t.Error("held for no time")
 	}
-	for conf, want := range map[CooldownConfig]time.Duration{
+	for conf, want := range map[Config]time.Duration{
 		{Spread: -1, Max: 3 * sec, Stop: true}: 3 * sec,
 		{Spread: -1, Stop: true}:               time.Minute,
 		{Spread: -1, Max: -1, Stop: true}:      queue.MaxHeard,
@@ -1114,7 +1114,7 @@ func TestCooldownFree(t *testing.T) {
 // When a success elsewhere ends a hold, the waiters come back in a ramp. After a 503 the ramp goes on that the hold has interrupted.
 func TestCooldownFreeIsSpread(t *testing.T) {
 	var c Cooldown
-	c.HoldForFleet(0, 1, Refusal{Code: TooMany, Wait: 10 * sec}, CooldownConfig{Spread: 2 * sec}, 0.5)
+	c.HoldForFleet(0, 1, Refusal{Code: TooMany, Wait: 10 * sec}, Config{Spread: 2 * sec}, 0.5)
 	first, second := queue.NewWaiter(), queue.NewWaiter()
 	mustHold(t, &c, 0, 1, first, 10*sec)
 	mustHold(t, &c, 0, 1, second, 10*sec)
