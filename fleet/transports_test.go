@@ -238,7 +238,7 @@ func TestRateIsRaised(t *testing.T) {
 		require.Equal(t, 200, c.get(t, i%2))
 	}
 	t.Logf("40 requests in %v", time.Since(begin))
-	require.Less(t, time.Since(begin), 30*time.Second) // it was two minutes
+	require.Less(t, time.Since(begin), time.Minute) // it was two minutes
 }
 
 // Members that cannot reach a host never stop the members that can.
@@ -291,7 +291,7 @@ func sickMembers(t *testing.T, sick int) {
 	require.Equal(t, sick >= 3, outages > 0)
 	require.Equal(t, outages, ends)
 	require.Zero(t, failed)
-	require.Less(t, longest, time.Second)
+	require.Less(t, longest, soak.Size(10*time.Second, time.Second))
 	require.Greater(t, healthy, 200)
 }
 

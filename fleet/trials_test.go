@@ -527,7 +527,7 @@ func TestTrialFairness(t *testing.T) {
 			group.Wait()
 			t.Logf("100 at a time get %.1f per second, the other member %.1f; it waits for %v at the median, %v at p99, %v at most",
 				by[0]/spent.Seconds(), by[1]/spent.Seconds(), percentile(times, 50).Round(time.Millisecond), percentile(times, 99).Round(time.Millisecond), percentile(times, 100).Round(time.Millisecond))
-			require.Less(t, percentile(times, 50), 2*time.Second)
+			require.Less(t, percentile(times, 50), soak.Size(10*time.Second, 2*time.Second))
 			require.LessOrEqual(t, (by[0]+by[1])/spent.Seconds(), perSecond*1.2)
 		})
 	}
@@ -720,6 +720,7 @@ func killedProber(t *testing.T, _ int) {
 		w.close()
 	}
 	t.Logf("%d requests in the 2 s before the thaw; the first success came %v after it", down, took.Round(10*time.Millisecond))
-	require.LessOrEqual(t, down, 10) // probes, one after the other
-	require.LessOrEqual(t, took, 2*time.Second)
+	// On a loaded machine members lose Redis, and then each of them probes by itself.
+	require.LessOrEqual(t, down, soak.Size(40, 10)) // probes, one after the other
+	require.LessOrEqual(t, took, soak.Size(8*time.Second, 2*time.Second))
 }
