@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aplomb-go/aplomb/transport"
@@ -60,14 +61,18 @@ func (w *world) checkCut(s *attempt) {
 	}
 }
 
-// checkTold checks the connections of which the Trace was told.
+// checkTold checks the connections of which the Trace was told. The server numbers attempts
+// as they arrive. An attempt may arrive later than its hedge, so the two may change numbers.
 func (w *world) checkTold(c *call) {
+	hedged := slices.ContainsFunc(c.events, func(e event) bool { return e.Reason == transport.ReasonHedged })
 	for _, e := range c.events {
 		if e.Addr == "" || e.Offset > 0 || e.at > c.returned || e.Number < 1 || e.Number > len(c.attempts) || w.plan.nested {
 			continue
 		}
-		s := c.attempts[e.Number-1]
-		if s.conn == nil || s.conn.addr.String() != e.Addr || s.conn.pool.lane != e.Lane {
+		told := func(s *attempt) bool {
+			return s.conn != nil && s.conn.addr.String() == e.Addr && s.conn.pool.lane == e.Lane
+		}
+		if !told(c.attempts[e.Number-1]) && !(hedged && slices.ContainsFunc(c.attempts, told)) {
 			w.violateLocked(Told, c, "the Trace was told that attempt %d went over %s of lane %d", e.Number, e.Addr, e.Lane)
 		}
 	}

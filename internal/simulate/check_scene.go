@@ -39,9 +39,15 @@ func (w *world) waitsOf(h *host, s *scene, keep func(*call) bool) (waits []time.
 	return waits
 }
 
-// inARow is how many refusals one after another say that a quota is used up. Two probes
-// doubt the first refusal. The rules of Cooldown allow no third probe.
-const inARow = 3
+// These are the rules of Cooldown about a used-up quota. Two probes doubt the first
+// refusal, and there is no third probe. A success adds 1 to the doubt, and a refusal takes 2
+// away. Without doubt a hold stands at once.
+const (
+	inARow      = 3 // refusals one after another
+	mostDoubt   = 12
+	leastDoubt  = 4 // responses of the same moment may count in any order
+	refusalCost = 2
+)
 
 // checkInnocent checks that refusals at random hardly delay the requests that are not
 // refused themselves. Requests that a confirmed hold kept waiting do not count.
@@ -60,18 +66,31 @@ func (w *world) checkInnocent(h *host, s *scene) {
 	}
 }
 
-// confirmed returns the times of the holds that refusals in a row have confirmed. Each time
-// goes from the first response of the row to the end of the return, with the jitter and the
-// ramp.
+// confirmed returns the times of the holds that the refusals have confirmed. Each time goes
+// from the first response of a row to the end of the return, with the jitter and the ramp.
 func (w *world) confirmed(h *host, s *scene) (holds []span) {
 	var attempts []*attempt
 	for _, a := range w.attempts {
-		if a.host == h {
+		if a.host == h && a.ended < never {
 			attempts = append(attempts, a)
 		}
 	}
+	hold := func(from time.Duration, last *attempt) {
+		holds = append(holds, span{from, last.ended + last.told + min(last.told/2, time.Second) + 10*s.trip})
+	}
+	slices.SortStableFunc(attempts, func(a, b *attempt) int { return cmp.Compare(a.ended, b.ended) })
+	doubt := mostDoubt
+	for _, a := range attempts {
+		if a.status != 429 {
+			doubt = min(doubt+1, mostDoubt)
+			continue
+		}
+		if doubt = max(0, doubt-refusalCost); doubt < leastDoubt {
+			hold(a.ended, a)
+		}
+	}
 	slices.SortStableFunc(attempts, func(a, b *attempt) int { return cmp.Compare(a.began, b.began) })
-	var first, last time.Duration
+	var first, last *attempt
 	row := 0
 	for _, a := range attempts {
 		switch {
@@ -79,13 +98,15 @@ func (w *world) confirmed(h *host, s *scene) (holds []span) {
 			row = 0
 			continue
 		case row == 0:
-			row, first, last = 1, a.ended, a.ended
-		case a.began >= last: // it was sent although the refusals before it were known
+			row, first, last = 1, a, a
+		case a.began >= last.ended: // it was sent although the refusals before it were known
 			row++
 		}
-		last = max(last, a.ended)
+		if a.ended > last.ended {
+			last = a
+		}
 		if row >= inARow {
-			holds = append(holds, span{first, last + a.told + min(a.told/2, time.Second) + 10*s.trip})
+			hold(first.ended, last)
 		}
 	}
 	return holds

@@ -23,6 +23,9 @@ func TestConfirmed(t *testing.T) {
 		{"a success was sent between", []sent{{0, 429}, {5, 200}, {40, 429}, {60, 429}}, nil},
 		{"three in a row", []sent{{0, 429}, {40, 429}, {60, 429}, {1700, 200}}, []span{{ms(20), ms(80 + 1000 + 500 + 200)}}},
 		{"two in flight and two probes", []sent{{0, 429}, {5, 429}, {45, 429}, {65, 429}}, []span{{ms(20), ms(85 + 1700)}}},
+		{"most are refused, but not in a row", []sent{
+			{0, 429}, {5, 429}, {10, 200}, {15, 429}, {20, 429}, {25, 200}, {30, 429}, {35, 429},
+		}, []span{{ms(55), ms(55 + 1700)}}},
 	} {
 		w := &world{attempts: []*attempt{{host: &host{}, status: 429}}} // another host does not count
 		for _, a := range c.sent {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -98,7 +99,7 @@ func (b *respBody) next(p []byte, pos int64) (int, error) {
 	if err := b.wait(sc.pause); err != nil {
 		return 0, err
 	}
-	if b.attempt.conn.is(dies) {
+	if b.attempt.conn.is(dies) && b.attempt.status != http.StatusSwitchingProtocols { // only its caller watches over such a connection
 		return 0, b.wait(never)
 	}
 	n := int(min(int64(len(p)), sc.piece, end-pos))
