@@ -76,7 +76,7 @@ func (c *call) await(resp *http.Response) error {
 	delivered := false
 	defer func() { // also if the base transport panics
 		if !delivered {
-			in.memory.free()
+			in.forget()
 			dismiss(c.ctx, resp)
 		}
 	}()
@@ -205,10 +205,12 @@ func (in *incoming) read(ctx context.Context, s *sleeper, resp *http.Response, s
 		case panicked != nil:
 			panic(panicked)
 		case err == io.EOF:
+			<-in.done // it calls nothing any more
 			return nil
 		case ctx.Err() != nil:
 			return contextErr(ctx)
 		case err != nil:
+			<-in.done
 			return err
 		case handed:
 			return nil
@@ -269,7 +271,7 @@ func (in *incoming) take(data []byte, n int, err error) (ends bool) {
 		in.handed = true
 	}
 	in.tell()
-	return err != nil || in.handed
+	return err != nil || in.handed || in.closed
 }
 
 // tell wakes the waiting call.
@@ -313,16 +315,19 @@ func (in *incoming) Read(p []byte) (int, error) {
 
 // Close closes the body of the base transport and forgets what was read.
 func (in *incoming) Close() error {
-	defer func() { // also if the base transport panics
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		in.closed = true
-		if !in.running {
-			in.data, in.at = nil, 0
-			in.memory.free()
-		}
-	}()
+	defer in.forget() // also if the base transport panics
 	return in.body.Close()
+}
+
+// forget gives the memory back. A goroutine that still reads does so when it ends.
+func (in *incoming) forget() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closed = true
+	if !in.running {
+		in.data, in.at = nil, 0
+		in.memory.free()
+	}
 }
 
 // inMemory reports whether the whole body is in memory.

@@ -1,12 +1,14 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -155,4 +157,31 @@ func TestMemoryOfEventsUnderWay(t *testing.T) {
 	assert.Equal(t, 7+6+size, n, "nothing is held, and nothing is lost")
 	require.NoError(t, resp.Body.Close())
 	assert.EqualValues(t, replay.MaxMemory, held())
+}
+
+// A base transport may go on reading although the caller has left and the body was closed.
+// Nothing counts as held then.
+func TestMemoryAfterTheCallerHasLeft(t *testing.T) {
+	const size = 1 << 20
+	bubble(t, func(t *testing.T) {
+		reads := 0
+		tr := over(t, Config{Rule: policy.Rule{Download: policy.Download{Memory: size}}}, rt(func(req *http.Request) (*http.Response, error) {
+			resp := newResponse(req, 200, badBody{func(p []byte) (int, error) {
+				if reads++; reads == 1 {
+					time.Sleep(2 * time.Second)
+				}
+				return min(len(p), 100_000), nil
+			}, func() {}})
+			resp.ContentLength = size
+			return resp, nil
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := get(t, tr, ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Zero(t, tr.kept.Memory.Load())
+		assert.Equal(t, 1, reads, "nobody needs more")
+	})
 }

@@ -152,7 +152,7 @@ func (b *Body) skip(resp *http.Response, n int64) (err error) {
 		read, err = skip(resp.Body, n)
 	}
 	b.left -= int32(read)
-	if late() && err != nil {
+	if late() { // and the body is closed, even if the bytes came at the last moment
 		return errLate
 	}
 	return err
