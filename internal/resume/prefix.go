@@ -55,7 +55,7 @@ func (p *Prefix) print(resp *http.Response) (head, tag, modified uint32) {
 	seed := p.hash[0].Seed()
 	sum := uint64(resp.StatusCode)<<48 ^ uint64(resp.ContentLength)
 	if resp.Uncompressed {
-		sum = ^sum
+		sum ^= 1 << 47
 	}
 	for _, name := range sameFields {
 		sum = bits.RotateLeft64(sum, 7) ^ printOf(seed, resp.Header[name])
