@@ -88,7 +88,8 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rule     policy.Rule
 		header   string // of the response
-		trailer  string
+		trailer  string // of which text it has the digest
+		field    string // of the trailer
 		unzipped bool
 		retried  bool
 	}{
@@ -96,8 +97,9 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 		"it agrees":                     {header: "Repr-Digest: " + field256(right)},
 		"Repr-Digest":                   {header: "Repr-Digest: " + field256("wrong!"), retried: true},
 		"Content-Digest":                {header: "Content-Digest: " + field512("wrong!"), retried: true},
-		"in a trailer":                  {trailer: "wrong!", retried: true},
-		"in a trailer, and it agrees":   {trailer: right},
+		"in a trailer":                  {trailer: "wrong!", field: "Repr-Digest", retried: true},
+		"Content-Digest in a trailer":   {trailer: "wrong!", field: "Content-Digest", retried: true},
+		"in a trailer, and it agrees":   {trailer: right, field: "Repr-Digest"},
 		"decompressed":                  {header: "Repr-Digest: " + field256("wrong!"), unzipped: true},
 		"of an object store":            {rule: profile.GoogleCloud(), header: google + crc32cOf("wrong!"), retried: true},
 		"of an object store, unnamed":   {header: google + crc32cOf("wrong!")},
@@ -114,12 +116,12 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 									resp.Header.Set(name, value)
 								}
 								if trailer != "" {
-									resp.Trailer = http.Header{"Repr-Digest": nil}
+									resp.Trailer = http.Header{tt.field: nil}
 								}
 								resp.ContentLength, resp.Uncompressed = length, tt.unzipped
 								resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(right), readFunc(func([]byte) (int, error) {
 									if trailer != "" {
-										resp.Trailer.Set("Repr-Digest", field256(trailer))
+										resp.Trailer.Set(tt.field, field256(trailer))
 									}
 									return 0, io.EOF
 								})))

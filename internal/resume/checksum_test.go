@@ -67,6 +67,7 @@ func TestStoreDigest(t *testing.T) {
 		"S3, composite without type": {"", http.Header{"X-Amz-Checksum-Crc32c": {crc32c + "-3"}}},
 		"S3, composite by type":      {"", http.Header{"X-Amz-Checksum-Crc32c": {crc32c}, "X-Amz-Checksum-Type": {"COMPOSITE"}}},
 		"S3, a part that is odd":     {"crc32", http.Header{"X-Amz-Checksum-Crc32c": {"AAAA"}, "X-Amz-Checksum-Crc32": {crc32}}},
+		"S3, two of them":            {"", http.Header{"X-Amz-Checksum-Crc32c": {crc32c, crc32c}}},
 		"S3, SHA-1":                  {"", http.Header{"X-Amz-Checksum-Sha1": {"AAAA"}}},
 		"weak ETag":                  {"", http.Header{"X-Amz-Checksum-Crc32c": {crc32c}, "Etag": {`W/"a"`}}},
 		"none":                       {"", http.Header{}},
