@@ -679,8 +679,8 @@ func (f *chaoticFleet) soon(do func(rng *rand.Rand)) {
 func (f *chaoticFleet) Join(hear func(fleetmsg.Message)) error { f.hear = hear; return nil }
 
 func (f *chaoticFleet) Tell(m fleetmsg.Message) {
-	answer := fleetmsg.Message{Host: m.Host}
 	f.soon(func(rng *rand.Rand) {
+		answer := fleetmsg.Message{Host: m.Host}
 		random := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
 		switch m.Kind {
 		case fleetmsg.Failing:
