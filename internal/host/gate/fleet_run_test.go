@@ -209,7 +209,7 @@ func (v *traveller) send() {
 	}
 	leased := 0
 	for _, p := range r.processes {
-		if !r.cut && p.gate.closed && p.gate.inFlight > 0 && p.gate.fleet.leased {
+		if !r.cut && p.gate.closed && p.gate.inFlight > 0 && p.gate.fleet.permit == lent {
 			leased++
 		}
 	}

@@ -353,7 +353,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		if a := g.Enter(probeAt.Add(time.Minute), &s, nil, inFleet); a.Verb != queue.Go {
 			t.Errorf("%+v", a)
 		}
-		if g.fleet.leased {
+		if g.fleet.permit == lent {
 			t.Error("a permit of a minute ago counts")
 		}
 	})
@@ -414,10 +414,10 @@ func TestGateRefusedForLong(t *testing.T) {
 				t.Fatal("no probe for a minute")
 			}
 		}
-		if waited := now - from; waited < instant.At(holdTime) || waited > instant.At(holdTime+sec) {
+		if waited := now - from; waited < instant.At(refusalTime) || waited > instant.At(refusalTime+sec) {
 			t.Errorf("the probe goes after %v", waited)
 		}
-		if g.fleet.leased {
+		if g.fleet.permit == lent {
 			t.Error("with a permit")
 		}
 		v.end(now+sec, Lost)

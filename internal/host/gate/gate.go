@@ -594,8 +594,8 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *rate.Rate) queue.An
 			a.Until = f.at
 		}
 	}
-	if g.closed && g.fleet != nil {
-		g.fleet.orphaned = false
+	if g.closed {
+		g.fleet.wanted()
 	}
 	if g.queue.Turn(w) {
 		a.Ask = g.nextChange(now)

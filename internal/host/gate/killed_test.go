@@ -33,7 +33,7 @@ func TestKilledProber(t *testing.T) {
 			r.clock.RunTo(r.clock.Now + ms)
 			if killed == 0 && r.clock.Now >= thaw {
 				for _, p := range r.processes {
-					if g := &p.gate; g.closed && g.inFlight > 0 && g.fleet.leased {
+					if g := &p.gate; g.closed && g.inFlight > 0 && g.fleet.permit == lent {
 						p.dead, killed, r.works = true, r.clock.Now.Since(), true
 						break
 					}

@@ -1,8 +1,12 @@
 package gate
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -171,3 +175,52 @@ func TestFleetGateGrows(t *testing.T) {
 		}
 	}
 }
+
+// What happens to the permit, by the state that it is in. Each column is a state. An x is
+// an event that cannot happen then.
+func TestPermitTransitions(t *testing.T) {
+	const now, x = 100 * sec, permit(255)
+	answer := func(granted bool) func(*Gate) { return func(g *Gate) { g.Permit(now, granted, sec) } }
+	probes := func(lapses instant.Instant) func(*Gate) {
+		return func(g *Gate) { g.fleet.lapses = lapses; g.fleet.probing(now) }
+	}
+	for name, row := range map[string]struct {
+		event func(*Gate)
+		want  [6]permit
+		told  string // the states in which the fleet hears that the probe has ended
+	}{
+		"the gate asks for a permit":                     {func(g *Gate) { g.AskPermit(now) }, [6]permit{asked, asked, orphaned, ready, lent, unsure}, ""},
+		"the fleet grants it":                            {answer(true), [6]permit{none, ready, none, ready, lent, lent}, ""},
+		"the fleet refuses it":                           {answer(false), [6]permit{none, none, none, ready, lent, unsure}, ""},
+		"a request comes that waits for the probe":       {func(g *Gate) { g.fleet.wanted() }, [6]permit{none, asked, asked, ready, lent, unsure}, ""},
+		"nobody waits for the probe any more":            {func(g *Gate) { g.fleet.unused() }, [6]permit{none, orphaned, orphaned, none, lent, unsure}, "ready"},
+		"a probe goes while a permit counts":             {probes(now + 1), [6]permit{none, unsure, unsure, lent, x, x}, ""},
+		"a probe goes after a permit has lapsed":         {probes(now), [6]permit{none, unsure, unsure, unsure, x, x}, ""},
+		"the probe ends":                                 {func(g *Gate) { g.probeEnded(now) }, [6]permit{none, x, x, x, none, none}, "lent unsure"},
+		"the probe does not go, and a request waits":     {func(g *Gate) { g.fleet.passOn(1) }, [6]permit{none, x, x, x, ready, ready}, ""},
+		"the probe does not go, and nobody waits":        {func(g *Gate) { g.fleet.passOn(0) }, [6]permit{none, x, x, x, none, none}, "lent unsure"},
+		"the fleet says that the host works":             {func(g *Gate) { g.Up(now, now+sec) }, [6]permit{none, none, none, none, lent, unsure}, "ready"},
+		"the gate opens":                                 {func(g *Gate) { g.open() }, [6]permit{none, none, none, none, none, none}, "ready"},
+		"the gate closes":                                {func(g *Gate) { g.close(now) }, [6]permit{none, none, none, none, none, none}, ""},
+		"the fleet says once more that the host is down": {func(g *Gate) { g.Down(now, now) }, [6]permit{none, asked, orphaned, ready, lent, unsure}, ""},
+	} {
+		for from, want := range row.want {
+			if want == x {
+				continue
+			}
+			var g Gate
+			g.configure(0, Config{Fleet: true})
+			g.close(0)
+			g.fleet.permit = permit(from)
+			if g.fleet.owes() {
+				g.inFlight = 1
+			}
+			row.event(&g)
+			name := fmt.Sprint(name, ", when it is ", states[from])
+			assert.Equal(t, states[want], states[g.fleet.permit], name)
+			assert.Equal(t, strings.Contains(row.told, states[from]), g.News().ProbeFailed, name)
+		}
+	}
+}
+
+var states = [6]string{"none", "asked", "orphaned", "ready", "lent", "unsure"}
