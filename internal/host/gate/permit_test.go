@@ -224,3 +224,70 @@ func TestPermitTransitions(t *testing.T) {
 }
 
 var states = [6]string{"none", "asked", "orphaned", "ready", "lent", "unsure"}
+
+// The gate asks before the probe may go, so that it loses no time.
+func TestGateAsksForAPermit(t *testing.T) {
+	g := closedInFleet(t, cutAt)
+	first, second := member(t, g), member(t, g)
+	first.mustWait(cutAt, askAt)
+	mustNotAsk(t, g, cutAt)
+	second.mustWait(askAt, instant.Never)
+	first.mustWait(askAt, probeAt)
+	mustAsk(t, g, askAt)
+	if !g.Permit(askAt+ms, true, 0) || !first.woken() {
+		t.Error("the permit is not used, or nobody heard of it")
+	}
+	first.mustWait(askAt+ms, probeAt)
+	mustNotAsk(t, g, askAt+ms)
+	first.mustGo(probeAt)
+	second.mustWait(probeAt, probeAt.Add(probeTime))
+	mustNotAsk(t, g, probeAt)
+
+	// It waits twice as long after its probe has failed, so that others have their turn.
+	failed := probeAt + sec
+	if !g.End(failed, &first.slot, Lost) {
+		t.Error("no news")
+	}
+	wantNews(t, g, News{ProbeFailed: true, Failures: 11, Since: 8 * sec})
+	second.woken()
+	second.mustWait(failed, failed.Add(2*probeGap))
+	mustNotAsk(t, g, failed.Add(2*probeGap)-1)
+	second.mustWait(failed.Add(2*probeGap), failed.Add(2*probeGap).Add(permitTime))
+	mustAsk(t, g, failed.Add(2*probeGap))
+	g.Permit(failed.Add(2*probeGap), true, 0)
+	second.mustGo(failed.Add(2 * probeGap))
+	if !g.End(failed+2*sec, &second.slot, Success) || g.State().Closed {
+		t.Error("no news, or closed")
+	}
+	wantNews(t, g, News{Working: true})
+}
+
+// If the fleet is silent, a gate probes as often as a gate without a fleet.
+func TestGateWithASilentFleet(t *testing.T) {
+	g := closedInFleet(t, cutAt)
+	now := probeAt
+	for range 5 {
+		v := member(t, g)
+		v.enter(now.Add(-permitTime))
+		mustAsk(t, g, now.Add(-permitTime))
+		v.mustWait(now-1, now)
+		v.mustGo(now)
+		// The fleet may have given a permit although its answer was lost. So it hears of
+		// the end, and others can probe.
+		if !g.End(now+sec, &v.slot, Lost) || !g.News().ProbeFailed {
+			t.Error("the fleet does not hear of the end")
+		}
+		now = now.Add(sec + probeGap)
+	}
+}
+
+// A gate without waiters asks when a request comes, and waits 250 ms for the answer.
+func TestGateAsksLate(t *testing.T) {
+	g := closedInFleet(t, cutAt)
+	v := member(t, g)
+	now := instant.At(cutAt).Add(time.Hour)
+	v.mustWait(now, now.Add(permitTime))
+	mustAsk(t, g, now)
+	v.mustWait(now.Add(permitTime)-1, now.Add(permitTime))
+	v.mustGo(now.Add(permitTime))
+}

@@ -1,0 +1,106 @@
+// The bounds of a hold, and how the members of a fleet return from it.
+
+package cooldown
+
+import (
+	"math"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+)
+
+// A Config bounds holds. Zero fields take the defaults.
+type Config struct {
+	// Max is the longest time for which a single response can hold a scope. The
+	// default is 1 min. A negative Max means no bound.
+	Max time.Duration
+	// Stop matters for a scope that was told to wait for longer than Max. With
+	// Stop the scope refuses requests while the hold lasts. Without it the
+	// requests wait.
+	Stop bool
+	// Spread is the width of the jitter at the end of a hold. The jitter keeps
+	// processes that were told the same time from coming back in the same
+	// instant. It only ever makes a hold longer. The default is half the wait,
+	// at most 1 s. A negative Spread means no jitter.
+	Spread time.Duration
+	// Processes is the size of the fleet. Probes is the time within which its processes
+	// send probes of a hold that they only heard of.
+	Processes int
+	Probes    time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	switch {
+	case c.Max == 0:
+		c.Max = time.Minute
+	case c.Max < 0:
+		c.Max = instant.Forever
+	}
+	return c
+}
+
+// memberGap is the mean time between two processes of a fleet that come back after a hold.
+const memberGap = 20 * time.Millisecond
+
+// Part returns the config for a hold in each of so many processes of a fleet. The jitter
+// spreads them 20 ms apart, over at most the time of the wait. The probes are spread as
+// well, over at most half of that time.
+func (c Config) Part(processes int, wait time.Duration) Config {
+	if processes <= 1 {
+		return c
+	}
+	if c.Spread == 0 {
+		c.Spread = min(max(time.Duration(processes)*memberGap, c.spread(wait)), wait)
+	}
+	c.Processes = processes
+	c.Probes = min(max(ReturnTime(processes), 4*testimony), wait/2)
+	return c
+}
+
+// turn returns when a process sends its probe, within Probes. u in [0,1) draws it. Few
+// processes are early, and each is more likely to be late than early. So one of them mostly
+// sends its probe and tells of it before the next is due, however many there are (RFC 4654
+// §2.5 spreads the feedback of receivers in this way).
+func (c Config) turn(u float64) time.Duration {
+	if c.Processes <= 1 || u <= 0 {
+		return 0
+	}
+	part := 1 + math.Log(u)/math.Log(8*float64(c.Processes))
+	return time.Duration(max(0, part) * float64(c.Probes))
+}
+
+// ReturnTime returns the time within which so many processes of a fleet come back when a
+// hold is over before its time: 20 ms apart, but 5 s at most.
+func ReturnTime(processes int) time.Duration {
+	return min(time.Duration(processes-1)*memberGap, 5*time.Second)
+}
+
+// spread returns the width of the jitter after a wait.
+func (c Config) spread(wait time.Duration) time.Duration {
+	if c.Spread == 0 {
+		return min(wait/2, time.Second)
+	}
+	return max(0, c.Spread)
+}
+
+// A Code tells apart the two kinds of response that hold a scope.
+type Code uint8
+
+const (
+	// TooMany is 429 and everything else that says "you send too much". Its hold
+	// stands until its time is over.
+	TooMany Code = iota
+	// Unavailable is 503. Its hold ends when the server shows that it is back.
+	Unavailable
+	codes
+)
+
+// A Refusal is a response that asked to wait.
+type Refusal struct {
+	Code Code
+	Wait time.Duration
+	// Sent is when its request was sent. It is zero if that is not known.
+	Sent instant.Instant
+	// Ended is how many requests to the host have ended until now.
+	Ended uint64
+}

@@ -1,0 +1,302 @@
+package cooldown
+
+import (
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+)
+
+// A hold of the fleet holds as a hold of a response to this process does. A process with
+// successes of its own sends a single probe. If the probe succeeds, the process does not
+// believe the fleet for 10 s, and for longer if it succeeds again.
+func TestCooldownHeldByTheFleet(t *testing.T) {
+	const now = 100 * sec
+	told := Refusal{Wait: 10 * sec}
+	conf := Config{Spread: -1, Processes: 2, Probes: 200 * ms}
+	var c Cooldown
+	c.HoldForFleet(now, 1, told, conf, 0)
+	mustHold(t, &c, now+5*sec, 1, queue.NewWaiter(), now+10*sec) // it has no success of its own
+
+	for _, refused := range []bool{false, true} {
+		c := sure(now)
+		c.HoldForFleet(now, 1, told, conf, 0.25) // the processes are early with this probability
+		first, second := queue.NewWaiter(), queue.NewWaiter()
+		if a := c.Enter(now, 1, first); a.Ask != instant.At(now+testimony+100*ms) || a.Until != 0 {
+			t.Errorf("%+v", a)
+		}
+		mustHold(t, c, now, 1, second, 0)
+		c.HoldForFleet(now+50*ms, 1, told, conf, 1) // the same process
+		mustPass(t, c, now+200*ms, 1, first)
+		c.HoldForFleet(now+220*ms, 1, told, conf, 1)
+		if refused {
+			c.Hold(now+230*ms, 1, Refusal{Wait: 5 * sec, Sent: now + 200*ms}, exact, 0)
+			mustHold(t, c, now+6*sec, 1, second, now+220*ms+10*sec)
+			continue
+		}
+		c.Answered(now+230*ms, 1, now-50*ms, true) // of a request that was sent before
+		mustHold(t, c, now+230*ms, 1, second, 0)
+		if ended := c.Answered(now+230*ms, 1, now+200*ms, true); !ended[TooMany] {
+			t.Error("the success of the probe does not end the hold")
+		}
+		mustPass(t, c, now+230*ms, 1, second)
+		deaf := instant.At(now + 230*ms + 10*sec)
+		told.Ended = 1000
+		c.HoldForFleet(now+5*sec, 1, told, conf, 1)
+		mustPass(t, c, now+5*sec, 1, nil)
+		c.Answered(now+6*sec, 1, now+4*sec, true) // sent before the fleet spoke
+		c.HoldForFleet(deaf-ms, 1, told, conf, 1)
+		c.Answered(deaf-ms, 1, deaf-ms, true) // sent at the same time
+		mustPass(t, c, deaf-ms, 1, nil)
+		deafer := sure(now)
+		*deafer.holds[1] = *c.holds[1]
+		c.HoldForFleet(deaf, 1, told, conf, 1)
+		mustHold(t, c, deaf, 1, queue.NewWaiter(), 0)
+
+		deafer.Answered(deaf-ms/2, 1, deaf-ms/2, true)
+		deafer.HoldForFleet(deaf+9*sec, 1, told, conf, 1)
+		mustPass(t, deafer, deaf+9*sec, 1, nil)
+		deafer.HoldForFleet(deaf+10*sec, 1, told, conf, 1)
+		mustHold(t, deafer, deaf+10*sec, 1, queue.NewWaiter(), 0)
+	}
+
+	// Another process is refused later, even if it names no later end. So this process waits
+	// with its probe for four times as long as the hold has lasted.
+	again := sure(now)
+	again.HoldForFleet(now, 1, told, conf, 0)
+	w := queue.NewWaiter()
+	mustHold(t, again, now+50*ms, 1, w, 0)
+	again.HoldForFleet(instant.At(now+60*ms+testimony), 1, Refusal{Wait: 9 * sec}, conf, 0)
+	if a := again.Enter(now+160*ms, 1, w); a.Ask != now+5*160*ms {
+		t.Errorf("%+v", a)
+	}
+
+	// If this process and another were refused, it sends no probe, whoever was first.
+	for _, own := range []time.Duration{0, 50 * ms} {
+		both := sure(now)
+		both.HoldForFleet(now+25*ms, 1, told, conf, 0)
+		if own == 0 {
+			both = sure(now)
+		}
+		both.Hold(instant.At(now+own), 1, Refusal{Wait: 10 * sec, Sent: now - 10*ms}, conf, 0)
+		both.HoldForFleet(now+50*ms, 1, told, conf, 0)
+		both.HoldForFleet(instant.At(now+2*testimony), 1, told, conf, 0)
+		w := queue.NewWaiter()
+		if a := both.Enter(now+9*sec, 1, w); a.Verb != queue.Wait || a.Until == 0 {
+			t.Errorf("%+v", a)
+		}
+		// A success in the fleet makes it send one, once.
+		both.Free(now+9*sec, 1, now+9*sec)
+		mustPass(t, both, now+9*sec, 1, w)
+		both.Free(now+9*sec, 1, now+9*sec)
+		mustHold(t, both, now+9*sec, 1, queue.NewWaiter(), 0)
+		if a := both.Enter(instant.At(now+9*sec+probeWait), 1, nil); a.Verb != queue.Wait {
+			t.Errorf("%+v", a)
+		}
+	}
+
+	// The word of the fleet alone does not use up the doubt, and a refusal to this process
+	// makes it believe the fleet again.
+	quiet := sure(now)
+	for i := range time.Duration(20) {
+		at := now + i*20*sec
+		told.Ended = 1000
+		quiet.HoldForFleet(instant.At(at), 1, told, conf, 0)
+		w := queue.NewWaiter()
+		mustHold(t, quiet, instant.At(at), 1, w, 0)
+		mustPass(t, quiet, instant.At(at+testimony), 1, w)
+		quiet.Answered(instant.At(at+2*testimony), 1, instant.At(at+testimony), true)
+		quiet.HoldForFleet(instant.At(at+3*testimony), 1, told, conf, 0)
+		if until, _ := quiet.Held(instant.At(at+sec), 1); until != 0 {
+			t.Fatalf("run %d: held until %v", i, until)
+		}
+	}
+	at := instant.At(now + 381*sec)
+	quiet.Hold(at, 1, Refusal{Wait: sec, Sent: at - ms}, exact, 0)
+	quiet.HoldForFleet(at, 1, told, exact, 0)
+	if until, _ := quiet.Held(at, 1); until != at+10*sec {
+		t.Errorf("held until %v", until)
+	}
+}
+
+// A hold that only the fleet was told has bounds, and refuses no request. A request whose
+// deadline lies before its end goes after half of its time.
+func TestCooldownHearsay(t *testing.T) {
+	var c Cooldown
+	c.HoldForFleet(0, 1, Refusal{}, exact, 0)
+	c.HoldForFleet(0, 1, Refusal{Wait: -sec}, exact, 0)
+	if !c.Quiet() {
+		t.Error("held for no time")
+	}
+	for conf, want := range map[Config]time.Duration{
+		{Spread: -1, Max: 3 * sec, Stop: true}: 3 * sec,
+		{Spread: -1, Stop: true}:               time.Minute,
+		{Spread: -1, Max: -1, Stop: true}:      queue.MaxHeard,
+	} {
+		var c Cooldown
+		c.HoldForFleet(0, 1, Refusal{Wait: instant.Forever}, conf, 0)
+		if until, refused := c.Held(0, 1); until != instant.At(want) || refused {
+			t.Errorf("%+v: held until %v, refused %v", conf, until, refused)
+		}
+		if named := c.Named(0, 1); named != 0 {
+			t.Errorf("named %v", named)
+		}
+		w, patient := queue.NewWaiter(), queue.NewWaiter()
+		mustHold(t, &c, sec, 1, patient, instant.At(want))
+		w.From, w.By = sec, instant.At(want) // just too early
+		if a := c.Enter(sec, 1, w); a.Verb != queue.Wait || a.Ask != instant.At(sec+(want-sec)/2) || a.Until != a.Ask {
+			t.Errorf("%+v", a)
+		}
+		mustPass(t, &c, instant.At(sec+(want-sec)/2), 1, w)
+		w.By = instant.At(want + 2*sec)
+		mustHold(t, &c, sec, 1, w, instant.At(want))
+		mustHold(t, &c, instant.At(want-1), 1, w, instant.At(want))
+	}
+
+	// What this process was told stands.
+	c = Cooldown{}
+	c.Hold(0, 1, Refusal{Wait: 6 * sec}, exact, 0)
+	w := queue.NewWaiter()
+	w.By = 8 * sec
+	mustHold(t, &c, 0, 1, w, 6*sec)
+	c.HoldForFleet(sec, 1, Refusal{Wait: 30 * sec}, exact, 0)
+	if a := c.Enter(sec, 1, w); a.Ask != 6*sec || a.Until != 6*sec {
+		t.Errorf("%+v", a)
+	}
+	w.By = 5 * sec
+	if a := c.Enter(sec, 1, w); a.Until < w.By {
+		t.Errorf("%+v: the hold of this process lasts longer", a)
+	}
+}
+
+// A success elsewhere ends the hold of a 503, and what only the fleet was told of a 429.
+// What this process was told of a 429 stands, but it sends a probe.
+func TestCooldownFree(t *testing.T) {
+	own := func(code Code, wait time.Duration) func(*Cooldown) {
+		return func(c *Cooldown) { c.Hold(sec, 1, Refusal{Code: code, Wait: wait}, exact, 0) }
+	}
+	fleet := func(code Code, wait time.Duration) func(*Cooldown) {
+		return func(c *Cooldown) { c.HoldForFleet(sec, 1, Refusal{Code: code, Wait: wait}, exact, 0) }
+	}
+	for name, tt := range map[string]struct {
+		holds []func(*Cooldown)
+		until instant.Instant
+	}{
+		"nothing":                          {nil, 0},
+		"a 503":                            {[]func(*Cooldown){own(Unavailable, 9*sec)}, 0},
+		"a 503 of the fleet":               {[]func(*Cooldown){fleet(Unavailable, 9*sec)}, 0},
+		"a 429":                            {[]func(*Cooldown){own(TooMany, 9*sec)}, 10 * sec},
+		"a 429 of the fleet":               {[]func(*Cooldown){fleet(TooMany, 9*sec)}, 0},
+		"a 429 and a longer 503":           {[]func(*Cooldown){own(TooMany, 5*sec), own(Unavailable, 9*sec)}, 6 * sec},
+		"both, of the fleet":               {[]func(*Cooldown){fleet(TooMany, 5*sec), fleet(Unavailable, 9*sec)}, 0},
+		"a 429, and a longer of the fleet": {[]func(*Cooldown){own(TooMany, 5*sec), fleet(TooMany, 9*sec)}, 6 * sec},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c Cooldown
+			for _, hold := range tt.holds {
+				hold(&c)
+			}
+			w := queue.NewWaiter()
+			held := c.Enter(sec, 1, w).Verb == queue.Wait
+			c.Free(sec, 1, 0) // in the same instant
+			c.Free(sec, 1, 0)
+			if until, _ := c.Held(sec, 1); until != tt.until {
+				t.Errorf("held until %v, want %v", until, tt.until)
+			}
+			if held && !hosttest.Woken(w) {
+				t.Error("the first waiter was not woken")
+			}
+			if a := c.Enter(sec, 1, w); a.Verb != queue.Go {
+				t.Errorf("%+v", a)
+			}
+			if a := c.Enter(sec, 1, nil); a.Verb == queue.Go && tt.until > 0 {
+				t.Errorf("%+v", a)
+			}
+			c.Free(sec, 2, 0) // a scope that is not held
+		})
+	}
+}
+
+// When a success elsewhere ends a hold, the waiters come back in a ramp. After a 503 the ramp goes on that the hold has interrupted.
+func TestCooldownFreeIsSpread(t *testing.T) {
+	var c Cooldown
+	c.HoldForFleet(0, 1, Refusal{Code: TooMany, Wait: 10 * sec}, Config{Spread: 2 * sec}, 0.5)
+	first, second := queue.NewWaiter(), queue.NewWaiter()
+	mustHold(t, &c, 0, 1, first, 10*sec)
+	mustHold(t, &c, 0, 1, second, 10*sec)
+	c.Free(3*sec, 1, 4*sec)
+	if a := c.Enter(3*sec, 1, first); a.Verb != queue.Wait || a.Ask != 4*sec {
+		t.Errorf("%+v", a)
+	}
+	mustPass(t, &c, 4*sec, 1, first)
+	if a := c.Enter(4*sec, 1, second); a.Verb != queue.Wait || a.Ask != instant.At(4*sec+rampStep) {
+		t.Errorf("%+v", a)
+	}
+
+	c = Cooldown{}
+	c.HoldForFleet(0, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
+	for range 100 {
+		mustHold(t, &c, 0, 1, queue.NewWaiter(), 10*sec)
+	}
+	c.Free(3*sec, 1, 0)
+	for range 100 {
+		mustPass(t, &c, 3*sec, 1, nil) // a server that sheds a little load
+	}
+}
+
+// The hold ends at the time that Free was told, and no later for another Free. The first
+// waiter asks then. A response to this process that asks for a wait puts an end to that.
+func TestCooldownFreeLater(t *testing.T) {
+	var c Cooldown
+	c.HoldForFleet(0, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
+	first, second := queue.NewWaiter(), queue.NewWaiter()
+	mustHold(t, &c, 0, 1, first, 10*sec)
+	mustHold(t, &c, 0, 1, second, 10*sec)
+	c.Free(sec, 1, 3*sec)
+	c.Free(sec, 1, 5*sec)
+	c.HoldForFleet(2*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
+	if !hosttest.Woken(first) {
+		t.Error("the first waiter was not woken")
+	}
+	if a := c.Enter(2*sec, 1, first); a.Verb != queue.Wait || a.Ask != 3*sec || a.Until != 3*sec {
+		t.Errorf("%+v", a)
+	}
+	mustPass(t, &c, 3*sec, 1, first)
+	if !hosttest.Woken(second) {
+		t.Error("the second waiter was not woken")
+	}
+	mustPass(t, &c, 3*sec, 1, second)
+
+	c.HoldForFleet(4*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
+	c.Free(4*sec, 1, 6*sec)
+	c.Hold(5*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
+	if until, _ := c.Held(7*sec, 1); until != 15*sec {
+		t.Errorf("held until %v", until)
+	}
+}
+
+// Holds that the fleet brings never hold a scope of which nothing was said. They make room
+// for holds of this process.
+func TestCooldownOfALargeFleet(t *testing.T) {
+	var c Cooldown
+	for key := range uint64(2 * queue.MaxScopes) {
+		c.HoldForFleet(0, 1000+key, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0)
+	}
+	mustPass(t, &c, sec, 1, nil)
+	waiting := queue.NewWaiter()
+	mustHold(t, &c, sec, 1000, waiting, 30*sec)
+	for key := range uint64(queue.MaxScopes - 2) {
+		c.Hold(sec, 1+key, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0)
+		mustHold(t, &c, sec, 1+key, nil, 31*sec)
+	}
+	if len(c.holds) > queue.MaxScopes {
+		t.Errorf("%d holds", len(c.holds))
+	}
+	mustHold(t, &c, sec, 1000, waiting, 30*sec)
+	mustPass(t, &c, sec, 999, nil)
+	c.HoldForFleet(sec, 2000, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0) // there is no room
+	mustPass(t, &c, sec, 2000, nil)
+	c.Leave(1000, waiting)
+}

@@ -1,0 +1,232 @@
+package cooldown
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+)
+
+// A cooldownRequest goes through a cooldown in virtual time.
+type cooldownRequest struct {
+	clock *hosttest.Clock
+	c     *Cooldown
+	key   uint64
+	onGo  func()
+	onNo  func(queue.Answer)
+
+	w    *queue.Waiter
+	gone bool
+}
+
+func (r *cooldownRequest) start() {
+	r.w = &queue.Waiter{Woken: func(*queue.Waiter) { r.clock.At(r.clock.Now, r.ask) }}
+	r.ask()
+}
+
+func (r *cooldownRequest) leave() {
+	r.gone = true
+	r.c.Leave(r.key, r.w)
+}
+
+func (r *cooldownRequest) ask() {
+	if r.gone {
+		return
+	}
+	switch a := r.c.Enter(r.clock.Now, r.key, r.w); a.Verb {
+	case queue.Go:
+		r.gone = true
+		r.onGo()
+	case queue.Refuse:
+		r.gone = true
+		r.onNo(a)
+	case queue.Wait:
+		r.clock.At(a.Ask, r.ask)
+	}
+}
+
+// One request is told 429 with a wait of 1 s, then 49 others start. They are sent
+// after that second, in a ramp that their responses make steeper.
+func TestCooldownRamp(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		response time.Duration // how long a response takes; zero: there is none
+		want     []int         // arrivals by the end of each 100 ms after the hold
+	}{
+		{"responds after 30 ms", 30 * ms, []int{15, 50}},
+		{"responds after 150 ms", 150 * ms, []int{1, 4, 7, 14, 29, 44, 50}},
+		{"no response", 0, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var (
+				c        Cooldown
+				cl       = &hosttest.Clock{}
+				arrivals []time.Duration
+				order    []int
+			)
+			open, _ := c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.3)
+			for i := range 50 {
+				r := &cooldownRequest{clock: cl, c: &c, key: 1}
+				r.onGo = func() {
+					arrivals, order = append(arrivals, cl.Now.Since()), append(order, i)
+					sent := cl.Now
+					if tt.response > 0 {
+						cl.At(cl.Now.Add(tt.response), func() { c.Answered(cl.Now, 1, sent, true) })
+					}
+				}
+				cl.At(instant.At(time.Duration(i)*10*ms), r.start)
+			}
+			for i, want := range tt.want {
+				cl.RunTo(open.Add(time.Duration(i+1)*100*ms) - 1)
+				if got := len(arrivals); got != want {
+					t.Errorf("%d arrivals %d ms after the hold, want %d", got, (i+1)*100, want)
+				}
+			}
+			cl.RunTo(open.Add(rampTime))
+			if len(arrivals) != 50 || arrivals[0] < sec || !slices.IsSorted(order) {
+				t.Errorf("%d arrivals, the first at %v, in the order %v", len(arrivals), arrivals[0], order)
+			}
+			c.Enter(open.Add(rampTime)+sec, 9, nil)
+			if !c.Quiet() {
+				t.Error("not quiet at the end")
+			}
+		})
+	}
+}
+
+// Whatever happens, at most two requests pass during a run of holds. Waiters pass in
+// order and at most as fast as the ramp allows. All of them pass in the end.
+func runCooldown(t *testing.T, seed uint64, n int) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	var (
+		c        Cooldown
+		cl       = &hosttest.Clock{}
+		closed   instant.Instant // an oracle without 503s: no request before this
+		waiting  []int
+		passed   int
+		left     int
+		since    instant.Instant // the hold's end
+		allowed  float64         // by responses since then
+		through  int             // since then
+		lastHold instant.Instant
+		early    int // passed in this run of holds
+	)
+	for range 1 + rng.IntN(5) {
+		cl.At(instant.At(time.Duration(rng.IntN(8000))*ms), func() {
+			wait := time.Duration(1+rng.IntN(3000)) * ms
+			if cl.Now >= closed {
+				early = 0
+			}
+			closed = max(closed, cl.Now.Add(wait))
+			since, allowed, through = closed, 0, 0
+			lastHold = cl.Now
+			c.Hold(cl.Now, 1, Refusal{Code: TooMany, Wait: wait}, exact, 0)
+		})
+	}
+	for i := range n {
+		cl.At(instant.At(time.Duration(rng.IntN(10_000))*ms), func() {
+			r := &cooldownRequest{clock: cl, c: &c, key: 1}
+			waiting = append(waiting, i)
+			remove := func() int {
+				at := slices.Index(waiting, i)
+				waiting = slices.Delete(waiting, at, at+1)
+				return at
+			}
+			r.onGo = func() {
+				at := remove()
+				passed++
+				if cl.Now < closed {
+					// A probe, which this server refuses until the hold is over.
+					if early++; early > maxProbes || at != 0 {
+						t.Fatalf("seed %d: %d passed at %v, held until %v, as number %d", seed, i, cl.Now, closed, early)
+					}
+					cl.At(cl.Now.Add(time.Duration(rng.IntN(400))*ms), func() {
+						if cl.Now < closed {
+							c.Hold(cl.Now, 1, Refusal{Code: TooMany, Wait: closed.Sub(cl.Now)}, exact, 0)
+						}
+					})
+					return
+				}
+				if lastHold == 0 || cl.Now >= since.Add(rampTime) {
+					return
+				}
+				if at != 0 {
+					t.Fatalf("seed %d: %d passed before its turn", seed, i)
+				}
+				through++
+				if most := 1 + cl.Now.Sub(since).Seconds()*10 + allowed; float64(through) > most+1e-9 {
+					t.Fatalf("seed %d: %d passed %v after the hold, at most %v", seed, through, cl.Now-since, most)
+				}
+				sent := cl.Now
+				cl.At(cl.Now.Add(time.Duration(rng.IntN(400))*ms), func() {
+					if sent >= since {
+						allowed += rampGrowth
+					}
+					c.Answered(cl.Now, 1, sent, true)
+				})
+			}
+			r.start()
+			if rng.IntN(3) == 0 {
+				cl.At(cl.Now.Add(time.Duration(rng.IntN(3000))*ms), func() {
+					if !r.gone {
+						remove()
+						left++
+						r.leave()
+					}
+				})
+			}
+		})
+	}
+	cl.RunTo(instant.At(time.Minute))
+	if passed+left != n {
+		t.Fatalf("seed %d: %d passed and %d left of %d", seed, passed, left, n)
+	}
+}
+
+func TestCooldownLetsEverybodyPass(t *testing.T) {
+	for seed := range uint64(300) {
+		runCooldown(t, seed, 100)
+	}
+}
+
+func FuzzCooldown(f *testing.F) {
+	f.Add(uint64(1), uint8(50))
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8) { runCooldown(t, seed, int(n)) })
+}
+
+func TestCooldownCosts(t *testing.T) {
+	var c Cooldown
+	if n := testing.AllocsPerRun(100, func() {
+		if !c.Quiet() {
+			t.Error("not quiet")
+		}
+		c.Held(0, 1)
+		c.Enter(0, 1, nil)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
+	if n := testing.AllocsPerRun(100, func() { c.Enter(0, 1, nil) }); n != 0 {
+		t.Errorf("%v allocations while held", n)
+	}
+	if n := unsafe.Sizeof(c); n > 40 {
+		t.Errorf("%d bytes", n)
+	}
+	if n := unsafe.Sizeof(hold{}); n > 232 {
+		t.Errorf("a scope has %d bytes", n)
+	}
+}
+
+func BenchmarkCooldownQuiet(b *testing.B) {
+	var c Cooldown
+	for b.Loop() {
+		if !c.Quiet() {
+			b.Fatal()
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package gate
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
+)
+
+// Answers that come late, twice or unasked neither stop a gate nor keep a permit from
+// others.
+func TestGateAnswersInAnyOrder(t *testing.T) {
+	asked := func(t *testing.T) (*Gate, *visitor) {
+		g := closedInFleet(t, cutAt)
+		v := member(t, g)
+		v.enter(askAt)
+		mustAsk(t, g, askAt)
+		return g, v
+	}
+	t.Run("late, during the probe", func(t *testing.T) {
+		g, v := asked(t)
+		v.mustGo(probeAt)
+		if !g.Permit(probeAt+ms, true, 0) {
+			t.Error("given back")
+		}
+		v.end(probeAt+sec, Failed)
+		if !g.News().ProbeFailed {
+			t.Error("the fleet does not hear of the end")
+		}
+		next := member(t, g)
+		next.mustWait(probeAt+sec, (probeAt + sec).Add(2*probeGap)) // the others have their turn
+	})
+	t.Run("refused late, during the probe", func(t *testing.T) {
+		g, v := asked(t)
+		v.mustGo(probeAt)
+		g.Permit(probeAt+ms, false, 3*sec)
+		v.end(probeAt+sec, Failed)
+		next := member(t, g)
+		next.mustWait(probeAt+sec, probeAt+ms+3*sec)
+	})
+	t.Run("late, after the probe", func(t *testing.T) {
+		g, v := asked(t)
+		v.mustGo(probeAt)
+		v.end(probeAt+sec, Failed)
+		if g.Permit(probeAt+sec+ms, true, 0) {
+			t.Error("the fleet was told that the probe has ended, and the permit is used all the same")
+		}
+		g.Permit(probeAt+sec+ms, false, time.Hour)
+		next := member(t, g)
+		next.mustWait(probeAt+sec+ms, (probeAt + sec).Add(probeGap).Add(-permitTime))
+	})
+	t.Run("late, after the gate has opened", func(t *testing.T) {
+		g, v := asked(t)
+		v.mustGo(probeAt)
+		v.end(probeAt+sec, Success)
+		if g.Permit(probeAt+sec+ms, true, 0) {
+			t.Error("used by an open gate")
+		}
+		g.Permit(probeAt+sec+ms, false, time.Hour)
+		member(t, g).mustGo(probeAt + sec + ms)
+	})
+	t.Run("twice", func(t *testing.T) {
+		g, v := asked(t)
+		for range 2 {
+			if !g.Permit(askAt, true, 0) {
+				t.Error("the permit in use is given back")
+			}
+		}
+		g.Permit(askAt, false, time.Hour)
+		v.mustGo(probeAt)
+		if !g.Permit(probeAt, true, 0) {
+			t.Error("the permit of the probe under way is given back")
+		}
+	})
+	t.Run("unasked", func(t *testing.T) {
+		g := closedInFleet(t, cutAt)
+		if g.Permit(askAt, true, 0) {
+			t.Error("used")
+		}
+		g.Permit(askAt, false, time.Hour)
+		v := member(t, g)
+		v.mustWait(askAt, probeAt)
+		if new(Gate).Permit(0, true, 0) {
+			t.Error("used by a new gate")
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		for wait, next := range map[time.Duration]time.Duration{
+			math.MinInt64: rate.AnswerTime, 0: rate.AnswerTime, sec: sec, time.Hour: longestNo, math.MaxInt64: longestNo,
+		} {
+			g, v := asked(t)
+			g.Permit(askAt, false, wait)
+			if !v.woken() {
+				t.Error("the first waiter did not hear of it")
+			}
+			at := max(askAt.Add(next), probeAt.Add(-permitTime))
+			v.mustWait(askAt, at)
+			v.mustWait(at, max(at.Add(permitTime), probeAt))
+			mustAsk(t, g, at)
+		}
+	})
+}
+
+// If a request leaves before its answer comes, the permit goes back. A gate whose
+// requests do not wait keeps it for the next request.
+func TestGatePermitOfNobody(t *testing.T) {
+	t.Run("the request left before the answer", func(t *testing.T) {
+		g := closedInFleet(t, cutAt)
+		v := member(t, g)
+		v.enter(askAt)
+		mustAsk(t, g, askAt)
+		g.Leave(v.w)
+		if g.Permit(askAt+ms, true, 0) {
+			t.Error("kept")
+		}
+	})
+	t.Run("another request came", func(t *testing.T) {
+		g := closedInFleet(t, cutAt)
+		v, next := member(t, g), member(t, g)
+		v.enter(askAt)
+		mustAsk(t, g, askAt)
+		g.Leave(v.w)
+		next.enter(askAt)
+		if !g.Permit(askAt+ms, true, 0) {
+			t.Error("given back")
+		}
+		next.mustGo(probeAt)
+	})
+	t.Run("the request left after the answer", func(t *testing.T) {
+		g := closedInFleet(t, cutAt)
+		v := member(t, g)
+		v.enter(askAt)
+		mustAsk(t, g, askAt)
+		g.Permit(askAt+ms, true, 0)
+		if !g.Leave(v.w) {
+			t.Error("no news")
+		}
+		wantNews(t, g, News{ProbeFailed: true})
+	})
+	t.Run("requests that do not wait", func(t *testing.T) {
+		g := closedInFleet(t, cutAt)
+		var s Slot
+		g.Enter(probeAt, &s, nil, inFleet)
+		mustAsk(t, g, probeAt)
+		if !g.Permit(probeAt+ms, true, 0) {
+			t.Error("given back")
+		}
+		if a := g.Enter(probeAt.Add(time.Minute), &s, nil, inFleet); a.Verb != queue.Go {
+			t.Errorf("%+v", a)
+		}
+		if g.fleet.permit == lent {
+			t.Error("a permit of a minute ago counts")
+		}
+	})
+}
+
+// A request that takes the slot and cannot go, because its deadline is too near, leaves its
+// permit to the next request. If each of them cost a permit, no probe would ever go behind
+// a queue of such requests.
+func TestGatePassesThePermitOn(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		g := closedInFleet(t, cutAt)
+		v := member(t, g)
+		queue := make([]*visitor, 20)
+		v.enter(askAt)
+		for i := range queue {
+			queue[i] = member(t, g)
+			queue[i].enter(askAt)
+		}
+		mustAsk(t, g, askAt)
+		if answered {
+			g.Permit(askAt, true, 0)
+		}
+		for _, next := range queue {
+			v.mustGo(probeAt)
+			if g.Release(probeAt, &v.slot) {
+				t.Fatal("the permit is given back")
+			}
+			v = next
+		}
+		v.mustGo(probeAt)
+		if !g.Release(probeAt, &v.slot) || !g.News().ProbeFailed {
+			t.Error("the last permit is kept")
+		}
+	}
+}
+
+// If the fleet still refuses a permit 30 s after the first refusal, a probe goes without
+// one. The time for which nobody waits does not count.
+func TestGateRefusedForLong(t *testing.T) {
+	g := closedInFleet(t, cutAt)
+	now := askAt
+	for range 3 {
+		v := member(t, g)
+		v.enter(now)
+		mustAsk(t, g, now)
+		g.Permit(now, false, sec)
+		g.Leave(v.w)
+
+		now = now.Add(time.Minute)
+		v, from := member(t, g), now
+		for a := v.enter(now); a.Verb == queue.Wait; a = v.enter(now) {
+			if g.AskPermit(now) {
+				g.Permit(now, false, 700*ms)
+			} else {
+				now = a.Ask
+			}
+			if now > from.Add(time.Minute) {
+				t.Fatal("no probe for a minute")
+			}
+		}
+		if waited := now - from; waited < instant.At(refusalTime) || waited > instant.At(refusalTime+sec) {
+			t.Errorf("the probe goes after %v", waited)
+		}
+		if g.fleet.permit == lent {
+			t.Error("with a permit")
+		}
+		v.end(now+sec, Lost)
+		now = now.Add(time.Minute)
+	}
+}
+
+// A probe that hangs keeps neither its slot nor its permit for more than 10 s.
+func TestGateProbeHangsInFleet(t *testing.T) {
+	g := closedInFleet(t, cutAt)
+	v, next := member(t, g), member(t, g)
+	v.enter(askAt)
+	mustAsk(t, g, askAt)
+	g.Permit(askAt, true, 0)
+	v.mustGo(probeAt)
+	hangs := probeAt.Add(probeTime)
+	next.mustWait(probeAt, hangs)
+	next.mustWait(hangs, hangs.Add(permitTime))
+	mustAsk(t, g, hangs)
+	g.Permit(hangs, true, 0)
+	v.end(hangs, Lost) // this is the end of the old probe
+	if g.News().ProbeFailed {
+		t.Error("the new permit is given back")
+	}
+	next.mustGo(hangs)
+}

@@ -1,0 +1,185 @@
+// Which request the gate lets go, and when the others ask again.
+
+package gate
+
+import (
+	"math"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/host/rate"
+)
+
+// waiting returns how many requests wait for a slot. If the first waiter waits for the
+// rate, none does; g.mu is held.
+func (g *Gate) waiting() int {
+	if g.forRate {
+		return 0
+	}
+	return g.queue.Len()
+}
+
+// enter answers w and returns the waiter to wake next; g.mu is held.
+func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a queue.Answer, next *queue.Waiter) {
+	g.configure(now, c)
+	freed, before := g.settle(now), g.limit
+	if g.review(now) > before || freed {
+		next = g.queue.First() // does not know yet that there is room
+	}
+	if g.wholesale(now) {
+		// The outage may have been complete long ago, while nobody asked. The
+		// first probe counts its wait from that time and not from now.
+		g.fleet.fails(g.run, g.since)
+		g.close(g.outage())
+		next = g.queue.First() // does not know yet when the first probe may go
+	}
+	turn := g.queue.Turn(w)
+	noToken := turn && c.Rate != nil && c.Rate.WaitFor(now, 1) > 0
+	admits := turn && g.admits(now)
+	if admits && !noToken {
+		if c.Rate == nil || c.Rate.Take(now) {
+			g.byRate(now, false)
+			g.queue.Leave(w)
+			g.told = instant.Never // the next waiter was told nothing
+			g.take(now, s)
+			if next = g.head(now); next != nil && c.Rate != nil {
+				g.byRate(now, c.Rate.WaitFor(now, 1) > 0) // the next waiter finds out as soon as it runs
+			}
+			return queue.Answer{Until: instant.After(now, g.quick), Probe: g.closed && c.Fleet}, next
+		}
+		noToken = true
+	}
+	if w != nil {
+		g.queue.Join(w)
+	}
+	if turn && g.queue.Len() > 0 {
+		g.byRate(now, noToken)
+	}
+	if noToken {
+		g.full = false
+		g.told = instant.After(now, c.Rate.WaitFor(now, 1))
+		return queue.Answer{Verb: queue.Wait, Ask: g.told, Until: g.told, ForRate: admits, NoToken: true}, next
+	}
+	return g.wait(now, w, c.Rate), next
+}
+
+// byRate notes whether the first waiter waits for the rate, and with it all others;
+// g.mu is held.
+func (g *Gate) byRate(now instant.Instant, waits bool) {
+	switch {
+	case waits && !g.forRate:
+		g.rated -= now.Since()
+	case !waits && g.forRate:
+		g.rated += now.Since()
+	}
+	g.forRate = waits
+}
+
+// admits reports whether another request may go; g.mu is held.
+func (g *Gate) admits(now instant.Instant) bool {
+	if g.closed {
+		return g.inFlight == 0 && now >= g.probe && g.permitted(now)
+	}
+	if g.used() < g.limit {
+		return true
+	}
+	// If every request in flight is answered, no further success will come for
+	// the limit to grow by, and streams may last for ever. So another request
+	// goes beside the limit. The limit itself stays, because responses that wait
+	// a moment for their reader look the same and say nothing about how much the
+	// host can take.
+	return g.streaming() && g.inFlight < g.conf.Max
+}
+
+// used returns how much of the limit is used up; g.mu is held.
+func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
+
+// streaming reports whether every request in flight has its response; g.mu is
+// held.
+func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
+
+// wait tells w when to ask again for a slot; g.mu is held.
+func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *rate.Rate) queue.Answer {
+	a := queue.Answer{Verb: queue.Wait, Ask: instant.Never}
+	if g.closed && g.inFlight == 0 {
+		a.Until = g.probe
+		if f := g.fleet; f != nil && f.returns {
+			a.Until = f.at
+		}
+	}
+	if g.closed {
+		g.fleet.wanted()
+	}
+	if g.queue.Turn(w) {
+		a.Ask = g.nextChange(now)
+		g.told = a.Ask
+	}
+	if r != nil {
+		a.NoToken = g.forRate
+		a.ForRate = !g.closed && g.used() < g.limit
+		if w == nil {
+			a.Until = max(a.Until, instant.After(now, r.WaitFor(now, g.queue.Len()+1)))
+		}
+	}
+	return a
+}
+
+// nextChange returns when the gate may admit another request although nothing
+// happens until then; g.mu is held.
+func (g *Gate) nextChange(now instant.Instant) instant.Instant {
+	if g.closed && g.inFlight == 0 {
+		return g.nextProbe(now)
+	}
+	if g.closed {
+		// If the probe under way ends before this time, that wakes the first waiter.
+		return min(g.probe, g.opening(), g.uploads.lapse(callerTime))
+	}
+	at := instant.Never
+	if g.lost > 0 {
+		at = instant.After(g.lostAt, g.lostSlotTime())
+	}
+	at = min(at, g.idle.lapse(bodyTime), g.streams.lapse(streamTime), g.uploads.lapse(callerTime))
+	if g.limit < g.conf.Start {
+		at = min(at, instant.After(g.window, useWindow))
+	}
+	if g.run >= failRun {
+		at = min(at, g.outage())
+	}
+	return at
+}
+
+// head returns the first waiter if there is news for it: room, or a time at
+// which there may be room. g.mu is held. Only the waiter itself knows whether
+// its rule's Max lets it go beside the streams, because an Update may have
+// raised Max. For the same reason the first waiter hears of everything if the
+// waiters have different rules.
+func (g *Gate) head(now instant.Instant) *queue.Waiter {
+	if g.queue.First() == nil || g.forRate && !g.mixed {
+		return nil // if the first waiter waits for the rate, it asks when there is a token
+	}
+	room := !g.closed && (g.used() < g.limit || g.streaming())
+	if !room && !g.mixed && g.nextChange(now) == instant.Never {
+		return nil
+	}
+	return g.queue.First()
+}
+
+// configure takes over the configuration of the request that asks; g.mu is held.
+func (g *Gate) configure(now instant.Instant, c Config) {
+	if c.Start <= 0 {
+		c.Start = start
+	}
+	if c.Max <= 0 {
+		c.Max = math.MaxInt32
+	}
+	c.Start = min(c.Start, c.Max)
+	g.mixed = g.queue.Len() > 0 && (g.mixed || c != g.conf)
+	g.conf = c
+	if g.limit == 0 {
+		g.limit, g.threshold, g.window = c.Start, room*c.Start, now
+	}
+	if c.Fleet && g.fleet == nil {
+		g.fleet = new(fleet)
+	}
+	g.limit = min(g.limit, c.Max)
+}

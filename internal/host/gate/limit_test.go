@@ -1,0 +1,372 @@
+package gate
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/soak"
+)
+
+func TestGateGrowsOnlyInFullUse(t *testing.T) {
+	var g Gate
+	for i := range 1000 {
+		v := fill(t, &g, instant.At(time.Duration(i)), 1)[0]
+		v.end(instant.At(time.Duration(i)), Success)
+	}
+	wantLimit(t, &g, 10)
+
+	in := fill(t, &g, 1000, 9)
+	for _, v := range in {
+		v.end(1000, Success)
+	}
+	wantLimit(t, &g, 10)
+
+	in = fill(t, &g, 1000, 10)
+	waiting := visit(t, &g)
+	waiting.mustWait(1000, instant.Never)
+	in[0].end(1001, Success)
+	wantLimit(t, &g, 11)
+}
+
+func TestGateSlowStartThenLinear(t *testing.T) {
+	var g Gate
+	fill(t, &g, 0, 1)[0].end(0, Success)
+	g.limit = 40
+	for _, v := range fill(t, &g, instant.At(time.Second), 40) {
+		v.end(instant.At(3*time.Second), Lost)
+	}
+	wantLimit(t, &g, 1)
+	var limits []int
+	now := 3*time.Second + probeGap
+	for range 14 {
+		limits = append(limits, round(t, &g, instant.At(now)))
+		now += 100 * time.Millisecond
+	}
+	want := []int{2, 4, 8, 16, 20, 20, 21, 21, 22, 22, 23, 23, 24, 24}
+	if !slices.Equal(limits, want) {
+		t.Errorf("limits %v, want %v", limits, want)
+	}
+}
+
+func TestGateCutsOncePerRound(t *testing.T) {
+	var g Gate
+	fill(t, &g, 0, 1)[0].end(0, Success)
+	g.limit = 40
+	in := fill(t, &g, 0, 40)
+	for _, v := range in[:36] {
+		v.end(instant.At(2*time.Second), Lost)
+	}
+	wantLimit(t, &g, 1)
+	if g.threshold != 20 {
+		t.Errorf("threshold %d", g.threshold)
+	}
+	probe := visit(t, &g)
+	probe.mustGo(instant.At(3 * time.Second))
+	probe.end(instant.At(3*time.Second), Success)
+	wantLimit(t, &g, 2)
+	for _, v := range in[36:38] { // they were sent before the cut
+		v.end(instant.At(3*time.Second), Lost)
+	}
+	wantLimit(t, &g, 2)
+	if g.threshold != 20 {
+		t.Errorf("threshold %d", g.threshold)
+	}
+	for _, v := range in[38:] {
+		v.end(instant.At(3*time.Second), Success)
+	}
+	wantLimit(t, &g, 2) // nor do they make it grow
+	if got := g.State().InFlight; got != 0 {
+		t.Errorf("%d in flight", got)
+	}
+}
+
+// A route that fails among others that work does not close the gate, whatever its
+// share is and however it fails. If four fifths of all requests hang, they keep others
+// out, and the gate is closed for a small share of the arrivals.
+func TestGateBadRoute(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		share float64       // of the bad route
+		rate  float64       // requests per second
+		takes time.Duration // for the bad route to fail
+		how   Result
+		most  float64 // the share of arrivals that may find it closed
+	}{
+		{"half of 100/s get a 503", 0.5, 100, 5 * time.Millisecond, Failed, 0},
+		{"80 % of 100/s get a 503", 0.8, 100, 5 * time.Millisecond, Failed, 0},
+		{"half of 1000/s get a 503", 0.5, 1000, 5 * time.Millisecond, Failed, 0},
+		{"half of 10/s get a 503", 0.5, 10, 5 * time.Millisecond, Failed, 0},
+		{"half of 1/s get a 503", 0.5, 1, 5 * time.Millisecond, Failed, 0},
+		{"a tenth of 50/s hangs for 2 s", 0.1, 50, 2 * time.Second, Lost, 0},
+		{"half of 10/s hangs for 2 s", 0.5, 10, 2 * time.Second, Lost, 0},
+		{"80 % of 2/s hang for 2 s", 0.8, 2, 2 * time.Second, Lost, 0.02},
+		{"80 % of 5/s hang for 2 s", 0.8, 5, 2 * time.Second, Lost, 0.02},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var g Gate
+			rng := rand.New(rand.NewPCG(1, 1))
+			c := &hosttest.Clock{}
+			arrived, closed := 0, 0
+			var arrive func()
+			arrive = func() {
+				v := &gateRequest{clock: c, gate: &g, result: Success, takes: 20 * time.Millisecond}
+				if rng.Float64() < tt.share {
+					v.result, v.takes = tt.how, tt.takes
+				}
+				v.start()
+				arrived++
+				if g.State().Closed {
+					closed++
+				}
+				c.At(c.Now.Add(time.Duration(rng.ExpFloat64()/tt.rate*float64(time.Second))), arrive)
+			}
+			c.At(0, arrive)
+			c.RunTo(instant.At(min(20*time.Minute, time.Duration(soak.Size(5_000., 20_000)/tt.rate*float64(time.Second)))))
+			if float64(closed) > tt.most*float64(arrived) {
+				t.Errorf("closed at %d of %d arrivals", closed, arrived)
+			}
+		})
+	}
+}
+
+// A connection breaks with all its requests. This is an event and no outage.
+func TestGateBrokenConnection(t *testing.T) {
+	for _, n := range []int{10, 50, 200} {
+		g := Gate{}
+		conf := Config{Start: n}
+		vs := make([]*visitor, n)
+		for i := range vs {
+			vs[i] = visit(t, &g)
+			vs[i].conf = conf
+			vs[i].mustGo(0)
+		}
+		for _, v := range vs {
+			v.end(instant.At(time.Second), Failed)
+		}
+		if g.State().Closed {
+			t.Errorf("closed after %d at once", n)
+		}
+	}
+}
+
+func TestGateClosesOnFailures(t *testing.T) {
+	var g Gate
+	fails := 0
+	var now instant.Instant
+	for ; !g.State().Closed; now = now.Add(10 * time.Millisecond) {
+		fill(t, &g, now, 1)[0].end(now, Failed)
+		fails++
+	}
+	if fails != 100 && now < instant.At(time.Second) {
+		t.Errorf("closed after %d failures and %v", fails, now)
+	}
+	// At a high rate it does not take the second.
+	g = Gate{}
+	for fails = 0; !g.State().Closed; fails++ {
+		fill(t, &g, 0, 1)[0].end(0, Failed)
+	}
+	if fails != 100 {
+		t.Errorf("closed after %d failures at once", fails)
+	}
+}
+
+// Bodies that are read for long keep their slots, but further streams may start.
+// Failures become an outage only after some time, and no request asks at that time. A
+// request that comes an hour later is the probe and goes at once, because the gate
+// counts as closed since then.
+func TestGateClosesWhenNobodyAsks(t *testing.T) {
+	var g Gate
+	for i := range time.Duration(failRun) {
+		fill(t, &g, instant.At(i*10*time.Millisecond), 1)[0].end(instant.At(i*10*time.Millisecond), Failed)
+	}
+	if g.State().Closed {
+		t.Fatal("closed too early for this test")
+	}
+	probe := visit(t, &g)
+	probe.mustGo(instant.At(time.Hour))
+	if !g.State().Closed {
+		t.Error("the gate is open")
+	}
+	visit(t, &g).mustWait(instant.At(time.Hour), instant.At(time.Hour+probeTime))
+}
+
+// Responses that wait for their readers look like streams. Further requests may go
+// beside them, but the limit stays.
+func TestGateUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	for range 4 {
+		for _, v := range in {
+			if !v.slot.answered {
+				g.Result(instant.At(time.Millisecond), &v.slot, Neutral)
+				v.slot.answered = true // without the growth of a success
+				g.answered++
+			}
+		}
+		in = append(in, fill(t, &g, instant.At(time.Millisecond), 1)...)
+	}
+	wantLimit(t, &g, 10)
+	if got := g.State().InFlight; got != 14 {
+		t.Errorf("%d in flight", got)
+	}
+	for _, v := range in {
+		v.end(instant.At(time.Second), Neutral)
+	}
+	wantLimit(t, &g, 10)
+	fill(t, &g, instant.At(time.Second), 10)
+	visit(t, &g).mustWait(instant.At(time.Second), instant.Never)
+}
+
+// A burst is no reason to grow, but pressure that lasts is.
+func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
+	g := calmGate(t)
+	for now := instant.At(11 * sec); now < 30*sec; now += 3 * sec {
+		for at := now; at < now.Add(pressTime); at += 100 * ms { // a burst of 200
+			round(t, g, at)
+		}
+		fill(t, g, now.Add(pressTime), 1)[0].end(now.Add(pressTime), Success) // its end
+	}
+	wantLimit(t, g, 10)
+	g = calmGate(t)
+	for now := instant.At(11 * sec); now < 15*sec; now += 100 * ms {
+		round(t, g, now)
+	}
+	if got := g.State().Limit; got < 20 {
+		t.Errorf("limit %d", got)
+	}
+}
+
+// Waiters that are slow to take free slots do not wait for the limit.
+func TestGateDoesNotGrowForAnIdleQueue(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	waiting := visit(t, &g)
+	waiting.mustWait(0, instant.Never)
+	for _, v := range in[:5] {
+		v.end(100*ms, Success)
+	}
+	limit := g.State().Limit
+	for _, v := range in[5:] {
+		v.end(300*ms, Success)
+	}
+	wantLimit(t, &g, limit)
+}
+
+// The estimate of a response's time follows the fast responses among slow ones. It
+// also follows a host that becomes slower.
+func TestGateQuick(t *testing.T) {
+	var g Gate
+	respond := func(took time.Duration) time.Duration {
+		v := fill(t, &g, 0, 1)[0]
+		v.end(instant.At(took), Success)
+		var p Slot
+		a := g.Enter(0, &p, nil, Config{})
+		g.Done(0, &p)
+		return a.Until.Since()
+	}
+	for range 3 {
+		respond(30 * sec)
+	}
+	for range 50 {
+		if got := respond(10 * ms); got > 50*ms {
+			t.Fatalf("%v after a fast one", got)
+		}
+		if got := respond(30 * sec); got > 50*ms {
+			t.Fatalf("%v after a slow one", got)
+		}
+	}
+	for range 200 {
+		respond(2 * sec)
+	}
+	if got := respond(2 * sec); got != 2*sec {
+		t.Errorf("%v, when all take 2 s", got)
+	}
+}
+
+func TestGateLimitGoesBack(t *testing.T) {
+	var g Gate
+	fill(t, &g, 0, 1)[0].end(0, Success)
+	for range 8 {
+		round(t, &g, 0)
+	}
+	high := g.State().Limit
+	if high < 100 {
+		t.Fatalf("limit %d", high)
+	}
+	now := time.Duration(0)
+	var limits []int
+	for range 7 {
+		now += useWindow
+		fill(t, &g, instant.At(now), 1)[0].end(instant.At(now), Success)
+		limits = append(limits, g.State().Limit)
+	}
+	if !slices.IsSortedFunc(limits, func(a, b int) int { return b - a }) || limits[6] != 10 {
+		t.Errorf("from %d: %v, want down to 10", high, limits)
+	}
+
+	// The limit also goes up to the start again if it was not used up after a cut.
+	closeGate(t, &g, instant.At(now+2*time.Second))
+	now += 3 * time.Second
+	fill(t, &g, instant.At(now), 1)[0].end(instant.At(now), Success)
+	wantLimit(t, &g, 2)
+	for range 3 {
+		now += useWindow
+		fill(t, &g, instant.At(now), 1)[0].end(instant.At(now), Success)
+	}
+	wantLimit(t, &g, 10)
+}
+
+// After an outage the limit returns to the start by itself. A waiter behind slow
+// requests hears of it although no other request comes.
+func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
+	var g Gate
+	closeGate(t, &g, instant.At(2*time.Second))
+	fill(t, &g, instant.At(3*time.Second), 1)[0].end(instant.At(3*time.Second), Success)
+	wantLimit(t, &g, 2)
+	in := fill(t, &g, instant.At(3*time.Second), 2) // slow requests, which use up the limit
+	first, second := visit(t, &g), visit(t, &g)
+	now := 4 * time.Second
+	first.enter(instant.At(now))
+	second.enter(instant.At(now))
+	in[0].end(instant.At(now), Neutral)
+	first.mustGo(instant.At(now))
+	if !second.woken() {
+		t.Fatal("the new first in the queue was told nothing")
+	}
+	for asks := 0; ; asks++ {
+		a := second.enter(instant.At(now))
+		if a.Verb == queue.Go {
+			break
+		}
+		if a.Ask == instant.Never || asks > 3 {
+			t.Fatalf("at %v, asked %d times: %+v", now, asks, a)
+		}
+		now = a.Ask.Since()
+	}
+	if now > 4*time.Second+2*useWindow {
+		t.Errorf("only at %v", now)
+	}
+}
+
+// Ten failures in less than a second are an outage when the second is over,
+// whether or not there is an eleventh.
+func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	first := visit(t, &g)
+	first.mustWait(0, instant.Never)
+	for _, v := range in {
+		g.Result(100*ms, &v.slot, Failed) // their bodies stay open
+	}
+	if !first.woken() {
+		t.Fatal("not woken")
+	}
+	first.mustWait(100*ms, 1100*ms)
+	first.mustWait(1100*ms, instant.At(1100*ms+probeGap))
+	first.mustGo(instant.At(1100*ms + probeGap))
+}

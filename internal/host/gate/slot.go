@@ -1,0 +1,316 @@
+// The slots of a gate, and which of them count.
+
+package gate
+
+import (
+	"math"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+)
+
+// The constants of the slots. Those of the limit are in limit.go.
+const (
+	// Lost requests keep their slots. A few requests that were lost must not
+	// fill the limit for ever, and a bad route must not keep out the good
+	// requests that would show that the host works. So lost slots come back by
+	// time, slotsPerGap times per usual gap between successes, within these
+	// bounds.
+	slotsPerGap = 4
+	soonestSlot = 200 * time.Millisecond
+	latestSlot  = time.Second
+
+	// probeTime is how long a probe may be under way without a response before
+	// the next probe may go. A probe that hangs for ever must not keep the gate
+	// closed. The probe still opens the gate if it succeeds later, because the
+	// host may take longer than probeTime to respond.
+	probeTime = 10 * time.Second
+
+	// bodyTime is how long a body that nobody reads keeps its slot.
+	bodyTime = time.Minute
+
+	// streamTime is how long a Read of a body without a length waits before the
+	// body counts as a stream and loses its slot.
+	streamTime = 500 * time.Millisecond
+
+	// callerTime is how long an attempt waits for the caller's body before its slot
+	// stops counting.
+	callerTime = 100 * time.Millisecond
+)
+
+// A Result tells how a request that had a slot ended, as a sign of the host.
+type Result uint8
+
+const (
+	// Neutral tells nothing. The caller cancelled, a hedge lost, or the server
+	// responded that this client sends too much (429), which does not concern
+	// the gate.
+	Neutral Result = iota
+	// Success is any response of a server that works, 404 included.
+	Success
+	// Failed is a response or an error that says that the host does not work,
+	// and that the host is done with the request: 5xx, or a refused or reset
+	// connection.
+	Failed
+	// Lost is a request that timed out without a response. The server may still
+	// be working on the request, or find it in its socket later.
+	Lost
+)
+
+// A Slot is a request's right to be in flight. Enter fills it. The zero Slot is
+// empty, and Result, Done and End do nothing with it. The gate's lock guards it. Its
+// owner may move a slot to another address before Result.
+type Slot struct {
+	sent     instant.Instant
+	epoch    uint32
+	held     bool // the request is in flight
+	answered bool // the response has arrived
+	away     bool // it does not count, because it waits for the caller
+
+	slow time.Duration // how long it has waited for the caller, less the time that it has not
+
+	in         *slotList       // a list of the gate, or nil
+	since      instant.Instant // when it came into the list, or when a Read of the caller's body began or ended
+	prev, next *Slot
+}
+
+// Await reports that the attempt waits for the caller's body. From the first Await on
+// the gate knows the address of the slot. news is as for Leave.
+func (g *Gate) Await(now instant.Instant, s *Slot) (news bool) {
+	g.mu.Lock()
+	var next *queue.Waiter
+	if s.held && !s.answered && !s.away && s.epoch == g.epoch {
+		s.slow = max(0, s.slow-max(0, now.Sub(s.since)))
+		g.uploads.push(s, now)
+		if s.slow >= callerTime {
+			g.leave(now, s)
+			next = g.head(now)
+		} else if g.told > instant.After(now, callerTime) {
+			next = g.queue.First() // does not know yet that a slot may come free then
+		}
+	}
+	news = g.hasNews()
+	g.mu.Unlock()
+	next.Wake()
+	return news
+}
+
+// Resume reports that the attempt has got a part of the caller's body, or its end.
+func (g *Gate) Resume(now instant.Instant, s *Slot) {
+	g.mu.Lock()
+	if s.in == &g.uploads || s.away {
+		s.slow = min(s.slow+max(0, now.Sub(s.since)), 2*callerTime)
+		g.back(s)
+		s.since = now
+	}
+	g.mu.Unlock()
+}
+
+// leave makes a slot that waits for its caller not count; g.mu is held.
+func (g *Gate) leave(now instant.Instant, s *Slot) {
+	s.unlist()
+	g.inFlight--
+	g.away++
+	s.away = true
+	g.full = g.full && g.queue.Len() > 0
+	if g.used() == g.limit-1 {
+		g.freeAt = now
+	}
+	if g.closed {
+		g.probe = min(g.probe, now) // another probe may go instead
+		g.fleet.passOn(g.queue.Len())
+	}
+}
+
+// back ends the wait of a slot for its caller; g.mu is held.
+func (g *Gate) back(s *Slot) {
+	if s.in == &g.uploads {
+		s.unlist()
+	}
+	if s.away && s.epoch == g.epoch {
+		g.away--
+		g.inFlight++
+		g.peak = max(g.peak, g.inFlight-int(g.beside))
+	}
+	s.away = false
+}
+
+// Reading reports that the caller began to read from the response's body. The
+// slot counts for as long as that takes. If the body has no length, the slot no longer
+// counts from 500 ms on.
+func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
+	g.mu.Lock()
+	var next *queue.Waiter
+	s.unlist()
+	if noLength && s.held && s.answered && s.epoch == g.epoch {
+		g.streams.push(s, now)
+		if g.told > instant.After(now, streamTime) {
+			next = g.queue.First() // does not know yet that a slot may come free then
+		}
+	}
+	g.mu.Unlock()
+	next.Wake()
+}
+
+// Idle reports that the caller does not read from the body for now. If there is
+// no Reading within a minute, the slot no longer counts.
+func (g *Gate) Idle(now instant.Instant, s *Slot) {
+	g.mu.Lock()
+	var next *queue.Waiter
+	if s.held && s.answered && s.epoch == g.epoch {
+		g.idle.push(s, now)
+		if g.told > instant.After(now, bodyTime) {
+			next = g.queue.First() // does not know yet that a slot may come free then
+		}
+	}
+	g.mu.Unlock()
+	next.Wake()
+}
+
+// take fills s for a request that is sent now; g.mu is held.
+func (g *Gate) take(now instant.Instant, s *Slot) {
+	if !g.closed && g.used() >= g.limit {
+		g.beside++ // see admits
+	}
+	g.inFlight++
+	g.peak = max(g.peak, g.inFlight-int(g.beside))
+	if !g.full && g.used() >= g.limit {
+		g.full, g.fullAt = true, now
+	}
+	*s = Slot{sent: now, epoch: g.epoch, held: true}
+	if g.closed {
+		g.probe = instant.After(now, probeTime)
+		g.fleet.probing(now)
+	}
+}
+
+// free takes the slot s away; g.mu is held.
+func (g *Gate) free(now instant.Instant, s *Slot) {
+	g.back(s)
+	if s.epoch != g.epoch {
+		g.old--
+	} else {
+		g.uncount(s)
+		g.full = g.full && g.queue.Len() > 0
+		if g.used() == g.limit-1 {
+			g.freeAt = now
+		}
+	}
+	s.held = false
+}
+
+// settle frees the slots whose time is over, and reports whether it freed any;
+// g.mu is held. The outcome depends on the time alone and not on how often
+// somebody asks.
+func (g *Gate) settle(now instant.Instant) (freed bool) {
+	for g.idle.first != nil && now >= g.idle.lapse(bodyTime) {
+		g.retire(g.idle.first)
+		freed = true
+	}
+	for g.streams.first != nil && now >= g.streams.lapse(streamTime) {
+		g.retire(g.streams.first)
+		freed = true
+	}
+	for g.uploads.first != nil && now >= g.uploads.lapse(callerTime) {
+		g.leave(g.uploads.lapse(callerTime), g.uploads.first)
+		freed = true
+	}
+	if g.lost > 0 {
+		every := g.lostSlotTime()
+		n := max(0, now.Sub(g.lostAt)) / every
+		g.lost = max(0, g.lost-int32(min(n, math.MaxInt32)))
+		g.lostAt = g.lostAt.Add(n * every)
+		freed = freed || n > 0
+	}
+	if g.closed && g.inFlight > 0 && now >= g.probe {
+		g.renew() // the probe hangs
+		freed = true
+	}
+	if g.closed && now >= g.opening() {
+		g.open()
+		g.renew() // a probe that hangs must not fill the limit
+		freed = true
+	}
+	return freed
+}
+
+// lostSlotTime returns the time between the returns of two lost slots;
+// g.mu is held.
+func (g *Gate) lostSlotTime() time.Duration {
+	return min(max(g.gap/slotsPerGap, soonestSlot), latestSlot)
+}
+
+// retire makes s a slot of an older epoch, so that it no longer counts; g.mu is
+// held.
+func (g *Gate) retire(s *Slot) {
+	g.uncount(s)
+	g.old++
+	s.epoch = g.epoch - 1
+}
+
+// renew begins an epoch, so that no request in flight counts any more; g.mu is
+// held.
+func (g *Gate) renew() {
+	for _, l := range [...]*slotList{&g.idle, &g.streams, &g.uploads} {
+		for l.first != nil {
+			l.first.unlist()
+		}
+	}
+	g.epoch++
+	g.old += int32(g.inFlight) + g.away
+	g.inFlight, g.answered, g.beside, g.away = 0, 0, 0, 0
+}
+
+// uncount takes a slot of this epoch out of the numbers in flight; g.mu is held.
+func (g *Gate) uncount(s *Slot) {
+	s.unlist()
+	g.inFlight--
+	if s.answered {
+		g.answered--
+		g.beside = max(0, g.beside-1)
+	}
+}
+
+// A slotList holds slots of the present epoch in the order in which they came. The
+// gate's lock guards it. A slot is in a single list at a time.
+type slotList struct{ first, last *Slot }
+
+// lapse returns when the first slot has been in the list for so long, or [instant.Never].
+func (l *slotList) lapse(d time.Duration) instant.Instant {
+	if l.first == nil {
+		return instant.Never
+	}
+	return instant.After(l.first.since, d)
+}
+
+// push puts s at the end.
+func (l *slotList) push(s *Slot, now instant.Instant) {
+	s.unlist()
+	s.in, s.since, s.prev = l, now, l.last
+	if l.last != nil {
+		l.last.next = s
+	} else {
+		l.first = s
+	}
+	l.last = s
+}
+
+// unlist takes s out of its list.
+func (s *Slot) unlist() {
+	l := s.in
+	if l == nil {
+		return
+	}
+	if s.prev != nil {
+		s.prev.next = s.next
+	} else {
+		l.first = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	} else {
+		l.last = s.prev
+	}
+	s.in, s.prev, s.next = nil, nil, nil
+}

@@ -1,0 +1,224 @@
+package gate
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+)
+
+// Streams from before the cut neither count as probes nor keep probes out. If a request
+// that was sent before the cut succeeds, the next probe goes at once.
+func TestGateOldRequests(t *testing.T) {
+	var g Gate
+	streams := fill(t, &g, 0, 3)
+	for _, v := range streams {
+		g.Result(0, &v.slot, Success)
+	}
+	slow := visit(t, &g)
+	slow.mustGo(instant.At(time.Millisecond))
+	for _, v := range fill(t, &g, instant.At(time.Second), 6) {
+		v.end(instant.At(10*time.Second), Lost)
+	}
+	now := 10 * time.Second
+	for range 4 { // the slots come back one after the other
+		v := visit(t, &g)
+		v.mustWait(instant.At(now), instant.At(now+soonestSlot))
+		v.mustGo(instant.At(now + soonestSlot))
+		now += 2 * time.Second
+		v.end(instant.At(now), Lost)
+	}
+	if got := g.State(); !got.Closed || got.InFlight != 4 {
+		t.Fatalf("%+v", got)
+	}
+	probe := visit(t, &g)
+	probe.mustWait(instant.At(now), instant.At(now+probeGap))
+	slow.end(instant.At(now+1), Success)
+	if got := g.State(); !got.Closed {
+		t.Errorf("opened by an old request: %+v", got)
+	}
+	if !probe.woken() {
+		t.Error("the probe was not woken")
+	}
+	probe.mustGo(instant.At(now + 1))
+}
+
+func TestGateLostRequestsKeepTheirSlot(t *testing.T) {
+	var g Gate
+	in := fill(t, &g, 0, 10)
+	waiting := visit(t, &g)
+	waiting.mustWait(0, instant.Never)
+	for _, v := range in[:4] {
+		v.end(instant.At(2*time.Second), Lost)
+	}
+	waiting.mustWait(instant.At(2*time.Second), instant.At(2*time.Second+soonestSlot))
+	waiting.woken()
+	in[4].end(instant.At(2*time.Second), Success) // the server works off its queue
+	if !waiting.woken() {
+		t.Fatal("no slot after a success")
+	}
+	in[5].end(instant.At(2*time.Second), Success)
+	for _, v := range fill0(t, &g, waiting, instant.At(2*time.Second), 6) {
+		v.end(instant.At(2*time.Second), Neutral)
+	}
+}
+
+func TestGateStreams(t *testing.T) {
+	var g Gate
+	closeGate(t, &g, instant.At(10*time.Second))
+	now := 20 * time.Second
+	streams := 0
+	for range 50 {
+		v := visit(t, &g)
+		if a := v.enter(instant.At(now)); a.Verb != queue.Go {
+			t.Fatalf("after %d streams: %+v, %+v", streams, a, g.State())
+		}
+		g.Result(instant.At(now), &v.slot, Success) // and never Done
+		streams++
+	}
+	v := visit(t, &g)
+	v.mustGo(instant.At(now)) // has no response yet, and the next request waits for it
+	w := visit(t, &g)
+	w.mustWait(instant.At(now), instant.At(10*time.Second+2*useWindow)) // the limit goes back to the start
+	g.Result(instant.At(now), &v.slot, Success)
+	if !w.woken() {
+		t.Error("not woken")
+	}
+	w.mustGo(instant.At(now))
+
+	g2 := Gate{}
+	conf := Config{Max: 12}
+	for i := range 12 {
+		v := visit(t, &g2)
+		v.conf = conf
+		v.mustGo(instant.At(time.Duration(i)))
+		g2.Result(instant.At(time.Duration(i)), &v.slot, Success)
+	}
+	v = visit(t, &g2)
+	v.conf = conf
+	v.mustWait(20, instant.At(bodyTime)) // Max holds for streams as well
+}
+
+// Whatever a caller does with a body, its slot ends once.
+func TestGateRest(t *testing.T) {
+	var g Gate
+	conf := Config{Start: 2, Max: 2}
+	var a, b, c Slot
+	g.Enter(0, &a, nil, conf)
+	g.Enter(0, &b, nil, conf)
+	g.Idle(0, &a) // has no response yet
+	g.Result(0, &a, Success)
+	g.Result(0, &b, Success)
+	g.Reading(0, &b, false)
+	w := visit(t, &g)
+	w.conf = conf
+	w.mustWait(sec, instant.At(bodyTime))
+	g.Idle(2*sec, &b)
+	if w.woken() {
+		t.Error("woken without need")
+	}
+	w.mustGo(instant.At(bodyTime)) // with the slot of a
+	if got := g.State(); got.InFlight != 3 {
+		t.Errorf("%+v", got)
+	}
+	if v := g.Enter(instant.At(bodyTime), &c, nil, conf); v.Verb != queue.Wait {
+		t.Errorf("%+v: b is not forgotten yet", v)
+	}
+	if v := g.Enter(instant.At(bodyTime+2*sec), &c, nil, conf); v.Verb != queue.Go {
+		t.Errorf("%+v", v)
+	}
+	g.Reading(instant.At(bodyTime+2*sec), &a, true) // too late
+	g.Idle(instant.At(2*bodyTime), &a)
+	for _, p := range []*Slot{&a, &b, &c, &w.slot, &a} {
+		g.Done(instant.At(2*bodyTime), p)
+	}
+	if got := g.State(); got.InFlight != 0 || g.used() != 0 || g.idle != (slotList{}) || g.streams != (slotList{}) || g.uploads != (slotList{}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A waiter knows of no time at which a slot may come free. When the caller stops
+// reading a body, the waiter is woken and learns such a time.
+func TestGateRestTellsWhoWaits(t *testing.T) {
+	var g Gate
+	conf := Config{Start: 1, Max: 1}
+	var a Slot
+	g.Enter(0, &a, nil, conf)
+	g.Result(0, &a, Success)
+	g.Reading(0, &a, false)
+	w := visit(t, &g)
+	w.conf = conf
+	w.mustWait(0, instant.Never)
+	g.Idle(sec, &a)
+	if !w.woken() {
+		t.Fatal("not woken")
+	}
+	w.mustWait(sec, instant.At(sec+bodyTime))
+	w.mustGo(instant.At(sec + bodyTime))
+}
+
+// The slots of lost requests come back by time, however many requests ask.
+func TestGateLostSlotsComeBackByTime(t *testing.T) {
+	var g Gate
+	for _, v := range fill(t, &g, 0, 9) {
+		v.end(instant.At(2*time.Second), Lost)
+	}
+	if g.lost != 9 {
+		t.Fatalf("%d slots kept", g.lost)
+	}
+	fill(t, &g, instant.At(time.Hour), 10)
+	if g.lost != 0 {
+		t.Errorf("%d slots kept", g.lost)
+	}
+}
+
+func TestGateDoneTwice(t *testing.T) {
+	var g Gate
+	v := fill(t, &g, 0, 1)[0]
+	v.end(0, Success)
+	v.end(0, Success)
+	g.Done(0, &Slot{})
+	g.Result(0, &Slot{}, Failed)
+	if got := g.State(); got.InFlight != 0 || got.Limit != 10 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// End leaves a gate as Result and Done leave it, whatever has happened before.
+func TestGateEnd(t *testing.T) {
+	for seed := range uint64(200) {
+		var gates [2]Gate
+		var flying [2][]*Slot
+		rng := rand.New(rand.NewPCG(seed, 1))
+		conf := Config{Start: 1 + rng.IntN(20), Max: rng.IntN(3) * 20}
+		now := instant.At(sec)
+		for range 500 {
+			now = now.Add(time.Duration(rng.Int64N(int64(200 * ms))))
+			if op := rng.IntN(2); op == 0 || len(flying[0]) == 0 {
+				for i := range gates {
+					if s := new(Slot); gates[i].Enter(now, s, nil, conf).Verb == queue.Go {
+						flying[i] = append(flying[i], s)
+					}
+				}
+				continue
+			}
+			n, r := rng.IntN(len(flying[0])), Result(rng.IntN(4))
+			if rng.IntN(3) > 0 {
+				r = Failed // an outage now and then
+			}
+			gates[0].Result(now, flying[0][n], r)
+			gates[0].Done(now, flying[0][n])
+			gates[1].End(now, flying[1][n], r)
+			for i := range flying {
+				flying[i] = slices.Delete(flying[i], n, n+1)
+			}
+			a, b := gates[0].State(), gates[1].State()
+			if a != b || len(flying[0]) != len(flying[1]) || gates[0].threshold != gates[1].threshold || gates[0].probe != gates[1].probe {
+				t.Fatalf("seed %d: %+v after Result and Done, %+v after End", seed, a, b)
+			}
+		}
+	}
+}

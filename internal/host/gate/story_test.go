@@ -1,0 +1,215 @@
+package gate
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/aplomb-go/aplomb/internal/host/hosttest"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/queue"
+	"github.com/aplomb-go/aplomb/internal/soak"
+)
+
+// A gateRequest goes through a gate in virtual time.
+type gateRequest struct {
+	clock   *hosttest.Clock
+	gate    *Gate
+	conf    Config
+	asks    func() // the fleet for a permit
+	result  Result
+	takes   time.Duration
+	waits   time.Duration // for its caller, from the send on
+	reads   time.Duration // the response's body
+	streams bool          // the response's body has no length
+	gives   time.Duration // up waiting after this; zero: never
+
+	slot    Slot
+	used    int // before it asked
+	w       *queue.Waiter
+	state   int // 0 waiting, 1 sent, 2 left
+	onGo    func()
+	onLeave func()
+	woken   int
+}
+
+func (v *gateRequest) start() {
+	v.w = &queue.Waiter{Woken: func(*queue.Waiter) {
+		v.woken++
+		v.clock.At(v.clock.Now, v.ask)
+	}}
+	if v.gives > 0 {
+		v.clock.At(v.clock.Now.Add(v.gives), func() {
+			if v.state == 0 {
+				v.state = 2
+				v.gate.Leave(v.w)
+				if v.onLeave != nil {
+					v.onLeave()
+				}
+			}
+		})
+	}
+	v.ask()
+}
+
+func (v *gateRequest) ask() {
+	if v.state != 0 {
+		return
+	}
+	v.used = v.gate.used()
+	a := v.gate.Enter(v.clock.Now, &v.slot, v.w, v.conf)
+	if v.asks != nil && v.gate.AskPermit(v.clock.Now) {
+		v.asks()
+	}
+	if a.Verb == queue.Wait {
+		if a.Ask != instant.Never {
+			v.clock.At(a.Ask, v.ask)
+		}
+		return
+	}
+	v.state = 1
+	if v.onGo != nil {
+		v.onGo()
+	}
+	if v.waits > 0 {
+		v.clock.At(v.clock.Now, func() { v.gate.Await(v.clock.Now, &v.slot) })
+		v.clock.At(v.clock.Now.Add(v.waits), func() { v.gate.Resume(v.clock.Now, &v.slot) })
+	}
+	v.clock.At(v.clock.Now.Add(v.takes), func() {
+		v.gate.Result(v.clock.Now, &v.slot, v.result)
+		if v.reads > 0 {
+			v.gate.Reading(v.clock.Now, &v.slot, v.streams)
+		}
+		v.clock.At(v.clock.Now.Add(v.reads), func() { v.gate.Done(v.clock.Now, &v.slot) })
+	})
+}
+
+// Whatever happens, waiters are served in the order of arrival, the limit holds, and a
+// closed gate has one probe at most. At the end nothing is left over.
+func runGate(t *testing.T, seed uint64, n int) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	var g Gate
+	c := &hosttest.Clock{}
+	var conf Config
+	var asks func()
+	if conf.Fleet = seed%2 == 1; conf.Fleet { // it says anything at any time, or nothing
+		answer := func() { g.Permit(c.Now, rng.IntN(3) > 0, time.Duration(rng.IntN(800))*ms) }
+		asks = func() {
+			for range rng.IntN(3) {
+				c.At(c.Now.Add(time.Duration(rng.IntN(400))*ms), answer)
+			}
+		}
+		for range 40 {
+			c.At(instant.At(time.Duration(rng.IntN(20_000))*ms), func() {
+				[]func(){
+					answer,
+					func() { g.Up(c.Now, c.Now.Add(time.Duration(rng.IntN(3000))*ms)) },
+					func() { g.Down(c.Now, c.Now.Add(-time.Duration(rng.IntN(5000))*ms)) },
+				}[rng.IntN(3)]()
+			})
+		}
+	}
+	var waiting []int // in the order of arrival
+	served, left := 0, 0
+	mood := Success
+	idle := time.Duration(0) // for how long there was no probe although a request waits
+	for i := range n {
+		c.At(instant.At(time.Duration(rng.IntN(20_000))*time.Millisecond), func() {
+			v := &gateRequest{clock: c, gate: &g, conf: conf, asks: asks, result: mood, takes: time.Duration(1+rng.IntN(1500)) * time.Millisecond}
+			if rng.IntN(10) == 0 {
+				v.result = Result(rng.IntN(4))
+			}
+			if rng.IntN(4) == 0 {
+				v.reads, v.streams = time.Duration(rng.IntN(3000))*time.Millisecond, rng.IntN(2) == 0
+			}
+			if rng.IntN(4) == 0 {
+				v.waits = time.Duration(1+rng.IntN(2000)) * time.Millisecond // for its caller
+			}
+			if rng.IntN(3) == 0 {
+				v.gives = time.Duration(1+rng.IntN(4000)) * time.Millisecond
+			}
+			waiting = append(waiting, i)
+			remove := func() int {
+				at := slices.Index(waiting, i)
+				waiting = slices.Delete(waiting, at, at+1)
+				return at
+			}
+			v.onGo = func() {
+				if remove() != 0 {
+					t.Fatalf("seed %d: %d went before its turn", seed, i)
+				}
+				// A slot that comes back from waiting for its caller may exceed the limit.
+				if g.closed && g.inFlight != 1 || !g.closed && g.used() > max(g.limit, v.used) {
+					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.closed, g.limit, g.inFlight, g.lost)
+				}
+				served++
+				idle = 0
+			}
+			v.onLeave = func() { remove(); left++ }
+			v.start()
+		})
+	}
+	for at := range 20 {
+		c.At(instant.At(time.Duration(at)*time.Second), func() { mood = Result(rng.IntN(4)) })
+	}
+	c.At(instant.At(20*time.Second), func() { mood = Success })
+	for at := instant.Instant(0); at < instant.At(time.Minute); at = at.Add(50 * time.Millisecond) {
+		c.At(at, func() {
+			if idle += 50 * time.Millisecond; !g.closed || g.queue.Len() == 0 || g.inFlight > 0 {
+				idle = 0
+			}
+			// A gate of a fleet may be told to wait, and it waits for the time to return.
+			if idle > time.Second && !conf.Fleet || idle > 15*time.Second {
+				t.Fatalf("seed %d: no probe for %v", seed, idle)
+			}
+		})
+	}
+	c.RunTo(instant.At(time.Hour))
+	if served+left != n || len(waiting) != 0 {
+		t.Fatalf("seed %d: %d served, %d left of %d; %d waiting", seed, served, left, n, len(waiting))
+	}
+	if g.inFlight != 0 || g.answered != 0 || g.old != 0 || g.away != 0 || g.queue != (queue.Queue{}) {
+		t.Fatalf("seed %d: left over: %+v", seed, g.State())
+	}
+}
+
+func TestGateServesEverybody(t *testing.T) {
+	for seed := range soak.Size[uint64](25, 100) {
+		runGate(t, seed, 300)
+	}
+}
+
+func FuzzGate(f *testing.F) {
+	f.Add(uint64(1), uint8(200))
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8) { runGate(t, seed, int(n)) })
+}
+
+func TestGateCosts(t *testing.T) {
+	var g Gate
+	var p Slot
+	if n := testing.AllocsPerRun(100, func() {
+		g.Enter(0, &p, nil, Config{})
+		g.Result(0, &p, Success)
+		g.Done(0, &p)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if n := unsafe.Sizeof(g); n > 320 {
+		t.Errorf("%d bytes", n)
+	}
+	if n := unsafe.Sizeof(queue.Waiter{}); n > 96 {
+		t.Errorf("a waiter has %d bytes", n)
+	}
+}
+
+func BenchmarkGate(b *testing.B) {
+	var g Gate
+	var p Slot
+	for b.Loop() {
+		g.Enter(0, &p, nil, Config{})
+		g.Result(0, &p, Success)
+		g.Done(0, &p)
+	}
+}
