@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 )
 
 // A link is the connection of one attempt. The base transport tells it by the hooks of
@@ -20,7 +20,7 @@ import (
 type link struct {
 	trace httptrace.ClientTrace
 	ctx   *attemptContext
-	opens *host.Lane // the attempt makes the first connection of this lane; nil: of none
+	opens *lane.Lane // the attempt makes the first connection of this lane; nil: of none
 
 	asked atomic.Bool // a connection is wanted
 	got   atomic.Bool // there was one, so the server may have seen the request

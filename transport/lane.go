@@ -14,11 +14,12 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 )
 
 // A way is the lane of an attempt, and what is known of its connection.
 type way struct {
-	lane  *host.Lane      // nil: the base transport of a host that had no trouble so far
+	lane  *lane.Lane      // nil: the base transport of a host that had no trouble so far
 	heard instant.Instant // when something had come over the lane last before the attempt
 	t     *Transport      // whose clock that is
 	link  *link           // nil: nobody needs to know
@@ -234,7 +235,7 @@ func (x *exchange) misdirected(resp *http.Response) bool {
 		// HTTP/1 may use another connection anyway. HTTP/2 would use the same.
 		return resp.ProtoMajor > 1
 	}
-	x.detour(host.Detour{New: true, Doubted: !x.misled}) // later the other lane may have said so, too
+	x.detour(lane.Detour{New: true, Doubted: !x.misled}) // later the other lane may have said so, too
 	x.misled = true
 	return x.via == nil
 }
@@ -244,11 +245,11 @@ func (x *exchange) misdirected(resp *http.Response) bool {
 func (x *exchange) setOut(hinted bool) {
 	switch x.trouble {
 	case isLate:
-		x.detour(host.Detour{New: true, Since: x.t.now().Add(-x.took())}) // its connection may be dead beside others that are well
+		x.detour(lane.Detour{New: true, Since: x.t.now().Add(-x.took())}) // its connection may be dead beside others that are well
 	case isStalled:
-		x.detour(host.Detour{Doubted: true, New: true})
+		x.detour(lane.Detour{Doubted: true, New: true})
 	case isSick:
-		x.detour(host.Detour{Doubted: true, New: !hinted, Urgent: x.way.lane.Many()})
+		x.detour(lane.Detour{Doubted: true, New: !hinted, Urgent: x.way.lane.Many()})
 	}
 }
 
@@ -256,13 +257,13 @@ func (x *exchange) setOut(hinted bool) {
 // before the retry, because it needs the name's addresses of then.
 func (x *exchange) lookAround() {
 	if x.trouble == isBroken && x.otherAddress() {
-		x.detour(host.Detour{Doubted: true, New: true, Urgent: true})
+		x.detour(lane.Detour{Doubted: true, New: true, Urgent: true})
 	}
 }
 
 // detour makes the next attempt take another lane than the attempt at hand, if there is
 // one.
-func (x *exchange) detour(d host.Detour) {
+func (x *exchange) detour(d lane.Detour) {
 	if !x.laned() {
 		return
 	}
@@ -272,15 +273,15 @@ func (x *exchange) detour(d host.Detour) {
 }
 
 // doubt notes that a lane did worse than another.
-func (x *exchange) doubt(l *host.Lane) {
+func (x *exchange) doubt(l *lane.Lane) {
 	if l != nil {
 		l.Doubt()
 	}
 }
 
 // opener returns a function that makes a lane for the host.
-func (x *exchange) opener() host.Opener {
-	return func(held int, moves bool) *host.Lane {
+func (x *exchange) opener() lane.Opener {
+	return func(held int, moves bool) *lane.Lane {
 		room, ok := x.room(held, moves)
 		if !ok {
 			return nil
@@ -346,7 +347,7 @@ func hostPort(req *http.Request) string {
 
 // changed logs that a host moved to another lane. addr is the address that it avoids from
 // now on, or "" if that is not known.
-func (r *report) changed(level slog.Level, from, to *host.Lane, why, addr string) {
+func (r *report) changed(level slog.Level, from, to *lane.Lane, why, addr string) {
 	if r.t.logger == nil || !r.t.logger.Enabled(r.ctx, level) {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
@@ -30,7 +31,7 @@ type pools struct {
 	mu    sync.Mutex         // guards the fields below
 	timer *time.Timer        // nil: nothing to close
 	due   time.Time          // when it fires
-	left  map[*host.Lane]int // how often the idle connections are to be closed yet
+	left  map[*lane.Lane]int // how often the idle connections are to be closed yet
 	swept time.Time
 }
 
@@ -88,7 +89,7 @@ func (c *call) laned() bool {
 }
 
 // baseOf returns the base transport of a lane.
-func (t *Transport) baseOf(l *host.Lane) http.RoundTripper {
+func (t *Transport) baseOf(l *lane.Lane) http.RoundTripper {
 	if l == nil || l.Base == nil {
 		return t.base
 	}
@@ -107,13 +108,13 @@ func (t *Transport) oneLane(ctx context.Context, name string) {
 
 // openLane makes a lane for the host of a request. If guess is set, the address that the
 // last attempt reached is not known. It returns nil if there can be none.
-func (t *Transport) openLane(req *http.Request, guess bool, room int) *host.Lane {
+func (t *Transport) openLane(req *http.Request, guess bool, room int) *lane.Lane {
 	if t.pools.make != nil {
 		base := t.pools.make(req.URL.Host)
 		if base == nil || replay.IsNil(base) {
 			return nil
 		}
-		return host.NewLane(base)
+		return lane.New(base)
 	}
 	if t.pools.single.Load() {
 		return nil
@@ -127,7 +128,7 @@ func (t *Transport) openLane(req *http.Request, guess bool, room int) *host.Lane
 	if c.IdleConnTimeout == 0 {
 		c.IdleConnTimeout = laneIdle
 	}
-	lane := host.NewLane(c)
+	lane := lane.New(c)
 	if d := t.dialerFor(req); d != nil {
 		c.DialContext = dialing(d, lane, guess)
 	}
@@ -153,7 +154,7 @@ func dialOf(t *http.Transport) dial.Func {
 }
 
 // counting returns a DialContext that counts the connections of a lane.
-func counting(dial dial.Func, lane *host.Lane) dial.Func {
+func counting(dial dial.Func, lane *lane.Lane) dial.Func {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
@@ -167,7 +168,7 @@ func counting(dial dial.Func, lane *host.Lane) dial.Func {
 // A countedConn is a connection of a lane that has a Room.
 type countedConn struct {
 	net.Conn
-	lane *host.Lane
+	lane *lane.Lane
 	once sync.Once
 }
 
@@ -179,7 +180,7 @@ func (c *countedConn) Close() error {
 // dialing returns the DialContext of a lane. With guess, the address that is dialled first
 // is the one to be avoided. It is not looked up before the lane dials, because a request
 // that has failed does not wait for a name server.
-func dialing(d *dial.Dialer, lane *host.Lane, guess bool) dial.Func {
+func dialing(d *dial.Dialer, lane *lane.Lane, guess bool) dial.Func {
 	var once sync.Once
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		addrs := d.Addrs(ctx, addr, time.Hour)
@@ -210,7 +211,7 @@ func (t *Transport) dialerFor(req *http.Request) *dial.Dialer {
 
 // leave closes the idle connections of a lane that attempts no longer take, a moment
 // later. What is under way goes on.
-func (t *Transport) leave(l *host.Lane) {
+func (t *Transport) leave(l *lane.Lane) {
 	if l == nil {
 		return
 	}
@@ -218,7 +219,7 @@ func (t *Transport) leave(l *host.Lane) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left == nil {
-		p.left = map[*host.Lane]int{}
+		p.left = map[*lane.Lane]int{}
 	}
 	p.left[l] = len(leaveTimes)
 	p.wake(t, leaveTimes[len(leaveTimes)-1])
@@ -274,7 +275,7 @@ func (t *Transport) tidy() {
 }
 
 // leaving returns the lanes that were left.
-func (p *pools) leaving() (all []*host.Lane) {
+func (p *pools) leaving() (all []*lane.Lane) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l, times := range p.left {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -171,7 +171,7 @@ type exchange struct {
 	timing   timing        // of the same attempt; zero if a cut is at hand
 	way      way           // of the same attempt
 	trouble  trouble       // that it had
-	via      *host.Lane    // for the next attempt; nil: the current lane
+	via      *lane.Lane    // for the next attempt; nil: the current lane
 	hedges   int           // attempts that were hedges
 	misled   bool          // an attempt got a 421
 	retried  bool          // the loop has retried; a hedge is no retry

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/policy"
@@ -68,7 +68,7 @@ type download struct {
 	req     *http.Request // the caller's, who must not change it until the body is closed
 	rule    *resolved
 	past    *past           // nil: a single attempt, and no reconnect
-	lane    *host.Lane      // over which the body comes
+	lane    *lane.Lane      // over which the body comes
 	spanned context.Context // what RequestStart returned; nil: no hook
 
 	resumes atomic.Int32 // reconnects that continued the body
@@ -89,7 +89,7 @@ type past struct {
 
 // resuming makes the response's body continue after a cut. If the body cannot be
 // continued, resuming returns nil, and allocates nothing unless somebody is told why.
-func (c *call) resuming(s series, lane *host.Lane, resp *http.Response) *download {
+func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *download {
 	if in, ok := resp.Body.(*incoming); ok && in.whole(resp.ContentLength) {
 		return nil // it was checked, and nothing can cut it
 	}
@@ -131,7 +131,7 @@ func (c *call) resuming(s series, lane *host.Lane, resp *http.Response) *downloa
 }
 
 // reconnecting makes the event stream of a response reconnect with Last-Event-ID.
-func (c *call) reconnecting(s series, lane *host.Lane, resp *http.Response) *download {
+func (c *call) reconnecting(s series, lane *lane.Lane, resp *http.Response) *download {
 	both := new(struct {
 		download
 		resume.Events
@@ -145,7 +145,7 @@ func (c *call) reconnecting(s series, lane *host.Lane, resp *http.Response) *dow
 }
 
 // from sets where a download comes from.
-func (d *download) from(c *call, s series, lane *host.Lane) {
+func (d *download) from(c *call, s series, lane *lane.Lane) {
 	d.t, d.req, d.rule, d.lane, d.spanned = c.t, c.req, c.rule, lane, c.spanned
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -63,7 +63,7 @@ type attemptContext struct {
 	options         options     // with the number of the attempt; 0: those of the caller apply
 	*timeouts                   // nil: it ends with the caller's context only
 	unlink          func() bool // not nil: it is linked to the caller's by AfterFunc, not derived from it
-	lane            *host.Lane  // hears what comes; nil: nobody needs to know
+	lane            *lane.Lane  // hears what comes; nil: nobody needs to know
 	t               *Transport  // whose clock the lane goes by
 
 	mu     sync.Mutex      // guards the fields below, and those of the response's body

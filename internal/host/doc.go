@@ -12,7 +12,7 @@
 //	key.go         the key of a request's host
 //	table.go       the state of that host, found without a lock, and eviction
 //	state.go       the state and its machines
-//	lane.go        over which connections its attempts go
+//	lane/          over which connections its attempts go
 //	queue/         how requests wait, and the machines' answers
 //	scope.go       the scope of a request: its credentials, as a hash
 //	cooldown/      which requests wait after a server said "try later", and how they return

@@ -9,6 +9,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -49,7 +50,7 @@ type Machines struct {
 	latency atomic.Pointer[latency.Latency]
 	pacing  atomic.Pointer[pacing.Pacing]
 	rate    atomic.Pointer[rate.Rate]
-	lanes   atomic.Pointer[Lanes]
+	lanes   atomic.Pointer[lane.Lanes]
 }
 
 // Quiet reports whether nothing is held on the host. If nothing has ever failed,
@@ -75,14 +76,32 @@ func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
 func (m *Machines) Pacing() *pacing.Pacing { return made(&m.pacing) }
 
 // Lanes returns the host's lanes. They are made at its first trouble.
-func (m *Machines) Lanes() *Lanes { return made(&m.lanes) }
+func (m *Machines) Lanes() *lane.Lanes { return made(&m.lanes) }
 
 // LanesMade returns the host's lanes, or nil if it had no trouble yet.
-func (s *State[R]) LanesMade() *Lanes {
+func (s *State[R]) LanesMade() *lane.Lanes {
 	if m := s.machines.Load(); m != nil {
 		return m.lanes.Load()
 	}
 	return nil
+}
+
+// Lane returns the current lane of the host, and when something came over it last. The
+// lane is nil if nobody asked for the Lanes of the host yet. Then nothing is noted, so its
+// first timeout always looks as if nothing had come.
+func (s *State[R]) Lane() (*lane.Lane, instant.Instant) {
+	lanes := s.LanesMade()
+	if lanes == nil {
+		return nil, 0
+	}
+	l := lanes.Current()
+	return l, l.Heard()
+}
+
+// Connected reports whether an attempt over the current lane need not wait.
+func (s *State[R]) Connected() bool {
+	lanes := s.LanesMade()
+	return lanes == nil || lanes.Current().IsConnected()
 }
 
 // Rate returns the host's rate. The first call makes it with c.

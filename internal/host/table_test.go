@@ -52,17 +52,6 @@ func TestTableFindsOneStatePerHost(t *testing.T) {
 	assert.Equal(t, 5, n)
 }
 
-func TestStateFillsOneCacheLine(t *testing.T) {
-	assert.EqualValues(t, 64, unsafe.Sizeof(State[int]{}))
-}
-
-func TestStateKnowsItsKey(t *testing.T) {
-	table := NewTable[int](0)
-	for _, u := range []string{"http://a.test:81", "https://a.test", "ftp://a.test", "x://[::1]:5"} {
-		assert.Equal(t, u, table.Acquire(urlOf(u)).Key().String())
-	}
-}
-
 func TestTableIsBounded(t *testing.T) {
 	table := NewTable[int](100)
 	for i := range 10_000 {

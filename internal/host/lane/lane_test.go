@@ -1,4 +1,4 @@
-package host
+package lane
 
 import (
 	"testing"
@@ -20,11 +20,13 @@ func (tr *traffic) open(int, bool) *Lane {
 	if tr.failed {
 		return nil
 	}
-	return NewLane(nil)
+	return New(nil)
 }
 
-func (tr *traffic) good(l *Lane) bool    { return tr.Answered(tr.now, l, true, true) }
-func (tr *traffic) leave(l *Lane)        { tr.Leave(tr.now, l, true, tr.now.Add(-time.Second), tr.open) }
+func (tr *traffic) good(l *Lane) bool { return tr.Answered(tr.now, l, true, true) }
+
+func (tr *traffic) leave(l *Lane) { tr.Leave(tr.now, l, true, tr.now.Add(-time.Second), tr.open) }
+
 func (tr *traffic) wait(d time.Duration) { tr.now = tr.now.Add(d) }
 
 func (tr *traffic) detour(l *Lane, d Detour) *Lane {
@@ -65,7 +67,7 @@ func TestLanes(t *testing.T) {
 					closed++
 				}
 			}
-			assert.Equal(t, laneBurst, closed)
+			assert.Equal(t, burst, closed)
 		}, 0, -1, 0},
 		{"a lane that brought nothing is left after 1 s", func(tr *traffic) {
 			tr.leave(nil)
@@ -92,7 +94,7 @@ func TestLanes(t *testing.T) {
 				tr.leave(tr.Current())
 				tr.good(tr.Current())
 			}
-		}, laneBurst, -1, laneBurst},
+		}, burst, -1, burst},
 		{"and one in 4 s after that", func(tr *traffic) {
 			for range 40 {
 				tr.leave(tr.Current())
@@ -218,7 +220,7 @@ func TestLanes(t *testing.T) {
 
 // One attempt makes the connection of a lane, and the others wait for it.
 func TestLaneIsConnectedOnce(t *testing.T) {
-	l := NewLane(nil)
+	l := New(nil)
 	assert.False(t, l.IsConnected())
 	assert.True(t, l.Ahead())
 	assert.False(t, l.Ahead())
@@ -228,18 +230,4 @@ func TestLaneIsConnectedOnce(t *testing.T) {
 	<-l.Ready()
 	assert.True(t, (*Lane)(nil).IsConnected())
 	assert.True(t, new(Lanes).Current().IsConnected())
-}
-
-// Over a lane something was heard when a response or a piece of a body came.
-func TestLaneHears(t *testing.T) {
-	var s State[int]
-	l, heard := s.Lane()
-	assert.Nil(t, l)
-	assert.Zero(t, heard)
-	s.Machines().Lanes().Answered(instant.At(time.Second), nil, false, false)
-	l, heard = s.Lane()
-	assert.NotNil(t, l)
-	assert.Equal(t, instant.At(time.Second), heard)
-	l.Hear(instant.At(time.Minute))
-	assert.Equal(t, instant.At(time.Minute), l.Heard())
 }

@@ -1,6 +1,5 @@
-// The lanes of a host: over which connections its attempts go.
-
-package host
+// Package lane knows the lanes of a host: over which connections its attempts go.
+package lane
 
 import (
 	"net/http"
@@ -41,8 +40,8 @@ type Lane struct {
 	swept     int64         // heard at the last Sweep; guarded by the lock of the Lanes
 }
 
-// NewLane returns a lane that is not connected.
-func NewLane(base http.RoundTripper) *Lane {
+// New returns a lane that is not connected.
+func New(base http.RoundTripper) *Lane {
 	return &Lane{Base: base, ready: make(chan struct{})}
 }
 
@@ -118,33 +117,15 @@ type Opener = func(held int, moves bool) *Lane
 
 // Lanes are opened for two reasons, with different limits.
 const (
-	// laneGap is the time in which a host opens one lane at most, unless its lane is
+	// gap is the time in which a host opens one lane at most, unless its lane is
 	// silent. After a silent lane that was new itself, the next may be opened after
-	// laneGap, then after twice that time and so on, up to laneMost.
-	laneGap  = time.Second
-	laneMost = time.Minute
-	// A host opens laneBurst lanes at once at most, and one for each laneCost after that.
-	laneBurst = 5
-	laneCost  = 4 * time.Second
+	// gap, then after twice that time and so on, up to most.
+	gap  = time.Second
+	most = time.Minute
+	// A host opens burst lanes at once at most, and one for each cost after that.
+	burst = 5
+	cost  = 4 * time.Second
 )
-
-// Lane returns the current lane of the host, and when something came over it last. The
-// lane is nil if nobody asked for the Lanes of the host yet. Then nothing is noted, so its
-// first timeout always looks as if nothing had come.
-func (s *State[R]) Lane() (*Lane, instant.Instant) {
-	lanes := s.LanesMade()
-	if lanes == nil {
-		return nil, 0
-	}
-	l := lanes.Current()
-	return l, l.Heard()
-}
-
-// Connected reports whether an attempt over the current lane need not wait.
-func (s *State[R]) Connected() bool {
-	lanes := s.LanesMade()
-	return lanes == nil || lanes.Current().IsConnected()
-}
 
 // First returns the lane that is the base transport itself.
 func (l *Lanes) First() *Lane { return &l.first }
@@ -226,7 +207,7 @@ func (l *Lanes) Leave(now instant.Instant, used *Lane, silent bool, since instan
 	case !may:
 		return nil
 	case used == &l.first: // stays, and is left only in so far as its idle connections are closed
-		l.debt = max(l.debt, now).Add(laneCost)
+		l.debt = max(l.debt, now).Add(cost)
 		l.first.stale.Store(true)
 		return used
 	default:
@@ -312,7 +293,7 @@ func (l *Lanes) open(now instant.Instant, moves bool, open Opener) *Lane {
 	to.Number = l.opened
 	l.last, l.at = to, now
 	l.streak++
-	l.debt = max(l.debt, now).Add(laneCost)
+	l.debt = max(l.debt, now).Add(cost)
 	if to.Room > 0 {
 		l.bound = append(l.bound, to)
 	}
@@ -353,11 +334,11 @@ func (l *Lanes) may(now instant.Instant, urgent bool, used *Lane) bool {
 		l.streak = 0
 	}
 	switch {
-	case l.debt > now.Add((laneBurst-1)*laneCost):
+	case l.debt > now.Add((burst-1)*cost):
 		return false
-	case l.streak > 0 && now < l.at.Add(min(laneGap<<min(l.streak-1, 10), laneMost)):
+	case l.streak > 0 && now < l.at.Add(min(gap<<min(l.streak-1, 10), most)):
 		return urgent && l.streak < int(used.Ways.Load())
-	case !urgent && l.last != nil && now < l.at.Add(laneGap):
+	case !urgent && l.last != nil && now < l.at.Add(gap):
 		return false
 	}
 	return true
