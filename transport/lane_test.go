@@ -788,7 +788,50 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// The same over sockets of this machine, with the default base and with http.Transports of
+// Servers that end connections and refuse streams in the ways of HTTP/2 cost nobody a
+// request, and no POST arrives twice. They are no reason for a lane.
+func TestServersThatEndConnections(t *testing.T) {
+	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
+		var mu sync.Mutex
+		acted := map[string]int{}
+		w := wire(t, cfg, policy.Rule{Attempts: 10, AttemptTimeout: time.Minute}.Or(quick), func(r *ts.Received) ts.Step {
+			switch {
+			case r.N%50 == 0:
+				return ts.GoAway(ts.NoError)
+			case r.N%17 == 0:
+				return ts.RefuseStream()
+			case r.N%111 == 0:
+				return ts.GoAway(ts.EnhanceYourCalm)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			acted[r.Method+" "+r.Path]++
+			return ts.OK("well").Delay(time.Duration(1+r.N%3) * time.Millisecond)
+		})
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 100 {
+					w.ok(w.get(), time.Minute)
+				}
+			})
+		}
+		wg.Wait()
+		for i := range 300 { // alone, because this server acts on all streams that are open at its GOAWAY
+			got := do(w.tr, request(t, http.MethodPost, fmt.Sprint(w.URL, "/", i), nil))
+			w.ok(got, time.Minute, "nothing of it was processed")
+		}
+		time.Sleep(time.Second)
+		w.ResetAll() // idle connections
+		w.ok(w.get(), time.Minute)
+		for path, n := range acted {
+			assert.True(t, n == 1 || path == "GET /", path)
+		}
+		assert.Zero(t, w.tr.Snapshot()[0].Lane)
+	})
+}
+
+// Connections die over sockets of this machine, with the default base and with http.Transports of
 // a user: a relay in between stops to forward what comes over the connections so far.
 func TestDeathOverSockets(t *testing.T) {
 	for name, cfg := range map[string]ts.Config{"http1": {}, "http2": {HTTP2: true, TLS: ts.Trusted}} {
@@ -796,14 +839,17 @@ func TestDeathOverSockets(t *testing.T) {
 			t.Run(fmt.Sprint(name, " default base ", own), func(t *testing.T) {
 				s := ts.Start(t, cfg, ts.OK("well"))
 				r := relayTo(t, s.Addr)
-				c := transport.Config{Rule: policy.Rule{AttemptTimeout: attemptTime, Backoff: backoff.Constant(time.Millisecond)}}
+				c := transport.Config{Rule: policy.Rule{AttemptTimeout: 2 * attemptTime, Backoff: backoff.Constant(time.Millisecond)}}
 				scheme, _, _ := strings.Cut(s.URL, "://")
-				if !own || scheme == "https" { // the default base does not trust the certificate
-					base := s.Transport()
+				base := s.Transport()
+				if !own {
 					base.DialContext = (&net.Dialer{Timeout: 30 * time.Second}).DialContext
 					c.Base = base
 				}
 				tr := mustNew(t, c)
+				if own && cfg.HTTP2 {
+					tr.Trust(base.TLSClientConfig)
+				}
 				t.Cleanup(tr.CloseIdleConnections)
 				for range 3 {
 					for range 3 {
@@ -813,6 +859,7 @@ func TestDeathOverSockets(t *testing.T) {
 					}
 					r.die()
 				}
+				assert.Equal(t, cfg.HTTP2, s.Log()[0].Proto == "HTTP/2.0")
 			})
 		}
 	}
