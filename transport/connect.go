@@ -48,11 +48,19 @@ func (l *link) getConn(string) {
 func (l *link) gotConn(info httptrace.GotConnInfo) {
 	l.got.Store(true)
 	if info.Conn != nil {
+		remote := remoteOf(info.Conn)
 		l.mu.Lock()
-		l.remote = info.Conn.RemoteAddr()
+		l.remote = remote
 		l.mu.Unlock()
 	}
 	l.ctx.connected()
+}
+
+// remoteOf returns the address at the other end of a connection. net/http never asks a
+// user's connection for it, so a connection that cannot tell it is used like any other.
+func remoteOf(conn net.Conn) (remote net.Addr) {
+	defer func() { _ = recover() }()
+	return conn.RemoteAddr()
 }
 
 // unsent reports whether the attempt surely never had a connection. That a connection was

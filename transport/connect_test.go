@@ -4,6 +4,7 @@ package transport_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -140,3 +141,24 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 		assert.Equal(t, w.Addr, ends[0].Addr)
 	})
 }
+
+// A connection of a user may not know its address, because net/http never asks for it.
+func TestConnectionWithoutAddress(t *testing.T) {
+	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
+		s := ts.Start(t, cfg, ts.OK("well"))
+		base := s.Transport()
+		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := cfg.Net.DialContext(ctx, network, addr)
+			return addressless{Conn: conn}, err
+		}
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: quick})}
+		w.ok(w.post(), 0)
+		w.die()
+		w.ok(w.get(), attemptTime+20*time.Millisecond)
+		w.tr.CloseIdleConnections()
+	})
+}
+
+type addressless struct{ net.Conn }
+
+func (addressless) RemoteAddr() net.Addr { panic("not known") }
