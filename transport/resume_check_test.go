@@ -131,6 +131,7 @@ func TestDigestInTrailers(t *testing.T) {
 		name          string
 		first, second http.Header // trailers; second not nil: the first response is cut at 4
 		partial       bool        // the caller asked for the range 0-9 of 20
+		again         bool        // there is no validator, and the second response is a whole
 		bad           bool
 	}{
 		{name: "Repr-Digest", first: trailer("Repr-Digest", field256(text))},
@@ -147,6 +148,9 @@ func TestDigestInTrailers(t *testing.T) {
 		{name: "of the rest, wrong", first: http.Header{}, second: trailer("Content-Digest", field256(text)), bad: true},
 		{name: "of the whole, of which a range was asked", first: trailer("Repr-Digest", field256("x")), partial: true},
 		{name: "of a range", first: trailer("Content-Digest", field256("x")), partial: true, bad: true},
+		{name: "fetched again", first: trailer("Content-Digest", ""), second: trailer("Content-Digest", field256(text)), again: true},
+		{name: "fetched again, wrong", first: trailer("Content-Digest", ""), second: trailer("Content-Digest", field256("x")), again: true, bad: true},
+		{name: "Repr-Digest, fetched again, wrong", first: trailer("Repr-Digest", ""), second: trailer("Repr-Digest", field256("x")), again: true, bad: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			responses := []response{func(req *http.Request) (*http.Response, error) {
@@ -154,11 +158,17 @@ func TestDigestInTrailers(t *testing.T) {
 				if row.second != nil {
 					body = cutAt(text[:4], io.ErrUnexpectedEOF)
 				}
+				if row.again {
+					header = nil
+				}
 				if row.partial {
 					code, header = 206, append(header, "Content-Range: bytes 0-9/20")
 				}
 				return withTrailer(req, code, body, row.first, header...), nil
 			}, func(req *http.Request) (*http.Response, error) {
+				if row.again {
+					return withTrailer(req, 200, strings.NewReader(text), row.second), nil
+				}
 				return withTrailer(req, 206, strings.NewReader(text[4:]), row.second, `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 			}}
 			req := newRequest(t, http.MethodGet, "http://h.test/", nil)

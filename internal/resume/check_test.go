@@ -1,0 +1,119 @@
+package resume
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A 200 to a request for the rest is used only if it is the same representation, and if
+// there are not too many bytes to skip.
+func TestAWholeResponseForTheRest(t *testing.T) {
+	for name, tt := range map[string]struct {
+		body   func(*Body)
+		second func(*http.Response)
+		err    string // "": it is used
+	}{
+		"the same":           {},
+		"of a range":         {body: func(b *Body) { b.partial = true }, err: "status is 200"},
+		"no body":            {second: func(r *http.Response) { r.Body = nil }, err: "status is 200"},
+		"decompressed":       {second: func(r *http.Response) { r.Uncompressed = true }, err: "status is 200"},
+		"another encoding":   {second: func(r *http.Response) { r.Header.Set("Content-Encoding", "gzip") }, err: "status is 200"},
+		"two encodings":      {second: func(r *http.Response) { r.Header["Content-Encoding"] = []string{"", ""} }, err: "status is 200"},
+		"another length":     {second: func(r *http.Response) { r.ContentLength = 11 }, err: "status is 200"},
+		"no length":          {second: func(r *http.Response) { r.ContentLength = -1 }, err: "status is 200"},
+		"neither has one":    {body: func(b *Body) { b.end = unknown }, second: func(r *http.Response) { r.ContentLength = -1 }},
+		"another validator":  {second: func(r *http.Response) { r.Header.Set("Etag", `"v2"`) }, err: "status is 200"},
+		"no validator":       {second: func(r *http.Response) { r.Header.Del("Etag") }, err: "status is 200"},
+		"another digest":     {second: func(r *http.Response) { r.Header.Set("Repr-Digest", "sha-256=:"+zeros+":") }, err: "status is 200"},
+		"nothing left":       {body: func(b *Body) { b.left = 0 }, err: "nothing may be fetched again"},
+		"just enough left":   {body: func(b *Body) { b.left = 4 }},
+		"not enough is left": {body: func(b *Body) { b.left = 3 }, err: "Resume.Again"},
+	} {
+		b := &Body{validator: `"v1"`, pos: 4, end: 10, total: 10, left: 100}
+		b.sums = &sums{whole: newSum(digest{name: "sha-256", size: 32, want: [64]byte{1}})}
+		second := &http.Response{StatusCode: 200, ContentLength: 10, Body: http.NoBody, Header: http.Header{"Etag": {`"v1"`}}}
+		if tt.body != nil {
+			tt.body(b)
+		}
+		if tt.second == nil {
+			tt.second = func(*http.Response) {}
+		}
+		if second.Header.Set("Repr-Digest", "sha-256=:"+one+":"); tt.second != nil {
+			tt.second(second)
+		}
+		c, err := b.continuation(second)
+		if tt.err != "" {
+			assert.ErrorContains(t, err, tt.err, name)
+			continue
+		}
+		assert.NoError(t, err, name)
+		assert.EqualValues(t, 4, c.skip, name)
+	}
+}
+
+// A 416 proves nothing about a body that is fetched again.
+func TestA416ToTheWholeRequest(t *testing.T) {
+	second := &http.Response{StatusCode: 416, Header: http.Header{"Content-Range": {"bytes */4"}}}
+	b := &Body{resp: new(http.Response), pos: 4, end: unknown, total: unknown, validator: `"v1"`}
+	assert.True(t, b.complete(second))
+	b.prefix, b.validator = new(Prefix), ""
+	assert.False(t, b.complete(second))
+}
+
+const (
+	zeros = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+	one   = "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+)
+
+// The checksum of an object store contradicts a second response as a digest does. With a
+// part of the object, the store may send the checksum of the part.
+func TestAnotherChecksum(t *testing.T) {
+	for code, other := range map[int]bool{200: true, 206: false} {
+		h := http.Header{"X-Amz-Checksum-Crc32": {"AAAAAA=="}}
+		first := &http.Response{StatusCode: 200, ContentLength: 10, Header: http.Header{"X-Amz-Checksum-Crc32": {"AAAAAQ=="}}}
+		b := &Body{sums: firstSums(first, false, true), prefix: new(Prefix)}
+		second := &http.Response{StatusCode: code, ContentLength: 10, Header: h, Body: http.NoBody}
+		assert.Equal(t, other, b.otherDigest(second))
+		first.StatusCode = code
+		b.prefix.begin(first)
+		_, err := b.continuation(second)
+		assert.Equal(t, other, err == errHeader)
+	}
+}
+
+// A response is continued in no other way than these.
+func TestCheck(t *testing.T) {
+	const weak = `W/"a"`
+	get := &http.Request{Method: http.MethodGet}
+	for name, tt := range map[string]struct {
+		req      *http.Request
+		header   http.Header
+		again    bool
+		err      error
+		compares bool
+	}{
+		"a strong tag":             {get, http.Header{"Etag": {`"a"`}}, false, nil, false},
+		"a strong tag, or again":   {get, http.Header{"Etag": {`"a"`}}, true, nil, false},
+		"a strong tag, no ranges":  {get, http.Header{"Etag": {`"a"`}, "Accept-Ranges": {"none"}}, false, ErrNoRanges, false},
+		"no ranges, so again":      {get, http.Header{"Etag": {`"a"`}, "Accept-Ranges": {"none"}}, true, nil, true},
+		"a weak tag":               {get, http.Header{"Etag": {weak}}, false, ErrNoValidator, false},
+		"a weak tag, so again":     {get, http.Header{"Etag": {weak}}, true, nil, true},
+		"a stream":                 {get, http.Header{"Content-Type": {"Text/Event-Stream; x"}}, true, ErrStream, false},
+		"pictures":                 {get, http.Header{"Content-Type": {"multipart/x-mixed-replace"}}, true, ErrStream, false},
+		"lines":                    {get, http.Header{"Content-Type": {"application/x-ndjson"}}, true, ErrStream, false},
+		"a POST":                   {&http.Request{Method: http.MethodPost}, nil, false, ErrNothing, false},
+		"a POST that may be again": {&http.Request{Method: http.MethodPost}, http.Header{"Etag": {`"a"`}}, true, nil, true},
+	} {
+		resp := &http.Response{StatusCode: 200, ContentLength: 10, Header: tt.header, Body: readCloser{}}
+		plan, err := Check(tt.req, resp, tt.again)
+		assert.Equal(t, tt.err, err, name)
+		assert.Equal(t, tt.compares, err == nil && plan.Compares(), name)
+	}
+}
+
+type readCloser struct{}
+
+func (readCloser) Read([]byte) (int, error) { return 0, nil }
+func (readCloser) Close() error             { return nil }
