@@ -71,3 +71,28 @@ func TestMemoryOfALargeEvent(t *testing.T) {
 	assert.Equal(t, io.ErrNoProgress, err)
 	assert.Empty(t, e.buf)
 }
+
+// An event that is too large passes through before it is complete.
+func TestATooLargeEventPassesThrough(t *testing.T) {
+	text := "id: 1\n\ndata: " + strings.Repeat("x", maxEvent)
+	e, _ := listen(t, io.MultiReader(strings.NewReader(text), iotest.ErrReader(io.ErrNoProgress)))
+	got, err := io.ReadAll(e)
+	assert.Equal(t, io.ErrNoProgress, err)
+	assert.Equal(t, len(text), len(got))
+	assert.Equal(t, ErrBigEvent, e.cannot())
+}
+
+// A body that can still be read after Close takes no memory.
+func TestMemoryOfEventsAfterClose(t *testing.T) {
+	e, l := listen(t, strings.NewReader("data: "+strings.Repeat("x", 3*ownRoom)+"\n\n"))
+	p := make([]byte, 2*ownRoom)
+	n, err := e.body.Read(p)
+	require.NoError(t, err)
+	assert.Zero(t, e.take(p[:n]))
+	assert.EqualValues(t, n, l.held)
+	require.NoError(t, e.Close())
+	assert.Zero(t, l.held)
+	n, _ = e.body.Read(p[:ownRoom/2])
+	assert.Zero(t, e.take(p[:n]))
+	assert.Zero(t, l.held)
+}
