@@ -1,5 +1,5 @@
 // Package fleet lets the Transports of several processes behave like one client, by way
-// of Redis.
+// of Redis. Package dir does so for the processes of one machine, by way of a directory.
 //
 //	f, err := fleet.New(fleet.Config{
 //		Redis: &redis.UniversalOptions{Addrs: []string{"redis.internal:6379"}},

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/aplomb-go/aplomb/fleet/internal/keyed"
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/transport"
@@ -74,7 +74,7 @@ type Config struct {
 // concurrent use. Make it with New, and call Close at the end.
 type Fleet struct {
 	client  redis.UniversalClient
-	hash    func(text string) []byte // a closure, so that no format prints the Key
+	hash    keyed.Hash
 	prefix  string
 	channel string
 	spread  time.Duration
@@ -123,7 +123,7 @@ func New(c Config) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		hash:   hasher(c.Key),
+		hash:   keyed.New(c.Key),
 		prefix: c.Prefix,
 		spread: c.Return,
 		id:     strconv.FormatInt(1+rand.Int64N(1<<63-1), 16),
@@ -218,12 +218,7 @@ func (f *Fleet) hear(m fleetmsg.Message) {
 }
 
 // Scope returns the first 64 bits of the HMAC-SHA256 of a text, and 0 for no text.
-func (f *Fleet) Scope(text string) uint64 {
-	if text == "" {
-		return 0
-	}
-	return max(1, binary.BigEndian.Uint64(f.hash(text)))
-}
+func (f *Fleet) Scope(text string) uint64 { return f.hash.Scope(text) }
 
 // Tell takes news and questions. It ignores units other than requests.
 func (f *Fleet) Tell(m fleetmsg.Message) {

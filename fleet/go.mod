@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/aplomb-go/aplomb v0.1.0
+	github.com/gofrs/flock v0.13.1
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 )

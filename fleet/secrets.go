@@ -2,8 +2,6 @@ package fleet
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,16 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
-
-// hasher returns the keyed hash of texts. The function is the only thing that knows the key.
-func hasher(key []byte) func(text string) []byte {
-	key = append([]byte(nil), key...)
-	return func(text string) []byte {
-		mac := hmac.New(sha256.New, key)
-		mac.Write([]byte(text))
-		return mac.Sum(nil)
-	}
-}
 
 // Format prints a Config without its secrets.
 func (c Config) Format(s fmt.State, _ rune) {

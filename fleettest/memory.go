@@ -10,6 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/mailbox"
 )
 
 // maxHosts bounds what a Memory keeps. If it is full, it forgets everything about hosts.
@@ -39,12 +40,11 @@ func (f *Memory) Member() *Member { return &Member{fleet: f, heard: map[string]i
 
 // A Member is a transport.Fleet. It is the place of one Transport in a [Memory].
 type Member struct {
-	fleet   *Memory
-	id      int64 // 0: nobody has joined
-	hear    func(fleetmsg.Message)
-	heard   map[string]instant.Instant // the mark of the last news of each host
-	queue   []fleetmsg.Message         // what the Transport has to hear
-	hearing bool                       // a goroutine empties the queue
+	fleet *Memory
+	id    int64 // 0: nobody has joined
+	hear  func(fleetmsg.Message)
+	heard map[string]instant.Instant // the mark of the last news of each host
+	box   mailbox.Box[fleetmsg.Message]
 }
 
 // Join makes a Transport the member. New of package transport calls it.
@@ -74,7 +74,7 @@ func (m *Member) Close() {
 // tellSize tells all members how many they are; f.mu is held.
 func (f *Memory) tellSize() {
 	for _, m := range f.members {
-		m.send(fleetmsg.Message{Kind: fleetmsg.Members, Members: len(f.members)})
+		m.box.Put(m.hear, fleetmsg.Message{Kind: fleetmsg.Members, Members: len(f.members)})
 	}
 }
 
@@ -114,35 +114,10 @@ func (m *Member) tell(msg fleetmsg.Message) (answers []fleetmsg.Message) {
 		m.heard[msg.Host] = r.Last()
 		return answers
 	}
-	m.send(answers...)
+	m.box.Put(m.hear, answers...)
 	for _, o := range f.members {
-		o.send(r.News(now, o.id, len(f.members), o.heard[msg.Host])...)
+		o.box.Put(o.hear, r.News(now, o.id, len(f.members), o.heard[msg.Host])...)
 		o.heard[msg.Host] = r.Last()
 	}
 	return nil
-}
-
-// send lets the Transport hear messages, one after the other, in a goroutine that ends when
-// there are no more; fleet.mu is held.
-func (m *Member) send(messages ...fleetmsg.Message) {
-	m.queue = append(m.queue, messages...)
-	if len(m.queue) > 0 && !m.hearing {
-		m.hearing = true
-		go m.deliver()
-	}
-}
-
-func (m *Member) deliver() {
-	for {
-		m.fleet.mu.Lock()
-		queue := m.queue
-		if m.queue, m.hearing = nil, len(queue) > 0; !m.hearing {
-			m.fleet.mu.Unlock()
-			return
-		}
-		m.fleet.mu.Unlock()
-		for _, msg := range queue {
-			m.hear(msg)
-		}
-	}
 }

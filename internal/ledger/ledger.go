@@ -227,6 +227,16 @@ func (t *Tokens) Restore(now instant.Instant, perSecond float64, due time.Durati
 	t.next, t.used = max(t.next, now.Add(min(due, ahead(interval(perSecond))))), true
 }
 
+// Debit takes the tokens of a time from the bucket. It is for a member that sent its part of
+// the rate by itself.
+func (t *Tokens) Debit(now instant.Instant, perSecond float64, burst int, d time.Duration) {
+	saved := min(float64(burst-1)*float64(interval(perSecond)), float64(math.MaxInt64/4))
+	if !t.used {
+		t.next = 0
+	}
+	t.next, t.used = max(t.next, now.Add(-time.Duration(saved))).Add(max(0, d)), true
+}
+
 // interval returns the time between two tokens.
 func interval(perSecond float64) time.Duration {
 	if ns := float64(time.Second) / perSecond; ns < float64(MaxEvery) {

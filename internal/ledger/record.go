@@ -230,6 +230,29 @@ func (q *Quota) message(now instant.Instant, host string) fleetmsg.Message {
 		Wait: q.Until.Sub(now), Members: q.users(now)}
 }
 
+// WouldHold reports whether a hold would be news.
+func (r *Record) WouldHold(now instant.Instant, m fleetmsg.Message) bool {
+	if m.Status != 503 {
+		m.Status = 429
+	}
+	for i := range r.Holds {
+		if h := &r.Holds[i]; h.Scope == m.Scope && h.Status == m.Status && !h.Over && h.Until > now {
+			return m.Again || m.Wait == 0 || now.Add(min(m.Wait, MaxWait)).Sub(h.Until) > HoldSlack
+		}
+	}
+	return m.Wait > 0
+}
+
+// ToldQuota reports whether a member told of a quota less than a Gap ago.
+func (r *Record) ToldQuota(now instant.Instant, member int64, scope uint64) bool {
+	for i := range r.Quotas {
+		if q := &r.Quotas[i]; q.Scope == scope && q.Unit == "" {
+			return q.By == member && now.Sub(q.Told) < Gap
+		}
+	}
+	return false
+}
+
 // hold notes a hold, and reports whether it is news. A hold only becomes longer, or is over.
 func (r *Record) hold(now instant.Instant, member int64, m fleetmsg.Message) (news bool) {
 	if m.Status != 503 {
@@ -314,6 +337,15 @@ func (q *Quota) users(now instant.Instant) (n int) {
 		}
 	}
 	return max(n, 1)
+}
+
+// Debit notes that a member that asks for tokens has sent by itself for some time.
+func (r *Record) Debit(now instant.Instant, m fleetmsg.Message, d time.Duration) {
+	for i := range r.Rates {
+		if r.Rates[i].Unit == m.Unit {
+			r.Rates[i].Tokens.Debit(now, m.PerSecond, int(min(m.Burst, math.MaxInt32)), d)
+		}
+	}
 }
 
 func (r *Record) tokens(now instant.Instant, m fleetmsg.Message) ([]fleetmsg.Message, bool) {

@@ -113,3 +113,33 @@ func TestRecordTellsNoMoreThanItWasTold(t *testing.T) {
 		}
 	}
 }
+
+// A member that was not answered sends its part of the rate. The tokens for that are taken
+// from the bucket, so that all members together keep the rate.
+func TestDebit(t *testing.T) {
+	ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", PerSecond: 100, Burst: 1, Amount: 1}
+	for _, silent := range []time.Duration{0, 40 * time.Millisecond} {
+		var r Record
+		now := instant.At(2 * MaxWait)
+		take := func() instant.Instant {
+			answers, _ := r.Tell(now, 1, 4, ask)
+			if len(answers) != 1 || answers[0].Amount != 1 {
+				t.Fatalf("%v", answers)
+			}
+			return now.Add(answers[0].First)
+		}
+		r.Debit(now, ask, silent) // nobody has asked yet, so there is nothing to take from
+		first := take()
+		now = now.Add(5 * time.Millisecond)
+		r.Debit(now, ask, silent)
+		if got, want := take().Sub(first), 10*time.Millisecond+silent; got != want {
+			t.Errorf("silent for %v: the next token is %v after the first, want %v", silent, got, want)
+		}
+		// A bucket that was full for long is emptied by as much.
+		now = now.Add(time.Hour)
+		r.Debit(now, ask, silent)
+		if got := take().Sub(now); got != silent {
+			t.Errorf("silent for %v: the next token comes in %v", silent, got)
+		}
+	}
+}

@@ -1,0 +1,332 @@
+package dir
+
+import (
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/aplomb-go/aplomb/fleet/internal/keyed"
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/ledger"
+	"github.com/aplomb-go/aplomb/internal/mailbox"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const (
+	lockWait   = 10 * time.Millisecond // for the lock
+	lockEach   = 300 * time.Microsecond
+	lockPause  = 50 * time.Millisecond // after the lock was not free, nobody waits for it
+	answerTime = 10 * time.Millisecond // a later answer counts for nothing
+	pollEach   = 25 * time.Millisecond
+	pollTime   = 10 * time.Second // a host that was used counts as in use for so long
+	beatEach   = 2 * time.Second
+	memberFor  = 3*beatEach + time.Second // a member that says nothing counts for so long
+	sweepEach  = time.Minute
+	sweepAge   = 10 * time.Minute // a younger file stays
+	slack      = time.Second      // by which the clock may go back
+
+	maxHosts = 256             // that a process looks after
+	maxFiles = 1024            // of hosts in the directory
+	maxLate  = 1024            // news that is told later
+	lateMost = 5 * time.Second // then it is old
+	maxBytes = 1 << 20
+)
+
+// Config configures a Fleet.
+type Config struct {
+	// Path is the directory. New makes it with the mode 0700 if it does not exist. It has to be
+	// on a local disk, and nobody else may write it. Required.
+	Path string
+}
+
+// A Fleet is a transport.Fleet over a directory. It serves a single Transport. It is safe for
+// concurrent use. Make it with [New], and call Close at the end.
+type Fleet struct {
+	path  string
+	id    int64 // of this member
+	scope keyed.Hash
+	turn  chan struct{} // has a place for the goroutine that may lock
+	lock  *flock.Flock
+	done  chan struct{} // closed by Close
+	group sync.WaitGroup
+
+	size                   atomic.Int64
+	dropped, touched       atomic.Uint64 // touched: how often a file was looked at, read or locked
+	blocked                time.Time     // until then the lock is not tried; belongs to the goroutine that has the turn
+	full                   atomic.Bool   // the directory has too many files
+	beaten, swept, flushed time.Time     // belong to the goroutine that polls
+	member                 atomic.Pointer[func(fleetmsg.Message)]
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	hosts  map[string]*known
+	late   map[fleetmsg.Message]late     // news that is told later, by what it is about
+	box    mailbox.Box[fleetmsg.Message] // to be heard
+}
+
+// A late is news that is told later.
+type late struct {
+	fleetmsg.Message
+	at time.Time
+}
+
+// known is what this process knows of a host.
+type known struct {
+	file   fs.FileInfo     // as it was read last; nil: there was none
+	record ledger.Record   // that was in it
+	heard  instant.Instant // the mark of the last news
+	uses   float64         // how many requests have begun
+	used   time.Time       // when it was used last
+	asked  time.Time       // the last question for tokens
+	silent time.Time       // since when no such question was answered in time; zero: it was
+}
+
+var _ transport.Fleet = (*Fleet)(nil)
+
+// New returns a Fleet. It makes the directory if there is none, and returns an error if it
+// cannot be used or if others can write it.
+func New(c Config) (*Fleet, error) {
+	f, err := open(c)
+	if err == nil {
+		f.group.Go(f.loop)
+	}
+	return f, err
+}
+
+// open returns a Fleet that does not look for news yet.
+func open(c Config) (*Fleet, error) {
+	path, err := prepare(c.Path)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{
+		path:  path,
+		id:    1 + rand.Int64N(1<<53-1),
+		turn:  make(chan struct{}, 1),
+		lock:  flock.New(filepath.Join(path, "lock"), flock.SetPermissions(0o600)),
+		done:  make(chan struct{}),
+		hosts: map[string]*known{},
+		late:  map[fleetmsg.Message]late{},
+	}
+	f.scope = keyed.New(f.key())
+	return f, nil
+}
+
+// Close tells the last news and leaves the fleet. It takes a few 10 ms at most. Later calls of
+// any method do nothing. The Transport can be used on, with its own knowledge.
+func (f *Fleet) Close() {
+	f.mu.Lock()
+	if !f.closed {
+		f.closed = true
+		close(f.done)
+	}
+	f.mu.Unlock()
+	f.group.Wait()
+}
+
+// Join makes a Transport the member. New of package transport calls it.
+func (f *Fleet) Join(hear func(fleetmsg.Message)) error {
+	if !f.member.CompareAndSwap(nil, &hear) {
+		return errors.New("dir: a Fleet serves a single Transport, and this Fleet has another already")
+	}
+	return nil
+}
+
+// Scope returns the first 64 bits of the HMAC-SHA256 of a text, and 0 for no text.
+func (f *Fleet) Scope(text string) uint64 { return f.scope.Scope(text) }
+
+// Tell takes news and questions. It waits for a file for 10 ms at most.
+func (f *Fleet) Tell(m fleetmsg.Message) {
+	if m.Kind == fleetmsg.Use {
+		f.use(m)
+		return
+	}
+	f.mu.Lock()
+	closed := f.closed
+	f.mu.Unlock()
+	switch {
+	case closed || !ledger.Valid(m):
+	case m.Kind == fleetmsg.Meet:
+		f.meet(m)
+	case !f.spared(m):
+		f.update(m, time.Now())
+	}
+}
+
+// meet lets the member hear at once what the file of a host says.
+func (f *Fleet) meet(m fleetmsg.Message) {
+	record, file := f.read(m.Host)
+	f.mu.Lock()
+	k := f.find(m.Host)
+	k.used = time.Now()
+	answers, _ := record.Tell(now(), f.id, f.members(), m)
+	k.record, k.file, k.heard = record, file, max(k.heard, record.Last())
+	f.mu.Unlock()
+	for _, a := range answers {
+		f.hear(a)
+	}
+}
+
+// update changes the file of a host, by news from that time. If it cannot, a question is
+// dropped, and news is told later.
+func (f *Fleet) update(m fleetmsg.Message, from time.Time) {
+	aged, age := m, time.Since(from)
+	switch {
+	case m.Kind == fleetmsg.Failing:
+		aged.Wait += age
+	case m.Wait > 0:
+		aged.Wait = max(0, m.Wait-age)
+	}
+	if age > lateMost || m.Wait > 0 && aged.Wait == 0 || f.change(aged, from) {
+		return
+	}
+	f.dropped.Add(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch m.Kind {
+	case fleetmsg.AskTokens:
+		f.unanswered(m.Host, from)
+	case fleetmsg.AskProbe:
+	default:
+		f.put(m, from)
+	}
+}
+
+// unanswered notes that a question for tokens from that time got no answer in time, so that
+// the member sends its part of the rate by itself. The caller holds f.mu.
+func (f *Fleet) unanswered(host string, from time.Time) {
+	if k := f.find(host); k.silent.IsZero() {
+		k.silent = from
+	}
+}
+
+// put lets news be told later. Newer news takes its place. The caller holds f.mu.
+func (f *Fleet) put(m fleetmsg.Message, from time.Time) {
+	about := fleetmsg.Message{Kind: m.Kind, Host: m.Host, Scope: m.Scope, Status: m.Status, Unit: m.Unit}
+	if old, ok := f.late[about]; (ok || len(f.late) < maxLate) && !old.at.After(from) {
+		f.late[about] = late{m, from}
+	}
+}
+
+// change changes the file of a host. It reports false if it cannot.
+func (f *Fleet) change(m fleetmsg.Message, from time.Time) bool {
+	if !f.acquire() {
+		return false
+	}
+	defer f.release()
+	record, file := f.read(m.Host)
+	at := now()
+	if m.Kind == fleetmsg.AskTokens {
+		if time.Since(from) > answerTime*2/3 {
+			return false // the answer would come too late
+		}
+		f.mu.Lock()
+		if since := f.find(m.Host).silent; !since.IsZero() {
+			record.Debit(at, m, time.Since(since)/time.Duration(f.members()))
+		}
+		f.mu.Unlock()
+	}
+	answers, changed := record.Tell(at, f.id, f.members(), m)
+	if changed && (file == nil && f.full.Load() || !f.write(nameOf(m.Host), &record)) {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := f.find(m.Host)
+	k.used = time.Now()
+	if m.Kind == fleetmsg.AskTokens {
+		k.asked, k.silent = from, time.Time{}
+	}
+	f.news(k, at, record)
+	if changed {
+		k.file = f.stat(m.Host)
+	}
+	f.send(answers...)
+	return true
+}
+
+// news queues what the member has not heard of a host. The caller holds f.mu.
+func (f *Fleet) news(k *known, at instant.Instant, record ledger.Record) {
+	if record.Last() < k.heard { // the file was lost
+		k.heard = 0
+	}
+	f.send(record.News(at, f.id, f.members(), k.heard)...)
+	k.record, k.heard = record, record.Last()
+}
+
+// spared reports whether news need not be written now: the file says the same of a hold, or
+// this member told of a quota a moment ago, and tells the rest later.
+func (f *Fleet) spared(m fleetmsg.Message) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch k := f.hosts[m.Host]; {
+	case k == nil:
+	case m.Kind == fleetmsg.Hold:
+		return same(k.file, f.stat(m.Host)) && !k.record.WouldHold(now(), m)
+	case m.Kind == fleetmsg.Quota && m.Unit == "" && k.record.ToldQuota(now(), f.id, m.Scope):
+		f.put(m, time.Now())
+		return true
+	}
+	return false
+}
+
+// find returns what is known of a host. If there are too many, all are forgotten. Then the
+// member may hear news again. The caller holds f.mu.
+func (f *Fleet) find(host string) *known {
+	if f.hosts[host] == nil {
+		if len(f.hosts) >= maxHosts {
+			clear(f.hosts)
+		}
+		f.hosts[host] = new(known)
+	}
+	return f.hosts[host]
+}
+
+// members returns how many members there are, as far as is known.
+func (f *Fleet) members() int { return max(1, int(f.size.Load())) }
+
+// send lets the member hear messages. The caller holds f.mu.
+func (f *Fleet) send(messages ...fleetmsg.Message) { f.box.Put(f.answer, messages...) }
+
+// answer lets the Transport hear a message, and notes an answer that came too late.
+func (f *Fleet) answer(m fleetmsg.Message) {
+	f.hear(m)
+	if m.Kind == fleetmsg.Tokens {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if asked := f.find(m.Host).asked; time.Since(asked) > answerTime {
+			f.dropped.Add(1)
+			f.unanswered(m.Host, asked)
+		}
+	}
+}
+
+// hear lets the Transport hear a message, if one has joined.
+func (f *Fleet) hear(m fleetmsg.Message) {
+	if hear := f.member.Load(); hear != nil {
+		(*hear)(m)
+	}
+}
+
+// now is the time of the files.
+func now() instant.Instant { return instant.At(time.Duration(time.Now().UnixNano())) }
+
+// A Snapshot says how a Fleet is.
+type Snapshot struct {
+	Members int // as this process knows it; 0 before the first request
+	// Dropped are the questions that were not answered in time, and how often news had to be put
+	// off, because the lock was not free or the file could not be written.
+	Dropped uint64
+}
+
+// Snapshot returns how the Fleet is at this moment.
+func (f *Fleet) Snapshot() Snapshot {
+	return Snapshot{Members: int(f.size.Load()), Dropped: f.dropped.Load()}
+}

@@ -1,0 +1,45 @@
+// Package dir is a fleet of the processes of one machine, by way of a directory. It needs no
+// server.
+//
+//	f, err := dir.New(dir.Config{Path: "/var/lib/worker/fleet"})
+//	defer f.Close()
+//	tr, err := transport.New(transport.Config{Fleet: f})
+//
+// The members of the fleet are the processes that use the same directory: the workers of a
+// prefork server, cron jobs, command-line tools. They share what the members of any fleet
+// share (see module fleet). A hold or a quota also outlives the process that was told.
+//
+// # How it works
+//
+// A host has a file with what the fleet knows of it, by the rules of package internal/ledger.
+// A change reads the file, writes a new one and renames it, under a lock for the directory.
+// The lock is a file that is never renamed or removed. The first request to a host reads its
+// file before it goes. A hold is written before the response is returned.
+//
+// While a process uses a host, and for 10 s after that, it looks every 25 ms whether the file
+// has changed. At other times it touches no file. So a process that was idle hears of a hold
+// 25 ms after it begins to send again.
+//
+// # Failures
+//
+// A process waits for the lock for 10 ms. Then its news is dropped, and it goes on with its
+// own knowledge. So a process that was stopped or killed while it had the lock holds up
+// nobody. A file that cannot be read, is malformed or comes from the future counts as not
+// there, and so does a full disk. Everything expires. Files that are over are removed.
+//
+// Times in the files are those of the system's clock. If it jumps forward, holds end early.
+// If it jumps back by more than a second, what was known before is forgotten.
+//
+// # Security
+//
+// The directory has the mode 0700. New refuses a directory that others can write, because
+// whoever can write it can slow the members down. It must be on a local disk, because locks and
+// renames of network file systems do not suffice. The files have the names of hosts, and
+// credentials only as an HMAC-SHA256. Its key is random and in the directory.
+//
+// The files of the package:
+//
+//	dir.go     Config, New, Close, and what the Transport tells and asks
+//	poll.go    what others wrote
+//	files.go   the files and the lock
+package dir
