@@ -293,10 +293,10 @@ func testProbe(t *testing.T, newMember func() transport.Fleet) {
 		w.tell(failing)
 	}
 	ask := fleetmsg.Message{Kind: fleetmsg.AskProbe}
+	asked := time.Now() // the permit is lent for a second, or more
 	if !all[0].ask(ask, fleetmsg.Probe).Granted {
 		t.Fatal("the first member may not probe")
 	}
-	asked := time.Now()
 	for i, w := range all[1:] {
 		n := w.ask(ask, fleetmsg.Probe)
 		if n.Granted && n.at.Sub(asked) < 500*time.Millisecond {

@@ -21,7 +21,7 @@ func patience() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("APLOMB_PATIENCE")); err == nil {
 		return d
 	}
-	return 20 * time.Second
+	return time.Minute
 }
 
 // A witness is a member that notes what it hears.

@@ -204,7 +204,7 @@ func newCrew(t *testing.T, n int, f *memFleet, rule policy.Rule, base func(i int
 		}
 		c.transports = append(c.transports, mustNew(t, config))
 	}
-	time.Sleep(1) // they hear how many they are
+	time.Sleep(time.Nanosecond) // they hear how many they are
 	return c
 }
 
