@@ -44,6 +44,8 @@ var kept = []struct {
 	{1013595, "the same"},
 	{1013803, "the same, with 5 % refused"},
 	{3000218, "the same"},
+	{1006588, "the oracle did not know that idle connections may have died in both lanes"},
+	{1008067, "the same"},
 	{1031479, "the oracle did not know that refusals of most requests confirm a hold, too"},
 	{1010711, "the connection of a 101 died, and only its caller could have noticed"},
 	{1015759, "the oracle did not know that an attempt may arrive later than its hedge"},
