@@ -73,14 +73,13 @@ func verdictOfBody(err error) known {
 // closed then.
 func (c *call) await(resp *http.Response) error {
 	in := &incoming{body: resp.Body, most: c.rule.rule.Download.Memory, memory: &holding{pool: &c.t.kept}}
-	delivered := false
+	delivered, ctx := false, c.ctx
 	defer func() { // also if the base transport panics
 		if !delivered {
 			in.forget()
-			dismiss(c.ctx, resp)
+			dismiss(ctx, resp)
 		}
 	}()
-	ctx := c.ctx
 	//lint:ignore SA1019 old callers still set Request.Cancel
 	if c.req.Cancel != nil && !c.linked {
 		linked := *c

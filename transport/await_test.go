@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,6 +225,44 @@ func TestRequestCancelEndsTheAwaiting(t *testing.T) {
 		require.ErrorContains(t, got.err, "cancel")
 		assert.Equal(t, 300*time.Millisecond, got.elapsed)
 		assert.Equal(t, 1, s.Arrivals())
+	})
+}
+
+// stuck is a body whose Read and Close wait for a second.
+type stuck struct{ closed atomic.Int32 }
+
+func (*stuck) Read([]byte) (int, error) { time.Sleep(time.Second); return 0, io.ErrUnexpectedEOF }
+func (s *stuck) Close() error           { s.closed.Add(1); time.Sleep(time.Second); return nil }
+
+func (s *stuck) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, ContentLength: 5, Header: http.Header{}, Body: s, Request: req}, nil
+}
+
+// TestCancelDoesNotWaitForClose: a request whose channel was closed ends at once, also if
+// the Close of the body takes long.
+func TestCancelDoesNotWaitForClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Base: new(stuck), Rule: awaiting})
+		req := request(t, http.MethodGet, "http://h.test/", nil)
+		cancel := make(chan struct{})
+		//lint:ignore SA1019 still honoured
+		req.Cancel = cancel
+		time.AfterFunc(300*time.Millisecond, func() { close(cancel) })
+		got := do(tr, req)
+		require.ErrorContains(t, got.err, "cancel")
+		assert.Equal(t, 300*time.Millisecond, got.elapsed)
+		time.Sleep(time.Minute) // the goroutines of Read and Close end
+	})
+}
+
+// TestPanicBeforeTheAwaiting: an Idempotent that panics leaves no body open.
+func TestPanicBeforeTheAwaiting(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := new(stuck)
+		rule := policy.Rule{ConnectTimeout: time.Minute, Idempotent: func(*http.Request) bool { panic("idempotent") }}
+		tr := mustNew(t, transport.Config{Base: b, Rule: rule.Or(awaiting)})
+		assert.PanicsWithValue(t, "idempotent", func() { do(tr, request(t, http.MethodGet, "http://h.test/", nil)) })
+		assert.EqualValues(t, 1, b.closed.Load())
 	})
 }
 

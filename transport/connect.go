@@ -4,6 +4,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http/httptrace"
 	"sync"
@@ -67,6 +68,17 @@ func remoteOf(conn net.Conn) (remote net.Addr) {
 // there and no byte was written would prove nothing: over HTTP/2 the hooks that say so may
 // come after the server has acted.
 func (l *link) unsent() bool { return l != nil && l.asked.Load() && !l.got.Load() }
+
+// connectedLate reports whether an attempt had a connection although err says that there was
+// none in time. The base transport may send a request over a connection that comes in the
+// same moment as the end of the context.
+func (l *link) connectedLate(err error) bool {
+	if l == nil || !l.got.Load() {
+		return false
+	}
+	_, late := errors.AsType[*connectTimeout](err)
+	return late
+}
 
 // addr returns the address of the server or the proxy, or "" if it is not known.
 func (l *link) addr() string {

@@ -115,6 +115,26 @@ func TestNoProofWithoutHooks(t *testing.T) {
 	}
 }
 
+// A connection that comes in the moment in which the time for it is over may carry the
+// request. A POST is not sent again then.
+func TestConnectionThatIsLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		sent := 0
+		b := base(func(req *http.Request) (*http.Response, error) {
+			sent++
+			trace := httptrace.ContextClientTrace(req.Context())
+			trace.GetConn("h.test:80")
+			<-req.Context().Done()
+			trace.GotConn(httptrace.GotConnInfo{})
+			return nil, context.Cause(req.Context())
+		})
+		tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{ConnectTimeout: 50 * time.Millisecond}.Or(quick)})
+		_, err := tr.RoundTrip(request(t, http.MethodPost, "http://h.test/", nil))
+		assert.EqualError(t, err, "dial tcp: no connection within 50ms")
+		assert.Equal(t, 1, sent)
+	})
+}
+
 // The attempts know their connections from the first retry on, or if a hook asks.
 func TestAttemptsKnowTheirConnections(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {

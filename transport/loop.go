@@ -88,7 +88,7 @@ func (c *call) roundTrip() (resp *http.Response, err error) {
 		return c.exchangeAfter(start, w, resp, err, known{verdict, true})
 	}
 	c.answered(w, resp, true)
-	if c.awaits(resp) {
+	if c.rule.rule.Download.Memory > 0 && c.awaitsFirst(resp) {
 		if err := c.await(resp); err != nil {
 			return c.exchangeAfter(start, w, nil, err, verdictOfBody(err))
 		}
@@ -120,6 +120,19 @@ func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 	v = c.rule.classify(c.outcome(resp, nil))
 	classified = true
 	return v
+}
+
+// awaitsFirst is awaits. It closes the body if an Idempotent of the user's panics.
+func (c *call) awaitsFirst(resp *http.Response) (yes bool) {
+	asked := false
+	defer func() {
+		if !asked && resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	yes = c.awaits(resp)
+	asked = true
+	return yes
 }
 
 // exchange and exchangeAfter are functions of their own, so that a light request
@@ -359,8 +372,11 @@ func (x *exchange) classify(resp *http.Response, err error) classify.Verdict {
 		return v.verdict
 	}
 	v := x.rule.classify(x.outcome(resp, err))
-	if v == classify.Ambiguous && err != nil && (x.way.link.unsent() || x.refusedByProxy(err)) {
+	switch {
+	case v == classify.Ambiguous && err != nil && (x.way.link.unsent() || x.refusedByProxy(err)):
 		return classify.Refused
+	case v == classify.Refused && x.way.link.connectedLate(err):
+		return classify.Ambiguous
 	}
 	return v
 }
