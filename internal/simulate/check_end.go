@@ -205,6 +205,16 @@ func (w *world) checkHolds(h *host) {
 			told[scope] = append(told[scope], span{s.ended, s.ended + wait})
 		}
 	}
+	for _, s := range w.attempts { // a success ends a hold if it was sent later than the refusal
+		if s.host != h || s.status == 0 || s.status == 429 || s.status >= 500 {
+			continue
+		}
+		for i, hold := range told[s.call.scope()] {
+			if hold.from <= s.began && s.ended < hold.until {
+				told[s.call.scope()][i].until = s.ended
+			}
+		}
+	}
 	for scope := range told {
 		for _, hold := range merged(told[scope]) {
 			n := 0
@@ -252,6 +262,9 @@ func (w *world) checkBack() {
 			rule := w.plan.ruleOf(h.id, w.now())
 			if state.Host != h.origin || !state.GateClosed || rule.Gate.Mode == policy.GateRefuse || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || w.plan.nested {
 				continue
+			}
+			if h.wires != nil && (rule.Lanes == policy.Off || h.wires.alone) {
+				continue // the probes take a connection that may be dead
 			}
 			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
 			if c := w.beginLast(plan); !w.sentSoon(c) {
