@@ -59,6 +59,7 @@ fleet: ## three worker processes share a quota, alone and as a fleet over Redis
 
 test: ## the tests of the released modules, with the race detector and in random order
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector")
+	@command -v "$${APLOMB_REDIS_SERVER:-redis-server}" >/dev/null || echo "no redis-server found: testing fleets over memory and a directory only"
 	@$(call TEST,$(RELEASED))
 
 test-rest: ## the tests of the experiments, the comparisons, the larger examples and the tools
