@@ -127,19 +127,10 @@ type Rule struct {
 	// and RetryAfter.Beyond is BeyondStop, requests of the scope fail at once with
 	// transport.ErrCooldown for RetryAfter.Max.
 	//
-	// After the wait, jitter and a ramp spread the requests that waited. A request
-	// that comes after the named time goes at once. A request is refused because of
-	// its deadline only if the deadline lies before the named time.
-	//
-	// If a success arrives after a 503, the wait ends, because the 503 was about one
-	// request. Some servers refuse at random. While there are at least twice as many
-	// successes as refusals, the success of a request that was sent later than the
-	// refused requests ends the wait. To find out, up to two requests are sent during
-	// a wait, one after the other. So a server whose quota is used up sees at most two
-	// requests before the named time.
-	//
-	// At most 256 scopes of a host wait at the same time. Of more scopes those for which
-	// no request waits are forgotten.
+	// A success can end the wait early, if most responses of the scope are successes
+	// or if the refusal was a 503. Up to two requests are sent during a wait to find
+	// out. After the wait, jitter and a ramp spread the requests that waited.
+	// docs/limits.md has the rules.
 	Cooldown Switch
 
 	// Scope returns a name for the requests to a host that share a quota or a wait,
