@@ -19,74 +19,10 @@ const (
 // A Cooldown shares what a request learns from a 429 or a 503 with the other
 // requests to the host. A response that names a wait (RFC 9110 §10.2.3, RFC 6585
 // §4) holds every request of its scope, not only its own. A scope is the
-// requests that share credentials, or the same value of the rule's Scope. The rules:
+// requests that share credentials, or the same value of the rule's Scope.
 //
-// During a hold:
-//
-//   - A hold only ever gets longer, except that a success can end it.
-//   - A success that arrives after a 503 ends the hold of the 503, whenever its
-//     request was sent. A server that sheds load serves many requests and
-//     refuses some. Nothing is sent during a hold. If only requests that were
-//     sent later counted, each refusal would hold the whole scope, and the storm
-//     experiment would end at a tenth of the load.
-//   - A request that was itself told to wait always waits that long.
-//   - A response holds for Max at most. With Stop, requests are refused during
-//     the hold of a response that asked for more. They are told the time that
-//     the server named.
-//
-// Doubt:
-//
-//   - A refusal among many successes says little, because some servers refuse at
-//     random. Only refusals in a row say that a quota is used up. So a hold is
-//     doubted if most responses of the scope are successes. Each success adds 1 to
-//     the doubt, up to 12, and each refusal takes 2 away. A scope that had no hold
-//     lately begins with the requests that the host served since the last refusal.
-//   - While the doubt is at least 2, a success ends the hold if its request was
-//     sent later than each request that was refused. The refusals were not in a
-//     row then.
-//   - If no such success comes from the requests in flight, the first waiter is let
-//     go as a probe. The requests in flight have as much time for their responses
-//     as the refused request had, or 100 ms if that is not known. If the probe is
-//     refused and the doubt is still at least 2, a second probe follows. It also
-//     follows if the first has no response after a second.
-//   - There are two probes at most in a run of holds. So a server whose quota
-//     really is used up sees two requests at most before the time that it named.
-//   - While a doubt or a probe may still end a hold, no request is refused.
-//
-// What only a fleet brings:
-//
-//   - The hold may be about the process that was told and not about the host. So this
-//     process halves its doubt, to 2 at least, and sends one probe of its own. The processes
-//     of a fleet do so at different times, so that the first can tell the others what it
-//     got.
-//   - If the probe of a process is refused, the others wait with their probes for four
-//     times as long as the hold has lasted. So a server whose quota really is used up sees
-//     few probes, however many processes there are.
-//   - If this process was refused as well as another, it has no doubt. It sends a probe
-//     only if it hears of a success, once.
-//   - If the probe succeeds, or that of another process, this process does not believe the
-//     fleet for 10 s. The time begins anew if a request of its own succeeds after the fleet
-//     spoke of a hold again. It ends when this process is refused itself.
-//   - It slows requests down but refuses none. A request whose deadline lies before
-//     the end of the hold goes after half of its time.
-//
-// After a hold:
-//
-//   - Held requests come back in the order in which they came. A jitter follows
-//     the time that the server named. The jitter takes half of the time to a
-//     request's deadline at most.
-//   - Then they come back in a ramp. First a single request goes, and then two more
-//     for each response, which doubles them per round trip as in a slow start (RFC
-//     5681 §3.1). A request also goes every 100 ms whatever is answered, so that a
-//     slow first request does not block the others. The ramp ends 10 s after the
-//     hold.
-//   - A request that comes for the first time after the named time goes at once
-//     (see Arrive). A caller that obeys the server by itself does not wait twice.
-//
-// At most 256 holds are kept. If there is no room, a hold for which nobody waits goes:
-// one that is over, else one that a fleet brought, else the one that ends first. If
-// requests wait for all of them, the new hold is not kept. So scopes never hold each
-// other.
+// The section "Cooldown" of docs/limits.md has the rules: when a hold ends early, when it
+// is doubted, which probes go, and how held requests return.
 //
 // The zero Cooldown is ready. All methods are safe for concurrent use.
 type Cooldown struct {
