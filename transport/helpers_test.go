@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -46,35 +47,8 @@ type base func(*http.Request) (*http.Response, error)
 
 func (f base) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// plays makes a base that gives the responses in turn and repeats the last response
-// forever. It is not for concurrent use.
-func plays(responses ...base) base {
-	n := 0
-	return func(req *http.Request) (*http.Response, error) {
-		if req.Body != nil {
-			_, _ = io.Copy(io.Discard, req.Body)
-			_ = req.Body.Close()
-		}
-		n++
-		return responses[min(n, len(responses))-1](req)
-	}
-}
-
-// says responds with a status and headers as "Name: value".
-func says(code int, header ...string) base {
-	return func(req *http.Request) (*http.Response, error) {
-		resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody, Request: req}
-		for _, h := range header {
-			name, value, _ := strings.Cut(h, ": ")
-			resp.Header.Add(name, value)
-		}
-		return resp, nil
-	}
-}
-
-func fails(err error) base {
-	return func(*http.Request) (*http.Response, error) { return nil, err }
-}
+// plays makes a base that plays the steps in turn and repeats the last step forever.
+func plays(steps ...faults.Step) *faults.Transport { return faults.New(nil, faults.Script(steps...)) }
 
 // get sends a GET, closes the response, and returns the results of RoundTrip.
 func get(t testing.TB, tr http.RoundTripper, ctx context.Context, url string) (*http.Response, error) {

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
@@ -265,14 +266,14 @@ func TestAttemptNumberOfAnotherRequest(t *testing.T) {
 	var numbers []int
 	tokens := mustNew(t, transport.Config{Rule: now, Base: base(func(req *http.Request) (*http.Response, error) {
 		numbers = append(numbers, transport.AttemptNumber(req.Context()))
-		return says(200)(req)
+		return plays(faults.Status(200)).RoundTrip(req)
 	})})
-	next := plays(says(503), says(200))
+	next := plays(faults.Status(503), faults.Status(200))
 	tr := mustNew(t, transport.Config{Rule: now, Base: base(func(req *http.Request) (*http.Response, error) {
 		if _, err := get(t, tokens, req.Context(), "http://tokens.test/"); err != nil {
 			return nil, err
 		}
-		return next(req)
+		return next.RoundTrip(req)
 	})})
 	_, err := get(t, tr, t.Context(), "http://h.test/")
 	require.NoError(t, err)
@@ -328,7 +329,7 @@ func TestBodiesThatAreMadeAreClosed(t *testing.T) {
 			made++
 			return body(), nil
 		}
-		_, err := mustNew(t, transport.Config{Base: plays(says(503)), Rule: exactly}).RoundTrip(req)
+		_, err := mustNew(t, transport.Config{Base: plays(faults.Status(503)), Rule: exactly}).RoundTrip(req)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, 2, made)
 		assert.Equal(t, made, closed)
@@ -344,7 +345,7 @@ func TestBackoffKnowsItsOwnWaitsOnly(t *testing.T) {
 			told = append(told, prev)
 			return time.Duration(n+1) * time.Second
 		})}
-		tr := mustNew(t, transport.Config{Base: says(503, "Retry-After: 30"), Rule: rule})
+		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503, "Retry-After", "30")), Rule: rule})
 		_, err := get(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, told[:3])
@@ -363,15 +364,15 @@ func TestBuffersOfCommittedUploadsAreFree(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const limit = 32 << 20
 		goOn := make(chan struct{})
-		small := plays(says(503), says(200))
+		small := plays(faults.Status(503), faults.Status(200))
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: limit}}.Or(now), Base: base(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/small" {
-				return small(req)
+				return small.RoundTrip(req)
 			}
 			_, _ = io.CopyN(io.Discard, req.Body, limit+1)
 			<-goOn
 			_ = req.Body.Close()
-			return says(200)(req)
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 		})})
 		var wg sync.WaitGroup
 		for range 2 {
@@ -400,7 +401,7 @@ func TestMethods(t *testing.T) {
 		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
 		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PROPFIND": true, "QUERY": true, "LOCK": false,
 	} {
-		tr := mustNew(t, transport.Config{Base: plays(says(503), says(200)), Rule: now})
+		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: now})
 		resp, err := tr.RoundTrip(request(t, method, "http://h.test/", nil))
 		require.NoError(t, err)
 		assert.Equal(t, again, resp.StatusCode == 200, method)
@@ -441,7 +442,7 @@ func TestDefaultWaits(t *testing.T) {
 		waits := map[time.Duration]bool{}
 		for range 20 {
 			var seen recorder
-			tr := mustNew(t, transport.Config{Base: plays(says(503), says(200)), Trace: seen.trace()})
+			tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Trace: seen.trace()})
 			_, err := get(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
 			wait := seen.events()[0].Wait

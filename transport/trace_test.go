@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -30,12 +31,10 @@ func TestEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		var seen recorder
-		responses := plays(says(503, "X-Try: 1"), fails(syscall.ECONNRESET), says(429, "Retry-After: 10"), says(200))
-		slow := base(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(100 * time.Millisecond)
-			return responses(req)
-		})
-		tr := mustNew(t, transport.Config{Base: slow, Rule: exactly, Trace: seen.trace()})
+		const slow = 100 * time.Millisecond
+		responses := plays(faults.Status(503, "X-Try", "1").Delay(slow), faults.Fail(syscall.ECONNRESET).Delay(slow),
+			faults.Status(429, "Retry-After", "10").Delay(slow), faults.Status(200).Delay(slow))
+		tr := mustNew(t, transport.Config{Base: responses, Rule: exactly, Trace: seen.trace()})
 		req := request(t, http.MethodGet, "https://API.example.com:443/things", nil)
 		_, err := tr.RoundTrip(req)
 		require.NoError(t, err)
@@ -83,7 +82,7 @@ func TestEvents(t *testing.T) {
 func TestEventOfARefusal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Base: says(200), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: plays(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Trace: seen.trace()})
 		_, err := get(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -103,11 +102,7 @@ func TestEventOfARefusal(t *testing.T) {
 func TestEventOfAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
-		hangs := base(func(req *http.Request) (*http.Response, error) {
-			<-req.Context().Done()
-			return nil, req.Context().Err()
-		})
-		tr := mustNew(t, transport.Config{Base: plays(hangs, says(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exactly), Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: plays(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exactly), Trace: seen.trace()})
 		_, err := get(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.ErrorIs(t, seen.events()[0].Err, transport.ErrAttemptTimeout)
@@ -123,7 +118,7 @@ func TestTraceOrder(t *testing.T) {
 		return &transport.Trace{Event: func(transport.Event) { calls = append(calls, name) }}
 	}
 	own := named("config")
-	tr := mustNew(t, transport.Config{Base: says(200), Trace: own})
+	tr := mustNew(t, transport.Config{Base: plays(faults.Status(200)), Trace: own})
 	own.Event = nil // copied: no effect
 
 	older := named("older")
@@ -154,7 +149,7 @@ func TestTraceOrder(t *testing.T) {
 
 // An empty trace is no trace, wherever it stands.
 func TestTraceWithoutFunctions(t *testing.T) {
-	tr := mustNew(t, transport.Config{Base: plays(says(503), says(200)), Rule: now, Trace: &transport.Trace{}})
+	tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: now, Trace: &transport.Trace{}})
 	resp, err := get(t, tr, transport.WithTrace(t.Context(), &transport.Trace{}), "http://h.test/")
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
@@ -192,27 +187,27 @@ func TestLog(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		rule  policy.Rule
-		base  base
+		base  http.RoundTripper
 		lines []logLine
 	}{
-		{"a success on the first try", exactly, says(200), nil},
-		{"so is a final response", exactly, says(404), nil},
-		{"a retry and its response", exactly, plays(says(503), says(200)), []logLine{
+		{"a success on the first try", exactly, plays(faults.Status(200)), nil},
+		{"so is a final response", exactly, plays(faults.Status(404)), nil},
+		{"a retry and its response", exactly, plays(faults.Status(503), faults.Status(200)), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "INFO", "msg": "response after retries", "attempt": 2., "reason": "final", "status": 200., "elapsed": second},
 		}},
-		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exactly), says(503), []logLine{
+		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exactly), plays(faults.Status(503)), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "status": 503., "elapsed": second},
 		}},
-		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exactly), fails(io.ErrUnexpectedEOF), []logLine{
+		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exactly), plays(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
 			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "error": "unexpected EOF", "wait": second},
 			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "error": "unexpected EOF", "elapsed": second},
 		}},
-		{"a wait that is too long", exactly, says(503, "Retry-After: 3600"), []logLine{
+		{"a wait that is too long", exactly, plays(faults.Status(503, "Retry-After", "3600")), []logLine{
 			{"level": "WARN", "msg": "gave up", "attempt": 1., "reason": "max_retry_after", "status": 503.},
 		}},
-		{"a final error", exactly, fails(errors.New("no idea")), []logLine{
+		{"a final error", exactly, plays(faults.Fail(errors.New("no idea"))), []logLine{
 			{"level": "INFO", "msg": "failed", "attempt": 1., "reason": "final", "error": "no idea"},
 		}},
 	} {
@@ -231,7 +226,7 @@ func TestLog(t *testing.T) {
 	}
 	t.Run("the level is the handler's", func(t *testing.T) {
 		logger, lines := logTo(t, slog.LevelWarn)
-		tr := mustNew(t, transport.Config{Base: plays(says(503), says(200)), Rule: now, Logger: logger})
+		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: now, Logger: logger})
 		_, err := get(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Empty(t, lines())
@@ -281,7 +276,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				logger, lines := logTo(t, slog.LevelDebug)
-				tr := mustNew(t, transport.Config{Base: fails(row.err(row.url)), Rule: policy.Rule{Attempts: 2}.Or(now), Logger: logger})
+				tr := mustNew(t, transport.Config{Base: plays(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(now), Logger: logger})
 				_, err := get(t, tr, t.Context(), row.url)
 				require.Error(t, err)
 				var e *transport.Error
@@ -298,7 +293,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 	t.Run("a refusal", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			logger, lines := logTo(t, slog.LevelDebug)
-			tr := mustNew(t, transport.Config{Base: says(200), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
+			tr := mustNew(t, transport.Config{Base: plays(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
 			const secret = "http://someone:SECRET@h.test/?token=SECRET"
 			_, err := get(t, tr, t.Context(), secret)
 			require.NoError(t, err)
@@ -318,7 +313,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 // TestErrorsSeeThrough: what an error hides is its text only.
 func TestErrorsSeeThrough(t *testing.T) {
 	whole := &url.Error{Op: "Get", URL: "http://h.test/?token=1", Err: syscall.ECONNRESET}
-	tr := mustNew(t, transport.Config{Base: fails(whole), Rule: now})
+	tr := mustNew(t, transport.Config{Base: plays(faults.Fail(whole)), Rule: now})
 	_, err := get(t, tr, t.Context(), "http://h.test/?token=1")
 	var u *url.Error
 	require.ErrorAs(t, err, &u)
@@ -331,7 +326,7 @@ func TestHookThatPanics(t *testing.T) {
 	closed := false
 	req := request(t, http.MethodPut, "http://h.test/", nil)
 	req.Body = closer{strings.NewReader("text"), func() { closed = true }}
-	tr := mustNew(t, transport.Config{Base: plays(says(503)), Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }}})
+	tr := mustNew(t, transport.Config{Base: plays(faults.Status(503)), Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }}})
 	assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(req) })
 	assert.True(t, closed)
 }
