@@ -82,9 +82,9 @@ tidy: ## go mod tidy in every module
 api: ## write the exported API to docs/api
 	@$(GO) -C tools run ./api -dir .. -out ../docs/api $(API)
 
-cross: ## go vet for other systems, tests included; the packages alone for the BSDs
+cross: ## go vet for other systems, tests included; the packages alone for the BSDs; of cmd what differs by system
 	@for s in $(SYSTEMS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) vet ./... || exit 1; done
-	@for s in $(filter-out js/%,$(SYSTEMS)); do echo "$$s: cmd"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) -C cmd vet ./... || exit 1; done
+	@for s in $(filter-out js/%,$(SYSTEMS)); do echo "$$s: cmd"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) -C cmd vet ./internal/get ./internal/proxy || exit 1; done
 	@for s in $(BUILDS); do echo "$$s"; GOOS=$${s%/*} GOARCH=$${s#*/} $(GO) build $(addprefix ./,$(PUBLIC)) || exit 1; done
 
 bench: bin/benchstat ## benchmarks, summed up by benchstat (BENCH, COUNT)
