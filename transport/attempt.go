@@ -105,7 +105,7 @@ func (x *exchange) attempt(kind Kind) attempt {
 	x.sent++
 	x.number = x.sent
 	now := time.Now()
-	if x.sent == 1 && x.rule.rule.MaxElapsed > 0 {
+	if x.sent == 1 && x.rule.policy.MaxElapsed > 0 {
 		x.start = now
 	}
 	a := attempt{
@@ -185,7 +185,7 @@ func (a *attempt) prepare() (out *outgoing) {
 		req.GetBody = a.inner
 	}
 	if a.number > 1 {
-		if name := a.rule.rule.AttemptHeader; name != "" && name != "off" {
+		if name := a.rule.policy.AttemptHeader; name != "" && name != "off" {
 			req.Header.Set(name, strconv.Itoa(a.number-1))
 		}
 		if a.plain {

@@ -37,7 +37,7 @@ var errReadGone = errors.New("transport: the response body's Read did not return
 // awaits reports whether the body of a response is read before the caller gets the
 // response: if the attempt could be retried after a cut, and the body is no stream.
 func (c *call) awaits(resp *http.Response) bool {
-	most := c.rule.rule.Download.Memory
+	most := c.rule.policy.Download.Memory
 	return most > 0 && resume.Likely(resp) && resp.ContentLength <= most && !c.single() && c.idempotent() &&
 		!inMemory(resp.Body) && !handsOver(c.req, resp) && !resume.IsStream(c.req, resp)
 }
@@ -72,7 +72,7 @@ func verdictOfBody(err error) known {
 // error of a body that was cut, or that is not as the server announced it. The body is
 // closed then.
 func (c *call) await(resp *http.Response) error {
-	in := &incoming{body: resp.Body, most: c.rule.rule.Download.Memory, memory: &holding{pool: &c.t.kept}}
+	in := &incoming{body: resp.Body, most: c.rule.policy.Download.Memory, memory: &holding{pool: &c.t.kept}}
 	delivered, ctx := false, c.ctx
 	defer func() { // also if the base transport panics
 		if !delivered {
@@ -123,7 +123,7 @@ func (c *call) altered(in *incoming, resp *http.Response) error {
 	if !in.inMemory() {
 		return nil
 	}
-	field, want, got := resume.Verify(resp, in.data, c.rule.rule.Resume.Checksums == policy.On)
+	field, want, got := resume.Verify(resp, in.data, c.rule.policy.Resume.Checksums == policy.On)
 	if field == "" {
 		return nil
 	}

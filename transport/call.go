@@ -56,13 +56,13 @@ func (c *call) obeyCancel() (stop func()) {
 
 // single reports whether at most one attempt is allowed.
 func (c *call) single() bool {
-	return c.rule.rule.Attempts <= 1 || c.options != nil && c.options.sending == once
+	return c.rule.policy.Attempts <= 1 || c.options != nil && c.options.sending == once
 }
 
 // idempotent reports whether the request may be sent again although the server
 // may have acted on it.
 func (c *call) idempotent() bool {
-	return c.options != nil && c.options.sending == repeatable || c.rule.rule.Idempotent(c.req)
+	return c.options != nil && c.options.sending == repeatable || c.rule.policy.Idempotent(c.req)
 }
 
 // vouched reports whether somebody has allowed to repeat this very request: the

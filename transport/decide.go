@@ -154,8 +154,7 @@ type facts struct {
 	sent, attempts int // made so far, and allowed
 
 	backoff       time.Duration // negative: stop
-	hint          time.Duration // how long the server asked to wait
-	hinted        bool
+	hint          time.Duration // how long the server asked to wait; not positive: it did not
 	maxRetryAfter time.Duration // negative: no bound
 	beyond        policy.Beyond
 	u             float64 // random, in [0,1)
@@ -168,9 +167,9 @@ type facts struct {
 	refused             bool          // the cooldown refuses requests instead of letting them wait
 }
 
-// spread bounds the jitter that is added to a wait that a server asked for. Without
+// maxJitter bounds the jitter that is added to a wait that a server asked for. Without
 // jitter all clients that were told "in 10 s" would return in the same instant.
-const spread = time.Second
+const maxJitter = time.Second
 
 // decide returns what to do, and how long to wait before the next attempt. The
 // guards are in the order of their weight. Retries that are not safe come first,
@@ -236,7 +235,7 @@ func (f facts) withheldBy(reason Reason) string {
 // rule does not wait that long.
 func (f facts) asked() time.Duration {
 	switch {
-	case !f.hinted || f.hint <= 0:
+	case f.hint <= 0:
 		return 0
 	case f.maxRetryAfter < 0 || f.hint <= f.maxRetryAfter:
 		return f.hint
@@ -255,7 +254,7 @@ func (f facts) jitter(wait, asked time.Duration) time.Duration {
 	if wait != asked || asked == 0 {
 		return 0
 	}
-	most := min(asked, spread, math.MaxInt64-wait)
+	most := min(asked, maxJitter, math.MaxInt64-wait)
 	if f.deadline {
 		most = min(most, f.room-wait-1)
 	}

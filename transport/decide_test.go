@@ -1,13 +1,12 @@
 package transport
 
 import (
+	"context"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"context"
-	"math"
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
@@ -27,58 +26,58 @@ func TestDecide(t *testing.T) {
 		reason Reason
 		wait   time.Duration
 	}{
-		{"an ambiguous outcome of an idempotent request", func(f *facts) {}, ReasonRetry, 2 * time.Second},
-		{"a refused one needs no idempotence", func(f *facts) { f.verdict, f.idempotent = classify.Refused, false }, ReasonRetry, 2 * time.Second},
-		{"an ambiguous one does", func(f *facts) { f.idempotent = false }, ReasonNotIdempotent, 0},
-		{"a final outcome", func(f *facts) { f.verdict = classify.Final }, ReasonFinal, 0},
-		{"a 421, and there is no other connection", func(f *facts) { f.verdict, f.misdirected = classify.Refused, true }, ReasonFinal, 0},
+		{"an ambiguous outcome of an idempotent request is retried", func(f *facts) {}, ReasonRetry, 2 * time.Second},
+		{"a refused request needs no idempotence", func(f *facts) { f.verdict, f.idempotent = classify.Refused, false }, ReasonRetry, 2 * time.Second},
+		{"a request with an ambiguous outcome has to be idempotent", func(f *facts) { f.idempotent = false }, ReasonNotIdempotent, 0},
+		{"a final outcome is delivered", func(f *facts) { f.verdict = classify.Final }, ReasonFinal, 0},
+		{"a 421 is final if there is no other connection", func(f *facts) { f.verdict, f.misdirected = classify.Refused, true }, ReasonFinal, 0},
 		{"nobody has an opinion", func(f *facts) { f.verdict = classify.Unknown }, ReasonFinal, 0},
 		{"the caller has left", func(f *facts) { f.canceled = true }, ReasonCanceled, 0},
-		{"the caller has left with a final error", func(f *facts) { f.canceled, f.verdict = true, classify.Final }, ReasonCanceled, 0},
+		{"the caller has left, and the error is final", func(f *facts) { f.canceled, f.verdict = true, classify.Final }, ReasonCanceled, 0},
 		{"a transport below gave up", func(f *facts) { f.nested = true }, ReasonNested, 0},
-		{"a transport below gave up with a final error", func(f *facts) { f.nested, f.verdict = true, classify.Final }, ReasonNested, 0},
-		{"one attempt only, says the caller", func(f *facts) { f.once = true }, ReasonSentOnce, 0},
-		{"one attempt only, says the rule", func(f *facts) { f.attempts = -1 }, ReasonRetriesOff, 0},
+		{"a transport below gave up, and the error is final", func(f *facts) { f.nested, f.verdict = true, classify.Final }, ReasonNested, 0},
+		{"the caller allows one attempt", func(f *facts) { f.once = true }, ReasonSentOnce, 0},
+		{"the rule allows one attempt", func(f *facts) { f.attempts = -1 }, ReasonRetriesOff, 0},
 		{"the body is gone", func(f *facts) { f.replayable = false }, ReasonNotReplayable, 0},
 		{"safety is named before limits", func(f *facts) { f.idempotent, f.sent = false, 6 }, ReasonNotIdempotent, 0},
-		{"the last attempt but one", func(f *facts) { f.sent = 5 }, ReasonRetry, 2 * time.Second},
-		{"the last attempt", func(f *facts) { f.sent = 6 }, ReasonAttempts, 0},
+		{"one attempt is left", func(f *facts) { f.sent = 5 }, ReasonRetry, 2 * time.Second},
+		{"no attempt is left", func(f *facts) { f.sent = 6 }, ReasonAttempts, 0},
 		{"the back-off says stop", func(f *facts) { f.backoff = -1 }, ReasonBackoffStop, 0},
-		{"no back-off", func(f *facts) { f.backoff = 0 }, ReasonRetry, 0},
+		{"the back-off is zero", func(f *facts) { f.backoff = 0 }, ReasonRetry, 0},
 
-		{"the server asks for less than the back-off", func(f *facts) { f.hint, f.hinted = time.Second, true }, ReasonRetry, 2 * time.Second},
-		{"the server asks for more", func(f *facts) { f.hint, f.hinted = 10*time.Second, true }, ReasonRetry, 10 * time.Second},
-		{"jitter on its wait goes upward", func(f *facts) { f.hint, f.hinted, f.u = 10*time.Second, true, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
-		{"and is at most the wait itself", func(f *facts) {
-			f.backoff, f.hint, f.hinted, f.u = 0, 10*time.Millisecond, true, 0.5
+		{"the server asks for less than the back-off", func(f *facts) { f.hint = time.Second }, ReasonRetry, 2 * time.Second},
+		{"the server asks for more than the back-off", func(f *facts) { f.hint = 10 * time.Second }, ReasonRetry, 10 * time.Second},
+		{"jitter makes the wait of the server longer", func(f *facts) { f.hint, f.u = 10*time.Second, 0.5 }, ReasonRetry, 10500 * time.Millisecond},
+		{"jitter is at most the wait of the server itself", func(f *facts) {
+			f.backoff, f.hint, f.u = 0, 10*time.Millisecond, 0.5
 		}, ReasonRetry, 15 * time.Millisecond},
 		{"a wait of the back-off gets no second jitter", func(f *facts) { f.u = 0.5 }, ReasonRetry, 2 * time.Second},
-		{"Retry-After: 0 is no reason to hurry", func(f *facts) { f.hinted = true }, ReasonRetry, 2 * time.Second},
-		{"a negative hint is none", func(f *facts) { f.hint, f.hinted = -time.Second, true }, ReasonRetry, 2 * time.Second},
-		{"exactly the longest wait", func(f *facts) { f.hint, f.hinted = time.Minute, true }, ReasonRetry, time.Minute},
-		{"more than it, stop", func(f *facts) { f.hint, f.hinted = time.Minute+1, true }, ReasonMaxRetryAfter, 0},
-		{"more than it, cap", func(f *facts) { f.hint, f.hinted, f.beyond = time.Hour, true, policy.BeyondCap }, ReasonRetry, time.Minute},
-		{"more than it, wait", func(f *facts) { f.hint, f.hinted, f.beyond = time.Hour, true, policy.BeyondWait }, ReasonRetry, time.Hour},
-		{"no longest wait", func(f *facts) { f.hint, f.hinted, f.maxRetryAfter = time.Hour, true, -1 }, ReasonRetry, time.Hour},
+		{"Retry-After: 0 is no reason to hurry", func(f *facts) { f.hint = 0 }, ReasonRetry, 2 * time.Second},
+		{"the server asks for a negative wait, which counts for nothing", func(f *facts) { f.hint = -time.Second }, ReasonRetry, 2 * time.Second},
+		{"the server asks for exactly the longest wait", func(f *facts) { f.hint = time.Minute }, ReasonRetry, time.Minute},
+		{"the server asks for more than the longest wait, and the rule stops then", func(f *facts) { f.hint = time.Minute + 1 }, ReasonMaxRetryAfter, 0},
+		{"the server asks for more than the longest wait, and the rule cuts it", func(f *facts) { f.hint, f.beyond = time.Hour, policy.BeyondCap }, ReasonRetry, time.Minute},
+		{"the server asks for more than the longest wait, and the rule waits", func(f *facts) { f.hint, f.beyond = time.Hour, policy.BeyondWait }, ReasonRetry, time.Hour},
+		{"no wait is too long for the rule", func(f *facts) { f.hint, f.maxRetryAfter = time.Hour, -1 }, ReasonRetry, time.Hour},
 
 		{"the deadline leaves room", func(f *facts) { f.deadline, f.room = true, 2*time.Second+1 }, ReasonRetry, 2 * time.Second},
-		{"it does not", func(f *facts) { f.deadline, f.room = true, 2*time.Second }, ReasonDeadline, 0},
-		{"not for the server's wait", func(f *facts) {
-			f.deadline, f.room, f.hint, f.hinted = true, 5*time.Second, 10*time.Second, true
+		{"the deadline leaves no room", func(f *facts) { f.deadline, f.room = true, 2*time.Second }, ReasonDeadline, 0},
+		{"the deadline leaves no room for the wait of the server", func(f *facts) {
+			f.deadline, f.room, f.hint = true, 5*time.Second, 10*time.Second
 		}, ReasonDeadline, 0},
-		{"not for the rate limit", func(f *facts) { f.deadline, f.room, f.turn = true, 5*time.Second, 6*time.Second }, ReasonDeadline, 0},
-		{"the rate limit is waited for elsewhere", func(f *facts) { f.turn = 6 * time.Second }, ReasonRetry, 2 * time.Second},
+		{"the deadline leaves no room for the wait at the rate", func(f *facts) { f.deadline, f.room, f.turn = true, 5*time.Second, 6*time.Second }, ReasonDeadline, 0},
+		{"the wait at the rate is not part of the wait before the retry", func(f *facts) { f.turn = 6 * time.Second }, ReasonRetry, 2 * time.Second},
 		{"jitter does not reach the deadline", func(f *facts) {
-			f.deadline, f.room, f.hint, f.hinted, f.u = true, 10*time.Second+2, 10*time.Second, true, 0.999999
+			f.deadline, f.room, f.hint, f.u = true, 10*time.Second+2, 10*time.Second, 0.999999
 		}, ReasonRetry, 10 * time.Second},
-		{"elapsed leaves room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second, 3*time.Second }, ReasonRetry, 2 * time.Second},
-		{"it does not", func(f *facts) { f.elapsed, f.elapsedMax = time.Second+1, 3*time.Second }, ReasonMaxElapsed, 0},
-		{"jitter does not pass it", func(f *facts) {
-			f.elapsed, f.elapsedMax, f.hint, f.hinted, f.u = time.Second, 11*time.Second, 10*time.Second, true, 0.9
+		{"MaxElapsed leaves room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second, 3*time.Second }, ReasonRetry, 2 * time.Second},
+		{"MaxElapsed leaves no room", func(f *facts) { f.elapsed, f.elapsedMax = time.Second+1, 3*time.Second }, ReasonMaxElapsed, 0},
+		{"jitter does not pass MaxElapsed", func(f *facts) {
+			f.elapsed, f.elapsedMax, f.hint, f.u = time.Second, 11*time.Second, 10*time.Second, 0.9
 		}, ReasonRetry, 10 * time.Second},
-		{"the cooldown refuses", func(f *facts) { f.refused = true }, ReasonCooldown, 0},
+		{"the cooldown refuses requests", func(f *facts) { f.refused = true }, ReasonCooldown, 0},
 		{"absurd values overflow nothing", func(f *facts) {
-			f.backoff, f.hint, f.hinted, f.maxRetryAfter = 1<<63-1, 1<<63-1, true, -1
+			f.backoff, f.hint, f.maxRetryAfter = 1<<63-1, 1<<63-1, -1
 			f.deadline, f.room, f.turn, f.elapsed, f.elapsedMax = true, time.Hour, 1<<62, 1<<62, 1<<63-1
 		}, ReasonDeadline, 0},
 	} {
@@ -102,7 +101,7 @@ func FuzzDecide(f *testing.F) {
 		in := facts{
 			verdict:  classify.Verdict(verdict % 5),
 			canceled: bits&1 != 0, nested: bits&2 != 0, once: bits&4 != 0, idempotent: bits&8 != 0,
-			replayable: bits&16 != 0, hinted: bits&32 != 0, deadline: bits&64 != 0,
+			replayable: bits&16 != 0, deadline: bits&64 != 0,
 			sent: sent, attempts: attempts, backoff: time.Duration(backoff), hint: time.Duration(hint),
 			maxRetryAfter: time.Duration(longest), beyond: policy.Beyond(beyond % 5), u: u,
 			elapsed: time.Duration(max(elapsed, 0)), elapsedMax: time.Duration(elapsedMax),
@@ -117,7 +116,7 @@ func FuzzDecide(f *testing.F) {
 		assert.True(t, in.replayable && !in.canceled && !in.nested && !in.once && in.sent < in.attempts)
 		assert.GreaterOrEqual(t, wait, in.backoff, "never earlier than the back-off")
 		assert.GreaterOrEqual(t, wait, time.Duration(0))
-		if in.hinted && in.beyond != policy.BeyondCap {
+		if in.beyond != policy.BeyondCap {
 			assert.GreaterOrEqual(t, wait, in.hint, "never earlier than told")
 		}
 		if in.deadline {
@@ -154,7 +153,7 @@ func TestLongestHint(t *testing.T) {
 	for _, u := range []float64{0, 0.5, 0.999} {
 		reason, wait := decide(facts{
 			verdict: classify.Refused, replayable: true, sent: 1, attempts: 6,
-			hint: math.MaxInt64, hinted: true, maxRetryAfter: -1, u: u,
+			hint: math.MaxInt64, maxRetryAfter: -1, u: u,
 		})
 		assert.Equal(t, ReasonRetry, reason)
 		assert.EqualValues(t, math.MaxInt64, wait)

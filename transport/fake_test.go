@@ -4,22 +4,21 @@
 package transport
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
-	"testing"
-
-	"github.com/stretchr/testify/require"
-
-	"bufio"
-	"net"
-	"net/url"
 	"syscall"
+	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"

@@ -113,7 +113,7 @@ func (t *Transport) hear(m fleetmsg.Message) {
 
 // hearHold holds a scope as another member was told to, or ends its hold.
 func (t *Transport) hearHold(s *host.State[resolved], rule *resolved, m fleetmsg.Message, now instant.Instant) {
-	if rule.rule.Cooldown != policy.On {
+	if rule.policy.Cooldown != policy.On {
 		return
 	}
 	holds := &s.Machines().Cooldown
@@ -184,7 +184,7 @@ func (l *limits) askFleet(now instant.Instant) {
 // fleetScope returns the key of the request's scope in the fleet.
 func (l *limits) fleetScope() uint64 {
 	text := ""
-	if own := l.rule.rule.Scope; own != nil {
+	if own := l.rule.policy.Scope; own != nil {
 		text = "scope\x00" + own(l.req)
 	} else if text = host.ScopeText(l.req.Header); text == "" {
 		return 0

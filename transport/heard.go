@@ -49,7 +49,7 @@ func (l *limits) hear(resp *http.Response) {
 			pacing.Unnamed(now, l.scopeKey(), l.mark)
 		}
 	}
-	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.rule.Cooldown != policy.On {
+	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.policy.Cooldown != policy.On {
 		return // the rest can wait for the verdict, which comes at once
 	}
 	if hint, ok := l.headersHint(resp); ok && hint > 0 {
@@ -63,26 +63,28 @@ func (l *limits) hear(resp *http.Response) {
 func (l *limits) headersHint(resp *http.Response) (time.Duration, bool) {
 	defer func(body io.ReadCloser) { resp.Body = body }(resp.Body)
 	resp.Body = http.NoBody
-	return l.rule.rule.Hint(l.outcome(resp, nil))
+	return l.rule.policy.Hint(l.outcome(resp, nil))
 }
 
 // note tells the cooldown the outcome of an attempt, and returns how long the
 // server asked to wait. It is called once for each outcome, whether there is a
 // retry or not. If a POST is told to wait, all requests of its scope have to wait.
-func (l *limits) note(resp *http.Response, d *decision) (hint time.Duration, hinted bool) {
+func (l *limits) note(resp *http.Response, d *decision) (hint time.Duration) {
 	o := l.outcome(resp, d.Err)
 	told := tellsToWait(d.Status)
 	if told || retryable(d.Verdict) {
 		if proxy, ok := errors.AsType[*proxyAnswer](d.Err); ok {
 			o.Response, o.Err = proxy.resp, nil // the proxy's wait binds this request alone
 		}
-		hint, hinted = l.rule.rule.Hint(o)
+		if wait, ok := l.rule.policy.Hint(o); ok {
+			hint = max(wait, 0)
+		}
 	}
 	told = told || retryable(d.Verdict) && speaksForAll(d.Status)
-	if l.rule.rule.Cooldown == policy.On {
-		l.noteCooldown(resp, d, told && hinted, hint)
+	if l.rule.policy.Cooldown == policy.On {
+		l.noteCooldown(resp, d, told, hint)
 	}
-	return hint, hinted
+	return hint
 }
 
 // tellsToWait reports whether a response with this status holds its scope if it

@@ -173,7 +173,7 @@ func (x *exchange) race() (*http.Response, error) {
 	r.winner = came
 	x.number, x.timing, x.way = came.number, came.timing, came.way
 	x.limits.about(came)
-	if x.rule.rule.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == gate.Success {
+	if x.rule.policy.Hedge.Percentile > 0 && resultOf(x.ctx, came.resp, came.err) == gate.Success {
 		// Record the time of the first attempt, or the time that it had taken when
 		// the second won. Otherwise each hedge would make the next hedge come
 		// sooner. A failure says nothing about how long responses take.
@@ -208,7 +208,7 @@ func (x *exchange) hedge(r *race) {
 
 // hedgeDelay returns when a second attempt is due.
 func (x *exchange) hedgeDelay() (time.Duration, bool) {
-	h := x.rule.rule.Hedge
+	h := x.rule.policy.Hedge
 	if h.Percentile > 0 {
 		if d, ok := x.state.Machines().Latency().Quantile(h.Percentile / 100); ok {
 			// Strictly after, because a response that takes just as long as the
@@ -325,8 +325,7 @@ func (x *exchange) outrun(r *racer, err error, v classify.Verdict) {
 		if r.resp != nil {
 			d.Status = r.resp.StatusCode
 		}
-		hint, _ := x.limits.note(r.resp, &d)
-		d.Hint = max(hint, 0)
+		d.Hint = x.limits.note(r.resp, &d)
 		x.notBefore = d.Time.Add(d.Hint)
 	}
 	x.report.record(nil, &d)

@@ -99,7 +99,7 @@ func (l *limits) admitByServer(arrives bool) *refusal {
 }
 
 // cooling reports whether the cooldown is on and may hold something.
-func (l *limits) cooling() bool { return l.rule.rule.Cooldown == policy.On && !l.state.Quiet() }
+func (l *limits) cooling() bool { return l.rule.policy.Cooldown == policy.On && !l.state.Quiet() }
 
 // admitByRule waits for the limits that the rule turns on: a share of the server's
 // quota, the rate, and a slot at the gate.
@@ -269,7 +269,7 @@ func (l *limits) release() {
 func (l *limits) scopeKey() uint64 {
 	if !l.scoped {
 		l.scoped = true
-		own := l.rule.rule.Scope
+		own := l.rule.policy.Scope
 		switch {
 		case l.t.fleet != nil:
 			l.scope = l.fleetScope()

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
-	"github.com/stretchr/testify/assert"
 )
 
 // generous turns on every limit, with values that hold nothing back.

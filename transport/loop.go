@@ -40,7 +40,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer h.Release()
 	c := call{t: t, req: req, ctx: req.Context(), state: h, rule: t.ruleFor(h, set), options: optionsOf(req.Context())}
 	if c.light() && c.ctx.Err() == nil {
-		return c.roundTrip()
+		return c.first()
 	}
 	return c.exchange()
 }
@@ -63,9 +63,9 @@ func (c *call) cancelsPeek() bool {
 	return !ok
 }
 
-// roundTrip is the fast path. It makes the first attempt, and returns the response if it
+// first is the fast path. It makes the first attempt, and returns the response if it
 // is a success. Any other outcome goes on in the loop.
-func (c *call) roundTrip() (resp *http.Response, err error) {
+func (c *call) first() (resp *http.Response, err error) {
 	start := notTimed
 	if c.clocked() {
 		start = c.t.now()
@@ -88,7 +88,7 @@ func (c *call) roundTrip() (resp *http.Response, err error) {
 		return c.exchangeAfter(start, w, resp, err, known{verdict, true})
 	}
 	c.answered(w, resp, true)
-	if c.rule.rule.Download.Memory > 0 && c.awaitsFirst(resp) {
+	if c.rule.policy.Download.Memory > 0 && c.awaitsFirst(resp) {
 		if err := c.await(resp); err != nil {
 			return c.exchangeAfter(start, w, nil, err, verdictOfBody(err))
 		}
@@ -105,7 +105,7 @@ const notTimed instant.Instant = -1
 // clocked reports whether somebody needs to know when the first attempt was sent. A Logger
 // does if it takes warnings, which have the highest level of our lines.
 func (c *call) clocked() bool {
-	return c.rule.rule.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.ctx, slog.LevelWarn)
+	return c.rule.policy.MaxElapsed > 0 || c.t.logger != nil && c.t.logger.Enabled(c.ctx, slog.LevelWarn)
 }
 
 // verdict classifies a response. It closes the body if a classifier of the user's
@@ -273,7 +273,7 @@ func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) 
 		if d.Status == http.StatusExpectationFailed {
 			x.unexpect()
 		}
-		left := x.giveUp(resp, &d)
+		left := x.discard(resp, &d)
 		resp = nil
 		if no := x.pause(&d); no != nil {
 			return nil, x.refuse(no)
@@ -331,7 +331,7 @@ func (x *exchange) sleepAfter(d *decision) *refusal {
 // latest returns the time after which no retry may start. It is zero if nothing
 // bounds it, and before the first attempt.
 func (x *exchange) latest() time.Time {
-	if limit := x.rule.rule.MaxElapsed; limit > 0 && x.sent > 0 {
+	if limit := x.rule.policy.MaxElapsed; limit > 0 && x.sent > 0 {
 		return x.start.Add(limit)
 	}
 	return time.Time{}
@@ -411,19 +411,8 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 	if resp != nil {
 		d.Status = resp.StatusCode
 	}
-	hint, hinted := x.limits.note(resp, &d)
-	if until := heldUntil(err); until.After(x.notBefore) {
-		x.notBefore = until
-	}
-	if left := x.notBefore.Sub(d.Time); left > hint { // the attempt that lost a race was told to wait
-		hint, hinted = left, true
-	}
-	if x.asked > hint {
-		hint, hinted = x.asked, true
-	}
-	d.Hint = max(hint, 0)
+	d.Hint = x.hint(resp, &d)
 	f := x.facts(resp, &d)
-	f.hint, f.hinted = hint, hinted
 	d.stuck = retryable(v) && x.misdirected(resp)
 	f.misdirected = d.stuck
 	d.reason, d.Wait = decide(f)
@@ -437,6 +426,17 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 		d.Err = x.bodyErr(d.reason, err)
 	}
 	return d
+}
+
+// hint tells the limits about the outcome of an attempt, and returns how long the server
+// asked to wait. Four of them may have asked: this response, an attempt that lost a race, a
+// Transport below, and a body that was cut.
+func (x *exchange) hint(resp *http.Response, d *decision) time.Duration {
+	hint := x.limits.note(resp, d)
+	if until := heldUntil(d.Err); until.After(x.notBefore) {
+		x.notBefore = until
+	}
+	return max(hint, x.notBefore.Sub(d.Time), x.asked, 0)
 }
 
 // bodyErr returns the error of an attempt that is not retried because of the
@@ -454,7 +454,7 @@ func (x *exchange) bodyErr(reason Reason, last error) error {
 
 // facts gathers everything that the decision depends on.
 func (x *exchange) facts(resp *http.Response, d *decision) facts {
-	rule := &x.rule.rule
+	rule := &x.rule.policy
 	f := facts{
 		verdict:       d.Verdict,
 		canceled:      x.ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
@@ -465,6 +465,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 		attempts:      rule.Attempts,
 		maxRetryAfter: rule.RetryAfter.Max,
 		beyond:        rule.RetryAfter.Beyond,
+		hint:          d.Hint,
 		u:             d.u,
 		elapsedMax:    rule.MaxElapsed,
 	}
@@ -559,10 +560,10 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 	return nil, x.report.newError(d.reason, cmp.Or(d.Err, err))
 }
 
-// giveUp discards the response at hand. The caller's GetBody may still have to be
-// called, and may fail. In that case giveUp returns the response with the rest of
+// discard drains the response at hand within bounds, and closes it. The caller's GetBody may still have to be
+// called, and may fail. In that case discard returns the response with the rest of
 // its body, if the rest fits within the bounds of the drain.
-func (x *exchange) giveUp(resp *http.Response, d *decision) (left *http.Response) {
+func (x *exchange) discard(resp *http.Response, d *decision) (left *http.Response) {
 	limit := time.Until(d.Time.Add(d.drain))
 	if d.renew {
 		return keepWithin(x.ctx, resp, limit, &x.sleeper)

@@ -70,7 +70,7 @@ func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bo
 	}
 	a := q.slot.gate.Enter(now, &q.slot.at, w, conf)
 	q.slot.probe = a.Probe
-	return a, q.rule.rule.Gate.Mode != policy.GateRefuse || a.ForRate
+	return a, q.rule.policy.Gate.Mode != policy.GateRefuse || a.ForRate
 }
 func (q gateQueue) leave(w *queue.Waiter) { q.slot.tell(q.slot.gate.Leave(w)) }
 func (gateQueue) limit(a queue.Answer) string {
@@ -128,7 +128,7 @@ func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waite
 		}
 		if w == nil {
 			w, since, rated = queue.NewWaiter(), now, q.rateTime(now)
-			w.By, w.From = l.by(), l.since
+			w.By, w.From = l.sendBy(), l.since
 			continue // asks again, and takes its place in the queue
 		}
 		if err := l.sleepOr(min(a.Ask.Sub(now), l.patience()), w.Ready); err != nil {
@@ -137,9 +137,9 @@ func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waite
 	}
 }
 
-// by returns when the request has to go at the latest, in the time of the host's
+// sendBy returns when the request has to go at the latest, in the time of the host's
 // machines. It is zero if nothing bounds it.
-func (l *limits) by() (at instant.Instant) {
+func (l *limits) sendBy() (at instant.Instant) {
 	if until, ok := l.ctx.Deadline(); ok {
 		at = l.t.instantOf(until)
 	}

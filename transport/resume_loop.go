@@ -94,10 +94,10 @@ func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *downloa
 		return nil // it was checked, and nothing can cut it
 	}
 	plan, why := resume.Check(c.req, resp, c.again() && !handsOver(c.req, resp))
-	if c.rule.rule.Resume.Events == policy.On && resume.CanReconnect(c.req, resp) && (why != nil || resp.ContentLength < 0) {
+	if c.rule.policy.Resume.Events == policy.On && resume.CanReconnect(c.req, resp) && (why != nil || resp.ContentLength < 0) {
 		return c.reconnecting(s, lane, resp)
 	}
-	settings := &c.rule.rule.Resume
+	settings := &c.rule.policy.Resume
 	stores := settings.Checksums == policy.On
 	if plan.Compares() && inMemory(resp.Body) && !resume.Digested(resp, stores) {
 		return nil // nothing can cut it
@@ -139,7 +139,7 @@ func (c *call) reconnecting(s series, lane *lane.Lane, resp *http.Response) *dow
 	d := &both.download
 	d.from(c, s, lane)
 	d.began = d.second()
-	limit := min(c.rule.rule.Resume.Max, c.rule.rule.Attempts-1)
+	limit := min(c.rule.policy.Resume.Max, c.rule.policy.Attempts-1)
 	both.Events.Wrap(d, &d.body, c.spannedRequest(), resp, limit)
 	return d
 }
@@ -167,7 +167,7 @@ func (c *call) spannedRequest() *http.Request {
 func (c *call) again() bool {
 	bare := c.req.Body == nil || c.req.Body == http.NoBody
 	switch {
-	case c.rule.rule.Resume.Again <= 0:
+	case c.rule.policy.Resume.Again <= 0:
 		return false
 	case c.options != nil && c.options.sending == repeatable:
 		return bare || replay.Independent(c.req)
@@ -361,7 +361,7 @@ func (p *past) turn(offset int64, r *resolved) time.Duration {
 	if !p.events {
 		return p.spacing.turn(time.Now(), offset)
 	}
-	wait := r.rule.Backoff.Delay(0, 0)
+	wait := r.policy.Backoff.Delay(0, 0)
 	if p.asked == 0 {
 		wait = max(wait, p.spacing.turn(time.Now(), offset))
 	}
@@ -393,17 +393,16 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 	f := facts{
 		verdict: classify.Refused, replayable: true, attempts: 2, // a new request may be sent
 		backoff:       turn,
-		hint:          max(x.notBefore.Sub(d.Time), x.asked),
-		hinted:        true,
-		maxRetryAfter: x.rule.rule.RetryAfter.Max,
-		beyond:        x.rule.rule.RetryAfter.Beyond,
+		hint:          max(x.notBefore.Sub(d.Time), x.asked, 0),
+		maxRetryAfter: x.rule.policy.RetryAfter.Max,
+		beyond:        x.rule.policy.RetryAfter.Beyond,
 		u:             d.u,
 	}
 	jitter := resumeJitter
 	if until, ok := x.ctx.Deadline(); ok {
 		f.room, f.deadline = until.Sub(d.Time), true
 	}
-	d.Hint = max(f.hint, 0)
+	d.Hint = f.hint
 	if d.reason, d.Wait = decide(f); d.reason != ReasonRetry {
 		x.report.record(nil, &d)
 		return x.report.newError(d.reason, nil)

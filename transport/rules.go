@@ -42,7 +42,7 @@ type hostRule struct {
 // of a pattern shares it.
 type resolved struct {
 	set      *ruleset
-	rule     policy.Rule
+	policy   policy.Rule
 	classify classify.Func // asks rule.Classify, then classify.Default
 	settings settings
 
@@ -146,7 +146,7 @@ func (t *Transport) ruleFor(s *host.State[resolved], set *ruleset) *resolved {
 // obeysMore reports whether something that a fleet knows matters with the rule, and did
 // not matter with the old rule. The old rule is nil for the first request to a host.
 func (r *resolved) obeysMore(old *resolved) bool {
-	on := func(r *resolved) bool { return r.rule.Cooldown == policy.On }
+	on := func(r *resolved) bool { return r.policy.Cooldown == policy.On }
 	return old == nil || on(r) && !on(old) || r.pacing && !old.pacing || r.gate && !old.gate
 }
 
@@ -159,7 +159,7 @@ func (t *Transport) RuleOf(u *url.URL) (rule policy.Rule, pattern string) {
 		return policy.Defaults(), ""
 	}
 	r, pattern := set.forHost(host.KeyOf(u))
-	return r.rule, pattern
+	return r.policy, pattern
 }
 
 // forHost finds the most specific rule, and its key in Config.Hosts.
@@ -182,7 +182,7 @@ func (set *ruleset) forHost(k host.Key) (r *resolved, key string) {
 func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	r := &resolved{
 		set:      set,
-		rule:     rule,
+		policy:   rule,
 		classify: classify.Default,
 		rate:     rule.Rate.PerSecond > 0,
 		pacing:   rule.Pacing == policy.On,
@@ -205,8 +205,8 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	r.reconnect = r
 	if rule.AttemptTimeout <= 0 && rule.Stall.Timeout <= 0 && r.resumes {
 		bounded := *r
-		bounded.rule.AttemptTimeout = reconnectTimeout
-		bounded.timeouts, bounded.timed = timeoutsOf(&bounded.rule), true
+		bounded.policy.AttemptTimeout = reconnectTimeout
+		bounded.timeouts, bounded.timed = timeoutsOf(&bounded.policy), true
 		bounded.peekWait = time.Second
 		bounded.reconnect = &bounded
 		r.reconnect = &bounded
