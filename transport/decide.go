@@ -212,7 +212,10 @@ func decide(f facts) (Reason, time.Duration) {
 	case f.elapsedMax > 0 && start > f.elapsedMax-f.elapsed:
 		return ReasonMaxElapsed, 0
 	}
-	return ReasonRetry, wait + f.jitter(wait, asked)
+	if asked > 0 && wait == asked { // a wait of the back-off already has jitter
+		wait += f.jitter(wait)
+	}
+	return ReasonRetry, wait
 }
 
 // withheldBy returns the limit that withheld a retry for this reason. It is empty if
@@ -248,13 +251,9 @@ func (f facts) asked() time.Duration {
 }
 
 // jitter returns the jitter that is added to a wait of the server's. It is at most
-// the wait itself, and it does not pass a limit that the wait alone keeps. A wait of
-// the back-off already has jitter.
-func (f facts) jitter(wait, asked time.Duration) time.Duration {
-	if wait != asked || asked == 0 {
-		return 0
-	}
-	most := min(asked, maxJitter, math.MaxInt64-wait)
+// the wait itself, and it does not pass a limit that the wait alone keeps.
+func (f facts) jitter(wait time.Duration) time.Duration {
+	most := min(wait, maxJitter, math.MaxInt64-wait)
 	if f.deadline {
 		most = min(most, f.room-wait-1)
 	}

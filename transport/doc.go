@@ -8,7 +8,7 @@
 // # The way of a request
 //
 //	RoundTrip
-//	  host      find the rule and the state of the host
+//	  ruleFor   find the rule of the host, and its state in a table
 //	  first     if there is no limit to ask and nobody to tell, send the request
 //	            and return a success at once; everything else goes to the loop
 //	  loop      for attempt 1, 2, …
@@ -19,7 +19,8 @@
 //	              final, retry after a wait, or give up
 //	    commit    take a retry from the budget, take the body back
 //	    record    one event: outcome, verdict, reason, wait
-//	    discard   drain the old response within bounds, and sleep
+//	    discard   drain the old response within bounds
+//	    pause     sleep
 //	    renew     call the caller's GetBody, if the body is made that way
 //	  deliver   return the last response as it is, or the error
 //

@@ -139,7 +139,7 @@ func (t *Transport) members() int { return max(1, int(t.size.Load())) }
 
 // cooldown returns the settings of a hold.
 func (t *Transport) cooldown(rule *resolved, wait time.Duration) cooldown.Config {
-	return rule.settings.cooldown.Part(t.members(), wait)
+	return rule.settings.cooldown.ForMember(t.members(), wait)
 }
 
 // tellGate tells the fleet the news of a gate.

@@ -234,7 +234,7 @@ func (t *Transport) leaveAll(s *host.State[resolved]) {
 	}
 }
 
-// wake makes tidy run after d at the latest; p.mu is held.
+// wake makes tidy run after d at the latest; the lock is held.
 func (p *pools) wake(t *Transport, d time.Duration) {
 	due := time.Now().Add(d)
 	switch {

@@ -235,7 +235,7 @@ func (l *limits) budget() budget.Config {
 	if l.t.fleet == nil {
 		return l.rule.settings.budget
 	}
-	return l.rule.settings.budget.Part(l.t.members())
+	return l.rule.settings.budget.ForMember(l.t.members())
 }
 
 // releaseBudget gives the retry of the budget back, if it does not go.

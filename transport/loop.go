@@ -278,10 +278,8 @@ func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) 
 		if no := x.pause(&d); no != nil {
 			return nil, x.refuse(no)
 		}
-		if d.renew {
-			if why := x.body.Renew(); why != nil {
-				return x.bodiless(left, &d, why)
-			}
+		if why := x.renew(&d); why != nil {
+			return x.bodiless(left, &d, why)
 		}
 		if no := x.admit(false); no != nil {
 			return nil, x.refuse(no)
@@ -289,6 +287,14 @@ func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) 
 		x.retried = true
 		resp, err = x.send()
 	}
+}
+
+// renew calls the caller's GetBody, if the body is made that way.
+func (x *exchange) renew(d *decision) error {
+	if !d.renew {
+		return nil
+	}
+	return x.body.Renew()
 }
 
 // admit waits until the limits let an attempt go. Nothing is sent for a caller who has
@@ -310,20 +316,11 @@ func (x *exchange) admit(first bool) *refusal {
 // than the rule allows. The decision left time enough, but a base transport whose
 // body ignores Close, or a busy machine, can use it up.
 func (x *exchange) pause(d *decision) *refusal {
-	if no := x.sleepAfter(d); no != nil {
-		return no
+	if err := x.sleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
+		return &refusal{reason: ReasonCanceled, err: err}
 	}
 	if latest := x.latest(); !latest.IsZero() && time.Now().After(latest) {
 		return &refusal{reason: ReasonMaxElapsed, err: errOverElapsed}
-	}
-	return nil
-}
-
-// sleepAfter sleeps as long as was decided. It refuses the next attempt if the
-// caller's context ends the sleep.
-func (x *exchange) sleepAfter(d *decision) *refusal {
-	if err := x.sleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
-		return &refusal{reason: ReasonCanceled, err: err}
 	}
 	return nil
 }
@@ -416,7 +413,9 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 	d.stuck = retryable(v) && x.misdirected(resp)
 	f.misdirected = d.stuck
 	d.reason, d.Wait = decide(f)
-	d.limit = f.withheldBy(d.reason)
+	if d.reason.limit() {
+		d.limit = f.withheldBy(d.reason)
+	}
 	if d.reason == ReasonRetry {
 		x.setOut(d.Hint > 0)
 		d.drain = f.within(d.Wait, drainTime)
@@ -433,8 +432,10 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 // Transport below, and a body that was cut.
 func (x *exchange) hint(resp *http.Response, d *decision) time.Duration {
 	hint := x.limits.note(resp, d)
-	if until := heldUntil(d.Err); until.After(x.notBefore) {
-		x.notBefore = until
+	if d.Err != nil {
+		if until := heldUntil(d.Err); until.After(x.notBefore) {
+			x.notBefore = until
+		}
 	}
 	return max(hint, x.notBefore.Sub(d.Time), x.asked, 0)
 }

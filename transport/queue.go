@@ -62,7 +62,7 @@ type gateQueue struct{ *limits }
 func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bool) {
 	conf := q.rule.settings.gate
 	if q.t.fleet != nil {
-		conf = conf.Part(q.t.members())
+		conf = conf.ForMember(q.t.members())
 		conf.Fleet = true
 	}
 	if q.rule.rate {
@@ -176,7 +176,9 @@ func (l *limits) tooLate(now, turn time.Time) *refusal {
 
 // waited returns the time in queues before the attempt that goes or is refused now.
 func (l *limits) waited() (q Queued) {
-	q, l.queued = l.queued, Queued{}
-	l.total.add(q)
+	if q = l.queued; q != (Queued{}) {
+		l.queued = Queued{}
+		l.total.add(q)
+	}
 	return q
 }

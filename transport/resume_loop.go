@@ -435,8 +435,8 @@ func (x *exchange) asRetry(cut error) error {
 // pauseOr sleeps as long as was decided. It returns the error of the call if the
 // caller's context ends the sleep.
 func (x *exchange) pauseOr(d *decision) error {
-	if no := x.sleepAfter(d); no != nil {
-		return x.refuse(no)
+	if err := x.sleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
+		return x.refuse(&refusal{reason: ReasonCanceled, err: err})
 	}
 	return nil
 }

@@ -125,10 +125,10 @@ type Transport struct {
 }
 
 // now returns the time as the limits of the hosts count it.
-func (t *Transport) now() instant.Instant { return instant.At(time.Since(t.epoch)) }
+func (t *Transport) now() instant.Instant { return instant.Instant(time.Since(t.epoch)) }
 
 // instantOf returns a time as the limits of the hosts count it.
-func (t *Transport) instantOf(at time.Time) instant.Instant { return instant.At(at.Sub(t.epoch)) }
+func (t *Transport) instantOf(at time.Time) instant.Instant { return instant.Instant(at.Sub(t.epoch)) }
 
 // timeOf returns the time of an instant of now.
 func (t *Transport) timeOf(at instant.Instant) time.Time { return t.epoch.Add(at.Since()) }

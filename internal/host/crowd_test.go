@@ -22,7 +22,7 @@ const (
 )
 
 // exact has no jitter.
-var exact = cooldown.Config{Spread: -1}
+var exact = cooldown.Config{Jitter: -1}
 
 // An occurrence is something that a machine is told.
 type occurrence struct {

@@ -6,19 +6,26 @@
 // takes now and answers go, wait until, or refuse. Only the Transport waits. So a
 // simulation can drive the same machines in virtual time.
 //
-// The files, in the order in which a request meets them:
+// Each machine is a package of its own. This package finds the machines of a host. The
+// files and the packages, in the order in which a request meets them:
 //
-//	instant/       the type of a point in time
-//	key.go         the key of a request's host
-//	table.go       the state of that host, found without a lock, and eviction
-//	state.go       the state and its machines
-//	lane/          over which connections its attempts go
-//	queue/         how requests wait, and the machines' answers
-//	scope.go       the scope of a request: its credentials, as a hash
-//	cooldown/      which requests wait after a server said "try later", and how they return
-//	pacing/        the server's quota, spread over its window
-//	gate/          how many requests may be in flight: slots and the queue
-//	rate/          how many requests per second this client may send
-//	latency/       how long responses took lately
-//	budget/        whether another retry may be sent
+//	key.go     the key of a request's host
+//	table.go   the state of that host, found without a lock, and eviction
+//	state.go   the state and its machines
+//	scope.go   the scope of a request: its credentials, as a hash
+//	lane       over which connections its attempts go
+//	cooldown   which requests wait after a server said "try later", and how they return
+//	pacing     the server's quota, spread over its window
+//	rate       how many requests per second this client may send, alone or in a fleet
+//	gate       how many requests may be in flight: slots, the limit and the probes
+//	latency    how long responses took lately
+//	budget     whether another retry may be sent
+//
+// They stand on two packages. The package instant has points in time. The package queue has
+// the queues in which requests wait, the answers of the machines, and the order of the
+// locks. The package hosttest has a clock for the tests.
+//
+//	instant ◀── queue ◀── cooldown, pacing, rate ◀── gate
+//	   ▲
+//	   └── budget, lane
 package host

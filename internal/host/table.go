@@ -191,14 +191,14 @@ func (t *Table[R]) insert(key Key, hash uint64, u *url.URL) (s, gone *State[R]) 
 	return s, gone
 }
 
-// link puts a state at the head of its chain; t.mu is held.
+// link puts a state at the head of its chain; the lock is held.
 func (t *Table[R]) link(buckets []bucket[R], s *State[R]) {
 	head := &buckets[s.hash&uint64(len(buckets)-1)].first
 	s.next.Store(head.Load())
 	head.Store(s)
 }
 
-// grow doubles the buckets; t.mu is held. Each state moves once, so a reader on its
+// grow doubles the buckets; the lock is held. Each state moves once, so a reader on its
 // way through a chain ends at the end of some chain.
 func (t *Table[R]) grow() {
 	old := *t.buckets.Load()
@@ -213,7 +213,7 @@ func (t *Table[R]) grow() {
 	t.buckets.Store(&buckets)
 }
 
-// victim evicts a host and returns its index in the ring; t.mu is held. It prefers
+// victim evicts a host and returns its index in the ring; the lock is held. It prefers
 // an idle host that saw no request since the hand last passed. Then it takes any
 // idle host, then a host that the server asked to wait, and last the host under
 // the hand, which is in flight.
@@ -246,7 +246,7 @@ func (t *Table[R]) victim() int {
 	return best
 }
 
-// unlink takes an evicted state out of its chain; t.mu is held. The state keeps its
+// unlink takes an evicted state out of its chain; the lock is held. The state keeps its
 // next, for readers that are looking at it.
 func (t *Table[R]) unlink(s *State[R]) {
 	buckets := *t.buckets.Load()

@@ -170,12 +170,12 @@ func (b *Budget) Left(now instant.Instant, c Config) float64 {
 }
 
 // settle puts into the bucket what requests and time have earned since the last
-// settlement; b.mu is held. It rounds down, so that no more is put in than was
+// settlement; the lock is held. It rounds down, so that no more is put in than was
 // earned.
 func (b *Budget) settle(now instant.Instant, c *Config) {
 	n := b.requests.Load()
 	requests, passed := n-b.settled, max(0, now.Sub(b.at)) // concurrent callers may bring their times out of order
-	b.settled, b.at = n, b.at.Add(passed)
+	b.settled, b.at = n, max(b.at, now)
 	if b.used == 0 {
 		return // the bucket is full
 	}
@@ -184,7 +184,7 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 	b.earn(float64(b.used - c.size)) // the size may have become smaller
 }
 
-// earn repays the oldest retries first; b.mu is held.
+// earn repays the oldest retries first; the lock is held.
 func (b *Budget) earn(units float64) {
 	if units <= 0 {
 		return
@@ -204,7 +204,7 @@ func (b *Budget) earn(units float64) {
 	}
 }
 
-// owe puts a new retry at the end of the ring; b.mu is held.
+// owe puts a new retry at the end of the ring; the lock is held.
 func (b *Budget) owe() *Charge {
 	c := &Charge{owed: unit}
 	if b.oldest == nil {
@@ -217,7 +217,7 @@ func (b *Budget) owe() *Charge {
 	return c
 }
 
-// forgive takes a retry out of the ring if it is in the ring; b.mu is held.
+// forgive takes a retry out of the ring if it is in the ring; the lock is held.
 func (b *Budget) forgive(c *Charge) {
 	c.owed = 0
 	if c.next == nil {
@@ -233,12 +233,12 @@ func (b *Budget) forgive(c *Charge) {
 	c.prev, c.next = nil, nil
 }
 
-// Part returns the part of a complete config that falls to each of so many processes. A
-// process keeps what its own requests earn, and can save up 10 retries of it.
-func (c Config) Part(processes int) Config {
-	if processes > 1 && c.PerSecond > 0 {
-		c.PerSecond /= float64(processes)
-		c.Burst = max(c.Burst/float64(processes), min(c.Burst, 10))
+// ForMember returns the part of a complete config that falls to each of so many members. A
+// member keeps what its own requests earn, and can save up 10 retries of it.
+func (c Config) ForMember(members int) Config {
+	if members > 1 && c.PerSecond > 0 {
+		c.PerSecond /= float64(members)
+		c.Burst = max(c.Burst/float64(members), min(c.Burst, 10))
 	}
 	return c.Complete()
 }

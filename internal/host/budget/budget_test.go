@@ -297,17 +297,17 @@ func TestBudgetPart(t *testing.T) {
 		"by requests alone": {Config{PerSecond: -1}, 50, -1, 10},
 		"by time alone":     {Config{Ratio: -1}, 3, 1, 10},
 	} {
-		got := tt.conf.Complete().Part(tt.processes)
+		got := tt.conf.Complete().ForMember(tt.processes)
 		if got.PerSecond != tt.perSecond || got.Burst != tt.burst || got.Ratio != tt.conf.Complete().Ratio || !got.complete || got.off {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if off := (Config{Ratio: -1, PerSecond: -1}).Complete().Part(50); !off.off {
+	if off := (Config{Ratio: -1, PerSecond: -1}).Complete().ForMember(50); !off.off {
 		t.Error("on")
 	}
 	// Fifty processes that ask all the time.
 	taken := 0
-	conf := Config{}.Complete().Part(50)
+	conf := Config{}.Complete().ForMember(50)
 	for range 50 {
 		var b Budget
 		for now := instant.Instant(0); now < 1000*sec; now += sec {

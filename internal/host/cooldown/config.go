@@ -18,15 +18,15 @@ type Config struct {
 	// Stop the scope refuses requests while the hold lasts. Without it the
 	// requests wait.
 	Stop bool
-	// Spread is the width of the jitter at the end of a hold. The jitter keeps
-	// processes that were told the same time from coming back in the same
+	// Jitter is the width of the jitter at the end of a hold. The jitter keeps
+	// members that were told the same time from coming back in the same
 	// instant. It only ever makes a hold longer. The default is half the wait,
-	// at most 1 s. A negative Spread means no jitter.
-	Spread time.Duration
-	// Processes is the size of the fleet. Probes is the time within which its processes
+	// at most 1 s. A negative Jitter means no jitter.
+	Jitter time.Duration
+	// Members is the size of the fleet. Probes is the time within which its members
 	// send probes of a hold that they only heard of.
-	Processes int
-	Probes    time.Duration
+	Members int
+	Probes  time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -39,48 +39,48 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// memberGap is the mean time between two processes of a fleet that come back after a hold.
+// memberGap is the mean time between two members of a fleet that come back after a hold.
 const memberGap = 20 * time.Millisecond
 
-// Part returns the config for a hold in each of so many processes of a fleet. The jitter
+// ForMember returns the config for a hold in each of so many members of a fleet. The jitter
 // spreads them 20 ms apart, over at most the time of the wait. The probes are spread as
 // well, over at most half of that time.
-func (c Config) Part(processes int, wait time.Duration) Config {
-	if processes <= 1 {
+func (c Config) ForMember(members int, wait time.Duration) Config {
+	if members <= 1 {
 		return c
 	}
-	if c.Spread == 0 {
-		c.Spread = min(max(time.Duration(processes)*memberGap, c.spread(wait)), wait)
+	if c.Jitter == 0 {
+		c.Jitter = min(max(time.Duration(members)*memberGap, c.jitter(wait)), wait)
 	}
-	c.Processes = processes
-	c.Probes = min(max(ReturnTime(processes), 4*testimony), wait/2)
+	c.Members = members
+	c.Probes = min(max(ReturnTime(members), 4*testimony), wait/2)
 	return c
 }
 
-// turn returns when a process sends its probe, within Probes. u in [0,1) draws it. Few
-// processes are early, and each is more likely to be late than early. So one of them mostly
+// turn returns when a member sends its probe, within Probes. u in [0,1) draws it. Few
+// members are early, and each is more likely to be late than early. So one of them mostly
 // sends its probe and tells of it before the next is due, however many there are (RFC 4654
 // §2.5 spreads the feedback of receivers in this way).
 func (c Config) turn(u float64) time.Duration {
-	if c.Processes <= 1 || u <= 0 {
+	if c.Members <= 1 || u <= 0 {
 		return 0
 	}
-	part := 1 + math.Log(u)/math.Log(8*float64(c.Processes))
+	part := 1 + math.Log(u)/math.Log(8*float64(c.Members))
 	return time.Duration(max(0, part) * float64(c.Probes))
 }
 
-// ReturnTime returns the time within which so many processes of a fleet come back when a
+// ReturnTime returns the time within which so many members of a fleet come back when a
 // hold is over before its time: 20 ms apart, but 5 s at most.
-func ReturnTime(processes int) time.Duration {
-	return min(time.Duration(processes-1)*memberGap, 5*time.Second)
+func ReturnTime(members int) time.Duration {
+	return min(time.Duration(members-1)*memberGap, 5*time.Second)
 }
 
-// spread returns the width of the jitter after a wait.
-func (c Config) spread(wait time.Duration) time.Duration {
-	if c.Spread == 0 {
+// jitter returns the width of the jitter after a wait.
+func (c Config) jitter(wait time.Duration) time.Duration {
+	if c.Jitter == 0 {
 		return min(wait/2, time.Second)
 	}
-	return max(0, c.Spread)
+	return max(0, c.Jitter)
 }
 
 // A Code tells apart the two kinds of response that hold a scope.

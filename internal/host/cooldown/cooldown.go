@@ -1,5 +1,10 @@
 // Package cooldown holds back requests after the server said "try later", and spreads
 // them when they return.
+//
+//	cooldown.go  the rules, and what the owner of a cooldown calls
+//	config.go    the bounds of a hold
+//	hold.go      the hold of a scope
+//	turn.go      which request of a scope goes
 package cooldown
 
 import (
@@ -61,7 +66,7 @@ func (c *Cooldown) Hold(now instant.Instant, key uint64, r Refusal, conf Config,
 	return open, again
 }
 
-// HoldForFleet is Hold for a response that another process of a fleet got. It ignores the
+// HoldForFleet is Hold for a response that another member of a fleet got. It ignores the
 // time when the request was sent. If there is no room for the hold, HoldForFleet does
 // nothing.
 func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf Config, u float64) {
@@ -79,11 +84,11 @@ func (c *Cooldown) HoldForFleet(now instant.Instant, key uint64, r Refusal, conf
 	evicted.Wake()
 }
 
-// Free is told that a success has ended the hold of a scope in another process of a fleet.
+// Free is told that a success has ended the hold of a scope in another member of a fleet.
 // It ends the demand of a 503, and everything that only the fleet was told. A 429 to this
-// process stands until its time, or until this process sees that it is wrong. It sends a
+// member stands until its time, or until this member sees that it is wrong. It sends a
 // probe for that. The hold ends
-// at the time at, which keeps the processes apart.
+// at the time at, which keeps the members apart.
 func (c *Cooldown) Free(now instant.Instant, key uint64, at instant.Instant) {
 	c.mu.Lock()
 	var next queue.Pair
@@ -164,7 +169,7 @@ func (c *Cooldown) HeldSince(now instant.Instant, key uint64, passed instant.Ins
 }
 
 // Named returns the time before which nothing of a scope is sent, as the server
-// named it to this process and without jitter. It is zero if that time is over, or if
+// named it to this member and without jitter. It is zero if that time is over, or if
 // the hold is in doubt.
 func (c *Cooldown) Named(now instant.Instant, key uint64) instant.Instant {
 	c.mu.Lock()
@@ -217,7 +222,7 @@ func (c *Cooldown) Holding(now instant.Instant) bool {
 	return n > 0
 }
 
-// enter answers w and returns the waiters to wake next; c.mu is held.
+// enter answers w and returns the waiters to wake next; the lock is held.
 func (c *Cooldown) enter(now instant.Instant, key uint64, h *hold, w *queue.Waiter) (a queue.Answer, next queue.Pair) {
 	if h == nil {
 		return queue.Answer{}, queue.Pair{}
@@ -241,7 +246,7 @@ func (c *Cooldown) enter(now instant.Instant, key uint64, h *hold, w *queue.Wait
 	return queue.Answer{}, queue.Pair{h.queue.First(), h.hurried()}
 }
 
-// leave takes w out of its queue and returns the waiters to wake next; c.mu is
+// leave takes w out of its queue and returns the waiters to wake next; the lock is
 // held.
 func (c *Cooldown) leave(key uint64, w *queue.Waiter) (next queue.Pair) {
 	if !w.Waits() {
@@ -253,7 +258,7 @@ func (c *Cooldown) leave(key uint64, w *queue.Waiter) (next queue.Pair) {
 	return queue.Pair{w.Leave()} // its hold was evicted
 }
 
-// find returns the hold of a scope, or nil if there is none; c.mu is held.
+// find returns the hold of a scope, or nil if there is none; the lock is held.
 func (c *Cooldown) find(now instant.Instant, key uint64) *hold {
 	h := c.holds[key]
 	if h != nil {
@@ -262,10 +267,10 @@ func (c *Cooldown) find(now instant.Instant, key uint64) *hold {
 	return h
 }
 
-// holdFor returns the hold of a scope, and makes it if there is none; c.mu is held.
+// holdFor returns the hold of a scope, and makes it if there is none; the lock is held.
 // If another hold had to go for it, evicted is the first waiter of that hold. It
 // goes and wakes the next. If there is no room, holdFor returns nil. ended is how many
-// requests to the host have ended, and own says that this process was told to wait.
+// requests to the host have ended, and own says that this member was told to wait.
 func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, own bool) (h *hold, evicted *queue.Waiter) {
 	c.tidy(now)
 	if h = c.find(now, key); h != nil {
@@ -292,7 +297,7 @@ func (c *Cooldown) holdFor(now instant.Instant, key, ended uint64, own bool) (h 
 }
 
 // victim returns the scope whose hold is missed least, and of these the hold that
-// ends or ended first; c.mu is held. own says that this process was told to wait. The
+// ends or ended first; the lock is held. own says that this member was told to wait. The
 // fleet only replaces holds that are over.
 func (c *Cooldown) victim(now instant.Instant, own bool) (victim uint64, found bool) {
 	most, open := overNow, instant.Never
@@ -307,7 +312,7 @@ func (c *Cooldown) victim(now instant.Instant, own bool) (victim uint64, found b
 	return victim, found
 }
 
-// tidy drops the holds that are over, once a second at most; c.mu is held. Without
+// tidy drops the holds that are over, once a second at most; the lock is held. Without
 // tidy the hold of a scope that sends no further request would stay, and the host
 // would never be Quiet.
 func (c *Cooldown) tidy(now instant.Instant) {
@@ -322,7 +327,7 @@ func (c *Cooldown) tidy(now instant.Instant) {
 	}
 }
 
-// drop forgets a hold; c.mu is held.
+// drop forgets a hold; the lock is held.
 func (c *Cooldown) drop(key uint64) {
 	delete(c.holds, key)
 	if len(c.holds) == 0 {

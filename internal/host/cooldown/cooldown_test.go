@@ -17,7 +17,7 @@ const (
 )
 
 // exact has no jitter.
-var exact = Config{Spread: -1}
+var exact = Config{Jitter: -1}
 
 func mustPass(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *queue.Waiter) {
 	t.Helper()
@@ -91,10 +91,10 @@ func TestCooldownExtends(t *testing.T) {
 			c.Hold(0, 1, Refusal{Code: TooMany, Wait: 365 * 24 * time.Hour}, exact, 0)
 		}, time.Minute},
 		{"without Max as long as asked", func(c *Cooldown) {
-			c.Hold(0, 1, Refusal{Code: TooMany, Wait: time.Hour}, Config{Max: -1, Spread: -1}, 0)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: time.Hour}, Config{Max: -1, Jitter: -1}, 0)
 		}, time.Hour},
 		{"no overflow", func(c *Cooldown) {
-			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: instant.Forever}, Config{Max: -1, Spread: -1}, 0)
+			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: instant.Forever}, Config{Max: -1, Jitter: -1}, 0)
 		}, instant.Forever},
 		{"jitter goes upward, by half the wait", func(c *Cooldown) {
 			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.5)
@@ -108,7 +108,7 @@ func TestCooldownExtends(t *testing.T) {
 			c.Hold(sec, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.9)
 		}, 2250 * ms},
 		{"a spread of one's own", func(c *Cooldown) {
-			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{Spread: 10 * sec}, 0.5)
+			c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{Jitter: 10 * sec}, 0.5)
 		}, 6 * sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestCooldownExtends(t *testing.T) {
 }
 
 func TestCooldownRefuses(t *testing.T) {
-	conf := Config{Max: time.Minute, Stop: true, Spread: -1}
+	conf := Config{Max: time.Minute, Stop: true, Jitter: -1}
 	const year = 365 * 24 * time.Hour
 	var c Cooldown
 	w, v := queue.NewWaiter(), queue.NewWaiter()
@@ -267,7 +267,7 @@ func TestCooldownIsBounded(t *testing.T) {
 	var c Cooldown
 	hour := Refusal{Wait: time.Hour}
 	for i := range uint64(10) {
-		c.Hold(0, i, hour, Config{Max: -1, Spread: -1}, 0)
+		c.Hold(0, i, hour, Config{Max: -1, Jitter: -1}, 0)
 	}
 	w := queue.NewWaiter()
 	mustHold(t, &c, 0, 3, w, instant.At(time.Hour))
@@ -285,7 +285,7 @@ func TestCooldownIsBounded(t *testing.T) {
 	}
 	// All holds are running.
 	for i := range uint64(queue.MaxScopes + 20) {
-		c.Hold(200*sec, 1_000_000+i, Refusal{Wait: 2*time.Hour + time.Duration(i)}, Config{Max: -1, Spread: -1}, 0)
+		c.Hold(200*sec, 1_000_000+i, Refusal{Wait: 2*time.Hour + time.Duration(i)}, Config{Max: -1, Jitter: -1}, 0)
 	}
 	for key, want := range map[uint64]time.Duration{3: time.Hour, 4: 0, 77: 0, 1_000_020: 0, 1_000_021: 2*time.Hour + 200*sec + 21} {
 		if until, _ := c.Held(200*sec, key); until != instant.At(want) {

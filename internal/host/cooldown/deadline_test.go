@@ -73,7 +73,7 @@ func TestCooldownDeadlines(t *testing.T) {
 				all, waiting[w] = append(all, w), true
 				ask(w)
 			case op == 3:
-				c.Hold(now, uint64(1+rng.IntN(2)), Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.Int64N(int64(8 * sec)))}, Config{Spread: 4 * sec, Max: 6 * sec, Stop: rng.IntN(6) == 0}, rng.Float64())
+				c.Hold(now, uint64(1+rng.IntN(2)), Refusal{Code: Code(rng.IntN(2)), Wait: time.Duration(rng.Int64N(int64(8 * sec)))}, Config{Jitter: 4 * sec, Max: 6 * sec, Stop: rng.IntN(6) == 0}, rng.Float64())
 			case op == 4:
 				c.Answered(now, uint64(1+rng.IntN(2)), now.Add(-time.Duration(rng.Int64N(int64(3*sec)))), rng.IntN(3) > 0)
 			case op == 5:

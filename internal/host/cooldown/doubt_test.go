@@ -156,7 +156,7 @@ func TestCooldownProbes(t *testing.T) {
 // While a doubt may still end a hold, no request is refused.
 func TestCooldownStopsAfterTheDoubt(t *testing.T) {
 	const now = 100 * sec
-	conf := Config{Stop: true, Spread: -1}
+	conf := Config{Stop: true, Jitter: -1}
 	c := sure(now)
 	hour := Refusal{Wait: time.Hour, Sent: now - 30*ms}
 	c.Hold(now, 1, hour, conf, 0)

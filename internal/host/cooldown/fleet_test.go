@@ -15,7 +15,7 @@ import (
 func TestCooldownHeldByTheFleet(t *testing.T) {
 	const now = 100 * sec
 	told := Refusal{Wait: 10 * sec}
-	conf := Config{Spread: -1, Processes: 2, Probes: 200 * ms}
+	conf := Config{Jitter: -1, Members: 2, Probes: 200 * ms}
 	var c Cooldown
 	c.HoldForFleet(now, 1, told, conf, 0)
 	mustHold(t, &c, now+5*sec, 1, queue.NewWaiter(), now+10*sec) // it has no success of its own
@@ -131,9 +131,9 @@ func TestCooldownHearsay(t *testing.T) {
 		t.Error("held for no time")
 	}
 	for conf, want := range map[Config]time.Duration{
-		{Spread: -1, Max: 3 * sec, Stop: true}: 3 * sec,
-		{Spread: -1, Stop: true}:               time.Minute,
-		{Spread: -1, Max: -1, Stop: true}:      queue.MaxHeard,
+		{Jitter: -1, Max: 3 * sec, Stop: true}: 3 * sec,
+		{Jitter: -1, Stop: true}:               time.Minute,
+		{Jitter: -1, Max: -1, Stop: true}:      queue.MaxHeard,
 	} {
 		var c Cooldown
 		c.HoldForFleet(0, 1, Refusal{Wait: instant.Forever}, conf, 0)
@@ -222,7 +222,7 @@ func TestCooldownFree(t *testing.T) {
 // When a success elsewhere ends a hold, the waiters come back in a ramp. After a 503 the ramp goes on that the hold has interrupted.
 func TestCooldownFreeIsSpread(t *testing.T) {
 	var c Cooldown
-	c.HoldForFleet(0, 1, Refusal{Code: TooMany, Wait: 10 * sec}, Config{Spread: 2 * sec}, 0.5)
+	c.HoldForFleet(0, 1, Refusal{Code: TooMany, Wait: 10 * sec}, Config{Jitter: 2 * sec}, 0.5)
 	first, second := queue.NewWaiter(), queue.NewWaiter()
 	mustHold(t, &c, 0, 1, first, 10*sec)
 	mustHold(t, &c, 0, 1, second, 10*sec)

@@ -37,7 +37,7 @@ type demand struct {
 // that the server named. With the jitter the hold lasts until open. Then its ramp
 // begins. The lock of its Cooldown guards it.
 type hold struct {
-	own     [codes]demand          // of responses to this process
+	own     [codes]demand          // of responses to this member
 	heard   [codes]instant.Instant // the ends of the waits that only the fleet was told
 	open    instant.Instant
 	jitter  time.Duration   // the part of open that was drawn once for this run of holds
@@ -72,7 +72,7 @@ type ramp struct {
 // newHold returns a hold that is over. A ramp of an earlier hold would be over, too.
 func newHold() *hold { return &hold{open: instant.At(-rampTime)} }
 
-// refuse notes a refusal of a request of this process. It reports whether the request was
+// refuse notes a refusal of a request of this member. It reports whether the request was
 // sent although the hold was known.
 func (h *hold) refuse(now instant.Instant, r Refusal, conf Config, u float64) (again bool) {
 	end := instant.After(now, min(r.Wait, conf.Max))
@@ -94,7 +94,7 @@ func (h *hold) refuse(now instant.Instant, r Refusal, conf Config, u float64) (a
 	h.deaf, h.freeAt = 0, 0
 	h.doubt = max(0, h.doubt-refusalCost)
 	if now < h.heardEnd() {
-		h.doubt = 0 // two processes were refused, so the hold is not about one of them
+		h.doubt = 0 // two members were refused, so the hold is not about one of them
 	}
 	h.probeAt = h.reprobe(now, r, conf, u)
 	if r.Sent <= 0 {
@@ -107,12 +107,12 @@ func (h *hold) refuse(now instant.Instant, r Refusal, conf Config, u float64) (a
 }
 
 // reprobe returns when the next probe may be sent after a refusal of a request of this
-// process.
+// member.
 func (h *hold) reprobe(now instant.Instant, r Refusal, conf Config, u float64) instant.Instant {
 	switch probed := h.probes >= maxProbes || h.probes > 0 && r.Sent >= h.told; {
 	case now < h.heardEnd():
 		return max(h.probeAt, now)
-	case probed && conf.Processes > 1:
+	case probed && conf.Members > 1:
 		return instant.After(now, testimony+conf.turn(u)) // the fleet has to hear of the refusal first
 	case probed:
 		return now
@@ -122,7 +122,7 @@ func (h *hold) reprobe(now instant.Instant, r Refusal, conf Config, u float64) i
 	return instant.After(now, now.Sub(r.Sent))
 }
 
-// hear notes a refusal in another process of the fleet, and reports whether it is news.
+// hear notes a refusal in another member of the fleet, and reports whether it is news.
 func (h *hold) hear(now instant.Instant, r Refusal, conf Config, u float64) bool {
 	if now < h.deaf {
 		h.ignored = now
@@ -132,16 +132,16 @@ func (h *hold) hear(now instant.Instant, r Refusal, conf Config, u float64) bool
 	longer := end > h.heard[r.Code]
 	switch {
 	case now >= h.named():
-		h.probes, h.refused, h.freed, h.freeAt = maxProbes-1, now, false, 0 // the other process sends the other probe
+		h.probes, h.refused, h.freed, h.freeAt = maxProbes-1, now, false, 0 // the other member sends the other probe
 		h.probeAt, h.news = instant.After(now, testimony+conf.turn(u)), now
 		if h.doubt > minDoubt {
 			h.doubt = max(minDoubt, h.doubt/2)
 		}
-	case now >= h.heardEnd(): // this process was refused as well, so the hold is not about the other
+	case now >= h.heardEnd(): // this member was refused as well, so the hold is not about the other
 		h.doubt = 0
 		h.probes = max(h.probes, maxProbes-1)
 		h.probeAt, h.news = max(h.probeAt, instant.After(now, testimony+conf.turn(u))), now
-	case now > h.news.Add(testimony): // the probe of another process was refused
+	case now > h.news.Add(testimony): // the probe of another member was refused
 		if h.probes < maxProbes {
 			h.probeAt = instant.After(now, putOff*(now.Sub(h.saved.at)+max(0, h.probeAt.Sub(now))))
 		}
@@ -159,12 +159,12 @@ func (h *hold) hear(now instant.Instant, r Refusal, conf Config, u float64) bool
 }
 
 // begin draws the jitter of a run of holds. A run has a single jitter. If the jitter were
-// drawn per response and the largest were kept, a process with many requests in flight
-// would end at the upper end of the jitter, and so would all other processes.
+// drawn per response and the largest were kept, a member with many requests in flight
+// would end at the upper end of the jitter, and so would all other members.
 func (h *hold) begin(now, end instant.Instant, conf Config, u float64) {
 	if now >= h.open {
 		h.saved = ramp{now, h.open, h.next, h.credits}
-		h.jitter = time.Duration(u * float64(conf.spread(end.Sub(now))))
+		h.jitter = time.Duration(u * float64(conf.jitter(end.Sub(now))))
 	}
 }
 
@@ -201,7 +201,7 @@ func (h *hold) disprove(now instant.Instant) {
 	h.open, h.next, h.credits = now, instant.After(now, rampStep), rampGrowth
 }
 
-// ignore says that what the fleet said is wrong, so that this process does not believe
+// ignore says that what the fleet said is wrong, so that this member does not believe
 // it for some time.
 func (h *hold) ignore(now instant.Instant) {
 	if now < h.heardEnd() {
@@ -210,7 +210,7 @@ func (h *hold) ignore(now instant.Instant) {
 }
 
 // contradict prolongs the time for which the fleet is not believed, if a request of this
-// process succeeded that was sent after the fleet said that it would not.
+// member succeeded that was sent after the fleet said that it would not.
 func (h *hold) contradict(now, sent instant.Instant) {
 	if h.ignored > 0 && sent > h.ignored && now < h.deaf {
 		h.ignored, h.deaf = 0, instant.After(now, rampTime)
@@ -239,8 +239,8 @@ func (h *hold) recovered(now instant.Instant) bool {
 	return true
 }
 
-// free notes that a success has ended the hold in another process of the fleet. What only
-// the fleet was told ends at a time. A process that was refused itself sends one probe
+// free notes that a success has ended the hold in another member of the fleet. What only
+// the fleet was told ends at a time. A member that was refused itself sends one probe
 // more then, in case it was refused at random.
 func (h *hold) free(at instant.Instant) {
 	if h.freeAt == 0 || at < h.freeAt {
@@ -284,7 +284,7 @@ func (h *hold) named() instant.Instant { return max(h.end(TooMany), h.end(Unavai
 // heardEnd returns the end of the longest wait that only the fleet was told.
 func (h *hold) heardEnd() instant.Instant { return max(h.heard[TooMany], h.heard[Unavailable]) }
 
-// ownEnd returns the last time that the server named to this process.
+// ownEnd returns the last time that the server named to this member.
 func (h *hold) ownEnd() instant.Instant { return max(h.own[TooMany].end, h.own[Unavailable].end) }
 
 // holding returns which codes hold the scope.

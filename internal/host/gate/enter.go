@@ -11,7 +11,7 @@ import (
 )
 
 // waiting returns how many requests wait for a slot. If the first waiter waits for the
-// rate, none does; g.mu is held.
+// rate, none does; the lock is held.
 func (g *Gate) waiting() int {
 	if g.forRate {
 		return 0
@@ -19,7 +19,7 @@ func (g *Gate) waiting() int {
 	return g.queue.Len()
 }
 
-// enter answers w and returns the waiter to wake next; g.mu is held.
+// enter answers w and returns the waiter to wake next; the lock is held.
 func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a queue.Answer, next *queue.Waiter) {
 	g.configure(now, c)
 	freed, before := g.settle(now), g.limit
@@ -64,7 +64,7 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 }
 
 // byRate notes whether the first waiter waits for the rate, and with it all others;
-// g.mu is held.
+// the lock is held.
 func (g *Gate) byRate(now instant.Instant, waits bool) {
 	switch {
 	case waits && !g.forRate:
@@ -75,7 +75,7 @@ func (g *Gate) byRate(now instant.Instant, waits bool) {
 	g.forRate = waits
 }
 
-// admits reports whether another request may go; g.mu is held.
+// admits reports whether another request may go; the lock is held.
 func (g *Gate) admits(now instant.Instant) bool {
 	if g.closed {
 		return g.inFlight == 0 && now >= g.probe && g.permitted(now)
@@ -91,14 +91,14 @@ func (g *Gate) admits(now instant.Instant) bool {
 	return g.streaming() && g.inFlight < g.conf.Max
 }
 
-// used returns how much of the limit is used up; g.mu is held.
+// used returns how much of the limit is used up; the lock is held.
 func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
 
-// streaming reports whether every request in flight has its response; g.mu is
+// streaming reports whether every request in flight has its response; the lock is
 // held.
 func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
 
-// wait tells w when to ask again for a slot; g.mu is held.
+// wait tells w when to ask again for a slot; the lock is held.
 func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *rate.Rate) queue.Answer {
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 	if g.closed && g.inFlight == 0 {
@@ -125,7 +125,7 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *rate.Rate) queue.An
 }
 
 // nextChange returns when the gate may admit another request although nothing
-// happens until then; g.mu is held.
+// happens until then; the lock is held.
 func (g *Gate) nextChange(now instant.Instant) instant.Instant {
 	if g.closed && g.inFlight == 0 {
 		return g.nextProbe(now)
@@ -149,7 +149,7 @@ func (g *Gate) nextChange(now instant.Instant) instant.Instant {
 }
 
 // head returns the first waiter if there is news for it: room, or a time at
-// which there may be room. g.mu is held. Only the waiter itself knows whether
+// which there may be room. The lock is held. Only the waiter itself knows whether
 // its rule's Max lets it go beside the streams, because an Update may have
 // raised Max. For the same reason the first waiter hears of everything if the
 // waiters have different rules.
@@ -164,7 +164,7 @@ func (g *Gate) head(now instant.Instant) *queue.Waiter {
 	return g.queue.First()
 }
 
-// configure takes over the configuration of the request that asks; g.mu is held.
+// configure takes over the configuration of the request that asks; the lock is held.
 func (g *Gate) configure(now instant.Instant, c Config) {
 	if c.Start <= 0 {
 		c.Start = start

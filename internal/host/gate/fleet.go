@@ -24,10 +24,10 @@ const (
 // A fleet is the part of a gate that a fleet knows of or has told it. The gate's
 // lock guards it. The rules:
 //
-//   - The first limit is for all processes together (see Config.Part). The limit grows
-//     only while requests wait. Otherwise it would grow in each process as soon as the few
-//     slots are in use for a moment. If the host froze, all processes together would send
-//     it ten times as much as a single process.
+//   - The first limit is for all members together (see Config.ForMember). The limit grows
+//     only while requests wait. Otherwise it would grow in each member as soon as the few
+//     slots are in use for a moment. If the host froze, all members together would send
+//     it ten times as much as a single member.
 //   - The fleet says that the host is down, and since when. If a request succeeded that was
 //     sent later, the gate stays as it is, and tells the fleet that the host works. Any other
 //     gate closes. Later means two round trips, but from 100 ms to 1 s. A host that froze
@@ -39,7 +39,7 @@ const (
 //     one.
 //   - A permit that no request waits for is given back. If the first request cannot go
 //     after all, the next request uses its permit.
-//   - The fleet says that the host works, and when this process may return. Then the gate
+//   - The fleet says that the host works, and when this member may return. Then the gate
 //     opens with a limit of 1, and sends no probe before that. A success of its own opens
 //     the gate at once.
 //   - If others closed the gate, a request that was sent after the host went down and that
@@ -86,7 +86,7 @@ func (g *Gate) Down(now, since instant.Instant) (works bool) {
 	g.mu.Lock()
 	f := g.inFleet()
 	var next *queue.Waiter
-	if works = g.success > 0 && g.proof > instant.After(since, g.overlap()); works {
+	if works = g.lastSuccess > 0 && g.lastGoodSent > instant.After(since, g.overlap()); works {
 		f.down, f.reported = false, false // the owner tells the fleet
 	} else {
 		f.down, f.since, f.returns = true, since, false
@@ -102,7 +102,7 @@ func (g *Gate) Down(now, since instant.Instant) (works bool) {
 }
 
 // overlap returns how much later than a lost request an answered request may have been sent,
-// when a host freezes; g.mu is held.
+// when a host freezes; the lock is held.
 func (g *Gate) overlap() time.Duration { return min(max(2*g.trip, 100*time.Millisecond), silentTime) }
 
 // Up is told that the host works again for the fleet. A closed gate opens at the time at.
@@ -134,10 +134,10 @@ func (g *Gate) News() (n News) {
 	return n
 }
 
-// hasNews reports whether News would return something; g.mu is held.
+// hasNews reports whether News would return something; the lock is held.
 func (g *Gate) hasNews() bool { return g.fleet != nil && g.fleet.news != News{} }
 
-// inFleet returns the part of the gate that belongs to the fleet; g.mu is held.
+// inFleet returns the part of the gate that belongs to the fleet; the lock is held.
 func (g *Gate) inFleet() *fleet {
 	if g.fleet == nil {
 		g.fleet = new(fleet)
@@ -145,7 +145,7 @@ func (g *Gate) inFleet() *fleet {
 	return g.fleet
 }
 
-// opening returns when the gate opens because the fleet said so; g.mu is held.
+// opening returns when the gate opens because the fleet said so; the lock is held.
 func (g *Gate) opening() instant.Instant {
 	if f := g.fleet; f != nil && f.returns {
 		return f.at
@@ -153,7 +153,7 @@ func (g *Gate) opening() instant.Instant {
 	return instant.Never
 }
 
-// open opens the gate; g.mu is held.
+// open opens the gate; the lock is held.
 func (g *Gate) open() {
 	g.closed = false
 	if f := g.fleet; f != nil {
@@ -163,8 +163,8 @@ func (g *Gate) open() {
 }
 
 // probeEnded plans the next probe after a failed probe, and notes that the fleet has to
-// hear of it; g.mu is held. After a permit the gate waits twice as long, so that other
-// processes have their turn.
+// hear of it; the lock is held. After a permit the gate waits twice as long, so that other
+// members have their turn.
 func (g *Gate) probeEnded(now instant.Instant) {
 	f := g.fleet
 	g.probe = instant.After(now, probeGap)
@@ -179,7 +179,7 @@ func (g *Gate) probeEnded(now instant.Instant) {
 }
 
 // contradicts reports whether the success of a request from before the cut shows that the
-// host works, although others say that it is down; g.mu is held. If this process closed the
+// host works, although others say that it is down; the lock is held. If this member closed the
 // gate by itself, or if the request was sent before the host went down, it may be a
 // response from the pile that a frozen host works off.
 func (g *Gate) contradicts(s *Slot) bool {
@@ -187,10 +187,10 @@ func (g *Gate) contradicts(s *Slot) bool {
 }
 
 // reportFailure reports a failure, if there was no success for some time and the last
-// report is old enough; g.mu is held.
+// report is old enough; the lock is held.
 func (g *Gate) reportFailure(now instant.Instant) {
 	f := g.fleet
-	if f == nil || now < f.report || now.Sub(max(g.since, g.success)) < silentTime && g.run < failRun {
+	if f == nil || now < f.report || now.Sub(max(g.since, g.lastSuccess)) < silentTime && g.run < failRun {
 		return
 	}
 	f.report = instant.After(now, failingEvery)

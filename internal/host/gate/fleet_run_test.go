@@ -125,10 +125,10 @@ func (p *process) tell(news bool) {
 // down tells a process that the host is down. Nobody stops a process that had a success.
 func (p *process) down(since instant.Instant) {
 	r, g := p.run, &p.gate
-	worked, failed, closed := g.success > 0 && g.proof > since+sec, g.success <= since, g.closed
+	worked, failed, closed := g.lastSuccess > 0 && g.lastGoodSent > since+sec, g.lastSuccess <= since, g.closed
 	switch works := g.Down(r.clock.Now, since); {
 	case worked && !works, failed && works, works && g.closed != closed:
-		r.t.Fatalf("seed %d: closed %v by a Down since %v, with a success at %v", r.seed, g.closed, since, g.success)
+		r.t.Fatalf("seed %d: closed %v by a Down since %v, with a success at %v", r.seed, g.closed, since, g.lastSuccess)
 	case works:
 		r.objections++
 		p.working()

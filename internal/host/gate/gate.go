@@ -1,4 +1,11 @@
 // Package gate limits how many requests are in flight to a host at the same time.
+//
+//	gate.go    the rules, and what the owner of a gate calls
+//	enter.go   which request goes, and when the others ask again
+//	slot.go    slots, and which of them count
+//	limit.go   how the limit grows, goes back and is cut
+//	fleet.go   what the gate hears from a fleet and tells it
+//	permit.go  the permit of a fleet to send a probe
 package gate
 
 import (
@@ -29,16 +36,16 @@ type Config struct {
 	Fleet bool
 }
 
-// Part returns the config for each of so many processes of a fleet. Start is for all of them
+// ForMember returns the config for each of so many members of a fleet. Start is for all of them
 // together, so that a host that freezes has no more in its queue than it has from a single
-// process. A process starts with 2, because with 1 every second request of a small burst
+// member. A member starts with 2, because with 1 every second request of a small burst
 // would wait.
-func (c Config) Part(processes int) Config {
+func (c Config) ForMember(members int) Config {
 	if c.Start <= 0 {
 		c.Start = start
 	}
-	if processes > 1 {
-		c.Start = max(min(c.Start, 2), (c.Start+processes-1)/processes)
+	if members > 1 {
+		c.Start = max(min(c.Start, 2), (c.Start+members-1)/members)
 	}
 	return c
 }
@@ -106,7 +113,7 @@ func (c Config) Part(processes int) Config {
 //
 // The zero Gate is ready. All methods are safe for concurrent use.
 type Gate struct {
-	mu    sync.Mutex // guards everything below and every waiter in the queue
+	mu    sync.Mutex // guards everything below and every waiter in the queue; taken before the locks of a Rate
 	queue queue.Queue
 
 	conf      Config
@@ -117,7 +124,7 @@ type Gate struct {
 	// A cut begins a new epoch. Requests of older epochs no longer count, because
 	// a few streams from before the cut could keep the probes out.
 	epoch    uint32
-	shut     uint32          // the epoch that the last cut began; a success of this or a later epoch opens the gate
+	cutEpoch uint32          // the epoch that the last cut began; a success of this or a later epoch opens the gate
 	away     int32           // requests of this epoch that do not count, because they wait for their callers
 	inFlight int             // the other requests of this epoch
 	answered int32           // requests in flight whose body is being read
@@ -133,20 +140,20 @@ type Gate struct {
 	lostAt   instant.Instant // when the last request was lost or the last lost slot came back
 	told     instant.Instant // when the first waiter asks again
 
-	rated   time.Duration   // how long the queue has waited for the rate; if it does, less the time from the epoch to now
-	forRate bool            // the first waiter has no token, so the queue waits for the rate
-	late    bool            // a request that was sent before the present run of failures succeeded during it
-	hasty   bool            // while closed: a probe was sent early because an old request succeeded
-	mixed   bool            // the waiters have different rules, because of an Update
-	closed  bool            // only probes may go
-	probe   instant.Instant // while closed: no probe goes before this time
-	run     int32           // failures since the last success
-	since   instant.Instant // when the run of failures began
-	success instant.Instant // the time of the last success
-	proof   instant.Instant // when the last request that succeeded was sent
-	gap     time.Duration   // time between two successes, smoothed
-	trip    time.Duration   // time from a send to its success, smoothed
-	quick   time.Duration   // time from a send to its success for the fastest requests
+	rated        time.Duration   // how long the queue has waited for the rate; if it does, less the time from the epoch to now
+	forRate      bool            // the first waiter has no token, so the queue waits for the rate
+	late         bool            // a request that was sent before the present run of failures succeeded during it
+	hasty        bool            // while closed: a probe was sent early because an old request succeeded
+	mixed        bool            // the waiters have different rules, because of an Update
+	closed       bool            // only probes may go
+	probe        instant.Instant // while closed: no probe goes before this time
+	run          int32           // failures since the last success
+	since        instant.Instant // when the run of failures began
+	lastSuccess  instant.Instant // the time of the last success
+	lastGoodSent instant.Instant // when the last request that succeeded was sent
+	gap          time.Duration   // time between two successes, smoothed
+	trip         time.Duration   // time from a send to its success, smoothed
+	quick        time.Duration   // time from a send to its success for the fastest requests
 
 	peak   int             // the most slots in use in this window
 	window instant.Instant // when this window began
@@ -271,7 +278,7 @@ func (g *Gate) RateTime(now instant.Instant) time.Duration {
 }
 
 // Wants returns how many tokens of the rate the waiters can use now. Tokens of a fleet
-// that wait with them for a slot would be lost to the other processes.
+// that wait with them for a slot would be lost to the other members.
 func (g *Gate) Wants() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -294,7 +301,7 @@ func (g *Gate) State() State {
 	}
 }
 
-// note takes note of how the request of s ended; g.mu is held.
+// note takes note of how the request of s ended; the lock is held.
 func (g *Gate) note(now instant.Instant, s *Slot, r Result) {
 	g.back(s) // a server may respond before it has the whole body
 	switch r {

@@ -40,7 +40,7 @@ func TestKilledProber(t *testing.T) {
 				}
 			}
 			for _, p := range r.processes {
-				if killed > 0 && !p.dead && p.gate.success > instant.At(killed) {
+				if killed > 0 && !p.dead && p.gate.lastSuccess > instant.At(killed) {
 					back = r.clock.Now.Since()
 				}
 			}

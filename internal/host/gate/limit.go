@@ -73,7 +73,7 @@ const (
 	useWindow = 10 * time.Second
 )
 
-// succeed takes note of a success; g.mu is held.
+// succeed takes note of a success; the lock is held.
 func (g *Gate) succeed(now instant.Instant, s *Slot) {
 	if !g.closed && g.run > 0 && s.sent < g.since {
 		// The host was working on the request when the failures began, and may only
@@ -83,12 +83,12 @@ func (g *Gate) succeed(now instant.Instant, s *Slot) {
 		return
 	}
 	took := max(0, now.Sub(s.sent))
-	g.gap += (min(max(0, now.Sub(g.success)), longestGap) - g.gap) / 8
+	g.gap += (min(max(0, now.Sub(g.lastSuccess)), longestGap) - g.gap) / 8
 	g.trip += (took - g.trip) / 8
 	g.quick = min(took, g.quick+max(g.quick/quickShare, quickStep))
-	g.success, g.run, g.lost, g.late = now, 0, 0, false
-	g.proof = max(g.proof, s.sent)
-	if int32(s.epoch-g.shut) < 0 {
+	g.lastSuccess, g.run, g.lost, g.late = now, 0, 0, false
+	g.lastGoodSent = max(g.lastGoodSent, s.sent)
+	if int32(s.epoch-g.cutEpoch) < 0 {
 		g.beforeCut(now, s)
 		return
 	}
@@ -105,7 +105,7 @@ func (g *Gate) succeed(now instant.Instant, s *Slot) {
 }
 
 // respond notes that the response has arrived, unless the request no longer counts. Then
-// it returns false; g.mu is held.
+// it returns false; the lock is held.
 func (g *Gate) respond(s *Slot) bool {
 	if s.epoch != g.epoch {
 		return false // a probe that took long
@@ -117,7 +117,7 @@ func (g *Gate) respond(s *Slot) bool {
 	return true
 }
 
-// beforeCut takes note of a success of a request that was sent before the cut; g.mu is
+// beforeCut takes note of a success of a request that was sent before the cut; the lock is
 // held. It says nothing to the fleet, because the host may have failed since the send.
 func (g *Gate) beforeCut(now instant.Instant, s *Slot) {
 	switch {
@@ -134,7 +134,7 @@ func (g *Gate) beforeCut(now instant.Instant, s *Slot) {
 }
 
 // pressed reports whether a success shows that the host takes more than the
-// limit lets through, and that the client has more to send; g.mu is held.
+// limit lets through, and that the client has more to send; the lock is held.
 func (g *Gate) pressed(now instant.Instant, s *Slot) bool {
 	if g.conf.Fleet && g.waiting() == 0 {
 		return false // see fleet
@@ -145,7 +145,7 @@ func (g *Gate) pressed(now instant.Instant, s *Slot) bool {
 	return g.full && (!g.calm || s.sent >= instant.After(g.fullAt, pressTime))
 }
 
-// grow raises the limit for a success; g.mu is held.
+// grow raises the limit for a success; the lock is held.
 func (g *Gate) grow() {
 	if g.limit >= g.threshold {
 		if g.grown++; int(g.grown) < rounds*g.limit {
@@ -161,7 +161,7 @@ func (g *Gate) grow() {
 }
 
 // review moves the limit, once per window, halfway to the number of slots that
-// were in use, and returns the limit; g.mu is held. The limit returns to the
+// were in use, and returns the limit; the lock is held. The limit returns to the
 // start if a gate was left open at a low limit because nobody used it up. After
 // a pause the limit takes a single step, because a host that served many
 // requests once may soon be asked to do so again.
@@ -183,7 +183,7 @@ func (g *Gate) review(now instant.Instant) (limit int) {
 }
 
 // fail takes note of a failure, and closes the gate if the host now fails
-// wholesale; g.mu is held. A failure of a request that was sent before the last
+// wholesale; the lock is held. A failure of a request that was sent before the last
 // cut does not count, because it belongs to the outage that caused the cut.
 func (g *Gate) fail(now instant.Instant, s *Slot, r Result) {
 	if s.epoch != g.epoch {
@@ -193,7 +193,7 @@ func (g *Gate) fail(now instant.Instant, s *Slot, r Result) {
 		g.fleet.probeFails()
 		return
 	}
-	if r == Lost && g.success > instant.After(s.sent, 2*g.trip) && g.proof > s.sent {
+	if r == Lost && g.lastSuccess > instant.After(s.sent, 2*g.trip) && g.lastGoodSent > s.sent {
 		// Another request was sent later, and succeeded after this request should
 		// have succeeded. So the host works and the route of this request does not.
 		// If the host were frozen, the last success would have come from before the
@@ -217,13 +217,13 @@ func (g *Gate) fail(now instant.Instant, s *Slot, r Result) {
 }
 
 // wholesale reports whether the failures since the last success are an outage;
-// g.mu is held.
+// the lock is held.
 func (g *Gate) wholesale(now instant.Instant) bool {
 	return !g.closed && g.run >= failRun && now >= g.outage()
 }
 
 // outage returns the time from which on the failures are an outage, if there are
-// enough of them; g.mu is held.
+// enough of them; the lock is held.
 func (g *Gate) outage() instant.Instant {
 	least := failTime
 	if g.run >= failMany && int(g.run) >= failRounds*g.limit {
@@ -236,12 +236,12 @@ func (g *Gate) outage() instant.Instant {
 	return instant.After(g.since, max(least, gaps))
 }
 
-// close closes the gate as of now, which may be a time in the past; g.mu is held.
+// close closes the gate as of now, which may be a time in the past; the lock is held.
 func (g *Gate) close(now instant.Instant) {
 	g.threshold = max(g.limit/2, 2)
 	g.limit = 1
 	g.renew()
-	g.shut = g.epoch
+	g.cutEpoch = g.epoch
 	g.fleet.closing(now, g.run, g.since)
 	g.lost, g.grown, g.run, g.late, g.hasty = 0, 0, 0, false, false
 	g.closed, g.cut, g.full, g.calm = true, true, false, false

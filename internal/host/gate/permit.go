@@ -14,12 +14,12 @@ const (
 	// permitTime is how long a closed gate waits for a permit, and how long before the
 	// time of a probe it asks for one. So a gate that has waiters loses no time. A gate
 	// without waiters asks when a request comes. Then a wait that is too short would let
-	// every process of a fleet probe by itself as soon as its first request comes.
+	// every member of a fleet probe by itself as soon as its first request comes.
 	permitTime = 250 * time.Millisecond
 
 	// If a permit is still refused refusalTime after the first refusal, it is not needed any
 	// more. longestNo bounds the wait after each refusal. A fleet of 10,000
-	// processes needs nearly that long until each of them has asked. So a probe that hangs
+	// members needs nearly that long until each of them has asked. So a probe that hangs
 	// elsewhere, or a fleet that is confused, keeps no gate closed for longer.
 	refusalTime = 30 * time.Second
 	longestNo   = 2 * time.Minute
@@ -30,8 +30,8 @@ const (
 	// the same time then.
 	permitLife = 600 * time.Millisecond
 
-	// RenewTime is how often the permit of a probe under way is renewed. If the process
-	// dies, the fleet soon lets another process send a probe.
+	// RenewTime is how often the permit of a probe under way is renewed. If the member
+	// dies, the fleet soon lets another member send a probe.
 	RenewTime = 300 * time.Millisecond
 )
 
@@ -114,23 +114,23 @@ func (g *Gate) Renew() bool {
 	return g.closed && g.inFlight > 0 && g.fleet != nil && g.fleet.owes()
 }
 
-// wantsPermit reports whether the fleet has to be asked for a permit now; g.mu is held.
+// wantsPermit reports whether the fleet has to be asked for a permit now; the lock is held.
 func (g *Gate) wantsPermit(now instant.Instant) bool {
 	f := g.fleet
 	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.forRate && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
 }
 
-// question returns when the gate asks for a permit for its next probe; g.mu is held.
+// question returns when the gate asks for a permit for its next probe; the lock is held.
 func (g *Gate) question() instant.Instant { return max(g.fleet.next, g.probe.Add(-permitTime)) }
 
-// permitted reports whether a probe may go as far as the fleet is concerned; g.mu is held.
+// permitted reports whether a probe may go as far as the fleet is concerned; the lock is held.
 func (g *Gate) permitted(now instant.Instant) bool {
 	f := g.fleet
 	return !g.conf.Fleet || f.permit == ready || !f.returns && f.asking() && now >= instant.After(f.asked, f.patience())
 }
 
 // nextProbe returns when a closed gate without a probe under way should be asked again;
-// g.mu is held.
+// the lock is held.
 func (g *Gate) nextProbe(now instant.Instant) instant.Instant {
 	f := g.fleet
 	switch {

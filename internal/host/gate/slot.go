@@ -107,7 +107,7 @@ func (g *Gate) Resume(now instant.Instant, s *Slot) {
 	g.mu.Unlock()
 }
 
-// leave makes a slot that waits for its caller not count; g.mu is held.
+// leave makes a slot that waits for its caller not count; the lock is held.
 func (g *Gate) leave(now instant.Instant, s *Slot) {
 	s.unlist()
 	g.inFlight--
@@ -123,7 +123,7 @@ func (g *Gate) leave(now instant.Instant, s *Slot) {
 	}
 }
 
-// back ends the wait of a slot for its caller; g.mu is held.
+// back ends the wait of a slot for its caller; the lock is held.
 func (g *Gate) back(s *Slot) {
 	if s.in == &g.uploads {
 		s.unlist()
@@ -168,7 +168,7 @@ func (g *Gate) Idle(now instant.Instant, s *Slot) {
 	next.Wake()
 }
 
-// take fills s for a request that is sent now; g.mu is held.
+// take fills s for a request that is sent now; the lock is held.
 func (g *Gate) take(now instant.Instant, s *Slot) {
 	if !g.closed && g.used() >= g.limit {
 		g.beside++ // see admits
@@ -185,7 +185,7 @@ func (g *Gate) take(now instant.Instant, s *Slot) {
 	}
 }
 
-// free takes the slot s away; g.mu is held.
+// free takes the slot s away; the lock is held.
 func (g *Gate) free(now instant.Instant, s *Slot) {
 	g.back(s)
 	if s.epoch != g.epoch {
@@ -201,7 +201,7 @@ func (g *Gate) free(now instant.Instant, s *Slot) {
 }
 
 // settle frees the slots whose time is over, and reports whether it freed any;
-// g.mu is held. The outcome depends on the time alone and not on how often
+// the lock is held. The outcome depends on the time alone and not on how often
 // somebody asks.
 func (g *Gate) settle(now instant.Instant) (freed bool) {
 	for g.idle.first != nil && now >= g.idle.lapse(bodyTime) {
@@ -236,12 +236,12 @@ func (g *Gate) settle(now instant.Instant) (freed bool) {
 }
 
 // lostSlotTime returns the time between the returns of two lost slots;
-// g.mu is held.
+// the lock is held.
 func (g *Gate) lostSlotTime() time.Duration {
 	return min(max(g.gap/slotsPerGap, soonestSlot), latestSlot)
 }
 
-// retire makes s a slot of an older epoch, so that it no longer counts; g.mu is
+// retire makes s a slot of an older epoch, so that it no longer counts; the lock is
 // held.
 func (g *Gate) retire(s *Slot) {
 	g.uncount(s)
@@ -249,7 +249,7 @@ func (g *Gate) retire(s *Slot) {
 	s.epoch = g.epoch - 1
 }
 
-// renew begins an epoch, so that no request in flight counts any more; g.mu is
+// renew begins an epoch, so that no request in flight counts any more; the lock is
 // held.
 func (g *Gate) renew() {
 	for _, l := range [...]*slotList{&g.idle, &g.streams, &g.uploads} {
@@ -262,7 +262,7 @@ func (g *Gate) renew() {
 	g.inFlight, g.answered, g.beside, g.away = 0, 0, 0, 0
 }
 
-// uncount takes a slot of this epoch out of the numbers in flight; g.mu is held.
+// uncount takes a slot of this epoch out of the numbers in flight; the lock is held.
 func (g *Gate) uncount(s *Slot) {
 	s.unlist()
 	g.inFlight--

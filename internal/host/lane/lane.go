@@ -283,7 +283,7 @@ func (l *Lanes) Beside(now instant.Instant, used *Lane, open Opener) *Lane {
 	return spare
 }
 
-// open opens a lane; l.mu is held.
+// open opens a lane; the lock is held.
 func (l *Lanes) open(now instant.Instant, moves bool, open Opener) *Lane {
 	to := open(l.held(), moves)
 	if to == nil {
@@ -300,7 +300,7 @@ func (l *Lanes) open(now instant.Instant, moves bool, open Opener) *Lane {
 	return to
 }
 
-// held returns how many connections the lanes with a Room may have; l.mu is held. A lane
+// held returns how many connections the lanes with a Room may have; the lock is held. A lane
 // that attempts no longer take has those that are open.
 func (l *Lanes) held() (n int) {
 	l.bound = slices.DeleteFunc(l.bound, func(b *Lane) bool {
@@ -325,7 +325,7 @@ func (l *Lanes) Speak(major int) {
 // Protocol returns the major version of HTTP in the last response that was noted, or 0.
 func (l *Lanes) Protocol() int { return int(l.proto.Load()) }
 
-// may reports whether a lane may be opened now; l.mu is held. If the last lane brought a
+// may reports whether a lane may be opened now; the lock is held. If the last lane brought a
 // good response, new lanes help, and each may be left at once. If it brought none, the
 // cause is rather the host, and the next lane has to wait, longer each time. But the name
 // may have several bad addresses, which are tried one after the other.

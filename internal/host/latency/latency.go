@@ -92,7 +92,7 @@ func (l *Latency) Samples() int {
 	return int(l.total)
 }
 
-// forget halves all counts; l.mu is held. An odd remainder is carried to the next
+// forget halves all counts; the lock is held. An odd remainder is carried to the next
 // bucket. If it were dropped, the thin tail would vanish, and quantiles are about
 // the tail.
 func (l *Latency) forget() {

@@ -1,4 +1,7 @@
 // Package pacing spreads requests over the quota that the server says is left.
+//
+//	pacing.go  the rules, and what the owner of a pacing calls
+//	quota.go   the quota of a scope in a window
 package pacing
 
 import (
@@ -57,8 +60,8 @@ type Config struct {
 //
 //   - A request whose deadline comes first waits for half of its time. Without a bound
 //     of the configuration a request waits for an hour at most.
-//   - A response to this process that names another window is believed instead.
-//   - If a request of this process succeeds and its response names no quota, the fleet is
+//   - A response to this member that names another window is believed instead.
+//   - If a request of this member succeeds and its response names no quota, the fleet is
 //     not believed for 10 s from the last such success, or until a response names a quota.
 //
 // At most 256 scopes are kept. The scope whose window ended or ends first goes first. A
@@ -95,10 +98,10 @@ func (p *Pacing) Note(now instant.Instant, key, mark uint64, remaining, limit in
 	next.Wake()
 }
 
-// NoteForFleet is Note for a response that another process of a fleet got. So many members
+// NoteForFleet is Note for a response that another member of a fleet got. So many members
 // use the quota. Until its window ends, each of them spreads its requests as if the others
 // sent as many. If there is no room for the scope, NoteForFleet does nothing, because this
-// process may never send a request of the scope.
+// member may never send a request of the scope.
 func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, remaining, limit int64, reset time.Duration, members int, c Config) {
 	if reset <= 0 {
 		return
@@ -113,7 +116,7 @@ func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, remaining, limit 
 }
 
 // roomForFleet makes room for what a fleet says about a scope, without evicting what this
-// process was told. It reports false if there is no room; p.mu is held.
+// member was told. It reports false if there is no room; the lock is held.
 func (p *Pacing) roomForFleet(now instant.Instant, key uint64) bool {
 	if p.quotas[key] != nil || len(p.quotas) < queue.MaxScopes {
 		return true
@@ -143,8 +146,8 @@ func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64) {
 	next.Wake()
 }
 
-// note takes in a response and returns the waiter to wake next; p.mu is held. members is
-// 0 if a response to this process named the quota.
+// note takes in a response and returns the waiter to wake next; the lock is held. members is
+// 0 if a response to this member named the quota.
 func (p *Pacing) note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, members int, c Config) *queue.Waiter {
 	end := instant.After(now, min(reset, maxReset))
 	remaining = min(max(remaining, 0), maxQuota)
@@ -194,7 +197,7 @@ func (p *Pacing) Left(now instant.Instant, key uint64) (left int64, end instant.
 	return q.left, q.end, true
 }
 
-// enter answers w and returns the waiter to wake next; p.mu is held.
+// enter answers w and returns the waiter to wake next; the lock is held.
 func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Config) (queue.Answer, *queue.Waiter) {
 	q := p.quotas[key]
 	if q == nil {
@@ -224,7 +227,7 @@ func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Confi
 	return queue.Answer{Verb: queue.Wait, Ask: instant.Never}, nil
 }
 
-// quotaFor returns the quota of a scope, and makes it if there is none; p.mu is
+// quotaFor returns the quota of a scope, and makes it if there is none; the lock is
 // held. It returns nil if there is no room.
 func (p *Pacing) quotaFor(now instant.Instant, key uint64) *quota {
 	if q := p.quotas[key]; q != nil {
@@ -247,7 +250,7 @@ func (p *Pacing) quotaFor(now instant.Instant, key uint64) *quota {
 }
 
 // victim returns the scope whose window ends or ended first, of the scopes without
-// waiters. Windows that are over come first, then those that only a fleet named; p.mu is
+// waiters. Windows that are over come first, then those that only a fleet named; the lock is
 // held.
 func (p *Pacing) victim(now instant.Instant) (victim uint64, found bool) {
 	soonest, least := instant.Never, math.MaxInt
@@ -268,7 +271,7 @@ func (p *Pacing) victim(now instant.Instant) (victim uint64, found bool) {
 	return victim, found
 }
 
-// drop forgets the quota of a scope; p.mu is held.
+// drop forgets the quota of a scope; the lock is held.
 func (p *Pacing) drop(key uint64) {
 	p.passed = max(p.passed, p.quotas[key].passed)
 	delete(p.quotas, key)

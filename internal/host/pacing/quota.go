@@ -20,13 +20,13 @@ type quota struct {
 	passed  uint64          // the last mark; it counts on from Pacing.passed, so that no mark comes twice
 	asked   uint64          // the mark of the latest request whose response is known
 	members int             // of a fleet that use the quota in this window; 0 counts as 1
-	named   bool            // a response to this process named this window
-	heard   bool            // a fleet said that less is left than this process knew
+	named   bool            // a response to this member named this window
+	heard   bool            // a fleet said that less is left than this member knew
 	since   uint64          // passed when the fleet named the window
 	queue   queue.Queue
 }
 
-// note takes in a response; p.mu is held.
+// note takes in a response; the lock is held.
 func (q *quota) note(now, end instant.Instant, mark uint64, remaining, limit int64, members int, c Config) {
 	mark = min(mark, q.passed)
 	before, newest := q.left, mark > q.asked
@@ -60,7 +60,7 @@ func (q *quota) note(now, end instant.Instant, mark uint64, remaining, limit int
 		q.begin(members)
 	}
 	q.named = q.named || members == 0
-	q.spread(now, before, c)
+	q.pace(now, before, c)
 }
 
 // begin notes who named a window first.
@@ -94,8 +94,8 @@ func (q *quota) maxWait(c Config) time.Duration {
 	return c.maxWait()
 }
 
-// spread computes when the next request may go; p.mu is held.
-func (q *quota) spread(now instant.Instant, before int64, c Config) {
+// pace computes when the next request may go; the lock is held.
+func (q *quota) pace(now instant.Instant, before int64, c Config) {
 	switch {
 	case q.left > 0: // more may be left than when q.next was computed
 		q.next = min(q.next, instant.After(now, q.gap(now, c)))
@@ -115,7 +115,7 @@ func (q *quota) gap(now instant.Instant, c Config) time.Duration {
 }
 
 // roll begins the next window if the present one is over, and reports whether a
-// window is running; p.mu is held.
+// window is running; the lock is held.
 func (q *quota) roll(now instant.Instant) bool {
 	switch {
 	case now < q.end:
@@ -128,7 +128,7 @@ func (q *quota) roll(now instant.Instant) bool {
 	return true
 }
 
-// passes reports whether another request may go, and counts it; p.mu is held.
+// passes reports whether another request may go, and counts it; the lock is held.
 func (q *quota) passes(now instant.Instant, w *queue.Waiter, c Config) bool {
 	plenty := q.left > q.limit/share
 	if !plenty && now < q.until(w) {

@@ -4,8 +4,8 @@
 // # Locks
 //
 // Each queue belongs to a machine, and the lock of the machine guards it and the waiters
-// in it. A method that needs the lock says so: the lock is held. No machine holds a lock
-// while it wakes a waiter.
+// in it. If a method of a machine needs the lock, its comment ends with: the lock is held.
+// No machine holds a lock while it wakes a waiter.
 //
 // Locks are taken in this order, and no other two are held at once:
 //

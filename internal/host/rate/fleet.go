@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// AnswerTime is how long a process waits for an answer of the fleet. Then it goes on
+	// AnswerTime is how long a member waits for an answer of the fleet. Then it goes on
 	// by its own knowledge. So a fleet that does not answer stops nobody.
 	AnswerTime = 10 * time.Millisecond
 
 	// askEvery is the mean time between two questions for tokens, at least. A random time
-	// up to askJitter is added. Two processes that always asked in the same order would
+	// up to askJitter is added. Two members that always asked in the same order would
 	// share the tokens unevenly. Up to askBurst questions may follow each other at once,
 	// for requests that come together. So there are ten in any second at most.
 	askEvery  = 130 * time.Millisecond
 	askJitter = 40 * time.Millisecond
 	askBurst  = 3
 
-	// tokenLife is how long a token can be used. A process that pauses does not save up
+	// tokenLife is how long a token can be used. A member that pauses does not save up
 	// the tokens of others.
 	tokenLife = time.Second
 )
@@ -33,14 +33,14 @@ const (
 // shared is the part of a Rate whose tokens come from a fleet. The lock of the Rate
 // guards it. The rules:
 //
-//   - The process asks for as many tokens as requests wait, and for twice as many as it
+//   - The member asks for as many tokens as requests wait, and for twice as many as it
 //     used since it asked last. It asks ten times in a second at most. So a client that
 //     sends one request after the other is soon at its full speed.
-//   - If there is no answer within 10 ms, the fleet is silent. The process then uses its
+//   - If there is no answer within 10 ms, the fleet is silent. The member then uses its
 //     part of the rate. An answer in time ends this. An answer that comes late counts
 //     for nothing.
-//   - Other processes may have other rules. The fleet then gives each of them tokens, and
-//     the process itself keeps to its own rate.
+//   - Other members may have other rules. The fleet then gives each of them tokens, and
+//     the member itself keeps to its own rate.
 type shared struct {
 	leases  []lease
 	asking  bool
@@ -50,7 +50,7 @@ type shared struct {
 	used    int             // tokens used since the last question
 	members int             // of the fleet
 	silent  bool
-	own     instant.Instant // no token of this process before this time
+	own     instant.Instant // no token of this member before this time
 }
 
 // A lease is n tokens, the first of them for the time at, the others every so much later.
@@ -115,10 +115,10 @@ func (r *Rate) AskTokens(now instant.Instant, waiting int, u float64) (ask Ask, 
 	return Ask{PerSecond: r.current, Burst: r.conf.Burst, Want: want}, true
 }
 
-// Grant is the fleet's answer: n tokens, the first for the time at. If n is 0, the process
-// does not ask again before the time again. More tokens than the process wanted do not
+// Grant is the fleet's answer: n tokens, the first for the time at. If n is 0, the member
+// does not ask again before the time again. More tokens than the member wanted do not
 // count. Neither do times that are further away than a second, or two tokens at this rate. And
-// the process never takes more than the whole rate and its burst.
+// the member never takes more than the whole rate and its burst.
 func (r *Rate) Grant(now instant.Instant, n int, at instant.Instant, every time.Duration, again instant.Instant) {
 	r.mu.Lock()
 	s := r.shared
@@ -161,7 +161,7 @@ func (s *shared) lease(now instant.Instant, n int, at instant.Instant, every tim
 	}
 }
 
-// parts returns how many processes share the rate; r.mu is held. Each of them sees only its
+// parts returns how many members share the rate; the lock is held. Each of them sees only its
 // own sends.
 func (r *Rate) parts() float64 {
 	if r.shared == nil {
@@ -170,7 +170,7 @@ func (r *Rate) parts() float64 {
 	return float64(r.shared.members)
 }
 
-// forget drops the tokens and the waits that the fleet gave for another rate; r.mu is held.
+// forget drops the tokens and the waits that the fleet gave for another rate; the lock is held.
 // They may lie far ahead if that rate was low.
 func (r *Rate) forget(now instant.Instant) {
 	if s := r.shared; s != nil {
@@ -228,7 +228,7 @@ func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration) (at, ask 
 	return max(at, now), 0, true, true
 }
 
-// answer returns when the fleet has answered a question, or is silent; r.mu is held.
+// answer returns when the fleet has answered a question, or is silent; the lock is held.
 func (r *Rate) answer(now instant.Instant) instant.Instant {
 	if s := r.shared; s.asking {
 		return instant.After(s.asked, AnswerTime)
@@ -236,7 +236,7 @@ func (r *Rate) answer(now instant.Instant) instant.Instant {
 	return instant.After(max(now, instant.Instant(r.askAt.Load())), AnswerTime)
 }
 
-// fromFleet reports whether the tokens come from a fleet that answers; r.mu is held.
+// fromFleet reports whether the tokens come from a fleet that answers; the lock is held.
 func (r *Rate) fromFleet(now instant.Instant) bool {
 	s := r.shared
 	if s == nil {
@@ -244,7 +244,7 @@ func (r *Rate) fromFleet(now instant.Instant) bool {
 	}
 	if s.asking && !s.silent && now >= instant.After(s.asked, AnswerTime) {
 		s.silent, s.leases = true, nil
-		// No burst: what this process saved up while the fleet answered is not its own.
+		// No burst: what this member saved up while the fleet answered is not its own.
 		if saved := int(r.lim.TokensAt(clockTime(now))); saved > 1 {
 			r.lim.AllowN(clockTime(now), saved-1)
 		}
@@ -252,7 +252,7 @@ func (r *Rate) fromFleet(now instant.Instant) bool {
 	return !s.silent
 }
 
-// expire drops the tokens that are too old; r.mu is held.
+// expire drops the tokens that are too old; the lock is held.
 func (s *shared) expire(now instant.Instant) {
 	for len(s.leases) > 0 {
 		l := &s.leases[0]
@@ -271,7 +271,7 @@ func (s *shared) expire(now instant.Instant) {
 	}
 }
 
-// limit sets the process's own limit: the rate, or its part of it in a fleet; r.mu is
+// limit sets the member's own limit: the rate, or its part of it in a fleet; the lock is
 // held.
 func (r *Rate) limit(now instant.Instant) {
 	perSecond, burst := r.current, r.conf.Burst

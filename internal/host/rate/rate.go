@@ -1,4 +1,7 @@
 // Package rate limits how many requests per second this client sends to a host.
+//
+//	rate.go   the rate of this client
+//	fleet.go  tokens of a rate that the members of a fleet share
 package rate
 
 import (
@@ -77,10 +80,10 @@ type Rate struct {
 
 	askAt atomic.Int64 // no question for the fleet's tokens before this time; written under mu
 
-	turns sync.Mutex // guards the queue and every waiter in it; taken before mu
+	turns sync.Mutex // guards the queue and every waiter in it; taken after the lock of a gate, and before mu
 	queue queue.Queue
 
-	mu      sync.Mutex // guards everything below
+	mu      sync.Mutex // the lock, if a comment says that it is held; guards everything below; taken last
 	conf    Config
 	current float64         // the rate per second
 	cut     instant.Instant // the last 429 that lowered the rate
@@ -283,7 +286,7 @@ func (r *Rate) PerSecond() float64 {
 	return r.current
 }
 
-// apply sets the present rate; r.mu is held.
+// apply sets the present rate; the lock is held.
 func (r *Rate) apply(now instant.Instant, perSecond float64) {
 	r.current = perSecond
 	r.lowered.Store(perSecond < r.conf.PerSecond)

@@ -196,5 +196,5 @@ func (w *world) cooldown(wait time.Duration) cooldown.Config {
 	if !w.fleet.shares.Holds {
 		return w.conf.cooldown
 	}
-	return w.conf.cooldown.Part(len(w.hosts), wait)
+	return w.conf.cooldown.ForMember(len(w.hosts), wait)
 }

@@ -120,7 +120,7 @@ func newWorld(sc model.Scenario, st model.Strategy, seed uint64) *world {
 	w.fleet = fleet{shares: st.Fleet, half: int64(sc.FleetDelay / 2 / time.Millisecond)}
 	w.conf.gate.Fleet = st.Fleet != (model.Fleet{})
 	if st.Fleet.Probe { // they know how many they are
-		w.conf.budget, w.conf.gate = w.conf.budget.Part(len(w.hosts)), w.conf.gate.Part(len(w.hosts))
+		w.conf.budget, w.conf.gate = w.conf.budget.ForMember(len(w.hosts)), w.conf.gate.ForMember(len(w.hosts))
 	}
 	wake := func(waiter *queue.Waiter) { w.woken = append(w.woken, int32(waiter.ID)) }
 	for i := range w.clients {
