@@ -185,3 +185,15 @@ func TestMemoryAfterTheCallerHasLeft(t *testing.T) {
 		assert.Equal(t, 1, reads, "nobody needs more")
 	})
 }
+
+// The body of a CONNECT is the connection, whatever the caller allows.
+func TestAConnectionIsNotAwaited(t *testing.T) {
+	conn := oneShot("the first bytes of a connection")
+	tr := mustNew(t, Config{Rule: policy.Rule{Download: policy.Download{Memory: 1 << 10}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+		return newResponse(req, 200, conn), nil
+	})})
+	req := newRequest(t, http.MethodConnect, "http://h.test/", nil)
+	resp, err := tr.RoundTrip(req.WithContext(Repeatable(t.Context())))
+	require.NoError(t, err)
+	assert.Same(t, conn, resp.Body)
+}

@@ -105,6 +105,7 @@ func TestWhichResponsesAreAwaited(t *testing.T) {
 					assert.Equal(t, small, got.body)
 				} else {
 					assert.Equal(t, 1, s.Arrivals())
+					assert.NotEmpty(t, got.body, "the reader gets what came before the cut")
 				}
 				s.base.CloseIdleConnections()
 			})
@@ -122,6 +123,57 @@ func TestTheRestOfAnAwaitedBody(t *testing.T) {
 		require.NoError(t, got.err)
 		assert.True(t, got.body == body)
 		assert.Equal(t, "bytes=400000-", s.Log()[1].Header.Get("Range"))
+		s.base.CloseIdleConnections()
+	})
+}
+
+// A shorter part is fetched anew, so that it does not matter whether the content has changed.
+func TestAShortPartIsFetchedAnew(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		first, second := text(200_000), text(100_000)
+		s := set(t, cfg, awaiting, ts.Content([]byte(first), `"v1"`).CutAt(10_000, ts.Reset), ts.Content([]byte(second), `"v2"`))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.True(t, got.body == second)
+		assert.Empty(t, s.Log()[1].Header.Get("Range"))
+		s.base.CloseIdleConnections()
+	})
+}
+
+// A longer part is fetched anew as well if there is no rest to ask for.
+func TestALongPartWithoutARest(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		s := set(t, cfg, awaiting, jsonStep(version(1, 150_000), true, false).CutAt(100_000, ts.Reset), jsonStep(version(2, 150_000), true, false))
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.True(t, got.body == version(2, 150_000))
+		s.base.CloseIdleConnections()
+	})
+}
+
+// The rest of a longer body is delivered as it comes. So a second cut loses nothing.
+func TestTheRestIsNotAwaited(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		body := text(2 << 20)
+		whole := ts.Content([]byte(body), `"v1"`)
+		s := set(t, cfg, awaiting, whole.CutAt(1_500_000, ts.Reset), whole.CutAt(10_000, ts.Reset), whole)
+		got := s.send(http.MethodGet, nil)
+		require.NoError(t, got.err)
+		assert.True(t, got.body == body)
+		assert.Equal(t, "bytes=1510000-", s.Log()[2].Header.Get("Range"))
+		s.base.CloseIdleConnections()
+	})
+}
+
+// If the request cannot be sent again, its reader gets what came before the cut.
+func TestAwaitingNeedsTheRequest(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		rule := policy.Rule{Upload: policy.Upload{Memory: policy.Off}}.Or(awaiting)
+		s := set(t, cfg, rule, jsonStep(text(5000), true, false).CutAt(3000, ts.Reset))
+		got := s.send(http.MethodPut, reader(strings.NewReader(text(100_000))))
+		require.Error(t, got.err)
+		assert.Equal(t, text(5000)[:3000], got.body)
+		assert.Equal(t, 1, s.Arrivals())
 		s.base.CloseIdleConnections()
 	})
 }
