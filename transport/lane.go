@@ -39,18 +39,30 @@ func (w *way) number() int {
 	return w.lane.Number
 }
 
+// noted reports whether the host has lanes already, or is to have them from the beginning.
+// Nearly every request has nothing to note.
+func (c *call) noted() bool {
+	return c.rule.timed || c.rule.hedge || c.state.LanesMade() != nil || c.t.pools.most() > 0
+}
+
 // firstWay returns the way of a first attempt. The lanes of the host note what comes from
 // the beginning if attempts are timed, may be hedged, or if connections are counted.
 func (c *call) firstWay() (w way) {
-	if c.rule.lanes {
-		if (c.rule.timed || c.rule.hedge || c.t.pools.most() > 0) && c.state.LanesMade() == nil && c.laned() {
-			c.state.Machines().Lanes()
+	if !c.rule.lanes {
+		return w
+	}
+	w.t = c.t
+	lanes := c.state.LanesMade()
+	if lanes == nil {
+		if !c.noted() || !c.laned() {
+			return w
 		}
-		w.lane, w.heard = c.state.Lane()
-		w.t = c.t
-		if w.lane.Stale() {
-			closeIdle(c.t.baseOf(w.lane))
-		}
+		lanes = c.state.Machines().Lanes()
+	}
+	w.lane = lanes.Current()
+	w.heard = w.lane.Heard()
+	if w.lane.Stale() {
+		closeIdle(c.t.baseOf(w.lane))
 	}
 	return w
 }

@@ -70,7 +70,10 @@ func (c *call) first() (resp *http.Response, err error) {
 	if c.clocked() {
 		start = c.t.now()
 	}
-	w := c.firstWay()
+	var w way
+	if c.noted() {
+		w = c.firstWay()
+	}
 	if c.rule.timed {
 		if c.proves() {
 			w.link = new(link)
@@ -87,7 +90,9 @@ func (c *call) first() (resp *http.Response, err error) {
 	if retryable(verdict) || !c.state.Quiet() {
 		return c.exchangeAfter(start, w, resp, err, known{verdict, true})
 	}
-	c.answered(w, resp, true)
+	if c.state.LanesMade() != nil {
+		c.answered(w, resp, true)
+	}
 	if c.rule.policy.Download.Memory > 0 && c.awaitsFirst(resp) {
 		if err := c.await(resp); err != nil {
 			return c.exchangeAfter(start, w, nil, err, verdictOfBody(err))
