@@ -115,6 +115,10 @@ func (w *world) checkDetour(c *call, s *scene) {
 		after = c.plan.at - w.firstAfter(c.attempts[0].host, at)
 	}
 	noticed := s.timeout + s.trip + 2*dialTime
+	retry := 200*time.Millisecond + s.trip
+	if c.attempts[0].host.wires.untold {
+		retry += s.trip // the first attempt over a new lane shows by its response that there is a connection
+	}
 	slow, most := 0, 0
 	for _, a := range c.attempts {
 		if a.conn.is(dies) && a.ended-a.began > s.trip+2*dialTime {
@@ -136,7 +140,7 @@ func (w *world) checkDetour(c *call, s *scene) {
 		w.violateLocked(Another, c, "the request failed, although other connections were well: %s", c.outcome())
 	case slow > most:
 		w.violateLocked(Another, c, "%d slow attempts %v after the connections had died; there may be %d", slow, after, most)
-	case c.returned-c.plan.at > time.Duration(max(1, most))*(s.timeout+200*time.Millisecond)+s.trip:
+	case c.returned-c.plan.at > time.Duration(max(1, most))*(s.timeout+retry):
 		w.violateLocked(Another, c, "the request took %v, with timeouts of %v", c.returned-c.plan.at, s.timeout)
 	}
 }
