@@ -108,7 +108,9 @@ func (a *attempt) await(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-a.way.lane.Ready():
+		a.way.link.asked.Store(false) // from now on the base transport says what it does, if it calls hooks
 	case <-timer.C:
+		a.way.link.asked.Store(false)
 	case <-ctx.Done():
 	//lint:ignore SA1019 old callers still set Request.Cancel
 	case <-a.req.Cancel:
