@@ -50,6 +50,7 @@ var kept = []struct {
 	{1043688, "the oracle took two holds with a success between them for one"},
 	{1051188, "the oracle did not know that probes of a single lane may take a dead connection"},
 	{1067123, "the oracle did not know how an attempt learns of a connection if the base calls no hooks"},
+	{1070009, "a POST that had waited for the connection of a lane was sent again, because the base called no hooks"},
 	{1006588, "the oracle did not know that idle connections may have died in both lanes"},
 	{1008067, "the same"},
 	{1031479, "the oracle did not know that refusals of most requests confirm a hold, too"},
