@@ -221,13 +221,25 @@ func (c *call) checkResponse() {
 		c.violateLocked(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
 	case c.resp.Body == nil, c.resp.Request == nil:
 		c.violateLocked(Outcome, "a response without a body or a request")
-	case c.anyAttempt(func(later *attempt) bool { return later.began > s.ended }):
+	case c.anyAttempt(func(later *attempt) bool { return later.began > s.ended && !later.continues(s) }):
 		c.violateLocked(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
 	_, writes := c.resp.Body.(io.Writer)
 	if s.status == http.StatusSwitchingProtocols && !writes {
 		c.violateLocked(Writer, "the body of a 101 is no io.Writer: %T", c.resp.Body)
 	}
+}
+
+// continues reports whether an attempt asks for the rest of another attempt's body before
+// the caller has the response. In a pair, the inner Transport reconnects while the outer
+// one reads the body.
+func (s *attempt) continues(other *attempt) bool {
+	if !s.world.plan.nested || s.call.rule.Download.Memory <= 0 || other.body == nil {
+		return false
+	}
+	other.body.mu.Lock()
+	defer other.body.mu.Unlock()
+	return other.body.failed != nil && other.body.over <= s.began
 }
 
 // mayStall reports whether a body may be cut because it stalls. That includes a

@@ -219,7 +219,7 @@ func (w *world) checkHolds(h *host) {
 		for _, hold := range merged(told[scope]) {
 			n := 0
 			for _, at := range arrived[scope] {
-				if hold.from < at && at < hold.until {
+				if hold.from+h.mayWait() < at && at < hold.until { // before, it may have waited for its connection
 					n++
 				}
 			}

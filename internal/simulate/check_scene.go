@@ -95,7 +95,9 @@ func (w *world) confirmed(h *host, s *scene) (holds []span) {
 	for _, a := range attempts {
 		switch {
 		case a.status != 429:
-			row = 0
+			if row > 0 && a.began >= last.ended { // a success that was under way says nothing
+				row = 0
+			}
 			continue
 		case row == 0:
 			row, first, last = 1, a, a

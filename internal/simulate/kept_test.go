@@ -58,6 +58,9 @@ var kept = []struct {
 	{1015759, "the oracle did not know that an attempt may arrive later than its hedge"},
 	{1002689, "the oracle took bytes that the Transport had compared for bytes that the caller got"},
 	{50941, "the oracle did not know that Close ends a reconnect as well"},
+	{1098114, "the oracle did not know that a Transport reconnects while another around it reads the body"},
+	{1092440, "the oracle did not know that a success that was under way does not contradict a hold"},
+	{1106892, "the oracle did not know that a request which waits for its connection no longer hears of a hold"},
 	{2000535, "the oracle did not know that a body cut before its first byte may come whole from a second response"},
 }
 
