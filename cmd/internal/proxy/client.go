@@ -50,7 +50,6 @@ func newDownstream(w http.ResponseWriter, r *http.Request, timeout time.Duration
 		out.Body = c
 	}
 	out.Trailer = c.trailer
-	_ = c.conn.SetWriteDeadline(time.Time{}) // of the request before
 	return c, out
 }
 
@@ -91,7 +90,8 @@ func (c *downstream) Read(p []byte) (int, error) {
 	c.whole = c.whole || err == io.EOF
 	c.late = c.late || errors.Is(err, os.ErrDeadlineExceeded)
 	c.mu.Unlock()
-	// The server reads on, to see whether the client goes away. That may take any time.
+	// After the body the server reads on, to see whether the client goes away. That may take
+	// any time, and this may be a Read after the end.
 	c.await(0)
 	return n, err
 }

@@ -127,6 +127,38 @@ func TestSlowUpload(t *testing.T) {
 	})
 }
 
+// Whoever reads a body may read once more after its end, as http.Transport does. No deadline
+// is left then, although the server reads on to see whether the client goes away.
+func TestReadAfterTheEnd(t *testing.T) {
+	inVirtualTime(t, policy.Rule{}, hello, func(v *virtual) {
+		server := newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c, r := newDownstream(w, r, time.Minute)
+			defer c.end()
+			text, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			_, err = r.Body.Read(make([]byte, 1))
+			assert.Equal(t, io.EOF, err)
+			time.Sleep(5 * time.Minute)
+			assert.NoError(t, r.Context().Err())
+			_, _ = c.Write(text)
+		}), v.proxy)
+		l, err := v.net.Listen("direct.test:80")
+		require.NoError(t, err)
+		go func() { _ = server.Serve(l) }()
+		defer server.Close()
+		conn, err := v.net.DialContext(context.Background(), "tcp", "direct.test:80")
+		require.NoError(t, err)
+		defer conn.Close()
+		r := bufio.NewReader(conn)
+		for _, body := range []string{"Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"} {
+			fmt.Fprint(conn, "PUT / HTTP/1.1\r\nHost: direct.test\r\n"+body)
+			status, got := v.response(r)
+			assert.Equal(t, http.StatusOK, status)
+			assert.Equal(t, "hello", got)
+		}
+	})
+}
+
 // An upload that trickles in keeps nobody from the upstream, although there is a gate.
 func TestTricklingUploads(t *testing.T) {
 	rule := policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Start: 10, Max: 10}}
