@@ -548,7 +548,7 @@ func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 					assert.Equal(t, time.Millisecond, server.arrivals()[1])
 					<-done
 					if wait == "10" {
-						assert.Equal(t, 200, own)
+						require.Equal(t, 200, own)
 						assert.GreaterOrEqual(t, server.arrivals()[2], 10*time.Second)
 					} else {
 						assert.Equal(t, code, own, "it is not waited for")
