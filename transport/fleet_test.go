@@ -724,7 +724,7 @@ func (f *chaoticFleet) news(host string) {
 // Whatever a Fleet says, every request ends. When the Fleet is silent and the server well,
 // requests are soon as quick as ever.
 func TestFleetChaos(t *testing.T) {
-	for seed := range uint64(soak.Size(10, 300)) {
+	for seed := range uint64(soak.Size(4, 300)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			f := &chaoticFleet{memMember: memMember{memFleet: newMemFleet(0)}, rng: rand.New(rand.NewPCG(seed, 2))}

@@ -68,8 +68,8 @@ func percentile(sorted []time.Duration, p float64) time.Duration {
 // TestScatteredLatency: a request that was not refused itself hardly waits for the refusals
 // of others, if these are few among many successes.
 func TestScatteredLatency(t *testing.T) {
-	shares := []float64{0.001, 0.005, 0.01, 0.02, 0.05, 0.1}
-	for _, perSecond := range []float64{5, 10, 20, 40, 80, 200} {
+	shares := soak.Size([]float64{0.02, 0.05, 0.1}, []float64{0.001, 0.005, 0.01, 0.02, 0.05, 0.1})
+	for _, perSecond := range soak.Size([]float64{5, 40}, []float64{5, 10, 20, 40, 80, 200}) {
 		for _, share := range shares {
 			t.Run(fmt.Sprintf("%v per second, %v refused", perSecond, share), func(t *testing.T) {
 				var took []time.Duration
