@@ -72,7 +72,7 @@ func verdictOfBody(err error) known {
 // error of a body that was cut, or that is not as the server announced it. The body is
 // closed then.
 func (c *call) await(resp *http.Response) error {
-	in := &incoming{body: resp.Body, most: c.rule.policy.Download.Memory, memory: &holding{pool: &c.t.kept}}
+	in := &incoming{body: resp.Body, most: c.rule.policy.Download.Memory, memory: &holding{pool: c.t.kept}}
 	delivered, ctx := false, c.ctx
 	defer func() { // also if the base transport panics
 		if !delivered {

@@ -16,7 +16,7 @@ import (
 func (x *exchange) keepBody() {
 	if !x.single() {
 		upload := x.rule.policy.Upload
-		x.body = replay.New(x.req, replay.Limits{Memory: upload.Memory, Disk: upload.Disk, Dir: x.t.tempDir}, &x.t.kept)
+		x.body = replay.New(x.req, replay.Limits{Memory: upload.Memory, Disk: upload.Disk, Dir: x.t.tempDir}, x.t.kept)
 	}
 }
 

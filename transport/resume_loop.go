@@ -239,7 +239,7 @@ func (d *download) Held() bool { return d.second()-d.began > uint32(heldFor/time
 // Memory counts the bytes of an event stream among those of all bodies. If the caller
 // forgets the body, the memory is given back.
 func (d *download) Memory() (hold func(n int64) bool) {
-	h := &holding{pool: &d.t.kept}
+	h := &holding{pool: d.t.kept}
 	runtime.AddCleanup(d, (*holding).free, h)
 	return h.hold
 }

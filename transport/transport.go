@@ -112,7 +112,7 @@ type Transport struct {
 	base    http.RoundTripper
 	rules   atomic.Pointer[ruleset]
 	hosts   *host.Table[resolved]
-	kept    replay.Pool // of all request bodies
+	kept    *replay.Pool // of all bodies; it has to be apart, because cleanups of bodies refer to it
 	tempDir string
 	pools   *pools       // make the lanes
 	fleet   Fleet        // nil: none
@@ -140,6 +140,7 @@ func New(c Config) (*Transport, error) {
 	t := &Transport{
 		base:    c.Base,
 		hosts:   host.NewTable[resolved](host.MaxHosts),
+		kept:    &replay.Pool{MaxDisk: c.TempTotal},
 		tempDir: c.TempDir,
 		logger:  c.Logger,
 		epoch:   time.Now(),
@@ -147,7 +148,6 @@ func New(c Config) (*Transport, error) {
 	}
 	t.hosts.Now = t.now
 	t.hosts.Evicted = t.leaveAll
-	t.kept.MaxDisk = c.TempTotal
 	var faults policy.Errors
 	var dialer *dial.Dialer // of the default base
 	if c.TempTotal < 0 {
