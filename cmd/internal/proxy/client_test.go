@@ -145,7 +145,7 @@ func TestReadAfterTheEnd(t *testing.T) {
 		l, err := v.net.Listen("direct.test:80")
 		require.NoError(t, err)
 		go func() { _ = server.Serve(l) }()
-		defer server.Close()
+		defer func() { _ = server.Close() }()
 		conn, err := v.net.DialContext(context.Background(), "tcp", "direct.test:80")
 		require.NoError(t, err)
 		defer conn.Close()
