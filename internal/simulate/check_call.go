@@ -237,9 +237,8 @@ func (s *attempt) continues(other *attempt) bool {
 	if !s.world.plan.nested || s.call.rule.Download.Memory <= 0 || other.body == nil {
 		return false
 	}
-	other.body.mu.Lock()
-	defer other.body.mu.Unlock()
-	return other.body.failed != nil && other.body.over <= s.began
+	failed, _ := other.body.failure()
+	return failed <= s.began
 }
 
 // mayStall reports whether a body may be cut because it stalls. That includes a
@@ -391,8 +390,12 @@ func (c *call) restart() {
 // error for an invalid Read, or for a segment that ends properly before its
 // end. A total that is too large looks like such a segment if nobody knew the total.
 func (s *attempt) explains(err error) bool {
+	var failed error // of the body's last Read
+	if s.body != nil {
+		_, failed = s.body.failure()
+	}
 	switch {
-	case s.err != nil && errors.Is(err, s.err), s.body != nil && s.body.failed != nil && errors.Is(err, s.body.failed):
+	case s.err != nil && errors.Is(err, s.err), failed != nil && errors.Is(err, failed):
 		return true
 	case s.script.end == overcounts:
 		return true

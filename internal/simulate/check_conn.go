@@ -56,7 +56,8 @@ func (w *world) checkCut(s *attempt) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.failed != nil && errors.Is(b.failed, s.cause) || !b.ended && b.failed == nil && s.script.end != overcounts && s.script.end != explodes && b.closedAt > s.cut {
+	_, failed := b.failure()
+	if failed != nil && errors.Is(failed, s.cause) || !b.ended && failed == nil && s.script.end != overcounts && s.script.end != explodes && b.closedAt > s.cut {
 		w.violateLocked(Cut, c, "the response of attempt %d was being read and ended by %v", s.number, s.cause)
 	}
 }

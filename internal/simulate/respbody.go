@@ -26,19 +26,33 @@ type respBody struct {
 	using   atomic.Int32
 	closed  chan struct{}
 	once    sync.Once
-	free    sync.Once     // gives the connection back
-	idle    chan struct{} // full during a Read, if Close waits for it
+	free    sync.Once                   // gives the connection back
+	idle    chan struct{}               // full during a Read, if Close waits for it
+	failed  atomic.Pointer[bodyFailure] // the last; the oracles read it under other locks
 
 	mu       sync.Mutex // guards the fields below
 	pos      int64
 	read     int64
 	ended    bool
-	failed   error         // of the last Read
 	closedAt time.Duration // never, while it is open
 	readEnd  time.Duration // when the last Read returned; never, while a Read is in progress
 	began    time.Duration // when the last Read began
 	quiet    time.Duration // the time in earlier Reads since the last byte
 	over     time.Duration // when the body had ended or was closed; never before
+}
+
+// A bodyFailure is an error of a Read.
+type bodyFailure struct {
+	err error
+	at  time.Duration
+}
+
+// failure returns when a Read failed last, and its error: never and nil, if none failed.
+func (b *respBody) failure() (at time.Duration, err error) {
+	if f := b.failed.Load(); f != nil {
+		return f.at, f.err
+	}
+	return never, nil
 }
 
 func newRespBody(s *attempt, up *upload) *respBody {
@@ -75,7 +89,7 @@ func (b *respBody) Read(p []byte) (int, error) {
 	b.pos += int64(n)
 	b.read += int64(n)
 	if err != nil && err != io.EOF && err != errClosed {
-		b.failed = err
+		b.failed.Store(&bodyFailure{err, b.attempt.world.now()})
 	}
 	if err != nil && !b.ended {
 		b.ended = true
