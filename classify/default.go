@@ -49,17 +49,16 @@ func Default(o Outcome) Verdict {
 // byResponse is [Default] for responses. It tests for success first, because
 // every request passes through here.
 func byResponse(o Outcome) Verdict {
-	switch code := o.Response.StatusCode; {
-	case code < http.StatusBadRequest || code > 599:
-		return Final
-	case code < http.StatusInternalServerError:
-		return by4xx(o, code)
-	default:
-		return by5xx(code)
+	if code := o.Response.StatusCode; code >= http.StatusBadRequest && code <= 599 {
+		return byFailure(o, code)
 	}
+	return Final
 }
 
-func by5xx(code int) Verdict {
+func byFailure(o Outcome, code int) Verdict {
+	if code < http.StatusInternalServerError {
+		return by4xx(o, code)
+	}
 	switch code {
 	case http.StatusNotImplemented, // the server does not know the method
 		http.StatusHTTPVersionNotSupported,

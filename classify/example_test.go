@@ -139,6 +139,18 @@ func ExampleQuotaOf() {
 	// Output: 50 of 100 for 30m0s true
 }
 
+// A server may count requests and tokens, each in a window of its own.
+func ExampleQuotas() {
+	for _, q := range classify.Quotas(response(200, "",
+		"X-RateLimit-Remaining-Requests", "59", "X-RateLimit-Reset-Requests", "1s",
+		"X-RateLimit-Limit-Tokens", "150000", "X-RateLimit-Remaining-Tokens", "149984", "X-RateLimit-Reset-Tokens", "6m0s")) {
+		fmt.Printf("%q: %d for %v\n", q.Unit, q.Remaining, q.Reset)
+	}
+	// Output:
+	// "": 59 for 1s
+	// "tokens": 149984 for 6m0s
+}
+
 // A custom Func looks at the outcome and returns Unknown if it has no
 // opinion.
 func ExampleFunc() {

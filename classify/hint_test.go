@@ -41,11 +41,11 @@ func TestFirstHint(t *testing.T) {
 		want time.Duration
 		ok   bool
 	}{
-		"nobody":         {FirstHint(), 0, false},
-		"nil":            {FirstHint(nil), 0, false},
-		"no response":    {FirstHint(NoHint, nil), 0, false},
-		"the first":      {FirstHint(nil, NoHint, is(2), is(1)), 2, true},
-		"at once counts": {FirstHint(is(0), is(1)), 0, true},
+		"no function is asked": {FirstHint(), 0, false},
+		"nil":                  {FirstHint(nil), 0, false},
+		"no response":          {FirstHint(NoHint, nil), 0, false},
+		"the first":            {FirstHint(nil, NoHint, is(2), is(1)), 2, true},
+		"at once counts":       {FirstHint(is(0), is(1)), 0, true},
 	} {
 		wait, ok := tt.h(Outcome{})
 		assert.Equal(t, tt.ok, ok, name)

@@ -12,6 +12,9 @@ import (
 
 // A Quota is how much a server still allows, as of its latest response.
 type Quota struct {
+	// Unit is what the server counts: "" for requests, else the provider's own word, such
+	// as "tokens".
+	Unit string
 	// Remaining is how many requests, or other units, are left. Zero means
 	// none.
 	Remaining int64
@@ -29,6 +32,7 @@ type Quota struct {
 //
 // It uses the first of these groups of fields that is there and well-formed:
 //
+//   - the fields of a provider that names its units (see [Quotas])
 //   - RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers),
 //     also in the form of the seventh draft
 //   - RateLimit-Remaining and RateLimit-Reset of the older drafts
@@ -46,13 +50,51 @@ func QuotaOf(o Outcome) (Quota, bool) {
 		return Quota{}, false
 	}
 	var tightest Quota
-	all := quotas(o.Response.Header)
+	all := everyQuota(o.Response.Header)
 	for i, q := range all {
 		if i == 0 || q.tighter(tightest) {
 			tightest = q
 		}
 	}
 	return tightest, len(all) > 0
+}
+
+// Quotas reads all quotas that a response names, of which [QuotaOf] returns the tightest. If
+// several quotas have the same unit, the tightest of them is returned. It knows these providers'
+// fields, which name their units:
+//
+//   - OpenAI: x-ratelimit-remaining-requests and -tokens, with resets such as "6m0s". A reset
+//     without a unit is in seconds, as Azure sends it.
+//   - Anthropic: anthropic-ratelimit-requests-remaining, -tokens-, -input-tokens- and
+//     -output-tokens-, with resets in the form of RFC 3339.
+//   - Linear: X-RateLimit-Requests-Remaining and X-RateLimit-Complexity-Remaining, with resets
+//     as Unix times in milliseconds. Requests to an endpoint with a quota of its own have
+//     X-RateLimit-Endpoint-Requests-Remaining as well, which is not read.
+//   - HubSpot: X-HubSpot-RateLimit-Remaining of X-HubSpot-RateLimit-Max in
+//     X-HubSpot-RateLimit-Interval-Milliseconds. The reset is the whole interval, because it
+//     is not known when the interval began.
+//   - Shopify: X-Shopify-Shop-Api-Call-Limit, such as "32/40". The bucket is taken to leak at
+//     a 20th of its size per second, so "32/40" is empty in 16 s.
+//   - GitHub: X-RateLimit-Remaining counts points if X-RateLimit-Resource is "graphql".
+func Quotas(o Outcome) []Quota {
+	if o.Response == nil {
+		return nil
+	}
+	found := everyQuota(o.Response.Header)
+	all := found[:0]
+next:
+	for _, q := range found {
+		for i := range all {
+			if all[i].Unit == q.Unit {
+				if q.tighter(all[i]) {
+					all[i] = q
+				}
+				continue next
+			}
+		}
+		all = append(all, q)
+	}
+	return all
 }
 
 // RateLimitReset is a [Hint] that reads the fields of [QuotaOf] in responses of
@@ -86,6 +128,17 @@ func (o Outcome) limited() bool {
 		o.Response.StatusCode == http.StatusForbidden)
 }
 
+// everyQuota returns the quotas of a provider that names its units, else those of quotas.
+func everyQuota(h http.Header) []Quota {
+	if age(h) > 0 {
+		return nil
+	}
+	if all := unitQuotas(h); len(all) > 0 {
+		return all
+	}
+	return quotas(h)
+}
+
 // quotas returns the quotas in the first group of fields that is well-formed.
 // Each of them has both Remaining and Reset.
 func quotas(h http.Header) []Quota {
@@ -100,6 +153,9 @@ func quotas(h http.Header) []Quota {
 			continue
 		}
 		if q, ok := g.read(h); ok {
+			if h.Get("X-Ratelimit-Resource") == "graphql" {
+				q.Unit = "points"
+			}
 			return []Quota{q}
 		}
 	}

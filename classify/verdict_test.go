@@ -38,11 +38,11 @@ func TestFirst(t *testing.T) {
 		f    Func
 		want Verdict
 	}{
-		"nobody":             {First(), Unknown},
-		"nil":                {First(nil, nil), Unknown},
-		"no opinion":         {First(is(Unknown), nil, is(Unknown)), Unknown},
-		"the first opinion":  {First(is(Unknown), nil, is(Refused), is(Final)), Refused},
-		"one within another": {First(First(nil), First(is(Ambiguous))), Ambiguous},
+		"no function is asked": {First(), Unknown},
+		"nil":                  {First(nil, nil), Unknown},
+		"no opinion":           {First(is(Unknown), nil, is(Unknown)), Unknown},
+		"the first opinion":    {First(is(Unknown), nil, is(Refused), is(Final)), Refused},
+		"one within another":   {First(First(nil), First(is(Ambiguous))), Ambiguous},
 	} {
 		assert.Equal(t, tt.want, tt.f(Outcome{}), name)
 	}
@@ -82,21 +82,21 @@ func TestBody(t *testing.T) {
 		o    Outcome
 		want Verdict
 	}{
-		"found":                      {OnBodyText(Refused, "queue capacity"), withBody(500, text), Refused},
-		"found at 400":               {OnBodyText(Refused, "queue capacity"), withBody(400, text), Refused},
-		"not found":                  {OnBodyText(Refused, "Queue Capacity"), withBody(500, text), Unknown},
-		"success is not looked at":   {OnBodyText(Refused, "queue capacity"), withBody(200, text), Unknown},
-		"unless asked for":           {OnBodyText(Refused, "queue capacity", 200), withBody(200, text), Refused},
-		"other codes than asked":     {OnBodyText(Refused, "queue capacity", 200), withBody(500, text), Unknown},
-		"an empty text":              {OnBodyText(Refused, ""), withBody(500, text), Unknown},
-		"beyond 64 KiB":              {OnBodyText(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10)+"END"), Unknown},
-		"just within 64 KiB":         {OnBodyText(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10-3)+"END"), Refused},
-		"beyond a limit":             {OnBody(Refused, 10, contains("queue")), withBody(500, text+text), Unknown},
-		"within a limit":             {OnBody(Refused, 17, contains("queue")), withBody(500, text), Refused},
-		"no limit means 64 KiB":      {OnBody(Refused, 0, contains("queue")), withBody(500, text), Refused},
-		"no match function":          {OnBody(Refused, 10, nil), withBody(500, text), Unknown},
-		"an empty body is a body":    {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), withBody(500, ""), Refused},
-		"no body is not":             {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), response(500), Unknown},
+		"found":                       {OnBodyText(Refused, "queue capacity"), withBody(500, text), Refused},
+		"found at 400":                {OnBodyText(Refused, "queue capacity"), withBody(400, text), Refused},
+		"the text is not in the body": {OnBodyText(Refused, "Queue Capacity"), withBody(500, text), Unknown},
+		"success is not looked at":    {OnBodyText(Refused, "queue capacity"), withBody(200, text), Unknown},
+		"success is looked at if its code is asked for":   {OnBodyText(Refused, "queue capacity", 200), withBody(200, text), Refused},
+		"only the codes that are asked for are looked at": {OnBodyText(Refused, "queue capacity", 200), withBody(500, text), Unknown},
+		"an empty text":           {OnBodyText(Refused, ""), withBody(500, text), Unknown},
+		"beyond 64 KiB":           {OnBodyText(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10)+"END"), Unknown},
+		"just within 64 KiB":      {OnBodyText(Refused, "END"), withBody(500, strings.Repeat("x", 64<<10-3)+"END"), Refused},
+		"beyond a limit":          {OnBody(Refused, 10, contains("queue")), withBody(500, text+text), Unknown},
+		"within a limit":          {OnBody(Refused, 17, contains("queue")), withBody(500, text), Refused},
+		"no limit means 64 KiB":   {OnBody(Refused, 0, contains("queue")), withBody(500, text), Refused},
+		"no match function":       {OnBody(Refused, 10, nil), withBody(500, text), Unknown},
+		"an empty body is a body": {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), withBody(500, ""), Refused},
+		"a response without a body has none to look at": {OnBody(Refused, 10, func(b []byte) bool { return len(b) == 0 }), response(500), Unknown},
 		"an error":                   {OnBodyText(Refused, "EOF"), Outcome{Err: io.EOF}, Unknown},
 		"neither response nor error": {OnBodyText(Refused, "EOF"), Outcome{}, Unknown},
 		"a body that was looked at":  {First(OnBodyText(Final, "nothing"), OnBodyText(Refused, "queue")), withBody(500, text), Refused},
