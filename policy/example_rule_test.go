@@ -46,3 +46,13 @@ func ExampleRule_Validate() {
 	// Rate.PerSecond: NaN is not a number of requests per second
 	// AttemptHeader: "Content-Length" has a meaning of its own; the number of an attempt must not replace it
 }
+
+// The rule of a path or of a request has no limits that all requests to the host share.
+func ExampleRule_ValidateRequest() {
+	reports := policy.Rule{AttemptTimeout: 30 * time.Second, Rate: policy.Rate{PerSecond: 5}}
+	fmt.Println(reports.Validate())
+	fmt.Println(reports.ValidateRequest())
+	// Output:
+	// <nil>
+	// Rate: Rate{PerSecond: 5} is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts
+}

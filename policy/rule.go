@@ -62,6 +62,18 @@ type Rule struct {
 	// hedged, whatever its method.
 	Idempotent func(*http.Request) bool
 
+	// IdempotencyKey returns the value of an Idempotency-Key field for a request
+	// (draft-ietf-httpapi-idempotency-key-header), or "" for none. It is called once for
+	// each request, so all its attempts have the same key. A request that has such a field
+	// keeps it. The request of the caller is not changed, and Response.Request has the key.
+	//
+	// To set it says that the host honours keys. A request with a key may be sent again
+	// although the server may have acted on it (see Idempotent). If the server responds 409
+	// because it still works on the same key, the request is retried if the response has
+	// Retry-After, or if Classify recognises it. A 422 is final. [UUIDKey] gives POST and
+	// PATCH a random key. Default none.
+	IdempotencyKey func(*http.Request) string
+
 	// AttemptTimeout bounds one attempt. It covers the time from the start of the
 	// attempt to the first read of the request's body, and from the body's end to
 	// the response's headers. It does not run while the body is sent, unless the
@@ -120,8 +132,8 @@ type Rule struct {
 	// Cooldown shares the waits that servers ask for. After a 429 or a 503 that
 	// names a wait, all requests of the same Scope wait, not only the request that
 	// was refused. The same holds for another 4xx that names a wait, if Classify
-	// lets it be retried. A 408, 421 or 425 is about one request or its connection,
-	// so only that request waits. Default On.
+	// lets it be retried. A 408, 409, 421 or 425 is about one request or its
+	// connection, so only that request waits. Default On.
 	//
 	// A wait is at most RetryAfter.Max for one response. If the server asks for more
 	// and RetryAfter.Beyond is BeyondStop, requests of the scope fail at once with
@@ -153,6 +165,18 @@ type Rule struct {
 	// slows a host down only until the next response. Default Off.
 	Pacing Switch
 
+	// Cost returns how much a request takes from Rate, and from the quotas of Pacing whose unit
+	// is not requests, such as tokens or points. A retry and a hedge take as much again.
+	// Default: each request costs 1.
+	//
+	// Cost is called once per request, before its first attempt, if Rate or Pacing is on. It
+	// must not read the body, because the attempt sends it. So the caller estimates the cost
+	// from a header, the length or a value of the context. What the server says about its quota
+	// corrects the estimate. Below 1 counts as 1, and above 2^31-1 as 2^31-1. A cost above
+	// Rate.Burst takes a full bucket, so set Rate.Burst to the greatest usual cost at least. A
+	// cost above a quota takes all of it. Cost must be safe for concurrent use.
+	Cost func(*http.Request) int
+
 	// Gate limits the requests in flight to one host, and adapts the limit.
 	// Default off.
 	Gate Gate
@@ -170,6 +194,9 @@ type Rule struct {
 	// Resume continues the body of a response when its connection is cut. Default
 	// on.
 	Resume Resume
+
+	// Alternates are other base URLs that serve the same as the host. Default none.
+	Alternates Alternates
 
 	// AttemptHeader names a request header that tells the server which retry this
 	// is. Its value is "1" on the second attempt, and the header is absent on the
@@ -194,6 +221,7 @@ func Defaults() Rule {
 		Pacing:     Off,
 		Upload:     Upload{Memory: 1 << 20},
 		Resume:     Resume{Max: 5, Again: 1 << 20, Checksums: Off, Events: Off},
+		Alternates: Alternates{Validators: Off, Credentials: Off},
 	}
 }
 
@@ -261,11 +289,47 @@ func (r Rule) Validate() error {
 	}
 	bad.checkMode("Resume.Checksums", r.Resume.Checksums, int8(r.Resume.Checksums), switchWords)
 	bad.checkMode("Resume.Events", r.Resume.Events, int8(r.Resume.Events), switchWords)
+	r.Alternates.check(&bad)
 	if reason := badAttemptHeader(r.AttemptHeader); reason != "" {
 		bad.add("AttemptHeader", r.AttemptHeader, "%s", reason)
 	}
 	if bad == nil {
 		return nil // an empty Errors in the interface would not be nil
+	}
+	return bad
+}
+
+// ValidateRequest is like Validate, for a rule that applies to some of the requests to
+// a host: the rule of a path in transport.Config.Hosts, and the rule of a request
+// (transport.WithRule). A limit that all requests to a host share is a fault there. These
+// limits are Lanes, RetryAfter, Rate, Budget, Cooldown, Scope, Pacing, Gate and
+// Hedge.Percentile.
+func (r Rule) ValidateRequest() error {
+	var bad Errors
+	if err := r.Validate(); err != nil {
+		bad = err.(Errors)
+	}
+	for _, limit := range []struct {
+		field string
+		value any
+		set   bool
+	}{
+		{"Lanes", r.Lanes, r.Lanes != 0},
+		{"RetryAfter", r.RetryAfter, r.RetryAfter != (RetryAfter{})}, // bounds the holds and the pacing of all requests
+		{"Rate", r.Rate, r.Rate != (Rate{})},
+		{"Budget", r.Budget, r.Budget != (Budget{})},
+		{"Cooldown", r.Cooldown, r.Cooldown != 0},
+		{"Scope", r.Scope, r.Scope != nil},
+		{"Pacing", r.Pacing, r.Pacing != 0},
+		{"Gate", r.Gate, r.Gate != (Gate{})},
+		{"Hedge.Percentile", r.Hedge.Percentile, r.Hedge.Percentile != 0}, // of all responses of the host
+	} {
+		if limit.set {
+			bad.add(limit.field, limit.value, "is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts")
+		}
+	}
+	if bad == nil {
+		return nil
 	}
 	return bad
 }

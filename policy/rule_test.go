@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,8 @@ func fill(t *testing.T, typ reflect.Type, seed int) reflect.Value {
 		for i := range typ.NumField() {
 			v.Field(i).Set(fill(t, typ.Field(i).Type, seed))
 		}
+	case reflect.Slice:
+		v.Set(reflect.Append(v, fill(t, typ.Elem(), seed)))
 	case reflect.Interface:
 		require.True(t, reflect.TypeFor[backoff.Constant]().Implements(typ), "fill does not know %v", typ)
 		v.Set(reflect.ValueOf(backoff.Constant(seed)))
@@ -136,7 +139,8 @@ func TestDefaults(t *testing.T) {
 		"{Attempts: 6, Backoff: backoff.Exponential{}, Classify: func, Hint: func, Idempotent: func, Lanes: on, "+
 			"RetryAfter: RetryAfter{Max: 1m0s, Beyond: stop}, Rate: Rate{Mode: fixed}, "+
 			"Budget: Budget{Ratio: 0.2, PerSecond: 3, Window: 10s}, Cooldown: on, Pacing: off, "+
-			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5, Again: 1048576, Checksums: off, Events: off}}",
+			"Upload: Upload{Memory: 1048576}, Resume: Resume{Max: 5, Again: 1048576, Checksums: off, Events: off}, "+
+			"Alternates: Alternates{Validators: off, Credentials: off}}",
 		d.String())
 	get, _ := http.NewRequest(http.MethodGet, "http://a.test/", nil)
 	post, _ := http.NewRequest(http.MethodPost, "http://a.test/", strings.NewReader("x"))
@@ -303,4 +307,40 @@ func TestEveryFieldCanBePrinted(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Rule]()) {
 		assert.Contains(t, text, field.Name+": ")
 	}
+}
+
+// Each field belongs to the host or may differ between its requests. A new field has to be
+// listed, and if it belongs to the host, ValidateRequest has to know it.
+func TestFieldsOfTheHostAndOfTheRequest(t *testing.T) {
+	host := []string{"Lanes", "RetryAfter", "Rate", "Budget", "Cooldown", "Scope", "Pacing", "Gate", "Hedge.Percentile"}
+	request := []string{
+		"Attempts", "Backoff", "Classify", "Hint", "Idempotent", "IdempotencyKey", "AttemptTimeout", "ConnectTimeout", "FirstEventTimeout",
+		"MaxElapsed", "Stall", "Cost", "Hedge.After", "Upload", "Download", "Resume", "Alternates", "AttemptHeader",
+	}
+	typ := reflect.TypeFor[Rule]()
+	for i := range typ.NumField() {
+		field := typ.Field(i)
+		leaves := [][]int{{i}}
+		if field.Name == "Hedge" {
+			leaves = [][]int{{i, 0}, {i, 1}}
+		}
+		for _, at := range leaves {
+			name := field.Name
+			if len(at) > 1 {
+				name += "." + field.Type.Field(at[1]).Name
+			}
+			var r Rule
+			v := reflect.ValueOf(&r).Elem().FieldByIndex(at)
+			v.Set(fill(t, v.Type(), 1))
+			err := r.ValidateRequest()
+			shared := err != nil && strings.Contains(err.Error(), name+": ") && strings.Contains(err.Error(), "is a limit of the host")
+			assert.Equal(t, slices.Contains(host, name), shared, "%s: %v", name, err)
+			assert.NotEqual(t, slices.Contains(host, name), slices.Contains(request, name), "%s belongs to the host or to the request", name)
+		}
+	}
+	assert.NoError(t, Rule{}.ValidateRequest())
+	assert.NoError(t, API().ValidateRequest())
+	var faults Errors
+	require.ErrorAs(t, Rule{Attempts: 5000, Rate: Rate{PerSecond: 1}}.ValidateRequest(), &faults)
+	assert.Len(t, faults, 2)
 }

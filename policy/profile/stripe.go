@@ -9,7 +9,8 @@ import (
 )
 
 // Stripe returns a rule for api.stripe.com. Give each POST an Idempotency-Key, as Stripe's
-// libraries do. If a POST has none, it is not sent again after a lost response.
+// libraries do, or set IdempotencyKey to [policy.UUIDKey]. If a POST has none, it is not
+// sent again after a lost response.
 //
 //   - Retry-After is in seconds. Most refusals do not have it.
 //   - If Stripe-Should-Retry is false, the response is final. So is every 4xx but 409 and

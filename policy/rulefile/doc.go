@@ -9,9 +9,13 @@
 //	    "retry_after": {"max": "2m", "beyond": "cap"}
 //	  },
 //	  "hosts": {
-//	    "*.example.com": {"attempt_timeout": "5s", "rate": {"per_second": 10, "burst": 5}}
+//	    "*.example.com": {"attempt_timeout": "5s", "rate": {"per_second": 10, "burst": 5}},
+//	    "POST api.example.com/charges": {"attempt_timeout": "500ms"}
 //	  }
 //	}
+//
+// The keys of hosts are those of transport.Config.Hosts. A key with a slash has the rule of a
+// path, which has none of the limits that all requests to a host share.
 //
 // Both keys may be missing. The input {} gives a zero rule and no hosts. A third key,
 // "$schema", is for editors, and Load ignores its value. docs/rules.schema.json is a
@@ -70,17 +74,21 @@
 //     request is idempotent if one of the items says so, so ["default", "POST"]
 //     adds POST to the standard methods. The names are default, none and all. Use
 //     all for a service to which no repetition does harm.
+//   - idempotency_key is the name uuid, for a random key for each POST and PATCH, none, or a
+//     name from Names.
 //   - scope is the name host, which does not tell requests apart, or a name from
 //     Names.
+//   - cost is the name one, which makes each request cost 1, or a name from Names.
 //
 // A list of one item needs no brackets.
 //
 // The files:
 //
 //	load.go       Load, and the fields of rules
+//	watch.go      Watch, which reads a file again when it changes
 //	value.go      numbers, durations, sizes, texts, modes and names
 //	profile.go    rules over profiles
-//	functions.go  back-offs, classifiers, hints and tests for methods
+//	functions.go  back-offs, classifiers, hints, tests for methods, scopes and costs
 //	tree.go       JSON values and their places
 //	file.go       File, for tools that explain a file
 //	settings.go   Settings: each value of a rule, and its source

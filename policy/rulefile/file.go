@@ -14,7 +14,7 @@ import (
 type File struct {
 	// Rule is the rule for all hosts.
 	Rule Part
-	// Hosts are the rules of hosts by their patterns.
+	// Hosts are the rules of hosts and paths by their patterns.
 	Hosts map[string]Part
 
 	data []byte

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -64,7 +65,7 @@ func TestLocate(t *testing.T) {
 func TestSettings(t *testing.T) {
 	f := parsed(t, `{
 	  "rule": {"backoff": {"type": "constant", "delay": "2s"}, "profile": "aws", "stall": "off", "gate": {"max": 7}},
-	  "hosts": {"h": {"hint": ["retry_info"], "profile": "github", "upload": {"memory": 1000, "disk": "off"}, "budget": {"per_second": "off"}, "rate": {"per_second": 0.5}}}
+	  "hosts": {"h": {"hint": ["retry_info"], "profile": "github", "upload": {"memory": 1000, "disk": "off"}, "budget": {"per_second": "off"}, "rate": {"per_second": 0.5}, "alternates": {"bases": ["https://b.test", "https://c.test"]}}}
 	}`)
 	for pattern, want := range map[string]map[string][2]string{
 		"": {
@@ -76,6 +77,8 @@ func TestSettings(t *testing.T) {
 			"gate.mode":     {"wait", "default"},
 			"gate.max":      {"7", "rule"},
 			"budget.burst":  {"30", "default"},
+
+			"alternates.bases": {"off", "default"},
 		},
 		"h": {
 			"classify":      {"of the profile", `profile "github" of host "h"`},
@@ -85,6 +88,9 @@ func TestSettings(t *testing.T) {
 			"budget.burst":  {"10", "default"},
 			"rate.burst":    {"1", "default"},
 			"gate.max":      {"7", "rule"},
+
+			"alternates.bases":       {"https://b.test, https://c.test", `host "h"`},
+			"alternates.credentials": {"off", "default"},
 		},
 	} {
 		got := map[string][2]string{}
@@ -100,7 +106,7 @@ func TestSettings(t *testing.T) {
 // The cost of the faults of a file grows with the file, not with its square. With the
 // square this test would take minutes.
 func TestLocateInALargeFile(t *testing.T) {
-	const n = 1 << 18
+	n := soak.Size(1<<15, 1<<18)
 	var text strings.Builder
 	text.WriteString(`{"hosts":{"h":{}`)
 	for i := range n {
@@ -120,4 +126,28 @@ func TestLocateInALargeFile(t *testing.T) {
 	assert.Equal(t, `line 1, column 26: hosts["*1"]: 1 is wrong`, located[1].Error())
 	assert.Contains(t, located[7].Error(), `hosts["*7"]: 7 is wrong`, "the first member counts")
 	assert.Contains(t, err.Error(), fmt.Sprintf("there are %d more faults", n-maxFaults))
+}
+
+// The rule of a path lies over that of its host, and has no limits of the host.
+func TestRulesOfPaths(t *testing.T) {
+	f := parsed(t, `{"rule": {"attempts": 2}, "hosts": {
+	  "h": {"max_elapsed": "1m", "rate": {"per_second": 5}},
+	  "POST h/v1/": {"profile": "openai", "attempts": 4}
+	}}`)
+	got := map[string]string{}
+	for _, s := range f.Settings("POST h/v1/", "h") {
+		got[s.Key] = s.Source
+	}
+	for key, source := range map[string]string{
+		"attempts": `path "POST h/v1/"`, "max_elapsed": `host "h"`, "rate.per_second": `host "h"`,
+		"classify": `profile "openai" of path "POST h/v1/"`, "upload.disk": "default",
+	} {
+		assert.Equal(t, source, got[key], key)
+	}
+	_, _, err := Load(strings.NewReader(`{"hosts": {"h": {"rate": {"per_second": 5}}, "GET h/v1/": {"attempts": 4, "pacing": "on"}}}`), Names{})
+	var faults Errors
+	require.ErrorAs(t, err, &faults)
+	require.Len(t, faults, 1)
+	assert.Equal(t, `hosts["GET h/v1/"].pacing`, faults[0].Path)
+	assert.Contains(t, faults[0].Reason, "is a limit of the host")
 }

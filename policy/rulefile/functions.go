@@ -45,6 +45,13 @@ var (
 	scopes = map[string]func(*http.Request) string{
 		"host": func(*http.Request) string { return "" },
 	}
+	keys = map[string]func(*http.Request) string{
+		"none": func(*http.Request) string { return "" },
+		"uuid": policy.UUIDKey,
+	}
+	costs = map[string]func(*http.Request) int{
+		"one": func(*http.Request) int { return 1 },
+	}
 	// formulas are also the types of a back-off that is described by its fields.
 	formulas = map[string]policy.Backoff{
 		"exponential":  backoff.Exponential{},

@@ -29,31 +29,38 @@ type Names struct {
 	Idempotent map[string]func(*http.Request) bool   // for the key idempotent
 	Backoffs   map[string]policy.Backoff             // for the key backoff
 	Scopes     map[string]func(*http.Request) string // for the key scope
+	Keys       map[string]func(*http.Request) string // for the key idempotency_key
+	Costs      map[string]func(*http.Request) int    // for the key cost
 	Profiles   map[string]policy.Rule                // for the key profile
 }
 
-// Load reads a default rule and the rules of hosts, as transport.Config and
+// Load reads a default rule and the rules of hosts and paths, as transport.Config and
 // Transport.Update take them. The package comment describes the format.
 //
 // If the input has faults, the error is [Errors] with all of them, or with only
 // one if the input is not JSON. These are faults: unknown keys, a key that is
 // there twice, values of the wrong type, unknown names, and everything that
-// [policy.Rule.Validate] finds. Load does not check the patterns of hosts. If r
-// returns an error, Load returns that error wrapped. Input longer than 1 MiB is an
+// [policy.Rule.Validate] finds, or [policy.Rule.ValidateRequest] in the rule of a path.
+// Load does not check the patterns of hosts and paths. If r returns an error, Load returns that error wrapped. Input longer than 1 MiB is an
 // error as well. With an error, Load returns no rules.
 func Load(r io.Reader, names Names) (policy.Rule, map[string]policy.Rule, error) {
 	f, err := Parse(r, names)
 	if err != nil {
 		return policy.Rule{}, nil, err
 	}
-	var hosts map[string]policy.Rule
+	rule, hosts := f.rules()
+	return rule, hosts, nil
+}
+
+// rules returns the rules of the file as Load does.
+func (f *File) rules() (rule policy.Rule, hosts map[string]policy.Rule) {
 	if f.Hosts != nil {
 		hosts = make(map[string]policy.Rule, len(f.Hosts))
 	}
 	for pattern, part := range f.Hosts {
 		hosts[pattern] = part.Rule
 	}
-	return f.Rule.Rule, hosts, nil
+	return f.Rule.Rule, hosts
 }
 
 // Parse is like [Load]. It also tells what each rule is made of, for tools that
@@ -147,11 +154,21 @@ func (l *loader) field(n *node, to reflect.Value, off bool) {
 	case *func(*http.Request) bool:
 		*to = l.idempotent(n)
 	case *func(*http.Request) string:
-		*to = named(l, n, "a scope", l.names.Scopes, scopes)
+		if n.key == "idempotency_key" {
+			*to = named(l, n, "an idempotency key", l.names.Keys, keys)
+		} else {
+			*to = named(l, n, "a scope", l.names.Scopes, scopes)
+		}
+	case *func(*http.Request) int:
+		*to = named(l, n, "a cost", l.names.Costs, costs)
 	case encoding.TextUnmarshaler:
 		l.mode(n, to)
 	case *bool:
 		l.flag(n, to)
+	case *[]string:
+		for _, item := range l.items(n) {
+			*to = append(*to, l.text(item, "a string"))
+		}
 	case *string:
 		*to = l.text(n, "a string")
 	case *time.Duration:
@@ -193,6 +210,7 @@ var groups = map[reflect.Type]struct {
 	reflect.TypeFor[policy.Upload]():     {policy.Upload{Memory: policy.Off, Disk: policy.Off}, `{"memory": "16MiB"}`},
 	reflect.TypeFor[policy.Download]():   {policy.Download{Memory: policy.Off}, `{"memory": "1MiB"}`},
 	reflect.TypeFor[policy.Resume]():     {policy.Resume{Max: policy.Off}, `{"max": 5}`},
+	reflect.TypeFor[policy.Alternates](): {policy.Alternates{Bases: []string{}}, `{"bases": ["https://eu.example.com"]}`},
 }
 
 // group reads a group of fields, or "off". An empty object would look like a
@@ -225,7 +243,11 @@ func (l *loader) rule(n *node, to *Part) {
 		to.Profile, _ = nameOf(p).value.(string)
 		to.Rule = l.over(n, to.Keys, to.Base)
 	}
-	invalid, _ := errors.AsType[policy.Errors](to.Rule.Validate())
+	validate := to.Rule.Validate
+	if n.up.named && strings.Contains(n.key, "/") { // the rule of a path
+		validate = to.Rule.ValidateRequest
+	}
+	invalid, _ := errors.AsType[policy.Errors](validate())
 	for _, fault := range invalid {
 		l.invalid(n, fault)
 	}
@@ -248,7 +270,7 @@ func (l *loader) invalid(n *node, fault *policy.FieldError) {
 	l.note(n.pos, n, fault, "%s", strings.TrimPrefix(here.Error(), ": "))
 }
 
-// hosts reads the rules of hosts by their patterns.
+// hosts reads the rules of hosts and paths by their patterns.
 func (l *loader) hosts(n *node) map[string]Part {
 	if !n.isObject() {
 		l.want(n, "an object of hosts and their rules")

@@ -91,13 +91,14 @@ func schema(t *testing.T) object {
 			"$schema": object{"type": "string", "minLength": 1, "description": "The address of this schema, for editors."},
 			"rule":    object{"$ref": "#/$defs/rule", "description": "The rule for all hosts."},
 			"hosts": object{
-				"type": "object", "additionalProperties": object{"$ref": "#/$defs/rule"},
-				"description": "Rules of hosts by pattern, such as api.example.com, api.example.com:8443 or *.example.com. The most specific pattern applies, and inherits from rule.",
+				"type": "object", "additionalProperties": object{"$ref": "#/$defs/rule"}, "patternProperties": object{"/": object{"$ref": "#/$defs/pathRule"}},
+				"description": "Rules of hosts by pattern, such as api.example.com, api.example.com:8443 or *.example.com. The most specific pattern applies, and inherits from rule. A pattern with a path, such as api.example.com/v1/ or POST api.example.com/charges, has the rule of a path, which inherits from that of its host.",
 			},
 		},
 		"additionalProperties": false,
 		"$defs": object{
 			"rule":     object{"type": "object", "properties": rule, "additionalProperties": false},
+			"pathRule": object{"allOf": []any{object{"$ref": "#/$defs/rule"}, object{"properties": limits(reflect.TypeFor[policy.Rule](), nil)}}},
 			"duration": object{"type": "string", "pattern": `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`, "examples": []string{"250ms", "5s", "1m30s"}},
 			"positive": object{"$ref": "#/$defs/duration", "pattern": "[1-9]"},
 			"size": object{"anyOf": []any{
@@ -111,6 +112,49 @@ func schema(t *testing.T) object {
 			"status":    object{"type": "integer", "minimum": 100, "maximum": 999},
 		},
 	}
+}
+
+// limits forbids the fields that the rule of a path must not have, and the profiles that
+// have such fields.
+func limits(typ reflect.Type, index []int) object {
+	forbidden := object{}
+	for i := range typ.NumField() {
+		f, at := typ.Field(i), append(slices.Clone(index), i)
+		if isOfHost(at) {
+			forbidden[snake(f.Name)] = false
+		} else if f.Type.Kind() == reflect.Struct {
+			if some := limits(f.Type, at); len(some) == f.Type.NumField() {
+				forbidden[snake(f.Name)] = false
+			} else if len(some) > 0 {
+				forbidden[snake(f.Name)] = object{"properties": some}
+			}
+		}
+	}
+	if index == nil {
+		var allowed []string
+		for _, name := range slices.Sorted(maps.Keys(profile.All())) {
+			if profile.All()[name].ValidateRequest() == nil {
+				allowed = append(allowed, name)
+			}
+		}
+		forbidden["profile"] = named1(allowed)
+	}
+	return forbidden
+}
+
+// isOfHost reports whether a field is a limit that all requests to a host share.
+func isOfHost(index []int) bool {
+	var r policy.Rule
+	switch v := reflect.ValueOf(&r).Elem().FieldByIndex(index); v.Kind() {
+	case reflect.Func:
+		v.Set(reflect.MakeFunc(v.Type(), nil))
+	case reflect.Int, reflect.Int8, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Float64:
+		v.SetFloat(0.5)
+	}
+	err := r.ValidateRequest()
+	return err != nil && strings.Contains(err.Error(), "is a limit of the host")
 }
 
 func units() (names []string) {
@@ -158,11 +202,18 @@ func (s *schemer) field(typ reflect.Type, i int) object {
 		return oneOrMore(object{"anyOf": append(named1(slices.Sorted(maps.Keys(idempotent)))["anyOf"].([]any),
 			object{"type": "string", "pattern": "^[A-Z-]+$", "examples": []string{"POST", "PATCH"}})})
 	case *func(*http.Request) string:
+		if f.Name == "IdempotencyKey" {
+			return named1(slices.Sorted(maps.Keys(keys)))
+		}
 		return named1(slices.Sorted(maps.Keys(scopes)))
+	case *func(*http.Request) int:
+		return named1(slices.Sorted(maps.Keys(costs)))
 	case encoding.TextUnmarshaler:
 		return object{"enum": modeWords(to)}
 	case *bool:
 		return object{"type": "boolean"}
+	case *[]string:
+		return oneOrMore(object{"type": "string", "pattern": "^https?://[^/?#@ ]+(/[^?# ]*)?$"})
 	case *string:
 		return object{"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", "not": object{"const": "-"}}
 	case *time.Duration:

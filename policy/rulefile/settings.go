@@ -1,4 +1,4 @@
-// Settings, which explain the rule of a host value by value.
+// Settings, which explain the rule of a host or path value by value.
 
 package rulefile
 
@@ -24,7 +24,7 @@ type Setting struct {
 	// Value is the value as a file has it, without quotes. "off" stands for a
 	// setting that does nothing.
 	Value string `json:"value"`
-	// Source is "default", "rule", `host "*.example.com"`, or
+	// Source is "default", "rule", `host "*.example.com"`, `path "api.example.com/v1/"`, or
 	// `profile "github" of host "api.github.com"`, for instance. If the classifiers
 	// or hints of a rule stand in front of those of its profile, it names the rule,
 	// and Value names the profile.
@@ -40,7 +40,7 @@ type layer struct {
 
 // layers returns the rules that a complete rule is made of. A field has the value of
 // the first layer in which it is not zero, as policy.Rule.Or has it.
-func (f *File) layers(pattern string) []layer {
+func (f *File) layers(patterns []string) []layer {
 	var all []layer
 	add := func(p Part, of string) {
 		all = append(all, layer{p.Keys, of, &p})
@@ -48,19 +48,26 @@ func (f *File) layers(pattern string) []layer {
 			all = append(all, layer{rule: p.Base, source: "profile " + strconv.Quote(p.Profile) + " of " + of})
 		}
 	}
-	if p, ok := f.Hosts[pattern]; ok {
-		add(p, "host "+strconv.Quote(pattern))
+	for _, pattern := range patterns {
+		kind := "host "
+		if strings.Contains(pattern, "/") {
+			kind = "path "
+		}
+		if p, ok := f.Hosts[pattern]; ok {
+			add(p, kind+strconv.Quote(pattern))
+		}
 	}
 	add(f.Rule, "rule")
 	return append(all, layer{rule: policy.Defaults(), source: "default"})
 }
 
-// Settings lists every value of the complete rule of a host, in the order of the
-// fields of [policy.Rule]. pattern is the key of the host's rule in the file. If the
-// file has no rule for it, the settings are those of all other hosts.
-// transport.Transport.RuleOf finds the pattern of a URL.
-func (f *File) Settings(pattern string) []Setting {
-	layers := f.layers(pattern)
+// Settings lists every value of a complete rule, in the order of the fields of
+// [policy.Rule]. patterns are the keys of the rules in the file that it is made of, the most
+// specific first. Keys that the file does not have are left out. Without patterns, the
+// settings are those of all other hosts. transport.Transport.PatternsOf finds the patterns
+// of a URL.
+func (f *File) Settings(patterns ...string) []Setting {
+	layers := f.layers(patterns)
 	var whole policy.Rule
 	for _, l := range layers {
 		whole = whole.Or(l.rule)
@@ -116,6 +123,11 @@ func (f *File) value(key string, whole policy.Rule, v reflect.Value) string {
 		return orOff(v)
 	case string:
 		return v
+	case []string:
+		if len(v) > 0 {
+			return strings.Join(v, ", ")
+		}
+		return "off"
 	}
 	return ""
 }
@@ -126,6 +138,8 @@ func unset(key string, whole policy.Rule) string {
 	switch {
 	case key == "scope":
 		return "credentials"
+	case key == "cost":
+		return "1"
 	case key == "rate.burst" && whole.Rate.PerSecond > 0:
 		return orOff(math.Ceil(whole.Rate.PerSecond))
 	case key == "budget.burst" && budget.PerSecond < 0:

@@ -237,9 +237,9 @@ func namesIn[T any](given, builtin map[string]T) string {
 	return join(slices.Compact(names))
 }
 
-// join lists words. It leaves out all after the first 24.
+// join lists words. It leaves out all after the first 32.
 func join(words []string) string {
-	const most = 24
+	const most = 32
 	if more := len(words) - most; more > 0 {
 		return strings.Join(words[:most], ", ") + " and " + strconv.Itoa(more) + " more"
 	}

@@ -1,0 +1,52 @@
+package rulefile_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/rulefile"
+)
+
+// A program gives Watch the method Update of its Transport, and calls Check when it gets
+// SIGHUP.
+func ExampleWatch() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "rules.json")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			log.Fatal(err)
+		}
+	}
+	write(`{"rule": {"attempts": 4}}`)
+
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	update := func(rule policy.Rule, hosts map[string]policy.Rule) error {
+		fmt.Println("in force:", rule)
+		return nil
+	}
+	report := func(err error) { fmt.Println("not in force:", err) }
+	w, err := rulefile.Watch(ctx, path, time.Hour, update, report)
+	if err != nil {
+		log.Fatal(err)
+	}
+	write(`{"rule": {"attempts": "many"}}`)
+	_ = w.Check() // report has told the error
+	write(`{"rule": {"attempts": 2}}`)
+	if err := w.Check(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// in force: {Attempts: 4}
+	// not in force: line 1, column 23: rule.attempts: the string "many" where a whole number is wanted
+	// in force: {Attempts: 2}
+}

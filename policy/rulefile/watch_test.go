@@ -1,0 +1,194 @@
+package rulefile
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+const goodFile = `{"rule": {"attempts": 2}}`
+
+// A watched is a file that is watched, the rules in force, and what was reported.
+type watched struct {
+	*Watcher
+	inForce policy.Rule
+	told    []error
+}
+
+func (f *watched) apply(rule policy.Rule, hosts map[string]policy.Rule) error {
+	if _, bad := hosts["bad pattern"]; bad {
+		return policy.Errors{{Field: `Hosts["bad pattern"]`, Reason: "two\nlines"}}
+	}
+	f.inForce = rule
+	return nil
+}
+
+func watchFile(t *testing.T, ctx context.Context, every time.Duration) *watched {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.json")
+	require.NoError(t, os.WriteFile(path, []byte(goodFile), 0o600))
+	f := &watched{}
+	var err error
+	f.Watcher, err = Watch(ctx, path, every, f.apply, func(err error) { f.told = append(f.told, err) })
+	require.NoError(t, err)
+	require.Equal(t, policy.Rule{Attempts: 2}, f.inForce)
+	return f
+}
+
+func (f *watched) last() error { return f.told[len(f.told)-1] }
+
+// badFiles are the ways in which a file can be no rules. The argument is its path, at which
+// there is nothing.
+var badFiles = map[string]struct {
+	make   func(path string) error
+	reason string
+}{
+	"missing":     {func(string) error { return nil }, "no such file"},
+	"a directory": {func(path string) error { return os.Mkdir(path, 0o700) }, "it is a directory"},
+	"empty":       {func(path string) error { return os.WriteFile(path, nil, 0o600) }, "line 1, column 1"},
+	"half": {func(path string) error {
+		return os.WriteFile(path, []byte(goodFile[:len(goodFile)/2]), 0o600)
+	}, "line 1"},
+	"a broken link": {func(path string) error { return os.Symlink(path+".gone", path) }, "no such file"},
+	"refused": {func(path string) error {
+		return os.WriteFile(path, []byte(`{"hosts": {"bad pattern": {}}}`), 0o600)
+	}, "line 1, column 12"},
+	"too long": {func(path string) error {
+		return os.WriteFile(path, []byte(goodFile+strings.Repeat(" ", 1<<20)), 0o600)
+	}, "longer than 1 MiB"},
+}
+
+func TestWatchABadFile(t *testing.T) {
+	for name, bad := range badFiles {
+		t.Run(name, func(t *testing.T) {
+			f := watchFile(t, t.Context(), 0)
+			require.NoError(t, os.Remove(f.path))
+			require.NoError(t, bad.make(f.path))
+			assert.Error(t, f.check(false))
+			assert.Empty(t, f.told, "it may be a file that is just being written")
+			for range 5 {
+				_ = f.check(false)
+			}
+			if assert.Len(t, f.told, 1) {
+				assert.ErrorContains(t, f.last(), bad.reason)
+			}
+			assert.ErrorContains(t, f.Check(), bad.reason)
+			assert.Len(t, f.told, 2, "Check asks for an answer")
+			assert.Equal(t, policy.Rule{Attempts: 2}, f.inForce)
+
+			require.NoError(t, os.RemoveAll(f.path))
+			require.NoError(t, os.WriteFile(f.path, []byte(`{"rule": {"attempts": 3}}`), 0o600))
+			assert.NoError(t, f.check(false))
+			assert.NoError(t, f.check(false))
+			assert.Equal(t, policy.Rule{Attempts: 3}, f.inForce)
+			assert.Len(t, f.told, 2)
+			assert.NoError(t, f.Check())
+			assert.Len(t, f.told, 3)
+			assert.NoError(t, f.last())
+
+			require.NoError(t, os.Remove(f.path))
+			require.NoError(t, bad.make(f.path))
+			_, err := Watch(t.Context(), f.path, time.Hour, f.apply, nil)
+			assert.ErrorContains(t, err, bad.reason)
+		})
+	}
+}
+
+// Another fault is reported, too, and so is the same fault after good rules.
+func TestWatchReportsEachFaultOnce(t *testing.T) {
+	f := watchFile(t, t.Context(), 0)
+	for i, text := range []string{"{", "[", goodFile, "["} {
+		require.NoError(t, os.WriteFile(f.path, []byte(text), 0o600))
+		for range 3 {
+			_ = f.check(false)
+		}
+		assert.Len(t, f.told, i+1)
+		assert.Equal(t, text == goodFile, f.last() == nil)
+	}
+}
+
+func TestWatchAFileOfTheSameSizeAndTime(t *testing.T) {
+	f := watchFile(t, t.Context(), 0)
+	before, err := os.Stat(f.path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(f.path, []byte(strings.Replace(goodFile, "2", "5", 1)), 0o600))
+	require.NoError(t, os.Chtimes(f.path, before.ModTime(), before.ModTime()))
+	require.NoError(t, f.check(false))
+	assert.Equal(t, policy.Rule{Attempts: 5}, f.inForce)
+}
+
+// A file that is written piece by piece is taken when it is whole, and not before.
+func TestWatchAFileThatGrows(t *testing.T) {
+	f := watchFile(t, t.Context(), 0)
+	const next = `{"rule": {"attempts": 7}}`
+	for i := range len(next) {
+		require.NoError(t, os.WriteFile(f.path, []byte(next[:i]), 0o600))
+		assert.Error(t, f.check(false))
+		assert.Equal(t, policy.Rule{Attempts: 2}, f.inForce)
+	}
+	assert.Empty(t, f.told)
+	require.NoError(t, os.WriteFile(f.path, []byte(next), 0o600))
+	require.NoError(t, f.check(false))
+	assert.Equal(t, policy.Rule{Attempts: 7}, f.inForce)
+}
+
+// As Kubernetes replaces a file of a ConfigMap.
+func TestWatchALinkThatChanges(t *testing.T) {
+	f := watchFile(t, t.Context(), 0)
+	other := filepath.Join(t.TempDir(), "other.json")
+	require.NoError(t, os.WriteFile(other, []byte(`{"rule": {"attempts": 9}}`), 0o600))
+	require.NoError(t, os.Symlink(other, f.path+".new"))
+	require.NoError(t, os.Rename(f.path+".new", f.path))
+	require.NoError(t, f.check(false))
+	assert.Equal(t, policy.Rule{Attempts: 9}, f.inForce)
+}
+
+// The file is read at each interval until the context ends.
+func TestWatchReadsAtIntervals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		f := watchFile(t, ctx, time.Minute)
+		write := func(text string) {
+			require.NoError(t, os.WriteFile(f.path, []byte(text), 0o600))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		write(`{"rule": {"attempts": 4}}`)
+		assert.Equal(t, 4, f.inForce.Attempts)
+		write(`{`)
+		assert.Empty(t, f.told)
+		write(`{`)
+		assert.Len(t, f.told, 1)
+		cancel()
+		synctest.Wait()
+		write(`{"rule": {"attempts": 5}}`)
+		assert.Equal(t, 4, f.inForce.Attempts)
+		require.NoError(t, f.Check())
+		assert.Equal(t, 5, f.inForce.Attempts)
+	})
+}
+
+func TestWatchKnowsNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"rule": {"profile": "ours"}}`), 0o600))
+	f := &watched{}
+	names := Names{Profiles: map[string]policy.Rule{"ours": {Attempts: 7}}}
+	_, err := Watch(t.Context(), path, 0, f.apply, nil, names)
+	require.NoError(t, err)
+	assert.Equal(t, 7, f.inForce.Attempts)
+	_, err = Watch(t.Context(), path, 0, f.apply, nil, names, names)
+	assert.Error(t, err)
+	other := errors.New("other")
+	_, err = Watch(t.Context(), path, 0, func(policy.Rule, map[string]policy.Rule) error { return other }, nil, names)
+	assert.ErrorIs(t, err, other)
+}
