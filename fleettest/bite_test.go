@@ -22,6 +22,7 @@ type broken struct {
 	tell  func(f *broken, m fleetmsg.Message)
 	heard func(f *broken, m fleetmsg.Message) (fleetmsg.Message, bool) // false: it is lost
 	scope func(text string) uint64
+	state func(transport.FleetState) transport.FleetState
 	hear  func(fleetmsg.Message)
 }
 
@@ -57,6 +58,14 @@ func (f *broken) Scope(text string) uint64 {
 	return f.scope(text)
 }
 
+func (f *broken) FleetState() transport.FleetState {
+	s := f.Fleet.(interface{ FleetState() transport.FleetState }).FleetState()
+	if f.state != nil {
+		return f.state(s)
+	}
+	return s
+}
+
 // loses returns a Fleet that does not hear of what matches.
 func loses(match func(fleetmsg.Message) bool) broken {
 	return broken{tell: func(f *broken, m fleetmsg.Message) {
@@ -81,6 +90,8 @@ var bites = []struct {
 }{
 	{"any number may join", "a_Fleet_has_one_member", broken{join: func(*broken, func(fleetmsg.Message)) error { return nil }}},
 	{"nobody hears how many there are", "members_know_how_many_they_are", says(func(m *fleetmsg.Message) { m.Members = 1 })},
+	{"a Fleet never says that it is connected", "members_know_how_many_they_are", broken{state: func(s transport.FleetState) transport.FleetState { s.Connected = false; return s }}},
+	{"a Fleet counts no commands", "members_know_how_many_they_are", broken{state: func(s transport.FleetState) transport.FleetState { s.Commands = 0; return s }}},
 	{"each member has scopes of its own", "a_scope_is_the_same_for_all_members", broken{scope: func(string) uint64 { return rand.Uint64() }}},
 	{"all texts are one scope", "a_scope_is_the_same_for_all_members", broken{scope: func(string) uint64 { return 1 }}},
 	{"holds are lost", "a_hold_reaches_the_others_and_newcomers", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Hold })},
@@ -114,6 +125,7 @@ var bites = []struct {
 		}
 		f.Fleet.Tell(m)
 	}}},
+	{"units are lost", "a_quota_reaches_the_others_with_its_users", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Quota && m.Unit != "" })},
 	{"there is no outage", "an_outage_needs_several_members", loses(func(m fleetmsg.Message) bool { return m.Kind == fleetmsg.Failing })},
 	{"a failure of one is an outage", "a_member_that_fails_alone_stops_nobody", broken{tell: func(f *broken, m fleetmsg.Message) {
 		f.Fleet.Tell(m)
@@ -137,6 +149,11 @@ var bites = []struct {
 		}
 		f.Fleet.Tell(m)
 	}}},
+	{"all tokens count requests", "tokens_are_refused_with_a_time", says(func(m *fleetmsg.Message) {
+		if m.Kind == fleetmsg.Tokens {
+			m.Unit = ""
+		}
+	})},
 	{"the burst is endless", "tokens_are_refused_with_a_time", broken{tell: func(f *broken, m fleetmsg.Message) {
 		m.Burst = 1e6
 		f.Fleet.Tell(m)

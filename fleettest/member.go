@@ -33,6 +33,8 @@ type witness struct {
 	heard []note
 	uses  float64
 	react func(fleetmsg.Message) // if not nil, it is called with what the witness hears
+
+	unanswered int // questions; belongs to the goroutine that asks
 }
 
 // A note is a message and when it was heard.
@@ -138,13 +140,14 @@ func (w *witness) await(what string, match func(fleetmsg.Message) bool) note {
 func (w *witness) ask(question fleetmsg.Message, answer fleetmsg.Kind) note {
 	w.t.Helper()
 	before := len(w.find(is(answer)))
-	for range 10 {
+	for range 30 {
 		w.tell(question)
-		for start := time.Now(); time.Since(start) < patience()/10; time.Sleep(100 * time.Microsecond) {
+		for start := time.Now(); time.Since(start) < patience()/30; time.Sleep(100 * time.Microsecond) {
 			if found := w.find(is(answer)); len(found) > before {
 				return found[before]
 			}
 		}
+		w.unanswered++
 	}
 	w.t.Fatalf("no answer to: %v", question)
 	return note{}

@@ -11,6 +11,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/mailbox"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // maxHosts bounds what a Memory keeps. If it is full, it forgets everything about hosts.
@@ -45,6 +46,7 @@ type Member struct {
 	hear  func(fleetmsg.Message)
 	heard map[string]instant.Instant // the mark of the last news of each host
 	box   mailbox.Box[fleetmsg.Message]
+	told  uint64
 }
 
 // Join makes a Transport the member. New of package transport calls it.
@@ -71,7 +73,7 @@ func (m *Member) Close() {
 	f.tellSize()
 }
 
-// tellSize tells all members how many they are; f.mu is held.
+// tellSize tells all members how many they are; the lock is held.
 func (f *Memory) tellSize() {
 	for _, m := range f.members {
 		m.box.Put(m.hear, fleetmsg.Message{Kind: fleetmsg.Members, Members: len(f.members)})
@@ -89,6 +91,18 @@ func (m *Member) Tell(msg fleetmsg.Message) {
 	}
 }
 
+// FleetState returns how the fleet is. A member is connected until Close, and its heartbeat is
+// never old.
+func (m *Member) FleetState() transport.FleetState {
+	f := m.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Contains(f.members, m) {
+		return transport.FleetState{Commands: m.told, HeartbeatAge: -1}
+	}
+	return transport.FleetState{Connected: true, Members: len(f.members), Commands: m.told}
+}
+
 // tell returns the answers to a Meet. Others hear of the rest.
 func (m *Member) tell(msg fleetmsg.Message) (answers []fleetmsg.Message) {
 	f := m.fleet
@@ -97,6 +111,7 @@ func (m *Member) tell(msg fleetmsg.Message) (answers []fleetmsg.Message) {
 	if !slices.Contains(f.members, m) || !ledger.Valid(msg) {
 		return nil
 	}
+	m.told++
 	r := f.hosts[msg.Host]
 	if r == nil {
 		if len(f.hosts) >= maxHosts {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"strings"
 	"sync"
@@ -99,7 +100,7 @@ func (s *site) serial(ctx context.Context, network, addr string) (conn net.Conn,
 	return nil, err
 }
 
-// turn makes the bad server bad.
+// turn makes the bad server respond so.
 func (s *site) turn(fault testserver.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,6 +127,50 @@ var patient = policy.Rule{Attempts: 4, AttemptTimeout: 300 * time.Millisecond, B
 // An address is bad in one of many ways, from the beginning or with connections to it in
 // the pool. The first GET succeeds, and at most one request after that is slow.
 func TestOneAddressIsBad(t *testing.T) {
+	badAddress(t, patient, func(t *testing.T, s *site, _ string) {
+		slow, before := 0, s.bad.Arrivals()
+		for i := range 30 {
+			elapsed, err := s.send(http.MethodGet)
+			assert.NoError(t, err, i)
+			if elapsed > 100*time.Millisecond {
+				slow++
+			}
+			assert.LessOrEqual(t, elapsed, 600*time.Millisecond, i)
+		}
+		assert.LessOrEqual(t, slow, 1)
+		assert.LessOrEqual(t, s.bad.Arrivals()-before, 4)
+	})
+}
+
+// A POST that may have arrived is not repeated. But the next one goes to the other address,
+// except after a 500, which says more about its own request.
+func TestOneAddressIsBadForPOSTs(t *testing.T) {
+	untimed := patient
+	untimed.AttemptTimeout = policy.Off
+	for _, rule := range []policy.Rule{patient, untimed} {
+		badAddress(t, rule, func(t *testing.T, s *site, fault string) {
+			switch fault {
+			case "500":
+				return
+			case "is silent", "drops SYNs", "hangs":
+				if rule.AttemptTimeout <= 0 {
+					return // nothing ends the first attempt
+				}
+			}
+			failed, before := 0, s.good.Arrivals()+s.bad.Arrivals()
+			for range 10 {
+				if _, err := s.send(http.MethodPost); err != nil {
+					failed++
+				}
+			}
+			assert.LessOrEqual(t, failed, 1)
+			assert.LessOrEqual(t, s.good.Arrivals()+s.bad.Arrivals()-before, 10)
+		})
+	}
+}
+
+// badAddress calls use with a site whose first address is bad, for each way of that.
+func badAddress(t *testing.T, rule policy.Rule, use func(t *testing.T, s *site, fault string)) {
 	sick := func(step testserver.Step) func(*site) { return func(s *site) { s.turn(step) } }
 	for name, fault := range map[string]func(*site){
 		"refuses": func(s *site) {
@@ -147,7 +192,7 @@ func TestOneAddressIsBad(t *testing.T) {
 			}{{"http1", false, false}, {"h2c", true, false}, {"default http1", false, true}, {"default h2c", true, true}} {
 				t.Run(strings.Join([]string{name, kind.name, map[bool]string{false: "cold", true: "pooled"}[pooled]}, "/"), func(t *testing.T) {
 					bubble(t, func(t *testing.T) {
-						s := newSite(t, kind.h2, kind.own, patient)
+						s := newSite(t, kind.h2, kind.own, rule)
 						if pooled {
 							var wg sync.WaitGroup
 							for range 4 {
@@ -155,22 +200,76 @@ func TestOneAddressIsBad(t *testing.T) {
 							}
 							wg.Wait()
 						}
-						before := s.bad.Arrivals()
 						fault(s)
-						slow := 0
-						for i := range 30 {
-							elapsed, err := s.send(http.MethodGet)
-							assert.NoError(t, err, i)
-							if elapsed > 100*time.Millisecond {
-								slow++
-							}
-							assert.LessOrEqual(t, elapsed, 600*time.Millisecond, i)
-						}
-						assert.LessOrEqual(t, slow, 1)
-						assert.LessOrEqual(t, s.bad.Arrivals()-before, 4)
+						use(t, s, name)
 					})
 				})
 			}
+		}
+	}
+}
+
+// All connections of a pool of HTTP/1.1 are reset when they are used. net/http resends a GET
+// over each of them and over a new one within one attempt. After that attempt nothing goes
+// to the bad address.
+func TestResendsOverAPool(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newSite(t, false, false, patient)
+		s.tr.base.(*http.Transport).MaxIdleConnsPerHost = 4
+		s.turn(testserver.OK("well").Delay(time.Millisecond))
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { _, _ = s.send(http.MethodGet) })
+		}
+		wg.Wait()
+		require.Equal(t, 4, s.Open(badIP))
+		s.turn(testserver.ResetBeforeHeaders())
+		before := s.bad.Arrivals()
+		var reused []bool
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = append(reused, i.Reused) }})
+		resp, err := s.tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx))
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Len(t, HistoryOf(resp).Attempts, 2)
+		assert.Equal(t, []bool{true, true, true, true, false, false}, reused, "the last is that of the retry")
+		assert.Equal(t, 5, s.bad.Arrivals()-before)
+		for range 10 {
+			_, err := s.send(http.MethodGet)
+			assert.NoError(t, err)
+		}
+		assert.Equal(t, 5, s.bad.Arrivals()-before)
+	})
+}
+
+// The first address accepts connections, and its TLS handshake hangs. No request has left
+// then, so that a POST is sent again as well.
+func TestAddressThatHangsAtTLS(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		for _, h2 := range []bool{false, true} {
+			bubble(t, func(t *testing.T) {
+				s := &site{Net: testserver.NewNet(), t: t, ips: []netip.Addr{netip.MustParseAddr(badIP), netip.MustParseAddr(goodIP)}}
+				cfg := testserver.Config{Net: s.Net, Host: badIP, HTTP2: h2, TLS: testserver.Trusted}
+				s.bad = testserver.Start(t, cfg, testserver.OK("well"))
+				cfg.Host = goodIP
+				s.good = testserver.Start(t, cfg, testserver.OK("well"))
+				s.Mute(badIP, true)
+				base := s.good.Transport()
+				base.TLSClientConfig.InsecureSkipVerify = true
+				base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+					return s.DialContext(ctx, network, net.JoinHostPort(badIP, "443"))
+				}
+				s.tr = mustNew(t, Config{Base: base, Rule: patient})
+				d := dial.With(s.DialContext, s.lookup)
+				s.tr.pools.own = func() *dial.Dialer { return d }
+				for range 3 {
+					resp, err := s.tr.RoundTrip(newRequest(t, method, "https://api.test/", strings.NewReader("order")))
+					require.NoError(t, err)
+					_ = resp.Body.Close()
+				}
+				assert.Equal(t, 3, s.good.Arrivals())
+				time.Sleep(5 * time.Minute)
+				s.tr.CloseIdleConnections()
+			})
 		}
 	}
 }

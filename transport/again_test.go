@@ -378,7 +378,7 @@ func TestCloseEndsTheComparison(t *testing.T) {
 // beginnings in common. The reader gets the whole of one version, or the beginning of
 // one and an error.
 func TestNoMixOfVersions(t *testing.T) {
-	for seed := range uint64(soak.Size(2000, 100)) {
+	for seed := range uint64(soak.Size(300, 2000)) {
 		bubble(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			var versions []string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
 )
 
 // An attempt is a send of the request by the base transport. It has everything that it
@@ -27,10 +28,10 @@ type attempt struct {
 	timing timing
 	way    way
 	watch  watch
-	mark   uint64 // from the pacing, 0 without pacing
-	inside bool   // the caller's context belongs to an attempt of another Transport
-	beside bool   // runs beside another attempt, and may outlive the call
-	plain  bool   // is sent without Expect
+	pass   pacing.Pass // from the pacing, zero without pacing
+	inside bool        // the caller's context belongs to an attempt of another Transport
+	beside bool        // runs beside another attempt, and may outlive the call
+	plain  bool        // is sent without Expect
 }
 
 // An outgoing is the copy of a request that an attempt sends, with its context and the
@@ -76,6 +77,9 @@ func newOutgoing(withMore, withValues bool) (out *outgoing, room []string) {
 
 // send makes the next attempt.
 func (x *exchange) send() (resp *http.Response, err error) {
+	if x.ends != nil {
+		defer func() { x.settle(resp) }()
+	}
 	if x.rule.hedge && x.hedgeable() {
 		return x.race()
 	}
@@ -104,6 +108,9 @@ func (x *exchange) attempt(kind Kind) attempt {
 	proves := x.proves() // may panic, and nothing is sent then
 	x.sent++
 	x.number = x.sent
+	if x.ends != nil {
+		x.departs()
+	}
 	now := time.Now()
 	if x.sent == 1 && x.rule.policy.MaxElapsed > 0 {
 		x.start = now
@@ -120,7 +127,7 @@ func (x *exchange) attempt(kind Kind) attempt {
 		a.body, a.inner = x.nextBody()
 	}
 	x.limits.started = x.t.instantOf(now)
-	a.slot, a.mark = x.limits.going(), x.limits.mark
+	a.slot, a.pass = x.limits.going(), x.limits.pass
 	return a
 }
 
@@ -145,7 +152,9 @@ func (a *attempt) prepare() (out *outgoing) {
 	prepared := false
 	defer func() {
 		if !prepared {
-			a.way.link.leave()
+			if a.way.link != nil {
+				a.way.link.opens.Connected()
+			}
 			a.slot.release()
 			a.closeBody()
 		}
@@ -250,9 +259,8 @@ func (a *attempt) sendCopy(out *outgoing) (resp *http.Response, err error) {
 	if held != nil && held.probe {
 		defer held.renew()()
 	}
-	if a.way.link != nil && !a.way.lane.IsConnected() {
-		defer a.way.link.leave()
-		a.await(req.Context())
+	if l := a.way.link; l != nil && l.opens != nil {
+		defer l.opens.Connected() // also if there is no connection
 	}
 	resp, err = checkResponse(a.base.RoundTrip(req))
 	if resp != nil && resp.Request == req {
@@ -274,11 +282,17 @@ func (o *outgoing) awaitEvent(resp *http.Response) (*http.Response, error) {
 	a := &o.ctx
 	ctx, cancel := context.WithTimeoutCause(a, a.event, a.eventless)
 	defer cancel()
+	caller := a.Context
 	_, ok, err := classify.Outcome{Request: o.req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+	if err == context.Canceled && caller.Err() == nil {
+		// The body has ended, which ended the attempt's context. Its Read is about to return.
+		ctx, cancel := context.WithTimeoutCause(caller, a.event, a.eventless)
+		defer cancel()
+		_, ok, err = classify.Outcome{Request: o.req.WithContext(ctx), Response: resp}.FirstEvent(nil)
+	}
 	if ok || err == nil {
 		return resp, nil
 	}
-	caller := a.Context
 	dismiss(caller, resp)
 	if caller.Err() != nil {
 		return nil, contextErr(caller)

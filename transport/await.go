@@ -106,11 +106,12 @@ func (c *call) await(resp *http.Response) error {
 
 // restIsNear reports whether a body that was cut on the way goes to the caller, because its
 // rest can be asked for. Otherwise a connection that is cut after so many bytes each time
-// would never bring the whole. A shorter body is fetched anew, also if it has changed.
+// would never bring the whole. A shorter body is fetched anew, also if it has changed. So is
+// a body whose rest a Transport below did not get.
 func (c *call) restIsNear(in *incoming, resp *http.Response) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.running || in.err == nil || len(in.data) < resume.MinProgress || c.ctx.Err() != nil || !c.rule.resumes {
+	if in.running || in.err == nil || len(in.data) < resume.MinProgress || c.ctx.Err() != nil || !c.rule.resumes || resume.Tried(in.body) {
 		return false
 	}
 	_, no := resume.Check(c.req, resp, false)

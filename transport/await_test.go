@@ -165,6 +165,21 @@ func TestTheRestIsNotAwaited(t *testing.T) {
 	})
 }
 
+// The inner of two Transports has asked for the rest, and the content had changed. The outer
+// one asks for the whole.
+func TestTheRestBelowIsNotTheSame(t *testing.T) {
+	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
+		first, second := ts.Content([]byte(text(200_000)), `"v1"`), ts.Content([]byte(text(150_000)), `"v2"`)
+		s := set(t, cfg, now, first.CutAt(100_000, ts.Reset), second, second)
+		outer := mustNew(t, transport.Config{Base: s.tr, Rule: awaiting})
+		got := do(outer, s.request(http.MethodGet, nil))
+		require.NoError(t, got.err)
+		assert.True(t, got.body == text(150_000))
+		assert.Equal(t, 3, s.Arrivals())
+		s.base.CloseIdleConnections()
+	})
+}
+
 // If the request cannot be sent again, its reader gets what came before the cut.
 func TestAwaitingNeedsTheRequest(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
@@ -186,9 +201,9 @@ func TestAStreamIsNotHeldBack(t *testing.T) {
 		every time.Duration
 		first time.Duration // until RoundTrip returns
 	}{
-		{"it comes at once", 0, 0},
-		{"it pauses", time.Second, 1500 * time.Millisecond}, // the testserver waits before the first piece
-		{"it trickles", 300 * time.Millisecond, 2 * time.Second},
+		{"the body comes at once", 0, 0},
+		{"the body pauses", time.Second, 1500 * time.Millisecond}, // the testserver waits before the first piece
+		{"the body trickles", 300 * time.Millisecond, 2 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
@@ -314,6 +329,7 @@ func TestPanicBeforeTheAwaiting(t *testing.T) {
 		rule := policy.Rule{ConnectTimeout: time.Minute, Idempotent: func(*http.Request) bool { panic("idempotent") }}
 		tr := mustNew(t, transport.Config{Base: b, Rule: rule.Or(awaiting)})
 		assert.PanicsWithValue(t, "idempotent", func() { do(tr, request(t, http.MethodGet, "http://h.test/", nil)) })
+		time.Sleep(time.Minute) // the Close of this body blocks, and nobody waits for it
 		assert.EqualValues(t, 1, b.closed.Load())
 	})
 }

@@ -31,7 +31,7 @@ func (x *exchange) takeBack(d *decision, busy time.Duration) Reason {
 	case replay.ErrBusy:
 		return ReasonBodyBusy
 	case replay.ErrEnded:
-		return ReasonCanceled
+		return x.gone()
 	}
 	return ReasonNotReplayable
 }

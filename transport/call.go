@@ -5,6 +5,8 @@ package transport
 import (
 	"cmp"
 	"context"
+	"errors"
+	"math"
 	"net/http"
 	"time"
 
@@ -12,18 +14,22 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host"
 )
 
-// A call is a request, its host and the rule that applies to it. Apart from plain and
-// the sleeper, it does not change after obeyCancel. One goroutine uses it.
+// A call is a request, its host and the rule that applies to it. Apart from plain, price
+// and the sleeper, it does not change after obeyCancel, unless the rule has alternates: req,
+// state and rule are then those of the endpoint. One goroutine uses it.
 type call struct {
 	t       *Transport
-	req     *http.Request   // the caller's
+	req     *http.Request   // the caller's, or the same for an alternate
 	ctx     context.Context // the caller's; see obeyCancel
 	linked  bool            // Request.Cancel ends ctx, too
 	state   *host.State[resolved]
 	rule    *resolved
 	options *options        // nil: none
 	spanned context.Context // what RequestStart returned; nil: no hook
+	home    *endpoint       // the caller's request and its host; nil: req and state, because there are no alternates
+	at      int             // the endpoint of req, state and rule; 0: the request's own host
 	plain   *http.Request   // the request without its Expect, after a 417; nil: it keeps it
+	price   int             // see cost; 0: Cost was not asked yet
 	sleeper sleeper
 }
 
@@ -54,9 +60,29 @@ func (c *call) obeyCancel() (stop func()) {
 	return func() { cancel(nil) }
 }
 
+// caller returns the caller's request and the state of its host, wherever attempts go.
+func (c *call) caller() (*http.Request, *host.State[resolved]) {
+	if c.home != nil {
+		return c.home.req, c.home.state
+	}
+	return c.req, c.state
+}
+
 // single reports whether at most one attempt is allowed.
 func (c *call) single() bool {
 	return c.rule.policy.Attempts <= 1 || c.options != nil && c.options.sending == once
+}
+
+// cost returns what the request costs. The rule is asked once per request. A reconnect of the
+// body costs as much.
+func (c *call) cost() int {
+	if c.price == 0 {
+		c.price = 1
+		if own := c.rule.policy.Cost; own != nil {
+			c.price = min(max(own(c.req), 1), math.MaxInt32)
+		}
+	}
+	return c.price
 }
 
 // idempotent reports whether the request may be sent again although the server
@@ -99,6 +125,15 @@ func (c *call) sleepOr(d time.Duration, ready <-chan struct{}) error {
 		return contextErr(c.ctx)
 	}
 	return nil
+}
+
+// gone returns why the caller's context ended. Request.Cancel and the deadline of
+// http.Client.Timeout come at the same time, so a deadline that has passed counts.
+func (c *call) gone() Reason {
+	if until, ok := c.ctx.Deadline(); ok && !time.Now().Before(until) || errors.Is(c.ctx.Err(), context.DeadlineExceeded) {
+		return ReasonTimeout
+	}
+	return ReasonCanceled
 }
 
 // A sleeper waits, and keeps its timer for the next wait. One goroutine uses it.

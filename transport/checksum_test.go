@@ -94,7 +94,7 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 		retried  bool
 	}{
 		"no digest":                     {},
-		"it agrees":                     {header: "Repr-Digest: " + field256(right)},
+		"the digest agrees":             {header: "Repr-Digest: " + field256(right)},
 		"Repr-Digest":                   {header: "Repr-Digest: " + field256("wrong!"), retried: true},
 		"Content-Digest":                {header: "Content-Digest: " + field512("wrong!"), retried: true},
 		"in a trailer":                  {trailer: "wrong!", field: "Repr-Digest", retried: true},

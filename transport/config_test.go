@@ -73,14 +73,13 @@ func TestBadPatterns(t *testing.T) {
 		"":                        "is empty",
 		"*":                       "would match every host",
 		"https://api.example.com": "has a scheme",
-		"api.example.com/v1":      "is not a host",
 		"user@api.example.com":    "is not a host",
 		"api.example.com?x":       "is not a host",
 		"api.example.com#x":       "is not a host",
-		"api example.com":         "is not a host",
+		"api example.com":         "no path",
 		"api'example.com":         "is not a host",
 		"a%2eexample.com":         "is not a host",
-		"10.0.0.0/8":              "is not a host",
+		"10.0.0.0/8":              "range of addresses",
 		"~^api":                   "looks like a regular expression",
 		"^api\\.example\\.com$":   "looks like a regular expression",
 		"(api|www).example.com":   "looks like a regular expression",
@@ -375,6 +374,18 @@ func TestCloseIdleConnections(t *testing.T) {
 	mustNew(t, transport.Config{Base: plays(faults.Status(200))}).CloseIdleConnections()
 }
 
+// MustNew panics with the faults that New returns.
+func TestMustNew(t *testing.T) {
+	defer func() {
+		var faults policy.Errors
+		err, _ := recover().(error)
+		assert.ErrorAs(t, err, &faults)
+		assert.Len(t, faults, 2)
+	}()
+	assert.NotNil(t, transport.MustNew(transport.Config{Rule: policy.Rule{Attempts: 2}}))
+	transport.MustNew(transport.Config{Rule: policy.Rule{Attempts: 5000}, TempTotal: -1})
+}
+
 // TestDefault: the zero Config works.
 func TestDefault(t *testing.T) {
 	assert.NotPanics(t, func() { transport.Default().CloseIdleConnections() })
@@ -407,16 +418,16 @@ func TestRuleOf(t *testing.T) {
 	} {
 		u, err := url.Parse(text)
 		require.NoError(t, err)
-		rule, pattern := tr.RuleOf(u)
+		rule, pattern := tr.RuleOf("", u)
 		require.Equal(t, want.pattern, pattern, text)
 		require.Equal(t, want.attempts, rule.Attempts, text)
 		require.Equal(t, want.elapsed, rule.MaxElapsed, text)
 		require.NotNil(t, rule.Backoff, text)
 	}
 	require.NoError(t, tr.Update(policy.Rule{Attempts: 2}, nil))
-	rule, pattern := tr.RuleOf(&url.URL{Scheme: "https", Host: "b.example.com"})
+	rule, pattern := tr.RuleOf("POST", &url.URL{Scheme: "https", Host: "b.example.com"})
 	require.Equal(t, 2, rule.Attempts)
 	require.Empty(t, pattern)
-	rule, _ = new(transport.Transport).RuleOf(nil)
+	rule, _ = new(transport.Transport).RuleOf("", nil)
 	require.Equal(t, 6, rule.Attempts)
 }

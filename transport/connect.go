@@ -97,30 +97,46 @@ func (l *link) addr() string {
 // for both. After that it makes one of its own.
 const laneWait = time.Second
 
-// await waits until the lane of the attempt is connected, unless this attempt makes the
-// connection. Nothing is sent meanwhile, so the wait belongs to the connect phase.
-func (a *attempt) await(ctx context.Context) {
-	if a.way.link.opens != nil {
-		return
+// awaitLane waits until the lane of the next attempt is connected, unless this attempt is
+// to make the connection. If the host moves to another lane meanwhile, it waits for that
+// one, within the same laneWait. It reports whether it waited. Nothing is sent meanwhile,
+// and no timeout of an attempt runs.
+func (x *exchange) awaitLane() (waited bool) {
+	var until time.Time
+	for x.ctx.Err() == nil {
+		to := x.via
+		if lanes := x.state.LanesMade(); to == nil && lanes != nil && x.rule.lanes {
+			to = lanes.Current()
+		}
+		if to.IsConnected() || !x.comes(to) {
+			break
+		}
+		if !waited {
+			until = time.Now().Add(laneWait)
+			if latest := x.latest(); !latest.IsZero() && latest.Before(until) {
+				until = latest
+			}
+		}
+		waited = true
+		wait := time.Until(until)
+		if wait <= 0 {
+			break
+		}
+		x.sleeper.sleep(x.ctx, wait, to.Ready())
 	}
-	a.way.link.getConn("")
-	timer := time.NewTimer(laneWait)
-	defer timer.Stop()
-	select {
-	case <-a.way.lane.Ready():
-		a.way.link.asked.Store(false) // from now on the base transport says what it does, if it calls hooks
-	case <-timer.C:
-		a.way.link.asked.Store(false)
-	case <-ctx.Done():
-	//lint:ignore SA1019 old callers still set Request.Cancel
-	case <-a.req.Cancel:
-	}
+	return waited
 }
 
-// leave lets the attempts go that wait for the connection of this attempt, also if there
-// is none.
-func (l *link) leave() {
-	if l != nil {
-		l.opens.Connected()
+// comes reports whether another attempt makes the first connection of a lane. If nobody
+// does, the next attempt of this exchange does, and the lane is noted for it.
+func (x *exchange) comes(to *lane.Lane) bool {
+	if to.IsConnected() || to == x.opens {
+		return false
 	}
+	x.opens.Connected() // it takes another lane now
+	if x.opens = nil; to.Ahead() {
+		x.opens = to
+		return false
+	}
+	return true
 }

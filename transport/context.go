@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
+
+	"github.com/aplomb-go/aplomb/policy"
 )
 
 type (
@@ -20,6 +23,10 @@ type (
 type options struct {
 	sending sending
 	trace   *Trace
+	rule    *requestRule // of WithRule; nil: none
+
+	background bool
+
 	attempt int // the number of an attempt; 0 in the context of a caller
 }
 
@@ -50,6 +57,49 @@ func Repeatable(ctx context.Context) context.Context {
 // kept connection that turned out to be closed.
 func Once(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *options) { o.sending = once })
+}
+
+// Background returns a context whose requests let others go first, such as a prefetch or a
+// nightly export beside the requests of users.
+//
+//   - While it waits for a limit (cooldown, pacing, rate, gate), such a request comes after the
+//     requests that are no background work. Requests of a kind go in the order of their
+//     arrival. When a background request has waited for 10 s for an attempt, it counts as
+//     others do. From then on such requests take every second turn, so that a large number of
+//     them does not hold up the others.
+//   - While the gate is closed, it is no probe until it has waited for 10 s.
+//   - Its retries and hedges leave the last third of the host's budget to other requests,
+//     rounded down to whole retries.
+//
+// A request that does not have to wait for a limit goes at once, and nothing that is under way
+// is stopped. So without a Rate, Pacing or a Gate, a Background request differs from others
+// only in its retries and after a server's "try later". docs/limits.md says more.
+func Background(ctx context.Context) context.Context {
+	return withOptions(ctx, func(o *options) { o.background = true })
+}
+
+// WithRule returns a context whose requests follow rule in the fields that it sets. They
+// take the other fields from an earlier WithRule, and then from the rule of their path,
+// from that of their host, and from Config.Rule. It holds for each Transport that such a
+// request goes through, and for the requests of redirects. Its Alternates are those of the
+// first host, so they do not hold after a redirect to another host.
+//
+// The limits that all requests to a host share cannot be set here
+// (policy.Rule.ValidateRequest). If something is wrong with the rule, RoundTrip sends
+// nothing, and returns an error that holds [policy.Errors].
+//
+// A rule is checked and completed at the first request with the context or one derived from
+// it. That takes some microseconds. So share a context, or its parent, if many requests need
+// the same rule. If the rule is known when the Transport is made, Config.Hosts is the place
+// for it.
+func WithRule(ctx context.Context, rule policy.Rule) context.Context {
+	return withOptions(ctx, func(o *options) {
+		if o.rule != nil {
+			rule = rule.Or(o.rule.rule)
+		}
+		rule.Alternates.Bases = slices.Clone(rule.Alternates.Bases) // the caller may change its own
+		o.rule = &requestRule{rule: rule}
+	})
 }
 
 // WithTrace returns a context whose requests are reported to trace. As in
@@ -138,18 +188,18 @@ type History struct {
 	// response did not call for a retry.
 	Reason Reason
 	// Attempts are all attempts, oldest first, with hedges. It is empty if Reason is
-	// ReasonFinal and there was one attempt only.
+	// ReasonFinal and there was one attempt only, which did not wait for a limit.
 	Attempts []Attempt
 }
 
 // HistoryOf returns the history of a response. It says which attempts were made if
-// there was more than one, also if the last of them is a success. If the response
+// there was more than one or if a limit held the first, also if the last is a success. If the response
 // called for a retry, it says why there was none. Either the retry was not safe
 // ([ReasonNotIdempotent], [ReasonNotReplayable], [ReasonBodyBusy]), or a limit withheld
 // it (attempts, time, the deadline, the longest wait allowed, the budget …).
 //
 // For every other response the History is zero: for a success or another final
-// response of a single attempt, for a request that was to be sent once, and for a
+// response of a single attempt that did not wait, for a request that was to be sent once, and for a
 // response of another transport.
 func HistoryOf(resp *http.Response) History {
 	if resp == nil || resp.Request == nil {

@@ -38,8 +38,10 @@ const (
 	// ReasonNested means that a Transport below gave up on the request. Retries are
 	// not multiplied.
 	ReasonNested
-	// ReasonCanceled means that the caller's context ended.
+	// ReasonCanceled means that the caller hung up: its context was canceled.
 	ReasonCanceled
+	// ReasonTimeout means that the deadline of the caller's context passed.
+	ReasonTimeout
 	// ReasonAttempts means that the request had Rule.Attempts attempts.
 	ReasonAttempts
 	// ReasonMaxElapsed means that the next attempt would start later than
@@ -95,6 +97,7 @@ var reasonNames = [...]string{
 	ReasonRetriesOff:    "retries_off",
 	ReasonNested:        "nested",
 	ReasonCanceled:      "canceled",
+	ReasonTimeout:       "timeout",
 	ReasonAttempts:      "attempts",
 	ReasonMaxElapsed:    "max_elapsed",
 	ReasonDeadline:      "deadline",
@@ -145,6 +148,7 @@ func (r Reason) told() bool {
 type facts struct {
 	verdict     classify.Verdict
 	canceled    bool // the caller's context has ended, and there is no final response
+	expired     bool // it ended because its deadline passed
 	nested      bool // a Transport below gave up
 	misdirected bool // a 421, and there is no other connection
 	once        bool // the caller allowed one attempt only
@@ -177,6 +181,8 @@ const maxJitter = time.Second
 // Reason.
 func decide(f facts) (Reason, time.Duration) {
 	switch {
+	case f.canceled && f.expired:
+		return ReasonTimeout, 0
 	case f.canceled:
 		return ReasonCanceled, 0 // nobody waits for it any more
 	case f.nested:

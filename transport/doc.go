@@ -9,10 +9,12 @@
 //
 //	RoundTrip
 //	  ruleFor   find the rule of the host, and its state in a table
+//	  ruled     find the rule of the path and of the request, if there is one
 //	  first     if there is no limit to ask and nobody to tell, send the request
 //	            and return a success at once; everything else goes to the loop
 //	  loop      for attempt 1, 2, …
-//	    admit     ask the limits of the host: wait, or refuse at once
+//	    admit     ask the limits of the host: wait, or refuse at once; wait for a
+//	              connection that another attempt makes
 //	    send      send the caller's own request first, a copy of it later;
 //	              perhaps a second copy beside it, as a hedge
 //	    judge     classify the outcome, tell the limits, and decide:
@@ -28,9 +30,13 @@
 //
 //	transport.go     Config, New and Update
 //	rules.go         the rule of a host
+//	paths.go         the rule of a path
+//	request_rule.go  the rule of a request
+//	key.go           the idempotency key of a request
 //	context.go       settings of a single request, and the history of a response
 //	loop.go          RoundTrip and the loop
 //	call.go          the parts of a call that do not change
+//	alternate.go     the endpoints of a request: its host, and others that serve the same
 //	limits.go        the limits of a host before an attempt
 //	queue.go         waiting for a turn at one limit
 //	heard.go         the limits of a host after an attempt
@@ -43,17 +49,22 @@
 //	hedge.go         a second attempt beside a slow one
 //	decide.go        the decision, and every Reason
 //	report.go        the history, the events and the log
+//	lines.go         summing up the lines of the log
+//	news.go          which changes of a host are told, and when
+//	change.go        HostChange and its conditions
+//	cause.go         errors in a few words
 //	trace.go         Trace and its hooks, Event and Attempt
 //	observe.go       telling the hooks about a request, its attempts and its body
 //	drain.go         draining a response within bounds
 //	error.go         Error
+//	explain.go       the story of a request
 //	redact.go        removing secrets from URLs and texts
 //	body.go          the seam to internal/replay, which keeps request bodies
 //	await.go         responses that are read whole before the caller gets them
 //	resume_loop.go   the seam to internal/resume, which continues response bodies
 //	resume_error.go  the errors of a response body
 //	stall.go         bodies that stand still
-//	snapshot.go      the state of all hosts
+//	snapshot.go      the state of all hosts, and of the fleet
 //	fleet.go         the seam to the Transports of other processes
 //
 // # How the limits of a host act together
@@ -65,6 +76,7 @@
 // waits for one limit at a time, in the order of arrival, until its context ends. If
 // its turn would come after its deadline, it is refused at once. If a hold begins
 // while a request waits for another limit, the request goes back to the cooldown.
+// The requests of [Background] come after the others.
 //
 // The budget is asked for a retry or a hedge that would otherwise happen, before
 // the sleep. If the retry does not go, the budget gets it back. A hedge never
@@ -84,6 +96,15 @@
 // is a copy of an *http.Transport or comes from Config.Lane. What is under way goes on. A
 // retry after a 421, 502, 503 or 504, a retry to a name with several addresses, and a hedge
 // over HTTP/2 take another lane, too. docs/connections.md has the rules.
+//
+// # Alternates
+//
+// With Rule.Alternates a host has other base URLs that serve the same. If the host fails, the
+// next attempt goes to an alternate at once. If the host is down, first attempts go there
+// until one of the requests that try the host succeeds. Each endpoint has its own limits,
+// and the first attempt of a request at an endpoint counts there as a request. A request
+// with a credential or a validator stays at its host unless the rule says otherwise.
+// docs/alternates.md has the rules.
 //
 // # Many processes
 //

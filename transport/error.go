@@ -155,22 +155,19 @@ type Error struct {
 	// Err is the error of the last attempt, or the reason for the refusal.
 	Err error
 
-	request string // method and URL, without secrets
+	request string // method and URL, without secrets, for Explain
 	url     string // with its secrets, which Error hides in other texts
+	queued  Queued // before a request was refused, for Explain
 	ended   error  // the end of the caller's context; nil: it has not ended
 }
 
-// Error names the request, the number of attempts, the status of the last response,
-// the reason and the last error. It hides userinfo, query values and fragments in the
+// Error names the number of attempts, the status of the last response, the reason and the
+// last error. http.Client puts the method and the URL before it. Error hides userinfo, query values and fragments in the
 // URL of the request and in all other URLs that it finds in the texts of the errors.
 // Other secrets that a base transport writes into its errors stay as they are.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("transport: ")
-	if e.request != "" {
-		b.WriteString(e.request)
-		b.WriteString(": ")
-	}
 	switch n := len(e.Attempts); n {
 	case 0:
 		b.WriteString("not sent")
@@ -222,7 +219,7 @@ func (e *Error) reasonText() string {
 	switch {
 	case e.Reason == ReasonAttempts, e.Reason == ReasonFinal:
 		return ""
-	case e.Reason == ReasonCanceled:
+	case e.Reason == ReasonCanceled, e.Reason == ReasonTimeout:
 		return e.endText()
 	case e.Err != nil && !e.isLast():
 		return ""

@@ -45,6 +45,9 @@ func TestErrorTexts(t *testing.T) {
 		{Error{Reason: ReasonCanceled, Attempts: sent(503), Err: errRequestCanceled}, "gave up after 1 attempt, last status 503: request canceled"},
 		{Error{Reason: ReasonCanceled, Err: context.DeadlineExceeded}, "not sent: context deadline exceeded"},
 		{Error{Reason: ReasonCanceled, Limit: "gate", Err: context.DeadlineExceeded}, "not sent while it waited for its turn (gate): context deadline exceeded"},
+		{Error{Reason: ReasonTimeout, Attempts: sent(503, 502, 503), Err: context.DeadlineExceeded}, "gave up after 3 attempts, last status 503: context deadline exceeded"},
+		{Error{Reason: ReasonTimeout, Attempts: sent(503, io.ErrClosedPipe), Err: io.ErrClosedPipe, ended: context.DeadlineExceeded}, "gave up after 2 attempts, last status 503 (deadline exceeded): io: read/write on closed pipe"},
+		{Error{Reason: ReasonTimeout, Limit: "gate", Err: context.DeadlineExceeded}, "not sent while it waited for its turn (gate): context deadline exceeded"},
 		{Error{Reason: ReasonDeadline, Limit: "rate", Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (deadline, rate): connection reset by peer"},
 		{Error{Reason: ReasonCooldown, Limit: "cooldown", Attempts: sent(reset), Err: reset}, "gave up after 1 attempt (cooldown): connection reset by peer"},
 		{Error{Reason: ReasonDeadline, Attempts: sent(503, reset), Err: reset}, "gave up after 2 attempts, last status 503 (deadline): connection reset by peer"},
@@ -70,13 +73,13 @@ func TestErrorsTellHowAWaitEnded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(4500*time.Millisecond, cancel)
 		_, err := get(t, tr, ctx)
-		assert.EqualError(t, err, "transport: GET http://h.test/: gave up after 5 attempts, last status 503: context canceled")
+		assert.EqualError(t, err, "transport: gave up after 5 attempts, last status 503: context canceled")
 
 		// The deadline was not known when the wait began.
 		ctx, end := context.WithCancelCause(t.Context())
 		time.AfterFunc(1500*time.Millisecond, func() { end(errors.New("the job is over")) })
 		_, err = get(t, tr, ctx)
-		assert.EqualError(t, err, "transport: GET http://h.test/: gave up after 2 attempts, last status 503: context canceled: the job is over")
+		assert.EqualError(t, err, "transport: gave up after 2 attempts, last status 503: context canceled: the job is over")
 
 		// The base returns the response at the instant of the deadline.
 		ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -90,6 +93,6 @@ func TestErrorsTellHowAWaitEnded(t *testing.T) {
 		}))
 		_, err = get(t, slow, ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.EqualError(t, err, "transport: GET http://h.test/: gave up after 2 attempts, last status 503: context deadline exceeded")
+		assert.EqualError(t, err, "transport: gave up after 2 attempts, last status 503: context deadline exceeded")
 	})
 }

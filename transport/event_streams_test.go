@@ -151,7 +151,7 @@ func TestTheWaitOfAnEventStream(t *testing.T) {
 		wait   time.Duration
 		reason transport.Reason
 	}{
-		{"none", "", time.Second, transport.ReasonFinal},
+		{"no field retry", "", time.Second, transport.ReasonFinal},
 		{"short", "retry: 20\n", time.Second, transport.ReasonFinal},
 		{"long", "retry: 50000\n", 50 * time.Second, transport.ReasonFinal},
 		{"too long", "retry: 61000\n", 0, transport.ReasonMaxRetryAfter},

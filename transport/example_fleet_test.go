@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"expvar"
 	"fmt"
 	"log"
 	"net/http"
@@ -50,4 +51,19 @@ func ExampleFleet() {
 	// Output:
 	// told: 429
 	// other: holds its requests back
+}
+
+// expvar shows how the fleet is, beside the states of the hosts.
+func ExampleTransport_FleetState() {
+	tr, err := transport.New(transport.Config{Fleet: fleettest.NewMemory().Member()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	expvar.Publish("aplomb_hosts", expvar.Func(func() any { return tr.Snapshot() }))
+	expvar.Publish("aplomb_fleet", expvar.Func(func() any {
+		s, _ := tr.FleetState()
+		return s
+	}))
+	fmt.Println(expvar.Get("aplomb_fleet"))
+	// Output: {"connected":true,"members":1,"commands":0,"dropped":0,"heartbeat_age":0}
 }

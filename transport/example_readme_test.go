@@ -4,11 +4,11 @@
 package transport_test
 
 import (
-	"errors"
 	"fmt"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"time"
 
@@ -54,8 +54,6 @@ func post(url string) *http.Request {
 	return req
 }
 
-func clientForSDK() *http.Client { return &http.Client{Transport: transport.Default()} }
-
 // An SDK that makes three attempts of its own multiplies them with those of its client.
 func ExampleDefault_sdk() {
 	requests := 0
@@ -65,7 +63,7 @@ func ExampleDefault_sdk() {
 	}))
 	defer server.Close()
 	for _, attempts := range []int{3, 1} {
-		client := clientForSDK()
+		client := &http.Client{Transport: transport.Default()}
 		defer client.CloseIdleConnections()
 		tr := client.Transport.(*transport.Transport)
 		if err := tr.Update(policy.Rule{Backoff: atOnce}, nil); err != nil { // the example has no time
@@ -111,22 +109,18 @@ func ExampleNew_timeouts() {
 }
 
 func whyGivenUp(resp *http.Response, err error) string {
-	if e, ok := errors.AsType[*transport.Error](err); ok {
-		return e.Error() // no secrets of the URL, unlike the *url.Error around it
-	}
-	h := transport.HistoryOf(resp)
-	return fmt.Sprintf("reason %v, %d attempts", h.Reason, len(h.Attempts))
+	return transport.Explain(resp, err) // no secrets of the URL, unlike the *url.Error around it
 }
 
 // The caller gets the last response or an error, and both say why.
-func ExampleHistoryOf_why() {
+func ExampleExplain() {
 	for _, codes := range [][]int{{503}, {503, 0}} {
 		tr, err := transport.New(transport.Config{Base: server(codes...), Rule: policy.Rule{Attempts: 2, Backoff: atOnce}})
 		if err != nil {
 			log.Fatal(err)
 		}
 		resp, err := (&http.Client{Transport: tr}).Get("https://api.example.com?key=secret")
-		fmt.Println(whyGivenUp(resp, err))
+		fmt.Println(regexp.MustCompile(`(at|after|in) [0-9.]+m?s`).ReplaceAllString(whyGivenUp(resp, err), "$1 …"))
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -134,8 +128,14 @@ func ExampleHistoryOf_why() {
 	// Output:
 	// -> GET https://api.example.com?key=secret
 	// -> GET https://api.example.com?key=secret
-	// reason attempts, 2 attempts
+	// GET https://api.example.com?key=xxxxx
+	//   attempt 1, at …: 503
+	//   attempt 2, at …: 503
+	//   status 503: all attempts are used up
 	// -> GET https://api.example.com?key=secret
 	// -> GET https://api.example.com?key=secret
-	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts, last status 503: read tcp: read: connection reset by peer
+	// GET https://api.example.com?key=xxxxx
+	//   attempt 1, at …: 503
+	//   attempt 2, at …: connection reset by peer
+	//   failed: all attempts are used up
 }

@@ -73,8 +73,20 @@ func ExampleNew() {
 	// Output:
 	// Rule.Attempts: 5000 is more than 1000 attempts
 	// Hosts["*.example.com"].Rate.PerSecond: 1e+12 is more than 1e+09 requests per second
-	// Hosts["https://x.test/"]: "https://x.test/" has a scheme; write the host alone
+	// Hosts["https://x.test/"]: "https://x.test/" has a scheme; leave it out
 	// true 3
+}
+
+// The faults of a configuration in the source code are found when the program starts.
+func ExampleMustNew() {
+	defer func() { fmt.Println(recover()) }()
+	transport.MustNew(transport.Config{
+		Rule:  policy.Rule{Attempts: 5000},
+		Hosts: map[string]policy.Rule{"example.com/{id}": {}},
+	})
+	// Output:
+	// transport: wrong Config: Rule.Attempts: 5000 is more than 1000 attempts
+	// Hosts["example.com/{id}"]: "example.com/{id}" has braces in its path, which has no wildcards; a slash at its end means everything below it
 }
 
 // New rules while requests are under way, as after a change of a file.
@@ -185,7 +197,7 @@ func ExampleError() {
 	// Output:
 	// -> GET https://api.example.com?key=secret
 	// -> GET https://api.example.com?key=secret
-	// transport: GET https://api.example.com?key=xxxxx: gave up after 2 attempts, last status 503: read tcp: read: connection reset by peer
+	// transport: gave up after 2 attempts, last status 503: read tcp: read: connection reset by peer
 	// 1 503 <nil>
 	// 2 0 read tcp: read: connection reset by peer
 	// true

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -31,8 +32,10 @@ func (s *tired) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // withoutTimes keeps the log the same in each run.
 func withoutTimes(_ []string, a slog.Attr) slog.Attr {
 	switch a.Key {
-	case slog.TimeKey, "url", "duration", "elapsed":
+	case slog.TimeKey, "host", "url", "addr", "duration", "elapsed":
 		return slog.Attr{}
+	case slog.MessageKey:
+		return slog.String(a.Key, regexp.MustCompile("http://[0-9.:]+[0-9]").ReplaceAllString(a.Value.String(), "HOST"))
 	}
 	return a
 }
@@ -65,9 +68,10 @@ func ExampleWithTrace() {
 	defer resp.Body.Close()
 	// Output:
 	// 1: status 0, error EOF, ambiguous: retry
-	// level=INFO msg=retry method=GET attempt=1 reason=retry error=EOF wait=1ms
+	// level=INFO msg="HOST failed (EOF): attempt 2 follows in 1ms" method=GET reason=retry attempt=1 error=EOF wait=1ms
 	// 2: status 503, error <nil>, ambiguous: retry
-	// level=INFO msg=retry method=GET attempt=2 reason=retry status=503 wait=1ms
+	// level=INFO msg="HOST failed (503): attempt 3 follows in 1ms" method=GET reason=retry attempt=2 status=503 wait=1ms
+	// level=INFO msg="HOST does better over other connections: requests take lane 1" condition=lane over=true lane=1
 	// 3: status 200, error <nil>, final: final
-	// level=INFO msg="response after retries" method=GET attempt=3 reason=final status=200
+	// level=INFO msg="HOST answered after 3 attempts (200): the caller gets it" method=GET reason=final attempts=3 status=200
 }

@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"bytes"
 	"crypto/tls"
 	"net/http"
+	"sync"
 
 	"github.com/aplomb-go/aplomb/internal/host"
 )
@@ -17,4 +19,22 @@ func (t *Transport) Evict(url string) {
 			t.hosts.Evicted(s)
 		}
 	})
+}
+
+// A LogText keeps log lines. Lines that were summed up come from a goroutine of their own.
+type LogText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *LogText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *LogText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }

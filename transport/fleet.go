@@ -14,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -30,6 +31,8 @@ import (
 // for 10 ms at most, and for a permit to probe a host that is down for 250 ms. Then it
 // goes on with its own knowledge. So a Fleet that is slow or away costs no request. A Fleet
 // may also drop news that comes too often.
+//
+// A Fleet may also have a method FleetState() [FleetState], for [Transport.FleetState].
 //
 // The methods are safe for concurrent use.
 type Fleet interface {
@@ -83,9 +86,13 @@ func (t *Transport) hear(m fleetmsg.Message) {
 	case fleetmsg.Hold:
 		t.hearHold(s, rule, m, now)
 	case fleetmsg.Quota:
-		if rule.pacing && m.Unit == "" {
+		if rule.pacing {
 			members := min(max(m.Members, 1), maxMembers)
-			s.Machines().Pacing().NoteForFleet(now, m.Scope, wholes(m.Amount), wholes(m.Limit), m.Wait, members, rule.settings.pacing)
+			named := pacing.Named{Unit: m.Unit, Remaining: wholes(m.Amount), Limit: wholes(m.Limit), Reset: m.Wait}
+			s.Machines().Pacing().NoteForFleet(now, m.Scope, named, members, rule.settings.pacing)
+			if pacing.Low(named.Remaining, named.Limit) {
+				t.hears(s.Machines(), ConditionLowQuota, m.Scope, now, instant.After(now, m.Wait), 0, int(min(named.Remaining, math.MaxInt)))
+			}
 		}
 	case fleetmsg.Down:
 		if rule.gate && s.Machines().Gate().Down(now, now.Add(-max(m.Wait, 0))) {
@@ -101,7 +108,7 @@ func (t *Transport) hear(m fleetmsg.Message) {
 			t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: m.Host})
 		}
 	case fleetmsg.Tokens:
-		if !rule.rate || m.Unit != "" {
+		if !rule.rate || m.Unit != rule.rateUnit() {
 			return
 		}
 		s.Machines().Rate(rule.settings.rate).Grant(now, int(min(wholes(m.Amount), math.MaxInt32)), now.Add(m.First), m.Every, now.Add(max(m.Wait, 0)))
@@ -123,6 +130,8 @@ func (t *Transport) hearHold(s *host.State[resolved], rule *resolved, m fleetmsg
 	}
 	r := cooldown.Refusal{Code: codeOf(m.Status), Wait: m.Wait, Ended: s.Ended()}
 	holds.HoldForFleet(now, m.Scope, r, t.cooldown(rule, m.Wait), rand.Float64())
+	until, _ := holds.Held(now, m.Scope)
+	t.hears(s.Machines(), ConditionHeld, m.Scope, now, until, m.Status, 0)
 }
 
 // wholes returns how many whole units an amount has. It is bounded, because an amount of a
@@ -157,8 +166,11 @@ func (t *Transport) tellGate(s *host.State[resolved], gate *gate.Gate) {
 	}
 }
 
-// askFleet asks the fleet for what the requests at the gate and at the rate wait for.
-func (l *limits) askFleet(now instant.Instant) {
+// askFleet asks the fleet for what the requests at the gate and at the rate wait for. short
+// says that this request needs a token as well, and is not in the queue. It may be refused
+// because the member's own part of the rate is small. If it asked for nothing, the member
+// would never learn that the fleet is back.
+func (l *limits) askFleet(now instant.Instant, short bool) {
 	m := l.state.Machines()
 	if l.rule.gate && m.Gate().AskPermit(now) {
 		l.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: l.state.Name()})
@@ -174,9 +186,12 @@ func (l *limits) askFleet(now instant.Instant) {
 	if l.rule.gate {
 		waiting = m.Gate().Wants()
 	}
+	if short {
+		waiting = max(waiting, 1)
+	}
 	r.Share(now, l.t.members())
 	if ask, ok := r.AskTokens(now, waiting, rand.Float64()); ok {
-		l.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: l.state.Name(),
+		l.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: l.state.Name(), Unit: l.state.Resolved.Load().rateUnit(),
 			PerSecond: ask.PerSecond, Burst: float64(ask.Burst), Amount: float64(ask.Want)})
 	}
 }
@@ -201,11 +216,20 @@ func (l *limits) tellHold(status int, wait time.Duration, again bool) {
 	}
 }
 
+// rateUnit returns what the rate of a host counts, for the fleet. Members whose rules have a Cost share
+// no tokens with members whose rules have none.
+func (r *resolved) rateUnit() string {
+	if r.policy.Cost != nil {
+		return "cost"
+	}
+	return ""
+}
+
 // tellQuota tells the fleet of a quota that is half used up, or whose size is not known.
 // Nobody has to wait before that.
 func (l *limits) tellQuota(q classify.Quota) {
 	if l.t.fleet != nil && q.Remaining <= q.Limit/2 {
-		l.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: l.state.Name(), Scope: l.scopeKey(),
+		l.t.fleet.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: l.state.Name(), Scope: l.scopeKey(), Unit: q.Unit,
 			Amount: float64(q.Remaining), Limit: float64(q.Limit), Wait: q.Reset})
 	}
 }

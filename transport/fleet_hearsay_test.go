@@ -87,8 +87,8 @@ func TestUpdateAsksTheFleet(t *testing.T) {
 	}
 }
 
-// Whatever a fleet says, no request fails because of it. A request waits for half of its
-// time at most.
+// Whatever a fleet says, no request fails because of it. A quarter of its time is left at
+// least.
 func TestHearsayRefusesNothing(t *testing.T) {
 	for name, knows := range map[string]fleetmsg.Message{
 		"hold":              {Kind: fleetmsg.Hold, Status: 429, Wait: 30 * 24 * time.Hour},

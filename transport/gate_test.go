@@ -356,7 +356,7 @@ func TestSlotOfABody(t *testing.T) {
 		"a loser that never responds":    {responses: []response{hangs, status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
 		"a loser that responds late":     {responses: []response{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
 		"a hedge that loses":             {responses: []response{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
-		"both fail":                      {responses: []response{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a hedge and its attempt fail":   {responses: []response{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
 		"an attempt timeout":             {responses: []response{hangs, status(200)}, rule: policy.Rule{AttemptTimeout: time.Second}, steps: []step{{nothing, flying}, {closeIt, landed}}},
 		"a base that panics":             {responses: []response{func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
 		"a base that panics at a retry":  {responses: []response{status(503), func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
@@ -433,7 +433,7 @@ func TestGateServesInOrder(t *testing.T) {
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
 					assert.Equal(t, 900*time.Millisecond, time.Since(start), "waits as long as it can")
 					e, ok := errors.AsType[*Error](err)
-					assert.True(t, ok && e.Timeout() && e.Reason == ReasonCanceled)
+					assert.True(t, ok && e.Timeout() && e.Reason == ReasonTimeout)
 					return
 				}
 				if assert.NoError(t, err) {

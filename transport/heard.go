@@ -5,6 +5,7 @@ package transport
 import (
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -41,13 +44,7 @@ func (l *limits) hear(resp *http.Response) {
 		l.noteRate(now, resp.StatusCode)
 	}
 	if l.rule.pacing {
-		pacing := l.state.Machines().Pacing()
-		if q, ok := classify.QuotaOf(l.outcome(resp, nil)); ok {
-			pacing.Note(now, l.scopeKey(), l.mark, q.Remaining, q.Limit, q.Reset, l.rule.settings.pacing)
-			l.tellQuota(q)
-		} else if l.t.fleet != nil && resp.StatusCode < 400 && pacing.Listens(now) {
-			pacing.Unnamed(now, l.scopeKey(), l.mark)
-		}
+		l.hearQuotas(now, resp)
 	}
 	if !l.rule.peeks || !tellsToWait(resp.StatusCode) || l.rule.policy.Cooldown != policy.On {
 		return // the rest can wait for the verdict, which comes at once
@@ -56,6 +53,26 @@ func (l *limits) hear(resp *http.Response) {
 		l.heard[0].hint, l.heard[0].u = hint, rand.Float64()
 		l.hold(resp.StatusCode, hint, l.heard[0].u)
 	}
+}
+
+// hearQuotas tells the pacing which quotas a response names.
+func (l *limits) hearQuotas(now instant.Instant, resp *http.Response) {
+	all := classify.Quotas(l.outcome(resp, nil))
+	machine := l.state.Machines().Pacing()
+	for _, q := range all {
+		named := pacing.Named{Unit: q.Unit, Remaining: q.Remaining, Limit: q.Limit, Reset: q.Reset}
+		machine.Note(now, l.scopeKey(), l.pass, named, l.rule.settings.pacing)
+		l.tellQuota(q)
+	}
+	l.noteQuotas(now, all, resp.StatusCode)
+	if l.t.fleet == nil || resp.StatusCode >= 400 || !machine.Listens(now) {
+		return
+	}
+	units := make([]string, len(all))
+	for i := range all {
+		units[i] = all[i].Unit
+	}
+	machine.Unnamed(now, l.scopeKey(), l.pass.Mark, units...)
 }
 
 // headersHint returns the hint of the headers alone. The hint must not wait for the
@@ -95,11 +112,12 @@ func tellsToWait(status int) bool {
 
 // speaksForAll reports whether a 4xx that is retried is about more than its own
 // request. An example is a 403 by which a service says that a limit is exceeded. A
-// 408 is about the slowness of this request, a 413 about its size, and a 417 about its
-// header. A 421 and a 425 are about the connection of this request.
+// 408 is about the slowness of this request, a 409 about its key or what it changes, a 413
+// about its size, and a 417 about its header. A 421 and a 425 are about the connection of
+// this request.
 func speaksForAll(status int) bool {
 	switch status {
-	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusExpectationFailed,
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusExpectationFailed,
 		http.StatusMisdirectedRequest, http.StatusTooEarly:
 		return false
 	}
@@ -133,8 +151,35 @@ func (l *limits) noteCooldown(resp *http.Response, d *decision, told bool, hint 
 // hold holds the scope.
 func (l *limits) hold(status int, wait time.Duration, u float64) {
 	r := cooldown.Refusal{Code: codeOf(status), Wait: wait, Sent: l.started, Ended: l.state.Ended()}
-	_, again := l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), r, l.t.cooldown(l.rule, wait), u)
+	open, again := l.state.Machines().Cooldown.Hold(l.t.now(), l.scopeKey(), r, l.t.cooldown(l.rule, wait), u)
 	l.tellHold(status, wait, again)
+	if now := l.t.now(); open > now {
+		l.begins(ConditionHeld, news.Record{Key: news.Key{Scope: l.scopeKey()}, Since: now, Until: open, Status: status}, nil)
+	}
+}
+
+// noteQuotas tells that a quota is nearly used up, or that none is so any longer. Of several the
+// quota counts of which the least is left.
+func (l *limits) noteQuotas(now instant.Instant, all []classify.Quota, status int) {
+	if !l.t.watched {
+		return
+	}
+	key := news.Key{Kind: uint8(ConditionLowQuota), Scope: l.scopeKey()}
+	var low *classify.Quota
+	named := false
+	for i := range all {
+		q := &all[i]
+		named = named || q.Reset > 0
+		if q.Reset > 0 && pacing.Low(q.Remaining, q.Limit) && (low == nil || float64(q.Remaining)*float64(low.Limit) < float64(low.Remaining)*float64(q.Limit)) {
+			low = q
+		}
+	}
+	switch {
+	case low != nil:
+		l.begins(ConditionLowQuota, news.Record{Key: key, Since: now, Until: instant.After(now, low.Reset), Status: status, Room: int(min(low.Remaining, math.MaxInt))}, nil)
+	case named && !l.state.Machines().NewsMade().Quiet():
+		l.ends(key)
+	}
 }
 
 // noteRate lowers an adaptive rate on a 429 and raises it on a success.

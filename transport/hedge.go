@@ -197,7 +197,7 @@ func (x *exchange) hedge(r *race) {
 		return
 	case <-timer.C:
 	}
-	a, ok := x.secondAttempt()
+	a, ok := x.secondAttempt(r)
 	if !ok {
 		return
 	}
@@ -219,9 +219,10 @@ func (x *exchange) hedgeDelay() (time.Duration, bool) {
 	return h.After, h.After > 0
 }
 
-// secondAttempt takes everything that a second attempt needs, without waiting: the
-// budget, the host's limits, and the request's body.
-func (x *exchange) secondAttempt() (a attempt, ok bool) {
+// secondAttempt takes everything that a second attempt needs: the budget, its connection,
+// the host's limits, and the request's body. It waits for nothing but a connection that
+// another attempt makes.
+func (x *exchange) secondAttempt(r *race) (a attempt, ok bool) {
 	if x.ctx.Err() != nil {
 		return a, false
 	}
@@ -233,12 +234,33 @@ func (x *exchange) secondAttempt() (a attempt, ok bool) {
 	defer func() { // also if GetBody panics
 		if !ok {
 			x.limits.release()
+			x.opens.Connected()
+			x.opens = nil
 		}
 	}()
-	if !x.limits.admitHedge() || !x.bodyBeside() {
+	if !x.awaitBeside(r) || !x.limits.admitHedge() || !x.bodyBeside() {
 		return a, false
 	}
 	return x.attempt(KindHedge), true
+}
+
+// awaitBeside waits until the lane of the hedge is connected, if another attempt makes the
+// connection. It reports whether the hedge is still needed.
+func (x *exchange) awaitBeside(r *race) bool {
+	to := x.beside()
+	if !x.comes(to) {
+		return true
+	}
+	timer := time.NewTimer(laneWait)
+	defer timer.Stop()
+	select {
+	case came := <-r.done:
+		r.done <- came // has room, because came has just been taken out
+		return false
+	case <-to.Ready():
+	case <-timer.C:
+	}
+	return true
 }
 
 // pick returns the racer whose response counts. If a response would be retried, the
@@ -265,7 +287,7 @@ func (x *exchange) classifyRacer(r *racer) classify.Verdict {
 }
 
 // about says whose response is at hand.
-func (l *limits) about(r *racer) { l.mark, l.started = r.mark, l.t.instantOf(r.timing.start) }
+func (l *limits) about(r *racer) { l.pass, l.started = r.pass, l.t.instantOf(r.timing.start) }
 
 // rejected reports whether the racer has a 4xx.
 func rejected(r *racer) bool {
@@ -314,11 +336,12 @@ func (x *exchange) makeWay(r *race, came *racer) *racer {
 func (x *exchange) outrun(r *racer, err error, v classify.Verdict) {
 	d := decision{
 		Attempt: Attempt{Number: r.number, Err: err, Verdict: v, Time: time.Now()},
-		sent:    x.sent, reason: ReasonOutrun, u: rand.Float64(), queued: r.timing.queued,
+		sent:    x.sent, reason: ReasonOutrun, u: rand.Float64(),
 	}
 	r.ended(d.Time.Sub(r.timing.start), nil, ErrOutrun)
 	r.timing.stamp(&d.Attempt)
 	r.way.stamp(&d.Attempt)
+	d.Alternate = x.alternate()
 	if v == classify.Ambiguous {
 		x.way = r.way
 		x.noteWay(r.resp, r.err, v)

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -370,11 +369,11 @@ func TestHedgeAndRetry(t *testing.T) {
 			responses: []response{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deaf(300 * time.Millisecond)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal},
 		},
-		"both fail": {
+		"both attempts fail": {
 			responses: []response{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deafly(100*time.Millisecond, status(503)), status(200)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonFinal},
 		},
-		"both fail, and the attempts are spent": {
+		"both attempts fail, and no attempt is left": {
 			responses: []response{deafly(100*time.Millisecond, status(503)), deafly(100*time.Millisecond, status(503)), status(503)}, want: 503,
 			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonAttempts},
 		},
@@ -634,15 +633,15 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 			responses: []response{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"the first attempt's 4xx waits as well": {method: http.MethodPost,
 			responses: []response{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
-		"two of them": {method: http.MethodDelete,
+		"both attempts get a 4xx": {method: http.MethodDelete,
 			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
-		"the other one fails": {method: http.MethodDelete,
+		"the other attempt fails": {method: http.MethodDelete,
 			responses: []response{deafly(later, fails(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
-		"the other one would be retried": {method: http.MethodDelete,
+		"the other response would be retried": {method: http.MethodDelete,
 			responses: []response{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 		"a success does not wait": {method: http.MethodDelete,
 			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(204))}, want: 204, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
-		"nor does the 4xx of a safe request": {method: http.MethodGet,
+		"the 4xx of a safe request does not wait": {method: http.MethodGet,
 			responses: []response{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
 	}
 	for name, row := range rows {
@@ -779,15 +778,15 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 // An attempt that another attempt outran is not logged as giving up.
 func TestLogOfAHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out LogText
 		tr := over(t, Config{
 			Rule:   policy.Rule{Hedge: policy.Hedge{After: time.Second}},
 			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}, script(hangs, status(200)))
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
-		assert.Contains(t, out.String(), "msg=hedged")
-		assert.Contains(t, out.String(), "msg=outrun")
+		assert.Contains(t, out.String(), "a second attempt goes beside the first")
+		assert.Contains(t, out.String(), "another attempt has the response")
 		assert.NotContains(t, out.String(), "level=WARN")
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -39,12 +38,6 @@ func (w *way) number() int {
 	return w.lane.Number
 }
 
-// noted reports whether the host has lanes already, or is to have them from the beginning.
-// Nearly every request has nothing to note.
-func (c *call) noted() bool {
-	return c.rule.timed || c.rule.hedge || c.state.LanesMade() != nil || c.t.pools.most() > 0
-}
-
 // firstWay returns the way of a first attempt. The lanes of the host note what comes from
 // the beginning if attempts are timed, may be hedged, or if connections are counted.
 func (c *call) firstWay() (w way) {
@@ -54,18 +47,26 @@ func (c *call) firstWay() (w way) {
 	w.t = c.t
 	lanes := c.state.LanesMade()
 	if lanes == nil {
-		if !c.noted() || !c.laned() {
+		if !c.rule.noted && !c.t.counted || !c.laned() {
 			return w
 		}
 		lanes = c.state.Machines().Lanes()
 	}
 	w.lane = lanes.Current()
 	w.heard = w.lane.Heard()
-	if w.lane.Stale() {
-		closeIdle(c.t.baseOf(w.lane))
+	if since := w.lane.Stale(); since != 0 {
+		c.sleeper.sleep(c.ctx, since.Add(staleWait).Sub(c.t.now()), nil)
+		if w.lane.Refresh() {
+			closeIdle(c.t.baseOf(w.lane))
+		}
 	}
 	return w
 }
+
+// staleWait is the time from the silence of an only lane to the closing of its idle
+// connections, for which the attempts wait. Over HTTP/2 the stream of an attempt that was given up ends a moment later, and its
+// connection is not idle until then.
+const staleWait = time.Millisecond
 
 // nextWay returns the way of the next attempt. A retry may have a detour to take. A hedge
 // over HTTP/2 takes the spare lane, because the pool of HTTP/2 would send it over the
@@ -76,10 +77,8 @@ func (x *exchange) nextWay(kind Kind) way {
 	case !x.rule.lanes:
 		return w
 	case kind == KindHedge:
-		if lanes := x.state.LanesMade(); lanes != nil && x.laned() && lanes.Protocol() != 1 {
-			if beside := lanes.Beside(x.t.now(), x.way.lane, x.opener()); beside != nil {
-				w.lane, w.instead = beside, true
-			}
+		if beside := x.beside(); beside != nil {
+			w.lane, w.instead = beside, true
 		}
 	case x.via != nil:
 		w.lane, w.instead = x.via, true
@@ -89,16 +88,27 @@ func (x *exchange) nextWay(kind Kind) way {
 	return w
 }
 
+// beside returns the lane for a hedge, or nil if it takes the current lane.
+func (x *exchange) beside() *lane.Lane {
+	lanes := x.state.LanesMade()
+	if lanes == nil || !x.rule.lanes || !x.laned() || lanes.Protocol() == 1 {
+		return nil
+	}
+	return lanes.Beside(x.t.now(), x.way.lane, x.opener())
+}
+
 // linked makes the base transport tell about the connection of an attempt, if somebody
 // needs to know. It costs some allocations, so the first attempt of an idempotent request
 // goes without. proves is the result of the method proves.
 func (x *exchange) linked(a *attempt, proves bool) {
-	waits := !a.way.lane.IsConnected()
-	if waits || a.number > 1 && (x.laned() || x.told()) || x.asksAddress() || proves {
-		a.way.link = new(link)
+	opens := x.opens
+	if opens != nil && opens != a.way.lane {
+		opens.Connected() // the host has moved in this moment
+		opens = nil
 	}
-	if waits && a.way.lane.Ahead() {
-		a.way.link.opens = a.way.lane
+	x.opens = nil
+	if opens != nil || a.number > 1 && (x.laned() || x.told()) || x.asksAddress() || proves {
+		a.way.link = &link{opens: opens}
 	}
 	a.watch.lane, a.watch.link = a.way.number(), a.way.link
 }
@@ -199,12 +209,12 @@ func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
 	}
 	switch {
 	case x.trouble == isLate && x.ctx.Err() != nil && x.laned():
-		x.leave() // no retry will find out whether another lane is better
+		x.leave(err) // no retry will find out whether another lane is better
 		return
 	case x.trouble != isSilent:
 		return
 	case x.laned() || x.t.pools.base != nil:
-		x.leave()
+		x.leave(err)
 	}
 	if !x.laned() { // leave may have found out
 		x.t.oneLane(x.ctx, safeName(x.state))
@@ -212,16 +222,12 @@ func (x *exchange) noteWay(resp *http.Response, err error, v classify.Verdict) {
 }
 
 // leave moves the host from the lane of the attempt to another.
-func (x *exchange) leave() {
-	lanes, why := x.state.Machines().Lanes(), "silent"
-	if x.trouble == isLate {
-		why = "late"
-	}
-	now := x.t.now()
+func (x *exchange) leave(err error) {
+	lanes, now := x.state.Machines().Lanes(), x.t.now()
 	left := lanes.Leave(now, x.way.lane, x.trouble == isSilent, now.Add(-x.took()), x.opener())
 	x.t.leave(left)
 	if to := lanes.Current(); left != nil && left != to {
-		x.report.changed(slog.LevelInfo, left, to, why, x.way.link.addr())
+		x.moved(HostChange{Lane: to.Number, Err: err, Addr: x.way.link.addr()})
 	}
 }
 
@@ -232,8 +238,8 @@ func (c *call) answered(w way, resp *http.Response, good bool) {
 		return
 	}
 	lanes.Speak(resp.ProtoMajor)
-	if from := lanes.Current(); lanes.Answered(c.t.now(), w.lane, good, w.instead) {
-		(&report{call: c}).changed(slog.LevelDebug, from, lanes.Current(), "better", "")
+	if lanes.Answered(c.t.now(), w.lane, good, w.instead) {
+		c.moved(HostChange{Lane: lanes.Current().Number, Over: true})
 	}
 }
 
@@ -263,6 +269,25 @@ func (x *exchange) setOut(hinted bool) {
 	case isSick:
 		x.detour(lane.Detour{Doubted: true, New: !hinted, Urgent: x.way.lane.Many()})
 	}
+}
+
+// moveOn makes the host try another lane after a failure that is not retried, so that the
+// next request need not fail. A 500 says more about its own request.
+func (x *exchange) moveOn(responded, hinted bool) {
+	switch {
+	case x.trouble == isSick && !hinted:
+	case x.trouble == isBroken && !responded && x.mayHaveOthers():
+	default:
+		return
+	}
+	x.detour(lane.Detour{New: true, Moves: true, Urgent: x.way.lane.Many()})
+	x.via = nil
+}
+
+// mayHaveOthers reports whether the name may have another address. Nothing is looked up.
+func (x *exchange) mayHaveOthers() bool {
+	d := x.t.dialerFor(x.req)
+	return d != nil && !d.Single(hostPort(x.req))
 }
 
 // lookAround prepares the way of a retry that another address may help. It is called just
@@ -357,20 +382,10 @@ func hostPort(req *http.Request) string {
 	return net.JoinHostPort(req.URL.Hostname(), port)
 }
 
-// changed logs that a host moved to another lane. addr is the address that it avoids from
-// now on, or "" if that is not known.
-func (r *report) changed(level slog.Level, from, to *lane.Lane, why, addr string) {
-	if r.t.logger == nil || !r.t.logger.Enabled(r.ctx, level) {
-		return
+// moved tells that a host moved to another lane.
+func (c *call) moved(h HostChange) {
+	if c.t.watched {
+		h.Condition = ConditionLane
+		c.changed(h)
 	}
-	attrs := []slog.Attr{
-		slog.String("host", safeName(r.state)),
-		slog.String("reason", why),
-		slog.Int("lane", from.Number),
-		slog.Int("to", to.Number),
-	}
-	if addr != "" {
-		attrs = append(attrs, slog.String("avoid", addr))
-	}
-	r.t.logger.LogAttrs(r.ctx, level, "other connections", attrs...)
 }

@@ -4,7 +4,6 @@ package transport_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/internal/soak"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -50,8 +51,14 @@ type wired struct {
 
 func wire(t *testing.T, cfg ts.Config, rule policy.Rule, handler func(*ts.Received) ts.Step) *wired {
 	cfg.Handler = handler
-	s := ts.Start(t, cfg)
-	return &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: s.Transport(), Rule: rule})}
+	return wireTo(t, ts.Start(t, cfg), cfg.Net, rule, func(*http.Transport) {})
+}
+
+// wireTo returns a Transport to a server. change changes its base.
+func wireTo(t *testing.T, s *ts.Server, net *ts.Net, rule policy.Rule, change func(*http.Transport)) *wired {
+	base := s.Transport()
+	change(base)
+	return &wired{Server: s, t: t, net: net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
 }
 
 func well(*ts.Received) ts.Step { return ts.OK("well") }
@@ -119,7 +126,7 @@ func TestDeathBesideStreams(t *testing.T) {
 func testDeathBesideStreams(t *testing.T, rule policy.Rule) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		cfg.Streams = 100
-		cfg.Routes = map[string]ts.Script{"/stream": {ts.OK(strings.Repeat("-", 1000)).Drip(1, 50*time.Millisecond)}}
+		cfg.Routes = map[string]ts.Script{"/stream": {ts.OK(strings.Repeat("-", 200)).Drip(1, 50*time.Millisecond)}}
 		cfg.Handler = func(*ts.Received) ts.Step { return ts.OK("well").Delay(5 * time.Millisecond) }
 		s := ts.Start(t, cfg)
 		var mu sync.Mutex
@@ -299,6 +306,24 @@ func TestBadServerOnOneConnection(t *testing.T) {
 	}
 }
 
+// A POST is not repeated after a 503. But the next one takes another connection.
+func TestBadServerOnOneConnectionOfPOSTs(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, now, func(r *ts.Received) ts.Step {
+			if r.Conn == 1 {
+				return ts.Status(503)
+			}
+			return ts.OK("well")
+		})
+		assert.Equal(t, 503, w.post().status)
+		for range 20 {
+			w.ok(w.post(), 0)
+		}
+		assert.Equal(t, 21, w.Arrivals())
+		assert.LessOrEqual(t, w.Conns(), 2)
+	})
+}
+
 // Every connection says 421. A Transport around another does not start again when the inner
 // one has no other connection.
 func TestMisdirectedBelow(t *testing.T) {
@@ -432,30 +457,30 @@ func TestDeathDuringADownload(t *testing.T) {
 	})
 }
 
+// lateDial makes each connection come late.
+func lateDial(by time.Duration) func(*http.Transport) {
+	return func(base *http.Transport) {
+		dial := base.DialContext
+		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			time.Sleep(by)
+			return dial(ctx, network, addr)
+		}
+	}
+}
+
 // New connections under the first trouble are made once, and shared.
 func TestRequestsWaitForOneHandshake(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := ts.Start(t, cfg, ts.OK("well"))
-		base := s.Transport()
-		dial := base.DialContext
-		base.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-			time.Sleep(100 * time.Millisecond)
-			return dial(ctx, network, addr)
-		}
-		tr := mustNew(t, transport.Config{Base: base, Rule: quick})
-		require.NoError(t, do(tr, request(t, http.MethodGet, s.URL, nil)).err)
-		before := s.Conns()
-		cfg.Net.Silence("fault.test")
+		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, quick, lateDial(100*time.Millisecond))
+		w.ok(w.get(), 100*time.Millisecond)
+		before := w.Conns()
+		w.die()
 		var wg sync.WaitGroup
 		for range 64 {
-			wg.Go(func() {
-				got := do(tr, request(t, http.MethodGet, s.URL, nil))
-				assert.NoError(t, got.err)
-				assert.LessOrEqual(t, got.elapsed, attemptTime+120*time.Millisecond)
-			})
+			wg.Go(func() { w.ok(w.get(), attemptTime+120*time.Millisecond) })
 		}
 		wg.Wait()
-		assert.Equal(t, 1, s.Conns()-before)
+		assert.Equal(t, 1, w.Conns()-before)
 	})
 }
 
@@ -464,11 +489,7 @@ func TestCancelEndsTheWaitForAHandshake(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("well"))
 		base := s.Transport()
-		dial := base.DialContext
-		base.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-			time.Sleep(500 * time.Millisecond)
-			return dial(ctx, network, addr)
-		}
+		lateDial(500 * time.Millisecond)(base)
 		tr := mustNew(t, transport.Config{Base: base, Rule: quick})
 		require.NoError(t, do(mustNew(t, transport.Config{Base: base}), request(t, http.MethodGet, s.URL, nil)).err)
 		cfg.Net.Silence("fault.test")
@@ -486,6 +507,43 @@ func TestCancelEndsTheWaitForAHandshake(t *testing.T) {
 		wg.Wait()
 		time.Sleep(time.Second) // the dials end
 		tr.CloseIdleConnections()
+	})
+}
+
+// A request that waits for the connection of another obeys a hold that begins meanwhile.
+func TestHoldDuringTheWaitForAHandshake(t *testing.T) {
+	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
+		cfg.Routes = map[string]ts.Script{"/refused": {ts.Status(429).Header("Retry-After", "10")}}
+		cfg.Handler = func(r *ts.Received) ts.Step {
+			if r.Conn == 1 {
+				return ts.Status(503)
+			}
+			return ts.OK("well")
+		}
+		s := ts.Start(t, cfg)
+		base := s.Transport()
+		dial := base.DialContext
+		var dials atomic.Int32
+		base.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+			if dials.Add(1) > 1 {
+				time.Sleep(500 * time.Millisecond)
+			}
+			return dial(ctx, network, addr)
+		}
+		rule := policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)}
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
+		var wg sync.WaitGroup
+		wg.Go(func() { w.ok(w.get(), time.Second) })
+		time.Sleep(10 * time.Millisecond)
+		wg.Go(func() {
+			got := w.get()
+			w.ok(got, time.Minute)
+			assert.GreaterOrEqual(t, got.elapsed, 9*time.Second)
+		})
+		time.Sleep(10 * time.Millisecond)
+		assert.Equal(t, 429, do(w.tr, request(t, http.MethodGet, s.URL+"/refused", nil).WithContext(transport.Once(t.Context()))).status)
+		wg.Wait()
+		w.tr.CloseIdleConnections()
 	})
 }
 
@@ -524,6 +582,7 @@ func TestCloseIdleConnectionsOfLanes(t *testing.T) {
 
 // All lanes of a host together keep to the MaxConnsPerHost of the base.
 func TestLanesKeepToMaxConnsPerHost(t *testing.T) {
+	each := soak.Size(60, 200)
 	for _, most := range []int{1, 2, 4} {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 			cfg.Handler = func(r *ts.Received) ts.Step {
@@ -554,7 +613,7 @@ func TestLanesKeepToMaxConnsPerHost(t *testing.T) {
 			}()
 			for range 8 {
 				wg.Go(func() {
-					for range 200 {
+					for range each {
 						if got := do(tr, request(t, http.MethodGet, s.URL, nil)); got.err == nil && got.status == 200 {
 							mu.Lock()
 							ok++
@@ -572,7 +631,7 @@ func TestLanesKeepToMaxConnsPerHost(t *testing.T) {
 				assert.LessOrEqual(t, worst, most) // net/http alone has 2 of HTTP/2 if 1 is allowed
 			}
 			if most > 1 || !cfg.HTTP2 {
-				assert.Equal(t, 8*200, ok, "at most %d", most)
+				assert.Equal(t, 8*each, ok, "at most %d", most)
 			}
 		})
 	}
@@ -588,10 +647,7 @@ func TestSilentOnlyLane(t *testing.T) {
 		},
 	} {
 		inMemory(t, []protocol{http1[0], http2[0]}, func(t *testing.T, cfg ts.Config) {
-			s := ts.Start(t, cfg, ts.OK("well"))
-			base := s.Transport()
-			change(base)
-			w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: quick})}
+			w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, quick, change)
 			for range 4 {
 				w.ok(w.get(), attemptTime+20*time.Millisecond, name)
 				w.ok(w.get(), 0, name)
@@ -600,6 +656,34 @@ func TestSilentOnlyLane(t *testing.T) {
 			w.tr.CloseIdleConnections()
 		})
 	}
+}
+
+// Only the callers have deadlines. The next request comes before the stream of the one that
+// failed has ended, so a moment has to pass until the connection is idle.
+func TestSilentOnlyLaneWithDeadlines(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, policy.Rule{}, func(base *http.Transport) { base.MaxConnsPerHost = 1 })
+		for range 4 {
+			w.ok(w.get(), 0)
+			w.die()
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					failed := 0
+					for range 10 {
+						ctx, cancel := context.WithTimeout(t.Context(), attemptTime)
+						if _, err := get(t, w.tr, ctx, w.URL); err != nil {
+							failed++
+						}
+						cancel()
+					}
+					assert.LessOrEqual(t, failed, 1)
+				})
+			}
+			wg.Wait()
+		}
+		w.tr.CloseIdleConnections()
+	})
 }
 
 // A base whose HTTP/2 is not that of net/http has one lane, and the log says so once.
@@ -614,14 +698,14 @@ func TestOneLaneOnly(t *testing.T) {
 		} {
 			cfg.Net = ts.NewNet()
 			s := ts.Start(t, cfg, ts.OK("well"))
-			var log bytes.Buffer
+			var log transport.LogText
 			tr := mustNew(t, transport.Config{Base: change(s.Transport()), Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			require.Equal(t, 200, do(tr, request(t, http.MethodGet, s.URL, nil)).status)
 			cfg.Net.Silence("fault.test")
 			for range 2 {
 				assert.Equal(t, name == "wrapped", do(tr, request(t, http.MethodGet, s.URL, nil)).err != nil, name)
 			}
-			assert.Equal(t, 1, strings.Count(log.String(), `msg="one lane only" host=http://fault.test`), name)
+			assert.Equal(t, 1, strings.Count(log.String(), `msg="http://fault.test is silent, and the base has one lane only: set Config.Lane"`), name)
 		}
 	})
 }
@@ -645,7 +729,7 @@ func TestLanesOfAnotherBase(t *testing.T) {
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
 		w.ok(w.get(), 0)
 		w.die()
-		w.ok(w.get(), 2*attemptTime+20*time.Millisecond)
+		w.ok(w.get(), 2*attemptTime+25*time.Millisecond)
 		w.ok(w.get(), 0)
 		tr.CloseIdleConnections()
 	})
@@ -655,7 +739,7 @@ func TestLanesOfAnotherBase(t *testing.T) {
 func TestLanesAreLogged(t *testing.T) {
 	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("well"))
-		var log bytes.Buffer
+		var log transport.LogText
 		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
 		w.ok(w.get(), 0)
@@ -663,9 +747,10 @@ func TestLanesAreLogged(t *testing.T) {
 		w.ok(w.get(), attemptTime+20*time.Millisecond)
 		w.die()
 		w.ok(w.send(http.MethodPut), attemptTime+20*time.Millisecond)
-		assert.Equal(t, 2, strings.Count(log.String(), `msg="other connections" host=http://fault.test reason=silent lane=`), log.String())
-		assert.Contains(t, log.String(), "lane=0 to=1")
-		assert.Contains(t, log.String(), "lane=1 to=2")
+		const text = `level=WARN msg="http://fault.test is silent (no response within the attempt's 300ms): requests take other connections, lane `
+		assert.Equal(t, 2, strings.Count(log.String(), text), log.String())
+		assert.Contains(t, log.String(), text+"1")
+		assert.Contains(t, log.String(), text+"2")
 		tr.CloseIdleConnections()
 	})
 }
@@ -738,16 +823,15 @@ func tunnels(t *testing.T, n *ts.Net) {
 func TestTunnelDies(t *testing.T) {
 	inMemory(t, []protocol{http1[1], http2[1]}, func(t *testing.T, cfg ts.Config) {
 		tunnels(t, cfg.Net)
-		s := ts.Start(t, cfg, ts.OK("well"))
-		base := s.Transport()
-		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test:3128"})
-		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: quick})}
+		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, quick, func(base *http.Transport) {
+			base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test:3128"})
+		})
 		for range 3 {
 			w.ok(w.get(), attemptTime+20*time.Millisecond)
 			w.ok(w.get(), 0)
 			cfg.Net.Silence("proxy.test")
 		}
-		assert.NotZero(t, s.Arrivals())
+		assert.NotZero(t, w.Arrivals())
 		w.tr.CloseIdleConnections()
 	})
 }
@@ -837,6 +921,7 @@ func TestDeathOverSockets(t *testing.T) {
 	for name, cfg := range map[string]ts.Config{"http1": {}, "http2": {HTTP2: true, TLS: ts.Trusted}} {
 		for _, own := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, " default base ", own), func(t *testing.T) {
+				t.Parallel() // it waits for timeouts
 				s := ts.Start(t, cfg, ts.OK("well"))
 				r := relayTo(t, s.Addr)
 				c := transport.Config{Rule: policy.Rule{AttemptTimeout: 2 * attemptTime, Backoff: backoff.Constant(time.Millisecond)}}

@@ -102,7 +102,9 @@ func (t *Transport) oneLane(ctx context.Context, name string) {
 		return
 	}
 	t.pools.told.Do(func() {
-		t.logger.LogAttrs(ctx, slog.LevelInfo, "one lane only", slog.String("host", name))
+		t.logger.LogAttrs(ctx, slog.LevelInfo, fit(name, "", func(name, _ string) string {
+			return name + " is silent, and the base has one lane only: set Config.Lane"
+		}), slog.String("host", name))
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 )
@@ -24,7 +25,7 @@ type limits struct {
 	reserved *budget.Charge  // a retry from the budget that has not gone yet
 	slot     slot            // at the gate, before an attempt takes it over
 	unpaced  bool            // no quota was known when the pacing was asked
-	mark     uint64          // the pacing's number of the attempt
+	pass     pacing.Pass     // the pacing's numbers of the attempt
 	since    instant.Instant // when the attempt began to wait for the limits
 	entered  instant.Instant // when the cooldown let the attempt go; 0 if nothing was held
 	started  instant.Instant // when the attempt was sent whose response is at hand; 0 if that is not known
@@ -34,6 +35,8 @@ type limits struct {
 	heard    [2]hearing      // of the responses' headers, the latest first; a hedged request has two
 	scope    uint64          // the scope's key, once scoped
 	scoped   bool
+	crowded  bool // the attempt waited for long at an open gate, which is to be told
+	leaves   bool // the attempt may go elsewhere, so it does not wait at a closed gate
 }
 
 // A refusal says why a request does not go, or not again. A nil refusal lets it
@@ -51,6 +54,7 @@ const (
 	limitPacing   = "pacing"
 	limitGate     = "gate"
 	limitRate     = "rate"
+	limitBudget   = "budget"
 )
 
 // admit waits until the limits let an attempt go. The hold of the server comes
@@ -63,10 +67,19 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 	if !l.rule.limited && l.state.Quiet() {
 		return nil
 	}
+	if l.t.watched {
+		l.review(nil)
+	}
 	l.since = l.t.now()
+	if l.rule.rate || l.rule.pacing {
+		l.cost() // now, because nothing is held yet if it panics
+	}
 	for arrives := first; ; arrives = false {
 		if no := l.admitByServer(arrives); no != nil {
 			return no
+		}
+		if l.t.watched && l.queued.Cooldown > 0 {
+			l.review(nil) // the hold may be over, and there is no slot yet
 		}
 		waited, no := l.admitByRule()
 		if no != nil {
@@ -89,7 +102,7 @@ func (l *limits) admitByServer(arrives bool) *refusal {
 	if !l.cooling() {
 		return nil
 	}
-	if now := l.t.now(); arrives && l.state.Machines().Cooldown.Arrive(now, l.scopeKey()) {
+	if now := l.t.now(); arrives && l.state.Machines().Cooldown.Arrive(now, l.scopeKey(), l.background()) {
 		l.entered = now
 		return nil
 	}
@@ -106,13 +119,13 @@ func (l *limits) cooling() bool { return l.rule.policy.Cooldown == policy.On && 
 func (l *limits) admitByRule() (waited bool, no *refusal) {
 	m := l.state.Machines()
 	if l.rule.pacing {
-		l.mark = 0
+		l.pass = pacing.Pass{}
 		if l.unpaced = m.Pacing().Quiet(); !l.unpaced {
 			var a queue.Answer
 			if a, waited, no = l.wait(pacingQueue{l}, &l.queued.Pacing); no != nil {
 				return waited, no
 			}
-			l.mark = a.Mark
+			l.pass = pacing.Pass{Mark: a.Mark, Spent: a.Spent}
 		}
 	}
 	var more bool
@@ -132,7 +145,9 @@ func (l *limits) admitByRule() (waited bool, no *refusal) {
 // such a request, and no probe would ever succeed.
 func (l *limits) admitByGate(gate *gate.Gate) (waited bool, no *refusal) {
 	l.slot = slot{t: l.t, host: l.state, gate: gate}
+	turns := gate.Turns()
 	a, waited, no := l.wait(gateQueue{l}, &l.queued.Gate)
+	l.crowded = gate.Turns() == turns && turns%2 == 0 && l.queued.Gate >= crowdedWait || no != nil && no.reason == ReasonGateFull
 	if no == nil && waited {
 		due := l.t.timeOf(a.Until)
 		if until, ok := l.ctx.Deadline(); ok && !due.Before(until) {
@@ -160,7 +175,7 @@ func (l *limits) admitByRate() (waited bool, no *refusal) {
 	l.sentAt = a.Until
 	defer func() { l.queued.Rate += time.Since(now) }()
 	if err := l.sleepOr(early, nil); err != nil {
-		return true, &refusal{reason: ReasonCanceled, err: err, limit: limitRate}
+		return true, &refusal{reason: l.gone(), err: err, limit: limitRate}
 	}
 	return true, nil
 }
@@ -169,22 +184,21 @@ func (l *limits) admitByRate() (waited bool, no *refusal) {
 func (l *limits) admitHedge() bool {
 	m, now := l.state.Machines(), l.t.now()
 	l.sentAt = now
-	if l.cooling() && m.Cooldown.Enter(now, l.scopeKey(), nil).Verb != queue.Go {
+	if l.cooling() && l.ask(cooldownQueue{l}, now).Verb != queue.Go {
 		return false
 	}
 	if l.rule.pacing {
-		a, _ := pacingQueue{l}.enter(now, nil)
-		if l.mark = a.Mark; a.Verb != queue.Go {
+		a := l.ask(pacingQueue{l}, now)
+		if l.pass = (pacing.Pass{Mark: a.Mark, Spent: a.Spent}); a.Verb != queue.Go {
 			return false
 		}
 	}
 	switch {
 	case l.rule.gate:
 		l.slot = slot{t: l.t, host: l.state, gate: m.Gate()}
-		a, _ := gateQueue{l}.enter(now, nil)
-		return a.Verb == queue.Go
+		return l.ask(gateQueue{l}, now).Verb == queue.Go
 	case l.rule.rate:
-		return m.Rate(l.rule.settings.rate).Take(now)
+		return m.Rate(l.rule.settings.rate).Take(now, l.cost())
 	}
 	return true
 }
@@ -204,7 +218,7 @@ func (l *limits) held() bool {
 // requests.
 func (l *limits) next(now time.Time) (turn time.Duration, limit string, refused bool) {
 	if l.rule.rate {
-		turn, limit = l.state.Machines().Rate(l.rule.settings.rate).Peek(l.t.instantOf(now)), limitRate
+		turn, limit = l.state.Machines().Rate(l.rule.settings.rate).Peek(l.t.instantOf(now), l.background(), l.cost()), limitRate
 	}
 	if !l.cooling() {
 		return turn, limit, false
@@ -230,12 +244,22 @@ func (l *limits) reserve() bool {
 	return l.reserved != nil
 }
 
+// usedUp reports whether no request gets a retry from the budget. A background request may get
+// none although there are some for others.
+func (l *limits) usedUp() bool {
+	return !l.background() || l.state.Machines().Budget.Left(l.t.now(), l.budget()) < 1
+}
+
 // budget returns the settings of the budget. In a fleet each member has its part.
 func (l *limits) budget() budget.Config {
-	if l.t.fleet == nil {
-		return l.rule.settings.budget
+	c := l.rule.settings.budget
+	if l.t.fleet != nil {
+		c = c.ForMember(l.t.members())
 	}
-	return l.rule.settings.budget.ForMember(l.t.members())
+	if o := l.options; o != nil && o.background {
+		c = c.ForBackground()
+	}
+	return c
 }
 
 // releaseBudget gives the retry of the budget back, if it does not go.

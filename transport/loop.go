@@ -14,6 +14,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
+	"github.com/aplomb-go/aplomb/internal/host/news"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
@@ -39,6 +40,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	h := t.hosts.Acquire(req.URL)
 	defer h.Release()
 	c := call{t: t, req: req, ctx: req.Context(), state: h, rule: t.ruleFor(h, set), options: optionsOf(req.Context())}
+	if c.rule.paths != nil || c.options != nil && c.options.rule != nil {
+		if err := c.ruled(); err != nil {
+			h.ReleaseCount() // a request that is not sent earns no retry
+			closeBody(req)
+			return nil, err
+		}
+	}
+	if c.rule.keys {
+		c.keyed()
+	}
 	if c.light() && c.ctx.Err() == nil {
 		return c.first()
 	}
@@ -49,7 +60,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // nobody to tell. Nearly every request takes it.
 func (c *call) light() bool {
 	return !c.rule.limited && c.t.trace == nil && (c.options == nil || c.options.plain()) && !c.cancelsPeek() &&
-		(c.req.Body == nil || c.req.Body == http.NoBody || replay.Independent(c.req)) && c.state.Quiet() && c.state.Connected()
+		(c.req.Body == nil || c.req.Body == http.NoBody || replay.Independent(c.req)) && c.state.Calm()
 }
 
 // cancelsPeek reports whether only Request.Cancel can end the wait of a classifier for
@@ -71,7 +82,7 @@ func (c *call) first() (resp *http.Response, err error) {
 		start = c.t.now()
 	}
 	var w way
-	if c.noted() {
+	if c.rule.noted || c.t.counted || c.state.MachinesMade() != nil {
 		w = c.firstWay()
 	}
 	if c.rule.timed {
@@ -87,10 +98,11 @@ func (c *call) first() (resp *http.Response, err error) {
 		return c.exchangeAfter(start, w, resp, err, known{}) // the limits hear of the wait before a classifier reads the body
 	}
 	verdict := c.verdict(resp)
-	if retryable(verdict) || !c.state.Quiet() {
+	made := c.state.MachinesMade()
+	if retryable(verdict) || made != nil && !made.Cooldown.Quiet() || c.t.lines != nil && deniesAccess(resp.StatusCode) {
 		return c.exchangeAfter(start, w, resp, err, known{verdict, true})
 	}
-	if c.state.LanesMade() != nil {
+	if made != nil {
 		c.answered(w, resp, true)
 	}
 	if c.rule.policy.Download.Memory > 0 && c.awaitsFirst(resp) {
@@ -118,8 +130,8 @@ func (c *call) clocked() bool {
 func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 	classified := false
 	defer func() {
-		if !classified && resp.Body != nil {
-			_ = resp.Body.Close()
+		if !classified {
+			dismiss(c.ctx, resp)
 		}
 	}()
 	v = c.rule.classify(c.outcome(resp, nil))
@@ -131,8 +143,8 @@ func (c *call) verdict(resp *http.Response) (v classify.Verdict) {
 func (c *call) awaitsFirst(resp *http.Response) (yes bool) {
 	asked := false
 	defer func() {
-		if !asked && resp.Body != nil {
-			_ = resp.Body.Close()
+		if !asked {
+			dismiss(c.ctx, resp)
 		}
 	}()
 	yes = c.awaits(resp)
@@ -182,6 +194,7 @@ type exchange struct {
 	call
 	limits limits
 	report report
+	ends   *endpoints  // nil: the request has no alternates
 	body   replay.Body // nil: none, or it is sent once only
 
 	series
@@ -190,6 +203,7 @@ type exchange struct {
 	way      way           // of the same attempt
 	trouble  trouble       // that it had
 	via      *lane.Lane    // for the next attempt; nil: the current lane
+	opens    *lane.Lane    // whose first connection the next attempt makes; nil: of none
 	hedges   int           // attempts that were hedges
 	misled   bool          // an attempt got a 421
 	retried  bool          // the loop has retried; a hedge is no retry
@@ -236,7 +250,8 @@ type decision struct {
 	renew  bool          // before the retry, the caller's GetBody is to be called
 	ended  error         // the end of the caller's context, if it ended a wait for the body
 	u      float64       // random, in [0,1): for the jitter of a server's wait, here and in its hold
-	queued Queued        // before the attempt, or until it was refused
+	body   bool          // the caller's context ended while the body came
+	until  time.Time     // when a new request makes sense; zero: not known
 	stuck  bool          // a 421, and there is no other connection
 }
 
@@ -244,12 +259,15 @@ type decision struct {
 // the first attempt on.
 func (x *exchange) run() (*http.Response, error) {
 	defer x.end()
+	if !x.segment && len(x.rule.alternates) > 0 {
+		x.findEndpoints(x.req)
+	}
 	if x.req.Body != nil {
 		x.keepBody()
 	}
 	if no := x.admit(x.sent == 0); no != nil {
 		if x.sent == 0 {
-			x.state.ReleaseCount() // a refused request does not reach the host and earns no retry
+			x.uncount() // a refused request does not reach the host and earns no retry
 		}
 		return nil, x.refuse(no)
 	}
@@ -262,8 +280,8 @@ func (x *exchange) run() (*http.Response, error) {
 func (x *exchange) loop(resp *http.Response, err error) (*http.Response, error) {
 	delivered := false
 	defer func() { // for a classifier, hint or trace that panics
-		if !delivered && resp != nil && resp.Body != nil {
-			_ = resp.Body.Close()
+		if !delivered {
+			dismiss(x.ctx, resp)
 		}
 	}()
 	for {
@@ -302,17 +320,34 @@ func (x *exchange) renew(d *decision) error {
 	return x.body.Renew()
 }
 
-// admit waits until the limits let an attempt go. Nothing is sent for a caller who has
-// gone, although the limits may let a request go that they did not have to stop.
+// admit waits until the next attempt may go. If the call has alternates, the attempt may go
+// to another endpoint than was decided.
 func (x *exchange) admit(first bool) *refusal {
+	if x.ends != nil {
+		return x.admitSomewhere(first)
+	}
+	return x.admitHere(first)
+}
+
+// admitHere waits until the limits let an attempt go, and its lane is connected. If the
+// server asks for a wait meanwhile, the limits are asked again. Nothing is sent for a caller
+// who has gone, although the limits may let a request go that they did not have to stop.
+func (x *exchange) admitHere(first bool) *refusal {
 	if x.ctx.Err() == nil {
 		x.lookAround() // now, because it may take a while, and nothing is held yet
+	}
+	for x.ctx.Err() == nil {
 		if no := x.limits.admit(first, x.latest()); no != nil {
 			return no
 		}
+		if x.ctx.Err() == nil && (!x.awaitLane() || !x.limits.held()) {
+			break
+		}
+		x.limits.slot.release()
+		first = false
 	}
 	if x.ctx.Err() != nil {
-		return &refusal{reason: ReasonCanceled, err: contextErr(x.ctx)}
+		return &refusal{reason: x.gone(), err: contextErr(x.ctx)}
 	}
 	return nil
 }
@@ -322,7 +357,7 @@ func (x *exchange) admit(first bool) *refusal {
 // body ignores Close, or a busy machine, can use it up.
 func (x *exchange) pause(d *decision) *refusal {
 	if err := x.sleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
-		return &refusal{reason: ReasonCanceled, err: err}
+		return &refusal{reason: x.gone(), err: err}
 	}
 	if latest := x.latest(); !latest.IsZero() && time.Now().After(latest) {
 		return &refusal{reason: ReasonMaxElapsed, err: errOverElapsed}
@@ -342,13 +377,16 @@ func (x *exchange) latest() time.Time {
 // refuse ends the call without a further attempt, and tells the observers.
 func (x *exchange) refuse(no *refusal) *Error {
 	x.limits.releaseBudget()
+	if x.t.watched {
+		x.limits.review(nil)
+	}
 	err := no.named()
 	x.report.tell(nil, &decision{
-		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now()},
+		Attempt: Attempt{Number: x.sent, Err: err, Time: time.Now(), Queued: x.limits.waited()},
 		reason:  no.reason,
 		limit:   no.limit,
 		sent:    x.sent,
-		queued:  x.limits.waited(),
+		until:   no.until,
 	})
 	e := x.report.newError(no.reason, err)
 	e.Until = no.until
@@ -358,6 +396,12 @@ func (x *exchange) refuse(no *refusal) *Error {
 // end releases and closes everything that no attempt has taken over.
 func (x *exchange) end() {
 	x.limits.release()
+	if x.opens != nil {
+		x.opens.Connected()
+	}
+	if x.ends != nil {
+		x.releaseEndpoints()
+	}
 	if x.body != nil {
 		x.body.Finish()
 	} else if x.sent == 0 {
@@ -406,25 +450,49 @@ func retryable(v classify.Verdict) bool {
 
 // judge decides about an outcome, and reserves everything that a retry needs.
 func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) decision {
-	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}, sent: x.sent, u: rand.Float64(), queued: x.timing.queued}
+	d := decision{Attempt: Attempt{Number: x.number, Err: err, Verdict: v, Time: time.Now()}, sent: x.sent, u: rand.Float64()}
 	x.timing.stamp(&d.Attempt)
 	x.way.stamp(&d.Attempt)
+	if x.at > 0 {
+		d.Alternate = x.alternate()
+	}
 	x.noteWay(resp, err, v)
 	if resp != nil {
 		d.Status = resp.StatusCode
 	}
 	d.Hint = x.hint(resp, &d)
+	if x.t.watched {
+		x.limits.review(&d)
+	}
 	f := x.facts(resp, &d)
 	d.stuck = retryable(v) && x.misdirected(resp)
 	f.misdirected = d.stuck
-	d.reason, d.Wait = decide(f)
+	to, from := -1, x.at
+	if x.ends == nil {
+		d.reason, d.Wait = decide(f)
+	} else {
+		to = x.aim(&f, resp, &d)
+	}
 	if d.reason.limit() {
 		d.limit = f.withheldBy(d.reason)
 	}
-	if d.reason == ReasonRetry {
+	switch {
+	case d.reason != ReasonRetry || to >= 0:
+		if x.trouble != noTrouble {
+			x.moveOn(resp != nil, d.Hint > 0)
+		}
+	default:
 		x.setOut(d.Hint > 0)
+	}
+	if d.reason == ReasonRetry {
+		if to >= 0 {
+			x.move(to)
+		}
 		d.drain = f.within(d.Wait, drainTime)
 		x.commit(&d, f.backoff, f.within(d.Wait, replay.MaxBusy))
+		if to >= 0 && d.reason != ReasonRetry {
+			x.move(from)
+		}
 	}
 	if d.reason == ReasonNotReplayable || d.reason == ReasonBodyBusy {
 		d.Err = x.bodyErr(d.reason, err)
@@ -437,6 +505,9 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 // Transport below, and a body that was cut.
 func (x *exchange) hint(resp *http.Response, d *decision) time.Duration {
 	hint := x.limits.note(resp, d)
+	if d.Kind != KindNone && (x.ends != nil || len(x.rule.alternates) > 0) {
+		x.noteOutage(resp, d.Err, hint)
+	}
 	if d.Err != nil {
 		if until := heldUntil(d.Err); until.After(x.notBefore) {
 			x.notBefore = until
@@ -464,6 +535,7 @@ func (x *exchange) facts(resp *http.Response, d *decision) facts {
 	f := facts{
 		verdict:       d.Verdict,
 		canceled:      x.ctx.Err() != nil && (d.Err != nil || retryable(d.Verdict)),
+		expired:       x.ctx.Err() != nil && x.gone() == ReasonTimeout,
 		nested:        nested(x.req, resp, d.Err),
 		once:          x.options != nil && x.options.sending == once,
 		replayable:    true,
@@ -523,8 +595,11 @@ func nested(req *http.Request, resp *http.Response, err error) bool {
 // busy is how long a Read of the body under way may be waited for.
 func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	reason := ReasonRetry
-	if !x.limits.reserve() {
-		reason = ReasonBudget
+	if (x.ends == nil || !x.arrives()) && !x.limits.reserve() {
+		reason, d.limit = ReasonBudget, limitBudget
+		if x.limits.usedUp() {
+			x.limits.begins(ConditionNoRetries, news.Record{Since: x.t.now()}, d)
+		}
 	} else if x.body != nil {
 		if reason = x.takeBack(d, busy); reason != ReasonRetry {
 			x.limits.releaseBudget()
@@ -532,7 +607,7 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	}
 	if reason != ReasonRetry {
 		d.reason, d.Wait = reason, 0
-		if reason == ReasonCanceled {
+		if reason == ReasonCanceled || reason == ReasonTimeout {
 			d.ended = contextErr(x.ctx)
 		}
 		return
@@ -554,7 +629,7 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 		if x.rule.resumes && !x.segment && !x.single() { // a segment does not resume by itself, but its body does
 			x.download = x.resuming(x.series, x.way.lane, resp)
 		}
-		if len(x.report.history) > 1 && !x.segment && !nested(x.req, resp, nil) {
+		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !nested(x.req, resp, nil) {
 			return marked(resp, x.req, d.reason, x.report.attempts()), nil
 		}
 		return resp, nil // if a Transport below gave up, the response keeps its mark

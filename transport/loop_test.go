@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -11,11 +10,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -83,7 +84,7 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 		var op *net.OpError
 		require.ErrorAs(t, err, &op)
 		assert.Same(t, last, op)
-		assert.Equal(t, "transport: GET http://h.test/: gave up after 3 attempts, last status 503: read tcp: connection reset by peer", err.Error())
+		assert.Equal(t, "transport: gave up after 3 attempts, last status 503: read tcp: connection reset by peer", err.Error())
 	})
 }
 
@@ -960,13 +961,13 @@ func TestMaxElapsedCountsFromTheFirstAttempt(t *testing.T) {
 	})
 }
 
-// An empty method means GET, both in errors and for the decision to retry.
+// An empty method means GET, both in texts and for the decision to retry.
 func TestEmptyMethodIsGET(t *testing.T) {
 	base := script(fails(syscall.ECONNRESET))
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Method = ""
 	_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
-	assert.ErrorContains(t, err, "GET http://h.test/")
+	assert.Contains(t, Explain(nil, err), "GET http://h.test/\n")
 	assert.Greater(t, base.attempts(), 1)
 }
 
@@ -1018,23 +1019,23 @@ func TestHistoryOfACopiedResponse(t *testing.T) {
 // functions of the caller are called. A Trace keeps requests off the fast path.
 func TestFastPathAndLoopAgree(t *testing.T) {
 	responses := map[string]response{
-		"success":     status(200),
-		"validator":   status(200, `ETag: "x"`),
-		"redirect":    status(307),
-		"not found":   status(404),
-		"failure":     status(500),
-		"unavailable": status(503),
-		"wait":        status(503, "Retry-After: 2"),
-		"long wait":   status(503, "Retry-After: 3600"),
-		"too many":    status(429, "Retry-After: 2"),
-		"forbidden":   status(403, "Retry-After: 2"),
-		"no body":     empty(204),
-		"refused":     fails(errRefused),
-		"cut":         fails(io.ErrUnexpectedEOF),
-		"canceled":    fails(context.Canceled),
-		"neither":     func(*http.Request) (*http.Response, error) { return nil, nil },
-		"both":        func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, oneShot("")), io.EOF },
-		"panic":       func(*http.Request) (*http.Response, error) { panic("base") },
+		"success":                    status(200),
+		"validator":                  status(200, `ETag: "x"`),
+		"redirect":                   status(307),
+		"not found":                  status(404),
+		"failure":                    status(500),
+		"unavailable":                status(503),
+		"wait":                       status(503, "Retry-After: 2"),
+		"long wait":                  status(503, "Retry-After: 3600"),
+		"too many":                   status(429, "Retry-After: 2"),
+		"forbidden":                  status(403, "Retry-After: 2"),
+		"no body":                    empty(204),
+		"refused":                    fails(errRefused),
+		"cut":                        fails(io.ErrUnexpectedEOF),
+		"canceled":                   fails(context.Canceled),
+		"neither response nor error": func(*http.Request) (*http.Response, error) { return nil, nil },
+		"response and error":         func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, oneShot("")), io.EOF },
+		"panic":                      func(*http.Request) (*http.Response, error) { panic("base") },
 		"a mark of itself": func(req *http.Request) (*http.Response, error) {
 			return marked(newResponse(req, 503, oneShot("x")), req, ReasonAttempts, nil), nil
 		},
@@ -1071,10 +1072,12 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 	}
 }
 
+var waits = regexp.MustCompile(`[0-9.]+m?s`)
+
 // story sends some requests, and tells everything that a caller can see of them.
 func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option func(context.Context) context.Context, method string) string {
 	var text strings.Builder
-	var log bytes.Buffer
+	var log LogText
 	rule = rule.Or(exact)
 	rule.Classify = func(o classify.Outcome) classify.Verdict {
 		fmt.Fprintln(&text, "classify", o.Response != nil, o.Err)
@@ -1117,8 +1120,11 @@ func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option 
 	c := Config{Rule: rule, Trace: trace, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey || a.Key == "wait" || a.Key == "elapsed" || a.Key == "queued" { // waits have jitter
+			switch a.Key {
+			case slog.TimeKey, "wait", "elapsed", "queued.cooldown", "until": // waits have jitter
 				return slog.Attr{}
+			case slog.MessageKey:
+				return slog.String(a.Key, waits.ReplaceAllString(a.Value.String(), "some time"))
 			}
 			return a
 		},
@@ -1152,5 +1158,6 @@ func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option 
 	for _, b := range bodies {
 		fmt.Fprintln(&text, "closed", b.closed())
 	}
+	synctest.Wait() // the lines of the last instant are written
 	return text.String() + log.String()
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/resume"
 )
 
@@ -23,7 +24,7 @@ type timing struct {
 
 // stamp fills in the part of the record that the timing knows.
 func (t *timing) stamp(a *Attempt) {
-	a.Kind, a.Start, a.Duration = t.kind, t.start, t.took
+	a.Kind, a.Start, a.Duration, a.Queued = t.kind, t.start, t.took, t.queued
 }
 
 // traces returns the observers of a call: first that of the Transport, then that of the
@@ -83,8 +84,9 @@ func (x *exchange) requestStart() {
 func (x *exchange) requestEnd(resp *http.Response, err error, bodied bool) {
 	told := false
 	defer closeUnless(&told, resp)
+	req, state := x.caller()
 	e := RequestEnd{
-		Request: x.req, Host: safeName(x.state), Response: resp, Err: err,
+		Request: req, Host: safeName(state), Response: resp, Err: err,
 		Reason: x.report.reason, Start: x.report.began, Duration: time.Since(x.report.began),
 		Attempts: x.sent, Retries: max(x.sent-1-x.hedges, 0), Hedges: x.hedges,
 		Queued: x.limits.total, BodyEnds: bodied,
@@ -124,10 +126,24 @@ func (x *exchange) watch(a *attempt) {
 		return
 	}
 	a.watch.on, a.watch.traces = true, all
+	req, state := x.caller()
 	a.watch.about = AttemptStart{
-		Request: x.req, Host: safeName(x.state), Number: a.number, Kind: a.timing.kind,
-		Offset: x.report.offset, Start: a.timing.start, Queued: a.timing.queued,
+		Request: req, Host: safeName(state), Alternate: x.alternate(), Number: a.number, Kind: a.timing.kind,
+		Offset: x.report.offset, Start: a.timing.start, Deadline: x.deadline(a.timing.start), Queued: a.timing.queued,
 	}
+}
+
+// deadline returns when nobody waits for the headers of an attempt any more that starts now.
+func (x *exchange) deadline(start time.Time) time.Time {
+	until, _ := x.ctx.Deadline()
+	body, after := x.req.Body, x.rule.timeouts.after
+	if after <= 0 || body != nil && body != http.NoBody && !replay.SmallInMemory(body) {
+		return until
+	}
+	if end := start.Add(after); until.IsZero() || end.Before(until) {
+		return end
+	}
+	return until
 }
 
 func (t *Trace) wantsAttempts() bool {
@@ -171,7 +187,8 @@ func (x *exchange) observeBody(resp *http.Response) bool {
 	if !all[0].wantsBody() && !all[1].wantsBody() {
 		return false
 	}
-	b := &observedBody{ReadCloser: resp.Body, traces: all, ctx: x.spanned, req: x.req, host: safeName(x.state), download: x.download, began: time.Now()}
+	req, state := x.caller()
+	b := &observedBody{ReadCloser: resp.Body, traces: all, ctx: x.spanned, req: req, host: safeName(state), download: x.download, began: time.Now()}
 	if _, ok := resp.Body.(io.WriterTo); ok {
 		b.copier.observedBody = b
 		resp.Body = &b.copier

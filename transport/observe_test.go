@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -543,7 +542,7 @@ func TestTraceWithoutHooksCostsNothing(t *testing.T) {
 // how long the call took. A resume that succeeds has a log line.
 func TestLogOfDurations(t *testing.T) {
 	logged := func(t *testing.T, rule policy.Rule, base http.RoundTripper) string {
-		var b bytes.Buffer
+		var b LogText
 		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
 			case slog.TimeKey, slog.LevelKey, "method", "url":
@@ -563,17 +562,18 @@ func TestLogOfDurations(t *testing.T) {
 			return func(req *http.Request) (*http.Response, error) { time.Sleep(300 * time.Millisecond); return r(req) }
 		}
 		for _, rule := range []policy.Rule{exact, policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact)} { // light or not
-			assert.Equal(t, "msg=retry attempt=1 reason=retry status=503 wait=1s duration=300ms\n"+
-				"msg=\"response after retries\" attempt=2 reason=final status=200 duration=300ms elapsed=1.6s\n",
+			assert.Equal(t, "msg=\"http://h.test failed (503): attempt 2 follows in 1s\" host=http://h.test reason=retry attempt=1 status=503 wait=1s duration=300ms\n"+
+				"msg=\"http://h.test answered after 2 attempts (200): the caller gets it\" host=http://h.test reason=final attempts=2 status=200 duration=300ms elapsed=1.6s\n",
 				logged(t, rule, script(slow(status(503)), slow(status(200)))))
 		}
 		rate := policy.Rule{Rate: policy.Rate{PerSecond: 0.5}}.Or(exact)
-		assert.Contains(t, logged(t, rate, script(status(503), slow(status(200)))), "status=200 duration=300ms queued=1s elapsed=2.3s\n")
+		assert.Contains(t, logged(t, rate, script(status(503), slow(status(200)))), "status=200 duration=300ms queued.rate=1s elapsed=2.3s\n")
 	})
 	bubble(t, func(t *testing.T) {
 		base := cutter(strings.Repeat("x", 1000), 400)
-		assert.Equal(t, "msg=resume attempt=1 reason=resume error=\""+syscall.ECONNRESET.Error()+"\" offset=400 wait=1s\n"+
-			"msg=\"response after retries\" attempt=2 reason=final status=206 offset=400 elapsed=1s\n"+
-			"msg=resumed attempt=2 offset=400 duration=1s\n", logged(t, exact, base))
+		reset := syscall.ECONNRESET.Error()
+		assert.Equal(t, "msg=\"http://h.test cut a body ("+reset+"): the rest is asked for in 1s\" host=http://h.test reason=resume attempt=1 error=\""+reset+"\" offset=400 wait=1s\n"+
+			"msg=\"http://h.test answered after 2 attempts (206): the body goes on\" host=http://h.test reason=final attempts=2 status=206 offset=400 elapsed=1s\n"+
+			"msg=\"http://h.test goes on with a body at byte 400: its reader notices nothing\" host=http://h.test attempt=2 offset=400 duration=1s\n", logged(t, exact, base))
 	})
 }

@@ -80,10 +80,10 @@ func TestNoProxyRefused(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{"a proxy's", proxied, "https://h.test/", text, true},
-		{"one that is final", proxied, "https://h.test/", errors.New("Forbidden"), false},
-		{"one that wraps another", proxied, "https://h.test/", fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", text), false},
-		{"one of several", proxied, "https://h.test/", errors.Join(text), false},
+		{"the error of a proxy", proxied, "https://h.test/", text, true},
+		{"a final error of a proxy", proxied, "https://h.test/", errors.New("Forbidden"), false},
+		{"an error that wraps the error of a proxy", proxied, "https://h.test/", fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", text), false},
+		{"the error of a proxy among several", proxied, "https://h.test/", errors.Join(text), false},
 		{"a reset", proxied, "https://h.test/", syscall.ECONNRESET, false},
 		{"a proxy for plain HTTP", proxied, "http://h.test/", text, false},
 		{"a base without a proxy", &http.Transport{}, "https://h.test/", text, false},

@@ -18,6 +18,8 @@ type hostQueue interface {
 	enter(now instant.Instant, w *queue.Waiter) (a queue.Answer, mayWait bool)
 	// leave takes a waiter out of the queue.
 	leave(w *queue.Waiter)
+	// takes returns the cost of the request for this limit.
+	takes() int
 	// limit returns the name of the limit that gave the answer.
 	limit(a queue.Answer) string
 	// rateTime returns for how long in all the queue has waited for the rate, if that
@@ -26,6 +28,10 @@ type hostQueue interface {
 }
 
 func (*limits) rateTime(instant.Instant) time.Duration { return 0 }
+func (*limits) takes() int                             { return 1 }
+
+// tokens returns the cost of the request for the rate, which takes a full bucket at most.
+func (l *limits) tokens() int { return min(l.cost(), l.rule.settings.rate.Bucket()) }
 
 type cooldownQueue struct{ *limits }
 
@@ -41,6 +47,7 @@ func (q pacingQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, 
 	return q.state.Machines().Pacing().Enter(now, q.scopeKey(), w, q.rule.settings.pacing), true
 }
 func (q pacingQueue) leave(w *queue.Waiter)   { q.state.Machines().Pacing().Leave(q.scopeKey(), w) }
+func (q pacingQueue) takes() int              { return q.cost() }
 func (pacingQueue) limit(queue.Answer) string { return limitPacing }
 
 type rateQueue struct{ *limits }
@@ -51,6 +58,7 @@ func (q rateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bo
 func (q rateQueue) leave(w *queue.Waiter) {
 	q.state.Machines().Rate(q.rule.settings.rate).Leave(w)
 }
+func (q rateQueue) takes() int              { return q.tokens() }
 func (rateQueue) limit(queue.Answer) string { return limitRate }
 
 // A gateQueue is the queue at the gate. If the rule has a rate as well, it is the queue
@@ -68,9 +76,18 @@ func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bo
 	if q.rule.rate {
 		conf.Rate = q.state.Machines().Rate(q.rule.settings.rate)
 	}
+	if w != nil && !w.Waits() && q.probes() {
+		w.Background = false
+	}
 	a := q.slot.gate.Enter(now, &q.slot.at, w, conf)
 	q.slot.probe = a.Probe
 	return a, q.rule.policy.Gate.Mode != policy.GateRefuse || a.ForRate
+}
+func (q gateQueue) takes() int {
+	if q.rule.rate {
+		return q.tokens()
+	}
+	return 1
 }
 func (q gateQueue) leave(w *queue.Waiter) { q.slot.tell(q.slot.gate.Leave(w)) }
 func (gateQueue) limit(a queue.Answer) string {
@@ -90,16 +107,18 @@ func (q gateQueue) rateTime(now instant.Instant) time.Duration {
 //
 // The time of the wait is added to queued, apart from the part that is due to the rate.
 func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waited bool, no *refusal) {
-	var w *queue.Waiter // only made for a request that has to wait
+	w := l.early(q.takes()) // for most requests a waiter is only made if they have to wait
 	var since instant.Instant
 	var rated time.Duration
 	defer func() {
-		if w != nil {
+		if waited {
 			now := l.t.now()
 			rated = q.rateTime(now) - rated
-			q.leave(w)
 			l.queued.Rate += rated
 			*queued += now.Sub(since) - rated
+		}
+		if w != nil {
+			q.leave(w)
 		}
 		if no != nil {
 			no.limit = q.limit(a)
@@ -109,32 +128,71 @@ func (l *limits) wait(q hostQueue, queued *time.Duration) (a queue.Answer, waite
 		now, mayWait := l.t.now(), false
 		a, mayWait = q.enter(now, w)
 		if l.t.fleet != nil && (a.Verb != queue.Go || l.rule.rate) {
-			l.askFleet(now)
+			short := a.Verb == queue.Wait && w == nil && (a.NoToken || !l.rule.gate)
+			l.askFleet(now, short)
 		}
 		switch {
 		case a.Verb == queue.Go:
 			l.sentAt = now
-			return a, w != nil, nil
+			return a, waited, nil
 		case a.Verb == queue.Refuse:
-			return a, true, &refusal{reason: ReasonCooldown, err: ErrCooldown, until: l.t.timeOf(a.Until)}
-		case !mayWait:
-			return a, true, &refusal{reason: ReasonGateFull, err: ErrGateFull}
+			return a, waited, &refusal{reason: ReasonCooldown, err: ErrCooldown, until: l.t.timeOf(a.Until)}
+		case !mayWait, l.leaves && l.rule.gate && l.state.Machines().Gate().State().Closed:
+			return a, waited, &refusal{reason: ReasonGateFull, err: ErrGateFull}
 		}
 		if no := l.tooLate(l.t.timeOf(now), l.t.timeOf(a.Until)); no != nil {
 			if a.Open > 0 {
 				no.until = l.t.timeOf(a.Open) // spreads the requests that come back then
 			}
-			return a, true, no
+			return a, waited, no
+		}
+		if !waited {
+			waited, since, rated = true, now, q.rateTime(now)
 		}
 		if w == nil {
-			w, since, rated = queue.NewWaiter(), now, q.rateTime(now)
-			w.By, w.From = l.sendBy(), l.since
+			w = l.waiter(q.takes())
 			continue // asks again, and takes its place in the queue
 		}
 		if err := l.sleepOr(min(a.Ask.Sub(now), l.patience()), w.Ready); err != nil {
-			return a, true, &refusal{reason: ReasonCanceled, err: err}
+			return a, waited, &refusal{reason: l.gone(), err: err}
 		}
 	}
+}
+
+// background reports whether the request lets others go first (see [Background]).
+func (l *limits) background() bool { return l.options != nil && l.options.background }
+
+// waiter returns a waiter for the request.
+func (l *limits) waiter(cost int) *queue.Waiter {
+	w := queue.NewWaiter()
+	w.By, w.From, w.Background, w.Cost = l.sendBy(), l.since, l.background(), cost
+	return w
+}
+
+// probes reports whether a background request is a probe like any other. Else it is one when it
+// has waited for some time. At a closed gate that refuses requests, no request waits. If there
+// were no others, nobody would ever open the gate.
+func (l *limits) probes() bool {
+	return l.rule.policy.Gate.Mode == policy.GateRefuse && l.slot.gate != nil && l.slot.gate.State().Closed
+}
+
+// early returns the waiter that a machine has to see at its first question, or nil if there
+// is no need for one.
+func (l *limits) early(cost int) *queue.Waiter {
+	if cost == 1 && (!l.background() || l.probes()) {
+		return nil
+	}
+	return l.waiter(cost)
+}
+
+// ask asks a limit for a request that does not wait.
+func (l *limits) ask(q hostQueue, now instant.Instant) queue.Answer {
+	w := l.early(q.takes())
+	a, _ := q.enter(now, w)
+	if w != nil {
+		q.leave(w)
+	}
+	return a
 }
 
 // sendBy returns when the request has to go at the latest, in the time of the host's

@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -323,7 +322,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			}},
 		"gate that refuses": {limit: "gate", base: busy, first: slow, reason: ReasonGateFull,
 			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: policy.GateRefuse}}, text: "too many requests in flight"},
-		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: ReasonCanceled,
+		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: ReasonTimeout,
 			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, text: "not sent while it waited for its turn (gate)"},
 		"a retry by the rate": {limit: "rate", base: fails(syscall.ECONNRESET), first: hold, reason: ReasonDeadline,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(deadline, rate): connection reset"},
@@ -334,7 +333,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var text bytes.Buffer
+				var text LogText
 				var seen events
 				logger := slog.New(slog.NewTextHandler(&text, nil))
 				tr := over(t, Config{Rule: row.rule, Logger: logger}, rt(row.base))

@@ -122,6 +122,15 @@ func safeName(s *host.State[resolved]) string {
 	return s.Name()
 }
 
+// hostName returns the name of the call's host, also if the call has no state of it.
+func (c *call) hostName() string {
+	if c.state != nil {
+		return safeName(c.state)
+	}
+	k := host.KeyOf(c.req.URL)
+	return k.Scheme + "://" + safeHost(k.Host)
+}
+
 // safePath hides the parts of an escaped path that may be secret. They are an escaped
 // query or fragment, userinfo of a URL within the path, and the values of parameters
 // such as ;jsessionid=.

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +27,7 @@ const marker = "s3cret"
 // fail with err. They are the text of the error, the log, the events and the snapshot.
 func written(t testing.TB, u *url.URL, err error) string {
 	t.Helper()
-	var log bytes.Buffer
+	var log LogText
 	var hosts []string
 	tr := mustNew(t, Config{
 		Base:   script(status(503), fails(err)),

@@ -3,10 +3,17 @@
 package transport
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
 )
 
 // A report records the attempts of a call and tells the traces and the log about
@@ -17,13 +24,14 @@ type report struct {
 	began   time.Time // of the call; zero if the light path was taken and nobody observes
 	reason  Reason    // of the last decision
 	limit   string    // that it names
+	queued  Queued    // before the request was refused
 	offset  int64     // where the body was cut that the call continues, else 0
 }
 
 // record adds an attempt to the history and tells the observers. A success on the
-// first attempt is not recorded, because nobody will ask how it came.
+// first attempt that did not wait is not recorded, because nobody will ask how it came.
 func (r *report) record(resp *http.Response, d *decision) {
-	if d.sent > 1 || d.Err != nil || d.reason != ReasonFinal {
+	if d.sent > 1 || d.Err != nil || d.reason != ReasonFinal || d.Queued != (Queued{}) {
 		if r.history == nil {
 			r.history = make([]Attempt, 0, 3)
 		}
@@ -46,70 +54,91 @@ func (r *report) replaceLast(resp *http.Response, d *decision) {
 
 // tell tells the traces and the log.
 func (r *report) tell(resp *http.Response, d *decision) {
-	r.reason, r.limit = d.reason, d.limit
+	r.reason, r.limit, r.queued = d.reason, d.limit, Queued{}
+	if d.Kind == KindNone {
+		r.queued = d.Queued
+	}
 	if own := r.t.trace; own != nil && own.Event != nil {
 		own.Event(r.event(resp, d))
 	}
 	if r.options != nil && r.options.trace != nil && r.options.trace.Event != nil {
 		r.options.trace.Event(r.event(resp, d))
 	}
-	if r.t.logger != nil {
+	if r.t.lines != nil {
 		r.log(d)
 	}
 }
 
 func (r *report) event(resp *http.Response, d *decision) Event {
+	req, state := r.caller()
 	return Event{
 		Attempt:  d.Attempt,
 		Context:  r.parent(),
-		Request:  r.req,
-		Host:     safeName(r.state),
+		Request:  req,
+		Host:     safeName(state),
 		Response: resp,
 		Offset:   r.offset,
 		Reason:   d.reason,
 		Limit:    d.limit,
-		Queued:   d.queued,
 	}
 }
 
-// logged returns the level and the message of an event's log line. Events with an
-// empty message are not logged. A success on the first attempt is such an event.
+// logged returns the level of an event's log line, and a word for what happened. Events with
+// an empty word are not logged. A success on the first attempt is such an event.
 func logged(d *decision) (slog.Level, string) {
 	switch d.reason {
 	case ReasonRetry:
 		return slog.LevelInfo, "retry"
 	case ReasonResume:
 		return slog.LevelInfo, "resume"
-	case ReasonResumeMax, ReasonMismatch, ReasonNotResumable:
-		return slog.LevelWarn, "not resumed"
 	case ReasonHedged:
-		return slog.LevelInfo, "hedged"
+		return slog.LevelInfo, "hedge"
 	case ReasonOutrun:
 		return slog.LevelDebug, "outrun"
-	case ReasonCanceled, ReasonSentOnce, ReasonRetriesOff:
-		return slog.LevelInfo, "failed"
+	case ReasonCanceled:
+		return slog.LevelDebug, "canceled"
 	case ReasonFinal:
 		switch {
-		case d.Err != nil:
-			return slog.LevelInfo, "failed"
+		case d.Err != nil || deniesAccess(d.Status):
+			return slog.LevelWarn, "failed"
 		case d.sent > 1:
-			return slog.LevelInfo, "response after retries"
+			return slog.LevelInfo, "answered"
 		}
 		return 0, ""
 	}
-	return slog.LevelWarn, "gave up"
+	return slog.LevelWarn, "failed"
+}
+
+// deniesAccess reports whether a status is logged although it is final. It mostly means
+// that credentials have expired, which is about all requests.
+func deniesAccess(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
 func (r *report) log(d *decision) {
-	level, msg := logged(d)
-	if msg == "" || !r.t.logger.Enabled(r.ctx, level) {
+	level, what := logged(d)
+	if what == "" || !r.t.lines.logger.Enabled(r.ctx, level) {
 		return
 	}
+	req, state := r.caller()
+	host, url := r.hostName(), req.URL.String()
+	if r.home != nil {
+		host = safeName(state)
+	}
 	attrs := []slog.Attr{
-		slog.String("method", method(r.req)),
-		slog.String("url", safeURL(r.req.URL)),
-		slog.Int("attempt", d.Number),
+		slog.String("host", host),
+		slog.String("method", method(req)),
+		slog.String("url", safeURL(req.URL)),
 		slog.String("reason", d.reason.String()),
+	}
+	goes := d.reason == ReasonRetry || d.reason == ReasonResume
+	if goes || d.reason == ReasonHedged || d.reason == ReasonOutrun {
+		attrs = append(attrs, slog.Int("attempt", d.Number))
+	} else {
+		attrs = append(attrs, slog.Int("attempts", d.sent))
+	}
+	if d.Alternate != "" {
+		attrs = append(attrs, slog.String("alternate", d.Alternate))
 	}
 	if d.limit != "" {
 		attrs = append(attrs, slog.String("limit", d.limit))
@@ -117,27 +146,112 @@ func (r *report) log(d *decision) {
 	if d.Status != 0 {
 		attrs = append(attrs, slog.Int("status", d.Status))
 	}
+	why := strconv.Itoa(d.Status)
 	if d.Err != nil {
-		attrs = append(attrs, slog.String("error", safeText(d.Err, r.req.URL.String())))
+		why = causeOf(d.Err, url)
+		attrs = append(attrs, slog.String("error", why))
+	}
+	if addr := cmp.Or(d.Addr, addrOf(d.Err)); addr != "" {
+		attrs = append(attrs, slog.String("addr", addr))
 	}
 	if r.offset > 0 {
 		attrs = append(attrs, slog.Int64("offset", r.offset))
 	}
-	if d.reason == ReasonRetry || d.reason == ReasonResume {
+	switch {
+	case goes:
 		attrs = append(attrs, slog.Duration("wait", d.Wait.Round(time.Millisecond)))
+	case d.Hint > 0 && d.reason != ReasonOutrun:
+		attrs = append(attrs, slog.Time("until", d.Time.Add(d.Hint).Round(time.Second)))
+	case !d.until.IsZero():
+		attrs = append(attrs, slog.Time("until", d.until.Round(time.Second)))
 	}
-	r.t.logger.LogAttrs(r.ctx, level, msg, append(attrs, r.durations(d)...)...)
+	r.t.lines.write(line{
+		ctx: r.ctx, level: level, host: host,
+		key:   lineKey{what, d.reason, d.Status, classify.KindOf(d.Err)},
+		text:  fit(host, why, func(host, why string) string { return r.message(d, what, host, why) }),
+		attrs: append(attrs, r.durations(d)...),
+	})
+}
+
+// message names the host, the cause and what happens next.
+func (r *report) message(d *decision, what, host, why string) string {
+	switch {
+	case what == "retry":
+		return fmt.Sprintf("%s failed (%s): attempt %d follows in %v", host, why, d.sent+1, rough(d.Wait))
+	case what == "resume":
+		return fmt.Sprintf("%s cut a body (%s): the rest is asked for in %v", host, why, rough(d.Wait))
+	case what == "hedge":
+		return host + " is slow: a second attempt goes beside the first"
+	case what == "outrun":
+		return host + " was slow: another attempt has the response"
+	case what == "answered" && r.offset > 0:
+		return fmt.Sprintf("%s answered after %d attempts (%s): the body goes on", host, d.sent, why)
+	case what == "answered":
+		return fmt.Sprintf("%s answered after %d attempts (%s): the caller gets it", host, d.sent, why)
+	case d.body && what == "canceled":
+		return host + " has not sent its body yet: the caller hung up"
+	case d.body:
+		return fmt.Sprintf("%s failed in its body (%s): the reader gets the error, %s", host, why, textOf(d.reason))
+	case what == "canceled":
+		return host + " has not answered yet: the caller hung up"
+	case deniesAccess(d.Status) && d.reason == ReasonFinal:
+		return fmt.Sprintf("%s denies access (%s): the caller gets it, no retry helps", host, why)
+	case d.sent == 0:
+		return fmt.Sprintf("%s gets no request (%s): %s", host, cmp.Or(d.limit, why), textOf(d.reason))
+	case d.reason == ReasonMaxRetryAfter:
+		return fmt.Sprintf("%s asks to wait %v (%s): no retry, that is more than the rule allows", host, rough(d.Hint), why)
+	}
+	return fmt.Sprintf("%s failed (%s): no retry, %s", host, why, textOf(d.reason))
+}
+
+// addrOf returns the address to which a connection failed, if the error says it.
+func addrOf(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Addr != nil {
+		return op.Addr.String()
+	}
+	return ""
+}
+
+// changed writes a line about a change of a host's state.
+func (s *lines) changed(h HostChange) {
+	level := slog.LevelWarn
+	if h.Over {
+		level = slog.LevelInfo
+	}
+	if s == nil || !s.logger.Enabled(h.Context, level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("host", h.Host), slog.String("condition", h.Condition.String())}
+	add := func(set bool, attr slog.Attr) {
+		if set {
+			attrs = append(attrs, attr)
+		}
+	}
+	add(h.Over, slog.Bool("over", true))
+	add(h.Condition.Limit() != "", slog.String("limit", h.Condition.Limit()))
+	add(h.Scope != 0, slog.String("scope", strconv.FormatUint(h.Scope, 16)))
+	add(h.Status != 0, slog.Int("status", h.Status))
+	add(h.Err != nil, slog.String("error", h.cause()))
+	add(h.Addr != "", slog.String("addr", h.Addr))
+	add(h.Fleet, slog.Bool("fleet", true))
+	add(!h.Until.IsZero(), slog.Time("until", h.Until.Round(time.Second)))
+	add(h.Waiting > 0, slog.Int("waiting", h.Waiting))
+	add(h.Room > 0, slog.Int("room", h.Room))
+	add(h.Lane > 0, slog.Int("lane", h.Lane))
+	s.change(line{ctx: h.Context, level: level, host: h.Host, text: h.String(), attrs: attrs})
 }
 
 // newError returns the error of a call that ends without a response.
 func (r *report) newError(reason Reason, err error) *Error {
+	req, _ := r.caller()
 	return &Error{
 		Reason:   reason,
 		Limit:    r.limit,
 		Attempts: r.attempts(),
 		Err:      err,
-		request:  method(r.req) + " " + safeURL(r.req.URL),
-		url:      r.req.URL.String(),
+		request:  method(req) + " " + safeURL(req.URL),
+		queued:   r.queued,
+		url:      req.URL.String(),
 		ended:    r.ctx.Err(),
 	}
 }
@@ -151,7 +265,10 @@ func (r *report) durations(d *decision) (attrs []slog.Attr) {
 		}
 	}
 	add("duration", d.Duration)
-	add("queued", d.queued.Total())
+	add("queued.cooldown", d.Queued.Cooldown)
+	add("queued.pacing", d.Queued.Pacing)
+	add("queued.rate", d.Queued.Rate)
+	add("queued.gate", d.Queued.Gate)
 	switch d.reason {
 	case ReasonRetry, ReasonResume, ReasonHedged, ReasonOutrun: // the call goes on
 	default:
@@ -164,14 +281,22 @@ func (r *report) durations(d *decision) (attrs []slog.Attr) {
 
 // resumed logs that a reconnect continues a body. took is the time since the cut.
 func (r *report) resumed(attempt int, took time.Duration) {
-	if r.t.logger == nil || !r.t.logger.Enabled(r.ctx, slog.LevelInfo) {
+	if r.t.lines == nil || !r.t.lines.logger.Enabled(r.ctx, slog.LevelInfo) {
 		return
 	}
-	r.t.logger.LogAttrs(r.ctx, slog.LevelInfo, "resumed",
-		slog.String("method", method(r.req)),
-		slog.String("url", safeURL(r.req.URL)),
-		slog.Int("attempt", attempt),
-		slog.Int64("offset", r.offset),
-		slog.Duration("duration", took.Round(time.Millisecond)),
-	)
+	host := r.hostName()
+	r.t.lines.write(line{
+		ctx: r.ctx, level: slog.LevelInfo, host: host, key: lineKey{what: "resumed"},
+		text: fit(host, "", func(host, _ string) string {
+			return fmt.Sprintf("%s goes on with a body at byte %d: its reader notices nothing", host, r.offset)
+		}),
+		attrs: []slog.Attr{
+			slog.String("host", host),
+			slog.String("method", method(r.req)),
+			slog.String("url", safeURL(r.req.URL)),
+			slog.Int("attempt", attempt),
+			slog.Int64("offset", r.offset),
+			slog.Duration("duration", took.Round(time.Millisecond)),
+		},
+	})
 }

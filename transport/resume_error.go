@@ -54,7 +54,9 @@ func (e *ResumeError) GaveUp() bool { return e.Reason.limit() || e.Reason == Rea
 
 // hopeless reports whether the server prevented the continuation, and not a limit or
 // the caller.
-func (e *ResumeError) hopeless() bool { return !e.GaveUp() && e.Reason != ReasonCanceled }
+func (e *ResumeError) hopeless() bool {
+	return !e.GaveUp() && e.Reason != ReasonCanceled && e.Reason != ReasonTimeout
+}
 
 // isTimeout reports whether an error in the tree of err is a timeout.
 func isTimeout(err error) bool {

@@ -72,6 +72,7 @@ type download struct {
 	spanned context.Context // what RequestStart returned; nil: no hook
 
 	resumes atomic.Int32 // reconnects that continued the body
+	at, to  int8         // the endpoints that the bytes so far come from, and that the last reconnect went to
 	began   uint32       // the second in which the header came, or that of the last segment of an event stream; 0: the body has a length
 }
 
@@ -82,6 +83,8 @@ type past struct {
 	spacing spacing
 	cutAt   time.Time // when the last reconnect began
 	cut     known     // the verdict on the cut, from Lost to Reconnect
+	been    uint16    // the endpoints to which attempts went, as bits
+	astray  uint16    // those that did not have the rest
 
 	events bool          // the body is an event stream that reconnects
 	asked  time.Duration // the wait that the stream asked for; 0: none
@@ -109,7 +112,7 @@ func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *downloa
 		return nil
 	case why != nil && !c.hears():
 		return nil
-	case why == nil && plan.Compares():
+	case why == nil && (plan.Compares() || c.mayBridge()):
 		both := new(struct {
 			download
 			resume.Prefix
@@ -123,7 +126,7 @@ func (c *call) resuming(s series, lane *lane.Lane, resp *http.Response) *downloa
 		resp.Body = &lostBody{ReadCloser: resp.Body, d: d, why: why}
 		return nil
 	}
-	if prefix != nil && resp.ContentLength < 0 {
+	if plan.Compares() && resp.ContentLength < 0 {
 		d.began = d.second()
 	}
 	d.body.Wrap(d, c.spannedRequest(), resp, plan, settings.Max, max(settings.Again, 0), stores, prefix)
@@ -147,6 +150,9 @@ func (c *call) reconnecting(s series, lane *lane.Lane, resp *http.Response) *dow
 // from sets where a download comes from.
 func (d *download) from(c *call, s series, lane *lane.Lane) {
 	d.t, d.req, d.rule, d.lane, d.spanned = c.t, c.req, c.rule, lane, c.spanned
+	if c.home != nil {
+		d.req, d.rule, d.at = c.home.req, c.home.rule, int8(c.at)
+	}
 	if s != (series{sent: 1}) {
 		d.past = &past{series: s}
 	}
@@ -155,10 +161,11 @@ func (d *download) from(c *call, s series, lane *lane.Lane) {
 // spannedRequest returns the request with the context of its span, to which the
 // reconnects belong as well.
 func (c *call) spannedRequest() *http.Request {
+	req, _ := c.caller()
 	if c.spanned == nil {
-		return c.req
+		return req
 	}
-	return c.req.WithContext(c.spanned)
+	return req.WithContext(c.spanned)
 }
 
 // again reports whether the request may be sent again whole after its response was cut:
@@ -262,12 +269,22 @@ func (closerOnly) Read([]byte) (int, error) { return 0, http.ErrBodyReadAfterClo
 // Continued counts and logs a reconnect that continues the body at offset.
 func (d *download) Continued(offset int64) {
 	d.resumes.Add(1)
+	d.at = d.to
 	if d.past.events {
 		d.began = d.second()
 	}
 	c := d.call(d.req)
 	(&report{call: &c, offset: offset}).resumed(d.past.series.sent, time.Since(d.past.cutAt))
 }
+
+// Elsewhere reports whether the last reconnect went to another endpoint than the bytes so
+// far come from, and the rule does not say that its validators are the same.
+func (d *download) Elsewhere() bool {
+	return d.to != d.at && d.rule.policy.Alternates.Validators != policy.On
+}
+
+// Astray notes that the endpoint of the last reconnect does not have the rest.
+func (d *download) Astray() { d.past.astray |= 1 << d.to }
 
 // resumed returns how many reconnects have continued the body.
 func (d *download) resumed() int {
@@ -282,6 +299,9 @@ func (d *download) Lost(err error) bool {
 	var x exchange
 	defer x.begin(d.call(d.req))()
 	if x.ctx.Err() != nil {
+		if d.t.lines != nil {
+			x.report.log(&decision{Attempt: Attempt{Number: 1, Err: err, Time: time.Now()}, reason: x.gone(), sent: 1, body: true})
+		}
 		return false
 	}
 	v := x.classify(nil, err)
@@ -326,29 +346,40 @@ func (d *download) Altered(field, want, got string) error {
 func (d *download) Reconnect(req *http.Request, offset int64, cut error, progressed bool) (*http.Response, error) {
 	h := d.t.hosts.Acquire(req.URL)
 	defer h.Release()
+	h.ReleaseCount() // a request for the rest earns no retry before it goes
 	c, past := d.call(req), d.before()
 	c.state, c.rule = h, d.rule.reconnect
 	x := exchange{segment: true, series: series{sent: past.series.sent, notBefore: past.series.notBefore}, number: past.series.sent, verdict: past.cut}
-	x.way = way{lane: d.lane, t: d.t}
 	defer x.begin(c)()
+	if len(c.rule.alternates) > 0 {
+		if x.findForSegment(d, progressed); x.ends != nil {
+			defer x.releaseEndpoints()
+		}
+	}
+	x.way = way{lane: d.lane, t: d.t}
 	x.report.offset, x.report.began = offset, time.Now()
 	past.cutAt = x.report.began
-	defer func() { past.series, d.lane = x.series, x.way.lane }()
+	defer func() {
+		past.series, d.lane, d.to = x.series, x.way.lane, int8(x.at)
+		x.been(past)
+		if d.to != d.at {
+			d.lane = nil // until the body goes on there
+		}
+	}()
 	x.asked = past.asked
 	turn := past.turn(offset, c.rule)
 	var err error
 	if progressed {
 		err = x.asRequest(cut, turn)
 	} else {
-		h.ReleaseCount() // only a request earns retries
 		x.prev, x.start = past.series.prev, past.series.start
 		err = x.asRetry(cut)
 	}
 	if err != nil {
-		if progressed {
-			h.ReleaseCount() // a request that is not sent earns no retry
-		}
 		return nil, err
+	}
+	if progressed && x.ends == nil {
+		h.Count() // otherwise its attempt counts where it goes
 	}
 	past.spacing.last, past.spacing.from = time.Now(), offset
 	return x.rest()
@@ -377,7 +408,7 @@ func (x *exchange) rest() (*http.Response, error) {
 		return nil, x.report.newError(reason, fmt.Errorf("transport: the response has status %d", resp.StatusCode))
 	}
 	if err != nil && x.ctx.Err() != nil {
-		err = x.report.newError(ReasonCanceled, contextErr(x.ctx)) // whatever error the base made of it
+		err = x.report.newError(x.gone(), contextErr(x.ctx)) // whatever error the base made of it
 	}
 	return resp, err
 }
@@ -436,7 +467,7 @@ func (x *exchange) asRetry(cut error) error {
 // caller's context ends the sleep.
 func (x *exchange) pauseOr(d *decision) error {
 	if err := x.sleepOr(time.Until(d.Time.Add(d.Wait)), nil); err != nil {
-		return x.refuse(&refusal{reason: ReasonCanceled, err: err})
+		return x.refuse(&refusal{reason: x.gone(), err: err})
 	}
 	return nil
 }
@@ -463,7 +494,8 @@ func (d *download) Stopped(offset int64, cut, cause error, continued bool) error
 func (d *download) reasonOf(cause error) Reason {
 	switch {
 	case d.req.Context().Err() != nil:
-		return ReasonCanceled
+		c := d.call(d.req)
+		return c.gone()
 	case cause == resume.ErrLimit:
 		return ReasonResumeMax
 	}

@@ -167,6 +167,26 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 	})
 }
 
+// TestWaitingReconnectEarnsNothing: a reconnect counts as a request when it goes.
+// Before that its caller may leave, and a retry that it earned would be one too many.
+func TestWaitingReconnectEarnsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		text := strings.Repeat("0123456789abcdef", 4<<20/16)
+		tr := over(t, Config{Rule: policy.Rule{}.Or(exact)}, cutter(text, 1<<20))
+		ctx, cancel := context.WithCancel(t.Context())
+		resp, err := get(t, tr, ctx)
+		require.NoError(t, err)
+		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
+		synctest.Wait() // the body is cut, and the reconnect waits for its jitter
+		assert.EqualValues(t, 1, stateOf(t, tr).Requests)
+		time.Sleep(resumeJitter)
+		synctest.Wait()
+		assert.EqualValues(t, 2, stateOf(t, tr).Requests)
+		cancel()
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
 // reconnectsAt reads a whole body, and returns when each reconnect was sent,
 // counted from the first attempt.
 func reconnectsAt(t *testing.T, base *play, rule policy.Rule, want string) (at []time.Duration) {
@@ -1044,4 +1064,36 @@ func BenchmarkMemoryOfManyBodies(t *testing.B) {
 		t.ReportMetric(perBody("application/json", 0), "B/body-on")
 		t.ReportMetric(perBody("text/event-stream", 0), "B/stream")
 	}
+}
+
+// If the deadline passes while the bytes that the reader has come again, the body ends because
+// of the deadline, and not because the caller hung up.
+func TestDeadlineWhileBytesComeAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var reasons []Reason
+		sent := 0
+		tr := over(t, Config{Trace: &Trace{Event: func(e Event) { reasons = append(reasons, e.Reason) }}}, rt(func(req *http.Request) (*http.Response, error) {
+			body := cutAt("hello", syscall.ECONNRESET)
+			if sent++; sent > 1 {
+				body = io.NopCloser(readerFunc(func([]byte) (int, error) {
+					<-req.Context().Done()
+					return 0, req.Context().Err()
+				}))
+			}
+			resp := newResponse(req, 200, body, "Content-Type: application/json")
+			resp.ContentLength = 10
+			return resp, nil
+		}))
+		resp, err := get(t, tr, ctx)
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.Error(t, err)
+		require.Equal(t, 2, sent)
+		assert.Equal(t, ReasonTimeout, reasons[len(reasons)-1])
+		if e, ok := errors.AsType[*ResumeError](err); assert.True(t, ok, err) {
+			assert.Equal(t, ReasonTimeout, e.Reason)
+		}
+	})
 }

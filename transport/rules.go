@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -28,13 +29,18 @@ import (
 // A ruleset is one configuration. New and Update each make a ruleset, and it never
 // changes.
 type ruleset struct {
+	owner    *owner
 	standard *resolved  // for every host that no pattern matches
 	hosts    []hostRule // most specific first
 }
 
+// An owner tells the rulesets of one Transport from those of others. It keeps nothing
+// else in memory.
+type owner struct{ _ byte }
+
 type hostRule struct {
-	name    string // the key of Config.Hosts
 	pattern pattern
+	key     string // of Config.Hosts, whose rule it is; "": Config.Rule
 	rule    *resolved
 }
 
@@ -54,10 +60,16 @@ type resolved struct {
 	hedge   bool
 	limited bool // any of them
 	vouches bool // Idempotent is not the default, so somebody has thought about this host
+	keys    bool // requests may get an Idempotency-Key
 	peeks   bool // its classifier or hint may wait for the body of a response
 	timed   bool // attempts have a context of their own
 	lanes   bool // the host may have more than one lane
+	noted   bool // its lanes note what comes from the beginning
 	resumes bool // the body of a response may be resumed
+
+	paths *paths // the rules of the paths of the host; nil: none
+
+	alternates []alternate // other places that serve the same
 
 	timeouts  timeouts
 	peekWait  time.Duration // how long a classifier waits for the body of a response
@@ -73,42 +85,153 @@ type settings struct {
 	gate     gate.Config
 }
 
-func newRuleset(rule policy.Rule, hosts map[string]policy.Rule) (*ruleset, error) {
-	faults := faultsOf(rule, "Rule.")
+// A hostEntry is an entry of Config.Hosts.
+type hostEntry struct {
+	key     string
+	pattern pattern
+	route
+	rule policy.Rule
+}
+
+// fault returns a fault of the key.
+func (e *hostEntry) fault(why string) *policy.FieldError {
+	return &policy.FieldError{Field: e.field(), Value: e.key, Reason: why}
+}
+
+// field returns the path of the entry in faults.
+func (e *hostEntry) field() string { return "Hosts[" + strconv.Quote(e.key) + "]" }
+
+// newRuleset makes a ruleset, or returns all faults.
+func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*ruleset, error) {
+	faults := faultsOf(rule.Validate(), "Rule.")
 	sound := len(faults) == 0
-	rule = rule.Or(policy.Defaults())
-	set := &ruleset{}
-	set.standard = set.resolve(rule)
-	names := map[pattern]string{}
-	for _, name := range slices.Sorted(maps.Keys(hosts)) {
-		path := "Hosts[" + strconv.Quote(name) + "]"
-		merged := hosts[name].Or(rule)
-		own := faultsOf(hosts[name], path+".")
-		if len(own) == 0 && sound {
-			own = faultsOf(merged, path+".") // two valid rules can be wrong together
+	if rule.Alternates.Enabled() {
+		faults = append(faults, &policy.FieldError{Field: "Rule.Alternates.Bases", Reason: "stand in the rule of all hosts; other hosts serve something else, so write them into Hosts"})
+		sound = false
+	}
+	set := &ruleset{owner: owner}
+	set.standard = set.resolve(rule.Or(policy.Defaults()))
+	named, paths := map[pattern]string{}, map[pattern][]*hostEntry{}
+	for _, key := range slices.Sorted(maps.Keys(hosts)) {
+		e := &hostEntry{key: key, rule: hosts[key]}
+		why := e.parse()
+		if why == "" && e.pattern.wildcard && e.rule.Alternates.Enabled() {
+			faults = append(faults, &policy.FieldError{Field: e.field() + ".Alternates.Bases", Reason: "stand in the rule of a pattern with a wildcard; other hosts serve something else, so write an entry for each host"})
 		}
-		faults = append(faults, own...)
-		p, why := parsePattern(name)
-		if why == "" && names[p] != "" {
-			why = fmt.Sprintf("means the same hosts as %q", names[p])
+		if e.path != "" {
+			faults = append(faults, faultsOf(e.rule.ValidateRequest(), e.field()+".")...)
+			if why == "" {
+				paths[e.pattern] = append(paths[e.pattern], e)
+			}
+		} else {
+			merged := e.rule.Or(set.standard.policy)
+			own := faultsOf(e.rule.Validate(), e.field()+".")
+			if len(own) == 0 && sound {
+				own = faultsOf(merged.Validate(), e.field()+".") // two valid rules can be wrong together
+			}
+			faults = append(faults, own...)
+			if why == "" && named[e.pattern] != "" {
+				why = fmt.Sprintf("means the same hosts as %q", named[e.pattern])
+			}
+			named[e.pattern] = key
+			set.hosts = append(set.hosts, hostRule{e.pattern, key, set.resolve(merged)})
 		}
 		if why != "" {
-			faults = append(faults, &policy.FieldError{Field: path, Value: name, Reason: why})
-			continue
+			faults = append(faults, e.fault(why))
 		}
-		names[p] = name
-		set.hosts = append(set.hosts, hostRule{name, p, set.resolve(merged)})
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(paths), pattern.compare) {
+		faults = append(faults, checkPaths(paths[p])...)
+	}
+	if len(faults) == 0 {
+		set.sort()
+		faults = set.addPaths(paths)
+		for _, h := range set.hosts {
+			set.addAlternates(h.rule)
+		}
 	}
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	slices.SortFunc(set.hosts, func(a, b hostRule) int { return a.pattern.compare(b.pattern) })
 	return set, nil
 }
 
-// faultsOf validates a rule and puts path in front of the field of each fault.
-func faultsOf(r policy.Rule, path string) policy.Errors {
-	err := r.Validate()
+// parse parses the key. If the key is wrong, why says why.
+func (e *hostEntry) parse() (why string) {
+	hosts, r := cutPattern(e.key)
+	e.route = r
+	if why = notPattern(e.key, hosts); why == "" {
+		why = r.fault(e.key, hosts)
+	}
+	if why == "" {
+		e.pattern, why = parsePattern(hosts)
+	}
+	return why
+}
+
+// sort puts the most specific pattern first.
+func (set *ruleset) sort() {
+	slices.SortFunc(set.hosts, func(a, b hostRule) int { return a.pattern.compare(b.pattern) })
+}
+
+// addPaths adds the entries that have paths, by the patterns of their hosts, and returns
+// the faults of rules that are wrong together. A pattern that has paths only takes the rule of its hosts from a less
+// specific pattern. So an entry for a path changes nothing for the other paths.
+func (set *ruleset) addPaths(paths map[pattern][]*hostEntry) (faults policy.Errors) {
+	named := slices.Clone(set.hosts)
+	for _, p := range slices.SortedFunc(maps.Keys(paths), pattern.compare) {
+		for _, q := range split(p, named) {
+			if paths[q] == nil || q == p {
+				faults = append(faults, set.addTo(q, named, paths[p])...)
+			}
+		}
+	}
+	set.sort()
+	return faults
+}
+
+// split returns p and, for each port that has another rule than the other ports of the
+// same hosts, p with this port.
+func split(p pattern, named []hostRule) []pattern {
+	all := []pattern{p}
+	for i := range named {
+		q := named[i].pattern
+		if q == p {
+			return all[:1] // it has a rule for all ports
+		}
+		port := pattern{p.name, q.port, p.wildcard}
+		if q != port && p.port == "" && q.port != "" && q.covers(port) && !slices.Contains(all, port) {
+			all = append(all, port)
+		}
+	}
+	return all
+}
+
+// addTo adds the entries of paths to the rule of the hosts that p means, and returns the
+// faults of rules that are wrong together. named are the entries without paths.
+func (set *ruleset) addTo(p pattern, named []hostRule, entries []*hostEntry) (faults policy.Errors) {
+	base := hostRule{rule: set.standard}
+	if i := slices.IndexFunc(named, func(h hostRule) bool { return h.pattern.covers(p) }); i >= 0 {
+		base = named[i]
+	}
+	if base.pattern != p {
+		base.pattern, base.rule = p, set.resolve(base.rule.policy)
+		set.hosts = append(set.hosts, base)
+	}
+	base.rule.paths = new(paths)
+	for _, e := range entries {
+		merged := e.rule.Or(base.rule.policy)
+		faults = append(faults, faultsOf(merged.Validate(), e.field()+".")...)
+		r := set.resolve(merged)
+		set.addAlternates(r)
+		base.rule.paths.add(e, r)
+	}
+	return faults
+}
+
+// faultsOf returns the faults that a rule's Validate found, with path in front of the field of
+// each fault.
+func faultsOf(err error, path string) policy.Errors {
 	if err == nil {
 		return nil
 	}
@@ -150,19 +273,49 @@ func (r *resolved) obeysMore(old *resolved) bool {
 	return old == nil || on(r) && !on(old) || r.pacing && !old.pacing || r.gate && !old.gate
 }
 
-// RuleOf returns the complete rule for the host of a URL, and the key of Config.Hosts
-// that chose it. The key is "" if no pattern matches, so that Config.Rule applies. In
-// the complete rule a zero field is off, or has the default that its comment names.
-func (t *Transport) RuleOf(u *url.URL) (rule policy.Rule, pattern string) {
-	set := t.rules.Load()
-	if set == nil || u == nil {
+// RuleOf returns the complete rule for requests with a method to a URL, and the key of
+// Config.Hosts that chose it. The key is "" if no pattern matches, so that Config.Rule
+// applies. An empty method means GET. In the complete rule a zero field is off, or has the
+// default that its comment names. RuleOf does not see the rules of [WithRule]. A CONNECT without
+// a path has the rule of the host, because no path matches it.
+func (t *Transport) RuleOf(method string, u *url.URL) (rule policy.Rule, pattern string) {
+	r, patterns := t.ruleOf(method, u)
+	if r == nil {
 		return policy.Defaults(), ""
 	}
-	r, pattern := set.forHost(host.KeyOf(u))
+	if len(patterns) > 0 {
+		pattern = patterns[0]
+	}
 	return r.policy, pattern
 }
 
-// forHost finds the most specific rule, and its key in Config.Hosts.
+// PatternsOf returns the keys of Config.Hosts whose rules apply to a method and a URL. The
+// key of the path comes first, and then that of the host. Each is left out if there is none.
+func (t *Transport) PatternsOf(method string, u *url.URL) []string {
+	_, patterns := t.ruleOf(method, u)
+	return patterns
+}
+
+// ruleOf is RuleOf and PatternsOf. The rule is nil if there is none.
+func (t *Transport) ruleOf(method string, u *url.URL) (r *resolved, patterns []string) {
+	set := t.rules.Load()
+	if set == nil || u == nil {
+		return nil, nil
+	}
+	r, key := set.forHost(host.KeyOf(u))
+	if r.paths != nil {
+		if p := r.paths.find(cmp.Or(method, http.MethodGet), u); p != nil {
+			r, patterns = p.rule, append(patterns, p.key)
+		}
+	}
+	if key != "" {
+		patterns = append(patterns, key)
+	}
+	return r, patterns
+}
+
+// forHost finds the rule of a host, and its key in Config.Hosts. The rule has the rules of
+// the host's paths.
 func (set *ruleset) forHost(k host.Key) (r *resolved, key string) {
 	if len(set.hosts) == 0 {
 		return set.standard, ""
@@ -173,7 +326,7 @@ func (set *ruleset) forHost(k host.Key) (r *resolved, key string) {
 	}
 	for i := range set.hosts {
 		if set.hosts[i].pattern.matches(name, port) {
-			return set.hosts[i].rule, set.hosts[i].name
+			return set.hosts[i].rule, set.hosts[i].key
 		}
 	}
 	return set.standard, ""
@@ -194,19 +347,26 @@ func (set *ruleset) resolve(rule policy.Rule) *resolved {
 	r.limited = r.rate || r.pacing || r.gate || r.hedge
 	own := !sameFunc[classify.Func](rule.Classify, classify.Default)
 	r.peeks = own || !sameFunc[classify.Hint](rule.Hint, classify.DefaultHint)
-	if own {
+	r.keys = rule.IdempotencyKey != nil
+	switch {
+	case own && r.keys:
+		r.classify = classify.First(rule.Classify, inProgress, classify.Default)
+	case own:
 		r.classify = classify.First(rule.Classify, classify.Default)
+	case r.keys:
+		r.classify = classify.First(inProgress, classify.Default)
 	}
 	r.timeouts = timeoutsOf(&rule)
 	r.timed = r.timeouts.on()
 	r.lanes = rule.Lanes == policy.On
+	r.noted = r.lanes && (r.timed || r.hedge)
 	r.peekWait = min(max(rule.AttemptTimeout, 0), time.Second)
 	r.resumes = rule.Resume.Max >= 0 && rule.Attempts > 1
 	r.reconnect = r
 	if rule.AttemptTimeout <= 0 && rule.Stall.Timeout <= 0 && r.resumes {
 		bounded := *r
 		bounded.policy.AttemptTimeout = reconnectTimeout
-		bounded.timeouts, bounded.timed = timeoutsOf(&bounded.policy), true
+		bounded.timeouts, bounded.timed, bounded.noted = timeoutsOf(&bounded.policy), true, r.lanes
 		bounded.peekWait = time.Second
 		bounded.reconnect = &bounded
 		r.reconnect = &bounded
@@ -253,11 +413,9 @@ type pattern struct {
 	wildcard bool
 }
 
-// parsePattern parses a host pattern. If the text is no pattern, why says why.
+// parsePattern parses a host pattern, of which notPattern has seen the characters. If the
+// text is no pattern, why says why.
 func parsePattern(s string) (p pattern, why string) {
-	if why = notPattern(s); why != "" {
-		return p, why
-	}
 	s, p.wildcard = strings.CutPrefix(strings.ToLower(s), "*.")
 	if strings.Contains(s, "*") {
 		return p, `has a "*" elsewhere than in a leading "*."`
@@ -287,18 +445,22 @@ func parsePattern(s string) (p pattern, why string) {
 	return p, ""
 }
 
-// notPattern returns why the characters of a text rule it out as a pattern, and ""
-// if they do not.
-func notPattern(s string) string {
+// notPattern returns why the characters of the host in a key of Config.Hosts rule it out as
+// a pattern, and "" if they do not.
+func notPattern(key, s string) string {
+	const expression = `~^$()|{}+\`
+	schemed := strings.Contains(key, "://")
 	switch {
-	case s == "":
+	case key == "":
 		return "is empty; rules for every host go into Rule"
 	case s == "*":
 		return "would match every host; rules for every host go into Rule"
-	case strings.ContainsAny(s, `~^$()|{}+\`) || strings.LastIndexByte(s, '[') > 0:
+	case strings.ContainsAny(s, expression), strings.LastIndexByte(s, '[') > 0, schemed && strings.ContainsAny(key, expression):
 		return `looks like a regular expression; write a name, or "*.example.com" for all names below one`
-	case strings.Contains(s, "://"):
-		return "has a scheme; write the host alone"
+	case schemed:
+		return "has a scheme; leave it out"
+	case isRange(key):
+		return "looks like a range of addresses; give each address an entry of its own"
 	case strings.ContainsAny(s, ",;"):
 		return "names several hosts; give each of them an entry of its own"
 	}
@@ -315,6 +477,12 @@ func notPattern(s string) string {
 	return ""
 }
 
+// isRange reports whether s is a range such as 10.0.0.0/8.
+func isRange(s string) bool {
+	_, err := netip.ParsePrefix(s)
+	return err == nil
+}
+
 func isIPv6(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return err == nil && addr.Is6()
@@ -329,6 +497,11 @@ func (p pattern) matches(name, port string) bool {
 		return ok && len(rest) > 1 && rest[len(rest)-1] == '.'
 	}
 	return p.name == name
+}
+
+// covers reports whether p means all hosts that q means.
+func (p pattern) covers(q pattern) bool {
+	return p.name == q.name && p.wildcard == q.wildcard && (p.port == "" || p.port == q.port) || p.wildcard && p.matches(q.name, q.port)
 }
 
 // compare orders patterns. The most specific comes first.

@@ -350,7 +350,7 @@ func TestGetBodyThatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var log strings.Builder
+				var log LogText
 				var seen events
 				base := script(row.first, status(200))
 				tr := over(t, Config{Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))}, base)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -517,6 +518,35 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// slowlyClosed is a body whose Close takes a minute.
+type slowlyClosed struct{ io.Reader }
+
+func (slowlyClosed) Close() error { time.Sleep(time.Minute); return nil }
+
+// TestPanicDoesNotWaitForClose: a panic of the caller's function reaches the caller
+// although the Close of the base blocks.
+func TestPanicDoesNotWaitForClose(t *testing.T) {
+	own := func(classify.Outcome) classify.Verdict { panic("own") }
+	hook := &Trace{Event: func(Event) { panic("own") }}
+	for name, c := range map[string]Config{
+		"a light first try": {Rule: policy.Rule{Classify: own}},
+		"the loop":          {Rule: policy.Rule{AttemptTimeout: time.Second, Classify: own}},
+		"a hook":            {Trace: hook},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				tr := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
+					return newResponse(req, 503, slowlyClosed{strings.NewReader("no")}), nil
+				}))
+				start := time.Now()
+				assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
+				assert.LessOrEqual(t, time.Since(start), closeTime)
+				time.Sleep(time.Minute) // the Close ends
+			})
+		})
 	}
 }
 

@@ -1,4 +1,4 @@
-// Reports of what a Transport knows about its hosts.
+// Reports of what a Transport knows about its hosts and its fleet.
 
 package transport
 
@@ -52,6 +52,10 @@ type HostState struct {
 	// the base transport itself (see policy.Rule.Lanes).
 	Lane  int `json:"lane,omitzero"`
 	Lanes int `json:"lanes,omitzero"`
+	// Down reports that the host is down for the requests that can go to an alternate (see
+	// policy.Rule.Alternates). One request per second tries it. A host with a gate is down
+	// for them as well while GateClosed is true.
+	Down bool `json:"down,omitzero"`
 	// RatePerSecond is the present limit of attempts per second.
 	RatePerSecond float64 `json:"rate_per_second"`
 }
@@ -75,6 +79,9 @@ func (s HostState) String() string {
 	}
 	if s.Lanes > 0 {
 		fmt.Fprintf(&b, ", lane %d of %d", s.Lane, s.Lanes)
+	}
+	if s.Down {
+		b.WriteString(", down")
 	}
 	if s.RatePerSecond > 0 {
 		fmt.Fprintf(&b, ", %.1f attempts/s", s.RatePerSecond)
@@ -131,6 +138,9 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 	if lanes := s.LanesMade(); lanes != nil {
 		h.Lane, h.Lanes = lanes.Current().Number, lanes.Opened()
 	}
+	if o := m.OutageMade(); o != nil {
+		h.Down = o.Down()
+	}
 	gate, rate := m.Made()
 	if gate != nil && r != nil && r.gate {
 		g := gate.State()
@@ -140,4 +150,35 @@ func (t *Transport) snapshot(s *host.State[resolved]) HostState {
 		h.RatePerSecond = rate.PerSecond()
 	}
 	return h
+}
+
+// A FleetState is a report of how a [Fleet] is at a moment. It holds plain values, for
+// debugging and for metrics.
+type FleetState struct {
+	// Connected reports that the backend answers. A Transport whose Fleet is not connected
+	// goes on with its own knowledge.
+	Connected bool `json:"connected"`
+	// Members is how many members the fleet has, as far as is known. It is 0 before the
+	// first heartbeat.
+	Members int `json:"members"`
+	// Commands counts what was sent to the backend. For a directory it counts how often a
+	// file was looked at, read or locked.
+	Commands uint64 `json:"commands"`
+	// Dropped counts the news and questions that were not sent or not answered in time. A
+	// directory also counts news that it put off.
+	Dropped uint64 `json:"dropped"`
+	// HeartbeatAge is the time since the last heartbeat that succeeded, in seconds. It is -1
+	// before the first. The heartbeats tell the members how many they are. A directory sends
+	// them only while a host is in use.
+	HeartbeatAge float64 `json:"heartbeat_age"`
+}
+
+// FleetState returns the state of Config.Fleet. ok is false if there is no Fleet, or if it does
+// not say how it is. A Fleet does so if it has a method FleetState that returns a FleetState.
+func (t *Transport) FleetState() (s FleetState, ok bool) {
+	f, ok := t.fleet.(interface{ FleetState() FleetState })
+	if !ok {
+		return s, false
+	}
+	return f.FleetState(), true
 }

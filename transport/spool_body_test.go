@@ -251,7 +251,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 		"the body's error": {policy.Rule{}, "", breaks, []string{"disk on fire"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log strings.Builder
+			var log LogText
 			var seen events
 			tr := over(t, Config{
 				Rule: row.rule.Or(quick), TempDir: cmp.Or(row.dir, t.TempDir()),

@@ -58,6 +58,12 @@ type Trace struct {
 	// returns or panics.
 	RequestEnd func(ctx context.Context, r RequestEnd)
 
+	// HostChanged is called when the state of a host has become worse or better. For
+	// example it asks for a pause, or it is down (see [Condition]). It is called for the
+	// Trace of a Config only, once for each change, from the goroutine of the request that
+	// notices the change. That request may still have its slot of the gate.
+	HostChanged func(HostChange)
+
 	// Addresses asks for the address of first attempts, too (see [Attempt]). It costs some
 	// allocations for each request.
 	Addresses bool
@@ -91,11 +97,8 @@ type Event struct {
 	// Reason is [ReasonRetry], or says why there is no further attempt.
 	Reason Reason
 	// Limit is the limit of the host that withheld the attempt: "cooldown", "pacing",
-	// "rate" or "gate". It is empty if the request did not have to wait for a limit.
+	// "rate", "gate" or "budget". It is empty if no limit of the host did.
 	Limit string
-	// Queued is the time that the attempt spent in queues before it was sent. If the
-	// request was refused, it is the time until then.
-	Queued Queued
 }
 
 // An Attempt records one send of a request by the base transport. It is part of an
@@ -126,6 +129,9 @@ type Attempt struct {
 	// itself, and more for the pools that were made because a connection of an earlier
 	// pool seemed dead or its server bad (see Rule.Lanes).
 	Lane int
+	// Alternate is the scheme and host of the alternate that the attempt went to (see
+	// policy.Rule.Alternates). It is "" if the attempt went to the request's own host.
+	Alternate string
 	// Hint is how long the server asked to wait, or 0 if it did not ask.
 	Hint time.Duration
 	// Wait is the time from this outcome to the next attempt, or 0 after the last
@@ -136,6 +142,9 @@ type Attempt struct {
 	// the first attempt of a request that neither a Trace nor a Logger observes.
 	Start    time.Time
 	Duration time.Duration
+	// Queued is the time that the attempt spent in queues before it was sent. If the
+	// request was refused, it is the time until then.
+	Queued Queued
 	// Time is when the outcome was known.
 	Time time.Time
 }
@@ -201,8 +210,16 @@ type AttemptStart struct {
 	Kind   Kind
 	// Offset is the offset at which a reconnect continues the body, or 0.
 	Offset int64
+	// Alternate is that of the [Attempt].
+	Alternate string
 	// Start is when the attempt is sent.
 	Start time.Time
+	// Deadline is when nobody waits for the headers of its response any more. It is the end
+	// of the AttemptTimeout or the deadline of the caller's context, whichever is earlier,
+	// and zero if there is neither. If a body is sent for which the AttemptTimeout stands
+	// still, only the caller's deadline counts. A function can tell it to the server in
+	// Header, so that the server drops work that has expired.
+	Deadline time.Time
 	// Queued is the time that the attempt spent in queues.
 	Queued Queued
 }
@@ -269,7 +286,7 @@ type BodyEnd struct {
 
 // empty reports whether there is nobody to tell.
 func (t *Trace) empty() bool {
-	return t == nil || t.Event == nil && !t.hooked()
+	return t == nil || t.Event == nil && t.HostChanged == nil && !t.hooked()
 }
 
 // hooked reports whether there is a hook besides Event.
@@ -299,6 +316,8 @@ func (t *Trace) before(next *Trace) *Trace {
 		return next
 	}
 	both := &Trace{
+		Event:        bothOf(t.Event, next.Event),
+		HostChanged:  bothOf(t.HostChanged, next.HostChanged),
 		RequestStart: startBoth(t.RequestStart, next.RequestStart),
 		AttemptStart: startBoth(t.AttemptStart, next.AttemptStart),
 		AttemptEnd:   endBoth(t.AttemptEnd, next.AttemptEnd),
@@ -306,18 +325,21 @@ func (t *Trace) before(next *Trace) *Trace {
 		BodyEnd:      endBoth(t.BodyEnd, next.BodyEnd),
 		Addresses:    t.Addresses || next.Addresses,
 	}
-	switch first, then := t.Event, next.Event; {
-	case first == nil:
-		both.Event = then
-	case then == nil:
-		both.Event = first
-	default:
-		both.Event = func(e Event) {
-			first(e)
-			then(e)
-		}
-	}
 	return both
+}
+
+// bothOf returns a function that calls first and then next.
+func bothOf[A any](first, next func(A)) func(A) {
+	switch {
+	case first == nil:
+		return next
+	case next == nil:
+		return first
+	}
+	return func(a A) {
+		first(a)
+		next(a)
+	}
 }
 
 // startBoth returns a function that calls first and then next, which gets the context

@@ -3,7 +3,6 @@
 package transport_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -160,7 +159,7 @@ type logLine map[string]any
 
 // logTo makes a logger and a function that returns the log lines.
 func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []logLine) {
-	var b bytes.Buffer
+	var b transport.LogText
 	logger := slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
@@ -168,7 +167,7 @@ func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []logLine) {
 		return a
 	}}))
 	return logger, func() (lines []logLine) {
-		for d := json.NewDecoder(&b); d.More(); {
+		for d := json.NewDecoder(strings.NewReader(b.String())); d.More(); {
 			var l logLine
 			require.NoError(t, d.Decode(&l))
 			lines = append(lines, l)
@@ -181,7 +180,10 @@ func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []logLine) {
 func TestLog(t *testing.T) {
 	const second = float64(time.Second)
 	common := func(l logLine) logLine {
-		l["method"], l["url"] = "GET", "http://h.test/things?page=xxxxx"
+		l["host"] = "http://h.test"
+		if l["condition"] == nil {
+			l["method"], l["url"] = "GET", "http://h.test/things?page=xxxxx"
+		}
 		return l
 	}
 	for _, row := range []struct {
@@ -191,24 +193,25 @@ func TestLog(t *testing.T) {
 		lines []logLine
 	}{
 		{"a success on the first try", exactly, plays(faults.Status(200)), nil},
-		{"so is a final response", exactly, plays(faults.Status(404)), nil},
+		{"a final response on the first try", exactly, plays(faults.Status(404)), nil},
 		{"a retry and its response", exactly, plays(faults.Status(503), faults.Status(200)), []logLine{
-			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
-			{"level": "INFO", "msg": "response after retries", "attempt": 2., "reason": "final", "status": 200., "elapsed": second},
+			{"level": "INFO", "msg": "http://h.test failed (503): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
+			{"level": "INFO", "msg": "http://h.test answered after 2 attempts (200): the caller gets it", "attempts": 2., "reason": "final", "status": 200., "elapsed": second},
 		}},
 		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exactly), plays(faults.Status(503)), []logLine{
-			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
-			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "status": 503., "elapsed": second},
+			{"level": "INFO", "msg": "http://h.test failed (503): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
+			{"level": "WARN", "msg": "http://h.test failed (503): no retry, all attempts are used up", "attempts": 2., "reason": "attempts", "status": 503., "elapsed": second},
 		}},
 		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exactly), plays(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
-			{"level": "INFO", "msg": "retry", "attempt": 1., "reason": "retry", "error": "unexpected EOF", "wait": second},
-			{"level": "WARN", "msg": "gave up", "attempt": 2., "reason": "attempts", "error": "unexpected EOF", "elapsed": second},
+			{"level": "INFO", "msg": "http://h.test failed (unexpected EOF): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "error": "unexpected EOF", "wait": second},
+			{"level": "WARN", "msg": "http://h.test failed (unexpected EOF): no retry, all attempts are used up", "attempts": 2., "reason": "attempts", "error": "unexpected EOF", "elapsed": second},
 		}},
 		{"a wait that is too long", exactly, plays(faults.Status(503, "Retry-After", "3600")), []logLine{
-			{"level": "WARN", "msg": "gave up", "attempt": 1., "reason": "max_retry_after", "status": 503.},
+			{"level": "WARN", "msg": "http://h.test asks for a pause (503): requests are refused for 1m0s", "condition": "held", "limit": "cooldown", "status": 503., "until": "2000-01-01T00:01:00Z"},
+			{"level": "WARN", "msg": "http://h.test asks to wait 1h0m0s (503): no retry, that is more than the rule allows", "attempts": 1., "reason": "max_retry_after", "status": 503., "until": "2000-01-01T01:00:00Z"},
 		}},
 		{"a final error", exactly, plays(faults.Fail(errors.New("no idea"))), []logLine{
-			{"level": "INFO", "msg": "failed", "attempt": 1., "reason": "final", "error": "no idea"},
+			{"level": "WARN", "msg": "http://h.test failed (no idea): no retry, another attempt would not change it", "attempts": 1., "reason": "final", "error": "no idea"},
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -282,7 +285,8 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 				var e *transport.Error
 				require.ErrorAs(t, err, &e)
 				assert.NotContains(t, err.Error(), "SECRET")
-				assert.Contains(t, err.Error(), "h.test", "but it says where")
+				assert.NotContains(t, transport.Explain(nil, err), "SECRET")
+				assert.Contains(t, transport.Explain(nil, err), "h.test", "but it says where")
 				assert.Contains(t, err.Error(), syscall.ECONNRESET.Error(), "and what")
 				all := fmt.Sprint(lines())
 				assert.NotContains(t, all, "SECRET")

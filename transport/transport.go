@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"net"
@@ -39,8 +40,8 @@ type Config struct {
 	// Rule applies to every host. Its zero fields take policy.Defaults.
 	Rule policy.Rule
 
-	// Hosts holds rules for hosts by pattern. Their zero fields inherit from Rule.
-	// A pattern is a host name or address ("api.example.com", "[::1]"), with or
+	// Hosts holds rules for hosts and for paths by pattern. Their zero fields inherit from
+	// Rule. The pattern of a host is a host name or address ("api.example.com", "[::1]"), with or
 	// without a port ("api.example.com:8443"). A pattern without a port means every
 	// port. With "*." in front it means all names below ("*.example.com", which is
 	// not example.com itself). Only the most specific pattern applies, so the rule
@@ -48,6 +49,18 @@ type Config struct {
 	// more specific than a wildcard, a longer wildcard than a shorter wildcard, and
 	// a pattern with a port than the same pattern without. Case and a trailing dot
 	// make no difference. Two patterns that mean the same hosts are an error.
+	//
+	// With a path behind the host ("api.example.com/v1/reports/") a pattern means these
+	// requests only, as in http.ServeMux. With a slash at its end it means everything below
+	// the path, and otherwise just the path. A method may be in front ("POST
+	// api.example.com/charges"), where GET means HEAD as well. The host is chosen first.
+	// Of its paths the most specific applies, and takes its zero fields from the rule that
+	// the host has without it. Paths are case-sensitive, and are compared as they are sent,
+	// segment by segment, without their escapes. There are no wildcards, so braces are an
+	// error, and so is a pair that http.ServeMux refuses because neither is more specific.
+	// Where http.ServeMux would redirect, as for "//", ".." or a missing slash at the end,
+	// no path matches, nor does it if url.URL.Opaque is set. The rule of a path has no
+	// limits that all requests to the host share (policy.Rule.ValidateRequest).
 	Hosts map[string]policy.Rule
 
 	// Lane returns a transport like Base, with connections of its own. It is called when
@@ -87,19 +100,31 @@ type Config struct {
 
 	// Logger gets log lines. Default none.
 	//
-	//	Info   a retry, a hedge, a cut body, a resumed body; a success after more than one
-	//	       attempt; an error for which no retry was tried; a host that leaves silent
-	//	       connections; once, that the base has one lane only
-	//	Warn   retries that ended without success; a body that was not resumed
-	//	Debug  an attempt that another attempt outran; a host that moves to better
-	//	       connections
+	//	Warn   a request that failed for its caller, and a 401 or 403; a host that changed
+	//	       for the worse (see HostChange)
+	//	Info   a retry, a hedge, a cut body, a resumed body, a response after more than one
+	//	       attempt; a host that changed for the better; once, that the base has one lane
+	//	Debug  a caller who hung up; an attempt that another attempt outran
 	//
-	// A log line about connections has the attributes host, reason, lane and to, and avoid
-	// if an address is avoided that is known. Each other log line has method, url and
-	// attempt. If they are known, it has reason, limit, status, error, offset and wait. A log line about an attempt has its
-	// duration and the time that it was queued, and the last log line of a request has
-	// the time since its beginning (elapsed). URLs in log lines carry no userinfo, no
-	// query values and no fragments.
+	// The message of each line names the host, the cause and what happens next, in at most
+	// 120 characters. Lines with the same host, reason, and status or classify.Kind are
+	// summed up: after the first line there is one per second, and fewer while they go on,
+	// down to one per minute. Their number is the attribute count. A host with more than
+	// four such kinds of lines has one line for the rest, and it has at most four lines per
+	// minute about its state. Of the lines that are not written, skipped is the number.
+	//
+	// A line about a request has the attributes host, method, url and reason, and attempt
+	// (its number) or attempts (how many). If they are known, it has limit, status, error,
+	// addr, offset, wait, until, duration, queued.cooldown, queued.pacing, queued.rate,
+	// queued.gate, and elapsed, the time since the beginning of the request. A line about a
+	// host has condition, and over, limit, scope, status, error, addr, fleet, until,
+	// waiting, room and lane. URLs in log lines carry no userinfo, no query values and no
+	// fragments.
+	//
+	// A handler may block, and may send requests over the same Transport. To the same host
+	// they may have to wait, because the request of the line still has its slot of the
+	// gate. What is summed up
+	// comes from a goroutine of its own, without a request's context.
 	Logger *slog.Logger
 }
 
@@ -115,10 +140,15 @@ type Transport struct {
 	kept    *replay.Pool // of all bodies; it has to be apart, because cleanups of bodies refer to it
 	tempDir string
 	pools   *pools       // make the lanes
+	counted bool         // the connections of a host are bounded
 	fleet   Fleet        // nil: none
 	size    atomic.Int32 // of the fleet; 0 counts as 1
 	trace   *Trace       // nil: nobody observes
 	logger  *slog.Logger
+
+	lines       *lines // of the logger; nil: there is none
+	hostChanged func(HostChange)
+	watched     bool // somebody is told about the state of the hosts
 
 	epoch time.Time    // the time of the limits counts from here
 	seed  maphash.Seed // for the hashes of credentials
@@ -171,10 +201,17 @@ func New(c Config) (*Transport, error) {
 		t.fleet = c.Fleet
 	}
 	if !c.Trace.empty() {
-		trace := *c.Trace
-		t.trace = &trace
+		t.hostChanged = c.Trace.HostChanged
+		if c.Trace.Event != nil || c.Trace.hooked() {
+			trace := *c.Trace
+			t.trace = &trace
+		}
 	}
-	set, err := newRuleset(c.Rule, c.Hosts)
+	if t.logger != nil {
+		t.lines = newLines(t.logger)
+	}
+	t.watched = t.logger != nil || t.hostChanged != nil
+	set, err := newRuleset(c.Rule, c.Hosts, new(owner))
 	if more := (policy.Errors)(nil); errors.As(err, &more) {
 		faults = append(faults, more...)
 	}
@@ -182,6 +219,7 @@ func New(c Config) (*Transport, error) {
 		return nil, faults
 	}
 	t.pools = newPools(&c, t.base, dialer)
+	t.counted = t.pools.most() > 0
 	t.rules.Store(set)
 	if t.fleet != nil {
 		if err := t.fleet.Join(t.hear); err != nil {
@@ -226,10 +264,15 @@ func (p *proxyAnswer) Error() string { return p.resp.Status }
 //
 // Set the Transport of a client rather than http.DefaultTransport. Some libraries
 // assert that http.DefaultTransport is an *http.Transport, and panic if it is not.
-func Default() *Transport {
-	t, err := New(Config{})
+func Default() *Transport { return MustNew(Config{}) }
+
+// MustNew is like [New], and panics with all faults if something is wrong. It is for a
+// configuration that stands in the source code, such as that of a package-level variable. If
+// a part of it comes from a user or from a file, use New.
+func MustNew(c Config) *Transport {
+	t, err := New(c)
 	if err != nil {
-		panic("transport: the default configuration is invalid: " + err.Error()) // a defect of ours; a test pins it
+		panic(fmt.Errorf("transport: wrong Config: %w", err))
 	}
 	return t
 }
@@ -238,10 +281,11 @@ func Default() *Transport {
 // it. Requests under way keep their rule, and the Transport keeps its knowledge of
 // each host. If Update returns an error, nothing changes.
 func (t *Transport) Update(rule policy.Rule, hosts map[string]policy.Rule) error {
-	if t.rules.Load() == nil {
+	old := t.rules.Load()
+	if old == nil {
 		return errNotMade
 	}
-	set, err := newRuleset(rule, hosts)
+	set, err := newRuleset(rule, hosts, old.owner)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func try(t *transport.Transport, server *testserver.Server, title string, want .
 		resp, err := (&http.Client{Transport: t}).Do(req)
 		must(err)
 		resp.Body.Close()
-		_, pattern := t.RuleOf(req.URL)
+		_, pattern := t.RuleOf(req.Method, req.URL)
 		sent := server.Arrivals() - before
 		fmt.Printf("  %-16s %-18s %-7d %v\n", host, cmp.Or(pattern, "(all hosts)"), sent, last)
 		if sent != want[i] {

@@ -101,6 +101,14 @@ func (d *Dialer) Addrs(ctx context.Context, addr string, age time.Duration) []ne
 	return d.memory.order(addr, ips)
 }
 
+// Single reports whether addr, which is "name:port", has a literal address, or whether the
+// last look-up of the name found one address only.
+func (d *Dialer) Single(addr string) bool {
+	ips, _ := d.memory.known(addr)
+	name, _, err := net.SplitHostPort(addr)
+	return len(ips) == 1 || err != nil || isLiteral(name)
+}
+
 func isLiteral(name string) bool {
 	_, err := netip.ParseAddr(name)
 	return err == nil

@@ -89,7 +89,7 @@ func TestThousandGoroutines(t *testing.T) {
 				case 1:
 					m.Cooldown.Free(instant.At(now), key, 0)
 				case 2:
-					m.Pacing().NoteForFleet(instant.At(now), key, int64(rng.IntN(100)), 100, wait, 1+rng.IntN(5), pacing.Config{})
+					m.Pacing().NoteForFleet(instant.At(now), key, pacing.Named{Remaining: int64(rng.IntN(100)), Limit: 100, Reset: wait}, 1+rng.IntN(5), pacing.Config{})
 				case 3:
 					m.Gate().Down(instant.At(now), instant.At(now-wait))
 				case 4:
@@ -132,7 +132,7 @@ func TestThousandGoroutines(t *testing.T) {
 				now := time.Since(start)
 				m.Latency().Record(now - at)
 				m.Latency().Quantile(0.98)
-				m.Pacing().Note(instant.At(now), key, mark, int64(rng.IntN(100)), 100, time.Duration(rng.IntN(5))*sec, pacing.Config{})
+				m.Pacing().Note(instant.At(now), key, pacing.Pass{Mark: mark}, pacing.Named{Remaining: int64(rng.IntN(100)), Limit: 100, Reset: time.Duration(rng.IntN(5)) * sec}, pacing.Config{})
 				result := gate.Success
 				if rng.IntN(8) == 0 {
 					result = gate.Result(rng.IntN(4))

@@ -3,6 +3,7 @@ package host_test
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"testing"
 	"time"
 	"unsafe"
@@ -14,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 const (
@@ -44,9 +46,17 @@ type crowd struct {
 
 var crowds = map[string]func(testing.TB) *crowd{"gate": gateCrowd, "closed gate": closedCrowd, "shared rate": sharedCrowd, "cooldown": cooldownCrowd, "pacing": pacingCrowd, "rate": rateCrowd}
 
+// ranks makes waiters background requests, by their number.
+var ranks = map[string]func(i int, w *queue.Waiter){
+	"none in background":      func(int, *queue.Waiter) {},
+	"all in background":       func(_ int, w *queue.Waiter) { w.Background, w.From = true, instant.At(time.Hour) },
+	"half in background":      func(i int, w *queue.Waiter) { w.Background, w.From = i%2 == 0, instant.At(time.Hour) },
+	"half in background, old": func(i int, w *queue.Waiter) { w.Background, w.From = i%2 == 0, instant.At(-time.Hour) },
+}
+
 // newCrowd returns a machine with so many waiters. Waiters with a deadline wait as long
 // as others.
-func newCrowd(t testing.TB, machine string, n int, dated bool) *crowd {
+func newCrowd(t testing.TB, machine string, n int, dated bool, rank func(int, *queue.Waiter)) *crowd {
 	c := crowds[machine](t)
 	wake := func(w *queue.Waiter) { c.woken = append(c.woken, w) }
 	c.ws, c.before = make([]queue.Waiter, n), make([]memo, n)
@@ -55,6 +65,7 @@ func newCrowd(t testing.TB, machine string, n int, dated bool) *crowd {
 		if dated {
 			c.ws[i].By = instant.At(time.Hour + time.Duration(i*7919%n))
 		}
+		rank(i, &c.ws[i])
 		c.enter(sec, &c.ws[i])
 	}
 	c.woken = nil
@@ -189,7 +200,9 @@ func cooldownCrowd(t testing.TB) *crowd {
 func pacingCrowd(t testing.TB) *crowd {
 	p := new(pacing.Pacing)
 	note := func(left int64, reset time.Duration) func(instant.Instant) {
-		return func(now instant.Instant) { p.Note(now, 1, 0, left, 100, reset, pacing.Config{}) }
+		return func(now instant.Instant) {
+			p.Note(now, 1, pacing.Pass{}, pacing.Named{Remaining: left, Limit: 100, Reset: reset}, pacing.Config{})
+		}
 	}
 	note(0, 30*sec)(0)
 	return &crowd{
@@ -197,8 +210,12 @@ func pacingCrowd(t testing.TB) *crowd {
 		leave: func(w *queue.Waiter) { p.Leave(1, w) },
 		events: []occurrence{
 			{"a later reset", note(0, 60*sec)},
-			{"another scope", func(now instant.Instant) { p.Note(now, 2, 0, 0, 9, sec, pacing.Config{}) }},
-			{"a quota of the fleet", func(now instant.Instant) { p.NoteForFleet(now, 1, 0, 100, 61*sec, 4, pacing.Config{}) }},
+			{"another scope", func(now instant.Instant) {
+				p.Note(now, 2, pacing.Pass{}, pacing.Named{Remaining: 0, Limit: 9, Reset: sec}, pacing.Config{})
+			}},
+			{"a quota of the fleet", func(now instant.Instant) {
+				p.NoteForFleet(now, 1, pacing.Named{Remaining: 0, Limit: 100, Reset: 61 * sec}, 4, pacing.Config{})
+			}},
 			{"a fresh quota", note(90, 62*sec)},
 		},
 	}
@@ -207,7 +224,7 @@ func pacingCrowd(t testing.TB) *crowd {
 func rateCrowd(t testing.TB) *crowd {
 	conf := rate.Config{PerSecond: 0.5, Burst: 1, Adaptive: true}
 	r := rate.New(conf)
-	r.Take(0)
+	r.Take(0, 1)
 	return &crowd{
 		enter: r.Enter,
 		leave: r.Leave,
@@ -215,7 +232,7 @@ func rateCrowd(t testing.TB) *crowd {
 			{"a 429", func(now instant.Instant) { r.Throttled(now, now) }},
 			{"a success", r.Succeeded},
 			{"an update", func(now instant.Instant) { r.Set(now, rate.Config{PerSecond: 0.4, Burst: 1, Adaptive: true}) }},
-			{"a look", func(now instant.Instant) { r.Peek(now) }},
+			{"a look", func(now instant.Instant) { r.Peek(now, false, 1) }},
 		},
 	}
 }
@@ -254,17 +271,28 @@ func (c *crowd) settle(now instant.Instant, most int) (asked, gone int) {
 	return asked, gone
 }
 
-// With 100,000 waiters no event wakes more than two of them, and none touches more of
+// With 100,000 waiters, or 10,000 in make test, no event wakes more than two of them, and none touches more of
 // them than a heap is deep, on the way up or down. The waiters that are woken in turn
 // are those that go or are refused, and the next two.
 func TestCrowd(t *testing.T) {
-	const n, deep = 100_000, 17
-	for _, dated := range []bool{false, true} {
+	n := soak.Size(10_000, 100_000)
+	deep := bits.Len(uint(n))
+	type kind struct {
+		name, rank string
+		dated      bool
+	}
+	kinds := []kind{{"cooldown", "none in background", true}} // only the cooldown looks at deadlines
+	for rank := range ranks {
 		for name := range crowds {
-			if dated && name != "cooldown" {
-				continue // only the cooldown looks at deadlines
+			if name != "closed gate" || rank != "all in background" { // else there is nothing to ask of a fleet
+				kinds = append(kinds, kind{name, rank, false})
 			}
-			c := newCrowd(t, name, n, dated)
+		}
+	}
+	for _, k := range kinds {
+		name, dated := k.name, k.dated
+		t.Run(name+", "+k.rank, func(t *testing.T) {
+			c := newCrowd(t, name, n, dated, ranks[k.rank])
 			now := instant.At(2 * sec)
 			check := func(what string, event func()) {
 				t.Helper()
@@ -286,7 +314,7 @@ func TestCrowd(t *testing.T) {
 				now = now.Add(cmp.Or(c.step, 20*ms))
 				check(event.name, func() { event.tell(now) })
 			}
-		}
+		})
 	}
 }
 
@@ -294,7 +322,7 @@ func TestCrowd(t *testing.T) {
 // the others, which give up.
 func TestCrowdHeldLonger(t *testing.T) {
 	const n = 100_000
-	c := newCrowd(t, "cooldown", n, true)
+	c := newCrowd(t, "cooldown", n, true, ranks["none in background"])
 	for i := range c.ws {
 		w := &c.ws[i]
 		c.leave(w)
@@ -355,19 +383,21 @@ func TestCrowdOfAnEvictedHold(t *testing.T) {
 
 // BenchmarkCrowd is the time of an event with few and with many waiters.
 func BenchmarkCrowd(b *testing.B) {
-	for _, machine := range []string{"gate", "cooldown", "pacing", "rate"} {
-		for _, n := range []int{10, 100_000} {
-			c := newCrowd(b, machine, n, true)
-			rejoin := func(i int) { c.leave(&c.ws[i]); c.enter(2*sec, &c.ws[i]) }
-			b.Run(fmt.Sprintf("%s/waiters=%d/leave-and-join", machine, n), func(b *testing.B) {
-				for i := 0; b.Loop(); i++ {
-					rejoin(i * 7919 % n)
-				}
-			})
+	for _, rank := range []string{"none in background", "half in background"} {
+		for _, machine := range []string{"gate", "cooldown", "pacing", "rate"} {
+			for _, n := range []int{10, 100_000} {
+				c := newCrowd(b, machine, n, true, ranks[rank])
+				rejoin := func(i int) { c.leave(&c.ws[i]); c.enter(2*sec, &c.ws[i]) }
+				b.Run(fmt.Sprintf("%s/waiters=%d/%s/leave-and-join", machine, n, rank), func(b *testing.B) {
+					for i := 0; b.Loop(); i++ {
+						rejoin(i * 7919 % n)
+					}
+				})
+			}
 		}
 	}
 	for _, n := range []int{10, 100_000} {
-		c := newCrowd(b, "cooldown", n, true)
+		c := newCrowd(b, "cooldown", n, true, ranks["none in background"])
 		b.Run(fmt.Sprintf("cooldown/waiters=%d/longer", n), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				c.events[0].tell(instant.At(2*sec + time.Duration(i)))

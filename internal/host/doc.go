@@ -18,14 +18,16 @@
 //	pacing     the server's quota, spread over its window
 //	rate       how many requests per second this client may send, alone or in a fleet
 //	gate       how many requests may be in flight: slots, the limit and the probes
+//	outage     whether a host without a gate is down, for requests that have alternates
 //	latency    how long responses took lately
 //	budget     whether another retry may be sent
+//	news       which changes of the others were told
 //
 // They stand on two packages. The package instant has points in time. The package queue has
 // the queues in which requests wait, the answers of the machines, and the order of the
 // locks. The package hosttest has a clock for the tests.
 //
-//	instant ◀── queue ◀── cooldown, pacing, rate ◀── gate
+//	instant ◀── queue ◀── news, cooldown, pacing, rate ◀── gate
 //	   ▲
-//	   └── budget, lane
+//	   └── budget, lane, outage
 package host

@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,10 +137,10 @@ func pacingRig(rng *rand.Rand) rig {
 	conf := pacing.Config{MaxWait: []time.Duration{0, -1, sec}[rng.IntN(3)]}
 	event := func(now instant.Instant) {
 		if rng.IntN(3) == 0 {
-			p.NoteForFleet(now, 1, rng.Int64N(20), 20, time.Duration(rng.IntN(10))*sec, 1+rng.IntN(5), conf)
+			p.NoteForFleet(now, 1, pacing.Named{Remaining: rng.Int64N(20), Limit: 20, Reset: time.Duration(rng.IntN(10)) * sec}, 1+rng.IntN(5), conf)
 			return
 		}
-		p.Note(now, 1, max(passed, 3)-uint64(rng.IntN(4)), rng.Int64N(20), 20, time.Duration(rng.IntN(10))*sec, conf)
+		p.Note(now, 1, pacing.Pass{Mark: max(passed, 3) - uint64(rng.IntN(4))}, pacing.Named{Remaining: rng.Int64N(20), Limit: 20, Reset: time.Duration(rng.IntN(10)) * sec}, conf)
 	}
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
 		a := p.Enter(now, 1, w, conf)
@@ -149,10 +150,12 @@ func pacingRig(rng *rand.Rand) rig {
 	return rig{enter, func(w *queue.Waiter) { p.Leave(1, w) }, event}
 }
 
-func rateRig(rng *rand.Rand) rig {
+func rateRig(rng *rand.Rand) rig { return newRateRig(rng, true) }
+
+func newRateRig(rng *rand.Rand, mayShare bool) rig {
 	conf := rate.Config{PerSecond: []float64{0.2, 1, 20}[rng.IntN(3)], Burst: 1 + rng.IntN(3), Adaptive: rng.IntN(2) == 0}
 	r := rate.New(conf)
-	shared := rng.IntN(2) == 0
+	shared := rng.IntN(2) == 0 && mayShare
 	event := func(now instant.Instant) {
 		if shared && rng.IntN(2) == 0 {
 			wait := time.Duration(rng.Int64N(int64(sec)))
@@ -195,8 +198,8 @@ type stander struct {
 }
 
 // stir uses a machine at random, and returns the first waiter after that, or nil if
-// there is none.
-func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, first *stander) {
+// there is none. If the levels are mixed, some waiters are background requests.
+func stir(t *testing.T, rng *rand.Rand, r rig, steps int, mixed bool) (now instant.Instant, first *stander) {
 	waits := map[*queue.Waiter]*stander{}
 	var all []*stander // in order of their coming, for the same choice in every run
 	now = sec
@@ -225,7 +228,7 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, 
 		switch op := rng.IntN(10); {
 		case op < 3 && len(waiting) < 8:
 			s := &stander{}
-			s.w = &queue.Waiter{Woken: func(*queue.Waiter) { s.woken = true; s.wakes++ }}
+			s.w = &queue.Waiter{Woken: func(*queue.Waiter) { s.woken = true; s.wakes++ }, From: now, Background: mixed && rng.IntN(3) == 0}
 			waits[s.w] = s
 			all = append(all, s)
 			ask(s)
@@ -248,11 +251,18 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int) (now instant.Instant, 
 		}
 	}
 	for _, s := range all { // the first of those that still wait
-		if waits[s.w] != nil {
-			return now, s
+		switch {
+		case waits[s.w] == nil:
+		case first == nil || first.w.Background && !s.w.Background:
+			first = s
 		}
 	}
-	return now, nil
+	for _, s := range all { // a background request that waited for long may have come before it
+		if waits[s.w] != nil && first != s && s.w.Background && !first.w.Background {
+			r.leave(s.w)
+		}
+	}
+	return now, first
 }
 
 // Whatever has happened before, let nothing more happen. Then the first waiter, which
@@ -265,16 +275,19 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 	slack := map[string]time.Duration{"rate": 6500 * ms}
 	for name, build := range map[string]func(*rand.Rand) rig{
 		"gate": gateRig, "cooldown": cooldownRig, "pacing": pacingRig, "rate": rateRig,
+		"gate, mixed": gateRig, "cooldown, mixed": cooldownRig, "pacing, mixed": pacingRig,
+		"rate, mixed": func(rng *rand.Rand) rig { return newRateRig(rng, false) },
 	} {
+		mixed := strings.HasSuffix(name, "mixed")
 		t.Run(name, func(t *testing.T) {
 			waited := 0
-			seeds := soak.Size[uint64](1000, 2000)
+			seeds := soak.Size[uint64](300, 2000)
 			for seed := range seeds {
 				at := [2]time.Duration{instant.Forever, instant.Forever} // when it went: asking all the time, and when told
 				for told := range at {
 					rng := rand.New(rand.NewPCG(seed, 1))
 					r := build(rng)
-					start, s := stir(t, rng, r, 20+rng.IntN(100))
+					start, s := stir(t, rng, r, 20+rng.IntN(100), mixed)
 					if s == nil {
 						break
 					}

@@ -28,8 +28,8 @@ func TestScopeKey(t *testing.T) {
 		a, b http.Header
 		same bool
 	}{
-		{"none", nil, header("Accept", "x"), true},
-		{"none and some", nil, auth("Basic eDp5"), false},
+		{"two requests without credentials", nil, header("Accept", "x"), true},
+		{"a request without credentials, and another with some", nil, auth("Basic eDp5"), false},
 		{"basic, the same", auth("Basic eDp5"), auth("basic eDp5"), true},
 		{"basic, another", auth("Basic eDp5"), auth("Basic eDp6"), false},
 		{"bearer, another", auth("Bearer a.b.c"), auth("Bearer a.b.d"), false},

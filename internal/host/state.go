@@ -11,6 +11,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/lane"
 	"github.com/aplomb-go/aplomb/internal/host/latency"
+	"github.com/aplomb-go/aplomb/internal/host/news"
+	"github.com/aplomb-go/aplomb/internal/host/outage"
 	"github.com/aplomb-go/aplomb/internal/host/pacing"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
 )
@@ -51,13 +53,32 @@ type Machines struct {
 	pacing  atomic.Pointer[pacing.Pacing]
 	rate    atomic.Pointer[rate.Rate]
 	lanes   atomic.Pointer[lane.Lanes]
+	news    atomic.Pointer[news.News]
+	outage  atomic.Pointer[outage.Outage]
 }
 
-// Quiet reports whether nothing is held on the host. If nothing has ever failed,
-// Quiet is a single atomic load.
+// Quiet reports whether nothing is held on the host, and nothing is to be told about it. If
+// nothing has ever failed, Quiet is a single atomic load.
 func (s *State[R]) Quiet() bool {
 	m := s.machines.Load()
-	return m == nil || m.Cooldown.Quiet()
+	if m == nil {
+		return true
+	}
+	n := m.news.Load()
+	return m.Cooldown.Quiet() && (n == nil || n.Quiet())
+}
+
+// Calm reports whether nothing is held on the host, and whether an attempt over its
+// current lane need not wait. If nothing has ever failed, Calm is a single atomic load.
+func (s *State[R]) Calm() bool {
+	m := s.machines.Load()
+	return m == nil || m.calm()
+}
+
+func (m *Machines) calm() bool {
+	lanes := m.lanes.Load()
+	n := m.news.Load()
+	return m.Cooldown.Quiet() && (n == nil || n.Quiet()) && (lanes == nil || lanes.Current().IsConnected())
 }
 
 // Machines returns the host's machines. The first call makes them.
@@ -69,6 +90,12 @@ func (s *State[R]) MachinesMade() *Machines { return s.machines.Load() }
 // Gate returns the host's gate.
 func (m *Machines) Gate() *gate.Gate { return made(&m.gate) }
 
+// Outage returns the host's outage.
+func (m *Machines) Outage() *outage.Outage { return made(&m.outage) }
+
+// OutageMade returns the host's outage, or nil if nobody asked for it yet.
+func (m *Machines) OutageMade() *outage.Outage { return m.outage.Load() }
+
 // Latency returns the host's latencies.
 func (m *Machines) Latency() *latency.Latency { return made(&m.latency) }
 
@@ -78,30 +105,18 @@ func (m *Machines) Pacing() *pacing.Pacing { return made(&m.pacing) }
 // Lanes returns the host's lanes. They are made at its first trouble.
 func (m *Machines) Lanes() *lane.Lanes { return made(&m.lanes) }
 
+// News returns what was told about the host.
+func (m *Machines) News() *news.News { return made(&m.news) }
+
+// NewsMade returns what was told about the host, or nil if nothing was.
+func (m *Machines) NewsMade() *news.News { return m.news.Load() }
+
 // LanesMade returns the host's lanes, or nil if it had no trouble yet.
 func (s *State[R]) LanesMade() *lane.Lanes {
 	if m := s.machines.Load(); m != nil {
 		return m.lanes.Load()
 	}
 	return nil
-}
-
-// Lane returns the current lane of the host, and when something came over it last. The
-// lane is nil if nobody asked for the Lanes of the host yet. Then nothing is noted, so its
-// first timeout always looks as if nothing had come.
-func (s *State[R]) Lane() (*lane.Lane, instant.Instant) {
-	lanes := s.LanesMade()
-	if lanes == nil {
-		return nil, 0
-	}
-	l := lanes.Current()
-	return l, l.Heard()
-}
-
-// Connected reports whether an attempt over the current lane need not wait.
-func (s *State[R]) Connected() bool {
-	lanes := s.LanesMade()
-	return lanes == nil || lanes.Current().IsConnected()
 }
 
 // Rate returns the host's rate. The first call makes it with c.
@@ -157,6 +172,9 @@ func (s *State[R]) Release() { s.word.Add(^uint64(0)) }
 // request that continues an earlier request or that is refused, which must not earn a
 // retry. The request is still in flight, so the caller must call Release as well.
 func (s *State[R]) ReleaseCount() { s.word.Add(^uint64(oneRequest - 1)) }
+
+// Count counts a request whose count was released, because it goes after all.
+func (s *State[R]) Count() { s.word.Add(oneRequest) }
 
 // Requests returns how many requests began, modulo 2^40.
 func (s *State[R]) Requests() uint64 { return s.word.Load() / oneRequest }

@@ -195,8 +195,8 @@ func (h *Host) ProbeFailed(now instant.Instant, member int64) {
 	}
 }
 
-// Spread returns the time within which so many members return.
-func Spread(members int) time.Duration {
+// ReturnTime returns the time within which so many members return.
+func ReturnTime(members int) time.Duration {
 	return min(time.Duration(members)*ReturnEach, MaxReturn)
 }
 
@@ -227,14 +227,26 @@ func (t *Tokens) Restore(now instant.Instant, perSecond float64, due time.Durati
 	t.next, t.used = max(t.next, now.Add(min(due, ahead(interval(perSecond))))), true
 }
 
-// Debit takes the tokens of a time from the bucket. It is for a member that sent its part of
-// the rate by itself.
-func (t *Tokens) Debit(now instant.Instant, perSecond float64, burst int, d time.Duration) {
-	saved := min(float64(burst-1)*float64(interval(perSecond)), float64(math.MaxInt64/4))
-	if !t.used {
-		t.next = 0
+// Pay takes the tokens of a time from the bucket, for members that have sent without a
+// question. It returns how much of the time it took. The rest has to be paid later, because
+// Take forgets what is too far ahead.
+func (t *Tokens) Pay(now instant.Instant, perSecond float64, burst int, debt time.Duration) (paid time.Duration) {
+	if debt <= 0 {
+		return 0
 	}
-	t.next, t.used = max(t.next, now.Add(-time.Duration(saved))).Add(max(0, d)), true
+	every := interval(perSecond)
+	next := now.Add(-saved(every, burst))
+	if t.used {
+		next = max(next, t.next)
+	}
+	paid = min(debt, max(0, now.Add(ahead(every)+every).Sub(next)))
+	t.next, t.used = next.Add(paid), true
+	return paid
+}
+
+// saved returns the time in which a bucket becomes full.
+func saved(every time.Duration, burst int) time.Duration {
+	return time.Duration(min(float64(burst-1)*float64(every), float64(math.MaxInt64/4))) // a product of integers may overflow
 }
 
 // interval returns the time between two tokens.
@@ -257,8 +269,7 @@ func (t *Tokens) Take(now instant.Instant, perSecond float64, burst, want int) (
 	// member with a slower rate may have taken a token far ahead. It must not stop the
 	// others for so long.
 	t.next = min(t.next, now.Add(limit+every))
-	saved := min(float64(burst-1)*float64(every), float64(math.MaxInt64/4)) // a product of integers may overflow
-	first = now.Add(-time.Duration(saved))
+	first = now.Add(-saved(every, burst))
 	if t.used {
 		first = max(first, t.next)
 	}

@@ -252,9 +252,9 @@ func TestPermitsAreAlone(t *testing.T) {
 	}
 }
 
-func TestSpread(t *testing.T) {
+func TestReturnTime(t *testing.T) {
 	for members, want := range map[int]time.Duration{1: 100 * ms, 10: sec, 50: 5 * sec, 10_000: 5 * sec} {
-		if got := Spread(members); got != want {
+		if got := ReturnTime(members); got != want {
 			t.Errorf("%d members: %v, want %v", members, got, want)
 		}
 	}
@@ -281,17 +281,15 @@ func TestTokensKeepTheRate(t *testing.T) {
 			}
 			now = now.Add(time.Duration(rng.Int64N(int64(100 * ms))))
 		}
+		// Between the tokens j and i there are (at[i]-at[j])/each others at most, beside the burst.
+		latest := math.Inf(-1) // the largest at[j]/each - j
 		for i := range at {
 			if i > 0 && at[i] < at[i-1] {
 				t.Fatalf("seed %d: tokens out of order", seed)
 			}
-			for j := range i {
-				if n, d := i-j+1, at[i]-at[j]; float64(n) > float64(burst)+float64(d)/float64(each)+1e-6 {
-					t.Fatalf("seed %d: %d tokens within %v; %v per second, burst %d", seed, n, d, perSecond, burst)
-				}
-			}
-			if i > 3000 {
-				break
+			x := float64(at[i]-begin.Since())/float64(each) - float64(i)
+			if latest = max(latest, x); latest-x+1 > float64(burst)+1e-6 {
+				t.Fatalf("seed %d: %v more tokens than the rate until %v; %v per second, burst %d", seed, latest-x+1, at[i], perSecond, burst)
 			}
 		}
 		if want := perSecond * now.Sub(begin).Seconds(); float64(len(at)) < 0.9*want {

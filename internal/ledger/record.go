@@ -87,6 +87,7 @@ type User struct {
 type Rate struct {
 	Unit   string
 	Tokens Tokens
+	Debt   time.Duration // of members that have sent without tokens, at most as far as a token may be ahead
 }
 
 // Tell takes what a member says or asks, of so many members. It returns the answers, and
@@ -184,7 +185,7 @@ func (r *Record) News(now instant.Instant, member int64, members int, heard inst
 		news = append(news, r.down(now))
 	}
 	if fresh(r.Return) && !down {
-		news = append(news, fleetmsg.Message{Kind: fleetmsg.Up, Host: r.Host, Wait: Spread(members)})
+		news = append(news, fleetmsg.Message{Kind: fleetmsg.Up, Host: r.Host, Wait: ReturnTime(members)})
 	}
 	return news
 }
@@ -244,9 +245,9 @@ func (r *Record) WouldHold(now instant.Instant, m fleetmsg.Message) bool {
 }
 
 // ToldQuota reports whether a member told of a quota less than a Gap ago.
-func (r *Record) ToldQuota(now instant.Instant, member int64, scope uint64) bool {
+func (r *Record) ToldQuota(now instant.Instant, member int64, scope uint64, unit string) bool {
 	for i := range r.Quotas {
-		if q := &r.Quotas[i]; q.Scope == scope && q.Unit == "" {
+		if q := &r.Quotas[i]; q.Scope == scope && q.Unit == unit {
 			return q.By == member && now.Sub(q.Told) < Gap
 		}
 	}
@@ -339,11 +340,13 @@ func (q *Quota) users(now instant.Instant) (n int) {
 	return max(n, 1)
 }
 
-// Debit notes that a member that asks for tokens has sent by itself for some time.
-func (r *Record) Debit(now instant.Instant, m fleetmsg.Message, d time.Duration) {
+// Debit notes that a member that asks for tokens has sent by itself: a request at once, and
+// its part of the rate, which is so much of the time.
+func (r *Record) Debit(m fleetmsg.Message, part time.Duration) {
 	for i := range r.Rates {
 		if r.Rates[i].Unit == m.Unit {
-			r.Rates[i].Tokens.Debit(now, m.PerSecond, int(min(m.Burst, math.MaxInt32)), d)
+			every := interval(m.PerSecond)
+			r.Rates[i].Debt = min(max(0, r.Rates[i].Debt)+max(0, part)+every, ahead(every))
 		}
 	}
 }
@@ -357,7 +360,10 @@ func (r *Record) tokens(now instant.Instant, m fleetmsg.Message) ([]fleetmsg.Mes
 		r.Rates = append(r.Rates, Rate{Unit: m.Unit})
 		i = len(r.Rates) - 1
 	}
-	n, first, every, again := r.Rates[i].Tokens.Take(now, m.PerSecond, int(min(m.Burst, math.MaxInt32)), int(min(m.Amount, math.MaxInt32)))
+	rate, burst := &r.Rates[i], int(min(m.Burst, math.MaxInt32))
+	rate.Debt = min(rate.Debt, ahead(interval(m.PerSecond))) // whatever a file says
+	rate.Debt -= rate.Tokens.Pay(now, m.PerSecond, burst, rate.Debt)
+	n, first, every, again := rate.Tokens.Take(now, m.PerSecond, burst, int(min(m.Amount, math.MaxInt32)))
 	a := fleetmsg.Message{Kind: fleetmsg.Tokens, Host: r.Host, Unit: m.Unit, Amount: float64(n), Every: every, Wait: again}
 	if n > 0 {
 		a.First = first.Sub(now)
@@ -444,17 +450,12 @@ func (t *Tokens) UnmarshalJSON(b []byte) error {
 // A Roll has the members of a fleet. Each counts until its time.
 type Roll []User
 
-// Join counts a member until a time, and Leave no longer.
+// Join counts a member until a time, which may be now, and forgets those whose time is over.
 func (r *Roll) Join(now instant.Instant, member int64, until instant.Instant) {
-	r.Leave(now, member)
+	*r = slices.DeleteFunc(*r, func(u User) bool { return u.Member == member || u.Until <= now })
 	if len(*r) < maxRoll {
 		*r = append(*r, User{Member: member, Until: until})
 	}
-}
-
-// Leave forgets a member, and those whose time is over.
-func (r *Roll) Leave(now instant.Instant, member int64) {
-	*r = slices.DeleteFunc(*r, func(u User) bool { return u.Member == member || u.Until <= now })
 }
 
 // Count returns how many members there are.

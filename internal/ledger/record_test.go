@@ -8,6 +8,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // chance tells a Record something at random.
@@ -27,7 +28,7 @@ func chance(r *Record, rng *rand.Rand, now instant.Instant) {
 // A Record that was kept as JSON after each step goes on like one that was not.
 func TestRecordIsKept(t *testing.T) {
 	outages := 0
-	for seed := range uint64(50) {
+	for seed := range soak.Size[uint64](10, 50) {
 		var plain, kept Record
 		one, two := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 1))
 		now := instant.At(2 * MaxWait)
@@ -56,7 +57,7 @@ func TestRecordIsKept(t *testing.T) {
 			t.Errorf("seed %d: nothing happened: %+v", seed, plain)
 		}
 	}
-	if outages < 20 {
+	if outages < soak.Size(4, 20) {
 		t.Errorf("%d outages", outages)
 	}
 }
@@ -114,32 +115,50 @@ func TestRecordTellsNoMoreThanItWasTold(t *testing.T) {
 	}
 }
 
-// A member that was not answered sends its part of the rate. The tokens for that are taken
-// from the bucket, so that all members together keep the rate.
+// A member that was not answered sends its part of the rate, and a request at once. The tokens
+// for that are taken from the bucket, so that all members together keep the rate. The bucket
+// pays a debt over time, and another member pays for it, too.
 func TestDebit(t *testing.T) {
-	ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", PerSecond: 100, Burst: 1, Amount: 1}
-	for _, silent := range []time.Duration{0, 40 * time.Millisecond} {
+	ask := fleetmsg.Message{Kind: fleetmsg.AskTokens, Host: "h", PerSecond: 100, Burst: 1, Amount: 50}
+	const each = 10 * time.Millisecond
+	for _, row := range []struct {
+		silent time.Duration // of each of two members
+		owed   time.Duration
+	}{
+		{0, 2 * each},
+		{40 * time.Millisecond, 2*each + 80*time.Millisecond},
+		{time.Hour, FirstAhead}, // nobody stops the others for longer
+	} {
 		var r Record
 		now := instant.At(2 * MaxWait)
-		take := func() instant.Instant {
+		last := instant.Instant(0) // token
+		take := func() (n int) {
 			answers, _ := r.Tell(now, 1, 4, ask)
-			if len(answers) != 1 || answers[0].Amount != 1 {
-				t.Fatalf("%v", answers)
+			a := answers[0]
+			if n = int(a.Amount); n > 0 {
+				last = now.Add(a.First + time.Duration(n-1)*a.Every)
+			} else if a.Wait <= 0 || a.Wait > FirstAhead {
+				t.Fatalf("again after %v", a.Wait)
 			}
-			return now.Add(answers[0].First)
+			return n
 		}
-		r.Debit(now, ask, silent) // nobody has asked yet, so there is nothing to take from
-		first := take()
-		now = now.Add(5 * time.Millisecond)
-		r.Debit(now, ask, silent)
-		if got, want := take().Sub(first), 10*time.Millisecond+silent; got != want {
-			t.Errorf("silent for %v: the next token is %v after the first, want %v", silent, got, want)
+		r.Debit(ask, row.silent) // nobody has asked yet, so there is nothing to take from
+		begin, n := now, take()
+		for i := range 400 {
+			if now = now.Add(each); i == 100 { // the tokens are used as fast as they come
+				r.Debit(ask, row.silent)
+				r.Debit(ask, row.silent)
+			}
+			n += take()
+		}
+		if got, want := time.Duration(n)*each+row.owed, last.Sub(begin)+each; got != want {
+			t.Errorf("silent for %v: tokens of %v until %v, want %v less", row.silent, time.Duration(n)*each, want, row.owed)
 		}
 		// A bucket that was full for long is emptied by as much.
 		now = now.Add(time.Hour)
-		r.Debit(now, ask, silent)
-		if got := take().Sub(now); got != silent {
-			t.Errorf("silent for %v: the next token comes in %v", silent, got)
+		r.Debit(ask, row.silent)
+		if take(); r.Rates[0].Debt != 0 {
+			t.Errorf("silent for %v: a debt of %v is left", row.silent, r.Rates[0].Debt)
 		}
 	}
 }

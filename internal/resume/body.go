@@ -49,6 +49,14 @@ type Sender interface {
 	// function that Skipping returns ends this, and reports whether it took too long.
 	Skipping(body io.Closer) (late func() bool)
 
+	// Elsewhere reports whether the response that Reconnect has returned comes from
+	// another origin than the segment before it, whose validator then proves nothing.
+	Elsewhere() bool
+
+	// Astray is called if that response does not continue the body. The body then asks the
+	// first origin again.
+	Astray()
+
 	// Continued is called when a reconnect has brought the rest from offset on, or a
 	// part of it.
 	Continued(offset int64)
@@ -81,7 +89,7 @@ type Body struct {
 	sender    Sender
 	req       *http.Request  // the caller's, who must not change it until the body is closed
 	resp      *http.Response // the caller's; it gets the Trailer of the last segment
-	validator string         // sent in If-Range: an entity tag or a date; "" with a prefix
+	validator string         // sent in If-Range: an entity tag or a date; "": everything is fetched again
 	encoding  string         // Content-Encoding of all segments
 
 	// The reader alone uses the fields from here to mu. Offsets count the bytes of
@@ -101,10 +109,11 @@ type Body struct {
 	// The flags stand together, because there is a Body for nearly every response.
 	partial bool // the caller asked for a range and got it
 	tried   bool // the body has asked for its rest
+	away    bool // the response to the last reconnect comes from another origin
 	closed  bool // guarded by mu
 
 	sums   *sums   // the digests that are checked; nil: none
-	prefix *Prefix // nil: the rest comes by a range
+	prefix *Prefix // what was delivered; nil: nobody compares
 
 	mu     sync.Mutex         // guards closed and the fields below
 	body   io.ReadCloser      // the current segment; only the reader sets it, and so may read it unlocked
@@ -114,8 +123,8 @@ type Body struct {
 // Wrap makes the body of resp continue after a cut. plan is the result of Check for req
 // and resp. limit bounds the reconnects in a row without progress, and again the bytes
 // that are fetched a second time. stores says that the checksums of object stores are
-// checked. prefix is empty, and nil unless the plan compares. The
-// wrapped body has WriteTo if the original body has it. Wrap allocates only if there is
+// checked. prefix is empty, and nil unless the plan compares or the body may go on at
+// another origin. The wrapped body has WriteTo if the original body has it. Wrap allocates only if there is
 // a digest to check.
 func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan, limit int, again int64, stores bool, prefix *Prefix) {
 	b.sender, b.req, b.limit, b.left = s, req, int16(limit), int32(again)
@@ -139,6 +148,10 @@ func (b *Body) Wrap(s Sender, req *http.Request, resp *http.Response, plan Plan,
 		resp.Body = b
 	}
 }
+
+// compares reports whether everything is fetched again after a cut, because there is no
+// rest to ask for.
+func (b *Body) compares() bool { return b.validator == "" }
 
 // Tried reports whether a response's body is a Body that has asked for its rest. A
 // wrapper of a Body has a method ResumeTried that reports the same. Like Read, Tried

@@ -96,6 +96,8 @@ func (*teller) Altered(field, want, got string) error {
 	return fmt.Errorf("%s is %s, announced was %s", field, got, want)
 }
 func (*teller) Continued(int64)                {}
+func (*teller) Elsewhere() bool                { return false }
+func (*teller) Astray()                        {}
 func (*teller) Drop(body io.ReadCloser)        { _ = body.Close() }
 func (*teller) Again() error                   { return nil }
 func (*teller) Skipping(io.Closer) func() bool { return func() bool { return false } }

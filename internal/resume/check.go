@@ -122,25 +122,28 @@ func spanOf(req *http.Request, resp *http.Response) (byteRange, bool) {
 
 // A continuation says what a segment changes in its body.
 type continuation struct {
-	end, total int64 // of the body and the representation, as far as they are known now
-	stop       int64 // where the segment ends
-	skip       int64 // bytes at its beginning that the reader has
+	end, total int64   // of the body and the representation, as far as they are known now
+	stop       int64   // where the segment ends
+	skip       int64   // bytes at its beginning that the reader has
+	like       *Prefix // they are compared with this; nil: they are the same
 }
 
 // continuation checks whether resp continues the body. If not, the error says why. The
 // body of resp has not been read yet.
 func (b *Body) continuation(resp *http.Response) (continuation, error) {
 	switch {
-	case b.prefix == nil && resp.StatusCode == http.StatusOK:
+	case b.away && !b.compares():
+		return b.elsewhere(resp)
+	case !b.compares() && resp.StatusCode == http.StatusOK:
 		return b.whole(resp)
-	case b.prefix == nil:
+	case !b.compares():
 		return b.rest(resp)
 	case resp.Body == nil:
 		return unfit("it has no body")
 	case !b.prefix.agrees(resp), b.otherDigest(resp):
 		return continuation{}, errHeader
 	}
-	return continuation{end: b.end, total: b.total, stop: b.stop, skip: b.prefix.size}, nil
+	return continuation{end: b.end, total: b.total, stop: b.stop, skip: b.prefix.size, like: b.prefix}, nil
 }
 
 // whole checks whether resp, a 200, brings the whole representation again, although the
@@ -225,7 +228,7 @@ func (b *Body) continuationBy(resp *http.Response) (continuation, error) {
 // (RFC 9110 §13.1.5). A 416 proves nothing if an end was promised that is not
 // reached, or if announced trailers are lost.
 func (b *Body) complete(resp *http.Response) bool {
-	if b.prefix != nil {
+	if b.compares() || b.away {
 		return false
 	}
 	total, ok := unsatisfiedTotal(resp)

@@ -34,6 +34,7 @@
 //	prefix.go     the digest of the bytes that the reader has
 //	body.go       the body that the caller reads
 //	reconnect.go  the request for the rest, or for everything again
+//	elsewhere.go  whether a response of another origin continues the body
 //	events.go     the body of an event stream
 //	sse.go        the parser of event streams
 //	writeto.go    WriteTo, for a base transport whose bodies have it

@@ -201,7 +201,9 @@ func (e *Events) take(p []byte) (n int) {
 	default:
 		e.buf = append(e.buf, p...)
 		ready, rest := e.events(e.buf)
-		e.buf = append(e.buf[:ready], e.buf[rest:]...)
+		if ready < rest { // else each Read would move a large event under way to its own place
+			e.buf = append(e.buf[:ready], e.buf[rest:]...)
+		}
 		e.ready = ready
 	}
 	if !e.hold() || len(e.buf)-e.ready > maxEvent {

@@ -19,6 +19,7 @@ func (b *Body) resume() {
 	}
 	resp, err := b.reconnect(ctx, cut)
 	if err == nil {
+		b.away = b.sender.Elsewhere()
 		err = b.attach(ctx, cut, resp)
 	}
 	if err == nil {
@@ -27,6 +28,11 @@ func (b *Body) resume() {
 	b.release()
 	if b.isClosed() {
 		b.err = http.ErrBodyReadAfterClose
+		return
+	}
+	if resp != nil && b.away {
+		b.sender.Astray()
+		b.cut = cut
 		return
 	}
 	b.err = b.sender.Stopped(b.pos, cut, err, b.last != nil)
@@ -53,20 +59,20 @@ func (b *Body) detach() (context.Context, bool) {
 
 // reconnect asks for the rest, or for everything again.
 func (b *Body) reconnect(ctx context.Context, cut error) (*http.Response, error) {
-	progressed := b.prefix == nil && b.pos-b.first >= MinProgress
+	progressed := !b.compares() && b.pos-b.first >= MinProgress
 	if progressed {
 		b.dry = 0
 	} else if b.dry++; b.dry > b.limit {
 		return nil, ErrLimit
 	}
-	if b.prefix != nil {
+	if b.compares() {
 		if err := b.mayStartAgain(); err != nil {
 			return nil, err
 		}
 	}
 	req := b.req.Clone(ctx)
 	switch {
-	case b.prefix == nil:
+	case !b.compares():
 		req.Header.Set("Range", b.restRange())
 		req.Header.Set("If-Range", b.validator)
 	case req.GetBody != nil: // net/http's own, for a body in memory
@@ -116,13 +122,16 @@ func (b *Body) attach(ctx context.Context, cut error, resp *http.Response) error
 	}
 	b.first = b.pos
 	if c.skip > 0 {
-		if err := b.skip(resp, c.skip); err != nil {
+		if err := b.skip(resp, c); err != nil {
 			return b.skipFailed(ctx, resp, err)
 		}
 	}
 	b.total, b.end, b.stop = c.total, c.end, c.stop
-	b.sums = b.sums.after(b.last, resp, c.skip > 0 || b.prefix != nil)
+	b.sums = b.sums.after(b.last, resp, c.skip > 0 || b.compares())
 	b.last = resp
+	if v, strong := strongValidator(resp.Header); strong && b.away {
+		b.validator = v // further ranges come from that origin
+	}
 	b.sender.Continued(b.pos)
 	return nil
 }
@@ -143,13 +152,13 @@ func (b *Body) put(resp *http.Response) bool {
 }
 
 // skip reads the bytes that the reader has from a response that brings everything again.
-func (b *Body) skip(resp *http.Response, n int64) (err error) {
+func (b *Body) skip(resp *http.Response, c continuation) (err error) {
 	late := b.sender.Skipping(resp.Body)
 	var read int64
-	if b.prefix != nil {
-		read, err = b.prefix.match(resp.Body)
+	if c.like != nil {
+		read, err = c.like.match(resp.Body)
 	} else {
-		read, err = skip(resp.Body, n)
+		read, err = skip(resp.Body, c.skip)
 	}
 	b.left -= int32(read)
 	if late() { // and the body is closed, even if the bytes came at the last moment

@@ -17,8 +17,9 @@ import (
 
 // A base is the base transport of the client under test, or a further lane of it.
 type base struct {
-	world *world
-	lane  int // 0: the base transport itself
+	world   *world
+	lane    int      // 0: the base transport itself
+	process *process // of the fleet's member; nil: there is no fleet
 
 	mu    sync.Mutex // guards the connections
 	conns []*conn
@@ -26,19 +27,20 @@ type base struct {
 
 // An attempt is one call of the base transport.
 type attempt struct {
-	world  *world
-	call   *call
-	host   *host
-	id     int // in the story
-	number int // of its call, from 1
-	script *script
-	req    *http.Request
-	conn   *conn  // nil: it has none, or the host has no connections
-	rng    string // the requested Range
-	began  time.Duration
-	ended  time.Duration // when RoundTrip returned; never, while it has not
-	dead   bool          // its context had ended by then
-	late   bool          // its caller had left when it began
+	world   *world
+	call    *call
+	host    *host
+	process *process // of the fleet's member; nil: there is no fleet
+	id      int      // in the story
+	number  int      // of its call, from 1
+	script  *script
+	req     *http.Request
+	conn    *conn  // nil: it has none, or the host has no connections
+	rng     string // the requested Range
+	began   time.Duration
+	ended   time.Duration // when RoundTrip returned; never, while it has not
+	dead    bool          // its context had ended by then
+	late    bool          // its caller had left when it began
 
 	status   int
 	told     time.Duration // the wait that the response asked for; 0: none
@@ -74,6 +76,7 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	if s == nil {
 		return nil, errors.New("simulate: a request of nobody")
 	}
+	s.process = b.process
 	up := newUpload(s)
 	s.exited = true
 	stop := context.AfterFunc(req.Context(), func() { s.checkTimeout(up) })
@@ -94,6 +97,9 @@ func (b *base) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 
 // exchange performs the script.
 func (b *base) exchange(s *attempt, up *upload) (*http.Response, error) {
+	if err := s.thaw(); err != nil {
+		return nil, err
+	}
 	if s.host.wires != nil {
 		if err := b.connect(s); err != nil {
 			return nil, err
@@ -139,6 +145,9 @@ func (s *attempt) result(up *upload) (*http.Response, error) {
 	if s.conn.is(dies) {
 		return nil, s.wait(never)
 	}
+	if err := s.thaw(); err != nil {
+		return nil, err
+	}
 	switch sc.outcome {
 	case responds:
 		return s.response(up), nil
@@ -163,6 +172,18 @@ func (s *attempt) acts() bool {
 		return false
 	}
 	return sc.acts && sc.status >= 400
+}
+
+// thaw waits while the process stands still.
+func (s *attempt) thaw() error {
+	if s.process == nil {
+		return nil
+	}
+	now := s.world.now()
+	if until := s.process.resumes(now); until > now {
+		return s.wait(until - now)
+	}
+	return nil
 }
 
 func (s *attempt) fault(err error) error { return &fault{s, err} }

@@ -150,6 +150,9 @@ func (c *call) patience(ctx context.Context, horizon time.Duration) (context.Con
 	case 2:
 		ctx = transport.Once(ctx)
 	}
+	if c.plan.background() {
+		ctx = transport.Background(ctx)
+	}
 	stop := func() {}
 	if c.plan.deadline > 0 {
 		ctx, stop = context.WithDeadlineCause(ctx, c.world.start.Add(c.plan.at+c.plan.deadline), errPatience)
@@ -218,7 +221,7 @@ func (c *call) roundTrip() {
 				}
 			}
 		}()
-		resp, err := c.world.client.RoundTrip(c.req)
+		resp, err := c.world.client(c.plan.member).RoundTrip(c.req)
 		c.resp, c.err, c.exited = resp, err, false
 	}()
 	<-ended

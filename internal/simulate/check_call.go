@@ -262,7 +262,7 @@ func (c *call) checkError() {
 			c.violateLocked(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
 		}
 	case c.anyAttempt(func(s *attempt) bool { return s.script.outcome == says0 }): // an error of the Transport itself
-	case c.gone():
+	case c.gone() && !(isOwn && own.Reason == transport.ReasonDeadline && c.returned == c.ends): // both came in the same instant
 		c.checkContextError()
 	case c.rule.AttemptTimeout > 0 && errors.Is(c.err, transport.ErrAttemptTimeout):
 	case c.rule.ConnectTimeout > 0 && c.world.plan.wired() && dialTimedOut(c.err):

@@ -93,7 +93,7 @@ func (w *world) checkWires(h *host, s *scene) {
 		w.checkDetour(c, s)
 		for _, a := range c.attempts {
 			if a.conn.is(sick) && a.status == http.StatusServiceUnavailable {
-				perStrike[a.conn.turns]++
+				perStrike[a.conn.dooms().turns]++
 			}
 		}
 	}

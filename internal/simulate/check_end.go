@@ -5,6 +5,7 @@ package simulate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"regexp"
 	"runtime"
 	"slices"
@@ -38,11 +39,16 @@ func (w *world) finish() {
 	if !w.plan.nested {
 		for _, h := range w.plan.hosts {
 			w.mu.Lock()
-			w.checkBudget(h)
+			for member := range w.clients {
+				w.checkBudget(h, member)
+			}
 			w.checkHolds(h)
 			w.checkIdle(h)
 			w.checkLanes(h)
-			if h.scene != nil {
+			switch {
+			case w.plan.fleet != nil:
+				w.checkFleet(h)
+			case h.scene != nil:
 				w.checkScene(h)
 			}
 			w.mu.Unlock()
@@ -50,8 +56,16 @@ func (w *world) finish() {
 	}
 	w.checkSlots(calls)
 	time.Sleep(2 * time.Hour) // every wait is over
-	for _, h := range w.plan.hosts {
-		w.checkFresh(h)
+	for member := range w.clients {
+		if f := w.plan.fleet; f != nil && f.members[member].dies < never {
+			continue
+		}
+		for _, h := range w.plan.hosts {
+			w.checkFresh(h, member)
+		}
+		if w.plan.fleet != nil {
+			time.Sleep(time.Minute) // the members return one after the other
+		}
 	}
 	time.Sleep(time.Minute)
 	w.checkGoroutines()
@@ -130,7 +144,7 @@ func (s *attempt) needed() time.Duration {
 // checkBudget checks that retries and hedges keep to the budget in every window
 // of time. A retry counts when it is taken, before its wait. Without a Trace
 // that time is unknown, so only the windows from the beginning are checked.
-func (w *world) checkBudget(h *host) {
+func (w *world) checkBudget(h *host, member int) {
 	rule := h.rule.Or(policy.Defaults())
 	b := budgetOf(rule.Budget)
 	if rule.Budget.Burst < 0 || b.Ratio < 0 && b.PerSecond < 0 {
@@ -139,7 +153,7 @@ func (w *world) checkBudget(h *host) {
 	b.Ratio, b.PerSecond = max(b.Ratio, 0), max(b.PerSecond, 0)
 	var requests, takes, attempts []time.Duration
 	for _, c := range w.calls {
-		if c.plan.host != h.id {
+		if c.plan.host != h.id || c.plan.member != member {
 			continue
 		}
 		requests = append(requests, c.plan.at)
@@ -182,20 +196,30 @@ func (w *world) checkBudget(h *host) {
 // only some.
 const maxArrivals = 2
 
+// A who is the requests of a member with a scope.
+type who struct {
+	member int
+	scope  string
+}
+
 // checkHolds checks that the first request that is told of a used-up quota
 // holds the other requests of its scope. It judges only hosts that keep their
 // rule.
 func (w *world) checkHolds(h *host) {
 	rule := h.rule.Or(policy.Defaults())
-	if rule.Cooldown != policy.On || len(w.plan.updates) > 0 {
+	if rule.Cooldown != policy.On || len(w.plan.updates) > 0 || w.plan.fleet.lied() {
 		return
 	}
-	told, arrived := make(map[string][]span), make(map[string][]time.Duration)
+	most := maxArrivals
+	if w.plan.fleet != nil {
+		most++ // after the success of another member
+	}
+	told, arrived := make(map[who][]span), make(map[who][]time.Duration)
 	for _, s := range w.attempts {
 		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted {
 			continue
 		}
-		scope := s.call.scope()
+		scope := s.call.who()
 		arrived[scope] = append(arrived[scope], s.began)
 		wait := s.told
 		if rule.RetryAfter.Max >= 0 {
@@ -209,9 +233,10 @@ func (w *world) checkHolds(h *host) {
 		if s.host != h || s.status == 0 || s.status == 429 || s.status >= 500 {
 			continue
 		}
-		for i, hold := range told[s.call.scope()] {
+		of := told[s.call.who()]
+		for i, hold := range of {
 			if hold.from <= s.began && s.ended < hold.until {
-				told[s.call.scope()][i].until = s.ended
+				of[i].until = s.ended
 			}
 		}
 	}
@@ -223,8 +248,8 @@ func (w *world) checkHolds(h *host) {
 					n++
 				}
 			}
-			if n > maxArrivals {
-				w.violateLocked(Hold, nil, "%d requests of scope %s at %s from %v to %v, when all were to wait", n, scope, h.name, hold.from, hold.until)
+			if n > most {
+				w.violateLocked(Hold, nil, "%d requests of scope %v at %s from %v to %v, when all were to wait", n, scope, h.name, hold.from, hold.until)
 			}
 		}
 	}
@@ -246,6 +271,8 @@ func merged(all []span) (joined []span) {
 	return joined
 }
 
+func (c *call) who() who { return who{c.plan.member, c.scope()} }
+
 // scope returns the scope of a call.
 func (c *call) scope() string {
 	if c.rule.Scope != nil {
@@ -257,7 +284,10 @@ func (c *call) scope() string {
 // checkBack checks that a closed gate lets a request pass within a minute if
 // its host is well again but probes hang.
 func (w *world) checkBack() {
-	for _, state := range w.client.Snapshot() {
+	for _, state := range w.states() {
+		if f := w.plan.fleet; f != nil && !f.members[state.member].alive(w.now()) {
+			continue
+		}
 		for _, h := range w.plan.hosts {
 			rule := w.plan.ruleOf(h.id, w.now())
 			if state.Host != h.origin || !state.GateClosed || rule.Gate.Mode == policy.GateRefuse || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || w.plan.nested {
@@ -266,9 +296,9 @@ func (w *world) checkBack() {
 			if h.wires != nil && (rule.Lanes == policy.Off || h.wires.alone) {
 				continue // the probes take a connection that may be dead
 			}
-			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
+			plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: state.member, method: "GET", path: "/doc/0", deadline: time.Minute - 1}
 			if c := w.beginLast(plan); !w.sentSoon(c) {
-				w.violate(Leak, c, "the gate stays closed: %v", state)
+				w.violate(Leak, c, "the gate stays closed: %v", state.HostState)
 			}
 			return
 		}
@@ -325,9 +355,9 @@ func (w *world) checkSlots(calls []*call) {
 			forgotten[w.plan.hosts[c.plan.host].origin]++
 		}
 	}
-	for _, h := range w.client.Snapshot() {
+	for _, h := range w.states() {
 		if h.InFlight != 0 || h.GateQueue != 0 || h.GateSlots > forgotten[h.Host] {
-			w.violate(Leak, nil, "when all have gone, with %d bodies forgotten: %v", forgotten[h.Host], h)
+			w.violate(Leak, nil, "when all have gone, with %d bodies forgotten: %v", forgotten[h.Host], h.HostState)
 		}
 	}
 	for _, c := range calls {
@@ -337,16 +367,23 @@ func (w *world) checkSlots(calls []*call) {
 		}
 	}
 	synctest.Wait()
-	for _, h := range w.client.Snapshot() {
+	for _, h := range w.states() {
 		if h.GateSlots != 0 {
-			w.violate(Leak, nil, "when all bodies are closed: %v", h)
+			w.violate(Leak, nil, "when all bodies are closed: %v", h.HostState)
 		}
 	}
 }
 
+// backgroundAge is how long a background request waits until it counts as others do.
+const backgroundAge = 10*time.Second + permitAnswer
+
 // checkFresh sends requests two hours later, when nothing should hold them.
-func (w *world) checkFresh(h *host) {
+func (w *world) checkFresh(h *host, member int) {
 	n := 3
+	if w.plan.fleet != nil {
+		n = 1 // the others send requests as well
+	}
+	mayWait, gated := time.Duration(0), false
 	for at := range 1 + len(w.plan.updates) {
 		rule := h.rule
 		if at > 0 {
@@ -358,21 +395,45 @@ func (w *world) checkFresh(h *host) {
 		if rule.Rate.PerSecond > 0 || rule.Pacing == policy.On {
 			n = 1
 		}
+		gated = gated || rule.Gate.Enabled()
+		if w.plan.fleet != nil {
+			mayWait = max(mayWait, waitsForFleet(rule))
+		}
 	}
 	for range n {
-		plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, method: "GET", path: "/doc/0", deadline: time.Minute}
-		w.tell(plan.id, "%v", w.client.Snapshot())
+		plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: member, method: "GET", path: "/doc/0", deadline: time.Minute}
+		if plan.background() && gated {
+			mayWait = max(mayWait, backgroundAge) // it is no probe before
+		}
+		w.tell(plan.id, "%v", w.client(member).Snapshot())
 		c := w.beginLast(plan)
 		<-c.done
+		if w.asksFirst(c) {
+			time.Sleep(time.Second)
+			plan.at = w.now()
+			c = w.beginLast(plan)
+			<-c.done
+		}
 		w.mu.Lock()
 		switch {
 		case c.resp == nil || c.resp.StatusCode != 200:
 			w.violateLocked(Leak, c, "two hours later a request fails: %s", c.outcome())
-		case c.attempts[0].began != plan.at:
+		case c.attempts[0].began > plan.at+mayWait:
 			w.violateLocked(Leak, c, "two hours later a request waits for %v", c.attempts[0].began-plan.at)
 		}
 		w.mu.Unlock()
 	}
+}
+
+// asksFirst reports whether the call was refused because the member has to ask the fleet. That
+// is so if a gate without waiters is closed, or if somebody said that there are many members,
+// so that the member's own part of a rate is small. The next request goes.
+func (w *world) asksFirst(c *call) bool {
+	var own *transport.Error
+	if w.plan.fleet == nil || !errors.As(c.err, &own) {
+		return false
+	}
+	return own.Reason == transport.ReasonGateFull || w.plan.fleet.lied() && own.Limit == "rate"
 }
 
 // lastID returns a number that no call has.

@@ -13,12 +13,19 @@ import (
 // second after a probe that failed.
 const longestIdle = 1500 * time.Millisecond
 
+// fleetIdle is the same in a fleet, which may refuse permits to probe for half a minute.
+const fleetIdle = 45 * time.Second
+
 // checkIdle checks that no request waits at the gate while its host has nothing to do. It
 // judges only hosts at which nothing else makes a first attempt wait.
 func (w *world) checkIdle(h *host) {
 	rule := h.rule.Or(policy.Defaults())
 	if rule.Gate.Mode != policy.GateWait || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || len(w.plan.updates) > 0 {
 		return
+	}
+	longest := longestIdle
+	if w.plan.fleet != nil {
+		longest = fleetIdle
 	}
 	var busy []span
 	for _, s := range w.attempts {
@@ -39,7 +46,11 @@ func (w *world) checkIdle(h *host) {
 		if len(c.attempts) > 0 {
 			until = c.attempts[0].began
 		}
-		if at, idle := longestGap(busy, span{c.plan.at, until}); idle > longestIdle {
+		longest := longest
+		if c.plan.background() {
+			longest = max(longest, backgroundAge) // it is no probe before
+		}
+		if at, idle := longestGap(busy, span{c.plan.at, until}); idle > longest {
 			w.violateLocked(Room, c, "the request waited when the host had nothing to do for %v from %v on", idle, at)
 		}
 	}

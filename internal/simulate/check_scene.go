@@ -13,6 +13,8 @@ func (w *world) checkScene(h *host) {
 	switch s := h.scene; s.kind {
 	case deaths, sickness, overload:
 		w.checkWires(h, s)
+	case oneOfMany:
+		w.checkOne(h, s)
 	case refusals:
 		w.checkInnocent(h, s)
 	case outage:

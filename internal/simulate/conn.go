@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/policy"
@@ -42,12 +43,13 @@ type wiring struct {
 	strikes []time.Duration
 	fate    fate
 	percent int
+	single  bool // one alone of those that are open
 }
 
 // String describes the connections for the printed story.
 func (w *wiring) String() string {
-	return fmt.Sprintf("no hooks %v, one lane %v, %d streams, %d %% bad, %d %% of dials fail, %d %% %v at %v",
-		w.untold, w.alone, w.streams, w.bad, w.undone, w.percent, w.fate, w.strikes)
+	return fmt.Sprintf("no hooks %v, one lane %v, %d streams, %d %% bad, %d %% of dials fail, %d %% %v at %v, one only %v",
+		w.untold, w.alone, w.streams, w.bad, w.undone, w.percent, w.fate, w.strikes, w.single)
 }
 
 // addWires gives some hosts connections, and some plans a scene about connections. It has
@@ -56,7 +58,11 @@ func (p *plan) addWires() {
 	d := roll(p.seed, ofConn)
 	switch {
 	case d.chance(8) && !p.nested:
-		newWireScene(d).add(p, d)
+		s := newWireScene(d)
+		if one := roll(p.seed, ofStrike); one.chance(30) { // dice of their own, so that the other scenes stay
+			s, d = newOneScene(one), one
+		}
+		s.add(p, d)
 	case d.chance(20):
 		for _, h := range p.hosts {
 			if h.scene == nil && d.chance(70) {
@@ -102,18 +108,38 @@ type conn struct {
 	host     *host
 	id       int // counts the connections of the host
 	addr     net.TCPAddr
-	fate     fate
-	turns    time.Duration // when it gets its fate
-	streams  int           // attempts under way
-	zombies  int           // attempts that were given up after it had died
-	idle     time.Duration // since when there is no attempt under way
+	doom     atomic.Pointer[doom] // nil: it is well
+	streams  int                  // attempts under way
+	zombies  int                  // attempts that were given up after it had died
+	idle     time.Duration        // since when there is no attempt under way
 	closed   bool
 }
 
 func (c *conn) RemoteAddr() net.Addr { return &c.addr }
 
+// A doom is what becomes of a connection, and when. Readers of bodies look at it without
+// the lock.
+type doom struct {
+	fate  fate
+	turns time.Duration
+}
+
+// dooms returns what becomes of the connection.
+func (c *conn) dooms() doom {
+	if d := c.doom.Load(); d != nil {
+		return *d
+	}
+	return doom{}
+}
+
 // is reports whether the connection has this fate by now.
-func (c *conn) is(f fate) bool { return c != nil && c.fate == f && c.pool.world.now() >= c.turns }
+func (c *conn) is(f fate) bool {
+	if c == nil {
+		return false
+	}
+	d := c.dooms()
+	return d.fate == f && c.pool.world.now() >= d.turns
+}
 
 // idleTime is the time after which a pool closes an idle connection.
 const idleTime = 90 * time.Second
@@ -155,6 +181,9 @@ func (b *base) connect(s *attempt) error {
 	}
 	if s.script.outcome == cannotDial || s.script.outcome == distrusts {
 		return nil // exchange makes the error
+	}
+	if s.host.wires.single {
+		b.strike(s.host)
 	}
 	c := b.pooled(s)
 	reused := c != nil
@@ -224,7 +253,7 @@ func (b *base) dial(s *attempt) (*conn, error) {
 	c := &conn{pool: b, host: h, id: id, streams: 1, addr: net.TCPAddr{IP: net.IPv4(127, 0, byte(b.lane), byte(id)), Port: 80}}
 	c.drawFate(d, w, b.world.now())
 	if s.call.last {
-		c.fate, c.turns = lives, 0
+		c.doom.Store(nil)
 	}
 	if h.http2 {
 		if other := b.pooled(s); other != nil {
@@ -240,14 +269,15 @@ func (b *base) dial(s *attempt) (*conn, error) {
 // drawFate draws what becomes of a connection, and when.
 func (c *conn) drawFate(d dice, w *wiring, now time.Duration) {
 	if d.chance(w.bad) {
-		c.fate, c.turns = one(d, dies, dies, dies, drags, sick, strays), now
+		own := &doom{one(d, dies, dies, dies, drags, sick, strays), now}
 		if d.chance(80) {
-			c.turns += d.between(time.Millisecond, time.Minute)
+			own.turns += d.between(time.Millisecond, time.Minute)
 		}
+		c.doom.Store(own)
 	}
 	for _, at := range w.strikes {
 		if now <= at && d.chance(w.percent) {
-			c.fate, c.turns = w.fate, at
+			c.doom.Store(&doom{w.fate, at})
 			return
 		}
 	}

@@ -34,6 +34,9 @@ func newWireScene(d dice) *scene {
 
 // wires returns the connections of the scene's host.
 func (s *scene) wires(d dice) *wiring {
+	if s.kind == oneOfMany {
+		return s.oneWires(d)
+	}
 	w := &wiring{untold: d.chance(20), streams: 100, percent: s.percent, fate: dies}
 	if s.kind == overload {
 		return w

@@ -17,8 +17,20 @@
 // Some hosts have connections. Each lane of such a host is a pool of its own, over HTTP/1 or
 // HTTP/2. A connection may die without a word, become slow, or lead to a bad server.
 //
-//	make simulate SEEDS=1000           # stories 1 to 1000
-//	make simulate SEED=42 TIMES=20     # one story, again and again
+// In every fifth story or so, the callers belong to several Transports, which are a fleet. They
+// are spread over processes that die, with and without a word, stand still for a while and go
+// on, or come later. Each process has a network of its own to the backend of the fleet, which
+// is fleettest.Memory. The network delays, loses, doubles and reorders messages, and is away for
+// some time or always. The backend may forget everything, and some members hear lies. Members
+// of a calm fleet have none of this, so the oracles are stricter with them.
+//
+// Most of the fleets have a scene of their own: a host that is well, a rate that is shared or
+// far away, an outage, members that the host refuses while it serves others, or a wait that it
+// tells all of them.
+//
+//	make simulate SEEDS=1000             # stories 1 to 1000
+//	make simulate SEED=42 TIMES=20       # one story, again and again
+//	make simulate SEEDS=5000 ONLY=fleets # only the stories of fleets
 //
 // The first bad story of each kind is printed, and at the end the seeds of all kinds. A long
 // range of seeds is played fastest in one process for each core, with GOMAXPROCS=1 and
@@ -35,7 +47,9 @@
 //	dice.go        random choices that depend on the seed alone
 //	plan.go        the choices of a seed before time begins
 //	rule.go        random rules
+//	fleet.go       the processes of a fleet, and what happens to them
 //	world.go       a running story and its record
+//	link.go        the network between a member and its fleet
 //	caller.go      a caller and its request
 //	reqbody.go     request bodies
 //	base.go        the base transport
@@ -43,6 +57,8 @@
 //	conn.go        the connections of an attempt's host, in pools
 //	scene.go       a crowd of callers at a host of their own
 //	conn_scene.go  a crowd whose connections turn bad
+//	conn_one.go    crowds of which one connection turns bad, and their check
+//	fleet_scene.go a crowd for each member of a fleet
 //	fault.go       the errors of attempts
 //	hint.go        the waits that servers ask for
 //	resource.go    the representations of a server
@@ -54,6 +70,7 @@
 //	check_conn.go  checks of connections and lanes
 //	check_room.go  the check that no request waits for a host that has nothing to do
 //	check_scene.go the checks of the figures of a scene
+//	check_fleet.go the checks of fleets
 //
 // sabotage_test.go shows that each oracle complains if its promise is broken.
 package simulate

@@ -2,18 +2,22 @@ package simulate
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
-// kept are seeds whose stories once found a defect of the library or of an oracle, each
-// with the defect. If the drawing of stories changes, these seeds give other stories.
-// So each defect of the library has a test beside its subject as well.
-var kept = []struct {
+// A keptSeed is a seed whose story once found a defect of the library or of an oracle. If the
+// drawing of stories changes, these seeds give other stories. So each defect of the library
+// has a test beside its subject as well.
+type keptSeed struct {
 	seed   uint64
 	reason string
-}{
+}
+
+// keptBasic know the basic plan only.
+var keptBasic = []keptSeed{
 	{27, "a failure whose body nobody closed kept its slot at the gate"},
 	{65, "the drain of a discarded response did not see Request.Cancel"},
 	{83, "the end of the base's goroutine under a hedge gave neither response nor error"},
@@ -23,6 +27,10 @@ var kept = []struct {
 	{207, "a look into a body did not see Request.Cancel"},
 	{23097, "a classifier that waited for a stalled body delayed the hold of the others"},
 	{1238, "the first request after an idle outage was refused, although no probe was under way"},
+}
+
+// kept know everything but fleets.
+var kept = []keptSeed{
 	{11580, "a 503 with a date in the past counted as a refusal, and a POST was sent again"},
 	{61640, "the same"},
 	{303440, "the same"},
@@ -61,21 +69,44 @@ var kept = []struct {
 	{1098114, "the oracle did not know that a Transport reconnects while another around it reads the body"},
 	{1092440, "the oracle did not know that a success that was under way does not contradict a hold"},
 	{1106892, "the oracle did not know that a request which waits for its connection no longer hears of a hold"},
+	{5855, "the oracle did not know that a background request is no probe at once"},
+	{3490, "those who had waited for a lane all dialled the next one at once"},
+	{1179949, "after a panic of the caller's hook RoundTrip waited for the Close of a body"},
+	{1150401, "a reconnect earned a retry while it waited, and then it did not go"},
 	{2000535, "the oracle did not know that a body cut before its first byte may come whole from a second response"},
 }
 
+// keptFleets are stories of fleets.
+var keptFleets = []keptSeed{
+	{4268, "a request waited behind others until its deadline, because a quota was told to others"},
+	{1209, "the oracle did not know for how long a token can be used"},
+	{2690, "the oracle did not know that a request with a deadline may go before the end of a hold"},
+	{2904, "the oracle did not know that a member dies for all its callers in the same instant"},
+}
+
+// TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
+// detector makes them slow, and make simulate plays all.
 func TestKeptSeeds(t *testing.T) {
-	for _, k := range kept {
-		t.Run(fmt.Sprint(k.seed), func(t *testing.T) {
-			t.Log(k.reason)
-			for range soak.Size(1, 20) { // since the seed does not decide everything
-				for _, plan := range []func(uint64) *plan{basicPlan, plainPlan, newPlan} { // the oldest seeds know the basic plan only
-					if r := play(t, plan(k.seed), aTransport, nil); len(r.Violations) > 0 {
-						tellStory(t, r)
-						return
+	plans := []func(uint64) *plan{basicPlan, wiredPlan, newPlan}
+	step := soak.Size(4, 1)
+	if os.Getenv("APLOMB_SEEDS") != "" {
+		step = 1
+	}
+	for own, group := range [][]keptSeed{keptBasic, kept, keptFleets} {
+		for i := 0; i < len(group); i += step {
+			k := group[i]
+			t.Run(fmt.Sprint(k.seed), func(t *testing.T) {
+				t.Parallel()
+				t.Log(k.reason)
+				for range soak.Size(1, 20) { // since the seed does not decide everything
+					for _, plan := range soak.Size(plans[own:own+1], plans) {
+						if r := play(t, plan(k.seed), aTransport, nil); len(r.Violations) > 0 {
+							tellStory(t, r)
+							return
+						}
 					}
 				}
-			}
-		})
+			})
+		}
 	}
 }

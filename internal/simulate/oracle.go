@@ -33,11 +33,19 @@ const (
 	Another   Oracle = "a bad connection costs little"
 	Few       Oracle = "new connections are few"
 	Cut       Oracle = "nothing under way is closed"
+	Asked     Oracle = "a host that is well asks no fleet"                // 16
+	Answered  Oracle = "an answer of the fleet is awaited for a moment"   // 16
+	Hearsay   Oracle = "what others were told fails no request"           // 16
+	Stopped   Oracle = "nobody is stopped while its own requests succeed" // 16
+	Longer    Oracle = "no hold lasts longer than told"                   // 16
+	Rated     Oracle = "all members together keep to the rate"            // 16
+	Probed    Oracle = "one member probes at a time"                      // 16
 	Panics    Oracle = "no panic of our own"
 )
 
 // oracles lists all promises.
 var oracles = []Oracle{
 	Request, Closed, Outcome, ActedOnce, Stored, TooOften, Early, Hold, Futile, Prompt,
-	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Another, Few, Cut, Panics,
+	OneReader, Discarded, Writer, Spliced, Budget, Leak, Nested, Secret, Told, Patience, Innocent, Spared, Room, Another, Few, Cut,
+	Asked, Answered, Hearsay, Stopped, Longer, Rated, Probed, Panics,
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,6 +26,9 @@ const (
 	ofManner
 	ofConn
 	ofReading
+	ofStrike
+	ofFleet
+	ofMessage
 )
 
 // A plan describes a story. It has the hosts with their rules and moods, the
@@ -34,9 +38,10 @@ type plan struct {
 	hosts   []*host
 	calls   []*callPlan
 	updates []update
-	nested  bool // one Transport around another
-	traced  bool // a Trace listens to every request
-	logged  bool // a Logger does
+	nested  bool       // one Transport around another
+	traced  bool       // a Trace listens to every request
+	logged  bool       // a Logger does
+	fleet   *fleetPlan // nil: one Transport sends everything
 	horizon time.Duration
 }
 
@@ -155,10 +160,18 @@ type callPlan struct {
 	hook     string // in which callback it panics
 	hookAt   int    // in which call of that callback, from 1
 	role     role   // in the scene of its host
+	member   int    // of the fleet
 }
 
 // newPlan returns the plan of a seed.
 func newPlan(seed uint64) *plan {
+	p := wiredPlan(seed)
+	p.addFleet()
+	return p
+}
+
+// wiredPlan returns the plan of a seed without a fleet.
+func wiredPlan(seed uint64) *plan {
 	p := plainPlan(seed)
 	p.addWires()
 	return p
@@ -342,13 +355,18 @@ func (c *callPlan) drawReading(d dice) {
 // ruleOf returns the complete rule that is in force for a host at a time. It
 // also reports whether the host keeps that rule for the whole story.
 func (p *plan) ruleOf(hostID int, at time.Duration) policy.Rule {
+	return p.rawRuleOf(hostID, at).Or(policy.Defaults())
+}
+
+// rawRuleOf is ruleOf without the defaults.
+func (p *plan) rawRuleOf(hostID int, at time.Duration) policy.Rule {
 	r := p.hosts[hostID].rule
 	for _, u := range p.updates {
 		if u.at <= at {
 			r = u.rules[hostID]
 		}
 	}
-	return r.Or(policy.Defaults())
+	return r
 }
 
 // rules returns the rules of all hosts in the form of Config.Hosts.
@@ -386,8 +404,15 @@ func (p *plan) String() string {
 	if p.nested {
 		b.WriteString("one Transport around another\n")
 	}
+	if p.fleet != nil {
+		b.WriteString(p.fleet.String())
+	}
 	return b.String()
 }
+
+// background reports whether the request lets others go first. It follows from the number, so
+// that stories that were kept stay as they were in all else.
+func (c *callPlan) background() bool { return c.id%5 == 3 }
 
 // String describes the call for the printed story.
 func (c *callPlan) String() string {
@@ -406,8 +431,10 @@ func (c *callPlan) String() string {
 		{c.deadline > 0, "within " + c.deadline.String()},
 		{c.cancel > 0 && !c.oldStyle, "cancelled after " + c.cancel.String()},
 		{c.cancel > 0 && c.oldStyle, "cancelled by its channel after " + c.cancel.String()},
+		{c.member > 0, "by member " + strconv.Itoa(c.member)},
 		{c.sending == 1, "repeatable"},
 		{c.sending == 2, "once"},
+		{c.background(), "background"},
 		{c.hook != "", "panics in " + c.hook},
 	} {
 		if row.said {

@@ -28,11 +28,24 @@ const (
 	sickness // connections lead to a server that answers 503, and new ones do not
 	overload // the host is slow over all connections
 	wireKinds
+
+	oneOfMany // one connection of several turns bad
+	connKinds
+
+	// These are drawn with a fleet.
+	peace      // the host is well
+	plenty     // there is a rate that is far away
+	rated      // the callers want twice the rate
+	blackout   // the host is down for a while
+	neighbour  // the host refuses some members only
+	refusedAll // the host refuses all members for a while
+	fleetKinds
 )
 
 func (k sceneKind) String() string {
 	return [...]string{"no scene", "scattered refusals", "an outage with late successes", "slow uploads", "streams",
-		"", "deaths of connections", "sick connections", "an overload"}[k]
+		"", "deaths of connections", "sick connections", "an overload",
+		"", "one bad connection of several", "", "peace", "a rate that is far away", "a shared rate", "an outage for a fleet", "sick members", "a wait for all members"}[k]
 }
 
 // A role is the part of a caller in a scene.
@@ -61,6 +74,15 @@ type scene struct {
 
 	timeout  time.Duration // in a scene about connections: the AttemptTimeout
 	deadline bool          // its callers have deadlines of that length instead
+	crowd    int           // callers who come together
+
+	fleet     *fleetPlan // of a scene of a fleet; the fields below are of such scenes, too
+	perSecond float64    // the rate
+	burst     int
+	status    int           // of the failures; 0: the connection is reset
+	wait      time.Duration // that a refusal asks for
+	sick      []int         // the members that are refused
+	fails     time.Duration // how long a failure takes
 }
 
 func (s *scene) String() string {
@@ -73,6 +95,9 @@ func (s *scene) String() string {
 		fmt.Fprintf(&b, ", resets %v", s.resets)
 	default:
 		fmt.Fprintf(&b, ", a piece each %v, typed %v", s.tick, s.typed)
+	}
+	if s.fleet != nil {
+		b.WriteString(s.describe())
 	}
 	return b.String()
 }
@@ -92,14 +117,14 @@ func (s *scene) add(p *plan, d dice) {
 	id := len(p.hosts)
 	name := fmt.Sprintf("h%d.sim", id)
 	h := &host{id: id, name: name, origin: "http://" + name, http2: true, scene: s}
-	if h.rule = s.rule(d); s.kind > sceneKinds {
+	if h.rule = s.rule(d); s.kind > sceneKinds && s.fleet == nil {
 		h.http2, h.wires = d.chance(60), s.wires(d)
 	}
 	p.hosts = append(p.hosts, h)
 	for i := range p.updates {
 		p.updates[i].rules = append(p.updates[i].rules, h.rule)
 	}
-	h.scene.cast(p, h)
+	h.scene.cast(d, p, h)
 }
 
 // newScene draws a scene.
@@ -138,9 +163,14 @@ const slowCallers = 5
 
 // rule returns the rule of the scene's host.
 func (s *scene) rule(d dice) policy.Rule {
+	if s.fleet != nil {
+		return s.fleetRule(d)
+	}
 	switch s.kind {
 	case deaths, sickness, overload:
 		return s.wireRule()
+	case oneOfMany:
+		return s.oneRule()
 	case refusals:
 		return policy.Rule{Cooldown: policy.On}
 	case outage:
@@ -157,12 +187,19 @@ func (s *scene) rule(d dice) policy.Rule {
 }
 
 // cast adds the callers of the scene to the plan.
-func (s *scene) cast(p *plan, h *host) {
+func (s *scene) cast(d dice, p *plan, h *host) {
 	add := func(at time.Duration, c callPlan) {
 		c.id, c.at, c.host, c.path = len(p.calls), at, h.id, "/doc/0"
 		p.calls = append(p.calls, &c)
 	}
-	if s.kind > sceneKinds {
+	switch {
+	case s.kind == oneOfMany:
+		s.oneCast(add)
+		return
+	case s.fleet != nil:
+		s.fleetCast(d, add)
+		return
+	case s.kind > sceneKinds:
 		s.wireCast(add)
 		return
 	}
@@ -198,7 +235,11 @@ func (s *scene) cast(p *plan, h *host) {
 func (s *scene) script(d dice, c *callPlan, began time.Duration) *script {
 	sc := &script{outcome: responds, status: 200, takes: s.trip, piece: 1 << 10, length: true, tagged: 2, page: 100, quota: -1}
 	on := s.begin <= began && began < s.end
-	if s.kind > sceneKinds {
+	switch {
+	case s.fleet != nil:
+		s.fleetScript(sc, c, began)
+		return sc
+	case s.kind > sceneKinds:
 		s.wireScript(d, sc, on)
 	}
 	switch {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aplomb-go/aplomb/fleettest"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -70,11 +71,12 @@ func (p *pair) Snapshot() []transport.HostState {
 
 // A world is a running story. It lives in a bubble of testing/synctest.
 type world struct {
-	plan   *plan
-	client Client
-	start  time.Time
-	over   chan struct{} // closed when the patience of all callers has ended
-	secret string
+	plan    *plan
+	clients []Client // one, or one for each member of the fleet; a member that is not born yet has none
+	links   []*link  // of the members
+	start   time.Time
+	over    chan struct{} // closed when the patience of all callers has ended
+	secret  string
 
 	mu         sync.Mutex // guards the fields below
 	calls      []*call
@@ -83,15 +85,21 @@ type world struct {
 	violations []Violation
 	lanes      map[*host][]time.Duration // when lanes were opened
 	dials      map[*host][]time.Duration // when connections were dialled
+	struck     map[*host]int             // strikes that hit one connection
+	backend    *fleettest.Memory         // of the fleet
+	said       []said                    // by and to members
 }
 
 // An entry is one event of the story.
 type entry struct {
 	at     time.Duration
-	call   int // negative: nobody's
+	call   int // negative: nobody's, or news
 	format string
 	args   []any
 }
+
+// news is the call of the entries about what the members of a fleet tell and hear.
+const news = -2
 
 // A Violation is a broken promise.
 type Violation struct {
@@ -213,10 +221,8 @@ type Report struct {
 // calls. run must be called in a bubble. It is a defect if anything of the
 // story is left when run returns.
 func run(p *plan, client maker, keep func(call int) bool) (r Report) {
-	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed), lanes: make(map[*host][]time.Duration), dials: make(map[*host][]time.Duration)}
-	var err error
-	if w.client, err = client(p, w.config()); err != nil {
-		w.violate(Panics, nil, "the configuration is refused: %v", err)
+	w := &world{plan: p, start: time.Now(), over: make(chan struct{}), secret: fmt.Sprintf("SECRET%d", p.seed), lanes: make(map[*host][]time.Duration), dials: make(map[*host][]time.Duration), struck: make(map[*host]int)}
+	if !w.people(client) {
 		return w.report()
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -236,13 +242,90 @@ func run(p *plan, client maker, keep func(call int) bool) (r Report) {
 	return w.report()
 }
 
-// config returns the Config of the story.
-func (w *world) config() transport.Config {
+// people makes the clients of the story, and reports whether that worked.
+func (w *world) people(client maker) bool {
+	f := w.plan.fleet
+	if f == nil {
+		c, err := client(w.plan, w.config(nil))
+		if err != nil {
+			w.violate(Panics, nil, "the configuration is refused: %v", err)
+			return false
+		}
+		w.clients = []Client{c}
+		return true
+	}
+	w.backend, w.clients = fleettest.NewMemory(), make([]Client, len(f.members))
+	for i, p := range f.members {
+		w.links = append(w.links, &link{world: w, id: i, process: p})
+	}
+	for _, l := range w.links {
+		if !w.bear(l, client) {
+			return false
+		}
+	}
+	w.liveFleet()
+	return true
+}
+
+// bear makes the client of a member when it is born.
+func (w *world) bear(l *link, client maker) bool {
+	c := w.config(l)
+	make := func() bool {
+		member, err := client(w.plan, c)
+		if err != nil {
+			w.violate(Panics, nil, "the configuration is refused: %v", err)
+			return false
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.clients[l.id] = member
+		return true
+	}
+	if l.process.born == 0 {
+		return make()
+	}
+	time.AfterFunc(l.process.born, func() {
+		c.Hosts = w.plan.rules(func(h *host) policy.Rule { return w.plan.rawRuleOf(h.id, w.now()) })
+		make()
+	})
+	return true
+}
+
+// client returns the client of a member.
+func (w *world) client(member int) Client {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clients[member]
+}
+
+// A memberState is what a member knows of a host.
+type memberState struct {
+	member int
+	transport.HostState
+}
+
+// states returns what all clients know.
+func (w *world) states() (all []memberState) {
+	for i := range w.clients {
+		if c := w.client(i); c != nil {
+			for _, s := range c.Snapshot() {
+				all = append(all, memberState{i, s})
+			}
+		}
+	}
+	return all
+}
+
+// config returns the Config of the story, or of a member of its fleet.
+func (w *world) config(l *link) transport.Config {
 	p := w.plan
 	c := transport.Config{
 		Base:    &base{world: w},
 		Hosts:   p.rules(func(h *host) policy.Rule { return h.rule }),
 		TempDir: os.TempDir(),
+	}
+	if l != nil {
+		c.Base, c.Fleet = &base{world: w, process: l.process}, l
 	}
 	if p.wired() {
 		c.Lane = w.newLane
@@ -295,9 +378,12 @@ func (w *world) update(ctx context.Context) {
 			return
 		}
 		w.tell(-1, "other rules")
-		err := w.client.Update(policy.Rule{}, w.plan.rules(func(h *host) policy.Rule { return u.rules[h.id] }))
-		if err != nil {
-			w.violate(Panics, nil, "the update is refused: %v", err)
+		for i := range w.clients {
+			if c := w.client(i); c != nil {
+				if err := c.Update(policy.Rule{}, w.plan.rules(func(h *host) policy.Rule { return u.rules[h.id] })); err != nil {
+					w.violate(Panics, nil, "the update is refused: %v", err)
+				}
+			}
 		}
 	}
 }
@@ -321,8 +407,12 @@ func (r Report) Story() string {
 	}
 	var b strings.Builder
 	b.WriteString(r.cast)
+	from, until := r.newsTime()
 	for _, l := range r.story {
-		if of[l.call] || len(of) == 1 || r.Calls <= fewCalls {
+		if l.call == news && (l.at < from || l.at > until) {
+			continue
+		}
+		if l.call == news || of[l.call] || len(of) == 1 || r.Calls <= fewCalls {
 			who := ""
 			if l.call >= 0 {
 				who = fmt.Sprintf("call %d", l.call)
@@ -331,6 +421,29 @@ func (r Report) Story() string {
 		}
 	}
 	return b.String()
+}
+
+// manyNews is how much news of a fleet a printed story may have in full.
+const manyNews = 500
+
+// newsTime returns the time whose news are printed. If there are many, that is the time
+// before the first broken promise.
+func (r Report) newsTime() (from, until time.Duration) {
+	n, first := 0, never
+	for _, l := range r.story {
+		if l.call == news {
+			n++
+		}
+	}
+	for _, v := range r.Violations {
+		if v.Call >= 0 {
+			first = min(first, v.At)
+		}
+	}
+	if n <= manyNews || first == never {
+		return 0, never
+	}
+	return first - 30*time.Second, first + time.Second
 }
 
 // timeOf returns a time of a Transport as a time of the story. The zero time is the end.

@@ -56,7 +56,7 @@ func snippetsOf(file, text string) (all []snippet) {
 
 // packages are the packages that a snippet without imports may use.
 var packages = map[string]string{
-	"classify": "github.com/aplomb-go/aplomb/classify", "policy": "github.com/aplomb-go/aplomb/policy",
+	"classify": "github.com/aplomb-go/aplomb/classify", "debug": "github.com/aplomb-go/aplomb/debug", "policy": "github.com/aplomb-go/aplomb/policy",
 	"transport": "github.com/aplomb-go/aplomb/transport", "profile": "github.com/aplomb-go/aplomb/policy/profile",
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "io": "io", "log": "log",
 	"os": "os", "slog": "log/slog", "strings": "strings", "sync": "sync", "time": "time", "url": "net/url",
@@ -163,7 +163,7 @@ func TestReadmeExamplesRun(t *testing.T) {
 	require.NoError(t, err)
 	examples, err := os.ReadFile(filepath.Join(root, "transport", "example_readme_test.go"))
 	require.NoError(t, err)
-	for _, title := range []string{"POST APIs", "With SDKs", "Timeouts", "What it tells"} {
+	for _, title := range []string{"POST APIs", "Timeouts", "What it tells"} {
 		_, section, found := strings.Cut(string(readme), "\n## "+title+"\n")
 		require.True(t, found, title)
 		section, _, _ = strings.Cut(section, "\n## ")

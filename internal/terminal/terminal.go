@@ -5,7 +5,10 @@
 package terminal
 
 import (
+	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -55,6 +58,16 @@ func Error(err error) string {
 		lines[i] = Printable(line)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Misused prints why a command line is wrong, and returns the exit status 2. It prints nothing
+// and returns 0 if the command line asked for help.
+func Misused(stderr io.Writer, command string, err error) (status int) {
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	_, _ = fmt.Fprintf(stderr, "%s: %s\n%s -h explains.\n", command, Error(err), command)
+	return 2
 }
 
 // URL returns an argument of the command line without secrets, for the error that says that

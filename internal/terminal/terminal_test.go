@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"strings"
@@ -75,4 +76,12 @@ func TestURL(t *testing.T) {
 	} {
 		assert.Equal(t, want, terminal.URL(text), text)
 	}
+}
+
+func TestMisused(t *testing.T) {
+	var out bytes.Buffer
+	assert.Equal(t, 0, terminal.Misused(&out, "aplomb get", fmt.Errorf("get: %w", flag.ErrHelp)))
+	assert.Empty(t, out.String())
+	assert.Equal(t, 2, terminal.Misused(&out, "aplomb get", errors.New("no URL \x1b[2K")))
+	assert.Equal(t, "aplomb get: no URL ?[2K\naplomb get -h explains.\n", out.String())
 }

@@ -154,7 +154,7 @@ func (h *half) tryWrite(p []byte) (n int, wake chan struct{}, deadline time.Time
 	return n, h.waitChan(), h.writeDeadline, nil
 }
 
-// waitChan returns a channel that the next change closes. The caller holds h.mu.
+// waitChan returns a channel that the next change closes; the lock is held.
 func (h *half) waitChan() chan struct{} {
 	if h.wake == nil {
 		h.wake = make(chan struct{})
@@ -162,7 +162,7 @@ func (h *half) waitChan() chan struct{} {
 	return h.wake
 }
 
-// changed wakes the goroutines that wait. The caller holds h.mu.
+// changed wakes the goroutines that wait; the lock is held.
 func (h *half) changed() {
 	if h.wake != nil {
 		close(h.wake)

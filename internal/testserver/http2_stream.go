@@ -30,7 +30,7 @@ type h2stream struct {
 	window int64  // how many bytes the client lets us send
 }
 
-// newStream makes a stream. The caller holds h.mu.
+// newStream makes a stream; the lock is held.
 func (h *h2conn) newStream(f *http2.MetaHeadersFrame) *h2stream {
 	ctx, cancel := context.WithCancel(h.ctx)
 	return &h2stream{

@@ -233,7 +233,7 @@ func (n *Net) lookup(host, key string) (*listener, Addr, error) {
 	return nil, "", &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
-// takePort returns the next port. The caller holds n.mu.
+// takePort returns the next port; the lock is held.
 func (n *Net) takePort() int {
 	n.nextPort++
 	if n.nextPort > 65535 {

@@ -305,8 +305,8 @@ func (s *Server) dismiss(c *conn) {
 	s.rec.update(func() { s.rec.open-- })
 }
 
-// next returns the step for a request, or the Handler that chooses the step. The
-// caller holds s.mu.
+// next returns the step for a request, or the Handler that chooses the step; the
+// lock is held.
 func (s *Server) next(r *Received) (Step, func(*Received) Step) {
 	route, script := "", s.script
 	host := r.Host

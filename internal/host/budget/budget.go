@@ -31,6 +31,7 @@ type Config struct {
 	off      bool    // nothing limits retries
 	earned   float64 // by a request, in units
 	size     int64   // of the bucket, in units
+	kept     int64   // the part of size that is for others, in units
 }
 
 // A Budget bounds the retries and hedges to a host over time, as in Google's
@@ -134,7 +135,7 @@ func (b *Budget) Take(now instant.Instant, c Config) *Charge {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now, &c)
-	if b.used+unit > c.size {
+	if b.used+unit > c.size-c.kept {
 		return nil
 	}
 	b.used += unit
@@ -241,6 +242,14 @@ func (c Config) ForMember(members int) Config {
 		c.Burst = max(c.Burst/float64(members), min(c.Burst, 10))
 	}
 	return c.Complete()
+}
+
+// ForBackground returns a complete config for a background request. It leaves the last third of
+// the retries to other requests, rounded down to whole retries. So with a Burst of 1 or 2
+// nothing is left to them alone.
+func (c Config) ForBackground() Config {
+	c.kept = c.size / 3 / unit * unit
+	return c
 }
 
 // Complete returns the config with all its defaults. Callers that ask a Budget often

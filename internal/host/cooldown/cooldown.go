@@ -128,15 +128,15 @@ func (c *Cooldown) Leave(key uint64, w *queue.Waiter) {
 }
 
 // Answered is told of each response with a final verdict while the host is not
-// Quiet. sent is when its request was sent. It is zero if that is not known. success
+// Quiet. sent is when its request was sent. It is zero if that is not known. served
 // says that the response is no failure of the server. ended reports of which codes the
 // response ended the hold.
-func (c *Cooldown) Answered(now instant.Instant, key uint64, sent instant.Instant, success bool) (ended [codes]bool) {
+func (c *Cooldown) Answered(now instant.Instant, key uint64, sent instant.Instant, served bool) (ended [codes]bool) {
 	c.mu.Lock()
 	var next queue.Pair
 	if h := c.find(now, key); h != nil {
 		before := h.holding(now)
-		h.answered(now, sent, success)
+		h.answered(now, sent, served)
 		for code, held := range h.holding(now) {
 			ended[code] = before[code] && !held
 		}
@@ -150,13 +150,14 @@ func (c *Cooldown) Answered(now instant.Instant, key uint64, sent instant.Instan
 // Arrive reports whether a request that comes now for the first time goes at
 // once. It does if nothing is held, or if the time that the server named is over.
 // Such a request joins no queue. The jitter and the ramp only spread requests
-// that were held. A caller that obeyed the server by itself does not wait again.
-func (c *Cooldown) Arrive(now instant.Instant, key uint64) bool {
+// that were held. A caller that obeyed the server by itself does not wait again. A
+// background request joins the queue if others are in it.
+func (c *Cooldown) Arrive(now instant.Instant, key uint64, background bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tidy(now)
 	h := c.find(now, key)
-	return h == nil || now >= h.named()
+	return h == nil || now >= h.named() && !(background && h.queue.Len() > 0)
 }
 
 // HeldSince reports whether a scope is held by a response that came later than
@@ -197,6 +198,16 @@ func (c *Cooldown) Held(now instant.Instant, key uint64) (until instant.Instant,
 		return named, true
 	}
 	return h.open, false
+}
+
+// Waiting returns how many requests of a scope wait.
+func (c *Cooldown) Waiting(key uint64) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.holds[key]; h != nil {
+		return h.queue.Len()
+	}
+	return 0
 }
 
 // Holds returns how many scopes are held, and the end of the longest hold. It

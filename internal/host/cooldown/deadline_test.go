@@ -158,18 +158,18 @@ func TestCooldownRampEnds(t *testing.T) {
 // that were held are spread.
 func TestCooldownArrive(t *testing.T) {
 	var c Cooldown
-	if !c.Arrive(0, 1) {
+	if !c.Arrive(0, 1, false) {
 		t.Error("nothing is held")
 	}
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.9) // open at 1450 ms
 	w, v := queue.NewWaiter(), queue.NewWaiter()
 	mustHold(t, &c, 0, 1, w, sec)
 	mustHold(t, &c, 0, 1, v, sec)
-	if c.Arrive(sec-1, 1) {
+	if c.Arrive(sec-1, 1, false) {
 		t.Error("passed during the hold")
 	}
 	for range 5 {
-		if !c.Arrive(sec, 1) {
+		if !c.Arrive(sec, 1, false) {
 			t.Error("held after the time that was named")
 		}
 	}
@@ -178,7 +178,7 @@ func TestCooldownArrive(t *testing.T) {
 	if a := c.Enter(1450*ms, 1, v); a.Verb != queue.Wait {
 		t.Errorf("%+v: the ramp lets one go", a)
 	}
-	if !c.Arrive(1450*ms, 1) {
+	if !c.Arrive(1450*ms, 1, false) {
 		t.Error("held by the ramp")
 	}
 }

@@ -33,17 +33,17 @@ func TestCooldownRefusalsInARow(t *testing.T) {
 		sent      instant.Instant // when the request of the success was sent
 		ends      bool
 	}{
-		"a later request":              {100, []time.Duration{now - 50*ms}, now - 40*ms, true},
-		"an earlier request":           {100, []time.Duration{now - 50*ms}, now - 60*ms, false},
-		"the same time":                {100, []time.Duration{now - 50*ms}, now - 50*ms, false},
-		"a time that is not known":     {100, []time.Duration{now - 50*ms}, 0, false},
-		"between two refusals":         {100, []time.Duration{now - 50*ms, now - 30*ms}, now - 40*ms, false},
-		"they arrive in another order": {100, []time.Duration{now - 30*ms, now - 50*ms}, now - 40*ms, false},
-		"after two refusals":           {100, []time.Duration{now - 30*ms, now - 50*ms}, now - 20*ms, true},
-		"a refusal of unknown time":    {100, []time.Duration{0}, now - 20*ms, false},
-		"three successes":              {3, []time.Duration{now - 50*ms}, now - 40*ms, true},
-		"two successes":                {2, []time.Duration{now - 50*ms}, now - 40*ms, false},
-		"no success before":            {0, []time.Duration{now - 50*ms}, now - 40*ms, false},
+		"the success was sent after the refused request":    {100, []time.Duration{now - 50*ms}, now - 40*ms, true},
+		"the success was sent before the refused request":   {100, []time.Duration{now - 50*ms}, now - 60*ms, false},
+		"both were sent at the same time":                   {100, []time.Duration{now - 50*ms}, now - 50*ms, false},
+		"it is not known when the success was sent":         {100, []time.Duration{now - 50*ms}, 0, false},
+		"the success was sent between two refusals":         {100, []time.Duration{now - 50*ms, now - 30*ms}, now - 40*ms, false},
+		"the two refusals arrive in another order":          {100, []time.Duration{now - 30*ms, now - 50*ms}, now - 40*ms, false},
+		"the success was sent after two refusals":           {100, []time.Duration{now - 30*ms, now - 50*ms}, now - 20*ms, true},
+		"it is not known when the refused request was sent": {100, []time.Duration{0}, now - 20*ms, false},
+		"three successes came before the refusal":           {3, []time.Duration{now - 50*ms}, now - 40*ms, true},
+		"two successes came before the refusal":             {2, []time.Duration{now - 50*ms}, now - 40*ms, false},
+		"no success came before the refusal":                {0, []time.Duration{now - 50*ms}, now - 40*ms, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c Cooldown

@@ -150,7 +150,11 @@ func TestCooldownHearsay(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		mustPass(t, &c, instant.At(sec+(want-sec)/2), 1, w)
-		w.By = instant.At(want + 2*sec)
+		w.By = instant.At(sec + (want-sec)*4/3 - 2) // there would be too little time after the hold
+		if a := c.Enter(sec, 1, w); a.Ask >= instant.At(want) {
+			t.Errorf("%+v", a)
+		}
+		w.By = instant.At(sec + (want-sec)*4/3 + 2)
 		mustHold(t, &c, sec, 1, w, instant.At(want))
 		mustHold(t, &c, instant.At(want-1), 1, w, instant.At(want))
 	}
@@ -184,14 +188,14 @@ func TestCooldownFree(t *testing.T) {
 		holds []func(*Cooldown)
 		until instant.Instant
 	}{
-		"nothing":                          {nil, 0},
-		"a 503":                            {[]func(*Cooldown){own(Unavailable, 9*sec)}, 0},
-		"a 503 of the fleet":               {[]func(*Cooldown){fleet(Unavailable, 9*sec)}, 0},
-		"a 429":                            {[]func(*Cooldown){own(TooMany, 9*sec)}, 10 * sec},
-		"a 429 of the fleet":               {[]func(*Cooldown){fleet(TooMany, 9*sec)}, 0},
-		"a 429 and a longer 503":           {[]func(*Cooldown){own(TooMany, 5*sec), own(Unavailable, 9*sec)}, 6 * sec},
-		"both, of the fleet":               {[]func(*Cooldown){fleet(TooMany, 5*sec), fleet(Unavailable, 9*sec)}, 0},
-		"a 429, and a longer of the fleet": {[]func(*Cooldown){own(TooMany, 5*sec), fleet(TooMany, 9*sec)}, 6 * sec},
+		"nothing":                             {nil, 0},
+		"a 503":                               {[]func(*Cooldown){own(Unavailable, 9*sec)}, 0},
+		"a 503 of the fleet":                  {[]func(*Cooldown){fleet(Unavailable, 9*sec)}, 0},
+		"a 429":                               {[]func(*Cooldown){own(TooMany, 9*sec)}, 10 * sec},
+		"a 429 of the fleet":                  {[]func(*Cooldown){fleet(TooMany, 9*sec)}, 0},
+		"a 429 and a longer 503":              {[]func(*Cooldown){own(TooMany, 5*sec), own(Unavailable, 9*sec)}, 6 * sec},
+		"a 429 and a longer 503 of the fleet": {[]func(*Cooldown){fleet(TooMany, 5*sec), fleet(Unavailable, 9*sec)}, 0},
+		"a 429, and a longer of the fleet":    {[]func(*Cooldown){own(TooMany, 5*sec), fleet(TooMany, 9*sec)}, 6 * sec},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c Cooldown

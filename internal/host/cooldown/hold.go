@@ -178,14 +178,14 @@ func (h *hold) changed(now instant.Instant) queue.Pair {
 }
 
 // answered takes note of a response that is no refusal.
-func (h *hold) answered(now, sent instant.Instant, success bool) {
-	if success {
+func (h *hold) answered(now, sent instant.Instant, served bool) {
+	if served {
 		h.doubt = min(h.doubt+1, maxDoubt)
 		h.contradict(now, sent)
 	}
 	switch later := sent > h.refused; {
-	case success && h.recovers(now):
-	case success && later && now < h.named() && h.doubt >= minDoubt:
+	case served && h.recovers(now):
+	case served && later && now < h.named() && h.doubt >= minDoubt:
 		h.disprove(now)
 	case now >= h.open && later:
 		h.credits += rampGrowth

@@ -217,7 +217,7 @@ func TestCooldownCosts(t *testing.T) {
 	if n := unsafe.Sizeof(c); n > 40 {
 		t.Errorf("%d bytes", n)
 	}
-	if n := unsafe.Sizeof(hold{}); n > 232 {
+	if n := unsafe.Sizeof(hold{}); n > 248 {
 		t.Errorf("a scope has %d bytes", n)
 	}
 }

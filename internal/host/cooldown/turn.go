@@ -36,17 +36,22 @@ func (h *hold) refusing(now instant.Instant) (named instant.Instant) {
 
 // opens returns when the hold is over for w. The jitter takes at most half of the
 // time from the named end to the deadline of w. What only the fleet was told takes at
-// most half of the time that w had when it came. If a success has ended the hold,
-// there is no named end and no jitter.
+// most three quarters of the time that w had when it came. If it would take more, w goes
+// after half of that time. If a success has ended the hold, there is no named end and no
+// jitter.
 func (h *hold) opens(w *queue.Waiter) instant.Instant {
-	named := h.named()
-	switch {
-	case w == nil || named == 0 || w.By <= h.ownEnd():
+	named, own := h.named(), h.ownEnd()
+	if w == nil || named == 0 || w.By <= own {
 		return h.open
-	case w.By <= named:
-		return min(h.open, max(h.ownEnd(), w.Half()))
 	}
-	return min(h.open, named.Add(w.By.Sub(named)/2))
+	jitter := named.Add(w.By.Sub(named) / 2)
+	switch late := w.Late(); {
+	case named <= own:
+		return min(h.open, jitter)
+	case named <= late:
+		return min(h.open, jitter, late)
+	}
+	return min(h.open, max(own, w.Half()))
 }
 
 // over reports whether the ramp has ended.
@@ -65,8 +70,8 @@ func (h *hold) passes(now instant.Instant, w *queue.Waiter) bool {
 	case own < h.open && now >= own:
 		return true // its deadline leaves no time to wait for longer
 	case now < h.named():
-		return w != nil && h.queue.Turn(w) && h.probe(now)
-	case now < h.open || !h.queue.Turn(w):
+		return w != nil && h.queue.Turn(now, w) && h.probe(now)
+	case now < h.open || !h.queue.Turn(now, w):
 		return false
 	case now >= h.next:
 		// Turns that nobody used are not saved up. A turn that was used a little
@@ -84,14 +89,14 @@ func (h *hold) passes(now instant.Instant, w *queue.Waiter) bool {
 
 // wait puts w in the queue and tells it when to ask again.
 func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
-	h.join(w)
+	h.join(now, w)
 	// A waiter that is not first is woken when its turn comes. The end of the
 	// ramp is for the case that a waiter before it neither asks nor leaves.
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.After(h.open, rampTime), Until: h.named()}
 	if now < h.open {
 		a.Open = h.open
 	}
-	first := h.queue.Turn(w)
+	first := h.queue.Turn(now, w)
 	if first {
 		a.Ask = max(h.open, min(h.next, a.Ask))
 		if now >= h.open {
@@ -123,11 +128,11 @@ func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
 }
 
 // join puts w in the queue. If w is nil or in the queue already, join does nothing.
-func (h *hold) join(w *queue.Waiter) {
+func (h *hold) join(now instant.Instant, w *queue.Waiter) {
 	if w == nil || h.queue.Has(w) {
 		return
 	}
-	h.queue.Join(w)
+	h.queue.Join(now, w)
 	if w.By <= 0 {
 		return
 	}

@@ -33,34 +33,38 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 		g.close(g.outage())
 		next = g.queue.First() // does not know yet when the first probe may go
 	}
-	turn := g.queue.Turn(w)
-	noToken := turn && c.Rate != nil && c.Rate.WaitFor(now, 1) > 0
-	admits := turn && g.admits(now)
+	turn, behind := g.queue.Turn(now, w), 0
+	if !w.Waits() {
+		behind = w.Costs() + g.queue.Ahead(w != nil && w.Background)
+	}
+	noToken := turn && c.Rate != nil && c.Rate.ReadyIn(now, w.Costs()) > 0
+	admits := turn && g.admits(now, w)
 	if admits && !noToken {
-		if c.Rate == nil || c.Rate.Take(now) {
+		if c.Rate == nil || c.Rate.Take(now, w.Costs()) {
 			g.byRate(now, false)
 			g.queue.Leave(w)
 			g.told = instant.Never // the next waiter was told nothing
 			g.take(now, s)
 			if next = g.head(now); next != nil && c.Rate != nil {
-				g.byRate(now, c.Rate.WaitFor(now, 1) > 0) // the next waiter finds out as soon as it runs
+				g.byRate(now, c.Rate.ReadyIn(now, next.Costs()) > 0) // the next waiter finds out as soon as it runs
 			}
 			return queue.Answer{Until: instant.After(now, g.quick), Probe: g.closed && c.Fleet}, next
 		}
 		noToken = true
 	}
 	if w != nil {
-		g.queue.Join(w)
+		g.queue.Join(now, w)
 	}
 	if turn && g.queue.Len() > 0 {
 		g.byRate(now, noToken)
 	}
 	if noToken {
 		g.full = false
-		g.told = instant.After(now, c.Rate.WaitFor(now, 1))
-		return queue.Answer{Verb: queue.Wait, Ask: g.told, Until: g.told, ForRate: admits, NoToken: true}, next
+		at := instant.After(now, c.Rate.ReadyIn(now, w.Costs()))
+		g.tells(w, at)
+		return queue.Answer{Verb: queue.Wait, Ask: at, Until: at, ForRate: admits, NoToken: true}, next
 	}
-	return g.wait(now, w, c.Rate), next
+	return g.wait(now, w, behind, c.Rate), next
 }
 
 // byRate notes whether the first waiter waits for the rate, and with it all others;
@@ -75,10 +79,26 @@ func (g *Gate) byRate(now instant.Instant, waits bool) {
 	g.forRate = waits
 }
 
-// admits reports whether another request may go; the lock is held.
-func (g *Gate) admits(now instant.Instant) bool {
+// tells notes when the first waiter asks again, if w is not a newcomer that goes before it;
+// the lock is held.
+func (g *Gate) tells(w *queue.Waiter, at instant.Instant) {
+	if g.queue.First() == w {
+		g.told = at
+	}
+}
+
+// probers returns how many waiters may become probes of a closed gate; the lock is held.
+func (g *Gate) probers() int {
+	if g.queue.Young() {
+		return 0
+	}
+	return g.queue.Len()
+}
+
+// admits reports whether w may go; the lock is held.
+func (g *Gate) admits(now instant.Instant, w *queue.Waiter) bool {
 	if g.closed {
-		return g.inFlight == 0 && now >= g.probe && g.permitted(now)
+		return g.inFlight == 0 && now >= g.probe && !w.Young(now) && g.permitted(now)
 	}
 	if g.used() < g.limit {
 		return true
@@ -98,8 +118,9 @@ func (g *Gate) used() int { return g.inFlight + int(g.lost-g.beside) }
 // held.
 func (g *Gate) streaming() bool { return g.lost == 0 && g.inFlight == int(g.answered) }
 
-// wait tells w when to ask again for a slot; the lock is held.
-func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *rate.Rate) queue.Answer {
+// wait tells w when to ask again for a slot; the lock is held. behind is how many tokens a
+// newcomer and those before it need. For others it is 0.
+func (g *Gate) wait(now instant.Instant, w *queue.Waiter, behind int, r *rate.Rate) queue.Answer {
 	a := queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 	if g.closed && g.inFlight == 0 {
 		a.Until = g.probe
@@ -107,18 +128,18 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *rate.Rate) queue.An
 			a.Until = f.at
 		}
 	}
-	if g.closed {
+	if g.closed && !w.Young(now) {
 		g.fleet.wanted()
 	}
-	if g.queue.Turn(w) {
+	if g.queue.Turn(now, w) {
 		a.Ask = g.nextChange(now)
-		g.told = a.Ask
+		g.tells(w, a.Ask)
 	}
 	if r != nil {
 		a.NoToken = g.forRate
 		a.ForRate = !g.closed && g.used() < g.limit
-		if w == nil {
-			a.Until = max(a.Until, instant.After(now, r.WaitFor(now, g.queue.Len()+1)))
+		if behind > 0 {
+			a.Until = max(a.Until, instant.After(now, r.WaitFor(now, behind)))
 		}
 	}
 	return a
@@ -128,6 +149,9 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, r *rate.Rate) queue.An
 // happens until then; the lock is held.
 func (g *Gate) nextChange(now instant.Instant) instant.Instant {
 	if g.closed && g.inFlight == 0 {
+		if first := g.queue.First(); first.Young(now) {
+			return min(g.opening(), max(g.nextProbe(now), first.Ages()))
+		}
 		return g.nextProbe(now)
 	}
 	if g.closed {

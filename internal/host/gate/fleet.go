@@ -156,6 +156,7 @@ func (g *Gate) opening() instant.Instant {
 // open opens the gate; the lock is held.
 func (g *Gate) open() {
 	g.closed = false
+	g.turns.Add(1)
 	if f := g.fleet; f != nil {
 		f.unused()
 		f.byOthers, f.returns, f.permit = false, false, none

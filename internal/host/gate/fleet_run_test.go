@@ -90,7 +90,7 @@ func (p *process) working() {
 	r := p.run
 	r.post(func() {
 		if r.ledger.Working(r.clock.Now, p.id) {
-			spread := ledger.Spread(len(r.processes))
+			spread := ledger.ReturnTime(len(r.processes))
 			r.toAll(func(p *process) {
 				p.gate.Up(r.clock.Now, r.clock.Now.Add(time.Duration(r.rng.Float64()*float64(spread))))
 			})

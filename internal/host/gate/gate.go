@@ -10,6 +10,7 @@ package gate
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -103,7 +104,8 @@ func (c Config) ForMember(members int) Config {
 //     former limit. This is a cut. Only requests that are sent after the cut
 //     count from then on, so requests that were sent together cause a single cut at
 //     most.
-//   - While the gate is closed, a single probe is under way at a time. The next probe
+//   - While the gate is closed, a single probe is under way at a time. A background request
+//     is no probe before it has waited for 10 s. The next probe
 //     may go 0.5 s after the end of a failed probe, or when a probe has had no
 //     response for 10 s.
 //   - The first success of a request that was sent after the cut opens the gate,
@@ -133,6 +135,7 @@ type Gate struct {
 	streams  slotList        // answered requests that wait for a body without a length
 	uploads  slotList        // requests that wait for their callers, and count still
 	full     bool            // the limit was reached, and each slot that came free was taken again
+	turns    atomic.Uint32   // how often it closed and opened, to be read without the lock
 	fullAt   instant.Instant // since when the gate is full
 	freeAt   instant.Instant // when the first of the free slots came free
 	lost     int32           // slots that are kept for Lost requests
@@ -167,7 +170,13 @@ type Gate struct {
 type State struct {
 	Limit, InFlight, Waiting int
 	Closed                   bool
+	Since                    instant.Instant // while closed: when the failures began
+	Fleet                    bool            // while closed: others said so
 }
+
+// Turns returns how often the gate has closed and opened. It is odd while the gate is
+// closed. It is a single atomic load.
+func (g *Gate) Turns() uint32 { return g.turns.Load() }
 
 // Enter asks for a slot, and for a token if c has a rate. With Go the
 // slot s is filled, and Until is when the host's response is to be expected.
@@ -189,6 +198,8 @@ func (g *Gate) Leave(w *queue.Waiter) (news bool) {
 	next := g.queue.Leave(w)
 	if g.queue.Len() == 0 {
 		g.byRate(0, false) // nobody is left who looks at the time
+	}
+	if g.probers() == 0 {
 		g.fleet.unused()
 	}
 	news = g.hasNews()
@@ -204,7 +215,7 @@ func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
 	if s.held {
 		if g.closed && s.epoch == g.epoch {
 			g.probe = now // another probe may go instead
-			g.fleet.passOn(g.queue.Len())
+			g.fleet.passOn(g.probers())
 		}
 		g.free(now, s)
 		g.full = false
@@ -282,22 +293,35 @@ func (g *Gate) RateTime(now instant.Instant) time.Duration {
 func (g *Gate) Wants() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	room := 1
+	room, waiters := 1, g.queue.Len()
+	if waiters == 0 {
+		return 0
+	}
 	if !g.closed {
 		room = max(1, g.limit-g.used())
 	}
-	return min(room, g.queue.Len())
+	cost := g.queue.Ahead(true)
+	if room >= waiters {
+		return cost
+	}
+	return max(g.queue.First().Costs(), int(int64(cost)*int64(room)/int64(waiters)))
 }
 
 // State returns a snapshot.
 func (g *Gate) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	since, fleet := g.since, g.closed && g.fleet != nil && g.fleet.byOthers
+	if fleet {
+		since = g.fleet.since
+	}
 	return State{
 		Limit:    g.limit,
 		InFlight: g.inFlight + int(g.old+g.away),
 		Waiting:  g.waiting(),
 		Closed:   g.closed,
+		Since:    since,
+		Fleet:    fleet,
 	}
 }
 

@@ -119,7 +119,7 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	var g Gate
 	fill(t, &g, 0, 9)
 	rate := rate.New(rate.Config{PerSecond: 1, Burst: 1})
-	rate.Take(0)
+	rate.Take(0, 1)
 	a, b := visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = rate, rate
 	if got := a.enter(0); got != (queue.Answer{Verb: queue.Wait, Ask: sec, Until: sec, ForRate: true, NoToken: true}) {
@@ -213,7 +213,7 @@ func TestGateKeepsTheOrderForTheRate(t *testing.T) {
 	var g Gate
 	in := fill(t, &g, 0, 10)
 	rate := rate.New(rate.Config{PerSecond: 1, Burst: 1})
-	rate.Take(0)
+	rate.Take(0, 1)
 	first, second := visit(t, &g), visit(t, &g)
 	first.conf.Rate, second.conf.Rate = rate, rate
 	first.mustWait(0, sec)

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
 // A process that is killed while it holds the permit to probe delays the return by little:
 // the fleet lends the permit for a second only. In each storm a process that has a probe
 // under way is killed when the host thaws, in virtual time.
 func TestKilledProber(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range soak.Size[uint64](4, 10) {
 		const begin, thaw = 5 * sec, 25 * sec
 		r := &fleetRun{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 5)), works: true, frozen: true, delay: 2 * ms}
 		for i := range 4 + r.rng.IntN(20) {

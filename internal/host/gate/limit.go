@@ -243,6 +243,7 @@ func (g *Gate) close(now instant.Instant) {
 	g.renew()
 	g.cutEpoch = g.epoch
 	g.fleet.closing(now, g.run, g.since)
+	g.turns.Add(1)
 	g.lost, g.grown, g.run, g.late, g.hasty = 0, 0, 0, false, false
 	g.closed, g.cut, g.full, g.calm = true, true, false, false
 	g.probe = instant.After(now, probeGap)

@@ -72,7 +72,7 @@ func (g *Gate) AskPermit(now instant.Instant) bool {
 func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (used bool) {
 	g.mu.Lock()
 	f := g.inFleet()
-	waited, unwanted := f.asking(), f.permit == orphaned && g.queue.Len() == 0
+	waited, unwanted := f.asking(), f.permit == orphaned && g.probers() == 0
 	if f.silent = false; waited {
 		f.permit = none
 	}
@@ -117,7 +117,7 @@ func (g *Gate) Renew() bool {
 // wantsPermit reports whether the fleet has to be asked for a permit now; the lock is held.
 func (g *Gate) wantsPermit(now instant.Instant) bool {
 	f := g.fleet
-	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.forRate && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
+	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.forRate && !g.queue.Young() && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
 }
 
 // question returns when the gate asks for a permit for its next probe; the lock is held.
@@ -135,7 +135,7 @@ func (g *Gate) nextProbe(now instant.Instant) instant.Instant {
 	f := g.fleet
 	switch {
 	case f == nil || !g.conf.Fleet || f.permit == ready:
-		return g.probe
+		return min(g.probe, g.opening())
 	case f.returns:
 		return f.at
 	case f.asking():

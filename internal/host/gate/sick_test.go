@@ -23,8 +23,8 @@ func TestFleetOfTheSick(t *testing.T) {
 		{"two", 2, true, 0},
 		{"three that fail at once", 3, false, 3 * sec},
 		{"three whose requests are lost", 3, true, 5 * sec},
-		{"twenty that fail at once", 20, false, 3 * sec},
-		{"twenty whose requests are lost", 20, true, 5 * sec},
+		{"many that fail at once", soak.Size(8, 20), false, 3 * sec},
+		{"many whose requests are lost", soak.Size(8, 20), true, 5 * sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var longest time.Duration

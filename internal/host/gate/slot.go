@@ -119,7 +119,7 @@ func (g *Gate) leave(now instant.Instant, s *Slot) {
 	}
 	if g.closed {
 		g.probe = min(g.probe, now) // another probe may go instead
-		g.fleet.passOn(g.queue.Len())
+		g.fleet.passOn(g.probers())
 	}
 }
 

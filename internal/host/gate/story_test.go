@@ -196,7 +196,7 @@ func TestGateCosts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := unsafe.Sizeof(g); n > 320 {
+	if n := unsafe.Sizeof(g); n > 336 {
 		t.Errorf("%d bytes", n)
 	}
 	if n := unsafe.Sizeof(queue.Waiter{}); n > 96 {

@@ -30,7 +30,7 @@ type Lane struct {
 	heard   atomic.Int64 // when something came over it last; 0: never
 	proven  atomic.Bool  // it has brought a good response
 	doubted atomic.Bool  // the last that is known of it is a failure
-	stale   atomic.Bool  // see Stale
+	stale   atomic.Int64 // see Stale
 
 	// net/http dials once for each request that finds no connection, also over HTTP/2. So
 	// one attempt goes ahead on a new lane, and the others wait for its connection.
@@ -78,10 +78,17 @@ func (l *Lane) Heard() instant.Instant {
 	return instant.Instant(l.heard.Load())
 }
 
-// Stale reports whether the idle connections of the lane are to be closed before the next
-// attempt, because it was silent and there can be no other lane. Only the first call after
-// that reports it.
-func (l *Lane) Stale() bool { return l != nil && l.stale.Load() && l.stale.CompareAndSwap(true, false) }
+// Stale returns when the lane was silent, if there can be no other lane. Its idle connections
+// are to be closed before the next attempt. Otherwise it returns 0.
+func (l *Lane) Stale() instant.Instant {
+	if l == nil {
+		return 0
+	}
+	return instant.Instant(l.stale.Load())
+}
+
+// Refresh ends that state. It reports whether the caller is the one to close the connections.
+func (l *Lane) Refresh() bool { return l.stale.Swap(0) != 0 }
 
 // alive reports whether something came over the lane since then.
 func (l *Lane) alive(since instant.Instant) bool { return l != nil && l.Heard() > since }
@@ -103,6 +110,7 @@ type Lanes struct {
 
 	mu     sync.Mutex // guards the fields below, and all changes of those above
 	opened int
+	failed *Lane           // from which the last detour led away; nil: that is over
 	last   *Lane           // that was opened
 	at     instant.Instant // when it was
 	streak int             // lanes in a row that have brought no good response
@@ -140,7 +148,8 @@ func (l *Lanes) Current() *Lane {
 
 // Answered notes a response over a lane. It is good if it needs no retry. If the attempt
 // was sent over the spare instead of the current lane, the spare did better, and the two
-// change places. moved reports that they did.
+// change places. moved reports that they did. A response to an attempt of before says
+// nothing about the connection for which the lane became the spare.
 func (l *Lanes) Answered(now instant.Instant, from *Lane, good, instead bool) (moved bool) {
 	if from == nil {
 		from = &l.first
@@ -149,7 +158,7 @@ func (l *Lanes) Answered(now instant.Instant, from *Lane, good, instead bool) (m
 	if !good {
 		return false
 	}
-	if from.doubted.Load() {
+	if from.doubted.Load() && (instead || from != l.spare.Load()) {
 		from.doubted.Store(false)
 	}
 	if !from.proven.Load() {
@@ -163,10 +172,20 @@ func (l *Lanes) Answered(now instant.Instant, from *Lane, good, instead bool) (m
 	if from != l.spare.Load() {
 		return false
 	}
-	old := l.Current()
-	l.current.Store(from)
-	l.spare.Store(old)
+	l.swap()
 	return true
+}
+
+// swap makes the current lane and the spare change places; the lock is held. If the current
+// lane has failed, it still has the bad connection, however well its others are.
+func (l *Lanes) swap() {
+	old := l.Current()
+	if old == l.failed {
+		old.doubted.Store(true)
+	}
+	l.failed = nil
+	l.current.Store(l.spare.Load())
+	l.spare.Store(old)
 }
 
 // Leave leaves a lane over which an attempt timed out. silent says that nothing else came
@@ -207,8 +226,10 @@ func (l *Lanes) Leave(now instant.Instant, used *Lane, silent bool, since instan
 	case !may:
 		return nil
 	case used == &l.first: // stays, and is left only in so far as its idle connections are closed
+		if l.first.stale.Swap(int64(max(now, 1))) != 0 {
+			return nil // another attempt was first
+		}
 		l.debt = max(l.debt, now).Add(cost)
-		l.first.stale.Store(true)
 		return used
 	default:
 		to = &l.first
@@ -222,6 +243,8 @@ type Detour struct {
 	Doubted bool // also a lane that has failed itself
 	New     bool // also a lane that is opened for it
 	Urgent  bool // even if others were opened just before, because the name has other addresses
+
+	Moves bool // the host moves to it at once, because no retry will show whether it is better
 
 	// Since is set after a timeout. If nothing came over the spare since then, it may be
 	// dead as well, and a new lane is better.
@@ -237,6 +260,15 @@ func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 		used = &l.first
 	}
 	used.doubted.Store(true)
+	l.failed = used
+	if to, left = l.detour(now, used, d, open); d.Moves && to != nil && to == l.spare.Load() {
+		l.swap()
+	}
+	return to, left
+}
+
+// detour is Detour with the lock held.
+func (l *Lanes) detour(now instant.Instant, used *Lane, d Detour, open Opener) (to, left *Lane) {
 	spare, current := l.spare.Load(), l.Current()
 	switch {
 	case spare != nil && spare != used && !spare.doubted.Load() && (d.Since == 0 || spare.alive(d.Since)):

@@ -51,19 +51,20 @@ func TestLanes(t *testing.T) {
 	}{
 		{"a host begins on the base", func(*traffic) {}, 0, -1, 0},
 		{"a silent lane is left", func(tr *traffic) { tr.leave(nil) }, 1, -1, 1},
-		{"once, however many attempts found it silent", func(tr *traffic) {
+		{"a silent lane is left once, however many attempts found it silent", func(tr *traffic) {
 			base := tr.Current()
 			for range 64 {
 				tr.leave(base)
 			}
 		}, 1, -1, 1},
 		{"nothing can be opened", func(tr *traffic) { tr.failed = true; tr.leave(nil) }, 0, -1, 0},
-		{"so its idle connections are closed, but not again and again", func(tr *traffic) {
+		{"the idle connections of the only lane are closed, but not again and again", func(tr *traffic) {
 			tr.failed = true
 			closed := 0
 			for range 100 {
 				tr.leave(tr.Current())
-				if tr.Current().Stale() {
+				tr.leave(tr.Current())
+				if tr.Current().Stale() != 0 && tr.Current().Refresh() {
 					closed++
 				}
 			}
@@ -77,7 +78,7 @@ func TestLanes(t *testing.T) {
 			tr.wait(1)
 			tr.leave(tr.Current())
 		}, 2, -1, 2},
-		{"then after 2 s, and so on", func(tr *traffic) {
+		{"the next such lane is left after 2 s, and so on", func(tr *traffic) {
 			for range 10 * 60 * 10 {
 				tr.leave(tr.Current())
 				tr.wait(100 * time.Millisecond)
@@ -121,6 +122,26 @@ func TestLanes(t *testing.T) {
 			base := tr.Current()
 			tr.good(tr.detour(nil, sick))
 			assert.False(t, tr.Answered(tr.now, base, true, false))
+		}, 1, 0, 1},
+		{"the lane that failed stays in doubt, whatever its other connections bring", func(tr *traffic) {
+			base := tr.Current()
+			spare := tr.detour(nil, sick)
+			tr.Answered(tr.now, base, true, false)
+			tr.good(spare)
+			tr.Answered(tr.now, base, true, false)
+			tr.wait(time.Second)
+			assert.Equal(t, 2, tr.detour(spare, sick).Number)
+		}, 1, 2, 2},
+		{"a lane that a hedge outran is taken again", func(tr *traffic) {
+			tr.good(tr.Beside(tr.now, nil, tr.open))
+			assert.Same(t, tr.First(), tr.Beside(tr.now, tr.Current(), tr.open))
+		}, 1, 0, 1},
+		{"without a retry the host moves at once", func(tr *traffic) {
+			tr.detour(nil, Detour{New: true, Moves: true})
+		}, 1, 0, 1},
+		{"but not back, as long as the next lane has brought nothing", func(tr *traffic) {
+			tr.detour(nil, Detour{New: true, Moves: true})
+			assert.Nil(t, tr.detour(tr.Current(), Detour{New: true, Moves: true}))
 		}, 1, 0, 1},
 		{"the spare does no better", func(tr *traffic) {
 			spare := tr.detour(nil, sick)

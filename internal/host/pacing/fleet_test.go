@@ -24,26 +24,26 @@ func sendPaced(t *testing.T, p *Pacing, now instant.Instant) uint64 {
 // ends.
 func TestPacingInAFleet(t *testing.T) {
 	var p Pacing
-	p.NoteForFleet(0, 1, 9, 100, 10*sec, 4, Config{})
+	p.NoteForFleet(0, 1, Named{Remaining: 9, Limit: 100, Reset: 10 * sec}, 4, Config{})
 	pass(t, &p, 0, 1)
-	paced(t, &p, 0, 4*10*sec/9)                         // 8 are left, so 9 gaps, and 4 processes
-	p.NoteForFleet(sec, 1, 4, 100, 9*sec, 2, Config{})  // others use it, too
-	p.NoteForFleet(sec, 1, 50, 100, 9*sec, 2, Config{}) // an old response
-	p.NoteForFleet(sec, 1, 0, 0, 0, 9, Config{})
-	p.NoteForFleet(sec, 1, 0, 0, -sec, 9, Config{})
+	paced(t, &p, 0, 4*10*sec/9)                                                           // 8 are left, so 9 gaps, and 4 processes
+	p.NoteForFleet(sec, 1, Named{Remaining: 4, Limit: 100, Reset: 9 * sec}, 2, Config{})  // others use it, too
+	p.NoteForFleet(sec, 1, Named{Remaining: 50, Limit: 100, Reset: 9 * sec}, 2, Config{}) // an old response
+	p.NoteForFleet(sec, 1, Named{Remaining: 0, Limit: 0, Reset: 0}, 9, Config{})
+	p.NoteForFleet(sec, 1, Named{Remaining: 0, Limit: 0, Reset: -sec}, 9, Config{})
 	pass(t, &p, 5*sec, 1)
 	paced(t, &p, 5*sec, 5*sec+2*5*sec/4) // 3 are left, and 2 processes
 
 	// The window ends. This process alone is told of the next window.
-	p.Note(10*sec, 1, 0, 4, 100, 10*sec, Config{})
+	p.Note(10*sec, 1, Pass{}, Named{Remaining: 4, Limit: 100, Reset: 10 * sec}, Config{})
 	pass(t, &p, 10*sec, 1)
 	paced(t, &p, 10*sec, 12500*ms)
 
 	// The same if the next window is assumed.
 	p = Pacing{}
-	p.NoteForFleet(0, 1, 2, 2, 10*sec, 4, Config{})
+	p.NoteForFleet(0, 1, Named{Remaining: 2, Limit: 2, Reset: 10 * sec}, 4, Config{})
 	pass(t, &p, 10*sec, 1)
-	if p.quotas[1].members != 0 {
+	if p.quotas[1].windows[0].members != 0 {
 		t.Error("shared although nobody said so in this window")
 	}
 }
@@ -52,9 +52,9 @@ func TestPacingInAFleetAtTheLimits(t *testing.T) {
 	for _, members := range []int{math.MinInt, -1, 0, 1, 1 << 24, math.MaxInt} {
 		for _, conf := range []Config{{}, {MaxWait: -1}} {
 			var p Pacing
-			p.NoteForFleet(0, 1, math.MaxInt64, math.MaxInt64, math.MaxInt64, members, conf)
-			p.NoteForFleet(0, 1, 1, 100, 10*sec, members, conf)
-			p.NoteForFleet(sec, 1, 1, 100, 10*sec, members, conf)
+			p.NoteForFleet(0, 1, Named{Remaining: math.MaxInt64, Limit: math.MaxInt64, Reset: math.MaxInt64}, members, conf)
+			p.NoteForFleet(0, 1, Named{Remaining: 1, Limit: 100, Reset: 10 * sec}, members, conf)
+			p.NoteForFleet(sec, 1, Named{Remaining: 1, Limit: 100, Reset: 10 * sec}, members, conf)
 			p.Enter(sec, 1, nil, conf)
 			if a := p.Enter(sec, 1, nil, conf); a.Verb == queue.Wait && (a.Until <= sec || a.Until > instant.At(maxReset)) {
 				t.Errorf("%d members: %+v", members, a)
@@ -67,14 +67,14 @@ func TestPacingInAFleetAtTheLimits(t *testing.T) {
 func TestPacingOfALargeFleet(t *testing.T) {
 	var p Pacing
 	for key := range uint64(queue.MaxScopes) {
-		p.Note(0, key, 0, 0, 10, sec+time.Duration(key), Config{})
+		p.Note(0, key, Pass{}, Named{Remaining: 0, Limit: 10, Reset: sec + time.Duration(key)}, Config{})
 	}
-	p.NoteForFleet(0, 1000, 0, 10, sec, 4, Config{})
-	if _, _, ok := p.Left(0, 1000); ok || len(p.quotas) != queue.MaxScopes {
+	p.NoteForFleet(0, 1000, Named{Remaining: 0, Limit: 10, Reset: sec}, 4, Config{})
+	if _, _, ok := p.Left(0, 1000, ""); ok || len(p.quotas) != queue.MaxScopes {
 		t.Error("another quota had to go")
 	}
-	p.NoteForFleet(0, 7, 0, 10, sec, 4, Config{})
-	if p.quotas[7].members != 4 {
+	p.NoteForFleet(0, 7, Named{Remaining: 0, Limit: 10, Reset: sec}, 4, Config{})
+	if p.quotas[7].windows[0].members != 4 {
 		t.Error("a known quota is not shared")
 	}
 }
@@ -82,10 +82,10 @@ func TestPacingOfALargeFleet(t *testing.T) {
 // The first waiter hears what the fleet says.
 func TestPacingInAFleetWakes(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 0, 10, 20*sec, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 10, Reset: 20 * sec}, Config{})
 	w := queue.NewWaiter()
 	p.Enter(0, 1, w, Config{})
-	p.NoteForFleet(sec, 1, 10, 10, 40*sec, 2, Config{})
+	p.NoteForFleet(sec, 1, Named{Remaining: 10, Limit: 10, Reset: 40 * sec}, 2, Config{})
 	if !hosttest.Woken(w) {
 		t.Error("not woken")
 	}
@@ -99,12 +99,12 @@ func TestPacingInAFleetWakes(t *testing.T) {
 func TestPacingEvictsHearsayFirst(t *testing.T) {
 	var p Pacing
 	for key := range uint64(queue.MaxScopes / 2) {
-		p.Note(0, key, 0, 0, 10, 10*sec, Config{})
-		p.NoteForFleet(0, 1000+key, 0, 10, time.Hour, 4, Config{})
+		p.Note(0, key, Pass{}, Named{Remaining: 0, Limit: 10, Reset: 10 * sec}, Config{})
+		p.NoteForFleet(0, 1000+key, Named{Remaining: 0, Limit: 10, Reset: time.Hour}, 4, Config{})
 	}
 	for key := range uint64(queue.MaxScopes / 2) {
-		p.NoteForFleet(sec, 3000+key, 0, 10, 2*time.Hour, 4, Config{})
-		p.Note(2*sec, 2000+key, 0, 0, 10, 10*sec, Config{})
+		p.NoteForFleet(sec, 3000+key, Named{Remaining: 0, Limit: 10, Reset: 2 * time.Hour}, 4, Config{})
+		p.Note(2*sec, 2000+key, Pass{}, Named{Remaining: 0, Limit: 10, Reset: 10 * sec}, Config{})
 	}
 	for key := range uint64(queue.MaxScopes / 2) {
 		if p.quotas[key] == nil || p.quotas[2000+key] == nil || len(p.quotas) != queue.MaxScopes {
@@ -113,18 +113,26 @@ func TestPacingEvictsHearsayFirst(t *testing.T) {
 	}
 }
 
-// A request waits for half of its time at most for what only a fleet said. Others wait for
-// their turn.
+// A request waits for three quarters of its time at most for what only a fleet said. If its
+// turn comes later, it goes after half of its time. Others wait for their turn.
 func TestPacingHearsay(t *testing.T) {
 	for _, conf := range []Config{{}, {MaxWait: -1}} {
 		var p Pacing
-		p.NoteForFleet(sec, 1, 0, 100, 24*time.Hour, 4, conf)
+		p.NoteForFleet(sec, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
 		turn := instant.After(sec, min(conf.maxWait(), queue.MaxHeard))
 		if a := p.Enter(sec, 1, nil, conf); a.Verb != queue.Wait || a.Until != 0 || a.Ask != turn {
 			t.Errorf("%+v", a)
 		}
 		w := queue.NewWaiter()
-		w.From, w.By = sec, turn
+		w.From, w.By = sec, sec+(turn-sec)*4/3+4
+		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Ask != turn {
+			t.Errorf("%+v", a)
+		}
+		w.By = sec + (turn-sec)*4/3 - 4 // there would be too little time after its turn
+		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Ask >= turn {
+			t.Errorf("%+v", a)
+		}
+		w.By = turn
 		half := sec + (turn-sec)/2
 		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Until != half || a.Ask != half {
 			t.Errorf("%+v", a)
@@ -148,29 +156,55 @@ func TestPacingHearsay(t *testing.T) {
 		if b := p.Enter(half+sec, 1, second, conf); !hosttest.Woken(second) || b.Verb != queue.Go || !p.Quiet() {
 			t.Errorf("%+v", b)
 		}
-		p.NoteForFleet(half+2*sec, 1, 0, 100, 24*time.Hour, 4, conf)
-		p.NoteForFleet(half+2*sec, 2, 0, 100, 24*time.Hour, 4, conf)
+		p.NoteForFleet(half+2*sec, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
+		p.NoteForFleet(half+2*sec, 2, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
 		p.Unnamed(half+3*sec, 1, 0)
-		p.NoteForFleet(half+12*sec, 1, 0, 100, 24*time.Hour, 4, conf)
+		p.NoteForFleet(half+12*sec, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
 		if !p.Quiet() {
 			t.Error("the fleet is believed")
 		}
-		p.NoteForFleet(half+13*sec, 1, 0, 100, 24*time.Hour, 4, conf)
+		p.NoteForFleet(half+13*sec, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
 		if p.Quiet() {
 			t.Error("the fleet is not believed again")
 		}
-		p.Note(half+14*sec, 1, 0, 50, 100, time.Minute, conf) // of a request that passed before
+		p.Note(half+14*sec, 1, Pass{}, Named{Remaining: 50, Limit: 100, Reset: time.Minute}, conf) // of a request that passed before
 		pass(t, &p, half+14*sec, 10)
 	}
 
 	// A quota that this process was told is not doubted because of another response.
 	var p Pacing
-	p.Note(0, 1, 0, 0, 100, 24*time.Hour, Config{})
-	p.NoteForFleet(0, 1, 0, 100, 24*time.Hour, 4, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, Config{})
+	p.NoteForFleet(0, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, Config{})
 	p.Unnamed(0, 1, 0)
 	w := queue.NewWaiter()
 	w.By = 30 * sec
 	if a := p.Enter(0, 1, w, Config{}); a.Verb != queue.Wait || a.Until != instant.At(time.Minute) {
 		t.Errorf("%+v", a)
+	}
+}
+
+// A request with a deadline does not wait behind others until its time is over, if only a
+// fleet said that all have to wait.
+func TestPacingHearsayBehindOthers(t *testing.T) {
+	for _, heard := range []bool{true, false} {
+		var p Pacing
+		first, second := queue.NewWaiter(), queue.NewWaiter()
+		second.From, second.By = sec, 9*sec
+		enter := func(now instant.Instant, w *queue.Waiter) queue.Answer { return p.Enter(now, 1, w, Config{}) }
+		if heard {
+			p.NoteForFleet(sec, 1, Named{Remaining: 0, Limit: 100, Reset: time.Minute}, 4, Config{})
+		} else {
+			p.Note(sec, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: time.Minute}, Config{})
+		}
+		enter(sec, first)
+		if a := enter(2*sec, second); a.Verb != queue.Wait || a.Ask != 5*sec {
+			t.Errorf("heard %v: %+v", heard, a)
+		}
+		if a := enter(5*sec, second); heard != (a.Verb == queue.Go) || !heard && a.Ask != 7*sec {
+			t.Errorf("heard %v: %+v", heard, a)
+		}
+		if a := enter(7*sec, second); !heard && a.Ask != instant.Never {
+			t.Errorf("heard %v: %+v", heard, a)
+		}
 	}
 }

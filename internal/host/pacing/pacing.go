@@ -1,11 +1,13 @@
 // Package pacing spreads requests over the quota that the server says is left.
 //
 //	pacing.go  the rules, and what the owner of a pacing calls
-//	quota.go   the quota of a scope in a window
+//	quota.go   the quotas of a scope
+//	window.go  a quota in its window
 package pacing
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,14 +54,20 @@ type Config struct {
 //   - Responses overtake each other. The response to an earlier request can only
 //     lower the quota of the same window. If it names another window, it is
 //     ignored, unless the known window is about to end.
-//   - Each request that passes in a window lowers the quota by 1.
+//   - Each request that passes in a window lowers the quota by 1, or by its cost if the unit
+//     of the quota is not requests. If it costs more than is left, it waits for the end of the
+//     window, or for MaxWait after the request before it. Then it goes, although the server
+//     may refuse it. A cost above the limit counts as the limit.
+//   - A scope may have quotas in 8 units. Each has a window of its own, which only what the
+//     server says about this unit corrects. A request waits for all of them.
 //   - When a window ends, another window like it is assumed until a response tells.
 //     After a second window without a response nothing is known.
 //
 // What only a fleet says slows requests down and refuses none:
 //
-//   - A request whose deadline comes first waits for half of its time. Without a bound
-//     of the configuration a request waits for an hour at most.
+//   - A request waits for three quarters of the time to its deadline at most. If its turn
+//     comes later, or if others wait before it, it goes after half of that time. Without a
+//     bound of the configuration a request waits for an hour at most.
 //   - A response to this member that names another window is believed instead.
 //   - If a request of this member succeeds and its response names no quota, the fleet is
 //     not believed for 10 s from the last such success, or until a response names a quota.
@@ -77,23 +85,33 @@ type Pacing struct {
 	passed uint64 // the largest passed of a quota that was dropped
 }
 
+// A Pass is Mark and Spent of the answer that let a request go. It is zero if Enter was not
+// asked.
+type Pass struct{ Mark, Spent uint64 }
+
+// A Named is what a response says of a quota: Remaining of Limit are left until Reset from
+// now. A zero Limit means that the response names none. An empty Unit means requests. Values
+// out of range are cut to the range.
+type Named struct {
+	Unit             string
+	Remaining, Limit int64
+	Reset            time.Duration
+}
+
 // Quiet reports whether no quota is known. It is a single atomic load.
 func (p *Pacing) Quiet() bool { return p.n.Load() == 0 }
 
 // Listens reports whether Unnamed has to be called. Else no scope key is needed.
 func (p *Pacing) Listens(now instant.Instant) bool { return !p.Quiet() || int64(now) < p.deaf.Load() }
 
-// Note is told the quota that a response names: remaining requests are left of
-// limit until reset from now. A zero limit means that the response names none. mark
-// is the Mark of Enter's answer, or zero if Enter was not asked. If reset is zero or
-// less, Note does nothing. Other values out of range are cut to the range.
-func (p *Pacing) Note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, c Config) {
-	if reset <= 0 {
+// Note is told a quota that a response names. If its Reset is zero or less, Note does nothing.
+func (p *Pacing) Note(now instant.Instant, key uint64, pass Pass, n Named, c Config) {
+	if n.Reset <= 0 {
 		return
 	}
 	p.mu.Lock()
 	p.deaf.Store(0)
-	next := p.note(now, key, mark, remaining, limit, reset, 0, c)
+	next := p.note(now, key, pass, n, 0, c)
 	p.mu.Unlock()
 	next.Wake()
 }
@@ -102,14 +120,14 @@ func (p *Pacing) Note(now instant.Instant, key, mark uint64, remaining, limit in
 // use the quota. Until its window ends, each of them spreads its requests as if the others
 // sent as many. If there is no room for the scope, NoteForFleet does nothing, because this
 // member may never send a request of the scope.
-func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, remaining, limit int64, reset time.Duration, members int, c Config) {
-	if reset <= 0 {
+func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, n Named, members int, c Config) {
+	if n.Reset <= 0 {
 		return
 	}
 	p.mu.Lock()
 	var next *queue.Waiter
 	if int64(now) >= p.deaf.Load() && p.roomForFleet(now, key) {
-		next = p.note(now, key, 0, remaining, limit, reset, max(members, 1), c)
+		next = p.note(now, key, Pass{}, n, max(members, 1), c)
 	}
 	p.mu.Unlock()
 	next.Wake()
@@ -122,23 +140,29 @@ func (p *Pacing) roomForFleet(now instant.Instant, key uint64) bool {
 		return true
 	}
 	victim, found := p.victim(now)
-	return found && (p.quotas[victim].hearsay() || now >= p.quotas[victim].end)
+	return found && (p.quotas[victim].hearsay() || now >= p.quotas[victim].end())
 }
 
-// Unnamed is told of a success that names no quota. mark is the Mark of Enter's answer. If
-// only a fleet knows of a quota of the scope, the success shows that there is none. It is
-// forgotten, and the fleet is not believed about the host for 10 s from the last success.
-func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64) {
+// Unnamed is told of a success that names no quota, or only quotas of these units. mark is the
+// Mark of Enter's answer. If only a fleet knows of a quota of the scope in another unit, the
+// success shows that there is none. It is forgotten. If the success named no quota at all, the
+// fleet is not believed about the host for 10 s from the last such success.
+func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64, units ...string) {
 	p.mu.Lock()
 	var next *queue.Waiter
-	q := p.quotas[key]
-	wrong := q != nil && q.hearsay() && mark > q.since
-	if wrong || int64(now) < p.deaf.Load() {
+	q, wrong := p.quotas[key], false
+	if q != nil {
+		for _, v := range q.windows {
+			if v.hearsay() && mark > v.since && !slices.Contains(units, v.unit) {
+				v.end, v.guessed, wrong = now, true, true
+			}
+		}
+	}
+	if len(units) == 0 && (wrong || int64(now) < p.deaf.Load()) {
 		p.deaf.Store(int64(instant.After(now, deafTime)))
 	}
 	if wrong {
-		next = q.queue.First()
-		if q.end, q.guessed = now, true; next == nil {
+		if next = q.queue.First(); next == nil && now >= q.end() {
 			p.drop(key)
 		}
 	}
@@ -148,18 +172,21 @@ func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64) {
 
 // note takes in a response and returns the waiter to wake next; the lock is held. members is
 // 0 if a response to this member named the quota.
-func (p *Pacing) note(now instant.Instant, key, mark uint64, remaining, limit int64, reset time.Duration, members int, c Config) *queue.Waiter {
-	end := instant.After(now, min(reset, maxReset))
-	remaining = min(max(remaining, 0), maxQuota)
-	limit = min(max(limit, remaining), maxQuota)
+func (p *Pacing) note(now instant.Instant, key uint64, pass Pass, n Named, members int, c Config) *queue.Waiter {
+	n.Remaining = min(max(n.Remaining, 0), maxQuota)
+	n.Limit = min(max(n.Limit, n.Remaining), maxQuota)
 	q := p.quotaFor(now, key)
 	if q == nil {
 		return nil
 	}
-	if members > 0 && now < q.end {
-		q.members = members
+	v := q.window(n.Unit)
+	if v == nil {
+		return nil
 	}
-	q.note(now, end, mark, remaining, limit, members, c)
+	if members > 0 && now < v.end {
+		v.members = members
+	}
+	v.note(now, q, pass, n, members, c)
 	return q.queue.First()
 }
 
@@ -185,16 +212,22 @@ func (p *Pacing) Leave(key uint64, w *queue.Waiter) {
 	next.Wake()
 }
 
-// Left returns how much of a scope's quota is believed to be left, and when its
+// Low reports whether so much of a quota is so little that requests are spread.
+func Low(remaining, limit int64) bool { return remaining <= max(limit, remaining)/share }
+
+// Left returns how much of a scope's quota is believed to be left in a unit, and when its
 // window ends. ok is false if nothing is known.
-func (p *Pacing) Left(now instant.Instant, key uint64) (left int64, end instant.Instant, ok bool) {
+func (p *Pacing) Left(now instant.Instant, key uint64, unit string) (left int64, end instant.Instant, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q := p.quotas[key]
-	if q == nil || now >= q.end {
-		return 0, 0, false
+	if q := p.quotas[key]; q != nil {
+		for _, v := range q.windows {
+			if v.unit == unit && now < v.end {
+				return v.left, v.end, true
+			}
+		}
 	}
-	return q.left, q.end, true
+	return 0, 0, false
 }
 
 // enter answers w and returns the waiter to wake next; the lock is held.
@@ -203,28 +236,28 @@ func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Confi
 	if q == nil {
 		return queue.Answer{}, nil
 	}
-	if !q.roll(now) && q.queue.Turn(w) {
+	if !q.roll(now) && q.queue.Turn(now, w) {
 		q.queue.Leave(w)
 		if q.queue.Len() == 0 {
 			p.drop(key)
 		}
 		return queue.Answer{}, q.queue.First()
 	}
-	if q.queue.Turn(w) && q.passes(now, w, c) {
+	if (q.queue.Turn(now, w) || q.overtakes(now, w)) && q.passes(now, w, c) {
 		q.queue.Leave(w)
-		return queue.Answer{Mark: q.passed}, q.queue.First()
+		return queue.Answer{Mark: q.passed, Spent: q.spent}, q.queue.First()
 	}
 	if w != nil {
-		q.queue.Join(w)
+		q.queue.Join(now, w)
 	}
-	if q.queue.Turn(w) {
-		at := min(q.until(w), q.end)
-		if w == nil && q.slowed() { // its deadline is not known, and may be nearer
+	if q.queue.Turn(now, w) {
+		at, slowed := q.until(now, w, c)
+		if w == nil && slowed { // its deadline is not known, and may be nearer
 			return queue.Answer{Verb: queue.Wait, Ask: at}, nil
 		}
 		return queue.Answer{Verb: queue.Wait, Ask: at, Until: at}, nil
 	}
-	return queue.Answer{Verb: queue.Wait, Ask: instant.Never}, nil
+	return queue.Answer{Verb: queue.Wait, Ask: overtaking(now, w)}, nil
 }
 
 // quotaFor returns the quota of a scope, and makes it if there is none; the lock is
@@ -243,7 +276,7 @@ func (p *Pacing) quotaFor(now instant.Instant, key uint64) *quota {
 	if p.quotas == nil {
 		p.quotas = make(map[uint64]*quota)
 	}
-	q := &quota{passed: p.passed, asked: p.passed}
+	q := &quota{passed: p.passed, from: p.passed}
 	p.quotas[key] = q
 	p.n.Store(int32(len(p.quotas)))
 	return q
@@ -259,13 +292,13 @@ func (p *Pacing) victim(now instant.Instant) (victim uint64, found bool) {
 		switch {
 		case q.queue.Len() > 0:
 			continue
-		case now >= q.end:
+		case now >= q.end():
 			class = 0
 		case q.hearsay():
 			class = 1
 		}
-		if class < least || class == least && q.end < soonest {
-			victim, least, soonest, found = key, class, q.end, true
+		if class < least || class == least && q.end() < soonest {
+			victim, least, soonest, found = key, class, q.end(), true
 		}
 	}
 	return victim, found

@@ -38,7 +38,7 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 		t.Error("new and not quiet")
 	}
 	pass(t, &p, 0, 1000) // nothing is known
-	p.Note(0, 1, 0, 24, 100, 10*sec, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 24, Limit: 100, Reset: 10 * sec}, Config{})
 	pass(t, &p, 0, 4) // more than a fifth is left
 	for i := range 20 {
 		at := time.Duration(i) * 10 * sec / 20
@@ -47,7 +47,7 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 	}
 	paced(t, &p, 9600*ms, 10*sec) // used up: the window's end
 	pass(t, &p, 10*sec, 80)       // a window like the last
-	if left, end, ok := p.Left(10*sec, 1); left != 20 || end != 20*sec || !ok {
+	if left, end, ok := p.Left(10*sec, 1, ""); left != 20 || end != 20*sec || !ok {
 		t.Errorf("%d left until %v, %v", left, end, ok)
 	}
 	pass(t, &p, 31*sec, 1000) // two windows without a response: nothing is known
@@ -82,9 +82,9 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var p Pacing
 			for _, n := range tt.notes {
-				p.Note(instant.At(n.at), 1, 0, n.remaining, n.limit, n.reset, Config{})
+				p.Note(instant.At(n.at), 1, Pass{}, Named{Remaining: n.remaining, Limit: n.limit, Reset: n.reset}, Config{})
 			}
-			left, end, _ := p.Left(tt.at, 1)
+			left, end, _ := p.Left(tt.at, 1, "")
 			if left != tt.want || end != tt.end {
 				t.Errorf("%d left until %v, want %d until %v", left, end, tt.want, tt.end)
 			}
@@ -94,10 +94,10 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 
 func TestPacingRequestsInFlightCount(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 50, 100, 10*sec, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 50, Limit: 100, Reset: 10 * sec}, Config{})
 	pass(t, &p, 0, 20)
-	p.Note(ms, 1, 0, 49, 100, 10*sec, Config{}) // the first one's response
-	if left, _, _ := p.Left(ms, 1); left != 30 {
+	p.Note(ms, 1, Pass{}, Named{Remaining: 49, Limit: 100, Reset: 10 * sec}, Config{}) // the first one's response
+	if left, _, _ := p.Left(ms, 1, ""); left != 30 {
 		t.Errorf("%d left", left)
 	}
 }
@@ -107,7 +107,7 @@ func TestPacingMaxWait(t *testing.T) {
 	for _, conf := range []Config{{}, {MaxWait: 5 * sec}} {
 		var p Pacing
 		most := conf.maxWait()
-		p.Note(0, 1, 0, 0, 100, 24*time.Hour, conf)
+		p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf)
 		var now instant.Instant
 		for range 10 {
 			a := p.Enter(now, 1, nil, conf)
@@ -118,18 +118,18 @@ func TestPacingMaxWait(t *testing.T) {
 			if a := p.Enter(now, 1, nil, conf); a.Verb != queue.Go {
 				t.Fatalf("at %v: %+v", now, a)
 			}
-			p.Note(now, 1, 0, 0, 100, 24*time.Hour, conf) // and again
+			p.Note(now, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf) // and again
 		}
 	}
 	var p Pacing
-	p.Note(0, 1, 0, 0, 100, time.Hour, Config{MaxWait: -1})
+	p.Note(0, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: time.Hour}, Config{MaxWait: -1})
 	paced(t, &p, 0, instant.At(time.Hour))
 }
 
 func TestPacingWaitersPassInOrder(t *testing.T) {
 	var p Pacing
 	cl := &hosttest.Clock{}
-	p.Note(0, 1, 0, 10, 100, 10*sec, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 10, Limit: 100, Reset: 10 * sec}, Config{})
 	var times []time.Duration
 	var order []int
 	woken := 0
@@ -175,10 +175,10 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 
 func TestPacingCosts(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 1<<30, 1<<30, time.Hour, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 1 << 30, Limit: 1 << 30, Reset: time.Hour}, Config{})
 	if n := testing.AllocsPerRun(100, func() {
 		p.Enter(0, 1, nil, Config{})
-		p.Note(0, 1, 0, 1<<30, 1<<30, time.Hour, Config{})
+		p.Note(0, 1, Pass{}, Named{Remaining: 1 << 30, Limit: 1 << 30, Reset: time.Hour}, Config{})
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -189,7 +189,7 @@ func TestPacingCosts(t *testing.T) {
 
 func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 1, 100, 10*sec, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 1, Limit: 100, Reset: 10 * sec}, Config{})
 	pass(t, &p, 0, 1)
 	first, second := queue.NewWaiter(), queue.NewWaiter()
 	p.Enter(0, 1, first, Config{})
@@ -206,9 +206,9 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 // being spread before the response that said so.
 func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 10, 100, 50*sec, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 10, Limit: 100, Reset: 50 * sec}, Config{})
 	pass(t, &p, 0, 1) // the next in 5 s
-	p.Note(sec, 1, 0, 0, 100, 49*sec, Config{})
+	p.Note(sec, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 49 * sec}, Config{})
 	if a := p.Enter(sec, 1, nil, Config{}); a.Verb != queue.Wait || a.Until != 50*sec {
 		t.Errorf("%+v", a)
 	}
@@ -224,17 +224,17 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 		remaining, limit int64
 		reset            time.Duration
 	}{
-		{"none left for a day", 0, 5000, 24 * time.Hour},
-		{"few left for a day", 3, 5000, 24 * time.Hour},
-		{"none left, the same window", 0, 5000, 50 * time.Minute},
-		{"none left for a moment", 0, 5000, sec},
-		{"very many left", 1 << 39, 1 << 39, 24 * time.Hour},
+		{"no requests are left for a day", 0, 5000, 24 * time.Hour},
+		{"few requests are left for a day", 3, 5000, 24 * time.Hour},
+		{"no requests are left in the same window", 0, 5000, 50 * time.Minute},
+		{"no requests are left for a moment", 0, 5000, sec},
+		{"very many requests are left", 1 << 39, 1 << 39, 24 * time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var p Pacing
-			p.Note(0, 1, 0, 5000, 5000, time.Hour, Config{})
-			p.Note(sec, 1, sendPaced(t, &p, sec), 4999, 5000, time.Hour-sec, Config{})
-			p.Note(2*sec, 1, sendPaced(t, &p, 2*sec), tt.remaining, tt.limit, tt.reset, Config{})
+			p.Note(0, 1, Pass{}, Named{Remaining: 5000, Limit: 5000, Reset: time.Hour}, Config{})
+			p.Note(sec, 1, Pass{Mark: sendPaced(t, &p, sec)}, Named{Remaining: 4999, Limit: 5000, Reset: time.Hour - sec}, Config{})
+			p.Note(2*sec, 1, Pass{Mark: sendPaced(t, &p, 2*sec)}, Named{Remaining: tt.remaining, Limit: tt.limit, Reset: tt.reset}, Config{})
 			now := instant.At(2 * sec)
 			if a := p.Enter(now, 1, nil, Config{}); a.Verb == queue.Wait {
 				if now = a.Until; now > instant.At(2*sec+time.Minute) {
@@ -243,8 +243,8 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 				p.Enter(now, 1, nil, Config{})
 			}
 			mark := p.Enter(now.Add(time.Minute), 1, nil, Config{}).Mark // 0 where that window is over
-			p.Note(now.Add(time.Minute), 1, mark, 4990, 5000, instant.At(time.Hour).Sub(now), Config{})
-			if left, end, _ := p.Left(now.Add(time.Minute), 1); left != 4990 || end != instant.At(time.Hour+time.Minute) {
+			p.Note(now.Add(time.Minute), 1, Pass{Mark: mark}, Named{Remaining: 4990, Limit: 5000, Reset: instant.At(time.Hour).Sub(now)}, Config{})
+			if left, end, _ := p.Left(now.Add(time.Minute), 1, ""); left != 4990 || end != instant.At(time.Hour+time.Minute) {
 				t.Errorf("%d left until %v", left, end)
 			}
 			pass(t, &p, now.Add(time.Minute), 3000)
@@ -256,35 +256,35 @@ func TestPacingBelievesTheLastRequest(t *testing.T) {
 // response to a later one.
 func TestPacingReorderedResponses(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 100, 100, 10*sec, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 100, Limit: 100, Reset: 10 * sec}, Config{})
 	var marks [5]uint64
 	for i := range marks {
 		marks[i] = sendPaced(t, &p, 0)
 	}
 	left := func(want int64) {
 		t.Helper()
-		if got, _, _ := p.Left(ms, 1); got != want {
+		if got, _, _ := p.Left(ms, 1, ""); got != want {
 			t.Errorf("%d left, want %d", got, want)
 		}
 	}
-	p.Note(ms, 1, marks[3], 40, 100, 10*sec, Config{}) // others use the quota, too
-	left(39)                                           // one passed since
-	p.Note(ms, 1, marks[1], 60, 100, 10*sec, Config{})
+	p.Note(ms, 1, Pass{Mark: marks[3]}, Named{Remaining: 40, Limit: 100, Reset: 10 * sec}, Config{}) // others use the quota, too
+	left(39)                                                                                         // one passed since
+	p.Note(ms, 1, Pass{Mark: marks[1]}, Named{Remaining: 60, Limit: 100, Reset: 10 * sec}, Config{})
 	left(39)
-	p.Note(ms, 1, marks[2], 20, 100, 10*sec, Config{}) // less is less
+	p.Note(ms, 1, Pass{Mark: marks[2]}, Named{Remaining: 20, Limit: 100, Reset: 10 * sec}, Config{}) // less is less
 	left(20)
-	p.Note(ms, 1, marks[0], 0, 100, 24*time.Hour, Config{}) // that window cannot have begun
+	p.Note(ms, 1, Pass{Mark: marks[0]}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, Config{}) // that window cannot have begun
 	left(20)
-	p.Note(ms, 1, marks[0], 90, 100, sec, Config{}) // that window is over
+	p.Note(ms, 1, Pass{Mark: marks[0]}, Named{Remaining: 90, Limit: 100, Reset: sec}, Config{}) // that window is over
 	left(20)
-	p.Note(ms, 1, marks[4], 70, 100, 10*sec, Config{})
+	p.Note(ms, 1, Pass{Mark: marks[4]}, Named{Remaining: 70, Limit: 100, Reset: 10 * sec}, Config{})
 	left(70)
 }
 
 // The marks of a quota that was forgotten mean nothing to the next one.
 func TestPacingMarksDoNotComeTwice(t *testing.T) {
 	var p Pacing
-	p.Note(0, 1, 0, 100, 100, sec, Config{})
+	p.Note(0, 1, Pass{}, Named{Remaining: 100, Limit: 100, Reset: sec}, Config{})
 	var old uint64
 	for range 50 {
 		old = sendPaced(t, &p, 0)
@@ -293,14 +293,14 @@ func TestPacingMarksDoNotComeTwice(t *testing.T) {
 	if !p.Quiet() {
 		t.Fatal("still known")
 	}
-	p.Note(instant.At(time.Hour), 1, 0, 50, 100, time.Minute, Config{})
+	p.Note(instant.At(time.Hour), 1, Pass{}, Named{Remaining: 50, Limit: 100, Reset: time.Minute}, Config{})
 	mark := sendPaced(t, &p, instant.At(time.Hour))
 	if mark <= old {
 		t.Errorf("mark %d after %d", mark, old)
 	}
-	p.Note(instant.At(time.Hour), 1, mark, 49, 100, time.Minute, Config{})
-	p.Note(instant.At(time.Hour), 1, old, 99, 100, time.Minute, Config{})
-	if left, _, _ := p.Left(instant.At(time.Hour), 1); left != 49 {
+	p.Note(instant.At(time.Hour), 1, Pass{Mark: mark}, Named{Remaining: 49, Limit: 100, Reset: time.Minute}, Config{})
+	p.Note(instant.At(time.Hour), 1, Pass{Mark: old}, Named{Remaining: 99, Limit: 100, Reset: time.Minute}, Config{})
+	if left, _, _ := p.Left(instant.At(time.Hour), 1, ""); left != 49 {
 		t.Errorf("%d left", left)
 	}
 }

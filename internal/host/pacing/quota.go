@@ -1,143 +1,127 @@
-// The quota of a scope in a window.
+// The quotas of a scope.
 
 package pacing
 
 import (
-	"time"
-
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
-// A quota is the record of the window of a scope.
+// maxUnits bounds the windows of a scope.
+const maxUnits = 8
+
+// A quota is the record of a scope, with a window for each unit. A request waits for all of
+// them, in a single queue.
 type quota struct {
-	end     instant.Instant // when the window ends
-	length  time.Duration   // the longest time to the end that the server named
-	left    int64
-	limit   int64
-	next    instant.Instant // when the next request may go, if the requests are spread
-	guessed bool            // the server did not name this window
-	passed  uint64          // the last mark; it counts on from Pacing.passed, so that no mark comes twice
-	asked   uint64          // the mark of the latest request whose response is known
-	members int             // of a fleet that use the quota in this window; 0 counts as 1
-	named   bool            // a response to this member named this window
-	heard   bool            // a fleet said that less is left than this member knew
-	since   uint64          // passed when the fleet named the window
+	windows []*window
+	passed  uint64 // the last mark; it counts on from Pacing.passed, so that no mark comes twice
+	from    uint64 // passed when the scope came
+	spent   uint64 // the cost of all requests that passed
 	queue   queue.Queue
 }
 
-// note takes in a response; the lock is held.
-func (q *quota) note(now, end instant.Instant, mark uint64, remaining, limit int64, members int, c Config) {
-	mark = min(mark, q.passed)
-	before, newest := q.left, mark > q.asked
-	same := now < q.end && !q.guessed && end <= q.end.Add(slack) && end >= q.end.Add(-slack)
-	if newest {
-		remaining = max(0, remaining-int64(q.passed-mark))
-		q.asked = mark
+// window returns the window of a unit, and makes it if there is none. It returns nil if there
+// are too many units.
+func (q *quota) window(unit string) *window {
+	for _, v := range q.windows {
+		if v.unit == unit {
+			return v
+		}
 	}
-	hearsay := q.hearsay()
-	switch {
-	case same && newest:
-		q.left, q.limit, q.heard = remaining, limit, false
-		q.length = max(q.length, end.Sub(now))
-	case same:
-		q.heard = q.heard || members > 0 && remaining < q.left
-		q.left, q.limit = min(q.left, remaining), max(q.limit, limit)
-		q.length = max(q.length, end.Sub(now))
-	case now < q.end && q.guessed && !newest:
-		// The window was guessed. The server did not count all requests that
-		// passed in it meanwhile.
-		q.left, q.limit = min(q.left, remaining), limit
-		q.end, q.next, q.guessed = end, 0, false
-		q.length = max(q.length, end.Sub(now))
-		q.begin(members)
-	case now < q.end && !newest && (members > 0 || !hearsay) && (end < q.end || now < q.end.Add(-slack)):
-		return // a late response of an earlier window, or of a window that cannot have begun
-	default:
-		// The response names another window.
-		q.end, q.length, q.left, q.limit, q.members = end, end.Sub(now), remaining, limit, members
-		q.next, q.guessed = 0, false
-		q.begin(members)
+	if len(q.windows) >= maxUnits {
+		return nil
 	}
-	q.named = q.named || members == 0
-	q.pace(now, before, c)
+	v := &window{unit: unit, asked: q.from}
+	q.windows = append(q.windows, v)
+	return v
 }
 
-// begin notes who named a window first.
-func (q *quota) begin(members int) {
-	q.named, q.heard = members == 0, members > 0
-	if q.heard {
-		q.since = q.passed
+// end returns when the last of the windows ends or ended.
+func (q *quota) end() (end instant.Instant) {
+	for i, v := range q.windows {
+		if i == 0 || v.end > end {
+			end = v.end
+		}
 	}
+	return end
 }
 
-// hearsay reports whether only a fleet named the window.
-func (q *quota) hearsay() bool { return q.heard && !q.named }
-
-// slowed reports whether requests may have to wait for longer because of a fleet.
-func (q *quota) slowed() bool { return q.heard || q.members > 1 && q.left > 0 }
-
-// until returns until when w has to wait. It waits for half of its time at most for the
-// word of a fleet, so that the fleet fails no request.
-func (q *quota) until(w *queue.Waiter) instant.Instant {
-	if w != nil && q.slowed() && w.By > 0 && w.By <= min(q.next, q.end) {
-		return w.Half()
+// overtaking returns when a waiter that is not the first looks whether it overtakes. A fleet
+// may speak while it waits, which wakes only the first.
+func overtaking(now instant.Instant, w *queue.Waiter) instant.Instant {
+	if w != nil && w.By > 0 {
+		for _, at := range []instant.Instant{w.Half(), w.Late()} {
+			if now < at {
+				return at
+			}
+		}
 	}
-	return q.next
+	return instant.Never
 }
 
-// maxWait returns the longest wait between two requests.
-func (q *quota) maxWait(c Config) time.Duration {
-	if q.slowed() {
-		return min(c.maxWait(), queue.MaxHeard)
-	}
-	return c.maxWait()
-}
-
-// pace computes when the next request may go; the lock is held.
-func (q *quota) pace(now instant.Instant, before int64, c Config) {
-	switch {
-	case q.left > 0: // more may be left than when q.next was computed
-		q.next = min(q.next, instant.After(now, q.gap(now, c)))
-	case before > 0 || q.next <= now:
-		q.next = min(q.end, instant.After(now, q.maxWait(c)))
-	}
-}
-
-// gap returns the time between requests that would use up the quota just at the end
-// of the window.
-func (q *quota) gap(now instant.Instant, c Config) time.Duration {
-	each := q.end.Sub(now) / time.Duration(q.left+1)
-	if q.members > 1 {
-		each = min(each, instant.Forever/time.Duration(q.members)) * time.Duration(q.members)
-	}
-	return min(each, q.maxWait(c))
-}
-
-// roll begins the next window if the present one is over, and reports whether a
-// window is running; the lock is held.
-func (q *quota) roll(now instant.Instant) bool {
-	switch {
-	case now < q.end:
-		return true
-	case q.guessed || now.Sub(q.end) >= q.length:
+// overtakes reports whether w goes before its turn, because it has waited for long enough for
+// the word of a fleet, and nothing else holds it.
+func (q *quota) overtakes(now instant.Instant, w *queue.Waiter) bool {
+	if w == nil || w.By <= 0 || now < w.Half() {
 		return false
 	}
-	q.end = q.end.Add(q.length)
-	q.left, q.next, q.guessed, q.members, q.heard = q.limit, 0, true, 0, q.hearsay()
+	slowed := false
+	for _, v := range q.windows {
+		switch {
+		case v.slowed():
+			slowed = true
+		case now < v.end && !v.plenty(v.count(w.Costs())):
+			return false
+		}
+	}
+	return slowed
+}
+
+// hearsay reports whether only a fleet named the windows.
+func (q *quota) hearsay() bool {
+	for _, v := range q.windows {
+		if !v.hearsay() {
+			return false
+		}
+	}
 	return true
 }
 
-// passes reports whether another request may go, and counts it; the lock is held.
+// roll begins the next window of each unit if the present one is over, and reports whether any
+// window is running.
+func (q *quota) roll(now instant.Instant) (running bool) {
+	for _, v := range q.windows {
+		running = v.roll(now) || running
+	}
+	return running
+}
+
+// passes reports whether w may go, and counts it.
 func (q *quota) passes(now instant.Instant, w *queue.Waiter, c Config) bool {
-	plenty := q.left > q.limit/share
-	if !plenty && now < q.until(w) {
-		return false
+	turn := q.queue.Turn(now, w)
+	for _, v := range q.windows {
+		if now < v.until(now, w, turn, c) {
+			return false
+		}
 	}
 	q.passed++
-	q.left = max(0, q.left-1)
-	if !plenty {
-		q.next = instant.After(now, q.gap(now, c))
+	q.spent += uint64(w.Costs())
+	for _, v := range q.windows {
+		if now < v.end {
+			v.take(now, w.Costs(), c)
+		}
 	}
 	return true
+}
+
+// until returns when w, which is the first, may go as far as is known, and whether it may be sooner for a fleet's
+// word.
+func (q *quota) until(now instant.Instant, w *queue.Waiter, c Config) (at instant.Instant, slowed bool) {
+	at = now
+	for _, v := range q.windows {
+		if own := v.until(now, w, true, c); own > now {
+			at, slowed = max(at, own), slowed || v.slowed()
+		}
+	}
+	return at, slowed
 }

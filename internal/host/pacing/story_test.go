@@ -31,7 +31,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 			left, reset := max(0, 100-used), instant.At((window+1)*10*sec)-cl.Now
 			reset = (reset + sec - 1) / sec * sec // whole seconds
 			cl.At(cl.Now.Add(time.Duration(rng.IntN(200))*ms), func() {
-				p.Note(cl.Now, 1, mark, int64(left), 100, reset.Since(), Config{})
+				p.Note(cl.Now, 1, Pass{Mark: mark}, Named{Remaining: int64(left), Limit: 100, Reset: reset.Since()}, Config{})
 			})
 		}
 		for at := instant.Instant(0); at < instant.At(5*time.Minute); at += 50 * ms {
@@ -71,7 +71,7 @@ func TestPacingAvoidsThe429(t *testing.T) {
 func TestPacingIsBounded(t *testing.T) {
 	var p Pacing
 	for i := range soak.Size[uint64](8*queue.MaxScopes, 20_000) {
-		p.Note(instant.At(time.Duration(i)), i, 0, 5, 100, time.Hour, Config{})
+		p.Note(instant.At(time.Duration(i)), i, Pass{}, Named{Remaining: 5, Limit: 100, Reset: time.Hour}, Config{})
 		if len(p.quotas) > queue.MaxScopes {
 			t.Fatalf("%d quotas", len(p.quotas))
 		}
@@ -88,19 +88,19 @@ func FuzzPacing(f *testing.F) {
 		for len(data) >= 3 {
 			kind, a, b := data[0]%4, int64(data[1]), time.Duration(data[2])
 			data = data[3:]
-			left, end, known := p.Left(now, 1)
+			left, end, known := p.Left(now, 1, "")
 			switch kind {
 			case 0:
 				now = now.Add(time.Duration(a) * b * ms)
 				continue
 			case 1:
-				p.Note(now, 1, 0, a-10, 200, (b-5)*100*ms, Config{})
+				p.Note(now, 1, Pass{}, Named{Remaining: a - 10, Limit: 200, Reset: (b - 5) * 100 * ms}, Config{})
 			default:
 				if ans := p.Enter(now, 1, nil, Config{}); ans.Verb == queue.Wait && ans.Ask.Sub(now) > time.Minute {
 					t.Fatalf("at %v: %+v", now, ans)
 				}
 			}
-			if l, e, ok := p.Left(now, 1); known && ok && e <= end.Add(slack) && l > left {
+			if l, e, ok := p.Left(now, 1, ""); known && ok && e <= end.Add(slack) && l > left {
 				t.Fatalf("at %v: from %d to %d left in the window until %v", now, left, l, end)
 			}
 		}

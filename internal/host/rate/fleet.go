@@ -48,6 +48,8 @@ type shared struct {
 	due     instant.Instant // when to ask next without a burst
 	want    int             // tokens that the last question asked for
 	used    int             // tokens used since the last question
+	need    int             // tokens that the first waiter needs together; 0: one at a time
+	needed  instant.Instant // when it asked for them last
 	members int             // of the fleet
 	silent  bool
 	own     instant.Instant // no token of this member before this time
@@ -195,37 +197,74 @@ func (r *Rate) leased(now instant.Instant, n int) (wait time.Duration, ok bool) 
 		return 0, false
 	}
 	s.expire(now)
-	for _, l := range s.leases {
-		if n <= l.n {
-			return max(0, l.at.Add(time.Duration(n-1)*l.every).Sub(now)), true
-		}
-		n -= l.n
+	if at, enough := s.last(n); enough {
+		return max(0, at.Sub(now)), true
 	}
 	return r.answer(now).Sub(now), true
 }
 
-// reserveLeased takes a token of the fleet that can be used within ahead. at and ask are as
-// for Rate.reserve. shared is as ok in leased.
-func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration) (at, ask instant.Instant, got, ok bool) {
+// reserveLeased takes n tokens of the fleet that can be used within ahead. at and ask are as
+// for Rate.reserve. ok is as in leased.
+func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration, n int) (at, ask instant.Instant, got, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.shared
 	if !r.fromFleet(now) {
 		return 0, 0, false, false
 	}
+	s.collects(now, n)
 	s.expire(now)
-	if len(s.leases) == 0 {
+	at, enough := s.last(n)
+	if !enough {
 		at = r.answer(now)
 		return at, at, false, true
 	}
-	l := &s.leases[0]
-	if at = l.at; at > instant.After(now, ahead) {
+	if at > instant.After(now, ahead) {
 		return at, at.Add(-ahead), false, true
 	}
-	if l.at, l.n = l.at.Add(l.every), l.n-1; l.n == 0 {
-		s.leases = s.leases[1:]
-	}
+	s.need = 0
+	s.spend(n)
 	return max(at, now), 0, true, true
+}
+
+// collect notes that the first waiter needs n tokens together.
+func (r *Rate) collect(now instant.Instant, n int) {
+	if n <= 1 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shared.collects(now, n)
+}
+
+// collects is collect; the lock is held.
+func (s *shared) collects(now instant.Instant, n int) {
+	if s != nil && n > 1 {
+		s.need, s.needed = n, now
+	}
+}
+
+// last returns when the nth token can be used, if there are so many.
+func (s *shared) last(n int) (at instant.Instant, ok bool) {
+	for _, l := range s.leases {
+		if n <= l.n {
+			return l.at.Add(time.Duration(n-1) * l.every), true
+		}
+		n -= l.n
+	}
+	return 0, false
+}
+
+// spend takes the first n tokens.
+func (s *shared) spend(n int) {
+	for n > 0 {
+		l := &s.leases[0]
+		some := min(n, l.n)
+		n -= some
+		if l.at, l.n = l.at.Add(time.Duration(some)*l.every), l.n-some; l.n == 0 {
+			s.leases = s.leases[1:]
+		}
+	}
 }
 
 // answer returns when the fleet has answered a question, or is silent; the lock is held.
@@ -252,9 +291,17 @@ func (r *Rate) fromFleet(now instant.Instant) bool {
 	return !s.silent
 }
 
-// expire drops the tokens that are too old; the lock is held.
+// expire drops the tokens that are too old; the lock is held. A request that needs many tokens
+// collects them over several answers. Those that it needs do not become too old while it asks.
 func (s *shared) expire(now instant.Instant) {
-	for len(s.leases) > 0 {
+	spare := math.MaxInt
+	if s.need > 0 && now < instant.After(s.needed, 2*tokenLife) {
+		spare = -s.need
+		for _, l := range s.leases {
+			spare += l.n
+		}
+	}
+	for len(s.leases) > 0 && spare > 0 {
 		l := &s.leases[0]
 		old := now.Sub(l.at) - tokenLife
 		if old <= 0 {
@@ -264,6 +311,8 @@ func (s *shared) expire(now instant.Instant) {
 		if l.every > 0 {
 			n = int(min(int64(l.n), int64(old/l.every)+1))
 		}
+		n = min(n, spare)
+		spare -= n
 		if l.at, l.n = l.at.Add(time.Duration(n)*l.every), l.n-n; l.n > 0 {
 			return
 		}

@@ -30,7 +30,7 @@ func mustAskFor(t *testing.T, r *Rate, now instant.Instant, waiting, want int) {
 
 // taken returns how many tokens can be used now.
 func taken(r *Rate, now instant.Instant) (n int) {
-	for n < 1000 && r.Take(now) {
+	for n < 1000 && r.Take(now, 1) {
 		n++
 	}
 	return n
@@ -52,7 +52,7 @@ func TestRateFromFleet(t *testing.T) {
 	if a := r.Enter(sec+ms, first); a != (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - ahead), Until: sec + 50*ms}) {
 		t.Errorf("%+v", a)
 	}
-	if got := r.Peek(sec + ms); got != AnswerTime { // behind the waiters, with the next question
+	if got := r.Peek(sec+ms, false, 1); got != AnswerTime { // behind the waiters, with the next question
 		t.Errorf("peek %v", got)
 	}
 	if a := r.Enter(instant.At(sec+50*ms-ahead), first); a != (queue.Answer{Until: sec + 50*ms}) || !hosttest.Woken(second) {
@@ -135,7 +135,7 @@ func TestRateAsksSeldom(t *testing.T) {
 				t.Fatal("MayAsk said no")
 			}
 		}
-		r.Take(now)
+		r.Take(now, 1)
 	}
 	for i := range asks {
 		if i >= 10 && asks[i]-asks[i-10] < sec {
@@ -171,7 +171,7 @@ func TestRateWithASilentFleet(t *testing.T) {
 	w := queue.NewWaiter()
 	r.Enter(sec, w)
 	mustAskFor(t, r, sec, 1, 1)
-	if r.Take(instant.At(sec + AnswerTime - 1)) {
+	if r.Take(instant.At(sec+AnswerTime-1), 1) {
 		t.Error("does not wait for the answer")
 	}
 	r.Grant(instant.At(sec+AnswerTime), 10, 0, 0, 0) // too late
@@ -202,7 +202,7 @@ func TestRateOfAPart(t *testing.T) {
 	r := New(Config{PerSecond: 1, Burst: 1})
 	r.Share(0, 100)
 	r.AskTokens(0, 1, 0)
-	r.Take(instant.At(AnswerTime))
+	r.Take(instant.At(AnswerTime), 1)
 	w := queue.NewWaiter()
 	before := r.Enter(instant.At(AnswerTime), w)
 	r.Share(20*ms, 1)

@@ -50,13 +50,13 @@ const (
 type Config struct {
 	PerSecond float64
 	// Burst is how many sends may come at once. The default is PerSecond rounded
-	// up.
+	// up. A request that costs more takes a full bucket.
 	Burst int
 	// Adaptive makes a 429 lower the rate, and successes raise it again.
 	Adaptive bool
 }
 
-// A Rate is a limit of sends per second, retries included. It is a token bucket
+// A Rate is a limit of sends per second, retries included, or of their costs. It is a token bucket
 // from golang.org/x/time/rate, which is used without its sleeps.
 //
 // In adaptive mode:
@@ -140,10 +140,10 @@ func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	r.turns.Lock()
 	var next *queue.Waiter
 	switch {
-	case r.queue.Turn(w):
-		at, ask, ok := r.reserve(now)
+	case r.queue.Turn(now, w):
+		at, ask, ok := r.reserve(now, w.Costs())
 		if ok {
-			r.count(now)
+			r.count(now, w.Costs())
 			r.queue.Leave(w)
 			a, next = queue.Answer{Until: at}, r.queue.First()
 			break
@@ -152,31 +152,54 @@ func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	default:
 		a = queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 		if !w.Waits() {
-			a.Until = instant.After(now, r.WaitFor(now, r.queue.Len()+1))
+			a.Until = instant.After(now, r.WaitFor(now, r.queue.Ahead(w != nil && w.Background)+r.Tokens(w.Costs())))
 		}
 	}
 	if a.Verb == queue.Wait && w != nil {
-		r.queue.Join(w)
+		r.queue.Join(now, w)
 	}
 	r.turns.Unlock()
 	next.Wake()
 	return a
 }
 
-// reserve takes a token and returns when to use it, which is in 10 ms at most. If there is
-// none by then, ok is false, at is when there will be a token as far as is known, and ask is
-// when to ask again.
-func (r *Rate) reserve(now instant.Instant) (at, ask instant.Instant, ok bool) {
-	if at, ask, got, shared := r.reserveLeased(now, ahead); shared {
+// Tokens returns how many tokens a request of a cost takes. That is a full bucket at most.
+func (r *Rate) Tokens(cost int) int {
+	if cost <= 1 {
+		return 1
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return min(cost, r.conf.Burst)
+}
+
+// reserve takes the tokens of a request and returns when to use them, which is in 10 ms at
+// most. If they are not there by then, ok is false, at is when they will be there as far as is
+// known, and ask is when to ask again.
+func (r *Rate) reserve(now instant.Instant, cost int) (at, ask instant.Instant, ok bool) {
+	n := r.Tokens(cost)
+	if at, ask, got, shared := r.reserveLeased(now, ahead, n); shared {
 		return at, ask, got
 	}
-	wait := r.WaitFor(now, 1)
+	wait := r.WaitFor(now, min(n, r.lim.Burst()))
 	if wait > ahead+time.Microsecond {
 		return instant.After(now, wait), instant.After(now, (wait - ahead).Truncate(time.Microsecond)), false
 	}
 	from := clockTime(now)
-	wait = r.lim.ReserveN(from, 1).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
+	some := min(n, r.lim.Burst())
+	wait = r.lim.ReserveN(from, some).DelayFrom(from).Round(time.Microsecond) // x/time's floats lose a nanosecond
+	r.owe(now, n-some)
 	return instant.After(now, wait), 0, true
+}
+
+// owe takes tokens that are not there yet. A member of a fleet that does not answer has a part
+// of the bucket only, and waits for the rest of what it took afterwards.
+func (r *Rate) owe(now instant.Instant, n int) {
+	for n > 0 {
+		some := min(n, r.lim.Burst())
+		r.lim.ReserveN(clockTime(now), some)
+		n -= some
+	}
 }
 
 // Leave takes w out of the queue.
@@ -187,11 +210,11 @@ func (r *Rate) Leave(w *queue.Waiter) {
 	next.Wake()
 }
 
-// Waiting returns how many requests are in the queue.
+// Waiting returns how many tokens the requests in the queue need.
 func (r *Rate) Waiting() int {
 	r.turns.Lock()
 	defer r.turns.Unlock()
-	return r.queue.Len()
+	return r.queue.Ahead(true)
 }
 
 // wakeFirst wakes the first waiter after the rate has changed.
@@ -202,21 +225,41 @@ func (r *Rate) wakeFirst() {
 	next.Wake()
 }
 
-// Take takes a token if it is there now.
-func (r *Rate) Take(now instant.Instant) bool {
-	if _, _, got, shared := r.reserveLeased(now, 0); shared && !got || !shared && !r.lim.AllowN(clockTime(now), 1) {
-		return false
+// Take takes the tokens of a request if they are there now.
+func (r *Rate) Take(now instant.Instant, cost int) bool {
+	n := r.Tokens(cost)
+	if _, _, got, shared := r.reserveLeased(now, 0, n); shared {
+		if !got {
+			return false
+		}
+	} else {
+		some := min(n, r.lim.Burst())
+		if !r.lim.AllowN(clockTime(now), some) {
+			return false
+		}
+		r.owe(now, n-some)
 	}
-	r.count(now)
+	r.count(now, n)
 	return true
+}
+
+// ReadyIn returns how long it takes until a request of a cost can go, as far as is known. The
+// request is the first in its queue.
+func (r *Rate) ReadyIn(now instant.Instant, cost int) time.Duration {
+	n := r.Tokens(cost)
+	r.collect(now, n)
+	if wait, shared := r.leased(now, n); shared {
+		return wait
+	}
+	return r.own(now, min(n, r.lim.Burst()))
 }
 
 // Peek estimates how long a request that comes now would wait behind the
 // waiters. It takes no token. A now in the future is allowed.
-func (r *Rate) Peek(now instant.Instant) time.Duration {
+func (r *Rate) Peek(now instant.Instant, background bool, cost int) time.Duration {
 	r.turns.Lock()
 	defer r.turns.Unlock()
-	return r.WaitFor(now, r.queue.Len()+1)
+	return r.WaitFor(now, r.queue.Ahead(background)+r.Tokens(cost))
 }
 
 // WaitFor returns how long it takes until there are n tokens, as far as is known.
@@ -224,6 +267,11 @@ func (r *Rate) WaitFor(now instant.Instant, n int) time.Duration {
 	if wait, shared := r.leased(now, n); shared {
 		return wait
 	}
+	return r.own(now, n)
+}
+
+// own returns how long it takes until there are n tokens, if they do not come from a fleet.
+func (r *Rate) own(now instant.Instant, n int) time.Duration {
 	missing := float64(n) - r.lim.TokensAt(clockTime(now))
 	if missing <= 0 {
 		return 0
@@ -293,14 +341,15 @@ func (r *Rate) apply(now instant.Instant, perSecond float64) {
 	r.limit(now)
 }
 
-// count counts a send, to measure the real rate and the tokens to ask a fleet for. A cut
-// starts from the real rate, because lowering a limit that is far above it would change
+// count counts the tokens of a send, to measure the real rate and the tokens to ask a fleet for.
+// A cut starts from the real rate, because lowering a limit that is far above it would change
 // nothing.
-func (r *Rate) count(now instant.Instant) {
+func (r *Rate) count(now instant.Instant, cost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	cost = min(max(cost, 1), r.conf.Burst)
 	if r.shared != nil {
-		r.shared.used++
+		r.shared.used += cost
 	}
 	if !r.conf.Adaptive {
 		return
@@ -315,8 +364,11 @@ func (r *Rate) count(now instant.Instant) {
 		}
 		r.measured, r.sent, r.sample = perSecond, 0, now
 	}
-	r.sent++
+	r.sent += cost
 }
+
+// Bucket returns how many tokens a full bucket has.
+func (c Config) Bucket() int { return c.withDefaults().Burst }
 
 func (c Config) withDefaults() Config {
 	if c.Burst <= 0 {

@@ -24,7 +24,7 @@ func TestRateQueue(t *testing.T) {
 		{Verb: queue.Wait, Ask: 90 * ms, Until: 100 * ms},
 		{Verb: queue.Wait, Ask: instant.Never, Until: 200 * ms},
 	} {
-		if got := r.Peek(0); instant.At(got) != want.Until {
+		if got := r.Peek(0, false, 1); instant.At(got) != want.Until {
 			t.Errorf("peek %d: %v, want %v", i, got, want.Until)
 		}
 		if got := r.Enter(0, queue.NewWaiter()); got != want {
@@ -68,7 +68,7 @@ func TestRateTellsOfANewRate(t *testing.T) {
 
 func TestRateTake(t *testing.T) {
 	r := New(Config{PerSecond: 10, Burst: 1})
-	if !r.Take(0) || r.Take(0) || r.Take(99*ms) || !r.Take(100*ms) {
+	if !r.Take(0, 1) || r.Take(0, 1) || r.Take(99*ms, 1) || !r.Take(100*ms, 1) {
 		t.Error("not one per 100 ms")
 	}
 }
@@ -85,7 +85,7 @@ func TestRateBurst(t *testing.T) {
 	} {
 		r := New(tt.conf)
 		got := 0
-		for r.Take(0) {
+		for r.Take(0, 1) {
 			got++
 		}
 		if got != tt.want {
@@ -132,7 +132,7 @@ func TestRateAdapts(t *testing.T) {
 	t.Run("what was really sent counts", func(t *testing.T) {
 		r := New(Config{PerSecond: 1000, Adaptive: true})
 		for i := range time.Duration(40) {
-			r.Take(instant.At(i * 100 * ms))
+			r.Take(instant.At(i*100*ms), 1)
 		}
 		r.Throttled(4*sec, 3900*ms)
 		near(t, r, 7)
@@ -217,7 +217,7 @@ func TestRateCosts(t *testing.T) {
 	r := New(Config{PerSecond: 1e9, Adaptive: true})
 	if n := testing.AllocsPerRun(100, func() {
 		r.Enter(0, nil)
-		r.Peek(0)
+		r.Peek(0, false, 1)
 		r.Succeeded(0)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -1,0 +1,115 @@
+// Scenes in which one connection of several turns bad, and their check.
+
+package simulate
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+// newOneScene draws a scene whose callers come in crowds, so that the host has several
+// connections. Each strike hits one of them, in a way of its own.
+func newOneScene(d dice) *scene {
+	s := &scene{kind: oneOfMany, warm: time.Second, begin: 10 * time.Second, end: 10*time.Second + 3*strikeEach}
+	s.timeout = d.between(200*time.Millisecond, time.Second)
+	s.trip = d.between(5*time.Millisecond, s.timeout/5)
+	s.every = d.between(time.Second, 5*time.Second)
+	s.tick = d.between(time.Second, 10*time.Second)
+	s.crowd = 3 + d.IntN(8)
+	return s
+}
+
+// oneWires returns the connections of the scene's host. A connection has few streams, so
+// that a crowd needs several of HTTP/2, too.
+func (s *scene) oneWires(d dice) *wiring {
+	w := &wiring{untold: d.chance(20), streams: one(d, 2+s.crowd/4, s.crowd-1), single: true, fate: one(d, dies, drags, sick, strays)}
+	for at := s.begin; at < s.end; at += strikeEach {
+		w.strikes = append(w.strikes, at)
+	}
+	return w
+}
+
+// oneRule returns the rule of the scene's host.
+func (s *scene) oneRule() policy.Rule {
+	return policy.Rule{Attempts: 4, Backoff: backoff.Constant(10 * time.Millisecond), AttemptTimeout: s.timeout}
+}
+
+// oneCast adds the crowds to the plan. The last of each crowd sends a POST.
+func (s *scene) oneCast(add func(time.Duration, callPlan)) {
+	add(s.warm, callPlan{method: http.MethodGet, role: listener, cancel: 2 * time.Minute})
+	for at := s.warm; at < s.end+5*time.Second; at += s.every {
+		for i := range s.crowd {
+			c := callPlan{method: http.MethodGet}
+			if i == s.crowd-1 {
+				c.method = http.MethodPost
+			}
+			add(at+time.Duration(i)*100*time.Microsecond, c)
+		}
+	}
+}
+
+// strike hits one connection that an attempt may take, if a strike of the host is due.
+func (b *base) strike(h *host) {
+	w := b.world
+	w.mu.Lock()
+	n := w.struck[h]
+	due := n < len(h.wires.strikes) && w.now() >= h.wires.strikes[n]
+	if due {
+		w.struck[h]++
+	}
+	w.mu.Unlock()
+	if !due {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []*conn
+	for _, c := range b.conns {
+		if c.host == h && !c.closed && (c.streams == 0 || h.http2) {
+			all = append(all, c)
+		}
+	}
+	if len(all) > 1 { // the only connection would be another scene
+		c := all[roll(w.plan.seed, ofStrike, uint64(h.id), uint64(n)).IntN(len(all))]
+		c.doom.Store(&doom{h.wires.fate, w.now()})
+	}
+}
+
+// checkOne checks that each request gets its response although one connection is bad, after
+// one bad attempt at most. A connection of HTTP/1 is bad for one request, and one of HTTP/2
+// for those that it takes at once. The caller must hold w.mu.
+func (w *world) checkOne(h *host, s *scene) {
+	met := make(map[*conn]int)
+	for _, c := range w.calls {
+		if c.plan.host != h.id || c.last || c.plan.role != ordinary || c.plan.method != http.MethodGet {
+			continue
+		}
+		bad := 0
+		for _, a := range c.attempts {
+			if a.conn.is(h.wires.fate) && a.ended > a.conn.dooms().turns && (a.status != http.StatusOK || a.ended-a.began > s.trip+2*dialTime) {
+				bad++
+				met[a.conn]++
+			}
+		}
+		switch most := s.timeout + 3*s.trip + 200*time.Millisecond; {
+		case c.resp == nil || c.resp.StatusCode != http.StatusOK:
+			w.violateLocked(Another, c, "the request failed, although one connection alone was %v: %s", h.wires.fate, c.outcome())
+		case bad > 1:
+			w.violateLocked(Another, c, "%d attempts went over bad connections; one may", bad)
+		case c.returned-c.plan.at > most:
+			w.violateLocked(Another, c, "the request took %v, beside one bad connection; it may take %v", c.returned-c.plan.at, most)
+		}
+	}
+	most := 1
+	if h.http2 {
+		most = 2 * h.wires.streams
+	}
+	for c, n := range met {
+		if n > most {
+			w.violateLocked(Another, nil, "%d requests went over connection %d, which was %v since %v; there may be %d", n, c.id, c.dooms().fate, c.dooms().turns, most)
+		}
+	}
+}

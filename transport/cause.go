@@ -1,0 +1,119 @@
+// Errors in a few words, and texts that keep to a length.
+
+package transport
+
+import (
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/aplomb-go/aplomb/classify"
+)
+
+// causeOf says in a few words what is wrong. It names the day on which a certificate
+// expired, and leaves out what a log line says elsewhere: the method, the URL and the
+// address. It hides the secrets of the URLs that are known.
+func causeOf(err error, known ...string) string {
+	if text := certificate(err); text != "" {
+		return text
+	}
+	whole := safeText(err, known...)
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		switch {
+		case dns.IsNotFound:
+			return "no such host"
+		case strings.Contains(whole, dns.Err):
+			return "no address from the DNS: " + dns.Err
+		}
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
+		text := innermost(op.Err).Error()
+		switch {
+		case op.Timeout() && classify.KindOf(err) == classify.Dial && !strings.Contains(text, "connection"):
+			return "no connection in time"
+		case strings.Contains(whole, text): // so it has no secret
+			return text
+		}
+	}
+	if u, ok := err.(*url.Error); ok && strings.HasPrefix(whole, u.Op+" \"") {
+		if _, inner, ok := strings.Cut(whole, "\": "); ok {
+			whole = inner
+		}
+	}
+	return strings.TrimPrefix(whole, "transport: ")
+}
+
+// certificate says why the certificate of a server was not accepted. It returns "" for
+// another error.
+func certificate(err error) string {
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired && invalid.Cert != nil {
+		if from := invalid.Cert.NotBefore; time.Now().Before(from) {
+			return "certificate not valid before " + from.UTC().Format(time.DateOnly)
+		}
+		return "certificate expired on " + invalid.Cert.NotAfter.UTC().Format(time.DateOnly)
+	}
+	if name, ok := errors.AsType[x509.HostnameError](err); ok && name.Certificate != nil {
+		names := name.Certificate.DNSNames
+		if len(names) == 0 {
+			return "certificate not for " + name.Host
+		}
+		return "certificate for " + names[0] + ", not for " + name.Host
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "certificate of an unknown authority"
+	}
+	return ""
+}
+
+// innermost returns the error that others wrap.
+func innermost(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// longest is the most characters that a message has.
+const longest = 120
+
+// fit returns a message about a host and a cause. If it would be too long, it shortens
+// the cause first, and then the host.
+func fit(host, why string, message func(host, why string) string) string {
+	text := message(host, why)
+	if over := utf8.RuneCountInString(text) - longest; over > 0 {
+		why = clip(why, max(utf8.RuneCountInString(why)-over, 20))
+		text = message(host, why)
+	}
+	if over := utf8.RuneCountInString(text) - longest; over > 0 {
+		text = message(clip(host, max(utf8.RuneCountInString(host)-over, 20)), why)
+	}
+	return clip(text, longest)
+}
+
+// clip cuts the middle out of a text that has more than n characters.
+func clip(s string, n int) string {
+	all := []rune(s)
+	if len(all) <= n {
+		return s
+	}
+	head := n / 2
+	return string(all[:head]) + "…" + string(all[len(all)-(n-head-1):])
+}
+
+// rough rounds a time for people.
+func rough(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(time.Second)
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond)
+	}
+	return max(d, 0).Round(time.Millisecond)
+}

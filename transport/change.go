@@ -1,0 +1,189 @@
+// The changes of a host's state: for the worse, and back.
+
+package transport
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// A Condition is something that keeps requests from a host, or that a host is short of. Its
+// String can be the label of a metric. Later versions may have more of them.
+type Condition uint8
+
+const (
+	// ConditionHeld means that the server asked the requests of a scope to wait.
+	ConditionHeld Condition = iota
+	// ConditionDown means that the host fails wholesale, and that its gate is closed.
+	ConditionDown
+	// ConditionCrowded means that requests wait at the gate for a second or longer, or
+	// are refused there, because the host is slower than its load.
+	ConditionCrowded
+	// ConditionNoRetries means that the retry budget is used up, so failures reach the
+	// callers. It is over when half of the budget is there again.
+	ConditionNoRetries
+	// ConditionLowQuota means that a fifth or less is left of the quota that the server
+	// named, so requests are spread over the rest of its window.
+	ConditionLowQuota
+	// ConditionLane means that requests take other connections. It does not last. Over
+	// says that the other connections proved better, and not that the old were silent.
+	ConditionLane
+
+	conditions // how many there are
+)
+
+// conditionNames has the name of each condition, and the limit that acts.
+var conditionNames = [...][2]string{
+	ConditionHeld:      {"held", limitCooldown},
+	ConditionDown:      {"down", limitGate},
+	ConditionCrowded:   {"crowded", limitGate},
+	ConditionNoRetries: {"no_retries", limitBudget},
+	ConditionLowQuota:  {"low_quota", limitPacing},
+	ConditionLane:      {"lane", ""},
+}
+
+// String returns the condition in snake case.
+func (c Condition) String() string {
+	if c < conditions {
+		return conditionNames[c][0]
+	}
+	return "Condition(" + strconv.Itoa(int(c)) + ")"
+}
+
+// Limit returns the name of the limit that acts, as in [Event]. It is "" for ConditionLane.
+func (c Condition) Limit() string {
+	if c < conditions {
+		return conditionNames[c][1]
+	}
+	return ""
+}
+
+// A HostChange says that a condition of a host began or is over. The limits have no timers.
+// So the end of a condition is told when the next request is let through, and news of the
+// fleet when the next request comes.
+type HostChange struct {
+	// Context is that of the request that noticed the change.
+	Context context.Context
+	// Host is the scheme and host.
+	Host string
+	// Condition began, or is over if Over is true. The first is a change for the worse,
+	// and the second for the better.
+	Condition Condition
+	Over      bool
+	// Scope is a hash that tells the scopes of a host apart, for ConditionHeld and
+	// ConditionLowQuota. It is 0 for requests without credentials, and for the other
+	// conditions. It differs from process to process, except in a fleet.
+	Scope uint64
+	// Status and Err are the response or the error that caused the change. Both are zero
+	// if it is not known.
+	Status int
+	Err    error
+	// Fleet reports that another member of the fleet told of the change.
+	Fleet bool
+	// Time is when the change was noticed.
+	Time time.Time
+	// Since is when the condition began. For ConditionDown it is when the first of the
+	// failures began.
+	Since time.Time
+	// Until is when the condition will be over, or zero if nobody knows.
+	Until time.Time
+	// Waiting is how many requests wait at the limit.
+	Waiting int
+	// Refused reports that requests are refused instead of waiting, because the server
+	// asked for more than Rule.RetryAfter.Max.
+	Refused bool
+	// Room is how many requests the limit lets go: the gate's limit, or what is left of
+	// the quota. It is 0 for the other conditions.
+	Room int
+	// Lane is the lane that attempts take now, for ConditionLane. Addr is the address of
+	// the connection that failed, if it is known.
+	Lane int
+	Addr string
+
+	url string // of the request, with its secrets, which String hides in the text of Err
+}
+
+// String says in at most 120 characters what happened to which host, why, and what happens
+// next. It has no secrets.
+func (c HostChange) String() string {
+	lasted, left := rough(c.Time.Sub(c.Since)), rough(c.Until.Sub(c.Time))
+	return fit(c.Host, c.cause(), func(host, why string) string {
+		if c.Over {
+			return host + c.end(lasted)
+		}
+		return host + c.beginning(why, left)
+	})
+}
+
+// beginning says what began.
+func (c HostChange) beginning(why string, left time.Duration) string {
+	switch c.Condition {
+	case ConditionHeld:
+		verb := "wait"
+		if c.Refused {
+			verb = "are refused"
+		}
+		return fmt.Sprintf(" asks for a pause (%s): requests %s for %v", why, verb, left)
+	case ConditionDown:
+		return fmt.Sprintf(" is down (%s): one request at a time tries it, %s", why, waiting(c.Waiting))
+	case ConditionCrowded:
+		return fmt.Sprintf(" is slower than its load (%s): %d go at a time, %s", why, c.Room, waiting(c.Waiting))
+	case ConditionNoRetries:
+		return fmt.Sprintf(" has used up its retries (%s): failures go to the callers", why)
+	case ConditionLowQuota:
+		return fmt.Sprintf(" has a quota of %d left (%s): requests are spread over %v", c.Room, why, left)
+	case ConditionLane:
+		return fmt.Sprintf(" is silent (%s): requests take other connections, lane %d", why, c.Lane)
+	}
+	return ": " + c.Condition.String()
+}
+
+// end says what is over.
+func (c HostChange) end(lasted time.Duration) string {
+	switch c.Condition {
+	case ConditionHeld:
+		return fmt.Sprintf(" takes requests again after a pause of %v: they go one after the other, %s", lasted, waiting(c.Waiting))
+	case ConditionDown:
+		if c.Room == 0 { // Update turned the gate off
+			return fmt.Sprintf(" has no gate any more after %v: requests go at once", lasted)
+		}
+		return fmt.Sprintf(" is back after %v: %d go at a time at first, %s", lasted, c.Room, waiting(c.Waiting))
+	case ConditionCrowded:
+		return fmt.Sprintf(" keeps up with its load again after %v: requests go at once", lasted)
+	case ConditionNoRetries:
+		return fmt.Sprintf(" has retries again after %v: failures are retried", lasted)
+	case ConditionLowQuota:
+		return fmt.Sprintf(" has quota again after %v: requests go at once", lasted)
+	case ConditionLane:
+		return fmt.Sprintf(" does better over other connections: requests take lane %d", c.Lane)
+	}
+	return ": no longer " + c.Condition.String()
+}
+
+// waiting says how many requests wait.
+func waiting(n int) string {
+	switch n {
+	case 0:
+		return "none waits"
+	case 1:
+		return "1 request waits"
+	}
+	return strconv.Itoa(n) + " requests wait"
+}
+
+// cause returns the response or the error in a few words.
+func (c HostChange) cause() string {
+	switch {
+	case c.Fleet:
+		return "says the fleet"
+	case c.Err != nil:
+		return causeOf(c.Err, c.url)
+	case c.Status != 0:
+		return strconv.Itoa(c.Status)
+	case c.Condition == ConditionCrowded:
+		return "slow"
+	}
+	return "a failure"
+}

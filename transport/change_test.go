@@ -1,0 +1,324 @@
+package transport_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// changes are the changes of hosts that a Trace was told.
+type changes struct {
+	mu  sync.Mutex
+	all []transport.HostChange
+}
+
+func (c *changes) trace() *transport.Trace {
+	return &transport.Trace{HostChanged: func(h transport.HostChange) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.all = append(c.all, h)
+	}}
+}
+
+// told returns the changes as words, and forgets them.
+func (c *changes) told() (all []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.all {
+		word := h.Condition.String()
+		if h.Over {
+			word = "no longer " + word
+		}
+		all = append(all, word)
+	}
+	c.all = nil
+	return all
+}
+
+// TestChangeOfAHold: a hold is told when it begins, and when the first request goes after it.
+func TestChangeOfAHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Trace: seen.trace(),
+			Base: plays(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
+		start := time.Now()
+		_, err := get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		require.Len(t, seen.all, 1)
+		began := seen.all[0]
+		assert.Equal(t, transport.ConditionHeld, began.Condition)
+		assert.Equal(t, "http://h.test", began.Host)
+		assert.Equal(t, 429, began.Status)
+		assert.Equal(t, start.Add(30*time.Second), began.Until)
+		assert.Equal(t, "http://h.test asks for a pause (429): requests wait for 30s", began.String())
+		assert.Equal(t, []string{"held"}, seen.told())
+
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				_, err := get(t, tr, t.Context(), "http://h.test/")
+				assert.NoError(t, err)
+			})
+		}
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		assert.Empty(t, seen.told(), "nobody goes yet")
+		all.Wait()
+		assert.Len(t, seen.all, 1)
+		assert.Contains(t, seen.all[0].String(), "http://h.test takes requests again after a pause of 3")
+		assert.Equal(t, []string{"no longer held"}, seen.told())
+		_, err = get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		assert.Empty(t, seen.told(), "it is told once")
+	})
+}
+
+// TestChangeOfAHoldThatNobodyWaitsFor: a request of another scope tells the end, because the
+// next request of the scope may never come.
+func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Trace: seen.trace(),
+			Base: plays(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
+		req := request(t, http.MethodGet, "http://h.test/", nil)
+		req.Header.Set("Authorization", "Bearer SECRET")
+		_, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		held := seen.all[0]
+		assert.NotZero(t, held.Scope)
+		_, err = get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, []string{"held"}, seen.told(), "another scope is not held")
+		time.Sleep(time.Hour)
+		_, err = get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		require.Len(t, seen.all, 1)
+		assert.Equal(t, held.Scope, seen.all[0].Scope)
+		assert.Equal(t, []string{"no longer held"}, seen.told())
+	})
+}
+
+// TestChangeOfAGate: the host is down when its gate closes, and back when it opens.
+func TestChangeOfAGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		down := true
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Trace: seen.trace(),
+			Base: base(func(req *http.Request) (*http.Response, error) {
+				if down {
+					return nil, context.DeadlineExceeded
+				}
+				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
+			})})
+		for range 100 {
+			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.NotEmpty(t, seen.all)
+		assert.ErrorIs(t, seen.all[0].Err, context.DeadlineExceeded)
+		assert.Equal(t, []string{"down"}, seen.told())
+		down = false
+		for range 10 {
+			_, _ = get(t, tr, t.Context(), "http://h.test/")
+		}
+		assert.Equal(t, []string{"no longer down"}, seen.told())
+	})
+}
+
+// TestChangeOfACrowd: a host is crowded when requests wait at its gate for long.
+func TestChangeOfACrowd(t *testing.T) {
+	for mode, want := range map[policy.GateMode]string{policy.GateWait: "crowded", policy.GateRefuse: "crowded"} {
+		bubble(t, func(t *testing.T) {
+			var seen changes
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: mode}}, Trace: seen.trace(),
+				Base: plays(faults.Status(200).Delay(700 * time.Millisecond))})
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() { _, _ = get(t, tr, t.Context(), "http://h.test/") })
+			}
+			all.Wait()
+			assert.Equal(t, []string{want}, seen.told(), "%v", mode)
+			time.Sleep(time.Minute)
+			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			assert.Equal(t, []string{"no longer crowded"}, seen.told(), "%v", mode)
+		})
+	}
+}
+
+// TestChangeOfABudget: retries that are used up are told, and that half of them are back.
+func TestChangeOfABudget(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		steps := plays(faults.Status(503))
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.5}}.Or(now), Trace: seen.trace(), Base: steps})
+		for range 5 {
+			_, err := get(t, tr, t.Context(), "http://h.test/")
+			require.NoError(t, err)
+		}
+		require.NotEmpty(t, seen.all)
+		assert.Equal(t, 503, seen.all[0].Status)
+		assert.Equal(t, []string{"no_retries"}, seen.told())
+		time.Sleep(time.Minute)
+		_, err := get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		assert.Contains(t, strings.Join(seen.told(), ", "), "no longer no_retries")
+	})
+}
+
+// TestChangeOfABudgetForBackground: the retries that are left to other requests are not used up.
+func TestChangeOfABudgetForBackground(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 6, PerSecond: 0.5}, Attempts: 2}.Or(now), Trace: seen.trace(), Base: plays(faults.Status(503))})
+		for range 10 {
+			_, err := get(t, tr, transport.Background(t.Context()), "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.Empty(t, seen.told())
+		for range 10 {
+			_, err := get(t, tr, t.Context(), "http://h.test/")
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []string{"no_retries"}, seen.told())
+	})
+}
+
+// TestChangeOfAQuota: a quota of which a fifth is left is told, and the end of its window.
+func TestChangeOfAQuota(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		quota := func(left string) faults.Step {
+			return faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "60")
+		}
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
+			Base: plays(quota("21"), quota("20"), quota("19"), quota("100"))})
+		for range 3 {
+			_, err := get(t, tr, t.Context(), "http://h.test/")
+			require.NoError(t, err)
+		}
+		require.NotEmpty(t, seen.all)
+		assert.Equal(t, 20, seen.all[0].Room)
+		assert.Equal(t, []string{"low_quota"}, seen.told())
+		_, err := get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, []string{"no longer low_quota"}, seen.told())
+	})
+}
+
+// TestChangeThatUpdateEnds: a condition is over when Update turns off the limit that it is about.
+func TestChangeThatUpdateEnds(t *testing.T) {
+	for condition, row := range map[string]struct {
+		rule policy.Rule
+		base http.RoundTripper
+	}{
+		"down": {policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, plays(faults.Fail(context.DeadlineExceeded))},
+		"low_quota": {policy.Rule{Attempts: -1, Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: time.Second}},
+			plays(faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3600"))},
+	} {
+		t.Run(condition, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var seen changes
+				tr := mustNew(t, transport.Config{Rule: row.rule, Trace: seen.trace(), Base: row.base})
+				for range 50 {
+					_, _ = get(t, tr, t.Context(), "http://h.test/")
+					time.Sleep(100 * time.Millisecond)
+				}
+				require.Equal(t, []string{condition}, seen.told())
+				require.NoError(t, tr.Update(policy.Rule{Attempts: -1}, nil))
+				for range 3 {
+					_, _ = get(t, tr, t.Context(), "http://h.test/")
+				}
+				assert.Equal(t, []string{"no longer " + condition}, seen.told())
+			})
+		})
+	}
+}
+
+// TestChangeOfALargeQuota: what is left of a quota may be more than an int of 32 bits.
+func TestChangeOfALargeQuota(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
+			Base: plays(faults.Status(200, "X-RateLimit-Limit", "30000000000", "X-RateLimit-Remaining", "3000000000", "X-RateLimit-Reset", "60"))})
+		_, err := get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		require.Len(t, seen.all, 1)
+		assert.GreaterOrEqual(t, seen.all[0].Room, math.MaxInt32)
+	})
+}
+
+// TestHostChangeTexts: each names the host, and has at most 120 characters.
+func TestHostChangeTexts(t *testing.T) {
+	long := "https://" + strings.Repeat("long.", 40) + "example.com:8443"
+	for c := range transport.ConditionLane + 2 {
+		for _, over := range []bool{false, true} {
+			h := transport.HostChange{Host: long, Condition: c, Over: over, Err: fmt.Errorf("ein %s", strings.Repeat("ü", 300)), Waiting: 1_000_000, Room: 1_000_000,
+				Time: time.Unix(1e9, 0), Since: time.Unix(1e8, 0), Until: time.Unix(2e9, 1)}
+			text := h.String()
+			assert.LessOrEqual(t, len([]rune(text)), 120, text)
+			assert.True(t, strings.HasPrefix(text, "https://l"), text)
+		}
+	}
+}
+
+// A Trace that only hears of hosts leaves the first try as it is, and a failure of a healthy
+// host is no change.
+func TestHostChangedAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		tr := mustNew(t, transport.Config{Rule: now, Trace: seen.trace(), Base: plays(faults.Status(503), faults.Status(200))})
+		_, err := get(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		assert.Empty(t, seen.told())
+	})
+}
+
+// TestHookThatSends: a hook and a log handler may send requests over the same Transport.
+func TestHookThatSends(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var tr *transport.Transport
+		var depth atomic.Int64
+		tr = mustNew(t, transport.Config{
+			Rule: policy.Rule{Attempts: 2, Gate: policy.Gate{Start: 1, Max: 1}}.Or(now),
+			Base: plays(faults.Status(503)),
+			Trace: &transport.Trace{HostChanged: func(transport.HostChange) {
+				if depth.Add(1) < 3 {
+					_, _ = get(t, tr, t.Context(), "http://h.test/")
+				}
+			}},
+			Logger: slog.New(handler(func(slog.Record) {
+				if depth.Add(1) < 20 {
+					_, _ = get(t, tr, t.Context(), "http://h.test/")
+				}
+			})),
+		})
+		for range 30 {
+			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.Greater(t, depth.Load(), int64(3))
+	})
+}
+
+// A handler is a function that takes the records of a log.
+type handler func(slog.Record)
+
+func (handler) Enabled(context.Context, slog.Level) bool        { return true }
+func (h handler) Handle(_ context.Context, r slog.Record) error { h(r); return nil }
+func (h handler) WithAttrs([]slog.Attr) slog.Handler            { return h }
+func (h handler) WithGroup(string) slog.Handler                 { return h }

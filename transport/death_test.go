@@ -1,0 +1,207 @@
+// Connections that die at awkward moments.
+
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A connection dies while a body without a validator comes. The body is fetched again over
+// another lane and goes on.
+func TestDeathInABodyWithoutValidator(t *testing.T) {
+	content := text(100_000)
+	for name, rule := range map[string]policy.Rule{
+		"fetched again": {Stall: policy.Stall{Timeout: attemptTime}},
+		"read before":   {Stall: policy.Stall{Timeout: attemptTime}, Download: policy.Download{Memory: 1 << 20}},
+	} {
+		for _, length := range []bool{true, false} {
+			inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+				w := wire(t, cfg, rule.Or(quick), func(*ts.Received) ts.Step {
+					return jsonStep(content, length, false).Drip(10_000, 10*time.Millisecond)
+				})
+				w.ok(w.get(), time.Minute, name)
+				for range 3 {
+					go func() {
+						time.Sleep(55 * time.Millisecond)
+						w.die()
+					}()
+					start := time.Now()
+					got := w.get()
+					w.ok(got, time.Minute, name)
+					assert.True(t, got.body == content, name)
+					assert.LessOrEqual(t, time.Since(start), time.Second, name)
+					time.Sleep(5 * time.Second) // a host opens one lane in 4 s
+				}
+				w.tr.CloseIdleConnections()
+			})
+		}
+	}
+}
+
+// A connection takes the requests, and no response comes back. No POST arrives twice, and
+// every later request takes another connection.
+func TestHalfDeadConnection(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{"timeouts": quick, "ConnectTimeout": policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(quick)} {
+		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+			s := ts.Start(t, cfg, ts.OK("well"))
+			base := s.Transport()
+			dial := base.DialContext
+			var mu sync.Mutex
+			var conns []*deafConn
+			base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := dial(ctx, network, addr)
+				if err != nil {
+					return nil, err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				c := &deafConn{Conn: conn, gone: make(chan struct{}), closed: make(chan struct{})}
+				conns = append(conns, c)
+				return c, nil
+			}
+			w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
+			deafen := func() {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, c := range conns {
+					close(c.gone)
+				}
+				conns = nil
+			}
+			for range 3 {
+				w.ok(w.get(), 0, name)
+				deafen()
+				before := w.Arrivals()
+				assert.Error(t, w.post().err, name)
+				assert.Equal(t, 1, w.Arrivals()-before, name)
+				w.ok(w.post(), 0, name)
+				deafen()
+				w.ok(w.get(), attemptTime+20*time.Millisecond, name)
+				time.Sleep(10 * time.Second) // a host opens one lane in 4 s
+			}
+			time.Sleep(2 * time.Minute)
+			w.tr.CloseIdleConnections()
+			assert.Zero(t, w.net.Open("fault.test"))
+		})
+	}
+}
+
+// A deafConn is a connection that hears nothing after gone is closed.
+type deafConn struct {
+	net.Conn
+	gone, closed chan struct{}
+	once         sync.Once
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.gone:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (c *deafConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// A connection dies during an upload that is larger than all windows.
+func TestDeathDuringAnUpload(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		content := ts.Pattern(4 << 20)
+		w := wire(t, cfg, policy.Rule{Stall: policy.Stall{Timeout: attemptTime}}.Or(quick), well)
+		for range 3 {
+			w.ok(w.get(), 0)
+			w.die()
+			got := do(w.tr, request(t, http.MethodPut, w.URL+"/", bytes.NewReader(content)))
+			w.ok(got, 3*attemptTime)
+			log := w.Log()
+			assert.EqualValues(t, len(content), log[len(log)-1].BodyLength)
+		}
+		w.tr.CloseIdleConnections()
+	})
+}
+
+// Everything dies again and again, while rules change and idle connections are closed. No
+// request fails.
+func TestDeathAndUpdates(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		w := wire(t, cfg, quick, func(r *ts.Received) ts.Step { return ts.OK("well").Delay(time.Duration(r.N%5) * time.Millisecond) })
+		var workers, others sync.WaitGroup
+		ctx, stop := context.WithCancel(t.Context())
+		every := func(d time.Duration, f func()) {
+			others.Go(func() {
+				for ctx.Err() == nil {
+					time.Sleep(d)
+					f()
+				}
+			})
+		}
+		every(17*time.Millisecond, func() { w.tr.CloseIdleConnections() })
+		every(23*time.Millisecond, func() { assert.NoError(t, w.tr.Update(quick, nil)) })
+		every(2*time.Second, w.die)
+		for range 8 {
+			workers.Go(func() {
+				for range 400 {
+					w.ok(w.get(), attemptTime+50*time.Millisecond)
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+		}
+		workers.Wait()
+		stop()
+		others.Wait()
+	})
+}
+
+// The connection of an event stream dies. The reader gets all events.
+func TestDeathOfAnEventStream(t *testing.T) {
+	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
+		rule := policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Events: policy.On}}.Or(quick)
+		w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
+			first := 0
+			if id := r.Header.Get("Last-Event-ID"); id != "" {
+				first = int(id[0]-'a') + 1
+			}
+			var b strings.Builder
+			for i := first; i < 20; i++ {
+				b.WriteString("id: " + string(rune('a'+i)) + "\ndata: x\n\n")
+			}
+			return ts.OK(b.String()).Header("Content-Type", "text/event-stream").Drip(15, 50*time.Millisecond)
+		})
+		go func() {
+			time.Sleep(310 * time.Millisecond)
+			w.die()
+		}()
+		req := request(t, http.MethodGet, w.URL+"/", nil)
+		req.Header.Set("Accept", "text/event-stream")
+		resp, err := w.tr.RoundTrip(req)
+		require.NoError(t, err)
+		all := make([]byte, 20*15)
+		_, err = io.ReadFull(resp.Body, all)
+		require.NoError(t, err)
+		assert.Equal(t, 20, strings.Count(string(all), "data: x"))
+		assert.Contains(t, string(all), "id: t")
+		_ = resp.Body.Close()
+		w.tr.CloseIdleConnections()
+	})
+}

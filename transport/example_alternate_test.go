@@ -1,0 +1,46 @@
+package transport_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A service has a second region. The first is down, so its requests go to the second.
+func Example_alternates() {
+	network := base(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Host == "us.example.com" {
+			return nil, syscall.ECONNREFUSED
+		}
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("hello")), Request: req}, nil
+	})
+	t, err := transport.New(transport.Config{
+		Base: network,
+		Hosts: map[string]policy.Rule{
+			"us.example.com": {Alternates: policy.Alternates{Bases: []string{"https://eu.example.com/api"}}},
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	client := &http.Client{Transport: t}
+	resp, err := client.Get("https://us.example.com/v1/items?page=2")
+	if err != nil {
+		panic(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	fmt.Printf("%s from %s\n", body, resp.Request.URL)
+	for _, a := range transport.HistoryOf(resp).Attempts {
+		fmt.Printf("attempt %d: alternate %q, status %d, %v\n", a.Number, a.Alternate, a.Status, a.Err)
+	}
+	// Output:
+	// hello from https://eu.example.com/api/v1/items?page=2
+	// attempt 1: alternate "", status 0, connection refused
+	// attempt 2: alternate "https://eu.example.com", status 200, <nil>
+}

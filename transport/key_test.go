@@ -1,0 +1,183 @@
+package transport
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A keeper is a server that honours keys. It acts once for each key. It plays its steps in
+// order, and then responds.
+type keeper struct {
+	steps []string
+	acted map[string]bool
+	sent  []*http.Request
+}
+
+func (k *keeper) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+	}
+	k.sent = append(k.sent, req)
+	step := "respond"
+	if len(k.steps) > 0 {
+		step, k.steps = k.steps[0], k.steps[1:]
+	}
+	key := req.Header.Get("Idempotency-Key")
+	switch step {
+	case "busy":
+		return status(409, "Retry-After: 1")(req)
+	case "lost before":
+		return nil, syscall.ECONNRESET
+	case "unavailable":
+		return status(503)(req)
+	}
+	replayed := fmt.Sprint(k.acted[key])
+	k.acted[key] = true
+	if step == "lost after" {
+		return nil, syscall.ECONNRESET
+	}
+	return status(201, "Replayed: "+replayed)(req)
+}
+
+// The server acts, loses the response, responds 409 twice and then sends the first response
+// again. In any order there is one action and one 201.
+func TestOneActionAndOneResponse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for seed := range uint64(soak.Size(1000, 20_000)) {
+			r := rand.New(rand.NewPCG(seed, seed))
+			steps := []string{"lost after", "busy", "busy", []string{"lost before", "unavailable", "lost after"}[r.IntN(3)]}
+			r.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
+			server := &keeper{steps: steps, acted: map[string]bool{}}
+			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, Budget: policy.Budget{Burst: policy.Off}}})
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/charges", strings.NewReader("9")))
+			require.NoError(t, err, "seed %d: %v", seed, steps)
+			require.Equal(t, 201, resp.StatusCode, "seed %d: %v", seed, steps)
+			require.Len(t, server.acted, 1, "seed %d: %v", seed, steps)
+			require.Equal(t, "true", resp.Header.Get("Replayed"), "seed %d: %v", seed, steps)
+			finish(resp, nil)
+		}
+	})
+}
+
+// A key is added once, and only where there is none. The caller's request stays as it is.
+func TestIdempotencyKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		calls := 0
+		rule := quick
+		rule.Attempts = 3
+		rule.IdempotencyKey = func(req *http.Request) string {
+			calls++
+			if req.Method == http.MethodGet {
+				return ""
+			}
+			return fmt.Sprint("key ", calls)
+		}
+		for _, row := range []struct {
+			name, method string
+			header       http.Header
+			want         string // the key of every attempt
+			calls, sent  int
+		}{
+			{"none", "POST", http.Header{"A": {"b"}}, "key 1", 1, 3},
+			{"another method", "PUT", http.Header{}, "key 1", 1, 3},
+			{"empty", "GET", http.Header{}, "", 1, 3},
+			{"the caller's", "POST", http.Header{"Idempotency-Key": {"mine"}}, "mine", 0, 3},
+			{"the caller's other", "POST", http.Header{"X-Idempotency-Key": {"mine"}}, "", 0, 3},
+			{"the caller's spelling", "POST", http.Header{"idempotency-key": {"mine"}}, "", 0, 1},
+		} {
+			calls = 0
+			base := script(status(500))
+			req := newRequest(t, row.method, "http://h.test/", nil)
+			req.Header = row.header.Clone()
+			resp, err := mustNew(t, Config{Base: base, Rule: rule}).RoundTrip(req)
+			require.NoError(t, err, row.name)
+			assert.Equal(t, row.want, resp.Request.Header.Get("Idempotency-Key"), row.name)
+			finish(resp, nil)
+			assert.Equal(t, row.header, req.Header, row.name)
+			assert.Equal(t, row.calls, calls, row.name)
+			assert.Len(t, base.reqs, row.sent, row.name)
+			for _, sent := range base.reqs {
+				assert.Equal(t, row.want, sent.Header.Get("Idempotency-Key"), row.name)
+			}
+		}
+	})
+}
+
+// A 409 is retried only if it names a wait or if the rule knows it, and only for a request
+// with a key to a host that honours keys. A 422 is final.
+func TestStatusesOfAKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		keyed := policy.Rule{Backoff: quick.Backoff, Attempts: 2, IdempotencyKey: policy.UUIDKey}
+		known, last := keyed, keyed
+		last.Attempts = 1
+		known.Classify = func(o classify.Outcome) classify.Verdict {
+			if o.Response != nil && o.Response.StatusCode == 409 {
+				return classify.Ambiguous
+			}
+			return classify.Unknown
+		}
+		for _, row := range []struct {
+			name   string
+			rule   policy.Rule
+			method string
+			code   int
+			header string
+			sent   int
+		}{
+			{"409 with a wait", keyed, "POST", 409, "Retry-After: 1", 2},
+			{"409 without", keyed, "POST", 409, "A: b", 1},
+			{"409 at the last attempt", last, "POST", 409, "Retry-After: 1", 1},
+			{"409 that the rule knows", known, "POST", 409, "A: b", 2},
+			{"409 without a key", keyed, "PUT", 409, "Retry-After: 1", 1},
+			{"409 of another host", policy.Rule{Backoff: quick.Backoff}, "POST", 409, "Retry-After: 1", 1},
+			{"422", keyed, "POST", 422, "Retry-After: 1", 1},
+			{"422 beside a classifier", known, "POST", 422, "Retry-After: 1", 1},
+			{"503", keyed, "POST", 503, "A: b", 2},
+		} {
+			base := script(status(row.code, row.header), status(201))
+			tr := mustNew(t, Config{Base: base, Rule: row.rule})
+			start := time.Now()
+			finish(tr.RoundTrip(newRequest(t, row.method, "http://h.test/", nil)))
+			assert.Equal(t, row.sent, base.attempts(), row.name)
+			if row.name == "409 with a wait" {
+				assert.GreaterOrEqual(t, time.Since(start), time.Second)
+			}
+			state, _ := tr.SnapshotOf(getRequest(t, "http://h.test/").URL)
+			assert.Zero(t, state.HeldScopes, "%s: no other request waits", row.name)
+		}
+	})
+}
+
+// A redirect is another request. Its key is another one.
+func TestKeyOfARedirect(t *testing.T) {
+	base := script(status(307, "Location: /there"), status(200))
+	tr := mustNew(t, Config{Base: base, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey}})
+	finish((&http.Client{Transport: tr}).Post("http://h.test/", "text/plain", strings.NewReader("x")))
+	require.Len(t, base.reqs, 2)
+	first, second := base.reqs[0].Header.Get("Idempotency-Key"), base.reqs[1].Header.Get("Idempotency-Key")
+	assert.NotEmpty(t, first)
+	assert.NotEmpty(t, second)
+	assert.NotEqual(t, first, second)
+}
+
+// A function that panics leaves no body open.
+func TestKeyThatPanics(t *testing.T) {
+	body := oneShot("body")
+	tr := mustNew(t, Config{Base: newNoop(), Rule: policy.Rule{IdempotencyKey: func(*http.Request) string { panic("key") }}})
+	assert.Panics(t, func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body)) })
+	assert.Equal(t, 1, body.closed())
+}

@@ -1,0 +1,315 @@
+// Summing up the lines of the log, so that an outage can be read.
+
+package transport
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/classify"
+)
+
+const (
+	// The first line of a key is written at once. Then there is a line per span, which
+	// begins with shortSpan and doubles up to longSpan while the key goes on.
+	shortSpan = time.Second
+	longSpan  = time.Minute
+	// keysOfHost is how many keys of a host are told apart. All others are one.
+	keysOfHost = 4
+	// changesOfHost is how many lines about its state a host has within changesTime.
+	changesOfHost = 4
+	changesTime   = time.Minute
+	// hostsOfLog is how many hosts are told apart at a time. All others are one.
+	hostsOfLog = 1024
+)
+
+// A lineKey says which lines of a host are alike.
+type lineKey struct {
+	what   string
+	reason Reason
+	status int
+	kind   classify.Kind
+}
+
+// A line is a line of the log.
+type line struct {
+	ctx   context.Context
+	level slog.Level
+	host  string
+	key   lineKey
+	text  string
+	attrs []slog.Attr
+}
+
+// lines are the lines of a Transport. They know neither the Transport nor its requests, so
+// their timer keeps little in memory.
+type lines struct {
+	logger *slog.Logger
+
+	mu    sync.Mutex // guards everything below; nothing is written while it is held
+	hosts map[string]*hostLines
+	most  int         // when there are so many hosts, idle hosts are forgotten
+	timer *time.Timer // armed while something is held back
+	at    time.Time   // when it fires; zero: it is not armed
+	busy  bool        // lines are written by tick
+}
+
+// hostLines are the lines of a host. Each repeat writes a line per second at most, and a line
+// about the state of the host takes the turn of a repeat. So a host has 5 lines per second.
+type hostLines struct {
+	repeats [keysOfHost + 1]repeat   // the last is for all other keys
+	changes [changesOfHost]time.Time // when the last lines about the state were written
+	waiting []line                   // about the state, whose turn comes later
+	skipped int                      // changes that have no line, since the last
+}
+
+// A repeat sums up the lines of a key.
+type repeat struct {
+	key    lineKey
+	shown  time.Time // when a line was written; zero: never
+	span   time.Duration
+	held   int       // lines that are held back
+	last   line      // the last of them
+	latest time.Time // when it came
+}
+
+func newLines(logger *slog.Logger) *lines {
+	return &lines{logger: logger, hosts: map[string]*hostLines{}, most: 64}
+}
+
+// write writes a line about a request, or holds it back.
+func (s *lines) write(l line) {
+	s.add(l.host, func(h *hostLines, now time.Time) {
+		r := h.repeat(l.key, now)
+		if r.held > 0 {
+			l.level = max(l.level, r.last.level)
+		}
+		r.held, r.last, r.latest = r.held+1, l, now
+		if now.Before(r.due()) {
+			r.last.ctx = context.Background() // keeps no request in memory
+		}
+	})
+}
+
+// change writes a line about the state of a host, or holds it back. If there is too much to
+// tell, the latest counts.
+func (s *lines) change(l line) {
+	s.add(l.host, func(h *hostLines, now time.Time) {
+		if n := len(h.waiting); n > 0 && (n == changesOfHost || now.Before(h.allowed())) {
+			l.ctx = context.Background()
+			h.waiting[n-1] = l
+			h.skipped++
+			return
+		}
+		if now.Before(h.changeDue()) {
+			l.ctx = context.Background()
+		}
+		h.waiting = append(h.waiting, l)
+	})
+}
+
+// add adds a line to those of its host, and writes what may be written now.
+func (s *lines) add(host string, to func(h *hostLines, now time.Time)) {
+	now := time.Now()
+	s.mu.Lock()
+	h := s.of(host, now)
+	to(h, now)
+	ready := h.ready(now, nil)
+	s.arm(now, h.due())
+	s.mu.Unlock()
+	for i := range ready {
+		s.log(&ready[i])
+	}
+}
+
+// log writes a line. No lock is held, because a handler may block, or send a request over
+// the same Transport.
+func (s *lines) log(l *line) { s.logger.LogAttrs(l.ctx, l.level, l.text, l.attrs...) }
+
+// of returns the lines of a host; the lock is held.
+func (s *lines) of(host string, now time.Time) *hostLines {
+	h := s.hosts[host]
+	if h != nil {
+		return h
+	}
+	if len(s.hosts) >= s.most {
+		maps.DeleteFunc(s.hosts, func(_ string, h *hostLines) bool { return h.idle(now) })
+		s.most = min(max(64, 2*len(s.hosts)), hostsOfLog)
+	}
+	if len(s.hosts) >= hostsOfLog {
+		host = "" // the hosts that are too many
+	}
+	if h = s.hosts[host]; h == nil {
+		h = new(hostLines)
+		s.hosts[host] = h
+	}
+	return h
+}
+
+// arm makes the timer fire at that time or earlier; the lock is held.
+func (s *lines) arm(now, at time.Time) {
+	switch {
+	case s.busy || at.IsZero() || !s.at.IsZero() && !at.Before(s.at):
+		return
+	case s.timer == nil:
+		s.timer = time.AfterFunc(at.Sub(now), s.tick)
+	default:
+		s.timer.Reset(at.Sub(now))
+	}
+	s.at = at
+}
+
+// tick writes the lines that were held back and are due. The timer is armed again when they
+// are written, so at most one goroutine waits for a handler that blocks.
+func (s *lines) tick() {
+	now := time.Now()
+	var ready []line
+	s.mu.Lock()
+	s.busy = true
+	for _, h := range s.hosts {
+		ready = h.ready(now, ready)
+	}
+	s.mu.Unlock()
+	defer func() {
+		_ = recover() // the panic of a handler has no caller here, and would end the process
+		now := time.Now()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy, s.at = false, time.Time{}
+		for _, h := range s.hosts {
+			s.arm(now, h.due())
+		}
+	}()
+	for i := range ready {
+		s.log(&ready[i])
+	}
+}
+
+// idle reports whether nothing has to be remembered of the host.
+func (h *hostLines) idle(now time.Time) bool {
+	for i := range h.repeats {
+		if r := &h.repeats[i]; r.held > 0 || now.Before(r.shown.Add(2*r.span)) {
+			return false
+		}
+	}
+	return len(h.waiting) == 0 && now.Sub(h.changes[changesOfHost-1]) >= changesTime
+}
+
+// repeat returns the place for a key.
+func (h *hostLines) repeat(key lineKey, now time.Time) *repeat {
+	var free *repeat
+	for i := range keysOfHost {
+		switch r := &h.repeats[i]; {
+		case r.key == key:
+			return r
+		case free == nil && r.held == 0 && !now.Before(r.shown.Add(max(r.span, shortSpan))):
+			free = r
+		}
+	}
+	if free == nil {
+		return &h.repeats[keysOfHost]
+	}
+	*free = repeat{key: key, shown: free.shown}
+	return free
+}
+
+// allowed returns when a further line about the state may be written.
+func (h *hostLines) allowed() time.Time {
+	if oldest := h.changes[0]; !oldest.IsZero() {
+		return oldest.Add(changesTime)
+	}
+	return time.Time{}
+}
+
+// changeDue returns when the first line about the state that waits is due.
+func (h *hostLines) changeDue() time.Time {
+	at := h.turn().shown.Add(shortSpan)
+	if allowed := h.allowed(); at.Before(allowed) {
+		return allowed
+	}
+	return at
+}
+
+// turn returns the repeat whose last line is the oldest. Its next line may be written a
+// second later.
+func (h *hostLines) turn() *repeat {
+	oldest := &h.repeats[0]
+	for i := range h.repeats {
+		if r := &h.repeats[i]; r.shown.Before(oldest.shown) {
+			oldest = r
+		}
+	}
+	return oldest
+}
+
+// ready appends the lines that may be written now, and forgets them.
+func (h *hostLines) ready(now time.Time, all []line) []line {
+	for len(h.waiting) > 0 && !now.Before(h.changeDue()) {
+		l := h.waiting[0]
+		h.waiting[0] = line{} // the array keeps no request in memory
+		if h.waiting = h.waiting[1:]; h.skipped > 0 {
+			l.attrs = append(l.attrs, slog.Int("skipped", h.skipped))
+			h.skipped = 0
+		}
+		h.turn().shown = now
+		h.changes = [changesOfHost]time.Time(append(h.changes[1:], now)) // in the order in which they were written
+		all = append(all, l)
+	}
+	for i := range h.repeats {
+		if r := &h.repeats[i]; r.held > 0 && !now.Before(r.due()) {
+			all = append(all, r.sum(now))
+		}
+	}
+	return all
+}
+
+// due returns when the next line that is held back is due. It is zero if there is none.
+func (h *hostLines) due() (at time.Time) {
+	if len(h.waiting) > 0 {
+		at = h.changeDue()
+	}
+	for i := range h.repeats {
+		if r := &h.repeats[i]; r.held > 0 && (at.IsZero() || r.due().Before(at)) {
+			at = r.due()
+		}
+	}
+	return at
+}
+
+// due returns when the lines that are held back become one. If no more of them come, this
+// is earlier.
+func (r *repeat) due() time.Time {
+	at, quiet := r.shown.Add(max(r.span, shortSpan)), r.latest.Add(max(r.span/4, shortSpan))
+	if soonest := r.shown.Add(shortSpan); quiet.Before(soonest) {
+		quiet = soonest
+	}
+	if quiet.Before(at) {
+		return quiet
+	}
+	return at
+}
+
+// sum returns the line for all that were held back.
+func (r *repeat) sum(now time.Time) line {
+	l := r.last
+	if r.held > 1 {
+		if r.key == (lineKey{}) {
+			l.text = fit(l.host, "", func(host, _ string) string {
+				return host + ": " + strconv.Itoa(r.held) + " more lines of other kinds are left out"
+			})
+			l.attrs = []slog.Attr{slog.String("host", l.host)}
+		}
+		l.attrs = append(l.attrs, slog.Int("count", r.held))
+	}
+	if span := max(r.span, shortSpan); now.Sub(r.shown) < 2*span && r.span > 0 {
+		r.span = min(2*span, longSpan)
+	} else {
+		r.span = shortSpan
+	}
+	r.held, r.shown, r.last = 0, now, line{}
+	return l
+}

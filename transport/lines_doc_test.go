@@ -1,0 +1,190 @@
+package transport_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	ts "github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+var updateLines = flag.Bool("update", false, "write the lines of the log to docs/observability.md")
+
+// A situation is something that an operator sees in the log.
+type situation struct {
+	name string
+	rule policy.Rule
+	tls  ts.TLS            // of a server, if there is no base
+	base http.RoundTripper // nil: a server with faulty TLS
+	play func(*testing.T, *transport.Transport, string)
+	busy bool // many requests at a time: only the first line of each kind is shown, without numbers
+}
+
+// TestLinesInTheDocs plays situations of an operator's night, and compares the lines with
+// those of docs/observability.md. With -update it writes them there.
+func TestLinesInTheDocs(t *testing.T) {
+	const url = "https://api.example.com/things"
+	once := func(t *testing.T, tr *transport.Transport, url string) { _, _ = get(t, tr, t.Context(), url) }
+	impatient := func(t *testing.T, tr *transport.Transport, url string) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		resp, err := tr.RoundTrip(request(t, http.MethodGet, url, nil).WithContext(ctx))
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+	}
+	many := func(n int, every time.Duration) func(*testing.T, *transport.Transport, string) {
+		return func(t *testing.T, tr *transport.Transport, url string) {
+			var all sync.WaitGroup
+			for range n {
+				all.Go(func() { impatient(t, tr, url) })
+				time.Sleep(every)
+			}
+			all.Wait()
+		}
+	}
+	single := policy.Rule{Attempts: -1}
+	twice := policy.Rule{Attempts: 2}.Or(exactly)
+	gated := policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}
+	heard := make(chan func(fleetmsg.Message), 1)
+	quota := func(left string) faults.Step {
+		return faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "60")
+	}
+	var table strings.Builder
+	table.WriteString("| situation | lines, with the time after its beginning |\n|---|---|\n")
+	for _, s := range []situation{
+		{name: "the certificate has expired", rule: single, tls: ts.Expired, play: once},
+		{name: "the certificate is of an unknown CA", rule: single, tls: ts.Untrusted, play: once},
+		{name: "the certificate is for another host", rule: single, tls: ts.WrongHost, play: once},
+		{name: "the host does not exist", rule: twice, base: plays(faults.Fail(&net.DNSError{Err: "no such host", Name: "api.example.com", IsNotFound: true})), play: once},
+		{name: "the DNS does not answer", rule: twice, base: plays(faults.Fail(&net.DNSError{Err: "i/o timeout", Name: "api.example.com", IsTimeout: true, IsTemporary: true})), play: once},
+		{name: "the connection is refused", rule: twice, base: plays(faults.Fail(&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})), play: once},
+		{name: "the connection is reset", rule: twice, base: plays(faults.Fail(&net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)})), play: once},
+		{name: "no response within the client's 10 s", base: plays(faults.Hang()), play: impatient},
+		{name: "the body stands still, and the client's 10 s are over", base: plays(faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").StallAt(5)), play: impatient},
+		{name: "the credentials have expired", base: plays(faults.Status(401)), play: once},
+		{name: "four GETs, the first gets a 429 with `Retry-After: 30`", rule: single, base: plays(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
+			play: func(t *testing.T, tr *transport.Transport, url string) {
+				once(t, tr, url)
+				var all sync.WaitGroup
+				for range 3 {
+					all.Go(func() { once(t, tr, url) })
+				}
+				all.Wait()
+			}},
+		{name: "a 429 with `Retry-After: 3600`, and two GETs", base: plays(faults.Status(429, "Retry-After", "3600")),
+			play: func(t *testing.T, tr *transport.Transport, url string) { once(t, tr, url); once(t, tr, url) }},
+		{name: "a quota is nearly used up", rule: policy.Rule{Pacing: policy.On}, base: plays(quota("50"), quota("12"), quota("100")),
+			play: func(t *testing.T, tr *transport.Transport, url string) {
+				once(t, tr, url)
+				once(t, tr, url)
+				time.Sleep(30 * time.Second)
+				once(t, tr, url)
+			}},
+		{name: "1000 requests per second get a 503, for 2 s", busy: true, rule: exactly, base: plays(faults.Status(503)), play: many(2000, 1037*time.Microsecond)},
+		{name: "the server hangs behind a gate", rule: gated, base: plays(faults.Hang()), busy: true, play: many(40, 503*time.Millisecond)},
+		{name: "the server is down for a minute, and comes back", rule: gated,
+			base: base(func(req *http.Request) (*http.Response, error) {
+				if time.Since(bubbles) < time.Minute {
+					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+				}
+				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
+			}), busy: true, play: many(700, 101*time.Millisecond)},
+		{name: "another process of a fleet gets a 429 with `Retry-After: 5`", rule: single, base: plays(faults.Status(200)),
+			play: func(t *testing.T, tr *transport.Transport, url string) {
+				once(t, tr, url)
+				hear := <-heard
+				hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://api.example.com", Status: 429, Wait: 5 * time.Second})
+				once(t, tr, url)
+			}},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var log journal
+				start := time.Now()
+				c := transport.Config{Rule: s.rule, Base: s.base, Logger: log.logger()}
+				if strings.HasPrefix(s.name, "another process") {
+					c.Fleet = hearing{heard}
+				}
+				target := url
+				if s.base == nil {
+					server := ts.Start(t, ts.Config{TLS: s.tls, Net: ts.NewNet()}, ts.OK(""))
+					base := server.Transport()
+					defer base.CloseIdleConnections()
+					c.Base, target = base, server.URL
+				}
+				s.play(t, mustNew(t, c), target)
+				time.Sleep(5 * time.Minute)
+				var cells []string
+				kinds := map[string]bool{}
+				for _, r := range log.records() {
+					if strings.Contains(r.Message, "one lane only") {
+						continue // the base of this test has no lanes
+					}
+					assert.LessOrEqual(t, len([]rune(r.Message)), 120, r.Message)
+					assert.Contains(t, r.Message, "://")
+					text := fmt.Sprintf("%v %s", r.Level, random.ReplaceAllString(r.Message, "$1 …"))
+					if n := count(r); n > 1 && !s.busy {
+						text += fmt.Sprintf(" count=%d", n)
+					}
+					if s.busy {
+						if text = numbers.ReplaceAllString(text, "…"); kinds[text] {
+							continue
+						}
+						kinds[text] = true
+					}
+					cells = append(cells, fmt.Sprintf("`%d s %s`", int(r.Time.Sub(start).Seconds()), text))
+				}
+				require.NotEmpty(t, cells)
+				fmt.Fprintf(&table, "| %s | %s |\n", s.name, strings.Join(cells, "<br>"))
+			})
+		})
+	}
+	const path, begin, end = "../docs/observability.md", "<!-- lines: go test ./transport -run LinesInTheDocs -update -->\n\n", "\n<!-- end -->"
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	head, rest, ok := strings.Cut(string(text), begin)
+	require.True(t, ok)
+	old, tail, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	if *updateLines {
+		require.NoError(t, os.WriteFile(path, []byte(head+begin+table.String()+end+tail), 0o644))
+		return
+	}
+	assert.Equal(t, old, table.String())
+}
+
+var (
+	// random finds the times that have jitter.
+	random = regexp.MustCompile(`(a pause of|\(says the fleet\): requests wait for) [0-9.]+s`)
+	// numbers finds the numbers that depend on the order in which goroutines run.
+	numbers = regexp.MustCompile(`none waits|1 request waits|[0-9]+ requests wait|[0-9]+ go|attempt [0-9] follows in [0-9.]+s|again after [0-9.]+s`)
+)
+
+// bubbles is when the time of each bubble begins.
+var bubbles = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// hearing is a fleet that only gives its hear function away.
+type hearing struct{ to chan func(fleetmsg.Message) }
+
+func (h hearing) Join(hear func(fleetmsg.Message)) error { h.to <- hear; return nil }
+func (hearing) Tell(fleetmsg.Message)                    {}
+func (hearing) Scope(string) uint64                      { return 1 }

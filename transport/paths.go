@@ -1,0 +1,307 @@
+// The rules of the paths of a host.
+
+package transport
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// A route is the part of a key of Config.Hosts that says which requests to a host it
+// means. Its path is as http.ServeMux reads it, but has no wildcards.
+type route struct {
+	method string // "": every method; GET means HEAD as well
+	path   string // escaped; "": every path; with a slash at its end everything below it
+}
+
+// cutPattern cuts a key of Config.Hosts, which is [METHOD ]HOST[/PATH].
+func cutPattern(key string) (hosts string, r route) {
+	hosts = key
+	if i := strings.IndexAny(key, " \t"); i >= 0 {
+		r.method, hosts = key[:i], strings.TrimLeft(key[i:], " \t")
+	}
+	if i := strings.IndexByte(hosts, '/'); i >= 0 {
+		hosts, r.path = hosts[:i], hosts[i:]
+	}
+	return hosts, r
+}
+
+// fault returns why the route is none, and "" if nothing is wrong with it. Some paths are
+// legal for http.ServeMux but can only be mistakes here.
+func (r route) fault(key, hosts string) string {
+	upper := strings.ToUpper(r.method)
+	switch {
+	case strings.IndexAny(key, " \t") == 0:
+		return "begins with a space"
+	case strings.Contains(r.method, "/"):
+		return "has a space in its path; write %20"
+	case r.method != "" && r.path == "":
+		return fmt.Sprintf(`names the method %q and no path; write "%s/" for all paths`, r.method, key)
+	case !isMethod(r.method):
+		return fmt.Sprintf("names the method %q, which is no token (RFC 9110 §9.1)", r.method)
+	case r.method != upper && slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"}, upper):
+		return fmt.Sprintf("names the method %q; methods are case-sensitive, so write %s", r.method, upper)
+	case r.path == "":
+		return ""
+	case hosts == "":
+		return `has no host in front of its path; write a name, or "*.example.com/path"`
+	case strings.ContainsAny(r.path, "{}"):
+		return "has braces in its path, which has no wildcards; a slash at its end means everything below it"
+	case strings.Contains(r.path, "*"):
+		return `has a "*" in its path; a slash at its end means everything below it, and %2A is the character`
+	case strings.ContainsAny(r.path, "?#"):
+		return "has a query or a fragment, which make no difference; leave it out"
+	case strings.ContainsFunc(r.path, func(c rune) bool { return c < ' ' || c == 0x7f }):
+		return "has a control character in its path"
+	case !isClean(r.path):
+		return `has a path with an empty segment, "." or "..", which matches no request`
+	}
+	if _, err := url.PathUnescape(r.path); err != nil {
+		return `has a "%" in its path that begins no escape; write %25`
+	}
+	return ""
+}
+
+// isMethod reports whether s is empty or a method (RFC 9110 §9.1).
+func isMethod(s string) bool {
+	return strings.Trim(s, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// isClean reports whether http.ServeMux would leave a path, or the end of one, as it is. It
+// may be escaped. A "." that is escaped counts as any other character.
+func isClean(path string) bool {
+	if path == "" || !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
+		return true
+	}
+	for rest := path; rest != "" && rest != "/"; {
+		var segment string
+		if segment, rest = firstSegment(rest); isDots(segment) {
+			return false
+		}
+	}
+	return true
+}
+
+// isDots reports whether a segment is empty, "." or "..".
+func isDots(segment string) bool {
+	return len(segment) <= 2 && (segment == "" || segment == "." || segment == "..")
+}
+
+// firstSegment cuts the first segment from a path that begins with a slash. rest is empty
+// or begins with a slash.
+func firstSegment(path string) (segment, rest string) {
+	path = path[1:]
+	if i := strings.IndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i:]
+	}
+	return path, ""
+}
+
+// paths are the rules of the paths of a host, as a tree of segments. It never changes once
+// it is in a ruleset.
+type paths struct{ root pathNode }
+
+// A pathNode has the rules of the paths that end with a segment. The lists have HEAD before
+// GET, and the rule of every method last.
+type pathNode struct {
+	kids  map[string]*pathNode // by segment, unescaped
+	exact []pathRule           // of the path without a slash at its end
+	below []pathRule           // of the path with a slash at its end, and of everything below it
+}
+
+// A pathRule is the rule of a path and of a method.
+type pathRule struct {
+	method string
+	key    string // of Config.Hosts
+	rule   *resolved
+}
+
+// meets reports whether the rule is for requests with this method.
+func (r *pathRule) meets(method string) bool {
+	return r.method == method || r.method == "" || r.method == http.MethodGet && method == http.MethodHead
+}
+
+// ofMethod returns the most specific rule of a list that is for a method, or nil.
+func ofMethod(list []pathRule, method string) *pathRule {
+	for i := range list {
+		if list[i].meets(method) {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// find returns the rule of a request, or nil if no path matches. It finds the rule whose
+// pattern http.ServeMux would choose, and none where http.ServeMux would redirect the
+// client. It allocates only if a segment with an escape is longer than a buffer.
+func (p *paths) find(method string, u *url.URL) *pathRule {
+	if u.Opaque != "" {
+		return nil
+	}
+	path, escaped := u.Path, false
+	switch {
+	case path == "" && method != http.MethodConnect:
+		path = "/" // as it is sent
+	case u.RawPath != "" && encodes(u.RawPath, u.Path):
+		path, escaped = u.RawPath, true
+	}
+	if path == "" || path[0] != '/' {
+		return nil
+	}
+	var best *pathRule
+	connect := method == http.MethodConnect // which http.ServeMux neither cleans nor redirects
+	for n, rest := &p.root, path; ; {
+		switch {
+		case n == nil:
+			if connect || isClean(rest) {
+				return best
+			}
+			return nil
+		case rest == "":
+			if r := ofMethod(n.exact, method); r != nil {
+				return r
+			}
+			if ofMethod(n.below, method) != nil && !connect {
+				return nil // http.ServeMux would redirect to the path with a slash at its end
+			}
+			return best
+		}
+		if r := ofMethod(n.below, method); r != nil {
+			best = r
+		}
+		if rest == "/" {
+			return best
+		}
+		var segment string
+		if segment, rest = firstSegment(rest); isDots(segment) && !connect {
+			return nil
+		}
+		n = n.kid(segment, escaped)
+	}
+}
+
+// kid returns the node of the next segment, or nil.
+func (n *pathNode) kid(segment string, escaped bool) *pathNode {
+	if !escaped || strings.IndexByte(segment, '%') < 0 {
+		return n.kids[segment]
+	}
+	var buf [128]byte
+	plain := buf[:0]
+	for i := 0; i < len(segment); i++ {
+		c := segment[i]
+		if c == '%' { // two hexadecimal digits follow, see encodes
+			c = unhex(segment[i+1])<<4 | unhex(segment[i+2])
+			i += 2
+		}
+		plain = append(plain, c)
+	}
+	return n.kids[string(plain)]
+}
+
+// encodes reports whether url.URL.EscapedPath returns raw for this path, without an
+// allocation. raw must then be an encoding of path, and may leave a few more characters
+// unescaped than the default encoding.
+func encodes(raw, path string) bool {
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		switch {
+		case c == '%':
+			if i+2 >= len(raw) || !isHex(raw[i+1]) || !isHex(raw[i+2]) {
+				return false
+			}
+			c = unhex(raw[i+1])<<4 | unhex(raw[i+2])
+			i += 2
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-._~!$&'()*+,;=:@/[]", c) >= 0:
+		default:
+			return false
+		}
+		if path == "" || path[0] != c {
+			return false
+		}
+		path = path[1:]
+	}
+	return path == ""
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+// unhex returns the value of a hexadecimal digit.
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c&7 + 9
+}
+
+// add adds the rule of an entry. If another entry means the same requests, add returns the
+// key of that entry, and adds nothing.
+func (p *paths) add(e *hostEntry, r *resolved) (same string) {
+	n, rest := &p.root, e.path
+	for rest != "" && rest != "/" {
+		var segment string
+		segment, rest = firstSegment(rest)
+		kid := n.kid(segment, true)
+		if kid == nil {
+			kid = new(pathNode)
+			if n.kids == nil {
+				n.kids = map[string]*pathNode{}
+			}
+			segment, _ = url.PathUnescape(segment)
+			n.kids[segment] = kid
+		}
+		n = kid
+	}
+	list := &n.exact
+	if rest == "/" {
+		list = &n.below
+	}
+	for i := range *list {
+		if (*list)[i].method == e.method {
+			return (*list)[i].key
+		}
+	}
+	*list = append(*list, pathRule{e.method, e.key, r})
+	slices.SortFunc(*list, func(a, b pathRule) int { return cmp.Compare(b.method, a.method) })
+	return ""
+}
+
+// conflict returns why http.ServeMux would refuse an entry together with another one, and
+// "" if it would not. That is so if the path of e is more specific and its method less.
+func (p *paths) conflict(e *hostEntry) string {
+	for n, rest := &p.root, e.path; rest != "" && rest != "/"; {
+		for i := range n.below {
+			q := &n.below[i]
+			if q.method != "" && q.method != e.method && (e.method == "" || e.method == http.MethodGet && q.method == http.MethodHead) {
+				return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", q.key, q.method, e.path)
+			}
+		}
+		var segment string
+		segment, rest = firstSegment(rest)
+		n = n.kid(segment, true)
+	}
+	return ""
+}
+
+// checkPaths returns the faults of the entries of a host pattern that are wrong together.
+func checkPaths(entries []*hostEntry) (faults policy.Errors) {
+	var all paths
+	for _, e := range entries {
+		if same := all.add(e, nil); same != "" {
+			faults = append(faults, e.fault(fmt.Sprintf("means the same requests as %q", same)))
+		}
+	}
+	for _, e := range entries {
+		if why := all.conflict(e); why != "" {
+			faults = append(faults, e.fault(why))
+		}
+	}
+	return faults
+}

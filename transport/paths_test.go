@@ -1,0 +1,565 @@
+package transport
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/internal/soak"
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// rulesFor makes a Transport with a rule for each key.
+func rulesFor(keys []string) (*Transport, error) {
+	hosts := map[string]policy.Rule{}
+	for _, key := range keys {
+		hosts[key] = policy.Rule{}
+	}
+	return New(Config{Base: newNoop(), Hosts: hosts})
+}
+
+// A pathRow is a request, and the key of its rule.
+type pathRow struct{ method, url, want string }
+
+// pathTable compares Config.Hosts with http.ServeMux. Both are defined for each row.
+var pathTable = []struct {
+	keys []string
+	rows []pathRow
+}{
+	{[]string{"h.test/v1/reports/", "h.test/v1/reports/daily", "h.test/v1/", "POST h.test/v1/charges", "h.test/exact"}, []pathRow{
+		{"GET", "http://h.test/v1/reports/", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports/7/rows", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports/daily", "h.test/v1/reports/daily"},
+		{"GET", "http://h.test/v1/reports/daily/x", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports/daily/", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports", ""}, // redirect
+		{"GET", "http://h.test/v1", ""},         // redirect
+		{"GET", "http://h.test/v1x", ""},
+		{"GET", "http://h.test/v1/", "h.test/v1/"},
+		{"GET", "http://h.test/v1/reportsx", "h.test/v1/"},
+		{"POST", "http://h.test/v1/charges", "POST h.test/v1/charges"},
+		{"PUT", "http://h.test/v1/charges", "h.test/v1/"},
+		{"post", "http://h.test/v1/charges", "h.test/v1/"},
+		{"POST", "http://h.test/v1/charges/", "h.test/v1/"},
+		{"POST", "http://h.test/v1/charges?x=/v1/reports/", "POST h.test/v1/charges"},
+		{"GET", "http://h.test/exact", "h.test/exact"},
+		{"GET", "http://h.test/exact/", ""},
+		{"GET", "http://h.test/Exact", ""},
+		{"GET", "http://h.test/", ""},
+		{"GET", "http://h.test", ""},
+		{"GET", "http://h.test/v1/../exact", ""},
+		{"GET", "http://h.test/v1/./x", ""},
+		{"GET", "http://h.test/v1//x", ""},
+		{"GET", "http://h.test//v1/x", ""},
+		{"GET", "http://h.test/v1/..", ""},
+		{"GET", "http://h.test/v1/.", ""},
+		{"GET", "http://h.test/v1/.x", "h.test/v1/"},
+		{"GET", "http://h.test/v1/...", "h.test/v1/"},
+		{"GET", "http://h.test/v1/..x/", "h.test/v1/"},
+		{"GET", "http://h.test/v1/x//", ""},
+		{"GET", "http://h.test/v1/%2e%2e/exact", "h.test/v1/"},
+		{"GET", "http://h.test/v1%2Fx", ""},
+		{"GET", "http://h.test/%76%31/reports/x", "h.test/v1/reports/"},
+		{"GET", "http://h.test/v1/reports%2Fdaily", "h.test/v1/"},
+		{"GET", "http://h.test:8080/v1/x", "h.test/v1/"},
+	}},
+	{[]string{"h.test/", "h.test/a%20b/", "h.test/%2F/x", "h.test/ü", "h.test/~u/$batch(1)", "h.test/%7Bid%7D", "h.test/a+b/", "GET h.test/verb", "HEAD h.test/verb", "DELETE h.test/verb"}, []pathRow{
+		{"GET", "http://h.test", "h.test/"},
+		{"GET", "http://h.test/", "h.test/"},
+		{"GET", "http://h.test/?q", "h.test/"},
+		{"GET", "http://h.test/a%20b/c", "h.test/a%20b/"},
+		{"GET", "http://h.test/a+b/c", "h.test/a+b/"},
+		{"GET", "http://h.test/a%2Bb/c", "h.test/a+b/"},
+		{"GET", "http://h.test/a%20b", ""}, // redirect
+		{"GET", "http://h.test/%2F/x", "h.test/%2F/x"},
+		{"GET", "http://h.test/%2f/x", "h.test/%2F/x"},
+		{"GET", "http://h.test/%C3%BC", "h.test/ü"},
+		{"GET", "http://h.test/%c3%bc", "h.test/ü"},
+		{"GET", "http://h.test/ü", "h.test/ü"},
+		{"GET", "http://h.test/~u/$batch(1)", "h.test/~u/$batch(1)"},
+		{"GET", "http://h.test/%7Eu/%24batch%281%29", "h.test/~u/$batch(1)"},
+		{"GET", "http://h.test/%7Bid%7D", "h.test/%7Bid%7D"},
+		{"GET", "http://h.test/{id}", "h.test/%7Bid%7D"},
+		{"GET", "http://h.test/17", "h.test/"},
+		{"GET", "http://h.test/verb", "GET h.test/verb"},
+		{"HEAD", "http://h.test/verb", "HEAD h.test/verb"},
+		{"DELETE", "http://h.test/verb", "DELETE h.test/verb"},
+		{"PUT", "http://h.test/verb", "h.test/"},
+		{"OPTIONS", "http://h.test/x", "h.test/"},
+		{"CONNECT", "http://h.test/a/../b", "h.test/"},
+		{"CONNECT", "http://h.test/rpc", "h.test/"},
+		{"CONNECT", "http://h.test/a%20b", "h.test/"}, // no redirect
+	}},
+	{[]string{"GET h.test/one/", "h.test/two", "h.test/two/", "CONNECT h.test/rpc", "[::1]/v1/", "other.test/v1/"}, []pathRow{
+		{"HEAD", "http://h.test/one/x", "GET h.test/one/"},
+		{"POST", "http://h.test/one/x", ""},
+		{"POST", "http://h.test/one", ""},
+		{"GET", "http://h.test/one", ""}, // redirect
+		{"GET", "http://h.test/two", "h.test/two"},
+		{"GET", "http://h.test/two/", "h.test/two/"},
+		{"GET", "http://h.test/two/three", "h.test/two/"},
+		{"CONNECT", "http://h.test/rpc", "CONNECT h.test/rpc"},
+		{"CONNECT", "http://h.test", ""},
+		{"CONNECT", "http://h.test/two/../rpc", "h.test/two/"},
+		{"GET", "http://[::1]/v1/x", "[::1]/v1/"},
+		{"GET", "http://[::1]/v2/x", ""},
+		{"GET", "http://other.test/v1/x", "other.test/v1/"},
+		{"GET", "http://third.test/v1/x", ""},
+	}},
+}
+
+// The table has 73 rows, so that 60 remain if somebody thins it out.
+func TestPathsAreThoseOfServeMux(t *testing.T) {
+	rows := 0
+	for _, part := range pathTable {
+		tr, err := rulesFor(part.keys)
+		require.NoError(t, err)
+		mux, ok := muxOf(part.keys)
+		require.True(t, ok)
+		for _, row := range part.rows {
+			rows++
+			u, err := url.Parse(row.url)
+			require.NoError(t, err, row)
+			_, got := tr.RuleOf(row.method, u)
+			assert.Equal(t, row.want, got, "%v", row)
+			byMux, ok := muxChoice(t, mux, row.method, u)
+			if assert.True(t, ok, "%v", row) {
+				assert.Equal(t, row.want, byMux, "http.ServeMux: %v", row)
+			}
+		}
+	}
+	assert.GreaterOrEqual(t, rows, 60)
+}
+
+// muxOf registers the keys with a ServeMux. ok is false if it refuses one of them.
+func muxOf(keys []string) (mux *http.ServeMux, ok bool) {
+	defer func() { ok = recover() == nil }()
+	mux = http.NewServeMux()
+	for _, key := range keys {
+		mux.HandleFunc(key, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Key", key) })
+	}
+	return mux, true
+}
+
+// muxChoice returns the pattern that a server would choose for a request that a client
+// sends. It is empty if there is none or if the server would redirect.
+func muxChoice(t testing.TB, mux *http.ServeMux, method string, u *url.URL) (key string, ok bool) {
+	t.Helper()
+	req := &http.Request{Method: method, URL: u, Host: u.Host, Header: http.Header{}}
+	var wire bytes.Buffer
+	if req.Write(&wire) != nil {
+		return "", false
+	}
+	got, err := http.ReadRequest(bufio.NewReader(&wire))
+	if err != nil {
+		return "", false
+	}
+	h, _ := mux.Handler(got)
+	w := headers{}
+	h.ServeHTTP(w, got)
+	return http.Header(w).Get("Key"), true
+}
+
+// headers is a ResponseWriter of which only the header counts.
+type headers http.Header
+
+func (h headers) Header() http.Header         { return http.Header(h) }
+func (h headers) Write(p []byte) (int, error) { return len(p), nil }
+func (h headers) WriteHeader(int)             {}
+
+// Things that http.ServeMux does not have, or sees in another way.
+func TestPathsBeyondServeMux(t *testing.T) {
+	tr, err := rulesFor([]string{
+		"API.Example.com./v1/", "api.example.com:8443/v1/", "*.example.com/v1/", "*.example.com", "[::1]:8080/", "h.test/v1/", "h.test/v2/",
+	})
+	require.NoError(t, err)
+	for _, row := range []struct {
+		method string
+		u      url.URL
+		want   string
+	}{
+		{"", url.URL{Scheme: "https", Host: "api.EXAMPLE.com.:443", Path: "/v1/x"}, "API.Example.com./v1/"},
+		{"", url.URL{Scheme: "https", Host: "api.example.com:8443", Path: "/v1/x"}, "api.example.com:8443/v1/"},
+		{"", url.URL{Scheme: "https", Host: "api.example.com:8443", Path: "/v2"}, "*.example.com"},
+		{"", url.URL{Scheme: "https", Host: "b.example.com", Path: "/v1/x"}, "*.example.com/v1/"},
+		{"", url.URL{Scheme: "https", Host: "b.example.com", Path: "/V1/x"}, "*.example.com"},
+		{"", url.URL{Scheme: "https", Host: "example.com", Path: "/v1/x"}, ""},
+		{"", url.URL{Scheme: "http", Host: "[::1]:8080"}, "[::1]:8080/"},
+		{"", url.URL{Scheme: "http", Host: "[::1]"}, ""},
+		{"OPTIONS", url.URL{Scheme: "http", Host: "h.test", Path: "*"}, ""},
+		{"OPTIONS", url.URL{Scheme: "http", Host: "h.test", Opaque: "*"}, ""},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Opaque: "//h.test/v1/x", Path: "/v1/x"}, ""},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "v1/x"}, ""},
+		{"CONNECT", url.URL{Scheme: "http", Host: "[::1]:8080"}, ""},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "/v1/x", RawPath: "/v2/x"}, "h.test/v1/"}, // no encoding of the path
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "/v1/a/b", RawPath: "/v1%2Fa/b"}, ""},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "/v1/a", RawPath: "/v1/%"}, "h.test/v1/"},
+		{"GET", url.URL{Scheme: "http", Host: "h.test", Path: "/" + strings.Repeat("ä", 200), RawPath: "/" + strings.Repeat("%C3%a4", 200)}, ""},
+	} {
+		_, got := tr.RuleOf(row.method, &row.u)
+		assert.Equal(t, row.want, got, "%s %+v", row.method, row.u)
+	}
+}
+
+// The host is chosen first. A pattern with a path takes nothing from the paths of a less
+// specific host, and leaves the rule of its host as it was.
+func TestTheHostIsChosenBeforeThePath(t *testing.T) {
+	tr := mustNew(t, Config{Base: newNoop(), Rule: policy.Rule{Attempts: 9, MaxElapsed: time.Hour}, Hosts: map[string]policy.Rule{
+		"*.example.com":           {Attempts: 2},
+		"*.example.com:8443":      {Attempts: 3},
+		"*.example.com/v2/":       {AttemptTimeout: 2 * time.Second},
+		"a.example.com/v1/":       {AttemptTimeout: time.Second},
+		"b.example.com":           {Attempts: 4},
+		"b.example.com/v1/":       {AttemptTimeout: time.Second},
+		"c.example.com:8443/v1/":  {AttemptTimeout: time.Second},
+		"POST d.test/v1/x":        {AttemptTimeout: time.Second, Attempts: 5},
+		"*.deep.example.com/v1/":  {AttemptTimeout: time.Second},
+		"x.example.com:9443/last": {AttemptTimeout: time.Second},
+	}})
+	for _, row := range []struct {
+		method, url string
+		attempts    int
+		timeout     time.Duration
+		patterns    []string
+	}{
+		{"GET", "https://a.example.com/v1/x", 2, time.Second, []string{"a.example.com/v1/", "*.example.com"}},
+		{"GET", "https://a.example.com/v2/x", 2, 0, []string{"*.example.com"}},
+		{"GET", "https://a.example.com:8443/v1/x", 3, time.Second, []string{"a.example.com/v1/", "*.example.com:8443"}},
+		{"GET", "https://a.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443"}},
+		{"GET", "https://z.example.com/v2/x", 2, 2 * time.Second, []string{"*.example.com/v2/", "*.example.com"}},
+		{"GET", "https://z.example.com:8443/v2/x", 3, 0, []string{"*.example.com:8443"}}, // the more specific host has no paths
+		{"GET", "https://b.example.com/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com"}},
+		{"GET", "https://b.example.com:8443/v1/x", 4, time.Second, []string{"b.example.com/v1/", "b.example.com"}},
+		{"GET", "https://c.example.com:8443/v1/x", 3, time.Second, []string{"c.example.com:8443/v1/", "*.example.com:8443"}},
+		{"GET", "https://c.example.com/v1/x", 2, 0, []string{"*.example.com"}},
+		{"GET", "https://y.deep.example.com/v1/x", 2, time.Second, []string{"*.deep.example.com/v1/", "*.example.com"}},
+		{"GET", "https://y.deep.example.com:8443/v1/x", 3, time.Second, []string{"*.deep.example.com/v1/", "*.example.com:8443"}},
+		{"GET", "https://x.example.com:9443/last", 2, time.Second, []string{"x.example.com:9443/last", "*.example.com"}},
+		{"POST", "https://d.test/v1/x", 5, time.Second, []string{"POST d.test/v1/x"}},
+		{"GET", "https://d.test/v1/x", 9, 0, nil},
+	} {
+		u, err := url.Parse(row.url)
+		require.NoError(t, err)
+		rule, pattern := tr.RuleOf(row.method, u)
+		assert.Equal(t, row.attempts, rule.Attempts, row.url)
+		assert.Equal(t, max(row.timeout, 0), max(rule.AttemptTimeout, 0), row.url)
+		assert.Equal(t, time.Hour, rule.MaxElapsed, row.url)
+		assert.Equal(t, row.patterns, tr.PatternsOf(row.method, u), row.url)
+		assert.Equal(t, append(row.patterns, "")[0], pattern, row.url)
+	}
+	assert.Empty(t, new(Transport).PatternsOf("", nil))
+}
+
+// Keys that http.ServeMux refuses, and keys that can only be mistakes.
+func TestBadPaths(t *testing.T) {
+	for key, why := range map[string]string{
+		"/v1/":                     "has no host",
+		"POST /v1/":                "has no host",
+		" h.test/v1/":              "begins with a space",
+		"h.test/a b":               "has a space in its path",
+		"POST h.test":              `no path; write "POST h.test/"`,
+		"PO(ST h.test/":            "is no token",
+		"get h.test/v1/":           "so write GET",
+		"h.test/v1/{id}":           "has braces",
+		"h.test/{$}":               "has braces",
+		"h.test/v1/*":              `has a "*" in its path`,
+		"h.test/v1?x=1":            "has a query",
+		"h.test/v1#x":              "has a query",
+		"h.test/v1\n":              "control character",
+		"h.test//v1":               "matches no request",
+		"h.test/v1/../v2":          "matches no request",
+		"h.test/v1/.":              "matches no request",
+		"CONNECT h.test/a/../b":    "matches no request",
+		"h.test/100%":              "write %25",
+		"GET https://h.test/":      "has a scheme",
+		"10.0.0.0/8":               "range of addresses",
+		"*/v1/":                    "would match every host",
+		"user@h.test/v1":           "is not a host",
+		"api.*.example.com/v1/":    `has a "*" elsewhere`,
+		"(a|b).example.com/v1/":    "regular expression",
+		"h.test:http/v1/":          "has a port",
+		"GET a.test,b.test/v1/":    "names several hosts",
+		"bücher.example/v1/":       "is not ASCII",
+		"https://h.test/v1/{id}/x": "regular expression",
+	} {
+		_, err := rulesFor([]string{key})
+		if assert.Error(t, err, "%q", key) {
+			assert.ErrorContains(t, err, why, "%q", key)
+			assert.ErrorContains(t, err, fmt.Sprintf("Hosts[%q]", key))
+		}
+	}
+}
+
+// Pairs of keys that http.ServeMux refuses are an error of New.
+func TestConflictingPaths(t *testing.T) {
+	for _, row := range []struct{ a, b, why string }{
+		{"POST h.test/v1/", "h.test/v1/x", `conflicts with "POST h.test/v1/": both match POST /v1/x`},
+		{"HEAD h.test/", "GET h.test/v1/x/", `conflicts with "HEAD h.test/": both match HEAD /v1/x/`},
+		{"h.test/v1/x", "h.test/v1/%78", "means the same requests as"},
+		{"GET h.test/v1/x", "GET h.test/v1/%78", "means the same requests as"},
+		{"h.test/v1/", "H.test./v1/", "means the same requests as"},
+		{"GET h.test/v1/", "GET  h.test/v1/", "means the same requests as"},
+		{"GET h.test/v1/", "h.test/v1/", ""},
+		{"GET h.test/v1/", "HEAD h.test/v1/x", ""},
+		{"GET h.test/v1/", "HEAD h.test/v1/", ""},
+		{"POST h.test/v1/", "GET h.test/v1/x", ""},
+		{"POST h.test/v1/", "h.test/v1", ""},
+		{"POST h.test/v1/x", "h.test/v1/", ""},
+		{"POST h.test/v1/", "h.test/v2/", ""},
+		{"POST h.test/v1/", "h.test:8080/v1/x", ""},
+	} {
+		_, err := rulesFor([]string{row.a, row.b})
+		if row.why == "" {
+			assert.NoError(t, err, "%v", row)
+		} else {
+			assert.ErrorContains(t, err, row.why, "%v", row)
+		}
+		if !strings.Contains(row.a+row.b, ":") {
+			_, ok := muxOf([]string{row.a, strings.Replace(row.b, "H.test.", "h.test", 1)})
+			assert.Equal(t, row.why == "", ok, "http.ServeMux: %v", row)
+		}
+	}
+}
+
+// The limits of a host stay the host's.
+func TestPathsHaveNoLimitsOfTheHost(t *testing.T) {
+	for field, rule := range hostLimits {
+		_, err := New(Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test/v1/": rule, "h.test": {Attempts: 2}}})
+		var faults policy.Errors
+		if assert.ErrorAs(t, err, &faults, field) && assert.Len(t, faults, 1, field) {
+			assert.Equal(t, `Hosts["h.test/v1/"].`+field, faults[0].Field)
+			assert.Contains(t, faults[0].Reason, "is a limit of the host")
+		}
+		_, err = New(Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test": rule}})
+		assert.NoError(t, err, field)
+	}
+}
+
+// hostLimits are rules that set a limit of a host.
+var hostLimits = map[string]policy.Rule{
+	"Rate":             {Rate: policy.Rate{PerSecond: 1}},
+	"Budget":           {Budget: policy.Budget{Burst: policy.Off}},
+	"Cooldown":         {Cooldown: policy.Off},
+	"Pacing":           {Pacing: policy.On},
+	"Gate":             {Gate: policy.Gate{Mode: policy.GateWait}},
+	"Scope":            {Scope: func(*http.Request) string { return "" }},
+	"RetryAfter":       {RetryAfter: policy.RetryAfter{Max: time.Second}},
+	"Hedge.Percentile": {Hedge: policy.Hedge{Percentile: 90}},
+	"Lanes":            {Lanes: policy.Off},
+}
+
+// All paths of a host share its rate, its budget and its state.
+func TestPathsShareTheHost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(200))
+		tr := mustNew(t, Config{Base: base, Hosts: map[string]policy.Rule{
+			"h.test":               {Rate: policy.Rate{PerSecond: 1, Burst: 1}},
+			"h.test/reports/":      {AttemptTimeout: time.Minute},
+			"POST h.test/charges":  {AttemptTimeout: time.Second},
+			"other.test/unrelated": {},
+		}})
+		start := time.Now()
+		for _, target := range []string{"/reports/1", "/charges", "/else"} {
+			finish(tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test"+target, nil)))
+		}
+		assert.Equal(t, 2*time.Second, time.Since(start))
+		assert.Equal(t, 3, base.attempts())
+		assert.Len(t, tr.Snapshot(), 1)
+	})
+}
+
+// The rule of the path is the rule of the request.
+func TestRulesOfPathsApply(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(503))
+		tr := mustNew(t, Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{
+			"h.test/once":        {Attempts: 1},
+			"PUT h.test/twice":   {Attempts: 2},
+			"h.test/%7Bthree%7D": {Attempts: 3},
+		}})
+		for _, row := range []struct {
+			method, path string
+			attempts     int
+		}{
+			{"GET", "/once", 1}, {"PUT", "/twice", 2}, {"DELETE", "/twice", 6}, {"GET", "/{three}", 3}, {"GET", "/", 6}, {"", "/once", 1},
+		} {
+			before := base.attempts()
+			req := newRequest(t, http.MethodGet, "http://h.test"+row.path, nil)
+			req.Method = row.method
+			finish(tr.RoundTrip(req))
+			assert.Equal(t, row.attempts, base.attempts()-before, row)
+		}
+		require.NoError(t, tr.Update(quick, map[string]policy.Rule{"h.test/once": {Attempts: 2}}))
+		before := base.attempts()
+		finish(tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/once", nil)))
+		assert.Equal(t, 2, base.attempts()-before, "after Update")
+	})
+}
+
+// Each request of a redirect has the rule of its own path, and the rule of the context.
+func TestRedirectsHaveRulesOfTheirOwn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		counts := map[string]int{}
+		base := rt(func(req *http.Request) (*http.Response, error) {
+			counts[req.URL.Path]++
+			if req.URL.Path == "/from" && counts["/from"] == 2 {
+				return status(302, "Location: /to")(req)
+			}
+			return status(503)(req)
+		})
+		tr := mustNew(t, Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{"h.test/from": {Attempts: 2}, "h.test/to": {Attempts: 3}}})
+		client := &http.Client{Transport: tr}
+		finish(client.Get("http://h.test/from"))
+		assert.Equal(t, map[string]int{"/from": 2, "/to": 3}, counts)
+
+		clear(counts)
+		ctx := WithRule(t.Context(), policy.Rule{Attempts: 5})
+		finish(client.Do(getRequest(t, "http://h.test/from").WithContext(ctx)))
+		assert.Equal(t, map[string]int{"/from": 2, "/to": 5}, counts)
+	})
+}
+
+func manyPaths(n int) map[string]policy.Rule {
+	hosts := map[string]policy.Rule{"api.example.com": {Attempts: 3}}
+	for i := range n {
+		hosts[fmt.Sprintf("api.example.com/v1/tenants/t%d/", i)] = policy.Rule{Attempts: 2}
+	}
+	return hosts
+}
+
+func TestFirstTryWithAPathAllocatesNothing(t *testing.T) {
+	tr := mustNew(t, Config{Base: newNoop(), Hosts: manyPaths(1000)})
+	for _, target := range []string{"/v1/tenants/t7/reports/9", "/v1/tenants/t%37/reports%2F9", "/v1/else", "/v1/tenants/a%20b/"} {
+		req := getRequest(t, "https://api.example.com"+target)
+		assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }), target)
+	}
+	rule := policy.Rule{Attempts: 2}
+	req := getRequest(t, "https://api.example.com/v1/tenants/t7/reports/9")
+	req = req.WithContext(WithRule(req.Context(), rule))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }), "WithRule")
+}
+
+func BenchmarkFirstTryWithPaths(b *testing.B) {
+	req := getRequest(b, "https://api.example.com/v1/tenants/t700/reports/9")
+	for _, row := range []struct {
+		name  string
+		hosts map[string]policy.Rule
+		req   *http.Request
+	}{
+		{"none", nil, req},
+		{"1000", manyPaths(1000), req},
+		{"1000/escaped", manyPaths(1000), getRequest(b, "https://api.example.com/v1/tenants/t%3700/reports%2F9")},
+		{"1000/WithRule", manyPaths(1000), req.WithContext(WithRule(b.Context(), policy.Rule{Attempts: 4}))},
+	} {
+		tr := mustNew(b, Config{Base: newNoop(), Hosts: row.hosts})
+		b.Run("paths="+row.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = tr.RoundTrip(row.req)
+			}
+		})
+	}
+}
+
+// compareWithMux compares Config.Hosts with http.ServeMux for a list of keys and a request.
+func compareWithMux(t testing.TB, keys []string, method, target string) {
+	tr, err := rulesFor(keys)
+	mux, ok := muxOf(keys)
+	if err != nil || !ok {
+		if err == nil && len(keys) > 0 {
+			t.Fatalf("http.ServeMux refuses %q", keys)
+		}
+		return // we refuse a few keys more
+	}
+	u, err := url.Parse("http://h.test" + target)
+	if err != nil || u.Host != "h.test" || u.User != nil {
+		return
+	}
+	want, ok := muxChoice(t, mux, method, u)
+	if !ok {
+		return
+	}
+	if _, got := tr.RuleOf(method, u); got != want {
+		t.Errorf("%q: %s %q has the rule of %q, with http.ServeMux %q", keys, method, target, got, want)
+	}
+}
+
+func FuzzPaths(f *testing.F) {
+	for _, part := range pathTable {
+		var own []string
+		for _, key := range part.keys {
+			if method, path, ok := strings.Cut(key, "h.test"); ok {
+				own = append(own, method+path)
+			}
+		}
+		for _, row := range part.rows {
+			if target, ok := strings.CutPrefix(row.url, "http://h.test"); ok {
+				f.Add(strings.Join(own, "\n"), row.method, target)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, list, method, target string) {
+		var keys []string
+		for line := range strings.SplitSeq(list, "\n") {
+			i := strings.IndexByte(line, '/')
+			if i < 0 || len(keys) == 20 {
+				return
+			}
+			keys = append(keys, line[:i]+"h.test"+line[i:])
+		}
+		slices.Sort(keys)
+		compareWithMux(t, slices.Compact(keys), method, target)
+	})
+}
+
+// Random paths of few segments meet each other often.
+func TestRandomPathsAreThoseOfServeMux(t *testing.T) {
+	const seed = 1
+	r := rand.New(rand.NewPCG(seed, seed))
+	segments := []string{"a", "b", "%61", "a%2Fb", "..", ".", "", "ü", "a.b"}
+	pick := func(from ...string) string { return from[r.IntN(len(from))] }
+	path := func() (p string) {
+		for range r.IntN(4) {
+			p += "/" + pick(segments...)
+		}
+		return p + pick("", "/")
+	}
+	for range soak.Size(5_000, 200_000) {
+		var keys []string
+		for range 1 + r.IntN(5) {
+			key := pick("", "", "GET ", "HEAD ", "POST ", "CONNECT ") + "h.test" + path()
+			if _, err := rulesFor(append(keys, key)); err == nil && strings.Contains(key, "/") && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+		compareWithMux(t, keys, pick("GET", "HEAD", "POST", "CONNECT", "PUT"), path())
+	}
+}
+
+// encodes agrees with package net/url about which raw paths count.
+func FuzzRawPath(f *testing.F) {
+	for _, raw := range []string{"/a%2Fb", "/a b", "/%zz", "/%2", "/ü", "/[x]", "/a%20b!$&'()*+,;=:@~-._", "/\"", "a%41"} {
+		path, _ := url.PathUnescape(raw)
+		f.Add(raw, path)
+		f.Add(raw, raw)
+	}
+	f.Fuzz(func(t *testing.T, raw, path string) {
+		u := url.URL{Path: path, RawPath: raw}
+		if raw == "" || path == "*" {
+			return
+		}
+		if got := encodes(raw, path); got != (u.EscapedPath() == raw) && (got || (&url.URL{Path: path}).EscapedPath() != raw) {
+			t.Errorf("raw %q, path %q: %v, but EscapedPath is %q", raw, path, got, u.EscapedPath())
+		}
+	})
+}

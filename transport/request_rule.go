@@ -1,0 +1,98 @@
+// The rule of a request.
+
+package transport
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/aplomb-go/aplomb/policy"
+)
+
+// ruled finds the rule of the request, if its path or its context has one besides that of
+// the host.
+func (c *call) ruled() error {
+	if c.rule.paths != nil {
+		if p := c.rule.paths.find(method(c.req), c.req.URL); p != nil {
+			c.rule = p.rule
+		}
+	}
+	if c.options == nil || c.options.rule == nil {
+		return nil
+	}
+	r, err := c.options.rule.over(c.rule)
+	c.rule = r
+	return err
+}
+
+// maxCompleted is how many complete rules a context keeps. It needs one for each Transport
+// and each entry of Config.Hosts that its requests meet.
+const maxCompleted = 64
+
+// A requestRule is a rule that WithRule has put into a context. It keeps the complete rules
+// that it has led to. So they live as long as the context, and each is made once.
+type requestRule struct {
+	rule policy.Rule
+	made atomic.Pointer[[]completed] // the list never changes, but may be replaced
+	mu   sync.Mutex                  // held while made is replaced
+}
+
+// A completed is a requestRule over the rule of a host or of a path, or why that is wrong.
+type completed struct {
+	base *resolved
+	rule *resolved
+	err  error
+}
+
+// over returns the complete rule over the rule of a host or of a path.
+func (r *requestRule) over(base *resolved) (*resolved, error) {
+	if c := r.find(base); c != nil {
+		return c.rule, c.err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.find(base); c != nil {
+		return c.rule, c.err
+	}
+	c := r.complete(base)
+	all := []completed{c}
+	if old := r.made.Load(); old != nil {
+		all = append(all, *old...)
+	}
+	all = slices.DeleteFunc(all, func(c completed) bool {
+		return c.base.set.owner == base.set.owner && c.base.set != base.set // it was replaced by Update
+	})
+	all = all[:min(len(all), maxCompleted)]
+	r.made.Store(&all)
+	return c.rule, c.err
+}
+
+// find returns what over has made, or nil.
+func (r *requestRule) find(base *resolved) *completed {
+	made := r.made.Load()
+	if made == nil {
+		return nil
+	}
+	i := slices.IndexFunc(*made, func(c completed) bool { return c.base == base })
+	if i < 0 {
+		return nil
+	}
+	return &(*made)[i]
+}
+
+// complete makes the complete rule.
+func (r *requestRule) complete(base *resolved) completed {
+	faults := faultsOf(r.rule.ValidateRequest(), "WithRule.")
+	merged := r.rule.Or(base.policy)
+	if len(faults) == 0 {
+		faults = faultsOf(merged.Validate(), "WithRule.") // two valid rules can be wrong together
+	}
+	if len(faults) > 0 {
+		return completed{base, base, fmt.Errorf("transport: %w", faults)}
+	}
+	rule := base.set.resolve(merged)
+	base.set.addAlternates(rule)
+	return completed{base: base, rule: rule}
+}

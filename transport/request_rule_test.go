@@ -1,0 +1,194 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+)
+
+// Each field comes from the innermost WithRule, then from the path, the host and Config.Rule.
+func TestRulesAreInherited(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(503))
+		tr := mustNew(t, Config{
+			Base: base,
+			Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Second), AttemptHeader: "X-Config"},
+			Hosts: map[string]policy.Rule{
+				"h.test":     {Attempts: 3, Backoff: backoff.Constant(2 * time.Second)},
+				"h.test/v1/": {Attempts: 4},
+			},
+		})
+		outer := WithRule(t.Context(), policy.Rule{Attempts: 5, AttemptHeader: "X-Outer"})
+		for _, row := range []struct {
+			name, url, header string
+			ctx               context.Context
+			attempts          int
+			wait              time.Duration
+		}{
+			{"config", "http://other.test/", "X-Config", t.Context(), 2, time.Second},
+			{"host", "http://h.test/", "X-Config", t.Context(), 3, 2 * time.Second},
+			{"path", "http://h.test/v1/", "X-Config", t.Context(), 4, 2 * time.Second},
+			{"request", "http://h.test/v1/", "X-Outer", outer, 5, 2 * time.Second},
+			{"request to another host", "http://other.test/", "X-Outer", outer, 5, time.Second},
+			{"inner", "http://h.test/v1/", "X-Outer", WithRule(Repeatable(outer), policy.Rule{Attempts: 6}), 6, 2 * time.Second},
+			{"off", "http://h.test/v1/", "", WithRule(outer, policy.Rule{Attempts: policy.Off, AttemptHeader: "off"}), 1, 0},
+		} {
+			before, start := base.attempts(), time.Now()
+			finish(tr.RoundTrip(getRequest(t, row.url).WithContext(row.ctx)))
+			sent := base.reqs[before:]
+			assert.Len(t, sent, row.attempts, row.name)
+			assert.Equal(t, time.Duration(row.attempts-1)*row.wait, time.Since(start), row.name)
+			if row.header != "" {
+				assert.Equal(t, "1", sent[1].Header.Get(row.header), row.name)
+			}
+		}
+	})
+}
+
+// A wrong rule is the error of RoundTrip. Nothing is sent, the body is closed, and the
+// request earns no retry.
+func TestWrongRuleOfARequest(t *testing.T) {
+	rules := map[string]policy.Rule{"Attempts": {Attempts: 5000}}
+	for field, rule := range hostLimits {
+		rules[field] = rule
+	}
+	for field, rule := range rules {
+		base := script(status(200))
+		tr := mustNew(t, Config{Base: base})
+		ctx := WithRule(t.Context(), rule)
+		for range 2 { // the second comes from the list
+			body := oneShot("body")
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body).WithContext(ctx))
+			assert.Nil(t, resp, field)
+			var faults policy.Errors
+			if assert.ErrorAs(t, err, &faults, field) && assert.Len(t, faults, 1, field) {
+				assert.Equal(t, "WithRule."+field, faults[0].Field)
+			}
+			if field != "Attempts" {
+				assert.ErrorContains(t, err, "is a limit of the host")
+			}
+			assert.Equal(t, 1, body.closed(), field)
+		}
+		assert.Zero(t, base.attempts(), field)
+		state, ok := tr.SnapshotOf(getRequest(t, "http://h.test/").URL)
+		require.True(t, ok)
+		assert.Zero(t, state.Requests, field)
+		assert.Zero(t, state.InFlight, field)
+	}
+}
+
+// A checked is a Backoff that counts how often it is checked.
+type checked struct {
+	backoff.Constant
+	times *atomic.Int32
+}
+
+func (c checked) Validate() error {
+	c.times.Add(1)
+	return nil
+}
+
+// A rule is completed once for a context and all that are derived from it, also if many
+// requests begin together, and once more after an Update.
+func TestARuleIsCompletedOnce(t *testing.T) {
+	var times atomic.Int32
+	tr := mustNew(t, Config{Base: newNoop(), Hosts: map[string]policy.Rule{"paths.test/v1/": {}}})
+	other := mustNew(t, Config{Base: newNoop()})
+	ctx := WithRule(t.Context(), policy.Rule{Backoff: checked{times: &times}})
+	derived, cancel := context.WithTimeout(Repeatable(ctx), time.Hour)
+	defer cancel()
+	send := func(url string) {
+		var all sync.WaitGroup
+		for range 8 {
+			for _, ctx := range []context.Context{ctx, derived} {
+				req := getRequest(t, url).WithContext(ctx)
+				all.Go(func() { finish(tr.RoundTrip(req)) })
+			}
+		}
+		all.Wait()
+	}
+	send("http://h.test/")
+	once := times.Swap(0) // it is checked alone and in the complete rule
+	require.Positive(t, once)
+	send("http://h.test/")
+	send("http://other.test/") // has the same rule
+	assert.Zero(t, times.Load())
+	send("http://paths.test/v1/")
+	assert.Equal(t, once, times.Swap(0), "the rule of a path is another one")
+	finish(other.RoundTrip(getRequest(t, "http://h.test/").WithContext(derived)))
+	assert.Equal(t, once, times.Swap(0), "another Transport")
+
+	made := func() []completed { return *optionsOf(ctx).rule.made.Load() }
+	assert.Len(t, made(), 3)
+	require.NoError(t, tr.Update(policy.Rule{Attempts: 2}, nil))
+	send("http://h.test/")
+	assert.Equal(t, once, times.Swap(0), "after Update")
+	assert.Len(t, made(), 2, "what Update replaced is forgotten")
+	finish(other.RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx)))
+	assert.Zero(t, times.Load(), "the other Transport has its rule still")
+}
+
+// A context keeps few complete rules.
+func TestAContextKeepsFewRules(t *testing.T) {
+	ctx := WithRule(t.Context(), policy.Rule{Attempts: 2})
+	for range 2 * maxCompleted {
+		finish(mustNew(t, Config{Base: newNoop()}).RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx)))
+	}
+	assert.Len(t, *optionsOf(ctx).rule.made.Load(), maxCompleted)
+}
+
+// Requests with a rule of their own go on while Update replaces the rules.
+func TestWithRuleDuringUpdates(t *testing.T) {
+	tr := mustNew(t, Config{Base: newNoop()})
+	ctx := WithRule(t.Context(), policy.Rule{AttemptHeader: "X-Attempt"})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 200 {
+				_, err := tr.RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx))
+				assert.NoError(t, err)
+			}
+		})
+	}
+	for i := range 200 {
+		assert.NoError(t, tr.Update(policy.Rule{Attempts: 1 + i%5}, nil))
+	}
+	all.Wait()
+}
+
+// The rule of the request holds for the reconnects of its body, too, also after Update.
+func TestWithRuleHoldsForTheBody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(
+			func(req *http.Request) (*http.Response, error) {
+				body := io.MultiReader(strings.NewReader("hel"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))
+				resp := newResponse(req, 200, io.NopCloser(body), `ETag: "1"`, "Accept-Ranges: bytes")
+				resp.ContentLength = 5
+				return resp, nil
+			},
+			status(503), status(503), status(503),
+		)
+		tr := mustNew(t, Config{Base: base, Rule: quick})
+		ctx := WithRule(t.Context(), policy.Rule{Attempts: 2})
+		resp, err := tr.RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx))
+		require.NoError(t, err)
+		require.NoError(t, tr.Update(quick, nil))
+		_, err = io.ReadAll(resp.Body)
+		require.Error(t, err)
+		var resumed *ResumeError
+		require.True(t, errors.As(err, &resumed), err)
+		assert.Equal(t, 2, base.attempts(), "the reconnect is the second attempt")
+	})
+}
