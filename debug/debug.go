@@ -1,0 +1,130 @@
+package debug
+
+import (
+	_ "embed"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/tally"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+//go:embed page.html
+var page []byte
+
+// A Debug keeps the last decisions of a Transport and the changes of its hosts, and shows them. Make it with [New], one for
+// each Transport, and set its fields before the call of Handler. Its methods are safe for
+// concurrent use.
+type Debug struct {
+	// Title is the heading of the page. Default "aplomb".
+	Title string
+
+	// Names are further names of this machine. The page is also served to requests whose
+	// Host is one of them, with any port. Default none.
+	Names []string
+
+	// Notes returns what the page says above the hosts, for example which file the rules come
+	// from. It is called once a second for each viewer. Default none.
+	Notes func() []Note
+
+	// Labels returns what the page says about hosts, by their scheme and host as in
+	// "https://api.example.com". A host with a label is shown before its first request. It is
+	// called once a second for each viewer. Default none.
+	Labels func() map[string]string
+
+	began  time.Time
+	counts *tally.Tally
+	recent recent
+}
+
+// A Note is something that the page says above the hosts.
+type Note struct {
+	Level Level  `json:"level"` // the colour of the badge
+	Title string `json:"title"` // in the badge
+	Text  string `json:"text"`  // beside it
+}
+
+// A Level is the colour of a Note.
+type Level string
+
+// These are all levels. The empty Level counts as Plain.
+const (
+	Plain Level = "none"
+	Good  Level = "good"
+	Warn  Level = "warn"
+	Bad   Level = "bad"
+)
+
+// New returns a Debug without decisions.
+func New() *Debug { return &Debug{began: time.Now(), counts: tally.New()} }
+
+// Trace returns the Trace for transport.Config. Use transport.JoinTraces if there is another
+// Trace as well.
+func (d *Debug) Trace() *transport.Trace {
+	return &transport.Trace{
+		Event: func(e transport.Event) {
+			d.counts.Add(&e)
+			d.recent.add(&e)
+		},
+		HostChanged: d.recent.change,
+	}
+}
+
+// Handler returns a handler of the page for t, which must not be nil. It can be mounted at any
+// path, and answers GET and HEAD. With the query "format=json" it returns what the page shows,
+// whose keys can change in any version. A request whose Host is not allowed gets a 403 (see
+// the package comment).
+func (d *Debug) Handler(t *transport.Transport) http.Handler {
+	if t == nil {
+		panic("debug: Handler of a nil Transport")
+	}
+	return Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		switch {
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			h.Set("Allow", "GET, HEAD")
+			http.Error(w, "debug: only GET and HEAD", http.StatusMethodNotAllowed)
+		case r.URL.Query().Get("format") == "json":
+			h.Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(d.state(t)) // the reader has gone
+		default:
+			h.Set("Content-Type", "text/html; charset=utf-8")
+			h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+			h.Set("Referrer-Policy", "no-referrer")
+			_, _ = w.Write(page) // the reader has gone
+		}
+	}), d.Names...)
+}
+
+// Guard returns a handler that hands requests to h if their Host is localhost, an IP address, or
+// one of the names, with any port. Any other request gets a 403. It keeps web pages from reading
+// a page by DNS rebinding. It is no access control, because a client can send any Host.
+func Guard(h http.Handler, names ...string) http.Handler {
+	names = slices.Clone(names)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isOurs(r.Host, names) {
+			http.Error(w, "debug: this page is only for localhost, for IP addresses and for the names that the program allows", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// isOurs reports whether a Host is allowed. Nobody can make an IP address lead elsewhere.
+func isOurs(host string, names []string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".")
+	_, err := netip.ParseAddr(host)
+	return err == nil || strings.EqualFold(host, "localhost") ||
+		host != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) })
+}

@@ -1,0 +1,333 @@
+package debug
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// A base answers requests.
+type base func(*http.Request) (*http.Response, error)
+
+func (b base) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return b(req)
+}
+
+// status answers with a status and header fields in turn.
+func status(code int, header ...string) (*http.Response, error) {
+	h := http.Header{}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
+	}
+	return &http.Response{StatusCode: code, Header: h, Body: http.NoBody}, nil
+}
+
+// show returns a page of a handler.
+func show(h http.Handler, method, target, host string) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(method, target, nil)
+	req.Host = host
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	return w
+}
+
+// shown returns what the page shows.
+func shown(t *testing.T, d *Debug, tr *transport.Transport) (s state) {
+	t.Helper()
+	w := show(d.Handler(tr), http.MethodGet, "/?format=json", "localhost")
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &s), w.Body)
+	return s
+}
+
+func do(t *testing.T, tr *transport.Transport, method, url string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	require.NoError(t, err)
+	if resp, err := tr.RoundTrip(req); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+func newTransport(t *testing.T, c transport.Config) *transport.Transport {
+	t.Helper()
+	tr, err := transport.New(c)
+	require.NoError(t, err)
+	return tr
+}
+
+// A web page can make its own name lead to this machine.
+func TestOnlyForItsNames(t *testing.T) {
+	d := New()
+	d.Names = []string{"Metrics.internal", "proxy.svc", ""}
+	h := d.Handler(transport.Default())
+	d.Names[0] = "evil.example" // the handler has a copy
+	for host, want := range map[string]int{
+		"127.0.0.1:8081": 200, "127.0.0.1": 200, "[::1]:8081": 200, "::1": 200, "192.0.2.1": 200,
+		"localhost": 200, "LOCALHOST:8081": 200, "localhost.:1": 200, "metrics.internal:8081": 200, "proxy.svc": 200,
+		"evil.example": 403, "evil.example:8081": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "xproxy.svc": 403, "": 403,
+		"localhost:1:1": 403, "[localhost": 200, "a@localhost": 403, "localhost/": 403,
+	} {
+		for _, target := range []string{"/", "/debug/aplomb", "/?format=json"} {
+			assert.Equal(t, want, show(h, http.MethodGet, target, host).Code, "%q %s", host, target)
+		}
+	}
+}
+
+func TestHandler(t *testing.T) {
+	h := New().Handler(transport.Default())
+	w := show(h, http.MethodGet, "/any", "localhost")
+	assert.Equal(t, "text/html; charset=utf-8", w.Header().Get("Content-Type"))
+	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
+	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	w = show(h, http.MethodGet, "/any?format=json", "localhost")
+	assert.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	assert.Equal(t, "same-origin", w.Header().Get("Cross-Origin-Resource-Policy"))
+	assert.Empty(t, w.Header().Get("Access-Control-Allow-Origin"))
+	w = show(h, http.MethodPost, "/any", "localhost")
+	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+	assert.Panics(t, func() { New().Handler(nil) })
+}
+
+// The rows are the last decisions. A success on the first try is none. Decisions that are the
+// same within a second are one row.
+func TestDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New()
+		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Attempts: 2, Budget: policy.Budget{Burst: -1}, Backoff: backoff.Constant(2 * time.Second)},
+			Base: base(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Path == "/fine" {
+					return status(200)
+				}
+				var code int
+				_, _ = fmt.Sscan(req.URL.Path[1:], &code)
+				return status(code)
+			})})
+		do(t, tr, "GET", "http://api.test/fine")
+		do(t, tr, "GET", "http://api.test/404")
+		assert.Empty(t, shown(t, d, tr).Recent)
+		do(t, tr, "GET", "http://api.test/503")
+		do(t, tr, "GET", "http://api.test/401")
+		for range 7 {
+			do(t, tr, "POST", "http://api.test/503")
+		}
+		rows := shown(t, d, tr).Recent
+		require.Len(t, rows, 4)
+		assert.Equal(t, "503 retry 2", fmt.Sprint(rows[0].Outcome, " ", rows[0].Reason, " ", rows[0].Wait))
+		assert.Equal(t, "503 attempts", fmt.Sprint(rows[1].Outcome, " ", rows[1].Reason))
+		assert.Equal(t, "401 final", fmt.Sprint(rows[2].Outcome, " ", rows[2].Reason))
+		assert.Equal(t, "POST 503 not_idempotent 7", fmt.Sprint(rows[3].Method, " ", rows[3].Outcome, " ", rows[3].Reason, " ", rows[3].Count))
+
+		time.Sleep(time.Second) // the second is over
+		do(t, tr, "POST", "http://api.test/503")
+		assert.Len(t, shown(t, d, tr).Recent, 5)
+		for i := range 300 {
+			do(t, tr, "POST", fmt.Sprintf("http://api.test/%d", 502+i%2))
+			time.Sleep(time.Second)
+		}
+		rows = shown(t, d, tr).Recent
+		require.Len(t, rows, maxRecent)
+		assert.Equal(t, "503", rows[maxRecent-1].Outcome)
+		assert.Equal(t, 99*time.Second, rows[maxRecent-1].Time.Sub(rows[0].Time))
+		h := shown(t, d, tr).Hosts
+		require.Len(t, h, 1)
+		assert.EqualValues(t, 1+7+1+300, h[0].Failed)
+		assert.EqualValues(t, 1, h[0].Retries())
+	})
+}
+
+// The changes of hosts are kept, with the kind of the error that caused them.
+func TestChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, down := New(), true
+		tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Attempts: 1}, Base: base(func(*http.Request) (*http.Response, error) {
+			if down {
+				return status(429, "Retry-After", "30")
+			}
+			return status(200)
+		})})
+		do(t, tr, "GET", "http://api.test/")
+		down = false
+		time.Sleep(31 * time.Second)
+		do(t, tr, "GET", "http://api.test/")
+		changes := shown(t, d, tr).Changes
+		require.Len(t, changes, 2)
+		assert.Equal(t, "held false", fmt.Sprint(changes[0].Condition, " ", changes[0].Better))
+		assert.Contains(t, changes[0].Text, "http://api.test asks for a pause (429)")
+		assert.Equal(t, "held true", fmt.Sprint(changes[1].Condition, " ", changes[1].Better))
+		for i := range 3 * maxRecent {
+			for range 3 {
+				d.Trace().HostChanged(transport.HostChange{Host: "http://a.test", Condition: transport.ConditionDown, Err: fmt.Errorf("no: %w", syscall.ECONNREFUSED), Time: time.Now()})
+				d.Trace().HostChanged(transport.HostChange{Host: fmt.Sprintf("http://h%d.test", i), Condition: transport.ConditionLane, Over: true, Time: time.Now()})
+			}
+			time.Sleep(time.Minute)
+		}
+		changes = shown(t, d, tr).Changes
+		require.Len(t, changes, maxRecent)
+		assert.Contains(t, changes[0].Text, "http://a.test is down (connection refused)")
+		assert.Equal(t, 3, changes[0].Count)
+	})
+}
+
+// Hosts in trouble come before those with many requests, and the rest is left out.
+func TestManyHosts(t *testing.T) {
+	d := New()
+	d.Labels = func() map[string]string {
+		return map[string]string{"http://h007.test": "the seventh", "http://new.test": "new"}
+	}
+	tr := newTransport(t, transport.Config{Trace: d.Trace(), Base: base(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Host == "h777.test" {
+			return status(429, "Retry-After", "3600")
+		}
+		return status(200)
+	})})
+	for i := range 1200 {
+		do(t, tr, "GET", fmt.Sprintf("http://h%03d.test/", i))
+	}
+	for range 2 {
+		do(t, tr, "GET", "http://h007.test/")
+	}
+	s := shown(t, d, tr)
+	require.Len(t, s.Hosts, maxHosts)
+	assert.Equal(t, 1101, s.More)
+	assert.EqualValues(t, 1202, s.Total.Requests)
+	names := map[string]host{}
+	for i, h := range s.Hosts {
+		names[h.Host] = h
+		assert.True(t, i == 0 || s.Hosts[i-1].Host < h.Host)
+	}
+	assert.Equal(t, "the seventh", names["http://h007.test"].Label)
+	assert.Equal(t, 1, names["http://h777.test"].HeldScopes)
+}
+
+// Each setting is shown with its source.
+func TestRulesHaveSources(t *testing.T) {
+	d := New()
+	tr := newTransport(t, transport.Config{Trace: d.Trace(), Base: base(func(*http.Request) (*http.Response, error) { return status(200) }),
+		Rule:  policy.Rule{Attempts: 3, MaxElapsed: time.Minute},
+		Hosts: map[string]policy.Rule{"*.example.com": {AttemptTimeout: time.Second, MaxElapsed: -1, Classify: classify.Refusals}},
+	})
+	do(t, tr, "GET", "http://other.test/")
+	do(t, tr, "GET", "http://api.example.com/")
+	hosts := shown(t, d, tr).Hosts
+	require.Len(t, hosts, 2)
+	own, other := hosts[0].Rule, hosts[1].Rule
+	require.Len(t, own, 3)
+	assert.Equal(t, section{`Config.Hosts["*.example.com"]`, []string{"Classify: classify.Refusals", "AttemptTimeout: 1s", "MaxElapsed: off"}}, own[0])
+	assert.Equal(t, section{"Config.Rule", []string{"Attempts: 3"}}, own[1])
+	assert.Equal(t, "default", own[2].Source)
+	assert.Contains(t, own[2].Settings, "Cooldown: on")
+	require.Len(t, other, 2)
+	assert.Equal(t, section{"Config.Rule", []string{"Attempts: 3", "MaxElapsed: 1m0s"}}, other[0])
+}
+
+// A wordy back-off has a secret.
+type wordy struct{ Token string }
+
+func (w wordy) Delay(int, time.Duration) time.Duration { return time.Microsecond }
+func (w wordy) String() string                         { return w.Token }
+
+// The page shows no secret, wherever a caller or a server has put one.
+func TestNoSecrets(t *testing.T) {
+	const secret = "s3cr3t"
+	d := New()
+	var n int
+	answers := []func() (*http.Response, error){
+		func() (*http.Response, error) { return nil, errors.New("dial " + secret) },
+		func() (*http.Response, error) {
+			return nil, &url.Error{Op: secret, URL: "http://u:" + secret + "@h.test/" + secret + "?" + secret, Err: errors.New(secret)}
+		},
+		func() (*http.Response, error) {
+			return status(503, "Retry-After", "0", "Set-Cookie", secret, "Location", "http://"+secret+"@h.test/", "RateLimit", secret, "X-"+secret, secret)
+		},
+		func() (*http.Response, error) {
+			return &http.Response{StatusCode: 500, Status: "500 " + secret, Proto: secret, Header: http.Header{}, Trailer: http.Header{secret: {secret}}, Body: io.NopCloser(strings.NewReader(secret))}, nil
+		},
+		func() (*http.Response, error) { return status(429, "Retry-After", secret) },
+		func() (*http.Response, error) { return status(401, "WWW-Authenticate", secret) },
+	}
+	tr := newTransport(t, transport.Config{Trace: d.Trace(),
+		Base: base(func(*http.Request) (*http.Response, error) { n++; return answers[n%len(answers)]() }),
+		Rule: policy.Rule{
+			Attempts: 2, Budget: policy.Budget{Burst: -1}, Backoff: wordy{secret}, Gate: policy.Gate{Mode: policy.GateWait}, Pacing: policy.On,
+			Scope: func(*http.Request) string { return secret },
+		}})
+	for range 3 * len(answers) {
+		for _, u := range []*url.URL{
+			{Scheme: "http", Host: "a.test", User: url.UserPassword("u", secret), Path: "/" + secret, RawQuery: secret + "=" + secret, Fragment: secret},
+			{Scheme: "http", Host: "u:" + secret + "@b.test", Path: "/"},
+			{Scheme: "http", Host: "c.test/" + secret, Path: "/"},
+			{Scheme: "http", Host: "d.test?" + secret, Path: "/"},
+			{Scheme: "http", Host: "e.test", Opaque: "//e.test/" + secret},
+		} {
+			req := (&http.Request{Method: "GET", URL: u, Host: secret, Header: http.Header{
+				"Authorization": {"Bearer " + secret}, "Cookie": {secret}, "X-" + secret: {secret}, "Idempotency-Key": {secret},
+			}, Body: io.NopCloser(strings.NewReader(secret)), Trailer: http.Header{secret: {secret}}}).WithContext(t.Context())
+			if n%2 == 0 {
+				req.Method = strings.ToUpper(secret)
+			}
+			if resp, err := tr.RoundTrip(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		}
+	}
+	require.NotEmpty(t, shown(t, d, tr).Recent)
+	d.Trace().HostChanged(transport.HostChange{Host: "http://a.test", Condition: transport.ConditionDown, Err: fmt.Errorf("no: %w", &url.Error{Op: "Get", URL: "http://" + secret, Err: errors.New(secret)})})
+	for _, target := range []string{"/", "/?format=json", "/" + secret + "?format=json&" + secret} {
+		text := strings.ToLower(show(d.Handler(tr), http.MethodGet, target, "localhost").Body.String())
+		if i := strings.Index(text, secret); i >= 0 {
+			t.Errorf("%s has a secret: …%s", target, text[max(0, i-60):i+len(secret)])
+		}
+	}
+	w := show(d.Handler(tr), http.MethodGet, "/"+secret, secret+".test")
+	assert.Equal(t, http.StatusForbidden, w.Code)
+	assert.NotContains(t, w.Body.String(), secret)
+}
+
+// The page can be read while requests are under way.
+func TestConcurrent(t *testing.T) {
+	d := New()
+	tr := newTransport(t, transport.Config{Trace: d.Trace(), Rule: policy.Rule{Attempts: -1}, Base: base(func(*http.Request) (*http.Response, error) { return status(503) })})
+	var group sync.WaitGroup
+	for i := range 4 {
+		group.Go(func() {
+			for range 50 {
+				do(t, tr, "GET", fmt.Sprintf("http://h%d.test/", i))
+			}
+		})
+		group.Go(func() {
+			for range 5 {
+				shown(t, d, tr)
+			}
+		})
+	}
+	group.Wait()
+	s := shown(t, d, tr)
+	assert.EqualValues(t, 200, s.Total.Failed)
+	sum := 0
+	for _, r := range s.Recent {
+		sum += r.Count
+	}
+	assert.Equal(t, 200, sum)
+}

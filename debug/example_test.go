@@ -1,0 +1,69 @@
+package debug_test
+
+import (
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/aplomb-go/aplomb/debug"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// The page is a handler like any other. This program would serve it at
+// http://localhost:6060/debug/aplomb.
+func Example() {
+	d := debug.New()
+	tr, err := transport.New(transport.Config{Trace: d.Trace()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	http.DefaultClient.Transport = tr
+	mux := http.NewServeMux()
+	mux.Handle("GET /debug/aplomb", d.Handler(tr))
+	// go http.ListenAndServe("localhost:6060", mux)
+
+	for _, host := range []string{"localhost:6060", "evil.example"} {
+		req := httptest.NewRequest(http.MethodGet, "/debug/aplomb", nil)
+		req.Host = host
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, req)
+		fmt.Println(host, w.Code)
+	}
+	http.DefaultClient.Transport = nil
+	// Output:
+	// localhost:6060 200
+	// evil.example 403
+}
+
+// A page that others may reach has a name of its own, and something to say.
+func ExampleDebug() {
+	d := debug.New()
+	d.Title = "orders"
+	d.Names = []string{"debug.internal"}
+	d.Notes = func() []debug.Note {
+		return []debug.Note{{Level: debug.Good, Title: "v1.2.3", Text: "Ask the team orders."}}
+	}
+	d.Labels = func() map[string]string {
+		return map[string]string{"https://api.example.com": "the warehouse"}
+	}
+	h := d.Handler(transport.Default())
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://debug.internal/", nil))
+	fmt.Println(w.Code)
+	// Output: 200
+}
+
+// Metrics on the same listener should be guarded as well.
+func ExampleGuard() {
+	h := debug.Guard(http.NotFoundHandler(), "metrics.internal")
+	for _, host := range []string{"127.0.0.1:6060", "metrics.internal", "evil.example"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://"+host+"/", nil))
+		fmt.Println(host, w.Code)
+	}
+	// Output:
+	// 127.0.0.1:6060 404
+	// metrics.internal 404
+	// evil.example 403
+}

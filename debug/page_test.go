@@ -1,0 +1,220 @@
+package debug
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// idle is a host without requests.
+const idle = "https://an-upstream-with-a-long-name.internal.eu-central-1.compute.example.com:8443"
+
+// A scene is a Transport whose hosts are in all kinds of states: fine, asked to wait, down,
+// behind a gate, and without requests.
+type scene struct {
+	debug *Debug
+	page  *httptest.Server
+	fine  string // the URL of a host
+	get   func(url string)
+	note  atomic.Pointer[Note]
+}
+
+func newScene(t *testing.T) *scene {
+	server := func(h http.HandlerFunc) string {
+		s := httptest.NewServer(h)
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	var n atomic.Int64
+	s := &scene{debug: New()}
+	s.fine = server(func(w http.ResponseWriter, _ *http.Request) {
+		if n.Add(1)%3 == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	held := server(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	hung := server(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	tr, err := transport.New(transport.Config{
+		Trace: s.debug.Trace(),
+		Fleet: fleettest.NewMemory().Member(),
+		Rule:  policy.Rule{Attempts: 4, RetryAfter: policy.RetryAfter{Max: 10 * time.Minute}, Backoff: backoff.Constant(5 * time.Millisecond)},
+		Hosts: map[string]policy.Rule{strings.TrimPrefix(hung, "http://"): {
+			Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2},
+			Rate: policy.Rate{PerSecond: 50, Burst: 10},
+		}},
+	})
+	require.NoError(t, err)
+	client := &http.Client{Transport: tr}
+	s.get = func(url string) {
+		if resp, err := client.Get(url); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+	}
+	s.note.Store(&Note{Level: Good, Title: "rules in force", Text: "rules.json since 12:00:00."})
+	s.debug.Title = "a title"
+	s.debug.Notes = func() []Note { return []Note{*s.note.Load()} }
+	s.debug.Labels = func() map[string]string {
+		return map[string]string{
+			s.fine: "the host of the fine requests",
+			idle:   "gets /a-service-with-a-name-that-is-much-longer-than-a-telephone-is-wide-and-has-no-space/",
+		}
+	}
+	s.page = httptest.NewServer(s.debug.Handler(tr))
+	t.Cleanup(s.page.Close)
+
+	for range 60 {
+		s.get(s.fine)
+	}
+	for range 3 {
+		s.get(held)
+		s.get(closed.URL)
+	}
+	told := transport.Event{Host: idle, Request: httptest.NewRequest(http.MethodPost, "/", nil), Reason: transport.ReasonMaxRetryAfter, Limit: "gate"}
+	for i := range 30 { // too many for the rows that are shown at first
+		told.Attempt = transport.Attempt{Kind: transport.KindFirst, Number: 1, Status: 500 + i, Hint: time.Hour, Queued: transport.Queued{Gate: time.Second}, Addr: "[2001:db8:1234:5678:9abc:def0:1234:5678]:8443", Time: time.Now()}
+		told.Response = &http.Response{StatusCode: told.Status}
+		s.debug.Trace().Event(told)
+	}
+	var hanging sync.WaitGroup
+	t.Cleanup(hanging.Wait)
+	ctx := t.Context()
+	for range 5 {
+		hanging.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, hung, nil)
+			if err != nil {
+				return
+			}
+			if resp, err := client.Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	for queue := 0; queue != 3; time.Sleep(time.Millisecond) {
+		for _, h := range tr.Snapshot() {
+			if h.Host == hung {
+				queue = h.GateQueue
+			}
+		}
+	}
+	return s
+}
+
+// With APLOMB_PICTURES the test writes pictures into that directory.
+func TestPage(t *testing.T) {
+	b := openBrowser(t)
+	s := newScene(t)
+	for _, width := range []int{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			t.Run(fmt.Sprint(width, " ", scheme), func(t *testing.T) {
+				b.t = t
+				b.open(s.page.URL+"/any/path", width, 844, scheme)
+				b.until("document.querySelectorAll('article').length === 5 && document.getElementById('live').textContent === 'live'")
+				b.eval("document.querySelectorAll('details').forEach(e => e.open = true)", nil)
+				b.eval("document.getElementById('all').click()", nil)
+				checkLayout(t, b, width)
+				checkColours(t, b, scheme)
+				checkTexts(t, b)
+
+				// The page shows new requests without being loaded again, and keeps a rule open.
+				const card = `[...document.querySelectorAll("article")].find(a => a.querySelector(".routes").textContent === "the host of the fine requests")`
+				const count = `Number(` + card + `.querySelector("dd").textContent.split(" ")[0])`
+				var before int
+				b.eval(count, &before)
+				s.get(s.fine)
+				b.until(fmt.Sprintf("%s === %d", count, before+1))
+				b.until(card + ".querySelector('details').open")
+				if dir := os.Getenv("APLOMB_PICTURES"); dir != "" {
+					b.until("document.querySelector('article path').getAttribute('d').length > 60")
+					b.shoot(filepath.Join(dir, fmt.Sprintf("debug-%d-%s.png", width, scheme)))
+				}
+				assert.Empty(t, b.console)
+			})
+		}
+	}
+	t.Run("a note becomes bad, and the program ends", func(t *testing.T) {
+		b.t = t
+		s.note.Store(&Note{Level: Bad, Title: "old rules", Text: strings.Repeat("many", 50)})
+		b.until("document.getElementById('notes').textContent.includes('many')")
+		checkLayout(t, b, 390)
+		s.page.CloseClientConnections()
+		s.page.Close()
+		b.until("document.getElementById('live').textContent.startsWith('no connection since')")
+		checkLayout(t, b, 390)
+	})
+	b.t = t
+}
+
+// checkLayout checks that nothing is wider than the window, or cut off in its box.
+func checkLayout(t *testing.T, b *browser, width int) {
+	t.Helper()
+	var size struct{ Page, Window float64 }
+	b.eval("({page: document.documentElement.scrollWidth, window: innerWidth})", &size)
+	assert.EqualValues(t, width, size.Window)
+	assert.LessOrEqual(t, size.Page, size.Window)
+	var wide []string
+	b.eval(`[...document.body.querySelectorAll("*")].filter(e => {
+		const box = e.getBoundingClientRect();
+		return box.width > 0 && !e.closest("svg") && (box.right > innerWidth + 0.5 || box.left < -0.5 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0);
+	}).map(e => e.outerHTML.slice(0, 200))`, &wide)
+	assert.Empty(t, wide)
+}
+
+// checkColours checks the colour scheme, and that each text can be read on its ground.
+// WCAG 2 asks for a contrast of 4.5.
+func checkColours(t *testing.T, b *browser, scheme string) {
+	t.Helper()
+	const light = `const light = c => {
+		const [r, g, b] = c.match(/[\d.]+/g).map(v => (v = v / 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\)$/.test(c)) return light(c); } };`
+	var brightness float64
+	b.eval("(() => {"+light+" return ground(document.body); })()", &brightness)
+	if scheme == "light" {
+		assert.Greater(t, brightness, 0.8)
+	} else {
+		assert.Less(t, brightness, 0.05)
+	}
+	var pale []string
+	b.eval("(() => {"+light+` return [...document.body.querySelectorAll("*")].filter(e => {
+		if (e.closest("script") || ![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) return false;
+		const [a, b] = [light(getComputedStyle(e).color), ground(e)].sort((x, y) => y - x);
+		return (a + 0.05) / (b + 0.05) < 4.5;
+	}).map(e => e.outerHTML.slice(0, 200)); })()`, &pale)
+	assert.Empty(t, pale)
+}
+
+// checkTexts checks that the page shows the state of each host.
+func checkTexts(t *testing.T, b *browser) {
+	t.Helper()
+	var text string
+	b.eval("document.body.innerText", &text)
+	for _, want := range []string{
+		"a title", "rules in force", "rules.json since", "asked to wait", "3 in the queue", "2 of 2 slots", "no requests yet", "fine", "failures in a row",
+		"connection refused", "at most 50 per second", "attempts", "time in queues", "Config.Hosts[", "Rate{PerSecond: 50", "Config.Rule", "Backoff: backoff.Constant(5ms)", "show fewer", "asked for 1 h", "fleet connected", "held", "asks for a pause (429): requests are refused", "1 member, last heartbeat 0 s ago",
+	} {
+		assert.True(t, strings.Contains(text, want), want)
+	}
+}

@@ -1,0 +1,153 @@
+package debug
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/tally"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+const (
+	maxRecent = 100         // decisions that are kept, and as many changes of hosts
+	together  = time.Second // decisions within it that are the same are one row
+	flapping  = time.Minute // changes of a host within it that are alike are one row
+)
+
+// counted is the part of a row that stands for one or more things that were alike.
+type counted struct {
+	Time  time.Time `json:"time"`  // of the latest
+	Count int       `json:"count"` // how many were alike
+	since time.Time // of the first
+}
+
+func once(at time.Time) counted { return counted{Time: at, Count: 1, since: at} }
+
+func (c *counted) head() *counted { return c }
+
+// A row is what a list of the page has. It knows which other rows are like it.
+type row[T any] interface {
+	*T
+	head() *counted
+	same(*T) bool
+}
+
+// put appends a row. If the list has a row that is the same and began within the time, that
+// row is taken out, and the new one stands for it as well.
+func put[T any, P row[T]](all []T, n T, within time.Duration) []T {
+	h := P(&n).head()
+	for i := len(all) - 1; i >= 0; i-- {
+		old := P(&all[i])
+		if was := old.head(); old.same(&n) && h.Time.Sub(was.since) < within {
+			h.Count, h.since = was.Count+1, was.since
+			all = slices.Delete(all, i, i+1)
+			break
+		}
+	}
+	if len(all) == maxRecent {
+		all = slices.Delete(all, 0, 1)
+	}
+	return append(all, n)
+}
+
+// A decision is a row of the page. Paths and the texts of errors can be secret, so it has
+// neither.
+type decision struct {
+	counted
+	Method  string  `json:"method"`
+	Host    string  `json:"host"`
+	Kind    string  `json:"kind"`
+	Number  int     `json:"number"`
+	Outcome string  `json:"outcome"`
+	Reason  string  `json:"reason"`
+	Limit   string  `json:"limit,omitempty"`
+	Addr    string  `json:"addr,omitempty"`
+	Hint    float64 `json:"hint"`   // seconds that the server asked for, of the latest
+	Wait    float64 `json:"wait"`   // seconds, of the latest
+	Queued  float64 `json:"queued"` // seconds, of the latest
+}
+
+// same reports whether two decisions can be one row.
+func (d *decision) same(o *decision) bool {
+	a, b := *d, *o
+	a.counted, a.Hint, a.Wait, a.Queued = b.counted, b.Hint, b.Wait, b.Queued
+	return a == b
+}
+
+// recent keeps the last decisions. Its zero value is ready to use.
+type recent struct {
+	mu      sync.Mutex // guards the fields below
+	rows    []decision // oldest first
+	changes []change   // oldest first
+}
+
+// add keeps the decision of an event, unless there was nothing to decide.
+func (r *recent) add(e *transport.Event) {
+	if e.Number <= 1 && e.Reason == transport.ReasonFinal && e.Err == nil && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden {
+		return
+	}
+	d := decision{
+		counted: once(e.Time), Method: method(e.Request), Host: e.Host, Kind: e.Kind.String(), Number: e.Number,
+		Outcome: tally.Outcome(e), Reason: e.Reason.String(), Limit: e.Limit, Addr: e.Addr,
+		Hint: e.Hint.Seconds(), Wait: e.Wait.Seconds(), Queued: e.Queued.Total().Seconds(),
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rows = put(r.rows, d, together)
+}
+
+// all returns the decisions, oldest first.
+func (r *recent) all() []decision {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]decision{}, r.rows...)
+}
+
+// A change is a host that does worse or better.
+type change struct {
+	counted
+	Condition string `json:"condition"`
+	Better    bool   `json:"better"`
+	Text      string `json:"text"` // of the latest, with the host
+
+	host string
+}
+
+// same reports whether two changes can be one row.
+func (c *change) same(o *change) bool {
+	return c.host == o.host && c.Condition == o.Condition && c.Better == o.Better
+}
+
+// change keeps the change of a host. The kind of its error stands for the error.
+func (r *recent) change(c transport.HostChange) {
+	if c.Err != nil {
+		c.Err = errors.New(strings.ReplaceAll(tally.KindOf(c.Err), "_", " "))
+	}
+	n := change{counted: once(c.Time), Condition: c.Condition.String(), Better: c.Over, Text: c.String(), host: c.Host}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes = put(r.changes, n, flapping)
+}
+
+// allChanges returns the changes of the hosts, oldest first.
+func (r *recent) allChanges() []change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]change{}, r.changes...)
+}
+
+// method returns the method of a request. A caller can put anything into an unknown method.
+func method(req *http.Request) string {
+	switch req.Method {
+	case "":
+		return http.MethodGet
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace, "QUERY", "PROPFIND":
+		return req.Method
+	}
+	return "another method"
+}

@@ -1,0 +1,102 @@
+package debug
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aplomb-go/aplomb/internal/tally"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// maxHosts is how many hosts the page has.
+const maxHosts = 100
+
+// A state is everything that the page shows.
+type state struct {
+	Now     time.Time             `json:"now"`
+	Began   time.Time             `json:"began"`
+	Title   string                `json:"title"`
+	Notes   []Note                `json:"notes"`
+	Fleet   *transport.FleetState `json:"fleet,omitempty"`
+	Total   total                 `json:"total"`
+	Hosts   []host                `json:"hosts"` // by name
+	More    int                   `json:"more"`  // hosts that are left out
+	Changes []change              `json:"changes"`
+	Recent  []decision            `json:"recent"`
+}
+
+// A total is about all hosts together.
+type total struct {
+	Requests uint64 `json:"requests"`
+	InFlight int    `json:"in_flight"`
+	Retries  uint64 `json:"retries"`
+	Failed   uint64 `json:"failed"`
+}
+
+// A host is the state of a host, its counts, and its rule.
+type host struct {
+	transport.HostState
+	tally.Counts
+	Label string    `json:"label,omitempty"`
+	Rule  []section `json:"rule"`
+}
+
+// trouble reports whether a person should look at the host.
+func (h *host) trouble() bool {
+	return h.HeldScopes > 0 || h.GateClosed || h.GateQueue > 0 || h.Failing >= 3 || h.Requests > 0 && h.BudgetLeft >= 0 && h.BudgetLeft < 1
+}
+
+// state returns the state of everything now.
+func (d *Debug) state(t *transport.Transport) state {
+	s := state{Now: time.Now(), Began: d.began, Title: cmp.Or(d.Title, "aplomb"), Notes: []Note{}, Hosts: []host{}, Changes: d.recent.allChanges(), Recent: d.recent.all()}
+	if d.Notes != nil {
+		s.Notes = append(s.Notes, d.Notes()...)
+	}
+	if f, ok := t.FleetState(); ok {
+		s.Fleet = &f
+	}
+	counts := d.counts.All()
+	labels := map[string]string{}
+	if d.Labels != nil {
+		for name, label := range d.Labels() {
+			labels[strings.ToLower(name)] = label
+		}
+	}
+	for _, h := range t.Snapshot() {
+		s.Hosts = append(s.Hosts, host{HostState: h, Counts: counts[h.Host], Label: labels[h.Host]})
+		s.Total.Requests += h.Requests
+		s.Total.InFlight += h.InFlight
+		delete(labels, h.Host)
+	}
+	for name, label := range labels {
+		s.Hosts = append(s.Hosts, host{HostState: transport.HostState{Host: name}, Counts: counts[name], Label: label})
+	}
+	for _, c := range counts {
+		s.Total.Retries += c.Retries()
+		s.Total.Failed += c.Failed
+	}
+	s.choose()
+	for i := range s.Hosts {
+		s.Hosts[i].Rule = ruleOf(t, s.Hosts[i].Host)
+	}
+	return s
+}
+
+// choose leaves out the hosts that are too many, and sorts the others by name.
+func (s *state) choose() {
+	if s.More = max(0, len(s.Hosts)-maxHosts); s.More > 0 {
+		rank := func(h *host) int {
+			if h.trouble() {
+				return 0
+			}
+			return 1
+		}
+		slices.SortFunc(s.Hosts, func(a, b host) int {
+			return cmp.Or(rank(&a)-rank(&b), cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Host, b.Host))
+		})
+		s.Hosts = s.Hosts[:maxHosts]
+	}
+	slices.SortFunc(s.Hosts, func(a, b host) int { return cmp.Compare(a.Host, b.Host) })
+}
