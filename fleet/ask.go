@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"math"
+	"net/url"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,6 +15,22 @@ import (
 type ask struct {
 	fleetmsg.Message
 	at time.Time
+}
+
+// rate returns the name of the key of the rate that a question is about.
+func (a *ask) rate() string {
+	if a.Unit == "" {
+		return "rate"
+	}
+	return "rate:" + url.QueryEscape(a.Unit)
+}
+
+// bucket returns the name of the same rate in buckets.
+func (a *ask) bucket() string {
+	if a.Unit == "" {
+		return a.Host
+	}
+	return a.Host + " " + a.Unit
 }
 
 // askLoop answers questions, until Close. It has a connection of its own, so that no
@@ -44,7 +61,7 @@ func (f *Fleet) askLoop() {
 			case f.link.lost("") || time.Since(a.at) > askLife:
 				f.dropped.Add(1)
 				if a.Kind == fleetmsg.AskTokens {
-					f.buckets.unanswered(a.Host, a.at, time.Now())
+					f.buckets.unanswered(a.bucket(), a.at, time.Now())
 				}
 			default:
 				shared = append(shared, a)
@@ -63,8 +80,8 @@ func (f *Fleet) askAll(asks []ask) {
 	for _, a := range asks {
 		if a.Kind == fleetmsg.AskTokens {
 			every := float64(everyOf(a.Message)) / float64(time.Microsecond)
-			commands = append(commands, command{tokensScript, a.Host, []string{f.keyOf(a.Host, "rate")},
-				[]any{every, int64(a.Burst), int64(a.Amount), f.buckets.known(a.Host, sent, away)}})
+			commands = append(commands, command{tokensScript, a.Host, []string{f.keyOf(a.Host, a.rate())},
+				[]any{every, int64(a.Burst), int64(a.Amount), f.buckets.known(a.bucket(), sent, away)}})
 		} else {
 			commands = append(commands, command{probeScript, a.Host, []string{f.keyOf(a.Host, "gate")}, []any{a.Host, f.members()}})
 		}
@@ -97,7 +114,7 @@ func (f *Fleet) permit(host string, r *redis.Cmd) {
 func (f *Fleet) grant(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
 	v, err := r.Slice()
 	if err != nil || len(v) != 3 {
-		f.buckets.unanswered(a.Host, a.at, time.Now())
+		f.buckets.unanswered(a.bucket(), a.at, time.Now())
 		return
 	}
 	n, _ := v[0].(int64)
@@ -109,8 +126,8 @@ func (f *Fleet) grant(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
 		if n == 0 {
 			next = again + max(ledger.FirstAhead, every)/2
 		}
-		f.buckets.answered(a.Host, sent.Add(next), away)
-		f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: a.Host, Amount: float64(n), First: first, Every: every, Wait: again})
+		f.buckets.answered(a.bucket(), sent.Add(next), away)
+		f.hear(fleetmsg.Message{Kind: fleetmsg.Tokens, Host: a.Host, Unit: a.Unit, Amount: float64(n), First: first, Every: every, Wait: again})
 	}
 }
 

@@ -77,7 +77,7 @@ type Fleet struct {
 	hash    keyed.Hash
 	prefix  string
 	channel string
-	spread  time.Duration
+	returns time.Duration
 	id      string // of this member, hexadecimal
 	journal journal
 	link    link
@@ -112,6 +112,7 @@ type Fleet struct {
 	unlisten func() // ends the subscription
 
 	commands, messages, dropped, failed atomic.Uint64
+	beaten                              atomic.Pointer[time.Time] // the last heartbeat that succeeded
 }
 
 var _ transport.Fleet = (*Fleet)(nil)
@@ -123,11 +124,11 @@ func New(c Config) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		hash:   keyed.New(c.Key),
-		prefix: c.Prefix,
-		spread: c.Return,
-		id:     strconv.FormatInt(1+rand.Int64N(1<<63-1), 16),
-		asks:   make(chan ask, maxAsks), buckets: buckets{},
+		hash:    keyed.New(c.Key),
+		prefix:  c.Prefix,
+		returns: c.Return,
+		id:      strconv.FormatInt(1+rand.Int64N(1<<63-1), 16),
+		asks:    make(chan ask, maxAsks), buckets: buckets{},
 		early: make(chan struct{}, 1),
 		wake:  make(chan struct{}, 1),
 		done:  make(chan struct{}),
@@ -220,9 +221,9 @@ func (f *Fleet) hear(m fleetmsg.Message) {
 // Scope returns the first 64 bits of the HMAC-SHA256 of a text, and 0 for no text.
 func (f *Fleet) Scope(text string) uint64 { return f.hash.Scope(text) }
 
-// Tell takes news and questions. It ignores units other than requests.
+// Tell takes news and questions.
 func (f *Fleet) Tell(m fleetmsg.Message) {
-	if !validHost(m.Host) || m.Unit != "" {
+	if !validHost(m.Host) || len(m.Unit) > ledger.MaxText {
 		return
 	}
 	switch m.Kind {
@@ -257,7 +258,7 @@ func always(*item, time.Time) bool { return true }
 
 // hold tells the fleet of a hold, unless all members know it. The lock is held.
 func (f *Fleet) hold(m fleetmsg.Message) {
-	f.put(topic{hold, m.Host, m.Scope, holdStatus(m.Status)}, func(it *item, now time.Time) bool {
+	f.put(topic{hold, m.Host, m.Scope, holdStatus(m.Status), ""}, func(it *item, now time.Time) bool {
 		if m.Wait <= 0 {
 			it.until = time.Time{}
 			// If the item is new, this member may have forgotten what it told.
@@ -287,7 +288,7 @@ func (f *Fleet) quota(m fleetmsg.Message) {
 		return
 	}
 	m.Amount, m.Limit = math.Floor(min(m.Amount, maxAmount)), math.Floor(min(m.Limit, maxAmount))
-	f.put(topic{kind: quota, host: m.Host, scope: m.Scope}, func(it *item, now time.Time) bool {
+	f.put(topic{kind: quota, host: m.Host, scope: m.Scope, unit: m.Unit}, func(it *item, now time.Time) bool {
 		it.quota, it.resets = m, now.Add(min(m.Wait, maxWait))
 		return true
 	})
@@ -379,6 +380,24 @@ func (f *Fleet) Snapshot() Snapshot {
 		Messages:  f.messages.Load(),
 		Dropped:   f.dropped.Load(),
 	}
+}
+
+// FleetState returns the figures that any backend has, for the metrics of the Transport.
+func (f *Fleet) FleetState() transport.FleetState {
+	f.mu.Lock()
+	closed := f.closed
+	f.mu.Unlock()
+	s := transport.FleetState{
+		Connected:    f.link.connected() && !closed,
+		Members:      int(f.size.Load()),
+		Commands:     f.commands.Load(),
+		Dropped:      f.dropped.Load(),
+		HeartbeatAge: -1,
+	}
+	if at := f.beaten.Load(); at != nil {
+		s.HeartbeatAge = time.Since(*at).Seconds()
+	}
+	return s
 }
 
 // keyOf returns a key of a host. The braces make Redis Cluster keep all keys of a host at

@@ -179,7 +179,7 @@ func (l *link) settle() {
 	}
 	if l.bad && now.Sub(l.since) >= min(calm, time.Second<<min(l.losses, 10)>>1) {
 		l.bad = false
-		l.journal.add(slog.LevelInfo, "fleet: Redis is back")
+		l.journal.add(slog.LevelInfo, backText)
 	}
 	if !l.bad && now.Sub(l.lastBad) > calm {
 		l.losses = 0
@@ -225,11 +225,21 @@ func (l *link) note(err error, node string) {
 	l.bad = true
 	l.losses++
 	if node == "" {
-		l.journal.add(slog.LevelWarn, "fleet: Redis is lost, this process goes on with its own knowledge", "err", l.hidden.reason(err))
+		l.journal.add(slog.LevelWarn, lostText("Redis", l.hidden.reason(err)), "err", l.hidden.reason(err))
 		return
 	}
-	l.journal.add(slog.LevelWarn, "fleet: a node of Redis is lost, this process goes on with its own knowledge of the hosts there",
-		"node", node, "err", l.hidden.reason(err))
+	l.journal.add(slog.LevelWarn, lostText("a node of Redis", l.hidden.reason(err)), "node", node, "err", l.hidden.reason(err))
+}
+
+// backText says that Redis is back, and what happens next.
+const backText = "fleet: Redis is back: the processes share holds, quotas and outages again"
+
+// lostText says what is lost, why, and what happens next, in about 120 characters.
+func lostText(what, why string) string {
+	if len(why) > 40 {
+		why = "…" + strings.ToValidUTF8(why[len(why)-40:], "") // the end says most
+	}
+	return "fleet: " + what + " is lost (" + why + "): this process goes on with its own knowledge"
 }
 
 // aboutAHost reports whether an error says something about the keys of a host, and nothing

@@ -2,10 +2,13 @@ package fleet
 
 import (
 	"errors"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -66,4 +69,14 @@ func TestAway(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(t, 9*time.Second, l.away())
 	})
+}
+
+// TestLinesInTheDocs: docs/observability.md shows the lines about Redis as they are.
+func TestLinesInTheDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/observability.md")
+	require.NoError(t, err)
+	for _, line := range []string{"WARN " + lostText("Redis", "connection refused"), "INFO " + backText} {
+		assert.Contains(t, string(text), "`"+line+"`")
+	}
+	assert.LessOrEqual(t, len([]rune(lostText("Redis", strings.Repeat("x", 1000)))), 120)
 }

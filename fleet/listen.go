@@ -160,7 +160,7 @@ func (f *Fleet) receive(text string) {
 func (f *Fleet) heldBy(h fleetmsg.Message) {
 	now := time.Now()
 	f.mu.Lock()
-	f.heard(topic{hold, h.Host, h.Scope, h.Status}, h.Wait, now)
+	f.heard(topic{hold, h.Host, h.Scope, h.Status, ""}, h.Wait, now)
 	f.mu.Unlock()
 	f.hear(h)
 }
@@ -231,7 +231,8 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 	quotas, _ := v[2].([]any)
 	for ; len(quotas) >= 5; quotas = quotas[5:] {
 		fields := reader{v: quotas}
-		q := fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: fields.hex(0), Amount: float64(fields.number(1)),
+		scope, unit := fields.scope(0)
+		q := fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: scope, Unit: unit, Amount: float64(fields.number(1)),
 			Limit: float64(fields.number(2)), Wait: fields.duration(3), Members: int(fields.number(4))}
 		if !fields.bad && q.Wait > 0 {
 			f.hear(q)
@@ -278,6 +279,13 @@ func (r *reader) hex(i int) uint64 {
 	n := f.hex()
 	r.bad = r.bad || f.bad
 	return n
+}
+
+func (r *reader) scope(i int) (scope uint64, unit string) {
+	f := r.fields(i)
+	scope, unit = f.scope()
+	r.bad = r.bad || f.bad
+	return scope, unit
 }
 
 func (r *reader) number(i int) int64 {

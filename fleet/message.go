@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
 // A message is news that Redis sends to all members. The scripts write it, as a text with
@@ -21,7 +23,8 @@ import (
 //	1 u time member host                                          a host works again
 //	1 s time member size                                          the number of members
 //
-// Times and durations are in microseconds. Members and scopes are hexadecimal.
+// Times and durations are in microseconds. Members and scopes are hexadecimal. The scope of a
+// quota is followed by a colon and the unit, escaped as in a query, unless it counts requests.
 type message struct {
 	at   int64 // microseconds, by the clock of Redis
 	from string
@@ -43,7 +46,7 @@ var errMessage = errors.New("malformed message")
 // is checked.
 func parse(text string) (m message, err error) {
 	f := fields{rest: text}
-	if len(text) > maxHost+256 || f.next() != "1" {
+	if len(text) > maxHost+3*ledger.MaxText+256 || f.next() != "1" {
 		return m, errMessage
 	}
 	kind := f.next()
@@ -64,7 +67,7 @@ func parse(text string) (m message, err error) {
 		}
 	case 'q':
 		m.news.Kind = fleetmsg.Quota
-		m.news.Scope = f.hex()
+		m.news.Scope, m.news.Unit = f.scope()
 		m.news.Amount = float64(f.number(math.MaxInt64))
 		m.news.Limit = float64(f.number(math.MaxInt64))
 		m.news.Wait = f.duration()
@@ -114,6 +117,25 @@ func (f *fields) hex() uint64 {
 	n, err := strconv.ParseUint(f.next(), 16, 64)
 	f.bad = f.bad || err != nil
 	return n
+}
+
+// scopeText returns the scope of a quota and its unit as a text.
+func scopeText(scope uint64, unit string) string {
+	if unit == "" {
+		return hex(scope)
+	}
+	return hex(scope) + ":" + url.QueryEscape(unit)
+}
+
+// scope reads what scopeText returned.
+func (f *fields) scope() (scope uint64, unit string) {
+	text, unit, named := strings.Cut(f.next(), ":")
+	scope, err := strconv.ParseUint(text, 16, 64)
+	f.bad = f.bad || err != nil
+	if unit, err = url.QueryUnescape(unit); err != nil || named && unit == "" || len(unit) > ledger.MaxText {
+		f.bad = true
+	}
+	return scope, unit
 }
 
 func (f *fields) duration() time.Duration {

@@ -30,6 +30,7 @@ type topic struct {
 	host   string
 	scope  uint64
 	status int
+	unit   string // of a quota
 }
 
 // An item is the news about a topic. It also remembers the news that was sent before, so

@@ -107,6 +107,8 @@ func (f *Fleet) beat(ctx context.Context) time.Duration {
 		f.askForNodes(ctx)
 		return pause()
 	}
+	beaten := time.Now()
+	f.beaten.Store(&beaten)
 	if f.link.good() {
 		f.resync()
 	}
@@ -263,7 +265,7 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(hold).Microseconds(), keptHolds, refused}}
 	case quota:
 		return command{quotaScript, it.host, []string{f.keyOf(it.host, "quotas")},
-			[]any{it.host, hex(it.scope), int64(it.quota.Amount), int64(it.quota.Limit), max(1, it.resets.Sub(now).Microseconds()),
+			[]any{it.host, scopeText(it.scope, it.unit), int64(it.quota.Amount), int64(it.quota.Limit), max(1, it.resets.Sub(now).Microseconds()),
 				it.period, f.gap(quota).Microseconds(), keptQuotas}}
 	case failing:
 		return command{failingScript, it.host, key, []any{it.host, it.failures, now.Sub(it.since).Microseconds(), f.members()}}
@@ -324,10 +326,10 @@ func (f *Fleet) members() int { return max(1, int(f.size.Load())) }
 
 // returnTime is the time within which the members return to a host.
 func (f *Fleet) returnTime() time.Duration {
-	if f.spread == 0 {
-		return ledger.Spread(f.members())
+	if f.returns == 0 {
+		return ledger.ReturnTime(f.members())
 	}
-	return max(0, f.spread)
+	return max(0, f.returns)
 }
 
 // resync asks again about the hosts that were met, because news may have been lost. In a

@@ -28,6 +28,7 @@ const (
 	pollTime   = 10 * time.Second // a host that was used counts as in use for so long
 	beatEach   = 2 * time.Second
 	memberFor  = 3*beatEach + time.Second // a member that says nothing counts for so long
+	lostAfter  = 40                       // heartbeats that failed in a row; while a host is in use, there are 40 in a second
 	sweepEach  = time.Minute
 	sweepAge   = 10 * time.Minute // a younger file stays
 	slack      = time.Second      // by which the clock may go back
@@ -49,26 +50,28 @@ type Config struct {
 // A Fleet is a transport.Fleet over a directory. It serves a single Transport. It is safe for
 // concurrent use. Make it with [New], and call Close at the end.
 type Fleet struct {
-	path  string
-	id    int64 // of this member
-	scope keyed.Hash
-	turn  chan struct{} // has a place for the goroutine that may lock
-	lock  *flock.Flock
-	done  chan struct{} // closed by Close
-	group sync.WaitGroup
+	path   string
+	id     int64 // of this member
+	scope  keyed.Hash
+	turn   chan struct{} // has a place for the goroutine that may lock
+	lock   *flock.Flock
+	closed atomic.Bool
+	done   chan struct{} // closed by Close
+	group  sync.WaitGroup
 
-	size                   atomic.Int64
-	dropped, touched       atomic.Uint64 // touched: how often a file was looked at, read or locked
-	blocked                time.Time     // until then the lock is not tried; belongs to the goroutine that has the turn
-	full                   atomic.Bool   // the directory has too many files
-	beaten, swept, flushed time.Time     // belong to the goroutine that polls
-	member                 atomic.Pointer[func(fleetmsg.Message)]
+	size             atomic.Int64
+	dropped, touched atomic.Uint64             // touched: how often a file was looked at, read or locked
+	blocked          time.Time                 // until then the lock is not tried; belongs to the goroutine that has the turn
+	full             atomic.Bool               // the directory has too many files
+	swept, flushed   time.Time                 // belong to the goroutine that polls
+	beaten           atomic.Pointer[time.Time] // the last heartbeat; only the goroutine that polls stores it
+	missed           atomic.Int64              // heartbeats in a row that failed
+	member           atomic.Pointer[func(fleetmsg.Message)]
+	box              mailbox.Box[fleetmsg.Message] // to be heard
 
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	hosts  map[string]*known
-	late   map[fleetmsg.Message]late     // news that is told later, by what it is about
-	box    mailbox.Box[fleetmsg.Message] // to be heard
+	mu    sync.Mutex // guards the fields below
+	hosts map[string]*known
+	late  map[fleetmsg.Message]late // news that is told later, by what it is about
 }
 
 // A late is news that is told later.
@@ -84,11 +87,8 @@ type known struct {
 	heard  instant.Instant // the mark of the last news
 	uses   float64         // how many requests have begun
 	used   time.Time       // when it was used last
-	asked  time.Time       // the last question for tokens
-	silent time.Time       // since when no such question was answered in time; zero: it was
+	silent time.Time       // of the first question for tokens that is not answered in time; zero: all are
 }
-
-var _ transport.Fleet = (*Fleet)(nil)
 
 // New returns a Fleet. It makes the directory if there is none, and returns an error if it
 // cannot be used or if others can write it.
@@ -122,12 +122,9 @@ func open(c Config) (*Fleet, error) {
 // Close tells the last news and leaves the fleet. It takes a few 10 ms at most. Later calls of
 // any method do nothing. The Transport can be used on, with its own knowledge.
 func (f *Fleet) Close() {
-	f.mu.Lock()
-	if !f.closed {
-		f.closed = true
+	if !f.closed.Swap(true) {
 		close(f.done)
 	}
-	f.mu.Unlock()
 	f.group.Wait()
 }
 
@@ -144,15 +141,11 @@ func (f *Fleet) Scope(text string) uint64 { return f.scope.Scope(text) }
 
 // Tell takes news and questions. It waits for a file for 10 ms at most.
 func (f *Fleet) Tell(m fleetmsg.Message) {
-	if m.Kind == fleetmsg.Use {
-		f.use(m)
-		return
-	}
-	f.mu.Lock()
-	closed := f.closed
-	f.mu.Unlock()
 	switch {
-	case closed || !ledger.Valid(m):
+	case f.closed.Load():
+	case m.Kind == fleetmsg.Use:
+		f.use(m)
+	case !ledger.Valid(m):
 	case m.Kind == fleetmsg.Meet:
 		f.meet(m)
 	case !f.spared(m):
@@ -177,37 +170,24 @@ func (f *Fleet) meet(m fleetmsg.Message) {
 // update changes the file of a host, by news from that time. If it cannot, a question is
 // dropped, and news is told later.
 func (f *Fleet) update(m fleetmsg.Message, from time.Time) {
-	aged, age := m, time.Since(from)
-	switch {
-	case m.Kind == fleetmsg.Failing:
-		aged.Wait += age
-	case m.Wait > 0:
-		aged.Wait = max(0, m.Wait-age)
-	}
-	if age > lateMost || m.Wait > 0 && aged.Wait == 0 || f.change(aged, from) {
+	if time.Since(from) > lateMost || f.change(m, from) {
 		return
 	}
 	f.dropped.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch m.Kind {
-	case fleetmsg.AskTokens:
-		f.unanswered(m.Host, from)
+	switch k := f.find(m.Host); m.Kind {
 	case fleetmsg.AskProbe:
+	case fleetmsg.AskTokens: // the member sends its part of the rate now
+		if k.silent.IsZero() {
+			k.silent = from
+		}
 	default:
 		f.put(m, from)
 	}
 }
 
-// unanswered notes that a question for tokens from that time got no answer in time, so that
-// the member sends its part of the rate by itself. The caller holds f.mu.
-func (f *Fleet) unanswered(host string, from time.Time) {
-	if k := f.find(host); k.silent.IsZero() {
-		k.silent = from
-	}
-}
-
-// put lets news be told later. Newer news takes its place. The caller holds f.mu.
+// put lets news be told later. Newer news takes its place; the lock is held.
 func (f *Fleet) put(m fleetmsg.Message, from time.Time) {
 	about := fleetmsg.Message{Kind: m.Kind, Host: m.Host, Scope: m.Scope, Status: m.Status, Unit: m.Unit}
 	if old, ok := f.late[about]; (ok || len(f.late) < maxLate) && !old.at.After(from) {
@@ -215,25 +195,24 @@ func (f *Fleet) put(m fleetmsg.Message, from time.Time) {
 	}
 }
 
-// change changes the file of a host. It reports false if it cannot.
+// change changes the file of a host, by news from that time. It reports false if it cannot.
 func (f *Fleet) change(m fleetmsg.Message, from time.Time) bool {
 	if !f.acquire() {
 		return false
 	}
 	defer f.release()
 	record, file := f.read(m.Host)
-	at := now()
 	if m.Kind == fleetmsg.AskTokens {
 		if time.Since(from) > answerTime*2/3 {
 			return false // the answer would come too late
 		}
 		f.mu.Lock()
 		if since := f.find(m.Host).silent; !since.IsZero() {
-			record.Debit(at, m, time.Since(since)/time.Duration(f.members()))
+			record.Debit(m, time.Since(since)/time.Duration(f.members()))
 		}
 		f.mu.Unlock()
 	}
-	answers, changed := record.Tell(at, f.id, f.members(), m)
+	answers, changed := record.Tell(now().Add(-time.Since(from)), f.id, f.members(), m)
 	if changed && (file == nil && f.full.Load() || !f.write(nameOf(m.Host), &record)) {
 		return false
 	}
@@ -242,22 +221,22 @@ func (f *Fleet) change(m fleetmsg.Message, from time.Time) bool {
 	k := f.find(m.Host)
 	k.used = time.Now()
 	if m.Kind == fleetmsg.AskTokens {
-		k.asked, k.silent = from, time.Time{}
+		k.silent = from // until the answer
 	}
-	f.news(k, at, record)
+	f.news(k, record)
 	if changed {
 		k.file = f.stat(m.Host)
 	}
-	f.send(answers...)
+	f.box.Put(f.answer, answers...)
 	return true
 }
 
-// news queues what the member has not heard of a host. The caller holds f.mu.
-func (f *Fleet) news(k *known, at instant.Instant, record ledger.Record) {
+// news queues what the member has not heard of a host; the lock is held.
+func (f *Fleet) news(k *known, record ledger.Record) {
 	if record.Last() < k.heard { // the file was lost
 		k.heard = 0
 	}
-	f.send(record.News(at, f.id, f.members(), k.heard)...)
+	f.box.Put(f.answer, record.News(now(), f.id, f.members(), k.heard)...)
 	k.record, k.heard = record, record.Last()
 }
 
@@ -266,11 +245,10 @@ func (f *Fleet) news(k *known, at instant.Instant, record ledger.Record) {
 func (f *Fleet) spared(m fleetmsg.Message) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch k := f.hosts[m.Host]; {
-	case k == nil:
+	switch k := f.find(m.Host); {
 	case m.Kind == fleetmsg.Hold:
 		return same(k.file, f.stat(m.Host)) && !k.record.WouldHold(now(), m)
-	case m.Kind == fleetmsg.Quota && m.Unit == "" && k.record.ToldQuota(now(), f.id, m.Scope):
+	case m.Kind == fleetmsg.Quota && k.record.ToldQuota(now(), f.id, m.Scope, m.Unit):
 		f.put(m, time.Now())
 		return true
 	}
@@ -278,7 +256,7 @@ func (f *Fleet) spared(m fleetmsg.Message) bool {
 }
 
 // find returns what is known of a host. If there are too many, all are forgotten. Then the
-// member may hear news again. The caller holds f.mu.
+// member may hear news again; the lock is held.
 func (f *Fleet) find(host string) *known {
 	if f.hosts[host] == nil {
 		if len(f.hosts) >= maxHosts {
@@ -292,19 +270,22 @@ func (f *Fleet) find(host string) *known {
 // members returns how many members there are, as far as is known.
 func (f *Fleet) members() int { return max(1, int(f.size.Load())) }
 
-// send lets the member hear messages. The caller holds f.mu.
-func (f *Fleet) send(messages ...fleetmsg.Message) { f.box.Put(f.answer, messages...) }
-
-// answer lets the Transport hear a message, and notes an answer that came too late.
+// answer lets the Transport hear a message. Tokens that come too late are not used, which makes
+// up for what the member sends by itself then.
 func (f *Fleet) answer(m fleetmsg.Message) {
 	f.hear(m)
-	if m.Kind == fleetmsg.Tokens {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if asked := f.find(m.Host).asked; time.Since(asked) > answerTime {
-			f.dropped.Add(1)
-			f.unanswered(m.Host, asked)
-		}
+	if m.Kind != fleetmsg.Tokens {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := f.find(m.Host)
+	late := time.Since(k.silent) > answerTime
+	if late {
+		f.dropped.Add(1)
+	}
+	if !late || m.Amount > 0 {
+		k.silent = time.Time{}
 	}
 }
 
@@ -318,15 +299,18 @@ func (f *Fleet) hear(m fleetmsg.Message) {
 // now is the time of the files.
 func now() instant.Instant { return instant.At(time.Duration(time.Now().UnixNano())) }
 
-// A Snapshot says how a Fleet is.
-type Snapshot struct {
-	Members int // as this process knows it; 0 before the first request
-	// Dropped are the questions that were not answered in time, and how often news had to be put
-	// off, because the lock was not free or the file could not be written.
-	Dropped uint64
-}
-
-// Snapshot returns how the Fleet is at this moment.
-func (f *Fleet) Snapshot() Snapshot {
-	return Snapshot{Members: int(f.size.Load()), Dropped: f.dropped.Load()}
+// FleetState returns the figures that any backend has, for the metrics of the Transport. The
+// Fleet counts as connected as long as it can write to the directory, or does not try.
+func (f *Fleet) FleetState() transport.FleetState {
+	s := transport.FleetState{
+		Connected:    !f.closed.Load() && f.missed.Load() < lostAfter,
+		Members:      int(f.size.Load()),
+		Commands:     f.touched.Load(),
+		Dropped:      f.dropped.Load(),
+		HeartbeatAge: -1,
+	}
+	if at := f.beaten.Load(); at != nil {
+		s.HeartbeatAge = time.Since(*at).Seconds()
+	}
+	return s
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -65,9 +66,9 @@ func meet(f *Fleet) { f.Tell(fleetmsg.Message{Kind: fleetmsg.Meet, Host: host}) 
 func hold(t testing.TB, f *Fleet, wait time.Duration) {
 	t.Helper()
 	for range 1000 {
-		before := f.Snapshot().Dropped
+		before := f.FleetState().Dropped
 		f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: wait})
-		if f.Snapshot().Dropped == before {
+		if f.FleetState().Dropped == before {
 			return
 		}
 		time.Sleep(lockPause)
@@ -144,7 +145,7 @@ func TestFilesThatMakeNoSense(t *testing.T) {
 		"a hold":                       {good, 1},
 		"nothing":                      {"", 0},
 		"another format":               {"<html>", 0},
-		"half of it":                   {good[:len(good)/2], 0},
+		"half of a record":             {good[:len(good)/2], 0},
 		"another type":                 {`{"Host":7}`, 0},
 		"more than there can be":       {strings.Repeat(" ", maxBytes+1) + good, 0},
 		"another host":                 {text(ledger.Record{Host: "http://other.test", Holds: held(0, time.Hour)}), 0},
@@ -163,8 +164,8 @@ func TestFilesThatMakeNoSense(t *testing.T) {
 			f, w := member(t, path)
 			meet(f)
 			require.Equal(t, row.holds, w.count(fleetmsg.Hold))
-			f.beat()
-			require.LessOrEqual(t, f.Snapshot().Members, 1)
+			f.beat(memberFor)
+			require.LessOrEqual(t, f.FleetState().Members, 1)
 			hold(t, f, 2*time.Hour)
 			other, w := member(t, path)
 			meet(other)
@@ -186,7 +187,7 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 		"a directory as file": func(t *testing.T, path string) {
 			require.NoError(t, os.Mkdir(filepath.Join(path, nameOf(host)), 0o700))
 		},
-		"it is gone": func(t *testing.T, path string) { require.NoError(t, os.RemoveAll(path)) },
+		"the directory is gone": func(t *testing.T, path string) { require.NoError(t, os.RemoveAll(path)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "fleet")
@@ -199,9 +200,9 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 				m.Host = host
 				f.Tell(m)
 			}
-			f.beat()
+			f.beat(memberFor)
 			f.sweep()
-			require.GreaterOrEqual(t, f.Snapshot().Dropped, uint64(5))
+			require.GreaterOrEqual(t, f.FleetState().Dropped, uint64(5))
 			require.Zero(t, w.count(fleetmsg.Tokens)+w.count(fleetmsg.Probe))
 		})
 	}
@@ -375,7 +376,7 @@ func TestNewsIsToldLater(t *testing.T) {
 		m.Host = host
 		f.Tell(m)
 	}
-	assert.Equal(t, uint64(5), f.Snapshot().Dropped)
+	assert.Equal(t, uint64(5), f.FleetState().Dropped)
 	other.release()
 	time.Sleep(lockPause)
 	for start := time.Now(); len(f.late) > 0 && time.Since(start) < lateMost; time.Sleep(lockPause) {
@@ -424,4 +425,50 @@ func FuzzFile(f *testing.F) {
 			require.True(t, m.Amount >= 0 && m.Limit >= 0 && m.Members >= 0, "%v", m)
 		}
 	})
+}
+
+// A directory whose lock is not free counts as lost after 40 heartbeats, until a heartbeat
+// succeeds or nobody needs it.
+func TestFleetState(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fleet")
+	f, err := open(Config{Path: path})
+	require.NoError(t, err)
+	require.NoError(t, f.Join(func(fleetmsg.Message) {}))
+	assert.Equal(t, transport.FleetState{Connected: true, Commands: f.FleetState().Commands, HeartbeatAge: -1}, f.FleetState())
+	beat := func() {
+		for f.beaten.Store(nil); f.beaten.Load() == nil; f.poll() {
+			f.blocked = time.Time{}
+			meet(f) // the host is in use
+		}
+	}
+	beat()
+	s := f.FleetState()
+	assert.True(t, s.Connected)
+	assert.Equal(t, 1, s.Members)
+	assert.GreaterOrEqual(t, s.HeartbeatAge, 0.0)
+	assert.Positive(t, s.Commands)
+
+	other := flock.New(filepath.Join(path, "lock"))
+	require.NoError(t, other.Lock())
+	for range 2 {
+		old := time.Now().Add(-time.Minute)
+		f.beaten.Store(&old)
+		for range lostAfter {
+			assert.True(t, f.FleetState().Connected)
+			meet(f)
+			f.poll()
+		}
+		assert.GreaterOrEqual(t, f.FleetState().HeartbeatAge, 60.0)
+		assert.False(t, f.FleetState().Connected)
+		f.mu.Lock()
+		f.hosts[host].used = time.Time{} // nobody needs it
+		f.mu.Unlock()
+		f.poll()
+		assert.True(t, f.FleetState().Connected)
+	}
+	require.NoError(t, other.Unlock())
+	beat()
+	assert.True(t, f.FleetState().Connected)
+	f.Close()
+	assert.False(t, f.FleetState().Connected)
 }

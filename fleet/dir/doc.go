@@ -22,9 +22,10 @@
 //
 // # Failures
 //
-// A process waits for the lock for 10 ms. Then its news is dropped, and it goes on with its
-// own knowledge. So a process that was stopped or killed while it had the lock holds up
-// nobody. A file that cannot be read, is malformed or comes from the future counts as not
+// A process waits for the lock for 10 ms. Then it goes on with its own knowledge, and tries to
+// tell its news for 5 s more. So a process that was stopped or killed while it had the lock
+// holds up nobody. If a question for tokens is not answered, the process sends its part of the
+// rate, and these tokens are taken from the rate afterwards. A file that cannot be read, is malformed or comes from the future counts as not
 // there, and so does a full disk. Everything expires. Files that are over are removed.
 //
 // Times in the files are those of the system's clock. If it jumps forward, holds end early.

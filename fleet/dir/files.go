@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,16 +78,13 @@ func (f *Fleet) release() {
 // nameOf returns the name of the file of a host.
 func nameOf(host string) string {
 	sum := sha256.Sum256([]byte(host))
-	return hex.EncodeToString(sum[:12]) + ".json"
+	return fmt.Sprintf("%x.json", sum[:12])
 }
 
 // stat returns what the system says of the file of a host, or nil.
 func (f *Fleet) stat(host string) fs.FileInfo {
 	f.touched.Add(1)
-	info, err := os.Stat(filepath.Join(f.path, nameOf(host)))
-	if err != nil {
-		return nil
-	}
+	info, _ := os.Stat(filepath.Join(f.path, nameOf(host)))
 	return info
 }
 
@@ -119,9 +115,8 @@ func load[T any](f *Fleet, name string) (v T, info fs.FileInfo) {
 		return v, info
 	}
 	b, err := os.ReadFile(path) // it may be newer than info, and is read again then
-	var read T
-	if err == nil && json.Unmarshal(b, &read) == nil {
-		v = read
+	if err != nil || json.Unmarshal(b, &v) != nil {
+		v = *new(T) // without the half of it that could be read
 	}
 	return v, info
 }

@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,7 +23,9 @@ func (f *Fleet) loop() {
 			f.poll()
 		case <-f.done:
 			f.flush()
-			f.leave()
+			if f.beaten.Load() != nil {
+				f.beat(0)
+			}
 			return
 		}
 	}
@@ -36,23 +39,17 @@ func (f *Fleet) poll() {
 	busy := false
 	for _, host := range hosts {
 		f.hear(fleetmsg.Message{Kind: fleetmsg.AskUse, Host: host})
-		f.mu.Lock()
-		k := f.hosts[host]
-		inUse := k != nil && time.Since(k.used) < pollTime
-		f.mu.Unlock()
-		if inUse {
-			busy = true
-			f.refresh(host)
-		}
+		busy = f.refresh(host) || busy
 	}
 	if time.Since(f.flushed) >= ledger.Gap {
 		f.flush()
 	}
 	if !busy {
+		f.missed.Store(0) // nobody tries
 		return
 	}
-	if time.Since(f.beaten) >= beatEach {
-		f.beat()
+	if at := f.beaten.Load(); at == nil || time.Since(*at) >= beatEach {
+		f.beat(memberFor)
 	}
 	if time.Since(f.swept) >= sweepEach {
 		f.sweep()
@@ -63,31 +60,31 @@ func (f *Fleet) poll() {
 func (f *Fleet) use(m fleetmsg.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if k := f.hosts[m.Host]; k != nil {
-		if m.Busy || m.Amount != k.uses {
-			k.used = time.Now()
-		}
-		k.uses = m.Amount
+	k := f.find(m.Host)
+	if m.Busy || m.Amount != k.uses {
+		k.used = time.Now()
 	}
+	k.uses = m.Amount
 }
 
-// refresh reads the file of a host if it has changed.
-func (f *Fleet) refresh(host string) {
-	file := f.stat(host)
+// refresh reads the file of a host if it has changed. It reports false, and touches no file, if
+// the host is not in use.
+func (f *Fleet) refresh(host string) (inUse bool) {
 	f.mu.Lock()
-	k := f.hosts[host]
-	old := k == nil || same(k.file, file)
+	k := f.find(host)
+	inUse = time.Since(k.used) < pollTime
+	old := !inUse || same(k.file, f.stat(host))
 	f.mu.Unlock()
 	if old {
-		return
+		return inUse
 	}
 	record, file := f.read(host)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if k := f.hosts[host]; k != nil {
-		k.file = file
-		f.news(k, now(), record)
-	}
+	k = f.find(host)
+	k.file = file
+	f.news(k, record)
+	return true
 }
 
 // flush tells the news that was put off.
@@ -105,8 +102,10 @@ func (f *Fleet) flush() {
 // rollName is the file of the members.
 const rollName = "members.json"
 
-// beat says that this process is a member, and tells it how many there are.
-func (f *Fleet) beat() {
+// beat says that this process is a member for so long, and tells it how many there are. At the
+// end it is one for no time.
+func (f *Fleet) beat(lasts time.Duration) {
+	f.missed.Add(1)
 	if !f.acquire() {
 		return
 	}
@@ -116,52 +115,34 @@ func (f *Fleet) beat() {
 	for i := range roll { // the clock may have jumped
 		roll[i].Until = min(roll[i].Until, at.Add(memberFor))
 	}
-	roll.Join(at, f.id, at.Add(memberFor))
+	roll.Join(at, f.id, at.Add(lasts))
 	if !f.write(rollName, roll) {
-		return
+		return // if it was the last time, the others find out in some seconds
 	}
-	f.beaten = time.Now()
-	if n := int64(roll.Count(at)); f.size.Swap(n) != n {
-		f.mu.Lock()
-		f.send(fleetmsg.Message{Kind: fleetmsg.Members, Members: int(n)})
-		f.mu.Unlock()
+	beaten := time.Now()
+	f.beaten.Store(&beaten)
+	f.missed.Store(0)
+	if n := int64(roll.Count(at)); lasts > 0 && f.size.Swap(n) != n {
+		f.box.Put(f.answer, fleetmsg.Message{Kind: fleetmsg.Members, Members: int(n)})
 	}
 }
 
-// leave says that this process is no member any more.
-func (f *Fleet) leave() {
-	if f.beaten.IsZero() || !f.acquire() {
-		return
-	}
-	defer f.release()
-	roll, _ := load[ledger.Roll](f, rollName)
-	roll.Leave(now(), f.id)
-	f.write(rollName, roll) // if it fails, the others find out in some seconds
-}
-
-// sweep removes the files that are over, and those that make no sense.
+// sweep removes the files of hosts that are over, and those that make no sense.
 func (f *Fleet) sweep() {
 	f.swept = time.Now()
-	entries, err := os.ReadDir(f.path)
-	if err != nil {
-		return
-	}
-	hosts := 0
-	for _, e := range entries {
-		name := e.Name()
-		if len(name) != len(nameOf("")) || !strings.HasSuffix(name, ".json") {
-			continue
-		}
-		hosts++
-		info, err := e.Info()
+	names, _ := fs.Glob(os.DirFS(f.path), strings.Repeat("?", len(nameOf("")))) // it does not fail
+	left := len(names)
+	for _, name := range names {
+		path := filepath.Join(f.path, name)
+		info, err := os.Stat(path)
 		if err != nil || time.Since(info.ModTime()).Abs() < sweepAge || !f.acquire() {
 			continue
 		}
 		r, _ := load[ledger.Record](f, name)
-		if (r.Host == "" || r.Expires() < now() || !r.Sane(now(), slack)) && os.Remove(filepath.Join(f.path, name)) == nil {
-			hosts--
+		if (r.Host == "" || r.Expires() < now() || !r.Sane(now(), slack)) && os.Remove(path) == nil {
+			left--
 		}
 		f.release()
 	}
-	f.full.Store(hosts >= maxFiles)
+	f.full.Store(left >= maxFiles)
 }

@@ -112,7 +112,7 @@ func obey(o order) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	r.Dropped = f.Snapshot().Dropped
+	r.Dropped = f.FleetState().Dropped
 	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
 		panic(err)
 	}
@@ -190,10 +190,10 @@ func TestProcessesShareARate(t *testing.T) {
 	t.Logf("%d processes: %d in %d s, by second %v; %d questions without an answer in time", members, total, seconds, sent, dropped)
 	assert.Positive(t, total)
 	// On a machine under load the lock may not be free in time. Then a process sends its part
-	// of the rate, and the tokens for that are taken later.
-	assert.LessOrEqual(t, total, 4*perSecond*(seconds+1))
+	// of the rate, and the tokens for that are taken afterwards. So the rate holds over 10 s. A
+	// process that stood still may send in a second what was due in the one before.
+	assert.LessOrEqual(t, total, soak.Size(2*perSecond*(seconds+1), 101*seconds))
 	if soak.Size(0, 1) == 1 && dropped == 0 {
-		assert.LessOrEqual(t, total, 101*seconds)
 		assert.GreaterOrEqual(t, total, 95*seconds)
 	}
 }
@@ -309,9 +309,9 @@ func TestHolderOfTheLockStandsStill(t *testing.T) {
 					slowest = max(slowest, time.Since(begin))
 				}
 			}
-			t.Logf("the slowest of 400 calls took %v; %d were dropped", slowest, f.Snapshot().Dropped)
+			t.Logf("the slowest of 400 calls took %v; %d were dropped", slowest, f.FleetState().Dropped)
 			if signal == syscall.SIGSTOP {
-				assert.GreaterOrEqual(t, f.Snapshot().Dropped, uint64(300))
+				assert.GreaterOrEqual(t, f.FleetState().Dropped, uint64(300))
 				require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 				require.NoError(t, p.in.Close()) // now it ends
 				_, _ = io.Copy(io.Discard, p.out)
