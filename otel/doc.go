@@ -24,6 +24,7 @@
 //	aplomb.attempt.kind         first, retry, hedge or reconnect
 //	network.peer.address, network.peer.port   of the connection, if it is known
 //	aplomb.lane                 the number of the host's pool of connections, if it is not the base
+//	aplomb.alternate            the scheme and host of the alternate that the attempt went to
 //	aplomb.attempt.outrun       true if another attempt had its response first
 //	aplomb.queued               seconds in the queues of the host's limits
 //	aplomb.offset               where a reconnect continues a body
@@ -50,6 +51,7 @@
 //	aplomb.client.wait             histogram in s, of the waits before retries and reconnects
 //	aplomb.client.queued           histogram in s, by aplomb.queue
 //	aplomb.client.body.size        counter in bytes, of the bodies that callers read
+//	aplomb.client.body.failures    counter of the bodies that ended with an error, by its error.type
 //	aplomb.host.requests           gauge of the requests under way
 //	aplomb.host.holds              gauge of the scopes that the server asked to wait
 //	aplomb.host.budget             gauge of the retries that could be sent at once
@@ -59,8 +61,16 @@
 //	aplomb.host.gate.closed        gauge, 1 while the gate is closed
 //	aplomb.host.lane               gauge of the number of the host's pool of connections; 0 is the base
 //	aplomb.host.rate               gauge of the limit of attempts per second
+//	aplomb.host.changes            counter, by aplomb.condition (see transport.Condition), and by
+//	                               aplomb.condition.over, which is true for the end of the condition
+//	aplomb.fleet.connected         gauge, 1 while the backend of the fleet answers
+//	aplomb.fleet.members           gauge of the members, as far as is known
+//	aplomb.fleet.heartbeat.age     gauge in s, of the time since the last heartbeat that succeeded
+//	aplomb.fleet.commands          counter of the commands to the backend
+//	aplomb.fleet.dropped           counter of the news and questions that were not sent or answered in time
 //
-// All of them have server.address and server.port. These are of the host as the Transport
+// Those of the fleet have no attributes, and are there if the Transport has a Fleet that says how
+// it is (transport.FleetState). All others have server.address and server.port. These are of the host as the Transport
 // counts it, in lower case and without userinfo. If a name is longer than 320 bytes, a hash
 // stands for its beginning. The counters of attempts and requests
 // also have http.request.method, http.response.status_code and error.type. A request that

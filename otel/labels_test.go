@@ -40,7 +40,7 @@ func heap() int64 {
 // TestPeersAreSmall: a peer is kept for good. A server can redirect a client to hosts with
 // long names, and a short name may be a part of a long URL.
 func TestPeersAreSmall(t *testing.T) {
-	const n, long = 64, 1 << 20
+	const n, long = 64, 1 << 18
 	for _, format := range []string{"http://h%d.%s.test/", "http://h%d.test/%s", "http://h%d.test/?%s"} {
 		p := &peers{known: map[peerKey]*peer{}}
 		before := heap()

@@ -28,6 +28,7 @@ const (
 	resumes
 	withheld
 	bodySize
+	bodyFailures
 	wait
 	queued
 	measures
@@ -39,15 +40,16 @@ var about = [measures]struct {
 	name, unit, text string
 	key              attribute.Key
 }{
-	attempts: {"attempts", "{attempt}", "Attempts, by kind and result.", kindKey},
-	requests: {"requests", "{request}", "Requests, by the reason for their end and their result.", reasonKey},
-	retries:  {"retries", "{attempt}", "Retries, by the error type of the attempt before.", ""},
-	hedges:   {"hedges", "{attempt}", "Attempts beside a slow attempt.", ""},
-	resumes:  {"resumes", "{attempt}", "Reconnects that continued the body of a response.", ""},
-	withheld: {"withheld", "{attempt}", "Retries that a limit withheld, by the limit.", reasonKey},
-	bodySize: {"body.size", "By", "Bytes that were read of the bodies of responses.", ""},
-	wait:     {"wait", "s", "Waits before retries and reconnects.", reasonKey},
-	queued:   {"queued", "s", "Time in the queue of a limit before an attempt.", queueKey},
+	attempts:     {"attempts", "{attempt}", "Attempts, by kind and result.", kindKey},
+	requests:     {"requests", "{request}", "Requests, by the reason for their end and their result.", reasonKey},
+	retries:      {"retries", "{attempt}", "Retries, by the error type of the attempt before.", ""},
+	hedges:       {"hedges", "{attempt}", "Attempts beside a slow attempt.", ""},
+	resumes:      {"resumes", "{attempt}", "Reconnects that continued the body of a response.", ""},
+	withheld:     {"withheld", "{attempt}", "Retries that a limit withheld, by the limit.", reasonKey},
+	bodySize:     {"body.size", "By", "Bytes that were read of the bodies of responses.", ""},
+	bodyFailures: {"body.failures", "{body}", "Bodies of responses that ended with an error, by the error type.", ""},
+	wait:         {"wait", "s", "Waits before retries and reconnects.", reasonKey},
+	queued:       {"queued", "s", "Time in the queue of a limit before an attempt.", queueKey},
 }
 
 // instruments are the counters and the histograms. The Telemetry counts by itself and
@@ -126,8 +128,22 @@ func (i *instruments) event(p *peer, e *transport.Event) {
 	}
 }
 
-// gauges show the state of the hosts.
+// hostChanged counts a host that does worse or better. Few of them come, so that the SDK may
+// look at each attribute.
+func (t *Telemetry) hostChanged(c transport.HostChange) {
+	attrs := append(server(nil, hostKey(c.Host)), conditionKey.String(c.Condition.String()), overKey.Bool(c.Over))
+	t.changes.Add(c.Context, 1, metric.WithAttributeSet(attribute.NewSet(attrs...)))
+}
+
+// hostKey returns the key of a host by its name in a HostState.
+func hostKey(name string) host.Key {
+	scheme, name, _ := strings.Cut(name, "://")
+	return host.Key{Scheme: scheme, Host: bare(name)}
+}
+
+// gauges show the state of the hosts, and of the fleet.
 type gauges struct {
+	fleet
 	requests, holds, lane, gateLimit, gateSlots, gateQueue, gateClosed metric.Int64ObservableGauge
 	budget, rate                                                       metric.Float64ObservableGauge
 }
@@ -155,18 +171,18 @@ func newGauges(m metric.Meter) (*gauges, error) {
 		budget:     broken("budget", "{attempt}", "Retries that could be sent at once."),
 		rate:       broken("rate", "{attempt}/s", "The limit of attempts per second."),
 	}
-	return g, errors.Join(faults...)
+	var err error
+	g.fleet, err = newFleet(m)
+	return g, errors.Join(append(faults, err)...)
 }
 
 func (g *gauges) all() []metric.Observable {
-	return []metric.Observable{g.requests, g.holds, g.lane, g.gateLimit, g.gateSlots, g.gateQueue, g.gateClosed, g.budget, g.rate}
+	return []metric.Observable{g.connected, g.members, g.age, g.commands, g.dropped, g.requests, g.holds, g.lane, g.gateLimit, g.gateSlots, g.gateQueue, g.gateClosed, g.budget, g.rate}
 }
 
 // observe reports the state of one host. A limit that the rule turns off is left out.
 func (g *gauges) observe(o metric.Observer, s *transport.HostState) {
-	scheme, name, _ := strings.Cut(s.Host, "://")
-	k := host.Key{Scheme: scheme, Host: bare(name)}
-	with := metric.WithAttributeSet(attribute.NewSet(server(nil, k)...))
+	with := metric.WithAttributeSet(attribute.NewSet(server(nil, hostKey(s.Host))...))
 	o.ObserveInt64(g.requests, int64(s.InFlight), with)
 	o.ObserveInt64(g.holds, int64(s.HeldScopes), with)
 	o.ObserveInt64(g.lane, int64(s.Lane), with)
@@ -187,4 +203,37 @@ func (g *gauges) observe(o metric.Observer, s *transport.HostState) {
 	o.ObserveInt64(g.gateSlots, int64(s.GateSlots), with)
 	o.ObserveInt64(g.gateQueue, int64(s.GateQueue), with)
 	o.ObserveInt64(g.gateClosed, closed, with)
+}
+
+// A fleet shows the state of the fleet. The figures are those of transport.FleetState, so that
+// this module needs no backend.
+type fleet struct {
+	connected, members metric.Int64ObservableGauge
+	age                metric.Float64ObservableGauge
+	commands, dropped  metric.Int64ObservableCounter
+}
+
+func newFleet(m metric.Meter) (f fleet, err error) {
+	var faults [5]error
+	f.connected, faults[0] = m.Int64ObservableGauge("aplomb.fleet.connected", metric.WithUnit("{fleet}"), metric.WithDescription("1 while the backend answers."))
+	f.members, faults[1] = m.Int64ObservableGauge("aplomb.fleet.members", metric.WithUnit("{member}"), metric.WithDescription("Members of the fleet, as far as is known."))
+	f.age, faults[2] = m.Float64ObservableGauge("aplomb.fleet.heartbeat.age", metric.WithUnit("s"), metric.WithDescription("Time since the last heartbeat that succeeded."))
+	f.commands, faults[3] = m.Int64ObservableCounter("aplomb.fleet.commands", metric.WithUnit("{command}"), metric.WithDescription("Commands to the backend."))
+	f.dropped, faults[4] = m.Int64ObservableCounter("aplomb.fleet.dropped", metric.WithUnit("{message}"), metric.WithDescription("News and questions that were not sent, or not answered in time."))
+	return f, errors.Join(faults[:]...)
+}
+
+// observe reports the state of the fleet. Before the first heartbeat it has no age.
+func (f *fleet) observe(o metric.Observer, s transport.FleetState) {
+	connected := int64(0)
+	if s.Connected {
+		connected = 1
+	}
+	o.ObserveInt64(f.connected, connected)
+	o.ObserveInt64(f.members, int64(s.Members))
+	o.ObserveInt64(f.commands, int64(s.Commands))
+	o.ObserveInt64(f.dropped, int64(s.Dropped))
+	if s.HeartbeatAge >= 0 {
+		o.ObserveFloat64(f.age, s.HeartbeatAge)
+	}
 }

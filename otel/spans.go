@@ -144,6 +144,9 @@ func (t *Telemetry) attemptEnd(ctx context.Context, a transport.AttemptEnd) {
 		if a.Lane > 0 {
 			own = append(own, laneKey.Int(a.Lane))
 		}
+		if a.Alternate != "" {
+			own = append(own, alternateKey.String(a.Alternate))
+		}
 		if q := a.Queued.Total(); q > 0 {
 			own = append(own, queuedKey.Float64(q.Seconds()))
 		}
@@ -223,6 +226,9 @@ func (t *Telemetry) requestEnd(ctx context.Context, e transport.RequestEnd) {
 func (t *Telemetry) bodyEnd(ctx context.Context, e transport.BodyEnd) {
 	r := t.requestOf(ctx, e.Request)
 	r.peer.set(labels{of: bodySize}).count.Add(e.Bytes)
+	if e.Err != nil {
+		r.peer.set(labels{of: bodyFailures, failure: typeOf(e.Err)}).count.Add(1)
+	}
 	if e.Resumes > 0 {
 		r.peer.set(labels{of: resumes}).count.Add(int64(e.Resumes))
 	}

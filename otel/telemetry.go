@@ -41,6 +41,7 @@ type Telemetry struct {
 	client        []trace.SpanStartOption // of the span of an attempt
 	meter         metric.Meter
 	counts        *instruments
+	changes       metric.Int64Counter // of hosts
 	hosts         *gauges
 	peers         peers
 }
@@ -78,6 +79,10 @@ func New(c Config) (*Telemetry, error) {
 	if t.counts, err = newInstruments(t.meter); err != nil {
 		return nil, err
 	}
+	t.changes, err = t.meter.Int64Counter("aplomb.host.changes", metric.WithUnit("{change}"), metric.WithDescription("Hosts that began or ceased to do badly, by the condition."))
+	if err != nil {
+		return nil, err
+	}
 	if t.hosts, err = newGauges(t.meter); err != nil {
 		return nil, err
 	}
@@ -95,13 +100,15 @@ func (t *Telemetry) Trace() *transport.Trace {
 		AttemptStart: t.attemptStart,
 		AttemptEnd:   t.attemptEnd,
 		Event:        t.event,
+		HostChanged:  t.hostChanged,
 		RequestEnd:   t.requestEnd,
 		BodyEnd:      t.bodyEnd,
 	}
 }
 
-// Watch reports the state of the hosts of tr as gauges whenever metrics are collected.
-// stop ends that. A Transport that is watched is kept in memory.
+// Watch reports the state of the hosts of tr, and of its fleet, whenever metrics are collected.
+// stop ends that. If several Transports are watched that have a fleet, the counters of their
+// fleets are added up, and each gauge is that of one of them. A Transport that is watched is kept in memory.
 func (t *Telemetry) Watch(tr *transport.Transport) (stop func() error, err error) {
 	if tr == nil {
 		return nil, errors.New("aplombotel: a nil Transport cannot be watched")
@@ -109,6 +116,9 @@ func (t *Telemetry) Watch(tr *transport.Transport) (stop func() error, err error
 	r, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, s := range tr.Snapshot() {
 			t.hosts.observe(o, &s)
+		}
+		if s, ok := tr.FleetState(); ok {
+			t.hosts.fleet.observe(o, s)
 		}
 		return nil
 	}, t.hosts.all()...)

@@ -34,6 +34,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/aplomb-go/aplomb/fleettest"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -257,7 +258,23 @@ func TestSpanOfABody(t *testing.T) {
 		assert.EqualValues(t, 1, k.sum("aplomb.client.resumes"))
 		assert.EqualValues(t, 10, k.sum("aplomb.client.body.size"))
 		assert.EqualValues(t, 1, k.sum("aplomb.client.wait", attribute.String("aplomb.reason", "resume")))
+		assert.Zero(t, k.sum("aplomb.client.body.failures"))
 	})
+}
+
+// TestBodyFails: a body whose end the caller does not get is counted.
+func TestBodyFails(t *testing.T) {
+	k := newKit(t)
+	telemetry, err := aplombotel.New(k.config())
+	require.NoError(t, err)
+	tr, err := transport.New(transport.Config{Trace: telemetry.Trace(), Rule: policy.Rule{Resume: policy.Resume{Max: -1}}, Base: base(func(req *http.Request) (*http.Response, error) {
+		return response(req, 200, io.MultiReader(strings.NewReader("01234"), broken{})), nil
+	})})
+	require.NoError(t, err)
+	_, err = get(t.Context(), tr, "http://h.test/")
+	require.Error(t, err)
+	assert.EqualValues(t, 1, k.sum("aplomb.client.body.failures"))
+	assert.EqualValues(t, 5, k.sum("aplomb.client.body.size"))
 }
 
 type broken struct{}
@@ -525,10 +542,46 @@ func TestGauges(t *testing.T) {
 		assert.Positive(t, k.sum("aplomb.host.budget", host...))
 		time.Sleep(61 * time.Second)
 		assert.EqualValues(t, 1, k.sum("aplomb.host.holds", host...))
+		held := append(host, attribute.String("aplomb.condition", "held"))
+		assert.EqualValues(t, 1, k.sum("aplomb.host.changes", append(held, attribute.Bool("aplomb.condition.over", false))...))
+		assert.Zero(t, k.sum("aplomb.host.changes", append(held, attribute.Bool("aplomb.condition.over", true))...))
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
 		assert.Zero(t, k.sum("aplomb.host.budget"))
 	})
+}
+
+// A reporter is a Fleet that says how it is.
+type reporter struct {
+	transport.Fleet
+	state transport.FleetState
+}
+
+func (r *reporter) FleetState() transport.FleetState { return r.state }
+
+// TestFleet: the figures of the fleet are metrics. A Fleet need not have any.
+func TestFleet(t *testing.T) {
+	names := []string{"connected", "members", "heartbeat.age", "commands", "dropped"}
+	figures := func(f transport.Fleet) (all []float64) {
+		k := newKit(t)
+		telemetry, err := aplombotel.New(k.config())
+		require.NoError(t, err)
+		tr, err := transport.New(transport.Config{Trace: telemetry.Trace(), Fleet: f})
+		require.NoError(t, err)
+		_, err = telemetry.Watch(tr)
+		require.NoError(t, err)
+		for _, name := range names {
+			all = append(all, k.sum("aplomb.fleet."+name))
+		}
+		return all
+	}
+	member := func() transport.Fleet { return fleettest.NewMemory().Member() }
+	assert.Equal(t, []float64{1, 7, 2.5, 100, 3},
+		figures(&reporter{member(), transport.FleetState{Connected: true, Members: 7, HeartbeatAge: 2.5, Commands: 100, Dropped: 3}}))
+	assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(&reporter{member(), transport.FleetState{HeartbeatAge: -1}}))
+	assert.Equal(t, []float64{1, 1, 0, 0, 0}, figures(member()))
+	assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(struct{ transport.Fleet }{member()})) // it hides the method
+	assert.Equal(t, []float64{0, 0, 0, 0, 0}, figures(nil))
 }
 
 // TestWithOtelhttp: spans of otelhttp above and below are parents and children, and the
