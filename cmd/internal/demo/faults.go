@@ -166,6 +166,7 @@ type result struct {
 	status   int
 	err      error
 	body     string
+	story    string // as transport.Explain tells it
 	took     time.Duration
 	events   []transport.Event // none from the plain client
 	arrivals []testserver.Arrival
@@ -190,28 +191,29 @@ func (f *fault) meet(ctx context.Context, client *http.Client, tell func(transpo
 		defer cancel()
 	}
 	start := time.Now()
-	r.status, r.body, r.err = f.send(ctx, client, server.URL)
+	r.status, r.body, r.story, r.err = f.send(ctx, client, server.URL)
 	r.took = time.Since(start)
 	r.arrivals = server.Log()
 	return r
 }
 
-func (f *fault) send(ctx context.Context, client *http.Client, url string) (int, string, error) {
+func (f *fault) send(ctx context.Context, client *http.Client, url string) (status int, text, story string, err error) {
 	var body io.Reader
 	if f.body != nil {
 		body = f.body()
 	}
 	req, err := http.NewRequestWithContext(ctx, f.method, url, body)
 	if err != nil {
-		return 0, "", err
+		return 0, "", "", err
 	}
 	resp, err := client.Do(req)
+	story = transport.Explain(resp, err)
 	if err != nil {
-		return 0, "", err
+		return 0, "", story, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(text), err
+	all, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(all), story, err
 }
 
 // check compares a result with the promise.

@@ -100,7 +100,7 @@ func run(ctx context.Context, stdout, stderr io.Writer) int {
 	if wrong > 0 {
 		return 1
 	}
-	screen.printf("%s", ending)
+	screen.printf("%s\nThe first request, as transport.Explain tells it:\n\n%s\n", ending, rows[0].aplomb.story)
 	return 0
 }
 

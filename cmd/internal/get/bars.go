@@ -84,7 +84,7 @@ func (b *bars) close() {
 const eraseFrame = "\r\x1b[2K\x1b[C\x1b[J\r"
 
 // draw replaces the frame. The size is asked for each time, because a window may
-// change. The caller holds mu.
+// change; the lock is held.
 func (b *bars) draw() {
 	width, height := b.size()
 	if width <= 0 || height <= 0 {
@@ -113,7 +113,7 @@ func (b *bars) draw() {
 	}
 }
 
-// say prints a line above the frame. The caller holds mu.
+// say prints a line above the frame; the lock is held.
 func (b *bars) say(w io.Writer, text string) {
 	if b.drawn {
 		fmt.Fprint(b.out, eraseFrame)
@@ -143,7 +143,7 @@ type barTracker struct {
 	why            string
 }
 
-// row returns the tracker's row. The caller holds mu.
+// row returns the tracker's row; the lock is held.
 func (t *barTracker) row(now time.Time) row {
 	r := row{name: t.name, status: t.status, why: t.why, next: t.next.Sub(now), resumes: t.meter.resumesText()}
 	if t.running {

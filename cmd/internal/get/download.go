@@ -29,6 +29,7 @@ type download struct {
 	throttle *throttle
 	target   *target
 	tracker  tracker
+	verbose  bool   // the story of each request is told
 	cut      string // says where and why the body was cut last
 }
 
@@ -221,7 +222,13 @@ func (d *download) get(ctx context.Context, header ...string) (*http.Response, e
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	return d.client.Do(req)
+	resp, err := d.client.Do(req)
+	if d.verbose {
+		for line := range strings.Lines(transport.Explain(resp, err)) {
+			d.tracker.note(strings.TrimRight(line, "\n"))
+		}
+	}
+	return resp, err
 }
 
 // asks reports that a request leaves the queues.

@@ -33,6 +33,7 @@ replaced when the new file is whole. Until then it is NAME.HASH.part.
   -cacert FILE  trust the CA certificates in FILE (PEM), besides the system's
   -rule FILE    read the rules from FILE (JSON, as in package policy/rulefile)
   -plain        lines instead of bars on a terminal
+  -v            tell the story of each request: its attempts, waits and end
   -demo         download from a server in this program, and check the result
 
 Exit status: 0 all files are here, 1 a download failed, 2 the command line is
@@ -50,6 +51,7 @@ type options struct {
 	limit    float64 // bytes per second
 	stall    time.Duration
 	plain    bool
+	verbose  bool
 	demo     bool
 	urls     []string
 }
@@ -100,6 +102,7 @@ func parse(args []string, w world) (options, error) {
 		return ""
 	})
 	f.BoolVar(&o.plain, "plain", false, "")
+	f.BoolVar(&o.verbose, "v", false, "")
 	f.BoolVar(&o.demo, "demo", false, "")
 	err := parseMixed(f, args, &o.urls)
 	switch {

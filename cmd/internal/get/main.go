@@ -23,7 +23,6 @@ package get
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -93,12 +92,8 @@ func (w world) complain(err error) { fmt.Fprintln(w.stderr, "aplomb get: "+termi
 func run(ctx context.Context, args []string, w world) int {
 	o, err := parse(args, w)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitFine
 	case err != nil:
-		w.complain(err)
-		fmt.Fprintln(w.stderr, "aplomb get -h explains.")
-		return exitUsage
+		return terminal.Misused(w.stderr, "aplomb get", err)
 	case o.demo:
 		return demo(ctx, w, o.plain)
 	}
@@ -115,7 +110,7 @@ func run(ctx context.Context, args []string, w world) int {
 	}
 	defer closeAll(targets)
 	r := newReporter(w, o.plain, targets[0].out != nil)
-	return status(fetchAll(ctx, t, newThrottle(o.limit), targets, r))
+	return status(fetchAll(ctx, t, newThrottle(o.limit), targets, r, o.verbose))
 }
 
 // newTransport makes the transport that all downloads share. Limits and budgets
@@ -168,7 +163,7 @@ func loadRules(name string) (rule policy.Rule, hosts map[string]policy.Rule, err
 
 // fetchAll downloads everything at once, as far as the gates allow. It returns
 // an error for each target, which is nil if the download succeeded.
-func fetchAll(ctx context.Context, t *transport.Transport, limit *throttle, targets []*target, r reporter) []error {
+func fetchAll(ctx context.Context, t *transport.Transport, limit *throttle, targets []*target, r reporter, verbose bool) []error {
 	client := &http.Client{Transport: t, CheckRedirect: redirected}
 	errs := make([]error, len(targets))
 	trackers := make([]tracker, len(targets))
@@ -178,8 +173,8 @@ func fetchAll(ctx context.Context, t *transport.Transport, limit *throttle, targ
 	var all sync.WaitGroup
 	for i, target := range targets {
 		all.Go(func() {
-			rule, _ := t.RuleOf(target.url)
-			d := &download{client: client, rule: rule, throttle: limit, target: target, tracker: trackers[i]}
+			rule, _ := t.RuleOf(http.MethodGet, target.url)
+			d := &download{client: client, rule: rule, throttle: limit, target: target, tracker: trackers[i], verbose: verbose}
 			errs[i] = d.run(ctx)
 		})
 	}

@@ -504,3 +504,25 @@ func TestDemo(t *testing.T) {
 		t.Errorf("%v\n%s%s", err, out.String(), errs.String())
 	}
 }
+
+// TestVerbose: -v tells the story of each request, and no other output does.
+func TestVerbose(t *testing.T) {
+	for _, verbose := range []bool{true, false} {
+		b := newBench(t, testserver.Config{}, testserver.Status(503), content(body, etag))
+		if verbose {
+			b.args = append(b.args, "-v")
+		}
+		code, stdout, stderr := b.fetch(t.Context(), "a.bin?key=SECRET")
+		if code != 0 {
+			t.Fatalf("exit status %d: %s", code, stderr)
+		}
+		for _, text := range []string{"GET " + b.server.URL + "/a.bin?key=xxxxx", "attempt 1, at 0s: 503", "attempt 2, at ", "status 200, the caller has it"} {
+			if strings.Contains(stdout, text) != verbose {
+				t.Errorf("-v is %v: %q in\n%s", verbose, text, stdout)
+			}
+		}
+		if strings.Contains(stdout+stderr, "SECRET") {
+			t.Errorf("a secret in\n%s%s", stdout, stderr)
+		}
+	}
+}

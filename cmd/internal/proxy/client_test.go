@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/debug"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -40,7 +41,7 @@ func inVirtualTime(t *testing.T, rule policy.Rule, upstream http.HandlerFunc, te
 		require.NoError(t, err)
 		o := options{client: time.Minute}
 		require.NoError(t, o.routes.add("http://upstream.test"))
-		v := &virtual{newProxy(o, tr, s, slog.New(slog.DiscardHandler)), t, n}
+		v := &virtual{newProxy(o, tr, s, debug.New(), slog.New(slog.DiscardHandler)), t, n}
 		servers := map[string]*http.Server{"upstream.test:80": {Handler: upstream}, "proxy.test:80": newServer(v, v.proxy)}
 		for addr, server := range servers {
 			l, err := n.Listen(addr)
@@ -171,7 +172,7 @@ func TestTricklingUploads(t *testing.T) {
 		measure := func() int64 {
 			var n atomic.Int64
 			var all sync.WaitGroup
-			end := time.Now().Add(15 * time.Second)
+			end := time.Now().Add(5 * time.Second)
 			for range 10 {
 				all.Go(func() {
 					conn, r := v.dial()

@@ -1,130 +1,105 @@
-// The page that shows the state of each host.
+// The debug page and the metrics.
 
 package proxy
 
 import (
-	_ "embed"
-	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/aplomb-go/aplomb/debug"
+	"github.com/aplomb-go/aplomb/internal/tally"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-//go:embed page.html
-var page []byte
-
-// A view is everything that the debug page and the metrics show.
+// A view is everything that the metrics show.
 type view struct {
-	Now     time.Time  `json:"now"`
-	Started time.Time  `json:"started"`
-	Active  int64      `json:"active"`
-	Rules   rulesState `json:"rules"`
+	active int64
+	rules  rulesState
 	counted
-	Hosts []hostView `json:"hosts"`
+	hosts []hostView
 }
 
 // A hostView is the state of a host and its counts.
 type hostView struct {
 	transport.HostState
-	counts
-	Routes []string `json:"routes"` // the prefixes that lead to the host
+	tally.Counts
 }
 
-// A debug serves the debug page and the metrics.
-type debug struct {
-	proxy *proxy
-	rules *rules
-}
-
-// newDebug returns the handler of the pages. names are the hosts for which they are served.
+// newDebug returns the handler of the page and the metrics. names are the hosts for which they
+// are served.
 func newDebug(p *proxy, r *rules, names []string) http.Handler {
-	d := debug{p, r}
+	p.debug.Title, p.debug.Names = "aplomb proxy", names
+	p.debug.Notes = func() []debug.Note { return []debug.Note{r.now().note()} }
+	p.debug.Labels = p.routes.labels
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", http.RedirectHandler("/debug", http.StatusFound))
-	mux.HandleFunc("GET /debug", d.page)
-	mux.HandleFunc("GET /debug/state", d.state)
-	mux.HandleFunc("GET /metrics", d.metrics)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isOurs(r.Host, names) {
-			http.Error(w, "proxy: this is not a name of the debug address; -debug-host adds one", http.StatusForbidden)
-			return
-		}
-		mux.ServeHTTP(w, r)
+	mux.Handle("GET /debug", p.debug.Handler(p.transport))
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		fmt.Fprint(w, metricsOf(viewOf(p, r)))
 	})
+	return debug.Guard(mux, names...)
 }
 
-// isOurs reports whether the Host of a request is a name of the debug address. A web page
-// can make its own name lead to this machine, and then read the pages in the browser of a
-// person who may see them. It cannot do so with an IP address.
-func isOurs(host string, names []string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+// note returns the state of the rules for the page.
+func (s rulesState) note() debug.Note {
+	reloads := ""
+	switch s.Taken {
+	case 0, 1:
+	case 2:
+		reloads = " Changed 1 time."
+	default:
+		reloads = fmt.Sprintf(" Changed %d times.", s.Taken-1)
 	}
-	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".")
-	_, err := netip.ParseAddr(host)
-	return err == nil || strings.EqualFold(host, "localhost") ||
-		host != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) })
-}
-
-// page serves the page, which fetches the state by itself.
-func (d debug) page(w http.ResponseWriter, _ *http.Request) {
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(page) // the reader has gone
-}
-
-func (d debug) state(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(d.view()) // the reader has gone
-}
-
-func (d debug) metrics(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	fmt.Fprint(w, metricsOf(d.view()))
-}
-
-// view returns the state of everything now.
-func (d debug) view() view {
-	v := view{
-		Now:     time.Now(),
-		Started: d.proxy.stats.started,
-		Active:  d.proxy.active.Load(),
-		Rules:   d.rules.now(),
-		counted: d.proxy.stats.now(),
+	loaded := s.Loaded.Format(time.TimeOnly)
+	switch {
+	case s.File == "":
+		return debug.Note{Level: debug.Plain, Title: "default rules", Text: "There is no file with rules (-rules)."}
+	case s.Problem == "":
+		return debug.Note{Level: debug.Good, Title: "rules in force", Text: s.File + " since " + loaded + "." + reloads}
 	}
-	for _, state := range d.proxy.transport.Snapshot() {
+	return debug.Note{Level: debug.Bad, Title: "old rules in force", Text: s.File + ": " + s.Problem + ". The rules of " + loaded + " stay in force." + reloads}
+}
+
+// labels returns for each upstream the prefixes that lead to it.
+func (rs routes) labels() map[string]string {
+	all := map[string]string{}
+	for _, r := range rs {
+		name := r.to.Scheme + "://" + r.to.Host
+		if all[name] == "" {
+			all[name] = "gets"
+		}
+		all[name] += " " + r.prefix
+	}
+	return all
+}
+
+// viewOf returns the state of everything now.
+func viewOf(p *proxy, r *rules) view {
+	v := view{active: p.active.Load(), rules: r.now(), counted: p.stats.now()}
+	for _, state := range p.transport.Snapshot() {
 		v.host(state.Host).HostState = state
 	}
-	for host, c := range v.counted.Hosts {
-		v.host(host).counts = c
+	for host, c := range p.stats.hosts.All() {
+		v.host(host).Counts = c
 	}
-	for _, r := range d.proxy.routes {
-		h := v.host(r.to.Scheme + "://" + r.to.Host)
-		h.Routes = append(h.Routes, r.prefix)
+	for host := range p.routes.labels() {
+		v.host(host)
 	}
-	slices.SortFunc(v.Hosts, func(a, b hostView) int { return strings.Compare(a.Host, b.Host) })
+	slices.SortFunc(v.hosts, func(a, b hostView) int { return strings.Compare(a.Host, b.Host) })
 	return v
 }
 
 // host returns the place of a host in the view. An upstream has a place even
 // before its first request.
 func (v *view) host(name string) *hostView {
-	i := slices.IndexFunc(v.Hosts, func(h hostView) bool { return strings.EqualFold(h.Host, name) })
+	i := slices.IndexFunc(v.hosts, func(h hostView) bool { return strings.EqualFold(h.Host, name) })
 	if i < 0 {
-		i = len(v.Hosts)
-		v.Hosts = append(v.Hosts, hostView{HostState: transport.HostState{Host: name}})
+		i = len(v.hosts)
+		v.hosts = append(v.hosts, hostView{HostState: transport.HostState{Host: name}})
 	}
-	return &v.Hosts[i]
+	return &v.hosts[i]
 }

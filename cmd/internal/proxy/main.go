@@ -10,9 +10,9 @@
 //	client.go     a client that is slow, and the trailer of its request
 //	failure.go    the response to a request that failed
 //	rules.go      rules from a file, reloaded when it changes
-//	stats.go      counts of requests, attempts and responses
+//	stats.go      counts of attempts and responses
 //	metrics.go    the counts in the text form of Prometheus
-//	debug.go      the page that shows the state of each host (page.html)
+//	debug.go      the page of package debug, and its notes
 //	demo.go       the -demo flag: an upstream with faults, and rules that change
 package proxy
 
@@ -32,6 +32,7 @@ import (
 
 	"github.com/hashicorp/go-cleanhttp"
 
+	"github.com/aplomb-go/aplomb/debug"
 	"github.com/aplomb-go/aplomb/internal/terminal"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -116,12 +117,8 @@ type options struct {
 func run(ctx context.Context, args []string, w world) int {
 	o, err := parse(args, w)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitFine
 	case err != nil:
-		w.complain(err)
-		fmt.Fprintln(w.stderr, "aplomb proxy -h explains.")
-		return exitUsage
+		return terminal.Misused(w.stderr, "aplomb proxy", err)
 	case o.demo:
 		return demo(ctx, w)
 	}
@@ -131,18 +128,21 @@ func run(ctx context.Context, args []string, w world) int {
 		base = newBase()
 	}
 	s := newStats()
-	t, err := transport.New(transport.Config{Base: base, Logger: log, Trace: s.trace()})
+	d := debug.New()
+	t, err := transport.New(transport.Config{Base: base, Logger: log, Trace: transport.JoinTraces(s.trace(), d.Trace())})
 	if err != nil {
 		w.complain(err)
 		return exitFailed
 	}
 	defer t.CloseIdleConnections()
-	r := newRules(o.rules, t.Update, log)
-	if err := r.load(); err != nil {
+	watching, stop := context.WithCancel(context.Background()) // also while requests under way end
+	defer stop()
+	r, err := newRules(watching, o.rules, o.poll, t.Update, log)
+	if err != nil {
 		w.complain(err)
 		return exitUsage
 	}
-	return serve(ctx, o, w, newProxy(o, t, s, log), r)
+	return serve(ctx, o, w, newProxy(o, t, s, d, log), r)
 }
 
 func parse(args []string, w world) (options, error) {

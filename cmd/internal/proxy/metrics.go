@@ -40,21 +40,21 @@ var escapeLabel = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 func metricsOf(v view) string {
 	m := &metrics{}
 	m.ofProxy(v)
-	m.ofRules(v.Rules)
-	m.ofHosts(v.Hosts)
-	m.ofSnapshot(v.Hosts)
+	m.ofRules(v.rules)
+	m.ofHosts(v.hosts)
+	m.ofSnapshot(v.hosts)
 	return m.String()
 }
 
 func (m *metrics) ofProxy(v view) {
 	m.family("proxy_requests_in_flight", "gauge", "Requests of clients that are not done.")
-	m.sample("proxy_requests_in_flight", float64(v.Active))
+	m.sample("proxy_requests_in_flight", float64(v.active))
 	m.family("proxy_responses_total", "counter", "Responses to clients by status.")
-	for _, status := range slices.Sorted(maps.Keys(v.Responses)) {
-		m.sample("proxy_responses_total", float64(v.Responses[status]), "code", strconv.Itoa(status))
+	for _, status := range slices.Sorted(maps.Keys(v.responses)) {
+		m.sample("proxy_responses_total", float64(v.responses[status]), "code", strconv.Itoa(status))
 	}
 	m.family("proxy_cut_responses_total", "counter", "Responses whose body was cut.")
-	m.sample("proxy_cut_responses_total", float64(v.Cut))
+	m.sample("proxy_cut_responses_total", float64(v.cut))
 	const name = "proxy_request_duration_seconds"
 	m.family(name, "histogram", "Time from a request to the end of its response.")
 	total := uint64(0)

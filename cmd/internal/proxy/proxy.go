@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aplomb-go/aplomb/debug"
 	"github.com/aplomb-go/aplomb/transport"
 )
 
@@ -26,6 +27,7 @@ type proxy struct {
 	patience  time.Duration // with a client, for a piece of a body
 	transport *transport.Transport
 	stats     *stats
+	debug     *debug.Debug
 	forward   *httputil.ReverseProxy
 	via       string // our name in the Via header of requests
 	log       *slog.Logger
@@ -35,9 +37,9 @@ type proxy struct {
 	handlers sync.WaitGroup
 }
 
-func newProxy(o options, t *transport.Transport, s *stats, logger *slog.Logger) *proxy {
+func newProxy(o options, t *transport.Transport, s *stats, d *debug.Debug, logger *slog.Logger) *proxy {
 	p := &proxy{
-		routes: o.routes, trusted: o.trusted, patience: o.client, transport: t, stats: s, log: logger,
+		routes: o.routes, trusted: o.trusted, patience: o.client, transport: t, stats: s, debug: d, log: logger,
 		via:      "aplomb-" + rand.Text()[:8], // two proxies in a row are no loop
 		errorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}

@@ -210,7 +210,7 @@ func TestCutDownloadStaysCut(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	p := start(t, "-to", to.URL)
+	p := start(t, "-to", to.URL, "-rules", rulesFile(t, demoRules))
 	resp, err := client(t).Get(p.url)
 	require.NoError(t, err)
 	defer resp.Body.Close()

@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"errors"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,29 +15,6 @@ import (
 )
 
 const good = `{"rule": {"attempts": 2}}`
-
-// A fixture is a file with rules, and the rules in force.
-type fixture struct {
-	*rules
-	log     *logbook
-	inForce policy.Rule
-}
-
-func newFixture(t *testing.T) *fixture {
-	f := &fixture{log: newLogbook()}
-	apply := func(rule policy.Rule, hosts map[string]policy.Rule) error {
-		if _, bad := hosts["bad pattern"]; bad {
-			return errors.New("two\nlines")
-		}
-		f.inForce = rule
-		return nil
-	}
-	f.rules = newRules(rulesFile(t, good), apply, slog.New(slog.NewTextHandler(f.log, nil)))
-	require.NoError(t, f.load())
-	return f
-}
-
-func (f *fixture) lines() int { return f.log.count("\n") }
 
 // faults are the ways in which a file can be no rules. The argument is its path, at
 // which there is nothing.
@@ -63,98 +40,6 @@ var faults = map[string]struct {
 	}, "longer than 1 MiB"},
 }
 
-func TestFaultsOfTheFile(t *testing.T) {
-	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			require.NoError(t, os.Remove(f.path))
-			require.NoError(t, fault.make(f.path))
-
-			f.check(false)
-			assert.Zero(t, f.lines(), "it may be a file that is just being written")
-			for range 5 {
-				f.check(false)
-			}
-			assert.Equal(t, 1, f.lines(), f.log.String())
-			assert.Contains(t, f.log.String(), fault.reason)
-			assert.Contains(t, f.log.String(), "the old rules stay in force")
-			assert.Equal(t, policy.Rule{Attempts: 2}, f.inForce)
-			assert.Contains(t, f.now().Problem, fault.reason)
-			assert.EqualValues(t, 1, f.now().Refused)
-
-			f.check(true)
-			assert.Equal(t, 2, f.lines(), "a hangup asks for an answer")
-			assert.Equal(t, policy.Rule{Attempts: 2}, f.inForce)
-
-			require.NoError(t, os.RemoveAll(f.path))
-			require.NoError(t, os.WriteFile(f.path, []byte(`{"rule": {"attempts": 3}}`), 0o600))
-			f.check(false)
-			f.check(false)
-			assert.Equal(t, policy.Rule{Attempts: 3}, f.inForce)
-			assert.Equal(t, 3, f.lines())
-			assert.Empty(t, f.now().Problem)
-		})
-	}
-}
-
-// Another fault is another line, and the same fault after good rules is, too.
-func TestEachFaultIsToldOnce(t *testing.T) {
-	f := newFixture(t)
-	write := func(text string) {
-		require.NoError(t, os.WriteFile(f.path, []byte(text), 0o600))
-		for range 3 {
-			f.check(false)
-		}
-	}
-	write("{")
-	assert.Equal(t, 1, f.lines())
-	write("[")
-	assert.Equal(t, 2, f.lines())
-	write(good)
-	assert.Equal(t, 3, f.lines())
-	assert.Contains(t, f.log.String(), "the same as before")
-	write("[")
-	assert.Equal(t, 4, f.lines())
-	assert.EqualValues(t, 3, f.now().Refused)
-}
-
-func TestFileOfTheSameSizeAndTime(t *testing.T) {
-	f := newFixture(t)
-	before, err := os.Stat(f.path)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(f.path, []byte(strings.Replace(good, "2", "5", 1)), 0o600))
-	require.NoError(t, os.Chtimes(f.path, before.ModTime(), before.ModTime()))
-	f.check(false)
-	assert.Equal(t, policy.Rule{Attempts: 5}, f.inForce)
-}
-
-// A file that is written piece by piece is taken when it is whole, and not before.
-func TestFileThatGrows(t *testing.T) {
-	f := newFixture(t)
-	const next = `{"rule": {"attempts": 7}}`
-	for i := range len(next) {
-		require.NoError(t, os.WriteFile(f.path, []byte(next[:i]), 0o600))
-		f.check(false)
-		assert.Equal(t, policy.Rule{Attempts: 2}, f.inForce)
-	}
-	assert.Zero(t, f.lines(), f.log.String())
-	require.NoError(t, os.WriteFile(f.path, []byte(next), 0o600))
-	f.check(false)
-	assert.Equal(t, policy.Rule{Attempts: 7}, f.inForce)
-	assert.Equal(t, 1, f.lines())
-}
-
-// As Kubernetes replaces a file of a ConfigMap.
-func TestLinkThatChanges(t *testing.T) {
-	f := newFixture(t)
-	other := filepath.Join(t.TempDir(), "other.json")
-	require.NoError(t, os.WriteFile(other, []byte(`{"rule": {"attempts": 9}}`), 0o600))
-	require.NoError(t, os.Symlink(other, f.path+".new"))
-	require.NoError(t, os.Rename(f.path+".new", f.path))
-	f.check(false)
-	assert.Equal(t, policy.Rule{Attempts: 9}, f.inForce)
-}
-
 func TestFaultsAtTheStart(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -173,8 +58,44 @@ func TestFaultsAtTheStart(t *testing.T) {
 
 func TestNoFile(t *testing.T) {
 	log := newLogbook()
-	r := newRules("", nil, slog.New(slog.NewTextHandler(log, nil)))
-	require.NoError(t, r.load())
-	r.check(true)
+	r, err := newRules(t.Context(), "", 0, nil, slog.New(slog.NewTextHandler(log, nil)))
+	require.NoError(t, err)
+	r.check()
 	assert.Empty(t, log.String())
+}
+
+// Each result of a check is a log line and part of the state.
+func TestResultsOfAChange(t *testing.T) {
+	log := newLogbook()
+	var inForce policy.Rule
+	apply := func(rule policy.Rule, _ map[string]policy.Rule) error {
+		inForce = rule
+		return nil
+	}
+	path := rulesFile(t, good)
+	r, err := newRules(context.Background(), path, 0, apply, slog.New(slog.NewTextHandler(log, nil)))
+	require.NoError(t, err)
+	assert.Zero(t, log.count("\n"))
+	for i, step := range []struct {
+		text, log, problem string
+		attempts           int
+	}{
+		{`{"rule": {"attempts": 3}}`, "new rules are in force", "", 3},
+		{`{"rule": {"attempts": 0}}`, "the old rules stay in force", "line 1, column 23", 3},
+		{`{"rule": {"attempts": 3}}`, "the rules are the same as before", "", 3},
+		{good, "new rules are in force", "", 2},
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(step.text), 0o600))
+		r.check()
+		assert.Equal(t, i+1, log.count("\n"), log.String())
+		assert.Contains(t, log.String(), step.log)
+		assert.Contains(t, r.now().Problem, step.problem)
+		assert.Equal(t, step.problem == "", r.now().Problem == "")
+		assert.Equal(t, step.attempts, inForce.Attempts)
+	}
+	require.NoError(t, os.Remove(path))
+	r.check()
+	assert.Equal(t, "no such file or directory", r.now().Problem)
+	assert.EqualValues(t, 3, r.now().Taken)
+	assert.EqualValues(t, 2, r.now().Refused)
 }

@@ -46,15 +46,21 @@ func serve(ctx context.Context, o options, w world, p *proxy, r *rules) int {
 		go func() { failed <- pages.Serve(back) }()
 	}
 	go func() { failed <- server.Serve(front) }()
-	watched := make(chan struct{})
-	watching, stopWatching := context.WithCancel(context.Background())
+	ended, listening := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(watched)
-		r.watch(watching, o.poll, w.hangup)
+		defer close(listening)
+		for {
+			select {
+			case <-ended:
+				return
+			case <-w.hangup:
+				r.check()
+			}
+		}
 	}()
 	defer func() {
-		stopWatching()
-		<-watched
+		close(ended)
+		<-listening
 	}()
 	p.log.Info("proxy is up", "listen", front.Addr(), "debug", debugAddr, "to", o.routes.String())
 	if w.ready != nil {

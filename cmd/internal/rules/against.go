@@ -32,6 +32,7 @@ type judgement struct {
 	Method  string         `json:"method"`
 	URL     string         `json:"url"`
 	Pattern string         `json:"pattern"`
+	Applies []string       `json:"patterns"`
 	Status  int            `json:"status,omitzero"`
 	Error   string         `json:"error,omitzero"`
 	Kind    string         `json:"kind,omitzero"`
@@ -80,7 +81,8 @@ func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTr
 	if err != nil {
 		return nil, err
 	}
-	rule, pattern := t.RuleOf(o.url)
+	rule, _ := t.RuleOf(o.method, o.url)
+	patterns := append([]string{}, t.PatternsOf(o.method, o.url)...)
 	if err := t.Update(withoutHedge(rule), nil); err != nil { // a hedge would be a second request
 		return nil, err
 	}
@@ -104,7 +106,7 @@ func against(ctx context.Context, o options, f *rulefile.File, base http.RoundTr
 	if errors.Is(context.Cause(ctx), errPatience) {
 		event.Err = errPatience
 	}
-	return judge(o, pattern, event, took), nil
+	return judge(o, patterns, event, took), nil
 }
 
 func withoutHedge(rule policy.Rule) policy.Rule {
@@ -128,10 +130,13 @@ func (s *single) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.base.RoundTrip(req)
 }
 
-func judge(o options, pattern string, e *transport.Event, took time.Duration) *judgement {
+func judge(o options, patterns []string, e *transport.Event, took time.Duration) *judgement {
 	j := &judgement{
-		Method: o.method, URL: safe(o.url), Pattern: pattern, Status: e.Status, Took: waits.Seconds(took),
+		Method: o.method, URL: safe(o.url), Applies: patterns, Status: e.Status, Took: waits.Seconds(took),
 		Verdict: e.Verdict.String(), Retry: e.Reason == transport.ReasonRetry, Reason: e.Reason.String(), Wait: waits.Seconds(e.Wait),
+	}
+	if len(patterns) > 0 {
+		j.Pattern = patterns[0]
 	}
 	if e.Err != nil {
 		j.Error, j.Kind = transport.SafeError(e.Err, e.Request.URL), classify.KindOf(e.Err).String()
@@ -175,11 +180,7 @@ func why(reason string) string {
 }
 
 func (j *judgement) print(w io.Writer) {
-	rule := "the rule for all hosts"
-	if j.Pattern != "" {
-		rule = fmt.Sprintf("the rule of host %q", j.Pattern)
-	}
-	wrap(w, "", fmt.Sprintf("%s %s: %s applies.", j.Method, j.URL, rule))
+	wrap(w, "", fmt.Sprintf("%s %s: %s applies.", j.Method, j.URL, applies(j.Applies)))
 	line(w)
 	item := func(name, value string) { row(w, name, 7, value, columns-11, "") }
 	if j.Status != 0 {

@@ -1,4 +1,4 @@
-// The rule of a URL, the source of each value, and the waits.
+// The rule of a request, the source of each value, and the waits.
 
 package rules
 
@@ -36,10 +36,12 @@ func (s summary) print(w io.Writer) {
 	wrap(w, "", fmt.Sprintf("%s: no faults; %s", s.File, hosts))
 }
 
-// An explanation is the rule of a URL.
+// An explanation is the rule of a request.
 type explanation struct {
+	Method   string             `json:"method"`
 	URL      string             `json:"url"`
 	Pattern  string             `json:"pattern"`
+	Patterns []string           `json:"patterns"` // the pattern first, and then that of the host if it is another
 	Settings []rulefile.Setting `json:"settings"`
 	Waits    []waits.Row        `json:"waits"`
 	Attempts int                `json:"attempts"`
@@ -51,8 +53,12 @@ func explain(o options, f *rulefile.File) (*explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	rule, pattern := t.RuleOf(o.url)
-	e := &explanation{URL: safe(o.url), Pattern: pattern, Settings: f.Settings(pattern), Attempts: max(rule.Attempts, 1)}
+	rule, pattern := t.RuleOf(o.method, o.url)
+	patterns := append([]string{}, t.PatternsOf(o.method, o.url)...)
+	e := &explanation{
+		Method: o.method, URL: safe(o.url), Pattern: pattern, Patterns: patterns,
+		Settings: f.Settings(patterns...), Attempts: max(rule.Attempts, 1),
+	}
 	e.Waits = table(rule, o.deadline)
 	e.Notes = notes(rule, o.deadline)
 	return e, nil
@@ -137,12 +143,21 @@ func notes(rule policy.Rule, deadline time.Duration) []string {
 	return all
 }
 
-func (e *explanation) print(w io.Writer) {
-	rule := "the rule for all hosts"
-	if e.Pattern != "" {
-		rule = fmt.Sprintf("the rule of host %q", e.Pattern)
+// applies names the rule of a request by its patterns.
+func applies(patterns []string) string {
+	switch {
+	case len(patterns) == 0:
+		return "the rule for all hosts"
+	case len(patterns) > 1:
+		return fmt.Sprintf("the rule of path %q, over that of host %q,", patterns[0], patterns[1])
+	case strings.Contains(patterns[0], "/"):
+		return fmt.Sprintf("the rule of path %q", patterns[0])
 	}
-	wrap(w, "", fmt.Sprintf("%s: %s applies.", e.URL, rule))
+	return fmt.Sprintf("the rule of host %q", patterns[0])
+}
+
+func (e *explanation) print(w io.Writer) {
+	wrap(w, "", fmt.Sprintf("%s %s: %s applies.", e.Method, e.URL, applies(e.Patterns)))
 	line(w)
 	var off []string
 	key, value := 0, 0

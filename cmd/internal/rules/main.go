@@ -37,13 +37,13 @@ const (
 )
 
 const usage = `Usage: aplomb rules [-json] FILE
-       aplomb rules [-json] [-deadline D] FILE URL
+       aplomb rules [-json] [-deadline D] [-method M] FILE URL
        aplomb rules [-json] [-deadline D] [-method M] [-header 'NAME: VALUE']...
                     -against URL [FILE]
 
 The first form checks a file of rules and reports all its faults.
-The second form prints the rule for a URL, where each value comes from, and the
-waits that the rule leads to.
+The second form prints the rule for a request to a URL, where each value comes
+from, and the waits that the rule leads to.
 The third form sends one request and says how its outcome is judged: what the
 server did, how long it asked to wait, and whether there would be a retry.
 Without a file it applies the default rule. FILE is - for the standard input.
@@ -100,8 +100,8 @@ func parse(args []string, w world) (options, error) {
 		}
 		return nil
 	})
-	f.StringVar(&o.method, "method", http.MethodGet, "the method of the request that -against sends")
-	f.Func("header", "a header field of that request, as `'NAME: VALUE'`; may be repeated", func(text string) error {
+	f.StringVar(&o.method, "method", http.MethodGet, "the method of the request")
+	f.Func("header", "a header field for -against, as `'NAME: VALUE'`; may be repeated", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
 			bad = cmp.Or(bad, errors.New("-header is not of the form 'NAME: VALUE'"))
@@ -159,13 +159,8 @@ func parseURL(text string) (*url.URL, error) {
 
 func run(ctx context.Context, args []string, w world) int {
 	o, err := parse(args, w)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitFine
-	case err != nil:
-		complain(w, err)
-		line(w.stderr, "aplomb rules -h explains.")
-		return exitUsage
+	if err != nil {
+		return terminal.Misused(w.stderr, "aplomb rules", err)
 	}
 	file, err := load(o.file, w)
 	if err != nil {

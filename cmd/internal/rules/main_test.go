@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -50,17 +51,21 @@ func TestGolden(t *testing.T) {
 		{"faults", faults.Pass(), 1, []string{"testdata/faults.json"}},
 		{"faults-json", faults.Pass(), 1, []string{"-json", "testdata/faults.json"}},
 		{"faults-together", faults.Pass(), 1, []string{"testdata/together.json"}},
+		{"faults-paths", faults.Pass(), 1, []string{"testdata/paths.json"}},
+		{"faults-limits", faults.Pass(), 1, []string{"testdata/limits.json"}},
 		{"faults-half", faults.Pass(), 1, []string{"testdata/half.json"}},
 		{"faults-missing", faults.Pass(), 1, []string{"testdata/missing.json"}},
 		{"faults-directory", faults.Pass(), 1, []string{"testdata"}},
 		{"explain-default", faults.Pass(), 0, []string{"-", "https://user:secret@other.test:8443/path?key=secret#secret"}},
 		{"explain-github", faults.Pass(), 0, []string{rules, "https://api.github.com/repos"}},
 		{"explain-wildcard", faults.Pass(), 0, []string{"-deadline", "3s", rules, "https://a.example.com"}},
+		{"explain-path", faults.Pass(), 0, []string{"-method", "POST", rules, "https://api.github.com/graphql"}},
 		{"explain-json", faults.Pass(), 0, []string{"-json", "-deadline", "600ms", rules, "https://a.example.com"}},
 		{"against-success", faults.Status(200), 0, []string{"-against", "http://h.test/"}},
 		{"against-busy", busy, 0, []string{"-against", "http://h.test/?key=secret"}},
 		{"against-busy-json", busy, 0, []string{"-json", "-against", "http://h.test/"}},
 		{"against-post", faults.Reset(), 0, []string{"-method", "POST", "-against", "http://a.example.com/", rules}},
+		{"against-path", faults.Status(502), 0, []string{"-method", "POST", "-against", "http://api.github.com/graphql", rules}},
 		{"against-long", faults.Status(503).RetryAfter(time.Hour), 0, []string{"-against", "http://a.example.com/", rules}},
 		{"against-deadline", faults.Status(503).RetryAfter(20 * time.Second), 0, []string{"-deadline", "10s", "-against", "http://h.test/"}},
 		{"against-hang", faults.Hang(), 0, []string{"-against", "http://h.test/"}},
@@ -140,17 +145,26 @@ func TestSourcesHaveTheirValues(t *testing.T) {
 	require.NoError(t, err)
 	tr, err := newTransport(file, transport.Config{})
 	require.NoError(t, err)
-	for host, want := range map[string]string{"https://api.github.com": "api.github.com", "https://b.example.com": "*.example.com", "http://other.test": ""} {
-		u, err := url.Parse(host)
+	for target, want := range map[string][]string{
+		"https://api.github.com": {"api.github.com"}, "https://api.github.com/graphql": {"POST api.github.com/graphql", "api.github.com"},
+		"https://b.example.com": {"*.example.com"}, "http://other.test": nil,
+	} {
+		u, err := url.Parse(target)
 		require.NoError(t, err)
-		rule, pattern := tr.RuleOf(u)
-		assert.Equal(t, want, pattern)
+		rule, _ := tr.RuleOf("POST", u)
+		patterns := tr.PatternsOf("POST", u)
+		assert.Equal(t, want, patterns)
 		layers := map[string]policy.Rule{"default": policy.Defaults(), "rule": file.Rule.Keys}
-		if part, ok := file.Hosts[pattern]; ok {
-			layers[`host "`+pattern+`"`] = part.Keys
-			layers[`profile "`+part.Profile+`" of host "`+pattern+`"`] = part.Base
+		for _, pattern := range patterns {
+			of := "host " + strconv.Quote(pattern)
+			if strings.Contains(pattern, "/") {
+				of = "path " + strconv.Quote(pattern)
+			}
+			part := file.Hosts[pattern]
+			layers[of] = part.Keys
+			layers[`profile "`+part.Profile+`" of `+of] = part.Base
 		}
-		settings := file.Settings(pattern)
+		settings := file.Settings(patterns...)
 		i := 0
 		eachField(reflect.ValueOf(rule), nil, func(index []int, v reflect.Value) {
 			s := settings[i]

@@ -31,7 +31,7 @@ func TestTables(t *testing.T) {
 // TestOverviewTable: for any number of retries the table fits 80 columns, and a row for
 // each back-off ends with the sum.
 func TestOverviewTable(t *testing.T) {
-	for _, n := range []string{"1", "2", "12", "100"} {
+	for _, n := range soak.Size([]string{"1", "100"}, []string{"1", "2", "12", "100"}) {
 		var out bytes.Buffer
 		if err := run([]string{"-n", n}, &out, &out); err != nil {
 			t.Fatal(err)
