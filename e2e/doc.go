@@ -15,4 +15,5 @@
 //	httpbin_test.go  go-httpbin as the server
 //	soak_test.go     many workers while the faults change
 //	http3            tests over quic-go's http3.Transport
+//	dashboard        tests of the dashboard and the alerts, with Prometheus' own packages
 package e2e

@@ -165,11 +165,11 @@ func TestHTTP3ResetStreams(t *testing.T) {
 		attempts     int // that the server sees
 	}{
 		{"an idempotent request", http.MethodGet, http3.ErrCodeInternalError, 2},
-		{"a cancelled one", http.MethodGet, http3.ErrCodeRequestCanceled, 2},
-		{"an idempotent one with a body", http.MethodPut, http3.ErrCodeInternalError, 2},
+		{"a cancelled request", http.MethodGet, http3.ErrCodeRequestCanceled, 2},
+		{"an idempotent request with a body", http.MethodPut, http3.ErrCodeInternalError, 2},
 		{"a code that nobody knows", http.MethodDelete, 0x1234, 2},
-		{"one that may have been acted on", http.MethodPost, http3.ErrCodeInternalError, 1},
-		{"one that is not for HTTP/3", http.MethodGet, http3.ErrCodeVersionFallback, 1},
+		{"a request that the server may have acted on", http.MethodPost, http3.ErrCodeInternalError, 1},
+		{"a request that HTTP/3 is not for", http.MethodGet, http3.ErrCodeVersionFallback, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := serve(t, policy.Rule{}, func(n int, w http.ResponseWriter, req *http.Request) {

@@ -68,20 +68,26 @@ func obeys(t *testing.T, l *library) string {
 
 func holdsOthers(t *testing.T, l *library) (cell string) {
 	in(t, l, faults.Script(faults.Status(503).RetryAfter(10*time.Second), faults.Pass()), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
-		start := time.Now()
-		var both sync.WaitGroup
-		both.Go(func() { send(t.Context(), client, http.MethodGet, "") })
-		both.Go(func() {
-			time.Sleep(time.Second)
-			send(t.Context(), client, http.MethodHead, "")
-		})
-		both.Wait()
-		for _, r := range server.Records() {
-			if r.Method == http.MethodHead {
-				cell = asked(r.Time.Sub(start) >= 10*time.Second)
-			}
-		}
+		cell = waits(t, client, client, server)
 	})
+	return cell
+}
+
+// waits sends a GET that is told to wait for 10 s, and a HEAD by other a second later.
+func waits(t *testing.T, client, other doer, server *faults.Transport) (cell string) {
+	start := time.Now()
+	var both sync.WaitGroup
+	both.Go(func() { send(t.Context(), client, http.MethodGet, "") })
+	both.Go(func() {
+		time.Sleep(time.Second)
+		send(t.Context(), other, http.MethodHead, "")
+	})
+	both.Wait()
+	for _, r := range server.Records() {
+		if r.Method == http.MethodHead {
+			cell = asked(r.Time.Sub(start) >= 10*time.Second)
+		}
+	}
 	return cell
 }
 
@@ -249,19 +255,7 @@ func shares(t *testing.T, l *library) (cell string) {
 	in(t, l, faults.Script(faults.Status(200), faults.Status(429).RetryAfter(10*time.Second), faults.Status(200)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
 		other := l.newClient(terms{base: server, delay: shortDelay})
 		send(t.Context(), other, http.MethodGet, "")
-		start := time.Now()
-		var both sync.WaitGroup
-		both.Go(func() { send(t.Context(), client, http.MethodGet, "") })
-		both.Go(func() {
-			time.Sleep(time.Second)
-			send(t.Context(), other, http.MethodHead, "")
-		})
-		both.Wait()
-		for _, r := range server.Records() {
-			if r.Method == http.MethodHead {
-				cell = asked(r.Time.Sub(start) >= 10*time.Second)
-			}
-		}
+		cell = waits(t, client, other, server)
 	})
 	return cell
 }
@@ -302,11 +296,20 @@ func knowsProviders(t *testing.T, l *library) string {
 }
 
 // distinguishesHosts has a client that should retry at one host and not at another.
-func distinguishesHosts(t *testing.T, l *library) (cell string) {
+func distinguishesHosts(t *testing.T, l *library) string {
+	return distinguishes(t, l, "http://"+unretried+"/")
+}
+
+// distinguishesPaths has a client that should retry at one path of a host and not at another.
+func distinguishesPaths(t *testing.T, l *library) string {
+	return distinguishes(t, l, "http://"+retried+unretriedPath)
+}
+
+func distinguishes(t *testing.T, l *library, not string) (cell string) {
 	in(t, l, faults.Always(faults.Status(503)), shortDelay, func(t *testing.T, client doer, server *faults.Transport) {
 		exchange{}.ask(t.Context(), client, "http://"+retried+"/")
 		n := len(server.Records())
-		exchange{}.ask(t.Context(), client, "http://"+unretried+"/")
+		exchange{}.ask(t.Context(), client, not)
 		switch {
 		case n < 2 || len(server.Records()) != n+1:
 			cell = no
@@ -319,7 +322,7 @@ func distinguishesHosts(t *testing.T, l *library) (cell string) {
 	return cell
 }
 
-const retried, unretried = "good.example.com", "bad.example.com"
+const retried, unretried, unretriedPath = "good.example.com", "bad.example.com", "/bad"
 
 // A teller is a client that says more than its result does.
 type teller interface {

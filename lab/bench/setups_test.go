@@ -101,17 +101,21 @@ var providerSetups = map[string]func(terms) doer{
 
 func failed(resp *http.Response, err error) bool { return err != nil || resp.StatusCode >= 500 }
 
-func stays(resp *http.Response) bool { return resp.Request.URL.Host == unretried }
+func stays(resp *http.Response) bool { return isUnretried(resp.Request) }
+
+func isUnretried(req *http.Request) bool {
+	return req.URL.Host == unretried || req.URL.Path == unretriedPath
+}
 
 var hostSetups = map[string]func(terms) doer{
-	"aplomb": aplombWith(policy.Rule{}, map[string]policy.Rule{unretried: {Attempts: 1}}),
+	"aplomb": aplombWith(policy.Rule{}, map[string]policy.Rule{unretried: {Attempts: 1}, retried + unretriedPath: {Attempts: 1}}),
 	"retryablehttp": retryableWith(func(c *retryablehttp.Client) {
 		c.CheckRetry = func(_ context.Context, resp *http.Response, err error) (bool, error) {
 			return failed(resp, err) && !stays(resp), nil
 		}
 	}),
 	"rehttp": func(t terms) doer {
-		elsewhere := func(a rehttp.Attempt) bool { return a.Request.URL.Host != unretried }
+		elsewhere := func(a rehttp.Attempt) bool { return !isUnretried(a.Request) }
 		retry := rehttp.RetryAll(rehttp.RetryMaxRetries(3), rehttp.RetryStatusInterval(500, 600), elsewhere)
 		return &http.Client{Transport: rehttp.NewTransport(t.base, retry, rehttp.ConstDelay(t.delay))}
 	},

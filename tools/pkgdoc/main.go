@@ -4,8 +4,8 @@
 //
 // It reports these faults:
 //
-//   - a package comment whose first sentence does not begin with the name, or is too
-//     short or too long for a list of search results
+//   - a package comment whose first sentence is too short or too long for a list of search
+//     results
 //   - an exported name without a comment
 //   - a type that a user starts from, but that has no example of its own
 //   - a function that no example of its package uses
@@ -14,6 +14,8 @@
 // that are only handed out, the types of enumerations and of errors, and types that a
 // function makes do not count. A type has an example if the example bears the name of the
 // type, of its method, or of a function that makes it.
+//
+// The form of the comments is left to staticcheck, which says nothing of a name without one.
 //
 // allowed.txt names the exceptions, each with its reason.
 package main

@@ -82,10 +82,14 @@ func DefaultScenario() Scenario {
 	}
 }
 
-// Stop, Resume and End are times since the beginning.
-func (s Scenario) Stop() time.Duration   { return s.Steady }
+// Stop returns when the server freezes, since the beginning.
+func (s Scenario) Stop() time.Duration { return s.Steady }
+
+// Resume returns when the server works again, since the beginning.
 func (s Scenario) Resume() time.Duration { return s.Steady + s.Frozen }
-func (s Scenario) End() time.Duration    { return s.Steady + s.Frozen + s.Watched }
+
+// End returns how long the scenario takes.
+func (s Scenario) End() time.Duration { return s.Steady + s.Frozen + s.Watched }
 
 // Rate returns how many requests per second the clients send to a healthy server.
 func (s Scenario) Rate() float64 {

@@ -1,3 +1,4 @@
+// Package report shows the records of a storm as tables, pictures and a page.
 package report
 
 import (

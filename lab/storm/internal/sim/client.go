@@ -116,7 +116,7 @@ func (w *world) admitByServer(i int32) bool {
 	if !w.conf.cools || h.cooldown.Quiet() {
 		return true
 	}
-	if c.sent == 0 && c.state == thinking && h.cooldown.Arrive(w.now, scope) {
+	if c.sent == 0 && c.state == thinking && h.cooldown.Arrive(w.now, scope, false) {
 		c.entered = w.now
 		return true
 	}

@@ -162,7 +162,7 @@ func (w *world) working(p int32) {
 		}
 		var spread time.Duration
 		if w.fleet.shares.Spread {
-			spread = ledger.Spread(len(w.hosts))
+			spread = ledger.ReturnTime(len(w.hosts))
 		}
 		w.toAll(func(m *machines) { m.gate.Up(w.now, w.now.Add(time.Duration(rand.Float64()*float64(spread)))) })
 	})

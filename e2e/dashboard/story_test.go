@@ -1,0 +1,193 @@
+package dashboard
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/aplomb-go/aplomb/fleettest"
+	aplombotel "github.com/aplomb-go/aplomb/otel"
+	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
+)
+
+// The story has faults from the one to the other, and is well before and after.
+const (
+	trouble = 20 * time.Minute
+	well    = 45 * time.Minute
+	end     = 75 * time.Minute
+	scrape  = 15 * time.Second
+)
+
+// servers are the hosts of the story, each with its behaviour in trouble. n counts its attempts.
+var servers = map[string]func(req *http.Request, n int64) (*http.Response, error){
+	"well.test":  func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) },
+	"down.test":  func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
+	"gated.test": func(*http.Request, int64) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
+	"held.test": func(req *http.Request, _ int64) (*http.Response, error) {
+		return answer(req, 429, "Retry-After", "300")
+	},
+	"flaky.test":  func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%5/4)) },
+	"fair.test":   func(req *http.Request, n int64) (*http.Response, error) { return answer(req, 200+303*int(n%20/19)) },
+	"slow.test":   slow,
+	"cutter.test": cut,
+	"hasty.test": func(req *http.Request, n int64) (*http.Response, error) { // for a hedge
+		if n%20 == 0 {
+			time.Sleep(2 * time.Second)
+		}
+		return answer(req, 200)
+	},
+	"paced.test": func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) }, // has a rate
+}
+
+// rules are the rules of the hosts that need one.
+var rules = map[string]policy.Rule{
+	"gated.test": {Gate: policy.Gate{Mode: policy.GateWait}},
+	"slow.test":  {Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2}},
+	"hasty.test": {Hedge: policy.Hedge{After: 200 * time.Millisecond}},
+	"paced.test": {Rate: policy.Rate{PerSecond: 0.9, Burst: 1}},
+}
+
+func answer(req *http.Request, status int, header ...string) (*http.Response, error) {
+	h := http.Header{"Etag": {`"v1"`}}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
+	}
+	return &http.Response{StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, Body: io.NopCloser(strings.NewReader("0123456789")), ContentLength: 10, Request: req}, nil
+}
+
+// slow takes a second for each request. Three of them come in a second.
+func slow(req *http.Request, _ int64) (*http.Response, error) {
+	time.Sleep(time.Second)
+	return answer(req, 200)
+}
+
+// cut cuts some bodies in the middle, and then sends the rest or has another version.
+func cut(req *http.Request, n int64) (*http.Response, error) {
+	resp, err := answer(req, 200)
+	switch {
+	case req.Header.Get("Range") == "" && n%5 != 0:
+	case req.Header.Get("Range") == "":
+		resp.Body = io.NopCloser(io.MultiReader(strings.NewReader("01234"), broken{}))
+	case n%4 < 2:
+		resp.StatusCode = http.StatusPartialContent
+		resp.Header.Set("Content-Range", "bytes 5-9/10")
+		resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader("56789")), 5
+	default:
+		resp.Header.Set("Etag", `"v2"`)
+	}
+	return resp, err
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
+
+// A base plays the servers.
+type base struct {
+	began    time.Time
+	attempts map[string]*atomic.Int64
+}
+
+func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
+	n := b.attempts[req.URL.Host].Add(1)
+	if at := time.Since(b.began); at < trouble || at >= well {
+		return answer(req, 200)
+	}
+	return servers[req.URL.Host](req, n)
+}
+
+// A lossy member loses its backend in trouble.
+type lossy struct {
+	*fleettest.Member
+	began time.Time
+}
+
+func (l *lossy) FleetState() transport.FleetState {
+	s := l.Member.FleetState()
+	if at := time.Since(l.began); at >= trouble && at < well {
+		s.Connected, s.HeartbeatAge = false, (at - trouble).Seconds()
+		s.Dropped = uint64(s.HeartbeatAge)
+	}
+	return s
+}
+
+// play returns the metrics of the story, as a Prometheus would have read them.
+func play(t *testing.T) (all *samples) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo()) // as in lab/metrics
+		require.NoError(t, err)
+		telemetry, err := aplombotel.New(aplombotel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+		require.NoError(t, err)
+		b := &base{began: time.Now(), attempts: map[string]*atomic.Int64{}}
+		for name := range servers {
+			b.attempts[name] = new(atomic.Int64)
+		}
+		tr, err := transport.New(transport.Config{
+			Base:  b,
+			Lane:  func(string) http.RoundTripper { return b },
+			Trace: telemetry.Trace(),
+			Fleet: &lossy{fleettest.NewMemory().Member(), b.began},
+			Rule:  policy.Rule{Backoff: backoff.Constant(100 * time.Millisecond), Budget: policy.Budget{Ratio: 0.1, PerSecond: 0.5}},
+			Hosts: rules,
+		})
+		require.NoError(t, err)
+		_, err = telemetry.Watch(tr)
+		require.NoError(t, err)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for name := range servers {
+			every := time.Second
+			if name == "slow.test" {
+				every = 400 * time.Millisecond
+			}
+			group.Go(func() {
+				for ; ctx.Err() == nil; time.Sleep(every) {
+					group.Go(func() { get(ctx, tr, name) })
+				}
+			})
+		}
+		all = newSamples(b.began)
+		for time.Since(b.began) < end {
+			time.Sleep(scrape)
+			synctest.Wait()
+			families, err := registry.Gather()
+			require.NoError(t, err)
+			all.add(time.Now(), families)
+		}
+		cancel()
+		group.Wait()
+	})
+	return all
+}
+
+// get sends a request and reads its body. Every caller has ten seconds.
+func get(ctx context.Context, tr *transport.Transport, name string) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+name+"/", nil)
+	if err != nil {
+		panic(err)
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, resp.Body) // some of them are cut
+	_ = resp.Body.Close()
+}
