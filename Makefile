@@ -38,7 +38,7 @@ TEST = printf '%s\n' $(1) | GORACE=atexit_sleep_ms=100 CGO_ENABLED=$(if $(RACE),
 
 # The packages that users import. API has those of the other released modules, too, and
 # docs/api lists their exported names.
-PUBLIC := classify faults fleetmsg fleettest policy policy/backoff policy/profile policy/rulefile transport
+PUBLIC := classify debug faults fleetmsg fleettest policy policy/backoff policy/profile policy/rulefile transport
 API    := $(PUBLIC) $(filter-out . cmd,$(RELEASED)) fleet/dir
 
 # The systems that everything is checked for, and those that the packages are built for.
@@ -94,10 +94,10 @@ compare: ## aplomb beside other clients that retry, 2 min, as Markdown (ONLY: a 
 	@$(GO) -C lab run ./bench -only '$(ONLY)'
 
 fuzz: ## every fuzz target for a short time (FUZZ)
-	@for m in $(RELEASED); do for p in $$($(GO) -C $$m list ./...); do for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) $$p || exit 1; done; done; done
+	@for m in $(RELEASED); do for p in $$($(GO) -C $$m list ./...); do for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) -fuzzminimizetime 10x $$p || exit 1; done; done; done
 
-simulate: ## random rules, callers and servers in virtual time (SEEDS, SEED, TIMES)
-	@APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) test -count 1 -run '^TestSeeds$$' -v -timeout 3h ./internal/simulate
+simulate: ## random rules, callers, servers and fleets in virtual time (SEEDS, SEED, TIMES, ONLY=fleets)
+	@APLOMB_ONLY=$(ONLY) APLOMB_SEED=$(SEED) APLOMB_SEEDS=$(SEEDS) APLOMB_TIMES=$(TIMES) $(GO) test -count 1 -run '^Test((Kept)?Seeds|OneBadConnection)$$' -v -timeout 3h ./internal/simulate
 
 soak: TIMEOUT = 3h
 soak: export APLOMB_SOAK = $(SOAK)
@@ -109,8 +109,9 @@ uploads: ## 8 MiB from bodies that share one reader, UPLOADS times per shape and
 	@CGO_ENABLED=$(if $(RACE),1,0) APLOMB_UPLOADS=$(UPLOADS) $(GO) test $(RACE) -run '^TestUploadsOfOneReader$$' -v -timeout 3h ./transport
 
 # The race detector would compile the SDKs a second time, so it is left to GOFLAGS=-race.
-e2e: ## well-known clients over a bad network, 5 min with an empty build cache (UPDATE=1: write docs/clients.md)
+e2e: ## well-known clients over a bad network, and the dashboard with its alerts, 5 min with an empty build cache (UPDATE=1: write docs/clients.md)
 	@GO='$(GO)' tools/gotest e2e -shuffle=on -parallel 16 -timeout $(TIMEOUT) $(if $(UPDATE),. -update,.)
+	@GO='$(GO)' tools/gotest e2e -shuffle=on -timeout $(TIMEOUT) ./dashboard
 
 # FITS runs a program, and checks that its output fits a terminal of 80 columns.
 FITS = sh -c 'mkdir -p bin; timeout 120 "$$@" >bin/example.txt; code=$$?; cat bin/example.txt; \
@@ -124,7 +125,7 @@ examples: ## run every example program; the output of the short ones fits 80 col
 	@for c in proxy get; do echo "== aplomb $$c -demo"; timeout 60 bin/aplomb $$c -demo || exit 1; done
 	@echo "== lab/storm"; timeout 120 $(GO) -C lab run ./storm -sim -out ''
 
-browser: ## install headless Chromium with apt-get, for the test of the page of aplomb proxy
+browser: ## install headless Chromium with apt-get, for the test of the debug page
 	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { apt-get -q update && apt-get -qy install --no-install-recommends chromium-headless-shell fonts-dejavu-core; } || echo "no headless Chromium: the test of the page will be skipped"
 
 redis: ## install redis-server with apt-get, for the tests of fleet and for make fleet
@@ -144,8 +145,8 @@ release-check: ## users outside the repository can require the tagged modules of
 	@$(GO) -C tools run ./release
 
 # CI has the steps of a change, in order. make browser and make redis install what is
-# missing, make test has 50 stories of make simulate under the race detector, and make e2e
-# installs nginx.
+# missing, make test has 50 stories of make simulate and a fourth of the kept ones, under the
+# race detector, and make e2e installs nginx.
 CI := browser redis lint cross test test-rest e2e simulate examples release-check
 
 ci: ## what a change must pass
