@@ -140,7 +140,9 @@ func (c *campaign) transport(p *person) (*transport.Transport, error) {
 	if c.strategy.FromThink && p != nil {
 		rule.Backoff = fromThink{rule.Backoff, &p.thought}
 	}
-	return transport.New(transport.Config{Base: counted{base, c}, Rule: model.Faster(rule, c.speed), Fleet: c.fleet})
+	return transport.New(transport.Config{
+		Base: counted{base, c}, Rule: model.Faster(rule, c.speed), Fleet: c.fleet, Trace: tellDeadline(c.scenario.Server.Drop),
+	})
 }
 
 // server is the name of the server, which dial connects to.

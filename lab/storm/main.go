@@ -22,6 +22,7 @@
 //	redis.go         the backend of fleets
 //	remote.go        a server process as its starter sees it
 //	server.go        a server
+//	deadline.go      how clients tell the server their deadlines
 //	process_*.go     how to stop a process, and its limits
 //	simulate.go      the experiment in virtual time
 //	internal/model   the model of the server, and the strategies
@@ -198,6 +199,11 @@ func (o options) setup() string {
 	if sc.Server.RetryAfter > 0 {
 		text += fmt.Sprintf(" The server answers 503 over its limit, with Retry-After: %.0f.", sc.Server.RetryAfter.Seconds())
 	}
+	text += map[model.Drop]string{
+		model.DropQueued: " The server drops a request that it takes from its sockets after the client's deadline.",
+		model.DropBegun:  " The server drops a request if it has worked on it for as long as the client waits.",
+		model.DropBoth:   " The server drops every request whose client's deadline has passed.",
+	}[sc.Server.Drop]
 	for _, st := range o.strategies {
 		if st.Shared && sc.Processes == 0 {
 			text += " Coordinated clients share a Transport."
@@ -232,6 +238,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.Float64Var(&sc.Server.Spread, "spread", sc.Server.Spread, "see -factor")
 	flags.DurationVar(&sc.Server.Tick, "tick", sc.Server.Tick, "how often a request looks whether it is done")
 	flags.DurationVar(&sc.Server.RetryAfter, "retry-after", 0, "let the server answer 503 beyond its limit and ask to wait so\nlong; 0: it takes everything")
+	flags.StringVar((*string)(&sc.Server.Drop), "drop", "", "which `kind` of expired requests the server drops: queued, begun or\nboth; the clients tell it their deadlines; empty: none")
 	flags.Float64Var(&o.speed, "speed", 1, "let time pass `X` times as fast; the gate keeps its own times, so\nthe strategies with a gate are true at 1 only")
 	flags.BoolVar(&o.sim, "sim", false, "simulate in virtual time; see -sized")
 	flags.BoolVar(&o.sized, "sized", true, "in a simulation, take -limit and -spread for 1000 clients with\n-think 10s, and scale them to the load")

@@ -91,7 +91,7 @@ func TestLongest(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	for _, args := range []string{"x", "-speed 0", "-clients 0", "-strategies nope", "-watched 1s", "-sim -tick 1us", "-processes 1,2", "-sim -processes 0", "-sim -processes x", "-sim -processes 2000", "-sim -fleet-delay 1ms", "-processes 10 -strategies long", "-strategies alone"} {
+	for _, args := range []string{"x", "-speed 0", "-clients 0", "-strategies nope", "-drop nope", "-watched 1s", "-sim -tick 1us", "-processes 1,2", "-sim -processes 0", "-sim -processes x", "-sim -processes 2000", "-sim -fleet-delay 1ms", "-processes 10 -strategies long", "-strategies alone"} {
 		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil {
 			t.Errorf("%s: no error", args)
 		}

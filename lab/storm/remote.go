@@ -35,7 +35,7 @@ func startServer(ctx context.Context, m model.Server, every time.Duration, byHan
 	cmd := exec.CommandContext(ctx, self, "server",
 		"-base", m.Base.String(), "-limit", strconv.Itoa(m.Limit),
 		"-factor", fmt.Sprint(m.Factor), "-spread", fmt.Sprint(m.Spread),
-		"-tick", m.Tick.String(), "-retry-after", m.RetryAfter.String(), "-report", every.String())
+		"-tick", m.Tick.String(), "-retry-after", m.RetryAfter.String(), "-drop", string(m.Drop), "-report", every.String())
 	detach(cmd)
 	cmd.Stderr = os.Stderr
 	r := &remote{cmd: cmd, byHand: byHand}

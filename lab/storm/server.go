@@ -42,6 +42,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	flags.Float64Var(&m.Spread, "spread", m.Spread, "see factor")
 	flags.DurationVar(&m.Tick, "tick", m.Tick, "how often a request looks whether it is done")
 	flags.DurationVar(&m.RetryAfter, "retry-after", 0, "answer 503 beyond the limit and ask to wait so long; 0: never")
+	flags.StringVar((*string)(&m.Drop), "drop", "", "drop expired requests: queued, begun or both")
 	report := flags.Duration("report", 100*time.Millisecond, "how often to tell what it does")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -85,14 +86,17 @@ type works struct {
 
 type work struct {
 	began, look time.Time
+	until       time.Time // when the client leaves; zero: not known
+	dropped     bool      // written before done is closed
 	done        chan struct{}
 }
 
 // ServeHTTP does not look at the request's context, because this server does not
 // notice that a client has left.
-func (w *works) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
+func (w *works) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	w.door.RLock()
-	x := w.begin()
+	now := time.Now()
+	x := w.begin(now, deadlineOf(req.Header, now))
 	w.door.RUnlock()
 	if x == nil {
 		seconds := (w.model.RetryAfter + time.Second - 1) / time.Second
@@ -101,20 +105,28 @@ func (w *works) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	<-x.done
+	if x.dropped {
+		http.Error(rw, "too late", http.StatusGatewayTimeout)
+		return
+	}
 	_, _ = io.WriteString(rw, "ok\n") // a client that has left does not receive it
 }
 
-// begin adds a request to the requests in progress. It returns nil if there is no
-// room for the request.
-func (w *works) begin() *work {
+// begin adds a request to the requests in progress, or drops it. It returns nil if there
+// is no room for the request.
+func (w *works) begin(now, until time.Time) *work {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.arrivals++
+	x := &work{began: now, look: now.Add(w.model.Tick), until: until, done: make(chan struct{})}
+	if w.model.Drop.Queued() && x.late(now) {
+		x.dropped = true
+		close(x.done)
+		return x
+	}
 	if w.model.RetryAfter > 0 && w.busy >= w.model.Limit {
 		return nil
 	}
-	now := time.Now()
-	x := &work{began: now, look: now.Add(w.model.Tick), done: make(chan struct{})}
 	w.line = append(w.line, x)
 	w.busy++
 	w.most = max(w.most, w.busy)
@@ -124,6 +136,9 @@ func (w *works) begin() *work {
 	}
 	return x
 }
+
+// late reports whether the client has left.
+func (x *work) late(now time.Time) bool { return !x.until.IsZero() && !x.until.After(now) }
 
 // run lets each request check, every tick, whether it has spent its time. A single
 // goroutine does this for all requests. With tens of thousands of requests in
@@ -153,7 +168,8 @@ func (w *works) look(now time.Time) (next time.Time, ok bool) {
 		}
 		w.line[w.head] = nil
 		w.head++
-		if now.Sub(x.began) >= w.model.Delay(w.busy) {
+		x.dropped = w.model.Drop.Begun() && x.late(now)
+		if x.dropped || now.Sub(x.began) >= w.model.Delay(w.busy) {
 			w.busy--
 			close(x.done)
 		} else {

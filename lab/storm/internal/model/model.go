@@ -21,7 +21,33 @@ type Server struct {
 	// If RetryAfter is not zero, the server answers 503 to every request beyond
 	// Limit, and asks it to wait this long.
 	RetryAfter time.Duration
+	Drop       Drop
 }
+
+// A Drop says which requests the server drops without an answer, because their clients
+// have left. Clients tell it their deadlines.
+type Drop string
+
+const (
+	// DropNothing is a server that does not look at deadlines.
+	DropNothing Drop = ""
+	// DropQueued is a server that knows at which time of day a client leaves. It drops
+	// the expired requests when it takes them from its sockets. It finishes the
+	// requests that it has begun.
+	DropQueued Drop = "queued"
+	// DropBegun is a server that knows how long a client waits, as grpc-timeout tells.
+	// It cannot know how long a request lay in its sockets, so it begins all requests.
+	// Every Tick it drops those for which this time has passed since then.
+	DropBegun Drop = "begun"
+	// DropBoth is a server that knows the time of day and looks at both moments.
+	DropBoth Drop = "both"
+)
+
+// Queued reports whether requests in the sockets are dropped.
+func (d Drop) Queued() bool { return d == DropQueued || d == DropBoth }
+
+// Begun reports whether requests in progress are dropped.
+func (d Drop) Begun() bool { return d == DropBegun || d == DropBoth }
 
 // DefaultServer is the server of the article.
 func DefaultServer() Server {
@@ -111,6 +137,8 @@ func (s Scenario) Check() error {
 		return fmt.Errorf("a fleet delay of %v: must be an even number of milliseconds", s.FleetDelay)
 	case s.Server.Limit < 1:
 		return fmt.Errorf("a limit of %d: must be 1 or more", s.Server.Limit)
+	case s.Server.Drop != DropNothing && !s.Server.Drop.Queued() && !s.Server.Drop.Begun():
+		return fmt.Errorf("to drop %q: must be queued, begun or both", s.Server.Drop)
 	}
 	return nil
 }

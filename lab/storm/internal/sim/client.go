@@ -145,7 +145,7 @@ func (w *world) send(i int32) {
 	c.attempt++
 	w.run.Send(w.now.Since())
 	w.after(i, w.rule.AttemptTimeout)
-	w.server.arrive(w.ms, send{i, c.attempt})
+	w.server.arrive(w.ms, send{client: i, attempt: c.attempt})
 }
 
 // answered is called when a response reaches its client. The client may have left.

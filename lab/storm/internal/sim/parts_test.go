@@ -100,3 +100,54 @@ func TestServer(t *testing.T) {
 		}
 	}
 }
+
+// A server that is frozen until all requests are sent drops those whose clients have left,
+// as far as it knows, and answers the others.
+func TestServerDrops(t *testing.T) {
+	type outcome struct {
+		answered, busy int
+		at             int64 // of the answers
+	}
+	for _, load := range []struct {
+		n, every, wait int64 // ms
+		want           map[model.Drop]outcome
+	}{
+		// The first 101 have left. 300 take 100 · 1.05^18 = 240 ms, and 199 take 173 ms, in
+		// which 20 more leave.
+		{300, 10, 2000, map[model.Drop]outcome{
+			model.DropNothing: {300, 0, 3250}, model.DropQueued: {199, 0, 3200},
+			model.DropBegun: {300, 0, 3250}, model.DropBoth: {179, 0, 3200},
+		}},
+		// The first has left. 1999 take a minute, and 749 take 1037 ms.
+		{2000, 1, 2000, map[model.Drop]outcome{
+			model.DropNothing: {0, 2000, 0}, model.DropQueued: {0, 1999, 0},
+			model.DropBegun: {0, 0, 0}, model.DropBoth: {749, 0, 3250},
+		}},
+		// The clients leave between two looks.
+		{2000, 1, 2010, map[model.Drop]outcome{model.DropBegun: {0, 0, 0}}},
+	} {
+		for drop, want := range load.want {
+			var got outcome
+			var now int64
+			m := model.DefaultServer()
+			m.Drop = drop
+			s := newServer(m, 10_000, time.Duration(load.wait)*time.Millisecond, func(send, time.Duration) {
+				got.answered++
+				got.at = now
+			})
+			s.frozen = true
+			for ; now < 10_000; now++ {
+				switch {
+				case now < load.n*load.every && now%load.every == 0:
+					s.arrive(now, send{})
+				case now == load.n*load.every:
+					s.wake(now)
+				}
+				s.run(now)
+			}
+			if got.busy = s.busy; got != want {
+				t.Errorf("%d requests, dropped %q: %+v, want %+v", load.n, drop, got, want)
+			}
+		}
+	}
+}

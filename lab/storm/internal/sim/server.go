@@ -13,6 +13,7 @@ import (
 type send struct {
 	client  int32
 	attempt uint32
+	until   int64 // ms at which the client leaves, as far as the server knows
 }
 
 // A server works on requests by the model. All requests that began in the same
@@ -27,7 +28,7 @@ type server struct {
 	oldest []int64 // by phase: no group before it has anybody left
 	busy   int
 	came   int   // arrivals since the last question
-	keep   int64 // ms after which no client waits any more
+	wait   int64 // ms that a client waits
 	free   [][]send
 
 	frozen bool
@@ -44,7 +45,7 @@ type group struct {
 func newServer(m model.Server, end int, timeout time.Duration, answer func(send, time.Duration)) *server {
 	s := &server{
 		model: m, tick: int64(m.Tick / time.Millisecond),
-		groups: make([]group, end+1), keep: int64(timeout/time.Millisecond) + 1,
+		groups: make([]group, end+1), wait: int64(timeout / time.Millisecond),
 		answer: answer,
 	}
 	s.oldest = make([]int64, s.tick)
@@ -54,14 +55,24 @@ func newServer(m model.Server, end int, timeout time.Duration, answer func(send,
 	return s
 }
 
-// arrive takes a request at that millisecond.
+// arrive takes a request that was sent at that millisecond.
 func (s *server) arrive(now int64, x send) {
+	x.until = now + s.wait
 	if s.frozen {
 		s.socket = append(s.socket, x)
 		return
 	}
+	s.take(now, x)
+}
+
+// take reads a request. It begins the request, answers 503 or drops it.
+func (s *server) take(now int64, x send) {
 	s.came++
+	if s.model.Drop == model.DropBegun {
+		x.until = now + s.wait // the server knows nothing of the time before
+	}
 	switch {
+	case s.model.Drop.Queued() && x.until <= now:
 	case s.model.RetryAfter > 0 && s.busy >= s.model.Limit:
 		s.answer(x, s.model.RetryAfter)
 	default:
@@ -76,13 +87,13 @@ func (s *server) arrive(now int64, x send) {
 }
 
 // wake resumes the server, which takes all requests in its sockets at once. Their
-// clients may be gone, but the server cannot know that.
+// clients may be gone.
 func (s *server) wake(now int64) {
 	s.frozen = false
 	socket := s.socket
 	s.socket = nil
 	for _, x := range socket {
-		s.arrive(now, x)
+		s.take(now, x)
 	}
 }
 
@@ -91,35 +102,44 @@ func (s *server) run(now int64) {
 	if s.frozen {
 		return
 	}
-	if old := now - s.keep; old >= 0 {
+	if old := now - s.wait - 1; old >= 0 {
 		s.forget(&s.groups[old])
 	}
 	phase := now % s.tick
 	for at := s.oldest[phase]; at < now; at += s.tick {
 		g := &s.groups[at]
 		spent := time.Duration(now-at) * time.Millisecond
-		for g.n > 0 && spent >= s.model.Delay(s.busy) {
-			s.finish(g)
-		}
-		if g.n > 0 {
-			return // the younger groups have spent less time and need as much
+		for g.n > 0 {
+			late := s.late(now, g)
+			if !late && spent < s.model.Delay(s.busy) {
+				return // the younger groups have spent less time, need as much, and expire later
+			}
+			s.end(g, !late)
 		}
 		s.forget(g)
 		s.oldest[phase] = at + s.tick
 	}
 }
 
-func (s *server) finish(g *group) {
+// late reports whether the server drops the oldest request of the group.
+func (s *server) late(now int64, g *group) bool {
+	return s.model.Drop.Begun() && (len(g.live) == 0 || g.live[0].until <= now)
+}
+
+// end takes the oldest request out of the group.
+func (s *server) end(g *group, answered bool) {
 	g.n--
 	s.busy--
 	if len(g.live) > 0 {
 		x := g.live[0]
 		g.live = g.live[1:]
-		s.answer(x, 0)
+		if answered {
+			s.answer(x, 0)
+		}
 	}
 }
 
-// forget drops the names of requests whose clients are gone. The server works on
+// forget removes the names of requests whose clients are gone. The server may work on
 // these requests all the same.
 func (s *server) forget(g *group) {
 	if cap(g.live) > 0 && len(s.free) < 1000 {

@@ -186,6 +186,25 @@ func TestWhatNobodyAloneSurvives(t *testing.T) {
 	}
 }
 
+// A server that drops expired requests comes back from freezes of any length that was
+// tried, although its clients know nothing of each other. Without that it does not come
+// back from 10 s.
+func TestDrop(t *testing.T) {
+	sc := model.DefaultScenario()
+	own := strategy(t, "own")
+	for _, sc.Frozen = range soak.Size([]time.Duration{20 * time.Second}, []time.Duration{10 * time.Second, 20 * time.Second, 60 * time.Second}) {
+		sc.Server.Drop = model.DropNothing
+		if m := storm(t, sc, own, soak.Size(1, 5)); m.back != never {
+			t.Errorf("nothing dropped: back after %v from %v", m.back, sc.Frozen)
+		}
+		for _, sc.Server.Drop = range []model.Drop{model.DropQueued, model.DropBegun, model.DropBoth} {
+			if m := storm(t, sc, own, few); m.back > 5*time.Second {
+				t.Errorf("%s dropped: back after %v from %v", sc.Server.Drop, said(m.back), sc.Frozen)
+			}
+		}
+	}
+}
+
 // A server sheds load with Retry-After. The clients come back spread over the
 // window of the jitter, and the server stays healthy.
 func TestRetryAfter(t *testing.T) {
