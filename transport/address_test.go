@@ -1,6 +1,6 @@
 // Names with several addresses, one of which is bad.
 
-package transport
+package transport_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 const (
@@ -34,7 +35,7 @@ type site struct {
 	*testserver.Net
 	t         *testing.T
 	bad, good *testserver.Server
-	tr        *Transport
+	tr        *transport.Transport
 
 	mu    sync.Mutex
 	ips   []netip.Addr
@@ -69,8 +70,8 @@ func newSite(t *testing.T, h2, own bool, rule policy.Rule) *site {
 	if own {
 		base.DialContext = d.DialContext
 	}
-	s.tr = mustNew(t, Config{Base: base, Rule: rule})
-	s.tr.pools.own = func() *dial.Dialer { return d }
+	s.tr = mustNew(t, transport.Config{Base: base, Rule: rule})
+	s.tr.DialWith(d)
 	t.Cleanup(func() {
 		time.Sleep(time.Minute) // the dials under way end
 		s.tr.CloseIdleConnections()
@@ -215,7 +216,7 @@ func badAddress(t *testing.T, rule policy.Rule, use func(t *testing.T, s *site, 
 func TestResendsOverAPool(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newSite(t, false, false, patient)
-		s.tr.base.(*http.Transport).MaxIdleConnsPerHost = 4
+		s.tr.Base().(*http.Transport).MaxIdleConnsPerHost = 4
 		s.turn(testserver.OK("well").Delay(time.Millisecond))
 		var wg sync.WaitGroup
 		for range 4 {
@@ -230,7 +231,7 @@ func TestResendsOverAPool(t *testing.T) {
 		resp, err := s.tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx))
 		require.NoError(t, err)
 		_ = resp.Body.Close()
-		assert.Len(t, HistoryOf(resp).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
 		assert.Equal(t, []bool{true, true, true, true, false, false}, reused, "the last is that of the retry")
 		assert.Equal(t, 5, s.bad.Arrivals()-before)
 		for range 10 {
@@ -258,9 +259,9 @@ func TestAddressThatHangsAtTLS(t *testing.T) {
 				base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 					return s.DialContext(ctx, network, net.JoinHostPort(badIP, "443"))
 				}
-				s.tr = mustNew(t, Config{Base: base, Rule: patient})
+				s.tr = mustNew(t, transport.Config{Base: base, Rule: patient})
 				d := dial.With(s.DialContext, s.lookup)
-				s.tr.pools.own = func() *dial.Dialer { return d }
+				s.tr.DialWith(d)
 				for range 3 {
 					resp, err := s.tr.RoundTrip(newRequest(t, method, "https://api.test/", strings.NewReader("order")))
 					require.NoError(t, err)

@@ -256,18 +256,18 @@ func TestWhichRequestsAreFetchedAgain(t *testing.T) {
 func TestAgainWaitsLikeARetry(t *testing.T) {
 	whole := jsonStep(text(5000), true, false)
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, exactly, whole.CutAt(3000, ts.Reset), whole.CutAt(3500, ts.Reset), whole)
+		s := set(t, cfg, exact, whole.CutAt(3000, ts.Reset), whole.CutAt(3500, ts.Reset), whole)
 		start := time.Now()
 		got := s.send(http.MethodGet, nil)
 		require.NoError(t, got.err)
 		assert.Equal(t, 3*time.Second, time.Since(start), "1 s and 2 s")
 
-		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "b.test"}, policy.Rule{Attempts: 3}.Or(now), repeat(9, whole.CutAt(3000, ts.Reset))...)
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "b.test"}, policy.Rule{Attempts: 3}.Or(quick), repeat(9, whole.CutAt(3000, ts.Reset))...)
 		got = s.send(http.MethodGet, nil)
 		require.Error(t, got.err)
 		assert.Equal(t, 3, s.Arrivals())
 
-		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "c.test"}, exactly, whole.CutAt(3000, ts.Reset), whole)
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "c.test"}, exact, whole.CutAt(3000, ts.Reset), whole)
 		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
 		defer cancel()
 		start = time.Now()
@@ -290,7 +290,7 @@ func TestAWatchDoesNotHang(t *testing.T) {
 
 		// The second response is silent.
 		young := jsonStep(strings.Repeat(event, 3), false, false)
-		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "b.test"}, now, young.CutAt(int64(2*len(event)), ts.Reset), young.CutAt(10, ts.Stall))
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "b.test"}, quick, young.CutAt(int64(2*len(event)), ts.Reset), young.CutAt(10, ts.Stall))
 		start := time.Now()
 		got = s.send(http.MethodGet, nil)
 		require.Error(t, got.err)
@@ -299,7 +299,7 @@ func TestAWatchDoesNotHang(t *testing.T) {
 
 		// The second response goes on with other events, so the difference shows early.
 		other := jsonStep(strings.Repeat(strings.ToLower(event), 100), false, false).Drip(len(event), 50*time.Millisecond)
-		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "c.test"}, now, jsonStep(strings.Repeat(event, 100), false, false).CutAt(int64(90*len(event)), ts.Reset), other)
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "c.test"}, quick, jsonStep(strings.Repeat(event, 100), false, false).CutAt(int64(90*len(event)), ts.Reset), other)
 		start = time.Now()
 		got = s.send(http.MethodGet, nil)
 		require.Error(t, got.err)
@@ -307,7 +307,7 @@ func TestAWatchDoesNotHang(t *testing.T) {
 
 		req := s.request(http.MethodGet, nil)
 		req.URL.RawQuery = "resourceVersion=5&watch=true"
-		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "d.test"}, now, young.CutAt(5, ts.Reset), young)
+		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "d.test"}, quick, young.CutAt(5, ts.Reset), young)
 		req.URL.Host = strings.TrimPrefix(s.URL, "http://")
 		got = s.do(req)
 		require.Error(t, got.err)
@@ -363,7 +363,7 @@ func TestA200ToARangeIsSkipped(t *testing.T) {
 func TestCloseEndsTheComparison(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		whole := jsonStep(text(5000), true, false)
-		s := set(t, cfg, now, whole.CutAt(3000, ts.Reset), whole.CutAt(1000, ts.Stall))
+		s := set(t, cfg, quick, whole.CutAt(3000, ts.Reset), whole.CutAt(1000, ts.Stall))
 		resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
 		require.NoError(t, err)
 		time.AfterFunc(2*time.Second, func() { _ = resp.Body.Close() })
@@ -399,7 +399,7 @@ func TestNoMixOfVersions(t *testing.T) {
 			for range 1 + r.IntN(4) {
 				steps = append(steps, step().CutAt(int64(r.IntN(1000)), []ts.End{ts.Reset, ts.Close}[r.IntN(2)]))
 			}
-			s := set(t, ts.Config{Net: ts.NewNet(), HTTP2: r.IntN(2) == 0}, now, append(steps, step())...)
+			s := set(t, ts.Config{Net: ts.NewNet(), HTTP2: r.IntN(2) == 0}, quick, append(steps, step())...)
 			got := s.send(http.MethodGet, nil)
 			if got.err != nil {
 				assert.True(t, slices.ContainsFunc(versions, func(v string) bool { return strings.HasPrefix(v, got.body) }), "seed %d: %v", seed, got.err)

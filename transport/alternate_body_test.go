@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A version is a file as a mirror serves it.
@@ -167,7 +168,7 @@ func TestBodyAtAnAlternate(t *testing.T) {
 				}
 				m := &mirrors{by: map[string]*mirror{"a.test": {version: row.a, cuts: []int{cut}}, "b.test": {version: row.b}}}
 				rule := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}, Validators: row.validators}}
-				tr := mustNew(t, Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
+				tr := mustNew(t, transport.Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
 				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/f", nil))
 				require.NoError(t, err)
 				m.change(func() { m.by["a.test"].down = true })
@@ -209,7 +210,7 @@ func TestBodyGoesOnAndBack(t *testing.T) {
 			"b.test": {version: version{one, `"b"`, true}, cuts: []int{1 << 20, 1 << 18, 1 << 19}},
 		}}
 		rule := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
-		tr := mustNew(t, Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
+		tr := mustNew(t, transport.Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/f", nil))
 		require.NoError(t, err)
 		assert.Equal(t, "b.test", resp.Request.URL.Host)
@@ -274,7 +275,7 @@ func TestAlternatesNeverMixAndNeverLeak(t *testing.T) {
 			if trusted {
 				rule.Alternates.Credentials = policy.On
 			}
-			tr := mustNew(t, Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
+			tr := mustNew(t, transport.Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
 			for range 10 {
 				m.change(func() {
 					m.reqs = nil

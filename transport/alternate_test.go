@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"cmp"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // Regions are origins by their hosts, behind one base transport. The test changes how they
@@ -82,11 +83,11 @@ func (r *regions) now() time.Duration { return time.Since(r.start) }
 
 // between returns a Transport for http://a.test with the alternate http://b.test, and maybe
 // others.
-func (r *regions) transport(t testing.TB, rule policy.Rule, others ...string) *Transport {
+func (r *regions) transport(t testing.TB, rule policy.Rule, others ...string) *transport.Transport {
 	if rule.Alternates.Bases == nil {
 		rule.Alternates.Bases = append([]string{"http://b.test"}, others...)
 	}
-	return mustNew(t, Config{Base: r, Hosts: map[string]policy.Rule{"a.test": rule}})
+	return mustNew(t, transport.Config{Base: r, Hosts: map[string]policy.Rule{"a.test": rule}})
 }
 
 var (
@@ -242,12 +243,12 @@ func TestAlternateOnlyIfItMayBeRepeated(t *testing.T) {
 		{method: http.MethodPost, down: refuses, want: 1},
 		{method: http.MethodPost, down: status(503), want: 0},
 		{method: http.MethodPost, down: fails(io.ErrUnexpectedEOF), want: 0},
-		{method: http.MethodPost, down: status(503), ctx: Repeatable, want: 1},
+		{method: http.MethodPost, down: status(503), ctx: transport.Repeatable, want: 1},
 		{method: http.MethodPost, down: status(503), header: "Idempotency-Key: 1", want: 0},
 		{method: http.MethodPost, down: refuses, header: "Idempotency-Key: 1", want: 1},
 		{method: http.MethodPut, down: status(503), want: 1},
 		{method: http.MethodDelete, down: fails(io.ErrUnexpectedEOF), want: 1},
-		{method: http.MethodGet, down: status(503), ctx: Once, want: 0},
+		{method: http.MethodGet, down: status(503), ctx: transport.Once, want: 0},
 		{method: http.MethodGet, down: status(404), want: 0},
 		{method: http.MethodPost, down: status(503), header: "Idempotency-Key: 1", want: 0,
 			rule: policy.Rule{Idempotent: func(r *http.Request) bool { return r.Header.Get("Idempotency-Key") != "" }}},
@@ -280,7 +281,7 @@ func TestAlternateAndBudget(t *testing.T) {
 		r.set("a.test", status(503))
 		r.set("b.test", status(503))
 		rule := policy.Rule{Attempts: 6, Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Ratio: 0.1, PerSecond: policy.Off, Burst: 2}}
-		tr := mustNew(t, Config{Base: r, Rule: rule, Hosts: map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}}})
+		tr := mustNew(t, transport.Config{Base: r, Rule: rule, Hosts: map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}}})
 		const n = 40
 		for range n {
 			answersOf(t, tr, 1, "http://a.test/")
@@ -320,7 +321,7 @@ func TestAlternateHasItsOwnLimits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRegions()
 		rule := policy.Rule{Rate: policy.Rate{PerSecond: 1000}, Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
-		tr := mustNew(t, Config{Base: r, Hosts: map[string]policy.Rule{"a.test": rule, "b.test": {Rate: policy.Rate{PerSecond: 2, Burst: 1}}}})
+		tr := mustNew(t, transport.Config{Base: r, Hosts: map[string]policy.Rule{"a.test": rule, "b.test": {Rate: policy.Rate{PerSecond: 2, Burst: 1}}}})
 		r.set("a.test", refuses)
 		from := r.now()
 		answersOf(t, tr, 9, "http://a.test/")
@@ -347,7 +348,7 @@ func TestJoinedURLs(t *testing.T) {
 		require.NoError(t, err)
 		u, err := url.Parse(row[1])
 		require.NoError(t, err)
-		assert.Equal(t, row[2], joined(base, u).String())
+		assert.Equal(t, row[2], transport.Joined(base, u).String())
 		assert.Equal(t, row[1], u.String(), "the request's own URL stays")
 	}
 }
@@ -414,7 +415,7 @@ func TestWhatDoesNotTravel(t *testing.T) {
 		h := http.Header{}
 		name, value, _ := strings.Cut(free, ": ")
 		h.Set(name, value)
-		assert.True(t, mayTravel(&http.Request{URL: &url.URL{Path: "/", RawQuery: "page=2&sort=x&prefix=y"}, Header: h}, &policy.Alternates{}), free)
+		assert.True(t, transport.MayTravel(&http.Request{URL: &url.URL{Path: "/", RawQuery: "page=2&sort=x&prefix=y"}, Header: h}, &policy.Alternates{}), free)
 	}
 }
 
@@ -447,15 +448,15 @@ func TestResponseOfAnAlternate(t *testing.T) {
 		jar, err := cookiejar.New(nil)
 		require.NoError(t, err)
 		var log LogText
-		var events []Event
-		var starts []AttemptStart
-		tr := mustNew(t, Config{
+		var events []transport.Event
+		var starts []transport.AttemptStart
+		tr := mustNew(t, transport.Config{
 			Base:   r,
 			Hosts:  map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test/pub"}}}},
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			Trace: &Trace{
-				Event: func(e Event) { events = append(events, e) },
-				AttemptStart: func(ctx context.Context, a AttemptStart) context.Context {
+			Trace: &transport.Trace{
+				Event: func(e transport.Event) { events = append(events, e) },
+				AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 					starts = append(starts, a)
 					return ctx
 				},
@@ -483,7 +484,7 @@ func TestResponseOfAnAlternate(t *testing.T) {
 		assert.Equal(t, "http://b.test/pub/y", resp.Request.URL.String())
 		assert.Equal(t, "http://b.test/pub/done", resp.Header.Get("Location"))
 		assert.Empty(t, resp.Header["Set-Cookie"])
-		h := HistoryOf(resp).Attempts
+		h := transport.HistoryOf(resp).Attempts
 		require.Len(t, h, 2)
 		assert.Equal(t, "http://b.test", h[1].Alternate)
 	})
@@ -492,11 +493,11 @@ func TestResponseOfAnAlternate(t *testing.T) {
 // A rule for several hosts has no alternates, because these hosts do not serve the same.
 func TestAlternatesAreOfASingleHost(t *testing.T) {
 	a := policy.Rule{Alternates: policy.Alternates{Bases: []string{"https://b.test"}}}
-	_, err := New(Config{Rule: a})
+	_, err := transport.New(transport.Config{Rule: a})
 	require.EqualError(t, err, "Rule.Alternates.Bases: stand in the rule of all hosts; other hosts serve something else, so write them into Hosts")
-	_, err = New(Config{Hosts: map[string]policy.Rule{"*.a.test": a}})
+	_, err = transport.New(transport.Config{Hosts: map[string]policy.Rule{"*.a.test": a}})
 	require.EqualError(t, err, `Hosts["*.a.test"].Alternates.Bases: stand in the rule of a pattern with a wildcard; other hosts serve something else, so write an entry for each host`)
-	_, err = New(Config{Hosts: map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"b.test"}}}}})
+	_, err = transport.New(transport.Config{Hosts: map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"b.test"}}}}})
 	require.EqualError(t, err, `Hosts["a.test"].Alternates.Bases: "b.test" does not begin with http:// or https://`)
 }
 
@@ -535,7 +536,7 @@ func TestAlternateGetsTheBody(t *testing.T) {
 				}
 				return newResponse(req, 200, http.NoBody), err
 			})
-			tr := mustNew(t, Config{Base: base, Hosts: map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}}})
+			tr := mustNew(t, transport.Config{Base: base, Hosts: map[string]policy.Rule{"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}}})
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://a.test/", body))
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -550,7 +551,7 @@ func TestAlternatesOfAPathAndOfARequest(t *testing.T) {
 		r := newRegions()
 		r.set("a.test", refuses)
 		a := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
-		tr := mustNew(t, Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)}, Hosts: map[string]policy.Rule{"GET a.test/x/": a}})
+		tr := mustNew(t, transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)}, Hosts: map[string]policy.Rule{"GET a.test/x/": a}})
 		for _, row := range []struct {
 			method, url string
 			ctx         context.Context
@@ -559,8 +560,8 @@ func TestAlternatesOfAPathAndOfARequest(t *testing.T) {
 			{http.MethodGet, "http://a.test/x/1", t.Context(), 1},
 			{http.MethodGet, "http://a.test/y", t.Context(), 0},
 			{http.MethodPut, "http://a.test/x/1", t.Context(), 0},
-			{http.MethodGet, "http://a.test/y", WithRule(t.Context(), a), 1},
-			{http.MethodGet, "http://a.test/x/1", WithRule(t.Context(), policy.Rule{Alternates: policy.Alternates{Bases: []string{}}}), 0},
+			{http.MethodGet, "http://a.test/y", transport.WithRule(t.Context(), a), 1},
+			{http.MethodGet, "http://a.test/x/1", transport.WithRule(t.Context(), policy.Rule{Alternates: policy.Alternates{Bases: []string{}}}), 0},
 		} {
 			from := len(r.at("b.test", 0))
 			resp, err := tr.RoundTrip(newRequest(t, row.method, row.url, nil).WithContext(row.ctx))
@@ -585,8 +586,8 @@ func TestAlternatesOfARequestThatIsRedirected(t *testing.T) {
 				}
 				return status(302, "Location: "+to)(req)
 			})
-			tr := mustNew(t, Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)}})
-			ctx := WithRule(t.Context(), policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}})
+			tr := mustNew(t, transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)}})
+			ctx := transport.WithRule(t.Context(), policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}})
 			resp, err := (&http.Client{Transport: tr}).Do(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
 			if err == nil {
 				_ = resp.Body.Close()
@@ -602,7 +603,7 @@ func TestCostIsAskedOnceForAllEndpoints(t *testing.T) {
 		r := newRegions()
 		r.set("a.test", refuses)
 		asked := 0
-		tr := mustNew(t, Config{Base: r, Hosts: map[string]policy.Rule{
+		tr := mustNew(t, transport.Config{Base: r, Hosts: map[string]policy.Rule{
 			"a.test": {Alternates: policy.Alternates{Bases: []string{"http://b.test"}}, Cost: func(*http.Request) int { asked++; return 2 }},
 			"b.test": {Rate: policy.Rate{PerSecond: 10}},
 		}})

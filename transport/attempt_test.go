@@ -1,6 +1,6 @@
 // The context of an attempt, and the connections that a response hands over.
 
-package transport
+package transport_test
 
 import (
 	"bufio"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // The caller's deadline ends a request for an upgrade with context.DeadlineExceeded.
@@ -32,7 +33,7 @@ func TestDeadlineOfAnUpgrade(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+				tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 					<-req.Context().Done()
 					return nil, req.Context().Err()
 				}))
@@ -48,7 +49,7 @@ func TestDeadlineOfAnUpgrade(t *testing.T) {
 func TestUploadOutlivesTheResponse(t *testing.T) {
 	var ctx context.Context
 	var body io.ReadCloser
-	tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
+	tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
 		ctx, body = req.Context(), req.Body
 		_, _ = body.Read(make([]byte, 1))
 		return empty(200)(req)
@@ -82,7 +83,7 @@ func TestTunnelEndsWithItsContext(t *testing.T) {
 			}()
 			base := &http.Transport{}
 			defer base.CloseIdleConnections()
-			tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: d}.Or(quick)}, base)
+			tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: d}.Or(quick)}, base)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			in, out := io.Pipe()
@@ -122,7 +123,7 @@ func (c *countingCtx) AfterFunc(func()) func() bool {
 // A tunnel that is over leaves nothing behind in its context, which may live longer.
 func TestTunnelLeavesNothingInItsContext(t *testing.T) {
 	ctx := &countingCtx{Context: t.Context(), done: make(chan struct{})}
-	tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Minute}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+	tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Minute}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 		return newResponse(req, 200, io.NopCloser(strings.NewReader("tunnel"))), nil
 	}))
 	for range 3 {

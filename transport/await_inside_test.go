@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // The memory of all bodies is bounded, and is given back at the end of a body, at Close,
@@ -23,7 +24,7 @@ import (
 func TestMemoryOfAwaitedBodies(t *testing.T) {
 	const size = 1 << 20
 	for _, length := range []int64{size, -1} {
-		tr := mustNew(t, Config{Rule: policy.Rule{Download: policy.Download{Memory: 2 * size}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: 2 * size}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 			resp := newResponse(req, 200, io.NopCloser(struct{ io.Reader }{strings.NewReader(strings.Repeat("x", size))}))
 			resp.ContentLength = length
 			return resp, nil
@@ -33,7 +34,7 @@ func TestMemoryOfAwaitedBodies(t *testing.T) {
 			require.NoError(t, err)
 			return resp
 		}
-		held := func() int64 { return tr.kept.Memory.Load() }
+		held := func() int64 { return tr.Kept().Memory.Load() }
 
 		resp := send()
 		assert.EqualValues(t, size-replay.Small, held())
@@ -55,7 +56,7 @@ func TestMemoryOfAwaitedBodies(t *testing.T) {
 		}
 		assert.Zero(t, held(), "forgotten")
 
-		tr.kept.Memory.Store(replay.MaxMemory)
+		tr.Kept().Memory.Store(replay.MaxMemory)
 		resp = send()
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
@@ -69,13 +70,13 @@ func TestMemoryOfAwaitedBodies(t *testing.T) {
 func TestAwaitedBodyThatPanics(t *testing.T) {
 	for _, length := range []int64{100, -1} {
 		bubble(t, func(t *testing.T) {
-			tr := over(t, Config{Rule: policy.Rule{Download: policy.Download{Memory: 1000}}}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: 1000}}}, rt(func(req *http.Request) (*http.Response, error) {
 				resp := newResponse(req, 200, badBody{func([]byte) (int, error) { panic("bad read") }, func() {}})
 				resp.ContentLength = length
 				return resp, nil
 			}))
 			assert.PanicsWithValue(t, "bad read", func() { _, _ = get(t, tr, t.Context()) })
-			assert.Zero(t, tr.kept.Memory.Load())
+			assert.Zero(t, tr.Kept().Memory.Load())
 		})
 	}
 }
@@ -86,7 +87,7 @@ func TestMemoryOfEventsUnderWay(t *testing.T) {
 	const size = 500_000
 	rule := policy.Rule{Resume: policy.Resume{Events: policy.On}}
 	var after error // of the incomplete event
-	tr := mustNew(t, Config{Rule: rule, Base: rt(func(req *http.Request) (*http.Response, error) {
+	tr := mustNew(t, transport.Config{Rule: rule, Base: rt(func(req *http.Request) (*http.Response, error) {
 		text := "id: 1\n\ndata: " + strings.Repeat("x", size)
 		body := io.MultiReader(strings.NewReader(text), readFunc(func([]byte) (int, error) {
 			if after == nil {
@@ -96,7 +97,7 @@ func TestMemoryOfEventsUnderWay(t *testing.T) {
 		}), strings.NewReader("\n\n"), readFunc(func([]byte) (int, error) { return 0, nil }))
 		return newResponse(req, 200, io.NopCloser(body), "Content-Type: text/event-stream"), nil
 	})})
-	held := func() int64 { return tr.kept.Memory.Load() }
+	held := func() int64 { return tr.Kept().Memory.Load() }
 	// reads returns what a reader gets until the stream is silent or has ended.
 	reads := func(resp *http.Response) (n int, err error) {
 		p := make([]byte, 1000)
@@ -149,7 +150,7 @@ func TestMemoryOfEventsUnderWay(t *testing.T) {
 	}
 	assert.Zero(t, held(), "forgotten")
 
-	tr.kept.Memory.Store(replay.MaxMemory)
+	tr.Kept().Memory.Store(replay.MaxMemory)
 	resp, err = get(t, tr, t.Context())
 	require.NoError(t, err)
 	n, err = reads(resp)
@@ -165,7 +166,7 @@ func TestMemoryAfterTheCallerHasLeft(t *testing.T) {
 	const size = 1 << 20
 	bubble(t, func(t *testing.T) {
 		reads := 0
-		tr := over(t, Config{Rule: policy.Rule{Download: policy.Download{Memory: size}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: size}}}, rt(func(req *http.Request) (*http.Response, error) {
 			resp := newResponse(req, 200, badBody{func(p []byte) (int, error) {
 				if reads++; reads == 1 {
 					time.Sleep(2 * time.Second)
@@ -181,7 +182,7 @@ func TestMemoryAfterTheCallerHasLeft(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		assert.Zero(t, tr.kept.Memory.Load())
+		assert.Zero(t, tr.Kept().Memory.Load())
 		assert.Equal(t, 1, reads, "nobody needs more")
 	})
 }
@@ -189,11 +190,11 @@ func TestMemoryAfterTheCallerHasLeft(t *testing.T) {
 // The body of a CONNECT is the connection, whatever the caller allows.
 func TestAConnectionIsNotAwaited(t *testing.T) {
 	conn := oneShot("the first bytes of a connection")
-	tr := mustNew(t, Config{Rule: policy.Rule{Download: policy.Download{Memory: 1 << 10}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+	tr := mustNew(t, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: 1 << 10}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 		return newResponse(req, 200, conn), nil
 	})})
 	req := newRequest(t, http.MethodConnect, "http://h.test/", nil)
-	resp, err := tr.RoundTrip(req.WithContext(Repeatable(t.Context())))
+	resp, err := tr.RoundTrip(req.WithContext(transport.Repeatable(t.Context())))
 	require.NoError(t, err)
 	assert.Same(t, conn, resp.Body)
 }

@@ -27,10 +27,10 @@ import (
 )
 
 // awaiting reads bodies of up to 1 MiB.
-var awaiting = policy.Rule{Download: policy.Download{Memory: 1 << 20}}.Or(now)
+var awaiting = policy.Rule{Download: policy.Download{Memory: 1 << 20}}.Or(quick)
 
 // version is JSON that is another at each request.
-func version(n, size int) string { return fmt.Sprintf(`{"now":%d,"data":%q}`, n, text(size)) }
+func jsonText(n, size int) string { return fmt.Sprintf(`{"now":%d,"data":%q}`, n, text(size)) }
 
 // TestContentThatChangesAtEachRequest: the reader gets the whole of one version, wherever
 // the bodies are cut. Without Download.Memory it gets the error of the cut.
@@ -46,15 +46,15 @@ func TestContentThatChangesAtEachRequest(t *testing.T) {
 					cut %= 4000
 				}
 				s := set(t, cfg, policy.Rule{Budget: policy.Budget{Burst: policy.Off}}.Or(rule),
-					jsonStep(version(1, size), length, gzip).CutAt(cut, ts.Reset),
-					jsonStep(version(2, size), length, gzip).CutAt(cut/2, ts.Close),
-					jsonStep(version(3, size), length, gzip))
+					jsonStep(jsonText(1, size), length, gzip).CutAt(cut, ts.Reset),
+					jsonStep(jsonText(2, size), length, gzip).CutAt(cut/2, ts.Close),
+					jsonStep(jsonText(3, size), length, gzip))
 				got := s.send(http.MethodGet, nil)
 				if rule.Download.Memory > 0 {
 					require.NoError(t, got.err, "at %d", at)
-					require.True(t, got.body == version(3, size))
+					require.True(t, got.body == jsonText(3, size))
 				} else if got.err == nil {
-					require.True(t, got.body == version(2, size) || got.body == version(3, size), "nothing was delivered before the cut")
+					require.True(t, got.body == jsonText(2, size) || got.body == jsonText(3, size), "nothing was delivered before the cut")
 				}
 				s.base.CloseIdleConnections()
 				s.Close()
@@ -81,7 +81,7 @@ func TestWhichResponsesAreAwaited(t *testing.T) {
 		{"POST", http.MethodPost, awaiting, jsonStep(small, true, false), nil, false},
 		{"repeatable POST", http.MethodPost, awaiting, jsonStep(small, true, false), transport.Repeatable, true},
 		{"GET once", http.MethodGet, awaiting, jsonStep(small, true, false), transport.Once, false},
-		{"off", http.MethodGet, now, jsonStep(small, true, false), nil, false},
+		{"off", http.MethodGet, quick, jsonStep(small, true, false), nil, false},
 		{"too long", http.MethodGet, awaiting, jsonStep(large, true, false), nil, false},
 		{"an error", http.MethodGet, awaiting, ts.Status(404).Body(small), nil, false},
 		{"an event stream", http.MethodGet, awaiting, ts.OK(small).Header("Content-Type", "text/event-stream"), nil, false},
@@ -143,10 +143,10 @@ func TestAShortPartIsFetchedAnew(t *testing.T) {
 // A longer part is fetched anew as well if there is no rest to ask for.
 func TestALongPartWithoutARest(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, awaiting, jsonStep(version(1, 150_000), true, false).CutAt(100_000, ts.Reset), jsonStep(version(2, 150_000), true, false))
+		s := set(t, cfg, awaiting, jsonStep(jsonText(1, 150_000), true, false).CutAt(100_000, ts.Reset), jsonStep(jsonText(2, 150_000), true, false))
 		got := s.send(http.MethodGet, nil)
 		require.NoError(t, got.err)
-		assert.True(t, got.body == version(2, 150_000))
+		assert.True(t, got.body == jsonText(2, 150_000))
 		s.base.CloseIdleConnections()
 	})
 }
@@ -170,7 +170,7 @@ func TestTheRestIsNotAwaited(t *testing.T) {
 func TestTheRestBelowIsNotTheSame(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		first, second := ts.Content([]byte(text(200_000)), `"v1"`), ts.Content([]byte(text(150_000)), `"v2"`)
-		s := set(t, cfg, now, first.CutAt(100_000, ts.Reset), second, second)
+		s := set(t, cfg, quick, first.CutAt(100_000, ts.Reset), second, second)
 		outer := mustNew(t, transport.Config{Base: s.tr, Rule: awaiting})
 		got := do(outer, s.request(http.MethodGet, nil))
 		require.NoError(t, got.err)
@@ -283,7 +283,7 @@ func TestRequestCancelEndsTheAwaiting(t *testing.T) {
 	inMemory(t, anyProtocol, func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, jsonStep(text(5000), true, false).CutAt(3000, ts.Stall))
 		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: awaiting})
-		req := request(t, http.MethodGet, s.URL+"/", nil)
+		req := newRequest(t, http.MethodGet, s.URL+"/", nil)
 		cancel := make(chan struct{})
 		//lint:ignore SA1019 still honoured
 		req.Cancel = cancel
@@ -310,7 +310,7 @@ func (s *stuck) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestCancelDoesNotWaitForClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: new(stuck), Rule: awaiting})
-		req := request(t, http.MethodGet, "http://h.test/", nil)
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		cancel := make(chan struct{})
 		//lint:ignore SA1019 still honoured
 		req.Cancel = cancel
@@ -328,7 +328,7 @@ func TestPanicBeforeTheAwaiting(t *testing.T) {
 		b := new(stuck)
 		rule := policy.Rule{ConnectTimeout: time.Minute, Idempotent: func(*http.Request) bool { panic("idempotent") }}
 		tr := mustNew(t, transport.Config{Base: b, Rule: rule.Or(awaiting)})
-		assert.PanicsWithValue(t, "idempotent", func() { do(tr, request(t, http.MethodGet, "http://h.test/", nil)) })
+		assert.PanicsWithValue(t, "idempotent", func() { do(tr, newRequest(t, http.MethodGet, "http://h.test/", nil)) })
 		time.Sleep(time.Minute) // the Close of this body blocks, and nobody waits for it
 		assert.EqualValues(t, 1, b.closed.Load())
 	})
@@ -342,7 +342,7 @@ func TestAwaitingIsNotMultiplied(t *testing.T) {
 		s := ts.Start(t, cfg, whole.CutAt(100, ts.Reset))
 		rule := policy.Rule{Attempts: 3, Resume: policy.Resume{Max: policy.Off}}.Or(awaiting)
 		inner := mustNew(t, transport.Config{Base: s.Transport(), Rule: rule})
-		got := do(mustNew(t, transport.Config{Base: inner, Rule: rule}), request(t, http.MethodGet, s.URL+"/", nil))
+		got := do(mustNew(t, transport.Config{Base: inner, Rule: rule}), newRequest(t, http.MethodGet, s.URL+"/", nil))
 		require.Error(t, got.err)
 		assert.Equal(t, 3, s.Arrivals())
 	})
@@ -391,7 +391,7 @@ func BenchmarkDownloadMemory(b *testing.B) {
 				tr := mustNew(b, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: memory}}})
 				b.ReportAllocs()
 				for b.Loop() {
-					resp, err := tr.RoundTrip(request(b, http.MethodGet, srv.URL, nil))
+					resp, err := tr.RoundTrip(newRequest(b, http.MethodGet, srv.URL, nil))
 					if err != nil {
 						b.Fatal(err)
 					}

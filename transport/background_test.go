@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // atHalfCapacity sends 50 requests per second to a server that takes 100, each for 100 ms,
@@ -23,7 +24,7 @@ import (
 func atHalfCapacity(t *testing.T, rule policy.Rule, loops int) (took []time.Duration, behind int) {
 	const trip = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
-	tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+	tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 		if err := pause(req, trip); err != nil {
 			return nil, err
 		}
@@ -34,7 +35,7 @@ func atHalfCapacity(t *testing.T, rule policy.Rule, loops int) (took []time.Dura
 	for range loops {
 		others.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := get(t, tr, Background(ctx)); err == nil {
+				if _, err := get(t, tr, transport.Background(ctx)); err == nil {
 					mu.Lock()
 					behind++
 					mu.Unlock()
@@ -90,7 +91,7 @@ func TestBackgroundProgresses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}}, rt(func(req *http.Request) (*http.Response, error) {
 			if err := pause(req, 100*time.Millisecond); err != nil {
 				return nil, err
 			}
@@ -109,7 +110,7 @@ func TestBackgroundProgresses(t *testing.T) {
 		for i := range served {
 			time.Sleep(time.Millisecond)
 			all.Go(func() {
-				_, err := get(t, tr, Background(ctx))
+				_, err := get(t, tr, transport.Background(ctx))
 				assert.NoError(t, err)
 				served[i] = time.Since(begin)
 			})
@@ -141,7 +142,7 @@ func TestBackgroundComesLast(t *testing.T) {
 				play := script(test.first...)
 				var mu sync.Mutex
 				var order []string
-				tr := over(t, Config{Rule: test.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				tr := over(t, transport.Config{Rule: test.rule}, rt(func(req *http.Request) (*http.Response, error) {
 					mu.Lock()
 					order = append(order, cmp.Or(req.Header.Get("Name"), "first"))
 					n := len(order)
@@ -164,8 +165,8 @@ func TestBackgroundComesLast(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				send(t.Context(), "first")
-				send(Background(t.Context()), "background 1")
-				send(Background(t.Context()), "background 2")
+				send(transport.Background(t.Context()), "background 1")
+				send(transport.Background(t.Context()), "background 2")
 				send(t.Context(), "second")
 				send(t.Context(), "third")
 				all.Wait()
@@ -182,7 +183,7 @@ func TestBackgroundIsNoProbe(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			down := true
 			var probes []string
-			tr := over(t, Config{Rule: policy.Rule{Attempts: 1, Gate: policy.Gate{Start: 10}}}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 1, Gate: policy.Gate{Start: 10}}}, rt(func(req *http.Request) (*http.Response, error) {
 				if down {
 					return newResponse(req, 500, http.NoBody), nil
 				}
@@ -204,7 +205,7 @@ func TestBackgroundIsNoProbe(t *testing.T) {
 			var background time.Duration
 			var all sync.WaitGroup
 			all.Go(func() {
-				_, err := tr.RoundTrip(headed(t, "GET", "http://h.test/", "Name: background").WithContext(Background(t.Context())))
+				_, err := tr.RoundTrip(headed(t, "GET", "http://h.test/", "Name: background").WithContext(transport.Background(t.Context())))
 				assert.NoError(t, err)
 				background = time.Since(begin)
 			})
@@ -227,17 +228,17 @@ func TestBackgroundIsNoProbe(t *testing.T) {
 // The retries of background requests leave the last third of the budget.
 func TestBackgroundBudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, Config{Rule: policy.Rule{Attempts: 2, Budget: policy.Budget{Ratio: policy.Off, PerSecond: 0.001, Burst: 9}}},
+		tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 2, Budget: policy.Budget{Ratio: policy.Off, PerSecond: 0.001, Burst: 9}}},
 			rt(func(req *http.Request) (*http.Response, error) { return newResponse(req, 500, http.NoBody), nil }))
 		retried := func(ctx context.Context) (n int) {
 			for range 20 {
 				resp, err := get(t, tr, ctx)
 				require.NoError(t, err)
-				n += len(HistoryOf(resp).Attempts) - 1
+				n += len(transport.HistoryOf(resp).Attempts) - 1
 			}
 			return n
 		}
-		assert.Equal(t, 6, retried(Background(t.Context())))
+		assert.Equal(t, 6, retried(transport.Background(t.Context())))
 		assert.Equal(t, 3, retried(t.Context()))
 	})
 }
@@ -247,7 +248,7 @@ func TestBackgroundHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		sent := map[string]int{}
-		tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}, Hedge: policy.Hedge{After: 50 * time.Millisecond}}},
+		tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}, Hedge: policy.Hedge{After: 50 * time.Millisecond}}},
 			rt(func(req *http.Request) (*http.Response, error) {
 				mu.Lock()
 				sent[req.Header.Get("Name")]++
@@ -258,11 +259,11 @@ func TestBackgroundHedge(t *testing.T) {
 				return newResponse(req, 200, http.NoBody), nil
 			}))
 		together(2, func(i int) {
-			_, err := tr.RoundTrip(headed(t, "GET", "http://h.test/", "Name: alone").WithContext(Background(t.Context())))
+			_, err := tr.RoundTrip(headed(t, "GET", "http://h.test/", "Name: alone").WithContext(transport.Background(t.Context())))
 			assert.NoError(t, err)
 		})
 		assert.Equal(t, 2, sent["alone"], "no slot is free for a hedge")
-		_, err := tr.RoundTrip(headed(t, "GET", "http://h.test/", "Name: hedged").WithContext(Background(t.Context())))
+		_, err := tr.RoundTrip(headed(t, "GET", "http://h.test/", "Name: hedged").WithContext(transport.Background(t.Context())))
 		assert.NoError(t, err)
 		assert.Equal(t, 2, sent["hedged"])
 		assert.Zero(t, stateOf(t, tr).GateQueue)
@@ -276,7 +277,7 @@ func TestBackgroundOpensTheGate(t *testing.T) {
 			t.Run(fmt.Sprint(name, ", fleet ", shared), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					begun := time.Now()
-					c := Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse}, Rate: rate, Attempts: 1}}
+					c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse}, Rate: rate, Attempts: 1}}
 					if shared {
 						c.Fleet = newMemFleet(time.Millisecond).member()
 					}
@@ -288,11 +289,11 @@ func TestBackgroundOpensTheGate(t *testing.T) {
 					}))
 					refused := 0
 					for time.Since(begun) < 20*time.Second {
-						resp, err := get(t, tr, Background(t.Context()))
+						resp, err := get(t, tr, transport.Background(t.Context()))
 						if err == nil {
 							_ = resp.Body.Close()
 						}
-						if errors.Is(err, ErrGateFull) {
+						if errors.Is(err, transport.ErrGateFull) {
 							refused++
 							assert.Less(t, time.Since(begun), 10*time.Second)
 						}

@@ -1,6 +1,6 @@
 // The default base transport.
 
-package transport
+package transport_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A deadWire is a connection that dies without a word: bytes go out, and none come in.
@@ -48,7 +49,7 @@ func TestDefaultBaseChecksTheHealthOfConnections(t *testing.T) {
 		dies  bool
 		ended time.Duration // 0: not within an hour
 	}{
-		{"the connection dies", true, true, pingAfter + pingTimeout},
+		{"the connection dies", true, true, transport.PingAfter + transport.PingTimeout},
 		{"the connection dies, and nobody checks", false, true, 0},
 		{"the connection is silent", true, false, 0},
 	} {
@@ -58,7 +59,7 @@ func TestDefaultBaseChecksTheHealthOfConnections(t *testing.T) {
 				s := testserver.Start(t, testserver.Config{Net: n, HTTP2: true}, testserver.OK("well"), testserver.Hang())
 				var dead atomic.Bool
 				var closed atomic.Int32
-				base := defaultBase()
+				base := transport.DefaultBase()
 				if !row.check {
 					base.HTTP2 = nil
 				}

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -26,9 +26,10 @@ import (
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
-func put(t testing.TB, tr *Transport, b io.ReadCloser) (*http.Response, error) {
+func put(t testing.TB, tr *transport.Transport, b io.ReadCloser) (*http.Response, error) {
 	t.Helper()
 	req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 	req.Body = b
@@ -57,9 +58,9 @@ func TestResendsAreWhole(t *testing.T) {
 			t.Run(fmt.Sprint(name, "/", part), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					var got []string
-					tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+					tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 						defer func() { _ = req.Body.Close() }()
-						n := AttemptNumber(req.Context())
+						n := transport.AttemptNumber(req.Context())
 						if n < 4 { // reads a part, more at each attempt, and fails
 							_, err := io.CopyN(io.Discard, req.Body, int64(min(part*n, len(text))))
 							assert.NoError(t, err)
@@ -75,7 +76,7 @@ func TestResendsAreWhole(t *testing.T) {
 					assert.Equal(t, 200, resp.StatusCode)
 					require.Len(t, got, 1)
 					assert.True(t, text == got[0], "%d of %d bytes", len(got[0]), len(text))
-					assert.Zero(t, tr.kept.Memory.Load(), "the memory is given back")
+					assert.Zero(t, tr.Kept().Memory.Load(), "the memory is given back")
 				})
 			})
 		}
@@ -90,7 +91,7 @@ func TestSeekableFromTheMiddle(t *testing.T) {
 		_, err := b.Seek(4, io.SeekStart)
 		require.NoError(t, err)
 		base := script(status(503), status(200))
-		_, err = put(t, over(t, Config{Rule: quick}, base), b)
+		_, err = put(t, over(t, transport.Config{Rule: quick}, base), b)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"456789", "456789"}, base.bodies)
 		assert.Equal(t, 1, b.closed())
@@ -106,7 +107,7 @@ func TestPipesAreNotSeekable(t *testing.T) {
 		_ = w.Close()
 	}()
 	base := script(status(503), status(200))
-	_, err = put(t, over(t, Config{Rule: quick}, base), r)
+	_, err = put(t, over(t, transport.Config{Rule: quick}, base), r)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"from a pipe", "from a pipe"}, base.bodies)
 }
@@ -118,15 +119,15 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 		rule   policy.Rule
 		body   io.ReadCloser
 		getErr error
-		reason Reason
+		reason transport.Reason
 	}{
-		{"more than the buffer", policy.Rule{Upload: policy.Upload{Memory: 3}}, oneShot("1234"), nil, ReasonNotReplayable},
-		{"exactly the buffer", policy.Rule{Upload: policy.Upload{Memory: 4}}, oneShot("1234"), nil, ReasonRetry},
-		{"no buffer", policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot("1"), nil, ReasonNotReplayable},
-		{"no buffer, nothing in it", policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot(""), nil, ReasonRetry},
-		{"no buffer, but seekable", policy.Rule{Upload: policy.Upload{Memory: -1}}, seekable("1234"), nil, ReasonRetry},
-		{"GetBody fails", policy.Rule{}, io.NopCloser(strings.NewReader("1")), broken, ReasonNotReplayable},
-		{"Seek fails", policy.Rule{}, func() io.ReadCloser { b := seekable("1"); b.seekErr = broken; return b }(), nil, ReasonNotReplayable},
+		{"more than the buffer", policy.Rule{Upload: policy.Upload{Memory: 3}}, oneShot("1234"), nil, transport.ReasonNotReplayable},
+		{"exactly the buffer", policy.Rule{Upload: policy.Upload{Memory: 4}}, oneShot("1234"), nil, transport.ReasonRetry},
+		{"no buffer", policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot("1"), nil, transport.ReasonNotReplayable},
+		{"no buffer, nothing in it", policy.Rule{Upload: policy.Upload{Memory: -1}}, oneShot(""), nil, transport.ReasonRetry},
+		{"no buffer, but seekable", policy.Rule{Upload: policy.Upload{Memory: -1}}, seekable("1234"), nil, transport.ReasonRetry},
+		{"GetBody fails", policy.Rule{}, io.NopCloser(strings.NewReader("1")), broken, transport.ReasonNotReplayable},
+		{"Seek fails", policy.Rule{}, func() io.ReadCloser { b := seekable("1"); b.seekErr = broken; return b }(), nil, transport.ReasonNotReplayable},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -137,17 +138,17 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 				if row.getErr != nil {
 					req.GetBody = func() (io.ReadCloser, error) { return nil, row.getErr }
 				}
-				resp, err := over(t, Config{Rule: row.rule.Or(quick)}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
+				resp, err := over(t, transport.Config{Rule: row.rule.Or(quick)}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
 				require.NoError(t, err)
 				assert.Equal(t, row.reason, seen.reasons()[0])
-				if row.reason == ReasonNotReplayable {
+				if row.reason == transport.ReasonNotReplayable {
 					assert.Equal(t, 1, base.attempts())
 					text, err := io.ReadAll(resp.Body)
 					assert.NoError(t, err)
 					assert.Equal(t, "body of Service Unavailable", string(text), "the response is whole")
 					reason, _, _ := unretried(resp)
-					assert.Equal(t, ReasonNotReplayable, reason)
-					assert.False(t, nested(req, resp, nil), "an outer rule may know better")
+					assert.Equal(t, transport.ReasonNotReplayable, reason)
+					assert.False(t, transport.Nested(req, resp, nil), "an outer rule may know better")
 				}
 			})
 		})
@@ -155,7 +156,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 	t.Run("a body that was never read needs nothing", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			n := 0
-			tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 				defer func() { _ = req.Body.Close() }()
 				if n++; n == 1 {
 					return status(503)(req)
@@ -175,8 +176,8 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 	t.Run("a body that breaks", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			base := script(status(200))
-			b := &body{Reader: io.MultiReader(strings.NewReader("12"), readerFunc(func([]byte) (int, error) { return 0, broken }))}
-			_, err := put(t, over(t, Config{Rule: quick}, base), b)
+			b := &body{Reader: io.MultiReader(strings.NewReader("12"), readFunc(func([]byte) (int, error) { return 0, broken }))}
+			_, err := put(t, over(t, transport.Config{Rule: quick}, base), b)
 			assert.Equal(t, broken, err)
 			assert.Equal(t, 1, b.closed())
 		})
@@ -187,8 +188,8 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 func TestKeptBytesAreBounded(t *testing.T) {
 	for size, want := range map[int]int{10: 200, replay.Small: 200, replay.Small + 1: 503} {
 		base := script(status(503), status(200))
-		tr := over(t, Config{Rule: quick}, base)
-		tr.kept.Memory.Store(replay.MaxMemory - 10) // by large uploads of others
+		tr := over(t, transport.Config{Rule: quick}, base)
+		tr.Kept().Memory.Store(replay.MaxMemory - 10) // by large uploads of others
 		var seen events
 		req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 		req.Body = oneShot(strings.Repeat("x", size))
@@ -196,11 +197,11 @@ func TestKeptBytesAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, resp.StatusCode, size)
 		if want == 503 {
-			assert.Equal(t, ReasonNotReplayable, seen.last())
+			assert.Equal(t, transport.ReasonNotReplayable, seen.last())
 			assert.ErrorContains(t, seen.all[0].Err, "67108864 bytes that a Transport keeps")
 			assert.ErrorContains(t, seen.all[0].Err, "Upload.Disk")
 		}
-		assert.EqualValues(t, replay.MaxMemory-10, tr.kept.Memory.Load())
+		assert.EqualValues(t, replay.MaxMemory-10, tr.Kept().Memory.Load())
 	}
 }
 
@@ -210,8 +211,8 @@ func TestEarlyResponseWhileReading(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const text = "0123456789"
 		late := make(chan string, 1)
-		tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-			if AttemptNumber(req.Context()) > 1 {
+		tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+			if transport.AttemptNumber(req.Context()) > 1 {
 				all, err := io.ReadAll(req.Body)
 				assert.NoError(t, err)
 				assert.Equal(t, text, string(all))
@@ -250,7 +251,7 @@ func TestBodyBusy(t *testing.T) {
 				synctest.Wait()
 				return status(503)(req)
 			})
-			stuck := readerFunc(func(p []byte) (int, error) { <-release; return 0, io.EOF })
+			stuck := readFunc(func(p []byte) (int, error) { <-release; return 0, io.EOF })
 			b := &seekBody{body: body{Reader: stuck}, Seeker: strings.NewReader("")}
 			var src io.ReadCloser = b
 			if !seek {
@@ -260,10 +261,10 @@ func TestBodyBusy(t *testing.T) {
 			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 			req.Body = src
 			start := time.Now()
-			resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
+			resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
 			require.NoError(t, err)
 			assert.Equal(t, replay.MaxBusy, time.Since(start))
-			assert.Equal(t, []Reason{ReasonBodyBusy}, seen.reasons())
+			assert.Equal(t, []transport.Reason{transport.ReasonBodyBusy}, seen.reasons())
 			text, err := io.ReadAll(resp.Body)
 			assert.NoError(t, err)
 			assert.Equal(t, "body of Service Unavailable", string(text))
@@ -284,7 +285,7 @@ func TestBodyBusyAndCanceled(t *testing.T) {
 		start := time.Now()
 		req := newRequest(t, http.MethodPut, "http://h.test/", nil).WithContext(ctx)
 		req.Body = pr
-		_, err := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+		_, err := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 			go func() {
 				_, _ = io.ReadAll(req.Body)
 				_ = req.Body.Close()
@@ -307,7 +308,7 @@ func TestBodyBusyAndRequestCancel(t *testing.T) {
 		req.Cancel = cancel
 		time.AfterFunc(10*time.Millisecond, func() { close(cancel) })
 		start := time.Now()
-		_, err := over(t, Config{Rule: quick}, respondsEarly(io.ErrUnexpectedEOF)).RoundTrip(req)
+		_, err := over(t, transport.Config{Rule: quick}, respondsEarly(io.ErrUnexpectedEOF)).RoundTrip(req)
 		assert.ErrorContains(t, err, "request canceled")
 		assert.Equal(t, 10*time.Millisecond, time.Since(start))
 		done()
@@ -332,7 +333,7 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
 				defer cancel()
 				start := time.Now()
-				resp, err := over(t, Config{Rule: row.rule.Or(quick)}, respondsEarly(nil)).RoundTrip(req.WithContext(ctx))
+				resp, err := over(t, transport.Config{Rule: row.rule.Or(quick)}, respondsEarly(nil)).RoundTrip(req.WithContext(ctx))
 				require.NoError(t, err)
 				assert.Equal(t, 503, resp.StatusCode)
 				assert.Equal(t, row.within, time.Since(start))
@@ -371,7 +372,7 @@ func respondsEarly(err error) rt {
 func TestUploadMemoryIsBounded(t *testing.T) {
 	const size = 64 << 20
 	var before, after runtime.MemStats
-	tr := over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
+	tr := over(t, transport.Config{}, rt(func(req *http.Request) (*http.Response, error) {
 		n, err := io.Copy(io.Discard, req.Body)
 		assert.NoError(t, err)
 		assert.EqualValues(t, size, n)
@@ -379,11 +380,11 @@ func TestUploadMemoryIsBounded(t *testing.T) {
 		return status(200)(req)
 	}))
 	runtime.ReadMemStats(&before)
-	_, err := put(t, tr, io.NopCloser(io.LimitReader(readerFunc(func(p []byte) (int, error) { return len(p), nil }), size)))
+	_, err := put(t, tr, io.NopCloser(io.LimitReader(readFunc(func(p []byte) (int, error) { return len(p), nil }), size)))
 	require.NoError(t, err)
 	runtime.ReadMemStats(&after)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(3<<20), "all that was ever allocated")
-	assert.Zero(t, tr.kept.Memory.Load())
+	assert.Zero(t, tr.Kept().Memory.Load())
 }
 
 // Two attempts never read at once, and all bytes arrive, with bases that read
@@ -403,8 +404,8 @@ func TestSourceUnderConcurrency(t *testing.T) {
 				runtime.Gosched()
 				reading.Unlock()
 			}
-			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-				if AttemptNumber(req.Context()) < 4 {
+			tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+				if transport.AttemptNumber(req.Context()) < 4 {
 					go func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) }()
 					go func() { _ = req.Body.Close() }()
 					return status(503)(req)
@@ -427,7 +428,7 @@ func TestSourceUnderConcurrency(t *testing.T) {
 // A body that is kept for retries is closed even if the base transport panics before it closes the body.
 func TestBaseThatPanicsClosesTheKeptBody(t *testing.T) {
 	b := oneShot("text")
-	tr := over(t, Config{Rule: quick}, rt(func(*http.Request) (*http.Response, error) { panic("base") }))
+	tr := over(t, transport.Config{Rule: quick}, rt(func(*http.Request) (*http.Response, error) { panic("base") }))
 	req := newRequest(t, http.MethodPut, "http://h.test/", b)
 	assert.PanicsWithValue(t, "base", func() { _, _ = tr.RoundTrip(req) })
 	assert.Equal(t, 1, b.closed())
@@ -453,7 +454,7 @@ func TestBodyThatCannotConnect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			attempts := 0
-			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 				attempts++
 				if attempts > 1 {
 					_, _ = io.Copy(io.Discard, req.Body)
@@ -497,7 +498,7 @@ func TestBodyThatCannotConnect(t *testing.T) {
 // first attempt.
 func TestBodyOfManyReaders(t *testing.T) {
 	text := func() io.Reader { return io.MultiReader(strings.NewReader("head"), strings.NewReader("tail")) }
-	for name, c := range map[string]Config{"default": {Rule: quick}, "with a trace": {Rule: quick, Trace: &Trace{}}} {
+	for name, c := range map[string]transport.Config{"default": {Rule: quick}, "with a trace": {Rule: quick, Trace: &transport.Trace{}}} {
 		t.Run(name, func(t *testing.T) {
 			base := script(func(req *http.Request) (*http.Response, error) {
 				return nil, errRefused
@@ -535,7 +536,7 @@ func TestBodyThatCannotBeClosed(t *testing.T) {
 	req.ContentLength = 4
 	req.GetBody = func() (io.ReadCloser, error) { return closeFails{strings.NewReader("text")}, nil }
 	req.Body, _ = req.GetBody()
-	_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+	_, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
 	// net/http closes the connection, and may notice that before it returns the error of Close.
 	assert.True(t, errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, net.ErrClosed), "%v", err)
 	base.CloseIdleConnections()
@@ -546,7 +547,7 @@ func TestBodyThatCannotBeClosed(t *testing.T) {
 // A body that net/http takes for a resend of its own is checked as well.
 func TestBodyOfAnInnerResend(t *testing.T) {
 	server := testserver.Start(t, testserver.Config{HTTP2: true, TLS: testserver.Trusted}, testserver.RefuseStream(), testserver.OK("ok"))
-	tr := over(t, Config{Rule: quick}, server.Transport())
+	tr := over(t, transport.Config{Rule: quick}, server.Transport())
 	t.Cleanup(tr.CloseIdleConnections)
 	made := 0
 	req := newRequest(t, http.MethodPost, server.URL, nil)
@@ -567,7 +568,7 @@ func TestBodyOfAnInnerResend(t *testing.T) {
 // body whose writer waits for a response does not keep the caller from its error.
 func TestBlockedBodyOfALostStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		client, srv := overServer(t, Config{Rule: quick}, testserver.Config{HTTP2: true}, testserver.RSTStream(testserver.InternalError).Early(0))
+		client, srv := overServer(t, transport.Config{Rule: quick}, testserver.Config{HTTP2: true}, testserver.RSTStream(testserver.InternalError).Early(0))
 		pr, pw := io.Pipe()
 		rescue := time.AfterFunc(time.Hour, func() { _ = pw.Close() })
 		defer rescue.Stop()
@@ -586,7 +587,7 @@ func TestBlockedBodyOfALostStream(t *testing.T) {
 // use up the memory for kept bodies for good.
 func TestKeptBodyThatNobodyCloses(t *testing.T) {
 	attempts := 0
-	tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+	tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 		if attempts++; attempts%2 == 1 {
 			_, _ = io.Copy(io.Discard, req.Body)
 			_ = req.Body.Close()
@@ -600,7 +601,7 @@ func TestKeptBodyThatNobodyCloses(t *testing.T) {
 		require.Equal(t, 200, resp.StatusCode)
 		_ = resp.Body.Close()
 	}
-	require.Eventually(t, func() bool { runtime.GC(); return tr.kept.Memory.Load() == 0 }, waitFor, tick)
+	require.Eventually(t, func() bool { runtime.GC(); return tr.Kept().Memory.Load() == 0 }, waitFor, tick)
 }
 
 func (closeFails) Close() error { return errRefused }

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // one is a budget with one retry in it, which does not come back.
@@ -34,13 +35,13 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				outage := func(b policy.Budget) (attempts int, elapsed float64, reasons map[Reason]int) {
+				outage := func(b policy.Budget) (attempts int, elapsed float64, reasons map[transport.Reason]int) {
 					base := newOrigin(status(503))
-					tr := mustNew(t, Config{Base: base, Rule: policy.Rule{
+					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
 						Attempts: 5, Backoff: backoff.Constant(time.Millisecond), Budget: b,
 					}})
-					reasons = map[Reason]int{}
-					results := make([]Reason, requests)
+					reasons = map[transport.Reason]int{}
+					results := make([]transport.Reason, requests)
 					run(func(i int) {
 						resp, err := get(t, tr, t.Context())
 						if assert.NoError(t, err) {
@@ -58,8 +59,8 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 				t.Logf("with the budget %d attempts in %.3f s, at most %.0f: %v", attempts, elapsed, bound, reasons)
 				assert.LessOrEqual(t, float64(attempts), bound)
 				assert.Greater(t, attempts, requests+30, "the budget is used")
-				assert.Equal(t, requests, reasons[ReasonBudget]+reasons[ReasonAttempts])
-				assert.NotZero(t, reasons[ReasonBudget])
+				assert.Equal(t, requests, reasons[transport.ReasonBudget]+reasons[transport.ReasonAttempts])
+				assert.NotZero(t, reasons[transport.ReasonBudget])
 
 				attempts, elapsed, reasons = outage(policy.Budget{Burst: policy.Off})
 				t.Logf("without %d attempts in %.3f s: %v", attempts, elapsed, reasons)
@@ -73,7 +74,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 func TestBudgetInEveryWindow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := newOrigin(status(503))
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 		begun := 0
 		for range 600 { // a minute with 50 requests per second
 			together(5, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
@@ -95,7 +96,7 @@ func TestBudgetInEveryWindow(t *testing.T) {
 func TestQuietClientKeepsItsRetries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := newOrigin(status(503))
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 60 {
 			before := base.attempts()
 			resp, err := get(t, tr, t.Context())
@@ -103,7 +104,7 @@ func TestQuietClientKeepsItsRetries(t *testing.T) {
 			_ = resp.Body.Close()
 			reason, attempts, ok := unretried(resp)
 			assert.True(t, ok)
-			assert.Equal(t, ReasonAttempts, reason)
+			assert.Equal(t, transport.ReasonAttempts, reason)
 			assert.Len(t, attempts, 5)
 			assert.Equal(t, before+5, base.attempts())
 			time.Sleep(time.Minute)
@@ -121,7 +122,7 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 			}
 			return status(200)(req)
 		})
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 1000 {
 			_, err := send(t, tr, http.MethodGet, "http://a.test/")
 			require.NoError(t, err)
@@ -151,8 +152,8 @@ func TestBudgetStopIsReal(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				base := newOrigin(response)
 				ev := &events{}
-				inner := mustNew(t, Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: one}})
-				tr := mustNew(t, Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
+				inner := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: one}})
+				tr := mustNew(t, transport.Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 				for i := range requests {
 					resp, err := get(t, tr, ev.on(t.Context()))
 					want := 1
@@ -167,21 +168,21 @@ func TestBudgetStopIsReal(t *testing.T) {
 						_ = resp.Body.Close()
 						reason, attempts, ok := unretried(resp)
 						assert.True(t, ok)
-						assert.Equal(t, ReasonBudget, reason)
+						assert.Equal(t, transport.ReasonBudget, reason)
 						assert.Len(t, attempts, want)
 						continue
 					}
 					assert.Nil(t, resp)
 					assert.ErrorIs(t, err, syscall.ECONNRESET)
-					e, ok := errors.AsType[*Error](err)
+					e, ok := errors.AsType[*transport.Error](err)
 					require.True(t, ok)
-					assert.Equal(t, ReasonBudget, e.Reason)
+					assert.Equal(t, transport.ReasonBudget, e.Reason)
 					assert.True(t, e.GaveUp())
 					assert.Len(t, e.Attempts, want)
 				}
 				assert.Equal(t, requests+1, base.attempts(), "the outer one sent nothing again")
-				assert.Contains(t, ev.reasons(), ReasonBudget)
-				assert.Contains(t, ev.reasons(), ReasonNested)
+				assert.Contains(t, ev.reasons(), transport.ReasonBudget)
+				assert.Contains(t, ev.reasons(), transport.ReasonNested)
 			})
 		})
 	}
@@ -192,31 +193,31 @@ func TestBudgetIsRefunded(t *testing.T) {
 	told := status(429, "Retry-After: 31536000")
 	rows := map[string]struct {
 		rule policy.Rule
-		run  func(t *testing.T, tr *Transport)
-		ends Reason
+		run  func(t *testing.T, tr *transport.Transport)
+		ends transport.Reason
 	}{
-		"the sleep is cancelled": {ends: ReasonCanceled, run: func(t *testing.T, tr *Transport) {
+		"the sleep is cancelled": {ends: transport.ReasonCanceled, run: func(t *testing.T, tr *transport.Transport) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			time.AfterFunc(time.Second, cancel)
 			_, err := get(t, tr, ctx)
 			assert.ErrorIs(t, err, context.Canceled)
 		}},
-		"the cooldown refuses": {ends: ReasonCooldown, run: func(t *testing.T, tr *Transport) {
+		"the cooldown refuses": {ends: transport.ReasonCooldown, run: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
 			_, err := get(t, tr, t.Context())
-			assert.ErrorIs(t, err, ErrCooldown)
+			assert.ErrorIs(t, err, transport.ErrCooldown)
 		}},
-		"its turn is past the deadline": {ends: ReasonDeadline, run: func(t *testing.T, tr *Transport) {
+		"its turn is past the deadline": {ends: transport.ReasonDeadline, run: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(5*time.Second, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/minute") })
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			_, err := get(t, tr, ctx)
-			assert.ErrorIs(t, err, ErrOverDeadline)
+			assert.ErrorIs(t, err, transport.ErrOverDeadline)
 		}},
 		"the gate is full": {
-			ends: ReasonGateFull,
+			ends: transport.ReasonGateFull,
 			rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}},
-			run: func(t *testing.T, tr *Transport) {
+			run: func(t *testing.T, tr *transport.Transport) {
 				time.AfterFunc(5*time.Second, func() {
 					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/stream", nil))
 					if assert.NoError(t, err) {
@@ -224,11 +225,11 @@ func TestBudgetIsRefunded(t *testing.T) {
 					}
 				})
 				_, err := get(t, tr, t.Context())
-				assert.ErrorIs(t, err, ErrGateFull)
+				assert.ErrorIs(t, err, transport.ErrGateFull)
 				time.Sleep(time.Minute)
 			},
 		},
-		"the body cannot be made again": {ends: ReasonNotReplayable, run: func(t *testing.T, tr *Transport) {
+		"the body cannot be made again": {ends: transport.ReasonNotReplayable, run: func(t *testing.T, tr *transport.Transport) {
 			req := newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text"))
 			req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 			resp, err := tr.RoundTrip(req)
@@ -237,9 +238,9 @@ func TestBudgetIsRefunded(t *testing.T) {
 			_ = resp.Body.Close()
 		}},
 		"the hedge's body cannot be made": {
-			ends: ReasonNotReplayable,
+			ends: transport.ReasonNotReplayable,
 			rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}},
-			run: func(t *testing.T, tr *Transport) {
+			run: func(t *testing.T, tr *transport.Transport) {
 				req := newRequest(t, http.MethodPut, "http://h.test/slow", strings.NewReader("text"))
 				req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 				resp, err := tr.RoundTrip(req)
@@ -267,7 +268,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 				ev := &events{}
 				rule := row.rule
 				rule.Backoff, rule.Budget = backoff.Constant(10*time.Second), one
-				tr := mustNew(t, Config{Base: base, Rule: rule, Trace: ev.trace()})
+				tr := mustNew(t, transport.Config{Base: base, Rule: rule, Trace: ev.trace()})
 				row.run(t, tr)
 				assert.Contains(t, ev.reasons(), row.ends)
 				assert.InDelta(t, 1, stateOf(t, tr).BudgetLeft, 1e-3)
@@ -288,7 +289,7 @@ func TestLateRefunds(t *testing.T) {
 					}
 					return status(503, "Retry-After: 70", "Date: ")(req)
 				})
-				tr := mustNew(t, Config{Base: base, Rule: policy.Rule{
+				tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
 					Backoff: backoff.Constant(time.Millisecond), RetryAfter: policy.RetryAfter{Max: -1}, Cooldown: policy.Off,
 				}})
 				ctx, cancel := context.WithCancel(t.Context())
@@ -321,7 +322,7 @@ func TestLateRefunds(t *testing.T) {
 
 func TestBudgetsRetriesAreSpent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: backoff.Constant(0), Budget: one}})
+		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{Backoff: backoff.Constant(0), Budget: one}})
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
 		assert.Less(t, stateOf(t, tr).BudgetLeft, 0.5, "a retry that was sent is not given back")
@@ -332,7 +333,7 @@ func TestBudgetsRetriesAreSpent(t *testing.T) {
 // host sees; callers that try again and again behind a full gate add nothing.
 func TestRefusedCallsEarnNoRetries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, Config{Base: script(status(503), status(200)), Rule: policy.Rule{
+		tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Rule: policy.Rule{
 			Backoff: backoff.Constant(0),
 			Budget:  policy.Budget{Ratio: 0.01, PerSecond: -1, Burst: 1},
 			Gate:    policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
@@ -343,7 +344,7 @@ func TestRefusedCallsEarnNoRetries(t *testing.T) {
 		require.Less(t, left, 0.1)
 		for range 1000 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
-			require.ErrorIs(t, err, ErrGateFull)
+			require.ErrorIs(t, err, transport.ErrGateFull)
 		}
 		assert.InDelta(t, left, stateOf(t, tr).BudgetLeft, 1e-9)
 		assert.EqualValues(t, 1, stateOf(t, tr).Requests)

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // takesAll is a server that reads the request's body, and responds after 20 ms.
@@ -48,7 +49,7 @@ func TestSlowCallersHoldUpNobody(t *testing.T) {
 			for _, method := range []string{http.MethodPut, http.MethodPost} {
 				t.Run(name+" "+kind+" "+method, func(t *testing.T) {
 					bubble(t, func(t *testing.T) {
-						tr := mustNew(t, Config{Base: rt(takesAll), Rule: rule})
+						tr := mustNew(t, transport.Config{Base: rt(takesAll), Rule: rule})
 						ctx, stop := context.WithTimeout(t.Context(), 15*time.Second)
 						defer stop()
 						var all sync.WaitGroup
@@ -101,7 +102,7 @@ func TestStreamsLeaveTheGate(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				tr := mustNew(t, Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+				tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 					if req.URL.Path == "/plain" {
 						return empty(200)(req)
 					}

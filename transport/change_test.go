@@ -57,7 +57,7 @@ func TestChangeOfAHold(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Trace: seen.trace(),
 			Base: plays(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		start := time.Now()
-		_, err := get(t, tr, t.Context(), "http://h.test/")
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		require.Len(t, seen.all, 1)
 		began := seen.all[0]
@@ -71,7 +71,7 @@ func TestChangeOfAHold(t *testing.T) {
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() {
-				_, err := get(t, tr, t.Context(), "http://h.test/")
+				_, err := fetch(t, tr, t.Context(), "http://h.test/")
 				assert.NoError(t, err)
 			})
 		}
@@ -82,7 +82,7 @@ func TestChangeOfAHold(t *testing.T) {
 		assert.Len(t, seen.all, 1)
 		assert.Contains(t, seen.all[0].String(), "http://h.test takes requests again after a pause of 3")
 		assert.Equal(t, []string{"no longer held"}, seen.told())
-		_, err = get(t, tr, t.Context(), "http://h.test/")
+		_, err = fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Empty(t, seen.told(), "it is told once")
 	})
@@ -95,17 +95,17 @@ func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Trace: seen.trace(),
 			Base: plays(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
-		req := request(t, http.MethodGet, "http://h.test/", nil)
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.Header.Set("Authorization", "Bearer SECRET")
 		_, err := tr.RoundTrip(req)
 		require.NoError(t, err)
 		held := seen.all[0]
 		assert.NotZero(t, held.Scope)
-		_, err = get(t, tr, t.Context(), "http://h.test/")
+		_, err = fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Equal(t, []string{"held"}, seen.told(), "another scope is not held")
 		time.Sleep(time.Hour)
-		_, err = get(t, tr, t.Context(), "http://h.test/")
+		_, err = fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		require.Len(t, seen.all, 1)
 		assert.Equal(t, held.Scope, seen.all[0].Scope)
@@ -119,14 +119,14 @@ func TestChangeOfAGate(t *testing.T) {
 		var seen changes
 		down := true
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Trace: seen.trace(),
-			Base: base(func(req *http.Request) (*http.Response, error) {
+			Base: rt(func(req *http.Request) (*http.Response, error) {
 				if down {
 					return nil, context.DeadlineExceeded
 				}
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
 			})})
 		for range 100 {
-			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.NotEmpty(t, seen.all)
@@ -134,7 +134,7 @@ func TestChangeOfAGate(t *testing.T) {
 		assert.Equal(t, []string{"down"}, seen.told())
 		down = false
 		for range 10 {
-			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 		}
 		assert.Equal(t, []string{"no longer down"}, seen.told())
 	})
@@ -149,12 +149,12 @@ func TestChangeOfACrowd(t *testing.T) {
 				Base: plays(faults.Status(200).Delay(700 * time.Millisecond))})
 			var all sync.WaitGroup
 			for range 4 {
-				all.Go(func() { _, _ = get(t, tr, t.Context(), "http://h.test/") })
+				all.Go(func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
 			}
 			all.Wait()
 			assert.Equal(t, []string{want}, seen.told(), "%v", mode)
 			time.Sleep(time.Minute)
-			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 			assert.Equal(t, []string{"no longer crowded"}, seen.told(), "%v", mode)
 		})
 	}
@@ -165,16 +165,16 @@ func TestChangeOfABudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		steps := plays(faults.Status(503))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.5}}.Or(now), Trace: seen.trace(), Base: steps})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.5}}.Or(quick), Trace: seen.trace(), Base: steps})
 		for range 5 {
-			_, err := get(t, tr, t.Context(), "http://h.test/")
+			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
 		}
 		require.NotEmpty(t, seen.all)
 		assert.Equal(t, 503, seen.all[0].Status)
 		assert.Equal(t, []string{"no_retries"}, seen.told())
 		time.Sleep(time.Minute)
-		_, err := get(t, tr, t.Context(), "http://h.test/")
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Contains(t, strings.Join(seen.told(), ", "), "no longer no_retries")
 	})
@@ -184,14 +184,14 @@ func TestChangeOfABudget(t *testing.T) {
 func TestChangeOfABudgetForBackground(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 6, PerSecond: 0.5}, Attempts: 2}.Or(now), Trace: seen.trace(), Base: plays(faults.Status(503))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 6, PerSecond: 0.5}, Attempts: 2}.Or(quick), Trace: seen.trace(), Base: plays(faults.Status(503))})
 		for range 10 {
-			_, err := get(t, tr, transport.Background(t.Context()), "http://h.test/")
+			_, err := fetch(t, tr, transport.Background(t.Context()), "http://h.test/")
 			require.NoError(t, err)
 		}
 		assert.Empty(t, seen.told())
 		for range 10 {
-			_, err := get(t, tr, t.Context(), "http://h.test/")
+			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
 		}
 		assert.Equal(t, []string{"no_retries"}, seen.told())
@@ -208,13 +208,13 @@ func TestChangeOfAQuota(t *testing.T) {
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
 			Base: plays(quota("21"), quota("20"), quota("19"), quota("100"))})
 		for range 3 {
-			_, err := get(t, tr, t.Context(), "http://h.test/")
+			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
 		}
 		require.NotEmpty(t, seen.all)
 		assert.Equal(t, 20, seen.all[0].Room)
 		assert.Equal(t, []string{"low_quota"}, seen.told())
-		_, err := get(t, tr, t.Context(), "http://h.test/")
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Equal(t, []string{"no longer low_quota"}, seen.told())
 	})
@@ -235,13 +235,13 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 				var seen changes
 				tr := mustNew(t, transport.Config{Rule: row.rule, Trace: seen.trace(), Base: row.base})
 				for range 50 {
-					_, _ = get(t, tr, t.Context(), "http://h.test/")
+					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 					time.Sleep(100 * time.Millisecond)
 				}
 				require.Equal(t, []string{condition}, seen.told())
 				require.NoError(t, tr.Update(policy.Rule{Attempts: -1}, nil))
 				for range 3 {
-					_, _ = get(t, tr, t.Context(), "http://h.test/")
+					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 				}
 				assert.Equal(t, []string{"no longer " + condition}, seen.told())
 			})
@@ -255,7 +255,7 @@ func TestChangeOfALargeQuota(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
 			Base: plays(faults.Status(200, "X-RateLimit-Limit", "30000000000", "X-RateLimit-Remaining", "3000000000", "X-RateLimit-Reset", "60"))})
-		_, err := get(t, tr, t.Context(), "http://h.test/")
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		require.Len(t, seen.all, 1)
 		assert.GreaterOrEqual(t, seen.all[0].Room, math.MaxInt32)
@@ -281,8 +281,8 @@ func TestHostChangeTexts(t *testing.T) {
 func TestHostChangedAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: now, Trace: seen.trace(), Base: plays(faults.Status(503), faults.Status(200))})
-		_, err := get(t, tr, t.Context(), "http://h.test/")
+		tr := mustNew(t, transport.Config{Rule: quick, Trace: seen.trace(), Base: plays(faults.Status(503), faults.Status(200))})
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Empty(t, seen.told())
 	})
@@ -294,21 +294,21 @@ func TestHookThatSends(t *testing.T) {
 		var tr *transport.Transport
 		var depth atomic.Int64
 		tr = mustNew(t, transport.Config{
-			Rule: policy.Rule{Attempts: 2, Gate: policy.Gate{Start: 1, Max: 1}}.Or(now),
+			Rule: policy.Rule{Attempts: 2, Gate: policy.Gate{Start: 1, Max: 1}}.Or(quick),
 			Base: plays(faults.Status(503)),
 			Trace: &transport.Trace{HostChanged: func(transport.HostChange) {
 				if depth.Add(1) < 3 {
-					_, _ = get(t, tr, t.Context(), "http://h.test/")
+					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 				}
 			}},
 			Logger: slog.New(handler(func(slog.Record) {
 				if depth.Add(1) < 20 {
-					_, _ = get(t, tr, t.Context(), "http://h.test/")
+					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 				}
 			})),
 		})
 		for range 30 {
-			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 			time.Sleep(100 * time.Millisecond)
 		}
 		assert.Greater(t, depth.Load(), int64(3))

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"encoding/base64"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/profile"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 func crc32cOf(text string) string {
@@ -65,7 +66,7 @@ func TestChecksumsOfObjectStores(t *testing.T) {
 				if tt.header != "" {
 					req.Header.Set("Range", tt.header)
 				}
-				resp, err := over(t, Config{Rule: tt.rule}, script(first, second)).RoundTrip(req)
+				resp, err := over(t, transport.Config{Rule: tt.rule}, script(first, second)).RoundTrip(req)
 				require.NoError(t, err)
 				got, err := io.ReadAll(resp.Body)
 				assert.Equal(t, "right!", string(got))
@@ -73,7 +74,7 @@ func TestChecksumsOfObjectStores(t *testing.T) {
 					require.NoError(t, err)
 					return
 				}
-				var e *IntegrityError
+				var e *transport.IntegrityError
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, "crc32c", e.Field)
 			})
@@ -132,18 +133,18 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 						base := script(bad, bad, good)
 						tt.rule.Attempts = attempts + 1
 						tt.rule.Download.Memory = 1 << 10
-						resp, err := get(t, over(t, Config{Rule: tt.rule}, base), t.Context())
+						resp, err := get(t, over(t, transport.Config{Rule: tt.rule}, base), t.Context())
 						switch {
 						case !tt.retried:
 							assert.Equal(t, 1, base.attempts())
 						case attempts == 1:
-							var e *IntegrityError
+							var e *transport.IntegrityError
 							require.ErrorAs(t, err, &e)
 							assert.Equal(t, 2, base.attempts())
 							return
 						default:
 							assert.Equal(t, 3, base.attempts())
-							assert.Len(t, HistoryOf(resp).Attempts, 3)
+							assert.Len(t, transport.HistoryOf(resp).Attempts, 3)
 						}
 						require.NoError(t, err)
 						got, err := io.ReadAll(resp.Body)
@@ -162,10 +163,10 @@ func TestDigestOfABodyInMemory(t *testing.T) {
 		base := rt(func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 200, io.NopCloser(strings.NewReader("right!")), "Repr-Digest: "+field256(text)), nil
 		})
-		resp, err := get(t, mustNew(t, Config{Base: base}), t.Context())
+		resp, err := get(t, mustNew(t, transport.Config{Base: base}), t.Context())
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
-		assert.Equal(t, bad, errors.As(err, new(*IntegrityError)))
+		assert.Equal(t, bad, errors.As(err, new(*transport.IntegrityError)))
 	}
 }
 
@@ -181,7 +182,7 @@ func TestTrailerOfAnAwaitedBody(t *testing.T) {
 				}
 				return resp, nil
 			}, status(200))
-			_, err := get(t, over(t, Config{Rule: policy.Rule{Download: policy.Download{Memory: 1 << 10}}}, base), t.Context())
+			_, err := get(t, over(t, transport.Config{Rule: policy.Rule{Download: policy.Download{Memory: 1 << 10}}}, base), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, trailer, base.attempts() == 2)
 		})

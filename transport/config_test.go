@@ -147,13 +147,13 @@ func TestPatternsThatMeanTheSame(t *testing.T) {
 func attemptsAt(t *testing.T, tr *transport.Transport, attempts *int, url string) int {
 	t.Helper()
 	*attempts = 0
-	_, err := get(t, tr, t.Context(), url)
+	_, err := fetch(t, tr, t.Context(), url)
 	require.NoError(t, err)
 	return *attempts
 }
 
 // counted is a base that always responds with 503.
-func counted(attempts *int) base {
+func counted(attempts *int) rt {
 	return func(req *http.Request) (*http.Response, error) {
 		*attempts++
 		return plays(faults.Status(503)).RoundTrip(req)
@@ -180,7 +180,7 @@ func TestMostSpecificRule(t *testing.T) {
 	for pattern, attempts := range rules {
 		hosts[pattern] = policy.Rule{Attempts: attempts}
 	}
-	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: now, Hosts: hosts})
+	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: hosts})
 	for url, want := range map[string]int{
 		"http://example.com/":              11,
 		"https://example.com:8443/":        11,
@@ -213,8 +213,8 @@ func TestMostSpecificRule(t *testing.T) {
 // The rule of a host comes from the URL, not from the Host header.
 func TestRuleIsOfTheURL(t *testing.T) {
 	attempts := 0
-	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: now, Hosts: map[string]policy.Rule{"front.test": {Attempts: 2}}})
-	req := request(t, http.MethodGet, "http://10.0.0.1/", nil)
+	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: map[string]policy.Rule{"front.test": {Attempts: 2}}})
+	req := newRequest(t, http.MethodGet, "http://10.0.0.1/", nil)
 	req.Host = "front.test"
 	_, err := tr.RoundTrip(req)
 	require.NoError(t, err)
@@ -256,7 +256,7 @@ func TestConfigIsCopied(t *testing.T) {
 	attempts, told := 0, 0
 	hosts := map[string]policy.Rule{"h.test": {Attempts: 2}}
 	trace := &transport.Trace{Event: func(transport.Event) { told++ }}
-	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: now, Hosts: hosts, Trace: trace})
+	tr := mustNew(t, transport.Config{Base: counted(&attempts), Rule: quick, Hosts: hosts, Trace: trace})
 	hosts["h.test"] = policy.Rule{Attempts: 7}
 	hosts["other.test"] = policy.Rule{Attempts: 7}
 	trace.Event = nil
@@ -264,14 +264,14 @@ func TestConfigIsCopied(t *testing.T) {
 	assert.Equal(t, 2, told)
 	assert.Equal(t, 6, attemptsAt(t, tr, &attempts, "http://other.test/"))
 
-	require.NoError(t, tr.Update(now, hosts))
+	require.NoError(t, tr.Update(quick, hosts))
 	clear(hosts)
 	assert.Equal(t, 7, attemptsAt(t, tr, &attempts, "http://h.test/"), "Update copies, too")
 }
 
 // TestTypedNilBase: a mistake that would else be a panic at the first request.
 func TestTypedNilBase(t *testing.T) {
-	for _, b := range []http.RoundTripper{(*http.Transport)(nil), (*transport.Transport)(nil), base(nil)} {
+	for _, b := range []http.RoundTripper{(*http.Transport)(nil), (*transport.Transport)(nil), rt(nil)} {
 		_, err := transport.New(transport.Config{Base: b})
 		var faults policy.Errors
 		require.ErrorAs(t, err, &faults, "%T", b)
@@ -284,9 +284,9 @@ func TestTypedNilBase(t *testing.T) {
 func TestUpdateUnderWay(t *testing.T) {
 	attempts := 0
 	var tr *transport.Transport
-	tr = mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 4}.Or(now), Base: base(func(req *http.Request) (*http.Response, error) {
+	tr = mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 4}.Or(quick), Base: rt(func(req *http.Request) (*http.Response, error) {
 		attempts++
-		assert.NoError(t, tr.Update(policy.Rule{Attempts: 2}.Or(now), nil))
+		assert.NoError(t, tr.Update(policy.Rule{Attempts: 2}.Or(quick), nil))
 		return plays(faults.Status(503)).RoundTrip(req)
 	})})
 	assert.Equal(t, 4, attemptsAt(t, tr, &attempts, "http://h.test/"))
@@ -300,7 +300,7 @@ func TestUpdateUnderWay(t *testing.T) {
 func TestUpdateConcurrently(t *testing.T) {
 	rules := map[int]policy.Rule{}
 	for _, n := range []int{2, 3, 4} {
-		rules[n] = policy.Rule{Attempts: n, Rate: policy.Rate{PerSecond: 1e6 * float64(n)}}.Or(now)
+		rules[n] = policy.Rule{Attempts: n, Rate: policy.Rate{PerSecond: 1e6 * float64(n)}}.Or(quick)
 	}
 	tr := mustNew(t, transport.Config{Base: plays(faults.Status(503)), Rule: rules[2]})
 	var requests, updates sync.WaitGroup
@@ -320,7 +320,7 @@ func TestUpdateConcurrently(t *testing.T) {
 	for range 4 {
 		requests.Go(func() {
 			for i := range 200 {
-				resp, err := get(t, tr, t.Context(), fmt.Sprintf("http://h%d.test/", i%3))
+				resp, err := fetch(t, tr, t.Context(), fmt.Sprintf("http://h%d.test/", i%3))
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -345,7 +345,7 @@ func TestUpdateKeepsTheRateLimitersState(t *testing.T) {
 		start := time.Now()
 		for _, rule := range []policy.Rule{limited, {}, limited} {
 			require.NoError(t, tr.Update(rule, nil))
-			_, err := get(t, tr, t.Context(), "http://h.test/")
+			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
 		}
 		assert.GreaterOrEqual(t, time.Since(start), time.Second)
@@ -364,8 +364,8 @@ func (i *idler) CloseIdleConnections() { i.closed++ }
 // a Transport itself; a base without it is no fault.
 func TestCloseIdleConnections(t *testing.T) {
 	below := &idler{RoundTripper: plays(faults.Status(503))}
-	tr := mustNew(t, transport.Config{Base: below, Rule: now})
-	_, err := get(t, tr, t.Context(), "http://h.test/")
+	tr := mustNew(t, transport.Config{Base: below, Rule: quick})
+	_, err := fetch(t, tr, t.Context(), "http://h.test/")
 	require.NoError(t, err)
 	assert.Zero(t, below.closed)
 	tr.CloseIdleConnections()
@@ -396,7 +396,7 @@ func TestDefault(t *testing.T) {
 func TestUpdateOfTheZeroTransport(t *testing.T) {
 	var tr transport.Transport
 	assert.ErrorContains(t, tr.Update(policy.Rule{}, nil), "make one with New or Default")
-	_, err := get(t, &tr, t.Context(), "http://h.test/")
+	_, err := fetch(t, &tr, t.Context(), "http://h.test/")
 	assert.ErrorContains(t, err, "make one with New or Default")
 }
 

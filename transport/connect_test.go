@@ -22,7 +22,7 @@ import (
 
 // post sends a POST that is not idempotent.
 func (w *wired) post() result {
-	return do(w.tr, request(w.t, http.MethodPost, w.URL+"/", strings.NewReader("an order")))
+	return do(w.tr, newRequest(w.t, http.MethodPost, w.URL+"/", strings.NewReader("an order")))
 }
 
 // A POST that never had a connection is sent again, and arrives once.
@@ -32,11 +32,11 @@ func TestUnsentPOSTIsRetried(t *testing.T) {
 		rule policy.Rule
 		ends time.Duration // of the first attempt
 	}{
-		{"AttemptTimeout", quick, attemptTime},
+		{"AttemptTimeout", hasty, attemptTime},
 		{"policy.Service", policy.Service(), time.Second},
-		{"ConnectTimeout", policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(quick), 100 * time.Millisecond},
-		{"ConnectTimeout alone", policy.Rule{AttemptTimeout: policy.Off, ConnectTimeout: 100 * time.Millisecond}.Or(quick), 100 * time.Millisecond},
-		{"ConnectTimeout that is longer", policy.Rule{ConnectTimeout: time.Second}.Or(quick), attemptTime},
+		{"ConnectTimeout", policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(hasty), 100 * time.Millisecond},
+		{"ConnectTimeout alone", policy.Rule{AttemptTimeout: policy.Off, ConnectTimeout: 100 * time.Millisecond}.Or(hasty), 100 * time.Millisecond},
+		{"ConnectTimeout that is longer", policy.Rule{ConnectTimeout: time.Second}.Or(hasty), attemptTime},
 	} {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 			w := wire(t, cfg, row.rule, well)
@@ -56,7 +56,7 @@ func TestUnsentPOSTIsRetried(t *testing.T) {
 // A TLS handshake that hangs belongs to the connect phase, too.
 func TestHangingHandshakeIsTheConnectPhase(t *testing.T) {
 	inMemory(t, []protocol{{"tls", ts.Config{TLS: ts.HangingHandshake}}}, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(quick), well)
+		w := wire(t, cfg, policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(hasty), well)
 		got := w.post()
 		e, ok := got.err.(*transport.Error)
 		require.True(t, ok, got.err)
@@ -74,7 +74,7 @@ func TestHangingHandshakeIsTheConnectPhase(t *testing.T) {
 // The time of the connect phase does not bound it.
 func TestSentPOSTIsNotRetried(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{ConnectTimeout: 50 * time.Millisecond}.Or(quick), func(r *ts.Received) ts.Step {
+		w := wire(t, cfg, policy.Rule{ConnectTimeout: 50 * time.Millisecond}.Or(hasty), func(r *ts.Received) ts.Step {
 			return ts.Hang()
 		})
 		got := w.post()
@@ -100,14 +100,14 @@ func TestNoProofWithoutHooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				sent := 0
-				b := base(func(req *http.Request) (*http.Response, error) {
+				b := rt(func(req *http.Request) (*http.Response, error) {
 					sent++
 					row.before(req)
 					<-req.Context().Done()
 					return nil, req.Context().Err()
 				})
-				tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{ConnectTimeout: time.Minute}.Or(quick)})
-				_, err := tr.RoundTrip(request(t, http.MethodPost, "http://h.test/", nil))
+				tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{ConnectTimeout: time.Minute}.Or(hasty)})
+				_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil))
 				require.Error(t, err)
 				assert.Equal(t, row.attempts, sent)
 			})
@@ -120,7 +120,7 @@ func TestNoProofWithoutHooks(t *testing.T) {
 func TestConnectionThatIsLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		sent := 0
-		b := base(func(req *http.Request) (*http.Response, error) {
+		b := rt(func(req *http.Request) (*http.Response, error) {
 			sent++
 			trace := httptrace.ContextClientTrace(req.Context())
 			trace.GetConn("h.test:80")
@@ -128,8 +128,8 @@ func TestConnectionThatIsLate(t *testing.T) {
 			trace.GotConn(httptrace.GotConnInfo{})
 			return nil, context.Cause(req.Context())
 		})
-		tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{ConnectTimeout: 50 * time.Millisecond}.Or(quick)})
-		_, err := tr.RoundTrip(request(t, http.MethodPost, "http://h.test/", nil))
+		tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{ConnectTimeout: 50 * time.Millisecond}.Or(hasty)})
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil))
 		assert.EqualError(t, err, "dial tcp: no connection within 50ms")
 		assert.Equal(t, 1, sent)
 	})
@@ -144,8 +144,8 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 			}
 			return ts.OK("well")
 		}
-		w := wire(t, cfg, policy.Rule{Attempts: 2}.Or(now), bad)
-		resp, err := w.tr.RoundTrip(request(t, http.MethodGet, w.URL, nil))
+		w := wire(t, cfg, policy.Rule{Attempts: 2}.Or(quick), bad)
+		resp, err := w.tr.RoundTrip(newRequest(t, http.MethodGet, w.URL, nil))
 		require.NoError(t, err)
 		all := transport.HistoryOf(resp).Attempts
 		require.Len(t, all, 2)
@@ -156,7 +156,7 @@ func TestAttemptsKnowTheirConnections(t *testing.T) {
 
 		var ends []transport.AttemptEnd
 		ctx := transport.WithTrace(t.Context(), &transport.Trace{Addresses: true, AttemptEnd: func(_ context.Context, e transport.AttemptEnd) { ends = append(ends, e) }})
-		_, err = get(t, w.tr, ctx, w.URL)
+		_, err = fetch(t, w.tr, ctx, w.URL)
 		require.NoError(t, err)
 		assert.Equal(t, w.Addr, ends[0].Addr)
 	})
@@ -171,7 +171,7 @@ func TestConnectionWithoutAddress(t *testing.T) {
 			conn, err := cfg.Net.DialContext(ctx, network, addr)
 			return addressless{Conn: conn}, err
 		}
-		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: quick})}
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: hasty})}
 		w.ok(w.post(), 0)
 		w.die()
 		w.ok(w.get(), attemptTime+20*time.Millisecond)

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -22,22 +22,23 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // configs are the configurations under which the contract must hold.
-var configs = map[string]Config{
+var configs = map[string]transport.Config{
 	"default":         {},
 	"no wait":         {Rule: quick},
 	"no retries":      {Rule: policy.Rule{Attempts: -1}},
 	"attempt timeout": {Rule: policy.Rule{AttemptTimeout: 5 * time.Second, Backoff: backoff.Constant(time.Second)}},
 	"limits":          {Rule: policy.Rule{MaxElapsed: time.Minute, Rate: policy.Rate{PerSecond: 100, Burst: 3}, AttemptHeader: "X-Attempt"}},
 	"no buffer":       {Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}},
-	"custom":          {Rule: policy.Rule{Classify: classify.Refusals, Backoff: backoff.Constant(time.Millisecond)}, Trace: &Trace{Event: func(Event) {}}},
+	"custom":          {Rule: policy.Rule{Classify: classify.Refusals, Backoff: backoff.Constant(time.Millisecond)}, Trace: &transport.Trace{Event: func(transport.Event) {}}},
 	"host rule":       {Hosts: map[string]policy.Rule{"*.test": quick}},
 }
 
 // contract runs f under each configuration, in virtual time.
-func contract(t *testing.T, f func(t *testing.T, c Config)) {
+func contract(t *testing.T, f func(t *testing.T, c transport.Config)) {
 	for name, c := range configs {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { f(t, c) })
@@ -48,7 +49,7 @@ func contract(t *testing.T, f func(t *testing.T, c Config)) {
 // "RoundTrip executes a single HTTP transaction, returning a Response for the
 // provided Request." — in the end, one response for one request.
 func TestContractReturnsTheResponse(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		tr := over(t, c, script(status(200)))
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 		require.NoError(t, err)
@@ -63,7 +64,7 @@ func TestContractReturnsTheResponse(t *testing.T) {
 // "RoundTrip must return err == nil if it obtained a response, regardless of
 // the response's HTTP status code."
 func TestContractResponseMeansNoError(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		for _, code := range []int{200, 204, 301, 304, 400, 401, 403, 404, 408, 421, 425, 429, 500, 501, 502, 503, 504, 505, 511, 520, 599, 999} {
 			resp, err := over(t, c, script(status(code))).RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 			require.NoError(t, err, code)
@@ -77,7 +78,7 @@ func TestContractResponseMeansNoError(t *testing.T) {
 
 // "A non-nil err should be reserved for failure to obtain a response."
 func TestContractErrorMeansNoResponse(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		for _, err := range []error{syscall.ECONNRESET, io.ErrUnexpectedEOF, errors.New("custom"), context.Canceled} {
 			resp, got := over(t, c, script(fails(err))).RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 			assert.Nil(t, resp)
@@ -89,7 +90,7 @@ func TestContractErrorMeansNoResponse(t *testing.T) {
 // "RoundTrip should not attempt to interpret the response", nor redirects,
 // authentication or cookies.
 func TestContractDoesNotInterpret(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		base := script(status(302, "Location: http://elsewhere/", "Set-Cookie: a=b"))
 		resp, err := over(t, c, base).RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 		require.NoError(t, err)
@@ -102,7 +103,7 @@ func TestContractDoesNotInterpret(t *testing.T) {
 // "RoundTrip should not modify the request, except for consuming and closing
 // the Request's Body."
 func TestContractDoesNotModifyTheRequest(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		for name, payload := range map[string]func() io.Reader{
 			"no body":   func() io.Reader { return nil },
 			"GetBody":   func() io.Reader { return strings.NewReader("text") },
@@ -136,7 +137,7 @@ func TestContractDoesNotModifyTheRequest(t *testing.T) {
 func TestContractClosesTheBody(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		for name, base := range map[string]*play{
 			"success":        script(status(200)),
 			"final status":   script(status(404)),
@@ -179,7 +180,7 @@ func TestContractClosesTheBody(t *testing.T) {
 // "Callers should not mutate or reuse the request until the Response's Body
 // has been closed", and "RoundTrip may be called concurrently".
 func TestContractConcurrentUse(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		var n atomic.Int64
 		tr := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
 			if req.Body != nil {
@@ -215,7 +216,7 @@ func TestContractConcurrentUse(t *testing.T) {
 // "The Request's URL and Header fields must be initialized." A clear error,
 // never a panic, and the body closed.
 func TestContractBadRequests(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		base := script(status(200))
 		tr := over(t, c, base)
 		_, err := tr.RoundTrip(nil)
@@ -236,14 +237,14 @@ func TestContractBadRequests(t *testing.T) {
 		assert.EqualError(t, err, "transport: Request.Body is a nil *os.File; leave Body nil for a request without a body")
 		req.Body = (*body)(nil)
 		_, err = tr.RoundTrip(req)
-		assert.ErrorContains(t, err, "is a nil *transport.body")
+		assert.ErrorContains(t, err, "is a nil *transport_test.body")
 		assert.Zero(t, base.attempts())
 	})
 }
 
 // A base transport that breaks the contract costs a clear error.
 func TestContractOfTheBase(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		_, err := over(t, c, rt(func(*http.Request) (*http.Response, error) { return nil, nil })).
 			RoundTrip(newRequest(t, http.MethodGet, "http://h.test", nil))
 		assert.ErrorContains(t, err, "neither a response nor an error")
@@ -268,7 +269,7 @@ func TestContractOfTheBase(t *testing.T) {
 
 // The base transport does not hear of a request whose context has ended.
 func TestContractOfAnEndedContext(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		over, cancel := context.WithCancelCause(t.Context())
 		reason := errors.New("the job is over")
 		cancel(reason)
@@ -301,7 +302,7 @@ func TestNoRetryForACallerWhoHasGone(t *testing.T) {
 			cancel() // while the retry is prepared
 			return oneShot("text"), nil
 		}
-		_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+		_, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, 1, base.attempts())
 	})
@@ -316,7 +317,7 @@ func TestClosedCancelIsSeenAtOnce(t *testing.T) {
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		//lint:ignore SA1019 old callers still set Request.Cancel
 		req.Cancel = canceled
-		_, err := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Max: 5}}}, base).RoundTrip(req)
+		_, err := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 5}}}, base).RoundTrip(req)
 		assert.ErrorContains(t, err, "request canceled")
 		assert.Zero(t, base.attempts())
 	})
@@ -325,7 +326,7 @@ func TestClosedCancelIsSeenAtOnce(t *testing.T) {
 // A response's Request is the caller's, as with a plain transport. After several attempts
 // it is a copy, whose context has the history as well.
 func TestContractResponseRequest(t *testing.T) {
-	contract(t, func(t *testing.T, c Config) {
+	contract(t, func(t *testing.T, c transport.Config) {
 		req := newRequest(t, http.MethodGet, "http://h.test", nil)
 		req = req.WithContext(context.WithValue(t.Context(), callersKey{}, "a value"))
 		resp, err := over(t, c, script(status(404))).RoundTrip(req)
@@ -344,7 +345,7 @@ type callersKey struct{}
 func TestZeroTransportIsAnError(t *testing.T) {
 	b := oneShot("text")
 	req := newRequest(t, http.MethodPut, "http://h.test", b)
-	_, err := new(Transport).RoundTrip(req)
+	_, err := new(transport.Transport).RoundTrip(req)
 	assert.ErrorContains(t, err, "make one with New or Default")
 	assert.Equal(t, 1, b.closed())
 }

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A strict server responds with a status and a wait until a time, and with 200 after it.
@@ -74,7 +75,7 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 			t.Run(fmt.Sprintf("%d with the cooldown %v", code, mode), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					server := newStrict(code, time.Second, 20*time.Millisecond)
-					tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+					tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 						Cooldown: mode, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
 					}})
 					opened := make(chan time.Duration, 1)
@@ -128,7 +129,7 @@ func TestRampWithoutResponses(t *testing.T) {
 			}
 			return nil, pause(req, time.Hour)
 		})
-		tr := mustNew(t, Config{Base: server})
+		tr := mustNew(t, transport.Config{Base: server})
 		_, err := send(t, tr, http.MethodPost, "http://h.test/")
 		require.NoError(t, err)
 		opens := stateOf(t, tr).HeldUntil.Sub(server.start)
@@ -151,7 +152,7 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		takes := 100 * time.Millisecond
 		server := newStrict(429, 2*time.Second, takes)
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
 		}})
 		var told, again [n]time.Duration
@@ -159,8 +160,8 @@ func TestInFlightJoinTheCooldown(t *testing.T) {
 		time.AfterFunc(500*time.Millisecond, func() { opened <- stateOf(t, tr).HeldUntil.Sub(server.start) })
 		together(n, func(i int) {
 			time.Sleep(time.Duration(i) * time.Millisecond)
-			ctx := WithTrace(t.Context(), &Trace{Event: func(e Event) {
-				if e.Reason == ReasonRetry {
+			ctx := transport.WithTrace(t.Context(), &transport.Trace{Event: func(e transport.Event) {
+				if e.Reason == transport.ReasonRetry {
 					told[i] = time.Since(server.start) + e.Hint
 				}
 			}})
@@ -204,7 +205,7 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 					}
 					return status(200, "X-RateLimit-Remaining: 1", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 9")(req)
 				})
-				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -242,22 +243,22 @@ func TestRetryAfterOfAYear(t *testing.T) {
 				server := newOrigin(nil)
 				bad := status(code, fmt.Sprintf("Retry-After: %d", year/time.Second))
 				server.serve = bad
-				tr := mustNew(t, Config{Base: server})
+				tr := mustNew(t, transport.Config{Base: server})
 				resp, err := get(t, tr, t.Context())
 				require.NoError(t, err)
 				reason, _, ok := unretried(resp)
 				assert.True(t, ok)
-				assert.Equal(t, ReasonMaxRetryAfter, reason)
+				assert.Equal(t, transport.ReasonMaxRetryAfter, reason)
 				named := server.start.Add(year)
 
 				for range 60 { // every request of the first minute is refused at once
 					before := time.Now()
 					_, err := get(t, tr, t.Context())
 					assert.Equal(t, before, time.Now(), "at once")
-					require.ErrorIs(t, err, ErrCooldown)
-					e, ok := errors.AsType[*Error](err)
+					require.ErrorIs(t, err, transport.ErrCooldown)
+					e, ok := errors.AsType[*transport.Error](err)
 					require.True(t, ok)
-					assert.Equal(t, ReasonCooldown, e.Reason)
+					assert.Equal(t, transport.ReasonCooldown, e.Reason)
 					assert.True(t, e.GaveUp())
 					assert.Equal(t, named, e.Until)
 					assert.Empty(t, e.Attempts)
@@ -272,7 +273,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 				assert.Equal(t, code, resp.StatusCode)
 				assert.LessOrEqual(t, time.Since(first), time.Second, "jitter")
 				_, err = get(t, tr, t.Context())
-				assert.ErrorIs(t, err, ErrCooldown)
+				assert.ErrorIs(t, err, transport.ErrCooldown)
 				assert.Equal(t, 2, server.attempts())
 
 				server.serve = status(200)
@@ -292,7 +293,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 func TestRetryAfterOfAYearCapped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(status(429, "Retry-After: 31536000"), status(200)).RoundTrip)
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap, Max: 30 * time.Second}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap, Max: 30 * time.Second}}})
 		together(10, func(i int) {
 			time.Sleep(time.Duration(i) * time.Second)
 			code, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -310,7 +311,7 @@ func TestRetryAfterOfAYearCapped(t *testing.T) {
 func TestPOSTSpeaksForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(status(429, "Retry-After: 2"), status(200)).RoundTrip)
-		tr := mustNew(t, Config{Base: server})
+		tr := mustNew(t, transport.Config{Base: server})
 		code, err := send(t, tr, http.MethodPost, "http://h.test/")
 		require.NoError(t, err)
 		assert.Equal(t, 429, code)
@@ -342,7 +343,7 @@ func TestScopes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := newOrigin(script(status(429, "Retry-After: 10"), status(200)).RoundTrip)
-				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				for _, what := range []string{row.told, row.other} {
 					url, header := "http://h.test/", what
 					if what[0] == '/' {
@@ -379,7 +380,7 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := rt(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
-				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
 				before := heap()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
 				defer cancel()
@@ -403,7 +404,7 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(status(429, "Retry-After: 5"), status(200)).RoundTrip)
-		tr := mustNew(t, Config{Base: server})
+		tr := mustNew(t, transport.Config{Base: server})
 		_, err := send(t, tr, http.MethodPost, "http://h.test/")
 		require.NoError(t, err)
 		together(100, func(i int) {
@@ -443,12 +444,12 @@ func TestUnavailableEndsEarly(t *testing.T) {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := newOrigin(script(status(code, "Retry-After: 30"), status(200)).RoundTrip)
-				tr := mustNew(t, Config{Base: server})
+				tr := mustNew(t, transport.Config{Base: server})
 				_, err := send(t, tr, http.MethodPost, "http://h.test/")
 				require.NoError(t, err)
 				time.Sleep(2 * time.Second)
-				state := tr.hosts.Peek(newRequest(t, http.MethodGet, "http://h.test/", nil).URL)
-				state.Machines().Cooldown.Answered(tr.now(), 0, tr.now().Add(-time.Second), true)
+				state := tr.Hosts().Peek(newRequest(t, http.MethodGet, "http://h.test/", nil).URL)
+				state.Machines().Cooldown.Answered(tr.Now(), 0, tr.Now().Add(-time.Second), true)
 				_, err = send(t, tr, http.MethodGet, "http://h.test/")
 				require.NoError(t, err)
 				assert.Equal(t, early, server.arrivals()[1] < 30*time.Second)
@@ -482,7 +483,7 @@ func TestWaitsStaySpread(t *testing.T) {
 						resent[i] = time.Since(server.start)
 						return status(200)(req)
 					}
-					tr := mustNew(t, Config{Base: server})
+					tr := mustNew(t, transport.Config{Base: server})
 					both := 1
 					if success {
 						both = 2
@@ -515,7 +516,7 @@ func TestHoldByAnotherStatus(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := newOrigin(script(status(403, "X-Github-Request-Id: 1", "Retry-After: 10"), status(200)).RoundTrip)
 				row.rule.Attempts = 1
-				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				for range 2 {
 					_, err := send(t, tr, http.MethodGet, "http://h.test/")
 					require.NoError(t, err)
@@ -534,7 +535,7 @@ func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 			t.Run(fmt.Sprint(code, " for ", wait), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					server := newOrigin(script(status(code, "Retry-After: "+wait), status(200)).RoundTrip)
-					tr := mustNew(t, Config{Base: server})
+					tr := mustNew(t, transport.Config{Base: server})
 					var own int
 					done := make(chan struct{})
 					go func() {
@@ -594,7 +595,7 @@ func TestHoldBeforeTheBody(t *testing.T) {
 					})
 					return resp, err
 				})
-				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				together(20, func(i int) {
 					time.Sleep(time.Duration(i) * 50 * time.Millisecond)
 					code, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -633,7 +634,7 @@ func TestObedientCallers(t *testing.T) {
 					}
 					return status(200)(req)
 				})
-				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				caller := func(int) {
 					code, err := send(t, tr, http.MethodPost, "http://h.test/first")
 					assert.NoError(t, err)
@@ -669,7 +670,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 			for range 20 {
 				bubble(t, func(t *testing.T) {
 					server := newOrigin(script(status(429, "Retry-After: 10", "Date: "), status(200)).RoundTrip)
-					tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Backoff: backoff.Constant(0)}})
+					tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Backoff: backoff.Constant(0)}})
 					try := func(timeout time.Duration) error {
 						ctx, cancel := context.WithTimeout(t.Context(), timeout)
 						defer cancel()
@@ -686,7 +687,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 						_, err := send(t, tr, http.MethodPost, "http://h.test/")
 						require.NoError(t, err)
 						time.Sleep(time.Second)
-						require.ErrorIs(t, try(9*time.Second), ErrOverDeadline)
+						require.ErrorIs(t, try(9*time.Second), transport.ErrOverDeadline)
 						require.NoError(t, try(9*time.Second+50*time.Millisecond))
 					}
 					require.Equal(t, 2, server.attempts())
@@ -715,7 +716,7 @@ func TestManyTenants(t *testing.T) {
 					}
 					return status(200)(req)
 				})
-				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}})
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}})
 				together(tenants, func(i int) {
 					_, err := send(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
 					assert.NoError(t, err)
@@ -732,7 +733,7 @@ func TestManyTenants(t *testing.T) {
 				count := 0
 				for i := range tenants {
 					if err := held(fmt.Sprint(i)); err != nil {
-						require.ErrorIs(t, err, ErrOverDeadline)
+						require.ErrorIs(t, err, transport.ErrOverDeadline)
 						count++
 					}
 				}
@@ -743,7 +744,7 @@ func TestManyTenants(t *testing.T) {
 				}
 				_, err := send(t, tr, http.MethodPost, "http://h.test/", "Authorization: Bearer new", "X-Told: 10")
 				require.NoError(t, err)
-				assert.ErrorIs(t, held("new"), ErrOverDeadline)
+				assert.ErrorIs(t, held("new"), transport.ErrOverDeadline)
 				time.Sleep(10 * time.Second)
 				assert.NoError(t, held("new"))
 			})
@@ -756,7 +757,7 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const each = time.Second
 		base := newOrigin(script(status(429, "Retry-After: 10"), takes(each)).RoundTrip)
-		tr := over(t, Config{Rule: policy.Rule{
+		tr := over(t, transport.Config{Rule: policy.Rule{
 			Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.Budget{Burst: policy.Off},
 		}}, base)
 		_, err := send(t, tr, http.MethodPost, "http://h.test/")
@@ -775,7 +776,7 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := newOrigin(script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429))).RoundTrip)
-		tr := over(t, Config{Rule: policy.Rule{Classify: classify.OnStatus(classify.Final, 429)}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Classify: classify.OnStatus(classify.Final, 429)}}, base)
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
 		opens := stateOf(t, tr).HeldUntil.Sub(base.start)
@@ -792,7 +793,7 @@ func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 // waiting requests learn of it.
 func TestShorterHoldIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{}, rt(func(req *http.Request) (*http.Response, error) {
 			switch req.URL.Path {
 			case "/429":
 				return deafly(10*time.Millisecond, status(429, "Retry-After: 2"))(req)

@@ -1,6 +1,6 @@
 // The cost of a request in common settings.
 
-package transport
+package transport_test
 
 import (
 	"io"
@@ -17,6 +17,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // costSettings are the settings whose cost is measured and pinned.
@@ -127,11 +128,11 @@ func finish(resp *http.Response, err error) {
 	}
 }
 
-func costOf(t testing.TB, setting string, failures int) *Transport {
+func costOf(t testing.TB, setting string, failures int) *transport.Transport {
 	rule := costSettings()[setting]
 	rule.Backoff = backoff.Constant(0)
 	rule.Budget = policy.Budget{Burst: policy.Off}
-	return mustNew(t, Config{Base: &failing{n: failures}, Rule: rule})
+	return mustNew(t, transport.Config{Base: &failing{n: failures}, Rule: rule})
 }
 
 func BenchmarkCost(b *testing.B) {
@@ -164,9 +165,9 @@ func BenchmarkCost(b *testing.B) {
 func TestLoggerThatIsOffReadsNoClock(t *testing.T) {
 	for level, timed := range map[slog.Level]bool{slog.LevelWarn: true, slog.LevelError: false} {
 		log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level}))
-		resp, err := mustNew(t, Config{Base: rt(status(503)), Logger: log}).RoundTrip(postRequest(t, "http://h.test/"))
+		resp, err := mustNew(t, transport.Config{Base: rt(status(503)), Logger: log}).RoundTrip(postRequest(t, "http://h.test/"))
 		require.NoError(t, err)
-		attempts := HistoryOf(resp).Attempts
+		attempts := transport.HistoryOf(resp).Attempts
 		require.Len(t, attempts, 1)
 		assert.Equal(t, timed, !attempts[0].Start.IsZero(), level)
 	}

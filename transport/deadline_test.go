@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A hook knows the deadline of each attempt.
@@ -32,7 +33,7 @@ func TestDeadlineOfAnAttempt(t *testing.T) {
 			{"streamed body with a caller", time.Second, 5 * time.Second, io.MultiReader(strings.NewReader("x")), []time.Duration{5 * time.Second, 4 * time.Second}},
 		} {
 			var got []time.Duration
-			trace := &Trace{AttemptStart: func(ctx context.Context, a AttemptStart) context.Context {
+			trace := &transport.Trace{AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 				left := time.Duration(-1)
 				if !a.Deadline.IsZero() {
 					left = a.Deadline.Sub(a.Start)
@@ -40,7 +41,7 @@ func TestDeadlineOfAnAttempt(t *testing.T) {
 				got = append(got, left)
 				return ctx
 			}}
-			tr := mustNew(t, Config{Base: script(status(503), status(200)), Trace: trace, Rule: policy.Rule{AttemptTimeout: row.attempt, Backoff: backoff.Constant(time.Second)}})
+			tr := mustNew(t, transport.Config{Base: script(status(503), status(200)), Trace: trace, Rule: policy.Rule{AttemptTimeout: row.attempt, Backoff: backoff.Constant(time.Second)}})
 			ctx, cancel := t.Context(), context.CancelFunc(func() {})
 			if row.caller > 0 {
 				ctx, cancel = context.WithTimeout(ctx, row.caller)

@@ -31,7 +31,7 @@ func TestDeathInABodyWithoutValidator(t *testing.T) {
 	} {
 		for _, length := range []bool{true, false} {
 			inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-				w := wire(t, cfg, rule.Or(quick), func(*ts.Received) ts.Step {
+				w := wire(t, cfg, rule.Or(hasty), func(*ts.Received) ts.Step {
 					return jsonStep(content, length, false).Drip(10_000, 10*time.Millisecond)
 				})
 				w.ok(w.get(), time.Minute, name)
@@ -56,7 +56,7 @@ func TestDeathInABodyWithoutValidator(t *testing.T) {
 // A connection takes the requests, and no response comes back. No POST arrives twice, and
 // every later request takes another connection.
 func TestHalfDeadConnection(t *testing.T) {
-	for name, rule := range map[string]policy.Rule{"timeouts": quick, "ConnectTimeout": policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(quick)} {
+	for name, rule := range map[string]policy.Rule{"timeouts": hasty, "ConnectTimeout": policy.Rule{ConnectTimeout: 100 * time.Millisecond}.Or(hasty)} {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 			s := ts.Start(t, cfg, ts.OK("well"))
 			base := s.Transport()
@@ -128,11 +128,11 @@ func (c *deafConn) Close() error {
 func TestDeathDuringAnUpload(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		content := ts.Pattern(4 << 20)
-		w := wire(t, cfg, policy.Rule{Stall: policy.Stall{Timeout: attemptTime}}.Or(quick), well)
+		w := wire(t, cfg, policy.Rule{Stall: policy.Stall{Timeout: attemptTime}}.Or(hasty), well)
 		for range 3 {
 			w.ok(w.get(), 0)
 			w.die()
-			got := do(w.tr, request(t, http.MethodPut, w.URL+"/", bytes.NewReader(content)))
+			got := do(w.tr, newRequest(t, http.MethodPut, w.URL+"/", bytes.NewReader(content)))
 			w.ok(got, 3*attemptTime)
 			log := w.Log()
 			assert.EqualValues(t, len(content), log[len(log)-1].BodyLength)
@@ -145,7 +145,7 @@ func TestDeathDuringAnUpload(t *testing.T) {
 // request fails.
 func TestDeathAndUpdates(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, quick, func(r *ts.Received) ts.Step { return ts.OK("well").Delay(time.Duration(r.N%5) * time.Millisecond) })
+		w := wire(t, cfg, hasty, func(r *ts.Received) ts.Step { return ts.OK("well").Delay(time.Duration(r.N%5) * time.Millisecond) })
 		var workers, others sync.WaitGroup
 		ctx, stop := context.WithCancel(t.Context())
 		every := func(d time.Duration, f func()) {
@@ -157,7 +157,7 @@ func TestDeathAndUpdates(t *testing.T) {
 			})
 		}
 		every(17*time.Millisecond, func() { w.tr.CloseIdleConnections() })
-		every(23*time.Millisecond, func() { assert.NoError(t, w.tr.Update(quick, nil)) })
+		every(23*time.Millisecond, func() { assert.NoError(t, w.tr.Update(hasty, nil)) })
 		every(2*time.Second, w.die)
 		for range 8 {
 			workers.Go(func() {
@@ -176,7 +176,7 @@ func TestDeathAndUpdates(t *testing.T) {
 // The connection of an event stream dies. The reader gets all events.
 func TestDeathOfAnEventStream(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		rule := policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Events: policy.On}}.Or(quick)
+		rule := policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Events: policy.On}}.Or(hasty)
 		w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
 			first := 0
 			if id := r.Header.Get("Last-Event-ID"); id != "" {
@@ -192,7 +192,7 @@ func TestDeathOfAnEventStream(t *testing.T) {
 			time.Sleep(310 * time.Millisecond)
 			w.die()
 		}()
-		req := request(t, http.MethodGet, w.URL+"/", nil)
+		req := newRequest(t, http.MethodGet, w.URL+"/", nil)
 		req.Header.Set("Accept", "text/event-stream")
 		resp, err := w.tr.RoundTrip(req)
 		require.NoError(t, err)

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"math"
 	"testing"
 	"time"
@@ -159,18 +158,4 @@ func TestLongestHint(t *testing.T) {
 		assert.Equal(t, ReasonRetry, reason)
 		assert.EqualValues(t, math.MaxInt64, wait)
 	}
-	bubble(t, func(t *testing.T) {
-		base := script(status(429))
-		tr := over(t, Config{Rule: policy.Rule{
-			RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}, Cooldown: policy.Off,
-			Hint: func(classify.Outcome) (time.Duration, bool) { return math.MaxInt64, true },
-		}}, base)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Hour, cancel)
-		start := time.Now()
-		_, err := get(t, tr, ctx)
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, time.Hour, time.Since(start))
-		assert.Equal(t, 1, base.attempts())
-	})
 }

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A hungBody is a body whose Read waits for the server, and whose Close waits
@@ -49,12 +50,12 @@ func TestDiscardDoesNotTrustClose(t *testing.T) {
 		cancel time.Duration // when the caller leaves; 0: it stays
 		took   time.Duration
 	}{
-		{"unknown length", -1, 0, drainTime},
-		{"short", 10, 0, drainTime},
-		{"long", drainBytes + 1, 0, drainTime},
+		{"unknown length", -1, 0, transport.DrainTime},
+		{"short", 10, 0, transport.DrainTime},
+		{"long", transport.DrainBytes + 1, 0, transport.DrainTime},
 		{"the caller leaves", -1, 100 * time.Millisecond, 100 * time.Millisecond},
-		{"the caller leaves, long", drainBytes + 1, 100 * time.Millisecond, 100 * time.Millisecond},
-		{"the caller leaves too late", -1, time.Hour, drainTime},
+		{"the caller leaves, long", transport.DrainBytes + 1, 100 * time.Millisecond, 100 * time.Millisecond},
+		{"the caller leaves too late", -1, time.Hour, transport.DrainTime},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestDiscardDoesNotTrustClose(t *testing.T) {
 					time.AfterFunc(row.cancel, cancel)
 				}
 				start := time.Now()
-				discard(ctx, &http.Response{Body: b, ContentLength: row.length})
+				transport.Discard(ctx, &http.Response{Body: b, ContentLength: row.length})
 				assert.Equal(t, row.took, time.Since(start))
 				close(b.server) // the bubble ends only when all goroutines have
 			})
@@ -79,12 +80,12 @@ func TestRetryAfterABodyThatCannotBeClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &hungBody{server: make(chan struct{})}
 		start := time.Now()
-		resp, err := get(t, over(t, Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 503, b), nil
 		}, status(200))), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, drainTime, time.Since(start))
+		assert.Equal(t, transport.DrainTime, time.Since(start))
 		close(b.server)
 	})
 }
@@ -114,7 +115,7 @@ func TestDiscardOfABadBody(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					closed := 0
 					start := time.Now()
-					discard(t.Context(), &http.Response{Body: badBody{read, func() {
+					transport.Discard(t.Context(), &http.Response{Body: badBody{read, func() {
 						closed++
 						if panics {
 							panic("bad close")
@@ -138,10 +139,10 @@ func TestDiscardEndsAtClose(t *testing.T) {
 			reads++
 			return 1, nil
 		}, func() {}}
-		discard(t.Context(), &http.Response{Body: b, ContentLength: -1})
+		transport.Discard(t.Context(), &http.Response{Body: b, ContentLength: -1})
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.LessOrEqual(t, reads, int(drainTime/time.Millisecond)+1)
+		assert.LessOrEqual(t, reads, int(transport.DrainTime/time.Millisecond)+1)
 	})
 }
 
@@ -154,22 +155,22 @@ func TestClassifierOfABadBody(t *testing.T) {
 		}
 		rule := policy.Rule{Classify: classify.OnBodyText(classify.Final, "x")}.Or(quick)
 		base := script(bad, status(200))
-		resp, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, 2, base.attempts())
 
-		resp, err = get(t, over(t, Config{Rule: policy.Rule{Attempts: -1}.Or(rule)}, script(bad)), t.Context())
+		resp, err = get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: -1}.Or(rule)}, script(bad)), t.Context())
 		require.NoError(t, err)
 		assert.PanicsWithValue(t, "bad body", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "as without a look")
 	})
 }
 
 func TestDiscardOfNothing(t *testing.T) {
-	discard(t.Context(), nil)
-	discard(t.Context(), &http.Response{})
-	discard(t.Context(), &http.Response{Body: http.NoBody})
+	transport.Discard(t.Context(), nil)
+	transport.Discard(t.Context(), &http.Response{})
+	transport.Discard(t.Context(), &http.Response{Body: http.NoBody})
 	b := oneShot(strings.Repeat("x", 100))
-	discard(t.Context(), &http.Response{Body: b, ContentLength: 100})
+	transport.Discard(t.Context(), &http.Response{Body: b, ContentLength: 100})
 	assert.Equal(t, 1, b.closed())
 }

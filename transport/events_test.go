@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -13,10 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // stream returns a stream whose pieces come a minute apart, and then its end.
-func stream(req *http.Request, end error, pieces ...string) *http.Response {
+func streamed(req *http.Request, end error, pieces ...string) *http.Response {
 	r, w := io.Pipe()
 	go func() {
 		for _, p := range pieces {
@@ -44,12 +45,12 @@ func TestFirstEventTimeout(t *testing.T) {
 	}{
 		"in time":             {http.MethodGet, []string{": a\n\n", event}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},
 		"late":                {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{}, 2, 150*time.Second + time.Minute, nil},
-		"late, POST":          {http.MethodPost, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{}, 1, 150 * time.Second, ErrAttemptTimeout},
+		"late, POST":          {http.MethodPost, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{}, 1, 150 * time.Second, transport.ErrAttemptTimeout},
 		"cut":                 {http.MethodGet, []string{": a\n\n"}, io.ErrUnexpectedEOF, policy.Rule{}, 2, 3 * time.Minute, nil},
 		"cut, POST":           {http.MethodPost, []string{": a\n\n"}, io.ErrUnexpectedEOF, policy.Rule{}, 1, 2 * time.Minute, io.ErrUnexpectedEOF},
 		"ends":                {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{}, 1, 2 * time.Minute, nil},
 		"with other timeouts": {http.MethodGet, []string{event}, nil, policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 100 * time.Second}}, 1, time.Minute, nil},
-		"stalls":              {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, 2, 30*time.Second + time.Minute, ErrStalled},
+		"stalls":              {http.MethodGet, []string{": a\n\n"}, nil, policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, 2, 30*time.Second + time.Minute, transport.ErrStalled},
 		"with a gate":         {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{Gate: policy.Gate{Max: 1, Start: 1}}, 2, 150*time.Second + time.Minute, nil},
 		"off":                 {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{FirstEventTimeout: policy.Off}, 1, 0, nil},
 	} {
@@ -59,16 +60,16 @@ func TestFirstEventTimeout(t *testing.T) {
 				sent := 0
 				base := rt(func(req *http.Request) (*http.Response, error) {
 					if sent++; sent == 1 {
-						return stream(req, tt.end, tt.first...), nil
+						return streamed(req, tt.end, tt.first...), nil
 					}
-					return stream(req, nil, event), nil
+					return streamed(req, nil, event), nil
 				})
 				rule := tt.rule.Or(quick).Or(policy.Rule{FirstEventTimeout: 150 * time.Second})
 				if name == "stalls" {
 					rule.Attempts = 2
 				}
 				start := time.Now()
-				resp, err := over(t, Config{Rule: rule}, base).RoundTrip(newRequest(t, tt.method, "http://example.test/", nil))
+				resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(newRequest(t, tt.method, "http://example.test/", nil))
 				assert.Equal(t, tt.sent, sent, "attempts")
 				if tt.err != nil {
 					assert.ErrorIs(t, err, tt.err)
@@ -98,11 +99,11 @@ func TestFirstEventTimeoutAndItsCaller(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(30*time.Second, func() { cancel(gone) })
 		sent := 0
-		tr := over(t, Config{Rule: policy.Rule{FirstEventTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{FirstEventTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
 			if sent++; sent == 1 {
-				return stream(req, nil, "data: a\n\n"), nil
+				return streamed(req, nil, "data: a\n\n"), nil
 			}
-			resp := stream(req, nil, "data: a\n\n")
+			resp := streamed(req, nil, "data: a\n\n")
 			resp.Header.Set("Content-Type", "application/json")
 			return resp, nil
 		}))

@@ -13,7 +13,7 @@ import (
 
 // A service has a second region. The first is down, so its requests go to the second.
 func Example_alternates() {
-	network := base(func(req *http.Request) (*http.Response, error) {
+	network := rt(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Host == "us.example.com" {
 			return nil, syscall.ECONNREFUSED
 		}

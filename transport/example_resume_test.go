@@ -18,7 +18,7 @@ import (
 // another version of the file when it is asked for the rest.
 func cutting() http.RoundTripper {
 	n := 0
-	return base(func(req *http.Request) (*http.Response, error) {
+	return rt(func(req *http.Request) (*http.Response, error) {
 		n++
 		resp := &http.Response{
 			StatusCode: http.StatusOK, Request: req, ContentLength: 100,
@@ -65,7 +65,7 @@ func ExampleResumeError() {
 // ticker is a base transport in memory. It sends an event for each request, and then
 // closes the connection in the middle of the next event.
 func ticker() http.RoundTripper {
-	return base(func(req *http.Request) (*http.Response, error) {
+	return rt(func(req *http.Request) (*http.Response, error) {
 		last, _ := strconv.Atoi(req.Header.Get("Last-Event-ID"))
 		fmt.Printf("-> Last-Event-ID %q\n", req.Header.Get("Last-Event-ID"))
 		if last == 3 {

@@ -207,7 +207,7 @@ func ExampleError() {
 // belong to the caller, so they are changed in a copy.
 func ExampleAttemptNumber() {
 	next := server(503, 200)
-	labels := base(func(req *http.Request) (*http.Response, error) {
+	labels := rt(func(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.Header.Set("X-Attempt", fmt.Sprint(transport.AttemptNumber(req.Context())))
 		fmt.Println(req.Header)

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"io"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // RFC 9110 §10.1.1: a request that gets a 417 is repeated once without its expectation,
@@ -27,7 +28,7 @@ func TestExpectationFailed(t *testing.T) {
 					req := newRequest(t, http.MethodPost, "http://h.test/", body())
 					req.Header["Expect"] = []string{"100-continue"}
 					var seen events
-					resp, err := over(t, Config{Rule: rule}, base).RoundTrip(req.WithContext(Repeatable(seen.on(t.Context()))))
+					resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req.WithContext(transport.Repeatable(seen.on(t.Context()))))
 					require.NoError(t, err)
 					_ = resp.Body.Close()
 					assert.Equal(t, 200, resp.StatusCode)
@@ -46,7 +47,7 @@ func TestExpectationFailed(t *testing.T) {
 			base := script(status(417))
 			req := newRequest(t, http.MethodPost, "http://h.test/", strings.NewReader("text"))
 			req.Header.Set("Expect", "100-continue")
-			resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+			resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
 			require.NoError(t, err)
 			_ = resp.Body.Close()
 			assert.Equal(t, 417, resp.StatusCode)
@@ -56,7 +57,7 @@ func TestExpectationFailed(t *testing.T) {
 	t.Run("without an expectation", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			base := script(status(417), status(200))
-			resp, err := get(t, over(t, Config{Rule: quick}, base), t.Context())
+			resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 			require.NoError(t, err)
 			_ = resp.Body.Close()
 			assert.Equal(t, 417, resp.StatusCode)

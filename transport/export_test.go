@@ -1,16 +1,72 @@
+// Names for the tests, which are all in package transport_test but for the table of decide.
+
 package transport
 
 import (
-	"bytes"
-	"crypto/tls"
+	"context"
+	"hash/maphash"
 	"net/http"
-	"sync"
 
+	"github.com/aplomb-go/aplomb/internal/dial"
 	"github.com/aplomb-go/aplomb/internal/host"
+	"github.com/aplomb-go/aplomb/internal/host/gate"
+	"github.com/aplomb-go/aplomb/internal/host/instant"
+	"github.com/aplomb-go/aplomb/internal/replay"
 )
 
-// Trust makes the default base use a TLS configuration. It is called before the first request.
-func (t *Transport) Trust(c *tls.Config) { t.base.(*http.Transport).TLSClientConfig = c }
+const (
+	CloseTime        = closeTime
+	DrainBytes       = drainBytes
+	DrainTime        = drainTime
+	FirstGap         = firstGap
+	LongSegment      = longSegment
+	MaxCompleted     = maxCompleted
+	MaxGap           = maxGap
+	PingAfter        = pingAfter
+	PingTimeout      = pingTimeout
+	ReconnectTimeout = reconnectTimeout
+	ResumeJitter     = resumeJitter
+)
+
+var (
+	DefaultBase        = defaultBase
+	Discard            = discard
+	Encodes            = encodes
+	ErrOverElapsed     = errOverElapsed
+	ErrRequestCanceled = errRequestCanceled
+	IsTimeout          = isTimeout
+	Joined             = joined
+	Marked             = marked
+	MayTravel          = mayTravel
+	Nested             = nested
+	SafeName           = safeName
+	SafeText           = safeText
+)
+
+type (
+	AttemptTimeout = attemptTimeout
+	Download       = download
+)
+
+func ContextError(err, cause error) error { return &contextError{err, cause} }
+
+// Ended returns the error of a request whose wait a context ended.
+func (e Error) Ended(err error) Error { e.ended = err; return e }
+
+// Of returns the error of the body of a URL.
+func (e *ResumeError) Of(url string) *ResumeError { e.url = url; return e }
+
+func (t *Transport) Base() http.RoundTripper      { return t.base }
+func (t *Transport) Hosts() *host.Table[resolved] { return t.hosts }
+func (t *Transport) Kept() *replay.Pool           { return t.kept }
+func (t *Transport) Now() instant.Instant         { return t.now() }
+func (t *Transport) Seed() maphash.Seed           { return t.seed }
+
+// Alone makes a Transport believe that its fleet has no other members.
+func (t *Transport) Alone() { t.size.Store(1) }
+
+// DialWith makes the connections of the default base with d.
+func (t *Transport) DialWith(d *dial.Dialer) { t.pools.own = func() *dial.Dialer { return d } }
 
 // Evict does with the lanes of a host what the eviction of the host does.
 func (t *Transport) Evict(url string) {
@@ -21,20 +77,19 @@ func (t *Transport) Evict(url string) {
 	})
 }
 
-// A LogText keeps log lines. Lines that were summed up come from a goroutine of their own.
-type LogText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+// RefusedByProxy says whether err is the refusal of a proxy, before a request was sent.
+func (t *Transport) RefusedByProxy(req *http.Request, err error) bool {
+	var x exchange
+	x.t, x.req = t, req
+	return x.refusedByProxy(err)
 }
 
-func (l *LogText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
+// Landed lets the body of a response take over a slot of g.
+func (t *Transport) Landed(g *gate.Gate, ctx context.Context, req *http.Request, resp *http.Response) {
+	s := slot{t: t, gate: g}
+	g.Enter(t.now(), &s.at, nil, gate.Config{})
+	s.landed(ctx, req, resp, nil, nil)
 }
 
-func (l *LogText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+// Completed returns how many complete rules the rule of a context keeps.
+func Completed(ctx context.Context) int { return len(*optionsOf(ctx).rule.made.Load()) }

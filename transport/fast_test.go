@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // noop responds at once with the same response, so that what is measured is
@@ -38,7 +40,7 @@ func postRequest(t testing.TB, url string) *http.Request {
 }
 
 func TestFirstTryAllocatesNothing(t *testing.T) {
-	tr := mustNew(t, Config{Base: newNoop()})
+	tr := mustNew(t, transport.Config{Base: newNoop()})
 	for name, req := range map[string]*http.Request{
 		"GET":               getRequest(t, "https://api.example.com/v1/things"),
 		"POST with GetBody": postRequest(t, "https://api.example.com/v1/things"),
@@ -50,7 +52,7 @@ func TestFirstTryAllocatesNothing(t *testing.T) {
 }
 
 func TestFirstTryOfManyHostsAllocatesNothing(t *testing.T) {
-	tr := mustNew(t, Config{Base: newNoop()})
+	tr := mustNew(t, transport.Config{Base: newNoop()})
 	reqs := manyRequests(1000)
 	for _, req := range reqs {
 		_, _ = tr.RoundTrip(req)
@@ -102,7 +104,7 @@ func TestUploadStreams(t *testing.T) {
 		_ = req.Body.Close()
 		return status(200)(req)
 	})
-	resp, err := mustNew(t, Config{Base: base}).RoundTrip(newRequest(t, http.MethodPut, "http://h", src))
+	resp, err := mustNew(t, transport.Config{Base: base}).RoundTrip(newRequest(t, http.MethodPut, "http://h", src))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 	assert.Equal(t, 1, src.closed())
@@ -114,7 +116,7 @@ func (o iotestOneByte) Read(p []byte) (int, error) { return o.r.Read(p[:min(len(
 
 func BenchmarkFirstTry(b *testing.B) {
 	base := newNoop()
-	tr := mustNew(b, Config{Base: base})
+	tr := mustNew(b, transport.Config{Base: base})
 	for _, row := range []struct {
 		name string
 		req  *http.Request
@@ -137,7 +139,7 @@ func BenchmarkFirstTry(b *testing.B) {
 }
 
 func BenchmarkParallel(b *testing.B) {
-	tr := mustNew(b, Config{Base: newNoop()})
+	tr := mustNew(b, transport.Config{Base: newNoop()})
 	b.Run("serial", func(b *testing.B) {
 		req := getRequest(b, "https://api.example.com/v1/things")
 		b.ReportAllocs()
@@ -163,7 +165,7 @@ func BenchmarkManyHosts(b *testing.B) {
 	reqs := manyRequests(100_000)
 	keys := make([]string, len(reqs))
 	var bare sync.Map
-	tr := mustNew(b, Config{Base: newNoop()})
+	tr := mustNew(b, transport.Config{Base: newNoop()})
 	for i, req := range reqs {
 		keys[i] = req.URL.Host
 		bare.Store(keys[i], new(int))

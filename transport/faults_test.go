@@ -60,7 +60,7 @@ func TestFaultsThenAResponse(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			at(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, now, append(row.steps, ts.OK("hello"))...)
+				s := set(t, cfg, quick, append(row.steps, ts.OK("hello"))...)
 				got := s.send(http.MethodGet, nil)
 				require.NoError(t, got.err)
 				assert.Equal(t, 200, got.status)
@@ -69,7 +69,7 @@ func TestFaultsThenAResponse(t *testing.T) {
 				assert.Equal(t, row.kind, classify.KindOf(s.seen.events()[0].Err))
 			})
 			at(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, now, append(row.steps, ts.OK("hello"))...)
+				s := set(t, cfg, quick, append(row.steps, ts.OK("hello"))...)
 				got := s.send(http.MethodPost, strings.NewReader("an order"))
 				assert.Equal(t, 1, s.Arrivals())
 				assert.Equal(t, []transport.Reason{transport.ReasonNotIdempotent}, s.seen.reasons())
@@ -93,7 +93,7 @@ func TestFaultsInASuccessfulBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, policy.Rule{Resume: policy.Resume{Again: policy.Off}}.Or(now), step, ts.OK("hello, world"))
+				s := set(t, cfg, policy.Rule{Resume: policy.Resume{Again: policy.Off}}.Or(quick), step, ts.OK("hello, world"))
 				got := s.send(http.MethodGet, nil)
 				assert.Equal(t, 200, got.status)
 				assert.Equal(t, "hello", got.body)
@@ -120,7 +120,7 @@ func TestRetryAfterOfASkewedServer(t *testing.T) {
 				if form != "" {
 					after = theirs.Add(10 * time.Second).Format(form)
 				}
-				s := set(t, cfg, exactly,
+				s := set(t, cfg, exact,
 					ts.Status(429).Header("Date", theirs.Format(http.TimeFormat)).Header("Retry-After", after),
 					ts.OK("hello"))
 				got := s.send(http.MethodGet, nil)
@@ -142,7 +142,7 @@ func TestStaleConnection(t *testing.T) {
 			t.Run(name+"/"+method, func(t *testing.T) {
 				// The server's FIN is there before the request is sent.
 				at(t, http1, func(t *testing.T, cfg ts.Config) {
-					s := set(t, cfg, now, ts.OK("first").Then(ts.Close), ts.OK("second"))
+					s := set(t, cfg, quick, ts.OK("first").Then(ts.Close), ts.OK("second"))
 					require.NoError(t, s.send(http.MethodGet, nil).err)
 					require.NoError(t, s.WaitUntil(t.Context(), func() bool { return s.Open() == 0 }))
 					if cfg.Net != nil {
@@ -158,7 +158,7 @@ func TestStaleConnection(t *testing.T) {
 				})
 				// It crosses the request: only the server knows what was done.
 				at(t, http1, func(t *testing.T, cfg ts.Config) {
-					s := set(t, cfg, now, ts.OK("first"), ts.CloseBeforeHeaders(), ts.OK("second"))
+					s := set(t, cfg, quick, ts.OK("first"), ts.CloseBeforeHeaders(), ts.OK("second"))
 					require.NoError(t, s.send(http.MethodGet, nil).err)
 					got := s.send(method, body())
 					s.lastBody(text)
@@ -178,7 +178,7 @@ func TestStaleConnection(t *testing.T) {
 
 // TestHangs: a server that says nothing costs an attempt's timeout, no more.
 func TestHangs(t *testing.T) {
-	rule := policy.Rule{AttemptTimeout: 3 * time.Second, Attempts: 3}.Or(exactly)
+	rule := policy.Rule{AttemptTimeout: 3 * time.Second, Attempts: 3}.Or(exact)
 	inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, rule, ts.Hang(), ts.OK("hello").CutHeaders(ts.Stall), ts.OK("hello"))
 		got := s.send(http.MethodGet, nil)
@@ -222,7 +222,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at(t, []protocol{{"http1", ts.Config{TLS: fault}}, {"http2", ts.Config{TLS: fault, HTTP2: true}}}, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, now, ts.OK("hello"))
+				s := set(t, cfg, quick, ts.OK("hello"))
 				got := s.send(http.MethodGet, nil)
 				assert.Error(t, got.err)
 				assert.Equal(t, classify.TLS, classify.KindOf(got.err))
@@ -235,7 +235,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 	}
 	t.Run("a client certificate is missing", func(t *testing.T) {
 		inMemory(t, []protocol{{"http1", ts.Config{TLS: ts.ClientCertificate}}}, func(t *testing.T, cfg ts.Config) {
-			s := set(t, cfg, now, ts.OK("hello"))
+			s := set(t, cfg, quick, ts.OK("hello"))
 			got := s.send(http.MethodGet, nil)
 			assert.Equal(t, classify.TLS, classify.KindOf(got.err), "%v", got.err)
 			assert.Equal(t, 1, s.Conns())
@@ -246,7 +246,7 @@ func TestTLSFaultsAreFinal(t *testing.T) {
 // TestTLSHandshakeThatHangs: nothing was sent, so a POST is sent again as well.
 func TestTLSHandshakeThatHangs(t *testing.T) {
 	inMemory(t, []protocol{{"http1", ts.Config{TLS: ts.HangingHandshake}}}, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Attempts: 3}.Or(exactly))
+		s := set(t, cfg, policy.Rule{Attempts: 3}.Or(exact))
 		s.base.TLSHandshakeTimeout = 5 * time.Second
 		got := s.send(http.MethodPost, reader(strings.NewReader("an order")))
 		assert.Equal(t, classify.TLS, classify.KindOf(got.err))
@@ -266,7 +266,7 @@ func TestTLSHandshakeThatHangs(t *testing.T) {
 func TestRefusedAtFirst(t *testing.T) {
 	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
 		cfg.Refusing = true
-		s := set(t, cfg, now, ts.OK("done"))
+		s := set(t, cfg, quick, ts.OK("done"))
 		got := s.do(s.whenRetried(2, func() { assert.NoError(t, s.Listen()) }))
 		require.NoError(t, got.err)
 		assert.Equal(t, "done", got.body)
@@ -281,8 +281,8 @@ func TestRefusedAtFirst(t *testing.T) {
 // failed, and a network that cannot be reached, are for the moment.
 func TestNamesAndRoutes(t *testing.T) {
 	inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, now, ts.OK("done"))
-		got := s.do(request(t, http.MethodGet, "http://nowhere.test/", nil))
+		s := set(t, cfg, quick, ts.OK("done"))
+		got := s.do(newRequest(t, http.MethodGet, "http://nowhere.test/", nil))
 		var dns *net.DNSError
 		require.ErrorAs(t, got.err, &dns)
 		assert.True(t, dns.IsNotFound)
@@ -296,7 +296,7 @@ func TestNamesAndRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, http1, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, exactly, ts.OK("done"))
+				s := set(t, cfg, exact, ts.OK("done"))
 				cfg.Net.Fail("fault.test", fault)
 				got := s.do(s.whenRetried(3, func() { cfg.Net.Fail("fault.test", nil) }))
 				require.NoError(t, got.err)
@@ -326,7 +326,7 @@ func TestEarlyResponses(t *testing.T) {
 						if row.end == ts.Stall { // or the kernel may take the rest, and net/http the connection for sound
 							busy = busy.Header("Connection", "close")
 						}
-						s := set(t, cfg, now, busy, ts.OK("done"))
+						s := set(t, cfg, quick, busy, ts.OK("done"))
 						got := s.send(http.MethodPut, body())
 						require.NoError(t, got.err)
 						assert.Equal(t, "done", got.body)
@@ -352,7 +352,7 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, now, ts.Status(503).Body("busy").Early(1), ts.OK("done"))
+				s := set(t, cfg, quick, ts.Status(503).Body("busy").Early(1), ts.OK("done"))
 				pr, pw := io.Pipe()
 				var wg sync.WaitGroup
 				wg.Go(func() {
@@ -379,7 +379,7 @@ func TestEarlyResponseWhileTheBodyWaits(t *testing.T) {
 // TestConnectionsAreReused: an error page of up to 64 KiB costs no connection.
 func TestConnectionsAreReused(t *testing.T) {
 	retries := soak.Size(20, 100)
-	rule := policy.Rule{Attempts: retries + 1, Lanes: policy.Off}.Or(now)
+	rule := policy.Rule{Attempts: retries + 1, Lanes: policy.Off}.Or(quick)
 	for _, row := range []struct {
 		name  string
 		step  ts.Step
@@ -410,8 +410,8 @@ func TestErrorBodiesDoNotHoldTheRetryUp(t *testing.T) {
 	const slow = 250 * time.Millisecond // the most that a discarded response costs
 	page := strings.Repeat("x", 1000)
 	// testserver's endless response is a 200; here it is a failure.
-	rule := policy.Rule{Classify: classify.OnStatus(classify.Ambiguous, 200)}.Or(now)
-	peeking := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}.Or(now)
+	rule := policy.Rule{Classify: classify.OnStatus(classify.Ambiguous, 200)}.Or(quick)
+	peeking := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}.Or(quick)
 	for _, row := range []struct {
 		name string
 		rule policy.Rule
@@ -420,9 +420,9 @@ func TestErrorBodiesDoNotHoldTheRetryUp(t *testing.T) {
 	}{
 		{"endless", rule, ts.Endless(), 0},
 		{"endless and slow", rule, ts.Endless().Drip(100, 100*time.Millisecond), slow},
-		{"stalled", now, ts.Status(503).Body(page).CutAt(10, ts.Stall), slow},
-		{"stalled at once", now, ts.Status(503).Body(page).CutAt(0, ts.Stall), slow},
-		{"stalled and compressed", now, ts.Status(503).Body(page).Gzip().CutAt(15, ts.Stall), slow},
+		{"stalled", quick, ts.Status(503).Body(page).CutAt(10, ts.Stall), slow},
+		{"stalled at once", quick, ts.Status(503).Body(page).CutAt(0, ts.Stall), slow},
+		{"stalled and compressed", quick, ts.Status(503).Body(page).Gzip().CutAt(15, ts.Stall), slow},
 		{"stalled before a body classifier", peeking, ts.Status(503).Body(page).CutAt(10, ts.Stall), time.Second + slow},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -455,7 +455,7 @@ func TestOneConnectionIsEnough(t *testing.T) {
 		for kind, body := range bodies(t, text) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-					rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(now)
+					rule := policy.Rule{AttemptTimeout: 5 * time.Second}.Or(quick)
 					s := set(t, cfg, rule, step, step, ts.OK("done"))
 					s.base.MaxConnsPerHost = 1
 					got := s.send(http.MethodPut, body())
@@ -546,7 +546,7 @@ func TestUploadFromAPipe(t *testing.T) {
 	defer tr.CloseIdleConnections()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	resp, err := tr.RoundTrip(request(t, http.MethodPut, server.URL, pr))
+	resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, server.URL, pr))
 	require.NoError(t, err)
 	runtime.ReadMemStats(&after)
 	_ = resp.Body.Close()
@@ -570,7 +570,7 @@ func TestFilesAreSentAgainWithoutBuffering(t *testing.T) {
 	_, err = f.Seek(0, io.SeekStart)
 	require.NoError(t, err)
 
-	s := set(t, ts.Config{}, now, ts.Status(503), ts.OK("done"))
+	s := set(t, ts.Config{}, quick, ts.Status(503), ts.OK("done"))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	req := s.request(http.MethodPut, f)
@@ -591,7 +591,7 @@ func TestFilesAreSentAgainWithoutBuffering(t *testing.T) {
 // TestUpgradesOverTheWire: a connection that the server hands over stays the
 // caller's, beyond every timeout of an attempt, and retries come before it.
 func TestUpgradesOverTheWire(t *testing.T) {
-	rule := policy.Rule{AttemptTimeout: time.Minute}.Or(now)
+	rule := policy.Rule{AttemptTimeout: time.Minute}.Or(quick)
 	at(t, http1, func(t *testing.T, cfg ts.Config) {
 		s := set(t, cfg, rule, ts.Status(503), ts.SwitchProtocols("echo"))
 		req := s.request(http.MethodGet, nil)
@@ -619,7 +619,7 @@ func TestUpgradesOverTheWire(t *testing.T) {
 // and nothing is sent after it.
 func TestCancelWhileAnAttemptRuns(t *testing.T) {
 	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, now, ts.Hang())
+		s := set(t, cfg, quick, ts.Hang())
 		gone := errors.New("the user went home")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var wg sync.WaitGroup
@@ -644,14 +644,14 @@ func TestCancelAfterAnAttemptsTimeout(t *testing.T) {
 		time.AfterFunc(1500*time.Millisecond, func() { cancel(gone) })
 		var seen recorder
 		tr := mustNew(t, transport.Config{
-			Rule: policy.Rule{AttemptTimeout: time.Second}.Or(now), Trace: seen.trace(),
-			Base: base(func(req *http.Request) (*http.Response, error) {
+			Rule: policy.Rule{AttemptTimeout: time.Second}.Or(quick), Trace: seen.trace(),
+			Base: rt(func(req *http.Request) (*http.Response, error) {
 				<-req.Context().Done()
 				time.Sleep(time.Second)
 				return nil, req.Context().Err()
 			}),
 		})
-		_, err := get(t, tr, ctx, "http://h.test/")
+		_, err := fetch(t, tr, ctx, "http://h.test/")
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.ErrorIs(t, err, gone)
 		assert.NotErrorIs(t, err, transport.ErrAttemptTimeout)
@@ -663,7 +663,7 @@ func TestCancelAfterAnAttemptsTimeout(t *testing.T) {
 // rest is not added to what is waited anyway.
 func TestGivingUpAResponseIsPartOfTheWait(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, exactly, ts.Status(503).Body("busy").CutAt(2, ts.Stall), ts.OK("hello"))
+		s := set(t, cfg, exact, ts.Status(503).Body("busy").CutAt(2, ts.Stall), ts.OK("hello"))
 		got := s.send(http.MethodGet, nil)
 		assert.Equal(t, "hello", got.body)
 		assert.Equal(t, time.Second, got.elapsed)
@@ -687,7 +687,7 @@ func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
 				code := map[bool]int{true: 404, false: 503}[row.rule.Classify != nil]
-				rule := policy.Rule{AttemptTimeout: row.timeout}.Or(row.rule).Or(now)
+				rule := policy.Rule{AttemptTimeout: row.timeout}.Or(row.rule).Or(quick)
 				s := set(t, cfg, rule, ts.Status(code).Body("nothing here").CutAt(2, ts.Stall))
 				resp, err := s.tr.RoundTrip(s.request(http.MethodGet, nil))
 				require.NoError(t, err)
@@ -703,7 +703,7 @@ func TestPeekKeepsToTheAttemptsTimeout(t *testing.T) {
 // not begun, so that the caller still gets the response.
 func TestRateLimitIsForeseen(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}.Or(now), ts.Status(503).Body("busy"))
+		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}.Or(quick), ts.Status(503).Body("busy"))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		got := s.do(s.request(http.MethodGet, nil).WithContext(ctx))
@@ -717,7 +717,7 @@ func TestRateLimitIsForeseen(t *testing.T) {
 // TestTurnsOfThoseWhoLeave: the next in the queue has them.
 func TestTurnsOfThoseWhoLeave(t *testing.T) {
 	inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}.Or(now), ts.OK("hello"))
+		s := set(t, cfg, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}.Or(quick), ts.OK("hello"))
 		start := time.Now()
 		require.NoError(t, s.send(http.MethodGet, nil).err)
 		ctx, cancel := context.WithCancel(t.Context())

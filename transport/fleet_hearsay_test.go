@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A knowingFleet knows something of each host. It tells it to each member that asks.
@@ -40,9 +41,9 @@ func (f *knowingFleet) Tell(m fleetmsg.Message) {
 
 // aMember returns a Transport whose fleet tells something of each host, and its number of
 // sends.
-func aMember(t *testing.T, rule policy.Rule, base response, knows fleetmsg.Message, times int) (*Transport, *int) {
+func aMember(t *testing.T, rule policy.Rule, base response, knows fleetmsg.Message, times int) (*transport.Transport, *int) {
 	sent := 0
-	return mustNew(t, Config{
+	return mustNew(t, transport.Config{
 		Rule:  rule,
 		Fleet: &knowingFleet{newMemFleet(time.Millisecond).member(), knows, times},
 		Base:  rt(func(req *http.Request) (*http.Response, error) { sent++; return base(req) }),

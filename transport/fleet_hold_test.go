@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 )
 
 // A told is a refusal: a status and the seconds that it names.
-type told struct{ code, seconds int }
+type telling struct{ code, seconds int }
 
-func (r told) String() string { return fmt.Sprintf("%d for %d s", r.code, r.seconds) }
+func (r telling) String() string { return fmt.Sprintf("%d for %d s", r.code, r.seconds) }
 
-func (r told) response(req *http.Request) (*http.Response, error) {
+func (r telling) response(req *http.Request) (*http.Response, error) {
 	return status(r.code, fmt.Sprint("Retry-After: ", r.seconds))(req)
 }
 
-var allTold = []told{{429, 5}, {429, 60}, {503, 5}, {503, 60}}
+var allTold = []telling{{429, 5}, {429, 60}, {503, 5}, {503, 60}}
 
 // inFlight lets each member keep so many requests in flight until the context ends. Each
 // takes 100 ms.

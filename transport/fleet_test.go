@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 	shared "github.com/aplomb-go/aplomb/internal/ledger"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A memFleet is a fleet in memory, for tests in virtual time. News takes delay from a
@@ -183,7 +184,7 @@ func (m *memMember) take(msg fleetmsg.Message, now instant.Instant) func() {
 
 // A crew is a number of Transports over the same base. Each counts what it sends.
 type crew struct {
-	transports []*Transport
+	transports []*transport.Transport
 	sent       []int
 	mu         sync.Mutex
 }
@@ -193,7 +194,7 @@ type crew struct {
 func newCrew(t *testing.T, n int, f *memFleet, rule policy.Rule, base func(i int, req *http.Request) (*http.Response, error)) *crew {
 	c := &crew{sent: make([]int, n)}
 	for i := range n {
-		config := Config{Rule: rule, Base: rt(func(req *http.Request) (*http.Response, error) {
+		config := transport.Config{Rule: rule, Base: rt(func(req *http.Request) (*http.Response, error) {
 			c.mu.Lock()
 			c.sent[i]++
 			c.mu.Unlock()
@@ -742,7 +743,7 @@ func TestFleetChaos(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				rule.Rate.Mode = policy.RateAdaptive
 			}
-			tr := mustNew(t, Config{Rule: rule, Fleet: f, Base: rt(func(req *http.Request) (*http.Response, error) {
+			tr := mustNew(t, transport.Config{Rule: rule, Fleet: f, Base: rt(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(10 * time.Millisecond)
 				if !well() {
 					<-req.Context().Done()
@@ -750,7 +751,7 @@ func TestFleetChaos(t *testing.T) {
 				}
 				return status(200)(req)
 			})})
-			c := &crew{transports: []*Transport{tr}}
+			c := &crew{transports: []*transport.Transport{tr}}
 			var all sync.WaitGroup
 			var slowest time.Duration
 			served := 0
@@ -777,7 +778,7 @@ func TestFleetChaos(t *testing.T) {
 			f.mu.Lock()
 			f.away = true
 			f.mu.Unlock()
-			tr.size.Store(1)
+			tr.Alone()
 			all.Wait()
 			assert.Less(t, slowest, 3*time.Minute, "seed %d", seed)
 			assert.Greater(t, served, 2000, "seed %d: of about 3000 in the last minute", seed)
@@ -790,9 +791,9 @@ func TestFleetChaos(t *testing.T) {
 
 // A Config without a usable Fleet is refused.
 func TestFleetConfig(t *testing.T) {
-	_, err := New(Config{Fleet: (*memMember)(nil)})
+	_, err := transport.New(transport.Config{Fleet: (*memMember)(nil)})
 	require.ErrorContains(t, err, "Fleet")
-	_, err = New(Config{Fleet: fullFleet{newMemFleet(0).member()}})
+	_, err = transport.New(transport.Config{Fleet: fullFleet{newMemFleet(0).member()}})
 	require.ErrorContains(t, err, "it has a member already")
 }
 
@@ -836,14 +837,14 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 					if updated {
 						rule = policy.Rule{Cooldown: policy.Off}
 					}
-					tr := mustNew(t, Config{Rule: rule, Fleet: slowFleet{newMemFleet(0).member(), row.knows}, Base: rt(func(req *http.Request) (*http.Response, error) {
+					tr := mustNew(t, transport.Config{Rule: rule, Fleet: slowFleet{newMemFleet(0).member(), row.knows}, Base: rt(func(req *http.Request) (*http.Response, error) {
 						assert.GreaterOrEqual(t, time.Since(begun), row.least)
 						return status(200)(req)
 					})})
 					if updated {
 						require.NoError(t, tr.Update(row.rule, nil))
 					}
-					c := &crew{transports: []*Transport{tr}}
+					c := &crew{transports: []*transport.Transport{tr}}
 					var all sync.WaitGroup
 					for i := range 10 {
 						all.Go(func() {
@@ -861,7 +862,7 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 // The first try at a healthy host does not call the fleet, and costs nothing.
 func TestFleetCostsNothing(t *testing.T) {
 	f := newMemFleet(0)
-	tr := mustNew(t, Config{Fleet: f.member(), Base: rt(func(req *http.Request) (*http.Response, error) { return okResponse, nil })})
+	tr := mustNew(t, transport.Config{Fleet: f.member(), Base: rt(func(req *http.Request) (*http.Response, error) { return okResponse, nil })})
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	_, err := tr.RoundTrip(req)
 	require.NoError(t, err)
@@ -895,13 +896,13 @@ func BenchmarkFleet(b *testing.B) {
 	} {
 		for _, together := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/fleet=%v", c.name, together), func(b *testing.B) {
-				config := Config{Rule: c.rule, Base: rt(func(*http.Request) (*http.Response, error) { return okResponse, nil })}
+				config := transport.Config{Rule: c.rule, Base: rt(func(*http.Request) (*http.Response, error) { return okResponse, nil })}
 				if together {
 					config.Fleet = generousFleet{newMemFleet(0).member()}
 				}
 				tr := mustNew(b, config)
 				req := newRequest(b, http.MethodGet, "http://h.test/", nil)
-				if together && tr.rules.Load().standard.rate {
+				if together && c.rule.Rate.PerSecond > 0 {
 					for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
 						_, _ = tr.RoundTrip(req) // asks for more and more tokens
 					}

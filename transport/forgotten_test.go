@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"io"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A hoarder is a base transport that refers to all requests, and to what the caller gets.
@@ -60,7 +61,7 @@ func TestForgottenTransportIsGarbage(t *testing.T) {
 			left := func() weak.Pointer[hoarder] {
 				base := new(hoarder)
 				*base = c.base
-				tr := mustNew(t, Config{Rule: c.rule, Base: base})
+				tr := mustNew(t, transport.Config{Rule: c.rule, Base: base})
 				req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 				if c.put {
 					req.Method, req.Body, req.ContentLength = http.MethodPut, io.NopCloser(struct{ io.Reader }{strings.NewReader(text)}), size

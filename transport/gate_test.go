@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A freezer is a server that works on 30 requests at a time, 100 ms each, and freezes
@@ -109,7 +110,7 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := newFreezer(freeze, wake)
-				tr := mustNew(t, Config{Base: server, Rule: row.rule})
+				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				var limit, left int
 				time.AfterFunc(freeze-1, func() { limit = stateOf(t, tr).GateLimit })
 				var wg sync.WaitGroup
@@ -181,7 +182,7 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 					rule := row.rule
 					rule.Gate, rule.Attempts = policy.Gate{Start: 10}, 2
 					rule.Backoff, rule.Hedge = backoff.Constant(10*time.Millisecond), policy.Hedge{After: hedge}
-					tr := mustNew(t, Config{Base: rt(row.response), Rule: rule})
+					tr := mustNew(t, transport.Config{Base: rt(row.response), Rule: rule})
 					closed := false
 					for range 200 {
 						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -213,7 +214,7 @@ func TestGateProbes(t *testing.T) {
 			}
 			return status(200)(req)
 		})
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 10}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 10}}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 50 {
@@ -245,21 +246,21 @@ func TestGateProbes(t *testing.T) {
 func TestGateRefuse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ev := &events{}
-		tr := mustNew(t, Config{Base: script(status(200)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}}})
+		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}}})
 		first, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		start := time.Now()
 		b := oneShot("text")
 		_, err = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ev.on(t.Context())))
 		assert.Equal(t, start, time.Now())
-		assert.ErrorIs(t, err, ErrGateFull)
-		e, ok := errors.AsType[*Error](err)
+		assert.ErrorIs(t, err, transport.ErrGateFull)
+		e, ok := errors.AsType[*transport.Error](err)
 		require.True(t, ok)
-		assert.Equal(t, ReasonGateFull, e.Reason)
+		assert.Equal(t, transport.ReasonGateFull, e.Reason)
 		assert.True(t, e.GaveUp())
 		assert.False(t, e.Timeout())
 		assert.Equal(t, 1, b.closed())
-		assert.Equal(t, []Reason{ReasonGateFull}, ev.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonGateFull}, ev.reasons())
 		_ = first.Body.Close()
 		code, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
@@ -270,7 +271,7 @@ func TestGateRefuse(t *testing.T) {
 // TestGateRefuseAndRate: the gate refuses requests, and the rate makes them wait.
 func TestGateRefuseAndRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, Config{Base: script(status(200)), Rule: policy.Rule{
+		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{
 			Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 10},
 		}})
 		for range 2 {
@@ -291,7 +292,7 @@ func TestRateIsNoGate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := &witness{t: t}
-				c := Config{Base: rt(takes(100 * time.Millisecond)), Trace: w.trace(), Rule: policy.Rule{
+				c := transport.Config{Base: rt(takes(100 * time.Millisecond)), Trace: w.trace(), Rule: policy.Rule{
 					Gate: policy.Gate{Max: 50}, Rate: policy.Rate{PerSecond: 1, Burst: 1},
 				}.Or(exact)}
 				if f != nil {
@@ -370,7 +371,7 @@ func TestSlotOfABody(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				rule := row.rule
 				rule.Gate, rule.Attempts = policy.Gate{Start: 2, Max: 2}, 5
-				tr := mustNew(t, Config{Base: script(row.responses...), Rule: rule})
+				tr := mustNew(t, transport.Config{Base: script(row.responses...), Rule: rule})
 				method := row.method
 				if method == "" {
 					method = http.MethodGet
@@ -413,7 +414,7 @@ func TestGateServesInOrder(t *testing.T) {
 			time.Sleep(time.Second)
 			return status(200)(req)
 		})
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
 		var wg sync.WaitGroup
 		var want []string
 		for i := range 30 {
@@ -432,8 +433,8 @@ func TestGateServesInOrder(t *testing.T) {
 				if i%3 == 1 {
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
 					assert.Equal(t, 900*time.Millisecond, time.Since(start), "waits as long as it can")
-					e, ok := errors.AsType[*Error](err)
-					assert.True(t, ok && e.Timeout() && e.Reason == ReasonTimeout)
+					e, ok := errors.AsType[*transport.Error](err)
+					assert.True(t, ok && e.Timeout() && e.Reason == transport.ReasonTimeout)
 					return
 				}
 				if assert.NoError(t, err) {
@@ -462,7 +463,7 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 					return status(200)(req)
 				})
-				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 					Gate: policy.Gate{Start: 10}, AttemptTimeout: time.Second, Attempts: 2,
 				}})
 				var wg sync.WaitGroup
@@ -499,7 +500,7 @@ func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
 	for name, a := range map[string]response{"without": empty(200), "with": status(200)} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1}},
+				tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1}},
 					newOrigin(deafly(10*time.Millisecond, a)))
 				together(50, func(int) {
 					for range 20 {
@@ -517,7 +518,7 @@ func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
 func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		block := make(chan struct{})
-		tr := over(t, Config{Rule: policy.Rule{
+		tr := over(t, transport.Config{Rule: policy.Rule{
 			Rate: policy.Rate{PerSecond: 0.01, Burst: 5}, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
 		}}, script(func(req *http.Request) (*http.Response, error) {
 			<-block
@@ -531,7 +532,7 @@ func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 		start := time.Now()
 		for range 10 {
 			_, err := get(t, tr, t.Context())
-			assert.ErrorIs(t, err, ErrGateFull)
+			assert.ErrorIs(t, err, transport.ErrGateFull)
 		}
 		close(block)
 		synctest.Wait()

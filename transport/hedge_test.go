@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // TestHedgeCutsTheTail is the requirement of hedging. Responses take 8 to 12 ms, and
@@ -45,7 +46,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 				}
 				return status(200)(req)
 			}
-			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: h}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: h}})
 			var took []time.Duration
 			warm := 0
 			for i := range warmUp + measured {
@@ -99,7 +100,7 @@ func TestHedge(t *testing.T) {
 				var contexts [2]context.Context
 				server := newOrigin(nil)
 				server.serve = func(req *http.Request) (*http.Response, error) {
-					n := AttemptNumber(req.Context())
+					n := transport.AttemptNumber(req.Context())
 					contexts[n-1] = req.Context()
 					if row.deaf {
 						time.Sleep(row.takes[n-1])
@@ -109,7 +110,7 @@ func TestHedge(t *testing.T) {
 					return newResponse(req, 200, l.body(req.Context(), strings.Repeat("x", n*1000))), nil
 				}
 				ev := &events{}
-				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: after}}})
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: after}}})
 				resp, err := get(t, tr, ev.on(t.Context()))
 				require.NoError(t, err)
 				assert.Equal(t, row.total, time.Since(server.start))
@@ -134,8 +135,8 @@ func TestHedge(t *testing.T) {
 				time.Sleep(time.Minute)
 				assert.Error(t, winner.Err(), "ends with its body")
 				assert.Zero(t, l.open.Load())
-				assert.Equal(t, []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}, ev.reasons())
-				assert.ErrorIs(t, ev.all[1].Err, ErrOutrun)
+				assert.Equal(t, []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
+				assert.ErrorIs(t, ev.all[1].Err, transport.ErrOutrun)
 				assert.Equal(t, 3-row.wins, ev.all[1].Number, "the loser's number")
 				assert.Equal(t, row.wins, ev.all[2].Number, "the winner's number")
 				s := stateOf(t, tr)
@@ -151,7 +152,7 @@ func TestQuickResponsesAreNotHedged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200)).RoundTrip)
 		ev := &events{}
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 		}})
 		for range 2 {
@@ -161,7 +162,7 @@ func TestQuickResponsesAreNotHedged(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 		assert.Equal(t, []time.Duration{0, 40 * time.Millisecond, 1070 * time.Millisecond}, server.arrivals())
-		assert.Equal(t, []Reason{ReasonFinal, ReasonRetry, ReasonFinal}, ev.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonRetry, transport.ReasonFinal}, ev.reasons())
 	})
 }
 
@@ -180,7 +181,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 	rows := map[string]struct {
 		req     func(t *testing.T) *http.Request
 		rule    policy.Rule
-		prepare func(t *testing.T, tr *Transport)
+		prepare func(t *testing.T, tr *transport.Transport)
 		hedged  bool
 	}{
 		"GET":              {req: get, hedged: true},
@@ -205,7 +206,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 		"DELETE":           {req: func(t *testing.T) *http.Request { return newRequest(t, http.MethodDelete, "http://h.test/", nil) }},
 		"repeatable PUT": {hedged: true, req: func(t *testing.T) *http.Request {
 			req := withGetBody(t, http.MethodPut)
-			return req.WithContext(Repeatable(req.Context()))
+			return req.WithContext(transport.Repeatable(req.Context()))
 		}},
 		"PUT, by the rule's word": {hedged: true, rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }},
 			req: func(t *testing.T) *http.Request { return withGetBody(t, http.MethodPut) }},
@@ -219,7 +220,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 		}},
 		"repeatable POST": {hedged: true, req: func(t *testing.T) *http.Request {
 			req := withGetBody(t, http.MethodPost)
-			return req.WithContext(Repeatable(req.Context()))
+			return req.WithContext(transport.Repeatable(req.Context()))
 		}},
 		"PUT that is read once": {req: func(t *testing.T) *http.Request {
 			return newRequest(t, http.MethodPut, "http://h.test/", oneShot("text"))
@@ -229,14 +230,14 @@ func TestWhatIsNotHedged(t *testing.T) {
 		}},
 		"once": {req: func(t *testing.T) *http.Request {
 			req := get(t)
-			return req.WithContext(Once(req.Context()))
+			return req.WithContext(transport.Once(req.Context()))
 		}},
 		"one attempt": {req: get, rule: policy.Rule{Attempts: 1}},
-		"budget spent": {req: get, rule: policy.Rule{Budget: one}, prepare: func(t *testing.T, tr *Transport) {
+		"budget spent": {req: get, rule: policy.Rule{Budget: one}, prepare: func(t *testing.T, tr *transport.Transport) {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/fails")
 			require.NoError(t, err)
 		}},
-		"budget spent, behind a gate": {req: get, rule: policy.Rule{Budget: one, Gate: policy.Gate{Start: 5}}, prepare: func(t *testing.T, tr *Transport) {
+		"budget spent, behind a gate": {req: get, rule: policy.Rule{Budget: one, Gate: policy.Gate{Start: 5}}, prepare: func(t *testing.T, tr *transport.Transport) {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/fails")
 			require.NoError(t, err)
 		}},
@@ -244,10 +245,10 @@ func TestWhatIsNotHedged(t *testing.T) {
 		"gate with room": {req: get, rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}, hedged: true},
 		"rate used":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 1 })},
 		"rate left":      {req: get, rule: limits(func(r *policy.Rule) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 2 }), hedged: true},
-		"during a hold": {req: get, prepare: func(t *testing.T, tr *Transport) {
+		"during a hold": {req: get, prepare: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(20*time.Millisecond, func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/told") })
 		}},
-		"during another scope's hold": {req: get, hedged: true, prepare: func(t *testing.T, tr *Transport) {
+		"during another scope's hold": {req: get, hedged: true, prepare: func(t *testing.T, tr *transport.Transport) {
 			time.AfterFunc(20*time.Millisecond, func() {
 				_, _ = send(t, tr, http.MethodPost, "http://h.test/told", "Authorization: Bearer x")
 			})
@@ -281,7 +282,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 				})
 				rule := row.rule
 				rule.Hedge, rule.Backoff = policy.Hedge{After: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
-				tr := mustNew(t, Config{Base: base, Rule: rule})
+				tr := mustNew(t, transport.Config{Base: base, Rule: rule})
 				if row.prepare != nil {
 					row.prepare(t, tr)
 				}
@@ -313,7 +314,7 @@ func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 			}
 			return status(200)(req)
 		})
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
 		const requests = 1000
 		together(requests, func(int) {
 			code, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -340,7 +341,7 @@ func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 			}
 			return status(200)(req)
 		})
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Rate: policy.Rate{PerSecond: 0.01, Burst: 4}, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
 		}})
 		for _, path := range []string{"fails", "slow", "slow"} { // 2 + 1 + 1 tokens
@@ -358,28 +359,28 @@ func TestHedgeAndRetry(t *testing.T) {
 		responses []response
 		want      int
 		at        []time.Duration
-		reasons   []Reason
+		reasons   []transport.Reason
 		numbers   []int
 	}{
 		"the second fails, the first comes": {
 			responses: []response{deaf(300 * time.Millisecond), status(503)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal},
+			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal},
 		},
 		"the first fails, the second comes": {
 			responses: []response{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deaf(300 * time.Millisecond)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal},
+			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal},
 		},
 		"both attempts fail": {
 			responses: []response{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deafly(100*time.Millisecond, status(503)), status(200)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonFinal},
+			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonFinal},
 		},
 		"both attempts fail, and no attempt is left": {
 			responses: []response{deafly(100*time.Millisecond, status(503)), deafly(100*time.Millisecond, status(503)), status(503)}, want: 503,
-			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonAttempts},
+			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonAttempts},
 		},
 		"the second is told to wait, and so is the retry": {
 			responses: []response{deafly(200*time.Millisecond, fails(syscall.ECONNRESET)), status(429, "Retry-After: 3"), status(200)}, want: 200,
-			at: []time.Duration{0, 50 * time.Millisecond, 3050 * time.Millisecond}, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonRetry, ReasonFinal},
+			at: []time.Duration{0, 50 * time.Millisecond, 3050 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonFinal},
 		},
 	}
 	for name, row := range rows {
@@ -387,7 +388,7 @@ func TestHedgeAndRetry(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := newOrigin(script(row.responses...).RoundTrip)
 				ev := &events{}
-				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 					Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 				}})
 				resp, err := get(t, tr, ev.on(t.Context()))
@@ -415,7 +416,7 @@ func TestHedgeAndRetry(t *testing.T) {
 func TestCancelDuringTheRace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(hangs)
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
 		reason := errors.New("the caller's reason")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(reason) })
@@ -437,10 +438,10 @@ func TestBothRespondAtOnce(t *testing.T) {
 			var l ledger
 			server := newOrigin(nil)
 			server.serve = func(req *http.Request) (*http.Response, error) {
-				time.Sleep(100*time.Millisecond - time.Duration(AttemptNumber(req.Context())-1)*50*time.Millisecond)
+				time.Sleep(100*time.Millisecond - time.Duration(transport.AttemptNumber(req.Context())-1)*50*time.Millisecond)
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			}
-			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)
 			synctest.Wait()
@@ -469,7 +470,7 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 				}
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
 			}
-			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)
 			text, err := io.ReadAll(resp.Body)
@@ -487,7 +488,7 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(hangs, hangs, status(200)).RoundTrip)
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Hedge: policy.Hedge{After: 500 * time.Millisecond}, AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second),
 		}})
 		code, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -512,7 +513,7 @@ func TestHedgePercentileNeedsSamples(t *testing.T) {
 			}
 			return status(200)(req)
 		}
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 90}}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 90}}})
 		slow.Store(true)
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
@@ -545,7 +546,7 @@ func TestHedgeGoexit(t *testing.T) {
 			return nil, nil
 		},
 		"in the hedge": func(req *http.Request) (*http.Response, error) {
-			if AttemptNumber(req.Context()) == 1 {
+			if transport.AttemptNumber(req.Context()) == 1 {
 				return nil, pause(req, time.Minute)
 			}
 			runtime.Goexit()
@@ -554,7 +555,7 @@ func TestHedgeGoexit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}})
+				tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}})
 				req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 				returned, panicked, done := false, any(nil), make(chan struct{})
 				go func() {
@@ -597,10 +598,10 @@ func TestLateResponseWithABadBody(t *testing.T) {
 						}}), nil
 					})
 					start := time.Now()
-					resp, err := get(t, over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, base), t.Context())
+					resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, base), t.Context())
 					require.NoError(t, err)
 					assert.Equal(t, 200, resp.StatusCode)
-					assert.LessOrEqual(t, time.Since(start), 2*time.Second+closeTime)
+					assert.LessOrEqual(t, time.Since(start), 2*time.Second+transport.CloseTime)
 					time.Sleep(time.Minute)
 					synctest.Wait()
 					if late > 2*time.Second { // otherwise it may have won
@@ -623,35 +624,35 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 		responses []response
 		want      int
 		at        time.Duration
-		reasons   []Reason
+		reasons   []transport.Reason
 	}{
 		"not hedged by default": {method: http.MethodDelete, plain: true,
-			responses: []response{deafly(later, status(204)), status(404)}, want: 204, at: later, reasons: []Reason{ReasonFinal}},
+			responses: []response{deafly(later, status(204)), status(404)}, want: 204, at: later, reasons: []transport.Reason{transport.ReasonFinal}},
 		"a 4xx waits for a success": {method: http.MethodDelete,
-			responses: []response{deafly(later, status(204)), deafly(10*time.Millisecond, status(404))}, want: 204, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(204)), deafly(10*time.Millisecond, status(404))}, want: 204, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"a 412 waits for a success": {method: http.MethodPut,
-			responses: []response{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"the first attempt's 4xx waits as well": {method: http.MethodPost,
-			responses: []response{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"both attempts get a 4xx": {method: http.MethodDelete,
-			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"the other attempt fails": {method: http.MethodDelete,
-			responses: []response{deafly(later, fails(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, fails(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"the other response would be retried": {method: http.MethodDelete,
-			responses: []response{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"a success does not wait": {method: http.MethodDelete,
-			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(204))}, want: 204, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(204))}, want: 204, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"the 4xx of a safe request does not wait": {method: http.MethodGet,
-			responses: []response{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []Reason{ReasonHedged, ReasonOutrun, ReasonFinal}},
+			responses: []response{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server, ev := newOrigin(script(row.responses...).RoundTrip), &events{}
-				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
 				ctx := ev.on(t.Context())
 				if !row.plain {
-					ctx = Repeatable(ctx)
+					ctx = transport.Repeatable(ctx)
 				}
 				start := time.Now()
 				resp, err := tr.RoundTrip(newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
@@ -673,8 +674,8 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 func TestCancelWhileA4xxWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(script(hangs, status(404)).RoundTrip)
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
-		ctx, cancel := context.WithCancel(Repeatable(t.Context()))
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
+		ctx, cancel := context.WithCancel(transport.Repeatable(t.Context()))
 		time.AfterFunc(time.Second, cancel)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodDelete, "http://h.test/", nil).WithContext(ctx))
 		assert.ErrorIs(t, err, context.Canceled)
@@ -696,7 +697,7 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := newOrigin(script(responses...).RoundTrip)
-				tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
 				_, err := get(t, tr, t.Context())
 				assert.True(t, err == final, "%T: %v", err, err)
 				assert.Equal(t, 2, server.attempts())
@@ -718,7 +719,7 @@ func TestHedgeAndABaseThatPanics(t *testing.T) {
 	for name, responses := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				tr := over(t, Config{Rule: policy.Rule{
+				tr := over(t, transport.Config{Rule: policy.Rule{
 					Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
 				}}, script(responses...))
 				assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
@@ -734,9 +735,9 @@ func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var contexts []context.Context
-		tr := over(t, Config{
+		tr := over(t, transport.Config{
 			Rule:  policy.Rule{Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5}},
-			Trace: &Trace{Event: func(Event) { panic("hook") }},
+			Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }},
 		}, rt(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
 			contexts = append(contexts, req.Context())
@@ -760,7 +761,7 @@ func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
 // A 429 to a hedge holds the scope, even if the response of the hedge does not count.
 func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
 			script(takes(3*time.Second), status(429, "Retry-After: 30")))
 		done := make(chan struct{})
 		go func() {
@@ -779,7 +780,7 @@ func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 func TestLogOfAHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var out LogText
-		tr := over(t, Config{
+		tr := over(t, transport.Config{
 			Rule:   policy.Rule{Hedge: policy.Hedge{After: time.Second}},
 			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}, script(hangs, status(200)))
@@ -805,7 +806,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(row.rule).Or(exact)},
+				tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(row.rule).Or(exact)},
 					script(deafly(3*time.Second, status(503)), status(200)))
 				first, made := oneShot("text"), []*body(nil)
 				req := newRequest(t, http.MethodGet, "http://h.test/", first)
@@ -819,7 +820,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 				require.NoError(t, err)
 				_ = resp.Body.Close()
 				time.Sleep(time.Minute) // the first attempt does not notice that it was outrun
-				assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), ReasonHedged))
+				assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), transport.ReasonHedged))
 				assert.Equal(t, 1, first.closed())
 				for i, b := range made {
 					assert.Equal(t, 1, b.closed(), "body %d of %d", i+1, len(made))
@@ -833,9 +834,9 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 func TestOutrunAttemptSharesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		gone := make(chan struct{})
-		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
 			rt(func(req *http.Request) (*http.Response, error) {
-				if AttemptNumber(req.Context()) > 1 {
+				if transport.AttemptNumber(req.Context()) > 1 {
 					return status(200)(req)
 				}
 				defer close(gone)
@@ -868,7 +869,7 @@ func TestFailuresAreNoLatenciesForTheHedge(t *testing.T) {
 			}
 			return nil, syscall.ECONNREFUSED
 		})
-		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 95}, Attempts: 2}.Or(quick)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 95}, Attempts: 2}.Or(quick)}, base)
 		for range 1000 {
 			_, err := get(t, tr, t.Context())
 			require.Error(t, err)
@@ -887,7 +888,7 @@ func TestFailuresAreNoLatenciesForTheHedge(t *testing.T) {
 func TestHedgeAfterAHighPercentile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var slow atomic.Bool
-		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 99.9}}},
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 99.9}}},
 			rt(func(req *http.Request) (*http.Response, error) {
 				if slow.Swap(false) {
 					return takes(10 * time.Second)(req)
@@ -910,7 +911,7 @@ func TestHedgeAfterAHighPercentile(t *testing.T) {
 func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := oneShot("x")
-		tr := over(t, Config{Rule: policy.Rule{
+		tr := over(t, transport.Config{Rule: policy.Rule{
 			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
 		}}, script(deaf(time.Hour), func(req *http.Request) (*http.Response, error) { return newResponse(req, 503, b), nil }))
 		done := make(chan struct{})
@@ -932,8 +933,8 @@ func TestResponseGivenUpInARaceIsClosedAtOnce(t *testing.T) {
 // The caller may use the request again when it has a response (seen with -race).
 func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-			if AttemptNumber(req.Context()) == 1 {
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+			if transport.AttemptNumber(req.Context()) == 1 {
 				time.Sleep(3 * time.Millisecond)
 				return status(200)(req)
 			}
@@ -957,7 +958,7 @@ func TestTrailerWhenHedgingIsOn(t *testing.T) {
 	for name, hedge := range map[string]policy.Hedge{"off": policy.Hedge{After: policy.Off}, "on": {After: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			var sum string
-			tr := over(t, Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				_ = req.Body.Close()
 				sum = req.Trailer.Get("X-Sum") // as net/http does, after the body
@@ -987,7 +988,7 @@ func TestTrailerWhenHedgingIsOn(t *testing.T) {
 // A GetBody that panics during a race releases the slot of the hedge.
 func TestGetBodyThatPanicsInARace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, Config{Rule: policy.Rule{
+		tr := over(t, transport.Config{Rule: policy.Rule{
 			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 2, Max: 2},
 		}}, rt(takes(time.Minute)))
 		req := newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("text"))
@@ -1005,7 +1006,7 @@ func TestHintOfTheLoserBindsTheRetry(t *testing.T) {
 			deafly(2*time.Second, status(500, "Retry-After: 20")),
 			deafly(3*time.Second, fails(io.ErrUnexpectedEOF)),
 			status(200)).RoundTrip)
-		tr := over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, server)
+		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, server)
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
 		require.Len(t, server.arrivals(), 3)

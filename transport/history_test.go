@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"io"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A response that came after several attempts has their history, whatever it is.
@@ -19,11 +20,11 @@ func TestHistoryOfALateSuccess(t *testing.T) {
 	for _, code := range []int{200, 404, 501} {
 		bubble(t, func(t *testing.T) {
 			base := script(status(503), fails(syscall.ECONNRESET), status(code))
-			resp, err := get(t, over(t, Config{Rule: quick}, base), t.Context())
+			resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 			require.NoError(t, err)
 			defer resp.Body.Close()
-			h := HistoryOf(resp)
-			assert.Equal(t, ReasonFinal, h.Reason)
+			h := transport.HistoryOf(resp)
+			assert.Equal(t, transport.ReasonFinal, h.Reason)
 			require.Len(t, h.Attempts, 3)
 			for i, want := range []int{503, 0, code} {
 				assert.Equal(t, i+1, h.Attempts[i].Number)
@@ -37,10 +38,10 @@ func TestHistoryOfALateSuccess(t *testing.T) {
 // A response of a single attempt has none, and keeps the caller's request.
 func TestNoHistoryOfAFirstSuccess(t *testing.T) {
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-	resp, err := over(t, Config{Rule: quick}, script(status(200))).RoundTrip(req)
+	resp, err := over(t, transport.Config{Rule: quick}, script(status(200))).RoundTrip(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	assert.Empty(t, HistoryOf(resp).Attempts)
+	assert.Empty(t, transport.HistoryOf(resp).Attempts)
 	assert.Same(t, req, resp.Request)
 }
 
@@ -48,10 +49,10 @@ func TestNoHistoryOfAFirstSuccess(t *testing.T) {
 func TestHistoryWithAHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(takes(time.Minute), takes(time.Second))
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}}, base), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		assert.Len(t, HistoryOf(resp).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
 	})
 }
 
@@ -59,12 +60,12 @@ func TestHistoryWithAHedge(t *testing.T) {
 // further Transports from starting again.
 func TestHistoryOfATransportBelow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		below := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(fails(syscall.ECONNRESET), status(503)))
-		resp, err := get(t, over(t, Config{Rule: quick}, below), t.Context())
+		below := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(fails(syscall.ECONNRESET), status(503)))
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, below), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		assert.Equal(t, ReasonAttempts, HistoryOf(resp).Reason)
-		assert.Len(t, HistoryOf(resp).Attempts, 2)
+		assert.Equal(t, transport.ReasonAttempts, transport.HistoryOf(resp).Reason)
+		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
 	})
 }
 
@@ -74,10 +75,10 @@ func TestLateSuccessIsResumed(t *testing.T) {
 		text := strings.Repeat("0123456789", 10)
 		served := cutter(text, 50)
 		base := script(status(503), served.RoundTrip, served.RoundTrip)
-		resp, err := get(t, over(t, Config{Rule: quick}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		assert.Len(t, HistoryOf(resp).Attempts, 2)
+		assert.Len(t, transport.HistoryOf(resp).Attempts, 2)
 		got, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, text, string(got))

@@ -33,7 +33,7 @@ func repeat(n int, step ts.Step, then ...ts.Step) []ts.Step {
 // TestHTTP2Retries: an ordinary retry, over one connection.
 func TestHTTP2Retries(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Lanes: policy.Off}.Or(exactly), ts.Status(503).Body(strings.Repeat("x", 100_000)), ts.Status(429).Header("Retry-After", "5"), ts.OK("hello"))
+		s := set(t, cfg, policy.Rule{Lanes: policy.Off}.Or(exact), ts.Status(503).Body(strings.Repeat("x", 100_000)), ts.Status(429).Header("Retry-After", "5"), ts.OK("hello"))
 		got := s.send(http.MethodGet, nil)
 		require.NoError(t, got.err)
 		assert.Equal(t, "hello", got.body)
@@ -45,7 +45,7 @@ func TestHTTP2Retries(t *testing.T) {
 		assert.Equal(t, 1, s.Conns(), "a stream costs no connection, however long the response is that was given up")
 	})
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, now, ts.Status(503), ts.Status(502), ts.OK("hello"))
+		s := set(t, cfg, quick, ts.Status(503), ts.Status(502), ts.OK("hello"))
 		got := s.send(http.MethodPut, reader(strings.NewReader("text")))
 		require.NoError(t, got.err)
 		assert.Equal(t, "hello", got.body)
@@ -73,7 +73,7 @@ func TestHTTP2Refused(t *testing.T) {
 		for name, body := range bodies(t, "an order") {
 			t.Run(row.name+"/"+name, func(t *testing.T) {
 				inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-					rule := policy.Rule{Attempts: 100}.Or(now)
+					rule := policy.Rule{Attempts: 100}.Or(quick)
 					s := set(t, cfg, rule, repeat(row.times, row.step, ts.OK("done"))...)
 					got := s.send(http.MethodPost, body())
 					require.NoError(t, got.err)
@@ -106,14 +106,14 @@ func TestHTTP2Ambiguous(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at(t, http2, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, now, step, step, ts.OK("done"))
+				s := set(t, cfg, quick, step, step, ts.OK("done"))
 				got := s.send(http.MethodGet, nil)
 				require.NoError(t, got.err)
 				assert.Equal(t, "done", got.body)
 				assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry, transport.ReasonFinal}, s.seen.reasons())
 			})
 			at(t, http2, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, now, step, ts.OK("done"))
+				s := set(t, cfg, quick, step, ts.OK("done"))
 				got := s.send(http.MethodPost, reader(strings.NewReader("an order")))
 				assert.Error(t, got.err)
 				assert.Equal(t, 1, s.Arrivals())
@@ -126,7 +126,7 @@ func TestHTTP2Ambiguous(t *testing.T) {
 // A graceful GOAWAY, with the response still to come, is no fault.
 func TestHTTP2GracefulGoAway(t *testing.T) {
 	at(t, http2, func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, now, ts.OK("hello").AnnounceGoAway(), ts.OK("again"))
+		s := set(t, cfg, quick, ts.OK("hello").AnnounceGoAway(), ts.OK("again"))
 		assert.Equal(t, "hello", s.send(http.MethodGet, nil).body)
 		assert.Equal(t, "again", s.send(http.MethodGet, nil).body)
 		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonFinal}, s.seen.reasons())
@@ -151,7 +151,7 @@ func TestHTTP2EarlyResponses(t *testing.T) {
 			for kind, body := range bodies(t, text) {
 				t.Run(name+"/"+kind, func(t *testing.T) {
 					at(t, soak.Size(http2[1:], http2), func(t *testing.T, cfg ts.Config) {
-						s := set(t, cfg, now, step.Early(after), step.Early(after), ts.OK("done"))
+						s := set(t, cfg, quick, step.Early(after), step.Early(after), ts.OK("done"))
 						got := s.send(http.MethodPut, body())
 						require.NoError(t, got.err)
 						assert.Equal(t, "done", got.body)
@@ -173,7 +173,7 @@ func TestHTTP2CloseDuringRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, now, step, ts.OK("done"))
+				s := set(t, cfg, quick, step, ts.OK("done"))
 				pr, pw := io.Pipe()
 				var wg sync.WaitGroup
 				wg.Go(func() {
@@ -253,16 +253,16 @@ func TestHTTP2StreamsShareAConnection(t *testing.T) {
 			"/hangs": {ts.Hang(), ts.Hang(), ts.OK("at last")},
 			"/slow":  {ts.OK(strings.Repeat("x", 60)).Drip(1, time.Second)},
 		}
-		s := set(t, cfg, policy.Rule{AttemptTimeout: 5 * time.Second}.Or(exactly))
+		s := set(t, cfg, policy.Rule{AttemptTimeout: 5 * time.Second}.Or(exact))
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			got := do(s.tr, request(t, http.MethodGet, s.URL+"/slow", nil))
+			got := do(s.tr, newRequest(t, http.MethodGet, s.URL+"/slow", nil))
 			assert.NoError(t, got.err)
 			assert.Len(t, got.body, 60)
 		})
 		wg.Go(func() {
 			time.Sleep(time.Second)
-			got := do(s.tr, request(t, http.MethodGet, s.URL+"/hangs", nil))
+			got := do(s.tr, newRequest(t, http.MethodGet, s.URL+"/hangs", nil))
 			assert.NoError(t, got.err)
 			assert.Equal(t, "at last", got.body)
 		})

@@ -34,7 +34,7 @@ func TestKeptBodiesAreNotMixed(t *testing.T) {
 				return ts.OK("ok")
 			}
 			server := ts.Start(t, cfg)
-			tr := mustNew(t, transport.Config{Base: server.Transport(), Rule: now})
+			tr := mustNew(t, transport.Config{Base: server.Transport(), Rule: quick})
 			t.Cleanup(tr.CloseIdleConnections)
 			text := func(id int) []byte { return bytes.Repeat([]byte{byte('a' + id)}, 100_000+id) }
 			var uploads sync.WaitGroup
@@ -42,7 +42,7 @@ func TestKeptBodiesAreNotMixed(t *testing.T) {
 			for id := range 8 {
 				uploads.Go(func() {
 					for i := range 3 {
-						req := request(t, http.MethodPut, fmt.Sprintf("%s/%d/%d", server.URL, id, i), reader(bytes.NewReader(text(id))))
+						req := newRequest(t, http.MethodPut, fmt.Sprintf("%s/%d/%d", server.URL, id, i), reader(bytes.NewReader(text(id))))
 						resp, err := tr.RoundTrip(req)
 						if !assert.NoError(t, err) {
 							return

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"fmt"
@@ -16,6 +16,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A keeper is a server that honours keys. It acts once for each key. It plays its steps in
@@ -62,7 +63,7 @@ func TestOneActionAndOneResponse(t *testing.T) {
 			steps := []string{"lost after", "busy", "busy", []string{"lost before", "unavailable", "lost after"}[r.IntN(3)]}
 			r.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
 			server := &keeper{steps: steps, acted: map[string]bool{}}
-			tr := mustNew(t, Config{Base: server, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, Budget: policy.Budget{Burst: policy.Off}}})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey, Budget: policy.Budget{Burst: policy.Off}}})
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/charges", strings.NewReader("9")))
 			require.NoError(t, err, "seed %d: %v", seed, steps)
 			require.Equal(t, 201, resp.StatusCode, "seed %d: %v", seed, steps)
@@ -103,7 +104,7 @@ func TestIdempotencyKey(t *testing.T) {
 			base := script(status(500))
 			req := newRequest(t, row.method, "http://h.test/", nil)
 			req.Header = row.header.Clone()
-			resp, err := mustNew(t, Config{Base: base, Rule: rule}).RoundTrip(req)
+			resp, err := mustNew(t, transport.Config{Base: base, Rule: rule}).RoundTrip(req)
 			require.NoError(t, err, row.name)
 			assert.Equal(t, row.want, resp.Request.Header.Get("Idempotency-Key"), row.name)
 			finish(resp, nil)
@@ -149,7 +150,7 @@ func TestStatusesOfAKey(t *testing.T) {
 			{"503", keyed, "POST", 503, "A: b", 2},
 		} {
 			base := script(status(row.code, row.header), status(201))
-			tr := mustNew(t, Config{Base: base, Rule: row.rule})
+			tr := mustNew(t, transport.Config{Base: base, Rule: row.rule})
 			start := time.Now()
 			finish(tr.RoundTrip(newRequest(t, row.method, "http://h.test/", nil)))
 			assert.Equal(t, row.sent, base.attempts(), row.name)
@@ -165,7 +166,7 @@ func TestStatusesOfAKey(t *testing.T) {
 // A redirect is another request. Its key is another one.
 func TestKeyOfARedirect(t *testing.T) {
 	base := script(status(307, "Location: /there"), status(200))
-	tr := mustNew(t, Config{Base: base, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey}})
+	tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{IdempotencyKey: policy.UUIDKey}})
 	finish((&http.Client{Transport: tr}).Post("http://h.test/", "text/plain", strings.NewReader("x")))
 	require.Len(t, base.reqs, 2)
 	first, second := base.reqs[0].Header.Get("Idempotency-Key"), base.reqs[1].Header.Get("Idempotency-Key")
@@ -177,7 +178,7 @@ func TestKeyOfARedirect(t *testing.T) {
 // A function that panics leaves no body open.
 func TestKeyThatPanics(t *testing.T) {
 	body := oneShot("body")
-	tr := mustNew(t, Config{Base: newNoop(), Rule: policy.Rule{IdempotencyKey: func(*http.Request) string { panic("key") }}})
+	tr := mustNew(t, transport.Config{Base: newNoop(), Rule: policy.Rule{IdempotencyKey: func(*http.Request) string { panic("key") }}})
 	assert.Panics(t, func() { _, _ = tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body)) })
 	assert.Equal(t, 1, body.closed())
 }

@@ -35,7 +35,7 @@ const attemptTime = 300 * time.Millisecond
 
 var (
 	// quick has four attempts with a short timeout, almost without waits between.
-	quick = policy.Rule{Attempts: 4, AttemptTimeout: attemptTime, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}
+	hasty = policy.Rule{Attempts: 4, AttemptTimeout: attemptTime, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}
 
 	anyHTTP = []protocol{http1[0], http2[0], http2[1]}
 )
@@ -69,7 +69,7 @@ func (w *wired) die() { w.net.Silence("fault.test") }
 func (w *wired) get() result { return w.send(http.MethodGet) }
 
 func (w *wired) send(method string) result {
-	return do(w.tr, request(w.t, method, w.URL+"/", nil))
+	return do(w.tr, newRequest(w.t, method, w.URL+"/", nil))
 }
 
 // ok asserts that a request is answered within most.
@@ -85,7 +85,7 @@ func (w *wired) ok(got result, most time.Duration, msg ...any) {
 // stalls, and is fetched again.
 func TestDeathUnderLoad(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		for name, rule := range map[string]policy.Rule{"with a wait": quick, "without": policy.Rule{Backoff: backoff.Constant(0)}.Or(quick)} {
+		for name, rule := range map[string]policy.Rule{"with a wait": hasty, "without": policy.Rule{Backoff: backoff.Constant(0)}.Or(hasty)} {
 			cfg.Net = ts.NewNet()
 			rule.Stall.Timeout = attemptTime
 			w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
@@ -118,7 +118,7 @@ func TestDeathUnderLoad(t *testing.T) {
 // lane is not silent. But a retry over the same lane could meet a dead connection again.
 func TestDeathBesideStreams(t *testing.T) {
 	hedged := policy.Rule{Hedge: policy.Hedge{After: time.Hour}} // so that what comes is noted from the beginning
-	for name, rule := range map[string]policy.Rule{"timeouts": quick, "deadlines": hedged} {
+	for name, rule := range map[string]policy.Rule{"timeouts": hasty, "deadlines": hedged} {
 		t.Run(name, func(t *testing.T) { testDeathBesideStreams(t, rule) })
 	}
 }
@@ -144,7 +144,7 @@ func testDeathBesideStreams(t *testing.T, rule policy.Rule) {
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: mustNew(t, transport.Config{Base: base, Rule: rule})}
 		var streams, wg sync.WaitGroup
 		for i := range cfg.Streams {
-			streams.Go(func() { w.ok(do(w.tr, request(t, http.MethodGet, fmt.Sprint(w.URL, "/stream"), nil)), time.Minute) })
+			streams.Go(func() { w.ok(do(w.tr, newRequest(t, http.MethodGet, fmt.Sprint(w.URL, "/stream"), nil)), time.Minute) })
 			if i == 0 {
 				synctest.Wait() // the other streams share the connection, if that is possible
 			}
@@ -164,7 +164,7 @@ func testDeathBesideStreams(t *testing.T, rule policy.Rule) {
 		for range 20 {
 			ctx, cancel := context.WithTimeout(t.Context(), attemptTime+20*time.Millisecond)
 			start := time.Now()
-			if _, err := get(t, w.tr, ctx, w.URL); rule.AttemptTimeout > 0 {
+			if _, err := fetch(t, w.tr, ctx, w.URL); rule.AttemptTimeout > 0 {
 				assert.NoError(t, err)
 			}
 			if time.Since(start) >= attemptTime {
@@ -188,7 +188,7 @@ func TestDeathWithDeadlineOnly(t *testing.T) {
 			failed := 0
 			for range 10 {
 				ctx, cancel := context.WithTimeout(t.Context(), attemptTime)
-				if resp, err := get(t, w.tr, ctx, w.URL); err != nil {
+				if resp, err := fetch(t, w.tr, ctx, w.URL); err != nil {
 					failed++
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
 				} else {
@@ -204,7 +204,7 @@ func TestDeathWithDeadlineOnly(t *testing.T) {
 // Only hedges find another way. A connection that died before is not taken again.
 func TestDeathWithHedges(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(now), well)
+		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(quick), well)
 		for i := range 4 {
 			for range 3 {
 				w.ok(w.get(), 55*time.Millisecond, i)
@@ -236,7 +236,7 @@ func testDeathOfAPool(t *testing.T, cause error) {
 			failed := 0
 			for range 20 {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), attemptTime, cause)
-				if _, err := get(t, w.tr, ctx, w.URL); err != nil {
+				if _, err := fetch(t, w.tr, ctx, w.URL); err != nil {
 					failed++
 				}
 				cancel()
@@ -249,7 +249,7 @@ func testDeathOfAPool(t *testing.T, cause error) {
 // Connections die one after the other.
 func TestDeathAfterDeath(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, quick, well)
+		w := wire(t, cfg, hasty, well)
 		for range 4 {
 			w.ok(w.get(), attemptTime+20*time.Millisecond)
 			w.ok(w.get(), 0)
@@ -267,14 +267,14 @@ func TestSlowConnection(t *testing.T) {
 		return ts.OK("well")
 	}
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, quick, slow)
+		w := wire(t, cfg, hasty, slow)
 		w.ok(w.get(), attemptTime+20*time.Millisecond, "the retry takes another connection")
 		for range 20 {
 			w.ok(w.get(), 0)
 		}
 	})
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(now), slow)
+		w := wire(t, cfg, policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}.Or(quick), slow)
 		w.ok(w.get(), 50*time.Millisecond, "the hedge takes another connection")
 		for range 20 {
 			w.ok(w.get(), 50*time.Millisecond)
@@ -288,7 +288,7 @@ func TestBadServerOnOneConnection(t *testing.T) {
 		inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 			var mu sync.Mutex
 			bad := 0
-			w := wire(t, cfg, now, func(r *ts.Received) ts.Step {
+			w := wire(t, cfg, quick, func(r *ts.Received) ts.Step {
 				mu.Lock()
 				defer mu.Unlock()
 				if r.Conn == 1 {
@@ -309,7 +309,7 @@ func TestBadServerOnOneConnection(t *testing.T) {
 // A POST is not repeated after a 503. But the next one takes another connection.
 func TestBadServerOnOneConnectionOfPOSTs(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, now, func(r *ts.Received) ts.Step {
+		w := wire(t, cfg, quick, func(r *ts.Received) ts.Step {
 			if r.Conn == 1 {
 				return ts.Status(503)
 			}
@@ -328,8 +328,8 @@ func TestBadServerOnOneConnectionOfPOSTs(t *testing.T) {
 // one has no other connection.
 func TestMisdirectedBelow(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, now, func(*ts.Received) ts.Step { return ts.Status(421) })
-		w.tr = mustNew(t, transport.Config{Base: w.tr, Rule: now})
+		w := wire(t, cfg, quick, func(*ts.Received) ts.Step { return ts.Status(421) })
+		w.tr = mustNew(t, transport.Config{Base: w.tr, Rule: quick})
 		for range 2 { // the second request finds that no lane may be opened
 			before := len(w.Log())
 			got := w.get()
@@ -344,7 +344,7 @@ func TestMisdirectedBelow(t *testing.T) {
 // Every connection says 421. It is not repeated over a connection that said so.
 func TestMisdirectedEverywhere(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, now, func(*ts.Received) ts.Step { return ts.Status(421) })
+		w := wire(t, cfg, quick, func(*ts.Received) ts.Step { return ts.Status(421) })
 		for range 3 {
 			before := len(w.Log())
 			got := w.send(http.MethodPost)
@@ -360,7 +360,7 @@ func TestMisdirectedEverywhere(t *testing.T) {
 		}
 	})
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Lanes: policy.Off}.Or(now), func(*ts.Received) ts.Step { return ts.Status(421) })
+		w := wire(t, cfg, policy.Rule{Lanes: policy.Off}.Or(quick), func(*ts.Received) ts.Step { return ts.Status(421) })
 		assert.Equal(t, 421, w.get().status)
 		assert.Equal(t, cfg.HTTP2, w.Arrivals() == 1)
 	})
@@ -374,7 +374,7 @@ func TestOverloadCostsFewConnections(t *testing.T) {
 		"silence":         ts.Hang(),
 	} {
 		inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-			w := wire(t, cfg, quick, func(r *ts.Received) ts.Step {
+			w := wire(t, cfg, hasty, func(r *ts.Received) ts.Step {
 				if r.N == 1 {
 					return ts.OK("well")
 				}
@@ -411,22 +411,22 @@ func TestSlowHandlers(t *testing.T) {
 			}
 			s := ts.Start(t, cfg)
 			base := s.Transport()
-			tr, untimed := mustNew(t, transport.Config{Base: base, Rule: quick}), mustNew(t, transport.Config{Base: base})
-			require.NoError(t, do(tr, request(t, http.MethodGet, s.URL+"/", nil)).err)
+			tr, untimed := mustNew(t, transport.Config{Base: base, Rule: hasty}), mustNew(t, transport.Config{Base: base})
+			require.NoError(t, do(tr, newRequest(t, http.MethodGet, s.URL+"/", nil)).err)
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				to := untimed
 				if beside == "/drip" {
 					to = tr // which then hears the pieces
 				}
-				got := do(to, request(t, http.MethodGet, s.URL+beside, nil))
+				got := do(to, newRequest(t, http.MethodGet, s.URL+beside, nil))
 				assert.NoError(t, got.err)
 				assert.NotEmpty(t, got.body)
 			})
 			time.Sleep(10 * time.Millisecond)
 			for range 4 {
 				wg.Go(func() {
-					got := do(tr, request(t, http.MethodGet, s.URL+"/slow", nil))
+					got := do(tr, newRequest(t, http.MethodGet, s.URL+"/slow", nil))
 					assert.ErrorIs(t, got.err, context.DeadlineExceeded)
 				})
 			}
@@ -441,7 +441,7 @@ func TestSlowHandlers(t *testing.T) {
 func TestDeathDuringADownload(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		content := ts.Pattern(200_000)
-		rule := policy.Rule{Stall: policy.Stall{Timeout: time.Second}}.Or(quick)
+		rule := policy.Rule{Stall: policy.Stall{Timeout: time.Second}}.Or(hasty)
 		w := wire(t, cfg, rule, func(r *ts.Received) ts.Step {
 			return ts.Content(content, `"v1"`).Drip(10_000, 10*time.Millisecond)
 		})
@@ -471,7 +471,7 @@ func lateDial(by time.Duration) func(*http.Transport) {
 // New connections under the first trouble are made once, and shared.
 func TestRequestsWaitForOneHandshake(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, quick, lateDial(100*time.Millisecond))
+		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, hasty, lateDial(100*time.Millisecond))
 		w.ok(w.get(), 100*time.Millisecond)
 		before := w.Conns()
 		w.die()
@@ -490,13 +490,13 @@ func TestCancelEndsTheWaitForAHandshake(t *testing.T) {
 		s := ts.Start(t, cfg, ts.OK("well"))
 		base := s.Transport()
 		lateDial(500 * time.Millisecond)(base)
-		tr := mustNew(t, transport.Config{Base: base, Rule: quick})
-		require.NoError(t, do(mustNew(t, transport.Config{Base: base}), request(t, http.MethodGet, s.URL, nil)).err)
+		tr := mustNew(t, transport.Config{Base: base, Rule: hasty})
+		require.NoError(t, do(mustNew(t, transport.Config{Base: base}), newRequest(t, http.MethodGet, s.URL, nil)).err)
 		cfg.Net.Silence("fault.test")
 		var wg sync.WaitGroup
-		wg.Go(func() { do(tr, request(t, http.MethodGet, s.URL, nil)) })
+		wg.Go(func() { do(tr, newRequest(t, http.MethodGet, s.URL, nil)) })
 		time.Sleep(attemptTime + 50*time.Millisecond)
-		req := request(t, http.MethodGet, s.URL, nil)
+		req := newRequest(t, http.MethodGet, s.URL, nil)
 		canceled := make(chan struct{})
 		//lint:ignore SA1019 old callers still set Request.Cancel
 		req.Cancel = canceled
@@ -541,7 +541,7 @@ func TestHoldDuringTheWaitForAHandshake(t *testing.T) {
 			assert.GreaterOrEqual(t, got.elapsed, 9*time.Second)
 		})
 		time.Sleep(10 * time.Millisecond)
-		assert.Equal(t, 429, do(w.tr, request(t, http.MethodGet, s.URL+"/refused", nil).WithContext(transport.Once(t.Context()))).status)
+		assert.Equal(t, 429, do(w.tr, newRequest(t, http.MethodGet, s.URL+"/refused", nil).WithContext(transport.Once(t.Context()))).status)
 		wg.Wait()
 		w.tr.CloseIdleConnections()
 	})
@@ -550,7 +550,7 @@ func TestHoldDuringTheWaitForAHandshake(t *testing.T) {
 // Lanes that are not used any more go away, and so do the dead connections of the base.
 func TestIdleLanesGoAway(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, quick, well)
+		w := wire(t, cfg, hasty, well)
 		w.ok(w.get(), 0)
 		w.die()
 		w.ok(w.get(), attemptTime+20*time.Millisecond)
@@ -569,7 +569,7 @@ func TestIdleLanesGoAway(t *testing.T) {
 // A client closes the connections of all lanes.
 func TestCloseIdleConnectionsOfLanes(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, quick, well)
+		w := wire(t, cfg, hasty, well)
 		w.ok(w.get(), 0)
 		w.die()
 		w.ok(w.get(), attemptTime+20*time.Millisecond)
@@ -594,7 +594,7 @@ func TestLanesKeepToMaxConnsPerHost(t *testing.T) {
 			s := ts.Start(t, cfg)
 			base := s.Transport()
 			base.MaxConnsPerHost = most
-			tr := mustNew(t, transport.Config{Base: base, Rule: quick})
+			tr := mustNew(t, transport.Config{Base: base, Rule: hasty})
 			var wg sync.WaitGroup
 			ok, worst, last := 0, 0, 0
 			var mu sync.Mutex
@@ -614,7 +614,7 @@ func TestLanesKeepToMaxConnsPerHost(t *testing.T) {
 			for range 8 {
 				wg.Go(func() {
 					for range each {
-						if got := do(tr, request(t, http.MethodGet, s.URL, nil)); got.err == nil && got.status == 200 {
+						if got := do(tr, newRequest(t, http.MethodGet, s.URL, nil)); got.err == nil && got.status == 200 {
 							mu.Lock()
 							ok++
 							mu.Unlock()
@@ -647,7 +647,7 @@ func TestSilentOnlyLane(t *testing.T) {
 		},
 	} {
 		inMemory(t, []protocol{http1[0], http2[0]}, func(t *testing.T, cfg ts.Config) {
-			w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, quick, change)
+			w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, hasty, change)
 			for range 4 {
 				w.ok(w.get(), attemptTime+20*time.Millisecond, name)
 				w.ok(w.get(), 0, name)
@@ -672,7 +672,7 @@ func TestSilentOnlyLaneWithDeadlines(t *testing.T) {
 					failed := 0
 					for range 10 {
 						ctx, cancel := context.WithTimeout(t.Context(), attemptTime)
-						if _, err := get(t, w.tr, ctx, w.URL); err != nil {
+						if _, err := fetch(t, w.tr, ctx, w.URL); err != nil {
 							failed++
 						}
 						cancel()
@@ -694,16 +694,16 @@ func TestOneLaneOnly(t *testing.T) {
 				b.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{"other": nil}
 				return b
 			},
-			"wrapped": func(b *http.Transport) http.RoundTripper { return base(b.RoundTrip) },
+			"wrapped": func(b *http.Transport) http.RoundTripper { return rt(b.RoundTrip) },
 		} {
 			cfg.Net = ts.NewNet()
 			s := ts.Start(t, cfg, ts.OK("well"))
-			var log transport.LogText
-			tr := mustNew(t, transport.Config{Base: change(s.Transport()), Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			require.Equal(t, 200, do(tr, request(t, http.MethodGet, s.URL, nil)).status)
+			var log LogText
+			tr := mustNew(t, transport.Config{Base: change(s.Transport()), Rule: hasty, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			require.Equal(t, 200, do(tr, newRequest(t, http.MethodGet, s.URL, nil)).status)
 			cfg.Net.Silence("fault.test")
 			for range 2 {
-				assert.Equal(t, name == "wrapped", do(tr, request(t, http.MethodGet, s.URL, nil)).err != nil, name)
+				assert.Equal(t, name == "wrapped", do(tr, newRequest(t, http.MethodGet, s.URL, nil)).err != nil, name)
 			}
 			assert.Equal(t, 1, strings.Count(log.String(), `msg="http://fault.test is silent, and the base has one lane only: set Config.Lane"`), name)
 		}
@@ -716,8 +716,8 @@ func TestLanesOfAnotherBase(t *testing.T) {
 		s := ts.Start(t, cfg, ts.OK("well"))
 		made := 0
 		tr := mustNew(t, transport.Config{
-			Base: base(s.Transport().RoundTrip),
-			Rule: quick,
+			Base: rt(s.Transport().RoundTrip),
+			Rule: hasty,
 			Lane: func(host string) http.RoundTripper {
 				assert.Equal(t, "fault.test", host)
 				if made++; made == 1 {
@@ -739,8 +739,8 @@ func TestLanesOfAnotherBase(t *testing.T) {
 func TestLanesAreLogged(t *testing.T) {
 	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
 		s := ts.Start(t, cfg, ts.OK("well"))
-		var log transport.LogText
-		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		var log LogText
+		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
 		w.ok(w.get(), 0)
 		w.die()
@@ -758,7 +758,7 @@ func TestLanesAreLogged(t *testing.T) {
 // The lanes of a host that is forgotten are closed.
 func TestLanesOfEvictedHosts(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, quick, well)
+		w := wire(t, cfg, hasty, well)
 		w.ok(w.get(), 0)
 		w.die()
 		w.ok(w.get(), attemptTime+20*time.Millisecond)
@@ -773,14 +773,14 @@ func TestLanesOfEvictedHosts(t *testing.T) {
 // base.
 func TestLanesOff(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Lanes: policy.Off}.Or(quick), well)
+		w := wire(t, cfg, policy.Rule{Lanes: policy.Off}.Or(hasty), well)
 		w.ok(w.get(), 0)
 		w.die()
 		require.Error(t, w.get().err)
 		assert.Equal(t, 1, w.Conns())
-		require.NoError(t, w.tr.Update(quick, nil))
+		require.NoError(t, w.tr.Update(hasty, nil))
 		w.ok(w.get(), attemptTime+20*time.Millisecond)
-		require.NoError(t, w.tr.Update(policy.Rule{Lanes: policy.Off}.Or(quick), nil))
+		require.NoError(t, w.tr.Update(policy.Rule{Lanes: policy.Off}.Or(hasty), nil))
 		assert.Equal(t, 2, w.Conns())
 	})
 }
@@ -823,7 +823,7 @@ func tunnels(t *testing.T, n *ts.Net) {
 func TestTunnelDies(t *testing.T) {
 	inMemory(t, []protocol{http1[1], http2[1]}, func(t *testing.T, cfg ts.Config) {
 		tunnels(t, cfg.Net)
-		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, quick, func(base *http.Transport) {
+		w := wireTo(t, ts.Start(t, cfg, ts.OK("well")), cfg.Net, hasty, func(base *http.Transport) {
 			base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test:3128"})
 		})
 		for range 3 {
@@ -839,7 +839,7 @@ func TestTunnelDies(t *testing.T) {
 // A server restarts again and again under load. No GET fails, and no POST arrives twice.
 func TestRollingRestart(t *testing.T) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
-		w := wire(t, cfg, policy.Rule{Attempts: 20}.Or(quick), func(r *ts.Received) ts.Step { return ts.OK("well").Delay(3 * time.Millisecond) })
+		w := wire(t, cfg, policy.Rule{Attempts: 20}.Or(hasty), func(r *ts.Received) ts.Step { return ts.OK("well").Delay(3 * time.Millisecond) })
 		var wg sync.WaitGroup
 		for i := range 16 {
 			wg.Go(func() {
@@ -848,7 +848,7 @@ func TestRollingRestart(t *testing.T) {
 						w.ok(w.get(), time.Second)
 						continue
 					}
-					_ = do(w.tr, request(t, http.MethodPost, fmt.Sprintf("%s/%d/%d", w.URL, i, j), nil))
+					_ = do(w.tr, newRequest(t, http.MethodPost, fmt.Sprintf("%s/%d/%d", w.URL, i, j), nil))
 				}
 			})
 		}
@@ -878,7 +878,7 @@ func TestServersThatEndConnections(t *testing.T) {
 	inMemory(t, http2, func(t *testing.T, cfg ts.Config) {
 		var mu sync.Mutex
 		acted := map[string]int{}
-		w := wire(t, cfg, policy.Rule{Attempts: 10, AttemptTimeout: time.Minute}.Or(quick), func(r *ts.Received) ts.Step {
+		w := wire(t, cfg, policy.Rule{Attempts: 10, AttemptTimeout: time.Minute}.Or(hasty), func(r *ts.Received) ts.Step {
 			switch {
 			case r.N%50 == 0:
 				return ts.GoAway(ts.NoError)
@@ -902,7 +902,7 @@ func TestServersThatEndConnections(t *testing.T) {
 		}
 		wg.Wait()
 		for i := range 300 { // alone, because this server acts on all streams that are open at its GOAWAY
-			got := do(w.tr, request(t, http.MethodPost, fmt.Sprint(w.URL, "/", i), nil))
+			got := do(w.tr, newRequest(t, http.MethodPost, fmt.Sprint(w.URL, "/", i), nil))
 			w.ok(got, time.Minute, "nothing of it was processed")
 		}
 		time.Sleep(time.Second)
@@ -933,12 +933,12 @@ func TestDeathOverSockets(t *testing.T) {
 				}
 				tr := mustNew(t, c)
 				if own && cfg.HTTP2 {
-					tr.Trust(base.TLSClientConfig)
+					tr.Base().(*http.Transport).TLSClientConfig = base.TLSClientConfig
 				}
 				t.Cleanup(tr.CloseIdleConnections)
 				for range 3 {
 					for range 3 {
-						got := do(tr, request(t, http.MethodGet, scheme+"://"+r.Addr().String()+"/", nil))
+						got := do(tr, newRequest(t, http.MethodGet, scheme+"://"+r.Addr().String()+"/", nil))
 						require.NoError(t, got.err)
 						require.Equal(t, "well", got.body)
 					}

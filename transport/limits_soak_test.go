@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"bytes"
@@ -30,12 +30,13 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A riot is the treatment of a host by TestNoSlotTokenOrWaiterIsLost. The callers and the
 // base transport have every bad habit, callbacks panic, and rules change meanwhile.
 type riot struct {
-	tr   *Transport
+	tr   *transport.Transport
 	seed uint64
 	dice atomic.Uint64
 	calm atomic.Bool // the riot is over
@@ -225,7 +226,7 @@ func (r *riot) call() {
 		ctx = with
 	}
 	if r.oneIn(3) {
-		ctx = WithTrace(ctx, &Trace{Event: func(Event) { r.slip() }})
+		ctx = transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) { r.slip() }})
 	}
 	resp, err := r.tr.RoundTrip(r.request(ctx))
 	if err != nil {
@@ -278,7 +279,7 @@ func (r *riot) run(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	r.ends = ctx
-	r.tr = mustNew(t, Config{Base: r, Rule: r.rule()})
+	r.tr = mustNew(t, transport.Config{Base: r, Rule: r.rule()})
 	var callers sync.WaitGroup
 	for range 20 {
 		callers.Add(1)
@@ -310,7 +311,7 @@ func (r *riot) run(t *testing.T) {
 // lost returns complaints about a host that has no requests under way. It complains of
 // slots in use, requests, waiters, and turns that no request gets. The base has to respond
 // at once.
-func lost(t *testing.T, tr *Transport) (complaints []string) {
+func lost(t *testing.T, tr *transport.Transport) (complaints []string) {
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 	for name, rule := range map[string]policy.Rule{
 		"gate":   {Gate: policy.Gate{Start: 4, Max: 4}},
@@ -337,15 +338,15 @@ func lost(t *testing.T, tr *Transport) (complaints []string) {
 
 // holdAndSend sends eight requests of each scope that a riot has, after a hold of
 // a second. It complains of requests that do not get their turn within ten seconds.
-func holdAndSend(t *testing.T, tr *Transport, complain func(error)) {
-	state := tr.hosts.Acquire(&url.URL{Scheme: "http", Host: "h.test"})
+func holdAndSend(t *testing.T, tr *transport.Transport, complain func(error)) {
+	state := tr.Hosts().Acquire(&url.URL{Scheme: "http", Host: "h.test"})
 	scopes := []string{"", "Bearer a", "Bearer b"}
 	for _, scope := range scopes {
-		key := host.ScopeKey(tr.seed, http.Header{"Authorization": {scope}})
+		key := host.ScopeKey(tr.Seed(), http.Header{"Authorization": {scope}})
 		if scope == "" {
-			key = host.ScopeKey(tr.seed, http.Header{})
+			key = host.ScopeKey(tr.Seed(), http.Header{})
 		}
-		state.Machines().Cooldown.Hold(tr.now(), key, cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Second}, cooldown.Config{Max: time.Minute}, 0)
+		state.Machines().Cooldown.Hold(tr.Now(), key, cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Second}, cooldown.Config{Max: time.Minute}, 0)
 	}
 	state.Release()
 	var mu sync.Mutex
@@ -398,29 +399,29 @@ func TestNoSlotTokenOrWaiterIsLost(t *testing.T) {
 // TestWhatIsLostIsFound: the oracle of the test above complains of each kind of
 // loss.
 func TestWhatIsLostIsFound(t *testing.T) {
-	scope := func(tr *Transport) uint64 { return host.ScopeKey(tr.seed, http.Header{}) }
-	rows := map[string]func(tr *Transport, m *host.Machines){
-		"a slot": func(tr *Transport, m *host.Machines) {
-			m.Gate().Enter(tr.now(), new(gate.Slot), nil, gate.Config{Start: 4, Max: 4})
+	scope := func(tr *transport.Transport) uint64 { return host.ScopeKey(tr.Seed(), http.Header{}) }
+	rows := map[string]func(tr *transport.Transport, m *host.Machines){
+		"a slot": func(tr *transport.Transport, m *host.Machines) {
+			m.Gate().Enter(tr.Now(), new(gate.Slot), nil, gate.Config{Start: 4, Max: 4})
 		},
-		"a waiter at the gate": func(tr *Transport, m *host.Machines) {
+		"a waiter at the gate": func(tr *transport.Transport, m *host.Machines) {
 			full := make([]gate.Slot, 2)
 			for i := range full {
-				m.Gate().Enter(tr.now(), &full[i], queue.NewWaiter(), gate.Config{Start: 1, Max: 1})
+				m.Gate().Enter(tr.Now(), &full[i], queue.NewWaiter(), gate.Config{Start: 1, Max: 1})
 			}
-			m.Gate().Done(tr.now(), &full[0])
+			m.Gate().Done(tr.Now(), &full[0])
 		},
-		"a waiter at the cooldown": func(tr *Transport, m *host.Machines) {
-			m.Cooldown.Hold(tr.now(), scope(tr), cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Second}, cooldown.Config{Max: time.Minute}, 0)
-			m.Cooldown.Enter(tr.now(), scope(tr), queue.NewWaiter())
+		"a waiter at the cooldown": func(tr *transport.Transport, m *host.Machines) {
+			m.Cooldown.Hold(tr.Now(), scope(tr), cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Second}, cooldown.Config{Max: time.Minute}, 0)
+			m.Cooldown.Enter(tr.Now(), scope(tr), queue.NewWaiter())
 		},
-		"a waiter at the rate": func(tr *Transport, m *host.Machines) {
+		"a waiter at the rate": func(tr *transport.Transport, m *host.Machines) {
 			r := m.Rate(rate.Config{PerSecond: 1, Burst: 1})
-			r.Enter(tr.now(), queue.NewWaiter())
-			r.Enter(tr.now(), queue.NewWaiter())
+			r.Enter(tr.Now(), queue.NewWaiter())
+			r.Enter(tr.Now(), queue.NewWaiter())
 		},
-		"a request": func(tr *Transport, _ *host.Machines) {
-			tr.hosts.Acquire(&url.URL{Scheme: "http", Host: "h.test"})
+		"a request": func(tr *transport.Transport, _ *host.Machines) {
+			tr.Hosts().Acquire(&url.URL{Scheme: "http", Host: "h.test"})
 		},
 	}
 	for name, lose := range rows {
@@ -428,8 +429,8 @@ func TestWhatIsLostIsFound(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := &riot{}
 				r.calm.Store(true)
-				r.tr = mustNew(t, Config{Base: r})
-				state := r.tr.hosts.Acquire(&url.URL{Scheme: "http", Host: "h.test"})
+				r.tr = mustNew(t, transport.Config{Base: r})
+				state := r.tr.Hosts().Acquire(&url.URL{Scheme: "http", Host: "h.test"})
 				state.Release()
 				require.Empty(t, lost(t, r.tr))
 				lose(r.tr, state.Machines())

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"net/http"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // generous turns on every limit, with values that hold nothing back.
@@ -42,7 +43,7 @@ func BenchmarkCrowd(b *testing.B) {
 				time.Sleep(row.takes)
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
 			})
-			tr := mustNew(b, Config{Base: base, Rule: generous})
+			tr := mustNew(b, transport.Config{Base: base, Rule: generous})
 			var left atomic.Int64
 			left.Store(int64(b.N))
 			var wg sync.WaitGroup
@@ -82,7 +83,7 @@ func TestLimitsAllocateNothing(t *testing.T) {
 		if rule.Hedge.Enabled() {
 			continue // an attempt that may be hedged runs in a goroutine of its own
 		}
-		tr := mustNew(t, Config{Base: newNoop(), Rule: rule})
+		tr := mustNew(t, transport.Config{Base: newNoop(), Rule: rule})
 		assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
 			_, _ = tr.RoundTrip(req)
 		}), 1.0, name)
@@ -93,7 +94,7 @@ func TestLimitsAllocateNothing(t *testing.T) {
 func BenchmarkLimits(b *testing.B) {
 	req := getRequest(b, "https://api.example.com/v1/things")
 	for name, rule := range limited {
-		tr := mustNew(b, Config{Base: newNoop(), Rule: rule})
+		tr := mustNew(b, transport.Config{Base: newNoop(), Rule: rule})
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

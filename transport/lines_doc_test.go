@@ -41,11 +41,11 @@ type situation struct {
 // those of docs/observability.md. With -update it writes them there.
 func TestLinesInTheDocs(t *testing.T) {
 	const url = "https://api.example.com/things"
-	once := func(t *testing.T, tr *transport.Transport, url string) { _, _ = get(t, tr, t.Context(), url) }
+	once := func(t *testing.T, tr *transport.Transport, url string) { _, _ = fetch(t, tr, t.Context(), url) }
 	impatient := func(t *testing.T, tr *transport.Transport, url string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		resp, err := tr.RoundTrip(request(t, http.MethodGet, url, nil).WithContext(ctx))
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, url, nil).WithContext(ctx))
 		if err == nil {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
@@ -62,7 +62,7 @@ func TestLinesInTheDocs(t *testing.T) {
 		}
 	}
 	single := policy.Rule{Attempts: -1}
-	twice := policy.Rule{Attempts: 2}.Or(exactly)
+	twice := policy.Rule{Attempts: 2}.Or(exact)
 	gated := policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}
 	heard := make(chan func(fleetmsg.Message), 1)
 	quota := func(left string) faults.Step {
@@ -99,10 +99,10 @@ func TestLinesInTheDocs(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "1000 requests per second get a 503, for 2 s", busy: true, rule: exactly, base: plays(faults.Status(503)), play: many(2000, 1037*time.Microsecond)},
+		{name: "1000 requests per second get a 503, for 2 s", busy: true, rule: exact, base: plays(faults.Status(503)), play: many(2000, 1037*time.Microsecond)},
 		{name: "the server hangs behind a gate", rule: gated, base: plays(faults.Hang()), busy: true, play: many(40, 503*time.Millisecond)},
 		{name: "the server is down for a minute, and comes back", rule: gated,
-			base: base(func(req *http.Request) (*http.Response, error) {
+			base: rt(func(req *http.Request) (*http.Response, error) {
 				if time.Since(bubbles) < time.Minute {
 					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 				}

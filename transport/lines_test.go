@@ -86,18 +86,18 @@ func TestLinesOfAStorm(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var log journal
 				var requests, events atomic.Int64
-				tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(exactly), Logger: log.logger(),
+				tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(exact), Logger: log.logger(),
 					Trace: &transport.Trace{Event: func(e transport.Event) {
 						if e.Number > 1 || e.Reason != transport.ReasonFinal {
 							events.Add(1)
 						}
 					}},
-					Base: base(func(req *http.Request) (*http.Response, error) {
+					Base: rt(func(req *http.Request) (*http.Response, error) {
 						return &http.Response{StatusCode: 500 + int(requests.Add(1))%kinds, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
 					})})
 				const storm = 3000
 				for range storm {
-					go func() { _, _ = get(t, tr, t.Context(), "http://h.test/") }()
+					go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
 					time.Sleep(time.Millisecond)
 				}
 				time.Sleep(2 * time.Minute)
@@ -125,7 +125,7 @@ func TestLinesOfAnHour(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Start: 10}}, Logger: log.logger(),
-			Base: base(func(req *http.Request) (*http.Response, error) {
+			Base: rt(func(req *http.Request) (*http.Response, error) {
 				<-req.Context().Done()
 				return nil, req.Context().Err()
 			})})
@@ -138,7 +138,7 @@ func TestLinesOfAnHour(t *testing.T) {
 					time.AfterFunc(10*time.Second, cancel)
 				}
 				defer cancel()
-				_, _ = get(t, tr, ctx, "http://h.test/")
+				_, _ = fetch(t, tr, ctx, "http://h.test/")
 			})
 			time.Sleep(500 * time.Millisecond)
 		}
@@ -166,7 +166,7 @@ func TestLinesOfManyHosts(t *testing.T) {
 		var log journal
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.logger(), Base: plays(faults.Fail(errors.New("no")))})
 		for i := range 3000 {
-			_, _ = get(t, tr, t.Context(), fmt.Sprintf("http://h%d.test/", i))
+			_, _ = fetch(t, tr, t.Context(), fmt.Sprintf("http://h%d.test/", i))
 		}
 		first := len(log.records())
 		assert.GreaterOrEqual(t, first, 1000)
@@ -178,7 +178,7 @@ func TestLinesOfManyHosts(t *testing.T) {
 		}
 		assert.Equal(t, 3000, sum)
 		for i := range 10 { // the others are forgotten by then
-			_, _ = get(t, tr, t.Context(), fmt.Sprintf("http://again%d.test/", i))
+			_, _ = fetch(t, tr, t.Context(), fmt.Sprintf("http://again%d.test/", i))
 		}
 		assert.Equal(t, first+1+10, len(log.records()))
 	})
@@ -192,7 +192,7 @@ func TestChangesPerMinute(t *testing.T) {
 		var seen changes
 		refuses := true
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.logger(), Trace: seen.trace(),
-			Base: base(func(req *http.Request) (*http.Response, error) {
+			Base: rt(func(req *http.Request) (*http.Response, error) {
 				h, code := http.Header{}, 200
 				if refuses {
 					h.Set("Retry-After", "2")
@@ -202,9 +202,9 @@ func TestChangesPerMinute(t *testing.T) {
 				return &http.Response{StatusCode: code, Body: http.NoBody, Header: h, Request: req}, nil
 			})})
 		for range 10 {
-			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 			time.Sleep(5 * time.Second)
-			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 		}
 		told := len(seen.told())
 		assert.Equal(t, 20, told)
@@ -242,11 +242,11 @@ func TestHandlerThatBlocks(t *testing.T) {
 		}))
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: logger, Base: plays(faults.Fail(errors.New("no")))})
 		for range 100 {
-			go func() { _, _ = get(t, tr, t.Context(), "http://h.test/") }()
+			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
 		}
 		time.Sleep(100 * time.Millisecond)
 		start := time.Now()
-		_, _ = get(t, tr, t.Context(), "http://h.test/")
+		_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 		assert.Zero(t, time.Since(start))
 		time.Sleep(3 * time.Minute)
 		mu.Lock()
@@ -267,7 +267,7 @@ func TestHandlerThatPanics(t *testing.T) {
 		}))
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: logger, Base: plays(faults.Fail(errors.New("no")))})
 		for range 3 {
-			_, _ = get(t, tr, t.Context(), "http://h.test/")
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 		}
 		time.Sleep(time.Minute)
 		assert.EqualValues(t, 2, calls.Load())
@@ -282,7 +282,7 @@ func TestForgottenWithLines(t *testing.T) {
 		b := &kept{plays(faults.Fail(errors.New("no")))}
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Base: b, Logger: slog.New(handler(func(slog.Record) {}))})
 		for range 3 {
-			_, _ = get(t, tr, context.WithValue(t.Context(), b, b), "http://h.test/")
+			_, _ = fetch(t, tr, context.WithValue(t.Context(), b, b), "http://h.test/")
 		}
 		return weak.Make(b)
 	}()
@@ -301,7 +301,7 @@ func TestForgottenAfterAChange(t *testing.T) {
 	type kept struct{ _ [64]byte }
 	lost := func() weak.Pointer[kept] {
 		k := new(kept)
-		_, _ = get(t, tr, context.WithValue(t.Context(), k, k), "http://h.test/")
+		_, _ = fetch(t, tr, context.WithValue(t.Context(), k, k), "http://h.test/")
 		return weak.Make(k)
 	}()
 	for range 100 {
@@ -341,7 +341,7 @@ func TestReasonsOfAnEnd(t *testing.T) {
 				tr := mustNew(t, transport.Config{Logger: log.logger(), Base: plays(faults.Hang()), Trace: seen.trace()})
 				ctx, cancel := row.begin(t.Context())
 				defer cancel()
-				_, err := get(t, tr, ctx, "http://h.test/")
+				_, err := fetch(t, tr, ctx, "http://h.test/")
 				require.Error(t, err)
 				last := seen.events()[len(seen.events())-1]
 				assert.Equal(t, row.reason, last.Reason)
@@ -371,12 +371,12 @@ func TestExplain(t *testing.T) {
 		base http.RoundTripper
 		want string
 	}{
-		"a success": {exactly, plays(faults.Status(200)), "GET %s\n  status 200 at the first attempt"},
-		"a success after a retry": {exactly, plays(faults.Status(503).Delay(20*time.Millisecond), faults.Status(200)),
+		"a success": {exact, plays(faults.Status(200)), "GET %s\n  status 200 at the first attempt"},
+		"a success after a retry": {exact, plays(faults.Status(503).Delay(20*time.Millisecond), faults.Status(200)),
 			"GET %s\n  attempt 1, at 0s: 503, retry after 1s\n  attempt 2, at 1s: 200\n  status 200, the caller has it"},
-		"a wait that is too long": {exactly, plays(faults.Status(429, "Retry-After", "3600")),
+		"a wait that is too long": {exact, plays(faults.Status(429, "Retry-After", "3600")),
 			"GET %s\n  attempt 1, at 0s: 429, asks to wait 1h0m0s\n  status 429: the wait is longer than the rule allows"},
-		"an error": {policy.Rule{Attempts: 2}.Or(exactly), plays(faults.Fail(fmt.Errorf("broken at %s", secret))),
+		"an error": {policy.Rule{Attempts: 2}.Or(exact), plays(faults.Fail(fmt.Errorf("broken at %s", secret))),
 			"GET %s\n  failed: broken at %s"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -400,14 +400,14 @@ func TestExplain(t *testing.T) {
 	t.Run("limits", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 0.5}}, Base: plays(faults.Status(503))})
-			_, err := get(t, tr, t.Context(), "http://h.test/")
+			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
-			resp, err := get(t, tr, t.Context(), "http://h.test/")
+			resp, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
 			assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, had waited 2s for the rate\n  status 503: the rule allows one attempt", transport.Explain(resp, nil))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, err = get(t, tr, ctx, "http://h.test/")
+			_, err = fetch(t, tr, ctx, "http://h.test/")
 			assert.Equal(t, "GET http://h.test/\n  not sent: its turn would come after the caller's deadline (rate), try again at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
 		})
 	})

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // The section on streams and long polls in docs/bodies.md says what these tests show.
@@ -34,10 +35,10 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 		err      error
 	}{
 		{"default", policy.Rule{}, poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
-		{"API", policy.API(), poll, 6, [2]time.Duration{211 * time.Second, 216 * time.Second}, ErrAttemptTimeout},
+		{"API", policy.API(), poll, 6, [2]time.Duration{211 * time.Second, 216 * time.Second}, transport.ErrAttemptTimeout},
 		{"API with a longer timeout", policy.Rule{AttemptTimeout: 90 * time.Second}.Or(policy.API()), poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
-		{"Service", policy.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3250 * time.Millisecond}, ErrAttemptTimeout},
-		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, poll, 6, [2]time.Duration{211 * time.Second, 216 * time.Second}, ErrStalled},
+		{"Service", policy.Service(), poll, 3, [2]time.Duration{3150 * time.Millisecond, 3250 * time.Millisecond}, transport.ErrAttemptTimeout},
+		{"Stall", policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, poll, 6, [2]time.Duration{211 * time.Second, 216 * time.Second}, transport.ErrStalled},
 		{"least throughput", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, poll, 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"MaxElapsed", policy.Rule{MaxElapsed: 50 * time.Second}, faults.Status(503).Delay(55 * time.Second), 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Hedge", policy.Rule{Hedge: policy.Hedge{After: 10 * time.Second}}, poll, 2, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
@@ -46,7 +47,7 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := faults.New(nil, faults.Always(row.step))
 				start := time.Now()
-				resp, err := get(t, over(t, Config{Rule: row.rule}, server), t.Context())
+				resp, err := get(t, over(t, transport.Config{Rule: row.rule}, server), t.Context())
 				took := time.Since(start)
 				if err == nil {
 					_ = resp.Body.Close()
@@ -73,13 +74,13 @@ func TestStreamUnderTimeouts(t *testing.T) {
 		{"API", 0, policy.API(), time.Hour, nil},
 		{"MaxElapsed", 0, policy.Rule{MaxElapsed: time.Minute}, time.Hour, nil},
 		{"Stall that is longer than the pauses", 0, policy.Rule{Stall: policy.Stall{Timeout: 30 * time.Second}}, time.Hour, nil},
-		{"Stall that is shorter", 0, policy.Rule{Stall: policy.Stall{Timeout: 15 * time.Second}}, 15 * time.Second, ErrStalled},
-		{"least throughput", 0, policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 30 * time.Second, ErrStalled},
+		{"Stall that is shorter", 0, policy.Rule{Stall: policy.Stall{Timeout: 15 * time.Second}}, 15 * time.Second, transport.ErrStalled},
+		{"least throughput", 0, policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 30 * time.Second, transport.ErrStalled},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := faults.New(nil, faults.Always(eventStream))
-				client := http.Client{Transport: over(t, Config{Rule: row.rule}, server), Timeout: row.client}
+				client := http.Client{Transport: over(t, transport.Config{Rule: row.rule}, server), Timeout: row.client}
 				start := time.Now()
 				resp, err := client.Get("http://h.test/")
 				require.NoError(t, err)
@@ -105,10 +106,10 @@ func TestLongPollsAtTheGate(t *testing.T) {
 					}
 					return faults.Status(200)
 				})
-				plain := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}}, server)
+				plain := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}}, server)
 				polls := http.RoundTripper(plain)
 				if own {
-					polls = over(t, Config{}, server)
+					polls = over(t, transport.Config{}, server)
 				}
 				var all sync.WaitGroup
 				for range 50 {

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -25,6 +26,7 @@ import (
 	"github.com/aplomb-go/aplomb/classify"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 func TestRetriesWithTheFormulasWaits(t *testing.T) {
@@ -32,7 +34,7 @@ func TestRetriesWithTheFormulasWaits(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
 		base := script(status(503), fails(syscall.ECONNRESET), status(429), status(500), status(200))
-		tr := over(t, Config{Rule: exact}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: exact}, rt(func(req *http.Request) (*http.Response, error) {
 			at = append(at, time.Since(start))
 			return base.RoundTrip(req)
 		}))
@@ -50,7 +52,7 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 			n++
 			return newResponse(req, 503, io.NopCloser(strings.NewReader(fmt.Sprint("response ", n)))), nil
 		})
-		resp, err := get(t, over(t, Config{Rule: exact}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: exact}, base), t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		text, err := io.ReadAll(resp.Body)
@@ -58,7 +60,7 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 		assert.Equal(t, "response 6", string(text))
 		reason, attempts, ok := unretried(resp)
 		require.True(t, ok)
-		assert.Equal(t, ReasonAttempts, reason)
+		assert.Equal(t, transport.ReasonAttempts, reason)
 		assert.Len(t, attempts, 6)
 		assert.Equal(t, 1, attempts[0].Number)
 		assert.Equal(t, 503, attempts[0].Status)
@@ -72,11 +74,11 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		last := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 		base := script(status(503), fails(io.ErrUnexpectedEOF), fails(last))
-		tr := over(t, Config{Rule: policy.Rule{Attempts: 3}.Or(exact)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(exact)}, base)
 		_, err := get(t, tr, t.Context())
-		var e *Error
+		var e *transport.Error
 		require.ErrorAs(t, err, &e)
-		assert.Equal(t, ReasonAttempts, e.Reason)
+		assert.Equal(t, transport.ReasonAttempts, e.Reason)
 		assert.Len(t, e.Attempts, 3)
 		assert.Equal(t, 503, e.Attempts[0].Status)
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
@@ -92,26 +94,26 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 func TestSingleErrorsAreUntouched(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		final := x509.UnknownAuthorityError{}
-		_, err := get(t, over(t, Config{}, script(fails(final))), t.Context())
+		_, err := get(t, over(t, transport.Config{}, script(fails(final))), t.Context())
 		assert.Equal(t, error(final), err)
 
 		reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 		req := newRequest(t, http.MethodPost, "http://h.test/", nil)
-		_, err = over(t, Config{}, script(fails(reset))).RoundTrip(req)
+		_, err = over(t, transport.Config{}, script(fails(reset))).RoundTrip(req)
 		assert.Equal(t, error(reset), err, "not idempotent")
 
-		_, err = get(t, over(t, Config{Rule: policy.Rule{Attempts: -1}}, script(fails(reset))), t.Context())
+		_, err = get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: -1}}, script(fails(reset))), t.Context())
 		assert.Equal(t, error(reset), err, "retries are off")
 
-		_, err = get(t, over(t, Config{}, script(fails(reset))), Once(t.Context()))
+		_, err = get(t, over(t, transport.Config{}, script(fails(reset))), transport.Once(t.Context()))
 		assert.Equal(t, error(reset), err, "once")
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err = get(t, over(t, Config{}, script(fails(reset))), ctx)
-		var e *Error
+		_, err = get(t, over(t, transport.Config{}, script(fails(reset))), ctx)
+		var e *transport.Error
 		require.ErrorAs(t, err, &e, "the deadline withheld a retry")
-		assert.Equal(t, ReasonDeadline, e.Reason)
+		assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded, "as a plain transport would respond")
 	})
@@ -121,16 +123,16 @@ func TestSingleErrorsAreUntouched(t *testing.T) {
 func TestTimeoutShowsThrough(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		slow := &net.OpError{Op: "dial", Net: "tcp", Err: &timeoutError{}}
-		client := &http.Client{Transport: over(t, Config{Rule: quick}, script(fails(slow)))}
+		client := &http.Client{Transport: over(t, transport.Config{Rule: quick}, script(fails(slow)))}
 		_, err := client.Get("http://h.test/")
 		var ue *url.Error
 		require.ErrorAs(t, err, &ue)
 		assert.True(t, ue.Timeout())
-		var e *Error
+		var e *transport.Error
 		require.ErrorAs(t, err, &e)
 		assert.True(t, e.Timeout())
 		assert.True(t, e.Temporary())
-		assert.False(t, (&Error{Err: errors.New("x")}).Timeout())
+		assert.False(t, (&transport.Error{Err: errors.New("x")}).Timeout())
 	})
 }
 
@@ -156,7 +158,7 @@ func TestPOST(t *testing.T) {
 		{"421", policy.Rule{}, nil, "", status(421), 2},
 		{"425", policy.Rule{}, nil, "", status(425), 2},
 		{"Idempotency-Key", policy.Rule{}, nil, "Idempotency-Key", status(503), 2},
-		{"the caller says so", policy.Rule{}, Repeatable, "", status(503), 2},
+		{"the caller says so", policy.Rule{}, transport.Repeatable, "", status(503), 2},
 		{"the rule says so", policy.Rule{Idempotent: func(*http.Request) bool { return true }}, nil, "", status(503), 2},
 		{"Refusals: 429", policy.Rule{Classify: classify.Refusals}, nil, "", status(429), 2},
 		{"Refusals: 503 with a wait", policy.Rule{Classify: classify.Refusals}, nil, "", status(503, "Retry-After: 1"), 2},
@@ -174,7 +176,7 @@ func TestPOST(t *testing.T) {
 				if row.header != "" {
 					req.Header.Set(row.header, "1")
 				}
-				resp, _ := over(t, Config{Rule: row.rule}, base).RoundTrip(req)
+				resp, _ := over(t, transport.Config{Rule: row.rule}, base).RoundTrip(req)
 				if resp != nil {
 					_ = resp.Body.Close()
 				}
@@ -192,31 +194,31 @@ func TestServersWait(t *testing.T) {
 		name   string
 		rule   policy.Rule
 		after  string
-		reason Reason
+		reason transport.Reason
 		least  time.Duration
 		most   time.Duration
 	}{
-		{"longer than the back-off", exact, "10", ReasonRetry, 10 * time.Second, 11 * time.Second},
-		{"shorter", exact, "0", ReasonRetry, time.Second, time.Second},
-		{"too long: stop at once", exact, "61", ReasonMaxRetryAfter, 0, 0},
-		{"too long: cap", policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap}}.Or(exact), "3600", ReasonRetry, time.Minute, time.Minute + time.Second},
-		{"too long: wait", policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}}.Or(exact), "3600", ReasonRetry, time.Hour, time.Hour + time.Second},
-		{"another bound", policy.Rule{RetryAfter: policy.RetryAfter{Max: 5 * time.Second}}.Or(exact), "6", ReasonMaxRetryAfter, 0, 0},
-		{"no bound", policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}.Or(exact), "3600", ReasonRetry, time.Hour, time.Hour + time.Second},
-		{"hints are off", policy.Rule{Hint: classify.NoHint}.Or(exact), "3600", ReasonRetry, time.Second, time.Second},
-		{"nonsense", exact, "10000000000", ReasonMaxRetryAfter, 0, 0},
+		{"longer than the back-off", exact, "10", transport.ReasonRetry, 10 * time.Second, 11 * time.Second},
+		{"shorter", exact, "0", transport.ReasonRetry, time.Second, time.Second},
+		{"too long: stop at once", exact, "61", transport.ReasonMaxRetryAfter, 0, 0},
+		{"too long: cap", policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap}}.Or(exact), "3600", transport.ReasonRetry, time.Minute, time.Minute + time.Second},
+		{"too long: wait", policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
+		{"another bound", policy.Rule{RetryAfter: policy.RetryAfter{Max: 5 * time.Second}}.Or(exact), "6", transport.ReasonMaxRetryAfter, 0, 0},
+		{"no bound", policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}.Or(exact), "3600", transport.ReasonRetry, time.Hour, time.Hour + time.Second},
+		{"hints are off", policy.Rule{Hint: classify.NoHint}.Or(exact), "3600", transport.ReasonRetry, time.Second, time.Second},
+		{"nonsense", exact, "10000000000", transport.ReasonMaxRetryAfter, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var seen events
 				start := time.Now()
-				tr := over(t, Config{Rule: row.rule}, script(status(503, "Retry-After: "+row.after), status(200)))
+				tr := over(t, transport.Config{Rule: row.rule}, script(status(503, "Retry-After: "+row.after), status(200)))
 				resp, err := get(t, tr, seen.on(t.Context()))
 				require.NoError(t, err)
 				assert.Equal(t, row.reason, seen.reasons()[0])
 				assert.GreaterOrEqual(t, time.Since(start), row.least)
 				assert.LessOrEqual(t, time.Since(start), row.most)
-				if row.reason == ReasonRetry {
+				if row.reason == transport.ReasonRetry {
 					assert.Equal(t, 200, resp.StatusCode)
 				} else {
 					assert.Equal(t, 503, resp.StatusCode)
@@ -236,13 +238,13 @@ func TestDeadlineIsSeenBeforeTheSleep(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		base := script(status(503))
-		resp, err := get(t, over(t, Config{Rule: exact}, base), ctx)
+		resp, err := get(t, over(t, transport.Config{Rule: exact}, base), ctx)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, 2, base.attempts(), "after 1 s; another 2 s would pass the deadline")
 		assert.Equal(t, time.Second, time.Since(start))
 		reason, _, _ := unretried(resp)
-		assert.Equal(t, ReasonDeadline, reason)
+		assert.Equal(t, transport.ReasonDeadline, reason)
 	})
 }
 
@@ -250,10 +252,10 @@ func TestElapsed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		base := script(status(503))
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{MaxElapsed: 7 * time.Second}.Or(exact)}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{MaxElapsed: 7 * time.Second}.Or(exact)}, base), t.Context())
 		require.NoError(t, err)
 		reason, _, _ := unretried(resp)
-		assert.Equal(t, ReasonMaxElapsed, reason)
+		assert.Equal(t, transport.ReasonMaxElapsed, reason)
 		assert.Equal(t, 4, base.attempts(), "at 0, 1, 3 and 7 s")
 		assert.Equal(t, 7*time.Second, time.Since(start))
 	})
@@ -262,10 +264,10 @@ func TestElapsed(t *testing.T) {
 func TestBackoffStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(-1)}}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(-1)}}, base), t.Context())
 		require.NoError(t, err)
 		reason, _, _ := unretried(resp)
-		assert.Equal(t, ReasonBackoffStop, reason)
+		assert.Equal(t, transport.ReasonBackoffStop, reason)
 		assert.Equal(t, 1, base.attempts())
 	})
 }
@@ -278,21 +280,21 @@ func TestCancelDuringTheWait(t *testing.T) {
 		start := time.Now()
 		time.AfterFunc(1500*time.Millisecond, func() { cancel(cause) })
 		var seen events
-		_, err := get(t, over(t, Config{Rule: exact}, script(status(503))), seen.on(ctx))
+		_, err := get(t, over(t, transport.Config{Rule: exact}, script(status(503))), seen.on(ctx))
 		assert.Equal(t, 1500*time.Millisecond, time.Since(start))
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.ErrorIs(t, err, cause)
-		var e *Error
+		var e *transport.Error
 		require.ErrorAs(t, err, &e)
-		assert.Equal(t, ReasonCanceled, e.Reason)
+		assert.Equal(t, transport.ReasonCanceled, e.Reason)
 		assert.Len(t, e.Attempts, 2)
-		assert.Equal(t, []Reason{ReasonRetry, ReasonRetry, ReasonCanceled}, seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonRetry, transport.ReasonCanceled}, seen.reasons())
 		assert.False(t, e.Timeout())
 	})
 	bubble(t, func(t *testing.T) { // the rate limit's wait, before the first attempt
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
-		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}}, script(status(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}}, script(status(200)))
 		_, err := get(t, tr, ctx)
 		require.NoError(t, err)
 		start := time.Now()
@@ -307,7 +309,7 @@ func TestCancelDuringTheWait(t *testing.T) {
 		req.Cancel = cancel
 		time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
 		start := time.Now()
-		_, err := over(t, Config{Rule: exact}, script(status(503))).RoundTrip(req)
+		_, err := over(t, transport.Config{Rule: exact}, script(status(503))).RoundTrip(req)
 		assert.ErrorContains(t, err, "request canceled")
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 	})
@@ -351,7 +353,7 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 				req.Cancel = cancel
 				time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
 				start, attempts := time.Now(), 0
-				resp, err := over(t, Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				resp, err := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
 					attempts++
 					return row.base(req)
 				})).RoundTrip(req)
@@ -373,14 +375,14 @@ func TestCancelDuringTheAttempt(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		n := 0
 		var seen events
-		_, err := get(t, over(t, Config{}, rt(func(req *http.Request) (*http.Response, error) {
+		_, err := get(t, over(t, transport.Config{}, rt(func(req *http.Request) (*http.Response, error) {
 			n++
 			<-req.Context().Done()
 			return nil, req.Context().Err()
 		})), seen.on(ctx))
 		assert.Equal(t, context.Canceled, err)
 		assert.Equal(t, 1, n)
-		assert.Equal(t, []Reason{ReasonCanceled}, seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonCanceled}, seen.reasons())
 	})
 }
 
@@ -394,7 +396,7 @@ func TestAttemptTimeout(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			start := time.Now()
 			base := script(hang, status(200))
-			resp, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
+			resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.Equal(t, 2*time.Second, time.Since(start))
@@ -404,12 +406,12 @@ func TestAttemptTimeout(t *testing.T) {
 	})
 	t.Run("is named in the error", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			_, err := get(t, over(t, Config{Rule: rule}, script(hang)), t.Context())
-			assert.ErrorIs(t, err, ErrAttemptTimeout)
+			_, err := get(t, over(t, transport.Config{Rule: rule}, script(hang)), t.Context())
+			assert.ErrorIs(t, err, transport.ErrAttemptTimeout)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.NotErrorIs(t, err, context.Canceled)
 			assert.ErrorContains(t, err, "no response within the attempt's 1s")
-			var e *Error
+			var e *transport.Error
 			require.ErrorAs(t, err, &e)
 			assert.True(t, e.Timeout())
 		})
@@ -417,7 +419,7 @@ func TestAttemptTimeout(t *testing.T) {
 	t.Run("does not cut the body being read", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			var ctx context.Context
-			tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				return newResponse(req, 200, slowBody{strings.NewReader("abc"), ctx}), nil
 			}))
@@ -432,7 +434,7 @@ func TestAttemptTimeout(t *testing.T) {
 	t.Run("frees its context when the body is closed unread", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			var ctx context.Context
-			resp, err := get(t, over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+			resp, err := get(t, over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				return status(200)(req)
 			})), t.Context())
@@ -447,9 +449,9 @@ func TestAttemptTimeout(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			base := script(hang)
-			_, err := get(t, over(t, Config{Rule: rule}, base), ctx)
+			_, err := get(t, over(t, transport.Config{Rule: rule}, base), ctx)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.NotErrorIs(t, err, ErrAttemptTimeout)
+			assert.NotErrorIs(t, err, transport.ErrAttemptTimeout)
 			assert.Equal(t, 1, base.attempts())
 		})
 	})
@@ -457,7 +459,7 @@ func TestAttemptTimeout(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			var seen events
 			start := time.Now()
-			tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				for { // an upload of 10 s, then a response that takes too long once
 					if _, err := req.Body.Read(make([]byte, 1)); err != nil {
 						break
@@ -469,7 +471,7 @@ func TestAttemptTimeout(t *testing.T) {
 					}
 				}
 				_ = req.Body.Close()
-				if AttemptNumber(req.Context()) == 1 {
+				if transport.AttemptNumber(req.Context()) == 1 {
 					return hang(req)
 				}
 				return status(200)(req)
@@ -479,19 +481,19 @@ func TestAttemptTimeout(t *testing.T) {
 			resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, []Reason{ReasonRetry, ReasonFinal}, seen.reasons())
+			assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonFinal}, seen.reasons())
 			assert.Equal(t, 22*time.Second, time.Since(start))
 		})
 	})
 	t.Run("runs before the body is asked for", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			start := time.Now()
-			tr := over(t, Config{Rule: policy.Rule{Attempts: 1}.Or(rule)}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 1}.Or(rule)}, rt(func(req *http.Request) (*http.Response, error) {
 				defer func() { _ = req.Body.Close() }()
 				return hang(req) // as in a dial that does not end
 			}))
 			_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("12345")))
-			assert.ErrorIs(t, err, ErrAttemptTimeout)
+			assert.ErrorIs(t, err, transport.ErrAttemptTimeout)
 			assert.Equal(t, time.Second, time.Since(start))
 		})
 	})
@@ -502,7 +504,7 @@ func TestAttemptTimeout(t *testing.T) {
 				<-req.Context().Done()
 				return newResponse(req, 200, late), nil
 			}, status(200))
-			resp, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
+			resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 2, base.attempts())
 			assert.Equal(t, 1, late.closed())
@@ -534,7 +536,7 @@ func TestUpgradesAreUntouched(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			var ctx context.Context
 			conn := &rwc{}
-			tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				if req.Method == http.MethodConnect {
 					return newResponse(req, 200, conn), nil
@@ -572,7 +574,7 @@ func TestNoRetryAfterRequestCancel(t *testing.T) {
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		//lint:ignore SA1019 still honoured
 		req.Cancel = cancel
-		_, err := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(0)}}, base).RoundTrip(req)
+		_, err := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(0)}}, base).RoundTrip(req)
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
 		assert.Equal(t, 1, base.attempts())
 	}
@@ -584,9 +586,9 @@ func TestNoRetryAfterRequestCancel(t *testing.T) {
 func TestBodyIsClosedIfIdempotentPanics(t *testing.T) {
 	b := oneShot("text")
 	rule := policy.Rule{AttemptTimeout: time.Second, Idempotent: func(*http.Request) bool { panic("mine") }}
-	tr := over(t, Config{Rule: rule}, script(status(200)))
+	tr := over(t, transport.Config{Rule: rule}, script(status(200)))
 	req := newRequest(t, http.MethodPost, "http://h.test/", b)
-	assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req.WithContext(Once(t.Context()))) })
+	assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req.WithContext(transport.Once(t.Context()))) })
 	assert.Equal(t, 1, b.closed())
 }
 
@@ -607,14 +609,14 @@ func TestPlainBodiesAreNotWrapped(t *testing.T) {
 		{"fetching again is off", policy.Rule{Resume: policy.Resume{Again: policy.Off}}, http.MethodGet, text, nil},
 		{"resuming is off", policy.Rule{Resume: policy.Resume{Max: policy.Off}}, http.MethodGet, text, nil},
 		{"retries are off", policy.Rule{Attempts: policy.Off}, http.MethodGet, text, nil},
-		{"a request that is sent once", policy.Rule{}, http.MethodGet, text, Once},
+		{"a request that is sent once", policy.Rule{}, http.MethodGet, text, transport.Once},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			code := 200
 			if row.header["Location"] != nil {
 				code = 302
 			}
-			tr := over(t, Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
 				resp := newResponse(req, code, own)
 				resp.Header = row.header
 				return resp, nil
@@ -634,16 +636,16 @@ func TestAttemptNumberAndHeader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503), status(503), status(200))
 		rule := policy.Rule{AttemptHeader: "X-Resend"}.Or(quick)
-		_, err := get(t, over(t, Config{Rule: rule}, base), t.Context())
+		_, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
 		require.NoError(t, err)
 		for i, want := range []string{"", "1", "2"} {
 			assert.Equal(t, want, base.reqs[i].Header.Get("X-Resend"))
-			assert.Equal(t, i+1, AttemptNumber(base.reqs[i].Context()))
+			assert.Equal(t, i+1, transport.AttemptNumber(base.reqs[i].Context()))
 		}
 	})
 	bubble(t, func(t *testing.T) {
 		base := script(status(503), status(200))
-		tr := over(t, Config{Rule: policy.Rule{AttemptHeader: "X-Resend"}.Or(quick), Hosts: map[string]policy.Rule{"h.test": {AttemptHeader: "off"}}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{AttemptHeader: "X-Resend"}.Or(quick), Hosts: map[string]policy.Rule{"h.test": {AttemptHeader: "off"}}}, base)
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, base.reqs[1].Header.Get("X-Resend"))
@@ -659,16 +661,16 @@ func TestNestedTransports(t *testing.T) {
 					base := script(first)
 					var tr http.RoundTripper = base
 					for range depth {
-						tr = over(t, Config{Rule: quick}, tr)
+						tr = over(t, transport.Config{Rule: quick}, tr)
 					}
 					var seen events
 					resp, err := get(t, tr, seen.on(t.Context()))
 					assert.Equal(t, 6, base.attempts())
-					assert.Equal(t, ReasonNested, seen.last())
+					assert.Equal(t, transport.ReasonNested, seen.last())
 					if err == nil {
 						reason, attempts, ok := unretried(resp)
 						assert.True(t, ok)
-						assert.Equal(t, ReasonAttempts, reason)
+						assert.Equal(t, transport.ReasonAttempts, reason)
 						assert.Len(t, attempts, 6)
 					}
 				})
@@ -678,8 +680,8 @@ func TestNestedTransports(t *testing.T) {
 	t.Run("what is not idempotent inside may be outside", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			base := script(status(503), status(200))
-			inner := over(t, Config{Rule: quick}, base)
-			outer := over(t, Config{Rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }}.Or(quick)}, inner)
+			inner := over(t, transport.Config{Rule: quick}, base)
+			outer := over(t, transport.Config{Rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }}.Or(quick)}, inner)
 			resp, err := outer.RoundTrip(newRequest(t, http.MethodPost, "http://h.test", nil))
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -688,19 +690,19 @@ func TestNestedTransports(t *testing.T) {
 	t.Run("an inner one without retries has not given up", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			base := script(status(503), status(200))
-			inner := over(t, Config{Rule: policy.Rule{Attempts: -1}}, base)
-			resp, err := get(t, over(t, Config{Rule: quick}, inner), t.Context())
+			inner := over(t, transport.Config{Rule: policy.Rule{Attempts: -1}}, base)
+			resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
 		})
 	})
 	t.Run("a limit below stops the next layer, too, if its error is final", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			base := script(fails(syscall.ECONNRESET), fails(&Error{Reason: ReasonMaxElapsed, Err: errOverElapsed}))
-			_, err := get(t, over(t, Config{Rule: quick}, base), t.Context())
-			e, ok := errors.AsType[*Error](err)
+			base := script(fails(syscall.ECONNRESET), fails(&transport.Error{Reason: transport.ReasonMaxElapsed, Err: transport.ErrOverElapsed}))
+			_, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
+			e, ok := errors.AsType[*transport.Error](err)
 			require.True(t, ok)
-			assert.Equal(t, ReasonNested, e.Reason)
+			assert.Equal(t, transport.ReasonNested, e.Reason)
 			assert.True(t, e.GaveUp())
 		})
 	})
@@ -709,28 +711,28 @@ func TestNestedTransports(t *testing.T) {
 			rule := policy.Rule{Cooldown: policy.Off}.Or(quick)
 			base := script(status(429, "Retry-After: 20"), status(200))
 			start, again := time.Now(), time.Duration(0)
-			inner := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+			inner := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				again = time.Since(start)
 				return base.RoundTrip(req)
 			}))
 			rule.AttemptTimeout = 5 * time.Second
 			var seen events
-			resp, err := get(t, over(t, Config{Rule: rule, Trace: seen.trace()}, inner), t.Context())
+			resp, err := get(t, over(t, transport.Config{Rule: rule, Trace: seen.trace()}, inner), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.Equal(t, 2, base.attempts())
 			assert.GreaterOrEqual(t, again, 20*time.Second)
-			assert.ErrorIs(t, seen.all[0].Err, ErrAttemptTimeout)
+			assert.ErrorIs(t, seen.all[0].Err, transport.ErrAttemptTimeout)
 			assert.Equal(t, 15*time.Second, seen.all[0].Hint)
 		})
 	})
 	t.Run("the context of a marked response may be used again", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			tr := over(t, Config{Rule: quick}, script(status(503)))
+			tr := over(t, transport.Config{Rule: quick}, script(status(503)))
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)
 			base := script(status(503), status(200))
-			resp, err = get(t, over(t, Config{Rule: quick}, base), resp.Request.Context())
+			resp, err = get(t, over(t, transport.Config{Rule: quick}, base), resp.Request.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
 		})
@@ -741,7 +743,7 @@ func TestRateLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
-		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 2, Burst: 3}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 2, Burst: 3}}}, rt(func(req *http.Request) (*http.Response, error) {
 			at = append(at, time.Since(start))
 			return status(200)(req)
 		}))
@@ -752,7 +754,7 @@ func TestRateLimit(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 0, 0, 500 * time.Millisecond, time.Second}, at)
 	})
 	bubble(t, func(t *testing.T) { // refused at once, with all that a deadline's end would say
-		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}}, script(status(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}}, script(status(200)))
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -763,15 +765,15 @@ func TestRateLimit(t *testing.T) {
 		var seen events
 		_, err = tr.RoundTrip(req.WithContext(seen.on(ctx)))
 		assert.Zero(t, time.Since(start))
-		assert.ErrorIs(t, err, ErrOverDeadline)
+		assert.ErrorIs(t, err, transport.ErrOverDeadline)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		var e *Error
+		var e *transport.Error
 		require.ErrorAs(t, err, &e)
 		assert.True(t, e.Timeout())
 		assert.Empty(t, e.Attempts)
 		assert.Equal(t, start.Add(10*time.Second), e.Until)
 		assert.Equal(t, 1, b.closed())
-		assert.Equal(t, []Reason{ReasonDeadline}, seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonDeadline}, seen.reasons())
 		time.Sleep(10 * time.Second) // the turn that was not used is free
 		_, err = get(t, tr, t.Context())
 		assert.NoError(t, err)
@@ -779,7 +781,7 @@ func TestRateLimit(t *testing.T) {
 	})
 	bubble(t, func(t *testing.T) { // retries take turns too, and hosts do not share them
 		start := time.Now()
-		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}.Or(quick)}, script(status(503), status(503), status(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}.Or(quick)}, script(status(503), status(503), status(200)))
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 2*time.Second, time.Since(start))
@@ -792,7 +794,7 @@ func TestRateLimit(t *testing.T) {
 // A discarded response is read on within bounds, and closed.
 func TestDiscard(t *testing.T) {
 	endless := func(read *int) io.Reader {
-		return readerFunc(func(p []byte) (int, error) { *read += len(p); return len(p), nil })
+		return readFunc(func(p []byte) (int, error) { *read += len(p); return len(p), nil })
 	}
 	for _, row := range []struct {
 		name  string
@@ -801,14 +803,14 @@ func TestDiscard(t *testing.T) {
 		took  time.Duration
 	}{
 		{"short", func(read *int) io.Reader { return strings.NewReader("short") }, 0, 0},
-		{"endless", endless, drainBytes + 1, 0},
+		{"endless", endless, transport.DrainBytes + 1, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				read := 0
 				b := &body{Reader: row.body(&read)}
 				start := time.Now()
-				resp, err := get(t, over(t, Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
+				resp, err := get(t, over(t, transport.Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
 					return newResponse(req, 503, b), nil
 				}, status(200))), t.Context())
 				require.NoError(t, err)
@@ -824,18 +826,18 @@ func TestDiscard(t *testing.T) {
 			pr, pw := io.Pipe() // blocks until it is closed
 			defer func() { _ = pw.Close() }()
 			start := time.Now()
-			resp, err := get(t, over(t, Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
+			resp, err := get(t, over(t, transport.Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
 				return newResponse(req, 503, pr), nil
 			}, status(200))), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, drainTime, time.Since(start))
+			assert.Equal(t, transport.DrainTime, time.Since(start))
 		})
 	})
 	t.Run("known to be long", func(t *testing.T) {
 		read := 0
 		b := &body{Reader: endless(&read)}
-		discard(t.Context(), &http.Response{Body: b, ContentLength: drainBytes + 1})
+		transport.Discard(t.Context(), &http.Response{Body: b, ContentLength: transport.DrainBytes + 1})
 		assert.Equal(t, 1, b.closed())
 		assert.Zero(t, read)
 	})
@@ -846,19 +848,16 @@ func TestDiscard(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Millisecond, cancel)
 			start := time.Now()
-			discard(ctx, &http.Response{Body: pr, ContentLength: -1})
+			transport.Discard(ctx, &http.Response{Body: pr, ContentLength: -1})
 			assert.Equal(t, time.Millisecond, time.Since(start))
 		})
 	})
 }
 
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
 func TestUpdateKeepsHostState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}}, script(status(200)))
+		base := script(status(200), status(200), status(503))
+		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1}}}, base)
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		require.NoError(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: 2}}, nil))
@@ -868,11 +867,9 @@ func TestUpdateKeepsHostState(t *testing.T) {
 		assert.Equal(t, 500*time.Millisecond, time.Since(start), "the new rate, the old tokens")
 		require.NoError(t, tr.Update(policy.Rule{}, map[string]policy.Rule{"h.test": {Attempts: 2}}))
 		assert.Error(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: -1}, Attempts: 1 << 40}, nil))
-		base := script(status(503))
-		tr.base = base
 		_, err = get(t, tr, t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, 2, base.attempts(), "a bad Update changes nothing")
+		assert.Equal(t, 4, base.attempts(), "a bad Update changes nothing")
 	})
 }
 
@@ -902,7 +899,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 	t.Run("no retry starts later than Elapsed allows", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			start, last := time.Now(), time.Duration(0)
-			tr := mustNew(t, Config{
+			tr := mustNew(t, transport.Config{
 				Base: rt(func(req *http.Request) (*http.Response, error) {
 					last = time.Since(start)
 					return newResponse(req, 503, newStalledBody()), nil
@@ -921,9 +918,9 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 		left *= time.Millisecond
 		t.Run("the retry has most of "+left.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				tr := mustNew(t, Config{
+				tr := mustNew(t, transport.Config{
 					Base: rt(func(req *http.Request) (*http.Response, error) {
-						if AttemptNumber(req.Context()) == 1 {
+						if transport.AttemptNumber(req.Context()) == 1 {
 							return newResponse(req, 503, newStalledBody()), nil
 						}
 						if err := pause(req, left/2); err != nil {
@@ -948,8 +945,8 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 func TestMaxElapsedCountsFromTheFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), status(503), status(200))
-		tr := over(t, Config{Rule: policy.Rule{MaxElapsed: 5 * time.Second}.Or(exact)}, base)
-		resp, err := get(t, tr, Once(t.Context())) // begins a hold
+		tr := over(t, transport.Config{Rule: policy.Rule{MaxElapsed: 5 * time.Second}.Or(exact)}, base)
+		resp, err := get(t, tr, transport.Once(t.Context())) // begins a hold
 		require.NoError(t, err)
 		_ = resp.Body.Close()
 		start := time.Now()
@@ -966,8 +963,8 @@ func TestEmptyMethodIsGET(t *testing.T) {
 	base := script(fails(syscall.ECONNRESET))
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Method = ""
-	_, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
-	assert.Contains(t, Explain(nil, err), "GET http://h.test/\n")
+	_, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
+	assert.Contains(t, transport.Explain(nil, err), "GET http://h.test/\n")
 	assert.Greater(t, base.attempts(), 1)
 }
 
@@ -975,7 +972,7 @@ func TestEmptyMethodIsGET(t *testing.T) {
 // the context. The new response has a history of its own.
 func TestHistoryOfAnEarlierResponse(t *testing.T) {
 	const text = "0123456789"
-	tr := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503), status(503),
+	tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503), status(503),
 		func(req *http.Request) (*http.Response, error) {
 			cut := io.MultiReader(strings.NewReader(text[:5]), iotest.ErrReader(io.ErrUnexpectedEOF))
 			return newResponse(req, 200, io.NopCloser(cut), `Etag: "a"`), nil
@@ -998,7 +995,7 @@ func TestHistoryOfAnEarlierResponse(t *testing.T) {
 
 // A RoundTripper around a Transport may copy the response.
 func TestHistoryOfACopiedResponse(t *testing.T) {
-	inner := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503)))
+	inner := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(status(503)))
 	copies := rt(func(req *http.Request) (*http.Response, error) {
 		resp, err := inner.RoundTrip(req)
 		if err != nil {
@@ -1012,7 +1009,7 @@ func TestHistoryOfACopiedResponse(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	reason, _, ok := unretried(resp)
 	assert.True(t, ok)
-	assert.Equal(t, ReasonAttempts, reason)
+	assert.Equal(t, transport.ReasonAttempts, reason)
 }
 
 // A request that takes the fast path has the same outcome as in the loop, and the same
@@ -1037,7 +1034,7 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 		"response and error":         func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, oneShot("")), io.EOF },
 		"panic":                      func(*http.Request) (*http.Response, error) { panic("base") },
 		"a mark of itself": func(req *http.Request) (*http.Response, error) {
-			return marked(newResponse(req, 503, oneShot("x")), req, ReasonAttempts, nil), nil
+			return transport.Marked(newResponse(req, 503, oneShot("x")), req, transport.ReasonAttempts, nil), nil
 		},
 	}
 	rules := map[string]policy.Rule{
@@ -1052,8 +1049,8 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 	}
 	options := map[string]func(context.Context) context.Context{
 		"":           func(ctx context.Context) context.Context { return ctx },
-		"once":       Once,
-		"repeatable": Repeatable,
+		"once":       transport.Once,
+		"repeatable": transport.Repeatable,
 	}
 	for name, first := range responses {
 		for kind, rule := range rules {
@@ -1062,7 +1059,7 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 					t.Run(strings.Join([]string{name, kind, way, method}, " "), func(t *testing.T) {
 						bubble(t, func(t *testing.T) {
 							fast := story(t, rule, nil, first, option, method)
-							full := story(t, rule, &Trace{Event: func(Event) {}}, first, option, method)
+							full := story(t, rule, &transport.Trace{Event: func(transport.Event) {}}, first, option, method)
 							assert.Equal(t, full, fast)
 						})
 					})
@@ -1075,7 +1072,7 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 var waits = regexp.MustCompile(`[0-9.]+m?s`)
 
 // story sends some requests, and tells everything that a caller can see of them.
-func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option func(context.Context) context.Context, method string) string {
+func story(t *testing.T, rule policy.Rule, trace *transport.Trace, first response, option func(context.Context) context.Context, method string) string {
 	var text strings.Builder
 	var log LogText
 	rule = rule.Or(exact)
@@ -1102,7 +1099,7 @@ func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option 
 			sent = string(all)
 		}
 		time.Sleep(300 * time.Millisecond)
-		fmt.Fprintln(&text, "attempt", n, AttemptNumber(req.Context()), sent, req.Header, req.GetBody != nil)
+		fmt.Fprintln(&text, "attempt", n, transport.AttemptNumber(req.Context()), sent, req.Header, req.GetBody != nil)
 		answer := first
 		if n%2 == 0 {
 			answer = status(200)
@@ -1117,7 +1114,7 @@ func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option 
 		}
 		return resp, err
 	})
-	c := Config{Rule: rule, Trace: trace, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
+	c := transport.Config{Rule: rule, Trace: trace, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
@@ -1146,7 +1143,7 @@ func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option 
 			resp, err := tr.RoundTrip(req)
 			fmt.Fprintln(&text, "error", err)
 			if err == nil {
-				h := HistoryOf(resp)
+				h := transport.HistoryOf(resp)
 				all, err := io.ReadAll(resp.Body)
 				fmt.Fprintf(&text, "response %d %q %v %v %d %v\n", resp.StatusCode, all, err, h.Reason, len(h.Attempts), resp.Request.Context() == req.Context())
 				fmt.Fprintf(&text, "%v\n", resp.Body.Close())
@@ -1160,4 +1157,22 @@ func story(t *testing.T, rule policy.Rule, trace *Trace, first response, option 
 	}
 	synctest.Wait() // the lines of the last instant are written
 	return text.String() + log.String()
+}
+
+// A server's wait without a sensible end ends with the request.
+func TestLongestHintEndsWithTheRequest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script(status(429))
+		tr := over(t, transport.Config{Rule: policy.Rule{
+			RetryAfter: policy.RetryAfter{Beyond: policy.BeyondWait}, Cooldown: policy.Off,
+			Hint: func(classify.Outcome) (time.Duration, bool) { return math.MaxInt64, true },
+		}}, base)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Hour, cancel)
+		start := time.Now()
+		_, err := get(t, tr, ctx)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, time.Hour, time.Since(start))
+		assert.Equal(t, 1, base.attempts())
+	})
 }

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"bufio"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // net/http sees a small body in memory as its own type at every attempt: under
@@ -51,8 +52,8 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 		for name, change := range requests {
 			t.Run(rule+"/"+name, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					tr := over(t, Config{Rule: r.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-						attempts := AttemptNumber(req.Context())
+					tr := over(t, transport.Config{Rule: r.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+						attempts := transport.AttemptNumber(req.Context())
 						assert.True(t, replay.SmallInMemory(req.Body), "attempt %d has a %T", attempts, req.Body)
 						if req.GetBody != nil {
 							again, err := req.GetBody()
@@ -110,7 +111,7 @@ func TestSmallUploadIsOneWrite(t *testing.T) {
 			}()
 			return writesCounted{client, &writes}, nil
 		}}
-		tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Minute, Stall: policy.Stall{Timeout: time.Minute}}}, base)
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("text")))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
@@ -147,7 +148,7 @@ func TestTimeoutsKeepThePathOfABody(t *testing.T) {
 			defer base.CloseIdleConnections()
 			req := newRequest(t, http.MethodPut, srv.URL, row.body)
 			req.ContentLength = 4
-			resp, err := over(t, Config{Rule: timedOnce()}, base).RoundTrip(req)
+			resp, err := over(t, transport.Config{Rule: timedOnce()}, base).RoundTrip(req)
 			require.NoError(t, err)
 			_ = resp.Body.Close()
 			assert.Equal(t, row.want, called.Load())
@@ -182,7 +183,7 @@ func TestTimeoutsKeepTheResendOfTheBase(t *testing.T) {
 		return secondWriteFails{conn, &writes}, err
 	}}
 	defer base.CloseIdleConnections()
-	tr := over(t, Config{Rule: timedOnce()}, base)
+	tr := over(t, transport.Config{Rule: timedOnce()}, base)
 	for range 2 { // the second finds a connection that cannot be written to
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, srv.URL, strings.NewReader("text")))
 		require.NoError(t, err)

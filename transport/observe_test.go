@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A witness records the calls of all hooks, and fails the test if they come twice, in a
@@ -29,11 +30,11 @@ type witness struct {
 	t      *testing.T
 	mu     sync.Mutex
 	steps  []string
-	starts []AttemptStart
-	ends   []AttemptEnd
-	sums   []RequestEnd
-	bodies []BodyEnd
-	events []Event
+	starts []transport.AttemptStart
+	ends   []transport.AttemptEnd
+	sums   []transport.RequestEnd
+	bodies []transport.BodyEnd
+	events []transport.Event
 
 	open     map[int]*http.Request // of the attempts that have begun and not ended
 	requests int                   // that have begun and not ended
@@ -49,10 +50,10 @@ func (w *witness) note(format string, args ...any) {
 	w.steps = append(w.steps, fmt.Sprintf(format, args...))
 }
 
-func (w *witness) trace() *Trace {
+func (w *witness) trace() *transport.Trace {
 	w.open = map[int]*http.Request{}
-	return &Trace{
-		Event: func(e Event) {
+	return &transport.Trace{
+		Event: func(e transport.Event) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.events = append(w.events, e)
@@ -64,7 +65,7 @@ func (w *witness) trace() *Trace {
 			w.note("request")
 			return context.WithValue(ctx, requestKey{}, req)
 		},
-		AttemptStart: func(ctx context.Context, a AttemptStart) context.Context {
+		AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			assert.NotNil(w.t, ctx.Value(requestKey{}), "the attempt belongs to the request")
@@ -76,7 +77,7 @@ func (w *witness) trace() *Trace {
 			w.note("%v", a.Kind)
 			return context.WithValue(ctx, attemptKey{}, n)
 		},
-		AttemptEnd: func(ctx context.Context, a AttemptEnd) {
+		AttemptEnd: func(ctx context.Context, a transport.AttemptEnd) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			n, ok := ctx.Value(attemptKey{}).(int)
@@ -92,7 +93,7 @@ func (w *witness) trace() *Trace {
 				w.note("%d: panic", n)
 			}
 		},
-		RequestEnd: func(ctx context.Context, r RequestEnd) {
+		RequestEnd: func(ctx context.Context, r transport.RequestEnd) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			assert.Same(w.t, r.Request, ctx.Value(requestKey{}))
@@ -104,7 +105,7 @@ func (w *witness) trace() *Trace {
 			w.sums = append(w.sums, r)
 			w.note("end: %v", r.Reason)
 		},
-		BodyEnd: func(ctx context.Context, b BodyEnd) {
+		BodyEnd: func(ctx context.Context, b transport.BodyEnd) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			assert.Same(w.t, b.Request, ctx.Value(requestKey{}))
@@ -124,7 +125,7 @@ func (w *witness) closed() {
 	assert.Zero(w.t, w.due)
 	outcomes, panics := 0, 0
 	for _, e := range w.events {
-		if e.Kind != KindNone {
+		if e.Kind != transport.KindNone {
 			outcomes++
 		}
 	}
@@ -147,7 +148,7 @@ func TestHooks(t *testing.T) {
 	hedged := policy.Rule{Hedge: policy.Hedge{After: s}}.Or(exact)
 	byNumber := func(responses ...response) response {
 		return func(req *http.Request) (*http.Response, error) {
-			return responses[min(AttemptNumber(req.Context()), len(responses))-1](req)
+			return responses[min(transport.AttemptNumber(req.Context()), len(responses))-1](req)
 		}
 	}
 	after := func(d time.Duration, r response) response {
@@ -182,19 +183,19 @@ func TestHooks(t *testing.T) {
 		{name: "a panic at a retry", rule: exact, base: script(status(503), panics), steps: "request, first, 0: 503, retry, 1: panic, end: retry"},
 		{name: "Goexit", rule: exact, base: rt(exits), steps: "request, first, 0: panic, end: final"},
 		{name: "a hedge that wins", rule: hedged, base: rt(byNumber(after(9*s, status(200)), status(200))),
-			steps: "request, first, hedge, 1: 200, 0: " + ErrOutrun.Error() + ", end: final, body"},
+			steps: "request, first, hedge, 1: 200, 0: " + transport.ErrOutrun.Error() + ", end: final, body"},
 		{name: "a hedge that loses", rule: hedged, base: rt(byNumber(after(2*s, status(200)), after(9*s, status(200)))),
-			steps: "request, first, hedge, 0: 200, 1: " + ErrOutrun.Error() + ", end: final, body"},
+			steps: "request, first, hedge, 0: 200, 1: " + transport.ErrOutrun.Error() + ", end: final, body"},
 		{name: "a hedge whose loser is deaf", rule: hedged, base: rt(byNumber(deaf(9*s), status(200))),
-			steps: "request, first, hedge, 1: 200, 0: " + ErrOutrun.Error() + ", end: final, body"},
+			steps: "request, first, hedge, 1: 200, 0: " + transport.ErrOutrun.Error() + ", end: final, body"},
 		{name: "a hedge that fails first", rule: hedged, base: rt(byNumber(after(3*s, status(200)), status(503))),
 			steps: "request, first, hedge, 1: 503, 0: 200, end: final, body"},
 		{name: "a hedge and a retry", rule: hedged, base: rt(byNumber(after(3*s, status(503)), after(1*s, status(503)), status(200))),
 			steps: "request, first, hedge, 1: 503, 0: 503, retry, 2: 200, end: final, body"},
 		{name: "a hedge that panics", rule: hedged, base: rt(byNumber(after(9*s, status(200)), panics)),
-			steps: "request, first, hedge, 1: panic, 0: " + ErrOutrun.Error() + ", end: hedged"},
+			steps: "request, first, hedge, 1: panic, 0: " + transport.ErrOutrun.Error() + ", end: hedged"},
 		{name: "canceled during a race", rule: hedged, base: rt(byNumber(hangs, deaf(9*s))), until: 2 * s,
-			steps: "request, first, hedge, 0: context canceled, 1: " + ErrOutrun.Error() + ", end: canceled"},
+			steps: "request, first, hedge, 0: context canceled, 1: " + transport.ErrOutrun.Error() + ", end: canceled"},
 		{name: "a resume", rule: exact, base: cutter(text, 400),
 			steps: "request, first, 0: 200, end: final, reconnect, 1: 206, body"},
 		{name: "a reconnect that is retried", rule: exact, base: cutter(text, 400, -503),
@@ -218,7 +219,7 @@ func TestHooks(t *testing.T) {
 					assert.Equal(t, fmt.Sprint(req.Context().Value(attemptKey{})), req.Header.Get("X-Attempt"), "context and header of the same attempt")
 					return row.base.RoundTrip(req)
 				})
-				tr := mustNew(t, Config{Base: base, Rule: row.rule, Trace: w.trace()})
+				tr := mustNew(t, transport.Config{Base: base, Rule: row.rule, Trace: w.trace()})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if row.until > 0 {
@@ -266,7 +267,7 @@ func TestTimesOfAttempts(t *testing.T) {
 			func(req *http.Request) (*http.Response, error) { time.Sleep(300 * ms); return status(503)(req) },
 			func(req *http.Request) (*http.Response, error) { time.Sleep(50 * ms); return status(200)(req) },
 		)
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.2}}.Or(exact), Trace: w.trace()})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.2}}.Or(exact), Trace: w.trace()})
 		resp, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		time.Sleep(time.Second)
@@ -279,7 +280,7 @@ func TestTimesOfAttempts(t *testing.T) {
 		assert.Zero(t, first.Queued)
 		assert.Equal(t, 5*time.Second, second.Start.Sub(start), "the next token of the rate")
 		assert.Equal(t, 50*ms, second.Duration)
-		assert.Equal(t, Queued{Rate: 5*time.Second - 300*ms - w.events[0].Wait}, second.Queued)
+		assert.Equal(t, transport.Queued{Rate: 5*time.Second - 300*ms - w.events[0].Wait}, second.Queued)
 		for i, e := range w.events {
 			assert.Equal(t, w.ends[i].Start, e.Start)
 			assert.Equal(t, w.ends[i].Duration, e.Duration)
@@ -303,16 +304,16 @@ func TestQueued(t *testing.T) {
 	for name, row := range map[string]struct {
 		rule  policy.Rule
 		first response
-		want  func(Queued) time.Duration
+		want  func(transport.Queued) time.Duration
 	}{
-		"cooldown": {policy.Rule{Attempts: 1}, status(429, "Retry-After: 4"), func(q Queued) time.Duration { return q.Cooldown }},
-		"pacing":   {policy.Rule{Pacing: policy.On}, status(200, quota...), func(q Queued) time.Duration { return q.Pacing }},
-		"rate":     {policy.Rule{Rate: policy.Rate{PerSecond: 0.25}}, status(200), func(q Queued) time.Duration { return q.Rate }},
+		"cooldown": {policy.Rule{Attempts: 1}, status(429, "Retry-After: 4"), func(q transport.Queued) time.Duration { return q.Cooldown }},
+		"pacing":   {policy.Rule{Pacing: policy.On}, status(200, quota...), func(q transport.Queued) time.Duration { return q.Pacing }},
+		"rate":     {policy.Rule{Rate: policy.Rate{PerSecond: 0.25}}, status(200), func(q transport.Queued) time.Duration { return q.Rate }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := &witness{t: t}
-				tr := mustNew(t, Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Trace: w.trace()})
+				tr := mustNew(t, transport.Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Trace: w.trace()})
 				for range 2 {
 					resp, err := get(t, tr, t.Context())
 					require.NoError(t, err)
@@ -332,25 +333,25 @@ func TestQueued(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			w := &witness{t: t}
 			rule := policy.Rule{Gate: policy.Gate{Max: 1}, Rate: policy.Rate{PerSecond: 1, Burst: 1}}
-			tr := mustNew(t, Config{Base: rt(takes(4 * s)), Rule: rule.Or(exact), Trace: w.trace()})
+			tr := mustNew(t, transport.Config{Base: rt(takes(4 * s)), Rule: rule.Or(exact), Trace: w.trace()})
 			together(2, func(int) {
 				resp, err := get(t, tr, t.Context())
 				assert.NoError(t, err)
 				_ = resp.Body.Close()
 			})
-			assert.Equal(t, Queued{Rate: s, Gate: 3 * s}, w.starts[1].Queued)
+			assert.Equal(t, transport.Queued{Rate: s, Gate: 3 * s}, w.starts[1].Queued)
 		})
 	})
 	t.Run("gate", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			w := &witness{t: t}
-			tr := mustNew(t, Config{Base: rt(takes(4 * s)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
+			tr := mustNew(t, transport.Config{Base: rt(takes(4 * s)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
 			together(2, func(int) {
 				resp, err := get(t, tr, t.Context())
 				assert.NoError(t, err)
 				_ = resp.Body.Close()
 			})
-			assert.Equal(t, Queued{Gate: 4 * s}, w.starts[1].Queued)
+			assert.Equal(t, transport.Queued{Gate: 4 * s}, w.starts[1].Queued)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
 				resp, err := get(t, tr, t.Context())
@@ -362,9 +363,9 @@ func TestQueued(t *testing.T) {
 			_, err := get(t, tr, ctx)
 			assert.ErrorIs(t, err, context.Canceled)
 			last := w.sums[len(w.sums)-1]
-			assert.Equal(t, Queued{Gate: 3 * s}, last.Queued, "it was refused")
+			assert.Equal(t, transport.Queued{Gate: 3 * s}, last.Queued, "it was refused")
 			assert.Zero(t, last.Attempts)
-			assert.Equal(t, ReasonCanceled, last.Reason)
+			assert.Equal(t, transport.ReasonCanceled, last.Reason)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		})
@@ -383,7 +384,7 @@ func TestBodyEnd(t *testing.T) {
 		for _, end := range []error{io.EOF, broken} {
 			t.Run(name+"/"+end.Error(), func(t *testing.T) {
 				w := &witness{t: t}
-				tr := mustNew(t, Config{Trace: w.trace(), Rule: policy.Rule{Resume: policy.Resume{Max: policy.Off}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+				tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: policy.Rule{Resume: policy.Resume{Max: policy.Off}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 					return newResponse(req, 200, body(end)), nil
 				})})
 				resp, err := get(t, tr, t.Context())
@@ -406,7 +407,7 @@ func TestBodyEnd(t *testing.T) {
 	}
 	t.Run("a writer that fails does not end it", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, Config{Trace: w.trace(), Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Trace: w.trace(), Base: rt(func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 200, &writerTo{text, io.EOF}), nil
 		})})
 		resp, err := get(t, tr, t.Context())
@@ -422,7 +423,7 @@ func TestBodyEnd(t *testing.T) {
 	t.Run("resumes", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			w := &witness{t: t}
-			tr := mustNew(t, Config{Trace: w.trace(), Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
+			tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)
 			_, err = io.Copy(io.Discard, resp.Body)
@@ -435,7 +436,7 @@ func TestBodyEnd(t *testing.T) {
 	})
 	t.Run("a connection that is handed over", func(t *testing.T) {
 		w := &witness{t: t}
-		tr := mustNew(t, Config{Trace: w.trace(), Base: script(status(101))})
+		tr := mustNew(t, transport.Config{Trace: w.trace(), Base: script(status(101))})
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		assert.False(t, w.sums[0].BodyEnds)
@@ -476,14 +477,14 @@ func (f failingWriter) Write([]byte) (int, error) { return 0, f.err }
 func TestHooksOfSeveralTraces(t *testing.T) {
 	var order []string
 	type key string
-	named := func(name string) *Trace {
-		return &Trace{
+	named := func(name string) *transport.Trace {
+		return &transport.Trace{
 			RequestStart: func(ctx context.Context, _ *http.Request) context.Context {
 				order = append(order, name)
 				return context.WithValue(ctx, key(name), true)
 			},
-			AttemptStart: func(context.Context, AttemptStart) context.Context { return nil },
-			AttemptEnd: func(ctx context.Context, _ AttemptEnd) {
+			AttemptStart: func(context.Context, transport.AttemptStart) context.Context { return nil },
+			AttemptEnd: func(ctx context.Context, _ transport.AttemptEnd) {
 				order = append(order, name)
 				for _, other := range []string{"config", "new", "old"} {
 					assert.Equal(t, true, ctx.Value(key(other)), "the context of %s", other)
@@ -491,9 +492,9 @@ func TestHooksOfSeveralTraces(t *testing.T) {
 			},
 		}
 	}
-	tr := mustNew(t, Config{Base: script(status(200)), Trace: named("config")})
-	ctx := WithTrace(WithTrace(t.Context(), named("old")), &Trace{})
-	ctx = WithTrace(WithTrace(ctx, &Trace{Event: func(Event) {}}), named("new"))
+	tr := mustNew(t, transport.Config{Base: script(status(200)), Trace: named("config")})
+	ctx := transport.WithTrace(transport.WithTrace(t.Context(), named("old")), &transport.Trace{})
+	ctx = transport.WithTrace(transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) {}}), named("new"))
 	_, err := get(t, tr, ctx)
 	require.NoError(t, err)
 	assert.Equal(t, "config new old config new old", strings.Join(order, " "))
@@ -501,16 +502,16 @@ func TestHooksOfSeveralTraces(t *testing.T) {
 
 // TestHooksThatPanic: a panic of any hook reaches the caller, and leaves nothing behind.
 func TestHooksThatPanic(t *testing.T) {
-	for name, trace := range map[string]*Trace{
+	for name, trace := range map[string]*transport.Trace{
 		"RequestStart": {RequestStart: func(context.Context, *http.Request) context.Context { panic("hook") }},
-		"AttemptStart": {AttemptStart: func(context.Context, AttemptStart) context.Context { panic("hook") }},
-		"AttemptEnd":   {AttemptEnd: func(context.Context, AttemptEnd) { panic("hook") }},
-		"RequestEnd":   {RequestEnd: func(context.Context, RequestEnd) { panic("hook") }},
+		"AttemptStart": {AttemptStart: func(context.Context, transport.AttemptStart) context.Context { panic("hook") }},
+		"AttemptEnd":   {AttemptEnd: func(context.Context, transport.AttemptEnd) { panic("hook") }},
+		"RequestEnd":   {RequestEnd: func(context.Context, transport.RequestEnd) { panic("hook") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body, gate := oneShot("text"), policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}
 			answer := &body0{}
-			tr := mustNew(t, Config{Rule: gate, Trace: trace, Base: rt(func(req *http.Request) (*http.Response, error) {
+			tr := mustNew(t, transport.Config{Rule: gate, Trace: trace, Base: rt(func(req *http.Request) (*http.Response, error) {
 				_ = req.Body.Close()
 				return newResponse(req, 200, answer), nil
 			})})
@@ -531,10 +532,9 @@ func (b *body0) Close() error           { b.closed = true; return nil }
 // TestTraceWithoutHooksCostsNothing: an empty Trace, wherever it stands, leaves the
 // first attempt as it is.
 func TestTraceWithoutHooksCostsNothing(t *testing.T) {
-	tr := mustNew(t, Config{Base: newNoop(), Trace: &Trace{}})
-	assert.Nil(t, tr.trace)
+	tr := mustNew(t, transport.Config{Base: newNoop(), Trace: &transport.Trace{}})
 	req := getRequest(t, "http://h.test/")
-	req = req.WithContext(WithTrace(req.Context(), &Trace{}))
+	req = req.WithContext(transport.WithTrace(req.Context(), &transport.Trace{}))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }))
 }
 
@@ -550,7 +550,7 @@ func TestLogOfDurations(t *testing.T) {
 			}
 			return a
 		}}))
-		tr := mustNew(t, Config{Base: base, Rule: rule, Logger: logger})
+		tr := mustNew(t, transport.Config{Base: base, Rule: rule, Logger: logger})
 		resp, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		_, err = io.Copy(io.Discard, resp.Body)

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A ledger counts the bodies that are open.
@@ -124,12 +125,12 @@ func TestEverythingAtOnce(t *testing.T) {
 	rule.Budget.Burst = soak.Size(5., 0) // so that even fewer requests use it up
 	bubble(t, func(t *testing.T) {
 		base := &chaos{}
-		tr := mustNew(t, Config{Base: base, Rule: rule})
+		tr := mustNew(t, transport.Config{Base: base, Rule: rule})
 		start := time.Now()
 		var requests, succeeded atomic.Int64
 		var mu sync.Mutex
-		reasons := map[Reason]int{}
-		trace := &Trace{Event: func(e Event) {
+		reasons := map[transport.Reason]int{}
+		trace := &transport.Trace{Event: func(e transport.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			reasons[e.Reason]++
@@ -141,7 +142,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					host = "http://calm.test/" // where there is room for hedges
 				}
 				time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
-				ctx, cancel := context.WithTimeout(WithTrace(t.Context(), trace), time.Minute)
+				ctx, cancel := context.WithTimeout(transport.WithTrace(t.Context(), trace), time.Minute)
 				switch rand.IntN(10) {
 				case 0:
 					ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(3000))*time.Millisecond)
@@ -167,7 +168,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			}
 		})
 		synctest.Wait() // for the losers
-		var sum HostState
+		var sum transport.HostState
 		for _, s := range tr.Snapshot() {
 			t.Log(s)
 			sum.InFlight += s.InFlight
@@ -184,7 +185,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		assert.Zero(t, base.requests.twice.Load(), "request bodies closed twice")
 		assert.LessOrEqual(t, float64(base.attempts.Load()), 1.2*float64(requests.Load())+4*(30+3*elapsed), "four hosts")
 		assert.Greater(t, succeeded.Load(), int64(callers*each/2))
-		for _, r := range []Reason{ReasonRetry, ReasonHedged, ReasonOutrun, ReasonCanceled, ReasonBudget} {
+		for _, r := range []transport.Reason{transport.ReasonRetry, transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonCanceled, transport.ReasonBudget} {
 			assert.NotZero(t, reasons[r], "%v", r)
 		}
 	})
@@ -222,7 +223,7 @@ func TestManyHostsWithEverythingOn(t *testing.T) {
 			hosts := min(row.hosts, soak.Size(5_000, row.hosts)) // the table's own tests fill it
 			rule := everything
 			rule.Attempts, rule.AttemptTimeout = 1, 0
-			tr := mustNew(t, Config{Base: rt(row.response), Rule: rule})
+			tr := mustNew(t, transport.Config{Base: rt(row.response), Rule: rule})
 			before := heap()
 			for i := range hosts {
 				resp, err := tr.RoundTrip(&http.Request{
@@ -234,7 +235,7 @@ func TestManyHostsWithEverythingOn(t *testing.T) {
 				}
 				_ = resp.Body.Close()
 			}
-			kept := tr.hosts.Len()
+			kept := tr.Hosts().Len()
 			perHost := float64(heap()-before) / float64(kept)
 			t.Logf("%d hosts asked, %d kept, %.0f B each", hosts, kept, perHost)
 			assert.LessOrEqual(t, kept, 1<<17)
@@ -257,30 +258,30 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 	slow := func(req *http.Request) (*http.Response, error) { return status(200)(req) }
 	rules := map[string]struct {
 		rule    policy.Rule
-		prepare func(t *testing.T, tr *Transport) (release func())
+		prepare func(t *testing.T, tr *transport.Transport) (release func())
 	}{
-		"cooldown": {policy.Rule{}, func(t *testing.T, tr *Transport) func() {
+		"cooldown": {policy.Rule{}, func(t *testing.T, tr *transport.Transport) func() {
 			code, err := send(t, tr, http.MethodPost, "http://h.test/told")
 			require.NoError(t, err)
 			require.Equal(t, 429, code)
 			return func() { time.Sleep(time.Minute) }
 		}},
-		"gate": {policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, func(t *testing.T, tr *Transport) func() {
+		"gate": {policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, func(t *testing.T, tr *transport.Transport) func() {
 			resp, err := get(t, tr, t.Context())
 			require.NoError(t, err)
 			return func() { _ = resp.Body.Close() }
 		}},
-		"rate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}, func(t *testing.T, tr *Transport) func() {
+		"rate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}, func(t *testing.T, tr *transport.Transport) func() {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)
 			return func() { time.Sleep(200 * time.Second) }
 		}},
-		"rate behind a gate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}, Gate: policy.Gate{Start: 5}}, func(t *testing.T, tr *Transport) func() {
+		"rate behind a gate": {policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}, Gate: policy.Gate{Start: 5}}, func(t *testing.T, tr *transport.Transport) func() {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)
 			return func() { time.Sleep(200 * time.Second) }
 		}},
-		"pacing": {policy.Rule{Pacing: policy.On}, func(t *testing.T, tr *Transport) func() {
+		"pacing": {policy.Rule{Pacing: policy.On}, func(t *testing.T, tr *transport.Transport) func() {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/quota")
 			require.NoError(t, err)
 			return func() { time.Sleep(time.Minute) }
@@ -298,7 +299,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 					}
 					return slow(req)
 				})
-				tr := mustNew(t, Config{Base: base, Rule: row.rule})
+				tr := mustNew(t, transport.Config{Base: base, Rule: row.rule})
 				release := row.prepare(t, tr)
 				attempts := base.attempts()
 
@@ -335,7 +336,7 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 func TestRefusedForTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(429, "Retry-After: 10"), status(200))
-		tr := mustNew(t, Config{Base: base})
+		tr := mustNew(t, transport.Config{Base: base})
 		_, err := send(t, tr, http.MethodPost, "http://h.test/")
 		require.NoError(t, err)
 		until := stateOf(t, tr).HeldUntil
@@ -346,11 +347,11 @@ func TestRefusedForTheDeadline(t *testing.T) {
 		b := oneShot("text")
 		_, err = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx))
 		assert.Equal(t, start, time.Now(), "at once")
-		assert.ErrorIs(t, err, ErrOverDeadline)
+		assert.ErrorIs(t, err, transport.ErrOverDeadline)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		e, ok := errors.AsType[*Error](err)
+		e, ok := errors.AsType[*transport.Error](err)
 		require.True(t, ok)
-		assert.Equal(t, ReasonDeadline, e.Reason)
+		assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		assert.True(t, e.Timeout())
 		assert.True(t, e.GaveUp())
 		assert.Equal(t, until, e.Until)

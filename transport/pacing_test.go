@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A quotaServer allows a number of requests per window. Every response names the rest of
@@ -66,7 +67,7 @@ func TestPacing(t *testing.T) {
 				run := func(t *testing.T, pacing policy.Switch, hedge time.Duration) (q *quotaServer, took time.Duration) {
 					bubble(t, func(t *testing.T) {
 						q = newQuotaServer(20, 10*time.Second, header)
-						tr := mustNew(t, Config{Base: q, Rule: policy.Rule{Pacing: pacing, Hedge: policy.Hedge{After: hedge}}})
+						tr := mustNew(t, transport.Config{Base: q, Rule: policy.Rule{Pacing: pacing, Hedge: policy.Hedge{After: hedge}}})
 						together(workers, func(int) {
 							for range 100 / workers {
 								_, err := send(t, tr, http.MethodPost, "http://h.test/")
@@ -99,7 +100,7 @@ func TestPacing(t *testing.T) {
 func TestPacingCountsRetriesAndHedges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := newQuotaServer(20, 10*time.Second, xRateLimit)
-		tr := mustNew(t, Config{Base: q, Rule: policy.Rule{
+		tr := mustNew(t, transport.Config{Base: q, Rule: policy.Rule{
 			Pacing: policy.On, Hedge: policy.Hedge{After: 2 * time.Millisecond}, Backoff: backoff.Constant(time.Millisecond),
 		}})
 		for range 100 {
@@ -120,7 +121,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 func TestPacingDoesNotBelieveEverything(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 86400"))
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
 		for range 3 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)
@@ -133,7 +134,7 @@ func TestPacingDoesNotBelieveEverything(t *testing.T) {
 func TestPacingIsPerScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newOrigin(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
 		for _, token := range []string{"a", "b", "a"} {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/", "Authorization: Bearer "+token)
 			require.NoError(t, err)
@@ -159,7 +160,7 @@ func TestAdaptiveRate(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			return status(code)(req)
 		}
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 10, Mode: policy.RateAdaptive}, Attempts: 1}})
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 10, Mode: policy.RateAdaptive}, Attempts: 1}})
 		run := func(d time.Duration) {
 			end := time.Now().Add(d)
 			together(20, func(int) {
@@ -207,7 +208,7 @@ func TestAdaptiveRate(t *testing.T) {
 // TestFixedRate: a fixed rate is not lowered.
 func TestFixedRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, Config{Base: script(status(429)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100}, Attempts: 1}})
+		tr := mustNew(t, transport.Config{Base: script(status(429)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100}, Attempts: 1}})
 		for range 50 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			require.NoError(t, err)
@@ -246,7 +247,7 @@ func TestOneWrongQuota(t *testing.T) {
 						if hedge > 0 {
 							rule.Hedge = policy.Hedge{After: hedge}
 						}
-						tr := mustNew(t, Config{Base: server, Rule: rule})
+						tr := mustNew(t, transport.Config{Base: server, Rule: rule})
 						together(n, func(int) {
 							for range 500 / n {
 								code, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -270,7 +271,7 @@ func TestAdaptiveRateFindsTheServersRate(t *testing.T) {
 		const burst, perSecond = 5., 50.
 		served, refused := 0, 0
 		tokens, last := burst, time.Now()
-		tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 200, Mode: policy.RateAdaptive}, Attempts: 1}},
+		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 200, Mode: policy.RateAdaptive}, Attempts: 1}},
 			rt(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(time.Millisecond)
 				tokens = min(burst, tokens+perSecond*time.Since(last).Seconds())

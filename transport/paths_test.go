@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"bufio"
@@ -17,15 +17,16 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // rulesFor makes a Transport with a rule for each key.
-func rulesFor(keys []string) (*Transport, error) {
+func rulesFor(keys []string) (*transport.Transport, error) {
 	hosts := map[string]policy.Rule{}
 	for _, key := range keys {
 		hosts[key] = policy.Rule{}
 	}
-	return New(Config{Base: newNoop(), Hosts: hosts})
+	return transport.New(transport.Config{Base: newNoop(), Hosts: hosts})
 }
 
 // A pathRow is a request, and the key of its rule.
@@ -214,7 +215,7 @@ func TestPathsBeyondServeMux(t *testing.T) {
 // The host is chosen first. A pattern with a path takes nothing from the paths of a less
 // specific host, and leaves the rule of its host as it was.
 func TestTheHostIsChosenBeforeThePath(t *testing.T) {
-	tr := mustNew(t, Config{Base: newNoop(), Rule: policy.Rule{Attempts: 9, MaxElapsed: time.Hour}, Hosts: map[string]policy.Rule{
+	tr := mustNew(t, transport.Config{Base: newNoop(), Rule: policy.Rule{Attempts: 9, MaxElapsed: time.Hour}, Hosts: map[string]policy.Rule{
 		"*.example.com":           {Attempts: 2},
 		"*.example.com:8443":      {Attempts: 3},
 		"*.example.com/v2/":       {AttemptTimeout: 2 * time.Second},
@@ -257,7 +258,7 @@ func TestTheHostIsChosenBeforeThePath(t *testing.T) {
 		assert.Equal(t, row.patterns, tr.PatternsOf(row.method, u), row.url)
 		assert.Equal(t, append(row.patterns, "")[0], pattern, row.url)
 	}
-	assert.Empty(t, new(Transport).PatternsOf("", nil))
+	assert.Empty(t, new(transport.Transport).PatternsOf("", nil))
 }
 
 // Keys that http.ServeMux refuses, and keys that can only be mistakes.
@@ -334,13 +335,13 @@ func TestConflictingPaths(t *testing.T) {
 // The limits of a host stay the host's.
 func TestPathsHaveNoLimitsOfTheHost(t *testing.T) {
 	for field, rule := range hostLimits {
-		_, err := New(Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test/v1/": rule, "h.test": {Attempts: 2}}})
+		_, err := transport.New(transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test/v1/": rule, "h.test": {Attempts: 2}}})
 		var faults policy.Errors
 		if assert.ErrorAs(t, err, &faults, field) && assert.Len(t, faults, 1, field) {
 			assert.Equal(t, `Hosts["h.test/v1/"].`+field, faults[0].Field)
 			assert.Contains(t, faults[0].Reason, "is a limit of the host")
 		}
-		_, err = New(Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test": rule}})
+		_, err = transport.New(transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"h.test": rule}})
 		assert.NoError(t, err, field)
 	}
 }
@@ -362,7 +363,7 @@ var hostLimits = map[string]policy.Rule{
 func TestPathsShareTheHost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(200))
-		tr := mustNew(t, Config{Base: base, Hosts: map[string]policy.Rule{
+		tr := mustNew(t, transport.Config{Base: base, Hosts: map[string]policy.Rule{
 			"h.test":               {Rate: policy.Rate{PerSecond: 1, Burst: 1}},
 			"h.test/reports/":      {AttemptTimeout: time.Minute},
 			"POST h.test/charges":  {AttemptTimeout: time.Second},
@@ -382,7 +383,7 @@ func TestPathsShareTheHost(t *testing.T) {
 func TestRulesOfPathsApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
-		tr := mustNew(t, Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{
+		tr := mustNew(t, transport.Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{
 			"h.test/once":        {Attempts: 1},
 			"PUT h.test/twice":   {Attempts: 2},
 			"h.test/%7Bthree%7D": {Attempts: 3},
@@ -417,13 +418,13 @@ func TestRedirectsHaveRulesOfTheirOwn(t *testing.T) {
 			}
 			return status(503)(req)
 		})
-		tr := mustNew(t, Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{"h.test/from": {Attempts: 2}, "h.test/to": {Attempts: 3}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{"h.test/from": {Attempts: 2}, "h.test/to": {Attempts: 3}}})
 		client := &http.Client{Transport: tr}
 		finish(client.Get("http://h.test/from"))
 		assert.Equal(t, map[string]int{"/from": 2, "/to": 3}, counts)
 
 		clear(counts)
-		ctx := WithRule(t.Context(), policy.Rule{Attempts: 5})
+		ctx := transport.WithRule(t.Context(), policy.Rule{Attempts: 5})
 		finish(client.Do(getRequest(t, "http://h.test/from").WithContext(ctx)))
 		assert.Equal(t, map[string]int{"/from": 2, "/to": 5}, counts)
 	})
@@ -438,14 +439,14 @@ func manyPaths(n int) map[string]policy.Rule {
 }
 
 func TestFirstTryWithAPathAllocatesNothing(t *testing.T) {
-	tr := mustNew(t, Config{Base: newNoop(), Hosts: manyPaths(1000)})
+	tr := mustNew(t, transport.Config{Base: newNoop(), Hosts: manyPaths(1000)})
 	for _, target := range []string{"/v1/tenants/t7/reports/9", "/v1/tenants/t%37/reports%2F9", "/v1/else", "/v1/tenants/a%20b/"} {
 		req := getRequest(t, "https://api.example.com"+target)
 		assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }), target)
 	}
 	rule := policy.Rule{Attempts: 2}
 	req := getRequest(t, "https://api.example.com/v1/tenants/t7/reports/9")
-	req = req.WithContext(WithRule(req.Context(), rule))
+	req = req.WithContext(transport.WithRule(req.Context(), rule))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }), "WithRule")
 }
 
@@ -459,9 +460,9 @@ func BenchmarkFirstTryWithPaths(b *testing.B) {
 		{"none", nil, req},
 		{"1000", manyPaths(1000), req},
 		{"1000/escaped", manyPaths(1000), getRequest(b, "https://api.example.com/v1/tenants/t%3700/reports%2F9")},
-		{"1000/WithRule", manyPaths(1000), req.WithContext(WithRule(b.Context(), policy.Rule{Attempts: 4}))},
+		{"1000/WithRule", manyPaths(1000), req.WithContext(transport.WithRule(b.Context(), policy.Rule{Attempts: 4}))},
 	} {
-		tr := mustNew(b, Config{Base: newNoop(), Hosts: row.hosts})
+		tr := mustNew(b, transport.Config{Base: newNoop(), Hosts: row.hosts})
 		b.Run("paths="+row.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -558,7 +559,7 @@ func FuzzRawPath(f *testing.F) {
 		if raw == "" || path == "*" {
 			return
 		}
-		if got := encodes(raw, path); got != (u.EscapedPath() == raw) && (got || (&url.URL{Path: path}).EscapedPath() != raw) {
+		if got := transport.Encodes(raw, path); got != (u.EscapedPath() == raw) && (got || (&url.URL{Path: path}).EscapedPath() != raw) {
 			t.Errorf("raw %q, path %q: %v, but EscapedPath is %q", raw, path, got, u.EscapedPath())
 		}
 	})

@@ -161,7 +161,7 @@ func TestHostileWaits(t *testing.T) {
 				for _, v := range strings.Split(row.value, "|") {
 					busy = busy.Header("Retry-After", v)
 				}
-				s := set(t, cfg, exactly, busy, ts.OK("hello"))
+				s := set(t, cfg, exact, busy, ts.OK("hello"))
 				got := s.send(http.MethodGet, nil)
 				require.NoError(t, got.err)
 				if row.wait == stop {
@@ -183,7 +183,7 @@ func TestWaitsOfResponsesThatAreFinal(t *testing.T) {
 	for _, code := range []int{200, 201, 202, 204, 301, 302, 304, 307, 400, 403, 404, 409, 417} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
 			inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-				s := set(t, cfg, exactly, ts.Status(code).Header("Retry-After", "1"))
+				s := set(t, cfg, exact, ts.Status(code).Header("Retry-After", "1"))
 				got := s.send(http.MethodPut, strings.NewReader("text"))
 				assert.Equal(t, code, got.status)
 				assert.Equal(t, 1, s.Arrivals())
@@ -208,9 +208,9 @@ func TestNoConnectionIsLeftBehind(t *testing.T) {
 				if name == "stalled" && cfg.Net == nil {
 					return // takes real time
 				}
-				s := set(t, cfg, policy.Rule{Attempts: 4}.Or(now), step)
+				s := set(t, cfg, policy.Rule{Attempts: 4}.Or(quick), step)
 				for range soak.Size(5, 20) {
-					_, _ = get(t, s.tr, t.Context(), s.URL+"/") // the last response's body is closed unread
+					_, _ = fetch(t, s.tr, t.Context(), s.URL+"/") // the last response's body is closed unread
 				}
 				s.tr.CloseIdleConnections()
 				assert.NoError(t, s.WaitUntil(t.Context(), func() bool { return s.Open() == 0 }))
@@ -228,7 +228,7 @@ func TestCancelWhileTheBodyIsAwaited(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { cancel(gone) })
 		pr, pw := io.Pipe() // nobody writes: a Read blocks
 		defer func() { _ = pw.Close() }()
-		tr := mustNew(t, transport.Config{Rule: now, Base: base(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
 			go func() {
 				_, _ = io.ReadAll(req.Body)
 				_ = req.Body.Close()
@@ -236,7 +236,7 @@ func TestCancelWhileTheBodyIsAwaited(t *testing.T) {
 			synctest.Wait()
 			return nil, syscall.ECONNRESET
 		})})
-		_, err := tr.RoundTrip(request(t, http.MethodPut, "http://h.test/", pr).WithContext(ctx))
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", pr).WithContext(ctx))
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.ErrorIs(t, err, gone)
 		_ = pr.Close()
@@ -250,10 +250,10 @@ func TestTunnelOfAPlainBase(t *testing.T) {
 		io.ReadWriter
 		io.Closer
 	}{&bytes.Buffer{}, io.NopCloser(nil)}
-	tr := mustNew(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Minute}, Base: base(func(*http.Request) (*http.Response, error) {
+	tr := mustNew(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Minute}, Base: rt(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: conn}, nil
 	})})
-	resp, err := tr.RoundTrip(request(t, http.MethodConnect, "http://h.test/", nil))
+	resp, err := tr.RoundTrip(newRequest(t, http.MethodConnect, "http://h.test/", nil))
 	require.NoError(t, err)
 	_, ok := resp.Body.(io.Writer)
 	assert.True(t, ok, "%T", resp.Body)
@@ -264,18 +264,18 @@ func TestTunnelOfAPlainBase(t *testing.T) {
 // its own, begins to count anew.
 func TestAttemptNumberOfAnotherRequest(t *testing.T) {
 	var numbers []int
-	tokens := mustNew(t, transport.Config{Rule: now, Base: base(func(req *http.Request) (*http.Response, error) {
+	tokens := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
 		numbers = append(numbers, transport.AttemptNumber(req.Context()))
 		return plays(faults.Status(200)).RoundTrip(req)
 	})})
 	next := plays(faults.Status(503), faults.Status(200))
-	tr := mustNew(t, transport.Config{Rule: now, Base: base(func(req *http.Request) (*http.Response, error) {
-		if _, err := get(t, tokens, req.Context(), "http://tokens.test/"); err != nil {
+	tr := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
+		if _, err := fetch(t, tokens, req.Context(), "http://tokens.test/"); err != nil {
 			return nil, err
 		}
 		return next.RoundTrip(req)
 	})})
-	_, err := get(t, tr, t.Context(), "http://h.test/")
+	_, err := fetch(t, tr, t.Context(), "http://h.test/")
 	require.NoError(t, err)
 	assert.Equal(t, []int{1, 1}, numbers)
 }
@@ -286,9 +286,9 @@ func TestOtherConnectionsAreLeftAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := ts.NewNet()
 		sound := ts.Start(t, ts.Config{Net: n, Host: "sound.test"}, ts.OK("hello"))
-		broken := set(t, ts.Config{Net: n, Host: "broken.test"}, now, ts.Status(503), ts.ResetBeforeHeaders(), ts.BadStatusLine())
+		broken := set(t, ts.Config{Net: n, Host: "broken.test"}, quick, ts.Status(503), ts.ResetBeforeHeaders(), ts.BadStatusLine())
 		for range 3 {
-			require.NoError(t, do(broken.tr, request(t, http.MethodGet, sound.URL+"/", nil)).err)
+			require.NoError(t, do(broken.tr, newRequest(t, http.MethodGet, sound.URL+"/", nil)).err)
 			assert.Error(t, broken.send(http.MethodGet, nil).err)
 		}
 		assert.Equal(t, 3, sound.Arrivals())
@@ -300,7 +300,7 @@ func TestOtherConnectionsAreLeftAlone(t *testing.T) {
 // twice.
 func TestGetBodyIsUsed(t *testing.T) {
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		s := set(t, cfg, policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(now), ts.Status(503), ts.Status(503), ts.OK("done"))
+		s := set(t, cfg, policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(quick), ts.Status(503), ts.Status(503), ts.OK("done"))
 		req := s.request(http.MethodPut, strings.NewReader("text"))
 		made, own := 0, req.GetBody
 		req.GetBody = func() (io.ReadCloser, error) {
@@ -323,13 +323,13 @@ func TestBodiesThatAreMadeAreClosed(t *testing.T) {
 		time.AfterFunc(1500*time.Millisecond, cancel) // in the second wait
 		made, closed := 1, 0
 		body := func() io.ReadCloser { return closer{strings.NewReader("text"), func() { closed++ }} }
-		req := request(t, http.MethodPut, "http://h.test/", nil).WithContext(ctx)
+		req := newRequest(t, http.MethodPut, "http://h.test/", nil).WithContext(ctx)
 		req.Body = body()
 		req.GetBody = func() (io.ReadCloser, error) {
 			made++
 			return body(), nil
 		}
-		_, err := mustNew(t, transport.Config{Base: plays(faults.Status(503)), Rule: exactly}).RoundTrip(req)
+		_, err := mustNew(t, transport.Config{Base: plays(faults.Status(503)), Rule: exact}).RoundTrip(req)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, 2, made)
 		assert.Equal(t, made, closed)
@@ -346,7 +346,7 @@ func TestBackoffKnowsItsOwnWaitsOnly(t *testing.T) {
 			return time.Duration(n+1) * time.Second
 		})}
 		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503, "Retry-After", "30")), Rule: rule})
-		_, err := get(t, tr, t.Context(), "http://h.test/")
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, told[:3])
 	})
@@ -365,7 +365,7 @@ func TestBuffersOfCommittedUploadsAreFree(t *testing.T) {
 		const limit = 32 << 20
 		goOn := make(chan struct{})
 		small := plays(faults.Status(503), faults.Status(200))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: limit}}.Or(now), Base: base(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: limit}}.Or(quick), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/small" {
 				return small.RoundTrip(req)
 			}
@@ -377,13 +377,13 @@ func TestBuffersOfCommittedUploadsAreFree(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
-				endless := reader(readerFunc(func(p []byte) (int, error) { return len(p), nil }))
-				_, err := tr.RoundTrip(request(t, http.MethodPut, "http://h.test/large", endless))
+				endless := reader(readFunc(func(p []byte) (int, error) { return len(p), nil }))
+				_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/large", endless))
 				assert.NoError(t, err)
 			})
 		}
 		synctest.Wait()
-		resp, err := tr.RoundTrip(request(t, http.MethodPut, "http://h.test/small", reader(strings.NewReader("text"))))
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/small", reader(strings.NewReader("text"))))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		close(goOn)
@@ -391,18 +391,14 @@ func TestBuffersOfCommittedUploadsAreFree(t *testing.T) {
 	})
 }
 
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
 // TestMethods: what is sent again after a 503 when nobody says anything.
 func TestMethods(t *testing.T) {
 	for method, again := range map[string]bool{
 		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
 		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PROPFIND": true, "QUERY": true, "LOCK": false,
 	} {
-		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: now})
-		resp, err := tr.RoundTrip(request(t, method, "http://h.test/", nil))
+		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: quick})
+		resp, err := tr.RoundTrip(newRequest(t, method, "http://h.test/", nil))
 		require.NoError(t, err)
 		assert.Equal(t, again, resp.StatusCode == 200, method)
 	}
@@ -412,15 +408,15 @@ func TestMethods(t *testing.T) {
 func TestPermanentFailures(t *testing.T) {
 	for _, code := range []int{400, 401, 403, 404, 405, 410, 411, 412, 416, 422, 431, 451, 501, 505, 511} {
 		inMemory(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-			s := set(t, cfg, now, ts.Status(code))
+			s := set(t, cfg, quick, ts.Status(code))
 			assert.Equal(t, code, s.send(http.MethodGet, nil).status)
 			assert.Equal(t, 1, s.Arrivals(), code)
 		})
 	}
 	for _, url := range []string{"ftp://h.test/", "http:///path", "://", "http://"} {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Rule: now, Trace: seen.trace()})
-		req := request(t, http.MethodGet, "http://h.test/", nil)
+		tr := mustNew(t, transport.Config{Rule: quick, Trace: seen.trace()})
+		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.URL.Scheme, req.URL.Host, _ = strings.Cut(strings.TrimSuffix(url, "/"), "://")
 		req.URL.Host, _, _ = strings.Cut(req.URL.Host, "/")
 		_, err := tr.RoundTrip(req)
@@ -428,8 +424,8 @@ func TestPermanentFailures(t *testing.T) {
 		assert.Equal(t, []transport.Reason{transport.ReasonFinal}, seen.reasons(), url)
 	}
 	var seen recorder
-	tr := mustNew(t, transport.Config{Rule: now, Trace: seen.trace()})
-	req := request(t, http.MethodGet, "http://h.test/", nil)
+	tr := mustNew(t, transport.Config{Rule: quick, Trace: seen.trace()})
+	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header["Bad name"] = []string{"x"}
 	_, err := tr.RoundTrip(req)
 	assert.Error(t, err)
@@ -443,7 +439,7 @@ func TestDefaultWaits(t *testing.T) {
 		for range 20 {
 			var seen recorder
 			tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Trace: seen.trace()})
-			_, err := get(t, tr, t.Context(), "http://h.test/")
+			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
 			wait := seen.events()[0].Wait
 			assert.GreaterOrEqual(t, wait, time.Second)
@@ -459,7 +455,7 @@ func TestDefaultWaits(t *testing.T) {
 func TestBodyClassifierAndTheCaller(t *testing.T) {
 	page := "the queue capacity is exceeded: " + strings.Repeat("x", 200_000)
 	at(t, append(http1, http2...), func(t *testing.T, cfg ts.Config) {
-		rule := policy.Rule{Attempts: 3, Classify: classify.OnBodyText(classify.Refused, "queue capacity")}.Or(now)
+		rule := policy.Rule{Attempts: 3, Classify: classify.OnBodyText(classify.Refused, "queue capacity")}.Or(quick)
 		s := set(t, cfg, rule, ts.Status(400).Body(page))
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		require.NoError(t, got.err)
@@ -468,7 +464,7 @@ func TestBodyClassifierAndTheCaller(t *testing.T) {
 		assert.True(t, page == got.body, "%d of %d bytes", len(got.body), len(page))
 	})
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) { // seen, but of no interest
-		rule := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}.Or(now)
+		rule := policy.Rule{Classify: classify.OnBodyText(classify.Refused, "no such words")}.Or(quick)
 		s := set(t, cfg, rule, ts.Status(404).Body(page))
 		got := s.send(http.MethodPost, strings.NewReader("an order"))
 		require.NoError(t, got.err)
@@ -482,12 +478,12 @@ func TestBodyClassifierAndTheCaller(t *testing.T) {
 func TestDoAroundATransport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		attempts := 0
-		client := &http.Client{Transport: mustNew(t, transport.Config{Rule: now, Base: base(func(*http.Request) (*http.Response, error) {
+		client := &http.Client{Transport: mustNew(t, transport.Config{Rule: quick, Base: rt(func(*http.Request) (*http.Response, error) {
 			attempts++
 			return nil, context.DeadlineExceeded
 		})})}
 		err := policy.Do(t.Context(), policy.Rule{Backoff: backoff.Constant(0)}, nil, func(ctx context.Context) error {
-			resp, err := client.Do(request(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx))
+			resp, err := client.Do(newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx))
 			if err != nil {
 				return fmt.Errorf("reading the things: %w", err)
 			}
@@ -501,7 +497,7 @@ func TestDoAroundATransport(t *testing.T) {
 // TestQuotaUsedUp: a 429 that no waiting cures.
 func TestQuotaUsedUp(t *testing.T) {
 	at(t, http1[:1], func(t *testing.T, cfg ts.Config) {
-		rule := policy.Rule{Classify: classify.First(classify.Signals, classify.Refusals)}.Or(now)
+		rule := policy.Rule{Classify: classify.First(classify.Signals, classify.Refusals)}.Or(quick)
 		const page = `{"error": {"code": "insufficient_quota"}}`
 		s := set(t, cfg, rule, ts.Status(429), ts.Status(429).Body(page))
 		got := s.send(http.MethodPost, strings.NewReader("an order"))

@@ -1,6 +1,6 @@
 // Callers that ask a dead host again and again.
 
-package transport
+package transport_test
 
 import (
 	"math/rand/v2"
@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A crowd counts what callers do to a host that answers each request with a 503 after
 // 20 ms.
 type crowd struct {
-	tr       *Transport
+	tr       *transport.Transport
 	delays   bool // holds a failure back when the budget is used up, as some clients do
 	sends    atomic.Int64
 	calls    atomic.Int64
@@ -28,7 +29,7 @@ type crowd struct {
 
 func newCrowd(t *testing.T, rule policy.Rule) *crowd {
 	c := new(crowd)
-	c.tr = over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+	c.tr = over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 		c.sends.Add(1)
 		time.Sleep(20 * time.Millisecond)
 		return empty(503)(req)
@@ -43,7 +44,7 @@ func (c *crowd) call(t *testing.T) {
 	c.calls.Add(1)
 	if err == nil {
 		_ = resp.Body.Close()
-		if HistoryOf(resp).Reason == ReasonBudget {
+		if transport.HistoryOf(resp).Reason == transport.ReasonBudget {
 			c.withheld.Add(1)
 			if c.delays {
 				time.Sleep(time.Second + rand.N(time.Second))

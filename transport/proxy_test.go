@@ -1,6 +1,6 @@
 // A proxy that responds to a request instead of the server.
 
-package transport
+package transport_test
 
 import (
 	"errors"
@@ -20,6 +20,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A response of a proxy does not come from the server. Any method is sent again, because
@@ -52,14 +53,14 @@ func TestProxyRefusesConnect(t *testing.T) {
 			require.NoError(t, err)
 			own := &http.Transport{}
 			if row.base == "default" {
-				own = defaultBase()
+				own = transport.DefaultBase()
 			}
 			own.Proxy = http.ProxyURL(u)
 			var base http.RoundTripper = own
 			if row.base == "wrapped" {
 				base = rt(own.RoundTrip)
 			}
-			tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)}})
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 3, Backoff: backoff.Constant(0)}})
 			req := newRequest(t, row.method, "https://host.invalid/", strings.NewReader("text"))
 			_, err = tr.RoundTrip(req)
 			require.Error(t, err)
@@ -89,9 +90,8 @@ func TestNoProxyRefused(t *testing.T) {
 		{"a base without a proxy", &http.Transport{}, "https://h.test/", text, false},
 		{"a base around net/http", rt(proxied.RoundTrip), "https://h.test/", text, false},
 	} {
-		var x exchange
-		x.t, x.req = over(t, Config{}, row.base), newRequest(t, http.MethodPost, row.url, nil)
-		assert.Equal(t, row.want, x.refusedByProxy(row.err), row.name)
+		req := newRequest(t, http.MethodPost, row.url, nil)
+		assert.Equal(t, row.want, over(t, transport.Config{}, row.base).RefusedByProxy(req, row.err), row.name)
 	}
 }
 
@@ -101,9 +101,9 @@ func TestProxyAsksToWait(t *testing.T) {
 		proxy := testserver.Start(t, testserver.Config{Net: testserver.NewNet()}, testserver.Status(503).Header("Retry-After", "20"))
 		u, err := url.Parse(proxy.URL)
 		require.NoError(t, err)
-		base := defaultBase()
+		base := transport.DefaultBase()
 		base.DialContext, base.Proxy = proxy.Transport().DialContext, http.ProxyURL(u)
-		tr := over(t, Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, base)
 		_, err = tr.RoundTrip(newRequest(t, http.MethodPost, "https://host.invalid/", nil))
 		require.Error(t, err)
 		log := proxy.Log()

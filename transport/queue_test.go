@@ -1,6 +1,6 @@
 // Requests in the queues of a host, and the changes that they hear of.
 
-package transport
+package transport_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // TestPacingBeginsWhileRequestsWaitAtTheGate: some requests passed the pacing before the
@@ -49,7 +50,7 @@ func TestPacingBeginsWhileRequestsWaitAtTheGate(t *testing.T) {
 			reset := (k+1)*10 - int(time.Since(start)/time.Second)
 			return newResponse(req, code, http.NoBody, "RateLimit-Limit: 20", "RateLimit-Remaining: "+strconv.Itoa(max(0, left)), "RateLimit-Reset: "+strconv.Itoa(reset)), nil
 		})
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Cooldown: policy.Off, Gate: policy.Gate{Start: 4, Max: 4}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Pacing: policy.On, Cooldown: policy.Off, Gate: policy.Gate{Start: 4, Max: 4}}})
 		together(60, func(int) {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
@@ -79,7 +80,7 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 			}
 			return newResponse(req, 200, http.NoBody), nil
 		})
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 10, Burst: 1, Mode: policy.RateAdaptive}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 10, Burst: 1, Mode: policy.RateAdaptive}}})
 		get := func() {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
@@ -113,7 +114,7 @@ func TestAdaptiveRateKeepsToItsBound(t *testing.T) {
 func TestUpdateReachesTheRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
-		tr := mustNew(t, Config{Base: script(status(204)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}})
+		tr := mustNew(t, transport.Config{Base: script(status(204)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}}})
 		get := func() time.Duration {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
@@ -137,7 +138,7 @@ func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		rule := policy.Rule{Rate: policy.Rate{PerSecond: 0.01, Burst: 1}, Gate: policy.Gate{Start: 5}}
-		tr := mustNew(t, Config{Base: script(status(204)), Rule: rule})
+		tr := mustNew(t, transport.Config{Base: script(status(204)), Rule: rule})
 		get := func() time.Duration {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)
@@ -171,7 +172,7 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 			time.Sleep(30 * time.Millisecond)
 			return newResponse(req, 200, io.NopCloser(strings.NewReader(""))), nil
 		})
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 		require.NoError(t, err)
 		_ = resp.Body.Close()
@@ -200,7 +201,7 @@ func TestGateComesBackByItself(t *testing.T) {
 			}
 			return newResponse(req, 200, http.NoBody), nil
 		})
-		tr := mustNew(t, Config{Base: base, Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}})
+		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}})
 		get := func(path string) { _, _ = send(t, tr, http.MethodGet, "http://h.test"+path) }
 		for range 12 {
 			get("/")
@@ -238,7 +239,7 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 			return status(503)(req)
 		})
 		rule := policy.Rule{MaxElapsed: 5 * time.Second, Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}
-		tr := over(t, Config{Rule: rule.Or(exact)}, base)
+		tr := over(t, transport.Config{Rule: rule.Or(exact)}, base)
 		done := make(chan struct{})
 		time.AfterFunc(500*time.Millisecond, func() { // takes the slot during the back-off
 			defer close(done)
@@ -247,9 +248,9 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 		})
 		_, err := get(t, tr, t.Context())
 		assert.LessOrEqual(t, time.Since(base.start), 5*time.Second+time.Millisecond)
-		e, ok := errors.AsType[*Error](err)
+		e, ok := errors.AsType[*transport.Error](err)
 		require.True(t, ok)
-		assert.Equal(t, ReasonMaxElapsed, e.Reason)
+		assert.Equal(t, transport.ReasonMaxElapsed, e.Reason)
 		<-done
 		time.Sleep(time.Minute)
 		assert.Equal(t, 2, base.attempts())
@@ -263,14 +264,14 @@ func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				base := newOrigin(empty(200))
-				tr := over(t, Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: mode}}}, base)
+				tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: mode}}}, base)
 				ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 				defer cancel()
 				var wg sync.WaitGroup
 				for range 20 {
 					wg.Go(func() {
 						if _, err := get(t, tr, ctx); err != nil {
-							assert.ErrorIs(t, err, ErrOverDeadline)
+							assert.ErrorIs(t, err, transport.ErrOverDeadline)
 							assert.Zero(t, time.Since(base.start))
 						}
 					})
@@ -291,8 +292,8 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 		}
 		return empty(200)(req)
 	}
-	hold := func(t *testing.T, tr *Transport) { _, _ = get(t, tr, Once(t.Context())) }
-	slow := func(t *testing.T, tr *Transport) {
+	hold := func(t *testing.T, tr *transport.Transport) { _, _ = get(t, tr, transport.Once(t.Context())) }
+	slow := func(t *testing.T, tr *transport.Transport) {
 		go func() { _, _ = send(t, tr, http.MethodGet, "http://h.test/long") }()
 		synctest.Wait()
 	}
@@ -301,34 +302,34 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 		limit  string
 		rule   policy.Rule
 		base   response
-		first  func(*testing.T, *Transport)
-		reason Reason
+		first  func(*testing.T, *transport.Transport)
+		reason transport.Reason
 		text   string
 	}{
-		"rate": {limit: "rate", base: empty(200), first: hold, reason: ReasonDeadline,
+		"rate": {limit: "rate", base: empty(200), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}}, text: "its turn would come after the deadline (rate)"},
-		"rate with a gate": {limit: "rate", base: empty(200), first: hold, reason: ReasonDeadline,
+		"rate with a gate": {limit: "rate", base: empty(200), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}, Gate: policy.Gate{Max: 5}}, text: "its turn would come after the deadline (rate)"},
-		"cooldown": {limit: "cooldown", base: status(429, "Retry-After: 20"), first: hold, reason: ReasonDeadline,
+		"cooldown": {limit: "cooldown", base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonDeadline,
 			text: "its turn would come after the deadline (cooldown)"},
-		"cooldown that refuses": {limit: "cooldown", base: status(429, "Retry-After: 3600"), first: hold, reason: ReasonCooldown,
+		"cooldown that refuses": {limit: "cooldown", base: status(429, "Retry-After: 3600"), first: hold, reason: transport.ReasonCooldown,
 			text: "the host asked for no requests"},
-		"pacing": {limit: "pacing", base: status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 1", "RateLimit-Reset: 50"), reason: ReasonDeadline,
+		"pacing": {limit: "pacing", base: status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 1", "RateLimit-Reset: 50"), reason: transport.ReasonDeadline,
 			rule: policy.Rule{Pacing: policy.On}, text: "its turn would come after the deadline (pacing)",
-			first: func(t *testing.T, tr *Transport) {
+			first: func(t *testing.T, tr *transport.Transport) {
 				hold(t, tr)
 				go hold(t, tr) // takes the last turn
 				synctest.Wait()
 			}},
-		"gate that refuses": {limit: "gate", base: busy, first: slow, reason: ReasonGateFull,
+		"gate that refuses": {limit: "gate", base: busy, first: slow, reason: transport.ReasonGateFull,
 			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: policy.GateRefuse}}, text: "too many requests in flight"},
-		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: ReasonTimeout,
+		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: transport.ReasonTimeout,
 			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, text: "not sent while it waited for its turn (gate)"},
-		"a retry by the rate": {limit: "rate", base: fails(syscall.ECONNRESET), first: hold, reason: ReasonDeadline,
+		"a retry by the rate": {limit: "rate", base: fails(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(deadline, rate): connection reset"},
-		"a retry too late for the rule": {limit: "rate", base: fails(syscall.ECONNRESET), first: hold, reason: ReasonMaxElapsed,
+		"a retry too late for the rule": {limit: "rate", base: fails(syscall.ECONNRESET), first: hold, reason: transport.ReasonMaxElapsed,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.12, Burst: 2}}.Or(elapsed), text: "(max elapsed, rate): connection reset"},
-		"no limit": {limit: "", base: fails(syscall.ECONNRESET), first: hold, reason: ReasonDeadline,
+		"no limit": {limit: "", base: fails(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Backoff: backoff.Constant(time.Minute)}, text: "(deadline): connection reset"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -336,14 +337,14 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 				var text LogText
 				var seen events
 				logger := slog.New(slog.NewTextHandler(&text, nil))
-				tr := over(t, Config{Rule: row.rule, Logger: logger}, rt(row.base))
+				tr := over(t, transport.Config{Rule: row.rule, Logger: logger}, rt(row.base))
 				row.first(t, tr)
 				ctx, cancel := context.WithTimeout(seen.on(t.Context()), 10*time.Second)
 				defer cancel()
 				resp, err := get(t, tr, ctx)
 				require.Error(t, err, "%v", resp)
 				assert.ErrorContains(t, err, row.text)
-				e, ok := errors.AsType[*Error](err)
+				e, ok := errors.AsType[*transport.Error](err)
 				require.True(t, ok)
 				assert.Equal(t, row.reason, e.Reason)
 				assert.Equal(t, row.limit, e.Limit)

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A tokenServer has a quota of tokens in each window, and says so in OpenAI's fields.
@@ -75,12 +76,12 @@ func headerCost(req *http.Request) int {
 // windows.
 func offer(t *testing.T, rule policy.Rule, f *memFleet) *tokenServer {
 	s := &tokenServer{window: 3 * time.Second, quota: 3000, start: time.Now()}
-	tr := over(t, Config{Rule: rule}, s)
+	tr := over(t, transport.Config{Rule: rule}, s)
 	var all sync.WaitGroup
 	for worker := range 8 {
 		tr := tr
 		if f != nil {
-			tr = over(t, Config{Rule: rule, Fleet: f.member()}, s)
+			tr = over(t, transport.Config{Rule: rule, Fleet: f.member()}, s)
 		}
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(worker), 7))
@@ -142,9 +143,9 @@ func TestFleetRateOfCosts(t *testing.T) {
 				f := newMemFleet(2 * time.Millisecond)
 				var mu sync.Mutex
 				total := 0
-				var members []*Transport
+				var members []*transport.Transport
 				for range 5 {
-					members = append(members, over(t, Config{Fleet: f.member(), Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 100, Burst: 100}}},
+					members = append(members, over(t, transport.Config{Fleet: f.member(), Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 100, Burst: 100}}},
 						rt(func(req *http.Request) (*http.Response, error) {
 							mu.Lock()
 							total += headerCost(req)
@@ -188,7 +189,7 @@ func TestRateCountsCosts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				base := newOrigin(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
-				tr := over(t, Config{Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 10, Burst: 20}}}, base)
+				tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 10, Burst: 20}}}, base)
 				for _, cost := range []string{"15", "10", "1", "100", "1000000000", "1"} {
 					_, err := send(t, tr, "GET", "http://h.test/", "Cost: "+cost)
 					require.NoError(t, err)
@@ -208,7 +209,7 @@ func TestCostBelowOne(t *testing.T) {
 	for _, cost := range []int{0, -1, math.MinInt} {
 		bubble(t, func(t *testing.T) {
 			base := newOrigin(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
-			tr := over(t, Config{Rule: policy.Rule{Cost: func(*http.Request) int { return cost }, Rate: policy.Rate{PerSecond: 10, Burst: 1}}}, base)
+			tr := over(t, transport.Config{Rule: policy.Rule{Cost: func(*http.Request) int { return cost }, Rate: policy.Rate{PerSecond: 10, Burst: 1}}}, base)
 			for range 3 {
 				_, err := get(t, tr, t.Context())
 				require.NoError(t, err)
@@ -224,7 +225,7 @@ func TestCostsInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
-		tr := over(t, Config{Rule: policy.Rule{Cost: headerCost, Rate: policy.Rate{PerSecond: 10, Burst: 10}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Rate: policy.Rate{PerSecond: 10, Burst: 10}}}, rt(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			order = append(order, req.Header.Get("Cost"))
@@ -242,7 +243,7 @@ func TestCostsInOrder(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1900*time.Millisecond) // the others need 2 s
 		defer cancel()
 		_, err := get(t, tr, ctx)
-		require.ErrorIs(t, err, ErrOverDeadline)
+		require.ErrorIs(t, err, transport.ErrOverDeadline)
 		assert.Equal(t, begin, time.Now(), "at once")
 		all.Wait()
 		assert.Equal(t, []string{"10", "9", "1", "8", "2"}, order)
@@ -267,7 +268,7 @@ func TestCostIsAskedOnce(t *testing.T) {
 				asked := 0
 				row.rule.Cost = func(*http.Request) int { asked++; return 3 }
 				play := script(status(503), status(503), status(200))
-				tr := over(t, Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				tr := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
 					if err := pause(req, 10*time.Millisecond); err != nil {
 						return nil, err
 					}
@@ -287,7 +288,7 @@ func TestCostIsAskedOnce(t *testing.T) {
 func TestCostPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		panics := true
-		tr := over(t, Config{Rule: policy.Rule{
+		tr := over(t, transport.Config{Rule: policy.Rule{
 			Cost: func(*http.Request) int {
 				if panics {
 					panic("cost")

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"errors"
@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
-	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // marker is the secret of these tests.
@@ -29,16 +29,16 @@ func written(t testing.TB, u *url.URL, err error) string {
 	t.Helper()
 	var log LogText
 	var hosts []string
-	tr := mustNew(t, Config{
+	tr := mustNew(t, transport.Config{
 		Base:   script(status(503), fails(err)),
 		Rule:   policy.Rule{Attempts: 3, Classify: always}.Or(quick),
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Trace:  &Trace{Event: func(e Event) { hosts = append(hosts, e.Host) }},
+		Trace:  &transport.Trace{Event: func(e transport.Event) { hosts = append(hosts, e.Host) }},
 	})
 	req := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}
 	_, got := tr.RoundTrip(req.WithContext(t.Context()))
 	require.Error(t, got)
-	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot(), &ResumeError{Err: got, Cause: err, url: u.String()})
+	return fmt.Sprintln(got, log.String(), hosts, tr.Snapshot(), (&transport.ResumeError{Err: got, Cause: err}).Of(u.String()))
 }
 
 // secretURLs hold the marker in each part of a URL that may be secret.
@@ -192,7 +192,7 @@ func TestRedactedTextsStayReadable(t *testing.T) {
 		if want == "" {
 			want = text
 		}
-		assert.Equal(t, want, safeText(errors.New(text)))
+		assert.Equal(t, want, transport.SafeText(errors.New(text)))
 	}
 }
 
@@ -200,7 +200,7 @@ func TestRedactedTextsStayReadable(t *testing.T) {
 func TestRedactionOfLongTexts(t *testing.T) {
 	for _, part := range []string{`"`, `\"`, `"\z`, "http://", "?", "u:p@", "/;a=", `"http://`, "http://h/#", "/#>", "/?>", "http://h/# "} {
 		text := strings.Repeat(part, 1<<20/len(part))
-		assert.NotPanics(t, func() { safeText(errors.New(text)) })
+		assert.NotPanics(t, func() { transport.SafeText(errors.New(text)) })
 	}
 }
 
@@ -261,11 +261,10 @@ func always(o classify.Outcome) classify.Verdict {
 // TestNameOfAHostCostsNothing: each event names its host, and building the name anew
 // for each would cost an allocation.
 func TestNameOfAHostCostsNothing(t *testing.T) {
-	tr := mustNew(t, Config{Base: newNoop()})
+	tr := mustNew(t, transport.Config{Base: newNoop()})
 	_, err := tr.RoundTrip(getRequest(t, "https://api.example.com/v1/things"))
 	require.NoError(t, err)
-	tr.hosts.All(func(s *host.State[resolved]) {
-		assert.Equal(t, "https://api.example.com", safeName(s))
-		assert.Zero(t, testing.AllocsPerRun(100, func() { safeName(s) }))
-	})
+	s := tr.Hosts().Peek(&url.URL{Scheme: "https", Host: "api.example.com"})
+	assert.Equal(t, "https://api.example.com", transport.SafeName(s))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { transport.SafeName(s) }))
 }

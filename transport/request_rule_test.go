@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -16,13 +16,14 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // Each field comes from the innermost WithRule, then from the path, the host and Config.Rule.
 func TestRulesAreInherited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		base := script(status(503))
-		tr := mustNew(t, Config{
+		tr := mustNew(t, transport.Config{
 			Base: base,
 			Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(time.Second), AttemptHeader: "X-Config"},
 			Hosts: map[string]policy.Rule{
@@ -30,7 +31,7 @@ func TestRulesAreInherited(t *testing.T) {
 				"h.test/v1/": {Attempts: 4},
 			},
 		})
-		outer := WithRule(t.Context(), policy.Rule{Attempts: 5, AttemptHeader: "X-Outer"})
+		outer := transport.WithRule(t.Context(), policy.Rule{Attempts: 5, AttemptHeader: "X-Outer"})
 		for _, row := range []struct {
 			name, url, header string
 			ctx               context.Context
@@ -42,8 +43,8 @@ func TestRulesAreInherited(t *testing.T) {
 			{"path", "http://h.test/v1/", "X-Config", t.Context(), 4, 2 * time.Second},
 			{"request", "http://h.test/v1/", "X-Outer", outer, 5, 2 * time.Second},
 			{"request to another host", "http://other.test/", "X-Outer", outer, 5, time.Second},
-			{"inner", "http://h.test/v1/", "X-Outer", WithRule(Repeatable(outer), policy.Rule{Attempts: 6}), 6, 2 * time.Second},
-			{"off", "http://h.test/v1/", "", WithRule(outer, policy.Rule{Attempts: policy.Off, AttemptHeader: "off"}), 1, 0},
+			{"inner", "http://h.test/v1/", "X-Outer", transport.WithRule(transport.Repeatable(outer), policy.Rule{Attempts: 6}), 6, 2 * time.Second},
+			{"off", "http://h.test/v1/", "", transport.WithRule(outer, policy.Rule{Attempts: policy.Off, AttemptHeader: "off"}), 1, 0},
 		} {
 			before, start := base.attempts(), time.Now()
 			finish(tr.RoundTrip(getRequest(t, row.url).WithContext(row.ctx)))
@@ -66,8 +67,8 @@ func TestWrongRuleOfARequest(t *testing.T) {
 	}
 	for field, rule := range rules {
 		base := script(status(200))
-		tr := mustNew(t, Config{Base: base})
-		ctx := WithRule(t.Context(), rule)
+		tr := mustNew(t, transport.Config{Base: base})
+		ctx := transport.WithRule(t.Context(), rule)
 		for range 2 { // the second comes from the list
 			body := oneShot("body")
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", body).WithContext(ctx))
@@ -104,10 +105,10 @@ func (c checked) Validate() error {
 // requests begin together, and once more after an Update.
 func TestARuleIsCompletedOnce(t *testing.T) {
 	var times atomic.Int32
-	tr := mustNew(t, Config{Base: newNoop(), Hosts: map[string]policy.Rule{"paths.test/v1/": {}}})
-	other := mustNew(t, Config{Base: newNoop()})
-	ctx := WithRule(t.Context(), policy.Rule{Backoff: checked{times: &times}})
-	derived, cancel := context.WithTimeout(Repeatable(ctx), time.Hour)
+	tr := mustNew(t, transport.Config{Base: newNoop(), Hosts: map[string]policy.Rule{"paths.test/v1/": {}}})
+	other := mustNew(t, transport.Config{Base: newNoop()})
+	ctx := transport.WithRule(t.Context(), policy.Rule{Backoff: checked{times: &times}})
+	derived, cancel := context.WithTimeout(transport.Repeatable(ctx), time.Hour)
 	defer cancel()
 	send := func(url string) {
 		var all sync.WaitGroup
@@ -130,29 +131,28 @@ func TestARuleIsCompletedOnce(t *testing.T) {
 	finish(other.RoundTrip(getRequest(t, "http://h.test/").WithContext(derived)))
 	assert.Equal(t, once, times.Swap(0), "another Transport")
 
-	made := func() []completed { return *optionsOf(ctx).rule.made.Load() }
-	assert.Len(t, made(), 3)
+	assert.Equal(t, 3, transport.Completed(ctx))
 	require.NoError(t, tr.Update(policy.Rule{Attempts: 2}, nil))
 	send("http://h.test/")
 	assert.Equal(t, once, times.Swap(0), "after Update")
-	assert.Len(t, made(), 2, "what Update replaced is forgotten")
+	assert.Equal(t, 2, transport.Completed(ctx), "what Update replaced is forgotten")
 	finish(other.RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx)))
 	assert.Zero(t, times.Load(), "the other Transport has its rule still")
 }
 
 // A context keeps few complete rules.
 func TestAContextKeepsFewRules(t *testing.T) {
-	ctx := WithRule(t.Context(), policy.Rule{Attempts: 2})
-	for range 2 * maxCompleted {
-		finish(mustNew(t, Config{Base: newNoop()}).RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx)))
+	ctx := transport.WithRule(t.Context(), policy.Rule{Attempts: 2})
+	for range 2 * transport.MaxCompleted {
+		finish(mustNew(t, transport.Config{Base: newNoop()}).RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx)))
 	}
-	assert.Len(t, *optionsOf(ctx).rule.made.Load(), maxCompleted)
+	assert.Equal(t, transport.MaxCompleted, transport.Completed(ctx))
 }
 
 // Requests with a rule of their own go on while Update replaces the rules.
 func TestWithRuleDuringUpdates(t *testing.T) {
-	tr := mustNew(t, Config{Base: newNoop()})
-	ctx := WithRule(t.Context(), policy.Rule{AttemptHeader: "X-Attempt"})
+	tr := mustNew(t, transport.Config{Base: newNoop()})
+	ctx := transport.WithRule(t.Context(), policy.Rule{AttemptHeader: "X-Attempt"})
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -180,14 +180,14 @@ func TestWithRuleHoldsForTheBody(t *testing.T) {
 			},
 			status(503), status(503), status(503),
 		)
-		tr := mustNew(t, Config{Base: base, Rule: quick})
-		ctx := WithRule(t.Context(), policy.Rule{Attempts: 2})
+		tr := mustNew(t, transport.Config{Base: base, Rule: quick})
+		ctx := transport.WithRule(t.Context(), policy.Rule{Attempts: 2})
 		resp, err := tr.RoundTrip(getRequest(t, "http://h.test/").WithContext(ctx))
 		require.NoError(t, err)
 		require.NoError(t, tr.Update(quick, nil))
 		_, err = io.ReadAll(resp.Body)
 		require.Error(t, err)
-		var resumed *ResumeError
+		var resumed *transport.ResumeError
 		require.True(t, errors.As(err, &resumed), err)
 		assert.Equal(t, 2, base.attempts(), "the reconnect is the second attempt")
 	})

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/resume"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A trailerBody sets its response's trailer at its end, as net/http does.
@@ -95,7 +96,7 @@ func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 			if row.rng != "" {
 				req.Header.Set("Range", "bytes=0-19")
 			}
-			resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+			resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, text, string(got))
@@ -104,7 +105,7 @@ func TestUnsatisfiableRestProvesTheEnd(t *testing.T) {
 			case row.ok:
 				assert.NoError(t, err)
 			case row.other:
-				assert.ErrorAs(t, err, new(*IntegrityError))
+				assert.ErrorAs(t, err, new(*transport.IntegrityError))
 			default:
 				assert.Equal(t, io.ErrUnexpectedEOF, err)
 			}
@@ -117,7 +118,7 @@ func TestUnsatisfiableRestWithLostTrailers(t *testing.T) {
 	first := func(req *http.Request) (*http.Response, error) {
 		return withTrailer(req, 200, cutAt("0123456789", io.ErrUnexpectedEOF), http.Header{"X-T": nil}, `ETag: "v1"`), nil
 	}
-	resp, err := get(t, over(t, Config{Rule: quick}, script(first, status(416, "Content-Range: bytes */10"))), t.Context())
+	resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, status(416, "Content-Range: bytes */10"))), t.Context())
 	require.NoError(t, err)
 	_, err = io.ReadAll(resp.Body)
 	assert.Equal(t, io.ErrUnexpectedEOF, err)
@@ -175,12 +176,12 @@ func TestDigestInTrailers(t *testing.T) {
 			if row.partial {
 				req.Header.Set("Range", "bytes=0-9")
 			}
-			resp, err := over(t, Config{Rule: quick}, script(responses...)).RoundTrip(req)
+			resp, err := over(t, transport.Config{Rule: quick}, script(responses...)).RoundTrip(req)
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, text, string(got))
 			if row.bad {
-				assert.ErrorAs(t, err, new(*IntegrityError))
+				assert.ErrorAs(t, err, new(*transport.IntegrityError))
 			} else {
 				assert.NoError(t, err)
 			}
@@ -202,7 +203,7 @@ func TestDigestInTrailersOfNetHTTP(t *testing.T) {
 				srv.EnableHTTP2 = http2
 				srv.StartTLS()
 				defer srv.Close()
-				tr := mustNew(t, Config{Base: srv.Client().Transport})
+				tr := mustNew(t, transport.Config{Base: srv.Client().Transport})
 				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, srv.URL, nil))
 				require.NoError(t, err)
 				defer func() { _ = resp.Body.Close() }()
@@ -213,7 +214,7 @@ func TestDigestInTrailersOfNetHTTP(t *testing.T) {
 				if name == "right" {
 					assert.NoError(t, err)
 				} else {
-					assert.ErrorAs(t, err, new(*IntegrityError))
+					assert.ErrorAs(t, err, new(*transport.IntegrityError))
 				}
 			})
 		}
@@ -235,7 +236,7 @@ func TestCutBeforeTheLastChunk(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}))
 	defer srv.Close()
-	tr := mustNew(t, Config{Rule: quick})
+	tr := mustNew(t, transport.Config{Rule: quick})
 	defer tr.CloseIdleConnections()
 	resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, srv.URL, nil))
 	require.NoError(t, err)
@@ -269,7 +270,7 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 					base = script(first, status(503), status(404))
 				}
 				seen := &events{}
-				resp, err := get(t, over(t, Config{Rule: quick}, base), seen.on(t.Context()))
+				resp, err := get(t, over(t, transport.Config{Rule: quick}, base), seen.on(t.Context()))
 				require.NoError(t, err)
 				got, err := io.ReadAll(resp.Body)
 				assert.Len(t, got, size)
@@ -277,11 +278,11 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 				_, again := resp.Body.Read(make([]byte, 1))
 				assert.True(t, again == io.ErrUnexpectedEOF)
 				last := seen.all[len(seen.all)-1]
-				assert.Contains(t, []Reason{ReasonMismatch, ReasonFinal}, last.Reason)
+				assert.Contains(t, []transport.Reason{transport.ReasonMismatch, transport.ReasonFinal}, last.Reason)
 				assert.EqualValues(t, size, last.Offset)
 				assert.Error(t, last.Err)
-				var e *ResumeError
-				if last.Reason == ReasonMismatch && assert.ErrorAs(t, last.Err, &e) {
+				var e *transport.ResumeError
+				if last.Reason == transport.ReasonMismatch && assert.ErrorAs(t, last.Err, &e) {
 					assert.Error(t, e.Cause)
 				}
 			})
@@ -298,13 +299,13 @@ func TestNotResumedAgainEndsWithAResumeError(t *testing.T) {
 	second := func(req *http.Request) (*http.Response, error) {
 		return newResponse(req, 206, cutAt("45", io.ErrUnexpectedEOF), `ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 	}
-	resp, err := get(t, over(t, Config{Rule: quick}, script(first, second, status(404))), t.Context())
+	resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second, status(404))), t.Context())
 	require.NoError(t, err)
 	var got bytes.Buffer
 	_, err = got.ReadFrom(resp.Body)
 	assert.Equal(t, "012345", got.String())
-	var e *ResumeError
+	var e *transport.ResumeError
 	require.ErrorAs(t, err, &e)
-	assert.Equal(t, ReasonMismatch, e.Reason)
+	assert.Equal(t, transport.ReasonMismatch, e.Reason)
 	assert.EqualValues(t, 6, e.Offset)
 }

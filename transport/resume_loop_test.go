@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"bytes"
@@ -30,6 +30,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // cutBody delivers data in pieces of random length, and then err, at times with
@@ -122,14 +123,14 @@ func TestResumeWithoutProgressIsARetry(t *testing.T) {
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req = req.WithContext(seen.on(t.Context()))
 		req.Header.Set("X-Own", "1")
-		resp, err := over(t, Config{Rule: exact}, base).RoundTrip(req)
+		resp, err := over(t, transport.Config{Rule: exact}, base).RoundTrip(req)
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, text, string(got))
 		assert.Equal(t, (1+2+4+8)*time.Second, time.Since(start))
 		assert.Equal(t, []string{" ", `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=400- "v1"`, `bytes=500- "v1"`}, base.ranges())
-		assert.Equal(t, []Reason{ReasonFinal, ReasonResume, ReasonFinal, ReasonResume, ReasonRetry, ReasonFinal, ReasonResume, ReasonFinal}, seen.reasons())
+		assert.Equal(t, []transport.Reason{transport.ReasonFinal, transport.ReasonResume, transport.ReasonFinal, transport.ReasonResume, transport.ReasonRetry, transport.ReasonFinal, transport.ReasonResume, transport.ReasonFinal}, seen.reasons())
 		assert.EqualValues(t, 400, seen.all[1].Offset)
 		assert.ErrorIs(t, seen.all[1].Err, syscall.ECONNRESET)
 		assert.Equal(t, time.Second, seen.all[1].Wait)
@@ -152,17 +153,17 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 		}
 		base := cutter(text, cuts...)
 		seen := &events{}
-		tr := over(t, Config{Rule: policy.Rule{Resume: policy.Resume{Max: 1}, Attempts: 2, Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 1}, Attempts: 2, Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
 		resp, err := get(t, tr, seen.on(t.Context()))
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, text, string(got))
 		assert.Equal(t, 51, base.attempts())
-		assert.LessOrEqual(t, time.Since(start), 50*(maxGap+resumeJitter))
-		assert.Equal(t, ReasonResume, seen.reasons()[1])
+		assert.LessOrEqual(t, time.Since(start), 50*(transport.MaxGap+transport.ResumeJitter))
+		assert.Equal(t, transport.ReasonResume, seen.reasons()[1])
 		for _, req := range base.reqs {
-			assert.Equal(t, 1, AttemptNumber(req.Context()))
+			assert.Equal(t, 1, transport.AttemptNumber(req.Context()))
 		}
 	})
 }
@@ -172,14 +173,14 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 func TestWaitingReconnectEarnsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		text := strings.Repeat("0123456789abcdef", 4<<20/16)
-		tr := over(t, Config{Rule: policy.Rule{}.Or(exact)}, cutter(text, 1<<20))
+		tr := over(t, transport.Config{Rule: policy.Rule{}.Or(exact)}, cutter(text, 1<<20))
 		ctx, cancel := context.WithCancel(t.Context())
 		resp, err := get(t, tr, ctx)
 		require.NoError(t, err)
 		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
 		synctest.Wait() // the body is cut, and the reconnect waits for its jitter
 		assert.EqualValues(t, 1, stateOf(t, tr).Requests)
-		time.Sleep(resumeJitter)
+		time.Sleep(transport.ResumeJitter)
 		synctest.Wait()
 		assert.EqualValues(t, 2, stateOf(t, tr).Requests)
 		cancel()
@@ -193,7 +194,7 @@ func reconnectsAt(t *testing.T, base *play, rule policy.Rule, want string) (at [
 	t.Helper()
 	start := time.Now()
 	first := true
-	tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+	tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 		if !first {
 			at = append(at, time.Since(start))
 		}
@@ -219,12 +220,12 @@ func TestShortSegmentsAreSpacedOut(t *testing.T) {
 		}
 		at := reconnectsAt(t, cutter(text, cuts...), policy.Rule{}, text)
 		require.Len(t, at, 127)
-		assert.LessOrEqual(t, at[0], resumeJitter, "the first one waits for nothing")
+		assert.LessOrEqual(t, at[0], transport.ResumeJitter, "the first one waits for nothing")
 		soon := 0
 		for i := 1; i < len(at); i++ {
-			gap := min(firstGap<<min(i-1, 20), maxGap)
+			gap := min(transport.FirstGap<<min(i-1, 20), transport.MaxGap)
 			assert.GreaterOrEqual(t, at[i]-at[i-1], gap)
-			assert.LessOrEqual(t, at[i]-at[i-1], gap+resumeJitter)
+			assert.LessOrEqual(t, at[i]-at[i-1], gap+transport.ResumeJitter)
 			if at[i] < 6*time.Second {
 				soon++
 			}
@@ -237,13 +238,13 @@ func TestShortSegmentsAreSpacedOut(t *testing.T) {
 // segments starts the spacing anew.
 func TestLongSegmentsAreNotSpacedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const short, long = resume.MinProgress, longSegment
+		const short, long = resume.MinProgress, transport.LongSegment
 		text := strings.Repeat("0123456789abcdef", 16<<20/16)
 		at := reconnectsAt(t, cutter(text, long, long, long, short, short, short, long, short, long), policy.Rule{}, text)
 		require.Len(t, at, 9)
-		for i, want := range []time.Duration{0, 0, firstGap, 2 * firstGap, 4 * firstGap, 0, firstGap, 0} {
+		for i, want := range []time.Duration{0, 0, transport.FirstGap, 2 * transport.FirstGap, 4 * transport.FirstGap, 0, transport.FirstGap, 0} {
 			assert.GreaterOrEqual(t, at[i+1]-at[i], want, i)
-			assert.LessOrEqual(t, at[i+1]-at[i], want+resumeJitter, i)
+			assert.LessOrEqual(t, at[i+1]-at[i], want+transport.ResumeJitter, i)
 		}
 	})
 }
@@ -274,7 +275,7 @@ func TestSlowSegmentsAreNotSpacedOut(t *testing.T) {
 		}
 		at := reconnectsAt(t, played, policy.Rule{}, text)
 		for i := 1; i < len(at); i++ {
-			assert.LessOrEqual(t, at[i]-at[i-1], 20*time.Second+resumeJitter)
+			assert.LessOrEqual(t, at[i]-at[i-1], 20*time.Second+transport.ResumeJitter)
 		}
 	})
 }
@@ -287,17 +288,17 @@ func TestNoSpacingPastTheDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		start := time.Now()
-		tr := over(t, Config{}, base)
+		tr := over(t, transport.Config{}, base)
 		resp, err := get(t, tr, ctx)
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
-		var e *ResumeError
+		var e *transport.ResumeError
 		require.ErrorAs(t, err, &e)
-		assert.Equal(t, ReasonDeadline, e.Reason)
+		assert.Equal(t, transport.ReasonDeadline, e.Reason)
 		assert.True(t, e.GaveUp())
 		assert.Equal(t, 4, base.attempts())
 		assert.Less(t, time.Since(start), 4*time.Second)
-		assert.EqualValues(t, 4, tr.hosts.Peek(base.reqs[0].URL).Requests(), "a reconnect that is not sent is no request")
+		assert.EqualValues(t, 4, tr.Hosts().Peek(base.reqs[0].URL).Requests(), "a reconnect that is not sent is no request")
 	})
 }
 
@@ -314,13 +315,13 @@ func TestReconnectIsBounded(t *testing.T) {
 		size int
 		each time.Duration
 	}{
-		{"without progress", policy.Rule{}, 4, reconnectTimeout},
-		{"after progress", policy.Rule{}, resume.MinProgress, reconnectTimeout},
+		{"without progress", policy.Rule{}, 4, transport.ReconnectTimeout},
+		{"after progress", policy.Rule{}, resume.MinProgress, transport.ReconnectTimeout},
 		{"an attempt timeout", policy.Rule{AttemptTimeout: time.Minute}, 4, time.Minute},
 		{"a stall timeout", policy.Rule{Stall: policy.Stall{Timeout: 45 * time.Second}}, 4, 45 * time.Second},
-		{"an attempt timeout that is off", policy.Rule{AttemptTimeout: -1}, 4, reconnectTimeout},
-		{"throughput", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 4, reconnectTimeout},
-		{"hedged", policy.Rule{Hedge: policy.Hedge{After: time.Hour}}, resume.MinProgress, reconnectTimeout},
+		{"an attempt timeout that is off", policy.Rule{AttemptTimeout: -1}, 4, transport.ReconnectTimeout},
+		{"throughput", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 4, transport.ReconnectTimeout},
+		{"hedged", policy.Rule{Hedge: policy.Hedge{After: time.Hour}}, resume.MinProgress, transport.ReconnectTimeout},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -328,7 +329,7 @@ func TestReconnectIsBounded(t *testing.T) {
 					return newResponse(req, 200, cutAt(strings.Repeat("x", row.size), io.ErrUnexpectedEOF), `ETag: "v1"`), nil
 				}
 				base := script(first, hang)
-				tr := over(t, Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, base)
+				tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, base)
 				resp, err := get(t, tr, t.Context())
 				require.NoError(t, err)
 				start := time.Now()
@@ -337,7 +338,7 @@ func TestReconnectIsBounded(t *testing.T) {
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
 				reconnects := time.Duration(base.attempts() - 1)
 				assert.Greater(t, reconnects, time.Duration(1))
-				assert.InDelta(t, float64(reconnects*row.each), float64(time.Since(start)), float64(resumeJitter))
+				assert.InDelta(t, float64(reconnects*row.each), float64(time.Since(start)), float64(transport.ResumeJitter))
 			})
 		})
 	}
@@ -362,7 +363,7 @@ func TestReconnectsBodyIsNotBounded(t *testing.T) {
 			return newResponse(req, 206, io.NopCloser(io.MultiReader(strings.NewReader("45"), slow, strings.NewReader("6789"))),
 				`ETag: "v1"`, "Content-Range: bytes 4-9/10"), nil
 		}
-		resp, err := get(t, over(t, Config{Rule: quick}, script(first, second)), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second)), t.Context())
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
@@ -378,14 +379,14 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 		size     int
 		told     string
 		deadline time.Duration
-		reason   Reason // Resume: it is continued
+		reason   transport.Reason // Resume: it is continued
 	}{
-		{"without progress", 4, "20", time.Hour, ReasonResume},
-		{"after progress", resume.MinProgress, "20", time.Hour, ReasonResume},
-		{"without progress, past the deadline", 4, "20", 10 * time.Second, ReasonDeadline},
-		{"after progress, past the deadline", resume.MinProgress, "20", 10 * time.Second, ReasonDeadline},
-		{"without progress, too long", 4, "100", time.Hour, ReasonMaxRetryAfter},
-		{"after progress, too long", resume.MinProgress, "100", time.Hour, ReasonMaxRetryAfter},
+		{"without progress", 4, "20", time.Hour, transport.ReasonResume},
+		{"after progress", resume.MinProgress, "20", time.Hour, transport.ReasonResume},
+		{"without progress, past the deadline", 4, "20", 10 * time.Second, transport.ReasonDeadline},
+		{"after progress, past the deadline", resume.MinProgress, "20", 10 * time.Second, transport.ReasonDeadline},
+		{"without progress, too long", 4, "100", time.Hour, transport.ReasonMaxRetryAfter},
+		{"after progress, too long", resume.MinProgress, "100", time.Hour, transport.ReasonMaxRetryAfter},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -407,19 +408,19 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
 				defer cancel()
 				rule := policy.Rule{Hedge: policy.Hedge{After: 2 * time.Second}}.Or(quick)
-				resp, err := get(t, over(t, Config{Rule: rule}, base), ctx)
+				resp, err := get(t, over(t, transport.Config{Rule: rule}, base), ctx)
 				require.NoError(t, err)
 				require.Equal(t, 200, resp.StatusCode)
 				got, err := io.ReadAll(resp.Body)
-				if row.reason == ReasonResume {
+				if row.reason == transport.ReasonResume {
 					require.NoError(t, err)
 					assert.True(t, string(got) == text)
 					require.Len(t, at, 1)
 					assert.GreaterOrEqual(t, at[0], 22*time.Second)
-					assert.LessOrEqual(t, at[0], 23*time.Second+resumeJitter)
+					assert.LessOrEqual(t, at[0], 23*time.Second+transport.ResumeJitter)
 					return
 				}
-				var e *ResumeError
+				var e *transport.ResumeError
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, row.reason, e.Reason)
 				assert.Equal(t, 3*time.Second, time.Since(start), "no sleep that ends in nothing")
@@ -436,37 +437,37 @@ func TestResumeGivesUp(t *testing.T) {
 		name     string
 		rule     policy.Rule
 		cuts     []int
-		reason   Reason
+		reason   transport.Reason
 		attempts int
 		read     int
 	}{
-		{"too many in a row", policy.Rule{Resume: policy.Resume{Max: 2}, Attempts: 20}, []int{10, 10, 10, 10}, ReasonResumeMax, 3, 30},
-		{"attempts", policy.Rule{Attempts: 3}, []int{10, 10, 10, 10}, ReasonAttempts, 3, 30},
-		{"attempts, others among them", policy.Rule{Attempts: 3}, []int{-503, 10, 10, 10}, ReasonAttempts, 3, 20},
-		{"responses that are none", policy.Rule{Attempts: 3}, []int{10, -503, -503, -503}, ReasonAttempts, 3, 10},
-		{"elapsed", policy.Rule{MaxElapsed: 4 * time.Second}, []int{10, 10, 10, 10}, ReasonMaxElapsed, 3, 30},
-		{"budget", policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, ReasonBudget, 2, 20},
-		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, ReasonBackoffStop, 1, 10},
-		{"final response", policy.Rule{}, []int{10, -404}, ReasonMismatch, 2, 10},
+		{"too many in a row", policy.Rule{Resume: policy.Resume{Max: 2}, Attempts: 20}, []int{10, 10, 10, 10}, transport.ReasonResumeMax, 3, 30},
+		{"attempts", policy.Rule{Attempts: 3}, []int{10, 10, 10, 10}, transport.ReasonAttempts, 3, 30},
+		{"attempts, others among them", policy.Rule{Attempts: 3}, []int{-503, 10, 10, 10}, transport.ReasonAttempts, 3, 20},
+		{"responses that are none", policy.Rule{Attempts: 3}, []int{10, -503, -503, -503}, transport.ReasonAttempts, 3, 10},
+		{"elapsed", policy.Rule{MaxElapsed: 4 * time.Second}, []int{10, 10, 10, 10}, transport.ReasonMaxElapsed, 3, 30},
+		{"budget", policy.Rule{Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}, []int{10, 10, 10}, transport.ReasonBudget, 2, 20},
+		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, transport.ReasonBackoffStop, 1, 10},
+		{"final response", policy.Rule{}, []int{10, -404}, transport.ReasonMismatch, 2, 10},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				seen := &events{}
 				base := cutter(text, row.cuts...)
-				resp, err := get(t, over(t, Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
+				resp, err := get(t, over(t, transport.Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
 				require.NoError(t, err)
 				got, err := io.ReadAll(resp.Body)
 				assert.Equal(t, text[:row.read], string(got))
 				assert.Equal(t, row.reason, seen.last())
 				told := err
-				if row.reason == ReasonMismatch {
+				if row.reason == transport.ReasonMismatch {
 					assert.Equal(t, syscall.ECONNRESET, err, "the base's own error")
 					told = seen.all[len(seen.all)-1].Err
 				}
-				var e *ResumeError
+				var e *transport.ResumeError
 				require.ErrorAs(t, told, &e)
 				assert.Equal(t, row.reason, e.Reason)
-				assert.Equal(t, row.reason != ReasonMismatch, e.GaveUp())
+				assert.Equal(t, row.reason != transport.ReasonMismatch, e.GaveUp())
 				assert.ErrorIs(t, err, syscall.ECONNRESET)
 				assert.EqualValues(t, row.read, e.Offset)
 				assert.Equal(t, row.attempts, base.attempts())
@@ -530,7 +531,7 @@ func TestNotResumable(t *testing.T) {
 			})
 			ctx := t.Context()
 			if row.once {
-				ctx = Once(ctx)
+				ctx = transport.Once(ctx)
 			}
 			method := row.method
 			if method == "" {
@@ -542,7 +543,7 @@ func TestNotResumable(t *testing.T) {
 				req.Header = row.asks
 			}
 			row.rule.Resume.Again = policy.Off // only the rest by Range
-			resp, err := over(t, Config{Rule: row.rule}, base).RoundTrip(req)
+			resp, err := over(t, transport.Config{Rule: row.rule}, base).RoundTrip(req)
 			require.NoError(t, err)
 			assert.True(t, own == resp.Body, "wrapped in a %T", resp.Body)
 		})
@@ -555,7 +556,7 @@ func TestReadErrorsThatAreNoCut(t *testing.T) {
 	base := rt(func(req *http.Request) (*http.Response, error) {
 		return newResponse(req, 200, cutAt("x", own), `ETag: "v1"`), nil
 	})
-	resp, err := get(t, over(t, Config{}, base), t.Context())
+	resp, err := get(t, over(t, transport.Config{}, base), t.Context())
 	require.NoError(t, err)
 	_, err = io.ReadAll(resp.Body)
 	assert.Equal(t, own, err)
@@ -576,7 +577,7 @@ func TestClassifierIsAskedOnceAboutACut(t *testing.T) {
 					}
 					return classify.Default(o)
 				}}
-				resp, err := get(t, over(t, Config{Rule: rule.Or(quick)}, cutter(text, cut)), t.Context())
+				resp, err := get(t, over(t, transport.Config{Rule: rule.Or(quick)}, cutter(text, cut)), t.Context())
 				require.NoError(t, err)
 				got, err := io.ReadAll(resp.Body)
 				require.NoError(t, err)
@@ -598,17 +599,17 @@ func TestResumeCounts(t *testing.T) {
 			prevs = append(prevs, prev)
 			return time.Duration(n+1) * time.Second
 		})}
-		tr := over(t, Config{Rule: rule}, base)
+		tr := over(t, transport.Config{Rule: rule}, base)
 		resp, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
 		assert.Len(t, got, 10+resume.MinProgress+10+10)
-		var e *ResumeError
+		var e *transport.ResumeError
 		require.ErrorAs(t, err, &e)
-		assert.Equal(t, ReasonResumeMax, e.Reason, "two in a row without progress")
+		assert.Equal(t, transport.ReasonResumeMax, e.Reason, "two in a row without progress")
 		assert.Equal(t, []time.Duration{0, 0}, prevs)
-		assert.EqualValues(t, 2, tr.hosts.Peek(base.reqs[0].URL).Requests())
-		assert.Zero(t, tr.hosts.Peek(base.reqs[0].URL).InFlight())
+		assert.EqualValues(t, 2, tr.Hosts().Peek(base.reqs[0].URL).Requests())
+		assert.Zero(t, tr.Hosts().Peek(base.reqs[0].URL).InFlight())
 	})
 }
 
@@ -620,7 +621,7 @@ func TestResumeKeepsThePreviousWait(t *testing.T) {
 			prevs = append(prevs, prev)
 			return time.Duration(n+1) * time.Second
 		})}
-		resp, err := get(t, over(t, Config{Rule: rule}, cutter("0123456789", -503, 1, 1, -503)), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: rule}, cutter("0123456789", -503, 1, 1, -503)), t.Context())
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
@@ -646,7 +647,7 @@ func TestResumeBeyondARange(t *testing.T) {
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header.Set("Range", "bytes=2-7")
 	seen := &events{}
-	resp, err := over(t, Config{Rule: quick, Trace: seen.trace()}, script(first, second)).RoundTrip(req)
+	resp, err := over(t, transport.Config{Rule: quick, Trace: seen.trace()}, script(first, second)).RoundTrip(req)
 	require.NoError(t, err)
 	got, err := io.ReadAll(resp.Body)
 	assert.Equal(t, "234", string(got))
@@ -671,7 +672,7 @@ func TestResumeOfARange(t *testing.T) {
 	})
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header.Set("Range", "bytes=2-7")
-	resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+	resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
 	require.NoError(t, err)
 	got, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -693,7 +694,7 @@ func TestResumeOfAnEncodedBody(t *testing.T) {
 	})
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header.Set("Accept-Encoding", "gzip")
-	resp, err := over(t, Config{Rule: quick}, base).RoundTrip(req)
+	resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
 	require.NoError(t, err)
 	got, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -711,7 +712,7 @@ func TestResumeUnderADate(t *testing.T) {
 		assert.Equal(t, "Mon, 06 Jan 2025 10:00:00 GMT", req.Header.Get("If-Range"))
 		return newResponse(req, 206, io.NopCloser(strings.NewReader("te")), modified, "Content-Range: bytes 2-3/4"), nil
 	})
-	resp, err := get(t, over(t, Config{Rule: quick}, base), t.Context())
+	resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 	require.NoError(t, err)
 	got, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -737,11 +738,11 @@ func TestDigestMismatch(t *testing.T) {
 				return newResponse(req, 206, io.NopCloser(strings.NewReader("ng!")),
 					append(row.second, `ETag: "v1"`, "Content-Range: bytes 3-5/6")...), nil
 			}
-			resp, err := get(t, over(t, Config{Rule: quick}, script(first, second)), t.Context())
+			resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second)), t.Context())
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, row.got, string(got))
-			var e *IntegrityError
+			var e *transport.IntegrityError
 			require.ErrorAs(t, err, &e)
 			assert.Contains(t, e.Field, "sha-")
 		})
@@ -755,11 +756,11 @@ func TestLongerThanAnnounced(t *testing.T) {
 		resp.ContentLength = 4
 		return resp, nil
 	})
-	resp, err := get(t, over(t, Config{}, base), t.Context())
+	resp, err := get(t, over(t, transport.Config{}, base), t.Context())
 	require.NoError(t, err)
 	got, err := io.ReadAll(resp.Body)
 	assert.Equal(t, "0123", string(got))
-	assert.ErrorAs(t, err, new(*IntegrityError))
+	assert.ErrorAs(t, err, new(*transport.IntegrityError))
 }
 
 // After the last byte nothing is missing but trailers, and no range brings them. So
@@ -768,7 +769,7 @@ func TestCutBehindTheLastByte(t *testing.T) {
 	for name, trailer := range map[string]http.Header{"no trailers": nil, "trailers": {"X-Sum": nil}} {
 		t.Run(name, func(t *testing.T) {
 			attempts := 0
-			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+			tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 				attempts++
 				body := io.MultiReader(strings.NewReader("text"), iotest.ErrReader(io.ErrUnexpectedEOF))
 				resp := newResponse(req, 200, io.NopCloser(body), `Etag: "a"`)
@@ -800,7 +801,7 @@ func TestTrailersOfTheLastSegment(t *testing.T) {
 		resp.Trailer = http.Header{"X-T": {"1"}}
 		return resp, nil
 	}
-	resp, err := get(t, over(t, Config{Rule: quick}, script(first, second)), t.Context())
+	resp, err := get(t, over(t, transport.Config{Rule: quick}, script(first, second)), t.Context())
 	require.NoError(t, err)
 	_, err = io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -812,13 +813,13 @@ func TestResumesAreNotMultiplied(t *testing.T) {
 	for _, first := range []int{1, resume.MinProgress} {
 		bubble(t, func(t *testing.T) {
 			base := cutter(strings.Repeat("x", 2*resume.MinProgress), first, 1, 1, 1, 1, 1, 1, 1, 1)
-			inner := over(t, Config{Rule: policy.Rule{Resume: policy.Resume{Max: 2}}.Or(quick)}, base)
-			resp, err := get(t, over(t, Config{Rule: quick}, inner), t.Context())
+			inner := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 2}}.Or(quick)}, base)
+			resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
-			var e *ResumeError
+			var e *transport.ResumeError
 			require.ErrorAs(t, err, &e)
-			assert.Equal(t, ReasonResumeMax, e.Reason)
+			assert.Equal(t, transport.ReasonResumeMax, e.Reason)
 			assert.Equal(t, len(got), first+base.attempts()-1)
 			assert.LessOrEqual(t, base.attempts(), 4)
 		})
@@ -838,9 +839,9 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				base := cutter(strings.Repeat("x", 1000), 400, -501)
-				c := Config{Rule: rule.Or(quick)}
+				c := transport.Config{Rule: rule.Or(quick)}
 				if name == "observed" {
-					c.Trace = &Trace{BodyEnd: func(context.Context, BodyEnd) {}}
+					c.Trace = &transport.Trace{BodyEnd: func(context.Context, transport.BodyEnd) {}}
 				}
 				resp, err := get(t, over(t, c, over(t, c, base)), t.Context())
 				require.NoError(t, err)
@@ -854,8 +855,8 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 	t.Run("an inner one that does not resume leaves it to the outer", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			base := cutter(strings.Repeat("x", 1000), 400)
-			inner := over(t, Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}.Or(quick)}, base)
-			resp, err := get(t, over(t, Config{Rule: quick}, inner), t.Context())
+			inner := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}.Or(quick)}, base)
+			resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
@@ -887,7 +888,7 @@ func TestEndDuringReconnect(t *testing.T) {
 					if name != "during the wait" {
 						rule.Backoff = backoff.Constant(time.Second)
 					}
-					resp, err := get(t, over(t, Config{Rule: rule}, script(first, second)), ctx)
+					resp, err := get(t, over(t, transport.Config{Rule: rule}, script(first, second)), ctx)
 					require.NoError(t, err)
 					p := make([]byte, 10)
 					n, err := resp.Body.Read(p)
@@ -912,9 +913,9 @@ func TestEndDuringReconnect(t *testing.T) {
 					if how == "cancel" {
 						assert.ErrorIs(t, err, context.Canceled)
 						assert.ErrorIs(t, err, why)
-						var e *ResumeError
+						var e *transport.ResumeError
 						if assert.ErrorAs(t, err, &e) {
-							assert.Equal(t, ReasonCanceled, e.Reason)
+							assert.Equal(t, transport.ReasonCanceled, e.Reason)
 						}
 					} else {
 						assert.Equal(t, http.ErrBodyReadAfterClose, err)
@@ -936,7 +937,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 				config.Handler = func(*testserver.Received) testserver.Step {
 					return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
 				}
-				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, config)
+				c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, config)
 				for range soak.Size(25, 100) {
 					resp, err := c.Get(srv.URL)
 					require.NoError(t, err)
@@ -973,7 +974,7 @@ func TestResumableAllocatesOnce(t *testing.T) {
 	} {
 		resp := newResponse(nil, 200, body, row.header...)
 		resp.ContentLength = 1000
-		tr := mustNew(t, Config{Base: rt(func(*http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Base: rt(func(*http.Request) (*http.Response, error) {
 			resp.Body = body
 			return resp, nil
 		})})
@@ -1000,7 +1001,7 @@ func (b *oneEvent) Close() error { return nil }
 func BenchmarkMemoryOfEventStreams(t *testing.B) {
 	const streams = 10_000
 	perStream := func(events policy.Switch) float64 {
-		tr := over(t, Config{Rule: policy.Rule{Resume: policy.Resume{Events: events}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Events: events}}}, rt(func(req *http.Request) (*http.Response, error) {
 			resp := newResponse(req, 200, &oneEvent{"id: 0123456789abcdef\ndata: x\n\n"}, "Content-Type: text/event-stream")
 			resp.ContentLength = -1
 			return resp, nil
@@ -1028,12 +1029,12 @@ func BenchmarkMemoryOfEventStreams(t *testing.B) {
 // A body that may be fetched again takes 640 bytes until it is read.
 func TestSizeOfABodyThatMayBeFetchedAgain(t *testing.T) {
 	type both struct {
-		download
+		transport.Download
 		resume.Prefix
 	}
 	const header = 8 // of an object of more than 512 bytes on the heap
 	assert.LessOrEqual(t, unsafe.Sizeof(both{})+header, uintptr(640))
-	assert.LessOrEqual(t, unsafe.Sizeof(download{}), uintptr(288), "without a digest")
+	assert.LessOrEqual(t, unsafe.Sizeof(transport.Download{}), uintptr(288), "without a digest")
 }
 
 // BenchmarkMemoryOfManyBodies: 10,000 bodies under way cost what a body that may be fetched again takes, and 10,000
@@ -1043,7 +1044,7 @@ func BenchmarkMemoryOfManyBodies(t *testing.B) {
 	perBody := func(mediaType string, again int64) float64 {
 		body := &cutBody{}
 		header := http.Header{"Content-Type": {mediaType}}
-		tr := mustNew(t, Config{Rule: policy.Rule{Resume: policy.Resume{Again: again}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Again: again}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Header: header, Body: body, ContentLength: -1, Request: req}, nil
 		})})
 		req := getRequest(t, "https://api.example.com/v1/things")
@@ -1072,12 +1073,12 @@ func TestDeadlineWhileBytesComeAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		var reasons []Reason
+		var reasons []transport.Reason
 		sent := 0
-		tr := over(t, Config{Trace: &Trace{Event: func(e Event) { reasons = append(reasons, e.Reason) }}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Trace: &transport.Trace{Event: func(e transport.Event) { reasons = append(reasons, e.Reason) }}}, rt(func(req *http.Request) (*http.Response, error) {
 			body := cutAt("hello", syscall.ECONNRESET)
 			if sent++; sent > 1 {
-				body = io.NopCloser(readerFunc(func([]byte) (int, error) {
+				body = io.NopCloser(readFunc(func([]byte) (int, error) {
 					<-req.Context().Done()
 					return 0, req.Context().Err()
 				}))
@@ -1091,9 +1092,9 @@ func TestDeadlineWhileBytesComeAgain(t *testing.T) {
 		_, err = io.ReadAll(resp.Body)
 		require.Error(t, err)
 		require.Equal(t, 2, sent)
-		assert.Equal(t, ReasonTimeout, reasons[len(reasons)-1])
-		if e, ok := errors.AsType[*ResumeError](err); assert.True(t, ok, err) {
-			assert.Equal(t, ReasonTimeout, e.Reason)
+		assert.Equal(t, transport.ReasonTimeout, reasons[len(reasons)-1])
+		if e, ok := errors.AsType[*transport.ResumeError](err); assert.True(t, ok, err) {
+			assert.Equal(t, transport.ReasonTimeout, e.Reason)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -27,6 +27,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // soakRuns returns how often each protocol's download is repeated, from
@@ -78,7 +79,7 @@ func TestResumeSoak(t *testing.T) {
 	for name, config := range wires {
 		t.Run(name, func(t *testing.T) {
 			srv := resetting(t, config, body)
-			tr := mustNew(t, Config{Base: srv.Transport()})
+			tr := mustNew(t, transport.Config{Base: srv.Transport()})
 			defer tr.CloseIdleConnections()
 			var all sync.WaitGroup
 			room := make(chan struct{}, 3)
@@ -113,7 +114,7 @@ func TestResumeMemory(t *testing.T) {
 			whole.Handler = func(*testserver.Received) testserver.Step { return testserver.Content(body, `"v1"`) }
 			plain := testserver.Start(t, whole)
 			srv := resetting(t, config, body)
-			tr := mustNew(t, Config{Base: srv.Transport()})
+			tr := mustNew(t, transport.Config{Base: srv.Transport()})
 			// Other goroutines of the process add to a measurement, so the least of a
 			// few is the nearest to the truth. The buffers of HTTP/2 may be empty at the
 			// moment of a measurement, so both are measured anew.
@@ -210,7 +211,7 @@ func downloads(b *testing.B, url string, size int64) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	defer base.CloseIdleConnections()
 	rule := policy.Rule{Resume: policy.Resume{Checksums: policy.On}}
-	sides := [2]http.RoundTripper{base, mustNew(b, Config{Base: base, Rule: rule})}
+	sides := [2]http.RoundTripper{base, mustNew(b, transport.Config{Base: base, Rule: rule})}
 	buf := make([]byte, 64<<10)
 	round := func() (took [2]time.Duration) {
 		var bodies [2]io.ReadCloser

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // roundTrip is how long each response takes in openLoop.
@@ -25,7 +26,7 @@ const roundTrip = 20 * time.Millisecond
 func openLoop(t *testing.T, seed uint64, perSecond float64, n int, share float64, rule policy.Rule) (took []time.Duration) {
 	rng := rand.New(rand.NewPCG(seed, 23))
 	var mu sync.Mutex
-	tr := mustNew(t, Config{Rule: rule, Base: rt(func(req *http.Request) (*http.Response, error) {
+	tr := mustNew(t, transport.Config{Rule: rule, Base: rt(func(req *http.Request) (*http.Response, error) {
 		mu.Lock()
 		refuse := rng.Float64() < share
 		mu.Unlock()
@@ -43,7 +44,7 @@ func openLoop(t *testing.T, seed uint64, perSecond float64, n int, share float64
 		time.Sleep(time.Duration(arrivals.ExpFloat64() / perSecond * float64(time.Second)))
 		all.Go(func() {
 			refused, began := false, time.Now()
-			ctx := WithTrace(t.Context(), &Trace{Event: func(e Event) { refused = refused || e.Status == 429 }})
+			ctx := transport.WithTrace(t.Context(), &transport.Trace{Event: func(e transport.Event) { refused = refused || e.Status == 429 }})
 			resp, err := get(t, tr, ctx)
 			if assert.NoError(t, err) {
 				_ = resp.Body.Close()

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // moody returns a server that refuses a share of all requests at random,
@@ -40,7 +41,7 @@ func moody(seed uint64, share float64, takes time.Duration, code int) *origin {
 // all of them took.
 func workers(t *testing.T, base http.RoundTripper, rule policy.Rule, n, each int) time.Duration {
 	rule.Attempts = 20
-	tr := mustNew(t, Config{Base: base, Rule: rule})
+	tr := mustNew(t, transport.Config{Base: base, Rule: rule})
 	start := time.Now()
 	together(n, func(int) {
 		for range each {
@@ -142,7 +143,7 @@ func newQuota(limit int, window, takes time.Duration) *quota {
 
 // TestQuotaUsedUp: when a quota really is used up, at most two requests are sent
 // between the first refusal and the window's end.
-func TestQuotaUsedUp(t *testing.T) {
+func TestQuotaReallyUsedUp(t *testing.T) {
 	for _, row := range []struct {
 		n, each, limit int
 		window         time.Duration

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"crypto/sha256"
@@ -25,6 +25,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // seekCloser is a body such as azcore's, a reader with Seek and a Close that does
@@ -121,12 +122,12 @@ func TestUploadsOfOneReader(t *testing.T) {
 			for _, hedge := range []policy.Hedge{policy.Hedge{After: policy.Off}, {After: 2 * time.Millisecond}} {
 				t.Run(fmt.Sprintf("%s/%s/hedge %v", proto, name, hedge.Enabled()), func(t *testing.T) {
 					server := storing(t, proto)
-					tr := over(t, Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, server.Client().Transport)
+					tr := over(t, transport.Config{Rule: policy.Rule{Hedge: hedge}.Or(quick)}, server.Client().Transport)
 					right := 0
 					for i := range n {
 						req := newRequest(t, http.MethodPut, fmt.Sprint(server.URL, "/", i), nil)
 						body(req, text)
-						resp, err := tr.RoundTrip(req.WithContext(Repeatable(req.Context())))
+						resp, err := tr.RoundTrip(req.WithContext(transport.Repeatable(req.Context())))
 						if !assert.NoError(t, err) {
 							continue
 						}
@@ -233,7 +234,7 @@ func TestGetBodyComesLast(t *testing.T) {
 				req, b := strictRequest(t, text)
 				var old []io.ReadCloser
 				var responses []*body
-				tr := over(t, Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+				tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 					for _, late := range old { // while this attempt reads
 						n, err := late.Read(make([]byte, 1))
 						assert.Zero(t, n)
@@ -277,17 +278,17 @@ func TestGetBodyComesLast(t *testing.T) {
 func TestGetBodyWaitsForARead(t *testing.T) {
 	for name, row := range map[string]struct {
 		takes  time.Duration
-		reason []Reason
+		reason []transport.Reason
 	}{
-		"ends in time": {replay.MaxBusy / 2, []Reason{ReasonRetry, ReasonFinal}},
-		"does not end": {2 * replay.MaxBusy, []Reason{ReasonBodyBusy}},
+		"ends in time": {replay.MaxBusy / 2, []transport.Reason{transport.ReasonRetry, transport.ReasonFinal}},
+		"does not end": {2 * replay.MaxBusy, []transport.Reason{transport.ReasonBodyBusy}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var seen events
 				reads := make(chan error, 1)
-				tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-					if AttemptNumber(req.Context()) > 1 {
+				tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+					if transport.AttemptNumber(req.Context()) > 1 {
 						_, _ = io.ReadAll(req.Body)
 						_ = req.Body.Close()
 						return status(200)(req)
@@ -333,7 +334,7 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 func TestGetBodyThatFails(t *testing.T) {
 	broken := errors.New("disk on fire")
 	endless := func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, 503, io.NopCloser(readerFunc(func(p []byte) (int, error) { return len(p), nil }))), nil
+		return newResponse(req, 503, io.NopCloser(readFunc(func(p []byte) (int, error) { return len(p), nil }))), nil
 	}
 	for name, row := range map[string]struct {
 		first response
@@ -353,32 +354,32 @@ func TestGetBodyThatFails(t *testing.T) {
 				var log LogText
 				var seen events
 				base := script(row.first, status(200))
-				tr := over(t, Config{Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))}, base)
+				tr := over(t, transport.Config{Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))}, base)
 				req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 				req.Body = row.body
 				req.GetBody = func() (io.ReadCloser, error) { return nil, broken }
 				resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
 				assert.Contains(t, log.String(), row.says)
 				last := seen.all[len(seen.all)-1]
-				assert.Equal(t, ReasonNotReplayable, last.Reason)
+				assert.Equal(t, transport.ReasonNotReplayable, last.Reason)
 				assert.ErrorIs(t, last.Err, broken)
-				var history []Attempt
+				var history []transport.Attempt
 				if row.text != "" {
 					require.NoError(t, err)
-					var reason Reason
+					var reason transport.Reason
 					reason, history, _ = unretried(resp)
-					assert.Equal(t, ReasonNotReplayable, reason)
+					assert.Equal(t, transport.ReasonNotReplayable, reason)
 					text := make([]byte, 27)
 					_, err := io.ReadFull(resp.Body, text)
 					assert.NoError(t, err)
 					assert.Equal(t, row.text, string(text), "the response is as it came")
 					_ = resp.Body.Close()
 				} else {
-					var e *Error
+					var e *transport.Error
 					require.ErrorAs(t, err, &e)
 					assert.ErrorIs(t, err, broken)
 					assert.ErrorContains(t, err, row.says)
-					assert.Equal(t, ReasonNotReplayable, e.Reason)
+					assert.Equal(t, transport.ReasonNotReplayable, e.Reason)
 					assert.False(t, e.GaveUp(), "an outer rule may know better")
 					history = e.Attempts
 				}
@@ -397,7 +398,7 @@ func TestGetBodyOfTheBase(t *testing.T) {
 	t.Run("net/http's resend", func(t *testing.T) {
 		server := testserver.Start(t, testserver.Config{HTTP2: true, TLS: testserver.Trusted},
 			testserver.RefuseStream(), testserver.Status(503), testserver.RefuseStream(), testserver.OK("ok"))
-		tr := over(t, Config{Rule: quick}, server.Transport())
+		tr := over(t, transport.Config{Rule: quick}, server.Transport())
 		t.Cleanup(tr.CloseIdleConnections)
 		req, b := strictRequest(t, text)
 		req.URL, _ = req.URL.Parse(server.URL)
@@ -411,7 +412,7 @@ func TestGetBodyOfTheBase(t *testing.T) {
 	t.Run("a late call", func(t *testing.T) {
 		var late []func() (io.ReadCloser, error)
 		req, b := strictRequest(t, text)
-		tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 			for _, getBody := range late {
 				_, err := getBody()
 				assert.ErrorIs(t, err, replay.ErrLent)
@@ -449,7 +450,7 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 		const text = "0123456789"
 		var old io.Reader
 		req, b := strictRequest(t, text)
-		client := &http.Client{Transport: over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+		client := &http.Client{Transport: over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 			if old == nil {
 				old = req.Body
 				_, _ = old.Read(make([]byte, 1))
@@ -491,8 +492,8 @@ func TestOneReaderUnderConcurrency(t *testing.T) {
 			shared := strings.NewReader(text)
 			b := &body{Reader: shared, onRead: use}
 			var late sync.WaitGroup
-			tr := over(t, Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-				if AttemptNumber(req.Context()) < 5 {
+			tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+				if transport.AttemptNumber(req.Context()) < 5 {
 					late.Go(func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) })
 					late.Go(func() { _ = req.Body.Close() })
 					late.Go(func() {

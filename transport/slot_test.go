@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -22,11 +22,12 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // free fails unless the host of http://h.test takes n requests at once. Each request
 // has to go within a second and to get a response.
-func free(t *testing.T, tr *Transport, n int) {
+func free(t *testing.T, tr *transport.Transport, n int) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for range n {
@@ -66,14 +67,14 @@ func TestForgottenBodies(t *testing.T) {
 		"404, nobody ever reads it":          {response: status(404), after: time.Minute},
 		"200, its Read panics":               {response: broken(func() { panic("body") }), read: 1},
 		"200, its Read ends its goroutine":   {response: broken(runtime.Goexit), read: 1},
-		"200, its Close hangs":               {response: stuck, read: -1, after: time.Minute},
+		"200, its Close hangs":               {response: stuckResponse, read: -1, after: time.Minute},
 		"200, its Close panics in goroutine": {response: broken(func() { panic("body") }), read: -1},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				const slots = 10
-				tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 					if req.URL.Path == "/free" {
 						return status(200)(req)
 					}
@@ -130,7 +131,7 @@ func broken(what func()) response {
 	}
 }
 
-func stuck(req *http.Request) (*http.Response, error) {
+func stuckResponse(req *http.Request) (*http.Response, error) {
 	return newResponse(req, 200, rudeBody(func() { time.Sleep(time.Hour) })), nil
 }
 
@@ -143,7 +144,7 @@ func (b rudeBody) Close() error             { b(); return nil }
 // however long the server takes for the next bytes.
 func TestSlowDownloadKeepsItsSlot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 			r, w := io.Pipe()
 			go func() {
 				for range 3 {
@@ -177,7 +178,7 @@ func TestSlowDownloadKeepsItsSlot(t *testing.T) {
 func TestForgottenFailureOfAProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var up atomic.Bool
-		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 			if up.Load() {
 				return status(200)(req)
 			}
@@ -204,7 +205,7 @@ func TestHungProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mode atomic.Int32 // 0 down, 1 hanging, 2 up
 		var hung atomic.Int32
-		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 			switch mode.Load() {
 			case 0:
 				return nil, syscall.ECONNREFUSED
@@ -250,7 +251,7 @@ func TestHungProbe(t *testing.T) {
 func TestSlowProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var up atomic.Bool
-		tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+		tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 			if !up.Load() {
 				return nil, syscall.ECONNREFUSED
 			}
@@ -280,7 +281,7 @@ func TestMixedLatencies(t *testing.T) {
 	for name, busy := range map[string]bool{"a slot is free": false, "all have to wait": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 					d := 10 * time.Millisecond
 					if req.URL.Path == "/slow" {
 						d = 30 * time.Second
@@ -321,7 +322,7 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var hang atomic.Bool
-				tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 					if hang.Load() {
 						return nil, pause(req, time.Hour)
 					}
@@ -355,7 +356,7 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 }
 
 // stateOfOr returns the snapshot of http://h.test, or zero if the host is not known.
-func stateOfOr(tr *Transport) HostState {
+func stateOfOr(tr *transport.Transport) transport.HostState {
 	s, _ := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
 	return s
 }
@@ -396,19 +397,19 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 		}},
 		"Backoff": {response: status(503), rule: func(r *policy.Rule, f func()) { r.Backoff = panickyBackoff(f) }},
 		"a trace of the response": {rule: func(*policy.Rule, func()) {}, ctx: func(ctx context.Context, f func()) context.Context {
-			return WithTrace(ctx, &Trace{Event: func(Event) { f() }})
+			return transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) { f() }})
 		}},
 		"a trace of a hedge": {response: deaf(5 * time.Second), rule: func(r *policy.Rule, _ func()) {
 			r.Hedge, r.Gate = policy.Hedge{After: time.Second}, policy.Gate{Start: 2, Max: 2}
 		},
 			ctx: func(ctx context.Context, f func()) context.Context {
-				return WithTrace(ctx, &Trace{Event: func(e Event) { when(e.Reason == ReasonHedged, f) }})
+				return transport.WithTrace(ctx, &transport.Trace{Event: func(e transport.Event) { when(e.Reason == transport.ReasonHedged, f) }})
 			}},
 		"a trace of a refusal": {waits: true, rule: func(r *policy.Rule, _ func()) { r.Rate.PerSecond, r.Rate.Burst = 0.1, 1 },
 			ctx: func(ctx context.Context, f func()) context.Context {
 				ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 				context.AfterFunc(ctx, cancel)
-				return WithTrace(ctx, &Trace{Event: func(Event) { f() }})
+				return transport.WithTrace(ctx, &transport.Trace{Event: func(transport.Event) { f() }})
 			}},
 		"the base":                 {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(*policy.Rule, func()) {}},
 		"the base, under a hedge":  {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(r *policy.Rule, _ func()) { r.Hedge = policy.Hedge{After: time.Second} }},
@@ -424,7 +425,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					rule := policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}, Backoff: backoff.Constant(time.Second)}
 					row.rule(&rule, f)
-					tr := mustNew(t, Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+					tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 						switch {
 						case req.URL.Path == "/before":
 							return deafly(time.Second, status(503, "Retry-After: 2"))(req)
@@ -495,11 +496,11 @@ func (c *badContext) Deadline() (time.Time, bool) {
 // When a function of the caller panics, the response at hand is closed and its slot is free.
 func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 	gate := policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}
-	rows := map[string]Config{
+	rows := map[string]transport.Config{
 		"classifier": {Rule: policy.Rule{Classify: func(classify.Outcome) classify.Verdict { panic("own") }}},
 		"hint":       {Rule: policy.Rule{Hint: func(classify.Outcome) (time.Duration, bool) { panic("own") }}},
 		"idempotent": {Rule: policy.Rule{Idempotent: func(*http.Request) bool { panic("own") }}},
-		"trace":      {Trace: &Trace{Event: func(Event) { panic("own") }}},
+		"trace":      {Trace: &transport.Trace{Event: func(transport.Event) { panic("own") }}},
 	}
 	for name, c := range rows {
 		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Gate: gate}} {
@@ -530,8 +531,8 @@ func (slowlyClosed) Close() error { time.Sleep(time.Minute); return nil }
 // although the Close of the base blocks.
 func TestPanicDoesNotWaitForClose(t *testing.T) {
 	own := func(classify.Outcome) classify.Verdict { panic("own") }
-	hook := &Trace{Event: func(Event) { panic("own") }}
-	for name, c := range map[string]Config{
+	hook := &transport.Trace{Event: func(transport.Event) { panic("own") }}
+	for name, c := range map[string]transport.Config{
 		"a light first try": {Rule: policy.Rule{Classify: own}},
 		"the loop":          {Rule: policy.Rule{AttemptTimeout: time.Second, Classify: own}},
 		"a hook":            {Trace: hook},
@@ -543,7 +544,7 @@ func TestPanicDoesNotWaitForClose(t *testing.T) {
 				}))
 				start := time.Now()
 				assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
-				assert.LessOrEqual(t, time.Since(start), closeTime)
+				assert.LessOrEqual(t, time.Since(start), transport.CloseTime)
 				time.Sleep(time.Minute) // the Close ends
 			})
 		})
@@ -559,18 +560,17 @@ func (endlessContext) Done() <-chan struct{} { panic("no end") }
 // slot ends once.
 func TestSlotOfAContextThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := mustNew(t, Config{Base: newNoop()})
+		tr := mustNew(t, transport.Config{Base: newNoop()})
 		var g gate.Gate
 		for range 3 {
-			s := slot{t: tr, gate: &g}
-			require.Equal(t, queue.Go, g.Enter(tr.now(), &s.at, nil, gate.Config{}).Verb)
 			assert.Panics(t, func() {
-				s.landed(endlessContext{context.Background()}, getRequest(t, "http://h"), &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}, nil, nil)
+				resp := &http.Response{StatusCode: 200, Body: io.NopCloser(http.NoBody)}
+				tr.Landed(&g, endlessContext{context.Background()}, getRequest(t, "http://h"), resp)
 			})
 			assert.Zero(t, g.State().InFlight)
 		}
 		time.Sleep(time.Hour) // no body is read any more
-		require.Equal(t, queue.Go, g.Enter(tr.now(), new(gate.Slot), nil, gate.Config{}).Verb)
+		require.Equal(t, queue.Go, g.Enter(tr.Now(), new(gate.Slot), nil, gate.Config{}).Verb)
 		assert.Equal(t, 1, g.State().InFlight)
 	})
 }

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 func TestSnapshot(t *testing.T) {
@@ -26,7 +27,7 @@ func TestSnapshot(t *testing.T) {
 			}
 			return status(200)(req)
 		})
-		tr := mustNew(t, Config{Base: server, Rule: policy.Rule{
+		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Backoff: backoff.Constant(0), Attempts: 3, Rate: policy.Rate{PerSecond: 50}, Gate: policy.Gate{Start: 2, Max: 2},
 		}, Hosts: map[string]policy.Rule{
 			"plain.test": {Budget: policy.Budget{Burst: policy.Off}, Rate: policy.Rate{PerSecond: -1}, Gate: policy.Gate{Mode: policy.Off}},
@@ -37,7 +38,7 @@ func TestSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		plain, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "PLAIN.test:80"})
 		require.True(t, ok)
-		assert.Equal(t, HostState{Host: "http://plain.test", Requests: 1, BudgetLeft: -1}, plain)
+		assert.Equal(t, transport.HostState{Host: "http://plain.test", Requests: 1, BudgetLeft: -1}, plain)
 		assert.Equal(t, "http://plain.test: 1 requests, 0 under way", plain.String())
 
 		_, err = send(t, tr, http.MethodGet, "http://h.test/fails") // two retries
@@ -58,7 +59,7 @@ func TestSnapshot(t *testing.T) {
 		assert.InDelta(t, 28+3*0.2, s.BudgetLeft, 0.5)
 		assert.WithinRange(t, s.HeldUntil, time.Now().Add(29*time.Second), time.Now().Add(31*time.Second))
 		s.BudgetLeft, s.HeldUntil = 0, time.Time{}
-		assert.Equal(t, HostState{
+		assert.Equal(t, transport.HostState{
 			Host: "http://h.test", Requests: 5, InFlight: 1, HeldScopes: 1, GateLimit: 2, GateSlots: 2, GateQueue: 1, RatePerSecond: 50,
 		}, s)
 		_ = resp.Body.Close()
@@ -73,14 +74,14 @@ func TestSnapshot(t *testing.T) {
 }
 
 func TestSnapshotOfNothing(t *testing.T) {
-	tr := mustNew(t, Config{Base: script(status(200))})
+	tr := mustNew(t, transport.Config{Base: script(status(200))})
 	for _, u := range []*url.URL{nil, {}, {Scheme: "http", Host: "unknown.test"}} {
 		s, ok := tr.SnapshotOf(u)
 		assert.False(t, ok)
 		assert.Zero(t, s)
 	}
 	assert.Empty(t, tr.Snapshot(), "asking makes no host")
-	zero := &Transport{}
+	zero := &transport.Transport{}
 	assert.Nil(t, zero.Snapshot())
 	_, ok := zero.SnapshotOf(&url.URL{Scheme: "http", Host: "h.test"})
 	assert.False(t, ok)
@@ -88,7 +89,7 @@ func TestSnapshotOfNothing(t *testing.T) {
 
 func TestSnapshotPrints(t *testing.T) {
 	until := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	full := HostState{
+	full := transport.HostState{
 		Host: "https://api.example.com", Requests: 7, InFlight: 2, BudgetLeft: 12.34, HeldScopes: 1, HeldUntil: until,
 		GateLimit: 10, GateSlots: 1, GateQueue: 3, GateClosed: true, RatePerSecond: 12.5,
 	}
@@ -102,10 +103,10 @@ func TestSnapshotPrints(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"host":"https://api.example.com","requests":7,"in_flight":2,"budget_left":12.34,"held_scopes":1,
 		"held_until":"2026-05-01T12:00:00Z","gate_limit":10,"gate_slots":1,"gate_queue":3,"gate_closed":false,"rate_per_second":12.5}`, string(text))
-	var back HostState
+	var back transport.HostState
 	require.NoError(t, json.Unmarshal(text, &back))
 	assert.Equal(t, full, back)
-	text, err = json.Marshal(HostState{})
+	text, err = json.Marshal(transport.HostState{})
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), "held_until")
 }
@@ -113,7 +114,7 @@ func TestSnapshotPrints(t *testing.T) {
 // A limit that Update turned off is no longer in the Snapshot.
 func TestSnapshotAfterUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 10}}}, script(empty(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 10}}}, script(empty(200)))
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		s := stateOf(t, tr)

@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"bytes"
@@ -26,6 +26,7 @@ import (
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // spooling keeps a KiB in memory and a MiB on disk.
@@ -65,14 +66,14 @@ func TestSpooledUpload(t *testing.T) {
 			want := noisy(row.size)
 			base := script(row.steps...)
 			src := oneShot(string(want))
-			tr := over(t, Config{Rule: row.rule, TempDir: dir}, base)
+			tr := over(t, transport.Config{Rule: row.rule, TempDir: dir}, base)
 			_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
 			require.Equal(t, row.attempts, base.attempts())
 			for i, got := range base.bodies {
 				require.True(t, got == string(want), "attempt %d: %d bytes", i+1, len(got))
 			}
 			assert.Equal(t, 1, src.closed())
-			assert.Zero(t, tr.kept.Memory.Load())
+			assert.Zero(t, tr.Kept().Memory.Load())
 			assert.Zero(t, files(t, dir))
 		})
 	}
@@ -105,12 +106,12 @@ func TestSpoolIsRemoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			tr := over(t, Config{Rule: spooling, TempDir: dir}, rt(next))
+			tr := over(t, transport.Config{Rule: spooling, TempDir: dir}, rt(next))
 			func() {
 				defer func() { _ = recover() }()
 				_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(100_000)))))
 			}()
-			require.Eventually(t, func() bool { return files(t, dir) == 0 && tr.kept.Memory.Load() == 0 }, waitFor, tick)
+			require.Eventually(t, func() bool { return files(t, dir) == 0 && tr.Kept().Memory.Load() == 0 }, waitFor, tick)
 		})
 	}
 }
@@ -120,22 +121,22 @@ func TestSpoolIsRemoved(t *testing.T) {
 func TestSpoolStaysInOrder(t *testing.T) {
 	want := string(noisy(300_000))
 	base := script(status(503), status(200))
-	tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Memory: 1 << 20}}.Or(spooling), TempDir: t.TempDir()}, base)
+	tr := over(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: 1 << 20}}.Or(spooling), TempDir: t.TempDir()}, base)
 	src := oneShot(want)
 	reads := 0
 	src.onRead = func() {
 		switch reads++; reads {
 		case 5:
-			tr.kept.Memory.Add(replay.MaxMemory)
+			tr.Kept().Memory.Add(replay.MaxMemory)
 		case 10:
-			tr.kept.Memory.Add(-replay.MaxMemory)
+			tr.Kept().Memory.Add(-replay.MaxMemory)
 		}
 	}
 	resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
 	require.NoError(t, err)
 	require.Equal(t, 200, resp.StatusCode)
 	assert.True(t, base.bodies[1] == want)
-	assert.Zero(t, tr.kept.Memory.Load())
+	assert.Zero(t, tr.Kept().Memory.Load())
 }
 
 // A spooled upload arrives whole under both protocols, also after a reset in the
@@ -145,7 +146,7 @@ func TestSpooledUploadOverTheWire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			srv := testserver.Start(t, config, testserver.Status(503), testserver.ResetBeforeHeaders(), testserver.Status(429).Early(10_000), testserver.OK("ok"))
-			tr := over(t, Config{Rule: policy.Rule{Upload: policy.Upload{Disk: 64 << 20}}.Or(spooling), TempDir: dir}, srv.Transport())
+			tr := over(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Disk: 64 << 20}}.Or(spooling), TempDir: dir}, srv.Transport())
 			t.Cleanup(tr.CloseIdleConnections)
 			want := noisy(5 << 20)
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, srv.URL, io.MultiReader(bytes.NewReader(want))))
@@ -165,7 +166,7 @@ func TestSpoolConcurrently(t *testing.T) {
 	want := string(noisy(200_000))
 	dir := t.TempDir()
 	var late sync.WaitGroup
-	tr := over(t, Config{Rule: spooling, TempDir: dir}, rt(func(req *http.Request) (*http.Response, error) {
+	tr := over(t, transport.Config{Rule: spooling, TempDir: dir}, rt(func(req *http.Request) (*http.Response, error) {
 		n := rand.IntN(2 * len(want))
 		got, err := io.ReadAll(io.LimitReader(req.Body, int64(n)))
 		assert.True(t, bytes.HasPrefix([]byte(want), got))
@@ -184,7 +185,7 @@ func TestSpoolConcurrently(t *testing.T) {
 		assert.Equal(t, 1, src.closed())
 	}
 	assert.Zero(t, files(t, dir))
-	assert.Zero(t, tr.kept.Memory.Load())
+	assert.Zero(t, tr.Kept().Memory.Load())
 }
 
 // All files of a Transport together stay below TempTotal, and give their share back.
@@ -198,13 +199,13 @@ func TestTempTotal(t *testing.T) {
 			assert.NoError(t, err)
 			_ = req.Body.Close()
 			attempts.Add(1)
-			if AttemptNumber(req.Context()) > 1 {
+			if transport.AttemptNumber(req.Context()) > 1 {
 				return status(200)(req)
 			}
 			time.Sleep(time.Second)
 			return status(503)(req)
 		})
-		tr := over(t, Config{Rule: spooling, TempDir: t.TempDir(), TempTotal: 250_000, Trace: seen.trace()}, base)
+		tr := over(t, transport.Config{Rule: spooling, TempDir: t.TempDir(), TempTotal: 250_000, Trace: seen.trace()}, base)
 		together(5, func(i int) {
 			time.Sleep(time.Duration(i) * time.Millisecond)
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(each)))))
@@ -213,10 +214,10 @@ func TestTempTotal(t *testing.T) {
 			}
 		})
 		assert.EqualValues(t, 7, attempts.Load(), "two of five could be kept")
-		assert.Zero(t, tr.kept.Disk.Load())
+		assert.Zero(t, tr.Kept().Disk.Load())
 		refused := 0
 		for _, e := range seen.all {
-			if e.Reason == ReasonNotReplayable {
+			if e.Reason == transport.ReasonNotReplayable {
 				refused++
 				assert.ErrorContains(t, e.Err, "TempTotal (250000 bytes)")
 			}
@@ -229,7 +230,7 @@ func TestTempTotal(t *testing.T) {
 }
 
 func TestNegativeTempTotal(t *testing.T) {
-	_, err := New(Config{TempTotal: -1})
+	_, err := transport.New(transport.Config{TempTotal: -1})
 	assert.ErrorContains(t, err, "TempTotal")
 }
 
@@ -237,7 +238,7 @@ func TestNegativeTempTotal(t *testing.T) {
 // and the fields that would help.
 func TestTheLimitOfABodyIsNamed(t *testing.T) {
 	broken := errors.New("disk on fire")
-	breaks := &body{Reader: io.MultiReader(strings.NewReader("12"), readerFunc(func([]byte) (int, error) { return 0, broken }))}
+	breaks := &body{Reader: io.MultiReader(strings.NewReader("12"), readFunc(func([]byte) (int, error) { return 0, broken }))}
 	for name, row := range map[string]struct {
 		rule policy.Rule
 		dir  string
@@ -253,7 +254,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log LogText
 			var seen events
-			tr := over(t, Config{
+			tr := over(t, transport.Config{
 				Rule: row.rule.Or(quick), TempDir: cmp.Or(row.dir, t.TempDir()),
 				Logger: slog.New(slog.NewTextHandler(&log, nil)), Trace: seen.trace(),
 			}, rt(func(req *http.Request) (*http.Response, error) {
@@ -265,7 +266,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 			require.NoError(t, err)
 			_, attempts, ok := unretried(resp)
 			require.True(t, ok)
-			require.Equal(t, []Reason{ReasonNotReplayable}, seen.reasons())
+			require.Equal(t, []transport.Reason{transport.ReasonNotReplayable}, seen.reasons())
 			for _, says := range row.says {
 				assert.ErrorContains(t, attempts[0].Err, says)
 				assert.ErrorContains(t, seen.all[0].Err, says)

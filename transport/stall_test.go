@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"context"
@@ -19,10 +19,11 @@ import (
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // overServer is a Transport over a server in memory, in a bubble.
-func overServer(t *testing.T, c Config, s testserver.Config, steps ...testserver.Step) (*http.Client, *testserver.Server) {
+func overServer(t *testing.T, c transport.Config, s testserver.Config, steps ...testserver.Step) (*http.Client, *testserver.Server) {
 	t.Helper()
 	s.Net = testserver.NewNet()
 	srv := testserver.Start(t, s, steps...)
@@ -44,7 +45,7 @@ func TestStalledBodyIsResumed(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				body := testserver.Pattern(100_000)
 				content := testserver.Content(body, `"v1"`)
-				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
+				c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
 					content.CutAt(10_000, testserver.Stall), content)
 				start := time.Now()
 				resp, err := c.Get(srv.URL)
@@ -64,7 +65,7 @@ func TestStalledBodyTimesOut(t *testing.T) {
 	for name, config := range protocols {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Resume: policy.Resume{Max: policy.Off}}}, config,
+				c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Resume: policy.Resume{Max: policy.Off}}}, config,
 					testserver.OK("0123456789").CutAt(4, testserver.Stall))
 				start := time.Now()
 				resp, err := c.Get(srv.URL)
@@ -72,14 +73,14 @@ func TestStalledBodyTimesOut(t *testing.T) {
 				time.Sleep(time.Hour) // the caller's own time does not count
 				got, err := io.ReadAll(resp.Body)
 				assert.Equal(t, "0123", string(got))
-				assert.ErrorIs(t, err, ErrStalled)
+				assert.ErrorIs(t, err, transport.ErrStalled)
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.True(t, isTimeout(err))
+				assert.True(t, transport.IsTimeout(err))
 				assert.Equal(t, classify.Timeout, classify.KindOf(err))
 				assert.Equal(t, "transport: no progress for 20s", err.Error())
 				assert.Equal(t, time.Hour+20*time.Second, time.Since(start))
 				_, again := resp.Body.Read(make([]byte, 1))
-				assert.ErrorIs(t, again, ErrStalled)
+				assert.ErrorIs(t, again, transport.ErrStalled)
 				require.NoError(t, resp.Body.Close())
 			})
 		})
@@ -90,7 +91,7 @@ func TestStalledBodyTimesOut(t *testing.T) {
 func TestSlowBodyIsNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 100)).Drip(1, 19*time.Second)))
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, slow), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, slow), t.Context())
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
@@ -117,13 +118,13 @@ func TestMinThroughput(t *testing.T) {
 				slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 2000)).Drip(10, row.every)))
 				row.rule.Resume.Max = policy.Off
 				start := time.Now()
-				resp, err := get(t, over(t, Config{Rule: row.rule}, slow), t.Context())
+				resp, err := get(t, over(t, transport.Config{Rule: row.rule}, slow), t.Context())
 				require.NoError(t, err)
 				_, err = io.Copy(io.Discard, resp.Body)
 				if row.end == 0 {
 					require.NoError(t, err)
 				} else {
-					assert.ErrorIs(t, err, ErrStalled)
+					assert.ErrorIs(t, err, transport.ErrStalled)
 					assert.Equal(t, row.end, time.Since(start))
 				}
 				require.NoError(t, resp.Body.Close())
@@ -136,7 +137,7 @@ func TestStalledHeadersAreRetried(t *testing.T) {
 	for name, config := range protocols {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
+				c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
 					testserver.Hang(), testserver.OK("hello"))
 				start := time.Now()
 				resp, err := c.Get(srv.URL)
@@ -154,11 +155,11 @@ func TestStallAndAttemptTimeout(t *testing.T) {
 		stall, attempt time.Duration
 		want           error
 	}{
-		{time.Second, 2 * time.Second, ErrStalled},
-		{2 * time.Second, time.Second, ErrAttemptTimeout},
+		{time.Second, 2 * time.Second, transport.ErrStalled},
+		{2 * time.Second, time.Second, transport.ErrAttemptTimeout},
 	} {
 		bubble(t, func(t *testing.T) {
-			c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: row.stall}, AttemptTimeout: row.attempt, Attempts: 1}},
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: row.stall}, AttemptTimeout: row.attempt, Attempts: 1}},
 				testserver.Config{}, testserver.Hang())
 			start := time.Now()
 			_, err := c.Get(srv.URL)
@@ -185,9 +186,9 @@ func TestStalledUpload(t *testing.T) {
 		src := oneShot("0123456789")
 		src.onRead = func() { time.Sleep(time.Minute) }
 		start := time.Now()
-		tr := over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Attempts: 1}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Attempts: 1}}, base)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", src))
-		assert.ErrorIs(t, err, ErrStalled)
+		assert.ErrorIs(t, err, transport.ErrStalled)
 		assert.Equal(t, 3*time.Minute+20*time.Second, time.Since(start))
 	})
 }
@@ -207,7 +208,7 @@ func TestAttemptTimeoutAndSlowUpload(t *testing.T) {
 				}
 			}
 		})
-		tr := over(t, Config{Rule: policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 20 * time.Second}, Attempts: 1}}, base)
+		tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Second, Stall: policy.Stall{Timeout: 20 * time.Second}, Attempts: 1}}, base)
 		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("0123456789")))
 		assert.NoError(t, err)
 	})
@@ -215,7 +216,7 @@ func TestAttemptTimeoutAndSlowUpload(t *testing.T) {
 
 func TestCallersContextRulesOverStalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c, srv := overServer(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, testserver.Config{},
+		c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}}, testserver.Config{},
 			testserver.Content([]byte("0123456789"), `"v1"`).CutAt(4, testserver.Stall))
 		why := errors.New("why")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, why)
@@ -226,7 +227,7 @@ func TestCallersContextRulesOverStalls(t *testing.T) {
 		require.NoError(t, err)
 		start := time.Now()
 		_, err = io.ReadAll(resp.Body)
-		assert.NotErrorIs(t, err, ErrStalled)
+		assert.NotErrorIs(t, err, transport.ErrStalled)
 		assert.Error(t, err)
 		assert.Equal(t, 5*time.Second, time.Since(start))
 		require.NoError(t, resp.Body.Close())
@@ -239,10 +240,10 @@ func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
 		r, w := io.Pipe()
 		defer func() { _ = w.Close() }()
 		base := rt(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, r), nil })
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, base), t.Context())
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
-		assert.ErrorIs(t, err, ErrStalled)
+		assert.ErrorIs(t, err, transport.ErrStalled)
 	})
 }
 
@@ -251,13 +252,13 @@ func TestStallClosesABaseThatIgnoresItsContext(t *testing.T) {
 func TestStalledBodyIsClosedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		src := &stuckBody{closed: make(chan struct{})}
-		tr := over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, rt(func(req *http.Request) (*http.Response, error) {
+		tr := over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, rt(func(req *http.Request) (*http.Response, error) {
 			return newResponse(req, 200, src), nil
 		}))
 		resp, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
-		assert.ErrorIs(t, err, ErrStalled)
+		assert.ErrorIs(t, err, transport.ErrStalled)
 		require.NoError(t, resp.Body.Close())
 		assert.EqualValues(t, 1, src.closes.Load())
 	})
@@ -273,10 +274,10 @@ func TestStalledBodyWhoseClosePanics(t *testing.T) {
 				return 0, req.Context().Err()
 			}, func() { panic("bad close") }}), nil
 		})
-		resp, err := get(t, over(t, Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, base), t.Context())
+		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}, Resume: policy.Resume{Max: policy.Off}}}, base), t.Context())
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
-		assert.ErrorIs(t, err, ErrStalled)
+		assert.ErrorIs(t, err, transport.ErrStalled)
 		synctest.Wait()
 		assert.PanicsWithValue(t, "bad close", func() { _ = resp.Body.Close() })
 	})

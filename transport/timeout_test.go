@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/policy"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 var timed = policy.Rule{AttemptTimeout: time.Minute, Attempts: 1}
@@ -32,7 +33,7 @@ func TestAttemptContextKeepsItsError(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				var own context.Context
-				resp, err := get(t, over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+				resp, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
 					own = req.Context()
 					if !endless {
 						own.Done()
@@ -54,8 +55,8 @@ func TestAttemptContextKeepsItsError(t *testing.T) {
 // A base that never waits for the end of its context can see why it ended.
 func TestCauseOfATimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var late *attemptTimeout
-		_, err := get(t, over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+		var late *transport.AttemptTimeout
+		_, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
 			for req.Context().Err() == nil {
 				time.Sleep(time.Second)
 			}
@@ -109,7 +110,7 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 					if name == "tunnel" {
 						req.Header.Set("Upgrade", "websocket")
 					}
-					tr := over(t, Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+					tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 						req.Context().Done()
 						return row.response(req)
 					}))
@@ -134,7 +135,7 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 
 // fmt does not look into the context while it is in use.
 func TestAttemptContextIsPrinted(t *testing.T) {
-	_, err := get(t, over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+	_, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
 		var other sync.WaitGroup
 		other.Go(func() { req.Context().Done() })
 		text := fmt.Sprint(req.Context())
@@ -164,7 +165,7 @@ func TestCloseOfAUselessResponse(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					stop := make(chan struct{})
 					var closed atomic.Bool
-					tr := over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+					tr := over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
 						return newResponse(req, 200, badBody{nil, func() { closed.Store(true); f(stop) }}), answer(req)
 					}))
 					over := make(chan error, 1)
@@ -202,7 +203,7 @@ func TestAttemptContextNeedsNoGoroutine(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			gone := errors.New("gone")
-			_, err := over(t, Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+			_, err := over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
 				before := links()
 				own, stop := context.WithCancel(req.Context())
 				defer stop()

@@ -33,8 +33,8 @@ func TestEvents(t *testing.T) {
 		const slow = 100 * time.Millisecond
 		responses := plays(faults.Status(503, "X-Try", "1").Delay(slow), faults.Fail(syscall.ECONNRESET).Delay(slow),
 			faults.Status(429, "Retry-After", "10").Delay(slow), faults.Status(200).Delay(slow))
-		tr := mustNew(t, transport.Config{Base: responses, Rule: exactly, Trace: seen.trace()})
-		req := request(t, http.MethodGet, "https://API.example.com:443/things", nil)
+		tr := mustNew(t, transport.Config{Base: responses, Rule: exact, Trace: seen.trace()})
+		req := newRequest(t, http.MethodGet, "https://API.example.com:443/things", nil)
 		_, err := tr.RoundTrip(req)
 		require.NoError(t, err)
 
@@ -82,11 +82,11 @@ func TestEventOfARefusal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
 		tr := mustNew(t, transport.Config{Base: plays(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Trace: seen.trace()})
-		_, err := get(t, tr, t.Context(), "http://h.test/")
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = get(t, tr, ctx, "http://h.test/")
+		_, err = fetch(t, tr, ctx, "http://h.test/")
 		assert.ErrorIs(t, err, transport.ErrOverDeadline)
 		last := seen.events()[1]
 		assert.Zero(t, last.Number)
@@ -101,8 +101,8 @@ func TestEventOfARefusal(t *testing.T) {
 func TestEventOfAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Base: plays(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exactly), Trace: seen.trace()})
-		_, err := get(t, tr, t.Context(), "http://h.test/")
+		tr := mustNew(t, transport.Config{Base: plays(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Trace: seen.trace()})
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.ErrorIs(t, seen.events()[0].Err, transport.ErrAttemptTimeout)
 		assert.Equal(t, classify.Ambiguous, seen.events()[0].Verdict)
@@ -140,7 +140,7 @@ func TestTraceOrder(t *testing.T) {
 		{transport.Once(newest), "config newest middle older"},
 	} {
 		calls = nil
-		_, err := get(t, tr, row.ctx, "http://h.test/")
+		_, err := fetch(t, tr, row.ctx, "http://h.test/")
 		require.NoError(t, err)
 		assert.Equal(t, row.want, strings.Join(calls, " "))
 	}
@@ -148,8 +148,8 @@ func TestTraceOrder(t *testing.T) {
 
 // An empty trace is no trace, wherever it stands.
 func TestTraceWithoutFunctions(t *testing.T) {
-	tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: now, Trace: &transport.Trace{}})
-	resp, err := get(t, tr, transport.WithTrace(t.Context(), &transport.Trace{}), "http://h.test/")
+	tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: quick, Trace: &transport.Trace{}})
+	resp, err := fetch(t, tr, transport.WithTrace(t.Context(), &transport.Trace{}), "http://h.test/")
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 }
@@ -159,7 +159,7 @@ type logLine map[string]any
 
 // logTo makes a logger and a function that returns the log lines.
 func logTo(t *testing.T, level slog.Level) (*slog.Logger, func() []logLine) {
-	var b transport.LogText
+	var b LogText
 	logger := slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
@@ -192,25 +192,25 @@ func TestLog(t *testing.T) {
 		base  http.RoundTripper
 		lines []logLine
 	}{
-		{"a success on the first try", exactly, plays(faults.Status(200)), nil},
-		{"a final response on the first try", exactly, plays(faults.Status(404)), nil},
-		{"a retry and its response", exactly, plays(faults.Status(503), faults.Status(200)), []logLine{
+		{"a success on the first try", exact, plays(faults.Status(200)), nil},
+		{"a final response on the first try", exact, plays(faults.Status(404)), nil},
+		{"a retry and its response", exact, plays(faults.Status(503), faults.Status(200)), []logLine{
 			{"level": "INFO", "msg": "http://h.test failed (503): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "INFO", "msg": "http://h.test answered after 2 attempts (200): the caller gets it", "attempts": 2., "reason": "final", "status": 200., "elapsed": second},
 		}},
-		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exactly), plays(faults.Status(503)), []logLine{
+		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exact), plays(faults.Status(503)), []logLine{
 			{"level": "INFO", "msg": "http://h.test failed (503): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "WARN", "msg": "http://h.test failed (503): no retry, all attempts are used up", "attempts": 2., "reason": "attempts", "status": 503., "elapsed": second},
 		}},
-		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exactly), plays(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
+		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exact), plays(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
 			{"level": "INFO", "msg": "http://h.test failed (unexpected EOF): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "error": "unexpected EOF", "wait": second},
 			{"level": "WARN", "msg": "http://h.test failed (unexpected EOF): no retry, all attempts are used up", "attempts": 2., "reason": "attempts", "error": "unexpected EOF", "elapsed": second},
 		}},
-		{"a wait that is too long", exactly, plays(faults.Status(503, "Retry-After", "3600")), []logLine{
+		{"a wait that is too long", exact, plays(faults.Status(503, "Retry-After", "3600")), []logLine{
 			{"level": "WARN", "msg": "http://h.test asks for a pause (503): requests are refused for 1m0s", "condition": "held", "limit": "cooldown", "status": 503., "until": "2000-01-01T00:01:00Z"},
 			{"level": "WARN", "msg": "http://h.test asks to wait 1h0m0s (503): no retry, that is more than the rule allows", "attempts": 1., "reason": "max_retry_after", "status": 503., "until": "2000-01-01T01:00:00Z"},
 		}},
-		{"a final error", exactly, plays(faults.Fail(errors.New("no idea"))), []logLine{
+		{"a final error", exact, plays(faults.Fail(errors.New("no idea"))), []logLine{
 			{"level": "WARN", "msg": "http://h.test failed (no idea): no retry, another attempt would not change it", "attempts": 1., "reason": "final", "error": "no idea"},
 		}},
 	} {
@@ -218,7 +218,7 @@ func TestLog(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				logger, lines := logTo(t, slog.LevelInfo)
 				tr := mustNew(t, transport.Config{Base: row.base, Rule: row.rule, Logger: logger})
-				_, _ = get(t, tr, t.Context(), "http://h.test/things?page=2")
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/things?page=2")
 				var want []logLine
 				for _, l := range row.lines {
 					want = append(want, common(l))
@@ -229,8 +229,8 @@ func TestLog(t *testing.T) {
 	}
 	t.Run("the level is the handler's", func(t *testing.T) {
 		logger, lines := logTo(t, slog.LevelWarn)
-		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: now, Logger: logger})
-		_, err := get(t, tr, t.Context(), "http://h.test/")
+		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: quick, Logger: logger})
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Empty(t, lines())
 	})
@@ -279,8 +279,8 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				logger, lines := logTo(t, slog.LevelDebug)
-				tr := mustNew(t, transport.Config{Base: plays(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(now), Logger: logger})
-				_, err := get(t, tr, t.Context(), row.url)
+				tr := mustNew(t, transport.Config{Base: plays(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(quick), Logger: logger})
+				_, err := fetch(t, tr, t.Context(), row.url)
 				require.Error(t, err)
 				var e *transport.Error
 				require.ErrorAs(t, err, &e)
@@ -299,11 +299,11 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 			logger, lines := logTo(t, slog.LevelDebug)
 			tr := mustNew(t, transport.Config{Base: plays(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
 			const secret = "http://someone:SECRET@h.test/?token=SECRET"
-			_, err := get(t, tr, t.Context(), secret)
+			_, err := fetch(t, tr, t.Context(), secret)
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, err = get(t, tr, ctx, secret)
+			_, err = fetch(t, tr, ctx, secret)
 			require.Error(t, err)
 			assert.NotContains(t, err.Error(), "SECRET")
 			all := lines()
@@ -317,8 +317,8 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 // TestErrorsSeeThrough: what an error hides is its text only.
 func TestErrorsSeeThrough(t *testing.T) {
 	whole := &url.Error{Op: "Get", URL: "http://h.test/?token=1", Err: syscall.ECONNRESET}
-	tr := mustNew(t, transport.Config{Base: plays(faults.Fail(whole)), Rule: now})
-	_, err := get(t, tr, t.Context(), "http://h.test/?token=1")
+	tr := mustNew(t, transport.Config{Base: plays(faults.Fail(whole)), Rule: quick})
+	_, err := fetch(t, tr, t.Context(), "http://h.test/?token=1")
 	var u *url.Error
 	require.ErrorAs(t, err, &u)
 	assert.Same(t, whole, u)
@@ -328,7 +328,7 @@ func TestErrorsSeeThrough(t *testing.T) {
 // A hook that panics is the caller's; the request's body is closed all the same.
 func TestHookThatPanics(t *testing.T) {
 	closed := false
-	req := request(t, http.MethodPut, "http://h.test/", nil)
+	req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 	req.Body = closer{strings.NewReader("text"), func() { closed = true }}
 	tr := mustNew(t, transport.Config{Base: plays(faults.Status(503)), Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }}})
 	assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(req) })
