@@ -20,50 +20,90 @@ func TestManyCredentials(t *testing.T) {
 	c := options(t, sharedServer(t).Addr)
 	c.Logger = lines.logger()
 	fleets, members := started(t, 4, c)
-	for i := range uint64(credentials) {
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: 1 + i, Amount: 1, Limit: 10, Wait: time.Hour})
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 1 + i, Status: 429, Wait: time.Hour})
-	}
-	for i := range hosts {
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: time.Hour})
-		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: name(i), Amount: 1, Limit: 10, Wait: time.Hour})
-	}
-	for _, f := range fleets[:3] {
-		f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
-	}
 	m := members[3]
+	breaks := func() (n uint64) {
+		for _, f := range fleets {
+			n += f.link.breaks()
+		}
+		return n
+	}
+	// until tells news and waits for what follows from it. On a busy machine Redis may be lost
+	// for a moment. Then news is dropped, and all of it is told again.
+	var all []func()
+	broken := breaks()
+	until := func(what string, tell func(), ok func() bool) {
+		t.Helper()
+		all = append(all, tell)
+		tell()
+		eventually(t, func() bool {
+			if n := breaks(); n != broken && fleets[0].Snapshot().Connected && fleets[3].Snapshot().Connected {
+				broken = n
+				for _, tell := range all {
+					tell()
+				}
+			}
+			return ok()
+		}, "%s", what)
+	}
+	wait := time.Hour
+	until("nothing was dropped", func() {
+		for i := range uint64(credentials) {
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: 1 + i, Amount: 1, Limit: 10, Wait: wait})
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: 1 + i, Status: 429, Wait: wait})
+		}
+		for i := range hosts {
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: name(i), Status: 429, Wait: wait})
+			fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: name(i), Amount: 1, Limit: 10, Wait: wait})
+		}
+		wait *= 2 // a hold that all know is not told again
+	}, func() bool { return fleets[0].Snapshot().Dropped > 0 })
+	until("Failing was dropped", func() {
+		for _, f := range fleets[:3] {
+			f.Tell(fleetmsg.Message{Kind: fleetmsg.Failing, Host: host, Failures: 10, Wait: 5 * time.Second})
+		}
+	}, func() bool { return get(m, func() int { return len(m.downs) }) > 0 })
+	until("no probe", func() { fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host}) },
+		func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) })
+	until("Working was dropped", func() {
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
+		fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
+	}, func() bool { return get(m, func() int { return len(m.ups) }) > 0 })
 	of := func(prefix string) (holds, quotas int) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		heard := map[topic]bool{} // each may be heard twice
 		for _, h := range m.holds {
-			if strings.HasPrefix(h.Host, prefix) {
-				holds++
-			}
+			heard[topic{kind: hold, host: h.Host, scope: h.Scope}] = true
 		}
 		for _, q := range m.quotas {
-			if strings.HasPrefix(q.Host, prefix) {
+			heard[topic{kind: quota, host: q.Host, scope: q.Scope}] = true
+		}
+		for of := range heard {
+			switch {
+			case !strings.HasPrefix(of.host, prefix):
+			case of.kind == hold:
+				holds++
+			default:
 				quotas++
 			}
 		}
 		return holds, quotas
 	}
-	eventually(t, func() bool { return get(m, func() int { return len(m.downs) }) > 0 }, "Failing was dropped")
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.AskProbe, Host: host})
-	eventually(t, func() bool { return get(members[0], func() bool { return len(members[0].probes) > 0 }) }, "no probe")
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.ProbeFailed, Host: host})
-	fleets[0].Tell(fleetmsg.Message{Kind: fleetmsg.Working, Host: host})
-	eventually(t, func() bool { return get(m, func() int { return len(m.ups) }) > 0 }, "Working was dropped")
-	eventually(t, func() bool {
+	until("holds are missing", func() {}, func() bool {
 		fleets[0].mu.Lock()
 		_, busy := fleets[0].out.next()
 		fleets[0].mu.Unlock()
-		all, _ := of("https://")
+		if busy {
+			return false
+		}
+		every, _ := of("https://")
 		same, quotas := of(host)
-		return !busy && all-same == hosts && same >= maxScope && quotas >= maxScope
-	}, "holds are missing")
+		return every-same == hosts && same >= maxScope && quotas >= maxScope
+	})
 	same, quotas := of(host)
 	t.Logf("of %d credentials %d holds and %d quotas arrived, %d dropped", credentials, same, quotas, fleets[0].Snapshot().Dropped)
-	require.Equal(t, 1, lines.count("too much"), "%v", lines)
+	require.NotZero(t, lines.count("too much"), "%v", lines)
+	require.LessOrEqual(t, lines.count("too much"), 2, "%v", lines) // one per minute
 	require.Positive(t, fleets[0].Snapshot().Dropped)
 }
 
