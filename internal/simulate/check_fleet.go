@@ -79,9 +79,7 @@ func (w *world) checkHearsay(c *call) {
 	if len(c.attempts) > 0 {
 		until = c.attempts[0].began
 	}
-	// The host's requests return one after the other, so the turn of a request can be a
-	// little after the end of its wait.
-	if wait := until - c.plan.at; wait > c.plan.deadline*7/8 {
+	if wait := until - c.plan.at; wait > c.plan.deadline*3/4+time.Millisecond {
 		w.violateLocked(Hearsay, c, "only others were told to wait, and the request waited for %v of %v", wait, c.plan.deadline)
 	}
 }

@@ -175,6 +175,87 @@ func TestCooldownHearsay(t *testing.T) {
 	}
 }
 
+// A hold that only the fleet was told takes three quarters of a request's time at most, with
+// the ramp behind it. Otherwise a request at the end of a long queue would fail because of it.
+func TestCooldownHearsayAndTheRamp(t *testing.T) {
+	const begin, deadline = instant.Instant(time.Hour), 10 * sec
+	own := func(c *Cooldown) { c.Hold(begin, 1, Refusal{Wait: 5 * sec}, exact, 0) }
+	heard := func(c *Cooldown) { c.HoldForFleet(begin, 1, Refusal{Wait: 5 * sec}, exact, 0) }
+	for name, tt := range map[string]struct {
+		hold   func(*Cooldown)
+		then   func(*Cooldown) // 1 s later
+		passed int             // after three quarters, without any response
+	}{
+		"heard":                {heard, func(*Cooldown) {}, 100},
+		"heard and freed":      {heard, func(c *Cooldown) { c.Free(begin.Add(sec), 1, begin.Add(5*sec)) }, 100},
+		"heard and longer":     {heard, func(c *Cooldown) { c.HoldForFleet(begin.Add(sec), 1, Refusal{Wait: 5 * sec}, exact, 0) }, 100},
+		"heard and disproved":  {heard, func(c *Cooldown) { c.Answered(begin.Add(sec), 1, begin.Add(ms), true) }, 100},
+		"told":                 {own, func(*Cooldown) {}, 26},
+		"heard and then told":  {heard, func(c *Cooldown) { c.Hold(begin.Add(sec), 1, Refusal{Wait: 4 * sec}, exact, 0) }, 26},
+		"told, and heard less": {own, func(c *Cooldown) { c.HoldForFleet(begin.Add(sec), 1, Refusal{Wait: sec}, exact, 0) }, 26},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c Cooldown
+			tt.hold(&c)
+			if name == "heard and disproved" {
+				for range minDoubt {
+					c.Answered(begin, 1, 0, true)
+				}
+			}
+			ws, woken := make([]*queue.Waiter, 100), map[int]bool{}
+			passed := 0
+			ask := func(now instant.Instant, i int) {
+				switch a := c.Enter(now, 1, ws[i]); {
+				case a.Verb == queue.Go:
+					ws[i] = nil
+					passed++
+				case a.Until >= ws[i].By:
+					t.Fatalf("at %v waiter %d gives up: %+v", now-begin, i, a)
+				}
+			}
+			for i := range ws {
+				ws[i] = &queue.Waiter{ID: i, From: begin, By: begin.Add(deadline), Woken: func(w *queue.Waiter) { woken[w.ID] = true }}
+				ask(begin, i)
+			}
+			for now := begin; now <= begin.Add(deadline*3/4); now += 10 * ms {
+				if now == begin.Add(sec) {
+					tt.then(&c)
+				}
+				for again := true; again; {
+					again = false
+					for i, w := range ws {
+						if w != nil && (woken[i] || w.Told <= now) {
+							delete(woken, i)
+							before := passed
+							ask(now, i)
+							again = again || passed > before
+						}
+					}
+				}
+			}
+			if passed != tt.passed {
+				t.Errorf("%d went within three quarters of their time, want %d", passed, tt.passed)
+			}
+		})
+	}
+}
+
+// If the next turn of the ramp is behind the deadline of a request, the request goes before
+// it, and is not refused.
+func TestCooldownHearsayAndALateTurn(t *testing.T) {
+	var c Cooldown
+	c.HoldForFleet(sec, 1, Refusal{Wait: 4 * sec}, exact, 0)
+	first, second := queue.NewWaiter(), queue.NewWaiter()
+	second.From, second.By = 5*sec-20*ms, 5*sec+60*ms
+	mustHold(t, &c, second.From, 1, first, 5*sec)
+	mustHold(t, &c, second.From, 1, second, 5*sec)
+	mustPass(t, &c, 5*sec, 1, first)
+	if a := c.Enter(5*sec, 1, second); a.Until != 5*sec+40*ms || a.Ask != a.Until {
+		t.Errorf("%+v", a)
+	}
+	mustPass(t, &c, 5*sec+40*ms, 1, second)
+}
+
 // A success elsewhere ends the hold of a 503, and what only the fleet was told of a 429.
 // What this process was told of a 429 stands, but it sends a probe.
 func TestCooldownFree(t *testing.T) {

@@ -197,7 +197,11 @@ func (h *hold) answered(now, sent instant.Instant, served bool) {
 // once.
 func (h *hold) disprove(now instant.Instant) {
 	h.ignore(now)
-	h.own, h.heard = [codes]demand{}, [codes]instant.Instant{}
+	heard := instant.Instant(0)
+	if h.heardEnd() > h.ownEnd() {
+		heard = now // the ramp is because of the fleet, too
+	}
+	h.own, h.heard = [codes]demand{}, [codes]instant.Instant{TooMany: heard}
 	h.open, h.next, h.credits = now, instant.After(now, rampStep), rampGrowth
 }
 

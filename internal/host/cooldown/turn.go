@@ -44,14 +44,19 @@ func (h *hold) opens(w *queue.Waiter) instant.Instant {
 	if w == nil || named == 0 || w.By <= own {
 		return h.open
 	}
-	jitter := named.Add(w.By.Sub(named) / 2)
-	switch late := w.Late(); {
-	case named <= own:
-		return min(h.open, jitter)
-	case named <= late:
-		return min(h.open, jitter, late)
+	if named > max(own, w.Late()) {
+		return min(h.open, max(own, w.Half()))
 	}
-	return min(h.open, max(own, w.Half()))
+	return min(h.open, named.Add(w.By.Sub(named)/2), h.latest(w))
+}
+
+// latest returns when w goes whatever comes before it. What only the fleet was told takes three
+// quarters of its time at most, with the ramp.
+func (h *hold) latest(w *queue.Waiter) instant.Instant {
+	if own := h.ownEnd(); w != nil && w.By > 0 && h.heardEnd() > own {
+		return max(own, w.Late())
+	}
+	return instant.Never
 }
 
 // over reports whether the ramp has ended.
@@ -65,7 +70,7 @@ func (h *hold) forgotten(now instant.Instant) bool {
 // passes reports whether w may go now, and uses up its turn in the ramp.
 func (h *hold) passes(now instant.Instant, w *queue.Waiter) bool {
 	switch own := h.opens(w); {
-	case h.over(now):
+	case h.over(now) || now >= h.latest(w):
 		return true
 	case own < h.open && now >= own:
 		return true // its deadline leaves no time to wait for longer
@@ -120,6 +125,9 @@ func (h *hold) wait(now instant.Instant, w *queue.Waiter) queue.Answer {
 	}
 	if h.freeAt > 0 && first {
 		a.Ask = min(a.Ask, h.freeAt)
+	}
+	if latest := h.latest(w); latest < a.Ask {
+		a.Ask, a.Until = latest, min(a.Until, latest)
 	}
 	if w != nil {
 		w.Told = a.Ask
