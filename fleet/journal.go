@@ -15,7 +15,8 @@ const (
 
 // A journal writes log lines. A handler may block, and it may send its lines through the
 // Transport that the Fleet serves. So a goroutine of its own calls the handler, and nobody
-// waits for it. The goroutine ends when all lines are written.
+// waits for it. The goroutine ends when all lines are written. A panic of the handler has no
+// caller there, and would end the process, so the line is lost.
 type journal struct {
 	logger *slog.Logger
 
@@ -55,8 +56,13 @@ func (j *journal) write(done chan struct{}) {
 		if !ok {
 			return
 		}
-		j.logger.Log(context.Background(), l.level, l.text, l.args...)
+		j.log(l)
 	}
+}
+
+func (j *journal) log(l line) {
+	defer func() { _ = recover() }()
+	j.logger.Log(context.Background(), l.level, l.text, l.args...)
 }
 
 func (j *journal) next() (line, bool) {

@@ -132,6 +132,23 @@ func TestJournal(t *testing.T) {
 	})
 }
 
+// A handler that panics ends neither the process nor the log.
+func TestLogThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		j := journal{logger: slog.New(handler(func() {
+			if calls++; calls == 1 {
+				panic("of the handler")
+			}
+		}))}
+		j.add(slog.LevelInfo, "line")
+		j.add(slog.LevelInfo, "line")
+		synctest.Wait()
+		require.Equal(t, 2, calls)
+		j.close(t.Context())
+	})
+}
+
 type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
