@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	ts "github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/policy"
@@ -177,12 +178,36 @@ func TestTheWaitOfAnEventStream(t *testing.T) {
 				for i := range 2 { // before the reconnect, and before its retry
 					wait := s.times[i+1].Sub(s.times[i])
 					assert.GreaterOrEqual(t, wait, row.wait)
-					assert.LessOrEqual(t, wait, row.wait+1100*time.Millisecond)
+					assert.LessOrEqual(t, wait, row.wait+1100*time.Millisecond) // the back-off has 0.1 s at random
 				}
 				st.base.CloseIdleConnections()
 			})
 		})
 	}
+}
+
+// TestTheWaitOfAnEventStreamIsBounded: after the time that the server names, a reconnect comes
+// within a second.
+func TestTheWaitOfAnEventStreamIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var times []time.Time
+		base := faults.New(nil, func(*http.Request) faults.Step {
+			if times = append(times, time.Now()); len(times) > 200 {
+				return faults.Status(204)
+			}
+			return faults.Status(200, "Content-Type", "text/event-stream").Body(fmt.Sprintf("retry: 2000\nid: %d\ndata: x\n\n", len(times)))
+		})
+		resp, err := mustNew(t, transport.Config{Rule: reconnects, Base: base}).RoundTrip(request(t, http.MethodGet, "http://h.test/", nil))
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		require.Len(t, times, 201)
+		for i := range 200 {
+			wait := times[i+1].Sub(times[i])
+			assert.GreaterOrEqual(t, wait, 2*time.Second)
+			assert.LessOrEqual(t, wait, 3*time.Second)
+		}
+	})
 }
 
 // TestEventStreamsThatEnd: what the reader gets if a stream cannot be read on.

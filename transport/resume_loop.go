@@ -438,6 +438,9 @@ func (x *exchange) asRequest(cut error, turn time.Duration) error {
 		x.report.record(nil, &d)
 		return x.report.newError(d.reason, nil)
 	}
+	if asked := f.asked(); asked > 0 && asked >= turn {
+		jitter = min(jitter, asked+maxJitter-d.Wait) // with that of decide
+	}
 	if f.deadline {
 		jitter = min(jitter, (f.room-d.Wait)/2)
 	}

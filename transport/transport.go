@@ -121,10 +121,10 @@ type Config struct {
 	// waiting, room and lane. URLs in log lines carry no userinfo, no query values and no
 	// fragments.
 	//
-	// A handler may block, and may send requests over the same Transport. To the same host
-	// they may have to wait, because the request of the line still has its slot of the
-	// gate. What is summed up
-	// comes from a goroutine of its own, without a request's context.
+	// The request whose line is written waits for the handler, and still has its slot of the
+	// gate. No other request waits for it, and no lock is held. So a handler may send
+	// requests over the same Transport, which may have to wait for slots at the same host.
+	// What is summed up comes from a goroutine of its own, without a request's context.
 	Logger *slog.Logger
 }
 
