@@ -298,6 +298,9 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 	if w.plan.fleet.lied() {
 		longest = falseWait
 	}
+	if 2*len(s.sick) > len(w.clients) {
+		longest += s.wait // each refused probe of the many puts the probes of the few off
+	}
 	all, waited := make([]int, len(w.clients)), make([]int, len(w.clients))
 	for _, c := range w.calls {
 		m := c.plan.member
