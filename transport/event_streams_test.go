@@ -197,7 +197,7 @@ func TestTheWaitOfAnEventStreamIsBounded(t *testing.T) {
 			}
 			return faults.Status(200, "Content-Type", "text/event-stream").Body(fmt.Sprintf("retry: 2000\nid: %d\ndata: x\n\n", len(times)))
 		})
-		resp, err := mustNew(t, transport.Config{Rule: reconnects, Base: base}).RoundTrip(request(t, http.MethodGet, "http://h.test/", nil))
+		resp, err := mustNew(t, transport.Config{Rule: reconnects, Base: base}).RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 		require.NoError(t, err)
 		_, err = io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)
