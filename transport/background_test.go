@@ -272,12 +272,13 @@ func TestBackgroundHedge(t *testing.T) {
 
 // A gate at which no request waits opens again, although only background requests come.
 func TestBackgroundOpensTheGate(t *testing.T) {
-	for name, rate := range map[string]policy.Rate{"no rate": {}, "a rate": {PerSecond: 1000}} {
+	two := func(*http.Request) int { return 2 }
+	for name, rule := range map[string]policy.Rule{"no rate": {}, "a rate": {Rate: policy.Rate{PerSecond: 1000}}, "a cost": {Rate: policy.Rate{PerSecond: 1000}, Cost: two}} {
 		for _, shared := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", fleet ", shared), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					begun := time.Now()
-					c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse}, Rate: rate, Attempts: 1}}
+					c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse}, Attempts: 1}.Or(rule)}
 					if shared {
 						c.Fleet = newMemFleet(time.Millisecond).member()
 					}
@@ -304,4 +305,25 @@ func TestBackgroundOpensTheGate(t *testing.T) {
 			})
 		}
 	}
+}
+
+// After an outage that nobody saw the end of, a single background request is a probe.
+func TestBackgroundAfterAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		down := true
+		tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse}, Attempts: 1}},
+			rt(func(req *http.Request) (*http.Response, error) {
+				if down {
+					time.Sleep(time.Second)
+					return status(503)(req)
+				}
+				return status(200)(req)
+			}))
+		together(10, func(int) { _, _ = get(t, tr, t.Context()) })
+		assert.False(t, stateOf(t, tr).GateClosed, "the outage is not complete yet")
+		down = false
+		time.Sleep(time.Hour)
+		_, err := get(t, tr, transport.Background(t.Context()))
+		assert.NoError(t, err)
+	})
 }

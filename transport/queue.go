@@ -76,9 +76,6 @@ func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bo
 	if q.rule.rate {
 		conf.Rate = q.state.Machines().Rate(q.rule.settings.rate)
 	}
-	if w != nil && !w.Waits() && q.probes() {
-		w.Background = false
-	}
 	a := q.slot.gate.Enter(now, &q.slot.at, w, conf)
 	q.slot.probe = a.Probe
 	return a, q.rule.policy.Gate.Mode != policy.GateRefuse || a.ForRate
@@ -169,17 +166,10 @@ func (l *limits) waiter(cost int) *queue.Waiter {
 	return w
 }
 
-// probes reports whether a background request is a probe like any other. Else it is one when it
-// has waited for some time. At a closed gate that refuses requests, no request waits. If there
-// were no others, nobody would ever open the gate.
-func (l *limits) probes() bool {
-	return l.rule.policy.Gate.Mode == policy.GateRefuse && l.slot.gate != nil && l.slot.gate.State().Closed
-}
-
 // early returns the waiter that a machine has to see at its first question, or nil if there
 // is no need for one.
 func (l *limits) early(cost int) *queue.Waiter {
-	if cost == 1 && (!l.background() || l.probes()) {
+	if cost == 1 && !l.background() {
 		return nil
 	}
 	return l.waiter(cost)

@@ -390,7 +390,7 @@ func settingsOf(r *policy.Rule) settings {
 		},
 		cooldown: cooldown.Config{Max: r.RetryAfter.Max, Stop: r.RetryAfter.Beyond == policy.BeyondStop},
 		pacing:   pacing.Config{MaxWait: r.RetryAfter.Max},
-		gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max},
+		gate:     gate.Config{Start: r.Gate.Start, Max: r.Gate.Max, Refuses: r.Gate.Mode == policy.GateRefuse},
 	}
 	if r.Budget.Burst < 0 {
 		c.budget = budget.Config{Ratio: -1, PerSecond: -1} // off

@@ -87,9 +87,17 @@ func (g *Gate) tells(w *queue.Waiter, at instant.Instant) {
 	}
 }
 
+// young reports whether w leaves the probes of a closed gate to others; the lock is held.
+func (g *Gate) young(now instant.Instant, w *queue.Waiter) bool {
+	return !g.conf.Refuses && w.Young(now)
+}
+
+// onlyYoung reports whether all waiters leave the probes to others; the lock is held.
+func (g *Gate) onlyYoung() bool { return !g.conf.Refuses && g.queue.Young() }
+
 // probers returns how many waiters may become probes of a closed gate; the lock is held.
 func (g *Gate) probers() int {
-	if g.queue.Young() {
+	if g.onlyYoung() {
 		return 0
 	}
 	return g.queue.Len()
@@ -98,7 +106,7 @@ func (g *Gate) probers() int {
 // admits reports whether w may go; the lock is held.
 func (g *Gate) admits(now instant.Instant, w *queue.Waiter) bool {
 	if g.closed {
-		return g.inFlight == 0 && now >= g.probe && !w.Young(now) && g.permitted(now)
+		return g.inFlight == 0 && now >= g.probe && !g.young(now, w) && g.permitted(now)
 	}
 	if g.used() < g.limit {
 		return true
@@ -128,7 +136,7 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, behind int, r *rate.Ra
 			a.Until = f.at
 		}
 	}
-	if g.closed && !w.Young(now) {
+	if g.closed && !g.young(now, w) {
 		g.fleet.wanted()
 	}
 	if g.queue.Turn(now, w) {
@@ -149,7 +157,7 @@ func (g *Gate) wait(now instant.Instant, w *queue.Waiter, behind int, r *rate.Ra
 // happens until then; the lock is held.
 func (g *Gate) nextChange(now instant.Instant) instant.Instant {
 	if g.closed && g.inFlight == 0 {
-		if first := g.queue.First(); first.Young(now) {
+		if first := g.queue.First(); g.young(now, first) {
 			return min(g.opening(), max(g.nextProbe(now), first.Ages()))
 		}
 		return g.nextProbe(now)

@@ -35,6 +35,9 @@ type Config struct {
 	Rate *rate.Rate
 	// Fleet makes a closed gate ask the fleet before it lets a probe through.
 	Fleet bool
+	// Refuses says that no request waits for a slot. Then a background request is a probe
+	// like any other, because it would never become old enough.
+	Refuses bool
 }
 
 // ForMember returns the config for each of so many members of a fleet. Start is for all of them
@@ -199,7 +202,7 @@ func (g *Gate) Leave(w *queue.Waiter) (news bool) {
 	if g.queue.Len() == 0 {
 		g.byRate(0, false) // nobody is left who looks at the time
 	}
-	if g.probers() == 0 {
+	if g.probers() == 0 && !g.conf.Refuses { // else the permit is for the next request
 		g.fleet.unused()
 	}
 	news = g.hasNews()

@@ -117,7 +117,7 @@ func (g *Gate) Renew() bool {
 // wantsPermit reports whether the fleet has to be asked for a permit now; the lock is held.
 func (g *Gate) wantsPermit(now instant.Instant) bool {
 	f := g.fleet
-	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.forRate && !g.queue.Young() && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
+	return g.closed && g.conf.Fleet && g.inFlight == 0 && !g.forRate && !g.onlyYoung() && !f.asking() && f.permit != ready && !f.returns && now >= g.question()
 }
 
 // question returns when the gate asks for a permit for its next probe; the lock is held.
