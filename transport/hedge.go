@@ -257,6 +257,8 @@ func (x *exchange) awaitBeside(r *race) bool {
 	case came := <-r.done:
 		r.done <- came // has room, because came has just been taken out
 		return false
+	case <-x.ctx.Done(): // the base may take its time to end the first attempt
+		return false
 	case <-to.Ready():
 	case <-timer.C:
 	}
