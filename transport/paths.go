@@ -103,16 +103,17 @@ func firstSegment(path string) (segment, rest string) {
 	return path, ""
 }
 
-// paths are the rules of the paths of a host, as a tree of segments. It never changes once
-// it is in a ruleset.
-type paths struct{ root pathNode }
+// paths are the rules of the paths of a host. They never change once they are in a ruleset.
+type paths struct {
+	nodes   map[string]*pathNode // by path, without a slash at its end, see plain
+	lengths []int                // of the keys of nodes, longest first
+}
 
-// A pathNode has the rules of the paths that end with a segment. The lists have HEAD before
-// GET, and the rule of every method last.
+// A pathNode has the rules of a path. The lists have HEAD before GET, and the rule of every
+// method last.
 type pathNode struct {
-	kids  map[string]*pathNode // by segment, unescaped
-	exact []pathRule           // of the path without a slash at its end
-	below []pathRule           // of the path with a slash at its end, and of everything below it
+	exact []pathRule // of the path without a slash at its end
+	below []pathRule // of the path with a slash at its end, and of everything below it
 }
 
 // A pathRule is the rule of a path and of a method.
@@ -139,7 +140,7 @@ func ofMethod(list []pathRule, method string) *pathRule {
 
 // find returns the rule of a request, or nil if no path matches. It finds the rule whose
 // pattern http.ServeMux would choose, and none where http.ServeMux would redirect the
-// client. It allocates only if a segment with an escape is longer than a buffer.
+// client. It allocates only if a path with an escape is longer than a buffer.
 func (p *paths) find(method string, u *url.URL) *pathRule {
 	if u.Opaque != "" {
 		return nil
@@ -151,57 +152,65 @@ func (p *paths) find(method string, u *url.URL) *pathRule {
 	case u.RawPath != "" && encodes(u.RawPath, u.Path):
 		path, escaped = u.RawPath, true
 	}
-	if path == "" || path[0] != '/' {
+	switch {
+	case path == "" || path[0] != '/':
 		return nil
+	case method != http.MethodConnect && !isClean(path): // http.ServeMux neither cleans nor redirects a CONNECT
+		return nil
+	case escaped || strings.IndexByte(path, '%') >= 0:
+		var buf [256]byte
+		return search(p, method, plain(buf[:0], path, escaped))
 	}
-	var best *pathRule
-	connect := method == http.MethodConnect // which http.ServeMux neither cleans nor redirects
-	for n, rest := &p.root, path; ; {
-		switch {
-		case n == nil:
-			if connect || isClean(rest) {
-				return best
-			}
-			return nil
-		case rest == "":
-			if r := ofMethod(n.exact, method); r != nil {
-				return r
-			}
-			if ofMethod(n.below, method) != nil && !connect {
-				return nil // http.ServeMux would redirect to the path with a slash at its end
-			}
-			return best
-		}
-		if r := ofMethod(n.below, method); r != nil {
-			best = r
-		}
-		if rest == "/" {
-			return best
-		}
-		var segment string
-		if segment, rest = firstSegment(rest); isDots(segment) && !connect {
-			return nil
-		}
-		n = n.kid(segment, escaped)
-	}
+	return search(p, method, path)
 }
 
-// kid returns the node of the next segment, or nil.
-func (n *pathNode) kid(segment string, escaped bool) *pathNode {
-	if !escaped || strings.IndexByte(segment, '%') < 0 {
-		return n.kids[segment]
-	}
-	var buf [128]byte
-	plain := buf[:0]
-	for i := 0; i < len(segment); i++ {
-		c := segment[i]
-		if c == '%' { // two hexadecimal digits follow, see encodes
-			c = unhex(segment[i+1])<<4 | unhex(segment[i+2])
-			i += 2
+// search is find for a path as plain returns it. It only looks up what has the length of a
+// pattern.
+func search[P string | []byte](p *paths, method string, path P) *pathRule {
+	for _, n := range p.lengths {
+		if n > len(path) || n < len(path) && path[n] != '/' {
+			continue
 		}
-		plain = append(plain, c)
+		node := p.nodes[string(path[:n])]
+		switch {
+		case node == nil:
+		case n < len(path):
+			if r := ofMethod(node.below, method); r != nil {
+				return r
+			}
+		default:
+			if r := ofMethod(node.exact, method); r != nil {
+				return r
+			}
+			if method != http.MethodConnect && ofMethod(node.below, method) != nil {
+				return nil // http.ServeMux would redirect to the path with a slash at its end
+			}
+		}
 	}
-	return n.kids[string(plain)]
+	return nil
+}
+
+// plain appends a path to buf, without its escapes if it is escaped. A slash and a "%" within
+// a segment are written as %2F and %25, so that a slash always ends a segment. Most paths
+// that are not escaped are thus plain as they are.
+func plain(buf []byte, path string, escaped bool) []byte {
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if c == '%' && escaped { // two hexadecimal digits follow
+			c = unhex(path[i+1])<<4 | unhex(path[i+2])
+			i += 2
+			if c == '/' {
+				buf = append(buf, "%2F"...)
+				continue
+			}
+		}
+		if c == '%' {
+			buf = append(buf, "%25"...)
+			continue
+		}
+		buf = append(buf, c)
+	}
+	return buf
 }
 
 // encodes reports whether url.URL.EscapedPath returns raw for this path, without an
@@ -244,23 +253,21 @@ func unhex(c byte) byte {
 // add adds the rule of an entry. If another entry means the same requests, add returns the
 // key of that entry, and adds nothing.
 func (p *paths) add(e *hostEntry, r *resolved) (same string) {
-	n, rest := &p.root, e.path
-	for rest != "" && rest != "/" {
-		var segment string
-		segment, rest = firstSegment(rest)
-		kid := n.kid(segment, true)
-		if kid == nil {
-			kid = new(pathNode)
-			if n.kids == nil {
-				n.kids = map[string]*pathNode{}
-			}
-			segment, _ = url.PathUnescape(segment)
-			n.kids[segment] = kid
+	path, isBelow := strings.CutSuffix(e.path, "/")
+	key := string(plain(nil, path, true))
+	n := p.nodes[key]
+	if n == nil {
+		n = new(pathNode)
+		if p.nodes == nil {
+			p.nodes = map[string]*pathNode{}
 		}
-		n = kid
+		p.nodes[key] = n
+		p.lengths = append(p.lengths, len(key))
+		slices.SortFunc(p.lengths, func(a, b int) int { return cmp.Compare(b, a) })
+		p.lengths = slices.Compact(p.lengths)
 	}
 	list := &n.exact
-	if rest == "/" {
+	if isBelow {
 		list = &n.below
 	}
 	for i := range *list {
@@ -276,16 +283,16 @@ func (p *paths) add(e *hostEntry, r *resolved) (same string) {
 // conflict returns why http.ServeMux would refuse an entry together with another one, and
 // "" if it would not. That is so if the path of e is more specific and its method less.
 func (p *paths) conflict(e *hostEntry) string {
-	for n, rest := &p.root, e.path; rest != "" && rest != "/"; {
-		for i := range n.below {
-			q := &n.below[i]
+	path := string(plain(nil, strings.TrimSuffix(e.path, "/"), true))
+	for _, n := range p.lengths {
+		if n >= len(path) || path[n] != '/' || p.nodes[path[:n]] == nil {
+			continue
+		}
+		for _, q := range p.nodes[path[:n]].below {
 			if q.method != "" && q.method != e.method && (e.method == "" || e.method == http.MethodGet && q.method == http.MethodHead) {
 				return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", q.key, q.method, e.path)
 			}
 		}
-		var segment string
-		segment, rest = firstSegment(rest)
-		n = n.kid(segment, true)
 	}
 	return ""
 }

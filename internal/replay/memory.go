@@ -11,11 +11,9 @@ import (
 // Small is the size in bytes up to which a body is always kept for another attempt.
 const Small = 64 << 10
 
-// The types that io.NopCloser returns, of a reader without and with WriteTo.
-var (
-	nopCloser         = reflect.TypeOf(io.NopCloser(nil))
-	nopCloserWriterTo = reflect.TypeOf(io.NopCloser((*strings.Reader)(nil)))
-)
+// nopCloser is the type that io.NopCloser returns for a reader with WriteTo, as all
+// readers in memory have it.
+var nopCloser = reflect.TypeOf(io.NopCloser((*strings.Reader)(nil)))
 
 // netHTTPGetBody holds the code of the functions that net/http sets as GetBody.
 // Each call of such a function returns a new reader.
@@ -32,7 +30,7 @@ var netHTTPGetBody = func() (code [3]uintptr) {
 // net/http makes a GetBody for the reader's type. It returns nil for other types.
 // net/http looks at the same types to decide how a body is written.
 func memoryReader(body any) any {
-	if t := reflect.TypeOf(body); t == nopCloserWriterTo || t == nopCloser {
+	if reflect.TypeOf(body) == nopCloser {
 		body = reflect.ValueOf(body).Field(0).Interface()
 	}
 	switch body.(type) {
@@ -54,10 +52,13 @@ func SmallInMemory(body any) bool {
 }
 
 // Independent reports whether the request's body shares no state with any result
-// of its GetBody. That is known only of net/http's own GetBody. Any other may seek
-// one reader back and return the same reader each time.
+// of its GetBody, and whether its Close does nothing. That is known only of net/http's own
+// GetBody, which copies what the request was made with, and of a body like those that
+// net/http makes. Any other GetBody may seek one reader back and return the same reader
+// each time. Nearly every request with a body asks this, so it does not look for the reader
+// within the body.
 func Independent(req *http.Request) bool {
-	if req.GetBody == nil || memoryReader(req.Body) == nil {
+	if req.GetBody == nil || reflect.TypeOf(req.Body) != nopCloser {
 		return false
 	}
 	code := reflect.ValueOf(req.GetBody).Pointer()
