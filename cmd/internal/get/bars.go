@@ -185,6 +185,13 @@ func (t *barTracker) startsOver(text string, wait time.Duration) {
 	})
 }
 
+func (t *barTracker) moves(text string) {
+	t.change(func() {
+		t.running, t.why = false, ""
+		t.bars.say(t.bars.errs, problem(t.name, text))
+	})
+}
+
 func (t *barTracker) resumed(string) {
 	t.meter.resumed()
 	t.change(func() { t.status, t.why = "", "" })

@@ -42,6 +42,30 @@ func digests(field string) map[string][]byte {
 	return found
 }
 
+// both returns a field with the digests of two fields.
+func both(a, b string) string {
+	switch {
+	case a == b, len(digests(b)) == 0:
+		return a
+	case len(digests(a)) == 0: // a mistake in it must not spoil b
+		return b
+	}
+	return a + ", " + b
+}
+
+// compared compares two fields by the algorithms that both have. agree reports that at
+// least one digest is equal and none differs.
+func compared(a, b string) (agree, differ bool) {
+	x, y := digests(a), digests(b)
+	for name, sum := range x {
+		if other, ok := y[name]; ok {
+			agree = true
+			differ = differ || !bytes.Equal(sum, other)
+		}
+	}
+	return agree && !differ, differ
+}
+
 // sums computes the digests that the server named.
 type sums struct {
 	want   map[string][]byte

@@ -4,6 +4,7 @@ package get
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -18,19 +19,22 @@ import (
 
 var (
 	errInterrupted = errors.New("interrupted")
-	errAltered     = errors.New("not what the server announced")
+	errAltered     = errors.New("not what was announced")
 )
 
 // A download is one target on its way. The transport does the retries and
 // reconnects. This file continues a download after the process has ended.
 type download struct {
 	client   *http.Client
-	rule     policy.Rule // of the URL's host
+	rules    *transport.Transport
 	throttle *throttle
 	target   *target
 	tracker  tracker
-	verbose  bool   // the story of each request is told
-	cut      string // says where and why the body was cut last
+	verbose  bool        // the story of each request is told
+	url      *url.URL    // of the target's URLs the one that is asked
+	rule     policy.Rule // of its host
+	hasty    bool        // other URLs may do better
+	cut      string      // says where and why the body was cut last
 }
 
 // run downloads the target and tells the tracker.
@@ -38,7 +42,8 @@ func (d *download) run(ctx context.Context) error {
 	var s summary
 	var err error
 	if d.target.out != nil {
-		s.checked, err = d.repeated(ctx, d.toStdout)
+		out := &passer{out: d.target.out, passed: sha256.New()}
+		s.checked, err = d.anywhere(ctx, nil, func(ctx context.Context) (string, error) { return d.pass(ctx, out) })
 	} else {
 		s, err = d.toFile(ctx)
 	}
@@ -66,11 +71,7 @@ func (d *download) toFile(ctx context.Context) (s summary, err error) {
 		return s, err
 	}
 	defer p.close()
-	s.checked, err = d.repeated(ctx, func(ctx context.Context) (string, error) { return d.fill(ctx, p) })
-	if errors.Is(err, errAltered) {
-		p.discard() // there is nothing in it to go on from
-		return s, fmt.Errorf("%w; thrown away", err)
-	}
+	s.checked, err = d.anywhere(ctx, p, func(ctx context.Context) (string, error) { return d.fill(ctx, p) })
 	if err == nil {
 		err = p.finish()
 	}
@@ -88,21 +89,39 @@ func (d *download) fill(ctx context.Context, p *part) (string, error) {
 		return "", err
 	}
 	defer a.resp.Body.Close()
-	if err := p.accept(a); err != nil {
-		return "", err
-	}
-	d.tracker.started(a.offset, a.Total)
-	size, err := d.copy(ctx, p.file, a)
+	w, err := p.accept(a, d.hasty)
 	if err != nil {
 		return "", err
 	}
-	d.tracker.checking()
-	return check(ctx, p.file, size, a.Digest)
+	d.tracker.started(a.offset, a.Total)
+	size, err := d.copy(ctx, w, a)
+	if err == nil {
+		err = w.complete()
+	}
+	checked := ""
+	if err == nil {
+		d.tracker.checking()
+		checked, err = check(ctx, p.file, size, a.Digest)
+	}
+	switch {
+	case err == nil:
+		return checked, p.cutTo(size)
+	case !errors.Is(err, errAltered) || w.comparing():
+		return "", err
+	}
+	if err := p.restart(nil, 0); err != nil { // there is nothing in it to go on from
+		return "", err
+	}
+	if a.offset > 0 && len(d.target.urls) > 1 { // perhaps the beginning is wrong, which may be from elsewhere
+		d.tracker.note(fmt.Sprintf("starts anew: %v", err))
+		_ = a.resp.Body.Close()
+		return d.fill(ctx, p)
+	}
+	return "", fmt.Errorf("%w; thrown away", err)
 }
 
-// toStdout passes the file on. It cannot start over when bytes have been passed
-// on.
-func (d *download) toStdout(ctx context.Context) (string, error) {
+// pass passes the file on to stdout.
+func (d *download) pass(ctx context.Context, out *passer) (string, error) {
 	a, err := d.askWhole(ctx)
 	if err != nil {
 		return "", err
@@ -110,11 +129,12 @@ func (d *download) toStdout(ctx context.Context) (string, error) {
 	defer a.resp.Body.Close()
 	d.tracker.started(0, a.Total)
 	sums := newSums(a.Digest)
-	size, err := d.copy(ctx, io.MultiWriter(sums, d.target.out), a)
-	if cut, ok := errors.AsType[*cutError](err); ok && size > 0 {
-		return "", fmt.Errorf("%w; cannot start over, %s went to stdout already", cut.err, sizeText(size))
-	}
+	out.rewind()
+	_, err = d.copy(ctx, io.MultiWriter(sums, out), a)
 	checked := ""
+	if err == nil {
+		err = out.complete()
+	}
 	if err == nil {
 		checked, err = sums.compare()
 	}
@@ -127,18 +147,25 @@ func (d *download) toStdout(ctx context.Context) (string, error) {
 // An answer is a response whose body belongs into the file from offset on.
 type answer struct {
 	state
-	strong bool // state may be kept for a later run
-	offset int64
-	resp   *http.Response
+	strong   bool // state may be kept for a later run
+	offset   int64
+	moved    bool // the bytes before offset are of another server, and a digest agrees
+	compares bool // the part is of another server, and nothing is known about it
+	resp     *http.Response
 }
 
 // ask requests the rest of an earlier run's file, or the whole file if there is
 // none. If the server has changed its file, it answers the first request with
-// the whole file as well, because of If-Range (RFC 9110 §13.1.5).
+// the whole file as well, because of If-Range (RFC 9110 §13.1.5). A part of another URL is
+// only continued if a digest proves that it is of the same version. If there is none, the
+// whole file is requested, and the part is compared with it.
 func (d *download) ask(ctx context.Context, p *part) (answer, error) {
 	kept, offset, ok := p.rest()
 	if !ok {
 		return d.askWhole(ctx)
+	}
+	if kept.URL != withoutUser(d.url) {
+		return d.askElsewhere(ctx, kept, offset)
 	}
 	resp, err := d.get(ctx, "Range", fmt.Sprintf("bytes=%d-", offset), "If-Range", kept.validator())
 	if err != nil {
@@ -172,22 +199,26 @@ func (d *download) ask(ctx context.Context, p *part) (answer, error) {
 // continues checks that a 206 is the rest of the part, up to the end.
 func (d *download) continues(resp *http.Response, kept state, offset int64) (answer, error) {
 	first, last, total, ok := contentRange(resp)
-	now, strong := stateOf(d.target.url, resp, total)
-	if kept.ETag == "" {
-		strong = true // the date was judged when it was new
-	}
+	now, strong, err := d.stateOf(resp, total)
+	kept.Digest = both(kept.Digest, d.target.digest)
+	same := (strong || kept.ETag == "") && now.same(kept) // a date was judged when it was new
 	switch {
 	case !ok:
 		return answer{}, errors.New("the answer does not say which part it is")
-	case !strong || !now.same(kept):
+	case err != nil:
+		return answer{}, err
+	case !same && !now.equal(kept):
 		return answer{}, errors.New("the answer is a part of another file")
 	case first != offset || last != total-1:
 		return answer{}, errors.New("the answer is not the part that was asked for")
 	}
-	if now.Digest == "" {
-		now.Digest = kept.Digest
+	digest := both(kept.Digest, now.Digest)
+	if !strong {
+		kept.Total = now.Total
+		now = kept
 	}
-	return answer{state: now, strong: true, offset: offset, resp: resp}, nil
+	now.Digest = digest
+	return answer{state: now, strong: true, offset: offset, moved: !same, resp: resp}, nil
 }
 
 func (d *download) askWhole(ctx context.Context) (answer, error) {
@@ -204,14 +235,29 @@ func (d *download) whole(resp *http.Response) (answer, error) {
 		_ = resp.Body.Close()
 		return answer{}, newStatusError(resp)
 	}
-	s, strong := stateOf(d.target.url, resp, resp.ContentLength)
+	s, strong, err := d.stateOf(resp, resp.ContentLength)
+	if err != nil {
+		_ = resp.Body.Close()
+		return answer{}, err
+	}
 	return answer{state: s, strong: strong, resp: resp}, nil
+}
+
+// stateOf describes the representation of a response. Its digests are those of the server and
+// of the command line.
+func (d *download) stateOf(resp *http.Response, total int64) (s state, strong bool, err error) {
+	s, strong = stateOf(d.url, resp, total)
+	if _, differ := compared(s.Digest, d.target.digest); differ {
+		err = fmt.Errorf("%w: the server has a file with another digest", errAltered)
+	}
+	s.Digest = both(s.Digest, d.target.digest)
+	return s, strong, err
 }
 
 // get sends a request with header fields given as pairs.
 func (d *download) get(ctx context.Context, header ...string) (*http.Response, error) {
 	ctx = transport.WithTrace(ctx, &transport.Trace{Event: d.event, AttemptStart: d.asks})
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.target.url.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -248,18 +294,6 @@ func (d *download) event(e transport.Event) {
 	case e.Kind == transport.KindReconnect && e.Reason == transport.ReasonFinal && e.Status == http.StatusPartialContent:
 		d.tracker.resumed(d.cut)
 	}
-}
-
-// accept prepares the part for the response's bytes.
-func (p *part) accept(a answer) error {
-	p.ranges = a.Ranges
-	switch {
-	case a.offset > 0:
-		return p.cutTo(a.offset)
-	case a.strong:
-		return p.restart(&a.state)
-	}
-	return p.restart(nil)
 }
 
 // copy writes the body to w and returns the size of the file so far.
@@ -345,6 +379,9 @@ func newStatusError(resp *http.Response) error {
 func inShort(err error) string {
 	if text := tlsText(err); text != "" {
 		return text
+	}
+	if e, ok := errors.AsType[*nowhereError](err); ok {
+		return e.text
 	}
 	if e, ok := errors.AsType[*policy.LimitError](err); ok && e.Last != nil {
 		return fmt.Sprintf("%s; gave up after %s", inShort(e.Last), counted(e.Attempts, "start"))

@@ -3,11 +3,15 @@
 package get
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +21,6 @@ import (
 
 // usage fits a terminal of 80 columns and 24 lines.
 const usage = `Usage: aplomb get [FLAGS] URL...
-       aplomb get -demo
 
 Downloads each URL into a file named like the last part of its path. A download
 that is cut goes on where it was cut, in the same run or when the same command
@@ -25,6 +28,8 @@ is run again, and never mixes two versions of a file. A file of that name is
 replaced when the new file is whole. Until then it is NAME.HASH.part.
 
   -o FILE       write to FILE, or into FILE/ if that is a directory; - is stdout
+  -mirrors      the URLs serve one file; the others are asked if the first fails
+  -sha256 HEX   the file must have this SHA-256 digest
   -attempts N   at most N attempts of a request, and N starts of a download (6)
   -per-host N   at most N downloads from a host at a time (2)
   -rate N       at most N requests per second to a host (no limit)
@@ -43,6 +48,7 @@ wrong and nothing was sent, 3 a file was not as announced, 130 interrupted
 // options is the command line. A zero number or duration was not given.
 type options struct {
 	output   string
+	digest   string // as in Repr-Digest
 	rules    string
 	caFile   string
 	attempts int
@@ -50,6 +56,7 @@ type options struct {
 	rate     float64 // requests per second
 	limit    float64 // bytes per second
 	stall    time.Duration
+	mirrors  bool
 	plain    bool
 	verbose  bool
 	demo     bool
@@ -76,6 +83,14 @@ func parse(args []string, w world) (options, error) {
 		})
 	}
 	value("o", textInto(&o.output))
+	value("sha256", func(text string) string {
+		sum, err := hex.DecodeString(text)
+		o.digest = "sha-256=:" + base64.StdEncoding.EncodeToString(sum) + ":"
+		if err != nil || len(sum) != sha256.Size {
+			return "it must be 64 hexadecimal digits"
+		}
+		return ""
+	})
 	value("rule", textInto(&o.rules))
 	value("cacert", textInto(&o.caFile))
 	value("attempts", countInto(&o.attempts))
@@ -101,6 +116,7 @@ func parse(args []string, w world) (options, error) {
 		}
 		return ""
 	})
+	f.BoolVar(&o.mirrors, "mirrors", false, "")
 	f.BoolVar(&o.plain, "plain", false, "")
 	f.BoolVar(&o.verbose, "v", false, "")
 	f.BoolVar(&o.demo, "demo", false, "")
@@ -115,8 +131,20 @@ func parse(args []string, w world) (options, error) {
 		faults = append(faults, errors.New("-demo takes no URL"))
 	case !o.demo && len(o.urls) == 0:
 		faults = append(faults, errors.New("no URL"))
+	case o.mirrors && len(o.urls) == 1:
+		faults = append(faults, errors.New("-mirrors: there is no mirror after the URL"))
+	case o.digest != "" && !o.mirrors && len(o.urls) > 1:
+		faults = append(faults, errors.New("-sha256: this takes a single file"))
 	}
 	return o, errors.Join(faults...)
+}
+
+// files returns the URLs of each file.
+func (o *options) files() [][]string {
+	if o.mirrors {
+		return [][]string{o.urls}
+	}
+	return slices.Collect(slices.Chunk(o.urls, 1))
 }
 
 // parseMixed parses flags before, between and after the URLs, as curl and wget

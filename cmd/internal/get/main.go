@@ -10,6 +10,8 @@
 //	part.go      the partial file of an earlier run, and the final name
 //	owner_unix.go the files of others (owner_other.go: systems without owners)
 //	download.go  one download: ask, judge the response, copy, check, finish
+//	mirrors.go   a file that several URLs serve
+//	output.go    how the bytes of a response get into the part, or to stdout
 //	restart.go   a download that is cut and cannot be resumed
 //	limit.go     the limit of bytes per second
 //	digest.go    the digests that the server named
@@ -103,7 +105,7 @@ func run(ctx context.Context, args []string, w world) int {
 		return exitUsage
 	}
 	defer t.CloseIdleConnections()
-	targets, err := targetsOf(o.urls, o.output, w.stdout)
+	targets, err := targetsOf(o.files(), o.output, o.digest, w.stdout)
 	if err != nil {
 		w.complain(err)
 		return exitUsage
@@ -173,8 +175,7 @@ func fetchAll(ctx context.Context, t *transport.Transport, limit *throttle, targ
 	var all sync.WaitGroup
 	for i, target := range targets {
 		all.Go(func() {
-			rule, _ := t.RuleOf(http.MethodGet, target.url)
-			d := &download{client: client, rule: rule, throttle: limit, target: target, tracker: trackers[i], verbose: verbose}
+			d := &download{client: client, rules: t, throttle: limit, target: target, tracker: trackers[i], verbose: verbose}
 			errs[i] = d.run(ctx)
 		})
 	}

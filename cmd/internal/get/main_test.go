@@ -292,7 +292,7 @@ func TestDigestMismatch(t *testing.T) {
 	for _, step := range []testserver.Step{wrong, wrong.Chunked()} {
 		b := newBench(t, testserver.Config{}, step)
 		b.write("a.bin", []byte("an older one"))
-		b.expect(exitAltered, "not what the server announced", "thrown away")
+		b.expect(exitAltered, "not what was announced", "thrown away")
 		b.holds("a.bin")
 		b.content("a.bin", []byte("an older one"))
 	}

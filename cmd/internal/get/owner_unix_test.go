@@ -77,7 +77,7 @@ func TestFilesOfOthers(t *testing.T) {
 	})
 	t.Run("state appears while it is written", func(t *testing.T) {
 		b := setUp(t)
-		targets, err := targetsOf([]string{b.server.URL + "/a.bin"}, b.dir, nil)
+		targets, err := targetsOf([][]string{{b.server.URL + "/a.bin"}}, b.dir, "", nil)
 		b.must(err)
 		defer closeAll(targets)
 		p, err := openPart(targets[0])

@@ -32,13 +32,13 @@ type state struct {
 	ETag         string `json:"etag,omitempty"`
 	LastModified string `json:"last_modified,omitempty"` // where there is no ETag
 	Encoding     string `json:"encoding,omitempty"`
-	Total        int64  `json:"total"` // -1: not known
-	Digest       string `json:"repr_digest,omitempty"`
+	Total        int64  `json:"total"`                 // -1: not known
+	Digest       string `json:"repr_digest,omitempty"` // of the server, and that of -sha256
 	// Ranges reports whether the server said that it sends parts, or has sent one.
 	Ranges bool `json:"ranges,omitempty"`
 }
 
-// stateOf describes the representation of a 200 or 206. ok is false if the file
+// stateOf describes the representation of a 200 or 206 to a request for a URL. ok is false if the file
 // cannot be continued later. Without a strong validator no later response can be
 // matched with this response (RFC 9110 §13.1.5). The server may also say that it
 // sends no parts (§14.3).
@@ -83,13 +83,23 @@ func (s state) validator() string {
 	return s.LastModified
 }
 
-// same reports whether two states are about the same bytes. If one of them
-// lacks a length or a digest, that is not a difference.
+// same reports whether two states are about the same bytes, because a server says so by its
+// validator. If one of them lacks a length or a digest, that is not a difference.
 func (s state) same(t state) bool {
-	return s.URL == t.URL && s.From == t.From &&
-		s.ETag == t.ETag && s.LastModified == t.LastModified && s.Encoding == t.Encoding &&
-		(s.Total < 0 || t.Total < 0 || s.Total == t.Total) &&
-		(s.Digest == "" || t.Digest == "" || s.Digest == t.Digest)
+	_, differ := compared(s.Digest, t.Digest)
+	return s.URL == t.URL && s.From == t.From && s.ETag == t.ETag && s.LastModified == t.LastModified &&
+		s.alike(t) && !differ
+}
+
+// equal reports whether two states are about the same bytes, because a digest of the whole
+// says so. An ETag is no proof, because two servers may give the same ETag to two versions.
+func (s state) equal(t state) bool {
+	agree, _ := compared(s.Digest, t.Digest)
+	return agree && s.alike(t)
+}
+
+func (s state) alike(t state) bool {
+	return s.Encoding == t.Encoding && (s.Total < 0 || t.Total < 0 || s.Total == t.Total)
 }
 
 // strongTag reports whether s is an entity tag without W/ (RFC 9110 §8.8.3). No
@@ -241,7 +251,7 @@ func (p *part) rest() (s state, offset int64, ok bool) {
 	_, err := http.ParseTime(s.LastModified)
 	strong := strongTag(s.ETag) || s.ETag == "" && err == nil
 	p.ranges = p.ranges || s.Ranges
-	if !strong || s.URL != withoutUser(p.url) || s.Total >= 0 && info.Size() > s.Total {
+	if !strong || !p.has(s.URL) || s.Total >= 0 && info.Size() > s.Total {
 		return state{}, 0, false
 	}
 	offset = info.Size()
@@ -281,15 +291,15 @@ func (p *part) keeps() (n int64, sure bool) {
 	return n, p.ranges
 }
 
-// restart empties the part and starts one for s. If s is nil, the part cannot
-// be continued later.
-func (p *part) restart(s *state) error {
+// restart makes the part one for s, of which it has n bytes already. If s is nil, the part
+// cannot be continued later.
+func (p *part) restart(s *state, n int64) error {
 	p.weak = s == nil
 	p.ranges = s != nil && s.Ranges
 	if err := remove(p.dir, p.part+stateSuffix); err != nil {
 		return err
 	}
-	if err := p.cutTo(0); err != nil || s == nil {
+	if err := p.cutTo(n); err != nil || s == nil {
 		return err
 	}
 	text, err := json.MarshalIndent(s, "", "\t")

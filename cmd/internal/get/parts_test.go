@@ -49,6 +49,12 @@ func TestUsage(t *testing.T) {
 		{"two files", "-o a http://a/b -o c http://a/d", "-o is given twice", exitUsage},
 		{"flag after the URL", "http://a/b -rate 0", "-rate 0: it must be", exitUsage},
 		{"two URLs to stdout", "-o - http://a/b http://a/c", "-o -: this takes a single URL", exitUsage},
+		{"no mirror", "-mirrors http://a/b", "-mirrors: there is no mirror after the URL\n", exitUsage},
+		{"the same mirror", "-mirrors http://a/b http://me@a/b#c", "is given twice\n", exitUsage},
+		{"a mirror that can be forged", "-mirrors https://a/b http://c/b", "\"http://c/b\": a mirror of an https URL must have https, unless -sha256 is given\n", exitUsage},
+		{"a mirror of another scheme", "-mirrors http://a/b ftp://c/b", "\"ftp://c/b\" is not an http or https URL\n", exitUsage},
+		{"half a digest", "-sha256 ab http://a/b", "-sha256 ab: it must be 64 hexadecimal digits\n", exitUsage},
+		{"a digest of two files", "-sha256 " + strings.Repeat("ab", 32) + " http://a/b http://a/c", "-sha256: this takes a single file\n", exitUsage},
 		{"no CA file", "-cacert " + filepath.Join(dir, "none") + " http://a/b", "-cacert: open " + filepath.Join(dir, "none") + ": ", exitUsage},
 		{"no certificate in it", "-cacert " + rules + " http://a/b", "rules.json: there is no certificate in it", exitUsage},
 		{"unknown flag", "-x http://a/b", "-x", exitUsage},
@@ -58,7 +64,7 @@ func TestUsage(t *testing.T) {
 		{"other scheme", "ftp://a/b", "not an http or https URL", exitUsage},
 		{"no host", "http:///b", "not an http or https URL", exitUsage},
 		{"no name", "http://a/", "without a file name; name one with -o", exitUsage},
-		{"twice", "-o " + dir + " http://a/b http://c/b", "two of the URLs", exitUsage},
+		{"twice", "-o " + dir + " http://a/b http://c/b", "two of the URLs would be written to " + filepath.Join(dir, "b") + "; if they serve the same file, say so with -mirrors\n", exitUsage},
 		{"twice in part", "-o " + dir + " http://a/b http://c/b." + strings.TrimPrefix(partOf(&url.URL{Scheme: "http", Host: "a", Path: "/b"}, "b"), "b.") + ".part", "two of the URLs", exitUsage},
 		{"several in a file", "-o " + rules + " http://a/b http://a/c", "has to be a directory", exitUsage},
 		{"no directory", "-o " + filepath.Join(dir, "none") + string(filepath.Separator) + " http://a/b", "no such directory", exitUsage},
@@ -145,7 +151,7 @@ func TestLock(t *testing.T) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" || runtime.GOOS == "js" {
 		t.Skip("no locks here")
 	}
-	targets, err := targetsOf([]string{"http://a/b"}, t.TempDir(), nil)
+	targets, err := targetsOf([][]string{{"http://a/b"}}, t.TempDir(), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

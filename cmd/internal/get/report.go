@@ -27,6 +27,7 @@ type tracker interface {
 	note(text string)
 	retry(e transport.Event)
 	startsOver(text string, wait time.Duration)
+	moves(text string) // to another URL
 	resumed(text string)
 	started(offset, total int64) // total is -1 where it is not known
 	wrote(n int)
@@ -89,6 +90,8 @@ func (t *lineTracker) retry(e transport.Event) { t.note(failureOf(e) + ", " + ne
 func (t *lineTracker) startsOver(text string, wait time.Duration) {
 	t.lines.say(t.lines.errs, problem(t.name, text)+", "+nextTry(wait))
 }
+
+func (t *lineTracker) moves(text string) { t.lines.say(t.lines.errs, problem(t.name, text)) }
 
 func (t *lineTracker) resumed(text string) {
 	t.meter.resumed()

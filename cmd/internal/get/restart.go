@@ -32,7 +32,7 @@ func (e *cutError) startable() bool {
 
 // repeated calls once until the file is whole. Only a cut body leads to another
 // call, because the transport has already retried after all other failures. The
-// attempts and the waits are those of the rule. Its MaxElapsed is about a single
+// attempts and the waits are those of the host's rule. Its MaxElapsed is about a single
 // request, and a body may take longer.
 func (d *download) repeated(ctx context.Context, once func(context.Context) (string, error)) (string, error) {
 	var cut *cutError

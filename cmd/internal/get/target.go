@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -23,16 +24,17 @@ const (
 	stateSuffix = ".part.json"
 )
 
-// A target is a URL and the place of its content. Every access to files uses
+// A target is a file: where it comes from, and where it goes to. Every access to files uses
 // dir, which no name and no symbolic link can leave. A symbolic link is resolved
 // before dir is opened.
 type target struct {
-	url  *url.URL
-	dir  *os.Root // nil for stdout
-	path string   // of dir
-	name string   // within dir
-	part string   // within dir, and the same for every run with this URL
-	out  io.Writer
+	urls   []*url.URL // the first names the file and its part, the others are mirrors
+	digest string     // that the file must have, as in Repr-Digest; "": any
+	dir    *os.Root   // nil for stdout
+	path   string     // of dir
+	name   string     // within dir
+	part   string     // within dir, and the same for every run with the first URL
+	out    io.Writer
 }
 
 // shown returns the name for people.
@@ -40,14 +42,14 @@ func (t *target) shown() string {
 	if t.out == nil {
 		return t.name
 	}
-	if name, err := nameOf(t.url); err == nil {
+	if name, err := nameOf(t.urls[0]); err == nil {
 		return name
 	}
-	return t.url.Host
+	return t.urls[0].Host
 }
 
-// targetsOf returns the places for the URLs. The caller has to close the targets.
-func targetsOf(urls []string, output string, stdout io.Writer) (targets []*target, err error) {
+// targetsOf returns the targets for the URLs of each file. The caller has to close them.
+func targetsOf(files [][]string, output, digest string, stdout io.Writer) (targets []*target, err error) {
 	defer func() {
 		if err != nil {
 			closeAll(targets)
@@ -55,16 +57,16 @@ func targetsOf(urls []string, output string, stdout io.Writer) (targets []*targe
 		}
 	}()
 	toStdout := output == "-"
-	if toStdout && len(urls) > 1 {
-		return nil, errors.New("-o -: this takes a single URL")
+	if toStdout && len(files) > 1 {
+		return nil, errors.New("-o -: this takes a single URL, or several with -mirrors")
 	}
-	dir, file, err := splitOutput(output, len(urls))
+	dir, file, err := splitOutput(output, len(files))
 	if err != nil {
 		return nil, err
 	}
 	taken := make(map[string]bool)
-	for _, s := range urls {
-		t, err := newTarget(s)
+	for _, urls := range files {
+		t, err := newTarget(urls, digest)
 		switch {
 		case err != nil:
 			return targets, err
@@ -78,7 +80,7 @@ func targetsOf(urls []string, output string, stdout io.Writer) (targets []*targe
 		targets = append(targets, t)
 		for _, name := range []string{t.name, t.part + partSuffix, t.part + stateSuffix} {
 			if taken[t.in(name)] {
-				return targets, fmt.Errorf("two of the URLs would be written to %s", t.in(name))
+				return targets, fmt.Errorf("two of the URLs would be written to %s; if they serve the same file, say so with -mirrors", t.in(name))
 			}
 			taken[t.in(name)] = true
 		}
@@ -88,7 +90,7 @@ func targetsOf(urls []string, output string, stdout io.Writer) (targets []*targe
 
 // splitOutput splits the value of -o. The file is "" if the URLs give the
 // names.
-func splitOutput(output string, urls int) (dir, file string, err error) {
+func splitOutput(output string, files int) (dir, file string, err error) {
 	if output == "" || output == "-" {
 		return ".", "", nil
 	}
@@ -96,24 +98,40 @@ func splitOutput(output string, urls int) (dir, file string, err error) {
 	switch {
 	case err == nil && info.IsDir():
 		return output, "", nil
-	case urls > 1:
-		return "", "", fmt.Errorf("-o %s: with several URLs it has to be a directory", output)
+	case files > 1:
+		return "", "", fmt.Errorf("-o %s: with several URLs it has to be a directory, unless they serve the same file (-mirrors)", output)
 	case os.IsPathSeparator(output[len(output)-1]):
 		return "", "", fmt.Errorf("-o %s: no such directory", output)
 	}
 	return filepath.Dir(output), filepath.Base(output), nil
 }
 
-func newTarget(s string) (*target, error) {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil:
-		return nil, errors.New(terminal.URL(s) + " is not a URL")
-	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return nil, errors.New(terminal.URL(s) + " is not an http or https URL")
+func newTarget(urls []string, digest string) (*target, error) {
+	t := &target{digest: digest}
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		switch {
+		case err != nil:
+			return nil, errors.New(terminal.URL(s) + " is not a URL")
+		case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+			return nil, errors.New(terminal.URL(s) + " is not an http or https URL")
+		}
+		u.Fragment, u.RawFragment = "", ""
+		switch {
+		case t.has(withoutUser(u)):
+			return nil, errors.New(terminal.URL(s) + " is given twice")
+		case u.Scheme == "http" && digest == "" && len(t.urls) > 0 && t.urls[0].Scheme == "https":
+			// Whoever can block the first URL could otherwise choose the file.
+			return nil, errors.New(terminal.URL(s) + ": a mirror of an https URL must have https, unless -sha256 is given")
+		}
+		t.urls = append(t.urls, u)
 	}
-	u.Fragment, u.RawFragment = "", ""
-	return &target{url: u}, nil
+	return t, nil
+}
+
+// has reports whether a URL is one of the target's.
+func (t *target) has(text string) bool {
+	return slices.ContainsFunc(t.urls, func(u *url.URL) bool { return withoutUser(u) == text })
 }
 
 // place finds the file for the target and opens its directory. If file is "", the
@@ -122,8 +140,8 @@ func (t *target) place(dir, file string) (err error) {
 	hint := ""
 	if file == "" {
 		hint = "; name one with -o"
-		if file, err = nameOf(t.url); err != nil {
-			return fmt.Errorf("%s: %w%s", transport.SafeURL(t.url), err, hint)
+		if file, err = nameOf(t.urls[0]); err != nil {
+			return fmt.Errorf("%s: %w%s", transport.SafeURL(t.urls[0]), err, hint)
 		}
 	}
 	path := filepath.Join(dir, file)
@@ -137,7 +155,7 @@ func (t *target) place(dir, file string) (err error) {
 		_ = t.dir.Close()
 		return fmt.Errorf("%s: %w", path, bare(err))
 	}
-	t.part = partOf(t.url, t.name)
+	t.part = partOf(t.urls[0], t.name)
 	return nil
 }
 

@@ -58,6 +58,8 @@ func TestNothingActsOnTheTerminal(t *testing.T) {
 			{"-plain", "-o", "-", "https://h%C2%9B31m.test/"},
 			{"https://h%C2%9B31m.test/"},
 			{"https://h%C2%9B31m.test/%1b[31m"},
+			{"-mirrors", "https://h.test/a.bin", "https://h%C2%9B31m.test/a.bin"},
+			{"-mirrors", "-plain", "https://h.test/a.bin", "https://h%C2%9B31m.test/%1b[31m"},
 			{"ftp://h%C2%9B31m.test/a"},
 			{"-unknown" + evil},
 			{"-rate", evil, "http://a/b"},
@@ -119,6 +121,8 @@ func TestErrorsKeepSecrets(t *testing.T) {
 			{u}, {"-o", "-", u}, {"-o", dir, u}, {u, u}, {"-rate", u, u}, {"-limit", u, u}, {"-attempts=" + u}, {"-stall", u},
 			{"-plain=" + u}, {"-unknown=" + u}, {"-" + u}, {"-rule", u, u}, {"-cacert", u, u}, {"-o", u, "http://a/b", "http://a/c"},
 			{"-attempts", "1", "-plain", "-o", "-", u}, {"-o", u + "/", "http://a/b"},
+			{"-mirrors", "-o", dir, u, "https://m.test/a"}, {"-mirrors", "-plain", "-o", dir, "https://m.test/a", u},
+			{"-mirrors", "-o", "-", u, u}, {"-sha256", u, u},
 			{"-attempts", "1", "-plain", "-o", "-", "https://h.test/a"}, {"-attempts", "1", "-plain", "-o", dir, "https://h.test/a"},
 		} {
 			var out bytes.Buffer
