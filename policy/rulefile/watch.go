@@ -25,7 +25,7 @@ type Watcher struct {
 
 	mu      sync.Mutex // guards the fields below, and is held during apply and report
 	data    []byte     // in force
-	suspect string     // bad content, or an error, that was seen once
+	suspect string     // the bad content, or the error, of the last reading
 	judged  string     // bad content, or an error, that was reported
 }
 
@@ -111,6 +111,7 @@ func (w *Watcher) check(asked bool) error {
 		content = "error: " + err.Error()
 	}
 	if content == w.judged && !asked {
+		w.suspect = content
 		return err
 	}
 	if err == nil {

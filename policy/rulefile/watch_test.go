@@ -104,6 +104,19 @@ func TestWatchABadFile(t *testing.T) {
 	}
 }
 
+// A fault that is not there in two readings in a row is not reported, also if the faults come by
+// turns.
+func TestWatchFaultsByTurns(t *testing.T) {
+	f := watchFile(t, t.Context(), 0)
+	for i, text := range []string{"{", "{", "[", "{", "[", "{", "["} {
+		require.NoError(t, os.WriteFile(f.path, []byte(text), 0o600))
+		_ = f.check(false)
+		assert.Len(t, f.told, min(i, 1), "reading %d", i)
+	}
+	_ = f.check(false)
+	assert.Len(t, f.told, 2)
+}
+
 // Another fault is reported, too, and so is the same fault after good rules.
 func TestWatchReportsEachFaultOnce(t *testing.T) {
 	f := watchFile(t, t.Context(), 0)
