@@ -77,8 +77,8 @@ func (s *State[R]) Calm() bool {
 
 func (m *Machines) calm() bool {
 	lanes := m.lanes.Load()
-	n := m.news.Load()
-	return m.Cooldown.Quiet() && (n == nil || n.Quiet()) && (lanes == nil || lanes.Current().IsConnected())
+	o := m.outage.Load()
+	return m.Cooldown.Quiet() && m.news.Load().Quiet() && (o == nil || !o.Down()) && (lanes == nil || lanes.Current().IsConnected())
 }
 
 // Machines returns the host's machines. The first call makes them.
