@@ -64,7 +64,7 @@ func (c Condition) Limit() string {
 // So the end of a condition is told when the next request is let through, and news of the
 // fleet when the next request comes.
 type HostChange struct {
-	// Context is that of the request that noticed the change.
+	// Context is that of the request that noticed the change, which may have ended since.
 	Context context.Context
 	// Host is the scheme and host.
 	Host string
@@ -149,7 +149,11 @@ func (c HostChange) end(lasted time.Duration) string {
 		if c.Room == 0 { // Update turned the gate off
 			return fmt.Sprintf(" has no gate any more after %v: requests go at once", lasted)
 		}
-		return fmt.Sprintf(" is back after %v: %d go at a time at first, %s", lasted, c.Room, waiting(c.Waiting))
+		says := ""
+		if c.Fleet {
+			says = " (" + c.cause() + ")"
+		}
+		return fmt.Sprintf(" is back after %v%s: %d go at a time at first, %s", lasted, says, c.Room, waiting(c.Waiting))
 	case ConditionCrowded:
 		return fmt.Sprintf(" keeps up with its load again after %v: requests go at once", lasted)
 	case ConditionNoRetries:

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/faults"
+	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -262,6 +265,97 @@ func TestChangeOfALargeQuota(t *testing.T) {
 	})
 }
 
+// TestChangesInOrder: what begins and ends by turns is told by turns, although the requests race.
+func TestChangesInOrder(t *testing.T) {
+	var mu sync.Mutex
+	var lasts bool
+	changes, wrong := 0, 0
+	var n atomic.Int64
+	tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On},
+		Trace: &transport.Trace{HostChanged: func(h transport.HostChange) {
+			mu.Lock()
+			defer mu.Unlock()
+			if changes++; lasts != h.Over {
+				wrong++
+			}
+			lasts = !h.Over
+		}},
+		Base: rt(func(req *http.Request) (*http.Response, error) {
+			left := "900000"
+			if n.Add(1)%2 == 0 {
+				left = "190000"
+			}
+			h := http.Header{"X-Ratelimit-Limit": {"1000000"}, "X-Ratelimit-Remaining": {left}, "X-Ratelimit-Reset": {"60"}}
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Header: h, Request: req}, nil
+		})})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range soak.Size(100, 3000) {
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+			}
+		})
+	}
+	all.Wait()
+	assert.Zero(t, wrong)
+	assert.Greater(t, changes, 100)
+}
+
+// TestCauseOfNoRetries: the retries of a host are used up by its own failures, not by those of
+// the endpoint that the request was at before.
+func TestCauseOfNoRetries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		rule := policy.Rule{Attempts: 6, Budget: policy.Budget{Burst: 1, PerSecond: 0.01}}.Or(quick)
+		away := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
+		tr := mustNew(t, transport.Config{Rule: rule, Hosts: map[string]policy.Rule{"a.test": away}, Trace: seen.trace(),
+			Base: rt(func(req *http.Request) (*http.Response, error) {
+				code := map[string]int{"a.test": 503, "b.test": 502}[req.URL.Host]
+				return &http.Response{StatusCode: code, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
+			})})
+		for range 5 {
+			_, err := fetch(t, tr, t.Context(), "http://a.test/")
+			require.NoError(t, err)
+		}
+		require.NotEmpty(t, seen.all)
+		for _, h := range seen.all {
+			assert.NotEqual(t, map[string]int{"http://a.test": 502, "http://b.test": 503}[h.Host], h.Status, h.String())
+		}
+		assert.Equal(t, []string{"no_retries"}, seen.told(), "less than one retry is no retry")
+	})
+}
+
+// TestCauseOfAFleet: the word of a fleet is the cause, and not what this process saw an hour ago.
+func TestCauseOfAFleet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var seen changes
+		heard := make(chan func(fleetmsg.Message), 1)
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Fleet: hearing{heard}, Trace: seen.trace(),
+			Base: plays(faults.Status(502), faults.Status(200))})
+		send := func() {
+			_, err := fetch(t, tr, t.Context(), "http://h.test/")
+			require.NoError(t, err)
+		}
+		send()
+		hear := <-heard
+		hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "http://h.test", Status: 429, Wait: time.Minute})
+		time.Sleep(time.Hour)
+		send()
+		assert.Empty(t, seen.told(), "the hold is over, and nobody noticed it")
+		time.Sleep(time.Hour)
+		hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: "http://h.test", Wait: time.Second})
+		time.AfterFunc(time.Second/20, func() { hear(fleetmsg.Message{Kind: fleetmsg.Up, Host: "http://h.test"}) })
+		send()
+		require.Len(t, seen.all, 2)
+		for _, h := range seen.all {
+			assert.True(t, h.Fleet, h.String())
+			assert.Zero(t, h.Status, h.String())
+			assert.Contains(t, h.String(), "(says the fleet)")
+		}
+		assert.Equal(t, []string{"down", "no longer down"}, seen.told())
+	})
+}
+
 // TestHostChangeTexts: each names the host, and has at most 120 characters.
 func TestHostChangeTexts(t *testing.T) {
 	long := "https://" + strings.Repeat("long.", 40) + "example.com:8443"
@@ -312,6 +406,36 @@ func TestHookThatSends(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		assert.Greater(t, depth.Load(), int64(3))
+	})
+}
+
+// TestDownUntilASuccess: the first success ends an outage, also of a request that has no
+// alternates, such as after an Update.
+func TestDownUntilASuccess(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var well atomic.Bool
+		away := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}.Or(quick)
+		tr := mustNew(t, transport.Config{Rule: quick, Hosts: map[string]policy.Rule{"a.test": away}, Base: rt(func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}
+			if req.URL.Host == "a.test" && !well.Load() {
+				resp.StatusCode = 503
+			}
+			return resp, nil
+		})})
+		isDown := func() bool {
+			_, err := fetch(t, tr, t.Context(), "http://a.test/")
+			require.NoError(t, err)
+			s, ok := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "a.test"})
+			return ok && s.Down
+		}
+		for range 9 {
+			isDown()
+		}
+		require.True(t, isDown())
+		require.NoError(t, tr.Update(quick, nil))
+		assert.True(t, isDown())
+		well.Store(true)
+		assert.False(t, isDown())
 	})
 }
 

@@ -386,6 +386,6 @@ func hostPort(req *http.Request) string {
 func (c *call) moved(h HostChange) {
 	if c.t.watched {
 		h.Condition = ConditionLane
-		c.changed(h)
+		c.tells(h)()
 	}
 }

@@ -505,7 +505,7 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 // Transport below, and a body that was cut.
 func (x *exchange) hint(resp *http.Response, d *decision) time.Duration {
 	hint := x.limits.note(resp, d)
-	if d.Kind != KindNone && (x.ends != nil || len(x.rule.alternates) > 0) {
+	if d.Kind != KindNone && (x.ends != nil || len(x.rule.alternates) > 0 || x.state.Machines().OutageMade() != nil) {
 		x.noteOutage(resp, d.Err, hint)
 	}
 	if d.Err != nil {
@@ -598,7 +598,11 @@ func (x *exchange) commit(d *decision, backoff, busy time.Duration) {
 	if (x.ends == nil || !x.arrives()) && !x.limits.reserve() {
 		reason, d.limit = ReasonBudget, limitBudget
 		if x.limits.usedUp() {
-			x.limits.begins(ConditionNoRetries, news.Record{Since: x.t.now()}, d)
+			why := d
+			if d.Alternate != x.alternate() {
+				why = nil // the attempt was at another endpoint
+			}
+			x.limits.begins(ConditionNoRetries, news.Record{Since: x.t.now()}, why)
 		}
 	} else if x.body != nil {
 		if reason = x.takeBack(d, busy); reason != ReasonRetry {

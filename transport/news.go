@@ -17,43 +17,45 @@ const (
 	crowdedTime = 10 * time.Second
 )
 
-// changed tells the Trace and the log about a change. No lock is held, because a hook or a
-// log handler may block, or send a request over the same Transport. If the change came with
-// a response, the request still has its slot of the gate.
-func (c *call) changed(h HostChange) {
+// tells returns a function that tells the Trace and the log about a change. No lock is held
+// meanwhile, because a hook or a log handler may block, or send a request over the same
+// Transport. If the change came with a response, the request still has its slot of the gate.
+func (c *call) tells(h HostChange) func() {
 	h.Context, h.Host, h.url = c.parent(), c.hostName(), c.req.URL.String()
 	if h.Time = time.Now(); h.Since.IsZero() {
 		h.Since = h.Time
 	}
-	if c.t.hostChanged != nil {
-		c.t.hostChanged(h)
+	t := c.t
+	return func() {
+		if t.hostChanged != nil {
+			t.hostChanged(h)
+		}
+		t.lines.changed(h)
 	}
-	c.t.lines.changed(h)
 }
 
 // begins notes that a condition of the host lasts, and tells it if that is new. A zero until
-// means that nobody knows the end.
+// means that nobody knows the end. d is the attempt that caused it, or nil.
 func (l *limits) begins(c Condition, r news.Record, d *decision) {
 	if !l.t.watched {
 		return
 	}
 	r.Kind = uint8(c)
-	if r.Since = max(r.Since, 1); !l.state.Machines().News().Begin(r) {
-		return
-	}
+	r.Since = max(r.Since, 1)
 	h := l.change(c, r)
-	if d != nil {
+	if h.Fleet = h.Fleet || r.Fleet; d != nil && !h.Fleet {
 		h.Status, h.Err, h.Addr = d.Status, d.Err, d.Addr
 	}
-	l.changed(h)
+	l.state.Machines().News().Begin(r, l.tells(h))
 }
 
 // ends notes that a condition is over, and tells it if it lasted until now.
 func (l *limits) ends(k news.Key) {
-	if r, ok := l.state.Machines().News().End(k); ok {
+	n := l.state.Machines().News()
+	if r, lasts := n.Lasts(k); lasts {
 		h := l.change(Condition(k.Kind), r)
 		h.Over, h.Status, h.Until = true, 0, time.Time{}
-		l.changed(h)
+		n.End(k, l.tells(h))
 	}
 }
 
@@ -73,7 +75,7 @@ func (l *limits) change(c Condition, r news.Record) HostChange {
 		}
 	case ConditionDown, ConditionCrowded:
 		g := m.Gate().State()
-		if h.Waiting, h.Room, h.Fleet = g.Waiting, g.Limit, g.Fleet; !l.rule.gate {
+		if h.Waiting, h.Room, h.Fleet = g.Waiting, g.Limit, g.Fleet && c == ConditionDown; !l.rule.gate {
 			h.Room = 0
 		}
 	}
@@ -94,9 +96,9 @@ func (l *limits) review(d *decision) {
 	}
 	now := l.t.now()
 	for _, r := range m.News().Heard() {
-		h := l.change(Condition(r.Kind), r)
-		h.Fleet = true
-		l.changed(h)
+		if now < r.Until {
+			l.begins(Condition(r.Kind), r, nil)
+		}
 	}
 	if !l.rule.pacing {
 		l.ends(news.Key{Kind: uint8(ConditionLowQuota), Scope: l.scopeKey()}) // an Update turned the pacing off
@@ -114,13 +116,12 @@ func (l *limits) over(m *host.Machines, now instant.Instant, r news.Record) bool
 	case ConditionHeld:
 		until, _ := m.Cooldown.Held(now, r.Scope)
 		if until > r.Until {
-			r.Until = until
-			m.News().Begin(r) // it was asked again
+			m.News().Extend(r.Key, until) // it was asked again
 		}
 		return until == 0
 	case ConditionNoRetries:
 		m.Budget.CountTo(l.state.Requests())
-		return m.Budget.Left(now, l.budget()) >= max(l.budget().Burst, 1)/2
+		return m.Budget.Left(now, l.budget()) >= max(l.budget().Burst/2, 1)
 	case ConditionDown:
 		return !l.rule.gate
 	case ConditionCrowded:
@@ -135,17 +136,22 @@ func (l *limits) reviewGate(m *host.Machines, d *decision) {
 	if !l.rule.gate {
 		return
 	}
-	if d != nil && (d.Err != nil || d.Status >= 500) {
-		m.News().Failed(d.Status, d.Err)
+	switch {
+	case d == nil:
+	case d.Err != nil || d.Status >= 500:
+		m.News().Outcome(d.Status, d.Err)
+	case m.NewsMade() != nil:
+		m.News().Outcome(0, nil)
 	}
 	g, down := m.Gate(), news.Key{Kind: uint8(ConditionDown)}
 	closed := g.Turns()%2 == 1
-	switch {
-	case closed && !m.News().Lasts(down):
-		var why decision
-		why.Status, why.Err = m.News().Failure()
-		l.begins(ConditionDown, news.Record{Since: g.State().Since}, &why) // an Update may turn the gate off
-	case !closed && !m.NewsMade().Quiet():
+	if closed {
+		if _, lasts := m.News().Lasts(down); !lasts {
+			var why decision
+			why.Status, why.Err = m.News().Failure()
+			l.begins(ConditionDown, news.Record{Since: g.State().Since}, &why) // an Update may turn the gate off
+		}
+	} else if !m.NewsMade().Quiet() {
 		l.ends(down)
 	}
 	if l.crowded && !closed {
@@ -159,6 +165,6 @@ func (l *limits) reviewGate(m *host.Machines, d *decision) {
 // tells it, because the goroutine that reads the messages of the fleet calls no hook.
 func (t *Transport) hears(m *host.Machines, c Condition, scope uint64, now, until instant.Instant, status, room int) {
 	if t.watched && until > now {
-		m.News().Hear(news.Record{Key: news.Key{Kind: uint8(c), Scope: scope}, Since: now, Until: until, Status: status, Room: room})
+		m.News().Hear(news.Record{Key: news.Key{Kind: uint8(c), Scope: scope}, Since: now, Until: until, Status: status, Room: room, Fleet: true})
 	}
 }

@@ -60,8 +60,10 @@ type Trace struct {
 
 	// HostChanged is called when the state of a host has become worse or better. For
 	// example it asks for a pause, or it is down (see [Condition]). It is called for the
-	// Trace of a Config only, once for each change, from the goroutine of the request that
-	// notices the change. That request may still have its slot of the gate.
+	// Trace of a Config only, once for each change. Changes of limits are told one at a time
+	// for each host, in their order. The goroutine that calls it is that of the request that
+	// noticed the change or of one that is telling an earlier change. That request may still
+	// have its slot of the gate.
 	HostChanged func(HostChange)
 
 	// Addresses asks for the address of first attempts, too (see [Attempt]). It costs some

@@ -52,7 +52,7 @@ const (
 type fleet struct {
 	down     bool            // the fleet says that the host is down
 	since    instant.Instant // since then
-	byOthers bool            // the fleet's word closed the gate
+	byOthers bool            // the fleet's word closed the gate, or opened it
 
 	permit  permit          // to send a probe
 	asked   instant.Instant // when the fleet was asked for it last
@@ -219,7 +219,7 @@ func (f *fleet) closing(at instant.Instant, n int32, since instant.Instant) {
 	if f == nil {
 		return
 	}
-	f.next, f.refused, f.permit = at, 0, none
+	f.next, f.refused, f.permit, f.byOthers = at, 0, none, false
 	if f.row, f.began = n, since; n == 0 {
 		f.began = at
 	}

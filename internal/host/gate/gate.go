@@ -174,7 +174,7 @@ type State struct {
 	Limit, InFlight, Waiting int
 	Closed                   bool
 	Since                    instant.Instant // while closed: when the failures began
-	Fleet                    bool            // while closed: others said so
+	Fleet                    bool            // others said that it is closed, or open
 }
 
 // Turns returns how often the gate has closed and opened. It is odd while the gate is
@@ -314,8 +314,8 @@ func (g *Gate) Wants() int {
 func (g *Gate) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	since, fleet := g.since, g.closed && g.fleet != nil && g.fleet.byOthers
-	if fleet {
+	since, fleet := g.since, g.fleet != nil && g.fleet.byOthers
+	if fleet && g.closed {
 		since = g.fleet.since
 	}
 	return State{

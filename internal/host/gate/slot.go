@@ -229,6 +229,7 @@ func (g *Gate) settle(now instant.Instant) (freed bool) {
 	}
 	if g.closed && now >= g.opening() {
 		g.open()
+		g.fleet.byOthers = true
 		g.renew() // a probe that hangs must not fill the limit
 		freed = true
 	}

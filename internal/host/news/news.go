@@ -26,78 +26,132 @@ type Record struct {
 	Until  instant.Instant // not over before this time
 	Status int             // of the response that caused it; 0: none
 	Room   int             // how many requests go
+	Fleet  bool            // a fleet told of it
 }
 
 // News are the conditions of a host. The zero News is ready. All methods are safe for
 // concurrent use.
 type News struct {
-	n atomic.Int32 // what lasts or is to be told, to be read without the lock
+	n atomic.Int32 // what lasts or was heard, to be read without the lock
 
-	mu      sync.Mutex // guards everything below
+	mu      sync.Mutex // guards everything below; nothing is told while it is held
 	lasting map[Key]Record
-	heard   []Record        // of a fleet, not told yet
+	heard   map[Key]Record  // of a fleet, for the next request
 	next    instant.Instant // the earliest Until
-	status  int             // of the last failure
-	err     error           // of the last failure
+	status  int             // of the last attempt, if it failed
+	err     error           // of the last attempt
+	queue   []func()        // what is to be told, in order
+	telling bool            // a goroutine is telling it
 }
 
-// Quiet reports whether nothing lasts. It is a single atomic load.
+// Quiet reports whether nothing lasts and nothing was heard. It is a single atomic load.
 func (n *News) Quiet() bool { return n == nil || n.n.Load() == 0 }
 
-// Begin notes that a condition lasts, and reports whether that is new.
-func (n *News) Begin(r Record) bool {
+// Begin notes that a condition lasts. If that is new, it calls tell. All beginnings and ends
+// are told in their order, one at a time. So tell may be called by a goroutine that tells
+// something else at the moment, and Begin does not wait for that.
+func (n *News) Begin(r Record, tell func()) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.begin(r)
+	if old, lasts := n.lasting[r.Key]; lasts {
+		r.Since = old.Since
+	} else if len(n.lasting) < most {
+		n.queue = append(n.queue, tell)
+	} else {
+		n.mu.Unlock()
+		return
+	}
+	if n.lasting == nil {
+		n.lasting = make(map[Key]Record)
+	}
+	n.lasting[r.Key] = r
+	n.next = min(n.next, r.Until)
+	n.empty()
 }
 
-// Failed notes the last failure, which may be the cause of what is found later.
-func (n *News) Failed(status int, err error) {
+// Extend notes that a condition is not over before a time.
+func (n *News) Extend(k Key, until instant.Instant) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r, lasts := n.lasting[k]; lasts {
+		r.Until = until
+		n.lasting[k] = r
+	}
+}
+
+// End notes that a condition is over. If it lasted until now, it calls tell as Begin does.
+func (n *News) End(k Key, tell func()) {
+	n.mu.Lock()
+	if _, lasts := n.lasting[k]; lasts {
+		delete(n.lasting, k)
+		n.queue = append(n.queue, tell)
+	}
+	n.empty()
+}
+
+// empty tells what is queued, and gives the lock back. A panic of whoever is told leaves the
+// rest to the next call.
+func (n *News) empty() {
+	n.n.Store(int32(len(n.lasting) + len(n.heard)))
+	defer n.mu.Unlock()
+	if n.telling {
+		return
+	}
+	n.telling = true
+	defer func() { n.telling = false }()
+	for len(n.queue) > 0 {
+		tell := n.queue[0]
+		n.queue[0] = nil
+		n.queue = n.queue[1:]
+		func() {
+			n.mu.Unlock()
+			defer n.mu.Lock()
+			tell()
+		}()
+	}
+}
+
+// Outcome notes the outcome of an attempt, which may be the cause of what is found later. A
+// success has neither a status nor an error.
+func (n *News) Outcome(status int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.status, n.err = status, err
 }
 
-// Failure returns the last failure.
+// Failure returns the last outcome.
 func (n *News) Failure() (status int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.status, n.err
 }
 
-// Hear is Begin for the word of a fleet, which the next request tells.
+// Hear notes what a fleet says, for the next request.
 func (n *News) Hear(r Record) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.begin(r) {
-		n.heard = append(n.heard, r)
+	if n.heard == nil {
+		n.heard = make(map[Key]Record)
+	}
+	if _, again := n.heard[r.Key]; again || len(n.heard) < most {
+		n.heard[r.Key] = r
+		n.n.Store(int32(len(n.lasting) + len(n.heard)))
 	}
 }
 
-// Heard returns what the fleet said, once.
-func (n *News) Heard() (all []Record) {
+// Heard returns what a fleet said, once.
+func (n *News) Heard() (all map[Key]Record) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all, n.heard = n.heard, nil
+	n.n.Store(int32(len(n.lasting)))
 	return all
 }
 
-// Lasts reports whether a condition lasts.
-func (n *News) Lasts(k Key) bool {
+// Lasts returns a condition, and whether it lasts.
+func (n *News) Lasts(k Key) (r Record, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, ok := n.lasting[k]
-	return ok
-}
-
-// End notes that a condition is over, and reports whether it lasted until now.
-func (n *News) End(k Key) (r Record, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if r, ok = n.lasting[k]; ok {
-		delete(n.lasting, k)
-		n.n.Store(int32(len(n.lasting)))
-	}
+	r, ok = n.lasting[k]
 	return r, ok
 }
 
@@ -119,22 +173,4 @@ func (n *News) Due(now instant.Instant, own Key) (all []Record) {
 		n.next = min(n.next, r.Until)
 	}
 	return all
-}
-
-// begin is Begin; the lock is held.
-func (n *News) begin(r Record) bool {
-	old, lasts := n.lasting[r.Key]
-	switch {
-	case lasts:
-		r.Since = old.Since
-	case len(n.lasting) >= most:
-		return false
-	}
-	if n.lasting == nil {
-		n.lasting = make(map[Key]Record)
-	}
-	n.lasting[r.Key] = r
-	n.next = min(n.next, r.Until)
-	n.n.Store(int32(len(n.lasting)))
-	return !lasts
 }
