@@ -73,6 +73,7 @@ type repeat struct {
 	shown  time.Time // when a line was written; zero: never
 	span   time.Duration
 	held   int       // lines that are held back
+	first  time.Time // when the first of them came
 	last   line      // the last of them
 	latest time.Time // when it came
 }
@@ -85,7 +86,9 @@ func newLines(logger *slog.Logger) *lines {
 func (s *lines) write(l line) {
 	s.add(l.host, func(h *hostLines, now time.Time) {
 		r := h.repeat(l.key, now)
-		if r.held > 0 {
+		if r.held == 0 {
+			r.first = now
+		} else {
 			l.level = max(l.level, r.last.level)
 		}
 		r.held, r.last, r.latest = r.held+1, l, now
@@ -303,7 +306,7 @@ func (r *repeat) sum(now time.Time) line {
 			})
 			l.attrs = []slog.Attr{slog.String("host", l.host)}
 		}
-		l.attrs = append(l.attrs, slog.Int("count", r.held))
+		l.attrs = append(l.attrs, slog.Int("count", r.held), slog.Duration("within", r.latest.Sub(r.first).Round(time.Millisecond)))
 	}
 	if span := max(r.span, shortSpan); now.Sub(r.shown) < 2*span && r.span > 0 {
 		r.span = min(2*span, longSpan)

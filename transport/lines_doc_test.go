@@ -33,6 +33,7 @@ type situation struct {
 	rule policy.Rule
 	tls  ts.TLS            // of a server, if there is no base
 	base http.RoundTripper // nil: a server with faulty TLS
+	lane http.RoundTripper // of other connections; nil: the base has one lane only
 	play func(*testing.T, *transport.Transport, string)
 	busy bool // many requests at a time: only the first line of each kind is shown, without numbers
 }
@@ -100,6 +101,19 @@ func TestLinesInTheDocs(t *testing.T) {
 				once(t, tr, url)
 			}},
 		{name: "1000 requests per second get a 503, for 2 s", busy: true, rule: exact, base: plays(faults.Status(503)), play: many(2000, 1037*time.Microsecond)},
+		{name: "the retries of a host are used up, and come back", rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.2}}.Or(quick), base: plays(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
+			play: func(t *testing.T, tr *transport.Transport, url string) {
+				once(t, tr, url)
+				time.Sleep(30 * time.Second)
+				once(t, tr, url)
+			}},
+		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), base: plays(faults.Hang()), lane: plays(faults.Status(200)), play: once},
+		{name: "one of the servers behind a balancer is bad", rule: exact, base: plays(faults.Status(503)), lane: plays(faults.Status(200)),
+			play: func(t *testing.T, tr *transport.Transport, url string) {
+				for range 3 {
+					once(t, tr, url)
+				}
+			}},
 		{name: "the server hangs behind a gate", rule: gated, base: plays(faults.Hang()), busy: true, play: many(40, 503*time.Millisecond)},
 		{name: "the server is down for a minute, and comes back", rule: gated,
 			base: rt(func(req *http.Request) (*http.Response, error) {
@@ -115,13 +129,37 @@ func TestLinesInTheDocs(t *testing.T) {
 				hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://api.example.com", Status: 429, Wait: 5 * time.Second})
 				once(t, tr, url)
 			}},
+		{name: "another process of a fleet reads that a quota is nearly used up", rule: policy.Rule{Pacing: policy.On}, base: plays(faults.Status(200)),
+			play: func(t *testing.T, tr *transport.Transport, url string) {
+				once(t, tr, url)
+				hear := <-heard
+				hear(fleetmsg.Message{Kind: fleetmsg.Quota, Host: "https://api.example.com", Amount: 12, Limit: 100, Wait: time.Minute, Members: 2})
+				once(t, tr, url)
+				time.Sleep(time.Minute)
+				once(t, tr, url)
+			}},
+		{name: "other processes of a fleet find a host down, and later back", rule: gated, base: plays(faults.Status(200)),
+			play: func(t *testing.T, tr *transport.Transport, url string) {
+				once(t, tr, url)
+				hear := <-heard
+				time.Sleep(time.Minute)
+				hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: "https://api.example.com", Wait: 10 * time.Second})
+				for at, m := range map[time.Duration]fleetmsg.Message{300 * time.Millisecond: {Kind: fleetmsg.Probe, Wait: time.Minute}, 5 * time.Second: {Kind: fleetmsg.Up}} {
+					m.Host = "https://api.example.com" // another member has the permit to try it
+					time.AfterFunc(at, func() { hear(m) })
+				}
+				once(t, tr, url)
+			}},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var log journal
 				start := time.Now()
 				c := transport.Config{Rule: s.rule, Base: s.base, Logger: log.logger()}
-				if strings.HasPrefix(s.name, "another process") {
+				if s.lane != nil {
+					c.Lane = func(string) http.RoundTripper { return s.lane }
+				}
+				if strings.Contains(s.name, "of a fleet") {
 					c.Fleet = hearing{heard}
 				}
 				target := url

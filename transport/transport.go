@@ -109,9 +109,11 @@ type Config struct {
 	// The message of each line names the host, the cause and what happens next, in at most
 	// 120 characters. Lines with the same host, reason, and status or classify.Kind are
 	// summed up: after the first line there is one per second, and fewer while they go on,
-	// down to one per minute. Their number is the attribute count. A host with more than
-	// four such kinds of lines has one line for the rest, and it has at most four lines per
-	// minute about its state. Of the lines that are not written, skipped is the number.
+	// down to one per minute. Their number is the attribute count, and within is the time
+	// between the first and the last of them. A host with more than four such kinds of lines
+	// has one line for the rest, and it has at most four lines per minute about its state. Of
+	// the lines that are not written, skipped is the number. What is held back when the
+	// process ends is lost.
 	//
 	// A line about a request has the attributes host, method, url and reason, and attempt
 	// (its number) or attempts (how many). If they are known, it has limit, status, error,
