@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/aplomb-go/aplomb/internal/terminal"
 )
 
 // Format prints a Config without its secrets.
@@ -64,7 +66,8 @@ func (h *hidden) add(word string) {
 }
 
 // reason returns the text of an error without passwords. Redis repeats the arguments of a
-// command that it does not know, and AUTH may be such a command.
+// command that it does not know, and AUTH may be such a command. The text can be printed,
+// because a log may print a message as it is.
 func (h *hidden) reason(err error) string {
 	text, _, cut := strings.Cut(err.Error(), "with args beginning with")
 	if cut {
@@ -80,7 +83,7 @@ func (h *hidden) reason(err error) string {
 	if len(text) > maxReason {
 		text = strings.ToValidUTF8(text[:maxReason], "") + "…"
 	}
-	return text
+	return terminal.Printable(text)
 }
 
 // withoutSecrets returns options that note each password before it is sent.

@@ -81,6 +81,13 @@ func TestNoPasswordInTheLog(t *testing.T) {
 	}
 }
 
+// An error of Redis writes no line of its own into a log that prints messages as they are.
+func TestReasonIsPrintable(t *testing.T) {
+	var h *hidden
+	err := errors.New("ERR a\x1b[2K\r\nfleet: Redis is back\u009b31m")
+	require.Equal(t, "ERR a?[2K??fleet: Redis is back?31m", h.reason(err))
+}
+
 // A size that somebody has forged mutes no topic for long.
 func TestForgedSize(t *testing.T) {
 	f, _ := start(t, options(t, "127.0.0.1:1"))

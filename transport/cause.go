@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/aplomb-go/aplomb/classify"
@@ -16,8 +17,11 @@ import (
 
 // causeOf says in a few words what is wrong. It names the day on which a certificate
 // expired, and leaves out what a log line says elsewhere: the method, the URL and the
-// address. It hides the secrets of the URLs that are known.
-func causeOf(err error, known ...string) string {
+// address. It hides the secrets of the URLs that are known. The text is a line that can be
+// printed.
+func causeOf(err error, known ...string) string { return printable(cause(err, known)) }
+
+func cause(err error, known []string) string {
 	if text := certificate(err); text != "" {
 		return text
 	}
@@ -59,14 +63,30 @@ func certificate(err error) string {
 	if name, ok := errors.AsType[x509.HostnameError](err); ok && name.Certificate != nil {
 		names := name.Certificate.DNSNames
 		if len(names) == 0 {
-			return "certificate not for " + name.Host
+			return "certificate not for " + safeHost(name.Host)
 		}
-		return "certificate for " + names[0] + ", not for " + name.Host
+		return "certificate for " + names[0] + ", not for " + safeHost(name.Host)
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return "certificate of an unknown authority"
 	}
 	return ""
+}
+
+// printable replaces what cannot be printed: line breaks, escape sequences of terminals, and
+// what changes the direction of a text. A server chooses the names in its certificate, and
+// Go reports them before it has checked who signed it. So a server could write lines of its
+// own into a log that prints messages as they are.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return '?'
+	}, s)
 }
 
 // innermost returns the error that others wrap.
@@ -84,7 +104,7 @@ func innermost(err error) error {
 const longest = 120
 
 // fit returns a message about a host and a cause. If it would be too long, it shortens
-// the cause first, and then the host.
+// the cause first, and then the host. The message can be printed.
 func fit(host, why string, message func(host, why string) string) string {
 	text := message(host, why)
 	if over := utf8.RuneCountInString(text) - longest; over > 0 {
@@ -94,7 +114,7 @@ func fit(host, why string, message func(host, why string) string) string {
 	if over := utf8.RuneCountInString(text) - longest; over > 0 {
 		text = message(clip(host, max(utf8.RuneCountInString(host)-over, 20)), why)
 	}
-	return clip(text, longest)
+	return printable(clip(text, longest))
 }
 
 // clip cuts the middle out of a text that has more than n characters.

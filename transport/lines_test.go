@@ -2,10 +2,14 @@ package transport_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
 	"weak"
 
 	"github.com/stretchr/testify/assert"
@@ -411,4 +416,45 @@ func TestExplain(t *testing.T) {
 			assert.Equal(t, "GET http://h.test/\n  not sent: its turn would come after the caller's deadline (rate), try again at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
 		})
 	})
+}
+
+// TestTextsThatOthersChoose: what a server or the author of a link chooses writes no line of
+// its own into a log or a story, and does not act on a terminal.
+func TestTextsThatOthersChoose(t *testing.T) {
+	const evil = "\x1b[2K\r\n  status 200, the caller has it\u009b31m\u202e\a"
+	printable := func(t *testing.T, text string) {
+		assert.Equal(t, -1, strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }), "%q", text)
+		assert.NotContains(t, text, "SECRET")
+	}
+	for name, err := range map[string]error{
+		"a name in a certificate":     x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{evil}}, Host: "SECRET@h.test"},
+		"a certificate without names": x509.HostnameError{Certificate: &x509.Certificate{}, Host: "SECRET@h.test" + evil},
+		"an error":                    errors.New(evil),
+		"several errors":              errors.Join(errors.New(evil), io.ErrUnexpectedEOF),
+		"a dial":                      &net.OpError{Op: "dial", Net: "tcp", Err: errors.New(evil)},
+		"a lookup":                    &net.DNSError{Err: evil, Name: "h.test"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var log journal
+				tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}, Logger: log.logger(), Base: plays(faults.Fail(err))})
+				req := newRequest(t, http.MethodPost, "https://h.test/", nil)
+				req.URL.Host = "SECRET@h\u009b31m.test"
+				_, failure := tr.RoundTrip(req)
+				require.Error(t, failure)
+				story := strings.Split(transport.Explain(nil, &url.Error{Op: "Post", URL: req.URL.String(), Err: failure}), "\n")
+				assert.LessOrEqual(t, len(story), 4, "%q", story)
+				for _, line := range story {
+					printable(t, line)
+					assert.False(t, strings.HasPrefix(line, "  status"), "%q", line)
+				}
+				time.Sleep(time.Minute)
+				require.NotEmpty(t, log.records())
+				for _, r := range log.records() {
+					printable(t, r.Message)
+				}
+				printable(t, transport.HostChange{Host: "https://h\u009b31m.test", Condition: transport.ConditionDown, Err: err}.String())
+			})
+		})
+	}
 }

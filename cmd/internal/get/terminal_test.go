@@ -37,23 +37,37 @@ type failing struct{ err error }
 
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
 
+// counting counts the requests to a base.
+type counting struct {
+	http.RoundTripper
+	sent atomic.Int64
+}
+
+func (c *counting) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.sent.Add(1)
+	return c.RoundTripper.RoundTrip(req)
+}
+
 // A server chooses the names in its certificate, and Go tells them before it checks who
 // signed it. The author of a link chooses its host.
 func TestNothingActsOnTheTerminal(t *testing.T) {
 	const evil = "\x1b[1A\x1b[2Ka.bin: done: 5 bytes\x1b[8m\n\a\u009b31m\u202e\x7f"
 	rules := filepath.Join(t.TempDir(), "rules.json")
-	if err := os.WriteFile(rules, []byte(`{"rule": {"attempts": 2, "backoff": {"type": "constant", "interval": "1ms"}}}`), 0o600); err != nil {
+	if err := os.WriteFile(rules, []byte(`{"rule": {"attempts": 2, "backoff": {"type": "constant", "delay": "1ms"}}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{evil}}, Host: "h.test"},
+		x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"\n" + evil}}, Host: "h.test"},
 		x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"h"}}, Host: evil},
-		&url.Error{Op: "Get", URL: "https://h.test/", Err: fmt.Errorf("proxy says %s: %w", evil, io.ErrUnexpectedEOF)},
-		errors.New(evil),
+		&url.Error{Op: "Get", URL: "https://h.test/", Err: fmt.Errorf("proxy says %s: %w", "\n"+evil, io.ErrUnexpectedEOF)},
+		errors.New("\n" + evil),
 	} {
+		base := &counting{RoundTripper: failing{err}}
 		for _, args := range [][]string{
 			{"https://h.test/a.bin"},
 			{"-plain", "https://h.test/a.bin"},
+			{"-v", "https://h.test/a.bin"},
+			{"-v", "-plain", "https://h.test/a.bin"},
 			{"-o", "-", "https://h%C2%9B31m.test/"},
 			{"-plain", "-o", "-", "https://h%C2%9B31m.test/"},
 			{"https://h%C2%9B31m.test/"},
@@ -72,7 +86,7 @@ func TestNothingActsOnTheTerminal(t *testing.T) {
 			dir := t.TempDir()
 			t.Chdir(dir)
 			var out bytes.Buffer
-			w := world{stdout: &out, stderr: &out, base: failing{err}, screen: func(io.Writer) (int, int) { return 200, 24 }}
+			w := world{stdout: &out, stderr: &out, base: base, screen: func(io.Writer) (int, int) { return 200, 24 }}
 			if code := run(t.Context(), args, w); code == exitFine {
 				t.Errorf("%q: exit status %d", args, code)
 			}
@@ -80,9 +94,12 @@ func TestNothingActsOnTheTerminal(t *testing.T) {
 			if bad := unprinted(text); bad != "" {
 				t.Errorf("%q: %q in %q", args, bad, text)
 			}
-			if strings.Contains(text, "\na.bin: done") {
+			if strings.Contains(text, "\na.bin: done") || strings.Contains(text, "\na.bin: ?[1A") {
 				t.Errorf("%q: a line of the server's own: %q", args, text)
 			}
+		}
+		if base.sent.Load() < 6 {
+			t.Errorf("%v: %d requests", err, base.sent.Load())
 		}
 	}
 }
@@ -120,7 +137,7 @@ func TestErrorsKeepSecrets(t *testing.T) {
 		for _, args := range [][]string{
 			{u}, {"-o", "-", u}, {"-o", dir, u}, {u, u}, {"-rate", u, u}, {"-limit", u, u}, {"-attempts=" + u}, {"-stall", u},
 			{"-plain=" + u}, {"-unknown=" + u}, {"-" + u}, {"-rule", u, u}, {"-cacert", u, u}, {"-o", u, "http://a/b", "http://a/c"},
-			{"-attempts", "1", "-plain", "-o", "-", u}, {"-o", u + "/", "http://a/b"},
+			{"-attempts", "1", "-plain", "-o", "-", u}, {"-v", "-attempts", "1", "-plain", "-o", "-", u}, {"-o", u + "/", "http://a/b"},
 			{"-mirrors", "-o", dir, u, "https://m.test/a"}, {"-mirrors", "-plain", "-o", dir, "https://m.test/a", u},
 			{"-mirrors", "-o", "-", u, u}, {"-sha256", u, u},
 			{"-attempts", "1", "-plain", "-o", "-", "https://h.test/a"}, {"-attempts", "1", "-plain", "-o", dir, "https://h.test/a"},
