@@ -153,7 +153,7 @@ func TestHeadersAreComparedAtTheStart(t *testing.T) {
 		whole := jsonStep(text(1000), true, false)
 		s := set(t, cfg, policy.Rule{}, whole.CutAt(0, ts.Reset), whole.Header("Last-Modified", "a"))
 		got := s.send(http.MethodGet, nil)
-		require.NoError(t, got.err, "the first response had no Last-Modified")
+		require.NoError(t, got.err, "the first answer had no Last-Modified")
 		s = set(t, ts.Config{Net: cfg.Net, HTTP2: cfg.HTTP2, Host: "other.test"}, policy.Rule{}, whole.CutAt(0, ts.Reset), ts.OK(text(1000)).Header("Content-Type", "text/html"))
 		got = s.send(http.MethodGet, nil)
 		require.Error(t, got.err)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -29,7 +30,7 @@ type regions struct {
 	start time.Time
 
 	mu   sync.Mutex
-	down map[string]response // nil: the region is well
+	down map[string]answer // nil: the region is well
 	seen []arrival
 }
 
@@ -40,7 +41,7 @@ type arrival struct {
 	req  *http.Request
 }
 
-func newRegions() *regions { return &regions{start: time.Now(), down: map[string]response{}} }
+func newRegions() *regions { return &regions{start: time.Now(), down: map[string]answer{}} }
 
 func (r *regions) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
@@ -57,10 +58,10 @@ func (r *regions) RoundTrip(req *http.Request) (*http.Response, error) {
 	if answer == nil {
 		answer = status(200, "X-From: "+req.URL.Host)
 	}
-	return answer(req)
+	return play(req, answer)
 }
 
-func (r *regions) set(host string, answer response) {
+func (r *regions) set(host string, answer answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down[host] = answer
@@ -91,7 +92,7 @@ func (r *regions) transport(t testing.TB, rule policy.Rule, others ...string) *t
 }
 
 var (
-	refuses = fails(syscall.ECONNREFUSED)
+	refuses = faults.Fail(syscall.ECONNREFUSED)
 )
 
 // answersOf sends so many requests at once, and returns the hosts that answered with a 200.
@@ -121,12 +122,12 @@ func answersOf(t *testing.T, tr http.RoundTripper, n int, url string) map[string
 func TestAlternateServesAnOutage(t *testing.T) {
 	for name, row := range map[string]struct {
 		rule policy.Rule
-		down response
+		down answer
 	}{
 		"refused":          {policy.Rule{}, refuses},
 		"503":              {policy.Rule{}, status(503)},
 		"503 that waits":   {policy.Rule{}, status(503, "Retry-After: 3")},
-		"silent":           {policy.Rule{AttemptTimeout: time.Second}, response(hangs)},
+		"silent":           {policy.Rule{AttemptTimeout: time.Second}, faults.Hang()},
 		"gate":             {policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}, refuses},
 		"gate, 503":        {policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}, status(503)},
 		"gate that refuse": {policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 64}}, refuses},
@@ -236,18 +237,18 @@ func TestAlternateOnlyIfItMayBeRepeated(t *testing.T) {
 	for _, row := range []struct {
 		method, header string
 		ctx            func(context.Context) context.Context
-		down           response
+		down           answer
 		rule           policy.Rule
 		want           int // attempts at B
 	}{
 		{method: http.MethodPost, down: refuses, want: 1},
 		{method: http.MethodPost, down: status(503), want: 0},
-		{method: http.MethodPost, down: fails(io.ErrUnexpectedEOF), want: 0},
+		{method: http.MethodPost, down: faults.Fail(io.ErrUnexpectedEOF), want: 0},
 		{method: http.MethodPost, down: status(503), ctx: transport.Repeatable, want: 1},
 		{method: http.MethodPost, down: status(503), header: "Idempotency-Key: 1", want: 0},
 		{method: http.MethodPost, down: refuses, header: "Idempotency-Key: 1", want: 1},
 		{method: http.MethodPut, down: status(503), want: 1},
-		{method: http.MethodDelete, down: fails(io.ErrUnexpectedEOF), want: 1},
+		{method: http.MethodDelete, down: faults.Fail(io.ErrUnexpectedEOF), want: 1},
 		{method: http.MethodGet, down: status(503), ctx: transport.Once, want: 0},
 		{method: http.MethodGet, down: status(404), want: 0},
 		{method: http.MethodPost, down: status(503), header: "Idempotency-Key: 1", want: 0,
@@ -441,9 +442,9 @@ func TestResponseOfAnAlternate(t *testing.T) {
 		r.set("a.test", refuses)
 		r.set("b.test", func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/pub/done" {
-				return status(200, "Set-Cookie: c=d")(req)
+				return play(req, status(200, "Set-Cookie: c=d"))
 			}
-			return status(302, "Location: done", "Set-Cookie: a=b")(req)
+			return play(req, status(302, "Location: done", "Set-Cookie: a=b"))
 		})
 		jar, err := cookiejar.New(nil)
 		require.NoError(t, err)
@@ -582,9 +583,9 @@ func TestAlternatesOfARequestThatIsRedirected(t *testing.T) {
 			r.set("c.test", refuses)
 			r.set("a.test", func(req *http.Request) (*http.Response, error) {
 				if req.URL.Path == "/x" {
-					return refuses(req)
+					return play(req, refuses)
 				}
-				return status(302, "Location: "+to)(req)
+				return play(req, status(302, "Location: "+to))
 			})
 			tr := mustNew(t, transport.Config{Base: r, Rule: policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)}})
 			ctx := transport.WithRule(t.Context(), policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}}})

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -52,7 +53,7 @@ func TestUploadOutlivesTheResponse(t *testing.T) {
 	tr := over(t, transport.Config{Rule: policy.Rule{AttemptTimeout: time.Hour}}, rt(func(req *http.Request) (*http.Response, error) {
 		ctx, body = req.Context(), req.Body
 		_, _ = body.Read(make([]byte, 1))
-		return empty(200)(req)
+		return play(req, faults.Status(200))
 	}))
 	_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader(strings.Repeat("x", replay.Small+1))))
 	require.NoError(t, err)

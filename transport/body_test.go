@@ -64,12 +64,12 @@ func TestResendsAreWhole(t *testing.T) {
 						if n < 4 { // reads a part, more at each attempt, and fails
 							_, err := io.CopyN(io.Discard, req.Body, int64(min(part*n, len(text))))
 							assert.NoError(t, err)
-							return status(503)(req)
+							return play(req, status(503))
 						}
 						all, err := io.ReadAll(req.Body)
 						assert.NoError(t, err)
 						got = append(got, string(all))
-						return status(200)(req)
+						return play(req, status(200))
 					}))
 					resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", made()))
 					require.NoError(t, err)
@@ -159,12 +159,12 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 			tr := over(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 				defer func() { _ = req.Body.Close() }()
 				if n++; n == 1 {
-					return status(503)(req)
+					return play(req, status(503))
 				}
 				text, err := io.ReadAll(req.Body)
 				assert.NoError(t, err)
 				assert.Equal(t, "text", string(text))
-				return status(200)(req)
+				return play(req, status(200))
 			}))
 			b := oneShot("text")
 			resp, err := put(t, tr, b)
@@ -217,16 +217,16 @@ func TestEarlyResponseWhileReading(t *testing.T) {
 				assert.NoError(t, err)
 				assert.Equal(t, text, string(all))
 				_ = req.Body.Close()
-				return status(200)(req)
+				return play(req, status(200))
 			}
-			go func() { // goes on uploading long after the response
+			go func() { // goes on uploading long after the answer
 				all, err := io.ReadAll(req.Body)
 				assert.Error(t, err, "the body was taken back")
 				_ = req.Body.Close()
 				late <- string(all)
 			}()
 			time.Sleep(250 * time.Millisecond)
-			return status(503)(req)
+			return play(req, status(503))
 		}))
 		src := &body{Reader: iotestOneByte{strings.NewReader(text)}, onRead: func() { time.Sleep(100 * time.Millisecond) }}
 		resp, err := put(t, tr, src)
@@ -249,7 +249,7 @@ func TestBodyBusy(t *testing.T) {
 					_ = req.Body.Close()
 				}()
 				synctest.Wait()
-				return status(503)(req)
+				return play(req, status(503))
 			})
 			stuck := readFunc(func(p []byte) (int, error) { <-release; return 0, io.EOF })
 			b := &seekBody{body: body{Reader: stuck}, Seeker: strings.NewReader("")}
@@ -364,7 +364,7 @@ func respondsEarly(err error) rt {
 		if err != nil {
 			return nil, err
 		}
-		return status(503)(req)
+		return play(req, status(503))
 	}
 }
 
@@ -377,7 +377,7 @@ func TestUploadMemoryIsBounded(t *testing.T) {
 		assert.NoError(t, err)
 		assert.EqualValues(t, size, n)
 		_ = req.Body.Close()
-		return status(200)(req)
+		return play(req, status(200))
 	}))
 	runtime.ReadMemStats(&before)
 	_, err := put(t, tr, io.NopCloser(io.LimitReader(readFunc(func(p []byte) (int, error) { return len(p), nil }), size)))
@@ -408,13 +408,13 @@ func TestSourceUnderConcurrency(t *testing.T) {
 				if transport.AttemptNumber(req.Context()) < 4 {
 					go func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) }()
 					go func() { _ = req.Body.Close() }()
-					return status(503)(req)
+					return play(req, status(503))
 				}
 				all, err := io.ReadAll(req.Body)
 				assert.NoError(t, err)
 				assert.Len(t, all, len(text))
 				_ = req.Body.Close()
-				return status(200)(req)
+				return play(req, status(200))
 			}))
 			resp, err := put(t, tr, src)
 			if assert.NoError(t, err) {
@@ -459,7 +459,7 @@ func TestBodyThatCannotConnect(t *testing.T) {
 				if attempts > 1 {
 					_, _ = io.Copy(io.Discard, req.Body)
 					_ = req.Body.Close()
-					return status(200)(req)
+					return play(req, status(200))
 				}
 				if row.closed {
 					_ = req.Body.Close()
@@ -591,9 +591,9 @@ func TestKeptBodyThatNobodyCloses(t *testing.T) {
 		if attempts++; attempts%2 == 1 {
 			_, _ = io.Copy(io.Discard, req.Body)
 			_ = req.Body.Close()
-			return status(503)(req)
+			return play(req, status(503))
 		}
-		return status(200)(req)
+		return play(req, status(200))
 	}))
 	for range 3 {
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot("text")))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -36,7 +37,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				outage := func(b policy.Budget) (attempts int, elapsed float64, reasons map[transport.Reason]int) {
-					base := newOrigin(status(503))
+					base := script(status(503))
 					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
 						Attempts: 5, Backoff: backoff.Constant(time.Millisecond), Budget: b,
 					}})
@@ -73,7 +74,7 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 // TestBudgetInEveryWindow: invariant 11, for an outage that lasts.
 func TestBudgetInEveryWindow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		base := newOrigin(status(503))
+		base := script(status(503))
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 		begun := 0
 		for range 600 { // a minute with 50 requests per second
@@ -95,7 +96,7 @@ func TestBudgetInEveryWindow(t *testing.T) {
 
 func TestQuietClientKeepsItsRetries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		base := newOrigin(status(503))
+		base := script(status(503))
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 60 {
 			before := base.attempts()
@@ -116,11 +117,11 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		down := true
 		fails := map[string]int{}
-		base := newOrigin(func(req *http.Request) (*http.Response, error) {
+		base := script(func(req *http.Request) (*http.Response, error) {
 			if fails[req.URL.Host]++; down && req.URL.Host == "a.test" || fails[req.URL.Host] <= 4 {
-				return status(503)(req)
+				return play(req, status(503))
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Attempts: 5, Backoff: backoff.Constant(time.Millisecond)}})
 		for range 1000 {
@@ -147,10 +148,10 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 // marked, and a Transport around this one leaves it alone.
 func TestBudgetStopIsReal(t *testing.T) {
 	const requests = 3
-	for name, response := range map[string]response{"response": status(503), "error": fails(syscall.ECONNRESET)} {
+	for name, response := range map[string]answer{"response": status(503), "error": faults.Fail(syscall.ECONNRESET)} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				base := newOrigin(response)
+				base := script(response)
 				ev := &events{}
 				inner := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: one}})
 				tr := mustNew(t, transport.Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
@@ -252,18 +253,18 @@ func TestBudgetIsRefunded(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				base := newOrigin(func(req *http.Request) (*http.Response, error) {
+				base := script(func(req *http.Request) (*http.Response, error) {
 					switch req.URL.Path {
 					case "/told":
-						return told(req)
+						return play(req, told)
 					case "/minute":
-						return status(429, "Retry-After: 60")(req)
+						return play(req, status(429, "Retry-After: 60"))
 					case "/stream":
-						return status(200)(req)
+						return play(req, status(200))
 					case "/slow":
 						time.Sleep(time.Second)
 					}
-					return status(503)(req)
+					return play(req, status(503))
 				})
 				ev := &events{}
 				rule := row.rule
@@ -283,11 +284,11 @@ func TestLateRefunds(t *testing.T) {
 	for name, leave := range map[string]time.Duration{"before": 59 * time.Second, "meanwhile": 60*time.Second + 500*time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				base := newOrigin(func(req *http.Request) (*http.Response, error) {
+				base := script(func(req *http.Request) (*http.Response, error) {
 					if req.URL.Path != "/told" {
 						return nil, syscall.ECONNRESET
 					}
-					return status(503, "Retry-After: 70", "Date: ")(req)
+					return play(req, status(503, "Retry-After: 70", "Date: "))
 				})
 				tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
 					Backoff: backoff.Constant(time.Millisecond), RetryAfter: policy.RetryAfter{Max: -1}, Cooldown: policy.Off,

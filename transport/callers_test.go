@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -31,7 +32,7 @@ func takesAll(req *http.Request) (*http.Response, error) {
 	if err := pause(req, 20*time.Millisecond); err != nil {
 		return nil, err
 	}
-	return empty(200)(req)
+	return play(req, faults.Status(200))
 }
 
 // TestSlowCallersHoldUpNobody: uploads that wait for their callers take no slots from other
@@ -104,7 +105,7 @@ func TestStreamsLeaveTheGate(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}, Base: rt(func(req *http.Request) (*http.Response, error) {
 					if req.URL.Path == "/plain" {
-						return empty(200)(req)
+						return play(req, faults.Status(200))
 					}
 					r, w := io.Pipe()
 					go func() {

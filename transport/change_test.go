@@ -58,7 +58,7 @@ func TestChangeOfAHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Trace: seen.trace(),
-			Base: plays(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
+			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		start := time.Now()
 		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestChangeOfAHoldThatNobodyWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Trace: seen.trace(),
-			Base: plays(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
+			Base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200))})
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req.Header.Set("Authorization", "Bearer SECRET")
 		_, err := tr.RoundTrip(req)
@@ -149,7 +149,7 @@ func TestChangeOfACrowd(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			var seen changes
 			tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: mode}}, Trace: seen.trace(),
-				Base: plays(faults.Status(200).Delay(700 * time.Millisecond))})
+				Base: script(faults.Status(200).Delay(700 * time.Millisecond))})
 			var all sync.WaitGroup
 			for range 4 {
 				all.Go(func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
@@ -167,7 +167,7 @@ func TestChangeOfACrowd(t *testing.T) {
 func TestChangeOfABudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		steps := plays(faults.Status(503))
+		steps := script(faults.Status(503))
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.5}}.Or(quick), Trace: seen.trace(), Base: steps})
 		for range 5 {
 			_, err := fetch(t, tr, t.Context(), "http://h.test/")
@@ -187,7 +187,7 @@ func TestChangeOfABudget(t *testing.T) {
 func TestChangeOfABudgetForBackground(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 6, PerSecond: 0.5}, Attempts: 2}.Or(quick), Trace: seen.trace(), Base: plays(faults.Status(503))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Budget: policy.Budget{Burst: 6, PerSecond: 0.5}, Attempts: 2}.Or(quick), Trace: seen.trace(), Base: script(faults.Status(503))})
 		for range 10 {
 			_, err := fetch(t, tr, transport.Background(t.Context()), "http://h.test/")
 			require.NoError(t, err)
@@ -209,7 +209,7 @@ func TestChangeOfAQuota(t *testing.T) {
 			return faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "60")
 		}
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
-			Base: plays(quota("21"), quota("20"), quota("19"), quota("100"))})
+			Base: script(quota("21"), quota("20"), quota("19"), quota("100"))})
 		for range 3 {
 			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
@@ -229,9 +229,9 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 		rule policy.Rule
 		base http.RoundTripper
 	}{
-		"down": {policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, plays(faults.Fail(context.DeadlineExceeded))},
+		"down": {policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, script(faults.Fail(context.DeadlineExceeded))},
 		"low_quota": {policy.Rule{Attempts: -1, Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: time.Second}},
-			plays(faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3600"))},
+			script(faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3600"))},
 	} {
 		t.Run(condition, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestChangeOfALargeQuota(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Pacing: policy.On}, Trace: seen.trace(),
-			Base: plays(faults.Status(200, "X-RateLimit-Limit", "30000000000", "X-RateLimit-Remaining", "3000000000", "X-RateLimit-Reset", "60"))})
+			Base: script(faults.Status(200, "X-RateLimit-Limit", "30000000000", "X-RateLimit-Remaining", "3000000000", "X-RateLimit-Reset", "60"))})
 		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		require.Len(t, seen.all, 1)
@@ -331,7 +331,7 @@ func TestCauseOfAFleet(t *testing.T) {
 		var seen changes
 		heard := make(chan func(fleetmsg.Message), 1)
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Gate: policy.Gate{Start: 10}}, Fleet: hearing{heard}, Trace: seen.trace(),
-			Base: plays(faults.Status(502), faults.Status(200))})
+			Base: script(faults.Status(502), faults.Status(200))})
 		send := func() {
 			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
@@ -375,7 +375,7 @@ func TestHostChangeTexts(t *testing.T) {
 func TestHostChangedAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen changes
-		tr := mustNew(t, transport.Config{Rule: quick, Trace: seen.trace(), Base: plays(faults.Status(503), faults.Status(200))})
+		tr := mustNew(t, transport.Config{Rule: quick, Trace: seen.trace(), Base: script(faults.Status(503), faults.Status(200))})
 		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Empty(t, seen.told())
@@ -389,7 +389,7 @@ func TestHookThatSends(t *testing.T) {
 		var depth atomic.Int64
 		tr = mustNew(t, transport.Config{
 			Rule: policy.Rule{Attempts: 2, Gate: policy.Gate{Start: 1, Max: 1}}.Or(quick),
-			Base: plays(faults.Status(503)),
+			Base: script(faults.Status(503)),
 			Trace: &transport.Trace{HostChanged: func(transport.HostChange) {
 				if depth.Add(1) < 3 {
 					_, _ = fetch(t, tr, t.Context(), "http://h.test/")

@@ -88,7 +88,7 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 	const right, google = "right!", "X-Goog-Hash: crc32c="
 	for name, tt := range map[string]struct {
 		rule     policy.Rule
-		header   string // of the response
+		header   string // of the answer
 		trailer  string // of which text it has the digest
 		field    string // of the trailer
 		unzipped bool
@@ -110,7 +110,7 @@ func TestDigestsOfAwaitedBodies(t *testing.T) {
 			for _, length := range []int64{-1, int64(len(right))} {
 				for _, attempts := range []int{1, 3} {
 					bubble(t, func(t *testing.T) {
-						answer := func(header, trailer string) response {
+						answer := func(header, trailer string) answer {
 							return func(req *http.Request) (*http.Response, error) {
 								resp := newResponse(req, 200, nil)
 								if name, value, ok := strings.Cut(header, ": "); ok {

@@ -156,7 +156,7 @@ func attemptsAt(t *testing.T, tr *transport.Transport, attempts *int, url string
 func counted(attempts *int) rt {
 	return func(req *http.Request) (*http.Response, error) {
 		*attempts++
-		return plays(faults.Status(503)).RoundTrip(req)
+		return script(faults.Status(503)).RoundTrip(req)
 	}
 }
 
@@ -287,7 +287,7 @@ func TestUpdateUnderWay(t *testing.T) {
 	tr = mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 4}.Or(quick), Base: rt(func(req *http.Request) (*http.Response, error) {
 		attempts++
 		assert.NoError(t, tr.Update(policy.Rule{Attempts: 2}.Or(quick), nil))
-		return plays(faults.Status(503)).RoundTrip(req)
+		return script(faults.Status(503)).RoundTrip(req)
 	})})
 	assert.Equal(t, 4, attemptsAt(t, tr, &attempts, "http://h.test/"))
 	assert.Equal(t, 2, attemptsAt(t, tr, &attempts, "http://h.test/"))
@@ -302,7 +302,7 @@ func TestUpdateConcurrently(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
 		rules[n] = policy.Rule{Attempts: n, Rate: policy.Rate{PerSecond: 1e6 * float64(n)}}.Or(quick)
 	}
-	tr := mustNew(t, transport.Config{Base: plays(faults.Status(503)), Rule: rules[2]})
+	tr := mustNew(t, transport.Config{Base: script(faults.Status(503)), Rule: rules[2]})
 	var requests, updates sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range 2 {
@@ -341,7 +341,7 @@ func TestUpdateConcurrently(t *testing.T) {
 func TestUpdateKeepsTheRateLimitersState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		limited := policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}}
-		tr := mustNew(t, transport.Config{Base: plays(faults.Status(200)), Rule: limited})
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: limited})
 		start := time.Now()
 		for _, rule := range []policy.Rule{limited, {}, limited} {
 			require.NoError(t, tr.Update(rule, nil))
@@ -363,7 +363,7 @@ func (i *idler) CloseIdleConnections() { i.closed++ }
 // TestCloseIdleConnections: passed on, also by http.Client, and never called by
 // a Transport itself; a base without it is no fault.
 func TestCloseIdleConnections(t *testing.T) {
-	below := &idler{RoundTripper: plays(faults.Status(503))}
+	below := &idler{RoundTripper: script(faults.Status(503))}
 	tr := mustNew(t, transport.Config{Base: below, Rule: quick})
 	_, err := fetch(t, tr, t.Context(), "http://h.test/")
 	require.NoError(t, err)
@@ -371,7 +371,7 @@ func TestCloseIdleConnections(t *testing.T) {
 	tr.CloseIdleConnections()
 	(&http.Client{Transport: tr}).CloseIdleConnections()
 	assert.Equal(t, 2, below.closed)
-	mustNew(t, transport.Config{Base: plays(faults.Status(200))}).CloseIdleConnections()
+	mustNew(t, transport.Config{Base: script(faults.Status(200))}).CloseIdleConnections()
 }
 
 // MustNew panics with the faults that New returns.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -23,22 +24,22 @@ import (
 // A strict server responds with a status and a wait until a time, and with 200 after it.
 type strict struct {
 	*origin
-	takes time.Duration // the time for each response
+	takes time.Duration // the time for each answer
 }
 
 func newStrict(code int, until, takes time.Duration) *strict {
 	s := &strict{takes: takes}
 	begun := time.Now()
-	s.origin = newOrigin(func(req *http.Request) (*http.Response, error) {
+	s.origin = script(func(req *http.Request) (*http.Response, error) {
 		left := until - time.Since(begun)
 		if err := pause(req, takes); err != nil {
 			return nil, err
 		}
 		if left > 0 {
 			seconds := int((left + time.Second - 1) / time.Second)
-			return status(code, fmt.Sprintf("Retry-After: %d", seconds), "Date: ")(req)
+			return play(req, status(code, fmt.Sprintf("Retry-After: %d", seconds), "Date: "))
 		}
-		return status(200)(req)
+		return play(req, status(200))
 	})
 	return s
 }
@@ -87,7 +88,7 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 						opened <- at
 					})
 					together(others+1, func(i int) {
-						if i > 0 { // when the first request has its response
+						if i > 0 { // when the first request has its answer
 							time.Sleep(25*time.Millisecond + time.Duration(i)*10*time.Millisecond)
 						}
 						code, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -122,10 +123,10 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 func TestRampWithoutResponses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told time.Time
-		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+		server := script(func(req *http.Request) (*http.Response, error) {
 			if told.IsZero() {
 				told = time.Now()
-				return status(429, "Retry-After: 1")(req)
+				return play(req, status(429, "Retry-After: 1"))
 			}
 			return nil, pause(req, time.Hour)
 		})
@@ -198,12 +199,12 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(func(req *http.Request) (*http.Response, error) {
+				server := script(func(req *http.Request) (*http.Response, error) {
 					if req.Method == http.MethodPost {
 						time.Sleep(time.Second)
-						return status(429, "Retry-After: 20")(req)
+						return play(req, status(429, "Retry-After: 20"))
 					}
-					return status(200, "X-RateLimit-Remaining: 1", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 9")(req)
+					return play(req, status(200, "X-RateLimit-Remaining: 1", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 9"))
 				})
 				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				done := make(chan struct{})
@@ -240,7 +241,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 	for _, code := range []int{429, 503} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(nil)
+				server := script()
 				bad := status(code, fmt.Sprintf("Retry-After: %d", year/time.Second))
 				server.serve = bad
 				tr := mustNew(t, transport.Config{Base: server})
@@ -292,7 +293,7 @@ func TestRetryAfterOfAYear(t *testing.T) {
 // TestRetryAfterOfAYearCapped: with BeyondCap requests wait instead.
 func TestRetryAfterOfAYearCapped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(script(status(429, "Retry-After: 31536000"), status(200)).RoundTrip)
+		server := script(status(429, "Retry-After: 31536000"), status(200))
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Beyond: policy.BeyondCap, Max: 30 * time.Second}}})
 		together(10, func(i int) {
 			time.Sleep(time.Duration(i) * time.Second)
@@ -310,7 +311,7 @@ func TestRetryAfterOfAYearCapped(t *testing.T) {
 // TestPOSTSpeaksForAll: a POST is not retried, but its response holds other requests.
 func TestPOSTSpeaksForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(script(status(429, "Retry-After: 2"), status(200)).RoundTrip)
+		server := script(status(429, "Retry-After: 2"), status(200))
 		tr := mustNew(t, transport.Config{Base: server})
 		code, err := send(t, tr, http.MethodPost, "http://h.test/")
 		require.NoError(t, err)
@@ -342,7 +343,7 @@ func TestScopes(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(script(status(429, "Retry-After: 10"), status(200)).RoundTrip)
+				server := script(status(429, "Retry-After: 10"), status(200))
 				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				for _, what := range []string{row.told, row.other} {
 					url, header := "http://h.test/", what
@@ -379,8 +380,8 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := rt(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
-				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
+				server := faults.Always(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
+				tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
 				before := heap()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
 				defer cancel()
@@ -403,7 +404,7 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 // the next request pass.
 func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(script(status(429, "Retry-After: 5"), status(200)).RoundTrip)
+		server := script(status(429, "Retry-After: 5"), status(200))
 		tr := mustNew(t, transport.Config{Base: server})
 		_, err := send(t, tr, http.MethodPost, "http://h.test/")
 		require.NoError(t, err)
@@ -443,7 +444,7 @@ func TestUnavailableEndsEarly(t *testing.T) {
 	for code, early := range map[int]bool{503: true, 429: false} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(script(status(code, "Retry-After: 30"), status(200)).RoundTrip)
+				server := script(status(code, "Retry-After: 30"), status(200))
 				tr := mustNew(t, transport.Config{Base: server})
 				_, err := send(t, tr, http.MethodPost, "http://h.test/")
 				require.NoError(t, err)
@@ -468,20 +469,20 @@ func TestWaitsStaySpread(t *testing.T) {
 				const clients, asked = 30, 3 * time.Second
 				resent := make([]time.Duration, clients)
 				together(clients, func(i int) {
-					server := newOrigin(nil)
+					server := script()
 					attempts := 0
 					server.serve = func(req *http.Request) (*http.Response, error) {
 						if req.URL.Path == "/slow" {
 							if err := pause(req, time.Second); err != nil {
 								return nil, err
 							}
-							return status(200)(req)
+							return play(req, status(200))
 						}
 						if attempts++; attempts == 1 {
-							return status(503, "Retry-After: 3", "Date: ")(req)
+							return play(req, status(503, "Retry-After: 3", "Date: "))
 						}
 						resent[i] = time.Since(server.start)
-						return status(200)(req)
+						return play(req, status(200))
 					}
 					tr := mustNew(t, transport.Config{Base: server})
 					both := 1
@@ -514,7 +515,7 @@ func TestHoldByAnotherStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(script(status(403, "X-Github-Request-Id: 1", "Retry-After: 10"), status(200)).RoundTrip)
+				server := script(status(403, "X-Github-Request-Id: 1", "Retry-After: 10"), status(200))
 				row.rule.Attempts = 1
 				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				for range 2 {
@@ -534,7 +535,7 @@ func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 		for _, wait := range []string{"10", "31536000"} {
 			t.Run(fmt.Sprint(code, " for ", wait), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					server := newOrigin(script(status(code, "Retry-After: "+wait), status(200)).RoundTrip)
+					server := script(status(code, "Retry-After: "+wait), status(200))
 					tr := mustNew(t, transport.Config{Base: server})
 					var own int
 					done := make(chan struct{})
@@ -583,11 +584,11 @@ func TestHoldBeforeTheBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var refuse sync.Once
-				server := newOrigin(func(req *http.Request) (resp *http.Response, err error) {
+				server := script(func(req *http.Request) (resp *http.Response, err error) {
 					if err := pause(req, 10*time.Millisecond); err != nil {
 						return nil, err
 					}
-					resp, err = status(200)(req)
+					resp, err = play(req, status(200))
 					refuse.Do(func() {
 						r, w := io.Pipe()
 						resp = newResponse(req, 429, r, "Retry-After: 5", "Date: ")
@@ -625,14 +626,14 @@ func TestObedientCallers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				const callers, asked, timeout = 40, 2 * time.Second, 400 * time.Millisecond
-				server := newOrigin(func(req *http.Request) (*http.Response, error) {
+				server := script(func(req *http.Request) (*http.Response, error) {
 					if err := pause(req, 10*time.Millisecond); err != nil {
 						return nil, err
 					}
 					if req.URL.Path == "/first" {
-						return status(429, "Retry-After: 2", "Date: ")(req)
+						return play(req, status(429, "Retry-After: 2", "Date: "))
 					}
-					return status(200)(req)
+					return play(req, status(200))
 				})
 				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
 				caller := func(int) {
@@ -669,7 +670,7 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 		t.Run(fmt.Sprint("a retry: ", retry), func(t *testing.T) {
 			for range 20 {
 				bubble(t, func(t *testing.T) {
-					server := newOrigin(script(status(429, "Retry-After: 10", "Date: "), status(200)).RoundTrip)
+					server := script(status(429, "Retry-After: 10", "Date: "), status(200))
 					tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Backoff: backoff.Constant(0)}})
 					try := func(timeout time.Duration) error {
 						ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -707,14 +708,14 @@ func TestManyTenants(t *testing.T) {
 	for _, tenants := range []int{200, 255, 256, 257, 300} {
 		t.Run(fmt.Sprint(tenants), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(func(req *http.Request) (*http.Response, error) {
+				server := script(func(req *http.Request) (*http.Response, error) {
 					if err := pause(req, time.Second); err != nil {
 						return nil, err
 					}
 					if wait := req.Header.Get("X-Told"); wait != "" {
-						return status(429, "Retry-After: "+wait, "Date: ")(req)
+						return play(req, status(429, "Retry-After: "+wait, "Date: "))
 					}
-					return status(200)(req)
+					return play(req, status(200))
 				})
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}})
 				together(tenants, func(i int) {
@@ -756,7 +757,7 @@ func TestManyTenants(t *testing.T) {
 func TestHedgesKeepToTheRamp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const each = time.Second
-		base := newOrigin(script(status(429, "Retry-After: 10"), takes(each)).RoundTrip)
+		base := script(status(429, "Retry-After: 10"), status(200).Delay(each))
 		tr := over(t, transport.Config{Rule: policy.Rule{
 			Hedge: policy.Hedge{After: 20 * time.Millisecond}, Budget: policy.Budget{Burst: policy.Off},
 		}}, base)
@@ -775,7 +776,7 @@ func TestHedgesKeepToTheRamp(t *testing.T) {
 // A 429 that the rule calls final is no sign that the host takes more. The ramp grows with time alone.
 func TestFinal429DoesNotRaiseTheRamp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		base := newOrigin(script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429))).RoundTrip)
+		base := script(status(429, "Retry-After: 10"), deafly(20*time.Millisecond, status(429)))
 		tr := over(t, transport.Config{Rule: policy.Rule{Classify: classify.OnStatus(classify.Final, 429)}}, base)
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
@@ -796,13 +797,13 @@ func TestShorterHoldIsTold(t *testing.T) {
 		tr := over(t, transport.Config{}, rt(func(req *http.Request) (*http.Response, error) {
 			switch req.URL.Path {
 			case "/429":
-				return deafly(10*time.Millisecond, status(429, "Retry-After: 2"))(req)
+				return play(req, deafly(10*time.Millisecond, status(429, "Retry-After: 2")))
 			case "/503":
-				return deafly(20*time.Millisecond, status(503, "Retry-After: 50"))(req)
+				return play(req, deafly(20*time.Millisecond, status(503, "Retry-After: 50")))
 			case "/slow":
-				return deaf(time.Second)(req)
+				return play(req, deaf(time.Second))
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		}))
 		start := time.Now()
 		for _, path := range []string{"slow", "429", "503"} {

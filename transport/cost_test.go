@@ -165,7 +165,7 @@ func BenchmarkCost(b *testing.B) {
 func TestLoggerThatIsOffReadsNoClock(t *testing.T) {
 	for level, timed := range map[slog.Level]bool{slog.LevelWarn: true, slog.LevelError: false} {
 		log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level}))
-		resp, err := mustNew(t, transport.Config{Base: rt(status(503)), Logger: log}).RoundTrip(postRequest(t, "http://h.test/"))
+		resp, err := mustNew(t, transport.Config{Base: script(status(503)), Logger: log}).RoundTrip(postRequest(t, "http://h.test/"))
 		require.NoError(t, err)
 		attempts := transport.HistoryOf(resp).Attempts
 		require.Len(t, attempts, 1)

@@ -90,7 +90,7 @@ func TestErrorsTellHowAWaitEnded(t *testing.T) {
 				<-req.Context().Done()
 				return nil, req.Context().Err()
 			}
-			return status(503)(req)
+			return play(req, status(503))
 		}))
 		_, err = get(t, slow, ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -102,7 +102,7 @@ func TestUploadStreams(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, "b", string(rest))
 		_ = req.Body.Close()
-		return status(200)(req)
+		return play(req, status(200))
 	})
 	resp, err := mustNew(t, transport.Config{Base: base}).RoundTrip(newRequest(t, http.MethodPut, "http://h", src))
 	require.NoError(t, err)

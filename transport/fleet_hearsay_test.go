@@ -41,12 +41,12 @@ func (f *knowingFleet) Tell(m fleetmsg.Message) {
 
 // aMember returns a Transport whose fleet tells something of each host, and its number of
 // sends.
-func aMember(t *testing.T, rule policy.Rule, base response, knows fleetmsg.Message, times int) (*transport.Transport, *int) {
+func aMember(t *testing.T, rule policy.Rule, base answer, knows fleetmsg.Message, times int) (*transport.Transport, *int) {
 	sent := 0
 	return mustNew(t, transport.Config{
 		Rule:  rule,
 		Fleet: &knowingFleet{newMemFleet(time.Millisecond).member(), knows, times},
-		Base:  rt(func(req *http.Request) (*http.Response, error) { sent++; return base(req) }),
+		Base:  rt(func(req *http.Request) (*http.Response, error) { sent++; return play(req, base) }),
 	}), &sent
 }
 
@@ -122,7 +122,7 @@ func TestHearsayRefusesNothing(t *testing.T) {
 
 // A false quota of a fleet slows a member until its own responses show that it is false.
 func TestFalseQuota(t *testing.T) {
-	for name, base := range map[string]response{
+	for name, base := range map[string]answer{
 		"the server names its quota": status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 90", "RateLimit-Reset: 60"),
 		"the server names no quota":  status(200),
 	} {

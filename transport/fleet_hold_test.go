@@ -21,7 +21,7 @@ type telling struct{ code, seconds int }
 func (r telling) String() string { return fmt.Sprintf("%d for %d s", r.code, r.seconds) }
 
 func (r telling) response(req *http.Request) (*http.Response, error) {
-	return status(r.code, fmt.Sprint("Retry-After: ", r.seconds))(req)
+	return play(req, status(r.code, fmt.Sprint("Retry-After: ", r.seconds)))
 }
 
 var allTold = []telling{{429, 5}, {429, 60}, {503, 5}, {503, 60}}
@@ -74,7 +74,7 @@ func TestFleetSickNeighbour(t *testing.T) {
 						if i < row.sick && time.Since(begun) >= row.after {
 							return r.response(req)
 						}
-						return status(200)(req)
+						return play(req, status(200))
 					})
 					ctx := endsAfter(t, 30*time.Second)
 					var all sync.WaitGroup
@@ -108,7 +108,7 @@ func TestFleetAllRefused(t *testing.T) {
 					}
 					mu.Unlock()
 					if err := lasts(req); err != nil || !refused {
-						resp, _ := status(200)(req)
+						resp, _ := play(req, status(200))
 						return resp, err
 					}
 					mu.Lock()

@@ -26,7 +26,7 @@ func TestFleetIsBack(t *testing.T) {
 		t.Run(fmt.Sprint("gate ", gate.Enabled()), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newMemFleet(2 * time.Millisecond)
-				c := newCrew(t, 100, f, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 5}, Gate: gate}, func(_ int, req *http.Request) (*http.Response, error) { return status(200)(req) })
+				c := newCrew(t, 100, f, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 5}, Gate: gate}, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 				f.setAway(true)
 				assert.Equal(t, 200, c.get(t, 0)) // its part
 				try := func() bool {

@@ -266,19 +266,19 @@ func TestFleetHold(t *testing.T) {
 					switch since := time.Since(told); {
 					case told.IsZero() && i == 0 && req.Header.Get("Refuse") != "":
 						told = time.Now()
-						return status(429, "Retry-After: 2")(req)
+						return play(req, status(429, "Retry-After: 2"))
 					case told.IsZero():
 					case since < 2*time.Second:
 						if i > 0 && since >= 100*time.Millisecond {
 							during++
 						}
 						if together {
-							return status(429, "Retry-After: 2", "Date: ")(req)
+							return play(req, status(429, "Retry-After: 2", "Date: "))
 						}
 					default:
 						back[int((since-2*time.Second)/(100*time.Millisecond))]++
 					}
-					return status(200)(req)
+					return play(req, status(200))
 				})
 				var all sync.WaitGroup
 				ctx, stop := context.WithTimeout(t.Context(), 8*time.Second)
@@ -388,7 +388,7 @@ func TestFleetSickMembers(t *testing.T) {
 				return nil, context.Cause(req.Context())
 			}
 			time.Sleep(5 * time.Millisecond)
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
@@ -424,7 +424,7 @@ func TestFleetSickMembers(t *testing.T) {
 			if i < sick {
 				return nil, errors.New("read: connection reset by peer")
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
@@ -452,7 +452,7 @@ func TestFleetRate(t *testing.T) {
 				}
 				c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
 					time.Sleep(5 * time.Millisecond)
-					return status(200)(req)
+					return play(req, status(200))
 				})
 				ctx, stop := context.WithTimeout(t.Context(), 13*time.Second)
 				defer stop()
@@ -501,7 +501,7 @@ func TestFleetRateOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		c := newCrew(t, 20, f, policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}, func(_ int, req *http.Request) (*http.Response, error) {
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		began := time.Now()
 		for time.Since(began) < 12*time.Second {
@@ -516,7 +516,7 @@ func TestFleetRateOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		c := newCrew(t, 2, f, policy.Rule{Rate: policy.Rate{PerSecond: 1000, Burst: 100}}, func(_ int, req *http.Request) (*http.Response, error) {
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		began := time.Now()
 		var all sync.WaitGroup
@@ -534,7 +534,7 @@ func TestFleetRateBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		c := newCrew(t, 2, f, policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 10}}, func(_ int, req *http.Request) (*http.Response, error) {
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		began := time.Now()
 		var all sync.WaitGroup
@@ -553,7 +553,7 @@ func TestFleetAway(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		f.away = true
 		rule := policy.Rule{Rate: policy.Rate{PerSecond: 40, Burst: 4}}
-		c := newCrew(t, 4, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return status(200)(req) })
+		c := newCrew(t, 4, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 		began := time.Now()
 		assert.Equal(t, 200, c.get(t, 0))
 		assert.LessOrEqual(t, time.Since(began), 10*time.Millisecond)
@@ -580,9 +580,9 @@ func TestFleetAway(t *testing.T) {
 		rule := policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1000, Budget: policy.Budget{Burst: policy.Off}}
 		c := newCrew(t, 3, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
 			if time.Since(begun) < 5*time.Second {
-				return status(503)(req)
+				return play(req, status(503))
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		var all sync.WaitGroup
 		for range 20 {
@@ -599,7 +599,7 @@ func TestFleetBudget(t *testing.T) {
 	retries := func(t *testing.T, members int) (n int) {
 		synctest.Test(t, func(t *testing.T) {
 			rule := policy.Rule{Budget: policy.Budget{Ratio: policy.Off}}
-			c := newCrew(t, members, newMemFleet(0), rule, func(_ int, req *http.Request) (*http.Response, error) { return status(503)(req) })
+			c := newCrew(t, members, newMemFleet(0), rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(503)) })
 			var all sync.WaitGroup
 			for range 50 {
 				all.Go(func() {
@@ -626,7 +626,7 @@ func TestFleetNonsense(t *testing.T) {
 			Rate: policy.Rate{PerSecond: 100}, Gate: policy.Gate{Mode: policy.GateWait}, Pacing: policy.On,
 			RetryAfter: policy.RetryAfter{Max: time.Minute, Beyond: policy.BeyondWait},
 		}
-		c := newCrew(t, 1, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return status(200)(req) })
+		c := newCrew(t, 1, f, rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(200)) })
 		require.Equal(t, 200, c.get(t, 0))
 		hear := f.members[0].hear
 		durations := []time.Duration{math.MinInt64, -time.Hour, -1, 0, 1, time.Second, math.MaxInt64}
@@ -749,7 +749,7 @@ func TestFleetChaos(t *testing.T) {
 					<-req.Context().Done()
 					return nil, context.Cause(req.Context())
 				}
-				return status(200)(req)
+				return play(req, status(200))
 			})})
 			c := &crew{transports: []*transport.Transport{tr}}
 			var all sync.WaitGroup
@@ -839,7 +839,7 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 					}
 					tr := mustNew(t, transport.Config{Rule: rule, Fleet: slowFleet{newMemFleet(0).member(), row.knows}, Base: rt(func(req *http.Request) (*http.Response, error) {
 						assert.GreaterOrEqual(t, time.Since(begun), row.least)
-						return status(200)(req)
+						return play(req, status(200))
 					})})
 					if updated {
 						require.NoError(t, tr.Update(row.rule, nil))

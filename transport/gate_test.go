@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -60,7 +61,7 @@ func (f *freezer) RoundTrip(req *http.Request) (*http.Response, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.served = append(f.served, time.Since(f.begun))
-		return status(200)(req)
+		return play(req, status(200))
 	case <-req.Context().Done():
 		return nil, context.Cause(req.Context())
 	}
@@ -157,22 +158,22 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 // and responses whose body a classifier has read to its end.
 func TestGateClosesWhateverTheFailure(t *testing.T) {
 	rows := map[string]struct {
-		response response
+		response answer
 		rule     policy.Rule
 		closes   bool
 	}{
-		"refused":          {response: fails(syscall.ECONNREFUSED), closes: true},
-		"reset":            {response: fails(syscall.ECONNRESET), closes: true},
+		"refused":          {response: faults.Fail(syscall.ECONNREFUSED), closes: true},
+		"reset":            {response: faults.Fail(syscall.ECONNRESET), closes: true},
 		"attempt timeouts": {response: func(r *http.Request) (*http.Response, error) { return nil, pause(r, time.Hour) }, rule: policy.Rule{AttemptTimeout: time.Second}, closes: true},
-		"an empty 503":     {response: empty(503), closes: true},
+		"an empty 503":     {response: faults.Status(503), closes: true},
 		"a 503":            {response: status(503), closes: true},
 		"a body classifier": {response: status(503), closes: true, rule: policy.Rule{
 			Classify: classify.OnBodyText(classify.Refused, "no such text"),
 		}},
-		"404":             {response: empty(404)},
-		"429":             {response: empty(429)},
-		"501":             {response: empty(501)},
-		"own faults":      {response: fails(errors.New("bad request of the caller's"))},
+		"404":             {response: faults.Status(404)},
+		"429":             {response: faults.Status(429)},
+		"501":             {response: faults.Status(501)},
+		"own faults":      {response: faults.Fail(errors.New("bad request of the caller's"))},
 		"cancelled below": {response: func(r *http.Request) (*http.Response, error) { return nil, context.Canceled }},
 	}
 	for name, row := range rows {
@@ -182,7 +183,7 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 					rule := row.rule
 					rule.Gate, rule.Attempts = policy.Gate{Start: 10}, 2
 					rule.Backoff, rule.Hedge = backoff.Constant(10*time.Millisecond), policy.Hedge{After: hedge}
-					tr := mustNew(t, transport.Config{Base: rt(row.response), Rule: rule})
+					tr := mustNew(t, transport.Config{Base: script(row.response), Rule: rule})
 					closed := false
 					for range 200 {
 						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -208,11 +209,11 @@ func TestGateProbes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var down atomic.Bool
 		down.Store(true)
-		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+		server := script(func(req *http.Request) (*http.Response, error) {
 			if down.Load() {
 				return nil, syscall.ECONNREFUSED
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 10}}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -292,7 +293,7 @@ func TestRateIsNoGate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := &witness{t: t}
-				c := transport.Config{Base: rt(takes(100 * time.Millisecond)), Trace: w.trace(), Rule: policy.Rule{
+				c := transport.Config{Base: script(status(200).Delay(100 * time.Millisecond)), Trace: w.trace(), Rule: policy.Rule{
 					Gate: policy.Gate{Max: 50}, Rate: policy.Rate{PerSecond: 1, Burst: 1},
 				}.Or(exact)}
 				if f != nil {
@@ -334,35 +335,35 @@ func TestSlotOfABody(t *testing.T) {
 	closeIt := func(r *http.Response) { _ = r.Body.Close() }
 	nothing := func(*http.Response) {}
 	rows := map[string]struct {
-		responses []response
+		responses []answer
 		rule      policy.Rule
 		method    string
 		header    string
 		steps     []step
 		panics    bool
 	}{
-		"read to the end, then closed":   {responses: []response{status(200)}, steps: []step{{nothing, flying}, {readOne, flying}, {readAll, landed}, {closeIt, landed}}},
-		"closed, then read":              {responses: []response{status(200)}, steps: []step{{closeIt, landed}, {readAll, landed}, {closeIt, landed}}},
-		"not closed":                     {responses: []response{status(200)}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
-		"no body":                        {responses: []response{empty(204)}, steps: []step{{nothing, landed}}},
-		"101":                            {responses: []response{upgrade}, header: "Upgrade: x", steps: []step{{nothing, landed}}},
-		"a tunnel":                       {responses: []response{status(200)}, method: http.MethodConnect, steps: []step{{nothing, landed}}},
-		"a refused tunnel":               {responses: []response{status(407)}, method: http.MethodConnect, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"an error":                       {responses: []response{fails(errors.New("odd"))}, steps: []step{{nothing, landed}}},
-		"errors, then a response":        {responses: []response{fails(syscall.ECONNRESET), fails(syscall.ECONNREFUSED), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"bad responses, then a good one": {responses: []response{status(503), status(500), empty(503), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"given up":                       {responses: []response{status(503)}, steps: []step{{nothing, landed}, {closeIt, landed}}},
-		"too many requests":              {responses: []response{status(429)}, steps: []step{{nothing, landed}}},
-		"not implemented":                {responses: []response{status(501)}, steps: []step{{nothing, landed}}},
-		"a loser that never responds":    {responses: []response{hangs, status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"a loser that responds late":     {responses: []response{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
-		"a hedge that loses":             {responses: []response{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
-		"a hedge and its attempt fail":   {responses: []response{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"an attempt timeout":             {responses: []response{hangs, status(200)}, rule: policy.Rule{AttemptTimeout: time.Second}, steps: []step{{nothing, flying}, {closeIt, landed}}},
-		"a base that panics":             {responses: []response{func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
-		"a base that panics at a retry":  {responses: []response{status(503), func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
-		"neither response nor error":     {responses: []response{func(*http.Request) (*http.Response, error) { return nil, nil }}, steps: []step{{nothing, landed}}},
-		"response and error": {responses: []response{func(r *http.Request) (*http.Response, error) {
+		"read to the end, then closed":   {responses: []answer{status(200)}, steps: []step{{nothing, flying}, {readOne, flying}, {readAll, landed}, {closeIt, landed}}},
+		"closed, then read":              {responses: []answer{status(200)}, steps: []step{{closeIt, landed}, {readAll, landed}, {closeIt, landed}}},
+		"not closed":                     {responses: []answer{status(200)}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
+		"no body":                        {responses: []answer{faults.Status(204)}, steps: []step{{nothing, landed}}},
+		"101":                            {responses: []answer{upgrade}, header: "Upgrade: x", steps: []step{{nothing, landed}}},
+		"a tunnel":                       {responses: []answer{status(200)}, method: http.MethodConnect, steps: []step{{nothing, landed}}},
+		"a refused tunnel":               {responses: []answer{status(407)}, method: http.MethodConnect, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"an error":                       {responses: []answer{faults.Fail(errors.New("odd"))}, steps: []step{{nothing, landed}}},
+		"errors, then a response":        {responses: []answer{faults.Fail(syscall.ECONNRESET), faults.Fail(syscall.ECONNREFUSED), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"bad responses, then a good one": {responses: []answer{status(503), status(500), faults.Status(503), status(200)}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"given up":                       {responses: []answer{status(503)}, steps: []step{{nothing, landed}, {closeIt, landed}}},
+		"too many requests":              {responses: []answer{status(429)}, steps: []step{{nothing, landed}}},
+		"not implemented":                {responses: []answer{status(501)}, steps: []step{{nothing, landed}}},
+		"a loser that never responds":    {responses: []answer{faults.Hang(), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a loser that responds late":     {responses: []answer{deaf(5 * time.Second), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Minute) }, flying}, {closeIt, landed}}},
+		"a hedge that loses":             {responses: []answer{deaf(2 * time.Second), deaf(time.Minute)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{func(*http.Response) { time.Sleep(time.Hour) }, flying}, {closeIt, landed}}},
+		"a hedge and its attempt fail":   {responses: []answer{deafly(2*time.Second, status(503)), deafly(3*time.Second, status(503)), status(200)}, rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"an attempt timeout":             {responses: []answer{faults.Hang(), status(200)}, rule: policy.Rule{AttemptTimeout: time.Second}, steps: []step{{nothing, flying}, {closeIt, landed}}},
+		"a base that panics":             {responses: []answer{func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
+		"a base that panics at a retry":  {responses: []answer{status(503), func(*http.Request) (*http.Response, error) { panic("base") }}, panics: true, steps: []step{{nothing, landed}}},
+		"neither response nor error":     {responses: []answer{func(*http.Request) (*http.Response, error) { return nil, nil }}, steps: []step{{nothing, landed}}},
+		"response and error": {responses: []answer{func(r *http.Request) (*http.Response, error) {
 			return newResponse(r, 200, http.NoBody), errors.New("both")
 		}}, steps: []step{{nothing, landed}}},
 	}
@@ -407,12 +408,12 @@ func TestGateServesInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
-		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+		server := script(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
 			order = append(order, req.URL.Path)
 			mu.Unlock()
 			time.Sleep(time.Second)
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}})
 		var wg sync.WaitGroup
@@ -451,17 +452,17 @@ func TestGateServesInOrder(t *testing.T) {
 
 // TestBadRouteAmongGoodOnes does not close the gate, whether it fails or hangs.
 func TestBadRouteAmongGoodOnes(t *testing.T) {
-	for name, bad := range map[string]response{"fails": status(503), "hangs": hangs} {
+	for name, bad := range map[string]answer{"fails": status(503), "hangs": faults.Hang()} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var took []time.Duration
 				var mu sync.Mutex
 				server := rt(func(req *http.Request) (*http.Response, error) {
 					if req.URL.Path == "/bad" {
-						return bad(req)
+						return play(req, bad)
 					}
 					time.Sleep(20 * time.Millisecond)
-					return status(200)(req)
+					return play(req, status(200))
 				})
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 					Gate: policy.Gate{Start: 10}, AttemptTimeout: time.Second, Attempts: 2,
@@ -497,11 +498,11 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 
 // A response without a body makes the gate grow as a response with a body does.
 func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
-	for name, a := range map[string]response{"without": empty(200), "with": status(200)} {
+	for name, a := range map[string]answer{"without": faults.Status(200), "with": status(200)} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1}},
-					newOrigin(deafly(10*time.Millisecond, a)))
+					script(deafly(10*time.Millisecond, a)))
 				together(50, func(int) {
 					for range 20 {
 						_, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -522,8 +523,8 @@ func TestRequestRefusedByTheGateTakesNoToken(t *testing.T) {
 			Rate: policy.Rate{PerSecond: 0.01, Burst: 5}, Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1},
 		}}, script(func(req *http.Request) (*http.Response, error) {
 			<-block
-			return empty(200)(req)
-		}, empty(200)))
+			return play(req, faults.Status(200))
+		}, faults.Status(200)))
 		go func() {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
 			assert.NoError(t, err)

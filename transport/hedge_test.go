@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -33,7 +34,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 	tail := func(t *testing.T, h policy.Hedge, seed uint64) (p99, p995 time.Duration, more float64) {
 		bubble(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
-			server := newOrigin(nil)
+			server := script()
 			server.serve = func(req *http.Request) (*http.Response, error) {
 				server.mu.Lock()
 				takes := 8*time.Millisecond + time.Duration(rng.Int64N(int64(4*time.Millisecond)))
@@ -44,7 +45,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 				if err := pause(req, takes); err != nil {
 					return nil, err
 				}
-				return status(200)(req)
+				return play(req, status(200))
 			}
 			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: h}})
 			var took []time.Duration
@@ -77,7 +78,7 @@ func TestHedgeCutsTheTail(t *testing.T) {
 	}
 }
 
-// TestHedge: a second attempt starts after the delay. The first response counts. The
+// TestHedge: a second attempt starts after the delay. The first answer counts. The
 // other attempt is cancelled and its response closed. The winner's body is whole, even
 // if it is read slowly.
 func TestHedge(t *testing.T) {
@@ -98,7 +99,7 @@ func TestHedge(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var l ledger
 				var contexts [2]context.Context
-				server := newOrigin(nil)
+				server := script()
 				server.serve = func(req *http.Request) (*http.Response, error) {
 					n := transport.AttemptNumber(req.Context())
 					contexts[n-1] = req.Context()
@@ -150,7 +151,7 @@ func TestHedge(t *testing.T) {
 // the delay is over.
 func TestQuickResponsesAreNotHedged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200)).RoundTrip)
+		server := script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200))
 		ev := &events{}
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
@@ -259,13 +260,13 @@ func TestWhatIsNotHedged(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var slow atomic.Int64
 				var bodies []string
-				server := newOrigin(nil)
+				server := script()
 				base := rt(func(req *http.Request) (*http.Response, error) {
 					switch req.URL.Path {
 					case "/told":
-						return status(429, "Retry-After: 1")(req)
+						return play(req, status(429, "Retry-After: 1"))
 					case "/fails":
-						return status(503)(req)
+						return play(req, status(503))
 					}
 					slow.Add(1)
 					if req.Body != nil {
@@ -278,7 +279,7 @@ func TestWhatIsNotHedged(t *testing.T) {
 					if err := pause(req, time.Second); err != nil {
 						return nil, err
 					}
-					return status(200)(req)
+					return play(req, status(200))
 				})
 				rule := row.rule
 				rule.Hedge, rule.Backoff = policy.Hedge{After: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
@@ -308,11 +309,11 @@ func TestWhatIsNotHedged(t *testing.T) {
 // TestHedgesAreRetriesForTheBudget: each hedge takes a retry from the budget.
 func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+		server := script(func(req *http.Request) (*http.Response, error) {
 			if err := pause(req, time.Second); err != nil {
 				return nil, err
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 10 * time.Millisecond}}})
 		const requests = 1000
@@ -332,14 +333,14 @@ func TestHedgesAreRetriesForTheBudget(t *testing.T) {
 // rate.
 func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+		server := script(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/fails" {
-				return status(503)(req)
+				return play(req, status(503))
 			}
 			if err := pause(req, time.Second); err != nil {
 				return nil, err
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Rate: policy.Rate{PerSecond: 0.01, Burst: 4}, Budget: one, Backoff: backoff.Constant(0), Hedge: policy.Hedge{After: 10 * time.Millisecond},
@@ -356,37 +357,37 @@ func TestRefusedHedgeCostsNoTurn(t *testing.T) {
 // both would be retried, the loop goes on.
 func TestHedgeAndRetry(t *testing.T) {
 	rows := map[string]struct {
-		responses []response
+		responses []answer
 		want      int
 		at        []time.Duration
 		reasons   []transport.Reason
 		numbers   []int
 	}{
 		"the second fails, the first comes": {
-			responses: []response{deaf(300 * time.Millisecond), status(503)}, want: 200,
+			responses: []answer{deaf(300 * time.Millisecond), status(503)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal},
 		},
 		"the first fails, the second comes": {
-			responses: []response{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deaf(300 * time.Millisecond)}, want: 200,
+			responses: []answer{deafly(100*time.Millisecond, faults.Fail(syscall.ECONNRESET)), deaf(300 * time.Millisecond)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal},
 		},
 		"both attempts fail": {
-			responses: []response{deafly(100*time.Millisecond, fails(syscall.ECONNRESET)), deafly(100*time.Millisecond, status(503)), status(200)}, want: 200,
+			responses: []answer{deafly(100*time.Millisecond, faults.Fail(syscall.ECONNRESET)), deafly(100*time.Millisecond, status(503)), status(200)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonFinal},
 		},
 		"both attempts fail, and no attempt is left": {
-			responses: []response{deafly(100*time.Millisecond, status(503)), deafly(100*time.Millisecond, status(503)), status(503)}, want: 503,
+			responses: []answer{deafly(100*time.Millisecond, status(503)), deafly(100*time.Millisecond, status(503)), status(503)}, want: 503,
 			at: []time.Duration{0, 50 * time.Millisecond, 1150 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonAttempts},
 		},
 		"the second is told to wait, and so is the retry": {
-			responses: []response{deafly(200*time.Millisecond, fails(syscall.ECONNRESET)), status(429, "Retry-After: 3"), status(200)}, want: 200,
+			responses: []answer{deafly(200*time.Millisecond, faults.Fail(syscall.ECONNRESET)), status(429, "Retry-After: 3"), status(200)}, want: 200,
 			at: []time.Duration{0, 50 * time.Millisecond, 3050 * time.Millisecond}, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonRetry, transport.ReasonFinal},
 		},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(script(row.responses...).RoundTrip)
+				server := script(row.responses...)
 				ev := &events{}
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 					Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
@@ -415,7 +416,7 @@ func TestHedgeAndRetry(t *testing.T) {
 // would with a plain transport.
 func TestCancelDuringTheRace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(hangs)
+		server := script(faults.Hang())
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
 		reason := errors.New("the caller's reason")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -436,7 +437,7 @@ func TestBothRespondAtOnce(t *testing.T) {
 	for range 200 {
 		bubble(t, func(t *testing.T) {
 			var l ledger
-			server := newOrigin(nil)
+			server := script()
 			server.serve = func(req *http.Request) (*http.Response, error) {
 				time.Sleep(100*time.Millisecond - time.Duration(transport.AttemptNumber(req.Context())-1)*50*time.Millisecond)
 				return newResponse(req, 200, l.body(req.Context(), "text")), nil
@@ -458,12 +459,12 @@ func TestBothRespondAtOnce(t *testing.T) {
 	}
 }
 
-// TestHedgeAtTheInstantOfTheResponse: the delay ends when the first response arrives.
+// TestHedgeAtTheInstantOfTheResponse: the delay ends when the first answer arrives.
 func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 	for range 200 {
 		bubble(t, func(t *testing.T) {
 			var l ledger
-			server := newOrigin(nil)
+			server := script()
 			server.serve = func(req *http.Request) (*http.Response, error) {
 				if err := pause(req, 50*time.Millisecond); err != nil {
 					return nil, err
@@ -487,7 +488,7 @@ func TestHedgeAtTheInstantOfTheResponse(t *testing.T) {
 // TestHedgeUnderAnAttemptTimeout: each attempt has a timeout of its own.
 func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(script(hangs, hangs, status(200)).RoundTrip)
+		server := script(faults.Hang(), faults.Hang(), status(200))
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Hedge: policy.Hedge{After: 500 * time.Millisecond}, AttemptTimeout: time.Second, Backoff: backoff.Constant(time.Second),
 		}})
@@ -502,7 +503,7 @@ func TestHedgeUnderAnAttemptTimeout(t *testing.T) {
 func TestHedgePercentileNeedsSamples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var slow atomic.Bool
-		server := newOrigin(nil)
+		server := script()
 		server.serve = func(req *http.Request) (*http.Response, error) {
 			takes := 10 * time.Millisecond
 			if slow.Load() {
@@ -511,7 +512,7 @@ func TestHedgePercentileNeedsSamples(t *testing.T) {
 			if err := pause(req, takes); err != nil {
 				return nil, err
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		}
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 90}}})
 		slow.Store(true)
@@ -589,7 +590,7 @@ func TestLateResponseWithABadBody(t *testing.T) {
 					closed := false
 					base := script(func(req *http.Request) (*http.Response, error) {
 						time.Sleep(2 * time.Second)
-						return status(200)(req)
+						return play(req, status(200))
 					}, func(req *http.Request) (*http.Response, error) {
 						time.Sleep(late - time.Second)
 						return newResponse(req, 200, badBody{func([]byte) (int, error) { return 0, io.EOF }, func() {
@@ -621,34 +622,34 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 	rows := map[string]struct {
 		method    string
 		plain     bool // the caller did not call Repeatable
-		responses []response
+		responses []answer
 		want      int
 		at        time.Duration
 		reasons   []transport.Reason
 	}{
 		"not hedged by default": {method: http.MethodDelete, plain: true,
-			responses: []response{deafly(later, status(204)), status(404)}, want: 204, at: later, reasons: []transport.Reason{transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(202)), status(404)}, want: 202, at: later, reasons: []transport.Reason{transport.ReasonFinal}},
 		"a 4xx waits for a success": {method: http.MethodDelete,
-			responses: []response{deafly(later, status(204)), deafly(10*time.Millisecond, status(404))}, want: 204, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(202)), deafly(10*time.Millisecond, status(404))}, want: 202, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"a 412 waits for a success": {method: http.MethodPut,
-			responses: []response{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(201)), deafly(10*time.Millisecond, status(412))}, want: 201, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"the first attempt's 4xx waits as well": {method: http.MethodPost,
-			responses: []response{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(400)), deafly(later, status(200))}, want: 200, at: later + 50*time.Millisecond, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"both attempts get a 4xx": {method: http.MethodDelete,
-			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(410))}, want: 410, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"the other attempt fails": {method: http.MethodDelete,
-			responses: []response{deafly(later, fails(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, faults.Fail(io.ErrUnexpectedEOF)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"the other response would be retried": {method: http.MethodDelete,
-			responses: []response{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(503)), deafly(10*time.Millisecond, status(404))}, want: 404, at: later, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"a success does not wait": {method: http.MethodDelete,
-			responses: []response{deafly(later, status(404)), deafly(10*time.Millisecond, status(204))}, want: 204, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(404)), deafly(10*time.Millisecond, status(202))}, want: 202, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 		"the 4xx of a safe request does not wait": {method: http.MethodGet,
-			responses: []response{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
+			responses: []answer{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server, ev := newOrigin(script(row.responses...).RoundTrip), &events{}
+				server, ev := script(row.responses...), &events{}
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
 				ctx := ev.on(t.Context())
 				if !row.plain {
@@ -673,7 +674,7 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 // TestCancelWhileA4xxWaits: the outcome of the other attempt stays unknown.
 func TestCancelWhileA4xxWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(script(hangs, status(404)).RoundTrip)
+		server := script(faults.Hang(), status(404))
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}, Gate: policy.Gate{Start: 5}}})
 		ctx, cancel := context.WithCancel(transport.Repeatable(t.Context()))
 		time.AfterFunc(time.Second, cancel)
@@ -689,14 +690,14 @@ func TestCancelWhileA4xxWaits(t *testing.T) {
 // counts is returned as it is.
 func TestFinalErrorAfterAHedge(t *testing.T) {
 	final := errors.New("malformed response")
-	for name, responses := range map[string][]response{
-		"of the first":  {deafly(100*time.Millisecond, fails(final)), hangs},
-		"of the second": {hangs, fails(final)},
-		"of the second, after one that would be retried": {deafly(60*time.Millisecond, status(503)), deafly(60*time.Millisecond, fails(final))},
+	for name, responses := range map[string][]answer{
+		"of the first":  {deafly(100*time.Millisecond, faults.Fail(final)), faults.Hang()},
+		"of the second": {faults.Hang(), faults.Fail(final)},
+		"of the second, after one that would be retried": {deafly(60*time.Millisecond, status(503)), deafly(60*time.Millisecond, faults.Fail(final))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := newOrigin(script(responses...).RoundTrip)
+				server := script(responses...)
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
 				_, err := get(t, tr, t.Context())
 				assert.True(t, err == final, "%T: %v", err, err)
@@ -710,10 +711,10 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 // A panic of the base transport in a hedged request reaches the caller, as it would without a hedge.
 func TestHedgeAndABaseThatPanics(t *testing.T) {
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }
-	rows := map[string][]response{
+	rows := map[string][]answer{
 		"the first, alone":            {panics},
-		"the first, beside a second":  {deafly(2*time.Second, panics), hangs},
-		"the second":                  {hangs, panics},
+		"the first, beside a second":  {deafly(2*time.Second, panics), faults.Hang()},
+		"the second":                  {faults.Hang(), panics},
 		"the second, after a failure": {deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)},
 	}
 	for name, responses := range rows {
@@ -742,7 +743,7 @@ func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
 			mu.Lock()
 			contexts = append(contexts, req.Context())
 			mu.Unlock()
-			return takes(10 * time.Second)(req)
+			return play(req, status(200).Delay(10*time.Second))
 		}))
 		assert.PanicsWithValue(t, "hook", func() { _, _ = get(t, tr, t.Context()) })
 		synctest.Wait()
@@ -762,7 +763,7 @@ func TestTraceThatPanicsAtAHedgeEndsBothAttempts(t *testing.T) {
 func TestHedgeThatIsToldToWaitHoldsTheScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
-			script(takes(3*time.Second), status(429, "Retry-After: 30")))
+			script(status(200).Delay(3*time.Second), status(429, "Retry-After: 30")))
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -783,7 +784,7 @@ func TestLogOfAHedge(t *testing.T) {
 		tr := over(t, transport.Config{
 			Rule:   policy.Rule{Hedge: policy.Hedge{After: time.Second}},
 			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		}, script(hangs, status(200)))
+		}, script(faults.Hang(), status(200)))
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)
 		assert.Contains(t, out.String(), "a second attempt goes beside the first")
@@ -837,7 +838,7 @@ func TestOutrunAttemptSharesNothing(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}},
 			rt(func(req *http.Request) (*http.Response, error) {
 				if transport.AttemptNumber(req.Context()) > 1 {
-					return status(200)(req)
+					return play(req, status(200))
 				}
 				defer close(gone)
 				<-req.Context().Done()
@@ -863,9 +864,9 @@ func TestOutrunAttemptSharesNothing(t *testing.T) {
 func TestFailuresAreNoLatenciesForTheHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var up atomic.Bool
-		base := newOrigin(func(req *http.Request) (*http.Response, error) {
+		base := script(func(req *http.Request) (*http.Response, error) {
 			if up.Load() {
-				return takes(10 * time.Millisecond)(req)
+				return play(req, status(200).Delay(10*time.Millisecond))
 			}
 			return nil, syscall.ECONNREFUSED
 		})
@@ -891,9 +892,9 @@ func TestHedgeAfterAHighPercentile(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{Percentile: 99.9}}},
 			rt(func(req *http.Request) (*http.Response, error) {
 				if slow.Swap(false) {
-					return takes(10 * time.Second)(req)
+					return play(req, status(200).Delay(10*time.Second))
 				}
-				return takes(10 * time.Millisecond)(req)
+				return play(req, status(200).Delay(10*time.Millisecond))
 			}))
 		for range 3000 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -936,7 +937,7 @@ func TestHedgeLeavesTheRequestAloneAfterTheResponse(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Millisecond}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
 			if transport.AttemptNumber(req.Context()) == 1 {
 				time.Sleep(3 * time.Millisecond)
-				return status(200)(req)
+				return play(req, status(200))
 			}
 			time.Sleep(6 * time.Millisecond)
 			return nil, errors.New("late")
@@ -962,7 +963,7 @@ func TestTrailerWhenHedgingIsOn(t *testing.T) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				_ = req.Body.Close()
 				sum = req.Trailer.Get("X-Sum") // as net/http does, after the body
-				return status(200)(req)
+				return play(req, status(200))
 			}))
 			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 			req.Trailer = http.Header{"X-Sum": nil}
@@ -990,7 +991,7 @@ func TestGetBodyThatPanicsInARace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tr := over(t, transport.Config{Rule: policy.Rule{
 			Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 2, Max: 2},
-		}}, rt(takes(time.Minute)))
+		}}, script(status(200).Delay(time.Minute)))
 		req := newRequest(t, http.MethodGet, "http://h.test/", strings.NewReader("text"))
 		req.GetBody = func() (io.ReadCloser, error) { panic("mine") }
 		assert.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(req) })
@@ -1002,10 +1003,10 @@ func TestGetBodyThatPanicsInARace(t *testing.T) {
 // The wait that the loser of a race was told binds the retry.
 func TestHintOfTheLoserBindsTheRetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(script(
+		server := script(
 			deafly(2*time.Second, status(500, "Retry-After: 20")),
-			deafly(3*time.Second, fails(io.ErrUnexpectedEOF)),
-			status(200)).RoundTrip)
+			deafly(3*time.Second, faults.Fail(io.ErrUnexpectedEOF)),
+			status(200))
 		tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, server)
 		_, err := send(t, tr, http.MethodGet, "http://h.test/")
 		require.NoError(t, err)

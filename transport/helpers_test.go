@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -51,9 +52,6 @@ var (
 type rt func(*http.Request) (*http.Response, error)
 
 func (f rt) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-// plays makes a base that plays the steps in turn and repeats the last step forever.
-func plays(steps ...faults.Step) *faults.Transport { return faults.New(nil, faults.Script(steps...)) }
 
 // get sends a GET, closes the response, and returns the results of RoundTrip.
 func fetch(t testing.TB, tr http.RoundTripper, ctx context.Context, url string) (*http.Response, error) {
@@ -256,49 +254,75 @@ func unretried(resp *http.Response) (transport.Reason, []transport.Attempt, bool
 	return h.Reason, h.Attempts, h.Reason != transport.ReasonFinal
 }
 
-// A response makes the response or the error of a played base.
-type response func(*http.Request) (*http.Response, error)
+// An answer is a faults.Step. Where a step cannot do it, an answer is an http.RoundTripper, or
+// a function like its RoundTrip.
+type answer any
 
-// play is a base that reads and closes each body, as a transport must. It then gives the
-// next response. It repeats the last response forever.
-type play struct {
-	mu        sync.Mutex
-	responses []response
-	reqs      []*http.Request
-	bodies    []string
+// play plays an answer to a request. A step leaves the body of the request alone, because the
+// caller of play has it.
+func play(req *http.Request, a answer) (*http.Response, error) {
+	switch a := a.(type) {
+	case faults.Step:
+		bare := req.WithContext(req.Context())
+		bare.Body = nil
+		resp, err := faults.New(nil, faults.Always(a)).RoundTrip(bare)
+		if err == nil {
+			resp.Request = req
+		}
+		return resp, err
+	case http.RoundTripper:
+		return a.RoundTrip(req)
+	}
+	return a.(func(*http.Request) (*http.Response, error))(req)
 }
 
-func script(responses ...response) *play { return &play{responses: responses} }
+// An origin is a base transport that reads and closes each body, as a transport must. It
+// remembers the requests, and when they arrived.
+type origin struct {
+	serve answer
+	start time.Time
 
-func (p *play) RoundTrip(req *http.Request) (*http.Response, error) {
+	mu     sync.Mutex
+	at     []time.Duration
+	reqs   []*http.Request
+	bodies []string
+}
+
+// script returns an origin that plays the answers in turn, and repeats the last one forever.
+func script(answers ...answer) *origin {
+	var n atomic.Int32
+	return &origin{start: time.Now(), serve: func(req *http.Request) (*http.Response, error) {
+		return play(req, answers[min(int(n.Add(1)), len(answers))-1])
+	}}
+}
+
+func (o *origin) RoundTrip(req *http.Request) (*http.Response, error) {
 	var body []byte
+	var err error
+	at := time.Since(o.start)
 	if req.Body != nil {
-		var err error
 		body, err = io.ReadAll(req.Body)
 		_ = req.Body.Close()
-		if err != nil {
-			return nil, err
-		}
 	}
-	p.mu.Lock()
-	next := p.responses[min(len(p.reqs), len(p.responses)-1)]
-	p.reqs = append(p.reqs, req)
-	p.bodies = append(p.bodies, string(body))
-	p.mu.Unlock()
-	return next(req)
+	o.mu.Lock()
+	o.at = append(o.at, at)
+	o.reqs = append(o.reqs, req)
+	o.bodies = append(o.bodies, string(body))
+	o.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return play(req, o.serve)
 }
 
-func (p *play) attempts() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.reqs)
-}
-
-// status responds with a status, headers as "Name: value", and a small body.
-func status(code int, header ...string) response {
-	return func(req *http.Request) (*http.Response, error) {
-		return newResponse(req, code, io.NopCloser(strings.NewReader("body of "+http.StatusText(code))), header...), nil
+// status is a response with headers as "Name: value", and a small body.
+func status(code int, header ...string) faults.Step {
+	s := faults.Status(code).Body("body of " + http.StatusText(code))
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		s = s.Header(name, value)
 	}
+	return s
 }
 
 func newResponse(req *http.Request, code int, body io.ReadCloser, header ...string) *http.Response {
@@ -311,10 +335,6 @@ func newResponse(req *http.Request, code int, body io.ReadCloser, header ...stri
 		resp.Header.Add(name, value)
 	}
 	return resp
-}
-
-func fails(err error) response {
-	return func(*http.Request) (*http.Response, error) { return nil, err }
 }
 
 // body is a request body that knows whether it was closed, and how often.
@@ -397,17 +417,6 @@ func (e *events) last() transport.Reason {
 
 func (e *events) on(ctx context.Context) context.Context { return transport.WithTrace(ctx, e.trace()) }
 
-// takes is a server that responds with 200 after a time. It stops when the client
-// leaves.
-func takes(d time.Duration) response {
-	return func(req *http.Request) (*http.Response, error) {
-		if err := pause(req, d); err != nil {
-			return nil, err
-		}
-		return status(200)(req)
-	}
-}
-
 type customBody struct{ io.Reader }
 
 func custom(r io.Reader) io.ReadCloser   { return customBody{r} }
@@ -422,30 +431,6 @@ func get(t testing.TB, tr http.RoundTripper, ctx context.Context) (*http.Respons
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://h.test/", nil)
 	require.NoError(t, err)
 	return tr.RoundTrip(req)
-}
-
-// An origin is a base transport that remembers when each attempt arrived.
-type origin struct {
-	serve func(req *http.Request) (*http.Response, error)
-	start time.Time
-
-	mu sync.Mutex
-	at []time.Duration
-}
-
-func newOrigin(serve func(*http.Request) (*http.Response, error)) *origin {
-	return &origin{serve: serve, start: time.Now()}
-}
-
-func (o *origin) RoundTrip(req *http.Request) (*http.Response, error) {
-	o.mu.Lock()
-	o.at = append(o.at, time.Since(o.start))
-	o.mu.Unlock()
-	if req.Body != nil {
-		_, _ = io.Copy(io.Discard, req.Body)
-		_ = req.Body.Close()
-	}
-	return o.serve(req)
 }
 
 func (o *origin) arrivals() []time.Duration {
@@ -515,22 +500,15 @@ func stateOf(t testing.TB, tr *transport.Transport) transport.HostState {
 	return s
 }
 
-func empty(code int) response {
-	return func(req *http.Request) (*http.Response, error) { return newResponse(req, code, http.NoBody), nil }
-}
-
-// hangs blocks until the client leaves. deaf responds after a time and does not notice
-// that the client has left.
-func hangs(req *http.Request) (*http.Response, error) { return nil, pause(req, time.Hour) }
-
-func deaf(d time.Duration) response { return deafly(d, status(200)) }
-
-func deafly(d time.Duration, a response) response {
+// deafly does not notice that the client has left.
+func deafly(d time.Duration, a answer) rt {
 	return func(req *http.Request) (*http.Response, error) {
 		time.Sleep(d)
-		return a(req)
+		return play(req.WithContext(context.WithoutCancel(req.Context())), a)
 	}
 }
+
+func deaf(d time.Duration) rt { return deafly(d, status(200)) }
 
 func over(t testing.TB, c transport.Config, base http.RoundTripper) *transport.Transport {
 	c.Base = base

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -19,7 +20,7 @@ import (
 func TestHistoryOfALateSuccess(t *testing.T) {
 	for _, code := range []int{200, 404, 501} {
 		bubble(t, func(t *testing.T) {
-			base := script(status(503), fails(syscall.ECONNRESET), status(code))
+			base := script(status(503), faults.Fail(syscall.ECONNRESET), status(code))
 			resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 			require.NoError(t, err)
 			defer resp.Body.Close()
@@ -48,7 +49,7 @@ func TestNoHistoryOfAFirstSuccess(t *testing.T) {
 // A response that won against a hedge has both attempts.
 func TestHistoryWithAHedge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		base := script(takes(time.Minute), takes(time.Second))
+		base := script(status(200).Delay(time.Minute), status(200).Delay(time.Second))
 		resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}}, base), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()
@@ -60,7 +61,7 @@ func TestHistoryWithAHedge(t *testing.T) {
 // further Transports from starting again.
 func TestHistoryOfATransportBelow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		below := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(fails(syscall.ECONNRESET), status(503)))
+		below := over(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(quick)}, script(faults.Fail(syscall.ECONNRESET), status(503)))
 		resp, err := get(t, over(t, transport.Config{Rule: quick}, below), t.Context())
 		require.NoError(t, err)
 		defer resp.Body.Close()

@@ -40,21 +40,21 @@ func (k *keeper) RoundTrip(req *http.Request) (*http.Response, error) {
 	key := req.Header.Get("Idempotency-Key")
 	switch step {
 	case "busy":
-		return status(409, "Retry-After: 1")(req)
+		return play(req, status(409, "Retry-After: 1"))
 	case "lost before":
 		return nil, syscall.ECONNRESET
 	case "unavailable":
-		return status(503)(req)
+		return play(req, status(503))
 	}
 	replayed := fmt.Sprint(k.acted[key])
 	k.acted[key] = true
 	if step == "lost after" {
 		return nil, syscall.ECONNRESET
 	}
-	return status(201, "Replayed: "+replayed)(req)
+	return play(req, status(201, "Replayed: "+replayed))
 }
 
-// The server acts, loses the response, responds 409 twice and then sends the first response
+// The server acts, loses the response, responds 409 twice and then sends the first answer
 // again. In any order there is one action and one 201.
 func TestOneActionAndOneResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {

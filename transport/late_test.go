@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 )
 
@@ -45,7 +46,7 @@ func TestLateSuccesses(t *testing.T) {
 						if d := req.Header.Get("Slow"); d != "" {
 							until, _ := time.ParseDuration(d)
 							time.Sleep(time.Until(began.Add(until)))
-							return empty(200)(req)
+							return play(req, faults.Status(200))
 						}
 						if at := time.Since(began); at >= begin && at < end {
 							arrived.Add(1)
@@ -56,7 +57,7 @@ func TestLateSuccesses(t *testing.T) {
 							return nil, syscall.ECONNREFUSED
 						}
 						time.Sleep(10 * time.Millisecond)
-						return empty(200)(req)
+						return play(req, faults.Status(200))
 					})
 					var all sync.WaitGroup
 					for i := range members {

@@ -117,7 +117,7 @@ func (r *riot) rule() policy.Rule {
 func (r *riot) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.sent.Add(1)
 	if req.Body != nil {
-		if !r.calm.Load() && r.oneIn(4) { // an early response
+		if !r.calm.Load() && r.oneIn(4) { // an early answer
 			go func() {
 				r.wait(time.Second)
 				_ = req.Body.Close()
@@ -128,7 +128,7 @@ func (r *riot) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	if r.calm.Load() {
-		return status(200)(req)
+		return play(req, status(200))
 	}
 	r.slip()
 	if r.oneIn(3) {

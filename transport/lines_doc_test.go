@@ -75,14 +75,14 @@ func TestLinesInTheDocs(t *testing.T) {
 		{name: "the certificate has expired", rule: single, tls: ts.Expired, play: once},
 		{name: "the certificate is of an unknown CA", rule: single, tls: ts.Untrusted, play: once},
 		{name: "the certificate is for another host", rule: single, tls: ts.WrongHost, play: once},
-		{name: "the host does not exist", rule: twice, base: plays(faults.Fail(&net.DNSError{Err: "no such host", Name: "api.example.com", IsNotFound: true})), play: once},
-		{name: "the DNS does not answer", rule: twice, base: plays(faults.Fail(&net.DNSError{Err: "i/o timeout", Name: "api.example.com", IsTimeout: true, IsTemporary: true})), play: once},
-		{name: "the connection is refused", rule: twice, base: plays(faults.Fail(&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})), play: once},
-		{name: "the connection is reset", rule: twice, base: plays(faults.Fail(&net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)})), play: once},
-		{name: "no response within the client's 10 s", base: plays(faults.Hang()), play: impatient},
-		{name: "the body stands still, and the client's 10 s are over", base: plays(faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").StallAt(5)), play: impatient},
-		{name: "the credentials have expired", base: plays(faults.Status(401)), play: once},
-		{name: "four GETs, the first gets a 429 with `Retry-After: 30`", rule: single, base: plays(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
+		{name: "the host does not exist", rule: twice, base: script(faults.Fail(&net.DNSError{Err: "no such host", Name: "api.example.com", IsNotFound: true})), play: once},
+		{name: "the DNS does not answer", rule: twice, base: script(faults.Fail(&net.DNSError{Err: "i/o timeout", Name: "api.example.com", IsTimeout: true, IsTemporary: true})), play: once},
+		{name: "the connection is refused", rule: twice, base: script(faults.Fail(&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})), play: once},
+		{name: "the connection is reset", rule: twice, base: script(faults.Fail(&net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)})), play: once},
+		{name: "no response within the client's 10 s", base: script(faults.Hang()), play: impatient},
+		{name: "the body stands still, and the client's 10 s are over", base: script(faults.Status(200, "ETag", `"v1"`).Body("twelve bytes").StallAt(5)), play: impatient},
+		{name: "the credentials have expired", base: script(faults.Status(401)), play: once},
+		{name: "four GETs, the first gets a 429 with `Retry-After: 30`", rule: single, base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				var all sync.WaitGroup
@@ -91,30 +91,30 @@ func TestLinesInTheDocs(t *testing.T) {
 				}
 				all.Wait()
 			}},
-		{name: "a 429 with `Retry-After: 3600`, and two GETs", base: plays(faults.Status(429, "Retry-After", "3600")),
+		{name: "a 429 with `Retry-After: 3600`, and two GETs", base: script(faults.Status(429, "Retry-After", "3600")),
 			play: func(t *testing.T, tr *transport.Transport, url string) { once(t, tr, url); once(t, tr, url) }},
-		{name: "a quota is nearly used up", rule: policy.Rule{Pacing: policy.On}, base: plays(quota("50"), quota("12"), quota("100")),
+		{name: "a quota is nearly used up", rule: policy.Rule{Pacing: policy.On}, base: script(quota("50"), quota("12"), quota("100")),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				once(t, tr, url)
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "1000 requests per second get a 503, for 2 s", busy: true, rule: exact, base: plays(faults.Status(503)), play: many(2000, 1037*time.Microsecond)},
-		{name: "the retries of a host are used up, and come back", rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.2}}.Or(quick), base: plays(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
+		{name: "1000 requests per second get a 503, for 2 s", busy: true, rule: exact, base: script(faults.Status(503)), play: many(2000, 1037*time.Microsecond)},
+		{name: "the retries of a host are used up, and come back", rule: policy.Rule{Budget: policy.Budget{Burst: 4, PerSecond: 0.2}}.Or(quick), base: script(faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(503), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				time.Sleep(30 * time.Second)
 				once(t, tr, url)
 			}},
-		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), base: plays(faults.Hang()), lane: plays(faults.Status(200)), play: once},
-		{name: "one of the servers behind a balancer is bad", rule: exact, base: plays(faults.Status(503)), lane: plays(faults.Status(200)),
+		{name: "connections die without a word", rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), base: script(faults.Hang()), lane: script(faults.Status(200)), play: once},
+		{name: "one of the servers behind a balancer is bad", rule: exact, base: script(faults.Status(503)), lane: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				for range 3 {
 					once(t, tr, url)
 				}
 			}},
-		{name: "the server hangs behind a gate", rule: gated, base: plays(faults.Hang()), busy: true, play: many(40, 503*time.Millisecond)},
+		{name: "the server hangs behind a gate", rule: gated, base: script(faults.Hang()), busy: true, play: many(40, 503*time.Millisecond)},
 		{name: "the server is down for a minute, and comes back", rule: gated,
 			base: rt(func(req *http.Request) (*http.Response, error) {
 				if time.Since(bubbles) < time.Minute {
@@ -122,14 +122,14 @@ func TestLinesInTheDocs(t *testing.T) {
 				}
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
 			}), busy: true, play: many(700, 101*time.Millisecond)},
-		{name: "another process of a fleet gets a 429 with `Retry-After: 5`", rule: single, base: plays(faults.Status(200)),
+		{name: "another process of a fleet gets a 429 with `Retry-After: 5`", rule: single, base: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				hear := <-heard
 				hear(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://api.example.com", Status: 429, Wait: 5 * time.Second})
 				once(t, tr, url)
 			}},
-		{name: "another process of a fleet reads that a quota is nearly used up", rule: policy.Rule{Pacing: policy.On}, base: plays(faults.Status(200)),
+		{name: "another process of a fleet reads that a quota is nearly used up", rule: policy.Rule{Pacing: policy.On}, base: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				hear := <-heard
@@ -138,7 +138,7 @@ func TestLinesInTheDocs(t *testing.T) {
 				time.Sleep(time.Minute)
 				once(t, tr, url)
 			}},
-		{name: "other processes of a fleet find a host down, and later back", rule: gated, base: plays(faults.Status(200)),
+		{name: "other processes of a fleet find a host down, and later back", rule: gated, base: script(faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
 				hear := <-heard

@@ -169,7 +169,7 @@ func TestLinesOfAnHour(t *testing.T) {
 func TestLinesOfManyHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log journal
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.logger(), Base: plays(faults.Fail(errors.New("no")))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: log.logger(), Base: script(faults.Fail(errors.New("no")))})
 		for i := range 3000 {
 			_, _ = fetch(t, tr, t.Context(), fmt.Sprintf("http://h%d.test/", i))
 		}
@@ -245,7 +245,7 @@ func TestHandlerThatBlocks(t *testing.T) {
 			sum += count(r)
 			mu.Unlock()
 		}))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: logger, Base: plays(faults.Fail(errors.New("no")))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: logger, Base: script(faults.Fail(errors.New("no")))})
 		for range 100 {
 			go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
 		}
@@ -270,7 +270,7 @@ func TestHandlerThatPanics(t *testing.T) {
 				panic("handler")
 			}
 		}))
-		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: logger, Base: plays(faults.Fail(errors.New("no")))})
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Logger: logger, Base: script(faults.Fail(errors.New("no")))})
 		for range 3 {
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
 		}
@@ -284,7 +284,7 @@ func TestHandlerThatPanics(t *testing.T) {
 func TestForgottenWithLines(t *testing.T) {
 	type kept struct{ http.RoundTripper }
 	lost := func() weak.Pointer[kept] {
-		b := &kept{plays(faults.Fail(errors.New("no")))}
+		b := &kept{script(faults.Fail(errors.New("no")))}
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Base: b, Logger: slog.New(handler(func(slog.Record) {}))})
 		for range 3 {
 			_, _ = fetch(t, tr, context.WithValue(t.Context(), b, b), "http://h.test/")
@@ -302,7 +302,7 @@ func TestForgottenWithLines(t *testing.T) {
 
 // TestForgottenAfterAChange: a line about a host that was written keeps no request in memory.
 func TestForgottenAfterAChange(t *testing.T) {
-	tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Base: plays(faults.Status(429, "Retry-After", "1")), Logger: slog.New(handler(func(slog.Record) {}))})
+	tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1}, Base: faults.New(nil, faults.Always(status(429, "Retry-After: 1"))), Logger: slog.New(handler(func(slog.Record) {}))})
 	type kept struct{ _ [64]byte }
 	lost := func() weak.Pointer[kept] {
 		k := new(kept)
@@ -343,7 +343,7 @@ func TestReasonsOfAnEnd(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var log journal
 				var seen recorder
-				tr := mustNew(t, transport.Config{Logger: log.logger(), Base: plays(faults.Hang()), Trace: seen.trace()})
+				tr := mustNew(t, transport.Config{Logger: log.logger(), Base: script(faults.Hang()), Trace: seen.trace()})
 				ctx, cancel := row.begin(t.Context())
 				defer cancel()
 				_, err := fetch(t, tr, ctx, "http://h.test/")
@@ -360,7 +360,7 @@ func TestReasonsOfAnEnd(t *testing.T) {
 	t.Run("the timeout of a client", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			var seen recorder
-			client := &http.Client{Timeout: time.Second, Transport: mustNew(t, transport.Config{Base: plays(faults.Hang()), Trace: seen.trace()})}
+			client := &http.Client{Timeout: time.Second, Transport: mustNew(t, transport.Config{Base: script(faults.Hang()), Trace: seen.trace()})}
 			_, err := client.Get("http://h.test/")
 			require.Error(t, err)
 			assert.Equal(t, []transport.Reason{transport.ReasonTimeout}, seen.reasons())
@@ -376,12 +376,12 @@ func TestExplain(t *testing.T) {
 		base http.RoundTripper
 		want string
 	}{
-		"a success": {exact, plays(faults.Status(200)), "GET %s\n  status 200 at the first attempt"},
-		"a success after a retry": {exact, plays(faults.Status(503).Delay(20*time.Millisecond), faults.Status(200)),
+		"a success": {exact, script(faults.Status(200)), "GET %s\n  status 200 at the first attempt"},
+		"a success after a retry": {exact, script(faults.Status(503).Delay(20*time.Millisecond), faults.Status(200)),
 			"GET %s\n  attempt 1, at 0s: 503, retry after 1s\n  attempt 2, at 1s: 200\n  status 200, the caller has it"},
-		"a wait that is too long": {exact, plays(faults.Status(429, "Retry-After", "3600")),
+		"a wait that is too long": {exact, script(faults.Status(429, "Retry-After", "3600")),
 			"GET %s\n  attempt 1, at 0s: 429, asks to wait 1h0m0s\n  status 429: the wait is longer than the rule allows"},
-		"an error": {policy.Rule{Attempts: 2}.Or(exact), plays(faults.Fail(fmt.Errorf("broken at %s", secret))),
+		"an error": {policy.Rule{Attempts: 2}.Or(exact), script(faults.Fail(fmt.Errorf("broken at %s", secret))),
 			"GET %s\n  failed: broken at %s"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -404,7 +404,7 @@ func TestExplain(t *testing.T) {
 	}
 	t.Run("limits", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 0.5}}, Base: plays(faults.Status(503))})
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 0.5}}, Base: script(faults.Status(503))})
 			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
 			resp, err := fetch(t, tr, t.Context(), "http://h.test/")
@@ -437,7 +437,7 @@ func TestTextsThatOthersChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var log journal
-				tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}, Logger: log.logger(), Base: plays(faults.Fail(err))})
+				tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}, Logger: log.logger(), Base: script(faults.Fail(err))})
 				req := newRequest(t, http.MethodPost, "https://h.test/", nil)
 				req.URL.Host = "SECRET@h\u009b31m.test"
 				_, failure := tr.RoundTrip(req)

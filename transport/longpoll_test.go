@@ -45,7 +45,7 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := faults.New(nil, faults.Always(row.step))
+				server := script(row.step)
 				start := time.Now()
 				resp, err := get(t, over(t, transport.Config{Rule: row.rule}, server), t.Context())
 				took := time.Since(start)
@@ -53,7 +53,7 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 					_ = resp.Body.Close()
 				}
 				assert.ErrorIs(t, err, row.err)
-				assert.Len(t, server.Records(), row.attempts)
+				assert.Len(t, server.arrivals(), row.attempts)
 				assert.GreaterOrEqual(t, took, row.after[0])
 				assert.LessOrEqual(t, took, row.after[1])
 			})
@@ -79,7 +79,7 @@ func TestStreamUnderTimeouts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server := faults.New(nil, faults.Always(eventStream))
+				server := script(eventStream)
 				client := http.Client{Transport: over(t, transport.Config{Rule: row.rule}, server), Timeout: row.client}
 				start := time.Now()
 				resp, err := client.Get("http://h.test/")
@@ -87,7 +87,7 @@ func TestStreamUnderTimeouts(t *testing.T) {
 				_, err = io.Copy(io.Discard, resp.Body)
 				assert.ErrorIs(t, err, row.err)
 				assert.Equal(t, row.after, time.Since(start).Round(time.Second))
-				assert.Len(t, server.Records(), 1, "an event stream is not asked for again")
+				assert.Len(t, server.arrivals(), 1, "an event stream is not asked for again")
 				_ = resp.Body.Close()
 			})
 		})

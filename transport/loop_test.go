@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -33,7 +34,7 @@ func TestRetriesWithTheFormulasWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
-		base := script(status(503), fails(syscall.ECONNRESET), status(429), status(500), status(200))
+		base := script(status(503), faults.Fail(syscall.ECONNRESET), status(429), status(500), status(200))
 		tr := over(t, transport.Config{Rule: exact}, rt(func(req *http.Request) (*http.Response, error) {
 			at = append(at, time.Since(start))
 			return base.RoundTrip(req)
@@ -73,7 +74,7 @@ func TestGivesUpWithTheLastResponse(t *testing.T) {
 func TestGivesUpWithTheLastError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		last := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-		base := script(status(503), fails(io.ErrUnexpectedEOF), fails(last))
+		base := script(status(503), faults.Fail(io.ErrUnexpectedEOF), faults.Fail(last))
 		tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(exact)}, base)
 		_, err := get(t, tr, t.Context())
 		var e *transport.Error
@@ -94,23 +95,23 @@ func TestGivesUpWithTheLastError(t *testing.T) {
 func TestSingleErrorsAreUntouched(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		final := x509.UnknownAuthorityError{}
-		_, err := get(t, over(t, transport.Config{}, script(fails(final))), t.Context())
+		_, err := get(t, over(t, transport.Config{}, script(faults.Fail(final))), t.Context())
 		assert.Equal(t, error(final), err)
 
 		reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 		req := newRequest(t, http.MethodPost, "http://h.test/", nil)
-		_, err = over(t, transport.Config{}, script(fails(reset))).RoundTrip(req)
+		_, err = over(t, transport.Config{}, script(faults.Fail(reset))).RoundTrip(req)
 		assert.Equal(t, error(reset), err, "not idempotent")
 
-		_, err = get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: -1}}, script(fails(reset))), t.Context())
+		_, err = get(t, over(t, transport.Config{Rule: policy.Rule{Attempts: -1}}, script(faults.Fail(reset))), t.Context())
 		assert.Equal(t, error(reset), err, "retries are off")
 
-		_, err = get(t, over(t, transport.Config{}, script(fails(reset))), transport.Once(t.Context()))
+		_, err = get(t, over(t, transport.Config{}, script(faults.Fail(reset))), transport.Once(t.Context()))
 		assert.Equal(t, error(reset), err, "once")
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err = get(t, over(t, transport.Config{}, script(fails(reset))), ctx)
+		_, err = get(t, over(t, transport.Config{}, script(faults.Fail(reset))), ctx)
 		var e *transport.Error
 		require.ErrorAs(t, err, &e, "the deadline withheld a retry")
 		assert.Equal(t, transport.ReasonDeadline, e.Reason)
@@ -123,7 +124,7 @@ func TestSingleErrorsAreUntouched(t *testing.T) {
 func TestTimeoutShowsThrough(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		slow := &net.OpError{Op: "dial", Net: "tcp", Err: &timeoutError{}}
-		client := &http.Client{Transport: over(t, transport.Config{Rule: quick}, script(fails(slow)))}
+		client := &http.Client{Transport: over(t, transport.Config{Rule: quick}, script(faults.Fail(slow)))}
 		_, err := client.Get("http://h.test/")
 		var ue *url.Error
 		require.ErrorAs(t, err, &ue)
@@ -148,13 +149,13 @@ func TestPOST(t *testing.T) {
 		rule     policy.Rule
 		on       func(context.Context) context.Context
 		header   string
-		first    response
+		first    answer
 		attempts int
 	}{
 		{"503 may have been acted on", policy.Rule{}, nil, "", status(503), 1},
 		{"429 too", policy.Rule{}, nil, "", status(429, "Retry-After: 1"), 1},
-		{"a reset too", policy.Rule{}, nil, "", fails(syscall.ECONNRESET), 1},
-		{"a dial that failed never left", policy.Rule{}, nil, "", fails(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), 2},
+		{"a reset too", policy.Rule{}, nil, "", faults.Fail(syscall.ECONNRESET), 1},
+		{"a dial that failed never left", policy.Rule{}, nil, "", faults.Fail(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), 2},
 		{"421", policy.Rule{}, nil, "", status(421), 2},
 		{"425", policy.Rule{}, nil, "", status(425), 2},
 		{"Idempotency-Key", policy.Rule{}, nil, "Idempotency-Key", status(503), 2},
@@ -163,7 +164,7 @@ func TestPOST(t *testing.T) {
 		{"Refusals: 429", policy.Rule{Classify: classify.Refusals}, nil, "", status(429), 2},
 		{"Refusals: 503 with a wait", policy.Rule{Classify: classify.Refusals}, nil, "", status(503, "Retry-After: 1"), 2},
 		{"Refusals: 503 without", policy.Rule{Classify: classify.Refusals}, nil, "", status(503), 1},
-		{"Refusals: a reset", policy.Rule{Classify: classify.Refusals}, nil, "", fails(syscall.ECONNRESET), 1},
+		{"Refusals: a reset", policy.Rule{Classify: classify.Refusals}, nil, "", faults.Fail(syscall.ECONNRESET), 1},
 		{"202 with Retry-After is polling", policy.Rule{}, nil, "", status(202, "Retry-After: 1"), 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -318,7 +319,7 @@ func TestCancelDuringTheWait(t *testing.T) {
 // Request.Cancel ends every wait as the end of the context does: for a drain, for
 // a look into a body, for a busy body.
 func TestRequestCancelEndsEveryWait(t *testing.T) {
-	silent := func(code int) response {
+	silent := func(code int) answer {
 		return func(req *http.Request) (*http.Response, error) {
 			r, _ := io.Pipe()
 			return newResponse(req, code, r), nil
@@ -330,11 +331,11 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 			_ = req.Body.Close()
 		}()
 		time.Sleep(time.Millisecond)
-		return status(503)(req)
+		return play(req, status(503))
 	}
 	for name, row := range map[string]struct {
 		rule policy.Rule
-		base response
+		base answer
 	}{
 		"a drain":      {policy.Rule{Backoff: backoff.Constant(0)}, silent(503)},
 		"a look":       {policy.Rule{Classify: classify.OnBodyText(classify.Ambiguous, "x")}, silent(400)},
@@ -355,7 +356,7 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 				start, attempts := time.Now(), 0
 				resp, err := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
 					attempts++
-					return row.base(req)
+					return play(req, row.base)
 				})).RoundTrip(req)
 				assert.Equal(t, 100*time.Millisecond, time.Since(start))
 				assert.Equal(t, 1, attempts)
@@ -436,7 +437,7 @@ func TestAttemptTimeout(t *testing.T) {
 			var ctx context.Context
 			resp, err := get(t, over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
-				return status(200)(req)
+				return play(req, status(200))
 			})), t.Context())
 			require.NoError(t, err)
 			assert.NoError(t, ctx.Err())
@@ -474,7 +475,7 @@ func TestAttemptTimeout(t *testing.T) {
 				if transport.AttemptNumber(req.Context()) == 1 {
 					return hang(req)
 				}
-				return status(200)(req)
+				return play(req, status(200))
 			}))
 			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 			req.Body = seekable("12345")
@@ -654,7 +655,7 @@ func TestAttemptNumberAndHeader(t *testing.T) {
 
 // Retries are not multiplied, whichever way the inner outcome comes.
 func TestNestedTransports(t *testing.T) {
-	for name, first := range map[string]response{"response": status(503), "error": fails(syscall.ECONNRESET)} {
+	for name, first := range map[string]answer{"response": status(503), "error": faults.Fail(syscall.ECONNRESET)} {
 		for _, depth := range []int{2, 3} {
 			t.Run(fmt.Sprint(name, depth), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
@@ -698,7 +699,7 @@ func TestNestedTransports(t *testing.T) {
 	})
 	t.Run("a limit below stops the next layer, too, if its error is final", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			base := script(fails(syscall.ECONNRESET), fails(&transport.Error{Reason: transport.ReasonMaxElapsed, Err: transport.ErrOverElapsed}))
+			base := script(faults.Fail(syscall.ECONNRESET), faults.Fail(&transport.Error{Reason: transport.ReasonMaxElapsed, Err: transport.ErrOverElapsed}))
 			_, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
 			e, ok := errors.AsType[*transport.Error](err)
 			require.True(t, ok)
@@ -745,7 +746,7 @@ func TestRateLimit(t *testing.T) {
 		var at []time.Duration
 		tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 2, Burst: 3}}}, rt(func(req *http.Request) (*http.Response, error) {
 			at = append(at, time.Since(start))
-			return status(200)(req)
+			return play(req, status(200))
 		}))
 		for range 5 {
 			_, err := get(t, tr, t.Context())
@@ -926,7 +927,7 @@ func TestDrainIsPartOfTheDecision(t *testing.T) {
 						if err := pause(req, left/2); err != nil {
 							return nil, err
 						}
-						return status(200)(req)
+						return play(req, status(200))
 					}),
 					Rule: policy.Rule{Backoff: backoff.Constant(0)},
 				})
@@ -960,7 +961,7 @@ func TestMaxElapsedCountsFromTheFirstAttempt(t *testing.T) {
 
 // An empty method means GET, both in texts and for the decision to retry.
 func TestEmptyMethodIsGET(t *testing.T) {
-	base := script(fails(syscall.ECONNRESET))
+	base := script(faults.Fail(syscall.ECONNRESET))
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Method = ""
 	_, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
@@ -1015,7 +1016,7 @@ func TestHistoryOfACopiedResponse(t *testing.T) {
 // A request that takes the fast path has the same outcome as in the loop, and the same
 // functions of the caller are called. A Trace keeps requests off the fast path.
 func TestFastPathAndLoopAgree(t *testing.T) {
-	responses := map[string]response{
+	responses := map[string]answer{
 		"success":                    status(200),
 		"validator":                  status(200, `ETag: "x"`),
 		"redirect":                   status(307),
@@ -1026,10 +1027,10 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 		"long wait":                  status(503, "Retry-After: 3600"),
 		"too many":                   status(429, "Retry-After: 2"),
 		"forbidden":                  status(403, "Retry-After: 2"),
-		"no body":                    empty(204),
-		"refused":                    fails(errRefused),
-		"cut":                        fails(io.ErrUnexpectedEOF),
-		"canceled":                   fails(context.Canceled),
+		"no body":                    faults.Status(204),
+		"refused":                    faults.Fail(errRefused),
+		"cut":                        faults.Fail(io.ErrUnexpectedEOF),
+		"canceled":                   faults.Fail(context.Canceled),
 		"neither response nor error": func(*http.Request) (*http.Response, error) { return nil, nil },
 		"response and error":         func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, oneShot("")), io.EOF },
 		"panic":                      func(*http.Request) (*http.Response, error) { panic("base") },
@@ -1072,7 +1073,7 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 var waits = regexp.MustCompile(`[0-9.]+m?s`)
 
 // story sends some requests, and tells everything that a caller can see of them.
-func story(t *testing.T, rule policy.Rule, trace *transport.Trace, first response, option func(context.Context) context.Context, method string) string {
+func story(t *testing.T, rule policy.Rule, trace *transport.Trace, first answer, option func(context.Context) context.Context, method string) string {
 	var text strings.Builder
 	var log LogText
 	rule = rule.Or(exact)
@@ -1104,7 +1105,7 @@ func story(t *testing.T, rule policy.Rule, trace *transport.Trace, first respons
 		if n%2 == 0 {
 			answer = status(200)
 		}
-		resp, err := answer(req)
+		resp, err := play(req, answer)
 		if resp != nil {
 			b := &body{Reader: resp.Body}
 			bodies = append(bodies, b)

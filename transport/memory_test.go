@@ -66,9 +66,9 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 						assert.Equal(t, text, string(got))
 						time.Sleep(2 * time.Second)
 						if attempts < 3 {
-							return status(503)(req)
+							return play(req, status(503))
 						}
-						return status(200)(req)
+						return play(req, status(200))
 					}))
 					_, _ = shared.Seek(0, io.SeekStart)
 					req := newRequest(t, http.MethodGet, "http://h.test/", bytes.NewReader([]byte(text)))

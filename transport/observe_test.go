@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -146,17 +147,17 @@ func TestHooks(t *testing.T) {
 	const s = time.Second
 	text := strings.Repeat("x", 1000)
 	hedged := policy.Rule{Hedge: policy.Hedge{After: s}}.Or(exact)
-	byNumber := func(responses ...response) response {
+	byNumber := func(answers ...answer) rt {
 		return func(req *http.Request) (*http.Response, error) {
-			return responses[min(transport.AttemptNumber(req.Context()), len(responses))-1](req)
+			return play(req, answers[min(transport.AttemptNumber(req.Context()), len(answers))-1])
 		}
 	}
-	after := func(d time.Duration, r response) response {
+	after := func(d time.Duration, a answer) rt {
 		return func(req *http.Request) (*http.Response, error) {
 			if err := pause(req, d); err != nil {
 				return nil, err
 			}
-			return r(req)
+			return play(req, a)
 		}
 	}
 	panics := func(*http.Request) (*http.Response, error) { panic("base") }
@@ -171,30 +172,30 @@ func TestHooks(t *testing.T) {
 		steps string
 	}{
 		{name: "a success", rule: exact, base: script(status(200)), steps: "request, first, 0: 200, end: final, body"},
-		{name: "no body", rule: exact, base: script(empty(204)), steps: "request, first, 0: 204, end: final"},
-		{name: "retries", rule: exact, base: script(status(503), fails(io.ErrUnexpectedEOF), status(200)),
+		{name: "no body", rule: exact, base: script(faults.Status(204)), steps: "request, first, 0: 204, end: final"},
+		{name: "retries", rule: exact, base: script(status(503), faults.Fail(io.ErrUnexpectedEOF), status(200)),
 			steps: "request, first, 0: 503, retry, 1: unexpected EOF, retry, 2: 200, end: final, body"},
 		{name: "giving up", rule: policy.Rule{Attempts: 2}.Or(exact), base: script(status(503)),
 			steps: "request, first, 0: 503, retry, 1: 503, end: attempts, body"},
-		{name: "an error", rule: exact, base: script(fails(errors.New("no idea"))), steps: "request, first, 0: no idea, end: final"},
-		{name: "canceled in an attempt", rule: exact, base: rt(hangs), until: s, steps: "request, first, 0: context canceled, end: canceled"},
+		{name: "an error", rule: exact, base: script(faults.Fail(errors.New("no idea"))), steps: "request, first, 0: no idea, end: final"},
+		{name: "canceled in an attempt", rule: exact, base: script(faults.Hang()), until: s, steps: "request, first, 0: context canceled, end: canceled"},
 		{name: "canceled in a wait", rule: exact, base: script(status(503, "Retry-After: 9")), until: s, steps: "request, first, 0: 503, end: canceled"},
 		{name: "a panic", rule: exact, base: rt(panics), steps: "request, first, 0: panic, end: final"},
 		{name: "a panic at a retry", rule: exact, base: script(status(503), panics), steps: "request, first, 0: 503, retry, 1: panic, end: retry"},
 		{name: "Goexit", rule: exact, base: rt(exits), steps: "request, first, 0: panic, end: final"},
-		{name: "a hedge that wins", rule: hedged, base: rt(byNumber(after(9*s, status(200)), status(200))),
+		{name: "a hedge that wins", rule: hedged, base: byNumber(after(9*s, status(200)), status(200)),
 			steps: "request, first, hedge, 1: 200, 0: " + transport.ErrOutrun.Error() + ", end: final, body"},
-		{name: "a hedge that loses", rule: hedged, base: rt(byNumber(after(2*s, status(200)), after(9*s, status(200)))),
+		{name: "a hedge that loses", rule: hedged, base: byNumber(after(2*s, status(200)), after(9*s, status(200))),
 			steps: "request, first, hedge, 0: 200, 1: " + transport.ErrOutrun.Error() + ", end: final, body"},
-		{name: "a hedge whose loser is deaf", rule: hedged, base: rt(byNumber(deaf(9*s), status(200))),
+		{name: "a hedge whose loser is deaf", rule: hedged, base: byNumber(deaf(9*s), status(200)),
 			steps: "request, first, hedge, 1: 200, 0: " + transport.ErrOutrun.Error() + ", end: final, body"},
-		{name: "a hedge that fails first", rule: hedged, base: rt(byNumber(after(3*s, status(200)), status(503))),
+		{name: "a hedge that fails first", rule: hedged, base: byNumber(after(3*s, status(200)), status(503)),
 			steps: "request, first, hedge, 1: 503, 0: 200, end: final, body"},
-		{name: "a hedge and a retry", rule: hedged, base: rt(byNumber(after(3*s, status(503)), after(1*s, status(503)), status(200))),
+		{name: "a hedge and a retry", rule: hedged, base: byNumber(after(3*s, status(503)), after(1*s, status(503)), status(200)),
 			steps: "request, first, hedge, 1: 503, 0: 503, retry, 2: 200, end: final, body"},
-		{name: "a hedge that panics", rule: hedged, base: rt(byNumber(after(9*s, status(200)), panics)),
+		{name: "a hedge that panics", rule: hedged, base: byNumber(after(9*s, status(200)), panics),
 			steps: "request, first, hedge, 1: panic, 0: " + transport.ErrOutrun.Error() + ", end: hedged"},
-		{name: "canceled during a race", rule: hedged, base: rt(byNumber(hangs, deaf(9*s))), until: 2 * s,
+		{name: "canceled during a race", rule: hedged, base: byNumber(faults.Hang(), deaf(9*s)), until: 2 * s,
 			steps: "request, first, hedge, 0: context canceled, 1: " + transport.ErrOutrun.Error() + ", end: canceled"},
 		{name: "a resume", rule: exact, base: cutter(text, 400),
 			steps: "request, first, 0: 200, end: final, reconnect, 1: 206, body"},
@@ -264,8 +265,8 @@ func TestTimesOfAttempts(t *testing.T) {
 		const ms = time.Millisecond
 		w, start := &witness{t: t}, time.Now()
 		base := script(
-			func(req *http.Request) (*http.Response, error) { time.Sleep(300 * ms); return status(503)(req) },
-			func(req *http.Request) (*http.Response, error) { time.Sleep(50 * ms); return status(200)(req) },
+			func(req *http.Request) (*http.Response, error) { time.Sleep(300 * ms); return play(req, status(503)) },
+			func(req *http.Request) (*http.Response, error) { time.Sleep(50 * ms); return play(req, status(200)) },
 		)
 		tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.2}}.Or(exact), Trace: w.trace()})
 		resp, err := get(t, tr, t.Context())
@@ -303,7 +304,7 @@ func TestQueued(t *testing.T) {
 	quota := []string{"RateLimit-Remaining: 0", "RateLimit-Limit: 10", "RateLimit-Reset: 4"}
 	for name, row := range map[string]struct {
 		rule  policy.Rule
-		first response
+		first answer
 		want  func(transport.Queued) time.Duration
 	}{
 		"cooldown": {policy.Rule{Attempts: 1}, status(429, "Retry-After: 4"), func(q transport.Queued) time.Duration { return q.Cooldown }},
@@ -333,7 +334,7 @@ func TestQueued(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			w := &witness{t: t}
 			rule := policy.Rule{Gate: policy.Gate{Max: 1}, Rate: policy.Rate{PerSecond: 1, Burst: 1}}
-			tr := mustNew(t, transport.Config{Base: rt(takes(4 * s)), Rule: rule.Or(exact), Trace: w.trace()})
+			tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Trace: w.trace()})
 			together(2, func(int) {
 				resp, err := get(t, tr, t.Context())
 				assert.NoError(t, err)
@@ -345,7 +346,7 @@ func TestQueued(t *testing.T) {
 	t.Run("gate", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			w := &witness{t: t}
-			tr := mustNew(t, transport.Config{Base: rt(takes(4 * s)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
+			tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
 			together(2, func(int) {
 				resp, err := get(t, tr, t.Context())
 				assert.NoError(t, err)
@@ -558,8 +559,11 @@ func TestLogOfDurations(t *testing.T) {
 		return b.String()
 	}
 	bubble(t, func(t *testing.T) {
-		slow := func(r response) response {
-			return func(req *http.Request) (*http.Response, error) { time.Sleep(300 * time.Millisecond); return r(req) }
+		slow := func(a answer) rt {
+			return func(req *http.Request) (*http.Response, error) {
+				time.Sleep(300 * time.Millisecond)
+				return play(req, a)
+			}
 		}
 		for _, rule := range []policy.Rule{exact, policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact)} { // light or not
 			assert.Equal(t, "msg=\"http://h.test failed (503): attempt 2 follows in 1s\" host=http://h.test reason=retry attempt=1 status=503 wait=1s duration=300ms\n"+

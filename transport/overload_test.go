@@ -214,7 +214,7 @@ func randomRequest(ctx context.Context, l *ledger, url string) *http.Request {
 func TestManyHostsWithEverythingOn(t *testing.T) {
 	for name, row := range map[string]struct {
 		hosts    int
-		response response
+		response answer
 	}{
 		"healthy": {135_000, status(200, "X-RateLimit-Limit: 50", "X-RateLimit-Remaining: 40", "X-RateLimit-Reset: 10")},
 		"held":    {20_000, status(429, "Retry-After: 30")}, // eviction among held hosts is tested with the table
@@ -223,7 +223,7 @@ func TestManyHostsWithEverythingOn(t *testing.T) {
 			hosts := min(row.hosts, soak.Size(5_000, row.hosts)) // the table's own tests fill it
 			rule := everything
 			rule.Attempts, rule.AttemptTimeout = 1, 0
-			tr := mustNew(t, transport.Config{Base: rt(row.response), Rule: rule})
+			tr := mustNew(t, transport.Config{Base: script(row.response), Rule: rule})
 			before := heap()
 			for i := range hosts {
 				resp, err := tr.RoundTrip(&http.Request{
@@ -255,7 +255,7 @@ func heap() int64 {
 // TestLimitsReturnTheContextsCause: a waiting request ends at once with its context. Its
 // error has the cause of the context. It leaves nothing behind.
 func TestLimitsReturnTheContextsCause(t *testing.T) {
-	slow := func(req *http.Request) (*http.Response, error) { return status(200)(req) }
+	slow := func(req *http.Request) (*http.Response, error) { return play(req, status(200)) }
 	rules := map[string]struct {
 		rule    policy.Rule
 		prepare func(t *testing.T, tr *transport.Transport) (release func())
@@ -290,12 +290,12 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 	for name, row := range rules {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				base := newOrigin(func(req *http.Request) (*http.Response, error) {
+				base := script(func(req *http.Request) (*http.Response, error) {
 					switch req.URL.Path {
 					case "/told":
-						return status(429, "Retry-After: 30")(req)
+						return play(req, status(429, "Retry-After: 30"))
 					case "/quota":
-						return status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30")(req)
+						return play(req, status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
 					}
 					return slow(req)
 				})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -30,7 +31,7 @@ type quotaServer struct {
 
 func newQuotaServer(limit int, window time.Duration, header func(left, limit, reset int) []string) *quotaServer {
 	q := &quotaServer{limit: limit, window: window, used: map[int]int{}}
-	q.origin = newOrigin(nil)
+	q.origin = script()
 	q.serve = func(req *http.Request) (*http.Response, error) {
 		q.mu.Lock()
 		at := time.Since(q.start)
@@ -46,7 +47,7 @@ func newQuotaServer(limit int, window time.Duration, header func(left, limit, re
 		reset := time.Duration(n+1)*window - at
 		q.mu.Unlock()
 		time.Sleep(10 * time.Millisecond)
-		return status(code, header(left, limit, int((reset+time.Second-1)/time.Second))...)(req)
+		return play(req, status(code, header(left, limit, int((reset+time.Second-1)/time.Second))...))
 	}
 	return q
 }
@@ -120,7 +121,7 @@ func TestPacingCountsRetriesAndHedges(t *testing.T) {
 // for no longer than RetryAfter.Max.
 func TestPacingDoesNotBelieveEverything(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 86400"))
+		server := script(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 86400"))
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
 		for range 3 {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/")
@@ -133,7 +134,7 @@ func TestPacingDoesNotBelieveEverything(t *testing.T) {
 // TestPacingIsPerScope: each token has a quota of its own.
 func TestPacingIsPerScope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
+		server := script(status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Pacing: policy.On}})
 		for _, token := range []string{"a", "b", "a"} {
 			_, err := send(t, tr, http.MethodGet, "http://h.test/", "Authorization: Bearer "+token)
@@ -149,7 +150,7 @@ func TestAdaptiveRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		told := false
 		var mu sync.Mutex
-		server := newOrigin(nil)
+		server := script()
 		server.serve = func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
 			code := 200
@@ -158,7 +159,7 @@ func TestAdaptiveRate(t *testing.T) {
 			}
 			mu.Unlock()
 			time.Sleep(50 * time.Millisecond)
-			return status(code)(req)
+			return play(req, status(code))
 		}
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 10, Mode: policy.RateAdaptive}, Attempts: 1}})
 		run := func(d time.Duration) {
@@ -230,7 +231,7 @@ func TestOneWrongQuota(t *testing.T) {
 					bubble(t, func(t *testing.T) {
 						var mu sync.Mutex
 						attempts := 0
-						server := newOrigin(func(req *http.Request) (*http.Response, error) {
+						server := script(func(req *http.Request) (*http.Response, error) {
 							mu.Lock()
 							attempts++
 							mine := attempts
@@ -239,9 +240,9 @@ func TestOneWrongQuota(t *testing.T) {
 								return nil, err
 							}
 							if mine == 20 {
-								return status(200, wrong...)(req)
+								return play(req, status(200, wrong...))
 							}
-							return status(200, fmt.Sprintf("X-RateLimit-Remaining: %d", 5000-mine), "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 3600")(req)
+							return play(req, status(200, fmt.Sprintf("X-RateLimit-Remaining: %d", 5000-mine), "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 3600"))
 						})
 						rule := policy.Rule{Pacing: policy.On}
 						if hedge > 0 {
@@ -278,11 +279,11 @@ func TestAdaptiveRateFindsTheServersRate(t *testing.T) {
 				last = time.Now()
 				if tokens < 1 {
 					refused++
-					return empty(429)(req)
+					return play(req, faults.Status(429))
 				}
 				tokens--
 				served++
-				return empty(200)(req)
+				return play(req, faults.Status(200))
 			}))
 		for start := time.Now(); time.Since(start) < 3*time.Second; {
 			_, err := get(t, tr, t.Context())

@@ -414,9 +414,9 @@ func TestRedirectsHaveRulesOfTheirOwn(t *testing.T) {
 		base := rt(func(req *http.Request) (*http.Response, error) {
 			counts[req.URL.Path]++
 			if req.URL.Path == "/from" && counts["/from"] == 2 {
-				return status(302, "Location: /to")(req)
+				return play(req, status(302, "Location: /to"))
 			}
-			return status(503)(req)
+			return play(req, status(503))
 		})
 		tr := mustNew(t, transport.Config{Base: base, Rule: quick, Hosts: map[string]policy.Rule{"h.test/from": {Attempts: 2}, "h.test/to": {Attempts: 3}}})
 		client := &http.Client{Transport: tr}

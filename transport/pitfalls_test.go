@@ -266,9 +266,9 @@ func TestAttemptNumberOfAnotherRequest(t *testing.T) {
 	var numbers []int
 	tokens := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
 		numbers = append(numbers, transport.AttemptNumber(req.Context()))
-		return plays(faults.Status(200)).RoundTrip(req)
+		return script(faults.Status(200)).RoundTrip(req)
 	})})
-	next := plays(faults.Status(503), faults.Status(200))
+	next := script(faults.Status(503), faults.Status(200))
 	tr := mustNew(t, transport.Config{Rule: quick, Base: rt(func(req *http.Request) (*http.Response, error) {
 		if _, err := fetch(t, tokens, req.Context(), "http://tokens.test/"); err != nil {
 			return nil, err
@@ -329,7 +329,7 @@ func TestBodiesThatAreMadeAreClosed(t *testing.T) {
 			made++
 			return body(), nil
 		}
-		_, err := mustNew(t, transport.Config{Base: plays(faults.Status(503)), Rule: exact}).RoundTrip(req)
+		_, err := mustNew(t, transport.Config{Base: script(faults.Status(503)), Rule: exact}).RoundTrip(req)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, 2, made)
 		assert.Equal(t, made, closed)
@@ -345,7 +345,7 @@ func TestBackoffKnowsItsOwnWaitsOnly(t *testing.T) {
 			told = append(told, prev)
 			return time.Duration(n+1) * time.Second
 		})}
-		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503, "Retry-After", "30")), Rule: rule})
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(503, "Retry-After", "30")), Rule: rule})
 		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, told[:3])
@@ -364,7 +364,7 @@ func TestBuffersOfCommittedUploadsAreFree(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const limit = 32 << 20
 		goOn := make(chan struct{})
-		small := plays(faults.Status(503), faults.Status(200))
+		small := script(faults.Status(503), faults.Status(200))
 		tr := mustNew(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: limit}}.Or(quick), Base: rt(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/small" {
 				return small.RoundTrip(req)
@@ -397,7 +397,7 @@ func TestMethods(t *testing.T) {
 		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
 		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PROPFIND": true, "QUERY": true, "LOCK": false,
 	} {
-		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: quick})
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick})
 		resp, err := tr.RoundTrip(newRequest(t, method, "http://h.test/", nil))
 		require.NoError(t, err)
 		assert.Equal(t, again, resp.StatusCode == 200, method)
@@ -438,7 +438,7 @@ func TestDefaultWaits(t *testing.T) {
 		waits := map[time.Duration]bool{}
 		for range 20 {
 			var seen recorder
-			tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Trace: seen.trace()})
+			tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Trace: seen.trace()})
 			_, err := fetch(t, tr, t.Context(), "http://h.test/")
 			require.NoError(t, err)
 			wait := seen.events()[0].Wait

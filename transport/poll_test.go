@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -32,7 +33,7 @@ func newCrowd(t *testing.T, rule policy.Rule) *crowd {
 	c.tr = over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 		c.sends.Add(1)
 		time.Sleep(20 * time.Millisecond)
-		return empty(503)(req)
+		return play(req, faults.Status(503))
 	}))
 	return c
 }

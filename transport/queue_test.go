@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -232,11 +233,11 @@ func TestGateComesBackByItself(t *testing.T) {
 // MaxElapsed also bounds the wait of a retry at the gate.
 func TestMaxElapsedAtTheGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		base := newOrigin(func(req *http.Request) (*http.Response, error) {
+		base := script(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/long" {
-				return takes(time.Minute)(req)
+				return play(req, status(200).Delay(time.Minute))
 			}
-			return status(503)(req)
+			return play(req, status(503))
 		})
 		rule := policy.Rule{MaxElapsed: 5 * time.Second, Gate: policy.Gate{Mode: policy.GateWait, Start: 1, Max: 1}}
 		tr := over(t, transport.Config{Rule: rule.Or(exact)}, base)
@@ -263,7 +264,7 @@ func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 	for name, mode := range map[string]policy.GateMode{"rate": policy.Off, "rate and gate": policy.GateWait} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				base := newOrigin(empty(200))
+				base := script(faults.Status(200))
 				tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: mode}}}, base)
 				ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 				defer cancel()
@@ -290,7 +291,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 		if req.URL.Path == "/long" {
 			time.Sleep(time.Minute)
 		}
-		return empty(200)(req)
+		return play(req, faults.Status(200))
 	}
 	hold := func(t *testing.T, tr *transport.Transport) { _, _ = get(t, tr, transport.Once(t.Context())) }
 	slow := func(t *testing.T, tr *transport.Transport) {
@@ -301,14 +302,14 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 	for name, row := range map[string]struct {
 		limit  string
 		rule   policy.Rule
-		base   response
+		base   answer
 		first  func(*testing.T, *transport.Transport)
 		reason transport.Reason
 		text   string
 	}{
-		"rate": {limit: "rate", base: empty(200), first: hold, reason: transport.ReasonDeadline,
+		"rate": {limit: "rate", base: faults.Status(200), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}}, text: "its turn would come after the deadline (rate)"},
-		"rate with a gate": {limit: "rate", base: empty(200), first: hold, reason: transport.ReasonDeadline,
+		"rate with a gate": {limit: "rate", base: faults.Status(200), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05}, Gate: policy.Gate{Max: 5}}, text: "its turn would come after the deadline (rate)"},
 		"cooldown": {limit: "cooldown", base: status(429, "Retry-After: 20"), first: hold, reason: transport.ReasonDeadline,
 			text: "its turn would come after the deadline (cooldown)"},
@@ -325,11 +326,11 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: policy.GateRefuse}}, text: "too many requests in flight"},
 		"gate until the end of the context": {limit: "gate", base: busy, first: slow, reason: transport.ReasonTimeout,
 			rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, text: "not sent while it waited for its turn (gate)"},
-		"a retry by the rate": {limit: "rate", base: fails(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
+		"a retry by the rate": {limit: "rate", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.05, Burst: 2}}.Or(exact), text: "(deadline, rate): connection reset"},
-		"a retry too late for the rule": {limit: "rate", base: fails(syscall.ECONNRESET), first: hold, reason: transport.ReasonMaxElapsed,
+		"a retry too late for the rule": {limit: "rate", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonMaxElapsed,
 			rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.12, Burst: 2}}.Or(elapsed), text: "(max elapsed, rate): connection reset"},
-		"no limit": {limit: "", base: fails(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
+		"no limit": {limit: "", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Backoff: backoff.Constant(time.Minute)}, text: "(deadline): connection reset"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -337,7 +338,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 				var text LogText
 				var seen events
 				logger := slog.New(slog.NewTextHandler(&text, nil))
-				tr := over(t, transport.Config{Rule: row.rule, Logger: logger}, rt(row.base))
+				tr := over(t, transport.Config{Rule: row.rule, Logger: logger}, script(row.base))
 				row.first(t, tr)
 				ctx, cancel := context.WithTimeout(seen.on(t.Context()), 10*time.Second)
 				defer cancel()

@@ -188,7 +188,7 @@ func TestRateCountsCosts(t *testing.T) {
 	for name, gate := range map[string]policy.Gate{"rate": {}, "rate and gate": {Start: 5}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				base := newOrigin(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
+				base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
 				tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 10, Burst: 20}}}, base)
 				for _, cost := range []string{"15", "10", "1", "100", "1000000000", "1"} {
 					_, err := send(t, tr, "GET", "http://h.test/", "Cost: "+cost)
@@ -208,7 +208,7 @@ func TestRateCountsCosts(t *testing.T) {
 func TestCostBelowOne(t *testing.T) {
 	for _, cost := range []int{0, -1, math.MinInt} {
 		bubble(t, func(t *testing.T) {
-			base := newOrigin(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
+			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
 			tr := over(t, transport.Config{Rule: policy.Rule{Cost: func(*http.Request) int { return cost }, Rate: policy.Rate{PerSecond: 10, Burst: 1}}}, base)
 			for range 3 {
 				_, err := get(t, tr, t.Context())

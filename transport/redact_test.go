@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -30,7 +31,7 @@ func written(t testing.TB, u *url.URL, err error) string {
 	var log LogText
 	var hosts []string
 	tr := mustNew(t, transport.Config{
-		Base:   script(status(503), fails(err)),
+		Base:   script(status(503), faults.Fail(err)),
 		Rule:   policy.Rule{Attempts: 3, Classify: always}.Or(quick),
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Trace:  &transport.Trace{Event: func(e transport.Event) { hosts = append(hosts, e.Host) }},

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -130,7 +131,7 @@ func TestDigestInTrailers(t *testing.T) {
 	trailer := func(name, value string) http.Header { return http.Header{name: {value}} }
 	for _, row := range []struct {
 		name          string
-		first, second http.Header // trailers; second not nil: the first response is cut at 4
+		first, second http.Header // trailers; second not nil: the first answer is cut at 4
 		partial       bool        // the caller asked for the range 0-9 of 20
 		again         bool        // there is no validator, and the second response is a whole
 		bad           bool
@@ -154,7 +155,7 @@ func TestDigestInTrailers(t *testing.T) {
 		{name: "Repr-Digest, fetched again, wrong", first: trailer("Repr-Digest", ""), second: trailer("Repr-Digest", field256("x")), again: true, bad: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			responses := []response{func(req *http.Request) (*http.Response, error) {
+			responses := []answer{func(req *http.Request) (*http.Response, error) {
 				body, code, header := io.Reader(strings.NewReader(text)), 200, []string{`ETag: "v1"`}
 				if row.second != nil {
 					body = cutAt(text[:4], io.ErrUnexpectedEOF)
@@ -249,13 +250,13 @@ func TestCutBeforeTheLastChunk(t *testing.T) {
 // cannot be resumed, then the body ends with the base transport's own error, and
 // the event has the reason.
 func TestNotResumedEndsWithTheBareError(t *testing.T) {
-	for name, next := range map[string]response{
+	for name, next := range map[string]answer{
 		"200":               status(200, `ETag: "v1"`),
 		"404":               status(404),
 		"416":               status(416),
 		"another validator": status(206, `ETag: "v2"`, "Content-Range: bytes 4-9/10"),
 		"another start":     status(206, `ETag: "v1"`, "Content-Range: bytes 5-9/10"),
-		"an error that no retry would help against": fails(errors.New("bad request")),
+		"an error that no retry would help against": faults.Fail(errors.New("bad request")),
 		"503, and then 404":                         nil,
 	} {
 		for _, size := range []int{4, resume.MinProgress} {

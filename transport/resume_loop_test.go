@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/resume"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testserver"
@@ -74,17 +75,16 @@ func field512(s string) string {
 // cutter serves a text under a strong tag. cuts says after how many bytes each
 // response is cut. A negative number is the status of a response instead. After
 // the list there are no cuts.
-func cutter(text string, cuts ...int) *play {
-	p := script()
+func cutter(text string, cuts ...int) *origin {
 	n := 0
-	p.responses = []response{func(req *http.Request) (*http.Response, error) {
+	return script(func(req *http.Request) (*http.Response, error) {
 		end := len(text)
 		if n < len(cuts) {
 			end = cuts[n]
 		}
 		n++
 		if end < 0 {
-			return status(-end)(req)
+			return play(req, status(-end))
 		}
 		first, code := 0, 200
 		header := []string{`ETag: "v1"`}
@@ -101,14 +101,13 @@ func cutter(text string, cuts ...int) *play {
 		resp := newResponse(req, code, cutAt(text[first:end], err), header...)
 		resp.ContentLength = int64(len(text) - first)
 		return resp, nil
-	}}
-	return p
+	})
 }
 
-func (p *play) ranges() (all []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, req := range p.reqs {
+func (o *origin) ranges() (all []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, req := range o.reqs {
 		all = append(all, req.Header.Get("Range")+" "+req.Header.Get("If-Range"))
 	}
 	return all
@@ -190,7 +189,7 @@ func TestWaitingReconnectEarnsNothing(t *testing.T) {
 
 // reconnectsAt reads a whole body, and returns when each reconnect was sent,
 // counted from the first attempt.
-func reconnectsAt(t *testing.T, base *play, rule policy.Rule, want string) (at []time.Duration) {
+func reconnectsAt(t *testing.T, base *origin, rule policy.Rule, want string) (at []time.Duration) {
 	t.Helper()
 	start := time.Now()
 	first := true
@@ -259,9 +258,9 @@ func TestSlowSegmentsAreNotSpacedOut(t *testing.T) {
 			cuts[i] = resume.MinProgress
 		}
 		played := cutter(text, cuts...)
-		fast := played.responses[0]
-		played.responses[0] = func(req *http.Request) (*http.Response, error) {
-			resp, err := fast(req)
+		fast := played.serve
+		played.serve = func(req *http.Request) (*http.Response, error) {
+			resp, err := play(req, fast)
 			body := resp.Body
 			slow := false
 			resp.Body = io.NopCloser(readFunc(func(p []byte) (int, error) {
@@ -871,8 +870,8 @@ func TestEndDuringReconnect(t *testing.T) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
 	}
-	for name, second := range map[string]response{
-		"during the wait":      fails(errors.New("not reached in time")),
+	for name, second := range map[string]answer{
+		"during the wait":      faults.Fail(errors.New("not reached in time")),
 		"during the send":      hang,
 		"during a later retry": status(503),
 	} {

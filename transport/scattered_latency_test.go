@@ -34,9 +34,9 @@ func openLoop(t *testing.T, seed uint64, perSecond float64, n int, share float64
 			return nil, err
 		}
 		if refuse {
-			return status(429, "Retry-After: 1")(req)
+			return play(req, status(429, "Retry-After: 1"))
 		}
-		return status(200)(req)
+		return play(req, status(200))
 	})})
 	arrivals := rand.New(rand.NewPCG(seed, 24))
 	var all sync.WaitGroup

@@ -23,7 +23,7 @@ import (
 func moody(seed uint64, share float64, takes time.Duration, code int) *origin {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 19))
-	return newOrigin(func(req *http.Request) (*http.Response, error) {
+	return script(func(req *http.Request) (*http.Response, error) {
 		mu.Lock()
 		refuse, more := rng.Float64() < share, time.Duration(rng.Int64N(int64(takes/2)))
 		mu.Unlock()
@@ -31,9 +31,9 @@ func moody(seed uint64, share float64, takes time.Duration, code int) *origin {
 			return nil, err
 		}
 		if refuse {
-			return status(code, "Retry-After: 1", "Date: ")(req)
+			return play(req, status(code, "Retry-After: 1", "Date: "))
 		}
-		return status(200)(req)
+		return play(req, status(200))
 	})
 }
 
@@ -113,7 +113,7 @@ type quota struct {
 func newQuota(limit int, window, takes time.Duration) *quota {
 	q := &quota{}
 	used, number := 0, time.Duration(-1)
-	q.origin = newOrigin(func(req *http.Request) (*http.Response, error) {
+	q.origin = script(func(req *http.Request) (*http.Response, error) {
 		q.mu.Lock()
 		now := time.Since(q.start)
 		if now/window != number {
@@ -126,7 +126,7 @@ func newQuota(limit int, window, takes time.Duration) *quota {
 			if err := pause(req, takes+time.Duration(rand.Int64N(int64(3*takes)))); err != nil {
 				return nil, err
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		}
 		if err := pause(req, takes); err != nil {
 			return nil, err
@@ -136,7 +136,7 @@ func newQuota(limit int, window, takes time.Duration) *quota {
 		if q.count++; len(q.ends) == 0 || q.ends[len(q.ends)-1] != end {
 			q.told, q.ends = append(q.told, time.Since(q.start)), append(q.ends, end)
 		}
-		return status(429, "Retry-After: "+strconv.Itoa(int((end-now+time.Second-1)/time.Second)), "Date: ")(req)
+		return play(req, status(429, "Retry-After: "+strconv.Itoa(int((end-now+time.Second-1)/time.Second)), "Date: "))
 	})
 	return q
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testserver"
@@ -260,7 +261,7 @@ func TestGetBodyComesLast(t *testing.T) {
 					assert.NoError(t, err)
 					assert.Equal(t, text[3:], string(rest))
 					assert.NoError(t, req.Body.Close())
-					return status(200)(req)
+					return play(req, status(200))
 				}))
 				start := time.Now()
 				resp, err := tr.RoundTrip(req)
@@ -291,7 +292,7 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 					if transport.AttemptNumber(req.Context()) > 1 {
 						_, _ = io.ReadAll(req.Body)
 						_ = req.Body.Close()
-						return status(200)(req)
+						return play(req, status(200))
 					}
 					go func() {
 						_, err := req.Body.Read(make([]byte, 10))
@@ -299,7 +300,7 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 						reads <- err
 					}()
 					synctest.Wait()
-					return status(503)(req)
+					return play(req, status(503))
 				}))
 				req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 				first, n := true, 0
@@ -337,14 +338,14 @@ func TestGetBodyThatFails(t *testing.T) {
 		return newResponse(req, 503, io.NopCloser(readFunc(func(p []byte) (int, error) { return len(p), nil }))), nil
 	}
 	for name, row := range map[string]struct {
-		first response
+		first answer
 		body  io.ReadCloser
 		text  string // of the response that the caller gets; "": it gets an error
 		says  string
 	}{
 		"after a short response":    {status(503), oneShot("text"), "body of Service Unavailable", "disk on fire"},
 		"after an endless response": {endless, oneShot("text"), "", "disk on fire; the last response had status 503"},
-		"after an error":            {fails(io.ErrUnexpectedEOF), oneShot("text"), "", "disk on fire; the attempt failed: unexpected EOF"},
+		"after an error":            {faults.Fail(io.ErrUnexpectedEOF), oneShot("text"), "", "disk on fire; the attempt failed: unexpected EOF"},
 		"in memory, after an endless response": {
 			endless, io.NopCloser(strings.NewReader("text")), strings.Repeat("\x00", 27), "disk on fire",
 		},
@@ -429,9 +430,9 @@ func TestGetBodyOfTheBase(t *testing.T) {
 			assert.Equal(t, text, string(got))
 			_ = second.Close()
 			if len(late) < 3 {
-				return status(503)(req)
+				return play(req, status(503))
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		}))
 		resp, err := tr.RoundTrip(req)
 		require.NoError(t, err)
@@ -454,7 +455,7 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 			if old == nil {
 				old = req.Body
 				_, _ = old.Read(make([]byte, 1))
-				return status(307, "Location: /other")(req)
+				return play(req, status(307, "Location: /other"))
 			}
 			_, err := old.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, replay.ErrLent)
@@ -462,7 +463,7 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 			assert.NoError(t, err)
 			assert.Equal(t, text, string(got))
 			_ = req.Body.Close()
-			return status(200)(req)
+			return play(req, status(200))
 		}))}
 		resp, err := client.Do(req)
 		require.NoError(t, err)
@@ -502,13 +503,13 @@ func TestOneReaderUnderConcurrency(t *testing.T) {
 						}
 					})
 					runtime.Gosched()
-					return status(503)(req)
+					return play(req, status(503))
 				}
 				got, err := io.ReadAll(req.Body)
 				assert.NoError(t, err)
 				assert.True(t, text == string(got), "%d bytes", len(got))
 				_ = req.Body.Close()
-				return status(200)(req)
+				return play(req, status(200))
 			}))
 			req := newRequest(t, http.MethodPut, "http://h.test/", b)
 			req.GetBody = func() (io.ReadCloser, error) {

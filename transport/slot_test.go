@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/classify"
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/policy"
@@ -49,7 +50,7 @@ func free(t *testing.T, tr *transport.Transport, n int) {
 // so does time.
 func TestForgottenBodies(t *testing.T) {
 	rows := map[string]struct {
-		response response
+		response answer
 		ends     bool // the context of each request
 		read     int  // bytes
 		after    time.Duration
@@ -76,9 +77,9 @@ func TestForgottenBodies(t *testing.T) {
 				const slots = 10
 				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 					if req.URL.Path == "/free" {
-						return status(200)(req)
+						return play(req, status(200))
 					}
-					return row.response(req)
+					return play(req, row.response)
 				}), Rule: policy.Rule{Gate: policy.Gate{Start: slots, Max: slots}, Attempts: 1, Cooldown: policy.Off}})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -125,7 +126,7 @@ func use(resp *http.Response, n int) {
 }
 
 // broken responds with a body whose methods do something bad.
-func broken(what func()) response {
+func broken(what func()) answer {
 	return func(req *http.Request) (*http.Response, error) {
 		return newResponse(req, 200, rudeBody(what)), nil
 	}
@@ -180,9 +181,9 @@ func TestForgottenFailureOfAProbe(t *testing.T) {
 		var up atomic.Bool
 		tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 			if up.Load() {
-				return status(200)(req)
+				return play(req, status(200))
 			}
-			return status(500)(req)
+			return play(req, status(500))
 		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
 		for range 200 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -213,7 +214,7 @@ func TestHungProbe(t *testing.T) {
 				hung.Add(1)
 				return nil, pause(req, 1000*time.Hour)
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
 		for i := 0; i == 0 || !stateOf(t, tr).GateClosed; i++ {
 			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
@@ -258,7 +259,7 @@ func TestSlowProbe(t *testing.T) {
 			if err := pause(req, 25*time.Second); err != nil {
 				return nil, err
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		}), Rule: policy.Rule{Gate: policy.Gate{Start: 10}, Attempts: 1}})
 		for i := 0; i == 0 || !stateOf(t, tr).GateClosed; i++ {
 			_, _ = send(t, tr, http.MethodGet, "http://h.test/")
@@ -289,7 +290,7 @@ func TestMixedLatencies(t *testing.T) {
 					if err := pause(req, d); err != nil {
 						return nil, err
 					}
-					return status(200)(req)
+					return play(req, status(200))
 				}), Rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}})
 				for range 3 {
 					_, err := send(t, tr, http.MethodGet, "http://h.test/slow")
@@ -329,7 +330,7 @@ func TestGateRefuseAfterAPause(t *testing.T) {
 					if err := pause(req, 100*time.Millisecond); err != nil {
 						return nil, err
 					}
-					return status(200)(req)
+					return play(req, status(200))
 				}), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 2}, Attempts: 1, AttemptTimeout: 5 * time.Second}})
 				for stateOfOr(tr).GateLimit < 10 {
 					together(max(2, stateOfOr(tr).GateLimit), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
@@ -368,8 +369,8 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 	mine := func(req *http.Request) bool { return req.URL.Path == "/mine" }
 	rows := map[string]struct {
 		rule     func(*policy.Rule, func())
-		response response // to the request whose callbacks panic
-		waits    bool     // for the slot of another request, while a hold begins
+		response answer // to the request whose callbacks panic
+		waits    bool   // for the slot of another request, while a hold begins
 		ctx      func(context.Context, func()) context.Context
 	}{
 		"Idempotent, with hedging": {rule: func(r *policy.Rule, f func()) {
@@ -415,7 +416,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 		"the base, under a hedge":  {response: func(*http.Request) (*http.Response, error) { panic("base") }, rule: func(r *policy.Rule, _ func()) { r.Hedge = policy.Hedge{After: time.Second} }},
 		"the base, and it ends":    {response: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(*policy.Rule, func()) {}},
 		"the base, timed, it ends": {response: func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, rule: func(r *policy.Rule, _ func()) { r.AttemptTimeout = time.Minute }},
-		"an error's method":        {response: fails(badError{}), rule: func(*policy.Rule, func()) {}},
+		"an error's method":        {response: faults.Fail(badError{}), rule: func(*policy.Rule, func()) {}},
 		"a context's deadline": {rule: func(*policy.Rule, func()) {}, waits: true,
 			ctx: func(ctx context.Context, f func()) context.Context { return &badContext{Context: ctx, f: f} }},
 	}
@@ -428,11 +429,11 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 					tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
 						switch {
 						case req.URL.Path == "/before":
-							return deafly(time.Second, status(503, "Retry-After: 2"))(req)
+							return play(req, deafly(time.Second, status(503, "Retry-After: 2")))
 						case row.response != nil && mine(req):
-							return row.response(req)
+							return play(req, row.response)
 						}
-						return status(200)(req)
+						return play(req, status(200))
 					}), Rule: rule})
 					if row.waits {
 						go func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/before") }()

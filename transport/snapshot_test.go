@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 	"github.com/aplomb-go/aplomb/transport"
@@ -18,14 +19,14 @@ import (
 
 func TestSnapshot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		server := newOrigin(func(req *http.Request) (*http.Response, error) {
+		server := script(func(req *http.Request) (*http.Response, error) {
 			switch req.URL.Path {
 			case "/told":
-				return status(429, "Retry-After: 30")(req)
+				return play(req, status(429, "Retry-After: 30"))
 			case "/fails":
-				return status(503)(req)
+				return play(req, status(503))
 			}
-			return status(200)(req)
+			return play(req, status(200))
 		})
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Backoff: backoff.Constant(0), Attempts: 3, Rate: policy.Rate{PerSecond: 50}, Gate: policy.Gate{Start: 2, Max: 2},
@@ -114,7 +115,7 @@ func TestSnapshotPrints(t *testing.T) {
 // A limit that Update turned off is no longer in the Snapshot.
 func TestSnapshotAfterUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 10}}}, script(empty(200)))
+		tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 10}}}, script(faults.Status(200)))
 		_, err := get(t, tr, t.Context())
 		require.NoError(t, err)
 		s := stateOf(t, tr)

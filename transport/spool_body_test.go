@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/replay"
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/internal/testserver"
@@ -47,16 +48,16 @@ func TestSpooledUpload(t *testing.T) {
 		size     int
 		attempts int
 		dir      string
-		steps    []response
+		steps    []answer
 	}{
-		{"a response at once", spooling, 100_000, 1, "", []response{status(200)}},
-		{"a response later", spooling, 100_000, 3, "", []response{status(503), fails(syscall.ECONNRESET), status(200)}},
-		{"never a response", spooling, 100_000, 6, "", []response{fails(syscall.ECONNRESET)}},
-		{"nothing in memory", policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(spooling), 100_000, 2, "", []response{status(503), status(200)}},
-		{"just fits", spooling, 1<<20 + 1<<10, 2, "", []response{status(503), status(200)}},
-		{"too large", spooling, 1<<20 + 1<<10 + 1, 1, "", []response{status(503), status(200)}},
-		{"no such directory", spooling, 100_000, 1, "/nonexistent", []response{status(503), status(200)}},
-		{"small enough for memory", spooling, 1 << 10, 2, "/nonexistent", []response{status(503), status(200)}},
+		{"a response at once", spooling, 100_000, 1, "", []answer{status(200)}},
+		{"a response later", spooling, 100_000, 3, "", []answer{status(503), faults.Fail(syscall.ECONNRESET), status(200)}},
+		{"never a response", spooling, 100_000, 6, "", []answer{faults.Fail(syscall.ECONNRESET)}},
+		{"nothing in memory", policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(spooling), 100_000, 2, "", []answer{status(503), status(200)}},
+		{"just fits", spooling, 1<<20 + 1<<10, 2, "", []answer{status(503), status(200)}},
+		{"too large", spooling, 1<<20 + 1<<10 + 1, 1, "", []answer{status(503), status(200)}},
+		{"no such directory", spooling, 100_000, 1, "/nonexistent", []answer{status(503), status(200)}},
+		{"small enough for memory", spooling, 1 << 10, 2, "/nonexistent", []answer{status(503), status(200)}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -82,16 +83,16 @@ func TestSpooledUpload(t *testing.T) {
 // The file is removed when a body is given up half-way.
 func TestSpoolIsRemoved(t *testing.T) {
 	half := func(req *http.Request) { _, _ = io.CopyN(io.Discard, req.Body, 50_000) }
-	for name, next := range map[string]response{
+	for name, next := range map[string]rt{
 		"final response after half of it": func(req *http.Request) (*http.Response, error) {
 			half(req)
 			_ = req.Body.Close()
-			return status(400)(req)
+			return play(req, status(400))
 		},
 		"final response, body closed later": func(req *http.Request) (*http.Response, error) {
 			half(req)
 			go func() { _ = req.Body.Close() }()
-			return status(200)(req)
+			return play(req, status(200))
 		},
 		"panic in the base": func(req *http.Request) (*http.Response, error) {
 			half(req)
@@ -106,7 +107,7 @@ func TestSpoolIsRemoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			tr := over(t, transport.Config{Rule: spooling, TempDir: dir}, rt(next))
+			tr := over(t, transport.Config{Rule: spooling, TempDir: dir}, next)
 			func() {
 				defer func() { _ = recover() }()
 				_, _ = tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", oneShot(string(noisy(100_000)))))
@@ -175,7 +176,7 @@ func TestSpoolConcurrently(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return status(503)(req)
+		return play(req, status(503))
 	}))
 	for range soak.Size(40, 200) {
 		src := oneShot(want)
@@ -200,10 +201,10 @@ func TestTempTotal(t *testing.T) {
 			_ = req.Body.Close()
 			attempts.Add(1)
 			if transport.AttemptNumber(req.Context()) > 1 {
-				return status(200)(req)
+				return play(req, status(200))
 			}
 			time.Sleep(time.Second)
-			return status(503)(req)
+			return play(req, status(503))
 		})
 		tr := over(t, transport.Config{Rule: spooling, TempDir: t.TempDir(), TempTotal: 250_000, Trace: seen.trace()}, base)
 		together(5, func(i int) {
@@ -260,7 +261,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 			}, rt(func(req *http.Request) (*http.Response, error) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				_ = req.Body.Close()
-				return status(503)(req)
+				return play(req, status(503))
 			}))
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", row.body))
 			require.NoError(t, err)

@@ -200,7 +200,7 @@ func TestAttemptTimeoutAndSlowUpload(t *testing.T) {
 			defer func() { _ = req.Body.Close() }()
 			for {
 				if _, err := req.Body.Read(make([]byte, 1)); err == io.EOF {
-					return status(200)(req)
+					return play(req, status(200))
 				}
 				time.Sleep(5 * time.Second)
 				if req.Context().Err() != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -38,7 +39,7 @@ func TestAttemptContextKeepsItsError(t *testing.T) {
 					if !endless {
 						own.Done()
 					}
-					return status(200)(req)
+					return play(req, status(200))
 				})), ctx)
 				require.NoError(t, err)
 				time.Sleep(2 * time.Second)
@@ -74,13 +75,13 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 	read := func(resp *http.Response) { _, _ = io.Copy(io.Discard, resp.Body) }
 	shut := func(resp *http.Response) { _ = resp.Body.Close() }
 	rows := map[string]struct {
-		response response
+		response answer
 		end      func(*http.Response)
 	}{
 		"read":               {status(200), read},
 		"closed":             {status(200), shut},
-		"no body":            {empty(204), func(*http.Response) {}},
-		"error":              {fails(io.ErrUnexpectedEOF), nil},
+		"no body":            {faults.Status(204), func(*http.Response) {}},
+		"error":              {faults.Fail(io.ErrUnexpectedEOF), nil},
 		"response and error": {func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, oneShot("")), io.EOF }, nil},
 		"nothing":            {func(*http.Request) (*http.Response, error) { return nil, nil }, nil},
 		"too late":           {deaf(2 * time.Minute), shut},
@@ -112,7 +113,7 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 					}
 					tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 						req.Context().Done()
-						return row.response(req)
+						return play(req, row.response)
 					}))
 					var ended sync.WaitGroup
 					ended.Go(func() {
@@ -123,7 +124,7 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 					})
 					ended.Wait()
 					if name == "too late" {
-						time.Sleep(time.Hour) // until the loser of a race has its response
+						time.Sleep(time.Hour) // until the loser of a race has its answer
 					}
 					synctest.Wait()
 					assert.Zero(t, ctx.n.Load())
@@ -142,7 +143,7 @@ func TestAttemptContextIsPrinted(t *testing.T) {
 		other.Wait()
 		assert.Equal(t, fmt.Sprint(t.Context())+".Attempt", text)
 		assert.True(t, strings.HasSuffix(fmt.Sprint(context.WithoutCancel(req.Context())), ".Attempt.WithoutCancel"))
-		return empty(204)(req)
+		return play(req, faults.Status(204))
 	})), t.Context())
 	require.NoError(t, err)
 }
@@ -212,7 +213,7 @@ func TestAttemptContextNeedsNoGoroutine(t *testing.T) {
 				<-own.Done()
 				assert.Equal(t, gone, context.Cause(own))
 				assert.Equal(t, gone, context.Cause(req.Context()))
-				return empty(204)(req)
+				return newResponse(req, 204, http.NoBody), nil
 			})).RoundTrip(headed(t, http.MethodGet, "http://h.test/", header).WithContext(ctx))
 			require.NoError(t, err)
 		})

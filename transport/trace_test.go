@@ -31,7 +31,7 @@ func TestEvents(t *testing.T) {
 		start := time.Now()
 		var seen recorder
 		const slow = 100 * time.Millisecond
-		responses := plays(faults.Status(503, "X-Try", "1").Delay(slow), faults.Fail(syscall.ECONNRESET).Delay(slow),
+		responses := script(faults.Status(503, "X-Try", "1").Delay(slow), faults.Fail(syscall.ECONNRESET).Delay(slow),
 			faults.Status(429, "Retry-After", "10").Delay(slow), faults.Status(200).Delay(slow))
 		tr := mustNew(t, transport.Config{Base: responses, Rule: exact, Trace: seen.trace()})
 		req := newRequest(t, http.MethodGet, "https://API.example.com:443/things", nil)
@@ -81,7 +81,7 @@ func TestEvents(t *testing.T) {
 func TestEventOfARefusal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Base: plays(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Trace: seen.trace()})
 		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -101,7 +101,7 @@ func TestEventOfARefusal(t *testing.T) {
 func TestEventOfAnAttemptTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen recorder
-		tr := mustNew(t, transport.Config{Base: plays(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Trace: seen.trace()})
+		tr := mustNew(t, transport.Config{Base: script(faults.Hang(), faults.Status(200)), Rule: policy.Rule{AttemptTimeout: time.Second}.Or(exact), Trace: seen.trace()})
 		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.ErrorIs(t, seen.events()[0].Err, transport.ErrAttemptTimeout)
@@ -117,7 +117,7 @@ func TestTraceOrder(t *testing.T) {
 		return &transport.Trace{Event: func(transport.Event) { calls = append(calls, name) }}
 	}
 	own := named("config")
-	tr := mustNew(t, transport.Config{Base: plays(faults.Status(200)), Trace: own})
+	tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Trace: own})
 	own.Event = nil // copied: no effect
 
 	older := named("older")
@@ -148,7 +148,7 @@ func TestTraceOrder(t *testing.T) {
 
 // An empty trace is no trace, wherever it stands.
 func TestTraceWithoutFunctions(t *testing.T) {
-	tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: quick, Trace: &transport.Trace{}})
+	tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick, Trace: &transport.Trace{}})
 	resp, err := fetch(t, tr, transport.WithTrace(t.Context(), &transport.Trace{}), "http://h.test/")
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
@@ -192,25 +192,25 @@ func TestLog(t *testing.T) {
 		base  http.RoundTripper
 		lines []logLine
 	}{
-		{"a success on the first try", exact, plays(faults.Status(200)), nil},
-		{"a final response on the first try", exact, plays(faults.Status(404)), nil},
-		{"a retry and its response", exact, plays(faults.Status(503), faults.Status(200)), []logLine{
+		{"a success on the first try", exact, script(faults.Status(200)), nil},
+		{"a final response on the first try", exact, script(faults.Status(404)), nil},
+		{"a retry and its response", exact, script(faults.Status(503), faults.Status(200)), []logLine{
 			{"level": "INFO", "msg": "http://h.test failed (503): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "INFO", "msg": "http://h.test answered after 2 attempts (200): the caller gets it", "attempts": 2., "reason": "final", "status": 200., "elapsed": second},
 		}},
-		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exact), plays(faults.Status(503)), []logLine{
+		{"giving up on a response", policy.Rule{Attempts: 2}.Or(exact), script(faults.Status(503)), []logLine{
 			{"level": "INFO", "msg": "http://h.test failed (503): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "status": 503., "wait": second},
 			{"level": "WARN", "msg": "http://h.test failed (503): no retry, all attempts are used up", "attempts": 2., "reason": "attempts", "status": 503., "elapsed": second},
 		}},
-		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exact), plays(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
+		{"giving up on an error", policy.Rule{Attempts: 2}.Or(exact), script(faults.Fail(io.ErrUnexpectedEOF)), []logLine{
 			{"level": "INFO", "msg": "http://h.test failed (unexpected EOF): attempt 2 follows in 1s", "attempt": 1., "reason": "retry", "error": "unexpected EOF", "wait": second},
 			{"level": "WARN", "msg": "http://h.test failed (unexpected EOF): no retry, all attempts are used up", "attempts": 2., "reason": "attempts", "error": "unexpected EOF", "elapsed": second},
 		}},
-		{"a wait that is too long", exact, plays(faults.Status(503, "Retry-After", "3600")), []logLine{
+		{"a wait that is too long", exact, script(faults.Status(503, "Retry-After", "3600")), []logLine{
 			{"level": "WARN", "msg": "http://h.test asks for a pause (503): requests are refused for 1m0s", "condition": "held", "limit": "cooldown", "status": 503., "until": "2000-01-01T00:01:00Z"},
 			{"level": "WARN", "msg": "http://h.test asks to wait 1h0m0s (503): no retry, that is more than the rule allows", "attempts": 1., "reason": "max_retry_after", "status": 503., "until": "2000-01-01T01:00:00Z"},
 		}},
-		{"a final error", exact, plays(faults.Fail(errors.New("no idea"))), []logLine{
+		{"a final error", exact, script(faults.Fail(errors.New("no idea"))), []logLine{
 			{"level": "WARN", "msg": "http://h.test failed (no idea): no retry, another attempt would not change it", "attempts": 1., "reason": "final", "error": "no idea"},
 		}},
 	} {
@@ -229,7 +229,7 @@ func TestLog(t *testing.T) {
 	}
 	t.Run("the level is the handler's", func(t *testing.T) {
 		logger, lines := logTo(t, slog.LevelWarn)
-		tr := mustNew(t, transport.Config{Base: plays(faults.Status(503), faults.Status(200)), Rule: quick, Logger: logger})
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(503), faults.Status(200)), Rule: quick, Logger: logger})
 		_, err := fetch(t, tr, t.Context(), "http://h.test/")
 		require.NoError(t, err)
 		assert.Empty(t, lines())
@@ -279,7 +279,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				logger, lines := logTo(t, slog.LevelDebug)
-				tr := mustNew(t, transport.Config{Base: plays(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(quick), Logger: logger})
+				tr := mustNew(t, transport.Config{Base: script(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(quick), Logger: logger})
 				_, err := fetch(t, tr, t.Context(), row.url)
 				require.Error(t, err)
 				var e *transport.Error
@@ -297,7 +297,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 	t.Run("a refusal", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			logger, lines := logTo(t, slog.LevelDebug)
-			tr := mustNew(t, transport.Config{Base: plays(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
+			tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
 			const secret = "http://someone:SECRET@h.test/?token=SECRET"
 			_, err := fetch(t, tr, t.Context(), secret)
 			require.NoError(t, err)
@@ -317,7 +317,7 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 // TestErrorsSeeThrough: what an error hides is its text only.
 func TestErrorsSeeThrough(t *testing.T) {
 	whole := &url.Error{Op: "Get", URL: "http://h.test/?token=1", Err: syscall.ECONNRESET}
-	tr := mustNew(t, transport.Config{Base: plays(faults.Fail(whole)), Rule: quick})
+	tr := mustNew(t, transport.Config{Base: script(faults.Fail(whole)), Rule: quick})
 	_, err := fetch(t, tr, t.Context(), "http://h.test/?token=1")
 	var u *url.Error
 	require.ErrorAs(t, err, &u)
@@ -330,7 +330,7 @@ func TestHookThatPanics(t *testing.T) {
 	closed := false
 	req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 	req.Body = closer{strings.NewReader("text"), func() { closed = true }}
-	tr := mustNew(t, transport.Config{Base: plays(faults.Status(503)), Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }}})
+	tr := mustNew(t, transport.Config{Base: script(faults.Status(503)), Trace: &transport.Trace{Event: func(transport.Event) { panic("hook") }}})
 	assert.PanicsWithValue(t, "hook", func() { _, _ = tr.RoundTrip(req) })
 	assert.True(t, closed)
 }
