@@ -80,6 +80,9 @@ type Config struct {
 // that were taken in the window are at most Burst, plus the units that were earned
 // in it, plus the units that were released of those retries.
 //
+// If a config makes the bucket smaller, what is used stays used. Otherwise a fleet whose size
+// is told to be 100 and then 1 again would have forgotten its retries.
+//
 // The zero Budget is ready and full. All methods are safe for concurrent use.
 type Budget struct {
 	// requests never goes back. The number of new requests is found by a
@@ -182,7 +185,6 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 	}
 	b.earn(float64(requests) * c.earned)
 	b.earn(float64(passed) * max(c.PerSecond, 0))
-	b.earn(float64(b.used - c.size)) // the size may have become smaller
 }
 
 // earn repays the oldest retries first; the lock is held.

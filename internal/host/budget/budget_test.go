@@ -320,3 +320,21 @@ func TestBudgetPart(t *testing.T) {
 		t.Errorf("%d retries in 1000 s, want nearly %d", taken, most)
 	}
 }
+
+// A fleet that seems to be large for a moment does not give back what is used.
+func TestBudgetKeepsItsDebts(t *testing.T) {
+	var b Budget
+	one, many := Config{}.Complete(), Config{}.Complete().ForMember(1000)
+	n := 0
+	for range 10 {
+		for b.Take(0, one) != nil {
+			n++
+		}
+		for b.Take(0, many) != nil {
+			n++
+		}
+	}
+	if n != 30 {
+		t.Errorf("%d retries of 30", n)
+	}
+}
