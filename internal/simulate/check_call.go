@@ -327,6 +327,9 @@ func (c *call) checkFutile() {
 	if rule.Download.Memory > 0 { // the body may have kept it waiting
 		return
 	}
+	if f := c.world.plan.fleet; f != nil && !f.members[c.plan.member].awake(c.plan.at, c.returned) {
+		return // the process stood still when the next attempt was due
+	}
 	if c.attempts[0].host.wires != nil {
 		return // it may wait for a connection that another attempt makes
 	}

@@ -397,7 +397,7 @@ func (w *world) checkFresh(h *host, member int) {
 		}
 		gated = gated || rule.Gate.Enabled()
 		if w.plan.fleet != nil {
-			mayWait = max(mayWait, waitsForFleet(rule))
+			mayWait = max(mayWait, waitsForFleet(rule)+w.holdsOn(h, rule))
 		}
 	}
 	for range n {
@@ -423,6 +423,18 @@ func (w *world) checkFresh(h *host, member int) {
 		}
 		w.mu.Unlock()
 	}
+}
+
+// holdsOn returns for how long a member obeys a hold that another was told for hours.
+func (w *world) holdsOn(h *host, rule policy.Rule) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.attempts {
+		if s.host == h && s.ended+s.script.told.wait > w.now() {
+			return rule.RetryAfter.Max + holdJitter
+		}
+	}
+	return 0
 }
 
 // asksFirst reports whether the call was refused because the member has to ask the fleet. That

@@ -180,18 +180,20 @@ func (w *world) began(h *host) (all []time.Duration) {
 const tokenLife = time.Second
 
 // checkRated checks that all members together keep to the rate, and use it if they can.
-// Members that are cut off may send their parts beside it.
+// Members that are cut off may send their parts beside it. A member that has never heard of
+// the others uses the whole rate, and a grant that comes twice counts twice.
 func (w *world) checkRated(h *host, s *scene) {
 	all, f := w.began(h), w.plan.fleet
 	whole := span{0, s.end + s.trip}
 	perSecond, burst := s.perSecond, float64(s.burst)
 	alone := float64(f.unsteady(whole))
 	perSecond *= 1 + alone/float64(len(f.members))
+	burst *= 1 + alone/float64(len(f.members))
 	burst += alone
 	for range f.forgets {
 		burst += float64(s.burst) + s.perSecond/2
 	}
-	if f.lied() {
+	if f.lied() || f.doubled(whole) || f.unheard() {
 		perSecond, burst = s.perSecond*float64(len(f.members)), burst*float64(len(f.members))
 	}
 	for i := range all {
@@ -210,12 +212,14 @@ func (w *world) checkRated(h *host, s *scene) {
 }
 
 // In an outage these are the time until it is noticed, the time after which a host that is
-// back is used as before, and the longest wait then.
+// back is used as before, and the longest wait then, also of a member to which answers come
+// late.
 const (
 	fleetNoticed = 10 * time.Second
 	fleetBack    = 10 * time.Second
 	backWait     = time.Second
-	manyFailures = 20 // after which a member notices it by itself
+	lateWait     = 30 * time.Second // a probe goes without a permit then
+	manyFailures = 20               // after which a member notices it by itself
 )
 
 // checkBlackout checks that one member probes at a time, and that the members return.
@@ -264,7 +268,11 @@ func (w *world) checkBlackout(h *host, s *scene) {
 		if c.plan.host != h.id || c.last || c.plan.at < s.end+fleetBack {
 			continue
 		}
-		if wait, ok := c.waitOf(); ok && wait > backWait {
+		most := backWait
+		if wait, _ := c.waitOf(); !f.members[c.plan.member].steady(span{s.end, c.plan.at + wait}) {
+			most = lateWait
+		}
+		if wait, ok := c.waitOf(); ok && wait > most {
 			w.violateLocked(Probed, c, "the request waited for %v, when the host had been back for %v", wait, c.plan.at-s.end)
 			return
 		}
@@ -274,8 +282,8 @@ func (w *world) checkBlackout(h *host, s *scene) {
 // These bound what a member loses to the trouble of others.
 const (
 	strangeWait = 3 * time.Second
-	strangePart = 20 // percent of the requests that wait at all
-	falseWait   = 8 * time.Second
+	strangePart = 20               // percent of the requests that wait at all
+	falseWait   = 11 * time.Second // a return that was only told comes within 10 s
 )
 
 // fewSuccesses is how many successes a member needs to doubt what others were told. A member
@@ -310,6 +318,9 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 		wait, ok := c.waitOf()
 		if !ok || w.successes(h, m, c.plan.at) < fewSuccesses {
 			continue
+		}
+		if wait == never && w.plan.fleet.lied() && c.plan.deadline > 0 && c.plan.deadline < longest {
+			continue // it was told at once that it would have to wait
 		}
 		if wait > longest {
 			w.violateLocked(Stopped, c, "the request waited for %v, while the member's requests succeeded", wait)

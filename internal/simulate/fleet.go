@@ -233,6 +233,23 @@ func (f *fleetPlan) steady(s span) bool {
 	return f.unsteady(s) == 0 && !f.lied() && !slices.ContainsFunc(f.forgets, func(at time.Duration) bool { return at < s.until })
 }
 
+// doubled reports whether messages come twice within a span.
+func (f *fleetPlan) doubled(s span) bool {
+	return slices.ContainsFunc(f.members, func(p *process) bool {
+		from := time.Duration(0)
+		return slices.ContainsFunc(p.net, func(a air) bool {
+			within := from < s.until && s.from < a.until
+			from = a.until
+			return within && a.double > 0
+		})
+	})
+}
+
+// unheard reports whether a member hears nothing from its begin on.
+func (f *fleetPlan) unheard() bool {
+	return slices.ContainsFunc(f.members, func(p *process) bool { return p.air(p.born).lost == 100 })
+}
+
 // unsteady returns how many members do not hear everything soon.
 func (f *fleetPlan) unsteady(s span) (n int) {
 	for _, p := range f.members {

@@ -82,6 +82,12 @@ var keptFleets = []keptSeed{
 	{1209, "the oracle did not know for how long a token can be used"},
 	{2690, "the oracle did not know that a request with a deadline may go before the end of a hold"},
 	{2904, "the oracle did not know that a member dies for all its callers in the same instant"},
+	{1003250, "a gate that refuses requests never let a background request be the probe"},
+	{1139943, "a gate that closed as a background request came refused it"},
+	{1020753, "a hedge that waited for a connection did not notice the end of the context"},
+	{1131525, "a fleet that seemed to be large for a moment gave back retries that were used"},
+	{1107219, "the oracle did not know that a member may wait for a hold of hours that others were told"},
+	{1152952, "the oracle did not know that a process that stands still sends nothing"},
 }
 
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
