@@ -131,7 +131,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var seen events
+				var seen recorder
 				base := script(status(503), status(200))
 				req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 				req.Body = row.body
@@ -190,7 +190,7 @@ func TestKeptBytesAreBounded(t *testing.T) {
 		base := script(status(503), status(200))
 		tr := over(t, transport.Config{Rule: quick}, base)
 		tr.Kept().Memory.Store(replay.MaxMemory - 10) // by large uploads of others
-		var seen events
+		var seen recorder
 		req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 		req.Body = oneShot(strings.Repeat("x", size))
 		resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
@@ -257,7 +257,7 @@ func TestBodyBusy(t *testing.T) {
 			if !seek {
 				src = &b.body
 			}
-			var seen events
+			var seen recorder
 			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
 			req.Body = src
 			start := time.Now()

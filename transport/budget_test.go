@@ -152,7 +152,7 @@ func TestBudgetStopIsReal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				base := script(response)
-				ev := &events{}
+				ev := &recorder{}
 				inner := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: one}})
 				tr := mustNew(t, transport.Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
 				for i := range requests {
@@ -266,7 +266,7 @@ func TestBudgetIsRefunded(t *testing.T) {
 					}
 					return play(req, status(503))
 				})
-				ev := &events{}
+				ev := &recorder{}
 				rule := row.rule
 				rule.Backoff, rule.Budget = backoff.Constant(10*time.Second), one
 				tr := mustNew(t, transport.Config{Base: base, Rule: rule, Trace: ev.trace()})

@@ -27,7 +27,7 @@ func TestExpectationFailed(t *testing.T) {
 					base := script(status(417), status(503), status(200))
 					req := newRequest(t, http.MethodPost, "http://h.test/", body())
 					req.Header["Expect"] = []string{"100-continue"}
-					var seen events
+					var seen recorder
 					resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req.WithContext(transport.Repeatable(seen.on(t.Context()))))
 					require.NoError(t, err)
 					_ = resp.Body.Close()

@@ -246,7 +246,7 @@ func TestGateProbes(t *testing.T) {
 
 func TestGateRefuse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		ev := &events{}
+		ev := &recorder{}
 		tr := mustNew(t, transport.Config{Base: script(status(200)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}}})
 		first, err := get(t, tr, t.Context())
 		require.NoError(t, err)

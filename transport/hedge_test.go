@@ -110,7 +110,7 @@ func TestHedge(t *testing.T) {
 					}
 					return newResponse(req, 200, l.body(req.Context(), strings.Repeat("x", n*1000))), nil
 				}
-				ev := &events{}
+				ev := &recorder{}
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: after}}})
 				resp, err := get(t, tr, ev.on(t.Context()))
 				require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestHedge(t *testing.T) {
 func TestQuickResponsesAreNotHedged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := script(deaf(40*time.Millisecond), deafly(30*time.Millisecond, status(503)), status(200))
-		ev := &events{}
+		ev := &recorder{}
 		tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 			Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 		}})
@@ -388,7 +388,7 @@ func TestHedgeAndRetry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				server := script(row.responses...)
-				ev := &events{}
+				ev := &recorder{}
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
 					Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
 				}})
@@ -649,7 +649,7 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				server, ev := script(row.responses...), &events{}
+				server, ev := script(row.responses...), &recorder{}
 				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
 				ctx := ev.on(t.Context())
 				if !row.plain {
@@ -816,7 +816,7 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 					made = append(made, b)
 					return b, nil
 				}
-				ev := &events{}
+				ev := &recorder{}
 				resp, err := tr.RoundTrip(req.WithContext(ev.on(t.Context())))
 				require.NoError(t, err)
 				_ = resp.Body.Close()

@@ -194,6 +194,12 @@ func (r *recorder) reasons() (all []transport.Reason) {
 	return all
 }
 
+func (r *recorder) last() transport.Reason { return r.events()[len(r.events())-1].Reason }
+
+func (r *recorder) on(ctx context.Context) context.Context {
+	return transport.WithTrace(ctx, r.trace())
+}
+
 // reader makes a one-shot body of a reader: without GetBody, Seek and WriterTo.
 func reader(r io.Reader) io.ReadCloser { return io.NopCloser(struct{ io.Reader }{r}) }
 
@@ -385,37 +391,6 @@ func (b *seekBody) Seek(offset int64, whence int) (int64, error) {
 	}
 	return b.Seeker.Seek(offset, whence)
 }
-
-// events collects a request's events.
-type events struct {
-	mu  sync.Mutex
-	all []transport.Event
-}
-
-func (e *events) trace() *transport.Trace {
-	return &transport.Trace{Event: func(ev transport.Event) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.all = append(e.all, ev)
-	}}
-}
-
-func (e *events) reasons() []transport.Reason {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var all []transport.Reason
-	for _, ev := range e.all {
-		all = append(all, ev.Reason)
-	}
-	return all
-}
-
-func (e *events) last() transport.Reason {
-	r := e.reasons()
-	return r[len(r)-1]
-}
-
-func (e *events) on(ctx context.Context) context.Context { return transport.WithTrace(ctx, e.trace()) }
 
 type customBody struct{ io.Reader }
 

@@ -211,7 +211,7 @@ func TestServersWait(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var seen events
+				var seen recorder
 				start := time.Now()
 				tr := over(t, transport.Config{Rule: row.rule}, script(status(503, "Retry-After: "+row.after), status(200)))
 				resp, err := get(t, tr, seen.on(t.Context()))
@@ -280,7 +280,7 @@ func TestCancelDuringTheWait(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		start := time.Now()
 		time.AfterFunc(1500*time.Millisecond, func() { cancel(cause) })
-		var seen events
+		var seen recorder
 		_, err := get(t, over(t, transport.Config{Rule: exact}, script(status(503))), seen.on(ctx))
 		assert.Equal(t, 1500*time.Millisecond, time.Since(start))
 		assert.ErrorIs(t, err, context.Canceled)
@@ -375,7 +375,7 @@ func TestCancelDuringTheAttempt(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		n := 0
-		var seen events
+		var seen recorder
 		_, err := get(t, over(t, transport.Config{}, rt(func(req *http.Request) (*http.Response, error) {
 			n++
 			<-req.Context().Done()
@@ -458,7 +458,7 @@ func TestAttemptTimeout(t *testing.T) {
 	})
 	t.Run("does not run while the request's body is sent", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			var seen events
+			var seen recorder
 			start := time.Now()
 			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
 				for { // an upload of 10 s, then a response that takes too long once
@@ -664,7 +664,7 @@ func TestNestedTransports(t *testing.T) {
 					for range depth {
 						tr = over(t, transport.Config{Rule: quick}, tr)
 					}
-					var seen events
+					var seen recorder
 					resp, err := get(t, tr, seen.on(t.Context()))
 					assert.Equal(t, 6, base.attempts())
 					assert.Equal(t, transport.ReasonNested, seen.last())
@@ -717,7 +717,7 @@ func TestNestedTransports(t *testing.T) {
 				return base.RoundTrip(req)
 			}))
 			rule.AttemptTimeout = 5 * time.Second
-			var seen events
+			var seen recorder
 			resp, err := get(t, over(t, transport.Config{Rule: rule, Trace: seen.trace()}, inner), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -763,7 +763,7 @@ func TestRateLimit(t *testing.T) {
 		start := time.Now()
 		b := oneShot("text")
 		req := newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx)
-		var seen events
+		var seen recorder
 		_, err = tr.RoundTrip(req.WithContext(seen.on(ctx)))
 		assert.Zero(t, time.Since(start))
 		assert.ErrorIs(t, err, transport.ErrOverDeadline)

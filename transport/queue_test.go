@@ -336,7 +336,7 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var text LogText
-				var seen events
+				var seen recorder
 				logger := slog.New(slog.NewTextHandler(&text, nil))
 				tr := over(t, transport.Config{Rule: row.rule, Logger: logger}, script(row.base))
 				row.first(t, tr)

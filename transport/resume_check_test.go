@@ -270,7 +270,7 @@ func TestNotResumedEndsWithTheBareError(t *testing.T) {
 				if next == nil {
 					base = script(first, status(503), status(404))
 				}
-				seen := &events{}
+				seen := &recorder{}
 				resp, err := get(t, over(t, transport.Config{Rule: quick}, base), seen.on(t.Context()))
 				require.NoError(t, err)
 				got, err := io.ReadAll(resp.Body)

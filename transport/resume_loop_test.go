@@ -118,7 +118,7 @@ func TestResumeWithoutProgressIsARetry(t *testing.T) {
 		start := time.Now()
 		text := strings.Repeat("x", 1000)
 		base := cutter(text, 400, 0, -503, 100)
-		seen := &events{}
+		seen := &recorder{}
 		req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 		req = req.WithContext(seen.on(t.Context()))
 		req.Header.Set("X-Own", "1")
@@ -151,7 +151,7 @@ func TestResumeAfterProgressIsARequest(t *testing.T) {
 			cuts[i] = resume.MinProgress
 		}
 		base := cutter(text, cuts...)
-		seen := &events{}
+		seen := &recorder{}
 		tr := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: 1}, Attempts: 2, Budget: policy.Budget{Ratio: 1e-9, PerSecond: 1e-9, Burst: 1}}.Or(exact)}, base)
 		resp, err := get(t, tr, seen.on(t.Context()))
 		require.NoError(t, err)
@@ -451,7 +451,7 @@ func TestResumeGivesUp(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				seen := &events{}
+				seen := &recorder{}
 				base := cutter(text, row.cuts...)
 				resp, err := get(t, over(t, transport.Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
 				require.NoError(t, err)
@@ -645,7 +645,7 @@ func TestResumeBeyondARange(t *testing.T) {
 	}
 	req := newRequest(t, http.MethodGet, "http://h.test/", nil)
 	req.Header.Set("Range", "bytes=2-7")
-	seen := &events{}
+	seen := &recorder{}
 	resp, err := over(t, transport.Config{Rule: quick, Trace: seen.trace()}, script(first, second)).RoundTrip(req)
 	require.NoError(t, err)
 	got, err := io.ReadAll(resp.Body)

@@ -286,7 +286,7 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				var seen events
+				var seen recorder
 				reads := make(chan error, 1)
 				tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
 					if transport.AttemptNumber(req.Context()) > 1 {
@@ -353,7 +353,7 @@ func TestGetBodyThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var log LogText
-				var seen events
+				var seen recorder
 				base := script(row.first, status(200))
 				tr := over(t, transport.Config{Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))}, base)
 				req := newRequest(t, http.MethodPut, "http://h.test/", nil)

@@ -193,7 +193,7 @@ func TestSpoolConcurrently(t *testing.T) {
 func TestTempTotal(t *testing.T) {
 	const each = 100_000
 	bubble(t, func(t *testing.T) {
-		var seen events
+		var seen recorder
 		var attempts atomic.Int32
 		base := rt(func(req *http.Request) (*http.Response, error) {
 			_, err := io.Copy(io.Discard, req.Body)
@@ -254,7 +254,7 @@ func TestTheLimitOfABodyIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log LogText
-			var seen events
+			var seen recorder
 			tr := over(t, transport.Config{
 				Rule: row.rule.Or(quick), TempDir: cmp.Or(row.dir, t.TempDir()),
 				Logger: slog.New(slog.NewTextHandler(&log, nil)), Trace: seen.trace(),
