@@ -403,7 +403,11 @@ func (w *world) checkFresh(h *host, member int) {
 	for range n {
 		plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: member, method: "GET", path: "/doc/0", deadline: time.Minute}
 		if plan.background() && gated {
-			mayWait = max(mayWait, backgroundAge) // it is no probe before
+			age := backgroundAge // it is no probe before
+			if w.plan.nested {
+				age *= 2 // nor is it one for the Transport below
+			}
+			mayWait = max(mayWait, age)
 		}
 		w.tell(plan.id, "%v", w.client(member).Snapshot())
 		c := w.beginLast(plan)
