@@ -200,7 +200,10 @@ const (
 	// GateWait makes requests wait for their turn, in order, until their
 	// deadline.
 	GateWait GateMode = iota + 1
-	// GateRefuse refuses a request at once if it cannot go at once.
+	// GateRefuse refuses a request at once if it cannot go at once. In a fleet, a closed
+	// gate needs a permit of the fleet for each probe, and a request that has to ask for
+	// one is refused. So the first request after an outage in which nobody sent anything
+	// fails, although the host is back.
 	GateRefuse
 )
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -785,6 +786,45 @@ func TestFleetChaos(t *testing.T) {
 			if t.Failed() {
 				t.Logf("seed %d: slowest %v, served %d", seed, slowest, served)
 			}
+		})
+	}
+}
+
+// A closed gate asks its fleet for a permit, so a gate that refuses has none for the first
+// request after an idle time. The next request is sent.
+func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
+	for name, row := range map[string]struct {
+		mode  policy.GateMode
+		fleet bool
+		want  []error
+	}{
+		"waits":             {policy.GateWait, true, []error{nil, nil}},
+		"refuses":           {policy.GateRefuse, true, []error{transport.ErrGateFull, nil}},
+		"refuses, no fleet": {policy.GateRefuse, false, []error{nil, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var code atomic.Int32
+				code.Store(503)
+				c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: row.mode}, Attempts: 1},
+					Base: rt(func(req *http.Request) (*http.Response, error) { return status(int(code.Load()))(req) })}
+				if row.fleet {
+					c.Fleet = newMemFleet(time.Millisecond).member()
+				}
+				tr := mustNew(t, c)
+				for range 100 {
+					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+					time.Sleep(20 * time.Millisecond)
+				}
+				require.True(t, stateOf(t, tr).GateClosed)
+				time.Sleep(time.Hour)
+				code.Store(200)
+				for _, want := range row.want {
+					_, err := fetch(t, tr, t.Context(), "http://h.test/")
+					assert.ErrorIs(t, err, want)
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
 		})
 	}
 }
