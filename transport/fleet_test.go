@@ -807,7 +807,7 @@ func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
 				var code atomic.Int32
 				code.Store(503)
 				c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: row.mode}, Attempts: 1},
-					Base: rt(func(req *http.Request) (*http.Response, error) { return status(int(code.Load()))(req) })}
+					Base: rt(func(req *http.Request) (*http.Response, error) { return play(req, status(int(code.Load()))) })}
 				if row.fleet {
 					c.Fleet = newMemFleet(time.Millisecond).member()
 				}

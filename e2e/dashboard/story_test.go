@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,11 +15,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/aplomb-go/aplomb/fleettest"
+	"github.com/aplomb-go/aplomb/fleet/dir"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -51,6 +54,7 @@ var servers = map[string]func(req *http.Request, n int64) (*http.Response, error
 		return answer(req, 200)
 	},
 	"paced.test": func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) }, // has a rate
+	"fleet.test": func(req *http.Request, _ int64) (*http.Response, error) { return answer(req, 200) }, // has a rate that a fleet shares
 }
 
 // rules are the rules of the hosts that need one.
@@ -59,6 +63,7 @@ var rules = map[string]policy.Rule{
 	"slow.test":  {Gate: policy.Gate{Mode: policy.GateWait, Start: 2, Max: 2}},
 	"hasty.test": {Hedge: policy.Hedge{After: 200 * time.Millisecond}},
 	"paced.test": {Rate: policy.Rate{PerSecond: 0.9, Burst: 1}},
+	"fleet.test": {Rate: policy.Rate{PerSecond: 5}},
 }
 
 func answer(req *http.Request, status int, header ...string) (*http.Response, error) {
@@ -110,19 +115,27 @@ func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 	return servers[req.URL.Host](req, n)
 }
 
-// A lossy member loses its backend in trouble.
-type lossy struct {
-	*fleettest.Member
-	began time.Time
-}
-
-func (l *lossy) FleetState() transport.FleetState {
-	s := l.Member.FleetState()
-	if at := time.Since(l.began); at >= trouble && at < well {
-		s.Connected, s.HeartbeatAge = false, (at - trouble).Seconds()
-		s.Dropped = uint64(s.HeartbeatAge)
-	}
-	return s
+// inFleet returns a fleet over a directory that is away in trouble.
+func inFleet(t *testing.T, ctx context.Context) *dir.Fleet {
+	path := filepath.Join(t.TempDir(), "fleet")
+	f, err := dir.New(dir.Config{Path: path})
+	require.NoError(t, err)
+	go func() {
+		defer f.Close()
+		for _, move := range []struct {
+			at       time.Duration
+			from, to string
+		}{{trouble, path, path + ".away"}, {well - trouble, path + ".away", path}} {
+			select {
+			case <-time.After(move.at):
+				assert.NoError(t, os.Rename(move.from, move.to))
+			case <-ctx.Done():
+				return
+			}
+		}
+		<-ctx.Done()
+	}()
+	return f
 }
 
 // play returns the metrics of the story, as a Prometheus would have read them.
@@ -133,28 +146,37 @@ func play(t *testing.T) (all *samples) {
 		require.NoError(t, err)
 		telemetry, err := aplombotel.New(aplombotel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
 		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		b := &base{began: time.Now(), attempts: map[string]*atomic.Int64{}}
 		for name := range servers {
 			b.attempts[name] = new(atomic.Int64)
 		}
-		tr, err := transport.New(transport.Config{
+		c := transport.Config{
 			Base:  b,
 			Lane:  func(string) http.RoundTripper { return b },
 			Trace: telemetry.Trace(),
-			Fleet: &lossy{fleettest.NewMemory().Member(), b.began},
 			Rule:  policy.Rule{Backoff: backoff.Constant(100 * time.Millisecond), Budget: policy.Budget{Ratio: 0.1, PerSecond: 0.5}},
 			Hosts: rules,
-		})
+		}
+		alone, err := transport.New(c)
 		require.NoError(t, err)
-		_, err = telemetry.Watch(tr)
+		c.Fleet = inFleet(t, ctx)
+		shared, err := transport.New(c)
 		require.NoError(t, err)
+		for _, tr := range []*transport.Transport{alone, shared} {
+			_, err = telemetry.Watch(tr)
+			require.NoError(t, err)
+		}
 
-		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		for name := range servers {
-			every := time.Second
-			if name == "slow.test" {
+			tr, every := alone, time.Second
+			switch name {
+			case "slow.test":
 				every = 400 * time.Millisecond
+			case "fleet.test":
+				tr = shared
 			}
 			group.Go(func() {
 				for ; ctx.Err() == nil; time.Sleep(every) {

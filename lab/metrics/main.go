@@ -22,6 +22,7 @@ import (
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/aplomb-go/aplomb/fleettest"
 	aplombotel "github.com/aplomb-go/aplomb/otel"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/policy/backoff"
@@ -48,6 +49,7 @@ func run() error {
 	}
 	tr, err := transport.New(transport.Config{
 		Trace: telemetry.Trace(),
+		Fleet: fleettest.NewMemory().Member(), // processes have one of package fleet
 		Rule:  policy.Rule{Backoff: backoff.Constant(10 * time.Millisecond), Gate: policy.Gate{Mode: policy.GateWait}},
 	})
 	if err != nil {
@@ -102,7 +104,11 @@ func show(url string, arrived int) error {
 	defer func() { _ = resp.Body.Close() }()
 	attempts, last := 0, ""
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		name, rest, _ := strings.Cut(lines.Text(), "{")
+		name, rest, labeled := strings.Cut(lines.Text(), "{")
+		if !labeled { // it is about no host
+			name, rest, _ = strings.Cut(name, " ")
+			rest = "} " + rest
+		}
 		if !strings.HasPrefix(name, "aplomb_") || strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, "_sum") {
 			continue
 		}
