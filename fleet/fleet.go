@@ -256,7 +256,7 @@ func (f *Fleet) Tell(m fleetmsg.Message) {
 
 func always(*item, time.Time) bool { return true }
 
-// hold tells the fleet of a hold, unless all members know it. The lock is held.
+// hold tells the fleet of a hold, unless all members know it; the lock is held.
 func (f *Fleet) hold(m fleetmsg.Message) {
 	f.put(topic{hold, m.Host, m.Scope, holdStatus(m.Status), ""}, func(it *item, now time.Time) bool {
 		if m.Wait <= 0 {
@@ -282,7 +282,7 @@ func holdStatus(status int) int {
 	return 429
 }
 
-// quota tells the fleet of a quota. The lock is held.
+// quota tells the fleet of a quota; the lock is held.
 func (f *Fleet) quota(m fleetmsg.Message) {
 	if !(m.Amount >= 0) || !(m.Limit >= 0) || m.Wait <= 0 {
 		return
@@ -294,8 +294,8 @@ func (f *Fleet) quota(m fleetmsg.Message) {
 	})
 }
 
-// failing tells the fleet how a host fails, unless the fleet knows that the host is down.
-// The lock is held.
+// failing tells the fleet how a host fails, unless the fleet knows that the host is down;
+// the lock is held.
 func (f *Fleet) failing(m fleetmsg.Message) {
 	if m.Failures < 1 {
 		return
@@ -309,7 +309,7 @@ func (f *Fleet) failing(m fleetmsg.Message) {
 	})
 }
 
-// put hands news over to the goroutine that sends it, if set says that there is news. The
+// put hands news over to the goroutine that sends it, if set says that there is news; the
 // lock is held.
 func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
 	if f.closed {
@@ -332,7 +332,7 @@ func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
 	}
 }
 
-// tooMuch drops news, and says so in the log. The lock is held.
+// tooMuch drops news, and says so in the log; the lock is held.
 func (f *Fleet) tooMuch(t topic, now time.Time) {
 	f.dropped.Add(1)
 	if n := f.full.pass(now); n > 0 {

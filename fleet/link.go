@@ -149,7 +149,7 @@ func (l *link) served(node string) {
 	l.settle()
 }
 
-// regained notes that a node is lost no longer. The lock is held.
+// regained notes that a node is lost no longer; the lock is held.
 func (l *link) regained(node string) {
 	delete(l.lostNodes, node)
 	if node == "" && !l.gone.IsZero() {
@@ -168,7 +168,7 @@ func (l *link) joined() {
 
 // settle writes the log line that Redis is back. Redis has to be good for a while first,
 // so that a Redis that fails every other second does not fill the log. That while is
-// longer after each loss. The lock is held.
+// longer after each loss; the lock is held.
 func (l *link) settle() {
 	now := time.Now()
 	if !l.began || len(l.lostNodes) > 0 || !l.subscribed {
@@ -216,7 +216,7 @@ func (l *link) unsubscribed(err error) {
 	l.note(err, "")
 }
 
-// note writes the log line that Redis is lost. The lock is held.
+// note writes the log line that Redis is lost; the lock is held.
 func (l *link) note(err error, node string) {
 	l.since, l.lastBad = time.Time{}, time.Now()
 	if l.bad {

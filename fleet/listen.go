@@ -166,7 +166,7 @@ func (f *Fleet) heldBy(h fleetmsg.Message) {
 }
 
 // heard remembers that all members know of a hold, so that this member need not tell it. It
-// remembers nothing about hosts that this member does not use. The lock is held.
+// remembers nothing about hosts that this member does not use; the lock is held.
 func (f *Fleet) heard(t topic, wait time.Duration, now time.Time) {
 	it := f.out.get(t)
 	if it == nil {

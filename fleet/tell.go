@@ -248,7 +248,7 @@ func (f *Fleet) tell(ctx context.Context, due time.Time) bool {
 	return true
 }
 
-// commandOf returns the command that tells the news of an item. The lock is held.
+// commandOf returns the command that tells the news of an item; the lock is held.
 func (f *Fleet) commandOf(it *item, now time.Time) command {
 	key := []string{f.keyOf(it.host, "gate")}
 	switch it.kind {

@@ -146,7 +146,7 @@ func (b *watchedBody) begin() error {
 }
 
 // wait returns how long the Read may take, and sets cause. Both are known when the Read
-// begins, because no byte counts before the Read returns. The lock is held.
+// begins, because no byte counts before the Read returns; the lock is held.
 func (b *watchedBody) wait() time.Duration {
 	wait, limits := time.Duration(-1), &b.ctx.stall
 	if limits.quiet > 0 {
@@ -185,7 +185,7 @@ func (b *watchedBody) end(n int) error {
 	return nil
 }
 
-// count adds the bytes and the time of a Read to the window. The lock is held.
+// count adds the bytes and the time of a Read to the window; the lock is held.
 func (b *watchedBody) count(n int64, took time.Duration) {
 	limits := &b.ctx.stall
 	if b.spent += took; b.spent < limits.window {
@@ -200,7 +200,7 @@ func (b *watchedBody) count(n int64, took time.Duration) {
 }
 
 // stalled returns the error of a body that was cut. If the caller's context has ended,
-// the error of the context comes first. The lock is held.
+// the error of the context comes first; the lock is held.
 func (b *watchedBody) stalled() error {
 	if b.ctx.Context.Err() != nil {
 		return contextErr(b.ctx.Context)

@@ -125,7 +125,7 @@ func (a *attemptContext) Err() error {
 	return a.Context.Err()
 }
 
-// derive makes the context that can be cancelled. Called with mu held.
+// derive makes the context that can be cancelled; the lock is held.
 func (a *attemptContext) derive() {
 	if a.own != nil {
 		return
@@ -163,7 +163,7 @@ func (a *attemptContext) start(t *timeouts, detached bool) {
 	a.arm()
 }
 
-// stop cancels the context. Called with mu held.
+// stop cancels the context; the lock is held.
 func (a *attemptContext) stop(cause error) {
 	if a.over {
 		return
@@ -188,7 +188,7 @@ func (a *attemptContext) free() {
 	a.release()
 }
 
-// release is free with mu held.
+// release is free; the lock is held.
 func (a *attemptContext) release() {
 	if a.unlink != nil {
 		a.unlink()
@@ -196,7 +196,7 @@ func (a *attemptContext) release() {
 	a.stop(nil)
 }
 
-// arm sets the timer for the next phase of the attempt. Called with mu held.
+// arm sets the timer for the next phase of the attempt; the lock is held.
 func (a *attemptContext) arm() {
 	if d, cause := a.phase(); d > 0 {
 		a.cause = cause
@@ -205,7 +205,7 @@ func (a *attemptContext) arm() {
 }
 
 // phase returns how long a phase of the attempt may take, and the error if it takes
-// longer. Called with mu held.
+// longer; the lock is held.
 func (a *attemptContext) phase() (d time.Duration, cause error) {
 	d, cause = a.after, a.late
 	if q := a.stall.quiet; q > 0 && (a.gap || d <= 0 || q < d) {
@@ -254,7 +254,7 @@ func (a *attemptContext) connected() {
 	a.began = time.Time{}
 }
 
-// set sets the timer. Called with mu held.
+// set sets the timer; the lock is held.
 func (a *attemptContext) set(d time.Duration) {
 	if a.timer == nil {
 		a.timer = time.AfterFunc(d, a.fire)
@@ -329,7 +329,7 @@ func (a *attemptContext) finished() {
 	a.finish()
 }
 
-// finish is finished with mu held.
+// finish is finished; the lock is held.
 func (a *attemptContext) finish() {
 	a.read = true
 	if a.upload == nil {

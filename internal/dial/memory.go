@@ -35,7 +35,7 @@ type failure struct {
 	at time.Time
 }
 
-// of returns the name in addr. The lock is held.
+// of returns the name in addr; the lock is held.
 func (m *memory) of(addr string) *name {
 	n := m.names[addr]
 	if n != nil {

@@ -23,12 +23,11 @@ type lease struct {
 	why      error         // why the body cannot be produced again, nil if it can
 }
 
-// busy reports whether a goroutine uses the body. Called with mu held.
+// busy reports whether a goroutine uses the body; the lock is held.
 func (l *lease) busy() bool { return l.users > 0 }
 
-// use runs f, which uses the caller's body, without the lock. It is called with mu
-// held, and not busy unless f closes the body. It returns with mu held, also when f
-// panics.
+// use runs f, which uses the caller's body, without the lock. Before and afterwards, also
+// when f panics, the lock is held. The body is not busy unless f closes it.
 func (l *lease) use(f func()) {
 	l.users++
 	l.mu.Unlock()
@@ -51,8 +50,8 @@ func (l *lease) done() <-chan struct{} {
 	return l.over
 }
 
-// wait waits until the use under way ends. It is called with mu held, gives it up
-// while it waits, and returns with mu held.
+// wait waits until the use under way ends; the lock is held, and given up while it
+// waits.
 func (l *lease) wait() {
 	done := l.done()
 	l.mu.Unlock()
@@ -60,10 +59,9 @@ func (l *lease) wait() {
 	l.mu.Lock()
 }
 
-// free waits until nobody uses the body. It returns ErrBusy if that takes longer
-// than limit, or if still is not nil and reports false. It returns ErrEnded if ctx
-// ends. It is called with mu held, gives it up while it waits, and returns with mu
-// held.
+// free waits until nobody uses the body. It returns ErrBusy if that takes longer than
+// limit, or if still is not nil and reports false. It returns ErrEnded if ctx ends; the
+// lock is held, and given up while it waits.
 func (l *lease) free(ctx context.Context, limit time.Duration, still func() bool) error {
 	defer func() { l.wanted = false }()
 	var late error

@@ -98,14 +98,14 @@ func (v *view) Read(p []byte) (int, error) {
 	}
 }
 
-// advance notes that the view has delivered n bytes more. Called with mu held.
+// advance notes that the view has delivered n bytes more; the lock is held.
 func (v *view) advance(n int) int {
 	v.at += int64(n)
 	v.o.settle()
 	return n
 }
 
-// readSpool reads bytes that are in the file. Called with mu held.
+// readSpool reads bytes that are in the file; the lock is held.
 func (v *view) readSpool(p []byte) (n int, err error) {
 	o := v.o
 	at := v.at - o.kept.size
@@ -121,7 +121,7 @@ func (v *view) readSpool(p []byte) (n int, err error) {
 	return v.advance(n), nil
 }
 
-// readBody reads the body itself, and keeps the bytes. Called with mu held.
+// readBody reads the body itself, and keeps the bytes; the lock is held.
 func (v *view) readBody(p []byte) (n int, err error) {
 	o := v.o
 	o.moved = true
@@ -158,8 +158,8 @@ func (o *original) keep(p []byte) {
 	}
 }
 
-// keepInMemory keeps bytes as far as memory has room, and returns their number. Called
-// with mu held.
+// keepInMemory keeps bytes as far as memory has room, and returns their number; the
+// lock is held.
 func (o *original) keepInMemory(p []byte) int {
 	n := o.kept.append(p, o.limits.Memory, o.pool)
 	if o.counted == nil && beyondSmall(o.kept.held) > 0 {
@@ -171,8 +171,7 @@ func (o *original) keepInMemory(p []byte) int {
 	return n
 }
 
-// keepOnDisk adds bytes to the spool. It is called with mu held, and gives it up while
-// it writes.
+// keepOnDisk adds bytes to the spool; the lock is held, and given up while it writes.
 func (o *original) keepOnDisk(p []byte) {
 	if o.spool == nil {
 		o.spool = &spool{dir: o.limits.Dir, limit: o.limits.Disk, pool: o.pool, held: countUntilLost(o, o.pool.leaveDisk)}
@@ -216,14 +215,14 @@ func (o *original) diskFull(err error) error {
 }
 
 // lose notes that the body cannot be produced again, and the first reason. The kept
-// bytes are of no use then, because the view under way is past all of them. Called
-// with mu held.
+// bytes are of no use then, because the view under way is past all of them; the lock is
+// held.
 func (o *original) lose(why error) {
 	o.why = cmp.Or(o.why, why)
 	o.drop()
 }
 
-// drop gives memory and file back. Called with mu held.
+// drop gives memory and file back; the lock is held.
 func (o *original) drop() {
 	o.kept.drop(o.pool)
 	if o.counted != nil {
@@ -233,8 +232,8 @@ func (o *original) drop() {
 	o.spooled = 0
 }
 
-// settle gives memory and file back when nobody can need them any more. Called
-// with mu held.
+// settle gives memory and file back when nobody can need them any more; the lock is
+// held.
 func (o *original) settle() {
 	if v := o.holder; o.finished && (v == nil || v.closed || v.at >= o.kept.size+o.spooled) {
 		o.drop()
@@ -282,8 +281,8 @@ func (o *original) Finish() {
 	_ = o.closeUnused()
 }
 
-// closeUnused closes the body if there will be no further attempt and none holds
-// it. It is called with mu held, and gives it up.
+// closeUnused closes the body if there will be no further attempt and none holds it;
+// the lock is held, and given up.
 func (o *original) closeUnused() error {
 	unused := o.finished && !o.closed && (o.holder == nil || o.holder.closed)
 	o.closed = o.closed || unused

@@ -60,7 +60,7 @@ func (r *remade) Next(ctx context.Context, _ int) (io.ReadCloser, func() (io.Rea
 	return r.lend(), r.forBase(ctx)
 }
 
-// lend returns the body for one attempt. Called with mu held.
+// lend returns the body for one attempt; the lock is held.
 func (r *remade) lend() io.ReadCloser {
 	e := r.current
 	e.phase = lent
@@ -95,8 +95,7 @@ func (e *edition) Read(p []byte) (n int, err error) {
 	}
 }
 
-// readBody reads the body, also a closed one, which says so itself. Called with mu
-// held.
+// readBody reads the body, also a closed one, which says so itself; the lock is held.
 func (e *edition) readBody(p []byte) (n int, err error) {
 	e.r.use(func() { n, err = e.body.Read(p) })
 	if n < 0 || n > len(p) {
@@ -127,7 +126,7 @@ func (e *edition) Close() (err error) {
 	return err
 }
 
-// broken notes that a body failed. Called with mu held.
+// broken notes that a body failed; the lock is held.
 func (r *remade) broken(method string, err error) {
 	if r.failed == nil {
 		r.failed = fmt.Errorf("its %s failed: %w", method, err)
@@ -152,8 +151,8 @@ func (r *remade) Leave(ctx context.Context) {
 	_ = r.end(ctx, MaxBusy)
 }
 
-// end waits for a Read under way, and takes the body from the attempt that has it.
-// Called with mu held.
+// end waits for a Read under way, and takes the body from the attempt that has it; the
+// lock is held.
 func (r *remade) end(ctx context.Context, limit time.Duration) error {
 	if err := r.free(ctx, limit, nil); err != nil {
 		return err
@@ -165,8 +164,8 @@ func (r *remade) end(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// revoke ends the current edition if an attempt has it. It is called with mu held and
-// not busy, and gives mu up while it closes the body.
+// revoke ends the current edition if an attempt has it; the lock is held, and given up
+// while the body is closed. The body is not busy.
 func (r *remade) revoke() {
 	e := r.current
 	if e.phase != lent {
@@ -190,8 +189,8 @@ func (r *remade) Renew() error {
 	return err
 }
 
-// remake calls GetBody if the current edition is over, and reports whether there is
-// a new edition. It is called with mu held and not busy, and gives mu up meanwhile.
+// remake calls GetBody if the current edition is over, and reports whether there is a
+// new edition; the lock is held, and given up meanwhile. The body is not busy.
 func (r *remade) remake() (done bool, err error) {
 	if r.current.phase != over {
 		return false, nil
@@ -216,9 +215,9 @@ func (r *remade) remake() (done bool, err error) {
 	return true, nil
 }
 
-// forBase returns the GetBody for the base transport during the attempt that is
-// about to be sent. net/http calls it when it sends again by itself. It serves no
-// later attempt. Called with mu held.
+// forBase returns the GetBody for the base transport during the attempt that is about
+// to be sent. net/http calls it when it sends again by itself. It serves no later
+// attempt; the lock is held.
 func (r *remade) forBase(ctx context.Context) func() (io.ReadCloser, error) {
 	turn := r.turn
 	return func() (io.ReadCloser, error) {

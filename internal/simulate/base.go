@@ -496,8 +496,7 @@ func (s *attempt) ask(resp *http.Response) (wait time.Duration) {
 }
 
 // attach gives the response its body. If the request's body is still being
-// read, that ends with the response's body. The caller must hold the world's
-// lock.
+// read, that ends with the response's body; the lock is held.
 func (s *attempt) attach(resp *http.Response, up *upload) {
 	if s.status == http.StatusSwitchingProtocols {
 		s.body = newRespBody(s, up)

@@ -17,22 +17,21 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-// checkArrival judges an attempt when it arrives at the server. The caller must
-// hold w.mu.
+// checkArrival judges an attempt when it arrives at the server; the lock is held.
 func (w *world) checkArrival(s *attempt) {
 	c := s.call
 	if s.number == 1 {
 		return
 	}
 	if s.late {
-		w.violateLocked(Prompt, c, "attempt %d after the end of the context at %v", s.number, c.ends)
+		w.complain(Prompt, c, "attempt %d after the end of the context at %v", s.number, c.ends)
 	}
 	if c.plan.sending == 2 {
-		w.violateLocked(TooOften, c, "attempt %d of a request that is to be sent once", s.number)
+		w.complain(TooOften, c, "attempt %d of a request that is to be sent once", s.number)
 	}
 	for _, earlier := range c.attempts[:s.number-1] {
 		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) {
-			w.violateLocked(Early, c, "attempt %d came %v after a response that asked for %v", s.number, s.began-earlier.ended, wait)
+			w.complain(Early, c, "attempt %d came %v after a response that asked for %v", s.number, s.began-earlier.ended, wait)
 		}
 	}
 	if c.returned < never {
@@ -45,13 +44,13 @@ func (w *world) checkArrival(s *attempt) {
 			o = Nested
 		}
 		if o == TooOften || c.plan.shape == noBody && c.idempotent() {
-			w.violateLocked(o, c, "attempt %d; the rule allows %d", s.number, most)
+			w.complain(o, c, "attempt %d; the rule allows %d", s.number, most)
 		}
 	}
 	// In a pair, the outer Transport may start a retry in time that then waits
 	// in the inner Transport.
 	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.attempts[0].began > limit+s.host.mayWait() {
-		w.violateLocked(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.began-c.attempts[0].began, limit)
+		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.began-c.attempts[0].began, limit)
 	}
 }
 
@@ -66,8 +65,8 @@ func (s *attempt) besides(other *attempt) bool {
 	return s.began >= other.ended && s.began <= other.ended+wait && s.number == 2
 }
 
-// hedges reports whether the attempt runs beside an earlier attempt. The caller
-// must hold the world's lock.
+// hedges reports whether the attempt runs beside an earlier attempt; the lock
+// is held.
 func (s *attempt) hedges() bool {
 	for _, earlier := range s.call.attempts[:s.number-1] {
 		if earlier.ended >= s.began {
@@ -96,13 +95,13 @@ func (w *world) checkReconnect(s *attempt) {
 	c := s.call
 	again := s.rng == c.plan.rng // the whole, which is compared with what the reader has
 	if c.resp.Uncompressed && !again {
-		w.violateLocked(Spliced, c, "the rest of a body was asked for that was decompressed on the way")
+		w.complain(Spliced, c, "the rest of a body was asked for that was decompressed on the way")
 	}
 	if again && !c.idempotent() {
-		w.violateLocked(TooOften, c, "the response to a %s was cut, and it was sent again", c.plan.method)
+		w.complain(TooOften, c, "the response to a %s was cut, and it was sent again", c.plan.method)
 	}
 	if most := max(1, c.rule.Attempts); again && !w.plan.nested && s.number > most {
-		w.violateLocked(TooOften, c, "attempt %d for the whole of a cut body, the rule allows %d", s.number, most)
+		w.complain(TooOften, c, "attempt %d for the whole of a cut body, the rule allows %d", s.number, most)
 	}
 	offset, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(strings.Split(s.rng+"-", "-")[0], "bytes="), "-"), 10, 64)
 	if err != nil {
@@ -113,7 +112,7 @@ func (w *world) checkReconnect(s *attempt) {
 	}
 	c.dry++
 	if most := max(c.rule.Resume.Max, 0) + max(c.rule.Attempts, 1); c.dry > most {
-		w.violateLocked(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d", c.dry, c.rule.Resume.Max)
+		w.complain(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d", c.dry, c.rule.Resume.Max)
 	}
 }
 
@@ -137,10 +136,10 @@ func (c *call) checkReturn() {
 	case c.panicked != nil:
 	case c.exited:
 		if !c.anyAttempt(func(s *attempt) bool { return s.script.outcome == exits }) {
-			c.violateLocked(Panics, "the goroutine ended")
+			c.complain(Panics, "the goroutine ended")
 		}
 	case (c.resp == nil) == (c.err == nil):
-		c.violateLocked(Outcome, "a response %v and an error %v", c.resp != nil, c.err)
+		c.complain(Outcome, "a response %v and an error %v", c.resp != nil, c.err)
 	case c.resp != nil:
 		c.checkResponse()
 	default:
@@ -150,8 +149,8 @@ func (c *call) checkReturn() {
 	}
 }
 
-func (c *call) violateLocked(o Oracle, format string, args ...any) {
-	c.world.violateLocked(o, c, format, args...)
+func (c *call) complain(o Oracle, format string, args ...any) {
+	c.world.complain(o, c, format, args...)
 }
 
 func (c *call) anyAttempt(f func(*attempt) bool) bool {
@@ -176,8 +175,7 @@ func (c *call) checkRequest() {
 }
 
 // checkPrompt checks that an operation that ends after the caller's patience
-// waited for nothing but the base transport. The caller must hold the world's
-// lock, here and in all functions below.
+// waited for nothing but the base transport; the lock is held, here and in all functions below.
 func (c *call) checkPrompt(at time.Duration, what string) {
 	if at <= c.ends {
 		return
@@ -192,7 +190,7 @@ func (c *call) checkPrompt(at time.Duration, what string) {
 		}
 	}
 	if at > allowed {
-		c.violateLocked(Prompt, "%s returned %v after the end of the context", what, at-c.ends)
+		c.complain(Prompt, "%s returned %v after the end of the context", what, at-c.ends)
 	}
 }
 
@@ -211,22 +209,22 @@ func (b *respBody) lastRead() time.Duration {
 func (c *call) checkResponse() {
 	id, err := strconv.Atoi(c.resp.Header.Get("X-Sim-Attempt"))
 	if err != nil || id >= len(c.world.attempts) || c.world.attempts[id].call != c {
-		c.violateLocked(Outcome, "a response that the server did not send for this request")
+		c.complain(Outcome, "a response that the server did not send for this request")
 		return
 	}
 	s := c.world.attempts[id]
 	c.served = s
 	switch {
 	case c.resp.StatusCode != s.status:
-		c.violateLocked(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
+		c.complain(Outcome, "status %d instead of %d", c.resp.StatusCode, s.status)
 	case c.resp.Body == nil, c.resp.Request == nil:
-		c.violateLocked(Outcome, "a response without a body or a request")
+		c.complain(Outcome, "a response without a body or a request")
 	case c.anyAttempt(func(later *attempt) bool { return later.began > s.ended && !later.continues(s) }):
-		c.violateLocked(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
+		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
 	_, writes := c.resp.Body.(io.Writer)
 	if s.status == http.StatusSwitchingProtocols && !writes {
-		c.violateLocked(Writer, "the body of a 101 is no io.Writer: %T", c.resp.Body)
+		c.complain(Writer, "the body of a 101 is no io.Writer: %T", c.resp.Body)
 	}
 }
 
@@ -256,10 +254,10 @@ func (c *call) checkError() {
 	switch last := c.lastFault(); {
 	case last != nil && errors.Is(c.err, last):
 		if len(c.attempts) == 1 && c.err != error(last) && !(isOwn && own.GaveUp()) && !c.gone() {
-			c.violateLocked(Outcome, "the error of a single attempt is wrapped: %v", c.err)
+			c.complain(Outcome, "the error of a single attempt is wrapped: %v", c.err)
 		}
 		if timeout(c.err) != timeout(last) && !c.gone() {
-			c.violateLocked(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
+			c.complain(Outcome, "Timeout() is %v and was %v: %v", timeout(c.err), timeout(last), c.err)
 		}
 	case c.anyAttempt(func(s *attempt) bool { return s.script.outcome == says0 }): // an error of the Transport itself
 	case c.gone() && !(isOwn && own.Reason == transport.ReasonDeadline && c.returned == c.ends): // both came in the same instant
@@ -271,7 +269,7 @@ func (c *call) checkError() {
 	case isOwn && (own.Reason == transport.ReasonDeadline || own.Reason == transport.ReasonMaxElapsed || own.Reason == transport.ReasonCooldown || own.Reason == transport.ReasonGateFull):
 	case c.rule.Download.Memory > 0 && (errors.Is(c.err, transport.ErrStalled) || c.anyAttempt(func(s *attempt) bool { return s.explains(c.err) })): // its body was cut
 	default:
-		c.violateLocked(Outcome, "an error from nowhere: %v", c.err)
+		c.complain(Outcome, "an error from nowhere: %v", c.err)
 	}
 }
 
@@ -292,11 +290,11 @@ func (c *call) checkContextError() {
 		return // the channel was closed first
 	}
 	if !errors.Is(c.err, ctx.Err()) && !errors.Is(c.err, context.Cause(ctx)) {
-		c.violateLocked(Outcome, "after the end of the context the error is %v", c.err)
+		c.complain(Outcome, "after the end of the context the error is %v", c.err)
 	}
 	inFlight := c.anyAttempt(func(s *attempt) bool { return s.ended >= c.ends })
 	if !inFlight && (!errors.Is(c.err, ctx.Err()) || !errors.Is(c.err, context.Cause(ctx))) {
-		c.violateLocked(Outcome, "a wait that the context ended gives %v", c.err)
+		c.complain(Outcome, "a wait that the context ended gives %v", c.err)
 	}
 }
 
@@ -342,14 +340,14 @@ func (c *call) checkFutile() {
 		}
 	}
 	if !c.anyAttempt(func(s *attempt) bool { return s.ended >= c.returned }) {
-		c.violateLocked(Futile, "a sleep up to the deadline")
+		c.complain(Futile, "a sleep up to the deadline")
 	}
 }
 
 // checkSecret looks for secrets in a text.
 func (c *call) checkSecret(text string) {
 	if strings.Contains(text, c.world.secret) {
-		c.violateLocked(Secret, "in the error: %s", text)
+		c.complain(Secret, "in the error: %s", text)
 	}
 }
 
@@ -424,7 +422,7 @@ func (c *call) readEnded(err error) error {
 	}
 	if err == nil {
 		if got := s.page.first + c.read; got != s.page.until {
-			c.violateLocked(Spliced, "a proper end at %d of %d", got, s.page.until)
+			c.complain(Spliced, "a proper end at %d of %d", got, s.page.until)
 		}
 		return nil
 	}
@@ -433,6 +431,6 @@ func (c *call) readEnded(err error) error {
 	if known || c.closed || c.gone() || errors.Is(err, transport.ErrStalled) || errors.As(err, new(*transport.IntegrityError)) {
 		return err
 	}
-	c.violateLocked(Outcome, "the body ends with an error from nowhere: %v", err)
+	c.complain(Outcome, "the body ends with an error from nowhere: %v", err)
 	return err
 }

@@ -18,14 +18,14 @@ const (
 	laneEach    = 4 * time.Second
 )
 
-// checkLanes checks that lanes are opened seldom. The caller must hold w.mu, here and in
-// all functions below.
+// checkLanes checks that lanes are opened seldom; the lock is held, here and in all
+// functions below.
 func (w *world) checkLanes(h *host) {
 	opened := w.lanes[h]
 	for i := range opened {
 		for j := i; j < len(opened); j++ {
 			if most := lanesAtOnce + int((opened[j]-opened[i])/laneEach); j-i+1 > most {
-				w.violateLocked(Few, nil, "%d lanes from %v to %v; there may be %d", j-i+1, opened[i], opened[j], most)
+				w.complain(Few, nil, "%d lanes from %v to %v; there may be %d", j-i+1, opened[i], opened[j], most)
 				return
 			}
 		}
@@ -48,7 +48,7 @@ func (w *world) checkCut(s *attempt) {
 		}
 	}
 	if s.cut < s.ended || s.cut == s.ended && s.err != nil && errors.Is(s.err, s.cause) {
-		w.violateLocked(Cut, c, "attempt %d was under way and ended by %v", s.number, s.cause)
+		w.complain(Cut, c, "attempt %d was under way and ended by %v", s.number, s.cause)
 		return
 	}
 	if b == nil || c.served != s || !c.closed {
@@ -58,7 +58,7 @@ func (w *world) checkCut(s *attempt) {
 	defer b.mu.Unlock()
 	_, failed := b.failure()
 	if failed != nil && errors.Is(failed, s.cause) || !b.ended && failed == nil && s.script.end != overcounts && s.script.end != explodes && b.closedAt > s.cut {
-		w.violateLocked(Cut, c, "the response of attempt %d was being read and ended by %v", s.number, s.cause)
+		w.complain(Cut, c, "the response of attempt %d was being read and ended by %v", s.number, s.cause)
 	}
 }
 
@@ -74,7 +74,7 @@ func (w *world) checkTold(c *call) {
 			return s.conn != nil && s.conn.addr.String() == e.Addr && s.conn.pool.lane == e.Lane
 		}
 		if !told(c.attempts[e.Number-1]) && !(hedged && slices.ContainsFunc(c.attempts, told)) {
-			w.violateLocked(Told, c, "the Trace was told that attempt %d went over %s of lane %d", e.Number, e.Addr, e.Lane)
+			w.complain(Told, c, "the Trace was told that attempt %d went over %s of lane %d", e.Number, e.Addr, e.Lane)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func (w *world) checkWires(h *host, s *scene) {
 	}
 	for at, n := range perStrike {
 		if n > sickMost {
-			w.violateLocked(Another, nil, "%d requests went over connections that were sick since %v", n, at)
+			w.complain(Another, nil, "%d requests went over connections that were sick since %v", n, at)
 		}
 	}
 }
@@ -135,14 +135,14 @@ func (w *world) checkDetour(c *call, s *scene) {
 	switch {
 	case s.deadline && slow > 0:
 		if most == 0 {
-			w.violateLocked(Another, c, "the request met a dead connection %v after it had died", after)
+			w.complain(Another, c, "the request met a dead connection %v after it had died", after)
 		}
 	case c.resp == nil || c.resp.StatusCode != http.StatusOK:
-		w.violateLocked(Another, c, "the request failed, although other connections were well: %s", c.outcome())
+		w.complain(Another, c, "the request failed, although other connections were well: %s", c.outcome())
 	case slow > most:
-		w.violateLocked(Another, c, "%d slow attempts %v after the connections had died; there may be %d", slow, after, most)
+		w.complain(Another, c, "%d slow attempts %v after the connections had died; there may be %d", slow, after, most)
 	case c.returned-c.plan.at > time.Duration(max(1, most))*(s.timeout+retry):
-		w.violateLocked(Another, c, "the request took %v, with timeouts of %v", c.returned-c.plan.at, s.timeout)
+		w.complain(Another, c, "the request took %v, with timeouts of %v", c.returned-c.plan.at, s.timeout)
 	}
 }
 
@@ -168,6 +168,6 @@ func (w *world) checkOverload(h *host, s *scene) {
 		}
 	}
 	if h.http2 && n > overloadMost {
-		w.violateLocked(Few, nil, "an overload of %v cost %d connections", s.end-s.begin, n)
+		w.complain(Few, nil, "an overload of %v cost %d connections", s.end-s.begin, n)
 	}
 }

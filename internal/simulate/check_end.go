@@ -77,17 +77,17 @@ func (w *world) checkCall(c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(c.acts) > 1 && !c.idempotent() {
-		w.violateLocked(ActedOnce, c, "the server acted %d times on a %s", len(c.acts), c.plan.method)
+		w.complain(ActedOnce, c, "the server acted %d times on a %s", len(c.acts), c.plan.method)
 	}
 	for _, b := range c.bodies {
 		if b.closes.Load() == 0 {
-			w.violateLocked(Closed, c, "a body of the request was never closed")
+			w.complain(Closed, c, "a body of the request was never closed")
 		}
 	}
 	for _, e := range c.events {
 		due := e.Time.Add(e.Wait).Sub(w.start)
 		if e.Reason == transport.ReasonRetry && c.plan.deadline > 0 && due >= c.plan.at+c.plan.deadline {
-			w.violateLocked(Futile, c, "a retry at %v, after the deadline", due)
+			w.complain(Futile, c, "a retry at %v, after the deadline", due)
 		}
 	}
 	for _, s := range c.attempts {
@@ -96,7 +96,7 @@ func (w *world) checkCall(c *call) {
 	}
 	w.checkTold(c)
 	if n := len(c.attempts); w.plan.traced && !w.plan.nested && (c.begun != n || c.ended != n) {
-		w.violateLocked(Told, c, "the server got %d attempts; the Trace was told %d beginnings and %d ends", n, c.begun, c.ended)
+		w.complain(Told, c, "the server got %d attempts; the Trace was told %d beginnings and %d ends", n, c.begun, c.ended)
 	}
 }
 
@@ -117,15 +117,15 @@ func (w *world) checkDiscarded(s *attempt) {
 	case (delivered || part) && !c.closed: // by the caller
 	case delivered || part:
 		if open {
-			w.violateLocked(Discarded, c, "the body of attempt %d was not closed although the caller closed it", s.number)
+			w.complain(Discarded, c, "the body of attempt %d was not closed although the caller closed it", s.number)
 		}
 	case open:
-		w.violateLocked(Discarded, c, "the response of attempt %d was never closed", s.number)
+		w.complain(Discarded, c, "the response of attempt %d was never closed", s.number)
 	case c.rule.Download.Memory > 0 && b.read <= c.rule.Download.Memory: // it was read whole, or until it was cut
 	case b.read > drainBytes:
-		w.violateLocked(Discarded, c, "%d bytes were read of the response of attempt %d, which nobody got", b.read, s.number)
+		w.complain(Discarded, c, "%d bytes were read of the response of attempt %d, which nobody got", b.read, s.number)
 	case b.closedAt < never && b.closedAt-s.needed() > drainTime:
-		w.violateLocked(Discarded, c, "the response of attempt %d was closed after %v", s.number, b.closedAt-s.ended)
+		w.complain(Discarded, c, "the response of attempt %d was closed after %v", s.number, b.closedAt-s.ended)
 	}
 }
 
@@ -177,14 +177,14 @@ func (w *world) checkBudget(h *host, member int) {
 	}
 	for n, at := range attempts {
 		if most := within(0, at); float64(n+1) > most {
-			w.violateLocked(Budget, nil, "%d retries up to %v; the budget has %.1f", n+1, at, most)
+			w.complain(Budget, nil, "%d retries up to %v; the budget has %.1f", n+1, at, most)
 			return
 		}
 	}
 	for i := range takes {
 		for j := i; j < len(takes); j++ {
 			if most := within(takes[i], takes[j]); float64(j-i+1) > most {
-				w.violateLocked(Budget, nil, "%d retries from %v to %v; the budget has %.1f", j-i+1, takes[i], takes[j], most)
+				w.complain(Budget, nil, "%d retries from %v to %v; the budget has %.1f", j-i+1, takes[i], takes[j], most)
 				return
 			}
 		}
@@ -249,7 +249,7 @@ func (w *world) checkHolds(h *host) {
 				}
 			}
 			if n > most {
-				w.violateLocked(Hold, nil, "%d requests of scope %v at %s from %v to %v, when all were to wait", n, scope, h.name, hold.from, hold.until)
+				w.complain(Hold, nil, "%d requests of scope %v at %s from %v to %v, when all were to wait", n, scope, h.name, hold.from, hold.until)
 			}
 		}
 	}
@@ -421,9 +421,9 @@ func (w *world) checkFresh(h *host, member int) {
 		w.mu.Lock()
 		switch {
 		case c.resp == nil || c.resp.StatusCode != 200:
-			w.violateLocked(Leak, c, "two hours later a request fails: %s", c.outcome())
+			w.complain(Leak, c, "two hours later a request fails: %s", c.outcome())
 		case c.attempts[0].began > plan.at+mayWait:
-			w.violateLocked(Leak, c, "two hours later a request waits for %v", c.attempts[0].began-plan.at)
+			w.complain(Leak, c, "two hours later a request waits for %v", c.attempts[0].began-plan.at)
 		}
 		w.mu.Unlock()
 	}

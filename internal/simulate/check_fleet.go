@@ -29,8 +29,8 @@ func waitsForFleet(rule policy.Rule) (wait time.Duration) {
 	return wait
 }
 
-// checkFleet judges what the members do at a host. The caller must hold w.mu, here and in
-// all functions below.
+// checkFleet judges what the members do at a host; the lock is held, here and in all
+// functions below.
 func (w *world) checkFleet(h *host) {
 	if len(w.plan.updates) == 0 {
 		for _, c := range w.calls {
@@ -70,7 +70,7 @@ func (w *world) checkHearsay(c *call) {
 	}
 	var own *transport.Error
 	if len(c.attempts) == 0 && errors.As(c.err, &own) && own.Reason != transport.ReasonCanceled && (own.Limit == "cooldown" || own.Limit == "pacing") {
-		w.violateLocked(Hearsay, c, "only others were told to wait, and the request was refused: %v", c.err)
+		w.complain(Hearsay, c, "only others were told to wait, and the request was refused: %v", c.err)
 	}
 	if c.plan.deadline == 0 || c.rule.Gate.Enabled() || c.rule.Rate.PerSecond > 0 {
 		return
@@ -80,7 +80,7 @@ func (w *world) checkHearsay(c *call) {
 		until = c.attempts[0].began
 	}
 	if wait := until - c.plan.at; wait > c.plan.deadline*3/4+time.Millisecond {
-		w.violateLocked(Hearsay, c, "only others were told to wait, and the request waited for %v of %v", wait, c.plan.deadline)
+		w.complain(Hearsay, c, "only others were told to wait, and the request waited for %v of %v", wait, c.plan.deadline)
 	}
 }
 
@@ -114,7 +114,7 @@ func (w *world) checkLonger(h *host, c *call) {
 	}
 	slack := f.lateness() + max(holdJitter, time.Duration(len(f.members))*holdEach) + holdRamp
 	if until > most+slack {
-		w.violateLocked(Longer, c, "the request waited until %v, when the last wait that the server named was over at %v", until, most)
+		w.complain(Longer, c, "the request waited until %v, when the last wait that the server named was over at %v", until, most)
 	}
 }
 
@@ -138,7 +138,7 @@ func (w *world) checkPeace(h *host) {
 			continue
 		}
 		if m.Kind != fleetmsg.Meet || met[m.member] {
-			w.violateLocked(Asked, nil, "member %d tells of a host that is well: %v", m.member, m.Message)
+			w.complain(Asked, nil, "member %d tells of a host that is well: %v", m.member, m.Message)
 		}
 		met[m.member] = true
 	}
@@ -159,7 +159,7 @@ func (w *world) checkWaits(h *host, o Oracle, most time.Duration) {
 			continue
 		}
 		if wait, ok := c.waitOf(); ok && wait > most {
-			w.violateLocked(o, c, "the request waited for %v", wait)
+			w.complain(o, c, "the request waited for %v", wait)
 			return
 		}
 	}
@@ -199,7 +199,7 @@ func (w *world) checkRated(h *host, s *scene) {
 	for i := range all {
 		for j := i; j < len(all); j++ {
 			if most := 1.1*(perSecond*(all[j]-all[i]).Seconds()+burst) + perSecond*tokenLife.Seconds(); float64(j-i+1) > most+1 {
-				w.violateLocked(Rated, nil, "%d requests from %v to %v; there may be %.1f", j-i+1, all[i], all[j], most)
+				w.complain(Rated, nil, "%d requests from %v to %v; there may be %.1f", j-i+1, all[i], all[j], most)
 				return
 			}
 		}
@@ -207,7 +207,7 @@ func (w *world) checkRated(h *host, s *scene) {
 	first, _ := slices.BinarySearch(all, s.begin)
 	last, _ := slices.BinarySearch(all, s.end)
 	if least := 0.8 * s.perSecond * (s.end - s.begin).Seconds(); f.steady(whole) && float64(last-first) < least {
-		w.violateLocked(Rated, nil, "%d requests from %v to %v; there should be %.1f", last-first, s.begin, s.end, least)
+		w.complain(Rated, nil, "%d requests from %v to %v; there should be %.1f", last-first, s.begin, s.end, least)
 	}
 }
 
@@ -257,12 +257,12 @@ func (w *world) checkBlackout(h *host, s *scene) {
 			}
 		}
 		if n > most {
-			w.violateLocked(Probed, a.call, "%d probes are under way at %v; there may be %d", n, a.began, most)
+			w.complain(Probed, a.call, "%d probes are under way at %v; there may be %d", n, a.began, most)
 			return
 		}
 	}
 	if n := most * int((s.end-s.begin-fleetNoticed)/probesEach+3); len(probes) > n {
-		w.violateLocked(Probed, nil, "%d probes in the outage; there may be %d", len(probes), n)
+		w.complain(Probed, nil, "%d probes in the outage; there may be %d", len(probes), n)
 	}
 	for _, c := range w.calls {
 		if c.plan.host != h.id || c.last || c.plan.at < s.end+fleetBack {
@@ -273,7 +273,7 @@ func (w *world) checkBlackout(h *host, s *scene) {
 			most = lateWait
 		}
 		if wait, ok := c.waitOf(); ok && wait > most {
-			w.violateLocked(Probed, c, "the request waited for %v, when the host had been back for %v", wait, c.plan.at-s.end)
+			w.complain(Probed, c, "the request waited for %v, when the host had been back for %v", wait, c.plan.at-s.end)
 			return
 		}
 	}
@@ -323,7 +323,7 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 			continue // it was told at once that it would have to wait
 		}
 		if wait > longest {
-			w.violateLocked(Stopped, c, "the request waited for %v, while the member's requests succeeded", wait)
+			w.complain(Stopped, c, "the request waited for %v, while the member's requests succeeded", wait)
 			return
 		}
 		if all[m]++; wait > s.trip {
@@ -332,7 +332,7 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 	}
 	for m := range all {
 		if all[m] >= 30 && waited[m]*100 > all[m]*strangePart && longest == strangeWait {
-			w.violateLocked(Stopped, nil, "%d of %d requests of member %d waited, while its requests succeeded", waited[m], all[m], m)
+			w.complain(Stopped, nil, "%d of %d requests of member %d waited, while its requests succeeded", waited[m], all[m], m)
 		}
 	}
 }
@@ -354,6 +354,6 @@ func (w *world) checkRefused(h *host, s *scene) {
 		}
 	}
 	if most := len(f.members) + 1; n > most {
-		w.violateLocked(Hold, nil, "%d requests from %v to %v, when all members were to wait", n, known, s.end)
+		w.complain(Hold, nil, "%d requests from %v to %v, when all members were to wait", n, known, s.end)
 	}
 }

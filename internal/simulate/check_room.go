@@ -51,7 +51,7 @@ func (w *world) checkIdle(h *host) {
 			longest = max(longest, backgroundAge) // it is no probe before
 		}
 		if at, idle := longestGap(busy, span{c.plan.at, until}); idle > longest {
-			w.violateLocked(Room, c, "the request waited when the host had nothing to do for %v from %v on", idle, at)
+			w.complain(Room, c, "the request waited when the host had nothing to do for %v from %v on", idle, at)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// checkScene judges the scene of a host. The caller must hold w.mu.
+// checkScene judges the scene of a host; the lock is held.
 func (w *world) checkScene(h *host) {
 	switch s := h.scene; s.kind {
 	case deaths, sickness, overload:
@@ -64,7 +64,7 @@ func (w *world) checkInnocent(h *host, s *scene) {
 		return // a shortened story says nothing about percentiles
 	}
 	if p95 := waits[n*95/100]; p95 > 10*s.trip {
-		w.violateLocked(Innocent, nil, "a twentieth of the requests that were not refused waited for %v or more, with %d %% refused", p95, s.percent)
+		w.complain(Innocent, nil, "a twentieth of the requests that were not refused waited for %v or more, with %d %% refused", p95, s.percent)
 	}
 }
 
@@ -134,7 +134,7 @@ func (w *world) checkOutage(h *host, s *scene) {
 		}
 	}
 	if most := int((s.end-s.begin-noticed)/probesEach) + probesExtra; n > most {
-		w.violateLocked(Spared, nil, "%d attempts in an outage after %v; probes would be %d", n, noticed, most)
+		w.complain(Spared, nil, "%d attempts in an outage after %v; probes would be %d", n, noticed, most)
 	}
 }
 
@@ -143,6 +143,6 @@ func (w *world) checkOutage(h *host, s *scene) {
 func (w *world) checkRoom(h *host, s *scene) {
 	waits := w.waitsOf(h, s, func(*call) bool { return true })
 	if n := len(waits); n > 0 && waits[n-1] > time.Second {
-		w.violateLocked(Room, nil, "a request waited for %v beside %v", waits[n-1], s.kind)
+		w.complain(Room, nil, "a request waited for %v beside %v", waits[n-1], s.kind)
 	}
 }

@@ -80,7 +80,7 @@ func (b *base) strike(h *host) {
 
 // checkOne checks that each request gets its response although one connection is bad, after
 // one bad attempt at most. A connection of HTTP/1 is bad for one request, and one of HTTP/2
-// for those that it takes at once. The caller must hold w.mu.
+// for those that it takes at once; the lock is held.
 func (w *world) checkOne(h *host, s *scene) {
 	met := make(map[*conn]int)
 	for _, c := range w.calls {
@@ -96,11 +96,11 @@ func (w *world) checkOne(h *host, s *scene) {
 		}
 		switch most := s.timeout + 3*s.trip + 200*time.Millisecond; {
 		case c.resp == nil || c.resp.StatusCode != http.StatusOK:
-			w.violateLocked(Another, c, "the request failed, although one connection alone was %v: %s", h.wires.fate, c.outcome())
+			w.complain(Another, c, "the request failed, although one connection alone was %v: %s", h.wires.fate, c.outcome())
 		case bad > 1:
-			w.violateLocked(Another, c, "%d attempts went over bad connections; one may", bad)
+			w.complain(Another, c, "%d attempts went over bad connections; one may", bad)
 		case c.returned-c.plan.at > most:
-			w.violateLocked(Another, c, "the request took %v, beside one bad connection; it may take %v", c.returned-c.plan.at, most)
+			w.complain(Another, c, "the request took %v, beside one bad connection; it may take %v", c.returned-c.plan.at, most)
 		}
 	}
 	most := 1
@@ -109,7 +109,7 @@ func (w *world) checkOne(h *host, s *scene) {
 	}
 	for c, n := range met {
 		if n > most {
-			w.violateLocked(Another, nil, "%d requests went over connection %d, which was %v since %v; there may be %d", n, c.id, c.dooms().fate, c.dooms().turns, most)
+			w.complain(Another, nil, "%d requests went over connection %d, which was %v since %v; there may be %d", n, c.id, c.dooms().fate, c.dooms().turns, most)
 		}
 	}
 }

@@ -122,10 +122,11 @@ func (w *world) tell(call int, format string, args ...any) {
 func (w *world) violate(o Oracle, c *call, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.violateLocked(o, c, format, args...)
+	w.complain(o, c, format, args...)
 }
 
-func (w *world) violateLocked(o Oracle, c *call, format string, args ...any) {
+// complain is violate; the lock is held.
+func (w *world) complain(o Oracle, c *call, format string, args ...any) {
 	v := Violation{o, -1, w.now(), fmt.Sprintf(format, args...)}
 	if c != nil {
 		v.Call = c.plan.id

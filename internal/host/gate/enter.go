@@ -180,11 +180,10 @@ func (g *Gate) nextChange(now instant.Instant) instant.Instant {
 	return at
 }
 
-// head returns the first waiter if there is news for it: room, or a time at
-// which there may be room. The lock is held. Only the waiter itself knows whether
-// its rule's Max lets it go beside the streams, because an Update may have
-// raised Max. For the same reason the first waiter hears of everything if the
-// waiters have different rules.
+// head returns the first waiter if there is news for it: room, or a time at which there
+// may be room; the lock is held. Only the waiter itself knows whether its rule's Max
+// lets it go beside the streams, because an Update may have raised Max. For the same
+// reason the first waiter hears of everything if the waiters have different rules.
 func (g *Gate) head(now instant.Instant) *queue.Waiter {
 	if g.queue.First() == nil || g.forRate && !g.mixed {
 		return nil // if the first waiter waits for the rate, it asks when there is a token

@@ -267,7 +267,7 @@ func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 	return to, left
 }
 
-// detour is Detour with the lock held.
+// detour is Detour; the lock is held.
 func (l *Lanes) detour(now instant.Instant, used *Lane, d Detour, open Opener) (to, left *Lane) {
 	spare, current := l.spare.Load(), l.Current()
 	switch {
