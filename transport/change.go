@@ -28,7 +28,7 @@ const (
 	// named, so requests are spread over the rest of its window.
 	ConditionLowQuota
 	// ConditionLane means that requests take other connections. It does not last. Over
-	// says that the other connections proved better, and not that the old were silent.
+	// says that the other connections proved better, and not that the old failed.
 	ConditionLane
 
 	conditions // how many there are
@@ -135,7 +135,7 @@ func (c HostChange) beginning(why string, left time.Duration) string {
 	case ConditionLowQuota:
 		return fmt.Sprintf(" has a quota of %d left (%s): requests are spread over %v", c.Room, why, left)
 	case ConditionLane:
-		return fmt.Sprintf(" is silent (%s): requests take other connections, lane %d", why, c.Lane)
+		return fmt.Sprintf(" gets other connections (%s): requests take lane %d", why, c.Lane)
 	}
 	return ": " + c.Condition.String()
 }

@@ -273,14 +273,21 @@ func (x *exchange) setOut(hinted bool) {
 
 // moveOn makes the host try another lane after a failure that is not retried, so that the
 // next request need not fail. A 500 says more about its own request.
-func (x *exchange) moveOn(responded, hinted bool) {
+func (x *exchange) moveOn(resp *http.Response, err error, hinted bool) {
+	h := HostChange{Err: err, Addr: x.way.link.addr()}
+	if resp != nil {
+		h.Status = resp.StatusCode
+	}
 	switch {
 	case x.trouble == isSick && !hinted:
-	case x.trouble == isBroken && !responded && x.mayHaveOthers():
+	case x.trouble == isBroken && resp == nil && x.mayHaveOthers():
 	default:
 		return
 	}
-	x.detour(lane.Detour{New: true, Moves: true, Urgent: x.way.lane.Many()})
+	if x.detour(lane.Detour{New: true, Moves: true, Urgent: x.way.lane.Many()}) {
+		h.Lane = x.via.Number
+		x.moved(h)
+	}
 	x.via = nil
 }
 
@@ -299,14 +306,15 @@ func (x *exchange) lookAround() {
 }
 
 // detour makes the next attempt take another lane than the attempt at hand, if there is
-// one.
-func (x *exchange) detour(d lane.Detour) {
+// one. It reports whether the host has moved to that lane.
+func (x *exchange) detour(d lane.Detour) (moved bool) {
 	if !x.laned() {
-		return
+		return false
 	}
-	to, left := x.state.Machines().Lanes().Detour(x.t.now(), x.way.lane, d, x.opener())
+	to, left, moved := x.state.Machines().Lanes().Detour(x.t.now(), x.way.lane, d, x.opener())
 	x.t.leave(left)
 	x.via = to
+	return moved
 }
 
 // doubt notes that a lane did worse than another.

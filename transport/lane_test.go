@@ -747,10 +747,29 @@ func TestLanesAreLogged(t *testing.T) {
 		w.ok(w.get(), attemptTime+20*time.Millisecond)
 		w.die()
 		w.ok(w.send(http.MethodPut), attemptTime+20*time.Millisecond)
-		const text = `level=WARN msg="http://fault.test is silent (no response within the attempt's 300ms): requests take other connections, lane `
+		const text = `level=WARN msg="http://fault.test gets other connections (no response within the attempt's 300ms): requests take lane `
 		assert.Equal(t, 2, strings.Count(log.String(), text), log.String())
 		assert.Contains(t, log.String(), text+"1")
 		assert.Contains(t, log.String(), text+"2")
+		tr.CloseIdleConnections()
+	})
+}
+
+// A failure that is not retried moves its host at once, and that is told once.
+func TestMoveWithoutARetryIsTold(t *testing.T) {
+	inMemory(t, http2[:1], func(t *testing.T, cfg ts.Config) {
+		var seen changes
+		s := ts.Start(t, cfg, ts.Status(http.StatusBadGateway))
+		tr := mustNew(t, transport.Config{Base: s.Transport(), Rule: hasty, Trace: seen.trace()})
+		w := &wired{Server: s, t: t, net: cfg.Net, tr: tr}
+		for range 3 { // a second lane that fails is no reason to go back
+			assert.Equal(t, http.StatusBadGateway, w.send(http.MethodPost).status)
+		}
+		require.Len(t, seen.all, 1)
+		h := seen.all[0]
+		assert.Equal(t, "http://fault.test gets other connections (502): requests take lane 1", h.String())
+		assert.Equal(t, transport.ConditionLane, h.Condition)
+		assert.Equal(t, http.StatusBadGateway, h.Status)
 		tr.CloseIdleConnections()
 	})
 }

@@ -479,7 +479,7 @@ func (x *exchange) judge(resp *http.Response, err error, v classify.Verdict) dec
 	switch {
 	case d.reason != ReasonRetry || to >= 0:
 		if x.trouble != noTrouble {
-			x.moveOn(resp != nil, d.Hint > 0)
+			x.moveOn(resp, err, d.Hint > 0)
 		}
 	default:
 		x.setOut(d.Hint > 0)

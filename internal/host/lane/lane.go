@@ -252,8 +252,9 @@ type Detour struct {
 }
 
 // Detour returns the lane for an attempt that should not take the lane used. It returns
-// nil if there is none. left is a spare that attempts no longer take, or nil.
-func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (to, left *Lane) {
+// nil if there is none. left is a spare that attempts no longer take, or nil. moved reports
+// whether the host has moved.
+func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (to, left *Lane, moved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if used == nil {
@@ -261,10 +262,11 @@ func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 	}
 	used.doubted.Store(true)
 	l.failed = used
-	if to, left = l.detour(now, used, d, open); d.Moves && to != nil && to == l.spare.Load() {
+	to, left = l.detour(now, used, d, open)
+	if moved = d.Moves && to != nil && to == l.spare.Load(); moved {
 		l.swap()
 	}
-	return to, left
+	return to, left, moved
 }
 
 // detour is Detour; the lock is held.

@@ -30,7 +30,7 @@ func (tr *traffic) leave(l *Lane) { tr.Leave(tr.now, l, true, tr.now.Add(-time.S
 func (tr *traffic) wait(d time.Duration) { tr.now = tr.now.Add(d) }
 
 func (tr *traffic) detour(l *Lane, d Detour) *Lane {
-	to, _ := tr.Detour(tr.now, l, d, tr.open)
+	to, _, _ := tr.Detour(tr.now, l, d, tr.open)
 	return to
 }
 
