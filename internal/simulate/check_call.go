@@ -49,7 +49,7 @@ func (w *world) checkArrival(s *attempt) {
 	}
 	// In a pair, the outer Transport may start a retry in time that then waits
 	// in the inner Transport.
-	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.attempts[0].began > limit+s.host.mayWait() {
+	if limit := c.rule.MaxElapsed; limit > 0 && !w.plan.nested && !s.hedges() && s.began-c.attempts[0].began > limit+1+s.host.mayWait() { // the timer may wait until the time is over
 		w.complain(Futile, c, "a retry %v after the first attempt; the rule allows %v", s.began-c.attempts[0].began, limit)
 	}
 }
