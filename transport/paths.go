@@ -250,11 +250,15 @@ func unhex(c byte) byte {
 	return c&7 + 9
 }
 
-// add adds the rule of an entry. If another entry means the same requests, add returns the
-// key of that entry, and adds nothing.
-func (p *paths) add(e *hostEntry, r *resolved) (same string) {
-	path, isBelow := strings.CutSuffix(e.path, "/")
-	key := string(plain(nil, path, true))
+// meaning returns the path of an entry as a key of nodes, and whether it means what is below.
+func (e *hostEntry) meaning() (path string, below bool) {
+	path, below = strings.CutSuffix(e.path, "/")
+	return string(plain(nil, path, true)), below
+}
+
+// add adds the rule of an entry. Call sort when all are added.
+func (p *paths) add(e *hostEntry, r *resolved) {
+	key, below := e.meaning()
 	n := p.nodes[key]
 	if n == nil {
 		n = new(pathNode)
@@ -262,36 +266,46 @@ func (p *paths) add(e *hostEntry, r *resolved) (same string) {
 			p.nodes = map[string]*pathNode{}
 		}
 		p.nodes[key] = n
-		p.lengths = append(p.lengths, len(key))
-		slices.SortFunc(p.lengths, func(a, b int) int { return cmp.Compare(b, a) })
-		p.lengths = slices.Compact(p.lengths)
 	}
 	list := &n.exact
-	if isBelow {
+	if below {
 		list = &n.below
 	}
-	for i := range *list {
-		if (*list)[i].method == e.method {
-			return (*list)[i].key
+	*list = append(*list, pathRule{e.method, e.key, r})
+}
+
+// sort puts the lists in order.
+func (p *paths) sort() {
+	for path, n := range p.nodes {
+		p.lengths = append(p.lengths, len(path))
+		for _, list := range [...][]pathRule{n.exact, n.below} {
+			slices.SortFunc(list, func(a, b pathRule) int { return cmp.Compare(b.method, a.method) })
 		}
 	}
-	*list = append(*list, pathRule{e.method, e.key, r})
-	slices.SortFunc(*list, func(a, b pathRule) int { return cmp.Compare(b.method, a.method) })
-	return ""
+	slices.SortFunc(p.lengths, func(a, b int) int { return cmp.Compare(b, a) })
+	p.lengths = slices.Compact(p.lengths)
 }
 
 // conflict returns why http.ServeMux would refuse an entry together with another one, and
 // "" if it would not. That is so if the path of e is more specific and its method less.
 func (p *paths) conflict(e *hostEntry) string {
-	path := string(plain(nil, strings.TrimSuffix(e.path, "/"), true))
+	path, _ := e.meaning()
 	for _, n := range p.lengths {
 		if n >= len(path) || path[n] != '/' || p.nodes[path[:n]] == nil {
 			continue
 		}
-		for _, q := range p.nodes[path[:n]].below {
-			if q.method != "" && q.method != e.method && (e.method == "" || e.method == http.MethodGet && q.method == http.MethodHead) {
-				return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", q.key, q.method, e.path)
+		var q pathRule // in front of the rule of every method
+		switch list := p.nodes[path[:n]].below; {
+		case len(list) == 0:
+		case e.method == "":
+			q = list[0]
+		case e.method == http.MethodGet:
+			if i, ok := slices.BinarySearchFunc(list, http.MethodHead, func(r pathRule, head string) int { return cmp.Compare(head, r.method) }); ok {
+				q = list[i]
 			}
+		}
+		if q.method != "" {
+			return fmt.Sprintf("conflicts with %q: both match %s %s, and neither is more specific", q.key, q.method, e.path)
 		}
 	}
 	return ""
@@ -299,12 +313,23 @@ func (p *paths) conflict(e *hostEntry) string {
 
 // checkPaths returns the faults of the entries of a host pattern that are wrong together.
 func checkPaths(entries []*hostEntry) (faults policy.Errors) {
-	var all paths
-	for _, e := range entries {
-		if same := all.add(e, nil); same != "" {
-			faults = append(faults, e.fault(fmt.Sprintf("means the same requests as %q", same)))
-		}
+	type meaning struct {
+		method, path string
+		below        bool
 	}
+	var all paths
+	known := map[meaning]string{}
+	for _, e := range entries {
+		path, below := e.meaning()
+		m := meaning{e.method, path, below}
+		if same, ok := known[m]; ok {
+			faults = append(faults, e.fault(fmt.Sprintf("means the same requests as %q", same)))
+			continue
+		}
+		known[m] = e.key
+		all.add(e, nil)
+	}
+	all.sort()
 	for _, e := range entries {
 		if why := all.conflict(e); why != "" {
 			faults = append(faults, e.fault(why))

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -563,4 +564,71 @@ func FuzzRawPath(f *testing.F) {
 			t.Errorf("raw %q, path %q: %v, but EscapedPath is %q", raw, path, got, u.EscapedPath())
 		}
 	})
+}
+
+// The cost of a configuration grows with its entries, not with their square. With the square
+// it would take minutes in full length.
+func TestManyPatterns(t *testing.T) {
+	hosts := map[string]policy.Rule{}
+	for i := range soak.Size(1<<10, 1<<15) {
+		hosts[fmt.Sprintf("M%d h.test/a/", i)] = policy.Rule{Attempts: 2}
+		hosts[fmt.Sprintf("GET h.test/a/%d", i)] = policy.Rule{Attempts: 3}
+		hosts[fmt.Sprintf("a%d.test/x", i)] = policy.Rule{Attempts: 4}
+		hosts[fmt.Sprintf("b%d.test", i)] = policy.Rule{Attempts: 5}
+	}
+	tr := mustNew(t, transport.Config{Hosts: hosts, Base: newNoop()})
+	for pattern, want := range map[string]int{"M77 http://h.test/a/b": 2, "GET http://h.test/a/99": 3, "GET http://a99.test/x": 4, "GET http://b99.test/": 5} {
+		method, raw, _ := strings.Cut(pattern, " ")
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		rule, _ := tr.RuleOf(method, u)
+		assert.Equal(t, want, rule.Attempts, pattern)
+	}
+	for i := range 1000 {
+		hosts[fmt.Sprintf("h.test/a/%d", i)] = policy.Rule{}
+	}
+	_, err := transport.New(transport.Config{Hosts: hosts})
+	faults, ok := errors.AsType[policy.Errors](err)
+	require.True(t, ok)
+	assert.Len(t, faults, 1000)
+	assert.ErrorContains(t, err, `conflicts with "M`)
+}
+
+// The most specific pattern wins, with a port before one without, and a name is below a
+// pattern with a wildcard only if a label stands in front.
+func TestMostSpecificPattern(t *testing.T) {
+	hosts := map[string]policy.Rule{}
+	patterns := []string{"*.test", "*.test:80", "*.a.test", "*.a.test:80", "b.a.test", "b.a.test:80", "[::1]", "[::1]:80", "*.a.test/p", "c.test/p", "b.a.test:80/p"}
+	for _, p := range patterns {
+		hosts[p] = policy.Rule{}
+	}
+	tr := mustNew(t, transport.Config{Hosts: hosts, Base: newNoop()})
+	for raw, want := range map[string]string{
+		"http://test/":            "",
+		"http://.test/":           "",
+		"http://x.test/":          "*.test:80",
+		"http://x.test:81/":       "*.test",
+		"http://a.test/":          "*.test:80",
+		"http://xa.test:81/":      "*.test",
+		"http://x.a.test/":        "*.a.test:80",
+		"http://x.y.a.test:81/":   "*.a.test",
+		"http://b.a.test/":        "b.a.test:80",
+		"http://b.a.test:81/":     "b.a.test",
+		"http://x.b.a.test:81/":   "*.a.test",
+		"http://[::1]/":           "[::1]:80",
+		"http://[::1]:81/":        "[::1]",
+		"http://x.a.test:81/p":    "*.a.test/p *.a.test",
+		"http://x.a.test/p":       "*.a.test:80",
+		"http://c.test/p":         "c.test/p *.test:80",
+		"http://c.test:81/p":      "c.test/p *.test",
+		"http://b.a.test/p":       "b.a.test:80/p b.a.test:80",
+		"http://b.a.test:81/p":    "b.a.test",
+		"http://B.A.TEST.:80/p":   "b.a.test:80/p b.a.test:80",
+		"http://elsewhere.com/p":  "",
+		"https://x.a.test:8443/p": "*.a.test/p *.a.test",
+	} {
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		assert.Equal(t, want, strings.Join(tr.PatternsOf(http.MethodGet, u), " "), raw)
+	}
 }

@@ -30,8 +30,8 @@ import (
 // changes.
 type ruleset struct {
 	owner    *owner
-	standard *resolved  // for every host that no pattern matches
-	hosts    []hostRule // most specific first
+	standard *resolved // for every host that no pattern matches
+	hosts    map[pattern]hostRule
 }
 
 // An owner tells the rulesets of one Transport from those of others. It keeps nothing
@@ -39,9 +39,8 @@ type ruleset struct {
 type owner struct{ _ byte }
 
 type hostRule struct {
-	pattern pattern
-	key     string // of Config.Hosts, whose rule it is; "": Config.Rule
-	rule    *resolved
+	key  string // of Config.Hosts, whose rule it is; "": Config.Rule
+	rule *resolved
 }
 
 // resolved is a complete rule, prepared for use. It holds no state, so every host
@@ -109,7 +108,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*
 		faults = append(faults, &policy.FieldError{Field: "Rule.Alternates.Bases", Reason: "stand in the rule of all hosts; other hosts serve something else, so write them into Hosts"})
 		sound = false
 	}
-	set := &ruleset{owner: owner}
+	set := &ruleset{owner: owner, hosts: map[pattern]hostRule{}}
 	set.standard = set.resolve(rule.Or(policy.Defaults()))
 	named, paths := map[pattern]string{}, map[pattern][]*hostEntry{}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
@@ -134,7 +133,7 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*
 				why = fmt.Sprintf("means the same hosts as %q", named[e.pattern])
 			}
 			named[e.pattern] = key
-			set.hosts = append(set.hosts, hostRule{e.pattern, key, set.resolve(merged)})
+			set.hosts[e.pattern] = hostRule{key, set.resolve(merged)}
 		}
 		if why != "" {
 			faults = append(faults, e.fault(why))
@@ -144,7 +143,6 @@ func newRuleset(rule policy.Rule, hosts map[string]policy.Rule, owner *owner) (*
 		faults = append(faults, checkPaths(paths[p])...)
 	}
 	if len(faults) == 0 {
-		set.sort()
 		faults = set.addPaths(paths)
 		for _, h := range set.hosts {
 			set.addAlternates(h.rule)
@@ -169,54 +167,51 @@ func (e *hostEntry) parse() (why string) {
 	return why
 }
 
-// sort puts the most specific pattern first.
-func (set *ruleset) sort() {
-	slices.SortFunc(set.hosts, func(a, b hostRule) int { return a.pattern.compare(b.pattern) })
-}
-
 // addPaths adds the entries that have paths, by the patterns of their hosts, and returns
 // the faults of rules that are wrong together. A pattern that has paths only takes the rule of its hosts from a less
 // specific pattern. So an entry for a path changes nothing for the other paths.
 func (set *ruleset) addPaths(paths map[pattern][]*hostEntry) (faults policy.Errors) {
-	named := slices.Clone(set.hosts)
+	named, ports := maps.Clone(set.hosts), map[pattern][]string{}
+	for p := range named {
+		if p.wildcard && p.port != "" {
+			of := pattern{name: p.name, wildcard: true}
+			ports[of] = append(ports[of], p.port)
+		}
+	}
 	for _, p := range slices.SortedFunc(maps.Keys(paths), pattern.compare) {
-		for _, q := range split(p, named) {
+		for _, q := range split(p, named, ports) {
 			if paths[q] == nil || q == p {
 				faults = append(faults, set.addTo(q, named, paths[p])...)
 			}
 		}
 	}
-	set.sort()
 	return faults
 }
 
 // split returns p and, for each port that has another rule than the other ports of the
-// same hosts, p with this port.
-func split(p pattern, named []hostRule) []pattern {
+// same hosts, p with this port. ports are those of the patterns with a wildcard.
+func split(p pattern, named map[pattern]hostRule, ports map[pattern][]string) []pattern {
 	all := []pattern{p}
-	for i := range named {
-		q := named[i].pattern
-		if q == p {
-			return all[:1] // it has a rule for all ports
-		}
-		port := pattern{p.name, q.port, p.wildcard}
-		if q != port && p.port == "" && q.port != "" && q.covers(port) && !slices.Contains(all, port) {
-			all = append(all, port)
+	if _, ok := named[p]; ok || p.port != "" {
+		return all // it has a rule for all ports
+	}
+	for _, q := range p.wider() {
+		for _, port := range ports[q] {
+			all = append(all, pattern{p.name, port, p.wildcard})
 		}
 	}
-	return all
+	slices.SortFunc(all[1:], pattern.compare)
+	return slices.Compact(all)
 }
 
 // addTo adds the entries of paths to the rule of the hosts that p means, and returns the
 // faults of rules that are wrong together. named are the entries without paths.
-func (set *ruleset) addTo(p pattern, named []hostRule, entries []*hostEntry) (faults policy.Errors) {
-	base := hostRule{rule: set.standard}
-	if i := slices.IndexFunc(named, func(h hostRule) bool { return h.pattern.covers(p) }); i >= 0 {
-		base = named[i]
-	}
-	if base.pattern != p {
-		base.pattern, base.rule = p, set.resolve(base.rule.policy)
-		set.hosts = append(set.hosts, base)
+func (set *ruleset) addTo(p pattern, named map[pattern]hostRule, entries []*hostEntry) (faults policy.Errors) {
+	base, ok := named[p]
+	if !ok {
+		base = mostSpecific(named, p, set.standard)
+		base.rule = set.resolve(base.rule.policy)
+		set.hosts[p] = base
 	}
 	base.rule.paths = new(paths)
 	for _, e := range entries {
@@ -226,7 +221,23 @@ func (set *ruleset) addTo(p pattern, named []hostRule, entries []*hostEntry) (fa
 		set.addAlternates(r)
 		base.rule.paths.add(e, r)
 	}
+	base.rule.paths.sort()
 	return faults
+}
+
+// mostSpecific returns the entry with the most specific pattern that means all hosts of p. If
+// there is none, it returns the standard rule.
+func mostSpecific(hosts map[pattern]hostRule, p pattern, standard *resolved) hostRule {
+	if len(hosts) > 0 {
+		for _, q := range append([]pattern{{p.name, "", p.wildcard}}, p.wider()...) {
+			for _, port := range [...]string{p.port, ""} {
+				if h, ok := hosts[pattern{q.name, port, q.wildcard}]; ok {
+					return h
+				}
+			}
+		}
+	}
+	return hostRule{rule: standard}
 }
 
 // faultsOf returns the faults that a rule's Validate found, with path in front of the field of
@@ -324,12 +335,8 @@ func (set *ruleset) forHost(k host.Key) (r *resolved, key string) {
 	if port == "" {
 		port = host.DefaultPort(k.Scheme)
 	}
-	for i := range set.hosts {
-		if set.hosts[i].pattern.matches(name, port) {
-			return set.hosts[i].rule, set.hosts[i].key
-		}
-	}
-	return set.standard, ""
+	h := mostSpecific(set.hosts, pattern{name: name, port: port}, set.standard)
+	return h.rule, h.key
 }
 
 func (set *ruleset) resolve(rule policy.Rule) *resolved {
@@ -488,20 +495,18 @@ func isIPv6(s string) bool {
 	return err == nil && addr.Is6()
 }
 
-func (p pattern) matches(name, port string) bool {
-	switch {
-	case p.port != "" && p.port != port:
-		return false
-	case p.wildcard:
-		rest, ok := strings.CutSuffix(name, p.name)
-		return ok && len(rest) > 1 && rest[len(rest)-1] == '.'
+// wider returns the patterns with a wildcard and without a port that mean all hosts of p and
+// more, the most specific first.
+func (p pattern) wider() (all []pattern) {
+	for rest := p.name; ; {
+		i := strings.IndexByte(rest, '.')
+		if i < 0 {
+			return all
+		}
+		if rest = rest[i+1:]; len(p.name)-len(rest) > 1 { // a label stands in front of it
+			all = append(all, pattern{name: rest, wildcard: true})
+		}
 	}
-	return p.name == name
-}
-
-// covers reports whether p means all hosts that q means.
-func (p pattern) covers(q pattern) bool {
-	return p.name == q.name && p.wildcard == q.wildcard && (p.port == "" || p.port == q.port) || p.wildcard && p.matches(q.name, q.port)
 }
 
 // compare orders patterns. The most specific comes first.
