@@ -194,12 +194,11 @@ func (s *account) end() string {
 
 // failure says why the request ended with an error.
 func (s *account) failure() string {
-	if e, ok := errors.AsType[*Error](s.err); ok {
-		text := textOf(s.reason)
-		if s.reason == ReasonFinal && e.Err != nil {
-			text = causeOf(e.Err, s.url)
+	err := s.err
+	if e, ok := errors.AsType[*Error](err); ok {
+		if err = e.Err; s.reason != ReasonFinal || err == nil {
+			return textOf(s.reason)
 		}
-		return text
 	}
-	return causeOf(s.err, s.url)
+	return causeOf(err, s.url)
 }

@@ -52,7 +52,6 @@ type lines struct {
 
 	mu    sync.Mutex // guards everything below; nothing is written while it is held
 	hosts map[string]*hostLines
-	most  int         // when there are so many hosts, idle hosts are forgotten
 	timer *time.Timer // armed while something is held back
 	at    time.Time   // when it fires; zero: it is not armed
 	busy  bool        // lines are written by tick
@@ -79,7 +78,7 @@ type repeat struct {
 }
 
 func newLines(logger *slog.Logger) *lines {
-	return &lines{logger: logger, hosts: map[string]*hostLines{}, most: 64}
+	return &lines{logger: logger, hosts: map[string]*hostLines{}}
 }
 
 // write writes a line about a request, or holds it back.
@@ -139,9 +138,8 @@ func (s *lines) of(host string, now time.Time) *hostLines {
 	if h != nil {
 		return h
 	}
-	if len(s.hosts) >= s.most {
+	if len(s.hosts) >= hostsOfLog {
 		maps.DeleteFunc(s.hosts, func(_ string, h *hostLines) bool { return h.idle(now) })
-		s.most = min(max(64, 2*len(s.hosts)), hostsOfLog)
 	}
 	if len(s.hosts) >= hostsOfLog {
 		host = "" // the hosts that are too many

@@ -154,7 +154,11 @@ func TestLinesOfAnHour(t *testing.T) {
 		for _, r := range log.records() {
 			levels[r.Level]++
 			if attr(r, "reason") != nil {
-				sum += count(r)
+				n := count(r)
+				sum += n
+				if within, _ := attr(r, "within").(time.Duration); n > 1 { // a second between two of a kind
+					assert.InDelta(t, n-1, within.Seconds(), 2, "%d lines within %v", n, within)
+				}
 			} else {
 				t.Log(r.Time.Format(time.TimeOnly), r.Level, r.Message)
 			}
