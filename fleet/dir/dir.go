@@ -216,6 +216,9 @@ func (f *Fleet) change(m fleetmsg.Message, from time.Time) bool {
 	if changed && (file == nil && f.full.Load() || !f.write(nameOf(m.Host), &record)) {
 		return false
 	}
+	if changed {
+		file = f.stat(nameOf(m.Host))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	k := f.find(m.Host)
@@ -223,21 +226,18 @@ func (f *Fleet) change(m fleetmsg.Message, from time.Time) bool {
 	if m.Kind == fleetmsg.AskTokens {
 		k.silent = from // until the answer
 	}
-	f.news(k, record)
-	if changed {
-		k.file = f.stat(m.Host)
-	}
+	f.news(k, record, file)
 	f.box.Put(f.answer, answers...)
 	return true
 }
 
-// news queues what the member has not heard of a host; the lock is held.
-func (f *Fleet) news(k *known, record ledger.Record) {
+// news queues what the member has not heard of a host, whose file was read; the lock is held.
+func (f *Fleet) news(k *known, record ledger.Record, file fs.FileInfo) {
 	if record.Last() < k.heard { // the file was lost
 		k.heard = 0
 	}
 	f.box.Put(f.answer, record.News(now(), f.id, f.members(), k.heard)...)
-	k.record, k.heard = record, record.Last()
+	k.record, k.file, k.heard = record, file, record.Last()
 }
 
 // spared reports whether news need not be written now: the file says the same of a hold, or
@@ -247,7 +247,7 @@ func (f *Fleet) spared(m fleetmsg.Message) bool {
 	defer f.mu.Unlock()
 	switch k := f.find(m.Host); {
 	case m.Kind == fleetmsg.Hold:
-		return same(k.file, f.stat(m.Host)) && !k.record.WouldHold(now(), m)
+		return same(k.file, f.stat(nameOf(m.Host))) && !k.record.WouldHold(now(), m)
 	case m.Kind == fleetmsg.Quota && k.record.ToldQuota(now(), f.id, m.Scope, m.Unit):
 		f.put(m, time.Now())
 		return true

@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -23,16 +24,11 @@ func prepare(path string) (string, error) {
 		return "", errors.New("dir: Path is empty")
 	}
 	path, err := filepath.Abs(path)
-	if err == nil {
-		err = os.MkdirAll(path, 0o700)
-	}
-	var info fs.FileInfo
-	if err == nil {
-		info, err = os.Stat(path)
-	}
+	err = cmp.Or(err, os.MkdirAll(path, 0o700))
+	info, missing := os.Stat(path)
 	switch {
-	case err != nil:
-		return "", fmt.Errorf("dir: %w", err)
+	case err != nil || missing != nil:
+		return "", fmt.Errorf("dir: %w", cmp.Or(err, missing))
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0:
 		return "", fmt.Errorf("dir: others can write %s, which has the mode %#o; use 0700", path, info.Mode().Perm())
 	case !owned(info):
@@ -81,19 +77,16 @@ func nameOf(host string) string {
 	return fmt.Sprintf("%x.json", sum[:12])
 }
 
-// stat returns what the system says of the file of a host, or nil.
-func (f *Fleet) stat(host string) fs.FileInfo {
+// stat returns what the system says of a file, or nil.
+func (f *Fleet) stat(name string) fs.FileInfo {
 	f.touched.Add(1)
-	info, _ := os.Stat(filepath.Join(f.path, nameOf(host)))
+	info, _ := os.Stat(filepath.Join(f.path, name))
 	return info
 }
 
 // same reports whether a file has not changed.
 func same(a, b fs.FileInfo) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+	return a == b || a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
 // read returns the record of a host, which is empty if the file cannot be believed. A file is
@@ -108,13 +101,10 @@ func (f *Fleet) read(host string) (ledger.Record, fs.FileInfo) {
 
 // load reads a file. If it cannot, or if the file is malformed, it returns the zero value.
 func load[T any](f *Fleet, name string) (v T, info fs.FileInfo) {
-	f.touched.Add(1)
-	path := filepath.Join(f.path, name)
-	info, err := os.Stat(path)
-	if err != nil || info.Size() > maxBytes {
+	if info = f.stat(name); info == nil || info.Size() > maxBytes {
 		return v, info
 	}
-	b, err := os.ReadFile(path) // it may be newer than info, and is read again then
+	b, err := os.ReadFile(filepath.Join(f.path, name)) // it may be newer than info, and is read again then
 	if err != nil || json.Unmarshal(b, &v) != nil {
 		v = *new(T) // without the half of it that could be read
 	}

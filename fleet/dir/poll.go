@@ -15,11 +15,10 @@ import (
 
 // loop looks after the files, until Close.
 func (f *Fleet) loop() {
-	tick := time.NewTicker(pollEach)
-	defer tick.Stop()
+	tick := time.Tick(pollEach)
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 			f.poll()
 		case <-f.done:
 			f.flush()
@@ -73,7 +72,7 @@ func (f *Fleet) refresh(host string) (inUse bool) {
 	f.mu.Lock()
 	k := f.find(host)
 	inUse = time.Since(k.used) < pollTime
-	old := !inUse || same(k.file, f.stat(host))
+	old := !inUse || same(k.file, f.stat(nameOf(host)))
 	f.mu.Unlock()
 	if old {
 		return inUse
@@ -81,9 +80,7 @@ func (f *Fleet) refresh(host string) (inUse bool) {
 	record, file := f.read(host)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	k = f.find(host)
-	k.file = file
-	f.news(k, record)
+	f.news(f.find(host), record, file)
 	return true
 }
 
@@ -119,8 +116,7 @@ func (f *Fleet) beat(lasts time.Duration) {
 	if !f.write(rollName, roll) {
 		return // if it was the last time, the others find out in some seconds
 	}
-	beaten := time.Now()
-	f.beaten.Store(&beaten)
+	f.beaten.Store(new(time.Now()))
 	f.missed.Store(0)
 	if n := int64(roll.Count(at)); lasts > 0 && f.size.Swap(n) != n {
 		f.box.Put(f.answer, fleetmsg.Message{Kind: fleetmsg.Members, Members: int(n)})
@@ -133,13 +129,12 @@ func (f *Fleet) sweep() {
 	names, _ := fs.Glob(os.DirFS(f.path), strings.Repeat("?", len(nameOf("")))) // it does not fail
 	left := len(names)
 	for _, name := range names {
-		path := filepath.Join(f.path, name)
-		info, err := os.Stat(path)
-		if err != nil || time.Since(info.ModTime()).Abs() < sweepAge || !f.acquire() {
+		info := f.stat(name)
+		if info == nil || time.Since(info.ModTime()).Abs() < sweepAge || !f.acquire() {
 			continue
 		}
 		r, _ := load[ledger.Record](f, name)
-		if (r.Host == "" || r.Expires() < now() || !r.Sane(now(), slack)) && os.Remove(path) == nil {
+		if (r.Host == "" || r.Expires() < now() || !r.Sane(now(), slack)) && os.Remove(filepath.Join(f.path, name)) == nil {
 			left--
 		}
 		f.release()
