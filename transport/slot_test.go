@@ -381,6 +381,7 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 			r.Idempotent = func(req *http.Request) bool { when(mine(req), f); return true }
 		}},
 		"Scope, after a wait at the gate": {waits: true, rule: func(r *policy.Rule, f func()) {
+			r.Rate = policy.Rate{PerSecond: 0.5, Burst: 1} // so that the hold is known for sure when the wait is over
 			r.Scope = func(req *http.Request) string { when(mine(req), f); return req.URL.Path }
 		}},
 		"Scope, after a 429": {response: status(429, "Retry-After: 1"), rule: func(r *policy.Rule, f func()) {
