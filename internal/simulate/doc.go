@@ -10,6 +10,12 @@
 // observed from outside. The oracles use no code of the packages under test to
 // judge.
 //
+// The stories have a script of their own and not the steps of package faults. An attempt here
+// draws an outcome, a fate of its request's body, a lie about a range and an end of its body
+// at the same time. Its outcomes break the contract of http.RoundTripper as well, which package
+// faults keeps: they panic, end the goroutine, or return a response and an error. The script
+// also says whether the server acted, which the oracles have to know.
+//
 // Some promises are about figures, such as how many requests a host gets while it is down.
 // For them, some stories have a scene. A scene is a host with a crowd of callers who come at
 // regular times.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,43 +14,22 @@ import (
 
 const good = `{"rule": {"attempts": 2}}`
 
-// faults are the ways in which a file can be no rules. The argument is its path, at
-// which there is nothing.
-var faults = map[string]struct {
-	make   func(path string) error
-	reason string
-}{
-	"missing":     {func(string) error { return nil }, "no such file"},
-	"a directory": {func(path string) error { return os.Mkdir(path, 0o700) }, "it is a directory"},
-	"empty":       {func(path string) error { return os.WriteFile(path, nil, 0o600) }, "line 1, column 1"},
-	"half": {func(path string) error {
-		return os.WriteFile(path, []byte(good[:len(good)/2]), 0o600)
-	}, "line 1"},
-	"a broken link": {func(path string) error { return os.Symlink(path+".gone", path) }, "no such file"},
-	"two faults": {func(path string) error {
-		return os.WriteFile(path, []byte("{\"rule\": {\"attempts\": 0,\n\"x\": 1}}"), 0o600)
-	}, "(and 1 more)"},
-	"refused by the transport": {func(path string) error {
-		return os.WriteFile(path, []byte(`{"hosts": {"bad pattern": {}}}`), 0o600)
-	}, "two; lines"},
-	"too long": {func(path string) error {
-		return os.WriteFile(path, []byte(good+strings.Repeat(" ", 1<<20)), 0o600)
-	}, "longer than 1 MiB"},
-}
-
+// The tests of rulefile.Watch have all ways in which a file can be no rules.
 func TestFaultsAtTheStart(t *testing.T) {
-	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "rules.json")
-			require.NoError(t, fault.make(path))
-			log := newLogbook()
-			code := run(t.Context(), []string{"-to", "http://127.0.0.1:1", "-rules", path}, world{stdout: log, stderr: log})
-			if name == "refused by the transport" {
-				fault.reason = "bad pattern"
-			}
-			assert.Equal(t, exitUsage, code)
-			assert.Contains(t, log.String(), fault.reason)
-		})
+	for text, reason := range map[string]string{
+		"":                 "no such file",
+		good[:len(good)/2]: "line 1",
+		"{\"rule\": {\"attempts\": 0,\n\"x\": 1}}": "(and 1 more)",
+		`{"hosts": {"bad pattern": {}}}`:           "bad pattern",
+	} {
+		path := rulesFile(t, text)
+		if text == "" {
+			require.NoError(t, os.Remove(path))
+		}
+		log := newLogbook()
+		code := run(t.Context(), []string{"-to", "http://127.0.0.1:1", "-rules", path}, world{stdout: log, stderr: log})
+		assert.Equal(t, exitUsage, code)
+		assert.Contains(t, log.String(), reason)
 	}
 }
 
