@@ -9,7 +9,7 @@
 //     an endpoint counts there as a request, and each further one as a retry.
 //   - A response about the request or about this client, such as a 429, keeps the request
 //     where it is, unless the wait would be longer than the request may wait.
-//   - If a server may have acted on a request, only a request that is idempotent without an
+//   - Once a server may have acted on a request, only a request that is idempotent without an
 //     Idempotency-Key goes on, because another server need not know the key.
 //   - A hedge stays at the endpoint of the attempt beside which it runs.
 
@@ -79,6 +79,7 @@ type endpoints struct {
 	count  int           // the endpoint that counts a request for which no attempt went yet; -1: none
 	bridge resume.Bridge // of a reconnect; how its body goes on at another origin
 	origin int           // the endpoint that the bytes of this body come from
+	bound  bool          // an endpoint may have acted on the request, so it stays there
 }
 
 // findEndpoints finds the endpoints of a call. caller is the caller's request.
@@ -143,13 +144,13 @@ func (x *exchange) findForSegment(d *download, begins bool) {
 	for i := range e.all {
 		e.all[i].tried = d.past.been&(1<<i) != 0
 		e.all[i].barred = i != e.origin && (bridge == resume.NoBridge || d.past.astray&(1<<i) != 0)
+		if d.past.waits != nil {
+			e.all[i].notBefore = d.past.waits[i]
+		}
 	}
-	e.all[0].req = e.request(0)
+	e.all[0].req, x.notBefore = e.request(0), e.all[0].notBefore
 	if e.origin > 0 {
-		wait := x.notBefore // at the origin
-		x.notBefore = time.Time{}
 		x.move(e.origin)
-		x.notBefore = wait
 	}
 	x.here().tried = !begins
 }
@@ -241,13 +242,15 @@ func (x *exchange) departs() {
 	}
 }
 
-// been notes the endpoints to which attempts went, for the next reconnect.
+// been notes the endpoints to which attempts went, and their waits, for the next reconnect.
 func (x *exchange) been(past *past) {
 	if x.ends == nil {
 		return
 	}
+	x.here().notBefore = x.notBefore
+	past.waits = make([]time.Time, len(x.ends.all))
 	for i := range x.ends.all {
-		if x.ends.all[i].tried {
+		if past.waits[i] = x.ends.all[i].notBefore; x.ends.all[i].tried {
 			past.been |= 1 << i
 		}
 	}
@@ -311,6 +314,9 @@ func (x *exchange) noteOutage(resp *http.Response, err error, hint time.Duration
 // and whether it is down. It is -1 if there is none. untried leaves out those that the call
 // has been to.
 func (x *exchange) another(untried bool) (best int, down bool) {
+	if x.ends.bound {
+		return -1, false
+	}
 	best, bestRank := -1, 4
 	for i := 1; i < len(x.ends.all); i++ {
 		j := (x.at + i) % len(x.ends.all)
@@ -342,16 +348,25 @@ func (n *endpoint) free(untried bool) bool { return !n.refused && !n.barred && !
 func (x *exchange) mayLeave() bool {
 	for i := range x.ends.all {
 		if i != x.at && x.ends.all[i].free(true) {
-			return true
+			return !x.ends.bound
 		}
 	}
 	return false
+}
+
+// bind makes a request stay where it is if a server may have acted on it, and it may not be sent
+// to another server then.
+func (x *exchange) bind(v classify.Verdict) {
+	if x.ends != nil && v == classify.Ambiguous && !x.idempotentAnywhere() {
+		x.ends.bound = true
+	}
 }
 
 // aim decides about an outcome. It returns the endpoint that the next attempt goes to if it
 // does not stay, and -1 otherwise.
 func (x *exchange) aim(f *facts, resp *http.Response, d *decision) (to int) {
 	d.reason, d.Wait = decide(*f)
+	x.bind(d.Verdict)
 	if x.timing.kind == KindNone { // a body that was cut is first continued where it was
 		return -1
 	}
@@ -365,9 +380,6 @@ func (x *exchange) aim(f *facts, resp *http.Response, d *decision) (to int) {
 		}
 	case ReasonDeadline, ReasonMaxRetryAfter, ReasonMaxElapsed, ReasonCooldown:
 	default:
-		return -1
-	}
-	if d.Verdict == classify.Ambiguous && !x.idempotentAnywhere() {
 		return -1
 	}
 	if to, _ = x.another(false); to < 0 {

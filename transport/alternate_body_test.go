@@ -234,6 +234,36 @@ func TestBodyGoesOnAndBack(t *testing.T) {
 }
 
 // Random requests to random endpoints with random versions, cuts, outages and credentials.
+// A reconnect goes nowhere before the end of a wait that the request was told there.
+func TestReconnectKeepsTheWaitOfEachEndpoint(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		body := content(80<<10, 0, 1)
+		m := &mirrors{by: map[string]*mirror{
+			"a.test": {version: version{body: body, etag: `"1"`}},
+			"b.test": {version: version{body: body, etag: `"1"`}, cuts: []int{1000}},
+		}}
+		var at []time.Duration // of the attempts at A
+		begun := time.Now()
+		rule := policy.Rule{Cooldown: policy.Off, Backoff: backoff.Constant(time.Millisecond), Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
+		tr := mustNew(t, transport.Config{Hosts: map[string]policy.Rule{"a.test": rule}, Base: rt(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Host == "a.test" {
+				if at = append(at, time.Since(begun)); len(at) == 1 {
+					return play(req, status(503, "Retry-After: 16"))
+				}
+			}
+			return m.RoundTrip(req)
+		})})
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/f", nil))
+		require.NoError(t, err)
+		m.change(func() { m.by["b.test"].down = true })
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, body, got)
+		require.Len(t, at, 2)
+		assert.GreaterOrEqual(t, at[1]-at[0], 16*time.Second)
+	})
+}
+
 // The bytes of two versions never mix, and no credential leaves its host.
 func TestAlternatesNeverMixAndNeverLeak(t *testing.T) {
 	type tally struct{ whole, cut, away, withKey int }

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -179,6 +180,41 @@ func TestAlternateServesAnOutage(t *testing.T) {
 	}
 }
 
+// Background requests do not wait at a closed gate if there is an alternate, so they are probes
+// like all others. Nobody else may be there to find out that the host is back.
+func TestBackgroundFindsTheWayBack(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{
+		"each counts": {Gate: policy.Gate{Mode: policy.GateWait}},
+		"costs count": {Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 1000}, Cost: func(*http.Request) int { return 5 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRegions()
+				tr := r.transport(t, rule)
+				from := func() string {
+					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(transport.Background(t.Context())))
+					require.NoError(t, err)
+					_ = resp.Body.Close()
+					return resp.Header.Get("X-From")
+				}
+				r.set("a.test", refuses)
+				for range 100 {
+					assert.Equal(t, "b.test", from())
+					time.Sleep(100 * time.Millisecond)
+				}
+				s, _ := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "a.test"})
+				require.True(t, s.GateClosed)
+				r.set("a.test", nil)
+				for range 50 {
+					from()
+					time.Sleep(100 * time.Millisecond)
+				}
+				assert.Equal(t, "a.test", from(), "after 5 s")
+			})
+		})
+	}
+}
+
 // Without alternates the same 64 requests wait for the host, or fail.
 func TestWithoutAlternatesAnOutageShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -271,6 +307,35 @@ func TestAlternateOnlyIfItMayBeRepeated(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 			assert.Len(t, r.at("b.test", 0), row.want, "%+v", row)
+		})
+	}
+}
+
+// A refusal by the host does not take back that it may have acted before.
+func TestNothingGoesElsewhereOnceItMayBeActedUpon(t *testing.T) {
+	for name, hedge := range map[string]time.Duration{"one after the other": 0, "hedged": 10 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRegions()
+				rule := policy.Rule{Attempts: 4, Backoff: backoff.Constant(time.Second), Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
+				if rule.Hedge.After = hedge; hedge > 0 {
+					rule.Idempotent = func(req *http.Request) bool { return req.Header.Get("Idempotency-Key") != "" }
+				}
+				var attempts atomic.Int32
+				r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+					if attempts.Add(1) > 1 {
+						time.Sleep(3 * hedge) // so that the first fails before the hedge
+						return nil, syscall.ECONNREFUSED
+					}
+					time.Sleep(2 * hedge)
+					return nil, syscall.ECONNRESET // it may have acted
+				}))
+				tr := r.transport(t, rule)
+				_, err := tr.RoundTrip(headed(t, http.MethodPost, "http://a.test/", "Idempotency-Key: 1"))
+				require.Error(t, err)
+				assert.Len(t, r.at("a.test", 0), 4)
+				assert.Empty(t, r.at("b.test", 0), "it need not know the key")
+			})
 		})
 	}
 }

@@ -345,6 +345,7 @@ func (x *exchange) outrun(r *racer, err error, v classify.Verdict) {
 	r.way.stamp(&d.Attempt)
 	d.Alternate = x.alternate()
 	if v == classify.Ambiguous {
+		x.bind(v)
 		x.way = r.way
 		x.noteWay(r.resp, r.err, v)
 		if r.resp != nil {

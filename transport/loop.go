@@ -631,7 +631,9 @@ func (x *exchange) deliver(resp *http.Response, err error, d *decision) (*http.R
 		return marked(resp, x.req, d.reason, nil), nil
 	case err == nil:
 		if x.rule.resumes && !x.segment && !x.single() { // a segment does not resume by itself, but its body does
-			x.download = x.resuming(x.series, x.way.lane, resp)
+			if x.download = x.resuming(x.series, x.way.lane, resp); x.download != nil && x.download.past != nil {
+				x.been(x.download.past)
+			}
 		}
 		if h := x.report.history; (len(h) > 1 || len(h) == 1 && h[0].Queued != Queued{}) && !x.segment && !nested(x.req, resp, nil) {
 			return marked(resp, x.req, d.reason, x.report.attempts()), nil

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -310,5 +311,25 @@ func TestCostPanics(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, begin, time.Now(), "the token is still there")
+	})
+}
+
+// A reconnect costs what the request costs, without another question.
+func TestCostIsAskedOnceForABody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		asked := 0
+		body := content(100<<10, 0, 1)
+		m := &mirrors{by: map[string]*mirror{"a.test": {version: version{body: body, etag: `"1"`}, cuts: []int{60 << 10, 10 << 10}}}}
+		rule := policy.Rule{Cost: func(*http.Request) int { asked++; return 10 }, Rate: policy.Rate{PerSecond: 10, Burst: 10}}
+		tr := over(t, transport.Config{Rule: rule}, m)
+		from := time.Now()
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil))
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, body, got)
+		assert.Len(t, m.reqs, 3)
+		assert.Equal(t, 1, asked)
+		assert.GreaterOrEqual(t, time.Since(from), 2*time.Second, "each reconnect costs as much")
 	})
 }

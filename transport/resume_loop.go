@@ -73,6 +73,7 @@ type download struct {
 
 	resumes atomic.Int32 // reconnects that continued the body
 	at, to  int8         // the endpoints that the bytes so far come from, and that the last reconnect went to
+	price   int32        // that of the request; 0: Cost was not asked yet
 	began   uint32       // the second in which the header came, or that of the last segment of an event stream; 0: the body has a length
 }
 
@@ -81,10 +82,11 @@ type download struct {
 type past struct {
 	series  series
 	spacing spacing
-	cutAt   time.Time // when the last reconnect began
-	cut     known     // the verdict on the cut, from Lost to Reconnect
-	been    uint16    // the endpoints to which attempts went, as bits
-	astray  uint16    // those that did not have the rest
+	cutAt   time.Time   // when the last reconnect began
+	cut     known       // the verdict on the cut, from Lost to Reconnect
+	been    uint16      // the endpoints to which attempts went, as bits
+	waits   []time.Time // until when they asked to wait; nil: nobody knows of endpoints
+	astray  uint16      // those that did not have the rest
 
 	events bool          // the body is an event stream that reconnects
 	asked  time.Duration // the wait that the stream asked for; 0: none
@@ -149,7 +151,7 @@ func (c *call) reconnecting(s series, lane *lane.Lane, resp *http.Response) *dow
 
 // from sets where a download comes from.
 func (d *download) from(c *call, s series, lane *lane.Lane) {
-	d.t, d.req, d.rule, d.lane, d.spanned = c.t, c.req, c.rule, lane, c.spanned
+	d.t, d.req, d.rule, d.lane, d.spanned, d.price = c.t, c.req, c.rule, lane, c.spanned, int32(c.price)
 	if c.home != nil {
 		d.req, d.rule, d.at = c.home.req, c.home.rule, int8(c.at)
 	}
@@ -314,7 +316,7 @@ func (d *download) Lost(err error) bool {
 
 // call returns the call for req, the caller's request or the request for the rest.
 func (d *download) call(req *http.Request) call {
-	return call{t: d.t, req: req, ctx: req.Context(), rule: d.rule, options: optionsOf(req.Context())}
+	return call{t: d.t, req: req, ctx: req.Context(), rule: d.rule, options: optionsOf(req.Context()), price: int(d.price)}
 }
 
 // before returns the past of the next reconnect.
@@ -360,7 +362,7 @@ func (d *download) Reconnect(req *http.Request, offset int64, cut error, progres
 	x.report.offset, x.report.began = offset, time.Now()
 	past.cutAt = x.report.began
 	defer func() {
-		past.series, d.lane, d.to = x.series, x.way.lane, int8(x.at)
+		past.series, d.lane, d.to, d.price = x.series, x.way.lane, int8(x.at), int32(x.price)
 		x.been(past)
 		if d.to != d.at {
 			d.lane = nil // until the body goes on there
