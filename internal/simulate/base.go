@@ -44,6 +44,7 @@ type attempt struct {
 
 	status   int
 	told     time.Duration // the wait that the response asked for; 0: none
+	location string        // that the response leads to
 	err      error
 	acted    bool
 	exited   bool // ended by a panic or together with its goroutine
@@ -466,12 +467,19 @@ func (s *attempt) response(up *upload) *http.Response {
 	page := s.represent(resp)
 	resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
 	resp.Header.Set("X-Sim-Attempt", strconv.Itoa(s.id))
-	told := s.ask(resp)
+	told, location := s.ask(resp), ""
+	if s.world.plan.mirrored() {
+		resp.Header.Set("Set-Cookie", "from="+s.host.name)
+		if resp.StatusCode == http.StatusMovedPermanently {
+			location = "/elsewhere"
+			resp.Header.Set("Location", location)
+		}
+	}
 	// The lock is needed because the oracles look at all attempts of a call,
 	// also at an attempt that nobody waits for.
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()
-	s.page, s.status, s.told = page, resp.StatusCode, told
+	s.page, s.status, s.told, s.location = page, resp.StatusCode, told, location
 	s.attach(resp, up)
 	return resp
 }

@@ -47,21 +47,22 @@ type call struct {
 	panicked any
 	exited   bool
 	served   *attempt   // the attempt that returned resp, or from which its body comes
-	replaced []*attempt // the attempts whose bodies were cut before their first byte
+	replaced []*attempt // the attempts before it, whose bodies were cut
 	read     int64
 	readErr  error
 	reading  time.Duration // when the last Read began
 	closed   bool
 
 	// These are guarded by world.mu.
-	returned time.Duration // from RoundTrip; never, while it has not
-	attempts []*attempt
-	acts     []*attempt
-	events   []event
-	begun    int   // attempts that a Trace was told to begin
-	ended    int   // attempts that a Trace was told to end
-	progress int64 // bytes that the reconnects brought
-	dry      int
+	returned   time.Duration // from RoundTrip; never, while it has not
+	attempts   []*attempt
+	acts       []*attempt
+	events     []event
+	begun      int      // attempts that a Trace was told to begin
+	alternates []string // of these attempts
+	ended      int      // attempts that a Trace was told to end
+	progress   int64    // bytes that the reconnects brought
+	dry        int
 
 	ends time.Duration // when the caller's patience does
 
@@ -89,7 +90,7 @@ func (c *call) hook(where string) {
 
 func (w *world) newCall(plan *callPlan) *call {
 	c := &call{
-		world: w, plan: plan, content: text(mix(w.plan.seed + uint64(plan.id))),
+		world: w, plan: plan, content: text{key: mix(w.plan.seed + uint64(plan.id))},
 		done: make(chan struct{}), returned: never, hooked: make(map[string]int),
 	}
 	w.mu.Lock()
@@ -112,7 +113,7 @@ func (w *world) begin(ctx context.Context, plan *callPlan) {
 func (c *call) live(ctx context.Context, horizon time.Duration) {
 	w := c.world
 	c.plan.at = max(c.plan.at, w.now())
-	c.rule = w.plan.ruleOf(c.plan.host, c.plan.at)
+	c.rule = w.plan.hosts[c.plan.host].narrow(w.plan.ruleOf(c.plan.host, c.plan.at), c.plan.method)
 	ctx, stop := c.patience(ctx, horizon)
 	defer stop()
 	c.newRequest(ctx)
@@ -179,13 +180,18 @@ func (c *call) newRequest(ctx context.Context) {
 	if err != nil {
 		panic(err)
 	}
-	u.User = url.UserPassword("user", secret)
-	u.RawQuery = [...]string{"", "token=" + secret, "a=b&c=" + secret}[p.id%3]
+	if u.RawQuery = "a=b&c=" + secret; p.load == loaded {
+		u.User = url.UserPassword("user", secret)
+		u.RawQuery = [...]string{"", "token=" + secret, "a=b&c=" + secret}[p.id%3]
+	}
 	req := (&http.Request{
 		Method: p.method, URL: u, Header: make(http.Header), Host: u.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
-	req.Header.Set("Authorization", "Bearer "+strconv.Itoa(p.user))
+	if p.load == loaded {
+		req.Header.Set("Authorization", "Bearer "+strconv.Itoa(p.user))
+	}
+	p.load.add(req, strconv.Itoa(p.user), secret)
 	if p.key {
 		req.Header.Set("Idempotency-Key", strconv.Itoa(p.id))
 	}

@@ -20,6 +20,7 @@ import (
 // checkArrival judges an attempt when it arrives at the server; the lock is held.
 func (w *world) checkArrival(s *attempt) {
 	c := s.call
+	w.checkPlace(s)
 	if s.number == 1 {
 		return
 	}
@@ -30,7 +31,7 @@ func (w *world) checkArrival(s *attempt) {
 		w.complain(TooOften, c, "attempt %d of a request that is to be sent once", s.number)
 	}
 	for _, earlier := range c.attempts[:s.number-1] {
-		if wait := earlier.mustWait(); s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) {
+		if wait := earlier.mustWait(); s.host == earlier.host && s.began < earlier.ended+wait && wait > 0 && !s.besides(earlier) {
 			w.complain(Early, c, "attempt %d came %v after a response that asked for %v", s.number, s.began-earlier.ended, wait)
 		}
 	}
@@ -100,11 +101,15 @@ func (w *world) checkReconnect(s *attempt) {
 	if again && !c.idempotent() {
 		w.complain(TooOften, c, "the response to a %s was cut, and it was sent again", c.plan.method)
 	}
-	if most := max(1, c.rule.Attempts); again && !w.plan.nested && s.number > most {
+	elsewhere := len(c.places()) > 1 // then the rest of a body may be compared as well
+	if most := max(1, c.rule.Attempts); again && !w.plan.nested && !elsewhere && s.number > most {
 		w.complain(TooOften, c, "attempt %d for the whole of a cut body, the rule allows %d", s.number, most)
 	}
 	offset, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(strings.Split(s.rng+"-", "-")[0], "bytes="), "-"), 10, 64)
-	if err != nil {
+	switch {
+	case again && elsewhere:
+		offset = c.progress
+	case err != nil:
 		return
 	}
 	if offset-c.progress >= 64<<10 {
@@ -222,6 +227,7 @@ func (c *call) checkResponse() {
 	case c.anyAttempt(func(later *attempt) bool { return later.began > s.ended && !later.continues(s) }):
 		c.complain(Outcome, "the response of attempt %d of %d", s.number, len(c.attempts))
 	}
+	c.checkSettled(s)
 	_, writes := c.resp.Body.(io.Writer)
 	if s.status == http.StatusSwitchingProtocols && !writes {
 		c.complain(Writer, "the body of a 101 is no io.Writer: %T", c.resp.Body)
@@ -328,15 +334,21 @@ func (c *call) checkFutile() {
 	if f := c.world.plan.fleet; f != nil && !f.members[c.plan.member].awake(c.plan.at, c.returned) {
 		return // the process stood still when the next attempt was due
 	}
-	if c.attempts[0].host.wires != nil {
-		return // it may wait for a connection that another attempt makes
-	}
-	if rule.Gate.Enabled() || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || c.plan.shape > inMemory || c.world.plan.nested {
+	if c.plan.shape > inMemory || c.world.plan.nested {
 		return
 	}
-	for _, s := range c.world.attempts {
-		if s.host == c.attempts[0].host && s.told > 0 && rule.Cooldown != policy.Off && s.call != c {
-			return // there may be a hold
+	for _, h := range c.places() {
+		if h.wires != nil {
+			return // it may wait for a connection that another attempt makes
+		}
+		limits := c.world.plan.ruleOf(h.id, c.plan.at)
+		if limitedBy(limits) {
+			return
+		}
+		for _, s := range c.world.attempts {
+			if s.host == h && s.told > 0 && limits.Cooldown != policy.Off && s.call != c {
+				return // there may be a hold
+			}
 		}
 	}
 	if !c.anyAttempt(func(s *attempt) bool { return s.ended >= c.returned }) {
@@ -353,9 +365,6 @@ func (c *call) checkSecret(text string) {
 
 // take compares the bytes that the caller got with the bytes of the server.
 func (c *call) take(p []byte) {
-	if c.read == 0 && len(p) > 0 {
-		c.restart()
-	}
 	s := c.served
 	if s == nil || len(p) == 0 {
 		c.read += int64(len(p))
@@ -363,7 +372,10 @@ func (c *call) take(p []byte) {
 	}
 	at := s.page.first + c.read
 	if i := s.page.text.differs(p, at); i >= 0 {
-		c.violate(Spliced, "byte %d is another one's", i)
+		if !c.follow(p) {
+			c.violate(Spliced, "byte %d is another one's", i)
+		}
+		s = c.served
 	}
 	if at+int64(len(p)) > s.page.until {
 		c.violate(Spliced, "bytes up to %d of %d", at+int64(len(p)), s.page.until)
@@ -371,19 +383,24 @@ func (c *call) take(p []byte) {
 	c.read += int64(len(p))
 }
 
-// restart looks for a later response from which the caller gets the body. If the first was
-// cut before its first byte, the caller may get all of the second.
-func (c *call) restart() {
+// follow looks for a later response from which the bytes come that the reader got after a cut.
+// It was fetched whole and compared, so it has all that the reader had before.
+func (c *call) follow(p []byte) bool {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
-	if c.served == nil || c.served.body == nil || c.served.body.delivered() > 0 {
-		return
-	}
+	page := c.served.page
 	for _, s := range c.attempts {
-		if s.began >= c.returned && s.status == c.served.status && s.body != nil && s.body.delivered() > 0 {
+		if s.began < c.returned || s.body == nil || s.page.first != page.first {
+			continue
+		}
+		had := make([]byte, c.read)
+		page.text.fill(had, page.first)
+		if s.page.text.differs(had, page.first) < 0 && s.page.text.differs(p, page.first+c.read) < 0 {
 			c.replaced, c.served = append(c.replaced, c.served), s
+			return true
 		}
 	}
+	return false
 }
 
 // explains reports whether the error of a response's body comes from this
@@ -423,6 +440,9 @@ func (c *call) readEnded(err error) error {
 	if err == nil {
 		if got := s.page.first + c.read; got != s.page.until {
 			c.complain(Spliced, "a proper end at %d of %d", got, s.page.until)
+		}
+		if want := c.resp.ContentLength; want >= 0 && c.read != want {
+			c.complain(Spliced, "a proper end after %d bytes of %d", c.read, want)
 		}
 		return nil
 	}

@@ -43,6 +43,7 @@ func (w *world) finish() {
 				w.checkBudget(h, member)
 			}
 			w.checkHolds(h)
+			w.checkCosts(h)
 			w.checkIdle(h)
 			w.checkLanes(h)
 			switch {
@@ -79,6 +80,9 @@ func (w *world) checkCall(c *call) {
 	if len(c.acts) > 1 && !c.idempotent() {
 		w.complain(ActedOnce, c, "the server acted %d times on a %s", len(c.acts), c.plan.method)
 	}
+	w.checkApart(c)
+	w.checkNamed(c)
+	w.checkAsked(c)
 	for _, b := range c.bodies {
 		if b.closes.Load() == 0 {
 			w.complain(Closed, c, "a body of the request was never closed")
@@ -153,16 +157,19 @@ func (w *world) checkBudget(h *host, member int) {
 	b.Ratio, b.PerSecond = max(b.Ratio, 0), max(b.PerSecond, 0)
 	var requests, takes, attempts []time.Duration
 	for _, c := range w.calls {
-		if c.plan.host != h.id || c.plan.member != member {
+		if c.plan.member != member {
 			continue
 		}
-		requests = append(requests, c.plan.at)
-		takes = append(takes, c.takes()...)
+		if c.plan.host == h.id && c.asks(h) {
+			requests = append(requests, c.plan.at)
+		}
+		takes = append(takes, c.takenAt(h)...)
 		for _, s := range c.attempts {
 			switch {
-			case s.began > c.returned:
-				requests = append(requests, s.began) // a reconnect
-			case s.number > 1:
+			case s.host != h:
+			case s.began > c.returned, !s.counts(h) && (s.number > 1 || s.away() || s.began > c.plan.at && len(c.places()) > 1):
+				requests = append(requests, s.began) // a reconnect, or the first attempt there, which may have waited elsewhere
+			case s.counts(h):
 				attempts = append(attempts, s.began)
 			}
 		}
@@ -219,7 +226,7 @@ func (w *world) checkHolds(h *host) {
 		if mood, _ := h.moodAt(s.began); s.host != h || mood != exhausted {
 			continue
 		}
-		scope := s.call.who()
+		scope := s.who()
 		arrived[scope] = append(arrived[scope], s.began)
 		wait := s.told
 		if rule.RetryAfter.Max >= 0 {
@@ -233,7 +240,7 @@ func (w *world) checkHolds(h *host) {
 		if s.host != h || s.status == 0 || s.status == 429 || s.status >= 500 {
 			continue
 		}
-		of := told[s.call.who()]
+		of := told[s.who()]
 		for i, hold := range of {
 			if hold.from <= s.began && s.ended < hold.until {
 				of[i].until = s.ended
@@ -271,14 +278,31 @@ func merged(all []span) (joined []span) {
 	return joined
 }
 
-func (c *call) who() who { return who{c.plan.member, c.scope()} }
+// who returns whose request an attempt is. It judges only hosts that keep their rule.
+func (s *attempt) who() who {
+	if s.host.rule.Scope != nil {
+		return who{s.call.plan.member, s.req.URL.Path}
+	}
+	return who{s.call.plan.member, s.call.credentials()}
+}
 
-// scope returns the scope of a call.
+// scope returns the scope of a call at its own host.
 func (c *call) scope() string {
 	if c.rule.Scope != nil {
 		return c.plan.path
 	}
-	return strconv.Itoa(c.plan.user)
+	return c.credentials()
+}
+
+// credentials returns what tells the request from those of others. Only headers do.
+func (c *call) credentials() string {
+	switch c.plan.load {
+	case loaded:
+		return strconv.Itoa(c.plan.user)
+	case apiKey:
+		return "key " + strconv.Itoa(c.plan.user)
+	}
+	return ""
 }
 
 // checkBack checks that a closed gate lets a request pass within a minute if
@@ -334,25 +358,15 @@ func budgetOf(b policy.Budget) policy.Budget {
 	return b
 }
 
-// takes returns the times at which the retries and hedges were decided. The event of a
-// retry may come later, because the attempt before it may still read the caller's body.
-func (c *call) takes() (all []time.Duration) {
-	for _, e := range c.events {
-		sent := c.anyAttempt(func(s *attempt) bool { return s.began >= e.at && s.number > e.Number && s.began <= c.returned })
-		if e.Offset == 0 && (e.Reason == transport.ReasonHedged || e.Reason == transport.ReasonRetry && sent) {
-			all = append(all, min(e.at, c.world.timeOf(e.Time)))
-		}
-	}
-	return all
-}
-
 // checkPlaces checks that no request waits and no slot is taken at the end. A
 // successful response that a caller forgot to close keeps its slot.
 func (w *world) checkSlots(calls []*call) {
 	forgotten := make(map[string]int)
 	for _, c := range calls {
 		if c.resp != nil && !c.closed && c.resp.StatusCode < 400 {
-			forgotten[w.plan.hosts[c.plan.host].origin]++
+			for origin := range c.forgottenAt() {
+				forgotten[origin]++
+			}
 		}
 	}
 	for _, h := range w.states() {
@@ -402,6 +416,9 @@ func (w *world) checkFresh(h *host, member int) {
 	}
 	for range n {
 		plan := &callPlan{id: w.lastID(), at: w.now(), host: h.id, member: member, method: "GET", path: "/doc/0", deadline: time.Minute}
+		if h.rule.Alternates.Enabled() {
+			plan.load = unladen
+		}
 		if plan.background() && gated {
 			age := backgroundAge // it is no probe before
 			if w.plan.nested {
@@ -412,13 +429,15 @@ func (w *world) checkFresh(h *host, member int) {
 		w.tell(plan.id, "%v", w.client(member).Snapshot())
 		c := w.beginLast(plan)
 		<-c.done
-		for asks := 0; asks < 2 && w.asksFirst(c); asks++ { // for tokens and for a permit
+		leaves := gated && plan.background() && len(c.attempts) > 0 && c.attempts[0].away() // because the gate closed in this moment
+		for asks := 0; asks < 2 && (w.asksFirst(c) || leaves && asks == 0); asks++ {        // for tokens and for a permit
 			time.Sleep(time.Second)
 			plan.at = w.now()
 			c = w.beginLast(plan)
 			<-c.done
 		}
 		w.mu.Lock()
+		w.checkHome(h, c)
 		switch {
 		case c.resp == nil || c.resp.StatusCode != 200:
 			w.complain(Leak, c, "two hours later a request fails: %s", c.outcome())

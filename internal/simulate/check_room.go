@@ -39,7 +39,7 @@ func (w *world) checkIdle(h *host) {
 	}
 	busy = merged(busy)
 	for _, c := range w.calls {
-		if c.plan.host != h.id || c.last {
+		if c.plan.host != h.id || c.last || len(c.places()) > 1 { // it may wait for another host
 			continue
 		}
 		until := c.returned

@@ -45,8 +45,15 @@ func (d dice) between(lo, hi time.Duration) time.Duration {
 func one[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
 
 // A text is a sequence of bytes that depends on its key. No part of a text
-// looks like another part of it or like a part of another text.
-type text uint64
+// looks like another part of it or like a part of a text with another key.
+type text struct {
+	key  uint64
+	tail uint64 // the key from turn on
+	turn int64  // 0: there is no tail; eight divides it
+}
+
+// other returns a text that nowhere looks like this one.
+func (t text) other() text { return text{key: t.key + 1} }
 
 // fill writes the bytes of the text from off on into p.
 func (t text) fill(p []byte, off int64) {
@@ -60,7 +67,11 @@ func (t text) fill(p []byte, off int64) {
 // word returns the eight bytes of the text around an offset. The first of them has an
 // offset that eight divides.
 func (t text) word(off int64) (word [8]byte) {
-	binary.LittleEndian.PutUint64(word[:], mix(uint64(t)+uint64(off>>3)))
+	key := t.key
+	if t.turn > 0 && off >= t.turn {
+		key = t.tail
+	}
+	binary.LittleEndian.PutUint64(word[:], mix(key+uint64(off>>3)))
 	return word
 }
 

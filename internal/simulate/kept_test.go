@@ -90,15 +90,26 @@ var keptFleets = []keptSeed{
 	{1152952, "the oracle did not know that a process that stands still sends nothing"},
 }
 
+// keptAlternates are stories of alternates and costs.
+var keptAlternates = []keptSeed{
+	{115, "a POST with a key went elsewhere after a refusal, although an attempt before may have been acted upon"},
+	{2703, "nobody found out that a host with a gate was back, because all requests were background requests"},
+	{3669, "a reconnect went to a host before the end of the wait that it had asked for"},
+	{22, "Cost was asked again for a reconnect"},
+	{855, "the oracle did not know that the rest of a body may be fetched whole elsewhere"},
+	{4794, "the oracle took a body that was compared for the one that the reader got"},
+	{13617, "the oracle did not know that a request counts at its own host when it goes there at last"},
+}
+
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
 // detector makes them slow, and make simulate plays all.
 func TestKeptSeeds(t *testing.T) {
-	plans := []func(uint64) *plan{basicPlan, wiredPlan, newPlan}
+	plans := []func(uint64) *plan{basicPlan, wiredPlan, loyalPlan, newPlan}
 	step := soak.Size(4, 1)
 	if os.Getenv("APLOMB_SEEDS") != "" {
 		step = 1
 	}
-	for own, group := range [][]keptSeed{keptBasic, kept, keptFleets} {
+	for own, group := range [][]keptSeed{keptBasic, kept, keptFleets, keptAlternates} {
 		for i := 0; i < len(group); i += step {
 			k := group[i]
 			t.Run(fmt.Sprint(k.seed), func(t *testing.T) {

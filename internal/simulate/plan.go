@@ -29,6 +29,7 @@ const (
 	ofStrike
 	ofFleet
 	ofMessage
+	ofAlternate
 )
 
 // A plan describes a story. It has the hosts with their rules and moods, the
@@ -65,6 +66,8 @@ type host struct {
 	lingers bool            // some of its responses arrive in a later phase
 	scene   *scene          // nil: none
 	wires   *wiring         // its connections; nil: it has none that anybody sees
+	mirror  *mirror         // nil: what it has is its own
+	reads   bool            // only its GETs have alternates
 }
 
 // A mood is how a host mostly behaves.
@@ -78,10 +81,12 @@ const (
 	exhausted // a quota is used up until the end of the phase
 	frozen
 	scattered // some requests are refused at random
+	gone      // nobody can connect
+	torn      // bodies are cut, and often nobody can connect for the rest
 )
 
 func (m mood) String() string {
-	return [...]string{"fine", "flaky", "failing", "throttling", "exhausted", "frozen", "scattered"}[m]
+	return [...]string{"fine", "flaky", "failing", "throttling", "exhausted", "frozen", "scattered", "gone", "torn"}[m]
 }
 
 // A phase is a mood that lasts until a time.
@@ -161,10 +166,19 @@ type callPlan struct {
 	hookAt   int    // in which call of that callback, from 1
 	role     role   // in the scene of its host
 	member   int    // of the fleet
+	load     load
+	cost     int
 }
 
 // newPlan returns the plan of a seed.
 func newPlan(seed uint64) *plan {
+	p := loyalPlan(seed)
+	p.addAlternates()
+	return p
+}
+
+// loyalPlan returns the plan of a seed without alternates.
+func loyalPlan(seed uint64) *plan {
 	p := wiredPlan(seed)
 	p.addFleet()
 	return p
@@ -373,7 +387,11 @@ func (p *plan) rawRuleOf(hostID int, at time.Duration) policy.Rule {
 func (p *plan) rules(of func(*host) policy.Rule) map[string]policy.Rule {
 	m := make(map[string]policy.Rule)
 	for _, h := range p.hosts {
-		m[h.name] = of(h)
+		r := of(h)
+		if h.reads {
+			m["GET "+h.name+"/"] = policy.Rule{Alternates: r.Alternates}
+		}
+		m[h.name] = h.narrow(r, "any other")
 	}
 	return m
 }
@@ -396,6 +414,12 @@ func (p *plan) String() string {
 		}
 		if h.scene != nil {
 			fmt.Fprintf(&b, "    %v\n", h.scene)
+		}
+		if m := h.mirror; m != nil {
+			fmt.Fprintf(&b, "    a mirror of %s at %q, late by %v, other bytes from %d on, %d more\n", m.of.name, m.path, m.late, m.from, m.more)
+		}
+		if h.reads {
+			b.WriteString("    its alternates are for GETs\n")
 		}
 	}
 	for _, u := range p.updates {
@@ -435,6 +459,8 @@ func (c *callPlan) String() string {
 		{c.sending == 1, "repeatable"},
 		{c.sending == 2, "once"},
 		{c.background(), "background"},
+		{c.load != loaded, "carrying " + c.load.String()},
+		{c.cost > 0, "at a cost of " + strconv.Itoa(c.cost)},
 		{c.hook != "", "panics in " + c.hook},
 	} {
 		if row.said {

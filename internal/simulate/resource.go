@@ -35,7 +35,7 @@ func pageOf(t text, first, until, total int64) page {
 func (s *attempt) represent(resp *http.Response) page {
 	sc, method := s.script, s.req.Method
 	resp.StatusCode = sc.status
-	own := pageOf(text(mix(uint64(s.id))), 0, sc.page, sc.page)
+	own := pageOf(text{key: mix(uint64(s.id))}, 0, sc.page, sc.page)
 	switch {
 	case sc.status == 204:
 		return page{}
@@ -66,12 +66,21 @@ func (h *host) version(now time.Duration) (n int, since time.Duration) {
 
 // document responds to a GET or HEAD request with a representation or a range of it.
 func (s *attempt) document(resp *http.Response) page {
-	n, since := s.host.version(s.began)
-	d := roll(s.world.plan.seed, ofHost, uint64(s.host.id), uint64(len(s.req.URL.Path)), uint64(s.req.URL.Path[len(s.req.URL.Path)-1]), uint64(n))
-	key := text(d.Uint64())
+	from, now, path := s.host, s.began, s.call.plan.path
+	if m := from.mirror; m != nil {
+		from, now = m.of, now-m.late
+	}
+	n, since := from.version(now)
+	d := roll(s.world.plan.seed, ofHost, uint64(from.id), uint64(len(path)), uint64(path[len(path)-1]), uint64(n))
+	key := text{key: d.Uint64()}
 	total := int64(d.between(1, 8<<10))
 	if d.chance(25) {
 		total = int64(d.between(8<<10, 400<<10))
+	}
+	if m := s.host.mirror; m != nil && m.from == 0 {
+		key, total = text{key: mix(key.key + uint64(s.host.id))}, total+m.more
+	} else if m != nil && m.from > 0 && m.from < total {
+		key.tail, key.turn, total = mix(key.key+uint64(s.host.id)), m.from, total+m.more
 	}
 	doc := pageOf(key, 0, total, total)
 	tag := fmt.Sprintf(`"v%d"`, n)
@@ -155,20 +164,20 @@ func (s *attempt) part(resp *http.Response, doc page, conditional bool) page {
 		case otherTag:
 			resp.Header.Del("Last-Modified")
 			resp.Header.Set("ETag", `"another"`)
-			part.text++
+			part.text = part.text.other()
 		case weakTag:
 			resp.Header.Del("Last-Modified")
 			resp.Header.Set("ETag", `W/"v0"`)
-			part.text++
+			part.text = part.text.other()
 		case multipart:
 			resp.Header.Set("Content-Type", "multipart/byteranges; boundary=x")
-			part.text++
+			part.text = part.text.other()
 		case unpacked:
 			resp.Uncompressed, resp.ContentLength = true, -1
-			part.text++
+			part.text = part.text.other()
 		case otherCoding:
 			resp.Header.Set("Content-Encoding", "br")
-			part.text++
+			part.text = part.text.other()
 		case wrongLength:
 			resp.ContentLength = part.size + 3
 		case noContentRange:

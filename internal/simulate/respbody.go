@@ -226,10 +226,3 @@ func (c copier) WriteTo(w io.Writer) (n int64, err error) {
 type tunnel struct{ *respBody }
 
 func (t *tunnel) Write(p []byte) (int, error) { return len(p), nil }
-
-// delivered returns how many bytes were read.
-func (b *respBody) delivered() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.read
-}

@@ -144,7 +144,11 @@ func (w *world) arrive(req *http.Request) *attempt {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := w.plan.hosts[c.plan.host]
+	h := w.plan.hostOf(req.URL)
+	if h == nil {
+		w.complain(Request, c, "an attempt at %s, which nobody named", req.URL.Host)
+		return nil
+	}
 	s := &attempt{
 		world: w, call: c, host: h, id: len(w.attempts), number: len(c.attempts) + 1,
 		req: req, rng: req.Header.Get("Range"), began: w.now(), ended: never, cut: never,
@@ -154,6 +158,9 @@ func (w *world) arrive(req *http.Request) *attempt {
 		s.script = newScript(w.plan.seed, h, mood, c.plan.id, s.number)
 	} else {
 		s.script = h.scene.script(roll(w.plan.seed, ofAttempt, uint64(c.plan.id), uint64(s.number)), c.plan, s.began)
+	}
+	if mood == torn {
+		s.script.tear(roll(w.plan.seed, ofAlternate, uint64(c.plan.id), uint64(s.number)), c.returned < never)
 	}
 	if c.last {
 		s.script = &script{outcome: responds, status: 200, takes: time.Millisecond, piece: 1 << 10, quota: -1}
@@ -169,7 +176,7 @@ func (w *world) arrive(req *http.Request) *attempt {
 	s.late = c.endedBy(s.began)
 	c.attempts = append(c.attempts, s)
 	w.attempts = append(w.attempts, s)
-	w.story = append(w.story, entry{s.began, c.plan.id, "  attempt %d: the server %v", []any{s.number, *s.script}})
+	w.story = append(w.story, entry{s.began, c.plan.id, "  attempt %d at %s: the server %v", []any{s.number, h.name, *s.script}})
 	w.checkArrival(s)
 	return s
 }
@@ -335,7 +342,7 @@ func (w *world) config(l *link) transport.Config {
 		c.Trace = &transport.Trace{
 			Event: w.event,
 			AttemptStart: func(ctx context.Context, a transport.AttemptStart) context.Context {
-				w.told(a.Request, func(c *call) { c.begun++ })
+				w.told(a.Request, func(c *call) { c.begun, c.alternates = c.begun+1, append(c.alternates, a.Alternate) })
 				return ctx
 			},
 			AttemptEnd: func(_ context.Context, a transport.AttemptEnd) { w.told(a.Request, func(c *call) { c.ended++ }) },
