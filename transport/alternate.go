@@ -87,7 +87,7 @@ func (x *exchange) findEndpoints(caller *http.Request) {
 	if !mayTravel(caller, &x.rule.policy.Alternates) {
 		return
 	}
-	if o := x.options; o != nil && o.rule != nil && o.rule.rule.Alternates.Enabled() && isAway(caller) {
+	if o := x.options; o != nil && o.rule != nil && o.rule.policy.Alternates.Enabled() && isAway(caller) {
 		return
 	}
 	all := append(make([]endpoint, 0, 1+len(x.rule.alternates)), endpoint{req: x.req, state: x.state, rule: x.rule})

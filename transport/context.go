@@ -95,10 +95,10 @@ func Background(ctx context.Context) context.Context {
 func WithRule(ctx context.Context, rule policy.Rule) context.Context {
 	return withOptions(ctx, func(o *options) {
 		if o.rule != nil {
-			rule = rule.Or(o.rule.rule)
+			rule = rule.Or(o.rule.policy)
 		}
 		rule.Alternates.Bases = slices.Clone(rule.Alternates.Bases) // the caller may change its own
-		o.rule = &requestRule{rule: rule}
+		o.rule = &requestRule{policy: rule}
 	})
 }
 

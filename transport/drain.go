@@ -91,7 +91,7 @@ func drainWithin(ctx context.Context, resp *http.Response, limit time.Duration, 
 	if s.sleep(ctx, limit, d.done) == woken {
 		return d.whole
 	}
-	go d.shut()
+	go d.close()
 	return false
 }
 
@@ -112,20 +112,20 @@ func inMemory(body io.ReadCloser) bool {
 
 // A drain reads and closes the body of a discarded response.
 type drain struct {
-	body  io.ReadCloser
-	to    io.Writer     // gets the bytes
-	read  bool          // false: only close the body
-	whole bool          // to has all bytes; set before done is closed
-	taken int           // the bytes that were read; used by Read alone
-	empty int           // empty Reads in a row; used by Read alone
-	shuts atomic.Bool   // the body is closed or being closed
-	done  chan struct{} // closed when run is over
+	body    io.ReadCloser
+	to      io.Writer     // gets the bytes
+	read    bool          // false: only close the body
+	whole   bool          // to has all bytes; set before done is closed
+	taken   int           // the bytes that were read; used by Read alone
+	empty   int           // empty Reads in a row; used by Read alone
+	closing atomic.Bool   // the body is closed or being closed
+	done    chan struct{} // closed when run is over
 }
 
 // run reads the rest if read is set, and closes the body.
 func (d *drain) run() {
 	defer close(d.done)
-	defer d.shut()
+	defer d.close()
 	if !d.read {
 		return
 	}
@@ -138,7 +138,7 @@ func (d *drain) run() {
 // too long, or if it breaks the contract of io.Reader, because such a body could keep
 // the goroutine reading forever.
 func (d *drain) Read(p []byte) (int, error) {
-	if d.shuts.Load() {
+	if d.closing.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	// Ask for one more byte, so that a body of exactly drainBytes shows its end.
@@ -157,9 +157,9 @@ func (d *drain) Read(p []byte) (int, error) {
 	return 0, nil
 }
 
-// shut closes the body once. The second call does not wait for the first call.
-func (d *drain) shut() {
-	if d.shuts.Swap(true) {
+// close closes the body once. The second call does not wait for the first call.
+func (d *drain) close() {
+	if d.closing.Swap(true) {
 		return
 	}
 	defer func() { _ = recover() }()

@@ -34,9 +34,9 @@ const maxCompleted = 64
 // A requestRule is a rule that WithRule has put into a context. It keeps the complete rules
 // that it has led to. So they live as long as the context, and each is made once.
 type requestRule struct {
-	rule policy.Rule
-	made atomic.Pointer[[]completed] // the list never changes, but may be replaced
-	mu   sync.Mutex                  // held while made is replaced
+	policy policy.Rule
+	made   atomic.Pointer[[]completed] // the list never changes, but may be replaced
+	mu     sync.Mutex                  // held while made is replaced
 }
 
 // A completed is a requestRule over the rule of a host or of a path, or why that is wrong.
@@ -84,8 +84,8 @@ func (r *requestRule) find(base *resolved) *completed {
 
 // complete makes the complete rule.
 func (r *requestRule) complete(base *resolved) completed {
-	faults := faultsOf(r.rule.ValidateRequest(), "WithRule.")
-	merged := r.rule.Or(base.policy)
+	faults := faultsOf(r.policy.ValidateRequest(), "WithRule.")
+	merged := r.policy.Or(base.policy)
 	if len(faults) == 0 {
 		faults = faultsOf(merged.Validate(), "WithRule.") // two valid rules can be wrong together
 	}

@@ -259,7 +259,7 @@ func (d *download) second() uint32 { return uint32(d.t.now().Since()/time.Second
 // Skipping closes the body if the reader's bytes take too long to come.
 func (d *download) Skipping(body io.Closer) (late func() bool) {
 	closed := &drain{body: closerOnly{body}}
-	timer := time.AfterFunc(againTime, closed.shut)
+	timer := time.AfterFunc(againTime, closed.close)
 	return func() bool { return !timer.Stop() }
 }
 

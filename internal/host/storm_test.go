@@ -154,11 +154,11 @@ func (s *storm) send(r *simRequest) {
 	}
 	x := &simAttempt{req: r, slot: r.slot}
 	if s.frozen && s.refuses {
-		s.At(s.Now.Add(5*time.Millisecond), func() { s.giveUp(x, gate.Failed) })
+		s.At(s.Now.Add(5*time.Millisecond), func() { s.abandon(x, gate.Failed) })
 		return
 	}
 	if s.timeout > 0 {
-		s.client(s.Now.Add(s.timeout), func() { s.giveUp(x, gate.Lost) })
+		s.client(s.Now.Add(s.timeout), func() { s.abandon(x, gate.Lost) })
 	}
 	if s.frozen {
 		s.socket = append(s.socket, x)
@@ -246,7 +246,7 @@ func (s *storm) respond(x *simAttempt) {
 	s.rest(x.req)
 }
 
-func (s *storm) giveUp(x *simAttempt, why gate.Result) {
+func (s *storm) abandon(x *simAttempt, why gate.Result) {
 	if x.over {
 		return
 	}

@@ -65,11 +65,11 @@ func (g Exponential) Validate() error {
 
 func (g Exponential) fields() (base, jitter, top time.Duration) {
 	base, top = positive(g.Base, time.Second), positive(g.Max, 32*time.Second)
-	spread := base
+	jitter = base
 	if g.Base > 0 {
-		spread = min(base, top/2) // otherwise a Base near Max would make the waits shorter than Base/2
+		jitter = min(base, top/2) // otherwise a Base near Max would make the waits shorter than Base/2
 	}
-	return base, optional(g.Jitter, spread), top
+	return base, optional(g.Jitter, jitter), top
 }
 
 func (g Exponential) at(n int, _ time.Duration, u float64) time.Duration {

@@ -95,8 +95,8 @@ func FuzzExponential(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(0), false, 3, int64(0), uint64(1), uint64(2))
 	f.Add(int64(-1), int64(lowest), int64(-1), true, 63, int64(-1), uint64(1)<<63, ^uint64(0))
 	f.Add(int64(forever), int64(forever), int64(forever), false, 1, int64(forever), uint64(0), ^uint64(0))
-	f.Fuzz(func(t *testing.T, base, spread, top int64, literal bool, n int, prev int64, x, y uint64) {
-		b := Exponential{time.Duration(base), time.Duration(spread), time.Duration(top), literal}
+	f.Fuzz(func(t *testing.T, base, jitter, top int64, literal bool, n int, prev int64, x, y uint64) {
+		b := Exponential{time.Duration(base), time.Duration(jitter), time.Duration(top), literal}
 		longest := 32 * sec
 		if top > 0 {
 			longest = time.Duration(top)

@@ -68,17 +68,17 @@ func (r Randomized) Validate() error {
 		checkOrder("Interval", first, "MaxInterval", top))
 }
 
-func (r Randomized) fields() (first time.Duration, factor float64, top time.Duration, spread float64) {
+func (r Randomized) fields() (first time.Duration, factor float64, top time.Duration, jitter float64) {
 	return positive(r.Interval, 500*time.Millisecond), growth(r.Multiplier, 1.5),
 		positive(r.MaxInterval, time.Minute), share(r.RandomizationFactor, 1, 0.5)
 }
 
 func (r Randomized) at(n int, _ time.Duration, u float64) time.Duration {
-	first, factor, top, spread := r.fields()
+	first, factor, top, jitter := r.fields()
 	limit, bound := top, forever
 	if !r.Literal {
-		limit, bound = times(top, 1/(1+spread), top), top
+		limit, bound = times(top, 1/(1+jitter), top), top
 	}
 	interval := grow(first, factor, n, limit)
-	return between(times(interval, 1-spread, bound), times(interval, 1+spread, bound), u)
+	return between(times(interval, 1-jitter, bound), times(interval, 1+jitter, bound), u)
 }

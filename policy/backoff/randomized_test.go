@@ -90,19 +90,19 @@ func TestRandomizedAtTheCap(t *testing.T) {
 
 func FuzzRandomized(f *testing.F) {
 	addCurves(f)
-	f.Fuzz(func(t *testing.T, first int64, factor float64, top int64, spread float64, literal bool, n int, prev int64, x, y uint64) {
-		b := Randomized{time.Duration(first), factor, time.Duration(top), spread, literal}
+	f.Fuzz(func(t *testing.T, first int64, factor float64, top int64, jitter float64, literal bool, n int, prev int64, x, y uint64) {
+		b := Randomized{time.Duration(first), factor, time.Duration(top), jitter, literal}
 		longest := 60 * sec
 		if top > 0 {
 			longest = time.Duration(top)
 		}
-		if literal && !(spread < 0) {
-			if !(spread > 0 && spread <= 1) {
-				spread = 0.5
+		if literal && !(jitter < 0) {
+			if !(jitter > 0 && jitter <= 1) {
+				jitter = 0.5
 			}
-			longest = exceeding(longest, 1+spread)
+			longest = exceeding(longest, 1+jitter)
 		}
-		if literal && spread < -1e300 { // minus infinity is refused
+		if literal && jitter < -1e300 { // minus infinity is refused
 			longest = exceeding(longest, 1.5)
 		}
 		meets(t, b, n, time.Duration(prev), x, y, longest)
