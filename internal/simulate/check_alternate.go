@@ -172,12 +172,6 @@ func (s *attempt) counts(h *host) bool {
 	return s.host == h && slices.ContainsFunc(s.call.attempts[:s.number-1], func(earlier *attempt) bool { return earlier.host == h })
 }
 
-// asks reports whether a call counts as a request at its own host from its beginning. It does
-// while it waits there, also if it goes elsewhere in the end.
-func (c *call) asks(h *host) bool {
-	return len(c.attempts) == 0 || c.attempts[0].began > c.plan.at || c.attempts[0].host == h
-}
-
 // limitedBy reports whether a rule has limits other than holds that make a request wait.
 func limitedBy(r policy.Rule) bool {
 	return r.Gate.Enabled() || r.Rate.PerSecond > 0 || r.Pacing == policy.On

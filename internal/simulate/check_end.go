@@ -160,7 +160,7 @@ func (w *world) checkBudget(h *host, member int) {
 		if c.plan.member != member {
 			continue
 		}
-		if c.plan.host == h.id && c.asks(h) {
+		if c.plan.host == h.id { // it counts until it goes elsewhere, and may be settled by then
 			requests = append(requests, c.plan.at)
 		}
 		takes = append(takes, c.takenAt(h)...)

@@ -99,6 +99,8 @@ var keptAlternates = []keptSeed{
 	{855, "the oracle did not know that the rest of a body may be fetched whole elsewhere"},
 	{4794, "the oracle took a body that was compared for the one that the reader got"},
 	{13617, "the oracle did not know that a request counts at its own host when it goes there at last"},
+	{37432, "the oracle did not know that a request counts at its own host until it goes elsewhere"},
+	{47712, "the oracle did not know that a request may wait elsewhere and come back"},
 }
 
 // TestKeptSeeds plays the kept stories. make test plays every fourth, because the race
