@@ -397,6 +397,77 @@ func TestAlternateHasItsOwnLimits(t *testing.T) {
 	})
 }
 
+// Limits and other fields, each seen by what it does at B. It stands in the rule of A or of B.
+func TestLimitsAreThoseOfTheEndpoint(t *testing.T) {
+	const n = 9
+	hold := status(429, "Retry-After: 5")
+	type outcome struct {
+		at   []arrival // at B, of n requests for A at once
+		took time.Duration
+		errs int
+	}
+	play := func(t *testing.T, rule func(mine bool) policy.Rule, b answer) (o outcome) {
+		bubble(t, func(t *testing.T) {
+			r := newRegions()
+			at, bt := rule(true), rule(false)
+			at.Alternates, at.Backoff = policy.Alternates{Bases: []string{"http://b.test"}}, backoff.Constant(0)
+			tr := mustNew(t, transport.Config{Base: r, Hosts: map[string]policy.Rule{"a.test": at, "b.test": bt}})
+			r.set("a.test", refuses)
+			r.set("b.test", b)
+			var all sync.WaitGroup
+			var errs atomic.Int32
+			for range n {
+				all.Go(func() {
+					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil))
+					if err != nil || resp.StatusCode != 200 {
+						errs.Add(1)
+					}
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+				})
+			}
+			all.Wait()
+			o = outcome{r.at("b.test", 0), r.now(), int(errs.Load())}
+		})
+		return o
+	}
+	for name, row := range map[string]struct {
+		rule func() policy.Rule // of one of the two; the other has the defaults
+		b    answer
+		of   func(o outcome) bool // the rule had an effect at B
+		mine bool                 // the rule counts if it is A's; otherwise if it is B's
+	}{
+		"Budget": {rule: func() policy.Rule { return policy.Rule{Budget: policy.Budget{Ratio: -1, PerSecond: 0.001, Burst: 1}} }, b: status(503), of: func(o outcome) bool {
+			return len(o.at) <= n+1 // the first attempts count as requests
+		}},
+		"Gate": {rule: func() policy.Rule { return policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 1, Max: 1}} }, of: func(o outcome) bool {
+			return o.errs > 0 && len(o.at) < n
+		}},
+		"Cooldown": {rule: func() policy.Rule { return policy.Rule{Cooldown: policy.Off} }, b: hold, of: func(o outcome) bool {
+			return o.took < time.Minute // nobody is held by the refusals of others
+		}},
+		"Attempts": {rule: func() policy.Rule { return policy.Rule{Attempts: 2} }, b: status(503), mine: true, of: func(o outcome) bool {
+			return len(o.at) == n
+		}},
+		"AttemptTimeout": {rule: func() policy.Rule { return policy.Rule{AttemptTimeout: time.Second} }, b: faults.Hang(), mine: true, of: func(o outcome) bool {
+			return o.took < time.Minute
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, mine := range []bool{false, true} {
+				o := play(t, func(of bool) policy.Rule {
+					if of == mine {
+						return row.rule()
+					}
+					return policy.Rule{AttemptTimeout: 2 * time.Minute}
+				}, row.b)
+				assert.Equal(t, mine == row.mine, row.of(o), "the rule is A's: %v; %d attempts at B, %d errors, %v", mine, len(o.at), o.errs, o.took)
+			}
+		})
+	}
+}
+
 func TestJoinedURLs(t *testing.T) {
 	for _, row := range [][3]string{
 		{"https://b.test", "https://a.test/x/y?q=1", "https://b.test/x/y?q=1"},
