@@ -206,7 +206,7 @@ func (w *world) checkRated(h *host, s *scene) {
 	}
 	first, _ := slices.BinarySearch(all, s.begin)
 	last, _ := slices.BinarySearch(all, s.end)
-	if least := 0.8 * s.perSecond * (s.end - s.begin).Seconds(); f.steady(whole) && float64(last-first) < least {
+	if least := 0.75 * s.perSecond * (s.end - s.begin).Seconds(); f.steady(whole) && float64(last-first) < least {
 		w.complain(Rated, nil, "%d requests from %v to %v; there should be %.1f", last-first, s.begin, s.end, least)
 	}
 }
