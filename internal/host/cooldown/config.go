@@ -43,14 +43,15 @@ func (c Config) withDefaults() Config {
 const memberGap = 20 * time.Millisecond
 
 // ForMember returns the config for a hold in each of so many members of a fleet. The jitter
-// spreads them 20 ms apart, over at most the time of the wait. The probes are spread as
-// well, over at most half of that time.
+// spreads them 20 ms apart, over at most the time of the wait and Max, so that a size that is
+// not true holds nobody for hours. The probes are spread as well, over at most half of the
+// wait.
 func (c Config) ForMember(members int, wait time.Duration) Config {
 	if members <= 1 {
 		return c
 	}
 	if c.Jitter == 0 {
-		c.Jitter = min(max(time.Duration(members)*memberGap, c.jitter(wait)), wait)
+		c.Jitter = min(max(time.Duration(members)*memberGap, c.jitter(wait)), wait, c.withDefaults().Max)
 	}
 	c.Members = members
 	c.Probes = min(max(ReturnTime(members), 4*testimony), wait/2)

@@ -385,3 +385,13 @@ func TestCooldownOfALargeFleet(t *testing.T) {
 	mustPass(t, &c, sec, 2000, nil)
 	c.Leave(1000, waiting)
 }
+
+// A size of the fleet that is not true holds nobody for hours.
+func TestJitterOfManyMembers(t *testing.T) {
+	var c Cooldown
+	conf := Config{Max: 10 * time.Second}.ForMember(1<<20, 6*time.Hour)
+	c.HoldForFleet(0, 1, Refusal{Code: Unavailable, Wait: 6 * time.Hour}, conf, 0.999)
+	if until, _ := c.Held(0, 1); until <= instant.At(10*time.Second) || until > instant.At(20*time.Second) {
+		t.Errorf("the hold lasts until %v", until)
+	}
+}
