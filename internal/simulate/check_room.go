@@ -23,12 +23,12 @@ func (w *world) checkIdle(h *host) {
 	if rule.Gate.Mode != policy.GateWait || rule.Rate.PerSecond > 0 || rule.Pacing == policy.On || len(w.plan.updates) > 0 {
 		return
 	}
-	if w.plan.fleet.lied() && rule.Cooldown == policy.On {
-		return // a hold that was only told lasts for up to RetryAfter.Max
-	}
 	longest := longestIdle
 	if w.plan.fleet != nil {
 		longest = fleetIdle
+	}
+	if w.plan.fleet.lied() && rule.Cooldown == policy.On {
+		longest += 2 * max(rule.RetryAfter.Max, 0) // a hold that was made up, and its jitter
 	}
 	var busy []span
 	for _, s := range w.attempts {
