@@ -195,11 +195,7 @@ func badAddress(t *testing.T, rule policy.Rule, use func(t *testing.T, s *site, 
 					bubble(t, func(t *testing.T) {
 						s := newSite(t, kind.h2, kind.own, rule)
 						if pooled {
-							var wg sync.WaitGroup
-							for range 4 {
-								wg.Go(func() { _, _ = s.send(http.MethodGet) })
-							}
-							wg.Wait()
+							together(4, func(_ int) { _, _ = s.send(http.MethodGet) })
 						}
 						fault(s)
 						use(t, s, name)
@@ -218,11 +214,7 @@ func TestResendsOverAPool(t *testing.T) {
 		s := newSite(t, false, false, patient)
 		s.tr.Base().(*http.Transport).MaxIdleConnsPerHost = 4
 		s.turn(testserver.OK("well").Delay(time.Millisecond))
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() { _, _ = s.send(http.MethodGet) })
-		}
-		wg.Wait()
+		together(4, func(_ int) { _, _ = s.send(http.MethodGet) })
 		require.Equal(t, 4, s.Open(badIP))
 		s.turn(testserver.ResetBeforeHeaders())
 		before := s.bad.Arrivals()

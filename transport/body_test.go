@@ -391,38 +391,34 @@ func TestUploadMemoryIsBounded(t *testing.T) {
 // and close from goroutines of their own.
 func TestSourceUnderConcurrency(t *testing.T) {
 	text := strings.Repeat("x", 5000)
-	var wg sync.WaitGroup
-	for range 100 {
-		wg.Go(func() {
-			var reading sync.Mutex
-			src := oneShot(text)
-			src.onRead = func() {
-				if !reading.TryLock() {
-					t.Error("two Reads at once")
-					return
-				}
-				runtime.Gosched()
-				reading.Unlock()
+	together(100, func(_ int) {
+		var reading sync.Mutex
+		src := oneShot(text)
+		src.onRead = func() {
+			if !reading.TryLock() {
+				t.Error("two Reads at once")
+				return
 			}
-			tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-				if transport.AttemptNumber(req.Context()) < 4 {
-					go func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) }()
-					go func() { _ = req.Body.Close() }()
-					return play(req, status(503))
-				}
-				all, err := io.ReadAll(req.Body)
-				assert.NoError(t, err)
-				assert.Len(t, all, len(text))
-				_ = req.Body.Close()
-				return play(req, status(200))
-			}))
-			resp, err := put(t, tr, src)
-			if assert.NoError(t, err) {
-				assert.Equal(t, 200, resp.StatusCode)
+			runtime.Gosched()
+			reading.Unlock()
+		}
+		tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+			if transport.AttemptNumber(req.Context()) < 4 {
+				go func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) }()
+				go func() { _ = req.Body.Close() }()
+				return play(req, status(503))
 			}
-		})
-	}
-	wg.Wait()
+			all, err := io.ReadAll(req.Body)
+			assert.NoError(t, err)
+			assert.Len(t, all, len(text))
+			_ = req.Body.Close()
+			return play(req, status(200))
+		}))
+		resp, err := put(t, tr, src)
+		if assert.NoError(t, err) {
+			assert.Equal(t, 200, resp.StatusCode)
+		}
+	})
 }
 
 // A body that is kept for retries is closed even if the base transport panics before it closes the body.

@@ -150,11 +150,7 @@ func TestChangeOfACrowd(t *testing.T) {
 			var seen changes
 			tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Start: 1, Max: 1, Mode: mode}}, Trace: seen.trace(),
 				Base: script(faults.Status(200).Delay(700 * time.Millisecond))})
-			var all sync.WaitGroup
-			for range 4 {
-				all.Go(func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
-			}
-			all.Wait()
+			together(4, func(_ int) { _, _ = fetch(t, tr, t.Context(), "http://h.test/") })
 			assert.Equal(t, []string{want}, seen.told(), "%v", mode)
 			time.Sleep(time.Minute)
 			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
@@ -288,15 +284,11 @@ func TestChangesInOrder(t *testing.T) {
 			h := http.Header{"X-Ratelimit-Limit": {"1000000"}, "X-Ratelimit-Remaining": {left}, "X-Ratelimit-Reset": {"60"}}
 			return &http.Response{StatusCode: 200, Body: http.NoBody, Header: h, Request: req}, nil
 		})})
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range soak.Size(100, 3000) {
-				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-			}
-		})
-	}
-	all.Wait()
+	together(8, func(_ int) {
+		for range soak.Size(100, 3000) {
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+		}
+	})
 	assert.Zero(t, wrong)
 	assert.Greater(t, changes, 100)
 }

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -196,23 +195,19 @@ func TestContractConcurrentUse(t *testing.T) {
 			}
 			return play(req, status(200))
 		}))
-		var wg sync.WaitGroup
-		for i := range 50 {
-			wg.Go(func() {
-				var b io.Reader
-				switch i % 3 {
-				case 0:
-					b = oneShot("text")
-				case 1:
-					b = strings.NewReader("text")
-				}
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b))
-				if assert.NoError(t, err) {
-					_ = resp.Body.Close()
-				}
-			})
-		}
-		wg.Wait()
+		together(50, func(i int) {
+			var b io.Reader
+			switch i % 3 {
+			case 0:
+				b = oneShot("text")
+			case 1:
+				b = strings.NewReader("text")
+			}
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", b))
+			if assert.NoError(t, err) {
+				_ = resp.Body.Close()
+			}
+		})
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -212,13 +211,8 @@ func newCrew(t *testing.T, n int, f *memFleet, rule policy.Rule, base func(i int
 
 // get makes a request of member i and returns its status, or 0 after an error.
 func (c *crew) get(t *testing.T, i int) int {
-	resp, err := c.transports[i].RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-	if err != nil {
-		return 0
-	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	_ = resp.Body.Close()
-	return resp.StatusCode
+	code, _ := send(t, c.transports[i], http.MethodGet, "http://h.test/")
+	return code
 }
 
 // count returns the sends of all members but the first few.
@@ -568,11 +562,7 @@ func TestFleetAway(t *testing.T) {
 			}
 			return play(req, status(200))
 		})
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() { assert.Equal(t, 200, c.get(t, 0)) })
-		}
-		all.Wait()
+		together(20, func(_ int) { assert.Equal(t, 200, c.get(t, 0)) })
 		assert.Greater(t, f.count(), 3, "the member tells and asks the fleet all the same")
 		assert.Less(t, time.Since(begun), 30*time.Second)
 	})
@@ -584,15 +574,11 @@ func TestFleetBudget(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rule := policy.Rule{Budget: policy.Budget{Ratio: policy.Off}}
 			c := newCrew(t, members, newMemFleet(0), rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(503)) })
-			var all sync.WaitGroup
-			for range 50 {
-				all.Go(func() {
-					for range 10 {
-						c.get(t, 0)
-					}
-				})
-			}
-			all.Wait()
+			together(50, func(_ int) {
+				for range 10 {
+					c.get(t, 0)
+				}
+			})
 			n = c.count(0) - 500
 		})
 		return n
@@ -868,14 +854,10 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 						require.NoError(t, tr.Update(row.rule, nil))
 					}
 					c := &crew{transports: []*transport.Transport{tr}}
-					var all sync.WaitGroup
-					for i := range 10 {
-						all.Go(func() {
-							time.Sleep(time.Duration(i) * time.Millisecond)
-							assert.Equal(t, 200, c.get(t, 0))
-						})
-					}
-					all.Wait()
+					together(10, func(i int) {
+						time.Sleep(time.Duration(i) * time.Millisecond)
+						assert.Equal(t, 200, c.get(t, 0))
+					})
 				})
 			})
 		}

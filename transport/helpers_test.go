@@ -194,7 +194,13 @@ func (r *recorder) reasons() (all []transport.Reason) {
 	return all
 }
 
-func (r *recorder) last() transport.Reason { return r.events()[len(r.events())-1].Reason }
+// last returns the reason of the last event, and ReasonFinal if there was none.
+func (r *recorder) last() (reason transport.Reason) {
+	for _, e := range r.events() {
+		reason = e.Reason
+	}
+	return reason
+}
 
 func (r *recorder) on(ctx context.Context) context.Context {
 	return transport.WithTrace(ctx, r.trace())
@@ -237,6 +243,7 @@ func (s *sum) hex() string { return hex.EncodeToString(s.Sum(nil)) }
 func (s *stage) lastBody(text string) {
 	s.t.Helper()
 	log := s.Log()
+	require.NotEmpty(s.t, log)
 	last := log[len(log)-1]
 	assert.True(s.t, last.BodyWhole, "the last body is whole")
 	assert.EqualValues(s.t, len(text), last.BodyLength)

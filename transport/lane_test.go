@@ -227,11 +227,7 @@ func testDeathOfAPool(t *testing.T, cause error) {
 	inMemory(t, anyHTTP, func(t *testing.T, cfg ts.Config) {
 		w := wire(t, cfg, policy.Rule{}, func(*ts.Received) ts.Step { return ts.OK("well").Delay(5 * time.Millisecond) })
 		for range 3 {
-			var wg sync.WaitGroup
-			for range 32 {
-				wg.Go(func() { w.ok(w.get(), time.Second) })
-			}
-			wg.Wait()
+			together(32, func(_ int) { w.ok(w.get(), time.Second) })
 			w.die()
 			failed := 0
 			for range 20 {
@@ -382,15 +378,11 @@ func TestOverloadCostsFewConnections(t *testing.T) {
 			})
 			w.ok(w.get(), 0)
 			until := time.Now().Add(4 * time.Second)
-			var wg sync.WaitGroup
-			for range 8 {
-				wg.Go(func() {
-					for time.Now().Before(until) {
-						_ = w.get()
-					}
-				})
-			}
-			wg.Wait()
+			together(8, func(_ int) {
+				for time.Now().Before(until) {
+					_ = w.get()
+				}
+			})
 			if name == "503 with a wait" {
 				assert.Equal(t, 1, w.Conns(), name)
 			}
@@ -475,11 +467,7 @@ func TestRequestsWaitForOneHandshake(t *testing.T) {
 		w.ok(w.get(), 100*time.Millisecond)
 		before := w.Conns()
 		w.die()
-		var wg sync.WaitGroup
-		for range 64 {
-			wg.Go(func() { w.ok(w.get(), attemptTime+120*time.Millisecond) })
-		}
-		wg.Wait()
+		together(64, func(_ int) { w.ok(w.get(), attemptTime+120*time.Millisecond) })
 		assert.Equal(t, 1, w.Conns()-before)
 	})
 }
@@ -666,21 +654,17 @@ func TestSilentOnlyLaneWithDeadlines(t *testing.T) {
 		for range 4 {
 			w.ok(w.get(), 0)
 			w.die()
-			var wg sync.WaitGroup
-			for range 3 {
-				wg.Go(func() {
-					failed := 0
-					for range 10 {
-						ctx, cancel := context.WithTimeout(t.Context(), attemptTime)
-						if _, err := fetch(t, w.tr, ctx, w.URL); err != nil {
-							failed++
-						}
-						cancel()
+			together(3, func(_ int) {
+				failed := 0
+				for range 10 {
+					ctx, cancel := context.WithTimeout(t.Context(), attemptTime)
+					if _, err := fetch(t, w.tr, ctx, w.URL); err != nil {
+						failed++
 					}
-					assert.LessOrEqual(t, failed, 1)
-				})
-			}
-			wg.Wait()
+					cancel()
+				}
+				assert.LessOrEqual(t, failed, 1)
+			})
 		}
 		w.tr.CloseIdleConnections()
 	})
@@ -911,15 +895,11 @@ func TestServersThatEndConnections(t *testing.T) {
 			acted[r.Method+" "+r.Path]++
 			return ts.OK("well").Delay(time.Duration(1+r.N%3) * time.Millisecond)
 		})
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for range 100 {
-					w.ok(w.get(), time.Minute)
-				}
-			})
-		}
-		wg.Wait()
+		together(8, func(_ int) {
+			for range 100 {
+				w.ok(w.get(), time.Minute)
+			}
+		})
 		for i := range 300 { // alone, because this server acts on all streams that are open at its GOAWAY
 			got := do(w.tr, newRequest(t, http.MethodPost, fmt.Sprint(w.URL, "/", i), nil))
 			w.ok(got, time.Minute, "nothing of it was processed")

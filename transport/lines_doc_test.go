@@ -85,11 +85,7 @@ func TestLinesInTheDocs(t *testing.T) {
 		{name: "four GETs, the first gets a 429 with `Retry-After: 30`", rule: single, base: script(faults.Status(429, "Retry-After", "30"), faults.Status(200)),
 			play: func(t *testing.T, tr *transport.Transport, url string) {
 				once(t, tr, url)
-				var all sync.WaitGroup
-				for range 3 {
-					all.Go(func() { once(t, tr, url) })
-				}
-				all.Wait()
+				together(3, func(_ int) { once(t, tr, url) })
 			}},
 		{name: "a 429 with `Retry-After: 3600`, and two GETs", base: script(faults.Status(429, "Retry-After", "3600")),
 			play: func(t *testing.T, tr *transport.Transport, url string) { once(t, tr, url); once(t, tr, url) }},

@@ -478,51 +478,47 @@ func TestEarlyRedirectOfOneReader(t *testing.T) {
 // time, then nobody uses the reader beside anybody else, and all bytes arrive.
 func TestOneReaderUnderConcurrency(t *testing.T) {
 	text := string(noisy(5000))
-	var all sync.WaitGroup
-	for range 100 {
-		all.Go(func() {
-			var using sync.Mutex
-			use := func() {
-				if !using.TryLock() {
-					t.Error("two at once")
-					return
-				}
+	together(100, func(_ int) {
+		var using sync.Mutex
+		use := func() {
+			if !using.TryLock() {
+				t.Error("two at once")
+				return
+			}
+			runtime.Gosched()
+			using.Unlock()
+		}
+		shared := strings.NewReader(text)
+		b := &body{Reader: shared, onRead: use}
+		var late sync.WaitGroup
+		tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+			if transport.AttemptNumber(req.Context()) < 5 {
+				late.Go(func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) })
+				late.Go(func() { _ = req.Body.Close() })
+				late.Go(func() {
+					if again, err := req.GetBody(); err == nil {
+						_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{again}, make([]byte, 100))
+					}
+				})
 				runtime.Gosched()
-				using.Unlock()
+				return play(req, status(503))
 			}
-			shared := strings.NewReader(text)
-			b := &body{Reader: shared, onRead: use}
-			var late sync.WaitGroup
-			tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-				if transport.AttemptNumber(req.Context()) < 5 {
-					late.Go(func() { _, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{req.Body}, make([]byte, 100)) })
-					late.Go(func() { _ = req.Body.Close() })
-					late.Go(func() {
-						if again, err := req.GetBody(); err == nil {
-							_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{again}, make([]byte, 100))
-						}
-					})
-					runtime.Gosched()
-					return play(req, status(503))
-				}
-				got, err := io.ReadAll(req.Body)
-				assert.NoError(t, err)
-				assert.True(t, text == string(got), "%d bytes", len(got))
-				_ = req.Body.Close()
-				return play(req, status(200))
-			}))
-			req := newRequest(t, http.MethodPut, "http://h.test/", b)
-			req.GetBody = func() (io.ReadCloser, error) {
-				use()
-				_, err := shared.Seek(0, io.SeekStart)
-				return b, err
-			}
-			resp, err := tr.RoundTrip(req)
-			if assert.NoError(t, err) {
-				assert.Equal(t, 200, resp.StatusCode)
-			}
-			late.Wait()
-		})
-	}
-	all.Wait()
+			got, err := io.ReadAll(req.Body)
+			assert.NoError(t, err)
+			assert.True(t, text == string(got), "%d bytes", len(got))
+			_ = req.Body.Close()
+			return play(req, status(200))
+		}))
+		req := newRequest(t, http.MethodPut, "http://h.test/", b)
+		req.GetBody = func() (io.ReadCloser, error) {
+			use()
+			_, err := shared.Seek(0, io.SeekStart)
+			return b, err
+		}
+		resp, err := tr.RoundTrip(req)
+		if assert.NoError(t, err) {
+			assert.Equal(t, 200, resp.StatusCode)
+		}
+		late.Wait()
+	})
 }

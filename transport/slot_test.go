@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -30,19 +29,15 @@ import (
 // has to go within a second and to get a response.
 func free(t *testing.T, tr *transport.Transport, n int) {
 	t.Helper()
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/free", nil).WithContext(ctx))
-			if assert.NoError(t, err) {
-				assert.Equal(t, 200, resp.StatusCode)
-				_ = resp.Body.Close()
-			}
-		})
-	}
-	wg.Wait()
+	together(n, func(_ int) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/free", nil).WithContext(ctx))
+		if assert.NoError(t, err) {
+			assert.Equal(t, 200, resp.StatusCode)
+			_ = resp.Body.Close()
+		}
+	})
 }
 
 // TestForgottenBodies: a body that nobody closes does not keep its slot forever. A
