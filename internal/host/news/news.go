@@ -40,7 +40,7 @@ type News struct {
 	next    instant.Instant // the earliest Until
 	status  int             // of the last attempt, if it failed
 	err     error           // of the last attempt
-	queue   []func()        // what is to be told, in order
+	queue   []func()        // what is to be told, in order; a hook that blocks for ever loses the rest
 	telling bool            // a goroutine is telling it
 }
 
@@ -54,7 +54,7 @@ func (n *News) Begin(r Record, tell func()) {
 	n.mu.Lock()
 	if old, lasts := n.lasting[r.Key]; lasts {
 		r.Since = old.Since
-	} else if len(n.lasting) < most {
+	} else if len(n.lasting) < most && len(n.queue) < most {
 		n.queue = append(n.queue, tell)
 	} else {
 		n.mu.Unlock()
@@ -83,7 +83,9 @@ func (n *News) End(k Key, tell func()) {
 	n.mu.Lock()
 	if _, lasts := n.lasting[k]; lasts {
 		delete(n.lasting, k)
-		n.queue = append(n.queue, tell)
+		if len(n.queue) < 2*most { // so that there is room for the end of all that was told
+			n.queue = append(n.queue, tell)
+		}
 	}
 	n.empty()
 }

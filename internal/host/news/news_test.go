@@ -69,3 +69,18 @@ func TestBounds(t *testing.T) {
 	assert.Empty(t, n.Heard())
 	assert.Len(t, n.lasting, most)
 }
+
+// Whoever is told and does not return costs bounded memory.
+func TestWhoeverIsToldMayBlock(t *testing.T) {
+	var n News
+	told := 0
+	n.Begin(Record{Key: Key{Kind: 1}}, func() {
+		for range 10_000 { // nothing of it is told before this returns
+			n.Begin(Record{Key: Key{Kind: 2}}, func() { told++ })
+			n.End(Key{Kind: 2}, func() { told++ })
+		}
+	})
+	if told == 0 || told > 2*most {
+		t.Errorf("%d changes are told", told)
+	}
+}
