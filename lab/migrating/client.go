@@ -9,16 +9,13 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-func newClient(base http.RoundTripper) (*http.Client, error) {
-	t, err := transport.New(transport.Config{
+func newClient(base http.RoundTripper) *http.Client {
+	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
 			Attempts: 5,
 			Backoff:  backoff.Randomized{Interval: 100 * time.Millisecond, MaxInterval: 2 * time.Second},
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: t}, nil
+	return &http.Client{Transport: t}
 }

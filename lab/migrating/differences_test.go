@@ -18,7 +18,7 @@ import (
 )
 
 func retryable(set func(*retryablehttp.Client)) func(*testing.T, http.RoundTripper) program {
-	return sure(ofClient, func(base http.RoundTripper) *http.Client {
+	return made(ofClient, func(base http.RoundTripper) *http.Client {
 		client := retryablehttp.NewClient()
 		client.HTTPClient.Transport = base
 		client.Logger = nil
@@ -29,13 +29,12 @@ func retryable(set func(*retryablehttp.Client)) func(*testing.T, http.RoundTripp
 }
 
 func aplomb(rule policy.Rule, set func(*http.Client)) func(*testing.T, http.RoundTripper) program {
-	return fallible(ofClient, func(base http.RoundTripper) (*http.Client, error) {
-		t, err := transport.New(transport.Config{Base: base, Rule: rule})
-		client := &http.Client{Transport: t}
+	return made(ofClient, func(base http.RoundTripper) *http.Client {
+		client := &http.Client{Transport: transport.MustNew(transport.Config{Base: base, Rule: rule})}
 		if set != nil {
 			set(client)
 		}
-		return client, err
+		return client
 	})
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-func heimdallAfter(base http.RoundTripper) (*http.Client, error) {
-	t, err := transport.New(transport.Config{
+func heimdallAfter(base http.RoundTripper) *http.Client {
+	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
 			Attempts:       5, // the retry count and the first attempt
@@ -19,8 +19,5 @@ func heimdallAfter(base http.RoundTripper) (*http.Client, error) {
 				Base: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: 50 * time.Millisecond},
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: t}, nil
+	return &http.Client{Transport: t}
 }

@@ -37,30 +37,20 @@ type pair struct {
 }
 
 var pairs = []pair{
-	{"go-retryablehttp", sure(ofClient, retryablehttpBefore), fallible(ofClient, retryablehttpAfter)},
-	{"rehttp", sure(ofClient, rehttpBefore), fallible(ofClient, rehttpAfter)},
-	{"failsafe-go", sure(ofClient, failsafeBefore), fallible(ofClient, failsafeAfter)},
-	{"heimdall", sure(ofClient, heimdallBefore), fallible(ofClient, heimdallAfter)},
-	{"resty", sure(ofResty, restyBefore), fallible(ofResty, restyAfter)},
-	{"cenkalti/backoff", sure(ofFunc(backoffBefore), plainClient), fallible(ofFunc(backoffAfter), newClient)},
-	{"a hand-written loop", sure(ofFunc(loopBefore), plainClient), fallible(ofFunc(loopAfter), newClient)},
+	{"go-retryablehttp", made(ofClient, retryablehttpBefore), made(ofClient, retryablehttpAfter)},
+	{"rehttp", made(ofClient, rehttpBefore), made(ofClient, rehttpAfter)},
+	{"failsafe-go", made(ofClient, failsafeBefore), made(ofClient, failsafeAfter)},
+	{"heimdall", made(ofClient, heimdallBefore), made(ofClient, heimdallAfter)},
+	{"resty", made(ofResty, restyBefore), made(ofResty, restyAfter)},
+	{"cenkalti/backoff", made(ofFunc(backoffBefore), plainClient), made(ofFunc(backoffAfter), newClient)},
+	{"a hand-written loop", made(ofFunc(loopBefore), plainClient), made(ofFunc(loopAfter), newClient)},
 }
 
 func plainClient(base http.RoundTripper) *http.Client { return &http.Client{Transport: base} }
 
-// sure and fallible make a program of a constructor.
-func sure[C any](use func(C) program, construct func(http.RoundTripper) C) func(*testing.T, http.RoundTripper) program {
+// made makes a program of a constructor.
+func made[C any](use func(C) program, construct func(http.RoundTripper) C) func(*testing.T, http.RoundTripper) program {
 	return func(_ *testing.T, base http.RoundTripper) program { return use(construct(base)) }
-}
-
-func fallible[C any](use func(C) program, construct func(http.RoundTripper) (C, error)) func(*testing.T, http.RoundTripper) program {
-	return func(t *testing.T, base http.RoundTripper) program {
-		client, err := construct(base)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return use(client)
-	}
 }
 
 func ofClient[C interface {
@@ -227,7 +217,7 @@ func TestHeimdall(t *testing.T) {
 
 // TestRestyErrorCondition: AddRetryAfterErrorCondition retries a 404.
 func TestRestyErrorCondition(t *testing.T) {
-	before := sure(ofResty, func(base http.RoundTripper) *resty.Client {
+	before := made(ofResty, func(base http.RoundTripper) *resty.Client {
 		return resty.New().SetTransport(base).SetRetryCount(4).AddRetryAfterErrorCondition()
 	})
 	measure(t, before, faults.Always(faults.Status(404)), func(t *testing.T, send program, server *faults.Transport) {

@@ -11,16 +11,13 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-func restyAfter(base http.RoundTripper) (*resty.Client, error) {
-	t, err := transport.New(transport.Config{
+func restyAfter(base http.RoundTripper) *resty.Client {
+	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
 			Attempts: 5, // the retry count and the first attempt
 			Backoff:  backoff.EqualJitter{Base: 100 * time.Millisecond, Max: 2 * time.Second},
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return resty.New().SetTransport(t), nil // without a retry count resty does not retry
+	return resty.New().SetTransport(t) // without a retry count resty does not retry
 }

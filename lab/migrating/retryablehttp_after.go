@@ -9,16 +9,13 @@ import (
 	"github.com/aplomb-go/aplomb/transport"
 )
 
-func retryablehttpAfter(base http.RoundTripper) (*http.Client, error) {
-	t, err := transport.New(transport.Config{
+func retryablehttpAfter(base http.RoundTripper) *http.Client {
+	t := transport.MustNew(transport.Config{
 		Base: base,
 		Rule: policy.Rule{
 			Attempts: 5, // RetryMax and the first attempt
 			Backoff:  backoff.Geometric{First: 100 * time.Millisecond, Max: 2 * time.Second},
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: t}, nil
+	return &http.Client{Transport: t}
 }
