@@ -130,6 +130,7 @@ type witness struct {
 	quotas []fleetmsg.Message
 	downs  []string
 	ups    []time.Duration
+	upOf   []string // the hosts of ups
 	probes []bool
 	waits  []time.Duration
 	grants []fleetmsg.Message
@@ -149,7 +150,7 @@ func (w *witness) hear(m fleetmsg.Message) {
 	case fleetmsg.Down:
 		w.downs = append(w.downs, m.Host)
 	case fleetmsg.Up:
-		w.ups = append(w.ups, m.Wait)
+		w.ups, w.upOf = append(w.ups, m.Wait), append(w.upOf, m.Host)
 	case fleetmsg.Probe:
 		w.probes, w.waits = append(w.probes, m.Granted), append(w.waits, m.Wait)
 	case fleetmsg.Tokens:
