@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -263,6 +264,11 @@ func (p *plan) mirrored() bool {
 		}
 	}
 	return false
+}
+
+// differs reports whether a mirror has other bytes under the same tags.
+func (p *plan) differs() bool {
+	return slices.ContainsFunc(p.hosts, func(h *host) bool { return h.mirror != nil && h.mirror.from >= 0 })
 }
 
 // places returns the hosts to which the attempts of a call may go. The first is its own.
