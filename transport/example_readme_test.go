@@ -120,7 +120,8 @@ func ExampleExplain() {
 			log.Fatal(err)
 		}
 		resp, err := (&http.Client{Transport: tr}).Get("https://api.example.com?key=secret")
-		fmt.Println(regexp.MustCompile(`(at|after|in) [0-9.]+m?s`).ReplaceAllString(whyGivenUp(resp, err), "$1 …"))
+		why := regexp.MustCompile(` (after|in) [0-9.]+m?s`).ReplaceAllString(whyGivenUp(resp, err), "") // if it took any time
+		fmt.Println(regexp.MustCompile(`at [0-9.]+m?s`).ReplaceAllString(why, "at …"))
 		if err == nil {
 			resp.Body.Close()
 		}
