@@ -448,14 +448,14 @@ func (w *world) checkFresh(h *host, member int) {
 	}
 }
 
-// holdsOn returns for how long a member obeys a hold that another was told for hours.
+// holdsOn returns for how long a member obeys a hold of hours that another was told, or that was
+// made up.
 func (w *world) holdsOn(h *host, rule policy.Rule) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, s := range w.attempts {
-		if s.host == h && s.ended+s.script.told.wait > w.now() {
-			return rule.RetryAfter.Max + holdJitter
-		}
+	long := func(s *attempt) bool { return s.host == h && s.ended+s.script.told.wait > w.now() }
+	if slices.ContainsFunc(w.attempts, long) || w.plan.fleet.lied() && rule.Cooldown == policy.On {
+		return rule.RetryAfter.Max + holdJitter
 	}
 	return 0
 }
