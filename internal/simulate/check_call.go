@@ -116,7 +116,8 @@ func (w *world) checkReconnect(s *attempt) {
 		c.progress, c.dry = offset, 0
 	}
 	c.dry++
-	if most := max(c.rule.Resume.Max, 0) + max(c.rule.Attempts, 1); c.dry > most {
+	// An endpoint that turns out not to have the rest costs an attempt more.
+	if most := max(c.rule.Resume.Max, 0) + max(c.rule.Attempts, 1) + len(c.places()) - 1; c.dry > most {
 		w.complain(TooOften, c, "%d reconnects without 64 KiB of progress; the rule allows %d", c.dry, c.rule.Resume.Max)
 	}
 }
