@@ -73,6 +73,7 @@ func (q gateQueue) enter(now instant.Instant, w *queue.Waiter) (queue.Answer, bo
 		conf = conf.ForMember(q.t.members())
 		conf.Fleet = true
 	}
+	conf.Refuses = conf.Refuses || q.leaves // the request would go to an alternate
 	if q.rule.rate {
 		conf.Rate = q.state.Machines().Rate(q.rule.settings.rate)
 	}
@@ -162,15 +163,8 @@ func (l *limits) background() bool { return l.options != nil && l.options.backgr
 // waiter returns a waiter for the request.
 func (l *limits) waiter(cost int) *queue.Waiter {
 	w := queue.NewWaiter()
-	w.By, w.From, w.Background, w.Cost = l.sendBy(), l.since, l.background() && !l.probes(), cost
+	w.By, w.From, w.Background, w.Cost = l.sendBy(), l.since, l.background(), cost
 	return w
-}
-
-// probes reports whether a background request is a probe like any other. Else it is one when it
-// has waited for some time. No request waits at a closed gate if there is an alternate. If there
-// were no others, nobody would ever open the gate.
-func (l *limits) probes() bool {
-	return l.leaves && l.slot.gate != nil && l.slot.gate.State().Closed
 }
 
 // early returns the waiter that a machine has to see at its first question, or nil if there

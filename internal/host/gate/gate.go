@@ -35,8 +35,8 @@ type Config struct {
 	Rate *rate.Rate
 	// Fleet makes a closed gate ask the fleet before it lets a probe through.
 	Fleet bool
-	// Refuses says that no request waits for a slot. Then a background request is a probe
-	// like any other, because it would never become old enough.
+	// Refuses says that the request does not wait at a closed gate. Then a background request
+	// is a probe like any other, because it would never become old enough.
 	Refuses bool
 }
 
