@@ -300,15 +300,23 @@ func (w *world) successes(h *host, member int, at time.Duration) (n int) {
 	return n
 }
 
-// checkNeighbour checks that members whose requests succeed are not stopped by others.
-func (w *world) checkNeighbour(h *host, s *scene) {
-	longest := strangeWait
-	if w.plan.fleet.lied() {
+// strangest returns for how long a member may wait because of what others were told.
+func (w *world) strangest(s *scene, member int) time.Duration {
+	longest, f := strangeWait, w.plan.fleet
+	if f.lied() {
 		longest = falseWait
 	}
-	if 2*len(s.sick) > len(w.clients) {
+	switch lossy := f.members[member].meets(span{0, s.end}, func(a air) bool { return a.lost > 0 }); {
+	case 2*len(s.sick) > len(w.clients):
 		longest += s.wait // each refused probe of the many puts the probes of the few off
+	case len(s.sick) > 1 && lossy:
+		longest += s.wait // it may hear of such probes, and not of the success of another member
 	}
+	return longest
+}
+
+// checkNeighbour checks that members whose requests succeed are not stopped by others.
+func (w *world) checkNeighbour(h *host, s *scene) {
 	all, waited := make([]int, len(w.clients)), make([]int, len(w.clients))
 	for _, c := range w.calls {
 		m := c.plan.member
@@ -319,6 +327,7 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 		if !ok || w.successes(h, m, c.plan.at) < fewSuccesses {
 			continue
 		}
+		longest := w.strangest(s, m)
 		if wait == never && w.plan.fleet.lied() && c.plan.deadline > 0 && c.plan.deadline < longest {
 			continue // it was told at once that it would have to wait
 		}
@@ -331,7 +340,7 @@ func (w *world) checkNeighbour(h *host, s *scene) {
 		}
 	}
 	for m := range all {
-		if all[m] >= 30 && waited[m]*100 > all[m]*strangePart && longest == strangeWait {
+		if all[m] >= 30 && waited[m]*100 > all[m]*strangePart && w.strangest(s, m) == strangeWait {
 			w.complain(Stopped, nil, "%d of %d requests of member %d waited, while its requests succeeded", waited[m], all[m], m)
 		}
 	}

@@ -28,7 +28,10 @@ func (w *world) checkIdle(h *host) {
 		longest = fleetIdle
 	}
 	if w.plan.fleet.lied() && rule.Cooldown == policy.On {
-		longest += 2 * max(rule.RetryAfter.Max, 0) // a hold that was made up, and its jitter
+		if rule.RetryAfter.Max < 0 {
+			return // a hold that was made up may last for hours
+		}
+		longest += 2 * rule.RetryAfter.Max // and its jitter
 	}
 	var busy []span
 	for _, s := range w.attempts {

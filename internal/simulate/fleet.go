@@ -217,14 +217,17 @@ func (p *process) steady(s span) bool {
 			return false
 		}
 	}
+	return !p.meets(s, func(a air) bool { return a.delay > 4*time.Millisecond || a.lost > 0 })
+}
+
+// meets reports whether a state of the network that is of a kind lies within a span.
+func (p *process) meets(s span, kind func(air) bool) bool {
 	from := time.Duration(0)
-	for _, a := range p.net {
-		if from < s.until && s.from < a.until && (a.delay > 4*time.Millisecond || a.lost > 0) {
-			return false
-		}
+	return slices.ContainsFunc(p.net, func(a air) bool {
+		within := from < s.until && s.from < a.until
 		from = a.until
-	}
-	return true
+		return within && kind(a)
+	})
 }
 
 // steady reports whether all members are there for a span and hear everything soon, and
@@ -236,12 +239,7 @@ func (f *fleetPlan) steady(s span) bool {
 // doubled reports whether messages come twice within a span.
 func (f *fleetPlan) doubled(s span) bool {
 	return slices.ContainsFunc(f.members, func(p *process) bool {
-		from := time.Duration(0)
-		return slices.ContainsFunc(p.net, func(a air) bool {
-			within := from < s.until && s.from < a.until
-			from = a.until
-			return within && a.double > 0
-		})
+		return p.meets(s, func(a air) bool { return a.double > 0 })
 	})
 }
 
