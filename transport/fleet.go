@@ -128,7 +128,7 @@ func (t *Transport) hearHold(s *host.State[resolved], rule *resolved, m fleetmsg
 		holds.Free(now, m.Scope, now.Add(time.Duration(rand.Float64()*float64(cooldown.ReturnTime(t.members())))))
 		return
 	}
-	r := cooldown.Refusal{Code: codeOf(m.Status), Wait: m.Wait, Ended: s.Ended()}
+	r := cooldown.Refusal{Code: codeOf(m.Status), Wait: m.Wait, Again: m.Again, Ended: s.Ended()}
 	holds.HoldForFleet(now, m.Scope, r, t.cooldown(rule, m.Wait), rand.Float64())
 	until, _ := holds.Held(now, m.Scope)
 	t.hears(s.Machines(), ConditionHeld, m.Scope, now, until, m.Status, 0)

@@ -306,11 +306,11 @@ func (w *world) strangest(s *scene, member int) time.Duration {
 	if f.lied() {
 		longest = falseWait
 	}
-	switch lossy := f.members[member].meets(span{0, s.end}, func(a air) bool { return a.lost > 0 }); {
-	case 2*len(s.sick) > len(w.clients):
-		longest += s.wait // each refused probe of the many puts the probes of the few off
-	case len(s.sick) > 1 && lossy:
-		longest += s.wait // it may hear of such probes, and not of the success of another member
+	unclear := func(a air) bool { return a.lost > 0 || a.double > 0 && a.delay > 100*time.Millisecond }
+	if 2*len(s.sick) > len(w.clients) || f.members[member].meets(span{0, s.end}, unclear) {
+		// Each refused probe of the sick puts the probe of this member off. It may be told of
+		// a hold twice, which looks like a probe, and may miss the success of another.
+		longest += s.wait
 	}
 	return longest
 }

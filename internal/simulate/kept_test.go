@@ -88,7 +88,7 @@ var keptFleets = []keptSeed{
 	{1131525, "a fleet that seemed to be large for a moment gave back retries that were used"},
 	{1107219, "the oracle did not know that a member may wait for a hold of hours that others were told"},
 	{1152952, "the oracle did not know that a process that stands still sends nothing"},
-	{1140314, "the oracle did not know that a member may miss the success of another"},
+	{1140314, "a hold that was told a second time put off a probe, as the refusal of another probe does"},
 	{1002791, "the oracle did not know that a hold which was made up may have no bound"},
 	{1093296, "a size of the fleet that was not true put the end of a hold off for hours"},
 }

@@ -102,6 +102,8 @@ type Refusal struct {
 	Wait time.Duration
 	// Sent is when its request was sent. It is zero if that is not known.
 	Sent instant.Instant
+	// Again says that the request was a probe of another member of the fleet.
+	Again bool
 	// Ended is how many requests to the host have ended until now.
 	Ended uint64
 }

@@ -62,13 +62,15 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		mustHold(t, deafer, deaf+10*sec, 1, queue.NewWaiter(), 0)
 	}
 
-	// Another process is refused later, even if it names no later end. So this process waits
-	// with its probe for four times as long as the hold has lasted.
+	// The probe of another process is refused, even if it names no later end. So this process
+	// waits with its probe for four times as long as the hold has lasted. A hold that is told
+	// twice says nothing of a probe.
 	again := sure(now)
 	again.HoldForFleet(now, 1, told, conf, 0)
 	w := queue.NewWaiter()
 	mustHold(t, again, now+50*ms, 1, w, 0)
-	again.HoldForFleet(instant.At(now+60*ms+testimony), 1, Refusal{Wait: 9 * sec}, conf, 0)
+	again.HoldForFleet(instant.At(now+50*ms+testimony), 1, Refusal{Wait: 10*sec - 40*ms - testimony}, conf, 0) // the same hold is told again
+	again.HoldForFleet(instant.At(now+60*ms+testimony), 1, Refusal{Wait: 9 * sec, Again: true}, conf, 0)
 	if a := again.Enter(now+160*ms, 1, w); a.Ask != now+5*160*ms {
 		t.Errorf("%+v", a)
 	}

@@ -141,7 +141,7 @@ func (h *hold) hear(now instant.Instant, r Refusal, conf Config, u float64) bool
 		h.doubt = 0
 		h.probes = max(h.probes, maxProbes-1)
 		h.probeAt, h.news = max(h.probeAt, instant.After(now, testimony+conf.turn(u))), now
-	case now > h.news.Add(testimony): // the probe of another member was refused
+	case now > h.news.Add(testimony) && (r.Again || end > instant.After(h.heard[r.Code], testimony)): // the probe of another member was refused
 		if h.probes < maxProbes {
 			h.probeAt = instant.After(now, putOff*(now.Sub(h.saved.at)+max(0, h.probeAt.Sub(now))))
 		}
