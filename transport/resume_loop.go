@@ -327,8 +327,13 @@ func (d *download) before() *past {
 	return d.past
 }
 
-// Discard discards the response to a reconnect.
-func (d *download) Discard(ctx context.Context, resp *http.Response) { discard(ctx, resp) }
+// Discard discards the response to a reconnect. It reads for some time, so it sees that
+// Request.Cancel is closed.
+func (d *download) Discard(ctx context.Context, resp *http.Response) {
+	var x exchange
+	defer x.begin(call{req: d.req, ctx: ctx})()
+	discard(x.ctx, resp)
+}
 
 // Drop closes the body of a segment that was cut.
 func (d *download) Drop(body io.ReadCloser) {

@@ -926,6 +926,40 @@ func TestEndDuringReconnect(t *testing.T) {
 	}
 }
 
+// Nobody waits for the rest of a response that does not continue the body.
+func TestEndDuringADiscard(t *testing.T) {
+	for _, how := range []string{"close", "cancel", "channel"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				first := func(req *http.Request) (*http.Response, error) {
+					return newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+				}
+				second := func(req *http.Request) (*http.Response, error) {
+					return newResponse(req, 206, new(stuck), `ETag: "v2"`, "Content-Range: bytes 2-9/10"), nil
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				channel := make(chan struct{})
+				req := newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx)
+				//lint:ignore SA1019 still honoured
+				req.Cancel = channel
+				tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, script(first, second))
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				time.AfterFunc(1100*time.Millisecond, map[string]func(){
+					"close": func() { _ = resp.Body.Close() }, "cancel": cancel, "channel": func() { close(channel) },
+				}[how])
+				start := time.Now()
+				_, err = io.ReadAll(resp.Body)
+				assert.Error(t, err)
+				assert.Equal(t, 1100*time.Millisecond, time.Since(start))
+				assert.NoError(t, resp.Body.Close())
+				time.Sleep(time.Minute) // the goroutines of Read and Close end
+			})
+		})
+	}
+}
+
 // Close may come at any moment and leaves nothing behind. A goroutine that stays
 // would fail the bubble.
 func TestCloseAtAnyMoment(t *testing.T) {

@@ -89,6 +89,7 @@ var keptFleets = []keptSeed{
 	{1107219, "the oracle did not know that a member may wait for a hold of hours that others were told"},
 	{1152952, "the oracle did not know that a process that stands still sends nothing"},
 	{1140314, "a hold that was told a second time put off a probe, as the refusal of another probe does"},
+	{1079260, "the oracle did not know that a member may hear late of the success of another"},
 	{1002791, "the oracle did not know that a hold which was made up may have no bound"},
 	{1093296, "a size of the fleet that was not true put the end of a hold off for hours"},
 }
@@ -102,6 +103,7 @@ var keptAlternates = []keptSeed{
 	{855, "the oracle did not know that the rest of a body may be fetched whole elsewhere"},
 	{4794, "the oracle took a body that was compared for the one that the reader got"},
 	{13617, "the oracle did not know that a request counts at its own host when it goes there at last"},
+	{1090303, "a reconnect that discarded a response did not see that the caller closed Request.Cancel"},
 	{37432, "the oracle did not know that a request counts at its own host until it goes elsewhere"},
 	{47712, "the oracle did not know that a request may wait elsewhere and come back"},
 }
