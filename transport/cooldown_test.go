@@ -61,9 +61,7 @@ func followRamp(t *testing.T, arrivals []time.Duration, opens, takes time.Durati
 			}
 		}
 		most := 1 + int((at-opens)/(100*time.Millisecond)) + 2*responded
-		if k+1 > most {
-			t.Errorf("arrival %d at %v, %d responses after the hold's end at %v: at most %d", k+1, at, responded, opens, most)
-		}
+		assert.LessOrEqual(t, k+1, most, "arrival %d at %v, %d responses after the hold's end at %v: at most", k+1, at, responded, opens)
 	}
 }
 

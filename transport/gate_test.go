@@ -483,9 +483,7 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 						}
 					})
 					time.Sleep(20 * time.Millisecond)
-					if stateOf(t, tr).GateClosed {
-						t.Fatal("closed")
-					}
+					require.False(t, stateOf(t, tr).GateClosed, "closed")
 				}
 				wg.Wait()
 				slices.Sort(took)

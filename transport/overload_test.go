@@ -230,9 +230,7 @@ func TestManyHostsWithEverythingOn(t *testing.T) {
 					Method: http.MethodGet, Header: http.Header{},
 					URL: &url.URL{Scheme: "https", Host: fmt.Sprintf("host-%d.example.com", i)},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				_ = resp.Body.Close()
 			}
 			kept := tr.Hosts().Len()

@@ -129,9 +129,7 @@ func TestUpdateReachesTheRate(t *testing.T) {
 		require.NoError(t, tr.Update(policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}, nil))
 		late := get()
 		wg.Wait()
-		if old > late {
-			t.Errorf("the first in the queue went at %v, a newcomer at %v", old, late)
-		}
+		assert.LessOrEqual(t, old, late, "the first in the queue went at %v, a newcomer at", old)
 	})
 }
 
@@ -151,9 +149,7 @@ func TestUpdateReachesTheRateBehindAGate(t *testing.T) {
 		synctest.Wait()
 		rule.Rate.PerSecond = 100
 		require.NoError(t, tr.Update(rule, nil))
-		if late := get(); late > time.Second {
-			t.Errorf("after the Update to 100 per second a request waited %v", late)
-		}
+		assert.LessOrEqual(t, get(), time.Second, "after the Update to 100 per second a request waited")
 		wg.Wait()
 	})
 }
@@ -177,9 +173,7 @@ func TestHedgeDoesNotWaitForTheDrain(t *testing.T) {
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
 		require.NoError(t, err)
 		_ = resp.Body.Close()
-		if d := time.Since(start); d > 40*time.Millisecond {
-			t.Errorf("the response of 40 ms came after %v", d)
-		}
+		assert.LessOrEqual(t, time.Since(start), 40*time.Millisecond, "the response of 40 ms came after")
 	})
 }
 
@@ -223,9 +217,7 @@ func TestGateComesBackByItself(t *testing.T) {
 		time.Sleep(time.Second)
 		at := time.Now()
 		get("/")
-		if d := time.Since(at); d > 20*time.Second {
-			t.Errorf("waited %v", d)
-		}
+		assert.LessOrEqual(t, time.Since(at), 20*time.Second, "waited")
 		wg.Wait()
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/host"
 	"github.com/aplomb-go/aplomb/internal/host/budget"
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
@@ -183,14 +185,10 @@ func TestThousandGoroutines(t *testing.T) {
 		if got := m.Gate().State(); got.InFlight != 0 || got.Waiting != 0 {
 			t.Errorf("%+v", got)
 		}
-		if sent.Load() < 100 {
-			t.Errorf("%d attempts", sent.Load())
-		}
+		assert.True(t, sent.Load() >= 100, "%d attempts", sent.Load())
 		time.Sleep(time.Hour)
 		m.Cooldown.Enter(instant.At(time.Since(start)), 99, nil)
-		if !m.Cooldown.Quiet() {
-			t.Error("not quiet at the end")
-		}
+		assert.True(t, m.Cooldown.Quiet(), "not quiet at the end")
 	})
 }
 
@@ -236,9 +234,7 @@ func TestFirstTryCosts(t *testing.T) {
 	)
 	if n := testing.AllocsPerRun(100, func() {
 		b.Request()
-		if !c.Quiet() || !p.Quiet() {
-			t.Error("not quiet")
-		}
+		assert.True(t, c.Quiet() && p.Quiet(), "not quiet")
 		host.ScopeKey(seed, h)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -8,6 +8,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -174,9 +177,7 @@ func TestCrowdHeldLonger(t *testing.T) {
 		c.leave(c.woken[i])
 		gaveUp++
 	}
-	if gaveUp != n/10 {
-		t.Errorf("%d gave up, want %d", gaveUp, n/10)
-	}
+	assert.Equal(t, n/10, gaveUp, "gave up")
 }
 
 // The eviction of a hold that is over wakes one of its waiters. Each waiter that goes or leaves
@@ -195,22 +196,16 @@ func TestCrowdOfAnEvictedHold(t *testing.T) {
 		c.Hold(sec, 2+key, cooldown.Refusal{Code: cooldown.TooMany, Wait: time.Hour}, exact, 0)
 		c.Enter(sec, 2+key, &queue.Waiter{Woken: func(*queue.Waiter) {}})
 	}
-	if len(woken) != 1 {
-		t.Fatalf("the eviction wakes %d waiters", len(woken))
-	}
+	require.Len(t, woken, 1, "the eviction wakes")
 	gone := 0
 	for i := 0; i < len(woken); i++ {
 		if gone++; i%7 == 3 {
 			c.Leave(1, woken[i])
 			continue
 		}
-		if a := c.Enter(sec, 1, woken[i]); a.Verb != queue.Go {
-			t.Fatalf("%+v", a)
-		}
+		require.Equal(t, queue.Go, c.Enter(sec, 1, woken[i]).Verb)
 	}
-	if gone != n {
-		t.Errorf("%d of %d waiters heard of it", gone, n)
-	}
+	assert.Equal(t, n, gone, "heard of it")
 }
 
 // BenchmarkCrowd is the time of an event with few and with many waiters.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -64,9 +66,7 @@ func closedCrowd(t testing.TB) *crowd {
 	g.Down(0, 0)
 	ask := func(now instant.Instant) {
 		t.Helper()
-		if !g.AskPermit(now) {
-			t.Errorf("nothing to ask at %v", now)
-		}
+		assert.True(t, g.AskPermit(now), "nothing to ask at %v", now)
 	}
 	return &crowd{
 		step:  3 * sec,

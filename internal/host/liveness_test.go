@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/cooldown"
 	"github.com/aplomb-go/aplomb/internal/host/gate"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -246,9 +249,7 @@ func stir(t *testing.T, rng *rand.Rand, r rig, steps int, mixed bool) (now insta
 		for _, s := range waiting {
 			wakes += s.wakes
 		}
-		if wakes > 40 {
-			t.Fatalf("%d wakes for one event", wakes)
-		}
+		require.LessOrEqual(t, wakes, 40, "wakes for one event")
 	}
 	for _, s := range all { // the first of those that still wait
 		switch {
@@ -314,9 +315,7 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 					t.Fatalf("seed %d: goes at %v where it asks all the time, at %v where it asks when it is told", seed, at[0], at[1])
 				}
 			}
-			if waited < int(seeds)/10 {
-				t.Errorf("somebody waited in %d runs only", waited)
-			}
+			assert.GreaterOrEqual(t, waited, int(seeds)/10, "somebody waited in %d runs only", waited)
 		})
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"hash/maphash"
 	"net/http"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 func TestScopeKey(t *testing.T) {
@@ -77,9 +79,7 @@ func TestScopeKey(t *testing.T) {
 	seed := maphash.MakeSeed()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := ScopeKey(seed, tt.a) == ScopeKey(seed, tt.b); got != tt.same {
-				t.Errorf("the same scope: %v, want %v", got, tt.same)
-			}
+			assert.Equal(t, tt.same, ScopeKey(seed, tt.a) == ScopeKey(seed, tt.b), "the same scope")
 			if got := ScopeText(tt.a) == ScopeText(tt.b); got != tt.same {
 				t.Errorf("the same text: %v, want %v; %q and %q", got, tt.same, ScopeText(tt.a), ScopeText(tt.b))
 			}
@@ -89,15 +89,11 @@ func TestScopeKey(t *testing.T) {
 		})
 	}
 	for _, name := range keyHeaders {
-		if name != http.CanonicalHeaderKey(name) {
-			t.Errorf("%s is never found: the map has %s", name, http.CanonicalHeaderKey(name))
-		}
+		assert.Equal(t, http.CanonicalHeaderKey(name), name, "a name that is never found")
 	}
 	for _, v := range []string{aws1, digest1, "Bearer a.b.c", "Hawk x", "abc"} {
 		h := auth(v)
-		if n := testing.AllocsPerRun(100, func() { ScopeKey(seed, h) }); n != 0 {
-			t.Errorf("%s: %v allocations", v, n)
-		}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { ScopeKey(seed, h) }), "%s allocations", v)
 	}
 }
 
@@ -110,11 +106,7 @@ func FuzzScopeKey(f *testing.F) {
 	seed := maphash.MakeSeed()
 	f.Fuzz(func(t *testing.T, v string) {
 		h := http.Header{"Authorization": {v}}
-		if a, b := ScopeKey(seed, h), ScopeKey(seed, h.Clone()); a != b {
-			t.Error("two scopes")
-		}
-		if ScopeText(h) != ScopeText(h.Clone()) || (ScopeText(h) == "") != (ScopeKey(seed, h) == 0) {
-			t.Error("the text says something else")
-		}
+		assert.Equal(t, ScopeKey(seed, h.Clone()), ScopeKey(seed, h), "two scopes")
+		assert.True(t, ScopeText(h) == ScopeText(h.Clone()) && (ScopeText(h) == "") == (ScopeKey(seed, h) == 0), "the text says something else")
 	})
 }

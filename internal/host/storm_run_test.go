@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -19,24 +21,16 @@ func TestStorm(t *testing.T) {
 		back := s.recovered(steady)
 		t.Logf("seed %d: steady %.0f/s, limit %d; sent while frozen %d, found at the wake %d, peak %d, back after %v, lost %d",
 			seed, steady, s.peakLimit, s.sent, s.atWake, s.peak, back, s.lost)
-		if back < 0 || back > 5*time.Second {
-			t.Errorf("seed %d: back to 95 %% after %v", seed, back)
-		}
-		if s.peak > 52 {
-			t.Errorf("seed %d: peak %d", seed, s.peak)
-		}
+		assert.True(t, back >= 0 && back <= 5*time.Second, "seed %d: back to 95 %% after %v", seed, back)
+		assert.LessOrEqual(t, s.peak, 52, "seed %d: peak", seed)
 		peaks = append(peaks, s.peak)
 		recovered = append(recovered, int(back/time.Millisecond))
-		if s.sent > 5900/20 {
-			t.Errorf("seed %d: %d attempts while frozen", seed, s.sent)
-		}
+		assert.LessOrEqual(t, s.sent, 5900/20, "seed %d: %d attempts while frozen", seed, s.sent)
 	}
 	sort.Ints(peaks)
 	sort.Ints(recovered)
 	t.Logf("median peak %d, back after %d ms", peaks[len(peaks)/2], recovered[len(recovered)/2])
-	if m := peaks[len(peaks)/2]; m > 45 {
-		t.Errorf("median peak %d", m)
-	}
+	assert.LessOrEqual(t, peaks[len(peaks)/2], 45, "median peak")
 }
 
 // For comparison, with fixed delays the same server never recovers, even if it is
@@ -51,9 +45,7 @@ func TestStormFixed(t *testing.T) {
 	if back := s.recovered(s.steady()); back >= 0 {
 		t.Errorf("back after %v", back)
 	}
-	if s.sent < soak.Size(1400, 5000) {
-		t.Errorf("%d attempts while frozen", s.sent)
-	}
+	assert.GreaterOrEqual(t, s.sent, soak.Size(1400, 5000), "attempts while frozen")
 }
 
 // A server that responds with 503 at once instead of freezing.
@@ -90,12 +82,8 @@ func TestGateAgainstAHang(t *testing.T) {
 			// per 2.5 s is.
 			most += 8
 		}
-		if s.atWake > most {
-			t.Errorf("timeout %v: the server found %d requests, the limit was %d", timeout, s.atWake, s.peakLimit)
-		}
-		if n := served(instant.At(2 * time.Second)); n < 100 {
-			t.Errorf("timeout %v: %d requests served in the third second", timeout, n)
-		}
+		assert.LessOrEqual(t, s.atWake, most, "timeout %v: the server found %d requests, the limit was %d", timeout, s.atWake, s.peakLimit)
+		assert.GreaterOrEqual(t, served(instant.At(2*time.Second)), 100, "timeout %v requests served in the third second", timeout)
 	}
 }
 
@@ -130,9 +118,7 @@ func TestStormOnABusyMachine(t *testing.T) {
 				}
 				s.run()
 				t.Logf("seed %d: limit %d", seed, s.highest)
-				if s.highest > tt.most {
-					t.Errorf("seed %d: limit %d, want at most %d", seed, s.highest, tt.most)
-				}
+				assert.LessOrEqual(t, s.highest, tt.most, "seed %d: limit", seed)
 			}
 		})
 	}

@@ -190,9 +190,7 @@ func TestTableUnderConcurrency(t *testing.T) {
 		wg.Go(func() {
 			for i := range 2000 {
 				s := table.Acquire(urlOf(fmt.Sprintf("http://host-%d", (i*7+g)%200)))
-				if s.InFlight() < 1 {
-					t.Error("a state in use counts no request")
-				}
+				assert.GreaterOrEqual(t, s.InFlight(), 1, "a state in use counts no request")
 				s.Release()
 			}
 		})
@@ -302,9 +300,7 @@ func TestTableLookupDuringInserts(t *testing.T) {
 		})
 		wg.Go(func() {
 			for range 500 {
-				if table.Lookup("http://kept.test") != kept {
-					t.Error("not found")
-				}
+				assert.Same(t, kept, table.Lookup("http://kept.test"), "not found")
 			}
 		})
 	}

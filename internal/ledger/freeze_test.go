@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
@@ -19,9 +22,7 @@ func TestYoungRows(t *testing.T) {
 	}
 	// A row that has just begun neither counts nor moves the time since when the host is down.
 	down, since := h.Failing(begin.Add(2*time.Second), 5, 10, begin.Add(1900*time.Millisecond), 6)
-	if !down || since != begin {
-		t.Errorf("down %v since %v, want %v", down, since, begin)
-	}
+	assert.True(t, down && since == begin, "down %v since %v, want %v", down, since, begin)
 }
 
 // The members that are refused ask again one after the other. If they all waited equally
@@ -70,9 +71,7 @@ func TestTriedComesLast(t *testing.T) {
 	now = now.Add(2 * ProbeGap)
 	fail(2)
 	granted, wait := h.Probe(now, 3, 3) // too early
-	if granted {
-		t.Fatal("a probe right after a failed probe")
-	}
+	require.False(t, granted, "a probe right after a failed probe")
 	now = now.Add(ProbeGap)
 	if granted, _ := h.Probe(now, 1, 3); granted {
 		t.Error("a member whose probe failed goes before a member that has sent none")

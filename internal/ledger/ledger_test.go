@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
 
@@ -46,9 +49,7 @@ func TestOutage(t *testing.T) {
 			var h Host
 			down := false
 			for _, r := range tt.rows {
-				if down {
-					t.Fatal("down too early")
-				}
+				require.False(t, down, "down too early")
 				down, _ = h.Failing(start, r.member, r.failures, start.Add(-r.age), tt.members)
 			}
 			if down != tt.down || h.IsDown(start) != tt.down {
@@ -95,9 +96,7 @@ func TestSuccessWithdrawsReports(t *testing.T) {
 	var h Host
 	h.Failing(start, 1, 10, start-3*sec, 50)
 	h.Failing(start, 2, 10, start-3*sec, 50)
-	if h.Working(start, 4) {
-		t.Error("all have to hear of a success at a host that was not down")
-	}
+	assert.False(t, h.Working(start, 4), "all have to hear of a success at a host that was not down")
 	for member := range int64(5) {
 		if down, _ := h.Failing(start+5*sec, member, 10, start, 50); down {
 			t.Fatal("down by rows from before the success")
@@ -111,9 +110,7 @@ func TestSuccessWithdrawsReports(t *testing.T) {
 func TestObjection(t *testing.T) {
 	var h Host
 	reported(t, &h, start, start-3*sec)
-	if !h.Working(start+ms, 9) || h.IsDown(start+ms) {
-		t.Fatal("the objection ends nothing")
-	}
+	require.True(t, h.Working(start+ms, 9) && !h.IsDown(start+ms), "the objection ends nothing")
 	for member := range int64(5) {
 		if down, _ := h.Failing(start.Add(Objection), member, 10, start+sec, 50); down {
 			t.Fatal("down again in less than 10 s")
@@ -127,9 +124,7 @@ func TestObjection(t *testing.T) {
 	if granted, _ := h.Probe(now, 9, 50); !granted {
 		t.Fatal("no probe")
 	}
-	if !h.Working(now+ms, 9) || h.IsDown(now+ms) {
-		t.Fatal("the probe ends nothing")
-	}
+	require.True(t, h.Working(now+ms, 9) && !h.IsDown(now+ms), "the probe ends nothing")
 	reported(t, &h, now+4*sec, now+sec)
 }
 
@@ -143,12 +138,8 @@ func TestOutageLapses(t *testing.T) {
 	if granted, _ := h.Probe(start+50*sec, 9, 50); !granted || !h.IsDown((start+50*sec).Add(DownTime)-1) {
 		t.Error("the probe does not make it last")
 	}
-	if h.IsDown((start + 50*sec).Add(DownTime)) {
-		t.Error("down for ever")
-	}
-	if h.Working((start + 50*sec).Add(DownTime), 8) {
-		t.Error("the success is news although the outage has lapsed")
-	}
+	assert.False(t, h.IsDown((start + 50*sec).Add(DownTime)), "down for ever")
+	assert.False(t, h.Working((start+50*sec).Add(DownTime), 8), "the success is news although the outage has lapsed")
 }
 
 // A member that asks again gets its permit for another second, up to 10 s in all. If it does
@@ -243,9 +234,7 @@ func TestPermitsAreAlone(t *testing.T) {
 				}
 			}
 		}
-		if permits < 10 {
-			t.Errorf("seed %d: %d permits", seed, permits)
-		}
+		assert.GreaterOrEqual(t, permits, 10, "seed %d: %d permits", seed, permits)
 		if granted, _ := h.Probe(now.Add(ProbeTime).Add(ProbeGap), 7, members); !granted {
 			t.Errorf("seed %d: nobody may probe", seed)
 		}
@@ -254,9 +243,7 @@ func TestPermitsAreAlone(t *testing.T) {
 
 func TestReturnTime(t *testing.T) {
 	for members, want := range map[int]time.Duration{1: 100 * ms, 10: sec, 50: 5 * sec, 10_000: 5 * sec} {
-		if got := ReturnTime(members); got != want {
-			t.Errorf("%d members: %v, want %v", members, got, want)
-		}
+		assert.Equal(t, want, ReturnTime(members), "%d members", members)
 	}
 }
 
@@ -276,25 +263,19 @@ func TestTokensKeepTheRate(t *testing.T) {
 			for i := range n {
 				at = append(at, max(now, first.Add(time.Duration(i)*every)).Since())
 			}
-			if n == 0 && (again <= 0 || again > 2*each+FirstAhead+MoreAhead) {
-				t.Fatalf("seed %d: again after %v", seed, again)
-			}
+			require.False(t, n == 0 && (again <= 0 || again > 2*each+FirstAhead+MoreAhead), "seed %d: again after %v", seed, again)
 			now = now.Add(time.Duration(rng.Int64N(int64(100 * ms))))
 		}
 		// Between the tokens j and i there are (at[i]-at[j])/each others at most, beside the burst.
 		latest := math.Inf(-1) // the largest at[j]/each - j
 		for i := range at {
-			if i > 0 && at[i] < at[i-1] {
-				t.Fatalf("seed %d: tokens out of order", seed)
-			}
+			require.False(t, i > 0 && at[i] < at[i-1], "seed %d: tokens out of order", seed)
 			x := float64(at[i]-begin.Since())/float64(each) - float64(i)
 			if latest = max(latest, x); latest-x+1 > float64(burst)+1e-6 {
 				t.Fatalf("seed %d: %v more tokens than the rate until %v; %v per second, burst %d", seed, latest-x+1, at[i], perSecond, burst)
 			}
 		}
-		if want := perSecond * now.Sub(begin).Seconds(); float64(len(at)) < 0.9*want {
-			t.Errorf("seed %d: %d tokens of %v", seed, len(at), want)
-		}
+		assert.GreaterOrEqual(t, float64(len(at)), 0.9*(perSecond*now.Sub(begin).Seconds()), "seed %d: %d tokens", seed, len(at))
 	}
 }
 
@@ -314,9 +295,7 @@ func TestTokensOfDifferentRates(t *testing.T) {
 				t.Errorf("%v per second beside %v: again after %v", fast, slow, again)
 			}
 		}
-		if n < int(20*fast/2) || n > int(20.5*fast) {
-			t.Errorf("%v per second beside %v: %d tokens in 20 s", fast, slow, n)
-		}
+		assert.True(t, n >= int(20*fast/2) && n <= int(20.5*fast), "%v per second beside %v: %d tokens in 20 s", fast, slow, n)
 	}
 	// A member that had a slow rate itself, and then gets a faster rule.
 	var tokens Tokens

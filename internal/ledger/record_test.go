@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
@@ -37,29 +40,17 @@ func TestRecordIsKept(t *testing.T) {
 			chance(&plain, one, now)
 			chance(&kept, two, now)
 			b, err := json.Marshal(&kept)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			kept = Record{}
-			if err := json.Unmarshal(b, &kept); err != nil {
-				t.Fatal(err)
-			}
-			if !kept.Sane(now, 0) {
-				t.Fatalf("seed %d, step %d: not sane: %s", seed, step, b)
-			}
+			require.NoError(t, json.Unmarshal(b, &kept))
+			require.True(t, kept.Sane(now, 0), "seed %d, step %d: not sane: %s", seed, step, b)
 			want, _ := json.Marshal(&plain)
-			if string(want) != string(b) {
-				t.Fatalf("seed %d, step %d: %s\nwant %s", seed, step, b, want)
-			}
+			require.Equal(t, string(b), string(want), "seed %d, step %d: %s\nwant %s", seed, step, b, want)
 		}
 		outages += min(1, int(plain.Outage.Told))
-		if len(plain.Holds) == 0 || len(plain.Quotas) == 0 || len(plain.Rates) == 0 {
-			t.Errorf("seed %d: nothing happened: %+v", seed, plain)
-		}
+		assert.True(t, len(plain.Holds) != 0 && len(plain.Quotas) != 0 && len(plain.Rates) != 0, "seed %d: nothing happened: %+v", seed, plain)
 	}
-	if outages < soak.Size(4, 20) {
-		t.Errorf("%d outages", outages)
-	}
+	assert.GreaterOrEqual(t, outages, soak.Size(4, 20), "outages")
 }
 
 // The scopes, users and units of a host are bounded, also if a Fleet is told of more.
@@ -80,9 +71,7 @@ func TestRecordIsBounded(t *testing.T) {
 	later := now.Add(2 * time.Hour)
 	r.Tell(later, 1, 1, fleetmsg.Message{Kind: fleetmsg.Hold, Host: "h", Scope: 5000, Wait: time.Hour})
 	r.Tell(later, 1, 1, fleetmsg.Message{Kind: fleetmsg.Quota, Host: "h", Scope: 5000, Amount: 1, Wait: time.Hour})
-	if len(r.Holds) != 1 || len(r.Quotas) != 1 {
-		t.Errorf("%d holds, %d quotas", len(r.Holds), len(r.Quotas))
-	}
+	assert.True(t, len(r.Holds) == 1 && len(r.Quotas) == 1, "%d holds, %d quotas", len(r.Holds), len(r.Quotas))
 }
 
 // No member hears of a hold for longer than it was told, and none hears the same twice.
@@ -108,9 +97,7 @@ func TestRecordTellsNoMoreThanItWasTold(t *testing.T) {
 				}
 			}
 			heard[member] = r.Last()
-			if again := r.News(now, member, 4, heard[member]); len(again) > 0 {
-				t.Fatalf("seed %d: heard twice: %v", seed, again)
-			}
+			require.LessOrEqual(t, len(r.News(now, member, 4, heard[member])), 0, "seed %d: heard twice", seed)
 		}
 	}
 }

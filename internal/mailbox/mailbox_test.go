@@ -4,6 +4,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Messages are heard one after the other, in their order, and nothing is left running.
@@ -27,22 +30,16 @@ func TestBox(t *testing.T) {
 			b.Put(hear, 2*i, 2*i+1)
 		}
 		synctest.Wait()
-		if len(heard) != 201 {
-			t.Fatalf("%d heard", len(heard))
-		}
+		require.Len(t, heard, 201, "heard")
 		last := -1
 		for _, n := range heard {
 			if n != 1000 {
-				if n != last+1 {
-					t.Fatalf("%d after %d", n, last)
-				}
+				require.Equal(t, last+1, n, "after %d", last)
 				last = n
 			}
 		}
 		b.Put(hear, 7)
 		synctest.Wait()
-		if len(heard) != 202 {
-			t.Errorf("%d heard", len(heard))
-		}
+		assert.Len(t, heard, 202, "heard")
 	})
 }

@@ -169,33 +169,25 @@ func FuzzOriginal(f *testing.F) {
 			v := next(b)
 			want := r.IntN(int(size) + 2)
 			got, err := io.ReadAll(io.LimitReader(v, int64(want)))
-			if err != nil || !bytes.Equal(got, truth[:min(want, len(truth))]) {
-				t.Fatalf("an attempt read %d bytes of %d, %v", len(got), size, err)
-			}
+			require.True(t, err == nil && bytes.Equal(got, truth[:min(want, len(truth))]), "an attempt read %d bytes of %d, %v", len(got), size, err)
 			if r.IntN(2) == 0 {
 				_ = v.Close()
 			}
 			switch err := takeBack(b); {
 			case !replayable(b):
-				if seek || want <= int(limit) {
-					t.Fatalf("given up after %d bytes with room for %d", want, limit)
-				}
+				require.True(t, !seek && want > int(limit), "given up after %d bytes with room for %d", want, limit)
 				b.Finish()
 				_ = v.Close()
 				return
 			case err != nil:
 				t.Fatal(err)
 			}
-			if pool.Memory.Load() > int64(limit) {
-				t.Fatalf("%d bytes kept, %d allowed", pool.Memory.Load(), limit)
-			}
+			require.LessOrEqual(t, pool.Memory.Load(), int64(limit), "bytes kept, %d allowed", limit)
 		}
 		v := next(b)
 		b.Finish()
 		got, err := io.ReadAll(v)
-		if err != nil || sha256.Sum256(got) != sha256.Sum256(truth) {
-			t.Fatalf("the last attempt read %d bytes of %d, %v", len(got), size, err)
-		}
+		require.True(t, err == nil && sha256.Sum256(got) == sha256.Sum256(truth), "the last attempt read %d bytes of %d, %v", len(got), size, err)
 		_ = v.Close()
 		if src.closed() != 1 || pool.Memory.Load() != 0 {
 			t.Fatalf("closed %d times, %d bytes kept at the end", src.closed(), pool.Memory.Load())

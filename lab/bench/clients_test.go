@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -30,9 +33,7 @@ func TestClientsRetry(t *testing.T) {
 			srv := twice(t)
 			client := l.newClient(terms{base: srv.Transport(), delay: time.Millisecond})
 			o := exchange{}.ask(context.Background(), client, srv.URL)
-			if n := srv.Arrivals(); n != wantAttempts(&l) {
-				t.Errorf("%d attempts", n)
-			}
+			assert.Equal(t, wantAttempts(&l), srv.Arrivals(), "attempts")
 			if o.err != nil || l.name != bare.name && (o.resp.StatusCode != 200 || o.read != int64(len("thanks"))) {
 				t.Errorf("%s with %d bytes, %v", o.result(), o.read, o.err)
 			}
@@ -52,12 +53,8 @@ func TestCallersRetry(t *testing.T) {
 			t.Run(l.name+"/"+s.String(), func(t *testing.T) {
 				srv := twice(t)
 				call := l.caller(s, terms{base: srv.Transport(), unbounded: true}, http.MethodGet, target(nil, srv.URL+"/orders"))
-				if err := call(0); err != nil {
-					t.Error(err)
-				}
-				if n := srv.Arrivals(); n != wantAttempts(&l) {
-					t.Errorf("%d attempts", n)
-				}
+				assert.NoError(t, call(0))
+				assert.Equal(t, wantAttempts(&l), srv.Arrivals(), "attempts")
 			})
 		}
 	}
@@ -75,13 +72,9 @@ func TestUnboundedRetriesEveryRequest(t *testing.T) {
 			base := &flaky{failures: 2}
 			call := l.caller(l.shape(), terms{base: base, unbounded: true}, http.MethodGet, target(nil, anyURL))
 			for i := range requests {
-				if err := call(i); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, call(i))
 			}
-			if base.sent != 3*requests {
-				t.Errorf("%d attempts", base.sent)
-			}
+			assert.Equal(t, 3*requests, base.sent, "attempts")
 		})
 	}
 }
@@ -95,15 +88,11 @@ func TestCallersSendTheirBody(t *testing.T) {
 			srv := testserver.Start(t, testserver.Config{}, testserver.OK("thanks"))
 			call := l.caller(l.shape(), terms{base: srv.Transport()}, http.MethodPost, target(body, srv.URL+"/a", srv.URL+"/b"))
 			for i := range 3 {
-				if err := call(i); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, call(i))
 			}
 			log := srv.Log()
 			for i, path := range []string{"/a", "/b", "/a"} {
-				if len(log) != 3 || log[i].Target != path || log[i].BodySHA256 != testserver.Hash(body) {
-					t.Fatalf("arrived: %+v", log)
-				}
+				require.True(t, len(log) == 3 && log[i].Target == path && log[i].BodySHA256 == testserver.Hash(body), "arrived: %+v", log)
 			}
 		})
 	}
@@ -123,9 +112,7 @@ func TestClientsSend(t *testing.T) {
 			if o.resp.StatusCode != http.StatusOK || o.read != int64(len("thanks")) {
 				t.Errorf("response %d with %d bytes", o.resp.StatusCode, o.read)
 			}
-			if len(o.log) != 1 || o.log[0].BodySHA256 != testserver.Hash([]byte(body)) {
-				t.Errorf("arrived: %+v", o.log)
-			}
+			assert.True(t, len(o.log) == 1 && o.log[0].BodySHA256 == testserver.Hash([]byte(body)), "arrived: %+v", o.log)
 		})
 	}
 }

@@ -19,6 +19,9 @@ import (
 	"time"
 	_ "unsafe" // for go:linkname
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/go-resty/resty/v2"
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/net/dns/dnsmessage"
@@ -40,9 +43,7 @@ func leaves(t *testing.T, l *library) (cell string) {
 			o := exchange{}.ask(t.Context(), client, server.URL)
 			return o.err == nil && o.resp.StatusCode == 200
 		}
-		if !succeeds() || n.Silence(remote) == 0 {
-			t.Error("no connection")
-		}
+		assert.True(t, succeeds() && n.Silence(remote) != 0, "no connection")
 		cell = asked(succeeds())
 	})
 	return cell
@@ -59,9 +60,7 @@ func detours(t *testing.T, l *library) string {
 		defer good.Close()
 		_, port, _ := net.SplitHostPort(good.Listener.Addr().String())
 		first, err := net.Listen("tcp", "127.0.0.2:"+port)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sick := httptest.NewUnstartedServer(bad)
 		_ = sick.Listener.Close()
 		sick.Listener = first

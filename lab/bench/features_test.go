@@ -18,6 +18,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var update = flag.Bool("update", false, "write the tables of features to docs/compare.md")
@@ -139,9 +142,7 @@ var features = []feature{
 func (f *feature) cells(t *testing.T) []string {
 	row := []string{f.ours}
 	if f.probe != nil {
-		if got := f.probe(t, f.setup(&ours[0])); got != f.ours {
-			t.Errorf("%s: aplomb: %s", f.name, got)
-		}
+		assert.Equal(t, f.ours, f.probe(t, f.setup(&ours[0])), "%s: aplomb", f.name)
 	}
 	for i := range peers {
 		l := &peers[i]
@@ -197,21 +198,15 @@ func TestFeatures(t *testing.T) {
 	fmt.Fprintf(&rows, "| needs Go | %s |\n", strings.Join(versions, " | "))
 
 	text, err := os.ReadFile(comparison)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := text
 	for name, table := range map[string]string{"features": rows.String(), "behind the features": behind.String()} {
 		marked := regexp.MustCompile("<!-- " + name + " -->\n(\\|[^\n]*\n)*")
-		if !marked.Match(text) {
-			t.Errorf("docs/compare.md lacks <!-- %s -->", name)
-		}
+		assert.True(t, marked.Match(text), "docs/compare.md lacks <!-- %s -->", name)
 		got = marked.ReplaceAllLiteral(got, []byte("<!-- "+name+" -->\n"+table))
 	}
 	if *update {
-		if err := os.WriteFile(comparison, got, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(comparison, got, 0o666))
 	} else if !bytes.Equal(got, text) {
 		t.Errorf("docs/compare.md differs; go -C lab/bench test . -run Features -update writes it")
 	}
@@ -219,29 +214,21 @@ func TestFeatures(t *testing.T) {
 
 // check finds out whether what is behind the row exists.
 func (f *feature) check(t *testing.T, exported map[string]map[string]bool) {
-	if f.ours == yes && len(f.shown) == 0 {
-		t.Errorf("%s: nothing is behind the yes", f.name)
-	}
+	assert.False(t, f.ours == yes && len(f.shown) == 0, "%s: nothing is behind the yes", f.name)
 	for _, what := range f.shown {
-		if err := exists(what); err != nil {
-			t.Errorf("%s: %v", f.name, err)
-		}
+		assert.NoError(t, exists(what), "%s", f.name)
 	}
 	for i := range peers {
 		library := peers[i].name
 		if name := f.names[library]; name != "" {
-			if !exported[library][name] {
-				t.Errorf("%s: %s does not export %s", f.name, library, name)
-			}
+			assert.True(t, exported[library][name], "%s: %s does not export %s", f.name, library, name)
 			continue
 		}
 		if f.probe != nil || f.absent == nil {
 			continue
 		}
 		for name := range exported[library] {
-			if f.absent.MatchString(name) && !slices.Contains(f.but, name) {
-				t.Errorf("%s: %s exports %s", f.name, library, name)
-			}
+			assert.False(t, f.absent.MatchString(name) && !slices.Contains(f.but, name), "%s: %s exports %s", f.name, library, name)
 		}
 	}
 }
@@ -329,9 +316,7 @@ func moduleVersion(t *testing.T, module string) string {
 // goVersion is the oldest Go that compiles a module, to its go.mod.
 func goVersion(t *testing.T, dir string) string {
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(text)
 	if m == nil {
 		return "any"

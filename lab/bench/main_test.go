@@ -4,6 +4,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestQuestions: each question is answered for each client, and no cell is
@@ -13,18 +16,12 @@ func TestQuestions(t *testing.T) {
 		t.Run(q.name, func(t *testing.T) {
 			clients := q.clients()
 			answer, err := q.ask(quick, clients)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var named []string
 			for _, row := range answer.rows {
-				if len(row) != len(answer.heads) {
-					t.Errorf("%d cells below %d heads: %q", len(row), len(answer.heads), row)
-				}
+				assert.Len(t, row, len(answer.heads), "cells")
 				for _, cell := range row {
-					if cell == "" {
-						t.Errorf("an empty cell: %q", row)
-					}
+					assert.NotEmpty(t, cell, "an empty cell: %q", row)
 				}
 				named = append(named, row[0])
 			}
@@ -35,9 +32,7 @@ func TestQuestions(t *testing.T) {
 			for i := range clients {
 				name := clients[i].name
 				floor := name == bare.name || name == naive.name
-				if !floor && !strings.Contains(all, "\n"+name) {
-					t.Errorf("no response for %s", name)
-				}
+				assert.False(t, !floor && !strings.Contains(all, "\n"+name), "no response for %s", name)
 			}
 		})
 	}
@@ -58,9 +53,7 @@ func TestMarkdown(t *testing.T) {
 		"| −      | 7     |",
 		"", "Less is better.", "",
 	}, "\n")
-	if got.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-	}
+	assert.Equal(t, want, got.String())
 }
 
 // TestDescribe: the conditions name each client, and the pinned version of each
@@ -99,7 +92,5 @@ func TestNaiveLoop(t *testing.T) {
 		t.Fatal(resp, err)
 	}
 	resp.Body.Close()
-	if n := base.sent.Load(); n != 4 {
-		t.Errorf("%d attempts", n)
-	}
+	assert.EqualValues(t, 4, base.sent.Load(), "attempts")
 }

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
@@ -164,9 +166,7 @@ func continues(etag string) func(*testing.T, *library) string {
 func streams(t *testing.T, l *library) string {
 	ahead := func(from kind) bool {
 		u, err := upload(l, 1<<20, from)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		return u.before > 0
 	}
 	switch {

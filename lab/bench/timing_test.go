@@ -4,6 +4,9 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestQuartiles(t *testing.T) {
@@ -16,9 +19,7 @@ func TestQuartiles(t *testing.T) {
 		{[]float64{5, 1, 4, 2, 3}, 2, 3, 4},
 	} {
 		low, median, high := quartiles(row.values)
-		if low != row.low || median != row.median || high != row.high {
-			t.Errorf("%v: %v, %v, %v", row.values, low, median, high)
-		}
+		assert.True(t, low == row.low && median == row.median && high == row.high, "%v: %v, %v, %v", row.values, low, median, high)
 	}
 }
 
@@ -38,9 +39,7 @@ func TestWhole(t *testing.T) {
 	for f, want := range map[float64]string{
 		0: "0", 999.4: "999", 999.5: "1,000", 67108864: "67,108,864", -1234: "−1,234", -0.3: "0",
 	} {
-		if got := whole(f); got != want {
-			t.Errorf("%v: %q, want %q", f, got, want)
-		}
+		assert.Equal(t, want, whole(f), "%v", f)
 	}
 }
 
@@ -48,9 +47,7 @@ func TestUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		100 * time.Microsecond: "0.1 ms", 10 * time.Millisecond: "10 ms", 1500 * time.Millisecond: "1.5 s",
 	} {
-		if got := units(d); got != want {
-			t.Errorf("%v: %q, want %q", d, got, want)
-		}
+		assert.Equal(t, want, units(d), "%v", d)
 	}
 }
 
@@ -60,18 +57,12 @@ func TestTimedCountsEverything(t *testing.T) {
 	allocates := func(int) error { sink = new([64]byte); return nil }
 	idle := func(int) error { return nil }
 	cs := []*contender{{call: idle}, {call: allocates}}
-	if err := timed(cs, quick); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, timed(cs, quick))
 	for i, c := range cs {
-		if len(c.times) != quick.rounds || c.alloc != float64(i) {
-			t.Errorf("contender %d: %v, %v allocations", i, c.times, c.alloc)
-		}
+		assert.True(t, len(c.times) == quick.rounds && c.alloc == float64(i), "contender %d: %v, %v allocations", i, c.times, c.alloc)
 	}
 	failed := errors.New("refused")
-	if err := timed([]*contender{{call: func(int) error { return failed }}}, quick); !errors.Is(err, failed) {
-		t.Errorf("error %v", err)
-	}
+	assert.ErrorIs(t, timed([]*contender{{call: func(int) error { return failed }}}, quick), failed, "error")
 }
 
 var sink *[64]byte

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 )
 
@@ -26,7 +28,5 @@ func TestRun(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Log(out.String())
-	if err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, err)
 }

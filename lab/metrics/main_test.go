@@ -1,10 +1,12 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
 
 // TestRun: the page counts as many attempts as the server gets.
 func TestRun(t *testing.T) {
-	if err := run(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, run())
 }

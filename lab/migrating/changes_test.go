@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/faults"
 	"github.com/aplomb-go/aplomb/policy"
 	"github.com/aplomb-go/aplomb/transport"
@@ -217,9 +220,7 @@ func TestChanges(t *testing.T) {
 	for _, change := range changes {
 		for _, p := range pairs {
 			t.Run(change.head+"/"+p.name, func(t *testing.T) {
-				if err := change.after(t, p); err != nil {
-					t.Errorf("want %q: %v", change.promise, err)
-				}
+				assert.NoError(t, change.after(t, p), "want %q", change.promise)
 			})
 		}
 	}
@@ -260,26 +261,20 @@ func TestWaysBack(t *testing.T) {
 	with := func(rule policy.Rule) func(*testing.T, http.RoundTripper) program {
 		return func(t *testing.T, base http.RoundTripper) program {
 			tr, err := transport.New(transport.Config{Base: base, Rule: rule})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return ofClient(&http.Client{Transport: tr})
 		}
 	}
 	t.Run("Repeatable", func(t *testing.T) {
 		measure(t, with(policy.Rule{}), always, func(t *testing.T, send program, server *faults.Transport) {
 			send(transport.Repeatable(t.Context()), http.MethodPost, url, []byte("an order"))
-			if n := len(server.Records()); n != 6 {
-				t.Errorf("sent %d times", n)
-			}
+			assert.Equal(t, 6, len(server.Records()))
 		})
 	})
 	t.Run("Idempotency-Key", func(t *testing.T) {
 		withKey := func(t *testing.T, base http.RoundTripper) program {
 			tr, err := transport.New(transport.Config{Base: base})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return ofClient(&http.Client{Transport: keyed{tr}})
 		}
 		if sent, _ := post(t, withKey); sent != 6 {
@@ -298,9 +293,7 @@ func TestWaysBack(t *testing.T) {
 		rule := policy.Rule{Idempotent: func(*http.Request) bool { return true }}
 		measure(t, with(rule), always, func(t *testing.T, send program, server *faults.Transport) {
 			send(t.Context(), http.MethodPost, url, []byte("an order"))
-			if n := len(server.Records()); n != 6 {
-				t.Errorf("sent %d times", n)
-			}
+			assert.Equal(t, 6, len(server.Records()))
 		})
 	})
 	t.Run("API", func(t *testing.T) {

@@ -4,9 +4,10 @@ package migrating
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/hashicorp/go-retryablehttp"
 
@@ -59,9 +60,7 @@ func TestHandler(t *testing.T) {
 				})
 			}
 			for _, text := range texts {
-				if !strings.Contains(text, "the shop is down after 5 attempts: ") {
-					t.Error(text)
-				}
+				assert.Contains(t, text, "the shop is down after 5 attempts: ")
 			}
 		})
 	}

@@ -15,6 +15,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var update = flag.Bool("update", false, "write the code and the table of changes to the document")
@@ -25,9 +28,7 @@ const document = "../../docs/migrating.md"
 // the table as it is measured.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	code := functions(t)
 	want := map[string]string{"changes": changesTable(t)}
 	for name, source := range code {
@@ -46,17 +47,11 @@ func TestDocument(t *testing.T) {
 		return []byte("<!-- " + name + " -->\n" + want[name])
 	})
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if !seen[name] {
-			t.Errorf("the document lacks <!-- %s -->", name)
-		}
+		assert.True(t, seen[name], "the document lacks <!-- %s -->", name)
 	}
-	if n := bytes.Count(text, []byte("```go\n")); n != len(code) {
-		t.Errorf("the document has %d blocks of code, and this package %d functions", n, len(code))
-	}
+	assert.Equal(t, len(code), bytes.Count(text, []byte("```go\n")), "functions, and blocks of code in the document")
 	if *update {
-		if err := os.WriteFile(document, got, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(document, got, 0o666))
 		return
 	}
 	if !bytes.Equal(got, text) {
@@ -67,23 +62,17 @@ func TestDocument(t *testing.T) {
 // functions returns the sources of this package's functions, without tests.
 func functions(t *testing.T) map[string]string {
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sources := map[string]string{}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		set := token.NewFileSet()
 		parsed, err := parser.ParseFile(set, file, source, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, declaration := range parsed.Decls {
 			if f, ok := declaration.(*ast.FuncDecl); ok {
 				sources[f.Name.Name] = string(source[set.Position(f.Pos()).Offset:set.Position(f.End()).Offset])

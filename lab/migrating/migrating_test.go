@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/go-resty/resty/v2"
 
 	"github.com/aplomb-go/aplomb/faults"
@@ -178,9 +180,7 @@ func TestPing(t *testing.T) {
 					}
 					return nil
 				})
-				if err != nil || calls != 3 {
-					t.Errorf("%d calls, %v", calls, err)
-				}
+				assert.True(t, err == nil && calls == 3, "%d calls, %v", calls, err)
 			})
 		})
 	}
@@ -222,9 +222,7 @@ func TestRestyErrorCondition(t *testing.T) {
 	})
 	measure(t, before, faults.Always(faults.Status(404)), func(t *testing.T, send program, server *faults.Transport) {
 		send(t.Context(), http.MethodGet, url, nil)
-		if n := len(server.Records()); n != 5 {
-			t.Errorf("sent %d times", n)
-		}
+		assert.Equal(t, 5, len(server.Records()))
 	})
 }
 

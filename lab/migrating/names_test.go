@@ -16,6 +16,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/PuerkitoBio/rehttp"
 	"github.com/cenkalti/backoff/v5"
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
@@ -98,9 +101,7 @@ var namesOf = map[string]any{
 // in the second column to aplomb.
 func TestNames(t *testing.T) {
 	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	compiled, ours := compiledNames(t), listedNames(t)
 	span, name := regexp.MustCompile("`([^`]*)`"), regexp.MustCompile(`[A-Za-z_][\w.]*`)
 	heading, rows := "", 0
@@ -120,24 +121,18 @@ func TestNames(t *testing.T) {
 		}
 		for _, s := range span.FindAllStringSubmatch(cells[2], -1) {
 			for _, n := range name.FindAllString(s[1], -1) {
-				if !ours[n] && !compiled[""][n] && n != "Retry" && n != "After" {
-					t.Errorf("%s: aplomb has no %s", heading, n)
-				}
+				assert.False(t, !ours[n] && !compiled[""][n] && n != "Retry" && n != "After", "%s: aplomb has no %s", heading, n)
 			}
 		}
 	}
-	if rows < 50 {
-		t.Errorf("the document has only %d rows of options", rows)
-	}
+	assert.GreaterOrEqual(t, rows, 50, "the document has only %d rows of options", rows)
 }
 
 // compiledNames returns, for each section, the names that its function uses: Name and
 // package.Name.
 func compiledNames(t *testing.T) map[string]map[string]bool {
 	file, err := parser.ParseFile(token.NewFileSet(), "names_test.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	functions := map[string]*ast.FuncDecl{}
 	for _, declaration := range file.Decls {
 		if f, ok := declaration.(*ast.FuncDecl); ok {
@@ -172,9 +167,7 @@ func listedNames(t *testing.T) map[string]bool {
 	exported := regexp.MustCompile(`(?m)^(?:type|func|const|var|field) (?:\(\*?(\w+)\)\.)?([\w.]+)`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		base := strings.TrimSuffix(filepath.Base(file), ".txt")
 		base = base[strings.LastIndex(base, "-")+1:]
 		for _, m := range exported.FindAllStringSubmatch(string(text), -1) {

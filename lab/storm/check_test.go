@@ -6,14 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A system that does not allow the experiment is told before it begins.
 func TestCheck(t *testing.T) {
 	o, err := parse(nil, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		files        uint64
 		queue, ports int
@@ -35,9 +36,7 @@ func TestCheck(t *testing.T) {
 			case c.want == "" && (err != nil || notes.Len() > 0):
 				t.Errorf("%v, %s", err, &notes)
 			case strings.HasPrefix(c.want, "note"):
-				if err != nil || !strings.HasPrefix(notes.String(), c.want) {
-					t.Errorf("%v, %q", err, &notes)
-				}
+				assert.True(t, err == nil && strings.HasPrefix(notes.String(), c.want), "%v, %q", err, &notes)
 			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("%v, want %q", err, c.want)
 			}
@@ -47,12 +46,8 @@ func TestCheck(t *testing.T) {
 
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
-	if err := writable(filepath.Join(dir, "a", "b")); err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, writable(filepath.Join(dir, "a", "b")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	for _, sim := range []string{"-sim", "-speed=1"} {
 		err := run(t.Context(), []string{sim, "-out", filepath.Join(dir, "file", "x")}, io.Discard, io.Discard)
 		if err == nil || !strings.HasPrefix(err.Error(), "-out: ") || status(err, io.Discard) != exitFailed {
@@ -60,7 +55,5 @@ func TestWritable(t *testing.T) {
 		}
 	}
 	left, err := os.ReadDir(filepath.Join(dir, "a", "b"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left %v, %v", left, err)
-	}
+	assert.True(t, err == nil && len(left) == 0, "left %v, %v", left, err)
 }

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 )
 
@@ -38,9 +41,7 @@ func TestServerDrops(t *testing.T) {
 		if looked := x.dropped && !begun; begun != c.begun || looked != c.looked {
 			t.Errorf("%q, %v: dropped at the beginning: %v, later: %v", c.drop, c.until.Sub(now), begun, looked)
 		}
-		if left := w.busy == 0; left != (begun || x.dropped) {
-			t.Errorf("%q, %v: %d in progress", c.drop, c.until.Sub(now), w.busy)
-		}
+		assert.Equal(t, begun || x.dropped, w.busy == 0, "%q, %v: %d in progress", c.drop, c.until.Sub(now), w.busy)
 	}
 }
 
@@ -54,24 +55,16 @@ func TestDeadlineTravels(t *testing.T) {
 		}))
 		defer srv.Close()
 		o, err := parse([]string{"-drop", string(drop), "-timeout", wait.String(), "-strategies", "own"}, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c := newCampaign(o.scenario, o.strategies[0], 1)
 		c.addrs = []string{srv.Listener.Addr().String()}
 		c.began = time.Now()
 		tr, err := c.transport(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := (&person{campaign: c, transport: tr}).ask(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, (&person{campaign: c, transport: tr}).ask(t.Context()))
 		until := <-heard
 		if drop == model.DropNothing {
-			if !until.IsZero() {
-				t.Errorf("told %v", until)
-			}
+			assert.True(t, until.IsZero(), "told %v", until)
 			continue
 		}
 		if left := until.Sub(c.began); left < wait-time.Minute || left > wait+time.Minute {

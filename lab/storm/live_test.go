@@ -8,13 +8,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 )
 
 func TestSparkline(t *testing.T) {
-	if got, want := sparkline([]float64{0, 1, 25, 50, 100, 200, 1000}, 100), "·▁▁▂▄████"[:len("·▁▁▂▄██")]; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	assert.Equal(t, "·▁▁▂▄████"[:len("·▁▁▂▄██")], sparkline([]float64{0, 1, 25, 50, 100, 200, 1000}, 100))
 }
 
 // campaignsAt returns campaigns that had 100 successes per second until now.
@@ -37,22 +38,16 @@ func TestCurves(t *testing.T) {
 		var b strings.Builder
 		l := &curves{w: &b, sc: sc, campaigns: campaigns, size: func() (int, int, error) { return width, 24, nil }}
 		rows := l.draw(60*time.Second, "the servers run again", width)
-		if len(rows) != len(campaigns)+2 {
-			t.Fatalf("%d lines", len(rows))
-		}
+		require.Len(t, rows, len(campaigns)+2, "lines")
 		for _, r := range rows {
-			if n := utf8.RuneCountInString(r); n > width {
-				t.Errorf("%d columns of %d: %s", n, width, r)
-			}
+			assert.LessOrEqual(t, utf8.RuneCountInString(r), width, "columns of %d: %s", width, r)
 		}
 		if width == 79 && (!strings.Contains(rows[0], "│frozen│resumed") || !strings.HasSuffix(rows[1], " 100/s") || !strings.Contains(rows[1], "▄▄▄▄")) {
 			t.Errorf("%q", rows)
 		}
 		l.show(60*time.Second, "x")
 		l.show(60*time.Second, "x")
-		if !strings.Contains(b.String(), "\x1b[8A") {
-			t.Errorf("the second time is not in the place of the first: %q", b.String())
-		}
+		assert.Contains(t, b.String(), "\x1b[8A", "the second time is not in the place of the first")
 	}
 }
 
@@ -70,19 +65,13 @@ func TestStatus(t *testing.T) {
 	for args, want := range map[string]int{"-h": exitFine, "-no-such-flag": exitUsage, "x": exitUsage, "-clients 0": exitUsage, "-clients x": exitUsage} {
 		var stdout, stderr strings.Builder
 		err := run(t.Context(), strings.Fields(args), &stdout, &stderr)
-		if got := status(err, &stderr); got != want {
-			t.Errorf("%s: status %d, want %d", args, got, want)
-		}
+		assert.Equal(t, want, status(err, &stderr), "%s: status", args)
 		if want == exitUsage && (strings.Count(stderr.String(), "\n") != 2 || !strings.Contains(stderr.String(), "storm -h explains") || stdout.Len() > 0) {
 			t.Errorf("%s: %q", args, &stderr)
 		}
 		for line := range strings.Lines(stdout.String()) {
-			if utf8.RuneCountInString(line) > 88 {
-				t.Errorf("%s: %s", args, line)
-			}
+			assert.LessOrEqual(t, utf8.RuneCountInString(line), 88, "%s: %s", args, line)
 		}
 	}
-	if got := status(errors.New("x"), io.Discard); got != exitFailed {
-		t.Errorf("status %d", got)
-	}
+	assert.Equal(t, exitFailed, status(errors.New("x"), io.Discard), "status")
 }

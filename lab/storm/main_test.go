@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/redisserver"
 
 	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
@@ -29,13 +32,9 @@ func TestMain(m *testing.M) {
 func played(t *testing.T, args string) []*record.Run {
 	t.Helper()
 	o, err := parse(strings.Fields(args), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	runs, err := experiment(t.Context(), o, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return runs
 }
 
@@ -62,9 +61,7 @@ func TestExperiment(t *testing.T) {
 				t.Errorf("%s: %s: %d arrived of %d that were sent, or none after the resume", how, r.Name, total, r.Sent)
 			}
 			waited := slices.ContainsFunc(r.Samples, func(s record.Sample) bool { return s.Waiting > 0 })
-			if waited != (r.Key == "shared") {
-				t.Errorf("%s: %s: waited at a gate: %v", how, r.Name, waited)
-			}
+			assert.Equal(t, r.Key == "shared", waited, "%s: %s: waited at a gate", how, r.Name)
 		}
 	}
 }
@@ -75,9 +72,7 @@ func TestStopped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 	defer cancel()
 	args := []string{"-clients", "5", "-steady", "300ms", "-strategies", "own", "-out", ""}
-	if err := run(ctx, args, io.Discard, io.Discard); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
-	}
+	assert.ErrorIs(t, run(ctx, args, io.Discard, io.Discard), context.DeadlineExceeded)
 }
 
 func TestLongest(t *testing.T) {
@@ -85,16 +80,12 @@ func TestLongest(t *testing.T) {
 	if err := run(t.Context(), []string{"-longest", "-runs", "1", "-frozen", "3s", "-watched", "20s", "-strategies", "fixed,google"}, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(out.String(), "survives") != 2 {
-		t.Errorf("%s", &out)
-	}
+	assert.Equal(t, 2, strings.Count(out.String(), "survives"), "%s", &out)
 }
 
 func TestFlags(t *testing.T) {
 	for _, args := range []string{"x", "-speed 0", "-clients 0", "-strategies nope", "-drop nope", "-watched 1s", "-sim -tick 1us", "-processes 1,2", "-sim -processes 0", "-sim -processes x", "-sim -processes 2000", "-sim -fleet-delay 1ms", "-processes 10 -strategies long", "-strategies alone"} {
-		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil {
-			t.Errorf("%s: no error", args)
-		}
+		assert.Error(t, run(t.Context(), strings.Fields(args), io.Discard, io.Discard), "%s: no error", args)
 	}
 }
 
@@ -113,19 +104,13 @@ func TestProcesses(t *testing.T) {
 	}
 	for _, r := range played(t, "-processes 4 -clients 40 -think 500ms -speed 5 -steady 5s -frozen 25s -watched 10s -strategies alone,fleet") {
 		f := r.Figures()
-		if f.Peak == 0 || f.SentFrozen == 0 || r.Open > 40 || r.Sent < f.SentFrozen {
-			t.Errorf("%s: %+v", r.Name, f)
-		}
-		if (f.OpsStorm > 0) != (r.Key == "fleet") {
-			t.Errorf("%s: %v operations of the backend per request", r.Name, f.OpsStorm)
-		}
+		assert.True(t, f.Peak != 0 && f.SentFrozen != 0 && r.Open <= 40 && r.Sent >= f.SentFrozen, "%s: %+v", r.Name, f)
+		assert.Equal(t, r.Key == "fleet", f.OpsStorm > 0, "%s: %v operations of the backend per request", r.Name, f.OpsStorm)
 		begun, ended := 0, r.Open
 		for _, s := range r.Samples {
 			begun, ended = begun+s.Begun, ended+s.Good+s.Lost
 		}
-		if begun == 0 || begun != ended {
-			t.Errorf("%s: %d requests began and %d ended or are open", r.Name, begun, ended)
-		}
+		assert.True(t, begun != 0 && begun == ended, "%s: %d requests began and %d ended or are open", r.Name, begun, ended)
 	}
 }
 
@@ -133,26 +118,18 @@ func TestProcesses(t *testing.T) {
 func TestNoRedis(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := run(t.Context(), []string{"-processes", "2", "-clients", "4", "-out", ""}, io.Discard, io.Discard)
-	if !errors.Is(err, redisserver.ErrMissing) || status(err, io.Discard) != exitFailed {
-		t.Errorf("%v", err)
-	}
+	assert.True(t, errors.Is(err, redisserver.ErrMissing) && status(err, io.Discard) == exitFailed, "%v", err)
 }
 
 // A process of clients that ends is told, and its siblings end as well.
 func TestLostProcess(t *testing.T) {
 	o, err := parse([]string{"-processes", "3", "-clients", "30", "-strategies", "alone"}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := newCampaign(o.scenario, o.strategies[0], 1)
 	c.addrs = []string{"127.0.0.1:1"}
-	if err := c.startChildren(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.startChildren(t.Context(), ""))
 	for _, p := range c.children {
-		if err := p.ready(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.ready())
 		defer p.kill()
 	}
 	c.began = time.Now()

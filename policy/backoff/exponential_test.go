@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/stretchr/testify/assert"
 )
 
@@ -31,9 +33,7 @@ func TestExponentialPage(t *testing.T) {
 				if n < 10 {
 					want = min((1<<n)*sec+time.Duration(random)*ms, maximum)
 				}
-				if got := b.at(n, 0, u); got != want {
-					t.Fatalf("n %d, %d ms, at most %v: %v, want %v", n, random, maximum, got, want)
-				}
+				require.Equal(t, want, b.at(n, 0, u), "n %d, %d ms, at most %v", n, random, maximum)
 			}
 		}
 	}

@@ -468,9 +468,7 @@ func FuzzProfiles(f *testing.F) {
 				t.Skip()
 			}
 			o := classify.Outcome{Request: req, Response: resp}
-			if v := rule.Classify(o); v > classify.Ambiguous {
-				t.Fatalf("%s: verdict %v", name, v)
-			}
+			require.LessOrEqual(t, rule.Classify(o), classify.Ambiguous, "%s: verdict", name)
 			if wait, ok := rule.Hint(o); wait < 0 || !ok && wait != 0 {
 				t.Fatalf("%s: wait %v, %v", name, wait, ok)
 			}

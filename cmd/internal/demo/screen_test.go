@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 	"github.com/aplomb-go/aplomb/transport"
 )
@@ -22,9 +24,7 @@ func TestTableFitsATerminal(t *testing.T) {
 		rows = append(rows, &row{fault: &faults[i]}, &row{fault: &faults[i], plain: bad, aplomb: bad})
 	}
 	for _, line := range (&screen{rows: rows}).lines() {
-		if wide := utf8.RuneCountInString(line); wide > 80 {
-			t.Errorf("%d columns: %s", wide, line)
-		}
+		assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "columns: %s", line)
 	}
 }
 
@@ -44,8 +44,6 @@ func TestPromisedTextsFit(t *testing.T) {
 		texts[faults[i].name] = faultWidth
 	}
 	for text, width := range texts {
-		if strings.TrimRight(cell(text, width), " ") != text {
-			t.Errorf("%q does not fit %d columns", text, width)
-		}
+		assert.Equal(t, text, strings.TrimRight(cell(text, width), " "), "does not fit %d columns", width)
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/mattn/go-runewidth"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"
@@ -45,13 +48,9 @@ func TestFrameFits(t *testing.T) {
 		for _, height := range []int{1, 2, 5, 24} {
 			for _, queued := range []int{0, 1, 40} {
 				lines := frame(rows, queued, width, height)
-				if len(lines) > max(height/2, 1) {
-					t.Fatalf("%d lines on a screen of %d", len(lines), height)
-				}
+				require.LessOrEqual(t, len(lines), max(height/2, 1), "lines on a screen of %d", height)
 				for _, line := range lines {
-					if got := runewidth.StringWidth(line); got >= width {
-						t.Fatalf("%d of %d columns: %s", got, width, line)
-					}
+					require.Less(t, runewidth.StringWidth(line), width, "columns: %s", line)
 				}
 			}
 		}
@@ -104,9 +103,7 @@ func TestNextTryIsNeverCutOff(t *testing.T) {
 		for _, r := range rows {
 			r.why, r.next = strings.Repeat("a long reason ", 20), 32*time.Second
 			line := frame(append(rows[:len(rows):len(rows)], r), 0, width, 24)[len(rows)]
-			if !strings.Contains(line, "next try in 32s: ") {
-				t.Errorf("%d columns: %s", width, line)
-			}
+			assert.Contains(t, line, "next try in 32s: ", "%d columns", width)
 		}
 	}
 }
@@ -119,9 +116,7 @@ func TestBar(t *testing.T) {
 		"━━━━━━━━━━": {total: 100, at: 100},
 		"━━━━━━━━━─": {total: 1 << 62, at: 1<<62 - 1<<58},
 	} {
-		if got := r.bar(10); got != want {
-			t.Errorf("%+v: %s, want %s", r, got, want)
-		}
+		assert.Equal(t, want, r.bar(10), "%+v", r)
 	}
 }
 
@@ -144,22 +139,14 @@ func TestFrameIsReplaced(t *testing.T) {
 		return out.String()
 	}
 	const both = "a.bin asks the server\nb.bin asks the server\x1b[1A\r"
-	if got := draw(); got != both {
-		t.Errorf("%q, want %q", got, both)
-	}
+	assert.Equal(t, both, draw())
 	width = 20
-	if got, want := draw(), eraseFrame+"a.b… asks the serv…\nb.b… asks the serv…\x1b[1A\r"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	assert.Equal(t, eraseFrame+"a.b… asks the serv…\nb.b… asks the serv…\x1b[1A\r", draw())
 	width = 0 // a terminal that no longer tells its size
-	if got := draw(); got != eraseFrame+both {
-		t.Errorf("%q, want %q", got, eraseFrame+both)
-	}
+	assert.Equal(t, eraseFrame+both, draw())
 	out.Reset()
 	trackers[0].note("some news")
-	if got, want := out.String(), eraseFrame+"a.bin: some news\n"+both; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	assert.Equal(t, eraseFrame+"a.bin: some news\n"+both, out.String())
 	trackers[0].failed(errAltered, summary{})
 	out.Reset()
 	trackers[1].done("")
@@ -183,18 +170,14 @@ func TestFailureShowsAtOnce(t *testing.T) {
 			done <- run(ctx, []string{"-o", b.dir, b.server.URL + "/slow", b.server.URL + "/missing"}, w)
 		}()
 		synctest.Wait()
-		if got := screen.String(); !strings.Contains(got, "aplomb get: missing: the server answered 404 Not Found\n") {
-			t.Errorf("the screen shows %q", got)
-		}
+		assert.Contains(t, screen.String(), "aplomb get: missing: the server answered 404 Not Found\n", "the screen shows")
 		time.Sleep(2 * drawPause)
 		synctest.Wait()
 		if got := screen.String(); !strings.Contains(got, eraseFrame+"slow  33 % of 293.0 KiB ━━━━━━━━━───────────────────\r") {
 			t.Errorf("the screen shows %q", got)
 		}
 		cancel()
-		if code := <-done; code != exitInterrupted {
-			t.Errorf("exit status %d", code)
-		}
+		assert.Equal(t, exitInterrupted, <-done, "exit status")
 		if got := screen.String(); !strings.HasSuffix(got, eraseFrame+"aplomb get: slow: interrupted; 97.7 KiB kept, the same command goes on from there\n") {
 			t.Errorf("the screen ends with %q", got[max(0, len(got)-200):])
 		}
@@ -233,9 +216,7 @@ func TestBarsBesideStdout(t *testing.T) {
 			return 0, 0
 		}
 		code := run(t.Context(), []string{"-o", "-", b.server.URL + "/a.bin"}, w)
-		if code != exitFine || out.String() != string(body) {
-			t.Errorf("exit status %d, %d bytes", code, out.Len())
-		}
+		assert.True(t, code == exitFine && out.String() == string(body), "exit status %d, %d bytes", code, out.Len())
 		if got := errs.String(); !strings.Contains(got, "a.bin: done: 293.0 KiB") || strings.Contains(got, "to come") != same {
 			t.Errorf("stderr: %q", got)
 		}

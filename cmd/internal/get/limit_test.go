@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -41,9 +43,7 @@ func TestRateAndAttempts(t *testing.T) {
 		b.args = append(b.args, "-rate", "0.1")
 		start := time.Now()
 		_, _, _ = b.fetch(t.Context(), "a", "b", "c")
-		if took := time.Since(start); took != 20*time.Second {
-			t.Errorf("three requests took %v", took)
-		}
+		assert.Equal(t, 20*time.Second, time.Since(start), "three requests")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, testserver.Config{Net: testserver.NewNet()}, testserver.Status(503))

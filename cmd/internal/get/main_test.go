@@ -16,6 +16,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -72,21 +75,15 @@ func (b *bench) expect(code int, texts ...string) {
 	b.Helper()
 	got, stdout, stderr := b.fetch(b.Context(), "a.bin")
 	all := stdout + stderr
-	if got != code {
-		b.Errorf("exit status %d, want %d\n%s", got, code, all)
-	}
+	assert.Equal(b, code, got, "exit status\n%s", all)
 	for _, text := range texts {
-		if !strings.Contains(all, text) {
-			b.Errorf("the output lacks %q:\n%s", text, all)
-		}
+		assert.Contains(b, all, text)
 	}
 }
 
 func (b *bench) must(err error) {
 	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 }
 
 func (b *bench) write(name string, content []byte) {
@@ -110,9 +107,7 @@ func (b *bench) holds(names ...string) {
 	for _, f := range files {
 		got = append(got, f.Name())
 	}
-	if strings.Join(got, " ") != strings.Join(names, " ") {
-		b.Errorf("the directory holds %q, want %q", got, names)
-	}
+	assert.Equal(b, strings.Join(names, " "), strings.Join(got, " "))
 }
 
 func (b *bench) content(name string, want []byte) {
@@ -190,9 +185,7 @@ func TestContinues(t *testing.T) {
 	b.holds("a.bin")
 	b.content("a.bin", body)
 	request := b.server.Log()[1].Header
-	if request.Get("Range") != "bytes=200000-" || request.Get("If-Range") != etag {
-		t.Errorf("the second request said %v", request)
-	}
+	assert.True(t, request.Get("Range") == "bytes=200000-" && request.Get("If-Range") == etag, "the second request said %v", request)
 }
 
 // Between the last byte and the name there is room for a crash, too.
@@ -218,12 +211,8 @@ func TestContinuesByDate(t *testing.T) {
 	b.expect(exitFailed, "100 bytes kept")
 	b.expect(exitFine, "goes on at 100 bytes")
 	b.content("a.bin", body)
-	if got := b.server.Log()[1].Header.Get("If-Range"); got != monday {
-		t.Errorf("If-Range: %s", got)
-	}
-	if strongDate(tuesday, tuesday) {
-		t.Error("a file that was changed in the second of the response has a strong date")
-	}
+	assert.Equal(t, monday, b.server.Log()[1].Header.Get("If-Range"), "If-Range")
+	assert.False(t, strongDate(tuesday, tuesday), "a file that was changed in the second of the response has a strong date")
 }
 
 // Whatever is not surely the rest of the same file makes a run start anew, with
@@ -273,9 +262,7 @@ func TestStartsAnew(t *testing.T) {
 			b.expect(exitFine)
 			b.holds("a.bin")
 			b.content("a.bin", body)
-			if got := b.server.Arrivals(); got != c.requests {
-				t.Errorf("%d requests, want %d", got, c.requests)
-			}
+			assert.Equal(t, c.requests, b.server.Arrivals(), "requests")
 		})
 	}
 	t.Run("torn state", func(t *testing.T) {
@@ -399,13 +386,9 @@ func TestPerHost(t *testing.T) {
 				done <- code
 			}()
 			synctest.Wait()
-			if got := b.server.Arrivals(); got != c.want {
-				t.Errorf("%v: %d requests at a time, want %d", c.args, got, c.want)
-			}
+			assert.Equal(t, c.want, b.server.Arrivals(), "%v requests at a time", c.args)
 			cancel()
-			if code := <-done; code != exitInterrupted {
-				t.Errorf("exit status %d", code)
-			}
+			assert.Equal(t, exitInterrupted, <-done, "exit status")
 			b.holds()
 		})
 	}
@@ -419,9 +402,7 @@ func TestWeakIsNotKept(t *testing.T) {
 	b.holds()
 	b.expect(exitFine, "293.0 KiB to come")
 	b.content("a.bin", body)
-	if b.server.Log()[1].Header.Get("Range") != "" {
-		t.Error("a part was asked for")
-	}
+	assert.Empty(t, b.server.Log()[1].Header.Get("Range"), "a part was asked for")
 }
 
 func TestPartIsLink(t *testing.T) {
@@ -468,13 +449,9 @@ func TestBars(t *testing.T) {
 	var out, errs bytes.Buffer
 	w := world{stdout: &out, stderr: &errs, screen: screenFor(&out), base: b.server.Transport()}
 	code := run(t.Context(), []string{"-o", b.dir, b.server.URL + "/a", b.server.URL + "/b", b.server.URL + "/c"}, w)
-	if code != exitAltered || strings.Count(errs.String(), "\n") != 2 {
-		t.Errorf("exit status %d: %s", code, errs.String())
-	}
+	assert.True(t, code == exitAltered && strings.Count(errs.String(), "\n") == 2, "exit status %d: %s", code, errs.String())
 	for _, text := range []string{"a: done: 293.0 KiB", "sha-256 agrees\n", "b: failed\n", "c: failed\n"} {
-		if !strings.Contains(out.String(), text) {
-			t.Errorf("nothing shows %q: %q", text, out.String())
-		}
+		assert.Contains(t, out.String(), text, "nothing shows %q", text)
 	}
 	b.holds("a")
 }
@@ -513,16 +490,10 @@ func TestVerbose(t *testing.T) {
 			b.args = append(b.args, "-v")
 		}
 		code, stdout, stderr := b.fetch(t.Context(), "a.bin?key=SECRET")
-		if code != 0 {
-			t.Fatalf("exit status %d: %s", code, stderr)
-		}
+		require.Zero(t, code, "exit status %d: %s", code, stderr)
 		for _, text := range []string{"GET " + b.server.URL + "/a.bin?key=xxxxx", "attempt 1, at 0s: 503", "attempt 2, at ", "status 200, the caller has it"} {
-			if strings.Contains(stdout, text) != verbose {
-				t.Errorf("-v is %v: %q in\n%s", verbose, text, stdout)
-			}
+			assert.Equal(t, verbose, strings.Contains(stdout, text), "-v is %v: %q in\n%s", verbose, text, stdout)
 		}
-		if strings.Contains(stdout+stderr, "SECRET") {
-			t.Errorf("a secret in\n%s%s", stdout, stderr)
-		}
+		assert.NotContains(t, stdout+stderr, "SECRET", "a secret in\n%s%s", stdout, stderr)
 	}
 }

@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -137,15 +140,11 @@ func TestRandomMirrors(t *testing.T) {
 	seen := make(map[string]int)
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) { randomMirrors(t, seed, seen) })
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
+		require.False(t, t.Failed(), "seed %d", seed)
 	}
 	t.Log(seen)
 	for _, text := range []string{"exit status 0", "exit status 1", "exit status 3", "exit status 130", "compares the part", "another version than the part", "goes on at", "the rest from elsewhere", "to stdout"} {
-		if seen[text] == 0 && !testing.Short() {
-			t.Errorf("this never happened: %s", text)
-		}
+		assert.False(t, seen[text] == 0 && !testing.Short(), "this never happened: %s", text)
 	}
 }
 
@@ -160,9 +159,7 @@ func randomMirrors(t *testing.T, seed uint64, seen map[string]int) {
 	dir, begin, story := t.TempDir(), time.Now(), ""
 	file := filepath.Join(dir, "a.bin")
 	old := []byte("an older one")
-	if err := os.WriteFile(file, old, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, old, 0o600))
 	for range 1 + r.IntN(4) {
 		mine := slices.Clone(urls)
 		r.Shuffle(len(mine)-1, func(i, j int) { mine[1+i], mine[1+j] = mine[1+j], mine[1+i] })
@@ -213,9 +210,7 @@ func randomMirrors(t *testing.T, seed uint64, seen map[string]int) {
 		if err == nil && time.Since(begin) > time.Hour {
 			err = fmt.Errorf("it took %v", time.Since(begin))
 		}
-		if err != nil {
-			t.Fatalf("%v\n%s", err, story)
-		}
+		require.NoError(t, err, "\n%s", story)
 		if code == exitFine && !toStdout {
 			break
 		}

@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -152,9 +155,7 @@ func TestMirrors(t *testing.T) {
 						t.Errorf("the mirror got the tag %s of the first server", got)
 					}
 				}
-				if c.ranges != nil && !slices.Equal(ranges, c.ranges) {
-					t.Errorf("the mirror was asked for %q, want %q\n%s", ranges, c.ranges, all)
-				}
+				assert.False(t, c.ranges != nil && !slices.Equal(ranges, c.ranges), "the mirror was asked for %q, want %q\n%s", ranges, c.ranges, all)
 				if max := 3 + 6; len(ranges) > max || p.server.Arrivals() > max+1 {
 					t.Errorf("%d and %d requests", p.server.Arrivals(), len(ranges))
 				}
@@ -324,16 +325,12 @@ func TestMirrorsGetNoCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, testserver.Script{content(body, etag).CutAt(100, testserver.Close), testserver.Status(503)}, testserver.Script{content(body, etag)})
 		code, _, all := p.run(t.Context(), "http://me:secret@a.test/a.bin?sig=secret", second)
-		if code != exitFine || strings.Contains(all, "secret") {
-			t.Errorf("exit status %d: %s", code, all)
-		}
+		assert.True(t, code == exitFine && !strings.Contains(all, "secret"), "exit status %d: %s", code, all)
 		if got := p.server.Log()[0].Header.Get("Authorization"); !strings.HasPrefix(got, "Basic ") {
 			t.Errorf("the first server got %q", got)
 		}
 		log := p.mirror.Log()
-		if len(log) == 0 {
-			t.Fatal("the mirror was not asked")
-		}
+		require.NotEmpty(t, log, "the mirror was not asked")
 		for _, r := range log {
 			if r.Header.Get("Authorization") != "" || r.Header.Get("Referer") != "" || strings.Contains(r.Target, "secret") {
 				t.Errorf("the mirror got %s, %v", r.Target, r.Header)

@@ -19,6 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -90,9 +93,7 @@ func TestOthersSplice(t *testing.T) {
 		t.Skip("this runs other programs")
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	first, second := testserver.Pattern(4<<20), testserver.Pattern(6 << 20)[1<<20:]
 	for name, versions := range map[string][2][]byte{
 		"same length": {first, second[:len(first)]},
@@ -114,9 +115,7 @@ func TestOthersSplice(t *testing.T) {
 					what := "WHOLE: it is the new version"
 					if !bytes.Equal(got, versions[1]) {
 						what = f.describe(got)
-						if command == self {
-							t.Error("aplomb get has not the new version")
-						}
+						assert.NotEqual(t, self, command, "aplomb get has not the new version")
 					}
 					t.Logf("%-28s exit status %d; %s", name, code, what)
 				})
@@ -138,9 +137,7 @@ func (f *changingFile) downloadTwice(t *testing.T, command []string) (code int, 
 		c := exec.CommandContext(ctx, command[0], append(command[1:len(command):len(command)], server.URL+"/file")...)
 		c.Dir = dir
 		c.Env = append(os.Environ(), "FETCH_AS_PROGRAM=1", "HOME="+dir, "no_proxy=127.0.0.1")
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Start())
 		return c
 	}
 	run := start()
@@ -163,9 +160,7 @@ func (f *changingFile) downloadTwice(t *testing.T, command []string) (code int, 
 		t.Fatal(err)
 	}
 	content, err = os.ReadFile(filepath.Join(dir, "file"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
+	require.False(t, err != nil && !errors.Is(err, os.ErrNotExist), err)
 	return run.ProcessState.ExitCode(), content
 }
 

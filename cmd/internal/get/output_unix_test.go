@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -21,9 +24,7 @@ func TestOtherFilesAreRefused(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	ok := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	ok(syscall.Mkfifo(in("fifo"), 0o600))
 	ok(os.Symlink("fifo", in("link-to-fifo")))
@@ -67,15 +68,9 @@ func TestOtherFilesAreRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := tree(t, dir)
 			var out, errs bytes.Buffer
-			if code := run(t.Context(), c.args, world{stdout: &out, stderr: &errs, base: refuseAll{t}}); code != exitUsage {
-				t.Errorf("exit status %d", code)
-			}
-			if !strings.Contains(errs.String(), c.says) || out.Len() > 0 {
-				t.Errorf("stderr lacks %q:\n%s%s", c.says, errs.String(), out.String())
-			}
-			if after := tree(t, dir); after != before {
-				t.Errorf("the directory has become\n%safter\n%s", after, before)
-			}
+			assert.Equal(t, exitUsage, run(t.Context(), c.args, world{stdout: &out, stderr: &errs, base: refuseAll{t}}), "exit status")
+			assert.True(t, strings.Contains(errs.String(), c.says) && out.Len() == 0, "stderr lacks %q:\n%s%s", c.says, errs.String(), out.String())
+			assert.Equal(t, before, tree(t, dir), "the directory has changed")
 		})
 	}
 	if info, err := os.Stat("/dev/null"); err != nil || info.Mode()&os.ModeCharDevice == 0 {
@@ -86,9 +81,7 @@ func TestOtherFilesAreRefused(t *testing.T) {
 // tree lists the files of a directory with their types.
 func tree(t *testing.T, dir string) string {
 	files, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text := ""
 	for _, f := range files {
 		text += f.Name() + " " + f.Type().String() + "\n"
@@ -100,9 +93,7 @@ func tree(t *testing.T, dir string) string {
 func TestPipeAppears(t *testing.T) {
 	var fifo string
 	b := newBench(t, testserver.Config{Handler: func(*testserver.Received) testserver.Step {
-		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, syscall.Mkfifo(fifo, 0o600))
 		return content(body, etag)
 	}})
 	fifo = filepath.Join(b.dir, "a.bin")
@@ -152,9 +143,7 @@ func TestPermissionsStay(t *testing.T) {
 		t.Helper()
 		info, err := os.Stat(filepath.Join(b.dir, name))
 		b.must(err)
-		if got := info.Mode().Perm(); got != want {
-			t.Errorf("%s has mode %o, want %o", name, got, want)
-		}
+		assert.Equal(t, want, info.Mode().Perm(), "%s has mode", name)
 	}
 	b.must(os.Chmod(filepath.Join(b.dir, "a.bin"), 0o666))
 	b.expect(exitFailed, "kept")
@@ -176,12 +165,8 @@ func TestReadOnly(t *testing.T) {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.bin")
-	if err := os.WriteFile(file, nil, 0o400); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o400))
 	var errs bytes.Buffer
 	code := run(t.Context(), []string{"-o", dir, "http://host/a.bin"}, world{stdout: &errs, stderr: &errs, base: refuseAll{t}})
-	if code != exitUsage || !strings.Contains(errs.String(), "permission denied") {
-		t.Errorf("exit status %d: %s", code, errs.String())
-	}
+	assert.True(t, code == exitUsage && strings.Contains(errs.String(), "permission denied"), "exit status %d: %s", code, errs.String())
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -40,9 +42,7 @@ func TestFilesOfOthers(t *testing.T) {
 		b.expect(exitFailed, b.part()+": it has another name as well (a hard link)\n")
 		got, err := os.ReadFile(other)
 		b.must(err)
-		if len(got) != size {
-			t.Errorf("the other file has %d bytes now", len(got))
-		}
+		assert.Len(t, got, size, "the other file")
 	})
 	t.Run("part is a link", func(t *testing.T) {
 		b := setUp(t)

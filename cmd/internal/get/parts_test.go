@@ -14,14 +14,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestUsage(t *testing.T) {
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "rules.json")
-	if err := os.WriteFile(rules, []byte(`{"rule": {"attempts": "many"}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"attempts": "many"}}`), 0o600))
 	for _, c := range []struct {
 		name, args, says string
 		code             int
@@ -73,12 +74,8 @@ func TestUsage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
 			w := world{stdout: &out, stderr: &out, base: refuseAll{t}}
-			if code := run(t.Context(), strings.Fields(c.args), w); code != c.code {
-				t.Errorf("exit status %d, want %d", code, c.code)
-			}
-			if !strings.Contains(out.String(), c.says) {
-				t.Errorf("the output lacks %q:\n%s", c.says, out.String())
-			}
+			assert.Equal(t, c.code, run(t.Context(), strings.Fields(c.args), w), "exit status")
+			assert.Contains(t, out.String(), c.says)
 		})
 	}
 }
@@ -102,9 +99,7 @@ func TestStatus(t *testing.T) {
 		{[]error{errAltered, failed, nil}, exitAltered},
 		{[]error{errInterrupted, errAltered, failed}, exitInterrupted},
 	} {
-		if got := status(c.errs); got != c.want {
-			t.Errorf("%v: %d, want %d", c.errs, got, c.want)
-		}
+		assert.Equal(t, c.want, status(c.errs), "%v", c.errs)
 	}
 }
 
@@ -128,9 +123,7 @@ func TestNameOf(t *testing.T) {
 		"/%e2%80%ae.bin":        "",
 	} {
 		u, err := url.Parse("http://host" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got, err := nameOf(u); got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
 		}
@@ -142,9 +135,7 @@ func TestStateWithoutPassword(t *testing.T) {
 	u, _ := url.Parse("http://me:secret@host/a?b=c")
 	resp := &http.Response{Request: &http.Request{URL: u}, Header: http.Header{}}
 	s, ok := stateOf(u, resp, 1)
-	if s.URL != "http://host/a?b=c" || s.From != "http://host/a" || ok {
-		t.Errorf("%+v, %t", s, ok)
-	}
+	assert.True(t, s.URL == "http://host/a?b=c" && s.From == "http://host/a" && !ok, "%+v, %t", s, ok)
 }
 
 func TestLock(t *testing.T) {
@@ -152,28 +143,20 @@ func TestLock(t *testing.T) {
 		t.Skip("no locks here")
 	}
 	targets, err := targetsOf([][]string{{"http://a/b"}}, t.TempDir(), "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer closeAll(targets)
 	first, err := openPart(targets[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := openPart(targets[0]); !errors.Is(err, errBusy) {
 		t.Errorf("a second run: %v", err)
 	}
-	if err := first.finish(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, first.finish())
 	second, err := openPart(targets[0])
 	if err != nil {
 		t.Fatal("after the first run: ", err)
 	}
 	// What the first run still holds has its name already: it is no part.
-	if err := first.lock(); !errors.Is(err, errBusy) {
-		t.Errorf("locking a finished file: %v", err)
-	}
+	assert.ErrorIs(t, first.lock(), errBusy, "locking a finished file")
 	first.close()
 	second.close()
 }
@@ -220,12 +203,8 @@ func TestEmptyFlags(t *testing.T) {
 	for _, name := range []string{"-o", "-rule", "-cacert"} {
 		var out bytes.Buffer
 		w := world{stdout: &out, stderr: &out, base: refuseAll{t}}
-		if code := run(t.Context(), []string{name, "", "http://a/b"}, w); code != exitUsage {
-			t.Errorf("%s: exit status %d", name, code)
-		}
-		if want := name + ` "": it must not be empty`; !strings.Contains(out.String(), want) {
-			t.Errorf("the output lacks %s:\n%s", want, out.String())
-		}
+		assert.Equal(t, exitUsage, run(t.Context(), []string{name, "", "http://a/b"}, w), "%s: exit status", name)
+		assert.Contains(t, out.String(), name+` "": it must not be empty`, "the output")
 	}
 }
 
@@ -236,9 +215,7 @@ func TestHelpFits(t *testing.T) {
 		t.Errorf("%d lines", len(lines))
 	}
 	for _, line := range lines {
-		if len(line) > 80 {
-			t.Errorf("%d columns: %s", len(line), line)
-		}
+		assert.LessOrEqual(t, len(line), 80, "columns: %s", line)
 		flag, ok := strings.CutPrefix(line, "  -")
 		if !ok {
 			continue
@@ -253,12 +230,8 @@ func TestHelpFits(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	o, err := parse(strings.Fields("-rate 0.5 http://a/b -limit 1.5M http://a/c -stall 1m -- -attempts"), world{})
-	if err != nil || o.rate != 0.5 || o.limit != 1.5*1024*1024 || o.stall != time.Minute {
-		t.Errorf("%+v, %v", o, err)
-	}
-	if got := strings.Join(o.urls, " "); got != "http://a/b http://a/c -attempts" {
-		t.Errorf("the URLs are %s", got)
-	}
+	assert.True(t, err == nil && o.rate == 0.5 && o.limit == 1.5*1024*1024 && o.stall == time.Minute, "%+v, %v", o, err)
+	assert.Equal(t, "http://a/b http://a/c -attempts", strings.Join(o.urls, " "), "the URLs")
 }
 
 func TestBytesOf(t *testing.T) {
@@ -277,9 +250,7 @@ func TestSizeText(t *testing.T) {
 		-1: "unknown", 0: "0 bytes", 1: "1 byte", 1023: "1023 bytes", 1024: "1.0 KiB", 300_000: "293.0 KiB",
 		1<<20 - 1: "1.0 MiB", 16 << 20: "16.0 MiB", 1 << 40: "1.0 TiB", 1 << 60: "1048576.0 TiB",
 	} {
-		if got := sizeText(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
+		assert.Equal(t, want, sizeText(n), "%d", n)
 	}
 }
 
@@ -288,9 +259,7 @@ func FuzzDigests(f *testing.F) {
 	f.Add("md5=:AAAA:, sha-512=::")
 	f.Fuzz(func(t *testing.T, field string) {
 		for name, sum := range digests(field) {
-			if algorithms[name]().Size() != len(sum) {
-				t.Errorf("%q: %s of %d bytes", field, name, len(sum))
-			}
+			assert.Equal(t, len(sum), algorithms[name]().Size(), "%q: %s of %d bytes", field, name, len(sum))
 		}
 	})
 }
@@ -302,9 +271,7 @@ func FuzzContentRange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, field string) {
 		resp := &http.Response{Header: http.Header{"Content-Range": {field}}}
 		first, last, total, ok := contentRange(resp)
-		if ok && (first < 0 || last < first || total <= last) {
-			t.Errorf("%q: %d-%d/%d", field, first, last, total)
-		}
+		assert.False(t, ok && (first < 0 || last < first || total <= last), "%q: %d-%d/%d", field, first, last, total)
 	})
 }
 
@@ -327,10 +294,6 @@ func TestMeter(t *testing.T) {
 		t.Errorf("three seconds without a byte: %d/s", perSecond)
 	}
 	m.resumed()
-	if got, want := m.progress(now), "45 % of 10.7 KiB, 367 bytes/s, 16s left, 1 resume"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	if got, want := m.result(now, "sha-256"), "done: 4.9 KiB, 3.9 KiB of it now, in 7s, 571 bytes/s, 1 resume, sha-256 agrees"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	assert.Equal(t, "45 % of 10.7 KiB, 367 bytes/s, 16s left, 1 resume", m.progress(now))
+	assert.Equal(t, "done: 4.9 KiB, 3.9 KiB of it now, in 7s, 571 bytes/s, 1 resume, sha-256 agrees", m.result(now, "sha-256"))
 }

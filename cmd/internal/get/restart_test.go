@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/testserver"
 )
 
@@ -67,9 +69,7 @@ func TestStartsOverWithinTheRule(t *testing.T) {
 				b.args = append(b.args, "-attempts", c.attempts)
 			}
 			b.expect(exitFailed, c.says)
-			if got := b.server.Arrivals(); got != c.starts {
-				t.Errorf("%d requests, want %d", got, c.starts)
-			}
+			assert.Equal(t, c.starts, b.server.Arrivals(), "requests")
 			b.holds()
 		})
 	}
@@ -117,9 +117,7 @@ func TestKept(t *testing.T) {
 				return
 			}
 			code, stdout, _ := b.fetch(t.Context(), "a.bin")
-			if !strings.Contains(stdout, c.next) {
-				t.Errorf("exit status %d, the output lacks %q:\n%s", code, c.next, stdout)
-			}
+			assert.Contains(t, stdout, c.next, "exit status %d, the output lacks %q", code, c.next)
 		})
 	}
 }
@@ -174,12 +172,8 @@ func TestStdout(t *testing.T) {
 		here, err := os.ReadDir(".")
 		b.must(err)
 		code, stdout, stderr := b.fetch(t.Context(), "a.bin")
-		if code != exitFine || stdout != string(body) {
-			t.Errorf("exit status %d, %d bytes\n%s", code, len(stdout), stderr)
-		}
-		if want := "a.bin: 293.0 KiB to come\na.bin: done: 293.0 KiB, sha-256 agrees\n"; stderr != want {
-			t.Errorf("stderr: %s", stderr)
-		}
+		assert.True(t, code == exitFine && stdout == string(body), "exit status %d, %d bytes\n%s", code, len(stdout), stderr)
+		assert.Equal(t, "a.bin: 293.0 KiB to come\na.bin: done: 293.0 KiB, sha-256 agrees\n", stderr, "stderr")
 		if after, err := os.ReadDir("."); err != nil || len(after) != len(here) {
 			t.Errorf("there are %d files instead of %d (%v)", len(after), len(here), err)
 		}
@@ -219,12 +213,8 @@ func TestStdoutFaults(t *testing.T) {
 				b := newBench(t, testserver.Config{Net: testserver.NewNet()}, c.step)
 				b.args = []string{"-o", "-"}
 				code, stdout, stderr := b.fetch(t.Context(), "a.bin")
-				if code != c.code || !strings.HasSuffix(stderr, c.says) {
-					t.Errorf("exit status %d: %s", code, stderr)
-				}
-				if stdout != string(body[:c.sent]) {
-					t.Errorf("stdout has %d bytes, want %d", len(stdout), c.sent)
-				}
+				assert.True(t, code == c.code && strings.HasSuffix(stderr, c.says), "exit status %d: %s", code, stderr)
+				assert.Equal(t, string(body[:c.sent]), stdout, "stdout has %d bytes, want %d", len(stdout), c.sent)
 			})
 		})
 	}
@@ -270,12 +260,8 @@ func TestInterruptedBeforeAStart(t *testing.T) {
 		}()
 		synctest.Wait() // it waits for the second start
 		cancel()
-		if code := <-done; code != exitInterrupted {
-			t.Errorf("exit status %d", code)
-		}
-		if got := b.server.Arrivals(); got != 1 {
-			t.Errorf("%d requests", got)
-		}
+		assert.Equal(t, exitInterrupted, <-done, "exit status")
+		assert.Equal(t, 1, b.server.Arrivals(), "requests")
 		b.holds()
 	})
 }

@@ -17,6 +17,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // unprinted returns the characters of an output that act on a terminal.
@@ -53,9 +56,7 @@ func (c *counting) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestNothingActsOnTheTerminal(t *testing.T) {
 	const evil = "\x1b[1A\x1b[2Ka.bin: done: 5 bytes\x1b[8m\n\a\u009b31m\u202e\x7f"
 	rules := filepath.Join(t.TempDir(), "rules.json")
-	if err := os.WriteFile(rules, []byte(`{"rule": {"attempts": 2, "backoff": {"type": "constant", "delay": "1ms"}}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(rules, []byte(`{"rule": {"attempts": 2, "backoff": {"type": "constant", "delay": "1ms"}}}`), 0o600))
 	for _, err := range []error{
 		x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"\n" + evil}}, Host: "h.test"},
 		x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"h"}}, Host: evil},
@@ -91,25 +92,19 @@ func TestNothingActsOnTheTerminal(t *testing.T) {
 				t.Errorf("%q: exit status %d", args, code)
 			}
 			text := drawing.ReplaceAllString(out.String(), "")
-			if bad := unprinted(text); bad != "" {
-				t.Errorf("%q: %q in %q", args, bad, text)
-			}
+			assert.Empty(t, unprinted(text), "%q in %q", args, text)
 			if strings.Contains(text, "\na.bin: done") || strings.Contains(text, "\na.bin: ?[1A") {
 				t.Errorf("%q: a line of the server's own: %q", args, text)
 			}
 		}
-		if base.sent.Load() < 6 {
-			t.Errorf("%v: %d requests", err, base.sent.Load())
-		}
+		assert.True(t, base.sent.Load() >= 6, "%v: %d requests", err, base.sent.Load())
 	}
 }
 
 // A row of a bar may show any text.
 func TestRowsArePrintable(t *testing.T) {
 	for _, r := range []row{{name: "a", why: "\x1b[31m\n\u009b"}, {name: "\x1b[31m"}, {name: "a", status: "\x1b[31m"}} {
-		if text := strings.Join(frame([]row{r}, 0, 80, 24), ""); unprinted(text) != "" {
-			t.Errorf("%q", text)
-		}
+		assert.Empty(t, unprinted(strings.Join(frame([]row{r}, 0, 80, 24), "")))
 	}
 }
 
@@ -144,9 +139,7 @@ func TestErrorsKeepSecrets(t *testing.T) {
 		} {
 			var out bytes.Buffer
 			run(t.Context(), args, world{stdout: &out, stderr: &out, base: base})
-			if strings.Contains(out.String(), secret) {
-				t.Errorf("%q: %s", args, out.String())
-			}
+			assert.NotContains(t, out.String(), secret, "%q: %s", args, out.String())
 		}
 	}
 }
@@ -175,9 +168,7 @@ func TestRedirectsGetNoReferer(t *testing.T) {
 	if code, out := call(server.URL + "/a.bin?signature=s3cret"); code != exitFine {
 		t.Fatalf("exit status %d: %s", code, out)
 	}
-	if got := referer.Load().Get("Referer"); got != "" {
-		t.Errorf("Referer: %s", got)
-	}
+	assert.Empty(t, referer.Load().Get("Referer"), "Referer")
 	if code, out := call(server.URL + "/loop"); code != exitFailed || !strings.Contains(out, "redirects again and again") {
 		t.Errorf("exit status %d: %s", code, out)
 	}

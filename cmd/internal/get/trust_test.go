@@ -19,15 +19,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // certificate returns a self-signed certificate and the same as PEM.
 func certificate(t *testing.T, from, to time.Time, host string) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: to, IsCA: true, BasicConstraintsValid: true}
 	if ip := net.ParseIP(host); ip != nil {
 		c.IPAddresses = []net.IP{ip}
@@ -35,9 +36,7 @@ func certificate(t *testing.T, from, to time.Time, host string) (tls.Certificate
 		c.DNSNames = []string{host}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
@@ -91,17 +90,11 @@ func TestTLS(t *testing.T) {
 				_, text = good(t) // of somebody else
 			}
 			ca := filepath.Join(dir, "ca.pem")
-			if err := os.WriteFile(ca, append([]byte("# a comment\n"), text...), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(ca, append([]byte("# a comment\n"), text...), 0o600))
 			var out bytes.Buffer
 			args := []string{"-o", dir, "-attempts", "1", "-cacert", ca, s.URL + "/a.bin"}
-			if code := run(t.Context(), args, world{stdout: &out, stderr: &out}); code != c.code {
-				t.Errorf("exit status %d", code)
-			}
-			if !strings.Contains(out.String(), c.says) {
-				t.Errorf("the output lacks %q:\n%s", c.says, out.String())
-			}
+			assert.Equal(t, c.code, run(t.Context(), args, world{stdout: &out, stderr: &out}), "exit status")
+			assert.Contains(t, out.String(), c.says)
 		})
 	}
 }
@@ -110,9 +103,7 @@ func TestNoTLS(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // a server of another protocol
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	go func() {
 		for {
@@ -138,9 +129,7 @@ func TestBrokenCA(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	_, text := certificate(t, time.Now(), time.Now().Add(time.Hour), "host.example")
 	text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("nonsense")})...)
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, text, 0o600))
 	if _, err := trusting(file); err == nil || !strings.Contains(err.Error(), "ca.pem: certificate 2: ") {
 		t.Error(err)
 	}

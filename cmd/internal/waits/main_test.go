@@ -12,19 +12,18 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/policy/backoff"
 )
 
 func TestTables(t *testing.T) {
 	var out bytes.Buffer
-	if err := run([]string{"-n", "4", "-all"}, &out, &out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, run([]string{"-n", "4", "-all"}, &out, &out))
 	for _, c := range append(curves, article...) {
-		if !strings.Contains(out.String(), c.name+"\n"+c.about) {
-			t.Errorf("no table of %s", c.name)
-		}
+		assert.Contains(t, out.String(), c.name+"\n"+c.about, "no table of %s", c.name)
 	}
 }
 
@@ -33,22 +32,14 @@ func TestTables(t *testing.T) {
 func TestOverviewTable(t *testing.T) {
 	for _, n := range soak.Size([]string{"1", "100"}, []string{"1", "2", "12", "100"}) {
 		var out bytes.Buffer
-		if err := run([]string{"-n", n}, &out, &out); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, run([]string{"-n", n}, &out, &out))
 		for line := range strings.Lines(out.String()) {
-			if wide := utf8.RuneCountInString(strings.TrimRight(line, "\n")); wide > 80 {
-				t.Errorf("-n %s: %d columns: %s", n, wide, line)
-			}
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 80, "-n %s columns: %s", n, line)
 		}
 		for _, c := range curves {
 			bounds := backoff.Bounds(c.backoff, 1)
-			if rows := strings.Count(out.String(), c.name+"  "); rows != 2 {
-				t.Errorf("-n %s: %d rows for %s", n, rows, c.name)
-			}
-			if n == "1" && !strings.Contains(out.String(), Short(bounds[0].Mean)) {
-				t.Errorf("the mean of %s is missing", c.name)
-			}
+			assert.Equal(t, 2, strings.Count(out.String(), c.name+"  "), "-n %s rows for %s", n, c.name)
+			assert.False(t, n == "1" && !strings.Contains(out.String(), Short(bounds[0].Mean)), "the mean of %s is missing", c.name)
 		}
 	}
 }
@@ -59,9 +50,7 @@ func TestMarks(t *testing.T) {
 		p := panel("wait", 4, logTime{})
 		marks(p, 0.07, high)
 		ticks := logTime{}.Ticks(p.Y.Min, p.Y.Max)
-		if len(ticks) < 2 || ticks[0].Value > 0.07 || ticks[len(ticks)-1].Value < high {
-			t.Errorf("ticks for 0.07 to %v: %v", high, ticks)
-		}
+		assert.True(t, len(ticks) >= 2 && ticks[0].Value <= 0.07 && ticks[len(ticks)-1].Value >= high, "ticks for 0.07 to %v: %v", high, ticks)
 	}
 }
 
@@ -72,26 +61,16 @@ func TestPictures(t *testing.T) {
 	curves = soak.Size(curves[:1], curves)
 	defer func() { curves = all }()
 	dir := t.TempDir()
-	if err := run([]string{"-n", "4", "-dir", dir}, io.Discard, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, run([]string{"-n", "4", "-dir", dir}, io.Discard, io.Discard))
 	files, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := 3 * (len(curves) + 2); len(files) != want {
-		t.Errorf("%d pictures, want %d", len(files), want)
-	}
+	require.NoError(t, err)
+	assert.Len(t, files, 3*(len(curves)+2), "pictures")
 	// Every colour has one for dark paper.
 	dark, err := os.ReadFile(filepath.Join(dir, "waits-all-dark.svg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, hue := range append([]color.NRGBA{paper, ink, gridColor, faint}, colors...) {
 		name := fmt.Sprintf("#%02X%02X%02X", hue.R, hue.G, hue.B)
-		if bytes.Contains(dark, []byte(name)) || darkened.Replace(name) == name {
-			t.Errorf("the dark picture has the colour %v", hue)
-		}
+		assert.True(t, !bytes.Contains(dark, []byte(name)) && darkened.Replace(name) != name, "the dark picture has the colour %v", hue)
 	}
 }
 
@@ -113,8 +92,6 @@ func TestShort(t *testing.T) {
 		0: "0s", 1234 * time.Nanosecond: "1.23µs", 12345 * time.Microsecond: "12.3ms", 1999 * time.Millisecond: "2s",
 		time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h", 90*time.Minute + 500*time.Millisecond: "1h30m",
 	} {
-		if got := Short(d); got != want {
-			t.Errorf("%v: %s, want %s", d, got, want)
-		}
+		assert.Equal(t, want, Short(d), "%v", d)
 	}
 }

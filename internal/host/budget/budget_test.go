@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 )
@@ -113,9 +115,7 @@ func TestBudget(t *testing.T) {
 						taken = append(taken, c)
 					}
 				}
-				if got != s.want {
-					t.Errorf("step %d: %d granted, want %d", i, got, s.want)
-				}
+				assert.Equal(t, s.want, got, "step %d", i)
 				for range s.refund { // the newest first
 					b.Release(s.at, tt.conf, taken[len(taken)-1])
 					taken = taken[:len(taken)-1]
@@ -127,14 +127,10 @@ func TestBudget(t *testing.T) {
 
 func TestBudgetLeft(t *testing.T) {
 	var b Budget
-	if got := b.Left(0, Config{}); got != 30 {
-		t.Errorf("new: %v", got)
-	}
+	assert.EqualValues(t, 30, b.Left(0, Config{}), "new")
 	b.Take(0, Config{})
 	b.Request()
-	if got := b.Left(0, Config{}); got != 29.2 {
-		t.Errorf("after one retry and one request: %v", got)
-	}
+	assert.Equal(t, 29.2, b.Left(0, Config{}), "after one retry and one request")
 	if got := b.Left(0, Config{Ratio: -1, PerSecond: -1}); !math.IsInf(got, 1) {
 		t.Errorf("off: %v", got)
 	}
@@ -151,9 +147,7 @@ func TestBudgetCountTo(t *testing.T) {
 		{11, 1<<40 + 11},
 	} {
 		b.CountTo(tt.total)
-		if got := b.requests.Load(); got != tt.want {
-			t.Errorf("after %#x: %#x, want %#x", tt.total, got, tt.want)
-		}
+		assert.Equal(t, tt.want, b.requests.Load(), "after %#x", tt.total)
 	}
 }
 
@@ -184,9 +178,7 @@ func TestBudgetRefundsWhatIsStillOwed(t *testing.T) {
 				for b.Take(instant.At(after), Config{}) != nil {
 					again++
 				}
-				if again != want {
-					t.Errorf("%d more, want %d", again, want)
-				}
+				assert.Equal(t, want, again, "more")
 			})
 		}
 	}
@@ -221,9 +213,7 @@ func TestBudgetInAnOutage(t *testing.T) {
 			}
 			retries()
 		}
-		if bound := 1.2*1000 + 30 + 3*now.Since().Seconds(); float64(attempts) > bound {
-			t.Errorf("parallel %v: %d attempts, bound %v", parallel, attempts, bound)
-		}
+		assert.LessOrEqual(t, float64(attempts), 1.2*1000+30+3*now.Since().Seconds(), "parallel %v: attempts", parallel)
 	}
 }
 
@@ -254,15 +244,11 @@ func TestBudgetConcurrently(t *testing.T) {
 
 func TestBudgetCosts(t *testing.T) {
 	var b Budget
-	if n := testing.AllocsPerRun(100, func() { b.Request() }); n != 0 {
-		t.Errorf("%v allocations for a request", n)
-	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { b.Request() }), "allocations for a request")
 	for range 100 {
 		b.Take(0, Config{})
 	}
-	if n := testing.AllocsPerRun(100, func() { b.Take(0, Config{}) }); n != 0 {
-		t.Errorf("%v allocations for a retry that is refused", n)
-	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { b.Take(0, Config{}) }), "allocations for a retry that is refused")
 	if n := unsafe.Sizeof(Charge{}); n > 24 {
 		t.Errorf("%d bytes for a retry that is owed", n)
 	}
@@ -302,9 +288,7 @@ func TestBudgetPart(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if off := (Config{Ratio: -1, PerSecond: -1}).Complete().ForMember(50); !off.off {
-		t.Error("on")
-	}
+	assert.True(t, (Config{Ratio: -1, PerSecond: -1}).Complete().ForMember(50).off, "on")
 	// Fifty processes that ask all the time.
 	taken := 0
 	conf := Config{}.Complete().ForMember(50)
@@ -334,7 +318,5 @@ func TestBudgetKeepsItsDebts(t *testing.T) {
 			n++
 		}
 	}
-	if n != 30 {
-		t.Errorf("%d retries of 30", n)
-	}
+	assert.Equal(t, 30, n, "retries of 30")
 }

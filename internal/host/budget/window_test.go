@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -89,9 +91,7 @@ func runBudget(t *testing.T, steps []byte) []budgetEntry {
 		case 7:
 			now = now.Add(time.Duration(n*n) * 11 * time.Millisecond)
 		}
-		if queue := b.queue(); queue != b.used {
-			t.Fatalf("%d is owed, and %d used", queue, b.used)
-		}
+		require.Equal(t, b.used, b.queue(), "owed")
 	}
 	return trace
 }

@@ -1,9 +1,11 @@
 package cooldown
 
 import (
-	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -21,9 +23,7 @@ var exact = Config{Jitter: -1}
 
 func mustPass(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *queue.Waiter) {
 	t.Helper()
-	if a := c.Enter(now, key, w); a.Verb != queue.Go {
-		t.Fatalf("at %v: %+v, want Go", now, a)
-	}
+	require.Equal(t, queue.Go, c.Enter(now, key, w).Verb, "at %v", now)
 }
 
 func mustHold(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *queue.Waiter, until instant.Instant) {
@@ -35,16 +35,12 @@ func mustHold(t *testing.T, c *Cooldown, now instant.Instant, key uint64, w *que
 
 func TestCooldownHoldsAScope(t *testing.T) {
 	var c Cooldown
-	if !c.Quiet() {
-		t.Error("new and not quiet")
-	}
+	assert.True(t, c.Quiet(), "new and not quiet")
 	mustPass(t, &c, 0, 1, nil)
 	if got, _ := c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0); got != sec {
 		t.Errorf("held until %v", got)
 	}
-	if c.Quiet() {
-		t.Error("quiet with a hold")
-	}
+	assert.False(t, c.Quiet(), "quiet with a hold")
 	mustHold(t, &c, 1, 1, nil, sec)
 	mustHold(t, &c, sec-1, 1, nil, sec)
 	mustPass(t, &c, sec-1, 2, nil) // another scope
@@ -60,9 +56,7 @@ func TestCooldownHoldsAScope(t *testing.T) {
 	}
 	// The ramp ends after 10 s, and then nothing is known of the scope.
 	mustPass(t, &c, 11*sec, 3, nil)
-	if !c.Quiet() {
-		t.Error("not quiet after the ramp")
-	}
+	assert.True(t, c.Quiet(), "not quiet after the ramp")
 }
 
 func TestCooldownExtends(t *testing.T) {
@@ -132,9 +126,7 @@ func TestCooldownRefuses(t *testing.T) {
 
 	c.Hold(ms, 1, Refusal{Code: TooMany, Wait: year}, conf, 0)
 	for _, x := range []*queue.Waiter{w, v} { // both hear of the refusal at once, one after the other
-		if !hosttest.Woken(x) {
-			t.Fatal("not woken")
-		}
+		require.True(t, hosttest.Woken(x), "not woken")
 		if a := c.Enter(ms, 1, x); a.Verb != queue.Refuse || a.Until != instant.At(ms+year) {
 			t.Fatalf("%+v", a)
 		}
@@ -142,9 +134,7 @@ func TestCooldownRefuses(t *testing.T) {
 	if until, refused := c.Held(sec, 1); !refused || until != instant.At(ms+year) {
 		t.Errorf("%v, %v", until, refused)
 	}
-	if a := c.Enter(instant.At(time.Minute), 1, w); a.Verb != queue.Refuse {
-		t.Errorf("%+v", a)
-	}
+	assert.Equal(t, queue.Refuse, c.Enter(instant.At(time.Minute), 1, w).Verb)
 	mustPass(t, &c, instant.At(time.Minute+ms), 1, w) // then the first request passes
 	mustHold(t, &c, instant.At(time.Minute+ms), 1, w, instant.At(time.Minute+ms+rampStep))
 	c.Leave(1, w)
@@ -221,15 +211,11 @@ func TestCooldownLengthened(t *testing.T) {
 		if a := c.Enter(500*ms, 1, w); a.Verb != queue.Wait || a.Until != 5*sec {
 			t.Errorf("%+v, want to wait until 5 s", a)
 		}
-		if w.By == 0 || w.By > 5*sec {
-			t.Errorf("waiter %d was woken", w.ID)
-		}
+		assert.True(t, w.By != 0 && w.By <= 5*sec, "waiter %d was woken", w.ID)
 		c.Leave(1, w)
 		left = append(left, w.ID)
 	}
-	if !slices.Equal(left, []int{19, 15, 11}) {
-		t.Errorf("%v gave up", left)
-	}
+	assert.Equal(t, []int{19, 15, 11}, left, "gave up")
 	mustHold(t, &c, sec, 1, ws[0], 5*sec)
 	mustPass(t, &c, 5*sec, 1, ws[0])
 }
@@ -274,9 +260,7 @@ func TestCooldownIsBounded(t *testing.T) {
 	for i := range soak.Size[uint64](8*queue.MaxScopes, 20_000) {
 		now := time.Duration(i) * ms
 		c.Hold(instant.At(now), 100+i, Refusal{Wait: 50 * ms}, exact, 0)
-		if n := len(c.holds); n > queue.MaxScopes {
-			t.Fatalf("%d scopes", n)
-		}
+		require.LessOrEqual(t, len(c.holds), queue.MaxScopes, "scopes")
 	}
 	for i := range uint64(10) {
 		if until, _ := c.Held(20*sec, i); until != instant.At(time.Hour) {
@@ -298,9 +282,7 @@ func TestCooldownIsBounded(t *testing.T) {
 	c.Leave(3, w)
 	// When all holds are over, nothing is kept.
 	c.Enter(instant.At(4*time.Hour), 5, nil)
-	if !c.Quiet() || c.holds != nil {
-		t.Errorf("%d scopes at the end", len(c.holds))
-	}
+	assert.True(t, c.Quiet() && c.holds == nil, "%d scopes at the end", len(c.holds))
 
 	// If somebody waits for each of them, a further scope is not held, and nor is any other.
 	for i := range uint64(queue.MaxScopes) {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -17,9 +19,7 @@ func TestCooldownLeaveHandsTheTurnOn(t *testing.T) {
 	c.Enter(0, 1, first)
 	c.Enter(0, 1, second)
 	c.Leave(1, first)
-	if !hosttest.Woken(second) {
-		t.Error("the second in the queue was not woken")
-	}
+	assert.True(t, hosttest.Woken(second), "the second in the queue was not woken")
 }
 
 // The news of a longer hold reaches every waiter with a deadline before its end, even if
@@ -34,9 +34,7 @@ func TestCooldownLeavePassesTheWordOn(t *testing.T) {
 	}
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: 30 * sec}, Config{}, 0)
 	for i, w := range ws {
-		if !hosttest.Woken(w) {
-			t.Errorf("waiter %d still counts on 1 s", i)
-		}
+		assert.True(t, hosttest.Woken(w), "waiter %d still counts on 1 s", i)
 		c.Leave(1, w)
 	}
 }
@@ -110,9 +108,7 @@ func TestCooldownDeadlines(t *testing.T) {
 			}
 		}
 	}
-	if hurries < 100 {
-		t.Errorf("only %d waiters had a nearer turn of their own", hurries)
-	}
+	assert.GreaterOrEqual(t, hurries, 100, "only %d waiters had a nearer turn of their own", hurries)
 }
 
 // A success that ends a hold is no named end. So the waiters with a deadline return in
@@ -138,9 +134,7 @@ func TestCooldownRampAfterAnEarlyEnd(t *testing.T) {
 			passed++
 		}
 	}
-	if passed != rampGrowth {
-		t.Errorf("%d requests return at once, want %d", passed, rampGrowth)
-	}
+	assert.Equal(t, rampGrowth, passed, "requests that return at once")
 }
 
 // The last turn of a ramp is not after the ramp's end.
@@ -149,38 +143,26 @@ func TestCooldownRampEnds(t *testing.T) {
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0)
 	now := instant.At(sec).Add(rampTime) - 20*ms
 	c.Enter(now, 1, nil)
-	if a := c.Enter(now, 1, queue.NewWaiter()); a.Ask > instant.At(sec+rampTime) {
-		t.Errorf("%+v, the ramp ends at %v", a, sec+rampTime)
-	}
+	assert.LessOrEqual(t, c.Enter(now, 1, queue.NewWaiter()).Ask, instant.At(sec+rampTime), "the ramp ends at %v", sec+rampTime)
 }
 
 // A request that comes after the time that the server named is not spread. Requests
 // that were held are spread.
 func TestCooldownArrive(t *testing.T) {
 	var c Cooldown
-	if !c.Arrive(0, 1, false) {
-		t.Error("nothing is held")
-	}
+	assert.True(t, c.Arrive(0, 1, false), "nothing is held")
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, Config{}, 0.9) // open at 1450 ms
 	w, v := queue.NewWaiter(), queue.NewWaiter()
 	mustHold(t, &c, 0, 1, w, sec)
 	mustHold(t, &c, 0, 1, v, sec)
-	if c.Arrive(sec-1, 1, false) {
-		t.Error("passed during the hold")
-	}
+	assert.False(t, c.Arrive(sec-1, 1, false), "passed during the hold")
 	for range 5 {
-		if !c.Arrive(sec, 1, false) {
-			t.Error("held after the time that was named")
-		}
+		assert.True(t, c.Arrive(sec, 1, false), "held after the time that was named")
 	}
 	mustHold(t, &c, sec, 1, w, sec)
 	mustPass(t, &c, 1450*ms, 1, w)
-	if a := c.Enter(1450*ms, 1, v); a.Verb != queue.Wait {
-		t.Errorf("%+v: the ramp lets one go", a)
-	}
-	if !c.Arrive(1450*ms, 1, false) {
-		t.Error("held by the ramp")
-	}
+	assert.Equal(t, queue.Wait, c.Enter(1450*ms, 1, v).Verb, "the ramp lets one go")
+	assert.True(t, c.Arrive(1450*ms, 1, false), "held by the ramp")
 }
 
 // The jitter takes at most half of what a deadline leaves after the time that
@@ -207,8 +189,6 @@ func TestCooldownJitterEndsBeforeTheDeadline(t *testing.T) {
 		}
 		a := c.Enter(instant.At(want-1), 1, w)
 		b := c.Enter(instant.At(want), 1, w)
-		if a.Verb != queue.Wait || (b.Verb == queue.Go) != (want < 1450*ms) {
-			t.Errorf("by %v: %+v, then %+v", by, a, b)
-		}
+		assert.True(t, a.Verb == queue.Wait && (b.Verb == queue.Go) == (want < 1450*ms), "by %v: %+v, then %+v", by, a, b)
 	}
 }

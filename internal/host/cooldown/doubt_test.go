@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -69,9 +71,7 @@ func TestCooldownTrust(t *testing.T) {
 	var c Cooldown
 	c.Hold(0, 1, Refusal{Wait: sec, Ended: 1000}, exact, 0)
 	c.Hold(sec, 2, Refusal{Wait: sec, Ended: 1001}, exact, 0)
-	if !goes(&c, instant.At(testimony), queue.NewWaiter()) {
-		t.Error("1000 successes: no probe")
-	}
+	assert.True(t, goes(&c, instant.At(testimony), queue.NewWaiter()), "1000 successes: no probe")
 	if c.Enter(instant.At(sec+testimony), 2, queue.NewWaiter()).Verb == queue.Go {
 		t.Error("a single success since the last refusal: a probe")
 	}
@@ -90,25 +90,17 @@ func TestCooldownProbes(t *testing.T) {
 	c := sure(now)
 	refuse(c, now, now-30*ms)
 	first, second := queue.NewWaiter(), queue.NewWaiter()
-	if goes(c, now, first) || goes(c, now, second) || goes(c, now+30*ms, nil) {
-		t.Error("a probe before the round trip, or a hedge")
-	}
+	assert.True(t, !goes(c, now, first) && !goes(c, now, second) && !goes(c, now+30*ms, nil), "a probe before the round trip, or a hedge")
 	if a := c.Enter(now, 1, first); a.Ask != now+30*ms || a.Until != 0 {
 		t.Errorf("%+v", a)
 	}
 	if until, refused := c.Held(now, 1); until != 110*sec || refused || c.Named(now, 1) != 0 || !c.HeldSince(now, 1, now-1) {
 		t.Errorf("held until %v, refused %v", until, refused)
 	}
-	if !goes(c, now+30*ms, first) || goes(c, now+30*ms, second) {
-		t.Error("a single probe after the round trip")
-	}
-	if c.HeldSince(now+31*ms, 1, now+30*ms) {
-		t.Error("the probe is called back")
-	}
+	assert.True(t, goes(c, now+30*ms, first) && !goes(c, now+30*ms, second), "a single probe after the round trip")
+	assert.False(t, c.HeldSince(now+31*ms, 1, now+30*ms), "the probe is called back")
 	refuse(c, now+60*ms, now+30*ms)
-	if !hosttest.Woken(second) || !goes(c, now+60*ms, second) {
-		t.Error("no second probe after the first was refused")
-	}
+	assert.True(t, hosttest.Woken(second) && goes(c, now+60*ms, second), "no second probe after the first was refused")
 	third := queue.NewWaiter()
 	if a := c.Enter(now+70*ms, 1, third); a.Verb != queue.Wait || a.Until != 0 {
 		t.Errorf("%+v", a)
@@ -119,9 +111,7 @@ func TestCooldownProbes(t *testing.T) {
 	}
 	mustHold(t, c, now+200*ms, 1, third, 110*sec)
 	mustHold(t, c, now+9*sec, 1, third, 110*sec)
-	if c.Named(now+100*ms, 1) != 110*sec {
-		t.Errorf("named %v", c.Named(now+100*ms, 1))
-	}
+	assert.EqualValues(t, 110*sec, c.Named(now+100*ms, 1), "named")
 
 	// A probe that gets no response is given up after a second.
 	c = sure(now)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -38,9 +40,7 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		}
 		c.Answered(now+230*ms, 1, now-50*ms, true) // of a request that was sent before
 		mustHold(t, c, now+230*ms, 1, second, 0)
-		if ended := c.Answered(now+230*ms, 1, now+200*ms, true); !ended[TooMany] {
-			t.Error("the success of the probe does not end the hold")
-		}
+		assert.True(t, c.Answered(now+230*ms, 1, now+200*ms, true)[TooMany], "the success of the probe does not end the hold")
 		mustPass(t, c, now+230*ms, 1, second)
 		deaf := instant.At(now + 230*ms + 10*sec)
 		told.Ended = 1000
@@ -71,9 +71,7 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 	mustHold(t, again, now+50*ms, 1, w, 0)
 	again.HoldForFleet(instant.At(now+50*ms+testimony), 1, Refusal{Wait: 10*sec - 40*ms - testimony}, conf, 0) // the same hold is told again
 	again.HoldForFleet(instant.At(now+60*ms+testimony), 1, Refusal{Wait: 9 * sec, Again: true}, conf, 0)
-	if a := again.Enter(now+160*ms, 1, w); a.Ask != now+5*160*ms {
-		t.Errorf("%+v", a)
-	}
+	assert.EqualValues(t, now+5*160*ms, again.Enter(now+160*ms, 1, w).Ask)
 
 	// If this process and another were refused, it sends no probe, whoever was first.
 	for _, own := range []time.Duration{0, 50 * ms} {
@@ -94,9 +92,7 @@ func TestCooldownHeldByTheFleet(t *testing.T) {
 		mustPass(t, both, now+9*sec, 1, w)
 		both.Free(now+9*sec, 1, now+9*sec)
 		mustHold(t, both, now+9*sec, 1, queue.NewWaiter(), 0)
-		if a := both.Enter(instant.At(now+9*sec+probeWait), 1, nil); a.Verb != queue.Wait {
-			t.Errorf("%+v", a)
-		}
+		assert.Equal(t, queue.Wait, both.Enter(instant.At(now+9*sec+probeWait), 1, nil).Verb)
 	}
 
 	// The word of the fleet alone does not use up the doubt, and a refusal to this process
@@ -129,9 +125,7 @@ func TestCooldownHearsay(t *testing.T) {
 	var c Cooldown
 	c.HoldForFleet(0, 1, Refusal{}, exact, 0)
 	c.HoldForFleet(0, 1, Refusal{Wait: -sec}, exact, 0)
-	if !c.Quiet() {
-		t.Error("held for no time")
-	}
+	assert.True(t, c.Quiet(), "held for no time")
 	for conf, want := range map[Config]time.Duration{
 		{Jitter: -1, Max: 3 * sec, Stop: true}: 3 * sec,
 		{Jitter: -1, Stop: true}:               time.Minute,
@@ -142,9 +136,7 @@ func TestCooldownHearsay(t *testing.T) {
 		if until, refused := c.Held(0, 1); until != instant.At(want) || refused {
 			t.Errorf("%+v: held until %v, refused %v", conf, until, refused)
 		}
-		if named := c.Named(0, 1); named != 0 {
-			t.Errorf("named %v", named)
-		}
+		assert.Zero(t, c.Named(0, 1), "named")
 		w, patient := queue.NewWaiter(), queue.NewWaiter()
 		mustHold(t, &c, sec, 1, patient, instant.At(want))
 		w.From, w.By = sec, instant.At(want) // just too early
@@ -153,9 +145,7 @@ func TestCooldownHearsay(t *testing.T) {
 		}
 		mustPass(t, &c, instant.At(sec+(want-sec)/2), 1, w)
 		w.By = instant.At(sec + (want-sec)*4/3 - 2) // there would be too little time after the hold
-		if a := c.Enter(sec, 1, w); a.Ask >= instant.At(want) {
-			t.Errorf("%+v", a)
-		}
+		assert.Less(t, c.Enter(sec, 1, w).Ask, instant.At(want))
 		w.By = instant.At(sec + (want-sec)*4/3 + 2)
 		mustHold(t, &c, sec, 1, w, instant.At(want))
 		mustHold(t, &c, instant.At(want-1), 1, w, instant.At(want))
@@ -172,9 +162,7 @@ func TestCooldownHearsay(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	w.By = 5 * sec
-	if a := c.Enter(sec, 1, w); a.Until < w.By {
-		t.Errorf("%+v: the hold of this process lasts longer", a)
-	}
+	assert.GreaterOrEqual(t, c.Enter(sec, 1, w).Until, w.By, "the hold of this process lasts longer")
 }
 
 // A hold that only the fleet was told takes three quarters of a request's time at most, with
@@ -235,9 +223,7 @@ func TestCooldownHearsayAndTheRamp(t *testing.T) {
 					}
 				}
 			}
-			if passed != tt.passed {
-				t.Errorf("%d went within three quarters of their time, want %d", passed, tt.passed)
-			}
+			assert.Equal(t, tt.passed, passed, "went within three quarters of their time")
 		})
 	}
 }
@@ -292,12 +278,8 @@ func TestCooldownFree(t *testing.T) {
 			if until, _ := c.Held(sec, 1); until != tt.until {
 				t.Errorf("held until %v, want %v", until, tt.until)
 			}
-			if held && !hosttest.Woken(w) {
-				t.Error("the first waiter was not woken")
-			}
-			if a := c.Enter(sec, 1, w); a.Verb != queue.Go {
-				t.Errorf("%+v", a)
-			}
+			assert.False(t, held && !hosttest.Woken(w), "the first waiter was not woken")
+			assert.Equal(t, queue.Go, c.Enter(sec, 1, w).Verb)
 			if a := c.Enter(sec, 1, nil); a.Verb == queue.Go && tt.until > 0 {
 				t.Errorf("%+v", a)
 			}
@@ -344,16 +326,12 @@ func TestCooldownFreeLater(t *testing.T) {
 	c.Free(sec, 1, 3*sec)
 	c.Free(sec, 1, 5*sec)
 	c.HoldForFleet(2*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
-	if !hosttest.Woken(first) {
-		t.Error("the first waiter was not woken")
-	}
+	assert.True(t, hosttest.Woken(first), "the first waiter was not woken")
 	if a := c.Enter(2*sec, 1, first); a.Verb != queue.Wait || a.Ask != 3*sec || a.Until != 3*sec {
 		t.Errorf("%+v", a)
 	}
 	mustPass(t, &c, 3*sec, 1, first)
-	if !hosttest.Woken(second) {
-		t.Error("the second waiter was not woken")
-	}
+	assert.True(t, hosttest.Woken(second), "the second waiter was not woken")
 	mustPass(t, &c, 3*sec, 1, second)
 
 	c.HoldForFleet(4*sec, 1, Refusal{Code: Unavailable, Wait: 10 * sec}, exact, 0)
@@ -378,9 +356,7 @@ func TestCooldownOfALargeFleet(t *testing.T) {
 		c.Hold(sec, 1+key, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0)
 		mustHold(t, &c, sec, 1+key, nil, 31*sec)
 	}
-	if len(c.holds) > queue.MaxScopes {
-		t.Errorf("%d holds", len(c.holds))
-	}
+	assert.LessOrEqual(t, len(c.holds), queue.MaxScopes, "holds")
 	mustHold(t, &c, sec, 1000, waiting, 30*sec)
 	mustPass(t, &c, sec, 999, nil)
 	c.HoldForFleet(sec, 2000, Refusal{Code: TooMany, Wait: 30 * sec}, exact, 0) // there is no room

@@ -7,6 +7,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -83,18 +86,14 @@ func TestCooldownRamp(t *testing.T) {
 			}
 			for i, want := range tt.want {
 				cl.RunTo(open.Add(time.Duration(i+1)*100*ms) - 1)
-				if got := len(arrivals); got != want {
-					t.Errorf("%d arrivals %d ms after the hold, want %d", got, (i+1)*100, want)
-				}
+				assert.Equal(t, want, len(arrivals), "arrivals %d ms after the hold", (i+1)*100)
 			}
 			cl.RunTo(open.Add(rampTime))
 			if len(arrivals) != 50 || arrivals[0] < sec || !slices.IsSorted(order) {
 				t.Errorf("%d arrivals, the first at %v, in the order %v", len(arrivals), arrivals[0], order)
 			}
 			c.Enter(open.Add(rampTime)+sec, 9, nil)
-			if !c.Quiet() {
-				t.Error("not quiet at the end")
-			}
+			assert.True(t, c.Quiet(), "not quiet at the end")
 		})
 	}
 }
@@ -155,9 +154,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 				if lastHold == 0 || cl.Now >= since.Add(rampTime) {
 					return
 				}
-				if at != 0 {
-					t.Fatalf("seed %d: %d passed before its turn", seed, i)
-				}
+				require.Zero(t, at, "seed %d: %d passed before its turn", seed, i)
 				through++
 				if most := 1 + cl.Now.Sub(since).Seconds()*10 + allowed; float64(through) > most+1e-9 {
 					t.Fatalf("seed %d: %d passed %v after the hold, at most %v", seed, through, cl.Now-since, most)
@@ -183,9 +180,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 		})
 	}
 	cl.RunTo(instant.At(time.Minute))
-	if passed+left != n {
-		t.Fatalf("seed %d: %d passed and %d left of %d", seed, passed, left, n)
-	}
+	require.Equal(t, n, passed+left, "seed %d: %d passed and %d left", seed, passed, left)
 }
 
 func TestCooldownLetsEverybodyPass(t *testing.T) {
@@ -202,18 +197,14 @@ func FuzzCooldown(f *testing.F) {
 func TestCooldownCosts(t *testing.T) {
 	var c Cooldown
 	if n := testing.AllocsPerRun(100, func() {
-		if !c.Quiet() {
-			t.Error("not quiet")
-		}
+		assert.True(t, c.Quiet(), "not quiet")
 		c.Held(0, 1)
 		c.Enter(0, 1, nil)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	c.Hold(0, 1, Refusal{Code: TooMany, Wait: sec}, exact, 0)
-	if n := testing.AllocsPerRun(100, func() { c.Enter(0, 1, nil) }); n != 0 {
-		t.Errorf("%v allocations while held", n)
-	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { c.Enter(0, 1, nil) }), "allocations while held")
 	if n := unsafe.Sizeof(c); n > 40 {
 		t.Errorf("%d bytes", n)
 	}

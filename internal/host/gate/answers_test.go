@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -23,13 +26,9 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 	t.Run("late, during the probe", func(t *testing.T) {
 		g, v := asked(t)
 		v.mustGo(probeAt)
-		if !g.Permit(probeAt+ms, true, 0) {
-			t.Error("given back")
-		}
+		assert.True(t, g.Permit(probeAt+ms, true, 0), "given back")
 		v.end(probeAt+sec, Failed)
-		if !g.News().ProbeFailed {
-			t.Error("the fleet does not hear of the end")
-		}
+		assert.True(t, g.News().ProbeFailed, "the fleet does not hear of the end")
 		next := member(t, g)
 		next.mustWait(probeAt+sec, (probeAt + sec).Add(2*probeGap)) // the others have their turn
 	})
@@ -45,9 +44,7 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 		g, v := asked(t)
 		v.mustGo(probeAt)
 		v.end(probeAt+sec, Failed)
-		if g.Permit(probeAt+sec+ms, true, 0) {
-			t.Error("the fleet was told that the probe has ended, and the permit is used all the same")
-		}
+		assert.False(t, g.Permit(probeAt+sec+ms, true, 0), "the fleet was told that the probe has ended, and the permit is used all the same")
 		g.Permit(probeAt+sec+ms, false, time.Hour)
 		next := member(t, g)
 		next.mustWait(probeAt+sec+ms, (probeAt + sec).Add(probeGap).Add(-permitTime))
@@ -56,36 +53,26 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 		g, v := asked(t)
 		v.mustGo(probeAt)
 		v.end(probeAt+sec, Success)
-		if g.Permit(probeAt+sec+ms, true, 0) {
-			t.Error("used by an open gate")
-		}
+		assert.False(t, g.Permit(probeAt+sec+ms, true, 0), "used by an open gate")
 		g.Permit(probeAt+sec+ms, false, time.Hour)
 		member(t, g).mustGo(probeAt + sec + ms)
 	})
 	t.Run("twice", func(t *testing.T) {
 		g, v := asked(t)
 		for range 2 {
-			if !g.Permit(askAt, true, 0) {
-				t.Error("the permit in use is given back")
-			}
+			assert.True(t, g.Permit(askAt, true, 0), "the permit in use is given back")
 		}
 		g.Permit(askAt, false, time.Hour)
 		v.mustGo(probeAt)
-		if !g.Permit(probeAt, true, 0) {
-			t.Error("the permit of the probe under way is given back")
-		}
+		assert.True(t, g.Permit(probeAt, true, 0), "the permit of the probe under way is given back")
 	})
 	t.Run("unasked", func(t *testing.T) {
 		g := closedInFleet(t, cutAt)
-		if g.Permit(askAt, true, 0) {
-			t.Error("used")
-		}
+		assert.False(t, g.Permit(askAt, true, 0), "used")
 		g.Permit(askAt, false, time.Hour)
 		v := member(t, g)
 		v.mustWait(askAt, probeAt)
-		if new(Gate).Permit(0, true, 0) {
-			t.Error("used by a new gate")
-		}
+		assert.False(t, new(Gate).Permit(0, true, 0), "used by a new gate")
 	})
 	t.Run("refused", func(t *testing.T) {
 		for wait, next := range map[time.Duration]time.Duration{
@@ -93,9 +80,7 @@ func TestGateAnswersInAnyOrder(t *testing.T) {
 		} {
 			g, v := asked(t)
 			g.Permit(askAt, false, wait)
-			if !v.woken() {
-				t.Error("the first waiter did not hear of it")
-			}
+			assert.True(t, v.woken(), "the first waiter did not hear of it")
 			at := max(askAt.Add(next), probeAt.Add(-permitTime))
 			v.mustWait(askAt, at)
 			v.mustWait(at, max(at.Add(permitTime), probeAt))
@@ -113,9 +98,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		v.enter(askAt)
 		mustAsk(t, g, askAt)
 		g.Leave(v.w)
-		if g.Permit(askAt+ms, true, 0) {
-			t.Error("kept")
-		}
+		assert.False(t, g.Permit(askAt+ms, true, 0), "kept")
 	})
 	t.Run("another request came", func(t *testing.T) {
 		g := closedInFleet(t, cutAt)
@@ -124,9 +107,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		mustAsk(t, g, askAt)
 		g.Leave(v.w)
 		next.enter(askAt)
-		if !g.Permit(askAt+ms, true, 0) {
-			t.Error("given back")
-		}
+		assert.True(t, g.Permit(askAt+ms, true, 0), "given back")
 		next.mustGo(probeAt)
 	})
 	t.Run("the request left after the answer", func(t *testing.T) {
@@ -135,9 +116,7 @@ func TestGatePermitOfNobody(t *testing.T) {
 		v.enter(askAt)
 		mustAsk(t, g, askAt)
 		g.Permit(askAt+ms, true, 0)
-		if !g.Leave(v.w) {
-			t.Error("no news")
-		}
+		assert.True(t, g.Leave(v.w), "no news")
 		wantNews(t, g, News{ProbeFailed: true})
 	})
 	t.Run("requests that do not wait", func(t *testing.T) {
@@ -145,15 +124,9 @@ func TestGatePermitOfNobody(t *testing.T) {
 		var s Slot
 		g.Enter(probeAt, &s, nil, inFleet)
 		mustAsk(t, g, probeAt)
-		if !g.Permit(probeAt+ms, true, 0) {
-			t.Error("given back")
-		}
-		if a := g.Enter(probeAt.Add(time.Minute), &s, nil, inFleet); a.Verb != queue.Go {
-			t.Errorf("%+v", a)
-		}
-		if g.fleet.permit == lent {
-			t.Error("a permit of a minute ago counts")
-		}
+		assert.True(t, g.Permit(probeAt+ms, true, 0), "given back")
+		assert.Equal(t, queue.Go, g.Enter(probeAt.Add(time.Minute), &s, nil, inFleet).Verb)
+		assert.NotEqual(t, lent, g.fleet.permit, "a permit of a minute ago counts")
 	})
 }
 
@@ -176,15 +149,11 @@ func TestGatePassesThePermitOn(t *testing.T) {
 		}
 		for _, next := range queue {
 			v.mustGo(probeAt)
-			if g.Release(probeAt, &v.slot) {
-				t.Fatal("the permit is given back")
-			}
+			require.False(t, g.Release(probeAt, &v.slot), "the permit is given back")
 			v = next
 		}
 		v.mustGo(probeAt)
-		if !g.Release(probeAt, &v.slot) || !g.News().ProbeFailed {
-			t.Error("the last permit is kept")
-		}
+		assert.True(t, g.Release(probeAt, &v.slot) && g.News().ProbeFailed, "the last permit is kept")
 	}
 }
 
@@ -208,16 +177,12 @@ func TestGateRefusedForLong(t *testing.T) {
 			} else {
 				now = a.Ask
 			}
-			if now > from.Add(time.Minute) {
-				t.Fatal("no probe for a minute")
-			}
+			require.LessOrEqual(t, now, from.Add(time.Minute), "no probe for a minute")
 		}
 		if waited := now - from; waited < instant.At(refusalTime) || waited > instant.At(refusalTime+sec) {
 			t.Errorf("the probe goes after %v", waited)
 		}
-		if g.fleet.permit == lent {
-			t.Error("with a permit")
-		}
+		assert.NotEqual(t, lent, g.fleet.permit, "with a permit")
 		v.end(now+sec, Lost)
 		now = now.Add(time.Minute)
 	}
@@ -237,8 +202,6 @@ func TestGateProbeHangsInFleet(t *testing.T) {
 	mustAsk(t, g, hangs)
 	g.Permit(hangs, true, 0)
 	v.end(hangs, Lost) // this is the end of the old probe
-	if g.News().ProbeFailed {
-		t.Error("the new permit is given back")
-	}
+	assert.False(t, g.News().ProbeFailed, "the new permit is given back")
 	next.mustGo(hangs)
 }

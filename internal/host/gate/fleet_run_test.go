@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -310,13 +313,9 @@ func TestFleetFailsOpen(t *testing.T) {
 	var longest time.Duration
 	for seed := range soak.Size[uint64](40, 5000) {
 		r, took := runFleet(t, seed, false)
-		if took > 4*sec {
-			t.Fatalf("seed %d: %v until all requests were sent", seed, took)
-		}
+		require.True(t, took <= 4*sec, "seed %d: %v until all requests were sent", seed, took)
 		// Messages that overtake each other may end the permit of the next probe.
-		if r.loss == 0 && r.delay == 0 && r.most > 1 {
-			t.Fatalf("seed %d: %d probes with a permit at the same time", seed, r.most)
-		}
+		require.False(t, r.loss == 0 && r.delay == 0 && r.most > 1, "seed %d: %d probes with a permit at the same time", seed, r.most)
 		longest = max(longest, took)
 		sum.probes += r.probes
 		sum.denied += r.denied
@@ -326,7 +325,5 @@ func TestFleetFailsOpen(t *testing.T) {
 	}
 	t.Logf("%d probes, %d denied, %d outages, %d objections, %d released; %v at most",
 		sum.probes, sum.denied, sum.outages, sum.objections, sum.released, longest)
-	if min(sum.probes, sum.denied, sum.outages, sum.objections, sum.released) == 0 {
-		t.Error("something did not happen")
-	}
+	assert.NotZero(t, min(sum.probes, sum.denied, sum.outages, sum.objections, sum.released), "something did not happen")
 }

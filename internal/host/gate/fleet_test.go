@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
@@ -25,16 +28,12 @@ func closedInFleet(t *testing.T, at instant.Instant) *Gate {
 	g.configure(0, inFleet)
 	var slots [10]Slot
 	for i := range slots {
-		if a := g.Enter(at-2*sec, &slots[i], nil, inFleet); a.Verb != queue.Go {
-			t.Fatalf("%+v", a)
-		}
+		require.Equal(t, queue.Go, g.Enter(at-2*sec, &slots[i], nil, inFleet).Verb)
 	}
 	for i := range slots {
 		g.End(at, &slots[i], Lost)
 	}
-	if !g.State().Closed {
-		t.Fatal("not closed")
-	}
+	require.True(t, g.State().Closed, "not closed")
 	g.News()
 	return g
 }
@@ -42,29 +41,19 @@ func closedInFleet(t *testing.T, at instant.Instant) *Gate {
 // mustAsk lets the owner ask for a permit.
 func mustAsk(t *testing.T, g *Gate, now instant.Instant) {
 	t.Helper()
-	if !g.AskPermit(now) {
-		t.Fatalf("at %v: asks for no permit", now)
-	}
-	if g.AskPermit(now) {
-		t.Fatalf("at %v: asks for two permits", now)
-	}
+	require.True(t, g.AskPermit(now), "at %v: asks for no permit", now)
+	require.False(t, g.AskPermit(now), "at %v: asks for two permits", now)
 }
 
 func mustNotAsk(t *testing.T, g *Gate, now instant.Instant) {
 	t.Helper()
-	if g.AskPermit(now) {
-		t.Fatalf("at %v: asks for a permit", now)
-	}
+	require.False(t, g.AskPermit(now), "at %v: asks for a permit", now)
 }
 
 func wantNews(t *testing.T, g *Gate, want News) {
 	t.Helper()
-	if got := g.News(); got != want {
-		t.Fatalf("news %+v, want %+v", got, want)
-	}
-	if got := g.News(); got != (News{}) {
-		t.Fatalf("news %+v for the second time", got)
-	}
+	require.Equal(t, want, g.News(), "news")
+	require.Equal(t, News{}, g.News(), "news for the second time")
 }
 
 const (
@@ -98,9 +87,7 @@ func TestGateDown(t *testing.T) {
 				v.end(tt.success, Success)
 			}
 			waiting := visit(t, &g)
-			if got := g.Down(10*sec, tt.since); got != tt.works {
-				t.Errorf("works %v", got)
-			}
+			assert.Equal(t, tt.works, g.Down(10*sec, tt.since), "works")
 			if got := g.State().Closed; got == tt.works {
 				t.Errorf("closed %v", got)
 			}
@@ -123,9 +110,7 @@ func TestGateDownTwice(t *testing.T) {
 		g.Down(now, 9*sec)
 	}
 	first.woken()
-	if g.threshold != 20 {
-		t.Errorf("threshold %d", g.threshold)
-	}
+	assert.Equal(t, 20, g.threshold, "threshold")
 	first.mustWait(askAt, probeAt)
 	mustAsk(t, &g, askAt)
 	first.mustGo(probeAt)
@@ -139,9 +124,7 @@ func TestGateDownWakes(t *testing.T) {
 	first.mustWait(0, instant.Never)
 	second.mustWait(0, instant.Never)
 	g.Down(cutAt, 9*sec)
-	if !first.woken() || second.woken() {
-		t.Error("the first waiter was not woken, or not alone")
-	}
+	assert.True(t, first.woken() && !second.woken(), "the first waiter was not woken, or not alone")
 }
 
 // Up opens a closed gate at a time, with a limit of 1. There is no probe until then.
@@ -153,25 +136,19 @@ func TestGateUp(t *testing.T) {
 	second.enter(askAt)
 	mustAsk(t, g, askAt)
 	g.Up(askAt, askAt+spread)
-	if !first.woken() || second.woken() {
-		t.Error("the first waiter was not woken, or not alone")
-	}
+	assert.True(t, first.woken() && !second.woken(), "the first waiter was not woken, or not alone")
 	if a := first.enter(askAt); a.Ask != askAt+spread || a.Until != askAt+spread {
 		t.Errorf("%+v", a)
 	}
 	first.mustWait(askAt+spread-1, askAt+spread)
 	mustNotAsk(t, g, askAt+spread-1)
-	if g.Permit(askAt, true, 0) {
-		t.Error("a permit is kept until the return")
-	}
+	assert.False(t, g.Permit(askAt, true, 0), "a permit is kept until the return")
 	g.Up(askAt+sec, askAt+2*spread) // does not put it off
 	first.mustGo(askAt + spread)
 	if s := g.State(); s.Closed || s.Limit != 1 || s.InFlight != 1 {
 		t.Errorf("%+v", s)
 	}
-	if second.enter(askAt+spread).Verb != queue.Wait {
-		t.Error("two at once")
-	}
+	assert.Equal(t, queue.Wait, second.enter(askAt+spread).Verb, "two at once")
 }
 
 func TestGateUpAtAnyTime(t *testing.T) {
@@ -208,9 +185,7 @@ func TestGateUpAndDown(t *testing.T) {
 	next := member(t, g)
 	next.mustWait(probeAt+sec, probeAt.Add(probeTime))
 	g.Up(probeAt+sec, probeAt+2*sec)
-	if !next.woken() {
-		t.Error("not woken")
-	}
+	assert.True(t, next.woken(), "not woken")
 	next.mustWait(probeAt+sec, probeAt+2*sec)
 	next.mustGo(probeAt + 2*sec)
 }
@@ -253,23 +228,13 @@ func TestGateReports(t *testing.T) {
 		v.mustGo(now)
 		return g.End(now, &v.slot, r)
 	}
-	if ends(sec, Success) || ends(1900*ms, Failed) || ends(2500*ms, Failed) {
-		t.Error("news of a host that worked a second ago")
-	}
-	if !ends(2900*ms, Failed) {
-		t.Error("no news")
-	}
+	assert.True(t, !ends(sec, Success) && !ends(1900*ms, Failed) && !ends(2500*ms, Failed), "news of a host that worked a second ago")
+	assert.True(t, ends(2900*ms, Failed), "no news")
 	wantNews(t, &g, News{Failures: 3, Since: 1900 * ms})
-	if ends(instant.At(2900*ms+failingEvery-1), Failed) || !ends(instant.At(2900*ms+failingEvery), Failed) {
-		t.Error("not every 250 ms")
-	}
-	if !ends(4*sec, Success) {
-		t.Error("the success is no news")
-	}
+	assert.True(t, !ends(instant.At(2900*ms+failingEvery-1), Failed) && ends(instant.At(2900*ms+failingEvery), Failed), "not every 250 ms")
+	assert.True(t, ends(4*sec, Success), "the success is no news")
 	wantNews(t, &g, News{Working: true})
-	if ends(4*sec, Success) {
-		t.Error("the next success is news")
-	}
+	assert.False(t, ends(4*sec, Success), "the next success is news")
 	// However failures and successes follow each other, there are few reports.
 	reports := 0
 	for i := range time.Duration(1000) {
@@ -281,9 +246,7 @@ func TestGateReports(t *testing.T) {
 			reports++
 		}
 	}
-	if reports > 4 {
-		t.Errorf("%d reports in a second", reports)
-	}
+	assert.LessOrEqual(t, reports, 4, "reports in a second")
 }
 
 // An Update may change the rule of the requests while the gate is closed.

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 	"github.com/aplomb-go/aplomb/internal/host/rate"
@@ -21,21 +24,15 @@ func TestGateStartsAtTenAndHolds(t *testing.T) {
 		t.Errorf("one that does not wait: %+v, %+v", a, g.State())
 	}
 	in[0].end(1, Neutral)
-	if !waiting[0].woken() || waiting[1].woken() {
-		t.Error("not the first was woken, or not alone")
-	}
+	assert.True(t, waiting[0].woken() && !waiting[1].woken(), "not the first was woken, or not alone")
 	newcomer := visit(t, &g)
 	newcomer.mustWait(1, instant.Never) // although a slot is free, because the first waiter gets it
 	waiting[0].mustGo(1)
-	if waiting[1].woken() {
-		t.Error("the second was woken without a slot")
-	}
+	assert.False(t, waiting[1].woken(), "the second was woken without a slot")
 	g.Leave(waiting[1].w) // gave up
 	in[1].end(2, Neutral)
 	waiting[2].mustGo(2)
-	if got := g.State(); got != (State{Limit: 10, InFlight: 10, Waiting: 3}) {
-		t.Errorf("%+v", got)
-	}
+	assert.Equal(t, State{Limit: 10, InFlight: 10, Waiting: 3}, g.State())
 }
 
 func TestGateLeaveHandsTheTurnOn(t *testing.T) {
@@ -46,9 +43,7 @@ func TestGateLeaveHandsTheTurnOn(t *testing.T) {
 	b.mustWait(0, instant.Never)
 	in[0].end(1, Neutral) // wakes a, which is about to give up
 	g.Leave(a.w)
-	if !b.woken() {
-		t.Fatal("b was not woken")
-	}
+	require.True(t, b.woken(), "b was not woken")
 	b.mustGo(1)
 	g.Leave(a.w) // harmless
 	g.Leave(b.w)
@@ -67,16 +62,12 @@ func TestGateProbes(t *testing.T) {
 
 	end := cut + probeGap + 2*time.Second
 	a.end(instant.At(end), Lost)
-	if !b.woken() || c.woken() {
-		t.Error("the next probe was not woken, or not alone")
-	}
+	assert.True(t, b.woken() && !c.woken(), "the next probe was not woken, or not alone")
 	b.mustWait(instant.At(end), instant.At(end+probeGap))
 	b.mustGo(instant.At(end + probeGap))
 	end += probeGap + time.Millisecond
 	b.end(instant.At(end), Failed)
-	if !c.woken() {
-		t.Error("c was not woken")
-	}
+	assert.True(t, c.woken(), "c was not woken")
 	c.mustWait(instant.At(end), instant.At(end+probeGap))
 	c.mustGo(instant.At(end + probeGap))
 	c.end(instant.At(end+probeGap), Success)
@@ -87,9 +78,7 @@ func TestGateProbes(t *testing.T) {
 
 // The gap between probes is well below the second that is allowed.
 func TestGateProbeGap(t *testing.T) {
-	if probeGap > time.Second {
-		t.Error(probeGap)
-	}
+	assert.LessOrEqual(t, probeGap, time.Second)
 }
 
 // If the question of a newcomer makes room, the first waiter hears of it.
@@ -103,9 +92,7 @@ func TestGateTellsOfRoom(t *testing.T) {
 	first.mustWait(instant.At(3*time.Second), instant.At(useWindow))
 	first.woken()
 	for now := 4 * time.Second; g.State().Limit == 2; now += time.Second {
-		if now > time.Minute {
-			t.Fatal("the limit never went back")
-		}
+		require.LessOrEqual(t, now, time.Minute, "the limit never went back")
 		visit(t, &g).enter(instant.At(now))
 	}
 	if !first.woken() {
@@ -122,9 +109,7 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	rate.Take(0, 1)
 	a, b := visit(t, &g), visit(t, &g)
 	a.conf.Rate, b.conf.Rate = rate, rate
-	if got := a.enter(0); got != (queue.Answer{Verb: queue.Wait, Ask: sec, Until: sec, ForRate: true, NoToken: true}) {
-		t.Errorf("%+v", got)
-	}
+	assert.Equal(t, queue.Answer{Verb: queue.Wait, Ask: sec, Until: sec, ForRate: true, NoToken: true}, a.enter(0))
 	if got := b.enter(0); got.Verb != queue.Wait || got.Ask != instant.Never || !got.ForRate {
 		t.Errorf("%+v", got)
 	}
@@ -143,9 +128,7 @@ func TestGateWaitsForTheRate(t *testing.T) {
 	if got := g.State(); got.InFlight != 10 || got.Waiting != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got := g.RateTime(5 * sec); got != 2*sec {
-		t.Errorf("waited %v for the rate", got)
-	}
+	assert.EqualValues(t, 2*sec, g.RateTime(5*sec), "waited for the rate")
 }
 
 func TestGateRelease(t *testing.T) {
@@ -158,9 +141,7 @@ func TestGateRelease(t *testing.T) {
 	if got := g.State(); got.InFlight != 9 || got.Waiting != 1 {
 		t.Errorf("%+v", got)
 	}
-	if !b.woken() {
-		t.Error("b was not woken")
-	}
+	assert.True(t, b.woken(), "b was not woken")
 	b.mustGo(1)
 }
 
@@ -179,9 +160,7 @@ func TestGateTellsAfterAnUpdate(t *testing.T) {
 	g.Done(1, &stream)
 	g.Enter(1, &stream, w, one)
 	g.Result(2, &stream, Success) // and it streams
-	if !next.woken() {
-		t.Fatal("not woken")
-	}
+	require.True(t, next.woken(), "not woken")
 	next.mustGo(2)
 }
 
@@ -198,12 +177,8 @@ func TestGateTellsAfterAnUpdateOfStart(t *testing.T) {
 	next.conf = ten
 	next.mustWait(0, instant.Never)
 	g.Done(1, &a)
-	if v := g.Enter(1, &b, w, one); v.Verb != queue.Go {
-		t.Fatalf("%+v", v)
-	}
-	if !next.woken() {
-		t.Fatal("not woken")
-	}
+	require.Equal(t, queue.Go, g.Enter(1, &b, w, one).Verb)
+	require.True(t, next.woken(), "not woken")
 	next.mustWait(1, instant.At(useWindow))
 	next.mustGo(instant.At(useWindow))
 }

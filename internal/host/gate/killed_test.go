@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -46,12 +49,8 @@ func TestKilledProber(t *testing.T) {
 				}
 			}
 		}
-		if killed == 0 || back == 0 {
-			t.Fatalf("seed %d: killed at %v, back at %v", seed, killed, back)
-		}
+		require.True(t, killed != 0 && back != 0, "seed %d: killed at %v, back at %v", seed, killed, back)
 		t.Logf("seed %d: %d processes, back after %v", seed, len(r.processes), back-killed)
-		if back-killed > 2*sec {
-			t.Errorf("seed %d: back after %v", seed, back-killed)
-		}
+		assert.True(t, back-killed <= 2*sec, "seed %d: back after %v", seed, back-killed)
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -48,9 +51,7 @@ func TestGateSlowStartThenLinear(t *testing.T) {
 		now += 100 * time.Millisecond
 	}
 	want := []int{2, 4, 8, 16, 20, 20, 21, 21, 22, 22, 23, 23, 24, 24}
-	if !slices.Equal(limits, want) {
-		t.Errorf("limits %v, want %v", limits, want)
-	}
+	assert.Equal(t, want, limits, "limits")
 }
 
 func TestGateCutsOncePerRound(t *testing.T) {
@@ -62,9 +63,7 @@ func TestGateCutsOncePerRound(t *testing.T) {
 		v.end(instant.At(2*time.Second), Lost)
 	}
 	wantLimit(t, &g, 1)
-	if g.threshold != 20 {
-		t.Errorf("threshold %d", g.threshold)
-	}
+	assert.Equal(t, 20, g.threshold, "threshold")
 	probe := visit(t, &g)
 	probe.mustGo(instant.At(3 * time.Second))
 	probe.end(instant.At(3*time.Second), Success)
@@ -73,16 +72,12 @@ func TestGateCutsOncePerRound(t *testing.T) {
 		v.end(instant.At(3*time.Second), Lost)
 	}
 	wantLimit(t, &g, 2)
-	if g.threshold != 20 {
-		t.Errorf("threshold %d", g.threshold)
-	}
+	assert.Equal(t, 20, g.threshold, "threshold")
 	for _, v := range in[38:] {
 		v.end(instant.At(3*time.Second), Success)
 	}
 	wantLimit(t, &g, 2) // nor do they make it grow
-	if got := g.State().InFlight; got != 0 {
-		t.Errorf("%d in flight", got)
-	}
+	assert.Zero(t, g.State().InFlight, "in flight")
 }
 
 // A route that fails among others that work does not close the gate, whatever its
@@ -127,9 +122,7 @@ func TestGateBadRoute(t *testing.T) {
 			}
 			c.At(0, arrive)
 			c.RunTo(instant.At(min(20*time.Minute, time.Duration(soak.Size(5_000., 20_000)/tt.rate*float64(time.Second)))))
-			if float64(closed) > tt.most*float64(arrived) {
-				t.Errorf("closed at %d of %d arrivals", closed, arrived)
-			}
+			assert.LessOrEqual(t, float64(closed), tt.most*float64(arrived), "closed at %d of %d arrivals", closed, arrived)
 		})
 	}
 }
@@ -148,9 +141,7 @@ func TestGateBrokenConnection(t *testing.T) {
 		for _, v := range vs {
 			v.end(instant.At(time.Second), Failed)
 		}
-		if g.State().Closed {
-			t.Errorf("closed after %d at once", n)
-		}
+		assert.False(t, g.State().Closed, "closed after %d at once", n)
 	}
 }
 
@@ -162,17 +153,13 @@ func TestGateClosesOnFailures(t *testing.T) {
 		fill(t, &g, now, 1)[0].end(now, Failed)
 		fails++
 	}
-	if fails != 100 && now < instant.At(time.Second) {
-		t.Errorf("closed after %d failures and %v", fails, now)
-	}
+	assert.False(t, fails != 100 && now < instant.At(time.Second), "closed after %d failures and %v", fails, now)
 	// At a high rate it does not take the second.
 	g = Gate{}
 	for fails = 0; !g.State().Closed; fails++ {
 		fill(t, &g, 0, 1)[0].end(0, Failed)
 	}
-	if fails != 100 {
-		t.Errorf("closed after %d failures at once", fails)
-	}
+	assert.Equal(t, 100, fails, "closed after %d failures at once", fails)
 }
 
 // Bodies that are read for long keep their slots, but further streams may start.
@@ -184,14 +171,10 @@ func TestGateClosesWhenNobodyAsks(t *testing.T) {
 	for i := range time.Duration(failRun) {
 		fill(t, &g, instant.At(i*10*time.Millisecond), 1)[0].end(instant.At(i*10*time.Millisecond), Failed)
 	}
-	if g.State().Closed {
-		t.Fatal("closed too early for this test")
-	}
+	require.False(t, g.State().Closed, "closed too early for this test")
 	probe := visit(t, &g)
 	probe.mustGo(instant.At(time.Hour))
-	if !g.State().Closed {
-		t.Error("the gate is open")
-	}
+	assert.True(t, g.State().Closed, "the gate is open")
 	visit(t, &g).mustWait(instant.At(time.Hour), instant.At(time.Hour+probeTime))
 }
 
@@ -211,9 +194,7 @@ func TestGateUnreadResponsesDoNotRaiseTheLimit(t *testing.T) {
 		in = append(in, fill(t, &g, instant.At(time.Millisecond), 1)...)
 	}
 	wantLimit(t, &g, 10)
-	if got := g.State().InFlight; got != 14 {
-		t.Errorf("%d in flight", got)
-	}
+	assert.Equal(t, 14, g.State().InFlight, "in flight")
 	for _, v := range in {
 		v.end(instant.At(time.Second), Neutral)
 	}
@@ -236,9 +217,7 @@ func TestGateGrowsUnderLastingPressureOnly(t *testing.T) {
 	for now := instant.At(11 * sec); now < 15*sec; now += 100 * ms {
 		round(t, g, now)
 	}
-	if got := g.State().Limit; got < 20 {
-		t.Errorf("limit %d", got)
-	}
+	assert.GreaterOrEqual(t, g.State().Limit, 20, "limit")
 }
 
 // Waiters that are slow to take free slots do not wait for the limit.
@@ -283,9 +262,7 @@ func TestGateQuick(t *testing.T) {
 	for range 200 {
 		respond(2 * sec)
 	}
-	if got := respond(2 * sec); got != 2*sec {
-		t.Errorf("%v, when all take 2 s", got)
-	}
+	assert.EqualValues(t, 2*sec, respond(2*sec), "when all take 2 s")
 }
 
 func TestGateLimitGoesBack(t *testing.T) {
@@ -295,9 +272,7 @@ func TestGateLimitGoesBack(t *testing.T) {
 		round(t, &g, 0)
 	}
 	high := g.State().Limit
-	if high < 100 {
-		t.Fatalf("limit %d", high)
-	}
+	require.GreaterOrEqual(t, high, 100, "limit")
 	now := time.Duration(0)
 	var limits []int
 	for range 7 {
@@ -335,22 +310,16 @@ func TestGateTellsWhenTheLimitIsBack(t *testing.T) {
 	second.enter(instant.At(now))
 	in[0].end(instant.At(now), Neutral)
 	first.mustGo(instant.At(now))
-	if !second.woken() {
-		t.Fatal("the new first in the queue was told nothing")
-	}
+	require.True(t, second.woken(), "the new first in the queue was told nothing")
 	for asks := 0; ; asks++ {
 		a := second.enter(instant.At(now))
 		if a.Verb == queue.Go {
 			break
 		}
-		if a.Ask == instant.Never || asks > 3 {
-			t.Fatalf("at %v, asked %d times: %+v", now, asks, a)
-		}
+		require.True(t, a.Ask != instant.Never && asks <= 3, "at %v, asked %d times: %+v", now, asks, a)
 		now = a.Ask.Since()
 	}
-	if now > 4*time.Second+2*useWindow {
-		t.Errorf("only at %v", now)
-	}
+	assert.LessOrEqual(t, now, 4*time.Second+2*useWindow, "late")
 }
 
 // Ten failures in less than a second are an outage when the second is over,
@@ -363,9 +332,7 @@ func TestGateTellsWhenTheOutageIsOne(t *testing.T) {
 	for _, v := range in {
 		g.Result(100*ms, &v.slot, Failed) // their bodies stay open
 	}
-	if !first.woken() {
-		t.Fatal("not woken")
-	}
+	require.True(t, first.woken(), "not woken")
 	first.mustWait(100*ms, 1100*ms)
 	first.mustWait(1100*ms, instant.At(1100*ms+probeGap))
 	first.mustGo(instant.At(1100*ms + probeGap))

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
@@ -47,9 +49,7 @@ func TestPermitInTime(t *testing.T) {
 		var s Slot
 		w := &queue.Waiter{Woken: func(*queue.Waiter) {}}
 		a := g.Enter(instant.At(now), &s, w, Config{Fleet: true})
-		if a.Verb != queue.Wait || a.Ask != instant.At(now+permitTime) || !g.AskPermit(instant.At(now)) {
-			t.Fatalf("%+v", a)
-		}
+		require.True(t, a.Verb == queue.Wait && a.Ask == instant.At(now+permitTime) && g.AskPermit(instant.At(now)), "%+v", a)
 		if a := g.Enter(instant.At(now+permitTime-1), &s, w, Config{Fleet: true}); a.Verb != queue.Wait {
 			t.Errorf("a probe without a permit after %v", permitTime-1)
 		}
@@ -69,12 +69,8 @@ func TestPermitInTime(t *testing.T) {
 		if a := g.Enter(instant.At(ask), &s, w, Config{Fleet: true}); a.Ask != instant.At(probe) || !g.AskPermit(instant.At(ask)) {
 			t.Fatalf("%+v", a)
 		}
-		if !g.Permit(instant.At(ask+10*time.Millisecond), true, 0) {
-			t.Error("the permit is not used")
-		}
-		if a := g.Enter(instant.At(probe), &s, w, Config{Fleet: true}); a.Verb != queue.Go {
-			t.Errorf("%+v", a)
-		}
+		assert.True(t, g.Permit(instant.At(ask+10*time.Millisecond), true, 0), "the permit is not used")
+		assert.Equal(t, queue.Go, g.Enter(instant.At(probe), &s, w, Config{Fleet: true}).Verb)
 	})
 	t.Run("refused", func(t *testing.T) {
 		g, _ := toldDown(instant.At(since-time.Second), instant.At(told), instant.At(since))
@@ -120,9 +116,7 @@ func TestSilentFleet(t *testing.T) {
 		{nil, permitTime}, {nil, rate.AnswerTime}, {nil, rate.AnswerTime},
 		{granted, time.Millisecond}, {nil, permitTime}, {nil, rate.AnswerTime},
 	} {
-		if got := probe(want.answer); got != want.wait {
-			t.Errorf("probe %d went after %v, want %v", i, got, want.wait)
-		}
+		assert.Equal(t, want.wait, probe(want.answer), "probe %d", i)
 	}
 }
 
@@ -170,9 +164,7 @@ func TestFleetGateGrows(t *testing.T) {
 		for range 3 {
 			round(5)
 		}
-		if got := g.State().Limit; got <= before {
-			t.Errorf("fleet %v: a limit of %d after rounds with waiters", fleet, got)
-		}
+		assert.Greater(t, g.State().Limit, before, "fleet %v: a limit after rounds with waiters", fleet)
 	}
 }
 
@@ -234,9 +226,7 @@ func TestGateAsksForAPermit(t *testing.T) {
 	second.mustWait(askAt, instant.Never)
 	first.mustWait(askAt, probeAt)
 	mustAsk(t, g, askAt)
-	if !g.Permit(askAt+ms, true, 0) || !first.woken() {
-		t.Error("the permit is not used, or nobody heard of it")
-	}
+	assert.True(t, g.Permit(askAt+ms, true, 0) && first.woken(), "the permit is not used, or nobody heard of it")
 	first.mustWait(askAt+ms, probeAt)
 	mustNotAsk(t, g, askAt+ms)
 	first.mustGo(probeAt)
@@ -245,9 +235,7 @@ func TestGateAsksForAPermit(t *testing.T) {
 
 	// It waits twice as long after its probe has failed, so that others have their turn.
 	failed := probeAt + sec
-	if !g.End(failed, &first.slot, Lost) {
-		t.Error("no news")
-	}
+	assert.True(t, g.End(failed, &first.slot, Lost), "no news")
 	wantNews(t, g, News{ProbeFailed: true, Failures: 11, Since: 8 * sec})
 	second.woken()
 	second.mustWait(failed, failed.Add(2*probeGap))
@@ -256,9 +244,7 @@ func TestGateAsksForAPermit(t *testing.T) {
 	mustAsk(t, g, failed.Add(2*probeGap))
 	g.Permit(failed.Add(2*probeGap), true, 0)
 	second.mustGo(failed.Add(2 * probeGap))
-	if !g.End(failed+2*sec, &second.slot, Success) || g.State().Closed {
-		t.Error("no news, or closed")
-	}
+	assert.True(t, g.End(failed+2*sec, &second.slot, Success) && !g.State().Closed, "no news, or closed")
 	wantNews(t, g, News{Working: true})
 }
 
@@ -274,9 +260,7 @@ func TestGateWithASilentFleet(t *testing.T) {
 		v.mustGo(now)
 		// The fleet may have given a permit although its answer was lost. So it hears of
 		// the end, and others can probe.
-		if !g.End(now+sec, &v.slot, Lost) || !g.News().ProbeFailed {
-			t.Error("the fleet does not hear of the end")
-		}
+		assert.True(t, g.End(now+sec, &v.slot, Lost) && g.News().ProbeFailed, "the fleet does not hear of the end")
 		now = now.Add(sec + probeGap)
 	}
 }

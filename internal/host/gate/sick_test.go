@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
@@ -42,9 +44,7 @@ func TestFleetOfTheSick(t *testing.T) {
 						}
 						if at > instant.At(3*time.Minute) {
 							v := busy.start(true)
-							if works && !v.gone {
-								t.Fatalf("seed %d: the busy process is stopped at %v", seed, at)
-							}
+							require.False(t, works && !v.gone, "seed %d: the busy process is stopped at %v", seed, at)
 							works = v.gone
 							used++
 						}

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
@@ -40,9 +43,7 @@ func TestGateOldRequests(t *testing.T) {
 	if got := g.State(); !got.Closed {
 		t.Errorf("opened by an old request: %+v", got)
 	}
-	if !probe.woken() {
-		t.Error("the probe was not woken")
-	}
+	assert.True(t, probe.woken(), "the probe was not woken")
 	probe.mustGo(instant.At(now + 1))
 }
 
@@ -57,9 +58,7 @@ func TestGateLostRequestsKeepTheirSlot(t *testing.T) {
 	waiting.mustWait(instant.At(2*time.Second), instant.At(2*time.Second+soonestSlot))
 	waiting.woken()
 	in[4].end(instant.At(2*time.Second), Success) // the server works off its queue
-	if !waiting.woken() {
-		t.Fatal("no slot after a success")
-	}
+	require.True(t, waiting.woken(), "no slot after a success")
 	in[5].end(instant.At(2*time.Second), Success)
 	for _, v := range fill0(t, &g, waiting, instant.At(2*time.Second), 6) {
 		v.end(instant.At(2*time.Second), Neutral)
@@ -84,9 +83,7 @@ func TestGateStreams(t *testing.T) {
 	w := visit(t, &g)
 	w.mustWait(instant.At(now), instant.At(10*time.Second+2*useWindow)) // the limit goes back to the start
 	g.Result(instant.At(now), &v.slot, Success)
-	if !w.woken() {
-		t.Error("not woken")
-	}
+	assert.True(t, w.woken(), "not woken")
 	w.mustGo(instant.At(now))
 
 	g2 := Gate{}
@@ -117,19 +114,11 @@ func TestGateRest(t *testing.T) {
 	w.conf = conf
 	w.mustWait(sec, instant.At(bodyTime))
 	g.Idle(2*sec, &b)
-	if w.woken() {
-		t.Error("woken without need")
-	}
+	assert.False(t, w.woken(), "woken without need")
 	w.mustGo(instant.At(bodyTime)) // with the slot of a
-	if got := g.State(); got.InFlight != 3 {
-		t.Errorf("%+v", got)
-	}
-	if v := g.Enter(instant.At(bodyTime), &c, nil, conf); v.Verb != queue.Wait {
-		t.Errorf("%+v: b is not forgotten yet", v)
-	}
-	if v := g.Enter(instant.At(bodyTime+2*sec), &c, nil, conf); v.Verb != queue.Go {
-		t.Errorf("%+v", v)
-	}
+	assert.Equal(t, 3, g.State().InFlight)
+	assert.Equal(t, queue.Wait, g.Enter(instant.At(bodyTime), &c, nil, conf).Verb, "b is not forgotten yet")
+	assert.Equal(t, queue.Go, g.Enter(instant.At(bodyTime+2*sec), &c, nil, conf).Verb)
 	g.Reading(instant.At(bodyTime+2*sec), &a, true) // too late
 	g.Idle(instant.At(2*bodyTime), &a)
 	for _, p := range []*Slot{&a, &b, &c, &w.slot, &a} {
@@ -153,9 +142,7 @@ func TestGateRestTellsWhoWaits(t *testing.T) {
 	w.conf = conf
 	w.mustWait(0, instant.Never)
 	g.Idle(sec, &a)
-	if !w.woken() {
-		t.Fatal("not woken")
-	}
+	require.True(t, w.woken(), "not woken")
 	w.mustWait(sec, instant.At(sec+bodyTime))
 	w.mustGo(instant.At(sec + bodyTime))
 }
@@ -166,13 +153,9 @@ func TestGateLostSlotsComeBackByTime(t *testing.T) {
 	for _, v := range fill(t, &g, 0, 9) {
 		v.end(instant.At(2*time.Second), Lost)
 	}
-	if g.lost != 9 {
-		t.Fatalf("%d slots kept", g.lost)
-	}
+	require.EqualValues(t, 9, g.lost, "slots kept")
 	fill(t, &g, instant.At(time.Hour), 10)
-	if g.lost != 0 {
-		t.Errorf("%d slots kept", g.lost)
-	}
+	assert.Zero(t, g.lost, "slots kept")
 }
 
 func TestGateDoneTwice(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -137,9 +139,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 				return at
 			}
 			v.onGo = func() {
-				if remove() != 0 {
-					t.Fatalf("seed %d: %d went before its turn", seed, i)
-				}
+				require.Zero(t, remove(), "seed %d: %d went before its turn", seed, i)
 				// A slot that comes back from waiting for its caller may exceed the limit.
 				if g.closed && g.inFlight != 1 || !g.closed && g.used() > max(g.limit, v.used) {
 					t.Fatalf("seed %d: closed %v, limit %d, %d in flight, %d lost", seed, g.closed, g.limit, g.inFlight, g.lost)
@@ -161,9 +161,7 @@ func runGate(t *testing.T, seed uint64, n int) {
 				idle = 0
 			}
 			// A gate of a fleet may be told to wait, and it waits for the time to return.
-			if idle > time.Second && !conf.Fleet || idle > 15*time.Second {
-				t.Fatalf("seed %d: no probe for %v", seed, idle)
-			}
+			require.False(t, idle > time.Second && !conf.Fleet || idle > 15*time.Second, "seed %d: no probe for %v", seed, idle)
 		})
 	}
 	c.RunTo(instant.At(time.Hour))

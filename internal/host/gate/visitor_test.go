@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -78,9 +80,7 @@ func closeGate(t *testing.T, g *Gate, at instant.Instant) {
 
 func wantLimit(t *testing.T, g *Gate, want int) {
 	t.Helper()
-	if got := g.State().Limit; got != want {
-		t.Fatalf("limit %d, want %d", got, want)
-	}
+	require.Equal(t, want, g.State().Limit, "limit")
 }
 
 // round uses up the limit with successes once, and returns the limit after that.

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/aplomb-go/aplomb/internal/soak"
 )
 
@@ -38,9 +40,7 @@ func TestLatencyNeedsSamples(t *testing.T) {
 				got = i
 			}
 		}
-		if got != tt.need {
-			t.Errorf("q %v: after %d samples, want %d", tt.q, got, tt.need)
-		}
+		assert.Equal(t, tt.need, got, "q %v: after %d samples", tt.q, got)
 	}
 }
 
@@ -110,9 +110,7 @@ func TestLatencyForgetsEvenly(t *testing.T) {
 	}
 	before, _ := l.Quantile(0.995)
 	l.Record(10 * time.Millisecond)
-	if n := l.Samples(); n != full/2 {
-		t.Errorf("%d samples left", n)
-	}
+	assert.Equal(t, full/2, l.Samples(), "samples left")
 	after, _ := l.Quantile(0.995)
 	if r := float64(after) / float64(before); r < 0.9 || r > 1.1 {
 		t.Errorf("from %v to %v", before, after)
@@ -161,16 +159,12 @@ func TestLatencyForHedging(t *testing.T) {
 	}
 	p99 := exactQuantile(total, 0.99)
 	t.Logf("p99 %v, %.2f %% more attempts", p99, 100*float64(hedges)/n)
-	if p99 >= 60*time.Millisecond || hedges > n*3/100 {
-		t.Errorf("p99 %v, %d hedges of %d", p99, hedges, n)
-	}
+	assert.True(t, p99 < 60*time.Millisecond && hedges <= n*3/100, "p99 %v, %d hedges of %d", p99, hedges, n)
 }
 
 func TestLatencyCosts(t *testing.T) {
 	var l Latency
-	if n := testing.AllocsPerRun(100, func() { l.Record(time.Millisecond); l.Quantile(0.98) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Record(time.Millisecond); l.Quantile(0.98) }), "allocations")
 	if n := unsafe.Sizeof(l); n > 700 {
 		t.Errorf("%d bytes", n)
 	}

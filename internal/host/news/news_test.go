@@ -80,7 +80,5 @@ func TestWhoeverIsToldMayBlock(t *testing.T) {
 			n.End(Key{Kind: 2}, func() { told++ })
 		}
 	})
-	if told == 0 || told > 2*most {
-		t.Errorf("%d changes are told", told)
-	}
+	assert.True(t, told != 0 && told <= 2*most, "%d changes are told", told)
 }

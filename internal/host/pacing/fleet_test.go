@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -14,9 +17,7 @@ import (
 func sendPaced(t *testing.T, p *Pacing, now instant.Instant) uint64 {
 	t.Helper()
 	a := p.Enter(now, 1, nil, Config{})
-	if a.Verb != queue.Go || a.Mark == 0 {
-		t.Fatalf("at %v: %+v, want Go", now, a)
-	}
+	require.True(t, a.Verb == queue.Go && a.Mark != 0, "at %v: %+v, want Go", now, a)
 	return a.Mark
 }
 
@@ -43,9 +44,7 @@ func TestPacingInAFleet(t *testing.T) {
 	p = Pacing{}
 	p.NoteForFleet(0, 1, Named{Remaining: 2, Limit: 2, Reset: 10 * sec}, 4, Config{})
 	pass(t, &p, 10*sec, 1)
-	if p.quotas[1].windows[0].members != 0 {
-		t.Error("shared although nobody said so in this window")
-	}
+	assert.Zero(t, p.quotas[1].windows[0].members, "shared although nobody said so in this window")
 }
 
 func TestPacingInAFleetAtTheLimits(t *testing.T) {
@@ -74,9 +73,7 @@ func TestPacingOfALargeFleet(t *testing.T) {
 		t.Error("another quota had to go")
 	}
 	p.NoteForFleet(0, 7, Named{Remaining: 0, Limit: 10, Reset: sec}, 4, Config{})
-	if p.quotas[7].windows[0].members != 4 {
-		t.Error("a known quota is not shared")
-	}
+	assert.Equal(t, 4, p.quotas[7].windows[0].members, "a known quota is not shared")
 }
 
 // The first waiter hears what the fleet says.
@@ -86,9 +83,7 @@ func TestPacingInAFleetWakes(t *testing.T) {
 	w := queue.NewWaiter()
 	p.Enter(0, 1, w, Config{})
 	p.NoteForFleet(sec, 1, Named{Remaining: 10, Limit: 10, Reset: 40 * sec}, 2, Config{})
-	if !hosttest.Woken(w) {
-		t.Error("not woken")
-	}
+	assert.True(t, hosttest.Woken(w), "not woken")
 	if a := p.Enter(sec, 1, w, Config{}); a.Verb != queue.Wait && a.Verb != queue.Go {
 		t.Errorf("%+v", a)
 	}
@@ -140,18 +135,14 @@ func TestPacingHearsay(t *testing.T) {
 		second := queue.NewWaiter()
 		p.Enter(sec, 1, second, conf)
 		a := p.Enter(half, 1, w, conf)
-		if a.Verb != queue.Go || !hosttest.Woken(second) {
-			t.Errorf("%+v", a)
-		}
+		assert.True(t, a.Verb == queue.Go && hosttest.Woken(second), "%+v", a)
 		if b := p.Enter(half, 1, second, conf); b.Verb != queue.Wait || b.Until != half+turn-sec {
 			t.Errorf("%+v", b)
 		}
 
 		// The response names no quota, so the fleet is wrong.
 		p.Unnamed(half+sec, 1, 0) // it passed before the fleet spoke
-		if b := p.Enter(half+sec, 1, second, conf); b.Verb != queue.Wait {
-			t.Errorf("%+v", b)
-		}
+		assert.Equal(t, queue.Wait, p.Enter(half+sec, 1, second, conf).Verb)
 		p.Unnamed(half+sec, 1, a.Mark)
 		if b := p.Enter(half+sec, 1, second, conf); !hosttest.Woken(second) || b.Verb != queue.Go || !p.Quiet() {
 			t.Errorf("%+v", b)
@@ -160,13 +151,9 @@ func TestPacingHearsay(t *testing.T) {
 		p.NoteForFleet(half+2*sec, 2, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
 		p.Unnamed(half+3*sec, 1, 0)
 		p.NoteForFleet(half+12*sec, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
-		if !p.Quiet() {
-			t.Error("the fleet is believed")
-		}
+		assert.True(t, p.Quiet(), "the fleet is believed")
 		p.NoteForFleet(half+13*sec, 1, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, 4, conf)
-		if p.Quiet() {
-			t.Error("the fleet is not believed again")
-		}
+		assert.False(t, p.Quiet(), "the fleet is not believed again")
 		p.Note(half+14*sec, 1, Pass{}, Named{Remaining: 50, Limit: 100, Reset: time.Minute}, conf) // of a request that passed before
 		pass(t, &p, half+14*sec, 10)
 	}

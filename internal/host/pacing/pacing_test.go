@@ -6,6 +6,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -19,9 +22,7 @@ const (
 func pass(t *testing.T, p *Pacing, now instant.Instant, n int) {
 	t.Helper()
 	for i := range n {
-		if a := p.Enter(now, 1, nil, Config{}); a.Verb != queue.Go {
-			t.Fatalf("at %v, request %d: %+v, want Go", now, i+1, a)
-		}
+		require.Equal(t, queue.Go, p.Enter(now, 1, nil, Config{}).Verb, "at %v, request %d", now, i+1)
 	}
 }
 
@@ -34,9 +35,7 @@ func paced(t *testing.T, p *Pacing, now, until instant.Instant) {
 
 func TestPacingSpreadsTheRest(t *testing.T) {
 	var p Pacing
-	if !p.Quiet() {
-		t.Error("new and not quiet")
-	}
+	assert.True(t, p.Quiet(), "new and not quiet")
 	pass(t, &p, 0, 1000) // nothing is known
 	p.Note(0, 1, Pass{}, Named{Remaining: 24, Limit: 100, Reset: 10 * sec}, Config{})
 	pass(t, &p, 0, 4) // more than a fifth is left
@@ -51,9 +50,7 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 		t.Errorf("%d left until %v, %v", left, end, ok)
 	}
 	pass(t, &p, 31*sec, 1000) // two windows without a response: nothing is known
-	if !p.Quiet() {
-		t.Error("not quiet")
-	}
+	assert.True(t, p.Quiet(), "not quiet")
 }
 
 func TestPacingRestOnlyGoesDown(t *testing.T) {
@@ -85,9 +82,7 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 				p.Note(instant.At(n.at), 1, Pass{}, Named{Remaining: n.remaining, Limit: n.limit, Reset: n.reset}, Config{})
 			}
 			left, end, _ := p.Left(tt.at, 1, "")
-			if left != tt.want || end != tt.end {
-				t.Errorf("%d left until %v, want %d until %v", left, end, tt.want, tt.end)
-			}
+			assert.True(t, left == tt.want && end == tt.end, "%d left until %v, want %d until %v", left, end, tt.want, tt.end)
 		})
 	}
 }
@@ -111,13 +106,9 @@ func TestPacingMaxWait(t *testing.T) {
 		var now instant.Instant
 		for range 10 {
 			a := p.Enter(now, 1, nil, conf)
-			if a.Verb != queue.Wait || a.Ask.Sub(now) > most {
-				t.Fatalf("at %v: %+v", now, a)
-			}
+			require.True(t, a.Verb == queue.Wait && a.Ask.Sub(now) <= most, "at %v: %+v", now, a)
 			now = a.Ask
-			if a := p.Enter(now, 1, nil, conf); a.Verb != queue.Go {
-				t.Fatalf("at %v: %+v", now, a)
-			}
+			require.Equal(t, queue.Go, p.Enter(now, 1, nil, conf).Verb, "at %v", now)
 			p.Note(now, 1, Pass{}, Named{Remaining: 0, Limit: 100, Reset: 24 * time.Hour}, conf) // and again
 		}
 	}
@@ -156,21 +147,15 @@ func TestPacingWaitersPassInOrder(t *testing.T) {
 		}
 	}
 	cl.RunTo(10*sec - 1)
-	if len(times) != 10 || !slices.IsSorted(order) || slices.Contains(order, 5) {
-		t.Errorf("passed %v at %v", order, times)
-	}
+	assert.True(t, len(times) == 10 && slices.IsSorted(order) && !slices.Contains(order, 5), "passed %v at %v", order, times)
 	for i, at := range times {
 		if want := time.Duration(i) * sec; at < want-sec/10 || at > want+sec/10 {
 			t.Errorf("request %d at %v, want about %v", i, at, want)
 		}
 	}
-	if woken > 40 {
-		t.Errorf("%d wake-ups", woken)
-	}
+	assert.LessOrEqual(t, woken, 40, "wake-ups")
 	cl.RunTo(10 * sec)
-	if len(times) != 29 {
-		t.Errorf("%d passed by the window's end", len(times))
-	}
+	assert.Len(t, times, 29, "passed by the window's end")
 }
 
 func TestPacingCosts(t *testing.T) {
@@ -193,13 +178,9 @@ func TestPacingLeaveHandsTheTurnOn(t *testing.T) {
 	pass(t, &p, 0, 1)
 	first, second := queue.NewWaiter(), queue.NewWaiter()
 	p.Enter(0, 1, first, Config{})
-	if a := p.Enter(0, 1, second, Config{}); a.Ask != instant.Never {
-		t.Fatalf("%+v", a)
-	}
+	require.Equal(t, instant.Never, p.Enter(0, 1, second, Config{}).Ask)
 	p.Leave(1, first)
-	if !hosttest.Woken(second) {
-		t.Error("the second in the queue was not woken")
-	}
+	assert.True(t, hosttest.Woken(second), "the second in the queue was not woken")
 }
 
 // If no request is left, none goes before the end of the window, even if requests were
@@ -212,9 +193,7 @@ func TestPacingNoneLeftStopsTheSpreading(t *testing.T) {
 	if a := p.Enter(sec, 1, nil, Config{}); a.Verb != queue.Wait || a.Until != 50*sec {
 		t.Errorf("%+v", a)
 	}
-	if a := p.Enter(6*sec, 1, nil, Config{}); a.Verb != queue.Wait {
-		t.Errorf("at 6 s, with none left until 50 s: %+v", a)
-	}
+	assert.Equal(t, queue.Wait, p.Enter(6*sec, 1, nil, Config{}).Verb, "at 6 s, with none left until 50 s")
 }
 
 // The response to a later request is believed, whatever was said before.
@@ -290,14 +269,10 @@ func TestPacingMarksDoNotComeTwice(t *testing.T) {
 		old = sendPaced(t, &p, 0)
 	}
 	p.Enter(instant.At(time.Hour), 1, nil, Config{})
-	if !p.Quiet() {
-		t.Fatal("still known")
-	}
+	require.True(t, p.Quiet(), "still known")
 	p.Note(instant.At(time.Hour), 1, Pass{}, Named{Remaining: 50, Limit: 100, Reset: time.Minute}, Config{})
 	mark := sendPaced(t, &p, instant.At(time.Hour))
-	if mark <= old {
-		t.Errorf("mark %d after %d", mark, old)
-	}
+	assert.Greater(t, mark, old, "the mark")
 	p.Note(instant.At(time.Hour), 1, Pass{Mark: mark}, Named{Remaining: 49, Limit: 100, Reset: time.Minute}, Config{})
 	p.Note(instant.At(time.Hour), 1, Pass{Mark: old}, Named{Remaining: 99, Limit: 100, Reset: time.Minute}, Config{})
 	if left, _, _ := p.Left(instant.At(time.Hour), 1, ""); left != 49 {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -72,9 +74,7 @@ func TestPacingIsBounded(t *testing.T) {
 	var p Pacing
 	for i := range soak.Size[uint64](8*queue.MaxScopes, 20_000) {
 		p.Note(instant.At(time.Duration(i)), i, Pass{}, Named{Remaining: 5, Limit: 100, Reset: time.Hour}, Config{})
-		if len(p.quotas) > queue.MaxScopes {
-			t.Fatalf("%d quotas", len(p.quotas))
-		}
+		require.LessOrEqual(t, len(p.quotas), queue.MaxScopes, "quotas")
 	}
 }
 

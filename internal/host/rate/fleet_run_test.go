@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -74,14 +77,10 @@ func TestRateOfAFleet(t *testing.T) {
 				n++
 			}
 			for j := range i {
-				if k, d := i-j+1, at-sends[j]; float64(k) > burst+perSecond*(d+tokenLife).Seconds()+1 {
-					t.Fatalf("seed %d: %d sends within %v", seed, k, d)
-				}
+				require.LessOrEqual(t, float64(i-j+1), burst+perSecond*((at-sends[j])+tokenLife).Seconds()+1, "seed %d: sends", seed)
 			}
 		}
-		if n < 950 || n > 1010 {
-			t.Errorf("seed %d: %d sends in 10 s", seed, n)
-		}
+		assert.True(t, n >= 950 && n <= 1010, "seed %d: %d sends in 10 s", seed, n)
 		for m := range members {
 			if each[m] < 8 {
 				t.Errorf("seed %d: process %d has sent %d requests", seed, m, each[m])
@@ -99,9 +98,7 @@ func TestRateBoundsTheFleet(t *testing.T) {
 		t.Fatal("does not ask")
 	}
 	r.Grant(20*sec, 10, 11*sec, sec, 0)
-	if n := taken(r, 20*sec); n != 10 {
-		t.Errorf("%d tokens at once, want the burst", n)
-	}
+	assert.Equal(t, 10, taken(r, 20*sec), "tokens at once, not the burst")
 	n := 0
 	for now := instant.At(21 * sec); now < 81*sec; now += 50 * ms {
 		if ask, ok := r.AskTokens(now, 5, 0); ok {
@@ -109,7 +106,5 @@ func TestRateBoundsTheFleet(t *testing.T) {
 		}
 		n += taken(r, now)
 	}
-	if n < 55 || n > 61 {
-		t.Errorf("%d tokens in a minute at one per second", n)
-	}
+	assert.True(t, n >= 55 && n <= 61, "%d tokens in a minute at one per second", n)
 }

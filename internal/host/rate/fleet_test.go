@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -46,21 +49,15 @@ func TestRateFromFleet(t *testing.T) {
 	r.Enter(sec, second)
 	mustAskFor(t, r, sec, 2, 2)
 	r.Grant(sec+ms, 2, sec+50*ms, 30*ms, 0)
-	if !hosttest.Woken(first) || hosttest.Woken(second) {
-		t.Error("the first waiter was not woken, or not alone")
-	}
-	if a := r.Enter(sec+ms, first); a != (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - ahead), Until: sec + 50*ms}) {
-		t.Errorf("%+v", a)
-	}
+	assert.True(t, hosttest.Woken(first) && !hosttest.Woken(second), "the first waiter was not woken, or not alone")
+	assert.Equal(t, (queue.Answer{Verb: queue.Wait, Ask: instant.At(sec + 50*ms - ahead), Until: sec + 50*ms}), r.Enter(sec+ms, first))
 	if got := r.Peek(sec+ms, false, 1); got != AnswerTime { // behind the waiters, with the next question
 		t.Errorf("peek %v", got)
 	}
 	if a := r.Enter(instant.At(sec+50*ms-ahead), first); a != (queue.Answer{Until: sec + 50*ms}) || !hosttest.Woken(second) {
 		t.Errorf("%+v", a)
 	}
-	if a := r.Enter(sec+80*ms, second); a != (queue.Answer{Until: sec + 80*ms}) {
-		t.Errorf("%+v", a)
-	}
+	assert.Equal(t, queue.Answer{Until: sec + 80*ms}, r.Enter(sec+80*ms, second))
 	// It asks for what it used as well, because as many requests may come again.
 	mustAskFor(t, r, instant.At(sec+askEvery), 1, 5)
 }
@@ -75,9 +72,7 @@ func TestRateForgetsTheTokensOfAnotherRate(t *testing.T) {
 		r.Set(sec, Config{PerSecond: 100, Burst: 10})
 		mustAskFor(t, r, sec, 5, 5)
 		r.Grant(sec, 5, sec, 10*ms, 0)
-		if got := taken(r, sec+40*ms); got != 5 {
-			t.Errorf("took %d", got)
-		}
+		assert.Equal(t, 5, taken(r, sec+40*ms), "took")
 		r.Set(sec, Config{PerSecond: 1.0 / 60, Burst: 1})
 	}
 }
@@ -93,9 +88,7 @@ func TestRateKeepsToItself(t *testing.T) {
 		}
 		used += taken(r, now)
 	}
-	if used != 10 {
-		t.Errorf("%d sends in 10 s", used)
-	}
+	assert.Equal(t, 10, used, "sends in 10 s")
 }
 
 // A 429 lowers the rate of all processes together. The sends of one of them say only a
@@ -131,9 +124,7 @@ func TestRateAsksSeldom(t *testing.T) {
 		if _, ok := r.AskTokens(now, 5, 0); ok {
 			asks = append(asks, now.Since())
 			r.Grant(now, 1, now, 0, 0)
-			if !may {
-				t.Fatal("MayAsk said no")
-			}
+			require.True(t, may, "MayAsk said no")
 		}
 		r.Take(now, 1)
 	}
@@ -142,9 +133,7 @@ func TestRateAsksSeldom(t *testing.T) {
 			t.Errorf("11 questions within %v", asks[i]-asks[i-10])
 		}
 	}
-	if len(asks) < 28 {
-		t.Errorf("%d questions in four seconds", len(asks))
-	}
+	assert.GreaterOrEqual(t, len(asks), 28, "questions in four seconds")
 	r = sharedRate()
 	if _, ok := r.AskTokens(0, 0, 0); ok {
 		t.Error("asks for nothing")
@@ -171,30 +160,20 @@ func TestRateWithASilentFleet(t *testing.T) {
 	w := queue.NewWaiter()
 	r.Enter(sec, w)
 	mustAskFor(t, r, sec, 1, 1)
-	if r.Take(instant.At(sec+AnswerTime-1), 1) {
-		t.Error("does not wait for the answer")
-	}
+	assert.False(t, r.Take(instant.At(sec+AnswerTime-1), 1), "does not wait for the answer")
 	r.Grant(instant.At(sec+AnswerTime), 10, 0, 0, 0) // too late
-	if a := r.Enter(instant.At(sec+AnswerTime), w); a.Verb != queue.Go {
-		t.Errorf("%+v", a)
-	}
-	if n := taken(r, instant.At(sec+AnswerTime)); n != 0 {
-		t.Errorf("%d more tokens at once", n)
-	}
+	assert.Equal(t, queue.Go, r.Enter(instant.At(sec+AnswerTime), w).Verb)
+	assert.Zero(t, taken(r, instant.At(sec+AnswerTime)), "more tokens at once")
 	n := 0
 	for now := instant.At(sec).Add(AnswerTime); now < instant.At(3*sec+AnswerTime); now += ms {
 		n += taken(r, now)
 	}
-	if n < 48 || n > 50 {
-		t.Errorf("%d tokens in 2 s, want a quarter of 200", n)
-	}
+	assert.True(t, n >= 48 && n <= 50, "%d tokens in 2 s, want a quarter of 200", n)
 	if _, ok := r.AskTokens(4*sec, 1, 0); !ok {
 		t.Error("asks no more")
 	}
 	r.Grant(4*sec, 3, 4*sec-20*ms, 10*ms, 0)
-	if n := taken(r, 4*sec); n != 3 {
-		t.Errorf("%d tokens, want those of the fleet", n)
-	}
+	assert.Equal(t, 3, taken(r, 4*sec), "tokens, not those of the fleet")
 }
 
 // The part follows the size of the fleet. Waiters hear of it.
@@ -206,16 +185,12 @@ func TestRateOfAPart(t *testing.T) {
 	w := queue.NewWaiter()
 	before := r.Enter(instant.At(AnswerTime), w)
 	r.Share(20*ms, 1)
-	if !hosttest.Woken(w) {
-		t.Fatal("not woken")
-	}
+	require.True(t, hosttest.Woken(w), "not woken")
 	if a := r.Enter(20*ms, w); a.Ask >= before.Ask || a.Until > 2*sec {
 		t.Errorf("%+v, before %+v", a, before)
 	}
 	r.Share(30*ms, 1)
-	if hosttest.Woken(w) {
-		t.Error("woken without a reason")
-	}
+	assert.False(t, hosttest.Woken(w), "woken without a reason")
 	r.Share(30*ms, -5)
 }
 
@@ -224,14 +199,10 @@ func TestRateTokensExpire(t *testing.T) {
 	r := sharedRate()
 	mustAskFor(t, r, 0, 10, 10)
 	r.Grant(0, 10, 0, 100*ms, 0)
-	if n := taken(r, instant.At(tokenLife+449*ms)); n != 5 {
-		t.Errorf("%d tokens", n)
-	}
+	assert.Equal(t, 5, taken(r, instant.At(tokenLife+449*ms)), "tokens")
 	mustAskFor(t, r, 2*sec, 5, 15)
 	r.Grant(2*sec, 10, 2*sec, 0, 0)
-	if n := taken(r, 3*sec+100*ms); n != 0 {
-		t.Errorf("%d tokens that are too old", n)
-	}
+	assert.Zero(t, taken(r, 3*sec+100*ms), "tokens that are too old")
 }
 
 // A fleet that always takes a little too long does not stop the rate.
@@ -248,9 +219,7 @@ func TestRateWithASlowFleet(t *testing.T) {
 			r.Grant(now, 1, now, 0, 0) // before the request looks
 		}
 	}
-	if sent < 20 {
-		t.Errorf("%d sent in a second", sent)
-	}
+	assert.GreaterOrEqual(t, sent, 20, "sent in a second")
 }
 
 // An absurd answer neither lets a process exceed the rate for long nor stops it.
@@ -269,9 +238,7 @@ func TestRateAnswersAtTheLimits(t *testing.T) {
 			r := sharedRate()
 			mustAskFor(t, r, sec, 5, 5)
 			grant(r, sec)
-			if n := taken(r, sec); n > 5 {
-				t.Fatalf("%d tokens", n)
-			}
+			require.LessOrEqual(t, taken(r, sec), 5, "tokens")
 			// Two seconds later it has asked again, and a good answer counts.
 			w := queue.NewWaiter()
 			now := instant.At(sec)

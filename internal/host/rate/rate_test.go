@@ -6,6 +6,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/host/hosttest"
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -24,12 +27,8 @@ func TestRateQueue(t *testing.T) {
 		{Verb: queue.Wait, Ask: 90 * ms, Until: 100 * ms},
 		{Verb: queue.Wait, Ask: instant.Never, Until: 200 * ms},
 	} {
-		if got := r.Peek(0, false, 1); instant.At(got) != want.Until {
-			t.Errorf("peek %d: %v, want %v", i, got, want.Until)
-		}
-		if got := r.Enter(0, queue.NewWaiter()); got != want {
-			t.Errorf("request %d: %v, want %v", i, got, want)
-		}
+		assert.Equal(t, want.Until, instant.At(r.Peek(0, false, 1)), "peek %d", i)
+		assert.Equal(t, want, r.Enter(0, queue.NewWaiter()), "request %d", i)
 	}
 }
 
@@ -46,31 +45,21 @@ func TestRateTellsOfANewRate(t *testing.T) {
 			before := r.Enter(0, first)
 			r.Enter(0, second)
 			raise(r)
-			if !hosttest.Woken(first) {
-				t.Fatal("not woken")
-			}
+			require.True(t, hosttest.Woken(first), "not woken")
 			if got := r.Enter(0, first); got.Verb != queue.Wait || got.Ask >= before.Ask {
 				t.Errorf("%+v, before %+v", got, before)
 			}
-			if got := r.Enter(3*sec, nil); got.Verb == queue.Go {
-				t.Error("a newcomer overtook")
-			}
+			assert.NotEqual(t, queue.Go, r.Enter(3*sec, nil).Verb, "a newcomer overtook")
 			r.Leave(first)
-			if !hosttest.Woken(second) {
-				t.Fatal("the second was not told")
-			}
-			if got := r.Enter(3*sec, second); got.Verb != queue.Go {
-				t.Errorf("%+v", got)
-			}
+			require.True(t, hosttest.Woken(second), "the second was not told")
+			assert.Equal(t, queue.Go, r.Enter(3*sec, second).Verb)
 		})
 	}
 }
 
 func TestRateTake(t *testing.T) {
 	r := New(Config{PerSecond: 10, Burst: 1})
-	if !r.Take(0, 1) || r.Take(0, 1) || r.Take(99*ms, 1) || !r.Take(100*ms, 1) {
-		t.Error("not one per 100 ms")
-	}
+	assert.True(t, r.Take(0, 1) && !r.Take(0, 1) && !r.Take(99*ms, 1) && r.Take(100*ms, 1), "not one per 100 ms")
 }
 
 func TestRateBurst(t *testing.T) {
@@ -88,9 +77,7 @@ func TestRateBurst(t *testing.T) {
 		for r.Take(0, 1) {
 			got++
 		}
-		if got != tt.want {
-			t.Errorf("%+v: %d at once, want %d", tt.conf, got, tt.want)
-		}
+		assert.Equal(t, tt.want, got, "%+v", tt.conf)
 	}
 }
 
@@ -207,21 +194,17 @@ func TestRateFindsTheServers(t *testing.T) {
 		cl.At(0, send)
 		cl.RunTo(instant.At(5 * time.Minute))
 		t.Logf("adaptive %v: %d served, %d refused", adaptive, ok, refused)
-		if ok < 5000 || adaptive && refused > ok/5 {
-			t.Errorf("adaptive %v: %d served, %d refused", adaptive, ok, refused)
-		}
+		assert.False(t, ok < 5000 || adaptive && refused > ok/5, "adaptive %v: %d served, %d refused", adaptive, ok, refused)
 	}
 }
 
 func TestRateCosts(t *testing.T) {
 	r := New(Config{PerSecond: 1e9, Adaptive: true})
-	if n := testing.AllocsPerRun(100, func() {
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		r.Enter(0, nil)
 		r.Peek(0, false, 1)
 		r.Succeeded(0)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}), "allocations")
 	if n := unsafe.Sizeof(*r); n > 208 {
 		t.Errorf("%d bytes", n)
 	}
@@ -235,7 +218,5 @@ func TestRateThrottledNeverRaises(t *testing.T) {
 	r.Set(0, Config{PerSecond: 20, Adaptive: true})
 	before := r.PerSecond()
 	r.Throttled(sec, sec/2)
-	if got := r.PerSecond(); got > before {
-		t.Errorf("a 429 raised the rate from %v to %v", before, got)
-	}
+	assert.LessOrEqual(t, r.PerSecond(), before, "a 429 raised the rate")
 }

@@ -3,6 +3,8 @@ package record
 import (
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // made returns a run with a healthy rate of 100 per second that is back so long
@@ -29,9 +31,7 @@ func TestFigures(t *testing.T) {
 		if diff := back - f.Recovered; diff < 0 || diff > Step {
 			t.Errorf("back after %v, want %v", f.Recovered, back)
 		}
-		if f.P50 != 10*time.Millisecond {
-			t.Errorf("p50 %v", f.P50)
-		}
+		assert.Equal(t, 10*time.Millisecond, f.P50, "p50")
 	}
 	if f := made(36 * time.Second).Figures(); f.Recovered >= 0 || f.P50 != 0 {
 		t.Errorf("back after %v, too late to say so", f.Recovered)
@@ -60,13 +60,9 @@ func TestPeaks(t *testing.T) {
 
 func TestMedian(t *testing.T) {
 	r := made(3 * time.Second)
-	if a, b := r.Figures(), r.Median(); a != b {
-		t.Errorf("of one run %+v, want %+v", b, a)
-	}
+	assert.Equal(t, r.Median(), r.Figures(), "of one run")
 	r.Others = []Figures{made(0).Figures(), made(36 * time.Second).Figures()}
-	if f, want := r.Median().Recovered, r.Figures().Recovered; f != want {
-		t.Errorf("back after %v, want %v", f, want)
-	}
+	assert.Equal(t, r.Figures().Recovered, r.Median().Recovered, "back after")
 	r.Others = append(r.Others, r.Others[1], r.Others[1])
 	if f := r.Median(); f.Recovered >= 0 {
 		t.Errorf("back after %v, although most are not", f.Recovered)

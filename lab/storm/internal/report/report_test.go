@@ -15,6 +15,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
 )
@@ -60,34 +63,20 @@ func storm() []*record.Run {
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	files, err := Write(dir, "A set-up.", append(storm(), made("<two>", 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) != 4 {
-		t.Errorf("files %v", files)
-	}
+	require.NoError(t, err)
+	assert.Len(t, files, 4)
 	page, err := os.ReadFile(filepath.Join(dir, "storm.html"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{"prefers-color-scheme: dark", "&lt;two&gt;", "--ours-fill:", "a rule in words", "Arrivals", "Attempts", "A set-up.",
 		"A server may open 20,000 files here", "never"} {
-		if !bytes.Contains(page, []byte(want)) {
-			t.Errorf("the page lacks %q", want)
-		}
+		assert.True(t, bytes.Contains(page, []byte(want)), "the page lacks %q", want)
 	}
-	if found := regexp.MustCompile(`(?i)<script|(src|href)="|@import|url\(`).Find(page); found != nil {
-		t.Errorf("the page has %q", found)
-	}
+	assert.Nil(t, regexp.MustCompile(`(?i)<script|(src|href)="|@import|url\(`).Find(page), "the page")
 	// Every colour is a role's.
-	if found := regexp.MustCompile(`[^-](fill|stroke): *#[0-9A-F]{6}`).Find(page); found != nil {
-		t.Errorf("the page has the colour %q", found)
-	}
+	assert.Nil(t, regexp.MustCompile(`[^-](fill|stroke): *#[0-9A-F]{6}`).Find(page), "the page has the colour")
 	for _, theme := range []string{"light", "dark"} {
 		svg, err := os.ReadFile(filepath.Join(dir, "storm-"+theme+".svg"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if other := map[string]string{"light": dark(ours), "dark": light(ours)}[theme]; bytes.Contains(svg, []byte(other)) {
 			t.Errorf("the %s picture has the colour %s of the other", theme, other)
 		}
@@ -114,9 +103,7 @@ func TestFinding(t *testing.T) {
 		{[]*record.Run{own(never), own(0), shared(0)}, "the server comes back with 2 of 3 strategies"},
 		{[]*record.Run{shared(0)}, "the server comes back with every strategy"},
 	} {
-		if got, want := Finding(c.runs), "After a 20 s freeze, "+c.want; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		assert.Equal(t, "After a 20 s freeze, "+c.want, Finding(c.runs))
 	}
 }
 
@@ -124,23 +111,15 @@ func TestFinding(t *testing.T) {
 func TestTable(t *testing.T) {
 	for _, more := range []bool{false, true} {
 		var b strings.Builder
-		if err := Table(&b, storm(), more); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Table(&b, storm(), more))
 		for _, want := range append([]string{"aplomb, coordinated", "19,983*", "1,234,567", "0 s"}, columns...) {
-			if !strings.Contains(b.String(), want) {
-				t.Errorf("the table lacks %q", want)
-			}
+			assert.Contains(t, b.String(), want, "the table")
 		}
 		for _, want := range append([]string{"100 %"}, details...)[:1] {
-			if strings.Contains(b.String(), want) != more {
-				t.Errorf("the table with details %v has %q: %v", more, want, !more)
-			}
+			assert.Equal(t, more, strings.Contains(b.String(), want), "the table with details %v has %q: %v", more, want, !more)
 		}
 		for line := range strings.Lines(b.String()) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
-				t.Errorf("%d columns: %s", n, line)
-			}
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, "columns: %s", line)
 		}
 	}
 }
@@ -212,9 +191,7 @@ func TestBrowser(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			content, err := page("1000 clients in 50 processes send a request every 10 s each, and wait 2 s for the response. Coordinated clients share a Transport.", c.runs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/html; charset=utf-8")
 				if r.URL.Path == "/page" {
@@ -226,9 +203,7 @@ func TestBrowser(t *testing.T) {
 			defer srv.Close()
 			out, err := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server",
 				"--blink-settings=preferredColorScheme="+c.scheme, "--user-data-dir="+t.TempDir(), "--window-size=1400,900", "--timeout=20000", "--dump-dom", srv.URL).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var got struct {
 				Wide, Lowest, Smallest, Least float64
 				Verdicts, Outside             []string
@@ -237,9 +212,7 @@ func TestBrowser(t *testing.T) {
 			}
 			_, text, _ := strings.Cut(string(out), "<pre>")
 			text, _, _ = strings.Cut(text, "</pre>")
-			if err := json.Unmarshal([]byte(html.UnescapeString(text)), &got); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			require.NoError(t, json.Unmarshal([]byte(html.UnescapeString(text)), &got), "%s", out)
 			t.Logf("%+v", got)
 			if n := len(got.Verdicts); n != len(c.runs) || got.Verdicts[0] != "never" || got.Verdicts[n-1] != "0 s" || got.Paper != c.paper {
 				t.Errorf("verdicts %q on %s", got.Verdicts, got.Paper)
@@ -280,14 +253,8 @@ func TestSweep(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	var b strings.Builder
-	if err := Sweep(&b, list, true); err != nil {
-		t.Fatal(err)
-	}
-	if !regexp.MustCompile(`10,000 +10,000 +never +0.9 s\n`).MatchString(b.String()) {
-		t.Errorf("%s", &b)
-	}
+	require.NoError(t, Sweep(&b, list, true))
+	assert.True(t, regexp.MustCompile(`10,000 +10,000 +never +0.9 s\n`).MatchString(b.String()), "%s", &b)
 	files, err := WriteSweep(t.TempDir(), list)
-	if err != nil || len(files) != 3 {
-		t.Errorf("%v, %v", files, err)
-	}
+	assert.True(t, err == nil && len(files) == 3, "%v, %v", files, err)
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 )
@@ -44,9 +46,7 @@ func TestFleetInPeace(t *testing.T) {
 	sc := model.DefaultScenario()
 	sc.Processes = 100
 	r, err := Run(t.Context(), sc, arm(t, "fleet"), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if f := r.Figures(); f.OpsPeace != 0 || f.OpsStorm == 0 {
 		t.Errorf("%v operations per request in peace, %v in the storm", f.OpsPeace, f.OpsStorm)
 	}

@@ -6,6 +6,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 )
 
@@ -13,9 +16,7 @@ import (
 func TestClientIsSmall(t *testing.T) {
 	n := unsafe.Sizeof(client{}) + unsafe.Sizeof(link{}) + unsafe.Sizeof(machines{})
 	t.Logf("%d bytes per client", n)
-	if n > 1024 {
-		t.Errorf("%d bytes per client", n)
-	}
+	assert.True(t, n <= 1024, "%d bytes per client", n)
 }
 
 func TestWheel(t *testing.T) {
@@ -41,15 +42,11 @@ func TestWheel(t *testing.T) {
 			if !ok {
 				break
 			}
-			if want[i] != at {
-				t.Fatalf("client %d at %d, want %d", i, at, want[i])
-			}
+			require.Equal(t, at, want[i], "client %d at", i)
 			delete(want, i)
 		}
 	}
-	if len(want) > 0 {
-		t.Errorf("never came: %v", want)
-	}
+	assert.Empty(t, want, "never came")
 }
 
 // took lets n requests arrive at once and returns when the first and the last
@@ -76,9 +73,7 @@ func took(t *testing.T, n int, freeze bool) (first, last int64) {
 	for now = 0; now < end && left > 0; now++ {
 		s.run(now)
 	}
-	if left > 0 || s.busy != 0 {
-		t.Errorf("%d requests: %d without a response, %d in progress", n, left, s.busy)
-	}
+	assert.True(t, left <= 0 && s.busy == 0, "%d requests: %d without a response, %d in progress", n, left, s.busy)
 	return first, last
 }
 

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/aplomb-go/aplomb/internal/soak"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
@@ -38,9 +41,7 @@ func storm(t *testing.T, sc model.Scenario, st model.Strategy, runs int) medians
 	var list []record.Figures
 	for seed := range runs {
 		r, err := Run(t.Context(), sc, st, uint64(seed))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		f := r.Figures()
 		if f.Recovered < 0 {
 			f.Recovered = never
@@ -87,9 +88,7 @@ func strategy(t *testing.T, key string) model.Strategy {
 // The server sees no request while it is frozen, and then all that waited.
 func TestArrivals(t *testing.T) {
 	r, err := Run(t.Context(), model.DefaultScenario(), strategy(t, "google"), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var before, frozen, total int
 	for i, s := range r.Samples {
 		total += s.Arrived
@@ -103,9 +102,7 @@ func TestArrivals(t *testing.T) {
 	if first := r.Samples[r.Resume/record.Step].Arrived; before == 0 || frozen > 0 || r.Found == 0 || first < r.Found {
 		t.Errorf("%d arrived before, %d while it was frozen, %d at the resume, where %d waited", before, frozen, first, r.Found)
 	}
-	if total != r.Sent {
-		t.Errorf("%d arrived of %d that were sent", total, r.Sent)
-	}
+	assert.Equal(t, r.Sent, total, "arrived")
 }
 
 // The article's results: with a fixed delay the server never recovers. With the
@@ -116,9 +113,7 @@ func TestArticle(t *testing.T) {
 	if m := storm(t, sc, strategy(t, "fixed"), soak.Size(1, 5)); m.back != never || m.last > 0.05 {
 		t.Errorf("with a fixed delay it was back after %v", m.back)
 	}
-	if m := storm(t, sc, strategy(t, "long"), few); m.back > 90*time.Second {
-		t.Errorf("with the program's back-off it was back after %v", m.back)
-	}
+	assert.LessOrEqual(t, storm(t, sc, strategy(t, "long"), few).back, 90*time.Second, "with the program's back-off it was back after")
 }
 
 // If all clients share a Transport with the gate, hardly anything is sent to the
@@ -163,15 +158,9 @@ func TestSeparate(t *testing.T) {
 			if own.back >= printed.back || own.back >= program.back {
 				t.Errorf("back after %v, the article's formula %v, its program %v", said(own.back), said(printed.back), said(program.back))
 			}
-			if own.attempts >= printed.attempts*8/10 {
-				t.Errorf("%d attempts while frozen, the article's formula %d", own.attempts, printed.attempts)
-			}
-			if own.later > sc.Server.Limit {
-				t.Errorf("a second peak of %d", own.later)
-			}
-			if own.lost > 0 {
-				t.Errorf("%d requests were given up", own.lost)
-			}
+			assert.Less(t, own.attempts, printed.attempts*8/10, "attempts while frozen, the article's formula %d", printed.attempts)
+			assert.LessOrEqual(t, own.later, sc.Server.Limit, "a second peak")
+			assert.LessOrEqual(t, own.lost, 0, "requests were given up")
 		})
 	}
 }
@@ -181,9 +170,7 @@ func TestSeparate(t *testing.T) {
 // shorter freeze.
 func TestWhatNobodyAloneSurvives(t *testing.T) {
 	sc := model.DefaultScenario()
-	if m := storm(t, sc, strategy(t, "once"), soak.Size(1, 5)); m.back != never {
-		t.Errorf("back after %v", m.back)
-	}
+	assert.Equal(t, never, storm(t, sc, strategy(t, "once"), soak.Size(1, 5)).back, "back after")
 }
 
 // A server that drops expired requests comes back from freezes of any length that was
@@ -214,9 +201,7 @@ func TestRetryAfter(t *testing.T) {
 		t.Errorf("back after %v, peak %d", m.back, m.peak)
 	}
 	r, err := Run(t.Context(), sc, strategy(t, "own"), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// Clients that were told to wait at the resume return within a second after it.
 	at := int((sc.Resume() + sc.Server.RetryAfter) / record.Step)
 	most, all := 0, 0
@@ -224,9 +209,7 @@ func TestRetryAfter(t *testing.T) {
 		most, all = max(most, s.Sends), all+s.Sends
 	}
 	t.Logf("%d attempts in the second after the wait, at most %d in a tenth of it", all, most)
-	if all < 100 || most > all*3/10 {
-		t.Errorf("%d of %d attempts in the same tenth of a second", most, all)
-	}
+	assert.True(t, all >= 100 && most <= all*3/10, "%d of %d attempts in the same tenth of a second", most, all)
 }
 
 // The same server, and a Transport that all clients share. While the server responds
@@ -251,16 +234,10 @@ func TestLarge(t *testing.T) {
 	sc.Server = sc.Server.Sized(times)
 	sc.Watched = 30 * time.Second
 	fixed, err := Run(t.Context(), sc, strategy(t, "fixed"), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	shared, err := Run(t.Context(), sc, strategy(t, "shared"), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if fixed.Figures().Recovered >= 0 {
-		t.Error("with a fixed delay it was back")
-	}
+	require.NoError(t, err)
+	assert.True(t, fixed.Figures().Recovered < 0, "with a fixed delay it was back")
 	if f := shared.Figures(); f.SentFrozen > fixed.SentFrozen/20 || f.Peak > 2*sc.Server.Limit {
 		t.Errorf("shared: %d attempts while frozen, peak %d", f.SentFrozen, f.Peak)
 	}
