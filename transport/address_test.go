@@ -191,15 +191,13 @@ func badAddress(t *testing.T, rule policy.Rule, use func(t *testing.T, s *site, 
 				name    string
 				h2, own bool
 			}{{"http1", false, false}, {"h2c", true, false}, {"default http1", false, true}, {"default h2c", true, true}} {
-				t.Run(strings.Join([]string{name, kind.name, map[bool]string{false: "cold", true: "pooled"}[pooled]}, "/"), func(t *testing.T) {
-					bubble(t, func(t *testing.T) {
-						s := newSite(t, kind.h2, kind.own, rule)
-						if pooled {
-							together(4, func(_ int) { _, _ = s.send(http.MethodGet) })
-						}
-						fault(s)
-						use(t, s, name)
-					})
+				inBubble(t, strings.Join([]string{name, kind.name, map[bool]string{false: "cold", true: "pooled"}[pooled]}, "/"), func(t *testing.T) {
+					s := newSite(t, kind.h2, kind.own, rule)
+					if pooled {
+						together(4, func(_ int) { _, _ = s.send(http.MethodGet) })
+					}
+					fault(s)
+					use(t, s, name)
 				})
 			}
 		}

@@ -160,43 +160,41 @@ func TestBodyAtAnAlternate(t *testing.T) {
 			a: version{body: one, etag: `"1"`}, b: version{body: one, etag: `"2"`}, back: true, want: one,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				cut := 2_000_000
-				if len(row.a.body) == small {
-					cut = 50_000
-				}
-				m := &mirrors{by: map[string]*mirror{"a.test": {version: row.a, cuts: []int{cut}}, "b.test": {version: row.b}}}
-				rule := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}, Validators: row.validators}}
-				tr := mustNew(t, transport.Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/f", nil))
+		inBubble(t, name, func(t *testing.T) {
+			cut := 2_000_000
+			if len(row.a.body) == small {
+				cut = 50_000
+			}
+			m := &mirrors{by: map[string]*mirror{"a.test": {version: row.a, cuts: []int{cut}}, "b.test": {version: row.b}}}
+			rule := policy.Rule{Alternates: policy.Alternates{Bases: []string{"http://b.test"}, Validators: row.validators}}
+			tr := mustNew(t, transport.Config{Base: m, Hosts: map[string]policy.Rule{"a.test": rule}})
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/f", nil))
+			require.NoError(t, err)
+			m.change(func() { m.by["a.test"].down = true })
+			if row.back {
+				time.AfterFunc(10*time.Second, func() { m.change(func() { m.by["a.test"].down = false }) })
+			}
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, resp.Body.Close())
+			if row.want == nil {
+				require.Error(t, err)
+				assert.True(t, bytes.HasPrefix(row.a.body, got), "every byte before the error is good")
+			} else {
 				require.NoError(t, err)
-				m.change(func() { m.by["a.test"].down = true })
-				if row.back {
-					time.AfterFunc(10*time.Second, func() { m.change(func() { m.by["a.test"].down = false }) })
+				assert.True(t, bytes.Equal(row.want, got))
+			}
+			asks := ""
+			for _, req := range m.reqs {
+				if req.URL.Host == "b.test" {
+					asks = req.Header.Get("Range") + " " + req.Header.Get("If-Range")
 				}
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, resp.Body.Close())
-				if row.want == nil {
-					require.Error(t, err)
-					assert.True(t, bytes.HasPrefix(row.a.body, got), "every byte before the error is good")
-				} else {
-					require.NoError(t, err)
-					assert.True(t, bytes.Equal(row.want, got))
-				}
-				asks := ""
-				for _, req := range m.reqs {
-					if req.URL.Host == "b.test" {
-						asks = req.Header.Get("Range") + " " + req.Header.Get("If-Range")
-					}
-				}
-				if row.asks != "" {
-					assert.Equal(t, row.asks, asks)
-				}
-				for _, s := range tr.Snapshot() {
-					assert.Zero(t, s.InFlight, s.Host)
-				}
-			})
+			}
+			if row.asks != "" {
+				assert.Equal(t, row.asks, asks)
+			}
+			for _, s := range tr.Snapshot() {
+				assert.Zero(t, s.InFlight, s.Host)
+			}
 		})
 	}
 }

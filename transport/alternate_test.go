@@ -133,49 +133,47 @@ func TestAlternateServesAnOutage(t *testing.T) {
 		"gate, 503":        {policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}}, status(503)},
 		"gate that refuse": {policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 64}}, refuses},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRegions()
-				tr := r.transport(t, row.rule)
-				for range 20 {
-					assert.Equal(t, map[string]int{"200 a.test": 1}, answersOf(t, tr, 1, "http://a.test/x"))
-				}
-				assert.Empty(t, r.at("b.test", 0))
+		inBubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			tr := r.transport(t, row.rule)
+			for range 20 {
+				assert.Equal(t, map[string]int{"200 a.test": 1}, answersOf(t, tr, 1, "http://a.test/x"))
+			}
+			assert.Empty(t, r.at("b.test", 0))
 
-				r.set("a.test", row.down)
-				from := r.now()
-				assert.Equal(t, map[string]int{"200 b.test": 64}, answersOf(t, tr, 64, "http://a.test/x"))
-				assert.Len(t, r.at("b.test", from), 64, "each first retry succeeds")
-				assert.LessOrEqual(t, len(r.at("a.test", from)), 64)
+			r.set("a.test", row.down)
+			from := r.now()
+			assert.Equal(t, map[string]int{"200 b.test": 64}, answersOf(t, tr, 64, "http://a.test/x"))
+			assert.Len(t, r.at("b.test", from), 64, "each first retry succeeds")
+			assert.LessOrEqual(t, len(r.at("a.test", from)), 64)
 
-				time.Sleep(3 * time.Second)
-				from = r.now()
-				for range 100 { // 10 s
-					sent := r.now()
-					assert.Equal(t, map[string]int{"200 b.test": 8}, answersOf(t, tr, 8, "http://a.test/x"))
-					assert.LessOrEqual(t, r.now()-sent, max(row.rule.AttemptTimeout, 0)+50*time.Millisecond, "nobody waits for the host")
-					time.Sleep(100 * time.Millisecond)
-				}
-				tries := r.at("a.test", from)
-				most := 1 + int((r.now()-from)/time.Second)
-				if row.rule.Gate.Enabled() {
-					most *= 2
-				}
-				assert.LessOrEqual(t, len(tries), most, "only probes")
-				s, _ := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "a.test"})
-				assert.True(t, s.Down || s.GateClosed)
-				assert.NotEmpty(t, tries)
+			time.Sleep(3 * time.Second)
+			from = r.now()
+			for range 100 { // 10 s
+				sent := r.now()
+				assert.Equal(t, map[string]int{"200 b.test": 8}, answersOf(t, tr, 8, "http://a.test/x"))
+				assert.LessOrEqual(t, r.now()-sent, max(row.rule.AttemptTimeout, 0)+50*time.Millisecond, "nobody waits for the host")
+				time.Sleep(100 * time.Millisecond)
+			}
+			tries := r.at("a.test", from)
+			most := 1 + int((r.now()-from)/time.Second)
+			if row.rule.Gate.Enabled() {
+				most *= 2
+			}
+			assert.LessOrEqual(t, len(tries), most, "only probes")
+			s, _ := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "a.test"})
+			assert.True(t, s.Down || s.GateClosed)
+			assert.NotEmpty(t, tries)
 
-				r.set("a.test", nil)
-				from = r.now()
-				for r.now() < from+5*time.Second {
-					answersOf(t, tr, 8, "http://a.test/x")
-					time.Sleep(100 * time.Millisecond)
-				}
-				from = r.now()
-				assert.Equal(t, map[string]int{"200 a.test": 8}, answersOf(t, tr, 8, "http://a.test/x"))
-				assert.Empty(t, r.at("b.test", from))
-			})
+			r.set("a.test", nil)
+			from = r.now()
+			for r.now() < from+5*time.Second {
+				answersOf(t, tr, 8, "http://a.test/x")
+				time.Sleep(100 * time.Millisecond)
+			}
+			from = r.now()
+			assert.Equal(t, map[string]int{"200 a.test": 8}, answersOf(t, tr, 8, "http://a.test/x"))
+			assert.Empty(t, r.at("b.test", from))
 		})
 	}
 }
@@ -187,30 +185,28 @@ func TestBackgroundFindsTheWayBack(t *testing.T) {
 		"each counts": {Gate: policy.Gate{Mode: policy.GateWait}},
 		"costs count": {Gate: policy.Gate{Mode: policy.GateWait}, Rate: policy.Rate{PerSecond: 1000}, Cost: func(*http.Request) int { return 5 }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRegions()
-				tr := r.transport(t, rule)
-				from := func() string {
-					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(transport.Background(t.Context())))
-					require.NoError(t, err)
-					_ = resp.Body.Close()
-					return resp.Header.Get("X-From")
-				}
-				r.set("a.test", refuses)
-				for range 100 {
-					assert.Equal(t, "b.test", from())
-					time.Sleep(100 * time.Millisecond)
-				}
-				s, _ := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "a.test"})
-				require.True(t, s.GateClosed)
-				r.set("a.test", nil)
-				for range 50 {
-					from()
-					time.Sleep(100 * time.Millisecond)
-				}
-				assert.Equal(t, "a.test", from(), "after 5 s")
-			})
+		inBubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			tr := r.transport(t, rule)
+			from := func() string {
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(transport.Background(t.Context())))
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				return resp.Header.Get("X-From")
+			}
+			r.set("a.test", refuses)
+			for range 100 {
+				assert.Equal(t, "b.test", from())
+				time.Sleep(100 * time.Millisecond)
+			}
+			s, _ := tr.SnapshotOf(&url.URL{Scheme: "http", Host: "a.test"})
+			require.True(t, s.GateClosed)
+			r.set("a.test", nil)
+			for range 50 {
+				from()
+				time.Sleep(100 * time.Millisecond)
+			}
+			assert.Equal(t, "a.test", from(), "after 5 s")
 		})
 	}
 }
@@ -241,28 +237,26 @@ func TestAlternateForALongHold(t *testing.T) {
 		"a 503 is about the host":       {503, "2", time.Minute, "200 b.test", 0},
 		"a 408 is about the connection": {408, "", time.Minute, "408 ", 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRegions()
-				header := []string{}
-				if row.wait != "" {
-					header = append(header, "Retry-After: "+row.wait)
+		inBubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			header := []string{}
+			if row.wait != "" {
+				header = append(header, "Retry-After: "+row.wait)
+			}
+			r.set("a.test", status(row.status, header...))
+			tr := r.transport(t, policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)})
+			for range 3 { // the second and the third are held from the beginning
+				ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
+				from := r.now()
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
+				require.NoError(t, err)
+				assert.Equal(t, row.want, fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("X-From")))
+				assert.GreaterOrEqual(t, r.now()-from, row.after)
+				if row.after == 0 {
+					assert.Less(t, r.now()-from, time.Second)
 				}
-				r.set("a.test", status(row.status, header...))
-				tr := r.transport(t, policy.Rule{Attempts: 2, Backoff: backoff.Constant(0)})
-				for range 3 { // the second and the third are held from the beginning
-					ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
-					from := r.now()
-					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://a.test/", nil).WithContext(ctx))
-					require.NoError(t, err)
-					assert.Equal(t, row.want, fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("X-From")))
-					assert.GreaterOrEqual(t, r.now()-from, row.after)
-					if row.after == 0 {
-						assert.Less(t, r.now()-from, time.Second)
-					}
-					cancel()
-				}
-			})
+				cancel()
+			}
 		})
 	}
 }
@@ -314,28 +308,26 @@ func TestAlternateOnlyIfItMayBeRepeated(t *testing.T) {
 // A refusal by the host does not take back that it may have acted before.
 func TestNothingGoesElsewhereOnceItMayBeActedUpon(t *testing.T) {
 	for name, hedge := range map[string]time.Duration{"one after the other": 0, "hedged": 10 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRegions()
-				rule := policy.Rule{Attempts: 4, Backoff: backoff.Constant(time.Second), Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
-				if rule.Hedge.After = hedge; hedge > 0 {
-					rule.Idempotent = func(req *http.Request) bool { return req.Header.Get("Idempotency-Key") != "" }
+		inBubble(t, name, func(t *testing.T) {
+			r := newRegions()
+			rule := policy.Rule{Attempts: 4, Backoff: backoff.Constant(time.Second), Alternates: policy.Alternates{Bases: []string{"http://b.test"}}}
+			if rule.Hedge.After = hedge; hedge > 0 {
+				rule.Idempotent = func(req *http.Request) bool { return req.Header.Get("Idempotency-Key") != "" }
+			}
+			var attempts atomic.Int32
+			r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
+				if attempts.Add(1) > 1 {
+					time.Sleep(3 * hedge) // so that the first fails before the hedge
+					return nil, syscall.ECONNREFUSED
 				}
-				var attempts atomic.Int32
-				r.set("a.test", rt(func(req *http.Request) (*http.Response, error) {
-					if attempts.Add(1) > 1 {
-						time.Sleep(3 * hedge) // so that the first fails before the hedge
-						return nil, syscall.ECONNREFUSED
-					}
-					time.Sleep(2 * hedge)
-					return nil, syscall.ECONNRESET // it may have acted
-				}))
-				tr := r.transport(t, rule)
-				_, err := tr.RoundTrip(headed(t, http.MethodPost, "http://a.test/", "Idempotency-Key: 1"))
-				require.Error(t, err)
-				assert.Len(t, r.at("a.test", 0), 4)
-				assert.Empty(t, r.at("b.test", 0), "it need not know the key")
-			})
+				time.Sleep(2 * hedge)
+				return nil, syscall.ECONNRESET // it may have acted
+			}))
+			tr := r.transport(t, rule)
+			_, err := tr.RoundTrip(headed(t, http.MethodPost, "http://a.test/", "Idempotency-Key: 1"))
+			require.Error(t, err)
+			assert.Len(t, r.at("a.test", 0), 4)
+			assert.Empty(t, r.at("b.test", 0), "it need not know the key")
 		})
 	}
 }

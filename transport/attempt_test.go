@@ -30,17 +30,15 @@ func TestDeadlineOfAnUpgrade(t *testing.T) {
 		"attempt timeout": {AttemptTimeout: time.Hour},
 		"hedge":           {Hedge: policy.Hedge{After: time.Hour}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-					<-req.Context().Done()
-					return nil, req.Context().Err()
-				}))
-				_, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Upgrade: websocket").WithContext(ctx))
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			}))
+			_, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Upgrade: websocket").WithContext(ctx))
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})
 	}
 }

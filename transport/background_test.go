@@ -71,16 +71,14 @@ func TestBackgroundAtHalfCapacity(t *testing.T) {
 		"rate":          {Rate: rate},
 		"gate and rate": {Gate: policy.Gate{Start: 10, Max: 10}, Rate: rate},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				alone, _ := atHalfCapacity(t, rule, 0)
-				took, behind := atHalfCapacity(t, rule, 1500)
-				t.Logf("alone: median %v, longest %v; with the crowd: median %v, longest %v, and %d of it were served",
-					alone[750], alone[1499], took[750], took[1499], behind)
-				require.Len(t, took, 1500)
-				assert.LessOrEqual(t, took[1499], alone[1499]+200*time.Millisecond)
-				assert.Greater(t, behind, 1200, "of about 1500 that there is room for")
-			})
+		inBubble(t, name, func(t *testing.T) {
+			alone, _ := atHalfCapacity(t, rule, 0)
+			took, behind := atHalfCapacity(t, rule, 1500)
+			t.Logf("alone: median %v, longest %v; with the crowd: median %v, longest %v, and %d of it were served",
+				alone[750], alone[1499], took[750], took[1499], behind)
+			require.Len(t, took, 1500)
+			assert.LessOrEqual(t, took[1499], alone[1499]+200*time.Millisecond)
+			assert.Greater(t, behind, 1200, "of about 1500 that there is room for")
 		})
 	}
 }
@@ -137,43 +135,41 @@ func TestBackgroundComesLast(t *testing.T) {
 		"gate":          {policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}}, nil},
 		"gate and rate": {policy.Rule{Gate: policy.Gate{Start: 9}, Rate: policy.Rate{PerSecond: 1, Burst: 1}}, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				play := script(test.first...)
-				var mu sync.Mutex
-				var order []string
-				tr := over(t, transport.Config{Rule: test.rule}, rt(func(req *http.Request) (*http.Response, error) {
-					mu.Lock()
-					order = append(order, cmp.Or(req.Header.Get("Name"), "first"))
-					n := len(order)
-					mu.Unlock()
-					if n <= len(test.first) {
-						return play.RoundTrip(req)
-					}
-					if err := pause(req, 10*time.Millisecond); err != nil {
-						return nil, err
-					}
-					return newResponse(req, 200, http.NoBody), nil
-				}))
-				var all sync.WaitGroup
-				send := func(ctx context.Context, name string) {
-					all.Go(func() {
-						req := headed(t, "GET", "http://h.test/", "Name: "+name).WithContext(ctx)
-						_, err := tr.RoundTrip(req)
-						assert.NoError(t, err)
-					})
-					time.Sleep(time.Millisecond)
+		inBubble(t, name, func(t *testing.T) {
+			play := script(test.first...)
+			var mu sync.Mutex
+			var order []string
+			tr := over(t, transport.Config{Rule: test.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				mu.Lock()
+				order = append(order, cmp.Or(req.Header.Get("Name"), "first"))
+				n := len(order)
+				mu.Unlock()
+				if n <= len(test.first) {
+					return play.RoundTrip(req)
 				}
-				send(t.Context(), "first")
-				send(transport.Background(t.Context()), "background 1")
-				send(transport.Background(t.Context()), "background 2")
-				send(t.Context(), "second")
-				send(t.Context(), "third")
-				all.Wait()
-				require.Len(t, order, 5)
-				assert.Equal(t, "first", order[0])
-				assert.ElementsMatch(t, []string{"second", "third"}, order[1:3], "they may go at the same instant")
-			})
+				if err := pause(req, 10*time.Millisecond); err != nil {
+					return nil, err
+				}
+				return newResponse(req, 200, http.NoBody), nil
+			}))
+			var all sync.WaitGroup
+			send := func(ctx context.Context, name string) {
+				all.Go(func() {
+					req := headed(t, "GET", "http://h.test/", "Name: "+name).WithContext(ctx)
+					_, err := tr.RoundTrip(req)
+					assert.NoError(t, err)
+				})
+				time.Sleep(time.Millisecond)
+			}
+			send(t.Context(), "first")
+			send(transport.Background(t.Context()), "background 1")
+			send(transport.Background(t.Context()), "background 2")
+			send(t.Context(), "second")
+			send(t.Context(), "third")
+			all.Wait()
+			require.Len(t, order, 5)
+			assert.Equal(t, "first", order[0])
+			assert.ElementsMatch(t, []string{"second", "third"}, order[1:3], "they may go at the same instant")
 		})
 	}
 }
@@ -277,33 +273,31 @@ func TestBackgroundOpensTheGate(t *testing.T) {
 	two := func(*http.Request) int { return 2 }
 	for name, rule := range map[string]policy.Rule{"no rate": {}, "a rate": {Rate: policy.Rate{PerSecond: 1000}}, "a cost": {Rate: policy.Rate{PerSecond: 1000}, Cost: two}} {
 		for _, shared := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", fleet ", shared), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					begun := time.Now()
-					c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse}, Attempts: 1}.Or(rule)}
-					if shared {
-						c.Fleet = newMemFleet(time.Millisecond).member()
+			inBubble(t, fmt.Sprint(name, ", fleet ", shared), func(t *testing.T) {
+				begun := time.Now()
+				c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse}, Attempts: 1}.Or(rule)}
+				if shared {
+					c.Fleet = newMemFleet(time.Millisecond).member()
+				}
+				tr := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
+					if time.Since(begun) < 5*time.Second {
+						return play(req, status(503))
 					}
-					tr := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
-						if time.Since(begun) < 5*time.Second {
-							return play(req, status(503))
-						}
-						return play(req, status(200))
-					}))
-					refused := 0
-					for time.Since(begun) < 20*time.Second {
-						resp, err := get(t, tr, transport.Background(t.Context()))
-						if err == nil {
-							_ = resp.Body.Close()
-						}
-						if errors.Is(err, transport.ErrGateFull) {
-							refused++
-							assert.Less(t, time.Since(begun), 10*time.Second)
-						}
-						time.Sleep(100 * time.Millisecond)
+					return play(req, status(200))
+				}))
+				refused := 0
+				for time.Since(begun) < 20*time.Second {
+					resp, err := get(t, tr, transport.Background(t.Context()))
+					if err == nil {
+						_ = resp.Body.Close()
 					}
-					assert.NotZero(t, refused)
-				})
+					if errors.Is(err, transport.ErrGateFull) {
+						refused++
+						assert.Less(t, time.Since(begun), 10*time.Second)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				assert.NotZero(t, refused)
 			})
 		}
 	}

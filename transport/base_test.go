@@ -53,46 +53,44 @@ func TestDefaultBaseChecksTheHealthOfConnections(t *testing.T) {
 		{"the connection dies, and nobody checks", false, true, 0},
 		{"the connection is silent", true, false, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				n := testserver.NewNet()
-				s := testserver.Start(t, testserver.Config{Net: n, HTTP2: true}, testserver.OK("well"), testserver.Hang())
-				var dead atomic.Bool
-				var closed atomic.Int32
-				base := transport.DefaultBase()
-				if !row.check {
-					base.HTTP2 = nil
+		inBubble(t, row.name, func(t *testing.T) {
+			n := testserver.NewNet()
+			s := testserver.Start(t, testserver.Config{Net: n, HTTP2: true}, testserver.OK("well"), testserver.Hang())
+			var dead atomic.Bool
+			var closed atomic.Int32
+			base := transport.DefaultBase()
+			if !row.check {
+				base.HTTP2 = nil
+			}
+			base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := n.DialContext(ctx, network, addr)
+				if err != nil {
+					return nil, err
 				}
-				base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					conn, err := n.DialContext(ctx, network, addr)
-					if err != nil {
-						return nil, err
-					}
-					return deadWire{conn, &dead, &closed}, nil
-				}
-				base.Protocols = new(http.Protocols)
-				base.Protocols.SetUnencryptedHTTP2(true)
-				defer base.CloseIdleConnections()
+				return deadWire{conn, &dead, &closed}, nil
+			}
+			base.Protocols = new(http.Protocols)
+			base.Protocols.SetUnencryptedHTTP2(true)
+			defer base.CloseIdleConnections()
 
-				resp, err := base.RoundTrip(newRequest(t, http.MethodGet, s.URL, nil))
-				require.NoError(t, err)
-				_, err = io.Copy(io.Discard, resp.Body)
-				require.NoError(t, err)
-				dead.Store(row.dies)
+			resp, err := base.RoundTrip(newRequest(t, http.MethodGet, s.URL, nil))
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err)
+			dead.Store(row.dies)
 
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				start := time.Now()
-				_, err = base.RoundTrip(newRequest(t, http.MethodGet, s.URL, nil).WithContext(ctx))
-				require.Error(t, err)
-				if row.ended == 0 {
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					return
-				}
-				assert.Equal(t, row.ended, time.Since(start))
-				assert.NotErrorIs(t, err, context.DeadlineExceeded)
-				assert.Positive(t, closed.Load(), "the connection is given up")
-			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			start := time.Now()
+			_, err = base.RoundTrip(newRequest(t, http.MethodGet, s.URL, nil).WithContext(ctx))
+			require.Error(t, err)
+			if row.ended == 0 {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				return
+			}
+			assert.Equal(t, row.ended, time.Since(start))
+			assert.NotErrorIs(t, err, context.DeadlineExceeded)
+			assert.Positive(t, closed.Load(), "the connection is given up")
 		})
 	}
 }

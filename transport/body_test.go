@@ -55,29 +55,27 @@ func TestResendsAreWhole(t *testing.T) {
 	}
 	for name, made := range bodies {
 		for _, part := range []int{0, 1, 1000, len(text) - 1, len(text)} {
-			t.Run(fmt.Sprint(name, "/", part), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					var got []string
-					tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-						defer func() { _ = req.Body.Close() }()
-						n := transport.AttemptNumber(req.Context())
-						if n < 4 { // reads a part, more at each attempt, and fails
-							_, err := io.CopyN(io.Discard, req.Body, int64(min(part*n, len(text))))
-							assert.NoError(t, err)
-							return play(req, status(503))
-						}
-						all, err := io.ReadAll(req.Body)
+			inBubble(t, fmt.Sprint(name, "/", part), func(t *testing.T) {
+				var got []string
+				tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+					defer func() { _ = req.Body.Close() }()
+					n := transport.AttemptNumber(req.Context())
+					if n < 4 { // reads a part, more at each attempt, and fails
+						_, err := io.CopyN(io.Discard, req.Body, int64(min(part*n, len(text))))
 						assert.NoError(t, err)
-						got = append(got, string(all))
-						return play(req, status(200))
-					}))
-					resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", made()))
-					require.NoError(t, err)
-					assert.Equal(t, 200, resp.StatusCode)
-					require.Len(t, got, 1)
-					assert.True(t, text == got[0], "%d of %d bytes", len(got[0]), len(text))
-					assert.Zero(t, tr.Kept().Memory.Load(), "the memory is given back")
-				})
+						return play(req, status(503))
+					}
+					all, err := io.ReadAll(req.Body)
+					assert.NoError(t, err)
+					got = append(got, string(all))
+					return play(req, status(200))
+				}))
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", made()))
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				require.Len(t, got, 1)
+				assert.True(t, text == got[0], "%d of %d bytes", len(got[0]), len(text))
+				assert.Zero(t, tr.Kept().Memory.Load(), "the memory is given back")
 			})
 		}
 	}
@@ -129,58 +127,52 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 		{"GetBody fails", policy.Rule{}, io.NopCloser(strings.NewReader("1")), broken, transport.ReasonNotReplayable},
 		{"Seek fails", policy.Rule{}, func() io.ReadCloser { b := seekable("1"); b.seekErr = broken; return b }(), nil, transport.ReasonNotReplayable},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var seen recorder
-				base := script(status(503), status(200))
-				req := newRequest(t, http.MethodPut, "http://h.test/", nil)
-				req.Body = row.body
-				if row.getErr != nil {
-					req.GetBody = func() (io.ReadCloser, error) { return nil, row.getErr }
-				}
-				resp, err := over(t, transport.Config{Rule: row.rule.Or(quick)}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
-				require.NoError(t, err)
-				assert.Equal(t, row.reason, seen.reasons()[0])
-				if row.reason == transport.ReasonNotReplayable {
-					assert.Equal(t, 1, base.attempts())
-					text, err := io.ReadAll(resp.Body)
-					assert.NoError(t, err)
-					assert.Equal(t, "body of Service Unavailable", string(text), "the response is whole")
-					reason, _, _ := unretried(resp)
-					assert.Equal(t, transport.ReasonNotReplayable, reason)
-					assert.False(t, transport.Nested(req, resp, nil), "an outer rule may know better")
-				}
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			var seen recorder
+			base := script(status(503), status(200))
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			req.Body = row.body
+			if row.getErr != nil {
+				req.GetBody = func() (io.ReadCloser, error) { return nil, row.getErr }
+			}
+			resp, err := over(t, transport.Config{Rule: row.rule.Or(quick)}, base).RoundTrip(req.WithContext(seen.on(req.Context())))
+			require.NoError(t, err)
+			assert.Equal(t, row.reason, seen.reasons()[0])
+			if row.reason == transport.ReasonNotReplayable {
+				assert.Equal(t, 1, base.attempts())
+				text, err := io.ReadAll(resp.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, "body of Service Unavailable", string(text), "the response is whole")
+				reason, _, _ := unretried(resp)
+				assert.Equal(t, transport.ReasonNotReplayable, reason)
+				assert.False(t, transport.Nested(req, resp, nil), "an outer rule may know better")
+			}
 		})
 	}
-	t.Run("a body that was never read needs nothing", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			n := 0
-			tr := over(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-				defer func() { _ = req.Body.Close() }()
-				if n++; n == 1 {
-					return play(req, status(503))
-				}
-				text, err := io.ReadAll(req.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, "text", string(text))
-				return play(req, status(200))
-			}))
-			b := oneShot("text")
-			resp, err := put(t, tr, b)
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, 1, b.closed())
-		})
+	inBubble(t, "a body that was never read needs nothing", func(t *testing.T) {
+		n := 0
+		tr := over(t, transport.Config{Rule: policy.Rule{Upload: policy.Upload{Memory: -1}}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+			defer func() { _ = req.Body.Close() }()
+			if n++; n == 1 {
+				return play(req, status(503))
+			}
+			text, err := io.ReadAll(req.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, "text", string(text))
+			return play(req, status(200))
+		}))
+		b := oneShot("text")
+		resp, err := put(t, tr, b)
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 1, b.closed())
 	})
-	t.Run("a body that breaks", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			base := script(status(200))
-			b := &body{Reader: io.MultiReader(strings.NewReader("12"), readFunc(func([]byte) (int, error) { return 0, broken }))}
-			_, err := put(t, over(t, transport.Config{Rule: quick}, base), b)
-			assert.Equal(t, broken, err)
-			assert.Equal(t, 1, b.closed())
-		})
+	inBubble(t, "a body that breaks", func(t *testing.T) {
+		base := script(status(200))
+		b := &body{Reader: io.MultiReader(strings.NewReader("12"), readFunc(func([]byte) (int, error) { return 0, broken }))}
+		_, err := put(t, over(t, transport.Config{Rule: quick}, base), b)
+		assert.Equal(t, broken, err)
+		assert.Equal(t, 1, b.closed())
 	})
 }
 
@@ -327,19 +319,17 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 		"of what Elapsed allows":   {policy.Rule{MaxElapsed: 50 * time.Millisecond}, time.Hour, 50 * time.Millisecond},
 		"and it waits if there is": {policy.Rule{}, time.Hour, replay.MaxBusy},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				req, _, done := stuckUpload(t)
-				ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
-				defer cancel()
-				start := time.Now()
-				resp, err := over(t, transport.Config{Rule: row.rule.Or(quick)}, respondsEarly(nil)).RoundTrip(req.WithContext(ctx))
-				require.NoError(t, err)
-				assert.Equal(t, 503, resp.StatusCode)
-				assert.Equal(t, row.within, time.Since(start))
-				assert.NoError(t, resp.Body.Close())
-				done()
-			})
+		inBubble(t, name, func(t *testing.T) {
+			req, _, done := stuckUpload(t)
+			ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
+			defer cancel()
+			start := time.Now()
+			resp, err := over(t, transport.Config{Rule: row.rule.Or(quick)}, respondsEarly(nil)).RoundTrip(req.WithContext(ctx))
+			require.NoError(t, err)
+			assert.Equal(t, 503, resp.StatusCode)
+			assert.Equal(t, row.within, time.Since(start))
+			assert.NoError(t, resp.Body.Close())
+			done()
 		})
 	}
 }

@@ -34,39 +34,37 @@ func TestBudgetBoundsAnOutage(t *testing.T) {
 		},
 		"in parallel": func(f func(int)) { together(requests, f) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				outage := func(b policy.Budget) (attempts int, elapsed float64, reasons map[transport.Reason]int) {
-					base := script(status(503))
-					tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
-						Attempts: 5, Backoff: backoff.Constant(time.Millisecond), Budget: b,
-					}})
-					reasons = map[transport.Reason]int{}
-					results := make([]transport.Reason, requests)
-					run(func(i int) {
-						resp, err := get(t, tr, t.Context())
-						if assert.NoError(t, err) {
-							results[i], _, _ = unretried(resp)
-							_ = resp.Body.Close()
-						}
-					})
-					for _, r := range results {
-						reasons[r]++
+		inBubble(t, name, func(t *testing.T) {
+			outage := func(b policy.Budget) (attempts int, elapsed float64, reasons map[transport.Reason]int) {
+				base := script(status(503))
+				tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
+					Attempts: 5, Backoff: backoff.Constant(time.Millisecond), Budget: b,
+				}})
+				reasons = map[transport.Reason]int{}
+				results := make([]transport.Reason, requests)
+				run(func(i int) {
+					resp, err := get(t, tr, t.Context())
+					if assert.NoError(t, err) {
+						results[i], _, _ = unretried(resp)
+						_ = resp.Body.Close()
 					}
-					return base.attempts(), time.Since(base.start).Seconds(), reasons
+				})
+				for _, r := range results {
+					reasons[r]++
 				}
-				attempts, elapsed, reasons := outage(policy.Budget{})
-				bound := 1.2*requests + 30 + 3*elapsed
-				t.Logf("with the budget %d attempts in %.3f s, at most %.0f: %v", attempts, elapsed, bound, reasons)
-				assert.LessOrEqual(t, float64(attempts), bound)
-				assert.Greater(t, attempts, requests+30, "the budget is used")
-				assert.Equal(t, requests, reasons[transport.ReasonBudget]+reasons[transport.ReasonAttempts])
-				assert.NotZero(t, reasons[transport.ReasonBudget])
+				return base.attempts(), time.Since(base.start).Seconds(), reasons
+			}
+			attempts, elapsed, reasons := outage(policy.Budget{})
+			bound := 1.2*requests + 30 + 3*elapsed
+			t.Logf("with the budget %d attempts in %.3f s, at most %.0f: %v", attempts, elapsed, bound, reasons)
+			assert.LessOrEqual(t, float64(attempts), bound)
+			assert.Greater(t, attempts, requests+30, "the budget is used")
+			assert.Equal(t, requests, reasons[transport.ReasonBudget]+reasons[transport.ReasonAttempts])
+			assert.NotZero(t, reasons[transport.ReasonBudget])
 
-				attempts, elapsed, reasons = outage(policy.Budget{Burst: policy.Off})
-				t.Logf("without %d attempts in %.3f s: %v", attempts, elapsed, reasons)
-				assert.Equal(t, 5*requests, attempts)
-			})
+			attempts, elapsed, reasons = outage(policy.Budget{Burst: policy.Off})
+			t.Logf("without %d attempts in %.3f s: %v", attempts, elapsed, reasons)
+			assert.Equal(t, 5*requests, attempts)
 		})
 	}
 }
@@ -149,42 +147,40 @@ func TestBudgetIsPerHostAndComesBack(t *testing.T) {
 func TestBudgetStopIsReal(t *testing.T) {
 	const requests = 3
 	for name, response := range map[string]answer{"response": status(503), "error": faults.Fail(syscall.ECONNRESET)} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				base := script(response)
-				ev := &recorder{}
-				inner := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: one}})
-				tr := mustNew(t, transport.Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
-				for i := range requests {
-					resp, err := get(t, tr, ev.on(t.Context()))
-					want := 1
-					if i == 0 {
-						want = 2 // the one retry
-					}
-					if name == "response" {
-						require.NoError(t, err)
-						text, err := io.ReadAll(resp.Body)
-						require.NoError(t, err)
-						assert.Equal(t, "body of Service Unavailable", string(text))
-						_ = resp.Body.Close()
-						reason, attempts, ok := unretried(resp)
-						assert.True(t, ok)
-						assert.Equal(t, transport.ReasonBudget, reason)
-						assert.Len(t, attempts, want)
-						continue
-					}
-					assert.Nil(t, resp)
-					assert.ErrorIs(t, err, syscall.ECONNRESET)
-					e, ok := errors.AsType[*transport.Error](err)
-					require.True(t, ok)
-					assert.Equal(t, transport.ReasonBudget, e.Reason)
-					assert.True(t, e.GaveUp())
-					assert.Len(t, e.Attempts, want)
+		inBubble(t, name, func(t *testing.T) {
+			base := script(response)
+			ev := &recorder{}
+			inner := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond), Budget: one}})
+			tr := mustNew(t, transport.Config{Base: inner, Rule: policy.Rule{Backoff: backoff.Constant(time.Millisecond)}})
+			for i := range requests {
+				resp, err := get(t, tr, ev.on(t.Context()))
+				want := 1
+				if i == 0 {
+					want = 2 // the one retry
 				}
-				assert.Equal(t, requests+1, base.attempts(), "the outer one sent nothing again")
-				assert.Contains(t, ev.reasons(), transport.ReasonBudget)
-				assert.Contains(t, ev.reasons(), transport.ReasonNested)
-			})
+				if name == "response" {
+					require.NoError(t, err)
+					text, err := io.ReadAll(resp.Body)
+					require.NoError(t, err)
+					assert.Equal(t, "body of Service Unavailable", string(text))
+					_ = resp.Body.Close()
+					reason, attempts, ok := unretried(resp)
+					assert.True(t, ok)
+					assert.Equal(t, transport.ReasonBudget, reason)
+					assert.Len(t, attempts, want)
+					continue
+				}
+				assert.Nil(t, resp)
+				assert.ErrorIs(t, err, syscall.ECONNRESET)
+				e, ok := errors.AsType[*transport.Error](err)
+				require.True(t, ok)
+				assert.Equal(t, transport.ReasonBudget, e.Reason)
+				assert.True(t, e.GaveUp())
+				assert.Len(t, e.Attempts, want)
+			}
+			assert.Equal(t, requests+1, base.attempts(), "the outer one sent nothing again")
+			assert.Contains(t, ev.reasons(), transport.ReasonBudget)
+			assert.Contains(t, ev.reasons(), transport.ReasonNested)
 		})
 	}
 }
@@ -251,29 +247,27 @@ func TestBudgetIsRefunded(t *testing.T) {
 		},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				base := script(func(req *http.Request) (*http.Response, error) {
-					switch req.URL.Path {
-					case "/told":
-						return play(req, told)
-					case "/minute":
-						return play(req, status(429, "Retry-After: 60"))
-					case "/stream":
-						return play(req, status(200))
-					case "/slow":
-						time.Sleep(time.Second)
-					}
-					return play(req, status(503))
-				})
-				ev := &recorder{}
-				rule := row.rule
-				rule.Backoff, rule.Budget = backoff.Constant(10*time.Second), one
-				tr := mustNew(t, transport.Config{Base: base, Rule: rule, Trace: ev.trace()})
-				row.run(t, tr)
-				assert.Contains(t, ev.reasons(), row.ends)
-				assert.InDelta(t, 1, stateOf(t, tr).BudgetLeft, 1e-3)
+		inBubble(t, name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) {
+				switch req.URL.Path {
+				case "/told":
+					return play(req, told)
+				case "/minute":
+					return play(req, status(429, "Retry-After: 60"))
+				case "/stream":
+					return play(req, status(200))
+				case "/slow":
+					time.Sleep(time.Second)
+				}
+				return play(req, status(503))
 			})
+			ev := &recorder{}
+			rule := row.rule
+			rule.Backoff, rule.Budget = backoff.Constant(10*time.Second), one
+			tr := mustNew(t, transport.Config{Base: base, Rule: rule, Trace: ev.trace()})
+			row.run(t, tr)
+			assert.Contains(t, ev.reasons(), row.ends)
+			assert.InDelta(t, 1, stateOf(t, tr).BudgetLeft, 1e-3)
 		})
 	}
 }
@@ -282,41 +276,39 @@ func TestBudgetIsRefunded(t *testing.T) {
 // given back already, so whatever the host is asked meanwhile keeps the bound.
 func TestLateRefunds(t *testing.T) {
 	for name, leave := range map[string]time.Duration{"before": 59 * time.Second, "meanwhile": 60*time.Second + 500*time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				base := script(func(req *http.Request) (*http.Response, error) {
-					if req.URL.Path != "/told" {
-						return nil, syscall.ECONNRESET
-					}
-					return play(req, status(503, "Retry-After: 70", "Date: "))
-				})
-				tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
-					Backoff: backoff.Constant(time.Millisecond), RetryAfter: policy.RetryAfter{Max: -1}, Cooldown: policy.Off,
-				}})
-				ctx, cancel := context.WithCancel(t.Context())
-				waiting := make(chan struct{})
-				go func() {
-					defer close(waiting)
-					together(200, func(i int) {
-						time.Sleep(time.Duration(i) * 100 * time.Millisecond)
-						req := newRequest(t, http.MethodGet, "http://h.test/told", nil)
-						if resp, err := tr.RoundTrip(req.WithContext(ctx)); err == nil {
-							_ = resp.Body.Close()
-						}
-					})
-				}()
-				time.AfterFunc(leave, cancel)
-				time.Sleep(60 * time.Second)
-				together(400, func(i int) {
-					time.Sleep(time.Duration(i) * 2500 * time.Microsecond)
-					_, _ = send(t, tr, http.MethodGet, "http://h.test/")
-				})
-				<-waiting
-				resends := base.between(60*time.Second, time.Minute+2*time.Second) - 400
-				t.Logf("%d resends in 1 s", resends)
-				assert.LessOrEqual(t, resends, 400/5+30+3)
-				assert.Greater(t, resends, 100, "the budget is used")
+		inBubble(t, name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Path != "/told" {
+					return nil, syscall.ECONNRESET
+				}
+				return play(req, status(503, "Retry-After: 70", "Date: "))
 			})
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{
+				Backoff: backoff.Constant(time.Millisecond), RetryAfter: policy.RetryAfter{Max: -1}, Cooldown: policy.Off,
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			waiting := make(chan struct{})
+			go func() {
+				defer close(waiting)
+				together(200, func(i int) {
+					time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+					req := newRequest(t, http.MethodGet, "http://h.test/told", nil)
+					if resp, err := tr.RoundTrip(req.WithContext(ctx)); err == nil {
+						_ = resp.Body.Close()
+					}
+				})
+			}()
+			time.AfterFunc(leave, cancel)
+			time.Sleep(60 * time.Second)
+			together(400, func(i int) {
+				time.Sleep(time.Duration(i) * 2500 * time.Microsecond)
+				_, _ = send(t, tr, http.MethodGet, "http://h.test/")
+			})
+			<-waiting
+			resends := base.between(60*time.Second, time.Minute+2*time.Second) - 400
+			t.Logf("%d resends in 1 s", resends)
+			assert.LessOrEqual(t, resends, 400/5+30+3)
+			assert.Greater(t, resends, 100, "the budget is used")
 		})
 	}
 }

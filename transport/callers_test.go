@@ -48,47 +48,45 @@ func TestSlowCallersHoldUpNobody(t *testing.T) {
 			every time.Duration
 		}{"idle": {10, 0}, "a trickle": {20, 30 * time.Millisecond}, "a slow trickle": {20, time.Second}} {
 			for _, method := range []string{http.MethodPut, http.MethodPost} {
-				t.Run(name+" "+kind+" "+method, func(t *testing.T) {
-					bubble(t, func(t *testing.T) {
-						tr := mustNew(t, transport.Config{Base: rt(takesAll), Rule: rule})
-						ctx, stop := context.WithTimeout(t.Context(), 15*time.Second)
-						defer stop()
-						var all sync.WaitGroup
-						for range uploads.n {
-							all.Go(func() {
-								r, w := io.Pipe()
-								if uploads.every > 0 {
-									go func() {
-										for {
-											time.Sleep(uploads.every)
-											if _, err := w.Write([]byte("x")); err != nil {
-												return
-											}
+				inBubble(t, name+" "+kind+" "+method, func(t *testing.T) {
+					tr := mustNew(t, transport.Config{Base: rt(takesAll), Rule: rule})
+					ctx, stop := context.WithTimeout(t.Context(), 15*time.Second)
+					defer stop()
+					var all sync.WaitGroup
+					for range uploads.n {
+						all.Go(func() {
+							r, w := io.Pipe()
+							if uploads.every > 0 {
+								go func() {
+									for {
+										time.Sleep(uploads.every)
+										if _, err := w.Write([]byte("x")); err != nil {
+											return
 										}
-									}()
-								}
-								defer context.AfterFunc(ctx, func() { _ = w.Close() })()
-								resp, err := tr.RoundTrip(newRequest(t, method, "http://h.test/", r))
-								if assert.NoError(t, err) {
-									_ = resp.Body.Close()
-								}
-							})
-						}
-						var done atomic.Int32
-						for ctx.Err() == nil {
-							time.Sleep(10 * time.Millisecond)
-							all.Go(func() {
-								if _, err := send(t, tr, http.MethodGet, "http://h.test/"); err == nil && ctx.Err() == nil {
-									done.Add(1)
-								}
-							})
-						}
-						t.Logf("%d of 1500 GETs", done.Load())
-						assert.GreaterOrEqual(t, done.Load(), int32(1200))
-						all.Wait()
-						assert.Zero(t, stateOf(t, tr).GateSlots)
-						time.Sleep(time.Minute)
-					})
+									}
+								}()
+							}
+							defer context.AfterFunc(ctx, func() { _ = w.Close() })()
+							resp, err := tr.RoundTrip(newRequest(t, method, "http://h.test/", r))
+							if assert.NoError(t, err) {
+								_ = resp.Body.Close()
+							}
+						})
+					}
+					var done atomic.Int32
+					for ctx.Err() == nil {
+						time.Sleep(10 * time.Millisecond)
+						all.Go(func() {
+							if _, err := send(t, tr, http.MethodGet, "http://h.test/"); err == nil && ctx.Err() == nil {
+								done.Add(1)
+							}
+						})
+					}
+					t.Logf("%d of 1500 GETs", done.Load())
+					assert.GreaterOrEqual(t, done.Load(), int32(1200))
+					all.Wait()
+					assert.Zero(t, stateOf(t, tr).GateSlots)
+					time.Sleep(time.Minute)
 				})
 			}
 		}
@@ -101,52 +99,50 @@ func TestStreamsLeaveTheGate(t *testing.T) {
 		"event stream":     {"Content-Type: Text/Event-Stream; charset=utf-8"},
 		"without a length": nil,
 	} {
-		t.Run(kind, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}, Base: rt(func(req *http.Request) (*http.Response, error) {
-					if req.URL.Path == "/plain" {
-						return play(req, faults.Status(200))
+		inBubble(t, kind, func(t *testing.T) {
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}, Base: rt(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Path == "/plain" {
+					return play(req, faults.Status(200))
+				}
+				r, w := io.Pipe()
+				go func() {
+					for {
+						time.Sleep(20 * time.Second)
+						if _, err := w.Write([]byte("data: x\n\n")); err != nil {
+							return
+						}
 					}
-					r, w := io.Pipe()
-					go func() {
-						for {
-							time.Sleep(20 * time.Second)
-							if _, err := w.Write([]byte("data: x\n\n")); err != nil {
-								return
-							}
-						}
-					}()
-					return newResponse(req, 200, r, header...), nil
-				})})
-				var streams sync.WaitGroup
-				ctx, stop := context.WithCancel(t.Context())
-				for range 50 {
-					streams.Go(func() {
-						resp, err := get(t, tr, ctx)
-						if assert.NoError(t, err) {
-							defer context.AfterFunc(ctx, func() { _ = resp.Body.Close() })()
-							_, _ = io.Copy(io.Discard, resp.Body)
-						}
-					})
-				}
-				slowest := time.Duration(0)
-				for range 400 {
-					time.Sleep(time.Second)
-					began := time.Now()
-					within, done := context.WithTimeout(t.Context(), 10*time.Second)
-					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/plain", nil).WithContext(within))
-					done()
-					require.NoError(t, err)
-					_ = resp.Body.Close()
-					slowest = max(slowest, time.Since(began))
-				}
-				t.Logf("the slowest plain GET took %v", slowest)
-				assert.LessOrEqual(t, slowest, time.Second)
-				stop()
-				streams.Wait()
-				assert.Zero(t, stateOf(t, tr).GateSlots)
-				time.Sleep(time.Minute)
-			})
+				}()
+				return newResponse(req, 200, r, header...), nil
+			})})
+			var streams sync.WaitGroup
+			ctx, stop := context.WithCancel(t.Context())
+			for range 50 {
+				streams.Go(func() {
+					resp, err := get(t, tr, ctx)
+					if assert.NoError(t, err) {
+						defer context.AfterFunc(ctx, func() { _ = resp.Body.Close() })()
+						_, _ = io.Copy(io.Discard, resp.Body)
+					}
+				})
+			}
+			slowest := time.Duration(0)
+			for range 400 {
+				time.Sleep(time.Second)
+				began := time.Now()
+				within, done := context.WithTimeout(t.Context(), 10*time.Second)
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/plain", nil).WithContext(within))
+				done()
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				slowest = max(slowest, time.Since(began))
+			}
+			t.Logf("the slowest plain GET took %v", slowest)
+			assert.LessOrEqual(t, slowest, time.Second)
+			stop()
+			streams.Wait()
+			assert.Zero(t, stateOf(t, tr).GateSlots)
+			time.Sleep(time.Minute)
 		})
 	}
 }

@@ -229,21 +229,19 @@ func TestChangeThatUpdateEnds(t *testing.T) {
 		"low_quota": {policy.Rule{Attempts: -1, Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: time.Second}},
 			script(faults.Status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3600"))},
 	} {
-		t.Run(condition, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var seen changes
-				tr := mustNew(t, transport.Config{Rule: row.rule, Trace: seen.trace(), Base: row.base})
-				for range 50 {
-					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-					time.Sleep(100 * time.Millisecond)
-				}
-				require.Equal(t, []string{condition}, seen.told())
-				require.NoError(t, tr.Update(policy.Rule{Attempts: -1}, nil))
-				for range 3 {
-					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-				}
-				assert.Equal(t, []string{"no longer " + condition}, seen.told())
-			})
+		inBubble(t, condition, func(t *testing.T) {
+			var seen changes
+			tr := mustNew(t, transport.Config{Rule: row.rule, Trace: seen.trace(), Base: row.base})
+			for range 50 {
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.Equal(t, []string{condition}, seen.told())
+			require.NoError(t, tr.Update(policy.Rule{Attempts: -1}, nil))
+			for range 3 {
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+			}
+			assert.Equal(t, []string{"no longer " + condition}, seen.told())
 		})
 	}
 }

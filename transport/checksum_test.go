@@ -48,36 +48,34 @@ func TestChecksumsOfObjectStores(t *testing.T) {
 		"another rule":                 {rule: policy.Rule{}, first: []string{etag, amazon + crc32cOf("wrong!"), google + crc32cOf("wrong!")}},
 		"off":                          {rule: policy.Rule{Resume: policy.Resume{Checksums: policy.Off}}.Or(profile.AWS()), first: []string{etag, amazon + crc32cOf("wrong!")}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				code := max(tt.code, 200)
-				first := func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, code, cutAt("rig", io.ErrUnexpectedEOF), tt.first...), nil
+		inBubble(t, name, func(t *testing.T) {
+			code := max(tt.code, 200)
+			first := func(req *http.Request) (*http.Response, error) {
+				return newResponse(req, code, cutAt("rig", io.ErrUnexpectedEOF), tt.first...), nil
+			}
+			second := func(req *http.Request) (*http.Response, error) {
+				if tt.again {
+					return newResponse(req, code, io.NopCloser(strings.NewReader("right!")), tt.first...), nil
 				}
-				second := func(req *http.Request) (*http.Response, error) {
-					if tt.again {
-						return newResponse(req, code, io.NopCloser(strings.NewReader("right!")), tt.first...), nil
-					}
-					// S3 may send the checksum of a part with a range.
-					return newResponse(req, 206, io.NopCloser(strings.NewReader("ht!")), etag, "Content-Range: bytes 3-5/6", amazon+crc32cOf("ht!")), nil
-				}
-				tt.rule.Download.Memory = policy.Off
-				req := newRequest(t, http.MethodGet, "http://example.test/", nil)
-				if tt.header != "" {
-					req.Header.Set("Range", tt.header)
-				}
-				resp, err := over(t, transport.Config{Rule: tt.rule}, script(first, second)).RoundTrip(req)
+				// S3 may send the checksum of a part with a range.
+				return newResponse(req, 206, io.NopCloser(strings.NewReader("ht!")), etag, "Content-Range: bytes 3-5/6", amazon+crc32cOf("ht!")), nil
+			}
+			tt.rule.Download.Memory = policy.Off
+			req := newRequest(t, http.MethodGet, "http://example.test/", nil)
+			if tt.header != "" {
+				req.Header.Set("Range", tt.header)
+			}
+			resp, err := over(t, transport.Config{Rule: tt.rule}, script(first, second)).RoundTrip(req)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, "right!", string(got))
+			if !tt.bad {
 				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				assert.Equal(t, "right!", string(got))
-				if !tt.bad {
-					require.NoError(t, err)
-					return
-				}
-				var e *transport.IntegrityError
-				require.ErrorAs(t, err, &e)
-				assert.Equal(t, "crc32c", e.Field)
-			})
+				return
+			}
+			var e *transport.IntegrityError
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, "crc32c", e.Field)
 		})
 	}
 }

@@ -97,20 +97,18 @@ func TestNoProofWithoutHooks(t *testing.T) {
 		"a connection":   {func(req *http.Request) { trace(req).GetConn("h.test:80"); trace(req).GotConn(httptrace.GotConnInfo{}) }, 1},
 		"another, later": {func(req *http.Request) { trace(req).GotConn(httptrace.GotConnInfo{}); trace(req).GetConn("h.test:80") }, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				sent := 0
-				b := rt(func(req *http.Request) (*http.Response, error) {
-					sent++
-					row.before(req)
-					<-req.Context().Done()
-					return nil, req.Context().Err()
-				})
-				tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{ConnectTimeout: time.Minute}.Or(hasty)})
-				_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil))
-				require.Error(t, err)
-				assert.Equal(t, row.attempts, sent)
+		inBubble(t, name, func(t *testing.T) {
+			sent := 0
+			b := rt(func(req *http.Request) (*http.Response, error) {
+				sent++
+				row.before(req)
+				<-req.Context().Done()
+				return nil, req.Context().Err()
 			})
+			tr := mustNew(t, transport.Config{Base: b, Rule: policy.Rule{ConnectTimeout: time.Minute}.Or(hasty)})
+			_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://h.test/", nil))
+			require.Error(t, err)
+			assert.Equal(t, row.attempts, sent)
 		})
 	}
 }

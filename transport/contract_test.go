@@ -41,7 +41,7 @@ var configs = map[string]transport.Config{
 func contract(t *testing.T, f func(t *testing.T, c transport.Config)) {
 	for name, c := range configs {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { f(t, c) })
+			bubble(t, func(t *testing.T) { f(t, c) })
 		})
 	}
 }

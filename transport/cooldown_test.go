@@ -71,46 +71,44 @@ func TestOneIsToldAndAllWait(t *testing.T) {
 	const others = 49
 	for _, code := range []int{429, 503} {
 		for _, mode := range []policy.Switch{policy.On, policy.Off} {
-			t.Run(fmt.Sprintf("%d with the cooldown %v", code, mode), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					server := newStrict(code, time.Second, 20*time.Millisecond)
-					tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-						Cooldown: mode, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
-					}})
-					opened := make(chan time.Duration, 1)
-					time.AfterFunc(500*time.Millisecond, func() {
-						var at time.Duration
-						if s := stateOf(t, tr); s.HeldScopes > 0 {
-							at = s.HeldUntil.Sub(server.start)
-						}
-						opened <- at
-					})
-					together(others+1, func(i int) {
-						if i > 0 { // when the first request has its answer
-							time.Sleep(25*time.Millisecond + time.Duration(i)*10*time.Millisecond)
-						}
-						code, err := send(t, tr, http.MethodGet, "http://h.test/")
-						assert.NoError(t, err)
-						assert.Equal(t, 200, code)
-					})
-					all := server.arrivals()
-					inTheSecond := server.between(25*time.Millisecond, time.Second+20*time.Millisecond)
-					t.Logf("%d further arrivals within the second, %d attempts in all, the last at %v", inTheSecond, len(all), slices.Max(all))
-					if mode == policy.Off {
-						assert.GreaterOrEqual(t, inTheSecond, others)
-						assert.Zero(t, <-opened, "nothing is held")
-						return
+			inBubble(t, fmt.Sprintf("%d with the cooldown %v", code, mode), func(t *testing.T) {
+				server := newStrict(code, time.Second, 20*time.Millisecond)
+				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
+					Cooldown: mode, Backoff: backoff.Constant(10 * time.Millisecond), Budget: policy.Budget{Burst: policy.Off},
+				}})
+				opened := make(chan time.Duration, 1)
+				time.AfterFunc(500*time.Millisecond, func() {
+					var at time.Duration
+					if s := stateOf(t, tr); s.HeldScopes > 0 {
+						at = s.HeldUntil.Sub(server.start)
 					}
-					opens := <-opened
-					assert.LessOrEqual(t, inTheSecond, 2)
-					assert.Len(t, all, others+2)
-					// The server asks for a second at 20 ms.
-					assert.GreaterOrEqual(t, opens, 1020*time.Millisecond)
-					assert.GreaterOrEqual(t, all[1], opens)
-					assert.LessOrEqual(t, opens, 1520*time.Millisecond, "jitter is at most half the wait")
-					followRamp(t, all[1:], opens, 20*time.Millisecond)
-					assert.Less(t, slices.Max(all), opens+time.Second)
+					opened <- at
 				})
+				together(others+1, func(i int) {
+					if i > 0 { // when the first request has its answer
+						time.Sleep(25*time.Millisecond + time.Duration(i)*10*time.Millisecond)
+					}
+					code, err := send(t, tr, http.MethodGet, "http://h.test/")
+					assert.NoError(t, err)
+					assert.Equal(t, 200, code)
+				})
+				all := server.arrivals()
+				inTheSecond := server.between(25*time.Millisecond, time.Second+20*time.Millisecond)
+				t.Logf("%d further arrivals within the second, %d attempts in all, the last at %v", inTheSecond, len(all), slices.Max(all))
+				if mode == policy.Off {
+					assert.GreaterOrEqual(t, inTheSecond, others)
+					assert.Zero(t, <-opened, "nothing is held")
+					return
+				}
+				opens := <-opened
+				assert.LessOrEqual(t, inTheSecond, 2)
+				assert.Len(t, all, others+2)
+				// The server asks for a second at 20 ms.
+				assert.GreaterOrEqual(t, opens, 1020*time.Millisecond)
+				assert.GreaterOrEqual(t, all[1], opens)
+				assert.LessOrEqual(t, opens, 1520*time.Millisecond, "jitter is at most half the wait")
+				followRamp(t, all[1:], opens, 20*time.Millisecond)
+				assert.Less(t, slices.Max(all), opens+time.Second)
 			})
 		}
 	}
@@ -195,40 +193,38 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 		"pacing":        {rule: policy.Rule{Pacing: policy.On}},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script(func(req *http.Request) (*http.Response, error) {
-					if req.Method == http.MethodPost {
-						time.Sleep(time.Second)
-						return play(req, status(429, "Retry-After: 20"))
-					}
-					return play(req, status(200, "X-RateLimit-Remaining: 1", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 9"))
-				})
-				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					_, _ = send(t, tr, http.MethodPost, "http://h.test/")
-				}()
-				time.Sleep(100 * time.Millisecond)
-				resp, err := get(t, tr, t.Context()) // fills the gate, or uses the rate
-				require.NoError(t, err)
-				time.AfterFunc(row.release, func() { _ = resp.Body.Close() })
-				if name == "pacing" {
-					_, err := send(t, tr, http.MethodGet, "http://h.test/")
-					require.NoError(t, err)
+		inBubble(t, name, func(t *testing.T) {
+			server := script(func(req *http.Request) (*http.Response, error) {
+				if req.Method == http.MethodPost {
+					time.Sleep(time.Second)
+					return play(req, status(429, "Retry-After: 20"))
 				}
-				before := server.attempts()
-				code, err := send(t, tr, http.MethodGet, "http://h.test/") // waits for its turn, and then for the hold
-				require.NoError(t, err)
-				assert.Equal(t, 200, code)
-				<-done
-				require.Equal(t, before+1, server.attempts())
-				assert.GreaterOrEqual(t, server.arrivals()[before], 21*time.Second)
-				s := stateOf(t, tr)
-				assert.Zero(t, s.GateSlots)
-				assert.Zero(t, s.GateQueue)
+				return play(req, status(200, "X-RateLimit-Remaining: 1", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 9"))
 			})
+			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = send(t, tr, http.MethodPost, "http://h.test/")
+			}()
+			time.Sleep(100 * time.Millisecond)
+			resp, err := get(t, tr, t.Context()) // fills the gate, or uses the rate
+			require.NoError(t, err)
+			time.AfterFunc(row.release, func() { _ = resp.Body.Close() })
+			if name == "pacing" {
+				_, err := send(t, tr, http.MethodGet, "http://h.test/")
+				require.NoError(t, err)
+			}
+			before := server.attempts()
+			code, err := send(t, tr, http.MethodGet, "http://h.test/") // waits for its turn, and then for the hold
+			require.NoError(t, err)
+			assert.Equal(t, 200, code)
+			<-done
+			require.Equal(t, before+1, server.attempts())
+			assert.GreaterOrEqual(t, server.arrivals()[before], 21*time.Second)
+			s := stateOf(t, tr)
+			assert.Zero(t, s.GateSlots)
+			assert.Zero(t, s.GateQueue)
 		})
 	}
 }
@@ -237,53 +233,51 @@ func TestHoldBehindTheOtherLimits(t *testing.T) {
 func TestRetryAfterOfAYear(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, code := range []int{429, 503} {
-		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script()
-				bad := status(code, fmt.Sprintf("Retry-After: %d", year/time.Second))
-				server.serve = bad
-				tr := mustNew(t, transport.Config{Base: server})
-				resp, err := get(t, tr, t.Context())
+		inBubble(t, fmt.Sprint(code), func(t *testing.T) {
+			server := script()
+			bad := status(code, fmt.Sprintf("Retry-After: %d", year/time.Second))
+			server.serve = bad
+			tr := mustNew(t, transport.Config{Base: server})
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			reason, _, ok := unretried(resp)
+			assert.True(t, ok)
+			assert.Equal(t, transport.ReasonMaxRetryAfter, reason)
+			named := server.start.Add(year)
+
+			for range 60 { // every request of the first minute is refused at once
+				before := time.Now()
+				_, err := get(t, tr, t.Context())
+				assert.Equal(t, before, time.Now(), "at once")
+				require.ErrorIs(t, err, transport.ErrCooldown)
+				e, ok := errors.AsType[*transport.Error](err)
+				require.True(t, ok)
+				assert.Equal(t, transport.ReasonCooldown, e.Reason)
+				assert.True(t, e.GaveUp())
+				assert.Equal(t, named, e.Until)
+				assert.Empty(t, e.Attempts)
+				time.Sleep(time.Second)
+			}
+			assert.Equal(t, 1, server.attempts())
+
+			// Then a request goes. Its response begins a new hold.
+			first := time.Now()
+			resp, err = get(t, tr, t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, code, resp.StatusCode)
+			assert.LessOrEqual(t, time.Since(first), time.Second, "jitter")
+			_, err = get(t, tr, t.Context())
+			assert.ErrorIs(t, err, transport.ErrCooldown)
+			assert.Equal(t, 2, server.attempts())
+
+			server.serve = status(200)
+			time.Sleep(time.Minute)
+			for range 100 {
+				code, err := send(t, tr, http.MethodGet, "http://h.test/")
 				require.NoError(t, err)
-				reason, _, ok := unretried(resp)
-				assert.True(t, ok)
-				assert.Equal(t, transport.ReasonMaxRetryAfter, reason)
-				named := server.start.Add(year)
-
-				for range 60 { // every request of the first minute is refused at once
-					before := time.Now()
-					_, err := get(t, tr, t.Context())
-					assert.Equal(t, before, time.Now(), "at once")
-					require.ErrorIs(t, err, transport.ErrCooldown)
-					e, ok := errors.AsType[*transport.Error](err)
-					require.True(t, ok)
-					assert.Equal(t, transport.ReasonCooldown, e.Reason)
-					assert.True(t, e.GaveUp())
-					assert.Equal(t, named, e.Until)
-					assert.Empty(t, e.Attempts)
-					time.Sleep(time.Second)
-				}
-				assert.Equal(t, 1, server.attempts())
-
-				// Then a request goes. Its response begins a new hold.
-				first := time.Now()
-				resp, err = get(t, tr, t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, code, resp.StatusCode)
-				assert.LessOrEqual(t, time.Since(first), time.Second, "jitter")
-				_, err = get(t, tr, t.Context())
-				assert.ErrorIs(t, err, transport.ErrCooldown)
-				assert.Equal(t, 2, server.attempts())
-
-				server.serve = status(200)
-				time.Sleep(time.Minute)
-				for range 100 {
-					code, err := send(t, tr, http.MethodGet, "http://h.test/")
-					require.NoError(t, err)
-					assert.Equal(t, 200, code)
-				}
-				assert.LessOrEqual(t, time.Since(first), 63*time.Second)
-			})
+				assert.Equal(t, 200, code)
+			}
+			assert.LessOrEqual(t, time.Since(first), 63*time.Second)
 		})
 	}
 }
@@ -339,24 +333,22 @@ func TestScopes(t *testing.T) {
 		"two routes without a Scope":   {told: "/a", other: "/b", held: true},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script(status(429, "Retry-After: 10"), status(200))
-				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
-				for _, what := range []string{row.told, row.other} {
-					url, header := "http://h.test/", what
-					if what[0] == '/' {
-						url, header = "http://h.test"+what, "X-None: 1"
-					}
-					_, err := send(t, tr, http.MethodPost, url, header)
-					require.NoError(t, err)
+		inBubble(t, name, func(t *testing.T) {
+			server := script(status(429, "Retry-After: 10"), status(200))
+			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			for _, what := range []string{row.told, row.other} {
+				url, header := "http://h.test/", what
+				if what[0] == '/' {
+					url, header = "http://h.test"+what, "X-None: 1"
 				}
-				if row.held {
-					assert.GreaterOrEqual(t, server.arrivals()[1], 10*time.Second)
-				} else {
-					assert.Zero(t, server.arrivals()[1])
-				}
-			})
+				_, err := send(t, tr, http.MethodPost, url, header)
+				require.NoError(t, err)
+			}
+			if row.held {
+				assert.GreaterOrEqual(t, server.arrivals()[1], 10*time.Second)
+			} else {
+				assert.Zero(t, server.arrivals()[1])
+			}
 		})
 	}
 }
@@ -376,24 +368,22 @@ func TestCredentialsOfEveryRequest(t *testing.T) {
 		"SigV4": {func(i int) string { return aws("AKIA1", fmt.Sprint(i)) }, 1},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := faults.Always(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
-				tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
-				before := heap()
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
-				defer cancel()
-				for i := range 10_000 {
-					resp, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", row.header(i)).WithContext(ctx))
-					if err == nil {
-						_ = resp.Body.Close()
-					}
+		inBubble(t, name, func(t *testing.T) {
+			server := faults.Always(status(429, "Retry-After: 30", "X-RateLimit-Remaining: 5", "X-RateLimit-Limit: 100", "X-RateLimit-Reset: 30"))
+			tr := mustNew(t, transport.Config{Base: faults.New(nil, server), Rule: policy.Rule{Attempts: 1, Pacing: policy.On}})
+			before := heap()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a held request is refused at once
+			defer cancel()
+			for i := range 10_000 {
+				resp, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", row.header(i)).WithContext(ctx))
+				if err == nil {
+					_ = resp.Body.Close()
 				}
-				grown := heap() - before
-				t.Logf("%d scopes, %d B", stateOf(t, tr).HeldScopes, grown)
-				assert.Equal(t, row.scopes, stateOf(t, tr).HeldScopes)
-				assert.Less(t, grown, int64(512<<10))
-			})
+			}
+			grown := heap() - before
+			t.Logf("%d scopes, %d B", stateOf(t, tr).HeldScopes, grown)
+			assert.Equal(t, row.scopes, stateOf(t, tr).HeldScopes)
+			assert.Less(t, grown, int64(512<<10))
 		})
 	}
 }
@@ -440,19 +430,17 @@ func TestHeldRequestsLeaveNothingBehind(t *testing.T) {
 // reports such a success directly.
 func TestUnavailableEndsEarly(t *testing.T) {
 	for code, early := range map[int]bool{503: true, 429: false} {
-		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script(status(code, "Retry-After: 30"), status(200))
-				tr := mustNew(t, transport.Config{Base: server})
-				_, err := send(t, tr, http.MethodPost, "http://h.test/")
-				require.NoError(t, err)
-				time.Sleep(2 * time.Second)
-				state := tr.Hosts().Peek(newRequest(t, http.MethodGet, "http://h.test/", nil).URL)
-				state.Machines().Cooldown.Answered(tr.Now(), 0, tr.Now().Add(-time.Second), true)
-				_, err = send(t, tr, http.MethodGet, "http://h.test/")
-				require.NoError(t, err)
-				assert.Equal(t, early, server.arrivals()[1] < 30*time.Second)
-			})
+		inBubble(t, fmt.Sprint(code), func(t *testing.T) {
+			server := script(status(code, "Retry-After: 30"), status(200))
+			tr := mustNew(t, transport.Config{Base: server})
+			_, err := send(t, tr, http.MethodPost, "http://h.test/")
+			require.NoError(t, err)
+			time.Sleep(2 * time.Second)
+			state := tr.Hosts().Peek(newRequest(t, http.MethodGet, "http://h.test/", nil).URL)
+			state.Machines().Cooldown.Answered(tr.Now(), 0, tr.Now().Add(-time.Second), true)
+			_, err = send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+			assert.Equal(t, early, server.arrivals()[1] < 30*time.Second)
 		})
 	}
 }
@@ -462,41 +450,39 @@ func TestUnavailableEndsEarly(t *testing.T) {
 // 503 meanwhile.
 func TestWaitsStaySpread(t *testing.T) {
 	for name, success := range map[string]bool{"hold to its end": false, "hold ended by a success": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				const clients, asked = 30, 3 * time.Second
-				resent := make([]time.Duration, clients)
-				together(clients, func(i int) {
-					server := script()
-					attempts := 0
-					server.serve = func(req *http.Request) (*http.Response, error) {
-						if req.URL.Path == "/slow" {
-							if err := pause(req, time.Second); err != nil {
-								return nil, err
-							}
-							return play(req, status(200))
+		inBubble(t, name, func(t *testing.T) {
+			const clients, asked = 30, 3 * time.Second
+			resent := make([]time.Duration, clients)
+			together(clients, func(i int) {
+				server := script()
+				attempts := 0
+				server.serve = func(req *http.Request) (*http.Response, error) {
+					if req.URL.Path == "/slow" {
+						if err := pause(req, time.Second); err != nil {
+							return nil, err
 						}
-						if attempts++; attempts == 1 {
-							return play(req, status(503, "Retry-After: 3", "Date: "))
-						}
-						resent[i] = time.Since(server.start)
 						return play(req, status(200))
 					}
-					tr := mustNew(t, transport.Config{Base: server})
-					both := 1
-					if success {
-						both = 2
+					if attempts++; attempts == 1 {
+						return play(req, status(503, "Retry-After: 3", "Date: "))
 					}
-					together(both, func(which int) {
-						code, err := send(t, tr, http.MethodGet, "http://h.test/"+[]string{"", "slow"}[which])
-						assert.NoError(t, err)
-						assert.Equal(t, 200, code)
-					})
+					resent[i] = time.Since(server.start)
+					return play(req, status(200))
+				}
+				tr := mustNew(t, transport.Config{Base: server})
+				both := 1
+				if success {
+					both = 2
+				}
+				together(both, func(which int) {
+					code, err := send(t, tr, http.MethodGet, "http://h.test/"+[]string{"", "slow"}[which])
+					assert.NoError(t, err)
+					assert.Equal(t, 200, code)
 				})
-				slices.Sort(resent)
-				assert.GreaterOrEqual(t, resent[0], asked)
-				assert.Greater(t, resent[clients-1]-resent[0], 500*time.Millisecond)
 			})
+			slices.Sort(resent)
+			assert.GreaterOrEqual(t, resent[0], asked)
+			assert.Greater(t, resent[clients-1]-resent[0], 500*time.Millisecond)
 		})
 	}
 }
@@ -511,17 +497,15 @@ func TestHoldByAnotherStatus(t *testing.T) {
 		"GitHub's 403":           {policy.Rule{Classify: classify.First(classify.Signals, classify.Default)}, true},
 		"a 403 that means a 403": {policy.Rule{}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script(status(403, "X-Github-Request-Id: 1", "Retry-After: 10"), status(200))
-				row.rule.Attempts = 1
-				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
-				for range 2 {
-					_, err := send(t, tr, http.MethodGet, "http://h.test/")
-					require.NoError(t, err)
-				}
-				assert.Equal(t, row.held, server.arrivals()[1] >= 10*time.Second)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			server := script(status(403, "X-Github-Request-Id: 1", "Retry-After: 10"), status(200))
+			row.rule.Attempts = 1
+			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			for range 2 {
+				_, err := send(t, tr, http.MethodGet, "http://h.test/")
+				require.NoError(t, err)
+			}
+			assert.Equal(t, row.held, server.arrivals()[1] >= 10*time.Second)
 		})
 	}
 }
@@ -531,29 +515,27 @@ func TestHoldByAnotherStatus(t *testing.T) {
 func TestNoHoldByTheConnectionsStatus(t *testing.T) {
 	for _, code := range []int{408, 413, 421, 425} {
 		for _, wait := range []string{"10", "31536000"} {
-			t.Run(fmt.Sprint(code, " for ", wait), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					server := script(status(code, "Retry-After: "+wait), status(200))
-					tr := mustNew(t, transport.Config{Base: server})
-					var own int
-					done := make(chan struct{})
-					go func() {
-						defer close(done)
-						own, _ = send(t, tr, http.MethodGet, "http://h.test/")
-					}()
-					time.Sleep(time.Millisecond)
-					got, err := send(t, tr, http.MethodGet, "http://h.test/")
-					require.NoError(t, err)
-					assert.Equal(t, 200, got)
-					assert.Equal(t, time.Millisecond, server.arrivals()[1])
-					<-done
-					if wait == "10" {
-						require.Equal(t, 200, own)
-						assert.GreaterOrEqual(t, server.arrivals()[2], 10*time.Second)
-					} else {
-						assert.Equal(t, code, own, "it is not waited for")
-					}
-				})
+			inBubble(t, fmt.Sprint(code, " for ", wait), func(t *testing.T) {
+				server := script(status(code, "Retry-After: "+wait), status(200))
+				tr := mustNew(t, transport.Config{Base: server})
+				var own int
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					own, _ = send(t, tr, http.MethodGet, "http://h.test/")
+				}()
+				time.Sleep(time.Millisecond)
+				got, err := send(t, tr, http.MethodGet, "http://h.test/")
+				require.NoError(t, err)
+				assert.Equal(t, 200, got)
+				assert.Equal(t, time.Millisecond, server.arrivals()[1])
+				<-done
+				if wait == "10" {
+					require.Equal(t, 200, own)
+					assert.GreaterOrEqual(t, server.arrivals()[2], 10*time.Second)
+				} else {
+					assert.Equal(t, code, own, "it is not waited for")
+				}
 			})
 		}
 	}
@@ -579,33 +561,31 @@ func TestHoldBeforeTheBody(t *testing.T) {
 		"a hint in the body": {policy.Rule{Hint: fromBody}, 500 * time.Millisecond, 10 * time.Second},
 		"a hedge":            {policy.Rule{Classify: classify.Signals, Hedge: policy.Hedge{After: time.Millisecond}}, time.Hour, 5 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var refuse sync.Once
-				server := script(func(req *http.Request) (resp *http.Response, err error) {
-					if err := pause(req, 10*time.Millisecond); err != nil {
-						return nil, err
-					}
-					resp, err = play(req, status(200))
-					refuse.Do(func() {
-						r, w := io.Pipe()
-						resp = newResponse(req, 429, r, "Retry-After: 5", "Date: ")
-						time.AfterFunc(row.takes, func() { _, _ = w.Write([]byte("slow down")); _ = w.Close() })
-					})
-					return resp, err
+		inBubble(t, name, func(t *testing.T) {
+			var refuse sync.Once
+			server := script(func(req *http.Request) (resp *http.Response, err error) {
+				if err := pause(req, 10*time.Millisecond); err != nil {
+					return nil, err
+				}
+				resp, err = play(req, status(200))
+				refuse.Do(func() {
+					r, w := io.Pipe()
+					resp = newResponse(req, 429, r, "Retry-After: 5", "Date: ")
+					time.AfterFunc(row.takes, func() { _, _ = w.Write([]byte("slow down")); _ = w.Close() })
 				})
-				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
-				together(20, func(i int) {
-					time.Sleep(time.Duration(i) * 50 * time.Millisecond)
-					code, err := send(t, tr, http.MethodGet, "http://h.test/")
-					assert.NoError(t, err)
-					assert.Equal(t, 200, code)
-				})
-				heard := 10 * time.Millisecond
-				assert.Zero(t, server.between(heard+1, heard+5*time.Second))
-				assert.Zero(t, server.between(heard+1, heard+row.holds))
-				assert.NotZero(t, server.between(heard+row.holds, heard+row.holds+2*time.Second), "and no longer than that")
+				return resp, err
 			})
+			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			together(20, func(i int) {
+				time.Sleep(time.Duration(i) * 50 * time.Millisecond)
+				code, err := send(t, tr, http.MethodGet, "http://h.test/")
+				assert.NoError(t, err)
+				assert.Equal(t, 200, code)
+			})
+			heard := 10 * time.Millisecond
+			assert.Zero(t, server.between(heard+1, heard+5*time.Second))
+			assert.Zero(t, server.between(heard+1, heard+row.holds))
+			assert.NotZero(t, server.between(heard+row.holds, heard+row.holds+2*time.Second), "and no longer than that")
 		})
 	}
 }
@@ -621,41 +601,39 @@ func TestObedientCallers(t *testing.T) {
 		"retries off":         {rule: policy.Rule{Attempts: 1}},
 		"all at once":         {together: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				const callers, asked, timeout = 40, 2 * time.Second, 400 * time.Millisecond
-				server := script(func(req *http.Request) (*http.Response, error) {
-					if err := pause(req, 10*time.Millisecond); err != nil {
-						return nil, err
-					}
-					if req.URL.Path == "/first" {
-						return play(req, status(429, "Retry-After: 2", "Date: "))
-					}
-					return play(req, status(200))
-				})
-				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
-				caller := func(int) {
-					code, err := send(t, tr, http.MethodPost, "http://h.test/first")
-					assert.NoError(t, err)
-					assert.Equal(t, 429, code)
-					time.Sleep(asked)
-					ctx, cancel := context.WithTimeout(t.Context(), timeout)
-					defer cancel()
-					before := time.Now()
-					resp, err := get(t, tr, ctx)
-					if assert.NoError(t, err) {
-						assert.Equal(t, 10*time.Millisecond, time.Since(before), "at once")
-						_ = resp.Body.Close()
-					}
+		inBubble(t, name, func(t *testing.T) {
+			const callers, asked, timeout = 40, 2 * time.Second, 400 * time.Millisecond
+			server := script(func(req *http.Request) (*http.Response, error) {
+				if err := pause(req, 10*time.Millisecond); err != nil {
+					return nil, err
 				}
-				if row.together {
-					together(callers, caller)
-					return
+				if req.URL.Path == "/first" {
+					return play(req, status(429, "Retry-After: 2", "Date: "))
 				}
-				for i := range callers {
-					caller(i)
-				}
+				return play(req, status(200))
 			})
+			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			caller := func(int) {
+				code, err := send(t, tr, http.MethodPost, "http://h.test/first")
+				assert.NoError(t, err)
+				assert.Equal(t, 429, code)
+				time.Sleep(asked)
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
+				defer cancel()
+				before := time.Now()
+				resp, err := get(t, tr, ctx)
+				if assert.NoError(t, err) {
+					assert.Equal(t, 10*time.Millisecond, time.Since(before), "at once")
+					_ = resp.Body.Close()
+				}
+			}
+			if row.together {
+				together(callers, caller)
+				return
+			}
+			for i := range callers {
+				caller(i)
+			}
 		})
 	}
 }
@@ -704,49 +682,47 @@ func TestDeadlineBehindTheNamedTime(t *testing.T) {
 // end first make room.
 func TestManyTenants(t *testing.T) {
 	for _, tenants := range []int{200, 255, 256, 257, 300} {
-		t.Run(fmt.Sprint(tenants), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script(func(req *http.Request) (*http.Response, error) {
-					if err := pause(req, time.Second); err != nil {
-						return nil, err
-					}
-					if wait := req.Header.Get("X-Told"); wait != "" {
-						return play(req, status(429, "Retry-After: "+wait, "Date: "))
-					}
-					return play(req, status(200))
-				})
-				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}})
-				together(tenants, func(i int) {
-					_, err := send(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
-					assert.NoError(t, err)
-				})
-				held := func(name string) error {
-					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-					defer cancel()
-					resp, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Authorization: Bearer "+name).WithContext(ctx))
-					if err == nil {
-						_ = resp.Body.Close()
-					}
-					return err
+		inBubble(t, fmt.Sprint(tenants), func(t *testing.T) {
+			server := script(func(req *http.Request) (*http.Response, error) {
+				if err := pause(req, time.Second); err != nil {
+					return nil, err
 				}
-				count := 0
-				for i := range tenants {
-					if err := held(fmt.Sprint(i)); err != nil {
-						require.ErrorIs(t, err, transport.ErrOverDeadline)
-						count++
-					}
+				if wait := req.Header.Get("X-Told"); wait != "" {
+					return play(req, status(429, "Retry-After: "+wait, "Date: "))
 				}
-				assert.Equal(t, min(tenants, 256), count)
-				require.NoError(t, held("new"), "others hold it")
-				if tenants > 256 {
-					return // others had successes meanwhile, so a hold would be in doubt
-				}
-				_, err := send(t, tr, http.MethodPost, "http://h.test/", "Authorization: Bearer new", "X-Told: 10")
-				require.NoError(t, err)
-				assert.ErrorIs(t, held("new"), transport.ErrOverDeadline)
-				time.Sleep(10 * time.Second)
-				assert.NoError(t, held("new"))
+				return play(req, status(200))
 			})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{RetryAfter: policy.RetryAfter{Max: -1}}})
+			together(tenants, func(i int) {
+				_, err := send(t, tr, http.MethodPost, "http://h.test/", fmt.Sprintf("Authorization: Bearer %d", i), "X-Told: 3600")
+				assert.NoError(t, err)
+			})
+			held := func(name string) error {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				resp, err := tr.RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Authorization: Bearer "+name).WithContext(ctx))
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				return err
+			}
+			count := 0
+			for i := range tenants {
+				if err := held(fmt.Sprint(i)); err != nil {
+					require.ErrorIs(t, err, transport.ErrOverDeadline)
+					count++
+				}
+			}
+			assert.Equal(t, min(tenants, 256), count)
+			require.NoError(t, held("new"), "others hold it")
+			if tenants > 256 {
+				return // others had successes meanwhile, so a hold would be in doubt
+			}
+			_, err := send(t, tr, http.MethodPost, "http://h.test/", "Authorization: Bearer new", "X-Told: 10")
+			require.NoError(t, err)
+			assert.ErrorIs(t, held("new"), transport.ErrOverDeadline)
+			time.Sleep(10 * time.Second)
+			assert.NoError(t, held("new"))
 		})
 	}
 }

@@ -57,19 +57,17 @@ func TestDiscardDoesNotTrustClose(t *testing.T) {
 		{"the caller leaves, long", transport.DrainBytes + 1, 100 * time.Millisecond, 100 * time.Millisecond},
 		{"the caller leaves too late", -1, time.Hour, transport.DrainTime},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				b := &hungBody{server: make(chan struct{})}
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if row.cancel > 0 {
-					time.AfterFunc(row.cancel, cancel)
-				}
-				start := time.Now()
-				transport.Discard(ctx, &http.Response{Body: b, ContentLength: row.length})
-				assert.Equal(t, row.took, time.Since(start))
-				close(b.server) // the bubble ends only when all goroutines have
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			b := &hungBody{server: make(chan struct{})}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if row.cancel > 0 {
+				time.AfterFunc(row.cancel, cancel)
+			}
+			start := time.Now()
+			transport.Discard(ctx, &http.Response{Body: b, ContentLength: row.length})
+			assert.Equal(t, row.took, time.Since(start))
+			close(b.server) // the bubble ends only when all goroutines have
 		})
 	}
 }
@@ -111,19 +109,17 @@ func TestDiscardOfABadBody(t *testing.T) {
 		"an error":                 func([]byte) (int, error) { return 0, errors.New("broken") },
 	} {
 		for how, panics := range map[string]bool{"": false, ", and Close panics": true} {
-			t.Run(name+how, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					closed := 0
-					start := time.Now()
-					transport.Discard(t.Context(), &http.Response{Body: badBody{read, func() {
-						closed++
-						if panics {
-							panic("bad close")
-						}
-					}}, ContentLength: -1})
-					assert.Zero(t, time.Since(start))
-					assert.Equal(t, 1, closed)
-				})
+			inBubble(t, name+how, func(t *testing.T) {
+				closed := 0
+				start := time.Now()
+				transport.Discard(t.Context(), &http.Response{Body: badBody{read, func() {
+					closed++
+					if panics {
+						panic("bad close")
+					}
+				}}, ContentLength: -1})
+				assert.Zero(t, time.Since(start))
+				assert.Equal(t, 1, closed)
 			})
 		}
 	}

@@ -54,39 +54,37 @@ func TestFirstEventTimeout(t *testing.T) {
 		"with a gate":         {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{Gate: policy.Gate{Max: 1, Start: 1}}, 2, 150*time.Second + time.Minute, nil},
 		"off":                 {http.MethodGet, []string{": a\n\n", ": b\n\n", event}, nil, policy.Rule{FirstEventTimeout: policy.Off}, 1, 0, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				defer time.Sleep(time.Hour) // for the streams that nobody reads
-				sent := 0
-				base := rt(func(req *http.Request) (*http.Response, error) {
-					if sent++; sent == 1 {
-						return streamed(req, tt.end, tt.first...), nil
-					}
-					return streamed(req, nil, event), nil
-				})
-				rule := tt.rule.Or(quick).Or(policy.Rule{FirstEventTimeout: 150 * time.Second})
-				if name == "stalls" {
-					rule.Attempts = 2
+		inBubble(t, name, func(t *testing.T) {
+			defer time.Sleep(time.Hour) // for the streams that nobody reads
+			sent := 0
+			base := rt(func(req *http.Request) (*http.Response, error) {
+				if sent++; sent == 1 {
+					return streamed(req, tt.end, tt.first...), nil
 				}
-				start := time.Now()
-				resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(newRequest(t, tt.method, "http://example.test/", nil))
-				assert.Equal(t, tt.sent, sent, "attempts")
-				if tt.err != nil {
-					assert.ErrorIs(t, err, tt.err)
-					assert.Nil(t, resp)
-					return
-				}
-				require.NoError(t, err)
-				assert.InDelta(t, tt.took, time.Since(start), float64(time.Second))
-				whole, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				want := strings.Join(tt.first, "")
-				if tt.sent == 2 {
-					want = event
-				}
-				assert.Equal(t, want, string(whole))
+				return streamed(req, nil, event), nil
 			})
+			rule := tt.rule.Or(quick).Or(policy.Rule{FirstEventTimeout: 150 * time.Second})
+			if name == "stalls" {
+				rule.Attempts = 2
+			}
+			start := time.Now()
+			resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(newRequest(t, tt.method, "http://example.test/", nil))
+			assert.Equal(t, tt.sent, sent, "attempts")
+			if tt.err != nil {
+				assert.ErrorIs(t, err, tt.err)
+				assert.Nil(t, resp)
+				return
+			}
+			require.NoError(t, err)
+			assert.InDelta(t, tt.took, time.Since(start), float64(time.Second))
+			whole, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			want := strings.Join(tt.first, "")
+			if tt.sent == 2 {
+				want = event
+			}
+			assert.Equal(t, want, string(whole))
 		})
 	}
 }

@@ -22,46 +22,40 @@ func TestExpectationFailed(t *testing.T) {
 	}
 	for name, body := range bodies {
 		for _, rule := range []policy.Rule{{}, policy.Service()} {
-			t.Run(name, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					base := script(status(417), status(503), status(200))
-					req := newRequest(t, http.MethodPost, "http://h.test/", body())
-					req.Header["Expect"] = []string{"100-continue"}
-					var seen recorder
-					resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req.WithContext(transport.Repeatable(seen.on(t.Context()))))
-					require.NoError(t, err)
-					_ = resp.Body.Close()
-					assert.Equal(t, 200, resp.StatusCode)
-					require.Equal(t, 3, base.attempts())
-					assert.Equal(t, []string{"100-continue"}, base.reqs[0].Header["Expect"])
-					assert.NotContains(t, base.reqs[1].Header, "Expect")
-					assert.NotContains(t, base.reqs[2].Header, "Expect", "and it stays away")
-					assert.Equal(t, []string{"text", "text", "text"}, base.bodies)
-					assert.Equal(t, []string{"100-continue"}, req.Header["Expect"], "the caller's own header is left alone")
-				})
+			inBubble(t, name, func(t *testing.T) {
+				base := script(status(417), status(503), status(200))
+				req := newRequest(t, http.MethodPost, "http://h.test/", body())
+				req.Header["Expect"] = []string{"100-continue"}
+				var seen recorder
+				resp, err := over(t, transport.Config{Rule: rule}, base).RoundTrip(req.WithContext(transport.Repeatable(seen.on(t.Context()))))
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				assert.Equal(t, 200, resp.StatusCode)
+				require.Equal(t, 3, base.attempts())
+				assert.Equal(t, []string{"100-continue"}, base.reqs[0].Header["Expect"])
+				assert.NotContains(t, base.reqs[1].Header, "Expect")
+				assert.NotContains(t, base.reqs[2].Header, "Expect", "and it stays away")
+				assert.Equal(t, []string{"text", "text", "text"}, base.bodies)
+				assert.Equal(t, []string{"100-continue"}, req.Header["Expect"], "the caller's own header is left alone")
 			})
 		}
 	}
-	t.Run("a POST, twice refused", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			base := script(status(417))
-			req := newRequest(t, http.MethodPost, "http://h.test/", strings.NewReader("text"))
-			req.Header.Set("Expect", "100-continue")
-			resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
-			require.NoError(t, err)
-			_ = resp.Body.Close()
-			assert.Equal(t, 417, resp.StatusCode)
-			assert.Equal(t, 2, base.attempts(), "without the expectation a 417 is final")
-		})
+	inBubble(t, "a POST, twice refused", func(t *testing.T) {
+		base := script(status(417))
+		req := newRequest(t, http.MethodPost, "http://h.test/", strings.NewReader("text"))
+		req.Header.Set("Expect", "100-continue")
+		resp, err := over(t, transport.Config{Rule: quick}, base).RoundTrip(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, 417, resp.StatusCode)
+		assert.Equal(t, 2, base.attempts(), "without the expectation a 417 is final")
 	})
-	t.Run("without an expectation", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			base := script(status(417), status(200))
-			resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
-			require.NoError(t, err)
-			_ = resp.Body.Close()
-			assert.Equal(t, 417, resp.StatusCode)
-			assert.Equal(t, 1, base.attempts())
-		})
+	inBubble(t, "without an expectation", func(t *testing.T) {
+		base := script(status(417), status(200))
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, 417, resp.StatusCode)
+		assert.Equal(t, 1, base.attempts())
 	})
 }

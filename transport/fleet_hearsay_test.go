@@ -65,25 +65,23 @@ func TestUpdateAsksTheFleet(t *testing.T) {
 		"pacing":   {quota, policy.Rule{Cooldown: policy.Off, Pacing: policy.On}, 49 * time.Second},
 		"gate":     {down, policy.Rule{Cooldown: policy.Off, Gate: policy.Gate{Mode: policy.GateWait}}, 200 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tr, _ := aMember(t, off, status(200), row.knows, 1)
-				send := func() time.Duration {
-					begin := time.Now()
-					resp, err := get(t, tr, t.Context())
-					require.NoError(t, err)
-					_ = resp.Body.Close()
-					return time.Since(begin)
-				}
-				for range 2 {
-					assert.Zero(t, send())
-					time.Sleep(10 * time.Millisecond)
-				}
-				require.NoError(t, tr.Update(row.on, nil))
-				assert.Zero(t, send(), "the first request asks")
+		inBubble(t, name, func(t *testing.T) {
+			tr, _ := aMember(t, off, status(200), row.knows, 1)
+			send := func() time.Duration {
+				begin := time.Now()
+				resp, err := get(t, tr, t.Context())
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				return time.Since(begin)
+			}
+			for range 2 {
+				assert.Zero(t, send())
 				time.Sleep(10 * time.Millisecond)
-				assert.GreaterOrEqual(t, send(), row.atLeast)
-			})
+			}
+			require.NoError(t, tr.Update(row.on, nil))
+			assert.Zero(t, send(), "the first request asks")
+			time.Sleep(10 * time.Millisecond)
+			assert.GreaterOrEqual(t, send(), row.atLeast)
 		})
 	}
 }
@@ -97,24 +95,22 @@ func TestHearsayRefusesNothing(t *testing.T) {
 		"quota with a rest": {Kind: fleetmsg.Quota, Amount: 2, Limit: 100, Wait: 24 * time.Hour, Members: 1 << 24},
 	} {
 		for _, most := range []time.Duration{0, -1} {
-			t.Run(fmt.Sprint(name, most), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					rule := policy.Rule{Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: most}}
-					tr, sent := aMember(t, rule, status(503), knows, 1)
-					for range 4 {
-						begin := time.Now()
-						ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-						before := *sent
-						resp, err := get(t, tr, ctx)
-						assert.Greater(t, *sent, before, "not sent")
-						if assert.NoError(t, err) {
-							_ = resp.Body.Close()
-						}
-						assert.LessOrEqual(t, time.Since(begin), 8*time.Second)
-						cancel()
-						time.Sleep(10 * time.Millisecond)
+			inBubble(t, fmt.Sprint(name, most), func(t *testing.T) {
+				rule := policy.Rule{Pacing: policy.On, RetryAfter: policy.RetryAfter{Max: most}}
+				tr, sent := aMember(t, rule, status(503), knows, 1)
+				for range 4 {
+					begin := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+					before := *sent
+					resp, err := get(t, tr, ctx)
+					assert.Greater(t, *sent, before, "not sent")
+					if assert.NoError(t, err) {
+						_ = resp.Body.Close()
 					}
-				})
+					assert.LessOrEqual(t, time.Since(begin), 8*time.Second)
+					cancel()
+					time.Sleep(10 * time.Millisecond)
+				}
 			})
 		}
 	}
@@ -126,20 +122,18 @@ func TestFalseQuota(t *testing.T) {
 		"the server names its quota": status(200, "RateLimit-Limit: 100", "RateLimit-Remaining: 90", "RateLimit-Reset: 60"),
 		"the server names no quota":  status(200),
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				wrong := fleetmsg.Message{Kind: fleetmsg.Quota, Limit: 100, Wait: 24 * time.Hour, Members: 4}
-				tr, sent := aMember(t, policy.Rule{Pacing: policy.On}, base, wrong, 200)
-				begin := time.Now()
-				for time.Since(begin) < 160*time.Second {
-					resp, err := get(t, tr, t.Context())
-					require.NoError(t, err)
-					_ = resp.Body.Close()
-					time.Sleep(2 * time.Second)
-				}
-				assert.GreaterOrEqual(t, *sent, 50)
-				time.Sleep(time.Minute)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			wrong := fleetmsg.Message{Kind: fleetmsg.Quota, Limit: 100, Wait: 24 * time.Hour, Members: 4}
+			tr, sent := aMember(t, policy.Rule{Pacing: policy.On}, base, wrong, 200)
+			begin := time.Now()
+			for time.Since(begin) < 160*time.Second {
+				resp, err := get(t, tr, t.Context())
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				time.Sleep(2 * time.Second)
+			}
+			assert.GreaterOrEqual(t, *sent, 50)
+			time.Sleep(time.Minute)
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -64,27 +63,25 @@ func TestFleetSickNeighbour(t *testing.T) {
 		}
 		rows := []row{{4, 1, 0}, {4, 2, 5 * time.Second}, {4, 2, 0}, {20, 1, 0}, {20, 10, 0}, {20, 10, 5 * time.Second}}
 		for _, row := range rows[:soak.Size(2, len(rows))] {
-			t.Run(fmt.Sprint(r, row), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					begun := time.Now()
-					c := newCrew(t, row.members, newMemFleet(2*time.Millisecond), policy.Rule{}, func(i int, req *http.Request) (*http.Response, error) {
-						if err := lasts(req); err != nil {
-							return nil, err
-						}
-						if i < row.sick && time.Since(begun) >= row.after {
-							return r.response(req)
-						}
-						return play(req, status(200))
-					})
-					ctx := endsAfter(t, 30*time.Second)
-					var all sync.WaitGroup
-					c.inFlight(ctx, t, &all, 8)
-					all.Wait()
-					t.Logf("%v", c.each())
-					for _, n := range c.each()[row.sick:] {
-						assert.GreaterOrEqual(t, n, 2400*8/10)
+			inBubble(t, fmt.Sprint(r, row), func(t *testing.T) {
+				begun := time.Now()
+				c := newCrew(t, row.members, newMemFleet(2*time.Millisecond), policy.Rule{}, func(i int, req *http.Request) (*http.Response, error) {
+					if err := lasts(req); err != nil {
+						return nil, err
 					}
+					if i < row.sick && time.Since(begun) >= row.after {
+						return r.response(req)
+					}
+					return play(req, status(200))
 				})
+				ctx := endsAfter(t, 30*time.Second)
+				var all sync.WaitGroup
+				c.inFlight(ctx, t, &all, 8)
+				all.Wait()
+				t.Logf("%v", c.each())
+				for _, n := range c.each()[row.sick:] {
+					assert.GreaterOrEqual(t, n, 2400*8/10)
+				}
 			})
 		}
 	}
@@ -94,37 +91,35 @@ func TestFleetSickNeighbour(t *testing.T) {
 func TestFleetAllRefused(t *testing.T) {
 	const members, begin = 4, 5 * time.Second
 	for _, r := range allTold {
-		t.Run(fmt.Sprint(r), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begun := time.Now()
-				var mu sync.Mutex
-				var first time.Time // when the first refusal was given
-				late := 0
-				c := newCrew(t, members, newMemFleet(2*time.Millisecond), policy.Rule{}, func(_ int, req *http.Request) (*http.Response, error) {
-					refused := time.Since(begun) > begin
-					mu.Lock()
-					if !first.IsZero() && time.Since(first) > 10*time.Millisecond {
-						late++
-					}
-					mu.Unlock()
-					if err := lasts(req); err != nil || !refused {
-						resp, _ := play(req, status(200))
-						return resp, err
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					if first.IsZero() {
-						first = time.Now()
-					}
-					return r.response(req)
-				})
-				ctx := endsAfter(t, begin+time.Duration(r.seconds)*time.Second)
-				var all sync.WaitGroup
-				c.inFlight(ctx, t, &all, 8)
-				all.Wait()
-				t.Logf("%d sends during the hold", late)
-				assert.LessOrEqual(t, late, 2)
+		inBubble(t, fmt.Sprint(r), func(t *testing.T) {
+			begun := time.Now()
+			var mu sync.Mutex
+			var first time.Time // when the first refusal was given
+			late := 0
+			c := newCrew(t, members, newMemFleet(2*time.Millisecond), policy.Rule{}, func(_ int, req *http.Request) (*http.Response, error) {
+				refused := time.Since(begun) > begin
+				mu.Lock()
+				if !first.IsZero() && time.Since(first) > 10*time.Millisecond {
+					late++
+				}
+				mu.Unlock()
+				if err := lasts(req); err != nil || !refused {
+					resp, _ := play(req, status(200))
+					return resp, err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if first.IsZero() {
+					first = time.Now()
+				}
+				return r.response(req)
 			})
+			ctx := endsAfter(t, begin+time.Duration(r.seconds)*time.Second)
+			var all sync.WaitGroup
+			c.inFlight(ctx, t, &all, 8)
+			all.Wait()
+			t.Logf("%d sends during the hold", late)
+			assert.LessOrEqual(t, late, 2)
 		})
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -244,65 +243,63 @@ func (f *memFleet) count() int {
 func TestFleetHold(t *testing.T) {
 	const members = 50
 	for _, together := range []bool{true, false} {
-		t.Run(fmt.Sprint("together ", together), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var f *memFleet
-				if together {
-					f = newMemFleet(20 * time.Millisecond)
-				}
-				var mu sync.Mutex
-				var told time.Time
-				var during int
-				back := map[int]int{} // tenths of a second after the hold
-				c := newCrew(t, members, f, policy.Rule{}, func(i int, req *http.Request) (*http.Response, error) {
-					time.Sleep(10 * time.Millisecond)
-					mu.Lock()
-					defer mu.Unlock()
-					switch since := time.Since(told); {
-					case told.IsZero() && i == 0 && req.Header.Get("Refuse") != "":
-						told = time.Now()
-						return play(req, status(429, "Retry-After: 2"))
-					case told.IsZero():
-					case since < 2*time.Second:
-						if i > 0 && since >= 100*time.Millisecond {
-							during++
-						}
-						if together {
-							return play(req, status(429, "Retry-After: 2", "Date: "))
-						}
-					default:
-						back[int((since-2*time.Second)/(100*time.Millisecond))]++
+		inBubble(t, fmt.Sprint("together ", together), func(t *testing.T) {
+			var f *memFleet
+			if together {
+				f = newMemFleet(20 * time.Millisecond)
+			}
+			var mu sync.Mutex
+			var told time.Time
+			var during int
+			back := map[int]int{} // tenths of a second after the hold
+			c := newCrew(t, members, f, policy.Rule{}, func(i int, req *http.Request) (*http.Response, error) {
+				time.Sleep(10 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				switch since := time.Since(told); {
+				case told.IsZero() && i == 0 && req.Header.Get("Refuse") != "":
+					told = time.Now()
+					return play(req, status(429, "Retry-After: 2"))
+				case told.IsZero():
+				case since < 2*time.Second:
+					if i > 0 && since >= 100*time.Millisecond {
+						during++
 					}
-					return play(req, status(200))
-				})
-				var all sync.WaitGroup
-				ctx, stop := context.WithTimeout(t.Context(), 8*time.Second)
-				defer stop()
-				for i := range members {
-					for range 2 {
-						all.Go(func() {
-							for ctx.Err() == nil {
-								assert.Equal(t, 200, c.get(t, i))
-								time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond))))
-							}
-						})
+					if together {
+						return play(req, status(429, "Retry-After: 2", "Date: "))
 					}
+				default:
+					back[int((since-2*time.Second)/(100*time.Millisecond))]++
 				}
-				time.Sleep(time.Second)
-				req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-				req.Header.Set("Refuse", "1")
-				resp, err := c.transports[0].RoundTrip(req)
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-				all.Wait()
-				if !together {
-					assert.Greater(t, during, 1000, "without a fleet nobody else waits")
-					return
-				}
-				assert.LessOrEqual(t, during, 3)
-				t.Logf("%d sends during the hold; after it, by tenths of a second: %v", during, back)
-				assert.Less(t, back[0]+back[1], members, "the members come back at once")
+				return play(req, status(200))
 			})
+			var all sync.WaitGroup
+			ctx, stop := context.WithTimeout(t.Context(), 8*time.Second)
+			defer stop()
+			for i := range members {
+				for range 2 {
+					all.Go(func() {
+						for ctx.Err() == nil {
+							assert.Equal(t, 200, c.get(t, i))
+							time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond))))
+						}
+					})
+				}
+			}
+			time.Sleep(time.Second)
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+			req.Header.Set("Refuse", "1")
+			resp, err := c.transports[0].RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			all.Wait()
+			if !together {
+				assert.Greater(t, during, 1000, "without a fleet nobody else waits")
+				return
+			}
+			assert.LessOrEqual(t, during, 3)
+			t.Logf("%d sends during the hold; after it, by tenths of a second: %v", during, back)
+			assert.Less(t, back[0]+back[1], members, "the members come back at once")
 		})
 	}
 }
@@ -342,7 +339,7 @@ func TestFleetOutage(t *testing.T) {
 		}
 		return sent, back
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		alone, backAlone := run(t, nil)
 		f := newMemFleet(20 * time.Millisecond)
 		sent, back := run(t, f)
@@ -374,7 +371,7 @@ func (c *crew) keepSending(ctx context.Context, t *testing.T, all *sync.WaitGrou
 // an idle member that can is held up for a moment only.
 func TestFleetSickMembers(t *testing.T) {
 	const sick, healthy = 4, 3
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		f := newMemFleet(10 * time.Millisecond)
 		rule := policy.Rule{AttemptTimeout: time.Second, Gate: policy.Gate{Mode: policy.GateWait}, Budget: policy.Budget{Burst: policy.Off}}
 		c := newCrew(t, sick+healthy, f, rule, func(i int, req *http.Request) (*http.Response, error) {
@@ -412,7 +409,7 @@ func TestFleetSickMembers(t *testing.T) {
 		assert.Less(t, idle, time.Second)
 	})
 	// Nobody else uses the host, so nobody contradicts the sick members.
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		f := newMemFleet(10 * time.Millisecond)
 		rule := policy.Rule{AttemptTimeout: time.Second, Gate: policy.Gate{Mode: policy.GateWait}}
 		c := newCrew(t, sick+1, f, rule, func(i int, req *http.Request) (*http.Response, error) {
@@ -438,54 +435,52 @@ func TestFleetSickMembers(t *testing.T) {
 func TestFleetRate(t *testing.T) {
 	const members = 20
 	for _, gated := range []bool{false, true} {
-		t.Run(fmt.Sprint("gate ", gated), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newMemFleet(2 * time.Millisecond)
-				rule := policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}
-				if gated {
-					rule.Gate = policy.Gate{Mode: policy.GateWait, Start: 100}
-				}
-				c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
-					time.Sleep(5 * time.Millisecond)
-					return play(req, status(200))
-				})
-				ctx, stop := context.WithTimeout(t.Context(), 13*time.Second)
-				defer stop()
-				var all sync.WaitGroup
-				for i := range members {
-					clients, pause := 1, time.Duration(0)
-					switch {
-					case i < 2:
-						clients = 50 // wants far more than there is
-					case i >= 10:
-						pause = time.Second
-					}
-					for range clients {
-						all.Go(func() {
-							for ctx.Err() == nil {
-								c.get(t, i)
-								time.Sleep(pause)
-							}
-						})
-					}
-				}
-				time.Sleep(2 * time.Second)
-				before, mid, calls := c.each(), c.count(0), f.count()
-				time.Sleep(10 * time.Second)
-				total, calls := c.count(0)-mid, f.count()-calls
-				each := c.each()
-				for i := range each {
-					each[i] -= before[i]
-				}
-				t.Logf("%d in 10 s, by member %v; %.1f questions per second and member", total, each, float64(calls)/members/10)
-				assert.GreaterOrEqual(t, total, 950)
-				assert.LessOrEqual(t, total, 1010)
-				for i, n := range each {
-					assert.GreaterOrEqual(t, n, 5, "member %d starves", i)
-				}
-				assert.LessOrEqual(t, calls, members*100)
-				all.Wait()
+		inBubble(t, fmt.Sprint("gate ", gated), func(t *testing.T) {
+			f := newMemFleet(2 * time.Millisecond)
+			rule := policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}
+			if gated {
+				rule.Gate = policy.Gate{Mode: policy.GateWait, Start: 100}
+			}
+			c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
+				time.Sleep(5 * time.Millisecond)
+				return play(req, status(200))
 			})
+			ctx, stop := context.WithTimeout(t.Context(), 13*time.Second)
+			defer stop()
+			var all sync.WaitGroup
+			for i := range members {
+				clients, pause := 1, time.Duration(0)
+				switch {
+				case i < 2:
+					clients = 50 // wants far more than there is
+				case i >= 10:
+					pause = time.Second
+				}
+				for range clients {
+					all.Go(func() {
+						for ctx.Err() == nil {
+							c.get(t, i)
+							time.Sleep(pause)
+						}
+					})
+				}
+			}
+			time.Sleep(2 * time.Second)
+			before, mid, calls := c.each(), c.count(0), f.count()
+			time.Sleep(10 * time.Second)
+			total, calls := c.count(0)-mid, f.count()-calls
+			each := c.each()
+			for i := range each {
+				each[i] -= before[i]
+			}
+			t.Logf("%d in 10 s, by member %v; %.1f questions per second and member", total, each, float64(calls)/members/10)
+			assert.GreaterOrEqual(t, total, 950)
+			assert.LessOrEqual(t, total, 1010)
+			for i, n := range each {
+				assert.GreaterOrEqual(t, n, 5, "member %d starves", i)
+			}
+			assert.LessOrEqual(t, calls, members*100)
+			all.Wait()
 		})
 	}
 }
@@ -493,7 +488,7 @@ func TestFleetRate(t *testing.T) {
 // A single busy member gets the whole rate of the fleet, also if it sends one request after
 // the other. The requests of a burst do not wait for each other's tokens.
 func TestFleetRateOfOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		c := newCrew(t, 20, f, policy.Rule{Rate: policy.Rate{PerSecond: 100, Burst: 1}}, func(_ int, req *http.Request) (*http.Response, error) {
 			return play(req, status(200))
@@ -513,7 +508,7 @@ func TestFleetRateOfOne(t *testing.T) {
 // A burst that the fleet has saved up goes at once, also at a slow rate.
 func TestFleetRateBurst(t *testing.T) {
 	for most, rate := range map[time.Duration]policy.Rate{50 * time.Millisecond: {PerSecond: 1000, Burst: 100}, time.Second: {PerSecond: 1, Burst: 10}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			c := newCrew(t, 2, newMemFleet(2*time.Millisecond), policy.Rule{Rate: rate}, func(_ int, req *http.Request) (*http.Response, error) {
 				return play(req, status(200))
 			})
@@ -527,7 +522,7 @@ func TestFleetRateBurst(t *testing.T) {
 // A fleet that does not answer costs 10 ms at most, and each member falls back to its
 // part of the rate.
 func TestFleetAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		f.away = true
 		rule := policy.Rule{Rate: policy.Rate{PerSecond: 40, Burst: 4}}
@@ -551,7 +546,7 @@ func TestFleetAway(t *testing.T) {
 		assert.InDelta(t, 1, time.Since(began).Seconds(), 0.25, "the whole rate, because nobody else sends")
 	})
 	// The gate probes by its own knowledge, and opens.
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		f := newMemFleet(2 * time.Millisecond)
 		f.away = true
 		begun := time.Now()
@@ -571,7 +566,7 @@ func TestFleetAway(t *testing.T) {
 // Each member has its part of the budget's floor.
 func TestFleetBudget(t *testing.T) {
 	retries := func(t *testing.T, members int) (n int) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			rule := policy.Rule{Budget: policy.Budget{Ratio: policy.Off}}
 			c := newCrew(t, members, newMemFleet(0), rule, func(_ int, req *http.Request) (*http.Response, error) { return play(req, status(503)) })
 			together(50, func(_ int) {
@@ -590,7 +585,7 @@ func TestFleetBudget(t *testing.T) {
 
 // Nonsense from a Fleet does no harm.
 func TestFleetNonsense(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		f := newMemFleet(0)
 		rule := policy.Rule{
 			Rate: policy.Rate{PerSecond: 100}, Gate: policy.Gate{Mode: policy.GateWait}, Pacing: policy.On,
@@ -696,7 +691,7 @@ func (f *chaoticFleet) news(host string) {
 // requests are soon as quick as ever.
 func TestFleetChaos(t *testing.T) {
 	for seed := range uint64(soak.Size(2, 300)) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			f := &chaoticFleet{memMember: memMember{memFleet: newMemFleet(0)}, rng: rand.New(rand.NewPCG(seed, 2))}
 			begun := time.Now()
@@ -771,29 +766,27 @@ func TestFirstRequestAfterAnIdleOutage(t *testing.T) {
 		"refuses":           {policy.GateRefuse, true, []error{transport.ErrGateFull, nil}},
 		"refuses, no fleet": {policy.GateRefuse, false, []error{nil, nil}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var code atomic.Int32
-				code.Store(503)
-				c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: row.mode}, Attempts: 1},
-					Base: rt(func(req *http.Request) (*http.Response, error) { return play(req, status(int(code.Load()))) })}
-				if row.fleet {
-					c.Fleet = newMemFleet(time.Millisecond).member()
-				}
-				tr := mustNew(t, c)
-				for range 100 {
-					_, _ = fetch(t, tr, t.Context(), "http://h.test/")
-					time.Sleep(20 * time.Millisecond)
-				}
-				require.True(t, stateOf(t, tr).GateClosed)
-				time.Sleep(time.Hour)
-				code.Store(200)
-				for _, want := range row.want {
-					_, err := fetch(t, tr, t.Context(), "http://h.test/")
-					assert.ErrorIs(t, err, want)
-					time.Sleep(20 * time.Millisecond)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			var code atomic.Int32
+			code.Store(503)
+			c := transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: row.mode}, Attempts: 1},
+				Base: rt(func(req *http.Request) (*http.Response, error) { return play(req, status(int(code.Load()))) })}
+			if row.fleet {
+				c.Fleet = newMemFleet(time.Millisecond).member()
+			}
+			tr := mustNew(t, c)
+			for range 100 {
+				_, _ = fetch(t, tr, t.Context(), "http://h.test/")
+				time.Sleep(20 * time.Millisecond)
+			}
+			require.True(t, stateOf(t, tr).GateClosed)
+			time.Sleep(time.Hour)
+			code.Store(200)
+			for _, want := range row.want {
+				_, err := fetch(t, tr, t.Context(), "http://h.test/")
+				assert.ErrorIs(t, err, want)
+				time.Sleep(20 * time.Millisecond)
+			}
 		})
 	}
 }
@@ -839,25 +832,23 @@ func TestFleetAnswersAtOnce(t *testing.T) {
 		{"an outage keeps the first requests back", policy.Rule{Cooldown: policy.Off, Gate: policy.Gate{Mode: policy.GateWait}}, down, 200 * time.Millisecond},
 	} {
 		for _, updated := range []bool{false, true} {
-			t.Run(fmt.Sprint(row.name, ", updated ", updated), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					begun := time.Now()
-					rule := row.rule
-					if updated {
-						rule = policy.Rule{Cooldown: policy.Off}
-					}
-					tr := mustNew(t, transport.Config{Rule: rule, Fleet: slowFleet{newMemFleet(0).member(), row.knows}, Base: rt(func(req *http.Request) (*http.Response, error) {
-						assert.GreaterOrEqual(t, time.Since(begun), row.least)
-						return play(req, status(200))
-					})})
-					if updated {
-						require.NoError(t, tr.Update(row.rule, nil))
-					}
-					c := &crew{transports: []*transport.Transport{tr}}
-					together(10, func(i int) {
-						time.Sleep(time.Duration(i) * time.Millisecond)
-						assert.Equal(t, 200, c.get(t, 0))
-					})
+			inBubble(t, fmt.Sprint(row.name, ", updated ", updated), func(t *testing.T) {
+				begun := time.Now()
+				rule := row.rule
+				if updated {
+					rule = policy.Rule{Cooldown: policy.Off}
+				}
+				tr := mustNew(t, transport.Config{Rule: rule, Fleet: slowFleet{newMemFleet(0).member(), row.knows}, Base: rt(func(req *http.Request) (*http.Response, error) {
+					assert.GreaterOrEqual(t, time.Since(begun), row.least)
+					return play(req, status(200))
+				})})
+				if updated {
+					require.NoError(t, tr.Update(row.rule, nil))
+				}
+				c := &crew{transports: []*transport.Transport{tr}}
+				together(10, func(i int) {
+					time.Sleep(time.Duration(i) * time.Millisecond)
+					assert.Equal(t, 200, c.get(t, 0))
 				})
 			})
 		}

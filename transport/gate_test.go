@@ -108,48 +108,46 @@ func TestGateAgainstAHangingServer(t *testing.T) {
 		"attempt timeout, no gate": {rule: policy.Rule{AttemptTimeout: 2 * time.Second}},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := newFreezer(freeze, wake)
-				tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
-				var limit, left int
-				time.AfterFunc(freeze-1, func() { limit = stateOf(t, tr).GateLimit })
-				var wg sync.WaitGroup
-				for at := time.Duration(0); at < end; {
-					gap := time.Duration(rand.ExpFloat64() * float64(10*time.Millisecond))
-					time.Sleep(gap)
-					at += gap
-					wg.Go(func() {
-						ctx := t.Context()
-						if row.deadline > 0 {
-							with, cancel := context.WithTimeout(ctx, row.deadline)
-							defer cancel()
-							ctx = with
-						}
-						if resp, err := get(t, tr, ctx); err == nil {
-							_ = resp.Body.Close()
-						} else {
-							server.mu.Lock()
-							left++
-							server.mu.Unlock()
-						}
-					})
-				}
-				third := server.between(wake+2*time.Second, wake+3*time.Second)
-				wg.Wait()
-				t.Logf("limit %d, found at the wake %d, served in the seconds after it %d %d %d, without a response %d", limit, server.queued,
-					server.between(wake, wake+time.Second), server.between(wake+time.Second, wake+2*time.Second), third, left)
-				time.Sleep(time.Minute) // the server finishes
-				s := stateOf(t, tr)
-				assert.Zero(t, s.GateSlots)
-				assert.Zero(t, s.GateQueue)
-				if !row.rule.Gate.Enabled() {
-					assert.Greater(t, server.queued, 1000)
-					return
-				}
-				assert.LessOrEqual(t, server.queued, limit+row.more)
-				assert.Greater(t, third, 75, "full throughput, give or take")
-			})
+		inBubble(t, name, func(t *testing.T) {
+			server := newFreezer(freeze, wake)
+			tr := mustNew(t, transport.Config{Base: server, Rule: row.rule})
+			var limit, left int
+			time.AfterFunc(freeze-1, func() { limit = stateOf(t, tr).GateLimit })
+			var wg sync.WaitGroup
+			for at := time.Duration(0); at < end; {
+				gap := time.Duration(rand.ExpFloat64() * float64(10*time.Millisecond))
+				time.Sleep(gap)
+				at += gap
+				wg.Go(func() {
+					ctx := t.Context()
+					if row.deadline > 0 {
+						with, cancel := context.WithTimeout(ctx, row.deadline)
+						defer cancel()
+						ctx = with
+					}
+					if resp, err := get(t, tr, ctx); err == nil {
+						_ = resp.Body.Close()
+					} else {
+						server.mu.Lock()
+						left++
+						server.mu.Unlock()
+					}
+				})
+			}
+			third := server.between(wake+2*time.Second, wake+3*time.Second)
+			wg.Wait()
+			t.Logf("limit %d, found at the wake %d, served in the seconds after it %d %d %d, without a response %d", limit, server.queued,
+				server.between(wake, wake+time.Second), server.between(wake+time.Second, wake+2*time.Second), third, left)
+			time.Sleep(time.Minute) // the server finishes
+			s := stateOf(t, tr)
+			assert.Zero(t, s.GateSlots)
+			assert.Zero(t, s.GateQueue)
+			if !row.rule.Gate.Enabled() {
+				assert.Greater(t, server.queued, 1000)
+				return
+			}
+			assert.LessOrEqual(t, server.queued, limit+row.more)
+			assert.Greater(t, third, 75, "full throughput, give or take")
 		})
 	}
 }
@@ -178,25 +176,23 @@ func TestGateClosesWhateverTheFailure(t *testing.T) {
 	}
 	for name, row := range rows {
 		for _, hedge := range []time.Duration{0, 10 * time.Millisecond} {
-			t.Run(fmt.Sprintf("%s, hedged after %v", name, hedge), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					rule := row.rule
-					rule.Gate, rule.Attempts = policy.Gate{Start: 10}, 2
-					rule.Backoff, rule.Hedge = backoff.Constant(10*time.Millisecond), policy.Hedge{After: hedge}
-					tr := mustNew(t, transport.Config{Base: script(row.response), Rule: rule})
-					closed := false
-					for range 200 {
-						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-						if resp, err := get(t, tr, ctx); err == nil {
-							_ = resp.Body.Close()
-						}
-						cancel()
-						closed = closed || stateOf(t, tr).GateClosed
-						time.Sleep(20 * time.Millisecond)
+			inBubble(t, fmt.Sprintf("%s, hedged after %v", name, hedge), func(t *testing.T) {
+				rule := row.rule
+				rule.Gate, rule.Attempts = policy.Gate{Start: 10}, 2
+				rule.Backoff, rule.Hedge = backoff.Constant(10*time.Millisecond), policy.Hedge{After: hedge}
+				tr := mustNew(t, transport.Config{Base: script(row.response), Rule: rule})
+				closed := false
+				for range 200 {
+					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+					if resp, err := get(t, tr, ctx); err == nil {
+						_ = resp.Body.Close()
 					}
-					assert.Equal(t, row.closes, closed)
-					assert.Zero(t, stateOf(t, tr).GateSlots)
-				})
+					cancel()
+					closed = closed || stateOf(t, tr).GateClosed
+					time.Sleep(20 * time.Millisecond)
+				}
+				assert.Equal(t, row.closes, closed)
+				assert.Zero(t, stateOf(t, tr).GateSlots)
 			})
 		}
 	}
@@ -290,32 +286,30 @@ func TestGateRefuseAndRate(t *testing.T) {
 // the gate's limit.
 func TestRateIsNoGate(t *testing.T) {
 	for name, f := range map[string]*memFleet{"alone": nil, "fleet": newMemFleet(0)} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := &witness{t: t}
-				c := transport.Config{Base: script(status(200).Delay(100 * time.Millisecond)), Trace: w.trace(), Rule: policy.Rule{
-					Gate: policy.Gate{Max: 50}, Rate: policy.Rate{PerSecond: 1, Burst: 1},
-				}.Or(exact)}
-				if f != nil {
-					f = newMemFleet(2 * time.Millisecond)
-					c.Fleet = f.member()
-				}
-				tr := mustNew(t, c)
-				var all sync.WaitGroup
-				for range 20 {
-					all.Go(func() { _, err := send(t, tr, http.MethodGet, "http://h.test/"); assert.NoError(t, err) })
-				}
-				for range 18 {
-					time.Sleep(time.Second)
-					state := stateOf(t, tr)
-					assert.Zero(t, state.GateQueue)
-					assert.Equal(t, 10, state.GateLimit)
-				}
-				all.Wait()
-				last := w.starts[len(w.starts)-1].Queued
-				assert.Zero(t, last.Gate)
-				assert.InDelta(t, 19, last.Rate.Seconds(), 0.1)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			w := &witness{t: t}
+			c := transport.Config{Base: script(status(200).Delay(100 * time.Millisecond)), Trace: w.trace(), Rule: policy.Rule{
+				Gate: policy.Gate{Max: 50}, Rate: policy.Rate{PerSecond: 1, Burst: 1},
+			}.Or(exact)}
+			if f != nil {
+				f = newMemFleet(2 * time.Millisecond)
+				c.Fleet = f.member()
+			}
+			tr := mustNew(t, c)
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() { _, err := send(t, tr, http.MethodGet, "http://h.test/"); assert.NoError(t, err) })
+			}
+			for range 18 {
+				time.Sleep(time.Second)
+				state := stateOf(t, tr)
+				assert.Zero(t, state.GateQueue)
+				assert.Equal(t, 10, state.GateLimit)
+			}
+			all.Wait()
+			last := w.starts[len(w.starts)-1].Queued
+			assert.Zero(t, last.Gate)
+			assert.InDelta(t, 19, last.Rate.Seconds(), 0.1)
 		})
 	}
 }
@@ -368,32 +362,30 @@ func TestSlotOfABody(t *testing.T) {
 		}}, steps: []step{{nothing, landed}}},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				rule := row.rule
-				rule.Gate, rule.Attempts = policy.Gate{Start: 2, Max: 2}, 5
-				tr := mustNew(t, transport.Config{Base: script(row.responses...), Rule: rule})
-				method := row.method
-				if method == "" {
-					method = http.MethodGet
-				}
-				req := headed(t, method, "http://h.test/", row.header)
-				resp, err := func() (resp *http.Response, err error) {
-					defer func() { assert.Equal(t, row.panics, recover() != nil) }()
-					return tr.RoundTrip(req)
-				}()
-				if err != nil {
-					assert.Nil(t, resp)
-				}
-				for i, s := range row.steps {
-					s.do(resp)
-					synctest.Wait()
-					got := stateOf(t, tr)
-					assert.Equal(t, s.want, got.GateSlots, "step %d", i)
-					assert.Zero(t, got.InFlight)
-				}
-				time.Sleep(2 * time.Minute)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			rule := row.rule
+			rule.Gate, rule.Attempts = policy.Gate{Start: 2, Max: 2}, 5
+			tr := mustNew(t, transport.Config{Base: script(row.responses...), Rule: rule})
+			method := row.method
+			if method == "" {
+				method = http.MethodGet
+			}
+			req := headed(t, method, "http://h.test/", row.header)
+			resp, err := func() (resp *http.Response, err error) {
+				defer func() { assert.Equal(t, row.panics, recover() != nil) }()
+				return tr.RoundTrip(req)
+			}()
+			if err != nil {
+				assert.Nil(t, resp)
+			}
+			for i, s := range row.steps {
+				s.do(resp)
+				synctest.Wait()
+				got := stateOf(t, tr)
+				assert.Equal(t, s.want, got.GateSlots, "step %d", i)
+				assert.Zero(t, got.InFlight)
+			}
+			time.Sleep(2 * time.Minute)
 		})
 	}
 }
@@ -453,43 +445,41 @@ func TestGateServesInOrder(t *testing.T) {
 // TestBadRouteAmongGoodOnes does not close the gate, whether it fails or hangs.
 func TestBadRouteAmongGoodOnes(t *testing.T) {
 	for name, bad := range map[string]answer{"fails": status(503), "hangs": faults.Hang()} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var took []time.Duration
-				var mu sync.Mutex
-				server := rt(func(req *http.Request) (*http.Response, error) {
-					if req.URL.Path == "/bad" {
-						return play(req, bad)
-					}
-					time.Sleep(20 * time.Millisecond)
-					return play(req, status(200))
-				})
-				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-					Gate: policy.Gate{Start: 10}, AttemptTimeout: time.Second, Attempts: 2,
-				}})
-				var wg sync.WaitGroup
-				for range 3000 { // 50 per second for a minute, a third of them bad
-					path := "/good"
-					if rand.IntN(3) == 0 {
-						path = "/bad"
-					}
-					wg.Go(func() {
-						start := time.Now()
-						_, err := send(t, tr, http.MethodGet, "http://h.test"+path)
-						if path == "/good" && assert.NoError(t, err) {
-							mu.Lock()
-							took = append(took, time.Since(start))
-							mu.Unlock()
-						}
-					})
-					time.Sleep(20 * time.Millisecond)
-					require.False(t, stateOf(t, tr).GateClosed, "closed")
+		inBubble(t, name, func(t *testing.T) {
+			var took []time.Duration
+			var mu sync.Mutex
+			server := rt(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Path == "/bad" {
+					return play(req, bad)
 				}
-				wg.Wait()
-				slices.Sort(took)
-				t.Logf("good ones: median %v, p99 %v; %v", took[len(took)/2], took[len(took)*99/100], stateOf(t, tr))
-				assert.Less(t, took[len(took)/2], 2*time.Second)
+				time.Sleep(20 * time.Millisecond)
+				return play(req, status(200))
 			})
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
+				Gate: policy.Gate{Start: 10}, AttemptTimeout: time.Second, Attempts: 2,
+			}})
+			var wg sync.WaitGroup
+			for range 3000 { // 50 per second for a minute, a third of them bad
+				path := "/good"
+				if rand.IntN(3) == 0 {
+					path = "/bad"
+				}
+				wg.Go(func() {
+					start := time.Now()
+					_, err := send(t, tr, http.MethodGet, "http://h.test"+path)
+					if path == "/good" && assert.NoError(t, err) {
+						mu.Lock()
+						took = append(took, time.Since(start))
+						mu.Unlock()
+					}
+				})
+				time.Sleep(20 * time.Millisecond)
+				require.False(t, stateOf(t, tr).GateClosed, "closed")
+			}
+			wg.Wait()
+			slices.Sort(took)
+			t.Logf("good ones: median %v, p99 %v; %v", took[len(took)/2], took[len(took)*99/100], stateOf(t, tr))
+			assert.Less(t, took[len(took)/2], 2*time.Second)
 		})
 	}
 }
@@ -497,18 +487,16 @@ func TestBadRouteAmongGoodOnes(t *testing.T) {
 // A response without a body makes the gate grow as a response with a body does.
 func TestGateGrowsWithAndWithoutBodies(t *testing.T) {
 	for name, a := range map[string]answer{"without": faults.Status(200), "with": status(200)} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1}},
-					script(deafly(10*time.Millisecond, a)))
-				together(50, func(int) {
-					for range 20 {
-						_, err := send(t, tr, http.MethodGet, "http://h.test/")
-						assert.NoError(t, err)
-					}
-				})
-				assert.Greater(t, stateOf(t, tr).GateLimit, 20)
+		inBubble(t, name, func(t *testing.T) {
+			tr := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait}, Attempts: 1}},
+				script(deafly(10*time.Millisecond, a)))
+			together(50, func(int) {
+				for range 20 {
+					_, err := send(t, tr, http.MethodGet, "http://h.test/")
+					assert.NoError(t, err)
+				}
 			})
+			assert.Greater(t, stateOf(t, tr).GateLimit, 20)
 		})
 	}
 }

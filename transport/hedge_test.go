@@ -95,54 +95,52 @@ func TestHedge(t *testing.T) {
 		"the first wins, the second comes late": {takes: [2]time.Duration{80 * time.Millisecond, time.Second}, deaf: true, total: 80 * time.Millisecond, wins: 1},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var l ledger
-				var contexts [2]context.Context
-				server := script()
-				server.serve = func(req *http.Request) (*http.Response, error) {
-					n := transport.AttemptNumber(req.Context())
-					contexts[n-1] = req.Context()
-					if row.deaf {
-						time.Sleep(row.takes[n-1])
-					} else if err := pause(req, row.takes[n-1]); err != nil {
-						return nil, err
-					}
-					return newResponse(req, 200, l.body(req.Context(), strings.Repeat("x", n*1000))), nil
+		inBubble(t, name, func(t *testing.T) {
+			var l ledger
+			var contexts [2]context.Context
+			server := script()
+			server.serve = func(req *http.Request) (*http.Response, error) {
+				n := transport.AttemptNumber(req.Context())
+				contexts[n-1] = req.Context()
+				if row.deaf {
+					time.Sleep(row.takes[n-1])
+				} else if err := pause(req, row.takes[n-1]); err != nil {
+					return nil, err
 				}
-				ev := &recorder{}
-				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: after}}})
-				resp, err := get(t, tr, ev.on(t.Context()))
-				require.NoError(t, err)
-				assert.Equal(t, row.total, time.Since(server.start))
-				assert.Equal(t, []time.Duration{0, after}, server.arrivals())
+				return newResponse(req, 200, l.body(req.Context(), strings.Repeat("x", n*1000))), nil
+			}
+			ev := &recorder{}
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: after}}})
+			resp, err := get(t, tr, ev.on(t.Context()))
+			require.NoError(t, err)
+			assert.Equal(t, row.total, time.Since(server.start))
+			assert.Equal(t, []time.Duration{0, after}, server.arrivals())
 
-				synctest.Wait()
-				winner, loser := contexts[row.wins-1], contexts[2-row.wins]
-				assert.NoError(t, winner.Err())
-				assert.ErrorIs(t, loser.Err(), context.Canceled)
-				// Slowly, and long after the loser has gone.
-				n := 0
-				for p := make([]byte, 100); ; time.Sleep(time.Second) {
-					m, err := resp.Body.Read(p)
-					n += m
-					if err != nil {
-						assert.ErrorIs(t, err, io.EOF)
-						break
-					}
+			synctest.Wait()
+			winner, loser := contexts[row.wins-1], contexts[2-row.wins]
+			assert.NoError(t, winner.Err())
+			assert.ErrorIs(t, loser.Err(), context.Canceled)
+			// Slowly, and long after the loser has gone.
+			n := 0
+			for p := make([]byte, 100); ; time.Sleep(time.Second) {
+				m, err := resp.Body.Read(p)
+				n += m
+				if err != nil {
+					assert.ErrorIs(t, err, io.EOF)
+					break
 				}
-				assert.Equal(t, row.wins*1000, n)
-				_ = resp.Body.Close()
-				time.Sleep(time.Minute)
-				assert.Error(t, winner.Err(), "ends with its body")
-				assert.Zero(t, l.open.Load())
-				assert.Equal(t, []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
-				assert.ErrorIs(t, ev.all[1].Err, transport.ErrOutrun)
-				assert.Equal(t, 3-row.wins, ev.all[1].Number, "the loser's number")
-				assert.Equal(t, row.wins, ev.all[2].Number, "the winner's number")
-				s := stateOf(t, tr)
-				assert.Zero(t, s.InFlight)
-			})
+			}
+			assert.Equal(t, row.wins*1000, n)
+			_ = resp.Body.Close()
+			time.Sleep(time.Minute)
+			assert.Error(t, winner.Err(), "ends with its body")
+			assert.Zero(t, l.open.Load())
+			assert.Equal(t, []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}, ev.reasons())
+			assert.ErrorIs(t, ev.all[1].Err, transport.ErrOutrun)
+			assert.Equal(t, 3-row.wins, ev.all[1].Number, "the loser's number")
+			assert.Equal(t, row.wins, ev.all[2].Number, "the winner's number")
+			s := stateOf(t, tr)
+			assert.Zero(t, s.InFlight)
 		})
 	}
 }
@@ -256,52 +254,50 @@ func TestWhatIsNotHedged(t *testing.T) {
 		}},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var slow atomic.Int64
-				var bodies []string
-				server := script()
-				base := rt(func(req *http.Request) (*http.Response, error) {
-					switch req.URL.Path {
-					case "/told":
-						return play(req, status(429, "Retry-After: 1"))
-					case "/fails":
-						return play(req, status(503))
-					}
-					slow.Add(1)
-					if req.Body != nil {
-						text, _ := io.ReadAll(req.Body)
-						_ = req.Body.Close()
-						server.mu.Lock()
-						bodies = append(bodies, string(text))
-						server.mu.Unlock()
-					}
-					if err := pause(req, time.Second); err != nil {
-						return nil, err
-					}
-					return play(req, status(200))
-				})
-				rule := row.rule
-				rule.Hedge, rule.Backoff = policy.Hedge{After: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
-				tr := mustNew(t, transport.Config{Base: base, Rule: rule})
-				if row.prepare != nil {
-					row.prepare(t, tr)
+		inBubble(t, name, func(t *testing.T) {
+			var slow atomic.Int64
+			var bodies []string
+			server := script()
+			base := rt(func(req *http.Request) (*http.Response, error) {
+				switch req.URL.Path {
+				case "/told":
+					return play(req, status(429, "Retry-After: 1"))
+				case "/fails":
+					return play(req, status(503))
 				}
-				before := slow.Load()
-				resp, err := tr.RoundTrip(row.req(t))
-				require.NoError(t, err)
-				_ = resp.Body.Close()
-				if row.hedged {
-					assert.EqualValues(t, 2, slow.Load()-before)
-				} else {
-					assert.EqualValues(t, 1, slow.Load()-before)
+				slow.Add(1)
+				if req.Body != nil {
+					text, _ := io.ReadAll(req.Body)
+					_ = req.Body.Close()
+					server.mu.Lock()
+					bodies = append(bodies, string(text))
+					server.mu.Unlock()
 				}
-				for _, text := range bodies {
-					assert.Equal(t, "text", text)
+				if err := pause(req, time.Second); err != nil {
+					return nil, err
 				}
-				synctest.Wait()
-				assert.Zero(t, stateOf(t, tr).GateSlots)
+				return play(req, status(200))
 			})
+			rule := row.rule
+			rule.Hedge, rule.Backoff = policy.Hedge{After: 50 * time.Millisecond}, backoff.Constant(time.Millisecond)
+			tr := mustNew(t, transport.Config{Base: base, Rule: rule})
+			if row.prepare != nil {
+				row.prepare(t, tr)
+			}
+			before := slow.Load()
+			resp, err := tr.RoundTrip(row.req(t))
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			if row.hedged {
+				assert.EqualValues(t, 2, slow.Load()-before)
+			} else {
+				assert.EqualValues(t, 1, slow.Load()-before)
+			}
+			for _, text := range bodies {
+				assert.Equal(t, "text", text)
+			}
+			synctest.Wait()
+			assert.Zero(t, stateOf(t, tr).GateSlots)
 		})
 	}
 }
@@ -385,29 +381,27 @@ func TestHedgeAndRetry(t *testing.T) {
 		},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script(row.responses...)
-				ev := &recorder{}
-				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
-					Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
-				}})
-				resp, err := get(t, tr, ev.on(t.Context()))
-				require.NoError(t, err)
-				assert.Equal(t, row.want, resp.StatusCode)
-				text, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.NotEmpty(t, text)
-				_ = resp.Body.Close()
-				all := server.arrivals()
-				if assert.Len(t, all, len(row.at)) {
-					for i := range all {
-						assert.GreaterOrEqual(t, all[i], row.at[i])
-					}
+		inBubble(t, name, func(t *testing.T) {
+			server := script(row.responses...)
+			ev := &recorder{}
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{
+				Attempts: 3, Hedge: policy.Hedge{After: 50 * time.Millisecond}, Backoff: backoff.Constant(time.Second),
+			}})
+			resp, err := get(t, tr, ev.on(t.Context()))
+			require.NoError(t, err)
+			assert.Equal(t, row.want, resp.StatusCode)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.NotEmpty(t, text)
+			_ = resp.Body.Close()
+			all := server.arrivals()
+			if assert.Len(t, all, len(row.at)) {
+				for i := range all {
+					assert.GreaterOrEqual(t, all[i], row.at[i])
 				}
-				assert.Equal(t, row.reasons, ev.reasons())
-				synctest.Wait()
-			})
+			}
+			assert.Equal(t, row.reasons, ev.reasons())
+			synctest.Wait()
 		})
 	}
 }
@@ -554,22 +548,20 @@ func TestHedgeGoexit(t *testing.T) {
 			return nil, nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}})
-				req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-				returned, panicked, done := false, any(nil), make(chan struct{})
-				go func() {
-					defer close(done)
-					defer func() { panicked = recover() }()
-					_, _ = tr.RoundTrip(req)
-					returned = true
-				}()
-				<-done
-				assert.False(t, returned, "RoundTrip must not return without a response")
-				assert.Nil(t, panicked)
-				assert.Zero(t, tr.Snapshot()[0].InFlight)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			tr := mustNew(t, transport.Config{Base: base, Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}})
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+			returned, panicked, done := false, any(nil), make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { panicked = recover() }()
+				_, _ = tr.RoundTrip(req)
+				returned = true
+			}()
+			<-done
+			assert.False(t, returned, "RoundTrip must not return without a response")
+			assert.Nil(t, panicked)
+			assert.Zero(t, tr.Snapshot()[0].InFlight)
 		})
 	}
 }
@@ -584,32 +576,30 @@ func TestLateResponseWithABadBody(t *testing.T) {
 		"Close blocks": func() { <-server },
 	} {
 		for _, late := range []time.Duration{2 * time.Second, 3 * time.Second} {
-			t.Run(name, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					server = make(chan struct{})
-					closed := false
-					base := script(func(req *http.Request) (*http.Response, error) {
-						time.Sleep(2 * time.Second)
-						return play(req, status(200))
-					}, func(req *http.Request) (*http.Response, error) {
-						time.Sleep(late - time.Second)
-						return newResponse(req, 200, badBody{func([]byte) (int, error) { return 0, io.EOF }, func() {
-							closed = true
-							closing()
-						}}), nil
-					})
-					start := time.Now()
-					resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, base), t.Context())
-					require.NoError(t, err)
-					assert.Equal(t, 200, resp.StatusCode)
-					assert.LessOrEqual(t, time.Since(start), 2*time.Second+transport.CloseTime)
-					time.Sleep(time.Minute)
-					synctest.Wait()
-					if late > 2*time.Second { // otherwise it may have won
-						assert.True(t, closed)
-					}
-					close(server)
+			inBubble(t, name, func(t *testing.T) {
+				server = make(chan struct{})
+				closed := false
+				base := script(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(2 * time.Second)
+					return play(req, status(200))
+				}, func(req *http.Request) (*http.Response, error) {
+					time.Sleep(late - time.Second)
+					return newResponse(req, 200, badBody{func([]byte) (int, error) { return 0, io.EOF }, func() {
+						closed = true
+						closing()
+					}}), nil
 				})
+				start := time.Now()
+				resp, err := get(t, over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(quick)}, base), t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.LessOrEqual(t, time.Since(start), 2*time.Second+transport.CloseTime)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if late > 2*time.Second { // otherwise it may have won
+					assert.True(t, closed)
+				}
+				close(server)
 			})
 		}
 	}
@@ -647,26 +637,24 @@ func TestHedgeOfAnUnsafeRequest(t *testing.T) {
 			responses: []answer{deafly(later, status(200)), deafly(10*time.Millisecond, status(404))}, want: 404, at: second, reasons: []transport.Reason{transport.ReasonHedged, transport.ReasonOutrun, transport.ReasonFinal}},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server, ev := script(row.responses...), &recorder{}
-				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
-				ctx := ev.on(t.Context())
-				if !row.plain {
-					ctx = transport.Repeatable(ctx)
-				}
-				start := time.Now()
-				resp, err := tr.RoundTrip(newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
-				require.NoError(t, err)
-				assert.Equal(t, row.want, resp.StatusCode)
-				assert.Equal(t, row.at, time.Since(start))
-				text, err := io.ReadAll(resp.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, "body of "+http.StatusText(row.want), string(text))
-				_ = resp.Body.Close()
-				assert.Equal(t, row.reasons, ev.reasons())
-				time.Sleep(time.Second) // for a loser that ignores its context
-			})
+		inBubble(t, name, func(t *testing.T) {
+			server, ev := script(row.responses...), &recorder{}
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
+			ctx := ev.on(t.Context())
+			if !row.plain {
+				ctx = transport.Repeatable(ctx)
+			}
+			start := time.Now()
+			resp, err := tr.RoundTrip(newRequest(t, row.method, "http://h.test/", nil).WithContext(ctx))
+			require.NoError(t, err)
+			assert.Equal(t, row.want, resp.StatusCode)
+			assert.Equal(t, row.at, time.Since(start))
+			text, err := io.ReadAll(resp.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, "body of "+http.StatusText(row.want), string(text))
+			_ = resp.Body.Close()
+			assert.Equal(t, row.reasons, ev.reasons())
+			time.Sleep(time.Second) // for a loser that ignores its context
 		})
 	}
 }
@@ -695,15 +683,13 @@ func TestFinalErrorAfterAHedge(t *testing.T) {
 		"of the second": {faults.Hang(), faults.Fail(final)},
 		"of the second, after one that would be retried": {deafly(60*time.Millisecond, status(503)), deafly(60*time.Millisecond, faults.Fail(final))},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script(responses...)
-				tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
-				_, err := get(t, tr, t.Context())
-				assert.True(t, err == final, "%T: %v", err, err)
-				assert.Equal(t, 2, server.attempts())
-				time.Sleep(time.Second) // for a loser that ignores its context
-			})
+		inBubble(t, name, func(t *testing.T) {
+			server := script(responses...)
+			tr := mustNew(t, transport.Config{Base: server, Rule: policy.Rule{Hedge: policy.Hedge{After: 50 * time.Millisecond}}})
+			_, err := get(t, tr, t.Context())
+			assert.True(t, err == final, "%T: %v", err, err)
+			assert.Equal(t, 2, server.attempts())
+			time.Sleep(time.Second) // for a loser that ignores its context
 		})
 	}
 }
@@ -718,15 +704,13 @@ func TestHedgeAndABaseThatPanics(t *testing.T) {
 		"the second, after a failure": {deafly(2*time.Second, status(503)), deafly(2*time.Second, panics)},
 	}
 	for name, responses := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tr := over(t, transport.Config{Rule: policy.Rule{
-					Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
-				}}, script(responses...))
-				assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
-				synctest.Wait()
-				assert.Zero(t, stateOf(t, tr).GateSlots)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			tr := over(t, transport.Config{Rule: policy.Rule{
+				Hedge: policy.Hedge{After: time.Second}, Gate: policy.Gate{Start: 5},
+			}}, script(responses...))
+			assert.PanicsWithValue(t, "base", func() { _, _ = get(t, tr, t.Context()) })
+			synctest.Wait()
+			assert.Zero(t, stateOf(t, tr).GateSlots)
 		})
 	}
 }
@@ -805,28 +789,26 @@ func TestBodiesOfHedgesAreClosed(t *testing.T) {
 		"rate used": {rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1, Burst: 1}}},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(row.rule).Or(exact)},
-					script(deafly(3*time.Second, status(503)), status(200)))
-				first, made := oneShot("text"), []*body(nil)
-				req := newRequest(t, http.MethodGet, "http://h.test/", first)
-				req.GetBody = func() (io.ReadCloser, error) {
-					b := oneShot("text")
-					made = append(made, b)
-					return b, nil
-				}
-				ev := &recorder{}
-				resp, err := tr.RoundTrip(req.WithContext(ev.on(t.Context())))
-				require.NoError(t, err)
-				_ = resp.Body.Close()
-				time.Sleep(time.Minute) // the first attempt does not notice that it was outrun
-				assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), transport.ReasonHedged))
-				assert.Equal(t, 1, first.closed())
-				for i, b := range made {
-					assert.Equal(t, 1, b.closed(), "body %d of %d", i+1, len(made))
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			tr := over(t, transport.Config{Rule: policy.Rule{Hedge: policy.Hedge{After: time.Second}}.Or(row.rule).Or(exact)},
+				script(deafly(3*time.Second, status(503)), status(200)))
+			first, made := oneShot("text"), []*body(nil)
+			req := newRequest(t, http.MethodGet, "http://h.test/", first)
+			req.GetBody = func() (io.ReadCloser, error) {
+				b := oneShot("text")
+				made = append(made, b)
+				return b, nil
+			}
+			ev := &recorder{}
+			resp, err := tr.RoundTrip(req.WithContext(ev.on(t.Context())))
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			time.Sleep(time.Minute) // the first attempt does not notice that it was outrun
+			assert.Equal(t, row.hedged, slices.Contains(ev.reasons(), transport.ReasonHedged))
+			assert.Equal(t, 1, first.closed())
+			for i, b := range made {
+				assert.Equal(t, 1, b.closed(), "body %d of %d", i+1, len(made))
+			}
 		})
 	}
 }

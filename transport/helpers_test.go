@@ -82,12 +82,10 @@ func at(t *testing.T, protocols []protocol, test func(*testing.T, ts.Config)) {
 func inMemory(t *testing.T, protocols []protocol, test func(*testing.T, ts.Config)) {
 	t.Helper()
 	for _, p := range protocols {
-		t.Run(p.name+"/memory", func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				cfg := p.cfg
-				cfg.Net = ts.NewNet()
-				test(t, cfg)
-			})
+		inBubble(t, p.name+"/memory", func(t *testing.T) {
+			cfg := p.cfg
+			cfg.Net = ts.NewNet()
+			test(t, cfg)
 		})
 	}
 }
@@ -96,6 +94,12 @@ func inMemory(t *testing.T, protocols []protocol, test func(*testing.T, ts.Confi
 func bubble(t *testing.T, test func(*testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)
+}
+
+// inBubble runs a subtest in virtual time.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { bubble(t, test) })
 }
 
 // A stage is a server that plays a script, and a Transport of ours before it.

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -30,63 +29,61 @@ func TestLateSuccesses(t *testing.T) {
 		"separate with late successes": {false, true, 710},
 	} {
 		for _, silent := range []bool{false, true} {
-			t.Run(name+map[bool]string{true: ", silent"}[silent], func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var f *memFleet
-					if tt.fleet {
-						f = newMemFleet(2 * time.Millisecond)
-					}
-					began := time.Now()
-					var arrived atomic.Int32
-					rule := policy.Rule{Attempts: 1, Gate: policy.Gate{Start: 100}}
-					if silent {
-						rule.AttemptTimeout = time.Second
-					}
-					c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
-						if d := req.Header.Get("Slow"); d != "" {
-							until, _ := time.ParseDuration(d)
-							time.Sleep(time.Until(began.Add(until)))
-							return play(req, faults.Status(200))
-						}
-						if at := time.Since(began); at >= begin && at < end {
-							arrived.Add(1)
-							if silent {
-								<-req.Context().Done()
-								return nil, req.Context().Err()
-							}
-							return nil, syscall.ECONNREFUSED
-						}
-						time.Sleep(10 * time.Millisecond)
+			inBubble(t, name+map[bool]string{true: ", silent"}[silent], func(t *testing.T) {
+				var f *memFleet
+				if tt.fleet {
+					f = newMemFleet(2 * time.Millisecond)
+				}
+				began := time.Now()
+				var arrived atomic.Int32
+				rule := policy.Rule{Attempts: 1, Gate: policy.Gate{Start: 100}}
+				if silent {
+					rule.AttemptTimeout = time.Second
+				}
+				c := newCrew(t, members, f, rule, func(_ int, req *http.Request) (*http.Response, error) {
+					if d := req.Header.Get("Slow"); d != "" {
+						until, _ := time.ParseDuration(d)
+						time.Sleep(time.Until(began.Add(until)))
 						return play(req, faults.Status(200))
+					}
+					if at := time.Since(began); at >= begin && at < end {
+						arrived.Add(1)
+						if silent {
+							<-req.Context().Done()
+							return nil, req.Context().Err()
+						}
+						return nil, syscall.ECONNREFUSED
+					}
+					time.Sleep(10 * time.Millisecond)
+					return play(req, faults.Status(200))
+				})
+				var all sync.WaitGroup
+				for i := range members {
+					all.Go(func() {
+						for time.Since(began) < end+20*time.Second {
+							c.get(t, i)
+							time.Sleep(250 * time.Millisecond)
+						}
 					})
-					var all sync.WaitGroup
-					for i := range members {
+				}
+				if tt.late {
+					time.Sleep(begin - time.Second)
+					for at := begin; at < end; at += time.Second {
 						all.Go(func() {
-							for time.Since(began) < end+20*time.Second {
-								c.get(t, i)
-								time.Sleep(250 * time.Millisecond)
+							i := int(at/time.Second) % members
+							resp, err := c.transports[i].RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Slow: "+(at+500*time.Millisecond).String()))
+							if err == nil {
+								_ = resp.Body.Close()
 							}
 						})
 					}
-					if tt.late {
-						time.Sleep(begin - time.Second)
-						for at := begin; at < end; at += time.Second {
-							all.Go(func() {
-								i := int(at/time.Second) % members
-								resp, err := c.transports[i].RoundTrip(headed(t, http.MethodGet, "http://h.test/", "Slow: "+(at+500*time.Millisecond).String()))
-								if err == nil {
-									_ = resp.Body.Close()
-								}
-							})
-						}
-					}
-					all.Wait()
-					t.Logf("%d requests arrived in the outage", arrived.Load())
-					assert.LessOrEqual(t, int(arrived.Load()), tt.most)
-					for i := range members {
-						assert.Equal(t, 200, c.get(t, i))
-					}
-				})
+				}
+				all.Wait()
+				t.Logf("%d requests arrived in the outage", arrived.Load())
+				assert.LessOrEqual(t, int(arrived.Load()), tt.most)
+				for i := range members {
+					assert.Equal(t, 200, c.get(t, i))
+				}
 			})
 		}
 	}

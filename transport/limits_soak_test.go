@@ -425,18 +425,16 @@ func TestWhatIsLostIsFound(t *testing.T) {
 		},
 	}
 	for name, lose := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := &riot{}
-				r.calm.Store(true)
-				r.tr = mustNew(t, transport.Config{Base: r})
-				state := r.tr.Hosts().Acquire(&url.URL{Scheme: "http", Host: "h.test"})
-				state.Release()
-				require.Empty(t, lost(t, r.tr))
-				lose(r.tr, state.Machines())
-				assert.NotEmpty(t, lost(t, r.tr))
-				synctest.Wait()
-			})
+		inBubble(t, name, func(t *testing.T) {
+			r := &riot{}
+			r.calm.Store(true)
+			r.tr = mustNew(t, transport.Config{Base: r})
+			state := r.tr.Hosts().Acquire(&url.URL{Scheme: "http", Host: "h.test"})
+			state.Release()
+			require.Empty(t, lost(t, r.tr))
+			lose(r.tr, state.Machines())
+			assert.NotEmpty(t, lost(t, r.tr))
+			synctest.Wait()
 		})
 	}
 }

@@ -147,49 +147,47 @@ func TestLinesInTheDocs(t *testing.T) {
 				once(t, tr, url)
 			}},
 	} {
-		t.Run(s.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var log journal
-				start := time.Now()
-				c := transport.Config{Rule: s.rule, Base: s.base, Logger: log.logger()}
-				if s.lane != nil {
-					c.Lane = func(string) http.RoundTripper { return s.lane }
+		inBubble(t, s.name, func(t *testing.T) {
+			var log journal
+			start := time.Now()
+			c := transport.Config{Rule: s.rule, Base: s.base, Logger: log.logger()}
+			if s.lane != nil {
+				c.Lane = func(string) http.RoundTripper { return s.lane }
+			}
+			if strings.Contains(s.name, "of a fleet") {
+				c.Fleet = hearing{heard}
+			}
+			target := url
+			if s.base == nil {
+				server := ts.Start(t, ts.Config{TLS: s.tls, Net: ts.NewNet()}, ts.OK(""))
+				base := server.Transport()
+				defer base.CloseIdleConnections()
+				c.Base, target = base, server.URL
+			}
+			s.play(t, mustNew(t, c), target)
+			time.Sleep(5 * time.Minute)
+			var cells []string
+			kinds := map[string]bool{}
+			for _, r := range log.records() {
+				if strings.Contains(r.Message, "one lane only") {
+					continue // the base of this test has no lanes
 				}
-				if strings.Contains(s.name, "of a fleet") {
-					c.Fleet = hearing{heard}
+				assert.LessOrEqual(t, len([]rune(r.Message)), 120, r.Message)
+				assert.Contains(t, r.Message, "://")
+				text := fmt.Sprintf("%v %s", r.Level, random.ReplaceAllString(r.Message, "$1 …"))
+				if n := count(r); n > 1 && !s.busy {
+					text += fmt.Sprintf(" count=%d", n)
 				}
-				target := url
-				if s.base == nil {
-					server := ts.Start(t, ts.Config{TLS: s.tls, Net: ts.NewNet()}, ts.OK(""))
-					base := server.Transport()
-					defer base.CloseIdleConnections()
-					c.Base, target = base, server.URL
-				}
-				s.play(t, mustNew(t, c), target)
-				time.Sleep(5 * time.Minute)
-				var cells []string
-				kinds := map[string]bool{}
-				for _, r := range log.records() {
-					if strings.Contains(r.Message, "one lane only") {
-						continue // the base of this test has no lanes
+				if s.busy {
+					if text = numbers.ReplaceAllString(text, "…"); kinds[text] {
+						continue
 					}
-					assert.LessOrEqual(t, len([]rune(r.Message)), 120, r.Message)
-					assert.Contains(t, r.Message, "://")
-					text := fmt.Sprintf("%v %s", r.Level, random.ReplaceAllString(r.Message, "$1 …"))
-					if n := count(r); n > 1 && !s.busy {
-						text += fmt.Sprintf(" count=%d", n)
-					}
-					if s.busy {
-						if text = numbers.ReplaceAllString(text, "…"); kinds[text] {
-							continue
-						}
-						kinds[text] = true
-					}
-					cells = append(cells, fmt.Sprintf("`%d s %s`", int(r.Time.Sub(start).Seconds()), text))
+					kinds[text] = true
 				}
-				require.NotEmpty(t, cells)
-				fmt.Fprintf(&table, "| %s | %s |\n", s.name, strings.Join(cells, "<br>"))
-			})
+				cells = append(cells, fmt.Sprintf("`%d s %s`", int(r.Time.Sub(start).Seconds()), text))
+			}
+			require.NotEmpty(t, cells)
+			fmt.Fprintf(&table, "| %s | %s |\n", s.name, strings.Join(cells, "<br>"))
 		})
 	}
 	const path, begin, end = "../docs/observability.md", "<!-- lines: go test ./transport -run LinesInTheDocs -update -->\n\n", "\n<!-- end -->"

@@ -87,39 +87,37 @@ func (j *journal) busiest() (most int) {
 // lines in any second, also about its state, and the numbers are exact.
 func TestLinesOfAStorm(t *testing.T) {
 	for name, kinds := range map[string]int{"one kind": 1, "some kinds": 3, "many kinds": 40} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var log journal
-				var requests, events atomic.Int64
-				tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(exact), Logger: log.logger(),
-					Trace: &transport.Trace{Event: func(e transport.Event) {
-						if e.Number > 1 || e.Reason != transport.ReasonFinal {
-							events.Add(1)
-						}
-					}},
-					Base: rt(func(req *http.Request) (*http.Response, error) {
-						return &http.Response{StatusCode: 500 + int(requests.Add(1))%kinds, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
-					})})
-				const storm = 3000
-				for range storm {
-					go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
-					time.Sleep(time.Millisecond)
-				}
-				time.Sleep(2 * time.Minute)
-				assert.LessOrEqual(t, log.busiest(), 5)
-				lines, changes := 0, 0
-				for _, r := range log.records() {
-					if attr(r, "condition") == nil {
-						lines += count(r)
-						continue
+		inBubble(t, name, func(t *testing.T) {
+			var log journal
+			var requests, events atomic.Int64
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}.Or(exact), Logger: log.logger(),
+				Trace: &transport.Trace{Event: func(e transport.Event) {
+					if e.Number > 1 || e.Reason != transport.ReasonFinal {
+						events.Add(1)
 					}
-					changes++
+				}},
+				Base: rt(func(req *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: 500 + int(requests.Add(1))%kinds, Body: http.NoBody, Header: http.Header{}, Request: req}, nil
+				})})
+			const storm = 3000
+			for range storm {
+				go func() { _, _ = fetch(t, tr, t.Context(), "http://h.test/") }()
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(2 * time.Minute)
+			assert.LessOrEqual(t, log.busiest(), 5)
+			lines, changes := 0, 0
+			for _, r := range log.records() {
+				if attr(r, "condition") == nil {
+					lines += count(r)
+					continue
 				}
-				assert.EqualValues(t, events.Load(), lines)
-				assert.Greater(t, lines, storm/2)
-				assert.Positive(t, changes)
-				assert.Less(t, len(log.records()), 70)
-			})
+				changes++
+			}
+			assert.EqualValues(t, events.Load(), lines)
+			assert.Greater(t, lines, storm/2)
+			assert.Positive(t, changes)
+			assert.Less(t, len(log.records()), 70)
 		})
 	}
 }
@@ -343,32 +341,28 @@ func TestReasonsOfAnEnd(t *testing.T) {
 			return ctx, cancel
 		}, transport.ReasonCanceled, slog.LevelDebug},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var log journal
-				var seen recorder
-				tr := mustNew(t, transport.Config{Logger: log.logger(), Base: script(faults.Hang()), Trace: seen.trace()})
-				ctx, cancel := row.begin(t.Context())
-				defer cancel()
-				_, err := fetch(t, tr, ctx, "http://h.test/")
-				require.Error(t, err)
-				last := seen.events()[len(seen.events())-1]
-				assert.Equal(t, row.reason, last.Reason)
-				require.NotEmpty(t, log.records())
-				line := log.records()[len(log.records())-1] // the first is about the lanes
-				assert.Equal(t, row.level, line.Level)
-				assert.Equal(t, row.reason.String(), attr(line, "reason"))
-			})
+		inBubble(t, name, func(t *testing.T) {
+			var log journal
+			var seen recorder
+			tr := mustNew(t, transport.Config{Logger: log.logger(), Base: script(faults.Hang()), Trace: seen.trace()})
+			ctx, cancel := row.begin(t.Context())
+			defer cancel()
+			_, err := fetch(t, tr, ctx, "http://h.test/")
+			require.Error(t, err)
+			last := seen.events()[len(seen.events())-1]
+			assert.Equal(t, row.reason, last.Reason)
+			require.NotEmpty(t, log.records())
+			line := log.records()[len(log.records())-1] // the first is about the lanes
+			assert.Equal(t, row.level, line.Level)
+			assert.Equal(t, row.reason.String(), attr(line, "reason"))
 		})
 	}
-	t.Run("the timeout of a client", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			var seen recorder
-			client := &http.Client{Timeout: time.Second, Transport: mustNew(t, transport.Config{Base: script(faults.Hang()), Trace: seen.trace()})}
-			_, err := client.Get("http://h.test/")
-			require.Error(t, err)
-			assert.Equal(t, []transport.Reason{transport.ReasonTimeout}, seen.reasons())
-		})
+	inBubble(t, "the timeout of a client", func(t *testing.T) {
+		var seen recorder
+		client := &http.Client{Timeout: time.Second, Transport: mustNew(t, transport.Config{Base: script(faults.Hang()), Trace: seen.trace()})}
+		_, err := client.Get("http://h.test/")
+		require.Error(t, err)
+		assert.Equal(t, []transport.Reason{transport.ReasonTimeout}, seen.reasons())
 	})
 }
 
@@ -388,16 +382,14 @@ func TestExplain(t *testing.T) {
 		"an error": {policy.Rule{Attempts: 2}.Or(exact), script(faults.Fail(fmt.Errorf("broken at %s", secret))),
 			"GET %s\n  failed: broken at %s"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				const safe = "http://xxxxx@h.test/p?key=xxxxx"
-				tr := mustNew(t, transport.Config{Rule: row.rule, Base: row.base})
-				resp, err := (&http.Client{Transport: tr}).Get(secret)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-				assert.Equal(t, strings.ReplaceAll(row.want, "%s", safe), transport.Explain(resp, err))
-			})
+		inBubble(t, name, func(t *testing.T) {
+			const safe = "http://xxxxx@h.test/p?key=xxxxx"
+			tr := mustNew(t, transport.Config{Rule: row.rule, Base: row.base})
+			resp, err := (&http.Client{Transport: tr}).Get(secret)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			assert.Equal(t, strings.ReplaceAll(row.want, "%s", safe), transport.Explain(resp, err))
 		})
 	}
 	assert.Equal(t, "no request", transport.Explain(nil, nil))
@@ -406,19 +398,17 @@ func TestExplain(t *testing.T) {
 		require.Error(t, err)
 		assert.NotContains(t, transport.Explain(resp, err), "SECRET")
 	}
-	t.Run("limits", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 0.5}}, Base: script(faults.Status(503))})
-			_, err := fetch(t, tr, t.Context(), "http://h.test/")
-			require.NoError(t, err)
-			resp, err := fetch(t, tr, t.Context(), "http://h.test/")
-			require.NoError(t, err)
-			assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, had waited 2s for the rate\n  status 503: the rule allows one attempt", transport.Explain(resp, nil))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err = fetch(t, tr, ctx, "http://h.test/")
-			assert.Equal(t, "GET http://h.test/\n  not sent: its turn would come after the caller's deadline (rate), try again at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
-		})
+	inBubble(t, "limits", func(t *testing.T) {
+		tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: -1, Rate: policy.Rate{PerSecond: 0.5}}, Base: script(faults.Status(503))})
+		_, err := fetch(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		resp, err := fetch(t, tr, t.Context(), "http://h.test/")
+		require.NoError(t, err)
+		assert.Equal(t, "GET http://h.test/\n  attempt 1, at 0s: 503, had waited 2s for the rate\n  status 503: the rule allows one attempt", transport.Explain(resp, nil))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = fetch(t, tr, ctx, "http://h.test/")
+		assert.Equal(t, "GET http://h.test/\n  not sent: its turn would come after the caller's deadline (rate), try again at 2000-01-01T00:00:04Z", transport.Explain(nil, err))
 	})
 }
 
@@ -438,27 +428,25 @@ func TestTextsThatOthersChoose(t *testing.T) {
 		"a dial":                      &net.OpError{Op: "dial", Net: "tcp", Err: errors.New(evil)},
 		"a lookup":                    &net.DNSError{Err: evil, Name: "h.test"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var log journal
-				tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}, Logger: log.logger(), Base: script(faults.Fail(err))})
-				req := newRequest(t, http.MethodPost, "https://h.test/", nil)
-				req.URL.Host = "SECRET@h\u009b31m.test"
-				_, failure := tr.RoundTrip(req)
-				require.Error(t, failure)
-				story := strings.Split(transport.Explain(nil, &url.Error{Op: "Post", URL: req.URL.String(), Err: failure}), "\n")
-				assert.LessOrEqual(t, len(story), 4, "%q", story)
-				for _, line := range story {
-					printable(t, line)
-					assert.False(t, strings.HasPrefix(line, "  status"), "%q", line)
-				}
-				time.Sleep(time.Minute)
-				require.NotEmpty(t, log.records())
-				for _, r := range log.records() {
-					printable(t, r.Message)
-				}
-				printable(t, transport.HostChange{Host: "https://h\u009b31m.test", Condition: transport.ConditionDown, Err: err}.String())
-			})
+		inBubble(t, name, func(t *testing.T) {
+			var log journal
+			tr := mustNew(t, transport.Config{Rule: policy.Rule{Attempts: 2}, Logger: log.logger(), Base: script(faults.Fail(err))})
+			req := newRequest(t, http.MethodPost, "https://h.test/", nil)
+			req.URL.Host = "SECRET@h\u009b31m.test"
+			_, failure := tr.RoundTrip(req)
+			require.Error(t, failure)
+			story := strings.Split(transport.Explain(nil, &url.Error{Op: "Post", URL: req.URL.String(), Err: failure}), "\n")
+			assert.LessOrEqual(t, len(story), 4, "%q", story)
+			for _, line := range story {
+				printable(t, line)
+				assert.False(t, strings.HasPrefix(line, "  status"), "%q", line)
+			}
+			time.Sleep(time.Minute)
+			require.NotEmpty(t, log.records())
+			for _, r := range log.records() {
+				printable(t, r.Message)
+			}
+			printable(t, transport.HostChange{Host: "https://h\u009b31m.test", Condition: transport.ConditionDown, Err: err}.String())
 		})
 	}
 }

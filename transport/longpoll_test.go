@@ -43,20 +43,18 @@ func TestLongPollUnderTimeouts(t *testing.T) {
 		{"MaxElapsed", policy.Rule{MaxElapsed: 50 * time.Second}, faults.Status(503).Delay(55 * time.Second), 1, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 		{"Hedge", policy.Rule{Hedge: policy.Hedge{After: 10 * time.Second}}, poll, 2, [2]time.Duration{55 * time.Second, 55 * time.Second}, nil},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script(row.step)
-				start := time.Now()
-				resp, err := get(t, over(t, transport.Config{Rule: row.rule}, server), t.Context())
-				took := time.Since(start)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-				assert.ErrorIs(t, err, row.err)
-				assert.Len(t, server.arrivals(), row.attempts)
-				assert.GreaterOrEqual(t, took, row.after[0])
-				assert.LessOrEqual(t, took, row.after[1])
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			server := script(row.step)
+			start := time.Now()
+			resp, err := get(t, over(t, transport.Config{Rule: row.rule}, server), t.Context())
+			took := time.Since(start)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			assert.ErrorIs(t, err, row.err)
+			assert.Len(t, server.arrivals(), row.attempts)
+			assert.GreaterOrEqual(t, took, row.after[0])
+			assert.LessOrEqual(t, took, row.after[1])
 		})
 	}
 }
@@ -77,19 +75,17 @@ func TestStreamUnderTimeouts(t *testing.T) {
 		{"Stall that is shorter", 0, policy.Rule{Stall: policy.Stall{Timeout: 15 * time.Second}}, 15 * time.Second, transport.ErrStalled},
 		{"least throughput", 0, policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 30 * time.Second, transport.ErrStalled},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := script(eventStream)
-				client := http.Client{Transport: over(t, transport.Config{Rule: row.rule}, server), Timeout: row.client}
-				start := time.Now()
-				resp, err := client.Get("http://h.test/")
-				require.NoError(t, err)
-				_, err = io.Copy(io.Discard, resp.Body)
-				assert.ErrorIs(t, err, row.err)
-				assert.Equal(t, row.after, time.Since(start).Round(time.Second))
-				assert.Len(t, server.arrivals(), 1, "an event stream is not asked for again")
-				_ = resp.Body.Close()
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			server := script(eventStream)
+			client := http.Client{Transport: over(t, transport.Config{Rule: row.rule}, server), Timeout: row.client}
+			start := time.Now()
+			resp, err := client.Get("http://h.test/")
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, resp.Body)
+			assert.ErrorIs(t, err, row.err)
+			assert.Equal(t, row.after, time.Since(start).Round(time.Second))
+			assert.Len(t, server.arrivals(), 1, "an event stream is not asked for again")
+			_ = resp.Body.Close()
 		})
 	}
 }
@@ -98,34 +94,32 @@ func TestStreamUnderTimeouts(t *testing.T) {
 // Transport of their own hold up nobody.
 func TestLongPollsAtTheGate(t *testing.T) {
 	for name, own := range map[string]bool{"same Transport": false, "a Transport of their own": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := faults.New(nil, func(req *http.Request) faults.Step {
-					if req.Method == http.MethodOptions {
-						return poll
-					}
-					return faults.Status(200)
-				})
-				plain := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}}, server)
-				polls := http.RoundTripper(plain)
-				if own {
-					polls = over(t, transport.Config{}, server)
+		inBubble(t, name, func(t *testing.T) {
+			server := faults.New(nil, func(req *http.Request) faults.Step {
+				if req.Method == http.MethodOptions {
+					return poll
 				}
-				var all sync.WaitGroup
-				for range 50 {
-					all.Go(func() { _, _ = send(t, polls, http.MethodOptions, "http://h.test/") })
-				}
-				time.Sleep(time.Second)
-				start := time.Now()
-				_, err := send(t, plain, http.MethodGet, "http://h.test/")
-				require.NoError(t, err)
-				if own {
-					assert.Zero(t, time.Since(start))
-				} else {
-					assert.GreaterOrEqual(t, time.Since(start), 54*time.Second)
-				}
-				all.Wait()
+				return faults.Status(200)
 			})
+			plain := over(t, transport.Config{Rule: policy.Rule{Gate: policy.Gate{Max: 50}}}, server)
+			polls := http.RoundTripper(plain)
+			if own {
+				polls = over(t, transport.Config{}, server)
+			}
+			var all sync.WaitGroup
+			for range 50 {
+				all.Go(func() { _, _ = send(t, polls, http.MethodOptions, "http://h.test/") })
+			}
+			time.Sleep(time.Second)
+			start := time.Now()
+			_, err := send(t, plain, http.MethodGet, "http://h.test/")
+			require.NoError(t, err)
+			if own {
+				assert.Zero(t, time.Since(start))
+			} else {
+				assert.GreaterOrEqual(t, time.Since(start), 54*time.Second)
+			}
+			all.Wait()
 		})
 	}
 }

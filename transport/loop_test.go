@@ -167,25 +167,23 @@ func TestPOST(t *testing.T) {
 		{"Refusals: a reset", policy.Rule{Classify: classify.Refusals}, nil, "", faults.Fail(syscall.ECONNRESET), 1},
 		{"202 with Retry-After is polling", policy.Rule{}, nil, "", status(202, "Retry-After: 1"), 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				base := script(row.first, status(200))
-				req := newRequest(t, http.MethodPost, "http://h.test/", strings.NewReader("text"))
-				if row.on != nil {
-					req = req.WithContext(row.on(req.Context()))
-				}
-				if row.header != "" {
-					req.Header.Set(row.header, "1")
-				}
-				resp, _ := over(t, transport.Config{Rule: row.rule}, base).RoundTrip(req)
-				if resp != nil {
-					_ = resp.Body.Close()
-				}
-				assert.Equal(t, row.attempts, base.attempts())
-				for _, b := range base.bodies {
-					assert.Equal(t, "text", b)
-				}
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			base := script(row.first, status(200))
+			req := newRequest(t, http.MethodPost, "http://h.test/", strings.NewReader("text"))
+			if row.on != nil {
+				req = req.WithContext(row.on(req.Context()))
+			}
+			if row.header != "" {
+				req.Header.Set(row.header, "1")
+			}
+			resp, _ := over(t, transport.Config{Rule: row.rule}, base).RoundTrip(req)
+			if resp != nil {
+				_ = resp.Body.Close()
+			}
+			assert.Equal(t, row.attempts, base.attempts())
+			for _, b := range base.bodies {
+				assert.Equal(t, "text", b)
+			}
 		})
 	}
 }
@@ -209,25 +207,23 @@ func TestServersWait(t *testing.T) {
 		{"hints are off", policy.Rule{Hint: classify.NoHint}.Or(exact), "3600", transport.ReasonRetry, time.Second, time.Second},
 		{"nonsense", exact, "10000000000", transport.ReasonMaxRetryAfter, 0, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var seen recorder
-				start := time.Now()
-				tr := over(t, transport.Config{Rule: row.rule}, script(status(503, "Retry-After: "+row.after), status(200)))
-				resp, err := get(t, tr, seen.on(t.Context()))
-				require.NoError(t, err)
-				assert.Equal(t, row.reason, seen.reasons()[0])
-				assert.GreaterOrEqual(t, time.Since(start), row.least)
-				assert.LessOrEqual(t, time.Since(start), row.most)
-				if row.reason == transport.ReasonRetry {
-					assert.Equal(t, 200, resp.StatusCode)
-				} else {
-					assert.Equal(t, 503, resp.StatusCode)
-					reason, _, ok := unretried(resp)
-					assert.True(t, ok)
-					assert.Equal(t, row.reason, reason)
-				}
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			var seen recorder
+			start := time.Now()
+			tr := over(t, transport.Config{Rule: row.rule}, script(status(503, "Retry-After: "+row.after), status(200)))
+			resp, err := get(t, tr, seen.on(t.Context()))
+			require.NoError(t, err)
+			assert.Equal(t, row.reason, seen.reasons()[0])
+			assert.GreaterOrEqual(t, time.Since(start), row.least)
+			assert.LessOrEqual(t, time.Since(start), row.most)
+			if row.reason == transport.ReasonRetry {
+				assert.Equal(t, 200, resp.StatusCode)
+			} else {
+				assert.Equal(t, 503, resp.StatusCode)
+				reason, _, ok := unretried(resp)
+				assert.True(t, ok)
+				assert.Equal(t, row.reason, reason)
+			}
 		})
 	}
 }
@@ -342,29 +338,27 @@ func TestRequestCancelEndsEveryWait(t *testing.T) {
 		"a busy body":  {policy.Rule{Backoff: backoff.Constant(0)}, early},
 		"the back-off": {exact, status(503)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, w := io.Pipe()
-				req := newRequest(t, http.MethodGet, "http://h.test/", nil)
-				if name == "a busy body" {
-					req = newRequest(t, http.MethodPut, "http://h.test/", r)
-				}
-				cancel := make(chan struct{})
-				//lint:ignore SA1019 still honoured
-				req.Cancel = cancel
-				time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
-				start, attempts := time.Now(), 0
-				resp, err := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
-					attempts++
-					return play(req, row.base)
-				})).RoundTrip(req)
-				assert.Equal(t, 100*time.Millisecond, time.Since(start))
-				assert.Equal(t, 1, attempts)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-				_ = w.Close()
-			})
+		inBubble(t, name, func(t *testing.T) {
+			r, w := io.Pipe()
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil)
+			if name == "a busy body" {
+				req = newRequest(t, http.MethodPut, "http://h.test/", r)
+			}
+			cancel := make(chan struct{})
+			//lint:ignore SA1019 still honoured
+			req.Cancel = cancel
+			time.AfterFunc(100*time.Millisecond, func() { close(cancel) })
+			start, attempts := time.Now(), 0
+			resp, err := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				attempts++
+				return play(req, row.base)
+			})).RoundTrip(req)
+			assert.Equal(t, 100*time.Millisecond, time.Since(start))
+			assert.Equal(t, 1, attempts)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			_ = w.Close()
 		})
 	}
 }
@@ -393,124 +387,108 @@ func TestAttemptTimeout(t *testing.T) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
 	}
-	t.Run("is not the caller's cancellation, and is retried", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			start := time.Now()
-			base := script(hang, status(200))
-			resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, 2*time.Second, time.Since(start))
-			_, err = io.ReadAll(resp.Body)
-			assert.NoError(t, err)
-		})
+	inBubble(t, "is not the caller's cancellation, and is retried", func(t *testing.T) {
+		start := time.Now()
+		base := script(hang, status(200))
+		resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 2*time.Second, time.Since(start))
+		_, err = io.ReadAll(resp.Body)
+		assert.NoError(t, err)
 	})
-	t.Run("is named in the error", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			_, err := get(t, over(t, transport.Config{Rule: rule}, script(hang)), t.Context())
-			assert.ErrorIs(t, err, transport.ErrAttemptTimeout)
-			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.NotErrorIs(t, err, context.Canceled)
-			assert.ErrorContains(t, err, "no response within the attempt's 1s")
-			var e *transport.Error
-			require.ErrorAs(t, err, &e)
-			assert.True(t, e.Timeout())
-		})
+	inBubble(t, "is named in the error", func(t *testing.T) {
+		_, err := get(t, over(t, transport.Config{Rule: rule}, script(hang)), t.Context())
+		assert.ErrorIs(t, err, transport.ErrAttemptTimeout)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.NotErrorIs(t, err, context.Canceled)
+		assert.ErrorContains(t, err, "no response within the attempt's 1s")
+		var e *transport.Error
+		require.ErrorAs(t, err, &e)
+		assert.True(t, e.Timeout())
 	})
-	t.Run("does not cut the body being read", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			var ctx context.Context
-			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-				ctx = req.Context()
-				return newResponse(req, 200, slowBody{strings.NewReader("abc"), ctx}), nil
-			}))
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
-			text, err := io.ReadAll(resp.Body)
-			assert.NoError(t, err)
-			assert.Equal(t, "abc", string(text))
-			assert.Error(t, ctx.Err(), "but the attempt's context ends with the body")
-		})
+	inBubble(t, "does not cut the body being read", func(t *testing.T) {
+		var ctx context.Context
+		tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+			ctx = req.Context()
+			return newResponse(req, 200, slowBody{strings.NewReader("abc"), ctx}), nil
+		}))
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		assert.NoError(t, err)
+		assert.Equal(t, "abc", string(text))
+		assert.Error(t, ctx.Err(), "but the attempt's context ends with the body")
 	})
-	t.Run("frees its context when the body is closed unread", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			var ctx context.Context
-			resp, err := get(t, over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-				ctx = req.Context()
-				return play(req, status(200))
-			})), t.Context())
-			require.NoError(t, err)
-			assert.NoError(t, ctx.Err())
-			assert.NoError(t, resp.Body.Close())
-			assert.Error(t, ctx.Err())
-		})
+	inBubble(t, "frees its context when the body is closed unread", func(t *testing.T) {
+		var ctx context.Context
+		resp, err := get(t, over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+			ctx = req.Context()
+			return play(req, status(200))
+		})), t.Context())
+		require.NoError(t, err)
+		assert.NoError(t, ctx.Err())
+		assert.NoError(t, resp.Body.Close())
+		assert.Error(t, ctx.Err())
 	})
-	t.Run("the caller's deadline is the caller's", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			base := script(hang)
-			_, err := get(t, over(t, transport.Config{Rule: rule}, base), ctx)
-			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.NotErrorIs(t, err, transport.ErrAttemptTimeout)
-			assert.Equal(t, 1, base.attempts())
-		})
+	inBubble(t, "the caller's deadline is the caller's", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		base := script(hang)
+		_, err := get(t, over(t, transport.Config{Rule: rule}, base), ctx)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.NotErrorIs(t, err, transport.ErrAttemptTimeout)
+		assert.Equal(t, 1, base.attempts())
 	})
-	t.Run("does not run while the request's body is sent", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			var seen recorder
-			start := time.Now()
-			tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-				for { // an upload of 10 s, then a response that takes too long once
-					if _, err := req.Body.Read(make([]byte, 1)); err != nil {
-						break
-					}
-					select {
-					case <-time.After(2 * time.Second):
-					case <-req.Context().Done():
-						t.Error("timed out while sending")
-					}
+	inBubble(t, "does not run while the request's body is sent", func(t *testing.T) {
+		var seen recorder
+		start := time.Now()
+		tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+			for { // an upload of 10 s, then a response that takes too long once
+				if _, err := req.Body.Read(make([]byte, 1)); err != nil {
+					break
 				}
-				_ = req.Body.Close()
-				if transport.AttemptNumber(req.Context()) == 1 {
-					return hang(req)
+				select {
+				case <-time.After(2 * time.Second):
+				case <-req.Context().Done():
+					t.Error("timed out while sending")
 				}
-				return play(req, status(200))
-			}))
-			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
-			req.Body = seekable("12345")
-			resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonFinal}, seen.reasons())
-			assert.Equal(t, 22*time.Second, time.Since(start))
-		})
+			}
+			_ = req.Body.Close()
+			if transport.AttemptNumber(req.Context()) == 1 {
+				return hang(req)
+			}
+			return play(req, status(200))
+		}))
+		req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+		req.Body = seekable("12345")
+		resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, []transport.Reason{transport.ReasonRetry, transport.ReasonFinal}, seen.reasons())
+		assert.Equal(t, 22*time.Second, time.Since(start))
 	})
-	t.Run("runs before the body is asked for", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			start := time.Now()
-			tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 1}.Or(rule)}, rt(func(req *http.Request) (*http.Response, error) {
-				defer func() { _ = req.Body.Close() }()
-				return hang(req) // as in a dial that does not end
-			}))
-			_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("12345")))
-			assert.ErrorIs(t, err, transport.ErrAttemptTimeout)
-			assert.Equal(t, time.Second, time.Since(start))
-		})
+	inBubble(t, "runs before the body is asked for", func(t *testing.T) {
+		start := time.Now()
+		tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 1}.Or(rule)}, rt(func(req *http.Request) (*http.Response, error) {
+			defer func() { _ = req.Body.Close() }()
+			return hang(req) // as in a dial that does not end
+		}))
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPut, "http://h.test/", strings.NewReader("12345")))
+		assert.ErrorIs(t, err, transport.ErrAttemptTimeout)
+		assert.Equal(t, time.Second, time.Since(start))
 	})
-	t.Run("a late response is a timeout", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			late := oneShot("late")
-			base := script(func(req *http.Request) (*http.Response, error) {
-				<-req.Context().Done()
-				return newResponse(req, 200, late), nil
-			}, status(200))
-			resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, 2, base.attempts())
-			assert.Equal(t, 1, late.closed())
-			_ = resp.Body.Close()
-		})
+	inBubble(t, "a late response is a timeout", func(t *testing.T) {
+		late := oneShot("late")
+		base := script(func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return newResponse(req, 200, late), nil
+		}, status(200))
+		resp, err := get(t, over(t, transport.Config{Rule: rule}, base), t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 2, base.attempts())
+		assert.Equal(t, 1, late.closed())
+		_ = resp.Body.Close()
 	})
 }
 
@@ -657,86 +635,74 @@ func TestAttemptNumberAndHeader(t *testing.T) {
 func TestNestedTransports(t *testing.T) {
 	for name, first := range map[string]answer{"response": status(503), "error": faults.Fail(syscall.ECONNRESET)} {
 		for _, depth := range []int{2, 3} {
-			t.Run(fmt.Sprint(name, depth), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					base := script(first)
-					var tr http.RoundTripper = base
-					for range depth {
-						tr = over(t, transport.Config{Rule: quick}, tr)
-					}
-					var seen recorder
-					resp, err := get(t, tr, seen.on(t.Context()))
-					assert.Equal(t, 6, base.attempts())
-					assert.Equal(t, transport.ReasonNested, seen.last())
-					if err == nil {
-						reason, attempts, ok := unretried(resp)
-						assert.True(t, ok)
-						assert.Equal(t, transport.ReasonAttempts, reason)
-						assert.Len(t, attempts, 6)
-					}
-				})
+			inBubble(t, fmt.Sprint(name, depth), func(t *testing.T) {
+				base := script(first)
+				var tr http.RoundTripper = base
+				for range depth {
+					tr = over(t, transport.Config{Rule: quick}, tr)
+				}
+				var seen recorder
+				resp, err := get(t, tr, seen.on(t.Context()))
+				assert.Equal(t, 6, base.attempts())
+				assert.Equal(t, transport.ReasonNested, seen.last())
+				if err == nil {
+					reason, attempts, ok := unretried(resp)
+					assert.True(t, ok)
+					assert.Equal(t, transport.ReasonAttempts, reason)
+					assert.Len(t, attempts, 6)
+				}
 			})
 		}
 	}
-	t.Run("what is not idempotent inside may be outside", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			base := script(status(503), status(200))
-			inner := over(t, transport.Config{Rule: quick}, base)
-			outer := over(t, transport.Config{Rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }}.Or(quick)}, inner)
-			resp, err := outer.RoundTrip(newRequest(t, http.MethodPost, "http://h.test", nil))
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-		})
+	inBubble(t, "what is not idempotent inside may be outside", func(t *testing.T) {
+		base := script(status(503), status(200))
+		inner := over(t, transport.Config{Rule: quick}, base)
+		outer := over(t, transport.Config{Rule: policy.Rule{Idempotent: func(*http.Request) bool { return true }}.Or(quick)}, inner)
+		resp, err := outer.RoundTrip(newRequest(t, http.MethodPost, "http://h.test", nil))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
 	})
-	t.Run("an inner one without retries has not given up", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			base := script(status(503), status(200))
-			inner := over(t, transport.Config{Rule: policy.Rule{Attempts: -1}}, base)
-			resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-		})
+	inBubble(t, "an inner one without retries has not given up", func(t *testing.T) {
+		base := script(status(503), status(200))
+		inner := over(t, transport.Config{Rule: policy.Rule{Attempts: -1}}, base)
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
 	})
-	t.Run("a limit below stops the next layer, too, if its error is final", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			base := script(faults.Fail(syscall.ECONNRESET), faults.Fail(&transport.Error{Reason: transport.ReasonMaxElapsed, Err: transport.ErrOverElapsed}))
-			_, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
-			e, ok := errors.AsType[*transport.Error](err)
-			require.True(t, ok)
-			assert.Equal(t, transport.ReasonNested, e.Reason)
-			assert.True(t, e.GaveUp())
-		})
+	inBubble(t, "a limit below stops the next layer, too, if its error is final", func(t *testing.T) {
+		base := script(faults.Fail(syscall.ECONNRESET), faults.Fail(&transport.Error{Reason: transport.ReasonMaxElapsed, Err: transport.ErrOverElapsed}))
+		_, err := get(t, over(t, transport.Config{Rule: quick}, base), t.Context())
+		e, ok := errors.AsType[*transport.Error](err)
+		require.True(t, ok)
+		assert.Equal(t, transport.ReasonNested, e.Reason)
+		assert.True(t, e.GaveUp())
 	})
-	t.Run("the wait of an attempt that the outer one ended is kept", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			rule := policy.Rule{Cooldown: policy.Off}.Or(quick)
-			base := script(status(429, "Retry-After: 20"), status(200))
-			start, again := time.Now(), time.Duration(0)
-			inner := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-				again = time.Since(start)
-				return base.RoundTrip(req)
-			}))
-			rule.AttemptTimeout = 5 * time.Second
-			var seen recorder
-			resp, err := get(t, over(t, transport.Config{Rule: rule, Trace: seen.trace()}, inner), t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, 2, base.attempts())
-			assert.GreaterOrEqual(t, again, 20*time.Second)
-			assert.ErrorIs(t, seen.all[0].Err, transport.ErrAttemptTimeout)
-			assert.Equal(t, 15*time.Second, seen.all[0].Hint)
-		})
+	inBubble(t, "the wait of an attempt that the outer one ended is kept", func(t *testing.T) {
+		rule := policy.Rule{Cooldown: policy.Off}.Or(quick)
+		base := script(status(429, "Retry-After: 20"), status(200))
+		start, again := time.Now(), time.Duration(0)
+		inner := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+			again = time.Since(start)
+			return base.RoundTrip(req)
+		}))
+		rule.AttemptTimeout = 5 * time.Second
+		var seen recorder
+		resp, err := get(t, over(t, transport.Config{Rule: rule, Trace: seen.trace()}, inner), t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 2, base.attempts())
+		assert.GreaterOrEqual(t, again, 20*time.Second)
+		assert.ErrorIs(t, seen.all[0].Err, transport.ErrAttemptTimeout)
+		assert.Equal(t, 15*time.Second, seen.all[0].Hint)
 	})
-	t.Run("the context of a marked response may be used again", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			tr := over(t, transport.Config{Rule: quick}, script(status(503)))
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
-			base := script(status(503), status(200))
-			resp, err = get(t, over(t, transport.Config{Rule: quick}, base), resp.Request.Context())
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-		})
+	inBubble(t, "the context of a marked response may be used again", func(t *testing.T) {
+		tr := over(t, transport.Config{Rule: quick}, script(status(503)))
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		base := script(status(503), status(200))
+		resp, err = get(t, over(t, transport.Config{Rule: quick}, base), resp.Request.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
 	})
 }
 
@@ -806,34 +772,30 @@ func TestDiscard(t *testing.T) {
 		{"short", func(read *int) io.Reader { return strings.NewReader("short") }, 0, 0},
 		{"endless", endless, transport.DrainBytes + 1, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				read := 0
-				b := &body{Reader: row.body(&read)}
-				start := time.Now()
-				resp, err := get(t, over(t, transport.Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 503, b), nil
-				}, status(200))), t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-				assert.Equal(t, 1, b.closed())
-				assert.Equal(t, row.bytes, read)
-				assert.Equal(t, row.took, time.Since(start))
-			})
-		})
-	}
-	t.Run("stalled", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			pr, pw := io.Pipe() // blocks until it is closed
-			defer func() { _ = pw.Close() }()
+		inBubble(t, row.name, func(t *testing.T) {
+			read := 0
+			b := &body{Reader: row.body(&read)}
 			start := time.Now()
 			resp, err := get(t, over(t, transport.Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
-				return newResponse(req, 503, pr), nil
+				return newResponse(req, 503, b), nil
 			}, status(200))), t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, transport.DrainTime, time.Since(start))
+			assert.Equal(t, 1, b.closed())
+			assert.Equal(t, row.bytes, read)
+			assert.Equal(t, row.took, time.Since(start))
 		})
+	}
+	inBubble(t, "stalled", func(t *testing.T) {
+		pr, pw := io.Pipe() // blocks until it is closed
+		defer func() { _ = pw.Close() }()
+		start := time.Now()
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, script(func(req *http.Request) (*http.Response, error) {
+			return newResponse(req, 503, pr), nil
+		}, status(200))), t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, transport.DrainTime, time.Since(start))
 	})
 	t.Run("known to be long", func(t *testing.T) {
 		read := 0
@@ -842,16 +804,14 @@ func TestDiscard(t *testing.T) {
 		assert.Equal(t, 1, b.closed())
 		assert.Zero(t, read)
 	})
-	t.Run("the caller leaves", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			pr, pw := io.Pipe()
-			defer func() { _ = pw.Close() }()
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Millisecond, cancel)
-			start := time.Now()
-			transport.Discard(ctx, &http.Response{Body: pr, ContentLength: -1})
-			assert.Equal(t, time.Millisecond, time.Since(start))
-		})
+	inBubble(t, "the caller leaves", func(t *testing.T) {
+		pr, pw := io.Pipe()
+		defer func() { _ = pw.Close() }()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		start := time.Now()
+		transport.Discard(ctx, &http.Response{Body: pr, ContentLength: -1})
+		assert.Equal(t, time.Millisecond, time.Since(start))
 	})
 }
 
@@ -897,47 +857,43 @@ func (b *stalledBody) Close() error {
 // left is shorter than the usual drain, then the drain leaves time for the next
 // attempt.
 func TestDrainIsPartOfTheDecision(t *testing.T) {
-	t.Run("no retry starts later than Elapsed allows", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			start, last := time.Now(), time.Duration(0)
-			tr := mustNew(t, transport.Config{
-				Base: rt(func(req *http.Request) (*http.Response, error) {
-					last = time.Since(start)
-					return newResponse(req, 503, newStalledBody()), nil
-				}),
-				Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsed: 100 * time.Millisecond},
-			})
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, 503, resp.StatusCode)
-			assert.NoError(t, resp.Body.Close())
-			assert.LessOrEqual(t, last, 100*time.Millisecond)
-			assert.Positive(t, last, "there was a retry")
+	inBubble(t, "no retry starts later than Elapsed allows", func(t *testing.T) {
+		start, last := time.Now(), time.Duration(0)
+		tr := mustNew(t, transport.Config{
+			Base: rt(func(req *http.Request) (*http.Response, error) {
+				last = time.Since(start)
+				return newResponse(req, 503, newStalledBody()), nil
+			}),
+			Rule: policy.Rule{Backoff: backoff.Constant(0), MaxElapsed: 100 * time.Millisecond},
 		})
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.NoError(t, resp.Body.Close())
+		assert.LessOrEqual(t, last, 100*time.Millisecond)
+		assert.Positive(t, last, "there was a retry")
 	})
 	for _, left := range []time.Duration{2, 20, 110, 260, 600} {
 		left *= time.Millisecond
-		t.Run("the retry has most of "+left.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tr := mustNew(t, transport.Config{
-					Base: rt(func(req *http.Request) (*http.Response, error) {
-						if transport.AttemptNumber(req.Context()) == 1 {
-							return newResponse(req, 503, newStalledBody()), nil
-						}
-						if err := pause(req, left/2); err != nil {
-							return nil, err
-						}
-						return play(req, status(200))
-					}),
-					Rule: policy.Rule{Backoff: backoff.Constant(0)},
-				})
-				ctx, cancel := context.WithTimeout(t.Context(), left)
-				defer cancel()
-				resp, err := get(t, tr, ctx)
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-				assert.NoError(t, resp.Body.Close())
+		inBubble(t, "the retry has most of "+left.String(), func(t *testing.T) {
+			tr := mustNew(t, transport.Config{
+				Base: rt(func(req *http.Request) (*http.Response, error) {
+					if transport.AttemptNumber(req.Context()) == 1 {
+						return newResponse(req, 503, newStalledBody()), nil
+					}
+					if err := pause(req, left/2); err != nil {
+						return nil, err
+					}
+					return play(req, status(200))
+				}),
+				Rule: policy.Rule{Backoff: backoff.Constant(0)},
 			})
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			defer cancel()
+			resp, err := get(t, tr, ctx)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.NoError(t, resp.Body.Close())
 		})
 	}
 }
@@ -1057,12 +1013,10 @@ func TestFastPathAndLoopAgree(t *testing.T) {
 		for kind, rule := range rules {
 			for way, option := range options {
 				for _, method := range []string{"GET", "POST"} {
-					t.Run(strings.Join([]string{name, kind, way, method}, " "), func(t *testing.T) {
-						bubble(t, func(t *testing.T) {
-							fast := story(t, rule, nil, first, option, method)
-							full := story(t, rule, &transport.Trace{Event: func(transport.Event) {}}, first, option, method)
-							assert.Equal(t, full, fast)
-						})
+					inBubble(t, strings.Join([]string{name, kind, way, method}, " "), func(t *testing.T) {
+						fast := story(t, rule, nil, first, option, method)
+						full := story(t, rule, &transport.Trace{Event: func(transport.Event) {}}, first, option, method)
+						assert.Equal(t, full, fast)
 					})
 				}
 			}

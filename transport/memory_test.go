@@ -50,34 +50,32 @@ func TestSmallBodiesInMemoryAreNotWrapped(t *testing.T) {
 		"hedge":           {AttemptTimeout: time.Hour, Hedge: policy.Hedge{After: time.Second}},
 	} {
 		for name, change := range requests {
-			t.Run(rule+"/"+name, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					tr := over(t, transport.Config{Rule: r.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-						attempts := transport.AttemptNumber(req.Context())
-						assert.True(t, replay.SmallInMemory(req.Body), "attempt %d has a %T", attempts, req.Body)
-						if req.GetBody != nil {
-							again, err := req.GetBody()
-							if assert.NoError(t, err) {
-								assert.True(t, replay.SmallInMemory(again), "net/http's own resend has a %T", again)
-							}
+			inBubble(t, rule+"/"+name, func(t *testing.T) {
+				tr := over(t, transport.Config{Rule: r.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+					attempts := transport.AttemptNumber(req.Context())
+					assert.True(t, replay.SmallInMemory(req.Body), "attempt %d has a %T", attempts, req.Body)
+					if req.GetBody != nil {
+						again, err := req.GetBody()
+						if assert.NoError(t, err) {
+							assert.True(t, replay.SmallInMemory(again), "net/http's own resend has a %T", again)
 						}
-						got, err := io.ReadAll(req.Body)
-						assert.NoError(t, err)
-						assert.Equal(t, text, string(got))
-						time.Sleep(2 * time.Second)
-						if attempts < 3 {
-							return play(req, status(503))
-						}
-						return play(req, status(200))
-					}))
-					_, _ = shared.Seek(0, io.SeekStart)
-					req := newRequest(t, http.MethodGet, "http://h.test/", bytes.NewReader([]byte(text)))
-					change(req)
-					resp, err := tr.RoundTrip(req)
-					require.NoError(t, err)
-					assert.Equal(t, 200, resp.StatusCode)
-					time.Sleep(time.Minute)
-				})
+					}
+					got, err := io.ReadAll(req.Body)
+					assert.NoError(t, err)
+					assert.Equal(t, text, string(got))
+					time.Sleep(2 * time.Second)
+					if attempts < 3 {
+						return play(req, status(503))
+					}
+					return play(req, status(200))
+				}))
+				_, _ = shared.Seek(0, io.SeekStart)
+				req := newRequest(t, http.MethodGet, "http://h.test/", bytes.NewReader([]byte(text)))
+				change(req)
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				time.Sleep(time.Minute)
 			})
 		}
 	}

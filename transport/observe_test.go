@@ -208,51 +208,49 @@ func TestHooks(t *testing.T) {
 		{name: "a GetBody that fails", rule: exact, base: script(status(503)), body: strings.NewReader("text"),
 			steps: "request, first, 0: 503, end: body_not_replayable, body"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := &witness{t: t}
-				sent := 0
-				var mu sync.Mutex
-				base := rt(func(req *http.Request) (*http.Response, error) {
-					mu.Lock()
-					sent++
-					mu.Unlock()
-					assert.Equal(t, fmt.Sprint(req.Context().Value(attemptKey{})), req.Header.Get("X-Attempt"), "context and header of the same attempt")
-					return row.base.RoundTrip(req)
-				})
-				tr := mustNew(t, transport.Config{Base: base, Rule: row.rule, Trace: w.trace()})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if row.until > 0 {
-					time.AfterFunc(row.until, cancel)
-				}
-				req := newRequest(t, http.MethodGet, "http://h.test/", row.body).WithContext(ctx)
-				if row.body != nil {
-					req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("no body") }
-				}
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					defer func() { _ = recover() }()
-					resp, err := tr.RoundTrip(req)
-					if err != nil {
-						return
-					}
-					if !row.leave {
-						_, _ = io.Copy(io.Discard, onlyReader{resp.Body})
-						_, _ = resp.Body.Read(make([]byte, 1)) // once more
-					}
-					_ = resp.Body.Close()
-					_ = resp.Body.Close()
-				}()
-				<-ended
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				w.closed()
-				assert.Equal(t, row.steps, strings.Join(w.steps, ", "))
-				assert.Len(t, w.starts, sent)
-				assert.Empty(t, req.Header.Get("X-Attempt"), "the caller's header is not changed")
+		inBubble(t, row.name, func(t *testing.T) {
+			w := &witness{t: t}
+			sent := 0
+			var mu sync.Mutex
+			base := rt(func(req *http.Request) (*http.Response, error) {
+				mu.Lock()
+				sent++
+				mu.Unlock()
+				assert.Equal(t, fmt.Sprint(req.Context().Value(attemptKey{})), req.Header.Get("X-Attempt"), "context and header of the same attempt")
+				return row.base.RoundTrip(req)
 			})
+			tr := mustNew(t, transport.Config{Base: base, Rule: row.rule, Trace: w.trace()})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if row.until > 0 {
+				time.AfterFunc(row.until, cancel)
+			}
+			req := newRequest(t, http.MethodGet, "http://h.test/", row.body).WithContext(ctx)
+			if row.body != nil {
+				req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("no body") }
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				defer func() { _ = recover() }()
+				resp, err := tr.RoundTrip(req)
+				if err != nil {
+					return
+				}
+				if !row.leave {
+					_, _ = io.Copy(io.Discard, onlyReader{resp.Body})
+					_, _ = resp.Body.Read(make([]byte, 1)) // once more
+				}
+				_ = resp.Body.Close()
+				_ = resp.Body.Close()
+			}()
+			<-ended
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			w.closed()
+			assert.Equal(t, row.steps, strings.Join(w.steps, ", "))
+			assert.Len(t, w.starts, sent)
+			assert.Empty(t, req.Header.Get("X-Attempt"), "the caller's header is not changed")
 		})
 	}
 }
@@ -311,65 +309,59 @@ func TestQueued(t *testing.T) {
 		"pacing":   {policy.Rule{Pacing: policy.On}, status(200, quota...), func(q transport.Queued) time.Duration { return q.Pacing }},
 		"rate":     {policy.Rule{Rate: policy.Rate{PerSecond: 0.25}}, status(200), func(q transport.Queued) time.Duration { return q.Rate }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := &witness{t: t}
-				tr := mustNew(t, transport.Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Trace: w.trace()})
-				for range 2 {
-					resp, err := get(t, tr, t.Context())
-					require.NoError(t, err)
-					_ = resp.Body.Close()
-					if name == "cooldown" {
-						time.Sleep(s) // a request that arrives just now
-					}
+		inBubble(t, name, func(t *testing.T) {
+			w := &witness{t: t}
+			tr := mustNew(t, transport.Config{Base: script(row.first, status(200)), Rule: row.rule.Or(exact), Trace: w.trace()})
+			for range 2 {
+				resp, err := get(t, tr, t.Context())
+				require.NoError(t, err)
+				_ = resp.Body.Close()
+				if name == "cooldown" {
+					time.Sleep(s) // a request that arrives just now
 				}
-				q := w.starts[1].Queued
-				assert.Greater(t, row.want(q), s)
-				assert.Equal(t, row.want(q), q.Total(), "and in no other queue")
-				assert.Equal(t, q, w.sums[1].Queued)
-			})
+			}
+			q := w.starts[1].Queued
+			assert.Greater(t, row.want(q), s)
+			assert.Equal(t, row.want(q), q.Total(), "and in no other queue")
+			assert.Equal(t, q, w.sums[1].Queued)
 		})
 	}
-	t.Run("rate before the gate", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			w := &witness{t: t}
-			rule := policy.Rule{Gate: policy.Gate{Max: 1}, Rate: policy.Rate{PerSecond: 1, Burst: 1}}
-			tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Trace: w.trace()})
-			together(2, func(int) {
-				resp, err := get(t, tr, t.Context())
-				assert.NoError(t, err)
-				_ = resp.Body.Close()
-			})
-			assert.Equal(t, transport.Queued{Rate: s, Gate: 3 * s}, w.starts[1].Queued)
+	inBubble(t, "rate before the gate", func(t *testing.T) {
+		w := &witness{t: t}
+		rule := policy.Rule{Gate: policy.Gate{Max: 1}, Rate: policy.Rate{PerSecond: 1, Burst: 1}}
+		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: rule.Or(exact), Trace: w.trace()})
+		together(2, func(int) {
+			resp, err := get(t, tr, t.Context())
+			assert.NoError(t, err)
+			_ = resp.Body.Close()
 		})
+		assert.Equal(t, transport.Queued{Rate: s, Gate: 3 * s}, w.starts[1].Queued)
 	})
-	t.Run("gate", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			w := &witness{t: t}
-			tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
-			together(2, func(int) {
-				resp, err := get(t, tr, t.Context())
-				assert.NoError(t, err)
-				_ = resp.Body.Close()
-			})
-			assert.Equal(t, transport.Queued{Gate: 4 * s}, w.starts[1].Queued)
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() {
-				resp, err := get(t, tr, t.Context())
-				assert.NoError(t, err)
-				_ = resp.Body.Close()
-			}()
-			time.AfterFunc(3*s, cancel)
-			synctest.Wait()
-			_, err := get(t, tr, ctx)
-			assert.ErrorIs(t, err, context.Canceled)
-			last := w.sums[len(w.sums)-1]
-			assert.Equal(t, transport.Queued{Gate: 3 * s}, last.Queued, "it was refused")
-			assert.Zero(t, last.Attempts)
-			assert.Equal(t, transport.ReasonCanceled, last.Reason)
-			time.Sleep(time.Minute)
-			synctest.Wait()
+	inBubble(t, "gate", func(t *testing.T) {
+		w := &witness{t: t}
+		tr := mustNew(t, transport.Config{Base: script(status(200).Delay(4 * s)), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateWait, Max: 1}}.Or(exact), Trace: w.trace()})
+		together(2, func(int) {
+			resp, err := get(t, tr, t.Context())
+			assert.NoError(t, err)
+			_ = resp.Body.Close()
 		})
+		assert.Equal(t, transport.Queued{Gate: 4 * s}, w.starts[1].Queued)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			resp, err := get(t, tr, t.Context())
+			assert.NoError(t, err)
+			_ = resp.Body.Close()
+		}()
+		time.AfterFunc(3*s, cancel)
+		synctest.Wait()
+		_, err := get(t, tr, ctx)
+		assert.ErrorIs(t, err, context.Canceled)
+		last := w.sums[len(w.sums)-1]
+		assert.Equal(t, transport.Queued{Gate: 3 * s}, last.Queued, "it was refused")
+		assert.Zero(t, last.Attempts)
+		assert.Equal(t, transport.ReasonCanceled, last.Reason)
+		time.Sleep(time.Minute)
+		synctest.Wait()
 	})
 }
 
@@ -421,19 +413,17 @@ func TestBodyEnd(t *testing.T) {
 		assert.False(t, w.bodies[0].Whole)
 		w.closed()
 	})
-	t.Run("resumes", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			w := &witness{t: t}
-			tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
-			resp, err := get(t, tr, t.Context())
-			require.NoError(t, err)
-			_, err = io.Copy(io.Discard, resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, 3, w.bodies[0].Resumes)
-			assert.EqualValues(t, 1000, w.bodies[0].Bytes)
-			assert.EqualValues(t, 400, w.starts[1].Offset)
-			w.closed()
-		})
+	inBubble(t, "resumes", func(t *testing.T) {
+		w := &witness{t: t}
+		tr := mustNew(t, transport.Config{Trace: w.trace(), Rule: exact, Base: cutter(text, 400, 0, -503, 100)})
+		resp, err := get(t, tr, t.Context())
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, 3, w.bodies[0].Resumes)
+		assert.EqualValues(t, 1000, w.bodies[0].Bytes)
+		assert.EqualValues(t, 400, w.starts[1].Offset)
+		w.closed()
 	})
 	t.Run("a connection that is handed over", func(t *testing.T) {
 		w := &witness{t: t}

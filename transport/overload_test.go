@@ -286,45 +286,43 @@ func TestLimitsReturnTheContextsCause(t *testing.T) {
 		}},
 	}
 	for name, row := range rules {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				base := script(func(req *http.Request) (*http.Response, error) {
-					switch req.URL.Path {
-					case "/told":
-						return play(req, status(429, "Retry-After: 30"))
-					case "/quota":
-						return play(req, status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
-					}
-					return slow(req)
-				})
-				tr := mustNew(t, transport.Config{Base: base, Rule: row.rule})
-				release := row.prepare(t, tr)
-				attempts := base.attempts()
-
-				reason := errors.New("the caller's reason")
-				ctx, cancel := context.WithCancelCause(t.Context())
-				start := time.Now()
-				time.AfterFunc(time.Second, func() { cancel(reason) })
-				together(20, func(int) {
-					b := oneShot("text")
-					req := newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx)
-					resp, err := tr.RoundTrip(req)
-					assert.Nil(t, resp)
-					assert.ErrorIs(t, err, context.Canceled)
-					assert.ErrorIs(t, err, reason)
-					assert.Equal(t, 1, b.closed())
-				})
-				assert.Equal(t, time.Second, time.Since(start))
-				assert.Equal(t, attempts, base.attempts())
-				s := stateOf(t, tr)
-				assert.Zero(t, s.InFlight)
-				assert.Zero(t, s.GateQueue)
-
-				release()
-				code, err := send(t, tr, http.MethodGet, "http://h.test/")
-				require.NoError(t, err, "the next one passes")
-				assert.Equal(t, 200, code)
+		inBubble(t, name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) {
+				switch req.URL.Path {
+				case "/told":
+					return play(req, status(429, "Retry-After: 30"))
+				case "/quota":
+					return play(req, status(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 10", "X-RateLimit-Reset: 30"))
+				}
+				return slow(req)
 			})
+			tr := mustNew(t, transport.Config{Base: base, Rule: row.rule})
+			release := row.prepare(t, tr)
+			attempts := base.attempts()
+
+			reason := errors.New("the caller's reason")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			start := time.Now()
+			time.AfterFunc(time.Second, func() { cancel(reason) })
+			together(20, func(int) {
+				b := oneShot("text")
+				req := newRequest(t, http.MethodPut, "http://h.test/", b).WithContext(ctx)
+				resp, err := tr.RoundTrip(req)
+				assert.Nil(t, resp)
+				assert.ErrorIs(t, err, context.Canceled)
+				assert.ErrorIs(t, err, reason)
+				assert.Equal(t, 1, b.closed())
+			})
+			assert.Equal(t, time.Second, time.Since(start))
+			assert.Equal(t, attempts, base.attempts())
+			s := stateOf(t, tr)
+			assert.Zero(t, s.InFlight)
+			assert.Zero(t, s.GateQueue)
+
+			release()
+			code, err := send(t, tr, http.MethodGet, "http://h.test/")
+			require.NoError(t, err, "the next one passes")
+			assert.Equal(t, 200, code)
 		})
 	}
 }

@@ -227,39 +227,37 @@ func TestOneWrongQuota(t *testing.T) {
 	} {
 		for _, n := range []int{1, 5} {
 			for _, hedge := range []time.Duration{0, 50 * time.Millisecond} {
-				t.Run(fmt.Sprintf("%s, %d workers, hedge %v", name, n, hedge), func(t *testing.T) {
-					bubble(t, func(t *testing.T) {
-						var mu sync.Mutex
-						attempts := 0
-						server := script(func(req *http.Request) (*http.Response, error) {
-							mu.Lock()
-							attempts++
-							mine := attempts
-							mu.Unlock()
-							if err := pause(req, time.Duration(20+mine%7*20)*time.Millisecond); err != nil {
-								return nil, err
-							}
-							if mine == 20 {
-								return play(req, status(200, wrong...))
-							}
-							return play(req, status(200, fmt.Sprintf("X-RateLimit-Remaining: %d", 5000-mine), "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 3600"))
-						})
-						rule := policy.Rule{Pacing: policy.On}
-						if hedge > 0 {
-							rule.Hedge = policy.Hedge{After: hedge}
+				inBubble(t, fmt.Sprintf("%s, %d workers, hedge %v", name, n, hedge), func(t *testing.T) {
+					var mu sync.Mutex
+					attempts := 0
+					server := script(func(req *http.Request) (*http.Response, error) {
+						mu.Lock()
+						attempts++
+						mine := attempts
+						mu.Unlock()
+						if err := pause(req, time.Duration(20+mine%7*20)*time.Millisecond); err != nil {
+							return nil, err
 						}
-						tr := mustNew(t, transport.Config{Base: server, Rule: rule})
-						together(n, func(int) {
-							for range 500 / n {
-								code, err := send(t, tr, http.MethodGet, "http://h.test/")
-								assert.NoError(t, err)
-								assert.Equal(t, 200, code)
-							}
-						})
-						took := time.Since(server.start)
-						t.Logf("%v for 500 requests", took)
-						assert.Less(t, took, 2*time.Minute+time.Duration(500/n)*200*time.Millisecond)
+						if mine == 20 {
+							return play(req, status(200, wrong...))
+						}
+						return play(req, status(200, fmt.Sprintf("X-RateLimit-Remaining: %d", 5000-mine), "X-RateLimit-Limit: 5000", "X-RateLimit-Reset: 3600"))
 					})
+					rule := policy.Rule{Pacing: policy.On}
+					if hedge > 0 {
+						rule.Hedge = policy.Hedge{After: hedge}
+					}
+					tr := mustNew(t, transport.Config{Base: server, Rule: rule})
+					together(n, func(int) {
+						for range 500 / n {
+							code, err := send(t, tr, http.MethodGet, "http://h.test/")
+							assert.NoError(t, err)
+							assert.Equal(t, 200, code)
+						}
+					})
+					took := time.Since(server.start)
+					t.Logf("%v for 500 requests", took)
+					assert.Less(t, took, 2*time.Minute+time.Duration(500/n)*200*time.Millisecond)
 				})
 			}
 		}

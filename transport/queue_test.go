@@ -254,25 +254,23 @@ func TestMaxElapsedAtTheGate(t *testing.T) {
 // A request whose turn by the rate comes after its deadline is refused at once, with and without a gate.
 func TestLateTurnsOfTheRateAreRefusedAtOnce(t *testing.T) {
 	for name, mode := range map[string]policy.GateMode{"rate": policy.Off, "rate and gate": policy.GateWait} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				base := script(faults.Status(200))
-				tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: mode}}}, base)
-				ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
-				defer cancel()
-				var wg sync.WaitGroup
-				for range 20 {
-					wg.Go(func() {
-						if _, err := get(t, tr, ctx); err != nil {
-							assert.ErrorIs(t, err, transport.ErrOverDeadline)
-							assert.Zero(t, time.Since(base.start))
-						}
-					})
-					synctest.Wait() // each request finds the request before it in the queue
-				}
-				wg.Wait()
-				assert.Equal(t, 6, base.attempts(), "one per second")
-			})
+		inBubble(t, name, func(t *testing.T) {
+			base := script(faults.Status(200))
+			tr := over(t, transport.Config{Rule: policy.Rule{Rate: policy.Rate{PerSecond: 1, Burst: 1}, Gate: policy.Gate{Mode: mode}}}, base)
+			ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+			defer cancel()
+			var wg sync.WaitGroup
+			for range 20 {
+				wg.Go(func() {
+					if _, err := get(t, tr, ctx); err != nil {
+						assert.ErrorIs(t, err, transport.ErrOverDeadline)
+						assert.Zero(t, time.Since(base.start))
+					}
+				})
+				synctest.Wait() // each request finds the request before it in the queue
+			}
+			wg.Wait()
+			assert.Equal(t, 6, base.attempts(), "one per second")
 		})
 	}
 }
@@ -325,33 +323,31 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 		"no limit": {limit: "", base: faults.Fail(syscall.ECONNRESET), first: hold, reason: transport.ReasonDeadline,
 			rule: policy.Rule{Backoff: backoff.Constant(time.Minute)}, text: "(deadline): connection reset"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var text LogText
-				var seen recorder
-				logger := slog.New(slog.NewTextHandler(&text, nil))
-				tr := over(t, transport.Config{Rule: row.rule, Logger: logger}, script(row.base))
-				row.first(t, tr)
-				ctx, cancel := context.WithTimeout(seen.on(t.Context()), 10*time.Second)
-				defer cancel()
-				resp, err := get(t, tr, ctx)
-				require.Error(t, err, "%v", resp)
-				assert.ErrorContains(t, err, row.text)
-				e, ok := errors.AsType[*transport.Error](err)
-				require.True(t, ok)
-				assert.Equal(t, row.reason, e.Reason)
-				assert.Equal(t, row.limit, e.Limit)
-				last := seen.all[len(seen.all)-1]
-				assert.Equal(t, row.reason, last.Reason)
-				assert.Equal(t, row.limit, last.Limit)
-				lines := strings.Split(strings.TrimSpace(text.String()), "\n")
-				if row.limit != "" {
-					assert.Contains(t, lines[len(lines)-1], "limit="+row.limit)
-				} else {
-					assert.NotContains(t, lines[len(lines)-1], "limit=")
-				}
-				time.Sleep(2 * time.Minute)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			var text LogText
+			var seen recorder
+			logger := slog.New(slog.NewTextHandler(&text, nil))
+			tr := over(t, transport.Config{Rule: row.rule, Logger: logger}, script(row.base))
+			row.first(t, tr)
+			ctx, cancel := context.WithTimeout(seen.on(t.Context()), 10*time.Second)
+			defer cancel()
+			resp, err := get(t, tr, ctx)
+			require.Error(t, err, "%v", resp)
+			assert.ErrorContains(t, err, row.text)
+			e, ok := errors.AsType[*transport.Error](err)
+			require.True(t, ok)
+			assert.Equal(t, row.reason, e.Reason)
+			assert.Equal(t, row.limit, e.Limit)
+			last := seen.all[len(seen.all)-1]
+			assert.Equal(t, row.reason, last.Reason)
+			assert.Equal(t, row.limit, last.Limit)
+			lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+			if row.limit != "" {
+				assert.Contains(t, lines[len(lines)-1], "limit="+row.limit)
+			} else {
+				assert.NotContains(t, lines[len(lines)-1], "limit=")
+			}
+			time.Sleep(2 * time.Minute)
 		})
 	}
 }

@@ -139,47 +139,45 @@ func TestFleetQuotaInTokens(t *testing.T) {
 // answer.
 func TestFleetRateOfCosts(t *testing.T) {
 	for name, gate := range map[string]policy.Gate{"rate": {}, "rate and gate": {Start: 100}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				f := newMemFleet(2 * time.Millisecond)
-				var mu sync.Mutex
-				total := 0
-				var members []*transport.Transport
-				for range 5 {
-					members = append(members, over(t, transport.Config{Fleet: f.member(), Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 100, Burst: 100}}},
-						rt(func(req *http.Request) (*http.Response, error) {
-							mu.Lock()
-							total += headerCost(req)
-							mu.Unlock()
-							return newResponse(req, 200, http.NoBody), nil
-						})))
-				}
-				ctx, stop := context.WithTimeout(t.Context(), 60*time.Second)
-				defer stop()
-				var all sync.WaitGroup
-				for i, tr := range members {
-					for range 3 {
-						all.Go(func() {
-							rng := rand.New(rand.NewPCG(uint64(i), 8))
-							for ctx.Err() == nil {
-								req := headed(t, "GET", "http://h.test/", "Cost: "+strconv.Itoa(1+rng.IntN(100)))
-								if _, err := tr.RoundTrip(req.WithContext(ctx)); err != nil {
-									return // its turn would come after the end
-								}
+		inBubble(t, name, func(t *testing.T) {
+			f := newMemFleet(2 * time.Millisecond)
+			var mu sync.Mutex
+			total := 0
+			var members []*transport.Transport
+			for range 5 {
+				members = append(members, over(t, transport.Config{Fleet: f.member(), Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 100, Burst: 100}}},
+					rt(func(req *http.Request) (*http.Response, error) {
+						mu.Lock()
+						total += headerCost(req)
+						mu.Unlock()
+						return newResponse(req, 200, http.NoBody), nil
+					})))
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 60*time.Second)
+			defer stop()
+			var all sync.WaitGroup
+			for i, tr := range members {
+				for range 3 {
+					all.Go(func() {
+						rng := rand.New(rand.NewPCG(uint64(i), 8))
+						for ctx.Err() == nil {
+							req := headed(t, "GET", "http://h.test/", "Cost: "+strconv.Itoa(1+rng.IntN(100)))
+							if _, err := tr.RoundTrip(req.WithContext(ctx)); err != nil {
+								return // its turn would come after the end
 							}
-						})
-					}
+						}
+					})
 				}
-				time.Sleep(5 * time.Second)
-				mu.Lock()
-				before := total
-				mu.Unlock()
-				all.Wait()
-				t.Logf("%d in 5 s, then %d in 55 s", before, total-before)
-				assert.LessOrEqual(t, total-before, 5500+200)
-				assert.GreaterOrEqual(t, total-before, 5500-500)
-				assert.LessOrEqual(t, before, 700)
-			})
+			}
+			time.Sleep(5 * time.Second)
+			mu.Lock()
+			before := total
+			mu.Unlock()
+			all.Wait()
+			t.Logf("%d in 5 s, then %d in 55 s", before, total-before)
+			assert.LessOrEqual(t, total-before, 5500+200)
+			assert.GreaterOrEqual(t, total-before, 5500-500)
+			assert.LessOrEqual(t, before, 700)
 		})
 	}
 }
@@ -187,20 +185,18 @@ func TestFleetRateOfCosts(t *testing.T) {
 // A rate counts costs. A cost above the burst takes a full bucket.
 func TestRateCountsCosts(t *testing.T) {
 	for name, gate := range map[string]policy.Gate{"rate": {}, "rate and gate": {Start: 5}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
-				tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 10, Burst: 20}}}, base)
-				for _, cost := range []string{"15", "10", "1", "100", "1000000000", "1"} {
-					_, err := send(t, tr, "GET", "http://h.test/", "Cost: "+cost)
-					require.NoError(t, err)
-				}
-				ms := time.Millisecond
-				want := []time.Duration{0, 500 * ms, 600 * ms, 2600 * ms, 4600 * ms, 4700 * ms}
-				for i, at := range base.arrivals() {
-					assert.InDelta(t, want[i], at, float64(ms), "request %d", i)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			base := script(func(req *http.Request) (*http.Response, error) { return newResponse(req, 200, http.NoBody), nil })
+			tr := over(t, transport.Config{Rule: policy.Rule{Cost: headerCost, Gate: gate, Rate: policy.Rate{PerSecond: 10, Burst: 20}}}, base)
+			for _, cost := range []string{"15", "10", "1", "100", "1000000000", "1"} {
+				_, err := send(t, tr, "GET", "http://h.test/", "Cost: "+cost)
+				require.NoError(t, err)
+			}
+			ms := time.Millisecond
+			want := []time.Duration{0, 500 * ms, 600 * ms, 2600 * ms, 4600 * ms, 4700 * ms}
+			for i, at := range base.arrivals() {
+				assert.InDelta(t, want[i], at, float64(ms), "request %d", i)
+			}
 		})
 	}
 }
@@ -264,22 +260,20 @@ func TestCostIsAskedOnce(t *testing.T) {
 		"gate":     {policy.Rule{Gate: policy.Gate{Start: 1}}, 0},
 		"no limit": {policy.Rule{}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				asked := 0
-				row.rule.Cost = func(*http.Request) int { asked++; return 3 }
-				play := script(status(503), status(503), status(200))
-				tr := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
-					if err := pause(req, 10*time.Millisecond); err != nil {
-						return nil, err
-					}
-					return play.RoundTrip(req)
-				}))
-				resp, err := get(t, tr, t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-				assert.Equal(t, row.want, asked)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			asked := 0
+			row.rule.Cost = func(*http.Request) int { asked++; return 3 }
+			play := script(status(503), status(503), status(200))
+			tr := over(t, transport.Config{Rule: row.rule}, rt(func(req *http.Request) (*http.Response, error) {
+				if err := pause(req, 10*time.Millisecond); err != nil {
+					return nil, err
+				}
+				return play.RoundTrip(req)
+			}))
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, row.want, asked)
 		})
 	}
 }

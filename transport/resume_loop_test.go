@@ -322,23 +322,21 @@ func TestReconnectIsBounded(t *testing.T) {
 		{"throughput", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 4, transport.ReconnectTimeout},
 		{"hedged", policy.Rule{Hedge: policy.Hedge{After: time.Hour}}, resume.MinProgress, transport.ReconnectTimeout},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				first := func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 200, cutAt(strings.Repeat("x", row.size), io.ErrUnexpectedEOF), `ETag: "v1"`), nil
-				}
-				base := script(first, hang)
-				tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, base)
-				resp, err := get(t, tr, t.Context())
-				require.NoError(t, err)
-				start := time.Now()
-				_, err = io.ReadAll(resp.Body)
-				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				reconnects := time.Duration(base.attempts() - 1)
-				assert.Greater(t, reconnects, time.Duration(1))
-				assert.InDelta(t, float64(reconnects*row.each), float64(time.Since(start)), float64(transport.ResumeJitter))
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			first := func(req *http.Request) (*http.Response, error) {
+				return newResponse(req, 200, cutAt(strings.Repeat("x", row.size), io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+			}
+			base := script(first, hang)
+			tr := over(t, transport.Config{Rule: policy.Rule{Attempts: 3}.Or(row.rule).Or(quick)}, base)
+			resp, err := get(t, tr, t.Context())
+			require.NoError(t, err)
+			start := time.Now()
+			_, err = io.ReadAll(resp.Body)
+			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			reconnects := time.Duration(base.attempts() - 1)
+			assert.Greater(t, reconnects, time.Duration(1))
+			assert.InDelta(t, float64(reconnects*row.each), float64(time.Since(start)), float64(transport.ResumeJitter))
 		})
 	}
 }
@@ -387,44 +385,42 @@ func TestResumeKeepsTheWaitOfAHedge(t *testing.T) {
 		{"without progress, too long", 4, "100", time.Hour, transport.ReasonMaxRetryAfter},
 		{"after progress, too long", resume.MinProgress, "100", time.Hour, transport.ReasonMaxRetryAfter},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				text := strings.Repeat("x", row.size) + "the rest"
-				start := time.Now()
-				var at []time.Duration
-				base := script(func(req *http.Request) (*http.Response, error) {
-					if err := pause(req, 3*time.Second); err != nil {
-						return nil, err
-					}
-					resp := newResponse(req, 200, cutAt(text[:row.size], io.ErrUnexpectedEOF), `ETag: "v1"`)
-					resp.ContentLength = int64(len(text))
-					return resp, nil
-				}, status(503, "Retry-After: "+row.told), func(req *http.Request) (*http.Response, error) {
-					at = append(at, time.Since(start))
-					r := fmt.Sprintf("Content-Range: bytes %d-%d/%d", row.size, len(text)-1, len(text))
-					return newResponse(req, 206, cutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
-				})
-				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
-				defer cancel()
-				rule := policy.Rule{Hedge: policy.Hedge{After: 2 * time.Second}}.Or(quick)
-				resp, err := get(t, over(t, transport.Config{Rule: rule}, base), ctx)
-				require.NoError(t, err)
-				require.Equal(t, 200, resp.StatusCode)
-				got, err := io.ReadAll(resp.Body)
-				if row.reason == transport.ReasonResume {
-					require.NoError(t, err)
-					assert.True(t, string(got) == text)
-					require.Len(t, at, 1)
-					assert.GreaterOrEqual(t, at[0], 22*time.Second)
-					assert.LessOrEqual(t, at[0], 23*time.Second+transport.ResumeJitter)
-					return
+		inBubble(t, row.name, func(t *testing.T) {
+			text := strings.Repeat("x", row.size) + "the rest"
+			start := time.Now()
+			var at []time.Duration
+			base := script(func(req *http.Request) (*http.Response, error) {
+				if err := pause(req, 3*time.Second); err != nil {
+					return nil, err
 				}
-				var e *transport.ResumeError
-				require.ErrorAs(t, err, &e)
-				assert.Equal(t, row.reason, e.Reason)
-				assert.Equal(t, 3*time.Second, time.Since(start), "no sleep that ends in nothing")
-				assert.Equal(t, 2, base.attempts())
+				resp := newResponse(req, 200, cutAt(text[:row.size], io.ErrUnexpectedEOF), `ETag: "v1"`)
+				resp.ContentLength = int64(len(text))
+				return resp, nil
+			}, status(503, "Retry-After: "+row.told), func(req *http.Request) (*http.Response, error) {
+				at = append(at, time.Since(start))
+				r := fmt.Sprintf("Content-Range: bytes %d-%d/%d", row.size, len(text)-1, len(text))
+				return newResponse(req, 206, cutAt(text[row.size:], io.EOF), `ETag: "v1"`, r), nil
 			})
+			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+			defer cancel()
+			rule := policy.Rule{Hedge: policy.Hedge{After: 2 * time.Second}}.Or(quick)
+			resp, err := get(t, over(t, transport.Config{Rule: rule}, base), ctx)
+			require.NoError(t, err)
+			require.Equal(t, 200, resp.StatusCode)
+			got, err := io.ReadAll(resp.Body)
+			if row.reason == transport.ReasonResume {
+				require.NoError(t, err)
+				assert.True(t, string(got) == text)
+				require.Len(t, at, 1)
+				assert.GreaterOrEqual(t, at[0], 22*time.Second)
+				assert.LessOrEqual(t, at[0], 23*time.Second+transport.ResumeJitter)
+				return
+			}
+			var e *transport.ResumeError
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, row.reason, e.Reason)
+			assert.Equal(t, 3*time.Second, time.Since(start), "no sleep that ends in nothing")
+			assert.Equal(t, 2, base.attempts())
 		})
 	}
 }
@@ -449,30 +445,28 @@ func TestResumeGivesUp(t *testing.T) {
 		{"back-off", policy.Rule{Backoff: stopping{}}, []int{10, 10, 10}, transport.ReasonBackoffStop, 1, 10},
 		{"final response", policy.Rule{}, []int{10, -404}, transport.ReasonMismatch, 2, 10},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				seen := &recorder{}
-				base := cutter(text, row.cuts...)
-				resp, err := get(t, over(t, transport.Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
-				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				assert.Equal(t, text[:row.read], string(got))
-				assert.Equal(t, row.reason, seen.last())
-				told := err
-				if row.reason == transport.ReasonMismatch {
-					assert.Equal(t, syscall.ECONNRESET, err, "the base's own error")
-					told = seen.all[len(seen.all)-1].Err
-				}
-				var e *transport.ResumeError
-				require.ErrorAs(t, told, &e)
-				assert.Equal(t, row.reason, e.Reason)
-				assert.Equal(t, row.reason != transport.ReasonMismatch, e.GaveUp())
-				assert.ErrorIs(t, err, syscall.ECONNRESET)
-				assert.EqualValues(t, row.read, e.Offset)
-				assert.Equal(t, row.attempts, base.attempts())
-				_, again := resp.Body.Read(make([]byte, 1))
-				assert.True(t, err == again)
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			seen := &recorder{}
+			base := cutter(text, row.cuts...)
+			resp, err := get(t, over(t, transport.Config{Rule: row.rule.Or(exact)}, base), seen.on(t.Context()))
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, text[:row.read], string(got))
+			assert.Equal(t, row.reason, seen.last())
+			told := err
+			if row.reason == transport.ReasonMismatch {
+				assert.Equal(t, syscall.ECONNRESET, err, "the base's own error")
+				told = seen.all[len(seen.all)-1].Err
+			}
+			var e *transport.ResumeError
+			require.ErrorAs(t, told, &e)
+			assert.Equal(t, row.reason, e.Reason)
+			assert.Equal(t, row.reason != transport.ReasonMismatch, e.GaveUp())
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+			assert.EqualValues(t, row.read, e.Offset)
+			assert.Equal(t, row.attempts, base.attempts())
+			_, again := resp.Body.Read(make([]byte, 1))
+			assert.True(t, err == again)
 		})
 	}
 }
@@ -564,25 +558,23 @@ func TestReadErrorsThatAreNoCut(t *testing.T) {
 // A classifier is asked once about each outcome, and a cut is one of them.
 func TestClassifierIsAskedOnceAboutACut(t *testing.T) {
 	for name, cut := range map[string]int{"with progress": 100 << 10, "without progress": 50} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				text := strings.Repeat("0123456789", 20<<10)
-				var asked []string
-				rule := policy.Rule{Classify: func(o classify.Outcome) classify.Verdict {
-					if o.Err != nil {
-						asked = append(asked, o.Err.Error())
-					} else {
-						asked = append(asked, strconv.Itoa(o.Response.StatusCode))
-					}
-					return classify.Default(o)
-				}}
-				resp, err := get(t, over(t, transport.Config{Rule: rule.Or(quick)}, cutter(text, cut)), t.Context())
-				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.True(t, text == string(got))
-				assert.Equal(t, []string{"200", "connection reset by peer", "206"}, asked)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			text := strings.Repeat("0123456789", 20<<10)
+			var asked []string
+			rule := policy.Rule{Classify: func(o classify.Outcome) classify.Verdict {
+				if o.Err != nil {
+					asked = append(asked, o.Err.Error())
+				} else {
+					asked = append(asked, strconv.Itoa(o.Response.StatusCode))
+				}
+				return classify.Default(o)
+			}}
+			resp, err := get(t, over(t, transport.Config{Rule: rule.Or(quick)}, cutter(text, cut)), t.Context())
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.True(t, text == string(got))
+			assert.Equal(t, []string{"200", "connection reset by peer", "206"}, asked)
 		})
 	}
 }
@@ -835,32 +827,28 @@ func TestResumeIsNotTriedAboveAgain(t *testing.T) {
 		"gated":    {Gate: policy.Gate{Mode: policy.GateWait}},
 		"observed": {AttemptTimeout: time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				base := cutter(strings.Repeat("x", 1000), 400, -501)
-				c := transport.Config{Rule: rule.Or(quick)}
-				if name == "observed" {
-					c.Trace = &transport.Trace{BodyEnd: func(context.Context, transport.BodyEnd) {}}
-				}
-				resp, err := get(t, over(t, c, over(t, c, base)), t.Context())
-				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				assert.ErrorIs(t, err, syscall.ECONNRESET)
-				assert.Len(t, got, 400)
-				assert.Equal(t, 2, base.attempts())
-			})
-		})
-	}
-	t.Run("an inner one that does not resume leaves it to the outer", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			base := cutter(strings.Repeat("x", 1000), 400)
-			inner := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}.Or(quick)}, base)
-			resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
+		inBubble(t, name, func(t *testing.T) {
+			base := cutter(strings.Repeat("x", 1000), 400, -501)
+			c := transport.Config{Rule: rule.Or(quick)}
+			if name == "observed" {
+				c.Trace = &transport.Trace{BodyEnd: func(context.Context, transport.BodyEnd) {}}
+			}
+			resp, err := get(t, over(t, c, over(t, c, base)), t.Context())
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Len(t, got, 1000)
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+			assert.Len(t, got, 400)
+			assert.Equal(t, 2, base.attempts())
 		})
+	}
+	inBubble(t, "an inner one that does not resume leaves it to the outer", func(t *testing.T) {
+		base := cutter(strings.Repeat("x", 1000), 400)
+		inner := over(t, transport.Config{Rule: policy.Rule{Resume: policy.Resume{Max: -1}}.Or(quick)}, base)
+		resp, err := get(t, over(t, transport.Config{Rule: quick}, inner), t.Context())
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Len(t, got, 1000)
 	})
 }
 
@@ -876,51 +864,49 @@ func TestEndDuringReconnect(t *testing.T) {
 		"during a later retry": status(503),
 	} {
 		for _, how := range []string{"close", "cancel"} {
-			t.Run(name+"/"+how, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					ctx, cancel := context.WithCancelCause(t.Context())
-					defer cancel(nil)
-					first := func(req *http.Request) (*http.Response, error) {
-						return newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+			inBubble(t, name+"/"+how, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				first := func(req *http.Request) (*http.Response, error) {
+					return newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+				}
+				rule := policy.Rule{Backoff: backoff.Constant(time.Hour)}
+				if name != "during the wait" {
+					rule.Backoff = backoff.Constant(time.Second)
+				}
+				resp, err := get(t, over(t, transport.Config{Rule: rule}, script(first, second)), ctx)
+				require.NoError(t, err)
+				p := make([]byte, 10)
+				n, err := resp.Body.Read(p)
+				require.NoError(t, err)
+				result := make(chan error)
+				go func() {
+					for err == nil {
+						_, err = resp.Body.Read(p[n:])
 					}
-					rule := policy.Rule{Backoff: backoff.Constant(time.Hour)}
-					if name != "during the wait" {
-						rule.Backoff = backoff.Constant(time.Second)
-					}
-					resp, err := get(t, over(t, transport.Config{Rule: rule}, script(first, second)), ctx)
-					require.NoError(t, err)
-					p := make([]byte, 10)
-					n, err := resp.Body.Read(p)
-					require.NoError(t, err)
-					result := make(chan error)
-					go func() {
-						for err == nil {
-							_, err = resp.Body.Read(p[n:])
-						}
-						result <- err
-					}()
-					time.Sleep(1500 * time.Millisecond)
-					synctest.Wait()
-					why, start := errors.New("why"), time.Now()
-					if how == "cancel" {
-						cancel(why)
-					} else {
-						assert.NoError(t, resp.Body.Close())
-					}
-					err = <-result
-					assert.Zero(t, time.Since(start))
-					if how == "cancel" {
-						assert.ErrorIs(t, err, context.Canceled)
-						assert.ErrorIs(t, err, why)
-						var e *transport.ResumeError
-						if assert.ErrorAs(t, err, &e) {
-							assert.Equal(t, transport.ReasonCanceled, e.Reason)
-						}
-					} else {
-						assert.Equal(t, http.ErrBodyReadAfterClose, err)
-					}
+					result <- err
+				}()
+				time.Sleep(1500 * time.Millisecond)
+				synctest.Wait()
+				why, start := errors.New("why"), time.Now()
+				if how == "cancel" {
+					cancel(why)
+				} else {
 					assert.NoError(t, resp.Body.Close())
-				})
+				}
+				err = <-result
+				assert.Zero(t, time.Since(start))
+				if how == "cancel" {
+					assert.ErrorIs(t, err, context.Canceled)
+					assert.ErrorIs(t, err, why)
+					var e *transport.ResumeError
+					if assert.ErrorAs(t, err, &e) {
+						assert.Equal(t, transport.ReasonCanceled, e.Reason)
+					}
+				} else {
+					assert.Equal(t, http.ErrBodyReadAfterClose, err)
+				}
+				assert.NoError(t, resp.Body.Close())
 			})
 		}
 	}
@@ -929,33 +915,31 @@ func TestEndDuringReconnect(t *testing.T) {
 // Nobody waits for the rest of a response that does not continue the body.
 func TestEndDuringADiscard(t *testing.T) {
 	for _, how := range []string{"close", "cancel", "channel"} {
-		t.Run(how, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				first := func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
-				}
-				second := func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 206, new(stuck), `ETag: "v2"`, "Content-Range: bytes 2-9/10"), nil
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				channel := make(chan struct{})
-				req := newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx)
-				//lint:ignore SA1019 still honoured
-				req.Cancel = channel
-				tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, script(first, second))
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				time.AfterFunc(1100*time.Millisecond, map[string]func(){
-					"close": func() { _ = resp.Body.Close() }, "cancel": cancel, "channel": func() { close(channel) },
-				}[how])
-				start := time.Now()
-				_, err = io.ReadAll(resp.Body)
-				assert.Error(t, err)
-				assert.Equal(t, 1100*time.Millisecond, time.Since(start))
-				assert.NoError(t, resp.Body.Close())
-				time.Sleep(time.Minute) // the goroutines of Read and Close end
-			})
+		inBubble(t, how, func(t *testing.T) {
+			first := func(req *http.Request) (*http.Response, error) {
+				return newResponse(req, 200, cutAt("ab", io.ErrUnexpectedEOF), `ETag: "v1"`), nil
+			}
+			second := func(req *http.Request) (*http.Response, error) {
+				return newResponse(req, 206, new(stuck), `ETag: "v2"`, "Content-Range: bytes 2-9/10"), nil
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			channel := make(chan struct{})
+			req := newRequest(t, http.MethodGet, "http://h.test/", nil).WithContext(ctx)
+			//lint:ignore SA1019 still honoured
+			req.Cancel = channel
+			tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}}, script(first, second))
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			time.AfterFunc(1100*time.Millisecond, map[string]func(){
+				"close": func() { _ = resp.Body.Close() }, "cancel": cancel, "channel": func() { close(channel) },
+			}[how])
+			start := time.Now()
+			_, err = io.ReadAll(resp.Body)
+			assert.Error(t, err)
+			assert.Equal(t, 1100*time.Millisecond, time.Since(start))
+			assert.NoError(t, resp.Body.Close())
+			time.Sleep(time.Minute) // the goroutines of Read and Close end
 		})
 	}
 }
@@ -964,29 +948,27 @@ func TestEndDuringADiscard(t *testing.T) {
 // would fail the bubble.
 func TestCloseAtAnyMoment(t *testing.T) {
 	for name, config := range protocols {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				text := testserver.Pattern(1 << 20)
-				config.Handler = func(*testserver.Received) testserver.Step {
-					return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
-				}
-				c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, config)
-				for range soak.Size(25, 100) {
-					resp, err := c.Get(srv.URL)
-					require.NoError(t, err)
-					read := make(chan struct{})
-					go func() {
-						defer close(read)
-						got, err := io.ReadAll(resp.Body)
-						if assert.True(t, bytes.HasPrefix(text, got)) && err == nil {
-							assert.Len(t, got, len(text))
-						}
-					}()
-					time.Sleep(rand.N(2 * time.Second))
-					_ = resp.Body.Close()
-					<-read
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			text := testserver.Pattern(1 << 20)
+			config.Handler = func(*testserver.Received) testserver.Step {
+				return testserver.Content(text, `"v1"`).CutAt(rand.Int64N(200_000), testserver.Reset).Drip(20_000, 10*time.Millisecond)
+			}
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: time.Second}}}, config)
+			for range soak.Size(25, 100) {
+				resp, err := c.Get(srv.URL)
+				require.NoError(t, err)
+				read := make(chan struct{})
+				go func() {
+					defer close(read)
+					got, err := io.ReadAll(resp.Body)
+					if assert.True(t, bytes.HasPrefix(text, got)) && err == nil {
+						assert.Len(t, got, len(text))
+					}
+				}()
+				time.Sleep(rand.N(2 * time.Second))
+				_ = resp.Body.Close()
+				<-read
+			}
 		})
 	}
 }

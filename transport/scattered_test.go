@@ -155,20 +155,18 @@ func TestQuotaReallyUsedUp(t *testing.T) {
 		{8, 50, 20, 2 * time.Second},
 	} {
 		for _, mode := range []policy.Switch{policy.Off, policy.On} {
-			t.Run(fmt.Sprintf("%d workers, %d per %v, cooldown %v", row.n, row.limit, row.window, mode), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					server := newQuota(row.limit, row.window, 10*time.Millisecond)
-					took := workers(t, server, policy.Rule{Cooldown: mode, Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}, row.n, row.each)
-					require.NotEmpty(t, server.told)
-					worst := 0
-					for i, from := range server.told {
-						worst = max(worst, server.between(from+1, server.ends[i]))
-					}
-					t.Logf("%d holds, at most %d attempts during one; %d refusals in all, %.1f s", len(server.told), worst, server.count, took.Seconds())
-					if mode == policy.On {
-						assert.LessOrEqual(t, worst, 2)
-					}
-				})
+			inBubble(t, fmt.Sprintf("%d workers, %d per %v, cooldown %v", row.n, row.limit, row.window, mode), func(t *testing.T) {
+				server := newQuota(row.limit, row.window, 10*time.Millisecond)
+				took := workers(t, server, policy.Rule{Cooldown: mode, Backoff: backoff.Constant(time.Millisecond), Budget: policy.Budget{Burst: policy.Off}}, row.n, row.each)
+				require.NotEmpty(t, server.told)
+				worst := 0
+				for i, from := range server.told {
+					worst = max(worst, server.between(from+1, server.ends[i]))
+				}
+				t.Logf("%d holds, at most %d attempts during one; %d refusals in all, %.1f s", len(server.told), worst, server.count, took.Seconds())
+				if mode == policy.On {
+					assert.LessOrEqual(t, worst, 2)
+				}
 			})
 		}
 	}

@@ -230,46 +230,44 @@ func strictRequest(t *testing.T, text string) (*http.Request, *strictBody) {
 func TestGetBodyComesLast(t *testing.T) {
 	const text = "0123456789"
 	for name, closes := range map[string]bool{"the base closes": true, "the base forgets": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				req, b := strictRequest(t, text)
-				var old []io.ReadCloser
-				var responses []*body
-				tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
-					for _, late := range old { // while this attempt reads
-						n, err := late.Read(make([]byte, 1))
-						assert.Zero(t, n)
-						assert.ErrorIs(t, err, replay.ErrLent)
-						assert.NoError(t, late.Close())
+		inBubble(t, name, func(t *testing.T) {
+			req, b := strictRequest(t, text)
+			var old []io.ReadCloser
+			var responses []*body
+			tr := over(t, transport.Config{Rule: policy.Rule{Backoff: backoff.Constant(time.Second)}.Or(quick)}, rt(func(req *http.Request) (*http.Response, error) {
+				for _, late := range old { // while this attempt reads
+					n, err := late.Read(make([]byte, 1))
+					assert.Zero(t, n)
+					assert.ErrorIs(t, err, replay.ErrLent)
+					assert.NoError(t, late.Close())
+				}
+				for _, a := range responses {
+					assert.Equal(t, 1, a.closed(), "the old response is closed")
+				}
+				part := make([]byte, 3)
+				_, err := io.ReadFull(req.Body, part)
+				assert.NoError(t, err)
+				assert.Equal(t, text[:3], string(part))
+				if old = append(old, req.Body); len(old) < 4 {
+					if closes {
+						assert.NoError(t, req.Body.Close())
 					}
-					for _, a := range responses {
-						assert.Equal(t, 1, a.closed(), "the old response is closed")
-					}
-					part := make([]byte, 3)
-					_, err := io.ReadFull(req.Body, part)
-					assert.NoError(t, err)
-					assert.Equal(t, text[:3], string(part))
-					if old = append(old, req.Body); len(old) < 4 {
-						if closes {
-							assert.NoError(t, req.Body.Close())
-						}
-						a := oneShot("busy")
-						responses = append(responses, a)
-						return newResponse(req, 503, a), nil
-					}
-					rest, err := io.ReadAll(req.Body)
-					assert.NoError(t, err)
-					assert.Equal(t, text[3:], string(rest))
-					assert.NoError(t, req.Body.Close())
-					return play(req, status(200))
-				}))
-				start := time.Now()
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-				assert.Equal(t, []time.Time{start.Add(time.Second), start.Add(2 * time.Second), start.Add(3 * time.Second)}, b.made)
-				assert.Equal(t, 4, b.closes)
-			})
+					a := oneShot("busy")
+					responses = append(responses, a)
+					return newResponse(req, 503, a), nil
+				}
+				rest, err := io.ReadAll(req.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, text[3:], string(rest))
+				assert.NoError(t, req.Body.Close())
+				return play(req, status(200))
+			}))
+			start := time.Now()
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, []time.Time{start.Add(time.Second), start.Add(2 * time.Second), start.Add(3 * time.Second)}, b.made)
+			assert.Equal(t, 4, b.closes)
 		})
 	}
 }
@@ -284,47 +282,45 @@ func TestGetBodyWaitsForARead(t *testing.T) {
 		"ends in time": {replay.MaxBusy / 2, []transport.Reason{transport.ReasonRetry, transport.ReasonFinal}},
 		"does not end": {2 * replay.MaxBusy, []transport.Reason{transport.ReasonBodyBusy}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var seen recorder
-				reads := make(chan error, 1)
-				tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
-					if transport.AttemptNumber(req.Context()) > 1 {
-						_, _ = io.ReadAll(req.Body)
-						_ = req.Body.Close()
-						return play(req, status(200))
-					}
-					go func() {
-						_, err := req.Body.Read(make([]byte, 10))
-						_ = req.Body.Close()
-						reads <- err
-					}()
-					synctest.Wait()
-					return play(req, status(503))
-				}))
-				req := newRequest(t, http.MethodPut, "http://h.test/", nil)
-				first, n := true, 0
-				slow := func() *body {
-					b := oneShot("text")
-					b.onRead = func() {
-						if first {
-							first = false
-							time.Sleep(row.takes)
-						}
-					}
-					return b
+		inBubble(t, name, func(t *testing.T) {
+			var seen recorder
+			reads := make(chan error, 1)
+			tr := over(t, transport.Config{Rule: quick}, rt(func(req *http.Request) (*http.Response, error) {
+				if transport.AttemptNumber(req.Context()) > 1 {
+					_, _ = io.ReadAll(req.Body)
+					_ = req.Body.Close()
+					return play(req, status(200))
 				}
-				req.Body = slow()
-				req.GetBody = func() (io.ReadCloser, error) { n++; return slow(), nil }
-				resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
-				require.NoError(t, err)
-				assert.Equal(t, row.reason, seen.reasons())
-				assert.Equal(t, len(row.reason)-1, n)
-				text, err := io.ReadAll(resp.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, "body of "+http.StatusText(resp.StatusCode), string(text))
-				assert.NoError(t, <-reads, "the Read under way is left alone")
-			})
+				go func() {
+					_, err := req.Body.Read(make([]byte, 10))
+					_ = req.Body.Close()
+					reads <- err
+				}()
+				synctest.Wait()
+				return play(req, status(503))
+			}))
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			first, n := true, 0
+			slow := func() *body {
+				b := oneShot("text")
+				b.onRead = func() {
+					if first {
+						first = false
+						time.Sleep(row.takes)
+					}
+				}
+				return b
+			}
+			req.Body = slow()
+			req.GetBody = func() (io.ReadCloser, error) { n++; return slow(), nil }
+			resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
+			require.NoError(t, err)
+			assert.Equal(t, row.reason, seen.reasons())
+			assert.Equal(t, len(row.reason)-1, n)
+			text, err := io.ReadAll(resp.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, "body of "+http.StatusText(resp.StatusCode), string(text))
+			assert.NoError(t, <-reads, "the Read under way is left alone")
 		})
 	}
 }
@@ -350,44 +346,42 @@ func TestGetBodyThatFails(t *testing.T) {
 			endless, io.NopCloser(strings.NewReader("text")), strings.Repeat("\x00", 27), "disk on fire",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var log LogText
-				var seen recorder
-				base := script(row.first, status(200))
-				tr := over(t, transport.Config{Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))}, base)
-				req := newRequest(t, http.MethodPut, "http://h.test/", nil)
-				req.Body = row.body
-				req.GetBody = func() (io.ReadCloser, error) { return nil, broken }
-				resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
-				assert.Contains(t, log.String(), row.says)
-				last := seen.all[len(seen.all)-1]
-				assert.Equal(t, transport.ReasonNotReplayable, last.Reason)
-				assert.ErrorIs(t, last.Err, broken)
-				var history []transport.Attempt
-				if row.text != "" {
-					require.NoError(t, err)
-					var reason transport.Reason
-					reason, history, _ = unretried(resp)
-					assert.Equal(t, transport.ReasonNotReplayable, reason)
-					text := make([]byte, 27)
-					_, err := io.ReadFull(resp.Body, text)
-					assert.NoError(t, err)
-					assert.Equal(t, row.text, string(text), "the response is as it came")
-					_ = resp.Body.Close()
-				} else {
-					var e *transport.Error
-					require.ErrorAs(t, err, &e)
-					assert.ErrorIs(t, err, broken)
-					assert.ErrorContains(t, err, row.says)
-					assert.Equal(t, transport.ReasonNotReplayable, e.Reason)
-					assert.False(t, e.GaveUp(), "an outer rule may know better")
-					history = e.Attempts
-				}
-				require.Len(t, history, 1)
-				assert.ErrorIs(t, history[0].Err, broken)
-				assert.Equal(t, 1, base.attempts())
-			})
+		inBubble(t, name, func(t *testing.T) {
+			var log LogText
+			var seen recorder
+			base := script(row.first, status(200))
+			tr := over(t, transport.Config{Rule: quick, Logger: slog.New(slog.NewTextHandler(&log, nil))}, base)
+			req := newRequest(t, http.MethodPut, "http://h.test/", nil)
+			req.Body = row.body
+			req.GetBody = func() (io.ReadCloser, error) { return nil, broken }
+			resp, err := tr.RoundTrip(req.WithContext(seen.on(req.Context())))
+			assert.Contains(t, log.String(), row.says)
+			last := seen.all[len(seen.all)-1]
+			assert.Equal(t, transport.ReasonNotReplayable, last.Reason)
+			assert.ErrorIs(t, last.Err, broken)
+			var history []transport.Attempt
+			if row.text != "" {
+				require.NoError(t, err)
+				var reason transport.Reason
+				reason, history, _ = unretried(resp)
+				assert.Equal(t, transport.ReasonNotReplayable, reason)
+				text := make([]byte, 27)
+				_, err := io.ReadFull(resp.Body, text)
+				assert.NoError(t, err)
+				assert.Equal(t, row.text, string(text), "the response is as it came")
+				_ = resp.Body.Close()
+			} else {
+				var e *transport.Error
+				require.ErrorAs(t, err, &e)
+				assert.ErrorIs(t, err, broken)
+				assert.ErrorContains(t, err, row.says)
+				assert.Equal(t, transport.ReasonNotReplayable, e.Reason)
+				assert.False(t, e.GaveUp(), "an outer rule may know better")
+				history = e.Attempts
+			}
+			require.Len(t, history, 1)
+			assert.ErrorIs(t, history[0].Err, broken)
+			assert.Equal(t, 1, base.attempts())
 		})
 	}
 }

@@ -67,42 +67,40 @@ func TestForgottenBodies(t *testing.T) {
 		"200, its Close panics in goroutine": {response: broken(func() { panic("body") }), read: -1},
 	}
 	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				const slots = 10
-				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-					if req.URL.Path == "/free" {
-						return play(req, status(200))
-					}
-					return play(req, row.response)
-				}), Rule: policy.Rule{Gate: policy.Gate{Start: slots, Max: slots}, Attempts: 1, Cooldown: policy.Off}})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				var kept []*http.Response // nobody closes them, and they are not garbage
-				for range slots {
-					resp, err := get(t, tr, ctx)
-					require.NoError(t, err)
-					kept = append(kept, resp)
-					use(resp, row.read)
+		inBubble(t, name, func(t *testing.T) {
+			const slots = 10
+			tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Path == "/free" {
+					return play(req, status(200))
 				}
+				return play(req, row.response)
+			}), Rule: policy.Rule{Gate: policy.Gate{Start: slots, Max: slots}, Attempts: 1, Cooldown: policy.Off}})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var kept []*http.Response // nobody closes them, and they are not garbage
+			for range slots {
+				resp, err := get(t, tr, ctx)
+				require.NoError(t, err)
+				kept = append(kept, resp)
+				use(resp, row.read)
+			}
+			synctest.Wait()
+			if row.ends {
+				cancel()
 				synctest.Wait()
-				if row.ends {
-					cancel()
-					synctest.Wait()
-				}
-				if row.after > 0 {
-					at, short := context.WithTimeout(t.Context(), row.after-time.Second)
-					defer short()
-					_, err := get(t, tr, at)
-					assert.ErrorIs(t, err, context.DeadlineExceeded, "a slot that may be in use is kept for a while")
-				} else {
-					assert.Zero(t, stateOf(t, tr).GateSlots)
-				}
-				time.Sleep(2 * time.Second)
-				free(t, tr, slots)
-				runtime.KeepAlive(kept)
-				time.Sleep(2 * time.Hour) // hanging requests end
-			})
+			}
+			if row.after > 0 {
+				at, short := context.WithTimeout(t.Context(), row.after-time.Second)
+				defer short()
+				_, err := get(t, tr, at)
+				assert.ErrorIs(t, err, context.DeadlineExceeded, "a slot that may be in use is kept for a while")
+			} else {
+				assert.Zero(t, stateOf(t, tr).GateSlots)
+			}
+			time.Sleep(2 * time.Second)
+			free(t, tr, slots)
+			runtime.KeepAlive(kept)
+			time.Sleep(2 * time.Hour) // hanging requests end
 		})
 	}
 }
@@ -275,38 +273,36 @@ func TestSlowProbe(t *testing.T) {
 // fast.
 func TestMixedLatencies(t *testing.T) {
 	for name, busy := range map[string]bool{"a slot is free": false, "all have to wait": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-					d := 10 * time.Millisecond
-					if req.URL.Path == "/slow" {
-						d = 30 * time.Second
-					}
-					if err := pause(req, d); err != nil {
-						return nil, err
-					}
-					return play(req, status(200))
-				}), Rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}})
-				for range 3 {
-					_, err := send(t, tr, http.MethodGet, "http://h.test/slow")
-					require.NoError(t, err)
+		inBubble(t, name, func(t *testing.T) {
+			tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+				d := 10 * time.Millisecond
+				if req.URL.Path == "/slow" {
+					d = 30 * time.Second
 				}
-				if busy {
-					for range 2 {
-						go func() { _, _ = send(t, tr, http.MethodGet, "http://h.test/slow") }()
-					}
-					time.Sleep(29 * time.Second)
+				if err := pause(req, d); err != nil {
+					return nil, err
 				}
-				together(6, func(int) {
-					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-					defer cancel()
-					resp, err := get(t, tr, ctx)
-					if assert.NoError(t, err) {
-						_ = resp.Body.Close()
-					}
-				})
-				time.Sleep(time.Minute)
+				return play(req, status(200))
+			}), Rule: policy.Rule{Gate: policy.Gate{Start: 2, Max: 2}}})
+			for range 3 {
+				_, err := send(t, tr, http.MethodGet, "http://h.test/slow")
+				require.NoError(t, err)
+			}
+			if busy {
+				for range 2 {
+					go func() { _, _ = send(t, tr, http.MethodGet, "http://h.test/slow") }()
+				}
+				time.Sleep(29 * time.Second)
+			}
+			together(6, func(int) {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				resp, err := get(t, tr, ctx)
+				if assert.NoError(t, err) {
+					_ = resp.Body.Close()
+				}
 			})
+			time.Sleep(time.Minute)
 		})
 	}
 }
@@ -315,38 +311,36 @@ func TestMixedLatencies(t *testing.T) {
 // some time, even if there are few requests.
 func TestGateRefuseAfterAPause(t *testing.T) {
 	for name, gap := range map[string]time.Duration{"10 s apart": 10 * time.Second, "at once": 0} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var hang atomic.Bool
-				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-					if hang.Load() {
-						return nil, pause(req, time.Hour)
-					}
-					if err := pause(req, 100*time.Millisecond); err != nil {
-						return nil, err
-					}
-					return play(req, status(200))
-				}), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 2}, Attempts: 1, AttemptTimeout: 5 * time.Second}})
-				for stateOfOr(tr).GateLimit < 10 {
-					together(max(2, stateOfOr(tr).GateLimit), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
+		inBubble(t, name, func(t *testing.T) {
+			var hang atomic.Bool
+			tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+				if hang.Load() {
+					return nil, pause(req, time.Hour)
 				}
-				hang.Store(true)
-				together(9, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
-				time.Sleep(10 * time.Second)
-				canceled, leave := context.WithCancel(t.Context())
-				leave()
-				_, _ = get(t, tr, canceled) // makes the gate look at its limit again
-				hang.Store(false)
-				time.Sleep(time.Hour)
-				for range 10 {
-					if gap == 0 {
-						free(t, tr, 2) // the limit is 2 again
-					} else {
-						free(t, tr, 1)
-					}
-					time.Sleep(gap)
+				if err := pause(req, 100*time.Millisecond); err != nil {
+					return nil, err
 				}
-			})
+				return play(req, status(200))
+			}), Rule: policy.Rule{Gate: policy.Gate{Mode: policy.GateRefuse, Start: 2}, Attempts: 1, AttemptTimeout: 5 * time.Second}})
+			for stateOfOr(tr).GateLimit < 10 {
+				together(max(2, stateOfOr(tr).GateLimit), func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
+			}
+			hang.Store(true)
+			together(9, func(int) { _, _ = send(t, tr, http.MethodGet, "http://h.test/") })
+			time.Sleep(10 * time.Second)
+			canceled, leave := context.WithCancel(t.Context())
+			leave()
+			_, _ = get(t, tr, canceled) // makes the gate look at its limit again
+			hang.Store(false)
+			time.Sleep(time.Hour)
+			for range 10 {
+				if gap == 0 {
+					free(t, tr, 2) // the limit is 2 again
+				} else {
+					free(t, tr, 1)
+				}
+				time.Sleep(gap)
+			}
 		})
 	}
 }
@@ -418,42 +412,40 @@ func TestPanicsGiveEverythingBack(t *testing.T) {
 	}
 	for name, row := range rows {
 		for how, f := range map[string]func(){"panics": boom, "ends its goroutine": runtime.Goexit} {
-			t.Run(name+", "+how, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					rule := policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}, Backoff: backoff.Constant(time.Second)}
-					row.rule(&rule, f)
-					tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
-						switch {
-						case req.URL.Path == "/before":
-							return play(req, deafly(time.Second, status(503, "Retry-After: 2")))
-						case row.response != nil && mine(req):
-							return play(req, row.response)
-						}
-						return play(req, status(200))
-					}), Rule: rule})
-					if row.waits {
-						go func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/before") }()
-						synctest.Wait()
+			inBubble(t, name+", "+how, func(t *testing.T) {
+				rule := policy.Rule{Gate: policy.Gate{Start: 1, Max: 1}, Backoff: backoff.Constant(time.Second)}
+				row.rule(&rule, f)
+				tr := mustNew(t, transport.Config{Base: rt(func(req *http.Request) (*http.Response, error) {
+					switch {
+					case req.URL.Path == "/before":
+						return play(req, deafly(time.Second, status(503, "Retry-After: 2")))
+					case row.response != nil && mine(req):
+						return play(req, row.response)
 					}
-					go func() {
-						defer func() { _ = recover() }()
-						ctx := t.Context()
-						if row.ctx != nil {
-							ctx = row.ctx(ctx, f)
-						}
-						resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/mine", nil).WithContext(ctx))
-						t.Errorf("nothing happened: %v, %v", resp, err)
-					}()
-					time.Sleep(time.Minute)
-					s := stateOf(t, tr)
-					assert.Zero(t, s.GateSlots, "slots")
-					assert.Zero(t, s.GateQueue, "waiters")
-					assert.Zero(t, s.InFlight, "requests")
-					for range 3 {
-						free(t, tr, 1)
-						time.Sleep(10 * time.Second)
+					return play(req, status(200))
+				}), Rule: rule})
+				if row.waits {
+					go func() { _, _ = send(t, tr, http.MethodPost, "http://h.test/before") }()
+					synctest.Wait()
+				}
+				go func() {
+					defer func() { _ = recover() }()
+					ctx := t.Context()
+					if row.ctx != nil {
+						ctx = row.ctx(ctx, f)
 					}
-				})
+					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/mine", nil).WithContext(ctx))
+					t.Errorf("nothing happened: %v, %v", resp, err)
+				}()
+				time.Sleep(time.Minute)
+				s := stateOf(t, tr)
+				assert.Zero(t, s.GateSlots, "slots")
+				assert.Zero(t, s.GateQueue, "waiters")
+				assert.Zero(t, s.InFlight, "requests")
+				for range 3 {
+					free(t, tr, 1)
+					time.Sleep(10 * time.Second)
+				}
 			})
 		}
 	}
@@ -501,19 +493,17 @@ func TestPanicOfTheCallersFunctionClosesTheResponse(t *testing.T) {
 	}
 	for name, c := range rows {
 		for limits, rule := range map[string]policy.Rule{"plain": {}, "behind a gate": {Gate: gate}} {
-			t.Run(name+", "+limits, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					own, b := c, oneShot("response")
-					own.Rule = rule.Or(c.Rule)
-					tr := over(t, own, rt(func(req *http.Request) (*http.Response, error) {
-						return newResponse(req, 503, b), nil
-					}))
-					assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
-					assert.Equal(t, 1, b.closed())
-					s := stateOf(t, tr)
-					assert.Zero(t, s.GateSlots)
-					assert.Zero(t, s.InFlight)
-				})
+			inBubble(t, name+", "+limits, func(t *testing.T) {
+				own, b := c, oneShot("response")
+				own.Rule = rule.Or(c.Rule)
+				tr := over(t, own, rt(func(req *http.Request) (*http.Response, error) {
+					return newResponse(req, 503, b), nil
+				}))
+				assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
+				assert.Equal(t, 1, b.closed())
+				s := stateOf(t, tr)
+				assert.Zero(t, s.GateSlots)
+				assert.Zero(t, s.InFlight)
 			})
 		}
 	}
@@ -534,16 +524,14 @@ func TestPanicDoesNotWaitForClose(t *testing.T) {
 		"the loop":          {Rule: policy.Rule{AttemptTimeout: time.Second, Classify: own}},
 		"a hook":            {Trace: hook},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tr := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
-					return newResponse(req, 503, slowlyClosed{strings.NewReader("no")}), nil
-				}))
-				start := time.Now()
-				assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
-				assert.LessOrEqual(t, time.Since(start), transport.CloseTime)
-				time.Sleep(time.Minute) // the Close ends
-			})
+		inBubble(t, name, func(t *testing.T) {
+			tr := over(t, c, rt(func(req *http.Request) (*http.Response, error) {
+				return newResponse(req, 503, slowlyClosed{strings.NewReader("no")}), nil
+			}))
+			start := time.Now()
+			assert.PanicsWithValue(t, "own", func() { _, _ = get(t, tr, t.Context()) })
+			assert.LessOrEqual(t, time.Since(start), transport.CloseTime)
+			time.Sleep(time.Minute) // the Close ends
 		})
 	}
 }
@@ -556,7 +544,7 @@ func (endlessContext) Done() <-chan struct{} { panic("no end") }
 // TestSlotOfAContextThatPanics: if the context panics while the body takes over the slot, the
 // slot ends once.
 func TestSlotOfAContextThatPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		tr := mustNew(t, transport.Config{Base: newNoop()})
 		var g gate.Gate
 		for range 3 {

@@ -41,21 +41,19 @@ var protocols = map[string]testserver.Config{
 
 func TestStalledBodyIsResumed(t *testing.T) {
 	for name, config := range protocols {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				body := testserver.Pattern(100_000)
-				content := testserver.Content(body, `"v1"`)
-				c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
-					content.CutAt(10_000, testserver.Stall), content)
-				start := time.Now()
-				resp, err := c.Get(srv.URL)
-				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.Equal(t, testserver.Hash(body), testserver.Hash(got))
-				assert.Equal(t, 21*time.Second, time.Since(start), "the stall, and a back-off")
-				require.NoError(t, resp.Body.Close())
-			})
+		inBubble(t, name, func(t *testing.T) {
+			body := testserver.Pattern(100_000)
+			content := testserver.Content(body, `"v1"`)
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
+				content.CutAt(10_000, testserver.Stall), content)
+			start := time.Now()
+			resp, err := c.Get(srv.URL)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, testserver.Hash(body), testserver.Hash(got))
+			assert.Equal(t, 21*time.Second, time.Since(start), "the stall, and a back-off")
+			require.NoError(t, resp.Body.Close())
 		})
 	}
 }
@@ -63,26 +61,24 @@ func TestStalledBodyIsResumed(t *testing.T) {
 // A body that cannot be resumed ends with a timeout.
 func TestStalledBodyTimesOut(t *testing.T) {
 	for name, config := range protocols {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Resume: policy.Resume{Max: policy.Off}}}, config,
-					testserver.OK("0123456789").CutAt(4, testserver.Stall))
-				start := time.Now()
-				resp, err := c.Get(srv.URL)
-				require.NoError(t, err)
-				time.Sleep(time.Hour) // the caller's own time does not count
-				got, err := io.ReadAll(resp.Body)
-				assert.Equal(t, "0123", string(got))
-				assert.ErrorIs(t, err, transport.ErrStalled)
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.True(t, transport.IsTimeout(err))
-				assert.Equal(t, classify.Timeout, classify.KindOf(err))
-				assert.Equal(t, "transport: no progress for 20s", err.Error())
-				assert.Equal(t, time.Hour+20*time.Second, time.Since(start))
-				_, again := resp.Body.Read(make([]byte, 1))
-				assert.ErrorIs(t, again, transport.ErrStalled)
-				require.NoError(t, resp.Body.Close())
-			})
+		inBubble(t, name, func(t *testing.T) {
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}, Resume: policy.Resume{Max: policy.Off}}}, config,
+				testserver.OK("0123456789").CutAt(4, testserver.Stall))
+			start := time.Now()
+			resp, err := c.Get(srv.URL)
+			require.NoError(t, err)
+			time.Sleep(time.Hour) // the caller's own time does not count
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, "0123", string(got))
+			assert.ErrorIs(t, err, transport.ErrStalled)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.True(t, transport.IsTimeout(err))
+			assert.Equal(t, classify.Timeout, classify.KindOf(err))
+			assert.Equal(t, "transport: no progress for 20s", err.Error())
+			assert.Equal(t, time.Hour+20*time.Second, time.Since(start))
+			_, again := resp.Body.Read(make([]byte, 1))
+			assert.ErrorIs(t, again, transport.ErrStalled)
+			require.NoError(t, resp.Body.Close())
 		})
 	}
 }
@@ -113,38 +109,34 @@ func TestMinThroughput(t *testing.T) {
 		{"nothing", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, time.Hour, 30 * time.Second},
 		{"pieces that are rare, but large enough", policy.Rule{Stall: policy.Stall{MinBytesPerSecond: 1}}, 9 * time.Second, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 2000)).Drip(10, row.every)))
-				row.rule.Resume.Max = policy.Off
-				start := time.Now()
-				resp, err := get(t, over(t, transport.Config{Rule: row.rule}, slow), t.Context())
+		inBubble(t, row.name, func(t *testing.T) {
+			slow := faults.New(nil, faults.Always(faults.Status(200).Body(strings.Repeat("x", 2000)).Drip(10, row.every)))
+			row.rule.Resume.Max = policy.Off
+			start := time.Now()
+			resp, err := get(t, over(t, transport.Config{Rule: row.rule}, slow), t.Context())
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, resp.Body)
+			if row.end == 0 {
 				require.NoError(t, err)
-				_, err = io.Copy(io.Discard, resp.Body)
-				if row.end == 0 {
-					require.NoError(t, err)
-				} else {
-					assert.ErrorIs(t, err, transport.ErrStalled)
-					assert.Equal(t, row.end, time.Since(start))
-				}
-				require.NoError(t, resp.Body.Close())
-			})
+			} else {
+				assert.ErrorIs(t, err, transport.ErrStalled)
+				assert.Equal(t, row.end, time.Since(start))
+			}
+			require.NoError(t, resp.Body.Close())
 		})
 	}
 }
 
 func TestStalledHeadersAreRetried(t *testing.T) {
 	for name, config := range protocols {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
-					testserver.Hang(), testserver.OK("hello"))
-				start := time.Now()
-				resp, err := c.Get(srv.URL)
-				require.NoError(t, err)
-				assert.Equal(t, 21*time.Second, time.Since(start))
-				require.NoError(t, resp.Body.Close())
-			})
+		inBubble(t, name, func(t *testing.T) {
+			c, srv := overServer(t, transport.Config{Rule: policy.Rule{Stall: policy.Stall{Timeout: 20 * time.Second}}.Or(exact)}, config,
+				testserver.Hang(), testserver.OK("hello"))
+			start := time.Now()
+			resp, err := c.Get(srv.URL)
+			require.NoError(t, err)
+			assert.Equal(t, 21*time.Second, time.Since(start))
+			require.NoError(t, resp.Body.Close())
 		})
 	}
 }

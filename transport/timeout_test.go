@@ -29,26 +29,24 @@ var timed = policy.Rule{AttemptTimeout: time.Minute, Attempts: 1}
 // its end.
 func TestAttemptContextKeepsItsError(t *testing.T) {
 	for name, endless := range map[string]bool{"the end was asked for": false, "nobody asked": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				var own context.Context
-				resp, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
-					own = req.Context()
-					if !endless {
-						own.Done()
-					}
-					return play(req, status(200))
-				})), ctx)
-				require.NoError(t, err)
-				time.Sleep(2 * time.Second)
-				require.Equal(t, context.DeadlineExceeded, own.Err())
-				require.NoError(t, resp.Body.Close())
-				assert.Equal(t, context.DeadlineExceeded, own.Err())
-				<-own.Done()
-				assert.Equal(t, context.DeadlineExceeded, own.Err())
-			})
+		inBubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			var own context.Context
+			resp, err := get(t, over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+				own = req.Context()
+				if !endless {
+					own.Done()
+				}
+				return play(req, status(200))
+			})), ctx)
+			require.NoError(t, err)
+			time.Sleep(2 * time.Second)
+			require.Equal(t, context.DeadlineExceeded, own.Err())
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, context.DeadlineExceeded, own.Err())
+			<-own.Done()
+			assert.Equal(t, context.DeadlineExceeded, own.Err())
 		})
 	}
 }
@@ -103,32 +101,30 @@ func TestAttemptLeavesNothingInItsContext(t *testing.T) {
 	}
 	for name, row := range rows {
 		for kind, rule := range rules {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					rule.Attempts = 2
-					ctx := &countingCtx{Context: t.Context(), done: make(chan struct{})}
-					req := headed(t, http.MethodGet, "http://h.test/").WithContext(ctx)
-					if name == "tunnel" {
-						req.Header.Set("Upgrade", "websocket")
+			inBubble(t, name+", "+kind, func(t *testing.T) {
+				rule.Attempts = 2
+				ctx := &countingCtx{Context: t.Context(), done: make(chan struct{})}
+				req := headed(t, http.MethodGet, "http://h.test/").WithContext(ctx)
+				if name == "tunnel" {
+					req.Header.Set("Upgrade", "websocket")
+				}
+				tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
+					req.Context().Done()
+					return play(req, row.response)
+				}))
+				var ended sync.WaitGroup
+				ended.Go(func() {
+					defer func() { _ = recover() }()
+					if resp, err := tr.RoundTrip(req); err == nil {
+						row.end(resp)
 					}
-					tr := over(t, transport.Config{Rule: rule}, rt(func(req *http.Request) (*http.Response, error) {
-						req.Context().Done()
-						return play(req, row.response)
-					}))
-					var ended sync.WaitGroup
-					ended.Go(func() {
-						defer func() { _ = recover() }()
-						if resp, err := tr.RoundTrip(req); err == nil {
-							row.end(resp)
-						}
-					})
-					ended.Wait()
-					if name == "too late" {
-						time.Sleep(time.Hour) // until the loser of a race has its answer
-					}
-					synctest.Wait()
-					assert.Zero(t, ctx.n.Load())
 				})
+				ended.Wait()
+				if name == "too late" {
+					time.Sleep(time.Hour) // until the loser of a race has its answer
+				}
+				synctest.Wait()
+				assert.Zero(t, ctx.n.Load())
 			})
 		}
 	}
@@ -162,28 +158,26 @@ func TestCloseOfAUselessResponse(t *testing.T) {
 	}
 	for name, answer := range rows {
 		for how, f := range closes {
-			t.Run(name+", and it "+how, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					stop := make(chan struct{})
-					var closed atomic.Bool
-					tr := over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
-						return newResponse(req, 200, badBody{nil, func() { closed.Store(true); f(stop) }}), answer(req)
-					}))
-					over := make(chan error, 1)
-					go func() {
-						_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
-						over <- err
-					}()
-					time.Sleep(time.Hour)
-					assert.True(t, closed.Load())
-					select {
-					case err := <-over:
-						assert.Error(t, err)
-					default:
-						t.Error("Close holds up the request")
-					}
-					close(stop)
-				})
+			inBubble(t, name+", and it "+how, func(t *testing.T) {
+				stop := make(chan struct{})
+				var closed atomic.Bool
+				tr := over(t, transport.Config{Rule: timed}, rt(func(req *http.Request) (*http.Response, error) {
+					return newResponse(req, 200, badBody{nil, func() { closed.Store(true); f(stop) }}), answer(req)
+				}))
+				over := make(chan error, 1)
+				go func() {
+					_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://h.test/", nil))
+					over <- err
+				}()
+				time.Sleep(time.Hour)
+				assert.True(t, closed.Load())
+				select {
+				case err := <-over:
+					assert.Error(t, err)
+				default:
+					t.Error("Close holds up the request")
+				}
+				close(stop)
 			})
 		}
 	}

@@ -214,17 +214,15 @@ func TestLog(t *testing.T) {
 			{"level": "WARN", "msg": "http://h.test failed (no idea): no retry, another attempt would not change it", "attempts": 1., "reason": "final", "error": "no idea"},
 		}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				logger, lines := logTo(t, slog.LevelInfo)
-				tr := mustNew(t, transport.Config{Base: row.base, Rule: row.rule, Logger: logger})
-				_, _ = fetch(t, tr, t.Context(), "http://h.test/things?page=2")
-				var want []logLine
-				for _, l := range row.lines {
-					want = append(want, common(l))
-				}
-				assert.Equal(t, want, lines())
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			logger, lines := logTo(t, slog.LevelInfo)
+			tr := mustNew(t, transport.Config{Base: row.base, Rule: row.rule, Logger: logger})
+			_, _ = fetch(t, tr, t.Context(), "http://h.test/things?page=2")
+			var want []logLine
+			for _, l := range row.lines {
+				want = append(want, common(l))
+			}
+			assert.Equal(t, want, lines())
 		})
 	}
 	t.Run("the level is the handler's", func(t *testing.T) {
@@ -276,41 +274,37 @@ func TestNoSecretsInLogsAndErrors(t *testing.T) {
 			return &url.Error{Op: "Get", URL: "http://someone:SECRET@h.test:port/?token=SECRET", Err: reset}
 		}, "a URL that url.Parse refuses stays as it is"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				logger, lines := logTo(t, slog.LevelDebug)
-				tr := mustNew(t, transport.Config{Base: script(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(quick), Logger: logger})
-				_, err := fetch(t, tr, t.Context(), row.url)
-				require.Error(t, err)
-				var e *transport.Error
-				require.ErrorAs(t, err, &e)
-				assert.NotContains(t, err.Error(), "SECRET")
-				assert.NotContains(t, transport.Explain(nil, err), "SECRET")
-				assert.Contains(t, transport.Explain(nil, err), "h.test", "but it says where")
-				assert.Contains(t, err.Error(), syscall.ECONNRESET.Error(), "and what")
-				all := fmt.Sprint(lines())
-				assert.NotContains(t, all, "SECRET")
-				assert.Contains(t, all, "h.test")
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			logger, lines := logTo(t, slog.LevelDebug)
+			tr := mustNew(t, transport.Config{Base: script(faults.Fail(row.err(row.url))), Rule: policy.Rule{Attempts: 2}.Or(quick), Logger: logger})
+			_, err := fetch(t, tr, t.Context(), row.url)
+			require.Error(t, err)
+			var e *transport.Error
+			require.ErrorAs(t, err, &e)
+			assert.NotContains(t, err.Error(), "SECRET")
+			assert.NotContains(t, transport.Explain(nil, err), "SECRET")
+			assert.Contains(t, transport.Explain(nil, err), "h.test", "but it says where")
+			assert.Contains(t, err.Error(), syscall.ECONNRESET.Error(), "and what")
+			all := fmt.Sprint(lines())
+			assert.NotContains(t, all, "SECRET")
+			assert.Contains(t, all, "h.test")
 		})
 	}
-	t.Run("a refusal", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			logger, lines := logTo(t, slog.LevelDebug)
-			tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
-			const secret = "http://someone:SECRET@h.test/?token=SECRET"
-			_, err := fetch(t, tr, t.Context(), secret)
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err = fetch(t, tr, ctx, secret)
-			require.Error(t, err)
-			assert.NotContains(t, err.Error(), "SECRET")
-			all := lines()
-			require.Len(t, all, 1)
-			assert.Equal(t, "WARN", all[0]["level"])
-			assert.NotContains(t, fmt.Sprint(all), "SECRET")
-		})
+	inBubble(t, "a refusal", func(t *testing.T) {
+		logger, lines := logTo(t, slog.LevelDebug)
+		tr := mustNew(t, transport.Config{Base: script(faults.Status(200)), Rule: policy.Rule{Rate: policy.Rate{PerSecond: 0.1}}, Logger: logger})
+		const secret = "http://someone:SECRET@h.test/?token=SECRET"
+		_, err := fetch(t, tr, t.Context(), secret)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = fetch(t, tr, ctx, secret)
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "SECRET")
+		all := lines()
+		require.Len(t, all, 1)
+		assert.Equal(t, "WARN", all[0]["level"])
+		assert.NotContains(t, fmt.Sprint(all), "SECRET")
 	})
 }
 
