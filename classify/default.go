@@ -4,7 +4,7 @@ package classify
 
 import (
 	"net/http"
-	"strings"
+	"slices"
 )
 
 // Default is the classifier that decides if no other classifier has an opinion.
@@ -56,26 +56,13 @@ func byResponse(o Outcome) Verdict {
 }
 
 func byFailure(o Outcome, code int) Verdict {
-	if code < http.StatusInternalServerError {
-		return by4xx(o, code)
-	}
-	switch code {
-	case http.StatusNotImplemented, // the server does not know the method
-		http.StatusHTTPVersionNotSupported,
-		http.StatusNetworkAuthenticationRequired: // RFC 6585 §6: a person has to log in
-		return Final
-	}
-	return Ambiguous
-}
-
-func by4xx(o Outcome, code int) Verdict {
 	switch code {
 	case http.StatusRequestEntityTooLarge: // RFC 9110 §15.5.14: with Retry-After the condition will pass
 		if _, ok := RetryAfter(o); ok {
 			return Refused
 		}
 	case http.StatusExpectationFailed: // RFC 9110 §10.1.1: to be repeated without the expectation
-		if expectsContinue(o.Request) {
+		if o.Request != nil && says(o.Request.Header, "Expect", "100-continue") { // the only expectation that there is
 			return Refused
 		}
 	case http.StatusRequestTimeout, // RFC 9110 §15.5.9
@@ -84,22 +71,16 @@ func by4xx(o Outcome, code int) Verdict {
 	case http.StatusMisdirectedRequest, // RFC 9110 §15.5.20: any method, over another connection
 		http.StatusTooEarly: // RFC 8470 §5.2: not processed, to be sent after the handshake
 		return Refused
-	}
-	return Final
-}
-
-// expectsContinue reports whether a request waits for a 100 before it sends its
-// body. 100-continue is the only expectation that there is.
-func expectsContinue(r *http.Request) bool {
-	if r == nil {
-		return false
-	}
-	for _, v := range r.Header["Expect"] {
-		if strings.EqualFold(trim(v), "100-continue") {
-			return true
+	case http.StatusNotImplemented, // the server does not know the method
+		http.StatusHTTPVersionNotSupported,
+		http.StatusNetworkAuthenticationRequired: // RFC 6585 §6: a person has to log in
+		return Final
+	default:
+		if code >= http.StatusInternalServerError {
+			return Ambiguous
 		}
 	}
-	return false
+	return Final
 }
 
 // Refusals is an opt-in classifier for APIs that mostly take POST. It returns
@@ -134,10 +115,7 @@ func namesWait(o Outcome) bool {
 	if !ok || wait > 0 {
 		return ok
 	}
-	for _, key := range [...]string{"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"} {
-		if usedUp(o.Response.Header, key) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"}, func(key string) bool {
+		return usedUp(o.Response.Header, key)
+	})
 }

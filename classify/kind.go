@@ -115,8 +115,8 @@ func sort(err error) (Kind, Verdict) {
 	if k, v := byText(err); k != NoError {
 		return k, v
 	}
-	switch op, isOp := operation(err); {
-	case isOp && isDial(op):
+	switch op, isOp := errors.AsType[*net.OpError](err); {
+	case isDial(op):
 		return Dial, byDial(err)
 	case isTimeout(err):
 		return Timeout, Ambiguous
@@ -134,7 +134,7 @@ func sort(err error) (Kind, Verdict) {
 // caller, such as a source of tokens below, or a dial that several requests share.
 // [Default] has dealt with those of the caller before.
 func byCancel(err error) Verdict {
-	if op, ok := operation(err); ok && isDial(op) {
+	if op, _ := errors.AsType[*net.OpError](err); isDial(op) {
 		return Refused
 	}
 	return Ambiguous
@@ -150,10 +150,8 @@ func isTLS(err error) bool {
 	}
 	return wraps(err, func(e error) bool {
 		switch e := e.(type) {
-		case *tls.CertificateVerificationError, tls.RecordHeaderError, tls.AlertError,
-			*tls.ECHRejectionError:
-			return true
-		case x509.CertificateInvalidError, x509.HostnameError, x509.UnknownAuthorityError,
+		case *tls.CertificateVerificationError, tls.RecordHeaderError, tls.AlertError, *tls.ECHRejectionError,
+			x509.CertificateInvalidError, x509.HostnameError, x509.UnknownAuthorityError,
 			x509.SystemRootsError, x509.ConstraintViolationError, x509.InsecureAlgorithmError:
 			return true
 		case *net.OpError:
@@ -167,28 +165,16 @@ func isTLS(err error) bool {
 // byDNS returns Refused if the resolver says that asking again can help. No
 // request leaves before its name is resolved.
 func byDNS(err *net.DNSError) Verdict {
-	switch {
-	case err.IsNotFound:
-		return Final // the name does not exist, whatever else is set
-	case err.IsTimeout, err.IsTemporary:
+	if !err.IsNotFound && (err.IsTimeout || err.IsTemporary) { // not found: the name does not exist, whatever else is set
 		return Refused
 	}
 	return Final
 }
 
-// operation returns the operation of the outermost net.OpError.
-func operation(err error) (string, bool) {
-	op, ok := errors.AsType[*net.OpError](err)
-	if !ok {
-		return "", false
-	}
-	return op.Op, true
-}
-
 // isDial reports whether an operation comes before any request. That is
-// connecting (net) or asking a proxy to connect (net/http).
-func isDial(op string) bool {
-	return op == "dial" || op == "proxyconnect" || op == "socks connect"
+// connecting (net) or asking a proxy to connect (net/http). A nil operation does not.
+func isDial(op *net.OpError) bool {
+	return op != nil && (op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect")
 }
 
 // byDial returns the verdict for a failed dial, after which the request never
@@ -220,12 +206,8 @@ func isTimeout(err error) bool {
 }
 
 func isReset(err error) bool {
-	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed} {
-		if errors.Is(err, end) {
-			return true
-		}
-	}
-	return isResetErrno(err)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
+		errors.Is(err, net.ErrClosed) || isResetErrno(err)
 }
 
 // isMalformed reports whether the response had a malformed header field.

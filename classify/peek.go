@@ -3,6 +3,7 @@
 package classify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -60,11 +61,7 @@ func (o Outcome) Peek(n int) []byte {
 	case body == nil:
 		return nil
 	case body.until.IsZero():
-		wait := o.PeekWait
-		if wait == 0 {
-			wait = peekWait
-		}
-		body.until = time.Now().Add(wait)
+		body.until = time.Now().Add(cmp.Or(o.PeekWait, peekWait))
 	}
 	timer := time.NewTimer(time.Until(body.until))
 	defer timer.Stop()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -101,9 +102,7 @@ func BodyRetryAfter(o Outcome) (time.Duration, bool) {
 // is 0, and the longer wait counts. A duration that is too long for a
 // [time.Duration] is ignored.
 func ResetDurations(o Outcome) (time.Duration, bool) {
-	return resets(o, duration,
-		[2]string{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"},
-		[2]string{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"})
+	return resets(o, openAIFields, duration)
 }
 
 // ResetTimes is a [Hint] for Anthropic. It reads anthropic-ratelimit-…-reset in
@@ -112,38 +111,25 @@ func ResetDurations(o Outcome) (time.Duration, bool) {
 // anthropic-ratelimit-…-remaining is 0, and the latest instant counts. The wait
 // is measured from the response's Date.
 func ResetTimes(o Outcome) (time.Duration, bool) {
-	if o.Response == nil {
-		return 0, false
-	}
 	var ref time.Time // read only once, and only if there is an instant
-	instant := func(v string) (time.Duration, bool) {
-		at, err := time.Parse(time.RFC3339, trim(v))
-		if err != nil {
-			return 0, false
-		}
+	return resets(o, anthropicFields, func(v string) (time.Duration, bool) {
 		if ref.IsZero() {
 			ref = received(o.Response.Header)
 		}
-		return max(at.Sub(ref), 0), true
-	}
-	return resets(o, instant,
-		[2]string{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset"},
-		[2]string{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset"},
-		[2]string{"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Input-Tokens-Reset"},
-		[2]string{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset"})
+		return timestamp(v, ref)
+	})
 }
 
-// resets takes pairs of a remaining and a reset field. It returns the longest
-// reset of the pairs with nothing remaining.
-func resets(o Outcome, parse func(string) (time.Duration, bool), pairs ...[2]string) (wait time.Duration, ok bool) {
+// resets returns the longest reset of the fields with nothing remaining.
+func resets(o Outcome, fields []unitFields, parse func(string) (time.Duration, bool)) (wait time.Duration, ok bool) {
 	if o.Response == nil || o.Response.StatusCode != http.StatusTooManyRequests {
 		return 0, false
 	}
-	for _, pair := range pairs {
-		if !usedUp(o.Response.Header, pair[0]) {
+	for _, f := range fields {
+		if !usedUp(o.Response.Header, f.remaining) {
 			continue
 		}
-		if d, found := longest(o.Response.Header[pair[1]], parse); found {
+		if d, found := longest(o.Response.Header[f.reset], parse); found {
 			wait, ok = max(wait, d), true
 		}
 	}
@@ -152,12 +138,10 @@ func resets(o Outcome, parse func(string) (time.Duration, bool), pairs ...[2]str
 
 // usedUp reports whether the field is zero, so that nothing remains.
 func usedUp(h http.Header, key string) bool {
-	for _, v := range h[key] {
-		if v = trim(v); digits(v) && strings.Trim(v, "0") == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h[key], func(v string) bool {
+		v = trim(v)
+		return v != "" && strings.Trim(v, "0") == ""
+	})
 }
 
 // duration reads a duration in Go's form, without a sign.
@@ -190,10 +174,7 @@ func SecondaryLimit(o Outcome) (time.Duration, bool) {
 	if !o.limited() || !has(o.Response.Header, "X-Github-Request-Id") {
 		return 0, false
 	}
-	if _, ok := DefaultHint(o); ok {
-		return 0, false
-	}
-	if !saysSecondaryLimit(o) {
+	if _, ok := DefaultHint(o); ok || !saysSecondaryLimit(o) {
 		return 0, false
 	}
 	return time.Minute, true

@@ -5,6 +5,7 @@ package classify
 import (
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -82,17 +83,13 @@ func Quotas(o Outcome) []Quota {
 	}
 	found := everyQuota(o.Response.Header)
 	all := found[:0]
-next:
 	for _, q := range found {
-		for i := range all {
-			if all[i].Unit == q.Unit {
-				if q.tighter(all[i]) {
-					all[i] = q
-				}
-				continue next
-			}
+		switch i := slices.IndexFunc(all, func(other Quota) bool { return other.Unit == q.Unit }); {
+		case i < 0:
+			all = append(all, q)
+		case q.tighter(all[i]):
+			all[i] = q
 		}
-		all = append(all, q)
 	}
 	return all
 }
@@ -110,7 +107,7 @@ next:
 // [Default] says that a 403 is final. For a retry, a classifier that knows the
 // server has to say otherwise, as [Signals] does for GitHub.
 func RateLimitReset(o Outcome) (wait time.Duration, ok bool) {
-	if !o.limited() {
+	if !o.limited() || age(o.Response.Header) > 0 {
 		return 0, false
 	}
 	for _, q := range quotas(o.Response.Header) {
@@ -142,9 +139,6 @@ func everyQuota(h http.Header) []Quota {
 // quotas returns the quotas in the first group of fields that is well-formed.
 // Each of them has both Remaining and Reset.
 func quotas(h http.Header) []Quota {
-	if age(h) > 0 {
-		return nil
-	}
 	if all := draftQuotas(h); len(all) > 0 {
 		return all
 	}

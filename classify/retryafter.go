@@ -48,11 +48,7 @@ func RetryAfterMillis(o Outcome) (time.Duration, bool) {
 		return 0, false
 	}
 	for _, key := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"} {
-		values := o.Response.Header[key]
-		if len(values) == 0 {
-			continue
-		}
-		if wait, ok := longest(values, millis); ok {
+		if wait, ok := longest(o.Response.Header[key], millis); ok {
 			return wait, true
 		}
 	}

@@ -5,6 +5,7 @@ package classify
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -67,12 +68,7 @@ func Signals(o Outcome) Verdict {
 // says reports whether any value of the field is the given word. The case does
 // not matter.
 func says(h http.Header, key, word string) bool {
-	for _, v := range h[key] {
-		if strings.EqualFold(trim(v), word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h[key], func(v string) bool { return strings.EqualFold(trim(v), word) })
 }
 
 // forbidsPushback reports whether a server stops the retries of gRPC. It does

@@ -14,18 +14,23 @@ type unitFields struct {
 	plainFields
 }
 
-// unitGroups are the known providers, each with its units. The sources are in docs/profiles.md.
-var unitGroups = [...][]unitFields{
-	{
+var (
+	openAIFields = []unitFields{
 		{"", plainFields{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests", "X-Ratelimit-Limit-Requests", durationOrSeconds}},
 		{"tokens", plainFields{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens", "X-Ratelimit-Limit-Tokens", durationOrSeconds}},
-	},
-	{
+	}
+	anthropicFields = []unitFields{
 		{"", plainFields{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset", "Anthropic-Ratelimit-Requests-Limit", timestamp}},
 		{"tokens", plainFields{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset", "Anthropic-Ratelimit-Tokens-Limit", timestamp}},
 		{"input-tokens", plainFields{"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Input-Tokens-Reset", "Anthropic-Ratelimit-Input-Tokens-Limit", timestamp}},
 		{"output-tokens", plainFields{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset", "Anthropic-Ratelimit-Output-Tokens-Limit", timestamp}},
-	},
+	}
+)
+
+// unitGroups are the known providers, each with its units. The sources are in docs/profiles.md.
+var unitGroups = [...][]unitFields{
+	openAIFields,
+	anthropicFields,
 	{
 		{"", plainFields{"X-Ratelimit-Requests-Remaining", "X-Ratelimit-Requests-Reset", "X-Ratelimit-Requests-Limit", instant}},
 		{"complexity", plainFields{"X-Ratelimit-Complexity-Remaining", "X-Ratelimit-Complexity-Reset", "X-Ratelimit-Complexity-Limit", instant}},
