@@ -64,8 +64,8 @@ func (a Alternates) check(bad *Errors) {
 			bad.add("Alternates.Bases", text, "is there twice")
 		}
 	}
-	bad.checkMode("Alternates.Validators", a.Validators, int8(a.Validators), switchWords)
-	bad.checkMode("Alternates.Credentials", a.Credentials, int8(a.Credentials), switchWords)
+	checkMode(bad, "Alternates.Validators", a.Validators, switchWords)
+	checkMode(bad, "Alternates.Credentials", a.Credentials, switchWords)
 }
 
 // badBase returns the reason why a text is no base URL, and "" if it is one.

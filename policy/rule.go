@@ -254,41 +254,29 @@ func inherit(to, from reflect.Value) {
 // has a method Validate() error, its faults are reported under "Backoff".
 func (r Rule) Validate() error {
 	var bad Errors
-	if r.Attempts > maxAttempts {
-		bad.add("Attempts", r.Attempts, "is more than %d attempts", maxAttempts)
-	}
+	checkMost(&bad, "Attempts", r.Attempts, maxAttempts, "%d attempts")
 	bad = append(bad, checkBackoff(r.Backoff)...)
 	bad.checkTime("AttemptTimeout", r.AttemptTimeout)
 	bad.checkTime("ConnectTimeout", r.ConnectTimeout)
 	bad.checkTime("FirstEventTimeout", r.FirstEventTimeout)
-	bad.checkMode("Lanes", r.Lanes, int8(r.Lanes), switchWords)
+	checkMode(&bad, "Lanes", r.Lanes, switchWords)
 	bad.checkTime("Stall.Timeout", r.Stall.Timeout)
 	bad.checkTime("MaxElapsed", r.MaxElapsed)
 	bad.checkTime("RetryAfter.Max", r.RetryAfter.Max)
-	bad.checkMode("RetryAfter.Beyond", r.RetryAfter.Beyond, int8(r.RetryAfter.Beyond), beyondWords)
+	checkMode(&bad, "RetryAfter.Beyond", r.RetryAfter.Beyond, beyondWords)
 	r.checkRate(&bad)
 	r.Budget.check(&bad)
-	bad.checkMode("Cooldown", r.Cooldown, int8(r.Cooldown), switchWords)
-	bad.checkMode("Pacing", r.Pacing, int8(r.Pacing), switchWords)
+	checkMode(&bad, "Cooldown", r.Cooldown, switchWords)
+	checkMode(&bad, "Pacing", r.Pacing, switchWords)
 	r.Gate.check(&bad)
 	r.Hedge.check(&bad)
-	if r.Upload.Memory > maxMemory {
-		bad.add("Upload.Memory", r.Upload.Memory, "is more than 64 MiB (%d bytes)", maxMemory)
-	}
-	if r.Download.Memory > maxMemory {
-		bad.add("Download.Memory", r.Download.Memory, "is more than 64 MiB (%d bytes)", maxMemory)
-	}
-	if r.Upload.Disk > maxDisk {
-		bad.add("Upload.Disk", r.Upload.Disk, "is more than 1 TiB (%d bytes)", int64(maxDisk))
-	}
-	if r.Resume.Max > maxResumes {
-		bad.add("Resume.Max", r.Resume.Max, "is more than %d reconnects", maxResumes)
-	}
-	if r.Resume.Again > maxAgain {
-		bad.add("Resume.Again", r.Resume.Again, "is more than 1 GiB (%d bytes)", maxAgain)
-	}
-	bad.checkMode("Resume.Checksums", r.Resume.Checksums, int8(r.Resume.Checksums), switchWords)
-	bad.checkMode("Resume.Events", r.Resume.Events, int8(r.Resume.Events), switchWords)
+	checkMost(&bad, "Upload.Memory", r.Upload.Memory, maxMemory, "64 MiB (%d bytes)")
+	checkMost(&bad, "Download.Memory", r.Download.Memory, maxMemory, "64 MiB (%d bytes)")
+	checkMost(&bad, "Upload.Disk", r.Upload.Disk, maxDisk, "1 TiB (%d bytes)")
+	checkMost(&bad, "Resume.Max", r.Resume.Max, maxResumes, "%d reconnects")
+	checkMost(&bad, "Resume.Again", r.Resume.Again, maxAgain, "1 GiB (%d bytes)")
+	checkMode(&bad, "Resume.Checksums", r.Resume.Checksums, switchWords)
+	checkMode(&bad, "Resume.Events", r.Resume.Events, switchWords)
 	r.Alternates.check(&bad)
 	if reason := badAttemptHeader(r.AttemptHeader); reason != "" {
 		bad.add("AttemptHeader", r.AttemptHeader, "%s", reason)
@@ -312,19 +300,18 @@ func (r Rule) ValidateRequest() error {
 	for _, limit := range []struct {
 		field string
 		value any
-		set   bool
 	}{
-		{"Lanes", r.Lanes, r.Lanes != 0},
-		{"RetryAfter", r.RetryAfter, r.RetryAfter != (RetryAfter{})}, // bounds the holds and the pacing of all requests
-		{"Rate", r.Rate, r.Rate != (Rate{})},
-		{"Budget", r.Budget, r.Budget != (Budget{})},
-		{"Cooldown", r.Cooldown, r.Cooldown != 0},
-		{"Scope", r.Scope, r.Scope != nil},
-		{"Pacing", r.Pacing, r.Pacing != 0},
-		{"Gate", r.Gate, r.Gate != (Gate{})},
-		{"Hedge.Percentile", r.Hedge.Percentile, r.Hedge.Percentile != 0}, // of all responses of the host
+		{"Lanes", r.Lanes},
+		{"RetryAfter", r.RetryAfter}, // bounds the holds and the pacing of all requests
+		{"Rate", r.Rate},
+		{"Budget", r.Budget},
+		{"Cooldown", r.Cooldown},
+		{"Scope", r.Scope},
+		{"Pacing", r.Pacing},
+		{"Gate", r.Gate},
+		{"Hedge.Percentile", r.Hedge.Percentile}, // of all responses of the host
 	} {
-		if limit.set {
+		if !reflect.ValueOf(limit.value).IsZero() {
 			bad.add(limit.field, limit.value, "is a limit of the host, which all its requests share; set it in the rule of the host or in the rule for all hosts")
 		}
 	}
@@ -343,13 +330,20 @@ func (r *Rule) checkRate(bad *Errors) {
 	case r.Rate.PerSecond > 0 && r.Rate.Burst < 0:
 		bad.add("Rate.Burst", r.Rate.Burst, "would let nothing through; turn PerSecond off, or leave Burst at 0 for PerSecond rounded up")
 	}
-	bad.checkMode("Rate.Mode", r.Rate.Mode, int8(r.Rate.Mode), rateModeWords)
+	checkMode(bad, "Rate.Mode", r.Rate.Mode, rateModeWords)
+}
+
+// checkMost refuses a value above most. text says how much that is.
+func checkMost[T int | int64](bad *Errors, field string, value, most T, text string) {
+	if value > most {
+		bad.add(field, value, "is more than "+text, most)
+	}
 }
 
 // checkMode refuses a value that the mode does not have.
-func (e *Errors) checkMode(field string, value any, v int8, w words) {
-	if !w.has(v) && v != 0 {
-		e.add(field, value, "is none of %s", w.list())
+func checkMode[T ~int8](bad *Errors, field string, value T, w words) {
+	if !w.has(int8(value)) {
+		bad.add(field, value, "is none of %s", w.list())
 	}
 }
 

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -45,7 +46,10 @@ import (
 // https://github.com/aws/aws-sdk-go-v2/blob/v1.47.7/aws/retry/standard.go.
 func AWS() policy.Rule {
 	return policy.Rule{
-		Classify: judgeInside(s3Inside, awsCodes, s3Unavailable, s3Incomplete),
+		Classify: judgeInside(s3Inside, awsCodes,
+			given(classify.Refused, http.StatusServiceUnavailable, ofS3),
+			given(classify.Refused, http.StatusInternalServerError, s3Incomplete),
+		),
 		Hint:     hintInside(s3Inside, classify.DefaultHint),
 		Resume:   policy.Resume{Checksums: policy.On},
 		Upload:   policy.Upload{Memory: memory},
@@ -57,29 +61,18 @@ func awsCodes(o classify.Outcome) classify.Verdict {
 	if o.Response == nil || o.Response.StatusCode < http.StatusBadRequest {
 		return classify.Unknown
 	}
-	switch code := awsCode(o); code {
-	case "":
-		return classify.Unknown
+	switch awsCode(o) {
 	case "ServiceQuotaExceededException":
 		return classify.Final
 	case "RequestTimeout", "RequestTimeoutException":
 		return classify.Ambiguous // S3 waited in vain for the rest of the request
-	default:
-		if isThrottling(code) {
-			return classify.Refused
-		}
-	}
-	return classify.Unknown
-}
-
-// isThrottling reports whether a code says that the service limits the requests.
-func isThrottling(code string) bool {
-	return slices.Contains([]string{
-		"Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException",
+	case "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException",
 		"TooManyRequestsException", "ProvisionedThroughputExceededException", "TransactionInProgressException",
 		"RequestLimitExceeded", "BandwidthLimitExceeded", "LimitExceededException", "SlowDown",
-		"PriorRequestNotComplete", "EC2ThrottledException",
-	}, code)
+		"PriorRequestNotComplete", "EC2ThrottledException": // the service limits the requests
+		return classify.Refused
+	}
+	return classify.Unknown
 }
 
 // awsCode returns the error code of a response, or "". In the header a colon and a URL
@@ -110,22 +103,13 @@ func codeInBody(o classify.Outcome) string {
 	if json.Unmarshal(body, &answer) != nil {
 		return ""
 	}
-	if answer.Type != "" {
-		return answer.Type
-	}
-	return answer.Code
+	return cmp.Or(answer.Type, answer.Code)
 }
 
-// s3Unavailable recognises a 503 of S3.
-func s3Unavailable(o classify.Outcome) classify.Verdict {
-	if o.Response == nil || o.Response.StatusCode != http.StatusServiceUnavailable {
-		return classify.Unknown
-	}
+// ofS3 recognises a response of S3.
+func ofS3(o classify.Outcome) bool {
 	h := o.Response.Header
-	if h.Get("X-Amz-Id-2") != "" || h.Get("Server") == "AmazonS3" || isS3(urlOf(o.Request).Hostname()) || copies(o.Request) || completes(o.Request) {
-		return classify.Refused
-	}
-	return classify.Unknown
+	return h.Get("X-Amz-Id-2") != "" || h.Get("Server") == "AmazonS3" || isS3(urlOf(o.Request).Hostname()) || copies(o.Request) || completes(o.Request)
 }
 
 // isS3 reports whether a host of AWS has a label of S3, such as s3, s3-eu-west-1 or
@@ -224,15 +208,7 @@ func s3Status(doc []byte) int {
 // s3Incomplete recognises a CompleteMultipartUpload that failed, and that AWS says should
 // be sent again. The upload has an ID, so it cannot be completed twice. But if the request
 // has a condition, the second attempt may fail because the first had its effect.
-func s3Incomplete(o classify.Outcome) classify.Verdict {
-	if o.Response == nil || o.Response.StatusCode != http.StatusInternalServerError || !completes(o.Request) {
-		return classify.Unknown
-	}
-	if h := o.Request.Header; len(h["If-Match"]) > 0 || len(h["If-None-Match"]) > 0 {
-		return classify.Unknown
-	}
-	if awsCode(o) != "InternalError" {
-		return classify.Unknown
-	}
-	return classify.Refused
+func s3Incomplete(o classify.Outcome) bool {
+	return completes(o.Request) && len(o.Request.Header["If-Match"]) == 0 && len(o.Request.Header["If-None-Match"]) == 0 &&
+		awsCode(o) == "InternalError"
 }

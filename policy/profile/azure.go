@@ -39,10 +39,10 @@ const retryWith = 449
 func Azure() policy.Rule {
 	return policy.Rule{
 		Classify: judge(
-			serverBusy,
+			given(classify.Refused, http.StatusServiceUnavailable, saysBusy),
 			onWords(classify.Refused, []int{http.StatusServiceUnavailable}, "<Code>ServerBusy</Code>"),
 			classify.OnStatus(classify.Refused, retryWith),
-			cosmosUnavailable,
+			given(classify.Refused, http.StatusServiceUnavailable, ofCosmos),
 		),
 		Hint:     classify.DefaultHint,
 		Upload:   policy.Upload{Memory: memory},
@@ -50,21 +50,13 @@ func Azure() policy.Rule {
 	}
 }
 
-// cosmosUnavailable recognises a 503 of Cosmos DB by the host.
-func cosmosUnavailable(o classify.Outcome) classify.Verdict {
-	if o.Response != nil && o.Response.StatusCode == http.StatusServiceUnavailable &&
-		strings.HasSuffix(urlOf(o.Request).Hostname(), ".documents.azure.com") {
-		return classify.Refused
-	}
-	return classify.Unknown
+// ofCosmos recognises a response of Cosmos DB by the host.
+func ofCosmos(o classify.Outcome) bool {
+	return strings.HasSuffix(urlOf(o.Request).Hostname(), ".documents.azure.com")
 }
 
-// serverBusy recognises a refusal by its header alone, because the response to a HEAD
+// saysBusy recognises a refusal by its header alone, because the response to a HEAD
 // has no body.
-func serverBusy(o classify.Outcome) classify.Verdict {
-	if o.Response != nil && o.Response.StatusCode == http.StatusServiceUnavailable &&
-		o.Response.Header.Get("X-Ms-Error-Code") == "ServerBusy" {
-		return classify.Refused
-	}
-	return classify.Unknown
+func saysBusy(o classify.Outcome) bool {
+	return o.Response.Header.Get("X-Ms-Error-Code") == "ServerBusy"
 }

@@ -42,7 +42,7 @@ func GoogleCloud() policy.Rule {
 		Classify: judge(
 			onWords(classify.Final, []int{http.StatusTooManyRequests}, `"dailyLimitExceeded"`, "PerDay"),
 			onWords(classify.Refused, []int{http.StatusForbidden}, `"rateLimitExceeded"`, `"userRateLimitExceeded"`),
-			unavailableFor,
+			given(classify.Refused, http.StatusServiceUnavailable, hasRetryInfo), // as classify.Refusals for the wait in a header
 		),
 		Hint:       classify.FirstHint(classify.DefaultHint, classify.RetryInfo),
 		Idempotent: googleIdempotent,
@@ -71,13 +71,8 @@ func googleIdempotent(req *http.Request) bool {
 	return q.Get("ifGenerationMatch") != "" || q.Get("ifMetagenerationMatch") != "" || q.Get("requestId") != ""
 }
 
-// unavailableFor is the part of classify.Refusals about 503, for the wait in the body.
-func unavailableFor(o classify.Outcome) classify.Verdict {
-	if o.Response == nil || o.Response.StatusCode != http.StatusServiceUnavailable {
-		return classify.Unknown
-	}
-	if _, ok := classify.RetryInfo(o); ok {
-		return classify.Refused
-	}
-	return classify.Unknown
+// hasRetryInfo reports whether there is a wait in the body.
+func hasRetryInfo(o classify.Outcome) bool {
+	_, ok := classify.RetryInfo(o)
+	return ok
 }

@@ -59,6 +59,17 @@ func onWords(v classify.Verdict, codes []int, words ...string) classify.Func {
 	}, codes...)
 }
 
+// given returns a classifier that gives v to responses with the status for which is reports
+// true.
+func given(v classify.Verdict, status int, is func(classify.Outcome) bool) classify.Func {
+	return func(o classify.Outcome) classify.Verdict {
+		if o.Response != nil && o.Response.StatusCode == status && is(o) {
+			return v
+		}
+		return classify.Unknown
+	}
+}
+
 // urlOf returns the URL of a request. It is empty if there is no request or it has no
 // URL.
 func urlOf(req *http.Request) *url.URL {

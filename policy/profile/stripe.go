@@ -31,7 +31,7 @@ func Stripe() policy.Rule {
 		// for a retry.
 		Classify: classify.First(
 			classify.Signals,
-			storedFailure,
+			given(classify.Final, http.StatusInternalServerError, isStored),
 			classify.OnStatus(classify.Ambiguous, http.StatusConflict),
 			classify.Refusals,
 		),
@@ -43,11 +43,7 @@ func Stripe() policy.Rule {
 	}
 }
 
-// storedFailure recognises a failure that Stripe keeps as the result of the request.
-func storedFailure(o classify.Outcome) classify.Verdict {
-	if o.Response != nil && o.Response.StatusCode == http.StatusInternalServerError &&
-		o.Request != nil && o.Request.Method == http.MethodPost && strings.HasPrefix(urlOf(o.Request).Path, "/v1/") {
-		return classify.Final
-	}
-	return classify.Unknown
+// isStored reports whether Stripe keeps a failure as the result of the request.
+func isStored(o classify.Outcome) bool {
+	return o.Request != nil && o.Request.Method == http.MethodPost && strings.HasPrefix(urlOf(o.Request).Path, "/v1/")
 }
