@@ -289,13 +289,11 @@ func (l *loader) hosts(n *node) map[string]Part {
 // members returns the members of n, each key once. encoding/json would silently
 // take the last one.
 func (l *loader) members(n *node) []*node {
-	seen := make(map[string]bool, len(n.kids))
 	return slices.DeleteFunc(slices.Clone(n.kids), func(kid *node) bool {
-		twice := seen[kid.key]
+		twice := n.member(kid.key) != kid
 		if twice {
 			l.faultKey(kid, "the key is there twice")
 		}
-		seen[kid.key] = true
 		return twice
 	})
 }

@@ -46,15 +46,7 @@ func (l *loader) contradictions(n *node, base policy.Rule) {
 
 // contradiction notes a value of a key, or of an item in the list of the key.
 func (l *loader) contradiction(n *node, key, value, reason string) {
-	var items []*node
-	switch list := n.member(key); {
-	case list == nil:
-	case list.isList():
-		items = list.kids
-	default:
-		items = []*node{list} // a list of one item needs no brackets
-	}
-	for _, item := range items {
+	for _, item := range n.member(key).items() {
 		if item = nameOf(item); item.value == value {
 			l.fault(item, "%s contradicts the profile %s, %s", quote(value), quote(nameOf(n.member("profile")).value.(string)), reason)
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -178,11 +179,9 @@ func sizeText(n int64) string {
 	if n < 0 {
 		return "off"
 	}
-	for _, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
-		for _, u := range sizeUnits {
-			if u.name == unit && n%u.bytes == 0 {
-				return strconv.FormatInt(n/u.bytes, 10) + unit
-			}
+	for _, unit := range slices.Backward(sizeUnits[:4]) { // TiB to KiB
+		if n%unit.bytes == 0 {
+			return strconv.FormatInt(n/unit.bytes, 10) + unit.name
 		}
 	}
 	return strconv.FormatInt(n, 10)

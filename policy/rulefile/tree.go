@@ -4,9 +4,9 @@ package rulefile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -30,7 +30,7 @@ type node struct {
 	named  bool // the keys of this object are names of hosts
 	value  any  // string, json.Number, bool, nil, or the opening json.Delim
 	kids   []*node
-	byKey  map[string]*node // the members of a large object; nil if there are few
+	byKey  map[string]*node // the members of an object; if a key is there twice, the first of them
 }
 
 func (n *node) isObject() bool { return n.value == json.Delim('{') }
@@ -76,35 +76,20 @@ func isPlain(key string) bool {
 	return key != "" && len(key) <= maxQuote && strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
 }
 
-// member returns the member of an object with this key, or nil.
-func (n *node) member(key string) *node {
-	if !n.isObject() {
-		return nil
-	}
-	if n.byKey != nil {
-		return n.byKey[key]
-	}
-	i := slices.IndexFunc(n.kids, func(kid *node) bool { return kid.key == key })
-	if i < 0 {
-		return nil
-	}
-	return n.kids[i]
-}
+// member returns the member of an object with this key, or nil. A file may have tens of
+// thousands of hosts with a fault each, and each fault looks up its host.
+func (n *node) member(key string) *node { return n.byKey[key] }
 
-// manyKids is the number of members from which on an object has an index. A file may
-// have tens of thousands of hosts with a fault each, and each fault looks up its host.
-const manyKids = 64
-
-// makeIndex makes byKey. If a key is there twice, the first member counts, as without
-// the index.
-func (n *node) makeIndex() {
-	if !n.isObject() || len(n.kids) < manyKids {
-		return
+// items returns the items of a list. A list of one item needs no brackets. If n is
+// nil, there are no items.
+func (n *node) items() []*node {
+	switch {
+	case n == nil:
+		return nil
+	case n.isList():
+		return n.kids
 	}
-	n.byKey = make(map[string]*node, len(n.kids))
-	for _, kid := range slices.Backward(n.kids) {
-		n.byKey[kid.key] = kid
-	}
+	return []*node{n}
 }
 
 // clip shortens a part of the input for a fault.
@@ -212,10 +197,12 @@ func (p *parser) read(n *node, depth int) bool {
 	if n.value = p.token(); !n.isObject() && !n.isList() {
 		return true
 	}
+	n.byKey = map[string]*node{}
 	for p.dec.More() {
 		kid := &node{up: n, index: len(n.kids), keyPos: p.next()}
 		if n.isObject() {
 			kid.key, _ = p.token().(string)
+			n.byKey[kid.key] = cmp.Or(n.byKey[kid.key], kid)
 		}
 		if !p.read(kid, depth+1) {
 			return false
@@ -223,6 +210,5 @@ func (p *parser) read(n *node, depth int) bool {
 		n.kids = append(n.kids, kid)
 	}
 	p.token() // the closing bracket
-	n.makeIndex()
 	return true
 }

@@ -22,19 +22,13 @@ func (l *loader) want(n *node, wanted string) {
 	l.fault(n, "%s where %s is wanted", n.kind(), wanted)
 }
 
-// items returns the items of a list. A list of one item needs no brackets. If n is
-// nil, there are no items.
+// items returns the items of a list, which must not be empty.
 func (l *loader) items(n *node) []*node {
-	switch {
-	case n == nil:
-		return nil
-	case !n.isList():
-		return []*node{n}
-	}
-	if len(n.kids) == 0 {
+	items := n.items()
+	if n != nil && len(items) == 0 {
 		l.fault(n, "the list is empty; leave the key out")
 	}
-	return n.kids
+	return items
 }
 
 // readNumber reads a number above zero into to, or "off" if that may stand there.
@@ -123,7 +117,8 @@ func (l *loader) size(n *node) (int64, bool) {
 	return v, ok
 }
 
-// sizeUnits are the units of a size. B is a suffix of the others and comes last.
+// sizeUnits are the units of a size, those of sizeText first. B is a suffix of the others and
+// comes last.
 var sizeUnits = []struct {
 	name  string
 	bytes int64

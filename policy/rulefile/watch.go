@@ -149,9 +149,9 @@ func (w *Watcher) read() ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("rulefile: %w", err)
 	case info.IsDir():
-		return nil, fmt.Errorf("rulefile: %s: %w", w.path, errDirectory)
+		return nil, fmt.Errorf("rulefile: %s: it is a directory", w.path)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("rulefile: %s: %w", w.path, errNotRegular)
+		return nil, fmt.Errorf("rulefile: %s: it is not a regular file", w.path)
 	}
 	f, err := os.Open(w.path)
 	if err != nil {
@@ -164,8 +164,3 @@ func (w *Watcher) read() ([]byte, error) {
 	}
 	return data, nil
 }
-
-var (
-	errDirectory  = errors.New("it is a directory")
-	errNotRegular = errors.New("it is not a regular file")
-)
