@@ -80,14 +80,13 @@ func (s *eventScanner) scan(head []byte) bool {
 		if end < 0 {
 			return false
 		}
+		line := rest[:end]
 		if s.pos == 0 {
-			rest = bytes.TrimPrefix(rest[:end], []byte("\xef\xbb\xbf"))
-		} else {
-			rest = rest[:end]
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 		}
-		s.cr = head[s.pos+end] == '\r'
+		s.cr = rest[end] == '\r'
 		s.pos += end + 1
-		if s.line(rest) {
+		if s.line(line) {
 			return true
 		}
 	}

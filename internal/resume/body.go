@@ -287,13 +287,11 @@ func (b *Body) altered(d *difference) error {
 // them.
 func (b *Body) Close() error {
 	b.mu.Lock()
-	body, cancel := b.body, b.cancel
-	b.closed, b.cancel = true, nil
+	body := b.body
+	b.closed = true
 	b.mu.Unlock()
 	err := body.Close() // during a reconnect this is http.NoBody
-	if cancel != nil {
-		cancel()
-	}
+	b.release()
 	return err
 }
 

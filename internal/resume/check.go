@@ -151,12 +151,8 @@ func (b *Body) continuation(resp *http.Response) (continuation, error) {
 // reader has.
 func (b *Body) whole(resp *http.Response) (continuation, error) {
 	coding, single := encodingOf(resp.Header)
-	length := int64(unknown)
-	if resp.ContentLength >= 0 {
-		length = resp.ContentLength
-	}
 	switch {
-	case resp.Body == nil, b.partial, resp.Uncompressed, !single, coding != b.encoding, length != b.end,
+	case resp.Body == nil, b.partial, resp.Uncompressed, !single, coding != b.encoding, lengthOf(resp) != b.end,
 		!sameValidator(resp.Header, b.validator), b.otherDigest(resp):
 		return unfit("its status is %d", resp.StatusCode)
 	case b.left <= 0:

@@ -6,6 +6,8 @@
 package resume
 
 import (
+	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/base64"
 	"encoding/binary"
 	"hash"
@@ -77,7 +79,7 @@ func coded(values []string) string {
 // of parts, which is no base64.
 func checksumOf(name, text string) digest {
 	value, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(value) != newChecksum(name).Size() {
+	if err != nil || len(value) != newHash(name).Size() {
 		return digest{}
 	}
 	d := digest{name: name, size: len(value)}
@@ -85,17 +87,19 @@ func checksumOf(name, text string) digest {
 	return d
 }
 
-// newChecksum returns nil for any other name.
-func newChecksum(name string) hash.Hash {
+// newHash returns the hash of a digest or a checksum.
+func newHash(name string) hash.Hash {
 	switch name {
+	case "sha-256":
+		return sha256.New()
+	case "sha-512":
+		return sha512.New()
 	case "crc32c":
 		return crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	case "crc32":
 		return crc32.NewIEEE()
-	case "crc64nvme":
-		return &crc64nvme{tables: nvmeTables()}
 	}
-	return nil
+	return &crc64nvme{tables: nvmeTables()}
 }
 
 // isChecksum reports whether a digest comes from a field of an object store.

@@ -14,7 +14,7 @@ import (
 // The check values are those of the catalogue of parametrised CRC algorithms.
 func TestChecksums(t *testing.T) {
 	for name, want := range map[string]string{"crc32c": "e3069283", "crc32": "cbf43926", "crc64nvme": "ae8b14860a799888"} {
-		h := newChecksum(name)
+		h := newHash(name)
 		for _, part := range []string{"1", "2345678", "9"} {
 			_, _ = h.Write([]byte(part))
 		}
@@ -31,7 +31,7 @@ func TestChecksums(t *testing.T) {
 		for i := range p {
 			p[i] = byte(r.Uint32())
 		}
-		h := newChecksum("crc64nvme").(*crc64nvme)
+		h := newHash("crc64nvme").(*crc64nvme)
 		at := r.IntN(len(p) + 1)
 		_, _ = h.Write(p[:at])
 		_, _ = h.Write(p[at:])
@@ -41,7 +41,7 @@ func TestChecksums(t *testing.T) {
 
 func TestStoreDigest(t *testing.T) {
 	text := func(name string) string {
-		h := newChecksum(name)
+		h := newHash(name)
 		_, _ = h.Write([]byte("text"))
 		return base64.StdEncoding.EncodeToString(h.Sum(nil))
 	}

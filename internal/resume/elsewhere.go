@@ -47,10 +47,6 @@ func (b *Body) knowsDigest() bool {
 // elsewhere checks whether resp, which comes from another origin, continues the body.
 func (b *Body) elsewhere(resp *http.Response) (continuation, error) {
 	coding, single := encodingOf(resp.Header)
-	length := int64(unknown)
-	if resp.ContentLength >= 0 {
-		length = resp.ContentLength
-	}
 	if resp.Body == nil || resp.Uncompressed || !single || coding != b.encoding {
 		return unfit("it comes from another origin, and is encoded in another way")
 	}
@@ -62,7 +58,7 @@ func (b *Body) elsewhere(resp *http.Response) (continuation, error) {
 			return unfit("it comes from another origin, and does not have the digest of the first response")
 		case resp.StatusCode == http.StatusPartialContent:
 			return b.continuationBy(resp)
-		case resp.StatusCode == http.StatusOK && b.pos <= int64(b.left) && length == b.end:
+		case resp.StatusCode == http.StatusOK && b.pos <= int64(b.left) && lengthOf(resp) == b.end:
 			return continuation{end: b.end, total: b.total, stop: b.end, skip: b.pos}, nil
 		}
 		return unfit("it comes from another origin with status %d", resp.StatusCode)

@@ -312,13 +312,11 @@ func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // resume makes one reconnect. It sets err if the body ends here.
 func (e *Events) resume() {
-	cut := e.cut
-	e.cut, e.was, e.tried = nil, cut, true
-	ctx, ok := e.detach()
-	if !ok {
-		e.err = http.ErrBodyReadAfterClose
+	ctx, cut := e.detach()
+	if ctx == nil {
 		return
 	}
+	e.was = cut
 	resp, err := e.reconnect(ctx, cut)
 	if err == nil {
 		err = e.attach(ctx, resp)

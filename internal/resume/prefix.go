@@ -98,23 +98,14 @@ func (p *Prefix) match(r io.Reader) (n int64, err error) {
 	var q Prefix
 	q.hash[0].SetSeed(p.hash[0].Seed())
 	q.hash[1].SetSeed(p.hash[1].Seed())
-	buf := make([]byte, min(p.size, matchBuffer))
-	for q.size < p.size {
-		m, err := ReadSome(r, buf[:min(int64(len(buf)), p.size-q.size)])
-		q.add(buf[:m], p.size)
-		switch {
-		case !p.sameMarks(&q):
-			return q.size, errDiffers
-		case err == io.EOF && q.size < p.size:
-			return q.size, errDiffers
-		case err != nil && q.size < p.size:
-			return q.size, err
-		}
+	n, err = skip(r, p.size, func(b []byte) (differs bool) {
+		q.add(b, p.size)
+		return !p.sameMarks(&q)
+	})
+	if err == nil && (p.hash[0].Sum64() != q.hash[0].Sum64() || p.hash[1].Sum64() != q.hash[1].Sum64()) {
+		err = errDiffers
 	}
-	if p.hash[0].Sum64() != q.hash[0].Sum64() || p.hash[1].Sum64() != q.hash[1].Sum64() {
-		return q.size, errDiffers
-	}
-	return q.size, nil
+	return n, err
 }
 
 // sameMarks compares the marks as far as the shorter prefix goes.
@@ -130,14 +121,14 @@ func (p *Prefix) sameMarks(short *Prefix) bool {
 	return true
 }
 
-// skip reads n bytes that need not be compared.
-func skip(r io.Reader, n int64) (read int64, err error) {
+// skip reads n bytes, until differs says that they are others. A nil function says that of none.
+func skip(r io.Reader, n int64, differs func([]byte) bool) (read int64, err error) {
 	buf := make([]byte, min(n, matchBuffer))
 	for read < n {
 		m, err := ReadSome(r, buf[:min(int64(len(buf)), n-read)])
 		read += int64(m)
 		switch {
-		case err == io.EOF && read < n:
+		case differs != nil && differs(buf[:m]), err == io.EOF && read < n:
 			return read, errDiffers
 		case err != nil && read < n:
 			return read, err

@@ -60,13 +60,8 @@ func unsatisfiedTotal(resp *http.Response) (int64, bool) {
 // parseOffset parses one or more digits. It refuses the greatest number, which
 // stands for unknown.
 func parseOffset(s string) (int64, bool) {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, false
-		}
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil && n < unknown
+	n, err := strconv.ParseUint(s, 10, 63)
+	return int64(n), err == nil && n < unknown
 }
 
 // rangeOf returns the range of a 206. It reports false if there are two ranges, or
@@ -77,6 +72,14 @@ func rangeOf(resp *http.Response) (byteRange, bool) {
 		return byteRange{}, false
 	}
 	return parseContentRange(values[0])
+}
+
+// lengthOf returns the length of a response's body, or unknown.
+func lengthOf(resp *http.Response) int64 {
+	if resp.ContentLength < 0 {
+		return unknown
+	}
+	return resp.ContentLength
 }
 
 // isMultipart reports whether the body holds several ranges with headers between

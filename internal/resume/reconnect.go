@@ -10,11 +10,8 @@ import (
 
 // resume makes one reconnect. It sets err if the body ends here.
 func (b *Body) resume() {
-	cut := b.cut
-	b.cut, b.tried = nil, true
-	ctx, ok := b.detach()
-	if !ok {
-		b.err = http.ErrBodyReadAfterClose
+	ctx, cut := b.detach()
+	if ctx == nil {
 		return
 	}
 	resp, err := b.reconnect(ctx, cut)
@@ -38,13 +35,17 @@ func (b *Body) resume() {
 	b.err = b.sender.Stopped(b.pos, cut, err, b.last != nil)
 }
 
-// detach closes the current segment. It returns a context for the next segment,
-// which Close cancels. After Close it reports false.
-func (b *Body) detach() (context.Context, bool) {
+// detach closes the current segment, and returns the error that ended it. It also returns
+// a context for the next segment, which Close cancels. After Close it ends the body, and
+// there is no context.
+func (b *Body) detach() (ctx context.Context, cut error) {
+	cut = b.cut
+	b.cut, b.tried = nil, true
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return nil, false
+		b.err = http.ErrBodyReadAfterClose
+		return nil, cut
 	}
 	ctx, cancel := context.WithCancel(b.req.Context())
 	old, release := b.body, b.cancel
@@ -54,7 +55,7 @@ func (b *Body) detach() (context.Context, bool) {
 	if release != nil {
 		release()
 	}
-	return ctx, true
+	return ctx, cut
 }
 
 // reconnect asks for the rest, or for everything again.
@@ -66,7 +67,10 @@ func (b *Body) reconnect(ctx context.Context, cut error) (*http.Response, error)
 		return nil, ErrLimit
 	}
 	if b.compares() {
-		if err := b.mayStartAgain(); err != nil {
+		if b.prefix.size > int64(b.left) {
+			return nil, ErrAgain
+		}
+		if err := b.sender.Again(); err != nil {
 			return nil, err
 		}
 	}
@@ -82,14 +86,6 @@ func (b *Body) reconnect(ctx context.Context, cut error) (*http.Response, error)
 		}
 	}
 	return b.sender.Reconnect(req, b.pos, cut, progressed)
-}
-
-// mayStartAgain returns an error if the body must not be fetched again.
-func (b *Body) mayStartAgain() error {
-	if b.prefix.size > int64(b.left) {
-		return ErrAgain
-	}
-	return b.sender.Again()
 }
 
 // restRange returns the Range header for the rest. If the caller asked for a range,
@@ -158,7 +154,7 @@ func (b *Body) skip(resp *http.Response, c continuation) (err error) {
 	if c.like != nil {
 		read, err = c.like.match(resp.Body)
 	} else {
-		read, err = skip(resp.Body, c.skip)
+		read, err = skip(resp.Body, c.skip, nil)
 	}
 	b.left -= int32(read)
 	if late() { // and the body is closed, even if the bytes came at the last moment
