@@ -222,12 +222,7 @@ func (p *peer) find(l labels) *set {
 
 func (p *peer) newSet(l labels) *set {
 	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+3), p.attrs...) // NewSet sorts it
-	if l.status != 0 {
-		attrs = append(attrs, statusKey.Int(l.status))
-	}
-	if l.failure != "" {
-		attrs = append(attrs, errorKey.String(l.failure))
-	}
+	attrs = withResult(attrs, l.status, l.failure)
 	if l.value != "" {
 		attrs = append(attrs, about[l.of].key.String(l.value))
 	}

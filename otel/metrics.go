@@ -1,6 +1,7 @@
 package aplombotel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -141,99 +142,89 @@ func hostKey(name string) host.Key {
 	return host.Key{Scheme: scheme, Host: bare(name)}
 }
 
-// gauges show the state of the hosts, and of the fleet.
-type gauges struct {
-	fleet
-	requests, holds, lane, gateLimit, gateSlots, gateQueue, gateClosed metric.Int64ObservableGauge
-	budget, rate                                                       metric.Float64ObservableGauge
+// A figure is a part of a state that an instrument shows.
+type figure[S any] struct {
+	kind             kind
+	name, unit, text string
+	of               func(*S) float64 // below zero: the figure is left out
 }
 
-func newGauges(m metric.Meter) (*gauges, error) {
-	var faults []error
-	whole := func(name, unit, text string) metric.Int64ObservableGauge {
-		g, err := m.Int64ObservableGauge("aplomb.host."+name, metric.WithUnit(unit), metric.WithDescription(text))
-		faults = append(faults, err)
-		return g
-	}
-	broken := func(name, unit, text string) metric.Float64ObservableGauge {
-		g, err := m.Float64ObservableGauge("aplomb.host."+name, metric.WithUnit(unit), metric.WithDescription(text))
-		faults = append(faults, err)
-		return g
-	}
-	g := &gauges{
-		requests:   whole("requests", "{request}", "Requests under way."),
-		holds:      whole("holds", "{scope}", "Scopes that the server asked to wait."),
-		lane:       whole("lane", "{lane}", "The number of the pool of connections in use. 0 is the base."),
-		gateLimit:  whole("gate.limit", "{attempt}", "Attempts that the gate lets be in flight."),
-		gateSlots:  whole("gate.slots", "{attempt}", "Slots of the gate in use."),
-		gateQueue:  whole("gate.queue", "{attempt}", "Attempts that wait for a slot of the gate."),
-		gateClosed: whole("gate.closed", "{gate}", "1 while the gate is closed."),
-		budget:     broken("budget", "{attempt}", "Retries that could be sent at once."),
-		rate:       broken("rate", "{attempt}/s", "The limit of attempts per second."),
-	}
-	var err error
-	g.fleet, err = newFleet(m)
-	return g, errors.Join(append(faults, err)...)
+type kind uint8
+
+const (
+	whole  kind = iota // a gauge of whole numbers
+	broken             // a gauge
+	total              // a counter
+)
+
+// hostFigures show the state of a host. The figures of a limit that the rule turns off are left
+// out.
+var hostFigures = []figure[transport.HostState]{
+	{whole, "requests", "{request}", "Requests under way.", func(s *transport.HostState) float64 { return float64(s.InFlight) }},
+	{whole, "holds", "{scope}", "Scopes that the server asked to wait.", func(s *transport.HostState) float64 { return float64(s.HeldScopes) }},
+	{whole, "lane", "{lane}", "The number of the pool of connections in use. 0 is the base.", func(s *transport.HostState) float64 { return float64(s.Lane) }},
+	{whole, "gate.limit", "{attempt}", "Attempts that the gate lets be in flight.", func(s *transport.HostState) float64 { return ofGate(s, s.GateLimit) }},
+	{whole, "gate.slots", "{attempt}", "Slots of the gate in use.", func(s *transport.HostState) float64 { return ofGate(s, s.GateSlots) }},
+	{whole, "gate.queue", "{attempt}", "Attempts that wait for a slot of the gate.", func(s *transport.HostState) float64 { return ofGate(s, s.GateQueue) }},
+	{whole, "gate.closed", "{gate}", "1 while the gate is closed.", func(s *transport.HostState) float64 { return ofGate(s, oneIf(s.GateClosed)) }},
+	{broken, "budget", "{attempt}", "Retries that could be sent at once.", func(s *transport.HostState) float64 { return s.BudgetLeft }},
+	{broken, "rate", "{attempt}/s", "The limit of attempts per second.", func(s *transport.HostState) float64 { return cmp.Or(s.RatePerSecond, -1) }},
 }
 
-func (g *gauges) all() []metric.Observable {
-	return []metric.Observable{g.connected, g.members, g.age, g.commands, g.dropped, g.requests, g.holds, g.lane, g.gateLimit, g.gateSlots, g.gateQueue, g.gateClosed, g.budget, g.rate}
-}
-
-// observe reports the state of one host. A limit that the rule turns off is left out.
-func (g *gauges) observe(o metric.Observer, s *transport.HostState) {
-	with := metric.WithAttributeSet(attribute.NewSet(server(nil, hostKey(s.Host))...))
-	o.ObserveInt64(g.requests, int64(s.InFlight), with)
-	o.ObserveInt64(g.holds, int64(s.HeldScopes), with)
-	o.ObserveInt64(g.lane, int64(s.Lane), with)
-	if s.BudgetLeft >= 0 {
-		o.ObserveFloat64(g.budget, s.BudgetLeft, with)
-	}
-	if s.RatePerSecond > 0 {
-		o.ObserveFloat64(g.rate, s.RatePerSecond, with)
-	}
+func ofGate(s *transport.HostState, n int) float64 {
 	if s.GateLimit == 0 {
-		return
+		return -1
 	}
-	closed := int64(0)
-	if s.GateClosed {
-		closed = 1
-	}
-	o.ObserveInt64(g.gateLimit, int64(s.GateLimit), with)
-	o.ObserveInt64(g.gateSlots, int64(s.GateSlots), with)
-	o.ObserveInt64(g.gateQueue, int64(s.GateQueue), with)
-	o.ObserveInt64(g.gateClosed, closed, with)
+	return float64(n)
 }
 
-// A fleet shows the state of the fleet. The figures are those of transport.FleetState, so that
-// this module needs no backend.
-type fleet struct {
-	connected, members metric.Int64ObservableGauge
-	age                metric.Float64ObservableGauge
-	commands, dropped  metric.Int64ObservableCounter
-}
-
-func newFleet(m metric.Meter) (f fleet, err error) {
-	var faults [5]error
-	f.connected, faults[0] = m.Int64ObservableGauge("aplomb.fleet.connected", metric.WithUnit("{fleet}"), metric.WithDescription("1 while the backend answers."))
-	f.members, faults[1] = m.Int64ObservableGauge("aplomb.fleet.members", metric.WithUnit("{member}"), metric.WithDescription("Members of the fleet, as far as is known."))
-	f.age, faults[2] = m.Float64ObservableGauge("aplomb.fleet.heartbeat.age", metric.WithUnit("s"), metric.WithDescription("Time since the last heartbeat that succeeded."))
-	f.commands, faults[3] = m.Int64ObservableCounter("aplomb.fleet.commands", metric.WithUnit("{command}"), metric.WithDescription("Commands to the backend."))
-	f.dropped, faults[4] = m.Int64ObservableCounter("aplomb.fleet.dropped", metric.WithUnit("{message}"), metric.WithDescription("News and questions that were not sent, or not answered in time."))
-	return f, errors.Join(faults[:]...)
-}
-
-// observe reports the state of the fleet. Before the first heartbeat it has no age.
-func (f *fleet) observe(o metric.Observer, s transport.FleetState) {
-	connected := int64(0)
-	if s.Connected {
-		connected = 1
+func oneIf(yes bool) int {
+	if yes {
+		return 1
 	}
-	o.ObserveInt64(f.connected, connected)
-	o.ObserveInt64(f.members, int64(s.Members))
-	o.ObserveInt64(f.commands, int64(s.Commands))
-	o.ObserveInt64(f.dropped, int64(s.Dropped))
-	if s.HeartbeatAge >= 0 {
-		o.ObserveFloat64(f.age, s.HeartbeatAge)
+	return 0
+}
+
+// fleetFigures show the state of the fleet. They are those of transport.FleetState, so that this
+// module needs no backend. Before the first heartbeat it has no age.
+var fleetFigures = []figure[transport.FleetState]{
+	{whole, "connected", "{fleet}", "1 while the backend answers.", func(s *transport.FleetState) float64 { return float64(oneIf(s.Connected)) }},
+	{whole, "members", "{member}", "Members of the fleet, as far as is known.", func(s *transport.FleetState) float64 { return float64(s.Members) }},
+	{broken, "heartbeat.age", "s", "Time since the last heartbeat that succeeded.", func(s *transport.FleetState) float64 { return s.HeartbeatAge }},
+	{total, "commands", "{command}", "Commands to the backend.", func(s *transport.FleetState) float64 { return float64(s.Commands) }},
+	{total, "dropped", "{message}", "News and questions that were not sent, or not answered in time.", func(s *transport.FleetState) float64 { return float64(s.Dropped) }},
+}
+
+// newFigures makes the instruments of figures, in their order.
+func newFigures[S any](m metric.Meter, prefix string, figures []figure[S]) ([]metric.Observable, error) {
+	instruments := make([]metric.Observable, len(figures))
+	faults := make([]error, len(figures))
+	for i, f := range figures {
+		name, unit, text := prefix+f.name, metric.WithUnit(f.unit), metric.WithDescription(f.text)
+		switch f.kind {
+		case whole:
+			instruments[i], faults[i] = m.Int64ObservableGauge(name, unit, text)
+		case broken:
+			instruments[i], faults[i] = m.Float64ObservableGauge(name, unit, text)
+		case total:
+			instruments[i], faults[i] = m.Int64ObservableCounter(name, unit, text)
+		}
+	}
+	return instruments, errors.Join(faults...)
+}
+
+// observe reports the figures of a state.
+func observe[S any](o metric.Observer, instruments []metric.Observable, figures []figure[S], s *S, with ...metric.ObserveOption) {
+	for i, f := range figures {
+		v := f.of(s)
+		if v < 0 {
+			continue
+		}
+		switch to := instruments[i].(type) {
+		case metric.Int64Observable:
+			o.ObserveInt64(to, int64(v), with...)
+		case metric.Float64Observable:
+			o.ObserveFloat64(to, v, with...)
+		}
 	}
 }

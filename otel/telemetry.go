@@ -1,12 +1,15 @@
 package aplombotel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -42,7 +45,7 @@ type Telemetry struct {
 	meter         metric.Meter
 	counts        *instruments
 	changes       metric.Int64Counter // of hosts
-	hosts         *gauges
+	hosts, fleet  []metric.Observable // the instruments of hostFigures and fleetFigures
 	peers         peers
 }
 
@@ -58,21 +61,12 @@ func New(c Config) (*Telemetry, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
-	if c.TracerProvider == nil {
-		c.TracerProvider = otel.GetTracerProvider()
-	}
-	if c.MeterProvider == nil {
-		c.MeterProvider = otel.GetMeterProvider()
-	}
-	if c.Propagator == nil {
-		c.Propagator = otel.GetTextMapPropagator()
-	}
 	t := &Telemetry{
-		tracer:        c.TracerProvider.Tracer(scope),
-		propagator:    c.Propagator,
+		tracer:        cmp.Or(c.TracerProvider, otel.GetTracerProvider()).Tracer(scope),
+		propagator:    cmp.Or(c.Propagator, otel.GetTextMapPropagator()),
 		noRequestSpan: c.NoRequestSpan,
 		client:        []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)},
-		meter:         c.MeterProvider.Meter(scope),
+		meter:         cmp.Or(c.MeterProvider, otel.GetMeterProvider()).Meter(scope),
 		peers:         peers{known: map[peerKey]*peer{}},
 	}
 	var err error
@@ -83,7 +77,10 @@ func New(c Config) (*Telemetry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.hosts, err = newGauges(t.meter); err != nil {
+	if t.hosts, err = newFigures(t.meter, "aplomb.host.", hostFigures); err != nil {
+		return nil, err
+	}
+	if t.fleet, err = newFigures(t.meter, "aplomb.fleet.", fleetFigures); err != nil {
 		return nil, err
 	}
 	if err = t.counts.report(t.meter, &t.peers); err != nil {
@@ -115,13 +112,14 @@ func (t *Telemetry) Watch(tr *transport.Transport) (stop func() error, err error
 	}
 	r, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, s := range tr.Snapshot() {
-			t.hosts.observe(o, &s)
+			with := metric.WithAttributeSet(attribute.NewSet(server(nil, hostKey(s.Host))...))
+			observe(o, t.hosts, hostFigures, &s, with)
 		}
 		if s, ok := tr.FleetState(); ok {
-			t.hosts.fleet.observe(o, s)
+			observe(o, t.fleet, fleetFigures, &s)
 		}
 		return nil
-	}, t.hosts.all()...)
+	}, slices.Concat(t.hosts, t.fleet)...)
 	if err != nil {
 		return nil, err
 	}
