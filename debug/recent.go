@@ -100,11 +100,11 @@ func (r *recent) add(e *transport.Event) {
 	r.rows = put(r.rows, d, together)
 }
 
-// all returns the decisions, oldest first.
-func (r *recent) all() []decision {
+// all returns the changes of the hosts and the decisions, oldest first.
+func (r *recent) all() ([]change, []decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]decision{}, r.rows...)
+	return append([]change{}, r.changes...), append([]decision{}, r.rows...)
 }
 
 // A change is a host that does worse or better.
@@ -131,13 +131,6 @@ func (r *recent) change(c transport.HostChange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes = put(r.changes, n, flapping)
-}
-
-// allChanges returns the changes of the hosts, oldest first.
-func (r *recent) allChanges() []change {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]change{}, r.changes...)
 }
 
 // method returns the method of a request. A caller can put anything into an unknown method.

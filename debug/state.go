@@ -50,7 +50,8 @@ func (h *host) trouble() bool {
 
 // state returns the state of everything now.
 func (d *Debug) state(t *transport.Transport) state {
-	s := state{Now: time.Now(), Began: d.began, Title: cmp.Or(d.Title, "aplomb"), Notes: []Note{}, Hosts: []host{}, Changes: d.recent.allChanges(), Recent: d.recent.all()}
+	s := state{Now: time.Now(), Began: d.began, Title: cmp.Or(d.Title, "aplomb"), Notes: []Note{}, Hosts: []host{}}
+	s.Changes, s.Recent = d.recent.all()
 	if d.Notes != nil {
 		s.Notes = append(s.Notes, d.Notes()...)
 	}
