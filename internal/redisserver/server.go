@@ -5,6 +5,7 @@ package redisserver
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -20,12 +21,7 @@ var ErrMissing = errors.New("redis-server is missing: install it with \"make red
 
 // Program returns the name of the server's program. It is redis-server, unless the
 // environment variable APLOMB_REDIS_SERVER names another, such as valkey-server.
-func Program() string {
-	if name := os.Getenv("APLOMB_REDIS_SERVER"); name != "" {
-		return name
-	}
-	return "redis-server"
-}
+func Program() string { return cmp.Or(os.Getenv("APLOMB_REDIS_SERVER"), "redis-server") }
 
 // A Server is a running redis-server on a port of 127.0.0.1, which keeps nothing on disk.
 type Server struct {
@@ -120,12 +116,9 @@ func answers(addr string) bool {
 		return false
 	}
 	defer c.Close()
-	if c.SetDeadline(time.Now().Add(time.Second)) != nil {
-		return false
-	}
-	if _, err := c.Write([]byte("PING\r\n")); err != nil {
-		return false
-	}
+	// If one of these fails, the connection is broken, and the Read fails as well.
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	_, _ = c.Write([]byte("PING\r\n"))
 	line, err := bufio.NewReader(c).ReadString('\n')
 	return err == nil && (strings.HasPrefix(line, "+PONG") || strings.HasPrefix(line, "-NOAUTH"))
 }
