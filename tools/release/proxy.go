@@ -19,8 +19,9 @@ import (
 )
 
 // proxies writes the released modules to a directory and returns a GOPROXY that has it
-// first. The module cache of this machine comes second, for the dependencies. So a check
-// needs no network, and the versions that it tries do not get into that cache.
+// first. The module cache of this machine comes second, for the dependencies. So the versions
+// that a check tries do not get into that cache. The proxy of this machine comes last, for the
+// modules that only go mod tidy reads: older versions, and what the tests of dependencies import.
 func (repo *repository) proxies(dir string) (string, error) {
 	for _, m := range repo.released {
 		if err := repo.publish(dir, m); err != nil {
@@ -31,11 +32,12 @@ func (repo *repository) proxies(dir string) (string, error) {
 			return "", err
 		}
 	}
-	cache, err := output(repo.dir, nil, "go", "env", "GOMODCACHE")
+	set, err := output(repo.dir, nil, "go", "env", "GOMODCACHE", "GOPROXY")
 	if err != nil {
 		return "", err
 	}
-	return fileURL(dir) + "," + fileURL(filepath.Join(strings.TrimSpace(cache), "cache", "download")), nil
+	cache, proxy, _ := strings.Cut(strings.TrimSpace(set), "\n")
+	return fileURL(dir) + "," + fileURL(filepath.Join(cache, "cache", "download")) + "," + proxy, nil
 }
 
 func fileURL(dir string) string { return "file://" + filepath.ToSlash(dir) }
