@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -100,19 +101,21 @@ func TestNewRefusesWhatOthersCanWrite(t *testing.T) {
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 }
 
-// A hold outlives the process that was told. The files tell nothing to others.
-func TestHoldSurvivesARestart(t *testing.T) {
+// A hold and a quota outlive the process that was told. The files tell nothing to others.
+func TestNewsSurvivesARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fleet")
 	f, _ := member(t, path)
 	meet(f)
 	hold(t, f, time.Hour)
 	secret := "Bearer SECRET"
 	f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: f.Scope(secret), Status: 429, Wait: time.Hour})
+	f.Tell(fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Unit: "tokens", Amount: 5, Limit: 9, Wait: time.Hour})
 	f.Close()
 	again, w := member(t, path)
 	require.Equal(t, f.Scope(secret), again.Scope(secret))
 	meet(again)
 	require.Equal(t, 2, w.count(fleetmsg.Hold), "heard within Tell")
+	require.Equal(t, 1, w.count(fleetmsg.Quota), "heard within Tell")
 	files, err := os.ReadDir(path)
 	require.NoError(t, err)
 	require.Len(t, files, 3) // the host, the key and the lock
@@ -124,6 +127,84 @@ func TestHoldSurvivesARestart(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, string(b), "SECRET")
 	}
+}
+
+// The first request of a process obeys a hold, and a hold is in the directory before the caller
+// has the response.
+func TestHoldIsWrittenBeforeTheResponse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fleet")
+	a, err := open(Config{Path: path})
+	require.NoError(t, err)
+	defer a.Close()
+	refusing, err := transport.New(transport.Config{Fleet: a, Rule: policy.Rule{Attempts: 1}, Base: rt(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"3600"}}, Body: http.NoBody}, nil
+	})})
+	require.NoError(t, err)
+	require.Equal(t, 429, get(t, refusing))
+	if a.FleetState().Dropped > 0 {
+		t.Skip("the lock was not free in time")
+	}
+	b, err := open(Config{Path: path})
+	require.NoError(t, err)
+	defer b.Close()
+	sent := 0
+	obeying, err := transport.New(transport.Config{Fleet: b, Base: rt(func(req *http.Request) (*http.Response, error) {
+		sent++
+		return ok(req)
+	})})
+	require.NoError(t, err)
+	const room = 100 * time.Millisecond
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), room)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host+"/", nil)
+	require.NoError(t, err)
+	_, _ = obeying.RoundTrip(req) // what others were told refuses nothing, so it goes after half of its time
+	if sent > 0 {
+		assert.GreaterOrEqual(t, time.Since(begin), room/2)
+	}
+}
+
+// A file is replaced as a whole. Who reads the old one reads all of it.
+func TestFilesAreReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fleet")
+	f, _ := member(t, path)
+	hold(t, f, time.Minute)
+	open, err := os.Open(filepath.Join(path, nameOf(host)))
+	require.NoError(t, err)
+	defer open.Close()
+	before, err := open.Stat()
+	require.NoError(t, err)
+	hold(t, f, time.Hour)
+	require.False(t, os.SameFile(before, f.stat(nameOf(host))))
+	var r ledger.Record
+	require.NoError(t, json.NewDecoder(open).Decode(&r))
+	require.Len(t, r.Holds, 1)
+	require.Less(t, r.Holds[0].Until, now().Add(2*time.Minute))
+	assert.NoFileExists(t, filepath.Join(path, "new"))
+}
+
+// If the disk is full, what is known stays known, and the news is told when there is room again.
+func TestFullDisk(t *testing.T) {
+	const full = "/dev/full"
+	if _, err := os.Stat(full); err != nil {
+		t.Skip(err)
+	}
+	path := filepath.Join(t.TempDir(), "fleet")
+	f, _ := member(t, path)
+	hold(t, f, time.Minute)
+	require.NoError(t, os.Symlink(full, filepath.Join(path, "new")))
+	f.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Status: 429, Wait: time.Hour})
+	require.Positive(t, f.FleetState().Dropped)
+	r, _ := f.read(host)
+	require.Len(t, r.Holds, 1)
+	require.Less(t, r.Holds[0].Until, now().Add(2*time.Minute))
+	_ = os.Remove(filepath.Join(path, "new")) // write has done so, unless it had no lock
+	for start := time.Now(); len(f.late) > 0 && time.Since(start) < lateMost; time.Sleep(lockPause) {
+		f.flush()
+	}
+	r, _ = f.read(host)
+	require.Greater(t, r.Holds[0].Until, now().Add(2*time.Minute))
 }
 
 // What is in the files may be anything. It counts as not there, and is replaced.
@@ -186,6 +267,20 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 		},
 		"a directory as file": func(t *testing.T, path string) {
 			require.NoError(t, os.Mkdir(filepath.Join(path, nameOf(host)), 0o700))
+		},
+		"the right to write is missing": func(t *testing.T, path string) {
+			if os.Geteuid() <= 0 {
+				t.Skip("root may write, and on Windows the mode says nothing")
+			}
+			require.NoError(t, os.Chmod(path, 0o500))
+			t.Cleanup(func() { assert.NoError(t, os.Chmod(path, 0o700)) })
+		},
+		"the right to read is missing": func(t *testing.T, path string) {
+			if os.Geteuid() <= 0 {
+				t.Skip("root may read, and on Windows the mode says nothing")
+			}
+			require.NoError(t, os.Chmod(path, 0))
+			t.Cleanup(func() { assert.NoError(t, os.Chmod(path, 0o700)) })
 		},
 		"the directory is gone": func(t *testing.T, path string) { require.NoError(t, os.RemoveAll(path)) },
 	} {

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -35,8 +34,9 @@ type order struct {
 	Path  string
 	What  string
 	URL   string
-	From  int64 // Unix nanoseconds
+	From  int64 // Unix nanoseconds; 0: at once
 	Until int64
+	Each  time.Duration // from a request to the next, if there is no rate
 	Rate  float64
 }
 
@@ -104,11 +104,9 @@ func obey(o order) {
 	if o.What == "once" {
 		do()
 	}
-	for o.What == "send" && time.Now().UnixNano() < o.Until {
+	for next := time.Unix(0, o.From); o.What == "send" && time.Now().UnixNano() < o.Until; next = next.Add(o.Each) {
+		time.Sleep(time.Until(next))
 		do()
-		if o.Rate == 0 {
-			time.Sleep(20 * time.Millisecond)
-		}
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -229,12 +227,16 @@ func TestNewProcessesObeyAHold(t *testing.T) {
 		}
 	}
 	t.Logf("%d processes, %d of them began during the hold", len(all), during)
+	if during == 0 {
+		t.Skip("the machine is too slow")
+	}
 }
 
-// If one process is told to wait, the others stop.
+// If one process is told to wait, the others stop. They send one after the other, and only the
+// first after the refusal is refused for itself.
 func TestProcessesStopTogether(t *testing.T) {
 	const wait = 2 * time.Second
-	members := soak.Size(3, 20)
+	members := soak.Size(4, 20)
 	path := directory(t)
 	var mu sync.Mutex
 	var refused time.Time
@@ -258,10 +260,13 @@ func TestProcessesStopTogether(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	until := time.Now().Add(soak.Size(5*time.Second, 8*time.Second))
+	from := time.Now().Add(time.Duration(soak.Size(1, 3)) * time.Second) // all have begun by then
 	var all []*process
-	for range members {
-		all = append(all, start(t, order{Path: path, What: "send", URL: server.URL, Until: until.UnixNano()}))
+	for i := range members {
+		first := from.Add(wait * time.Duration(i) / time.Duration(members))
+		all = append(all, start(t, order{
+			Path: path, What: "send", URL: server.URL, From: first.UnixNano(), Until: from.Add(2 * wait).UnixNano(), Each: wait,
+		}))
 	}
 	for _, p := range all {
 		p.ready(t)
@@ -280,12 +285,10 @@ func TestProcessesStopTogether(t *testing.T) {
 			late++
 		}
 	}
-	slices.Sort(at)
 	t.Logf("%d processes: %d requests in the first 100 ms of the hold, %d until its end; in all %d", members, early, late, len(at))
-	if !assert.NotEmpty(t, at, "nobody was refused") {
-		return
-	}
-	assert.LessOrEqual(t, late, soak.Size(10*members, members))
+	require.NotEmpty(t, at, "nobody was refused")
+	// Without the news each process is refused for itself. Under load the news may come late.
+	assert.LessOrEqual(t, late, members/4)
 }
 
 // A process that has the lock and stands still, or was killed, holds up nobody.
