@@ -185,13 +185,13 @@ func (f *Fleet) heard(t topic, wait time.Duration, now time.Time) {
 }
 
 // isDown says that a host is down for the fleet.
-func (f *Fleet) isDown(host string, since time.Duration) {
+func (f *Fleet) isDown(host string, lasts time.Duration) {
 	f.mu.Lock()
 	if _, met := f.met.get(host); met {
 		f.down.set(host, time.Now())
 	}
 	f.mu.Unlock()
-	f.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: since})
+	f.hear(fleetmsg.Message{Kind: fleetmsg.Down, Host: host, Wait: lasts})
 }
 
 // works says that a host works again for the fleet.
@@ -205,9 +205,9 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 	if err != nil || len(v) != 3 {
 		return
 	}
-	switch since, ok := micros(v[0]); {
-	case ok && since >= 0:
-		f.isDown(host, since)
+	switch lasts, ok := micros(v[0]); {
+	case ok && lasts >= 0:
+		f.isDown(host, lasts)
 	default:
 		f.mu.Lock()
 		_, was := f.down.get(host)
@@ -215,7 +215,7 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 		f.mu.Unlock()
 		// A Redis that has lost its memory knows nothing of the host. Then this process
 		// finds out by itself.
-		if was && since == -time.Microsecond {
+		if was && lasts == -time.Microsecond {
 			f.works(host)
 		}
 	}

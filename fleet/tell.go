@@ -299,8 +299,8 @@ func (f *Fleet) answered(it *item, r *redis.Cmd) {
 		f.counted(it, r)
 	case failing:
 		if v, err := r.Slice(); err == nil && len(v) == 2 {
-			if since, ok := micros(v[1]); ok && since >= 0 {
-				f.isDown(it.host, since)
+			if lasts, ok := micros(v[1]); ok && lasts >= 0 {
+				f.isDown(it.host, lasts)
 			}
 		}
 	}

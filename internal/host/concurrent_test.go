@@ -27,14 +27,14 @@ import (
 // refused or gives up.
 func waitAt(ctx context.Context, start time.Time, w *queue.Waiter, ask func(now instant.Instant) queue.Answer, leave func()) queue.Verb {
 	for {
-		now := time.Since(start)
-		a := ask(instant.At(now))
+		now := instant.At(time.Since(start))
+		a := ask(now)
 		if a.Verb != queue.Wait {
 			return a.Verb
 		}
 		var alarm <-chan time.Time
 		if a.Ask != instant.Never {
-			timer := time.NewTimer(a.Ask.Sub(instant.At(now)))
+			timer := time.NewTimer(a.Ask.Sub(now))
 			defer timer.Stop()
 			alarm = timer.C
 		}
@@ -73,8 +73,8 @@ func TestThousandGoroutines(t *testing.T) {
 			limit.Share(now, 4)
 			if ask, ok := limit.AskTokens(now, m.Gate().Wants(), u); ok && u < 0.8 {
 				time.AfterFunc(time.Duration(u*float64(20*ms)), func() {
-					now := time.Since(start)
-					limit.Grant(instant.At(now), ask.Want, instant.At(now), 5*ms, instant.At(now))
+					now := instant.At(time.Since(start))
+					limit.Grant(now, ask.Want, now, 5*ms, now)
 					m.Gate().WakeFirst()
 				})
 			}
@@ -84,18 +84,18 @@ func TestThousandGoroutines(t *testing.T) {
 		others := func(rng *rand.Rand) {
 			for !over.Load() {
 				time.Sleep(time.Duration(rng.IntN(200)) * ms)
-				now, key, wait := time.Since(start), uint64(rng.IntN(7)), time.Duration(rng.IntN(2000))*ms
+				now, key, wait := instant.At(time.Since(start)), uint64(rng.IntN(7)), time.Duration(rng.IntN(2000))*ms
 				switch rng.IntN(6) {
 				case 0:
-					m.Cooldown.HoldForFleet(instant.At(now), key, cooldown.Refusal{Code: cooldown.Code(rng.IntN(2)), Wait: wait}, cooldown.Config{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					m.Cooldown.HoldForFleet(now, key, cooldown.Refusal{Code: cooldown.Code(rng.IntN(2)), Wait: wait}, cooldown.Config{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
 				case 1:
-					m.Cooldown.Free(instant.At(now), key, 0)
+					m.Cooldown.Free(now, key, 0)
 				case 2:
-					m.Pacing().NoteForFleet(instant.At(now), key, pacing.Named{Remaining: int64(rng.IntN(100)), Limit: 100, Reset: wait}, 1+rng.IntN(5), pacing.Config{})
+					m.Pacing().NoteForFleet(now, key, pacing.Named{Remaining: int64(rng.IntN(100)), Limit: 100, Reset: wait}, 1+rng.IntN(5), pacing.Config{})
 				case 3:
-					m.Gate().Down(instant.At(now), instant.At(now-wait))
+					m.Gate().Down(now, now.Add(-wait))
 				case 4:
-					m.Gate().Up(instant.At(now), instant.At(now+wait))
+					m.Gate().Up(now, now.Add(wait))
 				default:
 					m.Gate().News()
 				}
@@ -124,41 +124,41 @@ func TestThousandGoroutines(t *testing.T) {
 					gaveUp.Add(1)
 					return
 				}
-				at := time.Since(start)
+				at := instant.At(time.Since(start))
 				sent.Add(1)
 				if n := inside.Add(1); n > most.Load() {
 					most.Store(n)
 				}
 				time.Sleep(time.Duration(1+rng.IntN(50)) * ms)
 				inside.Add(-1)
-				now := time.Since(start)
-				m.Latency().Record(now - at)
+				now := instant.At(time.Since(start))
+				m.Latency().Record(now.Sub(at))
 				m.Latency().Quantile(0.98)
-				m.Pacing().Note(instant.At(now), key, pacing.Pass{Mark: mark}, pacing.Named{Remaining: int64(rng.IntN(100)), Limit: 100, Reset: time.Duration(rng.IntN(5)) * sec}, pacing.Config{})
+				m.Pacing().Note(now, key, pacing.Pass{Mark: mark}, pacing.Named{Remaining: int64(rng.IntN(100)), Limit: 100, Reset: time.Duration(rng.IntN(5)) * sec}, pacing.Config{})
 				result := gate.Success
 				if rng.IntN(8) == 0 {
 					result = gate.Result(rng.IntN(4))
 				}
-				m.Gate().Result(instant.At(now), &slot, result)
-				m.Gate().Done(instant.At(now), &slot)
+				m.Gate().Result(now, &slot, result)
+				m.Gate().Done(now, &slot)
 				switch result {
 				case gate.Success, gate.Neutral:
-					m.Cooldown.Answered(instant.At(now), key, instant.At(at), true)
-					limit.Succeeded(instant.At(now))
+					m.Cooldown.Answered(now, key, at, true)
+					limit.Succeeded(now)
 					return
 				case gate.Failed:
-					m.Cooldown.Hold(instant.At(now), key, cooldown.Refusal{Code: cooldown.Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, cooldown.Config{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
-					limit.Throttled(instant.At(now), instant.At(at))
+					m.Cooldown.Hold(now, key, cooldown.Refusal{Code: cooldown.Code(rng.IntN(2)), Wait: time.Duration(rng.IntN(2000)) * ms}, cooldown.Config{Stop: rng.IntN(5) == 0, Max: sec}, rng.Float64())
+					limit.Throttled(now, at)
 				}
 				if n == 3 {
 					return
 				}
-				taken := m.Budget.Take(instant.At(now), budget.Config{})
+				taken := m.Budget.Take(now, budget.Config{})
 				if taken == nil {
 					return
 				}
 				if rng.IntN(10) == 0 {
-					m.Budget.Release(instant.At(now), budget.Config{}, taken)
+					m.Budget.Release(now, budget.Config{}, taken)
 					return
 				}
 				time.Sleep(time.Duration(rng.IntN(100)) * ms)
@@ -200,7 +200,7 @@ func TestCooldownWithGoroutines(t *testing.T) {
 			start = time.Now()
 			c     cooldown.Cooldown
 			mu    sync.Mutex
-			at    []time.Duration
+			at    []instant.Instant
 			wg    sync.WaitGroup
 		)
 		open, _ := c.Hold(0, 1, cooldown.Refusal{Code: cooldown.TooMany, Wait: sec}, cooldown.Config{}, 0.5)
@@ -208,16 +208,16 @@ func TestCooldownWithGoroutines(t *testing.T) {
 			wg.Go(func() {
 				w := queue.NewWaiter()
 				waitAt(t.Context(), start, w, func(now instant.Instant) queue.Answer { return c.Enter(now, 1, w) }, nil)
-				now := time.Since(start)
+				now := instant.At(time.Since(start))
 				mu.Lock()
 				at = append(at, now)
 				mu.Unlock()
 				time.Sleep(20 * ms)
-				c.Answered(instant.At(time.Since(start)), 1, instant.At(now), true)
+				c.Answered(instant.At(time.Since(start)), 1, now, true)
 			})
 		}
 		wg.Wait()
-		if len(at) != 50 || instant.At(at[0]) != open || instant.At(at[1]) == open || instant.At(at[49]) > open+300*ms {
+		if len(at) != 50 || at[0] != open || at[1] == open || at[49] > open+300*ms {
 			t.Errorf("held until %v, arrivals at %v", open, at)
 		}
 	})

@@ -107,18 +107,18 @@ func gateRig(rng *rand.Rand) rig {
 func cooldownRig(rng *rand.Rand) rig {
 	var (
 		c    cooldown.Cooldown
-		sent []time.Duration
+		sent []instant.Instant
 	)
 	enter := func(now instant.Instant, w *queue.Waiter) queue.Answer {
 		a := c.Enter(now, 1, w)
 		if a.Verb == queue.Go {
-			sent = append(sent, now.Since())
+			sent = append(sent, now)
 		}
 		return a
 	}
 	event := func(now instant.Instant) {
 		if len(sent) > 0 && rng.IntN(3) > 0 {
-			c.Answered(now, 1, instant.At(sent[rng.IntN(len(sent))]), rng.IntN(4) > 0)
+			c.Answered(now, 1, sent[rng.IntN(len(sent))], rng.IntN(4) > 0)
 			return
 		}
 		code, wait, conf := cooldown.Code(rng.IntN(2)), time.Duration(rng.Int64N(int64(5*sec))), cooldown.Config{Max: 3 * sec, Stop: rng.IntN(4) == 0}

@@ -69,13 +69,13 @@ func TestGateAgainstAHang(t *testing.T) {
 		s := newStorm(1)
 		s.clients, s.arrivals, s.gated, s.timeout = 0, 100, true, timeout
 		s.run()
-		served := func(from instant.Instant) int {
-			i := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= s.resume+from })
-			j := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= (s.resume + from).Add(time.Second) })
+		served := func(after time.Duration) int {
+			i := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= s.resume.Add(after) })
+			j := sort.Search(len(s.done), func(i int) bool { return instant.At(s.done[i]) >= s.resume.Add(after+time.Second) })
 			return j - i
 		}
 		t.Logf("timeout %v: limit %d, found at the wake %d, served in the seconds after it: %d %d %d %d",
-			timeout, s.peakLimit, s.atWake, served(0), served(instant.At(time.Second)), served(instant.At(2*time.Second)), served(instant.At(3*time.Second)))
+			timeout, s.peakLimit, s.atWake, served(0), served(time.Second), served(2*time.Second), served(3*time.Second))
 		most := s.peakLimit
 		if timeout > 0 {
 			// What was given up is in the server's socket still, and one probe
@@ -83,7 +83,7 @@ func TestGateAgainstAHang(t *testing.T) {
 			most += 8
 		}
 		assert.LessOrEqual(t, s.atWake, most, "timeout %v: the server found %d requests, the limit was %d", timeout, s.atWake, s.peakLimit)
-		assert.GreaterOrEqual(t, served(instant.At(2*time.Second)), 100, "timeout %v requests served in the third second", timeout)
+		assert.GreaterOrEqual(t, served(2*time.Second), 100, "timeout %v requests served in the third second", timeout)
 	}
 }
 

@@ -157,7 +157,7 @@ func runCooldown(t *testing.T, seed uint64, n int) {
 				require.Zero(t, at, "seed %d: %d passed before its turn", seed, i)
 				through++
 				if most := 1 + cl.Now.Sub(since).Seconds()*10 + allowed; float64(through) > most+1e-9 {
-					t.Fatalf("seed %d: %d passed %v after the hold, at most %v", seed, through, cl.Now-since, most)
+					t.Fatalf("seed %d: %d passed %v after the hold, at most %v", seed, through, cl.Now.Sub(since), most)
 				}
 				sent := cl.Now
 				cl.At(cl.Now.Add(time.Duration(rng.IntN(400))*ms), func() {

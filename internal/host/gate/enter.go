@@ -72,9 +72,9 @@ func (g *Gate) enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) (a
 func (g *Gate) byRate(now instant.Instant, waits bool) {
 	switch {
 	case waits && !g.forRate:
-		g.rated -= now.Since()
+		g.ratedFrom = now
 	case !waits && g.forRate:
-		g.rated += now.Since()
+		g.rated += now.Sub(g.ratedFrom)
 	}
 	g.forRate = waits
 }

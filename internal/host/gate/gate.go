@@ -138,6 +138,7 @@ type Gate struct {
 	streams  slotList        // answered requests that wait for a body without a length
 	uploads  slotList        // requests that wait for their callers, and count still
 	full     bool            // the limit was reached, and each slot that came free was taken again
+	closed   bool            // only probes may go
 	turns    atomic.Uint32   // how often it closed and opened, to be read without the lock
 	fullAt   instant.Instant // since when the gate is full
 	freeAt   instant.Instant // when the first of the free slots came free
@@ -146,14 +147,14 @@ type Gate struct {
 	lostAt   instant.Instant // when the last request was lost or the last lost slot came back
 	told     instant.Instant // when the first waiter asks again
 
-	rated        time.Duration   // how long the queue has waited for the rate; if it does, less the time from the epoch to now
+	rated        time.Duration   // how long the queue has waited for the rate, until ratedFrom
+	ratedFrom    instant.Instant // since when it does so again
 	forRate      bool            // the first waiter has no token, so the queue waits for the rate
 	late         bool            // a request that was sent before the present run of failures succeeded during it
 	hasty        bool            // while closed: a probe was sent early because an old request succeeded
 	mixed        bool            // the waiters have different rules, because of an Update
-	closed       bool            // only probes may go
-	probe        instant.Instant // while closed: no probe goes before this time
 	run          int32           // failures since the last success
+	probe        instant.Instant // while closed: no probe goes before this time
 	since        instant.Instant // when the run of failures began
 	lastSuccess  instant.Instant // the time of the last success
 	lastGoodSent instant.Instant // when the last request that succeeded was sent
@@ -286,7 +287,7 @@ func (g *Gate) RateTime(now instant.Instant) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.forRate {
-		return g.rated + now.Since()
+		return g.rated + now.Sub(g.ratedFrom)
 	}
 	return g.rated
 }

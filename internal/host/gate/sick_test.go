@@ -61,7 +61,7 @@ func TestFleetOfTheSick(t *testing.T) {
 					for !v.gone {
 						r.clock.RunTo(r.clock.Now + 10*ms)
 					}
-					longest = max(instant.At(longest), r.clock.Now-begin).Since()
+					longest = max(longest, r.clock.Now.Sub(begin))
 				}
 				r.clock.RunTo(instant.At(5 * time.Minute))
 			}

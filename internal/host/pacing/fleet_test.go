@@ -119,16 +119,17 @@ func TestPacingHearsay(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		w := queue.NewWaiter()
-		w.From, w.By = sec, sec+(turn-sec)*4/3+4
+		wait := turn.Sub(sec)
+		w.From, w.By = sec, turn.Add(wait/3+4)
 		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Ask != turn {
 			t.Errorf("%+v", a)
 		}
-		w.By = sec + (turn-sec)*4/3 - 4 // there would be too little time after its turn
+		w.By = turn.Add(wait/3 - 4) // there would be too little time after its turn
 		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Ask >= turn {
 			t.Errorf("%+v", a)
 		}
 		w.By = turn
-		half := sec + (turn-sec)/2
+		half := instant.At(sec + wait/2)
 		if a := p.Enter(sec, 1, w, conf); a.Verb != queue.Wait || a.Until != half || a.Ask != half {
 			t.Errorf("%+v", a)
 		}
@@ -136,7 +137,7 @@ func TestPacingHearsay(t *testing.T) {
 		p.Enter(sec, 1, second, conf)
 		a := p.Enter(half, 1, w, conf)
 		assert.True(t, a.Verb == queue.Go && hosttest.Woken(second), "%+v", a)
-		if b := p.Enter(half, 1, second, conf); b.Verb != queue.Wait || b.Until != half+turn-sec {
+		if b := p.Enter(half, 1, second, conf); b.Verb != queue.Wait || b.Until != half.Add(wait) {
 			t.Errorf("%+v", b)
 		}
 

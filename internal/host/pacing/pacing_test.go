@@ -55,7 +55,8 @@ func TestPacingSpreadsTheRest(t *testing.T) {
 
 func TestPacingRestOnlyGoesDown(t *testing.T) {
 	type note struct {
-		at, reset        time.Duration
+		at               instant.Instant
+		reset            time.Duration
 		remaining, limit int64
 	}
 	for _, tt := range []struct {
@@ -79,7 +80,7 @@ func TestPacingRestOnlyGoesDown(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var p Pacing
 			for _, n := range tt.notes {
-				p.Note(instant.At(n.at), 1, Pass{}, Named{Remaining: n.remaining, Limit: n.limit, Reset: n.reset}, Config{})
+				p.Note(n.at, 1, Pass{}, Named{Remaining: n.remaining, Limit: n.limit, Reset: n.reset}, Config{})
 			}
 			left, end, _ := p.Left(tt.at, 1, "")
 			assert.True(t, left == tt.want && end == tt.end, "%d left until %v, want %d until %v", left, end, tt.want, tt.end)

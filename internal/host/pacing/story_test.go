@@ -19,10 +19,10 @@ func TestPacingAvoidsThe429(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		var p Pacing
 		cl := &hosttest.Clock{}
-		used, window := 0, time.Duration(0)
+		used, end := 0, instant.Instant(0)
 		serve := func(mark uint64) {
-			if now := cl.Now / (10 * sec); now != instant.At(window) {
-				window, used = now.Since(), 0
+			for cl.Now >= end {
+				end, used = end.Add(10*sec), 0
 			}
 			used++
 			if used > 100 {
@@ -30,10 +30,10 @@ func TestPacingAvoidsThe429(t *testing.T) {
 			} else {
 				ok++
 			}
-			left, reset := max(0, 100-used), instant.At((window+1)*10*sec)-cl.Now
+			left, reset := max(0, 100-used), end.Sub(cl.Now)
 			reset = (reset + sec - 1) / sec * sec // whole seconds
 			cl.At(cl.Now.Add(time.Duration(rng.IntN(200))*ms), func() {
-				p.Note(cl.Now, 1, Pass{Mark: mark}, Named{Remaining: int64(left), Limit: 100, Reset: reset.Since()}, Config{})
+				p.Note(cl.Now, 1, Pass{Mark: mark}, Named{Remaining: int64(left), Limit: 100, Reset: reset}, Config{})
 			})
 		}
 		for at := instant.Instant(0); at < instant.At(5*time.Minute); at += 50 * ms {
