@@ -74,6 +74,7 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 	if l.rule.rate || l.rule.pacing {
 		l.cost() // now, because nothing is held yet if it panics
 	}
+	passed := instant.Instant(0)
 	for arrives := first; ; arrives = false {
 		if no := l.admitByServer(arrives); no != nil {
 			return no
@@ -85,11 +86,14 @@ func (l *limits) admit(first bool, latest time.Time) *refusal {
 		if no != nil {
 			return no
 		}
-		if !waited || !l.held() && !l.quotaCame() {
+		// If the cooldown let the request pass a second time at the same instant, it knew
+		// of all holds. Another question would get the same answer until the clock moves.
+		if held := l.held() && (passed == 0 || l.entered != passed); !waited || !held && !l.quotaCame() {
 			return nil
 		}
 		// While this request waited for its turn, the server asked for a wait, or
 		// named its quota for the first time.
+		passed = l.entered
 		l.slot.release()
 	}
 }
