@@ -96,8 +96,7 @@ func (g *Gate) Down(now, since instant.Instant) (works bool) {
 		}
 		next = g.queue.First() // does not know yet when the first probe may go
 	}
-	g.mu.Unlock()
-	next.Wake()
+	g.unlock(next)
 	return works
 }
 
@@ -120,8 +119,7 @@ func (g *Gate) Up(now, at instant.Instant) {
 		f.withdraw()
 		next = g.queue.First()
 	}
-	g.mu.Unlock()
-	next.Wake()
+	g.unlock(next)
 }
 
 // News returns what the owner has to tell the fleet. Each piece of news is returned once.
@@ -133,9 +131,6 @@ func (g *Gate) News() (n News) {
 	}
 	return n
 }
-
-// hasNews reports whether News would return something; the lock is held.
-func (g *Gate) hasNews() bool { return g.fleet != nil && g.fleet.news != News{} }
 
 // inFleet returns the part of the gate that belongs to the fleet; the lock is held.
 func (g *Gate) inFleet() *fleet {

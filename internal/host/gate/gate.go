@@ -190,8 +190,7 @@ func (g *Gate) Turns() uint32 { return g.turns.Load() }
 func (g *Gate) Enter(now instant.Instant, s *Slot, w *queue.Waiter, c Config) queue.Answer {
 	g.mu.Lock()
 	a, next := g.enter(now, s, w, c)
-	g.mu.Unlock()
-	next.Wake()
+	g.unlock(next)
 	return a
 }
 
@@ -206,10 +205,7 @@ func (g *Gate) Leave(w *queue.Waiter) (news bool) {
 	if g.probers() == 0 && !g.conf.Refuses { // else the permit is for the next request
 		g.fleet.unused()
 	}
-	news = g.hasNews()
-	g.mu.Unlock()
-	next.Wake()
-	return news
+	return g.unlock(next)
 }
 
 // Release gives back the slot of a request that was not sent. news is as for Leave.
@@ -225,10 +221,7 @@ func (g *Gate) Release(now instant.Instant, s *Slot) (news bool) {
 		g.full = false
 		next = g.head(now)
 	}
-	news = g.hasNews()
-	g.mu.Unlock()
-	next.Wake()
-	return news
+	return g.unlock(next)
 }
 
 // Result reports how a request ended, if its slot is kept for the body of the
@@ -244,10 +237,7 @@ func (g *Gate) Result(now instant.Instant, s *Slot, r Result) (news bool) {
 		}
 		next = g.head(now)
 	}
-	news = g.hasNews()
-	g.mu.Unlock()
-	next.Wake()
-	return news
+	return g.unlock(next)
 }
 
 // Done gives back the slot of a request that has ended. It may be called more
@@ -266,19 +256,14 @@ func (g *Gate) End(now instant.Instant, s *Slot, r Result) (news bool) {
 		g.free(now, s)
 		next = g.head(now)
 	}
-	news = g.hasNews()
-	g.mu.Unlock()
-	next.Wake()
-	return news
+	return g.unlock(next)
 }
 
 // WakeFirst wakes the first waiter, which may have less to wait for after a
 // change of the rate.
 func (g *Gate) WakeFirst() {
 	g.mu.Lock()
-	next := g.queue.First()
-	g.mu.Unlock()
-	next.Wake()
+	g.unlock(g.queue.First())
 }
 
 // RateTime returns for how long in all the queue has waited for the rate and not for a
@@ -327,6 +312,15 @@ func (g *Gate) State() State {
 		Since:    since,
 		Fleet:    fleet,
 	}
+}
+
+// unlock unlocks the gate, and wakes a waiter. news reports that the owner has to tell the fleet
+// something; see Gate.News.
+func (g *Gate) unlock(next *queue.Waiter) (news bool) {
+	news = g.fleet != nil && g.fleet.news != News{}
+	g.mu.Unlock()
+	next.Wake()
+	return news
 }
 
 // note takes note of how the request of s ended; the lock is held.

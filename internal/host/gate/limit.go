@@ -147,14 +147,12 @@ func (g *Gate) pressed(now instant.Instant, s *Slot) bool {
 
 // grow raises the limit for a success; the lock is held.
 func (g *Gate) grow() {
+	step := 1
 	if g.limit >= g.threshold {
 		if g.grown++; int(g.grown) < rounds*g.limit {
 			return
 		}
 		g.grown = 0
-	}
-	step := 1
-	if g.limit >= g.threshold {
 		step = max(1, g.limit/share)
 	}
 	g.limit = min(g.limit+step, g.conf.Max)

@@ -101,8 +101,7 @@ func (g *Gate) Permit(now instant.Instant, granted bool, wait time.Duration) (us
 		}
 		next = g.queue.First()
 	}
-	g.mu.Unlock()
-	next.Wake()
+	g.unlock(next)
 	return used
 }
 

@@ -82,18 +82,13 @@ func (g *Gate) Await(now instant.Instant, s *Slot) (news bool) {
 	var next *queue.Waiter
 	if s.held && !s.answered && !s.away && s.epoch == g.epoch {
 		s.slow = max(0, s.slow-max(0, now.Sub(s.since)))
-		g.uploads.push(s, now)
+		next = g.list(now, s, &g.uploads, callerTime)
 		if s.slow >= callerTime {
 			g.leave(now, s)
 			next = g.head(now)
-		} else if g.told > instant.After(now, callerTime) {
-			next = g.queue.First() // does not know yet that a slot may come free then
 		}
 	}
-	news = g.hasNews()
-	g.mu.Unlock()
-	next.Wake()
-	return news
+	return g.unlock(next)
 }
 
 // Resume reports that the attempt has got a part of the caller's body, or its end.
@@ -144,13 +139,9 @@ func (g *Gate) Reading(now instant.Instant, s *Slot, noLength bool) {
 	var next *queue.Waiter
 	s.unlist()
 	if noLength && s.held && s.answered && s.epoch == g.epoch {
-		g.streams.push(s, now)
-		if g.told > instant.After(now, streamTime) {
-			next = g.queue.First() // does not know yet that a slot may come free then
-		}
+		next = g.list(now, s, &g.streams, streamTime)
 	}
-	g.mu.Unlock()
-	next.Wake()
+	g.unlock(next)
 }
 
 // Idle reports that the caller does not read from the body for now. If there is
@@ -159,13 +150,19 @@ func (g *Gate) Idle(now instant.Instant, s *Slot) {
 	g.mu.Lock()
 	var next *queue.Waiter
 	if s.held && s.answered && s.epoch == g.epoch {
-		g.idle.push(s, now)
-		if g.told > instant.After(now, bodyTime) {
-			next = g.queue.First() // does not know yet that a slot may come free then
-		}
+		next = g.list(now, s, &g.idle, bodyTime)
 	}
-	g.mu.Unlock()
-	next.Wake()
+	g.unlock(next)
+}
+
+// list puts s into a list, in which it counts until lapse is over. It returns the first waiter if
+// that one does not know yet that a slot may come free then; the lock is held.
+func (g *Gate) list(now instant.Instant, s *Slot, l *slotList, lapse time.Duration) *queue.Waiter {
+	l.push(s, now)
+	if g.told > instant.After(now, lapse) {
+		return g.queue.First()
+	}
+	return nil
 }
 
 // take fills s for a request that is sent now; the lock is held.
