@@ -16,10 +16,8 @@ import (
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
 
-const (
-	// sweepEvery is the least time between two searches for holds that are over.
-	sweepEvery = time.Second
-)
+// sweepEvery is the least time between two searches for holds that are over.
+const sweepEvery = time.Second
 
 // A Cooldown shares what a request learns from a 429 or a 503 with the other
 // requests to the host. A response that names a wait (RFC 9110 §10.2.3, RFC 6585

@@ -2,7 +2,8 @@
 package hosttest
 
 import (
-	"container/heap"
+	"slices"
+	"sort"
 
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
@@ -27,41 +28,26 @@ func Woken(w *queue.Waiter) bool {
 // A Clock runs events in virtual time.
 type Clock struct {
 	Now    instant.Instant
-	events eventQueue
-	seq    int
+	events []event // in the order in which they happen
 }
 
 type event struct {
-	at  instant.Instant
-	seq int
-	do  func()
-}
-
-type eventQueue []event
-
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
-}
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(e any)   { *q = append(*q, e.(event)) }
-func (q *eventQueue) Pop() any {
-	old := *q
-	e := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return e
+	at instant.Instant
+	do func()
 }
 
 // At plans an event; those of the same time happen in the order of planning.
 func (c *Clock) At(t instant.Instant, do func()) {
-	c.seq++
-	heap.Push(&c.events, event{max(t, c.Now), c.seq, do})
+	t = max(t, c.Now)
+	i := sort.Search(len(c.events), func(i int) bool { return c.events[i].at > t })
+	c.events = slices.Insert(c.events, i, event{t, do})
 }
 
 // RunTo runs the events that are planned until then.
 func (c *Clock) RunTo(end instant.Instant) {
 	for len(c.events) > 0 && c.events[0].at <= end {
-		e := heap.Pop(&c.events).(event)
+		e := c.events[0]
+		c.events = c.events[1:]
 		c.Now = e.at
 		e.do()
 	}

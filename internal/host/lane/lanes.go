@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -64,9 +65,7 @@ func (l *Lanes) Current() *Lane {
 // change places. moved reports that they did. A response to an attempt of before says
 // nothing about the connection for which the lane became the spare.
 func (l *Lanes) Answered(now instant.Instant, from *Lane, good, instead bool) (moved bool) {
-	if from == nil {
-		from = &l.first
-	}
+	from = cmp.Or(from, &l.first)
 	from.Hear(now)
 	if !good {
 		return false
@@ -110,9 +109,7 @@ func (l *Lanes) swap() {
 func (l *Lanes) Leave(now instant.Instant, used *Lane, silent bool, since instant.Instant, open Opener) (left *Lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if used == nil {
-		used = &l.first
-	}
+	used = cmp.Or(used, &l.first)
 	used.doubted.Store(true)
 	if used == l.spare.Load() {
 		l.spare.Store(nil)
@@ -170,9 +167,7 @@ type Detour struct {
 func (l *Lanes) Detour(now instant.Instant, used *Lane, d Detour, open Opener) (to, left *Lane, moved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if used == nil {
-		used = &l.first
-	}
+	used = cmp.Or(used, &l.first)
 	used.doubted.Store(true)
 	l.failed = used
 	to, left = l.detour(now, used, d, open)
@@ -211,9 +206,7 @@ func (l *Lanes) detour(now instant.Instant, used *Lane, d Detour, open Opener) (
 func (l *Lanes) Beside(now instant.Instant, used *Lane, open Opener) *Lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if used == nil {
-		used = &l.first
-	}
+	used = cmp.Or(used, &l.first)
 	spare, current := l.spare.Load(), l.Current()
 	switch {
 	case spare != nil && spare != used && !spare.doubted.Load():
