@@ -73,7 +73,7 @@ type Quota struct {
 	Unit          string
 	Amount, Limit float64
 	Until         instant.Instant
-	Users         []User
+	Users         Roll
 }
 
 // A User is a member that uses a quota.
@@ -99,7 +99,10 @@ func (r *Record) Tell(now instant.Instant, member int64, members int, m fleetmsg
 	r.Host = m.Host
 	switch m.Kind {
 	case fleetmsg.Meet:
-		return r.all(now, member), false
+		// A newcomer need not hear that something is over.
+		return slices.DeleteFunc(r.News(now, member, members, -1), func(n fleetmsg.Message) bool {
+			return n.Kind == fleetmsg.Up || n.Kind == fleetmsg.Hold && n.Wait == 0
+		}), false
 	case fleetmsg.Hold:
 		changed = r.hold(now, member, m)
 	case fleetmsg.Quota:
@@ -158,11 +161,11 @@ func Valid(m fleetmsg.Message) bool {
 // heard all news up to it.
 func (r *Record) Last() instant.Instant {
 	last := max(r.Outage.Told, r.Return.Told)
-	for i := range r.Holds {
-		last = max(last, r.Holds[i].Told)
+	for _, h := range r.Holds {
+		last = max(last, h.Told)
 	}
-	for i := range r.Quotas {
-		last = max(last, r.Quotas[i].Told)
+	for _, q := range r.Quotas {
+		last = max(last, q.Told)
 	}
 	return last
 }
@@ -170,13 +173,13 @@ func (r *Record) Last() instant.Instant {
 // News returns what a member has not heard yet that has heard all news up to a mark.
 func (r *Record) News(now instant.Instant, member int64, members int, heard instant.Instant) (news []fleetmsg.Message) {
 	fresh := func(m Mark) bool { return m.Told > heard && m.By != member }
-	for i := range r.Holds {
-		if h := &r.Holds[i]; fresh(h.Mark) && (h.Over || h.Until > now) {
+	for _, h := range r.Holds {
+		if fresh(h.Mark) && (h.Over || h.Until > now) {
 			news = append(news, h.message(now, r.Host))
 		}
 	}
-	for i := range r.Quotas {
-		if q := &r.Quotas[i]; fresh(q.Mark) && q.Until > now {
+	for _, q := range r.Quotas {
+		if fresh(q.Mark) && q.Until > now {
 			news = append(news, q.message(now, r.Host))
 		}
 	}
@@ -186,24 +189,6 @@ func (r *Record) News(now instant.Instant, member int64, members int, heard inst
 	}
 	if fresh(r.Return) && !down {
 		news = append(news, fleetmsg.Message{Kind: fleetmsg.Up, Host: r.Host, Wait: ReturnTime(members)})
-	}
-	return news
-}
-
-// all returns all that others have told, for a member that meets the host.
-func (r *Record) all(now instant.Instant, member int64) (news []fleetmsg.Message) {
-	for i := range r.Holds {
-		if h := &r.Holds[i]; !h.Over && h.Until > now && h.By != member {
-			news = append(news, h.message(now, r.Host))
-		}
-	}
-	for i := range r.Quotas {
-		if q := &r.Quotas[i]; q.Until > now && q.By != member {
-			news = append(news, q.message(now, r.Host))
-		}
-	}
-	if r.Gate.IsDown(now) {
-		news = append(news, r.down(now))
 	}
 	return news
 }
@@ -233,15 +218,25 @@ func (q *Quota) message(now instant.Instant, host string) fleetmsg.Message {
 
 // WouldHold reports whether a hold would be news.
 func (r *Record) WouldHold(now instant.Instant, m fleetmsg.Message) bool {
-	if m.Status != 503 {
-		m.Status = 429
-	}
-	for i := range r.Holds {
-		if h := &r.Holds[i]; h.Scope == m.Scope && h.Status == m.Status && !h.Over && h.Until > now {
-			return m.Again || m.Wait == 0 || now.Add(min(m.Wait, MaxWait)).Sub(h.Until) > HoldSlack
-		}
+	if i := r.holdOf(m); i >= 0 && r.Holds[i].holds(now) {
+		return m.Again || m.Wait == 0 || now.Add(min(m.Wait, MaxWait)).Sub(r.Holds[i].Until) > HoldSlack
 	}
 	return m.Wait > 0
+}
+
+// holdOf returns the index of the hold that a message is about, or -1.
+func (r *Record) holdOf(m fleetmsg.Message) int {
+	return slices.IndexFunc(r.Holds, func(h Hold) bool { return h.Scope == m.Scope && h.Status == HoldStatus(m.Status) })
+}
+
+func (h *Hold) holds(now instant.Instant) bool { return !h.Over && h.Until > now }
+
+// HoldStatus returns 503 for 503, else 429.
+func HoldStatus(status int) int {
+	if status == 503 {
+		return 503
+	}
+	return 429
 }
 
 // ToldQuota reports whether a member told of a quota less than a Gap ago.
@@ -256,23 +251,18 @@ func (r *Record) ToldQuota(now instant.Instant, member int64, scope uint64, unit
 
 // hold notes a hold, and reports whether it is news. A hold only becomes longer, or is over.
 func (r *Record) hold(now instant.Instant, member int64, m fleetmsg.Message) (news bool) {
-	if m.Status != 503 {
-		m.Status = 429
+	if !r.WouldHold(now, m) {
+		return false
 	}
-	i := slices.IndexFunc(r.Holds, func(h Hold) bool { return h.Scope == m.Scope && h.Status == m.Status })
-	held := i >= 0 && !r.Holds[i].Over && r.Holds[i].Until > now
+	i := r.holdOf(m)
 	if m.Wait == 0 {
 		// A server that refuses at random makes many holds that end early.
-		if !held || r.Ended > 0 && now.Sub(r.Ended) < Gap {
+		if r.Ended > 0 && now.Sub(r.Ended) < Gap {
 			return false
 		}
 		r.Ended = now
 		r.Holds[i].Mark, r.Holds[i].Over = Mark{r.mark(now), member}, true
 		return true
-	}
-	until := now.Add(min(m.Wait, MaxWait))
-	if held && !m.Again && until.Sub(r.Holds[i].Until) <= HoldSlack {
-		return false
 	}
 	if i < 0 {
 		if len(r.Holds) >= MaxScopes {
@@ -281,14 +271,14 @@ func (r *Record) hold(now instant.Instant, member int64, m fleetmsg.Message) (ne
 		if len(r.Holds) >= MaxScopes {
 			return false
 		}
-		r.Holds = append(r.Holds, Hold{Scope: m.Scope, Status: m.Status})
+		r.Holds = append(r.Holds, Hold{Scope: m.Scope, Status: HoldStatus(m.Status)})
 		i = len(r.Holds) - 1
 	}
 	h := &r.Holds[i]
-	if !held {
+	if !h.holds(now) {
 		h.Since, h.Until, h.Over = now, 0, false
 	}
-	h.Mark, h.Until, h.Again = Mark{r.mark(now), member}, max(h.Until, until), m.Again
+	h.Mark, h.Until, h.Again = Mark{r.mark(now), member}, max(h.Until, now.Add(min(m.Wait, MaxWait))), m.Again
 	return true
 }
 
@@ -331,14 +321,7 @@ func (r *Record) quota(now instant.Instant, member int64, m fleetmsg.Message) (a
 }
 
 // users returns how many members use a quota.
-func (q *Quota) users(now instant.Instant) (n int) {
-	for _, u := range q.Users {
-		if u.Until > now {
-			n++
-		}
-	}
-	return max(n, 1)
-}
+func (q *Quota) users(now instant.Instant) int { return max(1, q.Users.Count(now)) }
 
 // Debit notes that a member that asks for tokens has sent by itself: a request at once, and
 // its part of the rate, which is so much of the time.
@@ -374,14 +357,14 @@ func (r *Record) tokens(now instant.Instant, m fleetmsg.Message) ([]fleetmsg.Mes
 // Expires returns when nothing in the Record counts any more.
 func (r *Record) Expires() instant.Instant {
 	end := max(r.At, r.Gate.fresh, r.Gate.quiet).Add(DownTime + Objection)
-	for i := range r.Holds {
-		end = max(end, r.Holds[i].Until)
+	for _, h := range r.Holds {
+		end = max(end, h.Until)
 	}
-	for i := range r.Quotas {
-		end = max(end, r.Quotas[i].Until)
+	for _, q := range r.Quotas {
+		end = max(end, q.Until)
 	}
-	for i := range r.Rates {
-		end = max(end, r.Rates[i].Tokens.next)
+	for _, x := range r.Rates {
+		end = max(end, x.Tokens.next)
 	}
 	return end
 }
@@ -395,16 +378,14 @@ func (r *Record) Sane(now instant.Instant, slack time.Duration) bool {
 		g.quiet <= soon.Add(Objection) && max(g.free, g.turn, g.others) <= soon.Add(2*ProbeTime+time.Minute) &&
 		len(g.failing) <= MaxReports && len(g.tried) <= MaxTried && len(r.Holds) <= MaxScopes && len(r.Quotas) <= MaxScopes && len(r.Rates) <= maxUnits &&
 		min(r.At, r.Outage.Told, r.Return.Told, r.Ended, g.fresh, g.worked, g.probing, g.quiet, g.free, g.turn, g.others) >= 0
-	for i := range r.Holds {
-		h := &r.Holds[i]
+	for _, h := range r.Holds {
 		ok = ok && h.Told <= soon && h.Since <= soon && h.Until <= most && min(h.Told, h.Until) >= 0
 	}
-	for i := range r.Quotas {
-		q := &r.Quotas[i]
+	for _, q := range r.Quotas {
 		ok = ok && q.Told <= soon && q.Until <= most && min(q.Told, q.Until) >= 0 && q.Amount >= 0 && q.Limit >= 0 && len(q.Users) <= MaxUsers
 	}
-	for i := range r.Rates {
-		ok = ok && r.Rates[i].Tokens.next <= soon.Add(2*MaxEvery) // Take bounds it further
+	for _, x := range r.Rates {
+		ok = ok && x.Tokens.next <= soon.Add(2*MaxEvery) // Take bounds it further
 	}
 	return ok
 }
@@ -447,7 +428,7 @@ func (t *Tokens) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Roll has the members of a fleet. Each counts until its time.
+// A Roll has members of a fleet. Each counts until its time.
 type Roll []User
 
 // Join counts a member until a time, which may be now, and forgets those whose time is over.
