@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"math"
 	"net/url"
 	"time"
 
@@ -45,19 +44,13 @@ func (f *Fleet) askLoop() {
 			return
 		}
 		most := f.link.batch()
-	more:
-		for len(asks) < most {
-			select {
-			case a := <-f.asks:
-				asks = append(asks, a)
-			default:
-				break more
-			}
+		for len(asks) < most && len(f.asks) > 0 { // nobody else receives
+			asks = append(asks, <-f.asks)
 		}
 		var shared []ask
 		for _, a := range asks {
 			switch {
-			case a.Kind == fleetmsg.AskTokens && !valid(a.Message):
+			case !ledger.Valid(a.Message):
 			case f.link.lost("") || time.Since(a.at) > askLife:
 				f.dropped.Add(1)
 				if a.Kind == fleetmsg.AskTokens {
@@ -131,12 +124,7 @@ func (f *Fleet) grant(a ask, sent time.Time, away time.Duration, r *redis.Cmd) {
 	}
 }
 
-// valid reports whether a question can be answered. The numbers have to fit into a script.
-func valid(m fleetmsg.Message) bool {
-	return m.PerSecond > 0 && !math.IsInf(m.PerSecond, 0) && m.Burst >= 1 && m.Burst <= maxAmount && m.Amount >= 1 && m.Amount <= maxAmount
-}
-
 // everyOf is the time between two tokens.
 func everyOf(m fleetmsg.Message) time.Duration {
-	return max(1, time.Duration(min(float64(time.Second)/m.PerSecond, float64(maxWait))))
+	return max(1, time.Duration(min(float64(time.Second)/m.PerSecond, float64(ledger.MaxWait))))
 }

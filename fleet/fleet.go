@@ -258,7 +258,7 @@ func always(*item, time.Time) bool { return true }
 
 // hold tells the fleet of a hold, unless all members know it; the lock is held.
 func (f *Fleet) hold(m fleetmsg.Message) {
-	f.put(topic{hold, m.Host, m.Scope, holdStatus(m.Status), ""}, func(it *item, now time.Time) bool {
+	f.put(topic{hold, m.Host, m.Scope, ledger.HoldStatus(m.Status), ""}, func(it *item, now time.Time) bool {
 		if m.Wait <= 0 {
 			it.until = time.Time{}
 			// If the item is new, this member may have forgotten what it told.
@@ -268,18 +268,10 @@ func (f *Fleet) hold(m fleetmsg.Message) {
 			f.out.withdraw(it) // nobody knows of the hold
 			return false
 		}
-		it.until = now.Add(min(m.Wait, maxWait))
+		it.until = now.Add(min(m.Wait, ledger.MaxWait))
 		it.refused = it.refused || m.Again
 		return it.refused || it.until.Sub(it.knownTo) > ledger.HoldSlack || !now.Before(it.forget)
 	})
-}
-
-// holdStatus returns 503 for 503, else 429.
-func holdStatus(status int) int {
-	if status == 503 {
-		return 503
-	}
-	return 429
 }
 
 // quota tells the fleet of a quota; the lock is held.
@@ -287,9 +279,9 @@ func (f *Fleet) quota(m fleetmsg.Message) {
 	if !(m.Amount >= 0) || !(m.Limit >= 0) || m.Wait <= 0 {
 		return
 	}
-	m.Amount, m.Limit = math.Floor(min(m.Amount, maxAmount)), math.Floor(min(m.Limit, maxAmount))
+	m.Amount, m.Limit = math.Floor(min(m.Amount, ledger.MaxAmount)), math.Floor(min(m.Limit, ledger.MaxAmount))
 	f.put(topic{kind: quota, host: m.Host, scope: m.Scope, unit: m.Unit}, func(it *item, now time.Time) bool {
-		it.quota, it.resets = m, now.Add(min(m.Wait, maxWait))
+		it.quota, it.resets = m, now.Add(min(m.Wait, ledger.MaxWait))
 		return true
 	})
 }
@@ -304,7 +296,7 @@ func (f *Fleet) failing(m fleetmsg.Message) {
 		return
 	}
 	f.put(topic{kind: failing, host: m.Host}, func(it *item, now time.Time) bool {
-		it.failures, it.since = m.Failures, now.Add(-max(0, min(m.Wait, maxWait)))
+		it.failures, it.since = m.Failures, now.Add(-max(0, min(m.Wait, ledger.MaxWait)))
 		return true
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -252,12 +253,7 @@ func aboutAHost(err error) bool {
 	if !errors.As(err, &reply) || !strings.HasPrefix(reply.Error(), "ERR ") || !strings.Contains(reply.Error(), "user_script") {
 		return false
 	}
-	for _, text := range missingRights {
-		if strings.Contains(reply.Error(), text) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(missingRights[:], func(text string) bool { return strings.Contains(reply.Error(), text) })
 }
 
 // missingRights are in the errors of scripts whose user may not do what they need to: of

@@ -34,12 +34,10 @@ func (f *Fleet) listenLoop() {
 		default:
 		}
 		f.link.unsubscribed(err)
-		timer := time.NewTimer(pause())
 		select {
 		case <-f.done:
-		case <-timer.C:
+		case <-time.After(pause()):
 		}
-		timer.Stop()
 	}
 }
 
@@ -221,20 +219,19 @@ func (f *Fleet) fetched(host string, r *redis.Cmd) {
 	}
 	holds, _ := v[1].([]any)
 	for ; len(holds) >= 3; holds = holds[3:] {
-		fields := reader{v: holds}
-		h := fleetmsg.Message{Kind: fleetmsg.Hold, Host: host, Scope: fields.hex(0), Status: int(fields.number(1)), Wait: fields.duration(2)}
-		if !fields.bad && h.Wait > 0 {
-			h.Status = holdStatus(h.Status)
+		reply := fieldsOf(holds[:3])
+		h := reply.hold()
+		if reply.valid() && h.Wait > 0 {
+			h.Host, h.Status = host, ledger.HoldStatus(h.Status)
 			f.heldBy(h)
 		}
 	}
 	quotas, _ := v[2].([]any)
 	for ; len(quotas) >= 5; quotas = quotas[5:] {
-		fields := reader{v: quotas}
-		scope, unit := fields.scope(0)
-		q := fleetmsg.Message{Kind: fleetmsg.Quota, Host: host, Scope: scope, Unit: unit, Amount: float64(fields.number(1)),
-			Limit: float64(fields.number(2)), Wait: fields.duration(3), Members: int(fields.number(4))}
-		if !fields.bad && q.Wait > 0 {
+		reply := fieldsOf(quotas[:5])
+		q := reply.quota()
+		if reply.valid() && q.Wait > 0 {
+			q.Host = host
 			f.hear(q)
 		}
 	}
@@ -261,45 +258,6 @@ func (f *Fleet) counted(it *item, r *redis.Cmd) {
 	if news && n > 0 && q.Wait > 0 {
 		f.hear(q)
 	}
-}
-
-// reader reads the fields of a reply.
-type reader struct {
-	v   []any
-	bad bool
-}
-
-func (r *reader) fields(i int) fields {
-	s, _ := r.v[i].(string)
-	return fields{rest: s}
-}
-
-func (r *reader) hex(i int) uint64 {
-	f := r.fields(i)
-	n := f.hex()
-	r.bad = r.bad || f.bad
-	return n
-}
-
-func (r *reader) scope(i int) (scope uint64, unit string) {
-	f := r.fields(i)
-	scope, unit = f.scope()
-	r.bad = r.bad || f.bad
-	return scope, unit
-}
-
-func (r *reader) number(i int) int64 {
-	f := r.fields(i)
-	n := f.number(1 << 62)
-	r.bad = r.bad || f.bad
-	return n
-}
-
-func (r *reader) duration(i int) time.Duration {
-	f := r.fields(i)
-	d := f.duration()
-	r.bad = r.bad || f.bad
-	return d
 }
 
 // A clock estimates the time of Redis from the monotonic clock of this process and the
@@ -342,7 +300,7 @@ func (c *clock) age(at int64) time.Duration {
 	}
 	since := time.Since(c.base)
 	age := sub(c.redis, at) + since - c.slack - since/drift
-	if age < leastAge || age > maxWait {
+	if age < leastAge || age > ledger.MaxWait {
 		return 0
 	}
 	return age

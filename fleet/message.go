@@ -32,13 +32,8 @@ type message struct {
 	news fleetmsg.Message // as the Transport hears it
 }
 
-const (
-	maxHost = 512                 // bytes of the name of a host
-	maxWait = 30 * 24 * time.Hour // no wait and no window of a quota is longer
-	maxSize = 1 << 24             // members
-	// maxAmount is the largest number that a script reads exactly.
-	maxAmount = 1 << 53
-)
+// maxSize bounds the members.
+const maxSize = 1 << 24
 
 var errMessage = errors.New("malformed message")
 
@@ -46,7 +41,7 @@ var errMessage = errors.New("malformed message")
 // is checked.
 func parse(text string) (m message, err error) {
 	f := fields{rest: text}
-	if len(text) > maxHost+3*ledger.MaxText+256 || f.next() != "1" {
+	if len(text) > ledger.MaxHost+3*ledger.MaxText+256 || f.next() != "1" {
 		return m, errMessage
 	}
 	kind := f.next()
@@ -57,21 +52,13 @@ func parse(text string) (m message, err error) {
 	m.from = strconv.FormatUint(f.hex(), 16)
 	switch kind[0] {
 	case 'h':
-		m.news.Kind = fleetmsg.Hold
-		m.news.Scope = f.hex()
-		m.news.Status = int(f.number(999))
-		m.news.Wait = f.duration()
+		m.news = f.hold()
 		m.news.Host = f.host()
 		if s := m.news.Status; s != 429 && s != 503 {
 			return m, errMessage
 		}
 	case 'q':
-		m.news.Kind = fleetmsg.Quota
-		m.news.Scope, m.news.Unit = f.scope()
-		m.news.Amount = float64(f.number(math.MaxInt64))
-		m.news.Limit = float64(f.number(math.MaxInt64))
-		m.news.Wait = f.duration()
-		m.news.Members = int(f.number(maxSize))
+		m.news = f.quota()
 		m.news.Host = f.host()
 	case 'd':
 		m.news.Kind = fleetmsg.Down
@@ -86,16 +73,38 @@ func parse(text string) (m message, err error) {
 	default:
 		return m, fmt.Errorf("%w: unknown kind %q", errMessage, kind)
 	}
-	if f.bad || f.rest != "" {
+	if !f.valid() {
 		return m, errMessage
 	}
 	return m, nil
 }
 
-// fields reads the fields of a message one after the other.
+// fields reads the fields of a message or of a reply one after the other.
 type fields struct {
 	rest string
 	bad  bool
+}
+
+// fieldsOf returns the fields of a reply.
+func fieldsOf(reply []any) *fields {
+	texts := make([]string, len(reply))
+	for i := range reply {
+		texts[i], _ = reply[i].(string) // anything else is malformed, and so is an empty text
+	}
+	return &fields{rest: strings.Join(texts, " ")}
+}
+
+// valid reports whether all fields were read, and none was malformed.
+func (f *fields) valid() bool { return !f.bad && f.rest == "" }
+
+func (f *fields) hold() fleetmsg.Message {
+	return fleetmsg.Message{Kind: fleetmsg.Hold, Scope: f.hex(), Status: int(f.number(999)), Wait: f.duration()}
+}
+
+func (f *fields) quota() fleetmsg.Message {
+	scope, unit := f.scope()
+	return fleetmsg.Message{Kind: fleetmsg.Quota, Scope: scope, Unit: unit, Amount: float64(f.number(math.MaxInt64)),
+		Limit: float64(f.number(math.MaxInt64)), Wait: f.duration(), Members: int(f.number(maxSize))}
 }
 
 func (f *fields) next() string {
@@ -139,29 +148,19 @@ func (f *fields) scope() (scope uint64, unit string) {
 }
 
 func (f *fields) duration() time.Duration {
-	return time.Duration(f.number(maxWait.Microseconds())) * time.Microsecond
+	return time.Duration(f.number(ledger.MaxWait.Microseconds())) * time.Microsecond
 }
 
 // host takes the rest of the message.
 func (f *fields) host() string {
 	s := f.rest
 	f.rest = ""
-	if !validHost(s) {
-		f.bad = true
-	}
+	f.bad = f.bad || !validHost(s)
 	return s
 }
 
 // validHost reports whether a name can be part of a key and of a message. The names that a
 // Transport makes are.
 func validHost(s string) bool {
-	if s == "" || len(s) > maxHost {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] == 0x7f {
-			return false
-		}
-	}
-	return true
+	return s != "" && len(s) <= ledger.MaxHost && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
 }

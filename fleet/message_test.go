@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
+	"github.com/aplomb-go/aplomb/internal/ledger"
 )
 
 func TestParse(t *testing.T) {
@@ -27,7 +28,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "1", "1 h", "2 u 5 ab https://a.test", "1 x 5 ab https://a.test", "1 u 5 ab ", "1 u 5 ab a b", "1 u 5 ab a\x00b",
-		"1 u -5 ab https://a.test", "1 u 5 xyz https://a.test", "1 u 5 ab " + strings.Repeat("a", maxHost+1),
+		"1 u -5 ab https://a.test", "1 u 5 xyz https://a.test", "1 u 5 ab " + strings.Repeat("a", ledger.MaxHost+1),
 		"1 h 5 ab 1f 200 2000000 https://a.test", "1 h 5 ab 1f 429 -1 https://a.test", "1 h 5 ab 1f 429 1e9 https://a.test",
 		"1 h 5 ab 1f 429 9223372036854775807 https://a.test", "1 h 5 ab 11111111111111111 429 1 https://a.test",
 		"1 s 5 ab 50 https://a.test", "1 s 5 ab 99999999", "1 uu 5 ab https://a.test", "1  5 ab https://a.test",
@@ -53,10 +54,10 @@ func FuzzReceive(f *testing.F) {
 		member.mu.Lock()
 		defer member.mu.Unlock()
 		for _, h := range member.holds {
-			require.True(t, validHost(h.Host) && h.Wait >= 0 && h.Wait <= maxWait && (h.Status == 429 || h.Status == 503), "%+v", h)
+			require.True(t, validHost(h.Host) && h.Wait >= 0 && h.Wait <= ledger.MaxWait && (h.Status == 429 || h.Status == 503), "%+v", h)
 		}
 		for _, q := range member.quotas {
-			require.True(t, validHost(q.Host) && q.Amount >= 0 && q.Limit >= 0 && q.Wait > 0 && q.Wait <= maxWait && q.Members >= 0, "%+v", q)
+			require.True(t, validHost(q.Host) && q.Amount >= 0 && q.Limit >= 0 && q.Wait > 0 && q.Wait <= ledger.MaxWait && q.Members >= 0, "%+v", q)
 		}
 		for _, spread := range member.ups {
 			require.True(t, spread >= 0 && spread <= 5*time.Second)

@@ -185,7 +185,7 @@ func TestWhatOthersSayIsForgotten(t *testing.T) {
 		f.link.mu.Unlock()
 		f.met.set(host, struct{}{})
 		forged := func(host string, scope int) {
-			f.receive(fmt.Sprintf("1 h 1 ab %x 429 %d %s", scope, maxWait.Microseconds(), host))
+			f.receive(fmt.Sprintf("1 h 1 ab %x 429 %d %s", scope, ledger.MaxWait.Microseconds(), host))
 			f.receive(fmt.Sprintf("1 d 1 ab 9 %s", host))
 		}
 		forged(host, 0)

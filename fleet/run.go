@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -72,12 +73,8 @@ func (f *Fleet) runAt(ctx context.Context, node string, commands []command, list
 // go-redis.
 func (f *Fleet) exec(ctx context.Context, pipe redis.Pipeliner, replies []*redis.Cmd) {
 	f.commands.Add(uint64(len(replies)))
-	if _, err := pipe.Exec(ctx); err != nil {
-		for _, r := range replies {
-			if r.Err() != nil {
-				return
-			}
-		}
+	failed := func(r *redis.Cmd) bool { return r.Err() != nil }
+	if _, err := pipe.Exec(ctx); err != nil && !slices.ContainsFunc(replies, failed) {
 		for _, r := range replies {
 			r.SetErr(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -51,12 +52,7 @@ const maxHidden = 16
 func (h *hidden) add(word string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, w := range h.words {
-		if w == word {
-			return
-		}
-	}
-	if word == "" {
+	if word == "" || slices.Contains(h.words, word) {
 		return
 	}
 	if len(h.words) >= maxHidden {

@@ -40,17 +40,14 @@ func (f *Fleet) tellLoop() {
 		if f.tell(f.ctx, time.Now()) {
 			continue
 		}
-		timer := time.NewTimer(time.Until(f.wakeTime()))
 		select {
-		case <-timer.C:
+		case <-time.After(time.Until(f.wakeTime())):
 		case <-f.wake:
 		case <-f.done:
-			timer.Stop()
-			for f.tell(f.ctx, time.Now().Add(maxWait)) { // what is still to be sent
+			for f.tell(f.ctx, time.Now().Add(ledger.MaxWait)) { // what is still to be sent
 			}
 			return
 		}
-		timer.Stop()
 	}
 }
 
@@ -77,17 +74,14 @@ func (f *Fleet) beatLoop() {
 		if f.link.faulty() && time.Until(due) > 2*retryEach {
 			due = time.Now().Add(pause())
 		}
-		timer := time.NewTimer(time.Until(due))
 		select {
-		case <-timer.C:
+		case <-time.After(time.Until(due)):
 		case <-f.early:
 		case <-f.done:
-			timer.Stop()
 			<-f.told
 			f.leave()
 			return
 		}
-		timer.Stop()
 	}
 }
 
@@ -356,7 +350,7 @@ func hex(n uint64) string { return strconv.FormatUint(n, 16) }
 func micros(v any) (time.Duration, bool) {
 	s, ok := v.(string)
 	n, err := strconv.ParseFloat(s, 64)
-	if !ok || err != nil || !(math.Abs(n) <= float64(maxWait.Microseconds())) { // it may be no number
+	if !ok || err != nil || !(math.Abs(n) <= float64(ledger.MaxWait.Microseconds())) { // it may be no number
 		return 0, false
 	}
 	return time.Duration(n * float64(time.Microsecond)), true
