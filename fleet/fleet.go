@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ const (
 	maxItems = 4096 // topics in each tray of the outbox
 	maxScope = 1024 // holds of a host in the outbox, and as many quotas
 	maxAsks  = 256  // questions that wait to be sent
-	maxMet   = 1024 // hosts that are asked about again after an interruption
+	maxMet   = 1024 // hosts in an lru; those that were met are asked about again after an interruption
 	maxBatch = 64   // commands in a round trip
 
 	timeout  = time.Second            // of a command
@@ -125,7 +126,7 @@ func New(c Config) (*Fleet, error) {
 	}
 	f := &Fleet{
 		hash:    keyed.New(c.Key),
-		prefix:  c.Prefix,
+		prefix:  cmp.Or(c.Prefix, "aplomb"),
 		returns: c.Return,
 		id:      strconv.FormatInt(1+rand.Int64N(1<<63-1), 16),
 		asks:    make(chan ask, maxAsks), buckets: buckets{},
@@ -134,11 +135,8 @@ func New(c Config) (*Fleet, error) {
 		done:  make(chan struct{}),
 		told:  make(chan struct{}),
 		out:   newOutbox(),
-		met:   newLRU[struct{}](maxMet),
-		down:  newLRU[time.Time](maxMet),
-	}
-	if f.prefix == "" {
-		f.prefix = "aplomb"
+		met:   newLRU[struct{}](),
+		down:  newLRU[time.Time](),
 	}
 	f.channel = channelOf(f.prefix, c.Redis.DB)
 	f.ctx, f.stop = context.WithCancel(context.Background())
@@ -207,7 +205,7 @@ func (f *Fleet) Join(hear func(fleetmsg.Message)) error {
 	}
 	// If the first heartbeat was faster, the goroutine that sends the heartbeats tells the
 	// member the size.
-	f.nudge()
+	nudge(f.wake)
 	return nil
 }
 
@@ -226,8 +224,7 @@ func (f *Fleet) Tell(m fleetmsg.Message) {
 	if !validHost(m.Host) || len(m.Unit) > ledger.MaxText {
 		return
 	}
-	switch m.Kind {
-	case fleetmsg.AskProbe, fleetmsg.AskTokens:
+	if m.Kind == fleetmsg.AskProbe || m.Kind == fleetmsg.AskTokens {
 		f.ask(m)
 		return
 	}
@@ -320,7 +317,7 @@ func (f *Fleet) put(t topic, set func(*item, time.Time) bool) {
 	}
 	if set(it, now) {
 		f.out.push(it, now)
-		f.nudge()
+		nudge(f.wake)
 	}
 }
 
@@ -332,10 +329,10 @@ func (f *Fleet) tooMuch(t topic, now time.Time) {
 	}
 }
 
-// nudge wakes the goroutine that sends news.
-func (f *Fleet) nudge() {
+// nudge wakes the goroutine that looks at a channel: wake or early.
+func nudge(c chan<- struct{}) {
 	select {
-	case f.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -20,16 +20,10 @@ const (
 type journal struct {
 	logger *slog.Logger
 
-	mu      sync.Mutex // guards the fields below
-	lines   []line
+	mu      sync.Mutex    // guards the fields below
+	lines   []func()      // each writes a log line
 	writing chan struct{} // closed at the end of the goroutine; nil if there is none
 	closed  bool
-}
-
-type line struct {
-	level slog.Level
-	text  string
-	args  []any
 }
 
 // add hands over a log line. It never waits for the handler.
@@ -42,7 +36,10 @@ func (j *journal) add(level slog.Level, text string, args ...any) {
 	if j.closed || len(j.lines) >= maxLines {
 		return
 	}
-	j.lines = append(j.lines, line{level, text, args})
+	j.lines = append(j.lines, func() {
+		defer func() { _ = recover() }()
+		j.logger.Log(context.Background(), level, text, args...)
+	})
 	if j.writing == nil {
 		j.writing = make(chan struct{})
 		go j.write(j.writing)
@@ -51,30 +48,20 @@ func (j *journal) add(level slog.Level, text string, args ...any) {
 
 func (j *journal) write(done chan struct{}) {
 	defer close(done)
-	for {
-		l, ok := j.next()
-		if !ok {
-			return
-		}
-		j.log(l)
+	for log := j.next(); log != nil; log = j.next() {
+		log()
 	}
 }
 
-func (j *journal) log(l line) {
-	defer func() { _ = recover() }()
-	j.logger.Log(context.Background(), l.level, l.text, l.args...)
-}
-
-func (j *journal) next() (line, bool) {
+func (j *journal) next() (log func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.lines) == 0 {
 		j.writing = nil
-		return line{}, false
+		return nil
 	}
-	l := j.lines[0]
-	j.lines = j.lines[1:]
-	return l, true
+	log, j.lines = j.lines[0], j.lines[1:]
+	return log
 }
 
 // close takes no more lines. It waits for the last ones until the context ends. A handler

@@ -32,9 +32,12 @@ type link struct {
 	hidden  *hidden
 	cluster bool
 
-	mu         sync.Mutex // guards the fields below
-	began      bool       // a heartbeat has succeeded
-	lostNodes  map[string]lostNode
+	mu    sync.Mutex // guards the fields below
+	began bool       // a heartbeat has succeeded
+	// lostNodes has a host of each node that is lost. The node is tried with a question about
+	// it. If the heartbeat has failed there, the host is empty, and the next heartbeat tries the
+	// node.
+	lostNodes  map[string]string
 	subscribed bool
 	bad        bool // the log says that Redis is lost
 	losses     int  // log lines since the last calm minute
@@ -44,10 +47,6 @@ type link struct {
 	goneFor    time.Duration // how long that was before
 	broken     uint64        // how often a heartbeat or the subscription failed
 }
-
-// A lostNode is tried with a question about a host that it had. If the heartbeat has failed
-// there, the host is empty, and the next heartbeat tries the node.
-type lostNode struct{ host string }
 
 // lost reports whether news for a node should be dropped. The node "" of a cluster is lost
 // if no node answers who has which keys.
@@ -89,9 +88,9 @@ func (l *link) toTry() map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	hosts := map[string]string{}
-	for node, lost := range l.lostNodes {
-		if lost.host != "" && l.cluster && node != "" {
-			hosts[node] = lost.host
+	for node, host := range l.lostNodes {
+		if host != "" && l.cluster && node != "" {
+			hosts[node] = host
 		}
 	}
 	return hosts
@@ -131,9 +130,9 @@ func (l *link) good() (back bool) {
 	defer l.mu.Unlock()
 	back = !l.began
 	l.began = true
-	for node, lost := range l.lostNodes {
+	for node, host := range l.lostNodes {
 		// The key of the members may have moved from the node where the heartbeat failed.
-		if lost.host == "" || node == "" {
+		if host == "" || node == "" {
 			l.regained(node)
 			back = true
 		}
@@ -193,11 +192,11 @@ func (l *link) failed(err error, node, host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lostNodes == nil {
-		l.lostNodes = map[string]lostNode{}
+		l.lostNodes = map[string]string{}
 	}
 	old, was := l.lostNodes[node]
-	if !was || old.host != "" {
-		l.lostNodes[node] = lostNode{host}
+	if !was || old != "" {
+		l.lostNodes[node] = host
 	}
 	if node == "" && !was {
 		l.gone = time.Now()

@@ -105,7 +105,7 @@ func (f *Fleet) listen(last string) (node string, err error) {
 			f.resync()
 			// Members that joined since the last heartbeat were told to nobody here.
 			f.beatNow.Store(true)
-			f.beatEarlier()
+			nudge(f.early)
 		case *redis.Message:
 			f.receive(v.Payload)
 		}
@@ -149,7 +149,7 @@ func (f *Fleet) receive(text string) {
 	case fleetmsg.Members:
 		if news.Members > 0 && !stale {
 			f.setSize(news.Members, m.at)
-			f.nudge()
+			nudge(f.wake)
 		}
 	}
 }

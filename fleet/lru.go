@@ -2,10 +2,9 @@ package fleet
 
 import "container/list"
 
-// An lru is a map of hosts with a bound. The host that was not used for the longest time
+// An lru is a map of at most maxMet hosts. The host that was not used for the longest time
 // makes room for another.
 type lru[V any] struct {
-	most int
 	at   map[string]*list.Element
 	ages list.List // of entry[V], the oldest first
 }
@@ -15,9 +14,7 @@ type entry[V any] struct {
 	value V
 }
 
-func newLRU[V any](most int) *lru[V] {
-	return &lru[V]{most: most, at: map[string]*list.Element{}}
-}
+func newLRU[V any]() *lru[V] { return &lru[V]{at: map[string]*list.Element{}} }
 
 // set adds a host, or replaces its value.
 func (l *lru[V]) set(host string, value V) {
@@ -26,7 +23,7 @@ func (l *lru[V]) set(host string, value V) {
 		l.ages.MoveToBack(e)
 		return
 	}
-	if len(l.at) >= l.most {
+	if len(l.at) >= maxMet {
 		l.delete(l.ages.Front().Value.(entry[V]).host)
 	}
 	l.at[host] = l.ages.PushBack(entry[V]{host, value})

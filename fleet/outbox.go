@@ -1,8 +1,9 @@
 package fleet
 
 import (
-	"container/heap"
 	"container/list"
+	"slices"
+	"sort"
 	"time"
 
 	"github.com/aplomb-go/aplomb/fleetmsg"
@@ -37,11 +38,9 @@ type topic struct {
 // that less needs to be sent.
 type item struct {
 	topic
-	pending bool // there is news to be sent
-	again   bool // news came while the last was being sent
+	pending bool // there is news to be sent, after the news that is being sent
 	sending bool
-	due     time.Time
-	index   int           // in the heap, if it is pending and not being sent
+	due     time.Time     // if it is pending and not being sent
 	rest    *list.Element // in the list of the tray, if it only remembers
 	ofHost  *list.Element // in the list of the host, if it only remembers
 
@@ -94,11 +93,9 @@ type outbox struct {
 // the oldest first.
 type tray struct {
 	items   map[topic]*item
-	due     dueHeap
+	due     []*item                // that are pending and not being sent, the earliest first
 	resting list.List              // of *item, the oldest first
 	hosts   map[string]*hostsShare // nil if only one item of each kind can be of a host
-	most    int
-	perHost int
 }
 
 // hostsShare are the items of a host in a tray.
@@ -110,10 +107,10 @@ type hostsShare struct {
 func newOutbox() *outbox {
 	o := &outbox{}
 	for i := range o.trays {
-		o.trays[i] = tray{items: map[topic]*item{}, most: maxItems}
+		o.trays[i].items = map[topic]*item{}
 	}
-	o.trays[holdTray].perHost, o.trays[holdTray].hosts = maxScope, map[string]*hostsShare{}
-	o.trays[quotaTray].perHost, o.trays[quotaTray].hosts = maxScope, map[string]*hostsShare{}
+	o.trays[holdTray].hosts = map[string]*hostsShare{}
+	o.trays[quotaTray].hosts = map[string]*hostsShare{}
 	return o
 }
 
@@ -129,7 +126,7 @@ func (o *outbox) find(t topic, now time.Time) *item {
 	if !y.makeRoom(t.host, now) {
 		return nil
 	}
-	it := &item{topic: t, index: -1}
+	it := &item{topic: t}
 	y.items[t] = it
 	if y.hosts != nil {
 		if y.hosts[t.host] == nil {
@@ -145,14 +142,14 @@ func (o *outbox) find(t topic, now time.Time) *item {
 // that many scopes in turn do not send more than the share in a gap. Between hosts the
 // oldest item gives way in any case.
 func (y *tray) makeRoom(host string, now time.Time) bool {
-	if h := y.hosts[host]; h != nil && h.count >= y.perHost {
+	if h := y.hosts[host]; h != nil && h.count >= maxScope {
 		e := h.resting.Front()
 		if e == nil || now.Before(e.Value.(*item).notBefore) || !e.Value.(*item).forgettable(now) {
 			return false
 		}
 		y.remove(e.Value.(*item))
 	}
-	if len(y.items) < y.most {
+	if len(y.items) < maxItems {
 		return true
 	}
 	e := y.resting.Front()
@@ -204,26 +201,24 @@ func (y *tray) unsettle(it *item) {
 // again.
 func (o *outbox) push(it *item, at time.Time) {
 	y := &o.trays[trayOf(it.kind)]
-	it.pending = true
-	switch {
-	case it.sending:
-		it.again = true
-	case it.index < 0:
+	if !it.pending && !it.sending {
 		it.due = at
 		if at.Before(it.notBefore) {
 			it.due = it.notBefore
 		}
-		heap.Push(&y.due, it)
+		i := sort.Search(len(y.due), func(i int) bool { return y.due[i].due.After(it.due) })
+		y.due = slices.Insert(y.due, i, it)
 	}
+	it.pending = true
 	y.settle(it)
 }
 
 // withdraw forgets the news of an item.
 func (o *outbox) withdraw(it *item) {
 	y := &o.trays[trayOf(it.kind)]
-	it.pending, it.again = false, false
-	if it.index >= 0 {
-		heap.Remove(&y.due, it.index)
+	it.pending = false
+	if i := slices.Index(y.due, it); i >= 0 {
+		y.due = slices.Delete(y.due, i, i+1)
 	}
 	y.settle(it)
 }
@@ -242,7 +237,8 @@ func (o *outbox) take(now time.Time, most int) []*item {
 			continue
 		}
 		empty = 0
-		it := heap.Pop(&y.due).(*item)
+		it := y.due[0]
+		y.due = slices.Delete(y.due, 0, 1)
 		it.pending, it.sending = false, true
 		y.settle(it)
 		items = append(items, it)
@@ -254,8 +250,8 @@ func (o *outbox) take(now time.Time, most int) []*item {
 func (o *outbox) done(it *item, now time.Time, gap time.Duration) {
 	it.sending = false
 	it.notBefore = now.Add(gap)
-	if it.again {
-		it.again = false
+	if it.pending {
+		it.pending = false
 		o.push(it, now)
 		return
 	}
@@ -279,32 +275,10 @@ func (o *outbox) drop() (n int) {
 		due := y.due
 		y.due = nil
 		for _, it := range due {
-			it.pending, it.again, it.index = false, false, -1
+			it.pending = false
 			y.settle(it)
 			n++
 		}
 	}
 	return n
-}
-
-type dueHeap []*item
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h dueHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *dueHeap) Push(x any) {
-	it := x.(*item)
-	it.index = len(*h)
-	*h = append(*h, it)
-}
-func (h *dueHeap) Pop() any {
-	last := len(*h) - 1
-	it := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	it.index = -1
-	return it
 }

@@ -100,8 +100,8 @@ func (f *Fleet) judge(node, host string, err error) {
 		}
 	default:
 		f.link.failed(err, node, host)
-		f.nudge()
-		f.beatEarlier()
+		nudge(f.wake)
+		nudge(f.early)
 		f.listenElsewhere(node)
 	}
 }
@@ -132,12 +132,4 @@ func (f *Fleet) nodeOf(ctx context.Context, c command) string {
 		return ""
 	}
 	return node.Options().Addr
-}
-
-// beatEarlier wakes the goroutine that sends heartbeats.
-func (f *Fleet) beatEarlier() {
-	select {
-	case f.early <- struct{}{}:
-	default:
-	}
 }

@@ -118,7 +118,7 @@ func TestAnotherKey(t *testing.T) {
 			for _, f := range fleets {
 				before := f.Snapshot().Commands
 				f.beatNow.Store(true)
-				f.beatEarlier()
+				nudge(f.early)
 				eventually(t, func() bool { return f.Snapshot().Commands > before && !f.beatNow.Load() }, "no heartbeat")
 			}
 		}
@@ -207,7 +207,7 @@ func TestClockIsCorrected(t *testing.T) {
 	}
 	eventually(t, heard("https://other"), "no message")
 	f.beatNow.Store(true)
-	f.beatEarlier()
+	nudge(f.early)
 	eventually(t, func() bool {
 		teller.Tell(fleetmsg.Message{Kind: fleetmsg.Hold, Host: "https://third", Status: 503, Wait: 3 * time.Second})
 		return heard("https://third")()

@@ -114,7 +114,7 @@ func (f *Fleet) beat(ctx context.Context) time.Duration {
 	}
 	f.setSize(n, at)
 	f.compareKeys(keys)
-	f.nudge()
+	nudge(f.wake)
 	return every*4/5 + rand.N(every*2/5)
 }
 
@@ -250,10 +250,7 @@ func (f *Fleet) commandOf(it *item, now time.Time) command {
 		return f.meetCommand(it.host)
 	case hold:
 		wait := max(0, it.until.Sub(now))
-		refused := 0
-		if it.refused {
-			refused = 1
-		}
+		refused := it.refused
 		it.sent, it.refused = it.until, false
 		return command{holdScript, it.host, []string{f.keyOf(it.host, "holds")},
 			[]any{it.host, hex(it.scope), it.status, wait.Microseconds(), f.gap(hold).Microseconds(), keptHolds, refused}}
@@ -341,7 +338,7 @@ func (f *Fleet) resync() {
 			f.out.push(it, now.Add(rand.N(within)))
 		}
 	}
-	f.nudge()
+	nudge(f.wake)
 }
 
 func hex(n uint64) string { return strconv.FormatUint(n, 16) }
