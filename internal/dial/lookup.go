@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http/httptrace"
 	"net/netip"
+	"slices"
 	"sync"
 )
 
@@ -66,11 +67,5 @@ func ofNetwork(network string, ips []netip.Addr) []netip.Addr {
 	if network != "tcp4" && network != "tcp6" {
 		return ips
 	}
-	var some []netip.Addr
-	for _, ip := range ips {
-		if ip.Is4() == (network == "tcp4") {
-			some = append(some, ip)
-		}
-	}
-	return some
+	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return ip.Is4() != (network == "tcp4") })
 }

@@ -189,9 +189,6 @@ func (b *Budget) settle(now instant.Instant, c *Config) {
 
 // earn repays the oldest retries first; the lock is held.
 func (b *Budget) earn(units float64) {
-	if units <= 0 {
-		return
-	}
 	left := b.used
 	if units < float64(left) {
 		left = int64(units)

@@ -126,21 +126,11 @@ func (p *Pacing) NoteForFleet(now instant.Instant, key uint64, n Named, members 
 	}
 	p.mu.Lock()
 	var next *queue.Waiter
-	if int64(now) >= p.deaf.Load() && p.roomForFleet(now, key) {
+	if int64(now) >= p.deaf.Load() {
 		next = p.note(now, key, Pass{}, n, max(members, 1), c)
 	}
 	p.mu.Unlock()
 	next.Wake()
-}
-
-// roomForFleet makes room for what a fleet says about a scope, without evicting what this
-// member was told. It reports false if there is no room; the lock is held.
-func (p *Pacing) roomForFleet(now instant.Instant, key uint64) bool {
-	if p.quotas[key] != nil || len(p.quotas) < queue.MaxScopes {
-		return true
-	}
-	victim, found := p.victim(now)
-	return found && (p.quotas[victim].hearsay() || now >= p.quotas[victim].end())
 }
 
 // Unnamed is told of a success that names no quota, or only quotas of these units. mark is the
@@ -175,7 +165,7 @@ func (p *Pacing) Unnamed(now instant.Instant, key, mark uint64, units ...string)
 func (p *Pacing) note(now instant.Instant, key uint64, pass Pass, n Named, members int, c Config) *queue.Waiter {
 	n.Remaining = min(max(n.Remaining, 0), maxQuota)
 	n.Limit = min(max(n.Limit, n.Remaining), maxQuota)
-	q := p.quotaFor(now, key)
+	q := p.quotaFor(now, key, members == 0)
 	if q == nil {
 		return nil
 	}
@@ -261,13 +251,13 @@ func (p *Pacing) enter(now instant.Instant, key uint64, w *queue.Waiter, c Confi
 }
 
 // quotaFor returns the quota of a scope, and makes it if there is none; the lock is
-// held. It returns nil if there is no room.
-func (p *Pacing) quotaFor(now instant.Instant, key uint64) *quota {
+// held. It returns nil if there is no room. own says that this member itself was told of it.
+func (p *Pacing) quotaFor(now instant.Instant, key uint64, own bool) *quota {
 	if q := p.quotas[key]; q != nil {
 		return q
 	}
 	if len(p.quotas) >= queue.MaxScopes {
-		victim, found := p.victim(now)
+		victim, found := p.victim(now, own)
 		if !found {
 			return nil
 		}
@@ -283,9 +273,9 @@ func (p *Pacing) quotaFor(now instant.Instant, key uint64) *quota {
 }
 
 // victim returns the scope whose window ends or ended first, of the scopes without
-// waiters. Windows that are over come first, then those that only a fleet named; the lock is
-// held.
-func (p *Pacing) victim(now instant.Instant) (victim uint64, found bool) {
+// waiters. Windows that are over come first, then those that only a fleet named. The others only
+// make room for what this member was told itself, as own says; the lock is held.
+func (p *Pacing) victim(now instant.Instant, own bool) (victim uint64, found bool) {
 	soonest, least := instant.Never, math.MaxInt
 	for key, q := range p.quotas {
 		class := 2
@@ -296,6 +286,8 @@ func (p *Pacing) victim(now instant.Instant) (victim uint64, found bool) {
 			class = 0
 		case q.hearsay():
 			class = 1
+		case !own:
+			continue
 		}
 		if class < least || class == least && q.end() < soonest {
 			victim, least, soonest, found = key, class, q.end(), true

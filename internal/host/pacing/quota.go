@@ -3,6 +3,8 @@
 package pacing
 
 import (
+	"slices"
+
 	"github.com/aplomb-go/aplomb/internal/host/instant"
 	"github.com/aplomb-go/aplomb/internal/host/queue"
 )
@@ -23,10 +25,8 @@ type quota struct {
 // window returns the window of a unit, and makes it if there is none. It returns nil if there
 // are too many units.
 func (q *quota) window(unit string) *window {
-	for _, v := range q.windows {
-		if v.unit == unit {
-			return v
-		}
+	if i := slices.IndexFunc(q.windows, func(v *window) bool { return v.unit == unit }); i >= 0 {
+		return q.windows[i]
 	}
 	if len(q.windows) >= maxUnits {
 		return nil
@@ -38,10 +38,8 @@ func (q *quota) window(unit string) *window {
 
 // end returns when the last of the windows ends or ended.
 func (q *quota) end() (end instant.Instant) {
-	for i, v := range q.windows {
-		if i == 0 || v.end > end {
-			end = v.end
-		}
+	for _, v := range q.windows {
+		end = max(end, v.end)
 	}
 	return end
 }

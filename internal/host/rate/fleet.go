@@ -188,11 +188,15 @@ func interval(perSecond float64) time.Duration {
 
 // leased returns how long it takes until there are n tokens of the fleet. For tokens that
 // are not leased yet, it is how long it takes until the fleet has answered. ok is false if
-// the tokens do not come from a fleet, or if the fleet is silent.
-func (r *Rate) leased(now instant.Instant, n int) (wait time.Duration, ok bool) {
+// the tokens do not come from a fleet, or if the fleet is silent. first says that the first
+// waiter asks.
+func (r *Rate) leased(now instant.Instant, n int, first bool) (wait time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.shared
+	if first {
+		s.collects(now, n)
+	}
 	if !r.fromFleet(now) {
 		return 0, false
 	}
@@ -227,17 +231,7 @@ func (r *Rate) reserveLeased(now instant.Instant, ahead time.Duration, n int) (a
 	return max(at, now), 0, true, true
 }
 
-// collect notes that the first waiter needs n tokens together.
-func (r *Rate) collect(now instant.Instant, n int) {
-	if n <= 1 {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.shared.collects(now, n)
-}
-
-// collects is collect; the lock is held.
+// collects notes that the first waiter needs n tokens together.
 func (s *shared) collects(now instant.Instant, n int) {
 	if s != nil && n > 1 {
 		s.need, s.needed = n, now

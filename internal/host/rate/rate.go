@@ -139,21 +139,17 @@ func (r *Rate) Set(now instant.Instant, c Config) {
 func (r *Rate) Enter(now instant.Instant, w *queue.Waiter) (a queue.Answer) {
 	r.turns.Lock()
 	var next *queue.Waiter
-	switch {
-	case r.queue.Turn(now, w):
-		at, ask, ok := r.reserve(now, w.Costs())
-		if ok {
-			r.count(now, w.Costs())
-			r.queue.Leave(w)
-			a, next = queue.Answer{Until: at}, r.queue.First()
-			break
-		}
-		a = queue.Answer{Verb: queue.Wait, Ask: ask, Until: at}
-	default:
+	if !r.queue.Turn(now, w) {
 		a = queue.Answer{Verb: queue.Wait, Ask: instant.Never}
 		if !w.Waits() {
 			a.Until = instant.After(now, r.WaitFor(now, r.queue.Ahead(w != nil && w.Background)+r.Tokens(w.Costs())))
 		}
+	} else if at, ask, ok := r.reserve(now, w.Costs()); ok {
+		r.count(now, w.Costs())
+		r.queue.Leave(w)
+		a, next = queue.Answer{Until: at}, r.queue.First()
+	} else {
+		a = queue.Answer{Verb: queue.Wait, Ask: ask, Until: at}
 	}
 	if a.Verb == queue.Wait && w != nil {
 		r.queue.Join(now, w)
@@ -247,8 +243,7 @@ func (r *Rate) Take(now instant.Instant, cost int) bool {
 // request is the first in its queue.
 func (r *Rate) ReadyIn(now instant.Instant, cost int) time.Duration {
 	n := r.Tokens(cost)
-	r.collect(now, n)
-	if wait, shared := r.leased(now, n); shared {
+	if wait, shared := r.leased(now, n, true); shared {
 		return wait
 	}
 	return r.own(now, min(n, r.lim.Burst()))
@@ -264,7 +259,7 @@ func (r *Rate) Peek(now instant.Instant, background bool, cost int) time.Duratio
 
 // WaitFor returns how long it takes until there are n tokens, as far as is known.
 func (r *Rate) WaitFor(now instant.Instant, n int) time.Duration {
-	if wait, shared := r.leased(now, n); shared {
+	if wait, shared := r.leased(now, n, false); shared {
 		return wait
 	}
 	return r.own(now, n)
