@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -60,11 +61,60 @@ func TestFunctionsOfARetry(t *testing.T) {
 	}
 	t.Logf("%d functions:\n%s", len(own), strings.Join(own, "\n"))
 	assert.LessOrEqual(t, len(own), mostFunctions)
-	for _, step := range []string{"ruleFor", "first", "loop", "admit", "send", "judge", "commit", "record", "discard", "pause", "renew", "deliver"} {
-		assert.True(t, slices.ContainsFunc(own, func(name string) bool {
+	for _, step := range steps(t) {
+		assert.True(t, step == "ruled" || slices.ContainsFunc(own, func(name string) bool {
 			return strings.HasPrefix(name, "transport/") && strings.HasSuffix(name, " "+step)
 		}), "the step %s of doc.go is a function on the way", step)
 	}
+}
+
+// steps returns the steps of a request in doc.go, in their order.
+func steps(t *testing.T) (names []string) {
+	text, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, way, _ := strings.Cut(string(text), "//	RoundTrip\n")
+	way, _, _ = strings.Cut(way, "//\n")
+	for _, m := range regexp.MustCompile(`(?m)^//\t {2,4}([a-zA-Z]+) {2,}`).FindAllStringSubmatch(way, -1) {
+		names = append(names, m[1])
+	}
+	require.Contains(t, names, "deliver")
+	return names
+}
+
+// The steps of doc.go are called in its order.
+func TestStepsAreInTheOrderOfTheDoc(t *testing.T) {
+	names := steps(t)
+	bodies := map[string][]string{} // of functions, the steps that they call
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		require.NoError(t, err)
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Body == nil {
+				continue
+			}
+			var calls []string
+			ast.Inspect(fn.Body, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					if s, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains(names, s.Sel.Name) {
+						calls = append(calls, s.Sel.Name)
+					}
+				}
+				return true
+			})
+			bodies[fn.Name.Name] = append(bodies[fn.Name.Name], calls...)
+		}
+	}
+	assert.Equal(t, []string{"ruleFor", "ruled", "first"}, bodies["RoundTrip"])
+	assert.Equal(t, []string{"admit", "send", "loop"}, bodies["run"])
+	assert.Equal(t, []string{"judge", "record", "deliver", "discard", "pause", "renew", "admit", "send"}, bodies["loop"])
+	assert.Contains(t, bodies["judge"], "commit")
+	assert.Equal(t, []string{"ruleFor", "ruled", "first", "loop", "admit", "send", "judge", "commit", "record", "discard", "pause", "renew", "deliver"}, names)
 }
 
 // functionsIn returns the functions whose code was entered according to a profile of the
