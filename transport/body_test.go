@@ -315,9 +315,9 @@ func TestBodyBusyLeavesTime(t *testing.T) {
 		timeout time.Duration
 		within  time.Duration
 	}{
-		"to the deadline":          {policy.Rule{}, 100 * time.Millisecond, 25 * time.Millisecond},
-		"of what Elapsed allows":   {policy.Rule{MaxElapsed: 50 * time.Millisecond}, time.Hour, 50 * time.Millisecond},
-		"and it waits if there is": {policy.Rule{}, time.Hour, replay.MaxBusy},
+		"the deadline leaves less time": {policy.Rule{}, 100 * time.Millisecond, 25 * time.Millisecond},
+		"MaxElapsed leaves less time":   {policy.Rule{MaxElapsed: 50 * time.Millisecond}, time.Hour, 50 * time.Millisecond},
+		"there is time enough":          {policy.Rule{}, time.Hour, replay.MaxBusy},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			req, _, done := stuckUpload(t)

@@ -19,11 +19,10 @@ import (
 	"time"
 	_ "unsafe" // for go:linkname
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/go-resty/resty/v2"
 	"github.com/hashicorp/go-retryablehttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/aplomb-go/aplomb/internal/testserver"

@@ -16,9 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/PuerkitoBio/rehttp"
 	"github.com/cenkalti/backoff/v5"
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
@@ -36,6 +33,8 @@ import (
 	"github.com/gojek/heimdall/v7"
 	"github.com/gojek/heimdall/v7/httpclient"
 	"github.com/hashicorp/go-retryablehttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The compiler checks that the libraries have these names. The first column of the

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/aplomb-go/aplomb/fleet"
-
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
 	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
 )

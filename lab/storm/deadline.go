@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aplomb-go/aplomb/transport"
-
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 const (

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aplomb-go/aplomb/internal/redisserver"
-
 	"github.com/aplomb-go/aplomb/lab/storm/internal/record"
 )
 

@@ -11,9 +11,8 @@ import (
 	"github.com/aplomb-go/aplomb/fleet"
 	"github.com/aplomb-go/aplomb/fleetmsg"
 	"github.com/aplomb-go/aplomb/internal/redisserver"
-	"github.com/aplomb-go/aplomb/transport"
-
 	"github.com/aplomb-go/aplomb/lab/storm/internal/model"
+	"github.com/aplomb-go/aplomb/transport"
 )
 
 // A backend is a Redis of this experiment, or nothing.

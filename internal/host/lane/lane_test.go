@@ -198,7 +198,7 @@ func TestLanes(t *testing.T) {
 			tr.wait(time.Second)
 			assert.Equal(t, 3, tr.detour(tr.Current(), Detour{New: true, Since: tr.now}).Number)
 		}, 2, 3, 3},
-		{"but it is better than nothing", func(tr *traffic) {
+		{"a spare that may be dead is better than no lane", func(tr *traffic) {
 			tr.Beside(tr.now, nil, tr.open).Hear(tr.now)
 			tr.wait(time.Minute)
 			tr.failed = true
